@@ -68,8 +68,8 @@ func (r Rights) Follow(set string) bool {
 	return match(r.follow, set) || r.anyone != nil && match(r.anyone.follow, set)
 }
 
-// FollowPrivate reports whether the rights allow following a set that is private. What
-// anyone may do counts only for sets that are not.
+// FollowPrivate reports whether the rights allow following a set that is private. The
+// rights of callers without a token count only for sets that are not private.
 func (r Rights) FollowPrivate(set string) bool { return match(r.follow, set) }
 
 // Sees reports whether the rights allow following a set, private or not.
@@ -120,8 +120,8 @@ func MayPublish(ctx context.Context, set string) error {
 	return nil // a publish makes the set
 }
 
-// MayPing does the same as MayPublish for what makes no set: one that is not there is like a
-// private one.
+// MayPing is MayPublish for a request that does not make a set. A missing set is treated
+// like a private one.
 func MayPing(ctx context.Context, set string) error {
 	if err := mayPublish(ctx, set); !errors.Is(err, errNotThere) {
 		return err
@@ -141,10 +141,10 @@ func mayPublish(ctx context.Context, set string) error {
 	return c.public(ctx, set)
 }
 
-// MayFollow does the same as MayPublish for following a set and reading its
-// documents. To a caller with nothing but anyone's rights a private set is like one that
-// is not there: MayFollow returns feed.ErrNoSet for both. Who may publish to it is told which
-// right is missing.
+// MayFollow does the same as MayPublish for following a set and reading its documents.
+// For a private set, a caller that has only anyone's rights gets feed.ErrNoSet, as for a
+// set that does not exist. A caller that may publish to the set gets the problem that
+// names the missing right.
 func MayFollow(ctx context.Context, set string) error {
 	c := FromContext(ctx)
 	if c.Rights.FollowPrivate(set) {
@@ -163,11 +163,12 @@ func MayFollow(ctx context.Context, set string) error {
 	}
 }
 
-// errNotThere is the feed.ErrNoSet of a set that is not there at all.
+// errNotThere is the feed.ErrNoSet for a set that does not exist.
 var errNotThere = fmt.Errorf("not there: %w", feed.ErrNoSet)
 
-// public returns nil if a set is there and not private. It is feed.ErrNoSet if it is
-// private, errNotThere if it is not there, and else why that is not known.
+// public returns nil if a set exists and is not private. It returns feed.ErrNoSet if
+// the set is private, errNotThere if it does not exist, and any other error of
+// Caller.Private.
 func (c Caller) public(ctx context.Context, set string) error {
 	if c.Private == nil {
 		return nil

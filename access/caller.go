@@ -12,22 +12,24 @@ import (
 
 // A Caller is who makes a request.
 type Caller struct {
-	Name    string // empty: a caller without a token
+	Name    string // empty: the caller has no token
 	Rights  Rights
 	Expires time.Time     // when the rights end; zero: they do not end by themselves
-	Limits  *limit.Limits // limits of its own, which count before those of all callers; nil: it has none
-	Mark    uint64        // tells one token of a name from the next; 0: the caller has a JWT, or no token
-	Key     string        // of a JWT: the thumbprint of the key that verified it
+	Limits  *limit.Limits // the caller's own limits, which replace the limits for all callers; nil: none
+	Mark    uint64        // differs between two tokens of the same name; 0: the caller has a JWT, or no token
+	Key     string        // thumbprint of the key that verified the JWT; empty: the caller has no JWT
 
-	// Private reports whether a set is private, for callers who have only anyone's rights.
-	// The error is feed.ErrNoSet if there is no such set. Default: no set is private.
+	// Private reports whether a set is private. It is asked for callers that have only
+	// anyone's rights. The error is feed.ErrNoSet if there is no such set. Default: no
+	// set is private.
 	Private func(ctx context.Context, set string) (bool, error)
 
-	now func() (Caller, error) // who has the same token at this moment; nil: nothing changes
+	now func() (Caller, error) // reads the token's rights anew; nil: they never change
 }
 
-// Now returns the caller with the rights that the same token gives at this moment. The
-// error is the problem that a request would get, if the token is not valid any more.
+// Now returns the caller with the rights that the same token gives at this moment. If
+// the token is not valid any more, the error is the problem that a new request with it
+// would get.
 func (c Caller) Now() (Caller, error) {
 	if c.now == nil {
 		return c, nil
@@ -35,51 +37,57 @@ func (c Caller) Now() (Caller, error) {
 	return c.now()
 }
 
-// An Authenticator finds out who makes a request. See Tokens, TokensFile, and package jwt.
-// Its methods may be called at the same time.
+// An Authenticator finds out who makes a request. See Tokens, TokensFile, and package
+// jwt. Its methods may be called concurrently.
 type Authenticator interface {
-	// Caller returns who makes r. The error is the problem to answer with. It does not
-	// block for longer than r's context lasts.
+	// Caller returns who makes r. The error is the problem to answer with. It blocks
+	// at most until r's context is done.
 	Caller(r *http.Request) (Caller, error)
 
-	// Named returns the caller of a name as it is now, for what belongs to a caller and
-	// outlives its token. The empty name is that of callers without a token. ok is false if
-	// nobody has the name, or its token has expired.
+	// Named returns the caller with a name as it is now. It is for subscriptions and
+	// other things that outlive the token they were made with. The empty name stands for
+	// callers without a token. ok is false if nobody has the name, or if its token has
+	// expired.
 	//
-	// Nobody but the issuer knows what the next JWT of a name allows. So the caller of such
-	// a name may follow every set: whoever keeps something for that caller has checked the
-	// right once, and ends it at Caller.Expires, or when ok is false because the key that verified
-	// the JWT, which is Caller.Key, is not among those of the issuer any more.
+	// Only the issuer knows which rights the next JWT of a name will have. So for the
+	// name of a caller with a JWT, Named returns a caller that may follow every set. The
+	// code that keeps something for this caller must have checked the right before. It
+	// must end what it keeps at Caller.Expires, or when ok is false. ok is false when the
+	// issuer has withdrawn the key with the thumbprint key, which is Caller.Key of the
+	// JWT's caller.
 	Named(name, key string) (c Caller, ok bool)
 
-	// Version is a number that is another one whenever Caller may answer otherwise
-	// than before, other than because a time has come. Caller.Now tells what it is now.
+	// Version returns a number that changes whenever the answers of Caller may change,
+	// except when a token expires. After a change, Caller.Now returns the new rights.
 	Version() uint64
 
-	// Watch looks for changes until ctx is done, or until there can be none any more.
+	// Watch looks for changes until ctx is done, or returns at once if there can be
+	// none.
 	Watch(ctx context.Context)
 
-	// Err returns why what is newest is not in force, such as a file with a mistake. It
-	// is nil if it is.
+	// Err returns why the newest tokens or keys are not in force, for instance a
+	// mistake in their file. It returns nil if they are in force.
 	Err() error
 }
 
-// NewNamed returns what Authenticator.Named does for the name of a caller with a JWT.
+// NewNamed returns the Caller that Authenticator.Named returns for the name of a
+// caller with a JWT.
 func NewNamed(name, key string, anyone Rights) Caller {
 	c := NewCaller(name, Rights{follow: []string{"*"}}, anyone, time.Time{}, nil)
 	c.Key = key
 	return c
 }
 
-// NewCaller returns a caller with a token, who may also do what anyone may. now is
-// Caller.Now; nil if nothing changes.
+// NewCaller returns a caller with a token. It may also do what callers without
+// a token may do. now implements Caller.Now; nil if the rights never change.
 func NewCaller(name string, rights, anyone Rights, expires time.Time, now func() (Caller, error)) Caller {
 	rights.anyone = &anyone
 	return Caller{Name: name, Rights: rights, Expires: expires, now: now}
 }
 
-// BearerToken returns the bearer token that a request carries (RFC 6750 section 2.1). It is
-// empty if the request has none. The error is the problem of another kind of Authorization.
+// BearerToken returns the bearer token that a request carries (RFC 6750 section 2.1). It
+// is empty if the request has none. If the request has another kind of Authorization, the
+// error is the problem to answer with.
 func BearerToken(r *http.Request) (string, error) {
 	header := r.Header.Get("Authorization")
 	if header == "" {
@@ -92,9 +100,9 @@ func BearerToken(r *http.Request) (string, error) {
 	return token, nil
 }
 
-// Expired returns the problem of a token whose time is over.
+// Expired returns the problem to answer a request whose token has expired.
 func Expired() *problem.Problem { return Unknown("the token has expired") }
 
-// Unknown returns the problem of a token that nobody here knows. why may say more; it shows
-// nothing of the token.
+// Unknown returns the problem to answer a request whose token is not known. why is the
+// detail of the problem; it must show nothing of the token.
 func Unknown(why string) *problem.Problem { return unauthorized("invalid_token", why) }

@@ -13,19 +13,21 @@ import (
 	"github.com/rshub/rshub/internal/reread"
 )
 
-// A TokensFile is an Authenticator that reads its tokens anew when their file changes. A
-// file that cannot be read, or has a mistake, leaves the tokens before it in force.
+// A TokensFile is an Authenticator that reads its tokens anew when their file changes.
+// If the new file cannot be read or has a mistake, the tokens that were read before stay
+// in force.
 type TokensFile struct {
 	path     string
 	document reread.Document
 	tokens   atomic.Pointer[Tokens]
 	version  atomic.Uint64
-	sum      [sha256.Size]byte // of the text of tokens; only what reads the file uses it
+	sum      [sha256.Size]byte // of the file's text; only read uses it
 }
 
 var _ Authenticator = (*TokensFile)(nil)
 
-// OpenTokensFile reads the tokens file at path. Later changes are seen once Watch runs.
+// OpenTokensFile reads the tokens file at path. It notices later changes only while
+// Watch runs.
 func OpenTokensFile(path string, log *slog.Logger) (*TokensFile, error) {
 	f := &TokensFile{path: path}
 	f.document = reread.Document{What: "the tokens file", Log: log, Read: f.read}
@@ -35,10 +37,10 @@ func OpenTokensFile(path string, log *slog.Logger) (*TokensFile, error) {
 	return f, nil
 }
 
-// Watch reads the file anew when it changes, until ctx is done.
+// Watch reads the file again whenever it changes. It blocks until ctx is done.
 func (f *TokensFile) Watch(ctx context.Context) { f.document.Watch(ctx) }
 
-// read reads the file. It reports whether there are other tokens now.
+// read reads the file. It reports whether the tokens changed.
 func (f *TokensFile) read(context.Context) (changed bool, err error) {
 	text, err := os.ReadFile(f.path)
 	if err != nil {
@@ -46,7 +48,7 @@ func (f *TokensFile) read(context.Context) (changed bool, err error) {
 	}
 	sum := sha256.Sum256(text)
 	if f.tokens.Load() != nil && sum == f.sum {
-		return false, nil // those are in force
+		return false, nil // unchanged
 	}
 	tokens, err := ReadTokens(bytes.NewReader(text))
 	if err != nil {
@@ -58,7 +60,8 @@ func (f *TokensFile) read(context.Context) (changed bool, err error) {
 	return true, nil
 }
 
-// Err returns why the file as it is now is not in force. It is nil if it is.
+// Err returns why the present file is not in force. It returns nil if it is in
+// force.
 func (f *TokensFile) Err() error { return f.document.Err() }
 
 // Version returns how many times the file was read.
@@ -79,7 +82,8 @@ func (f *TokensFile) Caller(r *http.Request) (Caller, error) {
 	return f.caller(sha256.Sum256([]byte(token)))
 }
 
-// Named returns the caller of a name, as the file has it now. See Authenticator.
+// Named returns the caller of a name, as the file names it now. See
+// Authenticator.
 func (f *TokensFile) Named(name, key string) (Caller, bool) { return f.tokens.Load().Named(name, key) }
 
 func (f *TokensFile) withoutToken() (Caller, error) {

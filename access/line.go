@@ -10,8 +10,8 @@ import (
 	"unicode"
 )
 
-// NewLine makes a token with rights for somebody, until a time if that is not zero. It
-// returns the token, and the line that a tokens file holds of it.
+// NewLine makes a token with rights for a name. The token ends at expires, unless that
+// is the zero Time. NewLine returns the token, and the line for it in a tokens file.
 func NewLine(name, rights string, expires time.Time) (token, line string, err error) {
 	token, digest := NewToken()
 	words := strings.FieldsFunc(rights, func(c rune) bool { return c == ',' || unicode.IsSpace(c) })
@@ -27,8 +27,8 @@ func NewLine(name, rights string, expires time.Time) (token, line string, err er
 
 // AddLine adds a line to a tokens file, if the result is a valid tokens file. It writes
 // a new file beside the old one and renames it, so that a hub never reads half a file.
-// It makes the new file before it reads the old one. So the new file is also a lock: if
-// two callers ran at the same time, the line of one of them would be lost.
+// The new file is also a lock: AddLine makes it before it reads the old file. Without
+// the lock, one of two callers at the same time would lose its line.
 func AddLine(path, line string) (err error) {
 	mode := os.FileMode(0o600)
 	if info, err := os.Stat(path); err == nil {
@@ -37,15 +37,15 @@ func AddLine(path, line string) (err error) {
 	beside := path + ".new"
 	f, err := os.OpenFile(beside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s exists: another command is at work, or one was killed and it can be removed", beside)
+		return fmt.Errorf("%s exists: another command is running, or was killed; in that case remove the file", beside)
 	}
 	if err != nil {
 		return fmt.Errorf("write tokens: %w", err)
 	}
 	defer func() {
 		if err != nil {
-			_ = f.Close()         // the file is not used
-			_ = os.Remove(beside) // if the file stays, the next command says so
+			_ = f.Close()         // the file is abandoned
+			_ = os.Remove(beside) // if this fails, the next command reports the file
 		}
 	}()
 	if err := f.Chmod(mode); err != nil { // the umask may have removed rights that the hub's group needs

@@ -12,28 +12,29 @@ import (
 	"time"
 )
 
-// TicketKeys are the keys that tickets are encrypted with. There is one for each hour, so
-// a copy of a key is of no use for long. All hubs that take each other's tickets have the
-// same.
+// TicketKeys are the keys that tickets are encrypted with. There is one key for each
+// hour, so a stolen key is soon useless. Hubs that accept each other's tickets share the
+// keys.
 type TicketKeys interface {
-	// TicketKey returns the key of an hour, counted from the year 1970: 32 bytes. It makes
-	// the key if there is none. It blocks until ctx is done at most.
+	// TicketKey returns the key of an hour, counted from the year 1970: 32 bytes. It
+	// makes the key if there is none. It blocks at most until ctx is done.
 	TicketKey(ctx context.Context, hour int64) ([]byte, error)
 }
 
-// Tickets are what callers with a token give to a browser, which can send no token with an
-// EventSource or a WebSocket: a short-lived text for a URL or a cookie. With it somebody
-// may follow one set, as the caller may, and do nothing else.
+// Tickets makes and reads tickets. A browser cannot send a token with an EventSource or a
+// WebSocket. So a caller with a token gives it a ticket: a short-lived text for a URL or
+// a cookie. The holder of a ticket may follow one set, as the caller may, and nothing
+// else.
 //
-// A ticket is good for requests until it expires. What a request has begun goes on as
-// long as the rights of the caller do: it ends when the token that the ticket was made with
-// is withdrawn, replaced or expires.
+// A new request needs a ticket that has not expired. A request that has begun goes on
+// after that. It ends when the caller's rights end: when the token that made the ticket
+// is withdrawn, is replaced or expires.
 type Tickets struct {
 	callers Authenticator
 	keys    TicketKeys
 
 	mu   sync.Mutex
-	read map[int64]readKey // by hour
+	read map[int64]readKey // the keys that were read, by hour
 }
 
 // A readKey is a key, and when it was read.
@@ -48,8 +49,8 @@ const (
 	TicketMost  = time.Hour
 )
 
-// keyFor is how long a key that was read is used. After a failover of Redis another key may
-// be there.
+// keyFor is how long a key that was read is used. After a failover of Redis, another key
+// may be stored for the hour.
 const keyFor = 10 * time.Second
 
 // maxTicket bounds the text of a ticket, in bytes.
@@ -60,19 +61,20 @@ func NewTickets(callers Authenticator, keys TicketKeys) *Tickets {
 	return &Tickets{callers: callers, keys: keys, read: map[int64]readKey{}}
 }
 
-// A ticket is what the text of a ticket says.
+// A ticket is the decrypted content of a ticket's text.
 type ticket struct {
 	Set     string `json:"s"`
 	Name    string `json:"n"`           // of the caller
 	Mark    uint64 `json:"m,omitempty"` // Caller.Mark
 	Key     string `json:"k,omitempty"` // Caller.Key
-	Own     bool   `json:"o,omitempty"` // the caller may follow the set, though it were private
-	Expires int64  `json:"e"`           // when no request may begin any more, in seconds since 1970
-	Ends    int64  `json:"u,omitempty"` // of a JWT: when the rights of the caller end, as Expires; 0: the caller has another token
+	Own     bool   `json:"o,omitempty"` // the caller may follow the set even if it is private
+	Expires int64  `json:"e"`           // until when a request may begin, in seconds since 1970
+	Ends    int64  `json:"u,omitempty"` // when the rights of the caller's JWT end, in seconds since 1970; 0: the caller has no JWT
 }
 
-// New returns a ticket of a caller, who has a name and may follow the set, and when it
-// expires. It lasts at most as long as the rights of the caller.
+// New makes a ticket for a caller. The caller must have a name and the right to follow
+// the set. New also returns when the ticket expires: after lasts, or earlier if the
+// caller's rights end earlier.
 func (t *Tickets) New(ctx context.Context, c Caller, set string, lasts time.Duration) (text string, expires time.Time, err error) {
 	now := time.Now()
 	expires = now.Add(lasts)
@@ -98,13 +100,14 @@ func (t *Tickets) New(ctx context.Context, c Caller, set string, lasts time.Dura
 	return base64.RawURLEncoding.EncodeToString(sealed), expires, nil
 }
 
-// ticketUse is authenticated with each ticket.
+// ticketUse is the additional data that each ticket's encryption authenticates.
 var ticketUse = []byte("rshub ticket")
 
 func hourOf(t time.Time) int64 { return t.Unix() / 3600 }
 
-// Caller returns the caller that a ticket stands for. It may follow the set of the ticket
-// and do what anyone may. The error is the problem to answer with.
+// Caller returns the caller of a ticket. This caller may follow the ticket's set and do
+// what callers without a token may do, and nothing else. The error is the problem to
+// answer with.
 func (t *Tickets) Caller(ctx context.Context, text string) (Caller, error) {
 	wrong := Unknown("the ticket is not one of this hub, or has expired; POST to the ticket URL of the set makes one")
 	if len(text) > maxTicket {
@@ -114,8 +117,8 @@ func (t *Tickets) Caller(ctx context.Context, text string) (Caller, error) {
 	if err != nil || len(sealed) < 1 {
 		return Caller{}, wrong
 	}
-	// A ticket says the last eight bits of the hour it was made in. It was not longer ago
-	// than TicketMost, or ahead by a little where the clocks of hubs differ.
+	// A ticket carries the last eight bits of the hour in which it was made. That hour is
+	// at most TicketMost ago, or slightly ahead if the clocks of hubs differ.
 	now := time.Now()
 	hour := hourOf(now) + 1
 	for byte(hour) != sealed[0] {
@@ -151,14 +154,15 @@ func (t *Tickets) now(k ticket) (Caller, error) {
 		return Caller{}, Unknown("the token that the ticket was made with is not valid any more")
 	}
 	c.Rights = Rights{anyone: c.Rights.anyone, follow: c.Rights.only(k.Set, k.Own)}
-	if !ends.IsZero() { // of the next JWT nothing is known here, see Authenticator.Named
+	if !ends.IsZero() { // only the issuer knows the rights of the next JWT, see Authenticator.Named
 		c.Expires = ends
 	}
 	c.now = func() (Caller, error) { return t.now(k) }
 	return c, nil
 }
 
-// only returns the one right to follow a set, if it is among the rights of its own.
+// only returns the set as the only one to follow, if the rights r allow that. own
+// means that the caller's own rights must allow it, not only those of anyone.
 func (r Rights) only(set string, own bool) []string {
 	if own && r.FollowPrivate(set) {
 		return []string{set}

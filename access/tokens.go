@@ -21,15 +21,15 @@ import (
 // Anyone is the name that a tokens file uses for callers without a token.
 const Anyone = "anyone"
 
-// JWTPrefix begins the name of each caller with a JWT, so that nobody in a tokens file has
+// JWTPrefix begins the name of each caller with a JWT, so no name in a tokens file can be
 // the same.
 const JWTPrefix = "jwt:"
 
-// Tokens knows callers by the digests of their tokens. It does not change after
+// Tokens finds callers by the digests of their tokens. It does not change after
 // ReadTokens. It is an Authenticator.
 type Tokens struct {
 	callers map[[sha256.Size]byte]Caller
-	names   map[string][sha256.Size]byte // digests by name; that of anyone is zero
+	names   map[string][sha256.Size]byte // token digests by name; the digest of Anyone is zero
 	anyone  Rights
 }
 
@@ -46,8 +46,8 @@ func NewToken() (token, digest string) {
 	return token, Digest(token)
 }
 
-// Digest returns what a tokens file holds of a token: "sha256:" and the token's
-// SHA-256 in hex. A token is random, so its digest needs no salt.
+// Digest returns the form in which a tokens file holds a token: "sha256:" and
+// the token's SHA-256 in hex. A token is random, so its digest needs no salt.
 func Digest(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return "sha256:" + hex.EncodeToString(sum[:])
@@ -57,11 +57,11 @@ func Digest(token string) string {
 //
 //	NAME sha256:HEX RIGHT[,RIGHT…] [expires=TIME] [limits=LIMIT[,LIMIT…]]
 //
-// or "anyone - RIGHT[,RIGHT…]". The second form gives rights to callers without a
-// token; callers with a token have them too. TIME is like 2027-01-31T12:00:00Z, or the
-// first moment of a day like 2027-01-31 (UTC). LIMIT is as limit.Parse reads it. Empty lines do not count, nor does
-// the rest of a line after "#". An error names the line, and never shows a token
-// that was written into the file by mistake.
+// or "anyone - RIGHT[,RIGHT…]". The second form gives rights to callers without a token;
+// callers with a token have them too. TIME is like 2027-01-31T12:00:00Z, or a day like
+// 2027-01-31, which means its first moment in UTC. LIMIT is as limit.Parse reads it.
+// Empty lines and everything after "#" are ignored. An error names the line, and never
+// shows a token that was written into the file by mistake.
 func ReadTokens(r io.Reader) (*Tokens, error) {
 	t := &Tokens{callers: map[[sha256.Size]byte]Caller{}, names: map[string][sha256.Size]byte{}}
 	lines := bufio.NewScanner(r)
@@ -91,7 +91,7 @@ func (t *Tokens) add(fields []string) error {
 	_, twice := t.names[name]
 	switch {
 	case strings.Contains(name, tokenPrefix):
-		return errors.New("a name comes first, and no token belongs here, only its digest")
+		return errors.New("a name comes first; the line holds the digest of the token, never the token")
 	case twice:
 		return fmt.Errorf("the name %q is there twice", name)
 	}
@@ -102,19 +102,19 @@ func (t *Tokens) add(fields []string) error {
 	}
 	if name == Anyone {
 		if digest != "-" {
-			return fmt.Errorf("%s has no token; its second field is -", Anyone)
+			return fmt.Errorf("%s has no token; its second field must be -", Anyone)
 		}
 		if !caller.Expires.IsZero() {
-			return fmt.Errorf("the rights of %s do not expire", Anyone)
+			return fmt.Errorf("the rights of %s cannot expire", Anyone)
 		}
 		if caller.Limits != nil {
-			return fmt.Errorf("%s has no limits here: those of each address are configured", Anyone)
+			return fmt.Errorf("%s cannot have limits here: configure the limits of each address instead", Anyone)
 		}
 		t.anyone = caller.Rights
 		return nil
 	}
 	if strings.HasPrefix(name, JWTPrefix) {
-		return fmt.Errorf("the name %q begins with %s, as those of callers with a JWT do", name, JWTPrefix)
+		return fmt.Errorf("the name %q begins with %s, which is reserved for callers with a JWT", name, JWTPrefix)
 	}
 	hexed, ok := strings.CutPrefix(digest, "sha256:")
 	sum, err := hex.DecodeString(hexed)
@@ -131,8 +131,8 @@ func (t *Tokens) add(fields []string) error {
 	return nil
 }
 
-// readCaller reads the fields of a line behind the digest: rights, and what else there is
-// to say of a caller.
+// readCaller reads the fields of a line after the digest: the rights, and the optional
+// fields.
 func readCaller(fields []string) (c Caller, err error) {
 	var words []string
 	for _, field := range fields {
@@ -158,18 +158,18 @@ func readCaller(fields []string) (c Caller, err error) {
 	return c, err
 }
 
-// ParseTime reads a time as a tokens file has it. See ReadTokens.
+// ParseTime reads a time in the form of a tokens file; see ReadTokens.
 func ParseTime(text string) (time.Time, error) {
 	for _, form := range []string{time.RFC3339, time.DateOnly} {
 		if t, err := time.Parse(form, text); err == nil {
 			return t.UTC(), nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("%s is no time such as 2027-01-31T12:00:00Z or 2027-01-31", quote(text))
+	return time.Time{}, fmt.Errorf("%s is not a time such as 2027-01-31T12:00:00Z or 2027-01-31", quote(text))
 }
 
-// quote quotes a text for an error message. It hides the text if a token is in
-// it.
+// quote quotes a text for an error message. It hides the text if the text
+// contains a token.
 func quote(s string) string {
 	if strings.Contains(s, tokenPrefix) {
 		return "(a token, which is not shown)"
@@ -178,10 +178,10 @@ func quote(s string) string {
 }
 
 // Caller returns the caller whose bearer token r carries; a request without a
-// token gets the rights of Anyone. An unknown token is a problem even where no
-// token is needed: otherwise its owner would not notice the mistake. The
-// token's digest is looked up, not compared, so the time that it takes says
-// nothing about other tokens.
+// token gets the rights of Anyone. An unknown token is refused even where no
+// token is needed; otherwise its owner would not notice the mistake. Caller
+// looks the digest up in a map instead of comparing it. So the time that it
+// takes reveals nothing about other tokens.
 func (t *Tokens) Caller(r *http.Request) (Caller, error) {
 	token, err := BearerToken(r)
 	if err != nil {

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// sweepEvery is how often a Watch looks whether anything has changed. So rights that end
-// end what they allowed within this time.
+// sweepEvery is how often a Watch looks for changed rights. A stream ends within this
+// time after its caller loses the right.
 const sweepEvery = time.Second
 
-// A Watch ends what outlives a request, such as a stream, when the rights of its caller
-// end.
+// A Watch ends streams, and other things that outlive a request, when their caller
+// loses the right to them.
 type Watch struct {
 	authenticator Authenticator
 
 	mu      sync.Mutex
 	held    map[*hold]struct{}
-	version uint64    // of the authenticator, when all were looked at last
-	again   bool      // all are to be looked at
-	first   time.Time // the earliest time at which one expires; zero: none does
+	version uint64    // of the authenticator, at the last check of all holds
+	again   bool      // the next sweep has to check all holds
+	first   time.Time // when the first caller expires; zero: none does
 }
 
 type hold struct {
@@ -28,20 +28,22 @@ type hold struct {
 	end    func(error)
 }
 
-// NewWatch returns a Watch over the callers of an Authenticator. Run does the work.
+// NewWatch returns a Watch for the callers of an Authenticator. It does nothing
+// until Run, except that Hold checks at once.
 func NewWatch(a Authenticator) *Watch {
 	return &Watch{authenticator: a, held: map[*hold]struct{}{}, version: a.Version()}
 }
 
-// Hold calls end once, when the caller of ctx may not do any more what may asks for, with
-// the problem that a new request would get, which is what may returns unless the token itself
-// is no good any more. It calls end at once if that is so already. Neither may nor end may
-// block. After release, end is not called, unless it is being called.
+// Hold watches whether the caller in ctx keeps a right. may checks the right. Hold calls
+// end once when the caller's token is no longer valid, or when may returns an error; if
+// that is so already, it calls end before it returns. end gets the error, which is the
+// problem that a new request would get. may and end must not block. After release, end is
+// not called again; a call that has begun may still be running.
 func (w *Watch) Hold(ctx context.Context, may func(Caller) error, end func(error)) (release func()) {
 	h := &hold{FromContext(ctx), may, end}
 	w.mu.Lock()
 	w.held[h] = struct{}{}
-	w.checkLocked(h) // something may have changed since the request began
+	w.checkLocked(h) // the rights may have changed since the request began
 	w.mu.Unlock()
 	return func() {
 		w.mu.Lock()
@@ -50,7 +52,8 @@ func (w *Watch) Hold(ctx context.Context, may func(Caller) error, end func(error
 	}
 }
 
-// Run looks after what is held until ctx is done. It does not end what is held then.
+// Run checks all holds within a second after rights may have changed, until ctx
+// is done. It does not end the holds that remain then.
 func (w *Watch) Run(ctx context.Context) {
 	ticker := time.NewTicker(sweepEvery)
 	defer ticker.Stop()
@@ -64,15 +67,15 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// Recheck says that what some may asks for may be otherwise than before. All that is held
-// is looked at soon.
+// Recheck says that a check may now give another result, for instance because a set
+// became private. Run then checks all holds within a second.
 func (w *Watch) Recheck() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.again = true
 }
 
-// sweep ends what nobody may do any more, if anything may have changed.
+// sweep checks all holds, if any result may have changed.
 func (w *Watch) sweep() {
 	version := w.authenticator.Version()
 	w.mu.Lock()
@@ -86,7 +89,8 @@ func (w *Watch) sweep() {
 	}
 }
 
-// checkLocked ends h if its caller may not do any more what it allows. It needs w.mu held.
+// checkLocked calls h's end, and drops h, if its caller has lost the right. The caller
+// holds w.mu.
 func (w *Watch) checkLocked(h *hold) {
 	now, err := h.caller.Now()
 	if err == nil {

@@ -1,11 +1,11 @@
-// Package activity remembers, in the memory of one hub, what happened in the last hour:
-// how many changes each set got, how many were delivered, how far followers were behind,
-// and what went wrong. It is what the page shows beside the state of now. It is gone when
-// the hub ends; Prometheus is for what must last.
+// Package activity remembers what happened at one hub in the last hour: how many changes
+// each set got, how many were delivered, how far followers were behind, and what went
+// wrong. The page shows it beside the present state. It is in memory only, so it is lost
+// when the hub ends; use Prometheus for longer records.
 //
-// What it takes is bounded. Charts are kept of at most 256 sets: those that somebody
-// looks at, and the busiest. What it costs is bounded as well: it looks at the heads of all logs each 5
-// seconds, or less often if that took long.
+// Its memory is bounded: at most 256 sets have charts, those that somebody looks at and
+// the busiest. Its work is bounded, too: it reads the heads of all logs every 5 seconds,
+// or less often if that takes long.
 package activity
 
 import (
@@ -20,18 +20,18 @@ import (
 	"github.com/rshub/rshub/internal/backoff"
 )
 
-// How a Recorder looks around, and what it keeps.
+// How often a Recorder reads the heads of logs, and what it keeps.
 const (
 	every    = 5 * time.Second
-	share    = 200              // a look takes one of so many parts of the time at most
-	Step     = 10 * time.Second // of a chart
-	points   = 360              // of a chart: an hour
-	mostSets = 256              // that have charts
-	mostKnow = 100_000          // sets whose rate is known
-	wanted   = 10 * time.Minute // for so long after somebody looked at it, a set keeps its chart
+	share    = 200              // looks take at most 1/share of the time
+	Step     = 10 * time.Second // the step of a chart
+	points   = 360              // the steps of a chart: an hour
+	mostSets = 256              // the most sets with charts
+	mostKnow = 100_000          // the most sets whose rate is known
+	wanted   = 10 * time.Minute // how long a set keeps its chart after somebody looked at it
 )
 
-// A Log tells the heads of logs. changelog.Log does.
+// A Log tells the heads of logs. Every changelog.Log is one.
 type Log interface {
 	Sets(ctx context.Context, names ...string) ([]feed.State, error)
 }
@@ -39,13 +39,13 @@ type Log interface {
 // A Following says who follows a set at this hub.
 type Following struct {
 	Followers int           // connections, and subscriptions of callbacks
-	Behind    uint64        // changes that the slowest of them has not got
-	Lag       time.Duration // age of the oldest change that one of them has not got
+	Behind    uint64        // how many changes the slowest follower has not got
+	Lag       time.Duration // age of the oldest change that a follower has not got
 }
 
 // Options of a Recorder. Zero values are the defaults.
 type Options struct {
-	Following func() map[string]Following // of each set that is followed; default: nobody follows
+	Following func() map[string]Following // returns the followers of each set that has any; default: nobody follows
 	Logger    *slog.Logger                // default: discard
 	Now       func() time.Time            // default: time.Now
 }
@@ -55,10 +55,10 @@ type Recorder struct {
 	log  Log
 	opts Options
 
-	delivered atomic.Uint64 // since the last look, of all sets
+	delivered atomic.Uint64 // changes of all sets since the last look
 
 	mu     sync.RWMutex
-	begun  time.Time // when the first look was; zero: there was none yet
+	begun  time.Time // when the first look was; zero: not yet
 	total  *chart
 	charts map[string]*chart
 	known  map[string]*known
@@ -66,15 +66,15 @@ type Recorder struct {
 	failed failures
 }
 
-// A known is what is known of the changes of a set at the looks of the last minute.
+// A known holds the heads of a set's log at the looks of the last minute.
 type known struct {
-	begin int64 // of its log
+	begin int64 // when the log began
 	heads [13]uint64
-	times [13]int64 // in milliseconds
-	n     int       // looks, at most those of the arrays
+	times [13]int64 // when the looks were, in milliseconds
+	n     int       // number of looks; the arrays hold the newest
 }
 
-// New returns a Recorder, which looks at log while Run runs.
+// New returns a Recorder. It reads the heads of log only while Run runs.
 func New(log Log, o Options) *Recorder {
 	if o.Following == nil {
 		o.Following = func() map[string]Following { return nil }
@@ -88,7 +88,8 @@ func New(log Log, o Options) *Recorder {
 	return &Recorder{log: log, opts: o, total: new(chart), charts: map[string]*chart{}, known: map[string]*known{}}
 }
 
-// Run looks around until ctx is done. It returns nil.
+// Run reads the heads of the logs again and again until ctx is done. It returns
+// nil.
 func (r *Recorder) Run(ctx context.Context) error {
 	for pause := time.Duration(0); ; {
 		if backoff.Sleep(ctx, pause) != nil {
@@ -100,7 +101,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	}
 }
 
-// Delivered notes that followers of a set have got changes.
+// Delivered counts changes that followers of a set have got.
 func (r *Recorder) Delivered(set string, changes int) {
 	r.delivered.Add(uint64(changes))
 	r.mu.RLock()
@@ -155,7 +156,8 @@ func (r *Recorder) look(ctx context.Context) {
 }
 
 // knowLocked notes the head of a set. It returns how many changes were added since the
-// last look. Those that were there at the first look do not count, as they may be old.
+// last look. Changes that were there at the first look do not count, because they may
+// be old.
 func (r *Recorder) knowLocked(st *feed.State, now time.Time, first bool) (added uint64) {
 	k := r.known[st.Set]
 	head := st.Head.Position
@@ -169,7 +171,7 @@ func (r *Recorder) knowLocked(st *feed.State, now time.Time, first bool) (added 
 			added = head // the set was made since the last look
 		}
 		k.see(head-added, now.Add(-every))
-	case k.begin != st.Begin || head < k.heads[(k.n-1)%len(k.heads)]: // it was made anew, or its log lost its tail
+	case k.begin != st.Begin || head < k.heads[(k.n-1)%len(k.heads)]: // the set was made anew, or its log lost its newest entries
 		*k = known{begin: st.Begin}
 	default:
 		added = head - k.heads[(k.n-1)%len(k.heads)]
@@ -184,7 +186,7 @@ func (k *known) see(head uint64, now time.Time) {
 	k.n++
 }
 
-// rate returns the changes of a second, on average over about the last minute.
+// rate returns the changes per second, averaged over about the last minute.
 func (k *known) rate() float64 {
 	if k.n < 2 {
 		return 0
@@ -197,14 +199,14 @@ func (k *known) rate() float64 {
 	return float64(k.heads[last]-k.heads[first]) / took
 }
 
-// A Now says what a set is like now.
+// A Now is the present state of a set.
 type Now struct {
 	Following
-	Rate  float64 // changes in a second, over the last minute
-	Known bool    // the rate is known
+	Rate  float64 // changes per second, over the last minute
+	Known bool    // whether the rate is known
 }
 
-// Now returns what a set is like, as of the last look.
+// Now returns the state of a set as of the last look.
 func (r *Recorder) Now(set string) Now {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -215,16 +217,16 @@ func (r *Recorder) Now(set string) Now {
 	return n
 }
 
-// A chart is the last hour of one set, or of all. Slot i of each array belongs to the
-// newest step whose number is i modulo the size of the array.
+// A chart is the last hour of one set, or of all sets. Slot i of each array belongs
+// to the newest step whose number modulo the array's size is i.
 type chart struct {
-	delivered atomic.Uint64 // since the last look
-	asked     time.Time     // when somebody looked at it last
+	delivered atomic.Uint64 // changes since the last look
+	asked     time.Time     // when somebody last looked at the chart
 
-	slots      [points]int64 // the step that a slot is of
+	slots      [points]int64 // the number of the step that the slot holds
 	changes    [points]uint32
 	deliveries [points]uint32
-	lag        [points]float32 // seconds, the greatest
+	lag        [points]float32 // the greatest lag in the step, in seconds
 }
 
 func (c *chart) add(slot int64, changes, delivered uint64, lag time.Duration) {
@@ -249,9 +251,10 @@ func (c *chart) sum(now int64) (n uint64) {
 	return n
 }
 
-// chartLocked gives a set a chart. If as many sets as may have one, the set with the fewest changes
-// in the last hour loses its own, if that are fewer than the set has now, and nobody
-// looks at it. If there is none, chartLocked returns nil.
+// chartLocked returns a new chart for a set. If there are already as many charts as
+// allowed, the set with the fewest changes in the last hour loses its chart, but only if
+// nobody looks at it and it had fewer changes than the new set has now. If no chart can
+// be dropped, chartLocked returns nil.
 func (r *Recorder) chartLocked(set string, now time.Time, added uint64) *chart {
 	if len(r.charts) >= mostSets {
 		least, quiet := "", added
@@ -274,17 +277,18 @@ func (r *Recorder) chartLocked(set string, now time.Time, added uint64) *chart {
 	return c
 }
 
-// An Hour is what happened in the last hour, in steps. The newest is last, and has not
-// ended yet. All slices have the same length.
+// An Hour is what happened in the last hour, in steps. The newest step is last, and is
+// still under way. All slices have the same length.
 type Hour struct {
 	From       time.Time // when the first step began
-	Changes    []uint32  // that the memory took, from whatever hub
+	Changes    []uint32  // changes that the change memory accepted, from all hubs
 	Deliveries []uint32  // changes that this hub delivered
 	Lag        []float32 // the greatest lag of a follower of this hub, in seconds
 }
 
-// Hour returns the last hour of a set, or of all sets if set is empty. Whoever asks for a set has it
-// charted from then on. There are no steps from before the hub began, or before the set was charted.
+// Hour returns the last hour of a set, or of all sets if set is empty. The first call for
+// a set begins its chart. An Hour has no steps from before the hub started, or from
+// before the chart began.
 func (r *Recorder) Hour(set string) Hour {
 	now := r.opts.Now()
 	last := now.UnixNano() / int64(Step)
@@ -294,7 +298,7 @@ func (r *Recorder) Hour(set string) Hour {
 	if set != "" {
 		if c = r.charts[set]; c == nil {
 			if c = r.chartLocked(set, now, math.MaxUint64); c == nil {
-				c = new(chart) // every chart is looked at: this one stays empty
+				c = new(chart) // no chart is free: this one stays empty
 			}
 		}
 		c.asked = now

@@ -8,27 +8,27 @@ import (
 // mostFailures bounds how many failures are kept.
 const mostFailures = 200
 
-// A Failure is something that went wrong, mostly on the other side. Failures of one kind
-// about one thing count as one, which the newest describes.
+// A Failure is something that went wrong, mostly at a callback or a source. Repeated
+// failures of one kind about one thing are one Failure, which describes the newest.
 type Failure struct {
 	Kind  string // deliver, subscribe, unsubscribe or source
 	Set   string
-	About string // what it is about: the ID of a subscription, or empty
-	By    string // who asked for what was refused; empty: nobody
+	About string // ID of the subscription that failed, or empty
+	By    string // the caller whose request was refused; empty: nobody
 	Where string // URL of the callback or the source
 	Text  string // what went wrong, for people; without secrets
-	Final bool   // it is not tried again: a request of a subscriber was refused
+	Final bool   // nothing will be tried again, because a subscriber's request was refused
 
-	Status int       // of the answer; 0: there was none
-	First  time.Time // when this failure began
+	Status int       // HTTP status of the answer; 0: no answer
+	First  time.Time // when it failed first
 	Last   time.Time
 	Times  int
 }
 
-// failures are in the order of Last.
+// failures are sorted by Last.
 type failures []*Failure
 
-// Went notes a failure. First and Times are the Recorder's.
+// Went notes a failure. The Recorder sets First and Times.
 func (r *Recorder) Went(t Failure) {
 	t.Last = r.opts.Now().UTC()
 	t.First, t.Times = t.Last, 1
@@ -43,13 +43,14 @@ func (r *Recorder) Went(t Failure) {
 	r.failed = append(r.failed, &t)
 }
 
-// Right notes that what a failure was about went right. Then it is forgotten.
+// Right notes that something which failed has now succeeded. The Recorder
+// forgets the failure.
 func (r *Recorder) Right(kind, set, about string) {
 	r.mu.RLock()
 	i := r.failed.find(&Failure{Kind: kind, Set: set, About: about})
 	r.mu.RUnlock()
 	if i < 0 {
-		return // as nearly always
+		return // the usual case
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,8 +63,8 @@ func (all failures) find(t *Failure) int {
 	return slices.IndexFunc(all, func(x *Failure) bool { return x.Kind == t.Kind && x.Set == t.Set && x.About == t.About })
 }
 
-// Failures returns what went wrong within a day and has not gone right since, the newest
-// first: of one set, or of all if set is empty.
+// Failures returns the failures of the last day that Right has not ended, the newest
+// first: of one set, or of all sets if set is empty.
 func (r *Recorder) Failures(set string) []Failure {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -200,8 +200,8 @@ func (b Block) Entries(last feed.Cursor) ([]feed.Entry, error) {
 	return entries, nil
 }
 
-// Count returns how many entries the block has. It believes the head of the block, and
-// is 0 if there is none.
+// Count returns how many entries the block has, as the head of the block says, without
+// verifying it. It returns 0 if there is no head.
 func (b Block) Count() uint64 {
 	if len(b) == 0 {
 		return 0
@@ -211,7 +211,7 @@ func (b Block) Count() uint64 {
 }
 
 // Size returns how many bytes the encoded entries have before compression. It
-// decompresses nothing: it believes the head of the block.
+// reads only the head of the block, and does not verify it.
 func (b Block) Size() int {
 	if len(b) == 0 || b[0] != zstdForm {
 		return len(b)
@@ -232,7 +232,7 @@ func (b Block) Size() int {
 }
 
 // A headDecoder reads the head of a block, which comes before the body. bad is
-// sticky: it stays true after the first number that is not there.
+// sticky: it stays true after the first missing number.
 type headDecoder struct {
 	b   []byte // what was not read yet
 	bad bool

@@ -10,13 +10,12 @@ import (
 )
 
 // NewEpoch returns the name of a new epoch: 40 random bits. Two copies of one memory
-// must not choose the same name for the same list, so it is neither counted nor taken
-// from the clock.
+// must not choose the same name for the same list, so the name is random, not a
+// counter or a time.
 func NewEpoch() string { return strings.ToLower(rand.Text()[:8]) }
 
-// BeginEpochs begins a new epoch of every set of a memory, with the list that is open.
-// It returns the number of sets. A set that is damaged keeps no other from its epoch; the
-// error names it.
+// BeginEpochs begins a new epoch of every set of a memory, from the open list on. It
+// returns the number of sets. A damaged set does not stop the others; the error names it.
 func BeginEpochs(ctx context.Context, log Log) (sets int, err error) {
 	states, err := log.Sets(ctx)
 	if err != nil && !errors.Is(err, ErrCorrupt) {

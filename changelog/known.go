@@ -9,7 +9,7 @@ import (
 // ErrUnfinished means that the store holds an unfinished copy, which no hub can use yet.
 var ErrUnfinished = errors.New("it is an unfinished copy of a change memory: run rshub copy again, or remove it")
 
-// A Known is a publish that a set knows by its idempotency key.
+// A Known is a publish that a set remembers by its idempotency key.
 type Known struct {
 	Key           string
 	Hash          [32]byte
@@ -17,7 +17,7 @@ type Known struct {
 	After, Cursor feed.Cursor // see Appended
 }
 
-// A Left is what deleted sets leave for the next set of their name. Datetimes are in
+// A Left is what a set remembers of deleted sets of its name. Datetimes are in
 // microseconds since 1970.
 type Left struct {
 	Upto int64 // the next log begins later than this, unless this lies too far in the future

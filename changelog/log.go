@@ -1,7 +1,7 @@
 // Package changelog is the change memory: per set of resources, a bounded
-// ordered log of the changes that were accepted. It says what a Log must do and
-// how changes are kept in blocks. The logs themselves are in disklog and
-// redislog; logtest states their contract in running form.
+// ordered log of the changes that were accepted. It defines what a Log must do
+// and how blocks store changes. The packages disklog and redislog have the
+// logs; logtest is their contract as a test suite.
 package changelog
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// ErrCorrupt means that what the store holds is not what was written.
+// ErrCorrupt means that the store returned other data than was written.
 var ErrCorrupt = errors.New("the change memory is damaged")
 
 // Limits of what a log keeps together.
@@ -51,11 +51,11 @@ type Log interface {
 	// result: call ID each time.
 	ID() string
 
-	// Secret returns what only the hubs of this memory know: with it they
-	// authenticate what they tell each other. A copy, a backup and a clone of the
-	// store have another secret or none. The secret changes now and then, so do not
-	// keep the result: call Secret each time. It is empty in a log that no other hub
-	// can read, and while it is not known.
+	// Secret returns the secret of this memory's hubs: they authenticate their
+	// messages to each other with it. A copy, a backup and a clone of the store have
+	// another secret or none. The secret changes now and then, so do not keep the
+	// result: call Secret each time. It is empty in a log that no other hub can
+	// read, and while it is not known.
 	Secret() string
 
 	// Make makes a set with a description, a list size and an empty log. The log
@@ -72,7 +72,7 @@ type Log interface {
 	// from then on. ErrNoSet.
 	Delete(ctx context.Context, set string) error
 
-	// State returns what a set is now, in one atomic step. ErrNoSet.
+	// State returns the present state of a set, in one atomic step. ErrNoSet.
 	State(ctx context.Context, set string) (feed.State, error)
 
 	// Sets returns the states of the named sets, sorted by name; without a name, of
@@ -90,11 +90,11 @@ type Log interface {
 	// further in the future than the clock skew, or that the hub's clock and the
 	// store's differ by more than that.
 	//
-	// Append does not add a publish again whose Key the set has seen within KeyAge
-	// and within the last KeyCount keys. Earlier publishes of the same call count.
-	// If the Hash is the same, the Appended is that of the first publish, with
-	// Replayed set. If the Hash differs, the Appended has Err = ErrKeyReused. So it
-	// has if the set has seen Unless and not Key. The other publishes of the call are
+	// Append does not add a publish if the set has seen its Key within KeyAge and
+	// within the last KeyCount keys. Earlier publishes of the same call count. If the
+	// Hash is the same, the Appended is that of the first publish, with Replayed set.
+	// If the Hash differs, the Appended has Err = ErrKeyReused. It also has this Err
+	// if the set has seen Unless and not Key. The other publishes of the call are
 	// added all the same.
 	Append(ctx context.Context, set string, publishes ...Publish) ([]Appended, error)
 
@@ -125,32 +125,33 @@ type Log interface {
 	// resourcesync.ErrInvalid when it lies behind the head, ErrNoSet.
 	At(ctx context.Context, set string, position uint64) (feed.Cursor, error)
 
-	// Seek returns the cursor behind which the entries with datetime >= micros
-	// begin: the newest entry that is earlier, or the floor. ErrGone when such an
-	// entry may have been removed, or may have come before the log began: then
-	// micros is before the floor's datetime, or equal to it and the floor is a
-	// removed entry. micros is in microseconds since 1970. ErrNoSet.
+	// Seek returns the cursor after which the entries with datetime >= micros
+	// begin: that of the newest earlier entry, or the floor. ErrGone when such
+	// an entry may have been removed, or may have come before the log began:
+	// then micros is before the floor's datetime, or equal to it and the floor
+	// is a removed entry. micros is in microseconds since 1970. ErrNoSet.
 	Seek(ctx context.Context, set string, micros int64) (feed.Cursor, error)
 
 	// Trim applies retention to a set and forgets expired keys. It removes whole
 	// closed lists only, and returns how many entries it removed. ErrNoSet.
 	Trim(ctx context.Context, set string, r Retention) (removed int, err error)
 
-	// BeginEpoch begins a new epoch of a set's log, so that the lists which may get
-	// other entries now get other names (see feed.Epochs). lost is a cursor that the
-	// log returned earlier. If the log still holds lost, or Since would answer ErrGone,
+	// BeginEpoch begins a new epoch of a set's log. Lists that may get other entries
+	// than before then get new names (see feed.Epochs). lost is a cursor that the log
+	// returned earlier. If the log still holds lost, or Since would answer ErrGone,
 	// BeginEpoch does nothing and returns false. Else the new epoch begins with the
-	// list of the first entry that may differ: the entry behind the one from which a
-	// follower at lost goes on. For the zero cursor it begins with the open list.
+	// list of the first entry that may differ: the entry after the one from which a
+	// follower at lost continues. For the zero cursor it begins with the open list.
 	// Beginning an epoch twice does no harm. ErrNoSet.
 	BeginEpoch(ctx context.Context, set string, lost feed.Cursor) (begun bool, err error)
 
 	// Tick notes the time of the store's clock. It is called about each minute, by every
-	// hub of the memory. It returns true while the clock is in doubt, and then nothing
-	// may be removed for its age. The clock comes into doubt when it has gone ahead by
-	// more than ClockStep since it was noted: it is wrong, or no hub ran for so long. It
-	// is believed again after ClockDoubt, or when it is set back. A store whose clock
-	// is not the hub's is in doubt while the two differ by more than the clock skew.
+	// hub of the memory. It returns true while the clock is in doubt, and nothing may
+	// then be removed because of its age. The clock comes into doubt when it is ahead of
+	// the last noted time by more than ClockStep: either it is wrong, or no hub ran for
+	// that long. The doubt ends after ClockDoubt, or when the clock is set back. A store
+	// whose clock is not the hub's is in doubt while the two differ by more than the
+	// clock skew.
 	Tick(ctx context.Context) (doubtful bool, err error)
 
 	// Check returns nil when an append could succeed now, and otherwise why not. It
@@ -168,12 +169,13 @@ type Publish struct {
 	Key     string                // idempotency key, unique per set and caller, at most MaxKey bytes; empty for none
 	Hash    [32]byte              // of the content; a publish with the same Key must have the same Hash
 	Unless  string                // a key that must not have been used, like Key; empty for none
-	Brief   bool                  // the hub made Key: the log need know it only for the retries of this call
+	Brief   bool                  // the hub made Key, so the log needs it only for retries of this call
 }
 
 // CheckPublishes returns nil when a log can take publishes. Each implementation
-// of Log calls it. It counts changes and bytes of keys only: the caller of Append
-// has validated each change. The error is a *resourcesync.Error with ErrInvalid.
+// of Log calls it. It checks only the number of changes and the length of keys:
+// the caller of Append has validated each change. The error is a
+// *resourcesync.Error with ErrInvalid.
 func CheckPublishes(publishes []Publish) error {
 	for _, p := range publishes {
 		if n := len(p.Changes); n < 1 || n > MaxBatch {
@@ -188,9 +190,9 @@ func CheckPublishes(publishes []Publish) error {
 
 // An Appended says where a publish is in the log.
 type Appended struct {
-	After    feed.Cursor // before its first entry
-	Cursor   feed.Cursor // of its last entry
-	Count    int         // of its entries
+	After    feed.Cursor // cursor before its first entry
+	Cursor   feed.Cursor // cursor of its last entry
+	Count    int         // number of its entries
 	Blocks   []CutBlock  // its entries as the log keeps them, to announce them to other hubs; nil in a log that no other hub can read
 	Replayed bool        // the log had it before this call
 	Err      error       // feed.ErrKeyReused when it was refused
@@ -198,14 +200,14 @@ type Appended struct {
 
 // Retention says what to keep. Trim removes the oldest closed list, again and
 // again, while all entries of that list are older than Age, or while the other
-// lists still hold Count entries. Age 0 removes nothing for its age, and Count 0
-// nothing for the number of entries. The open list and the newest closed list are
-// always kept.
+// lists still hold Count entries. Age 0 removes nothing because of its age, and
+// Count 0 nothing because of the number of entries. The open list and the
+// newest closed list are always kept.
 type Retention struct {
 	Age      time.Duration
 	Count    uint64
-	Doubtful bool         // the clock is in doubt: nothing is removed for its age, no entry and no key
-	Hold     *feed.Cursor // no entry behind it is removed, whatever else is said: somebody has not read it yet; nil: nobody waits
+	Doubtful bool         // the clock is in doubt: no entry and no key is removed because of its age
+	Hold     *feed.Cursor // no entry after it is removed, whatever the other fields say, because a reader has not read it yet; nil: no such cursor
 }
 
 // Size returns how many bytes the changes take at most; see resourcesync.Change.Size.

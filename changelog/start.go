@@ -27,10 +27,10 @@ type Start struct {
 // datetime, "start" or "now". Empty means "now". A datetime is inclusive: a change
 // with exactly that datetime follows.
 //
-// The answer is a batch without entries; its Cursor is the one to go on after. The
-// batch is Diverged when the log has lost entries that the client's cursor counts.
-// Find returns feed.ErrNoSet, feed.ErrGone, or a *resourcesync.Error with
-// ErrInvalid when since is none of these or lies in the future.
+// The answer is a batch without entries; its Cursor is the one to go on after.
+// The batch is Diverged when the log has lost entries before the client's
+// cursor. Find returns feed.ErrNoSet, feed.ErrGone, or a *resourcesync.Error
+// with ErrInvalid when since is none of these or lies in the future.
 func (s *Start) Find(ctx context.Context, set, since string) (*feed.Batch, error) {
 	if err := feed.CheckSet(set); err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (s *Start) Find(ctx context.Context, set, since string) (*feed.Batch, error
 	if !made && !(errors.Is(err, feed.ErrNoSet) && s.Waits(set)) {
 		return nil, err
 	}
-	cur := state.Head // zero in a set that does not exist yet: all that comes follows it
+	cur := state.Head // zero in a set that does not exist yet, so that all its changes follow
 	switch since {
 	case "", "now":
 	case "start":

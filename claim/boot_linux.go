@@ -6,8 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sinceBoot returns the time since the machine started, with the time for which
-// it was suspended. Go's own monotonic clock stands still meanwhile.
+// sinceBoot returns the time since the machine started. It includes the time
+// for which the machine was suspended, when Go's own monotonic clock stands
+// still.
 func sinceBoot() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {

@@ -42,10 +42,10 @@ type Keeper struct {
 	held   map[int]*Hold
 	live   []string
 	wanted []int // the shards that this hub should have while the hubs in live are alive
-	shared bool  // there was another hub in live
+	shared bool  // another hub was in live
 
 	mu       sync.Mutex
-	finished []*Hold // the worker is done with them; to be released
+	finished []*Hold // the worker has ended its work on them; they have to be released
 
 	wake chan struct{} // of capacity 1; says that finished has grown
 }
@@ -62,18 +62,18 @@ func NewKeeper(s Store, w Worker, shards int, clock Clock, logger *slog.Logger) 
 // every returns the time between two steps.
 func (k *Keeper) every() time.Duration { return k.store.ClaimFor() / 10 }
 
-// within bounds one call to the store. A part of the store may not answer, and
-// the calls that follow need time too.
+// within bounds one call to the store. If a part of the store does not answer,
+// the calls that follow still need time.
 func (k *Keeper) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, k.counts()/4)
 }
 
-// counts returns how long a claim counts for this hub. It is shorter than the
-// claim lasts in the store. The difference makes up for clocks that run at
+// counts returns how long a claim is valid for this hub. That is shorter than
+// the claim lasts in the store. The difference makes up for clocks that run at
 // different rates, and for requests that do not stop at once.
 func (k *Keeper) counts() time.Duration { return k.store.ClaimFor() * 4 / 5 }
 
-// Run keeps the claims until ctx ends. Then it hands everything over: it asks
+// Run keeps the claims until ctx ends. Then it hands all shards over: it asks
 // the worker to yield all shards, and releases each one that the worker gives
 // back. Shards that the worker still has after the grace time are lost. When
 // Run returns, the worker has no claim left.
@@ -131,9 +131,9 @@ func (k *Keeper) Release(h *Hold) {
 	}
 }
 
-// step does what is to be done from time to time. Only one goroutine at a time
-// may call it. Its calls are given up when they take too long; the claims then
-// end when their time is over.
+// step renews the claims and takes and gives shards, once. Only one goroutine
+// at a time may call it. A call to the store that takes too long is given up;
+// the claims then expire.
 func (k *Keeper) step(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, k.counts()/2)
 	defer cancel()
@@ -141,7 +141,7 @@ func (k *Keeper) step(ctx context.Context) {
 	if k.join(ctx) {
 		k.acquire(ctx)
 		k.share()
-	} // without an answer, it is unknown which hubs are alive
+	} // without an answer, nobody knows which hubs are alive
 	k.giveUp(ctx)
 }
 
@@ -151,7 +151,7 @@ func (k *Keeper) join(ctx context.Context) bool {
 	ctx, cancel := k.within(ctx)
 	defer cancel()
 	live, err := k.store.Join(ctx)
-	if errors.Is(err, ErrClock) { // the other hubs are to have its shards
+	if errors.Is(err, ErrClock) { // the other hubs have to take its shards
 		k.live, k.wanted = nil, nil
 		for _, h := range k.held {
 			k.yield(h)
@@ -163,7 +163,7 @@ func (k *Keeper) join(ctx context.Context) bool {
 	}
 	if !slices.Equal(live, k.live) {
 		k.live, k.wanted = live, wanted(live, k.store.Name(), k.shards)
-		if alone := len(live) < 2; !alone || k.shared { // a hub that was always alone shares nothing
+		if alone := len(live) < 2; !alone || k.shared { // say nothing if the hub was always alone
 			k.shared = !alone
 			k.logger.Info("the work is shared", "hubs", len(live), "shards", len(k.wanted))
 		}
@@ -215,7 +215,7 @@ func (k *Keeper) acquire(ctx context.Context) {
 		k.failed(ctx, "shards cannot be claimed", err)
 	}
 	if until.over(k.clock) {
-		return // it took so long that the claims do not count any more
+		return // it took so long that the claims have ended
 	}
 	for _, claim := range got {
 		h := &Hold{Claim: claim, clock: k.clock}

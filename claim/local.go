@@ -16,15 +16,15 @@ type Keep interface {
 	Get(ctx context.Context, key string) ([]byte, error)
 
 	// Apply sets keys to values in one atomic step, which is durable when Apply
-	// returns nil. grows says that the map gets larger; then a full Keep may
-	// refuse.
+	// returns nil. grows says that the map gets larger; a full Keep may refuse
+	// that.
 	Apply(ctx context.Context, writes map[string][]byte, grows bool) error
 }
 
-// A Local is the Store of a hub that shares with no other hub. It gets every
-// shard that it asks for, and its claims last until they are released. Only one
-// thing is durable, under the key "started": the lowest claim number of the
-// newest process. It makes numbers rise over a restart.
+// A Local is the Store of a hub that shares its work with no other hub. It gets
+// every shard that it asks for, and its claims last until they are released.
+// Only one thing is durable, under the key "started": the lowest claim number
+// of the newest process. It makes numbers rise over a restart.
 type Local struct {
 	shards []localShard
 }
@@ -35,8 +35,9 @@ var _ Store = (*Local)(nil)
 type localShard struct {
 	claim atomic.Uint64 // the claim's number, 0 when the shard is free; written while change is held, read at any time
 
-	// change is held while the claim changes. It is also held while a write under
-	// the claim is on its way to the disk, so that the claim cannot end before.
+	// change is held while the claim changes. It is also held while a write
+	// under the claim is on its way to the disk, so that the claim cannot end
+	// before the write.
 	change sync.Mutex
 	last   uint64 // the newest claim's number
 }
@@ -46,7 +47,7 @@ type localShard struct {
 func OpenLocal(ctx context.Context, keep Keep, shards int) (*Local, error) {
 	started, err := keep.Get(ctx, "started")
 	now := uint64(time.Now().UnixMicro())
-	if len(started) == 8 { // above all numbers of the process before: none claims a shard four billion times
+	if len(started) == 8 { // higher than all numbers of the last process, which cannot claim a shard four billion times
 		now = max(now, binary.BigEndian.Uint64(started)+1<<32)
 	}
 	if err == nil {
@@ -65,8 +66,8 @@ func OpenLocal(ctx context.Context, keep Keep, shards int) (*Local, error) {
 // Name returns the name of the only hub.
 func (l *Local) Name() string { return "hub" }
 
-// ClaimFor returns the time in which a claim is to be renewed. A claim does not
-// end when it is over.
+// ClaimFor returns within which time a claim has to be renewed. The claims of a
+// Local do not end after this time.
 func (l *Local) ClaimFor() time.Duration { return claimFor }
 
 // Join returns the only hub.

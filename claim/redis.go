@@ -30,12 +30,12 @@ type RedisOptions struct {
 	ClaimFor time.Duration // how long a claim lasts; default 5 s
 	LiveFor  time.Duration // how long a hub counts as alive after it joined; default 3 s
 
-	// ClockSkew is by how much the hub's clock may differ from the clock of Redis;
-	// default 1 minute. A hub whose clock is ahead would find leases expired that
-	// are not.
+	// ClockSkew is by how much the hub's clock may differ from the clock of
+	// Redis; default 1 minute. A hub whose clock is ahead would drop leases
+	// that have not expired.
 	ClockSkew time.Duration
 
-	Hubs string // name of the key of the hubs that share the work; kinds of work that the same hubs share may have the same; default "hubs"
+	Hubs string // name of the key that lists the hubs; kinds of work may have the same key if the same hubs share them; default "hubs"
 }
 
 // A Redis is a Store that several hubs share. Its keys in Redis, after the prefix
@@ -59,8 +59,8 @@ type Redis struct {
 
 var _ Store = (*Redis)(nil)
 
-// NewRedis returns one hub's Store, for the shards of one kind of work. It
-// keeps its keys behind the prefix. The owner of conn closes it.
+// NewRedis returns one hub's Store, for the shards of one kind of work. Its
+// keys begin with the prefix. The owner of conn closes it.
 func NewRedis(conn *redisconn.Conn, prefix, kind string, opts RedisOptions) *Redis {
 	if opts.ClaimFor <= 0 {
 		opts.ClaimFor = claimFor
@@ -80,8 +80,8 @@ func NewRedis(conn *redisconn.Conn, prefix, kind string, opts RedisOptions) *Red
 	}
 }
 
-// script returns a script after which nobody waits for replicas. Losing a claim
-// does no harm, because of fencing.
+// script returns a script that does not wait for replicas. A lost claim does no
+// harm, because of fencing.
 func script(source string) *redisconn.Script {
 	return redisconn.NewScript(source, func(redisconn.Answer) bool { return false })
 }

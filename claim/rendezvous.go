@@ -6,7 +6,7 @@ import "hash/fnv"
 // me should have while the live hubs are alive. A shard belongs to the hub with
 // which it has the highest hash (rendezvous hashing). All hubs that see the
 // same live hubs therefore agree without talking to each other. When a hub
-// comes or goes, only the shards move that it gets or had.
+// comes or goes, only its own shards move.
 func wanted(live []string, me string, shards int) []int {
 	seeds := make([]uint64, len(live))
 	for i, name := range live {

@@ -2,7 +2,7 @@
 // work is divided into shards. A hub claims a shard before it works on it,
 // renews the claim, and hands shards over when hubs come or go. A Keeper does
 // that for one hub; a Store holds the claims of all hubs, in Redis or, for a
-// hub alone, on the disk. Each claim has a number that only rises, by which a
+// single hub, on disk. Each claim has a number that only rises, by which a
 // store refuses writes under an old claim (fencing).
 //
 // The package does not know what the work on a shard is.
@@ -75,6 +75,6 @@ var (
 	ErrLost = errors.New("the claim is lost")
 
 	// ErrClock means that this hub's clock differs too much from the store's.
-	// Such a hub would find leases expired that are not.
+	// Such a hub would drop leases that have not expired.
 	ErrClock = errors.New("the clock differs too much")
 )

@@ -24,33 +24,35 @@ type AuditOptions struct {
 	Prefix string    // only resources whose loc begins with it; default: all
 	By     digest.By // what is compared; default: by position
 
-	// Since is for a state without a cursor: the place in the hub's log, a cursor or a
-	// datetime, at which the caller began to find out what it holds. What the log names
-	// after it is not reported. Default: the moment at which Audit begins.
+	// Since is for a state without a cursor. It is the place in the hub's log, a cursor
+	// or a datetime, at which the caller began to collect its state. Audit does not
+	// report resources that the log names after this place. Default: the moment at
+	// which Audit begins.
 	Since string
 
-	// Tally is for a state without a cursor that takes long to make: the tally of what own
-	// will return, within Prefix, found out after the first look. If the hub holds the
-	// same, the audit ends there, and own is not asked at all. A tally that is wrong must
-	// be unequal. Default: own is asked.
+	// Tally is for a state without a cursor that takes long to make. Audit calls it after
+	// its first look at the hub. It returns the tally of the state that own would return,
+	// within Prefix. If the hub's tally is equal, the audit ends without a call of own.
+	// If it cannot be exact, it must return a tally that cannot equal the hub's. Default:
+	// own is always called.
 	Tally func(context.Context) (digest.Tally, error)
 
 	// Settle is how long Audit waits before its second look, if the state has no cursor
 	// and something differs. Default 5 s.
 	Settle time.Duration
 
-	Look func(audit.Look) // is called with each look at the hub; default: nobody is told
+	Look func(audit.Look) // called with each look at the hub; default: nothing is called
 }
 
 const (
 	defaultSettle = 5 * time.Second
 	auditTimeout  = time.Minute // one question and its answer
-	maxLook       = 1 << 20     // bytes
-	maxCandidates = 10_000      // differences that a second look is taken at together
-	maxAudits     = 5           // how often an audit begins anew because the hub does not have the state any more
+	maxLook       = 1 << 20     // bytes of a look
+	maxCandidates = 10_000      // differences of one second look
+	maxAudits     = 5           // how often an audit begins, because the hub dropped the state that it compared with
 )
 
-// An Own returns what the caller holds at the moment. The caller keeps the pages of the
+// An Own returns the state that the caller holds now. The caller keeps the pages of the
 // state until the audit has ended.
 type Own func(ctx context.Context) (*inventory.State, error)
 
@@ -59,25 +61,26 @@ func Always(s *inventory.State) Own {
 	return func(context.Context) (*inventory.State, error) { return s, nil }
 }
 
-// Audit compares what the caller holds with what the hub knows of a set, and yields every
-// resource by which they differ, once, in no order. If it ends without an error and has
-// yielded nothing, both hold the same, resource by resource. If both are equal this
-// takes one small request; a few differences among a million resources take four.
+// Audit compares the caller's resources with the hub's resources of a set. It yields each
+// difference once, in no order. If it ends without an error and yields nothing, both
+// sides hold the same resources. If both are equal this takes one small request; a few
+// differences among a million resources take four.
 //
-// A state with a cursor has applied the log up to there, as a Replica has. Audit adds the
-// changes that the hub has since then to the state, and compares both at one cursor. So
-// whatever it yields does differ, however many changes arrive meanwhile.
+// A state with a cursor has applied the log up to the cursor, as a Replica has. Audit
+// adds the changes that the hub has since then to the state, and compares both at one
+// cursor. So every yielded resource really differs, even if changes arrive meanwhile.
 //
-// A state without a cursor never saw the log: a directory, a list from a database. It can
-// be compared by content only, and changes may be under way between both. So Audit takes a
-// second look at what differs, after Settle, and asks own again. It yields only what still
-// differs alike and was not named by the log since Since.
+// A state without a cursor was made without the log, for instance from a directory or a
+// database. It can be compared only by content, and changes may be on their way to the
+// hub. So Audit looks at the differences a second time, after Settle, and calls own
+// again. It yields only differences that are unchanged, and whose resources the log has
+// not named since Since.
 //
 // Audit tries again as Publish does when the hub cannot be reached. An error is the last
-// thing that it yields: an *Unavailable, a *Refused, an ErrNoHub, ctx's error, or what own
-// or its state returns. It is feed.ErrGone if the hub's log does not have the state's
-// cursor any more: then the caller has to Follow first, or to read a new Baseline. It is
-// feed.ErrNoInventory if the hub knows no resources of the set, only changes.
+// thing that it yields: an *Unavailable, a *Refused, an ErrNoHub, ctx's error, or an
+// error of own or of its state. It is feed.ErrGone if the hub's log does not have the
+// state's cursor any more: the caller then has to Follow first, or read a new Baseline.
+// It is feed.ErrNoInventory if the hub knows no resources of the set, only changes.
 func (c *Client) Audit(ctx context.Context, set string, own Own, o AuditOptions) iter.Seq2[audit.Difference, error] {
 	if o.By == "" {
 		o.By = digest.ByPosition
@@ -96,7 +99,7 @@ func (c *Client) Audit(ctx context.Context, set string, own Own, o AuditOptions)
 				return
 			}
 			if a.asked && errors.Is(err, feed.ErrGone) && n < maxAudits {
-				err = nil // the hub does not have this state any more, so both look anew
+				err = nil // the hub dropped this state, so begin anew
 			}
 		}
 		if err != errEnough {
@@ -116,10 +119,10 @@ type auditor struct {
 	opts   AuditOptions
 	yield  func(audit.Difference, error) bool
 
-	first feed.Cursor            // of the first look by content
-	at    feed.Cursor            // at which the hub is asked
+	first feed.Cursor            // the cursor of the first look, in an audit by content
+	at    feed.Cursor            // the cursor of the newest look, at which the hub is asked
 	asked bool                   // the newest look is over, and questions were asked
-	seen  map[digest.Digest]bool // what was yielded: of each loc 16 bytes of its hash
+	seen  map[digest.Digest]bool // the yielded locs: 16 bytes of the hash of each
 }
 
 // run compares both ends once.
@@ -127,7 +130,7 @@ func (a *auditor) run(ctx context.Context) (err error) {
 	a.asked = false
 	var look audit.Look
 	content := a.opts.By == digest.ByContent
-	if content { // before own is asked: then the log after the look names all that changes meanwhile
+	if content { // before own is called, so that the log after the look names every change made meanwhile
 		if look, err = a.look(ctx, feed.Cursor{}); err != nil {
 			return err
 		}
@@ -155,7 +158,7 @@ func (a *auditor) run(ctx context.Context) (err error) {
 	return a.exactly(ctx, own)
 }
 
-// tallied reports whether the tally of what the caller holds shows that it is what the hub
+// tallied reports whether AuditOptions.Tally proves that the caller holds what the hub
 // holds.
 func (a *auditor) tallied(ctx context.Context, look audit.Look) (bool, error) {
 	if a.opts.Tally == nil {
@@ -221,7 +224,7 @@ func (a *auditor) report(d audit.Difference) error {
 	return nil
 }
 
-// advance returns a state with the changes that the hub's log has up to a later cursor.
+// advance returns a state with the later changes of the hub's log, up to a cursor.
 func (a *auditor) advance(ctx context.Context, own *inventory.State, to feed.Cursor) (*inventory.State, error) {
 	if own.Cursor() == to {
 		return own, nil
@@ -254,15 +257,15 @@ func (a *auditor) settled(ctx context.Context, own *inventory.State, look audit.
 // A second is the second look of an audit at what differs.
 type second struct {
 	*auditor
-	first      *inventory.State // the own one at the first look
+	first      *inventory.State // the caller's state at the first look
 	candidates []audit.Difference
-	since      string          // where in the log named goes on
-	named      map[string]bool // the locs of changes
+	since      string          // the place in the log up to which named is complete
+	named      map[string]bool // the locs that the log named since the first look
 	waited     bool
 }
 
-// look looks at the candidates again, and reports those that still differ. The first look
-// was at a cursor, and goes on after it.
+// look looks at the candidates again, and reports those that still differ. first is the
+// cursor of the first look.
 func (s *second) look(ctx context.Context, first feed.Cursor) error {
 	if !s.waited {
 		if err := s.client.opts.Sleep(ctx, s.opts.Settle); err != nil {
@@ -313,8 +316,8 @@ func (s *second) look(ctx context.Context, first feed.Cursor) error {
 	return nil
 }
 
-// upTo calls take with the changes of a set after a place, up to a cursor that the log
-// holds. It tries again as Follow does.
+// upTo calls take with the changes of a set after a place, up to the cursor to, which
+// the log must hold. It tries again as Follow does.
 func (c *Client) upTo(ctx context.Context, set, place, prefix string, to feed.Cursor, take func([]feed.Entry) error) error {
 	if place == to.String() {
 		return nil

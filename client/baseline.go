@@ -17,21 +17,20 @@ import (
 // BaselineOptions say what a Baseline reads. Zero values are the defaults.
 type BaselineOptions struct {
 	Prefix string // only resources whose loc begins with it; default: all
-	After  string // the Cursor of a part that came before, to go on behind it; default: the baseline begins
+	After  string // the Cursor of an earlier part, to go on after it; default: begin a new baseline
 	Limit  int    // the most resources in a part, 1 to 10,000; default 1,000
 }
 
 // Baseline yields all resources of a set as they were at one cursor, each with its newest
-// change, part by part in the order of loc. The last part has no resources and is the End.
-// Its Cursor is the place to Follow from: nothing lies between. What the caller holds
-// within the baseline, and what no part has named, does not exist any more, but only if
-// the End is Complete.
+// change, part by part in the order of loc. The last part has no resources and is the
+// End. Its Cursor is the place to Follow from: nothing lies between. If the End is
+// Complete, a resource with the Prefix that no part named does not exist any more.
 //
 // Baseline goes on where it was after outages and restarts of the hub. When the hub does
 // not have the resources as of that cursor any more, the baseline begins anew with a part
-// that is marked as Restart, as of a later cursor. Then the parts that came before it
-// mean nothing. When the caller comes back later, After goes on behind the part with that
-// Cursor; if that is not possible any more, the first part is marked as Restart.
+// that is marked as Restart, as of a later cursor. The caller must then discard the parts
+// before it. To continue an earlier baseline, set After to the Cursor of its last part;
+// if that is not possible any more, the first part is marked as Restart.
 //
 // An error is the last thing that Baseline yields. It is feed.ErrNoInventory if the hub
 // knows no resources of the set, only changes. The other errors are those of Follow. When
@@ -85,9 +84,9 @@ type baseline struct {
 	at       feed.Place // the same, unless it is empty
 	last     string     // the last loc that came; empty: none has
 	named    uint64     // how many resources the baseline has named
-	whole    bool       // these are all since its beginning
+	whole    bool       // named counts all resources since the beginning of the baseline
 	lost     bool       // the baseline before is lost, so the next page is a Restart
-	restarts int        // since the last page that was none
+	restarts int        // Restarts since the last page that was not one
 }
 
 // anew begins the baseline anew. It returns how long to wait before that.
@@ -97,7 +96,7 @@ func (b *baseline) anew() time.Duration {
 	if b.restarts == 1 {
 		return 0
 	}
-	return pause(b.restarts - 2) // the hub drops what is read too soon
+	return pause(b.restarts - 2) // the hub seems to drop its state before it is read
 }
 
 // take moves to the end of a page, and marks the page if it is a Restart. It returns how

@@ -40,9 +40,9 @@ type Options struct {
 	// a connection.
 	HTTP *http.Client
 
-	// Note is called after each failure that the Client will try again after. wait is
-	// how long the Client waits before that. If several goroutines use the Client, they
-	// may call Note at the same time. Default: nobody is told.
+	// Note is called after each failure, when the Client will try again. wait is the
+	// time until the next try. If several goroutines use the Client, they may call Note
+	// at the same time. Default: nothing is called.
 	Note func(err error, wait time.Duration)
 
 	Now   func() time.Time                                 // default time.Now
@@ -145,7 +145,7 @@ func (c *Client) exchange(req *http.Request, read func(*http.Response) error) er
 		body := &wire{ReadCloser: resp.Body}
 		resp.Body = body
 		err := read(resp)
-		if body.err != nil { // only a part of the answer came, so the error of read does not count
+		if body.err != nil { // the answer broke off, so the error of read is only a consequence
 			return c.unreachable(body.err)
 		}
 		return err
@@ -158,7 +158,7 @@ func (c *Client) exchange(req *http.Request, read func(*http.Response) error) er
 	case p.Status >= 500, p.Status == http.StatusTooManyRequests, p.Status == http.StatusRequestTimeout:
 		u := &Unavailable{Err: &answer{c.base, p}, Tries: 1, after: time.Duration(p.RetryAfter) * time.Second}
 		if p.Status == http.StatusInsufficientStorage {
-			u.after = max(u.after, longestPause) // room comes slowly: by retention, or by hand
+			u.after = max(u.after, longestPause) // the store is full: retention or an operator makes room slowly
 		}
 		return u
 	}
@@ -180,7 +180,7 @@ func (c *Client) unreachable(err error) error {
 	case errors.Is(err, context.DeadlineExceeded) || ok && u.Timeout():
 		return &Unavailable{Err: fmt.Errorf("%s does not answer in time", c.base), Tries: 1, Unsent: unsent}
 	case ok:
-		err = u.Err // without the URL, which the error below has already
+		err = u.Err // without the URL, which the error below already names
 	}
 	_, badCertificate := errors.AsType[*tls.CertificateVerificationError](err)
 	lasting := badCertificate || errors.Is(err, http.ErrSchemeMismatch)
@@ -192,7 +192,7 @@ func (c *Client) unreachable(err error) error {
 	}
 }
 
-// A wire is a body that keeps the error, if it could not be read to its end.
+// A wire is a body that remembers the error of a failed read.
 type wire struct {
 	io.ReadCloser
 	err error

@@ -10,17 +10,16 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// Describe says what a set is, in place of all that was said before. If there is no such
-// set, and publishing may make it, Describe makes it; d may be the zero Description then.
-// The caller needs the right to publish to the set. Describe tries again as Publish does,
-// and to describe a set twice does no harm. The error is an *Unavailable, a *Refused, an
-// ErrNoHub, or ctx's error.
+// Describe replaces the description of a set. If there is no such set and publishing may
+// make it, Describe makes it; d may then be the zero Description. The caller needs the
+// right to publish to the set. Describe tries again as Publish does; a repeated Describe
+// does no harm. The error is an *Unavailable, a *Refused, an ErrNoHub, or ctx's error.
 func (c *Client) Describe(ctx context.Context, set string, d feed.Description) error {
 	body := struct {
 		feed.Description
-		NoInventory bool   `json:"noInventory,omitempty"` // a PUT says it as inventory
+		NoInventory bool   `json:"noInventory,omitempty"` // a PUT sends it as inventory
 		Inventory   string `json:"inventory,omitempty"`
-		NoPush      bool   `json:"noPush,omitempty"` // a PUT says it as push
+		NoPush      bool   `json:"noPush,omitempty"` // a PUT sends it as push
 		Push        string `json:"push,omitempty"`
 		Every       string `json:"every,omitempty"` // as text
 	}{Description: d}
@@ -41,14 +40,14 @@ func (c *Client) Describe(ctx context.Context, set string, d feed.Description) e
 }
 
 // Complete says whether the hub knows all resources of a set. The rest of the set's
-// description stays. While the hub knows them all, a destination may delete what the hub
-// does not name, and the hub has a Resource List of its own. The caller needs the right to
-// publish to the set. The errors are those of Describe.
+// description stays. While a set is complete, a destination may delete resources that the
+// hub does not name, and the hub offers a Resource List of its own. The caller needs the
+// right to publish to the set. The errors are those of Describe.
 func (c *Client) Complete(ctx context.Context, set string, complete bool) error {
 	return c.put(ctx, set, fmt.Appendf(nil, `{"complete":%t}`, complete))
 }
 
-// put sends what the body says of a set.
+// put sends a description of a set.
 func (c *Client) put(ctx context.Context, set string, body []byte) error {
 	if err := feed.CheckSet(set); err != nil {
 		return err

@@ -11,15 +11,15 @@ import (
 )
 
 // A Refused is an answer that the same request would get again, because the token, the
-// set, an entry, or the place to follow from is not right. errors.Is finds the
-// feed.Error that the hub's answer names, such as feed.ErrGone.
+// set, an entry, or the place to follow from is wrong. errors.Is finds the feed.Error
+// that the hub's answer names, such as feed.ErrGone.
 type Refused struct {
 	*problem.Problem
 
 	Location string // where the answer redirects to; the Client did not follow it
 
-	// Doubt says that the hub may have the changes of a publish all the same. An earlier
-	// try may have reached the hub, and the hub may have taken the changes then.
+	// Doubt says that the hub may still have the changes of a refused publish: it may
+	// have accepted them from an earlier try.
 	Doubt bool
 }
 
@@ -36,14 +36,14 @@ func (r *Refused) Error() string {
 func (r *Refused) Unwrap() error { return r.Problem }
 
 // An Unavailable says that the hub could not be reached, or was not ready: it answered
-// 5xx, 429 or 408. Unless it is Unsent, the hub may have the changes of a publish all
-// the same. It is right and safe to publish them again later with the same key.
+// 5xx, 429 or 408. Unless it is Unsent, the hub may still have the changes of the
+// publish. It is safe to publish them again later with the same key.
 type Unavailable struct {
 	Err     error         // why the last try failed; if the hub answered, errors.AsType finds the *problem.Problem in it
 	Tries   int           // how many requests were sent
 	Lasting bool          // trying again does not help: the certificate is bad, or the server speaks https and not http
 	Unsent  bool          // no try got as far as a connection, so the hub surely has none of the changes
-	After   time.Duration // not 0: the Client gave up early, because the hub asks to wait this long and Patience does not allow it
+	After   time.Duration // not 0: the Client gave up early, because the hub asked it to wait this long, which is more than Patience
 
 	after time.Duration // how long the hub asks to wait; unlike After, also set if Patience allows it
 }
@@ -62,11 +62,11 @@ func (u *Unavailable) Error() string {
 // Unwrap returns Err.
 func (u *Unavailable) Unwrap() error { return u.Err }
 
-// ErrNoHub means that the answer is not from a hub, or not the answer to the request.
-// Most likely the URL is wrong.
+// ErrNoHub means that the answer does not come from a hub, or answers another
+// request. Most likely the URL is wrong.
 var ErrNoHub = errors.New("not as a hub does; is the URL right?")
 
-// A strange is an ErrNoHub with a text of its own.
+// A strange is an ErrNoHub with another text.
 type strange string
 
 func (s strange) Error() string        { return string(s) }

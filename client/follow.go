@@ -18,7 +18,7 @@ type FollowOptions struct {
 	Wait   time.Duration // how long the hub holds a request while there is no change, at most 5 minutes; default 30 s
 
 	once   bool // Follow ends when there are no more changes
-	gather int  // while a batch has fewer changes, and more wait behind it at the hub, they are added; default: they are not
+	gather int  // merge the batches that already wait at the hub until a batch has this many changes; default: do not merge
 }
 
 const (
@@ -112,12 +112,13 @@ func (f *follower) take(b *feed.Batch) bool {
 	return news
 }
 
-// gather adds to a full batch what waits behind it, and does not wait for more.
+// gather adds to a full batch the changes that already wait at the hub. It does
+// not wait for more.
 func (f *follower) gather(ctx context.Context, b *feed.Batch) {
 	for n := len(b.Entries); n >= f.limit && len(b.Entries) < f.opts.gather; {
 		next, err := f.ask(ctx, 0)
 		if err != nil || next.Diverged || len(next.Entries) == 0 {
-			return // the next page says it again
+			return // the next page gets the error again
 		}
 		f.take(next)
 		n = len(next.Entries)
@@ -125,7 +126,7 @@ func (f *follower) gather(ctx context.Context, b *feed.Batch) {
 	}
 }
 
-// atEnd reports whether the follower ends because there was nothing behind its place.
+// atEnd reports whether the follower has to end because no more changes follow.
 func (f *follower) atEnd(b *feed.Batch) bool {
 	return f.opts.once && len(b.Entries) == 0 && b.Cursor == b.After
 }
@@ -139,7 +140,8 @@ func (f *follower) page(ctx context.Context) (*feed.Batch, error) {
 	return f.ask(ctx, f.opts.Wait)
 }
 
-// ask asks once for the changes after the place, and has the hub wait for them.
+// ask asks once for the changes after the place, and tells the hub how long to
+// wait for them.
 func (f *follower) ask(ctx context.Context, wait time.Duration) (b *feed.Batch, err error) {
 	query := f.opts.Filter.Values()
 	query.Set("since", f.place)

@@ -34,7 +34,7 @@ func (c *Client) holds(ctx context.Context, set string, at feed.Cursor) (bool, e
 	if !errors.Is(err, feed.ErrGone) {
 		return err == nil && !b.Diverged, err
 	}
-	// Either retention removed the entry, or the log is another one, which began later.
+	// Retention removed the entry, or the set has a new log that began later.
 	begin, floor, err := c.floor(ctx, set)
 	if errors.Is(err, feed.ErrNoSet) {
 		return false, nil
@@ -42,8 +42,8 @@ func (c *Client) holds(ctx context.Context, set string, at feed.Cursor) (bool, e
 	return err == nil && begin.UnixMicro() <= at.Micros && floor.Position >= at.Position, err
 }
 
-// floor asks once when the log of a set began, and for the newest entry that retention
-// removed.
+// floor asks once when the log of a set began, and which is the newest entry that
+// retention removed.
 func (c *Client) floor(ctx context.Context, set string) (begin time.Time, floor feed.Cursor, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()

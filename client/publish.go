@@ -99,8 +99,8 @@ func (c *Client) publish(ctx context.Context, set, key, mediaType string, body [
 	return receipt, err
 }
 
-// patiently calls try until it returns nil, an error that time does not mend, or
-// an *Unavailable when the Client's Patience is over.
+// patiently calls try until it returns nil, an error that another try cannot
+// help, or an *Unavailable when the Client's Patience is over.
 func (c *Client) patiently(ctx context.Context, try func() error) error {
 	var deadline time.Time
 	for n := 0; ; n++ {

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	pageTimeout = 30 * time.Second // a whole page, besides the time that the hub waits for changes
+	pageTimeout = 30 * time.Second // of a whole page, without the time that the hub waits for changes
 	maxPage     = 64 << 20         // bytes of a page
 )
 
@@ -72,7 +72,8 @@ func (r *reader) failed(err error) (time.Duration, error) {
 		return 0, nil
 	}
 	u, unavailable := errors.AsType[*Unavailable](err)
-	// After one good answer the URL is right, and a strange answer is an outage.
+	// After one good answer the URL is known to be right, so a strange answer
+	// is an outage.
 	if !r.begun && (!unavailable || u.Lasting) || !unavailable && !errors.Is(err, ErrNoHub) {
 		return 0, err
 	}

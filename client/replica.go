@@ -22,22 +22,22 @@ type ReplicaOptions struct {
 	Cache  *inventory.Cache
 
 	// MaxDelete is how many resources a baseline may delete, because it does not name
-	// them. If it would delete more, Follow ends with a *TooManyDeleted before
-	// anything is changed. So a source that was emptied by mistake does not empty its
-	// destinations with the next baseline. It does not count what the source deletes by a
-	// change of its own. Default: ten, or a tenth of what the destination holds, whichever
-	// is more. Below 0: any number.
+	// them. If it would delete more, Follow ends with a *TooManyDeleted before anything
+	// is changed. This protects the destination from a source that was emptied by
+	// mistake. Deletions that the source publishes as changes do not count. Default: ten,
+	// or a tenth of what the destination holds, whichever is more. Below 0: any number.
 	MaxDelete int
 
-	// MayDelete decides instead of MaxDelete. It is called before a baseline deletes some of
-	// the resources that the destination holds. If it returns an error, Follow ends with that
-	// before anything is changed.
+	// MayDelete decides instead of MaxDelete. It is called before a baseline deletes some
+	// of the resources that the destination holds. If it returns an error, Follow ends
+	// with this error before anything is changed.
 	MayDelete func(deleted, held uint64) error
 }
 
 // A TooManyDeleted says that a baseline would delete more than ReplicaOptions.MaxDelete
-// allows. The destination is as it was, and so is the Replica in its store. If that many are to
-// be deleted, open the Replica with a greater MaxDelete; it then goes on where it was.
+// allows. Nothing was changed, neither at the destination nor in the Replica's store. If
+// the deletion is intended, open the Replica with a greater MaxDelete; it then goes on
+// where it was.
 type TooManyDeleted struct {
 	Delete uint64 // resources that the destination holds and the baseline does not name
 	Held   uint64 // resources that the destination held before the baseline
@@ -51,28 +51,29 @@ func (e *TooManyDeleted) Error() string {
 
 // A Replica is the inventory that a destination keeps of itself: which resources of a set
 // it holds, each with the newest change that it has applied. With it a destination
-// follows a set without thinking of baselines, and proves that it is in sync: see Audit.
+// follows a set without handling baselines itself, and can prove that it is in sync: see
+// Audit.
 //
-// The store is the destination's own, in memory or on disk (package
-// inventory/diskpages), and has no log beside it. One program at a time may use a Replica.
-// Several goroutines may, but only one of them at a time in Follow or CatchUp.
+// The store belongs to the destination, in memory or on disk (package
+// inventory/diskpages). It has no log beside it. One program at a time may use a Replica.
+// Several goroutines may use it, but only one at a time may be in Follow or CatchUp.
 type Replica struct {
 	client *Client
 	set    string
 	opts   ReplicaOptions
 
 	own      *inventory.Inventory
-	baseline *inventory.Inventory // what a baseline says that is being read
+	baseline *inventory.Inventory // the baseline that is being read
 
 	working sync.Mutex // held by Follow and CatchUp
 	looked  time.Time  // when the hub was last asked whether it knows all resources; the holder of working may use it
 
 	mu        sync.Mutex // held to look at these or to change them
 	root      inventory.Root
-	overlay   *inventory.Overlay // the changes that were applied behind root
-	cursor    feed.Cursor        // the destination holds all up to here; zero: it is between two cursors
-	whole     bool               // no baseline is missing or half applied; until it is allowed, the cursor stays, too
-	more      bool               // the destination holds what the last baseline did not name, because the hub did not know all; the store keeps it as a Head that is not Complete
+	overlay   *inventory.Overlay // the changes that were applied after root
+	cursor    feed.Cursor        // the destination has applied the log up to here; zero: it is between two cursors
+	whole     bool               // no baseline is missing or half applied
+	more      bool               // the destination holds resources that the last baseline did not name, because the hub did not know all; stored as a Head that is not Complete
 	committed time.Time          // when root was made
 }
 
@@ -82,9 +83,9 @@ const (
 	commitBytes  = 32 << 20 // of changes that wait in memory
 	commitAfter  = time.Minute
 	commitSoon   = time.Second
-	baselinePage = 5_000  // resources that are asked for at once
+	baselinePage = 5_000  // resources in one page of a baseline
 	updateSize   = 2_000  // the most entries of an update in a baseline
-	gathered     = 50_000 // entries that are joined in one update, when the destination is far behind: so it sees which of them are overtaken
+	gathered     = 50_000 // entries in one update when the destination is far behind, so that it can skip overtaken ones
 	lookEvery    = time.Hour
 	pinned       = time.Hour
 )
@@ -121,28 +122,28 @@ func (r *Replica) reach(root inventory.Root) {
 	r.overlay = inventory.NewOverlay(r.own.Tree(root))
 }
 
-// An Update says what a destination has to do next. It gets the resources of the entries
-// that were created or updated, and removes those that were deleted.
+// An Update says what a destination has to do next. For each entry it fetches the
+// resource if it was created or updated, and removes the resource if it was deleted.
 type Update struct {
 	Entries  []feed.Entry
-	Cursor   feed.Cursor // the destination then holds all up to here; zero: a baseline is not over
-	Baseline bool        // the entries are what a baseline says besides what the destination holds, and not a part of the log
-	Complete bool        // the baseline is over, and it named all resources: the hub knew all
+	Cursor   feed.Cursor // the cursor of the destination after the update; zero: a baseline is not over
+	Baseline bool        // the entries come from the comparison with a baseline, not from the log
+	Complete bool        // the baseline is over, and the hub knew all resources
 }
 
 // Follow yields what the destination has to do, update by update, and blocks while there
-// is nothing. The destination applies an update, and then asks for the next one: with
-// that the update counts as applied. An update that is not applied comes again at the
+// is nothing. The destination applies an update before it asks for the next one; asking
+// means that the update was applied. An update that is not applied comes again at the
 // next Follow. After a crash some that were applied may come again, too.
 //
 // Follow begins with a baseline, and takes another one whenever the hub's log does not
-// reach back far enough or has lost entries. Of a baseline it yields only what the
-// destination does not hold yet, each resource as it is at the hub by now. What it holds and
-// the baseline does not name is yielded as deleted, at the end, but only if the hub knows all
-// resources (see also MaxDelete). As long as the destination keeps something for that reason,
-// Follow asks the hub when it begins, and now and then, whether it knows all by now, and then
-// takes another baseline. An interrupted baseline goes on where it was, also in another
-// process.
+// reach back far enough or has lost entries. From a baseline it yields only resources
+// that the destination does not hold in their newest version. At the end it yields as
+// deleted the resources that the destination holds and the baseline does not name, but
+// only if the hub knows all resources (see also MaxDelete). If the hub does not, the
+// destination keeps these resources. Follow then asks the hub, at its beginning and each
+// hour, whether it now knows all resources, and if so takes another baseline. An
+// interrupted baseline goes on where it was, also in another process.
 //
 // An error is the last thing that Follow yields. It is one of Baseline or of the store, a
 // *TooManyDeleted, or one of MayDelete.
@@ -168,7 +169,7 @@ func (r *Replica) run(ctx context.Context, once bool) iter.Seq2[*Update, error] 
 	}
 }
 
-// work yields updates until ctx is done, or until there are no more if only once. It
+// work yields updates until ctx is done, or with once until there are no more. It
 // returns errEnough when yield returns false.
 func (r *Replica) work(ctx context.Context, once bool, yield func(*Update) bool) error {
 	r.looked = time.Time{}
@@ -192,7 +193,7 @@ func (r *Replica) work(ctx context.Context, once bool, yield func(*Update) bool)
 	return ctx.Err()
 }
 
-// follow yields the changes after the replica's cursor. It returns again if a baseline
+// follow yields the changes after the replica's cursor. It returns true if a baseline
 // has to come first.
 func (r *Replica) follow(ctx context.Context, once bool, yield func(*Update) bool) (again bool, err error) {
 	options := FollowOptions{Filter: feed.Filter{Prefix: r.opts.Prefix}, once: once, gather: gathered}
@@ -219,9 +220,9 @@ func (r *Replica) follow(ctx context.Context, once bool, yield func(*Update) boo
 	return false, nil
 }
 
-// outgrow says that a baseline has to come, if the destination holds more than the last
-// one named, and the hub knows all resources by now. It asks the hub once at the beginning,
-// and then each hour.
+// outgrow asks the hub, at the beginning and then each hour, whether it now knows all
+// resources. It does so only while the destination holds resources that the last baseline
+// did not name. If the hub knows all, outgrow marks that a baseline has to come.
 func (r *Replica) outgrow(ctx context.Context) error {
 	now := r.client.opts.Now()
 	if !r.more || !r.whole || !r.looked.IsZero() && now.Sub(r.looked) < lookEvery {
@@ -231,7 +232,7 @@ func (r *Replica) outgrow(ctx context.Context) error {
 	a := &auditor{client: r.client, set: r.set, opts: AuditOptions{Prefix: r.opts.Prefix, Look: func(audit.Look) {}}}
 	look, err := a.look(ctx, feed.Cursor{})
 	if _, refused := errors.AsType[*Refused](err); refused {
-		return nil // there is no inventory at present; what the hub does not know stays
+		return nil // the hub has no inventory now; the destination keeps what it has
 	}
 	if err != nil || !look.Complete {
 		return err
@@ -242,7 +243,7 @@ func (r *Replica) outgrow(ctx context.Context) error {
 	return nil
 }
 
-// record says that the changes of a batch were applied, also when ctx is done.
+// record notes that the changes of a batch were applied, even if ctx is done.
 func (r *Replica) record(ctx context.Context, b *feed.Batch) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -260,12 +261,13 @@ func (r *Replica) record(ctx context.Context, b *feed.Batch) error {
 	return r.commit(ctx, r.cursor)
 }
 
-// commit makes a root of what waits, at a cursor. The caller holds r.mu.
+// commit makes a root of the waiting changes, at a cursor. The caller holds
+// r.mu.
 func (r *Replica) commit(ctx context.Context, to feed.Cursor) error {
 	return r.add(ctx, to, r.overlay.Changes())
 }
 
-// add makes a root with sorted changes, at a cursor. No change waits, besides those. The
+// add makes a root with sorted changes, at a cursor. No other change may wait. The
 // caller holds r.mu.
 func (r *Replica) add(ctx context.Context, to feed.Cursor, sorted iter.Seq[*feed.Entry]) error {
 	root, err := r.own.Commit(ctx, inventory.Changes{Base: r.root, To: to, Sorted: sorted})
@@ -276,12 +278,12 @@ func (r *Replica) add(ctx context.Context, to feed.Cursor, sorted iter.Seq[*feed
 	return nil
 }
 
-// Flush writes to the store what the destination has applied up to now. Follow and CatchUp
-// do that by themselves, now and then and at their end; a copy of the store before that has
-// an older state. It may be called while the Replica is followed.
+// Flush writes to the store what the destination has applied up to now. Follow and
+// CatchUp do that by themselves, now and then and at their end; before that, a copy of
+// the store has an older state. It may be called while the Replica is followed.
 func (r *Replica) Flush(ctx context.Context) error { return r.flush(ctx) }
 
-// flush commits what waits, also when ctx is done.
+// flush commits the waiting changes, even if ctx is done.
 func (r *Replica) flush(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -293,13 +295,14 @@ func (r *Replica) flush(ctx context.Context) error {
 	return r.commit(ctx, r.cursor)
 }
 
-// last returns a context for what is still to be done when ctx is done.
+// last returns a context for the last writes, which have to be made even if ctx
+// is done.
 func last(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), pageTimeout)
 }
 
 // Cursor returns the cursor up to which the destination holds everything. ok is false
-// while it does not: before the first baseline, and when a new one is needed.
+// before the first baseline, and while a new baseline is needed.
 func (r *Replica) Cursor() (at feed.Cursor, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -307,11 +310,11 @@ func (r *Replica) Cursor() (at feed.Cursor, ok bool) {
 }
 
 // ErrNotWhole means that a Replica holds no state of the hub, because its baseline is not
-// over. Follow and CatchUp go on with it.
+// over. Follow and CatchUp continue the baseline.
 var ErrNotWhole = errors.New("the baseline is not over")
 
-// State returns what the destination holds. The state stays the same while the Replica
-// goes on, for an hour; then reading it may return feed.ErrGone. The caller calls release
+// State returns what the destination holds. Later changes of the Replica do not change
+// the state. After an hour, reading it may return feed.ErrGone. The caller calls release
 // when it is done.
 func (r *Replica) State(ctx context.Context) (s *inventory.State, release func(), err error) {
 	r.mu.Lock()
@@ -327,19 +330,19 @@ func (r *Replica) State(ctx context.Context) (s *inventory.State, release func()
 	release = sync.OnceFunc(func() {
 		ctx, cancel := last(ctx)
 		defer cancel()
-		_ = r.own.Unpin(ctx, root.Upto, holder) // else the pin ends by itself
+		_ = r.own.Unpin(ctx, root.Upto, holder) // if this fails, the pin expires
 	})
 	return r.overlay.State(r.cursor), release, nil
 }
 
 // Audit proves that the destination is in sync: see Client.Audit. It yields every
-// resource by which the hub and the Replica differ at one cursor, and no other; while the
-// Replica is followed, too. If it ends and has yielded nothing, the destination has
-// applied every change up to its cursor. ErrNotWhole, feed.ErrGone: it has to follow
-// first.
+// difference between the hub and the Replica at one cursor, and nothing else. It may be
+// called while the Replica is followed. If it ends without an error and yields nothing,
+// the destination has applied every change up to its cursor. After ErrNotWhole or
+// feed.ErrGone the destination has to follow first.
 //
-// A Replica knows what the destination has been told, and that it applied it. To find out
-// whether it still has the content, compare a list of that, see Client.Audit.
+// A Replica knows which changes the destination has applied, not whether it still holds
+// the content. To check the content, audit a list of it; see Client.Audit.
 func (r *Replica) Audit(ctx context.Context, o AuditOptions) iter.Seq2[audit.Difference, error] {
 	return func(yield func(audit.Difference, error) bool) {
 		if o.Prefix == "" {

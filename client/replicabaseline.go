@@ -15,10 +15,10 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Replica takes a baseline in two steps. First it reads the baseline into an inventory
-// beside its own, and what the log has after it. Then it compares both, and yields what
-// differs. So a baseline that has to begin anew disturbs nothing, and one that was
-// interrupted goes on in both steps: what was applied does not differ any more.
+// A Replica takes a baseline in two steps. First it reads the baseline, and the later
+// changes of the log, into a second inventory. Then it compares both inventories, and
+// yields the differences. So a baseline that begins anew disturbs nothing. An
+// interrupted one continues in both steps, because applied differences are gone.
 
 // takeBaseline brings the destination to the state of a baseline.
 func (r *Replica) takeBaseline(ctx context.Context, yield func(*Update) bool) error {
@@ -65,13 +65,14 @@ func (r *Replica) takeBaseline(ctx context.Context, yield func(*Update) bool) er
 	return err
 }
 
-// newest returns the state of a baseline with what the log has after it, and what the log has
-// deleted, in the order of loc. The hub's root may be minutes old: what has changed since is
-// not to be got twice, or in vain. What does not fit into memory is left to follow, and so is a
-// log that is gone.
+// newest returns the state of a baseline with the later changes of the log, and the
+// entries that the log deleted, in the order of loc. The hub's root may be minutes old;
+// with the later changes, the destination does not fetch a resource twice or in vain.
+// Changes that do not fit into memory are left to follow. So is everything if the log is
+// gone.
 func (r *Replica) newest(ctx context.Context, root inventory.Root) (_ *inventory.State, gone []feed.Entry, err error) {
 	o, at := inventory.NewOverlay(r.baseline.Tree(root)), root.Cursor
-	deleted := map[string]feed.Entry{} // also what the baseline does not name: the destination may hold it
+	deleted := map[string]feed.Entry{} // also resources that the baseline does not name: the destination may hold them
 	options := FollowOptions{Filter: feed.Filter{Prefix: r.opts.Prefix}, once: true, gather: gathered}
 	for b, err := range r.client.Follow(ctx, r.set, at.String(), options) {
 		if errors.Is(err, feed.ErrGone) || err == nil && b.Diverged {
@@ -98,10 +99,10 @@ func (r *Replica) newest(ctx context.Context, root inventory.Root) (_ *inventory
 	return o.State(at), gone, ctx.Err()
 }
 
-// allows returns an error if a baseline is not to delete as many resources as it does. It
-// comes before anything is applied or kept: so what is refused changes nothing, and what a
-// baseline adds does not make room for what it deletes. What the log has deleted does not
-// count. No change waits in memory then.
+// allows returns an error if a baseline would delete more resources than allowed. It is
+// called before anything is applied or stored. So a refused baseline changes nothing, and
+// resources that a baseline adds do not raise the limit. Deletions from the log do not
+// count. No change may wait in memory.
 func (r *Replica) allows(ctx context.Context, theirs *inventory.State, gone []feed.Entry) error {
 	n, held := uint64(0), r.root.Tally.Count
 	if held == 0 {
@@ -132,8 +133,8 @@ func (r *Replica) allows(ctx context.Context, theirs *inventory.State, gone []fe
 	return &TooManyDeleted{Delete: n, Held: held, Most: most}
 }
 
-// arrive says that the destination holds all up to the cursor of a baseline; more: and
-// also what the baseline did not name.
+// arrive notes that the destination has reached the cursor of a baseline. more means
+// that it also holds resources that the baseline did not name.
 func (r *Replica) arrive(ctx context.Context, at feed.Cursor, more bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,8 +152,8 @@ func (r *Replica) arrive(ctx context.Context, at feed.Cursor, more bool) error {
 	return nil
 }
 
-// readBaseline reads a baseline into the inventory beside the own one. It returns the end
-// of the baseline, and the root that holds it.
+// readBaseline reads a baseline into the second inventory. It returns the end of the
+// baseline, and the root that holds it.
 func (r *Replica) readBaseline(ctx context.Context) (*feed.BaselinePage, inventory.Root, error) {
 	_, head, err := r.baseline.Load(ctx)
 	if err != nil {
@@ -170,7 +171,7 @@ func (r *Replica) readBaseline(ctx context.Context) (*feed.BaselinePage, invento
 		}
 		changes := inventory.Changes{Base: root, Anew: anew || page.Restart, To: page.Place.Cursor, Sorted: each(page.Entries)}
 		anew = false
-		if !page.End { // it is not complete: Why says where to go on
+		if !page.End { // the baseline is not over: Why stores where to go on
 			changes.Complete, changes.Why = &feed.Cursor{}, page.Place.String()
 		}
 		if root, err = r.baseline.Commit(ctx, changes); err != nil {
@@ -202,7 +203,7 @@ func each(entries []feed.Entry) iter.Seq[*feed.Entry] {
 	}
 }
 
-// half says that the replica is at no cursor from now on, because it is between two.
+// half notes that the replica is between two cursors from now on.
 func (r *Replica) half(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -210,11 +211,13 @@ func (r *Replica) half(ctx context.Context) error {
 	return r.commit(ctx, r.cursor)
 }
 
-// A step returns what the destination has to do about a resource that it or the baseline
-// holds; false: nothing. own or theirs may be nil.
+// A step compares a resource at the destination (own) with the baseline (theirs); one of
+// them may be nil. It returns what the destination has to do, and false if that is
+// nothing.
 type step func(own, theirs *feed.Entry) (feed.Entry, bool)
 
-// newer is the step for what the destination does not hold as it is in the baseline.
+// newer is the step for resources of the baseline that the destination does not hold
+// in that version.
 func newer(own, theirs *feed.Entry) (feed.Entry, bool) {
 	if theirs == nil || own != nil && own.Cursor == theirs.Cursor {
 		return feed.Entry{}, false
@@ -222,7 +225,8 @@ func newer(own, theirs *feed.Entry) (feed.Entry, bool) {
 	return *theirs, true
 }
 
-// leftover returns the step for what the baseline does not name, as of a cursor.
+// leftover returns the step that deletes, as of a cursor, resources that the
+// baseline does not name.
 func leftover(at feed.Cursor) step {
 	return func(own, theirs *feed.Entry) (feed.Entry, bool) {
 		if theirs != nil {
@@ -247,8 +251,8 @@ func (r *Replica) apply(ctx context.Context, theirs *inventory.State, s step, yi
 	}
 }
 
-// bring yields entries in the order of loc, and records that they were applied, also when ctx
-// is done.
+// bring yields entries in the order of loc, and records that they were applied, even if
+// ctx is done.
 func (r *Replica) bring(ctx context.Context, entries []feed.Entry, yield func(*Update) bool) error {
 	if !yield(&Update{Entries: slices.Clone(entries), Baseline: true}) {
 		return errEnough
@@ -260,8 +264,8 @@ func (r *Replica) bring(ctx context.Context, entries []feed.Entry, yield func(*U
 	return r.add(ctx, feed.Cursor{}, each(entries))
 }
 
-// steps returns the first entries, at most updateSize, that a step makes of two trees in a
-// range.
+// steps applies a step to two trees in a range. It returns the first resulting entries,
+// at most updateSize.
 func steps(ctx context.Context, own *inventory.Tree, theirs *inventory.State, within inventory.Range, s step) (entries []feed.Entry, err error) {
 	next, stop := iter.Pull2(theirs.Walk(ctx, within))
 	defer stop()

@@ -12,10 +12,10 @@ import (
 )
 
 // An announcement is a message about a set that one hub of a memory sends to the
-// others. It says that something was appended, or that the memory is to be looked
-// at. Messages come over NATS, which may lose, repeat and reorder them, and whoever
-// reaches NATS can forge one. So each is authenticated with the secret of the memory,
-// and what an authentic one says is still compared with what the tail knows.
+// others. It says what was appended, or that the other hubs have to look at the
+// memory. Messages come over NATS, which may lose, repeat and reorder them, and
+// whoever reaches NATS can forge one. So each announcement is authenticated with the
+// secret of the memory, and the tail still checks what an authentic one says.
 //
 // The set is the one of the subject. The message is:
 //
@@ -39,8 +39,8 @@ type announcement struct {
 
 const announcementVersion = 2
 
-// A sender is what a hub proves with that it belongs to a memory: the memory's
-// identity, and the secret that only its hubs know.
+// A sender proves that a hub belongs to a memory. It has the memory's identity,
+// and the secret that only the memory's hubs know.
 type sender struct{ memory, secret string }
 
 // mac returns the mac of a message about a set.
@@ -51,8 +51,8 @@ func (s sender) mac(set string, message []byte) []byte {
 	return h.Sum(nil)
 }
 
-// announcements encodes an append to a set as few announcements, each of at most most
-// bytes. A block that does not fit is announced without its content.
+// announcements encodes an append to a set as few announcements as possible, each at
+// most most bytes long. A block that does not fit is announced without its content.
 func announcements(from sender, set string, a changelog.Appended, most int) [][]byte {
 	begin := func(after, cursor feed.Cursor) []byte {
 		p := append(make([]byte, 0, 64+len(from.memory)), announcementVersion)
@@ -107,8 +107,9 @@ var (
 	errMalformed = errors.New("it is malformed")
 )
 
-// verify returns what stands between the memory and the mac of a message about a set.
-// An error says why the message is not believed: no hub of the memory has sent it.
+// verify checks the mac of a message about a set. It returns the part between the
+// memory and the mac. An error says why the message cannot be from a hub of the
+// memory.
 func (s sender) verify(set string, message []byte) (body []byte, err error) {
 	n := len(message) - sha256.Size
 	if n < 1 || message[0] != announcementVersion {
@@ -173,10 +174,10 @@ func decodeAnnouncement(set string, body []byte) (announcement, error) {
 	return a, nil
 }
 
-// openAnnouncement returns what a message about a set says, if a hub of the memory sent
-// it lately. An error says why it is refused. A datetime that differs from now by more
-// than skew is refused: later than that no entry can be, and earlier ones were announced
-// long ago, so that the message is repeated, perhaps by somebody who has kept it.
+// openAnnouncement returns the content of a message about a set, if a hub of the memory
+// sent it lately. An error says why it is refused. It refuses a datetime that differs
+// from now by more than skew: no entry can be later than that, and an earlier one means
+// a replayed message.
 func openAnnouncement(from sender, set string, message []byte, now time.Time, skew time.Duration) (announcement, error) {
 	body, err := from.verify(set, message)
 	if err != nil {

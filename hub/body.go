@@ -85,7 +85,7 @@ func (h *Hub) body(w http.ResponseWriter, r *http.Request, patient *patientReade
 	}
 }
 
-// unpacking says in its errors that gzip was cut off.
+// unpacking is a gzip reader whose error says so when the body was cut off.
 type unpacking struct{ *gzip.Reader }
 
 func (u unpacking) Read(b []byte) (int, error) {
@@ -105,7 +105,7 @@ func readError(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return err
 	}
-	if _, ok := errors.AsType[*feed.Error](err); ok { // there is no room
+	if _, ok := errors.AsType[*feed.Error](err); ok { // the hub has no room
 		return err
 	}
 	_, corrupt := errors.AsType[flate.CorruptInputError](err)
@@ -137,9 +137,10 @@ func (h *Hub) idempotencyKey(r *http.Request) (string, error) {
 	return key, nil
 }
 
-// A client's key names one publish, in whatever form it comes. The memory knows a
-// document by documentKey, and each batch of a stream by linesKey. So the first batch
-// and a document exclude each other.
+// A client's key names one publish, as a document or as a stream. The memory knows a
+// document by documentKey, and each batch of a stream by linesKey. A document is
+// refused if the memory knows the first batch of a stream with the same key, and the
+// other way round.
 func (h *Hub) documentKey(ctx context.Context, key string) string {
 	return h.callerKey(ctx, "document", key)
 }
@@ -149,10 +150,9 @@ func (h *Hub) linesKey(ctx context.Context, key string, i int) string {
 	return h.callerKey(ctx, "lines", key, strconv.Itoa(i))
 }
 
-// callerKey makes a key that belongs to the caller in ctx alone. It is a
-// digest, so it has the same length whatever the client chose. Neither a header
-// nor a caller's name can contain a NUL, so different parts never give the same
-// text.
+// callerKey makes a key that no other caller can make. It is a digest, so its
+// length does not depend on the client. Neither a header nor a caller's name
+// can contain a NUL, so different parts never give the same text.
 func (h *Hub) callerKey(ctx context.Context, parts ...string) string {
 	sum := sha256.Sum256([]byte(access.FromContext(ctx).Name + "\x00" + strings.Join(parts, "\x00")))
 	return string(sum[:])

@@ -11,9 +11,9 @@ import (
 	"github.com/rshub/rshub/internal/backoff"
 )
 
-// doubtPause is the time between two looks that settle doubts, about. It bounds what
-// announcements can cost that are lost, reordered or repeated, on purpose or not: one
-// look at the heads of the sets in doubt, shared by all their followers.
+// doubtPause is about the time between two looks that settle doubts. It bounds the
+// cost of announcements that are lost, reordered or repeated, by accident or by an
+// attacker: each look reads the heads of the sets in doubt, for all their followers.
 const doubtPause = 50 * time.Millisecond
 
 // watch compares the tails with the memory until ctx is done: all of them each
@@ -25,7 +25,7 @@ func (h *Hub) watch(ctx context.Context) {
 		defer ticker.Stop()
 		tick = ticker.C
 	}
-	said := "" // what the log was told about the last look at all sets
+	said := "" // the last logged error of a look at all sets
 	for ctx.Err() == nil {
 		select {
 		case <-tick:
@@ -38,7 +38,7 @@ func (h *Hub) watch(ctx context.Context) {
 			}
 			said = now
 		case <-h.doubted:
-			_ = h.compare(ctx, h.looks((*tail).doubtful)) // the tick says what is wrong
+			_ = h.compare(ctx, h.looks((*tail).doubtful)) // the look at each tick logs errors
 			backoff.Wait(ctx, doubtPause)
 		case <-ctx.Done():
 		}
@@ -77,8 +77,8 @@ func (h *Hub) looks(which func(*tail) bool) map[string]look {
 
 // compare looks whether the memory moved without an announcement: one may have been
 // lost or refused, or the memory may have lost its tail. If it moved, the followers
-// read the memory, which verifies their cursors. A set that cannot be read keeps no
-// other from being compared. The error names it.
+// read the memory, which verifies their cursors. A set that cannot be read does not
+// stop the comparison of the others. The error names it.
 func (h *Hub) compare(ctx context.Context, looks map[string]look) error {
 	if len(looks) == 0 {
 		return nil
@@ -90,7 +90,7 @@ func (h *Hub) compare(ctx context.Context, looks map[string]look) error {
 		delete(looks, s.Set)
 	}
 	if err != nil {
-		if len(states) > 0 || !errors.Is(err, feed.ErrUnavailable) { // else the memory is away, which followers notice by themselves
+		if len(states) > 0 || !errors.Is(err, feed.ErrUnavailable) { // else the memory is unavailable, which followers notice by themselves
 			h.compareMissing(ctx, looks)
 		}
 		return err
@@ -119,12 +119,12 @@ func (h *Hub) compareMissing(ctx context.Context, looks map[string]look) {
 			away++
 		}
 		if away == 3 || ctx.Err() != nil {
-			return // a part of the memory is away; the next look goes on
+			return // a part of the memory is unavailable; the next look goes on
 		}
 	}
 }
 
-// found tells a tail what a look at the memory has found.
+// found gives a tail the head that a look at the memory has found.
 func (h *Hub) found(l look, head feed.Cursor) {
 	unannounced, settled := l.tail.found(l, head)
 	if unannounced {
@@ -142,20 +142,20 @@ func (t *tail) look() look {
 	return look{t, t.added, t.doubts, t.head}
 }
 
-// doubtful reports whether something was heard that a look has to settle.
+// doubtful reports whether the tail has a doubt that a look has to settle.
 func (t *tail) doubtful() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.doubts != t.settled
 }
 
-// found takes the head that a look has found. If the tail has another one, the
-// followers read the memory. If batches were added since the look began, it may be
-// older than they are, so it says nothing and settles no doubt.
+// found takes the head that a look has found. If it differs from the tail's head,
+// the followers read the memory. If batches were added since the look began, the
+// look may be older than the batches; found then ignores it, and settles no doubt.
 //
-// unannounced is true when the head that the look before this one found was never
-// announced. It cannot be said of the present head, because an announcement may come
-// a moment after a look.
+// unannounced is true when the head that the previous look found was never
+// announced. It says nothing of the present head, because its announcement may still
+// come.
 func (t *tail) found(l look, head feed.Cursor) (unannounced, settled bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

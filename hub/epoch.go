@@ -9,8 +9,8 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// heads are the heads that the logs had when the hub looked last, by set. They show
-// that a log lost its newest entries: then it does not hold the head that it had.
+// heads are the heads of the logs at the hub's last look, by set. If a log no
+// longer holds its head from then, it has lost its newest entries.
 type heads struct {
 	mu   sync.Mutex
 	seen map[string]feed.State
@@ -28,7 +28,7 @@ func (h *heads) swap(s feed.State) (was feed.State, ok bool) {
 	return was, ok
 }
 
-// keep forgets all sets but those of states.
+// keep forgets all sets that are not in states.
 func (h *heads) keep(states []feed.State) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -41,10 +41,11 @@ func (h *heads) keep(states []feed.State) {
 	h.seen = exists
 }
 
-// lookBack begins a new epoch of each log that does not hold the head that it had
-// when the hub looked last. Its lists may then get other entries than they had. states
-// are what the logs are now. Only a memory that other hubs use can lose its tail while
-// this hub runs. If several hubs notice it, each begins an epoch; that does no harm.
+// lookBack begins a new epoch for each log that no longer holds its head from the
+// hub's last look. The closed Change Lists of such a log may now get other entries.
+// states are the present states of the logs. Only a memory that other hubs use can
+// lose its newest entries while this hub runs. If several hubs notice the loss, each
+// begins an epoch; that does no harm.
 func (h *Hub) lookBack(ctx context.Context, states []feed.State) {
 	if h.opts.Shared == 0 {
 		return
@@ -57,7 +58,7 @@ func (h *Hub) lookBack(ctx context.Context, states []feed.State) {
 		begun, err := h.log.BeginEpoch(ctx, s.Set, was.Head)
 		switch {
 		case err != nil:
-			if !errors.Is(err, changelog.ErrCorrupt) { // what is damaged stays so, and nobody can read it
+			if !errors.Is(err, changelog.ErrCorrupt) { // damage stays, so trying again does not help
 				h.heads.swap(was) // the next look tries again
 			}
 			if ctx.Err() == nil && !errors.Is(err, feed.ErrNoSet) {

@@ -91,9 +91,10 @@ func (h *Hub) read(ctx context.Context, set string, after feed.Cursor) ([]*feed.
 	return b.Split(), nil // a few compressed blocks can be a large batch
 }
 
-// Attend keeps what the hub knows of the end of a set's log until leave is called. A
-// follower that writes between two calls of Follow needs it: if it is the only one,
-// Follow would begin from nothing each time, and Behind would know nothing meanwhile.
+// Attend keeps a set's tail until leave is called. A follower that does other work
+// between two calls of Follow needs it. Without Attend, if it is the only follower,
+// the hub drops the tail after each call; Follow then starts without a window, and
+// Behind knows nothing between the calls.
 func (h *Hub) Attend(set string) (leave func()) {
 	t := h.attach(set)
 	return func() { h.detach(set, t) }
@@ -116,8 +117,8 @@ func (h *Hub) attach(set string) *tail {
 	return t
 }
 
-// hear gives a tail what another hub announced of a set. A message that is not
-// authentic is counted, and nothing else happens.
+// hear gives a tail an announcement of another hub about a set. A message that
+// is not authentic is only counted.
 func (h *Hub) hear(set string, t *tail, message []byte) {
 	a, err := openAnnouncement(h.sender(), set, message, time.Now(), h.opts.ClockSkew)
 	if err != nil {
@@ -129,8 +130,8 @@ func (h *Hub) hear(set string, t *tail, message []byte) {
 	}
 }
 
-// detach counts one follower of a set less. Without followers, the tail is
-// dropped.
+// detach counts one follower of a set less. When the last one leaves, the tail
+// is dropped.
 func (h *Hub) detach(set string, t *tail) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -146,8 +147,8 @@ func (h *Hub) detach(set string, t *tail) {
 // this hub knows of: by how many changes, and the datetime of the oldest of
 // them in microseconds. It does not ask the memory. If that oldest change is
 // not in the window of recent batches, its datetime is unknown, and the
-// cursor's own datetime is returned, which is earlier. Of a set that nobody
-// follows the hub knows nothing, and returns 0 changes.
+// cursor's own datetime is returned, which is earlier. If nobody follows the
+// set, Behind returns 0 changes.
 func (h *Hub) Behind(set string, after feed.Cursor) (changes uint64, oldest int64) {
 	t := h.tail(set)
 	if t == nil {

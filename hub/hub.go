@@ -38,24 +38,27 @@ type Options struct {
 	Metrics       prometheus.Registerer // where the hub's metrics are registered; a registry takes one hub; default: nowhere
 
 	// Hold returns the cursor that retention must not pass in a set, because somebody has
-	// not read what follows; ok is false if nobody waits. Run asks for it each minute, of sets of
-	// which something may be removed. Default: nobody waits.
+	// not read what follows. ok is false if nobody holds retention back. Run calls Hold
+	// each minute for every set of which retention may remove something. Default: nothing
+	// is held. Run asks for it each minute, of sets of which something may be removed.
+	// Default: nobody waits.
 	Hold func(ctx context.Context, set string) (at feed.Cursor, ok bool)
 
-	// Admit calls end, once, when the caller of ctx may not publish to a set any more, with
-	// why; until release is called. end does not block. Default: everybody may for ever.
+	// Admit watches, until release is called, whether the caller in ctx may publish to a
+	// set. When the caller loses the right, it calls end once, with the reason. end does
+	// not block. Default: no caller loses the right.
 	Admit func(ctx context.Context, set string, end func(error)) (release func())
 
-	// Intake is what publishes take room in from when they are read until they are
+	// Intake bounds the memory of publishes that are being read and not yet
 	// accepted. Default: ten times MaxBody, and at least 64 MiB.
 	Intake *budget.Budget
 
-	// Full reports whether a set keeps as much as it may, and how many bytes that is. It
-	// must not block. Default: no set does.
+	// Full reports whether a set is full, and how many bytes it may keep. It must not
+	// block. Default: no set is full.
 	Full func(set string) (most int64, full bool)
 
-	// Grew is told of each publish that the memory has accepted, with the set. It must not
-	// block. Default: nobody is told.
+	// Grew is called with the set after each publish that the memory accepted. It must
+	// not block. Default: nothing is called.
 	Grew func(set string)
 
 	Bus    *Bus          // announces to other hubs of the same memory; default: none
@@ -67,16 +70,16 @@ type Hub struct {
 	log     changelog.Log
 	opts    Options
 	metrics *metrics
-	reads   *budget.Budget // for what followers read from the memory
-	turns   chan struct{}  // holds one for each large publish that is decoded at this moment
+	reads   *budget.Budget // memory for the reads of followers
+	turns   chan struct{}  // holds one element for each large publish that is being decoded
 
 	mu     sync.Mutex
 	closed bool
-	queues map[string]*queue // of the sets to which an append is under way
-	tails  map[string]*tail  // of the sets that are followed
+	queues map[string]*queue // one for each set with an append under way
+	tails  map[string]*tail  // one for each set that is followed
 
-	doubted chan struct{} // holds one if there may be tails in doubt; watch takes it
-	heads   heads         // to find out that a log lost its newest entries
+	doubted chan struct{} // of capacity 1; wakes watch because tails may be in doubt
+	heads   heads         // show that a log lost its newest entries
 
 	wg sync.WaitGroup // of the goroutines that drain the queues; one is added only while mu is held and closed is false
 }
@@ -113,9 +116,9 @@ func New(log changelog.Log, o Options) *Hub {
 }
 
 // Run makes the configured sets and applies retention, at once and then each
-// minute until ctx is done. If the memory is shared, it also finds what was not
-// announced. A failure is logged and the next round tries again; meanwhile the
-// hub serves what it has.
+// minute until ctx is done. If the memory is shared, it also looks for changes
+// that were not announced. A failure is logged and the next round tries again;
+// meanwhile the hub serves what it has.
 func (h *Hub) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -143,8 +146,9 @@ func (h *Hub) make(ctx context.Context, set string, d feed.Description) error {
 	return nil
 }
 
-// Describe sets the description of a set, but who made it. It makes the set if a publish
-// would make it; then the caller of ctx has made it.
+// Describe sets the description of a set. It ignores d.By: an existing set keeps its By.
+// If there is no set and a publish would make it, Describe makes it, and the caller in
+// ctx becomes its By.
 func (h *Hub) Describe(ctx context.Context, set string, d feed.Description) error {
 	if err := feed.CheckSet(set); err != nil {
 		return err
@@ -162,7 +166,7 @@ func (h *Hub) Describe(ctx context.Context, set string, d feed.Description) erro
 		if err := h.make(ctx, set, d); err != nil {
 			return err
 		}
-		// Somebody else may have made it, with another description.
+		// Somebody else may have made the set first, with another description.
 		if err = h.log.Describe(ctx, set, d); errors.Is(err, feed.ErrUnavailable) {
 			err = fmt.Errorf("%w: it was made, and then: %v", feed.ErrUnknown, err)
 		}
@@ -174,7 +178,7 @@ func (h *Hub) Describe(ctx context.Context, set string, d feed.Description) erro
 }
 
 // Delete removes a set. Its followers get feed.ErrGone, except those that are
-// at the zero cursor. ctx is heeded as in Publish.
+// at the zero cursor. ctx has the same effect as in Publish.
 func (h *Hub) Delete(ctx context.Context, set string) error {
 	if err := h.enqueue(ctx, set, &request{delete: true}); err != nil {
 		return fmt.Errorf("delete set %q: %w", set, err)

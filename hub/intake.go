@@ -14,36 +14,36 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// An intake is the body of a publish on its way in: who sends it, and the memory that it
-// takes until it is published. The memory is taken from a budget as it is needed, because
-// nobody knows before what a body unpacks to.
+// An intake is the body of a publish that is being read: who sends it, and the memory
+// that it takes until it is published. It takes the memory from a budget step by step,
+// because nobody knows in advance how large the unpacked body is.
 type intake struct {
 	ctx   context.Context
 	user  *limit.User
 	share *budget.Share
-	most  int64 // bytes of memory that one publish may take
+	most  int64 // the most bytes of memory that one publish may take
 	have  int64 // bytes that share has at least
 
 	body    io.Reader // unpacked
 	patient *patientReader
 	read    int64 // bytes that were read
-	unpaid  int64 // of these, what does not count for the user's limit yet
-	err     error // of the first read that failed; it stays, because what was read then is lost
+	unpaid  int64 // of these, bytes not yet counted for the user's limit
+	err     error // error of the first failed read; it stays, because the bytes of that read are lost
 
-	turns chan struct{} // of the hub
-	turn  bool          // it has one
+	turns chan struct{} // Hub.turns
+	turn  bool          // whether it has a turn
 }
 
-// Memory is taken in steps, so that most publishes do not ask for more than the first.
+// Memory is taken in steps. Most publishes need only the first.
 const (
 	firstRoom = 32 << 10
 	roomStep  = 256 << 10
 )
 
-// large is how many bytes a publish may have that is decoded without waiting for its turn.
+// large is the most bytes of a publish that is decoded without waiting for a turn.
 const large = 1 << 20
 
-// take begins an intake for the caller of ctx. It must be ended with release.
+// take begins an intake for the caller of ctx. The caller must call release.
 func (h *Hub) take(ctx context.Context) (*intake, error) {
 	in := &intake{ctx: ctx, user: limit.FromContext(ctx), most: h.opts.Intake.Most(ctx), have: firstRoom, turns: h.turns}
 	if err := in.admit(); err != nil {
@@ -54,7 +54,8 @@ func (h *Hub) take(ctx context.Context) (*intake, error) {
 	return in, err
 }
 
-// admit counts a publish, if no limit is reached.
+// admit counts a publish for the user's limits. It returns an error if a limit
+// is reached.
 func (in *intake) admit() error {
 	for _, kind := range []limit.Kind{limit.Changes, limit.Bytes} {
 		if err := in.user.Check(kind); err != nil {
@@ -67,8 +68,8 @@ func (in *intake) admit() error {
 // longestPace bounds how long a stream waits for a limit.
 const longestPace = 30 * time.Second
 
-// pace counts a further batch of a stream. If a limit is reached it waits: a publisher that
-// is slowed down needs no error.
+// pace counts a further batch of a stream. If a limit is reached, it waits for a while:
+// slowing a stream down is better than ending it.
 func (in *intake) pace() error {
 	wait := max(in.user.Wait(limit.Publishes), in.user.Wait(limit.Changes), in.user.Wait(limit.Bytes))
 	if wait > 0 && wait <= longestPace {
@@ -79,9 +80,9 @@ func (in *intake) pace() error {
 	return in.admit()
 }
 
-// Read reads the body. What it returns is decoded until the next call: a large publish waits
-// for its turn before that, so that decoding leaves a processor for others. It has no turn
-// while it waits for its publisher, who may be slow.
+// Read reads the body. The caller decodes what Read returns before the next call. A large
+// publish therefore waits for a turn first, so that decoding leaves processor time for
+// others. It gives up the turn while it waits for a publisher, who may be slow.
 func (in *intake) Read(p []byte) (int, error) {
 	in.yield()
 	if in.err != nil {
@@ -102,7 +103,7 @@ func (in *intake) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// yield ends the turn, if there is one.
+// yield gives up the turn, if the intake has one.
 func (in *intake) yield() {
 	if in.turn {
 		in.turn = false
@@ -110,7 +111,8 @@ func (in *intake) yield() {
 	}
 }
 
-// room makes room for so many bytes of memory, or returns why there is none.
+// room takes memory for so many bytes from the budget. It returns an error if
+// there is none.
 func (in *intake) room(bytes int64) error {
 	if bytes <= in.have {
 		return nil
@@ -126,7 +128,8 @@ func (in *intake) room(bytes int64) error {
 	return nil
 }
 
-// pay counts what was read, and changes that were in it. All of it is decoded.
+// pay counts, for the user's limits, the bytes that were read and the changes
+// in them. All of these bytes are decoded.
 func (in *intake) pay(changes int) {
 	in.yield()
 	in.user.Spend(limit.Bytes, in.unpaid)
@@ -134,7 +137,7 @@ func (in *intake) pay(changes int) {
 	in.unpaid = 0
 }
 
-// renew gives the memory of a batch back, for the next one.
+// renew releases the memory of a batch before the next one.
 func (in *intake) renew() {
 	in.share.Keep(firstRoom)
 	in.have = min(in.have, firstRoom)
@@ -146,13 +149,13 @@ func (in *intake) release() {
 	in.share.Release()
 }
 
-// leastRate is how many bytes a second of a body must come, after the first time in which
-// a publisher may be silent. Else somebody could hold a connection for days with a byte
+// leastRate is the least bytes a second at which a body must come, after the first
+// ReadTimeout. Without it, a publisher could hold a connection for days by sending a byte
 // now and then.
 const leastRate = 1 << 10
 
-// A patientReader reads a request's body with a deadline for each read. So a
-// publisher may be slow, but neither silent nor endless. When ctx ends, so does the reading.
+// A patientReader reads a request's body with a deadline for each read. So a publisher
+// may be slow, but neither silent nor endless. Reading ends when ctx ends.
 type patientReader struct {
 	io.ReadCloser
 	ctx     context.Context
@@ -165,7 +168,7 @@ type patientReader struct {
 
 func (p *patientReader) Read(b []byte) (int, error) {
 	// After the end of the body, net/http itself reads, to notice that the publisher
-	// goes away. It would mistake a deadline that passes for that.
+	// goes away. It would take a passed deadline for a publisher that went away.
 	if !p.over {
 		now := time.Now()
 		if p.begun.IsZero() {
@@ -176,7 +179,7 @@ func (p *patientReader) Read(b []byte) (int, error) {
 			deadline = silent
 		}
 		_ = p.conn.SetReadDeadline(deadline) // not every ResponseWriter can
-		if err := p.ctx.Err(); err != nil {  // after that: who ends ctx sets an earlier deadline afterwards
+		if err := p.ctx.Err(); err != nil {  // checked after SetReadDeadline, because whoever ends ctx then sets an earlier deadline
 			return 0, err
 		}
 	}
@@ -186,13 +189,14 @@ func (p *patientReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// renew begins to count anew: something whole has come.
+// renew restarts the count of bytes, because a whole batch has come.
 func (p *patientReader) renew() { p.begun, p.read = time.Now(), 0 }
 
-// mayMake counts a set that the caller of ctx makes.
+// mayMake counts, for the limits of ctx's user, a set that it makes. It returns
+// an error if the limit is reached.
 func mayMake(ctx context.Context) error { return limit.FromContext(ctx).Use(limit.Sets, 1) }
 
-// fits returns an error if a publish to a set would have it keep more than it may.
+// fits returns an error if a set is full.
 func (h *Hub) fits(set string) error {
 	if h.opts.Full == nil {
 		return nil

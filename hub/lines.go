@@ -13,7 +13,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// How an NDJSON stream is cut.
+// How an NDJSON stream is cut into batches.
 const (
 	linesPerBatch = 1000
 	maxLine       = 1 << 20 // bytes of one line
@@ -23,8 +23,8 @@ const (
 // lines. Blank lines count, so that the cut depends on nothing but line
 // numbers. Each batch is taken whole or not at all. The key of a batch is made
 // from the client's key and the number of the batch; so a client can send the
-// whole stream again with its key, and only what is missing is added. An error
-// is a *problem.Problem that says what was accepted.
+// whole stream again with the same key, and the hub adds only what is missing.
+// An error is a *problem.Problem that says what was accepted.
 func (h *Hub) receiveLines(ctx context.Context, set, key string, from *intake) (*feed.Receipt, error) {
 	in := lineReader{from: from, r: resourcesync.NewNDJSONReader(from, resourcesync.Limits{Bytes: maxLine}), maxBytes: h.opts.MaxBody}
 	all := &feed.Receipt{Set: set}
@@ -38,7 +38,7 @@ func (h *Hub) receiveLines(ctx context.Context, set, key string, from *intake) (
 			p, err = in.batch(i * linesPerBatch)
 		}
 		if err == nil && key != "" && i == 1 && len(p.Changes) == 0 && in.err != io.EOF {
-			// The key would not be known after it, because batch 1 is what it is known by.
+			// The memory would not store the key, because it stores it with batch 1.
 			err = resourcesync.Invalid("with an Idempotency-Key, the first %d lines have at least one change, and these are blank", linesPerBatch)
 		}
 		if err != nil {
@@ -75,8 +75,8 @@ type lineReader struct {
 	from     *intake
 	r        *resourcesync.NDJSONReader
 	maxBytes int64                // of a batch's lines
-	held     *resourcesync.Change // the next change, when it was read but belongs to the next batch
-	err      error                // of reading; it stays
+	held     *resourcesync.Change // a change that was read, but belongs to the next batch
+	err      error                // error of reading; it stays
 	line     int                  // number of the line of the newest change in a batch
 	entry    int                  // how many changes were read
 }
@@ -121,8 +121,8 @@ func (in *lineReader) batch(end int) (p changelog.Publish, err error) {
 	return p, nil
 }
 
-// others adds to the error of a line what is wrong with those lines of the batch that have
-// come already.
+// others adds to the error of a line the errors of those further lines of the batch that
+// have already come.
 func (in *lineReader) others(err error, end int) error {
 	first, ok := errors.AsType[*resourcesync.Error](err)
 	for ok && len(first.More)+1 < resourcesync.MaxErrors && in.r.More() {

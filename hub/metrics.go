@@ -15,7 +15,7 @@ import (
 	"github.com/rshub/rshub/problem"
 )
 
-// metrics count what a Hub does, and show what is in its memory.
+// metrics count what a Hub does, and show what its change memory holds.
 type metrics struct {
 	changes                             prometheus.Counter
 	accepted, replayed, refused, failed prometheus.Counter // publishes
@@ -23,7 +23,7 @@ type metrics struct {
 
 	sets, kept, oldest prometheus.Gauge
 	newest             atomic.Int64 // datetime in microseconds
-	doubt              atomic.Bool  // whether the clock is in doubt
+	doubt              atomic.Bool  // the clock is in doubt
 	removed            prometheus.Counter
 
 	hits, misses prometheus.Counter
@@ -108,8 +108,9 @@ func (m *metrics) appended(micros int64) {
 	}
 }
 
-// looked notes what is in the memory. before is what newest was when the states
-// were asked for: what was appended since is newer than they are.
+// looked notes the states of the memory. before is the value of newest from
+// before the states were read: entries that were appended since then are newer
+// than the states.
 func (m *metrics) looked(states []feed.State, before int64) {
 	var kept uint64
 	var oldest, newest int64

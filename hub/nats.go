@@ -28,8 +28,8 @@ type NATSOptions struct {
 }
 
 // A Bus announces over NATS, to the other hubs of a memory, what was appended.
-// It does nothing else: core NATS delivers at most once, and what it loses,
-// repeats, reorders or forges is repaired from the memory.
+// It does nothing else: core NATS delivers at most once, and messages can be
+// lost, repeated, reordered or forged, and the hub then reads the memory.
 type Bus struct {
 	nc      *nats.Conn
 	opts    NATSOptions
@@ -38,7 +38,7 @@ type Bus struct {
 	// The handlers that nats.go calls set these.
 	connected atomic.Bool
 	late      atomic.Bool           // the first attempt to connect failed; set by ConnectNATS
-	said      atomic.Pointer[error] // the last reason that was logged why it cannot connect
+	said      atomic.Pointer[error] // the last logged reason why it cannot connect
 
 	out  chan outgoing  // appends to be announced, in order; send takes them
 	done chan struct{}  // closed by Close
@@ -59,9 +59,9 @@ const maxOutgoing = 1024
 
 // ConnectNATS returns a Bus on a NATS server or cluster. servers are the URLs,
 // separated by commas. It waits until the first attempt to connect has ended,
-// at most two seconds for each server, but not until it succeeds. After that,
-// the connection is made, and made again when it breaks, in the background and
-// for ever. The caller closes the Bus.
+// at most two seconds for each server, but not until it succeeds. After that it
+// connects in the background, and connects again whenever the connection
+// breaks, until Close. The caller closes the Bus.
 func ConnectNATS(servers string, o NATSOptions) (*Bus, error) {
 	if o.Prefix == "" {
 		o.Prefix = "rshub"
@@ -81,7 +81,7 @@ func ConnectNATS(servers string, o NATSOptions) (*Bus, error) {
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(500 * time.Millisecond),
 		nats.ReconnectJitter(500*time.Millisecond, time.Second),
-		nats.ReconnectBufSize(-1), // no buffer: what is not announced in time is found by Hub.compare
+		nats.ReconnectBufSize(-1), // no buffer: Hub.compare finds what was not announced in time
 		nats.Timeout(2 * time.Second),
 		nats.FlusherTimeout(5 * time.Second),
 		nats.PingInterval(5 * time.Second),
@@ -104,7 +104,7 @@ func ConnectNATS(servers string, o NATSOptions) (*Bus, error) {
 			b.said.Store(nil)
 			o.Logger.Info("NATS is back", "server", nc.ConnectedUrlRedacted())
 		}),
-		nats.IgnoreAuthErrorAbort(), // after the password of NATS was changed, the hubs need no restart
+		nats.IgnoreAuthErrorAbort(), // so hubs need no restart after NATS got another password
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
 			if last := b.said.Swap(&err); last == nil || (*last).Error() != err.Error() {
 				o.Logger.Warn("NATS cannot be reached; the hub goes on trying", "err", err)
@@ -150,7 +150,7 @@ func (b *Bus) Close() {
 }
 
 // Check returns nil while there is a connection. Without a connection the hub
-// goes on, but learns of other hubs' changes later.
+// still works, but it learns of other hubs' changes later.
 func (b *Bus) Check() error {
 	if b.connected.Load() {
 		return nil
@@ -179,20 +179,20 @@ func (b *Bus) announce(from sender, set string, a changelog.Appended) {
 	}
 }
 
-// lost notes that an announcement was not sent.
+// lost counts and logs an announcement that was not sent.
 func (b *Bus) lost(set string, err error) {
 	b.metrics.lost.Inc()
 	b.opts.Logger.Debug("announcement lost", "set", set, "err", err)
 }
 
-// refuse notes a message that is not believed.
+// refuse counts and logs a message that was refused.
 func (b *Bus) refuse(set string, err error) {
 	b.metrics.refused.Inc()
 	b.opts.Logger.Debug("announcement refused", "set", set, "err", err)
 }
 
-// send publishes the announcements, until Close. Calls of nats.go may block
-// while it connects, so only this goroutine makes them.
+// send publishes the announcements until Close. Only its goroutine makes these
+// calls of nats.go, because they may block while nats.go connects.
 func (b *Bus) send() {
 	for {
 		select {
@@ -222,10 +222,10 @@ func (b *Bus) publish(o outgoing) error {
 	return nil
 }
 
-// subscribe gives hear each message about a set that comes, one after the other,
-// until the caller calls cancel. Whoever reaches NATS can send one. Neither
-// function blocks. A failure is only logged: Hub.compare finds changes that are
-// not announced.
+// subscribe calls hear with each message about a set, one after the other,
+// until the caller calls cancel. Anybody who reaches NATS can send such a
+// message. Neither function blocks. A failure is only logged: Hub.compare finds
+// changes that are not announced.
 func (b *Bus) subscribe(set string, hear func(message []byte)) (cancel func()) {
 	made := make(chan *nats.Subscription, 1)
 	b.wg.Go(func() {

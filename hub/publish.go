@@ -25,8 +25,8 @@ import (
 // ServePublish answers a POST of changes to a set's topic. The body is XML,
 // JSON or NDJSON, plain or gzipped. The answer is 200 with a feed.Receipt, once
 // the memory holds the changes. An error means that nothing was added, except
-// for an NDJSON stream: there the problem says what was accepted. Whether the
-// caller may publish to the set has been checked before.
+// for an NDJSON stream: there the problem says what was accepted. Its caller
+// has already checked the right to publish to the set.
 func (h *Hub) ServePublish(w http.ResponseWriter, r *http.Request, set string) error {
 	receipt, err := h.receive(w, r, set)
 	if err != nil {
@@ -79,7 +79,8 @@ func (h *Hub) linkedSet(header http.Header) (string, error) {
 	return set, nil
 }
 
-// receive is receiveAll, as long as the caller may publish to the set.
+// receive calls receiveAll. It ends the request when the caller loses the right
+// to publish to the set.
 func (h *Hub) receive(w http.ResponseWriter, r *http.Request, set string) (*feed.Receipt, error) {
 	if h.opts.Admit == nil {
 		return h.receiveAll(w, r, set)
@@ -125,8 +126,8 @@ func (h *Hub) receiveAll(w http.ResponseWriter, r *http.Request, set string) (*f
 	return feed.NewReceipt(set, a.Cursor, a.Count, a.Replayed), nil
 }
 
-// open checks the headers of a publish, and returns its body to read. If that is not nil,
-// the caller releases it, also after an error.
+// open checks the headers of a publish, and returns its body. If the body is not nil, the
+// caller releases it, even after an error.
 func (h *Hub) open(w http.ResponseWriter, r *http.Request, set string) (in *intake, mediaType, key string, err error) {
 	if err := feed.CheckSet(set); err != nil {
 		return nil, "", "", err
@@ -247,8 +248,9 @@ func (h *Hub) publish(ctx context.Context, set string, p changelog.Publish) (cha
 	return r.result, err
 }
 
-// check refuses what the memory would refuse. The memory would refuse the whole
-// append, and with it the publishes of others that were gathered into it.
+// check refuses a publish that the memory would refuse. Otherwise the memory
+// would refuse the whole append, with the publishes of others that were
+// gathered into it.
 func check(set string, p *changelog.Publish) error {
 	if err := feed.CheckSet(set); err != nil {
 		return err

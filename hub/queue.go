@@ -38,7 +38,7 @@ type request struct {
 
 // enqueue carries out r in its turn and waits for the answer. If ctx ends
 // before its turn, enqueue returns the error of ctx, and nothing was written.
-// After that, enqueue waits for the answer whatever ctx does.
+// After that, enqueue waits for the answer even if ctx ends.
 func (h *Hub) enqueue(ctx context.Context, set string, r *request) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -122,8 +122,8 @@ func (h *Hub) gather(set string, q *queue) []*request {
 	return requests
 }
 
-// append makes one append of the publishes in requests, and shows the followers
-// of the set what is new, in the order of the log.
+// append appends the publishes in requests at once. Then it gives the new
+// batches to the followers of the set, in the order of the log.
 func (h *Hub) append(ctx context.Context, set string, requests []*request) {
 	publishes := make([]changelog.Publish, len(requests))
 	for i, r := range requests {
@@ -135,7 +135,7 @@ func (h *Hub) append(ctx context.Context, set string, requests []*request) {
 			r.err = err
 		}
 		if t := h.tail(set); t != nil && errors.Is(err, feed.ErrUnknown) {
-			t.forget() // the memory may hold the changes
+			t.forget() // the memory may hold the changes all the same
 		}
 		return
 	}

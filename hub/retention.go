@@ -59,7 +59,7 @@ func (h *Hub) trim(ctx context.Context) {
 	}
 }
 
-// hold returns what retention must not pass in a set, or nil.
+// hold returns the cursor that retention must not pass in a set, or nil.
 func (h *Hub) hold(ctx context.Context, s feed.State) *feed.Cursor {
 	const always = 2 // lists that are kept anyway: the open one and the newest closed one
 	oldest, open := s.Lists()
@@ -73,8 +73,8 @@ func (h *Hub) hold(ctx context.Context, s feed.State) *feed.Cursor {
 	return &at
 }
 
-// tick returns whether the clock is in doubt: then retention removes nothing for its
-// age. It is in doubt, too, when nobody can say.
+// tick reports whether the clock is in doubt, or cannot be checked. Retention then
+// removes nothing because of its age.
 func (h *Hub) tick(ctx context.Context) bool {
 	doubtful, err := h.log.Tick(ctx)
 	switch {

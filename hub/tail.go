@@ -28,7 +28,7 @@ const (
 //     head to it, each beginning where the one before ended.
 //   - Whoever waits has read the memory, or the window, since head or the window
 //     changed last. So nobody waits for what lies before head.
-//   - What this hub cannot make out from an announcement leaves a doubt. Hub.watch then
+//   - An announcement that does not fit what this hub knows leaves a doubt. Hub.watch then
 //     looks at the memory, and looks again until nothing was added meanwhile. It also
 //     looks without a doubt, at each tick. What a look finds becomes head, whether it is
 //     later or earlier.
@@ -46,10 +46,11 @@ type tail struct {
 	moved  chan struct{} // closed when head or the window changes
 
 	added   uint64 // how often batches were added, or the set was removed
-	doubts  uint64 // how often something was heard that a look at the memory has to settle
+	doubts  uint64 // how many doubts there were that a look at the memory has to settle
 	settled uint64 // how many of these doubts are settled
 
-	// These tell what was not announced, for the metric of repairs.
+	// These are for the metric of repairs: they show which entries were not
+	// announced.
 	checked *feed.Cursor // the log's head when Hub.compare looked last; nil: it has not looked yet
 	newest  feed.Cursor  // the newest entry that was added or announced, or was there when Hub.compare looked first
 }
@@ -78,10 +79,10 @@ func (t *tail) after(cur feed.Cursor) (batches []*feed.Batch, ok bool, moved <-c
 }
 
 // add shows batches that this hub has appended to the followers. A batch that does
-// not begin at the end of the window replaces the window; followers that need what
-// lies between read the memory. A batch that is not later than the head came after
-// what follows it, and is known already. Or the memory has lost the head, so then add
-// returns false: the memory has to be looked at.
+// not begin at the end of the window replaces the window; followers that need the
+// entries between read the memory. add skips a batch that is not later than the head:
+// either the tail already knows it, or the memory has lost the head. add then returns
+// false, and the caller has to look at the memory.
 func (t *tail) add(batches []*feed.Batch) (understood bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,8 +136,8 @@ func (t *tail) forget() {
 	t.forgetLocked()
 }
 
-// gone takes that this hub has removed the set. Followers read the memory. A new set of
-// the same name may have earlier datetimes, so the head counts for nothing from then on.
+// gone notes that this hub has removed the set. Followers then read the memory. A new
+// set of the same name may have earlier datetimes, so the tail forgets the head.
 func (t *tail) gone() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -168,7 +169,8 @@ func (t *tail) announcedLocked(c feed.Cursor) {
 }
 
 // read notes that a follower has read the memory up to the end of the log. moved is
-// what after returned before that; read returns what the follower waits for now.
+// the channel that after returned before the read. read returns the channel that
+// the follower has to wait for now.
 func (t *tail) read(end feed.Cursor, moved <-chan struct{}) <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -180,7 +182,7 @@ func (t *tail) read(end feed.Cursor, moved <-chan struct{}) <-chan struct{} {
 	return t.moved
 }
 
-// before returns how far a follower at a cursor is behind, as Hub.Behind says.
+// before implements Hub.Behind.
 func (t *tail) before(after feed.Cursor) (changes uint64, oldest int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -198,11 +200,11 @@ func (t *tail) before(after feed.Cursor) (changes uint64, oldest int64) {
 	return t.head.Position - after.Position, oldest
 }
 
-// hear takes an authentic announcement of another hub. A batch that begins at the
-// head, by position and by datetime, is added. What is not later than the head came
-// late or twice: whoever needs it finds it in the window or in the memory. hear takes
-// nothing else, and returns false: then the memory has to be looked at, because it has
-// something that the tail does not know.
+// hear takes an authentic announcement of another hub. It adds a batch that begins at
+// the head, by position and by datetime. It ignores a batch that is not later than the
+// head: it came late or twice, and is in the window or in the memory. For every other
+// announcement hear returns false: the memory has entries that the tail does not know,
+// so the caller has to look at it.
 func (t *tail) hear(a announcement) (understood bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,23 +11,24 @@ import (
 	"github.com/rshub/rshub/inventory/page"
 )
 
-// tries is how often a step is tried that others may be quicker with.
+// tries is how often a step is tried while other committers keep changing the
+// record.
 const tries = 50
 
-// An attempt is one try to change the roots. There is at most one at a time: whoever
-// begins an attempt ends the one before, so that no page of that one comes any more, and
-// then removes the pages that it has left.
+// An attempt is one try to change the roots. There is at most one at a time. A new
+// attempt ends the one before, so that the store takes no more of its pages, and then
+// removes the pages that it left.
 type attempt struct {
 	v     *Inventory
 	ctx   context.Context
-	begin int64  // of the log
+	begin int64  // when the log began
 	id    uint64 // in Record.Attempt
 	free  Span   // numbers that are reserved and not used
 	grow  uint64 // how many numbers to reserve the next time
 
-	buf   []byte   // pages that are not put yet
-	pages []Page   // the same
-	lists []uint64 // pages of lists that no head has
+	buf   []byte   // bytes of the pages that are not put yet
+	pages []Page   // the pages that are not put yet
+	lists []uint64 // new pages of lists that no head names
 }
 
 // begin begins an attempt if check allows it.
@@ -64,7 +65,8 @@ func (v *Inventory) begin(ctx context.Context, check func(*Record, *Head) error)
 	return nil, fmt.Errorf("set %q: %w", v.set, ErrRaced)
 }
 
-// swap replaces the record that was loaded by rec and head. s may say more.
+// swap replaces the record that was loaded by rec and head. s may set further
+// fields of the Swap.
 func (v *Inventory) swap(ctx context.Context, rec *Record, head *Head, s Swap) error {
 	s.Begin, s.Version, s.Attempt, s.Head = rec.Log.Begin, rec.Version, rec.Attempt, head.encode()
 	if len(s.Head) > MaxHead {
@@ -79,7 +81,8 @@ func (v *Inventory) swap(ctx context.Context, rec *Record, head *Head, s Swap) e
 // errSame says that there is nothing to change.
 var errSame = errors.New("nothing changes")
 
-// update changes the head outside of an attempt, as often as it takes.
+// update changes the head outside of an attempt. It tries again while others
+// change the record.
 func (v *Inventory) update(ctx context.Context, s Swap, change func(*Record, *Head) error) error {
 	for range tries {
 		rec, head, err := v.Load(ctx)
@@ -99,9 +102,9 @@ func (v *Inventory) update(ctx context.Context, s Swap, change func(*Record, *He
 	return fmt.Errorf("set %q: %w", v.set, ErrRaced)
 }
 
-// reserve reserves numbers. They are not less than the store's clock in microseconds. So a
-// number is not used again where a store has lost its newest records: what is cached, and
-// a removal that comes late, still mean the page that they meant.
+// reserve reserves numbers. They are not less than the store's clock in microseconds. So
+// no number is used twice, even if the store lost its newest records. Otherwise a cache
+// or a late removal could take a new page for an old one.
 func (a *attempt) reserve(rec *Record, head *Head) {
 	from := max(head.Next, uint64(max(rec.Now, 0)))
 	a.free = Span{from, from + a.grow}
@@ -129,7 +132,7 @@ func (a *attempt) number() (uint64, error) {
 	return a.free.From - 1, nil
 }
 
-// lives returns ErrRaced or ErrLog if the attempt is over.
+// lives returns ErrRaced or ErrLog if the attempt has ended.
 func (a *attempt) lives(rec *Record) error {
 	if rec.Log.Begin != a.begin {
 		return fmt.Errorf("set %q: %w", a.v.set, ErrLog)
@@ -140,7 +143,7 @@ func (a *attempt) lives(rec *Record) error {
 	return nil
 }
 
-// write writes a page, soon.
+// write adds a page to those that the next put writes.
 func (a *attempt) write(form byte, count int, rows []byte) (number uint64, size int, err error) {
 	if len(a.pages) == MaxNumbers || len(a.pages) > 0 && len(a.buf)+len(rows)+page.Frame > MaxPut {
 		if err := a.put(); err != nil {
@@ -158,7 +161,7 @@ func (a *attempt) write(form byte, count int, rows []byte) (number uint64, size 
 	return number, len(made), nil
 }
 
-// put puts what was written.
+// put puts the pages that write has added into the store.
 func (a *attempt) put() error {
 	if len(a.pages) == 0 {
 		return nil
@@ -173,7 +176,7 @@ func (a *attempt) put() error {
 
 // finish ends the attempt with a change of the head. If there is a new root, freed are
 // the pages of the newest root that the new one does not have. Roots that nobody needs
-// die, and the pages that die with them are removed.
+// are dropped, and the pages that only they have are removed.
 func (a *attempt) finish(root *Root, freed []uint64, s Swap, change func(*Head)) error {
 	for range tries {
 		rec, head, err := a.v.Load(a.ctx)
@@ -200,7 +203,7 @@ func (a *attempt) finish(root *Root, freed []uint64, s Swap, change func(*Head))
 		head.Reserved, rec.Attempt = nil, 0
 		err = a.v.swap(a.ctx, &rec, head, s)
 		if err == nil {
-			// What is not removed now, the next attempt removes.
+			// If this fails, the next attempt removes them.
 			_ = a.v.remove(a.ctx, a.begin, trash)
 		}
 		if !errors.Is(err, ErrRaced) {
@@ -210,12 +213,12 @@ func (a *attempt) finish(root *Root, freed []uint64, s Swap, change func(*Head))
 	return fmt.Errorf("set %q: %w", a.v.set, ErrRaced)
 }
 
-// bury takes the roots that nobody needs out of a head. Pages that older roots have stay,
-// on the list of the newest of these; the others it returns, in the order in which they
-// are to be removed, and puts on the list Head.Trash.
+// bury drops the roots that nobody needs from a head. A page that an older, remaining
+// root still has goes to the list of the newest such root. The other pages go to the list
+// Head.Trash. bury returns them in the order in which they have to be removed.
 func (a *attempt) bury(head *Head, now int64, freed []uint64) (trash []uint64, err error) {
 	roots, needed := head.Roots, head.needed(now)
-	died := make([][]uint64, len(roots)) // for those that are needed
+	died := make([][]uint64, len(roots)) // for each needed root, the pages that die with it
 	trash = append(trash, a.lists...)
 	die := func(owner int, numbers []uint64) {
 		for _, n := range numbers {

@@ -12,11 +12,11 @@ import (
 )
 
 // A builder merges changes into a tree, in one pass over both. It reads the pages that
-// changes fall into, packs what they hold now on new ones, and takes the other pages as
-// they are. It holds a few pages of each level.
+// have changes, and writes new pages for them. It keeps the other pages as they are. It
+// holds only a few pages of each level in memory.
 type builder struct {
 	ctx     context.Context
-	tree    *Tree // what is merged onto
+	tree    *Tree // the tree that the changes are merged into
 	changes *upcoming
 	write   pageWriter
 
@@ -27,15 +27,15 @@ type builder struct {
 	space  []feed.Entry
 	ahead  map[uint64][]byte // leaves that were read already
 
-	freed []uint64 // pages of the tree that the new one does not have
-	root  Root     // the new one: Page, Height, Tally, Pages and Bytes
+	freed []uint64 // pages of the old tree that the new tree does not have
+	root  Root     // of the new tree: Page, Height, Tally, Pages and Bytes
 }
 
 // A pageWriter writes a page. It returns the number and the size of the page.
 type pageWriter func(form byte, count int, rows []byte) (number uint64, size int, err error)
 
 // build makes a tree from another one and from changes. It returns a root with Page,
-// Height, Tally, Pages and Bytes, and the pages of the other tree that it does not have.
+// Height, Tally, Pages and Bytes, and the pages of the old tree that it does not have.
 func build(ctx context.Context, tree *Tree, changes *upcoming, write pageWriter) (Root, []uint64, error) {
 	b := &builder{ctx: ctx, tree: tree, changes: changes, write: write, ahead: map[uint64][]byte{}}
 	b.root.Pages, b.root.Bytes = tree.root.Pages, tree.root.Bytes
@@ -55,8 +55,8 @@ func build(ctx context.Context, tree *Tree, changes *upcoming, write pageWriter)
 	return b.root, b.freed, err
 }
 
-// merge merges the changes that come before to into a page, which holds what comes from
-// from on.
+// merge merges changes into a page. The page and the changes are those of the locs in
+// from..to, to excluded.
 func (b *builder) merge(p page.Ref, level int, from, to string) error {
 	if !b.changes.before(0, to) {
 		goes, err := b.pause(level)
@@ -91,7 +91,7 @@ func (b *builder) merge(p page.Ref, level int, from, to string) error {
 	return nil
 }
 
-// next returns where the page behind the i-th begins, or to.
+// next returns the first loc of the page after page i, or to if there is none.
 func next(refs []page.Ref, i int, to string) string {
 	if i+1 < len(refs) {
 		return refs[i+1].First
@@ -99,9 +99,8 @@ func next(refs []page.Ref, i int, to string) string {
 	return to
 }
 
-// readAhead reads those of some pages that are known to be needed, as many as are read
-// together. It does nothing for leaves of which the first is not needed or was read
-// already.
+// readAhead reads those pages that are known to be needed, at most readTogether. It
+// does nothing for leaves if the first leaf is not needed or was already read.
 func (b *builder) readAhead(refs []page.Ref, level int, to string) error {
 	if level == 1 && (b.ahead[refs[0].Number] != nil || !b.changes.before(0, next(refs, 0, to))) {
 		return nil
@@ -155,7 +154,7 @@ func (b *builder) mergeLeaf(number uint64, from, to string) error {
 			return err
 		}
 		if c := b.changes.peek(0); c != nil && c.Change.Loc == e.Change.Loc {
-			continue // the change is taken with those that come behind
+			continue // take adds the change together with the later ones
 		}
 		if err := b.leaves.Add(e, from); err != nil {
 			return err
@@ -164,7 +163,7 @@ func (b *builder) mergeLeaf(number uint64, from, to string) error {
 	return b.take(from, to)
 }
 
-// take adds the resources of the changes that come before to.
+// take adds the resources of the changes before to.
 func (b *builder) take(from, to string) error {
 	for b.changes.before(0, to) {
 		e := b.changes.peek(0)
@@ -178,9 +177,9 @@ func (b *builder) take(from, to string) error {
 	return nil
 }
 
-// pause ends what is under way on the levels up to one, because a page of that level can
-// be taken as it is. It reports whether something goes on instead, as it would become too
-// small a page.
+// pause ends the runs of pages on all levels up to level, so that the next page of that
+// level can be kept as it is. If a run would end in a page that is too small, pause
+// reports goes instead: the run goes on, and the next page must be merged.
 func (b *builder) pause(level int) (goes bool, err error) {
 	for l := 0; l <= level && err == nil; l++ {
 		switch {
@@ -253,7 +252,7 @@ func (b *builder) free(number uint64, size int) {
 	b.root.Bytes -= uint64(size)
 }
 
-// finish ends all levels, and finds the root: the only page of its level.
+// finish ends all levels, and finds the top page: the only page of its level.
 func (b *builder) finish() error {
 	if err := b.leaves.Flush(); err != nil {
 		return err
@@ -276,22 +275,22 @@ const maxUpcoming = 2_000
 // upcoming are the changes that were not merged yet.
 type upcoming struct {
 	next func() (*feed.Entry, bool)
-	step func() error // nil, or Changes.Step
+	step func() error // Changes.Step; may be nil
 	buf  []feed.Entry
 	off  int // of the next change in buf
 	last string
-	err  error // why there are no more
+	err  error // why the sequence ended early
 	end  bool
 }
 
-// newUpcoming returns the changes of a sequence. stop has to be called.
+// newUpcoming returns the changes of a sequence. The caller must call stop.
 func newUpcoming(sorted iter.Seq[*feed.Entry], step func() error) (u *upcoming, stop func()) {
 	next, stop := iter.Pull(sorted)
 	return &upcoming{next: next, step: step}, stop
 }
 
-// peek returns the change behind n others, or nil if there are not so many, or if it is too
-// far ahead.
+// peek returns the change after the next n, without taking it. It returns nil if there
+// are not so many, or if n is more than maxUpcoming.
 func (u *upcoming) peek(n int) *feed.Entry {
 	for u.off+n >= len(u.buf) {
 		if u.end || n >= maxUpcoming {
@@ -312,7 +311,7 @@ func (u *upcoming) pull() {
 		u.end = true
 		return
 	case e.Change.Loc == "" || e.Change.Loc <= u.last:
-		u.err = fmt.Errorf("the changes are not in order: %q comes behind %q", resourcesync.Shorten(e.Change.Loc), resourcesync.Shorten(u.last))
+		u.err = fmt.Errorf("the changes are not in order: %q comes after %q", resourcesync.Shorten(e.Change.Loc), resourcesync.Shorten(u.last))
 		u.end = true
 		return
 	}
@@ -325,7 +324,8 @@ func (u *upcoming) pull() {
 	u.last = e.Change.Loc
 }
 
-// before reports whether the change behind n others comes before a loc, or the end.
+// before reports whether the change after the next n exists and comes before a loc.
+// An empty loc is the end of all.
 func (u *upcoming) before(n int, to string) bool {
 	e := u.peek(n)
 	return e != nil && (to == "" || e.Change.Loc < to)

@@ -11,10 +11,10 @@ import (
 	"github.com/rshub/rshub/inventory/page"
 )
 
-// Check reads all that the inventory keeps, and returns what is wrong with it: pages that
-// are missing or damaged, in the wrong order, or with other counts and sums than they
-// should have (ErrDamaged), and pages that are nobody's. It reads every page once. If
-// somebody commits meanwhile, it returns ErrRaced.
+// Check reads the whole inventory, and returns what is wrong with it: pages that are
+// missing, damaged, out of order, or have wrong counts or sums (ErrDamaged), and pages
+// that no root or list names. It reads every page once. If another committer changes the
+// inventory meanwhile, it returns ErrRaced.
 func (v *Inventory) Check(ctx context.Context) error {
 	rec, head, err := v.Load(ctx)
 	if err != nil {
@@ -45,14 +45,14 @@ type checker struct {
 	begin  int64
 	tree   *Tree
 	seen   map[uint64]*checked
-	owned  map[uint64]bool // pages that somebody needs, or that are to be removed
+	owned  map[uint64]bool // pages that a root needs, or that have to be removed
 	wrong  []error
-	failed error // the store did not answer
+	failed error // an error of the store
 	hash   digest.Hasher
 	decode page.Decoder
 }
 
-// A checked page is one that was read, with what was found in and below it.
+// A checked is a page that was read, with what Check found in it and below it.
 type checked struct {
 	digest.Tally
 	newest      uint64
@@ -217,7 +217,7 @@ func (c *checker) list(first uint64) []uint64 {
 	return l.numbers
 }
 
-// owners checks that every page has an owner.
+// owners checks that a root or a list names every page.
 func (c *checker) owners(head *Head) {
 	for _, n := range c.list(head.Trash) {
 		if c.owned[n] {
@@ -237,6 +237,6 @@ func (c *checker) owners(head *Head) {
 		if c.owned[n] || trash[n] || reserved || n < head.Sweep {
 			continue
 		}
-		c.wrong = append(c.wrong, fmt.Errorf("set %q: page %d is nobody's", c.v.set, n))
+		c.wrong = append(c.wrong, fmt.Errorf("set %q: page %d is in no root and no list", c.v.set, n))
 	}
 }

@@ -19,16 +19,16 @@ const (
 
 // Collect makes an inventory of resources that come in any order, such as the rows of a
 // database, and returns what it holds. It sorts some ten thousand resources at a time in
-// memory and keeps these runs in the store, so it needs little memory for any number.
-// The position of a resource is its number in the list, for the error: no loc may be
-// there twice (a *resourcesync.Error). What an inventory of the same set held before is
-// lost. The state stays until the next Collect of the set.
+// memory and keeps these runs in the store, so it needs little memory for any number. No
+// loc may appear twice: that is a *resourcesync.Error, which names the position of a
+// resource, its number in the list. Collect drops what an inventory of the same set held
+// before. The state stays until the next Collect of the set.
 func Collect(ctx context.Context, s Store, set string, resources iter.Seq2[*feed.Entry, error]) (*State, error) {
 	return (&collection{ctx: ctx, twice: twice}).state(s, set, resources)
 }
 
-// CollectLast is Collect for a list that may have a loc several times, such as a sitemap:
-// the last of them counts.
+// CollectLast is Collect for a list that may name a loc several times, such as a sitemap.
+// The last entry of a loc counts.
 func CollectLast(ctx context.Context, s Store, set string, resources iter.Seq2[*feed.Entry, error]) (*State, error) {
 	return (&collection{ctx: ctx}).state(s, set, resources)
 }
@@ -37,7 +37,7 @@ type collection struct {
 	ctx   context.Context
 	v     *Inventory
 	base  Root
-	twice func(older, newer *feed.Entry) error // the error for a loc that is there twice; nil: the newer counts
+	twice func(older, newer *feed.Entry) error // the error for a loc that appears twice; nil: the newer entry counts
 
 	run   []feed.Entry
 	bytes int // of run
@@ -112,7 +112,7 @@ func (c *collection) spill() error {
 	return nil
 }
 
-// twice returns the error for a loc that is there twice.
+// twice returns the error for a loc that appears twice.
 func twice(a, b *feed.Entry) error {
 	first, second := min(a.Position, b.Position), max(a.Position, b.Position)
 	return &resourcesync.Error{Err: resourcesync.ErrInvalid, Line: int(second), Loc: resourcesync.Shorten(b.Change.Loc),

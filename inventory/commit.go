@@ -12,12 +12,12 @@ import (
 
 // Changes are what one commit adds to an inventory.
 type Changes struct {
-	Base   Root                  // what the changes come on top of: the newest root
+	Base   Root                  // the newest root, to which the changes are added
 	Anew   bool                  // the new root holds nothing of Base
 	To     feed.Cursor           // the cursor of the new root
 	Sorted iter.Seq[*feed.Entry] // ascending by loc, the newest entry of each loc, deletions too; an entry is read only until the next one is asked for
 	Runs   *Runs                 // older changes than Sorted, with the same Base; may be nil
-	Step   func() error          // called after each change, and when Sorted has ended; it may wait, and its error ends the commit; may be nil
+	Step   func() error          // called after each change, and at the end of Sorted; it may block, and its error ends the commit; may be nil
 
 	Complete *feed.Cursor // what Head.Complete becomes; nil: it stays
 	Why      string       // with Complete: what Head.Why becomes
@@ -25,10 +25,10 @@ type Changes struct {
 
 // Commit makes the newest root from Base and changes, and drops the roots that nobody
 // needs any more (see Shrink). It returns ErrRaced if Base is not the newest root, or if
-// another committer was quicker, and ErrLog if the log does not hold the cursor To or is
-// another than that of Base. If it returns an error, the newest root is what it was;
-// after feed.ErrUnknown it may be the new one. The pages that a commit which failed has
-// written are removed by the next.
+// another committer was quicker. It returns ErrLog if the log does not hold the cursor
+// To, or is not the log of Base. After an error the newest root is unchanged, except
+// after feed.ErrUnknown, when it may be the new one. The next commit removes the pages
+// of a failed one.
 func (v *Inventory) Commit(ctx context.Context, c Changes) (Root, error) {
 	var a *attempt
 	var err error
@@ -102,9 +102,9 @@ func (a *attempt) build(c Changes) (root Root, freed []uint64, err error) {
 	return root, freed, err
 }
 
-// Forget makes a root without the resources that changed behind a cursor, for a log that
-// has lost its tail: to is the newest cursor that the log and the root Base have in
-// common. The inventory is not complete any more, because of why.
+// Forget makes a root without the resources that changed after the cursor to. It is for
+// a log that has lost its newest entries: to is the newest cursor that both the log and
+// the root Base have. From then on the inventory is not complete; why says why.
 func (v *Inventory) Forget(ctx context.Context, base Root, to feed.Cursor, why string) (Root, error) {
 	var failed error
 	return v.Commit(ctx, Changes{
@@ -128,9 +128,9 @@ func (v *Inventory) Forget(ctx context.Context, base Root, to feed.Cursor, why s
 	})
 }
 
-// Reset drops all roots, pinned or not, and removes all pages: for an inventory that is
-// damaged, and for one that is filled from elsewhere. It is not complete any more,
-// because of why.
+// Reset drops all roots, even pinned ones, and removes all pages. It is for an
+// inventory that is damaged, or that is filled from another place. From then on the
+// inventory is not complete; why says why.
 func (v *Inventory) Reset(ctx context.Context, why string) error {
 	for range tries {
 		rec, head, err := v.Load(ctx)

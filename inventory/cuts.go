@@ -8,8 +8,8 @@ import (
 )
 
 // cuts returns the first locs of pages that divide a range into parts of about equal
-// counts, n at most. It reads inner pages only, and few of them. Where a page begins, the
-// tally of a part costs nothing.
+// counts, n at most. It reads inner pages only, and few of them. The tally of a part that
+// begins with a page costs nothing.
 func (t *Tree) cuts(ctx context.Context, r Range, n int) ([]string, error) {
 	top, level := t.top()
 	refs := []page.Ref{top}

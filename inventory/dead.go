@@ -14,9 +14,9 @@ type deadList struct {
 	pages   []uint64 // of the list itself, the first one first
 }
 
-// readList reads a list. A page of it that is missing or damaged ends the list: then the
-// pages that the list would have named stay in the store until a Reset, which does no
-// harm. Check tells of them.
+// readList reads a list. A missing or damaged page ends the list. The pages that the
+// rest of the list named then stay in the store until a Reset, which does no harm. Check
+// reports them.
 func (v *Inventory) readList(ctx context.Context, begin int64, first uint64) (deadList, error) {
 	var l deadList
 	for first != 0 {
@@ -35,9 +35,10 @@ func (v *Inventory) readList(ctx context.Context, begin int64, first uint64) (de
 	return l, nil
 }
 
-// writeList writes a list in front of another, which may be empty, and returns its first
-// page and those that it has written. If the first page of the other is less than half
-// full, it is not needed any more: its numbers are in the new list.
+// writeList adds numbers at the front of a list, which may be empty. It returns the
+// first page of the result, and the pages that it wrote. It also returns the pages that
+// the result no longer needs: if the old first page was less than half full, its numbers
+// are in a new page.
 func (a *attempt) writeList(numbers []uint64, behind uint64) (first uint64, written, replaced []uint64, err error) {
 	if behind != 0 {
 		pages, err := a.v.store.Get(a.ctx, a.v.set, a.begin, []uint64{behind})
@@ -71,8 +72,8 @@ func (v *Inventory) remove(ctx context.Context, begin int64, numbers []uint64) e
 	return nil
 }
 
-// tidy removes what an attempt that is over has left, and what died in a commit. It may
-// be done again.
+// tidy removes the pages that an ended attempt has left, and the pages that a commit
+// dropped. It may be called again.
 func (v *Inventory) tidy(ctx context.Context, begin int64, head *Head) error {
 	for _, s := range head.Reserved {
 		for from := s.From; from < s.To; from += MaxNumbers {

@@ -1,12 +1,12 @@
 // Package inventory keeps what a set holds now: for every resource that exists, its
 // newest change, with the position and the datetime of that change, in the order of loc
 // (bytes as they are kept, never normalised). The log says what happened; the inventory
-// says what is. It is made from the log, by a follower, and never by an append.
+// says what exists. A follower makes it from the log; an append never does.
 //
-// An inventory is a Root, a copy-on-write tree at one cursor, and the log behind that
-// cursor. Pages are never changed: a commit writes new ones and then swaps one small
-// record, the head. So readers of an older root are not disturbed, a commit that is torn
-// or comes late does no harm, and two committers at once do none either.
+// An inventory is a Root, which is a copy-on-write tree at one cursor, and the log after
+// that cursor. A commit never changes a page: it writes new pages, and then replaces one
+// small record, the head. So it does not disturb readers of older roots. A torn or late
+// commit does no harm, and neither do two commits at once.
 //
 // A State knows the digest of any range of locs. So a destination can prove that it is
 // in sync, and find every difference if it is not: see package audit.
@@ -23,14 +23,14 @@ import (
 // pageBytes is the default size of a page: Redis stores it in 6,144.
 const pageBytes = 6_128
 
-// Options are what an Inventory may be told.
+// Options of an Inventory. Zero values are the defaults.
 type Options struct {
 	Cache     *Cache // shared by all inventories of a process; default: one of its own, of 4 MiB
-	PageBytes int    // of a page at most, unless it holds a single resource; default 6,128, which Redis stores without waste
+	PageBytes int    // the most bytes of a page, unless it holds a single resource; default 6,128, which Redis stores without waste
 
-	// Damaged is called with each ErrDamaged that reading the inventory comes upon, before
-	// the reader gets it, whatever it reads. It may be called concurrently. Default: nobody
-	// gets to know but the reader.
+	// Damaged is called with each ErrDamaged that a read of the inventory finds, before
+	// the reader gets the error. It may be called concurrently. Default: only the reader
+	// learns of it.
 	Damaged func(error)
 }
 
@@ -60,8 +60,8 @@ func New(s Store, set string, o Options) *Inventory {
 // Set returns the name of the set.
 func (v *Inventory) Set() string { return v.set }
 
-// Load returns the record of the set, and what it says. If the set's log is new, the head
-// has no root.
+// Load returns the record of the set, and the head in it. If the set's log is new, the
+// head has no root.
 func (v *Inventory) Load(ctx context.Context) (Record, *Head, error) {
 	rec, err := v.store.Load(ctx, v.set)
 	if err != nil {
@@ -74,8 +74,8 @@ func (v *Inventory) Load(ctx context.Context) (Record, *Head, error) {
 	return rec, head, nil
 }
 
-// damaged returns an ErrDamaged that names a part of the inventory, and says that it was
-// found.
+// damaged returns an ErrDamaged that names a part of the inventory, and calls
+// Options.Damaged with it.
 func (v *Inventory) damaged(part string, why error) error {
 	e := *ErrDamaged
 	e.Text += fmt.Sprintf(": %s of set %q: %v", part, v.set, why)
@@ -86,6 +86,6 @@ func (v *Inventory) damaged(part string, why error) error {
 	return &e
 }
 
-// Tree returns the tree of a root, to read it. The root has to be pinned, or to be the
-// newest, while it is read. Once its pages are removed, reading returns feed.ErrGone.
+// Tree returns the tree of a root, to read it. While it is read, the root must be
+// pinned or be the newest. Once its pages are removed, reading returns feed.ErrGone.
 func (v *Inventory) Tree(r Root) *Tree { return &Tree{v: v, root: r} }

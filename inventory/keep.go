@@ -10,13 +10,12 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// MaxRoots is how many roots of a set live. If more are needed, the oldest that is
-// pinned dies.
+// MaxRoots is how many roots of a set are kept. If more are needed, the oldest
+// pinned root is dropped.
 const MaxRoots = 4
 
-// needed says which roots are needed: the newest, the two newest of a Resource List, and,
-// from the newest on and as long as there are no more than MaxRoots, those that are
-// pinned.
+// needed says which roots are needed: the newest root, the roots of the two newest
+// Resource Lists, and then the pinned roots, the newest first, up to MaxRoots in all.
 func (h *Head) needed(now int64) []bool {
 	needed := make([]bool, len(h.Roots))
 	count, listed := 0, 0
@@ -47,10 +46,11 @@ func (k *Kept) pinned(now int64) bool {
 	return slices.ContainsFunc(k.Pins, func(p Pin) bool { return p.Until > now })
 }
 
-// Pin keeps a root for a holder, for as long as lasts, and returns the root. It prolongs a
-// pin that the holder has, and never shortens it. upto identifies the root, 0 is the
-// newest. If the root lives no more, Pin returns feed.ErrGone. An inventory without a root
-// has nothing to pin: Pin returns the zero Root, which can be read.
+// Pin keeps a root for a holder, for the time lasts, and returns the root. If the holder
+// has pinned the root already, Pin may prolong the pin, but never shortens it. upto
+// identifies the root; 0 is the newest. If the root was dropped, Pin returns
+// feed.ErrGone. If the inventory has no root, Pin returns the zero Root, which can be
+// read.
 func (v *Inventory) Pin(ctx context.Context, upto uint64, holder string, lasts time.Duration) (root Root, err error) {
 	err = v.update(ctx, Swap{}, func(rec *Record, head *Head) error {
 		if upto == 0 && len(head.Roots) == 0 {
@@ -79,7 +79,7 @@ func (v *Inventory) gone(upto uint64) error {
 	return fmt.Errorf("set %q: snapshot %d: %w", v.set, upto, feed.ErrGone)
 }
 
-// Unpin takes a holder's pin away. No pin is no error.
+// Unpin removes a holder's pin. It is no error if there is none.
 func (v *Inventory) Unpin(ctx context.Context, upto uint64, holder string) error {
 	return v.update(ctx, Swap{}, func(_ *Record, head *Head) error {
 		k := head.find(upto)
@@ -95,8 +95,9 @@ func (v *Inventory) Unpin(ctx context.Context, upto uint64, holder string) error
 	})
 }
 
-// List marks a root as that of a Resource List, of a time in microseconds since 1970. It
-// lives until two newer ones are marked. feed.ErrGone if the root lives no more.
+// List marks a root as the root of a Resource List that was made at the time at, in
+// microseconds since 1970. The root is kept until two newer ones are marked. List
+// returns feed.ErrGone if the root was dropped.
 func (v *Inventory) List(ctx context.Context, upto uint64, at int64) error {
 	return v.update(ctx, Swap{}, func(_ *Record, head *Head) error {
 		k := head.find(upto)
@@ -108,9 +109,10 @@ func (v *Inventory) List(ctx context.Context, upto uint64, at int64) error {
 	})
 }
 
-// SetComplete says as of which cursor the hub knows all resources; the zero Cursor: it
-// does not, because of why. The log has to hold the cursor, else it is ErrLog. When
-// SetComplete returns nil, a crash of the machine does not undo it.
+// SetComplete notes from which cursor on the hub knows all resources. With the zero
+// Cursor it notes that the hub does not; why says why. It returns ErrLog if the log
+// does not hold the cursor. When it returns nil, a crash of the machine does not undo
+// it.
 func (v *Inventory) SetComplete(ctx context.Context, at feed.Cursor, why string) error {
 	return v.update(ctx, Swap{At: at, Durable: true}, func(_ *Record, head *Head) error {
 		head.Complete, head.Why = at, why
@@ -118,10 +120,10 @@ func (v *Inventory) SetComplete(ctx context.Context, at feed.Cursor, why string)
 	})
 }
 
-// Shrink drops the roots that nobody needs: that are not the newest, not pinned, and not
-// one of the two newest of a Resource List; and the oldest pinned ones beyond MaxRoots.
-// It removes the pages that died with them, and what a commit that failed has left.
-// Commit does the same.
+// Shrink drops the roots that nobody needs. It keeps the newest root, the roots of the
+// two newest Resource Lists, and pinned roots up to MaxRoots in all. It removes the
+// pages that only the dropped roots had, and the pages that a failed commit left. Commit
+// does the same.
 func (v *Inventory) Shrink(ctx context.Context) error {
 	a, err := v.begin(ctx, func(rec *Record, head *Head) error {
 		if !slices.Contains(head.needed(rec.Now), false) && rec.Attempt == 0 && len(head.Reserved) == 0 && head.Trash == 0 && head.Sweep == 0 {

@@ -11,14 +11,14 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// A Log says what a Memory has to know of the logs. Every changelog.Log does.
+// A Log is what a Memory needs of the logs. Every changelog.Log is one.
 type Log interface {
 	State(ctx context.Context, set string) (feed.State, error)
 	At(ctx context.Context, set string, position uint64) (feed.Cursor, error)
 }
 
 // Memory is a Store in memory: for tests, and for the inventory that a destination keeps
-// of itself. Nothing in it survives the process.
+// of its own resources. Nothing in it survives the process.
 type Memory struct {
 	log Log
 
@@ -57,7 +57,8 @@ func (m *Memory) Load(ctx context.Context, set string) (Record, error) {
 	return r, nil
 }
 
-// of returns what is kept of a set for the log that began at begin; nil: nothing.
+// of returns the memorySet of a set, for the log that began at begin; nil if
+// there is none.
 func (m *Memory) of(set string, begin int64) *memorySet {
 	if s := m.sets[set]; s != nil && s.begin == begin {
 		return s
@@ -84,7 +85,8 @@ func (m *Memory) Swap(ctx context.Context, set string, w Swap) error {
 	return nil
 }
 
-// holds returns ErrLog unless the log is the one of a swap, and holds its cursor.
+// holds returns ErrLog unless the set's log is the one that the swap names, and
+// holds its cursor.
 func (m *Memory) holds(ctx context.Context, set string, w Swap) error {
 	if m.log == nil {
 		return nil

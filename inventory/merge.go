@@ -7,8 +7,8 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// A merging merges sorted runs of changes. Of two changes of one resource, that of the
-// later run comes first.
+// A merging merges sorted runs of changes. If two runs change one resource, the change
+// of the later run comes first.
 type merging struct {
 	runs []*mergingRun // a heap
 	err  error         // why it ended early
@@ -26,8 +26,8 @@ func (m *merging) add(next func() (*feed.Entry, error)) {
 	m.runs = append(m.runs, r)
 }
 
-// all yields all changes in the order of loc. A change is to be read only until the next one
-// is asked for.
+// all yields all changes in the order of loc. A yielded change is valid only until the
+// next one is asked for.
 func (m *merging) all() iter.Seq[*feed.Entry] {
 	return func(yield func(*feed.Entry) bool) {
 		live := m.runs[:0]

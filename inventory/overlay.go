@@ -11,9 +11,8 @@ import (
 	"github.com/rshub/rshub/inventory/digest"
 )
 
-// An Overlay is the changes of a log that wait behind a Tree, the newest of each loc. It
-// knows what each change adds to the tallies of the tree, so the tallies of its states
-// are exact.
+// An Overlay is the changes of a log after a Tree, the newest of each loc. It knows how
+// each change alters the tallies of the tree, so the tallies of its states are exact.
 //
 // One goroutine at a time may use an Overlay. Its states are independent of it.
 type Overlay struct {
@@ -32,8 +31,8 @@ func newOverlay(b base, total digest.Tally, at feed.Cursor) *Overlay {
 	return o
 }
 
-// Overlay returns an Overlay behind the state, which has all changes of the state. It is
-// for who holds a state and wants to see it at a later cursor.
+// Overlay returns an Overlay with all changes of the state. Use it to bring a state to a
+// later cursor.
 func (s *State) Overlay() *Overlay {
 	o := newOverlay(s.base, s.total, s.cursor)
 	if s.waiting.root != nil {
@@ -44,10 +43,9 @@ func (s *State) Overlay() *Overlay {
 	return o
 }
 
-// Add adds entries of the log, in the order of the log. It skips what the tree or the
-// overlay has already, so entries may come again. Add blocks while it looks up in the
-// tree, many at a time, what the entries replace. After an error of the tree nothing was
-// added.
+// Add adds entries of the log, in the order of the log. It skips entries that the tree
+// or the overlay already has. Add blocks while it looks up in the tree what the entries
+// replace, many at a time. After an error of the tree, nothing was added.
 func (o *Overlay) Add(ctx context.Context, entries []feed.Entry) error {
 	newest := make(map[string]*feed.Entry, len(entries))
 	for i := range entries {
@@ -55,7 +53,7 @@ func (o *Overlay) Add(ctx context.Context, entries []feed.Entry) error {
 			newest[e.Change.Loc] = e
 		}
 	}
-	var unknown []string // locs of which no change waits
+	var unknown []string // locs without a change in the overlay
 	locs := slices.Sorted(maps.Keys(newest))
 	old := make([]*change, len(locs))
 	for i, loc := range locs {
@@ -63,7 +61,7 @@ func (o *Overlay) Add(ctx context.Context, entries []feed.Entry) error {
 			unknown = append(unknown, loc)
 		}
 	}
-	before := make([]digest.Tally, len(unknown)) // what the tree has of them
+	before := make([]digest.Tally, len(unknown)) // what the tree has of these locs
 	err := o.base.Find(ctx, unknown, func(i int, e *feed.Entry) { before[i] = digest.TallyOf(e) })
 	if err != nil {
 		return fmt.Errorf("look up what %d changes replace: %w", len(unknown), err)
@@ -83,8 +81,8 @@ func (o *Overlay) Add(ctx context.Context, entries []feed.Entry) error {
 }
 
 // State returns what the set holds after all changes that were added. at is the cursor
-// of the log that they reach to. It takes no time that depends on the changes, and what
-// is added later does not change it.
+// of the newest of them. Its cost does not depend on the number of changes. Later calls
+// of Add do not change the state.
 func (o *Overlay) State(at feed.Cursor) *State {
 	s := &State{base: o.base, total: o.total, waiting: o.waiting, cursor: at}
 	if o.waiting.root != nil {
@@ -94,9 +92,9 @@ func (o *Overlay) State(at feed.Cursor) *State {
 	return s
 }
 
-// Rebase puts the changes behind a newer root of the same log: those that the root holds
-// are left out. Rebase blocks while it looks up in the tree what the others replace.
-// After an error of the tree the overlay is as it was.
+// Rebase moves the overlay to a newer root of the same log, and drops the changes that
+// this root holds. It blocks while it looks up in the tree what the others replace.
+// After an error of the tree, the overlay is unchanged.
 func (o *Overlay) Rebase(ctx context.Context, t *Tree) error {
 	return o.rebase(ctx, t, t.root.Tally, t.root.Cursor)
 }
@@ -123,10 +121,10 @@ func (o *Overlay) rebase(ctx context.Context, b base, total digest.Tally, at fee
 }
 
 // Changes yields, in the order of loc, the changes that a commit has to merge into the
-// tree: the newest of each loc, deletions too. A deletion of what the tree does not have
-// is not among them.
+// tree: the newest of each loc, deletions too. It leaves out deletions of resources that
+// the tree does not have.
 func (o *Overlay) Changes() iter.Seq[*feed.Entry] {
-	w := o.waiting // what is added meanwhile is not yielded
+	w := o.waiting // changes that are added meanwhile are not yielded
 	o.waiting.freeze()
 	return func(yield func(*feed.Entry) bool) {
 		for c := range w.walk(Range{}) {
@@ -137,7 +135,8 @@ func (o *Overlay) Changes() iter.Seq[*feed.Entry] {
 	}
 }
 
-// Len returns how many changes wait, at least as many as Changes yields.
+// Len returns the number of changes, which is at least the number that Changes
+// yields.
 func (o *Overlay) Len() int { return o.waiting.len() }
 
 // Bytes returns about how many bytes of memory the changes take.

@@ -22,7 +22,7 @@ func Prefix(prefix string) Range {
 			return Range{prefix, prefix[:i] + string([]byte{prefix[i] + 1})}
 		}
 	}
-	return Range{From: prefix} // nothing but 0xff: no loc comes behind
+	return Range{From: prefix} // only 0xff bytes: no loc comes after these
 }
 
 // Exists reports whether a resource exists after its newest change e.

@@ -9,7 +9,8 @@ import (
 	"github.com/rshub/rshub/inventory/digest"
 )
 
-// maxHeight is how high a tree is at most. A damaged head must not make a reader go deeper.
+// maxHeight bounds the height of a tree. It keeps a damaged head from sending a reader
+// deeper.
 const maxHeight = 32
 
 // A Root is the tree of a set at one cursor of its log.
@@ -21,8 +22,8 @@ type Root struct {
 	Upto   uint64       `json:"upto"`   // identifies the root: it rises from root to root, and no page of the root has a higher number
 	Tally  digest.Tally `json:"tally"`
 	Pages  uint64       `json:"pages"` // of the tree
-	Bytes  uint64       `json:"bytes"` // of these pages
-	Made   int64        `json:"made"`  // when, by the store's clock, in microseconds since 1970
+	Bytes  uint64       `json:"bytes"` // of all these pages together
+	Made   int64        `json:"made"`  // when it was made, by the store's clock, in microseconds since 1970
 }
 
 // A Pin says that somebody reads a root. While it lasts, the pages of the root stay.
@@ -37,22 +38,23 @@ type Span struct {
 	To   uint64 `json:"to"`
 }
 
-// A Kept is a root that lives, with why it lives and what dies with it.
+// A Kept is a root that is kept, with the reasons to keep it and the pages that
+// only it has.
 type Kept struct {
 	Root
 	Pins   []Pin  `json:"pins,omitempty"`
-	Listed int64  `json:"listed,omitempty"` // when the root became that of a Resource List, in microseconds since 1970; 0: it is none
+	Listed int64  `json:"listed,omitempty"` // when the root became the root of a Resource List, in microseconds since 1970; 0: it is none
 	Dead   uint64 `json:"dead,omitempty"`   // first page of the list of this root's pages that newer roots do not have; 0: there is none
 }
 
-// A Head is what the record of an inventory says, see Record.Head.
+// A Head is the content of an inventory's record, see Record.Head.
 type Head struct {
 	Next     uint64      `json:"next"`               // no page has this number or a higher one
-	Reserved []Span      `json:"reserved,omitempty"` // page numbers that no root has: the last is the attempt's, the others are of attempts that died
+	Reserved []Span      `json:"reserved,omitempty"` // page numbers that no root has: the last span is the present attempt's, the others belong to ended attempts
 	Trash    uint64      `json:"trash,omitempty"`    // first page of the list of pages that nobody needs any more; 0: there is none
 	Sweep    uint64      `json:"sweep,omitempty"`    // nobody needs any page with a lower number than this
 	Roots    []Kept      `json:"roots,omitempty"`    // oldest first
-	Complete feed.Cursor `json:"complete"`           // whoever may publish said that the hub knew all resources as of this cursor; zero: nobody did, or it is not true any more
+	Complete feed.Cursor `json:"complete"`           // the cursor as of which a publisher said that the hub knows all resources; zero: nobody said so, or it is not true any more
 	Why      string      `json:"why,omitempty"`      // why the inventory is not complete any more, for people
 }
 
@@ -99,7 +101,7 @@ func decodeHead(b []byte) (*Head, error) {
 	return h, nil
 }
 
-// broken says which rule a head breaks, or nothing.
+// broken returns the rule that a head breaks, or "".
 func (h *Head) broken() string {
 	upto := uint64(0)
 	for _, k := range h.Roots {

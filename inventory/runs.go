@@ -9,29 +9,29 @@ import (
 	"github.com/rshub/rshub/inventory/page"
 )
 
-// Runs are changes that wait in the store for a commit, because they are more than the
-// committer has memory for. Each run is sorted. With runs, a commit of very many changes
-// writes each of them twice; without, each of the many commits writes the whole tree.
+// Runs are sorted changes that wait in the store for a commit, because they do not fit
+// into the committer's memory. With runs, a very large commit writes each change twice.
+// Without them there would be many commits, and each would write the whole tree.
 //
-// Runs belong to one attempt to commit: when another committer begins, they are lost, and
-// Add and Commit return ErrRaced. So a long log may take two committers for ever, if
-// both begin again with runs. A committer that has lost its runs should do the next commit
-// without.
+// Runs belong to one attempt to commit. When another committer begins, the runs are lost,
+// and Add and Commit return ErrRaced. Two committers could end each other's runs for
+// ever. So a committer that has lost its runs should make its next commit without runs.
 //
-// Runs are for one goroutine. Nobody has to close them: the next commit, whoever makes it,
-// removes what they have written.
+// One goroutine at a time may use Runs. They need no close: the next commit, by any
+// committer, removes their pages.
 type Runs struct {
 	a    *attempt
-	base uint64     // Upto of the root that the changes come on top of
+	base uint64     // Upto of the root that the changes are added to
 	runs [][]uint64 // the pages of each run
 
-	// Twice, if it is set, is asked when a resource is in two runs, or in a run and in
-	// Changes.Sorted. Its error ends the commit. If it is not set, the newer change counts.
+	// Twice, if it is set, is called when a resource is in two runs, or in a run and in
+	// Changes.Sorted. Its error ends the commit. If it is not set, the newer change
+	// counts.
 	Twice func(older, newer *feed.Entry) error
 }
 
-// NewRuns begins an attempt to commit changes on top of base, the newest root. It returns
-// the errors of Commit.
+// NewRuns begins an attempt to commit changes to base, the newest root. Its errors are
+// those of Commit.
 func (v *Inventory) NewRuns(ctx context.Context, base Root) (*Runs, error) {
 	a, err := v.beginOn(ctx, base)
 	if err != nil {
@@ -77,8 +77,8 @@ func (r *Runs) Add(ctx context.Context, sorted iter.Seq[*feed.Entry], step func(
 	return err
 }
 
-// merge returns c with the newest change of each resource, of all runs and of c.Sorted, in
-// Sorted. stop has to be called.
+// merge returns c with the newest change of each resource, of all runs and of c.Sorted,
+// in Sorted. The caller must call stop.
 func (r *Runs) merge(c Changes) (merged Changes, stop func()) {
 	m := new(merging)
 	for _, pages := range r.runs {
@@ -136,7 +136,8 @@ type runReader struct {
 	off    int
 }
 
-// next returns the next change, or nil at the end. It is good until next is called again.
+// next returns the next change, or nil at the end. The change is valid until next is
+// called again.
 func (r *runReader) next() (*feed.Entry, error) {
 	for r.off == len(r.buf) {
 		if len(r.ahead) == 0 {
@@ -159,7 +160,7 @@ func (r *runReader) next() (*feed.Entry, error) {
 		if err == nil {
 			r.buf, err = r.decode.Decode(r.buf[:0], l)
 		}
-		if err != nil { // it is not ErrDamaged: no root has the page
+		if err != nil { // not ErrDamaged, because no root has the page
 			return nil, fmt.Errorf("page %d of set %q, with changes that wait: %w", number, r.a.v.set, err)
 		}
 		r.off = 0

@@ -10,7 +10,7 @@ import (
 	"github.com/rshub/rshub/inventory/page"
 )
 
-// A base is what a State reads of a Tree.
+// A base is the part of a Tree that a State uses.
 type base interface {
 	Get(ctx context.Context, loc string) (e feed.Entry, ok bool, err error)
 	Find(ctx context.Context, locs []string, found func(i int, e *feed.Entry)) error
@@ -26,7 +26,7 @@ type base interface {
 // the tree's cursor and this one. A State never changes. Its methods may be called
 // concurrently. They block while pages are read, and their errors are those of a Tree.
 //
-// Whoever uses a State keeps the root of its Tree alive, by a pin.
+// While a State is used, the root of its Tree must be pinned.
 type State struct {
 	base    base
 	total   digest.Tally // of all resources
@@ -64,8 +64,8 @@ func (s *State) Get(ctx context.Context, loc string) (e feed.Entry, ok bool, err
 	return s.base.Get(ctx, loc)
 }
 
-// Walk yields the resources in a range in the order of loc. An entry is to be read only
-// until the next one is asked for; a copy of it stays good. An error ends the walk.
+// Walk yields the resources in a range in the order of loc. An entry is valid only
+// until the next one is asked for; a copy of it stays valid. An error ends the walk.
 func (s *State) Walk(ctx context.Context, r Range) iter.Seq2[*feed.Entry, error] {
 	if _, n, _ := s.waiting.within(r); n == 0 {
 		return s.base.Walk(ctx, r)
@@ -159,9 +159,9 @@ func (s *State) splitByWalk(ctx context.Context, r Range, count uint64, n int) (
 	return parts, nil
 }
 
-// cuts returns the boundaries at which Split divides a large range. They are taken from
-// the tree and from the changes, from each as many as its share is. So each part has
-// about twice its share at most, even if all changes are in one place.
+// cuts returns the boundaries at which Split divides a large range. It takes some from
+// the tree and some from the changes, in proportion to their counts. So each part has
+// at most about twice its share, even if all changes are in one place.
 func (s *State) cuts(ctx context.Context, r Range, n int) ([]string, error) {
 	t, err := s.base.Tally(ctx, r)
 	if err != nil {
@@ -186,11 +186,11 @@ func (s *State) cuts(ctx context.Context, r Range, n int) ([]string, error) {
 	return slices.DeleteFunc(cuts, func(cut string) bool { return cut <= r.From || r.To != "" && cut >= r.To }), nil
 }
 
-// A Meter takes the tallies of neighbouring ranges of a State. It looks at each boundary
-// once, so it is for one goroutine at a time.
+// A Meter computes the tallies of neighbouring ranges of a State. It looks up each
+// boundary only once. One goroutine at a time may use it.
 type Meter struct {
 	state *State
-	at    string       // a boundary; "" if there was none yet
+	at    string       // the last boundary; "": there was none yet
 	sum   digest.Tally // of all resources before it
 }
 

@@ -10,7 +10,7 @@ import (
 
 var (
 	// ErrRaced means that somebody else has changed the record of the inventory since
-	// it was loaded, or that the attempt is over. Nothing was written.
+	// it was loaded, or that the attempt has ended. Nothing was written.
 	ErrRaced = errors.New("another committer was quicker")
 
 	// ErrLog means that the log is not the one that the commit was made from: the set
@@ -30,27 +30,28 @@ const (
 )
 
 // A Store keeps the pages of inventories beside the log that they are made from, so
-// that a crash or a failover leaves a prefix of both: what a Swap says of the log is
-// still true after it. All methods may be called concurrently. They block until the
-// store has answered or ctx is done. Their other errors are those of changelog.Log:
-// feed.ErrUnavailable, feed.ErrUnknown, feed.ErrFull, feed.ErrNoSet.
+// that a crash or a failover loses only the newest steps of both. What a Swap says
+// about the log is then still true. All methods may be called concurrently. They
+// block until the store has answered or ctx is done. Their other errors are those of
+// changelog.Log: feed.ErrUnavailable, feed.ErrUnknown, feed.ErrFull, feed.ErrNoSet.
 //
 // A Store knows neither trees nor roots. It keeps, of each set, one small record and
 // numbered pages. Deleting a set removes both.
 type Store interface {
-	// Load returns the record of a set. If there is none for the log that the set has
-	// now, the record is the zero Record, except for Now and Log. feed.ErrNoSet.
+	// Load returns the record of a set. If there is none for the set's present log,
+	// the record is the zero Record, except for Now and Log. It returns feed.ErrNoSet
+	// if there is no such set.
 	Load(ctx context.Context, set string) (Record, error)
 
 	// Swap replaces the record in one atomic step, if its version is still s.Version and
 	// the set's log is still the one that began at s.Begin. Else it returns ErrRaced or
-	// ErrLog. If s.At is not the zero Cursor, the log must also hold the
-	// entry at exactly that cursor (or have it as its floor); else Swap returns
-	// ErrLog. The first Swap for a log removes the pages that an earlier log of the
-	// name has left. After feed.ErrUnknown the step may have happened.
+	// ErrLog. If s.At is not the zero Cursor, the log must also hold the entry at
+	// exactly that cursor (or have it as its floor); else Swap returns ErrLog. The first
+	// Swap for a log removes the pages that an earlier log of the same name has left.
+	// After feed.ErrUnknown the step may have happened.
 	//
-	// A Swap with Durable survives a crash of the machine when Swap returns nil. One
-	// without may be undone by such a crash, together with all later steps.
+	// A Swap with Durable survives a crash of the machine when Swap returns nil. A crash
+	// may undo a Swap without Durable, together with all later steps.
 	Swap(ctx context.Context, set string, s Swap) error
 
 	// Put writes pages. It returns ErrRaced, and writes nothing, unless the record of
@@ -61,12 +62,12 @@ type Store interface {
 
 	// Get returns the bytes of pages, in the order of the numbers; nil for a page that
 	// is not there, or if the set's log began at another time than begin. It does not
-	// check what is in them. The bytes belong to the caller, who does not change them.
+	// check the pages. The caller may keep the bytes, but must not change them.
 	Get(ctx context.Context, set string, begin int64, numbers []uint64) ([][]byte, error)
 
-	// Remove removes pages. A page that is not there is no error. The caller makes
-	// sure that no root in the record needs them. Remove does nothing if the set's
-	// log began at another time than begin.
+	// Remove removes pages. A page that is not there is no error. The caller
+	// must make sure that no root in the record needs them. Remove does nothing
+	// if the set's log began at another time than begin.
 	Remove(ctx context.Context, set string, begin int64, numbers []uint64) error
 
 	// Numbers yields the numbers of all pages of a set, in no order. A page that is put
@@ -86,16 +87,16 @@ type Record struct {
 	Log     feed.State // the set as it is now
 	Now     int64      // the store's clock, in microseconds since 1970
 	Version uint64     // of the record: each Swap makes another one, at random or the next; 0: there is no record
-	Attempt uint64     // whose Puts are taken; 0: nobody's. An attempt also ends when the store may have lost what was put
+	Attempt uint64     // the attempt whose Puts are accepted; 0: none. An attempt also ends when the store may have lost some of its pages
 	Head    []byte     // at most MaxHead bytes
 }
 
 // A Swap is one change of a Record.
 type Swap struct {
-	Begin   int64       // when the log began that the record belongs to
-	Version uint64      // of the record that was loaded
-	At      feed.Cursor // what the log must hold; zero: anything
-	Attempt uint64      // of the new record
-	Head    []byte      // of the new record
-	Durable bool        // wait until a crash of the machine does no harm
+	Begin   int64       // when the record's log began
+	Version uint64      // Version of the record that was loaded
+	At      feed.Cursor // the cursor that the log must hold; zero: no condition
+	Attempt uint64      // Attempt of the new record
+	Head    []byte      // Head of the new record
+	Durable bool        // wait until a crash of the machine cannot undo the Swap
 }

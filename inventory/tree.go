@@ -16,11 +16,11 @@ import (
 const readTogether = 64
 
 // A Tree reads one root of an inventory. Its methods may be called concurrently. They
-// return feed.ErrGone if the root lives no more, and ErrDamaged, which names the page, if
-// a page is missing or is not what was written.
+// return feed.ErrGone if the root was dropped. They return ErrDamaged, which names the
+// page, if a page is missing or is not what was written.
 //
 // The entries that a Tree returns are shared, so nobody may change what they point to.
-// Their strings keep the text of a page in memory; clone what is kept for long.
+// Their strings keep a whole page in memory; clone strings that you keep for long.
 type Tree struct {
 	v    *Inventory
 	root Root
@@ -97,7 +97,7 @@ func (t *Tree) read(ctx context.Context, numbers []uint64) ([][]byte, error) {
 	return pages, nil
 }
 
-// missing says why a page is not there: the root lives no more, or the page was lost.
+// missing says why a page is not there: the root was dropped, or the page was lost.
 func (t *Tree) missing(ctx context.Context, number uint64) error {
 	rec, head, err := t.v.Load(ctx)
 	if err != nil && !errors.Is(err, feed.ErrNoSet) {
@@ -136,15 +136,15 @@ func (t *Tree) Get(ctx context.Context, loc string) (e feed.Entry, ok bool, err 
 	return e, ok, err
 }
 
-// A search is a page, and which of the sought locs it may hold.
+// A search is a page, and those of the sought locs that it may hold.
 type search struct {
 	page     uint64
 	from, to int
 }
 
-// Find looks up many resources: it calls found for each of locs that exists, with its
-// index and its newest change, which is read only until found returns. locs are in
-// ascending order. Find reads each page once, and many pages at a time.
+// Find looks up many resources. locs must be ascending. For each loc that exists, it
+// calls found with the index of the loc and its newest change. The change is valid
+// only until found returns. Find reads each page once, and many pages at a time.
 func (t *Tree) Find(ctx context.Context, locs []string, found func(i int, e *feed.Entry)) error {
 	top, level := t.top()
 	if level < 0 || len(locs) == 0 {
@@ -224,7 +224,7 @@ func (t *Tree) findInLeaves(ctx context.Context, searches []search, locs []strin
 }
 
 // before returns the tally of the resources that come before a loc; of all, if it is
-// empty. With count it returns only how many they are, which is cheaper.
+// empty. With count it returns only their number, which is cheaper.
 func (t *Tree) before(ctx context.Context, loc string, count bool) (digest.Tally, error) {
 	p, level := t.top()
 	if level < 0 || loc == "" {
@@ -274,8 +274,8 @@ func (t *Tree) Rank(ctx context.Context, loc string) (uint64, error) {
 	return sum.Count, err
 }
 
-// Nth returns the loc of the resource before which n others come. ok is false if there
-// are not so many.
+// Nth returns the loc of the resource with exactly n resources before it. ok is false
+// if there is none.
 func (t *Tree) Nth(ctx context.Context, n uint64) (loc string, ok bool, err error) {
 	p, level := t.top()
 	if n >= p.Count {
@@ -323,7 +323,8 @@ func (t *Tree) Tally(ctx context.Context, r Range) (digest.Tally, error) {
 }
 
 // Cost returns about how many bytes a commit of changes of these resources writes: the
-// pages that hold them, and those above. locs are ascending. It reads inner pages only.
+// pages that hold them, and those above. locs must be ascending. It reads inner pages
+// only.
 func (t *Tree) Cost(ctx context.Context, locs iter.Seq[string]) (bytes uint64, err error) {
 	top, level := t.top()
 	if level < 0 {
@@ -354,8 +355,8 @@ type coster struct {
 	pages uint64
 }
 
-// count counts a page into which the next change falls, those below it, and takes all
-// changes that come before to.
+// count counts a page that the next change falls into, and the pages below it that
+// have changes. It takes all changes before to.
 func (c *coster) count(page uint64, level int, to string) error {
 	c.pages++
 	if level == 0 {

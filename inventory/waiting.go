@@ -11,8 +11,8 @@ import (
 	"github.com/rshub/rshub/inventory/digest"
 )
 
-// A change waits behind a Tree: it is the newest of its loc. A change in a waiting is
-// never changed.
+// A change is the newest change of its loc after a Tree. It is immutable once it is
+// in a waiting.
 type change struct {
 	loc   string
 	at    feed.Cursor
@@ -27,7 +27,7 @@ type change struct {
 const changeBytes = 192
 
 // newChange returns the change of an entry. before is the tally of the resource that the
-// tree has of its loc, zero if it has none.
+// tree has at this loc; zero if there is none.
 func newChange(e *feed.Entry, before *digest.Tally) *change {
 	c := &change{at: e.Cursor, gone: !Exists(e), had: before.Count > 0}
 	rest := e.Change
@@ -42,7 +42,7 @@ func newChange(e *feed.Entry, before *digest.Tally) *change {
 	return c
 }
 
-// before returns the tally of the resource that the tree has of the loc.
+// before returns the tally of the resource that the tree has at the loc.
 func (c *change) before() (t digest.Tally) {
 	if !c.had {
 		return t
@@ -64,19 +64,19 @@ func (c *change) entry() *feed.Entry {
 func (c *change) bytes() int { return changeBytes + len(c.loc) + len(c.text) }
 
 // A waiting is an ordered map of changes by loc, a B-tree. Each node knows how many
-// changes lie below it, and the sum of their deltas. So the tally of a range takes
-// some steps, however many changes wait.
+// changes lie below it, and the sum of their deltas. So the cost of a range's tally
+// grows only with the height of the tree.
 //
-// A copy of the struct is a snapshot: it may be read, concurrently too, while the
-// original is edited. For that the editor calls freeze first.
+// A copy of the struct is a snapshot, if freeze was called before. It may be read
+// while the original is edited, even concurrently.
 type waiting struct {
 	root  *waitNode
 	edit  *waitEdit // whose nodes may be changed in place
 	bytes int
 }
 
-// A waitEdit is the time between two snapshots. It must not be of size zero, because
-// its address is what counts.
+// A waitEdit stands for the time between two snapshots. Its address identifies it,
+// so its size must not be zero.
 type waitEdit struct{ _ byte }
 
 type waitNode struct {
@@ -121,8 +121,8 @@ func (w *waiting) get(loc string) *change {
 	return nil
 }
 
-// set adds a change, in place of the one of the same loc, old. old is what get
-// returned.
+// set adds a change, or replaces old, the change of the same loc. old is the
+// result of get.
 func (w *waiting) set(c, old *change) {
 	delta, more := c.delta, 1
 	w.bytes += c.bytes()

@@ -12,20 +12,21 @@ import (
 // walkAhead is how many leaves a walk reads at a time, when it has read the first few.
 const walkAhead = 32
 
-// Walk yields the resources in a range in the order of loc. It reads some pages ahead, and
-// holds no more than these. An entry is to be read only until the next one is asked for; a
-// copy of it stays good. An error ends the walk.
+// Walk yields the resources in a range in the order of loc. It reads some pages ahead,
+// and holds no more than these. An entry is valid only until the next one is asked for; a
+// copy of it stays valid. An error ends the walk.
 func (t *Tree) Walk(ctx context.Context, r Range) iter.Seq2[*feed.Entry, error] {
 	return t.walk(ctx, r, 0)
 }
 
-// Newer yields the resources whose newest change lies behind a position, in the order of
-// loc, as Walk does. It reads only pages that hold some.
+// Newer yields the resources whose newest change comes after a position, in the order of
+// loc, as Walk does. It reads only pages with such resources.
 func (t *Tree) Newer(ctx context.Context, position uint64) iter.Seq2[*feed.Entry, error] {
 	return t.walk(ctx, Range{}, position+1)
 }
 
-// walk yields the resources in a range that changed at a position or behind it.
+// walk yields the resources in a range whose newest change is at or after the
+// position since.
 func (t *Tree) walk(ctx context.Context, r Range, since uint64) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		top, level := t.top()
@@ -114,8 +115,8 @@ func (w *walker) leaves(numbers []uint64) error {
 	return nil
 }
 
-// Pages yields all pages of the tree as they are stored, to copy them. The bytes of a page
-// are to be read only until the next one is asked for. An error ends it.
+// Pages yields all pages of the tree as they are stored, to copy them. The bytes of a
+// page are valid only until the next one is asked for. An error ends the sequence.
 func (t *Tree) Pages(ctx context.Context) iter.Seq2[Page, error] {
 	return func(yield func(Page, error) bool) {
 		level := t.root.Height - 1

@@ -10,17 +10,17 @@ import (
 
 // Options of a Limiter.
 type Options struct {
-	Caller  Limits // of each caller with a name, where it has none of its own
-	Address Limits // of each address, for what comes without a name: an IPv4 address, a /64 of IPv6
+	Caller  Limits // for each caller with a name, unless it has limits of its own
+	Address Limits // for each address that sends requests without a name: an IPv4 address, or a /64 of IPv6
 
-	// Refused is called each time that a limit refuses somebody. whose is "caller"
-	// or "address". It must not block. Default: nobody is told.
+	// Refused is called each time that a limit refuses somebody. whose is
+	// "caller" or "address". It must not block. Default: nothing is called.
 	Refused func(whose string, kind Kind)
 }
 
-// A Limiter knows what everybody uses. It knows about 131,000 addresses at most, and
-// forgets one only if that gives it nothing. While there are more, the new ones share what
-// one address may use.
+// A Limiter knows what every caller and address uses. It keeps about 131,000 addresses at
+// most, and forgets only idle ones. When it is full of addresses that are not idle, all
+// new addresses share the limits of one.
 type Limiter struct {
 	opts      Options
 	begun     time.Time
@@ -30,23 +30,23 @@ type Limiter struct {
 
 const (
 	shards   = 64
-	maxUsers = 2048 // in a shard
+	maxUsers = 2048 // the most users in a shard
 )
 
 // A table holds users by their keys.
 type table struct {
 	seed   maphash.Seed
-	most   int // users in a shard
+	most   int // the most users in a shard
 	shards [shards]shard
 }
 
 type shard struct {
 	mu    sync.Mutex
 	users map[string]*User
-	_     [64]byte // so that two processors do not wait for one another's shards
+	_     [64]byte // padding: two processors do not write to one cache line
 }
 
-// New returns a Limiter that has seen nobody.
+// New returns a Limiter; nobody has used anything yet.
 func New(o Options) *Limiter {
 	l := &Limiter{opts: o, begun: time.Now()}
 	for _, t := range []*table{&l.callers, &l.addresses} {
@@ -61,11 +61,11 @@ func (l *Limiter) user(whose, sort string, limits *Limits) *User {
 	return u
 }
 
-// clock returns a time in nanoseconds that does not jump.
+// clock returns a monotonic time in nanoseconds.
 func (l *Limiter) clock() int64 { return int64(time.Since(l.begun)) }
 
-// Caller returns the User of a caller with a name. own are limits of its own, which may
-// have changed since the last call; nil: it has those of all callers.
+// Caller returns the User of a caller with a name. own are the caller's own limits;
+// nil: it has the limits for all callers. They may differ from those of the last call.
 func (l *Limiter) Caller(name string, own *Limits) *User {
 	u := l.callers.find(name, l.clock(), "other callers", func(key string) *User { return l.user("caller "+key, "caller", &l.opts.Caller) })
 	limits := &l.opts.Caller
@@ -78,8 +78,9 @@ func (l *Limiter) Caller(name string, own *Limits) *User {
 	return u
 }
 
-// Address returns the User of an address. An address of IPv6 is one with all of its /64,
-// which one household has. The zero Addr is an address that nobody knows, and is one, too.
+// Address returns the User of an address. All IPv6 addresses of one /64 share a User,
+// because a /64 usually belongs to one household. The zero Addr is for unknown addresses;
+// they also share a User.
 func (l *Limiter) Address(a netip.Addr) *User {
 	a = a.Unmap()
 	var key [16]byte
@@ -99,8 +100,8 @@ func (l *Limiter) Address(a netip.Addr) *User {
 	})
 }
 
-// find returns the user with a key, and makes it if it is new. If the table is full, it is
-// the user that all new ones share, whose key is rest.
+// find returns the user with a key. It makes the user if there is none. If the table is
+// full, it returns the user with the key rest, which all new users then share.
 func (t *table) find(key string, now int64, rest string, makeUser func(key string) *User) *User {
 	s := &t.shards[maphash.String(t.seed, key)%shards]
 	s.mu.Lock()
@@ -121,8 +122,8 @@ func (t *table) find(key string, now int64, rest string, makeUser func(key strin
 	return u
 }
 
-// forget forgets one or a few users that are idle. It looks at a few only, so that a flood
-// of new ones costs no more than others. It reports whether it found one.
+// forget forgets one or a few idle users. It looks at only a few users, so a flood of new
+// users costs no more per request. It reports whether it forgot one.
 func (s *shard) forget(now int64) (found bool) {
 	looked := 0
 	for key, u := range s.users { // in random order
@@ -139,13 +140,14 @@ func (s *shard) forget(now int64) (found bool) {
 
 type contextKey struct{}
 
-// NewContext returns ctx with the User that makes a request; nil: one without limits.
+// NewContext returns ctx with the User that makes a request. A nil User has no
+// limits.
 func NewContext(ctx context.Context, u *User) context.Context {
 	return context.WithValue(ctx, contextKey{}, u)
 }
 
-// FromContext returns the User that makes a request. It is nil if ctx has none, such as
-// what the hub does by itself.
+// FromContext returns the User that makes a request. It returns nil, a User without
+// limits, if ctx has none, for instance in work that the hub does by itself.
 func FromContext(ctx context.Context) *User {
 	u, _ := ctx.Value(contextKey{}).(*User)
 	return u

@@ -1,7 +1,7 @@
-// Package limit bounds how much each caller, each address and all together may use of a
-// hub: so many requests in a time, so many connections at once. It keeps what everybody
-// has used lately in bounded memory, and costs the same for each request however many
-// callers there are. It knows no store and no HTTP server.
+// Package limit bounds how much each caller, each address and all of them together may
+// use of a hub: how many requests in a time, how many connections at once. It keeps
+// recent use in bounded memory. The cost of a check does not depend on the number of
+// callers. The package knows no store and no HTTP server.
 package limit
 
 import (
@@ -19,15 +19,16 @@ type Kind uint8
 // open at one moment.
 const (
 	Requests    Kind = iota // requests of every sort
-	Publishes               // documents with changes, and batches of a stream
-	Changes                 // changes in them
-	Bytes                   // bytes of them, unpacked
-	Sets                    // sets that are made
-	Connections             // requests under way; a WebSocket, an event stream and a long poll are one each
+	Publishes               // published documents, and batches of a published stream
+	Changes                 // published changes
+	Bytes                   // published bytes, after decompression
+	Sets                    // sets made by a publish
+	Connections             // open requests; a WebSocket, an event stream and a long poll count as one each
 	kinds
 )
 
-// rates is how many of the kinds count what is used in a time; they come first.
+// rates is the number of kinds that count use in a time. These kinds come
+// first.
 const rates = int(Connections)
 
 var names = [kinds]string{"requests", "publishes", "changes", "bytes", "sets", "connections"}
@@ -35,11 +36,11 @@ var names = [kinds]string{"requests", "publishes", "changes", "bytes", "sets", "
 // String returns the name of the kind, as Parse reads it.
 func (k Kind) String() string { return names[k] }
 
-// A Limit is how much may be used. Whoever has used nothing for a while may use Most at
-// once. What was used comes back evenly, all of Most within Within. Connections have no
-// Within.
+// A Limit is how much may be used. A user that was idle long enough may use Most at
+// once. After that, use is regained evenly, all of Most within Within (a token bucket).
+// Connections have no Within.
 type Limit struct {
-	Most   int64 // 0: another limit is in force, such as the default; None: there is no limit
+	Most   int64 // 0: not set, so another limit such as the default counts; None: no limit
 	Within time.Duration
 }
 
@@ -49,7 +50,7 @@ const None = math.MaxInt64
 // Limits are a Limit for each Kind.
 type Limits [kinds]Limit
 
-// maxMost bounds the Most of a limit that is no None.
+// maxMost bounds Most, except None.
 const maxMost = 1 << 40
 
 var windows = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
@@ -59,10 +60,11 @@ var multiples = []struct {
 	bytes  int64
 }{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}}
 
-// Parse reads limits such as "publishes:100/s,changes:1000000/m,bytes:1GiB/m,connections:50".
-// A limit is KIND:NUMBER/TIME, where TIME is s, m, h or d; connections have no TIME. A
-// number of bytes may end in KiB, MiB or GiB. NUMBER none means that nothing is bounded.
-// Kinds that are not there have the zero Limit. An empty text gives the zero Limits.
+// Parse reads limits such as
+// "publishes:100/s,changes:1000000/m,bytes:1GiB/m,connections:50". A limit is
+// KIND:NUMBER/TIME, where TIME is s, m, h or d; connections have no TIME. A number of
+// bytes may end in KiB, MiB or GiB. The NUMBER none means no limit. Kinds that the text
+// does not name have the zero Limit. An empty text gives the zero Limits.
 func Parse(text string) (l Limits, err error) {
 	if text == "" {
 		return l, nil
@@ -74,7 +76,7 @@ func Parse(text string) (l Limits, err error) {
 			return Limits{}, fmt.Errorf("limit %.40q: a limit is KIND:NUMBER/TIME, and KIND is one of %s", one, strings.Join(names[:], ", "))
 		}
 		if l[kind] != (Limit{}) {
-			return Limits{}, fmt.Errorf("limit %.40q: there is one of %s already", one, name)
+			return Limits{}, fmt.Errorf("limit %.40q: %s has a limit already", one, name)
 		}
 		if l[kind], err = parseLimit(kind, value); err != nil {
 			return Limits{}, fmt.Errorf("limit %.40q: %w", one, err)
@@ -99,9 +101,9 @@ func parseLimit(kind Kind, value string) (l Limit, err error) {
 	}
 	if timed == (kind == Connections) {
 		if timed {
-			return l, fmt.Errorf("connections are open at one moment, and have no TIME")
+			return l, fmt.Errorf("connections are counted at one moment, and have no TIME")
 		}
-		return l, fmt.Errorf("%s are counted in a TIME: it is like %s:%s/s", kind, kind, value)
+		return l, fmt.Errorf("%s are counted in a TIME: write for instance %s:%s/s", kind, kind, value)
 	}
 	if timed {
 		if l.Within = windows[window]; l.Within == 0 {
@@ -156,7 +158,8 @@ func (l *Limits) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Or returns l, with the limits of others for the kinds that l does not speak of.
+// Or returns l, completed with the limits of others for the kinds that l does
+// not set.
 func (l Limits) Or(others Limits) Limits {
 	for k := range l {
 		if l[k].Most == 0 {

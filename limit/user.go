@@ -10,22 +10,23 @@ import (
 	"github.com/rshub/rshub/problem"
 )
 
-// A User is a caller or an address, and what it uses. Its methods may
-// be called at the same time, and never block. A nil *User has no limits.
+// A User is a caller or an address, and what it uses. Its methods may be called
+// concurrently, and never block. A nil *User has no limits.
 type User struct {
-	whose   string // begins the sentence "… has reached its limit"
-	sort    string // for Options.Refused
+	whose   string // subject of the sentence "… has reached its limit"
+	sort    string // "caller" or "address", for Options.Refused
 	limiter *Limiter
 	limits  atomic.Pointer[Limits]
 
-	full [rates]atomic.Int64 // when all of a limit will have come back; it is a time of clock
-	open atomic.Int64        // Connections
-	seen atomic.Int64        // when somebody asked for it last
+	full [rates]atomic.Int64 // when the whole limit is regained, as a time of clock
+	open atomic.Int64        // open Connections
+	seen atomic.Int64        // when somebody last asked for this User
 }
 
-// Use uses n of a kind that counts in a time. The error is the *problem.Problem to answer
-// with: a limit is reached. Who may use one more may use n: so one publish with more changes
-// than a limit has is taken, and the next one then waits for longer.
+// Use uses n of a kind that counts in a time. If the limit is reached, nothing is used,
+// and the error is the *problem.Problem to answer with. If at least one may be used, all
+// n may: a publish with more changes than the limit is accepted, and the next publish
+// waits longer.
 func (u *User) Use(kind Kind, n int64) error {
 	if u == nil {
 		return nil
@@ -38,11 +39,11 @@ func (u *User) Use(kind Kind, n int64) error {
 	return nil
 }
 
-// Check tells whether a limit is reached, as Use does, and uses nothing.
+// Check returns the error of Use if a limit is reached. It uses nothing.
 func (u *User) Check(kind Kind) error { return u.Use(kind, 0) }
 
-// Spend uses n of a kind, whether or not the limit is reached: it is for what turned out to
-// be larger than was known before.
+// Spend uses n of a kind, whether or not the limit is reached: it is for a request that
+// turns out to be larger than expected.
 func (u *User) Spend(kind Kind, n int64) {
 	if u != nil {
 		u.spend(kind, n, u.limiter.clock())
@@ -118,16 +119,17 @@ func (u *User) spend(kind Kind, n, now int64) {
 	}
 }
 
-// cost returns in how many nanoseconds n come back, at most longest.
+// cost returns the nanoseconds until n are regained, at most longest.
 func (l Limit) cost(n int64) int64 {
 	return int64(min(float64(l.Within)/float64(l.Most)*float64(n), float64(longest)))
 }
 
-// longest bounds a time of clock that is ahead, so that two of them can be added. It is 73 years.
+// longest bounds a duration in nanoseconds, so that the sum of two does not overflow. It
+// is 73 years.
 const longest = 1 << 61
 
-// Open opens one of what counts as Connections, until done is called, once. The error is
-// the *problem.Problem to answer with.
+// Open opens one of the user's Connections. The caller calls done once, when it is
+// closed. If the limit is reached, the error is the *problem.Problem to answer with.
 func (u *User) Open() (done func(), err error) {
 	if u == nil {
 		return func() {}, nil
@@ -147,8 +149,8 @@ func (u *User) Open() (done func(), err error) {
 	return nil, p
 }
 
-// idle reports whether forgetting u changes nothing: it has used nothing lately that did
-// not come back, and has nothing open.
+// idle reports whether u can be forgotten without a change: all that it used is
+// regained, it has no open connection, and nobody asked for it within minIdle.
 func (u *User) idle(now int64) bool {
 	if u.open.Load() != 0 || now-u.seen.Load() < int64(minIdle) {
 		return false
@@ -161,6 +163,6 @@ func (u *User) idle(now int64) bool {
 	return true
 }
 
-// minIdle is how long nobody must have asked for a User before it is forgotten, so that a
-// request that has it and has not begun to use it is over.
+// minIdle is how long nobody must have asked for a User before it can be forgotten. It
+// protects a User that a request has got but not used yet.
 const minIdle = 10 * time.Second

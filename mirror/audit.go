@@ -27,14 +27,14 @@ type Problem struct {
 	Reason   string      `json:"reason,omitempty"`
 	Repaired bool        `json:"repaired,omitempty"`
 
-	entry feed.Entry  // what the file ought to have
-	info  fs.FileInfo // of a file that the mirror has not made
+	entry feed.Entry  // the version that the file should have
+	info  fs.FileInfo // info of a file that the mirror did not make
 }
 
 // AppendJSON appends the problem as one JSON object on one line.
 func (p *Problem) AppendJSON(dst []byte) []byte {
 	b, err := json.Marshal(p)
-	if err != nil { // it has only texts
+	if err != nil { // cannot happen: it has only strings
 		panic(err)
 	}
 	return append(dst, b...)
@@ -46,10 +46,10 @@ type ProblemKind string
 // The kinds of problems.
 const (
 	Missing ProblemKind = "missing" // the source has the resource, the mirror does not
-	Stale   ProblemKind = "stale"   // the mirror has an older version
-	Damaged ProblemKind = "damaged" // the file is not what the mirror made
-	Extra   ProblemKind = "extra"   // the mirror has it, the source does not
-	Unknown ProblemKind = "unknown" // both have it, and nobody knows whether it is the same
+	Stale   ProblemKind = "stale"   // the mirror has another version than the source
+	Damaged ProblemKind = "damaged" // the file differs from what the mirror wrote
+	Extra   ProblemKind = "extra"   // the mirror has the resource or file, the source does not
+	Unknown ProblemKind = "unknown" // both have the resource, but it is unknown whether they are equal
 )
 
 // A Book says where a problem was found.
@@ -57,26 +57,26 @@ type Book string
 
 // The books.
 const (
-	InBooks Book = "bookkeeping" // what the mirror believes to have, compared with the source
-	InFiles Book = "file"        // what is on the disk, compared with what the mirror believes to have
+	InBooks Book = "bookkeeping" // the bookkeeping differs from the source
+	InFiles Book = "file"        // the disk differs from the bookkeeping
 )
 
 // AuditOptions say how an Audit works. Zero values are the defaults.
 type AuditOptions struct {
-	Quick       bool // look only at size and modification time of files, and not at their contents
-	Repair      bool // get again what is missing, stale or damaged, and remove what is extra
+	Quick       bool // check only the size and modification time of files, not their contents
+	Repair      bool // fetch missing, stale and damaged files again, and remove extra ones
 	RemoveExtra bool // Repair also removes files that the mirror did not make
 }
 
 // Audit proves that a mirror in a directory has what its source has. It compares the
 // bookkeeping with the hub at one cursor, or with the source's lists; then each file with
-// the bookkeeping; and it looks for files that do not belong to the mirror. It yields every
-// difference. If it ends without an error and has yielded nothing that is not Repaired,
+// the bookkeeping; and it looks for files that do not belong to the mirror. It yields
+// every difference. If it ends without an error, and every yielded Problem is Repaired,
 // the mirror is right.
 //
-// Audit finds what is wrong, not what is late: changes that the mirror has not followed yet
-// are no differences. The mirror must have been run before. Without a Directory, Audit
-// compares the bookkeeping only. An error ends the audit.
+// Audit does not report changes that the mirror has not followed yet. The mirror must
+// have been run before. Without a Directory, Audit compares the bookkeeping only. An
+// error ends the audit.
 func (m *Mirror) Audit(ctx context.Context, d *Directory, o AuditOptions) iter.Seq2[Problem, error] {
 	return func(yield func(Problem, error) bool) {
 		a := &auditing{Mirror: m, dir: d, opts: o, yield: func(p Problem) error {
@@ -100,12 +100,12 @@ type auditing struct {
 	opts  AuditOptions
 	yield func(Problem) error
 
-	expected *inventory.State // what the replica holds; nil without a hub
-	broken   []Problem        // files that are to be repaired
-	suspects []Problem        // files that are to be looked at again
+	expected *inventory.State // the replica's state; nil without a hub
+	broken   []Problem        // files that have to be repaired
+	suspects []Problem        // files that have to be checked again
 }
 
-const repairBatch = 200 // files that are repaired at once
+const repairBatch = 200 // the most files of one repair
 
 func (a *auditing) run(ctx context.Context) error {
 	hub, set, ok := a.source.RSHub()
@@ -142,7 +142,7 @@ func (a *auditing) withHub(ctx context.Context, c *client.Client, set string) (e
 		wrong = append(wrong, Problem{Kind: ProblemKind(d.Kind), In: InBooks, Loc: d.Loc})
 	}
 	if a.opts.Repair && len(wrong) > 0 {
-		// The files stay, so only what differs is got.
+		// The files stay, so the mirror fetches only what differs.
 		if err := closed(); err != nil {
 			return err
 		}
@@ -173,7 +173,7 @@ func (a *auditing) withHub(ctx context.Context, c *client.Client, set string) (e
 	return a.lookAgain(ctx)
 }
 
-// tell yields problems of the bookkeeping, which were repaired if that is asked for.
+// tell yields problems of the bookkeeping. With Repair they are repaired already.
 func (a *auditing) tell(wrong []Problem) error {
 	for _, p := range wrong {
 		p.Repaired = a.opts.Repair
@@ -209,7 +209,7 @@ func (a *auditing) withLists(ctx context.Context) error {
 	return a.lookAgain(ctx)
 }
 
-// compareLists compares what the ledger has listed with what the source lists now.
+// compareLists compares the list in the ledger with the source's present list.
 func (a *auditing) compareLists(ctx context.Context) (wrong []Problem, err error) {
 	at, all, err := a.listing(ctx)
 	if err != nil {

@@ -16,26 +16,26 @@ import (
 	"github.com/rshub/rshub/mirror/filename"
 )
 
-// An audit beside a mirror that runs works with copies of what the mirror knows. It asks for
-// one by making a directory in auditsDir. The mirror puts a copy of its books there, and
-// says so by files of these names.
+// An audit of a running mirror works on a copy of the mirror's bookkeeping. It requests a
+// copy by making a directory in auditsDir. The mirror puts the copy there, and reports
+// its progress with files of these names.
 const (
 	auditsDir = filename.State + "/audits"
-	seenName  = "seen"  // the mirror will answer, when it is done with what it takes over just now
+	seenName  = "seen"  // the mirror has seen the request, and will answer it after its present work
 	readyName = "ready" // the copy is complete
 
-	askedEvery = time.Second        // how often a mirror looks whether somebody asks
-	seenWithin = 10 * time.Second   // a mirror that has not answered by then does not
-	forgetAsks = 7 * 24 * time.Hour // a copy as old as that is of an audit that was killed
-	lookPause  = 2 * commitEvery    // before the second look: by then the mirror has noted what it did before the first
-	mostAgain  = 10_000             // problems that are looked at again together
+	askedEvery = time.Second        // how often a mirror looks for requests
+	seenWithin = 10 * time.Second   // how long to wait for seenName; after that, nobody will answer
+	forgetAsks = 7 * 24 * time.Hour // a copy of this age belongs to an audit that was killed
+	lookPause  = 2 * commitEvery    // before the second look; by then the mirror has recorded its work from before the first look
+	mostAgain  = 10_000             // the most problems of one second look
 	askPause   = 100 * time.Millisecond
 )
 
-// AuditHome opens the home of a mirror for an Audit that repairs nothing. If a mirror runs
-// there, the Home is a copy of what that mirror knows. AuditHome blocks until there is one,
-// which takes a second or two; while the mirror takes over a long list, until that is done,
-// but no longer than patience.
+// AuditHome opens the home of a mirror for an Audit without Repair. If a mirror is
+// running there, the Home is a copy of its bookkeeping. AuditHome blocks until the copy
+// is ready. That takes a second or two, or longer while the mirror processes a long list,
+// but at most patience.
 func AuditHome(ctx context.Context, dir string, patience time.Duration) (*Home, error) {
 	h, err := reopen(dir, 0)
 	if !errors.Is(err, ErrInUse) {
@@ -64,14 +64,14 @@ func awaitCopy(ctx context.Context, dir, state string, patience time.Duration) (
 		if there(readyName) {
 			return openState(dir, state)
 		}
-		if h, err := reopen(dir, 0); !errors.Is(err, ErrInUse) { // the mirror has ended
+		if h, err := reopen(dir, 0); !errors.Is(err, ErrInUse) { // the other process has ended
 			return h, err
 		}
 		switch waited := time.Since(began); {
 		case !there(seenName) && waited > seenWithin:
 			return nil, fmt.Errorf("%s: %w, which does not answer", dir, ErrInUse)
 		case waited > max(patience, seenWithin):
-			return nil, fmt.Errorf("%s: %w, which takes over a long list just now", dir, ErrInUse)
+			return nil, fmt.Errorf("%s: %w, which is processing a long list now", dir, ErrInUse)
 		}
 		if backoff.Sleep(ctx, askPause) != nil {
 			return nil, ctx.Err()
@@ -79,7 +79,7 @@ func awaitCopy(ctx context.Context, dir, state string, patience time.Duration) (
 	}
 }
 
-// copied reports whether the home is a copy of what another process knows.
+// copied reports whether the home is a copy of another process's bookkeeping.
 func (h *Home) copied() bool { return h.state != filename.State }
 
 // answer makes copies for audits that ask for one, until ctx is done.
@@ -117,7 +117,7 @@ func (m *Mirror) answerTo(ctx context.Context, state string) error {
 	return root.WriteFile(state+"/"+readyName, nil, 0o600)
 }
 
-// copyTo copies what the mirror knows to a directory.
+// copyTo copies the mirror's bookkeeping to a directory.
 func (m *Mirror) copyTo(ctx context.Context, dir string) error {
 	if r := m.replicated; r != nil {
 		if err := r.Flush(ctx); err != nil {
@@ -131,7 +131,7 @@ func (m *Mirror) copyTo(ctx context.Context, dir string) error {
 }
 
 // copyPages copies the pages of the replica to a directory. If they are closed, it opens
-// them only if nobody else will.
+// them only if over is true, when nobody else will.
 func (h *Home) copyPages(to string, over bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -148,7 +148,8 @@ func (h *Home) copyPages(to string, over bool) error {
 	return errors.Join(p.Copy(to), p.Close())
 }
 
-// still calls do while the ledger and the replica agree: what was taken over is in both.
+// still calls do while the ledger and the replica agree, so that both have the same
+// updates.
 func (m *Mirror) still(ctx context.Context, do func() error) error {
 	for {
 		m.working.Lock()
@@ -163,8 +164,8 @@ func (m *Mirror) still(ctx context.Context, do func() error) error {
 	}
 }
 
-// agreeLocked reports whether the replica has recorded the last update. It does so just
-// after the update was applied.
+// agreeLocked reports whether the replica has recorded the last update. It does so
+// shortly after the update was applied.
 func (m *Mirror) agreeLocked() bool {
 	if m.replicated == nil {
 		return true
@@ -173,14 +174,14 @@ func (m *Mirror) agreeLocked() bool {
 	return !whole || at.Position >= m.applied.Position
 }
 
-// found yields a problem with a file. If the mirror goes on meanwhile, it is only kept, to be
-// looked at again.
+// found yields a problem with a file. If the mirror is running, found only keeps the
+// problem for a second look.
 func (a *auditing) found(ctx context.Context, p Problem) error {
 	if !a.home.copied() {
 		return a.yield(p)
 	}
 	if p.Loc == "" {
-		p.info, _ = a.home.Root.Lstat(p.Path) // nil: the file is not there any more
+		p.info, _ = a.home.Root.Lstat(p.Path) // nil: the file does not exist any more
 	}
 	if a.suspects = append(a.suspects, p); len(a.suspects) < mostAgain {
 		return nil
@@ -188,8 +189,9 @@ func (a *auditing) found(ctx context.Context, p Problem) error {
 	return a.lookAgain(ctx)
 }
 
-// lookAgain looks again, with a new copy of what the mirror knows, at what seemed wrong. It
-// yields what is wrong still, and with which the mirror has done nothing between.
+// lookAgain checks the kept problems again, with a new copy of the bookkeeping. It yields
+// those that are unchanged and whose files the mirror did not touch between the two
+// looks.
 func (a *auditing) lookAgain(ctx context.Context) (err error) {
 	if len(a.suspects) == 0 {
 		return nil
@@ -234,10 +236,10 @@ func (a *auditing) lookAgain(ctx context.Context) (err error) {
 	return nil
 }
 
-// confirm returns what is wrong still with what seemed wrong to a first look; nil: nothing,
-// or the mirror has done something with it.
+// confirm returns what is still wrong with a problem of the first look; nil if nothing is
+// wrong, or if the mirror has worked on the file since.
 func (a *auditing) confirm(ctx context.Context, first *auditing, was *Problem) (*Problem, error) {
-	if was.Loc == "" { // a file that the mirror has not made
+	if was.Loc == "" { // a file that the mirror did not make
 		info, err := a.home.Root.Lstat(was.Path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
@@ -270,8 +272,7 @@ func (a *auditing) confirm(ctx context.Context, first *auditing, was *Problem) (
 	return p, err
 }
 
-// sameFile reports whether a file is the one that was at its path before, and was not
-// changed since.
+// sameFile reports whether a and b describe the same unchanged file.
 func sameFile(a, b fs.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && statusChanged(a).Equal(statusChanged(b))
 }

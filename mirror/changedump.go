@@ -10,8 +10,8 @@ import (
 	"github.com/rshub/rshub/source/harvest"
 )
 
-// spanOf returns a text that is another one for another package of a Change Dump; empty: the
-// dump does not say enough of the package to tell whether it has grown.
+// spanOf returns a text that identifies a version of a package of a Change Dump. It is
+// empty if the dump does not say enough to show whether the package has grown.
 func spanOf(p *harvest.Package) string {
 	c := &p.Change
 	if p.Until.IsZero() && c.Hash == "" && c.Length == nil && c.Lastmod.IsZero() {
@@ -20,10 +20,10 @@ func spanOf(p *harvest.Package) string {
 	return printOf(&harvest.Dump{At: p.Until, Packages: []harvest.Package{*p}})
 }
 
-// takeChangeDump takes over the changes of the Change Dump since the last look, with their
-// contents, one package after the other. It reads a package once, if the dump says when the
-// package is another one. gap says that the dump does not reach back to the last look; then
-// nothing was taken over.
+// takeChangeDump applies the changes of the Change Dump since the last look, with their
+// contents, one package after the other. It reads a package only once, if the dump shows
+// when the package changes. gap means that the dump does not reach back to the last look;
+// then nothing was applied.
 func (m *Mirror) takeChangeDump(ctx context.Context, st *looks) (gap bool, err error) {
 	d, err := m.lister.ChangeDump(ctx, m.source.ChangeDump, st.Changed)
 	if err != nil {
@@ -49,7 +49,7 @@ func (m *Mirror) takeChangeDump(ctx context.Context, st *looks) (gap bool, err e
 		}
 		st.Package, st.Until = spanOf(&spans[i]), spans[i].Until
 		if i == len(spans)-1 {
-			st.Changed = newest // not before: nobody promises that the packages are in the order of their changes
+			st.Changed = newest // only now, because the packages need not be in the order of their changes
 		}
 		if err := m.keep(st); err != nil {
 			return false, err
@@ -58,7 +58,7 @@ func (m *Mirror) takeChangeDump(ctx context.Context, st *looks) (gap bool, err e
 	return false, nil
 }
 
-// takeSpan takes over the changes of one package. It returns when the newest of them was.
+// takeSpan applies the changes of one package. It returns the time of the newest one.
 func (m *Mirror) takeSpan(ctx context.Context, p *harvest.Package, st *looks) (newest time.Time, err error) {
 	var batch []resourcesync.Change
 	packed, latest := map[string]*member{}, map[string]time.Time{}
@@ -78,7 +78,7 @@ func (m *Mirror) takeSpan(ctx context.Context, p *harvest.Package, st *looks) (n
 		if c.Datetime.After(newest) {
 			newest = c.Datetime
 		}
-		delete(packed, c.Loc) // the content of an earlier change is not that of this one
+		delete(packed, c.Loc) // the content belongs to an earlier change
 		if in != nil {
 			packed[c.Loc] = in
 		}

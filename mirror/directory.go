@@ -23,18 +23,18 @@ import (
 type DirectoryOptions struct {
 	Fetch     fetch.Options
 	Names     filename.Names
-	MaxDelete reconcile.Bound // how many resources may be deleted within a day, of those that the mirror had at its beginning
-	Patience  time.Duration   // how long Apply waits for one content, before it leaves it to Retry; default 2 minutes
-	Pause     time.Duration   // before a resource that failed is tried again, doubled each time; default 10 s
+	MaxDelete reconcile.Bound // how many of the mirror's resources may be deleted within a day
+	Patience  time.Duration   // how long Apply waits for one content before it leaves the content to Retry; default 2 minutes
+	Pause     time.Duration   // before a failed resource is tried again, doubled each time; default 10 s
 	MostPause time.Duration   // the longest of these pauses; default 1 hour
-	Did       func(Deed)      // is called after each thing that is done, by several goroutines; default: nobody is told
+	Did       func(Deed)      // called after each Deed, by several goroutines at once; default: nothing is called
 }
 
-// A Deed is what a Directory did about a resource.
+// A Deed is what a Directory did for a resource.
 type Deed struct {
 	Kind  DeedKind
 	Loc   string
-	Bytes int64 // that came
+	Bytes int64 // bytes that were fetched
 	Err   error // why it failed
 }
 
@@ -43,14 +43,15 @@ type DeedKind int
 
 // The kinds of deeds.
 const (
-	Fetched DeedKind = iota // the content came
-	Kept                    // the file is right already
-	Failed                  // the content did not come; it is tried again later
+	Fetched DeedKind = iota // the content was fetched
+	Kept                    // the file was already right
+	Failed                  // the content was not fetched; it is tried again later
 	Removed                 // the file was removed
 )
 
 // A Directory is a Sink that keeps the contents of resources as files. A file is replaced
-// in one step, so whoever reads the directory sees the old content or the new one, whole.
+// in one step, so readers of the directory see either the whole old content or the whole
+// new one.
 type Directory struct {
 	home    *Home
 	fetcher *fetch.Fetcher
@@ -59,7 +60,7 @@ type Directory struct {
 	removing sync.Mutex // held while files are removed
 
 	mu   sync.Mutex
-	busy map[string]chan struct{} // by loc: somebody works at the resource; closed when that is over
+	busy map[string]chan struct{} // by loc: a goroutine works on the resource; closed when it has finished
 }
 
 var _ Sink = (*Directory)(nil)
@@ -74,7 +75,7 @@ func NewDirectory(h *Home, o DirectoryOptions) (*Directory, error) {
 	}
 	d := &Directory{home: h, fetcher: fetch.New(o.Fetch), opts: o, busy: map[string]chan struct{}{}}
 	if h.copied() {
-		return d, nil // it only looks
+		return d, nil // a copy is only read
 	}
 	return d, d.sweep()
 }
@@ -85,7 +86,7 @@ func orElse(d *time.Duration, otherwise time.Duration) {
 	}
 }
 
-// sweep removes temporary files that nobody will go on with.
+// sweep removes temporary files that will not be continued.
 func (d *Directory) sweep() error {
 	used := map[string]bool{}
 	for f, err := range d.home.Ledger.Failures(context.Background()) {
@@ -110,8 +111,8 @@ func (d *Directory) sweep() error {
 	return nil
 }
 
-// hold waits until nobody works at a resource, and then keeps others from it until
-// release.
+// hold waits until no goroutine works on a resource, and then reserves the
+// resource until release.
 func (d *Directory) hold(ctx context.Context, loc string) error {
 	for {
 		d.mu.Lock()
@@ -137,20 +138,20 @@ func (d *Directory) release(loc string) {
 	delete(d.busy, loc)
 }
 
-// Apply gets and removes files.
+// Apply fetches and removes files.
 func (d *Directory) Apply(ctx context.Context, entries []feed.Entry) error {
 	return d.applyPacked(ctx, entries, nil)
 }
 
-// applyPacked is Apply for contents that are in a package. One that is not there, or is not
-// right there, is got from where the resource is.
+// applyPacked is Apply with contents from a package. It fetches a content from the
+// resource's URL if the package lacks it or has a wrong one.
 func (d *Directory) applyPacked(ctx context.Context, entries []feed.Entry, packed map[string]*member) error {
 	wanted, gone := newest(entries)
 	locs := make([]string, len(wanted))
 	for i := range wanted {
 		locs[i] = wanted[i].Change.Loc
 	}
-	if err := d.home.Ledger.Place(d.opts.Names, locs...); err != nil { // all at once: get would do it one by one
+	if err := d.home.Ledger.Place(d.opts.Names, locs...); err != nil { // all at once, because get would place them one by one
 		return err
 	}
 	err := d.work(ctx, wanted, func(ctx context.Context, e feed.Entry) (outcome, error) {
@@ -162,7 +163,7 @@ func (d *Directory) applyPacked(ctx context.Context, entries []feed.Entry, packe
 	return d.remove(ctx, gone)
 }
 
-// Retry gets files that could not be got before.
+// Retry fetches files whose earlier tries failed.
 func (d *Directory) Retry(ctx context.Context, all bool) (Left, error) {
 	const most = 1_000 // at once
 	var due []feed.Entry
@@ -178,7 +179,7 @@ func (d *Directory) Retry(ctx context.Context, all bool) (Left, error) {
 	err = d.work(ctx, due, func(ctx context.Context, e feed.Entry) (outcome, error) {
 		f, ok, err := d.home.Ledger.Failure(e.Change.Loc)
 		if err != nil || !ok {
-			return outcome{}, err // a newer change was applied, or it was deleted
+			return outcome{}, err // a newer change was applied, or the resource was deleted
 		}
 		return d.get(ctx, f.Entry, 0, false, nil)
 	})
@@ -188,7 +189,7 @@ func (d *Directory) Retry(ctx context.Context, all bool) (Left, error) {
 	return d.left(ctx, func(*ledger.Failure) {})
 }
 
-// left says what is left to do, and calls each with every failure.
+// left returns what is left to do, and calls each with every failure.
 func (d *Directory) left(ctx context.Context, each func(*ledger.Failure)) (left Left, err error) {
 	for f, err := range d.home.Ledger.Failures(ctx) {
 		if err != nil {
@@ -203,13 +204,14 @@ func (d *Directory) left(ctx context.Context, each func(*ledger.Failure)) (left 
 	return left, nil
 }
 
-// An outcome is what came of one resource. The zero outcome is nothing.
+// An outcome is the result of the work on one resource. The zero outcome
+// changes nothing.
 type outcome struct {
 	file    *ledger.File
 	failure *ledger.Failure
-	come    *come // a content that is put in its place when the outcome is committed, and then is another outcome
+	come    *come // a fetched content, which commit puts in its place; that gives the final outcome
 	deed    Deed
-	dirs    []string // directories that have to be made durable before the outcome is
+	dirs    []string // directories that must be durable before the outcome
 }
 
 const (
@@ -217,9 +219,9 @@ const (
 	commitEvery = time.Second
 )
 
-// work does one thing for each resource, several at a time, and commits what comes of it.
-// It holds a resource from the beginning until its outcome is committed. After an error
-// what was done is committed, too.
+// work calls one for each resource, several at a time, and commits the outcomes. It holds
+// a resource until its outcome is committed. After an error, the outcomes so far are
+// committed, too.
 func (d *Directory) work(ctx context.Context, entries []feed.Entry, one func(context.Context, feed.Entry) (outcome, error)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -265,7 +267,7 @@ func (d *Directory) workers() int {
 	if n == 0 {
 		n = 16
 	}
-	return min(8*n, 256) // most wait for their host
+	return min(8*n, 256) // most of them wait for their host
 }
 
 // collect commits outcomes until there are no more.
@@ -281,7 +283,7 @@ func (d *Directory) collect(done <-chan outcome, cancel context.CancelCauseFunc)
 		}
 		for i := range waiting {
 			if c := waiting[i].come; c != nil {
-				_ = c.temporary.Close() // the next try begins anew
+				_ = c.temporary.Close() // the next try begins again
 			}
 			d.release(waiting[i].deed.Loc)
 		}
@@ -338,7 +340,7 @@ func (d *Directory) commit(outcomes []outcome) error {
 	return nil
 }
 
-// place makes contents that came durable, and then puts them in the places of their files.
+// place makes fetched contents durable, and then moves them to the paths of their files.
 func (d *Directory) place(outcomes []outcome) error {
 	var parts []*os.File
 	for i := range outcomes {
@@ -354,7 +356,7 @@ func (d *Directory) place(outcomes []outcome) error {
 		if c == nil {
 			continue
 		}
-		_ = c.temporary.Close() // it is durable
+		_ = c.temporary.Close() // it is already durable
 		o, err := c.replace()
 		if err != nil {
 			return err
@@ -365,7 +367,8 @@ func (d *Directory) place(outcomes []outcome) error {
 	return nil
 }
 
-// syncDirs makes the names in directories durable. A directory that is gone needs nothing.
+// syncDirs makes the names in directories durable. It skips directories that do not exist
+// any more.
 func (d *Directory) syncDirs(dirs map[string]bool) error {
 	var files []*os.File
 	defer func() {
@@ -386,11 +389,11 @@ func (d *Directory) syncDirs(dirs map[string]bool) error {
 	return d.sync(files, syncDirectory)
 }
 
-// many is how many files are made durable with all else in their file system: that writes
-// more, and takes much less time than one file after the other.
+// many is the number of files from which on sync makes the whole file system durable.
+// That writes more, but is much faster than one file after the other.
 const many = 16
 
-// sync makes files durable, which one does for a single file.
+// sync makes files durable. one does that for a single file.
 func (d *Directory) sync(files []*os.File, one func(*os.File) error) error {
 	if len(files) >= many && syncsAll {
 		return syncAll(d.home.top)
@@ -403,8 +406,8 @@ func (d *Directory) sync(files []*os.File, one func(*os.File) error) error {
 	return nil
 }
 
-// mixed returns entries so that those of one host do not stand together: a slow host then
-// does not keep others waiting.
+// mixed reorders entries so that those of one host are spread. A slow host then does not
+// delay the others.
 func mixed(entries []feed.Entry) []feed.Entry {
 	byHost := map[string][]feed.Entry{}
 	var hosts []string
@@ -432,8 +435,8 @@ func mixed(entries []feed.Entry) []feed.Entry {
 	return all
 }
 
-// fail returns the outcome of a resource that could not be got. before is its failure so
-// far, if it had one.
+// fail returns the outcome of a resource that could not be fetched. before is its
+// earlier failure, if any.
 func (d *Directory) fail(e feed.Entry, before *ledger.Failure, f *fetch.Failure) outcome {
 	now := time.Now()
 	next := ledger.Failure{Loc: e.Change.Loc, Entry: e, Reason: f.Error(), Since: now, Tries: 1}
@@ -445,7 +448,7 @@ func (d *Directory) fail(e feed.Entry, before *ledger.Failure, f *fetch.Failure)
 	return outcome{failure: &next, deed: Deed{Kind: Failed, Err: f}}
 }
 
-// remove removes the files of resources, if they are not too many.
+// remove removes the files of resources, unless they are too many.
 func (d *Directory) remove(ctx context.Context, gone []feed.Entry) error {
 	d.removing.Lock()
 	defer d.removing.Unlock()
@@ -456,7 +459,7 @@ func (d *Directory) remove(ctx context.Context, gone []feed.Entry) error {
 		}
 	}()
 	var b ledger.Batch
-	var files, paths []string // the locs of files, and what may be there
+	var files, paths []string // the locs of files, and paths where files may be
 	for i := range gone {
 		loc := gone[i].Change.Loc
 		if err := d.hold(ctx, loc); err != nil {
@@ -509,13 +512,13 @@ func (d *Directory) remove(ctx context.Context, gone []feed.Entry) error {
 	return nil
 }
 
-// mayDelete returns a *reconcile.TooMany if so many resources are too many to be deleted now.
+// mayDelete returns a *reconcile.TooMany if n resources must not be deleted now.
 func (d *Directory) mayDelete(n, _ uint64) error {
 	_, err := d.toll(n)
 	return err
 }
 
-// toll returns what was deleted within a day, with deletions added. It refuses them if they are
+// toll returns the toll of the day with n more deletions. It returns an error if they are
 // too many.
 func (d *Directory) toll(n uint64) (t reconcile.Toll, err error) {
 	if _, err := d.home.Ledger.Meta("deletions", &t); err != nil {
@@ -529,8 +532,8 @@ func (d *Directory) toll(n uint64) (t reconcile.Toll, err error) {
 	return t, nil
 }
 
-// unlink removes a file. It is no error if there is none, or if a directory is there: no
-// resource has that.
+// unlink removes a file. It returns nil if there is no file, or if the path is a
+// directory, which belongs to no resource.
 func (d *Directory) unlink(name string) error {
 	info, err := d.home.Root.Lstat(name)
 	if err == nil && !info.IsDir() {
@@ -542,7 +545,7 @@ func (d *Directory) unlink(name string) error {
 	return err
 }
 
-// prune removes a directory, and those above it, as far as they are empty.
+// prune removes a directory and those above it, as long as they are empty.
 func (d *Directory) prune(dir string) {
 	for ; dir != "." && dir != "/"; dir = path.Dir(dir) {
 		if err := d.home.Root.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {

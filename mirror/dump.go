@@ -19,16 +19,16 @@ import (
 // no package twice.
 type dumped struct {
 	Print string `json:"print"` // of the dump
-	Read  int    `json:"read"`  // packages that are taken over
+	Read  int    `json:"read"`  // how many packages are applied
 }
 
 // The names in the ledger.
 const (
 	dumpKey    = "dump"    // a dumped
-	packageKey = "package" // a ledger.Part: of the package that broke off
+	packageKey = "package" // a ledger.Part: the beginning of a package that broke off
 )
 
-// printOf returns a text that is another one for another dump.
+// printOf returns a text that identifies a dump.
 func printOf(d *harvest.Dump) string {
 	sum := sha256.New()
 	fmt.Fprintln(sum, d.At.UnixNano())
@@ -43,8 +43,8 @@ func printOf(d *harvest.Dump) string {
 	return fmt.Sprintf("%x", sum.Sum(nil))
 }
 
-// takeDump takes over the Resource Dump: what is new or different in it, with the contents,
-// and at its end what is in it no more. A dump that was taken over is not read again.
+// takeDump applies the Resource Dump: new and different resources, with their contents,
+// and at the end deletions. It does not read an applied dump again.
 func (m *Mirror) takeDump(ctx context.Context, st *looks) error {
 	d, err := m.lister.Dump(ctx, m.source.ResourceDump)
 	if err != nil {
@@ -78,7 +78,7 @@ func (m *Mirror) takeDump(ctx context.Context, st *looks) error {
 	return t.end(ctx, st)
 }
 
-// unpack takes over one package.
+// unpack applies one package.
 func (t *taking) unpack(ctx context.Context, p *harvest.Package) error {
 	_, contents := t.sink.(*Directory)
 	return t.manifest(ctx, resourcesync.ResourceDumpManifest, p, contents, func(e *feed.Entry, in *member) error {
@@ -92,9 +92,9 @@ func (t *taking) unpack(ctx context.Context, p *harvest.Package) error {
 	}, func() error { return t.apply(ctx) })
 }
 
-// manifest calls each with the resources, or the changes, of a package, and where the content
-// of each is, which may be nil; and then end. With contents it gets the package. Else it is
-// content with a copy of the manifest, if the source has one.
+// manifest calls each with the resources or changes of a package, and with the member
+// that has the content, which may be nil. Then it calls end. With contents it fetches the
+// package. Otherwise it uses the copy of the manifest, if the source has one.
 func (m *Mirror) manifest(ctx context.Context, capability string, p *harvest.Package, contents bool, each func(*feed.Entry, *member) error, end func() error) (err error) {
 	resources := m.lister.ManifestAt(ctx, capability, p.Manifest)
 	in := new(pack)
@@ -122,7 +122,7 @@ func (m *Mirror) manifest(ctx context.Context, capability string, p *harvest.Pac
 		if err != nil {
 			return &SourceError{aboutPackage(p, err)}
 		}
-		e.Change.Path = "" // it means something within the package only
+		e.Change.Path = "" // it has a meaning only within the package
 		if err := each(e, content); err != nil {
 			return err
 		}
@@ -134,11 +134,11 @@ func aboutPackage(p *harvest.Package, err error) error {
 	return fmt.Errorf("the package %s: %w", p.Change.Loc, err)
 }
 
-// packageFile is where the package is that is being read.
+// packageFile returns the path of the package that is being read.
 func (h *Home) packageFile() string { return h.state + "/package" }
 
-// getPackage gets a package into a file. It goes on with one that broke off. The caller
-// closes the file, and then calls dropPackage.
+// getPackage fetches a package into a file. It continues a package that broke off. The
+// caller closes the file, and then calls dropPackage.
 func (m *Mirror) getPackage(ctx context.Context, p *harvest.Package) (*os.File, error) {
 	var part ledger.Part
 	if _, err := m.home.Ledger.Meta(packageKey, &part); err != nil {
@@ -154,7 +154,7 @@ func (m *Mirror) getPackage(ctx context.Context, p *harvest.Package) (*os.File, 
 	if err != nil {
 		return nil, err
 	}
-	if err := m.keepPart(nil); err != nil { // what is in the file is no part of anything while it is written
+	if err := m.keepPart(nil); err != nil { // while the file is being written, it is not a valid part
 		return nil, errors.Join(err, file.Close())
 	}
 	_, err = m.packages.Get(ctx, w, file)
@@ -172,7 +172,7 @@ func (m *Mirror) getPackage(ctx context.Context, p *harvest.Package) (*os.File, 
 	return file, nil
 }
 
-// keepPart remembers what the file of a package has; nil: nothing of use.
+// keepPart stores which part of a package its file has; nil: nothing useful.
 func (m *Mirror) keepPart(part *fetch.Part) error {
 	var b ledger.Batch
 	b.Meta(packageKey, nil)
@@ -184,8 +184,8 @@ func (m *Mirror) keepPart(part *fetch.Part) error {
 
 func (m *Mirror) dropPackage() error { return m.home.Root.Remove(m.home.packageFile()) }
 
-// listing yields what the source lists now. All changes up to a time are in it; zero:
-// nobody knows.
+// listing yields what the source lists now. at is the time up to which the list has
+// all changes; zero: unknown.
 func (m *Mirror) listing(ctx context.Context) (at time.Time, each func(func(*feed.Entry) error) error, err error) {
 	if m.resources() != "" {
 		at, err := m.listedAt(ctx)

@@ -49,7 +49,7 @@ func (a *auditing) files(ctx context.Context) error {
 	return a.strangers(ctx)
 }
 
-// file compares one file with what the bookkeeping says of its resource.
+// file compares one file with the bookkeeping about its resource.
 func (a *auditing) file(ctx context.Context, e feed.Entry) error {
 	p, err := a.examine(&e)
 	if err != nil || p == nil {
@@ -115,14 +115,14 @@ func (a *auditing) examine(e *feed.Entry) (*Problem, error) {
 	return p, nil
 }
 
-// ahead reports whether a file was made for a change after all those that the bookkeeping
-// has. An update that was interrupted leaves such files: each is noted when it is there, and
-// the update when all are. They are as right as those of the update before.
+// ahead reports whether a file was made for a change that is newer than the bookkeeping.
+// An interrupted update leaves such files: each file is recorded at once, the update only
+// at its end. Such files are right.
 func (a *auditing) ahead(f *ledger.File) bool {
 	if a.expected == nil {
 		return false
 	}
-	at := a.expected.Cursor() // a log that began anew may have the position, and not the datetime
+	at := a.expected.Cursor() // a new log may have the same position with another datetime
 	return f.Entry.Position > at.Position && f.Entry.Micros > at.Micros
 }
 
@@ -155,7 +155,8 @@ func (a *auditing) content(f *ledger.File, e *feed.Entry) (string, error) {
 	return "", nil
 }
 
-// repair gets the files that are broken, and yields what came of it.
+// repair fetches the broken files again, and yields the problems with the
+// results.
 func (a *auditing) repair(ctx context.Context) error {
 	if len(a.broken) == 0 {
 		return nil
@@ -184,7 +185,7 @@ func (a *auditing) repair(ctx context.Context) error {
 	return nil
 }
 
-// unexpected finds files that the mirror has made, of resources that the source does not
+// unexpected finds files that the mirror made for resources that the source does not
 // have.
 func (a *auditing) unexpected(ctx context.Context) error {
 	var gone []feed.Entry
@@ -215,7 +216,7 @@ func (a *auditing) unexpected(ctx context.Context) error {
 	return nil
 }
 
-// strangers finds files that the mirror has not made.
+// strangers finds files that the mirror did not make.
 func (a *auditing) strangers(ctx context.Context) error {
 	return fs.WalkDir(a.home.Root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
@@ -252,7 +253,7 @@ func (a *auditing) owns(name string) (bool, error) {
 	return ok && f.Path == name, err
 }
 
-// entry returns what the bookkeeping says of a resource. ok is false if the source does not
+// entry returns the bookkeeping's entry of a resource. ok is false if the source does not
 // have it.
 func (a *auditing) entry(ctx context.Context, loc string) (e feed.Entry, ok bool, err error) {
 	l, ok, err := a.home.Ledger.Seen(loc)

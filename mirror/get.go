@@ -22,9 +22,10 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// get brings the file of a resource to what an entry says. With anew it does so even if
-// the file seems to be right. The content is taken from packed, if that has it. The error is one that a resource cannot have for itself, such
-// as a full disk; any other is an outcome.
+// get brings the file of a resource to the version of an entry. With anew it does so even
+// if the file seems to be right. It takes the content from packed, if that has it. An
+// error concerns all resources, such as a full disk. A failure of this resource alone is
+// an outcome.
 func (d *Directory) get(ctx context.Context, e feed.Entry, patience time.Duration, anew bool, packed *member) (outcome, error) {
 	loc := e.Change.Loc
 	file, had, err := d.home.Ledger.File(loc)
@@ -64,7 +65,8 @@ func (d *Directory) get(ctx context.Context, e feed.Entry, patience time.Duratio
 	return t.fetch(ctx, w, &file, before)
 }
 
-// path returns the path of a resource, and gives it one if it has none. The error is a
+// path returns the path of a resource. It chooses one if the resource has none. The
+// error is a
 // *resourcesync.Error if the resource cannot have one.
 func (d *Directory) path(loc string) (string, error) {
 	name, ok, err := d.home.Ledger.Path(loc)
@@ -86,7 +88,7 @@ func (d *Directory) path(loc string) (string, error) {
 
 // fits reports whether a file surely has the content of an entry.
 func fits(f *ledger.File, e *feed.Entry) bool {
-	if f.Entry.Cursor == e.Cursor && e.Position > 0 { // without a hub it is only a time
+	if f.Entry.Cursor == e.Cursor && e.Position > 0 { // without a hub, Cursor is only a time
 		return true
 	}
 	mine := resourcesync.Change{Hash: f.Entry.Change.Hash + " sha-256:" + f.SHA256, Length: &f.Size}
@@ -98,21 +100,22 @@ func fits(f *ledger.File, e *feed.Entry) bool {
 	return same && known && (theirs.Length == nil || *theirs.Length == f.Size)
 }
 
-// unchanged reports whether a file looks as it did when it was made.
+// unchanged reports whether a file has the size and times that it had when it
+// was made.
 func (d *Directory) unchanged(f *ledger.File) bool {
 	info, err := d.home.Root.Lstat(f.Path)
 	return err == nil && info.Mode().IsRegular() && info.Size() == f.Size && info.ModTime().UnixNano() == f.Mtime
 }
 
-// A target is a file that is to have the content of an entry.
+// A target is a file that has to get the content of an entry.
 type target struct {
 	*Directory
 	entry feed.Entry
 	name  string // the path of the file
 }
 
-// adopt returns the record of the file if it has the right content already: a crash may
-// have lost the record. Only a hash can tell.
+// adopt returns a record of the file if the file already has the right content, because
+// a crash may have lost the record. Only a hash can show that.
 func (t *target) adopt() (*ledger.File, bool, error) {
 	sum := fetch.NewSum(t.entry.Change.Hash)
 	if !sum.Verified() {
@@ -141,7 +144,7 @@ func (t *target) record(got *fetch.Got, info fs.FileInfo) *ledger.File {
 	}
 }
 
-// fetch gets the content into a temporary file, and puts that in the place of the file.
+// fetch fetches the content into a temporary file, and then replaces the file with it.
 func (t *target) fetch(ctx context.Context, w fetch.Wanted, old *ledger.File, before *ledger.Failure) (outcome, error) {
 	part := partName(t.entry.Change.Loc)
 	flags := os.O_RDWR | os.O_CREATE | os.O_TRUNC
@@ -157,7 +160,7 @@ func (t *target) fetch(ctx context.Context, w fetch.Wanted, old *ledger.File, be
 	kept := false
 	defer func() {
 		if !kept {
-			_ = temporary.Close() // what matters is in the file, or nothing
+			_ = temporary.Close() // an error does not matter here
 		}
 	}()
 	got, err := t.fetcher.Get(ctx, w, temporary)
@@ -169,7 +172,7 @@ func (t *target) fetch(ctx context.Context, w fetch.Wanted, old *ledger.File, be
 		}
 		return o, t.unlink(partsDir + "/" + part)
 	}
-	if err != nil && ctx.Err() == nil { // of the own disk: what is in the file only takes room
+	if err != nil && ctx.Err() == nil { // an error of the local disk: free the room of the file
 		err = errors.Join(err, t.unlink(partsDir+"/"+part))
 	}
 	if err != nil {
@@ -192,24 +195,24 @@ func (t *target) fetch(ctx context.Context, w fetch.Wanted, old *ledger.File, be
 	return outcome{come: &come{target: t, temporary: temporary, file: t.record(got, info), before: before}}, nil
 }
 
-// A come is a content that came whole, in a temporary file. It takes the place of the file
-// when it is durable: a crash of the machine could else leave neither the old content nor
-// the new one.
+// A come is a complete content in a temporary file. It replaces the file only when it is
+// durable. Otherwise a crash of the machine could leave neither the old content nor the
+// new one.
 type come struct {
 	*target
-	temporary *os.File // which commit closes
+	temporary *os.File // commit closes it
 	file      *ledger.File
 	before    *ledger.Failure
 }
 
-// replace puts the temporary file in the place of the file.
+// replace replaces the file with the temporary file.
 func (c *come) replace() (outcome, error) {
 	part := partsDir + "/" + partName(c.entry.Change.Loc)
 	dirs, err := c.rename(part)
 	if lasting(err) {
 		return outcome{}, fmt.Errorf("write %s: %w", c.name, err)
 	}
-	if err != nil { // a file of somebody else is in the way
+	if err != nil { // a foreign file is in the way
 		return c.fail(c.entry, c.before, &fetch.Failure{Err: err}), c.unlink(part)
 	}
 	return outcome{file: c.file, deed: Deed{Kind: Fetched, Bytes: c.file.Size}, dirs: dirs}, nil
@@ -225,7 +228,7 @@ func (t *target) rename(part string) (dirs []string, err error) {
 			break
 		}
 	}
-	for range 10 { // another resource may just be removed, and its directory with it
+	for range 10 { // another goroutine may be removing a resource together with this directory
 		if err = t.home.Root.Rename(part, t.name); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
@@ -236,7 +239,7 @@ func (t *target) rename(part string) (dirs []string, err error) {
 	return dirs, err
 }
 
-// lasting reports whether an error of the disk concerns every file.
+// lasting reports whether an error of the disk concerns all files.
 func lasting(err error) bool {
 	for _, e := range []error{syscall.ENOSPC, syscall.EROFS, syscall.EIO, syscall.EDQUOT} {
 		if errors.Is(err, e) {
@@ -246,8 +249,8 @@ func lasting(err error) bool {
 	return false
 }
 
-// modified returns when a content was last modified: as the source says, else as its
-// server does.
+// modified returns when a content was last modified: by the source, else by its
+// server.
 func modified(c *resourcesync.Change, got *fetch.Got) time.Time {
 	if !c.Lastmod.IsZero() {
 		return c.Lastmod

@@ -1,5 +1,5 @@
-// Package mirror keeps a copy of a source's resources: it finds out what the source has,
-// by a hub or by the source's lists, and brings it to a Sink, such as a directory.
+// Package mirror keeps a copy of a source's resources: it reads a hub or the source's
+// lists, and passes the resources on to a Sink, such as a directory.
 package mirror
 
 import (
@@ -17,16 +17,16 @@ import (
 	"github.com/rshub/rshub/mirror/ledger"
 )
 
-// A Home is the directory of a mirror. What the mirror knows of itself is in its
-// directory .rsmirror. One process at a time has a Home open; another one may have a copy,
-// see AuditHome.
+// A Home is the directory of a mirror. The mirror's bookkeeping is in its directory
+// .rsmirror. Only one process at a time can open a Home; another one may get a copy, see
+// AuditHome.
 type Home struct {
 	Dir    string
-	Root   *os.Root // of Dir: nothing that is done through it leaves Dir
+	Root   *os.Root // root of Dir: operations through it cannot leave Dir
 	Ledger *ledger.Ledger
 
 	top   *os.File // Dir, open as long as the Home is, so that no failed write goes unnoticed
-	state string   // the directory below Dir with what the mirror knows
+	state string   // the directory below Dir with the bookkeeping
 
 	mu    sync.Mutex       // held while the pages are closed or copied
 	pages *diskpages.Store // nil: they are closed
@@ -40,12 +40,12 @@ const (
 	partsDir    = filename.State + "/parts"
 )
 
-// ErrForeign means that a directory has files, and is no mirror.
+// ErrForeign means that a directory has files and is not a mirror.
 var ErrForeign = errors.New("it has files and is no mirror")
 
-// OpenHome opens the home of a mirror, and makes it if there is none. A directory that has
-// files and is no mirror is refused with ErrForeign, unless adopt is set. The caller closes
-// the Home.
+// OpenHome opens the home of a mirror, and makes it if there is none. It refuses a
+// directory that has files and is not a mirror with ErrForeign, unless adopt is set. The
+// caller closes the Home.
 func OpenHome(dir string, adopt bool) (*Home, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func OpenHome(dir string, adopt bool) (*Home, error) {
 	return open(dir, lockWait)
 }
 
-// ErrNoMirror means that a directory is no mirror.
+// ErrNoMirror means that a directory is not a mirror.
 var ErrNoMirror = errors.New("it is no mirror")
 
 // ErrInUse means that another process has the home of a mirror open.
@@ -87,7 +87,7 @@ func open(dir string, wait time.Duration) (*Home, error) {
 	if err := os.MkdirAll(filepath.Join(dir, partsDir), 0o700); err != nil {
 		return nil, err
 	}
-	// A process that was just killed may hold the lock for a moment more.
+	// A process that was just killed may still hold the lock for a moment.
 	for began := time.Now(); ; time.Sleep(lockPause) {
 		h, err := openState(dir, filename.State)
 		if !errors.Is(err, ErrInUse) || time.Since(began) > wait {
@@ -111,7 +111,7 @@ func openState(dir, state string) (_ *Home, err error) {
 	return h, nil
 }
 
-// Settings are what a mirror is. They cannot be changed.
+// Settings define a mirror. They cannot be changed.
 type Settings struct {
 	URL    string         `json:"url"`              // where the source was found
 	Names  filename.Names `json:"names"`            // how paths are made
@@ -121,14 +121,15 @@ type Settings struct {
 
 const settingsKey = "settings"
 
-// Settings returns what the mirror is. ok is false if it is new.
+// Settings returns the settings of the mirror. ok is false if the mirror is
+// new.
 func (h *Home) Settings() (s Settings, ok bool, err error) {
 	ok, err = h.Ledger.Meta(settingsKey, &s)
 	return s, ok, err
 }
 
-// Settle makes a new mirror what the settings say. If the mirror is something else
-// already, the error says what.
+// Settle stores the settings of a new mirror. If the mirror already has other
+// settings, the error names the difference.
 func (h *Home) Settle(s Settings) error {
 	was, ok, err := h.Settings()
 	if err != nil {
@@ -167,14 +168,14 @@ func (h *Home) openPages() (p *diskpages.Store, closed func() error, err error) 
 	}, nil
 }
 
-// fatal ends the process because the disk does not take what is written. What was kept is
+// fatal ends the process because a write to the disk failed. Earlier durable writes are
 // there when the home is opened again.
 func fatal(err error) {
 	fmt.Fprintf(os.Stderr, "the mirror cannot be written: %v\n", err)
 	os.Exit(FatalStatus)
 }
 
-// FatalStatus is the exit status of a process whose home cannot be written.
+// FatalStatus is the exit status of a process that cannot write its home.
 const FatalStatus = 3
 
 // forgetPages removes the pages, so that a Replica begins anew.

@@ -17,32 +17,32 @@ import (
 	"github.com/rshub/rshub/source/harvest"
 )
 
-const listBatch = 1_000 // entries that are applied at once
+const listBatch = 1_000 // the most entries that are applied at once
 
-// looks is what a mirror remembers of a source's lists.
+// looks is what a mirror stores about a source's lists.
 type looks struct {
-	Number  uint64        `json:"number"` // of the looks at the Resource List
-	Listed  bool          `json:"listed"` // the Resource List was taken over
-	Pushed  bool          `json:"pushed"` // what a hub says is taken over, and the list is older
-	Bare    bool          `json:"bare"`   // it has resources of which it says nothing but the URL
+	Number  uint64        `json:"number"` // the number of the last look at the Resource List
+	Listed  bool          `json:"listed"` // the Resource List was applied
+	Pushed  bool          `json:"pushed"` // changes from a hub were applied, and the list is older
+	Bare    bool          `json:"bare"`   // the list has resources of which it says only the URL
 	Seen    *harvest.Seen `json:"seen"`
-	Dump    string        `json:"dump,omitempty"`    // the print of the Resource Dump that was taken over
-	After   string        `json:"after,omitempty"`   // the hub's cursor before the Resource List was read; the deletions after it are still to be taken over
-	Changed time.Time     `json:"changed"`           // every change up to then is taken over
+	Dump    string        `json:"dump,omitempty"`    // the print of the Resource Dump that was applied
+	After   string        `json:"after,omitempty"`   // the hub's cursor before the Resource List was read; the deletions after it still have to be applied
+	Changed time.Time     `json:"changed"`           // every change up to then is applied
 	Lists   *harvest.Seen `json:"lists"`             // the Change Lists that were read; nil: none
-	Package string        `json:"package,omitempty"` // the print of the package of the Change Dump that was taken over last
+	Package string        `json:"package,omitempty"` // the print of the package of the Change Dump that was last applied
 	Until   time.Time     `json:"until,omitzero"`    // every change up to then was in what was read; zero: the source does not say
-	Hole    time.Time     `json:"hole,omitzero"`     // changes before may be missing, until the Resource List is of a later time; zero: none are
+	Hole    time.Time     `json:"hole,omitzero"`     // changes before it may be missing, until there is a later Resource List; zero: none is missing
 }
 
-// from lets the next look at the changes begin at a time; zero: with all that there are.
+// from makes the next look at the changes begin at a time; zero: with the oldest change.
 func (st *looks) from(at time.Time) {
 	st.Changed, st.Lists, st.Package, st.Until = at, nil, "", time.Time{}
 }
 
-// lost reports whether changes may be missing between the last look and what the changes of
-// the source reach back to now. A look cannot have seen all changes up to a time that is still
-// to come.
+// lost reports whether changes may be missing between the last look and from, the
+// beginning of the source's changes. A time in the future does not count: a look cannot
+// have seen all changes up to it.
 func (st *looks) lost(from time.Time) bool {
 	return !st.Changed.IsZero() && (from.After(st.Changed) && from.After(st.Until) || harvest.Ahead(st.Changed, time.Now()))
 }
@@ -86,13 +86,13 @@ func (m *Mirror) lists(ctx context.Context, once bool) error {
 	}
 }
 
-// passing reports whether another look may find an error gone.
+// passing reports whether an error may be gone at the next look.
 func passing(err error) bool {
 	_, ok := errors.AsType[*SourceError](err)
 	return ok
 }
 
-// look takes over what the lists say that was not known.
+// look applies what is new in the lists.
 func (m *Mirror) look(ctx context.Context) error {
 	m.working.Lock()
 	defer m.working.Unlock()
@@ -100,7 +100,8 @@ func (m *Mirror) look(ctx context.Context) error {
 	if _, err := m.home.Ledger.Meta("looks", &st); err != nil {
 		return err
 	}
-	// Contents of a Change Dump are taken over as they were: one must know from when on they count.
+	// A Change Dump has the contents of its time, so it must be known from when on to
+	// apply them.
 	unknown := m.source.ChangeList == "" && st.Changed.IsZero() && st.Package == ""
 	if m.listed() && (!st.Listed || !m.changing() || unknown || !st.Hole.IsZero()) {
 		if err := m.takeAll(ctx, &st); err != nil {
@@ -131,7 +132,7 @@ func (m *Mirror) look(ctx context.Context) error {
 			return err
 		}
 	}
-	// Nobody knows where to go on: take all changes that there are.
+	// It is unknown where to continue: apply all changes that there are.
 	st.from(time.Time{})
 	if _, err := m.takeChanges(ctx, &st); err != nil || !m.listed() {
 		return err
@@ -141,7 +142,8 @@ func (m *Mirror) look(ctx context.Context) error {
 	return m.keep(&st)
 }
 
-// takeAll takes over all resources of the source: by its list, else by its dump.
+// takeAll applies all resources of the source, from its list, or else from its
+// dump.
 func (m *Mirror) takeAll(ctx context.Context, st *looks) error {
 	if m.resources() == "" {
 		return m.takeDump(ctx, st)
@@ -149,8 +151,8 @@ func (m *Mirror) takeAll(ctx context.Context, st *looks) error {
 	return m.takeList(ctx, st)
 }
 
-// takeList takes over the listing of all resources: what is new or different in it, and
-// at its end what is in it no more.
+// takeList applies the listing of all resources: new and different resources, and at
+// the end deletions.
 func (m *Mirror) takeList(ctx context.Context, st *looks) error {
 	at, err := m.listedAt(ctx)
 	if err != nil {
@@ -183,7 +185,8 @@ func (m *Mirror) takeList(ctx context.Context, st *looks) error {
 	return t.end(ctx, st)
 }
 
-// end removes what was not seen, and keeps that all was taken over.
+// end removes resources that were not seen, and records that everything was
+// applied.
 func (t *taking) end(ctx context.Context, st *looks) error {
 	if err := t.leftovers(ctx, st.After != ""); err != nil {
 		return err
@@ -193,7 +196,8 @@ func (t *taking) end(ctx context.Context, st *looks) error {
 	return t.keep(st)
 }
 
-// begin lets the next look at the changes begin at the time of the listing, if that is later.
+// begin makes the next look at the changes begin at the time of the listing, if that is
+// later.
 func (t *taking) begin(st *looks) {
 	if t.changing() && (st.Changed.IsZero() || t.at.After(st.Changed)) {
 		st.from(t.at)
@@ -203,11 +207,11 @@ func (t *taking) begin(st *looks) {
 	}
 }
 
-// wants reports whether the mirror is to have a resource.
+// wants reports whether a resource belongs in the mirror.
 func (m *Mirror) wants(e *feed.Entry) bool { return strings.HasPrefix(e.Change.Loc, m.opts.Prefix) }
 
-// anew forgets what was read of the source, so that all of it is read again. The number of
-// the looks stays: it tells what another look has not seen.
+// anew forgets what was read of the source, so that all of it is read again. The number
+// of the looks stays, because it shows which resources a look has not seen.
 func (m *Mirror) anew() error {
 	var st looks
 	if _, err := m.home.Ledger.Meta("looks", &st); err != nil {
@@ -223,7 +227,8 @@ func (m *Mirror) keep(st *looks) error {
 	return m.home.Ledger.Commit(&b)
 }
 
-// listedAt returns the time that a Resource List says it is of; zero: it does not say.
+// listedAt returns the time that a Resource List names as its own; zero: it names
+// none.
 func (m *Mirror) listedAt(ctx context.Context) (time.Time, error) {
 	if m.source.ResourceList == "" || !m.changing() {
 		return time.Time{}, nil
@@ -250,12 +255,12 @@ type taking struct {
 	look uint64
 
 	bare    bool
-	changed []feed.Entry       // to be applied
-	packed  map[string]*member // by loc: where the content is, if it is in a package
-	seen    []ledger.Listed    // to be kept when that is done
+	changed []feed.Entry       // entries to apply
+	packed  map[string]*member // by loc: the member with the content, if it is in a package
+	seen    []ledger.Listed    // records to store after that
 }
 
-// add takes in one resource.
+// add adds one resource.
 func (t *taking) add(ctx context.Context, c resourcesync.Change) error {
 	e := feed.Entry{Change: c}
 	before, known, err := t.home.Ledger.Seen(c.Loc)
@@ -279,12 +284,12 @@ func (t *taking) add(ctx context.Context, c resourcesync.Change) error {
 	return t.apply(ctx)
 }
 
-// newer reports whether a change was taken over that the listing does not have yet.
+// newer reports whether a change was applied that is newer than the listing.
 func (t *taking) newer(l *ledger.Listed) bool {
 	return !t.at.IsZero() && micros(&l.Entry) > t.at.UnixMicro()
 }
 
-// micros returns when an entry was changed; 0 if it says that this is still to come.
+// micros returns when an entry was changed; 0 if that time is in the future.
 func micros(e *feed.Entry) int64 {
 	if harvest.Ahead(time.UnixMicro(e.Micros), time.Now()) {
 		return 0
@@ -297,7 +302,7 @@ func sameVersion(a, b *resourcesync.Change) bool {
 	return same && known
 }
 
-// apply applies what was taken in, and then keeps that it was.
+// apply applies the added entries, and then records that.
 func (t *taking) apply(ctx context.Context) error {
 	if err := t.applyPacked(ctx, t.changed, t.packed); err != nil {
 		return err
@@ -311,8 +316,8 @@ func (t *taking) apply(ctx context.Context) error {
 	return t.home.Ledger.Commit(&b)
 }
 
-// applyPacked brings entries to the sink. packed has by loc where contents are, of those that
-// are in a package.
+// applyPacked passes entries on to the sink. packed has, by loc, the members of a package
+// with the contents.
 func (m *Mirror) applyPacked(ctx context.Context, entries []feed.Entry, packed map[string]*member) error {
 	if len(entries) == 0 {
 		return nil
@@ -323,8 +328,8 @@ func (m *Mirror) applyPacked(ctx context.Context, entries []feed.Entry, packed m
 	return m.sink.Apply(ctx, entries)
 }
 
-// leftovers removes what the listing does not name any more. If a hub has the word after the
-// listing, what came from there stays.
+// leftovers removes resources that the listing does not name any more. If hub is true, a
+// hub is followed after the listing, and resources that came from the hub stay.
 func (t *taking) leftovers(ctx context.Context, hub bool) error {
 	var gone []feed.Entry
 	for l, err := range t.home.Ledger.Listed(ctx) {
@@ -369,9 +374,9 @@ func (t *taking) leftovers(ctx context.Context, hub bool) error {
 	return nil
 }
 
-// takeChanges takes over the changes of the Change Lists since the last look, while it reads
-// them; of the Change Dump, if the source has no Change List. gap says that they do not reach
-// back to the last look; then nothing was taken over.
+// takeChanges applies the changes of the Change Lists since the last look, while it reads
+// them. If the source has no Change List, it uses the Change Dump. gap means that they do
+// not reach back to the last look; then nothing was applied.
 func (m *Mirror) takeChanges(ctx context.Context, st *looks) (gap bool, err error) {
 	if st.lost(time.Time{}) {
 		return true, nil
@@ -418,7 +423,8 @@ func (m *Mirror) takeChanges(ctx context.Context, st *looks) (gap bool, err erro
 	return false, m.keep(st)
 }
 
-// applyChanges applies those changes that were not taken over yet. packed is that of applyPacked.
+// applyChanges applies those changes that were not applied yet. packed is as in
+// applyPacked.
 func (m *Mirror) applyChanges(ctx context.Context, changes []resourcesync.Change, packed map[string]*member, st *looks) error {
 	var entries []feed.Entry
 	var b ledger.Batch
@@ -435,10 +441,11 @@ func (m *Mirror) applyChanges(ctx context.Context, changes []resourcesync.Change
 		if had := micros(&before.Entry); known && had >= e.Micros {
 			again := had > e.Micros || before.Entry.Change.Change == c.Change && sameVersion(&before.Entry.Change, &c)
 			if again || last[c.Loc] > i && changes[last[c.Loc]].Datetime.Equal(c.Datetime) {
-				continue // taken over already; a resource may change several times within the precision of the times
+				continue // applied already; a resource may change several times within the precision of the times
 			}
 		}
-		// Where nobody knows of when the listing is, only this tells that it has a later version.
+		// If the time of the listing is unknown, only lastmod shows that the listing has
+		// a later version.
 		if known && before.Entry.Micros == 0 && st.Changed.IsZero() && !c.Lastmod.IsZero() && c.Lastmod.Before(before.Entry.Change.Lastmod) {
 			continue
 		}

@@ -25,22 +25,22 @@ type Options struct {
 	HTTP      *http.Client // for a source's documents; default http.DefaultClient
 	Hub       client.Options
 	Prefix    string        // only resources whose loc begins with it; default: all
-	Every     time.Duration // how often a source without a hub is looked at; default 5 minutes
-	Patience  time.Duration // how long a run once waits for a source that does not answer; default 10 minutes
+	Every     time.Duration // how often to look at a source without a hub; default 5 minutes
+	Patience  time.Duration // how long a Run with once waits for a source that does not answer; default 10 minutes
 	UserAgent string
 	MaxSize   int64 // the most bytes of a package of a dump; default 10 GiB
 
-	// Note is called with what a person may want to know. Several goroutines may call it
-	// at the same time. Default: nobody is told.
+	// Note is called with messages for people. Several goroutines may call it at the
+	// same time. Default: nothing is called.
 	Note func(format string, args ...any)
 
 	// Expect is called with the number of resources that a hub has, before they are
-	// mirrored. Default: nobody is told.
+	// mirrored. Default: nothing is called.
 	Expect func(resources uint64)
 }
 
-// A Mirror brings what a source says to a Sink. What it knows is in its Home, so it goes on
-// where it was after any end of the process.
+// A Mirror passes the resources and changes of a source on to a Sink. Its state is in its
+// Home, so it continues where it was, even after a crash.
 type Mirror struct {
 	home   *Home
 	sink   Sink
@@ -51,11 +51,11 @@ type Mirror struct {
 	packages *fetch.Fetcher // of dumps
 
 	oddly sync.Mutex
-	said  map[string]bool // what was odd in documents of the source
+	said  map[string]bool // the mistakes of the source that were noted
 
-	working    sync.Mutex      // held while what the source says is taken over
-	replicated *client.Replica // that gave the last update; nil: there was none
-	applied    feed.Cursor     // of that update
+	working    sync.Mutex      // held while changes of the source are applied
+	replicated *client.Replica // the replica that gave the last update; nil: no update yet
+	applied    feed.Cursor     // cursor of that update
 }
 
 // New returns the Mirror of a source in a home.
@@ -77,8 +77,8 @@ func New(h *Home, source *discovery.Source, sink Sink, o Options) *Mirror {
 // maxSaid is how many mistakes of a source are noted.
 const maxSaid = 1000
 
-// odd notes what is wrong in a document of the source without that anything is lost by it. It
-// says so once.
+// odd notes a mistake in a document of the source that loses nothing. It notes each
+// mistake once.
 func (m *Mirror) odd(document string, mistake *resourcesync.Error) {
 	m.oddly.Lock()
 	defer m.oddly.Unlock()
@@ -88,20 +88,20 @@ func (m *Mirror) odd(document string, mistake *resourcesync.Error) {
 	}
 }
 
-// ErrNoLists means that a source offers nothing that a mirror can be made from.
+// ErrNoLists means that a source offers nothing that can be mirrored.
 var ErrNoLists = errors.New("the source has neither a hub that rsmirror can follow, nor a Resource List, a Resource Dump, a sitemap, a Change List or a Change Dump")
 
-// A SourceError means that the source, or the hub, does not answer as it should. The mirror
-// itself is right, and another Run goes on.
+// A SourceError means that the source, or the hub, does not answer as it should. The
+// mirror itself is right, and another Run continues it.
 type SourceError struct{ Err error }
 
 func (s *SourceError) Error() string { return s.Err.Error() }
 func (s *SourceError) Unwrap() error { return s.Err }
 
-// Run mirrors the source until ctx is done. If once, Run ends when the sink has all that
-// the source has, and everything that failed was tried again. Then Left says what is
-// missing. An error of the sink ends Run, such as a *reconcile.TooMany. When ctx is done, the error
-// is nil unless once.
+// Run mirrors the source until ctx is done. With once, Run ends when the sink has
+// everything that the source has, and everything that failed was tried again. Left then
+// says what is missing. An error of the sink, such as a *reconcile.TooMany, ends Run.
+// When ctx is done, the error is nil, except with once.
 func (m *Mirror) Run(ctx context.Context, once bool) (Left, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -181,7 +181,7 @@ func (m *Mirror) follow(ctx context.Context, cancel context.CancelCauseFunc, onc
 	}
 }
 
-// A good keeps when something succeeded last.
+// A good stores when something last succeeded.
 type good struct {
 	mu sync.Mutex
 	at time.Time
@@ -217,10 +217,10 @@ func (m *Mirror) complete(ctx context.Context, c *client.Client, set string) (co
 	return false, at, context.Cause(ctx)
 }
 
-// before takes over the source's own Resource List, unless the hub knows all that it has.
-// It does so once, before anything that the hub says: later, the list would undo that. It
-// keeps the hub's cursor before it reads the list. What is deleted while the list is read is
-// in the log after it, and in no baseline.
+// before applies the source's own Resource List, unless the hub knows all resources. It
+// does so only once, before any change from the hub, because the list would undo those.
+// It stores the hub's cursor before it reads the list. A resource that is deleted
+// meanwhile is in the log after this cursor, but in no baseline.
 func (m *Mirror) before(ctx context.Context, known bool, at feed.Cursor) error {
 	var st looks
 	if _, err := m.home.Ledger.Meta("looks", &st); err != nil || st.Pushed {
@@ -232,7 +232,7 @@ func (m *Mirror) before(ctx context.Context, known bool, at feed.Cursor) error {
 		m.opts.Note("the hub does not know all resources of the set, and the source has no Resource List: the mirror will have what is published from now on, and what the hub knows")
 	default:
 		m.opts.Note("the hub does not know all resources of the set: reading the source's own list first")
-		if st.After == "" { // a dump that was read in part goes on
+		if st.After == "" { // a partly read dump continues
 			st.After = at.String()
 			var b ledger.Batch
 			b.Meta("looks", st)
@@ -248,15 +248,15 @@ func (m *Mirror) before(ctx context.Context, known bool, at feed.Cursor) error {
 	return m.keep(&st)
 }
 
-// replica follows a hub by a Replica. again says that the log does not reach back to when the
-// source's list was read.
+// replica follows a hub by a Replica. again means that the log does not reach back to the
+// time when the source's list was read.
 func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once bool, good *good) (again bool, err error) {
 	r, closed, err := m.open(ctx, c, set)
 	if err != nil {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, closed()) }()
-	if at, whole := r.Cursor(); whole { // it was stopped before it has taken over the deletions
+	if at, whole := r.Cursor(); whole { // it was stopped before it applied the deletions
 		if again, err := m.meanwhile(ctx, c, set, r, at); again || err != nil {
 			return again, err
 		}
@@ -291,9 +291,9 @@ func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once
 	return false, nil
 }
 
-// meanwhile takes over what was deleted since the mirror began to read the source's list, up
-// to a cursor. The replica holds a baseline as of that cursor, which does not name it. again
-// says that the log does not reach back that far.
+// meanwhile applies the deletions since the mirror began to read the source's list, up to
+// a cursor. The replica holds a baseline as of that cursor, which does not name deleted
+// resources. again means that the log does not reach back that far.
 func (m *Mirror) meanwhile(ctx context.Context, c *client.Client, set string, r *client.Replica, to feed.Cursor) (again bool, err error) {
 	m.working.Lock()
 	defer m.working.Unlock()
@@ -336,7 +336,7 @@ func (m *Mirror) meanwhile(ctx context.Context, c *client.Client, set string, r 
 	return false, context.Cause(ctx)
 }
 
-// apply brings an update of a replica to the sink.
+// apply passes an update of a replica on to the sink.
 func (m *Mirror) apply(ctx context.Context, r *client.Replica, u *client.Update) error {
 	m.working.Lock()
 	defer m.working.Unlock()
@@ -350,7 +350,7 @@ func (m *Mirror) apply(ctx context.Context, r *client.Replica, u *client.Update)
 	return m.adrift(ctx, r, u.Cursor)
 }
 
-// unlist forgets what the source's list said of resources: the hub knows them now.
+// unlist forgets the source's listing of resources that the hub knows now.
 func (m *Mirror) unlist(entries []feed.Entry) error {
 	var b ledger.Batch
 	some := false
@@ -370,8 +370,8 @@ func (m *Mirror) unlist(entries []feed.Entry) error {
 	return m.home.Ledger.Commit(&b)
 }
 
-// open opens the replica of a home. What a baseline deletes of a directory is bounded as all
-// else is. Another sink decides by itself.
+// open opens the replica of a home. The deletions of a baseline in a directory count for
+// the same bound as all others. Another sink decides by itself.
 func (m *Mirror) open(ctx context.Context, c *client.Client, set string) (*client.Replica, func() error, error) {
 	pages, closed, err := m.home.openPages()
 	if err != nil {
@@ -388,7 +388,7 @@ func (m *Mirror) open(ctx context.Context, c *client.Client, set string) (*clien
 	return r, closed, nil
 }
 
-// retry tries again what failed, whenever something is due, until ctx is done.
+// retry calls Retry of the sink whenever something is due, until ctx is done.
 func (m *Mirror) retry(ctx context.Context) error {
 	const look = 5 * time.Second // something may fail at any time
 	for {

@@ -8,15 +8,15 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// deleted returns the entry for a resource that is no more, as of a cursor.
+// deleted returns the entry for a resource that is deleted as of a cursor.
 func deleted(loc string, at feed.Cursor) feed.Entry {
 	return feed.Entry{Cursor: at, Change: resourcesync.Change{Loc: loc, Change: resourcesync.Deleted}}
 }
 
-// orphans returns deletions for what the ledger knows of resources that nobody names: the
-// process was killed after it had made a file and before it knew that it has the resource,
-// and then the resource was deleted, too. What is newer than a cursor is not meant: it will be
-// named again.
+// orphans returns deletions for resources in the ledger that neither the hub nor the list
+// names. That happens if the process was killed after it made a file and before it
+// recorded the resource, and the resource was then deleted. Resources newer than the
+// cursor at are left out, because they will be named again.
 func (m *Mirror) orphans(ctx context.Context, at feed.Cursor, unnamed func(loc string) (bool, error)) ([]feed.Entry, error) {
 	var gone []feed.Entry
 	seen := map[string]bool{}
@@ -44,8 +44,8 @@ func (m *Mirror) orphans(ctx context.Context, at feed.Cursor, unnamed func(loc s
 	return gone, nil
 }
 
-// adrift removes what neither the replica nor the source's list names, at the end of a
-// baseline that names all resources.
+// adrift removes resources that neither the replica nor the source's list names, at
+// the end of a baseline that names all resources.
 func (m *Mirror) adrift(ctx context.Context, r *client.Replica, at feed.Cursor) error {
 	state, release, err := r.State(ctx)
 	if err != nil {

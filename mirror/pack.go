@@ -12,11 +12,12 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A pack is a ZIP file of a dump: a manifest, and the contents of resources. A
-// path in it is looked up, and is never the path of a file. The zero pack is empty.
+// A pack is a ZIP file of a dump: a manifest, and the contents of resources. Its
+// paths are only looked up, and never used as paths of files. The zero pack is
+// empty.
 type pack struct {
 	files map[string]*zip.File // by path, with a slash before it
-	left  uint64               // packed bytes of which nobody has asked for yet
+	left  uint64               // compressed bytes that may still be read
 }
 
 // A member is a content in a pack.
@@ -27,7 +28,8 @@ const (
 	directoryMax = 32 << 20 // bytes of the directory of a ZIP file: 50,000 files have less
 )
 
-// openPack reads the directory of a ZIP file. The pack is good as long as the file is open.
+// openPack reads the directory of a ZIP file. The pack can be used as long as the file is
+// open.
 func openPack(file *os.File) (*pack, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -47,8 +49,8 @@ func openPack(file *os.File) (*pack, error) {
 	return p, nil
 }
 
-// firstBytes bounds how much is read before it is open: a directory of many small entries
-// would fill the memory.
+// firstBytes bounds how much is read to open a ZIP file, because a directory of many
+// small entries could fill the memory.
 type firstBytes struct {
 	io.ReaderAt
 	open atomic.Bool
@@ -77,9 +79,9 @@ func (p *pack) manifest(loc string) (io.ReadCloser, *url.URL, error) {
 	return text, at, err
 }
 
-// member returns the content at a path; nil: the pack has none. All contents together have
-// no more bytes, packed, than the ZIP file: in one whose files lie over each other, a few
-// bytes could become as many as the disk has.
+// member returns the content at a path; nil: the pack has none. All members together must
+// have no more compressed bytes than the ZIP file. Otherwise a file whose members overlap
+// could expand a few bytes until the disk is full (a zip bomb).
 func (p *pack) member(path string) (*member, error) {
 	f := p.files[path]
 	if f == nil || f.Mode().IsDir() {

@@ -8,26 +8,27 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Sink takes what a source says of its resources.
+// A Sink receives the changes of a source's resources.
 type Sink interface {
-	// Apply does what the entries say, in their order: a resource was created or updated,
-	// or was deleted. It blocks until that is done, or is kept so that Retry will do it. If
-	// it returns an error, the entries come again. Entries may also come again after a
-	// crash, or because the source says the same in another way; they do no harm then.
+	// Apply applies entries in their order: a resource was created, updated or deleted.
+	// It blocks until that is done, or is stored for Retry. After an error the entries
+	// come again. Entries may also come again after a crash, or because the source
+	// repeats them in another way; they must then do no harm.
 	Apply(ctx context.Context, entries []feed.Entry) error
 
-	// Retry does what Apply kept and what is due by now; everything that Apply kept, if
-	// all is set. It says what is left. Apply may be called meanwhile.
+	// Retry does the stored work that is due; with all, it does all stored work. It
+	// returns what is left. Apply may be called meanwhile.
 	Retry(ctx context.Context, all bool) (Left, error)
 }
 
 // A Left is what a Sink still has to do.
 type Left struct {
 	Resources int64
-	Next      time.Time // when something is due; zero: there is nothing left
+	Next      time.Time // when the next work is due; zero: nothing is left
 }
 
-// newest returns of each resource its last entry: what to get, and what to remove.
+// newest returns the last entry of each resource, divided into resources to
+// fetch and resources to remove.
 func newest(entries []feed.Entry) (wanted, gone []feed.Entry) {
 	last := make(map[string]int, len(entries))
 	for i := range entries {

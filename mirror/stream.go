@@ -15,8 +15,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// AppendLine appends an entry as one line of NDJSON: the members of the change, and, if
-// the entry comes from a hub, its position and datetime there.
+// AppendLine appends an entry as one line of NDJSON: the members of the change, and,
+// for an entry from a hub, its position and datetime there.
 func AppendLine(dst []byte, e *feed.Entry) []byte {
 	dst = append(dst, '{')
 	c := e.Change
@@ -59,16 +59,16 @@ type Command struct {
 	Stdout io.Writer // of the command; default: none
 	Stderr io.Writer // of the command; default: none
 
-	Pause     time.Duration // before a command that failed is run again, doubled each time; default 1 s
+	Pause     time.Duration // before a failed command is run again, doubled each time; default 1 s
 	MostPause time.Duration // the longest of these pauses; default 1 minute
-	Tries     int           // how often it is run for one batch; default: until it succeeds
+	Tries     int           // how often the command is run for one batch; default: until it succeeds
 	Note      func(err error, wait time.Duration)
 }
 
-const commandGrace = 10 * time.Second // that a command has to end by itself
+const commandGrace = 10 * time.Second // how long a command has to end by itself
 
-// Apply runs the command until it exits with 0. It blocks until then, or until ctx is done.
-// When ctx is done, the command is asked to end, and is killed ten seconds later.
+// Apply runs the command until it exits with 0. It blocks until then, or until ctx is
+// done. When ctx is done, the command is asked to end, and killed ten seconds later.
 func (c *Command) Apply(ctx context.Context, entries []feed.Entry) error {
 	if len(entries) == 0 {
 		return nil

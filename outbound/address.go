@@ -88,9 +88,9 @@ func (a *addresses) reaches(addr netip.Addr) bool {
 // mayPort reports whether a port may be reached: 80, 443, and all from 1024 on.
 func mayPort(p uint16) bool { return p == 80 || p == 443 || p >= 1024 }
 
-// check refuses URLs to which the hub makes no request. name says what the URL
-// is, for errors. check asks no resolver: it only tells the person who gives a
-// URL what is wrong with it. The protection is control.
+// check refuses URLs to which the hub makes no request. name says in errors
+// what the URL is. check makes no DNS query: it only tells the person who gives
+// a URL what is wrong with it. The protection is control.
 func (a *addresses) check(name, target string) error {
 	if len(target) > MaxURL {
 		return resourcesync.Invalid("a %s has at most %d bytes, not %d", name, MaxURL, len(target))
@@ -145,7 +145,7 @@ func (a *addresses) checkHost(name string, u *url.URL) error {
 	return nil
 }
 
-// notInName reports whether no name of a host has a character.
+// notInName reports whether a character cannot be in the name of a host.
 func notInName(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.'
 }

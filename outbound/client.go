@@ -1,7 +1,7 @@
 // Package outbound makes HTTP requests to addresses that strangers name: the
 // callbacks of subscribers, the lists of sources. It decides which addresses
-// may be reached, keeps and bounds connections, and says in one word, and in a
-// text without secrets, what came of a request. It does not know what the
+// may be reached, keeps and bounds connections, and describes the result of a
+// request by one word and by a text without secrets. It does not know what the
 // requests are for.
 package outbound
 
@@ -22,10 +22,10 @@ import (
 // Bounds of what Drain reads of an answer.
 const (
 	maxAnswer = 64 << 10        // bytes of the body, which are dropped
-	drainTime = 2 * time.Second // the status is known already; reading on only keeps the connection usable
+	drainTime = 2 * time.Second // the status is already known; reading on only keeps the connection usable
 )
 
-// UserAgent tells the servers that are called who calls.
+// UserAgent is the User-Agent of the hub's requests.
 const UserAgent = "rshub (+https://github.com/rshub/rshub)"
 
 // Options of a Client. Zero values are the defaults.
@@ -37,14 +37,15 @@ type Options struct {
 	ConnectTimeout time.Duration // of connecting, and of the TLS handshake; default 5 s
 	PerHost        int           // idle connections that are kept for one host and port; default 8
 	Idle           int           // idle connections that are kept in all; default 16,000
-	PerAddress     int           // requests that may be connected to one address at once, by whatever name; half of them for one subscriber; default 8 times PerHost
+	PerAddress     int           // the most requests at once to one address, under all its names; half of them for one subscriber; default 8 times PerHost
 
 	// Dial makes the connections instead of TCP, for tests. The rules for addresses
 	// do not apply to it. Default: TCP, to the addresses that the rules allow.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	// Resolve says for Dial where a name is. A connection to a name for which it
-	// returns the zero Addr counts at no address. Default: that holds for all names.
+	// Resolve returns the address of a name for Dial. If it returns the zero Addr,
+	// the connection is not counted at any address. Default: the zero Addr for all
+	// names.
 	Resolve func(ctx context.Context, name string) (netip.Addr, error)
 }
 
@@ -105,8 +106,8 @@ func New(o Options) *Client {
 
 // Check returns nil when a request to target may be made. Otherwise the error
 // is a *resourcesync.Error with ErrInvalid that says what is wrong; name says
-// in it what the URL is. Check asks no resolver. Whether the address of a name
-// may be reached is decided at each connection.
+// in it what the URL is. Check makes no DNS query: each connection decides
+// whether the address of a name may be reached.
 func (c *Client) Check(name, target string) error { return c.addresses.check(name, target) }
 
 // RoundTrip makes one request. When the address may not be reached, the error
@@ -114,7 +115,7 @@ func (c *Client) Check(name, target string) error { return c.addresses.check(nam
 // request counts at its address until the body of the answer is closed.
 func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 	p, ok := r.Context().Value(peerKey{}).(*Peer)
-	if !ok || p.crowds != nil { // nobody asked for it, or this is the context of several requests
+	if !ok || p.crowds != nil { // no Peer, or the context belongs to several requests
 		var ctx context.Context
 		ctx, p = WithPeer(r.Context(), "")
 		r = r.WithContext(ctx)

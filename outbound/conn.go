@@ -34,8 +34,8 @@ func (c conn) ReadFrom(r io.Reader) (int64, error) {
 	return c.TCPConn.ReadFrom(r)
 }
 
-// dialResolved returns a dial function that asks resolve where a name is, counts
-// the request there, and lets dial make the connection to that address.
+// dialResolved returns a dial function that gets the address of a name from
+// resolve, counts the request at that address, and connects to it with dial.
 func dialResolved(resolve func(context.Context, string) (netip.Addr, error), dial func(ctx context.Context, network, address string) (net.Conn, error)) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		name, port, err := net.SplitHostPort(address)

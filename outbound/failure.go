@@ -17,7 +17,7 @@ import (
 type Failure struct {
 	Text    string
 	Outcome Outcome
-	Status  int // of the answer; 0: there was none
+	Status  int // HTTP status of the answer; 0: no answer
 }
 
 // Error returns Text.

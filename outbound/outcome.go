@@ -2,7 +2,7 @@ package outbound
 
 import "net/http"
 
-// An Outcome says in one word what came of a request.
+// An Outcome is the result of a request, in one word.
 type Outcome uint8
 
 const (

@@ -9,14 +9,14 @@ import (
 	"sync"
 )
 
-// ErrCrowded means that no connection was made, because as many requests as the
-// options allow are connected to the address already, by whatever name.
+// ErrCrowded means that no connection was made, because the most requests that
+// the options allow are already connected to the address, under all its names.
 var ErrCrowded = errors.New("too many requests are under way to its address")
 
-// PlaceOf returns where the host of a target is, as far as its spelling says: the
-// address, in the form of Peer.Place, or the end of a name, such as example.org
-// of a.b.example.org, below which one owner can make as many names as it likes.
-// host is what Host returns.
+// PlaceOf returns a text by which the targets of one owner can be counted. For an
+// address it has the form of Peer.Place. For a name it is the last two labels, such
+// as example.org for a.b.example.org, because the owner of example.org can make any
+// number of names below it. host is what Host returns.
 func PlaceOf(host string) string {
 	if ap, err := netip.ParseAddrPort(host); err == nil {
 		return placeOf(ap.Addr())
@@ -28,8 +28,9 @@ func PlaceOf(host string) string {
 	return name
 }
 
-// placeOf returns the text by which the requests to an address are counted. Of
-// IPv6 it has the first 64 bits: one machine has all addresses behind them.
+// placeOf returns the text by which the requests to an address are counted. For
+// IPv6 it has the first 64 bits, because one machine has all addresses below
+// them.
 func placeOf(addr netip.Addr) string {
 	addr = addr.Unmap().WithZone("")
 	if addr.Is6() {
@@ -55,9 +56,9 @@ type Peer struct {
 type peerKey struct{}
 
 // WithPeer returns a context for one request, and the Peer in which a Client
-// notes where the request leads. by says for whom the request is: the requests
-// for one of them get half of what an address may have, so that others get
-// there too.
+// notes where the request leads. by names the subscriber of the request. One
+// subscriber gets at most half of the requests to an address, so that others
+// can reach it, too.
 func WithPeer(ctx context.Context, by string) (context.Context, *Peer) {
 	p := &Peer{by: by}
 	return context.WithValue(ctx, peerKey{}, p), p

@@ -15,7 +15,7 @@ import (
 type Handler func(w http.ResponseWriter, r *http.Request) error
 
 // An Adapter makes http.Handlers of Handlers. It answers with the errors that
-// they return, and logs those that are the hub's own fault.
+// they return, and logs the hub's own faults.
 type Adapter struct {
 	Logger *slog.Logger
 	Path   func(path string) string   // how the log shows a path; default: unchanged

@@ -27,8 +27,8 @@ type Problem struct {
 	Line   int    `json:"line,omitempty"`  // the line of the input that is wrong, from 1
 	Loc    string `json:"loc,omitempty"`   // the loc of that entry
 
-	// Errors are all that is wrong in the batch, the first included, if it is more than one:
-	// up to resourcesync.MaxErrors. Detail says them as well.
+	// Errors lists the mistakes in the batch if there is more than one, the first
+	// included, up to resourcesync.MaxErrors. Detail has them, too.
 	Errors []EntryError `json:"errors,omitempty"`
 
 	RequestID string `json:"requestId,omitempty"` // the answer's X-Request-Id, which is in the log's lines too

@@ -1,5 +1,6 @@
-// Package jwt knows callers by JSON Web Tokens (RFC 7519) that an issuer, such as an
-// identity provider, has signed. The rights of a caller are in a claim of the token.
+// Package jwt authenticates callers by JSON Web Tokens (RFC 7519). An issuer, such
+// as an identity provider, signs them. The rights of a caller are in a claim of the
+// token.
 package jwt
 
 import (
@@ -22,13 +23,14 @@ import (
 )
 
 const (
-	maxToken = 8 << 10 // bytes
-	maxName  = 200     // bytes of sub
-	maxKnown = 4096    // tokens that are known to be right, in each of two halves
-	maxTries = 4       // keys that one token is tried with
+	maxToken = 8 << 10 // the longest token, in bytes
+	maxName  = 200     // the longest sub, in bytes
+	maxKnown = 4096    // verified tokens in each of the two caches, fresh and old
+	maxTries = 4       // the most keys that one token is checked with
 )
 
-// rightsClaim is the claim that has the rights: a text, or a list of texts (RFC 8693, 4.2).
+// rightsClaim is the claim with the caller's rights: a string, or an array of strings
+// (RFC 8693, 4.2).
 const rightsClaim = "scope"
 
 // Options of an Authenticator. Those without a default are required.
@@ -40,8 +42,8 @@ type Options struct {
 	// token begins (nbf, iat). It does not prolong a token. Default 1 minute.
 	Skew time.Duration
 
-	// Others knows callers without a JWT, and the rights of callers without any token.
-	// Default: nobody but a caller with a JWT has rights.
+	// Others authenticates callers without a JWT, and has the rights of callers
+	// without any token. Default: only callers with a JWT have rights.
 	Others *access.TokensFile
 }
 
@@ -56,7 +58,7 @@ type Authenticator struct {
 
 var _ access.Authenticator = (*Authenticator)(nil)
 
-// A known is a token that was verified, with keys of a version.
+// A known is a verified token, and the version of the keys that verified it.
 type known struct {
 	name    string
 	rights  access.Rights
@@ -77,7 +79,7 @@ func New(keys *Keys, o Options) (*Authenticator, error) {
 	return &Authenticator{keys: keys, opts: o, fresh: map[[sha256.Size]byte]known{}}, nil
 }
 
-// Version changes with the keys, and with the tokens of Options.Others.
+// Version changes when the keys or the tokens of Options.Others change.
 func (a *Authenticator) Version() uint64 {
 	a.keys.mu.Lock()
 	version := a.keys.version
@@ -88,8 +90,8 @@ func (a *Authenticator) Version() uint64 {
 	return version
 }
 
-// Caller returns the caller whose JWT r carries. A bearer token that does not look like a
-// JWT is for Options.Others.
+// Caller returns the caller whose JWT r carries. It passes a bearer token that does not
+// look like a JWT on to Options.Others.
 func (a *Authenticator) Caller(r *http.Request) (access.Caller, error) {
 	token, err := access.BearerToken(r)
 	if err != nil {
@@ -107,8 +109,8 @@ func (a *Authenticator) Caller(r *http.Request) (access.Caller, error) {
 	return access.Caller{}, nil
 }
 
-// Named returns the caller of a name. Of a caller with a JWT nothing is known but that its
-// issuer knew it, and whether the issuer still has the key: see access.Authenticator.
+// Named returns the caller with a name. For a caller with a JWT it can check only that
+// the issuer still has the key; see access.Authenticator.
 func (a *Authenticator) Named(name, key string) (access.Caller, bool) {
 	var anyone access.Rights
 	if a.opts.Others != nil {
@@ -123,7 +125,7 @@ func (a *Authenticator) Named(name, key string) (access.Caller, bool) {
 	return access.Caller{}, name == ""
 }
 
-// caller returns the caller with a JWT.
+// caller returns the caller whose JWT token is.
 func (a *Authenticator) caller(token string) (access.Caller, error) {
 	if len(token) > maxToken {
 		return access.Caller{}, access.Unknown(fmt.Sprintf("the JWT is longer than %d bytes", maxToken))
@@ -147,8 +149,8 @@ func (a *Authenticator) caller(token string) (access.Caller, error) {
 	return c, nil
 }
 
-// known returns what a token says, if its signature is right. It verifies a token once
-// for each version of the keys, as long as there are not too many tokens.
+// known returns the content of a token whose signature is valid. It caches verified
+// tokens until the keys change, within maxKnown.
 func (a *Authenticator) known(token string) (known, error) {
 	sum := sha256.Sum256([]byte(token))
 	version := a.keysVersion()
@@ -187,18 +189,19 @@ func (a *Authenticator) rememberLocked(sum [sha256.Size]byte, k known) {
 	a.fresh[sum] = k
 }
 
-// all are the algorithms that some key may have. There is no "none" among them.
+// all are the signature algorithms that keys may have. "none" is not among
+// them.
 var all = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA, jose.HS256, jose.HS384, jose.HS512,
 }
 
-// verify checks the signature and the claims of a token that do not depend on the time.
-// The key is found by the hub's own list: what a token says of where its key is (jku, x5u,
-// jwk) counts for nothing.
+// verify checks the signature, and those claims that do not depend on the time. It looks
+// for the key only in the hub's own list. It ignores the token's own hints about its key
+// (jku, x5u, jwk), which an attacker can choose.
 func (a *Authenticator) verify(token string) (known, error) {
 	parsed, err := jwt.ParseSigned(token, all)
 	if err != nil || len(parsed.Headers) != 1 {
-		return known{}, access.Unknown("the token is no JWT with a signature that is allowed here") // err may show a part of it
+		return known{}, access.Unknown("the token is not a JWT with an allowed signature algorithm") // err may show a part of it
 	}
 	header := parsed.Headers[0]
 	keys, version := a.keys.find(header.KeyID, jose.SignatureAlgorithm(header.Algorithm))
@@ -249,8 +252,8 @@ func (a *Authenticator) read(registered *jwt.Claims, claims map[string]json.RawM
 	return known{access.JWTPrefix + registered.Subject, rights, begins, registered.Expiry.Time(), version, key}, nil
 }
 
-// readRights reads the rights out of a claim. Words that are no rights of rshub are for
-// others, and do not count.
+// readRights reads the rights from a claim. It ignores words that are not rights of
+// rshub, because they are meant for other services.
 func readRights(claim json.RawMessage) (access.Rights, error) {
 	if len(claim) == 0 || string(claim) == "null" {
 		return access.Rights{}, nil
@@ -300,7 +303,8 @@ func (a *Authenticator) Err() error {
 	return err
 }
 
-// checkURL returns an error if keys at a URL could be replaced on their way.
+// checkURL returns an error if an attacker on the network could replace keys
+// that come from a URL.
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 	switch {

@@ -31,42 +31,43 @@ import (
 )
 
 const (
-	maxKeys      = 100              // of an issuer
-	maxKeysBytes = 256 << 10        // of the document that has them
+	maxKeys      = 100              // the most keys of an issuer
+	maxKeysBytes = 256 << 10        // bytes of the document with the keys
 	leastRSA     = 2048             // bits
 	leastSecret  = 32               // bytes of a key for HMAC
-	fetchTime    = 10 * time.Second // for a document of keys
-	urlEvery     = 10 * time.Minute // a look at a URL, about
-	retryEvery   = 10 * time.Second // after a look at a URL that failed, about
-	askedEvery   = 30 * time.Second // a look at a URL because no key has signed a JWT, at most
+	fetchTime    = 10 * time.Second // for one fetch of the document
+	urlEvery     = 10 * time.Minute // about the time between two fetches
+	retryEvery   = 10 * time.Second // about the time after a failed fetch
+	askedEvery   = 30 * time.Second // the least time between two fetches caused by a JWT with an unknown key
 )
 
 // Keys are the keys that an issuer signs JWTs with: a JWK Set (RFC 7517) at a URL or in a
-// file, or public keys in a file (PEM). They change when the document does. If it cannot be
-// read, the keys before it stay in force.
+// file, or public keys in a file (PEM). They are read again when the document changes. If
+// it cannot be read, the keys that were read before stay in force.
 type Keys struct {
 	from     string
-	http     *http.Client // nil: from is a file
+	http     *http.Client // nil: the keys come from a file
 	document reread.Document
 
 	mu      sync.Mutex
 	keys    []key
-	version uint64 // of keys; 0: there were none yet
+	version uint64 // of keys; 0: no keys were read yet
 	sum     [sha256.Size]byte
-	looked  time.Time // when the last look at a URL began
+	looked  time.Time // when the last fetch began
 	asked   chan struct{}
 }
 
 // A key is one key of an issuer.
 type key struct {
 	id         string
-	algorithms []jose.SignatureAlgorithm // that it may be used with
+	algorithms []jose.SignatureAlgorithm // the algorithms that the key may be used with
 	key        any
-	thumbprint string // the beginning of that of RFC 7638
+	thumbprint string // the first part of the RFC 7638 thumbprint
 }
 
-// OpenKeys returns the keys of a file, or of a URL that begins with https:// or, for this
-// machine only, with http://. Keys at a URL are there only once Watch runs.
+// OpenKeys returns the keys of a file, or of a URL that begins with https:// or http://;
+// http:// is allowed only for this machine. Keys at a URL are fetched only while Watch
+// runs.
 func OpenKeys(from string, log *slog.Logger) (*Keys, error) {
 	k := &Keys{from: from, asked: make(chan struct{}, 1)}
 	k.document = reread.Document{What: "the document of keys for JWTs", Log: log, Read: k.look, Pause: k.pause, Asked: k.asked}
@@ -88,7 +89,7 @@ func OpenKeys(from string, log *slog.Logger) (*Keys, error) {
 	return k, nil
 }
 
-// Watch looks for other keys until ctx is done.
+// Watch reads the document again and again. It blocks until ctx is done.
 func (k *Keys) Watch(ctx context.Context) { k.document.Watch(ctx) }
 
 // pause is the time until the document is read again.
@@ -106,7 +107,8 @@ func (k *Keys) pause(err error) time.Duration {
 	return backoff.Jitter(urlEvery)
 }
 
-// Err returns why the document as it is now is not in force. It is nil if it is.
+// Err returns why the present document is not in force. It returns nil if it is
+// in force.
 func (k *Keys) Err() error {
 	err := k.document.Err()
 	k.mu.Lock()
@@ -117,8 +119,9 @@ func (k *Keys) Err() error {
 	return err
 }
 
-// has reports whether the key with a thumbprint is there. While no keys were read yet, all are. If
-// it is not there, it may be new, and known to another hub: Watch looks soon.
+// has reports whether the issuer has the key with a thumbprint. Before any keys were
+// read, it returns true for every key. An unknown key may be new, and another hub may
+// have read it already; so has makes Watch fetch the keys soon.
 func (k *Keys) has(thumbprint string) bool {
 	k.mu.Lock()
 	has := k.version == 0 || slices.ContainsFunc(k.keys, func(x key) bool { return x.thumbprint == thumbprint })
@@ -129,10 +132,10 @@ func (k *Keys) has(thumbprint string) bool {
 	return has
 }
 
-// thumbprint returns the beginning of the thumbprint of a key (RFC 7638).
+// thumbprint returns the first part of the thumbprint of a key (RFC 7638).
 func thumbprint(public any) (string, error) {
 	var sum []byte
-	if secret, ok := public.([]byte); ok { // for which the library has none
+	if secret, ok := public.([]byte); ok { // the library makes no thumbprint of a secret
 		all := sha256.Sum256([]byte(`{"k":"` + base64.RawURLEncoding.EncodeToString(secret) + `","kty":"oct"}`))
 		sum = all[:]
 	} else {
@@ -144,8 +147,8 @@ func thumbprint(public any) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(sum[:12]), nil
 }
 
-// find returns the keys that may have signed a JWT, by its key ID (which may be empty) and
-// its algorithm, and the version of all keys.
+// find returns the keys that fit a JWT's key ID, which may be empty, and its algorithm.
+// It also returns the version of all keys.
 func (k *Keys) find(id string, algorithm jose.SignatureAlgorithm) (fit []key, version uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -160,8 +163,8 @@ func (k *Keys) find(id string, algorithm jose.SignatureAlgorithm) (fit []key, ve
 	return fit, k.version
 }
 
-// ask has Watch look for other keys soon, because none has signed a JWT. The issuer may have
-// others by now, which need not have other IDs.
+// ask makes Watch fetch the keys soon, because no known key verified a JWT. The issuer
+// may have new keys, perhaps under the same IDs.
 func (k *Keys) ask() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -173,7 +176,7 @@ func (k *Keys) ask() {
 	}
 }
 
-// look reads the document. It reports whether there are other keys now.
+// look reads the document. It reports whether the keys changed.
 func (k *Keys) look(ctx context.Context) (changed bool, err error) {
 	if k.http != nil {
 		k.mu.Lock()
@@ -226,9 +229,10 @@ func (k *Keys) read(ctx context.Context) ([]byte, error) {
 	return text, err
 }
 
-// parseKeys reads keys. Those from the web are public keys; those that the hub cannot use
-// are left out, because an issuer may have keys for other purposes. In a file of the
-// operator such a key is an error.
+// parseKeys reads a document of keys. In a document from the web, it skips keys that the
+// hub cannot use, because an issuer may have keys for other purposes. It never takes a
+// secret from the web. In a file, which belongs to the operator, a key that cannot be
+// used is an error.
 func parseKeys(text []byte, web bool) ([]key, error) {
 	if block, _ := pem.Decode(text); block != nil && !web {
 		return parsePEM(text)
@@ -237,10 +241,10 @@ func parseKeys(text []byte, web bool) ([]key, error) {
 		Keys []json.RawMessage `json:"keys"`
 	}
 	if err := json.Unmarshal(text, &set); err != nil || set.Keys == nil {
-		return nil, errors.New(`it is no JWK Set, {"keys":[…]}`)
+		return nil, errors.New(`it is not a JWK Set, {"keys":[…]}`)
 	}
 	if len(set.Keys) > maxKeys {
-		return nil, fmt.Errorf("it has %d keys; %d are the most", len(set.Keys), maxKeys)
+		return nil, fmt.Errorf("it has %d keys; at most %d are allowed", len(set.Keys), maxKeys)
 	}
 	var keys []key
 	for i, raw := range set.Keys {
@@ -260,7 +264,7 @@ func parseKeys(text []byte, web bool) ([]key, error) {
 func parseJWK(raw []byte, web bool) (key, error) {
 	var k jose.JSONWebKey
 	if err := k.UnmarshalJSON(raw); err != nil {
-		return key{}, errors.New("it is no key that is known here") // the error may show a part of it
+		return key{}, errors.New("it is not a kind of key that the hub knows") // the error may show a part of it
 	}
 	if k.Use != "" && k.Use != "sig" {
 		return key{}, fmt.Errorf("it is for %q, not for signatures", k.Use)
@@ -274,7 +278,7 @@ func parseJWK(raw []byte, web bool) (key, error) {
 	}
 	if k.Algorithm != "" {
 		if !slices.Contains(algorithms, jose.SignatureAlgorithm(k.Algorithm)) {
-			return key{}, fmt.Errorf("its algorithm %q does not fit to its type", k.Algorithm)
+			return key{}, fmt.Errorf("its algorithm %q does not fit its type", k.Algorithm)
 		}
 		algorithms = []jose.SignatureAlgorithm{jose.SignatureAlgorithm(k.Algorithm)}
 	}
@@ -293,7 +297,7 @@ func parsePEM(text []byte) (keys []key, err error) {
 		text = rest
 		public, err := x509.ParsePKIXPublicKey(block.Bytes)
 		if block.Type != "PUBLIC KEY" || err != nil {
-			return nil, fmt.Errorf("key %d is no PUBLIC KEY", n)
+			return nil, fmt.Errorf("key %d is not a PUBLIC KEY", n)
 		}
 		algorithms, err := algorithms(public)
 		if err != nil {
@@ -303,13 +307,13 @@ func parsePEM(text []byte) (keys []key, err error) {
 	}
 }
 
-// algorithms returns the algorithms that a key may be used with. So no JWT can have a key
-// used for another algorithm than its own, such as a public key as a secret.
+// algorithms returns the algorithms that a key may be used with. This prevents algorithm
+// confusion, such as the use of a public key as an HMAC secret.
 func algorithms(k any) ([]jose.SignatureAlgorithm, error) {
 	switch k := k.(type) {
 	case *rsa.PublicKey:
 		if k.N.BitLen() < leastRSA {
-			return nil, fmt.Errorf("an RSA key has at least %d bits", leastRSA)
+			return nil, fmt.Errorf("an RSA key must have at least %d bits", leastRSA)
 		}
 		return []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512}, nil
 	case *ecdsa.PublicKey:
@@ -325,11 +329,11 @@ func algorithms(k any) ([]jose.SignatureAlgorithm, error) {
 		return []jose.SignatureAlgorithm{jose.EdDSA}, nil
 	case []byte:
 		if len(k) < leastSecret {
-			return nil, fmt.Errorf("a key for HMAC has at least %d bytes", leastSecret)
+			return nil, fmt.Errorf("a key for HMAC must have at least %d bytes", leastSecret)
 		}
 		return []jose.SignatureAlgorithm{jose.HS256, jose.HS384, jose.HS512}, nil
 	}
-	return nil, errors.New("it is no public key (RSA, EC or Ed25519) and no key for HMAC")
+	return nil, errors.New("it is neither a public key (RSA, EC or Ed25519) nor a key for HMAC")
 }
 
 func isURL(from string) bool {

@@ -48,8 +48,9 @@ func (l *Log) append(ctx context.Context, name string, publishes []changelog.Pub
 	if err := l.wait(a.batch); err != nil {
 		return nil, err
 	}
-	// A later append may have been quicker to show its own, higher head. That is
-	// right: what was applied before a durable batch is durable too.
+	// A later append may already have shown its own, higher head. That is
+	// right: everything that was applied before a durable batch is durable,
+	// too.
 	s.show(func(state *feed.State) {
 		if a.tip.Head.Position > state.Head.Position {
 			state.Head, state.Latest = a.tip.Head, a.tip.Latest
@@ -62,11 +63,11 @@ func (l *Log) append(ctx context.Context, name string, publishes []changelog.Pub
 type appending struct {
 	set       *set
 	publishes []changelog.Publish
-	blocks    [][]changelog.CutBlock // of each publish, encoded for the positions that cut expected
+	blocks    [][]changelog.CutBlock // the blocks of each publish, encoded for the positions that cut expected
 	appended  []changelog.Appended
 	seen      map[string]receipt // the publishes of this call by their keys
-	tip       tip                // of the set, after this call
-	batch     *pebble.Batch      // applied, and to be waited for; nil when nothing was written
+	tip       tip                // the tip of the set after this call
+	batch     *pebble.Batch      // the applied batch, to wait for; nil when nothing was written
 }
 
 // cut encodes the publishes before the set is locked, for the positions that they
@@ -138,7 +139,7 @@ func (l *Log) write(ctx context.Context, a *appending) error {
 	return nil
 }
 
-// addLocked puts publish i behind the tip. The set is locked.
+// addLocked adds publish i after the tip. The set is locked.
 func (a *appending) addLocked(b *pebble.Batch, i int, now int64) receipt {
 	p, head := &a.publishes[i], a.tip.Head
 	r := receipt{Hash: p.Hash, After: head}

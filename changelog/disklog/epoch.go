@@ -91,9 +91,9 @@ func (l *Log) beginEpoch(ctx context.Context, name string, lost feed.Cursor) (bo
 	return true, nil
 }
 
-// common returns a cursor up to which the log is the one that had the cursor lost:
-// lost itself if the log still has it, if retention may have removed it, or if it
-// may be of a deleted set.
+// common returns a cursor up to which this log equals the log that had the
+// cursor lost. It returns lost itself if the log still has it, if retention may
+// have removed it, or if it may come from a deleted set.
 func (l *Log) common(s *set, lost feed.Cursor) (feed.Cursor, error) {
 	v, err := l.view(s)
 	if err != nil {

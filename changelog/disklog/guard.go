@@ -8,10 +8,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// A guard is a file system that watches the write-ahead log and the directory. Pebble cannot go on
-// after a failed write to that log. If the log is being rotated, Pebble panics in a
-// goroutine of its own, where nobody can catch the panic. So the guard ends the
-// process first, with a message.
+// A guard is a file system that watches the write-ahead log and the directory. Pebble
+// cannot continue after a failed write to that log. During a rotation of the log, it
+// panics in a goroutine of its own, where nobody can catch the panic. So the guard ends
+// the process before that, with a message.
 //
 // The guard also syncs the directory before it creates a marker file. A marker names
 // a manifest. If the machine crashed when only the marker was on disk, the store
@@ -52,8 +52,8 @@ func (g guard) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.Open
 }
 
 // OpenDir watches the syncs of a directory, too. If one fails after a marker has moved,
-// Pebble panics, also in a goroutine of its own while the store is being opened. So here
-// the process ends in any case.
+// Pebble panics, even while the store is being opened, in a goroutine of its own. So
+// here the guard always ends the process.
 func (g guard) OpenDir(name string) (vfs.File, error) {
 	f, err := wait(g.patience, func() (vfs.File, error) { return g.FS.OpenDir(name) })
 	if err != nil {
@@ -80,15 +80,15 @@ func (g guard) watch(name string, f vfs.File, err error) (vfs.File, error) {
 	return w, nil
 }
 
-// A journal is a file of the write-ahead log that is written. Pebble reserves as much of the
-// disk for each as a memtable may take, 18 MB, though most end long before. A journal
-// reserves it in steps, as it is written.
+// A journal is a file of the write-ahead log that is being written. For each such file,
+// Pebble reserves the disk space of a full memtable, 18 MB, although most files stay much
+// smaller. A journal reserves the space in steps instead.
 type journal struct {
 	guarded
 	written, reserved, wanted int64 // bytes
 }
 
-// reserveStep is so large that reserving costs nothing beside what is written.
+// reserveStep is large, so that reserving costs little compared with writing.
 const reserveStep = 1 << 20
 
 func (j *journal) Preallocate(offset, length int64) error {
@@ -157,7 +157,7 @@ func makeDir(fs vfs.FS, dir string) error {
 		above = append(above, fs.PathDir(d))
 	}
 	if _, err := fs.Stat(dir); err == nil {
-		above = nil // the directory exists: nothing to sync, and its parent may be closed to us
+		above = nil // the directory exists: nothing to sync, and we may have no right to open its parent
 	}
 	if err := fs.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -7,10 +7,10 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// A Keep is an ordered map from keys to bytes, for what the hub keeps on its disk
-// besides logs. It is in the store of the change memory, so it shares the memory's
-// fsyncs and is part of the memory's backups. A key is not empty. Methods may be
-// called concurrently, until the Log is closed.
+// A Keep is an ordered map from keys to bytes, for data of the hub on its disk
+// other than logs. It is in the store of the change memory, so it shares the
+// memory's fsyncs and is part of the memory's backups. A key is not empty.
+// Methods may be called concurrently, until the Log is closed.
 type Keep struct {
 	log    *Log
 	prefix string
@@ -115,9 +115,9 @@ func (k *Keep) apply(ctx context.Context, writes map[string][]byte, grows bool) 
 	return k.log.commit(b)
 }
 
-// Forget removes from the store's files what keys of the map had before, which otherwise
-// stays there until the store compacts them by itself. It blocks while the store writes the
-// whole map anew. What is written meanwhile may be there twice.
+// Forget removes replaced values of the map from the store's files. Otherwise they stay
+// there until the store compacts the files by itself. Forget blocks while the store
+// writes the whole map again. Values that are written meanwhile may be stored twice.
 func (k *Keep) Forget(ctx context.Context) error {
 	from := []byte(k.prefix)
 	if err := k.log.db.Compact(ctx, from, end(from), false); err != nil {

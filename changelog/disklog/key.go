@@ -9,7 +9,7 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// The store holds, numbers in eight bytes big endian:
+// The store holds the following; numbers are eight bytes, big endian:
 //
 //	meta/format                  formatVersion
 //	meta/id                      the identity
@@ -25,8 +25,8 @@ import (
 //	page/<set>/<number>          a page of the set's inventory
 //	keep/<name>/<key>            what else the hub keeps, see Keep
 //
-// A set's name has no slash, so what begins with log/<set>/ is that set's. Besides,
-// the directory of a backup has a file of the name copyMark, see markCopy.
+// A set's name has no slash, so all keys that begin with log/<set>/ belong to that set.
+// The directory of a backup also has a file with the name copyMark, see markCopy.
 const formatVersion = "1"
 
 var (
@@ -123,11 +123,11 @@ func decodeLeft(b []byte) (changelog.Left, error) {
 	return changelog.Left{Upto: upto, Ever: max(upto, int64(binary.BigEndian.Uint64(b[len(b)-8:])))}, nil
 }
 
-// A receipt is what a set remembers of a publish that had an idempotency key.
+// A receipt is what a set remembers of a publish with an idempotency key.
 type receipt struct {
 	Number        uint64      // the set's first key has 1, the next 2, and so on
 	Hash          [32]byte    // of the publish
-	After, Cursor feed.Cursor // before its first entry, and of its last
+	After, Cursor feed.Cursor // before its first entry, and at its last
 }
 
 func (r receipt) encode() []byte {

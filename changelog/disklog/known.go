@@ -10,7 +10,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 )
 
-// Keys yields the publishes that a set knows by their keys, in the order of
+// Keys yields the publishes that a set remembers by their keys, in the order of
 // their numbers. After an error it yields nothing more.
 func (l *Log) Keys(ctx context.Context, name string) iter.Seq2[changelog.Known, error] {
 	return func(yield func(changelog.Known, error) bool) {
@@ -57,7 +57,7 @@ func (l *Log) keys(ctx context.Context, name string, yield func(changelog.Known)
 	return damage(it.Error())
 }
 
-// Deleted returns what the sets left that were deleted and not made again.
+// Deleted returns what is remembered of deleted sets that were not made again.
 func (l *Log) Deleted(ctx context.Context) (map[string]changelog.Left, error) {
 	deleted := make(map[string]changelog.Left)
 	err := ctx.Err()

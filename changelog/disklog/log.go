@@ -26,20 +26,20 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// Options are what a Log can be told. The zero value is good.
+// Options of a Log. Zero values are the defaults.
 type Options struct {
 	ClockSkew time.Duration    // how far a set's head may lie in the future; default 1 minute
 	Reserve   uint64           // free bytes below which nothing is added; default 64 MiB
 	Now       func() time.Time // default time.Now
-	Existing  bool             // to copy from: Open fails when there is no memory, instead of making one, and begins no epoch
+	Existing  bool             // for a source of a copy: Open makes no memory but fails if there is none, and begins no epoch
 	FS        vfs.FS           // default vfs.Default
 	Logger    *slog.Logger     // default: discard
 
-	// Fatal ends the process because a write failed, and does not return. After a
-	// failed write nobody knows what reached the disk, and a failed fsync must not
-	// be tried again. The store recovers when it is opened the next time. The
-	// default logs one line (to standard error if there is no Logger), and exits
-	// with status 1.
+	// Fatal ends the process because a write failed, and does not return. After
+	// a failed write, nobody knows what reached the disk. A failed fsync must
+	// not be tried again. The store recovers when it is opened again. The
+	// default logs one line (to standard error if there is no Logger), and
+	// exits with status 1.
 	Fatal func(msg string, err error)
 
 	tune func(*pebble.Options) // changes the options of Pebble, for tests
@@ -83,14 +83,14 @@ type Log struct {
 	db   *pebble.DB
 
 	// Anybody may read and set these.
-	opened atomic.Bool // set when Pebble is open: then a failed write ends the process
-	failed atomic.Bool // set when a write has failed
+	opened atomic.Bool // Pebble is open, so a failed write ends the process
+	failed atomic.Bool // a write has failed
 	ending sync.Once   // calls Fatal
 
 	making  sync.Mutex // held while a set is made or deleted
 	ticking sync.Mutex // held by Tick
 
-	mu   sync.RWMutex // guards sets, and is held only to look at them or change them
+	mu   sync.RWMutex // guards sets; held only for a look-up or a change
 	sets map[string]*set
 }
 
@@ -177,8 +177,7 @@ func (l *Log) exists() error {
 	return nil
 }
 
-// inFile reports whether an error is about a file. Else it is about the lock on the
-// file.
+// inFile reports whether an error is about a file, and not about the lock on it.
 func inFile(err error) bool {
 	_, ok := errors.AsType[*os.PathError](err)
 	return ok
@@ -233,8 +232,8 @@ func (l *Log) ID() string { return l.id }
 func (l *Log) Secret() string { return "" }
 
 // Check reports whether an append could succeed now: no write has failed, and there is
-// room. It says nothing of the clock: the hub's is the only one. A set whose head lies in
-// the future is refused alone.
+// room. It does not check the clock, because there is only the hub's. A head in the
+// future stops only appends to its own set.
 func (l *Log) Check(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("check the change memory: %w", err)
@@ -271,8 +270,8 @@ func (l *Log) Space() (free, reserve uint64, err error) {
 }
 
 // Kept returns about how many bytes of the disk a set takes: its log, its keys and the
-// pages of its inventory, as they are packed. What was written last, some MB of all sets
-// together, is not counted yet.
+// pages of its inventory, as stored on disk. It does not count the newest writes, some
+// MB for all sets together.
 func (l *Log) Kept(set string) (bytes int64, err error) {
 	for _, prefix := range []string{"log/", "key/", "age/", "page/"} {
 		from, to := bounds(prefix, set)
@@ -285,8 +284,8 @@ func (l *Log) Kept(set string) (bytes int64, err error) {
 	return bytes, nil
 }
 
-// Capacity returns how many bytes the memory may take: what it takes now, and what is free
-// above the reserve.
+// Capacity returns how many bytes the memory may take: what it takes now plus the free
+// space above the reserve.
 func (l *Log) Capacity() (bytes int64, err error) {
 	free, reserve, err := l.Space()
 	if err != nil {
@@ -298,8 +297,8 @@ func (l *Log) Capacity() (bytes int64, err error) {
 // Checkpoint writes a consistent copy of the memory into a directory, which must not
 // exist. The memory stays in use meanwhile. The copy has everything that was
 // acknowledged before the call, and the mark of a copy. Open opens it. On the same
-// disk the copy is cheap: Checkpoint makes hard links to the files that do not change
-// any more.
+// disk the copy is cheap: Checkpoint makes hard links to files that do not change any
+// more.
 func (l *Log) Checkpoint(dir string) error {
 	err := l.db.Checkpoint(dir, pebble.WithFlushedWAL())
 	if err == nil {

@@ -14,20 +14,20 @@ import (
 	"github.com/rshub/rshub/inventory"
 )
 
-// Pages are the pages of the inventories of a Log's sets. They share the write-ahead log
-// with the sets' logs, so a crash leaves a prefix of both.
+// pages stores the pages of the inventories of a Log's sets. They share the write-ahead
+// log with the sets' logs, so a crash leaves a prefix of both.
 type pages struct{ log *Log }
 
 var _ inventory.Store = (*pages)(nil)
 
 // Inventories returns the store of the sets' inventories, which is part of the memory.
-// Nothing may be called on it after Close. What a call without inventory.Swap.Durable has
-// written may be undone by a crash of the process, too.
+// Nothing may be called on it after Close. A crash of the process, too, may undo the
+// writes of calls without inventory.Swap.Durable.
 func (l *Log) Inventories() inventory.Store { return &pages{log: l} }
 
 // An inventoryRecord is the value of inv/<set>.
 type inventoryRecord struct {
-	begin            int64 // of the log that it belongs to
+	begin            int64 // begin of the record's log
 	version, attempt uint64
 	head             []byte
 }
@@ -78,7 +78,7 @@ func (p *pages) load(ctx context.Context, set string) (r inventory.Record, err e
 	if err != nil {
 		return r, err
 	}
-	state := s.state.Load() // after the record, so that the log has what the record says of it
+	state := s.state.Load() // read after the record, so that the log is not older than the record
 	if state == nil {
 		return r, feed.ErrNoSet
 	}
@@ -93,8 +93,7 @@ func (p *pages) Swap(ctx context.Context, set string, swap inventory.Swap) error
 	return nil
 }
 
-// swap uses the reserve of the disk if it must, so that pages can be removed from a
-// disk that is full.
+// swap may use the disk's reserve, so that pages can be removed from a full disk.
 func (p *pages) swap(ctx context.Context, set string, swap inventory.Swap) error {
 	if len(swap.Head) > inventory.MaxHead {
 		return fmt.Errorf("a head of %d bytes; it has at most %d", len(swap.Head), inventory.MaxHead)
@@ -114,7 +113,8 @@ func (p *pages) swap(ctx context.Context, set string, swap inventory.Swap) error
 	return err
 }
 
-// swapLocked applies a swap. A Durable one is to be waited for.
+// swapLocked applies a swap. The caller waits for the batch if the swap is
+// Durable.
 func (p *pages) swapLocked(s *set, swap inventory.Swap) (*pebble.Batch, error) {
 	l := p.log
 	if s.begin != swap.Begin {
@@ -139,7 +139,7 @@ func (p *pages) swapLocked(s *set, swap inventory.Swap) (*pebble.Batch, error) {
 }
 
 // holds returns nil if a set's log holds an entry at a cursor, or if the cursor is zero.
-// Nothing but retention takes the entry away from a log on the disk.
+// On disk, only retention can remove the entry.
 func (l *Log) holds(s *set, at feed.Cursor) error {
 	if at.IsZero() {
 		return nil
@@ -230,7 +230,7 @@ func (p *pages) get(ctx context.Context, set string, begin int64, numbers []uint
 	}
 	r, err := p.log.inventory(set, begin)
 	if r.version == 0 || err != nil {
-		return none, err // pages that are there are of an earlier log
+		return none, err // pages that exist belong to an earlier log
 	}
 	found := make([][]byte, len(numbers))
 	for i, n := range numbers {

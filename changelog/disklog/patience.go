@@ -12,23 +12,23 @@ import (
 	"github.com/rshub/rshub/internal/backoff"
 )
 
-// A patience waits before something is tried again that failed. Pebble does not: it
-// begins a failed flush again at once and for ever, with a message each time, and a new
-// file of the write-ahead log that cannot be opened ends the process.
+// A patience waits before a failed step is tried again. Pebble does not wait: it
+// repeats a failed flush at once and for ever, with a message each time, and ends the
+// process if it cannot open a new file of the write-ahead log.
 type patience struct {
 	logger   *slog.Logger
-	failures atomic.Int32 // of writing tables, since one was written
-	said     atomic.Int64 // when say last said something, in microseconds
+	failures atomic.Int32 // failed writes of tables since the last success
+	said     atomic.Int64 // when say last logged, in microseconds
 }
 
 const (
-	descriptorPause = 50 * time.Millisecond // between two tries to open a file when there is no file descriptor
-	descriptorWait  = time.Minute           // how long it is tried
-	longestPause    = 5 * time.Second       // before a table that failed again and again is given back to Pebble
+	descriptorPause = 50 * time.Millisecond // between two tries to open a file without a free file descriptor
+	descriptorWait  = time.Minute           // how long wait tries
+	longestPause    = 5 * time.Second       // the longest wait before Pebble gets the error of a failed table
 )
 
 // wait opens a file. While the process has no file descriptors left, wait tries again:
-// an open that failed for that reason has changed nothing.
+// such a failed open has changed nothing.
 func wait(p *patience, open func() (vfs.File, error)) (vfs.File, error) {
 	end := time.Now().Add(descriptorWait)
 	for {
@@ -41,9 +41,8 @@ func wait(p *patience, open func() (vfs.File, error)) (vfs.File, error) {
 	}
 }
 
-// table takes the outcome of a step of writing a table, and returns it. If tables fail
-// again and again, it waits before that, longer each time. Pebble holds no lock
-// meanwhile.
+// table returns the result of a step of writing a table. After repeated failures it
+// waits before it returns, longer each time. Pebble holds no lock meanwhile.
 func (p *patience) table(err error) error {
 	if err == nil {
 		return nil

@@ -39,7 +39,7 @@ func (l *Log) since(ctx context.Context, name string, after feed.Cursor, limit i
 		return batch, unmade(after)
 	}
 	if state := s.state.Load(); state != nil && state.Head == after {
-		return batch, nil // nothing follows: the usual case of a follower that is up to date
+		return batch, nil // nothing follows: the usual case, a follower that is up to date
 	}
 	v, err := l.view(s)
 	if errors.Is(err, feed.ErrNoSet) {
@@ -52,7 +52,7 @@ func (l *Log) since(ctx context.Context, name string, after feed.Cursor, limit i
 	return batch, errors.Join(err, v.close())
 }
 
-// unmade is the answer of Since to a cursor in a set that does not exist.
+// unmade returns the error of Since for a cursor in a set that does not exist.
 func unmade(after feed.Cursor) error {
 	if after.IsZero() {
 		return nil

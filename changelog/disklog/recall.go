@@ -11,9 +11,9 @@ import (
 	"github.com/rshub/rshub/changelog"
 )
 
-// recall finds the receipt of an earlier publish with the same key. It looks for a
-// brief key only among the publishes of the same call: no append of this log is
-// tried again, so the key cannot come again in another call.
+// recall finds the receipt of an earlier publish with the same key. It looks
+// for a brief key only among the publishes of the same call. No append of this
+// log is tried again, so no other call has the key.
 func (l *Log) recall(a *appending, b *pebble.Batch, p *changelog.Publish, now int64) (r receipt, ok bool, err error) {
 	if p.Key == "" {
 		return r, false, nil
@@ -31,7 +31,7 @@ func (l *Log) recall(a *appending, b *pebble.Batch, p *changelog.Publish, now in
 	return r, true, nil
 }
 
-// barred reports whether the set has seen the key that a publish excludes.
+// barred reports whether the set has seen the publish's key Unless.
 func (l *Log) barred(a *appending, p *changelog.Publish, now int64) (bool, error) {
 	if p.Unless == "" {
 		return false, nil

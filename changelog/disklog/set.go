@@ -26,9 +26,9 @@ type set struct {
 	record record // as applied
 	tip    tip    // as applied; it may not be durable yet
 
-	// pages guards the record and the pages of the inventory. It is not held while an
-	// append waits for write, so a commit delays no append. Whoever deletes the set locks
-	// write first, and then pages.
+	// pages guards the record and the pages of the inventory. No append waits for it, so
+	// a commit of an inventory delays no append. Delete locks write first, and then
+	// pages.
 	pages sync.Mutex
 
 	// state is what readers see. It is nil once the set is deleted. Its head is
@@ -165,10 +165,10 @@ func (l *Log) make(ctx context.Context, name string, d feed.Description, listSiz
 	return nil
 }
 
-// begin returns when a new set begins: now, and later than the deleted ones of its name
-// ended. If a clock was wrong, one of them may have ended far in the future. Then the set
-// begins now all the same, and was is the latest datetime that its cursors must not be
-// taken for: see view.since.
+// begin returns when a new set begins: now, and after the end of all deleted sets of its
+// name. If a clock was wrong, a deleted set may end far in the future. The new set then
+// begins now, and was is the latest datetime that a cursor of a deleted set may have: see
+// view.since.
 func (l *Log) begin(name string) (begin, was int64, err error) {
 	begin = l.now()
 	v, err := l.get(wasKey(name))
@@ -212,8 +212,8 @@ func (l *Log) describe(ctx context.Context, name string, d feed.Description) err
 	return nil
 }
 
-// Delete removes a set. Only two datetimes stay, see changelog.Left, so that the cursors
-// of the set fit no new set of the same name.
+// Delete removes a set. Only two datetimes stay, see changelog.Left. They ensure that no
+// cursor of this set is valid in a new set of the same name.
 func (l *Log) Delete(ctx context.Context, name string) error {
 	if err := l.delete(ctx, name); err != nil {
 		return fmt.Errorf("delete set %q: %w", name, err)

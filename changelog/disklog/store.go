@@ -15,16 +15,16 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// pebbleOptions are modest: the hub is meant to sit beside other programs.
+// pebbleOptions use little memory, because the hub runs beside other programs.
 func (l *Log) pebbleOptions() *pebble.Options {
 	patience := &patience{logger: l.opts.Logger}
 	o := &pebble.Options{
 		FS:     guard{l.opts.FS, l.failedLog, l.fail, patience},
 		Lock:   l.lock,
 		Logger: chatter{l},
-		// A store cannot go back to an older format. So a newer version of the
-		// library must not choose the format; it is named here. This format can tell
-		// a torn end of the write-ahead log from damage in its middle.
+		// A store cannot go back to an older format. So the format is fixed here,
+		// and a newer version of the library does not choose it. This format can
+		// tell a torn end of the write-ahead log from damage in its middle.
 		FormatMajorVersion: pebble.FormatWALSyncChunks,
 		// The cache need not hold blocks of changes. The hub's window has those that
 		// many followers read, and a follower that catches up reads each block once.
@@ -65,7 +65,7 @@ func (l *Log) pebbleOptions() *pebble.Options {
 
 var errFailed = fmt.Errorf("%w: a write to the disk failed, and the process must end", feed.ErrUnavailable)
 
-// fail ends the process. All callers of fail wait until the process has ended, so
+// fail ends the process. Callers of fail block until the process has ended, so
 // nothing is acknowledged after a failed write.
 func (l *Log) fail(err error) {
 	l.failed.Store(true)
@@ -82,8 +82,8 @@ func (l *Log) failedLog(err error) {
 	}
 }
 
-// apply puts a batch behind all earlier writes. From then on the store's readers
-// see it. It is durable only after wait has returned nil.
+// apply writes a batch after all earlier writes. From then on the store's
+// readers see it. It is durable only after wait has returned nil.
 func (l *Log) apply(b *pebble.Batch) error {
 	if l.failed.Load() {
 		return errFailed
@@ -105,15 +105,15 @@ func (l *Log) applyLazily(b *pebble.Batch) error {
 	return b.Close()
 }
 
-// wait blocks until a batch that was applied is durable. Then all batches that were
-// applied before are durable too. Callers that wait at the same time share one
-// fsync.
+// wait blocks until a batch that was applied is durable. All batches that were
+// applied before it are then durable, too. Callers that wait at the same time share
+// one fsync.
 func (l *Log) wait(b *pebble.Batch) error {
 	err := b.SyncWait()
 	if err != nil {
 		l.fail(err)
 	}
-	if err != nil || l.failed.Load() { // also when a Fatal of a test returns: the write is not acknowledged
+	if err != nil || l.failed.Load() { // in tests Fatal may return; the write is still not acknowledged
 		return fmt.Errorf("%w: %w", feed.ErrUnknown, errors.Join(err, errFailed))
 	}
 	return b.Close()

@@ -14,11 +14,11 @@ import (
 	"github.com/rshub/rshub/changelog"
 )
 
-// When the power fails, the write-ahead log ends in a chunk that is torn. Pebble takes
-// the first bad chunk for that end, unless a later block of the log shows that the bad
-// chunk was on the disk before. It does not look at the rest of the same block. So
-// damage in the last 32 KiB of the log would lose all changes behind it without a word.
-// checkTail looks there.
+// After a power failure, the write-ahead log ends in a torn chunk. Pebble takes the
+// first bad chunk for that end, unless a later block of the log proves that the bad
+// chunk was once whole. It does not look at the rest of the same block. So damage in
+// the last 32 KiB of the log would silently lose all changes after it. checkTail looks
+// there.
 //
 // A chunk of the log has a checksum, the length of its content, a type, the number of
 // the log, and how much of the log was synced when the chunk was written.
@@ -66,7 +66,7 @@ func damagedTail(b []byte, number uint32) (bad int, ok bool) {
 	for bad < len(b) {
 		size := chunk(b, bad, number)
 		if room := walBlock - bad%walBlock; size == 0 && room < walHeader {
-			size = room // no chunk fits there
+			size = room // too little room for a chunk
 		}
 		if size == 0 {
 			break

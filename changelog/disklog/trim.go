@@ -31,8 +31,8 @@ func (l *Log) trim(ctx context.Context, name string, r changelog.Retention) (int
 	return removed, l.forget(ctx, s, r.Doubtful)
 }
 
-// cutLists removes the oldest closed lists that retention does not want to keep. It
-// returns how many entries it removed.
+// cutLists removes the oldest closed lists that retention does not keep. It returns
+// how many entries it removed.
 func (l *Log) cutLists(ctx context.Context, s *set, r changelog.Retention) (int, error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, err
@@ -89,7 +89,7 @@ func (l *Log) Tick(ctx context.Context) (doubtful bool, err error) {
 	case now < doubted || now-doubted >= doubt:
 		doubted = 0
 	}
-	// Not each time: then an idle hub writes seldom.
+	// Write only now and then, so that an idle hub seldom writes.
 	if d := now - at; doubted != was || max(d, -d) >= changelog.ClockStep.Microseconds()/6 {
 		b := l.db.NewBatch()
 		v := binary.BigEndian.AppendUint64(nil, uint64(now))
@@ -101,7 +101,8 @@ func (l *Log) Tick(ctx context.Context) (doubtful bool, err error) {
 	return doubted > 0, nil
 }
 
-// retain returns the new floor that retention asks for, or the present floor.
+// retain returns the floor that results from retention, or the present floor if
+// nothing is removed.
 func (v *view) retain(r changelog.Retention, now int64) (feed.Cursor, error) {
 	k := uint64(v.state.ListSize)
 	var lists uint64 // how many of all lists, from the first on, may be removed

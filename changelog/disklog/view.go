@@ -23,11 +23,12 @@ type view struct {
 	entries []feed.Entry
 }
 
-// view returns a state and an iterator of the same moment. It makes the iterator
-// after it has read the state, so the iterator has every entry up to the head.
-// Entries behind the floor can be missing only if they were removed before the
-// iterator was made. But whoever removes entries first raises the floor or deletes
-// the set. So view reads the state once more, and begins again if that happened.
+// view returns a state and an iterator of the same moment. It makes the
+// iterator after it has read the state, so the iterator has every entry up to
+// the head. Entries after the floor can be missing only if they were removed
+// before the iterator was made. But before entries are removed, the floor is
+// raised or the set is deleted. So view reads the state once more, and begins
+// again if it changed so.
 func (l *Log) view(s *set) (*view, error) {
 	for {
 		state := s.state.Load()
@@ -60,7 +61,7 @@ func (v *view) since(batch *feed.Batch, limit int, skew int64) error {
 		return err
 	}
 	if !ok {
-		// A cursor up to Was may be of a deleted set, whose entries are not known here.
+		// A cursor up to Was may come from a deleted set, whose entries are unknown.
 		if batch.After.Micros < v.state.Floor.Micros || batch.After.Micros <= v.state.Was {
 			return feed.ErrGone
 		}
@@ -92,8 +93,8 @@ func (v *view) knows(c feed.Cursor) (bool, error) {
 	return here == c, err
 }
 
-// before returns the cursor from which to go on instead of lost, a cursor that the
-// log lost: see rule 2 of changelog.Log.Since.
+// before returns the cursor from which to continue if the log has lost the
+// cursor lost: see rule 2 of changelog.Log.Since.
 func (v *view) before(lost feed.Cursor, skew int64) (feed.Cursor, error) {
 	c, err := v.newest(lost.Micros - skew)
 	if err == nil && c.Position >= lost.Position {
@@ -207,9 +208,9 @@ func (v *view) newest(micros int64) (feed.Cursor, error) {
 // seek goes to the block that holds a position.
 func (v *view) seek(position uint64) { v.it.SeekGE(logKey(v.state.Set, position)) }
 
-// here returns the cursor of the last entry of the block that the iterator is at.
-// The caller sought the block that holds position, which is in the log. So it is
-// damage if the iterator is at no block.
+// here returns the cursor of the last entry of the block that the iterator is
+// at. The caller sought the block that holds position, which is in the log. If
+// the iterator is at no block, the log is damaged.
 func (v *view) here(position uint64) (feed.Cursor, error) {
 	if !v.it.Valid() {
 		if err := v.it.Error(); err != nil {

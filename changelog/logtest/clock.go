@@ -8,7 +8,7 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// ahead is by how much the clock is wrong in these tests.
+// ahead is how far the clock is ahead in these tests.
 const ahead = 10 * 365 * 24 * time.Hour
 
 // spoil makes a set with five entries, and with five more that were added while the clock
@@ -25,7 +25,7 @@ func (m *memory) spoil() []feed.Cursor {
 	return at
 }
 
-// gone reads from cursors of deleted sets.
+// gone checks that cursors of deleted sets are gone.
 func (m *memory) gone(cursors []feed.Cursor) {
 	m.Helper()
 	for _, c := range cursors {
@@ -87,7 +87,8 @@ var clockTests = []test{
 			m.gone(old)
 		}
 		m.same("entries", len(m.all(feed.Cursor{})), 55)
-		// A cursor that this log could have had, and that is later than all of them, is only diverged.
+		// A cursor that is later than all of them could be from this log, so it is only
+		// diverged.
 		head := m.state().Head
 		m.diverged(feed.Cursor{Position: head.Position + 1, Micros: head.Micros + skew.Microseconds()}, head)
 	}},
@@ -185,8 +186,8 @@ var clockTests = []test{
 	}},
 }
 
-// near wants a log to begin now, or so few microseconds later as other logs of its name
-// make necessary.
+// near wants a log to begin now, or only the few microseconds later that earlier logs
+// of its name require.
 func (m *memory) near(begin int64) {
 	m.Helper()
 	if d := begin - m.now(); d < 0 || d > 20 {

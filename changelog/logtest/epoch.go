@@ -16,7 +16,7 @@ func (m *memory) epochs(n int) []string {
 	return names
 }
 
-// begins begins an epoch, and says whether it has begun.
+// begins calls BeginEpoch, and returns whether an epoch has begun.
 func (m *memory) begins(lost feed.Cursor) bool {
 	m.Helper()
 	before := m.state()
@@ -105,7 +105,7 @@ var epochTests = []test{
 				m.Errorf("list %d may differ from what it was, and is of epoch %q", n+3, name)
 			}
 		}
-		// The entry at a lost cursor may be another one now.
+		// There may now be another entry at a lost cursor.
 		m.clock.advance(2 * skew)
 		m.add(10)
 		m.clock.advance(2 * skew)

@@ -65,15 +65,14 @@ func entries(ctx context.Context, log changelog.Log, set string, from, to feed.C
 	return nil
 }
 
-// Folds are what the sets of the script held at the end of each of its steps: what their
-// inventories have to hold if they are made at such a moment. A Life without a fault fills
-// them in.
+// Folds are what the sets of the script held after each of its steps. An inventory that
+// is made after a step must hold the same. A Life without a fault fills them in.
 type Folds struct {
 	held map[string]*fold
 	text map[string]string // by name, begin and cursor
 }
 
-// A fold is what one log says of its resources up to a cursor.
+// A fold is the state of one log's resources at a cursor.
 type fold struct {
 	upto   feed.Cursor
 	newest map[string]feed.Entry
@@ -83,8 +82,8 @@ func foldKey(set string, begin int64, at feed.Cursor) string {
 	return fmt.Sprint(set, " ", begin, " ", at)
 }
 
-// Note notes what the sets hold now. It is called after each step of a life without a
-// fault.
+// Note records what the sets hold now. It is called after each step of a life without
+// a fault.
 func (f *Folds) Note(t testing.TB, l *Life) {
 	t.Helper()
 	if f.held == nil {
@@ -116,7 +115,7 @@ func (f *Folds) Note(t testing.TB, l *Life) {
 	}
 }
 
-// resources says of each resource by its loc what is known of it.
+// resources returns a text with every resource, in the order of loc.
 func resources(all func(yield func(string, feed.Entry) bool)) string {
 	var lines []string
 	for loc, e := range all {
@@ -126,10 +125,10 @@ func resources(all func(yield func(string, feed.Entry) bool)) string {
 	return strings.Join(lines, "\n")
 }
 
-// Inventories checks the inventories of a memory after a fault, of which the first steps
-// of the script were acknowledged: whatever root there is, it is whole, and what it holds
-// is what the log said up to its cursor. What was acknowledged as durable is there. Then it
-// commits, and checks that, too.
+// Inventories checks the inventories of a memory after a fault. The first acked steps of
+// the script were acknowledged. Every root must be whole, and hold what the log says up
+// to its cursor. Everything that was acknowledged as durable must be there. Then
+// Inventories commits, and checks the result, too.
 func (l *Life) Inventories(t testing.TB, folds *Folds, acked int) {
 	t.Helper()
 	for _, set := range []string{"a", "b"} {

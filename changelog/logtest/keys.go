@@ -74,8 +74,7 @@ var keyTests = []test{
 		m.reopen()
 		m.wants(feed.ErrKeyReused, m.publish(unless("b", 1, "a"))[0].Err)
 
-		// A key that is known comes before one that is excluded: both may have been used
-		// by a version that did not know better.
+		// A known Key counts before Unless: an older version may have used both.
 		m.publish(keyed("b", 1))
 		m.same("replayed", m.publish(unless("a", 1, "b"))[0].Replayed, true)
 		m.wants(feed.ErrKeyReused, m.publish(unless("a", 2, "b"))[0].Err)

@@ -1,5 +1,5 @@
-// Package logtest states what every change memory must do: the contract of
-// changelog.Log in running form. A backend runs it in a test of its own.
+// Package logtest is the contract of changelog.Log as a test suite: it states
+// what every change memory must do. Each backend runs it in a test of its own.
 package logtest
 
 import (
@@ -18,12 +18,13 @@ import (
 
 // A Backend is a kind of change memory.
 type Backend struct {
-	// New makes an empty store for one memory, and returns what opens it. At first the
-	// memory is empty. After Close, it is opened again with everything that it holds. It is
-	// open at most once at a time. The backend cleans it up when the test ends.
+	// New makes an empty store for one memory, and returns the function that opens it.
+	// The suite may close the memory and open it again; it must then still hold
+	// everything. It is open at most once at a time. The backend removes the store when
+	// the test ends.
 	New func(t *testing.T, o Options) (open func() (changelog.Log, error))
 
-	// FakeClock says that the memory's clock is Options.Now. If it is not, the tests
+	// FakeClock says that the memory's clock is Options.Now. Otherwise the tests
 	// that set the clock are skipped.
 	FakeClock bool
 }
@@ -74,8 +75,8 @@ type test struct {
 	run   func(m *memory)
 }
 
-// A memory is a log under test, with steps that fail the test instead of
-// returning an error.
+// A memory is a log under test. Its steps fail the test instead of returning an
+// error.
 type memory struct {
 	*testing.T
 	changelog.Log
@@ -205,7 +206,7 @@ func (m *memory) blocks(p changelog.Publish, a *changelog.Appended) {
 	a.Blocks = nil
 }
 
-// after reads one batch, and checks what holds for every batch.
+// after reads one batch, and checks the rules for every batch.
 func (m *memory) after(c feed.Cursor, limit int) *feed.Batch {
 	m.Helper()
 	b, err := m.Since(m.ctx, name, c, limit)
@@ -235,7 +236,7 @@ func (m *memory) consistent(b *feed.Batch, limit int) {
 	}
 }
 
-// all reads everything behind a cursor.
+// all reads everything after a cursor.
 func (m *memory) all(c feed.Cursor) []feed.Entry {
 	m.Helper()
 	var entries []feed.Entry

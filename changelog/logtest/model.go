@@ -21,8 +21,8 @@ var modelTests = []test{
 	{"random, with a clock that goes wrong", true, func(m *memory) { m.random(true) }},
 }
 
-// random compares a memory with the model of it, step by step. With -short it makes one run in
-// place of four.
+// random compares a memory with the model of it, step by step. With -short it makes one
+// run instead of four.
 func (m *memory) random(wild bool) {
 	was := make(map[string]changelog.Left)
 	seed := chancetest.Seed(m.T)
@@ -41,7 +41,7 @@ func (m *memory) random(wild bool) {
 	}
 }
 
-// A modelSet is what a set should be.
+// A modelSet is the expected state of a set.
 type modelSet struct {
 	feed.State
 	entries []feed.Entry // behind the floor
@@ -267,7 +267,7 @@ func (r *run) since(s *modelSet) {
 	r.same("cursor", got.Cursor, cursor)
 }
 
-// index is where the entries behind a position begin.
+// index is where the entries after a position begin.
 func (s *modelSet) index(position uint64) int {
 	return int(max(position, s.Floor.Position) - s.Floor.Position)
 }

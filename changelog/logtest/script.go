@@ -19,13 +19,13 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Life is one run of a fixed script on a memory, for tests that break the memory
-// at each of its operations in turn. The clock of the memory is Life.Now, so each run
-// without a fault is the same, to the microsecond. A test notes with Look what the
-// memory is after each step of such a run. After a fault, the memory has to be what it
-// was after the last step that was acknowledged. Or, if the answer to the next step
-// is unknown, what it was after that step. Anything else is a lost, a torn or a
-// repeated change.
+// A Life is one run of a fixed script on a memory, for tests that break the memory at
+// each of its operations in turn. The clock of the memory is Life.Now, so each run
+// without a fault is the same, to the microsecond. After each step of such a run, a
+// test records the state of the memory with Look. After a fault, the memory must be in
+// the state after the last acknowledged step. If the answer to the next step is
+// unknown, the state after that step is right, too. Anything else is a lost, a torn or
+// a repeated change.
 type Life struct {
 	Open  func() (changelog.Log, error) // opens the memory, at first and after the script has closed it
 	Log   changelog.Log                 // nil before the first step, and after a restart that failed
@@ -37,8 +37,8 @@ type Life struct {
 // begin is when each life begins. Each step comes a second after the one before.
 var begin = time.Date(2026, 3, 4, 5, 6, 7, 89_000, time.UTC)
 
-// Now is the time of a life: it stands still during a step. A life that does not run the
-// script is after its end.
+// Now is the time of a Life. It stands still during a step. If the Life does not run the
+// script, Now is after the script's end.
 func (l *Life) Now() time.Time {
 	if at := l.micros.Load(); at > 0 {
 		return time.UnixMicro(at)
@@ -57,16 +57,16 @@ type stage struct {
 // Steps is how many steps the script has.
 func Steps() int { return len(script()) }
 
-// StepName says what a step of the script does, by its number from 0.
+// StepName describes a step of the script, by its number from 0.
 func StepName(n int) string { return script()[n].name }
 
 // Run runs the script until its end, or until a step fails. It calls after when a step
 // is acknowledged.
 func (l *Life) Run(ctx context.Context, after func(step int)) error { return l.run(ctx, 0, after) }
 
-// Rest runs the script from a step on, on a memory that is open. The step may have been
-// done already, by another Life: see Repeatable. So a set that is to be deleted may be
-// gone.
+// Rest runs the script from a step on, on a memory that is open. Another Life may
+// already have done the step: see Repeatable. So a set that the step deletes may not
+// exist.
 func (l *Life) Rest(ctx context.Context, from int) error {
 	err := l.run(ctx, from, func(int) {})
 	if errors.Is(err, feed.ErrNoSet) && l.Acked.Load() == 0 {
@@ -75,7 +75,7 @@ func (l *Life) Rest(ctx context.Context, from int) error {
 	return err
 }
 
-// Repeatable reports whether a step may be done again when its answer is unknown: it
+// Repeatable reports whether a step may be done again if its answer is unknown: it
 // adds nothing, or only publishes with keys.
 func Repeatable(step int) bool {
 	return !slices.ContainsFunc(script()[step].publishes, func(p changelog.Publish) bool { return p.Key == "" })
@@ -198,8 +198,8 @@ func script() []stage {
 
 var base = feed.Base("https://hub.example.org")
 
-// Look says all that can be seen of the sets of the script: what a page holds, and what
-// the Change Lists list, which is compared with it.
+// Look returns everything visible of the sets of the script as a text. It also checks
+// that the Change Lists list the same entries as the pages.
 func (l *Life) Look(t testing.TB) string {
 	t.Helper()
 	var b strings.Builder
@@ -260,8 +260,8 @@ func listed(t testing.TB, d *documents.Server, set string) (all []string) {
 	return all
 }
 
-// Keys checks that the memory knows the idempotency keys of all publishes of the
-// first steps of the script, as far as their sets are still there. It adds nothing.
+// Keys checks that the memory knows the idempotency keys of all publishes in the
+// first steps of the script whose sets still exist. It adds nothing.
 func (l *Life) Keys(t testing.TB, steps int) {
 	t.Helper()
 	known := make(map[string]map[string]changelog.Publish)

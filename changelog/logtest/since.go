@@ -144,7 +144,8 @@ var sinceTests = []test{
 		m.publish(publish(7), publish(8))
 		s := m.state()
 		last := m.all(s.Floor)[9].Cursor
-		// All entries are younger than the skew, so it goes on behind the floor.
+		// All entries are younger than the skew, so the follower continues
+		// after the floor.
 		m.diverged(feed.Cursor{Position: last.Position, Micros: last.Micros + 1_000_000}, s.Floor)
 		m.diverged(feed.Cursor{Position: last.Position + 1, Micros: last.Micros}, s.Floor)
 		m.diverged(feed.Cursor{Position: s.Head.Position + 1, Micros: s.Head.Micros + 1}, s.Floor)
@@ -164,13 +165,15 @@ var sinceTests = []test{
 		at := m.spaced(35)
 		head := at[35]
 		skew := skew.Microseconds()
-		// Behind the head: all entries that are older by the skew are kept.
+		// After the head: the follower keeps all entries that are older by the
+		// skew.
 		m.diverged(feed.Cursor{Position: 36, Micros: head.Micros + skew}, head)
 		m.diverged(feed.Cursor{Position: 36, Micros: head.Micros + skew - 1}, at[34])
 		m.diverged(feed.Cursor{Position: 1000, Micros: head.Micros + 10*skew}, head)
 		m.diverged(feed.Cursor{Position: 36, Micros: at[20].Micros + skew}, at[20])
 		m.diverged(feed.Cursor{Position: 36, Micros: at[20].Micros + skew - 1}, at[19])
-		// At a position that is taken: only what is before it.
+		// At a position of another entry: the follower keeps only entries
+		// before it.
 		m.diverged(feed.Cursor{Position: 35, Micros: head.Micros + 10*skew}, at[34])
 		m.diverged(feed.Cursor{Position: 12, Micros: head.Micros + 10*skew}, at[11])
 		m.diverged(feed.Cursor{Position: 1, Micros: head.Micros + 10*skew}, at[0])

@@ -134,8 +134,8 @@ var togetherTests = []test{
 }
 
 // follow reads until nothing more comes, and keeps what it has read. If retention has
-// removed the entries behind its cursor, it goes on at the floor. It returns its last
-// cursor.
+// removed the entries after its cursor, it continues at the floor. It returns its
+// last cursor.
 func (m *memory) follow(seen map[uint64]string, limit int, done *atomic.Bool) feed.Cursor {
 	var c feed.Cursor
 	for {

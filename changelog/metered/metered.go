@@ -29,8 +29,8 @@ type operation struct {
 // New returns a Log that passes every call on to inner, and counts and times it. It
 // registers its metrics with r, which can take the metrics of one Log only. The metrics
 // do not count these errors as failures: feed.ErrNoSet, feed.ErrGone,
-// resourcesync.ErrInvalid and context.Canceled. They are answers to the caller, and no
-// trouble of the memory.
+// resourcesync.ErrInvalid and context.Canceled. They are answers to the caller, not
+// failures of the memory.
 func New(inner changelog.Log, r prometheus.Registerer) changelog.Log {
 	auto := promauto.With(r)
 	calls := auto.NewCounterVec(prometheus.CounterOpts{

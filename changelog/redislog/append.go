@@ -15,9 +15,8 @@ import (
 )
 
 // Append adds publishes to a set's log. If the answer of Redis is lost, Append sends
-// the request again. It may do so: each call has an id, and the set remembers the
-// answer by this id. It remembers the answer for as long as Redis would still accept
-// a late copy of the request.
+// the request again. That is safe: each call has an id, and the set remembers the
+// answer to this id for as long as it would accept a late copy of the request.
 func (l *Log) Append(ctx context.Context, set string, publishes ...changelog.Publish) ([]changelog.Appended, error) {
 	appended, err := l.append(ctx, set, publishes)
 	if err != nil {
@@ -29,8 +28,8 @@ func (l *Log) Append(ctx context.Context, set string, publishes ...changelog.Pub
 	return appended, nil
 }
 
-// recuts is how often the blocks are encoded anew because another hub was faster.
-// After that, each block gets a single entry, and so fits at any position.
+// recuts is how often the blocks are encoded again because another hub appended
+// first. After that, each block has a single entry, which fits at any position.
 const recuts = 4
 
 func (l *Log) append(ctx context.Context, set string, publishes []changelog.Publish) ([]changelog.Appended, error) {
@@ -85,18 +84,18 @@ func (l *Log) appendTo(ctx context.Context, c *redisconn.Call, set string, a *ap
 }
 
 // An appending is one call of Append on its way. All requests of the call carry the
-// same id and the same time of the hub's clock. A copy that arrives late does no
-// harm: the set knows its id, or refuses it because the time in it is too old.
+// same id and the same time of the hub's clock. A late copy of a request does no
+// harm: the set knows its id, or refuses it because its time is too old.
 type appending struct {
 	publishes []changelog.Publish
-	begin     int64                  // of the log that is meant
-	blocks    [][]changelog.CutBlock // of each publish, encoded for the positions that this hub expects
+	begin     int64                  // begin of the intended log
+	blocks    [][]changelog.CutBlock // the blocks of each publish, encoded for the positions that this hub expects
 	id        string
 	common    []any // see Log.common
 }
 
-// cut encodes the publishes for the log that end is the tail of, and for the positions
-// that they get there if no other append comes first.
+// cut encodes the publishes for the log whose tail is end, at the positions that they
+// get if no other append comes first.
 func (a *appending) cut(end tail) {
 	a.begin = end.begin
 	first := end.position + 1
@@ -143,9 +142,9 @@ func fit(blocks []changelog.CutBlock, position uint64, listSize int) bool {
 	return true
 }
 
-// args returns the arguments of append.lua. The script looks for a brief key only
-// among the publishes of the same call: no other call has the key, and the retries
-// of this call are known by the id.
+// args returns the arguments of append.lua. The script looks for a brief key
+// only among the publishes of the same call: no other call has the key, and the
+// id identifies retries of this call.
 func (a *appending) args(waits bool) []any {
 	wait := ""
 	if waits {
@@ -175,8 +174,8 @@ func (a *appending) args(waits bool) []any {
 	return args
 }
 
-// read reads the answer of append.lua. It returns the set's head after the append,
-// too.
+// read reads the answer of append.lua. It also returns the set's head after the
+// append.
 func (a *appending) read(text string) ([]changelog.Appended, feed.Cursor, error) {
 	fields := strings.Fields(text)
 	next := func() string {
@@ -229,12 +228,13 @@ func (l *Log) late(a *appending, reply redisconn.Answer) error {
 	return redisconn.Refuse(feed.Ahead(head, time.UnixMicro(now)))
 }
 
-// A tail is what this hub believes of a set. Other hubs append too, so it may be
-// wrong. Then append.lua says so, and the blocks are encoded anew.
+// A tail is what this hub believes about the end of a set's log. Other hubs
+// append, too, so it may be wrong. append.lua then says so, and the blocks are
+// encoded again.
 type tail struct {
-	size     int    // of a list
-	position uint64 // of the newest entry
-	begin    int64  // of the log: it tells this log from others of the same name
+	size     int    // size of a list
+	position uint64 // position of the newest entry
+	begin    int64  // when the log began; it differs between logs of one name
 }
 
 func (l *Log) tail(ctx context.Context, set string) (tail, error) {

@@ -11,8 +11,9 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// do runs a step of a call as redisconn.Call.Do does. If the step meets a set of
-// another memory, do looks once which memory is in Redis now, and runs the step again.
+// do runs a step of a call as redisconn.Call.Do does. If the step finds a set of
+// another memory, do checks once which memory is in Redis now, and runs the step
+// again.
 func (l *Log) do(ctx context.Context, c *redisconn.Call, step func(*redisconn.Try) error) error {
 	adopted := l.fixed
 	return c.Do(ctx, func(t *redisconn.Try) error {
@@ -38,17 +39,18 @@ func (l *Log) write(ctx context.Context, step func(*redisconn.Try) error) error 
 	return l.do(ctx, l.conn.Writing(), step)
 }
 
-// errAnew means that a set is not the one that this hub looked at: it was made anew
-// since, or described anew. The step did nothing.
+// errAnew means that a set was made anew or described again since this hub looked
+// at it. The step did nothing.
 var errAnew = errors.New("the set is not what it was")
 
-// looks is how often a call looks at a set, because the set may become another between
-// the look and the step.
+// looks is how often a call looks at a set, because the set may change between the
+// look and the step.
 const looks = 4
 
-// again calls do until it meets what it looked at. do looks at the set first, and
-// then runs one step or more with the Call. When a try of a step was lost, nobody knows
-// what the step has met. Then the error is feed.ErrUnknown, and again does not go on.
+// again calls do until do does not return errAnew, at most looks times. do looks at the
+// set first, and then runs one or more steps with the Call. If a try of a step was
+// lost, its result is unknown. again then returns feed.ErrUnknown and does not try
+// again.
 func (l *Log) again(do func(*redisconn.Call) error) error {
 	c := l.conn.Writing()
 	for range looks {
@@ -59,8 +61,8 @@ func (l *Log) again(do func(*redisconn.Call) error) error {
 	return fmt.Errorf("%w: %w, again and again", feed.ErrUnavailable, errAnew)
 }
 
-// change runs the steps of do on a set. Each step names the log that do is told of, so
-// that a late request changes no other log of that name. If the set was made anew
+// change runs the steps of do on a set. Each step names the log that do gets, so that
+// a late request cannot change a newer log of that name. If the set was made anew
 // since this hub looked, change looks again, and calls do again.
 func (l *Log) change(ctx context.Context, set string, do func(*redisconn.Call, tail) error) error {
 	return l.again(func(c *redisconn.Call) error {
@@ -95,13 +97,14 @@ func (l *Log) tell(t *redisconn.Try, s *redisconn.Script, keys []string, args ..
 	return l.tellAll(t, s, keys, append(l.common(), args...))
 }
 
-// tellAll is tell, but args are all arguments: the common ones come first.
+// tellAll is tell, but args must begin with the common arguments.
 func (l *Log) tellAll(t *redisconn.Try, s *redisconn.Script, keys []string, args []any) (redisconn.Answer, error) {
 	return l.made(t.RunWait(s, keys, args...))
 }
 
-// made makes errors of the answers that a script gives when it cannot do its work:
-// the set does not exist, was made anew, belongs to another memory, or is damaged.
+// made converts the answers of a script that cannot do its work into errors:
+// the set does not exist, was made anew, belongs to another memory, or is
+// damaged.
 func (l *Log) made(a redisconn.Answer, err error) (redisconn.Answer, error) {
 	if err != nil {
 		if text, _ := redisconn.Said(err); strings.Contains(text, "damaged: ") {

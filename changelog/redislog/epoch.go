@@ -11,8 +11,8 @@ import (
 )
 
 // start begins a new epoch of every set of a memory that has the mark of a copy. Then
-// it removes the mark. Several hubs may do so at the same time; epochs that begin twice
-// do no harm. A set that is damaged is left out: nobody can read it anyway.
+// it removes the mark. Several hubs may do so at the same time; beginning an epoch
+// twice does no harm. start skips damaged sets, because nobody can read them anyway.
 func (l *Log) start(ctx context.Context) error {
 	names, err := l.names(ctx)
 	if err != nil {

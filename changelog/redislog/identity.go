@@ -11,16 +11,16 @@ import (
 )
 
 // ID returns the identity of this memory. It changes when Redis was emptied and
-// somebody else has begun a new memory in it.
+// another hub has begun a new memory in it.
 func (l *Log) ID() string { return *l.id.Load() }
 
 // Secret returns the secret of this memory. It changes when Redis was restarted, and
-// after a failover, as soon as a call of Make, Sets or Check finds that out.
+// after a failover, as soon as a call of Make, Sets or Check notices that.
 func (l *Log) Secret() string { return *l.secret.Load() }
 
-// memory makes the memory if there is none, takes on its secret, and returns the
-// answer of memory.lua. With the task "check" it also tries whether Redis takes a
-// write, with "started" it removes the mark of a copy.
+// memory makes the memory if there is none, adopts its secret, and returns the
+// answer of memory.lua. With the task "check" it also tries a write; with
+// "started" it removes the mark of a copy.
 func (l *Log) memory(ctx context.Context, task string) (a redisconn.Answer, err error) {
 	err = l.read(ctx, func(t *redisconn.Try) error {
 		run := l.ask // no need to wait for replicas: Check finds out whether they follow
@@ -53,9 +53,9 @@ func unknownFormat(format string) error {
 }
 
 // same makes sure that there is a memory and that the log has its identity. It
-// returns the time of Redis's clock, in microseconds. If Redis holds no memory at
-// all, it was emptied. Then same makes an empty memory with the log's identity: the
-// identity may stay, because every old cursor is found to be gone.
+// returns the time of Redis's clock, in microseconds. If Redis holds no memory, it
+// was emptied. same then makes an empty memory with the same identity. That is
+// safe, because every old cursor is then gone.
 func (l *Log) same(ctx context.Context, check string) (now int64, err error) {
 	a, err := l.memory(ctx, check)
 	if err != nil {
@@ -68,7 +68,7 @@ func (l *Log) same(ctx context.Context, check string) (now int64, err error) {
 	return a.Number(4), nil
 }
 
-// adopt asks which memory is in Redis now, and takes on its identity.
+// adopt asks which memory is in Redis now, and adopts its identity.
 func (l *Log) adopt(t *redisconn.Try) error {
 	v, err := t.HMGet(l.memoryKey(), "format", "id")
 	if err != nil {
@@ -85,9 +85,9 @@ func (l *Log) adopt(t *redisconn.Try) error {
 	return nil
 }
 
-// become gives the log another identity. Followers with a cursor of the old memory
-// need nothing more: cursors verify themselves, so their next read tells them that
-// the cursor is gone or that the log has diverged.
+// become gives the log another identity. Followers of the old memory need not
+// be told: cursors verify themselves, so their next read says that the cursor
+// is gone or that the log has diverged.
 func (l *Log) become(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,8 +106,8 @@ type otherError struct{ error }
 
 func (e otherError) Unwrap() error { return e.error }
 
-// other returns the error for a set of another memory. Callers get it only if the
-// memory that is in Redis now does not have the set's identity either.
+// other returns the error for a set of another memory. Callers get it only if
+// the memory that is now in Redis does not have the set's identity, either.
 func (l *Log) other(id string) error {
 	return redisconn.Refuse(otherError{fmt.Errorf("%w: the set is of another memory (%s) than that which is in Redis (%s)",
 		feed.ErrUnavailable, id, l.ID())})

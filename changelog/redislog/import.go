@@ -18,22 +18,23 @@ import (
 type Source interface {
 	changelog.Log
 
-	// Keys yields the publishes that a set knows by their keys, in the order of their
-	// numbers. After an error it yields nothing more.
+	// Keys yields the publishes that a set remembers by their keys, in the order of
+	// their numbers. After an error it yields nothing more.
 	Keys(ctx context.Context, set string) iter.Seq2[changelog.Known, error]
 
-	// Deleted returns what the sets left that were deleted and not made again.
+	// Deleted returns what is remembered of deleted sets that were not made
+	// again.
 	Deleted(ctx context.Context) (map[string]changelog.Left, error)
 }
 
 // An Import makes an empty Redis a copy of a memory. No hub can start on the copy before
 // Finish has returned nil: changelog.ErrUnfinished. One goroutine uses an Import. If two
-// Imports work on the same copy, only the one that was opened last can go on: the steps of
-// the other fail.
+// Imports work on the same copy, only the one opened last can continue: the steps of the
+// other fail.
 type Import struct {
 	log   *Log
-	run   int64 // each Import of a copy has a higher number than the one before
-	steps int64 // how many steps this one has begun
+	run   int64 // number of this Import; it rises with each Import of a copy
+	steps int64 // how many steps this Import has begun
 }
 
 // Copied says how much an Import has copied.
@@ -42,10 +43,10 @@ type Copied struct {
 	Changes uint64
 }
 
-// OpenImport opens a Redis that is to hold a copy of the memory with the identity id
-// behind the prefix. An unfinished copy of that memory is begun anew. Anything else that
-// is there is an error, and is not changed. OpenImport refuses the same servers as Open. The
-// caller closes first the Import and then conn.
+// OpenImport opens a Redis for a copy of the memory with the identity id, with keys that
+// begin with the prefix. It begins an unfinished copy of that memory anew. If the prefix
+// is used for anything else, OpenImport changes nothing and returns an error. OpenImport
+// refuses the same servers as Open. The caller closes first the Import and then conn.
 func OpenImport(ctx context.Context, conn *redisconn.Conn, id string, opts Options) (*Import, error) {
 	m := &Import{}
 	l, err := open(ctx, conn, opts, func(l *Log) error {
@@ -60,7 +61,7 @@ func OpenImport(ctx context.Context, conn *redisconn.Conn, id string, opts Optio
 	return m, nil
 }
 
-// Close releases what the Import has, but not the connections.
+// Close releases the Import, but not the connections.
 func (m *Import) Close() error { return m.log.Close() }
 
 // adopt makes an empty store an unfinished copy of the memory of l.
@@ -92,9 +93,10 @@ func (l *Log) runAdopt(ctx context.Context, finish ...any) (a redisconn.Answer, 
 }
 
 // Copy copies a memory: its identity, its sets, their entries with positions, datetimes
-// and epochs, and their keys. So the copy gives the same answers, until a hub starts on it:
-// that begins new epochs. Inventories are not copied. The entries come in full blocks. After
-// each step Copy calls report. It blocks until all is copied, ctx ends, or something fails.
+// and epochs, and their keys. So the copy gives the same answers, until a hub starts on
+// it, which begins new epochs. Inventories are not copied. The entries come in full
+// blocks. After each step Copy calls report. It blocks until all is copied, ctx ends, or
+// something fails.
 func (m *Import) Copy(ctx context.Context, from Source, report func(Copied)) (done Copied, err error) {
 	states, err := from.Sets(ctx)
 	if err != nil {
@@ -174,7 +176,8 @@ func (m *Import) step(ctx context.Context, step, set string, args ...any) error 
 
 var errBusy = errors.New("something else writes to it, perhaps another rshub copy")
 
-// begin makes a set without entries and keys, and removes what an earlier run left of it.
+// begin makes a set without entries and keys, and removes what an earlier run has left of
+// it.
 func (m *Import) begin(ctx context.Context, s feed.State) error {
 	if err := m.name(ctx, s.Set); err != nil {
 		return err
@@ -182,8 +185,8 @@ func (m *Import) begin(ctx context.Context, s feed.State) error {
 	return m.step(ctx, "begin", s.Set, s.ListSize, s.Title, s.DescribedBy, s.ChangeList, s.Begin, s.Floor.String(), s.Latest.String(), s.Was, string(s.Epochs), moreOf(s.Description))
 }
 
-// name adds the name of a set to the names of all sets. It comes before the set is
-// made, so that no set is without a name.
+// name adds the name of a set to the names of all sets. It comes before the set
+// is made, so that every set has its name there.
 func (m *Import) name(ctx context.Context, set string) error {
 	err := m.log.write(ctx, func(t *redisconn.Try) error {
 		_, err := m.log.ask(t, m.log.scripts.name, []string{m.log.setsKey()}, set)
@@ -215,7 +218,7 @@ func (m *Import) add(ctx context.Context, s feed.State, after feed.Cursor, entri
 	return nil
 }
 
-// keys copies the publishes that a set knows by their keys.
+// keys copies the publishes that a set remembers by their keys.
 func (m *Import) keys(ctx context.Context, from Source, set string) error {
 	var args []any
 	for k, err := range from.Keys(ctx, set) {
@@ -235,7 +238,7 @@ func (m *Import) keys(ctx context.Context, from Source, set string) error {
 	return m.step(ctx, "keys", set, args...)
 }
 
-// encodeKnown writes what is kept of a publish that had a key, besides its number: see
+// encodeKnown encodes the record of a publish with a key, without its number: see
 // known in lib.lua.
 func encodeKnown(k changelog.Known) []byte {
 	b := append(make([]byte, 0, 100+len(k.Key)), k.Hash[:]...)
@@ -244,8 +247,8 @@ func encodeKnown(k changelog.Known) []byte {
 	return append(b, k.Key...)
 }
 
-// deleted removes what an earlier run left of a set, and notes what the deleted set left
-// for a new set of the same name.
+// deleted removes what an earlier run has left of a set, and stores what a new set of
+// the same name must remember of the deleted set.
 func (m *Import) deleted(ctx context.Context, set string, left changelog.Left) error {
 	if err := m.name(ctx, set); err != nil {
 		return err

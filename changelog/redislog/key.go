@@ -10,7 +10,8 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// Redis holds, behind the prefix and a colon; a cursor is written as its text:
+// Redis holds the following keys, after the prefix and a colon. A cursor is stored as its
+// text.
 //
 //	memory             hash: format, until a copy is finished formatUnfinished; id;
 //	                   checked by Check; run by copies; clock and doubted by Tick;
@@ -47,19 +48,19 @@ import (
 // hyphen, and the latest of them. lib.lua says why it is so.
 //
 // The record of an inventory is one text: the begin of the log that it belongs to, its
-// version, the attempt, the run of the server in which the attempt began, and the head; see
-// inventory.Record. A hub that is killed while it deletes a set leaves it behind, and the
-// pages. So a record with another begin than that of the log counts as none.
+// version, the attempt, the run of the server in which the attempt began, and the head;
+// see inventory.Record. If a hub is killed while it deletes a set, the record and the
+// pages stay. So a record whose begin differs from the log's is ignored.
 //
-// The braces put all keys of a set into one slot of a cluster. Two prefixes never
-// have a key in common, although a prefix may have colons: a prefix has no brace, and
-// none of the names above ends in a colon and another of them.
+// The braces put all keys of a set into one slot of a cluster. Two prefixes never have a
+// key in common, although a prefix may contain colons: a prefix has no brace, and no name
+// above ends in a colon and another of the names.
 const (
 	formatVersion    = "1"
 	formatUnfinished = "unfinished copy"
 )
 
-// checkPrefix returns nil when a prefix can begin all keys.
+// checkPrefix returns nil if a prefix is allowed.
 func checkPrefix(prefix string) error {
 	ok := len(prefix) >= 1 && len(prefix) <= 64
 	for i := 0; ok && i < len(prefix); i++ {
@@ -84,12 +85,12 @@ func (l *Log) keys(set string) []string {
 	return []string{p + "set", p + "packed", p + "live", p + "known", p + "numbers", p + "calls0", p + "calls1"}
 }
 
-// pageHashes is over how many hashes the pages of a set are spread. A hash of more than
-// 512 MB could not move to another server of a cluster.
+// pageHashes is the number of hashes for the pages of a set. A hash of more than 512 MB
+// could not move to another server of a cluster.
 const pageHashes = 64
 
-// pageHash returns the number of the hash that a page is in. Pages that were written
-// together, and that are read together, are in one hash or few.
+// pageHash returns the number of the hash that a page is in. Pages that are written
+// and read together are in one hash or a few.
 func pageHash(n uint64) int { return int(n / 64 % pageHashes) }
 
 // pageKey returns the key of a hash of pages.
@@ -143,7 +144,8 @@ func (l *Log) decodeState(set string, values []any) (feed.State, error) {
 	if was, err := strconv.ParseInt(v[7], 10, 64); err == nil && was >= s.Begin {
 		s.Was = was
 	}
-	// Programs that do not know these fields leave them behind when they make a set anew.
+	// Older programs do not know these fields, and leave them unchanged when they make a
+	// set anew.
 	if begin, epochs, _ := strings.Cut(v[8], " "); begin == v[5] {
 		s.Epochs, errs[5] = feed.ParseEpochs(epochs)
 	}
@@ -161,8 +163,8 @@ func (l *Log) decodeState(set string, values []any) (feed.State, error) {
 	return s, nil
 }
 
-// moreOf returns the part of a description that the field more has: all that has no field of
-// its own, as JSON; or nothing. A program that knows less leaves the field as it is when it
+// moreOf returns the content of the field more: the part of a description that has no
+// field of its own, as JSON, or "". An older program leaves the field unchanged when it
 // describes a set.
 func moreOf(d feed.Description) string {
 	d.Title, d.DescribedBy, d.ChangeList = "", "", ""
@@ -173,7 +175,7 @@ func moreOf(d feed.Description) string {
 	return string(b)
 }
 
-// readMore reads what moreOf has returned.
+// readMore reads the result of moreOf.
 func readMore(text string, d *feed.Description) error {
 	if text == "" {
 		return nil

@@ -1,8 +1,8 @@
 // Package redislog keeps the change memory in Redis, for several hubs. It stores
-// blocks in hashes. Each step on a set is one script, and so it is atomic. All keys of
-// a set share a hash tag, so the memory can be in a Redis Cluster. If Redis is killed
-// in the middle of a step, the rest of the step in the append-only file does no harm:
-// see lib.lua.
+// blocks in hashes. Each step on a set is one script, so it is atomic. All keys of a
+// set share a hash tag, so the memory can be in a Redis Cluster. If Redis is killed in
+// the middle of a step, the rest of the step in the append-only file does no harm: see
+// lib.lua.
 //
 // The settings of Redis decide how safe an append is. With appendfsync always, it
 // survives a crash of the machine. With appendfsync everysec, a crash loses the
@@ -29,14 +29,14 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// Options are what a Log can be told. The zero value is good.
+// Options of a Log. Zero values are the defaults.
 type Options struct {
 	Prefix    string           // begins every key; default "rshub"
 	ClockSkew time.Duration    // how far the clocks of Redis and the hub may differ, and how far a set's head may lie in the future, the same for all hubs; default 1 minute
 	Now       func() time.Time // the hub's clock; default time.Now
 	Logger    *slog.Logger     // default: discard
 
-	Existing bool // to copy from: Open fails when there is no memory, instead of making one, and begins no epoch
+	Existing bool // for a source of a copy: Open makes no memory but fails if there is none, and begins no epoch
 
 	edit func(script string) string // changes each script, for tests
 }
@@ -63,13 +63,13 @@ type Log struct {
 	opts    Options
 	conn    *redisconn.Conn // it belongs to the caller of Open
 	scripts scripts
-	fixed   bool // the log is the target of a copy, and never takes on another identity
+	fixed   bool // the log is the target of a copy, and never adopts another identity
 
 	// Anybody may read and set these, except that only become sets id, with mu held.
 	id      atomic.Pointer[string]
 	secret  atomic.Pointer[string]
-	checked atomic.Int64          // when fit last looked at the servers, in microseconds
-	unfit   atomic.Pointer[error] // why nothing must be written, as far as known; nil: no reason
+	checked atomic.Int64          // when fit last checked the servers, in microseconds
+	unfit   atomic.Pointer[error] // why nothing must be written; nil: no known reason
 
 	mu    sync.Mutex
 	tails map[string]tail // by set
@@ -79,11 +79,11 @@ var _ changelog.Log = (*Log)(nil)
 
 // Open opens the change memory behind the prefix in a Redis (6.2 or newer) or a
 // compatible server. It makes a memory if there is none, unless opts.Existing. If the
-// memory is a copy, Open begins a new epoch of every set. The log speaks through conn,
-// which belongs to the caller: the caller closes conn, after the last call of the log.
+// memory is a copy, Open begins a new epoch of every set. The log uses conn, which
+// belongs to the caller. The caller closes conn after the last call of the log.
 //
-// Open refuses a Redis that says that it may evict keys, because it would lose changes in silence.
-// MayPass says of an error whether to try again.
+// Open refuses a Redis whose settings allow it to evict keys, because it would lose
+// changes silently. MayPass says whether to try again after an error.
 func Open(ctx context.Context, conn *redisconn.Conn, opts Options) (*Log, error) {
 	return open(ctx, conn, opts, func(l *Log) error { return l.identify(ctx) })
 }
@@ -113,7 +113,7 @@ func (l *Log) identify(ctx context.Context) error {
 			return err
 		}
 	}
-	id := rand.Text() // in case that there is no memory yet
+	id := rand.Text() // for the case that there is no memory yet
 	l.id.Store(&id)
 	a, err := l.memory(ctx, "")
 	if err != nil {
@@ -138,9 +138,9 @@ func (l *Log) exists(ctx context.Context) error {
 	})
 }
 
-// Check reports whether an append could succeed now: Redis takes a write, its
-// clock and the hub's agree, and Redis does not evict. A set whose head lies in the
-// future is refused alone, so Check does not look at heads.
+// Check reports whether an append could succeed now: Redis takes a write, its clock
+// and the hub's agree, and Redis does not evict. Check does not look at heads: a
+// head in the future stops only appends to its own set.
 func (l *Log) Check(ctx context.Context) error {
 	if err := l.check(ctx); err != nil {
 		return fmt.Errorf("check the change memory: %w", err)

@@ -16,10 +16,10 @@ const (
 )
 
 // Pack merges the oldest live blocks of a set into full blocks, and moves them to the
-// packed blocks. It leaves the newest live blocks that do not fill a block. It returns
-// how many entries it moved. At every moment, every cursor reads the same entries.
-// Several hubs may pack a set at the same time: the second one finds the blocks moved
-// and stops.
+// packed blocks. It leaves out the newest live blocks, which do not fill a block yet.
+// It returns how many entries it moved. While Pack works, every cursor still reads
+// the same entries. Several hubs may pack a set at the same time: the second one
+// finds the blocks moved and stops.
 //
 // Trim calls Pack. Changes that were published one at a time take a quarter of the
 // memory afterwards.
@@ -44,7 +44,7 @@ func (l *Log) pack(ctx context.Context, set string) (moved int, err error) {
 	}
 }
 
-// sweep removes what earlier steps have left over.
+// sweep removes what earlier steps have left.
 func (l *Log) sweep(ctx context.Context, set string) error {
 	for more := true; more; {
 		err := l.write(ctx, func(t *redisconn.Try) error {
@@ -142,7 +142,7 @@ func liveBlocks(set string, reply redisconn.Answer) ([]live, error) {
 		if err != nil {
 			return nil, corrupt(fmt.Sprintf("a block of set %q", set), err)
 		}
-		// A block that is moved as it is would take a wrong place with it.
+		// A block that is moved unchanged would keep its wrong place.
 		if last.Position <= position || last.Position-position != bytes.Count() || len(bytes) < 4 {
 			return nil, fmt.Errorf("%w: the block of set %q that ends at position %d does not begin behind position %d", changelog.ErrCorrupt, set, last.Position, position)
 		}
@@ -152,8 +152,8 @@ func liveBlocks(set string, reply redisconn.Answer) ([]live, error) {
 	return blocks, nil
 }
 
-// full groups the oldest blocks. Each group makes one block to which no further block
-// can be added. full leaves out the newest blocks, which do not fill a block yet.
+// full groups the oldest blocks. Each group makes one block that has no room for a
+// further one. full leaves out the newest blocks, which do not fill a block yet.
 func full(blocks []live, listSize uint64) (groups [][]live) {
 	begin, count, size := 0, 0, 0
 	for i, b := range blocks {

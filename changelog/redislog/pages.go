@@ -16,20 +16,20 @@ import (
 	"github.com/rshub/rshub/inventory"
 )
 
-// Pages are the pages of the inventories of a Log's sets. Each step that changes the
-// inventory of a set is one script.
+// pages stores the pages of the inventories of a Log's sets. Each step that changes
+// the inventory of a set is one script.
 type pages struct {
 	log *Log
 
 	mu   sync.Mutex
-	runs map[string]string // by set: in which run of the server this hub wrote the record last
+	runs map[string]string // by set: the run of the server in which this hub last wrote the record
 }
 
 var _ inventory.Store = (*pages)(nil)
 
 // Inventories returns the store of the sets' inventories, which is part of the memory. An
-// attempt ends when Redis is restarted, and when another server takes its place: pages that
-// were put may be lost then. A user of Redis who may not ask INFO does not see that.
+// attempt ends when Redis is restarted or another server takes its place, because its
+// pages may then be lost. A hub whose Redis user may not call INFO does not notice that.
 func (l *Log) Inventories() inventory.Store { return &pages{log: l, runs: make(map[string]string)} }
 
 // Load returns the record of a set.
@@ -71,8 +71,8 @@ func (p *pages) Load(ctx context.Context, set string) (r inventory.Record, err e
 	return r, nil
 }
 
-// Swap replaces the record of a set. It waits for replicas only if s.Durable: they then
-// have all that was written before, too.
+// Swap replaces the record of a set. It waits for replicas only if s.Durable is set;
+// they then also have all earlier writes.
 func (p *pages) Swap(ctx context.Context, set string, s inventory.Swap) error {
 	if err := p.swap(ctx, set, s); err != nil {
 		return fmt.Errorf("write the inventory of set %q: %w", set, err)
@@ -92,8 +92,8 @@ func (p *pages) swap(ctx context.Context, set string, s inventory.Swap) error {
 	if s.Durable {
 		send = l.tell
 	}
-	// A version that was lost with the end of a log must not come again: a hub that has
-	// seen the first one would take the second one for it.
+	// A lost version must not come again: a hub that has seen the first record would
+	// take the second one for the same.
 	version := 2 * (1 + rand.Uint64N(feed.MaxNumber/2-1))
 	err := l.write(ctx, func(t *redisconn.Try) error {
 		a, err := send(t, l.scripts.swap, keys, s.Begin, s.Version, version, s.Attempt, s.At.Position, s.At.Micros, s.Head)
@@ -114,7 +114,7 @@ func (p *pages) swap(ctx context.Context, set string, s inventory.Swap) error {
 	return err
 }
 
-// logged makes inventory.ErrLog of the error that says that a set was made anew.
+// logged converts the error for a set that was made anew into inventory.ErrLog.
 func logged(err error) error {
 	if errors.Is(err, errAnew) {
 		return redisconn.Refuse(inventory.ErrLog)
@@ -135,7 +135,7 @@ func (p *pages) put(ctx context.Context, set string, begin int64, attempt uint64
 		return ctx.Err()
 	}
 	if attempt == 0 {
-		return inventory.ErrRaced // 0 is nobody's
+		return inventory.ErrRaced // attempt 0 does not exist
 	}
 	l := p.log
 	numbers := make([]uint64, len(put))
@@ -154,7 +154,7 @@ func (p *pages) put(ctx context.Context, set string, begin int64, attempt uint64
 	})
 }
 
-// byHash returns the indexes of numbers by the hash that the page is in.
+// byHash groups the indexes of numbers by the hash that holds the page.
 func byHash(numbers []uint64) (by [pageHashes][]int) {
 	for i, n := range numbers {
 		h := pageHash(n)
@@ -163,8 +163,8 @@ func byHash(numbers []uint64) (by [pageHashes][]int) {
 	return by
 }
 
-// paged returns the keys and arguments of a script that goes through pages: see paged in
-// lib.lua. Of each page, add appends the arguments.
+// paged returns the keys and arguments of a script that works on pages: see paged in
+// lib.lua. add appends the arguments of each page.
 func (l *Log) paged(set string, numbers []uint64, args []any, add func(args []any, i int) []any) ([]string, []any) {
 	keys := l.keys(set)
 	for h, here := range byHash(numbers) {
@@ -182,8 +182,9 @@ func (l *Log) paged(set string, numbers []uint64, args []any, add func(args []an
 	return keys, args
 }
 
-// Get returns pages of a set. It uses no script, because a script takes ten times as long:
-// it copies each page. Instead it reads last whose pages they were.
+// Get returns pages of a set. It uses no script, because a script copies each page and
+// takes ten times as long. Instead it reads the record after the pages, to check whose
+// pages they were.
 func (p *pages) Get(ctx context.Context, set string, begin int64, numbers []uint64) ([][]byte, error) {
 	found, err := p.get(ctx, set, begin, numbers)
 	if err != nil && !errors.Is(err, feed.ErrNoSet) {
@@ -251,9 +252,9 @@ func (l *Log) owned(set redisconn.Answer, begin int64) error {
 	return nil
 }
 
-// Remove removes pages of a set. It returns inventory.ErrRaced and removes nothing if Redis
-// was restarted, or replaced by another server, since this hub wrote the set's record last:
-// that record may be lost, and the one before may need the pages.
+// Remove removes pages of a set. It returns inventory.ErrRaced and removes nothing if
+// Redis was restarted, or replaced by another server, since this hub last wrote the set's
+// record. That record may be lost, and the one before may need the pages.
 func (p *pages) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
 	if len(numbers) == 0 {
 		return ctx.Err()

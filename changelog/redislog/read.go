@@ -70,7 +70,7 @@ func (l *Log) since(ctx context.Context, set string, after feed.Cursor, limit in
 }
 
 // entries decodes the blocks of an answer of since.lua. It returns at most limit
-// entries, beginning with the one behind the cursor after, which may lie in the middle
+// entries, beginning with the one after the cursor after, which may lie in the middle
 // of the first block.
 func entries(set string, blocks redisconn.Answer, after feed.Cursor, head uint64, limit int) ([]feed.Entry, error) {
 	if after.Position == head {

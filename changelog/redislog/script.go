@@ -17,7 +17,7 @@ type scripts struct {
 	load, swap, put, remove, numbers                                                     *redisconn.Script // of inventories
 }
 
-// readAll reads the scripts. Tests may change them with edit.
+// readAll reads the scripts. Tests may use edit to change them.
 func (s *scripts) readAll(edit func(string) string) {
 	read := func(name string) string {
 		b, err := sources.ReadFile(name + ".lua")

@@ -13,8 +13,8 @@ import (
 )
 
 // fit returns nil when every server can keep the memory: its version is not too old,
-// and it does not evict keys. Append goes by the result until fit is called again.
-// With first, fit also logs warnings about servers that it accepts.
+// and it does not evict keys. Append obeys the result until fit is called again. If
+// first is true, fit also logs warnings about servers that it accepts.
 func (l *Log) fit(ctx context.Context, first bool) error {
 	l.checked.Store(l.opts.Now().UnixMicro())
 	err := l.look(ctx, first)
@@ -35,7 +35,7 @@ func (l *Log) fitByNow(ctx context.Context) error {
 	return l.fit(ctx, false)
 }
 
-// refused returns why nothing must be written, as far as fit has found out.
+// refused returns why nothing must be written, by the last result of fit.
 func (l *Log) refused() error {
 	if err := l.unfit.Load(); err != nil {
 		return *err
@@ -44,8 +44,8 @@ func (l *Log) refused() error {
 }
 
 // MayPass reports whether an error of Open means that Redis cannot be reached or is
-// not ready yet. Then it makes sense to try again. It makes none if Redis refuses the
-// credentials, or if its settings do not let it keep a memory.
+// not ready yet. It then makes sense to try again. It makes no sense if Redis refuses
+// the credentials, or if its settings do not allow a memory.
 func MayPass(err error) bool {
 	return errors.Is(err, feed.ErrUnavailable) && !errors.Is(err, errUnfit) && !redisconn.Denied(err)
 }
@@ -58,7 +58,7 @@ func (l *Log) look(ctx context.Context, first bool) error {
 	})
 }
 
-// lookAt looks at one server. It asks with INFO and not with CONFIG, because fewer
+// lookAt looks at one server. It uses INFO and not CONFIG, because fewer
 // servers forbid INFO.
 func (l *Log) lookAt(t *redisconn.Try, first bool) error {
 	text, err := t.Info()
@@ -84,9 +84,9 @@ func (l *Log) lookAt(t *redisconn.Try, first bool) error {
 	return nil
 }
 
-// Memory returns how many bytes of memory Redis uses, and how many it may use at most; 0 if
-// there is no limit, or if Redis does not say. In a cluster these are those of the server
-// that has least room.
+// Memory returns how many bytes of memory Redis uses, and how many it may use at most; 0
+// if there is no limit, or if Redis does not say. In a cluster these are the values of
+// the server with the least room.
 func (l *Log) Memory(ctx context.Context) (used, most uint64, err error) {
 	err = l.read(ctx, func(t *redisconn.Try) error {
 		used, most = 0, 0
@@ -111,8 +111,8 @@ func (l *Log) Memory(ctx context.Context) (used, most uint64, err error) {
 }
 
 // Kept returns about how many bytes of the memory of Redis a set takes, with its keys and
-// the pages of its inventory. Redis looks at a few parts of it, and assumes that the others are
-// like them. It is 0 if Redis does not say.
+// the pages of its inventory. Redis measures a few parts, and estimates the rest from
+// them. Kept returns 0 if Redis does not say.
 func (l *Log) Kept(ctx context.Context, set string) (bytes int64, err error) {
 	err = l.read(ctx, func(t *redisconn.Try) (err error) {
 		bytes, err = t.MemoryUsage(l.allKeys(set))

@@ -38,7 +38,7 @@ func (l *Log) make(ctx context.Context, set string, d feed.Description, listSize
 			return err
 		}
 		// Redis may have been emptied meanwhile, and another hub may have begun a new
-		// memory. Then the new set has the wrong identity, and is removed again.
+		// memory. The new set then has the wrong identity, and is removed again.
 		if _, err := l.same(ctx, ""); err != nil || l.ID() == id {
 			return afterwards(err)
 		}
@@ -52,13 +52,14 @@ func (l *Log) make(ctx context.Context, set string, d feed.Description, listSize
 }
 
 // makeHere makes a set in the memory whose identity the log has. made is true if the
-// set is new. begin is that of its log.
+// set is new. begin is when its log began.
 func (l *Log) makeHere(ctx context.Context, set string, d feed.Description, listSize int) (made bool, begin string, err error) {
 	// Each try looks at the set by itself: if a lost try has made the set and somebody has
 	// deleted it since, the next try may make it once more.
 	err = l.write(ctx, func(t *redisconn.Try) error {
-		// The name is added first, so that no set is without a name. It is never removed,
-		// because at that moment somebody could make a new set of the same name.
+		// The name is added first, so that every set has its name in the list. It is
+		// never removed, because another hub could make a new set of the same name at
+		// that moment.
 		if _, err := l.ask(t, l.scripts.name, []string{l.setsKey()}, set); err != nil { // the next script waits for replicas, for both
 			return err
 		}
@@ -115,10 +116,10 @@ func (l *Log) Describe(ctx context.Context, set string, d feed.Description) erro
 	return nil
 }
 
-// Delete removes a set. Only its name and the datetime of its head stay, so that a
-// new set of the same name begins later. Delete removes the set that it finds when it
-// is called, and never one that was made since: whoever published to that one was told
-// that it is kept.
+// Delete removes a set. Only its name and the datetime of its head stay, so that a new
+// set of the same name begins later. Delete removes the set that exists when it is
+// called, and never one that was made since: the publisher of that one was told that
+// its changes are kept.
 func (l *Log) Delete(ctx context.Context, set string) error {
 	if err := l.delete(ctx, set); err != nil {
 		return fmt.Errorf("delete set %q: %w", set, err)
@@ -155,9 +156,9 @@ func (l *Log) delete(ctx context.Context, set string) error {
 	return err
 }
 
-// SweepDeleted removes what is left of deleted sets besides their names and datetimes, of
-// at most so many sets, and returns of how many. A hub that is killed while it deletes a
-// set leaves all of it.
+// SweepDeleted removes the remains of deleted sets except their names and datetimes, for
+// at most most sets, and returns for how many it did. A hub that is killed while it
+// deletes a set leaves such remains.
 func (l *Log) SweepDeleted(ctx context.Context, most int) (n int, err error) {
 	if n, err = l.sweepDeleted(ctx, most); err != nil {
 		return n, fmt.Errorf("remove what deleted sets have left: %w", err)
@@ -201,8 +202,8 @@ func (l *Log) sweepDeleted(ctx context.Context, most int) (n int, err error) {
 	return n, err
 }
 
-// afterwards returns the error of a step behind one that has changed the set: nobody must
-// be told that nothing was written.
+// afterwards converts the error of a step that follows a successful write: the caller
+// must not be told that nothing was written.
 func afterwards(err error) error {
 	if errors.Is(err, feed.ErrUnavailable) {
 		return fmt.Errorf("%w: it was written, and then: %v", feed.ErrUnknown, err)
@@ -224,7 +225,8 @@ func (l *Log) state(ctx context.Context, set string) (feed.State, error) {
 	return s, err
 }
 
-// described returns what a set is now, and the id of the call that described it last.
+// described returns the present state of a set, and the id of the call that last
+// described it.
 func (l *Log) described(ctx context.Context, set string) (s feed.State, by string, err error) {
 	err = l.read(ctx, func(t *redisconn.Try) error {
 		n := len(stateFields)

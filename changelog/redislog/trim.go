@@ -10,10 +10,10 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// Trim applies retention to a set and forgets expired keys. It is called from time to
-// time, so it does two more things: it packs the set if that saves much memory, and
-// once a minute it looks whether the servers still do not evict keys. If they do,
-// Append fails until they do not.
+// Trim applies retention to a set and forgets expired keys. Because it is called
+// regularly, it does two more things: it packs the set if that saves much memory, and
+// once a minute it checks that the servers still do not evict keys. If they do,
+// Append fails until they stop.
 func (l *Log) Trim(ctx context.Context, set string, r changelog.Retention) (int, error) {
 	removed, err := l.trim(ctx, set, r)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package claimtest states what every store of claims must do. It is the
 // contract of claim.Store as a test suite, which each backend runs in a test of
-// its own. That a store refuses writes under a lost claim is not tested here,
-// but in the suites of the stores that take such writes.
+// its own. It does not test that a store refuses writes under a lost claim; the
+// suites of the stores with such writes do.
 package claimtest
 
 import (
@@ -32,7 +32,7 @@ type Backend struct {
 // A Place is where claims are kept.
 type Place struct {
 	Open    func() claim.Store // opens the store for one more hub
-	Restart func()             // ends the place like a crash, and starts it again; the stores must then be opened again. nil: opening the stores again is all
+	Restart func()             // ends the place like a crash, and starts it again; the stores must then be opened again. nil: a restart only opens the stores again
 }
 
 // Run runs the suite. Every subtest has a place of its own.

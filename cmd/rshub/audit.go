@@ -33,24 +33,25 @@ line, in any order, as JSON: {"loc": URI, "hash": "sha-256:HEX", "lastmod": DATE
   -prefix URI       compare only resources whose loc begins with URI
   -since PLACE      when the list began to be made: a datetime or a cursor. Resources that
                     changed since are not reported. Default: when the command begins
-  -settle DURATION  how long to wait before a second look at what differs, default 5s:
-                    a change may be under way to the hub
-  -skip-unknown     leave out the resources of which list and hub say nothing that can be
-                    compared
+  -settle DURATION  how long to wait before the differences are checked again, default 5s,
+                    because a change may still be on its way to the hub
+  -skip-unknown     leave out resources that cannot be compared, because list and hub know
+                    different things about them
 
 A line of the answer has a member "difference", which is
   missing   the hub knows the resource, the list does not have it
   stale     the list has another version than the hub
   extra     the list has it, the hub does not know it, or knows that it was deleted
-  unknown   both have it, and say nothing of it that can be compared
+  unknown   both have it, but know nothing about it that can be compared
 and loc, "own" with the resource of the list, and "hub" with that of the hub. Versions are
-compared by the best that both say: a hash, else lastmod and length.
+compared by the best evidence that both have: a hash, else lastmod and length.
 
 The exit status is 0 if nothing differs, 1 if something does, 2 if the command failed. A
 million lines take a temporary directory of some 100 MB (in TMPDIR) and little memory.
 `
 
-// errDiffers means that an audit has found differences. They are printed already.
+// errDiffers means that an audit has found differences. They are already
+// printed.
 var errDiffers = errors.New("there are differences")
 
 // auditList compares a list with what a hub knows.
@@ -98,7 +99,7 @@ func auditList(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	return a.sum()
 }
 
-// readToken returns the token in a file, or that of the environment.
+// readToken returns the token in a file, or the one in the environment.
 func readToken(file string) (string, error) {
 	if file == "" {
 		return os.Getenv("RSHUB_TOKEN"), nil
@@ -133,7 +134,7 @@ type auditor struct {
 	stdout, stderr io.Writer
 	skipUnknown    bool
 
-	look   audit.Look // the newest at the hub
+	look   audit.Look // the newest look at the hub
 	counts map[audit.Kind]int
 }
 
@@ -155,7 +156,8 @@ func (a *auditor) print(differences iter.Seq2[audit.Difference, error]) error {
 	return nil
 }
 
-// sum says on standard error what was found. It returns errDiffers if there is anything.
+// sum writes a summary to standard error. It returns errDiffers if there are
+// differences.
 func (a *auditor) sum() error {
 	n := a.counts
 	fmt.Fprintf(a.stderr, "rshub: %d missing, %d stale, %d extra, %d unknown; the hub knows %d resources at %v\n",
@@ -173,7 +175,7 @@ func (a *auditor) sum() error {
 	return nil
 }
 
-// note writes to standard error why the client asks the hub again.
+// note writes to standard error why the client tries again.
 func (a *auditor) note(err error, _ time.Duration) {
 	fmt.Fprintf(a.stderr, "rshub: %v; asking again\n", said(err))
 }

@@ -28,10 +28,10 @@ import (
 	"github.com/rshub/rshub/server"
 )
 
-// config is the whole configuration, read from the environment. Each tag has the whole
+// config is the whole configuration, read from the environment. Each tag has the full
 // name of a variable. If envconfig added the prefix RSHUB_, it would also accept the
-// variables without the prefix, such as DATA and INSECURE. The tag group begins a group of
-// variables in the help and in the documentation. A duration may have days: 90d.
+// variables without the prefix, such as DATA and INSECURE. The tag group begins a group
+// of variables in the help and in the documentation. A duration may have days: 90d.
 type config struct {
 	Listen     string `group:"The five that matter first" envconfig:"RSHUB_LISTEN" default:"127.0.0.1:8080" desc:"address (HOST:PORT) that the hub listens on"`
 	BaseURL    string `envconfig:"RSHUB_BASE_URL" desc:"URL (http or https) by which others reach the hub; required if RSHUB_LISTEN is beyond loopback; default http:// (with TLS https://) and RSHUB_LISTEN"`
@@ -87,13 +87,13 @@ type config struct {
 	LogLevel     slog.Level    `envconfig:"RSHUB_LOG_LEVEL" default:"info" desc:"lowest level that is logged: debug, info, warn or error"`
 }
 
-// problems collects everything that is wrong with the configuration.
+// problems collects all mistakes in the configuration.
 type problems struct {
 	errs       []error
 	unreadable map[string]bool // variables that could not be read, so that their values are not checked
 }
 
-// add notes what is wrong with a variable.
+// add adds a mistake in a variable.
 func (p *problems) add(name, format string, args ...any) {
 	if !p.unreadable[name] {
 		p.errs = append(p.errs, fmt.Errorf(name+" "+format, args...))
@@ -174,7 +174,7 @@ func (c *config) read(p *problems) {
 		alone := reflect.New(reflect.StructOf([]reflect.StructField{fields.Type().Field(i)}))
 		err := envconfig.Process("", alone.Interface())
 		if e, ok := errors.AsType[*envconfig.ParseError](err); ok {
-			if fields.Field(i).Type() == reflect.TypeFor[time.Duration]() { // envconfig knows no days
+			if fields.Field(i).Type() == reflect.TypeFor[time.Duration]() { // envconfig does not know days
 				var d time.Duration
 				if d, e.Err = setting.ParseDuration(e.Value); e.Err == nil {
 					fields.Field(i).SetInt(int64(d))
@@ -269,8 +269,8 @@ var hostForm = regexp.MustCompile(`^(\*|[a-z0-9_-]+(\.[a-z0-9_-]+)*)$`)
 
 var serviceLink = regexp.MustCompile(`_PORT_[0-9]+_`)
 
-// unknownVariables returns the variables that begin with RSHUB_ and mean nothing to
-// rshub. They are probably misspelt.
+// unknownVariables returns the variables that begin with RSHUB_ and that rshub does
+// not know. They are probably misspelt.
 func unknownVariables() []string {
 	known := map[string]bool{"RSHUB_TOKEN": true} // for rshub backup and rshub follow
 	for _, name := range variables() {
@@ -290,8 +290,8 @@ func unknownVariables() []string {
 	return unknown
 }
 
-// checkVariables returns an error if there are unknown variables. It is for the hub: other
-// commands may be called where there are variables for other programs.
+// checkVariables returns an error if there are unknown variables. Only the hub calls it,
+// because other commands may run where variables of other programs are set.
 func checkVariables() error {
 	var errs []error
 	for _, name := range unknownVariables() {
@@ -374,7 +374,8 @@ func (c *config) server(log *slog.Logger) (server.Config, error) {
 	return s, nil
 }
 
-// callers returns what knows the callers; nil: everybody may do everything.
+// callers returns the Authenticator; nil means that everybody may do
+// everything.
 func (c *config) callers(log *slog.Logger) (access.Authenticator, error) {
 	var tokens *access.TokensFile
 	if c.TokensFile != "" {
@@ -400,8 +401,8 @@ func (c *config) callers(log *slog.Logger) (access.Authenticator, error) {
 	return jwt.New(keys, jwt.Options{Issuer: c.JWTIssuer, Audience: audience, Others: tokens})
 }
 
-// store returns the part of the configuration that says where the change memory is,
-// and how to open it.
+// store returns the part of the configuration that is needed to open the change
+// memory.
 func (c *config) store() server.Config {
 	return server.Config{
 		Data: c.Data, DiskReserve: max(uint64(c.DiskReserve), 1), // 0 would mean the default
@@ -410,8 +411,8 @@ func (c *config) store() server.Config {
 	}
 }
 
-// readCAs returns the system's certificate authorities together with those in a file.
-// It returns nil if path is empty.
+// readCAs returns the system's certificate authorities and those in a file. It
+// returns nil if path is empty.
 func readCAs(path string) (*x509.CertPool, error) {
 	if path == "" {
 		return nil, nil

@@ -17,10 +17,10 @@ import (
 
 const copyUsage = `rshub copy --from DIR --to URL copies what a hub keeps from its data directory into a
 Redis, so that several hubs can go on with it. Cursors, positions, datetimes, closed
-Change Lists and idempotency keys stay the same, and WebSub subscriptions go on where they
-are. Only the Change Lists that are open get new names when the first hub starts, because
-the original may go on too. Secrets that are encrypted stay so. With RSHUB_SECRET_KEYS, the
-copy has all of them encrypted with the first key.
+Change Lists and idempotency keys stay the same, and WebSub subscriptions continue where
+they are. Only the open Change Lists get new names when the first hub starts, because the
+original may continue, too. Secrets that are encrypted stay encrypted. With
+RSHUB_SECRET_KEYS, the copy has all of them encrypted with the first key.
 
   --from DIR   the data directory, as in RSHUB_DATA. Stop its hub first, or copy what
                rshub backup made of it
@@ -100,8 +100,8 @@ func withoutSecret(memory string) string {
 	return scheme + "://" + rest[strings.LastIndexByte(rest, '@')+1:]
 }
 
-// storeAt returns the configuration that opens the change memory of a name: a directory, or
-// the URL of a Redis.
+// storeAt returns the configuration that opens the change memory at a directory, or the
+// URL of a Redis.
 func (c *config) storeAt(memory string, stderr io.Writer) server.Config {
 	s := c.store()
 	s.Logger = newLogger(stderr, slog.LevelWarn)

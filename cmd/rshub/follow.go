@@ -40,8 +40,7 @@ cannot be reached, the command asks again until it answers, so no change is miss
 At its end the command prints, on standard error, the -since to go on with.
 `
 
-// followLimit is how many changes follow asks for at once at most when there is a
-// -count.
+// followLimit is the most changes of one request of follow with -count.
 const followLimit = 1_000
 
 // follow prints the changes of a set until ctx ends.
@@ -106,7 +105,7 @@ type follower struct {
 	count          int // how many changes to print; 0 for all
 
 	printed int
-	since   string // where to go on: a cursor once a batch was printed
+	since   string // where to go on; a cursor after the first batch was printed
 }
 
 // print prints changes, one on each line, until the batches end or count changes are
@@ -136,13 +135,13 @@ func (f *follower) print(batches iter.Seq2[*feed.Batch, error]) error {
 	return nil
 }
 
-// note writes to standard error why the client asks the hub again.
+// note writes to standard error why the client tries again.
 func (f *follower) note(err error, _ time.Duration) {
 	fmt.Fprintf(f.stderr, "rshub: %v; asking again\n", said(err))
 }
 
-// said returns an error with the words of the hub's answer. If err is no answer of a
-// hub, said returns err.
+// said returns an error with the text of the hub's answer. If err is not an answer
+// of a hub, said returns err.
 func said(err error) error {
 	p, ok := errors.AsType[*problem.Problem](err)
 	if !ok {

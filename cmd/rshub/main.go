@@ -56,8 +56,9 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run runs a command and returns the exit code: 0, 1 when it failed, 2 when it
-// was called wrongly. Of an audit, 1 says that something differs, and 2 that it failed.
+// run runs a command and returns the exit code: 0, 1 if the command failed, 2 if it was
+// called wrongly. For an audit, 1 means that there are differences, and 2 that it
+// failed.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		args = []string{"serve"}

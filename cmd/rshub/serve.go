@@ -39,7 +39,7 @@ func serve(ctx context.Context, stderr io.Writer) error {
 	return inVariables(hub.Run(ctx))
 }
 
-// newHub returns the hub that the environment configures. The hub logs to stderr.
+// newHub returns a hub configured by the environment. The hub logs to stderr.
 func newHub(stderr io.Writer) (*server.Server, error) {
 	c, err := readConfig()
 	if err = errors.Join(checkVariables(), err); err != nil {
@@ -47,7 +47,7 @@ func newHub(stderr io.Writer) (*server.Server, error) {
 	}
 	log := newLogger(stderr, c.LogLevel)
 	stdlog.SetFlags(0)
-	stdlog.SetOutput(slog.NewLogLogger(log.Handler(), slog.LevelDebug).Writer()) // net/http logs here when a callback sends data that nobody asked for
+	stdlog.SetOutput(slog.NewLogLogger(log.Handler(), slog.LevelDebug).Writer()) // net/http logs here when a callback sends unexpected data
 	sc, err := c.server(log)
 	if err != nil {
 		return nil, err
@@ -58,8 +58,8 @@ func newHub(stderr io.Writer) (*server.Server, error) {
 
 var fieldForm = regexp.MustCompile(`\bConfig\.([A-Z]\w+)`)
 
-// inVariables returns an error of package server in which the names of variables
-// replace the names of the fields of server.Config.
+// inVariables replaces, in an error of package server, the fields of
+// server.Config by the names of variables.
 func inVariables(err error) error {
 	if err == nil {
 		return nil

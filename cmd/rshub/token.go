@@ -10,7 +10,7 @@ import (
 	"github.com/rshub/rshub/access"
 )
 
-// token makes a token. It prints the token, and keeps only the token's digest.
+// token makes a token and prints it. Only the token's digest is stored.
 func token(args []string, stdout io.Writer) error {
 	if len(args) == 0 || args[0] != "new" {
 		return usageError("rshub token new -name NAME -rights RIGHTS [-expires TIME] [-file FILE]")
@@ -49,7 +49,8 @@ func token(args []string, stdout io.Writer) error {
 	return nil
 }
 
-// expiry reads when a token ends: a time, or how long from now. Empty is never.
+// expiry reads when a token ends: a time, or a duration from now. Empty means
+// never.
 func expiry(text string, now time.Time) (at time.Time, err error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -60,7 +61,7 @@ func expiry(text string, now time.Time) (at time.Time, err error) {
 		return time.Time{}, fmt.Errorf("-expires: %w, nor a duration such as 720h", err)
 	}
 	if !at.After(now) {
-		return time.Time{}, fmt.Errorf("-expires: %s is over", at.Format(time.RFC3339))
+		return time.Time{}, fmt.Errorf("-expires: %s is in the past", at.Format(time.RFC3339))
 	}
 	return at, nil
 }

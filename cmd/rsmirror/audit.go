@@ -8,7 +8,7 @@ import (
 	"github.com/rshub/rshub/mirror"
 )
 
-// auditDirectory proves that a mirror is right, and prints what is not.
+// auditDirectory audits a mirror, and prints the problems.
 func (p *program) auditDirectory(ctx context.Context) (err error) {
 	home, err := p.auditHome(ctx)
 	if err != nil {
@@ -65,7 +65,8 @@ func (p *program) auditDirectory(ctx context.Context) (err error) {
 	return nil
 }
 
-// auditHome opens the home of a mirror. One that is only looked at may be in use.
+// auditHome opens the home of a mirror. Without a repair, the home may be in
+// use.
 func (p *program) auditHome(ctx context.Context) (*mirror.Home, error) {
 	if !p.repair {
 		return mirror.AuditHome(ctx, p.dir, p.retry)

@@ -115,7 +115,7 @@ func (c *config) contentToken(text string) error {
 	return nil
 }
 
-// arguments checks the arguments, and the flags that must fit to them.
+// arguments checks the arguments, and the flags that depend on them.
 func (c *config) arguments(args []string) error {
 	want := []string{"URL", "DIR"}
 	if c.audit {
@@ -134,7 +134,7 @@ func (c *config) arguments(args []string) error {
 	case c.parallel < 1 || c.parallel > 1000 || c.perHost < 1 || c.perHost > 1000:
 		return errors.New("-parallel and -per-host are 1 to 1000")
 	case c.maxSize == 0:
-		return errors.New("-max-size is above 0")
+		return errors.New("-max-size must be above 0")
 	case c.removeMore && !c.repair:
 		return errors.New("-remove-extra goes with -repair")
 	}
@@ -147,7 +147,7 @@ func (c *config) arguments(args []string) error {
 	return c.target(args[0])
 }
 
-// target checks what is to be mirrored, and where to.
+// target checks what to mirror, and where to.
 func (c *config) target(address string) error {
 	u, err := url.Parse(address)
 	switch {

@@ -21,12 +21,12 @@ import (
 
 func userAgent() string { return "rsmirror/" + build.Version() }
 
-// contents returns what requests contents.
+// contents returns the transport for requests of contents.
 func (p *program) contents() http.RoundTripper {
 	return bearer{p.anywhere(), p.contentTokens}
 }
 
-// anywhere returns what makes requests to URLs that a source names.
+// anywhere returns the transport for URLs that a source names.
 func (p *program) anywhere() http.RoundTripper {
 	if p.public {
 		return outbound.New(outbound.Options{PerHost: p.perHost, Idle: p.parallel})
@@ -45,7 +45,7 @@ func transport() *http.Transport {
 		MaxIdleConns:          100,
 		IdleConnTimeout:       90 * time.Second,
 		ExpectContinueTimeout: time.Second,
-		DisableCompression:    true, // contents are kept as they come
+		DisableCompression:    true, // contents are stored unchanged
 	}
 }
 
@@ -72,8 +72,8 @@ func origin(u *url.URL) string {
 	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
-// An own makes requests to the origin that the user has named by itself, and leaves those to
-// others, which the source has named, to what makes requests anywhere.
+// An own is a transport that makes the requests to the user's own origin directly. It
+// passes requests to other origins, which the source has named, on to anywhere.
 type own struct {
 	http.RoundTripper
 	origin   string
@@ -112,13 +112,13 @@ func (p *program) options() mirror.Options {
 	}
 }
 
-// again says that something is tried again.
+// again reports that something is tried again.
 func (p *program) again(err error, wait time.Duration) {
 	p.report.Note("rsmirror: %v; trying again in %s", err, wait.Round(100*time.Millisecond))
 }
 
 // find finds out what the source offers. It tries again while the source does not answer:
-// with -once for as long as -retry says.
+// with -once at most for the time of -retry.
 func (p *program) find(ctx context.Context) (*discovery.Source, error) {
 	g := &harvest.Getter{Client: p.documents(), UserAgent: userAgent(), Robots: true, Tries: 1}
 	pause := time.Second

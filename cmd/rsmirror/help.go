@@ -13,8 +13,8 @@ what rsmirror knows. rsmirror follows an rshub by push. Of any other source it r
 Resource List or the Resource Dump, and then the Change Lists or the Change Dump, again and
 again.
 
-rsmirror gets every URL that the source names. Mirror only sources that you trust with
-that, or say -public.
+rsmirror requests every URL that the source names, also in your own network. Mirror only
+sources that you trust, or say -public.
 
 Examples
   rsmirror https://hub.example.org/sets/articles/changes /srv/articles
@@ -25,34 +25,34 @@ Examples
 What
   -once             catch up, try again what failed, and end; for cron
   -prefix URI       only resources whose URL begins with URI
-  -strip URI        resources whose URL begins with URI have the rest of it as their path;
-                    without it, a path begins with the host
-  -to ndjson        get no contents; write every change to standard output, one on each
+  -strip URI        if the URL of a resource begins with URI, its path is the rest of the
+                    URL; without -strip, a path begins with the host
+  -to ndjson        fetch no contents; write every change to standard output, one on each
                     line, as JSON
-  -to exec:COMMAND  get no contents; run a shell command for every batch of changes, which
-                    finds them on its standard input, as JSON, one on each line. While it
-                    does not exit with 0, it is run again, with growing pauses
-  -adopt            take DIR although it has files. Those that are in the place of a
-                    resource are replaced, unless their hash is right
+  -to exec:COMMAND  fetch no contents; run a shell command for every batch of changes. It
+                    gets them on its standard input, as JSON, one on each line. Until it
+                    exits with 0, it is run again, with growing pauses
+  -adopt            use DIR even if it has files. A file at the path of a resource is
+                    replaced, unless its hash is right
 
 How
   -every DURATION   how often to look at a source without a hub (default 5m)
   -retry DURATION   how long -once waits for a source that does not answer (default 10m)
-  -parallel N       contents that are got at a time (default 16)
-  -per-host N       the same of one host (default 4)
+  -parallel N       how many contents to fetch at a time (default 16)
+  -per-host N       the same for one host (default 4)
   -max-size SIZE    the largest content, or ZIP file of a dump (default 10GiB)
   -max-delete N     how many resources may be deleted within a day: a number, a share such
                     as 20% of what DIR has, or all (default: 10% or ten, whichever is
                     more). If there are more, rsmirror deletes none of them, and ends
-  -duplicates-first get a content where the source names duplicates of it, in the order that
-                    the source prefers, and from its own URL only if none of them is right
-  -public           get contents, and documents that are not at the host of URL, from public
-                    addresses only
+  -duplicates-first fetch a content from the duplicates that the source names, in the order
+                    that the source prefers, and from its own URL only if none is right
+  -public           fetch contents, and documents that are not at the host of URL, only from
+                    public addresses
   -token-file FILE  holds the bearer token; without it RSMIRROR_TOKEN does. It is sent only
                     to the host of URL, and only for documents
   -content-token https://HOST=FILE
                     holds the bearer token for contents at HOST; for each host once. Other
-                    contents are got without credentials
+                    contents are fetched without credentials
   -q                print nothing but errors
   -json             print the summary of -once as JSON: {"files", "bytes", "fetched",
                     "kept", "removed", "missing"}
@@ -62,9 +62,9 @@ How
 The settings URL, -prefix, -strip and -to of a DIR cannot be changed.
 
 What fails
-  A content that cannot be got, or that does not have the length and the hash that the
-  source says, is tried again after 10 seconds, and then after pauses that double up to
-  an hour, also in later runs. The file that was there stays. Meanwhile rsmirror goes on.
+  A content that cannot be fetched, or that does not have the length and the hash that
+  the source names, is tried again after 10 seconds, and then after pauses that double up to
+  an hour, also in later runs. The old file stays. Meanwhile rsmirror goes on.
 
 rsmirror audit
   proves that DIR has what the source has, and prints every difference as JSON, one on
@@ -74,19 +74,19 @@ rsmirror audit
     in        bookkeeping or file
     loc, path, reason, repaired
   -quick            look only at size and modification time of files
-  -repair           catch up first; then get what is missing, stale or damaged, and remove
-                    what the source does not have
-  -remove-extra     with -repair: remove files that rsmirror has not made, too
+  -repair           catch up first; then fetch missing, stale and damaged files again, and
+                    remove what the source does not have
+  -remove-extra     with -repair: also remove files that rsmirror did not make
   -parallel, -per-host, -max-size, -max-delete, -duplicates-first, -public, -retry,
   -token-file, -content-token, -q
                     as above
   While another rsmirror works in DIR, audit asks it for a copy of its bookkeeping, and
-  looks twice at what seems wrong: what changed meanwhile is not judged. With -repair the
-  other one has to be stopped first.
+  checks each problem twice: it does not report what changed meanwhile. Before -repair,
+  stop the other rsmirror.
 
 Exit codes
   0    DIR has everything; without -once: rsmirror was told to end (SIGINT or SIGTERM)
-  1    -once: some resources are missing, because they could not be got;
+  1    -once: some resources are missing, because they could not be fetched;
        audit: there are differences that are not repaired
   2    the command line is wrong
   3    DIR cannot be used: it has files of others, is in use, is full or cannot be

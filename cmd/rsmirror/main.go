@@ -71,10 +71,11 @@ type program struct {
 	report         *report
 }
 
-// errDiffers means that something is missing or differs. It was said already.
+// errDiffers means that something is missing or differs. It was already
+// reported.
 var errDiffers = errors.New("there are differences")
 
-// exit says what went wrong, and returns the exit code.
+// exit prints what went wrong, and returns the exit code.
 func (p *program) exit(ctx context.Context, err error) int {
 	say := func(text string, args ...any) { fmt.Fprintf(p.stderr, "rsmirror: "+text+"\n", args...) }
 	_, tooMany := errors.AsType[*reconcile.TooMany](err)

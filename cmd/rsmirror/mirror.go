@@ -47,7 +47,7 @@ func (p *program) mirror(ctx context.Context) (err error) {
 	return p.summarize(ctx, home, left)
 }
 
-// sink returns where changes go.
+// sink returns the Sink for the changes.
 func (p *program) sink(home *mirror.Home) (mirror.Sink, error) {
 	command, run := strings.CutPrefix(p.settings.To, "exec:")
 	switch {
@@ -69,7 +69,8 @@ func (p *program) sink(home *mirror.Home) (mirror.Sink, error) {
 	})
 }
 
-// summarize says what the mirror has. It returns errDiffers if something is missing.
+// summarize prints what the mirror has. It returns errDiffers if something is
+// missing.
 func (p *program) summarize(ctx context.Context, home *mirror.Home, left mirror.Left) error {
 	n, d := home.Ledger.Counts(), p.report.deeds()
 	p.report.Clear()

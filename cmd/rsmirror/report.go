@@ -9,17 +9,17 @@ import (
 	"github.com/rshub/rshub/mirror"
 )
 
-// A report tells a person how far the mirroring is.
+// A report shows the progress of the mirroring to a person.
 type report struct {
 	progress.Line
 	began time.Time
 
 	mu       sync.Mutex
-	expected int // resources in all; 0: unknown
+	expected int // number of all resources; 0: unknown
 	done     deeds
 }
 
-// deeds are what was done in this run.
+// deeds count what was done in this run.
 type deeds struct{ fetched, kept, failed, removed, bytes int }
 
 func (d deeds) total() int { return d.fetched + d.kept + d.failed }
@@ -36,7 +36,7 @@ func (r *report) expect(n uint64) {
 	r.expected = int(n)
 }
 
-// did notes what was done about a resource.
+// did counts what was done for a resource.
 func (r *report) did(d mirror.Deed) {
 	r.mu.Lock()
 	switch d.Kind {

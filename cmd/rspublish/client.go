@@ -11,8 +11,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// newClient returns a client of the hub. Before the client tries again, it tells note
-// the error that makes it do so.
+// newClient returns a client of the hub. Before the client tries again, it calls note
+// with the error.
 func (p *program) newClient(cfg *config, note func(string, ...any)) (*client.Client, error) {
 	patience := cfg.retry
 	if patience == 0 {
@@ -34,8 +34,8 @@ func (p *program) newClient(cfg *config, note func(string, ...any)) (*client.Cli
 	return c, nil
 }
 
-// unsent makes a failure, with an exit code and with advice to the user, of the client's
-// error for a batch that was not published.
+// unsent converts the client's error for an unpublished batch into a failure with an
+// exit code and advice to the user.
 func unsent(err error, cfg *config) error {
 	if refused, ok := errors.AsType[*client.Refused](err); ok {
 		switch {

@@ -22,7 +22,7 @@ type config struct {
 	hub, set   string
 	token      string
 	bareToken  bool   // the token would travel to another machine without encryption
-	login      *login // for the source, if that wants one
+	login      *login // for the source, if it needs one
 	key        string
 	retry      time.Duration
 	again      bool
@@ -78,7 +78,7 @@ func orElse(s, other string) string {
 	return s
 }
 
-// arguments checks the files and changes to publish, and the flags that must fit to them.
+// arguments checks the files and changes to publish, and the flags that depend on them.
 func (c *config) arguments() error {
 	stdin := 0
 	for i, file := range c.files {
@@ -108,7 +108,7 @@ func (c *config) arguments() error {
 	return nil
 }
 
-// isWord reports whether an argument looks like a command, and is no file.
+// isWord reports whether an argument looks like a command, and not like a file.
 func isWord(s string) bool {
 	_, err := os.Stat(s)
 	return err != nil && !strings.ContainsFunc(s, func(r rune) bool { return r < 'a' || r > 'z' })
@@ -142,8 +142,8 @@ func (c *config) target() error {
 	return nil
 }
 
-// destination checks which set of which hub is meant, takes the token, and reads -max-delete
-// into bound. It is for the commands that compare a source with a set.
+// destination checks the hub and the set, reads the token, and reads -max-delete into
+// bound. It is for the commands that compare a source with a set.
 func (c *config) destination(maxDelete string, bound *reconcile.Bound, tokenFile, tokenEnv string) (err error) {
 	if err := c.target(); err != nil {
 		return err
@@ -156,7 +156,7 @@ func (c *config) destination(maxDelete string, bound *reconcile.Bound, tokenFile
 	return c.credentials(tokenFile, tokenEnv)
 }
 
-// credentials takes the token from a file or from the environment.
+// credentials reads the token from a file or from the environment.
 func (c *config) credentials(file, fromEnv string) (err error) {
 	if c.token, err = setting.Token(file, fromEnv); err != nil {
 		return err

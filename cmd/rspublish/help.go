@@ -43,8 +43,8 @@ How
                     busy, such as 90s or 2h (default 10m; 0: do not try again)
   -again            publish files again although they were published within a day
   -key KEY          the name of this run, for one input. The same input with the same
-                    key is published once within a day, however often you send it,
-                    and from whichever machine
+                    key is published only once within a day, even if you send it
+                    again or from another machine
   -q                print nothing but errors
   -json             print the summary as JSON: {"set", "published", "already", "cursor"}
   -version          print the version
@@ -56,12 +56,12 @@ Bad input
   changes, each before it is sent; the batches before a bad one are published.
 
 Interrupted?
-  Run the same command again. The hub recognises a file by its content, for a day: what
-  it has already is not published twice, from whichever machine. So the same command
-  goes on after Ctrl-C, a crash or an outage, and a file that is published whole is not
-  published again, unless you say -again. Of a file that has grown, or was mended, the
+  Run the same command again. For a day, the hub recognises a file by its content, and
+  does not publish the same changes twice, even from another machine. So the command
+  continues after Ctrl-C, a crash or an outage. A file that is already published is not
+  published again, unless you say -again. If a file was extended or corrected, the
   batches of 1,000 changes before the first difference are not published again. After
-  a day, or if the set was deleted in between, all is published again.
+  a day, or if the set was deleted in between, everything is published again.
   Standard input and changes given as flags are new each time: two runs may mean two
   changes. rspublish prints the key to go on with. A crash may prevent that, so you may
   choose a key yourself:

@@ -27,15 +27,15 @@ type input struct {
 	stream io.Reader
 	given  []resourcesync.Change
 
-	sum   string // of the bytes of file; check sets it
+	sum   string // digest of the bytes of file; check sets it
 	total int    // number of changes; -1 while unknown
 }
 
 // An entry is a change and where it is in the input.
 type entry struct {
 	change *resourcesync.Change
-	number int // of the change, from 1
-	line   int // from 1; 0 if the format has no lines
+	number int // number of the change, from 1
+	line   int // line of the change, from 1; 0 if the format has no lines
 }
 
 // openInput opens a file, or takes standard input.
@@ -150,8 +150,8 @@ func (in *input) decode(raw io.Reader) iter.Seq2[entry, error] {
 type next func() (*resourcesync.Change, int, error)
 
 // validated yields the changes that next returns, until one is not valid. The
-// *resourcesync.Error of that one says which entry and line it is, and which of those
-// behind it are wrong too.
+// *resourcesync.Error for that one names its entry and line, and the mistakes in
+// later changes.
 func validated(next next) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		for n := 1; ; n++ {
@@ -169,21 +169,22 @@ func validated(next next) iter.Seq2[entry, error] {
 	}
 }
 
-// valid returns what is wrong with change number n, which could be read if err is nil.
+// valid returns the error of change number n. err is the error of reading it, or nil.
 func valid(c *resourcesync.Change, n, line int, err error) error {
 	if err == nil {
 		err = c.Validate()
 	}
 	if e, ok := errors.AsType[*resourcesync.Error](err); ok && (c != nil || line > 0) {
-		e.Entry, e.Line = n, line // else the reader has set them
+		e.Entry, e.Line = n, line // otherwise the reader has set them
 	}
 	return err
 }
 
-// lookFor is how many changes behind a wrong one are looked at for others.
+// lookFor is how many changes after a wrong one are checked for further
+// mistakes.
 const lookFor = 10_000
 
-// others adds to the error of change number n those of changes behind it.
+// others adds to the error of change number n the errors of later changes.
 func (next next) others(n int, err error) error {
 	first, ok := errors.AsType[*resourcesync.Error](err)
 	if !ok || !errors.Is(first, resourcesync.ErrInvalid) {
@@ -243,7 +244,7 @@ func open(r io.Reader) (next, error) {
 
 const peekSize = 64 << 10
 
-// unpacking says in its errors that gzip was cut off.
+// unpacking is a gzip reader whose errors say that gzip was cut off.
 type unpacking struct{ *gzip.Reader }
 
 func (u unpacking) Read(b []byte) (int, error) {

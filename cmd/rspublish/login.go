@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// A login sends a user and a password to one server, with each request, and to no other.
+// A login sends a user and a password with each request to one server, and to no other
+// server.
 type login struct {
 	http.RoundTripper
 	origin         string
@@ -22,8 +23,8 @@ func (l *login) RoundTrip(r *http.Request) (*http.Response, error) {
 	return l.RoundTripper.RoundTrip(r)
 }
 
-// origin returns scheme, host and port of a URL. Documents name the port also where their
-// own URL does not.
+// origin returns scheme, host and port of a URL. It always has the port, even if the URL
+// does not, because documents write both forms.
 func origin(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
@@ -32,9 +33,10 @@ func origin(u *url.URL) string {
 	return u.Scheme + "://" + strings.ToLower(u.Hostname()) + ":" + port
 }
 
-// asks returns the URL of a source without the user and the password in it. They are kept
-// for requests, so nothing prints, keeps or publishes them. NAME:PASSWORD in the
-// environment serves instead: every user of the machine can read command lines.
+// asks returns the URL of a source without the user and the password in it. It keeps them
+// only for requests, so that nothing prints, stores or publishes them. fromEnv is
+// NAME:PASSWORD from the environment, which is safer: every user of the machine can read
+// command lines.
 func (c *config) asks(source, fromEnv string) (string, error) {
 	u, err := url.Parse(source)
 	if err != nil || u.Host == "" {
@@ -54,7 +56,7 @@ func (c *config) asks(source, fromEnv string) (string, error) {
 	return u.String(), nil
 }
 
-// server returns what sends requests to the source.
+// server returns the client for requests to the source.
 func (c *config) server() *http.Client {
 	if c.login == nil {
 		return &http.Client{Transport: http.DefaultTransport}

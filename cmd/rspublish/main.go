@@ -1,8 +1,8 @@
 // Command rspublish is the source's tool. It publishes changes to an rshub: from files,
-// from standard input or from its command line. It publishes them in order, and each
-// once, however often it is interrupted. A source that keeps no changes only shows what it
-// has, a directory or a list, and rspublish finds out what has changed: sync does so once,
-// and watch as it happens; relay polls a source elsewhere.
+// from standard input or from its command line. It publishes them in order, and each only
+// once, even after interruptions. For a source without a record of its changes, a
+// directory or a list, rspublish finds out what has changed: sync does so once, watch as
+// changes happen, and relay polls a source on the web.
 package main
 
 import (
@@ -64,7 +64,7 @@ type program struct {
 	sleep          func(ctx context.Context, d time.Duration) error // waits before something is tried again
 }
 
-// A failure is an error that knows its exit code.
+// A failure is an error with its exit code.
 type failure struct {
 	code    int
 	err     error
@@ -123,7 +123,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	return code
 }
 
-// unparsed ends a command whose command line asks for help, or is wrong.
+// unparsed ends a command whose command line asks for help or is wrong.
 func (p *program) unparsed(err error, command, help string) int {
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(p.stdout, help)
@@ -133,8 +133,8 @@ func (p *program) unparsed(err error, command, help string) int {
 	return exitUsage
 }
 
-// newReport returns the report of a command, which begins with a warning if the token may
-// be read on its way.
+// newReport returns the report of a command. It warns first if the token travels without
+// encryption.
 func (p *program) newReport(cfg *config) *report {
 	bar := &report{Line: progress.Line{W: p.stderr, Terminal: p.terminal, Quiet: cfg.quiet, Now: p.now}}
 	if cfg.bareToken {
@@ -143,8 +143,8 @@ func (p *program) newReport(cfg *config) *report {
 	return bar
 }
 
-// ended ends a command that finds out by itself what is left to do. lasting says that the
-// command goes on until it is interrupted, and that it has done its work until then.
+// ended ends a command that can simply be run again. lasting means that the command runs
+// until it is interrupted, and that it has done its work until then.
 func (p *program) ended(ctx context.Context, err error, lasting bool) int {
 	switch {
 	case err == nil, ctx.Err() != nil && lasting:

@@ -7,7 +7,7 @@ import (
 	"github.com/rshub/rshub/internal/progress"
 )
 
-// A report tells a person how far the publishing is.
+// A report shows the progress of the publishing to a person.
 type report struct {
 	progress.Line
 
@@ -26,7 +26,7 @@ func (p *report) start(name string, checked bool, total int) {
 	p.update(0)
 }
 
-// update notes that done changes of the input are done, and reports it if it is time to.
+// update notes that done changes of the input are done, and reports that if it is time.
 func (p *report) update(done int) {
 	p.done = done
 	p.Update(p.bar, func(now time.Time) string { return p.name + ": " + p.figures(now) })

@@ -26,19 +26,19 @@ type publication struct {
 
 	total   int         // how many changes are published, or checked
 	already int         // how many of these were published before this run
-	newest  feed.Cursor // of what this run has published
-	cursor  string      // of the last published change
+	newest  feed.Cursor // newest cursor that this run has published
+	cursor  string      // cursor of the last published change
 }
 
-// A job is an input and how far its publishing came.
+// A job is an input, and how much of it is published.
 type job struct {
 	in      *input
 	name    string    // begins the keys of its batches; empty: the keys follow from the content
 	content hash.Hash // of the batches so far
 	begun   bool      // the hub may have some of its changes
 	done    bool
-	batches int // accepted
-	changes int // accepted
+	batches int // accepted batches
+	changes int // accepted changes
 }
 
 // newJob returns the job of an input. A file is recognised by its content, so it is not
@@ -51,9 +51,9 @@ func newJob(in *input, cfg *config) *job {
 	return j
 }
 
-// key returns the idempotency key of the next batch. The hub knows keys for a day. Without
-// a name, the key is a digest of all batches up to this one: so what two files have in
-// common at their beginning has the same keys.
+// key returns the idempotency key of the next batch. The hub knows keys for a day.
+// Without a name, the key is a digest of all batches up to this one. So two files with
+// the same beginning have the same keys for it.
 func (j *job) key(b *batch) string {
 	if j.name != "" {
 		return fmt.Sprintf("%s/%d", j.name, j.batches+1)
@@ -109,7 +109,7 @@ func (r *publication) open(ctx context.Context) error {
 func (r *publication) check(ctx context.Context) error {
 	for _, j := range r.jobs {
 		if j.in.stream != nil && !r.cfg.check {
-			continue // it can be read only once
+			continue // a stream can be read only once
 		}
 		r.bar.start(j.in.name, true, -1)
 		if err := j.in.check(ctx, r.bar.update); err != nil {
@@ -187,8 +187,9 @@ func (r *publication) send(ctx context.Context, j *job, b *batch) error {
 	return nil
 }
 
-// follows checks that a batch came behind those that the hub has accepted in this run. If
-// the set was deleted in between, the batch is in a new log, which begins at position 1.
+// follows checks that the hub has put a batch after those that it accepted before in this
+// run. If the set was deleted in between, the batch is in a new log, which begins at
+// position 1.
 func (r *publication) follows(j *job, got *feed.Receipt) error {
 	first, err := feed.ParseCursor(got.First)
 	last, lerr := feed.ParseCursor(got.Cursor)
@@ -206,14 +207,14 @@ func (r *publication) follows(j *job, got *feed.Receipt) error {
 	return nil
 }
 
-// failed returns the error for a batch that was not published. before says that the hub may
-// have had changes of the job before.
+// failed returns the error for a batch that was not published. before means that the hub
+// may already have had changes of the job.
 func (r *publication) failed(j *job, b *batch, before bool, err error) error {
 	refused, _ := errors.AsType[*client.Refused](err)
 	unavailable, _ := errors.AsType[*client.Unavailable](err)
 	bad := refused != nil && (refused.Status == http.StatusBadRequest || refused.Status == http.StatusRequestEntityTooLarge)
 	if bad || refused != nil && !refused.Doubt || unavailable != nil && unavailable.Unsent {
-		j.begun = before // the hub surely does not have it
+		j.begun = before // the hub surely does not have the batch
 	}
 	reused := errors.Is(err, feed.ErrKeyReused)
 	err = unsent(err, r.cfg)
@@ -229,7 +230,7 @@ func (r *publication) failed(j *job, b *batch, before bool, err error) error {
 }
 
 // howToGoOn returns what to tell the user after an error: what is published, and how to
-// go on.
+// continue.
 func (r *publication) howToGoOn(err error) []string {
 	if f, ok := errors.AsType[*failure](err); r.cfg.check || ok && f.advised {
 		return nil

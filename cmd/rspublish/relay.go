@@ -105,7 +105,7 @@ func (r *relaying) run(ctx context.Context) error {
 	}
 }
 
-// patiently tries until it succeeds, if relay goes on for ever.
+// patiently calls try until it succeeds; with -once it calls try only once.
 func (r *relaying) patiently(ctx context.Context, try func() error) error {
 	for {
 		err := try()
@@ -137,7 +137,7 @@ func (r *relaying) find(ctx context.Context) error {
 	return nil
 }
 
-// look looks once, and writes the line for it.
+// look looks once, and prints the line about it.
 func (r *relaying) look(ctx context.Context, looks *relay.Relay) error {
 	r.notes, r.gaps = 0, 0
 	res, err := looks.Look(ctx)
@@ -175,7 +175,7 @@ func (r *relaying) gap(err error) {
 	}
 }
 
-// summarizeLook writes the one line that scripts read of a look.
+// summarizeLook prints the one line about a look that scripts read.
 func (r *relaying) summarizeLook(res *relay.Result) {
 	switch {
 	case r.cfg.json:
@@ -214,7 +214,7 @@ func (r *relaying) summarizeLook(res *relay.Result) {
 	}
 }
 
-// open opens and locks the file of the state, and reads it if it is there.
+// open opens and locks the file of the state, and reads it if it exists.
 func (r *relaying) open() (release func(), err error) {
 	want := relayFile{Hub: r.cfg.hub, Set: r.cfg.set, URL: r.cfg.what}
 	if r.cfg.isOAI() {
@@ -260,7 +260,7 @@ func (r *relaying) open() (release func(), err error) {
 	return release, nil
 }
 
-// statePath returns where the state is.
+// statePath returns the path of the state.
 func (r *relaying) statePath() (string, error) {
 	if r.cfg.state != "" {
 		return r.cfg.state, nil
@@ -273,7 +273,7 @@ func (r *relaying) statePath() (string, error) {
 	return filepath.Join(cache, "rspublish", "relay-"+hex.EncodeToString(sum[:16])+".json"), nil
 }
 
-// save keeps the state.
+// save stores the state.
 func (r *relaying) save(st *relay.State) error {
 	b, err := json.Marshal(&r.file) // st is a part of it
 	if err != nil {

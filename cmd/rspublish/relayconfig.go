@@ -14,10 +14,10 @@ import (
 	"github.com/rshub/rshub/source/relay"
 )
 
-// leastEvery is how often relay looks at most: other people's servers have other guests.
+// leastEvery is the least time between two looks, to spare other people's servers.
 const leastEvery = time.Second
 
-// relayConfig is what the command line and the environment ask of relay.
+// relayConfig is what the command line and the environment say to relay.
 type relayConfig struct {
 	config
 	what string // the URL of the source
@@ -34,7 +34,7 @@ type relayConfig struct {
 	maxDelete reconcile.Bound
 }
 
-// parseRelay reads the command line of relay, behind that word. It returns flag.ErrHelp
+// parseRelay reads the command line of relay, after that word. It returns flag.ErrHelp
 // for -h.
 func parseRelay(args []string, env func(string) string) (*relayConfig, error) {
 	cfg := new(relayConfig)

@@ -1,7 +1,7 @@
 package main
 
-const relayHelp = `rspublish relay follows a source that can only be polled, and publishes to a hub what is
-new there. It looks at the source again and again, until it is told to stop.
+const relayHelp = `rspublish relay follows a source that can only be polled, and publishes its changes to a
+hub. It looks at the source again and again, until it is told to stop.
 
   rspublish relay [flags] -set NAME URL
 
@@ -24,7 +24,7 @@ Examples
 Where to
   -hub URL          the hub (RSPUBLISH_HUB; default http://127.0.0.1:8080)
   -set NAME         the set (RSPUBLISH_SET). It is made if there is none. Nobody else may
-                    publish to it: what the source does not have is deleted
+                    publish to it: a resource that the source does not have is deleted
   -token-file FILE  holds the bearer token; without it RSPUBLISH_TOKEN does. It needs
                     the rights publish:NAME and follow:NAME
   -retry DURATION   how long to try again at one look while the hub cannot be reached or
@@ -40,11 +40,11 @@ When
   -every DURATION   how often to look (default 15m), sooner or later by a fifth
   -once             look once and end, for cron
   -full DURATION    how often to compare everything (default 24h). Between these
-                    comparisons, relay believes a server that says that nothing changed,
-                    reads only what is new in Change Lists, and asks a repository only
-                    for what changed
-  -state FILE       keeps what relay has to know between two looks (default: in your
-                    cache directory). Without it, everything is compared
+                    comparisons, relay trusts a server that says that nothing changed,
+                    reads only new changes in Change Lists, and asks a repository only
+                    for changed records
+  -state FILE       keeps the state between two looks (default: in your cache directory).
+                    Without a state, everything is compared
 
 Repositories (OAI-PMH)
   -oai              the URL is a base URL; each of the following flags says so, too
@@ -59,10 +59,10 @@ Safety
   -max-delete BOUND how many resources may be deleted within a day: a number, a share of
                     what the hub knows such as 20%, or all. With more, nothing is
                     deleted. Default: ten resources or 10%, whichever is more, but none
-                    because of a source that is empty. What a Change List says is deleted
-                    does not count
+                    because of a source that is empty. Deletions in a Change List do not
+                    count
   A list that ends early, or cannot be read, deletes nothing. A record of a repository
-  that vanished without a word is deleted when two comparisons, 20 hours apart, missed it.
+  that vanished is deleted when it was missing in two comparisons, 20 hours apart.
 
 Output
   -q                print nothing but errors
@@ -71,18 +71,18 @@ Output
                     how is unchanged, changes, or compared
   -h                print this
 
-relay asks a server one thing at a time, waits when it is told to (Retry-After), and keeps
-to the Crawl-delay of robots.txt. It goes on after an error, and says what it was; with
--once an error ends it.
+relay makes one request to a server at a time, waits when the server asks for it
+(Retry-After), and obeys the Crawl-delay of robots.txt. It prints an error and goes on;
+with -once an error ends it.
 
 Exit codes
-  0    relay was told to stop; -once: the hub knows what the source has
+  0    relay was told to stop; -once: the hub is up to date with the source
   1    the hub refused it, for example the token or the set
   2    the command line is wrong
   3    the source cannot be read, or has a mistake
   4    the hub could not be reached, or was not ready, for as long as -retry says
-  5    more would be deleted than -max-delete allows; nothing of that was published
-  6    a part of the source could not be read, such as a record without an identifier. All
-       else was published, and nothing was deleted because of it
+  5    more would be deleted than -max-delete allows; none of that was published
+  6    a part of the source could not be read, such as a record without an identifier.
+       Everything else was published, and nothing was deleted because of it
   130  interrupted (SIGINT or SIGTERM) before the first look was over
 `

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// replace writes a file. Whatever happens, either the old file or the new one is there,
-// whole. Only one process at a time may replace a file.
+// replace writes a file. Even after a crash, either the whole old file or the whole new
+// one is there. Only one process at a time may replace a file.
 func replace(path string, b []byte) error {
 	next := path + ".new"
 	err := writeSynced(next, b)

@@ -62,10 +62,11 @@ func (s *site) failed(err error) error {
 	return unsent(err, s.cfg)
 }
 
-// An away is the error for a hub that was not there or not ready for as long as -retry says.
+// An away is the error for a hub that could not be reached, or was not ready, for the
+// time of -retry.
 type away struct {
 	error
-	lasting bool // that will not change by itself
+	lasting bool // it will not change by itself
 }
 
 // Unwrap returns the error.

@@ -43,9 +43,9 @@ type syncing struct {
 	*program
 	cfg  *syncConfig
 	bar  *report
-	tree *directory.Tree // of a directory
+	tree *directory.Tree // the tree of a directory
 
-	synced bool // the hub had all once in this run
+	synced bool // the hub was up to date once in this run
 }
 
 func (s *syncing) run(ctx context.Context) error {
@@ -116,8 +116,8 @@ func (s *syncing) tooMany(err error) error {
 		many, many.Most())
 }
 
-// readToll reads what was deleted within a day by earlier runs, and has it kept. Without a
-// place for it, -max-delete counts for one run only.
+// readToll reads the toll of earlier runs of the day, and arranges that it is stored.
+// Without a place for it, -max-delete counts for one run only.
 func (s *syncing) readToll(o *reconcile.Options) error {
 	dir, err := s.stateDir()
 	if err != nil || s.cfg.dry {
@@ -157,7 +157,8 @@ func things(n int) string {
 	return progress.Group(n) + " things"
 }
 
-// listing returns the list of the source, and what to call when it is needed no more.
+// listing returns the list of the source. The caller must call done when it no longer
+// needs the list.
 func (s *syncing) listing(ctx context.Context, o *reconcile.Options) (list reconcile.Listing, done func(), err error) {
 	switch s.cfg.kind {
 	case aDirectory:
@@ -173,7 +174,7 @@ func (s *syncing) listing(ctx context.Context, o *reconcile.Options) (list recon
 	return list, done, err
 }
 
-// withoutLastmod returns a list that says nothing of when its resources changed.
+// withoutLastmod returns a list without the lastmod of its resources.
 func withoutLastmod(list reconcile.Listing) reconcile.Listing {
 	return func(ctx context.Context) iter.Seq2[*feed.Entry, error] {
 		return func(yield func(*feed.Entry, error) bool) {
@@ -221,7 +222,7 @@ func (s *syncing) lines(ctx context.Context) (reconcile.Listing, func(), error) 
 	return list, done, nil
 }
 
-// unpacked returns what r has, unpacked if it is gzipped.
+// unpacked returns the content of r, decompressed if it is gzip.
 func unpacked(r io.Reader) (io.Reader, error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	if magic, _ := in.Peek(2); !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
@@ -234,8 +235,8 @@ func unpacked(r io.Reader) (io.Reader, error) {
 	return unpacking{z}, nil
 }
 
-// directory returns the list of a directory. What is remembered of it is in a directory of
-// its own, of which this run is the only user.
+// directory returns the list of a directory. Its hashes are stored in a directory that
+// only this run uses.
 func (s *syncing) directory(o *reconcile.Options) (reconcile.Listing, func(), error) {
 	opts := directory.Options{Exclude: s.cfg.exclude, Temporary: s.cfg.temporary, Settle: s.cfg.settle}
 	state, release, err := s.openState()
@@ -253,8 +254,8 @@ func (s *syncing) directory(o *reconcile.Options) (reconcile.Listing, func(), er
 	return s.tree.Resources, release, nil
 }
 
-// openState makes and locks the directory that keeps what is remembered between two runs,
-// and clears it of what a run that was killed has left.
+// openState makes and locks the directory with the state between two runs, and removes
+// temporary files of a killed run.
 func (s *syncing) openState() (dir string, release func(), err error) {
 	if dir, err = s.stateDir(); err != nil {
 		s.bar.Note("rspublish: warning: there is no place to remember what is listed, so all is read each time (-state gives one): %v", err)
@@ -367,7 +368,7 @@ func (s *syncing) summarize(r *reconcile.Result) {
 	}
 }
 
-// note says what a directory has that is no resource.
+// note reports what a directory has that is not a resource.
 func (s *syncing) note(t directory.Stats) {
 	if t.Links > 0 || t.Special > 0 {
 		s.bar.Note("rspublish: left out: %d symbolic links, %d devices, sockets and pipes", t.Links, t.Special)

@@ -15,7 +15,8 @@ import (
 	"github.com/rshub/rshub/source/reconcile"
 )
 
-// syncConfig is what the command line and the environment ask of sync and watch.
+// syncConfig is what the command line and the environment say to sync and
+// watch.
 type syncConfig struct {
 	config
 	watch bool   // the command is watch
@@ -45,8 +46,8 @@ const (
 	aURL
 )
 
-// parseSync reads the command line of sync or watch, behind that word. It returns
-// flag.ErrHelp for -h.
+// parseSync reads the command line of sync or watch, after that word. It
+// returns flag.ErrHelp for -h.
 func parseSync(watch bool, args []string, env func(string) string) (*syncConfig, error) {
 	cfg := &syncConfig{watch: watch}
 	var tokenFile, maxDelete string
@@ -100,7 +101,7 @@ func (c *syncConfig) flags(env func(string) string, tokenFile, maxDelete *string
 	return fs
 }
 
-// source checks what is to be listed, and the flags that must fit to it.
+// source checks the source, and the flags that depend on it.
 func (c *syncConfig) source(args []string) error {
 	switch {
 	case len(args) == 0 && c.watch:
@@ -139,5 +140,5 @@ func (c *syncConfig) source(args []string) error {
 	return nil
 }
 
-// agent is how the program calls itself to other servers.
+// agent is the program's User-Agent.
 func agent() string { return "rspublish/" + build.Version() }

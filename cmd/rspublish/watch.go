@@ -13,7 +13,8 @@ import (
 	"github.com/rshub/rshub/internal/progress"
 )
 
-// maxWaiting is how many changes are published between two syncs at most. They take memory.
+// maxWaiting is the most changes that are published between two syncs, because they take
+// memory.
 const maxWaiting = 200_000
 
 // firstPause and longestPause bound how long watch waits before it tries again.
@@ -51,7 +52,8 @@ func (s *syncing) watch(ctx context.Context, source *reconcile.Source) error {
 	}
 }
 
-// round syncs, and then publishes what happens until it is time for the next sync.
+// round syncs, and then publishes changes as they happen until the next sync is
+// due.
 func (s *syncing) round(ctx context.Context, source *reconcile.Source, w *directory.Watcher) error {
 	err := s.sync(ctx, source)
 	if f, ok := errors.AsType[*failure](err); ok && f.code == exitGaps {

@@ -15,7 +15,8 @@ import (
 	"github.com/rshub/rshub/source/relay"
 )
 
-// weblist returns the list at the URL. That of a site is found out.
+// weblist returns the list at the URL. If the URL is a site, it finds the
+// site's list.
 func (s *syncing) weblist() reconcile.Listing {
 	lister := &harvest.Lister{
 		Getter: &harvest.Getter{

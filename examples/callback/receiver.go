@@ -3,9 +3,9 @@
 //
 //	CALLBACK_SECRET=... go run ./examples/callback 127.0.0.1:9000 http://127.0.0.1:8080/sets/demo/changes spool.ndjson
 //
-// The file has a line for each delivery: {"mark", "missed", "changes"}. "missed" means:
-// read a baseline. The mark of the last line is what was processed, so the file is all
-// that has to survive a crash.
+// The file has a line for each delivery: {"mark", "missed", "changes"}. "missed" means
+// that changes are missing: read a baseline. The mark of the last line says how far
+// deliveries were processed, so only the file has to survive a crash.
 package main
 
 import (
@@ -31,8 +31,8 @@ import (
 
 const most = 16 << 20 // bytes of a delivery; a hub sends about 1 MiB
 
-// A notification is the body of a delivery, as far as the receiver reads it. The
-// attributes after, cursor, diverged and position are of the hub's namespace.
+// A notification is the part of a delivery's body that the receiver reads. The
+// attributes after, cursor, diverged and position are in the hub's namespace.
 type notification struct {
 	MD struct {
 		After    string `xml:"https://github.com/rshub/rshub/terms/ after,attr"`
@@ -72,10 +72,11 @@ type callback struct {
 
 	mu   sync.Mutex // held while a delivery is taken
 	file *os.File
-	mark *uint64 // of the last line; nil: there is none
+	mark *uint64 // mark of the last line; nil: no line yet
 }
 
-// open opens the file. A crash may have left a part of a line, which was not acknowledged.
+// open opens the file. It removes the part of a line that a crash may have left; that
+// delivery was not acknowledged.
 func (c *callback) open(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil && !os.IsNotExist(err) {
@@ -94,8 +95,9 @@ func (c *callback) open(path string) error {
 	return err
 }
 
-// signed checks the signatures of a body, or of a query. For a day after the secret was changed
-// the hub signs with both, so it does not matter when this receiver gets the new one.
+// signed checks the signatures of a body, or of a query. For a day after a change of the
+// secret, the hub signs with both secrets, so the receiver may get the new one at any
+// time in that day.
 func signed(secret string, text []byte, h http.Header, name string) bool {
 	return matches(secret, text, h.Get(name)) || matches(secret, text, h.Get("RS-Former-Signature"))
 }
@@ -113,19 +115,20 @@ func matches(secret string, text []byte, header string) bool {
 	return err == nil && hmac.Equal(sum, mac.Sum(nil))
 }
 
-// asked checks a GET of the hub: its query is signed, and says when.
+// asked checks a GET of the hub: its query is signed and dated.
 func (c *callback) asked(r *http.Request) bool {
 	at, err := time.Parse(time.RFC3339, r.URL.Query().Get("rs.time"))
 	return err == nil && time.Since(at).Abs() < 5*time.Minute && signed(c.secret, []byte(r.URL.RawQuery), r.Header, "RS-Signature")
 }
 
-// take keeps what is new. The order is in the body, which the signature covers.
+// take stores new deliveries. Their order is in the body, which the signature
+// covers.
 func (c *callback) take(body []byte, gap string) error {
 	var n notification
 	if err := xml.Unmarshal(body, &n); err != nil {
 		return err
 	}
-	after, _ := position(n.MD.After) // there is none before a set's first change
+	after, _ := position(n.MD.After) // empty before a set's first change
 	to, err := position(n.MD.Cursor)
 	if err != nil {
 		return err
@@ -133,7 +136,7 @@ func (c *callback) take(body []byte, gap string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	from := after
-	if c.mark != nil && gap == "" && !n.MD.Diverged { // else positions may count otherwise from here on
+	if c.mark != nil && gap == "" && !n.MD.Diverged { // otherwise positions may be numbered differently from here on
 		from = *c.mark
 	}
 	l := line{Mark: max(from, to), Missed: gap != "" || c.mark != nil && after > *c.mark, Changes: []change{}}
@@ -152,7 +155,7 @@ func (c *callback) take(body []byte, gap string) error {
 	if _, err = c.file.Write(append(text, '\n')); err == nil {
 		err = c.file.Sync()
 	}
-	if err != nil { // the file may have a part of the line now; the next start removes it
+	if err != nil { // the file may now have a part of the line; the next start removes it
 		log.Fatalf("cannot keep a delivery: %v", err)
 	}
 	c.mark = &l.Mark
@@ -164,8 +167,8 @@ func position(cursor string) (uint64, error) {
 	return strconv.ParseUint(digits, 10, 64)
 }
 
-// ServeHTTP answers 2xx when the changes are safe. After everything else the hub sends
-// them again.
+// ServeHTTP answers 2xx when the changes are stored. After any other answer the hub
+// sends them again.
 func (c *callback) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet { // is the subscription wanted? Yes for our topic alone.
 		q := r.URL.Query()

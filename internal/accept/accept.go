@@ -1,6 +1,6 @@
 // Package accept reads what a client accepts: the headers Accept and Accept-Encoding
-// (RFC 9110 section 12.5). It is the only reader of both. An element of a header that
-// cannot be read counts as if it were not there.
+// (RFC 9110 section 12.5). It is the only reader of both. It ignores elements of a
+// header that it cannot read.
 package accept
 
 import (
@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// How exactly an element of Accept matches a media type. The most exact element that
-// matches decides.
+// How exactly an element of Accept matches a media type. The most exact matching
+// element decides.
 const (
 	unnamed  = iota // nothing matches
 	anything        // */*
@@ -22,10 +22,10 @@ const (
 
 // Media returns the offer that the header Accept prefers: the one with the greatest
 // weight, among those the one that Accept names most exactly, and among those the first.
-// An offer that Accept does not name comes after all that it names, because a client
-// that names none of them still gets an answer. An offer that Accept refuses (q=0) is
-// never returned. Media returns "" if all of them are refused. Offers are media types in
-// lower case, without parameters. Parameters in Accept other than q do not count.
+// Offers that Accept does not name come last; so a client that names no offer still gets
+// an answer. An offer that Accept refuses (q=0) is never returned. Media returns "" if
+// all of them are refused. Offers are media types in lower case, without parameters.
+// Media ignores parameters in Accept other than q.
 func Media(h http.Header, offers ...string) (best string) {
 	bestWeight, bestMatch := -1.0, -1
 	for _, offer := range offers {
@@ -74,7 +74,7 @@ func Gzip(h http.Header) bool {
 	zipped, plain, other := -1.0, -1.0, -1.0 // not named
 	for e := range elements(h.Values("Accept-Encoding")) {
 		if e.parameters {
-			continue // a coding has none
+			continue // a coding has no parameters
 		}
 		switch e.value {
 		case "gzip", "x-gzip":
@@ -101,7 +101,7 @@ type element struct {
 	parameters bool    // it has parameters besides the weight
 }
 
-// elements yields the elements of a header that can be read.
+// elements yields the readable elements of a header.
 func elements(lines []string) iter.Seq[element] {
 	return func(yield func(element) bool) {
 		for text := range split(strings.Join(lines, ",")) {

@@ -23,8 +23,8 @@ func SleepOrWake(ctx context.Context, d time.Duration, wake <-chan struct{}) err
 	return ctx.Err()
 }
 
-// Doubled returns first, doubled as many times as something has failed before, but no more
-// than most.
+// Doubled returns first, doubled times times, but at most most. times is the number of
+// earlier failures.
 func Doubled(first, most time.Duration, times int) time.Duration {
 	for ; times > 0 && first < most; times-- {
 		first *= 2

@@ -1,5 +1,5 @@
 // Package budget bounds how many bytes a hub holds for requests and answers at one time.
-// Whoever makes an answer takes a share first, and waits while there is no room.
+// Code that makes an answer takes a share first, and waits while there is no room.
 package budget
 
 import (
@@ -15,16 +15,16 @@ import (
 // shorter than clients and proxies wait.
 const Patience = 10 * time.Second
 
-// A Budget is a number of bytes that shares are taken from. Shares are given out in
-// the order in which they were asked for, so that a large one is not overtaken for ever.
+// A Budget is a number of bytes that shares are taken from. Shares are given in the
+// order of the requests, so that a large one does not wait for ever.
 type Budget struct {
 	max      int64
 	patience time.Duration
-	of       func(context.Context) any // see Divide; nil: nobody is told apart
+	of       func(context.Context) any // see Divide; nil: there are no holders
 
 	mu      sync.Mutex
 	taken   int64
-	holders map[any]int64 // what each of those whom of tells apart has taken, if it is not 0
+	holders map[any]int64 // the bytes that each holder has taken, if not 0
 	guests  int64         // sum of holders
 	waiting list.List     // of *request, the oldest first
 }
@@ -36,13 +36,14 @@ type request struct {
 	room   chan struct{}
 }
 
-// New returns a Budget of max bytes. Take waits as long as patience.
+// New returns a Budget of max bytes. Take waits no longer than patience.
 func New(max int64, patience time.Duration) *Budget { return &Budget{max: max, patience: patience} }
 
-// Divide lets of say for whom a share is taken. One holder gets no more than half of the
-// budget, and all holders together no more than seven eighths: the rest is for whom of
-// returns nil, who does not wait behind the others either. A holder that has its half is
-// refused at once. Divide must be called before the first share is taken.
+// Divide divides the budget between holders. of returns the holder that a share is taken
+// for, or nil for the hub itself. One holder gets at most half of the budget, and all
+// holders together at most seven eighths. The hub keeps the rest, and does not wait
+// behind holders. A holder that has its half is refused at once. Divide must be called
+// before the first share is taken.
 func (b *Budget) Divide(of func(context.Context) (holder any)) *Budget {
 	b.of, b.holders = of, map[any]int64{}
 	return b
@@ -55,7 +56,7 @@ func (b *Budget) holder(ctx context.Context) any {
 	return b.of(ctx)
 }
 
-// Most returns how many bytes a share may have, if it is taken for whom ctx says.
+// Most returns how many bytes a share for the holder in ctx may have.
 func (b *Budget) Most(ctx context.Context) int64 { return b.most(b.holder(ctx)) }
 
 func (b *Budget) most(holder any) int64 {
@@ -66,10 +67,10 @@ func (b *Budget) most(holder any) int64 {
 }
 
 // Take takes a share of the budget. It waits for room, but no longer than the budget's
-// patience, and then returns feed.ErrOverloaded. When ctx is done, it returns the cause. A
-// share that is larger than it may be is as large as it may be.
+// patience, and then returns feed.ErrOverloaded. When ctx is done, it returns the cause.
+// A share that is too large is cut to Most.
 func (b *Budget) Take(ctx context.Context, bytes int64) (*Share, error) {
-	if s, err := b.try(b.holder(ctx), bytes); s != nil || err != nil { // nearly always
+	if s, err := b.try(b.holder(ctx), bytes); s != nil || err != nil { // the usual case
 		return s, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, b.patience, feed.ErrOverloaded)
@@ -96,7 +97,7 @@ func (b *Budget) Wait(ctx context.Context, bytes int64) (*Share, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
-	case <-r.room: // at the same moment
+	case <-r.room: // the share came at the same moment
 		b.addLocked(holder, -r.bytes)
 	default:
 		b.waiting.Remove(e)
@@ -105,8 +106,8 @@ func (b *Budget) Wait(ctx context.Context, bytes int64) (*Share, error) {
 	return nil, context.Cause(ctx)
 }
 
-// try takes a share if there is room and nobody waits who comes first. Else it returns nil,
-// or the error of a holder that has all it may have.
+// try takes a share if there is room and no other request comes first. Otherwise it
+// returns nil, or errShare for a holder that has its half.
 func (b *Budget) try(holder any, bytes int64) (*Share, error) {
 	bytes = min(bytes, b.most(holder))
 	b.mu.Lock()
@@ -121,17 +122,18 @@ func (b *Budget) try(holder any, bytes int64) (*Share, error) {
 	return &Share{budget: b, holder: holder, bytes: bytes}, nil
 }
 
-// errShare is for a holder that has all it may have. It is feed.ErrOverloaded, but the
-// client's own matter, and no trouble of the hub.
+// errShare is for a holder that has its half. It is like feed.ErrOverloaded, but the
+// client caused it, and the hub has no problem.
 var errShare = &feed.Error{Code: feed.ErrOverloaded.Code, Status: 429, Retry: feed.ErrOverloaded.Retry, Text: "one caller has as much memory as it may have",
 	Detail: "your requests that are under way hold as much memory of this hub as those of one caller may: half of what there is for all; wait for their answers"}
 
-// fitsLocked reports whether there is room for a share. It needs b.mu held.
+// fitsLocked reports whether there is room for a share. The caller holds b.mu.
 func (b *Budget) fitsLocked(holder any, bytes int64) bool {
 	return b.taken+bytes <= b.max && (holder == nil || b.holders[holder]+bytes <= b.max/2 && b.guests+bytes <= b.max-b.max/8)
 }
 
-// addLocked counts what is taken, or given back. It needs b.mu held.
+// addLocked counts bytes that are taken, or given back if bytes is negative.
+// The caller holds b.mu.
 func (b *Budget) addLocked(holder any, bytes int64) {
 	b.taken += bytes
 	if holder == nil {
@@ -143,8 +145,9 @@ func (b *Budget) addLocked(holder any, bytes int64) {
 	}
 }
 
-// admitLocked gives shares to those who wait, as far as there is room. It needs b.mu
-// held. Who waits for no more than the own half does not keep others waiting.
+// admitLocked gives shares to waiting requests, as far as there is room. A request
+// that waits only for its holder's own half does not delay the others. The caller
+// holds b.mu.
 func (b *Budget) admitLocked() {
 	for e := b.waiting.Front(); e != nil; {
 		r, next := e.Value.(*request), e.Next()
@@ -174,9 +177,9 @@ type Share struct {
 	bytes  int64 // guarded by budget.mu
 }
 
-// Grow makes the share as large as a number of bytes, if it is smaller. It does not wait,
-// since who has a share must not wait for others who have one, too. If there is no room, it
-// returns feed.ErrOverloaded.
+// Grow makes the share at least bytes large. It does not wait, because two owners of
+// shares that wait for each other would wait for ever. If there is no room, it returns
+// feed.ErrOverloaded.
 func (s *Share) Grow(bytes int64) error {
 	b := s.budget
 	b.mu.Lock()
@@ -195,7 +198,7 @@ func (s *Share) Grow(bytes int64) error {
 	return nil
 }
 
-// Keep gives back all but a number of bytes.
+// Keep shrinks the share to bytes, and gives the rest back.
 func (s *Share) Keep(bytes int64) {
 	b := s.budget
 	b.mu.Lock()

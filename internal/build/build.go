@@ -10,15 +10,15 @@ import (
 )
 
 // version is set by the linker (see scripts/build) in a build without the repository's
-// history, such as that of an image: there the toolchain cannot know the version.
+// history, for instance of an image, where the toolchain does not know the version.
 var version string
 
-// next is the release that a build without a tag comes before.
+// next is the next release. Builds without a tag come before it.
 const next = "v0.1.0"
 
-// Version returns the version of this program: v1.2.3, or v1.2.3-dev+REVISION for a commit
-// without a tag that comes before that release; with .dirty if the files differ from the
-// commit. Without a history, the revision is left out.
+// Version returns the version of this program: v1.2.3, or v1.2.3-dev+REVISION for a
+// commit without a tag before that release. It ends in .dirty if the files differ from
+// the commit. Without a history it has no revision.
 func Version() string {
 	info, _ := debug.ReadBuildInfo()
 	return versionOf(version, info)
@@ -31,7 +31,7 @@ func Line(program string) string {
 	return line(program, version, info)
 }
 
-// pseudo is what Go calls a commit without a tag.
+// pseudo matches Go's version of a commit without a tag.
 var pseudo = regexp.MustCompile(`-(?:0\.)?\d{14}-([0-9a-f]{12})(\+dirty)?$`)
 
 func versionOf(linked string, info *debug.BuildInfo) string {

@@ -16,22 +16,23 @@ import (
 	"github.com/rshub/rshub/internal/reread"
 )
 
-// Soon is how long before its end a certificate should have been renewed.
+// Soon is how long before its end Files warn that a certificate was not
+// renewed.
 const Soon = 7 * 24 * time.Hour
 
-// Files are the files of a certificate and of its key. Files that cannot be used leave the
-// certificate before them in force.
+// Files are the files of a certificate and of its key. If new files cannot be used, the
+// certificate that was read before stays in force.
 type Files struct {
 	cert, key string
 	log       *slog.Logger
 	document  reread.Document
 	current   atomic.Pointer[tls.Certificate]
-	warned    time.Time // the end that the log was told of; only what reads the files uses it
+	warned    time.Time // the end of the certificate that the log warned of; only read uses it
 }
 
-// Open reads the certificate with its chain (PEM) at cert, and its key (PEM) at key. Later
-// changes are seen once Watch runs. A certificate whose time is over is taken, and Err says
-// so: clients refuse it, but the server can do its other work.
+// Open reads the certificate with its chain (PEM) at cert, and its key (PEM) at key. It
+// notices later changes only while Watch runs. It accepts an expired certificate, and Err
+// reports that: clients refuse the certificate, but the server can do its other work.
 func Open(cert, key string, log *slog.Logger) (*Files, error) {
 	f := &Files{cert: cert, key: key, log: log}
 	f.document = reread.Document{What: "the certificate in " + cert, Log: log, Read: f.read}
@@ -49,11 +50,12 @@ func (f *Files) Config() *tls.Config {
 	}
 }
 
-// Watch reads the files anew when they change, until ctx is done.
+// Watch reads the files again whenever they change. It blocks until ctx is
+// done.
 func (f *Files) Watch(ctx context.Context) { f.document.Watch(ctx) }
 
-// read reads the files, and tells the log once that a certificate ends soon. It reports
-// whether another certificate is in force now.
+// read reads the files, and logs once that a certificate ends soon. It reports whether
+// another certificate is in force now.
 func (f *Files) read(context.Context) (changed bool, err error) {
 	changed, err = f.load()
 	if f.current.Load() == nil {
@@ -66,8 +68,8 @@ func (f *Files) read(context.Context) (changed bool, err error) {
 	return changed, err
 }
 
-// load reads the files, although they may be as they were: the two may not have been
-// replaced at once, and a certificate whose time has not come will be good.
+// load reads the files, even if they did not change: the two files may be replaced
+// one after the other, and a certificate may become valid later.
 func (f *Files) load() (changed bool, err error) {
 	current := f.current.Load()
 	read, err := tls.LoadX509KeyPair(f.cert, f.key)
@@ -77,18 +79,18 @@ func (f *Files) load() (changed bool, err error) {
 	now := time.Now()
 	switch at := read.Leaf; {
 	case current != nil && slices.EqualFunc(read.Certificate, current.Certificate, slices.Equal):
-		return false, nil // that is in force
+		return false, nil // it is already in force
 	case current != nil && now.After(at.NotAfter):
 		return false, fmt.Errorf("the certificate in %s has expired at %s", f.cert, at.NotAfter.UTC().Format(time.RFC3339))
 	case current != nil && now.Before(at.NotBefore):
-		return false, fmt.Errorf("the certificate in %s is not good before %s", f.cert, at.NotBefore.UTC().Format(time.RFC3339))
+		return false, fmt.Errorf("the certificate in %s is not valid before %s", f.cert, at.NotBefore.UTC().Format(time.RFC3339))
 	}
 	f.current.Store(&read)
 	return true, nil
 }
 
-// Err returns why the files as they are now are not in force, or that the certificate in
-// force has expired. It is nil if all is well.
+// Err returns why the present files are not in force, or that the certificate in force
+// has expired. Otherwise it returns nil.
 func (f *Files) Err() error {
 	err := f.document.Err()
 	if expires := f.Expires(); time.Now().After(expires) {
@@ -100,8 +102,8 @@ func (f *Files) Err() error {
 // Expires returns when the certificate in force ends, in UTC.
 func (f *Files) Expires() time.Time { return f.leaf().NotAfter.UTC() }
 
-// Names returns an error if the certificate in force is not for a name or address of a
-// host.
+// Names returns an error if the certificate in force is not valid for a host, a name
+// or an address.
 func (f *Files) Names(host string) error { return f.leaf().VerifyHostname(host) }
 
 func (f *Files) leaf() *x509.Certificate { return f.current.Load().Leaf }

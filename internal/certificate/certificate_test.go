@@ -132,7 +132,7 @@ func TestBadFiles(t *testing.T) {
 			{"empty", "find any PEM", func() { b.Write(b.Cert, nil) }},
 			{"the key of another", "does not match", func() { b.Renew(time.Now().Add(time.Hour)); b.Write(b.Key, foreign) }},
 			{"expired", "has expired at", func() { b.Renew(time.Now().Add(-time.Second)) }},
-			{"not begun", "is not good before", func() {
+			{"not begun", "is not valid before", func() {
 				cert, key := b.Make(time.Now().Add(time.Hour), time.Now().Add(2*time.Hour))
 				b.Write(b.Cert, cert)
 				b.Write(b.Key, key)

@@ -1,5 +1,5 @@
-// Package chancetest is what tests choose at random with. What the gate runs chooses the same
-// each time; the long tests choose anew, and say how to repeat it.
+// Package chancetest gives tests their random numbers. With -short they are the same in
+// each run. Otherwise they differ, and the test logs how to repeat them.
 package chancetest
 
 import (
@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Seed returns 1 with -short. Otherwise it is another in each run, and in the test's log;
-// RSHUB_SEED sets it.
+// Seed returns 1 with -short. Otherwise it returns the value of RSHUB_SEED, or a new seed
+// in each run, and logs it.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
 	seed := uint64(1)
@@ -26,7 +26,7 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
-// New returns a source with such a seed. It is for one goroutine.
+// New returns a source with this seed. One goroutine may use it.
 func New(t testing.TB) *rand.Rand {
 	t.Helper()
 	return rand.New(rand.NewPCG(Seed(t), 0))

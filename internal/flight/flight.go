@@ -20,16 +20,16 @@ type flight[V any] struct {
 	done   chan struct{}
 	v      V
 	err    error
-	landed bool // v and err are for all callers, not only for the maker
+	landed bool // v and err count for all callers, not only for the maker
 }
 
 // Do returns what build returns. It calls build, unless another call for the same key is
 // under way. Then it waits for the result of that call. If ctx is done first, it returns
 // the cause of ctx.
 //
-// A result may be for its own call alone: if build panics, or if build fails after the
-// ctx of its call is done. Then one of the waiting calls calls its own build. A panic
-// goes on in the call in which it happened.
+// If build panics, or fails after its own call's ctx is done, the result counts only for
+// that call. One of the waiting calls then calls its own build. Do does not catch the
+// panic.
 func (g *Group[K, V]) Do(ctx context.Context, key K, build func() (V, error)) (V, error) {
 	for {
 		f, mine := g.join(key)

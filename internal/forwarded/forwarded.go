@@ -1,6 +1,6 @@
 // Package forwarded finds out the network address of the client behind a request. A proxy
-// hides that address, and says it in a header. Anybody can send such a header, so it counts
-// only as far as proxies that are trusted have written it.
+// hides that address, and passes it on in a header. Anybody can send such a header, so
+// only the parts count that trusted proxies have written.
 package forwarded
 
 import (
@@ -10,22 +10,22 @@ import (
 	"strings"
 )
 
-// Private are the networks that nobody reaches from elsewhere: this machine, and private
-// networks (RFC 1918, RFC 4193). The proxy of a hub is mostly in one of them.
+// Private are the networks that the Internet cannot reach: this machine, and private
+// networks (RFC 1918, RFC 4193). The proxy of a hub is usually in one of them.
 const Private = "127.0.0.0/8,::1/128,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,fc00::/7"
 
 // Proxies are the networks whose proxies are trusted. The nil Proxies trust nobody.
 type Proxies []netip.Prefix
 
-// Client returns the address of the client that sent r, without a zone; an IPv4 address
-// within IPv6 as IPv4. It is the zero Addr if r came over no network.
+// Client returns the address of the client that sent r, without a zone. An IPv4 address
+// within IPv6 becomes IPv4. Client returns the zero Addr if r came over no network.
 //
-// If the connection comes from a trusted proxy, X-Forwarded-For says who was before it. The
-// addresses there are read from the right, because each proxy adds at the right who spoke to
-// it. The first address that is no trusted proxy is the client: what stands left of it may
-// be invented. If there is none, the address furthest to the left is the client. Where an
-// element is no address, reading ends, and the address before is the client; at the right
-// end that is the connection's.
+// If the connection comes from a trusted proxy, X-Forwarded-For names the addresses
+// before it. Client reads them from the right, because each proxy adds the address of its
+// own client at the right. The first address that is not a trusted proxy is the client;
+// anything left of it may be forged. If all are trusted proxies, the leftmost address is
+// the client. Reading stops at an element that is not an address. The client is then the
+// address read before it, which is the connection's if there is none.
 func (p Proxies) Client(r *http.Request) netip.Addr {
 	peer := connection(r)
 	if !p.trust(peer) {
@@ -34,8 +34,8 @@ func (p Proxies) Client(r *http.Request) netip.Addr {
 	return p.before(peer, r.Header.Values("X-Forwarded-For"))
 }
 
-// before returns the client, of whom peer and then lines tell. Each line is a list of
-// addresses by comma.
+// before returns the client. peer is the other end of the connection, and each line
+// is a comma-separated list of addresses.
 func (p Proxies) before(peer netip.Addr, lines []string) netip.Addr {
 	for i := len(lines) - 1; i >= 0; i-- {
 		for rest, more := lines[i], true; more; {
@@ -100,8 +100,8 @@ func NewContext(ctx context.Context, client netip.Addr) context.Context {
 	return context.WithValue(ctx, contextKey{}, client)
 }
 
-// Client returns the address of the client that sent r, as the front of the hub noted it in
-// r's context. If nobody has noted it, it is the address of the connection.
+// Client returns the address of the client that sent r, as NewContext noted it in r's
+// context. Without a note it is the address of the connection.
 func Client(r *http.Request) netip.Addr {
 	if client, ok := r.Context().Value(contextKey{}).(netip.Addr); ok {
 		return client
@@ -109,6 +109,6 @@ func Client(r *http.Request) netip.Addr {
 	return connection(r)
 }
 
-// Behind reports whether the client that sent r is not the other end of its connection: a proxy
-// that is believed has named it.
+// Behind reports whether r came through a trusted proxy, so that its client is not the
+// other end of the connection.
 func Behind(r *http.Request) bool { return Client(r) != connection(r) }

@@ -1,4 +1,5 @@
-// Package keeptest has a small store for tests of what is kept in one.
+// Package keeptest has a small store in memory, for tests of code that keeps
+// data in a store.
 package keeptest
 
 import (
@@ -9,8 +10,8 @@ import (
 	"sync"
 )
 
-// A Map is an ordered map of bytes, like a disklog.Keep, that keeps all in memory.
-// Its zero value is empty, and its methods may be called at the same time.
+// A Map is an ordered map of bytes, like a disklog.Keep, that keeps all in
+// memory. Its zero value is empty, and its methods may be called concurrently.
 type Map struct {
 	mu   sync.Mutex
 	kept map[string][]byte

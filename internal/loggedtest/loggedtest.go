@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// A Log keeps what is written to it. Its zero value is ready, and its methods may
-// be called at the same time.
+// A Log keeps what is written to it. Its zero value is ready, and its methods
+// may be called concurrently.
 type Log struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

@@ -1,5 +1,5 @@
-// Package lru keeps values by key, bounded by their size. When there is too much, it drops
-// what was not used for the longest time.
+// Package lru keeps values by key, bounded by their size. When they are too large
+// together, it drops the least recently used values.
 package lru
 
 import (
@@ -24,7 +24,7 @@ type item[K comparable, V any] struct {
 	size int64
 }
 
-// New returns a Cache of values that are max bytes together, at most.
+// New returns a Cache of values with at most max bytes together.
 func New[K comparable, V any](max int64) *Cache[K, V] {
 	return &Cache[K, V]{max: max, items: map[K]*list.Element{}}
 }
@@ -41,7 +41,7 @@ func (c *Cache[K, V]) Get(key K) (v V, ok bool) {
 	return e.Value.(*item[K, V]).v, true
 }
 
-// Add keeps the value of a key, in place of the one that is there. A value that is larger
+// Add keeps the value of a key, and replaces an earlier value. A value that is larger
 // than the whole cache is not kept.
 func (c *Cache[K, V]) Add(key K, v V, size int64) {
 	c.mu.Lock()

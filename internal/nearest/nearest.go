@@ -1,11 +1,11 @@
-// Package nearest finds the word that somebody probably meant.
+// Package nearest finds the word that a person probably meant.
 package nearest
 
 import "strings"
 
-// Of returns the one of words that is most like word, or "" if none is like it: of
-// three letters one may be wrong, missing, too many or in another place, of more letters a
-// third. Letters count the same in upper and lower case.
+// Of returns the one of words that is most like word, or "" if none is similar. In a word
+// of three letters, one letter may be wrong, missing, added or swapped with its
+// neighbour; in longer words, a third of the letters. Case does not matter.
 func Of(word string, words []string) string {
 	if len(word) > 100 {
 		return ""

@@ -15,23 +15,24 @@ import (
 
 // Faults say how a Repository misbehaves. The zero value: it does not.
 type Faults struct {
-	Busy         int    // so many requests are answered 503 first, with Retry-After: 1
-	ExpireAfter  int    // a resumptionToken is good for that part of a list only if it is the part of this number or an earlier one; 0: always
-	Expire       int    // how often ExpireAfter strikes; then tokens last; 0: always
+	Busy         int    // how many requests first get 503, with Retry-After: 1
+	ExpireAfter  int    // a resumptionToken for a part with a higher number has expired; 0: tokens do not expire
+	Expire       int    // how many tokens expire so; 0: all
 	RepeatToken  bool   // each part has the token of the first one
 	SamePart     bool   // each part has the records of the first one, with a new token
-	EndEarly     int    // a list ends after so many parts
+	EndEarly     int    // after how many parts a list ends; 0: at its end
 	NoEmptyToken bool   // the last part has no resumptionToken
 	NoSize       bool   // completeListSize is absent
-	Cut          int    // so many answers are cut off in the middle
-	Page         string // what lists are answered with instead, such as HTML
+	Cut          int    // how many answers are cut off in the middle
+	Page         string // the answer to all lists instead, such as HTML
 	RefuseTimes  bool   // datestamps with a time of day are a badArgument, although Identify says otherwise
 	StampNow     bool   // each datestamp is the time of the request
-	Headless     string // ListIdentifiers is answered with this: badVerb, or a status of HTTP
+	Headless     string // the answer to ListIdentifiers: badVerb, or an HTTP status
 	BadRecord    bool   // each list has a record without an identifier, and one with bytes that are not UTF-8
 }
 
-// A Repository is a repository. Its fields must not be changed while it is asked.
+// A Repository is a repository. Its fields must not change while it answers
+// requests.
 type Repository struct {
 	Days     bool             // its datestamps are days
 	Deleted  string           // no, transient or persistent; default: persistent

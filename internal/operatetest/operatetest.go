@@ -1,5 +1,5 @@
-// Package operatetest compares tables of docs/reference.md, and of other pages, with the code
-// that they are made from, for tests.
+// Package operatetest lets tests compare tables in docs/reference.md, and in other pages,
+// with the code that they come from.
 package operatetest
 
 import (

@@ -1,6 +1,6 @@
-// Package packed writes changes in few bytes, for what is stored: the blocks of the
-// change memory, and the pages of inventories. The form has no checksum and no
-// version; whoever stores it adds them.
+// Package packed encodes changes in few bytes, for the blocks of the change memory
+// and the pages of inventories. The form has no checksum and no version; its users
+// add them.
 package packed
 
 import (
@@ -126,8 +126,8 @@ func appendTime(dst []byte, t time.Time) []byte {
 }
 
 // A Reader reads what the functions of this package and of encoding/binary have
-// appended, in the same order. Damage in the text makes all that follows it zero, and
-// Done reports it once, after the last value.
+// appended, in the same order. After damage in the text, all further values are zero.
+// Call Done after the last value to find damage.
 type Reader struct {
 	text string
 	off  int // how much of text was read

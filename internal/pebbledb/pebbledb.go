@@ -1,5 +1,5 @@
-// Package pebbledb opens databases of Pebble for programs that have other things to do: with
-// little memory, and idle when nobody uses them.
+// Package pebbledb opens databases of Pebble for programs in which the database is a
+// small part. They use little memory, and no processor time when nobody uses them.
 package pebbledb
 
 import (
@@ -17,13 +17,13 @@ import (
 // Options of a database.
 type Options struct {
 	What   string // what is kept there, for errors: "the inventories"
-	Format string // of keys and values; Open refuses a database that has another one
+	Format string // format of keys and values; Open refuses a database with another format
 	FS     vfs.FS // default vfs.Default
-	Bloom  bool   // most keys that are asked for are not there
+	Bloom  bool   // use a Bloom filter, because most keys that are looked up do not exist
 
-	// Fatal ends the process because a write failed, and does not return: nobody knows then
-	// what reached the disk. The database recovers when it is opened again. The default
-	// writes a line to standard error, and exits with status 1.
+	// Fatal is called when a write failed. It ends the process, and does not return,
+	// because nobody knows what reached the disk. The database recovers when it is opened
+	// again. Default: it writes a line to standard error, and exits with status 1.
 	Fatal func(error)
 }
 
@@ -70,8 +70,8 @@ func (o *Options) pebble(dir string) *pebble.Options {
 			// Without this, Pebble would end the process. A read of the damaged file
 			// returns an error.
 			DataCorruption: func(pebble.DataCorruptionInfo) {},
-			// Pebble writes what waits again and again while the disk is full, and its
-			// Open does not return meanwhile.
+			// While the disk is full, Pebble would try to write again and again, and
+			// its Open would not return.
 			BackgroundError: func(err error) {
 				if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 					last.fatal(err)
@@ -79,8 +79,8 @@ func (o *Options) pebble(dir string) *pebble.Options {
 			},
 		},
 	}
-	// The default one looks ten times a second whether more compactions than before may run
-	// at the same time. That keeps an idle program busy, and here it is always one.
+	// The default scheduler checks ten times a second how many compactions may run. That
+	// keeps an idle program busy, and here the number is always one.
 	p.Experimental.CompactionScheduler = pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()
 	for i := range p.Levels {
 		if o.Bloom {
@@ -90,14 +90,15 @@ func (o *Options) pebble(dir string) *pebble.Options {
 	return p
 }
 
-// chatter is what Pebble logs to. Its errors are returned besides.
+// chatter is Pebble's logger. It drops messages, because Pebble also returns
+// its errors.
 type chatter struct{ fatal func(error) }
 
 func (chatter) Infof(string, ...any)                {}
 func (chatter) Errorf(string, ...any)               {}
 func (c chatter) Fatalf(format string, args ...any) { c.fatal(fmt.Errorf(format, args...)) }
 
-// identify checks the format. It writes it into a new database.
+// identify checks the format. In a new database it writes the format.
 func (o *Options) identify(db *pebble.DB) error {
 	format, err := Get(db, formatKey)
 	switch {

@@ -1,5 +1,5 @@
-// Package pipetest is a network within the process. So tests of code that uses a network
-// can have fake time (testing/synctest).
+// Package pipetest is a network within the process. With it, tests of network code can
+// have fake time (testing/synctest).
 package pipetest
 
 import (
@@ -40,7 +40,7 @@ func (n *Network) Dial(ctx context.Context, _, address string) (net.Conn, error)
 // Transport returns a new transport into the network.
 func (n *Network) Transport() *http.Transport { return &http.Transport{DialContext: n.Dial} }
 
-// SetDown says whether connections to an address are refused from now on.
+// SetDown sets whether connections to an address are refused from now on.
 func (n *Network) SetDown(address string, down bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -50,7 +50,7 @@ func (n *Network) SetDown(address string, down bool) {
 	n.down[address] = down
 }
 
-// Serve lets a handler serve an address, such as a.example:80, until Close.
+// Serve makes a handler serve an address, such as a.example:80, until Close.
 func (n *Network) Serve(address string, h http.Handler) {
 	l, s := n.Listen(address), &http.Server{Handler: h}
 	n.mu.Lock()

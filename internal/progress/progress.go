@@ -1,5 +1,5 @@
-// Package progress tells a person how far a program is: on a terminal in one line that is
-// overwritten, elsewhere in a new line now and then.
+// Package progress tells a person how far a program is. On a terminal it overwrites one
+// line; elsewhere it writes a new line now and then.
 package progress
 
 import (
@@ -17,15 +17,15 @@ const (
 	redraw = 100 * time.Millisecond // least time between two reports on a terminal
 	report = 10 * time.Second       // least time between two reports elsewhere
 
-	Columns  = 79 // that a line on a terminal may have
+	Columns  = 79 // the most columns of a line on a terminal
 	barWidth = 20
 )
 
-// A Line is what is told. Several goroutines may use it.
+// A Line reports progress. Several goroutines may use it.
 type Line struct {
 	W        io.Writer
 	Terminal bool // W is a terminal
-	Quiet    bool // nothing is told
+	Quiet    bool // report nothing
 	Now      func() time.Time
 
 	mu    sync.Mutex
@@ -43,8 +43,8 @@ func (l *Line) Begin() {
 	}
 }
 
-// Update reports, if it is time to. bar returns the text for a terminal, which should have
-// at most Columns characters; text that for a line elsewhere.
+// Update reports, if it is time to. bar returns the text for a terminal, which should
+// have at most Columns characters. text returns the line for other outputs.
 func (l *Line) Update(bar, text func(now time.Time) string) {
 	if l.Quiet {
 		return
@@ -88,7 +88,7 @@ func (l *Line) clearLocked() {
 	}
 }
 
-// Bar returns a bar of what is done, such as "[##########----------] ".
+// Bar returns a bar for done of total, such as "[##########----------] ".
 func Bar(done, total int) string {
 	full := barWidth * min(done, total) / total
 	return "[" + strings.Repeat("#", full) + strings.Repeat("-", barWidth-full) + "] "

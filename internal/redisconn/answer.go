@@ -6,7 +6,7 @@ import "strconv"
 // for missing values. A single value is a list of one.
 type Answer []any
 
-// answer makes an Answer of what Redis answered.
+// answer converts the answer of Redis into an Answer.
 func answer(value any) Answer {
 	if list, ok := value.([]any); ok {
 		return list

@@ -17,8 +17,8 @@ import (
 // other. If a try of one step was lost, the steps after it take that into account too.
 type Call struct {
 	conn  *Conn
-	reads bool        // the call writes nothing, so it does not matter whether a lost try arrived
-	lost  atomic.Bool // a try may have been sent, and its answer did not come
+	reads bool        // a lost try does no harm, because the call writes nothing of importance
+	lost  atomic.Bool // a try may have been sent, but its answer did not come
 }
 
 // Reading returns a new call that only reads. It is also for writes that do no harm if
@@ -31,9 +31,10 @@ func (c *Conn) Writing() *Call { return &Call{conn: c} }
 // tries is how often Do tries a step at most.
 const tries = 4
 
-// Do runs a step until it succeeds, and blocks meanwhile. It tries a step again that
-// failed only for the moment: four times at most, and for about twice the timeout. So
-// the step must be safe to repeat. An error says what happened over all tries:
+// Do runs a step until it succeeds, and blocks meanwhile. After a temporary failure
+// it tries the step again: at most four times in all, and for about twice the
+// timeout. So the step must be safe to repeat. An error says what happened over all
+// tries:
 //
 //   - feed.ErrUnknown: Redis may have done a try whose answer did not come, or the
 //     replicas did not confirm a write in time.
@@ -46,8 +47,8 @@ func (c *Call) Do(ctx context.Context, step func(*Try) error) error { return c.r
 // Once is Do with one try only.
 func (c *Call) Once(ctx context.Context, step func(*Try) error) error { return c.run(ctx, 1, step) }
 
-// Lost reports whether a try may have been sent whose answer did not come. Then a later
-// try may find that this try has done the work.
+// Lost reports whether a try may have been sent but its answer did not come. A later
+// try may then find that the lost one did the work.
 func (c *Call) Lost() bool { return c.lost.Load() }
 
 func (c *Call) run(ctx context.Context, tries int, step func(*Try) error) error {
@@ -79,7 +80,7 @@ func (c *Call) Verdict(ctx context.Context, err error) error {
 		return err
 	}
 	if c.lost.Load() && !c.reads {
-		// A later try may have been refused because an earlier one was done, so the
+		// An earlier try may have done the work, and so caused this refusal. So the
 		// error must not look like a refusal.
 		return fmt.Errorf("%w: %v", feed.ErrUnknown, err)
 	}

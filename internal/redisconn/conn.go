@@ -1,8 +1,8 @@
-// Package redisconn is the one way in which rshub speaks to Redis. A Conn makes
-// calls. It tries a call again while that makes sense, and it says what a failure
-// means in the errors of package feed, over all the tries. So no caller has to
-// know the client library, and every caller gets the same answer to the same
-// failure.
+// Package redisconn is the only part of rshub that speaks to Redis. A Conn
+// makes calls. It tries a call again while that makes sense, and translates the
+// outcome of all tries into the errors of package feed. So callers need not
+// know the client library, and the same failure gives each of them the same
+// error.
 package redisconn
 
 import (
@@ -15,14 +15,14 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Options are what a Conn can be told. The zero value is good.
+// Options of a Conn. Zero values are the defaults.
 type Options struct {
 	// Timeout is for connecting, for writing and for waiting for an answer. A call
 	// takes at most about twice as long. Default 5 s.
 	Timeout time.Duration
 
-	// Wait is how many replicas must confirm what Try.RunWait has written. If they
-	// do not confirm it within WaitTimeout (default 1 s), the call returns
+	// Wait is how many replicas must confirm a write of Try.RunWait. If they do
+	// not confirm it within WaitTimeout (default 1 s), the call returns
 	// feed.ErrUnknown. 0 waits for no replica.
 	Wait        int
 	WaitTimeout time.Duration
@@ -40,9 +40,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A Conn is a way to one Redis: a server, the master that Sentinels name, or a
-// Cluster. It keeps a pool of connections, and its methods may be called
-// concurrently.
+// A Conn is a connection pool to one Redis: a server, the master that Sentinels
+// name, or a Cluster. Its methods may be called concurrently.
 type Conn struct {
 	opts    Options
 	client  redis.UniversalClient
@@ -58,10 +57,11 @@ type Conn struct {
 //	redis-sentinel://[user:password@]host[:port],host[:port][/db]?master=NAME
 //
 // rediss and rediss-sentinel are the same over TLS. The query may have ca_file
-// (PEM; default: the system's), client_name, db, cluster=true for a cluster that
-// is named by one address, and sentinel_username and sentinel_password.
+// (PEM; default: the system's), client_name, db, cluster=true for a cluster
+// that has only one address in the URL, and sentinel_username and
+// sentinel_password.
 //
-// Whoever opens a Conn closes it. An error of Open has no secret in it.
+// The caller closes the Conn. An error of Open contains no secret.
 func Open(url string, opts Options) (*Conn, error) {
 	o, err := parseURL(url)
 	if err != nil {

@@ -19,7 +19,7 @@ func Said(err error) (text string, ok bool) {
 	return "", false
 }
 
-// meaning returns an error with one of the errors of package feed that callers look for.
+// meaning wraps an error with the matching error of package feed.
 func meaning(err error) error {
 	if _, ours := errors.AsType[refusal](err); ours {
 		return err
@@ -36,7 +36,8 @@ func meaning(err error) error {
 	return err
 }
 
-// passing reports whether trying again makes sense.
+// passing reports whether an error is temporary, so that another try makes
+// sense.
 func passing(err error) bool {
 	if _, ours := errors.AsType[refusal](err); ours || errors.Is(err, redis.ErrClosed) {
 		return false
@@ -47,7 +48,8 @@ func passing(err error) bool {
 	return true
 }
 
-// busy reports whether Redis cannot do a command now, or not on this server.
+// busy reports whether Redis cannot do a command now, or not on this server,
+// but can do it later or elsewhere.
 func busy(err error) bool {
 	return crowded(err) || starts(err, "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS", "MOVED")
 }
@@ -56,7 +58,7 @@ func busy(err error) bool {
 func crowded(err error) bool { return starts(err, "max number of clients") }
 
 // Denied reports whether Redis refuses the credentials, or does not allow their user a
-// command. Such an error does not pass by itself.
+// command. Such an error is not temporary.
 func Denied(err error) bool { return starts(err, "NOAUTH", "WRONGPASS", "NOPERM") }
 
 // Forbidden reports whether Redis refuses this one command: the user has no right to it,
@@ -86,5 +88,6 @@ func (r refusal) Unwrap() error { return r.error }
 
 // Refuse makes an error of a step end the call: nothing is tried again, and Do returns
 // the error as it is. (If Redis may have done an earlier try, Do returns feed.ErrUnknown
-// instead.) Refuse is for what a script refuses, and for an answer that makes no sense.
+// instead.) Use Refuse when a script refuses to do its work, and for an answer that
+// makes no sense.
 func Refuse(err error) error { return refusal{err} }

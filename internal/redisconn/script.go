@@ -97,9 +97,10 @@ func (t *Try) RunWait(s *Script, keys []string, args ...any) (Answer, error) {
 	return a, nil
 }
 
-// RunAll runs a script n times, in one round trip, and waits for no replica. args
-// returns the keys and arguments of each run. RunAll then calls do with the answer
-// to each run that succeeded. The error is that of the first run that failed.
+// RunAll runs a script n times, in one round trip, and waits for no replica.
+// args returns the keys and arguments of each run. RunAll then calls do with
+// the answer to each run that succeeded. The error is that of the first failed
+// run.
 func (t *Try) RunAll(s *Script, n int, args func(i int) (keys []string, args []any), do func(i int, a Answer)) error {
 	if n == 0 {
 		return nil

@@ -7,9 +7,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Try is one try of a step of a Call: its methods send to Redis. It must not be
-// used after the step. Its errors are raw: the step returns them, and Do says what
-// they mean. The plain commands only read, unless they say otherwise.
+// A Try is one try of a step of a Call: its methods send to Redis. It must not
+// be used after the step. Its errors are raw: the step returns them, and Do
+// translates them. The plain commands only read, unless they say otherwise.
 type Try struct {
 	conn  *Conn
 	node  redis.UniversalClient // what commands are sent to: all of Redis, or one server
@@ -41,8 +41,8 @@ func (t *Try) Exists(key string) (bool, error) {
 	return n > 0, err
 }
 
-// MemoryUsage returns about how much memory keys take together, in one round trip. A key
-// that is not there takes none. All keys are in one slot.
+// MemoryUsage returns about how much memory keys take together, in one round trip. A
+// missing key takes none. All keys must be in one slot.
 func (t *Try) MemoryUsage(keys []string) (bytes int64, err error) {
 	replies := make([]*redis.IntCmd, len(keys))
 	_, err = t.node.Pipelined(t.ctx, func(p redis.Pipeliner) error {
@@ -138,8 +138,8 @@ func (t *Try) XRange(key, after, field string, limit int) ([]Message, error) {
 }
 
 // XNewest returns the ID of the newest message of each stream, "" for one that is
-// empty, in one round trip. When a part of the nodes fails, it returns the IDs that
-// the others have, with the error.
+// empty, in one round trip. When some nodes fail, it returns the IDs of the other
+// nodes, with the error.
 func (t *Try) XNewest(keys []string) ([]string, error) {
 	if len(keys) == 0 {
 		return nil, nil

@@ -18,7 +18,7 @@ import (
 func parseURL(text string) (*redis.UniversalOptions, error) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
-		return nil, errors.New("it is no URL such as redis://localhost:6379")
+		return nil, errors.New("it is not a URL such as redis://localhost:6379")
 	}
 	o := &redis.UniversalOptions{}
 	secure, sentinel := false, false
@@ -72,7 +72,7 @@ func parseURL(text string) (*redis.UniversalOptions, error) {
 	}
 	if db := strings.Trim(u.Path, "/"); db != "" {
 		if o.DB, err = strconv.Atoi(db); err != nil || o.DB < 0 {
-			return nil, fmt.Errorf("its path %q is no number of a database", u.Path)
+			return nil, fmt.Errorf("its path %q is not the number of a database", u.Path)
 		}
 	}
 	if secure {
@@ -82,7 +82,7 @@ func parseURL(text string) (*redis.UniversalOptions, error) {
 		return nil, err
 	}
 	if sentinel != (o.MasterName != "") {
-		return nil, errors.New("a redis-sentinel URL, and no other, says which master it means: ?master=NAME")
+		return nil, errors.New("?master=NAME is required in a redis-sentinel URL, and not allowed in any other")
 	}
 	if !sentinel && (len(o.Addrs) > 1 || o.IsClusterMode) && o.DB != 0 {
 		return nil, fmt.Errorf("a Redis Cluster has no database %d", o.DB)
@@ -94,13 +94,13 @@ func parseURL(text string) (*redis.UniversalOptions, error) {
 func address(s, port string) (string, error) {
 	if host, p, err := net.SplitHostPort(s); err == nil {
 		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 || host == "" {
-			return "", fmt.Errorf("%q is no host and port", s)
+			return "", fmt.Errorf("%q is not a host and port", s)
 		}
 		return s, nil
 	}
 	host := strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")
 	if host == "" || strings.ContainsAny(host, "[] ") || strings.Contains(host, ":") && host == s {
-		return "", fmt.Errorf("%q is no host: write host, host:port or [address]:port, several by comma", s)
+		return "", fmt.Errorf("%q is not a host: write host, host:port or [address]:port, and commas between several", s)
 	}
 	return net.JoinHostPort(host, port), nil
 }
@@ -124,11 +124,11 @@ func query(o *redis.UniversalOptions, u *url.URL, secure *tls.Config) error {
 			o.SentinelPassword = value
 		case "cluster":
 			if o.IsClusterMode, err = strconv.ParseBool(value); err != nil {
-				return errors.New("its cluster is true or false")
+				return errors.New("its cluster must be true or false")
 			}
 		case "db":
 			if o.DB, err = strconv.Atoi(value); err != nil || o.DB < 0 {
-				return errors.New("its db is no number of a database")
+				return errors.New("its db is not the number of a database")
 			}
 		case "ca_file":
 			if secure == nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A watch is a hook that sees every single try, also the tries that go-redis makes by
-// itself in a Cluster. If a try may have been sent and its answer did not come, the watch
-// notes it in the Call. It does not note a failure to connect: go-redis connects, and
+// A watch is a hook that sees every single try, including those that go-redis makes by
+// itself in a Cluster. If a try may have been sent but its answer did not come, the watch
+// notes that in the Call. It does not note a failure to connect: go-redis connects, and
 // sends its greeting, before it sends the try.
 type watch struct{}
 
@@ -69,11 +69,10 @@ func greets(cmd redis.Cmder) bool {
 	return false
 }
 
-// ungreeted returns the error of a greeting. It returns an error that Redis answered
-// with as it is, with one exception: that Redis has too many connections. go-redis would
-// take that for an old Redis without HELLO, and send the try on the connection that Redis
-// has closed. go-redis unwraps an error of a greeting once, so ungreeted wraps it once
-// more.
+// ungreeted returns the error of a greeting. It does not change an error that Redis
+// answered, with one exception: too many connections. go-redis would take that error for
+// an old Redis without HELLO, and send the try on the connection that Redis has closed.
+// go-redis unwraps an error of a greeting once, so ungreeted wraps it once more.
 func ungreeted(err error) error {
 	if crowded(err) {
 		return fmt.Errorf("connect: %w", unsent{errors.New(err.Error())})
@@ -84,7 +83,8 @@ func ungreeted(err error) error {
 	return fmt.Errorf("connect: %w", unsent{err})
 }
 
-// note notes in the Call that a try may have been sent whose answer did not come.
+// note notes in the Call that a try may have been sent but its answer did not
+// come.
 func note(ctx context.Context, err error) {
 	if err == nil || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed) {
 		return

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A Proxy stands before a server, and can delay or lose requests and answers. It ends
+// A Proxy forwards to a server, and can delay or lose requests and answers. It ends
 // with the test.
 type Proxy struct {
 	listener net.Listener
@@ -63,7 +63,7 @@ func (p *Proxy) Lose(lose func() bool) {
 	p.lose = lose
 }
 
-// A Fate is what becomes of a request or an answer.
+// A Fate is what the Proxy does with a request or an answer.
 type Fate int
 
 // The fates.
@@ -112,7 +112,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// decide returns the fate of what was just read.
+// decide returns the fate of the request or answer that was just read.
 func (p *Proxy) decide(request bool) Fate {
 	p.mu.Lock()
 	lose, fate := p.lose, p.fate
@@ -137,7 +137,7 @@ func (p *Proxy) hold(request []byte) {
 		}
 		defer server.Close()
 		if _, err := server.Write(request); err == nil {
-			_, _ = server.Read(make([]byte, 64<<10)) // what is answered is lost
+			_, _ = server.Read(make([]byte, 64<<10)) // the answer is lost
 		}
 	})
 }

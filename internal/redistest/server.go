@@ -81,7 +81,8 @@ func StartCluster(t testing.TB) *Server {
 // Restart starts the server again, after Kill, with what it has on disk.
 func (s *Server) Restart() {
 	s.t.Helper()
-	// The shell kills the server when the pipe closes, so also when the test dies.
+	// The shell kills the server when the pipe closes, even if the test process
+	// dies.
 	s.cmd = exec.Command("sh", append([]string{"-c", `redis-server "$@" & cat >/dev/null; kill -9 $!; wait`, "sh"}, s.args...)...)
 	life, err := s.cmd.StdinPipe()
 	if err == nil {
@@ -111,12 +112,13 @@ func (s *Server) until(done func() bool) {
 func (s *Server) Kill() {
 	if s.life != nil {
 		_ = s.life.Close()
-		_ = s.cmd.Wait() // how the shell ended is no matter
+		_ = s.cmd.Wait() // the exit status of the shell does not matter
 		s.life = nil
 	}
 }
 
-// Client returns a client that tries nothing again. It is closed with the test.
+// Client returns a client that makes each try only once. It is closed with the
+// test.
 func (s *Server) Client() *redis.Client {
 	c := redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
 	s.t.Cleanup(func() { _ = c.Close() })

@@ -1,5 +1,5 @@
-// Package reread reads files and documents again and again, because others replace them while
-// the process runs.
+// Package reread reads files and documents again and again, because they may be replaced
+// while the process runs.
 package reread
 
 import (
@@ -14,23 +14,26 @@ import (
 // Every is how often a file is read.
 const Every = 2 * time.Second
 
-// A Document is something that is read again and again. While it cannot be used, what it was
-// before stays in force: the log says so once for each error, and Err returns it.
+// A Document is read again and again. While it cannot be used, its last good content
+// stays in force; the log says so once for each error, and Err returns the error.
 type Document struct {
-	What string // it is, in the log: "the tokens file"
+	What string // the name of the document in the log: "the tokens file"
 	Log  *slog.Logger
-	// Read reads it, keeps what it says, and reports whether that is something else than before.
+	// Read reads the document, keeps its content, and reports whether the content
+	// changed.
 	Read func(context.Context) (changed bool, err error)
-	// Pause is the time until it is read again, by the error of the last reading. Nil: Every.
+	// Pause returns the time until the next reading. It gets the error of the last one.
+	// Nil: Every.
 	Pause func(error) time.Duration
-	// Asked has it read at once. Nil: nobody asks.
+	// An element in Asked makes Watch read the document at once. Nil: never.
 	Asked <-chan struct{}
 
 	mu  sync.Mutex
 	err error
 }
 
-// Watch reads the document after each pause, until ctx is done. Only one goroutine calls it.
+// Watch reads the document after each pause, until ctx is done. Only one goroutine may
+// call it.
 func (d *Document) Watch(ctx context.Context) {
 	for {
 		pause := Every
@@ -64,7 +67,8 @@ func (d *Document) Look(ctx context.Context) (changed bool, err error) {
 	return changed, err
 }
 
-// Err returns why the document, as it is now, is not in force. It is nil if it is.
+// Err returns why the present document is not in force. It returns nil if it is
+// in force.
 func (d *Document) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -28,8 +28,8 @@ type Hub struct {
 	done   chan error
 }
 
-// Start runs s until the test ends, and returns as soon as it is ready. Where it
-// does not become ready the test fails and shows the log.
+// Start runs s until the test ends, and returns as soon as it is ready. If it
+// does not become ready, the test fails and shows the log.
 func Start(t testing.TB, s Server, log fmt.Stringer) *Hub {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -56,10 +56,10 @@ func (h *Hub) Testing() testing.TB { return h.t }
 // Cancel tells the hub to stop, and does not wait.
 func (h *Hub) Cancel() { h.cancel() }
 
-// Wait waits until the hub has ended, and returns with what error.
+// Wait waits until the hub has ended, and returns its error.
 func (h *Hub) Wait() error {
 	err := <-h.done
-	h.done <- nil // for the next call, which finds the hub ended
+	h.done <- nil // for the next call of Wait
 	return err
 }
 

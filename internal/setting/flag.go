@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// ParseFlags reads the flags of a command, which has the name of the set of flags. Its
-// errors say what the value of a flag looks like. It returns flag.ErrHelp for -h.
+// ParseFlags reads the flags of the command that fs is named after. Its errors say
+// what the value of a flag looks like. It returns flag.ErrHelp for -h.
 func ParseFlags(fs *flag.FlagSet, args []string) error {
 	err := fs.Parse(args)
 	if err == nil || errors.Is(err, flag.ErrHelp) {

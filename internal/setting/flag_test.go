@@ -22,7 +22,7 @@ func TestParseFlags(t *testing.T) {
 		"-wait":                  "flag needs an argument: -wait",
 		"-n many":                `-n "many": it is a whole number`,
 		"-q=maybe":               `-q "maybe": it is true or false, or stands alone`,
-		"-size big":              `-size "big": "big" is no size: write bytes, or a number with KiB, MiB or GiB`,
+		"-size big":              `-size "big": "big" is not a size: write bytes, or a number with KiB, MiB or GiB`,
 	} {
 		fs := flag.NewFlagSet("tool sync", flag.ContinueOnError)
 		fs.SetOutput(io.Discard)

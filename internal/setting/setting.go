@@ -30,7 +30,7 @@ func (s *Size) Decode(text string) error {
 		*s = Size(n * u.bytes)
 		return nil
 	}
-	return fmt.Errorf("%q is no size: write bytes, or a number with KiB, MiB or GiB", text)
+	return fmt.Errorf("%q is not a size: write bytes, or a number with KiB, MiB or GiB", text)
 }
 
 // Networks are CIDRs, by comma.
@@ -43,7 +43,7 @@ func (n *Networks) Decode(text string) error {
 		if err != nil {
 			return err
 		}
-		if p.Addr().Is4In6() { // the hub takes such addresses as IPv4, so none would ever be in this network
+		if p.Addr().Is4In6() { // the hub treats such addresses as IPv4, so none would ever match this network
 			return fmt.Errorf("%s is IPv4 within IPv6: write it as IPv4", p)
 		}
 		*n = append(*n, p)

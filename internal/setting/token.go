@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Token returns the token in a file, or, if file is empty, the one that the environment has.
-// It is empty if neither names one. No program has a flag for the token itself, because
-// every user of the machine can read command lines.
+// Token returns the token in a file. If file is empty, it returns fromEnv, the token from
+// the environment, which may be empty, too. No program has a flag for the token itself,
+// because every user of the machine can read command lines.
 func Token(file, fromEnv string) (string, error) {
 	token := strings.TrimSpace(fromEnv)
 	if file != "" {
@@ -22,7 +22,7 @@ func Token(file, fromEnv string) (string, error) {
 		}
 	}
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", errors.New("the token has a blank, or a character that is not ASCII: it is one word")
+		return "", errors.New("the token has a blank, or a character that is not ASCII: a token is one word")
 	}
 	return token, nil
 }

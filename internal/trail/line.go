@@ -12,9 +12,9 @@ import (
 
 const timeForm = "2006-01-02T15:04:05.000000Z"
 
-// append appends the line of r. What a client has chosen cannot break it, nor do harm on a
-// terminal. It is written by hand because each publish has a line: encoding/json takes
-// several times as long.
+// append appends the line of r. Texts from a client can neither break the line nor harm a
+// terminal. The line is encoded by hand, because each publish has a line and
+// encoding/json takes several times as long.
 func (r *Record) append(b []byte) []byte {
 	b = r.at.UTC().AppendFormat(append(b, `{"time":"`...), timeForm)
 	b = append(b, '"')
@@ -48,7 +48,7 @@ func (r *Record) append(b []byte) []byte {
 	return append(b, '}', '\n')
 }
 
-// lostLine appends a line that says how many others are missing before it.
+// lostLine appends a line that says how many lines are missing before it.
 func lostLine(b []byte, at time.Time, n uint64) []byte {
 	b = at.UTC().AppendFormat(append(b, `{"time":"`...), timeForm)
 	b = append(b, `","action":"lost","outcome":"lost"`...)
@@ -63,7 +63,7 @@ func appendText(b []byte, name, text string) []byte {
 	b = append(append(append(b, `,"`...), name...), `":`...)
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			quoted, _ := json.Marshal(text) // a text has a form in JSON
+			quoted, _ := json.Marshal(text) // a string always has a form in JSON
 			return append(b, quoted...)
 		}
 	}

@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	writeEvery = 200 * time.Millisecond // how often what waits is written
-	lookEvery  = time.Second            // how often a Log looks whether its file is still there, and counts floods
-	mostWait   = 16_384                 // records that may wait
-	mostSingle = 20                     // requests a second that were not carried out, and have lines of their own
-	mostCounts = 100                    // lines a second that count further ones by client
+	writeEvery = 200 * time.Millisecond // how often waiting records are written
+	lookEvery  = time.Second            // how often a Log checks whether its file is still there, and writes the lines of floods
+	mostWait   = 16_384                 // the most records that may wait
+	mostSingle = 20                     // requests a second that were not carried out and have a line each
+	mostCounts = 100                    // lines a second that count further such requests by client
 )
 
 // Stderr is the name of standard error, in place of a file's path.
 const Stderr = "stderr"
 
-// A Log writes Records to a file or to standard error. A file that is renamed or removed is
-// made anew within a second. A write that fails is counted, logged, and tried again with
-// what comes later: it stops nobody. If so many Records come that they cannot be written,
-// some are lost; a line in their place says how many.
+// A Log writes Records to a file or to standard error. If the file is renamed or removed,
+// the Log makes a new one within a second. A failed write is counted, logged, and tried
+// again with the next records; it blocks no request. If too many Records come, some are
+// lost, and a line in their place says how many.
 type Log struct {
 	path string // empty: standard error
 	log  *slog.Logger
@@ -37,12 +37,12 @@ type Log struct {
 	mu     sync.Mutex
 	wait   []Record
 	single int              // lines of requests that were not carried out, in this second
-	floods map[flood]uint64 // further ones
-	lost   uint64           // since the last line that says so
-	err    error            // of the last write, or why the file at the path could not be opened
+	floods map[flood]uint64 // further such requests in this second
+	lost   uint64           // lost records since the last line that says so
+	err    error            // error of the last write, or why the file could not be opened
 	closed bool
 
-	lines, missing atomic.Uint64 // that were written, and that were not
+	lines, missing atomic.Uint64 // lines that were written, and that are missing
 
 	reopen, stop, done chan struct{}
 
@@ -55,11 +55,11 @@ type Log struct {
 	away  error // why the file at the path could not be opened; nil: it is open
 }
 
-// A flood is what requests have in common that share a line.
+// A flood is what the requests that share a line have in common.
 type flood struct {
 	action Action
 	status int
-	from   netip.Addr // of IPv6, the first address of the /64; the zero Addr: anybody
+	from   netip.Addr // for IPv6 the first address of the /64; the zero Addr: anybody
 }
 
 // Open opens the audit log at a path, which may be Stderr, and begins to write. The caller
@@ -75,8 +75,8 @@ func Open(path string, log *slog.Logger) (*Log, error) {
 	return l, nil
 }
 
-// Add adds the record of a request that was answered with a status; 0: it was not answered.
-// It does not block.
+// Add adds the record of a request. status is the status of its answer; 0: it had no
+// answer. It does not block.
 func (l *Log) Add(r *Record, status int) {
 	r.status = status
 	outcome := r.outcome()
@@ -101,7 +101,7 @@ func (l *Log) Add(r *Record, status int) {
 	l.wait = append(l.wait, *r)
 }
 
-// countLocked counts a request among those that share a line.
+// countLocked counts a request in a line that it shares with others.
 func (l *Log) countLocked(r *Record) {
 	key := flood{cmp.Or(r.Action, Request), r.status, r.Client}
 	if r.Client.Is6() {
@@ -114,7 +114,8 @@ func (l *Log) countLocked(r *Record) {
 	l.floods[key]++
 }
 
-// Reopen opens the file anew soon, as after it was renamed.
+// Reopen makes the Log open its file again soon, for instance after the file
+// was renamed.
 func (l *Log) Reopen() {
 	select {
 	case l.reopen <- struct{}{}:
@@ -122,7 +123,7 @@ func (l *Log) Reopen() {
 	}
 }
 
-// Close writes what waits, and closes the file.
+// Close writes the waiting records, and closes the file.
 func (l *Log) Close() {
 	close(l.stop)
 	<-l.done
@@ -134,7 +135,7 @@ func (l *Log) Lines() uint64 { return l.lines.Load() }
 // Lost returns how many records have no line, because too many came or a write failed.
 func (l *Log) Lost() uint64 { return l.missing.Load() }
 
-// Err returns why the last write failed. It is nil if it did not.
+// Err returns why the last write failed, or nil.
 func (l *Log) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -154,7 +155,7 @@ func (l *Log) run() {
 			l.look()
 			l.endSecond()
 		case <-l.reopen:
-			l.write() // to the file as it was
+			l.write() // to the old file
 			l.note(l.open())
 		case <-l.stop:
 			l.endSecond()
@@ -182,7 +183,7 @@ func (l *Log) endSecond() {
 	l.single = 0
 }
 
-// write writes what waits.
+// write writes the waiting records.
 func (l *Log) write() {
 	l.mu.Lock()
 	records, lost := l.wait, l.lost
@@ -191,7 +192,7 @@ func (l *Log) write() {
 	l.spare = records
 	for i := range records {
 		l.buf = records[i].append(l.buf)
-		if len(l.buf) > 64<<10 || l.path == "" { // others write to standard error, too, so a line is one write
+		if len(l.buf) > 64<<10 || l.path == "" { // others write to standard error, too, so each line is one write
 			l.flush(0)
 		}
 	}
@@ -226,7 +227,7 @@ func (l *Log) flush(lost uint64) {
 		missing := min(uint64(bytes.Count(l.buf[n:], newline)), lines)
 		lines -= missing
 		if lost > 0 {
-			missing-- // the last line counted others
+			missing-- // the last line only says how many records were lost
 		}
 		l.missing.Add(missing)
 		l.mu.Lock()
@@ -240,11 +241,11 @@ func (l *Log) flush(lost uint64) {
 
 var newline = []byte{'\n'}
 
-// note notes whether the last attempt to write failed, and tells the log when that changes.
+// note notes whether the last write failed, and logs when that changes.
 func (l *Log) note(err error) {
 	l.mu.Lock()
 	if err == nil {
-		err = l.away // what is written goes to a file that is not at the path any more
+		err = l.away // writes go to a file that is not at the path any more
 	}
 	before := l.err
 	l.err = err
@@ -257,7 +258,7 @@ func (l *Log) note(err error) {
 	}
 }
 
-// look opens the file anew if another file, or none, is at its path.
+// look opens the file again if another file, or no file, is at its path.
 func (l *Log) look() {
 	if l.path == "" {
 		return
@@ -266,7 +267,7 @@ func (l *Log) look() {
 		info, err := os.Stat(l.path)
 		open, err2 := l.file.Stat()
 		if err == nil && err2 == nil && os.SameFile(info, open) {
-			if l.away != nil { // it is back at the path
+			if l.away != nil { // the file is back at the path
 				l.away = nil
 				l.note(nil)
 			}
@@ -275,7 +276,7 @@ func (l *Log) look() {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return
 		}
-		l.write() // to the file as it was
+		l.write() // to the old file
 	}
 	l.note(l.open())
 }
@@ -298,7 +299,7 @@ func (l *Log) open() error {
 	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
 		last := make([]byte, 1)
 		if _, err := f.ReadAt(last, info.Size()-1); err == nil {
-			l.torn = last[0] != '\n' // a hub was killed while it wrote
+			l.torn = last[0] != '\n' // a hub was killed during a write
 		}
 	}
 	return nil

@@ -1,6 +1,6 @@
-// Package trail writes the audit log of a hub: who did what, and who was refused. A request
-// has a Record in its context, in which whatever handles the request notes what it does. A
-// Log writes Records as lines of JSON, off the path of requests.
+// Package trail writes the audit log of a hub: who did what, and who was refused. A
+// request has a Record in its context, and its handlers note there what it does. A Log
+// writes Records as lines of JSON, in the background.
 package trail
 
 import (
@@ -12,10 +12,10 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// An Action is what a request does. What it would have done, if it is refused.
+// An Action is what a request does, or what a refused request wanted to do.
 type Action string
 
-// The actions that the audit log knows. Reading and following are none.
+// The actions that the audit log knows. Reading and following have no actions.
 const (
 	Publish     Action = "publish"     // changes to a set
 	Ping        Action = "ping"        // asks the hub to read the source of a set (hub.mode=publish)
@@ -24,19 +24,19 @@ const (
 	Subscribe   Action = "subscribe"   // asks that a callback gets the changes of a set
 	Unsubscribe Action = "unsubscribe" // asks that it gets none
 	Remove      Action = "remove"      // an operator ends a subscription
-	Retry       Action = "retry"       // an operator has a subscription delivered now
+	Retry       Action = "retry"       // an operator asks for a delivery to a subscription now
 	Move        Action = "move"        // an operator moves the cursor of a subscription
 	Ticket      Action = "ticket"      // gets a ticket for a set
 	Backup      Action = "backup"      // reads a copy of the change memory
 	Profile     Action = "profile"     // reads a profile of the process
 
-	Request Action = "request" // anything else, where it was refused
+	Request Action = "request" // anything else that was refused
 )
 
 // Outcomes of actions.
 const (
 	done    = "done"
-	refused = "refused" // the caller may not: 401, 403, 421 or 429
+	refused = "refused" // the caller may not do it: 401, 403, 421 or 429
 	failed  = "failed"
 )
 
@@ -51,8 +51,8 @@ type Record struct {
 	Action    Action // empty: none yet
 	Set       string
 
-	Changes  uint64      // that were accepted
-	Cursor   feed.Cursor // of the last change, or where a subscription is moved to
+	Changes  uint64      // accepted changes
+	Cursor   feed.Cursor // cursor of the last change, or the new cursor of a subscription
 	Replayed bool        // all of the changes were there already
 
 	Subscription string // id
@@ -60,7 +60,7 @@ type Record struct {
 
 	at     time.Time
 	status int
-	count  uint64 // of requests that this stands for; 0: one
+	count  uint64 // how many requests this Record stands for; 0: one
 }
 
 type contextKey struct{}
@@ -70,7 +70,7 @@ func NewContext(ctx context.Context, r *Record) context.Context {
 	return context.WithValue(ctx, contextKey{}, r)
 }
 
-// From returns the Record of a request. It is nil if nobody keeps one.
+// From returns the Record of a request. It is nil if the request has none.
 func From(ctx context.Context) *Record {
 	r, _ := ctx.Value(contextKey{}).(*Record)
 	return r
@@ -99,22 +99,22 @@ func (r *Record) Published(changes int, last feed.Cursor, replayed bool) {
 	}
 }
 
-// Of notes the subscription that the request is about, and the host of its callback.
+// Of notes the subscription of the request, and the host of its callback.
 func (r *Record) Of(subscription, host string) {
 	if r != nil {
 		r.Subscription, r.Callback = subscription, host
 	}
 }
 
-// To notes where a subscription is moved to.
+// To notes the new cursor of a subscription.
 func (r *Record) To(cursor feed.Cursor) {
 	if r != nil {
 		r.Cursor = cursor
 	}
 }
 
-// outcome returns what came of the request, by the status of its answer. It is empty if the
-// audit log says nothing of it. The status 0 means that there was no answer.
+// outcome returns the outcome of the request, by the status of its answer. It is empty if
+// the audit log does not record the request. The status 0 means that there was no answer.
 func (r *Record) outcome() string {
 	switch r.status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusMisdirectedRequest, http.StatusTooManyRequests:

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// Args checks the unit of systemd in a file, by systemd itself where that is at hand. It
-// returns the arguments that the unit starts the program with; env are those variables that
-// an operator gives it.
+// Args checks the systemd unit in a file, with systemd itself if it is installed. It
+// returns the arguments with which the unit starts the program. env has the variables
+// that an operator sets.
 func Args(t *testing.T, file string, env map[string]string) []string {
 	t.Helper()
 	text, err := os.ReadFile(file)

@@ -1,10 +1,9 @@
 // Package audit compares what two ends hold of a set. Both look at the same cursor. If
-// the digests of all that they hold differ, they divide the locs into ranges, compare the
-// digests of these, and go on where they differ, until every difference is named.
+// their digests differ, they divide the locs into ranges and compare the digests of the
+// ranges. They divide again where digests differ, until every difference is named.
 //
-// Answer is the end that is asked, such as a hub; Compare is the one that asks. What goes
-// between them is a Look, then Questions and Replies, as JSON. How they are sent is for
-// others.
+// Compare is the asking end; Answer is the end that is asked, such as a hub. They
+// exchange a Look, then Questions and Replies, as JSON. The package does not send them.
 package audit
 
 import (
@@ -20,27 +19,27 @@ import (
 
 // Limits of an audit.
 const (
-	MaxRanges = 1_024    // of a Question
-	MaxListed = 64       // resources in a range that is listed; a range of more is split
-	MaxSplit  = 64       // parts of a range that is split
-	MaxReply  = 32 << 20 // bytes of a Reply as JSON, about
+	MaxRanges = 1_024    // the most ranges of a Question
+	MaxListed = 64       // the most resources in a range that is listed; a larger range is split
+	MaxSplit  = 64       // the most parts of a range that is split
+	MaxReply  = 32 << 20 // about the most bytes of a Reply as JSON
 
-	maxDetails = 4 << 20 // bytes of entries in a Reply, besides one
+	maxDetails = 4 << 20 // the most bytes of entries in a Reply; a single entry may be larger
 )
 
-// A Look is what a state is like, without its resources: how an audit begins. If the
-// digest by position or by content is that of the other end, both ends are equal.
+// A Look describes a state without its resources. An audit begins with it. If its
+// digest by position or by content equals the other end's, both ends are equal.
 type Look struct {
 	Set      string
 	Cursor   feed.Cursor
 	Complete bool // the set knows all resources of its source
 	Count    uint64
-	Weak     uint64 // resources of which only lastmod or length is known, or nothing
+	Weak     uint64 // resources without a hash: only lastmod or length is known, or nothing
 	Position digest.Digest
 	Content  digest.Digest
 }
 
-// LookAt returns what a range of a state is like. The caller adds Set and Complete.
+// LookAt returns the Look of a range of a state. The caller adds Set and Complete.
 func LookAt(ctx context.Context, s *inventory.State, r inventory.Range) (Look, error) {
 	t, err := s.Tally(ctx, r)
 	if err != nil {
@@ -57,7 +56,7 @@ func (l *Look) Digest(by digest.By) digest.Digest {
 	return l.Position
 }
 
-// A Question asks which of some ranges differ at a cursor.
+// A Question asks which of its ranges differ at a cursor.
 type Question struct {
 	At      feed.Cursor
 	By      digest.By
@@ -65,7 +64,7 @@ type Question struct {
 	Details bool    // answer with whole entries; a part of the URL, not of the JSON
 }
 
-// An Asked is what the asking end holds in a range.
+// An Asked is a range, and what the asking end holds in it.
 type Asked struct {
 	inventory.Range
 	Count  uint64
@@ -73,8 +72,8 @@ type Asked struct {
 }
 
 // A Reply says which ranges of a Question differ. The answers about one range follow
-// each other without a gap from its beginning to its end. There are none about a range
-// that is equal.
+// each other without a gap from its beginning to its end. An equal range has no
+// answer.
 type Reply struct {
 	Set    string
 	Cursor feed.Cursor
@@ -82,12 +81,12 @@ type Reply struct {
 }
 
 // An Answered is what the answering end holds in a range that differs, or in a part of
-// it.
+// such a range.
 type Answered struct {
 	inventory.Range
 	Count     uint64
-	Digest    digest.Digest // unless Listed
-	Listed    bool          // Resources has all Count resources
+	Digest    digest.Digest // zero if Listed
+	Listed    bool          // whether Resources has all Count resources
 	Resources []Resource    // in the order of loc
 }
 
@@ -102,10 +101,10 @@ type Resource struct {
 // Answer answers a question about a state. The state must be at the cursor of the
 // question. The caller adds Set.
 //
-// A range with at most MaxListed resources is listed, another one is split into at most
-// MaxSplit parts. So no answer is the range that was asked about. If the answer would be
+// A range with at most MaxListed resources is listed; a larger one is split into at most
+// MaxSplit parts. So an answer never repeats the asked range. If the answer would be
 // larger than MaxReply, Answer returns a *resourcesync.Error with ErrTooLarge. The answer
-// about one range never is. Other errors are those of the state.
+// about a single range is never that large. Other errors are those of the state.
 func Answer(ctx context.Context, s *inventory.State, q Question) (Reply, error) {
 	if q.At != s.Cursor() {
 		return Reply{}, fmt.Errorf("a question at %v for a state at %v", q.At, s.Cursor())
@@ -134,7 +133,7 @@ type answer struct {
 	entries int // bytes of the entries in it, about
 }
 
-// What an answer takes in JSON besides its locs, about.
+// About the size of an answer in JSON, without its locs.
 const (
 	answeredBytes = 100
 	resourceBytes = 90

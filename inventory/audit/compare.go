@@ -19,10 +19,10 @@ type Kind string
 
 // The kinds of differences.
 const (
-	Missing Kind = "missing" // the other end has it, the own one does not
+	Missing Kind = "missing" // the other end has the resource, the own end does not
 	Stale   Kind = "stale"   // the own end has another version
-	Extra   Kind = "extra"   // the own end has it, the other one does not
-	Unknown Kind = "unknown" // both have it, and say nothing of it that can be compared
+	Extra   Kind = "extra"   // the own end has the resource, the other end does not
+	Unknown Kind = "unknown" // both have the resource, but nothing about it can be compared
 )
 
 // A Difference is one resource by which two ends differ.
@@ -38,10 +38,10 @@ type Ask func(ctx context.Context, q Question) (Reply, error)
 
 // How Compare asks.
 const (
-	opening    = 256     // ranges of the first question
-	refined    = 8       // ranges that one is cut into before it is asked about again, while there are few
-	wholesale  = 1_000   // differences after which whole entries are asked for at once
-	askedBytes = 8 << 20 // of the answer to one question, if all its ranges differ, about
+	opening    = 256     // ranges in the first question
+	refined    = 8       // parts that a range is cut into before the next question, while there are few ranges
+	wholesale  = 1_000   // after so many differences, Compare asks for whole entries at once
+	askedBytes = 8 << 20 // about the most bytes of one answer, if all ranges differ
 	maxDepth   = 32      // how often a range may be divided. Each time divides the resources by 30 or more
 )
 
@@ -49,17 +49,17 @@ const (
 // once, in no order. When it ends without an error, all that was not yielded is equal.
 // An error ends it.
 //
-// Both ends look at one cursor, that of own. If own has no cursor because it never saw
-// the log, ask puts the cursor of a Look into each question. By position every
-// difference is one. By content it is a candidate only, unless own cannot have changed
-// since that cursor and is no older: see Confirm.
+// Both ends look at one cursor, that of own. If own has no cursor because it was made
+// without the log, ask puts the cursor of a Look into each question. By position, every
+// difference is real. By content, a difference is only a candidate, unless own is
+// exactly as old as that cursor: see Confirm.
 //
-// A resource that both ends have is judged by the strongest evidence that both have. So
-// two versions may be the same although their digests differ: one end knows a hash, and
-// the other a length.
+// If both ends have a resource, Compare uses the strongest evidence that both have. So
+// two versions may be the same although their digests differ, for instance if one end
+// knows a hash and the other only a length.
 //
-// Compare asks once if both ends are equal. If some resources differ, it asks two or
-// three times, the last time for their entries. It blocks while ask does.
+// Compare asks once if both ends are equal. If a few resources differ, it asks two or
+// three times, the last time for their entries. It blocks while ask blocks.
 func Compare(ctx context.Context, own *inventory.State, by digest.By, r inventory.Range, ask Ask) iter.Seq2[Difference, error] {
 	return func(yield func(Difference, error) bool) {
 		c := &comparison{own: own, meter: own.Meter(), by: by, ask: ask, yield: yield}
@@ -77,13 +77,13 @@ func Compare(ctx context.Context, own *inventory.State, by digest.By, r inventor
 }
 
 // Confirm takes a second look at the differences that Compare found by content, and
-// yields those that are still there, alike, and that the log does not name. own is the
-// own end as it is now. ask asks at a later cursor than Compare did. named reports
+// yields those that are unchanged and that the log does not name. own is the present
+// state of the own end. ask asks at a later cursor than Compare did. named reports
 // whether the log names a loc between the two cursors, the later one included.
 //
-// Both ends change while they are compared, and never at the same moment. So a resource
-// that was changed at the source seems to differ until its change is in the log; a
-// resource that differs, and that no change explains, does differ.
+// Both ends change during a comparison, but not at the same moment. So a changed
+// resource seems to differ until its change is in the log. If a resource differs and no
+// change in the log explains it, the difference is real.
 func Confirm(ctx context.Context, own *inventory.State, candidates []Difference, named func(loc string) bool, ask Ask) iter.Seq2[Difference, error] {
 	return func(yield func(Difference, error) bool) {
 		first := make(map[string]*Difference, len(candidates))
@@ -108,7 +108,7 @@ func Confirm(ctx context.Context, own *inventory.State, candidates []Difference,
 	}
 }
 
-// like reports whether two looks at a resource saw the same difference.
+// like reports whether two looks saw the same difference of a resource.
 func (d *Difference) like(first *Difference) bool {
 	if first == nil || d.Kind != first.Kind {
 		return false
@@ -124,7 +124,7 @@ func (d *Difference) like(first *Difference) bool {
 // one returns the range of one loc.
 func one(loc string) inventory.Range { return inventory.Range{From: loc, To: loc + "\x00"} }
 
-// errEnough means that nobody wants more differences.
+// errEnough means that the caller wants no more differences.
 var errEnough = errors.New("enough")
 
 type comparison struct {
@@ -135,15 +135,15 @@ type comparison struct {
 	yield func(Difference, error) bool
 	at    *feed.Cursor // of all replies
 
-	open   []open // to ask about
-	single []open // to ask about too, for entries: one resource each, which differs
-	asked  int    // how many of the latter there have been
-	again  bool   // entries that do not come are asked for: the other end gives some
+	open   []open // ranges to ask about
+	single []open // ranges of one differing resource each, whose entries have to be asked for
+	asked  int    // how many of single there were so far
+	again  bool   // ask again for entries that are missing in an answer, because the other end does send entries
 }
 
-// An open is a range of which it is not known whether it is equal.
+// An open is a range that is not compared yet.
 type open struct {
-	inventory.Part     // with the own tally
+	inventory.Part     // the range, with the tally of the own end
 	depth          int // how often the range has been divided
 }
 
@@ -182,8 +182,8 @@ func (c *comparison) run(ctx context.Context) error {
 	return nil
 }
 
-// take takes the ranges of the next question off those that are open. The newest ones
-// come first, so there are never many. They are returned in order.
+// take removes the ranges of the next question from those that are open, and returns
+// them in order. It takes the newest ranges first, so that few are open at any time.
 func take(from *[]open) []open {
 	all := *from
 	i, bytes := len(all), 0
@@ -197,8 +197,8 @@ func take(from *[]open) []open {
 	return asked
 }
 
-// refine cuts ranges into smaller ones, if they are few. That costs little, and saves the
-// answer from listing what is equal.
+// refine cuts ranges into smaller ones, if there are few. That costs little, and the
+// answer then lists fewer equal resources.
 func (c *comparison) refine(ctx context.Context, asked []open) ([]open, error) {
 	if asked[0].depth == 0 || len(asked)*refined > opening {
 		return asked, nil
@@ -238,7 +238,8 @@ func (c *comparison) take(ctx context.Context, asked []open, answers []Answered)
 	return nil
 }
 
-// takeOne takes the answers about one range. None means that it is equal.
+// takeOne takes the answers about one range. No answer means that the range is
+// equal.
 func (c *comparison) takeOne(ctx context.Context, o *open, answers []Answered) error {
 	if len(answers) == 0 {
 		return nil
@@ -315,8 +316,8 @@ func (c *comparison) compare(ctx context.Context, a *Answered) error {
 	return nil
 }
 
-// differ yields the difference between what the two ends say of a resource, if it is
-// one. If its entry did not come, it is asked for.
+// differ compares what the two ends say about a resource, and yields the difference,
+// if there is one. If the other end's entry is missing, it asks for the entry first.
 func (c *comparison) differ(own *feed.Entry, theirs *Resource) error {
 	if theirs != nil && theirs.Entry == nil && c.again {
 		p := inventory.Part{Range: one(theirs.Loc)}

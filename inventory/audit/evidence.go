@@ -8,12 +8,12 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// strength has the algorithms of hashes, the strongest first.
+// strength lists the hash algorithms, the strongest first.
 var strength = []string{"sha-512", "sha-384", "sha-256", "sha-224", "sha-1", "md5"}
 
-// SameContent reports whether two changes speak of the same content, by the strongest
-// evidence that both have: a hash by the same algorithm, else lastmod and length as far
-// as both have them. If they have none in common, known is false.
+// SameContent reports whether two changes describe the same content. It uses the
+// strongest evidence that both have: a hash by the same algorithm, else lastmod and
+// length if both have them. If they have no evidence in common, known is false.
 func SameContent(a, b *resourcesync.Change) (same, known bool) {
 	one, other := hashes(a), hashes(b)
 	both := slices.Sorted(maps.Keys(one))

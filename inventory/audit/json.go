@@ -115,7 +115,7 @@ func appendEnd(dst []byte, loc string) []byte {
 	if loc == "" {
 		return append(dst, "null"...)
 	}
-	dst, _ = jsontext.AppendQuote(dst, loc) // it has replaced what is not UTF-8
+	dst, _ = jsontext.AppendQuote(dst, loc) // the error only says that invalid UTF-8 was replaced
 	return dst
 }
 
@@ -124,15 +124,15 @@ func appendDigest(dst []byte, d *digest.Digest) []byte {
 	return append(hex.AppendEncode(dst, d[:]), '"')
 }
 
-// AppendJSON appends the difference as one JSON object on one line. What the other end has
-// is the member hub.
+// AppendJSON appends the difference as one JSON object on one line. The member hub is
+// what the other end has.
 func (d *Difference) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"difference":"`...)
 	dst = append(append(dst, d.Kind...), `",`...)
 	dst = resourcesync.AppendJSONMembers(dst, &resourcesync.Change{Loc: d.Loc})
 	if d.Own != nil {
 		c := d.Own.Change
-		c.Change = "" // an end that never saw the log knows no kinds of changes
+		c.Change = "" // an end without the log knows no kinds of changes
 		dst = append(resourcesync.AppendJSONMembers(append(dst, `,"own":{`...), &c), '}')
 	}
 	if d.Theirs != nil {

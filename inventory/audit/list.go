@@ -10,9 +10,9 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// List yields the resources of a list, to Collect what one end holds: one on each line, as
-// JSON, in any order. The position of each is its line. An error is a *resourcesync.Error
-// that names the line, or it wraps the error of r; it ends the list.
+// List yields the resources of a list, for Collect. The list has one resource on each
+// line, as JSON, in any order. The position of a resource is its line. An error ends the
+// list. It is a *resourcesync.Error that names the line, or it wraps the error of r.
 func List(r io.Reader) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		lines := resourcesync.NewNDJSONReader(r, resourcesync.Limits{})

@@ -22,10 +22,10 @@ const MaxQuestion = 5 << 20
 // maxBound is how long the boundary of a range may be: a loc, and the byte behind it.
 const maxBound = 2_049
 
-// ReadQuestion reads a question strictly: every member is known and is there once, and
-// what it says is within the limits. Only the ends of a range may be null, or be
-// absent. An error is a *resourcesync.Error that names the range and the rule, or it
-// wraps the error of r.
+// ReadQuestion reads a question strictly. It refuses unknown and repeated members, and
+// values beyond the limits. Only the ends of a range may be null or absent. An error
+// is a *resourcesync.Error that names the range and the rule, or it wraps the error of
+// r.
 func ReadQuestion(r io.Reader) (Question, error) {
 	body, err := io.ReadAll(io.LimitReader(r, MaxQuestion+1))
 	if err != nil {
@@ -86,7 +86,8 @@ func (p *questionReader) open(kind jsontext.Kind, what, shape string) error {
 	return resourcesync.Invalid("%s is %s", what, shape)
 }
 
-// text reads a string or, if it may be, null, as which it returns "".
+// text reads a string. If null is true, it also accepts null, and returns ""
+// for it.
 func (p *questionReader) text(name string, null bool) (string, error) {
 	t, err := p.dec.ReadToken()
 	switch {
@@ -162,7 +163,7 @@ func (p *questionReader) ranges() ([]Asked, error) {
 	return all, err
 }
 
-// behind returns an error unless a range lies behind the one before.
+// behind returns an error unless a range lies after the range before.
 func behind(before, r inventory.Range) error {
 	if before.To == "" || r.From < before.To {
 		return resourcesync.Invalid("it begins before the end of the range before it: ranges are ascending and disjoint")
@@ -219,8 +220,8 @@ func (p *questionReader) count() (uint64, error) {
 	return n, nil
 }
 
-// ReadLook reads what Look.AppendJSON writes. It skips members that it does not know:
-// a later hub may say more. An error is a *resourcesync.Error, or it wraps the error of r.
+// ReadLook reads what Look.AppendJSON writes. It skips unknown members, because a later
+// hub may send more. An error is a *resourcesync.Error, or it wraps the error of r.
 func ReadLook(r io.Reader) (Look, error) {
 	var l struct {
 		Set      string  `json:"set"`
@@ -264,8 +265,8 @@ func unread(err error) error {
 }
 
 // ReadReply reads what Reply.AppendJSON writes. It skips members that it does not know.
-// An error is a *resourcesync.Error, or it wraps the error of r. Whether the reply
-// answers a question is for Compare to see.
+// An error is a *resourcesync.Error, or it wraps the error of r. Compare checks whether
+// the reply answers the question.
 func ReadReply(r io.Reader) (Reply, error) {
 	var in struct {
 		Set    string `json:"set"`
@@ -312,7 +313,8 @@ func ReadReply(r io.Reader) (Reply, error) {
 	return reply, nil
 }
 
-// readResources reads the resources of a range, with their entries if these are there.
+// readResources reads the resources of a range, with their entries if the reply has
+// them.
 func readResources(raw []jsontext.Value) ([]Resource, error) {
 	all := make([]Resource, len(raw))
 	for i := range raw {
@@ -339,7 +341,7 @@ func readResources(raw []jsontext.Value) ([]Resource, error) {
 	return all, nil
 }
 
-// readEntry reads an entry as one of a page.
+// readEntry reads an entry in the form of a page's entries.
 func readEntry(raw []byte) (e *feed.Entry, err error) {
 	page := make([]byte, 0, len(raw)+64)
 	page = append(page, `{"set":"a","after":"0-0","cursor":"0-0","changes":[`...)

@@ -1,8 +1,8 @@
-// Package digest says what is known of many resources without naming them: how many they
-// are, and the digests by which two ends see whether they hold the same. Each resource is
-// an element, a hash of its loc and its version; a Tally has the sums of elements, so
-// tallies of neighbouring ranges can be added and taken away. docs/audit.md defines the
-// digest for whoever writes another end.
+// Package digest describes many resources without naming them: their number, and digests
+// that show whether two ends hold the same. Each resource has an element, a hash of its
+// loc and its version. A Tally has the sums of the elements, so tallies of neighbouring
+// ranges can be added and subtracted. docs/audit.md defines the digest for other
+// implementations.
 package digest
 
 import (
@@ -26,8 +26,9 @@ const (
 	// digests prove that every change was applied.
 	ByPosition By = "position"
 
-	// ByContent is what the newest change says of the content, see Version. Equal
-	// digests prove equality with something that never saw the log.
+	// ByContent is what the newest change says about the content, see Version.
+	// Equal digests prove that two ends are equal, even if one of them was made
+	// without the log.
 	ByContent By = "content"
 )
 
@@ -45,7 +46,7 @@ func (s *Sum) Add(e *Sum) {
 	}
 }
 
-// Sub takes an element or another sum away.
+// Sub subtracts an element or another sum.
 func (s *Sum) Sub(e *Sum) {
 	var borrow uint64
 	for i := 0; i < 32; i += 8 {
@@ -108,12 +109,12 @@ func (s *Sum) UnmarshalText(b []byte) error {
 	return err
 }
 
-// A Tally is what is known of a range of resources without naming them.
+// A Tally describes a range of resources without naming them.
 type Tally struct {
 	Count    uint64 `json:"count"`    // resources
-	Weak     uint64 `json:"weak"`     // those of which only lastmod or length is known, or nothing: see Version
-	Position Sum    `json:"position"` // of elements by position
-	Content  Sum    `json:"content"`  // of elements by content
+	Weak     uint64 `json:"weak"`     // resources with a weak version: see Version
+	Position Sum    `json:"position"` // sum of the elements by position
+	Content  Sum    `json:"content"`  // sum of the elements by content
 }
 
 // Add adds another tally.
@@ -123,7 +124,7 @@ func (t *Tally) Add(o *Tally) {
 	t.Content.Add(&o.Content)
 }
 
-// Sub takes another tally away.
+// Sub subtracts another tally.
 func (t *Tally) Sub(o *Tally) {
 	t.Count, t.Weak = t.Count-o.Count, t.Weak-o.Weak
 	t.Position.Sub(&o.Position)
@@ -145,7 +146,7 @@ func TallyOf(e *feed.Entry) Tally {
 	return h.Tally(e)
 }
 
-// A Hasher makes the tallies of resources one by one, and keeps its space between them.
+// A Hasher makes the tallies of resources one by one, and reuses its memory.
 type Hasher struct{ text []byte }
 
 // Tally returns the tally of one resource by its newest change.
@@ -162,7 +163,7 @@ func (h *Hasher) Tally(e *feed.Entry) Tally {
 	return t
 }
 
-// Version returns what a change says of the content of its resource, as one text:
+// Version returns what a change says about the content of its resource, as one text:
 // "sha-256:hex" if there is such a hash; else the bytewise smallest "alg:hex"; else
 // "lastmod;length", with lastmod in UTC, with Z and without trailing zeros of the
 // fraction, length in decimal digits, and nothing for what is absent. Algorithm and hex
@@ -172,8 +173,8 @@ func Version(c *resourcesync.Change) (version string, weak bool) {
 	return string(b), weak
 }
 
-// plainSHA256 returns the first sha-256 of a hash that is written as most are: in lower
-// case, with single spaces. Else it returns nothing.
+// plainSHA256 returns the first sha-256 of a hash in the usual form: lower case, with
+// single spaces. For another form it returns "".
 func plainSHA256(hash string) string {
 	start := 0
 	for i := range len(hash) {

@@ -34,8 +34,8 @@ func (s *Store) load(ctx context.Context, set string) (inventory.Record, error) 
 	return r, err
 }
 
-// record returns the record that is kept for a set, and when the log began that it
-// belongs to. The set's log may be another one by now.
+// record returns the stored record of a set, and when the record's log began.
+// The set may have a newer log by now.
 func (s *Store) record(ctx context.Context, set string) (r inventory.Record, begin int64, err error) {
 	if err := ctx.Err(); err != nil {
 		return r, 0, err
@@ -61,8 +61,8 @@ func (s *Store) record(ctx context.Context, set string) (r inventory.Record, beg
 	return r, begin, nil
 }
 
-// isOf reports whether what is kept of a set belongs to the log that began at begin, and
-// the set still has this log.
+// isOf reports whether the stored record and pages of a set belong to the log that began
+// at begin, and the set still has this log.
 func (s *Store) isOf(ctx context.Context, set string, begin int64) (bool, error) {
 	r, of, err := s.record(ctx, set)
 	if errors.Is(err, feed.ErrNoSet) {
@@ -84,9 +84,9 @@ func (s *Store) Swap(ctx context.Context, set string, w inventory.Swap) error {
 	return nil
 }
 
-// durable reports whether a Swap has to survive a crash. One that reaches a cursor does,
-// too: nothing else is written soon, and a destination that has lost it would read the
-// same baseline again.
+// durable reports whether a Swap has to survive a crash. A Swap that reaches a cursor
+// has to survive, too: a destination that lost it would have to read the same baseline
+// again.
 func durable(w inventory.Swap) bool { return w.Durable || !w.At.IsZero() }
 
 func (s *Store) swap(ctx context.Context, set string, w inventory.Swap, b *pebble.Batch) error {
@@ -98,7 +98,7 @@ func (s *Store) swap(ctx context.Context, set string, w inventory.Swap, b *pebbl
 		return err
 	case w.Begin != r.Log.Begin:
 		return inventory.ErrLog
-	case begin != w.Begin: // of an earlier log: what it has left goes
+	case begin != w.Begin: // an earlier log: remove the pages that it left
 		r.Version = 0
 		remove(b, set)
 	}
@@ -111,7 +111,7 @@ func (s *Store) swap(ctx context.Context, set string, w inventory.Swap, b *pebbl
 	v := binary.BigEndian.AppendUint64(make([]byte, 0, 24+len(w.Head)), uint64(w.Begin))
 	v = binary.BigEndian.AppendUint64(v, w.Version+1)
 	v = binary.BigEndian.AppendUint64(v, w.Attempt)
-	_ = b.Set([]byte(recordPrefix+set), append(v, w.Head...), nil) // a batch is in memory until it is applied
+	_ = b.Set([]byte(recordPrefix+set), append(v, w.Head...), nil) // cannot fail: a batch is in memory until it is applied
 	if durable(w) {
 		return s.known(s.db.ApplyNoSyncWait(b, pebble.Sync))
 	}

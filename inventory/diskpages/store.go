@@ -1,6 +1,6 @@
 // Package diskpages keeps inventories in a directory of the local disk. It is for
-// programs that hold a copy of a set and want to prove it, see client.Replica: they
-// have no change memory that could keep the pages.
+// programs that hold a copy of a set and audit it, see client.Replica. Such
+// programs have no change memory that could keep the pages.
 package diskpages
 
 import (
@@ -17,10 +17,10 @@ import (
 	"github.com/rshub/rshub/inventory"
 )
 
-// Options are what a Store can be told. The zero value is good.
+// Options of a Store. Zero values are the defaults.
 type Options struct {
-	// Log is the log that the inventories are made from. Default: none is at hand, as with
-	// a destination. Then every set exists, its log began at 0, and it holds every cursor.
+	// Log is the log that the inventories are made from. Default: no log, as at a
+	// destination. Then every set exists, its log began at 0, and it holds every cursor.
 	Log inventory.Log
 
 	Now   func() time.Time // default time.Now
@@ -36,7 +36,7 @@ type Store struct {
 	opts Options
 	db   *pebble.DB
 
-	mu sync.Mutex // held while a record is looked at and then written by
+	mu sync.Mutex // held from the read of a record to the write that depends on it
 }
 
 var _ inventory.Store = (*Store)(nil)
@@ -44,12 +44,12 @@ var _ inventory.Store = (*Store)(nil)
 // The store has one record for each set, and the pages. Numbers are big-endian, so pages lie
 // in their order.
 const (
-	recordPrefix = "record/" // and the set
-	pagePrefix   = "page/"   // and the set, a slash, and the number
+	recordPrefix = "record/" // followed by the set
+	pagePrefix   = "page/"   // followed by the set, a slash, and the number
 )
 
-// Open opens the store in a directory. It makes the directory and the store if there is
-// none. Only one process may have the directory open. The caller closes the Store.
+// Open opens the store in a directory. It makes them if they do not exist. Only one
+// process may have the directory open. The caller closes the Store.
 func Open(dir string, o Options) (*Store, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -69,8 +69,9 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Copy makes a copy of the store, as it is now, in a directory that does not exist yet. It
-// takes moments, and little room as long as the store changes little.
+// Copy makes a copy of the store, as it is now, in a directory that does not exist yet.
+// It is fast, because it links the files. The copy takes little room as long as the store
+// changes little.
 func (s *Store) Copy(dir string) error {
 	if err := s.db.Checkpoint(dir, pebble.WithFlushedWAL()); err != nil {
 		return fmt.Errorf("copy the inventories in %s to %s: %w", s.dir, dir, err)

@@ -11,9 +11,9 @@ import (
 	"github.com/rshub/rshub/inventory"
 )
 
-// Collect does as inventory.Collect, with the pages in a directory of its own among the
-// temporary files. The caller calls done when it needs the state no more: done removes the
-// directory. After an error nothing is left, and there is nothing to call.
+// Collect is inventory.Collect with the pages in a new temporary directory. The caller
+// must call done when it no longer needs the state; done removes the directory. After an
+// error the directory is already removed, and done is nil.
 func Collect(ctx context.Context, set string, resources iter.Seq2[*feed.Entry, error]) (s *inventory.State, done func() error, err error) {
 	dir, err := os.MkdirTemp("", "rshub-pages-*")
 	if err != nil {
@@ -25,7 +25,7 @@ func Collect(ctx context.Context, set string, resources iter.Seq2[*feed.Entry, e
 	}
 	done = func() error { return errors.Join(pages.Close(), os.RemoveAll(dir)) }
 	if s, err = inventory.Collect(ctx, pages, set, resources); err != nil {
-		_ = done() // what went wrong before is worth more
+		_ = done() // the first error is more useful
 		return nil, nil, err
 	}
 	return s, done, nil

@@ -11,12 +11,13 @@ import (
 	"github.com/rshub/rshub/internal/packed"
 )
 
-// A backlog is the changes of a set that wait for a commit: the newest of each resource. It
-// keeps them packed, in a third of the memory that entries take, so a commit can be large.
+// A backlog holds the changes of a set that wait for a commit, the newest of each
+// resource. It packs them into a third of the memory of entries, so that a commit can be
+// large.
 type backlog struct {
-	newest map[string]string // the text of each loc
-	sorted []packedChange    // the same, ascending by loc; nil: something came since
-	bytes  int               // of all this, about
+	newest map[string]string // the packed change of each loc
+	sorted []packedChange    // the same, ascending by loc; nil: not sorted since the last add
+	bytes  int               // about the memory of all this
 
 	scratch []byte
 }
@@ -25,13 +26,13 @@ type backlog struct {
 // the change without its loc as packed.AppendChange writes it.
 type packedChange struct {
 	loc, text string
-	key       uint64 // the bytes of the loc behind those that all locs have, to sort by
+	key       uint64 // the first bytes of the loc after the prefix of all locs, to sort by
 }
 
-// packedBytes is about what a change takes besides its loc and its text.
+// packedBytes is about the memory of a change without its loc and its text.
 const packedBytes = 90
 
-// add takes the next entries of the log. It keeps nothing of them.
+// add adds the next entries of the log. It keeps no reference to them.
 func (b *backlog) add(entries []feed.Entry) {
 	if b.newest == nil {
 		b.newest = map[string]string{}
@@ -81,7 +82,7 @@ func (b *backlog) order() []packedChange {
 		b.sorted[i].key = binary.BigEndian.Uint64(head[:])
 	}
 	slices.SortFunc(b.sorted, func(x, y packedChange) int {
-		if x.key != y.key { // as most do; the locs lie anywhere in memory
+		if x.key != y.key { // the usual case, which needs no access to the locs
 			return cmp.Compare(x.key, y.key)
 		}
 		return strings.Compare(x.loc, y.loc)
@@ -100,8 +101,8 @@ func (b *backlog) locs() iter.Seq[string] {
 	}
 }
 
-// entries yields the newest entry of each resource, ascending by loc. An entry is to be
-// read only until the next one is asked for.
+// entries yields the newest entry of each resource, ascending by loc. An entry is valid
+// only until the next one is asked for.
 func (b *backlog) entries() iter.Seq[*feed.Entry] {
 	return func(yield func(*feed.Entry) bool) {
 		var e feed.Entry

@@ -10,15 +10,16 @@ import (
 	"github.com/rshub/rshub/inventory"
 )
 
-// firstRoot is how long a baseline waits for the first root of a set.
+// firstRoot is how long Baseline waits for the first root of a set.
 const firstRoot = 5 * time.Second
 
-// Baseline returns a root of a set to read as a baseline: the newest, or one
-// that is being read already and hardly older. The log reaches back to its cursor. For a
-// set that has no root yet, Baseline waits some seconds. If there is none even then, it
-// returns the set before its first change if the log has that, and else ErrBehind.
+// Baseline returns a root of a set, to read it as a baseline. It is the newest root, or
+// one that others already read and that is hardly older. The log reaches back to its
+// cursor. If the set has no root yet, Baseline waits up to firstRoot. If there is still
+// none, Baseline returns the empty state before the first change, provided the log
+// reaches back to it, and otherwise ErrBehind.
 //
-// ErrBehind, ErrTooMany, feed.ErrNoInventory, feed.ErrNoSet.
+// Further errors are ErrTooMany, feed.ErrNoInventory and feed.ErrNoSet.
 func (l *Live) Baseline(ctx context.Context, set string) (*Held, error) {
 	until := time.Now().Add(firstRoot)
 	return l.read(ctx, baselines, func(v *view) (*Held, error) {
@@ -27,8 +28,8 @@ func (l *Live) Baseline(ctx context.Context, set string) (*Held, error) {
 }
 
 // BaselineAt returns the root of a set at exactly the cursor at, to go on reading a
-// baseline. feed.ErrGone when there is none any more: then the baseline begins anew. The
-// other errors are those of Baseline.
+// baseline. It returns feed.ErrGone if that root was dropped; the reader must then begin
+// a new baseline. The other errors are those of Baseline.
 func (l *Live) BaselineAt(ctx context.Context, set string, at feed.Cursor) (*Held, error) {
 	return l.read(ctx, baselines, func(v *view) (*Held, error) { return v.baselineAt(ctx, at) }, set, time.Time{})
 }
@@ -48,7 +49,7 @@ func (v *view) baseline(ctx context.Context, late bool) (*Held, error) {
 	}
 	b, err := v.live.log.Since(ctx, v.set, s.root.Cursor, 1)
 	if errors.Is(err, feed.ErrGone) || err == nil && b.Diverged {
-		err = fmt.Errorf("the log does not reach back to its root: %w", errMoved) // until the maker makes another one
+		err = fmt.Errorf("the log does not reach back to its root: %w", errMoved) // true until the maker makes another root
 	}
 	if err != nil {
 		v.live.unuse(s)
@@ -82,7 +83,8 @@ func (v *view) baselineAt(ctx context.Context, at feed.Cursor) (*Held, error) {
 	return nil, fmt.Errorf("set %q: the root at %v: %w", v.set, at, feed.ErrGone)
 }
 
-// root returns a root for a reader, with the use of it that the caller has.
+// root returns a Held of a snapshot's root. It takes over the caller's use of
+// the snapshot.
 func (v *view) root(head *inventory.Head, s *snapshot) *Held {
 	return &Held{
 		State: s.tree.State(), Begin: v.begin, Complete: head.IsComplete(s.root.Cursor), tree: s.tree,

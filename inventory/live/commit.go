@@ -11,16 +11,16 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Why an inventory is not complete any more, for people.
+// Texts for people: why an inventory is not complete any more.
 const (
 	whyLost   = "the log has lost its newest changes"
 	whyPassed = "retention removed changes before the inventory had them"
 )
 
-// commit makes a root of what waits.
+// commit makes a root with the waiting changes.
 func (j *job) commit(ctx context.Context) error {
 	base := j.root.Upto
-	if err := j.load(ctx); err != nil || j.root.Upto != base { // somebody may just have said that the set is complete
+	if err := j.load(ctx); err != nil || j.root.Upto != base { // a publisher may just have said that the set is complete
 		return err
 	}
 	to := j.to
@@ -40,7 +40,7 @@ func (j *job) commit(ctx context.Context) error {
 	return j.make(ctx, c)
 }
 
-// make makes a root of what waits, as c says.
+// make makes a root with the waiting changes, as c says.
 func (j *job) make(ctx context.Context, c inventory.Changes) error {
 	m := j.maker
 	n := j.backlog.len()
@@ -65,15 +65,15 @@ func (j *job) make(ctx context.Context, c inventory.Changes) error {
 // maxRuns is how many runs a commit merges at most.
 const maxRuns = 64
 
-// spills reports whether what waits is to become a run: if it takes much memory, and at
-// least as much is still to be read before the next commit.
+// spills reports whether the backlog has to become a run: it takes much memory, and at
+// least as much has still to be read before the next commit.
 func (j *job) spills() bool {
 	n := uint64(j.backlog.len())
 	return 2*j.backlog.bytes >= j.maker.live.opts.WaitBytes && j.to.Position+n <= j.state.Head.Position &&
 		!j.raced && j.maker.live.Mine(j.set) && j.runs.Len() < maxRuns
 }
 
-// spill makes a run of what waits.
+// spill writes the backlog as a run.
 func (j *job) spill(ctx context.Context) (err error) {
 	if j.runs == nil {
 		if j.runs, err = j.inv.NewRuns(ctx, j.root); err != nil {
@@ -99,8 +99,8 @@ func (j *job) lost(err error) {
 	j.forget()
 }
 
-// knows reports whether the log holds a cursor, or has it as its floor. feed.ErrGone if
-// it lies before the floor.
+// knows reports whether the log holds a cursor, or has it as its floor. It returns
+// feed.ErrGone if the cursor lies before the floor.
 func (l *Live) knows(ctx context.Context, set string, at feed.Cursor) (bool, error) {
 	has, err := l.log.At(ctx, set, at.Position)
 	if errors.Is(err, resourcesync.ErrInvalid) {
@@ -112,8 +112,9 @@ func (l *Live) knows(ctx context.Context, set string, at feed.Cursor) (bool, err
 	return has == at || at.IsZero(), nil
 }
 
-// passed goes on from the floor, on top of what there is: retention has removed what
-// would follow. A first root of a log without its beginning is made so, too.
+// passed makes a root at the log's floor, on top of the newest root, because
+// retention has removed the changes between. The first root of a log without its
+// beginning is made so, too.
 func (j *job) passed(ctx context.Context) error {
 	s, err := j.maker.live.log.State(ctx, j.set)
 	if err != nil {
@@ -123,23 +124,25 @@ func (j *job) passed(ctx context.Context) error {
 		return fmt.Errorf("set %q was made anew: %w", j.set, inventory.ErrLog)
 	}
 	if j.state = s; s.Floor.Position <= j.to.Position {
-		return j.back(ctx, s.Floor) // the log knows nothing of the cursor
+		return j.back(ctx, s.Floor) // the log does not know the root's cursor
 	}
 	return j.make(ctx, inventory.Changes{Base: j.root, Anew: j.anew, To: s.Floor, Complete: &feed.Cursor{}, Why: whyPassed})
 }
 
-// diverged goes back to what the log and the root have in common. common is such a
-// cursor if nothing waited.
+// diverged goes back after the log has lost its newest entries. common is the
+// newest cursor that the log and the job's position have in common. If changes
+// waited, diverged only drops them, because the root itself may be all right.
 func (j *job) diverged(ctx context.Context, common feed.Cursor) error {
-	if j.to != j.root.Cursor { // perhaps the root is all right
+	if j.to != j.root.Cursor { // the root itself may be all right
 		j.drop()
 		return nil
 	}
 	return j.back(ctx, common)
 }
 
-// back makes a root of a log that has lost what the newest root has: anew if the log
-// has all that it is made from; else it forgets what changed behind a cursor, to.
+// back repairs an inventory whose log has lost entries that the newest root has. If
+// the log still has its beginning, the inventory is made anew. Otherwise back makes
+// a root without the changes after the cursor to.
 func (j *job) back(ctx context.Context, to feed.Cursor) error {
 	l := j.maker.live
 	s, err := l.log.State(ctx, j.set)
@@ -161,7 +164,8 @@ func (j *job) back(ctx context.Context, to feed.Cursor) error {
 	return nil
 }
 
-// fellBack counts and logs that an inventory does not have all that the log had.
+// fellBack counts and logs that an inventory lacks changes that the log once
+// had.
 func (l *Live) fellBack(set string, c inventory.Changes) {
 	if c.Complete != nil && !c.Complete.IsZero() {
 		return
@@ -174,8 +178,8 @@ func (l *Live) fellBack(set string, c inventory.Changes) {
 	l.logger.Error("an inventory is not complete any more", "set", set, "cursor", c.To.String(), "why", c.Why)
 }
 
-// mend makes an inventory anew that is damaged, if the log has all that it is made from.
-// found is the damage; if nil, a reader says that there is some.
+// mend makes a damaged inventory anew, if the log still has its beginning. found is the
+// damage; nil means that a reader reported damage, so mend checks first.
 func (j *job) mend(ctx context.Context, found error) error {
 	if found == nil {
 		if found = j.inv.Check(ctx); !errors.Is(found, inventory.ErrDamaged) {
@@ -199,7 +203,8 @@ func (j *job) mend(ctx context.Context, found error) error {
 		return fmt.Errorf("set %q: drop a damaged inventory: %w", j.set, err)
 	}
 	if !complete.IsZero() {
-		// The log has every change that it was made from, so it is as complete as before.
+		// The log has every change of the inventory, so the inventory is as complete as
+		// before.
 		if err := j.inv.SetComplete(ctx, complete, ""); err != nil && !errors.Is(err, inventory.ErrLog) {
 			return fmt.Errorf("set %q: say again that it is complete: %w", j.set, err)
 		}

@@ -9,11 +9,12 @@ import (
 	"github.com/rshub/rshub/inventory"
 )
 
-// completeTries is how often Complete goes on when the log moves meanwhile.
+// completeTries is how often Complete tries, if the log changes meanwhile.
 const completeTries = 5
 
-// Complete says that the hub knows all resources of a set, as of the head of its log, or
-// that it does not. It is durable when Complete returns nil. feed.ErrNoInventory, feed.ErrNoSet.
+// Complete notes whether the hub knows all resources of a set, as of the head of its log.
+// The note is durable when Complete returns nil. Errors are feed.ErrNoInventory and
+// feed.ErrNoSet.
 func (l *Live) Complete(ctx context.Context, set string, complete bool) error {
 	v := l.inventory(set)
 	for try := 1; ; try++ {
@@ -27,18 +28,18 @@ func (l *Live) Complete(ctx context.Context, set string, complete bool) error {
 		}
 		err = v.SetComplete(ctx, at, why)
 		if errors.Is(err, inventory.ErrLog) && try < completeTries {
-			continue // the set was made anew, or has lost its tail
+			continue // the set was made anew, or its log lost entries
 		}
 		if err != nil {
 			return fmt.Errorf("set %q: say whether it is complete: %w", set, err)
 		}
-		l.maker.ask(set, false) // for the Resource List
+		l.maker.ask(set, false) // so that a Resource List is made soon
 		return nil
 	}
 }
 
-// complete reports whether the hub knew all resources at a cursor of the log, above a
-// root. What the root holds was compared with the log when the root was made.
+// complete reports whether the hub knew all resources at the cursor at, which is not
+// before a root's. The root itself was checked against the log when it was made.
 func (l *Live) complete(ctx context.Context, set string, head *inventory.Head, root inventory.Root, at feed.Cursor) (bool, error) {
 	if !head.IsComplete(at) || head.Complete.Position <= root.Cursor.Position {
 		return head.IsComplete(at), nil

@@ -9,13 +9,13 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// holdFor is how long retention waits for an inventory that does not get on.
+// holdFor is how long retention waits for an inventory that makes no progress.
 const holdFor = 24 * time.Hour
 
 // Hold returns the cursor that retention must not pass in a set, because the inventory
-// has not got further. ok is false if retention need not wait: the set has no
-// inventory, or its inventory has been stuck for a day, or the store has no room. It is also
-// false when that cannot be read.
+// has not read the log further. ok is false if retention need not wait: the set has no
+// inventory, the inventory has made no progress for a day, the store has little room, or
+// none of this can be read.
 func (l *Live) Hold(ctx context.Context, set string) (at feed.Cursor, ok bool) {
 	at, err := l.hold(ctx, set)
 	if err == nil {
@@ -25,7 +25,7 @@ func (l *Live) Hold(ctx context.Context, set string) (at feed.Cursor, ok bool) {
 		l.metrics.unheld.Inc()
 		l.logger.Error("retention does not wait for an inventory any more", "set", set, "why", err.Error())
 	} else if !errors.Is(err, feed.ErrNoInventory) && !errors.Is(err, feed.ErrNoSet) && ctx.Err() == nil {
-		l.logger.Warn("nobody can say whether retention has to wait for an inventory", "set", set, "err", err)
+		l.logger.Warn("it is unknown whether retention has to wait for an inventory", "set", set, "err", err)
 	}
 	return feed.Cursor{}, false
 }
@@ -50,7 +50,7 @@ func (l *Live) hold(ctx context.Context, set string) (feed.Cursor, error) {
 	stuck := max(root.Made, l.started.UnixMicro())
 	first, err := l.log.Since(ctx, set, root.Cursor, 1)
 	switch {
-	case errors.Is(err, feed.ErrGone): // it was passed already; what the log has now is held
+	case errors.Is(err, feed.ErrGone): // retention has already passed it; hold what the log has now
 	case err != nil:
 		return feed.Cursor{}, fmt.Errorf("read what the inventory has not: %w", err)
 	case len(first.Entries) > 0:

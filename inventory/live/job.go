@@ -17,34 +17,34 @@ type job struct {
 	inv   *inventory.Inventory
 
 	state feed.State // as of the last look
-	moved time.Time  // when the head was last seen to have moved
+	moved time.Time  // when a look last found a new head
 
-	// What the record said. The zero time of loaded means that it has to be read.
+	// The content of the record. If loaded is zero, the record has to be read.
 	loaded time.Time
 	head   *inventory.Head
 	root   inventory.Root
-	ahead  time.Duration // how far the store's clock is before this hub's
+	ahead  time.Duration // how far the store's clock is ahead of this hub's
 
 	backlog backlog
-	runs    *inventory.Runs // older changes than those in the backlog; nil: there are none
-	raced   bool            // another committer has ended runs; the next commit is without
-	anew    bool            // the next root holds nothing of this one: the log has lost what this one has
-	to      feed.Cursor     // the backlog reaches to here, from the root's cursor, or from the beginning
-	next    int             // with fewer resources waiting, the cost of a commit is not asked again
+	runs    *inventory.Runs // changes that are older than the backlog; nil: none
+	raced   bool            // another committer has ended the runs; the next commit uses none
+	anew    bool            // the next root is made without this one, because the log has lost entries that this one has
+	to      feed.Cursor     // the log is read up to here
+	next    int             // the number of waiting resources from which on the cost of a commit is computed again
 	since   int64           // the datetime of the oldest change that is in no root, in microseconds since 1970; 0: it was not read yet
 
 	asked, damaged bool
-	retry          time.Time // after a failure, nothing is done before
+	retry          time.Time // after a failure: no turn before this time
 	pause          time.Duration
-	said           string // the failure that was logged last
+	said           string // the last logged failure
 }
 
 const (
-	costPerChange = 1 << 10          // a commit writes at most so many bytes for each resource that waits
-	commitEvery   = time.Second      // and comes no sooner than this after the last
-	rootAge       = 10 * time.Minute // a root that is as old is replaced if anything changed
-	relookEvery   = 30 * time.Minute // the record of an idle set is read so often
-	readEntries   = 1_000            // of the log, in one read
+	costPerChange = 1 << 10          // the most bytes that a commit may write for each waiting resource
+	commitEvery   = time.Second      // the least time between two commits
+	rootAge       = 10 * time.Minute // a root of this age is replaced if anything changed
+	relookEvery   = 30 * time.Minute // how often the record of an idle set is read
+	readEntries   = 1_000            // the most entries of one read of the log
 	minPause      = time.Second
 	maxPause      = time.Minute
 )
@@ -53,7 +53,7 @@ func newJob(m *maker, set string) *job {
 	return &job{maker: m, set: set, inv: inventory.New(m.live.store, set, inventory.Options{Cache: m.live.cache})}
 }
 
-// saw takes what a look at the set has found.
+// saw notes the state that a look at the set has found.
 func (j *job) saw(s feed.State, now time.Time) {
 	if s.Begin != j.state.Begin || s.NoInventory != j.state.NoInventory {
 		j.forget()
@@ -65,12 +65,12 @@ func (j *job) saw(s feed.State, now time.Time) {
 	j.state = s
 }
 
-// busy reports whether the set is to be looked at often.
+// busy reports whether the set has to be looked at often.
 func (j *job) busy(now time.Time) bool {
 	return j.asked || now.Sub(j.moved) < activeFor || j.waits()
 }
 
-// idle reports whether there is nothing to be done.
+// idle reports whether nothing has to be done for the set.
 func (j *job) idle(now time.Time) bool {
 	if now.Before(j.retry) || j.state.Set == "" {
 		return true
@@ -90,7 +90,7 @@ func (j *job) forget() {
 	j.drop()
 }
 
-// drop drops the backlog and the runs. The log has them.
+// drop drops the backlog and the runs. They can be read from the log again.
 func (j *job) drop() {
 	j.maker.waiting -= j.backlog.bytes
 	j.backlog, j.runs, j.to, j.next = backlog{}, nil, j.root.Cursor, 0
@@ -99,7 +99,7 @@ func (j *job) drop() {
 	}
 }
 
-// turn does what is to be done for the set.
+// turn does the work that the set needs now.
 func (j *job) turn(ctx context.Context) {
 	err := j.work(ctx)
 	switch {
@@ -113,9 +113,9 @@ func (j *job) turn(ctx context.Context) {
 		j.retry = time.Now().Add(maxPause)
 		return
 	case errors.Is(err, inventory.ErrRaced), errors.Is(err, inventory.ErrLog):
-		j.forget() // look at the record anew, soon
+		j.forget() // read the record again soon
 		if j.pause == 0 {
-			j.pause = 1 // once is normal
+			j.pause = 1 // once is normal, so do not log it
 			return
 		}
 	default:
@@ -128,7 +128,7 @@ func (j *job) turn(ctx context.Context) {
 		j.maker.live.logger.Warn("an inventory cannot be made up to date", "set", j.set, "err", err)
 	}
 	if j.maker.waiting >= j.maker.live.opts.WaitBytes {
-		j.drop() // others need the room
+		j.drop() // other sets need the memory
 	}
 }
 
@@ -163,7 +163,7 @@ func (j *job) steps(ctx context.Context) error {
 	return j.settle(ctx)
 }
 
-// load reads the record. What waits behind another root is dropped.
+// load reads the record. If there is another newest root, it drops the backlog.
 func (j *job) load(ctx context.Context) error {
 	rec, head, err := j.inv.Load(ctx)
 	if err != nil {
@@ -183,7 +183,7 @@ func (j *job) load(ctx context.Context) error {
 	return nil
 }
 
-// off removes an inventory that the source does not want any more.
+// off removes the inventory of a set that does not want one any more.
 func (j *job) off(ctx context.Context) error {
 	j.asked = false
 	if len(j.head.Roots) == 0 {
@@ -195,7 +195,7 @@ func (j *job) off(ctx context.Context) error {
 	return j.load(ctx)
 }
 
-// read reads the log up to the head that the last look has found.
+// read reads the log up to the head of the last look.
 func (j *job) read(ctx context.Context) error {
 	m := j.maker
 	for again := true; j.to != j.state.Head && (again || j.to.Position < j.state.Head.Position); {
@@ -218,7 +218,7 @@ func (j *job) read(ctx context.Context) error {
 			if err := j.diverged(ctx, b.After); err != nil || j.loaded.IsZero() {
 				return err
 			}
-			continue // from elsewhere
+			continue // read on from the new place
 		case len(b.Entries) == 0:
 			return nil
 		}
@@ -229,7 +229,7 @@ func (j *job) read(ctx context.Context) error {
 	return nil
 }
 
-// add adds what was read of the log to the backlog.
+// add adds a batch of the log to the backlog.
 func (j *job) add(b *feed.Batch) {
 	before := j.backlog.bytes
 	j.backlog.add(b.Entries)
@@ -242,7 +242,7 @@ func (j *job) add(b *feed.Batch) {
 	}
 }
 
-// makeRoom commits the largest backlog.
+// makeRoom commits the largest backlog, to free memory.
 func (m *maker) makeRoom(ctx context.Context) error {
 	var largest *job
 	for _, j := range m.jobs {
@@ -257,8 +257,8 @@ func (m *maker) makeRoom(ctx context.Context) error {
 	return err
 }
 
-// settle commits what waits, if it is time to, and makes the root that of a Resource List
-// if one is due.
+// settle commits the backlog if that is due. Then it marks the root as that of a Resource
+// List if one is due.
 func (j *job) settle(ctx context.Context) error {
 	list := j.listDue(time.Now())
 	due, err := j.due(ctx, list)
@@ -277,7 +277,7 @@ func (j *job) settle(ctx context.Context) error {
 	return nil
 }
 
-// due reports whether what waits is to be committed now.
+// due reports whether the backlog has to be committed now.
 func (j *job) due(ctx context.Context, list bool) (bool, error) {
 	n := j.backlog.len()
 	made := time.UnixMicro(j.root.Made).Add(-j.ahead)
@@ -296,6 +296,6 @@ func (j *job) due(ctx context.Context, list bool) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	j.next = max(int(cost/costPerChange), n+n/8) // the cost does not fall when more wait
+	j.next = max(int(cost/costPerChange), n+n/8) // the cost does not fall when more changes wait
 	return cost <= uint64(n)*costPerChange, nil
 }

@@ -9,31 +9,31 @@ import (
 	"github.com/rshub/rshub/inventory"
 )
 
-// A kept is a state that readers may come back for.
+// A kept is a state that is kept because readers may ask for it again.
 type kept struct {
 	view  *view
 	state *inventory.State
-	snap  *snapshot // a use of it
+	snap  *snapshot // this kept has a use of it
 	made  time.Time
 
 	// Guarded by Live.mu.
-	bytes   int // that the state takes for itself
+	bytes   int // memory of the state alone
 	readers int
 	used    time.Time
 }
 
-// What a kept state takes for itself, about: always, and for each change that came
-// since, because it holds nodes of which the next state has its own.
+// About the memory of a kept state alone: always, and for each later change. A
+// later change copies nodes, and the state then holds the old ones alone.
 const (
 	keptBytes   = 1 << 10
 	keptPerNext = 1 << 9
 )
 
-// keep keeps a state, and returns it with one reader. The caller has the view's turn. If
-// the state is kept already, that is returned. One at another cursor of the same position
-// is of a log that was lost, and one that stands on another root may stand on one that
-// lives no more: the new state takes their place. own is what it takes besides what is
-// charged already.
+// keep keeps a state, and returns it with one more reader. The caller has the view's
+// turn. If the same state is kept already, keep returns that one. It replaces a kept
+// state at another cursor of the same position, which belongs to a lost log, and one on
+// another root, which may have been dropped. own is the memory of the state that is not
+// charged yet.
 func (v *view) keep(s *inventory.State, snap *snapshot, own int) *kept {
 	l := v.live
 	l.mu.Lock()
@@ -57,7 +57,7 @@ func (v *view) findLocked(at feed.Cursor) (int, bool) {
 	return slices.BinarySearchFunc(v.kept, at, func(k *kept, at feed.Cursor) int { return cmp.Compare(k.state.Cursor().Position, at.Position) })
 }
 
-// take returns the state that is kept at a cursor, with one reader more; nil if there is
+// take returns the state that is kept at a cursor, with one more reader; nil if there is
 // none.
 func (v *view) take(at feed.Cursor) *kept {
 	v.live.mu.Lock()
@@ -69,8 +69,8 @@ func (v *view) take(at feed.Cursor) *kept {
 	return v.kept[i].readLocked()
 }
 
-// newest returns the newest state that is kept, with one reader more, if it was made
-// just now; else nil.
+// newest returns the newest kept state, with one more reader, if it was made a
+// moment ago; else nil.
 func (v *view) newest() *kept {
 	v.live.mu.Lock()
 	defer v.live.mu.Unlock()
@@ -88,7 +88,7 @@ func (k *kept) readLocked() *kept {
 	return k
 }
 
-// released says that a reader of the state has finished.
+// released notes that a reader of the state has finished.
 func (k *kept) released() {
 	l := k.view.live
 	l.mu.Lock()
@@ -99,15 +99,15 @@ func (k *kept) released() {
 	k.view.used = k.used
 }
 
-// forgetLocked takes a state out of its view. Whoever reads it may go on.
+// forgetLocked removes a state from its view. Its readers may go on reading it.
 func (l *Live) forgetLocked(k *kept) {
 	k.view.kept = slices.DeleteFunc(k.view.kept, func(o *kept) bool { return o == k })
 	l.bytes -= k.bytes
 	k.snap.users--
 }
 
-// makeRoom drops states that nobody reads, those used longest ago first, until all fit
-// into memory. It reports whether they do.
+// makeRoom drops states that nobody reads, the least recently used first, until the
+// rest fits into memory. It reports whether the rest fits.
 func (l *Live) makeRoom() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

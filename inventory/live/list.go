@@ -12,11 +12,11 @@ import (
 // A List is the root of a Resource List. Its at is the datetime of its cursor.
 type List struct {
 	*Held
-	Completed time.Time // when the root became that of a Resource List, to the microsecond, in UTC
+	Completed time.Time // when the root was marked for a Resource List, to the microsecond, in UTC
 }
 
-// listed returns the roots of the two newest Resource Lists, oldest first: none if the
-// inventory is not complete.
+// listed returns the roots of the two newest Resource Lists, oldest first. It returns
+// none if the inventory is not complete.
 func listed(h *inventory.Head) []inventory.Kept {
 	var lists []inventory.Kept
 	for _, k := range h.Roots {
@@ -27,8 +27,8 @@ func listed(h *inventory.Head) []inventory.Kept {
 	return lists[max(0, len(lists)-2):]
 }
 
-// listDue reports whether a Resource List is to be made now. Its root would be at the
-// cursor that was read.
+// listDue reports whether a Resource List is due, with a root at the cursor up to
+// which the log is read.
 func (j *job) listDue(now time.Time) bool {
 	to := j.to
 	if to.IsZero() {
@@ -45,13 +45,13 @@ func (j *job) listDue(now time.Time) bool {
 	return last.Cursor != to && now.Add(j.ahead).Sub(time.UnixMicro(last.Listed)) >= j.maker.live.opts.List
 }
 
-// list makes the newest root that of a Resource List.
+// list marks the newest root as that of a Resource List.
 func (j *job) list(ctx context.Context) error {
 	if err := j.inv.List(ctx, j.root.Upto, time.Now().Add(j.ahead).UnixMicro()); err != nil {
 		return fmt.Errorf("set %q: make a Resource List: %w", j.set, err)
 	}
 	j.maker.live.metrics.lists.Inc()
-	if err := j.inv.Shrink(ctx); err != nil { // of the one before the last
+	if err := j.inv.Shrink(ctx); err != nil { // drops the root of the list before the last
 		return err
 	}
 	return j.load(ctx)
@@ -61,8 +61,8 @@ func (j *job) list(ctx context.Context) error {
 // zero cursor, of the newest one. The one before the newest is kept, too. All hubs
 // return the same.
 //
-// ErrIncomplete while there is none, feed.ErrNoInventory, feed.ErrNoSet; feed.ErrGone when there is
-// none at that cursor any more.
+// It returns ErrIncomplete while there is no list, feed.ErrGone if the list at that
+// cursor was dropped, feed.ErrNoInventory or feed.ErrNoSet.
 func (l *Live) ResourceList(ctx context.Context, set string, at feed.Cursor) (*List, error) {
 	v := l.inventory(set)
 	rec, head, err := load(ctx, v)

@@ -1,12 +1,12 @@
 // Package live keeps the inventories of one hub, and hands them to readers.
 //
-// The maker follows the logs of the sets whose shard this hub claims, and commits
-// what waits. One goroutine does that for all sets, one set after another. Two hubs that
-// make the same inventory do no harm, so a claim only saves work.
+// The maker follows the logs of the sets whose shard this hub claims, and commits the
+// waiting changes. One goroutine does that for all sets, one set after another. Two hubs
+// that make the same inventory do no harm, so a claim only saves work.
 //
-// Readers need no claim. Whoever asks for the state of a set gets the newest root, or
-// one that is read already, and the log behind it, on every hub. A state that was
-// made is kept for a while, because audits and pages come back for it.
+// Readers need no claim. On every hub, a reader gets the newest root of a set, or one
+// that others already read, and the log after it. A state is kept for a while, because
+// audits and pages ask for it again.
 package live
 
 import (
@@ -31,17 +31,18 @@ const (
 )
 
 var (
-	// ErrIncomplete means that nobody said that the hub knows all resources of the set,
-	// or that it is not true any more.
+	// ErrIncomplete means that no publisher said that the hub knows all resources of
+	// the set, or that this is not true any more.
 	ErrIncomplete = &feed.Error{Code: "incomplete", Status: 404, Text: "the inventory is not complete",
 		Detail: `the hub has no Resource List of this set, because it may not know all resources; whoever may publish says that it does: PUT /sets/NAME with {"complete":true}`}
 
-	// ErrBehind means that the inventory is not made up to where the caller wants to
-	// read it: it is being made from a long log, or the log has not got there.
+	// ErrBehind means that the inventory has not reached the cursor that the caller
+	// asks for. It is being made from a long log, or the log itself has not reached
+	// the cursor.
 	ErrBehind = &feed.Error{Code: "behind", Status: 503, Retry: 5, Text: "the inventory is behind",
 		Detail: "the inventory of this set is not there yet; ask again soon"}
 
-	// ErrTooMany means that as many readers read inventories as may at a time.
+	// ErrTooMany means that the maximum number of readers read inventories now.
 	ErrTooMany = &feed.Error{Code: "too-many", Status: 429, Retry: 5, Text: "too many read inventories",
 		Detail: "too many baselines or audits are under way; ask again soon"}
 
@@ -60,12 +61,12 @@ type Log interface {
 
 // Options of a Live. Zero values are the defaults.
 type Options struct {
-	Poll time.Duration // how often the maker looks at sets that change, and at others if there are not very many; default 500 ms
+	Poll time.Duration // how often the maker looks at changing sets, and at all sets if there are few; default 500 ms
 	List time.Duration // how often a Resource List is renewed if anything changed; default an hour
 
-	WaitBytes  int           // of changes that wait for a commit, all sets together; default 64 MiB
-	StateBytes int           // of states that are kept, all sets together, besides the roots; default 128 MiB
-	CacheBytes int           // of pages that are kept in memory; default 32 MiB
+	WaitBytes  int           // memory of changes that wait for a commit, for all sets together; default 64 MiB
+	StateBytes int           // memory of kept states without their roots, for all sets together; default 128 MiB
+	CacheBytes int           // memory of cached pages; default 32 MiB
 	Keep       time.Duration // how long a state is kept after its last use; default ten minutes
 
 	Baselines int // how many baselines may be read at a time; default 128
@@ -75,8 +76,8 @@ type Options struct {
 	// wait for inventories. Default: it has room.
 	Scarce func(ctx context.Context) bool
 
-	// SweepDeleted removes what deleted sets have left of their inventories, of at most so
-	// many sets, and returns of how many. Default: they leave nothing.
+	// SweepDeleted removes the remains of the inventories of deleted sets, for at most
+	// most sets, and returns for how many it did. Default: deleted sets leave nothing.
 	SweepDeleted func(ctx context.Context, most int) (int, error)
 
 	Logger  *slog.Logger          // default: discard
@@ -105,7 +106,7 @@ type Live struct {
 	store   inventory.Store
 	opts    Options
 	logger  *slog.Logger
-	holder  string // of the pins of this hub
+	holder  string // holder of this hub's pins
 	cache   *inventory.Cache
 	keeper  *claim.Keeper
 	maker   *maker
@@ -115,14 +116,14 @@ type Live struct {
 	mu sync.Mutex
 
 	// Guarded by mu.
-	shards  map[int]*claim.Hold // that this hub claims
-	views   map[string]*view    // of the sets that are read
-	bytes   int                 // of all kept states and overlays
-	reading [2]int              // readers at work, by reader
+	shards  map[int]*claim.Hold // the claims of this hub
+	views   map[string]*view    // one for each set that is read
+	bytes   int                 // memory of all kept states and overlays
+	reading [2]int              // how many readers read now, by kind of reader
 }
 
-// New returns the Live of a log and the inventories beside it. It makes nothing until
-// Run, but readers may ask at once. The caller closes log and store after
+// New returns the Live of a log and the inventories beside it. It makes no inventory
+// until Run, but readers may use it at once. The caller closes log and store after
 // Run has returned and all readers have released what they hold.
 func New(log Log, store inventory.Store, claims claim.Store, o Options) *Live {
 	o.defaults()
@@ -156,8 +157,8 @@ func (l *Live) Run(ctx context.Context) error {
 	return nil
 }
 
-// inventory returns the inventory of a set for a reader. If it is damaged, the maker gets
-// to know, whatever is read of it.
+// inventory returns the inventory of a set for a reader. If a read finds damage, the
+// maker is told.
 func (l *Live) inventory(set string) *inventory.Inventory {
 	return inventory.New(l.store, set, inventory.Options{Cache: l.cache, Damaged: func(error) { l.maker.ask(set, true) }})
 }

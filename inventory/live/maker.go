@@ -16,19 +16,19 @@ import (
 type maker struct {
 	live *Live
 	pace pace
-	wake chan struct{} // of capacity 1; says that there is something to look at
+	wake chan struct{} // of capacity 1; wakes run because there is work
 
 	// Only the goroutine of run uses these.
 	jobs    map[string]*job
-	active  map[string]*job // those of jobs that are looked at often
-	waiting int             // bytes of all backlogs
-	scanned time.Time       // when all sets were looked at
-	said    string          // the last failure to look at the sets, which was logged
+	active  map[string]*job // the jobs that are looked at often
+	waiting int             // memory of all backlogs
+	scanned time.Time       // when all sets were last looked at
+	said    string          // the last logged failure to look at the sets
 
 	mu      sync.Mutex
-	scan    bool            // all sets are to be looked at soon
-	asked   map[string]bool // sets that are to be committed soon, whoever claims them; true: a reader found damage
-	present present         // what the metrics say
+	scan    bool            // all sets have to be looked at soon
+	asked   map[string]bool // sets to commit soon, even if another hub claims them; true: a reader found damage
+	present present         // for the metrics
 }
 
 func newMaker(l *Live) *maker {
@@ -38,9 +38,9 @@ func newMaker(l *Live) *maker {
 }
 
 const (
-	scanShare   = 200         // a look at all sets takes one of so many parts of the time at most
-	activeFor   = time.Minute // a set that changed is looked at often for so long
-	scanEndless = time.Minute // of one look at the heads of sets
+	scanShare   = 200         // looks at all sets take at most 1/scanShare of the time
+	activeFor   = time.Minute // how long a changed set is looked at often
+	scanEndless = time.Minute // the most time of one look at the heads of sets
 )
 
 // look makes run look at all sets soon.
@@ -51,7 +51,8 @@ func (m *maker) look() {
 	m.nudge()
 }
 
-// ask makes run commit what waits of a set soon, also if another hub claims it.
+// ask makes run commit the waiting changes of a set soon, even if another hub
+// claims the set.
 func (m *maker) ask(set string, damaged bool) {
 	m.mu.Lock()
 	m.asked[set] = m.asked[set] || damaged
@@ -80,7 +81,7 @@ func (m *maker) run(ctx context.Context) {
 	}
 }
 
-// round looks at the sets that it is time to look at, and does what is to be done.
+// round looks at the sets whose look is due, and does the work that they need.
 func (m *maker) round(ctx context.Context) {
 	m.mu.Lock()
 	asked, scan := m.asked, m.scan
@@ -95,7 +96,7 @@ func (m *maker) round(ctx context.Context) {
 			j = newJob(m, set)
 			m.jobs[set] = j
 		}
-		if !j.damaged { // else it is known, and could not be mended: readers come upon it again and again
+		if !j.damaged { // damage that could not be mended is known; readers find it again and again
 			j.retry = time.Time{}
 		}
 		j.asked, j.damaged = true, j.damaged || damaged
@@ -126,8 +127,8 @@ func (m *maker) round(ctx context.Context) {
 	}
 }
 
-// compare looks at the heads of the sets that change, and now and then of all. It
-// reports whether it was all.
+// compare looks at the heads of changing sets, and now and then at those of all
+// sets. It reports whether it looked at all.
 func (m *maker) compare(ctx context.Context) (all bool) {
 	now := time.Now()
 	var names []string
@@ -180,7 +181,8 @@ func (m *maker) compare(ctx context.Context) (all bool) {
 // makes reports whether this hub makes the inventory of a set.
 func (m *maker) makes(set string) bool { return m.jobs[set] != nil }
 
-// glance tells the pace of the heads of the sets that change, in the midst of work.
+// glance looks at the heads of changing sets for the pace, in the middle of other
+// work.
 func (m *maker) glance(ctx context.Context) {
 	if len(m.active) == 0 {
 		return

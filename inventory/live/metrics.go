@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics count what a Live has done. What it has now is looked at when somebody asks:
-// see gauges.
+// metrics count what a Live has done. gauges reads the present values when they are
+// collected.
 type metrics struct {
 	commits                prometheus.Counter
 	duration               prometheus.Histogram
@@ -52,10 +52,11 @@ func (m *metrics) committed(took time.Duration) {
 	m.duration.Observe(took.Seconds())
 }
 
-// A present is what the inventories are that this hub makes.
+// A present is the state of the inventories that this hub makes, for the
+// metrics.
 type present struct {
 	sets       int
-	lagChanges uint64 // of the set of which most changes are in no root
+	lagChanges uint64 // the most changes of one set that are in no root
 	since      int64  // the datetime of the oldest change that is in no root, in microseconds; 0: there is none
 	resources  uint64
 	pages      uint64
@@ -64,7 +65,7 @@ type present struct {
 	waiting    int // bytes of changes that wait for a commit
 }
 
-// tell notes for the metrics what there is.
+// tell updates the values for the metrics.
 func (m *maker) tell() {
 	p := present{waiting: m.waiting}
 	for _, j := range m.jobs {
@@ -94,7 +95,7 @@ func (m *maker) tell() {
 	m.mu.Unlock()
 }
 
-// gauges tell what a Live has, as a prometheus.Collector.
+// gauges is the prometheus.Collector of a Live's present values.
 type gauges struct {
 	live *Live
 

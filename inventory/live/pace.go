@@ -8,42 +8,42 @@ import (
 	"github.com/rshub/rshub/internal/backoff"
 )
 
-// A pace keeps the maker from taking the processor away from publishing. It works in
-// slices and rests between them while changes come: it works a quarter of the time; or
-// much less when more changes come than that is enough for, because it cannot keep up
-// then, and is done soonest when it lets the publishers come to their end. While no changes
-// come, and for a set that a reader waits for, it rests less.
+// A pace keeps the maker from taking too much processor time from publishing. The maker
+// works in slices. While changes come, it rests between slices, and works a quarter of
+// the time. If changes come faster than it can commit them in that time, it works much
+// less; it cannot keep up then, and finishes soonest if the publishers finish first.
+// While no changes come, and for a set that a reader waits for, it rests less.
 type pace struct {
 	look func(ctx context.Context) // looks at the heads, and calls saw
 
 	begun time.Time // when the present slice began
 	steps int
-	asked bool // a reader waits for what is made now
+	asked bool // a reader waits for the present work
 
 	every   time.Duration         // how often all sets are looked at
-	heads   map[string]feed.State // as of the last look
-	strange bool                  // that was the first look at some set
-	moved   time.Time             // when a head was last seen to have moved; zero: never
+	heads   map[string]feed.State // the states of the last look
+	strange bool                  // the last look was the first look at some set
+	moved   time.Time             // when a look last found a new head; zero: never
 	since   time.Time             // when the changes began to be counted
-	came    uint64                // changes, to the sets that this hub makes
-	rate    float64               // how many of them came in a second
+	came    uint64                // changes since then, in the sets that this hub makes
+	rate    float64               // such changes per second, at the last look
 }
 
 const (
 	slice    = 5 * time.Millisecond
 	maxRest  = 200 * time.Millisecond
-	restFor  = 3  // times the slice, while changes come
-	yieldFor = 40 // times the slice, while too many come
+	restFor  = 3  // a rest is so many slices while changes come
+	yieldFor = 40 // a rest is so many slices while too many changes come
 	stepSize = 32 // steps between two looks at the clock
 
-	busyFor   = 5 * time.Second // after a head has moved, changes are taken to come
-	tooMany   = 50_000          // changes a second: about what a quarter of a core commits
+	busyFor   = 5 * time.Second // how long after a new head changes are assumed to come
+	tooMany   = 50_000          // changes per second; about what a quarter of a core can commit
 	lookEvery = 500 * time.Millisecond
 	lookSoon  = 50 * time.Millisecond // after the first look at a set
 )
 
-// saw takes heads that were looked at; mine are sets that this hub makes. all means that
-// there are no other sets.
+// saw notes the states of a look. mine reports whether this hub makes a set's inventory.
+// all means that there are no other sets.
 func (p *pace) saw(states []feed.State, all bool, mine func(set string) bool) {
 	now, before := time.Now(), p.heads
 	if all || p.heads == nil {
@@ -69,7 +69,7 @@ func (p *pace) saw(states []feed.State, all bool, mine func(set string) bool) {
 	}
 }
 
-// begin begins a slice. asked means that a reader waits for what is made now.
+// begin begins a slice. asked means that a reader waits for the work.
 func (p *pace) begin(asked bool) { p.begun, p.asked = time.Now(), asked }
 
 // step is called between small steps of work. Its error is that of ctx.
@@ -97,7 +97,7 @@ func (p *pace) breathe(ctx context.Context) {
 	p.begun = time.Now()
 }
 
-// rests returns how many times the length of a slice the rest behind it is.
+// rests returns how many slices long the next rest is.
 func (p *pace) rests(now time.Time) time.Duration {
 	switch {
 	case p.moved.IsZero() || now.Sub(p.moved) >= max(busyFor, 2*p.every):

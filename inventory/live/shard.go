@@ -20,8 +20,8 @@ func (l *Live) Mine(set string) bool {
 	return l.shards[shardOf(set)] != nil
 }
 
-// A worker tells a Live which shards it has. It gives a shard back at once, although a
-// commit may be under way: another hub that works on the same set does no harm.
+// A worker tells a Live which shards it has. It gives a shard back at once, even if a
+// commit is under way: two hubs that work on the same set do no harm.
 type worker struct{ live *Live }
 
 func (w worker) Gained(h *claim.Hold) {

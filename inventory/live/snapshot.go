@@ -24,14 +24,15 @@ type snapshot struct {
 const (
 	pinFor   = 150 * time.Second // how long a pin lasts
 	pinEvery = time.Minute       // how often it is renewed
-	pinMost  = time.Hour         // for how long
-	joinFor  = 10 * time.Minute  // a root that is read is given to new readers for so long,
-	joinMost = 2_000             // and while so many changes have come, or a tenth of the resources
+	pinMost  = time.Hour         // how long it is renewed at most
+	joinFor  = 10 * time.Minute  // how long new readers join the readers of an older root,
+	joinMost = 2_000             // and how many changes it may be behind: this many, or a tenth of the resources
 )
 
-// choose returns a snapshot to read: one that is read already, here or elsewhere, and
-// hardly older than the newest; else the newest. So few roots live. If the newest is
-// complete, the snapshot is, too. The caller has v's turn, and gets a use of the snapshot.
+// choose returns a snapshot to read. It prefers a root that others already read, on any
+// hub, and that is hardly older than the newest root; so few roots are kept. If the
+// newest root is complete, the chosen root is complete, too. The caller has v's turn, and
+// gets a use of the snapshot.
 func (v *view) choose(ctx context.Context, rec *inventory.Record, head *inventory.Head) (*snapshot, error) {
 	newest := head.Newest()
 	for i := len(head.Roots) - 1; i >= 0; i-- {
@@ -42,7 +43,7 @@ func (v *view) choose(ctx context.Context, rec *inventory.Record, head *inventor
 		if known, err := v.live.knows(ctx, v.set, k.Cursor); err != nil && !errors.Is(err, feed.ErrGone) {
 			return nil, err
 		} else if !known {
-			continue // nobody can go on from it
+			continue // the log does not know its cursor, so nobody could follow from it
 		}
 		if s := v.use(k.Upto); s != nil {
 			if time.Since(s.since) < joinFor {
@@ -93,7 +94,8 @@ func (l *Live) unuse(s *snapshot) {
 	s.users--
 }
 
-// pin pins a root. A store that is full takes no pins, but no commits either.
+// pin pins a root. It ignores a full store: that takes no pins, but no commits
+// either, so the root stays.
 func (v *view) pin(ctx context.Context, r inventory.Root) (*snapshot, error) {
 	if r.Upto > 0 {
 		_, err := v.inv.Pin(ctx, r.Upto, v.live.holder, pinFor)
@@ -112,15 +114,15 @@ func (v *view) pin(ctx context.Context, r inventory.Root) (*snapshot, error) {
 	return s, nil
 }
 
-// A pinning is a pin that is to be renewed or taken away.
+// A pinning is a pin that has to be renewed or removed.
 type pinning struct {
 	view *view
 	snap *snapshot
 	drop bool
 }
 
-// pinnings returns what is to be done about pins now. It forgets the snapshots that
-// nobody uses, and those that were used for an hour.
+// pinnings returns the pins to renew or remove now. It forgets snapshots that
+// nobody uses, and those that are pinned for an hour.
 func (l *Live) pinnings(now time.Time) []pinning {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -142,7 +144,7 @@ func (l *Live) pinnings(now time.Time) []pinning {
 	return todo
 }
 
-// renew renews pins, and takes away those that nobody needs.
+// renew renews pins, and removes those that nobody needs.
 func (l *Live) renew(ctx context.Context) {
 	for _, p := range l.pinnings(time.Now()) {
 		var err error
@@ -162,7 +164,7 @@ func (l *Live) renew(ctx context.Context) {
 	}
 }
 
-// unpinAll takes all pins of this hub away.
+// unpinAll removes all pins of this hub.
 func (l *Live) unpinAll(ctx context.Context) {
 	l.mu.Lock()
 	var todo []pinning
@@ -174,7 +176,7 @@ func (l *Live) unpinAll(ctx context.Context) {
 	l.mu.Unlock()
 	for _, p := range todo {
 		if p.snap.root.Upto > 0 {
-			_ = p.view.inv.Unpin(ctx, p.snap.root.Upto, l.holder) // else it ends by itself
+			_ = p.view.inv.Unpin(ctx, p.snap.root.Upto, l.holder) // if this fails, the pin expires
 		}
 	}
 }

@@ -13,35 +13,37 @@ import (
 )
 
 var (
-	errEarly = errors.New("the log is not there yet") // it has not got to a cursor
+	errEarly = errors.New("the log is not there yet") // the log has not reached the cursor
 	errBare  = errors.New("no root is made yet")
 )
 
 const (
 	earlyEvery = 50 * time.Millisecond // between two looks for a state that is not there yet
-	moveTries  = 4                     // how often something is begun anew that moved meanwhile
+	moveTries  = 4                     // how often a read is tried if the log or the roots change meanwhile
 )
 
 // State returns a state of a set at a cursor S that is not before from. It waits for
 // such a state, but no longer than patience. With the zero cursor it returns the newest
 // state, at the head of the log, at once.
 //
-// ErrBehind, ErrTooMany, feed.ErrNoInventory, feed.ErrNoSet, feed.ErrGone when the log does not
-// know from, or does not get there in time: then it has most likely lost its tail.
+// Its errors are ErrBehind, ErrTooMany, feed.ErrNoInventory, feed.ErrNoSet, and
+// feed.ErrGone when the log does not know from, or does not reach it in time: then it
+// has most likely lost its newest entries.
 func (l *Live) State(ctx context.Context, set string, from feed.Cursor, patience time.Duration) (*Held, error) {
 	until := time.Now().Add(patience)
 	return l.read(ctx, states, func(v *view) (*Held, error) { return v.from(ctx, from) }, set, until)
 }
 
-// At returns the state of a set at exactly the cursor at: one that is kept, or one that
-// is made of a root that is not newer, and the log. feed.ErrGone when neither is
-// possible: then the caller looks anew, see State. The other errors are those of State.
+// At returns the state of a set at exactly the cursor at: a kept state, or one made
+// from the log and a root that is not newer. It returns feed.ErrGone when neither is
+// possible; the caller then has to call State. The other errors are those of State.
 func (l *Live) At(ctx context.Context, set string, at feed.Cursor) (*Held, error) {
 	return l.read(ctx, states, func(v *view) (*Held, error) { return v.exactly(ctx, at) }, set, time.Time{})
 }
 
-// read does something for a reader, in the turn of a set. It does it again if something
-// moved meanwhile, and until a time also if it was too early.
+// read calls do for a reader, with the turn of a set. It tries again if the log or the
+// roots changed meanwhile. Until the time until, it also tries again if the log has not
+// reached the cursor.
 func (l *Live) read(ctx context.Context, kind reader, do func(*view) (*Held, error), set string, until time.Time) (*Held, error) {
 	if !l.admit(kind) {
 		return nil, fmt.Errorf("set %q: %w", set, ErrTooMany)
@@ -72,7 +74,7 @@ func (l *Live) read(ctx context.Context, kind reader, do func(*view) (*Held, err
 			err = fmt.Errorf("set %q: %w", set, ctx.Err())
 		case errors.Is(err, errMoved), errors.Is(err, errBare):
 			err = fmt.Errorf("%w: %w", err, ErrBehind)
-		case errors.Is(err, errEarly): // the log has lost the cursor: to ask again would never end
+		case errors.Is(err, errEarly): // the log has most likely lost the cursor: waiting would never end
 			err = fmt.Errorf("%w: %w", err, feed.ErrGone)
 		}
 		l.dismiss(kind)
@@ -89,7 +91,7 @@ func (v *view) from(ctx context.Context, from feed.Cursor) (*Held, error) {
 	upto := rec.Log.Head.Position
 	if !from.IsZero() {
 		if from.Position > upto {
-			if from.Micros <= rec.Log.Head.Micros { // it is of a log that was lost, or of an earlier one
+			if from.Micros <= rec.Log.Head.Micros { // the cursor is from lost entries, or from an earlier log
 				return nil, fmt.Errorf("set %q: the log does not know %v: %w", v.set, from, feed.ErrGone)
 			}
 			return nil, fmt.Errorf("set %q: %v: %w", v.set, from, errEarly)
@@ -108,7 +110,7 @@ func (v *view) from(ctx context.Context, from feed.Cursor) (*Held, error) {
 		return nil, err
 	}
 	err = v.read(ctx, upto)
-	if err == nil && v.at != rec.Log.Head { // reading has found nothing that could tell
+	if err == nil && v.at != rec.Log.Head { // the read found no change, so it did not verify the cursor
 		err = v.known(ctx)
 	}
 	if err != nil {
@@ -130,8 +132,8 @@ func (v *view) verify(ctx context.Context, at feed.Cursor) error {
 	return err
 }
 
-// known returns errMoved if the log does not know the cursor that the overlay is at: it has
-// lost its tail, and may have got as far again since.
+// known returns errMoved if the log does not know the overlay's cursor. The log has then
+// lost its newest entries, and may have reached the same position again.
 func (v *view) known(ctx context.Context) error {
 	known, err := v.live.knows(ctx, v.set, v.at)
 	if err == nil && !known {
@@ -140,7 +142,7 @@ func (v *view) known(ctx context.Context) error {
 	return err
 }
 
-// held returns a state for a reader, who is counted in k already.
+// held returns a state for a reader that k already counts.
 func (v *view) held(ctx context.Context, head *inventory.Head, k *kept) (*Held, error) {
 	complete, err := v.live.complete(ctx, v.set, head, k.snap.root, k.state.Cursor())
 	if err != nil {
@@ -179,8 +181,8 @@ func (v *view) exactly(ctx context.Context, at feed.Cursor) (*Held, error) {
 	return v.held(ctx, head, v.keep(v.overlay.State(v.at), v.base, 0))
 }
 
-// back returns the state at a cursor that lies before the overlay's, of a root that
-// is not newer.
+// back returns the state at a cursor that lies before the overlay's. It makes the
+// state from a root that is not newer.
 func (v *view) back(ctx context.Context, rec *inventory.Record, head *inventory.Head, at feed.Cursor) (*Held, error) {
 	var root inventory.Root
 	for i := range head.Roots {
@@ -202,10 +204,10 @@ func (v *view) back(ctx context.Context, rec *inventory.Record, head *inventory.
 	}
 	to, err := v.live.fill(ctx, v.set, o, start(root, rec.Log), at.Position, charge)
 	v.live.mu.Lock()
-	v.live.bytes -= charged // keep charges it
+	v.live.bytes -= charged // keep charges this memory
 	v.live.mu.Unlock()
 	if err == nil && to != at {
-		err = fmt.Errorf("set %q: %v: %w", v.set, to, errMoved) // the root is of what the log has lost
+		err = fmt.Errorf("set %q: %v: %w", v.set, to, errMoved) // the root has entries that the log has lost
 	}
 	if err != nil {
 		return nil, gone(err)
@@ -213,7 +215,8 @@ func (v *view) back(ctx context.Context, rec *inventory.Record, head *inventory.
 	return v.held(ctx, head, v.keep(o.State(to), s, charged))
 }
 
-// gone makes an error in which a state cannot be made of the log any more feed.ErrGone.
+// gone adds feed.ErrGone to an error that means that the state cannot be made from the
+// log any more.
 func gone(err error) error {
 	if errors.Is(err, errMoved) || errors.Is(err, ErrBehind) {
 		return fmt.Errorf("%w: %w", err, feed.ErrGone)
@@ -221,7 +224,7 @@ func gone(err error) error {
 	return err
 }
 
-// A reader is a kind of readers.
+// A reader is a kind of reader.
 type reader int
 
 const (
@@ -229,7 +232,8 @@ const (
 	baselines
 )
 
-// admit lets a reader in, if there are not too many of its kind.
+// admit counts a reader, unless there are too many of its kind. It reports
+// whether it did.
 func (l *Live) admit(kind reader) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -242,7 +246,7 @@ func (l *Live) admit(kind reader) bool {
 	return true
 }
 
-// dismiss says that a reader has finished.
+// dismiss counts a reader less.
 func (l *Live) dismiss(kind reader) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// tidyEvery is the time between two looks at what readers have left.
+// tidyEvery is the time between two rounds of tidy.
 const tidyEvery = 15 * time.Second
 
-// What deleted sets have left is looked for so often, and removed of so many sets then. If
-// there is more, it goes on with the next tick.
+// How often tidy looks for remains of deleted sets, and how many sets it then sweeps. If
+// there are more, it goes on in the next round.
 const (
 	sweepEvery = time.Hour
 	sweepMost  = 100
 )
 
-// tidy renews pins, drops what readers have not come back for, and removes what deleted
-// sets have left, until ctx is done.
+// tidy renews pins, drops states that no reader has used for a while, and removes the
+// remains of deleted sets, until ctx is done.
 func (l *Live) tidy(ctx context.Context) {
 	tick := time.NewTicker(tidyEvery)
 	defer tick.Stop()
-	var sweep time.Time // when it is time again
+	var sweep time.Time // when the next sweep is due
 	for {
 		select {
 		case now := <-tick.C:
@@ -60,8 +60,7 @@ func (l *Live) dropOld(now time.Time) {
 	}
 }
 
-// sweep removes what deleted sets have left, of some of them. It reports whether there may
-// be more.
+// sweep removes the remains of some deleted sets. It reports whether there may be more.
 func (l *Live) sweep(ctx context.Context) (more bool) {
 	n, err := l.opts.SweepDeleted(ctx, sweepMost)
 	if err != nil && ctx.Err() == nil {

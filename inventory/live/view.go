@@ -11,34 +11,34 @@ import (
 	"github.com/rshub/rshub/inventory"
 )
 
-// A view is what the readers of a set on this hub share: the changes behind a root, and
-// the states that were made of them.
+// A view is what the readers of a set on this hub share: the changes after a root, and
+// the states that were made from them.
 type view struct {
 	live *Live
 	set  string
 	inv  *inventory.Inventory
 
-	turn chan struct{} // of capacity 1; whoever has put something in has the turn
+	turn chan struct{} // of capacity 1; a goroutine that has put an element in has the turn
 
 	// Whoever has the turn may use these.
-	begin   int64              // when the log began that all of this belongs to
-	base    *snapshot          // what the overlay stands on, a use of it; nil: there is no overlay
-	overlay *inventory.Overlay // what the log has behind base
-	at      feed.Cursor        // up to here
-	charged int                // bytes of the overlay that Live.bytes has
+	begin   int64              // when the log of all this began
+	base    *snapshot          // the overlay's root, with a use of it; nil: no overlay
+	overlay *inventory.Overlay // the changes of the log after base
+	at      feed.Cursor        // the cursor that the overlay reaches
+	charged int                // bytes of the overlay that Live.bytes counts
 
 	// Guarded by Live.mu.
 	snapshots map[uint64]*snapshot // by Root.Upto
 	kept      []*kept              // ascending by cursor
 	used      time.Time
-	waiters   int // how many want the turn or have it; while there are any, the view stays
+	waiters   int // how many goroutines want or have the turn; the view stays while there are any
 }
 
 const (
-	overlayMost = 64 << 20 // bytes of an overlay
-	moveFrom    = 32 << 20 // bytes of an overlay from which on a newer root is better
+	overlayMost = 64 << 20 // the most bytes of an overlay
+	moveFrom    = 32 << 20 // from so many bytes on, the overlay moves to a newer root
 	freshFor    = 2 * time.Second
-	addEntries  = 16_000 // of the log, added to an overlay together: a page is looked into once for all of them
+	addEntries  = 16_000 // entries added to an overlay together, so that each page is read once for all of them
 )
 
 // enter returns the view of a set, with its turn.
@@ -63,7 +63,7 @@ func (l *Live) enter(ctx context.Context, set string) (*view, error) {
 	}
 }
 
-// leave gives the turn back.
+// leave gives up the turn.
 func (v *view) leave() {
 	<-v.turn
 	v.live.mu.Lock()
@@ -71,7 +71,7 @@ func (v *view) leave() {
 	v.waiters--
 }
 
-// load reads the record. If the set was made anew, v forgets what it has.
+// load reads the record. If the set was made anew, v forgets everything.
 func (v *view) load(ctx context.Context) (inventory.Record, *inventory.Head, error) {
 	rec, head, err := load(ctx, v.inv)
 	if err != nil {
@@ -87,7 +87,7 @@ func (v *view) load(ctx context.Context) (inventory.Record, *inventory.Head, err
 	return rec, head, nil
 }
 
-// reset forgets everything: the log is another one.
+// reset forgets everything, because the set has another log.
 func (v *view) reset() {
 	v.drop()
 	l := v.live
@@ -128,7 +128,7 @@ func (v *view) lastLocked() *kept {
 	return nil
 }
 
-// charge says how many bytes the overlay has now that so many changes were added.
+// charge updates the memory of the overlay after changes were added.
 func (v *view) charge(added int) {
 	l := v.live
 	l.mu.Lock()
@@ -142,8 +142,8 @@ func (v *view) charge(added int) {
 	}
 }
 
-// settle makes sure that the overlay stands on a root that lives, and that is not too
-// far behind the newest.
+// settle makes sure that the overlay's root is still kept and not too far behind the
+// newest root.
 func (v *view) settle(ctx context.Context, rec *inventory.Record, head *inventory.Head) error {
 	if v.overlay != nil && !alive(head, v.base.root) {
 		v.drop()
@@ -167,7 +167,7 @@ func (v *view) settle(ctx context.Context, rec *inventory.Record, head *inventor
 	return nil
 }
 
-// rebase puts the overlay onto a newer root.
+// rebase moves the overlay to a newer root.
 func (v *view) rebase(ctx context.Context, r inventory.Root) error {
 	s, err := v.snapshot(ctx, r)
 	if err != nil {
@@ -183,12 +183,12 @@ func (v *view) rebase(ctx context.Context, r inventory.Root) error {
 	return nil
 }
 
-// alive reports whether a root lives. No root at all always does.
+// alive reports whether a root is still kept. The zero Root always is.
 func alive(head *inventory.Head, r inventory.Root) bool {
 	return r.Upto == 0 || slices.ContainsFunc(head.Roots, func(k inventory.Kept) bool { return k.Upto == r.Upto })
 }
 
-// start returns the cursor of a root, in the form in which the log has it.
+// start returns the cursor of a root, in the log's form.
 func start(r inventory.Root, s feed.State) feed.Cursor {
 	if r.Cursor.IsZero() && s.Floor.Position == 0 {
 		return s.Floor
@@ -196,18 +196,18 @@ func start(r inventory.Root, s feed.State) feed.Cursor {
 	return r.Cursor
 }
 
-// errMoved means that the log does not know the cursor that was read up to.
+// errMoved means that the log does not know the cursor up to which it was read.
 var errMoved = errors.New("the log does not know the cursor")
 
-// read adds to the overlay what the log has up to a position, at least.
+// read adds to the overlay the changes of the log up to at least a position.
 func (v *view) read(ctx context.Context, upto uint64) error {
 	at, err := v.live.fill(ctx, v.set, v.overlay, v.at, upto, v.charge)
 	v.at = at
 	return err
 }
 
-// fill adds to an overlay what the log has from at up to a position, and not beyond. It
-// returns the cursor that it got to. grown is called when changes were added.
+// fill adds to an overlay the changes of the log after at, up to exactly a position. It
+// returns the cursor that it reached. It calls grown after it added changes.
 func (l *Live) fill(ctx context.Context, set string, o *inventory.Overlay, at feed.Cursor, upto uint64, grown func(added int)) (feed.Cursor, error) {
 	for at.Position < upto {
 		var entries []feed.Entry

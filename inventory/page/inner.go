@@ -9,9 +9,9 @@ import (
 	"github.com/rshub/rshub/inventory/digest"
 )
 
-// A Ref is a page as its parent knows it. The page holds the resources from first on, up
-// to the first of the next page; the first page of a parent also those before. A row of an
-// inner page is
+// A Ref is a page as its parent knows it. The page holds the resources from First up to
+// the First of the next page, excluded. The first page of a parent also holds those
+// before its First. A row of an inner page is
 //
 //	first    bytes shared with the first before uvarint, the others as a string
 //	page     varint: from the number before

@@ -11,7 +11,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A row of a Leaf is a resource, as it differs from the one before:
+// A row of a Leaf is a resource, stored as the difference from the row before:
 //
 //	flags    uvarint, see below; its two lowest bits are the index of the ChangeType in changeTypes
 //	loc      bytes shared with the loc before uvarint, the others as a string
@@ -23,7 +23,7 @@ import (
 //	hash     the bytes of all parts
 //	rest     if hasRest: string, a packed change with what is not above
 //
-// In the first row, what was before is zero.
+// For the first row, all values before are zero.
 const (
 	sameKind = 1 << (iota + 2)
 	hasLastmod
@@ -35,7 +35,7 @@ const (
 var changeTypes = [...]resourcesync.ChangeType{"", resourcesync.Created, resourcesync.Updated, resourcesync.Deleted}
 
 // A kind is what many resources of a page have in common: the media type, and the form
-// of the hash. A page numbers its kinds as they come.
+// of the hash. A page numbers its kinds in the order of their first use.
 //
 // A hash is made of parts, each a text and a number of bytes that follow as lower-case
 // hex: "md5:" and 16, " sha-256:" and 32. A hash that is not of this form is one part
@@ -125,7 +125,8 @@ func (c *leafCoder) append(dst []byte, e *feed.Entry) []byte {
 }
 
 // split divides the hash of a change into the form, c.parts, and the bytes, c.raw. It
-// returns the number of the change's kind in the page, or -1 if the page has not had it.
+// returns the number of the change's kind in the page, or -1 if the kind is new in the
+// page.
 func (c *leafCoder) split(ch *resourcesync.Change) int {
 	c.parts, c.raw = append(c.parts[:0], 0), c.raw[:0]
 	for start := 0; start < len(ch.Hash); {
@@ -156,7 +157,7 @@ func (c *leafCoder) is(i int, ch *resourcesync.Change) bool {
 	return c.kinds[i].media == ch.Type && c.kinds[i].parts == string(c.parts)
 }
 
-// part adds one part of a hash. It returns false if the text is none.
+// part adds one part of a hash. It returns false if the text is not a part.
 func (c *leafCoder) part(text string) bool {
 	colon := strings.IndexByte(text, ':')
 	hex := text[colon+1:]
@@ -189,7 +190,8 @@ var digits = func() (d [256]byte) {
 
 const hexDigits = "0123456789abcdef"
 
-// appendKind appends the number of a kind; and the kind, if the page has not had it.
+// appendKind appends the number of a kind. If the kind is new in the page, it also
+// appends the kind.
 func (c *leafCoder) appendKind(dst []byte, known int, media string) []byte {
 	if known >= 0 {
 		c.last = known
@@ -213,22 +215,22 @@ func sharedPrefix(a, b string) int {
 	return n
 }
 
-// A Leaf is a page of resources that was checked.
+// A Leaf is a page of resources whose checksum was verified.
 type Leaf struct {
 	count int
 	rows  string
 }
 
-// OpenLeaf checks a leaf.
+// OpenLeaf verifies a leaf.
 func OpenLeaf(number uint64, b []byte) (Leaf, error) {
 	count, rows, err := open(number, LeafForm, b)
 	return Leaf{count, rows}, err
 }
 
-// Size returns how many bytes of memory the leaf takes, about.
+// Size returns about how many bytes of memory the leaf takes.
 func (l Leaf) Size() int { return len(l.rows) }
 
-// Find calls found for each of some ascending locs that the leaf holds.
+// Find calls found for each loc that the leaf holds. locs must be ascending.
 func (l Leaf) Find(locs []string, found func(i int, e *feed.Entry)) error {
 	i := 0
 	r := l.Read()
@@ -252,7 +254,7 @@ type Reader struct {
 	row
 }
 
-// A row is what a Reader has read last. loc is overwritten by the next row.
+// A row is the row that a Reader has read last. The next row overwrites loc.
 type row struct {
 	flags    uint64
 	loc      []byte
@@ -281,8 +283,7 @@ type hashPart struct {
 // Read returns a Reader of the rows.
 func (l Leaf) Read() *Reader { return &Reader{d: packed.NewReader(l.rows), left: l.count} }
 
-// Next reads the next row. It returns false at the end, and where the page is damaged: see
-// Err.
+// Next reads the next row. It returns false at the end, and at damage: see Err.
 func (r *Reader) Next() bool {
 	if r.left == 0 || r.d.Bad() {
 		return false
@@ -354,7 +355,8 @@ func (r *Reader) readKind() {
 	r.kinds = append(r.kinds, k)
 }
 
-// Err returns what is wrong with the page, when Next has returned false.
+// Err returns what is wrong with the page. Call it after Next has returned
+// false.
 func (r *Reader) Err() error {
 	if r.d.Bad() || r.left == 0 && !r.d.Done() {
 		return fmt.Errorf("its rows cannot be read")
@@ -379,7 +381,7 @@ func (r *Reader) appendHash(dst []byte) []byte {
 	return dst
 }
 
-// fill makes the entry of the row, but for its loc, hash and length.
+// fill sets the entry of the row, except its loc, hash and length.
 func (r *Reader) fill(e *feed.Entry) {
 	*e = feed.Entry{Cursor: feed.Cursor{Position: r.position, Micros: r.micros}}
 	if r.rest != "" {
@@ -395,7 +397,7 @@ func (r *Reader) fill(e *feed.Entry) {
 	}
 }
 
-// Loc returns the loc of the row, to be read until the next one.
+// Loc returns the loc of the row. It is valid until the next row.
 func (r *Reader) Loc() []byte { return r.loc }
 
 // Entry returns the entry of the row.
@@ -411,13 +413,14 @@ func (r *Reader) Entry() feed.Entry {
 	return e
 }
 
-// A Decoder makes the entries of whole leaves, and keeps its space between them.
+// A Decoder makes the entries of whole leaves, and reuses its memory.
 type Decoder struct {
 	text []byte
 	ends []int
 }
 
-// Decode appends the entries of a leaf to dst. Their strings are parts of one text.
+// Decode appends the entries of a leaf to dst. Their strings are parts of one text,
+// which stays in memory as long as one of them.
 func (s *Decoder) Decode(dst []feed.Entry, l Leaf) ([]feed.Entry, error) {
 	first := len(dst)
 	s.text, s.ends = s.text[:0], s.ends[:0]

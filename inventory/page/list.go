@@ -7,13 +7,13 @@ import (
 	"github.com/rshub/rshub/internal/packed"
 )
 
-// A list of page numbers is a chain of pages, of which the first was written last. Each
-// has as rows the number of the next page of the chain (0: there is none), and the
-// numbers, ascending, each as a uvarint from the one before.
+// A list of page numbers is a chain of pages. The first page was written last. The rows
+// of a page are the number of the next page of the chain (0: none), and then the listed
+// numbers, ascending, each as a uvarint of the difference from the one before.
 
 // AppendList appends the rows of one page of a list, in front of the page next: as many
-// of the numbers as a page of at most limit bytes takes, but one at least. It returns how
-// many they are.
+// of the numbers as fit on a page of at most limit bytes, but at least one. It returns
+// how many.
 func AppendList(dst []byte, next uint64, numbers []uint64, limit int) (rows []byte, n int) {
 	start, before := len(dst), uint64(0)
 	rows = binary.AppendUvarint(dst, next)

@@ -15,7 +15,7 @@ type coder[T any] interface {
 // A Draft is a page that is being filled.
 type Draft[T any] struct {
 	coder coder[T]
-	least int    // items that a page takes, however large they are
+	least int    // the least number of items in a page, even if they are too large
 	First string // separates the page from the one before
 	Items []T
 	Rows  []byte
@@ -30,8 +30,8 @@ func (d *Draft[T]) begin() {
 // size returns about how many bytes the page has.
 func (d *Draft[T]) size() int { return Frame + len(d.Rows) }
 
-// add adds an item if the page has at most room bytes with it, or not the least number
-// of items. After false the page takes no more.
+// add adds an item if the page then has at most room bytes, or if it has fewer than
+// the least number of items. After it returned false, the page takes no more items.
 func (d *Draft[T]) add(item *T, room int) bool {
 	before := len(d.Rows)
 	d.Rows = d.coder.append(d.Rows, item)
@@ -44,16 +44,16 @@ func (d *Draft[T]) add(item *T, room int) bool {
 }
 
 // A Packer puts items, in order, on the pages of one level of a tree. Items that come
-// without a pause are a run. The pages of a run are nearly full; only the last two may
-// be less so.
+// without a Flush are a run. All pages of a run are nearly full, except perhaps the
+// last two.
 type Packer[T any] struct {
-	limit int                          // bytes of a page
-	cut   func(before, item *T) string // the first of a page that begins with item
-	emit  func(d *Draft[T]) error      // takes a page that is done
-	done  *Draft[T]                    // the page before open, as long as open may turn out too small; empty: there is none
+	limit int                          // the most bytes of a page
+	cut   func(before, item *T) string // the First of a page that begins with item
+	emit  func(d *Draft[T]) error      // takes a finished page
+	done  *Draft[T]                    // the page before open, while open may still become too small; empty: none
 	open  *Draft[T]
 	spare *Draft[T]
-	pages int // that were emitted
+	pages int // emitted pages
 }
 
 func newPacker[T any](limit, least int, code func() coder[T], cut func(before, item *T) string, emit func(*Draft[T]) error) *Packer[T] {
@@ -65,7 +65,7 @@ func newPacker[T any](limit, least int, code func() coder[T], cut func(before, i
 	return &Packer[T]{limit: limit, cut: cut, emit: emit, done: begin(), open: begin(), spare: begin()}
 }
 
-// Add adds an item. If it begins a run, first separates it from what comes before.
+// Add adds an item. first is the First of the page if the item begins a run.
 func (p *Packer[T]) Add(item *T, first string) error {
 	full := p.limit - p.limit/20 // leaves room for longer rows
 	if p.open.add(item, full) {
@@ -83,7 +83,8 @@ func (p *Packer[T]) Add(item *T, first string) error {
 	return nil
 }
 
-// Small reports whether the run is too small for a page of its own: it should go on.
+// Small reports whether the run would end in a page that is too small, so that it
+// should go on.
 func (p *Packer[T]) Small() bool {
 	return len(p.open.Items) > 0 && len(p.done.Items) == 0 && p.tooSmall(p.open)
 }
@@ -112,8 +113,7 @@ func (p *Packer[T]) finish(d *Draft[T]) error {
 	return err
 }
 
-// Only returns the item of a Packer that has had no other; nil if it has had others or
-// none.
+// Only returns the only item that was ever added; nil if there were more, or none.
 func (p *Packer[T]) Only() *T {
 	if p.pages == 0 && len(p.done.Items) == 0 && len(p.open.Items) == 1 {
 		return &p.open.Items[0]
@@ -146,7 +146,8 @@ func (p *Packer[T]) even() {
 	p.done.First, p.open.First = first, p.cut(&items[n-1], &items[n])
 }
 
-// fill begins a page anew with as many of the items as fit. It returns how many did.
+// fill empties a page, and adds as many of the items as fit. It returns how many it
+// added.
 func (p *Packer[T]) fill(d *Draft[T], items []T, room int) int {
 	d.begin()
 	for i := range items {
@@ -164,8 +165,8 @@ func PackLeaves(limit int, emit func(*Draft[feed.Entry]) error) *Packer[feed.Ent
 	}, emit)
 }
 
-// PackInner returns a Packer of inner pages that have at most limit bytes. An inner page has
-// two children at least. Else a tree of very long locs would not end.
+// PackInner returns a Packer of inner pages that have at most limit bytes. An inner page
+// has at least two children; otherwise a tree with very long locs would grow for ever.
 func PackInner(limit int, emit func(*Draft[Ref]) error) *Packer[Ref] {
 	return newPacker(limit, 2, func() coder[Ref] { return &innerCoder{} }, func(_, r *Ref) string { return r.First }, emit)
 }

@@ -1,6 +1,6 @@
-// Package page has the pages of an inventory's tree as bytes: leaves with resources, inner
-// pages that say what lies below them, and lists of page numbers. It knows how rows are
-// written and read, and how many fit on a page; where pages are kept is for others.
+// Package page encodes the pages of an inventory's tree: leaves with resources, inner
+// pages that describe the pages below them, and lists of page numbers. It writes and
+// reads rows, and decides how many fit on a page. It does not store pages.
 package page
 
 import (
@@ -17,7 +17,7 @@ import (
 //	checksum CRC-32C of the number of the page (8 bytes little endian) and of all before,
 //	         4 bytes little endian
 //
-// So a page that is found under another number than its own is damaged.
+// Because of the checksum, a page that is stored under a wrong number counts as damaged.
 const (
 	LeafForm byte = iota + 1
 	InnerForm

@@ -1,6 +1,6 @@
-// Package sourcetest makes what sources publish, for tests of what a set holds: the
-// changes of one log at random, and the plainest thing that a set is, a map. It does not
-// know inventories, so that their own tests may use it.
+// Package sourcetest makes random changes of one log, for tests of what a set holds, and
+// a map as the simplest model of a set. It does not import package inventory, so that
+// its tests can use sourcetest.
 package sourcetest
 
 import (
@@ -24,7 +24,8 @@ type Source struct {
 	locs int         // how many locs there are
 }
 
-// New returns a Source that changes so many locs at random. The seed says how.
+// New returns a Source of random changes to locs locs. The same seed gives the
+// same changes.
 func New(seed uint64, locs int) *Source {
 	return &Source{Rand: rand.New(rand.NewPCG(seed, 1)), locs: locs, Head: feed.Cursor{Micros: 1_700_000_000_000_000}}
 }
@@ -86,8 +87,8 @@ func (s Set) Entries() []feed.Entry {
 	return slices.SortedFunc(maps.Values(s), func(a, b feed.Entry) int { return strings.Compare(a.Change.Loc, b.Change.Loc) })
 }
 
-// PEPs returns n resources of the shape of Python's PEPs, in the order of loc: two
-// digests, a length and a type. Their newest changes came in another order.
+// PEPs returns n resources of the shape of Python's PEPs, in the order of loc:
+// two digests, a length and a type. Their newest changes are in another order.
 func PEPs(n int) []feed.Entry {
 	all := make([]feed.Entry, n)
 	at := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)

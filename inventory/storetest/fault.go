@@ -34,14 +34,14 @@ type faulty struct {
 	clog  bool // nothing is removed
 }
 
-// set arms the store: the call behind n others fails.
+// set arms the store: the call after n others fails.
 func (s *faulty) set(n int, f fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.left, s.fault, s.met = n, f, false
 }
 
-// keeps lets the store remove nothing while do runs.
+// keeps makes the store remove nothing while do runs.
 func (s *faulty) keeps(do func()) {
 	set := func(clog bool) {
 		s.mu.Lock()
@@ -67,7 +67,7 @@ func (s *faulty) heal() bool {
 	return s.met
 }
 
-// part says how many of n pages a call is done for that fails now.
+// part returns for how many of n pages the failing call is still done.
 func (s *faulty) part(n int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +80,7 @@ func (s *faulty) part(n int) int {
 	return n
 }
 
-// call does a call, or fails.
+// call makes a call, or fails.
 func (s *faulty) call(do func() error) error {
 	s.mu.Lock()
 	now, dead := s.left == 0, s.left == 0 && s.met

@@ -16,8 +16,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Inventory holds an inventory on the store against a plain map: after random histories,
-// and with a fault at each call of a store in turn. open is as for Store.
+// Inventory compares an inventory on the store with a plain map, after random histories,
+// and with a fault at each call of the store in turn. open is as for Store.
 func Inventory(t *testing.T, open func(t *testing.T) Env) {
 	steps, seeds := 60, uint64(6)
 	if testing.Short() {
@@ -62,10 +62,9 @@ func Inventory(t *testing.T, open func(t *testing.T) Env) {
 	t.Run("pages that are gone", func(t *testing.T) { gone(t, open(t)) })
 }
 
-// part says which calls of a store a test tries for something that it tries for many: all from
-// first on, step by step. A short test tries one of 17, others for each i, and a long one a
-// fifth: no multiple of 3 or 4, by which the tests choose what lies around. With RSHUB_PROVE
-// all are tried.
+// part says at which calls of a store test i sets a fault: at first, first+step and so
+// on. A short test takes one of 17 calls, a long test one of 5, and with RSHUB_PROVE all.
+// The steps are no multiples of 3 or 4, because the tests use those to vary other things.
 func part(i int) (first, step int) {
 	switch {
 	case testing.Short():
@@ -76,7 +75,8 @@ func part(i int) (first, step int) {
 	return 0, 1
 }
 
-// eachCall lets each call of the store that an operation makes fail once, in each way.
+// eachCall repeats an operation, and lets each of its store calls fail once, in each
+// way.
 func eachCall(t *testing.T, h *history, op func(h *history) error) {
 	for fault := range faults {
 		for n, step := part(int(fault)); ; n += step {
@@ -120,8 +120,8 @@ func planned(err error) bool {
 	return errors.Is(err, feed.ErrUnavailable) || errors.Is(err, feed.ErrUnknown) || errors.Is(err, inventory.ErrRaced)
 }
 
-// History lets two hubs do random things to an inventory, with faults, and holds all
-// roots against plain maps. seed says which things.
+// History lets two hubs do random operations on an inventory, with faults, and
+// compares all roots with plain maps. seed chooses the operations.
 func History(t *testing.T, e Env, seed uint64, steps int) {
 	h := begin(t, e, seed)
 	for range steps {
@@ -183,7 +183,7 @@ func (h *history) must(err error) {
 	}
 }
 
-// step does something.
+// step does one random operation.
 func (h *history) step(hub *inventory.Inventory) error {
 	switch n := h.random.IntN(100); {
 	case n < 25:
@@ -265,8 +265,8 @@ func (h *history) behind(base inventory.Root) (behind []feed.Entry, to feed.Curs
 	return behind, to
 }
 
-// commitRuns returns what commits the log behind a root, in some runs and what is
-// left of it.
+// commitRuns returns a function that commits the log after a root, as some runs
+// and the rest.
 func (h *history) commitRuns(base inventory.Root, runs int) func(hub *inventory.Inventory) error {
 	behind, to := h.behind(base)
 	pieces := make([]int, runs)
@@ -324,7 +324,7 @@ func (h *history) pin(hub *inventory.Inventory) error {
 	return err
 }
 
-// unpinAll takes all pins away, also those of which nobody knows.
+// unpinAll removes all pins, even unknown ones.
 func (h *history) unpinAll() error {
 	_, head, err := h.reader.Load(h.ctx)
 	h.must(err)
@@ -345,7 +345,7 @@ func (h *history) reset(hub *inventory.Inventory) error {
 	return err
 }
 
-// learn notes what the roots that live should hold.
+// learn notes what the kept roots should hold.
 func (h *history) learn() *inventory.Head {
 	h.Helper()
 	_, head, err := h.reader.Load(h.ctx)
@@ -366,8 +366,8 @@ func (h *history) learn() *inventory.Head {
 	return head
 }
 
-// check holds all roots that live against what they should hold, and looks for pages that
-// are missing or nobody's.
+// check compares all kept roots with what they should hold, and looks for pages that are
+// missing or in no root.
 func (h *history) check() {
 	h.Helper()
 	head := h.learn()
@@ -383,7 +383,7 @@ func (h *history) check() {
 	h.must(h.reader.Check(h.ctx))
 }
 
-// alive checks that pinned roots live, unless there were too many.
+// alive checks that pinned roots are kept, unless there are too many.
 func (h *history) alive(head *inventory.Head) {
 	h.Helper()
 	for upto := range h.pinned {
@@ -427,7 +427,7 @@ func (h *history) settle() {
 	}
 }
 
-// otherLog commits what the log does not hold.
+// otherLog tries commits of changes that the log does not hold.
 func otherLog(t *testing.T, e Env) {
 	h := begin(t, e, 2)
 	hub := h.hubs[1]
@@ -465,7 +465,7 @@ func otherLog(t *testing.T, e Env) {
 	h.must(hub.Check(h.ctx))
 }
 
-// gone reads a tree whose pages are removed, and one of which a page was lost.
+// gone reads a tree whose pages were removed, and a tree that lost a page.
 func gone(t *testing.T, e Env) {
 	h := begin(t, e, 0)
 	h.publish(300)

@@ -18,7 +18,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A content is what a root should hold: the plain map that an inventory is held against.
+// A content is what a root should hold: the plain map that an inventory is compared
+// with.
 type content map[string]feed.Entry
 
 // with returns the content after some entries of the log.
@@ -35,7 +36,8 @@ func (c content) with(entries []feed.Entry) content {
 	return after
 }
 
-// without returns the content without what changed behind a position.
+// without returns the content without the resources that changed after a
+// position.
 func (c content) without(position uint64) content {
 	after := maps.Clone(c)
 	maps.DeleteFunc(after, func(_ string, e feed.Entry) bool { return e.Position > position })

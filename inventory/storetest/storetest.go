@@ -1,5 +1,5 @@
-// Package storetest states what every inventory.Store must do, and holds inventories on
-// it against a plain map. A store runs both in tests of its own.
+// Package storetest states what every inventory.Store must do, and compares inventories
+// on it with a plain map. The tests of each store run both.
 package storetest
 
 import (
@@ -23,7 +23,7 @@ type Env struct {
 	Log   Log
 }
 
-// A Log is as much of changelog.Log as the tests need.
+// A Log is the part of changelog.Log that the tests need.
 type Log interface {
 	Make(ctx context.Context, set string, d feed.Description, listSize int) error
 	Delete(ctx context.Context, set string) error
@@ -375,7 +375,8 @@ func twoSets(s *store) {
 	}
 }
 
-// swapsAtOnce lets several swap the same record at once. Only one of them may.
+// swapsAtOnce makes several swaps of the same record at once. Only one may
+// succeed.
 func swapsAtOnce(s *store) {
 	begin := s.make("set")
 	const hubs, times = 4, 20

@@ -56,8 +56,8 @@ var meanwhile = []struct {
 	}},
 }
 
-// interleave stops a commit of runs before each of its calls in turn. Then another hub does
-// something until one of its own calls, the commit goes on to its end, and so does the
+// interleave stops a commit of runs before each of its calls in turn. Then another hub
+// works until one of its own calls. Then the commit runs to its end, and after it the
 // other hub.
 func interleave(t *testing.T, h *history, other func(h *history, hub *inventory.Inventory) func() error) {
 	gates := []*gate{{Store: h.Store}, {Store: h.Store}}
@@ -107,7 +107,7 @@ type gate struct {
 	resume  chan struct{}
 }
 
-// A gated run is something that is stopped at a gate, or has passed it.
+// A gated is a run that is stopped at a gate, or has passed it.
 type gated struct {
 	gate   *gate
 	passed bool // it was over before it came to the call
@@ -115,7 +115,7 @@ type gated struct {
 	err    error
 }
 
-// run does something until its call behind n others, or its end.
+// run starts do, and stops it before its call number n+1, or at its end.
 func (g *gate) run(n int, do func() error) *gated {
 	g.left, g.stopped, g.resume = n, make(chan struct{}), make(chan struct{})
 	r := &gated{gate: g, result: make(chan error, 1)}

@@ -18,11 +18,12 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// lookWait is how long a look waits for a state that is late enough.
+// lookWait is how long a look waits for a state that is not before the asked
+// cursor.
 const lookWait = 5 * time.Second
 
-// answerRoom is what the answer about one range takes, in bytes: 64 resources with locs
-// of the usual length, as they are and as text.
+// answerRoom is the memory of the answer about one range, in bytes: 64 resources with
+// locs of usual length, decoded and as text.
 const answerRoom = 32 << 10
 
 // ServeAudit answers GET, HEAD and POST of {base}/sets/{set}/audit. An error means that
@@ -37,7 +38,7 @@ func (s *Server) ServeAudit(w http.ResponseWriter, r *http.Request, set string) 
 	return problem.NotAllowed(r, "GET, HEAD, POST")
 }
 
-// serveLook answers with what the resources are like, or those with a prefix.
+// serveLook answers with the look of all resources, or of those with a prefix.
 func (s *Server) serveLook(w http.ResponseWriter, r *http.Request, set string) error {
 	q := r.URL.Query()
 	if err := once(q, "from", "prefix"); err != nil {
@@ -61,7 +62,7 @@ func (s *Server) serveLook(w http.ResponseWriter, r *http.Request, set string) e
 	return nil
 }
 
-// serveQuestion answers with the ranges that differ from the client's.
+// serveQuestion answers which of the asked ranges differ from the client's.
 func (s *Server) serveQuestion(w http.ResponseWriter, r *http.Request, set string) error {
 	q := r.URL.Query()
 	if err := once(q, "details"); err != nil {
@@ -118,13 +119,13 @@ func (s *Server) reply(r *http.Request, set string, question audit.Question, com
 	return body, nil
 }
 
-// writers are kept, because a new one takes several hundred KB.
+// writers are reused, because a new one takes several hundred KB.
 var writers = sync.Pool{New: func() any {
 	w, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // fails only for an unknown level
 	return w
 }}
 
-// zip returns a text compressed.
+// zip compresses a text.
 func zip(text []byte) []byte {
 	var b bytes.Buffer
 	b.Grow(len(text)/2 + 64)

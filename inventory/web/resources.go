@@ -29,21 +29,21 @@ const (
 )
 
 const (
-	streamRoom = 1 << 20  // what an answer takes that is sent while it is read
+	streamRoom = 1 << 20  // the memory of an answer that is sent while it is read
 	writeAt    = 64 << 10 // bytes that are written at a time
 )
 
 // A listing is what a client asks for at {set}/resources.
 type listing struct {
 	set    string
-	whole  inventory.Range // that the count and the digests are about
-	rest   inventory.Range // behind what the client has
+	whole  inventory.Range // the range of the count and the digests
+	rest   inventory.Range // the range that the client has not read yet
 	limit  int             // 0: none
 	stream bool            // as NDJSON, else as a page of JSON
-	query  url.Values      // for the next page, but at and after
+	query  url.Values      // the query for the next page, without at and after
 }
 
-// parseListing reads a request, and the cursor that it asks for, if any.
+// parseListing reads a request, and the cursor in it, if there is one.
 func parseListing(r *http.Request, set string) (l listing, at feed.Cursor, err error) {
 	q := r.URL.Query()
 	if err := once(q, "prefix", "after", "limit", "loc", "at"); err != nil {
@@ -88,8 +88,8 @@ func parseListing(r *http.Request, set string) (l listing, at feed.Cursor, err e
 func only(loc string) inventory.Range { return inventory.Range{From: loc, To: loc + "\x00"} }
 
 // ServeResources answers GET and HEAD of {base}/sets/{set}/resources with the resources
-// of a set, each with its newest change, in the order of loc. All pages that follow each
-// other by their links are of one state. An error means that nothing was answered.
+// of a set, each with its newest change, in the order of loc. All pages that are linked
+// to each other are from one state. An error means that nothing was answered.
 func (s *Server) ServeResources(w http.ResponseWriter, r *http.Request, set string) error {
 	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
 		return err
@@ -137,12 +137,13 @@ func (s *Server) ServeResources(w http.ResponseWriter, r *http.Request, set stri
 		if !errors.Is(err, errClient) && r.Context().Err() == nil {
 			s.opts.Logger.ErrorContext(r.Context(), "a list of resources was broken off", "set", set, "err", err)
 		}
-		panic(http.ErrAbortHandler) // so that the client does not take a part for the whole
+		panic(http.ErrAbortHandler) // so that the client does not take the part for a whole answer
 	}
 	return nil
 }
 
-// hold returns the state that a client asks for: at a cursor, or the newest one.
+// hold returns the state at a cursor, or the newest state if the cursor is
+// zero.
 func (s *Server) hold(ctx context.Context, set string, at feed.Cursor) (*Held, error) {
 	if at.IsZero() {
 		return s.states.State(ctx, set, at, 0)
@@ -162,8 +163,8 @@ type page struct {
 	more bool   // resources come after that
 }
 
-// measure looks where a page ends, because that stands before the resources. A stream
-// without a limit is not measured.
+// measure finds out where a page ends, because the answer says that before its
+// resources. A stream without a limit is not measured.
 func (p *page) measure(ctx context.Context) error {
 	if p.limit == 0 {
 		return nil
@@ -189,14 +190,14 @@ func (p *page) measure(ctx context.Context) error {
 	return nil
 }
 
-// errClient means that the client is gone, or does not take the answer.
+// errClient means that the client is gone, or does not read the answer.
 var errClient = errors.New("the client takes no more")
 
-// write writes the answer as the client takes it.
+// write writes the answer as fast as the client reads it.
 func (p *page) write(ctx context.Context, w http.ResponseWriter) error {
 	text := make([]byte, 0, writeAt+16<<10)
 	flush := func() error {
-		if err := ctx.Err(); err != nil { // what is in memory is walked without asking
+		if err := ctx.Err(); err != nil { // a walk in memory does not look at ctx
 			return err
 		}
 		if _, err := w.Write(text); err != nil {

@@ -1,5 +1,5 @@
-// Package web lets clients read, over HTTP, what a set holds now, and compare with it
-// what they hold. It knows neither how an inventory is made nor where it is kept.
+// Package web lets clients read over HTTP what a set holds now, and compare it with
+// what they hold. It does not know how an inventory is made or stored.
 package web
 
 import (
@@ -37,23 +37,23 @@ type States interface {
 
 // Options of a Server. Zero values are the defaults.
 type Options struct {
-	// Answers is what the answers of audits take room in while they are made; other
-	// parts of the hub may share it. Default: 128 MiB for audits alone.
+	// Answers bounds the memory of audit answers that are being made; other parts
+	// of the hub may share it. Default: 128 MiB for audits alone.
 	Answers *budget.Budget
 
-	// Streams is what answers take room in while their clients take them; other parts of
-	// the hub may share it. Default: 256 MiB for this package alone.
+	// Streams bounds the memory of answers that are being sent; other parts of the hub
+	// may share it. Default: 256 MiB for this package alone.
 	Streams *budget.Budget
 
 	Logger *slog.Logger // default: discard
 }
 
-// A Server answers requests about what sets hold. It serves, of each set:
+// A Server answers requests about what sets hold. It serves, for each set:
 //
 //	{base}/sets/{set}/resources   the resources, as pages or as one stream
 //	{base}/sets/{set}/audit       what the whole is like (GET), and where another inventory differs (POST)
 //
-// Whether the caller may follow the set has been checked before.
+// Its caller has already checked the right to follow the set.
 type Server struct {
 	states States
 	base   feed.Base
@@ -103,7 +103,7 @@ func cursor(q url.Values, name string) (feed.Cursor, error) {
 	return c, nil
 }
 
-// gone makes feed.ErrGone of the state at a cursor say what the client can do.
+// gone adds to feed.ErrGone what the client can do.
 func gone(err error, detail string) error {
 	if !errors.Is(err, feed.ErrGone) {
 		return err

@@ -22,7 +22,8 @@ var algorithms = map[string]func() hash.Hash{
 	"md5": md5.New, "sha1": sha1.New, "sha224": sha256.New224, "sha256": sha256.New, "sha384": sha512.New384, "sha512": sha512.New,
 }
 
-// A Sum computes the hashes of a content: SHA-256, and those that a resource has.
+// A Sum computes the hashes of a content: SHA-256, and those that the source
+// names.
 type Sum struct {
 	io.Writer
 	sha256 hash.Hash
@@ -31,7 +32,7 @@ type Sum struct {
 }
 
 type wanted struct {
-	name, hex string // as the source says
+	name, hex string // from the source
 	hash      hash.Hash
 }
 
@@ -58,7 +59,7 @@ func NewSum(hashes string) *Sum {
 	return s
 }
 
-// Write adds to the content. It never fails.
+// Write adds bytes to the content. It never fails.
 func (s *Sum) Write(b []byte) (int, error) {
 	s.size += int64(len(b))
 	return s.Writer.Write(b)
@@ -82,8 +83,8 @@ func (s *Sum) SHA256() string { return hex.EncodeToString(s.sha256.Sum(nil)) }
 // Verified reports whether the source names a hash that could be verified.
 func (s *Sum) Verified() bool { return len(s.wanted) > 0 }
 
-// Check returns nil if the content has the length (unless that is nil) and the hashes. Else
-// the error says both what is there and what ought to be.
+// Check returns nil if the content has the length (unless that is nil) and the hashes.
+// The error says both what the content is and what it should be.
 func (s *Sum) Check(length *int64) error {
 	if length != nil && *length != s.size {
 		return fmt.Errorf("the content has %d bytes, and the source says %d", s.size, *length)
@@ -96,13 +97,14 @@ func (s *Sum) Check(length *int64) error {
 	return nil
 }
 
-// A body is what came of a resource so far: in a file, and summed up.
+// A body is the part of a content that was received so far, in a file, with its
+// Sum.
 type body struct {
 	file *os.File
 	*Sum
 }
 
-// load sums up what is in the file already.
+// load adds the present bytes of the file to the Sum.
 func (b *body) load() error {
 	b.reset()
 	if _, err := b.file.Seek(0, io.SeekStart); err != nil {
@@ -112,7 +114,7 @@ func (b *body) load() error {
 	return err
 }
 
-// clear begins anew.
+// clear drops everything, to begin again.
 func (b *body) clear() error {
 	if b.size == 0 {
 		return nil
@@ -125,7 +127,7 @@ func (b *body) clear() error {
 	return err
 }
 
-// diskError is an error of the own disk. Trying again does not help.
+// diskError is an error of the local disk. Trying again does not help.
 type diskError struct{ err error }
 
 func (d *diskError) Error() string { return d.err.Error() }
@@ -141,7 +143,8 @@ func (b *body) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// A paced reads an answer, and cancels the request if less than paceBytes come in a time.
+// A paced reads an answer, and cancels the request if fewer than paceBytes come within a
+// time.
 type paced struct {
 	io.Reader
 	cancel context.CancelFunc

@@ -1,5 +1,5 @@
-// Package fetch gets the contents of resources over HTTP: many at once, few from one
-// host, and only what is right by length and hash.
+// Package fetch fetches the contents of resources over HTTP: many at once, but few
+// from one host. It verifies length and hash.
 package fetch
 
 import (
@@ -26,12 +26,12 @@ type Options struct {
 	PerHost   int           // requests at a time to one host; default 4
 	MaxSize   int64         // the most bytes of a content; default 10 GiB
 	Stall     time.Duration // a request ends if less than 1 KiB comes in that time; default 30 s
-	Tries     int           // how often a content is asked for at once; default 3
+	Tries     int           // how often a content is requested in one Get; default 3
 	Pause     time.Duration // before the second try, doubled each time; default 1 s
 	UserAgent string        // default "rsmirror"
 
-	// DuplicatesFirst asks for a content where the source says that there are duplicates of
-	// it, and at its loc only if none of them is right. Default: at its loc first.
+	// DuplicatesFirst requests a content first from the duplicates that the source names,
+	// and from its loc only if none of them is right. Default: its loc first.
 	DuplicatesFirst bool
 }
 
@@ -61,7 +61,7 @@ func def[T comparable](v *T, otherwise T) {
 	}
 }
 
-// A Fetcher gets contents. Several goroutines may use it.
+// A Fetcher fetches contents. Several goroutines may use it.
 type Fetcher struct {
 	opts  Options
 	hosts *hosts
@@ -73,52 +73,52 @@ func New(o Options) *Fetcher {
 	return &Fetcher{opts: o, hosts: newHosts(o.Parallel, o.PerHost)}
 }
 
-// A Wanted says which content to get.
+// A Wanted says which content to fetch.
 type Wanted struct {
-	Change *resourcesync.Change // its loc, its links rel=duplicate, and those rel=memento that have its hash, are where the content is; length and hash say what it is like
+	Change *resourcesync.Change // the content is at its loc, its links rel=duplicate, and its links rel=memento with its hash; length and hash verify it
 
-	// ETag and Modified are of the content that the caller has: if the server says that it
-	// is still that one, nothing comes.
+	// ETag and Modified belong to the content that the caller has. If the server says
+	// that it is unchanged, nothing is transferred.
 	ETag, Modified string
 
-	Part *Part // what is in the file already; nil: the file is empty
+	Part *Part // the part that the file already has; nil: the file is empty
 
-	// Packed opens the content, as a package has it. If that is not right, it is got from
-	// where the resource is. Default: there is no package.
+	// Packed opens the content in a package. If that content is wrong, Get requests it
+	// over HTTP. Default: no package.
 	Packed func() (io.ReadCloser, error)
 
-	Patience time.Duration // how long one request may take, with its content; default: as long as something comes
+	Patience time.Duration // how long one request with its content may take; default: as long as data comes
 }
 
 // A Part says where the beginning of a content came from.
 type Part struct {
 	URL  string
-	ETag string // a strong one
+	ETag string // a strong ETag
 }
 
-// A Got is a content that came whole and is right.
+// A Got is a content that is complete and verified.
 type Got struct {
-	Unchanged bool // it is the one that the caller has, by ETag or Modified; there is nothing in the file
+	Unchanged bool // the server says that the caller's content is unchanged; the file is empty
 	Size      int64
 	SHA256    string // lower-case hex
 	ETag      string // empty: the answer has none, or the content is not from its loc
 	Modified  string // Last-Modified of the answer; empty as ETag
 }
 
-// A Failure means that the content could not be got, or is not right. It says nothing of
-// the caller's own disk: errors of that are others.
+// A Failure means that the content could not be fetched, or is wrong. Errors of the
+// caller's disk are other errors.
 type Failure struct {
 	Err   error
-	After time.Duration // before that another try is of no use; 0: unknown
-	Part  *Part         // of the content in the file, with which another try can go on; nil: the file is of no use
+	After time.Duration // another try before this time is useless; 0: unknown
+	Part  *Part         // the part in the file that another try can continue; nil: the file is useless
 }
 
 func (f *Failure) Error() string { return f.Err.Error() }
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Get writes a content to a file. It blocks until the content is there and right, or until
-// it has tried several times at each place where the content is. The error is a *Failure,
-// one of the file, or ctx's error.
+// Get writes a content to a file. It blocks until the content is complete and verified,
+// or until all tries at all of its URLs have failed. The error is a *Failure, one of the
+// file, or ctx's error.
 func (f *Fetcher) Get(ctx context.Context, w Wanted, to *os.File) (*Got, error) {
 	if n := w.Change.Length; n != nil && *n > f.opts.MaxSize {
 		return nil, &Failure{Err: fmt.Errorf("the content has %d bytes, and at most %d are allowed", *n, f.opts.MaxSize)}
@@ -139,7 +139,7 @@ func (f *Fetcher) Get(ctx context.Context, w Wanted, to *os.File) (*Got, error) 
 		got, err := g.from(ctx, place)
 		failure, failed := errors.AsType[*Failure](err)
 		if err == nil && place != w.Change.Loc {
-			got.ETag, got.Modified = "", "" // at its loc, the resource has others
+			got.ETag, got.Modified = "", "" // they do not belong to the loc
 		}
 		if !failed {
 			return got, err
@@ -148,13 +148,13 @@ func (f *Fetcher) Get(ctx context.Context, w Wanted, to *os.File) (*Got, error) 
 			why = failure
 		}
 	}
-	why.Part = g.Part // what is in the file may be of a place after that
+	why.Part = g.Part // the file may have a part from a later place
 	return nil, why
 }
 
-// places returns the URLs at which a content is, in the order in which they are tried. A
-// memento of the version that is wanted comes last: it is all that is left when the resource
-// has changed again. A version without a hash cannot be told from others.
+// places returns the URLs of a content, in the order of the tries. A memento of the
+// wanted version comes last: only it still has the content if the resource has changed
+// again. Without a hash, a version cannot be recognized.
 func (f *Fetcher) places(c *resourcesync.Change) []string {
 	all := linked(c, "duplicate", func(*resourcesync.Link) bool { return true })
 	if f.opts.DuplicatesFirst {
@@ -165,8 +165,8 @@ func (f *Fetcher) places(c *resourcesync.Change) []string {
 	return append(all, linked(c, "memento", func(l *resourcesync.Link) bool { return shareHash(l.Hash, c.Hash) })...)
 }
 
-// linked returns where the links of a relation lead that fit, at most five; those with the
-// lowest pri first.
+// linked returns the targets of the fitting links of a relation, at most five, those with
+// the lowest pri first.
 func linked(c *resourcesync.Change, rel string, fits func(*resourcesync.Link) bool) (all []string) {
 	const most, lowest = 5, 999_999
 	pri := func(l *resourcesync.Link) int {
@@ -204,18 +204,18 @@ type getting struct {
 	*Fetcher
 	Wanted
 	body
-	place string // where it is asked for
-	fresh bool   // ask caches for what the server has: what they gave is not right
+	place string // the URL that is tried now
+	fresh bool   // make caches ask the server, because their content was wrong
 }
 
-// errWrong means that a content came whole and is not right.
+// errWrong means that a content is complete but wrong.
 type errWrong struct{ error }
 
-// from gets the content from one place.
+// from fetches the content from one place.
 func (g *getting) from(ctx context.Context, place string) (*Got, error) {
 	u, err := url.Parse(place)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, &Failure{Err: fmt.Errorf("%s is no URL of http or https, so nobody can get it", resourcesync.Shorten(place))}
+		return nil, &Failure{Err: fmt.Errorf("%s is not a URL with http or https, so nobody can get it", resourcesync.Shorten(place))}
 	}
 	g.place, g.fresh = place, false
 	for try := 1; ; try++ {
@@ -243,8 +243,8 @@ func (g *getting) from(ctx context.Context, place string) (*Got, error) {
 	}
 }
 
-// once makes one request, and follows redirects. A *Failure is not worth another one now,
-// any other error is.
+// once makes one request, and follows redirects. After a *Failure another request is
+// useless now; after any other error it makes sense.
 func (g *getting) once(ctx context.Context, u *url.URL) (*Got, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -269,7 +269,7 @@ func (g *getting) once(ctx context.Context, u *url.URL) (*Got, error) {
 }
 
 // ask makes one request at one of the places to which u leads. It returns the content, or
-// where a redirect leads. Each host that is asked has its own bound, and its own pauses.
+// the target of a redirect. Each host has its own bound and its own pauses.
 func (g *getting) ask(ctx context.Context, u, at *url.URL, cancel context.CancelFunc) (got *Got, to *url.URL, err error) {
 	host := hostOf(at)
 	leave, err := g.hosts.enter(ctx, host)
@@ -299,7 +299,7 @@ func (g *getting) ask(ctx context.Context, u, at *url.URL, cancel context.Cancel
 	return got, nil, err
 }
 
-// redirect returns where an answer leads; nil: it is no redirect.
+// redirect returns the target of a redirect; nil: the answer is not a redirect.
 func redirect(resp *http.Response) (*url.URL, error) {
 	switch resp.StatusCode {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
@@ -311,7 +311,7 @@ func redirect(resp *http.Response) (*url.URL, error) {
 		return nil, &Failure{Err: fmt.Errorf("the answer is %s, and does not say where to", resp.Status)}
 	}
 	if hostOf(to) != hostOf(resp.Request.URL) {
-		to.User = nil // what a host says is no password of another one
+		to.User = nil // do not send a password that a host names to another host
 	}
 	const most = 4 << 10
 	_, _ = io.CopyN(io.Discard, resp.Body, most) // so that the connection can be used again
@@ -327,10 +327,10 @@ func hostOf(u *url.URL) string {
 	return net.JoinHostPort(name, port)
 }
 
-// errPatience means that a content takes longer than the caller wants to wait for it.
+// errPatience means that a content takes longer than Wanted.Patience.
 var errPatience = errors.New("the content takes long")
 
-// plain leaves out of an error what the caller knows: the method and the URL.
+// plain removes from an error what the caller knows: the method and the URL.
 func (g *getting) plain(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		return e.Err
@@ -351,14 +351,14 @@ func (g *getting) request(ctx context.Context, u, at *url.URL) (*http.Request, e
 		return nil, &Failure{Err: err}
 	}
 	r.Header.Set("User-Agent", g.opts.UserAgent)
-	r.Header.Set("Accept-Encoding", "identity") // hashes are those of the content as it is
+	r.Header.Set("Accept-Encoding", "identity") // the hashes are those of the unencoded content
 	switch {
 	case g.Part != nil:
 		r.Header.Set("Range", fmt.Sprintf("bytes=%d-", g.Size()))
 		r.Header.Set("If-Range", g.Part.ETag)
 	case g.fresh:
 		r.Header.Set("Cache-Control", "no-cache")
-	case g.place != g.Change.Loc: // it has other validators
+	case g.place != g.Change.Loc: // ETag and Modified belong to the loc
 	case g.ETag != "":
 		r.Header.Set("If-None-Match", g.ETag)
 	case g.Modified != "":
@@ -400,7 +400,7 @@ func (g *getting) take(resp *http.Response, u *url.URL, cancel context.CancelFun
 	return got, nil
 }
 
-// read reads the body of an answer, and checks what the file then has.
+// read reads the body of an answer, and verifies the content of the file.
 func (g *getting) read(resp *http.Response, u *url.URL, cancel context.CancelFunc) error {
 	most, whose := g.opts.MaxSize, "are allowed"
 	if n := g.Change.Length; n != nil {

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	shortPause = 10 * time.Second // a request waits for a host as long as that; for a longer pause its resource is left for later
-	firstPause = time.Second      // of a host that says it is busy, and not for how long; doubled each time
+	shortPause = 10 * time.Second // the longest pause of a host that a request waits for; after a longer one, its resource is tried later
+	firstPause = time.Second      // the pause of a busy host that does not say how long; doubled each time
 	mostPause  = 5 * time.Minute
-	longest    = time.Hour // of what a Retry-After may ask for
+	longest    = time.Hour // the longest pause that a Retry-After may ask for
 )
 
 // hosts bound how many requests are under way, in all and at each host, and keep requests
-// away from a host that asked for a pause. The hosts do not wait for each other, unless
-// all places are taken.
+// away from a host that asked for a pause. Requests to one host do not delay those to
+// another, unless all places are taken.
 type hosts struct {
 	total   chan struct{}
 	perHost int
@@ -29,12 +29,12 @@ type hosts struct {
 	byName map[string]*host
 }
 
-// A host is what is known of one host while it has visitors or is paused.
+// A host is the state of one host while it has visitors or is paused.
 type host struct {
 	slots    chan struct{}
-	visitors int       // that are in, or wait
-	until    time.Time // no request before that
-	busy     int       // answers in a row that said so
+	visitors int       // requests that are under way or wait
+	until    time.Time // no request before this time
+	busy     int       // busy answers in a row
 }
 
 func newHosts(total, perHost int) *hosts {
@@ -51,8 +51,8 @@ func (p *Paused) Error() string {
 	return fmt.Sprintf("%s asks to wait until %s", p.Host, p.Until.UTC().Format(time.RFC3339))
 }
 
-// enter waits until there is room for a request to a host. The caller calls leave. The
-// error is a *Paused, or ctx's error.
+// enter waits until there is room for a request to a host. The caller must call leave.
+// The error is a *Paused, or ctx's error.
 func (h *hosts) enter(ctx context.Context, name string) (leave func(), err error) {
 	h.mu.Lock()
 	at := h.byName[name]
@@ -94,7 +94,7 @@ func take(ctx context.Context, slots chan struct{}) error {
 	}
 }
 
-// wait waits until the pause of a host is over, if it is a short one.
+// wait waits for the end of a host's pause, if the pause is short.
 func (h *hosts) wait(ctx context.Context, name string, at *host) error {
 	for {
 		h.mu.Lock()
@@ -113,7 +113,8 @@ func (h *hosts) wait(ctx context.Context, name string, at *host) error {
 	}
 }
 
-// answered takes note of an answer. The caller has entered, and not left yet.
+// answered notes an answer of a host. The caller has called enter, and not
+// leave yet.
 func (h *hosts) answered(name string, resp *http.Response) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

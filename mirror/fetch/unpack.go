@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// unpack takes the content out of a package. It returns nil and no error if the content is
-// not right there; then the file is empty. Any error is one of the file, or ctx's.
+// unpack takes the content from a package. If that content is wrong, unpack empties the
+// file and returns nil without an error. Any error is one of the file, or ctx's.
 func (g *getting) unpack(ctx context.Context) (*Got, error) {
 	if err := take(ctx, g.hosts.total); err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (g *getting) unpack(ctx context.Context) (*Got, error) {
 	return &Got{Size: g.Size(), SHA256: g.SHA256()}, nil
 }
 
-// A while reads until ctx is done.
+// A while is a reader that ends when ctx is done.
 type while struct {
 	ctx context.Context
 	io.Reader

@@ -1,5 +1,5 @@
 // Package filename gives each resource of a mirror a file name: a relative path that is
-// made from its URL, is safe on every system, and says what the URL was.
+// made from its URL, is safe on every system, and shows the URL.
 //
 // The first directory is the host, and the rest of the path is that of the URL, byte by
 // byte, escapes included. What would be unsafe or ambiguous has a mark that begins with
@@ -14,8 +14,8 @@
 //	https://example.org/../con.txt    example.org/.%~2E/%~=con.txt
 //	https://example.org/RSMIRR~1      example.org/%~=RSMIRR~1
 //
-// Two resources whose paths would meet get paths that differ: see Choose. A segment of
-// more than 200 bytes is cut, and a hash of it stands at its end.
+// Two resources never get the same path: see Choose. A segment of more than 200 bytes
+// is cut, and ends in a hash of the whole.
 package filename
 
 import (
@@ -37,19 +37,19 @@ const (
 	markIndex    = "%~index" // the URL ends with a slash
 	markRoot     = "%~root"  // the URL has no path at all
 	markEmpty    = "%~empty" // nothing between two slashes
-	markReserved = "%~="     // before a name that Windows keeps for a device, or gives to another file
+	markReserved = "%~="     // before a name that Windows reserves for a device, or may give to another file
 	markCase     = "%~case"  // at the end: the upper-case letters are escaped
 	markFile     = "%~file"  // at the end: a directory has the name without it
 	markDir      = "%~dir"   // at the end of a directory: a file has the name without it
-	markOther    = "%~other" // the directory of what does not begin with Strip
-	markLong     = "%~long"  // the directory of what has too long a path
-	markHash     = "%~~"     // before a hash of what was cut
+	markOther    = "%~other" // the directory of resources that do not begin with Strip
+	markLong     = "%~long"  // the directory of resources whose path is too long
+	markHash     = "%~~"     // before the hash of a cut segment
 )
 
 const (
-	longSegment = 200   // bytes that a segment has at most, without the marks at its end
-	keptSegment = 150   // of a longer one
-	longPath    = 1_500 // bytes that a path has at most
+	longSegment = 200   // the most bytes of a segment, without the marks at its end
+	keptSegment = 150   // bytes that are kept of a longer segment
+	longPath    = 1_500 // the most bytes of a path
 )
 
 // Names says how paths are made. It must stay the same for a mirror.
@@ -57,8 +57,8 @@ type Names struct {
 	Strip string // a resource whose URL begins with it has the rest of the URL as its path; it ends with a slash; default: the host is the first directory
 }
 
-// A Taken knows the paths that are given away. In both questions letter case does not
-// matter, because there are file systems for which it does not.
+// A Taken knows the paths that are in use. Both methods ignore letter case, because
+// some file systems do.
 type Taken interface {
 	File(path string) bool // another resource has the path
 	Dir(path string) bool  // there are resources below the path
@@ -70,8 +70,8 @@ type Taken interface {
 //   - a path that differs from another only in letter case gets %~case, and its upper-case
 //     letters are escaped.
 //
-// So which path a resource has can depend on what came before it; Loc is right for all of
-// them. Path uses slashes, has no segment that is empty, "." or "..", and does not begin
+// So the path of a resource can depend on the resources before it. Loc reads all these
+// paths. Path uses slashes, has no segment that is empty, "." or "..", and does not begin
 // with State. The error says why a URL has no path: only http and https have one.
 func (n Names) Choose(loc string, t Taken) (string, error) {
 	for _, marked := range []bool{false, true} {
@@ -86,7 +86,7 @@ func (n Names) Choose(loc string, t Taken) (string, error) {
 	return "", fmt.Errorf("every path for %s is taken", resourcesync.Shorten(loc))
 }
 
-// free returns a path of segments that nothing else has, if there is one.
+// free returns a path of the segments that is not in use, if there is one.
 func free(segments []string, t Taken) (path string, ok bool) {
 	for i, s := range segments {
 		if i > 0 {
@@ -128,7 +128,7 @@ func (n Names) segments(loc string, marked bool) ([]string, error) {
 	}
 	scheme, rest, _ := strings.Cut(loc, ":")
 	if s := strings.ToLower(scheme); s != "http" && s != "https" {
-		return nil, resourcesync.Invalid("%s is no URL of http or https, so nobody can get it", resourcesync.Shorten(loc))
+		return nil, resourcesync.Invalid("%s is not a URL with http or https, so nobody can get it", resourcesync.Shorten(loc))
 	}
 	var first []string
 	if n.Strip != "" && strings.HasPrefix(loc, n.Strip) {
@@ -180,7 +180,7 @@ func host(scheme, authority string, marked bool) string {
 	return finish(authority, b.String())
 }
 
-// locals returns the segments of what follows the authority.
+// locals returns the segments of the part after the authority.
 func locals(rest string, marked bool) []string {
 	path, tail := rest, ""
 	if i := strings.IndexAny(rest, "?#"); i >= 0 {
@@ -208,8 +208,8 @@ func locals(rest string, marked bool) []string {
 	return segments
 }
 
-// finish makes a segment whose bytes are escaped safe as a whole. text is what it stands
-// for.
+// finish makes a segment safe whose bytes are already escaped. text is the original
+// segment.
 func finish(text, segment string) string {
 	if stem, _, _ := strings.Cut(segment, "."); reserved(stem) || short.MatchString(segment) {
 		segment = markReserved + segment
@@ -222,7 +222,7 @@ func finish(text, segment string) string {
 	}
 	kept := segment[:keptSegment]
 	if i := strings.LastIndexByte(kept, '%'); i > keptSegment-4 {
-		kept = kept[:i] // no half of an escape
+		kept = kept[:i] // do not cut an escape in half
 	}
 	return kept + markHash + hash(text) + extension(segment)
 }
@@ -231,7 +231,7 @@ func finish(text, segment string) string {
 // RSMIRR~1 to .rsmirror. A number that is an escape does not count.
 var short = regexp.MustCompile(`^([^.]{0,5}[^.%])?~[0-9]+(\.[^.]{0,3})?$`)
 
-// reserved reports whether Windows keeps a name for a device.
+// reserved reports whether Windows reserves a name for a device.
 func reserved(stem string) bool {
 	switch s := strings.ToUpper(stem); s {
 	case "CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$":
@@ -279,8 +279,8 @@ func appendByte(b *strings.Builder, c byte, marked bool) {
 
 func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// Loc returns the URL of the resource that has a path. ok is false if the path is none of
-// a mirror, or if it was cut, so that it does not say the whole URL.
+// Loc returns the URL of the resource that has a path. ok is false if the path is not one
+// of a mirror, or if it was cut, so that it does not have the whole URL.
 func (n Names) Loc(path string) (loc string, ok bool) {
 	segments := strings.Split(path, "/")
 	if strings.Contains(path, markHash) {

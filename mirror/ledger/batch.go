@@ -10,13 +10,13 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// A Batch is changes of a ledger that are made at once: a crash leaves all of them or
-// none. It is for one goroutine.
+// A Batch is a group of changes of a ledger: a crash leaves all of them or none. One
+// goroutine may use it.
 type Batch struct {
-	files    map[string]*File    // by loc; nil: the file and its path go
-	failures map[string]*Failure // by loc; nil: the failure goes
-	listed   map[string]*Listed  // by loc; nil: the resource goes
-	meta     map[string]any      // by name; nil: the value goes
+	files    map[string]*File    // by loc; nil: remove the file and its path
+	failures map[string]*Failure // by loc; nil: remove the failure
+	listed   map[string]*Listed  // by loc; nil: remove the resource
+	meta     map[string]any      // by name; nil: remove the value
 }
 
 // set notes a change in one of the maps of a Batch.
@@ -27,30 +27,31 @@ func set[T any](m *map[string]T, key string, v T) {
 	(*m)[key] = v
 }
 
-// File says that a file is there, complete and durable. The resource is no failure any
-// more.
+// File records a file that is complete and durable. It removes a Failure of the
+// resource.
 func (b *Batch) File(f File) {
 	set(&b.files, f.Loc, &f)
 	set(&b.failures, f.Loc, nil)
 }
 
-// Remove says that a resource has no file any more. It is no failure either, and its path
-// is free.
+// Remove records that a resource has no file any more. It also removes a Failure of the
+// resource, and frees its path.
 func (b *Batch) Remove(loc string) {
 	set(&b.files, loc, nil)
 	set(&b.failures, loc, nil)
 }
 
-// Failure says that a resource could not be got. A file that it has stays.
+// Failure records that a resource could not be fetched. An older file of the
+// resource stays.
 func (b *Batch) Failure(f Failure) { set(&b.failures, f.Loc, &f) }
 
-// Forget says that a resource is no failure any more.
+// Forget removes the Failure of a resource.
 func (b *Batch) Forget(loc string) { set(&b.failures, loc, nil) }
 
-// Listed says that a source has a resource, as a look at it saw.
+// Listed records that a source lists a resource.
 func (b *Batch) Listed(l Listed) { set(&b.listed, l.Entry.Change.Loc, &l) }
 
-// Unlisted says that a source does not have a resource any more.
+// Unlisted records that a source no longer lists a resource.
 func (b *Batch) Unlisted(loc string) { set(&b.listed, loc, nil) }
 
 // Meta keeps a value, as JSON, under a name. A nil value is forgotten.
@@ -61,12 +62,12 @@ func (b *Batch) Empty() bool {
 	return len(b.files)+len(b.failures)+len(b.listed)+len(b.meta) == 0
 }
 
-// Commit makes the changes of a batch. When it returns they are durable.
+// Commit makes the changes of a batch. When it returns nil, they are durable.
 func (l *Ledger) Commit(b *Batch) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := &writer{batch: l.db.NewBatch()}
-	defer w.batch.Close() // the error is that of a batch that was committed
+	defer w.batch.Close() // Close fails only for a batch that is not committed
 	counts := l.counts
 	for loc, f := range b.files {
 		old, had, err := l.File(loc)
@@ -158,7 +159,7 @@ func (w *writer) delete(key string) {
 	}
 }
 
-// Seen returns what the ledger has of a resource that a source lists.
+// Seen returns the Listed of a resource.
 func (l *Ledger) Seen(loc string) (r Listed, ok bool, err error) {
 	v, err := l.get(listedPrefix + loc)
 	if err != nil || v == nil {
@@ -168,7 +169,7 @@ func (l *Ledger) Seen(loc string) (r Listed, ok bool, err error) {
 	return r, err == nil, err
 }
 
-// Listed yields what a source lists, in the order of loc.
+// Listed yields the resources that a source lists, in the order of loc.
 func (l *Ledger) Listed(ctx context.Context) iter.Seq2[Listed, error] {
 	return all(ctx, l, listedPrefix, readListed)
 }

@@ -1,6 +1,6 @@
-// Package ledger keeps, in a directory of the local disk, what a mirror knows of itself:
-// which files it has made, which resources it could not get yet, what a source without a
-// hub has listed, and a few settings. It survives the end of the process, and of the
+// Package ledger keeps the bookkeeping of a mirror in a directory of the local disk:
+// which files it has made, which resources it could not fetch yet, what a source without
+// a hub has listed, and a few settings. It survives the end of the process, and of the
 // machine, at any moment.
 package ledger
 
@@ -23,19 +23,19 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A File is what the mirror made for a resource.
+// A File is a file that the mirror made for a resource.
 type File struct {
 	Loc      string     `json:"-"`
 	Path     string     `json:"path"` // below the mirror's directory, with slashes
 	Size     int64      `json:"size"`
 	Mtime    int64      `json:"mtime"`              // of the file when it was made, in nanoseconds since 1970
 	SHA256   string     `json:"sha256"`             // of the content, in lower-case hex
-	ETag     string     `json:"etag,omitempty"`     // of the answer that it came with
+	ETag     string     `json:"etag,omitempty"`     // ETag of the answer with the content
 	Modified string     `json:"modified,omitempty"` // Last-Modified of that answer
-	Entry    feed.Entry `json:"-"`                  // the change that the file fits
+	Entry    feed.Entry `json:"-"`                  // the change whose content the file has
 }
 
-// A Failure is a resource that the mirror could not get.
+// A Failure is a resource that the mirror could not fetch.
 type Failure struct {
 	Loc    string     `json:"-"`
 	Entry  feed.Entry `json:"-"`      // the newest change, which the mirror has not applied
@@ -43,18 +43,18 @@ type Failure struct {
 	Since  time.Time  `json:"since"`  // when the first try failed
 	Next   time.Time  `json:"next"`   // when it is tried again
 	Tries  int        `json:"tries"`
-	Part   *Part      `json:"part,omitempty"` // what has come of it; nil: nothing that is of use
+	Part   *Part      `json:"part,omitempty"` // the part that was fetched; nil: nothing useful
 }
 
-// A Part is the beginning of a resource, whose end did not come. Its bytes are in a
-// temporary file.
+// A Part is the beginning of a content whose rest was not received. Its bytes are
+// in a temporary file.
 type Part struct {
 	File string `json:"file"` // its name
 	URL  string `json:"url"`  // where it came from
-	ETag string `json:"etag"` // a strong one
+	ETag string `json:"etag"` // a strong ETag
 }
 
-// Counts are how much a ledger has.
+// Counts say how much a ledger has.
 type Counts struct {
 	Files    int64 `json:"files"`
 	Bytes    int64 `json:"bytes"` // of all files
@@ -62,7 +62,7 @@ type Counts struct {
 }
 
 // A Ledger is open until Close. Several goroutines may use it. Its errors are those of
-// the disk, and the ledger cannot be used any more after one.
+// the disk. After an error the ledger cannot be used any more.
 type Ledger struct {
 	db *pebble.DB
 
@@ -98,8 +98,9 @@ func Open(dir string, fatal func(error)) (*Ledger, error) {
 // Close closes the ledger. Nothing may be called after it.
 func (l *Ledger) Close() error { return l.db.Close() }
 
-// Copy makes a copy of the ledger, as it is now, in a directory that does not exist yet. It
-// takes moments, and little room as long as the ledger changes little.
+// Copy makes a copy of the ledger, as it is now, in a directory that does not exist yet.
+// It is fast, because it links the files. The copy takes little room as long as the
+// ledger changes little.
 func (l *Ledger) Copy(dir string) error {
 	if err := l.db.Checkpoint(dir, pebble.WithFlushedWAL()); err != nil {
 		return fmt.Errorf("copy the ledger to %s: %w", dir, err)
@@ -144,7 +145,7 @@ func (l *Ledger) File(loc string) (f File, ok bool, err error) {
 	return f, err == nil, err
 }
 
-// Failure returns why the mirror could not get a resource.
+// Failure returns why the mirror could not fetch a resource.
 func (l *Ledger) Failure(loc string) (f Failure, ok bool, err error) {
 	v, err := l.get(failurePrefix + loc)
 	if err != nil || v == nil {
@@ -171,10 +172,10 @@ func (l *Ledger) Path(loc string) (path string, ok bool, err error) {
 	return string(v), v != nil, err
 }
 
-// Place chooses paths for those of the resources that have none. A resource keeps its path
-// until Batch.Remove. When Place returns, this is durable: so whatever is put there is
-// known to be of that resource, also if the process ends before a File says so. A
-// resource whose URL has no path gets none.
+// Place chooses paths for those of the resources that have none. A resource keeps its
+// path until Batch.Remove. When Place returns, the paths are durable. So a file at such a
+// path is known to belong to its resource, even if the process ends before it records the
+// File. A resource whose URL has no path gets none.
 func (l *Ledger) Place(names filename.Names, locs ...string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,9 +207,9 @@ func (l *Ledger) Place(names filename.Names, locs ...string) error {
 	return nil
 }
 
-// A taken answers what filename asks, for one resource.
+// A taken is the filename.Taken for one resource.
 type taken struct {
-	in  *pebble.Batch // the ledger, and what was chosen just now
+	in  *pebble.Batch // the ledger, with the paths that were just chosen
 	loc string
 	err error
 }
@@ -227,14 +228,14 @@ func (t *taken) Dir(path string) bool {
 	return false
 }
 
-// A pair is a key without the prefix that was asked for, and its value.
+// A pair is a key without the requested prefix, and its value.
 type pair struct {
 	key   string
-	value []byte // to be read only until the next pair
+	value []byte // valid only until the next pair
 }
 
-// keys yields all pairs whose keys begin with a prefix, in their order, as they are when
-// it begins.
+// keys yields all pairs whose keys begin with a prefix, in their order, as of the
+// beginning.
 func keys(ctx context.Context, from pebble.Reader, prefix string) iter.Seq2[pair, error] {
 	return func(yield func(pair, error) bool) {
 		upper := []byte(prefix)
@@ -256,8 +257,8 @@ func keys(ctx context.Context, from pebble.Reader, prefix string) iter.Seq2[pair
 	}
 }
 
-// Known yields the loc of every resource of which the ledger knows something but that a
-// source lists it: those that have a path, and those that could not be got. Some come twice.
+// Known yields the loc of every resource that has a path or a Failure. It may yield a loc
+// twice.
 func (l *Ledger) Known(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for p, err := range keys(ctx, l.db, pathPrefix) {
@@ -283,7 +284,7 @@ func (l *Ledger) Failures(ctx context.Context) iter.Seq2[Failure, error] {
 	return all(ctx, l, failurePrefix, readFailure)
 }
 
-// all yields what keys with a prefix have. An error ends it.
+// all yields the values of the keys with a prefix. An error ends the sequence.
 func all[T any](ctx context.Context, l *Ledger, prefix string, read func(loc string, v []byte) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for p, err := range keys(ctx, l.db, prefix) {

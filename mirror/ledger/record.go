@@ -8,7 +8,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A change is how an entry is kept within a record.
+// A change is the stored form of an entry within a record.
 type change struct {
 	Position uint64          `json:"position,omitempty"`
 	Micros   int64           `json:"micros,omitempty"`
@@ -28,7 +28,7 @@ func (c *change) unpack() (feed.Entry, error) {
 	return feed.Entry{Cursor: feed.Cursor{Position: c.Position, Micros: c.Micros}, Change: *parsed}, nil
 }
 
-// The records as they are kept: the public types, and their entries.
+// The stored form of the records: the public types, and their entries.
 type (
 	fileRecord struct {
 		File
@@ -64,10 +64,10 @@ func readFailure(loc string, v []byte) (Failure, error) {
 	return r.Failure, damaged(loc, err)
 }
 
-// A Listed is a resource that a source without a hub has.
+// A Listed is a resource that a source without a hub lists.
 type Listed struct {
 	Entry feed.Entry
-	Look  uint64 // the look at the source that saw it last
+	Look  uint64 // the number of the last look at the source that found it
 }
 
 func readListed(loc string, v []byte) (Listed, error) {

@@ -42,7 +42,7 @@ func New(r prometheus.Registerer) *Meter {
 		Name: "rshub_callback_attempt_duration_seconds", Help: "Time that those attempts took.",
 		Buckets: []float64{.002, .01, .05, .25, 1, 5, 15, 60},
 	}, []string{"kind"})
-	for p, name := range names { // all from the start: an alert cannot see a counter rise that does not exist yet
+	for p, name := range names { // create all counters at once: an alert cannot see the first rise of a new counter
 		m.durations[p] = durations.WithLabelValues(name)
 		for o := range outbound.Outcomes {
 			m.attempts[p][o] = attempts.WithLabelValues(name, o.String())

@@ -3,7 +3,7 @@
 //
 // Only regular files are resources. Symbolic links, devices, sockets and pipes are left
 // out: a link could lead out of the directory, and what it leads to is listed at its own
-// place if it is inside. Nothing is made of index.html or of any other name.
+// place if it is inside. No name, such as index.html, has a special meaning.
 package directory
 
 import (
@@ -21,22 +21,22 @@ import (
 // Options of a Tree. Zero values are the defaults.
 type Options struct {
 	// Exclude has patterns as of path.Match. A pattern with a slash is compared with the
-	// whole path, any other with each name in it. What is in a directory that is excluded
-	// is excluded, too.
+	// whole path, any other with each name in it. Everything in an excluded directory is
+	// excluded, too.
 	Exclude []string
 
-	// Temporary has the files listed that editors and file systems leave for a while, see
+	// Temporary lists the temporary files of editors and file systems, too; see
 	// TemporaryNames.
 	Temporary bool
 
-	// Ledger is the directory that remembers hashes, so that a file is read again only if it
-	// has changed. It is made if there is none. One Tree at a time may use it. Default:
-	// every file is read each time.
+	// Ledger is the directory that remembers hashes, so that a file is read again only if
+	// it has changed. Open makes it if it does not exist. One Tree at a time may use it.
+	// Default: every file is read each time.
 	Ledger string
 
-	// Settle is how long a file must not have changed before it is read: somebody may
-	// still be writing it. Default: a file is read at once, and only what changes while
-	// it is read is noticed.
+	// Settle is how long a file must be unchanged before it is read, because somebody
+	// may still be writing it. Default: a file is read at once, and only a change
+	// during the reading is noticed.
 	Settle time.Duration
 
 	// Now and Sleep are for tests. Default: the clock.
@@ -44,41 +44,43 @@ type Options struct {
 	Sleep func(ctx context.Context, d time.Duration) error
 }
 
-// TemporaryNames has the patterns of names that are left out by default: backups, locks and
-// swap files of editors, and what NFS keeps of a file that was removed while it was open.
-// Other hidden files are listed, because a web server serves them: .well-known is one.
+// TemporaryNames has the patterns of names that are left out by default: backups, locks
+// and swap files of editors, and the files that NFS keeps for removed files that are
+// still open. Other hidden files are listed, because a web server serves them:
+// .well-known is one.
 var TemporaryNames = []string{"*~", ".*.sw[a-p]", ".#*", "#*#", ".~lock.*#", ".nfs????????*"}
 
-// A Tree is a directory whose files are resources. Its methods may be called by one
-// goroutine at a time.
+// A Tree is a directory whose files are resources. One goroutine at a time may use
+// it.
 type Tree struct {
 	dir     string
 	base    string // ends in a slash
 	opts    Options
 	exclude exclusion
 
-	// Enter is called with the path of each directory before it is read, so that it can be
+	// enter is called with the path of each directory before it is read, so that it is
 	// watched from then on; "." is the directory itself.
 	enter func(path string)
 
-	// Busy is called with the path of each file that a list leaves because it is being
-	// written, so that somebody looks at it later.
+	// busy is called with the path of each file that a list leaves out because it is
+	// being written, so that the Watcher looks at it later.
 	busy func(path string)
 
 	stats Stats
 }
 
-// Stats count what a list came across.
+// Stats count what a list found.
 type Stats struct {
-	Files   int   // that are resources
+	Files   int   // files that are resources
 	Hashed  int   // files that were read
-	Bytes   int64 // that were read
+	Bytes   int64 // bytes that were read
 	Links   int   // symbolic links, which are left out
 	Special int   // devices, sockets and pipes, which are left out
-	Names   int   // names that are no UTF-8, or too long for a URL: a part of the gaps
+	Names   int   // names that are not UTF-8, or too long for a URL; they are gaps, too
 }
 
-// Open returns the Tree of a directory below a base URL. It reads nothing of it yet.
+// Open returns the Tree of a directory below a base URL. It does not read the
+// directory yet.
 func Open(dir, base string, o Options) (*Tree, error) {
 	if err := CheckBase(base); err != nil {
 		return nil, err
@@ -110,10 +112,10 @@ func Open(dir, base string, o Options) (*Tree, error) {
 	return &Tree{dir: dir, base: base, opts: o, exclude: exclude, enter: nobody, busy: nobody}, nil
 }
 
-// nobody is told of a path.
+// nobody ignores a path.
 func nobody(string) {}
 
-// CheckBase returns nil when a directory can be below a base URL.
+// CheckBase returns nil if base can be the URL of a directory.
 func CheckBase(base string) error {
 	u, err := url.Parse(base)
 	switch {
@@ -125,7 +127,7 @@ func CheckBase(base string) error {
 	return nil
 }
 
-// Stats returns what the newest list came across.
+// Stats returns what the newest list found.
 func (t *Tree) Stats() Stats { return t.stats }
 
 // join returns the name under which the system knows a path.

@@ -13,7 +13,7 @@ import (
 	"github.com/rshub/rshub/internal/pebbledb"
 )
 
-// A record is what a ledger has of a file.
+// A record is the entry of a file in a ledger.
 type record struct {
 	path   string
 	size   int64
@@ -30,10 +30,11 @@ func stat(path string, info fs.FileInfo) record {
 	return r
 }
 
-// hash returns the hash as a resource has it.
+// hash returns the hash in the form of a resource's hash.
 func (r *record) hash() string { return "sha-256:" + hex.EncodeToString(r.sha256[:]) }
 
-// value returns what the ledger has under the path: four numbers of eight bytes, and the hash.
+// value returns the value of the record in the ledger: four numbers of eight bytes, and
+// the hash.
 func (r *record) value() []byte {
 	b := make([]byte, 0, 4*8+len(r.sha256))
 	for _, n := range [...]uint64{uint64(r.size), uint64(r.mtime), uint64(r.ctime), r.inode} {
@@ -42,16 +43,16 @@ func (r *record) value() []byte {
 	return append(b, r.sha256[:]...)
 }
 
-// A ledger remembers the hash of each file by its path, with what the system said of the file
-// then. A walk visits the files in the order of their paths, so it reads the ledger beside
-// them, and removes what it passes over. A walk that breaks off or is killed leaves what it has
-// found out, and what was known behind that: reading files may have taken hours. A ledger that is damaged
-// is begun anew, which only costs reading the files again.
+// A ledger remembers the hash of each file by its path, with the file's size, times and
+// inode. A walk visits the files in the order of their paths, so it reads the ledger in
+// parallel, and removes records of files that it does not meet. A walk that breaks off or
+// is killed keeps its own records and the old ones that come later, because reading files
+// may have taken hours. A damaged ledger is begun anew; then the files are read again.
 type ledger struct {
 	dir string
 	db  *pebble.DB // nil: nothing is remembered
 	old *pebble.Iterator
-	err error // the first
+	err error // the first error
 }
 
 // openLedger opens the ledger in a directory for a walk. Without a directory nothing is
@@ -85,8 +86,8 @@ const (
 	recordsEnd   = "file0"
 )
 
-// find sets the hash of a file, if the ledger has it and the file has not changed since. Files
-// must be asked for in the order of their paths.
+// find sets the hash of a file, if the ledger has it and the file has not changed since.
+// find must be called in the order of the paths.
 func (l *ledger) find(r *record) bool {
 	if l.db == nil {
 		return false
@@ -128,8 +129,8 @@ func (l *ledger) note(err error) {
 	}
 }
 
-// close ends the walk, and makes what it has found out durable. If it was whole, files that it
-// has not seen are forgotten.
+// close ends the walk, and makes its records durable. If the walk was whole, close
+// forgets files that it has not seen.
 func (l *ledger) close(whole bool) error {
 	if l.db == nil {
 		return nil

@@ -2,8 +2,9 @@ package directory
 
 import "strings"
 
-// Loc returns the URL of a path. Every byte is percent-encoded that RFC 3986 does not allow
-// in a segment of a path (pchar, section 3.3), so different paths have different URLs.
+// Loc returns the URL of a path. It percent-encodes every byte that RFC 3986 does not
+// allow in a segment of a path (pchar, section 3.3), so different paths have different
+// URLs.
 func (t *Tree) Loc(path string) string {
 	if path == "." {
 		return t.base

@@ -17,19 +17,18 @@ import (
 // ErrBusy means that a file is being written. It is not listed until it has settled.
 var ErrBusy = errors.New("it is being written: it is left for the next time")
 
-// errNoFile means that there is no regular file any more.
+// errNoFile means that the path is no longer a regular file.
 var errNoFile = errors.New("there is no such file")
 
-// racy is how old the times of a file have to be before its hash is remembered: within
-// the resolution of the times, which is two seconds at worst, a file can change without
-// looking so.
+// racy is how old the times of a file must be before its hash is remembered. Within the
+// resolution of the times, two seconds at worst, a file can change without new times.
 const racy = 2 * time.Second
 
-// readTries is how often a file is read that changes while it is read.
+// readTries is how often a file is read if it changes during the reading.
 const readTries = 3
 
-// A reader reads files to hash them. It opens no file outside of the directory, whatever
-// is replaced by symbolic links meanwhile.
+// A reader reads files to hash them. It opens no file outside of the directory, even if
+// somebody puts symbolic links there meanwhile.
 type reader struct {
 	tree  *Tree
 	root  *os.Root
@@ -47,9 +46,9 @@ func newReader(t *Tree) (*reader, error) {
 
 func (r *reader) close() { _ = r.root.Close() } // it was only read from
 
-// read hashes a file of which the system says info. It waits until the file has settled,
-// and takes the time for that off patience. trusted reports whether a file of which the
-// system says the same later has the same hash.
+// read hashes a file whose Lstat is info. It waits until the file has settled, and
+// subtracts the wait from patience. trusted reports whether a later file with the same
+// info has the same hash.
 func (r *reader) read(ctx context.Context, path string, info fs.FileInfo, patience *time.Duration) (rec record, trusted bool, err error) {
 	for range readTries {
 		if err = r.settle(ctx, path, info, patience); err != nil {
@@ -71,7 +70,7 @@ func (r *reader) read(ctx context.Context, path string, info fs.FileInfo, patien
 	return rec, false, ErrBusy
 }
 
-// noFile returns the error for a file that Lstat does not find, or that is no regular one.
+// noFile returns the error for a file that Lstat does not find, or that is not regular.
 func noFile(err error) error {
 	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return errNoFile
@@ -79,8 +78,8 @@ func noFile(err error) error {
 	return err
 }
 
-// settle returns when a file has not changed for a while. It returns ErrBusy if that takes
-// more than the patience that is left.
+// settle waits until a file has not changed for Settle. It returns ErrBusy if that takes
+// longer than the remaining patience.
 func (r *reader) settle(ctx context.Context, path string, info fs.FileInfo, patience *time.Duration) error {
 	for {
 		left := r.tree.settling(info)
@@ -101,8 +100,8 @@ func (r *reader) settle(ctx context.Context, path string, info fs.FileInfo, pati
 	}
 }
 
-// settling returns how long it takes until a file has settled, if it does not change. A
-// time in the future says nothing.
+// settling returns how long it takes until a file has settled, if it does not change.
+// It ignores times in the future.
 func (t *Tree) settling(info fs.FileInfo) time.Duration {
 	age := t.opts.Now().Sub(info.ModTime())
 	if age < 0 {
@@ -113,7 +112,8 @@ func (t *Tree) settling(info fs.FileInfo) time.Duration {
 
 // hash hashes a file. It returns ErrBusy if the file changes meanwhile.
 func (r *reader) hash(ctx context.Context, path string) (rec record, err error) {
-	// Whoever opens a pipe waits for a writer, so a file may not become a pipe meanwhile.
+	// Opening a pipe would wait for a writer, and the file may have become a pipe.
+	// O_NONBLOCK prevents that.
 	f, err := r.root.OpenFile(filepath.FromSlash(path), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -131,7 +131,7 @@ func (r *reader) hash(ctx context.Context, path string) (rec record, err error) 
 	}
 	rec = stat(path, before)
 	r.sum.Reset()
-	n, err := r.copy(ctx, io.LimitReader(f, rec.size+1)) // somebody may write faster than we read
+	n, err := r.copy(ctx, io.LimitReader(f, rec.size+1)) // the file may grow faster than we read
 	if err != nil {
 		return rec, fmt.Errorf("read it: %w", err)
 	}

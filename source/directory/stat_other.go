@@ -4,5 +4,6 @@ package directory
 
 import "io/fs"
 
-// identity returns nothing: here a file is known by its size and mtime alone.
+// identity returns nothing: on this system a file is identified by its size and
+// mtime alone.
 func identity(fs.FileInfo) (inode uint64, changed int64) { return 0, 0 }

@@ -23,11 +23,11 @@ import (
 // maxLoc is how long the loc of a resource may be, in bytes.
 const maxLoc = 2048
 
-// Resources yields the files of the directory, each with its loc, lastmod, length, sha-256
-// and, if the extension of its name tells it, media type. It is a reconcile.Listing: what
-// cannot be listed is a *reconcile.Gap. A file is read only if the ledger does not have its
-// hash. Resources holds the names of one directory at a time in memory, and of those that
-// the directory is in.
+// Resources yields the files of the directory, each with its loc, lastmod, length,
+// sha-256 and, if the extension of its name tells it, media type. It is a
+// reconcile.Listing: what cannot be listed is a *reconcile.Gap. A file is read only if
+// the ledger does not have its hash. Resources holds only the names of the present
+// directory and of those above it in memory.
 func (t *Tree) Resources(ctx context.Context) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		w := &walk{Tree: t, ctx: ctx, yield: yield, types: map[string]string{}, patience: 10 * t.opts.Settle}
@@ -39,7 +39,7 @@ func (t *Tree) Resources(ctx context.Context) iter.Seq2[*feed.Entry, error] {
 	}
 }
 
-// errEnough means that nobody wants more files.
+// errEnough means that the caller wants no more files.
 var errEnough = errors.New("enough")
 
 // A walk is one list of a Tree.
@@ -72,7 +72,7 @@ func (w *walk) run() (err error) {
 	if err == nil {
 		err = w.all(".", names)
 	}
-	if err == nil { // a directory that was unmounted meanwhile looks empty from then on
+	if err == nil { // a directory that was unmounted meanwhile looks empty
 		var after fs.FileInfo
 		if after, err = os.Stat(w.dir); err == nil && !os.SameFile(before, after) {
 			err = errors.New("it was replaced by another directory meanwhile")
@@ -84,14 +84,14 @@ func (w *walk) run() (err error) {
 	return err
 }
 
-// A name is one in a directory.
+// A name is a name in a directory.
 type name struct {
 	fs.DirEntry
 	path string
-	key  string // by which names are in the order of their paths
+	key  string // sorts names in the order of their paths
 }
 
-// all lists what a directory has.
+// all lists the entries of a directory.
 func (w *walk) all(dir string, entries []fs.DirEntry) error {
 	names := make([]name, 0, len(entries))
 	for _, e := range entries {
@@ -118,7 +118,7 @@ func (w *walk) all(dir string, entries []fs.DirEntry) error {
 	return nil
 }
 
-// one lists a file, or what a directory has.
+// one lists a file, or a directory with everything in it.
 func (w *walk) one(n *name) error {
 	if rule := w.unfit(n.path); rule != nil {
 		w.stats.Names++
@@ -170,7 +170,7 @@ func (w *walk) one(n *name) error {
 	return nil
 }
 
-// directory lists what is in a directory.
+// directory lists everything in a directory.
 func (w *walk) directory(p string) error {
 	w.enter(p)
 	entries, err := os.ReadDir(w.join(p))
@@ -183,7 +183,7 @@ func (w *walk) directory(p string) error {
 	return w.all(p, entries)
 }
 
-// gap yields a gap: at a path, or, if that is empty, anywhere.
+// gap yields a gap at a path. An empty path means that the gap may be anywhere.
 func (w *walk) gap(p string, err error) error {
 	g := &reconcile.Gap{Err: err}
 	if p != "" {
@@ -195,7 +195,7 @@ func (w *walk) gap(p string, err error) error {
 	return nil
 }
 
-// cause returns an error without the path, which the text has already.
+// cause returns an error without its path, which the text already has.
 func cause(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err
@@ -203,7 +203,7 @@ func cause(err error) error {
 	return err
 }
 
-// printable returns a path for people: what is no text is escaped.
+// printable returns a path for people. It escapes bytes that are not text.
 func printable(p string) string {
 	if utf8.ValidString(p) && !strings.ContainsFunc(p, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return p
@@ -215,7 +215,7 @@ func printable(p string) string {
 func (t *Tree) unfit(p string) error {
 	switch {
 	case !utf8.ValidString(p):
-		return errors.New("the name is no UTF-8: rename it")
+		return errors.New("the name is not UTF-8: rename it")
 	case len(t.base)+len(p) > maxLoc || len(t.base)+len(p)*3 > maxLoc && len(t.Loc(p)) > maxLoc:
 		return fmt.Errorf("its URL would be longer than %d bytes", maxLoc)
 	}
@@ -233,8 +233,8 @@ func (t *Tree) entry(r *record, position uint64, types map[string]string) *feed.
 	return e
 }
 
-// mediaType returns the media type for the extension of a name, without a parameter: what
-// the charset is, an extension does not tell.
+// mediaType returns the media type for the extension of a name, without parameters,
+// because an extension does not show the charset.
 func mediaType(p string, known map[string]string) string {
 	ext := path.Ext(p)
 	t, ok := known[ext]

@@ -18,41 +18,40 @@ import (
 	"github.com/rshub/rshub/source/reconcile"
 )
 
-// ErrLost means that the Watcher does not know any more what may have changed. The caller
-// lists the Tree anew.
+// ErrLost means that the Watcher no longer knows what may have changed. The caller must
+// list the Tree again.
 var ErrLost = errors.New("events were lost")
 
-// A Watcher notices when the files of a Tree change. What the system tells is a hint that a
-// path is dirty, and no more: the path is looked at when it has been quiet for the Settle
-// of the Tree. So nothing is taken for a change that is none, and a file that is being
-// written is not seen half.
+// A Watcher notices when the files of a Tree change. An event of the system is only a
+// hint that a path may have changed. The Watcher looks at the path when there was no
+// event for the Settle of the Tree. So it reports no false changes, and no half-written
+// files.
 //
 // A directory is watched before it is read, by Resources too. So a change either comes
-// before the reading, or is told. A file that Resources leaves because it is being written
-// is dirty from then on.
+// before the reading, or causes an event. If Resources leaves a file out because it is
+// being written, the Watcher looks at it later.
 type Watcher struct {
 	tree *Tree
 	fs   *fsnotify.Watcher
-	add  func(name string) error // watches a directory; that of fs, or of a test
+	add  func(name string) error // watches a directory; fs.Add, or a test's function
 	done chan struct{}           // closed when run has ended
 
-	watched map[string]bool // directories; of Resources and Next, which are for one goroutine
-	trouble error           // of the first directory that could not be watched since the last Trouble
-	blind   int             // how many could not
+	watched map[string]bool // watched directories; only the goroutine that calls Resources and Next uses it
+	trouble error           // error of the first directory that could not be watched since the last Trouble
+	blind   int             // how many directories could not be watched
 
 	mu    sync.Mutex
 	dirt  dirt
-	moved chan struct{} // has room for one: something was marked
+	moved chan struct{} // of capacity 1; says that a path was marked
 }
 
-// batch is how many paths are looked at together.
+// batch is how many paths one Next looks at.
 const batch = 1_000
 
-// Watch watches a Tree. The caller then lists the Tree, because directories are watched
-// when they are listed, and closes the Watcher in the end.
+// Watch watches a Tree. The caller then has to list the Tree, because a directory is
+// watched only from its listing on. The caller closes the Watcher.
 //
-// If the system has no room for another program that watches, the error says how to make
-// room.
+// If too many programs watch directories, the error says how to raise the limit.
 func Watch(t *Tree) (*Watcher, error) {
 	w, err := newWatcher(t)
 	if err != nil {
@@ -83,7 +82,7 @@ func (w *Watcher) Close() error {
 	return err
 }
 
-// run notes what the system tells, until Close.
+// run notes the events of the system, until Close.
 func (w *Watcher) run() {
 	defer close(w.done)
 	for events, errs := w.fs.Events, w.fs.Errors; events != nil || errs != nil; {
@@ -127,8 +126,8 @@ func (w *Watcher) note(e fsnotify.Event) {
 
 func (w *Watcher) mark(path string, s spot) { w.change(func(d *dirt) { d.mark(path, s) }) }
 
-// busy marks a file that is being written. It is looked at again, whether the system tells of
-// it or not: what was written before its directory was watched is told by nobody.
+// busy marks a file that is being written. The Watcher looks at it again even without an
+// event, because there is no event for a write before its directory was watched.
 func (w *Watcher) busy(path string) {
 	w.mark(path, spot{quiet: w.tree.opts.Now().Add(max(w.tree.opts.Settle, 10*time.Millisecond))})
 }
@@ -170,8 +169,9 @@ func (w *Watcher) Trouble() (directories int, err error) {
 }
 
 // Next waits until paths have changed and settled, and returns what is there. It returns
-// ErrLost when anything may have changed, and ctx's error: then the next Next returns what
-// this one did not. A path that cannot be looked at is left for the next list.
+// ErrLost if anything may have changed. If ctx is done, it returns ctx's error, and the
+// next call returns the missed paths. A path that cannot be read is left for the next
+// list.
 func (w *Watcher) Next(ctx context.Context) ([]reconcile.Sight, error) {
 	for {
 		w.mu.Lock()
@@ -201,7 +201,8 @@ func (w *Watcher) Next(ctx context.Context) ([]reconcile.Sight, error) {
 	}
 }
 
-// wait waits until a time, or, if that is zero, until something is marked.
+// wait waits until a time or until a path is marked. The zero Time means no
+// time limit.
 func (w *Watcher) wait(ctx context.Context, until time.Time) error {
 	if !until.IsZero() {
 		return w.tree.opts.Sleep(ctx, until.Sub(w.tree.opts.Now()))
@@ -222,11 +223,11 @@ func (w *Watcher) forget() {
 	clear(w.watched)
 }
 
-// look looks at paths. Files come before what is gone.
+// look looks at paths. It returns existing files before removed ones.
 func (w *Watcher) look(ctx context.Context, paths map[string]spot) ([]reconcile.Sight, error) {
 	r, err := newReader(w.tree)
 	if err != nil {
-		return w.lost() // the list will say what is wrong
+		return w.lost() // the next list reports the error
 	}
 	defer r.close()
 	var files, gone []reconcile.Sight
@@ -236,7 +237,8 @@ func (w *Watcher) look(ctx context.Context, paths map[string]spot) ([]reconcile.
 			continue // the list reports it
 		}
 		if paths[p].moved && w.watched[p] {
-			// The directories below keep their watches, with their old paths.
+			// The watches of the directories below it still have their old
+			// paths.
 			return w.lost()
 		}
 		s, err := w.sight(ctx, r, p, types)
@@ -269,15 +271,15 @@ func (w *Watcher) lost() ([]reconcile.Sight, error) {
 	return nil, ErrLost
 }
 
-// errDirectory means that a directory is there, and no file.
+// errDirectory means that the path is a directory, not a file.
 var errDirectory = errors.New("it is a directory")
 
-// sight returns what is at a path.
+// sight returns the Sight of a path.
 func (w *Watcher) sight(ctx context.Context, r *reader, p string, types map[string]string) (reconcile.Sight, error) {
 	s := reconcile.Sight{Loc: w.tree.Loc(p)}
 	info, err := os.Lstat(w.tree.join(p))
 	if err == nil && info.IsDir() {
-		return s, errDirectory // what is known below it may still be there
+		return s, errDirectory // known files below it may still exist
 	}
 	s.Below = s.Loc + "/"
 	if err != nil || !info.Mode().IsRegular() {
@@ -291,13 +293,13 @@ func (w *Watcher) sight(ctx context.Context, r *reader, p string, types map[stri
 	return s, err
 }
 
-// arrive watches a directory and all below, and marks what is in it: that came before the
-// watch.
+// arrive watches a directory and those below it, and marks everything in them, because it
+// may be older than the watch.
 func (w *Watcher) arrive(dir string) {
 	w.enter(dir)
 	entries, err := os.ReadDir(w.tree.join(dir))
 	if err != nil {
-		return // it is gone, and there will be an event for that; or the list reports it
+		return // it is gone, and an event follows; or the next list reports the error
 	}
 	now := w.tree.opts.Now()
 	for _, e := range entries {

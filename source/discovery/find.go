@@ -14,10 +14,10 @@ import (
 	"github.com/rshub/rshub/source/harvest"
 )
 
-const maxPages = 200 // that one Find requests; most are the descriptions of an index
+const maxPages = 200 // the most documents that one Find requests; most are the descriptions of an index
 
-// Find requests a URL, and what it leads to, until it knows what the source offers of one
-// set of resources. It blocks while it does. The URL is that of
+// Find requests a URL, and the documents that it leads to, until it knows what the source
+// offers for one set of resources. It blocks meanwhile. The URL may be that of
 //   - a topic, of an rshub or of another hub,
 //   - a Capability List, or a Source Description that names one,
 //   - a Resource List, a Change List, a dump or an index of these; then Find looks for the
@@ -28,15 +28,15 @@ const maxPages = 200 // that one Find requests; most are the descriptions of an 
 //     there is nothing at the URL itself, the description must be below it,
 //   - the root of a site that has a sitemap.
 //
-// Find tries in this order: what is at the URL; then what is at .well-known/resourcesync
-// below it, and, if there is something at the URL, beside it and at the root of the site;
-// and if the URL is the root of a site, then the sitemap to which its page links
-// (rel=sitemap), the sitemaps that its robots.txt names, and /sitemap.xml. The first that is
-// there counts. If robots.txt names several sitemaps, it is the Sitemap of the Source
-// itself: a harvest.Lister reads it as an index.
+// Find tries in this order: the URL itself; then .well-known/resourcesync below it, and,
+// if the URL exists, beside it and at the root of the site; and if the URL is the root of
+// a site, then the sitemap to which its page links (rel=sitemap), the sitemaps that its
+// robots.txt names, and /sitemap.xml. The first that exists counts. If robots.txt names
+// several sitemaps, it is the Sitemap of the Source itself: a harvest.Lister reads it as
+// an index.
 //
-// An error is a *Several, wraps ErrNothing, or says which request failed and why: it is one
-// of g then. Several goroutines may call Find.
+// An error is a *Several, wraps ErrNothing, or is an error of g, which says which request
+// failed and why. Several goroutines may call Find.
 func Find(ctx context.Context, g *harvest.Getter, address string) (*Source, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -56,10 +56,10 @@ func Find(ctx context.Context, g *harvest.Getter, address string) (*Source, erro
 // A finder is one search.
 type finder struct {
 	getter *harvest.Getter
-	pages  map[string]*page // by the URL that was asked for
+	pages  map[string]*page // by the requested URL
 }
 
-// get returns a page. It requests no page twice.
+// get returns a page. It requests each page only once.
 func (f *finder) get(ctx context.Context, address string) (*page, error) {
 	if p := f.pages[address]; p != nil {
 		return p, nil
@@ -79,7 +79,7 @@ func (f *finder) find(ctx context.Context, u *url.URL) (*Source, error) {
 	bare := strings.Trim(u.Path, "/") == "" && u.RawQuery == ""
 	s, err := f.at(ctx, u.String())
 	if !nothing(err) && !(bare && statusOf(err) == http.StatusForbidden) { // a site without a page often answers 403
-		return s, err // what is found elsewhere may be another set than the one that was asked for
+		return s, err // a document elsewhere may describe another set than the requested one
 	}
 	root, beside, below := *u, *u, *u
 	root.Path = "/"
@@ -110,8 +110,7 @@ func (f *finder) find(ctx context.Context, u *url.URL) (*Source, error) {
 	return s, serr
 }
 
-// refused reports whether a server answers that it will not give a page, and is not only
-// busy.
+// refused reports whether a server refuses a page, and is not only busy.
 func refused(err error) bool { return statusOf(err) != 0 && !harvest.IsAway(err) }
 
 // sitemap returns the sitemap of a site; nil if there is none.
@@ -143,7 +142,7 @@ func (f *finder) sitemap(ctx context.Context, site *url.URL) (*Source, error) {
 	return s, err
 }
 
-// at returns what a URL leads to.
+// at returns the Source that a URL leads to.
 func (f *finder) at(ctx context.Context, address string) (*Source, error) {
 	p, err := f.get(ctx, address)
 	if err != nil {
@@ -175,7 +174,8 @@ func (p *page) isTopic() bool {
 		(p.doc == nil || p.doc.Capability == "" || p.doc.Capability == resourcesync.ChangeNotification || p.doc.Capability == resourcesync.ChangeListNotification)
 }
 
-// topic returns what belongs to a topic. A topic need not name its Capability List.
+// topic returns the Source that a topic belongs to. A topic need not name its
+// Capability List.
 func (f *finder) topic(ctx context.Context, p *page) (*Source, error) {
 	s := &Source{Topic: p.rel("self")[0]}
 	for _, l := range p.links {
@@ -195,7 +195,8 @@ func (f *finder) topic(ctx context.Context, p *page) (*Source, error) {
 	return s, ctx.Err()
 }
 
-// capabilitiesAt returns what the Capability List at a URL says; nil if there is none.
+// capabilitiesAt returns the Source that the Capability List at a URL describes; nil
+// if there is none.
 func (f *finder) capabilitiesAt(ctx context.Context, address string) *Source {
 	if address == "" {
 		return nil
@@ -211,8 +212,8 @@ func (f *finder) capabilitiesAt(ctx context.Context, address string) *Source {
 	return s
 }
 
-// links follows the links rel=resourcesync of a page. They ought to lead to Capability
-// Lists, and often lead to a Source Description.
+// links follows the links rel=resourcesync of a page. They should lead to Capability
+// Lists, but often lead to a Source Description.
 func (f *finder) links(ctx context.Context, p *page) (*Source, error) {
 	several := &Several{URL: p.url.String()}
 	var only *Source
@@ -222,7 +223,7 @@ func (f *finder) links(ctx context.Context, p *page) (*Source, error) {
 			return nil, err
 		}
 		if q.doc == nil {
-			continue // a page that links to a page leads nowhere, or round and round
+			continue // do not follow links from page to page, which may form a loop
 		}
 		s, err := f.at(ctx, to)
 		if more, ok := errors.AsType[*Several](err); ok {
@@ -248,7 +249,8 @@ func (f *finder) links(ctx context.Context, p *page) (*Source, error) {
 	return nil, several
 }
 
-// description returns the set that a Source Description names, if it is only one.
+// description returns the set that a Source Description names, if it names only
+// one.
 func (f *finder) description(ctx context.Context, p *page) (*Source, error) {
 	sets, err := f.sets(ctx, p, 0)
 	if err != nil {
@@ -326,8 +328,8 @@ func (f *finder) capabilities(p *page) (*Source, error) {
 	return s, nil
 }
 
-// list returns what a list, or an index of lists, belongs to. The list itself is what was
-// asked for, unless it is a part of an index.
+// list returns the Source that a list, or an index of lists, belongs to. The Source has
+// this very list, unless the list is a part of an index.
 func (f *finder) list(ctx context.Context, p *page) (*Source, error) {
 	here := p.url.String()
 	if index := linked(p.doc.Links, "index"); index != "" && !p.doc.Index {
@@ -353,9 +355,10 @@ func (f *finder) list(ctx context.Context, p *page) (*Source, error) {
 	return s, ctx.Err()
 }
 
-// completeTopic asks the topic what its Capability List left out: the hub, and whether it
-// is an rshub. The Capability List may be the source's own, which knows nothing of that.
-// A topic that does not answer is no error: who follows it finds out why.
+// completeTopic asks the topic for facts that the Capability List lacks: the hub, and
+// whether it is an rshub. The Capability List may be the source's own, which does not
+// know them. It is no error if the topic does not answer: its followers will find out
+// why.
 func (f *finder) completeTopic(ctx context.Context, s *Source) error {
 	if s.Topic == "" || s.rshub {
 		return nil
@@ -363,14 +366,14 @@ func (f *finder) completeTopic(ctx context.Context, s *Source) error {
 	p, err := f.get(ctx, s.Topic)
 	if err == nil && p.isTopic() {
 		if o, err := f.topic(ctx, p); err == nil {
-			s.Topic = o.Topic // the name that the topic gives itself
+			s.Topic = o.Topic // the topic's own URL for itself
 			s.add(o)
 		}
 	}
 	return ctx.Err()
 }
 
-// distinct leaves out sets whose Capability List came before.
+// distinct removes sets whose Capability List came before.
 func distinct(sets []Set) []Set {
 	seen := map[string]bool{}
 	return slices.DeleteFunc(sets, func(s Set) bool {

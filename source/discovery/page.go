@@ -21,23 +21,23 @@ import (
 )
 
 const (
-	maxHTML = 1 << 20 // bytes of a page in which links are looked for
-	sniffed = 512     // bytes of an answer by which its kind is known
+	maxHTML = 1 << 20 // bytes of a page that are searched for links
+	sniffed = 512     // bytes of an answer that show its kind
 )
 
-// A page is one answer, as far as it matters for discovery.
+// A page is the part of one answer that matters for discovery.
 type page struct {
 	url   *url.URL    // after redirects
 	links []feed.Link // of the Link header, and of HTML; absolute
 
-	// doc is the document of ResourceSync, or the sitemap, that the answer is; nil if it is
-	// neither. It has items only if it is a Source Description or a Capability List: the
-	// others may be large, and their header is enough.
+	// doc is the ResourceSync document or sitemap in the answer; nil if it is neither. It
+	// has items only for a Source Description or a Capability List. Other documents may
+	// be large, and their header is enough.
 	doc *resourcesync.Document
 }
 
-// get requests a page. An error is that of the Getter, or the answer is a document of
-// ResourceSync that cannot be read.
+// get requests a page. An error is one of the Getter, or means that the answer is a
+// ResourceSync document that cannot be read.
 func get(ctx context.Context, g *harvest.Getter, address string) (*page, error) {
 	a, err := g.Get(ctx, "the page", address, harvest.Version{})
 	if err != nil {
@@ -52,7 +52,8 @@ func get(ctx context.Context, g *harvest.Getter, address string) (*page, error) 
 	return p, nil
 }
 
-// statusOf returns the status of an answer that is no page; 0 if an error is none.
+// statusOf returns the HTTP status of a failed request; 0 if the error has
+// none.
 func statusOf(err error) int {
 	if f, ok := errors.AsType[*outbound.Failure](err); ok {
 		return f.Status
@@ -60,8 +61,8 @@ func statusOf(err error) int {
 	return 0
 }
 
-// nothing reports whether an error means that there is nothing at a URL, or nothing of
-// ResourceSync.
+// nothing reports whether an error means that there is nothing at a URL, or no
+// ResourceSync document.
 func nothing(err error) bool {
 	status := statusOf(err)
 	return status == http.StatusNotFound || status == http.StatusGone || errors.Is(err, ErrNothing)
@@ -84,11 +85,11 @@ func (p *page) read(body *bufio.Reader, contentType string) error {
 	return nil
 }
 
-// xml reads a document. It is an error if a document cannot be read that is one of a
-// sitemap by its root. Any other XML is none of ours.
+// xml reads a document. It returns an error if the root element is that of a sitemap
+// and the document cannot be read. It ignores all other XML.
 func (p *page) xml(body io.Reader, ours bool) error {
 	in := resourcesync.NewXMLReader(body, resourcesync.Limits{})
-	in.Tolerate(func(*resourcesync.Error) {}) // where the lists are is right also beside a time without a zone
+	in.Tolerate(func(*resourcesync.Error) {}) // the URLs are right even if a time has no zone
 	h, err := in.Header()
 	if err != nil {
 		if _, invalid := errors.AsType[*resourcesync.Error](err); invalid && !ours {
@@ -114,7 +115,7 @@ func (p *page) xml(body io.Reader, ours bool) error {
 	return nil
 }
 
-// html takes in the links of a page: its elements link, and what they refer to.
+// html takes the links of an HTML page from its link elements.
 func (p *page) html(body io.Reader) error {
 	base := p.url
 	for z := html.NewTokenizer(body); ; {
@@ -142,7 +143,7 @@ func (p *page) html(body io.Reader) error {
 		case t.Data == "link" && href != "":
 			p.take([]feed.Link{{URI: href, Rel: attrs["rel"]}}, base)
 		case t.Data == "body":
-			return nil // a link that counts for the page stands in its head
+			return nil // links for the whole page are in its head
 		}
 	}
 }
@@ -155,7 +156,7 @@ func (p *page) take(links []feed.Link, base *url.URL) {
 	}
 }
 
-// rel returns where the links of a relation lead to, each once.
+// rel returns the targets of the links of a relation, each once.
 func (p *page) rel(name string) []string {
 	var to []string
 	seen := map[string]bool{}
@@ -168,7 +169,7 @@ func (p *page) rel(name string) []string {
 	return to
 }
 
-// linked returns where the first link of a relation in a document leads to; empty: there
+// linked returns the target of the first link of a relation in a document; empty: there
 // is none.
 func linked(links []resourcesync.Link, rel string) string {
 	for _, l := range links {
@@ -179,15 +180,16 @@ func linked(links []resourcesync.Link, rel string) string {
 	return ""
 }
 
-// resolve makes links absolute. They ought to be; some sources write relative ones.
+// resolve makes links absolute. They should be absolute, but some sources write
+// relative ones.
 func resolve(base *url.URL, links []resourcesync.Link) {
 	for i := range links {
 		links[i].Href = absolute(base, links[i].Href)
 	}
 }
 
-// absolute returns a reference as an absolute URL without its fragment. What cannot be
-// read stays as it is, and fails when it is requested.
+// absolute returns a reference as an absolute URL without its fragment. An unreadable
+// reference stays unchanged, and fails when it is requested.
 func absolute(base *url.URL, reference string) string {
 	u, err := base.Parse(reference)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package discovery finds out what a source of ResourceSync offers, from whatever URL
-// somebody has at hand: a topic, a Capability List, a Source Description, one of the
-// lists, a page that links to one of these, or just a site.
+// Package discovery finds out what a source of ResourceSync offers, from almost any
+// of its URLs: a topic, a Capability List, a Source Description, one of the lists, a
+// page that links to one of these, or just a site.
 package discovery
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Source is what a source offers of one set of resources. Everything is an absolute
-// URL, and is empty if the source does not offer it.
+// A Source is what a source offers for one set of resources. Each field is an
+// absolute URL, or empty if the source does not offer it.
 type Source struct {
 	CapabilityList string // the document that names the others; empty if there is none
 	DescribedBy    string // a document about the set
@@ -22,21 +22,21 @@ type Source struct {
 	ResourceDump string // or an index
 	ChangeList   string // or an index
 	ChangeDump   string // or an index
-	Sitemap      string // a sitemap without a capability, or a robots.txt that names several, if Find came to one: it is no part of ResourceSync, and lists resources, too
+	Sitemap      string // a sitemap, or a robots.txt that names several, if Find found one; it is not part of ResourceSync, but lists resources, too
 
-	Topic string   // of Change Notifications
-	Hubs  []string // of the topic, where a destination subscribes
+	Topic string   // topic of Change Notifications
+	Hubs  []string // hubs of the topic, where a destination subscribes
 
-	// What an rshub offers besides (feed.RelBaseline, feed.RelResources, feed.RelAudit).
+	// What only an rshub offers (feed.RelBaseline, feed.RelResources, feed.RelAudit).
 	Baseline  string
 	Resources string
 	Audit     string
 
-	rshub bool // the topic is one of an rshub
+	rshub bool // the topic belongs to an rshub
 }
 
-// RSHub returns the URL of the rshub and the name of the set, if the topic is one of an
-// rshub. A client.Client can then follow the set.
+// RSHub returns the URL of the rshub and the name of the set, if the topic belongs to
+// an rshub. A client.Client can then follow the set.
 func (s *Source) RSHub() (hub, set string, ok bool) {
 	if !s.rshub {
 		return "", "", false
@@ -56,7 +56,7 @@ func splitTopic(topic string) (hub, set string, ok bool) {
 	return hub, set, ok
 }
 
-// add takes over from another Source what s does not have yet.
+// add copies from another Source the fields that s does not have yet.
 func (s *Source) add(o *Source) {
 	for _, f := range []struct {
 		to   *string
@@ -77,7 +77,7 @@ func (s *Source) add(o *Source) {
 	s.rshub = s.rshub || o.rshub && s.Topic == o.Topic
 }
 
-// link takes in one link of a topic.
+// link adds one link of a topic.
 func (s *Source) link(rel feed.Link) {
 	for name, to := range map[string]*string{feed.RelBaseline: &s.Baseline, feed.RelResources: &s.Resources, feed.RelAudit: &s.Audit} {
 		if rel.Is(name) && *to == "" {
@@ -96,7 +96,7 @@ var ErrNothing = errors.New("nothing of ResourceSync is there")
 // A Several means that a URL leads to more than one set of resources. The caller chooses
 // one of Sets, and calls Find with its Capability List.
 type Several struct {
-	URL  string // where the sets are named
+	URL  string // the URL that names the sets
 	Sets []Set
 }
 

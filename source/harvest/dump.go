@@ -14,11 +14,12 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Dump is a Resource Dump: packages with the contents of all resources of a source, as
-// they were at one time. Or it is a Change Dump: packages with what changed, and the contents.
+// A Dump is a Resource Dump or a Change Dump. A Resource Dump has packages with the
+// contents of all resources of a source at one time. A Change Dump has packages with
+// changes and the new contents.
 type Dump struct {
-	At       time.Time // of a Resource Dump: every change up to then is in it; zero: it does not say
-	From     time.Time // of a Change Dump: it reaches back to then; zero: it does not say
+	At       time.Time // of a Resource Dump: it has every change up to then; zero: it does not say
+	From     time.Time // of a Change Dump: it has the changes since then; zero: it does not say
 	Packages []Package // in their order; of a Change Dump oldest first, if they say when they begin
 }
 
@@ -28,7 +29,7 @@ type Package struct {
 	At       time.Time           // of a Resource Dump
 	From     time.Time           // of a Change Dump: no change is earlier; zero: it does not say
 	Until    time.Time           // of a Change Dump: no change is later; zero: it does not say
-	Manifest string              // the URL of a copy of its manifest; empty: the source names none
+	Manifest string              // URL of a copy of its manifest; empty: the source names none
 }
 
 // Dump reads a Resource Dump, or an index of Resource Dumps. It reads no packages. The
@@ -65,11 +66,11 @@ type dumpReader struct {
 	capability string
 	since      time.Time
 	dump       Dump
-	begun      bool // dump.From is that of a dump that was read
+	begun      bool // dump.From is set from a dump
 }
 
-// read adds the packages of one document to the Dump. It returns what the document names if
-// it is an index.
+// read adds the packages of one document to the Dump. If the document is an index, read
+// returns the documents that it names.
 func (d *dumpReader) read(what, at string, first bool) (parts []Package, err error) {
 	a, err := d.Getter.Get(d.ctx, what, at, Version{})
 	if err != nil {
@@ -132,7 +133,7 @@ func (d *dumpReader) document(a *Answer, first bool) (parts []Package, err error
 	}
 }
 
-// at notes when a part of the dump was begun. The earliest time counts.
+// at notes when the source began a part of the dump. The earliest time counts.
 func (d *Dump) at(at time.Time) {
 	if !at.IsZero() && (d.At.IsZero() || at.Before(d.At)) {
 		d.At = at
@@ -141,14 +142,15 @@ func (d *Dump) at(at time.Time) {
 
 func begins(p *Package) time.Time { return p.From }
 
-// Manifest yields the resources of the manifest of a package of a Dump, which was got from
-// base; or the changes, as Changes does, if the capability is that of the manifest of a Change
-// Dump. The path of each says where it is in the package. The rest is as with Resources.
+// Manifest yields the resources in the manifest of a package of a Dump. If the capability
+// is that of a Change Dump's manifest, it yields the changes, as Changes does. base is
+// the URL that the package came from. The path of each entry says where its content is in
+// the package. Everything else is as for Resources.
 func (l *Lister) Manifest(ctx context.Context, capability string, in io.Reader, base *url.URL) iter.Seq2[*feed.Entry, error] {
 	return l.manifest(ctx, capability, func() (*Answer, error) { return &Answer{Body: in, URL: base, Complete: true, close: func() {}}, nil })
 }
 
-// ManifestAt yields what is in the manifest at a URL.
+// ManifestAt is Manifest for a manifest at a URL.
 func (l *Lister) ManifestAt(ctx context.Context, capability, at string) iter.Seq2[*feed.Entry, error] {
 	return l.manifest(ctx, capability, func() (*Answer, error) { return l.Getter.Get(ctx, "the manifest of a package", at, Version{}) })
 }

@@ -20,32 +20,32 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Bounds of asking a server.
+// Bounds of requests to a server.
 const (
 	redirectsMax = 5
-	headTime     = 2 * time.Minute  // until an answer begins: some servers make a list when it is asked for
-	waitTime     = 5 * time.Second  // before the second try, unless the server says when; four times as long before each further one
-	busyTime     = 30 * time.Second // the same of a server that says that it is busy, but not for how long; doubled each time
+	headTime     = 2 * time.Minute  // until an answer begins; some servers make a list only on request
+	waitTime     = 5 * time.Second  // before the second try, unless the server says when to come again; four times as long before each further try
+	busyTime     = 30 * time.Second // the same for a server that says that it is busy, but not for how long; doubled each time
 	tries        = 4
 	waitMost     = time.Hour
 	maxTag       = 1 << 10 // bytes of an ETag that is remembered
-	packedTwice  = 2       // a packed document may be sent packed once more
+	packedTwice  = 2       // a compressed document may be compressed once more in transport
 )
 
 // A Getter asks the servers of sources for documents, as a considerate guest: it makes
-// one request at a time to a host, says who it is, waits as long as a server that is
-// busy tells it to, and gives up an answer that comes too slowly. It follows few
-// redirects. The fields must not be changed once it is used; many goroutines may use it.
+// one request at a time to a host, says who it is, waits as long as a busy server asks,
+// and gives up an answer that comes too slowly. It follows few redirects. The fields
+// must not be changed after the first use. Several goroutines may use it.
 type Getter struct {
 	Client    *http.Client                    // makes the requests; its CheckRedirect is not used
-	Check     func(name, target string) error // says whether a URL may be requested; name says what the URL is; default: http and https may
+	Check     func(name, target string) error // returns an error if a URL must not be requested; name says what the URL is; default: http and https are allowed
 	UserAgent string                          // default: outbound.UserAgent
-	Tries     int                             // how often a document is asked for while its server is busy or not there; default 4
-	Wait      time.Duration                   // the longest time to wait for a server that says when to come again; default 1 hour
-	Robots    bool                            // keep to the Crawl-delay of the host's robots.txt, up to a minute
-	Note      func(error, time.Duration)      // is told why a document is asked for again, and after what time; default: nobody is told
+	Tries     int                             // how often a document is requested while its server is busy or unreachable; default 4
+	Wait      time.Duration                   // the longest wait that a server may ask for; default 1 hour
+	Robots    bool                            // obey the Crawl-delay of the host's robots.txt, up to a minute
+	Note      func(error, time.Duration)      // called before a document is requested again, with the reason and the wait; default: nothing is called
 
-	of *Getter // whose turns at the hosts it keeps to; nil: its own
+	of *Getter // the Getter whose turns at hosts it shares; nil: its own
 
 	mu    sync.Mutex
 	hosts map[string]*host
@@ -55,14 +55,14 @@ type Getter struct {
 type host struct {
 	turn chan struct{} // holds an element while a request is under way
 
-	// For who has the turn.
+	// Only the goroutine with the turn may use these.
 	robots robots
-	asked  time.Time // when its robots.txt was asked for; zero: never
-	left   time.Time // when the last request ended; zero: there was none
+	asked  time.Time // when its robots.txt was requested; zero: never
+	left   time.Time // when the last request ended; zero: never
 }
 
-// A Version says which version of a document was read, in the words of its server. The
-// zero Version is none.
+// A Version identifies a version of a document, in the words of its server. The zero
+// Version means unknown.
 type Version struct {
 	ETag         string `json:"etag,omitempty"`
 	LastModified string `json:"lastModified,omitempty"`
@@ -71,19 +71,20 @@ type Version struct {
 // ErrUnchanged means that a document, or all documents of a listing, did not change.
 var ErrUnchanged = errors.New("unchanged")
 
-// A Busy says that a server wants to be asked later.
+// A Busy is the error of a server that asks to be called later.
 type Busy struct {
 	Status int
 	After  time.Duration
 }
 
-// Error says when the server wants to be asked again.
+// Error says when the server may be called again.
 func (b *Busy) Error() string {
 	return fmt.Sprintf("the answer is %d: the server wants to be asked again in %v", b.Status, b.After)
 }
 
-// IsAway reports whether an error of a Getter means that a server is busy, broken or not
-// there. Then nobody can tell what it has, and it may be asked later.
+// IsAway reports whether an error of a Getter means that a server is busy, broken or
+// unreachable. The error then says nothing about the server's documents, and the caller
+// may try later.
 func IsAway(err error) bool {
 	if _, busy := errors.AsType[*Busy](err); busy {
 		return true
@@ -105,18 +106,18 @@ type Answer struct {
 	URL      *url.URL  // where it is, after redirects
 	Header   http.Header
 	Version  Version // for the next request
-	Complete bool    // when Body ends without an error, the document is whole, as far as HTTP says
+	Complete bool    // if Body ends without an error, HTTP guarantees that the document is whole
 
 	close func()
 }
 
-// Close ends the request. The caller of Get calls it.
+// Close ends the request. The caller of Get must call it.
 func (a *Answer) Close() { a.close() }
 
 // Get asks for the document at target. what names the document in errors. The error is
-// ErrUnchanged when the document is still of the version known. Get blocks until the
-// answer begins, with all waits between tries; reading Body blocks, too, but not for long
-// without news. Errors do not contain the query of the URL, which may be a secret.
+// ErrUnchanged when the document still has the version known. Get blocks until the answer
+// begins, including all waits between tries. Reading Body blocks, too, but fails if too
+// little data comes. Errors do not contain the query of the URL, which may be a secret.
 func (g *Getter) Get(ctx context.Context, what, target string, known Version) (a *Answer, err error) {
 	err = g.Retry(ctx, func() error {
 		a, err = g.try(ctx, what, target, known)
@@ -125,9 +126,8 @@ func (g *Getter) Get(ctx context.Context, what, target string, known Version) (a
 	return a, err
 }
 
-// Retry calls f until it succeeds. It calls f again as often, and after the same waits, as
-// Get asks for a document: only when a server is busy or not there. It returns the last
-// error of f.
+// Retry calls f until it succeeds. It calls f again only while a server is busy or
+// unreachable, as often and with the same waits as Get. It returns the last error of f.
 func (g *Getter) Retry(ctx context.Context, f func() error) error {
 	for try := 1; ; try++ {
 		err := f()
@@ -144,13 +144,13 @@ func (g *Getter) Retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// Once returns a Getter that asks as g does, and waits for its turn with g, but asks only
-// once.
+// Once returns a Getter like g that makes only one try. It shares the turns at hosts with
+// g.
 func (g *Getter) Once() *Getter {
 	return &Getter{Client: g.Client, Check: g.Check, UserAgent: g.UserAgent, Wait: g.Wait, Robots: g.Robots, Tries: 1, of: g.root()}
 }
 
-// root returns whose turns at the hosts g keeps to.
+// root returns the Getter whose turns at hosts g shares.
 func (g *Getter) root() *Getter {
 	if g.of != nil {
 		return g.of
@@ -158,7 +158,7 @@ func (g *Getter) root() *Getter {
 	return g
 }
 
-// again reports whether to try again after an error, and when.
+// again reports whether to try again after an error, and how long to wait.
 func (g *Getter) again(err error, try int) (time.Duration, bool) {
 	most, tried := g.Wait, g.Tries
 	if most <= 0 {
@@ -185,7 +185,7 @@ func (g *Getter) again(err error, try int) (time.Duration, bool) {
 	return 0, false
 }
 
-// try asks once, and follows redirects.
+// try makes one try, and follows redirects.
 func (g *Getter) try(ctx context.Context, what, target string, known Version) (*Answer, error) {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -209,7 +209,8 @@ func (g *Getter) try(ctx context.Context, what, target string, known Version) (*
 	}
 }
 
-// Plain returns a URL without what may be secret: user, password and query.
+// Plain returns a URL without the parts that may be secret: user, password and
+// query.
 func Plain(u *url.URL) string {
 	plain := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath, Opaque: u.Opaque}
 	if s := plain.String(); u.RawQuery != "" {
@@ -289,7 +290,8 @@ func (g *Getter) ask(ctx context.Context, what string, u *url.URL, known Version
 	}, nil, nil
 }
 
-// request sends a request, and waits until the answer begins. The caller calls cancel.
+// request sends a request, and waits until the answer begins. The caller must call
+// cancel.
 func (g *Getter) request(ctx context.Context, u *url.URL, known Version) (resp *http.Response, cancel context.CancelFunc, err error) {
 	ctx, cancel = context.WithCancel(ctx)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
@@ -326,13 +328,13 @@ func (g *Getter) request(ctx context.Context, u *url.URL, known Version) (resp *
 	return nil, nil, outbound.Explain(err)
 }
 
-// enter waits for the turn to ask a host. Who has entered leaves.
+// enter waits for the turn at a host. The caller must call leave.
 func (g *Getter) enter(ctx context.Context, u *url.URL) (leave func(), err error) {
 	h, err := g.turn(ctx, u)
 	if err != nil {
 		return nil, err
 	}
-	if g.Robots && !h.left.IsZero() { // who asks only once need not know when to ask again
+	if g.Robots && !h.left.IsZero() { // the first request need not wait
 		g.readRobots(ctx, h, u)
 	}
 	if wait := time.Until(h.left.Add(h.robots.delay)); wait > 0 && backoff.Sleep(ctx, wait) != nil {
@@ -345,7 +347,8 @@ func (g *Getter) enter(ctx context.Context, u *url.URL) (leave func(), err error
 	}, nil
 }
 
-// turn takes the turn at a host. Its channel gives it back.
+// turn waits for the turn at a host. To give it up, receive from the host's
+// channel.
 func (g *Getter) turn(ctx context.Context, u *url.URL) (*host, error) {
 	root := g.root()
 	root.mu.Lock()
@@ -378,8 +381,8 @@ func retryAfter(value string) time.Duration {
 	return 0
 }
 
-// versionOf returns what the server calls this version of a document. A Last-Modified
-// of the last two seconds is none: the document may change again within that second.
+// versionOf returns the Version of an answer. It ignores a Last-Modified of the last
+// two seconds, because the document may change again within that second.
 func versionOf(resp *http.Response) (v Version) {
 	if tag := resp.Header.Get("ETag"); len(tag) <= maxTag {
 		v.ETag = tag
@@ -395,13 +398,13 @@ func versionOf(resp *http.Response) (v Version) {
 	return v
 }
 
-// unpack returns what r holds, unpacked if it is packed by gzip. The first bytes tell:
-// many servers say something else of a packed document, or the same of a plain one.
+// unpack returns the content of r, decompressed if it is gzip. It decides by the first
+// bytes, because the headers of many servers are wrong.
 func unpack(r io.Reader) (io.Reader, error) {
 	for range packedTwice {
 		in := bufio.NewReaderSize(r, 32<<10)
 		r = in
-		if magic, _ := in.Peek(2); string(magic) != "\x1f\x8b" { // an error comes again with the first read
+		if magic, _ := in.Peek(2); string(magic) != "\x1f\x8b" { // the first read returns an error again
 			return r, nil
 		}
 		packed, err := gzip.NewReader(in)
@@ -413,7 +416,7 @@ func unpack(r io.Reader) (io.Reader, error) {
 	return r, nil
 }
 
-// unpacking says in its errors that a document is packed.
+// unpacking is a gzip reader whose errors say that a document is compressed.
 type unpacking struct{ *gzip.Reader }
 
 func (u unpacking) Read(b []byte) (int, error) {

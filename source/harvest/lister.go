@@ -1,6 +1,6 @@
 // Package harvest reads other people's sources. A Getter asks their servers, and a Lister
-// reads what they list: the resources of a Resource List or of a sitemap, the changes of
-// Change Lists, and what a dump has. It keeps nothing.
+// reads their lists: the resources of a Resource List or a sitemap, the changes of Change
+// Lists, and the packages of a dump. It stores nothing.
 package harvest
 
 import (
@@ -23,16 +23,16 @@ import (
 // Resource Lists, of a sitemap as most websites have one, of an index of sitemaps, or of a
 // text with one URL on each line; packed by gzip or not.
 //
-// It reads what is wrong in them where that is harmless, and tells Odd. What may lose a
-// resource is an error: a list that ends early is never taken for a short list.
+// It accepts harmless mistakes in them, and calls Odd. A mistake that may lose a resource
+// is an error: a list that ends early is never taken for a short list.
 type Lister struct {
 	Getter *Getter
 	Limits resourcesync.Limits // of one document; default: those of the standard, 50,000 entries and 50 MiB unpacked
 	Total  resourcesync.Limits // of all documents of a listing together; default: none
 	Now    func() time.Time    // default time.Now
 
-	// Odd is told, once for each document and kind of mistake, what is wrong in a
-	// document without that a resource is lost by it. Default: nobody is told.
+	// Odd is called once for each document and kind of mistake that loses no
+	// resource. Default: nothing is called.
 	Odd func(document string, mistake *resourcesync.Error)
 }
 
@@ -41,29 +41,30 @@ type Seen struct {
 	List      string             `json:"list"`      // the URL of the listing
 	At        time.Time          `json:"at"`        // when the source began to make the list, by its clock; zero: it does not say
 	Documents []string           `json:"documents"` // the URLs of its documents, from the first
-	Versions  map[string]Version `json:"versions"`  // by URL; there is none for a document whose server names no version
+	Versions  map[string]Version `json:"versions"`  // by URL; without the documents whose server names no version
 }
 
-// unchangeable reports whether all documents have a version, so that the servers can say
-// that nothing changed.
+// unchangeable reports whether all documents of a list have a version, so that their
+// servers can answer that nothing changed.
 func (s *Seen) unchangeable(list string) bool {
 	return s != nil && s.List == list && len(s.Documents) > 0 && len(s.Versions) == len(s.Documents)
 }
 
 // Resources yields the resources of the listing at a URL, in its order. The position of
-// each is its number in the whole listing, from 1; its change is updated, and has what the
-// listing says of the resource. A loc that the listing has twice is yielded twice.
+// each is its number in the whole listing, from 1; its change is updated, and has what
+// the listing says about the resource. A loc that the listing has twice is yielded twice.
 //
 // An error ends the sequence. It names the document, and wraps a *resourcesync.Error that
-// names the entry and the rule, an *outbound.Failure, a *Busy, or the error of ctx. Who
-// gets an error knows nothing of what the source does not have any more.
+// names the entry and the rule, an *outbound.Failure, a *Busy, or the error of ctx. After
+// an error, the caller must not conclude that a resource is missing at the source.
 func (l *Lister) Resources(ctx context.Context, list string) iter.Seq2[*feed.Entry, error] {
 	return l.Since(ctx, list, nil)
 }
 
-// Since yields what Resources does, but only the error ErrUnchanged when no document of the
-// listing changed since it was read as seen says. After it yielded the last resource, seen
-// is what it read now; after an error, seen is as before. A nil seen is never changed.
+// Since is Resources, but if no document of the listing changed since the reading that
+// seen describes, it yields only the error ErrUnchanged. After the last resource, seen
+// describes the present reading; after an error it is unchanged. A nil seen is never
+// changed.
 func (l *Lister) Since(ctx context.Context, list string, seen *Seen) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		this := &listing{Lister: l, ctx: ctx, yield: yield, now: Seen{List: list, Versions: map[string]Version{}}}
@@ -77,24 +78,24 @@ func (l *Lister) Since(ctx context.Context, list string, seen *Seen) iter.Seq2[*
 	}
 }
 
-// A Reach says which changes a reading of Change Lists could see.
+// A Reach is the time that the Change Lists of a reading cover.
 type Reach struct {
-	From  time.Time // the lists that were read begin here; zero: they do not say
-	Until time.Time // every change up to then is in them; zero: they do not say
+	From  time.Time // the lists begin here; zero: they do not say
+	Until time.Time // the lists have every change up to then; zero: they do not say
 }
 
-// Changes yields the changes of the Change List at a URL, or of the lists that an index of
-// Change Lists names, as they stand there, which is oldest first. It leaves out changes
-// before since, and does not read lists that end before. Each change has a datetime; what
-// a list of version 1.0 says as lastmod is taken for it. A datetime more than an hour ahead
-// cannot be right, and whoever goes on there would miss all that comes before it: it is taken
-// for that of the change before, or for the beginning of the list. It is left out if what
-// follows it in the list is before since.
+// Changes yields the changes of the Change List at a URL, or of the lists that an index
+// of Change Lists names, in their order, which is oldest first. It leaves out changes
+// before since, and does not read lists that end before. Each change has a datetime; for
+// a list of version 1.0 that is the lastmod. A datetime more than an hour in the future
+// must be wrong, and a reader that continued from it would miss changes. Changes replaces
+// it by the datetime of the change before, or by the beginning of the list. It leaves the
+// change out if the next one in the list is before since.
 //
-// seen and the errors are those of Since, and reach, if it is not nil, says from the first
-// change on what the lists reach back to. If that is later than since, changes between are
-// unknown. At most one change is held, but for those of the future, and a list is not read before
-// those before it were.
+// seen and the errors are those of Since. If reach is not nil, it is set when the first
+// change is yielded. If reach.From is later than since, the changes between are unknown.
+// Changes holds at most one change in memory, except those with a datetime in the future.
+// It reads the lists one after the other.
 func (l *Lister) Changes(ctx context.Context, list string, since time.Time, seen *Seen, reach *Reach) iter.Seq2[*resourcesync.Change, error] {
 	return func(yield func(*resourcesync.Change, error) bool) {
 		if reach == nil {
@@ -111,8 +112,8 @@ func (l *Lister) Changes(ctx context.Context, list string, since time.Time, seen
 	}
 }
 
-// remember keeps what was read. Of a listing with very many documents nothing is
-// remembered: it is read again.
+// remember stores what was read in seen. It does not remember a listing with
+// very many documents; the next reading reads it again.
 func (l *listing) remember(seen *Seen) {
 	if seen == nil {
 		return
@@ -125,8 +126,8 @@ func (l *listing) remember(seen *Seen) {
 
 var errStopped = errors.New("nobody wants more")
 
-// Explain says why reading the Body of an Answer failed: an *outbound.Failure, which IsAway
-// knows, a *resourcesync.Error, or the cause of ctx.
+// Explain returns why reading the Body of an Answer failed: an *outbound.Failure, which
+// IsAway recognizes, a *resourcesync.Error, or the cause of ctx.
 func Explain(ctx context.Context, err error) error {
 	if _, ok := errors.AsType[*resourcesync.Error](err); ok {
 		return err
@@ -143,7 +144,8 @@ func Explain(ctx context.Context, err error) error {
 	return outbound.Explain(err)
 }
 
-// text reports whether a document is text, not XML. It skips what may stand before either.
+// text reports whether a document is text, not XML. It skips a byte order mark and blanks
+// before either.
 func text(in *bufio.Reader) (bool, error) {
 	for first := true; ; first = false {
 		mark, err := in.Peek(3)
@@ -157,7 +159,7 @@ func text(in *bufio.Reader) (bool, error) {
 		case bytes.IndexByte([]byte(" \t\r\n"), mark[0]) >= 0:
 			_, _ = in.Discard(1)
 		default:
-			// A NUL and the marks of UTF-16 are no text; the reader of XML names them.
+			// A NUL and the marks of UTF-16 are not text; the XML reader reports them.
 			return mark[0] != '<' && mark[0] < 0xFE && bytes.IndexByte(mark, 0) < 0, nil
 		}
 	}
@@ -170,7 +172,7 @@ func (l *listing) lines(a *Answer, in *bufio.Reader) error {
 	said := map[string]bool{}
 	for number, entries := 1, 0; lines.Scan(); number++ {
 		if lines.Err() != nil {
-			break // what comes after the last whole line is no line
+			break // the rest after the last whole line is incomplete
 		}
 		loc := strings.TrimSpace(lines.Text())
 		if loc == "" {
@@ -210,7 +212,8 @@ func (l *listing) entries() int {
 	return maxEntries
 }
 
-// A totalled reads a document of a listing, of which all together have a bound.
+// A totalled reads a document of a listing whose documents have a bound
+// together.
 type totalled struct {
 	io.Reader
 	of *listing
@@ -225,7 +228,7 @@ func (t totalled) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ahead reports whether a time is further in the future than a wrong clock explains.
+// ahead reports whether a time is so far in the future that it must be wrong.
 func (l *listing) ahead(t time.Time) bool {
 	now := time.Now
 	if l.Now != nil {
@@ -234,11 +237,11 @@ func (l *listing) ahead(t time.Time) bool {
 	return Ahead(t, now())
 }
 
-// Ahead reports whether a time of a source is too far in the future to go on there: all that
-// comes until then would be hidden.
+// Ahead reports whether a time of a source is too far in the future. A reader that
+// continued from it would miss all changes until then.
 func Ahead(t, now time.Time) bool { return t.After(now.Add(maxAhead)) }
 
-// A bounded reads at most so many bytes; more are an error.
+// A bounded reads at most a number of bytes; more are an error.
 type bounded struct {
 	io.Reader
 	left int64
@@ -303,7 +306,7 @@ func (l *listing) xml(a *Answer, in io.Reader, p part) (parts []part, err error)
 	}
 }
 
-// begin notes what a Change List reaches over.
+// begin notes the time that a Change List covers.
 func (l *listing) begin(h *resourcesync.Header) {
 	if h.Index {
 		return
@@ -343,7 +346,7 @@ func (l *listing) named(a *Answer, p part, lists []listed) (parts []part) {
 	return parts
 }
 
-// member takes in what an index names.
+// member adds a list that an index names.
 func (l *listing) member(a *Answer, n int, it *resourcesync.Item, lists *[]listed) error {
 	loc, err := address(a.URL, it.Loc)
 	if err != nil {
@@ -402,13 +405,14 @@ func (l *listing) changed(a *Answer, n int, c *resourcesync.Change, said map[str
 	return l.tell(a, n, c, said)
 }
 
-// An undated is a change of which nobody knows when it was, until the one after it says so.
+// An undated is a change with a datetime in the future. It is held until the next change
+// shows about when it was.
 type undated struct {
 	n int
 	c resourcesync.Change
 }
 
-// flush yields the changes of which nobody knows when they were: what follows them is new.
+// flush yields the held undated changes, because the change after them is new.
 func (l *listing) flush(a *Answer, said map[string]bool) error {
 	for i := range l.undated {
 		if err := l.tell(a, l.undated[i].n, &l.undated[i].c, said); err != nil {
@@ -430,8 +434,8 @@ func (l *listing) tell(a *Answer, n int, c *resourcesync.Change, said map[string
 	return nil
 }
 
-// takeIn checks and counts entry n of a document. It reports whether an earlier reading of the
-// document had it.
+// takeIn checks and counts entry n of a document. It reports whether an earlier reading
+// of the document already had it.
 func (l *listing) takeIn(a *Answer, n int, c *resourcesync.Change, said map[string]bool) (had bool, err error) {
 	if err := l.check(a, n, c, said); err != nil {
 		return false, err
@@ -451,7 +455,7 @@ func entryError(n int, c *resourcesync.Change, rule string) *resourcesync.Error 
 	return &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: n, Loc: resourcesync.Shorten(c.Loc), Rule: rule}
 }
 
-// check makes an entry what a hub takes. It leaves out what the entry need not have.
+// check makes an entry acceptable for a hub. It leaves out wrong optional parts.
 func (l *listing) check(a *Answer, n int, c *resourcesync.Change, said map[string]bool) error {
 	if err := resourcesync.CheckURI("loc", c.Loc); err != nil || strings.Contains(c.Loc, "#") {
 		loc, err := address(a.URL, c.Loc)
@@ -472,9 +476,10 @@ func (l *listing) check(a *Answer, n int, c *resourcesync.Change, said map[strin
 	return err
 }
 
-// once tells Odd of a mistake, if no mistake of its kind was told of the document.
+// once calls Odd with a mistake, unless it was called for the same kind of
+// mistake in the document.
 func (l *listing) once(a *Answer, mistake *resourcesync.Error, said map[string]bool) {
-	kind, _, _ := strings.Cut(mistake.Rule, "\"") // what follows are words of the document
+	kind, _, _ := strings.Cut(mistake.Rule, "\"") // the rest are texts from the document
 	kind, _, _ = strings.Cut(kind, "http")
 	if !said[kind] {
 		said[kind] = true

@@ -13,16 +13,16 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Bounds of a document are those of the standard, unless a Lister has others.
+// The default bounds of a document, from the standard.
 const (
 	maxList    = 50 << 20 // bytes
 	maxEntries = 50_000
 )
 
 const (
-	maxDocuments  = 100_000   // of one listing
-	maxUndated    = 1_000     // changes of the future that are held
-	maxRemembered = 1_000     // documents of which a Seen remembers the version
+	maxDocuments  = 100_000   // the most documents of one listing
+	maxUndated    = 1_000     // the most undated changes that are held
+	maxRemembered = 1_000     // the most documents whose version a Seen remembers
 	maxAhead      = time.Hour // how far a time of a source may lie in the future
 )
 
@@ -32,20 +32,20 @@ type listing struct {
 	ctx   context.Context
 	yield func(*feed.Entry, error) bool
 	now   Seen      // what was read
-	count uint64    // of resources, or of changes
-	got   *progress // in the current document
+	count uint64    // number of resources or changes so far
+	got   *progress // entries of the current document
 
-	unpacked int64 // bytes of all documents so far
+	unpacked int64 // bytes of all documents so far, unpacked
 
-	manifest string // the capability of the manifest of a package; empty: it is no manifest
+	manifest string // capability of the manifest of a package; empty: not a manifest
 
-	// Of Change Lists; change is nil for lists of resources.
+	// For Change Lists; change is nil for lists of resources.
 	change  func(*resourcesync.Change, error) bool
 	since   time.Time
 	reach   *Reach
-	begun   bool      // reach is that of a list that was read
-	undated []undated // changes of the future, until the one after them
-	last    time.Time // of the changes so far that do not lie in the future; else when the lists begin
+	begun   bool      // reach is set from a list
+	undated []undated // changes with a datetime in the future, held until the next change
+	last    time.Time // datetime of the newest change that is not in the future; else when the lists begin
 }
 
 func (l *listing) read(list string, seen *Seen) error {
@@ -69,7 +69,7 @@ func (l *listing) read(list string, seen *Seen) error {
 		p := parts[0]
 		parts = parts[1:]
 		if had[p.url] {
-			continue // the index has it twice
+			continue // the index names it twice
 		}
 		had[p.url] = true
 		if l.change != nil && !p.until.IsZero() && p.until.Before(l.since) {
@@ -94,8 +94,8 @@ type listed struct {
 	until  time.Time // no change in the list is later; zero: unknown
 }
 
-// oldestFirst sorts what an index or a dump names, if each says when it begins: the standard
-// demands that order, and not every source keeps to it.
+// oldestFirst sorts the parts that an index or a dump names, if each says when it begins.
+// The standard demands that order, but not every source obeys.
 func oldestFirst[T any](all []T, from func(*T) time.Time) []T {
 	if !slices.ContainsFunc(all, func(t T) bool { return from(&t).IsZero() }) {
 		slices.SortStableFunc(all, func(a, b T) int { return from(&a).Compare(from(&b)) })
@@ -113,7 +113,7 @@ type part struct {
 }
 
 // part reads a document, and returns the documents that it names. If the document breaks
-// off, part asks for it again, and goes on where it broke off.
+// off, part requests it again, and continues where it broke off.
 func (l *listing) part(p part, known Version) (parts []part, err error) {
 	got := &progress{seed: maphash.MakeSeed()}
 	err = l.Getter.Retry(l.ctx, func() error {
@@ -130,22 +130,22 @@ func (l *listing) part(p part, known Version) (parts []part, err error) {
 	return parts, err
 }
 
-// A progress says which entries of a document have been taken in. When the document is
-// read again, because it broke off, they are passed over.
+// A progress says which entries of a document were taken. If the document breaks off
+// and is read again, these entries are skipped.
 type progress struct {
 	seed   maphash.Seed
-	taken  int    // entries
-	sum    uint64 // of the locs of these
-	passed int    // in this reading
-	again  uint64 // the sum of what was passed over
+	taken  int    // entries that were taken
+	sum    uint64 // checksum of their locs
+	passed int    // entries that were skipped in this reading
+	again  uint64 // checksum of the skipped entries
 }
 
 func errOther() error {
 	return resourcesync.Invalid("it broke off, and when it was asked for again it was another document")
 }
 
-// had reports whether an entry was taken in by an earlier reading. It is an error if the
-// document is another one by now: then nobody can tell which of its entries are new.
+// had reports whether an earlier reading took an entry. It returns an error if the
+// document has changed since, because it is then unknown which entries are new.
 func (p *progress) had(loc string) (bool, error) {
 	p.again = p.again*31 + maphash.String(p.seed, loc)
 	if p.passed++; p.passed > p.taken {
@@ -158,8 +158,8 @@ func (p *progress) had(loc string) (bool, error) {
 	return true, nil
 }
 
-// compare asks whether the documents after the first changed. It returns ErrUnchanged when
-// none did, and nil when one did.
+// compare asks the servers whether the documents after the first changed. It returns
+// ErrUnchanged if none changed, and nil if one did.
 func (l *listing) compare(seen *Seen) error {
 	for i, part := range seen.Documents[1:] {
 		a, err := l.Getter.Get(l.ctx, fmt.Sprintf("list %d of the index", i+1), part, seen.Versions[part])
@@ -174,8 +174,8 @@ func (l *listing) compare(seen *Seen) error {
 	return ErrUnchanged
 }
 
-// document reads one document, yields its resources, and closes it. It returns what the
-// document names, if it is an index.
+// document reads one document, yields its resources, and closes it. If the document is
+// an index, it returns the documents that it names.
 func (l *listing) document(a *Answer, p part, got *progress) (parts []part, err error) {
 	defer a.Close()
 	l.got, l.undated = got, nil
@@ -215,8 +215,8 @@ func (l *listing) document(a *Answer, p part, got *progress) (parts []part, err 
 	return parts, nil
 }
 
-// robots reads a robots.txt. It is an index of the sitemaps that it names, which may be
-// indexes themselves.
+// robots reads a robots.txt. It counts as an index of the sitemaps that it names, which
+// may be indexes themselves.
 func (l *listing) robots(a *Answer, in io.Reader) (parts []part, err error) {
 	said, err := readRobots(&bounded{in, robotsMax}, a.URL)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// mend leaves out of a change what a hub would refuse, and tells odd of it. The resource
-// itself stays.
+// mend removes from a change the parts that a hub would refuse, and calls odd for each.
+// The change itself stays.
 func mend(c *resourcesync.Change, odd func(*resourcesync.Error)) {
 	check := func(part resourcesync.Change) bool {
 		part.Loc, part.Change = c.Loc, c.Change
@@ -22,7 +22,7 @@ func mend(c *resourcesync.Change, odd func(*resourcesync.Error)) {
 		return err == nil
 	}
 	if c.Change == "" {
-		return // Validate names it
+		return // Validate reports it
 	}
 	if c.Changefreq != "" {
 		if c.Changefreq = strings.ToLower(c.Changefreq); !check(resourcesync.Change{Changefreq: c.Changefreq}) {
@@ -47,8 +47,8 @@ func mend(c *resourcesync.Change, odd func(*resourcesync.Error)) {
 	}
 }
 
-// address resolves a URL as it stands in a document at base: spaces and letters other than
-// ASCII's are encoded, and a fragment is left out.
+// address resolves a URL in a document at base. It encodes spaces and non-ASCII letters,
+// and drops a fragment.
 func address(base *url.URL, loc string) (*url.URL, error) {
 	u, err := parse(strings.TrimSpace(loc))
 	if err != nil {
@@ -64,7 +64,7 @@ func address(base *url.URL, loc string) (*url.URL, error) {
 	if err := resourcesync.CheckURI("it", u.String()); err != nil {
 		return nil, err
 	}
-	return parse(u.String()) // //a:: has a host, and yet no URL has it
+	return parse(u.String()) // check again: //a:: parses with a host that no URL can have
 }
 
 // parse is url.Parse, with errors that do not repeat the text.
@@ -76,7 +76,8 @@ func parse(text string) (*url.URL, error) {
 	return u, err
 }
 
-// encode encodes the bytes that a query cannot have. It leaves what is encoded.
+// encode encodes the bytes that a query cannot have. It does not change what is
+// encoded already.
 func encode(query string) string {
 	var b strings.Builder
 	for i := range len(query) {

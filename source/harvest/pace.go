@@ -10,23 +10,23 @@ import (
 	"github.com/rshub/rshub/outbound"
 )
 
-// An answer of which fewer bytes than these come in each of these times is given up: a source
-// that drips must not hold what others wait for.
+// An answer is given up if fewer than these bytes come in this time. A slow source must
+// not hold up the others.
 const (
 	paceTime  = 10 * time.Second
 	paceBytes = 32 << 10
 )
 
 // A paced reads an answer, and cancels the request when too little of it comes. Only the
-// time of reading counts: whoever works on what came may take longer.
+// time of reading counts: the work on the data may take longer.
 type paced struct {
 	io.Reader
 	timer *time.Timer
-	slow  atomic.Bool // too little came
+	slow  atomic.Bool // too little data came
 
-	// For who reads.
-	came int           // bytes since the pace was met last
-	took time.Duration // of reading them
+	// Only the reading goroutine may use these.
+	came int           // bytes since the pace was last met
+	took time.Duration // time of reading them
 }
 
 func newPaced(r io.Reader, cancel context.CancelFunc) *paced {

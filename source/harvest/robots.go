@@ -17,20 +17,20 @@ import (
 const (
 	robotsMax   = 512 << 10 // bytes of a robots.txt that are read
 	robotsFor   = 24 * time.Hour
-	sitemapsMax = 1000 // that a robots.txt names
+	sitemapsMax = 1000 // the most sitemaps of a robots.txt
 	delayMost   = time.Minute
 )
 
-// A robots is what the robots.txt of a host says (RFC 9309), as far as it matters here:
-// whoever names the list of a source has the source's word that it may be read. No
-// robots.txt, no delay.
+// A robots is the part of a host's robots.txt (RFC 9309) that matters here. Its rules
+// on which pages may be read do not matter: the lists of a source are meant to be read.
+// Without a robots.txt there is no delay.
 type robots struct {
 	delay    time.Duration // between two requests
 	sitemaps []string      // absolute URLs
 }
 
-// Sitemaps returns the URLs of the sitemaps that the robots.txt of a site names, each once.
-// There are none if nobody can read the file.
+// Sitemaps returns the URLs of the sitemaps that the robots.txt of a site names, each
+// once. It returns none if the file cannot be read.
 func (g *Getter) Sitemaps(ctx context.Context, site *url.URL) ([]string, error) {
 	h, err := g.turn(ctx, site)
 	if err != nil {
@@ -75,19 +75,19 @@ func (g *Getter) askRobots(ctx context.Context, h *host, at *url.URL) (to *url.U
 	defer resp.Body.Close()
 	defer body.stop()
 	if outbound.OfStatus(resp.StatusCode) == outbound.Redirect {
-		to, _ = resp.Location() // without one, there is no robots.txt
+		to, _ = resp.Location() // without a Location, there is no robots.txt
 		return to
 	}
 	in, err := unpack(body)
 	if err == nil && resp.StatusCode == http.StatusOK {
-		h.robots, _ = readRobots(io.LimitReader(in, robotsMax), at, "rshub", "rspublish", "rsmirror") // what could be read counts
+		h.robots, _ = readRobots(io.LimitReader(in, robotsMax), at, "rshub", "rspublish", "rsmirror") // use the part that could be read
 	}
 	return nil
 }
 
-// readRobots reads a robots.txt at a URL. Of its delays the one in the group of one of the
-// names counts, and if there is none, that of all. Crawl-delay is no part of the standard,
-// but widely used. Lines with a Sitemap belong to no group.
+// readRobots reads a robots.txt at a URL. The delay is that of the group with one of the
+// names, or else that of the group for all. Crawl-delay is not part of the standard, but
+// widely used. Sitemap lines belong to no group.
 func readRobots(r io.Reader, at *url.URL, names ...string) (said robots, err error) {
 	var own, all time.Duration = -1, 0
 	var isOwn, isAll, inGroup bool

@@ -12,22 +12,22 @@ import (
 	"github.com/rshub/rshub/source/relay"
 )
 
-// A Look looks at out.Source for a set, of the log that began at out.Begin, once. It publishes
-// what is new, and says in out what it found. An error says that the set and its source
-// may still differ.
+// A Look looks once at the source out.Source of a set whose log began at out.Begin. It
+// publishes what is new, and notes its findings in out. After an error, the set and its
+// source may still differ.
 type Look func(ctx context.Context, set string, out *Outcome) error
 
-// RelayOptions are what all looks of a Relayed have in common. All must be set.
+// RelayOptions are the options of Relayed. All must be set.
 type RelayOptions struct {
 	Dir    string                                                   // where temporary directories are made; empty: os.TempDir
 	Total  resourcesync.Limits                                      // of all documents of a source together
 	Room   func(ctx context.Context, set string, bytes int64) error // see reconcile.Options
 	Memory func(ctx context.Context) (release func(), err error)    // see reconcile.Options
-	Note   func(set, text string)                                   // is told what is odd at a source
+	Note   func(set, text string)                                   // called with oddities of a source
 }
 
-// Relayed returns the Look at sources as package relay knows them. hub is a client of the
-// hub itself. What is needed to see what changed since the last look is kept in outcomes, too.
+// Relayed returns a Look that uses package relay. hub returns a client of the hub itself.
+// Relayed also stores in outcomes what it needs to see changes since the last look.
 func Relayed(getter *harvest.Getter, hub func(set string) reconcile.Hub, outcomes Outcomes, o RelayOptions) Look {
 	return func(ctx context.Context, set string, out *Outcome) error {
 		kept, err := readState(ctx, outcomes, set, out)
@@ -73,7 +73,7 @@ func Relayed(getter *harvest.Getter, hub func(set string) reconcile.Hub, outcome
 	}
 }
 
-// A state is what a Relayed keeps of a source between two looks.
+// A state is what Relayed stores between two looks at a source.
 type state struct {
 	Begin  int64       `json:"begin"`
 	Source string      `json:"source"`
@@ -83,8 +83,8 @@ type state struct {
 // stateOf returns the name in Outcomes of the state of a set. No set has such a name.
 func stateOf(set string) string { return set + "~state" }
 
-// readState reads the state of a set. It is the zero state if the set has begun anew or has
-// another source since, and if nobody can read it.
+// readState reads the state of a set. It returns the zero state if the set was made anew
+// or has another source since, or if the stored state cannot be read.
 func readState(ctx context.Context, outcomes Outcomes, set string, out *Outcome) (kept state, err error) {
 	text, err := outcomes.Get(ctx, stateOf(set))
 	if err != nil || text == nil {

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// An Outcome is what came of the last look at the source of a set.
+// An Outcome is the result of the last look at the source of a set.
 type Outcome struct {
-	Begin  int64  `json:"begin"`  // when the set's log began; a set that was made anew has had no look yet
-	Source string `json:"source"` // what was looked at
+	Begin  int64  `json:"begin"`  // when the set's log began; it shows whether the set was made anew since
+	Source string `json:"source"` // the URL that was looked at
 
-	ChangeList bool `json:"changelist,omitempty"` // it is the source's Change List, and is looked at when the source pings
+	ChangeList bool `json:"changelist,omitempty"` // Source is a Change List, which is looked at when the source pings
 
 	Time time.Time     `json:"time"` // when the look began
 	Took time.Duration `json:"took"`
@@ -23,25 +23,27 @@ type Outcome struct {
 	Created   int    `json:"created,omitempty"`   // changes that were published
 	Updated   int    `json:"updated,omitempty"`
 	Deleted   int    `json:"deleted,omitempty"`
-	Unknown   int    `json:"unknown,omitempty"` // resources that hub and source know nothing of that can be compared
+	Unknown   int    `json:"unknown,omitempty"` // resources that cannot be compared, because hub and source know different things about them
 	Gaps      int    `json:"gaps,omitempty"`    // parts of the source that could not be read
 
-	Error    string `json:"error,omitempty"`    // why the look failed; what was published before it failed stays
-	Failures int    `json:"failures,omitempty"` // looks that failed since the last one that did not
+	Error    string `json:"error,omitempty"`    // why the look failed; changes that were published before stay
+	Failures int    `json:"failures,omitempty"` // failed looks since the last successful one
 }
 
-// Outcomes keep the last Outcome of each set, and what a Look keeps, by name. Their methods block until the store has
-// answered or ctx is done. Their errors are those of the change memory.
+// Outcomes store the last Outcome of each set, and the states of a Look, by name. Their
+// methods block until the store has answered or ctx is done. Their errors are those of
+// the change memory.
 type Outcomes interface {
-	// Get returns what Put has put for a set, or nil.
+	// Get returns the text that Put stored under a name, or nil.
 	Get(ctx context.Context, set string) ([]byte, error)
 
-	// Put replaces it. A nil text removes it.
+	// Put stores a text under a name, and replaces an earlier one. A nil text
+	// removes it.
 	Put(ctx context.Context, set string, text []byte) error
 }
 
-// Last returns the outcome of the last look at the source of a set, from whatever hub. It
-// is nil if there was none since the set began or was described with this source.
+// Last returns the outcome of the last look at the source of a set, by any hub. It
+// returns nil if there was none since the set was made or described with this source.
 func Last(ctx context.Context, o Outcomes, set string, begin int64, source string) (*Outcome, error) {
 	text, err := o.Get(ctx, set)
 	if err != nil || text == nil {

@@ -1,7 +1,8 @@
-// Package poll looks at the sources of sets that nobody publishes to. For a set that is
-// described with a source, the hub looks there now and then, and publishes what is new; so any
-// website with a sitemap becomes a set that can be followed. For a set that is described with
-// the source's Change List, it looks there when the source says that it has news (a ping).
+// Package poll looks at the sources of sets that nobody publishes to. If the description
+// of a set names a source, the hub looks there regularly, and publishes what is new. So
+// any website with a sitemap becomes a set that can be followed. If the description names
+// the source's Change List, the hub looks there when the source says that it has news (a
+// ping).
 //
 // The hub that makes the inventory of a set looks at its source. Two hubs that do it at once
 // may publish a change twice, which does no harm.
@@ -26,17 +27,17 @@ import (
 )
 
 const (
-	lookTime   = 2 * time.Hour    // of one look
-	scanEvery  = 5 * time.Second  // a look at the descriptions of all sets
-	scanShare  = 200              // which takes one of so many parts of the time at most
-	firstPause = time.Minute      // after a look that failed; it doubles up to the interval of the set
-	keepTime   = 10 * time.Second // for keeping an outcome when the hub stops
-	askEvery   = time.Second      // for pings that other hubs got
+	lookTime   = 2 * time.Hour    // the most time of one look
+	scanEvery  = 5 * time.Second  // between two scans of the descriptions of all sets
+	scanShare  = 200              // scans take at most 1/scanShare of the time
+	firstPause = time.Minute      // after a failed look; it doubles up to the interval of the set
+	keepTime   = 10 * time.Second // to store an outcome when the hub stops
+	askEvery   = time.Second      // between two requests for pings that other hubs got
 )
 
-// pingAgain is after what time a source is looked at again when a look for a ping failed. The
-// source does not know of it, because a ping is answered before the look. After the last of
-// these, only a new ping begins a look.
+// pingAgain are the waits before further looks after a look for a ping failed. The source
+// does not learn of the failure, because a ping is answered before the look. After the
+// last of these looks, only a new ping begins another.
 var pingAgain = [...]time.Duration{5 * time.Second, 30 * time.Second, 3 * time.Minute}
 
 // A Log is what a Poller needs of the change memory. See changelog.Log.
@@ -50,7 +51,7 @@ type Poller struct {
 	outcomes Outcomes
 	look     Look
 	opts     Options
-	wake     chan struct{} // of capacity 1; says that a set was described, or pinged
+	wake     chan struct{} // of capacity 1; wakes Run after Described or Ping
 
 	mu     sync.Mutex
 	pinged map[string]bool // sets to look at now; nil: the Poller has ended
@@ -59,29 +60,30 @@ type Poller struct {
 	sources     map[string]*source
 	scanned     time.Time
 	rest        time.Duration // between two scans
-	asked       time.Time     // for pings of other hubs
+	asked       time.Time     // when pings of other hubs were last requested
 	quick, slow *room
-	done        chan *source // looks that have ended
+	done        chan *source // sources whose look has ended
 	wg          sync.WaitGroup
 }
 
 // Options of a Poller. Zero values are the defaults.
 type Options struct {
 	Sets   string                                             // the URL that the hub's sets are under, for messages
-	Check  func(name, target string) error                    // says whether a URL may be looked at; name says what it is; default: all may
-	Mine   func(set string) bool                              // whether this hub looks at the source of a set; default: it does
-	Pings  Pings                                              // pings for sets of other hubs; default: there is no other hub
-	Count  func(st feed.State, err error, took time.Duration) // is called after each look; default: nobody is told
+	Check  func(name, target string) error                    // returns an error if a URL must not be looked at; name says what it is; default: all are allowed
+	Mine   func(set string) bool                              // reports whether this hub looks at the source of a set; default: it does
+	Pings  Pings                                              // passes pings on to the hub that looks; default: there is no other hub
+	Count  func(st feed.State, err error, took time.Duration) // called after each look; default: nothing is called
 	Logger *slog.Logger                                       // default: discard
 }
 
 // Pings are pings that wait for the hub that looks at the source. The methods block until the
 // store has answered or ctx is done.
 type Pings interface {
-	// Add adds a ping for a set. One that is there already is enough.
+	// Add adds a ping for a set, unless one is waiting already.
 	Add(ctx context.Context, set string) error
 
-	// Take returns the sets that were pinged and are mine, and removes them.
+	// Take returns the pinged sets for which mine returns true, and removes
+	// their pings.
 	Take(ctx context.Context, mine func(set string) bool) ([]string, error)
 }
 
@@ -89,17 +91,17 @@ type Pings interface {
 type source struct {
 	state feed.State
 	url   string
-	every time.Duration // between two looks; 0: it is looked at only when it pings
-	next  time.Time     // when it is to be looked at; zero: when it pings
-	last  *Outcome      // nil: there was no look
+	every time.Duration // between two looks; 0: looks follow only pings
+	next  time.Time     // when the next look is due; zero: after the next ping
+	last  *Outcome      // nil: no look yet
 	slow  bool          // its last look was slow
 
-	// While it is looked at.
-	in     *room // nil: it is not
+	// During a look.
+	in     *room // the room of the look; nil: no look
 	begun  time.Time
 	cancel context.CancelFunc
-	again  bool // it has pinged meanwhile
-	moved  bool // the look was ended, to begin anew among the slow ones
+	again  bool // the source has pinged meanwhile
+	moved  bool // the look was ended, to begin again among the slow ones
 }
 
 // New returns a Poller. It does nothing until Run.
@@ -122,8 +124,8 @@ func New(log Log, outcomes Outcomes, look Look, o Options) *Poller {
 	}
 }
 
-// Described says that a set was described. Its source is looked at soon, if this hub polls
-// it and it is new.
+// Described says that a set was described. If its source is new and this hub polls it, a
+// look follows soon.
 func (p *Poller) Described() {
 	select {
 	case p.wake <- struct{}{}:
@@ -131,10 +133,10 @@ func (p *Poller) Described() {
 	}
 }
 
-// Ping begins a look at the source of a set, and does not wait for it. If there is one under
-// way, one more follows it, however many pings come. An error with resourcesync.ErrInvalid
-// says that the set has no source that may be looked at. Other errors are feed.ErrUnavailable
-// and those of the change memory.
+// Ping begins a look at the source of a set, and does not wait for it. If a look is under
+// way, exactly one more follows it, even after several pings. An error with
+// resourcesync.ErrInvalid says that the set has no source, or one that must not be looked
+// at. Other errors are feed.ErrUnavailable and those of the change memory.
 func (p *Poller) Ping(ctx context.Context, set string) error {
 	states, err := p.log.Sets(ctx, set)
 	if err != nil {
@@ -165,7 +167,7 @@ func (p *Poller) Ping(ctx context.Context, set string) error {
 	return nil
 }
 
-// named returns the source of a set, and what it is called in the description.
+// named returns the source of a set, and its name in the description.
 func named(st *feed.State) (name, url string) {
 	if st.Source != "" {
 		return "source", st.Source
@@ -195,7 +197,7 @@ func (p *Poller) Run(ctx context.Context) error {
 	p.mu.Lock()
 	p.pinged = nil
 	p.mu.Unlock()
-	go func() { // looks that are under way end, too
+	go func() { // ends looks that are under way, too
 		for range p.done {
 		}
 	}()
@@ -215,14 +217,14 @@ func (p *Poller) pause() time.Duration {
 		switch {
 		case s.in == p.quick:
 			next = earlier(next, s.begun.Add(quickTime))
-		case s.in == nil && s.next.After(now): // what is due waits for room
+		case s.in == nil && s.next.After(now): // due looks wait for room, not for time
 			next = earlier(next, s.next)
 		}
 	}
 	return max(next.Sub(now), 0)
 }
 
-// scan looks at the descriptions of all sets, if it is time to.
+// scan reads the descriptions of all sets, if that is due.
 func (p *Poller) scan(ctx context.Context) {
 	begin := time.Now()
 	if !p.scanned.IsZero() && begin.Sub(p.scanned) < p.rest {
@@ -247,20 +249,20 @@ func (p *Poller) scan(ctx context.Context) {
 		}
 	}
 	for _, set := range slices.Collect(maps.Keys(p.sources)) {
-		if !there[set] { // it was deleted; whoever makes it anew is told nothing old in any case
+		if !there[set] { // the set was deleted; Outcome.Begin keeps old outcomes from a new set
 			delete(p.sources, set)
 			_ = errors.Join(p.outcomes.Put(ctx, set, nil), p.outcomes.Put(ctx, stateOf(set), nil))
 		}
 	}
 }
 
-// describe takes in the description of a set with a source. A new source is looked at when it
-// is due.
+// describe handles the description of a set with a source. It schedules the first look at
+// a new source.
 func (p *Poller) describe(ctx context.Context, st feed.State) {
 	s := p.sources[st.Set]
 	if s == nil || s.state.Begin != st.Begin || s.url != st.Source {
 		if s = p.add(ctx, st, st.Source); s == nil {
-			return // at the next scan
+			return // the next scan tries again
 		}
 		s.every = st.Every
 		if s.next = time.Now(); s.last != nil {
@@ -290,7 +292,7 @@ func (p *Poller) add(ctx context.Context, st feed.State, url string) *source {
 	return s
 }
 
-// takePings has the sources looked at that pinged.
+// takePings schedules looks at the sources that pinged.
 func (p *Poller) takePings(ctx context.Context) {
 	p.mu.Lock()
 	pinged := p.pinged
@@ -329,13 +331,13 @@ func (p *Poller) takePings(ctx context.Context) {
 			continue
 		}
 		if s.next.IsZero() && s.last != nil {
-			s.last.Failures = 0 // it may fail as often as before
+			s.last.Failures = 0 // a new ping gets all its tries again
 		}
 		s.next = time.Now()
 	}
 }
 
-// repeat keeps a ping for later: the store cannot be read now.
+// repeat keeps a ping for later, because the store cannot be read now.
 func (p *Poller) repeat(set string) {
 	p.mu.Lock()
 	p.pinged[set] = true
@@ -349,8 +351,7 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// start starts the looks that are due and for which there is room, those first that are due
-// for longest.
+// start starts the due looks that have room, the longest due first.
 func (p *Poller) start(ctx context.Context) {
 	now := time.Now()
 	var due []*source
@@ -383,8 +384,9 @@ func (p *Poller) start(ctx context.Context) {
 	}
 }
 
-// leave leaves a source to the hub that looks at it now. A ping goes with it; without other
-// hubs it waits until this one has its sets, just after its start.
+// leave gives a source up to the hub that now looks at it, together with its ping. If
+// there is no other hub, the ping waits until this hub has its sets, shortly after its
+// start.
 func (p *Poller) leave(ctx context.Context, s *source) {
 	if s.every == 0 {
 		if p.opts.Pings == nil {
@@ -398,8 +400,8 @@ func (p *Poller) leave(ctx context.Context, s *source) {
 	delete(p.sources, s.state.Set)
 }
 
-// shift moves looks that are slow to where they keep nobody waiting. If there is no room,
-// they end, and begin anew there.
+// shift moves slow looks to the room for slow ones, where quick looks need not wait for
+// them. If that has no room, shift ends the look, and it begins again there later.
 func (p *Poller) shift() {
 	for _, s := range p.sources {
 		if s.in != p.quick || s.moved || time.Since(s.begun) < quickTime {
@@ -415,7 +417,7 @@ func (p *Poller) shift() {
 	}
 }
 
-// ended takes in the end of a look.
+// ended handles the end of a look.
 func (p *Poller) ended(s *source) {
 	s.in.leave(s)
 	s.slow = time.Since(s.begun) >= quickTime
@@ -425,7 +427,8 @@ func (p *Poller) ended(s *source) {
 	s.in, s.again = nil, false
 }
 
-// once looks at a source once, and keeps the outcome. A look that was ended has none.
+// once looks at a source once, and stores the outcome. A look that was ended from
+// outside has no outcome.
 func (p *Poller) once(ctx context.Context, st feed.State, url string, every time.Duration, last *Outcome) (*Outcome, time.Time) {
 	begin := time.Now()
 	out := &Outcome{Begin: st.Begin, Source: url, ChangeList: st.Source == "", Time: begin.UTC()}
@@ -461,15 +464,15 @@ func (p *Poller) once(ctx context.Context, st feed.State, url string, every time
 	return out, next
 }
 
-// urls are URLs in the text of an error, up to the host, and what follows it.
+// urls matches URLs in the text of an error: up to the host, and the rest.
 var urls = regexp.MustCompile(`(https?://[^/\s()]+)/[^\s()]*`)
 
-// discreet returns the text of an error for the log, which shows of URLs no more than the
-// host: where a source is may be a secret.
+// discreet returns the text of an error for the log. It cuts URLs after the host, because
+// the rest may be a secret.
 func discreet(err error) string { return urls.ReplaceAllString(err.Error(), "$1/…") }
 
-// after returns when the next look is due after one that ended with an error or none; zero:
-// when the source pings.
+// after returns when the next look is due, by the result of the last one; zero: after the
+// next ping.
 func (p *Poller) after(err error, out *Outcome, every time.Duration) time.Time {
 	pause := every
 	switch {

@@ -6,9 +6,9 @@ import (
 	"github.com/rshub/rshub/outbound"
 )
 
-// Looks begin as quick ones. A look that lasts longer than quickTime moves to the slow ones, so
-// that sources which let the hub wait keep no others waiting. Of either, there is one at a
-// time for one place, and a share for the sets of one maker.
+// Every look begins as a quick one. A look that lasts longer than quickTime becomes a
+// slow one, so that slow sources do not delay the others. Of each kind, there is only one
+// look at a time at one place, and the sets of one maker have only a share.
 const (
 	quickTime  = 2 * time.Second
 	quickLooks = 4
@@ -17,7 +17,7 @@ const (
 	slowOfOne  = 8
 )
 
-// A room is for so many looks at once.
+// A room bounds how many looks are under way at once.
 type room struct {
 	most, ofOne int
 	taken       int
@@ -31,8 +31,8 @@ func newRoom(most, ofOne int) *room {
 
 func place(s *source) string { return outbound.PlaceOf(outbound.Host(s.url)) }
 
-// enter reports whether there is room for a look, and then takes it. Where nobody knows who
-// made a set, there is no share.
+// enter takes room for a look, and reports whether there was any. A set without a known
+// maker is not bound by a share.
 func (r *room) enter(s *source) bool {
 	at, by := place(s), s.state.By
 	if r.taken == r.most || r.places[at] || by != "" && r.makers[by] == r.ofOne {

@@ -55,7 +55,7 @@ func (r inRedis) Put(ctx context.Context, set string, text []byte) error {
 	return nil
 }
 
-// put sets or removes a field. To run it twice does no harm.
+// put sets or removes a field. Running it twice does no harm.
 var put = redisconn.NewScript(`
 if ARGV[2] == '' then
 	return redis.call('HDEL', KEYS[1], ARGV[1])
@@ -89,7 +89,8 @@ func (p pings) put(ctx context.Context, text, set string) error {
 	return nil
 }
 
-// Take removes a ping before the look at the source: one that comes later is another one.
+// Take removes a ping before the look at the source, so that a ping during the look
+// begins another look.
 func (p pings) Take(ctx context.Context, mine func(set string) bool) (taken []string, err error) {
 	var sets []string
 	err = p.conn.Reading().Do(ctx, func(t *redisconn.Try) error {

@@ -11,12 +11,11 @@ import (
 
 // A Batch gathers changes, and publishes them: at most MaxBatch together.
 //
-// Its key is made of the changes and of the newest cursor that is known of the hub's log.
-// A run that was interrupted while a batch was under way may have published it or not. If
-// not, the next run finds the same cursor and the same changes, so it makes the same key,
-// and a batch that arrives late is not taken twice. If the same changes come again later,
-// because a resource went back to what it was, the cursor has moved, and so the key is
-// another one.
+// Its key is made of the changes and of the newest known cursor of the hub's log. If a
+// run is interrupted during a publish, the batch may have been published or not. If not,
+// the next run finds the same cursor and the same changes, so it makes the same key, and
+// the hub does not accept a late batch twice. If the same changes come again later,
+// because a resource changed back, the cursor has moved, so the key is a new one.
 type Batch struct {
 	hub  Hub
 	head feed.Cursor
@@ -26,16 +25,16 @@ type Batch struct {
 	bytes   int
 }
 
-// NewBatch returns a Batch for a hub whose newest cursor that is known is head. sent is told
-// what was published; its error is that of Send.
+// NewBatch returns a Batch for a hub whose newest known cursor is head. Send calls sent
+// with the published changes, and returns its error.
 func NewBatch(hub Hub, head feed.Cursor, sent func([]resourcesync.Change) error) *Batch {
 	return &Batch{hub: hub, head: head, sent: sent}
 }
 
-// Head returns the newest cursor that is known by now.
+// Head returns the newest known cursor.
 func (b *Batch) Head() feed.Cursor { return b.head }
 
-// Add adds a change. If the Batch is full, it is published before.
+// Add adds a change. If the Batch is full, Add publishes it first.
 func (b *Batch) Add(ctx context.Context, c *resourcesync.Change) error {
 	if n := len(b.changes); n == MaxBatch || n > 0 && b.bytes+c.Size() > maxBatchBytes {
 		if err := b.Send(ctx); err != nil {
@@ -47,7 +46,7 @@ func (b *Batch) Add(ctx context.Context, c *resourcesync.Change) error {
 	return nil
 }
 
-// Send publishes what was added. It blocks until the hub has it.
+// Send publishes the added changes. It blocks until the hub has them.
 func (b *Batch) Send(ctx context.Context) error {
 	if len(b.changes) == 0 {
 		return nil

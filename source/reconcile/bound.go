@@ -8,8 +8,9 @@ import (
 )
 
 // A Bound says how many resources may be deleted at once. The zero Bound allows ten
-// resources, or a tenth of those that the hub knows if that is more, but never because of
-// a list without any resource: an empty list is more likely broken than true.
+// resources, or a tenth of those that the hub knows if that is more. It allows no
+// deletion if the list has no resource at all, because an empty list is probably a
+// mistake.
 type Bound struct {
 	given   bool
 	all     bool
@@ -27,7 +28,7 @@ func ParseBound(s string) (Bound, error) {
 	if percent {
 		n, err := strconv.ParseFloat(digits, 64)
 		if err != nil || !(n >= 0 && n <= 100) {
-			return Bound{}, fmt.Errorf("%q is no share: write one from 0%% to 100%%", s)
+			return Bound{}, fmt.Errorf("%q is not a share: write one from 0%% to 100%%", s)
 		}
 		return Bound{given: true, percent: true, n: n}, nil
 	}
@@ -38,8 +39,8 @@ func ParseBound(s string) (Bound, error) {
 	return Bound{given: true, n: float64(n)}, nil
 }
 
-// Allows reports whether so many resources may be deleted of those that the hub held, if
-// the source has so many.
+// Allows reports whether deleted of the held resources of the hub may be deleted, if the
+// source lists listed resources.
 func (b Bound) Allows(deleted, held, listed uint64) bool {
 	d := float64(deleted)
 	switch {
@@ -55,17 +56,17 @@ func (b Bound) Allows(deleted, held, listed uint64) bool {
 	return deleted <= 10 || 10*deleted <= held
 }
 
-// A Toll counts what was deleted within a day, so that a Bound is not given again to each
-// run. The zero Toll has counted nothing.
+// A Toll counts the deletions of a day, so that a Bound holds for all runs of a day
+// together. The zero Toll has counted nothing.
 type Toll struct {
-	Since   time.Time `json:"since"`             // of the first deletion
-	Held    uint64    `json:"held"`              // resources that there were then
-	Deleted uint64    `json:"deleted"`           // since then
-	Allowed bool      `json:"allowed,omitempty"` // more than the zero Bound allows: somebody has allowed it
+	Since   time.Time `json:"since"`             // when the first deletion was
+	Held    uint64    `json:"held"`              // resources that the hub had then
+	Deleted uint64    `json:"deleted"`           // deletions since then
+	Allowed bool      `json:"allowed,omitempty"` // an operator has allowed more than the zero Bound
 }
 
-// at returns the toll that counts for a Bound at a time. What somebody has allowed does not
-// count for the zero Bound any more.
+// at returns the toll that counts for a Bound at a time. Deletions that an operator has
+// allowed do not count for the zero Bound.
 func (t Toll) at(now time.Time, b Bound) Toll {
 	if age := now.Sub(t.Since); age < 0 || age > 24*time.Hour || t.Allowed && !b.given {
 		return Toll{}
@@ -73,8 +74,8 @@ func (t Toll) at(now time.Time, b Bound) Toll {
 	return t
 }
 
-// Check returns a *TooMany if so many more deletions are too many, of those that are held
-// now. listed is how many resources the source has.
+// Check returns a *TooMany if deleted further deletions are too many. held is how many
+// resources the hub has now, and listed how many the source has.
 func (t Toll) Check(b Bound, deleted, held, listed uint64, now time.Time) error {
 	t = t.at(now, b)
 	if before := max(t.Held, held+t.Deleted); deleted > 0 && !b.Allows(t.Deleted+deleted, before, listed) {
@@ -86,7 +87,7 @@ func (t Toll) Check(b Bound, deleted, held, listed uint64, now time.Time) error 
 	return nil
 }
 
-// Count counts deletions, of those that were held before them.
+// Count counts deletions. held is how many resources the hub had before them.
 func (t *Toll) Count(b Bound, deleted, held uint64, now time.Time) {
 	if deleted == 0 {
 		return
@@ -102,12 +103,12 @@ func (t *Toll) Count(b Bound, deleted, held uint64, now time.Time) {
 // A TooMany is the error for more deletions than the Bound allows. Nothing was published.
 type TooMany struct {
 	Deleted uint64 // resources that would be deleted
-	Before  uint64 // resources that were deleted within a day before
-	Held    uint64 // resources that the hub knew, at the beginning of that day; or now, if the source has none
+	Before  uint64 // resources that were already deleted that day
+	Held    uint64 // resources that the hub had at the beginning of that day; or has now, if the source has none
 	Listed  uint64 // resources that the source has
 }
 
-// Most returns the number that would be a Bound for it.
+// Most returns the number for a Bound that would allow the deletions.
 func (e *TooMany) Most() uint64 { return e.Deleted + e.Before }
 
 // Error returns the numbers.

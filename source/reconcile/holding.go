@@ -13,13 +13,13 @@ import (
 	"github.com/rshub/rshub/inventory/diskpages"
 )
 
-// A holding is what a source holds, as it was listed, in a temporary directory. It is
-// sorted into an inventory only when somebody asks for that.
+// A holding is the list of a source, in a temporary directory. It is sorted into an
+// inventory only when own is called.
 type holding struct {
 	dir   string
 	opts  *Options
 	list  *spool
-	store *diskpages.Store // nil until something is sorted
+	store *diskpages.Store // nil until the list is sorted
 	state *inventory.State // of the list; nil until it is sorted
 }
 
@@ -63,7 +63,7 @@ func (h *holding) sorted(ctx context.Context, name string, resources iter.Seq2[*
 	return collect(ctx, h.store, name, resources)
 }
 
-// close removes everything. Nil has nothing.
+// close removes everything. A nil holding has nothing to remove.
 func (h *holding) close() error {
 	if h == nil {
 		return nil

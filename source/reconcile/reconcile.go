@@ -1,10 +1,10 @@
-// Package reconcile makes a hub know what a source has. The source only has to list its
-// resources: a directory, an export of a database, a sitemap. Package reconcile finds out
-// by an audit what the hub does not know yet, and publishes just that.
+// Package reconcile brings a hub up to date with a source. The source only has to list
+// its resources: a directory, an export of a database, a sitemap. Package reconcile finds
+// by an audit what the hub does not know yet, and publishes only that.
 //
-// What a broken list does not name must not be deleted at the hub. So a list that ends
-// with an error publishes nothing, what a list has to leave open (see Gap) is not deleted,
-// and a Bound holds for all that would be deleted.
+// A broken list must not cause deletions at the hub. So nothing is published after a list
+// that ends with an error, nothing is deleted in the gaps of a list (see Gap), and a
+// Bound limits all deletions.
 package reconcile
 
 import (
@@ -22,14 +22,15 @@ import (
 )
 
 // A Listing yields all resources that a source has, in any order. The Position of each
-// tells people where in the list it is. What the list cannot say is a *Gap, and the list
-// goes on after it. Every other error ends the list, and then the list is not whole.
+// is its place in the list, for people. A *Gap stands for a part that the list does not
+// know, and the list goes on after it. Every other error ends the list, which is then
+// not whole.
 type Listing func(ctx context.Context) iter.Seq2[*feed.Entry, error]
 
-// A Gap is a part of a Listing of which the source cannot say what is there, such as a file
-// that cannot be read. Nothing in the gap is deleted at the hub.
+// A Gap is a part of a Listing whose content is unknown, such as a file that cannot be
+// read. Nothing in the gap is deleted at the hub.
 type Gap struct {
-	Loc string // the resource; empty: there may be any number of resources, of any loc
+	Loc string // the resource; empty: any number of unknown resources
 	Err error
 }
 
@@ -39,22 +40,24 @@ func (g *Gap) Error() string { return g.Err.Error() }
 // Unwrap returns Err.
 func (g *Gap) Unwrap() error { return g.Err }
 
-// A Hub is one set of a hub, seen by its source. Its methods block until the hub has
-// answered, and their errors end a Sync.
+// A Hub is one set of a hub, as its source uses it. Its methods block until the hub
+// has answered, and their errors end a Sync.
 type Hub interface {
-	// Differences compares what own returns with what the hub knows, and yields every
-	// resource that differs and that nobody has published since Differences began. It calls
-	// look with each look at the hub. After the first it asks tally, and if the hub holds
-	// the same, there are no differences. Else it asks own, which returns the same state
-	// each time. The error is feed.ErrNoSet if there is no such set.
+	// Differences compares the state of own with what the hub knows. It yields every
+	// differing resource, except those that somebody has published since Differences
+	// began. It calls look with each look at the hub. After the first look it calls
+	// tally; if that equals the hub's tally, there are no differences. Otherwise it calls
+	// own, which must return the same state each time. The error is feed.ErrNoSet if
+	// there is no such set.
 	Differences(ctx context.Context, tally Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error]
 
-	// Publish publishes at most MaxBatch changes, all or none. The same changes with the
-	// same key are published once. It returns the cursor of the last change.
+	// Publish publishes at most MaxBatch changes, all or none. The hub accepts the same
+	// changes with the same key only once. Publish returns the cursor of the last
+	// change.
 	Publish(ctx context.Context, key string, changes []resourcesync.Change) (feed.Cursor, error)
 
-	// Holds reports whether the hub's log still has the entry at a cursor, or had it until
-	// retention removed it. If not, the hub lost what was published to it.
+	// Holds reports whether the hub's log still has the entry at a cursor, or had it
+	// until retention removed it. If not, the hub has lost published changes.
 	Holds(ctx context.Context, at feed.Cursor) (bool, error)
 
 	// Make makes the set, if there is none.
@@ -64,44 +67,46 @@ type Hub interface {
 	Complete(ctx context.Context) error
 }
 
-// A Tally returns the tally of what own will return. If that is not known, because a
-// resource may have been listed several times, it returns the tally of something else.
+// A Tally returns the tally of the state that own will return. If the tally is
+// unknown, because a resource may be listed several times, it returns a tally that
+// cannot equal the hub's.
 type Tally func(context.Context) (digest.Tally, error)
 
-// MaxBatch is how many changes are published together at most.
+// MaxBatch is the most changes of one publish.
 const MaxBatch = 1_000
 
-// maxBatchBytes is how many bytes of changes are published together, about.
+// maxBatchBytes is about the most bytes of one publish.
 const maxBatchBytes = 4 << 20
 
 // Options of a Source. Zero values are the defaults.
 type Options struct {
-	Prefix    string // the list and the hub are compared only below it; the list has nothing else; default: everywhere
-	MaxDelete Bound  // of what is deleted within a day; default: see Bound
-	Toll      *Toll  // what was deleted within a day; the Source counts on; default: nothing was
+	Prefix    string // only resources whose loc begins with it are compared; the list must have no others; default: all
+	MaxDelete Bound  // of the deletions of a day; default: see Bound
+	Toll      *Toll  // the deletions of a day so far, which the Source goes on counting; default: none
 	Dir       string // where temporary directories are made; default os.TempDir
 
-	// Room is called before the list takes more room on the disk, with all that it takes by
-	// then, and with 0 when it takes none any more. Its error ends the Sync. Default: there
-	// is room.
+	// Room is called before the list takes more room on the disk, with the total that it
+	// then takes, and with 0 when the list is removed. Its error ends the Sync. Default:
+	// there is room.
 	Room func(bytes int64) error
 
-	// Memory is called before resources are sorted, which takes some ten megabytes of memory
-	// until release. It may wait. Default: there is memory.
+	// Memory is called before resources are sorted, which takes some ten megabytes of
+	// memory until release. It may block. Default: there is memory.
 	Memory func(ctx context.Context) (release func(), err error)
 
-	// Unknown has a resource published of which list and hub say nothing that can be
-	// compared, for example the one only a hash and the other only a length. By default
-	// such a resource stays as it is: the list does not show that it has changed.
+	// Unknown publishes resources that cannot be compared, for example because the list
+	// has only a hash and the hub only a length. By default they are left alone,
+	// because the list does not show that they have changed.
 	Unknown bool
 
-	// Doubles allows the list to name a resource several times: the last time counts, and it
-	// may be a deletion. By default such a list is an error.
+	// Doubles allows the list to name a resource several times: the last entry counts,
+	// and may be a deletion. By default such a list is an error.
 	Doubles bool
 
-	// Missing is called with what would be deleted, if MaxDelete allows it. It returns which
-	// of it must not be deleted yet; that is kept. It also says whether the list is whole: if
-	// not, the hub is not told that it knows all resources. Default: nothing is kept.
+	// Missing is called with the resources that would be deleted, if MaxDelete allows
+	// that. It returns those that must not be deleted yet. It also says whether the list
+	// is whole; if not, the hub is not told that it knows all resources. Default: all are
+	// deleted.
 	Missing func(locs []string) (keep []string, whole bool)
 
 	// Dry is called with each change, instead of publishing it. Nothing at the hub is
@@ -112,17 +117,19 @@ type Options struct {
 	Gap func(*Gap)
 
 	// Looked is called with the first look at the hub, before the list is read. It is not
-	// called if there is no such set. Default: nobody is told.
+	// called if there is no such set. Default: nothing is called.
 	Looked func(audit.Look)
 
-	// Planned is called before anything is published, with what will be; default: nobody is told.
+	// Planned is called before the first publish, with the planned changes; default:
+	// nothing is called.
 	Planned func(Result)
 
-	// Published is called when changes were published, with how many; default: nobody is told.
+	// Published is called after each publish, with the number of changes; default:
+	// nothing is called.
 	Published func(int)
 
-	// Counted is called when the Toll has changed. Its error ends the Sync or the Update;
-	// default: nobody keeps it.
+	// Counted is called when the Toll has changed. Its error ends the Sync or the Update.
+	// Default: nothing is called.
 	Counted func() error
 
 	Now func() time.Time // default time.Now
@@ -133,13 +140,13 @@ type Result struct {
 	Listed uint64 // resources that the list has
 	Held   uint64 // resources that the hub knew before
 
-	Created, Updated, Deleted int // changes: published, or, with Options.Dry, to be published
+	Created, Updated, Deleted int // published changes, or with Options.Dry the changes that would be published
 
-	Unknown int // resources that cannot be compared, and stay as they are at the hub
-	Gaps    int // what the list left open
+	Unknown int // resources that cannot be compared, and are left alone at the hub
+	Gaps    int // gaps of the list
 	Kept    int // resources of the hub that are not in the list, and are not deleted because of the gaps
 
-	Cursor   feed.Cursor // of the hub's log: the list and the hub were the same there, but for what is counted above
+	Cursor   feed.Cursor // cursor of the hub's log at which list and hub were equal, except for what is counted above
 	Complete bool        // the hub knows all resources of the set
 }
 
@@ -153,12 +160,12 @@ type Source struct {
 	opts    Options
 
 	// Since the last Sync.
-	holding  *holding           // what the source has
-	kept     []feed.Entry       // what the hub has besides, see Result.Kept
-	known    *inventory.Overlay // what the hub knows of the source; nil until it is needed
-	position uint64             // of the newest change in known: a number of our own
-	head     feed.Cursor        // the newest cursor of the hub's log that is known
-	held     uint64             // resources that the hub knows
+	holding  *holding           // the list of the source
+	kept     []feed.Entry       // further resources of the hub, see Result.Kept
+	known    *inventory.Overlay // what the hub knows about the source; nil until it is needed
+	position uint64             // of the newest change in known; the Source's own numbering
+	head     feed.Cursor        // the newest known cursor of the hub's log
+	held     uint64             // number of resources that the hub knows
 }
 
 // New returns a Source. It does nothing until Sync. The caller closes it.
@@ -193,7 +200,7 @@ func New(hub Hub, listing Listing, o Options) *Source {
 	return &Source{hub: hub, listing: listing, opts: o}
 }
 
-// sent takes in what was published.
+// sent notes published changes.
 func (s *Source) sent(changes []resourcesync.Change) error {
 	s.opts.Published(len(changes))
 	deleted := uint64(0)
@@ -213,7 +220,7 @@ func (s *Source) sent(changes []resourcesync.Change) error {
 	return nil
 }
 
-// Close removes what the Source keeps on the disk.
+// Close removes the Source's files.
 func (s *Source) Close() error {
 	h := s.holding
 	s.holding, s.kept, s.known = nil, nil, nil

@@ -11,12 +11,13 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Set is a Hub that a client reaches. Its errors are those of the client.
+// A Set is a Hub that is used through a client. Its errors are those of the
+// client.
 type Set struct {
 	Client *client.Client
 	Name   string
 	Prefix string // only resources whose loc begins with it
-	Keys   string // how the keys of publishes begin, so that they are not those of another publisher
+	Keys   string // prefix of the keys of publishes, so that they differ from those of other publishers
 
 	body []byte // of a publish
 }
@@ -55,7 +56,7 @@ func (s *Set) Make(ctx context.Context) error {
 // Complete says that the hub knows all resources of the set.
 func (s *Set) Complete(ctx context.Context) error { return s.Client.Complete(ctx, s.Name, true) }
 
-// Failing returns differences with their error as failed gives it.
+// Failing returns differences with their error passed through failed.
 func Failing(differences iter.Seq2[audit.Difference, error], failed func(error) error) iter.Seq2[audit.Difference, error] {
 	return func(yield func(audit.Difference, error) bool) {
 		for d, err := range differences {

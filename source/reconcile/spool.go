@@ -16,22 +16,22 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A spool is a list that was read to its end. It is kept in a file, as it came, because it
-// has to be sorted only if the hub does not hold the same. A line of the file is the
-// number of the resource in the list, and the resource as JSON.
+// A spool is a whole list in a file, unsorted. It has to be sorted only if the hub does
+// not hold the same. A line of the file is the number of the resource in the list, and
+// the resource as JSON.
 type spool struct {
 	file  *os.File
-	tally digest.Tally // of all lines: if a resource is there twice, of both
+	tally digest.Tally // of all lines; a resource that is listed twice counts twice
 }
 
-// roomStep is how many bytes are written between two questions whether there is room. A list
-// that is sorted takes about twice its bytes.
+// roomStep is how many bytes are written between two calls of room. A sorted list takes
+// about twice its bytes.
 const (
 	roomStep   = 4 << 20
 	roomFactor = 2
 )
 
-// newSpool makes a spool in a directory, while there is room. fill gives it the list.
+// newSpool makes a spool in a directory, if there is room. fill adds the list.
 func newSpool(dir string, room func(int64) error, fill func(add func(*feed.Entry) error) error) (_ *spool, err error) {
 	s := &spool{}
 	if s.file, err = os.OpenFile(filepath.Join(dir, "list"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
@@ -107,7 +107,8 @@ func (s *spool) read(each func(*feed.Entry) bool) error {
 	}
 }
 
-// close closes the file, which its directory is removed with. Nil has none.
+// close closes the file. The file is removed with its directory. A nil spool
+// has no file.
 func (s *spool) close() error {
 	if s == nil {
 		return nil

@@ -15,13 +15,13 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Sync lists what the source has, and publishes every change that the hub does not know
-// yet: first what was created and updated, then what was deleted, each in the order of
-// loc. If nothing has changed this takes one small request.
+// Sync lists the source, and publishes every change that the hub does not know yet:
+// first created and updated resources, then deleted ones, each in the order of loc. If
+// nothing has changed, Sync needs one small request.
 //
-// An error means that the hub and the source may still differ. What was published until
-// then is right; the next Sync publishes the rest. A *TooMany means that nothing was
-// published. If the list cannot be read to its end, nothing is published either.
+// An error means that the hub and the source may still differ. The changes published
+// until then are right; the next Sync publishes the rest. A *TooMany means that nothing
+// was published. If the list cannot be read to its end, nothing is published either.
 func (s *Source) Sync(ctx context.Context) (Result, error) {
 	if err := s.Close(); err != nil {
 		return Result{}, err
@@ -32,7 +32,7 @@ func (s *Source) Sync(ctx context.Context) (Result, error) {
 	}
 	r := &run{Source: s, holding: h, gaps: map[string]bool{}}
 	if err := r.sync(ctx); err != nil {
-		_ = h.close() // the first error is worth more
+		_ = h.close() // the first error is more useful
 		return r.result, err
 	}
 	s.holding, s.kept = h, r.kept
@@ -43,23 +43,23 @@ func (s *Source) Sync(ctx context.Context) (Result, error) {
 // A run is one Sync.
 type run struct {
 	*Source
-	holding *holding // what the list has
+	holding *holding // the list
 
 	gaps   map[string]bool // locs
-	open   bool            // there is a gap of which no loc is known
-	kept   []feed.Entry    // what the hub has in the gaps
-	look   audit.Look      // the newest at the hub
+	open   bool            // there is a gap without a loc
+	kept   []feed.Entry    // the hub's resources in the gaps
+	look   audit.Look      // the newest look at the hub
 	anew   bool            // there is no such set
 	failed error           // why the list or the hub could not be read
 	result Result
 
-	changes *inventory.State // what differs: see toDelete; nil: nothing
-	spared  map[string]bool  // of these, what is not deleted yet
+	changes *inventory.State // the changes to publish, see toDelete; nil: none
+	spared  map[string]bool  // deletions among them that must wait
 	parts   bool             // the list may lack some resources
 }
 
-// The changes of a run are kept in the order of loc. One of them is a deletion if its
-// position is toDelete; what is deleted is no resource, so it could not be kept as it is.
+// The changes of a run are kept in an inventory, in the order of loc. A change is a
+// deletion if its position is toDelete, because an inventory cannot hold a deletion.
 const (
 	toPublish = 1
 	toDelete  = 2
@@ -81,7 +81,7 @@ func (r *run) sync(ctx context.Context) (err error) {
 	if r.opts.Dry != nil {
 		return r.dry(ctx)
 	}
-	if r.anew && res.Changes() == 0 { // else the first publish makes it
+	if r.anew && res.Changes() == 0 { // otherwise the first publish makes the set
 		if err := r.hub.Make(ctx); err != nil {
 			return fmt.Errorf("make the set: %w", err)
 		}
@@ -99,7 +99,7 @@ func (r *run) sync(ctx context.Context) (err error) {
 	return nil
 }
 
-// missing asks what must not be deleted yet.
+// missing asks Options.Missing which resources must not be deleted yet.
 func (r *run) missing(ctx context.Context) error {
 	if r.opts.Missing == nil {
 		return nil
@@ -141,7 +141,7 @@ func (r *run) collect(ctx context.Context, changes iter.Seq2[*feed.Entry, error]
 func (r *run) differences(ctx context.Context) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		look := func(l audit.Look) {
-			if r.look.Set == "" { // the newest would count what others publish meanwhile
+			if r.look.Set == "" { // the first look: later ones would count what others publish meanwhile
 				r.result.Held, r.result.Complete = l.Count, l.Complete
 				r.opts.Looked(l)
 			}
@@ -181,7 +181,8 @@ func (r *run) differences(ctx context.Context) iter.Seq2[*feed.Entry, error] {
 	}
 }
 
-// judge returns the change for a difference; nil if there is none.
+// judge returns the change that ends a difference; nil if there is nothing to
+// publish.
 func (r *run) judge(d *audit.Difference) *feed.Entry {
 	switch d.Kind {
 	case audit.Extra:
@@ -225,7 +226,7 @@ func (r *run) tally(ctx context.Context) (digest.Tally, error) {
 	return r.holding.list.tally, nil
 }
 
-// own returns the list, sorted.
+// own returns the sorted list.
 func (r *run) own(ctx context.Context) (*inventory.State, error) {
 	if _, err := r.tally(ctx); err != nil {
 		return nil, err

@@ -11,20 +11,21 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Sight is what a source has seen of one place since the last Sync.
+// A Sight is what a source has seen at one loc since the last Sync.
 type Sight struct {
 	Loc   string
 	Entry *feed.Entry // the resource; nil: there is none
-	Below string      // there is no other resource whose loc begins with this; empty: nothing is known of others
+	Below string      // no other resource has a loc that begins with this; empty: nothing is known about others
 }
 
-// ErrSync means that only a Sync can tell what the hub knows: there was none yet, or its
-// log is not the one that it was, because the set was made anew or a backup was restored.
+// ErrSync means that only a Sync can find out what the hub knows. There was no Sync yet,
+// or the hub has another log, because the set was made anew or a backup was restored.
 var ErrSync = errors.New("the hub may not know any more what it knew")
 
-// Update publishes what a source has seen, without looking at the rest, and without asking
-// the hub what it knows: that is known since the last Sync. After an error the caller has to Sync before the next Update; what was seen
-// is found again then.
+// Update publishes the changes that a source has seen. It does not list the rest of the
+// source, and does not ask the hub, because the Source knows the hub's state since the
+// last Sync. After an error the caller has to Sync before the next Update; the Sync finds
+// the same changes again.
 func (s *Source) Update(ctx context.Context, sights []Sight) (Result, error) {
 	if s.holding == nil {
 		return Result{}, ErrSync
@@ -45,8 +46,8 @@ func (s *Source) Update(ctx context.Context, sights []Sight) (Result, error) {
 	return u.result, err
 }
 
-// learn finds out what the hub knows since the last Sync: what was listed, and what the
-// list left open.
+// learn computes what the hub knows since the last Sync: the list, and the hub's
+// resources in the gaps.
 func (s *Source) learn(ctx context.Context) error {
 	if s.known != nil {
 		return nil
@@ -76,14 +77,14 @@ type update struct {
 	result  Result
 }
 
-// see adds the changes that a sight shows.
+// see adds the changes that a Sight shows.
 func (u *update) see(ctx context.Context, s *Sight) error {
 	e, known, err := u.state.Get(ctx, s.Loc)
 	if err != nil {
 		return err
 	}
 	switch {
-	case u.seen[s.Loc]: // a sight of what it is below came before
+	case u.seen[s.Loc]: // an earlier Sight with Below covered it
 	case s.Entry != nil && !known:
 		err = u.add(s.Entry, resourcesync.Created)
 	case s.Entry != nil:
@@ -129,7 +130,7 @@ func (u *update) remove(loc string) {
 	u.gone = append(u.gone, resourcesync.Change{Loc: loc, Change: resourcesync.Deleted})
 }
 
-// publish publishes the changes, and remembers that the hub knows them.
+// publish publishes the changes, and notes that the hub knows them.
 func (u *update) publish(ctx context.Context) error {
 	t, err := u.state.Tally(ctx, inventory.Range{})
 	if err != nil {

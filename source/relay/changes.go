@@ -15,19 +15,20 @@ import (
 )
 
 const (
-	overlap   = time.Hour // of two looks at Change Lists: a source may add a change late
-	maxRecent = 20_000    // changes that a Mark remembers
+	overlap   = time.Hour // of two looks at Change Lists, because a source may add a change late
+	maxRecent = 20_000    // the most changes that a Mark remembers
 )
 
-// undated is when a change was of which nobody knows it: it is always recent.
+// undated is the datetime of a change without a known datetime: such a change
+// is always recent.
 var undated = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// A Mark says which changes of a source were published.
+// A Mark says which changes of a source were already published.
 type Mark struct {
-	Begin    time.Time            `json:"begin"`            // changes before were never read: everything was compared as of then
-	Datetime time.Time            `json:"datetime"`         // of the newest one; zero: none
+	Begin    time.Time            `json:"begin"`            // changes before it were never read, because everything was compared as of then
+	Datetime time.Time            `json:"datetime"`         // of the newest published change; zero: none
 	Until    time.Time            `json:"until,omitzero"`   // every change up to then was read; zero: the lists do not say
-	Recent   map[string]time.Time `json:"recent,omitempty"` // those of the overlap before it, by a hash; if it is empty, all after Datetime are new
+	Recent   map[string]time.Time `json:"recent,omitempty"` // the published changes of the overlap, by a hash; if empty, all changes after Datetime are new
 }
 
 // since returns the datetime from which on the source has to be read.
@@ -41,8 +42,8 @@ func (m *Mark) since() time.Time {
 	return m.Begin
 }
 
-// keyOf returns a hash of what tells a change from others. The datetime alone does not: with
-// whole seconds, two changes of a resource may have the same one.
+// keyOf returns a hash that identifies a change. The datetime alone does not: with whole
+// seconds, two changes of a resource may have the same one.
 func keyOf(c *resourcesync.Change) string {
 	length := int64(-1)
 	if c.Length != nil {
@@ -70,9 +71,9 @@ func (r *Relay) changeList(ctx context.Context, full, lost bool) (Result, error)
 		case errors.Is(err, errShort):
 			r.short(err)
 			if lost {
-				r.st.Mark, r.st.Seen = Mark{}, harvest.Seen{} // all that the Change Lists have
+				r.st.Mark, r.st.Seen = Mark{}, harvest.Seen{} // read the Change Lists from their beginning
 			}
-		case refused && known: // the changes that are new are right all the same
+		case refused && known: // the new changes are still right
 			res, _, err := r.increments(ctx)
 			return res, errors.Join(many, err)
 		default:
@@ -91,12 +92,12 @@ func (r *Relay) changeList(ctx context.Context, full, lost bool) (Result, error)
 		}
 	}
 	if full && !compares {
-		r.st.Full = r.opts.Now() // there is nothing to compare with
+		r.st.Full = r.opts.Now() // there is no list to compare with
 	}
 	return res, nil
 }
 
-// mended compares everything because changes are missing before those that were published.
+// mended compares everything, because changes are missing before the published ones.
 func (r *Relay) mended(ctx context.Context, before Result) (Result, error) {
 	if err := r.keep(&before); err != nil {
 		return before, err
@@ -110,8 +111,8 @@ func (r *Relay) mended(ctx context.Context, before Result) (Result, error) {
 	return res, err
 }
 
-// errShort means that the Resource List is older than the Change Lists reach back. Much may
-// have changed between, and some of that was published: to compare would take it back.
+// errShort means that the Resource List is older than the beginning of the Change Lists.
+// Changes between may have been published already, and a comparison would undo them.
 var errShort = errors.New("the Change List does not reach back to the Resource List, so nothing is compared until that is newer")
 
 // short notes that nothing was compared.
@@ -120,10 +121,10 @@ func (r *Relay) short(err error) {
 	r.st.Full, r.st.Short = r.opts.Now(), true
 }
 
-// baseline compares everything. The Resource List may be of yesterday, so what the Change
-// Lists say since it was made is laid over it: the hub is compared with what the source has
-// now, and nothing is published that would be wrong by now. The error is errShort if that
-// cannot be told; but a hub that knows nothing of the set is told what the list has.
+// baseline compares everything. The Resource List may be a day old, so the later changes
+// of the Change Lists are applied to it first. The hub is thus compared with the present
+// state of the source, and no outdated state is published. If that state is unknown, the
+// error is errShort; but if the hub knows nothing of the set yet, the list is published.
 func (r *Relay) baseline(ctx context.Context) (Result, error) {
 	begun := r.opts.Now()
 	seen, trust := harvest.Seen{}, r.st.Trust.begin()
@@ -173,8 +174,8 @@ func (r *Relay) baseline(ctx context.Context) (Result, error) {
 	return res, nil
 }
 
-// increments publishes the changes that are new in the Change Lists, in their order, while
-// it reads them. If it is interrupted, the same changes get the same keys the next time.
+// increments publishes the new changes of the Change Lists, in their order, while it
+// reads them. After an interruption, the same changes get the same keys again.
 func (r *Relay) increments(ctx context.Context) (res Result, reach harvest.Reach, err error) {
 	res.How = Changes
 	was, seen := r.st.Mark, r.st.Seen
@@ -205,7 +206,7 @@ func (r *Relay) increments(ctx context.Context) (res Result, reach harvest.Reach
 	return res, reach, nil
 }
 
-// add takes in a change of a reading that began at since, and returns its key.
+// add adds a change from a reading that began at since, and returns its key.
 func (m *Mark) add(c *resourcesync.Change, since time.Time) (key string) {
 	key = keyOf(c)
 	if c.Datetime.After(m.Datetime) {
@@ -213,7 +214,7 @@ func (m *Mark) add(c *resourcesync.Change, since time.Time) (key string) {
 	}
 	at := c.Datetime
 	if at.Before(since) {
-		at = undated // nobody knows when it was, so it is read again as long as the list has it
+		at = undated // its datetime is unknown, so it is recent as long as the list has it
 	}
 	if m.Recent[key] = at; len(m.Recent) > 2*maxRecent {
 		m.trim()
@@ -221,14 +222,14 @@ func (m *Mark) add(c *resourcesync.Change, since time.Time) (key string) {
 	return key
 }
 
-// trim forgets what lies before the overlap.
+// trim forgets changes before the overlap.
 func (m *Mark) trim() {
 	for key, at := range m.Recent {
 		if at.Before(m.Datetime.Add(-overlap)) {
 			delete(m.Recent, key)
 		}
 	}
-	if len(m.Recent) > maxRecent { // only the newest: what is read again then is published again, which does no harm
+	if len(m.Recent) > maxRecent { // keep only the newest; the others may be published again, which does no harm
 		for key, at := range m.Recent {
 			if at.Before(m.Datetime) {
 				delete(m.Recent, key)
@@ -237,8 +238,7 @@ func (m *Mark) trim() {
 	}
 }
 
-// batch returns a batch for changes that are published as they are found. It counts them in a
-// Result.
+// batch returns a Batch that counts its published changes in a Result.
 func (r *Relay) batch(res *Result) *reconcile.Batch {
 	head, _ := feed.ParseCursor(r.st.Cursor) // the zero cursor, if nothing was published
 	var b *reconcile.Batch

@@ -14,14 +14,14 @@ import (
 	"github.com/rshub/rshub/source/reconcile"
 )
 
-// maxGaps is how many gaps of a list are told one by one; more are one gap of which no loc is
-// known.
+// maxGaps is how many gaps of a list are yielded one by one. All further ones are one gap
+// without a loc.
 const maxGaps = 1000
 
-// compare compares the list of a source with the hub, and publishes what differs. Of what
-// the hub has and a whole list has not, keep says what must not be deleted yet; nil: nothing.
-// Before the list is read, held becomes the number of resources that the hub knows, unless it
-// is nil.
+// compare compares the list of a source with the hub, and publishes the differences. keep
+// says which resources that the list lacks must not be deleted yet; nil: none. If held is
+// not nil, compare sets it to the number of resources that the hub knows, before it reads
+// the list.
 func (r *Relay) compare(ctx context.Context, list iter.Seq2[*feed.Entry, error], keep func(missing []string) (keep []string, whole bool), held *uint64) (Result, error) {
 	gaps := 0
 	o := reconcile.Options{
@@ -38,13 +38,13 @@ func (r *Relay) compare(ctx context.Context, list iter.Seq2[*feed.Entry, error],
 	if keep != nil {
 		o.Missing = func(missing []string) ([]string, bool) {
 			if gaps > 0 {
-				return nil, false // what is missing is not known
+				return nil, false // it is unknown what is missing
 			}
 			return keep(missing)
 		}
 	}
 	source := reconcile.New(r.hub, func(context.Context) iter.Seq2[*feed.Entry, error] { return fewGaps(list) }, o)
-	defer source.Close() // what it keeps is temporary
+	defer source.Close() // its files are temporary
 	begun := r.opts.Now()
 	res, err := source.Sync(ctx)
 	if err != nil {
@@ -76,11 +76,11 @@ func fewGaps(list iter.Seq2[*feed.Entry, error]) iter.Seq2[*feed.Entry, error] {
 	}
 }
 
-// list looks at a source that only lists its resources.
+// list looks at a source that has only a list of its resources.
 func (r *Relay) list(ctx context.Context, full bool) (Result, error) {
 	seen := r.st.Seen
 	if full {
-		seen = harvest.Seen{} // a server that says unchanged is not believed for ever
+		seen = harvest.Seen{} // do not believe for ever a server that says unchanged
 	}
 	trust := r.st.Trust.begin()
 	res, err := r.compare(ctx, r.believed(r.lister.Since(ctx, r.st.Source.ResourceList, &seen), trust), nil, nil)
@@ -94,7 +94,7 @@ func (r *Relay) list(ctx context.Context, full bool) (Result, error) {
 	return res, nil
 }
 
-// believed leaves out what need not be believed of a list.
+// believed removes from a list the parts that are not trusted.
 func (r *Relay) believed(list iter.Seq2[*feed.Entry, error], t *trusting) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		for e, err := range list {
@@ -112,10 +112,9 @@ func (r *Relay) believed(list iter.Seq2[*feed.Entry, error], t *trusting) iter.S
 	}
 }
 
-// pass makes what a source says of a resource what the hub may say of it. The resource is
-// the source's own, not a copy, so a link rel=via, which leads from a copy to the original,
-// is right only if the source has it already (core section 14.8). What is left out means
-// something only within a dump.
+// pass removes from a change the parts that a hub must not pass on: those that have a
+// meaning only within a dump. It adds no link rel=via, which leads from a copy to the
+// original (core section 14.8): the resource is the source's own, not a copy.
 func pass(c *resourcesync.Change) {
 	c.Path = ""
 	for i := range c.Links {

@@ -1,9 +1,8 @@
-// Package relay follows sources that can only be polled, and tells a hub what is new: those
-// that have Change Lists, those that only list what they have (a Resource List, a
-// sitemap), and repositories that speak OAI-PMH. A Relay looks at a source again and again,
-// and keeps between two looks what it needs to see what changed. From time to time it
-// compares all that the source has with all that the hub holds, because no way to poll
-// shows everything.
+// Package relay follows sources that can only be polled, and tells a hub what is new:
+// those that have Change Lists, those that only list what they have (a Resource List, a
+// sitemap), and repositories that speak OAI-PMH. A Relay looks at a source again and
+// again, and stores what it needs to see changes at the next look. From time to time it
+// compares the whole source with the hub, because no way to poll shows every change.
 package relay
 
 import (
@@ -22,8 +21,8 @@ import (
 	"github.com/rshub/rshub/source/reconcile"
 )
 
-// Bounds of one list. There are lists of half a million resources in one document, ten
-// times what the standard allows, and to read them does no harm.
+// Bounds of one list. Some documents list half a million resources, ten times the
+// standard's limit, and reading them does no harm.
 const (
 	maxBytes   = 512 << 20
 	maxEntries = 5_000_000
@@ -38,19 +37,18 @@ type Options struct {
 	MaxDelete reconcile.Bound // of the resources that comparisons delete within a day; default: see reconcile.Bound
 	Dir       string          // where temporary files are made; default os.TempDir
 
-	// Find finds out where the source is, when it is not any more where it was. Default:
-	// nobody finds out, and the look fails.
+	// Find finds the source again after it has moved. Default: the look fails.
 	Find func(ctx context.Context) (Source, error)
 
-	Note func(text string) // is told what is odd at the source without that anything is lost by it; default: nobody is told
-	Gap  func(gap error)   // is told of each part of the source that could not be read; default: nobody is told
+	Note func(text string) // called with oddities of the source that lose nothing; default: nothing is called
+	Gap  func(gap error)   // called for each part of the source that could not be read; default: nothing is called
 	Now  func() time.Time  // default time.Now
 
 	Total  resourcesync.Limits                                   // of all documents of a source together; default: none
 	Room   func(bytes int64) error                               // see reconcile.Options
 	Memory func(ctx context.Context) (release func(), err error) // see reconcile.Options
 
-	Save func(st *State) error // keeps the state; called when it changed; its error ends the look; default: nobody keeps it
+	Save func(st *State) error // stores the state; called after each change of it; its error ends the look; default: nothing is stored
 }
 
 // A How says how a look found out what changed.
@@ -59,7 +57,7 @@ type How string
 // The ways to look.
 const (
 	Unchanged How = "unchanged" // the source's servers say that nothing changed
-	Changes   How = "changes"   // by what changed since the last look
+	Changes   How = "changes"   // from the changes since the last look
 	Compared  How = "compared"  // by a comparison of everything
 )
 
@@ -71,16 +69,16 @@ type Result struct {
 
 	Listed   uint64      // resources that the source has; Compared only
 	Unknown  int         // resources that cannot be compared, and stay as they are at the hub
-	Gaps     int         // what could not be read of the source: it may have more than was published
-	Kept     int         // resources of the hub that the source does not have any more, and that are not deleted yet because of the gaps, or because they were not missed twice
-	Cursor   feed.Cursor // of the newest change that was published, now or before
+	Gaps     int         // parts of the source that could not be read; it may have more than was published
+	Kept     int         // resources of the hub that the source lacks, and that are not deleted yet because of gaps, or because they were missing only once
+	Cursor   feed.Cursor // of the newest published change, of this look or an earlier one
 	Complete bool        // the hub knows all resources of the set; Compared only
 }
 
 // Changes returns the number of changes.
 func (r *Result) Changes() int { return r.Created + r.Updated + r.Deleted }
 
-// add counts what was published before in the same look.
+// add adds the changes that were published earlier in the same look.
 func (r *Result) add(before *Result) {
 	r.Created, r.Updated, r.Deleted = r.Created+before.Created, r.Updated+before.Updated, r.Deleted+before.Deleted
 	if r.Cursor.Position < before.Cursor.Position {
@@ -88,24 +86,24 @@ func (r *Result) add(before *Result) {
 	}
 }
 
-// A State is what a Relay keeps between two looks. It is small: some hundred kilobytes at
-// most. It may hold URLs with secrets.
+// A State is what a Relay stores between two looks: at most some hundred kilobytes. It
+// may hold URLs with secrets.
 type State struct {
 	Version int    `json:"version"` // 1
 	Source  Source `json:"source"`
 
-	Cursor string         `json:"cursor"`          // of the newest change that was published, or of the hub's log when everything was compared
-	Full   time.Time      `json:"full"`            // when everything was compared last
-	Short  bool           `json:"short,omitempty"` // nothing was compared then, or nothing was deleted, because the Change Lists did not reach back to the Resource List
-	Toll   reconcile.Toll `json:"toll"`            // what was deleted within a day
+	Cursor string         `json:"cursor"`          // of the newest published change, or of the hub's log when everything was compared
+	Full   time.Time      `json:"full"`            // when everything was last compared
+	Short  bool           `json:"short,omitempty"` // nothing was compared or deleted then, because the Change Lists did not reach back to the Resource List
+	Toll   reconcile.Toll `json:"toll"`            // the deletions of a day
 
 	Seen     harvest.Seen     `json:"seen"`               // of the Change Lists, else of the list of resources
 	Mark     Mark             `json:"mark"`               // of the Change Lists
 	Trust    Trust            `json:"trust"`              // in the lastmod of a list of resources
 	Harvest  oaipmh.State     `json:"harvest"`            // of a repository
-	Held     uint64           `json:"held,omitempty"`     // of a repository: resources that it had when everything was compared
-	Missing  map[string]int64 `json:"missing,omitempty"`  // of a repository: since when (in seconds since 1970) it does not list a resource that the hub has
-	Nameless map[string]int64 `json:"nameless,omitempty"` // of a repository: since when it lists a record whose URL is not known, by a hash
+	Held     uint64           `json:"held,omitempty"`     // for a repository: resources that it had when everything was compared
+	Missing  map[string]int64 `json:"missing,omitempty"`  // for a repository: since when (in seconds since 1970) it no longer lists a resource of the hub
+	Nameless map[string]int64 `json:"nameless,omitempty"` // for a repository: since when it lists a record without a known URL, by a hash
 }
 
 // StateVersion is the Version of a State.
@@ -119,8 +117,8 @@ type Relay struct {
 	opts   Options
 }
 
-// New returns a Relay of the source that the state names. It asks for documents with
-// getter, and looks at nothing until Look. st belongs to the Relay from then on.
+// New returns a Relay of the source that the state names. It requests documents with
+// getter, and does nothing until Look. From then on st belongs to the Relay.
 func New(hub reconcile.Hub, getter *harvest.Getter, st *State, o Options) *Relay {
 	if o.Full <= 0 {
 		o.Full = DefaultFull
@@ -143,13 +141,14 @@ func New(hub reconcile.Hub, getter *harvest.Getter, st *State, o Options) *Relay
 	return r
 }
 
-// Look looks at the source once, and publishes what is new. It blocks until the hub has it.
+// Look looks at the source once, and publishes the changes. It blocks until the hub has
+// them.
 //
-// After an error the hub may have a part of it; the next Look finds the rest. Nothing is
-// deleted because of a list that could not be read to its end. A *reconcile.TooMany means
-// that MaxDelete does not allow what a comparison would delete, so nothing of it was
-// published. What the source's Change Lists say was published all the same; the Result says
-// how much.
+// After an error the hub may have a part of the changes; the next Look finds the rest. A
+// list that could not be read to its end causes no deletion. A *reconcile.TooMany means
+// that a comparison would delete more than MaxDelete allows, so nothing of the comparison
+// was published. The changes of the source's Change Lists were still published; the
+// Result counts them.
 func (r *Relay) Look(ctx context.Context) (Result, error) {
 	full, lost, err := r.needsFull(ctx)
 	if err != nil {
@@ -165,7 +164,7 @@ func (r *Relay) Look(ctx context.Context) (Result, error) {
 	return res, errors.Join(err, r.keep(&res))
 }
 
-// keep keeps the state, with the cursor of the newest change that was published.
+// keep stores the state, with the cursor of the newest published change.
 func (r *Relay) keep(res *Result) error {
 	r.keepCursor(res)
 	if err := r.opts.Save(r.st); err != nil {
@@ -174,7 +173,8 @@ func (r *Relay) keep(res *Result) error {
 	return nil
 }
 
-// keepCursor keeps the cursor of the newest change, or says it if nothing was published.
+// keepCursor notes the cursor of the newest change in the state. If nothing was
+// published, it sets the Result's cursor from the state.
 func (r *Relay) keepCursor(res *Result) {
 	if res.Cursor.IsZero() {
 		res.Cursor, _ = feed.ParseCursor(r.st.Cursor)
@@ -193,14 +193,15 @@ func (r *Relay) look(ctx context.Context, full, lost bool) (Result, error) {
 	return r.list(ctx, full)
 }
 
-// isGone reports whether an error means that a document is not there any more.
+// isGone reports whether an error means that a document does not exist any
+// more.
 func isGone(err error) bool {
 	f, ok := errors.AsType[*outbound.Failure](err)
 	return ok && (f.Status == http.StatusNotFound || f.Status == http.StatusGone)
 }
 
-// moved reports whether the source is at another place by now. What is known of the old one
-// is forgotten then.
+// moved reports whether the source has moved to another place. If so, it forgets the
+// state of the old place.
 func (r *Relay) moved(ctx context.Context) bool {
 	if r.opts.Find == nil {
 		return false
@@ -214,18 +215,18 @@ func (r *Relay) moved(ctx context.Context) bool {
 	return true
 }
 
-// shortAgain is after what time everything is compared again when nobody could tell what was
-// deleted: the source may have made its list anew.
+// shortAgain is the time until the next comparison if it was unknown what was deleted:
+// the source may have made a new list by then.
 const shortAgain = time.Hour
 
-// needsFull reports whether everything has to be compared: it is time, or the hub lost what
-// was published to it.
+// needsFull reports whether everything has to be compared: it is due, or the hub has lost
+// published changes.
 func (r *Relay) needsFull(ctx context.Context) (full, lost bool, err error) {
 	every := r.opts.Full
 	if r.st.Short {
 		every = min(every, shortAgain)
 	}
-	// A clock that was set back must not keep the relay from comparing.
+	// A clock that was set back must not stop the comparisons.
 	since := r.opts.Now().Sub(r.st.Full)
 	full = since >= every || since < 0
 	at, err := feed.ParseCursor(r.st.Cursor)

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	missedFor   = 20 * time.Hour // a record that vanished is deleted when it was missed twice, so far apart
-	maxNameless = 1_000          // records that are remembered
-	maxMissing  = 100_000        // resources that are remembered as missing
+	missedFor   = 20 * time.Hour // a vanished record is deleted when it was missing twice, this far apart
+	maxNameless = 1_000          // the most records without a URL that are remembered
+	maxMissing  = 100_000        // the most missing resources that are remembered
 )
 
 // repository looks at a repository.
@@ -45,7 +45,8 @@ func (r *Relay) repository(ctx context.Context, full bool) (Result, error) {
 		return Result{}, err
 	}
 	res.How = Changes
-	// A repository that rebuilds its index may say for a while that all is deleted.
+	// A repository that rebuilds its index may report everything as deleted for a
+	// while.
 	deleted, held := deletes(changes), max(r.st.Held, 1)
 	if err := r.st.Toll.Check(r.opts.MaxDelete, deleted, held, held, r.opts.Now()); err != nil {
 		return res, err
@@ -77,7 +78,7 @@ func deletes(changes []resourcesync.Change) (n uint64) {
 // harvestAll compares all records of the repository with the hub.
 func (r *Relay) harvestAll(ctx context.Context, h *oaipmh.Harvest) (Result, error) {
 	next := r.st.Harvest
-	missing := r.st.Missing // unless the list is whole
+	missing := r.st.Missing // stays so unless the list is whole
 	n := &nameless{was: r.st.Nameless, now: map[string]int64{}, at: r.opts.Now().Unix()}
 	res, err := r.compare(ctx, r.records(h.Resources(ctx, &next), n), func(gone []string) (keep []string, whole bool) {
 		missing = map[string]int64{}
@@ -95,7 +96,7 @@ func (r *Relay) harvestAll(ctx context.Context, h *oaipmh.Harvest) (Result, erro
 			keep = append(keep, loc)
 		}
 		if n.fresh {
-			return gone, false // nobody can tell yet what it is
+			return gone, false // it is unknown yet which of them are gone
 		}
 		return keep, true
 	}, nil)
@@ -107,17 +108,17 @@ func (r *Relay) harvestAll(ctx context.Context, h *oaipmh.Harvest) (Result, erro
 	return res, nil
 }
 
-// nameless are the records that are there, and whose URLs are not known, such as one without
-// an identifier. A resource that vanishes may be one of them, unless all of them were there,
-// without a name, while the resource still was listed.
+// nameless are records without a known URL, such as one without an identifier. A resource
+// that vanishes may be one of them, unless all of them were already listed without a URL
+// while the resource was still listed, too.
 type nameless struct {
-	was, now map[string]int64 // since when each is known, in seconds since 1970
+	was, now map[string]int64 // since when each record is known, in seconds since 1970
 	at       int64            // the time of the comparison
 	count    int
-	fresh    bool // one was not known before
+	fresh    bool // a record was not known before
 }
 
-// see takes in a record. Records that look the same are told apart by their number.
+// see adds a record. Records that look the same differ by their number.
 func (n *nameless) see(b *oaipmh.Bad) {
 	n.count++
 	sum := sha256.Sum256([]byte(b.Identifier + "\n" + b.Datestamp))
@@ -139,7 +140,7 @@ func (n *nameless) see(b *oaipmh.Bad) {
 	}
 }
 
-// allBefore reports whether all were known before a time.
+// allBefore reports whether all records were known before a time.
 func (n *nameless) allBefore(t int64) bool {
 	for _, since := range n.now {
 		if since >= t {
@@ -149,7 +150,8 @@ func (n *nameless) allBefore(t int64) bool {
 	return !n.fresh
 }
 
-// records makes a gap of a doubt about a list of records, and leaves out what is no resource.
+// records converts a doubt about a list of records into a gap, and leaves out records
+// without a resource.
 func (r *Relay) records(list iter.Seq2[*feed.Entry, error], n *nameless) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		for e, err := range list {

@@ -12,23 +12,23 @@ import (
 	"github.com/rshub/rshub/source/harvest/oaipmh"
 )
 
-// A Source says where a source has what. It has a Change List, a list of resources, or
-// both; or it is a Repository.
+// A Source says where a source has its documents. It has a Change List, a list of
+// resources, or both; or it is a Repository.
 type Source struct {
 	ChangeList   string      `json:"changelist,omitempty"`   // a Change List, or an index of them
 	ResourceList string      `json:"resourcelist,omitempty"` // a Resource List, a sitemap, or an index of them
 	Repository   *Repository `json:"repository,omitempty"`
 }
 
-// A Repository is one that speaks OAI-PMH.
+// A Repository is a repository that speaks OAI-PMH.
 type Repository struct {
 	URL    string          `json:"url"`              // the base URL
 	Prefix string          `json:"prefix,omitempty"` // metadataPrefix; default: oai_dc
 	Set    string          `json:"set,omitempty"`    // setSpec; default: all records
-	Loc    oaipmh.Template `json:"loc,omitempty"`    // where the resources are
+	Loc    oaipmh.Template `json:"loc,omitempty"`    // makes the URLs of the resources
 }
 
-// String says in a few words what the source is.
+// String describes the source in a few words.
 func (s *Source) String() string {
 	switch {
 	case s.Repository != nil:
@@ -49,12 +49,12 @@ func (p *Repository) harvest(r *Relay) *oaipmh.Harvest {
 	}
 }
 
-// Find finds out what is at a URL: a Source Description or a Capability List with what it
-// names, a Change List, a Resource List or a sitemap, the base URL of a repository, or a
-// site, in the order that discovery.Find has. A list is found, too, when only a lenient
-// reader can read it. While a server is busy or not there, Find begins anew as often as
-// getter asks for a document. The error is a *discovery.Several when the URL leads to several
-// sets of resources.
+// Find finds out what is at a URL: a Source Description or a Capability List with the
+// documents that it names, a Change List, a Resource List or a sitemap, the base URL of a
+// repository, or a site, in the order that discovery.Find has. Find also finds a list
+// that only a lenient reader can read. While a server is busy or unreachable, Find begins
+// again as often as getter requests a document. The error is a *discovery.Several when
+// the URL leads to several sets of resources.
 func Find(ctx context.Context, getter *harvest.Getter, target string) (s Source, err error) {
 	once := getter.Once()
 	err = getter.Retry(ctx, func() error {
@@ -89,20 +89,20 @@ func find(ctx context.Context, getter *harvest.Getter, target string) (Source, e
 	return Source{ResourceList: target}, nil // a list without resources
 }
 
-// answers reports whether an error is an answer. A repository may answer anything to who
-// does not speak OAI-PMH.
+// answers reports whether an error is an answer of the server. A repository may answer
+// anything to a request that is not OAI-PMH.
 func answers(err error) bool {
 	f, ok := errors.AsType[*outbound.Failure](err)
 	return ok && f.Status != 0
 }
 
-// nothing says that a URL leads to nothing. It does not show the query, which may be a
-// secret.
+// nothing returns the error for a URL that leads to no source. It does not show the
+// query, which may be a secret.
 func nothing(target string, err, asList error) error {
 	if err == nil {
 		err = errors.New("it names neither Change Lists nor lists of resources")
 	}
-	if _, failed := errors.AsType[*outbound.Failure](err); failed { // and so did the list; such an error has no secret
+	if _, failed := errors.AsType[*outbound.Failure](err); failed { // reading it as a list failed, too; such an error has no secret
 		return fmt.Errorf("the URL leads to no source that can be relayed: %w", err)
 	}
 	text := err.Error()

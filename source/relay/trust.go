@@ -11,20 +11,19 @@ import (
 )
 
 const (
-	samples    = 200 // resources whose lastmod is remembered
-	leastMoves = 10  // resources of the sample, to tell whether lastmod moves
-	mostLooks  = 2   // in a row at which more than half of the sample moved: then lastmod is not believed
+	samples    = 200 // the most resources whose lastmod is remembered
+	leastMoves = 10  // the least resources in the sample to decide whether lastmod moves
+	mostLooks  = 2   // after so many looks in a row at which more than half of the sample moved, lastmod is not trusted
 )
 
-// Trust says whether the lastmod of a list tells when a resource changed. Many websites
-// write the time of the request there. If it were believed, each look would publish the
-// whole site.
+// Trust says whether the lastmod in a list can be trusted. Many websites write the time
+// of the request there. If it were trusted, each look would publish the whole site.
 type Trust struct {
 	Sample map[string]time.Time `json:"sample,omitempty"` // lastmod, by a hash of the loc
 	Moved  int                  `json:"moved,omitempty"`  // looks in a row at which more than half of the sample had moved
 }
 
-// distrusts reports whether lastmod is not believed.
+// distrusts reports whether lastmod is not trusted.
 func (t *Trust) distrusts() bool { return t.Moved >= mostLooks }
 
 // begin begins a look.
@@ -32,14 +31,14 @@ func (t *Trust) begin() *trusting {
 	return &trusting{was: *t, sample: map[uint64]time.Time{}}
 }
 
-// A trusting is Trust during one look.
+// A trusting computes the Trust during one look.
 type trusting struct {
 	was    Trust
-	sample map[uint64]time.Time // by the first bytes of a hash; of these the lowest, so that each look has the same
-	most   uint64               // no resource with a higher hash belongs into the sample
+	sample map[uint64]time.Time // by the first bytes of a hash; only the lowest ones, so that each look has the same sample
+	most   uint64               // no resource with a higher hash belongs in the sample
 }
 
-// see sees a resource. The sample has those with the lowest hashes.
+// see adds a resource to the sample, if its hash is one of the lowest.
 func (t *trusting) see(c *resourcesync.Change) {
 	if c.Lastmod.IsZero() || c.Hash != "" {
 		return

@@ -1,4 +1,4 @@
-// Package conntest opens ways to a Redis for tests.
+// Package conntest opens Conns to a Redis for tests.
 package conntest
 
 import (

@@ -20,12 +20,12 @@ import (
 const (
 	leastOverlap = 5 * time.Minute
 	mostOverlap  = 7 * 24 * time.Hour
-	restarts     = 2       // of a window whose resumptionToken expires, before it is halved
-	leastWindow  = 2       // steps of the granularity; a smaller window is not halved
-	maxNews      = 200_000 // changes that News returns
-	maxRecent    = 50_000  // records that a State remembers
-	nowShare     = 0.9     // of the records; if so many have the datestamp of the request, datestamps mean nothing
-	nowLeast     = 20      // records, to tell that
+	restarts     = 2       // of a window whose resumptionToken expires, before the window is halved
+	leastWindow  = 2       // in steps of the granularity; a smaller window is not halved
+	maxNews      = 200_000 // the most changes that News returns
+	maxRecent    = 50_000  // the most records that a State remembers
+	nowShare     = 0.9     // if this share of the records has the time of the request as datestamp, datestamps mean nothing
+	nowLeast     = 20      // the least records to decide that
 	nowSlack     = 2 * time.Minute
 	freshTime    = 2 * time.Second // a record with a newer datestamp may change again within the same second
 )
@@ -36,36 +36,38 @@ type Harvest struct {
 	Repository *Repository
 	Prefix     string   // metadataPrefix; default: oai_dc
 	Set        string   // setSpec; default: all records
-	Loc        Template // where the resources are
+	Loc        Template // makes the URLs of the resources
 
-	// Note is told what is odd in a repository without that anything is lost by it.
-	// Default: nobody is told.
+	// Note is called with oddities of a repository that lose nothing. Default:
+	// nothing is called.
 	Note func(string)
 
-	// Bad is told by News of each record that cannot be taken. Default: nobody is told.
+	// News calls Bad with each record that it cannot use. Default: nothing is called.
 	Bad func(*Bad)
 }
 
-// A State says how far a repository was harvested. The caller keeps it.
+// A State says how far a repository was harvested. The caller stores it.
 type State struct {
 	Identity Identity `json:"identity"`
 
 	// Low is a time of the repository's clock. Every change with an older datestamp is
-	// harvested, but for those that the repository dates back by more than Overlap.
+	// harvested, except changes that the repository dates back by more than Overlap.
 	Low     time.Time     `json:"low"`
 	Overlap time.Duration `json:"overlap"`
 
-	// Recent has the records whose datestamp lies within the overlap, from Since on, so
-	// that the next window does not repeat them: the version of each, by a hash of its
-	// identifier. Nil: they are not known.
+	// Recent has the version of each record whose datestamp lies within the overlap,
+	// from Since on, by a hash of its identifier. With it, the next window does not
+	// repeat these records. Nil: not known.
 	Recent map[string]string `json:"recent"`
 	Since  time.Time         `json:"since"`
 
-	// Volatile says that datestamps are the time of the request: they tell nothing.
+	// Volatile says that datestamps are the time of the request, so they mean
+	// nothing.
 	Volatile bool `json:"volatile,omitempty"`
 }
 
-// ErrFull means that windows cannot tell what changed: only the list of all resources can.
+// ErrFull means that windows cannot show what changed. The caller must list all
+// resources.
 var ErrFull = errors.New("all resources have to be listed")
 
 func (h *Harvest) prefix() string {
@@ -81,19 +83,19 @@ func (h *Harvest) note(format string, args ...any) {
 	}
 }
 
-// selection returns what to list. Datestamps of days do not show that a record changed
-// twice in one day, so that the metadata is needed to see that.
+// selection returns what to list. With datestamps of days, only the metadata can show
+// that a record changed twice in one day.
 func (h *Harvest) selection(g Granularity) Selection {
 	return Selection{Prefix: h.prefix(), Set: h.Set, Records: h.Loc == Metadata || g == Days}
 }
 
 // Resources lists all resources of the repository, to compare them with what a hub holds.
-// After the last one, *st is where News goes on from; after an error it is as before.
+// After the last one, *st is the State for News; after an error it is unchanged.
 //
-// A *Bad that is not None stands for a record that may have a resource, under a URL that is
-// not known, and a *Doubt at the end for any number of them: what the list does not name may
-// be there all the same.
-// Every other error means that the list is not whole.
+// A *Bad that is not None stands for a record that may have a resource at an unknown URL.
+// A *Doubt at the end stands for any number of such records. After either, a resource
+// that the list does not name may still exist. Every other error means that the list is
+// not whole.
 func (h *Harvest) Resources(ctx context.Context, st *State) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		next, err := h.resources(ctx, st, yield)
@@ -113,7 +115,7 @@ func (h *Harvest) resources(ctx context.Context, st *State, yield func(*feed.Ent
 		return State{}, err
 	}
 	s := h.selection(id.Granularity)
-	s.Records = h.Loc == Metadata // the list as it is compared has no use for prints
+	s.Records = h.Loc == Metadata // a full comparison needs no prints
 	l := new(List)
 	clock := clock{}
 	recent := map[string]string{}
@@ -153,7 +155,8 @@ func (h *Harvest) resources(ctx context.Context, st *State, yield func(*feed.Ent
 			if rec.Deleted {
 				continue // a deleted record has no metadata that could name a URL
 			}
-			// A template makes the same URL of an identifier each time, so there never was a resource.
+			// A template always makes the same URL from an identifier, so there never was
+			// a resource.
 			bad = &Bad{rec.Identifier, l.Count, rule, h.Loc != Metadata || len(rec.URLs) == 0, rec.Datestamp}
 		}
 		if !yield(nil, bad) {
@@ -177,7 +180,8 @@ func (h *Harvest) resources(ctx context.Context, st *State, yield func(*feed.Ent
 	return next, nil
 }
 
-// again says of a list whose resumptionToken expired that it can be begun again.
+// again marks the error of an expired resumptionToken: the list can be begun
+// again.
 func (h *Harvest) again(err error) error {
 	if is(err, badResumptionToken) {
 		return fmt.Errorf("the list has to be begun again: %w", err)
@@ -197,13 +201,14 @@ func (c *clock) see(rec *Record, begun time.Time) {
 
 func (c *clock) isNow() bool { return c.all >= nowLeast && float64(c.now) > nowShare*float64(c.all) }
 
-// News returns what changed since a State, oldest first, and the State after it: the caller
-// publishes the changes before it keeps that. What lies in the overlap of two windows is
-// returned once. A record that came anew is updated, too: repositories do not tell.
+// News returns the changes since a State, oldest first, and the new State. The caller
+// must publish the changes before it stores the new State. Changes in the overlap of two
+// windows are returned once. New records are updated, too, because repositories do not
+// distinguish them.
 //
-// The error is ErrFull when News cannot find out, because the repository is not the one
-// that it was, or too much changed. Then all resources have to be listed. After another
-// error the same State is good to try again.
+// The error is ErrFull if the repository is not the same any more, or if too much
+// changed. The caller then has to call Resources. After another error, News can be
+// called again with the same State.
 func (h *Harvest) News(ctx context.Context, st *State) ([]resourcesync.Change, *State, error) {
 	id, err := h.Repository.Identify(ctx)
 	if err != nil {
@@ -237,10 +242,10 @@ type window struct {
 	found  []found
 	newest map[string]int    // the place in found, by loc
 	recent map[string]string // see State.Recent
-	spread time.Duration     // how far a new datestamp lies before what was harvested
+	spread time.Duration     // how far the datestamps of new changes lie before Low
 }
 
-// A found is a change that a window has.
+// A found is a change in a window.
 type found struct {
 	change resourcesync.Change
 	key    string
@@ -275,7 +280,7 @@ func (w *window) take(ctx context.Context, from, until time.Time) error {
 	if err := w.take(ctx, from, middle); err != nil {
 		return err
 	}
-	return w.take(ctx, middle, until) // both ends belong to a window, so nothing lies between
+	return w.take(ctx, middle, until) // both ends belong to a window, so there is no gap
 }
 
 // list lists a window once.
@@ -316,7 +321,7 @@ func (w *window) bad(b *Bad) {
 	}
 }
 
-// see takes in a record.
+// see adds a record to the window.
 func (w *window) see(rec *Record, l *List, prefix string) error {
 	w.clock.see(rec, l.Begun)
 	key, version := versionOf(rec)
@@ -372,7 +377,7 @@ func (id *Identity) collections(rec *Record, prefix string) (links []resourcesyn
 	return links
 }
 
-// versionOf returns what State.Recent has of a record.
+// versionOf returns the key and the value of a record in State.Recent.
 func versionOf(rec *Record) (key, version string) {
 	sum := sha256.Sum256([]byte(rec.Identifier))
 	version = rec.Datestamp
@@ -397,7 +402,7 @@ func (w *window) news(from time.Time) ([]resourcesync.Change, *State, error) {
 	}
 	next := &State{Identity: *w.id, Low: w.begun, Overlap: w.overlap, Recent: w.recent, Since: from}
 	next.Identity.Granularity = w.was.Identity.Granularity
-	if next.Low.Before(w.was.Low) { // its clock went back, or it does not say what time it is
+	if next.Low.Before(w.was.Low) { // its clock went back, or it does not tell its time
 		next.Low = w.was.Low
 	}
 	if twice := 2 * w.spread; twice > next.Overlap {
@@ -405,7 +410,7 @@ func (w *window) news(from time.Time) ([]resourcesync.Change, *State, error) {
 		w.note("records came with datestamps that lie %v back: the next window begins %v earlier", w.spread, next.Overlap)
 	}
 	if len(next.Recent) > maxRecent {
-		next.Recent = nil // what lies in the overlap is published once more, which does no harm
+		next.Recent = nil // the overlap is published once more, which does no harm
 	}
 	return changes, next, nil
 }

@@ -14,10 +14,10 @@ import (
 
 // Bounds of one list.
 const (
-	emptyMost = 10   // parts in a row without a record
-	overSize  = 10   // a list has at most so many times the records that it announces
-	sizeSlack = 1000 // records; so many more are allowed
-	leastPart = 0.9  // of the records that a list announces have to come
+	emptyMost = 10   // the most parts in a row without a record
+	overSize  = 10   // a list may have this many times the records that it announces
+	sizeSlack = 1000 // and this many more
+	leastPart = 0.9  // the least share of the announced records that must come
 )
 
 // A Selection says which records to list.
@@ -30,26 +30,26 @@ type Selection struct {
 	Records bool // list whole records, not only their headers. A repository that cannot list headers lists records in any case
 }
 
-// A Doubt says that a list may not be whole although nothing failed. All that it yielded
-// is right.
+// A Doubt says that a list may not be whole, although nothing failed. The yielded
+// records are right.
 type Doubt struct{ Reason string }
 
 // Error returns the reason.
 func (d *Doubt) Error() string { return "the list may not be whole: " + d.Reason }
 
-// A Broken says that a list is not whole, and that to go on would not help.
+// A Broken says that a list is not whole, and that continuing would not help.
 type Broken struct{ Reason string }
 
 // Error returns the reason.
 func (b *Broken) Error() string { return "the list is not whole: " + b.Reason }
 
-// A Bad is a record that cannot be read. The list goes on after it.
+// A Bad is a record that cannot be used. The list goes on after it.
 type Bad struct {
 	Identifier string
 	Number     int // in the list, from 1
 	Rule       string
-	None       bool   // the record is whole, but there is no resource to it
-	Datestamp  string // as the repository writes it; records without an identifier can be told apart by it
+	None       bool   // the record is whole, but has no resource
+	Datestamp  string // as the repository writes it; it distinguishes records without an identifier
 }
 
 // Error names the record and the rule.
@@ -63,14 +63,14 @@ func (b *Bad) Error() string {
 // A List is one list of records, while it is read.
 type List struct {
 	Begun time.Time // the repository's time when the list began; zero: it does not say
-	Count int       // records that came
-	Size  int       // records that the list is said to have, an estimate; 0: unknown
+	Count int       // records so far
+	Size  int       // records that the repository announced, an estimate; 0: unknown
 }
 
 // List lists the records of a selection. A record may come twice. A *Bad stands for one
-// record, and a *Doubt is the last thing in the sequence; every other error ends it. It is
-// a *Broken, an *Error of the repository, or one of harvest.Getter. With the code
-// badResumptionToken the list has to be begun again. l tells about the list, from the first
+// record. A *Doubt comes last in the sequence. Every other error ends it. It is a
+// *Broken, an *Error of the repository, or one of harvest.Getter. With the code
+// badResumptionToken the list has to be begun again. l is filled in from the first
 // record on.
 func (r *Repository) List(ctx context.Context, l *List, g Granularity, s Selection) iter.Seq2[*Record, error] {
 	return func(yield func(*Record, error) bool) {
@@ -93,8 +93,8 @@ func (r *Repository) list(ctx context.Context, l *List, g Granularity, s Selecti
 	return r.listBy(ctx, "ListRecords", l, g, s, yield)
 }
 
-// lacksVerb reports whether an error may mean that a repository does not know a verb. Some
-// answer with an error of HTTP.
+// lacksVerb reports whether an error may mean that a repository does not know a verb.
+// Some repositories answer with an HTTP error.
 func lacksVerb(err error) bool {
 	f, ok := errors.AsType[*outbound.Failure](err)
 	return is(err, badVerb) || ok && f.Status != 0
@@ -166,7 +166,8 @@ func (r *Repository) listBy(ctx context.Context, verb string, l *List, g Granula
 	}
 }
 
-// end says whether a list that ends with a part is whole (section 3.5).
+// end returns an error if a list that ends with a part is not whole (section
+// 3.5).
 func (l *List) end(p *part, number int) error {
 	switch {
 	case l.Size > 0 && float64(l.Count) < leastPart*float64(l.Size):
@@ -177,7 +178,7 @@ func (l *List) end(p *part, number int) error {
 	return nil
 }
 
-// sumOf returns the same for parts with the same records.
+// sumOf returns a sum that is equal for parts with the same records.
 func sumOf(p *part) (sum [32]byte) {
 	h := sha256.New()
 	for i := range p.records {

@@ -1,8 +1,7 @@
 // Package oaipmh harvests repositories that speak OAI-PMH 2.0 (the Open Archives
 // Initiative's Protocol for Metadata Harvesting): which records they have, and which have
-// changed since. It keeps to the protocol, and believes as little as it can of what
-// repositories say: a list that ends early, repeats itself or is shorter than announced is
-// never taken for a whole one.
+// changed. It obeys the protocol, but trusts repositories as little as possible: it never
+// takes a list for whole that ends early, repeats itself or is shorter than announced.
 package oaipmh
 
 import (
@@ -46,14 +45,14 @@ func (g Granularity) format(t time.Time) string {
 	return t.UTC().Format(dayForm)
 }
 
-// What a repository says of records that it deletes (section 2.5.1).
+// What a repository says about deleted records (section 2.5.1).
 const (
-	DeletedNo         = "no"         // nothing: they vanish
+	DeletedNo         = "no"         // nothing: deleted records vanish
 	DeletedTransient  = "transient"  // that they are deleted, for a while
 	DeletedPersistent = "persistent" // that they are deleted, for ever
 )
 
-// An Identity is what a repository says of itself (section 4.2).
+// An Identity is what a repository says about itself (section 4.2).
 type Identity struct {
 	Name        string      `json:"name"`
 	BaseURL     string      `json:"baseURL"`
@@ -62,7 +61,7 @@ type Identity struct {
 	Granularity Granularity `json:"seconds"`
 }
 
-// An Error is what a repository answers in the words of the protocol (section 3.6).
+// An Error is an error answer of a repository (section 3.6).
 type Error struct {
 	Code string // such as badArgument
 	Text string // for people
@@ -76,7 +75,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("the repository answers %s: %s", e.Code, resourcesync.Shorten(e.Text))
 }
 
-// The codes by which a harvester decides.
+// The codes on which a harvester acts.
 const (
 	badArgument        = "badArgument"
 	badVerb            = "badVerb"
@@ -90,20 +89,21 @@ func is(err error, code string) bool {
 	return ok && e.Code == code
 }
 
-// A Repository is asked for what it has, by one goroutine at a time.
+// A Repository is a client of one repository. One goroutine at a time may use
+// it.
 type Repository struct {
 	Getter *harvest.Getter
 	URL    string // the base URL
 
-	noIdentifiers bool // it does not know ListIdentifiers
+	noIdentifiers bool // the repository does not know ListIdentifiers
 }
 
-// partTries is how often a part is asked for that cannot be read, such as one that was cut
-// off. A part may be asked for again with the same token (section 3.5).
+// partTries is how often an unreadable part is requested, for instance one that was cut
+// off. A part may be requested again with the same token (section 3.5).
 const partTries = 3
 
-// ask sends a request and reads the answer. It asks again when the answer is no whole
-// document of the protocol.
+// ask sends a request and reads the answer. It asks again when the answer is not a
+// whole document of the protocol.
 func (r *Repository) ask(ctx context.Context, arguments url.Values) (p *part, err error) {
 	u, err := url.Parse(r.URL)
 	if err != nil {
@@ -123,7 +123,7 @@ func (r *Repository) ask(ctx context.Context, arguments url.Values) (p *part, er
 			return p, err
 		}
 		if _, malformed := errors.AsType[*resourcesync.Error](err); !malformed && !errors.Is(err, errCut) {
-			return nil, err // the Getter has tried again already
+			return nil, err // the Getter has already tried again
 		}
 	}
 }
@@ -149,8 +149,8 @@ func (r *Repository) read(ctx context.Context, what string, u *url.URL) (*part, 
 	return nil, fmt.Errorf("%s (%s): %w: %w", what, harvest.Plain(u), errCut, err)
 }
 
-// Identify asks a repository who it is. The error wraps a *resourcesync.Error if what is
-// at the URL does not speak OAI-PMH.
+// Identify asks a repository who it is. The error wraps a *resourcesync.Error if the URL
+// does not speak OAI-PMH.
 func (r *Repository) Identify(ctx context.Context) (*Identity, error) {
 	p, err := r.ask(ctx, url.Values{"verb": {"Identify"}})
 	if err != nil {

@@ -22,25 +22,25 @@ const (
 	maxPart    = 64 << 20
 	maxDepth   = 200
 	maxRecords = 100_000
-	maxText    = 64 << 10 // bytes of one of the texts that are kept
-	maxURLs    = 20       // of a record
-	maxSets    = 20       // the same
+	maxText    = 64 << 10 // bytes of one kept text
+	maxURLs    = 20       // the most URLs of a record
+	maxSets    = 20       // the most sets of a record
 )
 
 // A Record is a record of a repository.
 type Record struct {
 	Identifier string
 	Datestamp  string
-	Time       time.Time // of the datestamp; zero: it cannot be read
+	Time       time.Time // the datestamp as a time; zero: it cannot be read
 	Deleted    bool
-	Sets       []string // setSpec, the first few
-	URLs       []string // that its metadata gives as an identifier, such as dc:identifier
-	Print      [8]byte  // the same for the same metadata; of a list of records only
+	Sets       []string // the values of setSpec, maxSets at most
+	URLs       []string // URLs that the metadata gives as an identifier, such as dc:identifier
+	Print      [8]byte  // a hash of the metadata; only in lists of records
 
-	bad string // what is wrong with it; empty: nothing
+	bad string // what is wrong with the record; empty: nothing
 }
 
-// A part is what one answer says.
+// A part is the content of one answer.
 type part struct {
 	responseDate time.Time // zero: it cannot be read
 	err          *Error
@@ -75,8 +75,8 @@ func readPart(r io.Reader) (*part, error) {
 	return in.part, nil
 }
 
-// A partReader reads an answer. It knows elements by their local names: repositories
-// declare the namespace in many ways.
+// A partReader reads an answer. It recognizes elements by their local names, because
+// repositories declare the namespace in many ways.
 type partReader struct {
 	*part
 	dec   *xml.Decoder
@@ -99,7 +99,7 @@ func (in *partReader) next() (*xml.StartElement, error) {
 	}
 }
 
-// step returns the next token. It bounds how deep elements are nested.
+// step returns the next token. It bounds the depth of elements.
 func (in *partReader) step() (xml.Token, error) {
 	tok, err := in.dec.Token()
 	switch tok.(type) {
@@ -368,7 +368,8 @@ func printToken(h hash.Hash, tok xml.Token) {
 	}
 }
 
-// readTime reads a datestamp. Repositories have other forms than the two of the protocol.
+// readTime reads a datestamp. Repositories also use other forms than the two of the
+// protocol.
 func readTime(s string) (time.Time, bool) {
 	t, err := resourcesync.ParseTime(s)
 	if err != nil { // a time of day without a zone; all datestamps are in UTC
@@ -377,9 +378,9 @@ func readTime(s string) (time.Time, bool) {
 	return t, err == nil
 }
 
-// A cleaner passes on only what XML 1.0 can have: it drops a byte order mark and the
-// characters that XML has not, and replaces bytes that are not UTF-8. One record with such
-// a byte must not hide all others.
+// A cleaner passes on only characters that XML 1.0 allows. It drops a byte order mark and
+// forbidden characters, and replaces bytes that are not UTF-8. One record with such a
+// byte must not hide all others.
 type cleaner struct {
 	in   *bufio.Reader
 	left int // bytes that may still come
@@ -404,7 +405,7 @@ func (c *cleaner) Read(p []byte) (n int, err error) {
 			continue
 		}
 		if n > 0 && c.in.Buffered() < utf8.UTFMax {
-			return n, nil // what has come is worth more than what may come
+			return n, nil // return what has come first
 		}
 		r, size, err := c.in.ReadRune()
 		if err != nil {

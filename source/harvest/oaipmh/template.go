@@ -7,18 +7,19 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Template says at which URL the resource of a record is: a URL with {identifier}, which
-// stands for the record's identifier, or with {local}, which stands for what follows
-// oai:NAME: in it. The zero Template takes the URL of the record itself, at which the
-// repository answers with its metadata (GetRecord). Metadata takes the first URL that the
-// record's metadata has as its identifier.
+// A Template makes the URL of a record's resource. It is a URL with {identifier}, which
+// stands for the record's identifier, or with {local}, which stands for the part of the
+// identifier after oai:NAME:. The zero Template gives the URL at which the repository
+// returns the record itself (GetRecord). Metadata gives the first URL that the record's
+// metadata has as an identifier.
 type Template string
 
-// Metadata is the Template of repositories whose records name a URL as their identifier,
-// as dc:identifier does.
+// Metadata is the Template for repositories whose metadata has the URL as an identifier,
+// as in dc:identifier.
 const Metadata Template = "dc:identifier"
 
-// Check returns nil when the Template makes another URL of each identifier. The error is a
+// Check returns nil if the Template makes a different URL from each identifier. The error
+// is a
 // *resourcesync.Error.
 func (t Template) Check() error {
 	if t == "" || t == Metadata {
@@ -80,15 +81,15 @@ func (t Template) fill(identifier string) string {
 		case "local":
 			b.WriteString(escape(local, inQuery))
 		default:
-			b.WriteString("{" + name + "}") // Check finds it
+			b.WriteString("{" + name + "}") // Check reports it
 		}
 		rest = behind
 	}
 	return b.String()
 }
 
-// escape encodes what a path or a query cannot have. The slashes of an identifier stay in a
-// path: arXiv and DOIs have them there.
+// escape encodes what a path or a query cannot have. In a path, slashes of an identifier
+// stay, because the URLs of arXiv and DOIs have them.
 func escape(s string, inQuery bool) string {
 	if inQuery {
 		return url.QueryEscape(s)
