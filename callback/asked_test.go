@@ -19,6 +19,7 @@ import (
 // delivery says that the log was lost: for a new subscription, an operator's move, and
 // a renewal.
 func TestSinceLostTail(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		d := w.desk(websub.Options{})
@@ -56,6 +57,7 @@ func TestSinceLostTail(t *testing.T) {
 // A subscription is made, fails, is shown and ends: its secret is shown to nobody, and
 // the path of its callback is not logged.
 func TestDiscretion(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		log := &loggedtest.Log{}
 		discreet := func(what, text string) {

@@ -16,6 +16,7 @@ import (
 
 // New subscriptions are bounded by host and by set, renewals never are.
 func TestMostSubscriptions(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		a, b := w.listen("a.example"), w.listen("b.example")
@@ -65,6 +66,7 @@ func TestMostSubscriptions(t *testing.T) {
 // Subscriptions that are not confirmed yet are bounded by host. One that is given up
 // makes room.
 func TestMostUnverified(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -125,6 +127,7 @@ func TestMostUnverified(t *testing.T) {
 // A hub that has a part of the shards estimates all of them. A hub that has none, or has
 // not loaded one of its shards, estimates zero.
 func TestCrowdOfAPart(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
 		w := newWorld(t, Options{})
@@ -179,6 +182,7 @@ func TestCrowdOfAPart(t *testing.T) {
 // One caller does not take the places of all others, at a host or in a set, and has only so
 // many in all. Its own subscriptions it can renew, and operators have no such limit.
 func TestMostSubscriptionsOfOneCaller(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		d := w.desk(websub.Options{MaxPerHost: 4, MaxPerSet: 6})

@@ -12,6 +12,7 @@ import (
 )
 
 func TestDeliver(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		w.publish("old", 3)
@@ -52,6 +53,7 @@ func TestDeliver(t *testing.T) {
 // With rs.every, deliveries come in bursts: each goes to the end of what there was when it
 // began, and the next begins no sooner than the interval after it. An operator need not wait.
 func TestEvery(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{MaxChanges: 10})
 		c := w.listen("a.example")
@@ -94,6 +96,7 @@ func TestEvery(t *testing.T) {
 
 // What cannot be delivered for an hour comes coalesced, in order and complete.
 func TestFailsForAnHour(t *testing.T) {
+	t.Parallel()
 	long(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
@@ -128,6 +131,7 @@ func TestFailsForAnHour(t *testing.T) {
 
 // As long as nothing new comes, the waits between tries grow.
 func TestBackoff(t *testing.T) {
+	t.Parallel()
 	long(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
@@ -154,6 +158,7 @@ func TestBackoff(t *testing.T) {
 // A stream of changes does not hammer a callback that is dead; a change that
 // comes later than that brings the try forward.
 func TestNewChangesTryAgain(t *testing.T) {
+	t.Parallel()
 	long(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})

@@ -117,6 +117,7 @@ func TestRenewalWaitsForAHub(t *testing.T) {
 // A renewal with another filter goes on where the callback was told. The new filter may
 // want what the old one left out, and misses nothing of it.
 func TestRenewalWithAnotherFilter(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -193,6 +194,7 @@ func TestRequestsReplaceEachOther(t *testing.T) {
 // An operator's request does not wait for a callback that does not answer. An operator's
 // removal drops the requests that wait.
 func TestOperatorGoesFirst(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -273,6 +275,7 @@ func TestSlowQuestions(t *testing.T) {
 
 // A callback that unsubscribes and subscribes again gets one delivery at a time.
 func TestUnsubscribeCancels(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -364,6 +367,7 @@ func TestFirstStartCounts(t *testing.T) {
 
 // What a callback has confirmed is not asked again because of a newer request.
 func TestConfirmedIsKept(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")

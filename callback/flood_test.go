@@ -160,6 +160,7 @@ func TestManyPortsOfOneAddress(t *testing.T) {
 // Callbacks at 600 addresses that hang share the slots of those that hang: a callback
 // that is called for the first time is no part of them.
 func TestManyAddressesThatHang(t *testing.T) {
+	t.Parallel()
 	long(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
@@ -183,6 +184,7 @@ func TestManyAddressesThatHang(t *testing.T) {
 // The first delivery to a callback has less time than those behind it. A callback that is
 // slow gets it again, with all of the time.
 func TestFirstDeliveryIsShort(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")

@@ -13,6 +13,7 @@ import (
 // A destination that drops repeats as docs/callbacks.md says loses nothing when positions
 // begin anew, or when the log has lost its tail.
 func TestMark(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		w.publish("a", 4)

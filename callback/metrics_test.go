@@ -164,6 +164,7 @@ func TestMetricsOfEnds(t *testing.T) {
 }
 
 func TestMetricsOfGapsAndClaims(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := reader{t, prometheus.NewRegistry()}
 		w := newWorld(t, Options{Metrics: r.registry, Meter: meter.New(r.registry)})

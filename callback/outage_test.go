@@ -129,6 +129,7 @@ func (o *outage) Commit(ctx context.Context, c claim.Claim, changes subscription
 // A hub that hands a shard over tries to save its progress until that is done, and keeps
 // the claim until then.
 func TestYieldSavesLate(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -215,6 +216,7 @@ func TestOutageDuringVerification(t *testing.T) {
 // A subscription that is to end while the store fails gets nothing more, and ends once
 // the store is back.
 func TestOutageAtTheEnd(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -239,6 +241,7 @@ func TestOutageAtTheEnd(t *testing.T) {
 
 // A part of the store that does not answer costs no claims of others.
 func TestJoinHangs(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -256,6 +259,7 @@ func TestJoinHangs(t *testing.T) {
 
 // A shard whose commits hang delays the progress of no other.
 func TestOneShardHangs(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		stuck, good := w.listen("a.example"), w.listen("b.example")

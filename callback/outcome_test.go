@@ -15,6 +15,7 @@ import (
 
 // Outcome is told what failed and why, whether it is tried again, and when it goes right.
 func TestOutcomes(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var told []string

@@ -16,6 +16,7 @@ var stranger = subscription.ByAddress(netip.MustParseAddr("192.0.2.66"))
 // A callback confirms everything. A stranger's request changes nothing of the
 // subscription but the end of its lease, also when it was accepted before there was one.
 func TestStrangersRenewal(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -74,6 +75,7 @@ func TestStrangersRenewal(t *testing.T) {
 // Without a secret a stranger can prolong a lease, but not shorten it, and the callback is
 // told the lease that it has.
 func TestStrangersLease(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")

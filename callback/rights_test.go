@@ -72,6 +72,7 @@ func deliveries(c *callee) int { tries, _, _ := c.counts(); return tries }
 
 // A subscription may be removed before the hub has looked at the rights of whoever made it.
 func TestRemovedBeforeRightsAreLookedAt(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{Rights: newRegister()})
 		c := w.listen("quick.example")
@@ -294,6 +295,7 @@ func TestUnheardOf(t *testing.T) {
 // After a renewal with another secret both sign for a day. What is asked of a callback, and
 // what it is told, is signed too, and dated.
 func TestTwoSecrets(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")

@@ -20,6 +20,7 @@ import (
 
 // A connection that is not HTTP any more is not waited for.
 func TestSwitchingProtocols(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")

@@ -37,6 +37,7 @@ func TestSuspended(t *testing.T) {
 
 // A hub alone goes on where it was when its machine wakes up.
 func TestWakesUp(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")

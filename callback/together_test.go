@@ -68,7 +68,7 @@ func TestHandOver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		claims := claim.NewRedis(conn, "p", subscription.ClaimKind, claim.RedisOptions{ClaimFor: 10 * time.Second, LiveFor: 30 * time.Second})
+		claims := claim.NewRedis(conn, "p", subscription.ClaimKind, claim.RedisOptions{ClaimFor: 5 * time.Second, LiveFor: 15 * time.Second})
 		client := outbound.New(outbound.Options{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 		defer client.Close()
 		caller := websub.NewCaller(client, "https://hub.example.org", websub.CallerOptions{})

@@ -11,6 +11,7 @@ import (
 
 // What all subscriptions have got is not kept in memory.
 func TestSpansAreForThoseBehind(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -37,6 +38,7 @@ func TestSpansAreForThoseBehind(t *testing.T) {
 
 // A batch for a set whose last subscription has just left is dropped.
 func TestPublishToNobody(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		e := w.engine

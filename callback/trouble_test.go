@@ -101,6 +101,7 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // A thousand callbacks that hang do not delay one that answers.
 func TestTarpits(t *testing.T) {
+	t.Parallel()
 	long(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{InFlight: 128})
@@ -219,6 +220,7 @@ func TestGap(t *testing.T) {
 
 // A subscription outlives its set, and follows the next of that name.
 func TestDeletedSet(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -246,6 +248,7 @@ func TestDeletedSet(t *testing.T) {
 // After a log has lost its tail, deliveries repeat rather than skip, and say so until one
 // of them succeeded.
 func TestDiverged(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		w.publish("a", 3)
@@ -276,6 +279,7 @@ func TestDiverged(t *testing.T) {
 // What a filter leaves out moves the cursor without a POST, and the intervals
 // stay consecutive.
 func TestFilter(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -330,6 +334,7 @@ func TestFilterBacklog(t *testing.T) {
 // Progress is saved within 100 ms of a delivery, so a crash repeats no more than
 // that; a shutdown repeats nothing.
 func TestSaved(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -362,6 +367,7 @@ func TestSaved(t *testing.T) {
 // Shutdown lets the requests under way end, but does not wait long for them, and starts
 // no new ones.
 func TestShutdown(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -406,6 +412,7 @@ func TestShutdown(t *testing.T) {
 
 // A hub that lost a claim stops at once, and changes nothing.
 func TestClaimLost(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -478,6 +485,7 @@ func TestGapWithFilter(t *testing.T) {
 
 // A request that cannot be read holds up no other.
 func TestBadRequest(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")

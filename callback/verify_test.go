@@ -18,6 +18,7 @@ import (
 )
 
 func TestVerify(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		w.publish("a", 3)
@@ -158,6 +159,7 @@ func TestRenew(t *testing.T) {
 }
 
 func TestUnsubscribe(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -182,6 +184,7 @@ func TestUnsubscribe(t *testing.T) {
 }
 
 func TestLeaseEnds(t *testing.T) {
+	t.Parallel()
 	long(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})

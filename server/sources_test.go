@@ -86,6 +86,7 @@ func TestSource(t *testing.T) {
 // What others publish to a set while its source is looked at again stays as it is, and a set that
 // was deleted is not made anew. All else that comes of a look is what source/poll shows.
 func TestSourceAgain(t *testing.T) {
+	t.Parallel()
 	h := start(t, Config{CallbackAllow: loopback})
 	page := func(path, date string) string {
 		return "<url><loc>https://example.org/" + path + "</loc><lastmod>" + date + "</lastmod></url>"
