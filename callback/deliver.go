@@ -75,7 +75,7 @@ func (s *sub) turnLocked() turn {
 		return nil
 	}
 	e := s.shard.engine
-	if s.burst == 0 {
+	if s.about.Every > 0 && s.burst == 0 {
 		s.burst = s.topic.head.Position
 	}
 	s.running = &delivery{

@@ -73,6 +73,9 @@ func TestEvery(t *testing.T) {
 			w.publish("b", 4)
 		}
 		took(1)
+		if f := w.engine.Following()["demo"]; f.Subscriptions != 1 || f.Changes != 0 || f.Lag != 0 {
+			t.Errorf("who waits for its interval is behind: %+v", f)
+		}
 		time.Sleep(time.Minute + time.Second)
 		took(5) // 36 changes are four deliveries, one after the other
 		w.publish("c", 1)

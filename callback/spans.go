@@ -90,9 +90,11 @@ func (all *spans) add(b *feed.Batch) *span {
 func (all *spans) forget(set string) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	for _, p := range slices.Clone(all.sets[set]) {
-		all.dropLocked(p)
+	for _, p := range all.sets[set] {
+		all.used.Remove(p.at)
+		all.bytes -= p.size
 	}
+	delete(all.sets, set)
 }
 
 // dropLocked drops a span. It needs all.mu held.
@@ -100,7 +102,7 @@ func (all *spans) dropLocked(p *span) {
 	set := p.batch.Set
 	all.used.Remove(p.at)
 	all.bytes -= p.size
-	i := slices.Index(all.sets[set], p)
+	i, _ := slices.BinarySearchFunc(all.sets[set], p.batch.After, startsAt) // no two begin at one position
 	if all.sets[set] = slices.Delete(all.sets[set], i, i+1); len(all.sets[set]) == 0 {
 		delete(all.sets, set)
 	}

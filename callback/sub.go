@@ -13,7 +13,8 @@ import (
 //
 //	topic.idle     for what is published next
 //	topic.failing  for its next try after a failure; a new change may bring that forward
-//	topic.behind   for its turn, for the end of its turn, for the end of quiet, or, if it left failing, for earliest
+//	topic.quiet    for the end of the interval that it asked for
+//	topic.behind   for its turn, for the end of its turn, or, if it left failing, for earliest
 //	none           for nothing: over says why it ends
 //
 // During its turn, a delivery works with a copy of the sub's state, and
@@ -71,7 +72,7 @@ func (s *sub) restLocked() {
 	case !s.topic.ready, s.cursor == s.topic.head:
 		s.waitLocked()
 	case s.quiet.After(now):
-		s.topic.behind.add(s)
+		s.topic.quiet.add(s)
 		e.remindLocked(&s.task, earlier(s.quiet, s.about.LeaseEnd))
 	default:
 		e.queueLocked(s)
@@ -92,7 +93,7 @@ func (s *sub) owner() string { return s.about.By }
 // waitLocked lets an idle sub wait for what is published next.
 func (s *sub) waitLocked() {
 	s.leaveLocked()
-	if len(s.topic.behind) == 0 {
+	if len(s.topic.behind)+len(s.topic.quiet) == 0 {
 		s.shard.engine.spans.forget(s.topic.set) // no sub needs them
 		s.topic.made.Store(nil)
 	}

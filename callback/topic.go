@@ -50,6 +50,7 @@ type topic struct {
 	version int         // how often something new came
 	idle    pool        // subs that wait for what is new
 	failing pool        // subs that wait after a failure
+	quiet   pool        // subs that want no delivery before their interval is over: they do not count as behind
 	behind  pool        // all others that do not end: see sub
 }
 
