@@ -3,6 +3,7 @@ package documents
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -42,6 +43,7 @@ type document struct {
 	modified int64  // datetime in microseconds of its newest entry; 0 when something else may change it too
 	closed   bool   // its bytes never change
 
+	mediaType string // empty: application/xml
 	immutable bool   // no other document ever has its name
 	link      string // value of the header Link; empty: none
 	more      string // another value of the header Link; empty: none
@@ -122,7 +124,7 @@ func (d *Server) answer(w http.ResponseWriter, r *http.Request, doc *document) e
 	if !modified.IsZero() {
 		h.Set("Last-Modified", modified.Format(http.TimeFormat))
 	}
-	h.Set("Content-Type", "application/xml")
+	h.Set("Content-Type", cmp.Or(doc.mediaType, "application/xml"))
 	if compress {
 		h.Set("Content-Encoding", "gzip")
 	}

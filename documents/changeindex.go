@@ -47,11 +47,11 @@ func (d *Server) index(ctx context.Context, s feed.State) (*document, error) {
 			h := &resourcesync.Header{
 				Index:      true,
 				Capability: resourcesync.ChangeList,
-				From:       s.Lastmod.Down(ends[0].Time()),
+				From:       ends[0].Time(),
 				Links:      []resourcesync.Link{{Rel: "up", Href: d.base.CapabilityList(s.Set)}},
 			}
 			ns := &resourcesync.Namespaces{Index: true, Micros: s.Lastmod != feed.LastmodInSeconds}
-			buf := resourcesync.AppendXMLHeader(nil, h, ns)
+			buf := resourcesync.AppendXMLHeader(nil, s.Lastmod.Header(h), ns)
 			for n := oldest; n <= newest; n++ {
 				var item resourcesync.Item
 				item.Loc = d.base.Document(s.Set, listName(s, n))

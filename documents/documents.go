@@ -189,9 +189,6 @@ func (d *Server) ServeDescription(w http.ResponseWriter, r *http.Request) error 
 // set. It returns a 404 when there is no document of that name, and
 // feed.ErrGone when the memory no longer has it.
 func (d *Server) ServeSet(w http.ResponseWriter, r *http.Request, set, name string) error {
-	if position, ok := strings.CutPrefix(name, "changes/"); ok {
-		return d.serveChange(w, r, set, position)
-	}
 	w.Header().Add("Vary", "Accept-Encoding")
 	var plan planner
 	switch name {
@@ -206,7 +203,14 @@ func (d *Server) ServeSet(w http.ResponseWriter, r *http.Request, set, name stri
 	case "resourcelist.xml":
 		plan = d.resourceList
 	default:
-		if plan = d.named(name); plan == nil {
+		plan = d.named(name)
+		if position, ok := strings.CutPrefix(name, "changes/"); ok {
+			w.Header().Add("Vary", "Accept")
+			format := changeFormat(r)
+			plan = func(ctx context.Context, s feed.State) (*document, error) { return d.change(ctx, s, position, format) }
+			name += " " + format.Name // each form is a document of its own
+		}
+		if plan == nil {
 			return notFound("there is no such document; " + d.base.CapabilityList(set) + " names what the set has")
 		}
 	}

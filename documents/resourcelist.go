@@ -258,9 +258,8 @@ func (d *Server) resourcesHeader(set string, l *List) *resourcesync.Header {
 
 // writeResourceIndex writes a Resource List Index.
 func (d *Server) writeResourceIndex(ctx context.Context, w io.Writer, s feed.State, l *List, count uint64) error {
-	h := d.resourcesHeader(s.Set, l)
+	h := s.Lastmod.Header(d.resourcesHeader(s.Set, l))
 	h.Index = true
-	h.At, h.Completed = s.Lastmod.Down(h.At), s.Lastmod.Up(h.Completed)
 	ns := s.Lastmod.Namespaces()
 	ns.Index = true
 	buf := resourcesync.AppendXMLHeader(nil, h, ns)

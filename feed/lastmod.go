@@ -17,9 +17,9 @@ const (
 	LastmodInSeconds  Lastmod = "seconds"  // the same, and all times of the set's documents are in whole seconds: some readers know no fractions
 )
 
-// header returns h with times in the form of l. An interval of whole seconds includes that
+// Header returns h with times in the form of l. An interval of whole seconds includes that
 // of h.
-func (l Lastmod) header(h *resourcesync.Header) *resourcesync.Header {
+func (l Lastmod) Header(h *resourcesync.Header) *resourcesync.Header {
 	if l != LastmodInSeconds {
 		return h
 	}

@@ -18,14 +18,14 @@ func TestLastmodInSeconds(t *testing.T) {
 		{time.Time{}, time.Time{}, time.Time{}},
 	} {
 		h := &resourcesync.Header{At: test.t, From: test.t, Completed: test.t, Until: test.t}
-		if got := LastmodInSeconds.header(h); got.At != test.down || got.From != test.down || got.Completed != test.up || got.Until != test.up {
+		if got := LastmodInSeconds.Header(h); got.At != test.down || got.From != test.down || got.Completed != test.up || got.Until != test.up {
 			t.Errorf("of %v it is %+v", test.t, got)
 		}
 		if h.At != test.t {
 			t.Error("the header itself was changed")
 		}
 		for _, l := range []Lastmod{LastmodOfSource, LastmodIsDatetime} {
-			if l.header(h) != h || l.Down(test.t) != test.t || l.Up(test.t) != test.t {
+			if l.Header(h) != h || l.Down(test.t) != test.t || l.Up(test.t) != test.t {
 				t.Errorf("%q changes %v", l, test.t)
 			}
 		}

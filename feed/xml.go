@@ -36,7 +36,7 @@ func NewListWriter(l Lastmod) *XMLWriter { return &XMLWriter{lastmod: l, ns: l.N
 
 // AppendHeader appends the beginning of a document, up to its first entry.
 func (w *XMLWriter) AppendHeader(dst []byte, h *resourcesync.Header) []byte {
-	return resourcesync.AppendXMLHeader(dst, w.lastmod.header(h), w.ns)
+	return resourcesync.AppendXMLHeader(dst, w.lastmod.Header(h), w.ns)
 }
 
 // AppendEntry appends one entry. Its position is the attribute h:position, and
