@@ -17,7 +17,7 @@ var arrows = map[string][]string{
 	"resourcesync":     {"internal/nearest"},
 	"feed":             {"resourcesync"},
 	"problem":          {"feed", "resourcesync"},
-	"limit":            {"problem"},
+	"limit":            {"feed", "problem"},
 	"access":           {"feed", "internal/reread", "limit", "problem"},
 	"access/jwt":       {"access", "internal/backoff", "internal/reread", "problem"},
 	"source/discovery": {"feed", "source/harvest", "outbound", "resourcesync"},
@@ -26,7 +26,6 @@ var arrows = map[string][]string{
 	// What several parts of a hub stand on.
 	"internal/accept":      {},
 	"internal/backoff":     {},
-	"internal/budget":      {"feed"},
 	"internal/certificate": {"internal/reread"},
 	"internal/lru":         {},
 	"internal/pebbledb":    {},
@@ -55,11 +54,11 @@ var arrows = map[string][]string{
 
 	// The parts of a hub. They never import each other: each declares the small
 	// interface that it needs, and server introduces them.
-	"hub":                   {"access", "changelog", "feed", "internal/backoff", "internal/budget", "internal/trail", "limit", "problem", "resourcesync"},
-	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/budget", "internal/flight", "internal/lru", "inventory", "inventory/digest", "problem", "resourcesync"},
-	"subscribe":             {"changelog", "feed", "internal/accept", "internal/budget", "inventory", "inventory/digest", "problem", "resourcesync"},
+	"hub":                   {"access", "changelog", "feed", "internal/backoff", "internal/trail", "limit", "problem", "resourcesync"},
+	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/flight", "internal/lru", "inventory", "inventory/digest", "limit", "problem", "resourcesync"},
+	"subscribe":             {"changelog", "feed", "internal/accept", "inventory", "inventory/digest", "limit", "problem", "resourcesync"},
 	"inventory/live":        {"claim", "feed", "internal/backoff", "internal/packed", "inventory", "resourcesync"},
-	"inventory/web":         {"feed", "internal/accept", "internal/budget", "inventory", "inventory/audit", "problem", "resourcesync"},
+	"inventory/web":         {"feed", "internal/accept", "inventory", "inventory/audit", "limit", "problem", "resourcesync"},
 	"callback/subscription": {"changelog", "claim", "feed", "internal/backoff", "internal/redisconn", "resourcesync"},
 	"callback/outlet":       {"callback/subscription", "feed", "outbound"},
 	"callback":              {"callback/outlet", "callback/subscription", "claim", "feed", "internal/backoff", "internal/flight", "outbound", "outbound/meter", "resourcesync"},
@@ -77,7 +76,7 @@ var arrows = map[string][]string{
 	// The hub, and the programs.
 	"server": {
 		"access", "activity", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim", "client",
-		"documents", "feed", "source/harvest", "hub", "internal/backoff", "internal/budget", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/setting", "internal/trail", "inventory", "inventory/audit", "inventory/digest", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "source/poll", "source/reconcile", "problem", "resourcesync", "subscribe",
+		"documents", "feed", "source/harvest", "hub", "internal/backoff", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/setting", "internal/trail", "inventory", "inventory/audit", "inventory/digest", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "source/poll", "source/reconcile", "problem", "resourcesync", "subscribe",
 	},
 	"inventory/diskpages": {"feed", "internal/pebbledb", "inventory", "resourcesync"},
 	"source/reconcile":    {"client", "feed", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "resourcesync"},
@@ -109,6 +108,7 @@ var arrows = map[string][]string{
 	"inventory/storetest":                {"changelog", "feed", "inventory", "inventory/digest", "resourcesync"},
 	"internal/certificate/certtest":      {},
 	"internal/chancetest":                {},
+	"internal/conntest":                  {},
 	"internal/unittest":                  {},
 	"internal/keeptest":                  {},
 	"internal/loggedtest":                {},

@@ -22,7 +22,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/budget"
+	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -73,12 +73,12 @@ type Options struct {
 
 	// Answers is what the making of bodies takes room in; other parts of the hub may
 	// share it. Default: 128 MiB for documents alone.
-	Answers *budget.Budget
+	Answers *limit.Budget
 
 	// Streams is what documents take room in that are sent while they are read, as fast
 	// as their clients take them; other parts of the hub may share it. Default: 256 MiB
 	// for documents alone.
-	Streams *budget.Budget
+	Streams *limit.Budget
 
 	// ClockSkew is how far the clocks of hubs and store may be apart; default one
 	// minute. A Last-Modified is sent only when no hub can add an entry in that
@@ -121,10 +121,10 @@ func New(log changelog.Log, base feed.Base, o Options) *Server {
 	o.CacheBytes = cmp.Or(o.CacheBytes, 64<<20)
 	o.ClockSkew = cmp.Or(o.ClockSkew, time.Minute)
 	if o.Answers == nil {
-		o.Answers = budget.New(128<<20, budget.Patience)
+		o.Answers = limit.NewBudget(128<<20, limit.Patience)
 	}
 	if o.Streams == nil {
-		o.Streams = budget.New(256<<20, budget.Patience)
+		o.Streams = limit.NewBudget(256<<20, limit.Patience)
 	}
 	if o.Waits == nil {
 		o.Waits = func(string) bool { return false }

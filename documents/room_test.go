@@ -14,8 +14,8 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/documents"
-	"github.com/rshub/rshub/internal/budget"
 	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -143,11 +143,11 @@ func TestNoRoom(t *testing.T) {
 	m := newMemory(t)
 	m.make("peps", 1_000)
 	m.add("peps", 3_000)
-	answers, streams := budget.New(10<<20, time.Millisecond), budget.New(10<<20, time.Millisecond)
+	answers, streams := limit.NewBudget(10<<20, time.Millisecond), limit.NewBudget(10<<20, time.Millisecond)
 	kept, streamed := "/sets/peps/changelist-index.xml", "/sets/peps/changelist.xml"
 	for _, test := range []struct {
 		path  string
-		taken *budget.Budget
+		taken *limit.Budget
 	}{{kept, answers}, {streamed, answers}, {streamed, streams}, {"/.well-known/resourcesync", answers}} {
 		s := newServer(m, documents.Options{CacheBytes: 256 << 10, Answers: answers, Streams: streams})
 		share, err := test.taken.Take(t.Context(), 10<<20)

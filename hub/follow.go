@@ -70,20 +70,18 @@ func (h *Hub) Follow(ctx context.Context, set string, after feed.Cursor) iter.Se
 	}
 }
 
-// Followers that are behind read the memory at the same time. All of these reads
-// together hold at most readBytes.
-const (
-	readBytes = 64 << 20
-	readRoom  = 4 << 20 // for one read of at most 1,000 entries; see changelog.Log.Since
-)
+// maxReads is how many followers that are behind read the memory at the same time. One read
+// holds at most 4 MiB; see changelog.Log.Since.
+const maxReads = 16
 
 // read reads the memory after a cursor. It returns no batches if nothing follows.
 func (h *Hub) read(ctx context.Context, set string, after feed.Cursor) ([]*feed.Batch, error) {
-	share, err := h.reads.Wait(ctx, readRoom)
-	if err != nil {
-		return nil, err
+	select {
+	case h.reads <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
-	defer share.Release()
+	defer func() { <-h.reads }()
 	b, err := h.log.Since(ctx, set, after, 0)
 	if err != nil || len(b.Entries) == 0 && !b.Diverged {
 		return nil, err

@@ -21,7 +21,7 @@ import (
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/budget"
+	"github.com/rshub/rshub/limit"
 )
 
 // Options of a Hub. Zero values are the defaults.
@@ -51,7 +51,7 @@ type Options struct {
 
 	// Intake bounds the memory of publishes that are being read and not yet
 	// accepted. Default: ten times MaxBody, and at least 64 MiB.
-	Intake *budget.Budget
+	Intake *limit.Budget
 
 	// Full reports whether a set is full, and how many bytes it may keep. It must not
 	// block. Default: no set is full.
@@ -70,8 +70,8 @@ type Hub struct {
 	log     changelog.Log
 	opts    Options
 	metrics *metrics
-	reads   *budget.Budget // memory for the reads of followers
-	turns   chan struct{}  // holds one element for each large publish that is being decoded
+	reads   chan struct{} // holds one element for each read of the memory for a follower
+	turns   chan struct{} // holds one element for each large publish that is being decoded
 
 	mu     sync.Mutex
 	closed bool
@@ -94,7 +94,7 @@ func New(log changelog.Log, o Options) *Hub {
 		o.MaxBody = 50 << 20
 	}
 	if o.Intake == nil {
-		o.Intake = budget.New(max(10*o.MaxBody, 64<<20), budget.Patience)
+		o.Intake = limit.NewBudget(max(10*o.MaxBody, 64<<20), limit.Patience)
 	}
 	if o.AppendTimeout == 0 {
 		o.AppendTimeout = 30 * time.Second
@@ -109,7 +109,7 @@ func New(log changelog.Log, o Options) *Hub {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Hub{
-		log: log, opts: o, metrics: newMetrics(o.Metrics), reads: budget.New(readBytes, budget.Patience),
+		log: log, opts: o, metrics: newMetrics(o.Metrics), reads: make(chan struct{}, maxReads),
 		queues: map[string]*queue{}, tails: map[string]*tail{}, doubted: make(chan struct{}, 1),
 		turns: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)),
 	}

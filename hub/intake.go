@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/internal/backoff"
-	"github.com/rshub/rshub/internal/budget"
 	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
@@ -20,7 +19,7 @@ import (
 type intake struct {
 	ctx   context.Context
 	user  *limit.User
-	share *budget.Share
+	share *limit.Share
 	most  int64 // the most bytes of memory that one publish may take
 	have  int64 // bytes that share has at least
 

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/changelog"
-	"github.com/rshub/rshub/internal/budget"
 	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/problem"
 )
@@ -43,7 +42,7 @@ func limiter(t *testing.T, text string) *limit.Limiter {
 // to the next one. So nothing is measured while it grows, and what is measured is no garbage.
 type fuse struct {
 	t      *testing.T
-	budget *budget.Budget
+	budget *limit.Budget
 	turn   chan struct{} // has one while a bomb has its turn; those who wait get it in their order
 	before uint64        // bytes in memory before the first bomb
 
@@ -52,7 +51,7 @@ type fuse struct {
 }
 
 // newFuse returns a fuse for bombs that begin now.
-func newFuse(t *testing.T, b *budget.Budget) *fuse {
+func newFuse(t *testing.T, b *limit.Budget) *fuse {
 	return &fuse{t: t, budget: b, turn: make(chan struct{}, 1), before: live()}
 }
 
@@ -111,7 +110,7 @@ func TestBombs(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			body := gzipped(test.body)
 			const room, many = 8 << 20, 4
-			h, log := newHub(t, Options{Intake: budget.New(room, time.Millisecond)})
+			h, log := newHub(t, Options{Intake: limit.NewBudget(room, time.Millisecond)})
 			f := newFuse(t, h.opts.Intake)
 			var bombs sync.WaitGroup
 			for range many {

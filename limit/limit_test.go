@@ -155,12 +155,7 @@ func TestOwn(t *testing.T) {
 }
 
 func TestAddress(t *testing.T) {
-	var refused atomic.Int64
-	l := New(Options{Address: parse(t, "requests:1/h"), Refused: func(whose string, k Kind) {
-		if whose == "address" && k == Requests {
-			refused.Add(1)
-		}
-	}})
+	l := New(Options{Address: parse(t, "requests:1/h")})
 	use := func(a string) error {
 		addr, _ := netip.ParseAddr(a)
 		return l.Address(addr).Use(Requests, 1)
@@ -185,8 +180,8 @@ func TestAddress(t *testing.T) {
 			t.Errorf("%s: %v", test.addr, err)
 		}
 	}
-	if refused.Load() != 5 {
-		t.Errorf("%d refusals were counted", refused.Load())
+	if n := l.opts.Refusals.OfAddresses(Requests); n != 5 {
+		t.Errorf("%v refusals were counted", n)
 	}
 	wantProblem(t, use("2001:db8::7"), 3600, "the network 2001:db8::/64")
 }

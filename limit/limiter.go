@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,10 +14,17 @@ type Options struct {
 	Caller  Limits // for each caller with a name, unless it has limits of its own
 	Address Limits // for each address that sends requests without a name: an IPv4 address, or a /64 of IPv6
 
-	// Refused is called each time that a limit refuses somebody. whose is
-	// "caller" or "address". It must not block. Default: nothing is called.
-	Refused func(whose string, kind Kind)
+	Refusals *Refusals // count whom the limits refuse; default: those of this Limiter alone
 }
+
+// Refusals count how often limits refused somebody. Several Limiters may share them.
+type Refusals struct{ callers, addresses [kinds]atomic.Uint64 }
+
+// OfCallers returns how often the limits of callers have refused a kind.
+func (f *Refusals) OfCallers(k Kind) uint64 { return f.callers[k].Load() }
+
+// OfAddresses returns how often the limits of addresses have refused a kind.
+func (f *Refusals) OfAddresses(k Kind) uint64 { return f.addresses[k].Load() }
 
 // A Limiter knows what every caller and address uses. It keeps about 131,000 addresses at
 // most, and forgets only idle ones. When it is full of addresses that are not idle, all
@@ -48,6 +56,9 @@ type shard struct {
 
 // New returns a Limiter; nobody has used anything yet.
 func New(o Options) *Limiter {
+	if o.Refusals == nil {
+		o.Refusals = &Refusals{}
+	}
 	l := &Limiter{opts: o, begun: time.Now()}
 	for _, t := range []*table{&l.callers, &l.addresses} {
 		t.seed, t.most = maphash.MakeSeed(), maxUsers
@@ -55,8 +66,8 @@ func New(o Options) *Limiter {
 	return l
 }
 
-func (l *Limiter) user(whose, sort string, limits *Limits) *User {
-	u := &User{whose: whose, sort: sort, limiter: l}
+func (l *Limiter) user(whose string, limits *Limits, refused *[kinds]atomic.Uint64) *User {
+	u := &User{whose: whose, refused: refused, limiter: l}
 	u.limits.Store(limits)
 	return u
 }
@@ -67,7 +78,7 @@ func (l *Limiter) clock() int64 { return int64(time.Since(l.begun)) }
 // Caller returns the User of a caller with a name. own are the caller's own limits;
 // nil: it has the limits for all callers. They may differ from those of the last call.
 func (l *Limiter) Caller(name string, own *Limits) *User {
-	u := l.callers.find(name, l.clock(), "other callers", func(key string) *User { return l.user("caller "+key, "caller", &l.opts.Caller) })
+	u := l.callers.find(name, l.clock(), "other callers", func(key string) *User { return l.user("caller "+key, &l.opts.Caller, &l.opts.Refusals.callers) })
 	limits := &l.opts.Caller
 	if own != nil {
 		limits = own
@@ -96,7 +107,7 @@ func (l *Limiter) Address(a netip.Addr) *User {
 		case a.Is6():
 			whose = "the network " + netip.PrefixFrom(a.WithZone(""), 64).Masked().String()
 		}
-		return l.user(whose, "address", &l.opts.Address)
+		return l.user(whose, &l.opts.Address, &l.opts.Refusals.addresses)
 	})
 }
 

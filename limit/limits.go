@@ -1,7 +1,8 @@
 // Package limit bounds how much each caller, each address and all of them together may
-// use of a hub: how many requests in a time, how many connections at once. It keeps
-// recent use in bounded memory. The cost of a check does not depend on the number of
-// callers. The package knows no store and no HTTP server.
+// use of a hub. A Limiter bounds requests in a time, and connections at once. A Listener
+// bounds connections by the file descriptors of the process. A Budget bounds memory for
+// requests and answers. A Quota bounds what a set keeps, and Spools bound temporary files.
+// The cost of a check does not depend on the number of callers.
 package limit
 
 import (

@@ -13,8 +13,8 @@ import (
 // A User is a caller or an address, and what it uses. Its methods may be called
 // concurrently, and never block. A nil *User has no limits.
 type User struct {
-	whose   string // subject of the sentence "… has reached its limit"
-	sort    string // "caller" or "address", for Options.Refused
+	whose   string                // subject of the sentence "… has reached its limit"
+	refused *[kinds]atomic.Uint64 // refusals of all callers, or of all addresses
 	limiter *Limiter
 	limits  atomic.Pointer[Limits]
 
@@ -72,7 +72,7 @@ func (u *User) check(kind Kind, now int64) error {
 	if wait == 0 {
 		return nil
 	}
-	u.refuse(kind)
+	u.refused[kind].Add(1)
 	l := u.limits.Load()[kind]
 	p := problem.New(http.StatusTooManyRequests, "limit", fmt.Sprintf("%s has reached its limit of %d %s in %s; try again later", u.whose, l.Most, kind, spoken(l.Within)))
 	p.RetryAfter = int((wait + time.Second - 1) / time.Second)
@@ -82,12 +82,6 @@ func (u *User) check(kind Kind, now int64) error {
 		"Ratelimit":        {strconv.Quote(kind.String()) + ";r=0;t=" + strconv.Itoa(p.RetryAfter)},
 	}
 	return p
-}
-
-func (u *User) refuse(kind Kind) {
-	if count := u.limiter.opts.Refused; count != nil {
-		count(u.sort, kind)
-	}
 }
 
 func spoken(d time.Duration) string {
@@ -139,7 +133,7 @@ func (u *User) Open() (done func(), err error) {
 		return func() { u.open.Add(-1) }, nil
 	}
 	u.open.Add(-1)
-	u.refuse(Connections)
+	u.refused[Connections].Add(1)
 	p := problem.New(http.StatusTooManyRequests, "limit", fmt.Sprintf("%s has as many connections as it may have at once, %d; close some, or try again later", u.whose, most))
 	p.RetryAfter = 10
 	p.Header = http.Header{

@@ -28,9 +28,9 @@ type callers struct {
 	watch         *access.Watch        // nil as well
 	tickets       *access.Tickets      // of the callers; nil as well. Set by open
 	limiter       *limit.Limiter
-	refused       func(whose string, kind limit.Kind) // counts a refusal
-	share         *limit.Limiter                      // of connections, for an address behind a proxy. Set by open
-	limits        limit.Limits                        // of a caller that has none of its own
+	refusals      *limit.Refusals
+	share         *limit.Limiter // of connections, for an address behind a proxy. Set by open
+	limits        limit.Limits   // of a caller that has none of its own
 	errors        *problem.Adapter
 	log           *slog.Logger
 
@@ -44,10 +44,11 @@ type callers struct {
 }
 
 func newCallers(config *Config, r prometheus.Registerer, errors *problem.Adapter, log *slog.Logger) *callers {
-	limiter, refused := newLimiter(config, r)
+	all, refusals := config.CallerLimits.Or(limit.DefaultCaller()), newRefusals(r)
 	c := &callers{
-		authenticator: config.Callers, limiter: limiter, refused: refused, limits: config.CallerLimits.Or(callerLimits),
-		errors: errors, log: log, wake: make(chan struct{}, 1),
+		authenticator: config.Callers, limits: all, refusals: refusals,
+		limiter: limit.New(limit.Options{Caller: all, Address: config.AddressLimits.Or(limit.DefaultAddress()), Refusals: refusals}),
+		errors:  errors, log: log, wake: make(chan struct{}, 1),
 	}
 	c.private.Store(&map[string]bool{})
 	if c.authenticator != nil {
@@ -61,7 +62,7 @@ func newCallers(config *Config, r prometheus.Registerer, errors *problem.Adapter
 // It looks which sets are private now. No request, and no delivery, comes before.
 func (c *callers) open(ctx context.Context, memory changelog.Log, makes func(set string) bool, keys access.TicketKeys, one int64) {
 	c.memory, c.makes = memory, makes
-	c.share = limit.New(limit.Options{Address: limit.Limits{limit.Connections: {Most: one}}, Refused: c.refused})
+	c.share = limit.New(limit.Options{Address: limit.Limits{limit.Connections: {Most: one}}, Refusals: c.refusals})
 	if c.watch != nil {
 		c.tickets = access.NewTickets(c.authenticator, keys)
 		c.lookOnce(ctx)

@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+
+	"github.com/rshub/rshub/limit"
 )
 
 // A front is the HTTP servers of a hub: one for users, and one for operations if
@@ -37,12 +40,12 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*d.to.Load()
 // newFront returns a front that does not listen yet.
 func newFront(q *requests, writeTimeout time.Duration, log *slog.Logger) *front {
 	f := &front{failed: make(chan error, 5)}
-	f.public = newHTTPServer(bounded(turnAway(q.logged(&f.publicDoor, slog.LevelWarn))), writeTimeout, log)
-	f.public.ConnContext, f.public.ConnState = noteGuest, noteState
+	f.public = newHTTPServer(bounded(limit.RefuseExcess(q.logged(&f.publicDoor, slog.LevelWarn))), writeTimeout, log)
+	limit.Serve(f.public)
 	addHTTP2(f.public)
-	f.ops = newHTTPServer(bounded(turnAway(q.logged(&f.opsDoor, slog.LevelDebug))), writeTimeout, log) // at debug, because probes ask again and again
+	f.ops = newHTTPServer(bounded(limit.RefuseExcess(q.logged(&f.opsDoor, slog.LevelDebug))), writeTimeout, log) // at debug, because probes ask again and again
 	f.ops.HTTP2.MaxConcurrentStreams = opsStreams
-	f.ops.ConnContext, f.ops.ConnState = noteGuest, noteState
+	limit.Serve(f.ops)
 	return f
 }
 
@@ -62,12 +65,12 @@ func (f *front) listen(public, ops string) (err error) {
 }
 
 // bound bounds the connections to both addresses. It is called between listen and serve.
-func (f *front) bound(d shares, proxies []netip.Prefix, log *slog.Logger, r prometheus.Registerer) {
-	c := newCrowd(f.listener, d, log, r)
-	c.proxies = proxies
-	f.listener = c
+func (f *front) bound(d limit.Descriptors, proxies []netip.Prefix, log *slog.Logger, r prometheus.Registerer) {
+	bounded := limit.Listen(f.listener, d, proxies, log)
+	countConnections(r, bounded)
+	f.listener = bounded
 	if f.opsListener != nil {
-		f.opsListener = c.beside(f.opsListener, min(mostOps, max(d.users/2, 1)))
+		f.opsListener = bounded.Beside(f.opsListener, d.Ops)
 	}
 }
 
@@ -132,7 +135,7 @@ func newHTTPServer(h http.Handler, writeTimeout time.Duration, log *slog.Logger)
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: writeTimeout},
-		ErrorLog:          slog.NewLogLogger(&netHTTPHandler{Handler: log.Handler()}, slog.LevelDebug),
+		ErrorLog:          slog.NewLogLogger(&netHTTPHandler{Handler: log.Handler(), said: rate.Sometimes{Interval: time.Minute}}, slog.LevelDebug),
 	}
 }
 
@@ -157,24 +160,17 @@ func addHTTP2(srv *http.Server) {
 // told each minute.
 type netHTTPHandler struct {
 	slog.Handler
-	said atomic.Int64 // when the log was told last that the hub cannot take connections, in microseconds
+	said rate.Sometimes // that the hub cannot take connections
 }
 
 func (h *netHTTPHandler) Enabled(context.Context, slog.Level) bool { return true }
 
 func (h *netHTTPHandler) Handle(ctx context.Context, r slog.Record) error {
-	if strings.HasPrefix(r.Message, "http: Accept error") && minutely(&h.said) {
-		r.Level = slog.LevelError
+	if strings.HasPrefix(r.Message, "http: Accept error") {
+		h.said.Do(func() { r.Level = slog.LevelError })
 	}
 	if !h.Handler.Enabled(ctx, r.Level) {
 		return nil
 	}
 	return h.Handler.Handle(ctx, r)
-}
-
-// minutely reports whether a minute is over since it last returned true. last is for its
-// use only.
-func minutely(last *atomic.Int64) bool {
-	now, was := time.Now().UnixMicro(), last.Load()
-	return now-was >= time.Minute.Microseconds() && last.CompareAndSwap(was, now)
 }

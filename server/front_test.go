@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rshub/rshub/internal/conntest"
+
 	"github.com/rshub/rshub/internal/loggedtest"
 )
 
@@ -115,7 +117,7 @@ func TestRefusedUpload(t *testing.T) {
 	} {
 		t.Run(test.path+fmt.Sprint(test.status), func(t *testing.T) {
 			t.Parallel()
-			conn := reach(t, "", strings.TrimPrefix(h.URL, "http://"), fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%sContent-Length: %d\r\n\r\n", test.method, test.path, test.header, size))
+			conn := conntest.Dial(t, "", strings.TrimPrefix(h.URL, "http://"), fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%sContent-Length: %d\r\n\r\n", test.method, test.path, test.header, size))
 			if _, err := io.CopyN(conn, zeros{}, size); err != nil {
 				t.Fatalf("send the body: %v", err)
 			}

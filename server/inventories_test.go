@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rshub/rshub/internal/conntest"
+
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/internal/untiltest"
@@ -126,7 +128,7 @@ func TestReadersLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(stalled, "GET /sets/demo%s HTTP/1.1\r\nHost: localhost\r\nAccept: %s\r\n\r\n", test.path, test.accept)
-		if answer := begun(stalled); !strings.HasPrefix(answer, "HTTP/1.1 200 ") { // it reads no more than that
+		if answer := conntest.Begun(stalled); !strings.HasPrefix(answer, "HTTP/1.1 200 ") { // it reads no more than that
 			t.Fatalf("the first reader: %s", answer)
 		}
 		for _, other := range test.others {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rshub/rshub/internal/conntest"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/access"
@@ -89,22 +91,22 @@ func TestConnectionLimit(t *testing.T) {
 	addr := strings.TrimPrefix(h.URL, "http://")
 	open := func(how string) net.Conn {
 		t.Helper()
-		return reach(t, "", addr, "GET /sets/demo/changes"+how+"\r\n\r\n")
+		return conntest.Dial(t, "", addr, "GET /sets/demo/changes"+how+"\r\n\r\n")
 	}
 	const (
 		stream = " HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream"
 		socket = " HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
 	)
 	one, two := open(stream), open(socket)
-	if answer := begun(one); !strings.HasPrefix(answer, "HTTP/1.1 200 ") {
+	if answer := conntest.Begun(one); !strings.HasPrefix(answer, "HTTP/1.1 200 ") {
 		t.Fatal(answer)
 	}
-	if answer := begun(two); !strings.HasPrefix(answer, "HTTP/1.1 101 ") {
+	if answer := conntest.Begun(two); !strings.HasPrefix(answer, "HTTP/1.1 101 ") {
 		t.Fatal(answer)
 	}
 	three := open("?since=now&wait=1m HTTP/1.1\r\nHost: localhost")
 	untiltest.Done(t, "the poll waits", func() bool { return h.value(`rshub_followers{kind="longpoll"}`) == 1 })
-	if answer := begun(open(stream)); !strings.HasPrefix(answer, "HTTP/1.1 429 ") || !strings.Contains(strings.ToLower(answer), "ratelimit-policy: \"connections\";q=3\r\n") {
+	if answer := conntest.Begun(open(stream)); !strings.HasPrefix(answer, "HTTP/1.1 429 ") || !strings.Contains(strings.ToLower(answer), "ratelimit-policy: \"connections\";q=3\r\n") {
 		t.Error(answer)
 	}
 	for _, conn := range []net.Conn{one, two, three} {
@@ -113,7 +115,7 @@ func TestConnectionLimit(t *testing.T) {
 	// The hub notices each end by itself. So that one place is free says nothing of the others.
 	for range 3 {
 		untiltest.Done(t, "there is room for three again", func() bool {
-			return strings.HasPrefix(begun(open(stream)), "HTTP/1.1 200 ")
+			return strings.HasPrefix(conntest.Begun(open(stream)), "HTTP/1.1 200 ")
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rshub/rshub/limit"
 )
 
 // newMetrics returns the registry for the hub's metrics. If c has none, it is a new
@@ -87,4 +88,31 @@ func (g *readyGauge) Collect(to chan<- prometheus.Metric) {
 			gauge(g.dependency, d.OK, name)
 		}
 	}
+}
+
+// newRefusals returns counts of whom limits refuse, as metrics.
+func newRefusals(r prometheus.Registerer) *limit.Refusals {
+	refusals := &limit.Refusals{}
+	for kind := range limit.Connections + 1 {
+		for whose, count := range map[string]func(limit.Kind) uint64{"caller": refusals.OfCallers, "address": refusals.OfAddresses} {
+			promauto.With(r).NewCounterFunc(prometheus.CounterOpts{
+				Name: "rshub_limit_refused_total", Help: "Requests, and batches of streams, that were refused because a limit was reached, by whose limit it was, and of what.",
+				ConstLabels: prometheus.Labels{"whose": whose, "limit": kind.String()},
+			}, func() float64 { return float64(count(kind)) })
+		}
+	}
+	return refusals
+}
+
+// countConnections adds metrics of the connections that a listener, and those beside it,
+// refused or ended.
+func countConnections(r prometheus.Registerer, l *limit.Listener) {
+	promauto.With(r).NewCounterFunc(prometheus.CounterOpts{
+		Name: "rshub_connections_refused_total",
+		Help: "Connections that were refused because there were too many for the limit of file descriptors, or too many of one address.",
+	}, func() float64 { return float64(l.Refused()) })
+	promauto.With(r).NewCounterFunc(prometheus.CounterOpts{
+		Name: "rshub_connections_ended_total",
+		Help: "Connections without a request that were closed to make room for others.",
+	}, func() float64 { return float64(l.Ended()) })
 }

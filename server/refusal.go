@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"net/http"
+
+	"github.com/rshub/rshub/limit"
 )
 
 // Over HTTP/2 a client has many requests under way on one connection, and does not have to
@@ -17,12 +19,12 @@ const (
 // bounded bounds what refused requests hold. See refusals.
 func bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		g, _ := r.Context().Value(guestKey{}).(*guest)
-		if g == nil || r.ProtoMajor < 2 {
+		c := limit.ConnOf(r.Context())
+		if c == nil || r.ProtoMajor < 2 {
 			next.ServeHTTP(w, r)
 			return
 		}
-		a := &arrival{ResponseWriter: w, guest: g}
+		a := &arrival{ResponseWriter: w, conn: c}
 		defer a.leave()
 		next.ServeHTTP(a, r.WithContext(context.WithValue(r.Context(), arrivalKey{}, a)))
 	})
@@ -32,7 +34,7 @@ func bounded(next http.Handler) http.Handler {
 // was not admitted before.
 type arrival struct {
 	http.ResponseWriter
-	guest    *guest
+	conn     *limit.Conn
 	admitted bool
 	refused  bool
 	bare     bool // the answer has no body
@@ -54,7 +56,7 @@ func (a *arrival) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 func (a *arrival) WriteHeader(status int) {
 	if status >= http.StatusBadRequest && !a.admitted && !a.refused {
 		a.refused = true
-		switch n := a.guest.refusals.Add(1); {
+		switch n := a.conn.Refusals.Add(1); {
 		case n > mostRefusals:
 			a.cut = true
 			panic(http.ErrAbortHandler) // leave counts it off
@@ -81,6 +83,6 @@ func (a *arrival) leave() {
 		if !a.cut {
 			_ = http.NewResponseController(a.ResponseWriter).Flush()
 		}
-		a.guest.refusals.Add(-1)
+		a.conn.Refusals.Add(-1)
 	}
 }

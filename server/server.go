@@ -19,11 +19,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
 	"github.com/rshub/rshub/internal/certificate"
 	"github.com/rshub/rshub/internal/trail"
+	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/problem"
 )
 
@@ -94,7 +96,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	defer f.close()
-	descriptors := s.shareDescriptors()
+	descriptors := limit.ShareDescriptors(callback.InFlight, s.log)
 	f.bound(descriptors, s.config.TrustedProxies, s.log, s.metrics)
 	base := feed.Base(cmp.Or(s.config.BaseURL, scheme(s.config.TLSCertFile)+f.listener.Addr().String()))
 	s.fits(base)
@@ -125,8 +127,8 @@ func (s *Server) Run(ctx context.Context) error {
 	if bus != nil {
 		defer bus.Close()
 	}
-	p := s.wire(base, guard, store, bus, descriptors.idle)
-	s.callers.open(ctx, store.memory, p.hub.Waits, store.ticketKeys, descriptors.one)
+	p := s.wire(base, guard, store, bus, descriptors.Idle)
+	s.callers.open(ctx, store.memory, p.hub.Waits, store.ticketKeys, descriptors.One)
 	s.health.open(store.memory, bus, s.callers, s.certificate, s.requests.trail)
 	f.open(s.site(base, guard, store, p), s.ops(guard, store))
 	s.requests.starting.Store(false)

@@ -16,8 +16,8 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
-	"github.com/rshub/rshub/internal/budget"
 	"github.com/rshub/rshub/internal/trail"
+	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -27,7 +27,7 @@ type sets struct {
 	base         feed.Base
 	memory       changelog.Log
 	hub          *hub.Hub
-	streams      *budget.Budget               // for lists that are held while clients take them
+	streams      *limit.Budget                // for lists that are held while clients take them
 	checkFetched func(name, url string) error // returns an error, which names what the URL is, if the hub would not fetch the URL
 	inventories  inventories                  // nil: the hub keeps none
 	sources      *sources                     // nil: the hub polls none

@@ -15,8 +15,8 @@ import (
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
-	"github.com/rshub/rshub/internal/budget"
 	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -110,7 +110,7 @@ func TestSetsHaveABound(t *testing.T) {
 	for i := range memory.sets {
 		memory.sets[i] = feed.State{Set: fmt.Sprintf("set-%04d", i), Description: feed.Description{Title: strings.Repeat("t", 1000), DescribedBy: link, ResourceList: link, ResourceDump: link, ChangeDump: link}}
 	}
-	s := &sets{base: "http://hub.example.org", memory: memory, streams: budget.New(streamBytes, budget.Patience)}
+	s := &sets{base: "http://hub.example.org", memory: memory, streams: limit.NewBudget(streamBytes, limit.Patience)}
 	read := func(next string) (got []string, pages int) {
 		for ; next != ""; pages++ {
 			w := httptest.NewRecorder()

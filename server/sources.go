@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/outbound/meter"
 	"github.com/rshub/rshub/resourcesync"
@@ -35,12 +36,14 @@ const (
 // does, but without a connection and with all rights.
 func (s *Server) wireSources(base feed.Base, store *store, p *parts, attempts *meter.Meter) *sources {
 	outcomes, pings, dir := poll.InRedis(store.redis, s.config.Prefix), poll.PingsInRedis(store.redis, s.config.Prefix), ""
+	spools := limit.NewSpools(p.quota, nil)
 	if store.disk != nil {
+		spools = limit.NewSpools(p.quota, store.disk)
 		outcomes, pings, dir = poll.OnDisk(store.disk.Keep(sourceKeep)), nil, s.config.Data
 	}
 	getter := &harvest.Getter{Client: p.outbound.HTTP(), Check: p.outbound.Check, Robots: true, Tries: 2, Wait: 30 * time.Second} // the poller comes again
 	look := poll.Relayed(getter, func(set string) reconcile.Hub { return &ownSet{p, set} }, outcomes, poll.RelayOptions{
-		Dir: dir, Room: newSpools(store, p.quota).take, Total: resourcesync.Limits{Bytes: sourceBytes, Entries: sourceEntries},
+		Dir: dir, Room: spools.Take, Total: resourcesync.Limits{Bytes: sourceBytes, Entries: sourceEntries},
 		Memory: func(ctx context.Context) (func(), error) {
 			share, err := p.streams.Wait(ctx, sortBytes)
 			if err != nil {

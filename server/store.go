@@ -16,6 +16,7 @@ import (
 	"github.com/rshub/rshub/changelog/redislog"
 	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/internal/redisconn"
+	"github.com/rshub/rshub/limit"
 )
 
 // storeDir is the directory of the change memory in a data directory. callbackKeep and
@@ -35,12 +36,36 @@ type store struct {
 	subscriptions subscription.Registry
 	claims        claim.Store
 	inventories   inventoryStore
-	kept          func(ctx context.Context, set string) (bytes int64, err error) // about how much a set takes
-	capacity      func(ctx context.Context) (bytes int64, err error)             // how much there is room for; 0: nobody knows
-	disk          *disklog.Log                                                   // the memory if it is on the disk; else nil
-	maker         func(ctx context.Context, set string) (by string, err error)   // who made a set; nil: there are no callers
-	ticketKeys    access.TicketKeys                                              // of the tickets of callers
-	redis         *redisconn.Conn                                                // the connections to Redis if the memory is there; else nil
+	ticketKeys    access.TicketKeys // of the tickets of callers
+
+	disk   *disklog.Log    // the memory if it is on the disk; else nil
+	shared *redislog.Log   // the memory if it is in Redis; else nil
+	redis  *redisconn.Conn // the connections to Redis if the memory is there; else nil
+}
+
+var _ limit.Store = (*store)(nil)
+
+// Kept returns about how many bytes a set takes.
+func (s *store) Kept(ctx context.Context, set string) (bytes int64, err error) {
+	if s.disk != nil {
+		return s.disk.Kept(set)
+	}
+	return s.shared.Kept(ctx, set)
+}
+
+// Capacity returns how many bytes the memory has room for; 0: nobody knows.
+func (s *store) Capacity(ctx context.Context) (bytes int64, err error) {
+	if s.disk != nil {
+		return s.disk.Capacity()
+	}
+	_, most, err := s.shared.Memory(ctx)
+	return int64(most), err
+}
+
+// Maker returns who made a set.
+func (s *store) Maker(ctx context.Context, set string) (by string, err error) {
+	st, err := s.memory.State(ctx, set)
+	return st.By, err
 }
 
 // close closes the memory, and the connections to Redis if there are any.
@@ -76,12 +101,8 @@ func (s *Server) openRedis(ctx context.Context) (*store, error) {
 	}
 	return &store{
 		memory: metered.New(memory, s.metrics), subscriptions: subscriptions, claims: claims,
-		inventories: c.inventoriesInRedis(conn, memory), redis: conn, kept: memory.Kept,
-		ticketKeys: &sharedTicketKeys{conn, c.Prefix},
-		capacity: func(ctx context.Context) (int64, error) {
-			_, most, err := memory.Memory(ctx)
-			return int64(most), err
-		},
+		inventories: c.inventoriesInRedis(conn, memory), ticketKeys: &sharedTicketKeys{conn, c.Prefix},
+		shared: memory, redis: conn,
 	}, nil
 }
 
@@ -109,10 +130,8 @@ func (s *Server) openDisk(ctx context.Context) (*store, error) {
 	}
 	measureDisk(s.metrics, memory.Space)
 	return &store{
-		memory: metered.New(memory, s.metrics), subscriptions: subscriptions, claims: claims, inventories: kept, disk: memory,
-		ticketKeys: newOwnTicketKeys(),
-		kept:       func(_ context.Context, set string) (int64, error) { return memory.Kept(set) },
-		capacity:   func(context.Context) (int64, error) { return memory.Capacity() },
+		memory: metered.New(memory, s.metrics), subscriptions: subscriptions, claims: claims, inventories: kept,
+		ticketKeys: newOwnTicketKeys(), disk: memory,
 	}, nil
 }
 

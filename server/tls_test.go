@@ -13,10 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rshub/rshub/internal/conntest"
+
 	"github.com/gorilla/websocket"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/rshub/rshub/internal/certificate"
 	"github.com/rshub/rshub/internal/certificate/certtest"
 	"github.com/rshub/rshub/internal/loggedtest"
 	"github.com/rshub/rshub/internal/servertest"
@@ -275,7 +276,7 @@ func TestHandshakeIsBounded(t *testing.T) {
 	h := servertest.Start(t, server, log)
 	for _, url := range []string{h.URL, h.Ops} {
 		for _, says := range []string{"", "\x16\x03", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"} {
-			conn := reach(t, "", strings.TrimPrefix(url, "http://"), says)
+			conn := conntest.Dial(t, "", strings.TrimPrefix(url, "http://"), says)
 			var answer strings.Builder
 			if _, err := io.Copy(&answer, conn); errors.Is(err, context.DeadlineExceeded) || err != nil && strings.Contains(err.Error(), "timeout") {
 				t.Errorf("%q is waited for: %v", says, err)
@@ -283,27 +284,6 @@ func TestHandshakeIsBounded(t *testing.T) {
 			if strings.Contains(answer.String(), "HTTP/2") {
 				t.Errorf("%q is answered %q", says, &answer)
 			}
-		}
-	}
-}
-
-// Over TLS, too, connections that are too many get an answer that says so.
-func TestCrowdTLS(t *testing.T) {
-	pair := certtest.New(t)
-	files, err := certificate.Open(pair.Cert, pair.Key, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, addr, _ := crowdOf(t, shares{users: 1, away: 1}, files)
-	for _, want := range []string{"HTTP/1.1 200 ", "HTTP/1.1 503 "} {
-		conn, err := tls.Dial("tcp", addr, pair.Client())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		_, _ = io.WriteString(conn, request)
-		if got := begun(conn); !strings.HasPrefix(got, want) {
-			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

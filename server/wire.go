@@ -12,9 +12,9 @@ import (
 	"github.com/rshub/rshub/documents"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
-	"github.com/rshub/rshub/internal/budget"
 	"github.com/rshub/rshub/inventory/live"
 	"github.com/rshub/rshub/inventory/web"
+	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/outbound/meter"
 	"github.com/rshub/rshub/page"
@@ -31,12 +31,12 @@ type parts struct {
 	outbound  *outbound.Client
 	web       *web.Server
 	memory    changelog.Log
-	quota     *quota
+	quota     *limit.Quota
 	requests  *requests
 	live      *live.Live // nil: the hub keeps no inventories
 	sources   *sources   // nil: the hub looks at none
 	activity  *activity.Recorder
-	streams   *budget.Budget // for answers that are held while clients take them
+	streams   *limit.Budget // for answers that are held while clients take them
 }
 
 // compareEvery is how often a hub looks for changes that were not announced.
@@ -57,8 +57,8 @@ const intakeBytes = 512 << 20
 // wire makes the parts and connects them with each other. idle bounds the idle
 // connections to callbacks.
 func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, idle int) *parts {
-	c, log, p := &s.config, store.memory, &parts{memory: store.memory, requests: s.requests, streams: budget.New(streamBytes, budget.Patience).Divide(holder)}
-	answers := budget.New(answerBytes, budget.Patience).Divide(holder)
+	c, log, p := &s.config, store.memory, &parts{memory: store.memory, requests: s.requests, streams: limit.NewBudget(streamBytes, limit.Patience)}
+	answers := limit.NewBudget(answerBytes, limit.Patience)
 	shared := time.Duration(0)
 	if c.RedisURL != "" {
 		shared = compareEvery
@@ -67,17 +67,11 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	if p.live = s.wireInventories(store); p.live != nil {
 		hold = p.live.Hold
 	}
-	if c.Callers != nil {
-		store.maker = func(ctx context.Context, set string) (string, error) {
-			st, err := log.State(ctx, set)
-			return st.By, err
-		}
-	}
-	p.quota = newQuota(store, c.SetQuota, s.log)
+	p.quota = limit.NewQuota(store, c.SetQuota, c.Callers != nil, s.log)
 	p.hub = hub.New(log, hub.Options{
 		Base: base, Sets: c.Sets, ListSize: c.ChangeListSize, MaxBody: c.MaxBody, Retention: c.Retention,
 		Logger: s.log, Metrics: s.metrics, Bus: bus, Shared: shared, Hold: hold,
-		Intake: budget.New(max(intakeBytes, 10*c.MaxBody), budget.Patience).Divide(holder), Full: p.quota.full, Grew: p.quota.grew,
+		Intake: limit.NewBudget(max(intakeBytes, 10*c.MaxBody), limit.Patience), Full: p.quota.Full, Grew: p.quota.Grew,
 		Admit: s.callers.admit(),
 	})
 	p.activity = activity.New(log, activity.Options{Following: p.following, Logger: s.log})
@@ -121,7 +115,7 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 
 // runs returns the functions that run in the background, by the name of their part.
 func (p *parts) runs() map[string]func(context.Context) error {
-	runs := map[string]func(context.Context) error{"hub": p.hub.Run, "subscribe": p.subscribe.Run, "callback": p.engine.Run, "quota": p.quota.run, "activity": p.activity.Run}
+	runs := map[string]func(context.Context) error{"hub": p.hub.Run, "subscribe": p.subscribe.Run, "callback": p.engine.Run, "quota": p.quota.Run, "activity": p.activity.Run}
 	if p.live != nil {
 		runs["inventory"] = p.live.Run
 	}

@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/budget"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -45,7 +45,7 @@ type baseline struct {
 	server *Server
 	set    string
 	within inventory.Range
-	share  *budget.Share
+	share  *limit.Share
 	buf    []byte // of the text of a part
 
 	snapshot *Snapshot // nil: it is taken when the next part is read

@@ -14,8 +14,8 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/budget"
 	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -253,7 +253,7 @@ func TestBaselineAsNDJSON(t *testing.T) {
 
 // Clients that do not read take no memory, and others get their baselines.
 func TestSlowBaseline(t *testing.T) {
-	streams := budget.New(64<<20, patience)
+	streams := limit.NewBudget(64<<20, patience)
 	s, sh := newBaselineSite(t, settings{Options: subscribe.Options{WriteTimeout: patience, Streams: streams}, sendBuffer: smallSend}, 0)
 	s.ordinary(3_000)
 	clients := 40

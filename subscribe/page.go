@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/budget"
+	"github.com/rshub/rshub/limit"
 )
 
 const (
@@ -35,7 +35,7 @@ const (
 type page struct {
 	poll   poll
 	format *feed.Format
-	room   *budget.Budget
+	room   *limit.Budget
 
 	// batch has the page's place in the log. Of its entries it has only the first, but
 	// it has all of them in a format that writes no parts.
@@ -46,8 +46,8 @@ type page struct {
 
 	// mu guards these once the page is sent. Before that, only the request uses them.
 	mu     sync.Mutex
-	share  *budget.Share // nil: none
-	pieces []piece       // nil: they are not kept any more
+	share  *limit.Share // nil: none
+	pieces []piece      // nil: they are not kept any more
 }
 
 // A piece is a part of a page's text, of whole entries.

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/budget"
 	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -124,7 +124,7 @@ func TestSlowPages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("has 40 clients with large pages")
 	}
-	answers := budget.New(32<<20, patience)
+	answers := limit.NewBudget(32<<20, patience)
 	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: patience, Answers: answers}, sendBuffer: smallSend, listSize: 10_000})
 	s.ordinary(10_000)
 	const clients = 40
@@ -200,7 +200,7 @@ func TestSlowPageIsBrokenOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			memory := &replaced{}
-			answers := budget.New(32<<20, patience)
+			answers := limit.NewBudget(32<<20, patience)
 			s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: patience, Answers: answers}, sendBuffer: smallSend, listSize: 10_000,
 				memory: func(m subscribe.Memory) subscribe.Memory { memory.Memory = m; return memory }})
 			s.ordinary(2_000)
@@ -219,7 +219,7 @@ func TestSlowPageIsBrokenOff(t *testing.T) {
 
 // While there is no room for a page, the client is told to come again.
 func TestNoRoomForAPage(t *testing.T) {
-	answers := budget.New(32<<20, time.Millisecond)
+	answers := limit.NewBudget(32<<20, time.Millisecond)
 	s := newSite(t, settings{Options: subscribe.Options{Answers: answers}})
 	s.publish(1)
 	share, err := answers.Take(t.Context(), 32<<20)
@@ -237,7 +237,7 @@ func TestNoRoomForAPage(t *testing.T) {
 
 // A long poll takes no room while it waits.
 func TestWaitingTakesNoRoom(t *testing.T) {
-	answers := budget.New(10<<20, patience) // for one page at a time
+	answers := limit.NewBudget(10<<20, patience) // for one page at a time
 	s := newSite(t, settings{Options: subscribe.Options{Answers: answers}})
 	start := s.publish(1)
 	got := make(chan string)

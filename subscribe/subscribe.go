@@ -17,7 +17,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/budget"
+	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -50,11 +50,11 @@ type Options struct {
 
 	// Answers is what the texts of pages take room in; other parts of the hub may share
 	// it. Default: 128 MiB for pages alone.
-	Answers *budget.Budget
+	Answers *limit.Budget
 
 	// Streams is what baselines take room in while their clients read them; other parts
 	// of the hub may share it. Default: 256 MiB for baselines alone.
-	Streams *budget.Budget
+	Streams *limit.Budget
 
 	// Snapshot takes a snapshot of what a set holds, to be read as a baseline: that at
 	// exactly the cursor at, and with the zero cursor the newest one. It returns
@@ -138,10 +138,10 @@ func New(f Follower, m Memory, o Options) *Server {
 		o.Attend = func(string) func() { return func() {} }
 	}
 	if o.Answers == nil {
-		o.Answers = budget.New(128<<20, budget.Patience)
+		o.Answers = limit.NewBudget(128<<20, limit.Patience)
 	}
 	if o.Streams == nil {
-		o.Streams = budget.New(256<<20, budget.Patience)
+		o.Streams = limit.NewBudget(256<<20, limit.Patience)
 	}
 	if o.Snapshot == nil {
 		o.Snapshot = noSnapshots

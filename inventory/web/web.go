@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/budget"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -39,11 +39,11 @@ type States interface {
 type Options struct {
 	// Answers bounds the memory of audit answers that are being made; other parts
 	// of the hub may share it. Default: 128 MiB for audits alone.
-	Answers *budget.Budget
+	Answers *limit.Budget
 
 	// Streams bounds the memory of answers that are being sent; other parts of the hub
 	// may share it. Default: 256 MiB for this package alone.
-	Streams *budget.Budget
+	Streams *limit.Budget
 
 	Logger *slog.Logger // default: discard
 }
@@ -63,10 +63,10 @@ type Server struct {
 // New returns a Server. base begins every URL in its answers.
 func New(states States, base feed.Base, o Options) *Server {
 	if o.Answers == nil {
-		o.Answers = budget.New(128<<20, budget.Patience)
+		o.Answers = limit.NewBudget(128<<20, limit.Patience)
 	}
 	if o.Streams == nil {
-		o.Streams = budget.New(256<<20, budget.Patience)
+		o.Streams = limit.NewBudget(256<<20, limit.Patience)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

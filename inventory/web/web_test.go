@@ -17,11 +17,11 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/budget"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/inventory/web"
+	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -78,12 +78,12 @@ type site struct {
 	shelf
 	inventory *inventory.Inventory
 	root      inventory.Root
-	streams   *budget.Budget
+	streams   *limit.Budget
 	http      *httptest.Server
 }
 
 func newSite(t testing.TB) *site {
-	s := &site{TB: t, inventory: inventory.New(inventory.NewMemory(nil), "a", inventory.Options{}), streams: budget.New(256<<20, time.Millisecond)}
+	s := &site{TB: t, inventory: inventory.New(inventory.NewMemory(nil), "a", inventory.Options{}), streams: limit.NewBudget(256<<20, time.Millisecond)}
 	mux := http.NewServeMux()
 	s.http = httptest.NewServer(mux)
 	t.Cleanup(func() {

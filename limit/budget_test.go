@@ -1,4 +1,4 @@
-package budget_test
+package limit_test
 
 import (
 	"context"
@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/budget"
+	"github.com/rshub/rshub/limit"
 )
 
 // What is taken is never more than there is, and everybody gets a share in the end.
 func TestBound(t *testing.T) {
-	b := budget.New(100, budget.Patience)
+	b := limit.NewBudget(100, limit.Patience)
 	var all sync.WaitGroup
 	for i := range 200 {
 		all.Go(func() {
@@ -39,7 +39,7 @@ func TestBound(t *testing.T) {
 }
 
 func TestLargerThanTheBudget(t *testing.T) {
-	b := budget.New(100, budget.Patience)
+	b := limit.NewBudget(100, limit.Patience)
 	s, err := b.Take(t.Context(), 1000)
 	if err != nil || b.Taken() != 100 {
 		t.Fatalf("%d bytes are taken, %v", b.Taken(), err)
@@ -50,7 +50,7 @@ func TestLargerThanTheBudget(t *testing.T) {
 // Whoever waits too long is told to come again, and delays nobody behind.
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := budget.New(100, budget.Patience)
+		b := limit.NewBudget(100, limit.Patience)
 		first, err := b.Take(t.Context(), 60)
 		if err != nil {
 			t.Fatal(err)
@@ -62,7 +62,7 @@ func TestPatience(t *testing.T) {
 			large <- err
 		}()
 		synctest.Wait()
-		small := make(chan *budget.Share)
+		small := make(chan *limit.Share)
 		go func() {
 			s, err := b.Wait(t.Context(), 40) // behind the large one, although there is room
 			if err != nil {
@@ -70,7 +70,7 @@ func TestPatience(t *testing.T) {
 			}
 			small <- s
 		}()
-		if err := <-large; !errors.Is(err, feed.ErrOverloaded) || time.Since(begin) != budget.Patience {
+		if err := <-large; !errors.Is(err, feed.ErrOverloaded) || time.Since(begin) != limit.Patience {
 			t.Errorf("after %v: %v", time.Since(begin), err)
 		}
 		s := <-small
@@ -90,19 +90,13 @@ func TestPatience(t *testing.T) {
 	})
 }
 
-type holderKey struct{}
-
-func as(ctx context.Context, holder string) context.Context {
-	return context.WithValue(ctx, holderKey{}, holder)
-}
-
-// One holder gets half, all holders get seven eighths, and who is no holder gets the rest
-// without waiting behind them.
+// One User gets half, all Users get seven eighths, and the hub itself gets the rest without
+// waiting behind them.
 func TestDivide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		b := budget.New(800, time.Second).Divide(func(ctx context.Context) any { return ctx.Value(holderKey{}) })
-		take := func(ctx context.Context, bytes int64) *budget.Share {
+		b := limit.NewBudget(800, time.Second)
+		take := func(ctx context.Context, bytes int64) *limit.Share {
 			t.Helper()
 			s, err := b.Take(ctx, bytes)
 			if err != nil {
@@ -110,7 +104,8 @@ func TestDivide(t *testing.T) {
 			}
 			return s
 		}
-		ann, bob := as(ctx, "ann"), as(ctx, "bob")
+		users := limit.New(limit.Options{})
+		ann, bob := limit.NewContext(ctx, users.Caller("ann", nil)), limit.NewContext(ctx, users.Caller("bob", nil))
 		if b.Most(ann) != 400 || b.Most(ctx) != 800 {
 			t.Errorf("a share has at most %d, %d", b.Most(ann), b.Most(ctx))
 		}

@@ -1,4 +1,4 @@
-package server
+package limit
 
 import (
 	"context"
@@ -13,11 +13,16 @@ import (
 // on the disk of the change memory. The volume for /tmp in the chart is larger.
 const maxSpools = 4 << 30
 
-// spools are the temporary files of looks at sources. On the disk of the change memory they
+// A Disk knows how many bytes are free on it, and how many of these are kept back.
+type Disk interface {
+	Space() (free, reserve uint64, err error)
+}
+
+// Spools bound the temporary files of looks at sources. On the disk of the change memory they
 // leave room for it, and count as what the sets of their maker keep.
-type spools struct {
-	quota *quota
-	space func() (free, reserve uint64, err error) // nil: they are elsewhere
+type Spools struct {
+	quota *Quota
+	disk  Disk // of the change memory and of the files; nil: the files are elsewhere
 
 	mu   sync.Mutex
 	sets map[string]spool
@@ -29,17 +34,15 @@ type spool struct {
 	bytes int64
 }
 
-func newSpools(store *store, q *quota) *spools {
-	s := &spools{quota: q, sets: map[string]spool{}}
-	if store.disk != nil {
-		s.space = store.disk.Space
-	}
-	return s
+// NewSpools returns Spools without files. disk is the disk of the change memory if the files
+// are there, and otherwise nil.
+func NewSpools(q *Quota, disk Disk) *Spools {
+	return &Spools{quota: q, disk: disk, sets: map[string]spool{}}
 }
 
-// take has the look at the source of a set take so many bytes. The error is feed.ErrFull if
-// there is no room.
-func (s *spools) take(ctx context.Context, set string, bytes int64) error {
+// Take says that the look at the source of a set takes so many bytes from now on, in all. 0 is
+// for the end of the look. The error is feed.ErrFull if there is no room.
+func (s *Spools) Take(ctx context.Context, set string, bytes int64) error {
 	if bytes == 0 {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -47,9 +50,9 @@ func (s *spools) take(ctx context.Context, set string, bytes int64) error {
 		return nil
 	}
 	by := set
-	if s.quota.maker != nil {
+	if s.quota.callers {
 		var err error
-		if by, err = s.quota.maker(ctx, set); err != nil && !errors.Is(err, feed.ErrNoSet) {
+		if by, err = s.quota.store.Maker(ctx, set); err != nil && !errors.Is(err, feed.ErrNoSet) {
 			return err
 		}
 	}
@@ -73,14 +76,14 @@ func (s *spools) take(ctx context.Context, set string, bytes int64) error {
 
 // roomLocked returns an error if there is no room for more bytes, which make all that all
 // looks take, and his of one maker.
-func (s *spools) roomLocked(by string, more, all, his int64) error {
-	if s.space == nil {
+func (s *Spools) roomLocked(by string, more, all, his int64) error {
+	if s.disk == nil {
 		if all > maxSpools {
 			return fmt.Errorf("%w: the lists of sources take %d MiB of temporary files at once", feed.ErrFull, maxSpools>>20)
 		}
 		return nil
 	}
-	free, reserve, err := s.space()
+	free, reserve, err := s.disk.Space()
 	if err != nil {
 		return fmt.Errorf("how much room the disk has: %w", err)
 	}

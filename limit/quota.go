@@ -1,4 +1,4 @@
-package server
+package limit
 
 import (
 	"context"
@@ -11,18 +11,29 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// A quota keeps one set from taking the room of all. It measures the sets that are
+// A Store is what a Quota measures.
+type Store interface {
+	// Kept returns about how many bytes a set keeps. The error is feed.ErrNoSet if there is
+	// no such set.
+	Kept(ctx context.Context, set string) (bytes int64, err error)
+	// Maker returns who made a set. The error is feed.ErrNoSet if there is no such set.
+	Maker(ctx context.Context, set string) (by string, err error)
+	// Capacity returns how many bytes the store has room for; 0: nobody knows.
+	Capacity(ctx context.Context) (bytes int64, err error)
+}
+
+// A Quota keeps one set from taking the room of all. It measures the sets that are
 // published to, now and then, because measuring is too slow for each publish. So a set may
 // come to keep more than it may by what is published to it between two looks.
 //
 // Where there are callers, the sets that one caller has made may together keep no more than
 // one set: otherwise a second set would take what is left.
-type quota struct {
-	most     atomic.Int64 // bytes that a set may keep; 0: any number
-	kept     func(ctx context.Context, set string) (int64, error)
-	capacity func(ctx context.Context) (int64, error)              // bytes that the store has room for; 0: nobody knows. nil: most is configured
-	maker    func(ctx context.Context, set string) (string, error) // who made a set. nil: there are no callers
-	log      *slog.Logger
+type Quota struct {
+	store   Store
+	callers bool         // the makers of sets are known
+	part    bool         // most is a part of the store's capacity
+	most    atomic.Int64 // bytes that a set may keep; 0: any number
+	log     *slog.Logger
 
 	mu   sync.Mutex
 	sets map[string]*keeps // that were published to lately, and those that keep much
@@ -50,19 +61,22 @@ const (
 // mostMeasured bounds how many sets are measured.
 const mostMeasured = 100_000
 
-// newQuota returns a quota of so many bytes; see Config.SetQuota.
-func newQuota(s *store, most int64, log *slog.Logger) *quota {
-	q := &quota{log: log, kept: s.kept, maker: s.maker, sets: map[string]*keeps{}, all: map[string]int64{}}
-	if q.most.Store(max(most, 0)); most == 0 {
-		q.capacity = s.capacity
-	}
+// NewQuota returns a Quota of most bytes for each set. 0 means four fifths of the capacity of
+// the store, and a negative number means that a set may keep any number of bytes. callers
+// says that the makers of sets are known.
+func NewQuota(s Store, most int64, callers bool, log *slog.Logger) *Quota {
+	q := &Quota{store: s, callers: callers, part: most == 0, log: log, sets: map[string]*keeps{}, all: map[string]int64{}}
+	q.most.Store(max(most, 0))
 	return q
 }
 
-// full reports whether a set keeps as much as it may, or those of whoever made it do together,
-// and how many bytes that is. See hub.Options.
-func (q *quota) full(set string) (most int64, full bool) {
-	if most = q.most.Load(); most == 0 && q.capacity == nil {
+// off reports whether a set may keep any number of bytes.
+func (q *Quota) off() bool { return q.most.Load() == 0 && !q.part }
+
+// Full reports whether a set keeps as much as it may, or those of whoever made it do together,
+// and how many bytes that is. It does not block.
+func (q *Quota) Full(set string) (most int64, full bool) {
+	if most = q.most.Load(); q.off() {
 		return 0, false
 	}
 	q.mu.Lock()
@@ -72,10 +86,10 @@ func (q *quota) full(set string) (most int64, full bool) {
 }
 
 // together returns what the sets of a maker keep, or a set where nobody knows the makers.
-func (q *quota) together(by string) int64 {
+func (q *Quota) together(by string) int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.maker != nil {
+	if q.callers {
 		return q.all[by]
 	}
 	if k := q.sets[by]; k != nil {
@@ -84,10 +98,10 @@ func (q *quota) together(by string) int64 {
 	return 0
 }
 
-// grew notes that a set was published to, so that it is measured. Sets that nobody could
-// publish to are not noted: a publisher may name any number. See hub.Options.
-func (q *quota) grew(set string) {
-	if q.most.Load() == 0 && q.capacity == nil {
+// Grew notes that a publish to a set was accepted, so that the set is measured. It does not
+// block. Sets to which nobody can publish must not be noted: a publisher may name any number.
+func (q *Quota) Grew(set string) {
+	if q.off() {
 		return
 	}
 	now := time.Now()
@@ -105,7 +119,7 @@ func (q *quota) grew(set string) {
 
 // makeRoomLocked forgets one of the sets if there are as many as may be: of a few that it
 // looks at, the one that keeps least. That one is measured again when it is published to.
-func (q *quota) makeRoomLocked() {
+func (q *Quota) makeRoomLocked() {
 	if len(q.sets) < mostMeasured {
 		return
 	}
@@ -122,14 +136,14 @@ func (q *quota) makeRoomLocked() {
 }
 
 // forgetLocked forgets a set.
-func (q *quota) forgetLocked(set string) {
+func (q *Quota) forgetLocked(set string) {
 	q.countLocked(q.sets[set], "", 0)
 	delete(q.sets, set)
 }
 
 // countLocked notes what a set keeps, and who made it.
-func (q *quota) countLocked(k *keeps, by string, bytes int64) {
-	if q.maker != nil {
+func (q *Quota) countLocked(k *keeps, by string, bytes int64) {
+	if q.callers {
 		if q.all[k.by] -= k.bytes; q.all[k.by] <= 0 {
 			delete(q.all, k.by)
 		}
@@ -140,15 +154,15 @@ func (q *quota) countLocked(k *keeps, by string, bytes int64) {
 	k.by, k.bytes = by, bytes
 }
 
-// run looks at the sets until ctx is done.
-func (q *quota) run(ctx context.Context) error {
+// Run looks at the sets until ctx is done. It returns nil.
+func (q *Quota) Run(ctx context.Context) error {
 	ticker := time.NewTicker(quotaEvery)
 	defer ticker.Stop()
 	var capacityDue time.Time
 	for {
-		if now := time.Now(); q.capacity != nil && !now.Before(capacityDue) {
+		if now := time.Now(); q.part && !now.Before(capacityDue) {
 			capacityDue = now.Add(quotaSeldom)
-			if bytes, err := q.capacity(ctx); err == nil {
+			if bytes, err := q.store.Capacity(ctx); err == nil {
 				q.most.Store(bytes / 5 * 4)
 			}
 		}
@@ -162,10 +176,10 @@ func (q *quota) run(ctx context.Context) error {
 }
 
 // measure returns what a set keeps, and who made it. A set that is gone keeps nothing.
-func (q *quota) measure(ctx context.Context, set string) (bytes int64, by string, err error) {
-	bytes, err = q.kept(ctx, set)
-	if err == nil && q.maker != nil {
-		by, err = q.maker(ctx, set)
+func (q *Quota) measure(ctx context.Context, set string) (bytes int64, by string, err error) {
+	bytes, err = q.store.Kept(ctx, set)
+	if err == nil && q.callers {
+		by, err = q.store.Maker(ctx, set)
 	}
 	if errors.Is(err, feed.ErrNoSet) {
 		return 0, "", nil
@@ -174,7 +188,7 @@ func (q *quota) measure(ctx context.Context, set string) (bytes int64, by string
 }
 
 // look measures the sets that are due.
-func (q *quota) look(ctx context.Context, now time.Time) {
+func (q *Quota) look(ctx context.Context, now time.Time) {
 	var due []string
 	q.mu.Lock()
 	for set, k := range q.sets {

@@ -1,0 +1,30 @@
+// Package conntest speaks HTTP to a server byte by byte.
+package conntest
+
+import (
+	"io"
+	"net"
+	"testing"
+	"time"
+)
+
+// Dial connects to addr from the address from, or from any if from is empty, and sends says.
+// The connection is closed when the test ends, and ends after a minute.
+func Dial(t *testing.T, from, addr, says string) net.Conn {
+	t.Helper()
+	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	_, _ = io.WriteString(conn, says)
+	return conn
+}
+
+// Begun returns the beginning of what a connection is answered, or nothing if it is closed.
+func Begun(conn net.Conn) string {
+	b := make([]byte, 4096)
+	n, _ := io.ReadAtLeast(conn, b, 20)
+	return string(b[:n])
+}

@@ -1,0 +1,195 @@
+package limit
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/internal/conntest"
+
+	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/untiltest"
+)
+
+// listen serves connections as a hub with so many would, over TLS if secure is set.
+func listen(t *testing.T, d Descriptors, secure bool) (*Listener, string, *loggedtest.Log) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &loggedtest.Log{}
+	bounded := Listen(l, d, nil, log.Logger(slog.LevelInfo))
+	srv := httptest.NewUnstartedServer(RefuseExcess(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/hijack" {
+			return
+		}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
+		_, _ = io.ReadAll(conn)
+		_ = conn.Close()
+	})))
+	Serve(srv.Config)
+	_ = srv.Listener.Close()
+	srv.Listener = bounded
+	if secure {
+		srv.StartTLS()
+	} else {
+		srv.Start()
+	}
+	t.Cleanup(srv.Close)
+	return bounded, l.Addr().String(), log
+}
+
+const (
+	aRequest  = "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+	halfOfOne = "GET / HTTP/1.1\r\nHo"
+)
+
+// Connections that are too many get an answer that says so, more than that are closed,
+// and a place is free again when a connection ends, also one that is no HTTP any more.
+func TestListener(t *testing.T) {
+	c, addr, log := listen(t, Descriptors{Users: 2, Excess: 3}, false)
+	one := conntest.Dial(t, "", addr, aRequest)
+	if answer := conntest.Begun(one); !strings.HasPrefix(answer, "HTTP/1.1 200 ") {
+		t.Fatal(answer)
+	}
+	two := conntest.Dial(t, "", addr, "GET /hijack HTTP/1.1\r\nHost: x\r\n\r\n")
+	if answer := conntest.Begun(two); !strings.HasPrefix(answer, "HTTP/1.1 101 ") {
+		t.Fatal(answer)
+	}
+	for range 2 {
+		answer := conntest.Begun(conntest.Dial(t, "", addr, aRequest))
+		for _, want := range []string{"HTTP/1.1 503 ", "Retry-After: 10\r\n", "Connection: close\r\n", "too-many-connections"} {
+			if !strings.Contains(answer, want) {
+				t.Errorf("it lacks %q: %s", want, answer)
+			}
+		}
+	}
+	for _, conn := range []net.Conn{one, two} {
+		_ = conn.Close()
+		untiltest.Done(t, "a connection fits again", func() bool {
+			open, _ := c.count(netip.Prefix{})
+			return open < 2
+		})
+		if answer := conntest.Begun(conntest.Dial(t, "", addr, aRequest)); !strings.HasPrefix(answer, "HTTP/1.1 200 ") {
+			t.Fatal(answer)
+		}
+	}
+	// Those that say nothing do not get in the way of the listener.
+	for range c.excess {
+		conntest.Dial(t, "", addr, "")
+	}
+	if answer := conntest.Begun(conntest.Dial(t, "", addr, aRequest)); answer != "" {
+		t.Errorf("it gets %s", answer)
+	}
+	if n := c.Refused(); n != 6 {
+		t.Errorf("%v were refused", n)
+	}
+	if n := strings.Count(log.String(), "\n"); n != 1 {
+		t.Errorf("the log has %d lines:\n%s", n, log)
+	}
+}
+
+// Connections without a request make room for others, those first that wait longest; where one
+// address has many, for others of the same, so that who keeps silent ones does not lock out a probe
+// that comes from there.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	for _, d := range []Descriptors{{Users: 4, Excess: 1}, {Users: 100, One: 4, Excess: 2}} {
+		t.Run(fmt.Sprint(d.Users), func(t *testing.T) {
+			t.Parallel()
+			c, addr, _ := listen(t, d, false)
+			var conns []net.Conn
+			for range 4 {
+				conns = append(conns, conntest.Dial(t, "", addr, ""))
+			}
+			fmt.Fprint(conns[0], aRequest) // from now on the newest of those that wait
+			conntest.Begun(conns[0])
+			fmt.Fprint(conns[1], halfOfOne) // it never sends the rest
+			untiltest.Done(t, "a new connection is served", func() bool {
+				conn := conntest.Dial(t, "", addr, aRequest)
+				defer conn.Close()
+				return strings.HasPrefix(conntest.Begun(conn), "HTTP/1.1 200 ")
+			})
+			if n := c.Ended(); n < 1 || n > 4 {
+				t.Errorf("%v connections were ended", n)
+			}
+			fmt.Fprint(conns[0], aRequest)
+			if conntest.Begun(conns[0]) == "" {
+				t.Error("the newest was closed")
+			}
+		})
+	}
+}
+
+// One address does not get all connections.
+func TestConnectionsOfOneAddress(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("another machine has no 127.0.0.2")
+	}
+	c, addr, log := listen(t, Descriptors{Users: 8, One: 2, Excess: 2}, false)
+	for _, test := range []struct{ from, want string }{
+		{"127.0.0.1", "HTTP/1.1 200 "}, {"127.0.0.1", "HTTP/1.1 200 "}, {"127.0.0.1", "HTTP/1.1 503 "}, {"127.0.0.2", "HTTP/1.1 200 "},
+	} {
+		if got := conntest.Begun(conntest.Dial(t, test.from, addr, aRequest)); !strings.HasPrefix(got, test.want) {
+			t.Errorf("from %s: %q, want %q", test.from, got, test.want)
+		}
+	}
+	if !strings.Contains(log.String(), "127.0.0.1/32") {
+		t.Errorf("the log does not name the address: %s", log)
+	}
+	if c.Refused() < 1 {
+		t.Error("it is not counted")
+	}
+}
+
+// Users never get more than what is not kept back, and always half of the limit.
+func TestShare(t *testing.T) {
+	for _, test := range []struct {
+		limit, inFlight, users, excess int64
+		idle                           int
+		fits                           bool
+	}{
+		{128, 1024, 64, 8, 16, false},
+		{1024, 1024, 512, 64, 128, false},
+		{4096, 1024, 2048, 64, 512, false},
+		{4096, 100, 4096 - 932 - 512, 64, 512, true},
+		{65_536, 1024, 65_536 - 1856 - 8192, 64, 8192, true},
+		{1 << 20, 1024, 1<<20 - 1856 - 16_000, 64, 16_000, true},
+		{math.MaxInt64, 1024, math.MaxInt64 - 1856 - 16_000, 64, 16_000, true},
+	} {
+		s := share(test.limit, test.inFlight)
+		if s.Users != test.users || s.Excess != test.excess || s.Idle != test.idle || test.limit >= s.good != test.fits {
+			t.Errorf("share(%d, %d) is %+v", test.limit, test.inFlight, s)
+		}
+	}
+}
+
+// Over TLS, too, connections that are too many get an answer that says so.
+func TestListenerTLS(t *testing.T) {
+	_, addr, _ := listen(t, Descriptors{Users: 1, Excess: 1}, true)
+	for _, want := range []string{"HTTP/1.1 200 ", "HTTP/1.1 503 "} {
+		conn, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, aRequest)
+		if got := conntest.Begun(conn); !strings.HasPrefix(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
