@@ -26,6 +26,8 @@ type front struct {
 	listener, opsListener net.Listener // nil before listen; opsListener stays nil if there is no address for it
 	public, ops           *http.Server
 	publicDoor, opsDoor   door
+	requests              *requests
+	writeTimeout          time.Duration
 	failed                chan error // errors of servers that cannot take connections any more, and of parts that run beside the servers
 	wg                    sync.WaitGroup
 }
@@ -39,11 +41,11 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*d.to.Load()
 
 // newFront returns a front that does not listen yet.
 func newFront(q *requests, writeTimeout time.Duration, log *slog.Logger) *front {
-	f := &front{failed: make(chan error, 5)}
-	f.public = newHTTPServer(bounded(limit.RefuseExcess(q.logged(&f.publicDoor, slog.LevelWarn))), writeTimeout, log)
+	f := &front{requests: q, writeTimeout: writeTimeout, failed: make(chan error, 5)}
+	f.public = newHTTPServer(f.arrival(&f.publicDoor, slog.LevelWarn), writeTimeout, log)
 	limit.Serve(f.public)
 	addHTTP2(f.public)
-	f.ops = newHTTPServer(bounded(limit.RefuseExcess(q.logged(&f.opsDoor, slog.LevelDebug))), writeTimeout, log) // at debug, because probes ask again and again
+	f.ops = newHTTPServer(f.arrival(&f.opsDoor, slog.LevelDebug), writeTimeout, log) // at debug, because probes ask again and again
 	f.ops.HTTP2.MaxConcurrentStreams = opsStreams
 	limit.Serve(f.ops)
 	return f
@@ -121,15 +123,15 @@ func (f *front) close() {
 	f.wg.Wait()
 }
 
-// newHTTPServer returns a server for h. A request's body must come within
-// ReadTimeout, and a TLS handshake be over within ReadHeaderTimeout. Without that limit, net/http would wait for ever for the rest of a
-// body that no handler has read. A publish sets a deadline of its own. A stream of
-// answers has no read deadline once its request is read. withDeadlines sets the
+// newHTTPServer returns a server for h. A request's body must come within ReadTimeout, and a
+// TLS handshake must be over within ReadHeaderTimeout. Without that limit, net/http would wait
+// for ever for the rest of a body that no handler has read. A publish sets a deadline of its
+// own. A stream of answers has no read deadline once its request is read. An answer sets the
 // deadlines of writes. Where HTTP/2 is spoken, they do not end a connection that takes nothing
 // at all, because not even the end of an answer can be written to it. WriteByteTimeout does.
 func newHTTPServer(h http.Handler, writeTimeout time.Duration, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler:           withDeadlines(h, writeTimeout),
+		Handler:           h,
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       time.Minute,
 		IdleTimeout:       2 * time.Minute,

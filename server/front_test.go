@@ -23,14 +23,14 @@ import (
 func TestSlowReader(t *testing.T) {
 	failed := make(chan error, 1)
 	srv := httptest.NewUnstartedServer(nil)
-	srv.Config = newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	srv.Config = newHTTPServer(answers(20*time.Millisecond)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for piece := make([]byte, 1<<20); ; { // more than any buffer between here and there
 			if _, err := w.Write(piece); err != nil {
 				failed <- err
 				return
 			}
 		}
-	}), 20*time.Millisecond, slog.New(slog.DiscardHandler))
+	})), 20*time.Millisecond, slog.New(slog.DiscardHandler))
 	if srv.Config.ReadTimeout == 0 || srv.Config.ReadHeaderTimeout == 0 || srv.Config.IdleTimeout == 0 {
 		t.Errorf("who sends nothing is not cut: %+v", srv.Config)
 	}
@@ -82,7 +82,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 func TestDeadlineOfEachPiece(t *testing.T) {
 	body := strings.Repeat("0123456789", 20_000)
 	r := &recorder{ResponseRecorder: httptest.NewRecorder()}
-	withDeadlines(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	answers(time.Second)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		if n, err := io.WriteString(w, body); n != len(body) || err != nil {
 			t.Errorf("Write() = %d, %v", n, err)
@@ -90,7 +90,7 @@ func TestDeadlineOfEachPiece(t *testing.T) {
 		if n, err := w.Write(nil); n != 0 || err != nil {
 			t.Errorf("Write(nil) = %d, %v", n, err)
 		}
-	}), time.Second).ServeHTTP(r, httptest.NewRequest("GET", "/", nil))
+	})).ServeHTTP(r, httptest.NewRequest("GET", "/", nil))
 	if r.Body.String() != body || len(r.calls) != 5 {
 		t.Errorf("%d bytes came in %d pieces", r.Body.Len(), len(r.calls))
 	}

@@ -56,8 +56,9 @@ func (c *callers) limited(next http.Handler) http.Handler {
 			}
 			ctx = context.WithValue(ctx, visitKey{}, v)
 		}
-		admit(ctx)
-		next.ServeHTTP(w, r.WithContext(ctx))
+		a := answerOf(w)
+		a.admitted = true
+		next.ServeHTTP(a, r.WithContext(ctx))
 		return nil
 	})
 }

@@ -138,9 +138,9 @@ func TestShareBehindAProxy(t *testing.T) {
 		c.share = limit.New(limit.Options{Address: limit.Limits{limit.Connections: {Most: one}}})
 		requests := &requests{log: slog.New(slog.DiscardHandler), proxies: forwarded.Proxies{netip.MustParsePrefix("10.0.0.0/8")}}
 		var held []func()
-		h := requests.logged(c.limited(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		h := chain(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			held = append(held, holdVisit(r.Context())) // as a WebSocket does
-		})), slog.LevelError)
+		}), requests.logged(slog.LevelError), c.limited)
 		ask := func(peer, client string, want bool) {
 			t.Helper()
 			r := httptest.NewRequest(http.MethodGet, "/", nil)

@@ -1,12 +1,10 @@
 package server
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/netip"
 	"runtime/debug"
@@ -49,52 +47,62 @@ type requests struct {
 // the address of the client, so that forwarded.Client is right from here on. Each
 // request has a line in the log. The level is debug, or failed if the answer is 5xx
 // and the client has not left.
-func (q *requests) logged(next http.Handler, failed slog.Level) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id := r.Header.Get(requestIDHeader)
-		if !goodRequestID(id) {
-			id = rand.Text()
-		}
-		w.Header().Set(requestIDHeader, id)
-		if q.closing.Load() { // so that the client connects to another hub
-			w.Header().Set("Connection", "close")
-		}
-		client := q.proxies.Client(r)
-		ctx := forwarded.NewContext(context.WithValue(r.Context(), requestIDKey{}, id), client)
-		record := q.record(id, client, r)
-		if record != nil {
-			ctx = trail.NewContext(ctx, record)
-		}
-		answer := &notedAnswer{ResponseWriter: w}
-		begun := time.Now()
-		defer func() {
-			p := recover()
-			if p != nil && p != http.ErrAbortHandler {
-				q.log.ErrorContext(ctx, "http: panic in a request", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-				p = http.ErrAbortHandler // so that net/http does not log the panic again
+func (q *requests) logged(failed slog.Level) step {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			id := r.Header.Get(requestIDHeader)
+			if !goodRequestID(id) {
+				id = rand.Text()
 			}
-			if p == nil {
-				answer.note(http.StatusOK) // net/http sends 200 if a handler sends nothing
+			a := answerOf(w)
+			a.Header().Set(requestIDHeader, id)
+			if q.closing.Load() { // so that the client connects to another hub
+				a.Header().Set("Connection", "close")
 			}
-			level := slog.LevelDebug
-			if answer.status >= http.StatusInternalServerError && r.Context().Err() == nil && !(answer.status == http.StatusServiceUnavailable && q.starting.Load()) {
-				level = failed
+			client := q.proxies.Client(r)
+			ctx := forwarded.NewContext(context.WithValue(r.Context(), requestIDKey{}, id), client)
+			record := q.record(id, client, r)
+			if record != nil {
+				ctx = trail.NewContext(ctx, record)
 			}
-			if q.log.Enabled(ctx, level) {
-				q.log.Log(ctx, level, "request", "method", r.Method, "path", shownPath(r.URL.Path), "status", answer.status, "client", client.String(),
-					"bytes", answer.bytes, "seconds", time.Since(begun).Seconds())
-			}
-			if record != nil && p != nil {
-				q.trail.Add(record, 0)
-			} else if record != nil {
-				q.trail.Add(record, answer.status)
-			}
-			if p != nil {
-				panic(p)
-			}
-		}()
-		next.ServeHTTP(answer, r.WithContext(ctx))
-	})
+			begun := time.Now()
+			defer func() {
+				p := recover()
+				if p != nil && p != http.ErrAbortHandler {
+					q.log.ErrorContext(ctx, "http: panic in a request", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+					p = http.ErrAbortHandler // so that net/http does not log the panic again
+				}
+				if p == nil {
+					a.begin(http.StatusOK) // net/http sends 200 if a handler sends nothing
+				}
+				level := slog.LevelDebug
+				if q.failed(r, a.status) {
+					level = failed
+				}
+				if q.log.Enabled(ctx, level) {
+					q.log.Log(ctx, level, "request", "method", r.Method, "path", shownPath(r.URL.Path), "status", a.status, "client", client.String(),
+						"bytes", a.bytes, "seconds", time.Since(begun).Seconds())
+				}
+				if record != nil && p != nil {
+					q.trail.Add(record, 0)
+				} else if record != nil {
+					q.trail.Add(record, a.status)
+				}
+				if p != nil {
+					panic(p)
+				}
+			}()
+			next.ServeHTTP(a, r.WithContext(ctx))
+		})
+	}
+}
+
+// failed reports whether an answer with a status is a failure of the hub that somebody met.
+func (q *requests) failed(r *http.Request, status int) bool {
+	if status == http.StatusServiceUnavailable && q.starting.Load() {
+		return false
+	}
+	return status >= http.StatusInternalServerError && r.Context().Err() == nil
 }
 
 // record returns what the audit log will say of a request. It is nil if there is none.
@@ -123,52 +131,6 @@ func shownPath(path string) string {
 		}
 		return unicode.ReplacementChar
 	}, path)
-}
-
-// A notedAnswer notes the status and the size of an answer. The status is 0 until
-// the answer begins, and 101 if a handler took over the connection, as for a
-// WebSocket.
-type notedAnswer struct {
-	http.ResponseWriter
-	begins func(status int) // called once, when the answer begins; may be nil
-	status int
-	bytes  int64
-}
-
-// note notes the status of an answer, once. It ignores informational statuses such
-// as 103, because the answer comes after them.
-func (a *notedAnswer) note(status int) {
-	if a.status != 0 || status < http.StatusOK && status != http.StatusSwitchingProtocols {
-		return
-	}
-	a.status = status
-	if a.begins != nil {
-		a.begins(status)
-	}
-}
-
-// Unwrap lets http.ResponseController find what the connection can do.
-func (a *notedAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
-
-func (a *notedAnswer) WriteHeader(status int) {
-	a.note(status)
-	a.ResponseWriter.WriteHeader(status)
-}
-
-func (a *notedAnswer) Write(p []byte) (int, error) {
-	a.note(http.StatusOK)
-	n, err := a.ResponseWriter.Write(p)
-	a.bytes += int64(n)
-	return n, err
-}
-
-// Hijack takes over the connection, as a WebSocket does, and notes 101.
-func (a *notedAnswer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(a.ResponseWriter).Hijack()
-	if err == nil {
-		a.note(http.StatusSwitchingProtocols)
-	}
-	return conn, rw, err
 }
 
 // A requestHandler adds the request's id to each line that is logged with the

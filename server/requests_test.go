@@ -72,7 +72,7 @@ func TestPanicIsLogged(t *testing.T) {
 			}()
 			r := httptest.NewRequest("GET", "/", nil)
 			r.Header.Set(requestIDHeader, "mine")
-			q.logged(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(what) }), slog.LevelWarn).ServeHTTP(httptest.NewRecorder(), r)
+			q.logged(slog.LevelWarn)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(what) })).ServeHTTP(httptest.NewRecorder(), r)
 		}()
 	}
 	all := log.Lines(t, "http: panic in a request")

@@ -96,12 +96,9 @@ func takes(h problem.Handler, parameters ...string) problem.Handler {
 // counts answers that are given before r, such as that a token is missing.
 func (r *router) counted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		a := answerOf(w)
 		_, pattern := r.Handler(req)
-		answer := &notedAnswer{ResponseWriter: w}
-		if counters := r.counters[pattern]; counters != nil {
-			answer.begins = func(status int) { counters[class(status)].Inc() }
-		}
-		next.ServeHTTP(answer, req)
-		answer.note(http.StatusOK) // net/http sends 200 if a handler sends nothing
+		a.counters = r.counters[pattern]
+		next.ServeHTTP(a, req)
 	})
 }

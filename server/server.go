@@ -101,12 +101,8 @@ func (s *Server) Run(ctx context.Context) error {
 	base := feed.Base(cmp.Or(s.config.BaseURL, scheme(s.config.TLSCertFile)+f.listener.Addr().String()))
 	s.fits(base)
 	guard := &guard{base: base, origins: s.config.Origins, hosts: s.config.Hosts, tokens: s.config.Callers != nil, errors: s.errors}
-	starting := s.errors.Handle(serveStarting)
-	startingOps := newMux()
-	s.health.routes(startingOps)
-	startingOps.Handle("/", starting)
 	s.requests.starting.Store(true)
-	f.serve(guard.keep(starting), guard.ofOps(s.probed()).keep(startingOps))
+	f.serve(s.starting(guard))
 
 	store, err := s.openStore(ctx)
 	if errors.Is(err, errStopped) {

@@ -139,15 +139,12 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, pages: pages, api: newDescription(base, s.config.Version), inventory: p.inventory, tickets: s.callers.tickets, follows: s.callers.follows}
 	mux := newRouter(s.metrics, s.errors)
 	site.routes(mux)
-	return mux.counted(readOn(guard.keep(s.callers.limited(mux))))
+	return s.users(guard, mux)
 }
 
 // ops returns the handler for those who operate the hub.
 func (s *Server) ops(guard *guard, store *store) http.Handler {
 	backup := &backup{data: s.config.Data, disk: store.disk, keys: s.config.SecretKeys != "", log: s.log}
 	ops := &ops{health: s.health, metrics: s.metrics, backup: backup, errors: s.errors, callers: s.callers, log: s.log}
-	return guard.ofOps(s.probed()).keep(ops.routes())
+	return s.operators(guard, ops.routes())
 }
-
-// probed reports whether others than this machine may reach the hub, so that probes do.
-func (s *Server) probed() bool { return s.config.Callers != nil || s.config.Insecure }
