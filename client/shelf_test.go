@@ -112,7 +112,7 @@ func (s *shelf) at(ctx context.Context, set string, at feed.Cursor) (*inventory.
 	return nil, feed.ErrGone
 }
 
-func (s *shelf) snapshot(ctx context.Context, set string, at feed.Cursor) (*subscribe.Snapshot, error) {
+func (s *shelf) Snapshot(ctx context.Context, set string, at feed.Cursor) (*subscribe.Snapshot, error) {
 	t, err := s.at(ctx, set, at)
 	if err != nil {
 		return nil, err

@@ -58,7 +58,7 @@ func (s *site) start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hub = hub.New(s.log, hub.Options{})
-	s.follow = subscribe.New(s.hub, s.log, subscribe.Options{Base: "https://hub.example.org", Waits: s.hub.Waits, Snapshot: s.shelf.snapshot})
+	s.follow = subscribe.New(s.hub, s.log, subscribe.Options{Base: "https://hub.example.org", Inventories: s.shelf})
 }
 
 // stop stops the hub. Its address goes on to answer, as a stopping hub does.

@@ -169,7 +169,7 @@ func (d *Server) capabilityList(ctx context.Context, s feed.State) (*document, e
 			{Rel: resourcesync.Terms + "rel/websocket", Href: d.base.WebSocket(s.Set)},
 			{Rel: resourcesync.Terms + "rel/event-stream", Href: topic, Type: "text/event-stream"},
 		}
-		if d.opts.Inventories && !s.NoInventory {
+		if d.opts.Inventories != nil && !s.NoInventory {
 			links = append(links,
 				resourcesync.Link{Rel: feed.RelBaseline, Href: d.base.Baseline(s.Set)},
 				resourcesync.Link{Rel: feed.RelResources, Href: d.base.Resources(s.Set)},

@@ -85,22 +85,32 @@ type Options struct {
 	// second any more. A ?from= may lie that far in the future.
 	ClockSkew time.Duration
 
-	// Waits reports whether a publish may make a set. The topic of such a set is
-	// served before the set is made. Default: no set.
-	Waits func(set string) bool
+	// Sets knows which sets a publish may make. The topic of such a set is served before
+	// the set is made. Default: there are none.
+	Sets Sets
 
-	// Inventories says that the hub keeps what sets hold. Capability Lists then link to
-	// where that is read, unless a set's source wants no inventory of it.
-	Inventories bool
-
-	// List returns what the Resource List of a set shows: that at exactly the cursor at,
-	// and with the zero cursor the newest one. It returns feed.ErrGone if there is none at
-	// that cursor any more, and another *feed.Error with the status 404 if there is none
-	// at all. Default: there is none of any set.
-	List func(ctx context.Context, set string, at feed.Cursor) (*List, error)
+	// Inventories are what Resource Lists are made of. Capability Lists then link to where
+	// an inventory is read, unless a set's source wants none of it. Default: the hub keeps
+	// none.
+	Inventories Inventories
 
 	Now    func() time.Time // default time.Now
 	Logger *slog.Logger     // default: discard
+}
+
+// Sets know which sets there may be. They are a *hub.Hub.
+type Sets interface {
+	// Waits reports whether a publish may make a set.
+	Waits(set string) bool
+}
+
+// Inventories know what sets hold.
+type Inventories interface {
+	// ResourceList returns what the Resource List of a set shows: that at exactly the cursor
+	// at, and with the zero cursor the newest one. It returns feed.ErrGone if there is none
+	// at that cursor any more, and another *feed.Error with the status 404 if there is none
+	// at all.
+	ResourceList(ctx context.Context, set string, at feed.Cursor) (*List, error)
 }
 
 // maxItems is the standard's limit for the entries of one document (core
@@ -125,12 +135,6 @@ func New(log changelog.Log, base feed.Base, o Options) *Server {
 	}
 	if o.Streams == nil {
 		o.Streams = limit.NewBudget(256<<20, limit.Patience)
-	}
-	if o.Waits == nil {
-		o.Waits = func(string) bool { return false }
-	}
-	if o.List == nil {
-		o.List = func(context.Context, string, feed.Cursor) (*List, error) { return nil, feed.ErrNoInventory }
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -251,7 +255,7 @@ func (d *Server) ServeLatest(w http.ResponseWriter, r *http.Request, set string)
 		return err
 	}
 	doc, err := d.plan(r.Context(), set, "changes", d.latest)
-	if errors.Is(err, feed.ErrNoSet) && d.opts.Waits(set) {
+	if errors.Is(err, feed.ErrNoSet) && d.opts.Sets != nil && d.opts.Sets.Waits(set) {
 		doc, err = d.noLatest(feed.State{Set: set}), nil
 	}
 	if err != nil {
@@ -293,7 +297,7 @@ func (d *Server) noLatest(s feed.State) *document {
 // inventoryLink returns the value of a Link header that names what the inventory of a set
 // offers; empty: there is none.
 func (d *Server) inventoryLink(s feed.State) string {
-	if !d.opts.Inventories || s.NoInventory {
+	if d.opts.Inventories == nil || s.NoInventory {
 		return ""
 	}
 	return d.base.InventoryLink(s.Set)

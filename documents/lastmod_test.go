@@ -21,7 +21,7 @@ func TestLastmod(t *testing.T) {
 		m.add("peps", 2)
 	}
 	sh := &shelf{}
-	s := newServer(m, documents.Options{List: sh.list})
+	s := newServer(m, documents.Options{Inventories: sh})
 	sh.put(7, 4, func(i int) resourcesync.Change { return change(uint64(i) + 1) })
 	read := func(url string) *resourcesync.Document {
 		t.Helper()

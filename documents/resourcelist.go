@@ -78,9 +78,17 @@ func parsePartName(name string) (at feed.Cursor, block uint64, piece int, ok boo
 	return at, block, piece, err == nil && cerr == nil && partName(at, block, piece) == name
 }
 
+// inventoryList is Inventories.ResourceList.
+func (d *Server) inventoryList(ctx context.Context, set string, at feed.Cursor) (*List, error) {
+	if d.opts.Inventories == nil {
+		return nil, feed.ErrNoInventory
+	}
+	return d.opts.Inventories.ResourceList(ctx, set, at)
+}
+
 // list returns the Resource List of a set at a cursor; with the zero cursor, the newest.
 func (d *Server) list(ctx context.Context, s feed.State, at feed.Cursor) (*List, error) {
-	l, err := d.opts.List(ctx, s.Set, at)
+	l, err := d.inventoryList(ctx, s.Set, at)
 	e, ok := errors.AsType[*feed.Error](err)
 	if !ok || e.Status != 404 && e.Status != 410 || errors.Is(err, feed.ErrNoSet) {
 		return l, err
@@ -98,7 +106,7 @@ func (d *Server) list(ctx context.Context, s feed.State, at feed.Cursor) (*List,
 // has none, or one without resources: the sitemap schema allows no empty document, and
 // real clients fail on one.
 func (d *Server) ownResourceList(ctx context.Context, s feed.State) (string, error) {
-	l, err := d.opts.List(ctx, s.Set, feed.Cursor{})
+	l, err := d.inventoryList(ctx, s.Set, feed.Cursor{})
 	if e, ok := errors.AsType[*feed.Error](err); ok && e.Status == 404 {
 		return "", nil
 	}

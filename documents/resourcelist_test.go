@@ -66,7 +66,7 @@ type shelf struct {
 	err   error
 }
 
-func (s *shelf) list(_ context.Context, _ string, at feed.Cursor) (*documents.List, error) {
+func (s *shelf) ResourceList(_ context.Context, _ string, at feed.Cursor) (*documents.List, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
@@ -101,7 +101,7 @@ func TestGoldenResourceLists(t *testing.T) {
 	m := newMemory(t)
 	m.make("peps", 4)
 	sh := &shelf{}
-	s := newServer(m, documents.Options{List: sh.list})
+	s := newServer(m, documents.Options{Inventories: sh})
 	compare := func(name, url string) {
 		t.Helper()
 		w := s.get(url)
@@ -123,7 +123,7 @@ func TestGoldenResourceLists(t *testing.T) {
 	compare("capabilitylist-empty-resourcelist", "/sets/peps/capabilitylist.xml")
 	sh.put(7, 4, func(i int) resourcesync.Change { return change(uint64(i) + 1) })
 	compare("resourcelist", "/sets/peps/resourcelist.xml")
-	s = newServer(m, documents.Options{List: sh.list, Inventories: true})
+	s = newServer(m, documents.Options{Inventories: sh})
 	compare("capabilitylist-resourcelist", "/sets/peps/capabilitylist.xml")
 	sh.put(50_020, 50_001, numbered)
 	compare("resourcelist-index", "/sets/peps/resourcelist.xml")
@@ -154,7 +154,7 @@ func TestResourceListIsCut(t *testing.T) {
 			m.make("peps", 4)
 			sh := &shelf{}
 			r := sh.put(9, test.count, test.make)
-			s := newServer(m, documents.Options{List: sh.list})
+			s := newServer(m, documents.Options{Inventories: sh})
 			s.TB = t
 			urls := []string{"/sets/peps/resourcelist.xml"}
 			if test.parts > 0 {
@@ -202,7 +202,7 @@ func TestResourceListParts(t *testing.T) {
 	m.make("peps", 4)
 	sh := &shelf{}
 	first := sh.put(9, 50_001, numbered)
-	s, other := newServer(m, documents.Options{List: sh.list}), newServer(m, documents.Options{List: sh.list})
+	s, other := newServer(m, documents.Options{Inventories: sh}), newServer(m, documents.Options{Inventories: sh})
 	const part = "/sets/peps/resourcelist-9-1767323045000009-2.xml"
 	for _, path := range []string{"/sets/peps/resourcelist.xml", part} {
 		for _, encoding := range []string{"identity", "gzip"} {
@@ -257,7 +257,7 @@ func TestNoResourceList(t *testing.T) {
 	m := newMemory(t)
 	m.make("peps", 4)
 	sh := &shelf{err: &feed.Error{Code: "incomplete", Status: 404, Text: "not complete", Detail: "the hub may not know all resources"}}
-	s := newServer(m, documents.Options{List: sh.list})
+	s := newServer(m, documents.Options{Inventories: sh})
 	for _, own := range []string{"", "https://peps.example.org/list.xml"} {
 		if err := m.Describe(t.Context(), "peps", feed.Description{ResourceList: own}); err != nil {
 			t.Fatal(err)

@@ -16,7 +16,7 @@ func TestRobots(t *testing.T) {
 		m.make(set, 4)
 	}
 	sh := &shelf{}
-	s := newServer(m, documents.Options{List: sh.list})
+	s := newServer(m, documents.Options{Inventories: sh})
 	describe := func(set string, d feed.Description) {
 		t.Helper()
 		if err := m.Describe(t.Context(), set, d); err != nil {

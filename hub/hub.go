@@ -37,32 +37,39 @@ type Options struct {
 	Logger        *slog.Logger          // default: discard
 	Metrics       prometheus.Registerer // where the hub's metrics are registered; a registry takes one hub; default: nowhere
 
-	// Hold returns the cursor that retention must not pass in a set, because somebody has
-	// not read what follows. ok is false if nobody holds retention back. Run calls Hold
-	// each minute for every set of which retention may remove something. Default: nothing
-	// is held. Run asks for it each minute, of sets of which something may be removed.
-	// Default: nobody waits.
-	Hold func(ctx context.Context, set string) (at feed.Cursor, ok bool)
-
-	// Admit watches, until release is called, whether the caller in ctx may publish to a
-	// set. When the caller loses the right, it calls end once, with the reason. end does
-	// not block. Default: no caller loses the right.
-	Admit func(ctx context.Context, set string, end func(error)) (release func())
+	Inventories Inventories // what retention waits for; default: for nothing
+	Rights      Rights      // how long callers may publish; default: for ever
+	Quota       Quota       // how much a set may keep; default: any number of bytes
 
 	// Intake bounds the memory of publishes that are being read and not yet
 	// accepted. Default: ten times MaxBody, and at least 64 MiB.
 	Intake *limit.Budget
 
-	// Full reports whether a set is full, and how many bytes it may keep. It must not
-	// block. Default: no set is full.
-	Full func(set string) (most int64, full bool)
-
-	// Grew is called with the set after each publish that the memory accepted. It must
-	// not block. Default: nothing is called.
-	Grew func(set string)
-
 	Bus    *Bus          // announces to other hubs of the same memory; default: none
 	Shared time.Duration // if other hubs use the memory: how often Run looks whether it moved without an announcement; default 0: no other hub does
+}
+
+// Inventories read the log of each set.
+type Inventories interface {
+	// Unread returns the cursor that retention must not pass in a set, because the
+	// inventory has not read what follows. ok is false if retention need not wait. Run asks
+	// each minute, for every set of which retention may remove something.
+	Unread(ctx context.Context, set string) (after feed.Cursor, ok bool)
+}
+
+// Rights know what callers may do.
+type Rights interface {
+	// WhilePublishing calls end once, with why, when the caller of ctx may not publish to
+	// a set any more. After release it does not call end. end does not block.
+	WhilePublishing(ctx context.Context, set string, end func(why error)) (release func())
+}
+
+// A Quota knows how much each set keeps. Its methods do not block. It is a *limit.Quota.
+type Quota interface {
+	// Full reports whether a set is full, and how many bytes it may keep.
+	Full(set string) (most int64, full bool)
+	// Grew notes that the memory accepted a publish to a set.
+	Grew(set string)
 }
 
 // A Hub publishes into a change memory and lets followers read it.

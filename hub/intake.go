@@ -197,10 +197,10 @@ func mayMake(ctx context.Context) error { return limit.FromContext(ctx).Use(limi
 
 // fits returns an error if a set is full.
 func (h *Hub) fits(set string) error {
-	if h.opts.Full == nil {
+	if h.opts.Quota == nil {
 		return nil
 	}
-	most, full := h.opts.Full(set)
+	most, full := h.opts.Quota.Full(set)
 	if !full {
 		return nil
 	}

@@ -204,9 +204,15 @@ func TestStreamIsPaced(t *testing.T) {
 	}
 }
 
+// A demoIsFull is a Quota that notes what grew.
+type demoIsFull struct{ grew []string }
+
+func (q *demoIsFull) Full(set string) (int64, bool) { return 12345, set == "demo" }
+func (q *demoIsFull) Grew(set string)               { q.grew = append(q.grew, set) }
+
 func TestFullSet(t *testing.T) {
-	var grew []string
-	h, _ := newHub(t, Options{Full: func(set string) (int64, bool) { return 12345, set == "demo" }, Grew: func(set string) { grew = append(grew, set) }})
+	q := &demoIsFull{}
+	h, _ := newHub(t, Options{Quota: q})
 	w := post(h, jsonDoc, "Content-Type", jsonType)
 	if p := problemOf(t, w.Code, w.Header(), w.Body.Bytes()); p.Status != http.StatusInsufficientStorage || !strings.Contains(p.Detail, "12345") || !strings.Contains(p.Detail, "set demo") {
 		t.Errorf("%+v", p)
@@ -216,8 +222,8 @@ func TestFullSet(t *testing.T) {
 		t.Errorf("a publish of the hub's own: %v", err)
 	}
 	mustPublish(t, h, "other", changes("a", 1))
-	if !slices.Equal(grew, []string{"other"}) {
-		t.Errorf("noted are %q", grew)
+	if !slices.Equal(q.grew, []string{"other"}) {
+		t.Errorf("noted are %q", q.grew)
 	}
 }
 

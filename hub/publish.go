@@ -82,13 +82,13 @@ func (h *Hub) linkedSet(header http.Header) (string, error) {
 // receive calls receiveAll. It ends the request when the caller loses the right
 // to publish to the set.
 func (h *Hub) receive(w http.ResponseWriter, r *http.Request, set string) (*feed.Receipt, error) {
-	if h.opts.Admit == nil {
+	if h.opts.Rights == nil {
 		return h.receiveAll(w, r, set)
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	conn := http.NewResponseController(w)
-	release := h.opts.Admit(ctx, set, func(why error) {
+	release := h.opts.Rights.WhilePublishing(ctx, set, func(why error) {
 		cancel(problem.From(why))
 		_ = conn.SetReadDeadline(time.Now()) // ends a read that waits; patientReader begins no other
 	})
@@ -212,8 +212,8 @@ func (h *Hub) Publish(ctx context.Context, set string, p changelog.Publish) (cha
 	if err != nil {
 		return changelog.Appended{}, fmt.Errorf("publish to set %q: %w", set, err)
 	}
-	if h.opts.Grew != nil {
-		h.opts.Grew(set)
+	if h.opts.Quota != nil {
+		h.opts.Quota.Grew(set)
 	}
 	trail.From(ctx).Published(a.Count, a.Cursor, a.Replayed)
 	return a, nil

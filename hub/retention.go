@@ -39,7 +39,7 @@ func (h *Hub) trim(ctx context.Context) {
 		if l, ok := looks[s.Set]; ok {
 			h.found(l, s.Head)
 		}
-		r.Hold = h.hold(ctx, s)
+		r.Hold = h.unread(ctx, s)
 		removed, err := h.log.Trim(ctx, s.Set, r)
 		switch {
 		case ctx.Err() != nil:
@@ -59,14 +59,14 @@ func (h *Hub) trim(ctx context.Context) {
 	}
 }
 
-// hold returns the cursor that retention must not pass in a set, or nil.
-func (h *Hub) hold(ctx context.Context, s feed.State) *feed.Cursor {
+// unread returns the cursor that retention must not pass in a set, or nil.
+func (h *Hub) unread(ctx context.Context, s feed.State) *feed.Cursor {
 	const always = 2 // lists that are kept anyway: the open one and the newest closed one
 	oldest, open := s.Lists()
-	if h.opts.Hold == nil || h.opts.Retention.Age == 0 && h.opts.Retention.Count == 0 || open-oldest < always {
+	if h.opts.Inventories == nil || h.opts.Retention.Age == 0 && h.opts.Retention.Count == 0 || open-oldest < always {
 		return nil // nothing would be removed
 	}
-	at, ok := h.opts.Hold(ctx, s.Set)
+	at, ok := h.opts.Inventories.Unread(ctx, s.Set)
 	if !ok {
 		return nil
 	}

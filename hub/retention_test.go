@@ -112,29 +112,38 @@ func TestTrimBesideBadSets(t *testing.T) {
 	}
 }
 
+// A lateReader has not read what follows a cursor.
+type lateReader struct {
+	after feed.Cursor
+	late  bool
+	asked int
+}
+
+func (r *lateReader) Unread(context.Context, string) (feed.Cursor, bool) {
+	r.asked++
+	return r.after, r.late
+}
+
 // Retention waits for whoever has not read what it would remove.
-func TestHold(t *testing.T) {
+func TestUnread(t *testing.T) {
 	log := memorytest.Open(t)
-	asked, at, ok := 0, feed.Cursor{}, true
-	h := New(log, Options{
-		ListSize: 10, Retention: changelog.Retention{Count: 1},
-		Hold: func(_ context.Context, set string) (feed.Cursor, bool) { asked++; return at, ok },
-	})
+	r := &lateReader{late: true}
+	h := New(log, Options{ListSize: 10, Retention: changelog.Retention{Count: 1}, Inventories: r})
 	defer h.Close()
 	mustPublish(t, h, "demo", changes("a", 15))
 	look := func(floor uint64, asks int) {
 		t.Helper()
 		h.trim(t.Context())
 		st, err := log.State(t.Context(), "demo")
-		if err != nil || st.Floor.Position != floor || asked != asks {
-			t.Errorf("the floor is %d, %v, want %d; asked %d times, want %d", st.Floor.Position, err, floor, asked, asks)
+		if err != nil || st.Floor.Position != floor || r.asked != asks {
+			t.Errorf("the floor is %d, %v, want %d; asked %d times, want %d", st.Floor.Position, err, floor, r.asked, asks)
 		}
 	}
 	look(0, 0) // nothing would be removed, so nobody is asked
 	mustPublish(t, h, "demo", changes("b", 30))
 	look(0, 1)
-	at.Position = 19
+	r.after.Position = 19
 	look(10, 2)
-	ok = false
+	r.late = false
 	look(30, 3)
 }

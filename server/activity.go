@@ -10,7 +10,6 @@ import (
 	"github.com/rshub/rshub/activity"
 	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -50,18 +49,6 @@ func (p *parts) looked(set, source string, err error) {
 	p.activity.Went(activity.Failure{Kind: sourceFailure, Set: set, Where: source, Text: err.Error()})
 }
 
-// resources returns how many resources the inventory of a set has; ok is false if there
-// is none. It does not count those that changed since the inventory was written last.
-func (p *parts) resources(store inventory.Store) func(ctx context.Context, set string) (n uint64, ok bool) {
-	return func(ctx context.Context, set string) (n uint64, ok bool) {
-		_, head, err := inventory.New(store, set, inventory.Options{}).Load(ctx)
-		if err != nil || len(head.Roots) == 0 {
-			return 0, false
-		}
-		return head.Newest().Tally.Count, true
-	}
-}
-
 // details adds what the hub knows of a set besides its description and its log.
 func (s *sets) details(ctx context.Context, v *setView, noInventory bool) {
 	now := s.activity.Now(v.Set)
@@ -71,8 +58,8 @@ func (s *sets) details(ctx context.Context, v *setView, noInventory bool) {
 	}
 	lag := now.Lag.Round(time.Millisecond).Seconds()
 	v.Followers, v.Behind, v.Lag = &now.Followers, now.Behind, &lag
-	if s.resources != nil && !noInventory {
-		if n, ok := s.resources(ctx, v.Set); ok {
+	if s.inventories != nil && !noInventory {
+		if n, ok := s.inventories.Count(ctx, v.Set); ok {
 			v.Resources = &n
 		}
 	}

@@ -15,10 +15,12 @@ import (
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/hub"
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/subscribe"
 )
 
 // callers finds out who makes a request, counts what each of them uses, and ends what
@@ -111,27 +113,21 @@ func (c *callers) isPrivate(ctx context.Context, set string) (bool, error) {
 	return st.Private, err
 }
 
-// hold calls end when the caller of ctx may not follow a set any more. See
-// subscribe.Options. Until release it also holds the visit of ctx.
-func (c *callers) hold(ctx context.Context, set string, end func(error)) (release func()) {
-	visit := holdVisit(ctx)
-	leave := c.follows(ctx, set, end)
-	return func() { leave(); visit() }
+var (
+	_ subscribe.Rights = (*callers)(nil)
+	_ hub.Rights       = (*callers)(nil)
+)
+
+// WhileFollowing calls end when the caller of ctx may not follow a set any more. The request
+// of ctx counts as a connection until release; see visit.
+func (c *callers) WhileFollowing(ctx context.Context, set string, end func(why error)) (release func()) {
+	leave, ended := stay(ctx), c.while(ctx, set, access.MayFollow, end)
+	return func() { ended(); leave() }
 }
 
-// follows calls end when the caller of ctx may not follow a set any more, until release.
-func (c *callers) follows(ctx context.Context, set string, end func(error)) (release func()) {
-	return c.while(ctx, set, access.MayFollow, end)
-}
-
-// admit returns hub.Options.Admit; nil: everybody may publish for ever.
-func (c *callers) admit() func(ctx context.Context, set string, end func(error)) (release func()) {
-	if c.watch == nil {
-		return nil
-	}
-	return func(ctx context.Context, set string, end func(error)) (release func()) {
-		return c.while(ctx, set, access.MayPublish, end)
-	}
+// WhilePublishing calls end when the caller of ctx may not publish to a set any more.
+func (c *callers) WhilePublishing(ctx context.Context, set string, end func(why error)) (release func()) {
+	return c.while(ctx, set, access.MayPublish, end)
 }
 
 // while calls end when the caller of ctx may not do any more with a set what a request was

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/changelog/redislog"
 	"github.com/rshub/rshub/claim"
@@ -64,31 +65,43 @@ func inventoriesOnDisk(ctx context.Context, memory *disklog.Log) (inventoryStore
 	}, nil
 }
 
-// inventory reports whether the hub keeps an inventory of a set. If the set cannot be
-// looked at, whoever asks for its inventory is told why.
-func (p *parts) inventory(ctx context.Context, set string) bool {
-	if p.live == nil {
+// inventories are what the hub knows of what sets hold, in the form that each part reads.
+type inventories struct {
+	memory changelog.Log
+	store  inventory.Store
+	live   *live.Live // nil: the hub keeps no inventories
+}
+
+var (
+	_ web.States            = inventories{}
+	_ subscribe.Inventories = inventories{}
+	_ documents.Inventories = inventories{}
+	_ completeness          = inventories{}
+)
+
+// Keeps reports whether the hub keeps an inventory of a set. If the set cannot be looked at,
+// whoever asks for its inventory is told why.
+func (v inventories) Keeps(ctx context.Context, set string) bool {
+	if v.live == nil {
 		return false
 	}
-	state, err := p.memory.State(ctx, set)
+	state, err := v.memory.State(ctx, set)
 	return err != nil || !state.NoInventory
 }
 
-// states lets package web read what a Live keeps. Without one, no set has an inventory.
-type states struct{ live *live.Live }
-
-func (s states) State(ctx context.Context, set string, from feed.Cursor, wait time.Duration) (*web.Held, error) {
-	if s.live == nil {
+// State and At are for audits, and for lists of resources.
+func (v inventories) State(ctx context.Context, set string, from feed.Cursor, wait time.Duration) (*web.Held, error) {
+	if v.live == nil {
 		return nil, feed.ErrNoInventory
 	}
-	return webHeld(s.live.State(ctx, set, from, wait))
+	return webHeld(v.live.State(ctx, set, from, wait))
 }
 
-func (s states) At(ctx context.Context, set string, at feed.Cursor) (*web.Held, error) {
-	if s.live == nil {
+func (v inventories) At(ctx context.Context, set string, at feed.Cursor) (*web.Held, error) {
+	if v.live == nil {
 		return nil, feed.ErrNoInventory
 	}
-	return webHeld(s.live.At(ctx, set, at))
+	return webHeld(v.live.At(ctx, set, at))
 }
 
 func webHeld(h *live.Held, err error) (*web.Held, error) {
@@ -98,17 +111,17 @@ func webHeld(h *live.Held, err error) (*web.Held, error) {
 	return &web.Held{State: h.State, Complete: h.Complete, Release: h.Release}, nil
 }
 
-// snapshot lets package subscribe read the roots that a Live keeps.
-func (p *parts) snapshot(ctx context.Context, set string, at feed.Cursor) (*subscribe.Snapshot, error) {
+// Snapshot is for baselines.
+func (v inventories) Snapshot(ctx context.Context, set string, at feed.Cursor) (*subscribe.Snapshot, error) {
 	var h *live.Held
 	var err error
 	switch {
-	case p.live == nil:
+	case v.live == nil:
 		return nil, feed.ErrNoInventory
 	case at.IsZero():
-		h, err = p.live.Baseline(ctx, set)
+		h, err = v.live.Baseline(ctx, set)
 	default:
-		h, err = p.live.BaselineAt(ctx, set, at)
+		h, err = v.live.BaselineAt(ctx, set, at)
 	}
 	if err != nil {
 		return nil, err
@@ -116,17 +129,37 @@ func (p *parts) snapshot(ctx context.Context, set string, at feed.Cursor) (*subs
 	return &subscribe.Snapshot{Resources: h, Complete: h.Complete, Release: h.Release}, nil
 }
 
-// resourceList returns what the Resource List of a set shows: that at a cursor, and with
-// the zero cursor the newest one.
-func (p *parts) resourceList(ctx context.Context, set string, at feed.Cursor) (*documents.List, error) {
-	if p.live == nil {
+// ResourceList is for documents.
+func (v inventories) ResourceList(ctx context.Context, set string, at feed.Cursor) (*documents.List, error) {
+	if v.live == nil {
 		return nil, feed.ErrNoInventory
 	}
-	l, err := p.live.ResourceList(ctx, set, at)
+	l, err := v.live.ResourceList(ctx, set, at)
 	if err != nil {
 		return nil, err
 	}
 	return &documents.List{Resources: l.Held, Completed: l.Completed}, nil
+}
+
+// Complete says that the hub knows all resources of a set, or that it does not.
+func (v inventories) Complete(ctx context.Context, set string, complete bool) error {
+	if v.live == nil {
+		return feed.ErrNoInventory
+	}
+	return v.live.Complete(ctx, set, complete)
+}
+
+// Count returns how many resources the inventory of a set has; ok is false if there is none.
+// It does not count those that changed since the inventory was written last.
+func (v inventories) Count(ctx context.Context, set string) (n uint64, ok bool) {
+	if v.live == nil {
+		return 0, false
+	}
+	_, head, err := inventory.New(v.store, set, inventory.Options{}).Load(ctx)
+	if err != nil || len(head.Roots) == 0 {
+		return 0, false
+	}
+	return head.Newest().Tally.Count, true
 }
 
 // wireInventories returns what keeps the inventories, or nil if the hub keeps none.

@@ -47,7 +47,7 @@ func (c *callers) limited(next http.Handler) http.Handler {
 		}
 		if share := c.shareOf(r, caller); user != nil || share != nil {
 			v := &visit{}
-			v.holders.Store(1)
+			v.within.Store(1)
 			defer v.leave()
 			for i, u := range []*limit.User{user, share} {
 				if v.done[i], err = u.Open(); err != nil {
@@ -73,17 +73,17 @@ func (c *callers) shareOf(r *http.Request, caller access.Caller) *limit.User {
 	return c.share.Address(forwarded.Client(r))
 }
 
-// A visit is a request that counts as a connection. A WebSocket goes on when the handler has
-// returned, and holds the visit as well.
+// A visit is a request that counts as a connection, until everybody who takes part in it has
+// left: its handler, and a WebSocket, which goes on when the handler has returned.
 type visit struct {
-	done    [2]func() // nil: it does not count
-	holders atomic.Int32
+	done   [2]func() // nil: it does not count
+	within atomic.Int32
 }
 
 type visitKey struct{}
 
 func (v *visit) leave() {
-	if v.holders.Add(-1) == 0 {
+	if v.within.Add(-1) == 0 {
 		for _, done := range v.done {
 			if done != nil {
 				done()
@@ -92,12 +92,12 @@ func (v *visit) leave() {
 	}
 }
 
-// holdVisit holds the visit of ctx, if there is one, until release is called.
-func holdVisit(ctx context.Context) (release func()) {
+// stay takes part in the visit of ctx, if there is one, until leave is called.
+func stay(ctx context.Context) (leave func()) {
 	v, _ := ctx.Value(visitKey{}).(*visit)
 	if v == nil {
 		return func() {}
 	}
-	v.holders.Add(1)
+	v.within.Add(1)
 	return v.leave
 }

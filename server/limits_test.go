@@ -139,7 +139,7 @@ func TestShareBehindAProxy(t *testing.T) {
 		requests := &requests{log: slog.New(slog.DiscardHandler), proxies: forwarded.Proxies{netip.MustParsePrefix("10.0.0.0/8")}}
 		var held []func()
 		h := chain(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			held = append(held, holdVisit(r.Context())) // as a WebSocket does
+			held = append(held, stay(r.Context())) // as a WebSocket does
 		}), requests.logged(slog.LevelError), c.limited)
 		ask := func(peer, client string, want bool) {
 			t.Helper()

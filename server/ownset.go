@@ -124,7 +124,7 @@ func (c *comparison) run(ctx context.Context, tally reconcile.Tally, own client.
 // look looks at the newest inventory.
 func (c *comparison) look(ctx context.Context) (l audit.Look, err error) {
 	err = c.patiently(ctx, func() error {
-		held, err := (states{c.live}).State(ctx, c.name, feed.Cursor{}, ownWait)
+		held, err := c.inventories.State(ctx, c.name, feed.Cursor{}, ownWait)
 		if err != nil {
 			return err
 		}
@@ -139,7 +139,7 @@ func (c *comparison) look(ctx context.Context) (l audit.Look, err error) {
 // ask answers a question; one with too large an answer in parts.
 func (c *comparison) ask(ctx context.Context, q audit.Question) (reply audit.Reply, err error) {
 	err = c.patiently(ctx, func() error {
-		held, err := (states{c.live}).At(ctx, c.name, q.At)
+		held, err := c.inventories.At(ctx, c.name, q.At)
 		if err != nil {
 			return err
 		}
@@ -231,5 +231,5 @@ func (s *ownSet) Make(context.Context) error { return errDeleted }
 
 // Complete says that the hub knows all resources of the set.
 func (s *ownSet) Complete(ctx context.Context) error {
-	return s.patiently(ctx, func() error { return s.live.Complete(ctx, s.name, true) })
+	return s.patiently(ctx, func() error { return s.inventories.Complete(ctx, s.name, true) })
 }

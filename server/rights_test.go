@@ -189,7 +189,7 @@ func TestOtherHubMakesPrivate(t *testing.T) {
 			go func() { defer close(done); _ = c.run(ctx) }()
 			anyone, _ := known.Named("", "")
 			ended := make(chan time.Time, 1)
-			defer c.follows(access.NewContext(ctx, anyone), "a", func(error) { ended <- time.Now() })()
+			defer c.WhileFollowing(access.NewContext(ctx, anyone), "a", func(error) { ended <- time.Now() })()
 			time.Sleep(time.Minute + time.Millisecond)
 			memory.private.Store(true)
 			begin := time.Now()

@@ -29,18 +29,19 @@ type sets struct {
 	hub          *hub.Hub
 	streams      *limit.Budget                // for lists that are held while clients take them
 	checkFetched func(name, url string) error // returns an error, which names what the URL is, if the hub would not fetch the URL
-	inventories  inventories                  // nil: the hub keeps none
+	inventories  completeness                 // nil: the hub keeps none
 	sources      *sources                     // nil: the hub polls none
 	callers      *callers
 	activity     *activity.Recorder
-	resources    func(ctx context.Context, set string) (n uint64, ok bool) // nil: the hub keeps no inventories
 }
 
-// inventories is what the hub keeps of what sets hold now.
-type inventories interface {
+// completeness is what sets tell and ask inventories.
+type completeness interface {
 	// Complete says that the hub knows all resources of a set, as of the head of its
 	// log, or that it does not. It is durable when Complete returns nil.
 	Complete(ctx context.Context, set string, complete bool) error
+	// Count returns how many resources a set has; ok is false if that is not known.
+	Count(ctx context.Context, set string) (n uint64, ok bool)
 }
 
 // A setView is a set as the API shows it.

@@ -35,7 +35,7 @@ func TestAdvise(t *testing.T) {
 	}
 }
 
-// A told is an inventories that notes what it is told, and then fails with an error.
+// A told is a completeness that notes what it is told, and then fails with an error.
 type told struct {
 	calls []string
 	err   error
@@ -45,6 +45,8 @@ func (c *told) Complete(_ context.Context, set string, complete bool) error {
 	c.calls = append(c.calls, fmt.Sprint(set, " ", complete))
 	return c.err
 }
+
+func (c *told) Count(context.Context, string) (uint64, bool) { return 0, false }
 
 // Whoever describes a set may say whether it is complete. Who says only that leaves the
 // description as it is.

@@ -20,21 +20,17 @@ import (
 
 // A site passes each request of users to the part that answers it.
 type site struct {
-	base      feed.Base
-	hub       *hub.Hub
-	subscribe *subscribe.Server
-	documents *documents.Server
-	web       *web.Server
-	websub    *websub.Server
-	sets      *sets
-	pages     *pages
-	api       *description
-	tickets   *access.Tickets // nil: there are no tokens
-
-	inventory func(ctx context.Context, set string) bool // whether the hub keeps what a set holds
-
-	// follows calls end when the caller of ctx may not follow a set any more, until release.
-	follows func(ctx context.Context, set string, end func(error)) (release func())
+	base        feed.Base
+	hub         *hub.Hub
+	subscribe   *subscribe.Server
+	documents   *documents.Server
+	web         *web.Server
+	websub      *websub.Server
+	sets        *sets
+	pages       *pages
+	api         *description
+	callers     *callers
+	inventories inventories
 }
 
 // routes adds every URL of the hub to mux.
@@ -147,7 +143,7 @@ func (s *site) serveInventory(serve func(http.ResponseWriter, *http.Request, str
 		}
 		ctx, cancel := context.WithCancelCause(r.Context())
 		defer cancel(nil)
-		defer s.follows(ctx, set, func(why error) { cancel(problem.From(why)) })()
+		defer s.callers.WhileFollowing(ctx, set, func(why error) { cancel(problem.From(why)) })()
 		err := serve(w, r.WithContext(ctx), set)
 		if why, ok := context.Cause(ctx).(*problem.Problem); ok && err != nil {
 			return why
@@ -212,7 +208,7 @@ func (s *site) serveDocument(w http.ResponseWriter, r *http.Request) error {
 
 // anew adds to an error for what is gone where the client can begin anew.
 func (s *site) anew(ctx context.Context, set string, err error) error {
-	if !errors.Is(err, feed.ErrGone) || !s.inventory(ctx, set) {
+	if !errors.Is(err, feed.ErrGone) || !s.inventories.Keeps(ctx, set) {
 		return err
 	}
 	p := *problem.From(err)

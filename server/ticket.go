@@ -86,7 +86,7 @@ func (s *site) serveTicket(w http.ResponseWriter, r *http.Request) error {
 	}
 	view := ticketView{URL: s.base.Topic(set)}
 	if caller := access.FromContext(r.Context()); caller.Name != "" {
-		text, expires, err := s.tickets.New(r.Context(), caller, set, lasts)
+		text, expires, err := s.callers.tickets.New(r.Context(), caller, set, lasts)
 		if err != nil {
 			return err
 		}

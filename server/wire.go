@@ -23,20 +23,21 @@ import (
 
 // parts are the parts that the hub is made of.
 type parts struct {
-	hub       *hub.Hub
-	subscribe *subscribe.Server
-	documents *documents.Server
-	engine    *callback.Engine
-	websub    *websub.Server
-	outbound  *outbound.Client
-	web       *web.Server
-	memory    changelog.Log
-	quota     *limit.Quota
-	requests  *requests
-	live      *live.Live // nil: the hub keeps no inventories
-	sources   *sources   // nil: the hub looks at none
-	activity  *activity.Recorder
-	streams   *limit.Budget // for answers that are held while clients take them
+	hub         *hub.Hub
+	subscribe   *subscribe.Server
+	documents   *documents.Server
+	engine      *callback.Engine
+	websub      *websub.Server
+	outbound    *outbound.Client
+	web         *web.Server
+	memory      changelog.Log
+	quota       *limit.Quota
+	requests    *requests
+	live        *live.Live // nil: the hub keeps no inventories
+	inventories inventories
+	sources     *sources // nil: the hub looks at none
+	activity    *activity.Recorder
+	streams     *limit.Budget // for answers that are held while clients take them
 }
 
 // compareEvery is how often a hub looks for changes that were not announced.
@@ -63,39 +64,36 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	if c.RedisURL != "" {
 		shared = compareEvery
 	}
-	var hold func(context.Context, string) (feed.Cursor, bool)
-	if p.live = s.wireInventories(store); p.live != nil {
-		hold = p.live.Hold
-	}
+	p.live = s.wireInventories(store)
+	p.inventories = inventories{memory: log, store: store.inventories.store, live: p.live}
 	p.quota = limit.NewQuota(store, c.SetQuota, c.Callers != nil, s.log)
-	p.hub = hub.New(log, hub.Options{
+	o := hub.Options{
 		Base: base, Sets: c.Sets, ListSize: c.ChangeListSize, MaxBody: c.MaxBody, Retention: c.Retention,
-		Logger: s.log, Metrics: s.metrics, Bus: bus, Shared: shared, Hold: hold,
-		Intake: limit.NewBudget(max(intakeBytes, 10*c.MaxBody), limit.Patience), Full: p.quota.Full, Grew: p.quota.Grew,
-		Admit: s.callers.admit(),
-	})
+		Logger: s.log, Metrics: s.metrics, Bus: bus, Shared: shared, Quota: p.quota,
+		Intake: limit.NewBudget(max(intakeBytes, 10*c.MaxBody), limit.Patience),
+	}
+	if p.live != nil {
+		o.Inventories = p.live
+	}
+	if c.Callers != nil {
+		o.Rights = s.callers
+	}
+	p.hub = hub.New(log, o)
 	p.activity = activity.New(log, activity.Options{Following: p.following, Logger: s.log})
 	p.subscribe = subscribe.New(p.hub, log, subscribe.Options{
-		Base: base, Waits: p.hub.Waits, CheckOrigin: guard.allows,
-		Heartbeat: c.Heartbeat, WriteTimeout: c.WriteTimeout, Logger: s.log,
-		Metrics: s.metrics, Behind: p.hub.Behind, Attend: p.hub.Attend, Answers: answers,
-		Streams: p.streams, Snapshot: p.snapshot, Hold: s.callers.hold, Delivered: p.activity.Delivered,
+		Base: base, CheckOrigin: guard.allows, Heartbeat: c.Heartbeat, WriteTimeout: c.WriteTimeout,
+		Logger: s.log, Metrics: s.metrics, Answers: answers, Streams: p.streams,
+		Inventories: p.inventories, Rights: s.callers, Deliveries: p.activity,
 	})
-	p.web = web.New(states{p.live}, base, web.Options{Answers: answers, Streams: p.streams, Logger: s.log})
-	p.documents = documents.New(log, base, documents.Options{
-		DescribedBy: c.DescribedBy,
-
-		Waits:   p.hub.Waits,
-		Logger:  s.log,
-		Answers: answers,
-		Streams: p.streams,
-
-		Inventories: p.live != nil,
-		List:        p.resourceList,
-	})
+	p.web = web.New(p.inventories, base, web.Options{Answers: answers, Streams: p.streams, Logger: s.log})
+	listed := documents.Options{DescribedBy: c.DescribedBy, Sets: p.hub, Logger: s.log, Answers: answers, Streams: p.streams}
+	if p.live != nil {
+		listed.Inventories = p.inventories
+	}
+	p.documents = documents.New(log, base, listed)
 	attempts := meter.New(s.metrics)
 	p.outbound = outbound.New(outbound.Options{Self: string(base), Allow: c.CallbackAllow, CAs: c.CallbackCAs, Idle: idle})
-	caller := websub.NewCaller(p.outbound, base, websub.CallerOptions{Timeout: c.CallbackTimeout, Inventory: p.inventory})
+	caller := websub.NewCaller(p.outbound, base, websub.CallerOptions{Timeout: c.CallbackTimeout, Inventory: p.inventories.Keeps})
 	p.engine = callback.New(store.subscriptions, store.claims, log, p.hub, caller, caller, callback.Options{
 		Logger: s.log, Metrics: s.metrics, Meter: attempts, Rights: s.callers.rights(),
 		Delivered: p.activity.Delivered, Outcome: p.called,
@@ -106,7 +104,7 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 		ping = p.sources.poller.Ping
 	}
 	p.websub = websub.NewServer(p.engine, store.subscriptions, log, p.outbound.Check, base, websub.Options{
-		Waits: p.hub.Waits, Inventory: p.inventory, Ping: ping, LeaseMin: c.LeaseMin, MaxRequests: c.CallbackRequests,
+		Waits: p.hub.Waits, Inventory: p.inventories.Keeps, Ping: ping, LeaseMin: c.LeaseMin, MaxRequests: c.CallbackRequests,
 	})
 	s.health.missing = p.engine.Missing
 	s.metrics.MustRegister(newReadyGauge(s.health))
@@ -129,14 +127,14 @@ func (p *parts) runs() map[string]func(context.Context) error {
 func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http.Handler {
 	sets := &sets{base: base, memory: store.memory, hub: p.hub, streams: p.streams, checkFetched: p.outbound.Check, callers: s.callers, activity: p.activity, sources: p.sources}
 	if p.live != nil {
-		sets.inventories, sets.resources = p.live, p.resources(store.inventories.store)
+		sets.inventories = p.inventories
 	}
 	tokens, holds := s.config.Callers != nil, p.live != nil
 	pages := &pages{
 		Server: page.New(base, page.Options{Version: s.config.Version, Fixed: len(s.config.Sets) > 0, Tokens: tokens, Holds: holds}),
 		sets:   sets, tokens: tokens, holds: holds, activity: p.activity, websub: p.websub,
 	}
-	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, pages: pages, api: newDescription(base, s.config.Version), inventory: p.inventory, tickets: s.callers.tickets, follows: s.callers.follows}
+	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, pages: pages, api: newDescription(base, s.config.Version), callers: s.callers, inventories: p.inventories}
 	mux := newRouter(s.metrics, s.errors)
 	site.routes(mux)
 	return s.users(guard, mux)

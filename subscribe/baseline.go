@@ -103,8 +103,11 @@ func (s *Server) baseline(ctx context.Context, set, since string, filter feed.Fi
 // open takes the snapshot at a place, or with the zero Place the newest one. A baseline
 // that begins anew takes none that the log does not reach back to.
 func (b *baseline) open(ctx context.Context, at feed.Place) error {
-	snapshot, err := b.server.opts.Snapshot(ctx, b.set, at.Cursor)
-	if errors.Is(err, feed.ErrNoSet) && b.server.opts.Waits(b.set) {
+	if b.server.opts.Inventories == nil {
+		return fmt.Errorf("baseline of set %q: %w", b.set, feed.ErrNoInventory)
+	}
+	snapshot, err := b.server.opts.Inventories.Snapshot(ctx, b.set, at.Cursor)
+	if errors.Is(err, feed.ErrNoSet) && b.server.follower.Waits(b.set) {
 		snapshot, err = &Snapshot{Resources: nothing{}, Release: func() {}}, nil
 	}
 	if err != nil {

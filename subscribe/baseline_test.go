@@ -23,7 +23,7 @@ import (
 // newBaselineSite returns a site whose set a has baselines, and a history of n resources.
 func newBaselineSite(t testing.TB, o settings, n int) (*site, *shelf) {
 	sh := &shelf{kept: map[feed.Cursor]resources{}, complete: true}
-	o.Snapshot = sh.snapshot
+	o.Inventories = sh
 	s := newSite(t, o)
 	sh.log = s.log
 	t.Cleanup(func() {

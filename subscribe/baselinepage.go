@@ -110,8 +110,3 @@ func (s *Server) sendResources(w http.ResponseWriter, r *http.Request, b *baseli
 func noBaselines(format string) error {
 	return problem.New(http.StatusNotAcceptable, "not-acceptable", format+" cannot show a baseline")
 }
-
-// noSnapshots is Options.Snapshot where no set has an inventory.
-func noSnapshots(context.Context, string, feed.Cursor) (*Snapshot, error) {
-	return nil, feed.ErrNoInventory
-}

@@ -15,7 +15,16 @@ import (
 )
 
 // A silentLog has no news and does not say where it ends.
-type silentLog struct{ Memory }
+type silentLog struct {
+	Memory
+	hub // what is not asked of it
+}
+
+type hub interface {
+	Attend(set string) (leave func())
+	Behind(set string, after feed.Cursor) (changes uint64, oldest int64)
+	Waits(set string) bool
+}
 
 func (silentLog) State(context.Context, string) (feed.State, error) {
 	return feed.State{}, feed.ErrUnavailable

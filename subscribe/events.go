@@ -41,7 +41,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string)
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	defer context.AfterFunc(s.ctx, func() { cancel(nil) })()
-	defer s.hold(ctx, set, cancel)()
+	defer s.cancelLater(ctx, set, cancel)()
 
 	h := w.Header()
 	h.Set("Content-Type", eventStream)
@@ -55,7 +55,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string)
 	}
 	progress, leave := s.enter(byEventStream, set, begin.Cursor)
 	defer leave()
-	defer s.opts.Attend(set)()
+	defer s.follower.Attend(set)()
 	e := eventWriter{
 		write: func(p []byte) error { return s.write(w, p) }, cursor: begin.Cursor,
 		progress: progress, delivered: func(t *tally) { s.count(byEventStream, set, t) },
@@ -85,9 +85,18 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string)
 // errNoRight marks the end of a wait because the client may not follow any more.
 var errNoRight = errors.New("the right to follow has ended")
 
-// hold is Options.Hold for a context, which ends with errNoRight and the error.
-func (s *Server) hold(ctx context.Context, set string, cancel context.CancelCauseFunc) (release func()) {
-	return s.opts.Hold(ctx, set, func(err error) { cancel(fmt.Errorf("%w: %w", errNoRight, err)) })
+// while calls end when the client of ctx may not follow a set any more, until release.
+func (s *Server) while(ctx context.Context, set string, end func(why error)) (release func()) {
+	if s.opts.Rights == nil {
+		return func() {}
+	}
+	return s.opts.Rights.WhileFollowing(ctx, set, end)
+}
+
+// cancelLater ends a context with errNoRight, and why, when the client of ctx may not follow
+// a set any more, until release.
+func (s *Server) cancelLater(ctx context.Context, set string, cancel context.CancelCauseFunc) (release func()) {
+	return s.while(ctx, set, func(why error) { cancel(fmt.Errorf("%w: %w", errNoRight, why)) })
 }
 
 // errFollow marks an error of following, to tell it from an error of writing.

@@ -118,6 +118,8 @@ func TestDeadlinesDoNotLast(t *testing.T) {
 
 // A script is a follower and a memory for what a log on disk does not do.
 type script struct {
+	subscribe.Follower // what only a hub does
+
 	head feed.Cursor
 	next chan []*feed.Batch
 	err  error // after next is closed
@@ -125,7 +127,7 @@ type script struct {
 
 func newScript(t *testing.T, f *script) *site {
 	return newSite(t, settings{
-		follower: func(subscribe.Follower) subscribe.Follower { return f },
+		follower: func(h subscribe.Follower) subscribe.Follower { f.Follower = h; return f },
 		memory:   func(subscribe.Memory) subscribe.Memory { return f },
 	})
 }

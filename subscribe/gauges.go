@@ -20,7 +20,7 @@ func (s *Server) census(add func(k kind, set string, changes uint64, lag time.Du
 	now := s.opts.Now()
 	look := func(k kind, set string, cursor feed.Cursor) {
 		lag := time.Duration(0)
-		changes, oldest := s.opts.Behind(set, cursor)
+		changes, oldest := s.follower.Behind(set, cursor)
 		if changes > 0 {
 			lag = max(now.Sub(time.UnixMicro(oldest)), 0)
 		}

@@ -128,7 +128,7 @@ func (s *Server) collect(ctx context.Context, page *page, looked func(feed.Curso
 	page.release() // others need the room more than one that waits
 	held, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	defer s.hold(held, page.batch.Set, end)()
+	defer s.cancelLater(held, page.batch.Set, end)()
 	ctx, cancel := context.WithTimeout(held, p.wait)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()

@@ -102,8 +102,8 @@ func (d *delivered) count(t *tally) {
 
 // count counts a tally of followers of a set, and empties it.
 func (s *Server) count(k kind, set string, t *tally) {
-	if t.changes > 0 && s.opts.Delivered != nil {
-		s.opts.Delivered(set, t.changes)
+	if t.changes > 0 && s.opts.Deliveries != nil {
+		s.opts.Deliveries.Delivered(set, t.changes)
 	}
 	s.metrics.delivered[k].count(t)
 }

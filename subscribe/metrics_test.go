@@ -236,15 +236,22 @@ func TestClosedReasons(t *testing.T) {
 	}
 }
 
+// A deliveries counts what followers get, by set.
+type deliveries struct {
+	mu   sync.Mutex
+	sets map[string]int
+}
+
+func (d *deliveries) Delivered(set string, changes int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sets[set] += changes
+}
+
 // Following says who follows which set, and Delivered is told what they get.
 func TestFollowing(t *testing.T) {
-	var mu sync.Mutex
-	got := map[string]int{}
-	s := newSite(t, settings{Options: subscribe.Options{Delivered: func(set string, changes int) {
-		mu.Lock()
-		defer mu.Unlock()
-		got[set] += changes
-	}}})
+	got := deliveries{sets: map[string]int{}}
+	s := newSite(t, settings{Options: subscribe.Options{Deliveries: &got}})
 	if f := s.server.Following(); len(f) != 0 {
 		t.Errorf("nobody follows, and %v do", f)
 	}
@@ -255,9 +262,9 @@ func TestFollowing(t *testing.T) {
 	events.nextChanges()
 	s.get("?since=start")
 	untiltest.Done(t, "all that was sent is counted", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(got) == 1 && got["a"] == 3*3
+		got.mu.Lock()
+		defer got.mu.Unlock()
+		return len(got.sets) == 1 && got.sets["a"] == 3*3
 	})
 	untiltest.Done(t, "both are current", func() bool {
 		f := s.server.Following()

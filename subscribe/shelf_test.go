@@ -37,7 +37,7 @@ type resources struct {
 	tallies []digest.Tally // of one resource each
 }
 
-func (s *shelf) snapshot(ctx context.Context, set string, at feed.Cursor) (*subscribe.Snapshot, error) {
+func (s *shelf) Snapshot(ctx context.Context, set string, at feed.Cursor) (*subscribe.Snapshot, error) {
 	state, err := s.log.State(ctx, set)
 	if err != nil {
 		return nil, err

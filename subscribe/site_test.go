@@ -67,7 +67,6 @@ func newSite(t testing.TB, o settings) *site {
 		s.http.Listener = bufferedListener{Listener: s.http.Listener, size: o.sendBuffer}
 	}
 	o.Base = feed.Base("http://" + s.http.Listener.Addr().String())
-	o.Waits, o.Behind, o.Attend = s.hub.Waits, s.hub.Behind, s.hub.Attend
 	var follower subscribe.Follower = s.hub
 	if o.follower != nil {
 		follower = o.follower(follower)

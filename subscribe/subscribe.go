@@ -22,11 +22,21 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Follower yields the batches after a cursor in a set's log. It yields all batches
-// that there are at one time, and then waits for more, until ctx is done. The batches
-// are shared and read-only. An error, such as feed.ErrGone, ends the sequence.
+// A Follower follows the logs of sets for a Server. It is a *hub.Hub.
 type Follower interface {
+	// Follow yields the batches after a cursor in a set's log. It yields all batches that
+	// there are at one time, and then waits for more, until ctx is done. The batches are
+	// shared and read-only. An error, such as feed.ErrGone, ends the sequence.
 	Follow(ctx context.Context, set string, after feed.Cursor) iter.Seq2[[]*feed.Batch, error]
+	// Attend says that somebody follows a set, also between two calls of Follow, until
+	// leave is called.
+	Attend(set string) (leave func())
+	// Behind returns how far a follower is behind that has got the changes up to a cursor:
+	// the number of changes after the cursor, and the datetime of the oldest of them in
+	// microseconds since 1970. It does not block.
+	Behind(set string, after feed.Cursor) (changes uint64, oldest int64)
+	// Waits reports whether a set that is not made yet can be followed.
+	Waits(set string) bool
 }
 
 // A Memory is the part of changelog.Log that finds where to start, and reads pages.
@@ -39,7 +49,6 @@ type Memory interface {
 // Options of a Server. Zero values are the defaults.
 type Options struct {
 	Base         feed.Base                  // the hub's own URL, for Link headers
-	Waits        func(set string) bool      // whether a set that is not made yet can be followed; default: it cannot
 	CheckOrigin  func(r *http.Request) bool // whether a page in a browser may connect; default: only pages of the hub's own origin
 	Heartbeat    time.Duration              // time between pings; a WebSocket that is silent for 2.5 times as long is closed; default 30 s
 	WriteTimeout time.Duration              // the connection of a follower that takes no data for this long is closed; default 15 s
@@ -56,32 +65,34 @@ type Options struct {
 	// of the hub may share it. Default: 256 MiB for baselines alone.
 	Streams *limit.Budget
 
-	// Snapshot takes a snapshot of what a set holds, to be read as a baseline: that at
-	// exactly the cursor at, and with the zero cursor the newest one. It returns
-	// feed.ErrGone if there is none at that cursor any more. Default: there is no
-	// baseline of any set.
-	Snapshot func(ctx context.Context, set string, at feed.Cursor) (*Snapshot, error)
+	Inventories Inventories // what baselines are read from; default: there is no baseline of any set
+	Rights      Rights      // how long clients may follow; default: whoever began to follow may go on
+	Deliveries  Deliveries  // is told what followers get; default: nobody is told
 
 	Messages []*feed.Format // formats of WebSocket messages, chosen by Name; the first is for clients that choose none; default: feed.Messages
 	Pages    []*feed.Format // formats of pages, chosen by MediaType; the first is for clients that choose none; default: feed.Pages
+}
 
-	// Behind tells the metrics how far a follower of a set is behind that has got the
-	// changes up to a cursor. It returns the number of changes after the cursor, and
-	// the datetime of the oldest of them in microseconds since 1970. It must not
-	// block. Default: nobody is behind.
-	Behind func(set string, after feed.Cursor) (changes uint64, oldest int64)
+// Inventories know what sets hold.
+type Inventories interface {
+	// Snapshot takes a snapshot of what a set holds, to be read as a baseline: that at
+	// exactly the cursor at, and with the zero cursor the newest one. It returns
+	// feed.ErrGone if there is none at that cursor any more. The caller calls Release of
+	// the snapshot.
+	Snapshot(ctx context.Context, set string, at feed.Cursor) (*Snapshot, error)
+}
 
-	// Delivered is called with the number of changes that followers of a set have got. It
-	// must not block. Default: nobody is told.
-	Delivered func(set string, changes int)
+// Rights know what callers may do.
+type Rights interface {
+	// WhileFollowing calls end once, with why, when the caller of ctx may not follow a set
+	// any more. After release it does not call end. end must not block.
+	WhileFollowing(ctx context.Context, set string, end func(why error)) (release func())
+}
 
-	// Hold calls end, once, when the caller of ctx may not follow a set any more, with why;
-	// until release is called. Default: whoever began to follow may go on.
-	Hold func(ctx context.Context, set string, end func(error)) (release func())
-
-	// Attend tells the Follower that somebody follows a set, also between two calls of
-	// Follow, until leave is called. Default: nobody is told.
-	Attend func(set string) (leave func())
+// Deliveries are told what followers get.
+type Deliveries interface {
+	// Delivered says that followers of a set have got so many changes. It does not block.
+	Delivered(set string, changes int)
 }
 
 // A Server serves clients that follow sets. Shutdown ends their connections.
@@ -110,9 +121,6 @@ type Server struct {
 
 // New returns a Server. The caller must also run Run, and call Shutdown at the end.
 func New(f Follower, m Memory, o Options) *Server {
-	if o.Waits == nil {
-		o.Waits = func(string) bool { return false }
-	}
 	if o.Heartbeat == 0 {
 		o.Heartbeat = 30 * time.Second
 	}
@@ -128,23 +136,11 @@ func New(f Follower, m Memory, o Options) *Server {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Behind == nil {
-		o.Behind = func(string, feed.Cursor) (uint64, int64) { return 0, 0 }
-	}
-	if o.Hold == nil {
-		o.Hold = func(context.Context, string, func(error)) func() { return func() {} }
-	}
-	if o.Attend == nil {
-		o.Attend = func(string) func() { return func() {} }
-	}
 	if o.Answers == nil {
 		o.Answers = limit.NewBudget(128<<20, limit.Patience)
 	}
 	if o.Streams == nil {
 		o.Streams = limit.NewBudget(256<<20, limit.Patience)
-	}
-	if o.Snapshot == nil {
-		o.Snapshot = noSnapshots
 	}
 	if o.Messages == nil {
 		o.Messages = feed.Messages()
@@ -156,7 +152,7 @@ func New(f Follower, m Memory, o Options) *Server {
 	if o.Metrics != nil {
 		o.Metrics.MustRegister(newGauges(s))
 	}
-	s.begin = changelog.Start{Log: m, Parameter: "since", Waits: o.Waits, Now: o.Now, ClockSkew: o.ClockSkew}
+	s.begin = changelog.Start{Log: m, Parameter: "since", Waits: func(set string) bool { return f.Waits(set) }, Now: o.Now, ClockSkew: o.ClockSkew}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	for i := range s.wheel {
 		s.wheel[i] = map[*conn]struct{}{}

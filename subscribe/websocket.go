@@ -58,7 +58,7 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, set stri
 	if isGone {
 		c.goodbye(closeGone, goneReason)
 	}
-	c.release = s.opts.Hold(r.Context(), set, func(err error) { c.goodbye(closeNoRight, err.Error()) })
+	c.release = s.while(r.Context(), set, func(why error) { c.goodbye(closeNoRight, why.Error()) })
 	if !s.register(c) {
 		c.release()
 		c.endBaseline()

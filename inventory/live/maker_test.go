@@ -325,7 +325,7 @@ func TestOff(t *testing.T) {
 		if _, err := l.BaselineAt(t.Context(), "a", feed.Cursor{}); !errors.Is(err, feed.ErrNoInventory) {
 			t.Errorf("a baseline of a set without an inventory: %v", err)
 		}
-		if _, ok := l.Hold(t.Context(), "a"); ok {
+		if _, ok := l.Unread(t.Context(), "a"); ok {
 			t.Error("retention waits for an inventory that is off")
 		}
 		w.log.describe("a", false)

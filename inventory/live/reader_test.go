@@ -409,41 +409,41 @@ func TestComplete(t *testing.T) {
 	})
 }
 
-// TestHold shows what retention waits for.
-func TestHold(t *testing.T) {
+// TestUnread shows what retention waits for.
+func TestUnread(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
 		w.log.make("a")
 		w.log.publish("a", many(5_000)...)
 		scarce := false
 		l := w.idle(Options{Scarce: func(context.Context) bool { return scarce }})
-		if at, ok := l.Hold(ctx, "a"); !ok || at.Position != 0 {
+		if at, ok := l.Unread(ctx, "a"); !ok || at.Position != 0 {
 			t.Errorf("without a root: %v, %v", at, ok)
 		}
 		_, stop := w.hub(Options{})
 		w.after(3 * time.Second)
 		stop()
 		root := w.head("a").Newest().Cursor
-		if at, ok := l.Hold(ctx, "a"); !ok || at != root {
+		if at, ok := l.Unread(ctx, "a"); !ok || at != root {
 			t.Errorf("with a root at the head: %v, %v", at, ok)
 		}
 		w.after(48 * time.Hour)
 		w.log.publish("a", "+x")
 		w.after(23 * time.Hour)
 		w.log.publish("a", "+y")
-		if at, ok := l.Hold(ctx, "a"); !ok || at != root {
+		if at, ok := l.Unread(ctx, "a"); !ok || at != root {
 			t.Errorf("23 hours behind: %v, %v", at, ok)
 		}
 		scarce = true
-		if _, ok := l.Hold(ctx, "a"); ok {
+		if _, ok := l.Unread(ctx, "a"); ok {
 			t.Error("retention waits although the store has little room")
 		}
 		scarce = false
 		w.after(2 * time.Hour)
-		if _, ok := l.Hold(ctx, "a"); ok {
+		if _, ok := l.Unread(ctx, "a"); ok {
 			t.Error("retention waits for more than a day")
 		}
-		if _, ok := l.Hold(ctx, "none"); ok {
+		if _, ok := l.Unread(ctx, "none"); ok {
 			t.Error("retention waits for a set that does not exist")
 		}
 	})

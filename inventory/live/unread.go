@@ -9,15 +9,15 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// holdFor is how long retention waits for an inventory that makes no progress.
-const holdFor = 24 * time.Hour
+// waitFor is how long retention waits for an inventory that makes no progress.
+const waitFor = 24 * time.Hour
 
-// Hold returns the cursor that retention must not pass in a set, because the inventory
+// Unread returns the cursor that retention must not pass in a set, because the inventory
 // has not read the log further. ok is false if retention need not wait: the set has no
 // inventory, the inventory has made no progress for a day, the store has little room, or
 // none of this can be read.
-func (l *Live) Hold(ctx context.Context, set string) (at feed.Cursor, ok bool) {
-	at, err := l.hold(ctx, set)
+func (l *Live) Unread(ctx context.Context, set string) (at feed.Cursor, ok bool) {
+	at, err := l.unread(ctx, set)
 	if err == nil {
 		return at, true
 	}
@@ -35,7 +35,7 @@ var (
 	errScarce = errors.New("the store has little room left")
 )
 
-func (l *Live) hold(ctx context.Context, set string) (feed.Cursor, error) {
+func (l *Live) unread(ctx context.Context, set string) (feed.Cursor, error) {
 	rec, head, err := load(ctx, l.inventory(set))
 	if err != nil {
 		return feed.Cursor{}, err
@@ -50,13 +50,13 @@ func (l *Live) hold(ctx context.Context, set string) (feed.Cursor, error) {
 	stuck := max(root.Made, l.started.UnixMicro())
 	first, err := l.log.Since(ctx, set, root.Cursor, 1)
 	switch {
-	case errors.Is(err, feed.ErrGone): // retention has already passed it; hold what the log has now
+	case errors.Is(err, feed.ErrGone): // retention has already passed it; keep what the log has now
 	case err != nil:
 		return feed.Cursor{}, fmt.Errorf("read what the inventory has not: %w", err)
 	case len(first.Entries) > 0:
 		stuck = max(stuck, first.Entries[0].Micros)
 	}
-	if rec.Now-stuck > holdFor.Microseconds() {
+	if rec.Now-stuck > waitFor.Microseconds() {
 		return feed.Cursor{}, errStuck
 	}
 	return root.Cursor, nil
