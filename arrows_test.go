@@ -19,6 +19,7 @@ var arrows = map[string][]string{
 	"problem":          {"feed", "resourcesync"},
 	"limit":            {"feed", "problem"},
 	"access":           {"feed", "internal/reread", "limit", "problem"},
+	"access/ticket":    {"access", "feed", "internal/redisconn", "internal/trail", "problem", "resourcesync"},
 	"access/jwt":       {"access", "internal/backoff", "internal/reread", "problem"},
 	"source/discovery": {"feed", "source/harvest", "outbound", "resourcesync"},
 	"client":           {"feed", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "problem", "resourcesync"},
@@ -71,11 +72,13 @@ var arrows = map[string][]string{
 
 	"activity": {"feed", "internal/backoff"},
 
+	"backup": {"changelog/disklog", "problem"},
+
 	"source/relay": {"source/discovery", "feed", "source/harvest", "source/harvest/oaipmh", "inventory/audit", "outbound", "source/reconcile", "resourcesync"},
 
 	// The hub, and the programs.
 	"server": {
-		"access", "activity", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim", "client",
+		"access", "access/ticket", "activity", "backup", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim", "client",
 		"documents", "feed", "source/harvest", "hub", "internal/backoff", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/setting", "internal/trail", "inventory", "inventory/audit", "inventory/digest", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "source/poll", "source/reconcile", "problem", "resourcesync", "subscribe",
 	},
 	"inventory/diskpages": {"feed", "internal/pebbledb", "inventory", "resourcesync"},
@@ -83,7 +86,7 @@ var arrows = map[string][]string{
 	"source/directory":    {"feed", "internal/backoff", "internal/pebbledb", "source/reconcile", "resourcesync"},
 	"internal/build":      {},
 	"internal/setting":    {},
-	"cmd/rshub":           {"access", "access/jwt", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/nearest", "internal/progress", "internal/setting", "internal/trail", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "limit", "problem", "resourcesync", "server"},
+	"cmd/rshub":           {"access", "access/jwt", "backup", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/nearest", "internal/progress", "internal/setting", "internal/trail", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "limit", "problem", "resourcesync", "server"},
 	"cmd/rspublish":       {"client", "source/directory", "feed", "source/harvest", "source/harvest/oaipmh", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "inventory/audit", "source/reconcile", "source/relay", "resourcesync"},
 
 	// The destination's end.

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/access/ticket"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
@@ -74,14 +75,14 @@ func (c *callers) open(ctx context.Context, memory changelog.Log, makes func(set
 // caller returns who makes a request. It takes a ticket out of the request's URL, so that
 // nothing that is answered or logged can show it.
 func (c *callers) caller(r *http.Request) (caller access.Caller, err error) {
-	ticket, inURL := takeTicket(r)
+	text, inURL := ticket.Take(r)
 	if c.authenticator == nil {
 		return access.Caller{Rights: access.All()}, nil
 	}
-	if ticket != "" {
-		caller, err = c.tickets.Caller(r.Context(), ticket)
+	if text != "" {
+		caller, err = c.tickets.Caller(r.Context(), text)
 	}
-	if refused := new(problem.Problem); ticket == "" || !inURL && errors.As(err, &refused) { // an old cookie does no harm
+	if refused := new(problem.Problem); text == "" || !inURL && errors.As(err, &refused) { // an old cookie does no harm
 		caller, err = c.authenticator.Caller(r)
 	}
 	if err == nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rshub/rshub/access/ticket"
 	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/internal/untiltest"
 )
@@ -230,7 +231,7 @@ func TestKeyIsWithdrawn(t *testing.T) {
 		c, token := newCallee(t), o.jwt(t, algorithm, "follow:a", nil)
 		c.subscribe(t, h, "a", "", bearer(token)...)
 		v, _ := ticketFor(h, token, "a", "")
-		return c, events(t, http.DefaultClient, h.topic("a"), "Cookie", ticketCookie+"="+v.Ticket)
+		return c, events(t, http.DefaultClient, h.topic("a"), "Cookie", ticket.Cookie+"="+v.Ticket)
 	}
 	theirs, theirStream := begin(jose.EdDSA)
 	ours, ourStream := begin(jose.RS256)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rshub/rshub/access/ticket"
 	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/limit"
 )
@@ -253,11 +254,11 @@ func (m *matrix) do(t *testing.T, base string, c *cell) (*http.Response, string)
 	for i := 0; i < len(c.headers); i += 2 {
 		r.Header.Set(c.headers[i], fill(c.headers[i+1]))
 	}
-	if ticket := c.tickets[c.set]; ticket != "" && c.cookie {
-		r.AddCookie(&http.Cookie{Name: ticketCookie, Value: ticket})
-	} else if ticket != "" {
+	if text := c.tickets[c.set]; text != "" && c.cookie {
+		r.AddCookie(&http.Cookie{Name: ticket.Cookie, Value: text})
+	} else if text != "" {
 		q := r.URL.Query()
-		q.Set(ticketParameter, ticket)
+		q.Set(ticket.Parameter, text)
 		r.URL.RawQuery = q.Encode()
 	}
 	if c.authorized != "" {

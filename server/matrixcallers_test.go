@@ -22,6 +22,7 @@ import (
 
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/access/jwt"
+	"github.com/rshub/rshub/access/ticket"
 )
 
 // A kind is a kind of caller. Each caller has sets of its own, whose names begin with the
@@ -313,7 +314,7 @@ func kinds() []kind {
 		withTicket("that has expired", kind{bad: true, ticket: lasting(0)}),
 		withTicket("that has expired, in a cookie", kind{bad: true, ticket: lasting(0), cookie: true}),
 		withTicket("with another key", kind{bad: true, ticket: func(t *testing.T, m *matrix, holder access.Caller, set string) string {
-			return newTicket(t, access.NewTickets(m.server.callers.authenticator, newOwnTicketKeys()), holder, set, time.Hour)
+			return newTicket(t, access.NewTickets(m.server.callers.authenticator, ticket.NewOwnKeys()), holder, set, time.Hour)
 		}}),
 		withTicket("that was changed", kind{bad: true, ticket: func(t *testing.T, m *matrix, holder access.Caller, set string) string {
 			sealed, err := base64.RawURLEncoding.DecodeString(lasting(time.Hour)(t, m, holder, set))

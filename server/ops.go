@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/backup"
 	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/problem"
 )
@@ -16,7 +17,7 @@ import (
 type ops struct {
 	health  *health
 	metrics *prometheus.Registry
-	backup  *backup
+	backup  *backup.Source
 	errors  *problem.Adapter
 	callers *callers
 	log     *slog.Logger
@@ -27,7 +28,7 @@ func (o *ops) routes() *mux {
 	o.health.routes(mux)
 	mux.Handle("GET /metrics", serveMetrics(o.metrics, o.log)) // needs no token, as health does not: metrics name no set and no callback
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		mux.Handle(method+" /backup", o.operator(trail.Backup, o.backup.serve))
+		mux.Handle(method+" /backup", o.operator(trail.Backup, o.backup.Serve))
 		mux.Handle(method+" /debug/pprof/", o.profile(pprof.Index))
 		mux.Handle(method+" /debug/pprof/profile", o.profile(pprof.Profile))
 		mux.Handle(method+" /debug/pprof/symbol", o.profile(pprof.Symbol))

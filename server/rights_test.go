@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/access/ticket"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/redistest"
@@ -159,9 +160,9 @@ func TestRightsEndAtAllHubs(t *testing.T) {
 	b.Publish("hidden", owner...)
 	open.gets(`"loc"`)
 
-	ticket, _ := ticketFor(a, file.texts[1], "shown", "")
+	given, _ := ticketFor(a, file.texts[1], "shown", "")
 	stays, cut := follow(b, "shown", owner...), []*stream{follow(a, "shown"), follow(b, "shown")}
-	theirs := []*stream{follow(a, "shown", file.bearer(1)...), follow(b, "shown", file.bearer(1)...), follow(b, "shown", "Cookie", ticketCookie+"="+ticket.Ticket)}
+	theirs := []*stream{follow(a, "shown", file.bearer(1)...), follow(b, "shown", file.bearer(1)...), follow(b, "shown", "Cookie", ticket.Cookie+"="+given.Ticket)}
 	makePrivate(a, "shown", true, owner...)
 	file.write(t, file.lines[0], file.lines[2])
 	for _, s := range append(cut, theirs...) {
@@ -183,7 +184,7 @@ func TestOtherHubMakesPrivate(t *testing.T) {
 			memory := &listed{sets: []feed.State{{Set: "a"}}, reads: func() { time.Sleep(takes) }}
 			known, _ := tokens(t, "anyone - follow:*")
 			c := newCallers(&Config{Callers: known}, prometheus.NewRegistry(), nil, slog.New(slog.DiscardHandler))
-			c.open(t.Context(), memory, func(string) bool { return true }, newOwnTicketKeys(), 0)
+			c.open(t.Context(), memory, func(string) bool { return true }, ticket.NewOwnKeys(), 0)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			go func() { defer close(done); _ = c.run(ctx) }()
@@ -270,14 +271,14 @@ func smallBuffer(bytes int) func(ctx context.Context, network, addr string) (net
 }
 
 // ticketFor asks for a ticket.
-func ticketFor(h *started, token, set, body string) (ticketView, *http.Response) {
+func ticketFor(h *started, token, set, body string) (ticket.View, *http.Response) {
 	h.Testing().Helper()
 	var headers []string
 	if token != "" {
 		headers = bearer(token)
 	}
 	resp, text := servertest.Do(h.Testing(), "POST", h.URL+"/sets/"+set+"/ticket", body, headers...)
-	var v ticketView
+	var v ticket.View
 	if err := json.Unmarshal([]byte(text), &v); err != nil || resp.StatusCode != http.StatusOK {
 		h.Testing().Fatalf("%d %s", resp.StatusCode, text)
 	}
@@ -318,7 +319,7 @@ func TestTicket(t *testing.T) {
 			t.Errorf("the cookie %s has no %s", cookie, part)
 		}
 	}
-	if v, _ := ticketFor(h, "", "open", ""); v != (ticketView{URL: "https://hub.example.org/rs/sets/open/changes"}) {
+	if v, _ := ticketFor(h, "", "open", ""); v != (ticket.View{URL: "https://hub.example.org/rs/sets/open/changes"}) {
 		t.Errorf("without a token: %+v", v)
 	}
 	for body, want := range map[string]string{`{"seconds":0}`: "seconds", `{"seconds":3601}`: "seconds", `{"minutes":1}`: "minutes", `{} {}`: "follows", `[]`: "the body is"} {

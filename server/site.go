@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/access/ticket"
 	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/documents"
 	"github.com/rshub/rshub/feed"
@@ -166,6 +167,15 @@ func (s *site) serveSubscriptions(w http.ResponseWriter, r *http.Request) error 
 		return s.websub.ServeSubscriptions(w, r, set)
 	}
 	return s.websub.ServeSubscription(w, r, set, id, r.PathValue("part"))
+}
+
+// serveTicket gives the caller a ticket for the documents and the topic of a set.
+func (s *site) serveTicket(w http.ResponseWriter, r *http.Request) error {
+	set := r.PathValue("set")
+	if err := feed.CheckSet(set); err != nil {
+		return err
+	}
+	return ticket.Serve(w, r, s.base, set, s.callers.tickets)
 }
 
 // serveStatus shows the status of a subscription to its subscriber. It asks for no

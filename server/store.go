@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/access/ticket"
+	"github.com/rshub/rshub/backup"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
@@ -101,7 +103,7 @@ func (s *Server) openRedis(ctx context.Context) (*store, error) {
 	}
 	return &store{
 		memory: metered.New(memory, s.metrics), subscriptions: subscriptions, claims: claims,
-		inventories: c.inventoriesInRedis(conn, memory), ticketKeys: &sharedTicketKeys{conn, c.Prefix},
+		inventories: c.inventoriesInRedis(conn, memory), ticketKeys: &ticket.SharedKeys{Conn: conn, Prefix: c.Prefix},
 		shared: memory, redis: conn,
 	}, nil
 }
@@ -123,7 +125,7 @@ func (s *Server) openDisk(ctx context.Context) (*store, error) {
 		kept, err = inventoriesOnDisk(ctx, memory)
 	}
 	if err == nil {
-		err = removeOldBackups(c.Data)
+		err = backup.RemoveUnfinished(c.Data)
 	}
 	if err != nil {
 		return nil, errors.Join(err, memory.Close())
@@ -131,7 +133,7 @@ func (s *Server) openDisk(ctx context.Context) (*store, error) {
 	measureDisk(s.metrics, memory.Space)
 	return &store{
 		memory: metered.New(memory, s.metrics), subscriptions: subscriptions, claims: claims, inventories: kept,
-		ticketKeys: newOwnTicketKeys(), disk: memory,
+		ticketKeys: ticket.NewOwnKeys(), disk: memory,
 	}, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/activity"
+	"github.com/rshub/rshub/backup"
 	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/changelog"
@@ -142,7 +143,10 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 
 // ops returns the handler for those who operate the hub.
 func (s *Server) ops(guard *guard, store *store) http.Handler {
-	backup := &backup{data: s.config.Data, disk: store.disk, keys: s.config.SecretKeys != "", log: s.log}
-	ops := &ops{health: s.health, metrics: s.metrics, backup: backup, errors: s.errors, callers: s.callers, log: s.log}
+	source := &backup.Source{Data: s.config.Data, Memory: storeDir, Disk: store.disk, Logger: s.log}
+	if store.disk != nil && s.config.SecretKeys != "" {
+		source.Secrets = store.disk.Keep(callbackKeep)
+	}
+	ops := &ops{health: s.health, metrics: s.metrics, backup: source, errors: s.errors, callers: s.callers, log: s.log}
 	return s.operators(guard, ops.routes())
 }

@@ -8,11 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/rshub/rshub/server"
+	"github.com/rshub/rshub/backup"
 )
 
-// backup fetches the change memory of the running hub into a new data directory.
-func backup(ctx context.Context, args []string, stdout io.Writer) error {
+// fetchBackup fetches the change memory of the running hub into a new data directory.
+func fetchBackup(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(args) != 1 || strings.HasPrefix(args[0], "-") {
 		return usageError("rshub backup DIR")
 	}
@@ -21,7 +21,7 @@ func backup(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	files, bytes, err := server.FetchBackup(ctx, c.OpsListen, os.Getenv("RSHUB_TOKEN"), dir)
+	files, bytes, err := backup.Fetch(ctx, c.OpsListen, os.Getenv("RSHUB_TOKEN"), dir)
 	if err != nil {
 		return inVariables(err)
 	}

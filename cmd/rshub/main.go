@@ -70,7 +70,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			err = serve(ctx, stderr)
 		}
 	case "backup":
-		err = backup(ctx, args[1:], stdout)
+		err = fetchBackup(ctx, args[1:], stdout)
 	case "copy":
 		err = copyMemory(ctx, args[1:], stdout, stderr)
 	case "epoch":

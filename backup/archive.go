@@ -1,4 +1,4 @@
-package server
+package backup
 
 import (
 	"archive/tar"
@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// backupEnd is the name of the last entry in a backup's archive. An archive without
+// archiveEnd is the name of the last entry in a backup's archive. An archive without
 // it is not complete.
-const backupEnd = "rshub-backup-is-complete"
+const archiveEnd = "rshub-backup-is-complete"
 
 // writeArchive writes the files of a directory as a backup.
 func writeArchive(w io.Writer, dir string) error {
@@ -26,17 +26,17 @@ func writeArchive(w io.Writer, dir string) error {
 	if err := archive.AddFS(os.DirFS(dir)); err != nil {
 		return err
 	}
-	if err := archive.WriteHeader(&tar.Header{Name: backupEnd, Mode: 0o600, ModTime: time.Now()}); err != nil {
+	if err := archive.WriteHeader(&tar.Header{Name: archiveEnd, Mode: 0o600, ModTime: time.Now()}); err != nil {
 		return err
 	}
 	return archive.Close()
 }
 
-// FetchBackup copies the change memory of a running hub on this machine to the new
-// directory dir. listen is the hub's Config.OpsListen. If the hub has tokens, token must have the right to operate. The directory gets its name only when all of its
-// files are complete and durable. FetchBackup blocks until then, and returns the
-// number of files and of bytes that it copied.
-func FetchBackup(ctx context.Context, listen, token, dir string) (files int, bytes int64, err error) {
+// Fetch copies the change memory of a running hub on this machine to the new directory dir.
+// listen is the hub's Config.OpsListen. If the hub has tokens, token must have the right to
+// operate. The directory gets its name only when all of its files are complete and durable.
+// Fetch blocks until then, and returns the number of files and of bytes that it copied.
+func Fetch(ctx context.Context, listen, token, dir string) (files int, bytes int64, err error) {
 	ops, err := opsAddress(listen)
 	if err != nil {
 		return 0, 0, err
@@ -117,7 +117,7 @@ func readArchive(r io.Reader, dir string) (files int, bytes int64, err error) {
 			return files, bytes, errors.New("the backup ended early")
 		case err != nil:
 			return files, bytes, err
-		case h.Name == backupEnd:
+		case h.Name == archiveEnd:
 			return files, bytes, syncTree(dir)
 		case !filepath.IsLocal(h.Name):
 			return files, bytes, fmt.Errorf("the backup has a file outside of it, %q", h.Name)

@@ -1,0 +1,72 @@
+// Package backup copies the change memory of a running hub, which is on its disk, to another
+// directory.
+package backup
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/problem"
+)
+
+// A Source is the change memory that is copied.
+type Source struct {
+	Data    string        // the data directory of the hub
+	Memory  string        // the directory of the memory in a data directory
+	Disk    *disklog.Log  // the memory; nil: it is in Redis
+	Secrets *disklog.Keep // where encrypted secrets are kept; nil: there are none
+	Logger  *slog.Logger
+}
+
+// Serve answers with a tar archive of the change memory as it is now. The archive is
+// a data directory for a hub. The hub goes on with its work meanwhile.
+func (b *Source) Serve(w http.ResponseWriter, r *http.Request) error {
+	if b.Disk == nil {
+		return problem.New(http.StatusNotImplemented, "backup", "the change memory is in Redis; back up Redis")
+	}
+	tmp, err := os.MkdirTemp(b.Data, prefix+"*")
+	if err == nil && b.Secrets != nil { // files may still have what was encrypted since
+		err = b.Secrets.Forget(r.Context())
+	}
+	if err == nil {
+		defer os.RemoveAll(tmp)
+		err = b.Disk.Checkpoint(filepath.Join(tmp, b.Memory))
+	}
+	if err != nil {
+		return problem.New(http.StatusInternalServerError, "internal", "the backup could not be made: "+err.Error())
+	}
+	w.Header().Set("Content-Type", "application/x-tar")
+	if err := writeArchive(w, tmp); err != nil {
+		b.Logger.ErrorContext(r.Context(), "backup was cut short", "err", err)
+		panic(http.ErrAbortHandler) // breaks the connection, so that the client does not take the archive for complete
+	}
+	return nil
+}
+
+// prefix begins the name of the directory in which the hub prepares a backup.
+// The directory is on the same file system as the memory, so that most files are
+// linked and not copied.
+const prefix = ".rshub-backup-"
+
+// RemoveUnfinished removes the directories that a hub left behind in its data directory when
+// it was killed during a backup.
+func RemoveUnfinished(data string) error {
+	entries, err := os.ReadDir(data)
+	if err != nil {
+		return fmt.Errorf("look for unfinished backups: %w", err)
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), prefix) {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(data, e.Name())); err != nil {
+			return fmt.Errorf("remove an unfinished backup: %w", err)
+		}
+	}
+	return nil
+}
