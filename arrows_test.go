@@ -73,13 +73,14 @@ var arrows = map[string][]string{
 	"activity": {"feed", "internal/backoff"},
 
 	"backup": {"changelog/disklog", "problem"},
+	"sets":   {"access", "activity", "feed", "internal/setting", "internal/trail", "limit", "problem", "resourcesync"},
 
 	"source/relay": {"source/discovery", "feed", "source/harvest", "source/harvest/oaipmh", "inventory/audit", "outbound", "source/reconcile", "resourcesync"},
 
 	// The hub, and the programs.
 	"server": {
 		"access", "access/ticket", "activity", "backup", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim", "client",
-		"documents", "feed", "source/harvest", "hub", "internal/backoff", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/setting", "internal/trail", "inventory", "inventory/audit", "inventory/digest", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "source/poll", "source/reconcile", "problem", "resourcesync", "subscribe",
+		"documents", "feed", "source/harvest", "hub", "internal/backoff", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/trail", "inventory", "inventory/audit", "inventory/digest", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "source/poll", "source/reconcile", "problem", "resourcesync", "sets", "subscribe",
 	},
 	"inventory/diskpages": {"feed", "internal/pebbledb", "inventory", "resourcesync"},
 	"source/reconcile":    {"client", "feed", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "resourcesync"},

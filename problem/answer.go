@@ -94,6 +94,14 @@ func WriteText(w http.ResponseWriter, err error) *Problem {
 	return p
 }
 
+// WriteJSON answers with v as JSON, which no cache may keep.
+func WriteJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the client may be gone
+}
+
 // addHeader sets the headers of an answer with p, whatever form its body has.
 func (p *Problem) addHeader(h http.Header) {
 	for name, values := range p.Header {

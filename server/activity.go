@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"net/http"
 	"net/url"
 	"time"
@@ -49,22 +48,6 @@ func (p *parts) looked(set, source string, err error) {
 	p.activity.Went(activity.Failure{Kind: sourceFailure, Set: set, Where: source, Text: err.Error()})
 }
 
-// details adds what the hub knows of a set besides its description and its log.
-func (s *sets) details(ctx context.Context, v *setView, noInventory bool) {
-	now := s.activity.Now(v.Set)
-	if now.Known {
-		rate := float64(int64(now.Rate*1000)) / 1000
-		v.Rate = &rate
-	}
-	lag := now.Lag.Round(time.Millisecond).Seconds()
-	v.Followers, v.Behind, v.Lag = &now.Followers, now.Behind, &lag
-	if s.inventories != nil && !noInventory {
-		if n, ok := s.inventories.Count(ctx, v.Set); ok {
-			v.Resources = &n
-		}
-	}
-}
-
 // An hourView is what happened in the last hour, as the API shows it.
 type hourView struct {
 	Set        string    `json:"set,omitempty"` // empty: all sets
@@ -95,12 +78,12 @@ func (p *pages) serveActivity(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if set != "" {
-		if _, err := p.sets.memory.State(r.Context(), set); err != nil {
+		if _, err := p.memory.State(r.Context(), set); err != nil {
 			return err // nobody has charts of sets that are not there
 		}
 	}
 	h := p.activity.Hour(set)
-	writeJSON(w, http.StatusOK, hourView{set, string(resourcesync.AppendTime(nil, h.From)), activity.Step.Seconds(), h.Changes, h.Deliveries, h.Lag})
+	problem.WriteJSON(w, http.StatusOK, hourView{set, string(resourcesync.AppendTime(nil, h.From)), activity.Step.Seconds(), h.Changes, h.Deliveries, h.Lag})
 	return nil
 }
 
@@ -133,7 +116,7 @@ func (p *pages) serveFailures(w http.ResponseWriter, r *http.Request) error {
 	for _, f := range p.activity.Failures(r.PathValue("set")) {
 		answer.Failures = append(answer.Failures, failureView{f.Kind, f.Set, f.About, withoutSecrets(f.Where), f.Status, f.Text, f.Final, f.First, f.Last, f.Times})
 	}
-	writeJSON(w, http.StatusOK, answer)
+	problem.WriteJSON(w, http.StatusOK, answer)
 	return nil
 }
 

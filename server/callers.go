@@ -38,13 +38,16 @@ type callers struct {
 	log           *slog.Logger
 
 	memory  changelog.Log                   // set by open, and the next
-	makes   func(set string) bool           // whether the first publish makes a set
+	hub     waiter                          // knows which sets the first publish makes
 	private atomic.Pointer[map[string]bool] // the sets that are private, as of the last look
 	changed atomic.Uint64                   // how often private has changed
 	wake    chan struct{}                   // of capacity 1; asks for a look
 	looking sync.Mutex                      // held during a look
 	said    string                          // why the last look failed, as the log was told; looking guards it
 }
+
+// A waiter knows which sets the first publish to them makes. It is a *hub.Hub.
+type waiter interface{ Waits(set string) bool }
 
 func newCallers(config *Config, r prometheus.Registerer, errors *problem.Adapter, log *slog.Logger) *callers {
 	all, refusals := config.CallerLimits.Or(limit.DefaultCaller()), newRefusals(r)
@@ -63,8 +66,8 @@ func newCallers(config *Config, r prometheus.Registerer, errors *problem.Adapter
 // open says where it is written which sets are private, and which are made by the first
 // publish to them, and how many connections one address behind a proxy may have (0: any number).
 // It looks which sets are private now. No request, and no delivery, comes before.
-func (c *callers) open(ctx context.Context, memory changelog.Log, makes func(set string) bool, keys access.TicketKeys, one int64) {
-	c.memory, c.makes = memory, makes
+func (c *callers) open(ctx context.Context, memory changelog.Log, h waiter, keys access.TicketKeys, one int64) {
+	c.memory, c.hub = memory, h
 	c.share = limit.New(limit.Options{Address: limit.Limits{limit.Connections: {Most: one}}, Refusals: c.refusals})
 	if c.watch != nil {
 		c.tickets = access.NewTickets(c.authenticator, keys)
@@ -108,7 +111,7 @@ func (c *callers) identify(next http.Handler) http.Handler {
 // and that no publish makes, is like one that is private.
 func (c *callers) isPrivate(ctx context.Context, set string) (bool, error) {
 	st, err := c.memory.State(ctx, set)
-	if errors.Is(err, feed.ErrNoSet) && !c.makes(set) {
+	if errors.Is(err, feed.ErrNoSet) && !c.hub.Waits(set) {
 		return true, nil
 	}
 	return st.Private, err
@@ -175,8 +178,8 @@ func (c *callers) run(ctx context.Context) error {
 	return nil
 }
 
-// look has it looked soon at which sets are private.
-func (c *callers) look() {
+// Look has it looked soon at which sets are private.
+func (c *callers) Look() {
 	select {
 	case c.wake <- struct{}{}:
 	default:

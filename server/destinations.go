@@ -70,53 +70,7 @@ func (p *pages) serveRequests(w http.ResponseWriter, r *http.Request) error {
 			answer.Requests = append(answer.Requests, askedView{ID: f.About, Mode: f.Kind, Callback: f.Where, State: "refused", Status: f.Status, Error: f.Text, Last: &f.Last, Times: f.Times})
 		}
 	}
-	writeJSON(w, http.StatusOK, answer)
-	return nil
-}
-
-// A sourceView is a set whose source the hub looks at, as the API shows it.
-type sourceView struct {
-	Set    string  `json:"set"`
-	Source string  `json:"source"`
-	Every  string  `json:"every"`
-	Looked *looked `json:"looked,omitempty"` // nil: there was no look yet
-}
-
-// mostSources is how many sources a list has at most.
-const mostSources = 100
-
-// serveSources lists, for operators, the sets whose sources the hub looks at.
-func (p *pages) serveSources(w http.ResponseWriter, r *http.Request) error {
-	if err := access.MayOperate(r.Context()); err != nil {
-		return err
-	}
-	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
-		return err
-	}
-	states, err := p.sets.memory.Sets(r.Context())
-	if err != nil {
-		return err
-	}
-	answer := struct {
-		Sources []sourceView `json:"sources"`
-		Next    string       `json:"next,omitempty"`
-	}{Sources: []sourceView{}}
-	after := r.URL.Query().Get("after")
-	for _, st := range states {
-		if st.Source == "" || st.Set <= after || p.sets.sources == nil {
-			continue
-		}
-		if len(answer.Sources) == mostSources {
-			answer.Next = string(p.sets.base) + "/sources?after=" + answer.Sources[mostSources-1].Set
-			break
-		}
-		v := sourceView{Set: st.Set, Source: st.Source, Every: st.Every.String()}
-		if v.Looked, err = p.sets.sources.looked(r.Context(), st); err != nil {
-			return err
-		}
-		answer.Sources = append(answer.Sources, v)
-	}
-	writeJSON(w, http.StatusOK, answer)
+	problem.WriteJSON(w, http.StatusOK, answer)
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
@@ -45,14 +46,13 @@ func newDependency(required bool, err error) dependency {
 type health struct {
 	away  atomic.Pointer[string] // why the hub itself is not ready; nil: it is ready
 	needs atomic.Pointer[needs]  // what the hub needs; nil before open
-
-	missing func() map[string]int // subscriptions that wait for keys, by their IDs; set before open
 }
 
 // needs are the servers and stores that a hub needs.
 type needs struct {
 	memory  changelog.Log
 	bus     *hub.Bus // nil: the hub uses no NATS
+	engine  *callback.Engine
 	callers *callers
 
 	certificate *certificate.Files // nil: there is none
@@ -61,7 +61,7 @@ type needs struct {
 
 // newHealth returns the health of a hub that is starting.
 func newHealth() *health {
-	h := &health{missing: func() map[string]int { return nil }}
+	h := &health{}
 	h.leave("starting")
 	return h
 }
@@ -71,8 +71,8 @@ func (h *health) leave(why string) { h.away.Store(&why) }
 
 // open makes /readyz say that the hub is ready, as long as its required dependencies
 // are OK.
-func (h *health) open(memory changelog.Log, bus *hub.Bus, callers *callers, certificate *certificate.Files, trail *trail.Log) {
-	h.needs.Store(&needs{memory, bus, callers, certificate, trail})
+func (h *health) open(n *needs) {
+	h.needs.Store(n)
 	h.away.Store(nil)
 }
 
@@ -98,7 +98,7 @@ func (h *health) dependencies(ctx context.Context) map[string]dependency {
 	if needs.trail != nil {
 		all["audit_log"] = newDependency(false, needs.trail.Err())
 	}
-	if missing := h.missing(); len(missing) > 0 {
+	if missing := needs.engine.Missing(); len(missing) > 0 {
 		all["secret_keys"] = newDependency(false, missingKeys(missing))
 	}
 	if needs.bus != nil {
@@ -134,7 +134,7 @@ func (h *health) ready(ctx context.Context) (ready bool, checks map[string]depen
 // routes adds the URLs for probes to mux. They answer from the start of the hub on.
 func (h *health) routes(mux *mux) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+		problem.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		status := http.StatusOK
@@ -142,7 +142,7 @@ func (h *health) routes(mux *mux) {
 		if !ready {
 			status = http.StatusServiceUnavailable
 		}
-		writeJSON(w, status, map[string]any{"ready": ready, "checks": checks})
+		problem.WriteJSON(w, status, map[string]any{"ready": ready, "checks": checks})
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/live"
 	"github.com/rshub/rshub/inventory/web"
+	"github.com/rshub/rshub/sets"
 	"github.com/rshub/rshub/subscribe"
 )
 
@@ -76,7 +77,7 @@ var (
 	_ web.States            = inventories{}
 	_ subscribe.Inventories = inventories{}
 	_ documents.Inventories = inventories{}
-	_ completeness          = inventories{}
+	_ sets.Inventories      = inventories{}
 )
 
 // Keeps reports whether the hub keeps an inventory of a set. If the set cannot be looked at,

@@ -7,10 +7,12 @@ import (
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/activity"
 	"github.com/rshub/rshub/callback/websub"
+	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/page"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/sets"
 )
 
 // maxShown bounds how many sets the page shows without JavaScript.
@@ -20,7 +22,8 @@ const maxShown = 200
 // asks for.
 type pages struct {
 	*page.Server
-	sets   *sets
+	sets   *sets.Server
+	memory changelog.Log
 	tokens bool // there are tokens
 	holds  bool // the hub keeps what sets hold
 
@@ -33,7 +36,7 @@ func (p *pages) serveOverview(w http.ResponseWriter, r *http.Request) error {
 	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
-	states, err := p.sets.visible(r)
+	states, err := p.sets.Visible(r)
 	if err != nil {
 		return err
 	}
@@ -71,7 +74,7 @@ func (p *pages) visits(r *http.Request) bool {
 func (p *pages) serveSet(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Add("Vary", "Accept")
 	if !wantsPage(r) {
-		return p.sets.serveOne(w, r)
+		return p.sets.ServeOne(w, r, r.PathValue("set"))
 	}
 	name := r.PathValue("set")
 	if err := feed.CheckSet(name); err != nil {
@@ -80,7 +83,7 @@ func (p *pages) serveSet(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Add("Vary", "Authorization")
 	st, err := feed.State{}, access.MayFollow(r.Context(), name)
 	if err == nil {
-		st, err = p.sets.memory.State(r.Context(), name)
+		st, err = p.memory.State(r.Context(), name)
 	}
 	if err != nil {
 		status := problem.From(err).Status
@@ -116,6 +119,6 @@ func (p *pages) serveCaller(w http.ResponseWriter, r *http.Request) error {
 		answer.Expires = string(resourcesync.AppendTime(nil, c.Expires))
 	}
 	w.Header().Add("Vary", "Authorization")
-	writeJSON(w, http.StatusOK, answer)
+	problem.WriteJSON(w, http.StatusOK, answer)
 	return nil
 }

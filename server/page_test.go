@@ -14,6 +14,7 @@ import (
 
 	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/sets"
 )
 
 // elements returns the names of a page's elements in order, and its links. It
@@ -237,7 +238,7 @@ func TestRecent(t *testing.T) {
 	}
 	for n, want := range map[string]int{"1": 1, "3": 3, "5": 5, "100": 5} {
 		body := h.wants(200, "GET", "/sets/demo?recent="+n, "")
-		var st setView
+		var st sets.View
 		if err := json.Unmarshal([]byte(body), &st); err != nil {
 			t.Fatal(err)
 		}

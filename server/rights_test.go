@@ -184,7 +184,7 @@ func TestOtherHubMakesPrivate(t *testing.T) {
 			memory := &listed{sets: []feed.State{{Set: "a"}}, reads: func() { time.Sleep(takes) }}
 			known, _ := tokens(t, "anyone - follow:*")
 			c := newCallers(&Config{Callers: known}, prometheus.NewRegistry(), nil, slog.New(slog.DiscardHandler))
-			c.open(t.Context(), memory, func(string) bool { return true }, ticket.NewOwnKeys(), 0)
+			c.open(t.Context(), memory, makesAll{}, ticket.NewOwnKeys(), 0)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			go func() { defer close(done); _ = c.run(ctx) }()
@@ -202,6 +202,11 @@ func TestOtherHubMakesPrivate(t *testing.T) {
 		})
 	}
 }
+
+// A makesAll makes any set by the first publish.
+type makesAll struct{}
+
+func (makesAll) Waits(string) bool { return true }
 
 // A listed is a memory that lists sets.
 type listed struct {

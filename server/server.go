@@ -124,8 +124,8 @@ func (s *Server) Run(ctx context.Context) error {
 		defer bus.Close()
 	}
 	p := s.wire(base, guard, store, bus, descriptors.Idle)
-	s.callers.open(ctx, store.memory, p.hub.Waits, store.ticketKeys, descriptors.One)
-	s.health.open(store.memory, bus, s.callers, s.certificate, s.requests.trail)
+	s.callers.open(ctx, store.memory, p.hub, store.ticketKeys, descriptors.One)
+	s.health.open(&needs{store.memory, bus, p.engine, s.callers, s.certificate, s.requests.trail})
 	f.open(s.site(base, guard, store, p), s.ops(guard, store))
 	s.requests.starting.Store(false)
 	s.announce(base)

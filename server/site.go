@@ -16,6 +16,7 @@ import (
 	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/inventory/web"
 	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/sets"
 	"github.com/rshub/rshub/subscribe"
 )
 
@@ -27,7 +28,7 @@ type site struct {
 	documents   *documents.Server
 	web         *web.Server
 	websub      *websub.Server
-	sets        *sets
+	sets        *sets.Server
 	pages       *pages
 	api         *description
 	callers     *callers
@@ -41,7 +42,7 @@ func (s *site) routes(mux *router) {
 	mux.handle("/caller", pageRoute, takes(s.pages.serveCaller))
 	mux.handle("/activity", pageRoute, takes(s.pages.serveActivity))
 	mux.handle("/failures", pageRoute, takes(s.pages.serveFailures))
-	mux.handle("/sources", pageRoute, takes(s.pages.serveSources, "after"))
+	mux.handle("/sources", pageRoute, takes(s.sets.ServeSources, "after"))
 	mux.handle("/.well-known/resourcesync", documentsRoute, s.serveDescription)
 	mux.handle("/openapi.json", documentsRoute, takes(s.api.serve))
 	mux.handle("/robots.txt", documentsRoute, takes(s.documents.ServeRobots))
@@ -49,7 +50,7 @@ func (s *site) routes(mux *router) {
 		mux.handle(path, hubRoute, s.serveHub)
 	}
 	mux.handle("/subscriptions/{name}", statusRoute, s.pages.serveStatus(s.serveStatus))
-	mux.handle("/sets", setsRoute, takes(s.sets.serveAll, "after", "details", "limit", "prefix"))
+	mux.handle("/sets", setsRoute, takes(s.sets.ServeAll, "after", "details", "limit", "prefix"))
 	mux.handle("/sets/{set}", setsRoute, takes(s.pages.serveSet, "details", "recent"))
 	mux.handle("/sets/{set}/changes", topicRoute, takes(s.serveTopic, subscribe.Parameters...))
 	mux.handle("/sets/{set}/resources", inventoryRoute, takes(s.serveInventory(s.web.ServeResources), "prefix", "after", "limit", "loc", "at"))

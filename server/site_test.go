@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/sets"
 )
 
 // What each URL answers with, and which methods it takes. All other statuses are in the
@@ -73,13 +74,13 @@ func TestSlashInSet(t *testing.T) {
 func TestDescribeAndDelete(t *testing.T) {
 	h := start(t, Config{})
 	const description = `{"title":"A <demo>","describedby":"https://example.org/about","changelist":"https://example.org/changelist.xml?a=1"}`
-	var v setView
+	var v sets.View
 	body := h.describes("demo", description)
 	if err := json.Unmarshal([]byte(body), &v); err != nil || v.Title != "A <demo>" || v.DescribedBy != "https://example.org/about" || v.ChangeList != "https://example.org/changelist.xml?a=1" || v.Topic != h.URL+"/sets/demo/changes" || v.Changes != 0 || v.Updated != "" {
 		t.Errorf("PUT answers %+v", v)
 	}
 	h.Publish("demo")
-	var after setView
+	var after sets.View
 	if body = h.wants(200, "GET", "/sets/demo", ""); json.Unmarshal([]byte(body), &after) != nil || after.Changes != 1 || after.Updated == "" || after.Title != v.Title {
 		t.Errorf("GET answers %s", body)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/outbound/meter"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/sets"
 	"github.com/rshub/rshub/source/harvest"
 	"github.com/rshub/rshub/source/poll"
 	"github.com/rshub/rshub/source/reconcile"
@@ -73,27 +74,16 @@ func (s *Server) wireSources(base feed.Base, store *store, p *parts, attempts *m
 	return &sources{poll.New(store.memory, outcomes, look, o), outcomes}
 }
 
-// A looked is what came of the last look at a source, as the API shows it.
-type looked struct {
-	Time    string  `json:"time"`
-	Seconds float64 `json:"seconds"` // that it took
-	Result  string  `json:"result"`  // ok, unchanged or failed
-	Error   string  `json:"error,omitempty"`
-	Listed  uint64  `json:"listed,omitempty"`  // resources of the source, if it was compared with the hub as a whole
-	Gaps    int     `json:"gaps,omitempty"`    // parts of the source that could not be read
-	Created int     `json:"created,omitempty"` // changes that were published
-	Updated int     `json:"updated,omitempty"`
-	Deleted int     `json:"deleted,omitempty"`
-	Next    string  `json:"next"` // when the next look is due
-}
+// Described has the poller look soon at what was described.
+func (s *sources) Described() { s.poller.Described() }
 
-// looked returns what came of the last look at the source of a set; nil if there was none.
-func (s *sources) looked(ctx context.Context, st feed.State) (*looked, error) {
+// Looked returns what came of the last look at the source of a set; nil if there was none.
+func (s *sources) Looked(ctx context.Context, st feed.State) (*sets.Looked, error) {
 	last, err := poll.Last(ctx, s.outcomes, st.Set, st.Begin, st.Source)
 	if last == nil || err != nil {
 		return nil, err
 	}
-	l := &looked{
+	l := &sets.Looked{
 		Time: string(resourcesync.AppendTime(nil, last.Time)), Seconds: last.Took.Round(time.Millisecond).Seconds(), Result: "ok", Error: last.Error,
 		Listed: last.Listed, Gaps: last.Gaps, Created: last.Created, Updated: last.Updated, Deleted: last.Deleted,
 		Next: string(resourcesync.AppendTime(nil, last.Next)),

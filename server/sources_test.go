@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/sets"
 )
 
 // A set that is described with a source is filled from a sitemap, and then known whole.
@@ -29,7 +30,7 @@ func TestSource(t *testing.T) {
 	known, texts := tokens(t, "publish:*,follow:*,operate", "follow:demo")
 	h := start(t, Config{Callers: known, CallbackAllow: loopback})
 	owner, follower := bearer(texts[0]), bearer(texts[1])
-	looked := func(set string) (view setView) {
+	looked := func(set string) (view sets.View) {
 		t.Helper()
 		untiltest.Done(t, "the hub looks at the source", func() bool {
 			if err := json.Unmarshal([]byte(h.wants(200, "GET", "/sets/"+set, "", owner...)), &view); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/outbound/meter"
 	"github.com/rshub/rshub/page"
+	"github.com/rshub/rshub/sets"
 	"github.com/rshub/rshub/subscribe"
 )
 
@@ -107,7 +108,6 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	p.websub = websub.NewServer(p.engine, store.subscriptions, log, p.outbound.Check, base, websub.Options{
 		Waits: p.hub.Waits, Inventory: p.inventories.Keeps, Ping: ping, LeaseMin: c.LeaseMin, MaxRequests: c.CallbackRequests,
 	})
-	s.health.missing = p.engine.Missing
 	s.metrics.MustRegister(newReadyGauge(s.health))
 	return p
 }
@@ -126,14 +126,21 @@ func (p *parts) runs() map[string]func(context.Context) error {
 
 // site returns the handler for users.
 func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http.Handler {
-	sets := &sets{base: base, memory: store.memory, hub: p.hub, streams: p.streams, checkFetched: p.outbound.Check, callers: s.callers, activity: p.activity, sources: p.sources}
+	o := sets.Options{Fetcher: p.outbound, Activity: p.activity, Streams: p.streams}
 	if p.live != nil {
-		sets.inventories = p.inventories
+		o.Inventories = p.inventories
 	}
+	if p.sources != nil {
+		o.Sources = p.sources
+	}
+	if s.config.Callers != nil {
+		o.Private = s.callers
+	}
+	sets := sets.New(store.memory, p.hub, base, o)
 	tokens, holds := s.config.Callers != nil, p.live != nil
 	pages := &pages{
 		Server: page.New(base, page.Options{Version: s.config.Version, Fixed: len(s.config.Sets) > 0, Tokens: tokens, Holds: holds}),
-		sets:   sets, tokens: tokens, holds: holds, activity: p.activity, websub: p.websub,
+		sets:   sets, memory: store.memory, tokens: tokens, holds: holds, activity: p.activity, websub: p.websub,
 	}
 	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, pages: pages, api: newDescription(base, s.config.Version), callers: s.callers, inventories: p.inventories}
 	mux := newRouter(s.metrics, s.errors)

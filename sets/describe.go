@@ -1,4 +1,4 @@
-package server
+package sets
 
 import (
 	"bytes"
@@ -49,7 +49,7 @@ const (
 )
 
 // put does what the body of r says of a set.
-func (s *sets) put(w http.ResponseWriter, r *http.Request, set string) error {
+func (s *Server) put(w http.ResponseWriter, r *http.Request, set string) error {
 	body, err := readDescribed(http.MaxBytesReader(w, r.Body, maxDescription))
 	if err != nil {
 		return err
@@ -58,30 +58,32 @@ func (s *sets) put(w http.ResponseWriter, r *http.Request, set string) error {
 		if own.url == "" {
 			continue
 		}
-		if err := s.checkFetched(own.name, own.url); err != nil { // the hub fetches it
+		if err := s.opts.Fetcher.Check(own.name, own.url); err != nil { // the hub fetches it
 			return err
 		}
 	}
-	if body.Private && s.callers.authenticator == nil {
+	if body.Private && s.opts.Private == nil {
 		return resourcesync.Invalid("private: this hub has no tokens, so everybody may see everything: RSHUB_TOKENS_FILE or RSHUB_JWT_KEYS")
 	}
-	if body.Source != "" && s.sources == nil {
+	if body.Source != "" && s.opts.Sources == nil {
 		return resourcesync.Invalid("source: this hub polls none (RSHUB_POLL=off); rspublish relay does it from any machine")
 	}
-	if body.Source != "" && s.inventories == nil {
+	if body.Source != "" && s.opts.Inventories == nil {
 		return fmt.Errorf("the hub cannot poll a source: %w", feed.ErrNoInventory)
 	}
-	if body.Complete != nil && s.inventories == nil {
+	if body.Complete != nil && s.opts.Inventories == nil {
 		return feed.ErrNoInventory
 	}
 	if !body.alone {
 		err := s.hub.Describe(r.Context(), set, body.description())
-		s.callers.look() // at what is private
+		if s.opts.Private != nil {
+			s.opts.Private.Look()
+		}
 		if err != nil || body.Complete == nil {
 			return err
 		}
 	}
-	err = s.inventories.Complete(r.Context(), set, *body.Complete)
+	err = s.opts.Inventories.Complete(r.Context(), set, *body.Complete)
 	if errors.Is(err, feed.ErrUnavailable) && !body.alone {
 		err = fmt.Errorf("%w: the set was described, and then: %v", feed.ErrUnknown, err)
 	}

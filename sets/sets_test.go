@@ -1,0 +1,160 @@
+package sets
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/limit"
+	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A request without an idempotency key is not told to come again with the same key.
+func TestAdvise(t *testing.T) {
+	unknown := fmt.Errorf("delete set: %w", feed.ErrUnknown)
+	p := problem.From(advise(unknown, "look first"))
+	if p.Status != http.StatusServiceUnavailable || p.Detail != "look first" || p.RetryAfter == 0 || !errors.Is(p, feed.ErrUnknown) || problem.From(unknown).Detail == p.Detail {
+		t.Errorf("the problem is %+v", p)
+	}
+	for _, err := range []error{nil, feed.ErrNoSet, fmt.Errorf("delete set: %w", feed.ErrUnavailable)} {
+		if got := advise(err, "look first"); got != err {
+			t.Errorf("%v becomes %v", err, got)
+		}
+	}
+}
+
+// A told is Inventories that notes what it is told, and then fails with an error.
+type told struct {
+	calls []string
+	err   error
+}
+
+func (c *told) Complete(_ context.Context, set string, complete bool) error {
+	c.calls = append(c.calls, fmt.Sprint(set, " ", complete))
+	return c.err
+}
+
+func (c *told) Count(context.Context, string) (uint64, bool) { return 0, false }
+
+// Whoever describes a set may say whether it is complete. Who says only that leaves the
+// description as it is.
+func TestComplete(t *testing.T) {
+	log, err := disklog.Open(t.TempDir(), disklog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = log.Close() })
+	old := feed.Description{Title: "old", NoInventory: true}
+	for _, test := range []struct {
+		body string
+		says string // of completeness
+		want feed.Description
+	}{
+		{`{"complete":true}`, "demo true", old},
+		{`{"complete":false}`, "demo false", old},
+		{`{"title":"","complete":true}`, "demo true", feed.Description{}},
+		{`{"resourcelist":"https://example.org/list","inventory":"on","complete":false}`, "demo false", feed.Description{ResourceList: "https://example.org/list"}},
+		{`{"inventory":"off"}`, "", feed.Description{NoInventory: true}},
+		{`{"push":"off","sitemap":true,"lastmod":"seconds"}`, "", feed.Description{NoPush: true, Sitemap: true, Lastmod: feed.LastmodInSeconds}},
+		{`{"push":"on","lastmod":"source"}`, "", feed.Description{}},
+		{`{"complete":null}`, "", feed.Description{}},
+		{`{}`, "", feed.Description{}},
+	} {
+		inventory := &told{}
+		s := New(log, hub.New(log, hub.Options{}), "", Options{Inventories: inventory})
+		put := func() (feed.Description, error) {
+			if err := s.hub.Describe(t.Context(), "demo", old); err != nil {
+				t.Fatal(err)
+			}
+			err := s.put(httptest.NewRecorder(), httptest.NewRequest("PUT", "/", strings.NewReader(test.body)), "demo")
+			state, serr := log.State(t.Context(), "demo")
+			return state.Description, errors.Join(err, serr)
+		}
+		if d, err := put(); err != nil || d != test.want || strings.Join(inventory.calls, " ") != test.says {
+			t.Errorf("%s tells %q and describes %+v, %v", test.body, inventory.calls, d, err)
+		}
+		if test.says == "" {
+			continue
+		}
+		inventory.err = fmt.Errorf("in a test: %w", feed.ErrUnavailable)
+		want := feed.ErrUnavailable // nothing was written
+		if test.want != old {
+			want = feed.ErrUnknown
+		}
+		if _, err := put(); !errors.Is(err, want) {
+			t.Errorf("%s: %v", test.body, err)
+		}
+		s.opts.Inventories = nil
+		if d, err := put(); !errors.Is(err, feed.ErrNoInventory) || d != old {
+			t.Errorf("%s without inventories describes %+v, %v", test.body, d, err)
+		}
+	}
+}
+
+// A listed is a memory that only lists its sets.
+type listed struct {
+	Memory
+	sets []feed.State
+}
+
+func (m *listed) Sets(context.Context, ...string) ([]feed.State, error) {
+	return slices.Clone(m.sets), nil
+}
+
+// A list of sets ends before it has too many bytes, or too many sets, and says where the rest is.
+func TestSetsHaveABound(t *testing.T) {
+	t.Parallel()
+	const n = 600
+	link := "https://example.org/" + strings.Repeat("d", 2000)
+	memory := &listed{sets: make([]feed.State, n)}
+	for i := range memory.sets {
+		memory.sets[i] = feed.State{Set: fmt.Sprintf("set-%04d", i), Description: feed.Description{Title: strings.Repeat("t", 1000), DescribedBy: link, ResourceList: link, ResourceDump: link, ChangeDump: link}}
+	}
+	s := New(memory, nil, "http://hub.example.org", Options{Streams: limit.NewBudget(64<<20, limit.Patience)})
+	read := func(next string) (got []string, pages int) {
+		for ; next != ""; pages++ {
+			w := httptest.NewRecorder()
+			r := httptest.NewRequest("GET", next, nil)
+			if err := s.ServeAll(w, r.WithContext(access.NewContext(r.Context(), access.Caller{Rights: access.All()}))); err != nil {
+				t.Fatal(err)
+			}
+			var list struct {
+				Sets []View
+				Next string
+			}
+			if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || w.Body.Len() > maxList+1000 {
+				t.Fatalf("%s: %d bytes, %v", next, w.Body.Len(), err)
+			}
+			for _, v := range list.Sets {
+				got = append(got, v.Set)
+			}
+			if link := w.Header().Get("Link"); (list.Next != "") != strings.Contains(link, "<"+list.Next+`>; rel="next"`) {
+				t.Errorf("next is %q, and Link is %s", list.Next, link)
+			}
+			next = list.Next
+		}
+		return got, pages
+	}
+	if got, pages := read("/sets?limit=10000"); len(got) != n || pages != 2 || !slices.IsSorted(got) {
+		t.Errorf("%d sets on %d pages", len(got), pages)
+	}
+	if got, pages := read("/sets?after=set-0349"); len(got) != 250 || pages != 3 {
+		t.Errorf("%d sets are on %d pages", len(got), pages)
+	}
+	for _, bad := range []string{"0", "-1", "10001", "x"} {
+		if err := s.ServeAll(httptest.NewRecorder(), httptest.NewRequest("GET", "/sets?limit="+bad, nil)); !errors.Is(err, resourcesync.ErrInvalid) {
+			t.Errorf("limit=%s: %v", bad, err)
+		}
+	}
+}
