@@ -63,9 +63,10 @@ func newCallers(config *Config, r prometheus.Registerer, errors *problem.Adapter
 	return c
 }
 
-// open says where it is written which sets are private, and which are made by the first
-// publish to them, and how many connections one address behind a proxy may have (0: any number).
-// It looks which sets are private now. No request, and no delivery, comes before.
+// open gives callers what a hub has once its memory is open. It must be called before the
+// first request and the first delivery. memory says which sets are private, and h which sets
+// the first publish makes. one is how many connections an address behind a proxy may have; 0:
+// any number.
 func (c *callers) open(ctx context.Context, memory changelog.Log, h waiter, keys access.TicketKeys, one int64) {
 	c.memory, c.hub = memory, h
 	c.share = limit.New(limit.Options{Address: limit.Limits{limit.Connections: {Most: one}}, Refusals: c.refusals})
@@ -75,8 +76,8 @@ func (c *callers) open(ctx context.Context, memory changelog.Log, h waiter, keys
 	}
 }
 
-// caller returns who makes a request. It takes a ticket out of the request's URL, so that
-// nothing that is answered or logged can show it.
+// caller returns who makes a request. It removes a ticket from the request's URL, so that no
+// answer and no log can show it.
 func (c *callers) caller(r *http.Request) (caller access.Caller, err error) {
 	text, inURL := ticket.Take(r)
 	if c.authenticator == nil {
@@ -107,8 +108,8 @@ func (c *callers) identify(next http.Handler) http.Handler {
 	})
 }
 
-// isPrivate reports whether a set is private now. See access.Caller. One that is not there,
-// and that no publish makes, is like one that is private.
+// isPrivate reports whether a set is private now. See access.Caller. A set that does not
+// exist, and that no publish makes, counts as private.
 func (c *callers) isPrivate(ctx context.Context, set string) (bool, error) {
 	st, err := c.memory.State(ctx, set)
 	if errors.Is(err, feed.ErrNoSet) && !c.hub.Waits(set) {
@@ -134,8 +135,8 @@ func (c *callers) WhilePublishing(ctx context.Context, set string, end func(why 
 	return c.while(ctx, set, access.MayPublish, end)
 }
 
-// while calls end when the caller of ctx may not do any more with a set what a request was
-// just let in for by may, which is access.MayFollow or access.MayPublish.
+// while calls end when the caller of ctx loses a right to a set. may checks the right: it is
+// access.MayFollow or access.MayPublish. The caller has the right when while is called.
 func (c *callers) while(ctx context.Context, set string, may func(ctx context.Context, set string) error, end func(error)) (release func()) {
 	if c.watch == nil {
 		return func() {}
@@ -155,9 +156,9 @@ func (c *callers) wasPrivate(_ context.Context, set string) (bool, error) {
 	return (*c.private.Load())[set], nil
 }
 
-// How often callers looks at which sets are private. A look takes one of privateShare parts
-// of the time at most, but never comes later than after privateMost: rights end within ten
-// seconds.
+// How often callers looks at which sets are private. Looks take at most 1/privateShare of the
+// time. But the next look begins after privateMost at the latest, because rights must end
+// within ten seconds.
 const (
 	privateEvery = 3 * time.Second
 	privateMost  = 6 * time.Second
@@ -178,7 +179,7 @@ func (c *callers) run(ctx context.Context) error {
 	return nil
 }
 
-// Look has it looked soon at which sets are private.
+// Look makes run look soon at which sets are private.
 func (c *callers) Look() {
 	select {
 	case c.wake <- struct{}{}:
@@ -186,9 +187,10 @@ func (c *callers) Look() {
 	}
 }
 
-// lookAround looks at which sets are private, if there is something that anyone may do. It
-// looks also while nobody makes use of that: whoever does so next, or has a subscription that
-// comes from another hub, must not be judged by what was once.
+// lookAround looks again and again at which sets are private. It does not look while callers
+// without a token have no rights, because private sets are only private for them. It does look
+// while nobody follows: the next follower, and a subscription that another hub hands over, must
+// be judged by what is private then.
 func (c *callers) lookAround(ctx context.Context) {
 	for pause := privateEvery; ; {
 		if backoff.SleepOrWake(ctx, pause, c.wake) != nil {
@@ -196,7 +198,7 @@ func (c *callers) lookAround(ctx context.Context) {
 		}
 		if anyone, _ := c.authenticator.Named("", ""); anyone.Rights.None() {
 			pause = privateEvery
-			continue // a set is private for nobody more than it is anyway
+			continue
 		}
 		begin := time.Now()
 		c.lookOnce(ctx)
@@ -204,7 +206,7 @@ func (c *callers) lookAround(ctx context.Context) {
 	}
 }
 
-// lookOnce looks which sets are private. Of a set that cannot be read it is known as before.
+// lookOnce looks which sets are private. A set that cannot be read stays what it was.
 func (c *callers) lookOnce(ctx context.Context) {
 	c.looking.Lock()
 	defer c.looking.Unlock()
@@ -214,7 +216,7 @@ func (c *callers) lookOnce(ctx context.Context) {
 		said = err.Error()
 	}
 	if said != "" && said != c.said {
-		c.log.Warn("it is not known of all sets whether they are private now", "err", err)
+		c.log.Warn("some sets cannot be read: whether they are private stays as it was", "err", err)
 	}
 	c.said = said
 	private := map[string]bool{}
@@ -233,7 +235,7 @@ func (c *callers) lookOnce(ctx context.Context) {
 	}
 }
 
-// err returns why what is newest of the callers is not in force. It is nil if it is.
+// err returns why the newest tokens or keys are not in force; nil if they are.
 func (c *callers) err() error {
 	if c.authenticator == nil {
 		return nil

@@ -65,9 +65,9 @@ type Config struct {
 	Hosts    []string             // names that the hub has besides that of BaseURL, in lower case, without ports; *: any; default: none
 	Origins  []string             // origins of web pages that may use the hub, in lower case, such as https://example.org; *: all origins; default: only the hub's own
 
-	// How much each caller with a token, and each address without one, may use; also what is
-	// not there has a default. They do not count for who may operate the hub. Each hub counts
-	// by itself.
+	// How much each caller with a token, and each address without one, may use. A kind that is
+	// not set has a default. The limits do not count for callers who may operate the hub. Each
+	// hub counts by itself.
 	CallerLimits, AddressLimits limit.Limits
 
 	SetQuota int64 // how many bytes one set may keep; 0: four fifths of what the store has room for, if that is known; negative: any number

@@ -27,7 +27,7 @@ type guard struct {
 	errors  *problem.Adapter
 }
 
-// What every answer says to browsers. The page and its parts say it otherwise.
+// Headers for browsers, in every answer. The page and its parts replace some of them.
 var (
 	noSniff  = []string{"nosniff"}
 	noScript = []string{"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"}
@@ -71,9 +71,9 @@ func (g *guard) keep(next http.Handler) http.Handler {
 	})
 }
 
-// strict reports whether browsers may be told to use the host in r by TLS only. That counts
-// for all its ports: so not if the hub itself is reached there without TLS, and not for
-// localhost, where others are at work too.
+// strict reports whether browsers may be told to use the host in r by TLS only. The rule is
+// then for all ports of the host. So the hub must not be reached there without TLS, and the
+// host must not be localhost, where other servers are.
 func (g *guard) strict(r *http.Request) bool {
 	return strings.HasPrefix(string(g.base), "https:") && hostName("https://"+r.Host) != "localhost"
 }
@@ -86,10 +86,9 @@ func (g *guard) ofOps(probes bool) *guard {
 	return &kept
 }
 
-// ownHost reports whether r may have come by the name in its Host header. It may if the
-// name is one of this hub or this machine, at any port, or if r has a token. An address is
-// never bound anew, so it is good. Names are compared without the dot that ends a full
-// name in DNS: whoever may not have a name may not have it with the dot either.
+// ownHost reports whether the Host header of r is allowed. It is if it names this hub or this
+// machine, at any port, if it is an address, which nobody can rebind, or if r has a token.
+// Names are compared without the dot that ends a full name in DNS.
 //
 // An empty Host passes, as simple probes and HTTP/1.0 send it. No browser sends it, so
 // it is refused beside the headers of a browser.
@@ -113,8 +112,8 @@ func (g *guard) ownHost(r *http.Request) bool {
 // probePaths are the paths of the operations address that name no set and no callback.
 var probePaths = []string{"/healthz", "/readyz", "/metrics"}
 
-// embedded reports whether r is for a part of a page elsewhere, such as an image, which
-// asks nobody whether it may. A link to the hub is none.
+// embedded reports whether r is for a part of a page elsewhere, such as an image. A browser
+// asks nobody before it loads one. A link to the hub is no such part.
 func (g *guard) embedded(r *http.Request) bool {
 	return foreign(r) && r.Header.Get("Sec-Fetch-Mode") == "no-cors" && !slices.Contains(g.origins, "*")
 }
@@ -128,9 +127,8 @@ func foreign(r *http.Request) bool {
 	return true
 }
 
-// byPage reports whether a page elsewhere may be behind r, though r is only a GET. Older
-// browsers do not say it; but a page cannot have them hide that they are browsers without
-// asking first.
+// byPage reports whether a page elsewhere may have sent r, which is a GET. Older browsers do
+// not say so. But a page cannot hide that it runs in a browser, unless the hub allows it first.
 func byPage(r *http.Request) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.Header.Get("Authorization") != "" {
 		return false

@@ -20,8 +20,8 @@ import (
 	"github.com/rshub/rshub/source/reconcile"
 )
 
-// An ownSet is a set of this hub, for what looks at its source: it is compared and published
-// to without a request, and with all rights.
+// An ownSet is a set of this hub, for the poller. The poller compares and publishes without a
+// request, and with all rights.
 type ownSet struct {
 	*parts
 	name string
@@ -40,7 +40,7 @@ const (
 // errDeleted is not feed.ErrNoSet, so that a set that was deleted is not made anew.
 var errDeleted = errors.New("the set was deleted")
 
-// patiently calls f until it succeeds, as long as its error says that it may later.
+// patiently calls f until it succeeds, or until its error does not ask to try again.
 func (s *ownSet) patiently(ctx context.Context, f func() error) error {
 	for end := time.Now().Add(ownPatience); ; {
 		err := f()
@@ -162,7 +162,8 @@ func (c *comparison) ask(ctx context.Context, q audit.Question) (reply audit.Rep
 	return reply, err
 }
 
-// tell yields what was found, but for what somebody has published since the first look.
+// tell yields the differences that were found. It leaves out resources that somebody has
+// published since the first look.
 func (c *comparison) tell(ctx context.Context) error {
 	for end := false; !end; {
 		var b *feed.Batch

@@ -132,8 +132,8 @@ func isDraft(r *http.Request) bool {
 	return strings.HasSuffix(r.URL.Path, "/subscribe") && r.Header.Get("Content-Type") == "" && r.Header.Get("Link") == ""
 }
 
-// serveInventory serves what a set holds now, to callers who may follow it, and as long as
-// they may: a stream of all resources may take long.
+// serveInventory serves what a set holds now, to callers who may follow it. It stops when they
+// may not any more, because a stream of all resources may take long.
 func (s *site) serveInventory(serve func(http.ResponseWriter, *http.Request, string) error) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		set := r.PathValue("set")
@@ -217,7 +217,7 @@ func (s *site) serveDocument(w http.ResponseWriter, r *http.Request) error {
 	}, "from")(w, r)
 }
 
-// anew adds to an error for what is gone where the client can begin anew.
+// anew adds to feed.ErrGone the link to where the client can begin anew.
 func (s *site) anew(ctx context.Context, set string, err error) error {
 	if !errors.Is(err, feed.ErrGone) || !s.inventories.Keeps(ctx, set) {
 		return err

@@ -17,7 +17,7 @@ import (
 	"github.com/rshub/rshub/source/reconcile"
 )
 
-// sourceKeep is the place of what came of looks at sources, in a change memory on the disk.
+// sourceKeep is the place of the results of looks at sources, in a change memory on the disk.
 const sourceKeep = "sources"
 
 // sources are the sources that the hub polls.
@@ -33,8 +33,8 @@ const (
 	sortBytes     = 64 << 20   // of memory, to sort what a source has
 )
 
-// wireSources returns what looks at sources. The hub compares and publishes as any source
-// does, but without a connection and with all rights.
+// wireSources returns the poller. It compares and publishes as any source does, but without a
+// connection and with all rights.
 func (s *Server) wireSources(base feed.Base, store *store, p *parts, attempts *meter.Meter) *sources {
 	outcomes, pings, dir := poll.InRedis(store.redis, s.config.Prefix), poll.PingsInRedis(store.redis, s.config.Prefix), ""
 	spools := limit.NewSpools(p.quota, nil)
@@ -74,10 +74,10 @@ func (s *Server) wireSources(base feed.Base, store *store, p *parts, attempts *m
 	return &sources{poll.New(store.memory, outcomes, look, o), outcomes}
 }
 
-// Described has the poller look soon at what was described.
+// Described makes the poller look soon at sets whose description has changed.
 func (s *sources) Described() { s.poller.Described() }
 
-// Looked returns what came of the last look at the source of a set; nil if there was none.
+// Looked returns the result of the last look at the source of a set; nil if there was none.
 func (s *sources) Looked(ctx context.Context, st feed.State) (*sets.Looked, error) {
 	last, err := poll.Last(ctx, s.outcomes, st.Set, st.Begin, st.Source)
 	if last == nil || err != nil {

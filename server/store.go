@@ -21,9 +21,9 @@ import (
 	"github.com/rshub/rshub/limit"
 )
 
-// storeDir is the directory of the change memory in a data directory. callbackKeep and
-// inventoryKeep are the places of the subscriptions, and of the claims on inventories, in
-// the change memory.
+// storeDir is the directory of the change memory in a data directory. In the change memory,
+// callbackKeep is the place of the subscriptions, and inventoryKeep that of the claims on
+// inventories.
 const (
 	storeDir      = "changes"
 	callbackKeep  = "callback"
@@ -187,7 +187,7 @@ func (s *Server) awaitRedis(ctx context.Context, conn *redisconn.Conn) (*redislo
 		memory, err := redislog.Open(limited, conn, s.config.redisOptions())
 		if err == nil {
 			if waits {
-				s.log.Info("Redis is there: the start goes on", "seconds", time.Since(begun).Seconds())
+				s.log.Info("Redis can be reached: the start goes on", "seconds", time.Since(begun).Seconds())
 			}
 			return memory, nil
 		}

@@ -46,11 +46,11 @@ func (s *Server) ReopenAuditLog() {
 	}
 }
 
-// hubItself is who the audit log names for what the hub does for the source of a set.
+// hubItself is the caller in the audit log when the hub publishes what it found at a source.
 const hubItself = "(hub)"
 
-// fetched returns a context in which a publish of what was found at a source is noted, and what
-// adds it to the audit log.
+// fetched returns a context for a publish of what was found at a source, and a function that
+// adds the publish, with its error, to the audit log.
 func (q *requests) fetched(ctx context.Context, set string) (context.Context, func(error)) {
 	if q.trail == nil {
 		return ctx, func(error) {}

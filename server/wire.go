@@ -45,16 +45,16 @@ type parts struct {
 // compareEvery is how often a hub looks for changes that were not announced.
 const compareEvery = 2 * time.Second
 
-// What answers may hold in memory together, in bytes. The first is for answers while
-// they are made, which never waits for a client. The second is for answers that are
-// read, or held, while a client takes them at its own pace.
+// How many bytes of memory all answers take together. answerBytes is for answers while the hub
+// makes them, which never waits for a client. streamBytes is for answers that stay in memory
+// while a client takes them at its own pace.
 const (
 	answerBytes = 128 << 20
 	streamBytes = 256 << 20
 )
 
-// intakeBytes is what publishes may hold in memory together from when they are read until
-// they are accepted, or ten times Config.MaxBody if that is more.
+// intakeBytes is how many bytes of memory all publishes take together, from when they are read
+// until they are accepted. It is ten times Config.MaxBody if that is more.
 const intakeBytes = 512 << 20
 
 // wire makes the parts and connects them with each other. idle bounds the idle

@@ -53,7 +53,7 @@ type Inventories interface {
 type Sources interface {
 	// Described says that a description was written, which may name a source.
 	Described()
-	// Looked returns what came of the last look at the source of a set; nil if there was none.
+	// Looked returns the result of the last look at the source of a set; nil if there was none.
 	Looked(ctx context.Context, st feed.State) (*Looked, error)
 }
 
@@ -65,7 +65,7 @@ type Fetcher interface {
 
 // Private knows which sets are private.
 type Private interface {
-	// Look has it looked soon at which sets are private.
+	// Look makes the hub look soon at which sets are private. It does not block.
 	Look()
 }
 

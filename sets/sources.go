@@ -7,7 +7,7 @@ import (
 	"github.com/rshub/rshub/problem"
 )
 
-// Looked is what came of the last look at a source, as the API shows it.
+// Looked is the result of the last look at a source, as the API shows it.
 type Looked struct {
 	Time    string  `json:"time"`
 	Seconds float64 `json:"seconds"` // that it took
