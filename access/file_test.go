@@ -117,7 +117,7 @@ func follows(set string) func(Caller) error {
 }
 
 // A token ends at its time, and what it holds does so within a second.
-func TestHold(t *testing.T) {
+func TestWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := time.Now().Add(time.Minute).UTC().Format(time.RFC3339)
 		b := watchFile(t, "alice ALICE follow:a expires="+end, "bob BOB follow:a", "anyone - follow:c")
@@ -131,7 +131,7 @@ func TestHold(t *testing.T) {
 				t.Fatal(err)
 			}
 			held, end := context.WithCancelCause(NewContext(t.Context(), c))
-			t.Cleanup(w.Hold(held, follows(set), end))
+			t.Cleanup(w.While(held, follows(set), end))
 			return held
 		}
 		ended := func(what string, ctx context.Context, why string) {
@@ -145,9 +145,9 @@ func TestHold(t *testing.T) {
 		count := func() int {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return len(w.held)
+			return len(w.rights)
 		}
-		w.Hold(t.Context(), func(Caller) error { return nil }, func(err error) { t.Error(err) })()
+		w.While(t.Context(), func(Caller) error { return nil }, func(err error) { t.Error(err) })()
 		if count() != 4 {
 			t.Errorf("%d are held", count())
 		}
@@ -177,7 +177,7 @@ func TestHold(t *testing.T) {
 
 		// The request began before the change, and holds after it.
 		held, cut := context.WithCancelCause(NewContext(t.Context(), early))
-		w.Hold(held, follows("other"), cut)()
+		w.While(held, follows("other"), cut)()
 		ended("late", held, "not known here")
 		cancel()
 		<-done

@@ -16,44 +16,45 @@ type Watch struct {
 	authenticator Authenticator
 
 	mu      sync.Mutex
-	held    map[*hold]struct{}
-	version uint64    // of the authenticator, at the last check of all holds
-	again   bool      // the next sweep has to check all holds
+	rights  map[*watched]struct{}
+	version uint64    // of the authenticator, at the last check of all rights
+	again   bool      // the next sweep has to check all rights
 	first   time.Time // when the first caller expires; zero: none does
 }
 
-type hold struct {
+// A watched is a right that somebody makes use of.
+type watched struct {
 	caller Caller
 	may    func(Caller) error
 	end    func(error)
 }
 
 // NewWatch returns a Watch for the callers of an Authenticator. It does nothing
-// until Run, except that Hold checks at once.
+// until Run, except that While checks at once.
 func NewWatch(a Authenticator) *Watch {
-	return &Watch{authenticator: a, held: map[*hold]struct{}{}, version: a.Version()}
+	return &Watch{authenticator: a, rights: map[*watched]struct{}{}, version: a.Version()}
 }
 
-// Hold watches whether the caller in ctx keeps a right. may checks the right. Hold calls
+// While watches whether the caller in ctx keeps a right. may checks the right. While calls
 // end once when the caller's token is no longer valid, or when may returns an error; if
 // that is so already, it calls end before it returns. end gets the error, which is the
 // problem that a new request would get. may and end must not block. After release, end is
 // not called again; a call that has begun may still be running.
-func (w *Watch) Hold(ctx context.Context, may func(Caller) error, end func(error)) (release func()) {
-	h := &hold{FromContext(ctx), may, end}
+func (w *Watch) While(ctx context.Context, may func(Caller) error, end func(error)) (release func()) {
+	u := &watched{FromContext(ctx), may, end}
 	w.mu.Lock()
-	w.held[h] = struct{}{}
-	w.checkLocked(h) // the rights may have changed since the request began
+	w.rights[u] = struct{}{}
+	w.checkLocked(u) // the rights may have changed since the request began
 	w.mu.Unlock()
 	return func() {
 		w.mu.Lock()
-		delete(w.held, h)
+		delete(w.rights, u)
 		w.mu.Unlock()
 	}
 }
 
-// Run checks all holds within a second after rights may have changed, until ctx
-// is done. It does not end the holds that remain then.
+// Run checks all rights within a second after they may have changed, until ctx is done. It
+// ends nothing then.
 func (w *Watch) Run(ctx context.Context) {
 	ticker := time.NewTicker(sweepEvery)
 	defer ticker.Stop()
@@ -68,14 +69,14 @@ func (w *Watch) Run(ctx context.Context) {
 }
 
 // Recheck says that a check may now give another result, for instance because a set
-// became private. Run then checks all holds within a second.
+// became private. Run then checks all rights within a second.
 func (w *Watch) Recheck() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.again = true
 }
 
-// sweep checks all holds, if any result may have changed.
+// sweep checks all rights, if any result may have changed.
 func (w *Watch) sweep() {
 	version := w.authenticator.Version()
 	w.mu.Lock()
@@ -84,21 +85,21 @@ func (w *Watch) sweep() {
 		return
 	}
 	w.version, w.again, w.first = version, false, time.Time{}
-	for h := range w.held {
-		w.checkLocked(h)
+	for u := range w.rights {
+		w.checkLocked(u)
 	}
 }
 
-// checkLocked calls h's end, and drops h, if its caller has lost the right. The caller
+// checkLocked calls u's end, and drops u, if its caller has lost the right. The caller
 // holds w.mu.
-func (w *Watch) checkLocked(h *hold) {
-	now, err := h.caller.Now()
+func (w *Watch) checkLocked(u *watched) {
+	now, err := u.caller.Now()
 	if err == nil {
-		err = h.may(now)
+		err = u.may(now)
 	}
 	if err != nil {
-		h.end(err)
-		delete(w.held, h)
+		u.end(err)
+		delete(w.rights, u)
 		return
 	}
 	if at := now.Expires; !at.IsZero() && (w.first.IsZero() || at.Before(w.first)) {

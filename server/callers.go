@@ -148,7 +148,7 @@ func (c *callers) while(ctx context.Context, set string, may func(ctx context.Co
 	if (*c.private.Load())[set] && still(access.FromContext(ctx)) != nil {
 		c.lookOnce(ctx) // perhaps another hub has made the set public since the last look
 	}
-	return c.watch.Hold(ctx, still, end)
+	return c.watch.While(ctx, still, end)
 }
 
 // wasPrivate reports whether a set was private at the last look. It does not block.
