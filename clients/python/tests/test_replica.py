@@ -54,6 +54,16 @@ class Baseline(HubTest):
         pages = list(self.client.baseline(self.set_name, prefix="https://example.org/a/"))
         self.assertEqual([r["loc"][-3:] for p in pages for r in p.resources], ["a/1", "a/2"])
 
+    def test_collection(self):
+        """A baseline of a collection names what is in it now."""
+        new = changes("a", "b", "c")
+        for c in new[:2]:
+            c["ln"] = [{"rel": "collection", "href": "urn:x:c"}]
+        self.client.publish(self.set_name, new + changes("b"))
+        pages = list(self.client.baseline(self.set_name, collection="urn:x:c"))
+        self.assertEqual([n for p in pages for n in names(p.resources)], ["a"])
+        self.assertEqual((pages[-1].end, pages[-1].count, pages[-1].position), (True, None, ""))
+
 
 class Audit(HubTest):
     def test_equal_and_not(self):
