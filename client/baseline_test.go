@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/problem"
@@ -109,13 +108,8 @@ func TestBaselineOfACollection(t *testing.T) {
 	s := newSite(t)
 	c := newClient(t, s.URL, client.Options{})
 	s.publish(t, locs(1, 25)...)
-	in := updated("urn:2", "urn:7", "urn:9")
-	for i := range in {
-		in[i].Links = []resourcesync.Link{{Rel: "collection", Href: "urn:x:c"}}
-	}
-	if _, err := s.hub.Publish(t.Context(), "demo", changelog.Publish{Changes: append(in, updated("urn:7")...)}); err != nil {
-		t.Fatal(err)
-	}
+	s.collect(t, resourcesync.Updated, "urn:x:c", "urn:2", "urn:7", "urn:9")
+	s.publish(t, "urn:7")
 	got := collect(t, c.Baseline(t.Context(), "demo", client.BaselineOptions{Collection: "urn:x:c", Limit: 1}), nil)
 	same(t, "the collection", got.held, map[string]uint64{"urn:2": 26, "urn:9": 28})
 }
