@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
-	"strings"
 	"time"
 
 	"github.com/rshub/rshub/client"
@@ -236,7 +235,7 @@ func (a *auditing) compareLists(ctx context.Context) (wrong []Problem, err error
 		return nil
 	}
 	err = all(func(e *feed.Entry) error {
-		if _, changed := later[e.Change.Loc]; changed || named[e.Change.Loc] || !a.wants(e) {
+		if _, changed := later[e.Change.Loc]; changed || named[e.Change.Loc] || !a.wants(&e.Change) {
 			return nil
 		}
 		return compare(&e.Change)
@@ -245,7 +244,7 @@ func (a *auditing) compareLists(ctx context.Context) (wrong []Problem, err error
 		return nil, err
 	}
 	for _, c := range later {
-		if c.Change != resourcesync.Deleted {
+		if c.Change != resourcesync.Deleted && a.wants(&c) {
 			if err := compare(&c); err != nil {
 				return nil, err
 			}
@@ -276,7 +275,7 @@ func (a *auditing) changedSince(ctx context.Context, at time.Time) (map[string]r
 		if err != nil {
 			return nil, &SourceError{err}
 		}
-		if strings.HasPrefix(c.Loc, a.Mirror.opts.Prefix) {
+		if a.names(c.Loc) {
 			newest[c.Loc] = *c
 		}
 	}
@@ -291,7 +290,7 @@ func (a *auditing) changedInDump(ctx context.Context, at time.Time, newest map[s
 	}
 	for i := range d.Packages {
 		err := a.manifest(ctx, resourcesync.ChangeDumpManifest, &d.Packages[i], false, func(e *feed.Entry, _ *member) error {
-			if a.wants(e) && !e.Change.Datetime.Before(at) && !e.Change.Datetime.Before(newest[e.Change.Loc].Datetime) {
+			if a.names(e.Change.Loc) && !e.Change.Datetime.Before(at) && !e.Change.Datetime.Before(newest[e.Change.Loc].Datetime) {
 				newest[e.Change.Loc] = e.Change
 			}
 			return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rshub/rshub/internal/setting"
 	"github.com/rshub/rshub/mirror"
+	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/reconcile"
 )
 
@@ -91,6 +92,10 @@ func (c *config) flags(tokenFile *string) *flag.FlagSet {
 		fs.BoolVar(&c.version, "version", false, "")
 		setting.DurationVar(fs, &c.every, "every", 5*time.Minute, "")
 		fs.StringVar(&c.settings.Prefix, "prefix", "", "")
+		fs.Func("collection", "", func(s string) error {
+			c.settings.Collection = s
+			return resourcesync.CheckURI("collection", s)
+		})
 		fs.StringVar(&c.settings.Names.Strip, "strip", "", "")
 		fs.StringVar(&c.settings.To, "to", "", "")
 	}
