@@ -87,7 +87,7 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 		Metrics: s.metrics, Behind: p.hub.Behind, Attend: p.hub.Attend, Answers: answers,
 		Streams: p.streams, Snapshot: p.snapshot, Hold: s.callers.hold, Delivered: p.activity.Delivered,
 	})
-	p.web = web.New(states{p.live}, base, web.Options{Answers: answers, Streams: p.streams, Logger: s.log})
+	p.web = web.New(states{p.live}, base, web.Options{Answers: answers, Streams: p.streams, Proved: p.proved, Logger: s.log})
 	p.documents = documents.New(log, base, documents.Options{
 		DescribedBy: c.DescribedBy,
 

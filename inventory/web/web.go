@@ -6,12 +6,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"time"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/budget"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -45,6 +47,10 @@ type Options struct {
 	// may share it. Default: 256 MiB for this package alone.
 	Streams *budget.Budget
 
+	// Proved is called when a destination has proved, under a name of its own, that it holds
+	// the same as the hub. Several goroutines may call it. Default: nothing is called.
+	Proved func(r *http.Request, name string, p audit.Proof)
+
 	Logger *slog.Logger // default: discard
 }
 
@@ -67,6 +73,9 @@ func New(states States, base feed.Base, o Options) *Server {
 	}
 	if o.Streams == nil {
 		o.Streams = budget.New(256<<20, budget.Patience)
+	}
+	if o.Proved == nil {
+		o.Proved = func(*http.Request, string, audit.Proof) {}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

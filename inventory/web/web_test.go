@@ -77,6 +77,7 @@ type site struct {
 	testing.TB
 	shelf
 	inventory *inventory.Inventory
+	proved    []string
 	root      inventory.Root
 	streams   *budget.Budget
 	http      *httptest.Server
@@ -92,7 +93,9 @@ func newSite(t testing.TB) *site {
 			t.Errorf("%d states are held, and %d bytes of room are taken", s.held, s.streams.Taken())
 		}
 	})
-	server := web.New(&s.shelf, feed.Base(s.http.URL), web.Options{Streams: s.streams})
+	server := web.New(&s.shelf, feed.Base(s.http.URL), web.Options{Streams: s.streams, Proved: func(_ *http.Request, name string, p audit.Proof) {
+		s.proved = append(s.proved, fmt.Sprintf("%s of %s holds %d with %q by %s at %v", name, p.Set, p.Count, p.Prefix, p.By, p.Cursor))
+	}})
 	errors := problem.Adapter{Logger: slog.New(slog.DiscardHandler)}
 	mux.HandleFunc("/sets/{set}/resources", errors.Handle(func(w http.ResponseWriter, r *http.Request) error {
 		return server.ServeResources(w, r, r.PathValue("set"))
@@ -349,6 +352,38 @@ func TestAudit(t *testing.T) {
 	if !slices.Equal(found, want) || rounds > 3 {
 		t.Errorf("in %d rounds it found %q, want %q", rounds, found, want)
 	}
+}
+
+// A question with a name is a proof, if it is about everything and nothing differs.
+func TestProof(t *testing.T) {
+	s := newSite(t)
+	at := s.commit(resources(1_000)...)
+	own := s.states[len(s.states)-1]
+	s.commit(resourcesync.Change{Loc: loc(2), Change: resourcesync.Deleted}) // the proof is as of its cursor
+	question := func(prefix string, by digest.By) string {
+		look, err := audit.LookAt(t.Context(), own, inventory.Prefix(prefix))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := (&audit.Proof{Prefix: prefix, By: by, Cursor: at, Count: look.Count, Digest: look.Digest(by)}).Question()
+		return string(q.AppendJSON(nil))
+	}
+	for _, text := range []string{question("", digest.ByPosition), question("https://example.org/c/", digest.ByContent), strings.Replace(question("", digest.ByContent), `"count":1000`, `"count":999`, 1)} {
+		if resp, body := s.do("POST", "audit?name=mirror+1", text); resp.StatusCode != 200 || strings.Contains(string(body), `"ranges":[]`) != !strings.Contains(text, "999") {
+			t.Errorf("%s: %s", resp.Status, body)
+		}
+	}
+	if _, body := s.do("POST", "audit", question("", digest.ByPosition)); !strings.Contains(string(body), `"ranges":[]`) {
+		t.Errorf("without a name it is %s", body)
+	}
+	want := []string{fmt.Sprintf(`mirror 1 of a holds 1000 with "" by position at %v`, at), fmt.Sprintf(`mirror 1 of a holds 333 with "https://example.org/c/" by content at %v`, at)}
+	if !slices.Equal(s.proved, want) {
+		t.Errorf("proved is %q, want %q", s.proved, want)
+	}
+	for _, name := range []string{"", "a%0Ab", "%ff", strings.Repeat("a", 101)} {
+		s.problem("POST", "audit?name="+name, question("", digest.ByPosition), 400, "name")
+	}
+	s.problem("POST", "audit?name=a", strings.Replace(question("", digest.ByPosition), `"to":null`, `"to":"https://example.org/x"`, 1), 400, "has one range")
 }
 
 func TestAuditRefused(t *testing.T) {
