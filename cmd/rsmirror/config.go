@@ -25,6 +25,7 @@ type config struct {
 
 	audit                     bool
 	quick, repair, removeMore bool
+	name                      string // of the mirror, for the hub
 
 	retry             time.Duration
 	parallel, perHost int
@@ -83,6 +84,7 @@ func (c *config) flags(tokenFile *string) *flag.FlagSet {
 	fs.BoolVar(&c.quiet, "q", false, "")
 	if c.audit {
 		fs.BoolVar(&c.quick, "quick", false, "")
+		fs.StringVar(&c.name, "name", "rsmirror", "")
 		fs.BoolVar(&c.repair, "repair", false, "")
 		fs.BoolVar(&c.removeMore, "remove-extra", false, "")
 	} else {

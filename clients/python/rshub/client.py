@@ -112,6 +112,7 @@ class Client:
         *,
         prefix: str = "",
         settle: float = 5.0,
+        name: str = "",
     ) -> List[_audit.Difference]:
         """Compares what the caller has with what the hub knows of a set, by content, and returns each resource that
         differs. An empty list means that both have the same.
@@ -120,9 +121,11 @@ class Client:
         that returns one: that is asked again for the second look, settle seconds later, at what differs. What
         changes meanwhile is not reported. All of own is held in memory.
 
+        With a name, the hub is told if the digests are equal, and shows its operators when this destination last was.
+
         For a copy that follows the log, use Replica, which compares by position and is exact.
         """
-        return _audit.by_content(self, set_name, own, prefix, settle)
+        return _audit.by_content(self, set_name, own, prefix, settle, name)
 
     # What a source does.
 

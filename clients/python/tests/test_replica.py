@@ -78,6 +78,16 @@ class Audit(HubTest):
         found = {(d.kind, d.loc.rpartition("/")[2]) for d in self.client.audit(self.set_name, own, settle=0.01)}
         self.assertEqual(found, {("stale", "7"), ("missing", "100"), ("extra", "x"), ("unknown", "200")})
 
+    def test_proof(self):
+        """The hub is told of an audit that finds nothing, and of no other."""
+        self.client.publish(self.set_name, changes("a", "b", length=5))
+        own = [{"loc": f"https://example.org/{n}", "length": 5} for n in "ab"]
+        self.assertEqual(self.client.audit(self.set_name, own, settle=0.01), [])
+        self.assertEqual(len(self.client.audit(self.set_name, own[:1], settle=0.01, name="less")), 1)
+        self.assertEqual(self.client.audit(self.set_name, own, settle=0.01, name="a & b"), [])
+        proofs = self.client.request(self.client.set_url(self.set_name) + "/proofs")["proofs"]
+        self.assertEqual([(p["name"], p["compared"], p["count"]) for p in proofs], [("a & b", "content", 2)])
+
     def test_evidence(self):
         """One end knows a hash, the other does not: they are compared by what both know."""
         many = [{"loc": f"https://example.org/{i}", "change": "created", "hash": f"sha-256:{i:064x}", "length": i} for i in range(200)]
