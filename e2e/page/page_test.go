@@ -262,7 +262,14 @@ func TestDestinations(t *testing.T) {
 		hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/hub", []byte("hub.mode=subscribe&hub.secret=s&rs.since=start&hub.topic="+h.Topic("articles")+"&hub.callback="+callback.URL+path), "Content-Type: application/x-www-form-urlencoded")
 	}
 	own := <-status
+	look := hubtest.Get[struct {
+		Cursor, Position string
+		Count            int
+	}](t, h.URL+"/sets/articles/audit")
+	hubtest.Must(t, http.StatusOK, http.MethodPost, h.URL+"/sets/articles/audit?name=our+mirror", fmt.Appendf(nil, `{"at":%q,"by":"position","ranges":[{"count":%d,"digest":%q}]}`, look.Cursor, look.Count, look.Position), "Content-Type: application/json")
 	b := open(t, browser.Start(t), h.URL+"/sets/articles#destinations")
+	b.has("our mirror")
+	b.has("last proved")
 	b.until("document.querySelectorAll('.failure').length === 2")
 	b.has("404")
 	b.until("document.querySelector('.pill.current')")
