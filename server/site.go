@@ -55,7 +55,7 @@ func (s *site) routes(mux *router) {
 	mux.handle("/sets", setsRoute, takes(s.sets.serveAll, "after", "details", "limit", "prefix"))
 	mux.handle("/sets/{set}", setsRoute, takes(s.pages.serveSet, "details", "recent"))
 	mux.handle("/sets/{set}/changes", topicRoute, takes(s.serveTopic, subscribe.Parameters...))
-	mux.handle("/sets/{set}/resources", inventoryRoute, takes(s.serveInventory(s.web.ServeResources), "prefix", "after", "limit", "loc", "at"))
+	mux.handle("/sets/{set}/resources", inventoryRoute, takes(s.serveInventory(s.web.ServeResources), "prefix", "collection", "after", "limit", "loc", "at"))
 	mux.handle("/sets/{set}/audit", inventoryRoute, takes(s.serveInventory(s.web.ServeAudit), "from", "prefix", "details", "name"))
 	mux.handle("/sets/{set}/ticket", ticketRoute, takes(s.serveTicket))
 	mux.handle("/sets/{set}/activity", pageRoute, takes(s.pages.serveActivity))

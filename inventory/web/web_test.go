@@ -252,6 +252,46 @@ func TestResources(t *testing.T) {
 	}
 }
 
+// A list of a collection names what is in it, as pages and as a stream, also if the next one is
+// far away.
+func TestCollection(t *testing.T) {
+	s := newSite(t)
+	all := resources(110_000)
+	var want []string
+	for _, i := range []int{3, 7, 8, 109_999} {
+		all[i].Links = []resourcesync.Link{{Rel: "collection", Href: "urn:x:c?a&b"}}
+		want = append(want, loc(i))
+	}
+	slices.Sort(want)
+	s.commit(all...)
+	const query = "resources?collection=urn:x:c%3Fa%26b"
+	var got []string
+	pages := 0
+	for next := query + "&limit=3"; next != ""; pages++ {
+		_, body := s.do("GET", next, "")
+		var l list
+		if err := json.Unmarshal(body, &l); err != nil || l.Count != 110_000 {
+			t.Fatalf("%.300s, %v", body, err)
+		}
+		for _, r := range l.Resources {
+			got = append(got, r.Loc)
+		}
+		next = l.Next
+	}
+	if !slices.Equal(got, want) || pages < 3 {
+		t.Errorf("%d pages name %q, want %q", pages, got, want)
+	}
+	_, body := s.do("GET", query, "", "Accept", "application/x-ndjson")
+	if lines := strings.Split(strings.TrimSpace(string(body)), "\n"); len(lines) != 5 {
+		t.Errorf("the stream is %s", body)
+	}
+	if _, body := s.do("GET", "resources?limit=3&collection=urn:x:none&prefix=https://example.org/a/000", "", "Accept", "application/x-ndjson"); bytes.Count(body, []byte("\n")) != 1 {
+		t.Errorf("a stream of nothing is %s", body)
+	}
+	s.problem("GET", "resources?collection=c", "", 400, "collection")
+	s.problem("GET", "resources?collection=urn:x:c&loc=urn:x:a", "", 400, "loc names one resource")
+}
+
 func TestOneResource(t *testing.T) {
 	s := newSite(t)
 	s.commit(resources(30)...)
