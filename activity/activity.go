@@ -1,6 +1,6 @@
 // Package activity remembers what happened at one hub in the last hour: how many changes
-// each set got, how many were delivered, how far followers were behind, and what went
-// wrong. The page shows it beside the present state. It is in memory only, so it is lost
+// each set got, how many were delivered, how far followers were behind, what went wrong,
+// and when destinations were last proved equal. The page shows it beside the present state. It is in memory only, so it is lost
 // when the hub ends; use Prometheus for longer records.
 //
 // Its memory is bounded: at most 256 sets have charts, those that somebody looks at and
@@ -64,6 +64,7 @@ type Recorder struct {
 	known  map[string]*known
 	now    map[string]Following
 	failed failures
+	proofs []Proof // sorted by At
 }
 
 // A known holds the heads of a set's log at the looks of the last minute.

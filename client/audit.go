@@ -42,6 +42,12 @@ type AuditOptions struct {
 	Settle time.Duration
 
 	Look func(audit.Look) // called with each look at the hub; default: nothing is called
+
+	// Proved is called at most once, if the caller's resources within Prefix have the hub's
+	// digest at one cursor. The caller may give the proof to Client.Tell. An audit by content
+	// may yield nothing without a proof, because equal contents can have versions of
+	// different kinds. Default: nothing is called.
+	Proved func(audit.Proof)
 }
 
 const (
@@ -91,6 +97,9 @@ func (c *Client) Audit(ctx context.Context, set string, own Own, o AuditOptions)
 	if o.Look == nil {
 		o.Look = func(audit.Look) {}
 	}
+	if o.Proved == nil {
+		o.Proved = func(audit.Proof) {}
+	}
 	return func(yield func(audit.Difference, error) bool) {
 		a := &auditor{client: c, set: set, own: own, opts: o, yield: yield, seen: map[digest.Digest]bool{}}
 		err := feed.CheckSet(set)
@@ -117,6 +126,7 @@ type auditor struct {
 	set    string
 	own    Own
 	opts   AuditOptions
+	name   string // of the destination, in a question that is a proof; else empty
 	yield  func(audit.Difference, error) bool
 
 	first feed.Cursor            // the cursor of the first look, in an audit by content
@@ -165,12 +175,18 @@ func (a *auditor) tallied(ctx context.Context, look audit.Look) (bool, error) {
 		return false, nil
 	}
 	t, err := a.opts.Tally(ctx)
-	return err == nil && same(&t, &look, a.opts.By), err
+	return err == nil && a.same(&t, &look), err
 }
 
-// same reports whether a tally and a look are of the same resources.
-func same(t *digest.Tally, look *audit.Look, by digest.By) bool {
-	return t.Count == look.Count && t.Digest(by) == look.Digest(by)
+// same reports whether a tally and a look are of the same resources. If they are, the caller
+// gets the proof.
+func (a *auditor) same(t *digest.Tally, look *audit.Look) bool {
+	by := a.opts.By
+	if t.Count != look.Count || t.Digest(by) != look.Digest(by) {
+		return false
+	}
+	a.opts.Proved(audit.Proof{Set: a.set, Prefix: a.opts.Prefix, By: by, Cursor: look.Cursor, Count: t.Count, Digest: t.Digest(by)})
+	return true
 }
 
 // exactly compares a state that is at a cursor of the log.
@@ -192,7 +208,7 @@ func (a *auditor) compare(ctx context.Context, own *inventory.State, look audit.
 	if err != nil {
 		return fmt.Errorf("audit set %q: %w", a.set, err)
 	}
-	if same(&t, &look, by) {
+	if a.same(&t, &look) {
 		return nil
 	}
 	n := 0
@@ -390,6 +406,9 @@ func (a *auditor) askOnce(ctx context.Context, q audit.Question) (reply audit.Re
 	query := url.Values{}
 	if q.Details {
 		query.Set("details", "1")
+	}
+	if a.name != "" {
+		query.Set("name", a.name)
 	}
 	err = a.exchange(ctx, http.MethodPost, query, q.AppendJSON(nil), func(resp *http.Response) error {
 		reply, err = audit.ReadReply(http.MaxBytesReader(nil, resp.Body, 2*audit.MaxReply))

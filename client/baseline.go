@@ -1,13 +1,12 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"net/http"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/rshub/rshub/feed"
@@ -19,12 +18,18 @@ type BaselineOptions struct {
 	Prefix string // only resources whose loc begins with it; default: all
 	After  string // the Cursor of an earlier part, to go on after it; default: begin a new baseline
 	Limit  int    // the most resources in a part, 1 to 10,000; default 1,000
+
+	// Collection is a URI: only resources whose newest change has a link rel=collection to
+	// it. A part may then have no resources also before the End, and nothing says how many
+	// there are. Default: all.
+	Collection string
 }
 
 // Baseline yields all resources of a set as they were at one cursor, each with its newest
 // change, part by part in the order of loc. The last part has no resources and is the
 // End. Its Cursor is the place to Follow from: nothing lies between. If the End is
-// Complete, a resource with the Prefix that no part named does not exist any more.
+// Complete, a resource with the Prefix that no part named does not exist any more, or is
+// not in the Collection.
 //
 // Baseline goes on where it was after outages and restarts of the hub. When the hub does
 // not have the resources as of that cursor any more, the baseline begins anew with a part
@@ -40,7 +45,8 @@ func (c *Client) Baseline(ctx context.Context, set string, o BaselineOptions) it
 		o.Limit = defaultLimit
 	}
 	return func(yield func(*feed.BaselinePage, error) bool) {
-		b := &baseline{reader: reader{client: c, set: set, limit: o.Limit}, prefix: o.Prefix, place: o.After}
+		b := &baseline{reader: reader{client: c, set: set, limit: o.Limit}, place: o.After,
+			filter: feed.Filter{Prefix: o.Prefix, Collection: o.Collection}}
 		err := feed.CheckSet(set)
 		if err == nil && o.After != "" {
 			b.at, err = feed.ParsePlace(o.After)
@@ -78,7 +84,7 @@ func (c *Client) Baseline(ctx context.Context, set string, o BaselineOptions) it
 // A baseline is the state of one Baseline.
 type baseline struct {
 	reader
-	prefix string
+	filter feed.Filter
 
 	place    string     // the place to ask for next; empty: the beginning
 	at       feed.Place // the same, unless it is empty
@@ -123,13 +129,8 @@ func (b *baseline) take(p *feed.BaselinePage) (wait time.Duration) {
 
 // page asks once for the next page.
 func (b *baseline) page(ctx context.Context) (p *feed.BaselinePage, err error) {
-	query := url.Values{"since": {b.place}}
-	if b.place == "" {
-		query.Set("since", feed.SinceBaseline)
-	}
-	if b.prefix != "" {
-		query.Set("prefix", b.prefix)
-	}
+	query := b.filter.Values()
+	query.Set("since", cmp.Or(b.place, feed.SinceBaseline))
 	err = b.get(ctx, query, 0, func(resp *http.Response) error {
 		p, err = b.read(resp)
 		return err
@@ -156,14 +157,14 @@ func (b *baseline) read(resp *http.Response) (*feed.BaselinePage, error) {
 	}
 	for i := range p.Entries {
 		switch loc := p.Entries[i].Change.Loc; {
-		case !strings.HasPrefix(loc, b.prefix):
-			return nil, strange(fmt.Sprintf("%s answers with %s, which does not begin with %s", topic, resourcesync.Shorten(loc), b.prefix))
+		case !b.filter.Match(&p.Entries[i].Change):
+			return nil, strange(fmt.Sprintf("%s answers with %s, and not with what was asked for: %s", topic, resourcesync.Shorten(loc), b.filter.Key()))
 		case loc <= last:
 			return nil, strange(fmt.Sprintf("%s answers with %s behind %s", topic, resourcesync.Shorten(loc), resourcesync.Shorten(last)))
 		}
 		last = p.Entries[i].Change.Loc
 	}
-	if p.End && whole && named != p.Count {
+	if p.End && whole && named != p.Count && b.filter.Collection == "" {
 		return nil, strange(fmt.Sprintf("%s has named %d resources of a baseline of %d", topic, named, p.Count))
 	}
 	return p, nil

@@ -103,6 +103,17 @@ func TestBaseline(t *testing.T) {
 	}
 }
 
+// A baseline of a collection has what is in it now.
+func TestBaselineOfACollection(t *testing.T) {
+	s := newSite(t)
+	c := newClient(t, s.URL, client.Options{})
+	s.publish(t, locs(1, 25)...)
+	s.collect(t, resourcesync.Updated, "urn:x:c", "urn:2", "urn:7", "urn:9")
+	s.publish(t, "urn:7")
+	got := collect(t, c.Baseline(t.Context(), "demo", client.BaselineOptions{Collection: "urn:x:c", Limit: 1}), nil)
+	same(t, "the collection", got.held, map[string]uint64{"urn:2": 26, "urn:9": 28})
+}
+
 // A hub that is away for a while costs time. A hub that does not have the resources any
 // more costs a new beginning, and never a mixture.
 func TestBaselineThroughTrouble(t *testing.T) {
@@ -168,7 +179,8 @@ func TestBaselineRefused(t *testing.T) {
 	}{
 		{"no hub", page("welcome"), client.BaselineOptions{}, client.ErrNoHub, ""},
 		{"another set", page(strings.Replace(part, "demo", "other", 1)), client.BaselineOptions{}, client.ErrNoHub, "the set other"},
-		{"another prefix", page(part), client.BaselineOptions{Prefix: "urn:b"}, client.ErrNoHub, "does not begin with urn:b"},
+		{"another prefix", page(part), client.BaselineOptions{Prefix: "urn:b"}, client.ErrNoHub, "not with what was asked for: prefix=urn%3Ab"},
+		{"another collection", page(part), client.BaselineOptions{Collection: "urn:x:c"}, client.ErrNoHub, "not with what was asked for: collection=urn"},
 		{"another place", page(part), client.BaselineOptions{After: "5-5~1"}, client.ErrNoHub, "and not 5-5~1"},
 		{"another cursor", page(part), client.BaselineOptions{After: "6-6~0"}, client.ErrNoHub, "and not 6-6~0"},
 		{"an end of more", page(`{"set":"demo","baseline":false,"count":1,"after":"5-5~0","cursor":"5-5","changes":[]}`), client.BaselineOptions{}, client.ErrNoHub, "has named 0 resources of a baseline of 1"},

@@ -21,6 +21,18 @@ type ReplicaOptions struct {
 	Prefix string // only resources whose loc begins with it; default: all
 	Cache  *inventory.Cache
 
+	// Collection is a URI: only resources whose newest change has a link rel=collection to
+	// it. A resource that leaves the collection is yielded as deleted. The store holds all
+	// resources of the set all the same, because only so the Replica notices that one
+	// leaves, and can audit itself. Default: all.
+	Collection string
+
+	// Holds reports whether the destination holds a resource, also one that it did not get
+	// from the Replica, such as one of the source's own list. With a Collection, the Replica
+	// asks this about resources outside. If the destination holds one, it is yielded as
+	// deleted. Default: the destination holds what the Replica has yielded.
+	Holds func(loc string) (bool, error)
+
 	// MaxDelete is how many resources a baseline may delete, because it does not name
 	// them. If it would delete more, Follow ends with a *TooManyDeleted before anything
 	// is changed. This protects the destination from a source that was emptied by
@@ -207,7 +219,11 @@ func (r *Replica) follow(ctx context.Context, once bool, yield func(*Update) boo
 		case err != nil:
 			return false, err
 		}
-		if len(b.Entries) > 0 && !yield(&Update{Entries: b.Entries, Cursor: b.Cursor}) {
+		entries, err := r.chosen(ctx, b.Entries)
+		if err != nil {
+			return false, err
+		}
+		if len(entries) > 0 && !yield(&Update{Entries: entries, Cursor: b.Cursor}) {
 			return false, errEnough
 		}
 		if err := r.record(ctx, b); err != nil {
@@ -336,7 +352,9 @@ func (r *Replica) State(ctx context.Context) (s *inventory.State, release func()
 }
 
 // Audit proves that the destination is in sync: see Client.Audit. It yields every
-// difference between the hub and the Replica at one cursor, and nothing else. It may be
+// difference between the hub and the Replica at one cursor, and nothing else. With a
+// Collection it also compares the resources outside of it, of which the Replica knows that
+// they are outside. Audit may be
 // called while the Replica is followed. If it ends without an error and yields nothing,
 // the destination has applied every change up to its cursor. After ErrNotWhole or
 // feed.ErrGone the destination has to follow first.

@@ -112,6 +112,7 @@ func TestReplica(t *testing.T) {
 	}{
 		{"in memory", func(*testing.T) inventory.Store { return inventory.NewMemory(nil) }, client.ReplicaOptions{MaxDelete: -1}},
 		{"with a prefix", func(*testing.T) inventory.Store { return inventory.NewMemory(nil) }, client.ReplicaOptions{Prefix: "urn:1", MaxDelete: -1}},
+		{"of a collection", func(*testing.T) inventory.Store { return inventory.NewMemory(nil) }, client.ReplicaOptions{Collection: "urn:x:c", MaxDelete: -1}},
 		{"on disk", func(t *testing.T) inventory.Store {
 			s, err := diskpages.Open(t.TempDir(), diskpages.Options{})
 			if err != nil {
@@ -139,8 +140,12 @@ func testReplica(t *testing.T, store inventory.Store, o client.ReplicaOptions) {
 	var kept *copied
 	truth := map[string]uint64{}
 	change := func(kind resourcesync.ChangeType, loc string) {
+		in := o.Collection == "" || d.random.IntN(2) == 0
 		at := s.change(t, kind, loc)
-		if truth[loc] = at.Position; kind == resourcesync.Deleted {
+		if o.Collection != "" && in {
+			at = s.collect(t, kind, o.Collection, loc)
+		}
+		if truth[loc] = at.Position; kind == resourcesync.Deleted || !in {
 			delete(truth, loc)
 		}
 	}
@@ -416,6 +421,65 @@ func TestReplicaMayDelete(t *testing.T) {
 	if asked != "40 of 50; 40 of 50; " {
 		t.Errorf("it was asked for %s", asked)
 	}
+}
+
+// The bound is for what a baseline deletes of a collection. Resources outside do not count;
+// those that have left it do.
+func TestReplicaMayDeleteOfACollection(t *testing.T) {
+	s := newSite(t)
+	c := newClient(t, s.URL, newClock().options())
+	s.publish(t, locs(1, 50)...)
+	s.collect(t, resourcesync.Updated, "urn:x:c", locs(1, 8)...)
+	asked := ""
+	d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{Collection: "urn:x:c", MayDelete: func(deleted, held uint64) error {
+		asked += fmt.Sprintf("%d of %d; ", deleted, held)
+		return nil
+	}})
+	d.catchUp(c, 0)
+	if err := s.log.Delete(t.Context(), "demo"); err != nil {
+		t.Fatal(err)
+	}
+	s.publish(t, "urn:1")
+	s.collect(t, resourcesync.Updated, "urn:x:c", locs(3, 8)...)
+	d.catchUp(c, 0)
+	want := s.truth(t)
+	delete(want, "urn:1")
+	same(t, "at the end", d.held, want)
+	if asked != "2 of 8; " {
+		t.Errorf("it was asked for %s", asked)
+	}
+}
+
+// What a destination got by other means, and what the hub says is outside of the
+// collection, is deleted; of other resources outside it hears nothing.
+func TestReplicaHolds(t *testing.T) {
+	s := newSite(t)
+	c := newClient(t, s.URL, newClock().options())
+	s.publish(t, locs(1, 9)...)
+	s.collect(t, resourcesync.Updated, "urn:x:c", "urn:3")
+	d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{Collection: "urn:x:c", Holds: func(loc string) (bool, error) {
+		return loc == "urn:5" || loc == "urn:12", nil
+	}})
+	var got []string
+	catchUp := func() {
+		t.Helper()
+		for u, err := range d.replica.CatchUp(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range u.Entries {
+				got = append(got, string(e.Change.Change)+" "+e.Change.Loc)
+			}
+		}
+	}
+	catchUp()
+	s.publish(t, locs(10, 14)...)
+	s.change(t, resourcesync.Deleted, "urn:4", "urn:3")
+	catchUp()
+	if want := []string{"updated urn:3", "deleted urn:5", "deleted urn:12", "deleted urn:3"}; !slices.Equal(got, want) {
+		t.Errorf("it yields %q, want %q", got, want)
+	}
+	d.inSync("at the end")
 }
 
 // A baseline may be as of an old root. What has changed since comes once, as it is now.

@@ -104,12 +104,12 @@ func (r *Replica) newest(ctx context.Context, root inventory.Root) (_ *inventory
 // resources that a baseline adds do not raise the limit. Deletions from the log do not
 // count. No change may wait in memory.
 func (r *Replica) allows(ctx context.Context, theirs *inventory.State, gone []feed.Entry) error {
-	n, held := uint64(0), r.root.Tally.Count
-	if held == 0 {
-		return nil
-	}
+	n, held := uint64(0), uint64(0)
 	count := func(own, theirs *feed.Entry) (e feed.Entry, ok bool) {
-		if theirs != nil {
+		if own == nil || !r.in(&own.Change) {
+			return e, false
+		}
+		if held++; theirs != nil && r.in(&theirs.Change) {
 			return e, false
 		}
 		if _, deleted := slices.BinarySearchFunc(gone, own.Change.Loc, func(e feed.Entry, loc string) int { return strings.Compare(e.Change.Loc, loc) }); !deleted {
@@ -251,10 +251,14 @@ func (r *Replica) apply(ctx context.Context, theirs *inventory.State, s step, yi
 	}
 }
 
-// bring yields entries in the order of loc, and records that they were applied, even if
-// ctx is done.
+// bring yields what the destination has to do for entries in the order of loc, and records
+// that they were applied, even if ctx is done.
 func (r *Replica) bring(ctx context.Context, entries []feed.Entry, yield func(*Update) bool) error {
-	if !yield(&Update{Entries: slices.Clone(entries), Baseline: true}) {
+	chosen, err := r.chosen(ctx, slices.Clone(entries))
+	if err != nil {
+		return err
+	}
+	if len(chosen) > 0 && !yield(&Update{Entries: chosen, Baseline: true}) {
 		return errEnough
 	}
 	r.mu.Lock()

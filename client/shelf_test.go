@@ -238,6 +238,20 @@ func (s *site) change(t *testing.T, kind resourcesync.ChangeType, locs ...string
 	return a.Cursor
 }
 
+// collect publishes changes of resources that are in a collection.
+func (s *site) collect(t *testing.T, kind resourcesync.ChangeType, collection string, locs ...string) feed.Cursor {
+	t.Helper()
+	changes := updated(locs...)
+	for i := range changes {
+		changes[i].Change, changes[i].Links = kind, []resourcesync.Link{{Rel: "collection", Href: collection}}
+	}
+	a, err := s.hub.Publish(t.Context(), "demo", changelog.Publish{Changes: changes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.Cursor
+}
+
 // truth returns what the site's log says that exists: locs and positions.
 func (s *site) truth(t *testing.T) map[string]uint64 {
 	t.Helper()

@@ -65,6 +65,11 @@ type BaselinePart struct {
 	Count    uint64 // how many resources the whole baseline names
 	Restart  bool   // the baseline begins anew; what was read of the one before means nothing
 
+	// The baseline names only some of the resources that lie between its places. Then
+	// Count and the digests are unknown, because the hub would have to read all
+	// resources to find them out.
+	Uncounted bool
+
 	// At the end of a baseline.
 	End               bool   // all resources were named, as of the cursor; the changes after it follow
 	Position, Content string // the digests of the resources, by position and by content
@@ -148,12 +153,14 @@ func (p *BaselinePart) appendJSONMembers(dst []byte) []byte {
 	dst = strconv.AppendBool(dst, !p.End)
 	dst = append(dst, `,"complete":`...)
 	dst = strconv.AppendBool(dst, p.Complete)
-	dst = append(dst, `,"count":`...)
-	dst = strconv.AppendUint(dst, p.Count, 10)
+	if !p.Uncounted {
+		dst = append(dst, `,"count":`...)
+		dst = strconv.AppendUint(dst, p.Count, 10)
+	}
 	if p.Restart {
 		dst = append(dst, `,"restart":true`...)
 	}
-	if p.End {
+	if p.End && !p.Uncounted {
 		dst = append(dst, `,"position":"`...)
 		dst = append(dst, p.Position...)
 		dst = append(dst, `","content":"`...)
@@ -177,11 +184,13 @@ func (p *BaselinePart) header() *resourcesync.Header {
 	}
 	say("baseline", strconv.FormatBool(!p.End))
 	say("complete", strconv.FormatBool(p.Complete))
-	say("count", strconv.FormatUint(p.Count, 10))
+	if !p.Uncounted {
+		say("count", strconv.FormatUint(p.Count, 10))
+	}
 	if p.Restart {
 		say("restart", "true")
 	}
-	if p.End {
+	if p.End && !p.Uncounted {
 		say("positionDigest", p.Position) // the position of a resource is another attribute
 		say("contentDigest", p.Content)
 	}

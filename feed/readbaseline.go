@@ -17,9 +17,9 @@ type BaselinePage struct {
 // because a later hub may say more.
 //
 // An object that contradicts itself is refused: resources must be in the order of loc,
-// exist, be as many as lie between After and Place, and not be newer than Place. An
-// error is a *resourcesync.Error, which names the resource if it is about one, or it
-// wraps the error of r.
+// exist, be as many as lie between After and Place (or fewer, if the baseline is
+// Uncounted), and not be newer than Place. An error is a *resourcesync.Error, which names
+// the resource if it is about one, or it wraps the error of r.
 func ReadBaseline(r io.Reader, l resourcesync.Limits) (b *BaselinePage, next string, err error) {
 	b = new(BaselinePage)
 	p, err := resourcesync.ReadBaselinePage(r, l, func(e resourcesync.PageEntry) error { return b.add(e) })
@@ -54,6 +54,7 @@ func (b *BaselinePage) place(p resourcesync.BaselinePage) (err error) {
 		return err
 	}
 	b.Set, b.Complete, b.Count, b.Restart, b.End = p.Set, p.Complete, p.Count, p.Restart, !p.Baseline
+	b.Uncounted = !p.Counted
 	b.Position, b.Content = p.Position, p.Content
 	if b.After, err = ParsePlace(p.After); err != nil {
 		return err
@@ -65,7 +66,8 @@ func (b *BaselinePage) place(p resourcesync.BaselinePage) (err error) {
 	if b.Place, err = ParsePlace(p.Cursor); err != nil {
 		return err
 	}
-	if b.After.Cursor != b.Place.Cursor || b.After.Root != b.Place.Root || b.After.Rank+uint64(len(b.Entries)) != b.Place.Rank {
+	end := b.After.Rank + uint64(len(b.Entries))
+	if b.After.Cursor != b.Place.Cursor || b.After.Root != b.Place.Root || end > b.Place.Rank || end < b.Place.Rank && !b.Uncounted {
 		return resourcesync.Invalid("%d resources do not lead from %v to %v", len(b.Entries), b.After, b.Place)
 	}
 	for i := range b.Entries {

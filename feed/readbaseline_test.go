@@ -32,6 +32,10 @@ func examplePages() []*BaselinePage {
 		}},
 		{BaselinePart: BaselinePart{Set: "demo", After: Place{at, 5, 7}, Place: Place{at, 5, 7}, Count: 5}},
 		{BaselinePart: BaselinePart{Set: "demo", Place: Place{Cursor: at}, Complete: true, Count: 9, End: true, Position: "12", Content: "34"}},
+		{BaselinePart: BaselinePart{Set: "demo", After: Place{at, 3, 7}, Place: Place{at, 50, 7}, Uncounted: true}, Entries: []Entry{
+			{Cursor: at, Change: resourcesync.Change{Loc: "urn:b", Change: resourcesync.Created}},
+		}},
+		{BaselinePart: BaselinePart{Set: "demo", After: Place{at, 50, 7}, Place: Place{Cursor: at}, End: true, Uncounted: true}},
 	}
 }
 
@@ -51,6 +55,7 @@ func TestReadBaseline(t *testing.T) {
 func TestReadBaselineRefuses(t *testing.T) {
 	good := string(examplePages()[0].write(""))
 	end := string(examplePages()[2].write(""))
+	some := string(examplePages()[3].write(""))
 	for _, test := range []struct{ text, old, new, want string }{
 		{good, `"baseline":true,`, ``, `"baseline" is missing`},
 		{good, `"baseline":true`, `"baseline":false`, `"changes" is missing`},
@@ -67,6 +72,7 @@ func TestReadBaselineRefuses(t *testing.T) {
 		{good, `"change":"created"`, `"change":"deleted"`, `resources that exist`},
 		{good, `"position":9`, `"position":10`, `newer than the baseline`},
 		{good, `"position":4,`, ``, `has a position`},
+		{some, `~50~7"`, `~3~7"`, `do not lead from`},
 		{end, `"changes":[]`, `"changes":[],"resources":[]`, `do not stand in one page`},
 		{end, `"cursor":"9-9000009"`, `"cursor":"9-9000009~9"`, `is no cursor`},
 		{end, `"changes":[]`, `"changes":[{"loc":"urn:a"}]`, `has no changes yet`},

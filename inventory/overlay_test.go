@@ -56,6 +56,22 @@ func wantState(t *testing.T, s *State, want sourcetest.Set, r *rand.Rand) {
 			}
 		}
 	}
+	some := []string{"a", "z"} // they do not exist
+	for _, loc := range locs {
+		if r.IntN(10) == 0 {
+			some = append(some, loc)
+		}
+	}
+	slices.Sort(some)
+	found := map[string]bool{}
+	err := s.Find(ctx, some, func(i int, e *feed.Entry) {
+		if found[some[i]] = true; !reflect.DeepEqual(*e, want[some[i]]) {
+			t.Fatalf("%s is found as %+v", some[i], e)
+		}
+	})
+	if err != nil || len(found) != len(some)-2 {
+		t.Fatalf("%d of %d are found, %v", len(found), len(some)-2, err)
+	}
 	for range 10 {
 		loc := fmt.Sprintf("https://example.org/pep-%04d/", r.IntN(100))
 		e, ok, err := s.Get(ctx, loc)

@@ -64,6 +64,23 @@ func (s *State) Get(ctx context.Context, loc string) (e feed.Entry, ok bool, err
 	return s.base.Get(ctx, loc)
 }
 
+// Find calls found with those of some locs, in ascending order, that exist, and with the
+// index of each. The calls come in no particular order, and an entry is valid only during
+// its call.
+func (s *State) Find(ctx context.Context, locs []string, found func(i int, e *feed.Entry)) error {
+	var rest []string // locs that did not change since the tree
+	var at []int
+	for i, loc := range locs {
+		switch c := s.waiting.get(loc); {
+		case c == nil:
+			rest, at = append(rest, loc), append(at, i)
+		case !c.gone:
+			found(i, c.entry())
+		}
+	}
+	return s.base.Find(ctx, rest, func(i int, e *feed.Entry) { found(at[i], e) })
+}
+
 // Walk yields the resources in a range in the order of loc. An entry is valid only
 // until the next one is asked for; a copy of it stays valid. An error ends the walk.
 func (s *State) Walk(ctx context.Context, r Range) iter.Seq2[*feed.Entry, error] {

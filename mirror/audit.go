@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
-	"strings"
 	"time"
 
 	"github.com/rshub/rshub/client"
@@ -66,6 +65,11 @@ type AuditOptions struct {
 	Quick       bool // check only the size and modification time of files, not their contents
 	Repair      bool // fetch missing, stale and damaged files again, and remove extra ones
 	RemoveExtra bool // Repair also removes files that the mirror did not make
+
+	// Name is that of the mirror. If the mirror is right, and Audit was not Quick, the hub is
+	// told so under this name. The source learns nothing if it has no hub. Default: the hub
+	// is not told.
+	Name string
 }
 
 // Audit proves that a mirror in a directory has what its source has. It compares the
@@ -79,13 +83,18 @@ type AuditOptions struct {
 // error ends the audit.
 func (m *Mirror) Audit(ctx context.Context, d *Directory, o AuditOptions) iter.Seq2[Problem, error] {
 	return func(yield func(Problem, error) bool) {
+		right := true
 		a := &auditing{Mirror: m, dir: d, opts: o, yield: func(p Problem) error {
+			right = right && p.Repaired
 			if !yield(p, nil) {
 				return errEnough
 			}
 			return nil
 		}}
-		if err := a.run(ctx); err != nil && err != errEnough {
+		switch err := a.run(ctx); {
+		case err == nil && right:
+			a.tellHub(ctx)
+		case err != nil && err != errEnough:
 			yield(Problem{}, err)
 		}
 	}
@@ -100,6 +109,8 @@ type auditing struct {
 	opts  AuditOptions
 	yield func(Problem) error
 
+	hub      *client.Client   // nil: there is none
+	proof    *audit.Proof     // that the bookkeeping is the hub's; nil: there is none
 	expected *inventory.State // the replica's state; nil without a hub
 	broken   []Problem        // files that have to be repaired
 	suspects []Problem        // files that have to be checked again
@@ -132,7 +143,8 @@ func (a *auditing) withHub(ctx context.Context, c *client.Client, set string) (e
 	}
 	defer func() { err = errors.Join(err, closed()) }()
 	var wrong []Problem
-	for d, err := range r.Audit(ctx, client.AuditOptions{By: digest.ByPosition}) {
+	a.hub = c
+	for d, err := range r.Audit(ctx, client.AuditOptions{By: digest.ByPosition, Proved: func(p audit.Proof) { a.proof = &p }}) {
 		if errors.Is(err, feed.ErrGone) || errors.Is(err, client.ErrNotWhole) {
 			err = fmt.Errorf("the mirror is too far behind to be compared; run rsmirror first, or audit -repair: %w", err)
 		}
@@ -171,6 +183,17 @@ func (a *auditing) withHub(ctx context.Context, c *client.Client, set string) (e
 		return err
 	}
 	return a.lookAgain(ctx)
+}
+
+// tellHub tells the hub that the mirror is right. That it cannot be told makes the mirror no
+// less right.
+func (a *auditing) tellHub(ctx context.Context) {
+	if a.opts.Name == "" || a.opts.Quick || a.proof == nil {
+		return
+	}
+	if err := a.hub.Tell(ctx, a.opts.Name, *a.proof); err != nil {
+		a.Mirror.opts.Note("the hub is not told that the mirror is right: %v", err)
+	}
 }
 
 // tell yields problems of the bookkeeping. With Repair they are repaired already.
@@ -236,7 +259,7 @@ func (a *auditing) compareLists(ctx context.Context) (wrong []Problem, err error
 		return nil
 	}
 	err = all(func(e *feed.Entry) error {
-		if _, changed := later[e.Change.Loc]; changed || named[e.Change.Loc] || !a.wants(e) {
+		if _, changed := later[e.Change.Loc]; changed || named[e.Change.Loc] || !a.wants(&e.Change) {
 			return nil
 		}
 		return compare(&e.Change)
@@ -245,7 +268,7 @@ func (a *auditing) compareLists(ctx context.Context) (wrong []Problem, err error
 		return nil, err
 	}
 	for _, c := range later {
-		if c.Change != resourcesync.Deleted {
+		if c.Change != resourcesync.Deleted && a.wants(&c) {
 			if err := compare(&c); err != nil {
 				return nil, err
 			}
@@ -276,7 +299,7 @@ func (a *auditing) changedSince(ctx context.Context, at time.Time) (map[string]r
 		if err != nil {
 			return nil, &SourceError{err}
 		}
-		if strings.HasPrefix(c.Loc, a.Mirror.opts.Prefix) {
+		if a.names(c.Loc) {
 			newest[c.Loc] = *c
 		}
 	}
@@ -291,7 +314,7 @@ func (a *auditing) changedInDump(ctx context.Context, at time.Time, newest map[s
 	}
 	for i := range d.Packages {
 		err := a.manifest(ctx, resourcesync.ChangeDumpManifest, &d.Packages[i], false, func(e *feed.Entry, _ *member) error {
-			if a.wants(e) && !e.Change.Datetime.Before(at) && !e.Change.Datetime.Before(newest[e.Change.Loc].Datetime) {
+			if a.names(e.Change.Loc) && !e.Change.Datetime.Before(at) && !e.Change.Datetime.Before(newest[e.Change.Loc].Datetime) {
 				newest[e.Change.Loc] = e.Change
 			}
 			return nil

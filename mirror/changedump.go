@@ -71,7 +71,7 @@ func (m *Mirror) takeSpan(ctx context.Context, p *harvest.Package, st *looks) (n
 	_, contents := m.sink.(*Directory)
 	err = m.manifest(ctx, resourcesync.ChangeDumpManifest, p, contents, func(e *feed.Entry, in *member) error {
 		c := &e.Change
-		if !m.wants(e) || c.Datetime.Before(st.Changed) || c.Datetime.Before(latest[c.Loc]) {
+		if !m.names(c.Loc) || c.Datetime.Before(st.Changed) || c.Datetime.Before(latest[c.Loc]) {
 			return nil
 		}
 		latest[c.Loc] = c.Datetime

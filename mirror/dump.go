@@ -82,7 +82,7 @@ func (m *Mirror) takeDump(ctx context.Context, st *looks) error {
 func (t *taking) unpack(ctx context.Context, p *harvest.Package) error {
 	_, contents := t.sink.(*Directory)
 	return t.manifest(ctx, resourcesync.ResourceDumpManifest, p, contents, func(e *feed.Entry, in *member) error {
-		if !t.wants(e) {
+		if !t.wants(&e.Change) {
 			return nil
 		}
 		if in != nil {

@@ -24,7 +24,7 @@ func (a *auditing) files(ctx context.Context) error {
 	}
 	if a.expected != nil {
 		for e, err := range a.expected.Walk(ctx, inventory.Range{}) {
-			if err == nil {
+			if err == nil && a.wants(&e.Change) {
 				err = a.file(ctx, *e)
 			}
 			if err != nil {
@@ -254,11 +254,12 @@ func (a *auditing) owns(name string) (bool, error) {
 }
 
 // entry returns the bookkeeping's entry of a resource. ok is false if the source does not
-// have it.
+// have it, or if it does not belong in the mirror.
 func (a *auditing) entry(ctx context.Context, loc string) (e feed.Entry, ok bool, err error) {
 	l, ok, err := a.home.Ledger.Seen(loc)
 	if err != nil || ok || a.expected == nil {
 		return l.Entry, ok, err
 	}
-	return a.expected.Get(ctx, loc)
+	e, ok, err = a.expected.Get(ctx, loc)
+	return e, ok && a.wants(&e.Change), err
 }

@@ -113,10 +113,11 @@ func openState(dir, state string) (_ *Home, err error) {
 
 // Settings define a mirror. They cannot be changed.
 type Settings struct {
-	URL    string         `json:"url"`              // where the source was found
-	Names  filename.Names `json:"names"`            // how paths are made
-	Prefix string         `json:"prefix,omitempty"` // only resources whose loc begins with it
-	To     string         `json:"to,omitempty"`     // where changes go; empty: the directory has the contents
+	URL        string         `json:"url"`                  // where the source was found
+	Names      filename.Names `json:"names"`                // how paths are made
+	Prefix     string         `json:"prefix,omitempty"`     // only resources whose loc begins with it
+	Collection string         `json:"collection,omitempty"` // only resources with a link rel=collection to it
+	To         string         `json:"to,omitempty"`         // where changes go; empty: the directory has the contents
 }
 
 const settingsKey = "settings"
@@ -141,7 +142,8 @@ func (h *Home) Settle(s Settings) error {
 		return h.Ledger.Commit(&b)
 	}
 	for _, v := range []struct{ what, was, is string }{
-		{"the URL", was.URL, s.URL}, {"-strip", was.Names.Strip, s.Names.Strip}, {"-prefix", was.Prefix, s.Prefix}, {"-to", was.To, s.To},
+		{"the URL", was.URL, s.URL}, {"-strip", was.Names.Strip, s.Names.Strip}, {"-prefix", was.Prefix, s.Prefix},
+		{"-collection", was.Collection, s.Collection}, {"-to", was.To, s.To},
 	} {
 		if v.was != v.is {
 			return fmt.Errorf("%s was made with %s %q, and that cannot be changed to %q: take another directory", h.Dir, v.what, v.was, v.is)

@@ -1,9 +1,12 @@
 package mirror
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -83,6 +86,45 @@ func (f *followed) list(names ...string) {
 	}
 	f.set("/list.xml", document("resourcelist", `at="2026-01-04T00:00:00Z"`, entries...))
 	f.source.ResourceList = f.URL + "/list.xml"
+}
+
+// The hub is told of a mirror that is right, and of no other.
+func TestTold(t *testing.T) {
+	t.Parallel()
+	f := newFollowed(t)
+	f.mirror()
+	audit := func(o AuditOptions, want string) {
+		t.Helper()
+		var noted []string
+		m := New(f.home, f.source, f.Directory, Options{HTTP: f.bench.Client(), Patience: time.Minute, Note: func(format string, args ...any) { noted = append(noted, fmt.Sprintf(format, args...)) }})
+		for _, err := range m.Audit(t.Context(), f.Directory, o) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		var answer struct {
+			Proofs []struct{ Name, Compared string }
+		}
+		_, body := servertest.Do(t, http.MethodGet, f.hub+"/sets/demo/proofs", "")
+		if err := json.Unmarshal([]byte(body), &answer); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, p := range answer.Proofs {
+			got += p.Name + " " + p.Compared + ";"
+		}
+		if got != want || len(noted) > 0 {
+			t.Errorf("the hub has the proofs %q, want %q; noted is %q", got, want, noted)
+		}
+	}
+	audit(AuditOptions{}, "")
+	audit(AuditOptions{Name: "quick", Quick: true}, "")
+	audit(AuditOptions{Name: "first"}, "first position;")
+	if err := os.WriteFile(filepath.Join(f.dir, "new"), []byte("bad"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	audit(AuditOptions{Name: "damaged"}, "first position;")
+	audit(AuditOptions{Name: "repaired", Repair: true}, "repaired position;first position;")
 }
 
 // What is deleted while the source's list is read is in no baseline of a hub that does not

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/rshub/rshub/feed"
@@ -171,7 +170,7 @@ func (m *Mirror) takeList(ctx context.Context, st *looks) error {
 		if err != nil {
 			return errors.Join(t.apply(ctx), &SourceError{err})
 		}
-		if !t.wants(e) {
+		if !t.wants(&e.Change) {
 			continue
 		}
 		if err := t.add(ctx, e.Change); err != nil {
@@ -206,9 +205,6 @@ func (t *taking) begin(st *looks) {
 		st.Hole = time.Time{}
 	}
 }
-
-// wants reports whether a resource belongs in the mirror.
-func (m *Mirror) wants(e *feed.Entry) bool { return strings.HasPrefix(e.Change.Loc, m.opts.Prefix) }
 
 // anew forgets what was read of the source, so that all of it is read again. The number
 // of the looks stays, because it shows which resources a look has not seen.
@@ -398,7 +394,7 @@ func (m *Mirror) takeChanges(ctx context.Context, st *looks) (gap bool, err erro
 			return false, &SourceError{err}
 		case st.lost(reach.From):
 			return true, nil
-		case !strings.HasPrefix(c.Loc, m.opts.Prefix):
+		case !m.names(c.Loc):
 			continue
 		case c.Change == "":
 			return false, &SourceError{resourcesync.Invalid("a change of the Change List does not say what happened to %s", resourcesync.Shorten(c.Loc))}
@@ -428,16 +424,23 @@ func (m *Mirror) takeChanges(ctx context.Context, st *looks) (gap bool, err erro
 func (m *Mirror) applyChanges(ctx context.Context, changes []resourcesync.Change, packed map[string]*member, st *looks) error {
 	var entries []feed.Entry
 	var b ledger.Batch
-	last := map[string]int{} // by loc
+	added := map[string]bool{} // the locs of entries
+	last := map[string]int{}   // by loc
 	for i := range changes {
 		last[changes[i].Loc] = i
 	}
 	for i, c := range changes {
-		e := feed.Entry{Cursor: feed.Cursor{Micros: c.Datetime.UnixMicro()}, Change: c}
 		before, known, err := m.home.Ledger.Seen(c.Loc)
 		if err != nil {
 			return err
 		}
+		if !m.wants(&c) {
+			if !known && !added[c.Loc] {
+				continue // the mirror does not have it
+			}
+			c = resourcesync.Change{Loc: c.Loc, Change: resourcesync.Deleted, Datetime: c.Datetime} // it has left the collection
+		}
+		e := feed.Entry{Cursor: feed.Cursor{Micros: c.Datetime.UnixMicro()}, Change: c}
 		if had := micros(&before.Entry); known && had >= e.Micros {
 			again := had > e.Micros || before.Entry.Change.Change == c.Change && sameVersion(&before.Entry.Change, &c)
 			if again || last[c.Loc] > i && changes[last[c.Loc]].Datetime.Equal(c.Datetime) {
@@ -449,7 +452,7 @@ func (m *Mirror) applyChanges(ctx context.Context, changes []resourcesync.Change
 		if known && before.Entry.Micros == 0 && st.Changed.IsZero() && !c.Lastmod.IsZero() && c.Lastmod.Before(before.Entry.Change.Lastmod) {
 			continue
 		}
-		entries = append(entries, e)
+		entries, added[c.Loc] = append(entries, e), true
 		if c.Change == resourcesync.Deleted {
 			b.Unlisted(c.Loc)
 		} else {

@@ -28,7 +28,12 @@ type Options struct {
 	Every     time.Duration // how often to look at a source without a hub; default 5 minutes
 	Patience  time.Duration // how long a Run with once waits for a source that does not answer; default 10 minutes
 	UserAgent string
-	MaxSize   int64 // the most bytes of a package of a dump; default 10 GiB
+
+	// Collection is a URI: only resources with a link rel=collection to it. A resource that
+	// leaves the collection is deleted. Default: all.
+	Collection string
+
+	MaxSize int64 // the most bytes of a package of a dump; default 10 GiB
 
 	// Note is called with messages for people. Several goroutines may call it at the
 	// same time. Default: nothing is called.
@@ -209,7 +214,7 @@ func (m *Mirror) complete(ctx context.Context, c *client.Client, set string) (co
 		if err != nil {
 			return false, at, &SourceError{err}
 		}
-		if m.opts.Expect != nil {
+		if m.opts.Expect != nil && m.opts.Collection == "" { // nobody knows how many a collection has
 			m.opts.Expect(page.Count)
 		}
 		return page.Complete, page.Place.Cursor, nil
@@ -316,9 +321,9 @@ func (m *Mirror) meanwhile(ctx context.Context, c *client.Client, set string, r 
 		}
 		var gone []feed.Entry
 		for _, e := range b.Entries {
-			if _, held, err := state.Get(ctx, e.Change.Loc); err != nil {
+			if now, held, err := state.Get(ctx, e.Change.Loc); err != nil {
 				return false, err
-			} else if !held {
+			} else if !held || !m.wants(&now.Change) {
 				gone = append(gone, e)
 			}
 		}
@@ -377,7 +382,7 @@ func (m *Mirror) open(ctx context.Context, c *client.Client, set string) (*clien
 	if err != nil {
 		return nil, nil, err
 	}
-	o := client.ReplicaOptions{Prefix: m.opts.Prefix, MaxDelete: -1}
+	o := client.ReplicaOptions{Prefix: m.opts.Prefix, Collection: m.opts.Collection, Holds: m.holds, MaxDelete: -1}
 	if d, ok := m.sink.(*Directory); ok {
 		o.MayDelete = d.mayDelete
 	}

@@ -44,8 +44,8 @@ func (m *Mirror) orphans(ctx context.Context, at feed.Cursor, unnamed func(loc s
 	return gone, nil
 }
 
-// adrift removes resources that neither the replica nor the source's list names, at
-// the end of a baseline that names all resources.
+// adrift removes resources that neither the replica nor the source's list has in the
+// mirror, at the end of a baseline that names all resources.
 func (m *Mirror) adrift(ctx context.Context, r *client.Replica, at feed.Cursor) error {
 	state, release, err := r.State(ctx)
 	if err != nil {
@@ -56,8 +56,8 @@ func (m *Mirror) adrift(ctx context.Context, r *client.Replica, at feed.Cursor) 
 		if _, listed, err := m.home.Ledger.Seen(loc); err != nil || listed {
 			return false, err
 		}
-		_, held, err := state.Get(ctx, loc)
-		return !held, err
+		e, held, err := state.Get(ctx, loc)
+		return !held || !m.wants(&e.Change), err
 	})
 	if err != nil {
 		return err

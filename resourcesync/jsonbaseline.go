@@ -14,6 +14,7 @@ type BaselinePage struct {
 	Cursor   string // of a part, the place to go on from; at the end, the cursor to follow from
 	Complete bool   // the hub knows all resources of the set
 	Count    uint64 // how many resources the whole baseline names
+	Counted  bool   // the page says Count
 	Restart  bool   // the baseline begins anew with this page
 	Position string // at the end, the digest of the resources by position
 	Content  string // at the end, the digest of the resources by content
@@ -51,6 +52,7 @@ func (j *jsonInput) baseline(p *BaselinePage, l Limits, each func(*Change) error
 			p.Complete, err = j.bool("complete")
 			return err
 		case "count":
+			p.Counted = !j.null()
 			p.Count, err = j.count()
 			return err
 		case "restart":

@@ -125,6 +125,7 @@ var siteRows = []row{
 	{method: "GET", url: "/sets/SET?details=1&recent=5", needs: follow, there: 200, absent: 404},
 	{method: "GET", url: "/sets/SET/activity", needs: follow, there: 200, absent: 404},
 	{method: "GET", url: "/sets/SET/failures", needs: operate, there: 200, absent: 200},
+	{method: "GET", url: "/sets/SET/proofs", needs: follow, there: 200, absent: 404},
 	{method: "GET", url: "/sets/SET/requests", needs: follow, there: 200, absent: 200},
 
 	// Subscriptions.

@@ -87,7 +87,7 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 		Logger: s.log, Metrics: s.metrics, Answers: answers, Streams: p.streams,
 		Inventories: p.inventories, Rights: s.callers, Deliveries: p.activity,
 	})
-	p.web = web.New(p.inventories, base, web.Options{Answers: answers, Streams: p.streams, Logger: s.log})
+	p.web = web.New(p.inventories, base, web.Options{Answers: answers, Streams: p.streams, Proofs: p, Logger: s.log})
 	listed := documents.Options{DescribedBy: c.DescribedBy, Sets: p.hub, Logger: s.log, Answers: answers, Streams: p.streams}
 	if p.live != nil {
 		listed.Inventories = p.inventories

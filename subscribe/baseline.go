@@ -35,6 +35,7 @@ type Snapshot struct {
 const (
 	maxPartEntries = 1_000
 	maxPartBytes   = 512_000
+	maxPartLooked  = 50_000  // resources that are read for one part or page, also those of other collections
 	partRoom       = 1 << 20 // in memory: the text of a part, and what is read at one time
 	maxRestarts    = 3       // on one connection
 )
@@ -45,6 +46,7 @@ type baseline struct {
 	server *Server
 	set    string
 	within inventory.Range
+	filter feed.Filter // what else chooses resources: a collection
 	share  *limit.Share
 	buf    []byte // of the text of a part
 
@@ -70,10 +72,10 @@ func (s *Server) baseline(ctx context.Context, set, since string, filter feed.Fi
 	if err := feed.CheckSet(set); err != nil {
 		return nil, err
 	}
-	if len(filter.Changes) > 0 || len(filter.Types) > 0 || filter.Collection != "" {
-		return nil, resourcesync.Invalid("change, type and collection cannot choose in a baseline, because it names resources and not changes; prefix can")
+	if len(filter.Changes) > 0 || len(filter.Types) > 0 {
+		return nil, resourcesync.Invalid("change and type cannot choose in a baseline, because it names resources and not changes; prefix and collection can")
 	}
-	b := &baseline{server: s, set: set, within: inventory.Prefix(filter.Prefix)}
+	b := &baseline{server: s, set: set, within: inventory.Prefix(filter.Prefix), filter: filter}
 	var place feed.Place
 	if since != feed.SinceBaseline {
 		var err error
@@ -221,7 +223,7 @@ func (b *baseline) read(ctx context.Context, f *feed.Format) (*part, error) {
 	w := f.Baseline()
 	if b.begun && !p.End {
 		text, size := b.buf[:0], 0
-		n, from, err := b.walk(ctx, func(e *feed.Entry, n int) (bool, error) {
+		passed, n, from, err := b.walk(ctx, func(e *feed.Entry, n int) (bool, error) {
 			if size += e.Change.Size(); n > 0 && (n == maxPartEntries || size > maxPartBytes) {
 				return false, nil
 			}
@@ -232,7 +234,7 @@ func (b *baseline) read(ctx context.Context, f *feed.Format) (*part, error) {
 			return nil, err
 		}
 		b.buf, p.body, p.resources = text, text, n
-		b.place.Rank += uint64(n)
+		b.place.Rank += passed
 		b.from, p.Place = from, b.place
 	}
 	b.begun = true
@@ -242,30 +244,38 @@ func (b *baseline) read(ctx context.Context, f *feed.Format) (*part, error) {
 
 // part returns the part without resources at b's place.
 func (b *baseline) part() *feed.BaselinePart {
-	return &feed.BaselinePart{Set: b.set, After: b.place, Place: b.place, Complete: b.snapshot.Complete, Count: b.tally.Count, Restart: b.restart}
+	return &feed.BaselinePart{Set: b.set, After: b.place, Place: b.place, Complete: b.snapshot.Complete, Restart: b.restart,
+		Count: b.tally.Count, Uncounted: b.filter.Collection != ""}
 }
 
-// walk calls take with the next resources and the number of those that it took, as long
-// as take returns true. It returns how many were taken, and where the next one is.
-func (b *baseline) walk(ctx context.Context, take func(e *feed.Entry, n int) (bool, error)) (n int, from string, err error) {
+// walk calls take with the next resources that the client wants, and with the number of
+// those that it took, as long as take returns true. It returns how many resources it
+// passed, how many of them were taken, and where the next one is. It passes maxPartLooked
+// at most, so a client of a small collection hears of its place now and then.
+func (b *baseline) walk(ctx context.Context, take func(e *feed.Entry, n int) (bool, error)) (passed uint64, n int, from string, err error) {
 	from = b.from
 	for e, err := range b.snapshot.Walk(ctx, inventory.Range{From: b.from, To: b.within.To}) {
 		if err != nil {
-			return n, from, fmt.Errorf("baseline of set %q from rank %d: %w", b.set, b.place.Rank, err)
+			return passed, n, from, fmt.Errorf("baseline of set %q from rank %d: %w", b.set, b.place.Rank, err)
 		}
-		if b.place.Rank+uint64(n) == b.end {
-			return n, from, b.miscounted()
+		switch {
+		case b.place.Rank+passed == b.end:
+			return passed, n, from, b.miscounted()
+		case passed == maxPartLooked:
+			return passed, n, e.Change.Loc, nil
+		case b.filter.Match(&e.Change):
+			if ok, err := take(e, n); err != nil || !ok {
+				return passed, n, e.Change.Loc, err
+			}
+			n++
 		}
-		if ok, err := take(e, n); err != nil || !ok {
-			return n, e.Change.Loc, err
-		}
-		n++
+		passed++
 		from = e.Change.Loc + "\x00"
 	}
-	if b.place.Rank+uint64(n) != b.end {
-		return n, from, b.miscounted()
+	if b.place.Rank+passed != b.end {
+		return passed, n, from, b.miscounted()
 	}
-	return n, from, nil
+	return passed, n, from, nil
 }
 
 // reached returns feed.ErrGone unless the log holds what comes after the snapshot.

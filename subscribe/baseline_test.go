@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
@@ -64,7 +66,7 @@ func TestBaseline(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("%s/%d/%s", name, n, prefix), func(t *testing.T) {
 					s := s.in(t)
-					read, m := begin(s, "?since=baseline&limit=700&prefix="+prefix, ""), &mirror{prefix: prefix}
+					read, m := begin(s, "?since=baseline&limit=700&prefix="+prefix, ""), &mirror{filter: feed.Filter{Prefix: prefix}}
 					for first := true; !m.ended; first = false {
 						o := m.read(t, read)
 						if name != "pages" && first && (len(o.Resources) > 0 || !*o.Baseline) || !o.Complete {
@@ -81,6 +83,72 @@ func TestBaseline(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// A baseline of a collection names what is in it now, over every transport, and then come
+// its changes.
+func TestBaselineOfACollection(t *testing.T) {
+	t.Parallel()
+	const collection = "https://example.org/c?of=1"
+	in := func(c resourcesync.Change) resourcesync.Change {
+		c.Links = []resourcesync.Link{{Rel: "collection", Href: collection}}
+		return c
+	}
+	s, sh := newBaselineSite(t, settings{}, 2_500)
+	var all []resourcesync.Change
+	for i := range 2_000 { // a quarter of them leaves it again
+		c := change(name(i), resourcesync.Updated, "text/plain")
+		if all = append(all, in(c)); i%4 == 0 {
+			all = append(all, c)
+		}
+	}
+	s.publishChanges(all...)
+	for name, begin := range transports {
+		t.Run(name, func(t *testing.T) {
+			s := s.in(t)
+			query := "?since=baseline&limit=300&collection=" + url.QueryEscape(collection)
+			m := &mirror{filter: feed.Filter{Collection: collection}}
+			read := begin(s, query, "")
+			m.read(t, read)
+			m.read(t, read)
+			for read = begin(s, query, m.cursor); !m.ended; { // it goes on there
+				m.read(t, read)
+			}
+			m.is(t, s, sh)
+			s.publishChanges(change("none", resourcesync.Created, ""), change("a/000000", resourcesync.Deleted, ""), in(change("new", resourcesync.Created, "")))
+			m.readToHead(t, s, read)
+			m.is(t, s, sh)
+		})
+	}
+}
+
+// A part of a baseline comes also if nothing is in the collection for long, so that a client
+// need not begin again.
+func TestBaselineOfASmallCollection(t *testing.T) {
+	t.Parallel()
+	s, sh := newBaselineSite(t, settings{}, 0)
+	at := s.publishChanges(change("x", resourcesync.Created, ""))
+	many := resources{shelf: sh, cursor: at}
+	for i := range 110_000 {
+		e := feed.Entry{Cursor: at, Change: change(fmt.Sprintf("%06d", i), resourcesync.Created, "")}
+		if i == 109_999 {
+			e.Change.Links = []resourcesync.Link{{Rel: "collection", Href: "urn:x:c"}}
+		}
+		many.entries, many.tallies = append(many.entries, e), append(many.tallies, digest.TallyOf(&e))
+	}
+	sh.kept[at] = many
+	for name, begin := range transports {
+		t.Run(name, func(t *testing.T) {
+			read, m := begin(s.in(t), "?since=baseline&collection=urn:x:c", ""), &mirror{filter: feed.Filter{Collection: "urn:x:c"}}
+			parts := 0
+			for ; !m.ended; parts++ {
+				m.read(t, read)
+			}
+			if parts < 4 || len(m.resources) != 1 {
+				t.Errorf("%d parts name %v", parts, m.resources)
+			}
+		})
 	}
 }
 
@@ -198,8 +266,9 @@ func TestBaselineRefused(t *testing.T) {
 		status int
 		says   string
 	}{
-		{"?since=baseline&change=created", 400, "prefix can"},
-		{"?since=baseline&type=text/plain", 400, "prefix can"},
+		{"?since=baseline&change=created", 400, "prefix and collection can"},
+		{"?since=baseline&type=text/plain", 400, "prefix and collection can"},
+		{"?since=baseline&collection=c", 400, "collection"},
 		{"?since=1-2~", 400, "no place in a baseline"},
 		{"?since=~", 400, "no place in a baseline"},
 		{"?since=baseline&since=1-2~3", 400, "since is there 2 times"},

@@ -59,7 +59,7 @@ func (b *baseline) page(ctx context.Context, f *feed.Format, limit int) (*feed.B
 		return p, 0, b.finish(ctx, p)
 	}
 	w, size := f.Baseline(), 0
-	n, _, err := b.walk(ctx, func(e *feed.Entry, n int) (bool, error) {
+	passed, n, _, err := b.walk(ctx, func(e *feed.Entry, n int) (bool, error) {
 		if n == limit {
 			return false, nil
 		}
@@ -67,7 +67,7 @@ func (b *baseline) page(ctx context.Context, f *feed.Format, limit int) (*feed.B
 		size += len(b.buf)
 		return n == 0 || size <= maxPage, nil
 	})
-	p.Place.Rank += uint64(n)
+	p.Place.Rank += passed
 	return p, n, err
 }
 
@@ -82,7 +82,7 @@ func (s *Server) sendResources(w http.ResponseWriter, r *http.Request, b *baseli
 		return err
 	}
 	if n > 0 {
-		got, _, err := b.walk(r.Context(), func(e *feed.Entry, i int) (bool, error) {
+		_, got, _, err := b.walk(r.Context(), func(e *feed.Entry, i int) (bool, error) {
 			if i == n {
 				return false, nil
 			}

@@ -35,6 +35,8 @@ line, in any order, as JSON: {"loc": URI, "hash": "sha-256:HEX", "lastmod": DATE
                     changed since are not reported. Default: when the command begins
   -settle DURATION  how long to wait before the differences are checked again, default 5s,
                     because a change may still be on its way to the hub
+  -name NAME        the hub keeps under this name when the list last equalled what it knows,
+                    and shows it to its operators; default "rshub audit"
   -skip-unknown     leave out resources that cannot be compared, because list and hub know
                     different things about them
 
@@ -61,8 +63,10 @@ func auditList(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	set := flags.String("set", "", "")
 	hub := flags.String("hub", "http://127.0.0.1:8080", "")
 	tokenFile := flags.String("token-file", "", "")
+	name := flags.String("name", "rshub audit", "")
 	a := &auditor{stdout: stdout, stderr: stderr, counts: map[audit.Kind]int{}}
-	o := client.AuditOptions{By: digest.ByContent, Look: func(l audit.Look) { a.look = l }}
+	var proof *audit.Proof
+	o := client.AuditOptions{By: digest.ByContent, Look: func(l audit.Look) { a.look = l }, Proved: func(p audit.Proof) { proof = &p }}
 	flags.StringVar(&o.Prefix, "prefix", "", "")
 	flags.StringVar(&o.Since, "since", "", "")
 	flags.DurationVar(&o.Settle, "settle", 5*time.Second, "")
@@ -95,6 +99,11 @@ func auditList(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	defer done() // the error does not matter: the list is temporary
 	if err := a.print(c.Audit(ctx, *set, client.Always(own), o)); err != nil {
 		return said(err)
+	}
+	if proof != nil && *name != "" {
+		if err := c.Tell(ctx, *name, *proof); err != nil {
+			fmt.Fprintf(stderr, "rshub: the hub is not told that nothing differs: %v\n", said(err))
+		}
 	}
 	return a.sum()
 }

@@ -92,6 +92,12 @@ func TestAudit(t *testing.T) {
 	if err != nil || out.Len() > 0 {
 		t.Errorf("from standard input: %v %s %s", err, &out, &errs)
 	}
+
+	// The hub was told of what was equal: the prefix of one resource, and that of none.
+	_, text := servertest.Do(t, "GET", h.URL+"/sets/demo/proofs", "")
+	if strings.Contains(text, `"prefix":"urn:a"`) || !strings.Contains(text, `"name":"rshub audit"`) || !strings.Contains(text, `"prefix":"urn:f","compared":"content"`) {
+		t.Errorf("the hub keeps the proofs %s", text)
+	}
 }
 
 // An audit that cannot be made is told from one that finds differences.

@@ -41,7 +41,7 @@ func (p *program) auditDirectory(ctx context.Context) (err error) {
 	counts := map[mirror.ProblemKind]int{}
 	repaired, found := 0, 0
 	var line []byte
-	for problem, err := range m.Audit(ctx, directory, mirror.AuditOptions{Quick: p.quick, Repair: p.repair, RemoveExtra: p.removeMore}) {
+	for problem, err := range m.Audit(ctx, directory, mirror.AuditOptions{Quick: p.quick, Repair: p.repair, RemoveExtra: p.removeMore, Name: p.name}) {
 		if err != nil {
 			return err
 		}

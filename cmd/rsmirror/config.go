@@ -11,6 +11,7 @@ import (
 
 	"github.com/rshub/rshub/internal/setting"
 	"github.com/rshub/rshub/mirror"
+	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/reconcile"
 )
 
@@ -24,6 +25,7 @@ type config struct {
 
 	audit                     bool
 	quick, repair, removeMore bool
+	name                      string // of the mirror, for the hub
 
 	retry             time.Duration
 	parallel, perHost int
@@ -82,6 +84,7 @@ func (c *config) flags(tokenFile *string) *flag.FlagSet {
 	fs.BoolVar(&c.quiet, "q", false, "")
 	if c.audit {
 		fs.BoolVar(&c.quick, "quick", false, "")
+		fs.StringVar(&c.name, "name", "rsmirror", "")
 		fs.BoolVar(&c.repair, "repair", false, "")
 		fs.BoolVar(&c.removeMore, "remove-extra", false, "")
 	} else {
@@ -91,6 +94,10 @@ func (c *config) flags(tokenFile *string) *flag.FlagSet {
 		fs.BoolVar(&c.version, "version", false, "")
 		setting.DurationVar(fs, &c.every, "every", 5*time.Minute, "")
 		fs.StringVar(&c.settings.Prefix, "prefix", "", "")
+		fs.Func("collection", "", func(s string) error {
+			c.settings.Collection = s
+			return resourcesync.CheckURI("collection", s)
+		})
 		fs.StringVar(&c.settings.Names.Strip, "strip", "", "")
 		fs.StringVar(&c.settings.To, "to", "", "")
 	}

@@ -104,7 +104,7 @@ func (p *program) documents() *http.Client {
 func (p *program) options() mirror.Options {
 	c := p.documents()
 	return mirror.Options{
-		HTTP: c, UserAgent: userAgent(), Prefix: p.settings.Prefix, Every: p.every, Patience: p.retry,
+		HTTP: c, UserAgent: userAgent(), Prefix: p.settings.Prefix, Collection: p.settings.Collection, Every: p.every, Patience: p.retry,
 		MaxSize: int64(p.maxSize),
 		Note:    func(format string, args ...any) { p.report.Note("rsmirror: "+format, args...) },
 		Expect:  p.report.expect,

@@ -25,6 +25,8 @@ Examples
 What
   -once             catch up, try again what failed, and end; for cron
   -prefix URI       only resources whose URL begins with URI
+  -collection URI   only resources that the source says are in this collection, by a link
+                    rel="collection" to URI. A resource that leaves it is deleted
   -strip URI        if the URL of a resource begins with URI, its path is the rest of the
                     URL; without -strip, a path begins with the host
   -to ndjson        fetch no contents; write every change to standard output, one on each
@@ -59,7 +61,7 @@ How
   -version          print the version
   -h                print this
 
-The settings URL, -prefix, -strip and -to of a DIR cannot be changed.
+The settings URL, -prefix, -collection, -strip and -to of a DIR cannot be changed.
 
 What fails
   A content that cannot be fetched, or that does not have the length and the hash that
@@ -77,6 +79,9 @@ rsmirror audit
   -repair           catch up first; then fetch missing, stale and damaged files again, and
                     remove what the source does not have
   -remove-extra     with -repair: also remove files that rsmirror did not make
+  -name NAME        the hub keeps under this name when the mirror was last proved right, and
+                    shows it to its operators (default rsmirror; '' tells the hub nothing).
+                    With -quick it is not told
   -parallel, -per-host, -max-size, -max-delete, -duplicates-first, -public, -retry,
   -token-file, -content-token, -q
                     as above

@@ -46,6 +46,7 @@ func TestCommandLine(t *testing.T) {
 		{"-to file https://example.org d", 2, "ndjson"},
 		{"-to exec: https://example.org d", 2, "command"},
 		{"-to ndjson -strip https://example.org/ https://example.org d", 2, "-strip"},
+		{"-collection c https://example.org d", 2, "collection"},
 		{"-strip a/b https://example.org d", 2, "-strip"},
 		{"-token-file " + empty + " https://example.org d", 2, "empty"},
 		{"-content-token " + empty + " https://example.org d", 2, "https://HOST=FILE"},

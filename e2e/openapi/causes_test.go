@@ -35,6 +35,7 @@ const (
 		`<url><loc>https://example.org/x</loc><rs:md change="created"/></url></urlset>`
 	ask     = "&hub.topic=HUB/sets/demo/changes&hub.callback=CB/b"
 	differ  = `{"at":"NOW","by":"position","ranges":[{"count":0,"digest":"7f9c9e31ac8256ca2f258583df262dbc"}]}`
+	same    = `{"at":"NOW","by":"position","ranges":[{"from":"zz","to":"z{","count":0,"digest":"7f9c9e31ac8256ca2f258583df262dbc"}]}`
 	tooMuch = "413" // stands for a body that is larger than any limit
 )
 
@@ -119,6 +120,8 @@ var rows = []row{
 	{400, "POST", "/sets/demo/ticket", "", "x"},
 	{200, "GET", "/sets/demo/activity", "", ""},
 	{200, "GET", "/sets/demo/failures", "", ""},
+	{200, "POST", "/sets/demo/audit?name=mirror", "", same},
+	{200, "GET", "/sets/demo/proofs", "", ""},
 	{200, "GET", "/sets/demo/requests", "", ""},
 
 	{200, "GET", "/sets/demo/.well-known/resourcesync", "", ""},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -204,6 +205,51 @@ func TestOperator(t *testing.T) {
 	b.has("with this beginning")
 }
 
+// TestDescription looks at what the description of a set says, and changes it as who may.
+func TestDescription(t *testing.T) {
+	t.Parallel()
+	file := t.TempDir() + "/tokens"
+	owner := hubtest.NewToken(t, file, "owner", "publish:*,follow:*")
+	reader := hubtest.NewToken(t, file, "reader", "follow:letters")
+	tokens, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, file, string(tokens)+"anyone - follow:*\n")
+	h := hubtest.StartHub(t, "RSHUB_TOKENS_FILE="+file)
+	bearer := "Authorization: Bearer " + owner
+	filled(t, h, "letters", "", 5, bearer)
+	const other = `{"title":"Letters & notes","changelist":"https://example.org/changes.xml","describedby":"https://example.org/about","inventory":"off","lastmod":"seconds"}`
+	hubtest.Must(t, http.StatusOK, http.MethodPut, h.URL+"/sets/letters", []byte(other), bearer)
+	b := open(t, browser.Start(t), h.URL+"/sets/letters#description")
+	b.has("Sign in with a token that may publish")
+	b.until("document.querySelector('#set-lastmod').value === 'seconds' && document.querySelector('#set-lastmod').disabled")
+	b.looks("description")
+
+	save := func(token string) {
+		t.Helper()
+		b.signIn(token)
+		b.until("!document.querySelector('#set-push').disabled")
+		b.do(chromedp.Evaluate[chromedp.Void]("Object.entries({ push: 'off', sitemap: 'true', lastmod: 'datetime' }).forEach(([name, value]) => document.querySelector('#set-' + name).value = value)"))
+		b.focus("form.card button.main")
+		b.key("\r")
+	}
+	save(reader)
+	b.has("publish:letters")
+	b.focus("#who button")
+	b.key("\r")
+	b.has("Sign in with a token that may publish")
+	save(owner)
+	b.has("Saved.")
+	b.looks("description saved")
+	is := hubtest.Get[map[string]any](t, h.URL+"/sets/letters", bearer)
+	for name, want := range map[string]any{"push": "off", "sitemap": true, "lastmod": "datetime", "inventory": "off", "title": "Letters & notes", "changelist": "https://example.org/changes.xml", "describedby": "https://example.org/about"} {
+		if is[name] != want {
+			t.Errorf("%s is %v, want %v", name, is[name], want)
+		}
+	}
+}
+
 // TestManySets shows a hub with 10,000 sets.
 func TestManySets(t *testing.T) {
 	t.Parallel()
@@ -262,7 +308,14 @@ func TestDestinations(t *testing.T) {
 		hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/hub", []byte("hub.mode=subscribe&hub.secret=s&rs.since=start&hub.topic="+h.Topic("articles")+"&hub.callback="+callback.URL+path), "Content-Type: application/x-www-form-urlencoded")
 	}
 	own := <-status
+	look := hubtest.Get[struct {
+		Cursor, Position string
+		Count            int
+	}](t, h.URL+"/sets/articles/audit")
+	hubtest.Must(t, http.StatusOK, http.MethodPost, h.URL+"/sets/articles/audit?name=our+mirror", fmt.Appendf(nil, `{"at":%q,"by":"position","ranges":[{"count":%d,"digest":%q}]}`, look.Cursor, look.Count, look.Position), "Content-Type: application/json")
 	b := open(t, browser.Start(t), h.URL+"/sets/articles#destinations")
+	b.has("our mirror")
+	b.has("last proved")
 	b.until("document.querySelectorAll('.failure').length === 2")
 	b.has("404")
 	b.until("document.querySelector('.pill.current')")

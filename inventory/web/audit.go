@@ -6,8 +6,11 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/klauspost/compress/gzip"
 
@@ -62,11 +65,16 @@ func (s *Server) serveLook(w http.ResponseWriter, r *http.Request, set string) e
 	return nil
 }
 
-// serveQuestion answers which of the asked ranges differ from the client's.
+// serveQuestion answers which of the asked ranges differ from the client's. A question with
+// a name is a proof of that destination, if nothing differs.
 func (s *Server) serveQuestion(w http.ResponseWriter, r *http.Request, set string) error {
 	q := r.URL.Query()
-	if err := once(q, "details"); err != nil {
+	if err := once(q, "details", "name"); err != nil {
 		return err
+	}
+	name, named := q.Get("name"), q.Has("name")
+	if named && !goodName(name) {
+		return resourcesync.Invalid("name is that of a destination: 1 to %d bytes, printable", maxName)
 	}
 	details := q.Get("details")
 	if details != "" && details != "0" && details != "1" {
@@ -77,11 +85,20 @@ func (s *Server) serveQuestion(w http.ResponseWriter, r *http.Request, set strin
 		return err
 	}
 	question.Details = details == "1"
+	var proof audit.Proof
+	if named {
+		if proof, err = audit.ProofOf(question); err != nil {
+			return err
+		}
+	}
 	w.Header().Add("Vary", "Accept-Encoding")
 	compress := accept.Gzip(r.Header)
-	body, err := s.reply(r, set, question, compress)
+	body, equal, err := s.reply(r, set, question, compress)
 	if err != nil {
 		return err
+	}
+	if proof.Set = set; named && equal && s.opts.Proofs != nil {
+		s.opts.Proofs.Proved(r, name, proof)
 	}
 	share, err := s.opts.Streams.Take(r.Context(), int64(len(body)))
 	if err != nil {
@@ -95,28 +112,37 @@ func (s *Server) serveQuestion(w http.ResponseWriter, r *http.Request, set strin
 	return nil
 }
 
-// reply returns the answer to a question as text, or as compressed text.
-func (s *Server) reply(r *http.Request, set string, question audit.Question, compress bool) ([]byte, error) {
+// maxName is how many bytes the name of a destination has at most.
+const maxName = 100
+
+// goodName reports whether a destination may have a name. People see it.
+func goodName(name string) bool {
+	return name != "" && len(name) <= maxName && utf8.ValidString(name) && !strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) })
+}
+
+// reply returns the answer to a question as text, or as compressed text, and whether all
+// ranges are equal.
+func (s *Server) reply(r *http.Request, set string, question audit.Question, compress bool) (body []byte, equal bool, err error) {
 	share, err := s.opts.Answers.Take(r.Context(), min(int64(len(question.Ranges))*answerRoom, 2*audit.MaxReply))
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer share.Release()
 	held, err := s.states.At(r.Context(), set, question.At)
 	if err != nil {
-		return nil, gone(err, "the hub cannot make the state at "+question.At.String()+" any more: look again (GET), and compare at the cursor of the answer")
+		return nil, false, gone(err, "the hub cannot make the state at "+question.At.String()+" any more: look again (GET), and compare at the cursor of the answer")
 	}
 	defer held.Release()
 	reply, err := audit.Answer(r.Context(), held.State, question)
 	if err != nil {
-		return nil, fmt.Errorf("audit of set %q at %v: %w", set, question.At, err)
+		return nil, false, fmt.Errorf("audit of set %q at %v: %w", set, question.At, err)
 	}
 	reply.Set = set
-	body := append(reply.AppendJSON(nil), '\n')
+	body = append(reply.AppendJSON(nil), '\n')
 	if compress {
 		body = zip(body)
 	}
-	return body, nil
+	return body, len(reply.Ranges) == 0, nil
 }
 
 // writers are reused, because a new one takes several hundred KB.

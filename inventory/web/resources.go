@@ -26,6 +26,7 @@ const (
 	defaultLimit = 1_000
 	maxLimit     = 10_000
 	maxPage      = 4 << 20 // bytes of its resources; a single one may be longer
+	maxLooked    = 50_000  // resources that are read for it, also those of other collections
 )
 
 const (
@@ -38,6 +39,7 @@ type listing struct {
 	set    string
 	whole  inventory.Range // the range of the count and the digests
 	rest   inventory.Range // the range that the client has not read yet
+	filter feed.Filter     // what else chooses resources: a collection
 	limit  int             // 0: none
 	stream bool            // as NDJSON, else as a page of JSON
 	query  url.Values      // the query for the next page, without at and after
@@ -46,7 +48,7 @@ type listing struct {
 // parseListing reads a request, and the cursor in it, if there is one.
 func parseListing(r *http.Request, set string) (l listing, at feed.Cursor, err error) {
 	q := r.URL.Query()
-	if err := once(q, "prefix", "after", "limit", "loc", "at"); err != nil {
+	if err := once(q, "prefix", "after", "limit", "loc", "at", "collection"); err != nil {
 		return l, at, err
 	}
 	if at, err = cursor(q, "at"); err != nil {
@@ -71,9 +73,15 @@ func parseListing(r *http.Request, set string) (l listing, at feed.Cursor, err e
 	if q.Has("prefix") {
 		l.query.Set("prefix", q.Get("prefix"))
 	}
+	if c := q.Get("collection"); c != "" {
+		if l.filter, err = feed.ParseFilter(url.Values{"collection": {c}}); err != nil {
+			return l, at, err
+		}
+		l.query.Set("collection", c)
+	}
 	if loc := q.Get("loc"); loc != "" {
-		if q.Has("prefix") || q.Has("after") {
-			return l, at, resourcesync.Invalid("loc names one resource; prefix and after are for several")
+		if q.Has("prefix") || q.Has("after") || q.Has("collection") {
+			return l, at, resourcesync.Invalid("loc names one resource; prefix, after and collection are for several")
 		}
 		l.whole = only(loc)
 	}
@@ -159,7 +167,7 @@ type page struct {
 	head []byte // the beginning as one object of JSON
 	next string // URL of the next page; empty: there is none
 
-	last string // loc of the last resource, if the answer is limited
+	last string // loc of the last resource that was read, if the answer is limited
 	more bool   // resources come after that
 }
 
@@ -170,10 +178,18 @@ func (p *page) measure(ctx context.Context) error {
 		return nil
 	}
 	var text []byte
-	n, size := 0, 0
+	n, size, looked := 0, 0, 0
 	for e, err := range p.held.Walk(ctx, p.rest) {
 		if err != nil {
 			return err
+		}
+		if looked++; looked > maxLooked {
+			p.more = true
+			break
+		}
+		if !p.filter.Match(&e.Change) {
+			p.last = e.Change.Loc
+			continue
 		}
 		text = feed.JSON.Parts.Entry(text[:0], e, n == 0)
 		if size += len(text); n == p.limit || n > 0 && size > maxPage {
@@ -184,7 +200,7 @@ func (p *page) measure(ctx context.Context) error {
 		n++
 	}
 	p.rest.To = p.last + "\x00"
-	if n == 0 {
+	if p.last == "" {
 		p.rest = inventory.Range{From: "\x00", To: "\x00"}
 	}
 	return nil
@@ -217,6 +233,9 @@ func (p *page) write(ctx context.Context, w http.ResponseWriter) error {
 	for e, err := range p.held.Walk(ctx, p.rest) {
 		if err != nil {
 			return err
+		}
+		if !p.filter.Match(&e.Change) {
+			continue
 		}
 		if text = format.Parts.Entry(text, e, first); len(text) >= writeAt {
 			if err := flush(); err != nil {

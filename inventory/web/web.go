@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"time"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
@@ -35,6 +37,13 @@ type States interface {
 	At(ctx context.Context, set string, at feed.Cursor) (*Held, error)
 }
 
+// Proofs are told of destinations that are in sync.
+type Proofs interface {
+	// Proved says that a destination has proved with r, under a name of its own, that it holds
+	// the same as the hub. Several goroutines may call it. It does not block.
+	Proved(r *http.Request, name string, p audit.Proof)
+}
+
 // Options of a Server. Zero values are the defaults.
 type Options struct {
 	// Answers bounds the memory of audit answers that are being made; other parts
@@ -44,6 +53,8 @@ type Options struct {
 	// Streams bounds the memory of answers that are being sent; other parts of the hub
 	// may share it. Default: 256 MiB for this package alone.
 	Streams *limit.Budget
+
+	Proofs Proofs // is told of destinations that are in sync; default: nobody is told
 
 	Logger *slog.Logger // default: discard
 }

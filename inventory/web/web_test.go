@@ -77,6 +77,7 @@ type site struct {
 	testing.TB
 	shelf
 	inventory *inventory.Inventory
+	proved    []string
 	root      inventory.Root
 	streams   *limit.Budget
 	http      *httptest.Server
@@ -92,7 +93,7 @@ func newSite(t testing.TB) *site {
 			t.Errorf("%d states are held, and %d bytes of room are taken", s.held, s.streams.Taken())
 		}
 	})
-	server := web.New(&s.shelf, feed.Base(s.http.URL), web.Options{Streams: s.streams})
+	server := web.New(&s.shelf, feed.Base(s.http.URL), web.Options{Streams: s.streams, Proofs: s})
 	errors := problem.Adapter{Logger: slog.New(slog.DiscardHandler)}
 	mux.HandleFunc("/sets/{set}/resources", errors.Handle(func(w http.ResponseWriter, r *http.Request) error {
 		return server.ServeResources(w, r, r.PathValue("set"))
@@ -102,6 +103,11 @@ func newSite(t testing.TB) *site {
 	}))
 	s.commit()
 	return s
+}
+
+// Proved notes a proof.
+func (s *site) Proved(_ *http.Request, name string, p audit.Proof) {
+	s.proved = append(s.proved, fmt.Sprintf("%s of %s holds %d with %q by %s at %v", name, p.Set, p.Count, p.Prefix, p.By, p.Cursor))
 }
 
 // loc returns the loc of resource i.
@@ -249,6 +255,46 @@ func TestResources(t *testing.T) {
 	}
 }
 
+// A list of a collection names what is in it, as pages and as a stream, also if the next one is
+// far away.
+func TestCollection(t *testing.T) {
+	s := newSite(t)
+	all := resources(110_000)
+	var want []string
+	for _, i := range []int{3, 7, 8, 109_999} {
+		all[i].Links = []resourcesync.Link{{Rel: "collection", Href: "urn:x:c?a&b"}}
+		want = append(want, loc(i))
+	}
+	slices.Sort(want)
+	s.commit(all...)
+	const query = "resources?collection=urn:x:c%3Fa%26b"
+	var got []string
+	pages := 0
+	for next := query + "&limit=3"; next != ""; pages++ {
+		_, body := s.do("GET", next, "")
+		var l list
+		if err := json.Unmarshal(body, &l); err != nil || l.Count != 110_000 {
+			t.Fatalf("%.300s, %v", body, err)
+		}
+		for _, r := range l.Resources {
+			got = append(got, r.Loc)
+		}
+		next = l.Next
+	}
+	if !slices.Equal(got, want) || pages < 3 {
+		t.Errorf("%d pages name %q, want %q", pages, got, want)
+	}
+	_, body := s.do("GET", query, "", "Accept", "application/x-ndjson")
+	if lines := strings.Split(strings.TrimSpace(string(body)), "\n"); len(lines) != 5 {
+		t.Errorf("the stream is %s", body)
+	}
+	if _, body := s.do("GET", "resources?limit=3&collection=urn:x:none&prefix=https://example.org/a/000", "", "Accept", "application/x-ndjson"); bytes.Count(body, []byte("\n")) != 1 {
+		t.Errorf("a stream of nothing is %s", body)
+	}
+	s.problem("GET", "resources?collection=c", "", 400, "collection")
+	s.problem("GET", "resources?collection=urn:x:c&loc=urn:x:a", "", 400, "loc names one resource")
+}
+
 func TestOneResource(t *testing.T) {
 	s := newSite(t)
 	s.commit(resources(30)...)
@@ -349,6 +395,38 @@ func TestAudit(t *testing.T) {
 	if !slices.Equal(found, want) || rounds > 3 {
 		t.Errorf("in %d rounds it found %q, want %q", rounds, found, want)
 	}
+}
+
+// A question with a name is a proof, if it is about everything and nothing differs.
+func TestProof(t *testing.T) {
+	s := newSite(t)
+	at := s.commit(resources(1_000)...)
+	own := s.states[len(s.states)-1]
+	s.commit(resourcesync.Change{Loc: loc(2), Change: resourcesync.Deleted}) // the proof is as of its cursor
+	question := func(prefix string, by digest.By) string {
+		look, err := audit.LookAt(t.Context(), own, inventory.Prefix(prefix))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := (&audit.Proof{Prefix: prefix, By: by, Cursor: at, Count: look.Count, Digest: look.Digest(by)}).Question()
+		return string(q.AppendJSON(nil))
+	}
+	for _, text := range []string{question("", digest.ByPosition), question("https://example.org/c/", digest.ByContent), strings.Replace(question("", digest.ByContent), `"count":1000`, `"count":999`, 1)} {
+		if resp, body := s.do("POST", "audit?name=mirror+1", text); resp.StatusCode != 200 || strings.Contains(string(body), `"ranges":[]`) != !strings.Contains(text, "999") {
+			t.Errorf("%s: %s", resp.Status, body)
+		}
+	}
+	if _, body := s.do("POST", "audit", question("", digest.ByPosition)); !strings.Contains(string(body), `"ranges":[]`) {
+		t.Errorf("without a name it is %s", body)
+	}
+	want := []string{fmt.Sprintf(`mirror 1 of a holds 1000 with "" by position at %v`, at), fmt.Sprintf(`mirror 1 of a holds 333 with "https://example.org/c/" by content at %v`, at)}
+	if !slices.Equal(s.proved, want) {
+		t.Errorf("proved is %q, want %q", s.proved, want)
+	}
+	for _, name := range []string{"", "a%0Ab", "%ff", strings.Repeat("a", 101)} {
+		s.problem("POST", "audit?name="+name, question("", digest.ByPosition), 400, "name")
+	}
+	s.problem("POST", "audit?name=a", strings.Replace(question("", digest.ByPosition), `"to":null`, `"to":"https://example.org/x"`, 1), 400, "has one range")
 }
 
 func TestAuditRefused(t *testing.T) {

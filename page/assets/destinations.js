@@ -1,4 +1,5 @@
-// Who the hub calls: the subscriptions of a set, and requests that wait or were refused.
+// The destinations of a set: who the hub calls, requests that wait or were refused, and when
+// those that audit were last proved equal.
 import { h, fill, count, plural, duration, ago, time, until, pill, note } from "./dom.js";
 import { get, request, rest } from "./api.js";
 import * as session from "./session.js";
@@ -24,7 +25,7 @@ export function subscription(s, act, open = false) {
     ["Made", [time(s.made), s.by ? ` by ${s.by}` : ""]],
     ["Cursor", h("code", {}, s.cursor)],
     ["Signed", s.signed ? "yes, with its secret" : "no: it has no secret"],
-    s["rs.prefix"] || s["rs.change"] || s["rs.type"] ? ["Only", [s["rs.prefix"], ...(s["rs.change"] ?? []), ...(s["rs.type"] ?? [])].filter(Boolean).join(", ")] : null,
+    s["rs.prefix"] || s["rs.change"] || s["rs.type"] || s["rs.collection"] ? ["Only", [s["rs.prefix"], ...(s["rs.change"] ?? []), ...(s["rs.type"] ?? []), s["rs.collection"]].filter(Boolean).join(", ")] : null,
   ].filter(Boolean);
   const history = h("details", { open }, h("summary", {}, `The last ${plural(s.attempts.length, "attempt")}`), attempts(s.attempts));
   return h("section", { class: "card subscription", "aria-label": s.callback },
@@ -41,6 +42,11 @@ const asked = (r) => h("li", { class: "failure" },
   h("div", { class: "loc" }, r.mode === "unsubscribe" ? "Wants to end its subscription. " : "",
     r.error ? [r.state === "waiting" ? "Not confirmed yet, it is asked again: " : "Not confirmed: ", r.error, r.status ? `; it answered ${r.status}` : "", r.times > 1 ? ` (${plural(r.times, "time")})` : "", "."] : "The callback is about to be asked to confirm."));
 
+// proved is a destination that has proved to hold the same as the hub.
+const proved = (p) => h("li", { class: "proof" },
+  h("div", {}, pill("equal", "current"), " ", h("strong", { class: "loc" }, p.name), h("span", { class: "dim when" }, "last proved ", ago(p.at))),
+  h("div", { class: "dim loc" }, `${plural(p.count, "resource")}${p.prefix ? ` that begin with ${p.prefix}` : ""}, by ${p.compared}, at cursor `, h("code", {}, p.cursor), p.by ? `; told by ${p.by}` : ""));
+
 // ask opens a dialog with a question. It returns what was entered, true without a field,
 // or null.
 function ask(title, text, button, field) {
@@ -56,12 +62,14 @@ function ask(title, text, button, field) {
 
 export async function destinations(element, set, parameters, signal) {
   const operate = session.caller().operate;
-  const state = h("div", { role: "status" }), waiting = h("ul", { class: "failures" }), list = h("div", {});
+  const state = h("div", { role: "status" }), waiting = h("ul", { class: "failures" }), list = h("div", {}), proofs = h("ul", { class: "failures" });
   const more = h("button", { type: "button", onclick: () => load(next) }, "Show more subscriptions");
   const requests = h("section", {}, h("h2", {}, operate ? "Requests that wait or were refused" : "Your requests that wait or were refused"), waiting,
     h("p", { class: "dim small" }, "What was refused is known only to the hub that asked the callback, for a day."));
   more.hidden = true;
-  fill(element, state, requests, operate ? h("section", {}, h("h2", {}, "Subscriptions"), list, more)
+  const audits = h("section", {}, h("h2", {}, operate ? "Last proved equal" : "Your destinations that were proved equal"), proofs,
+    h("p", { class: "dim small" }, "A destination that audits tells the hub when it has found nothing. This hub forgets it when it ends."));
+  fill(element, state, audits, requests, operate ? h("section", {}, h("h2", {}, "Subscriptions"), list, more)
     : h("p", { class: "dim" }, "Operators see all subscriptions here. A subscriber finds the status of its subscription at the URL that its callback was told when it was asked to confirm, rs.status."));
   let next = null;
 
@@ -87,7 +95,8 @@ export async function destinations(element, set, parameters, signal) {
 
   async function load(from) {
     try {
-      const { requests: all } = await get(`sets/${set}/requests`, {}, { signal });
+      const [{ requests: all }, { proofs: equal }] = await Promise.all([get(`sets/${set}/requests`, {}, { signal }), get(`sets/${set}/proofs`, {}, { signal })]);
+      fill(proofs, equal.length ? equal.map(proved) : h("li", { class: "dim" }, "None."));
       fill(waiting, all.length ? all.map(asked) : h("li", { class: "dim" }, "None."));
       if (!operate) return;
       const page = await get(from ?? `sets/${set}/subscriptions`, from ? {} : { limit: 20 }, { signal });

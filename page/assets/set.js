@@ -8,11 +8,12 @@ import { resources } from "./resources.js";
 import { activity } from "./chart.js";
 import { documents } from "./document.js";
 import { destinations } from "./destinations.js";
+import { description } from "./description.js";
 import { every, outcome } from "./sources.js";
 import { howToFollow } from "./howto.js";
 
-const parts = { changes: tail, resources, activity, destinations, documents, follow: howToFollow };
-const titles = { changes: "Changes", resources: "Resources", activity: "Last hour", destinations: "Destinations", documents: "Documents", follow: "Follow" };
+const parts = { changes: tail, resources, activity, destinations, documents, description, follow: howToFollow };
+const titles = { changes: "Changes", resources: "Resources", activity: "Last hour", destinations: "Destinations", documents: "Documents", description: "Description", follow: "Follow" };
 
 function place() {
   const [name, query] = location.hash.slice(1).split("?");

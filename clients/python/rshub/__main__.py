@@ -50,7 +50,7 @@ def _baseline(client: Client, args: argparse.Namespace) -> int:
 
 def _audit(client: Client, args: argparse.Namespace) -> int:
     with args.file as file:
-        differences = client.audit(args.set, list(_lines(file)), prefix=args.prefix)
+        differences = client.audit(args.set, list(_lines(file)), prefix=args.prefix, name=args.name)
     for d in differences:
         _put({"difference": d.kind, "loc": d.loc})
     return 1 if differences else 0
@@ -83,6 +83,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     follow.add_argument("--stream", action="store_true", help="have the changes sent as events on one connection, instead of asking again and again")
     baseline = command("baseline", _baseline, "Print all resources of the set.")
     audit = command("audit", _audit, "Compare a list of resources with what the hub knows, by content; exit with 1 if they differ.")
+    audit.add_argument("--name", default="rshub for Python", help="the hub keeps under this name when the list last equalled what it knows (default: %(default)s)")
     publish = command("publish", _publish, "Publish changes, 1,000 at a time.")
     publish.add_argument("--key", help="publish the same changes with the same key again without doubling them, within a day")
     for sub in (follow, baseline, audit):

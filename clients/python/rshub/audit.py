@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import urllib.parse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Union
 
-from .errors import Gone, NotAHub
+from .errors import Error, Gone, NotAHub
 from .follow import position
 from .inventory import Inventory, Range, behind, lastmod, version
 from .wire import is_a, read_members, strange
 
 if TYPE_CHECKING:
     from .client import Client
+
+log = logging.getLogger("rshub")
 
 Resources = Dict[str, Dict[str, Any]]  # by loc
 
@@ -64,11 +67,14 @@ def look(client: Client, set_name: str, since: str = "", prefix: str = "") -> Lo
     return Look(answer["cursor"], answer["complete"], answer["count"], answer.get("weak", 0), answer["position"], answer["content"])
 
 
-def compare(client: Client, set_name: str, own: Inventory, at: Look, prefix: str = "") -> Iterator[Difference]:
-    """Yields every difference between own, which has nothing without the prefix, and what the hub held at a look."""
+def compare(client: Client, set_name: str, own: Inventory, at: Look, prefix: str = "", name: str = "") -> Iterator[Difference]:
+    """Yields every difference between own, which has nothing without the prefix, and what the hub held at a look. If
+    there is none and the digests are equal, the hub is told so under a name."""
     begin, end = prefix or None, behind(prefix) if prefix else None
     whole = own.range(begin, end)
     if whole["count"] == at.count and whole["digest"] == at.digest(own.by):
+        if name:
+            _tell(client, set_name, name, {"at": at.cursor, "by": own.by, "ranges": [whole]})
         return
     found = False
     todo = own.cut(begin, end, OPENING)
@@ -113,6 +119,13 @@ def _ask(client: Client, set_name: str, question: Dict[str, Any], query: str = "
         for r in read_members(part, url, ("resources", list))["resources"]:
             read_members(r, url, ("loc", str), ("e", str))
     return ranges
+
+
+def _tell(client: Client, set_name: str, name: str, proof: Dict[str, Any]) -> None:
+    try:
+        _ask(client, set_name, proof, "?" + urllib.parse.urlencode({"name": name}))
+    except Error as e:
+        log.warning("the hub is not told that nothing differs: %s", e)
 
 
 def _follow_each_other(question: Range, parts: List[Range]) -> None:
@@ -170,6 +183,7 @@ def by_content(
     own: Union[Iterable[Dict[str, Any]], Callable[[], Iterable[Dict[str, Any]]]],
     prefix: str,
     settle: float,
+    name: str,
 ) -> List[Difference]:
     """See Client.audit."""
     see: Callable[[], Iterable[Dict[str, Any]]]
@@ -191,7 +205,7 @@ def by_content(
     def once() -> List[Difference]:
         first = look(client, set_name, prefix=prefix)  # before own: then the log names all that changes meanwhile
         mine = by_loc()
-        candidates = _judged(client, set_name, mine, compare(client, set_name, Inventory(mine.values(), "content"), first, prefix), first)
+        candidates = _judged(client, set_name, mine, compare(client, set_name, Inventory(mine.values(), "content"), first, prefix, name), first)
         if not candidates:
             return []
         client.sleep(settle)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import urllib.parse
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional
 
 from .errors import Gone, NotAHub, Unavailable
 from .wire import pause, read_entries, read_members
@@ -27,15 +27,15 @@ class BaselinePage:
     end: bool
     #: The hub knows all resources of the set.
     complete: bool
-    #: How many resources the whole baseline names.
-    count: int
-    #: At the end: the digest of all resources, by position.
+    #: How many resources the whole baseline names. None: of a collection, the hub does not know it.
+    count: Optional[int]
+    #: At the end, unless it is of a collection: the digest of all resources, by position.
     position: str = ""
-    #: At the end: the digest of all resources, by content.
+    #: The same by content.
     content: str = ""
 
 
-def baseline(client: Client, set_name: str, prefix: str, after: str, limit: int) -> Iterator[BaselinePage]:
+def baseline(client: Client, set_name: str, prefix: str, collection: str, after: str, limit: int) -> Iterator[BaselinePage]:
     """See Client.baseline."""
     topic = client.topic(set_name)
     place, last, begun, tries, restarts = after, "", False, 0, 0
@@ -44,8 +44,7 @@ def baseline(client: Client, set_name: str, prefix: str, after: str, limit: int)
     whole = not after  # they are all since its beginning
     while True:
         query = {"since": place or "baseline", "limit": str(limit)}
-        if prefix:
-            query["prefix"] = prefix
+        query.update((name, value) for name, value in (("prefix", prefix), ("collection", collection)) if value)
         url = f"{topic}?{urllib.parse.urlencode(query)}"
         try:
             page = _page(client, set_name, url, last, prefix)
@@ -70,7 +69,7 @@ def baseline(client: Client, set_name: str, prefix: str, after: str, limit: int)
         last = page.resources[-1]["loc"] if page.resources else "" if page.restart else last
         named = len(page.resources) + (0 if page.restart else named)
         whole = whole or page.restart
-        if page.end and whole and named != page.count:
+        if page.end and whole and not collection and named != page.count:
             raise NotAHub(f"{url} has named {named} resources of a baseline of {page.count}")
         yield page
         if page.end:
@@ -78,11 +77,11 @@ def baseline(client: Client, set_name: str, prefix: str, after: str, limit: int)
 
 
 def _page(client: Client, set_name: str, url: str, last: str, prefix: str) -> BaselinePage:
-    page = read_members(client.request(url), url, ("set", str), ("cursor", str), ("baseline", bool), ("count", int))
+    page = read_members(client.request(url), url, ("set", str), ("cursor", str), ("baseline", bool))
     end = not page["baseline"]
     read = BaselinePage(
         read_entries(page.get("resources", []), url), page["cursor"], page.get("restart") is True, end, page.get("complete") is True,
-        page["count"], str(page.get("position", "")), str(page.get("content", "")),
+        page.get("count"), str(page.get("position", "")), str(page.get("content", "")),
     )  # fmt: skip
     if page["set"] != set_name:
         raise NotAHub(f"{url} answers with resources of the set {page['set']}")

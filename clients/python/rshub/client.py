@@ -90,15 +90,16 @@ class Client:
         choose = {"prefix": prefix, "change": change, "type": type, "collection": collection}
         return _follow.follow(self, set_name, since, choose, limit, wait, once, stream)
 
-    def baseline(self, set_name: str, *, prefix: str = "", after: str = "", limit: int = 5000) -> Iterator[_baseline.BaselinePage]:
+    def baseline(self, set_name: str, *, prefix: str = "", collection: str = "", after: str = "", limit: int = 5000) -> Iterator[_baseline.BaselinePage]:
         """Yields all resources of a set as they were at one cursor, page by page in the order of loc. The last
         page has no resources, and is marked as end: follow from its cursor, and nothing is missed in between.
 
         It goes on after outages. When it cannot go on where it was, a page is marked as restart: forget which
         resources were named before that page. after is the cursor of an earlier page, to go on behind it in
-        another process.
+        another process. With collection, a URI, only resources with a link rel=collection to it are named; then pages
+        may be empty before the end, too.
         """
-        return _baseline.baseline(self, set_name, prefix, after, limit)
+        return _baseline.baseline(self, set_name, prefix, collection, after, limit)
 
     def look(self, set_name: str, *, since: str = "", prefix: str = "") -> _audit.Look:
         """Returns how many resources the hub knows of a set, and their digests, at the cursor since or a later one."""
@@ -111,6 +112,7 @@ class Client:
         *,
         prefix: str = "",
         settle: float = 5.0,
+        name: str = "",
     ) -> List[_audit.Difference]:
         """Compares what the caller has with what the hub knows of a set, by content, and returns each resource that
         differs. An empty list means that both have the same.
@@ -119,9 +121,11 @@ class Client:
         that returns one: that is asked again for the second look, settle seconds later, at what differs. What
         changes meanwhile is not reported. All of own is held in memory.
 
+        With a name, the hub is told if the digests are equal, and shows its operators when this destination last was.
+
         For a copy that follows the log, use Replica, which compares by position and is exact.
         """
-        return _audit.by_content(self, set_name, own, prefix, settle)
+        return _audit.by_content(self, set_name, own, prefix, settle, name)
 
     # What a source does.
 

@@ -279,15 +279,17 @@ class Replica:
             return part.complete, part.cursor
         raise AssertionError("a baseline has an end")
 
-    def audit(self) -> List[Difference]:
+    def audit(self, name: str = "") -> List[Difference]:
         """Proves that the destination is in sync, and returns every resource by which it differs from the hub. An empty
         list means: every change up to the cursor was applied. Changes that arrive meanwhile disturb nothing.
 
         It compares what the replica was told. To find out whether the destination still has the content, compare a
-        list of that: Client.audit. Raises NotWhole before the first baseline is over."""
-        return again(self._audit)
+        list of that: Client.audit. Raises NotWhole before the first baseline is over.
 
-    def _audit(self) -> List[Difference]:
+        With a name, the hub is told if nothing differs, and shows its operators when this destination last was in sync."""
+        return again(lambda: self._audit(name))
+
+    def _audit(self, name: str) -> List[Difference]:
         cursor = self.cursor
         if cursor is None:
             raise NotWhole(f"the replica of {self.set_name} has not read its baseline yet")
@@ -300,4 +302,4 @@ class Replica:
             else:
                 held[change["loc"]] = change
         own = Inventory(held.values(), "position")
-        return list(compare(self.client, self.set_name, own, look, self.prefix))
+        return list(compare(self.client, self.set_name, own, look, self.prefix, name))

@@ -54,6 +54,16 @@ class Baseline(HubTest):
         pages = list(self.client.baseline(self.set_name, prefix="https://example.org/a/"))
         self.assertEqual([r["loc"][-3:] for p in pages for r in p.resources], ["a/1", "a/2"])
 
+    def test_collection(self):
+        """A baseline of a collection names what is in it now."""
+        new = changes("a", "b", "c")
+        for c in new[:2]:
+            c["ln"] = [{"rel": "collection", "href": "urn:x:c"}]
+        self.client.publish(self.set_name, new + changes("b"))
+        pages = list(self.client.baseline(self.set_name, collection="urn:x:c"))
+        self.assertEqual([n for p in pages for n in names(p.resources)], ["a"])
+        self.assertEqual((pages[-1].end, pages[-1].count, pages[-1].position), (True, None, ""))
+
 
 class Audit(HubTest):
     def test_equal_and_not(self):
@@ -67,6 +77,16 @@ class Audit(HubTest):
         del own[100]
         found = {(d.kind, d.loc.rpartition("/")[2]) for d in self.client.audit(self.set_name, own, settle=0.01)}
         self.assertEqual(found, {("stale", "7"), ("missing", "100"), ("extra", "x"), ("unknown", "200")})
+
+    def test_proof(self):
+        """The hub is told of an audit that finds nothing, and of no other."""
+        self.client.publish(self.set_name, changes("a", "b", length=5))
+        own = [{"loc": f"https://example.org/{n}", "length": 5} for n in "ab"]
+        self.assertEqual(self.client.audit(self.set_name, own, settle=0.01), [])
+        self.assertEqual(len(self.client.audit(self.set_name, own[:1], settle=0.01, name="less")), 1)
+        self.assertEqual(self.client.audit(self.set_name, own, settle=0.01, name="a & b"), [])
+        proofs = self.client.request(self.client.set_url(self.set_name) + "/proofs")["proofs"]
+        self.assertEqual([(p["name"], p["compared"], p["count"]) for p in proofs], [("a & b", "content", 2)])
 
     def test_evidence(self):
         """One end knows a hash, the other does not: they are compared by what both know."""

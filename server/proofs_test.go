@@ -1,0 +1,68 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/client"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
+)
+
+// The hub notes who has proved to hold the same, and shows it to operators and to whoever did.
+func TestProofs(t *testing.T) {
+	known, texts := tokens(t, "publish:*,follow:*,operate", "follow:a", "follow:a")
+	h := start(t, Config{Callers: known})
+	h.Publish("a", bearer(texts[0])...)
+	c, err := client.New(h.URL, client.Options{Token: texts[1]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := c.OpenReplica(t.Context(), "a", inventory.NewMemory(nil), client.ReplicaOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range r.CatchUp(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	prove := func() {
+		t.Helper()
+		for d, err := range r.Audit(t.Context(), client.AuditOptions{Proved: func(p audit.Proof) {
+			if err := c.Tell(t.Context(), "mirror", p); err != nil {
+				t.Error(err)
+			}
+			p.Count++
+			if err := c.Tell(t.Context(), "other", p); err == nil {
+				t.Error("the hub takes a wrong proof")
+			}
+		}}) {
+			t.Fatalf("the audit finds %+v, %v", d, err)
+		}
+	}
+	prove()
+	sees := func(want string) {
+		t.Helper()
+		for who, text := range texts {
+			var answer struct{ Proofs []proofView }
+			if err := json.Unmarshal([]byte(h.wants(200, "GET", "/sets/a/proofs", "", bearer(text)...)), &answer); err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, p := range answer.Proofs {
+				got += fmt.Sprintf("%s by %s, %d by %s at %s", p.Name, p.Compared, p.Count, strings.Fields(p.By)[0], strings.SplitN(p.Cursor, "-", 2)[0])
+			}
+			if who == 2 && got != "" || who != 2 && got != want {
+				t.Errorf("caller %d sees %q, want %q", who, got, want)
+			}
+		}
+	}
+	sees("mirror by position, 1 by token at 1")
+	h.wants(http.StatusNoContent, "DELETE", "/sets/a", "", bearer(texts[0])...)
+	h.Publish("a", bearer(texts[0])...)
+	sees("") // it was of another set
+}
