@@ -68,9 +68,11 @@ var arrows = map[string][]string{
 	"source/harvest/oaipmh": {"feed", "source/harvest", "outbound", "resourcesync"},
 	"source/poll":           {"claim", "feed", "source/harvest", "internal/backoff", "internal/redisconn", "outbound", "source/reconcile", "source/relay", "resourcesync"},
 
-	"page": {"feed", "internal/accept", "problem"},
+	"source/local": {"access", "changelog", "client", "feed", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "source/reconcile", "resourcesync"},
 
-	"activity": {"feed", "internal/backoff"},
+	"page": {"access", "feed", "internal/accept", "problem", "resourcesync"},
+
+	"activity": {"access", "feed", "internal/backoff", "problem", "resourcesync"},
 
 	"backup": {"changelog/disklog", "problem"},
 	"sets":   {"access", "activity", "feed", "internal/setting", "internal/trail", "limit", "problem", "resourcesync"},
@@ -79,8 +81,8 @@ var arrows = map[string][]string{
 
 	// The hub, and the programs.
 	"server": {
-		"access", "access/ticket", "activity", "backup", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim", "client",
-		"documents", "feed", "source/harvest", "hub", "internal/backoff", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/trail", "inventory", "inventory/audit", "inventory/digest", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "source/poll", "source/reconcile", "problem", "resourcesync", "sets", "subscribe",
+		"access", "access/ticket", "activity", "backup", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim",
+		"documents", "feed", "source/harvest", "hub", "internal/backoff", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/trail", "inventory", "inventory/audit", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "source/local", "source/poll", "source/reconcile", "problem", "resourcesync", "sets", "subscribe",
 	},
 	"inventory/diskpages": {"feed", "internal/pebbledb", "inventory", "resourcesync"},
 	"source/reconcile":    {"client", "feed", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "resourcesync"},

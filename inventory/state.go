@@ -22,6 +22,13 @@ type base interface {
 	cuts(ctx context.Context, r Range, n int) ([]string, error)
 }
 
+// A Pinned is a State whose pages stay until Release, for one reader.
+type Pinned struct {
+	*State
+	Complete bool   // the hub knew all resources of the set as of the cursor
+	Release  func() // may be called again
+}
+
 // A State is what a set held at one cursor: a Tree, and the changes of the log between
 // the tree's cursor and this one. A State never changes. Its methods may be called
 // concurrently. They block while pages are read, and their errors are those of a Tree.

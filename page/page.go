@@ -29,12 +29,15 @@ type Options struct {
 
 // A Server serves the page of a hub.
 type Server struct {
+	sets Sets
 	base feed.Base
 	opts Options
 }
 
 // New returns the Server of the hub whose URLs begin with base.
-func New(base feed.Base, o Options) *Server { return &Server{base: base, opts: o} }
+func New(sets Sets, base feed.Base, o Options) *Server {
+	return &Server{sets: sets, base: base, opts: o}
+}
 
 // A Set is a set as the page shows it without JavaScript.
 type Set struct {
@@ -45,16 +48,20 @@ type Set struct {
 	Held        bool   // the hub keeps what the set holds
 }
 
-// Wants reports whether r asks for HTML: its Accept names text/html, and prefers it to
-// JSON.
+// reads reports whether r only reads.
+func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
+
+// Wants reports whether r reads, and asks for HTML: its Accept names text/html, and prefers it
+// to JSON.
 func Wants(r *http.Request) bool {
-	return accept.Names(r.Header, mediaType) && accept.Media(r.Header, "application/json", mediaType) == mediaType
+	return reads(r) && accept.Names(r.Header, mediaType) && accept.Media(r.Header, "application/json", mediaType) == mediaType
 }
 
 // Visits reports whether r comes from a person who opens a URL in a browser. It is
 // stricter than Wants, because programs also ask for the documents of the standard, and
 // some of their libraries, such as that of Java, accept HTML before everything else
-// without meaning it.
+// without meaning it. The page that such a person gets is the same for a document that is
+// private, and for one that is not there.
 func Visits(r *http.Request) bool {
 	if !Wants(r) || accept.Media(r.Header, "application/xml", mediaType) != mediaType {
 		return false
@@ -82,9 +89,9 @@ type shown struct {
 	None          bool // there is no such set, or it is private
 }
 
-// ServeOverview answers with the view of the whole hub. Without JavaScript it shows
+// serveOverview answers with the view of the whole hub. Without JavaScript it shows
 // sets, and says that there are more others.
-func (s *Server) ServeOverview(w http.ResponseWriter, r *http.Request, sets []Set, more int) {
+func (s *Server) serveOverview(w http.ResponseWriter, r *http.Request, sets []Set, more int) {
 	v := shown{View: "overview", Title: "rshub", Root: "./", Sets: sets, More: more, Example: "demo"}
 	for _, set := range sets {
 		if set.Held {
@@ -100,10 +107,10 @@ func (s *Server) ServeOverview(w http.ResponseWriter, r *http.Request, sets []Se
 	s.serve(w, r, http.StatusOK, v)
 }
 
-// ServeSet answers with the view of a set. set is nil if the caller may not see the set,
+// serveSet answers with the view of a set. set is nil if the caller may not see the set,
 // or there is none: the answer must not tell the two apart. A browser sends no token
 // when it opens a URL, so the scripts ask again with the token of whoever is signed in.
-func (s *Server) ServeSet(w http.ResponseWriter, r *http.Request, name string, set *Set, status int) {
+func (s *Server) serveSet(w http.ResponseWriter, r *http.Request, name string, set *Set, status int) {
 	v := shown{View: "set", Title: name + " · rshub", Root: "../", Set: name, Example: name, None: set == nil}
 	if set != nil {
 		v.Sets = []Set{*set}

@@ -69,7 +69,7 @@ func TestAssetsStandAlone(t *testing.T) {
 
 // URLs of a view lead to the hub, however deep the view is.
 func TestRoots(t *testing.T) {
-	s := New(feed.Base("https://hub.example.org/rs"), Options{Version: "v1"})
+	s := New(nil, feed.Base("https://hub.example.org/rs"), Options{Version: "v1"})
 	for path, root := range map[string]string{"/.well-known/resourcesync": "./../", "/sets/demo/changelist.xml": "./../../", "/sets/demo/.well-known/resourcesync": "./../../../"} {
 		w := httptest.NewRecorder()
 		s.ServeDocument(w, httptest.NewRequest("GET", path, nil), "demo")

@@ -91,25 +91,25 @@ func (v inventories) Keeps(ctx context.Context, set string) bool {
 }
 
 // State and At are for audits, and for lists of resources.
-func (v inventories) State(ctx context.Context, set string, from feed.Cursor, wait time.Duration) (*web.Held, error) {
+func (v inventories) State(ctx context.Context, set string, from feed.Cursor, wait time.Duration) (*inventory.Pinned, error) {
 	if v.live == nil {
 		return nil, feed.ErrNoInventory
 	}
-	return webHeld(v.live.State(ctx, set, from, wait))
+	return pinned(v.live.State(ctx, set, from, wait))
 }
 
-func (v inventories) At(ctx context.Context, set string, at feed.Cursor) (*web.Held, error) {
+func (v inventories) At(ctx context.Context, set string, at feed.Cursor) (*inventory.Pinned, error) {
 	if v.live == nil {
 		return nil, feed.ErrNoInventory
 	}
-	return webHeld(v.live.At(ctx, set, at))
+	return pinned(v.live.At(ctx, set, at))
 }
 
-func webHeld(h *live.Held, err error) (*web.Held, error) {
+func pinned(h *live.Held, err error) (*inventory.Pinned, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &web.Held{State: h.State, Complete: h.Complete, Release: h.Release}, nil
+	return &inventory.Pinned{State: h.State, Complete: h.Complete, Release: h.Release}, nil
 }
 
 // Snapshot is for baselines.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/page"
 	"github.com/rshub/rshub/sets"
 )
 
@@ -135,7 +136,7 @@ func TestPageOfInventories(t *testing.T) {
 // shows the first.
 func TestPageBelowAPath(t *testing.T) {
 	t.Parallel()
-	sets := make([]string, maxShown+3)
+	sets := make([]string, page.MaxShown+3)
 	for i := range sets {
 		sets[i] = fmt.Sprintf("set%04d", i)
 	}
@@ -144,14 +145,14 @@ func TestPageBelowAPath(t *testing.T) {
 	untiltest.Done(t, "all sets are made", func() bool {
 		return strings.Count(h.wants(200, "GET", "/sets?limit=10000", ""), `"topic"`) == len(sets)
 	})
-	page := h.wants(200, "GET", "/", "")
-	if n := strings.Count(page, "<tr><td>"); n != maxShown || !strings.Contains(page, "And 3 more") {
+	html := h.wants(200, "GET", "/", "")
+	if n := strings.Count(html, "<tr><td>"); n != page.MaxShown || !strings.Contains(html, "And 3 more") {
 		t.Errorf("the page shows %d sets", n)
 	}
-	if !strings.Contains(page, "'https://example.org/rs/hub' -d hub.mode=subscribe -d 'hub.topic=https://example.org/rs/sets/set0000/changes'") {
+	if !strings.Contains(html, "'https://example.org/rs/hub' -d hub.mode=subscribe -d 'hub.topic=https://example.org/rs/sets/set0000/changes'") {
 		t.Error("the page does not say how to subscribe a callback")
 	}
-	_, links := elements(t, page)
+	_, links := elements(t, html)
 	for _, link := range links {
 		if strings.HasPrefix(link, "#") || strings.HasPrefix(link, "./") {
 			continue

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rshub/rshub/activity"
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
@@ -48,7 +49,7 @@ func TestProofs(t *testing.T) {
 	sees := func(want string) {
 		t.Helper()
 		for who, text := range texts {
-			var answer struct{ Proofs []proofView }
+			var answer struct{ Proofs []activity.ProofView }
 			if err := json.Unmarshal([]byte(h.wants(200, "GET", "/sets/a/proofs", "", bearer(text)...)), &answer); err != nil {
 				t.Fatal(err)
 			}

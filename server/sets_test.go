@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/rshub/rshub/activity"
 	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/sets"
 )
@@ -38,7 +39,7 @@ func TestDetails(t *testing.T) {
 	}
 	// An hour of what happens is shown, in one set and in all of them.
 	for _, path := range []string{"/activity", "/sets/demo/activity"} {
-		var hour hourView
+		var hour activity.HourView
 		body := h.wants(200, "GET", path, "")
 		if err := json.Unmarshal([]byte(body), &hour); err != nil || len(hour.Changes) == 0 || len(hour.Changes) != len(hour.Deliveries) || hour.Step != 10 {
 			t.Errorf("%s is %s (%v)", path, body, err)

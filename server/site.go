@@ -9,12 +9,14 @@ import (
 
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/access/ticket"
+	"github.com/rshub/rshub/activity"
 	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/documents"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
 	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/inventory/web"
+	"github.com/rshub/rshub/page"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/sets"
 	"github.com/rshub/rshub/subscribe"
@@ -29,7 +31,8 @@ type site struct {
 	web         *web.Server
 	websub      *websub.Server
 	sets        *sets.Server
-	pages       *pages
+	page        *page.Server
+	activity    *activity.Recorder
 	api         *description
 	callers     *callers
 	inventories inventories
@@ -37,11 +40,11 @@ type site struct {
 
 // routes adds every URL of the hub to mux.
 func (s *site) routes(mux *router) {
-	mux.handle("/{$}", pageRoute, s.pages.serveOverview)
-	mux.handle("/page/{version}/{name}", pageRoute, s.pages.serveAsset)
-	mux.handle("/caller", pageRoute, takes(s.pages.serveCaller))
-	mux.handle("/activity", pageRoute, takes(s.pages.serveActivity))
-	mux.handle("/failures", pageRoute, takes(s.pages.serveFailures))
+	mux.handle("/{$}", pageRoute, s.page.Overview)
+	mux.handle("/page/{version}/{name}", pageRoute, s.serveAsset)
+	mux.handle("/caller", pageRoute, takes(s.page.Caller))
+	mux.handle("/activity", pageRoute, takes(of(s.activity.ServeHour)))
+	mux.handle("/failures", pageRoute, takes(of(s.activity.ServeFailures)))
 	mux.handle("/sources", pageRoute, takes(s.sets.ServeSources, "after"))
 	mux.handle("/.well-known/resourcesync", documentsRoute, s.serveDescription)
 	mux.handle("/openapi.json", documentsRoute, takes(s.api.serve))
@@ -49,17 +52,17 @@ func (s *site) routes(mux *router) {
 	for _, path := range hubPaths {
 		mux.handle(path, hubRoute, s.serveHub)
 	}
-	mux.handle("/subscriptions/{name}", statusRoute, s.pages.serveStatus(s.serveStatus))
+	mux.handle("/subscriptions/{name}", statusRoute, s.serveStatus)
 	mux.handle("/sets", setsRoute, takes(s.sets.ServeAll, "after", "details", "limit", "prefix"))
-	mux.handle("/sets/{set}", setsRoute, takes(s.pages.serveSet, "details", "recent"))
+	mux.handle("/sets/{set}", setsRoute, takes(s.serveSet, "details", "recent"))
 	mux.handle("/sets/{set}/changes", topicRoute, takes(s.serveTopic, subscribe.Parameters...))
 	mux.handle("/sets/{set}/resources", inventoryRoute, takes(s.serveInventory(s.web.ServeResources), "prefix", "collection", "after", "limit", "loc", "at"))
 	mux.handle("/sets/{set}/audit", inventoryRoute, takes(s.serveInventory(s.web.ServeAudit), "from", "prefix", "details", "name"))
 	mux.handle("/sets/{set}/ticket", ticketRoute, takes(s.serveTicket))
-	mux.handle("/sets/{set}/activity", pageRoute, takes(s.pages.serveActivity))
-	mux.handle("/sets/{set}/failures", pageRoute, takes(s.pages.serveFailures))
-	mux.handle("/sets/{set}/proofs", pageRoute, takes(s.pages.serveProofs))
-	mux.handle("/sets/{set}/requests", pageRoute, takes(s.pages.serveRequests))
+	mux.handle("/sets/{set}/activity", pageRoute, takes(of(s.activity.ServeHour)))
+	mux.handle("/sets/{set}/failures", pageRoute, takes(of(s.activity.ServeFailures)))
+	mux.handle("/sets/{set}/proofs", pageRoute, takes(s.serveProofs))
+	mux.handle("/sets/{set}/requests", pageRoute, takes(s.serveRequests))
 	mux.handle("/sets/{set}/subscriptions", subscriptionsRoute, takes(s.serveSubscriptions, "after", "limit"))
 	mux.handle("/sets/{set}/subscriptions/{id}", subscriptionsRoute, s.serveSubscriptions)
 	mux.handle("/sets/{set}/subscriptions/{id}/{part}", subscriptionsRoute, s.serveSubscriptions)
@@ -84,9 +87,9 @@ func (s *site) serveTopic(w http.ResponseWriter, r *http.Request) error {
 		}
 		return s.hub.ServePublish(w, r, set)
 	case http.MethodGet, http.MethodHead:
-		if !s.subscribe.Wants(r) && s.pages.visits(r) {
+		if !s.subscribe.Wants(r) && page.Visits(r) {
 			w.Header().Add("Vary", "Accept")
-			s.pages.ServeDocument(w, r, set)
+			s.page.ServeDocument(w, r, set)
 			return nil
 		}
 		if err := access.MayFollow(r.Context(), set); err != nil {
@@ -180,17 +183,46 @@ func (s *site) serveTicket(w http.ResponseWriter, r *http.Request) error {
 	return ticket.Serve(w, r, s.base, set, s.callers.tickets)
 }
 
-// serveStatus shows the status of a subscription to its subscriber. It asks for no
-// token: whoever knows the URL may see the status.
+// of makes a Handler of one that takes the set in the URL; empty: there is none.
+func of(h func(w http.ResponseWriter, r *http.Request, set string) error) problem.Handler {
+	return func(w http.ResponseWriter, r *http.Request) error { return h(w, r, r.PathValue("set")) }
+}
+
+// serveSet serves the page of a set if r asks for HTML, and the set as JSON if not.
+func (s *site) serveSet(w http.ResponseWriter, r *http.Request) error {
+	w.Header().Add("Vary", "Accept")
+	if page.Wants(r) {
+		return s.page.OneSet(w, r, r.PathValue("set"))
+	}
+	return s.sets.ServeOne(w, r, r.PathValue("set"))
+}
+
+func (s *site) serveAsset(w http.ResponseWriter, r *http.Request) error {
+	return s.page.ServeAsset(w, r, r.PathValue("version"), r.PathValue("name"))
+}
+
+// serveProofs serves when destinations were last in sync, to operators and to themselves.
+func (s *site) serveProofs(w http.ResponseWriter, r *http.Request) error {
+	return s.activity.ServeProofs(w, r, r.PathValue("set"), websub.Requester(r))
+}
+
+// serveStatus shows the status of a subscription to its subscriber: as a page if r asks for
+// HTML. The page says nothing by itself, and reads the status from the same URL. Nobody needs
+// a token: whoever knows the URL may see the status.
 func (s *site) serveStatus(w http.ResponseWriter, r *http.Request) error {
+	w.Header().Add("Vary", "Accept")
+	if page.Wants(r) {
+		s.page.ServeSubscription(w, r)
+		return nil
+	}
 	return s.websub.ServeStatus(w, r, r.PathValue("name"))
 }
 
 // serveDescription serves the Source Description of the hub.
 func (s *site) serveDescription(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Add("Vary", "Accept")
-	if s.pages.visits(r) {
-		s.pages.ServeDocument(w, r, "")
+	if page.Visits(r) {
+		s.page.ServeDocument(w, r, "")
 		return nil
 	}
 	return s.documents.ServeDescription(w, r)
@@ -200,8 +232,8 @@ func (s *site) serveDocument(w http.ResponseWriter, r *http.Request) error {
 	set, name := r.PathValue("set"), r.PathValue("name")
 	err := feed.CheckSet(set)
 	w.Header().Add("Vary", "Accept")
-	if err == nil && s.pages.visits(r) {
-		s.pages.ServeDocument(w, r, set)
+	if err == nil && page.Visits(r) {
+		s.page.ServeDocument(w, r, set)
 		return nil
 	}
 	if more, ok := strings.CutSuffix(name, "/changes"); ok && err == nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/sets"
 	"github.com/rshub/rshub/source/harvest"
+	"github.com/rshub/rshub/source/local"
 	"github.com/rshub/rshub/source/poll"
 	"github.com/rshub/rshub/source/reconcile"
 )
@@ -43,7 +44,8 @@ func (s *Server) wireSources(base feed.Base, store *store, p *parts, attempts *m
 		outcomes, pings, dir = poll.OnDisk(store.disk.Keep(sourceKeep)), nil, s.config.Data
 	}
 	getter := &harvest.Getter{Client: p.outbound.HTTP(), Check: p.outbound.Check, Robots: true, Tries: 2, Wait: 30 * time.Second} // the poller comes again
-	look := poll.Relayed(getter, func(set string) reconcile.Hub { return &ownSet{p, set} }, outcomes, poll.RelayOptions{
+	hub := &local.Hub{Memory: store.memory, Publisher: p.hub, Inventories: p.inventories, Trail: s.requests}
+	look := poll.Relayed(getter, func(set string) reconcile.Hub { return &local.Set{Hub: hub, Name: set} }, outcomes, poll.RelayOptions{
 		Dir: dir, Room: spools.Take, Total: resourcesync.Limits{Bytes: sourceBytes, Entries: sourceEntries},
 		Memory: func(ctx context.Context) (func(), error) {
 			share, err := p.streams.Wait(ctx, sortBytes)

@@ -49,9 +49,9 @@ func (s *Server) ReopenAuditLog() {
 // hubItself is the caller in the audit log when the hub publishes what it found at a source.
 const hubItself = "(hub)"
 
-// fetched returns a context for a publish of what was found at a source, and a function that
+// Fetched returns a context for a publish of what was found at a source, and a function that
 // adds the publish, with its error, to the audit log.
-func (q *requests) fetched(ctx context.Context, set string) (context.Context, func(error)) {
+func (q *requests) Fetched(ctx context.Context, set string) (context.Context, func(error)) {
 	if q.trail == nil {
 		return ctx, func(error) {}
 	}

@@ -137,12 +137,13 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 		o.Private = s.callers
 	}
 	sets := sets.New(store.memory, p.hub, base, o)
-	tokens, holds := s.config.Callers != nil, p.live != nil
-	pages := &pages{
-		Server: page.New(base, page.Options{Version: s.config.Version, Fixed: len(s.config.Sets) > 0, Tokens: tokens, Holds: holds}),
-		sets:   sets, memory: store.memory, tokens: tokens, holds: holds, activity: p.activity, websub: p.websub,
+	site := &site{
+		base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets,
+		page: page.New(sets, base, page.Options{
+			Version: s.config.Version, Fixed: len(s.config.Sets) > 0, Tokens: s.config.Callers != nil, Holds: p.live != nil,
+		}),
+		activity: p.activity, api: newDescription(base, s.config.Version), callers: s.callers, inventories: p.inventories,
 	}
-	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, pages: pages, api: newDescription(base, s.config.Version), callers: s.callers, inventories: p.inventories}
 	mux := newRouter(s.metrics, s.errors)
 	site.routes(mux)
 	return s.users(guard, mux)

@@ -1,6 +1,7 @@
 package sets
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -13,6 +14,11 @@ import (
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
+
+// State returns the state of a set, or feed.ErrNoSet.
+func (s *Server) State(ctx context.Context, set string) (feed.State, error) {
+	return s.memory.State(ctx, set)
+}
 
 // Visible returns the states of the sets that the caller may follow, sorted by name.
 func (s *Server) Visible(r *http.Request) ([]feed.State, error) {

@@ -112,7 +112,7 @@ func (s *Server) ServeResources(w http.ResponseWriter, r *http.Request, set stri
 		return err
 	}
 	defer share.Release()
-	held, err := s.hold(r.Context(), set, at)
+	held, err := s.pinned(r.Context(), set, at)
 	if err != nil {
 		return err
 	}
@@ -150,9 +150,9 @@ func (s *Server) ServeResources(w http.ResponseWriter, r *http.Request, set stri
 	return nil
 }
 
-// hold returns the state at a cursor, or the newest state if the cursor is
+// pinned returns the state at a cursor, or the newest state if the cursor is
 // zero.
-func (s *Server) hold(ctx context.Context, set string, at feed.Cursor) (*Held, error) {
+func (s *Server) pinned(ctx context.Context, set string, at feed.Cursor) (*inventory.Pinned, error) {
 	if at.IsZero() {
 		return s.states.State(ctx, set, at, 0)
 	}
@@ -163,7 +163,7 @@ func (s *Server) hold(ctx context.Context, set string, at feed.Cursor) (*Held, e
 // A page is the answer to a listing.
 type page struct {
 	listing
-	held *Held
+	held *inventory.Pinned
 	head []byte // the beginning as one object of JSON
 	next string // URL of the next page; empty: there is none
 

@@ -18,23 +18,16 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Held is what a set held at one cursor, for one reader until Release.
-type Held struct {
-	*inventory.State
-	Complete bool // the hub knew all resources of the set
-	Release  func()
-}
-
 // States are what sets held at cursors. Both methods also return feed.ErrNoSet,
 // feed.ErrNoInventory, and errors that say to ask again later.
 type States interface {
 	// State returns a state at a cursor that is not before from; with the zero cursor,
 	// the newest one. It waits for such a state, but no longer than wait. It returns
 	// feed.ErrGone if the log does not know from.
-	State(ctx context.Context, set string, from feed.Cursor, wait time.Duration) (*Held, error)
+	State(ctx context.Context, set string, from feed.Cursor, wait time.Duration) (*inventory.Pinned, error)
 
 	// At returns the state at exactly a cursor, or feed.ErrGone.
-	At(ctx context.Context, set string, at feed.Cursor) (*Held, error)
+	At(ctx context.Context, set string, at feed.Cursor) (*inventory.Pinned, error)
 }
 
 // Proofs are told of destinations that are in sync.

@@ -35,7 +35,7 @@ type shelf struct {
 	fail   error // of State and At
 }
 
-func (s *shelf) State(_ context.Context, set string, from feed.Cursor, wait time.Duration) (*web.Held, error) {
+func (s *shelf) State(_ context.Context, set string, from feed.Cursor, wait time.Duration) (*inventory.Pinned, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waited = wait
@@ -49,7 +49,7 @@ func (s *shelf) State(_ context.Context, set string, from feed.Cursor, wait time
 	return s.holdLocked(newest)
 }
 
-func (s *shelf) At(_ context.Context, _ string, at feed.Cursor) (*web.Held, error) {
+func (s *shelf) At(_ context.Context, _ string, at feed.Cursor) (*inventory.Pinned, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, st := range s.states {
@@ -60,12 +60,12 @@ func (s *shelf) At(_ context.Context, _ string, at feed.Cursor) (*web.Held, erro
 	return nil, feed.ErrGone
 }
 
-func (s *shelf) holdLocked(st *inventory.State) (*web.Held, error) {
+func (s *shelf) holdLocked(st *inventory.State) (*inventory.Pinned, error) {
 	if s.fail != nil {
 		return nil, s.fail
 	}
 	s.held++
-	return &web.Held{State: st, Complete: true, Release: sync.OnceFunc(func() {
+	return &inventory.Pinned{State: st, Complete: true, Release: sync.OnceFunc(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.held--

@@ -1,4 +1,6 @@
-package server
+// Package local compares a source with a set of the hub in this process, and publishes to that
+// set. Package client does the same over HTTP.
+package local
 
 import (
 	"context"
@@ -20,29 +22,66 @@ import (
 	"github.com/rshub/rshub/source/reconcile"
 )
 
-// An ownSet is a set of this hub, for the poller. The poller compares and publishes without a
-// request, and with all rights.
-type ownSet struct {
-	*parts
-	name string
+// A Hub is the hub in this process.
+type Hub struct {
+	Memory      Memory
+	Publisher   Publisher
+	Inventories Inventories
+	Trail       Trail
 }
 
-var _ reconcile.Hub = (*ownSet)(nil)
+// A Memory is the part of changelog.Log that is read.
+type Memory interface {
+	State(ctx context.Context, set string) (feed.State, error)
+	Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error)
+}
+
+// A Publisher publishes to a set. It is a *hub.Hub.
+type Publisher interface {
+	Publish(ctx context.Context, set string, p changelog.Publish) (changelog.Appended, error)
+}
+
+// Inventories know what sets hold.
+type Inventories interface {
+	// State returns a state at a cursor that is not before from; with the zero cursor, the
+	// newest one. It waits for such a state, but no longer than wait.
+	State(ctx context.Context, set string, from feed.Cursor, wait time.Duration) (*inventory.Pinned, error)
+	// At returns the state at exactly a cursor, or feed.ErrGone.
+	At(ctx context.Context, set string, at feed.Cursor) (*inventory.Pinned, error)
+	// Complete says that the hub knows all resources of a set, or that it does not.
+	Complete(ctx context.Context, set string, complete bool) error
+}
+
+// A Trail is an audit log.
+type Trail interface {
+	// Fetched returns a context for a publish of what was found at a source, and a function
+	// that adds the publish, with its error, to the audit log.
+	Fetched(ctx context.Context, set string) (context.Context, func(error))
+}
+
+// A Set is a set of the hub in this process, as package reconcile sees it. It is compared and
+// published to without a request, and with all rights.
+type Set struct {
+	Hub  *Hub
+	Name string
+}
+
+var _ reconcile.Hub = (*Set)(nil)
 
 const (
-	ownPatience = 5 * time.Minute // for the hub's own memory and inventory
-	ownWait     = 5 * time.Second // for the newest inventory
-	ownAudits   = 5               // how often a comparison begins anew because its inventory is not kept any more
-	ownFound    = 10_000          // differences that are held until the log was asked about them
-	ownPage     = 1_000           // entries of the log that are read at once
+	patience = 5 * time.Minute // for the hub's own memory and inventory
+	wait     = 5 * time.Second // for the newest inventory
+	audits   = 5               // how often a comparison begins anew because its inventory is not kept any more
+	found    = 10_000          // differences that are held until the log was asked about them
+	page     = 1_000           // entries of the log that are read at once
 )
 
 // errDeleted is not feed.ErrNoSet, so that a set that was deleted is not made anew.
 var errDeleted = errors.New("the set was deleted")
 
 // patiently calls f until it succeeds, or until its error does not ask to try again.
-func (s *ownSet) patiently(ctx context.Context, f func() error) error {
-	for end := time.Now().Add(ownPatience); ; {
+func (s *Set) patiently(ctx context.Context, f func() error) error {
+	for end := time.Now().Add(patience); ; {
 		err := f()
 		if errors.Is(err, feed.ErrNoSet) {
 			return errDeleted
@@ -58,12 +97,12 @@ func (s *ownSet) patiently(ctx context.Context, f func() error) error {
 }
 
 // Differences compares by content.
-func (s *ownSet) Differences(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+func (s *Set) Differences(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
 	return func(yield func(audit.Difference, error) bool) {
-		c := &comparison{ownSet: s, yield: yield, named: map[string]bool{}}
+		c := &comparison{Set: s, yield: yield, named: map[string]bool{}}
 		for n := 1; ; n++ {
 			err := c.run(ctx, tally, own, look)
-			if errors.Is(err, feed.ErrGone) && !c.begun && n < ownAudits {
+			if errors.Is(err, feed.ErrGone) && !c.begun && n < audits {
 				continue
 			}
 			if err != nil && err != errNoMore {
@@ -78,7 +117,7 @@ var errNoMore = errors.New("nobody wants more")
 
 // A comparison is one call of Differences.
 type comparison struct {
-	*ownSet
+	*Set
 	yield func(audit.Difference, error) bool
 	since feed.Cursor     // where named goes on in the log
 	named map[string]bool // locs that the log names since the first look
@@ -112,7 +151,7 @@ func (c *comparison) run(ctx context.Context, tally reconcile.Tally, own client.
 		if err != nil {
 			return err
 		}
-		if c.found = append(c.found, d); len(c.found) == ownFound {
+		if c.found = append(c.found, d); len(c.found) == found {
 			if err := c.tell(ctx); err != nil {
 				return err
 			}
@@ -124,13 +163,13 @@ func (c *comparison) run(ctx context.Context, tally reconcile.Tally, own client.
 // look looks at the newest inventory.
 func (c *comparison) look(ctx context.Context) (l audit.Look, err error) {
 	err = c.patiently(ctx, func() error {
-		held, err := c.inventories.State(ctx, c.name, feed.Cursor{}, ownWait)
+		held, err := c.Hub.Inventories.State(ctx, c.Name, feed.Cursor{}, wait)
 		if err != nil {
 			return err
 		}
 		defer held.Release()
 		l, err = audit.LookAt(ctx, held.State, inventory.Range{})
-		l.Set, l.Complete = c.name, held.Complete
+		l.Set, l.Complete = c.Name, held.Complete
 		return err
 	})
 	return l, err
@@ -139,13 +178,13 @@ func (c *comparison) look(ctx context.Context) (l audit.Look, err error) {
 // ask answers a question; one with too large an answer in parts.
 func (c *comparison) ask(ctx context.Context, q audit.Question) (reply audit.Reply, err error) {
 	err = c.patiently(ctx, func() error {
-		held, err := c.inventories.At(ctx, c.name, q.At)
+		held, err := c.Hub.Inventories.At(ctx, c.Name, q.At)
 		if err != nil {
 			return err
 		}
 		defer held.Release()
 		reply, err = audit.Answer(ctx, held.State, q)
-		reply.Set = c.name
+		reply.Set = c.Name
 		return err
 	})
 	half := len(q.Ranges) / 2
@@ -168,11 +207,11 @@ func (c *comparison) tell(ctx context.Context) error {
 	for end := false; !end; {
 		var b *feed.Batch
 		err := c.patiently(ctx, func() (err error) {
-			b, err = c.memory.Since(ctx, c.name, c.since, ownPage)
+			b, err = c.Hub.Memory.Since(ctx, c.Name, c.since, page)
 			return err
 		})
 		if err == nil && b.Diverged {
-			err = fmt.Errorf("%w: the log of set %q does not hold %v", feed.ErrGone, c.name, c.since)
+			err = fmt.Errorf("%w: the log of set %q does not hold %v", feed.ErrGone, c.Name, c.since)
 		}
 		if err != nil {
 			return err
@@ -195,15 +234,15 @@ func (c *comparison) tell(ctx context.Context) error {
 }
 
 // Publish publishes under a key of the poller.
-func (s *ownSet) Publish(ctx context.Context, key string, changes []resourcesync.Change) (at feed.Cursor, err error) {
+func (s *Set) Publish(ctx context.Context, key string, changes []resourcesync.Change) (at feed.Cursor, err error) {
 	p := changelog.Publish{Changes: changes, Key: "poll-" + key, Hash: sha256.Sum256([]byte(key))} // the key is made of the changes
 	ctx = access.NewContext(ctx, access.Caller{Rights: access.All()})
 	err = s.patiently(ctx, func() error {
-		if _, err := s.memory.State(ctx, s.name); err != nil {
+		if _, err := s.Hub.Memory.State(ctx, s.Name); err != nil {
 			return err
 		}
-		noting, noted := s.requests.fetched(ctx, s.name)
-		a, err := s.hub.Publish(noting, s.name, p)
+		noting, noted := s.Hub.Trail.Fetched(ctx, s.Name)
+		a, err := s.Hub.Publisher.Publish(noting, s.Name, p)
 		noted(err)
 		at = a.Cursor
 		return err
@@ -212,15 +251,15 @@ func (s *ownSet) Publish(ctx context.Context, key string, changes []resourcesync
 }
 
 // Holds reports whether the log holds a cursor, or held it until retention removed it.
-func (s *ownSet) Holds(ctx context.Context, at feed.Cursor) (held bool, err error) {
+func (s *Set) Holds(ctx context.Context, at feed.Cursor) (held bool, err error) {
 	err = s.patiently(ctx, func() error {
-		b, err := s.memory.Since(ctx, s.name, at, 1)
+		b, err := s.Hub.Memory.Since(ctx, s.Name, at, 1)
 		if !errors.Is(err, feed.ErrGone) {
 			held = err == nil && !b.Diverged
 			return err
 		}
 		// Either retention removed the entry, or the log is another one, which began later.
-		st, err := s.memory.State(ctx, s.name)
+		st, err := s.Hub.Memory.State(ctx, s.Name)
 		held = err == nil && st.Begin <= at.Micros && st.Floor.Position >= at.Position
 		return err
 	})
@@ -228,9 +267,9 @@ func (s *ownSet) Holds(ctx context.Context, at feed.Cursor) (held bool, err erro
 }
 
 // Make makes no set: only a set that there is has a source.
-func (s *ownSet) Make(context.Context) error { return errDeleted }
+func (s *Set) Make(context.Context) error { return errDeleted }
 
 // Complete says that the hub knows all resources of the set.
-func (s *ownSet) Complete(ctx context.Context) error {
-	return s.patiently(ctx, func() error { return s.inventories.Complete(ctx, s.name, true) })
+func (s *Set) Complete(ctx context.Context) error {
+	return s.patiently(ctx, func() error { return s.Hub.Inventories.Complete(ctx, s.Name, true) })
 }

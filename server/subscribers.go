@@ -29,7 +29,7 @@ type askedView struct {
 // serveRequests shows requests of subscribers to a set that wait, and those that were
 // refused within a day. Operators see all of them, others those that they made. Requests
 // that were refused are known only to the hub that has asked the callback.
-func (p *pages) serveRequests(w http.ResponseWriter, r *http.Request) error {
+func (s *site) serveRequests(w http.ResponseWriter, r *http.Request) error {
 	set, by := r.PathValue("set"), websub.Requester(r)
 	if err := feed.CheckSet(set); err != nil {
 		return err
@@ -45,11 +45,11 @@ func (p *pages) serveRequests(w http.ResponseWriter, r *http.Request) error {
 	} else if by == "" {
 		by = "nobody" // who is not known has made nothing
 	}
-	waiting, err := p.websub.Waiting(r.Context(), set, by)
+	waiting, err := s.websub.Waiting(r.Context(), set, by)
 	if err != nil {
 		return err
 	}
-	failures := slices.DeleteFunc(p.activity.Failures(set), func(f activity.Failure) bool {
+	failures := slices.DeleteFunc(s.activity.Failures(set), func(f activity.Failure) bool {
 		return f.Kind != string(subscription.Subscribe) && f.Kind != string(subscription.Unsubscribe) || by != "" && f.By != by
 	})
 	answer := struct {
@@ -72,17 +72,4 @@ func (p *pages) serveRequests(w http.ResponseWriter, r *http.Request) error {
 	}
 	problem.WriteJSON(w, http.StatusOK, answer)
 	return nil
-}
-
-// serveStatus serves the status of a subscription to its subscriber: as a page if r asks
-// for HTML. The page says nothing by itself, and reads the status from the same URL.
-func (p *pages) serveStatus(serve problem.Handler) problem.Handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		w.Header().Add("Vary", "Accept")
-		if wantsPage(r) {
-			p.ServeSubscription(w, r)
-			return nil
-		}
-		return serve(w, r)
-	}
 }
