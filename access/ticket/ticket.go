@@ -122,6 +122,9 @@ func readRequest(body io.Reader) (lasts time.Duration, cookie bool, err error) {
 			err = errors.New("something follows it")
 		}
 	}
+	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return 0, false, large
+	}
 	if err != nil {
 		return 0, false, resourcesync.Invalid(`the body is nothing or {"seconds": 300, "cookie": true or false}: %v`, err)
 	}
