@@ -32,6 +32,8 @@ func runFloor(kind string, args []string) error {
 	}
 	var h http.Handler
 	switch {
+	case kind == "request" && len(args) == 0:
+		h = newRequestFloor()
 	case kind == "fanout" && len(args) == 0:
 		h = &fanoutFloor{}
 	case kind == "replay" && len(args) == 1:

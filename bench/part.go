@@ -23,6 +23,8 @@ var parts = []part{
 		title: "Durable publishes, in process: hub.Publish; floor: append the same blocks to a file, fsync once for all that wait"},
 	{name: "publish-http", run: (*bench).publishHTTP,
 		title: "Durable publishes over HTTP, on kept connections; floor: net/http that reads the body, then the floor above"},
+	{name: "requests", run: (*bench).requests,
+		title: "Requests on kept connections, with a handler that does hardly anything; floor: net/http, a bare mux that answers the same"},
 	{name: "fanout", run: (*bench).fanout,
 		title: "WebSocket fan-out of messages of 1 KB; floor: the same frame, one write for each connection and message"},
 	{name: "events", run: (*bench).events, title: "Event streams, the same messages; floor: as above"},
