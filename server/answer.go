@@ -28,7 +28,9 @@ type answer struct {
 	status int   // 0 until the answer begins; 101 if a handler took over the connection, as for a WebSocket
 	bytes  int64 // of the body, so far
 
-	counters *[len(classes)]prometheus.Counter // of the route; nil: the answer is not counted
+	router   *router                           // counts the answer; nil: nobody does
+	request  *http.Request                     // as it came to the router
+	counters *[len(classes)]prometheus.Counter // of the route, once a handler of it is called
 
 	conn     *limit.Conn // of a request over HTTP/2; else nil. It bounds refusals
 	admitted bool        // the limits of a caller or an address count for the request
@@ -64,8 +66,8 @@ func (a *answer) begin(status int) {
 		return
 	}
 	a.status = status
-	if a.counters != nil {
-		a.counters[class(status)].Inc()
+	if a.router != nil {
+		a.router.count(a)
 	}
 }
 

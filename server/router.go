@@ -61,12 +61,17 @@ func newRouter(r prometheus.Registerer, errors *problem.Adapter) *router {
 
 // handle adds a handler whose answers are counted for a route.
 func (r *router) handle(pattern, route string, h problem.Handler) {
-	r.HandleFunc(pattern, r.errors.Handle(h))
 	all := new([len(classes)]prometheus.Counter)
 	for i, c := range classes {
 		all[i] = r.responses.WithLabelValues(route, c)
 	}
 	r.counters[pattern] = all
+	answer := r.errors.Handle(h)
+	r.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) {
+		a := answerOf(w)
+		a.counters = all
+		answer(a, req)
+	})
 }
 
 // takes refuses requests with other parameters in their URL than these. A parameter that is
@@ -97,8 +102,20 @@ func takes(h problem.Handler, parameters ...string) problem.Handler {
 func (r *router) counted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		a := answerOf(w)
-		_, pattern := r.Handler(req)
-		a.counters = r.counters[pattern]
+		a.router, a.request = r, req
 		next.ServeHTTP(a, req)
 	})
+}
+
+// count counts an answer that begins. If no handler was called, it looks which one would have
+// been.
+func (r *router) count(a *answer) {
+	counters := a.counters
+	if counters == nil {
+		_, pattern := r.Handler(a.request)
+		counters = r.counters[pattern]
+	}
+	if counters != nil {
+		counters[class(a.status)].Inc()
+	}
 }
