@@ -66,6 +66,25 @@ func FuzzParseChange(f *testing.F) {
 	})
 }
 
+// A scanner reads nothing that a jsonInput refuses, or reads otherwise.
+func FuzzScan(f *testing.F) {
+	f.Add([]byte(allOfAChange))
+	f.Add([]byte(` { "loc" : "urn:x:a" , "change":"deleted","lastmod":"2013-01-03","hash":"md5:00  a:b","length":0,"type":"a/b","ln":[ {"rel":"up","href":"urn:x:c","length":12,"profile":"urn:p"} , {"rel":"up","href":""}]} `))
+	f.Add([]byte(`{"loc":"urn:x:a","loc":"","ln":[],"ln":[{"rel":"a","href":"b","rel":"c"}],"length":01}`))
+	f.Add([]byte(`{"loc":"urn:x:a",}`))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		var p ChangeParser
+		got := new(Change)
+		if !p.scanner.scan(in, got) {
+			return
+		}
+		want, err := p.decode(in)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s is scanned as %+v, and read as %+v, %v", in, got, want, err)
+		}
+	})
+}
+
 // sameInAllForms writes and reads a change that is valid, in JSON and in XML.
 func sameInAllForms(t *testing.T, c *Change) {
 	t.Helper()

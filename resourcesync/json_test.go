@@ -33,6 +33,20 @@ func allOfIt() *Change {
 	}
 }
 
+// A change of the usual kind is scanned, and one that is unusual is not.
+func TestScan(t *testing.T) {
+	usual := string(append(AppendJSONMembers([]byte("{"), benchChange()), '}'))
+	for in, want := range map[string]bool{
+		usual: true, " " + usual + "\r": true,
+		allOfAChange: false, goodChange + "x": false, strings.Replace(usual, "{", "{"+strings.Repeat(" ", 2*spareBytes), 1): false,
+	} {
+		var s scanner
+		if got := s.scan([]byte(in), new(Change)); got != want {
+			t.Errorf("scan of %s is %t", in, got)
+		}
+	}
+}
+
 func TestParseChange(t *testing.T) {
 	least := &Change{Loc: "urn:x:a", Change: Updated}
 	for _, test := range []struct {

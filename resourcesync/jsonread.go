@@ -51,13 +51,23 @@ func ParseChange(b []byte) (*Change, error) {
 // A ChangeParser does what ParseChange does, and reuses its buffers for the next
 // change. The zero value is ready to use. Only one goroutine may use it at a time.
 type ChangeParser struct {
-	in  jsonInput
-	buf bytes.Buffer
+	scanner scanner
+	in      jsonInput
+	buf     bytes.Buffer
 }
 
 // Parse reads the change in b. It does not write to b, and does not keep it. The
 // change belongs to the caller.
 func (p *ChangeParser) Parse(b []byte) (*Change, error) {
+	c := new(Change)
+	if p.scanner.scan(b, c) {
+		return c, nil
+	}
+	return p.decode(b)
+}
+
+// decode reads the change in b, or finds what is wrong.
+func (p *ChangeParser) decode(b []byte) (*Change, error) {
 	p.buf = *bytes.NewBuffer(b)
 	p.in.depth = defaultDepth
 	p.in.dec.Reset(&p.buf)

@@ -26,7 +26,7 @@ func blank(b []byte) bool {
 // oneSpace puts one space between the words of s.
 func oneSpace(s string) string {
 	if isOneSpaced(s) {
-		return s // nearly every hash
+		return s
 	}
 	return strings.Join(strings.Fields(s), " ")
 }
@@ -34,6 +34,9 @@ func oneSpace(s string) string {
 // isOneSpaced reports whether exactly one space is between the words of s, and none is
 // before or after them.
 func isOneSpaced(s string) bool {
+	if strings.IndexByte(s, ' ') < 0 && strings.IndexByte(s, '\t') < 0 && strings.IndexByte(s, '\n') < 0 && strings.IndexByte(s, '\r') < 0 {
+		return true // nearly every hash
+	}
 	before := byte(' ')
 	for i := range len(s) {
 		if c := s[i]; c == '\t' || c == '\n' || c == '\r' || c == ' ' && before == ' ' {
@@ -94,7 +97,35 @@ func isNCName(s string) bool {
 
 func isLetter(b byte) bool { return 'a' <= b|0x20 && b|0x20 <= 'z' }
 func isDigit(b byte) bool  { return '0' <= b && b <= '9' }
-func isHex(b byte) bool    { return isDigit(b) || 'a' <= b|0x20 && b|0x20 <= 'f' }
+func isHex(b byte) bool    { return classes[b]&hexDigit != 0 }
+
+// The classes of a byte.
+const (
+	hexDigit  = 1 << iota
+	uriChar   // stands in a URI for itself, wherever it is (RFC 3986)
+	tokenChar // of a token of HTTP (RFC 9110, section 5.6.2)
+	plainChar // of a JSON string, and stands for itself there
+)
+
+// classes has the classes of each byte. They are looked up for each byte of what is published.
+var classes = func() (all [256]uint8) {
+	for i := range all {
+		b := byte(i)
+		if isDigit(b) || 'a' <= b|0x20 && b|0x20 <= 'f' {
+			all[b] |= hexDigit
+		}
+		if isLetter(b) || isDigit(b) || strings.IndexByte("-._~:/?@!$&'()*+,;=", b) >= 0 {
+			all[b] |= uriChar
+		}
+		if isLetter(b) || isDigit(b) || strings.IndexByte("!#$%&'*+-.^_`|~", b) >= 0 {
+			all[b] |= tokenChar
+		}
+		if 0x20 <= b && b < utf8.RuneSelf && b != '"' && b != '\\' {
+			all[b] |= plainChar
+		}
+	}
+	return all
+}()
 
 // Shorten makes s fit for a message: one line of about 120 bytes at most. Characters
 // that cannot be printed become U+FFFD.

@@ -22,11 +22,12 @@ func badURI(s string) string {
 	hostEnd := 0
 	authority, hasAuthority := strings.CutPrefix(rest, "//")
 	if hasAuthority {
-		hostEnd = len(rest)
-		if i := strings.IndexAny(authority, "/?#"); i >= 0 {
-			authority = authority[:i]
-			hostEnd = i + len("//")
+		i := 0
+		for i < len(authority) && authority[i] != '/' && authority[i] != '?' && authority[i] != '#' {
+			i++
 		}
+		authority = authority[:i]
+		hostEnd = i + len("//")
 	}
 	if isWeb(scheme) && (!hasAuthority || !hasHost(authority)) {
 		return "it has no host"
@@ -34,8 +35,7 @@ func badURI(s string) string {
 	fragment := false
 	for i := 0; i < len(rest); i++ {
 		switch b := rest[i]; {
-		case isLetter(b) || isDigit(b):
-		case strings.IndexByte("-._~:/?@!$&'()*+,;=", b) >= 0:
+		case classes[b]&uriChar != 0:
 		case b == '[' || b == ']':
 			if i >= hostEnd {
 				return "a bracket in a URI is percent-encoded"

@@ -3,6 +3,7 @@ package resourcesync
 import (
 	"fmt"
 	"mime"
+	"slices"
 	"strings"
 	"time"
 )
@@ -72,10 +73,19 @@ func (c *Change) rule() string {
 			return fmt.Sprintf("ln %d: %s", i+1, rule)
 		}
 	}
-	if len(c.Links) > 0 && c.Size() > maxChange { // without links it cannot be so large
+	if !c.small() && c.Size() > maxChange {
 		return tooLarge
 	}
 	return ""
+}
+
+// small reports that a change whose fields are valid is not larger than maxChange, by looking
+// at few things: a link without attributes has three texts of at most maxURI bytes, and four of
+// at most maxText, of which each byte may become six.
+func (c *Change) small() bool {
+	const fewLinks = 10
+	return len(c.Links) == 0 || len(c.Links) <= fewLinks && len(c.Attrs) == 0 &&
+		!slices.ContainsFunc(c.Links, func(l Link) bool { return len(l.Attrs) > 0 })
 }
 
 var tooLarge = "an entry has at most " + group(maxChange) + " bytes as it is written"
@@ -265,7 +275,7 @@ func typeRule(s string) string {
 // isToken reports whether s is a token of HTTP (RFC 9110, section 5.6.2).
 func isToken(s string) bool {
 	for i := range len(s) {
-		if b := s[i]; !isLetter(b) && !isDigit(b) && strings.IndexByte("!#$%&'*+-.^_`|~", b) < 0 {
+		if classes[s[i]]&tokenChar == 0 {
 			return false
 		}
 	}
