@@ -32,16 +32,15 @@ var (
 // sub before it uses the result.
 type delivery struct {
 	// Set by sub.turnLocked, never changed.
-	sub     *sub
-	engine  *Engine
-	about   *subscription.Subscription
-	topic   *topic
-	filter  *filter
-	failed  int
-	first   bool // nothing was delivered yet
-	limit   int  // most changes
-	moves   int
-	version int // of the topic
+	sub    *sub
+	engine *Engine
+	about  *subscription.Subscription
+	filter *filter
+	failed int
+	first  bool // nothing was delivered yet
+	limit  int  // most changes
+	moves  int
+	view   view // of the topic
 
 	// Copied by sub.turnLocked and changed by do; read by settleLocked after do.
 	point point
@@ -79,8 +78,8 @@ func (s *sub) turnLocked() turn {
 		s.burst = s.topic.head.Position
 	}
 	s.running = &delivery{
-		sub: s, engine: e, about: s.about, topic: s.topic, filter: s.filter, point: s.point,
-		gap: s.gap, gaps: s.gaps, failed: s.failed, first: s.standing == untried, limit: cmp.Or(s.appetite.most, e.opts.MaxChanges), moves: s.moves, version: s.topic.version,
+		sub: s, engine: e, about: s.about, filter: s.filter, point: s.point,
+		gap: s.gap, gaps: s.gaps, failed: s.failed, first: s.standing == untried, limit: cmp.Or(s.appetite.most, e.opts.MaxChanges), moves: s.moves, view: s.topic.view,
 	}
 	return s.running
 }
@@ -98,7 +97,7 @@ func (d *delivery) do() {
 	}
 	for range maxEmpty {
 		var c *cut
-		c, d.err = d.topic.cut(ctx, &d.point, d.filter, d.limit, d.version)
+		c, d.err = d.engine.cutter.cut(ctx, d.view, &d.point, d.filter, d.limit)
 		switch {
 		case errors.Is(d.err, feed.ErrGone):
 			if d.err = d.overrun(ctx); d.err != nil {
@@ -232,7 +231,7 @@ func (s *sub) unsentLocked(d *delivery) {
 	switch {
 	case s.shard.calls.Err() != nil: // the shard is dropped soon
 	case errors.Is(d.err, errNothing):
-		if s.over == "" && s.topic.version == d.version && s.about.LeaseEnd.After(time.Now()) {
+		if s.over == "" && s.topic.view == d.view && s.about.LeaseEnd.After(time.Now()) {
 			s.waitLocked()
 			return
 		}

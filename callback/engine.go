@@ -37,8 +37,8 @@ import (
 // one for each set that has subscriptions. A subscription that waits needs none.
 //
 // One mutex, mu, guards nearly all state, also that of shards, subs, errands, topics
-// and hosts. A function whose name ends in Locked needs mu held. The two exceptions,
-// shard.commitLocked and spans.dropLocked, say which mutex they need. Nobody holds mu
+// and hosts. A function whose name ends in Locked needs mu held. The one exception,
+// shard.commitLocked, says which mutex it needs. Nobody holds mu
 // while a request, a Commit or a read of the log blocks: each of them copies what it
 // needs before, and brings back its result after.
 type Engine struct {
@@ -52,6 +52,7 @@ type Engine struct {
 	metrics  *metrics
 	meter    *meter.Meter
 	claims   *claim.Keeper
+	cutter   *cutter
 
 	// How goroutines wake and end each other. Set by New, never changed.
 	hands    chan job        // takes a job to a goroutine that lingers; without one the sender starts a new goroutine
@@ -63,10 +64,6 @@ type Engine struct {
 	stop     context.CancelFunc
 	released chan struct{}  // closed when the claims are given up
 	wg       sync.WaitGroup // all goroutines but those that Run starts at once
-
-	// Guarded by a mutex of its own, which is locked after mu: deliveries use it while
-	// they read the log.
-	spans spans
 
 	mu sync.Mutex
 
@@ -94,7 +91,7 @@ func New(registry subscription.Registry, claims claim.Store, log Log, follower F
 	o.defaults()
 	e := &Engine{
 		registry: registry, log: log, follower: follower, outlet: outlet, verifier: verifier, opts: o,
-		metrics: newMetrics(o.Metrics), meter: o.Meter,
+		metrics: newMetrics(o.Metrics), meter: o.Meter, cutter: newCutter(log, o.MaxChanges, o.MaxBytes),
 		hands: make(chan job), ringer: make(nudge, 1), saver: make(nudge, 1),
 		shards: map[int]*shard{}, topics: map[string]*topic{}, filters: filters{}, fresh: map[string]int{}, locked: map[string]int{},
 		slots: newSlots(o.InFlight, o.PerHost),

@@ -93,10 +93,6 @@ func (s *sub) owner() string { return s.about.By }
 // waitLocked lets an idle sub wait for what is published next.
 func (s *sub) waitLocked() {
 	s.leaveLocked()
-	if len(s.topic.behind)+len(s.topic.quiet) == 0 {
-		s.shard.engine.spans.forget(s.topic.set) // no sub needs them
-		s.topic.made.Store(nil)
-	}
 	s.topic.idle.add(s)
 	s.shard.engine.remindLocked(&s.task, s.about.LeaseEnd)
 }
@@ -153,7 +149,7 @@ func (s *sub) soilLocked() {
 func (s *sub) skipLocked(begins int64, to feed.Cursor) {
 	s.from, s.cursor = s.begin(), to
 	if s.from.IsZero() {
-		s.from.Micros = begins - 1 // as source.cut does
+		s.from.Micros = begins - 1 // as builder.done does
 	}
 	if !s.moved {
 		s.moved = true

@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"sync/atomic"
 	"time"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/backoff"
-	"github.com/rshub/rshub/internal/flight"
 )
 
 // A Follower yields the batches of a set that follow a cursor, and waits for
@@ -27,27 +25,20 @@ type Log interface {
 }
 
 // A topic is a set that has subscriptions on this hub. It is followed once for all of
-// them, and what comes is kept for them in spans.
+// them, and what comes is kept for them by the cutter.
 //
-// Deliveries make their cuts without Engine.mu, so the log can be read. publish adds to
-// the spans under Engine.mu and raises version; a delivery takes the version along and
-// makes a cut that has at least what there was at that version.
+// Deliveries make their cuts without Engine.mu, so the log can be read. publish gives the
+// cutter what is new under Engine.mu and raises version; a delivery takes the view along
+// and makes a cut that has at least what there was at that version.
 type topic struct {
-	// Set when the topic is made, never changed.
-	set    string
-	source *source
-	cancel context.CancelFunc // ends follow
+	cancel context.CancelFunc // ends follow; set when the topic is made, never changed
 
-	// May be used by any goroutine, without a mutex.
-	made   atomic.Pointer[made] // the newest cut
-	making flight.Group[order, *made]
-
-	// Guarded by Engine.mu.
+	// Guarded by Engine.mu, but view.set is never changed.
+	view
 	subs    int         // subs of this topic, in all pools and in none
 	makers  tally       // the same, by who made them
 	ready   bool        // head is known
 	head    feed.Cursor // of the entries that came
-	version int         // how often something new came
 	idle    pool        // subs that wait for what is new
 	failing pool        // subs that wait after a failure
 	quiet   pool        // subs that want no delivery before their interval is over: they do not count as behind
@@ -59,11 +50,7 @@ func (e *Engine) topicLocked(set string) *topic {
 	t := e.topics[set]
 	if t == nil {
 		ctx, cancel := context.WithCancel(e.ctx)
-		t = &topic{set: set, cancel: cancel}
-		t.source = &source{
-			set: set, log: e.log, spans: &e.spans,
-			limits: limits{e.opts.MaxChanges, e.opts.MaxBytes},
-		}
+		t = &topic{view: view{set: set}, cancel: cancel}
 		e.topics[set] = t
 		e.wg.Go(func() { e.follow(ctx, t) })
 	}
@@ -76,7 +63,6 @@ func (e *Engine) forsakeLocked(t *topic) {
 	if t.subs--; t.subs == 0 {
 		t.cancel()
 		delete(e.topics, t.set)
-		e.spans.forget(t.set)
 	}
 }
 
@@ -116,7 +102,7 @@ func (e *Engine) restart(t *topic, head feed.Cursor) {
 	defer e.mu.Unlock()
 	t.head, t.ready = head, true
 	t.version++
-	e.spans.forget(t.set)
+	t.restarts++
 	for _, s := range t.idle.take() {
 		s.restLocked()
 	}
@@ -134,11 +120,11 @@ func (e *Engine) publish(t *topic, batches []*feed.Batch) {
 	passes := map[*filter]bool{}
 	for _, b := range batches {
 		if b.Diverged {
-			e.spans.forget(t.set)
+			t.restarts++
 			passes = nil // no sub can be skipped: each has to look whether its cursor is still in the log
 		}
 		if len(b.Entries) > 0 {
-			e.spans.add(b)
+			e.cutter.keep(t.view, b)
 			first = cmp.Or(first, b.Entries[0].Micros)
 		}
 		t.head = b.Cursor

@@ -1,40 +1,11 @@
 package callback
 
 import (
-	"net/http"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/rshub/rshub/feed"
 )
-
-// What all subscriptions have got is not kept in memory.
-func TestSpansAreForThoseBehind(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		w.subscribe(c)
-		kept := func() int {
-			w.engine.spans.mu.Lock()
-			defer w.engine.spans.mu.Unlock()
-			return w.engine.spans.bytes
-		}
-		c.says(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) })
-		w.publish("a", 5)
-		w.settled()
-		if kept() == 0 {
-			t.Error("nothing is kept for who is behind")
-		}
-		time.Sleep(2 * time.Second)
-		w.settled()
-		if n := kept(); n != 0 {
-			t.Errorf("%d bytes are kept", n)
-		}
-		c.check(0, 5)
-	})
-}
 
 // A batch for a set whose last subscription has just left is dropped.
 func TestPublishToNobody(t *testing.T) {
@@ -53,8 +24,8 @@ func TestPublishToNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		e.publish(topic, []*feed.Batch{batch})
-		if n := e.spans.bytes; n != 0 {
-			t.Errorf("%d bytes are kept", n)
+		if _, kept := e.cutter.kept.Get(topic.key(before)); kept {
+			t.Error("it is kept")
 		}
 	})
 }
