@@ -77,9 +77,9 @@ func (a attempts) unpack() []subscription.Attempt {
 	return all
 }
 
-// standing returns the lane for a callback after these attempts. failed is how often its
+// standing returns the standing of a callback after these attempts. failed is how often its
 // deliveries have failed in a row.
-func (a attempts) standing(failed int) lane {
+func (a attempts) standing(failed int) standing {
 	for i := len(a) - 1; i >= 0; i-- {
 		if kinds[a[i].kind] == "deliver" {
 			if failed == 0 && a[i].err == "" && a[i].took <= slowAfter {

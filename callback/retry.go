@@ -16,7 +16,7 @@ const (
 	memoryRetry = 2 * time.Second // the wait after the log could not be read
 
 	// The wait after the hub made no connection, because there are enough to the
-	// address. By then the task waits in the line of that address.
+	// address. By then the task waits for the permits of that address.
 	crowdedRetry = time.Second
 )
 
@@ -53,7 +53,7 @@ func (s *sub) doubtLocked(took time.Duration) {
 }
 
 // speed returns what a success says of a callback.
-func speed(took time.Duration) lane {
+func speed(took time.Duration) standing {
 	if took <= slowAfter {
 		return proven
 	}

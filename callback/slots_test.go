@@ -3,6 +3,7 @@ package callback
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
@@ -13,34 +14,59 @@ func (nothing) turnLocked() turn { return nil }
 func (nothing) ringLocked()      {}
 func (n nothing) owner() string  { return string(n) }
 
-func (s *slots) newTask(owner, host, place string, standing lane) *task {
+func (s *slots) newTask(owner, host, place string, well standing) *task {
 	h := s.host("http://" + host + "/")
 	h.met(place)
-	return &task{work: nothing(owner), host: h, standing: standing, index: -1}
+	return &task{work: nothing(owner), host: h, standing: well, index: -1}
 }
 
-// start starts all tasks that may start, and returns their owners and hosts in order.
-func (s *slots) start() (order string, running []*task) {
+// start starts all tasks that may start, and returns them.
+func (s *slots) start() (started []*task) {
 	for t := s.next(); t != nil; t = s.next() {
-		order += t.work.owner() + "@" + t.host.name + " "
-		running = append(running, t)
+		started = append(started, t)
 	}
-	return order, running
+	return started
 }
 
-// Addresses take turns, whatever waits at each; then the subscribers at an address, and
-// then the hosts of a subscriber.
+// Where slots are scarce the owners at each address take turns, whatever waits for each.
+// Where those of an address are, its owners do, and where those of an owner are, the hosts.
 func TestSlotsTakeTurns(t *testing.T) {
-	s := newSlots(100, 8)
-	for _, host := range []string{"a1", "a1", "a2", "a3"} {
-		s.queue(s.newTask("x", host, "A", proven))
-	}
-	s.queue(s.newTask("y", "a1", "A", proven))
-	s.queue(s.newTask("x", "b1", "B", proven))
-	s.queue(s.newTask("x", "b1", "B", proven))
-	order, _ := s.start()
-	if want := "x@a1:80 x@b1:80 y@a1:80 x@b1:80 x@a2:80 x@a3:80 x@a1:80 "; order != want {
-		t.Errorf("turns: %s, want %s", order, want)
+	for _, test := range []struct {
+		name           string
+		total, perHost int
+		wait, want     string // owner@host; the first letter of a host is its address
+	}{
+		{"slots", 1, 8,
+			"x@a1 x@a1 x@a2 x@a3 y@a1 x@b1 x@b1",
+			"x@a1 y@a1 x@b1 x@a1 x@b1 x@a2 x@a3"},
+		{"slots of an address", 100, 1,
+			"x@a1 x@a2 x@a3 x@a4 x@a5 x@a6 x@a7 y@a1 y@a2 y@a3 y@a4 y@a5 z@a1 z@a2",
+			"x@a1 y@a1 x@a2 y@a2 x@a3 y@a3 x@a4 y@a4 z@a1 x@a5 z@a2 y@a5 x@a6 x@a7"},
+		{"slots of an owner", 100, 2,
+			"x@a1 x@a1 x@a2 x@a2 x@a3 x@a3 x@a4 x@a4 x@a5 x@a5 x@a6 x@a6 x@a6",
+			"x@a1 x@a1 x@a2 x@a2 x@a3 x@a3 x@a4 x@a4 x@a5 x@a6 x@a5 x@a6 x@a6"},
+	} {
+		s := newSlots(test.total, test.perHost)
+		for _, name := range strings.Fields(test.wait) {
+			owner, host, _ := strings.Cut(name, "@")
+			s.queue(s.newTask(owner, host, host[:1], proven))
+		}
+		var order []string
+		var running []*task
+		for {
+			for _, started := range s.start() {
+				running = append(running, started)
+				order = append(order, started.work.owner()+"@"+strings.TrimSuffix(started.host.name, ":80"))
+			}
+			if len(running) == 0 {
+				break
+			}
+			s.done(running[0])
+			running = running[1:]
+		}
+		if got := strings.Join(order, " "); got != test.want {
+			t.Errorf("%s: turns are %s, want %s", test.name, got, test.want)
+		}
 	}
 }
 
@@ -53,22 +79,22 @@ func TestSlotsBounds(t *testing.T) {
 	const n = 8_000
 	for i := range n {
 		place := random.IntN(8)
-		s.queue(s.newTask(fmt.Sprint("owner", random.IntN(3)), fmt.Sprintf("host%d-%d", place, random.IntN(5)), fmt.Sprint("place", place), lane(i%int(lanes))))
+		s.queue(s.newTask(fmt.Sprint("owner", random.IntN(3)), fmt.Sprintf("host%d-%d", place, random.IntN(5)), fmt.Sprint("place", place), standing(i%int(standings))))
 	}
 	started, most := 0, 0
 	var running []*task
 	for {
-		_, more := s.start()
+		more := s.start()
 		started += len(more)
 		if running = append(running, more...); len(running) == 0 {
 			break
 		}
 		most = max(most, len(running))
-		counts := map[string][lanes]int{}
+		counts := map[string][standings]int{}
 		for _, r := range running {
 			for _, key := range []string{"", r.host.place, r.host.place + r.work.owner(), r.host.place + r.work.owner() + r.host.name} {
 				c := counts[key]
-				c[r.lane]++
+				c[r.standing]++
 				counts[key] = c
 			}
 		}
@@ -90,25 +116,25 @@ func TestSlotsBounds(t *testing.T) {
 			}
 		}
 	}
-	if started != n || most < 150 || len(s.hosts) != 0 || len(s.all.below) != 0 || s.inFlight() != 0 {
-		t.Errorf("%d were started, at most %d at once; left are %d hosts, %d lines and %d slots", started, most, len(s.hosts), len(s.all.below), s.inFlight())
+	if started != n || most < 150 || len(s.hosts) != 0 || len(s.limiters) != 0 || s.inFlight() != 0 {
+		t.Errorf("%d were started, at most %d at once; left are %d hosts, %d limiters and %d slots", started, most, len(s.hosts), len(s.limiters), s.inFlight())
 	}
 }
 
 // A callback that hangs has no part in the slots of those that were not called yet.
-func TestSlotsLanes(t *testing.T) {
+func TestSlotsOnProbation(t *testing.T) {
 	s := newSlots(64, 8)
 	for i := range 100 {
 		place := fmt.Sprint("place", i)
 		s.queue(s.newTask("tarpit", place, place, doubtful))
 	}
-	_, hanging := s.start()
+	hanging := s.start()
 	for i := range 30 {
 		place := fmt.Sprint("new", i)
 		s.queue(s.newTask("new", place, place, untried))
 		s.queue(s.newTask("good", place+"good", place+"good", proven))
 	}
-	_, others := s.start()
+	others := s.start()
 	if len(hanging) != 16 || len(others) != 46 {
 		t.Errorf("%d hang, and %d others have a slot", len(hanging), len(others))
 	}
@@ -127,11 +153,11 @@ func TestSlotsPassOver(t *testing.T) {
 	}
 	b.host.met("B")
 	s.done(b)
-	if b.state != idle || a.state != dead || s.next() != nil || len(s.all.below) != 0 {
-		t.Errorf("left are %v", s.all.below)
+	if b.state != idle || a.state != dead || s.next() != nil || len(s.limiters) != 0 {
+		t.Errorf("left are %v", s.limiters)
 	}
 	s.queue(b)
-	if s.all.below["B"] == nil || s.next() != b {
-		t.Errorf("it waits at %v", s.all.below)
+	if s.limiters[limiterKey{stage: 2, name: "B"}] == nil || s.next() != b {
+		t.Errorf("it waits at %v", s.limiters)
 	}
 }

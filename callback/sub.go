@@ -118,7 +118,7 @@ func (s *sub) ringLocked() {
 	switch {
 	case s.state == running: // settleLocked finds out what is next
 	case !s.about.LeaseEnd.After(time.Now()):
-		s.state = idle
+		s.shard.engine.slots.cancel(&s.task)
 		s.restLocked()
 	case s.state == idle:
 		s.next = time.Time{}

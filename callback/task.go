@@ -12,9 +12,8 @@ type task struct {
 
 	// Guarded by Engine.mu.
 	state    state
-	standing lane  // what the last request to the callback says of it
-	lane     lane  // the lane in which the task is queued, or has its slot
-	line     *line // where the task is queued, or has its slot
+	standing standing // what the last request to the callback says of it
+	waiter   *waiter  // on its way to a slot, or with a slot; nil: it is idle or dead
 
 	// Guarded by Engine.mu, kept by the schedule.
 	due   time.Time
@@ -49,12 +48,9 @@ type turn interface {
 //
 //	idle    → queued   slots.queue: the task may have something to do
 //	queued  → running  slots.next: the task gets a slot
-//	queued  → idle     sub.ringLocked: the lease ended while the sub waited for a slot
+//	queued  → idle     slots.cancel: the lease ended while the sub waited for a slot
 //	running → idle     slots.done: the slot is free again
 //	any     → dead     slots.leave: the task is forgotten, and stays dead
-//
-// A queued task that dies, or becomes idle, stays in its line. slots.next passes over
-// tasks that are not queued.
 type state uint8
 
 const (
