@@ -109,6 +109,7 @@ func (q *fairQueue) pop() *waiter {
 // permits, one after the other. While it waits for one, it holds those before.
 type waiter struct {
 	task      *task
+	doer      doer
 	standing  standing
 	owner     string
 	address   string
@@ -121,8 +122,7 @@ type waiter struct {
 // limiter, and so has each address, each owner's callbacks at an address, and each owner's
 // callbacks at a host. So nobody gets more slots by many names, ports or callbacks. Where
 // permits are scarce, those who wait take turns: for the permits of an owner the hosts, for
-// those of an address the owners, and for a slot the owners at each address. Engine.mu
-// guards all of it, also what its methods change in tasks and hosts.
+// those of an address the owners, and for a slot the owners at each address.
 type slots struct {
 	perHost int // set when the slots are made, never changed
 
@@ -139,9 +139,9 @@ func newSlots(total, perHost int) *slots {
 func (s *slots) inFlight() int { return s.all.inUse() }
 
 // queue lets a task wait for a slot.
-func (s *slots) queue(t *task) {
-	t.state = queued
-	t.waiter = &waiter{task: t, standing: t.standing, owner: t.work.owner(), address: t.host.place}
+func (s *slots) queue(t *task, d doer) {
+	t.stage = queued
+	t.waiter = &waiter{task: t, doer: d, standing: t.standing, owner: d.owner(), address: t.host.place}
 	s.advance(t.waiter)
 }
 
@@ -192,30 +192,29 @@ func (s *slots) limiter(w *waiter) *limiter {
 
 // next gives a slot to the task whose turn it is. It returns nil when no slot is free,
 // or no task may have it.
-func (s *slots) next() *task {
+func (s *slots) next() *waiter {
 	w := s.all.next()
-	if w == nil {
-		return nil
+	if w != nil {
+		w.task.stage = running
 	}
-	w.task.state = running
-	return w.task
+	return w
 }
 
 // done frees a task's slot.
 func (s *slots) done(t *task) {
 	s.release(t.waiter)
 	t.waiter = nil
-	if t.state == running {
-		t.state = idle
+	if t.stage == running {
+		t.stage = idle
 	}
 }
 
 // cancel takes a task out that waits for a slot. It does nothing with another task.
 func (s *slots) cancel(t *task) {
-	if t.state == queued {
+	if t.stage == queued {
 		t.waiter.cancelled = true
 		s.release(t.waiter)
-		t.state, t.waiter = idle, nil
+		t.stage, t.waiter = idle, nil
 	}
 }
 
@@ -224,7 +223,7 @@ func (s *slots) release(w *waiter) {
 	for _, l := range w.permits[:w.held] {
 		l.taken[w.standing]--
 		if l == &s.all {
-			continue // fillLocked asks for the next
+			continue // nextTurn asks for the next
 		}
 		if next := l.next(); next != nil {
 			s.advance(next)
@@ -237,20 +236,19 @@ func (s *slots) release(w *waiter) {
 // leave takes a task out for ever: it is dead, and its host has one user less.
 func (s *slots) leave(t *task) {
 	s.cancel(t)
-	t.state = dead
+	t.stage = dead
 	s.abandon(t.host)
 }
 
-// A host is where callbacks lead to: a name and a port. Engine.mu guards all of it but
-// the name, which never changes.
+// A host is where callbacks lead to: a name and a port.
 type host struct {
-	name   string
+	name   string         // never changed
 	place  string         // the address where it is, as far as is known: see outbound.PlaceOf
 	users  int            // tasks that point here
 	subs   int            // how many of users are subscriptions
-	fresh  int            // how many of users are errands that are to make a subscription
+	fresh  int            // how many of users are queues of requests that are to make a subscription
 	asked  map[string]int // the same as fresh, by who asked for the subscription; nil: there were none
-	makers tally          // subs, by who made them
+	owners counts         // subs, by who made them
 }
 
 // host returns the host of a callback, which gets one more user.
@@ -280,8 +278,8 @@ func (h *host) met(place string) {
 	}
 }
 
-// setFresh counts an errand that is to make a subscription, or one that is not any more.
-func (h *host) setFresh(by string, n int) {
+// addFresh counts n more queues of requests that are to make a subscription.
+func (h *host) addFresh(by string, n int) {
 	if h.asked == nil {
 		h.asked = map[string]int{}
 	}

@@ -7,22 +7,35 @@ import (
 	"testing"
 )
 
-// A nothing is work that has nothing to do, of an owner.
-type nothing string
+// A nothing is a task that has nothing to do, of an owner.
+type nothing struct {
+	task
+	by string
+}
 
-func (nothing) turnLocked() turn { return nil }
-func (nothing) ringLocked()      {}
-func (n nothing) owner() string  { return string(n) }
+func (*nothing) takeTurn(*state) turn { return nil }
+func (n *nothing) owner() string      { return n.by }
 
-func (s *slots) newTask(owner, host, place string, well standing) *task {
+func (s *slots) newTask(owner, host, place string, well standing) *nothing {
 	h := s.host("http://" + host + "/")
 	h.met(place)
-	return &task{work: nothing(owner), host: h, standing: well, index: -1}
+	return &nothing{task: task{host: h, standing: well}, by: owner}
+}
+
+// wait lets a task wait for a slot.
+func (s *slots) wait(n *nothing) { s.queue(&n.task, n) }
+
+// take returns the task that gets the next slot, nil if none does.
+func (s *slots) take() *nothing {
+	if w := s.next(); w != nil {
+		return w.doer.(*nothing)
+	}
+	return nil
 }
 
 // start starts all tasks that may start, and returns them.
-func (s *slots) start() (started []*task) {
-	for t := s.next(); t != nil; t = s.next() {
+func (s *slots) start() (started []*nothing) {
+	for t := s.take(); t != nil; t = s.take() {
 		started = append(started, t)
 	}
 	return started
@@ -49,19 +62,19 @@ func TestSlotsTakeTurns(t *testing.T) {
 		s := newSlots(test.total, test.perHost)
 		for _, name := range strings.Fields(test.wait) {
 			owner, host, _ := strings.Cut(name, "@")
-			s.queue(s.newTask(owner, host, host[:1], proven))
+			s.wait(s.newTask(owner, host, host[:1], proven))
 		}
 		var order []string
-		var running []*task
+		var running []*nothing
 		for {
 			for _, started := range s.start() {
 				running = append(running, started)
-				order = append(order, started.work.owner()+"@"+strings.TrimSuffix(started.host.name, ":80"))
+				order = append(order, started.by+"@"+strings.TrimSuffix(started.host.name, ":80"))
 			}
 			if len(running) == 0 {
 				break
 			}
-			s.done(running[0])
+			s.done(&running[0].task)
 			running = running[1:]
 		}
 		if got := strings.Join(order, " "); got != test.want {
@@ -79,10 +92,10 @@ func TestSlotsBounds(t *testing.T) {
 	const n = 8_000
 	for i := range n {
 		place := random.IntN(8)
-		s.queue(s.newTask(fmt.Sprint("owner", random.IntN(3)), fmt.Sprintf("host%d-%d", place, random.IntN(5)), fmt.Sprint("place", place), standing(i%int(standings))))
+		s.wait(s.newTask(fmt.Sprint("owner", random.IntN(3)), fmt.Sprintf("host%d-%d", place, random.IntN(5)), fmt.Sprint("place", place), standing(i%int(standings))))
 	}
 	started, most := 0, 0
-	var running []*task
+	var running []*nothing
 	for {
 		more := s.start()
 		started += len(more)
@@ -92,14 +105,14 @@ func TestSlotsBounds(t *testing.T) {
 		most = max(most, len(running))
 		counts := map[string][standings]int{}
 		for _, r := range running {
-			for _, key := range []string{"", r.host.place, r.host.place + r.work.owner(), r.host.place + r.work.owner() + r.host.name} {
+			for _, key := range []string{"", r.host.place, r.host.place + r.by, r.host.place + r.by + r.host.name} {
 				c := counts[key]
 				c[r.standing]++
 				counts[key] = c
 			}
 		}
 		for _, r := range running {
-			for key, bound := range map[string]int{"": 200, r.host.place: 64, r.host.place + r.work.owner(): 32, r.host.place + r.work.owner() + r.host.name: 8} {
+			for key, bound := range map[string]int{"": 200, r.host.place: 64, r.host.place + r.by: 32, r.host.place + r.by + r.host.name: 8} {
 				if c := counts[key]; c[proven]+c[untried]+c[doubtful] > bound || c[untried] > bound/4 || c[doubtful] > bound/4 {
 					t.Fatalf("%q has %v of %d slots", key, c, bound)
 				}
@@ -111,8 +124,8 @@ func TestSlotsBounds(t *testing.T) {
 				done := running[i]
 				running[i] = running[len(running)-1]
 				running = running[:len(running)-1]
-				s.done(done)
-				s.leave(done)
+				s.done(&done.task)
+				s.leave(&done.task)
 			}
 		}
 	}
@@ -126,13 +139,13 @@ func TestSlotsOnProbation(t *testing.T) {
 	s := newSlots(64, 8)
 	for i := range 100 {
 		place := fmt.Sprint("place", i)
-		s.queue(s.newTask("tarpit", place, place, doubtful))
+		s.wait(s.newTask("tarpit", place, place, doubtful))
 	}
 	hanging := s.start()
 	for i := range 30 {
 		place := fmt.Sprint("new", i)
-		s.queue(s.newTask("new", place, place, untried))
-		s.queue(s.newTask("good", place+"good", place+"good", proven))
+		s.wait(s.newTask("new", place, place, untried))
+		s.wait(s.newTask("good", place+"good", place+"good", proven))
 	}
 	others := s.start()
 	if len(hanging) != 16 || len(others) != 46 {
@@ -145,19 +158,19 @@ func TestSlotsOnProbation(t *testing.T) {
 func TestSlotsPassOver(t *testing.T) {
 	s := newSlots(10, 8)
 	a, b := s.newTask("x", "h", "A", proven), s.newTask("x", "h", "A", proven)
-	s.queue(a)
-	s.queue(b)
-	s.leave(a)
-	if got := s.next(); got != b {
+	s.wait(a)
+	s.wait(b)
+	s.leave(&a.task)
+	if got := s.take(); got != b {
 		t.Errorf("next() = %v", got)
 	}
 	b.host.met("B")
-	s.done(b)
-	if b.state != idle || a.state != dead || s.next() != nil || len(s.limiters) != 0 {
+	s.done(&b.task)
+	if b.stage != idle || a.stage != dead || s.take() != nil || len(s.limiters) != 0 {
 		t.Errorf("left are %v", s.limiters)
 	}
-	s.queue(b)
-	if s.limiters[limiterKey{stage: 2, name: "B"}] == nil || s.next() != b {
+	s.wait(b)
+	if s.limiters[limiterKey{stage: 2, name: "B"}] == nil || s.take() != b {
 		t.Errorf("it waits at %v", s.limiters)
 	}
 }

@@ -25,18 +25,17 @@ type Log interface {
 }
 
 // A topic is a set that has subscriptions on this hub. It is followed once for all of
-// them, and what comes is kept for them by the cutter.
+// them, and the cutter keeps what comes.
 //
-// Deliveries make their cuts without Engine.mu, so the log can be read. publish gives the
-// cutter what is new under Engine.mu and raises version; a delivery takes the view along
-// and makes a cut that has at least what there was at that version.
+// Deliveries make their cuts without the mutex, so the log can be read. publish gives the
+// cutter what is new and raises version, with the mutex held. A delivery takes the view
+// along, and makes a cut that has at least what there was at that version.
 type topic struct {
-	cancel context.CancelFunc // ends follow; set when the topic is made, never changed
+	cancel context.CancelFunc // ends follow; never changed
 
-	// Guarded by Engine.mu, but view.set is never changed.
-	view
+	view                // set is never changed
 	subs    int         // subs of this topic, in all pools and in none
-	makers  tally       // the same, by who made them
+	owners  counts      // the same, by who made them
 	ready   bool        // head is known
 	head    feed.Cursor // of the entries that came
 	idle    pool        // subs that wait for what is new
@@ -45,24 +44,24 @@ type topic struct {
 	behind  pool        // all others that do not end: see sub
 }
 
-// topicLocked returns the topic of a set, which gets one more sub.
-func (e *Engine) topicLocked(set string) *topic {
-	t := e.topics[set]
+// topic returns the topic of a set, which gets one more sub.
+func (st *state) topic(set string) *topic {
+	t, e := st.topics[set], st.engine
 	if t == nil {
 		ctx, cancel := context.WithCancel(e.ctx)
 		t = &topic{view: view{set: set}, cancel: cancel}
-		e.topics[set] = t
+		st.topics[set] = t
 		e.wg.Go(func() { e.follow(ctx, t) })
 	}
 	t.subs++
 	return t
 }
 
-// forsakeLocked takes a sub from a topic. A topic without subs is forgotten.
-func (e *Engine) forsakeLocked(t *topic) {
+// leaveTopic takes a sub from a topic. A topic without subs is forgotten.
+func (st *state) leaveTopic(t *topic) {
 	if t.subs--; t.subs == 0 {
 		t.cancel()
-		delete(e.topics, t.set)
+		delete(st.topics, t.set)
 	}
 }
 
@@ -98,21 +97,21 @@ func (e *Engine) follow(ctx context.Context, t *topic) {
 // restart begins a topic anew at a head. The log may be another one than
 // before, so each idle sub looks whether its cursor is still in it.
 func (e *Engine) restart(t *topic, head feed.Cursor) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	st := e.lock()
+	defer st.unlock()
 	t.head, t.ready = head, true
 	t.version++
 	t.restarts++
 	for _, s := range t.idle.take() {
-		s.restLocked()
+		st.rest(s)
 	}
-	e.fillLocked()
+	st.fill()
 }
 
 // publish keeps what is new of a topic, and wakes its subs.
 func (e *Engine) publish(t *topic, batches []*feed.Batch) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	st := e.lock()
+	defer st.unlock()
 	if t.subs == 0 { // the topic was forgotten while the batches were on their way
 		return
 	}
@@ -131,15 +130,15 @@ func (e *Engine) publish(t *topic, batches []*feed.Batch) {
 	}
 	t.version++
 	for _, s := range t.idle.take() {
-		if passes != nil && s.cursor == before && s.filter.key != "" && !matches(passes, s.filter, batches) {
-			s.skipLocked(first, t.head)
-			t.idle.add(s)
-			continue
-		}
 		if passes != nil && s.cursor == before {
+			if s.filter.key != "" && !matches(passes, s.filter, batches) {
+				s.skip(first, t.head)
+				t.idle.add(s)
+				continue
+			}
 			s.first = first
 		}
-		s.restLocked()
+		st.rest(s)
 	}
 	// A failing callback is tried again for what is new, but not before earliest. The
 	// sub leaves the pool failing until the callback has failed again, so only one
@@ -151,8 +150,8 @@ func (e *Engine) publish(t *topic, batches []*feed.Batch) {
 			s.earliest = now
 		}
 		if s.earliest.Before(s.due) {
-			e.remindLocked(&s.task, s.earliest)
+			st.wakeAt(&s.timer, s.earliest)
 		}
 	}
-	e.fillLocked()
+	st.fill()
 }

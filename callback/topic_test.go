@@ -13,10 +13,10 @@ func TestPublishToNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		e := w.engine
-		e.mu.Lock()
-		topic := e.topicLocked("demo")
-		e.forsakeLocked(topic)
-		e.mu.Unlock()
+		st := e.lock()
+		topic := st.topic("demo")
+		st.leaveTopic(topic)
+		st.unlock()
 		before := w.head()
 		w.publish("a", 1)
 		batch, err := w.log.Since(t.Context(), "demo", before, 0)

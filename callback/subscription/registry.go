@@ -174,9 +174,9 @@ func earlier(t, limit time.Time) time.Time {
 	return t
 }
 
-// A Crowd counts the subscriptions at all hubs, including those that are still
+// A Count has numbers of subscriptions at all hubs, including those that are still
 // to be confirmed.
-type Crowd struct {
+type Count struct {
 	Host  int // with callbacks at one host
 	Set   int // to one set
 	Fresh int // with callbacks at that host, and still to be confirmed

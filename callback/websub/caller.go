@@ -104,7 +104,7 @@ func within(timeout time.Duration, first bool) time.Duration {
 func unanswered(err error, d outlet.Decision, peer *outbound.Peer) outlet.Verdict {
 	f := outbound.Explain(err)
 	if errors.Is(err, outbound.ErrCrowded) {
-		d = outlet.Crowded
+		d = outlet.Limited
 	}
 	return outlet.Verdict{Decision: d, Error: f.Text, Outcome: f.Outcome, Place: peer.Place()}
 }

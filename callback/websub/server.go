@@ -78,9 +78,9 @@ type Requests interface {
 	// subscription.Registry.Send.
 	Send(ctx context.Context, r subscription.Request) error
 
-	// Crowd returns how many subscriptions the one that a request is to make
+	// Count returns how many subscriptions the one that a request is to make
 	// would meet. Its callback is at host.
-	Crowd(r *subscription.Request, host string) subscription.Crowd
+	Count(r *subscription.Request, host string) subscription.Count
 }
 
 // A Memory is the part of changelog.Log that a Server reads.
