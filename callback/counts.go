@@ -2,19 +2,27 @@ package callback
 
 import "github.com/rshub/rshub/callback/subscription"
 
-// Counts are numbers of subscriptions by who made them; see subscription.Request.By.
-type counts map[string]int
+// A countKey says what is counted: the subscriptions of a host, a set or an owner, or of
+// an owner at a host or to a set. What is empty does not matter.
+type countKey struct {
+	fresh            bool // instead of subscriptions, the queues of requests that are to make one
+	host, set, owner string
+}
 
-// add counts n subscriptions more. Those of nobody who is known are not counted.
-func (c *counts) add(by string, n int) {
-	if by == "" {
-		return
+// counts has the numbers that are not zero.
+type counts map[countKey]int
+
+// add counts n more of what a key has all parts of. The owner may be unknown.
+func (c counts) add(k countKey, n int) {
+	f := k.fresh
+	keys := []countKey{{f, k.host, "", ""}, {f, "", k.set, ""}}
+	if k.owner != "" {
+		keys = append(keys, countKey{f, k.host, "", k.owner}, countKey{f, "", k.set, k.owner}, countKey{f, "", "", k.owner})
 	}
-	if *c == nil {
-		*c = counts{}
-	}
-	if (*c)[by] += n; (*c)[by] == 0 {
-		delete(*c, by)
+	for _, k := range keys {
+		if c[k] += n; c[k] == 0 {
+			delete(c, k)
+		}
 	}
 }
 
@@ -24,7 +32,7 @@ func (c *counts) add(by string, n int) {
 // counts exactly, one of several errs by a few in a hundred. Requests that were sent
 // just now, or within the last second at another hub, are not counted yet. A hub that
 // has no shard, or has not loaded all of its shards, knows too little and returns zero.
-func (e *Engine) Count(r *subscription.Request, host string) (c subscription.Count) {
+func (e *Engine) Count(r *subscription.Request, host string) subscription.Count {
 	st := e.lock()
 	defer st.unlock()
 	for _, s := range st.shards {
@@ -35,16 +43,20 @@ func (e *Engine) Count(r *subscription.Request, host string) (c subscription.Cou
 	if len(st.shards) == 0 {
 		return subscription.Count{}
 	}
-	all := func(known int) int { return known * subscription.Shards / len(st.shards) }
-	if h := st.slots.hosts[host]; h != nil {
-		c.Host, c.Fresh, c.Own = all(h.subs+h.fresh), all(h.fresh), all(h.asked[r.By])
-		c.OwnHost = all(h.owners[r.By])
+	all := func(keys ...countKey) (n int) {
+		for _, k := range keys {
+			n += st.counts[k]
+		}
+		return n * subscription.Shards / len(st.shards)
 	}
-	set := st.fresh[r.Set]
-	if t := st.topics[r.Set]; t != nil {
-		set += t.subs
-		c.OwnSet = all(t.owners[r.By])
+	c := subscription.Count{
+		Host:  all(countKey{host: host}, countKey{host: host, fresh: true}),
+		Set:   all(countKey{set: r.Set}, countKey{set: r.Set, fresh: true}),
+		Fresh: all(countKey{host: host, fresh: true}),
 	}
-	c.Set, c.OwnAll = all(set), all(st.owners[r.By])
+	if r.By != "" {
+		c.Own, c.OwnHost = all(countKey{host: host, owner: r.By, fresh: true}), all(countKey{host: host, owner: r.By})
+		c.OwnSet, c.OwnAll = all(countKey{set: r.Set, owner: r.By}), all(countKey{owner: r.By})
+	}
 	return c
 }

@@ -112,13 +112,13 @@ func TestMostUnverified(t *testing.T) {
 		if r := post(c.url + "4"); r.Code != 202 {
 			t.Errorf("afterwards it is answered %d: %s", r.Code, r.Body)
 		}
-		if w.gone(made) || len(w.engine.state.fresh) != 1 {
-			t.Errorf("fresh are %v", w.engine.state.fresh)
+		if n := w.engine.state.counts[countKey{fresh: true, set: "demo"}]; w.gone(made) || n != 1 {
+			t.Errorf("%d are to be made", n)
 		}
 		// The requests of a shard that is lost count no more.
 		w.crash()
-		if len(w.engine.state.fresh) != 0 || len(w.engine.state.slots.hosts) != 0 {
-			t.Errorf("left are %v, %v", w.engine.state.fresh, w.engine.state.slots.hosts)
+		if len(w.engine.state.counts) != 0 || len(w.engine.state.slots.hosts) != 0 {
+			t.Errorf("left are %v, %v", w.engine.state.counts, w.engine.state.slots.hosts)
 		}
 		w.start(Options{})
 	})
@@ -231,8 +231,8 @@ func TestMostSubscriptionsOfOneCaller(t *testing.T) {
 		d.rights = &all
 		post("evil", 202, hosts[4]+"2", "third", "")
 		w.crash()
-		if len(w.engine.state.owners) != 0 {
-			t.Errorf("left are %v", w.engine.state.owners)
+		if len(w.engine.state.counts) != 0 {
+			t.Errorf("left are %v", w.engine.state.counts)
 		}
 		w.start(Options{})
 	})

@@ -253,17 +253,13 @@ func (st *state) removeQueue(q *requestQueue) {
 
 // setFresh notes whether a queue is to make a subscription.
 func (st *state) setFresh(q *requestQueue, fresh bool) {
-	if q.fresh == fresh {
-		return
-	}
-	q.fresh = fresh
 	n := 1
 	if !fresh {
 		n = -1
 	}
-	q.host.addFresh(q.by, n)
-	if st.fresh[q.set] += n; st.fresh[q.set] == 0 {
-		delete(st.fresh, q.set)
+	if q.fresh != fresh {
+		q.fresh = fresh
+		st.counts.add(countKey{fresh: true, host: q.host.name, set: q.set, owner: q.by}, n)
 	}
 }
 

@@ -182,14 +182,14 @@ func (s *shard) load() bool {
 
 // wake is called when the claim ends, unless it was renewed.
 func (s *shard) wake(st *state) {
-	if st.counts(s) {
+	if st.stillHas(s) {
 		st.wakeAt(&s.timer, s.claim.Until())
 	}
 }
 
-// counts reports whether the claim on a shard still counts. If not, it drops the shard, and
+// stillHas reports whether the claim on a shard still counts. If not, it drops the shard, and
 // releases the claim, because the Keeper does not know yet that the claim is over.
-func (st *state) counts(s *shard) bool {
+func (st *state) stillHas(s *shard) bool {
 	if !s.claim.Over() {
 		return true
 	}
@@ -211,7 +211,7 @@ func (s *shard) mayCall() bool {
 	}
 	st := s.engine.lock()
 	defer st.unlock()
-	return st.counts(s)
+	return st.stillHas(s)
 }
 
 // loseShard drops a shard whose claim was lost before this hub gave it up.

@@ -242,13 +242,9 @@ func (s *slots) leave(t *task) {
 
 // A host is where callbacks lead to: a name and a port.
 type host struct {
-	name   string         // never changed
-	place  string         // the address where it is, as far as is known: see outbound.PlaceOf
-	users  int            // tasks that point here
-	subs   int            // how many of users are subscriptions
-	fresh  int            // how many of users are queues of requests that are to make a subscription
-	asked  map[string]int // the same as fresh, by who asked for the subscription; nil: there were none
-	owners counts         // subs, by who made them
+	name  string // never changed
+	place string // the address where it is, as far as is known: see outbound.PlaceOf
+	users int    // tasks that point here
 }
 
 // host returns the host of a callback, which gets one more user.
@@ -275,16 +271,5 @@ func (s *slots) abandon(h *host) {
 func (h *host) met(place string) {
 	if place != "" {
 		h.place = place
-	}
-}
-
-// addFresh counts n more queues of requests that are to make a subscription.
-func (h *host) addFresh(by string, n int) {
-	if h.asked == nil {
-		h.asked = map[string]int{}
-	}
-	h.fresh += n
-	if h.asked[by] += n; h.asked[by] == 0 {
-		delete(h.asked, by)
 	}
 }

@@ -17,8 +17,7 @@ type state struct {
 	draining bool // no task gets a slot any more
 
 	// What is counted, for limits and metrics.
-	owners  counts         // subscriptions, by who made them
-	fresh   map[string]int // queues of requests that are to make a subscription, by set
+	counts  counts
 	failing int            // subs whose last attempt failed
 	stale   int            // subs whose secrets are to be encrypted anew
 	missing map[string]int // subs whose secrets need a key that is missing, by its ID

@@ -105,7 +105,6 @@ func (st *state) addSub(s *shard, r *subscription.Record) *sub {
 		st.failing++
 	}
 	s.subs[x.id] = x
-	x.host.subs++
 	if q := s.requests[x.id]; q != nil {
 		st.setFresh(q, false)
 	}
@@ -119,7 +118,6 @@ func (st *state) removeSub(x *sub) {
 	}
 	x.leave()
 	st.setFailed(x, 0)
-	x.host.subs--
 	st.schedule.stop(&x.timer)
 	st.slots.leave(&x.task)
 	st.leaveTopic(x.topic)
@@ -141,10 +139,7 @@ func (st *state) setAbout(s *sub, about *subscription.Subscription) {
 
 // countSub counts n more of a sub: by who made it, and by what its secrets wait for.
 func (st *state) countSub(s *sub, n int) {
-	by := s.about.By
-	st.owners.add(by, n)
-	s.topic.owners.add(by, n)
-	s.host.owners.add(by, n)
+	st.counts.add(countKey{host: s.host.name, set: s.topic.set, owner: s.about.By}, n)
 	if s.about.Stale {
 		st.stale += n
 	}

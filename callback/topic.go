@@ -35,7 +35,6 @@ type topic struct {
 
 	view                // set is never changed
 	subs    int         // subs of this topic, in all pools and in none
-	owners  counts      // the same, by who made them
 	ready   bool        // head is known
 	head    feed.Cursor // of the entries that came
 	idle    pool        // subs that wait for what is new
