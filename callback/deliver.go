@@ -229,7 +229,7 @@ func (st *state) advance(d *delivery, to point) {
 	}
 	if to.cursor != s.cursor {
 		s.first = 0
-		s.markMoved()
+		s.markSkipped()
 	}
 	s.point = to
 }

@@ -120,8 +120,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { e.runTimers(e.ctx) })
 	wg.Go(func() { e.saveLoop(e.ctx) })
-	wg.Go(func() { e.watchInboxes(e.ctx) })
-	wg.Go(func() { e.watchRights(e.ctx) })
+	wg.Go(func() { every(e.ctx, inboxEvery, e.lookIntoInboxes) })
+	wg.Go(func() { every(e.ctx, rightsEvery, e.lookAtRights) })
 	wg.Go(func() {
 		defer close(e.released)
 		e.claims.Run(e.working, leaveTime)
@@ -157,6 +157,20 @@ func (e *Engine) Shutdown(ctx context.Context) {
 	}
 	st.unlock()
 	<-e.released
+}
+
+// every calls do again and again, until ctx is done.
+func every(ctx context.Context, d time.Duration, do func(context.Context)) {
+	tick := time.NewTicker(d)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			do(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // A wakeup is a channel with room for one value. It wakes a goroutine that may be

@@ -23,23 +23,8 @@ const (
 	inboxPage  = 100
 )
 
-// watchInboxes looks every inboxEvery whether requests came for the shards of this
-// hub: any hub may have sent them. It ends with ctx.
-func (e *Engine) watchInboxes(ctx context.Context) {
-	tick := time.NewTicker(inboxEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			e.lookIntoInboxes(ctx)
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // lookIntoInboxes asks the registry for the newest request of each shard, and fetches
-// those that are new.
+// those that are new: any hub may have sent them.
 func (e *Engine) lookIntoInboxes(ctx context.Context) {
 	st := e.lock()
 	var shards []int
@@ -341,9 +326,9 @@ func (h *handling) settle(st *state) {
 }
 
 // edit changes where a subscription stands, and lets it have its turn. A subscription that
-// is not there is not made. edit returns what commitSoon does.
+// is not there is not made. edit returns what commit does.
 func (s *shard) edit(r *subscription.Request, change func(*subscription.Progress)) (again time.Duration) {
-	return s.commitSoon(r, func(*state) (c subscription.Changes) {
+	return s.commit(r, func(*state) (c subscription.Changes) {
 		if known := s.subs[r.ID()]; known != nil {
 			rec := known.record()
 			change(&rec.Progress)
@@ -386,11 +371,11 @@ func (s *shard) expire(q *requestQueue, r *request) (again time.Duration) {
 }
 
 // end removes a subscription, and then tells its callback why, unless reason is
-// empty. It returns what commitSoon does.
+// empty. It returns what commit does.
 func (s *shard) end(r *subscription.Request, reason string) (again time.Duration) {
 	e, id := s.engine, r.ID()
 	var about *subscription.Subscription // of what was removed
-	again = s.commitSoon(r, func(*state) (c subscription.Changes) {
+	again = s.commit(r, func(*state) (c subscription.Changes) {
 		known, byOperator := s.subs[id], r.Mode == subscription.Remove
 		// A subscription that is there and not over was renewed in time.
 		if known != nil && (byOperator || known.over != "") || known == nil && byOperator && s.ended[id] != nil {

@@ -43,27 +43,13 @@ func (e *Engine) may(by, key string, anyone bool, set string) (until time.Time, 
 	return e.opts.Rights.May(by, key, anyone, set)
 }
 
-// watchRights ends the subscriptions of those whose rights have ended, until ctx is done.
-func (e *Engine) watchRights(ctx context.Context) {
+// lookAtRights ends the subscriptions of those whose rights have ended. It looks at all
+// subscriptions if rights may have changed, and else at those that were made, renewed or
+// loaded since the last time. It takes one shard after the other, and asks without the mutex.
+func (e *Engine) lookAtRights(context.Context) {
 	if e.opts.Rights == nil {
 		return
 	}
-	tick := time.NewTicker(rightsEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			e.lookAtRights()
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// lookAtRights looks at all subscriptions if rights may have changed, and else at those that
-// were made, renewed or loaded since the last time. It takes one shard after the other, and
-// does not hold the mutex while it asks.
-func (e *Engine) lookAtRights() {
 	version := e.opts.Rights.Version()
 	st := e.lock()
 	var shards []*shard
@@ -165,7 +151,7 @@ func (st *state) shorten(s *sub, until time.Time) {
 
 // refuse ends a subscription whose maker may not follow the set any more, and tells the
 // callback. A record without secrets is kept for a while, so that operators see why. refuse
-// returns what commitSoon does.
+// returns what commit does.
 func (s *shard) refuse(r *subscription.Request) (again time.Duration) {
 	e := s.engine
 	st := e.lock()
@@ -188,7 +174,7 @@ func (s *shard) refuse(r *subscription.Request) (again time.Duration) {
 	}
 	now := time.Now().UTC().Round(0)
 	ended := false
-	again = s.commitSoon(r, func(*state) subscription.Changes {
+	again = s.commit(r, func(*state) subscription.Changes {
 		if s.subs[r.ID()] != known || known.over != refused { // it was renewed meanwhile
 			return subscription.Changes{}
 		}
@@ -257,9 +243,9 @@ func (x *endedSub) wake(st *state) {
 	st.addRequest(x.shard, subscription.Request{Mode: forgotten, Set: x.set, Callback: x.callback})
 }
 
-// forget removes a subscription that has ended. It returns what commitSoon does.
+// forget removes a subscription that has ended. It returns what commit does.
 func (s *shard) forget(r *subscription.Request) (again time.Duration) {
-	return s.commitSoon(r, func(*state) (c subscription.Changes) {
+	return s.commit(r, func(*state) (c subscription.Changes) {
 		if s.ended[r.ID()] != nil { // else a new one was made
 			c.Delete = []subscription.ID{r.ID()}
 		}

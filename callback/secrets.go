@@ -41,7 +41,7 @@ func (st *state) countMissing(key string, n int) {
 func (s *shard) reseal() {
 	for s.ctx.Err() == nil {
 		some := 0
-		err := s.commit(&subscription.Request{}, func(*state) (c subscription.Changes) {
+		again := s.commit(&subscription.Request{}, func(*state) (c subscription.Changes) {
 			for _, x := range s.subs {
 				if x.about.Stale && len(c.Put) < resealed {
 					c.Put = append(c.Put, *x.record())
@@ -58,8 +58,7 @@ func (s *shard) reseal() {
 				}
 			}
 		})
-		if err != nil {
-			s.engine.opts.Logger.Warn("callbacks: secrets cannot be encrypted anew yet", "shard", s.claim.Shard, "err", err)
+		if again > 0 {
 			backoff.Wait(s.ctx, time.Minute)
 		} else if some < resealed {
 			return

@@ -55,10 +55,10 @@ type shard struct {
 
 	// What the registry has to be told. save takes these lists, and owns them while it
 	// commits. It brings them back when the Commit fails.
-	dirty  []*sub   // subs to save soon
-	moved  []*sub   // subs to save now and then
-	done   []uint64 // numbers of requests that were carried out and are to leave the inbox
-	saving bool     // a goroutine of saveAll saves the shard
+	dirty   []*sub   // subs to save soon
+	skipped []*sub   // subs to save now and then
+	done    []uint64 // numbers of requests that were carried out and are to leave the inbox
+	saving  bool     // a goroutine of saveAll saves the shard
 }
 
 // A worker is the claim.Worker on the shards of an Engine.
@@ -234,29 +234,20 @@ func (st *state) dropShard(s *shard) {
 	for id := range s.ended {
 		st.forgetEnded(s, id)
 	}
-	s.dirty, s.moved, s.done, s.unchecked = nil, nil, nil, nil
+	s.dirty, s.skipped, s.done, s.unchecked = nil, nil, nil, nil
 }
 
 // commitRetry is how long to wait until a Commit that the store refused is tried
 // again.
 const commitRetry = time.Second
 
-// commitSoon is commit. It returns how long to wait for the next try; 0 when the changes
-// are made, or the shard is lost.
-func (s *shard) commitSoon(r *subscription.Request, build func(*state) subscription.Changes, apply func(*state, subscription.Changes)) (again time.Duration) {
-	err := s.commit(r, build, apply)
-	if err == nil || s.ctx.Err() != nil {
-		return 0
-	}
-	s.engine.opts.Logger.Warn("callbacks: a request waits for the store", "shard", s.claim.Shard, "mode", r.Mode, "err", err)
-	return backoff.Jitter(commitRetry)
-}
-
 // commit makes changes and takes the request out of the inbox, in one step. build returns
 // the changes; apply brings them into memory once the store has them. In between the mutex
-// is free, and the state may change, so apply has to look at it again. commit returns nil
-// also when the claim is lost: the next hub carries the request out.
-func (s *shard) commit(r *subscription.Request, build func(*state) subscription.Changes, apply func(*state, subscription.Changes)) error {
+// is free, and the state may change, so apply has to look at it again.
+//
+// commit returns how long to wait until it is to be tried again; 0 when the changes are made,
+// or the claim is lost: then the next hub carries the request out.
+func (s *shard) commit(r *subscription.Request, build func(*state) subscription.Changes, apply func(*state, subscription.Changes)) (again time.Duration) {
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	st := s.engine.lock()
@@ -266,10 +257,9 @@ func (s *shard) commit(r *subscription.Request, build func(*state) subscription.
 		c.Done = append(c.Done, r.Number)
 	}
 	if len(c.Put)+len(c.Delete)+len(c.Done) > 0 {
-		if err := s.store(s.ctx, c); errors.Is(err, claim.ErrLost) {
-			return nil
-		} else if err != nil {
-			return err
+		if err := s.store(s.ctx, c); err != nil && s.ctx.Err() == nil {
+			s.engine.opts.Logger.Warn("callbacks: changes wait for the store", "shard", s.claim.Shard, "mode", r.Mode, "err", err)
+			return backoff.Jitter(commitRetry)
 		}
 	}
 	st = s.engine.lock()
@@ -277,14 +267,14 @@ func (s *shard) commit(r *subscription.Request, build func(*state) subscription.
 	if s.ctx.Err() == nil {
 		apply(st, c)
 	}
-	return nil
+	return 0
 }
 
 // How late progress is saved. After a crash the next hub delivers again what was
 // delivered and not saved.
 const (
 	saveEvery = 100 * time.Millisecond // after a delivery
-	moveEvery = 10 * time.Second       // after a filter left something out
+	skipEvery = 10 * time.Second       // after a filter left something out
 	saveAgain = time.Second            // after a Commit that failed
 	saveTime  = 5 * time.Second        // for one Commit
 )
@@ -308,8 +298,8 @@ func (s *shard) store(ctx context.Context, changes subscription.Changes) error {
 // saveLoop saves the progress of all shards, each in one Commit, a moment after
 // something changed. It ends with ctx.
 func (e *Engine) saveLoop(ctx context.Context) {
-	moves := time.NewTicker(moveEvery)
-	defer moves.Stop()
+	skips := time.NewTicker(skipEvery)
+	defer skips.Stop()
 	for {
 		all := false
 		select {
@@ -317,7 +307,7 @@ func (e *Engine) saveLoop(ctx context.Context) {
 			if backoff.Sleep(ctx, saveEvery) != nil {
 				return
 			}
-		case <-moves.C:
+		case <-skips.C:
 			all = true
 		case <-ctx.Done():
 			return
@@ -327,13 +317,13 @@ func (e *Engine) saveLoop(ctx context.Context) {
 }
 
 // saveAll begins to save the shards that have something dirty or done, and with all also
-// what only moved. Each shard is saved in a goroutine of its own: a store that is slow
+// what a filter left out. Each shard is saved in a goroutine of its own: a store that is slow
 // for one shard delays no other.
 func (e *Engine) saveAll(ctx context.Context, all bool) {
 	st := e.lock()
 	defer st.unlock()
 	for _, s := range st.shards {
-		if s.saving || len(s.dirty)+len(s.done) == 0 && (!all || len(s.moved) == 0) {
+		if s.saving || len(s.dirty)+len(s.done) == 0 && (!all || len(s.skipped) == 0) {
 			continue
 		}
 		s.saving = true
@@ -363,10 +353,10 @@ func (s *shard) save(ctx context.Context, all bool) bool {
 		x.dirty = false
 	}
 	if all {
-		for _, x := range s.moved {
-			x.moved = false
+		for _, x := range s.skipped {
+			x.skipped = false
 		}
-		dirty, s.moved = append(dirty, s.moved...), nil
+		dirty, s.skipped = append(dirty, s.skipped...), nil
 	}
 	changes := subscription.Changes{Progress: make(map[subscription.ID]subscription.Progress, len(dirty)), Done: done}
 	for _, x := range dirty {

@@ -49,8 +49,8 @@ type sub struct {
 	over     subscription.Mode // why the sub ends: expired, ended or refused; empty: it does not end
 
 	// Which lists of the shard the sub is in.
-	dirty bool
-	moved bool
+	dirty   bool
+	skipped bool
 }
 
 // owner is who made the subscription.
@@ -246,12 +246,12 @@ func (st *state) markDirty(s *sub) {
 	}
 }
 
-// markMoved has a sub saved some time: a hub that begins from the point that was saved
+// markSkipped has a sub saved some time: a hub that begins from the point that was saved
 // leaves the same entries out again.
-func (s *sub) markMoved() {
-	if !s.dirty && !s.moved {
-		s.moved = true
-		s.shard.moved = append(s.shard.moved, s)
+func (s *sub) markSkipped() {
+	if !s.dirty && !s.skipped {
+		s.skipped = true
+		s.shard.skipped = append(s.shard.skipped, s)
 	}
 }
 
@@ -262,7 +262,7 @@ func (s *sub) skip(begins int64, to feed.Cursor) {
 	if s.from.IsZero() {
 		s.from.Micros = begins - 1 // as builder.done does
 	}
-	s.markMoved()
+	s.markSkipped()
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -296,7 +296,7 @@ func TestFilter(t *testing.T) {
 		if tries, _, _ := c.counts(); tries != 1 {
 			t.Fatalf("%d tries", tries)
 		}
-		time.Sleep(moveEvery + time.Second)
+		time.Sleep(skipEvery + time.Second)
 		w.settled()
 		if r := w.saved(id); r.Cursor != w.head() || r.From.Position != 1 {
 			t.Errorf("saved %+v", r.Progress)

@@ -112,10 +112,10 @@ type confirmation struct {
 }
 
 // keep makes, renews or removes the subscription as its callback has confirmed. It
-// returns what commitSoon does.
+// returns what commit does.
 func (s *shard) keep(p *request) (again time.Duration) {
 	e, r, c := s.engine, &p.Request, p.confirmed
-	return s.commitSoon(r, func(*state) subscription.Changes {
+	return s.commit(r, func(*state) subscription.Changes {
 		known := s.subs[r.ID()]
 		if r.Mode == subscription.Unsubscribe {
 			if known == nil {
