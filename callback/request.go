@@ -284,12 +284,10 @@ func (h *handling) do() {
 		h.again = s.end(r, "removed by the operator of the hub")
 	case expired:
 		h.again = s.expire(h.queue, h.request)
-	case ended:
+	case ended, forgotten:
 		h.again = s.end(r, "")
 	case refused:
 		h.again = s.refuse(r)
-	case forgotten:
-		h.again = s.forget(r)
 	case subscription.Retry:
 		h.again = s.edit(r, func(*subscription.Progress) {})
 	case subscription.Move:
@@ -370,15 +368,20 @@ func (s *shard) expire(q *requestQueue, r *request) (again time.Duration) {
 	return s.end(&r.Request, s.engine.whyExpired(s.ctx, r.Set))
 }
 
-// end removes a subscription, and then tells its callback why, unless reason is
-// empty. It returns what commit does.
+// end removes a subscription, or what is kept of one that has ended. Then it tells the
+// callback why, unless reason is empty. It returns what commit does.
 func (s *shard) end(r *subscription.Request, reason string) (again time.Duration) {
 	e, id := s.engine, r.ID()
 	var about *subscription.Subscription // of what was removed
 	again = s.commit(r, func(*state) (c subscription.Changes) {
-		known, byOperator := s.subs[id], r.Mode == subscription.Remove
-		// A subscription that is there and not over was renewed in time.
-		if known != nil && (byOperator || known.over != "") || known == nil && byOperator && s.ended[id] != nil {
+		remove := false
+		switch known := s.subs[id]; {
+		case known != nil: // if it is not over, it was renewed in time, or made anew
+			remove = r.Mode == subscription.Remove || known.over != "" && r.Mode != forgotten
+		case s.ended[id] != nil:
+			remove = r.Mode == subscription.Remove || r.Mode == forgotten
+		}
+		if remove {
 			c.Delete = []subscription.ID{id}
 		}
 		return c

@@ -242,17 +242,3 @@ func (st *state) forgetEnded(s *shard, id subscription.ID) {
 func (x *endedSub) wake(st *state) {
 	st.addRequest(x.shard, subscription.Request{Mode: forgotten, Set: x.set, Callback: x.callback})
 }
-
-// forget removes a subscription that has ended. It returns what commit does.
-func (s *shard) forget(r *subscription.Request) (again time.Duration) {
-	return s.commit(r, func(*state) (c subscription.Changes) {
-		if s.ended[r.ID()] != nil { // else a new one was made
-			c.Delete = []subscription.ID{r.ID()}
-		}
-		return c
-	}, func(st *state, c subscription.Changes) {
-		if len(c.Delete) > 0 {
-			st.forgetEnded(s, r.ID())
-		}
-	})
-}
