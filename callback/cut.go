@@ -86,18 +86,29 @@ func newBuilder(at *point, f *filter, entries, limit, bytes int) *builder {
 	return &builder{cut: cut{from: at.begin(), cursor: at.cursor}, filter: f, entries: entries, limit: limit, bytes: bytes}
 }
 
-// take takes entries of a batch, as many as there is room for, and returns how many.
-func (x *builder) take(b *feed.Batch) (taken int) {
-	entries := b.Entries[:min(x.entries, len(b.Entries))]
+// take takes entries of a part, as many as there is room for. It returns the index in the
+// batch of the first that it did not take.
+func (x *builder) take(p part) (next int) {
+	entries := p.Entries[p.first:]
+	entries = entries[:min(x.entries, len(entries))]
 	some := false
 	for i := 0; i < len(entries) && !some; i++ {
 		some = x.filter.match(&entries[i].Change)
 	}
 	if !some {
-		return x.look(entries) // the text is not needed
+		return p.first + x.look(entries) // the text is not needed
 	}
-	text := b.XML()
-	text = text[bytes.Index(text, entryBegin):]
+	text := p.XML()
+	text = text[bytes.Index(text, entryBegin) : len(text)-len(footer)]
+	for range p.first {
+		text = text[bytes.Index(text, entryEnd)+len(entryEnd):]
+	}
+	if x.filter.key == "" && p.first+len(entries) == len(p.Entries) && len(entries) <= x.limit-x.changes && len(text) <= x.bytes {
+		x.changes += len(entries) // all of them, so where each ends does not matter
+		x.bytes -= len(text)
+		x.add(text)
+		return p.first + x.look(entries)
+	}
 	begin, end := 0, 0 // of the text that passes, and is not in parts yet
 	for i := range entries {
 		size := bytes.Index(text[end:], entryEnd) + len(entryEnd)
@@ -107,7 +118,7 @@ func (x *builder) take(b *feed.Batch) (taken int) {
 			begin = end + size
 		case x.changes == x.limit, x.changes > 0 && size > x.bytes:
 			x.add(text[begin:end])
-			return x.look(entries[:i])
+			return p.first + x.look(entries[:i])
 		default:
 			x.changes++
 			x.bytes -= size
@@ -115,7 +126,7 @@ func (x *builder) take(b *feed.Batch) (taken int) {
 		end += size
 	}
 	x.add(text[begin:end])
-	return x.look(entries)
+	return p.first + x.look(entries)
 }
 
 // look notes that entries were looked at, and returns how many.

@@ -25,13 +25,13 @@ func body(t testing.TB, c *cut) []byte {
 var everything = filters{}.of(feed.Filter{})
 
 // demo is what a delivery knows of the set demo.
-var demo = view{set: "demo"}
+var demo = view{logKey: logKey{set: "demo"}}
 
 // keeping returns a cutter that has batches already.
 func keeping(log Log, changes, bytes int, batches []*feed.Batch) *cutter {
-	c := newCutter(log, changes, bytes)
+	c := &cutter{log: log, changes: changes, bytes: bytes}
 	for _, b := range batches {
-		c.keep(demo, b)
+		c.cache.add(demo.logKey, b)
 	}
 	return c
 }
@@ -43,7 +43,7 @@ func TestCutIsTheBatch(t *testing.T) {
 	begin := batches[0].After
 	for name, src := range map[string]*cutter{
 		"kept":   keeping(log, 1000, 1<<20, batches),
-		"memory": newCutter(log, 1000, 1<<20),
+		"memory": keeping(log, 1000, 1<<20, nil),
 	} {
 		all, err := log.Since(t.Context(), "demo", begin, 0)
 		if err != nil {
@@ -74,7 +74,7 @@ func TestCutIsTheBatch(t *testing.T) {
 		}
 	}
 	// Before the set was made: the log began just before its first entry.
-	c, err := newCutter(log, 1000, 1<<20).cut(t.Context(), demo, &point{}, everything, 1000)
+	c, err := keeping(log, 1000, 1<<20, nil).cut(t.Context(), demo, &point{}, everything, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestCutLimits(t *testing.T) {
 		{"bytes", 1000, 5*one + 50, 1000, 5},
 		{"a single one is always taken", 1000, 1, 1000, 1},
 	} {
-		for name, src := range map[string]*cutter{"kept": keeping(log, test.changes, test.bytes, batches), "memory": newCutter(log, test.changes, test.bytes)} {
+		for name, src := range map[string]*cutter{"kept": keeping(log, test.changes, test.bytes, batches), "memory": keeping(log, test.changes, test.bytes, nil)} {
 			at := &point{cursor: batches[0].After}
 			total := 0
 			for {
@@ -183,8 +183,8 @@ func TestCutAgain(t *testing.T) {
 	more := append(batches, memorytest.Fill(t, log, "demo", memorytest.Changes("c", 1), memorytest.Changes("d", 7))...)
 	for name, src := range map[string]*cutter{
 		"kept":           keeping(log, 1000, 1<<20, more),
-		"memory":         newCutter(log, 1000, 1<<20),
-		"smaller limits": newCutter(log, 2, 100),
+		"memory":         keeping(log, 1000, 1<<20, nil),
+		"smaller limits": keeping(log, 2, 100, nil),
 	} {
 		at := point{cursor: batches[0].After, until: first.cursor}
 		again, err := src.cut(t.Context(), demo, &at, everything, 1)

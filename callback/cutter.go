@@ -4,71 +4,47 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/flight"
-	"github.com/rshub/rshub/internal/lru"
 )
 
-const (
-	// keptBytes bounds the batches that are kept, of all sets, in bytes.
-	keptBytes = 32 << 20
-
-	// readTime bounds a read of the log: the reader has a slot meanwhile.
-	readTime = 30 * time.Second
-)
+// readTime bounds a read of the log: the reader has a slot meanwhile.
+const readTime = 30 * time.Second
 
 // errNothing means that nothing follows a cursor now.
 var errNothing = errors.New("nothing to deliver")
 
-// A cutter makes cuts. It keeps the batches that they are made of: what was published, and
-// what it has read from the log. The longest unused go first.
-//
-// The hub has a window of what was published, too, and the two share the batches. The
-// hub's window has nothing that begins within a batch, as a cut may.
-//
-// Its methods may be called by any goroutine. cut blocks, so Engine.mu must not be held
-// when it is called.
+// A cutter makes cuts, of what was published and of what it reads from the log. The cache
+// has both. Its methods may be called by any goroutine. cut blocks, so Engine.mu must not
+// be held when it is called.
 type cutter struct {
 	log     Log
 	changes int // most entries that are looked at for a cut, and so most changes in it
 	bytes   int // most bytes of entries as XML in a cut, unless there is only one
 
-	kept    *lru.Cache[batchKey, *feed.Batch]
-	reading flight.Group[batchKey, *feed.Batch]
+	cache   cache
+	reading flight.Group[read, *feed.Batch]
 }
 
 // A view is what a delivery knows of a topic: which log it has, and what is in there.
 type view struct {
-	set      string
-	restarts int // how often the log may have become another one
-	version  int // how often something new came
+	logKey
+	version int // how often something new came
 }
 
-// A batchKey says where a batch begins: behind a cursor of a log. A batch that is kept
-// stays the same, so its key has no version. A read that began before a publish may find
-// nothing, and its result must not go to a sub that was woken by the publish. So the key
-// of a read has the version.
-type batchKey struct {
+// A read is one of the entries of a log behind a cursor. One that began before a publish
+// may find nothing, and its result must not go to a sub that was woken by the publish.
+type read struct {
 	view
 	after feed.Cursor
 }
 
-func newCutter(log Log, changes, bytes int) *cutter {
-	return &cutter{log: log, changes: changes, bytes: bytes, kept: lru.New[batchKey, *feed.Batch](keptBytes)}
-}
-
-// key returns the key of what is kept behind a cursor.
-func (v view) key(after feed.Cursor) batchKey {
-	v.version = 0
-	return batchKey{v, after}
-}
-
-// keep keeps a batch of the log that a view has, with the text that it gets once.
-func (c *cutter) keep(v view, b *feed.Batch) {
-	c.kept.Add(v.key(b.After), b, 2*int64(b.Size()))
+// A part is a batch from one of its entries on.
+type part struct {
+	*feed.Batch
+	first int // index of the entry
 }
 
 // cut returns what comes next at a point: at most limit changes of the entries that the
@@ -79,38 +55,36 @@ func (c *cutter) cut(ctx context.Context, v view, at *point, f *filter, limit in
 	if at.until.Position > at.cursor.Position {
 		want = int(at.until.Position - at.cursor.Position)
 	}
-	batches, err := c.batches(ctx, v, at, want)
+	parts, err := c.parts(ctx, v, at, want)
 	if err != nil {
 		return nil, err
 	}
 	x := newBuilder(at, f, want, limit, c.bytes)
-	for _, b := range batches {
-		if n := x.take(b); n < len(b.Entries) {
-			// The next cut begins here, for all who get this one.
-			c.keep(v, &feed.Batch{Set: b.Set, After: x.cursor, Cursor: b.Cursor, Entries: slices.Clone(b.Entries[n:])})
+	for _, p := range parts {
+		if x.take(p) < len(p.Entries) {
 			break
 		}
 	}
-	if b := batches[0]; x.changes == len(b.Entries) && x.cursor == b.Cursor && x.from == b.After && at.diverged == b.Diverged {
-		x.cut.body = [][]byte{b.XML()} // as the followers that hold a connection get it
+	if b := parts[0].Batch; x.changes == len(b.Entries) && x.cursor == b.Cursor && x.from == b.After && at.diverged == b.Diverged {
+		x.cut.body = [][]byte{b.XML()} // as the followers over a connection get it
 		return &x.cut, nil
 	}
 	return x.done(at.diverged), nil
 }
 
-// batches returns what holds the want entries behind a point, or fewer.
-func (c *cutter) batches(ctx context.Context, v view, at *point, want int) (batches []*feed.Batch, err error) {
+// parts returns what has the want entries behind a point, or fewer.
+func (c *cutter) parts(ctx context.Context, v view, at *point, want int) (parts []part, err error) {
 	for after := at.cursor; want > 0; {
-		b, ok := c.kept.Get(v.key(after))
-		if !ok {
+		b, first := c.cache.find(v.logKey, after)
+		if b == nil {
 			// Rare: a cut is tried again, and not all of it is in memory any more.
-			if len(batches) > 0 && at.until.IsZero() {
+			if len(parts) > 0 && at.until.IsZero() {
 				break
 			}
 			if b, err = c.read(ctx, v, after); err != nil {
 				return nil, err
 			}
-			if b.Diverged && len(batches) > 0 { // what was tried is not in the log any more
+			if b.Diverged && len(parts) > 0 { // what was tried is not in the log any more
 				at.until = feed.Cursor{}
 				break
 			}
@@ -121,26 +95,25 @@ func (c *cutter) batches(ctx context.Context, v view, at *point, want int) (batc
 				return nil, errNothing
 			}
 		}
-		batches, after, want = append(batches, b), b.Cursor, want-len(b.Entries)
+		parts, after, want = append(parts, part{b, first}), b.Cursor, want-len(b.Entries)+first
 	}
-	return batches, nil
+	return parts, nil
 }
 
-// read reads the entries of the log behind a cursor. All reads end at the same positions,
-// so that subs which are behind go on together, wherever each of them begins.
+// read reads the entries of the log behind a cursor.
 func (c *cutter) read(ctx context.Context, v view, after feed.Cursor) (*feed.Batch, error) {
-	return c.reading.Do(ctx, batchKey{v, after}, func() (*feed.Batch, error) {
-		if b, ok := c.kept.Get(v.key(after)); ok { // another goroutine read it meanwhile
+	return c.reading.Do(ctx, read{v, after}, func() (*feed.Batch, error) {
+		if b, first := c.cache.find(v.logKey, after); b != nil && first == 0 { // another goroutine read it meanwhile
 			return b, nil
 		}
 		ctx, cancel := context.WithTimeout(ctx, readTime)
 		defer cancel()
-		b, err := c.log.Since(ctx, v.set, after, c.changes-int(after.Position%uint64(c.changes)))
+		b, err := c.log.Since(ctx, v.set, after, c.changes)
 		if err != nil {
 			return nil, fmt.Errorf("read set %q after %v: %w", v.set, after, err)
 		}
 		if len(b.Entries) > 0 {
-			c.keep(v, b)
+			c.cache.add(v.logKey, b)
 		}
 		return b, nil
 	})

@@ -38,7 +38,7 @@ func (c *counting) Since(ctx context.Context, set string, after feed.Cursor, lim
 func TestCutsShare(t *testing.T) {
 	log := &counting{Log: memorytest.Open(t)}
 	batches := memorytest.Fill(t, log.Log.(*disklog.Log), "demo", memorytest.Changes("a", 50), memorytest.Changes("b", 50), memorytest.Changes("c", 50))
-	src := newCutter(log, 10, 1<<20)
+	src := keeping(log, 10, 1<<20, nil)
 	var cursors []feed.Cursor
 	for _, e := range batches[0].Entries[:25] {
 		cursors = append(cursors, e.Cursor)
@@ -68,7 +68,7 @@ func TestCutsShare(t *testing.T) {
 func TestCutDivergedAndGone(t *testing.T) {
 	log := memorytest.Open(t)
 	batches := memorytest.Fill(t, log, "demo", memorytest.Changes("a", 3), memorytest.Changes("b", 2))
-	src := newCutter(log, 1000, 1<<20)
+	src := keeping(log, 1000, 1<<20, nil)
 	other := batches[1].Cursor
 	other.Micros -= 7 // the cursor of a log that had another tail
 	at := point{cursor: other, from: batches[0].Cursor, until: other}
@@ -105,7 +105,7 @@ func TestCutOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := changelog.Appended{After: feed.Cursor{Micros: 1}, Cursor: feed.Cursor{Position: 3, Micros: 9}, Count: 3}
 		log := &slowLog{batch: feed.NewBatch("demo", a.After, a.Cursor, memorytest.Changes("a", 3)), may: make(chan struct{})}
-		src := newCutter(log, 1000, 1<<20)
+		src := keeping(log, 1000, 1<<20, nil)
 		cuts := make([]*cut, 10)
 		var wg sync.WaitGroup
 		for i := range cuts {
@@ -128,7 +128,7 @@ func TestCutOnce(t *testing.T) {
 			t.Errorf("%d reads", log.reads)
 		}
 		// What was read of a log that may be another one by now is not used.
-		if _, err := src.cut(t.Context(), view{set: "demo", restarts: 1}, &point{cursor: a.After}, everything, 1000); err != nil || log.reads != 2 {
+		if _, err := src.cut(t.Context(), view{logKey: logKey{"demo", 1}}, &point{cursor: a.After}, everything, 1000); err != nil || log.reads != 2 {
 			t.Errorf("%v, %d reads", err, log.reads)
 		}
 	})
@@ -141,9 +141,9 @@ func (emptyLog) Since(context.Context, string, feed.Cursor, int) (*feed.Batch, e
 	return nil, feed.ErrGone
 }
 
-// Whatever runs of a log are kept, and however they overlap, the batches behind a cursor are
-// the entries that follow it, without a hole.
-func TestBatchesFollow(t *testing.T) {
+// Whatever runs of a log are kept, and however they overlap, the parts behind a cursor are the
+// entries that follow it, without a hole.
+func TestPartsFollow(t *testing.T) {
 	log := memorytest.Open(t)
 	begin := memorytest.Fill(t, log, "demo", memorytest.Changes("a", 60))[0].After
 	whole, err := log.Since(t.Context(), "demo", begin, 0)
@@ -157,20 +157,20 @@ func TestBatchesFollow(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	found := 0
 	for range 300 {
-		src := newCutter(emptyLog{}, 1000, 1<<20)
+		src := keeping(emptyLog{}, 1000, 1<<20, nil)
 		for range 1 + r.IntN(8) {
 			from := r.IntN(60)
 			to := from + 1 + r.IntN(60-from)
-			src.keep(demo, &feed.Batch{Set: "demo", After: cursors[from], Cursor: cursors[to], Entries: whole.Entries[from:to]})
+			src.cache.add(demo.logKey, &feed.Batch{Set: "demo", After: cursors[from], Cursor: cursors[to], Entries: whole.Entries[from:to]})
 		}
 		for i := range cursors {
 			next := i
-			batches, err := src.batches(t.Context(), demo, &point{cursor: cursors[i]}, 1+r.IntN(60))
-			if (err == nil) != (len(batches) > 0) {
-				t.Fatalf("%d batches, %v", len(batches), err)
+			parts, err := src.parts(t.Context(), demo, &point{cursor: cursors[i]}, 1+r.IntN(60))
+			if (err == nil) != (len(parts) > 0) {
+				t.Fatalf("%d parts, %v", len(parts), err)
 			}
-			for _, b := range batches {
-				for _, e := range b.Entries {
+			for _, b := range parts {
+				for _, e := range b.Entries[b.first:] {
 					if next++; e.Cursor != cursors[next] {
 						t.Fatalf("%v comes behind %v", e.Cursor, cursors[next-1])
 					}
@@ -178,7 +178,7 @@ func TestBatchesFollow(t *testing.T) {
 				}
 			}
 		}
-		if batches, _ := src.batches(t.Context(), demo, &point{cursor: feed.Cursor{Position: 30, Micros: 1}}, 1); batches != nil {
+		if parts, _ := src.parts(t.Context(), demo, &point{cursor: feed.Cursor{Position: 30, Micros: 1}}, 1); parts != nil {
 			t.Fatal("something follows a cursor of another log")
 		}
 	}
@@ -188,15 +188,15 @@ func TestBatchesFollow(t *testing.T) {
 }
 
 // What is kept of all sets together is bounded.
-func TestKeptIsBounded(t *testing.T) {
-	src := newCutter(emptyLog{}, 1000, 1<<20)
+func TestCacheIsBounded(t *testing.T) {
+	src := keeping(emptyLog{}, 1000, 1<<20, nil)
 	for i := range 100 {
 		b := feed.NewBatch(fmt.Sprint("set", i), feed.Cursor{}, feed.Cursor{Position: 1, Micros: 1}, memorytest.Changes("a", 1))
 		b.Entries[0].Change.Hash = "md5:" + strings.Repeat("0", 1<<19)
-		src.keep(view{set: b.Set}, b)
+		src.cache.add(logKey{set: b.Set}, b)
 	}
 	for i := range 100 {
-		_, err := src.cut(t.Context(), view{set: fmt.Sprint("set", i)}, &point{}, everything, 1000)
+		_, err := src.cut(t.Context(), view{logKey: logKey{set: fmt.Sprint("set", i)}}, &point{}, everything, 1000)
 		if kept := err == nil; kept != (i >= 69) {
 			t.Errorf("set%d is kept: %v", i, kept)
 		}

@@ -74,7 +74,7 @@ func New(registry subscription.Registry, claims claim.Store, log Log, follower F
 	o.defaults()
 	e := &Engine{
 		registry: registry, log: log, follower: follower, outlet: outlet, verifier: verifier, opts: o,
-		metrics: newMetrics(o.Metrics), cutter: newCutter(log, o.MaxChanges, o.MaxBytes),
+		metrics: newMetrics(o.Metrics), cutter: &cutter{log: log, changes: o.MaxChanges, bytes: o.MaxBytes},
 		turns: make(chan turn), timers: make(wakeup, 1), saves: make(wakeup, 1), released: make(chan struct{}),
 	}
 	e.state = state{

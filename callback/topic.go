@@ -25,7 +25,7 @@ type Log interface {
 }
 
 // A topic is a set that has subscriptions on this hub. It is followed once for all of
-// them, and the cutter keeps what comes.
+// them, and the cutter's cache keeps what comes.
 //
 // Deliveries make their cuts without the mutex, so the log can be read. publish gives the
 // cutter what is new and raises version, with the mutex held. A delivery takes the view
@@ -48,7 +48,7 @@ func (st *state) topic(set string) *topic {
 	t, e := st.topics[set], st.engine
 	if t == nil {
 		ctx, cancel := context.WithCancel(e.ctx)
-		t = &topic{view: view{set: set}, cancel: cancel}
+		t = &topic{view: view{logKey: logKey{set: set}}, cancel: cancel}
 		st.topics[set] = t
 		e.wg.Go(func() { e.follow(ctx, t) })
 	}
@@ -61,6 +61,7 @@ func (st *state) leaveTopic(t *topic) {
 	if t.subs--; t.subs == 0 {
 		t.cancel()
 		delete(st.topics, t.set)
+		st.engine.cutter.cache.forget(t.logKey)
 	}
 }
 
@@ -100,11 +101,18 @@ func (e *Engine) restart(t *topic, head feed.Cursor) {
 	defer st.unlock()
 	t.head, t.ready = head, true
 	t.version++
-	t.restarts++
+	e.anew(t)
 	for _, s := range t.idle.take() {
 		st.rest(s)
 	}
 	st.fill()
+}
+
+// anew forgets what there is of a topic's log, which may be another one now. What is still
+// being read of the old one is not found any more.
+func (e *Engine) anew(t *topic) {
+	e.cutter.cache.forget(t.logKey)
+	t.restarts++
 }
 
 // publish keeps what is new of a topic, and wakes its subs.
@@ -118,11 +126,11 @@ func (e *Engine) publish(t *topic, batches []*feed.Batch) {
 	passes := map[*filter]bool{}
 	for _, b := range batches {
 		if b.Diverged {
-			t.restarts++
+			e.anew(t)
 			passes = nil // no sub can be skipped: each has to look whether its cursor is still in the log
 		}
 		if len(b.Entries) > 0 {
-			e.cutter.keep(t.view, b)
+			e.cutter.cache.add(t.logKey, b)
 			first = cmp.Or(first, b.Entries[0].Micros)
 		}
 		t.head = b.Cursor
