@@ -79,11 +79,11 @@ type builder struct {
 
 // newBuilder returns a builder of a cut at a point, of at most so many entries. at.until
 // must be zero if they do not end there.
-func newBuilder(at *point, f *filter, entries, limit, bytes int) *builder {
+func newBuilder(at *point, f *filter, entries, limit, bytes int) builder {
 	if !at.until.IsZero() {
 		limit, bytes = entries, math.MaxInt // the same cut again, whatever the limits are by now
 	}
-	return &builder{cut: cut{from: at.begin(), cursor: at.cursor}, filter: f, entries: entries, limit: limit, bytes: bytes}
+	return builder{cut: cut{from: at.begin(), cursor: at.cursor}, filter: f, entries: entries, limit: limit, bytes: bytes}
 }
 
 // take takes entries of a part, as many as there is room for. It returns the index in the

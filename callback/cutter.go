@@ -66,8 +66,9 @@ func (c *cutter) cut(ctx context.Context, v view, at *point, f *filter, limit in
 		}
 	}
 	if b := parts[0].Batch; x.changes == len(b.Entries) && x.cursor == b.Cursor && x.from == b.After && at.diverged == b.Diverged {
-		x.cut.body = [][]byte{b.XML()} // as the followers over a connection get it
-		return &x.cut, nil
+		whole := x.cut
+		whole.body = [][]byte{b.XML()} // as the followers over a connection get it
+		return &whole, nil
 	}
 	return x.done(at.diverged), nil
 }
