@@ -18,6 +18,11 @@
 //
 // It knows no HTTP: package websub is its outlet, its verifier, and the server that
 // sends it requests.
+//
+// The way of a delivery: Engine.publish wakes the subscriptions of a set (topic.go), and
+// each waits for a slot (slots.go). Then delivery.do has the cutter make what comes next
+// (cutter.go), and hands it to the outlet (deliver.go). delivery.settle moves the cursor on,
+// and shard.save commits it a moment later (shard.go).
 package callback
 
 import (

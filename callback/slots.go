@@ -41,7 +41,7 @@ type limiter struct {
 // A limiterKey says what a limiter bounds: the requests for an owner to a host, those for
 // an owner to an address, or all to an address.
 type limiterKey struct {
-	stage       int // index in waiter.permits
+	permit      int // index in waiter.permits
 	owner, name string
 }
 
@@ -171,7 +171,7 @@ func (s *slots) advance(w *waiter) {
 
 // limiter returns the limiter of which a waiter needs a permit next.
 func (s *slots) limiter(w *waiter) *limiter {
-	key, most := limiterKey{stage: w.held}, s.perHost
+	key, most := limiterKey{permit: w.held}, s.perHost
 	switch w.held {
 	case 0:
 		key.owner, key.name = w.owner, w.task.host.name

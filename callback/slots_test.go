@@ -170,7 +170,7 @@ func TestSlotsPassOver(t *testing.T) {
 		t.Errorf("left are %v", s.limiters)
 	}
 	s.wait(b)
-	if s.limiters[limiterKey{stage: 2, name: "B"}] == nil || s.take() != b {
+	if s.limiters[limiterKey{permit: 2, name: "B"}] == nil || s.take() != b {
 		t.Errorf("it waits at %v", s.limiters)
 	}
 }
