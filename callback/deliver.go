@@ -127,7 +127,8 @@ func (d *delivery) overrun(ctx context.Context) error {
 		return fmt.Errorf("state of set %q: %w", d.about.Set, err)
 	}
 	if d.gap.IsZero() {
-		d.gap = d.point.cursor
+		// What a filter left out since the last delivery is in no interval, so it is in the gap.
+		d.gap = d.point.begin()
 		d.gap.Micros = max(d.gap.Micros, 1) // the zero cursor would mean that there is no gap
 	}
 	d.gaps++
