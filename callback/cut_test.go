@@ -24,18 +24,26 @@ func body(t testing.TB, c *cut) []byte {
 
 var everything = filters{}.of(feed.Filter{})
 
+// demo is what a delivery knows of the set demo.
+var demo = view{logKey: logKey{set: "demo"}}
+
+// keeping returns a cutter that has batches already.
+func keeping(log Log, changes, bytes int, batches []*feed.Batch) *cutter {
+	c := &cutter{log: log, changes: changes, bytes: bytes}
+	for _, b := range batches {
+		c.cache.add(demo.logKey, b)
+	}
+	return c
+}
+
 // A cut has the text of a batch with the same entries, wherever they come from.
 func TestCutIsTheBatch(t *testing.T) {
 	log := memorytest.Open(t)
 	batches := memorytest.Fill(t, log, "demo", memorytest.Changes("a", 3), memorytest.Changes("b", 2), memorytest.Changes("c", 4))
-	var w spans
-	for _, b := range batches {
-		w.add(b)
-	}
 	begin := batches[0].After
-	for name, src := range map[string]*source{
-		"kept":   newSource(log, "demo", &w, limits{1000, 1 << 20}),
-		"memory": newSource(log, "demo", &spans{}, limits{1000, 1 << 20}),
+	for name, src := range map[string]*cutter{
+		"kept":   keeping(log, 1000, 1<<20, batches),
+		"memory": keeping(log, 1000, 1<<20, nil),
 	} {
 		all, err := log.Since(t.Context(), "demo", begin, 0)
 		if err != nil {
@@ -48,7 +56,7 @@ func TestCutIsTheBatch(t *testing.T) {
 		for i, after := range cursors[:len(cursors)-1] {
 			for _, diverged := range []bool{false, true} {
 				at := &point{cursor: after, diverged: diverged}
-				c, err := src.cut(t.Context(), at, everything, 1000, 0)
+				c, err := src.cut(t.Context(), demo, at, everything, 1000)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -61,12 +69,12 @@ func TestCutIsTheBatch(t *testing.T) {
 				}
 			}
 		}
-		if _, err := src.cut(t.Context(), &point{cursor: all.Cursor}, everything, 1000, 0); !errors.Is(err, errNothing) {
+		if _, err := src.cut(t.Context(), demo, &point{cursor: all.Cursor}, everything, 1000); !errors.Is(err, errNothing) {
 			t.Errorf("%s: at the head: %v", name, err)
 		}
 	}
 	// Before the set was made: the log began just before its first entry.
-	c, err := newSource(log, "demo", &spans{}, limits{1000, 1 << 20}).cut(t.Context(), &point{}, everything, 1000, 0)
+	c, err := keeping(log, 1000, 1<<20, nil).cut(t.Context(), demo, &point{}, everything, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,26 +89,22 @@ func TestCutLimits(t *testing.T) {
 	log := memorytest.Open(t)
 	batches := memorytest.Fill(t, log, "demo", memorytest.Changes("a", 30), memorytest.Changes("b", 1), memorytest.Changes("c", 45))
 	one := len(textOf(batches[1]))
-	var w spans
-	for _, b := range batches {
-		w.add(b)
-	}
 	for _, test := range []struct {
-		name   string
-		limits limits
-		limit  int
-		most   int
+		name           string
+		changes, bytes int
+		limit          int
+		most           int
 	}{
-		{"changes", limits{7, 1 << 20}, 1000, 7},
-		{"halved", limits{1000, 1 << 20}, 3, 3},
-		{"bytes", limits{1000, 5*one + 50}, 1000, 5},
-		{"a single one is always taken", limits{1000, 1}, 1000, 1},
+		{"changes", 7, 1 << 20, 1000, 7},
+		{"halved", 1000, 1 << 20, 3, 3},
+		{"bytes", 1000, 5*one + 50, 1000, 5},
+		{"a single one is always taken", 1000, 1, 1000, 1},
 	} {
-		for name, src := range map[string]*source{"kept": newSource(log, "demo", &w, test.limits), "memory": newSource(log, "demo", &spans{}, test.limits)} {
+		for name, src := range map[string]*cutter{"kept": keeping(log, test.changes, test.bytes, batches), "memory": keeping(log, test.changes, test.bytes, nil)} {
 			at := &point{cursor: batches[0].After}
 			total := 0
 			for {
-				c, err := src.cut(t.Context(), at, everything, test.limit, 0)
+				c, err := src.cut(t.Context(), demo, at, everything, test.limit)
 				if errors.Is(err, errNothing) {
 					break
 				}
@@ -126,8 +130,8 @@ func TestCutLimits(t *testing.T) {
 
 // textOf returns the entries of a batch as XML.
 func textOf(b *feed.Batch) []byte {
-	text, _ := newSpan(b).encoded()
-	return text
+	text := b.XML()
+	return text[bytes.Index(text, entryBegin) : len(text)-len(footer)]
 }
 
 // A filter leaves out, moves over what it leaves out, and keeps the intervals
@@ -136,15 +140,11 @@ func TestCutFilter(t *testing.T) {
 	log := memorytest.Open(t)
 	batches := memorytest.Fill(t, log, "demo", memorytest.Changes("a", 3), memorytest.Changes("b", 2), memorytest.Changes("a", 1), memorytest.Changes("b", 1))
 	f := filters{}.of(feed.Filter{Prefix: "https://example.org/b/"})
-	var w spans
-	for _, b := range batches {
-		w.add(b)
-	}
-	src := newSource(log, "demo", &w, limits{2, 1 << 20})
+	src := keeping(log, 2, 1<<20, batches)
 	at := &point{cursor: batches[0].After}
 	var got []string
 	for {
-		c, err := src.cut(t.Context(), at, f, 1000, 0)
+		c, err := src.cut(t.Context(), demo, at, f, 1000)
 		if errors.Is(err, errNothing) {
 			break
 		}
@@ -175,27 +175,41 @@ func TestCutFilter(t *testing.T) {
 func TestCutAgain(t *testing.T) {
 	log := memorytest.Open(t)
 	batches := memorytest.Fill(t, log, "demo", memorytest.Changes("a", 3), memorytest.Changes("b", 2))
-	var w spans
-	for _, b := range batches {
-		w.add(b)
-	}
 	at := point{cursor: batches[0].After}
-	first, err := newSource(log, "demo", &w, limits{1000, 1 << 20}).cut(t.Context(), &at, everything, 1000, 0)
+	first, err := keeping(log, 1000, 1<<20, batches).cut(t.Context(), demo, &at, everything, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range memorytest.Fill(t, log, "demo", memorytest.Changes("c", 1), memorytest.Changes("d", 7)) {
-		w.add(b)
-	}
-	for name, src := range map[string]*source{
-		"kept":           newSource(log, "demo", &w, limits{1000, 1 << 20}),
-		"memory":         newSource(log, "demo", &spans{}, limits{1000, 1 << 20}),
-		"smaller limits": newSource(log, "demo", &spans{}, limits{2, 100}),
+	more := append(batches, memorytest.Fill(t, log, "demo", memorytest.Changes("c", 1), memorytest.Changes("d", 7))...)
+	for name, src := range map[string]*cutter{
+		"kept":           keeping(log, 1000, 1<<20, more),
+		"memory":         keeping(log, 1000, 1<<20, nil),
+		"smaller limits": keeping(log, 2, 100, nil),
 	} {
 		at := point{cursor: batches[0].After, until: first.cursor}
-		again, err := src.cut(t.Context(), &at, everything, 1, 0)
+		again, err := src.cut(t.Context(), demo, &at, everything, 1)
 		if err != nil || !bytes.Equal(body(t, again), body(t, first)) {
 			t.Errorf("%s: %v:\n%s", name, err, body(t, again))
+		}
+	}
+}
+
+// An entry whose values have the text of the XML around it is cut as any other.
+func TestCutBetweenEntries(t *testing.T) {
+	b := feed.NewBatch("demo", feed.Cursor{Micros: 1}, feed.Cursor{Position: 3, Micros: 9}, memorytest.Changes("a", 3))
+	for i := range b.Entries {
+		b.Entries[i].Change.Loc += "</url>\n  <url>\n</urlset>\n"
+		b.Entries[i].Change.Attrs = []resourcesync.Attr{{Namespace: "urn:x", Name: "y", Value: "</url>\n  <url>"}}
+	}
+	src := keeping(emptyLog{}, 1000, 1<<20, []*feed.Batch{b})
+	for i, at := range []feed.Cursor{b.After, b.Entries[0].Cursor, b.Entries[1].Cursor} {
+		c, err := src.cut(t.Context(), demo, &point{cursor: at}, everything, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := &feed.Batch{Set: "demo", After: at, Cursor: b.Entries[i].Cursor, Entries: b.Entries[i : i+1]}
+		if got := body(t, c); !bytes.Equal(got, want.XML()) {
+			t.Errorf("entry %d:\n%s\nwant\n%s", i, got, want.XML())
 		}
 	}
 }

@@ -22,35 +22,34 @@ const maxEmpty = 16
 // Why nothing is delivered although there is something.
 var (
 	errMayNot = errors.New("whoever made the subscription may not follow the set")
-	errLocked = errors.New("a key is missing")
+	errNoKey  = errors.New("a key is missing")
 )
 
 // A delivery is one turn of a sub: what the turn works with, and its result.
 //
-// sub.turnLocked copies the state of the sub into the delivery, so do needs no mutex.
-// While do runs, the sub may be moved, renewed or removed. So settleLocked looks at the
-// sub before it uses the result.
+// sub.takeTurn copies the state of the sub into the delivery, so do needs no mutex. While
+// do runs, the sub may be moved, renewed or removed. So settle looks at the sub before it
+// uses the result.
 type delivery struct {
-	// Set by sub.turnLocked, never changed.
-	sub     *sub
-	engine  *Engine
-	about   *subscription.Subscription
-	topic   *topic
-	filter  *filter
-	failed  int
-	first   bool // nothing was delivered yet
-	limit   int  // most changes
-	moves   int
-	version int // of the topic
+	// Set by sub.takeTurn, never changed.
+	sub    *sub
+	engine *Engine
+	about  *subscription.Subscription
+	view   view // of the topic
+	filter *filter
+	failed int
+	first  bool // nothing was delivered yet
+	limit  int  // most changes
+	moves  int
 
-	// Copied by sub.turnLocked and changed by do; read by settleLocked after do.
+	// Copied by sub.takeTurn and changed by do; read by settle after do.
 	point point
 	gap   feed.Cursor
 	gaps  int
 
-	// Set by do, read by settleLocked after do.
+	// Set by do, read by settle after do.
 	cut     *cut  // the cut that was sent; nil: none was
-	err     error // why nothing was sent: errNothing, errMayNot, errLocked, or the log could not be read; nil: a filter left out all
+	err     error // why nothing was sent: errNothing, errMayNot, errNoKey, or the log could not be read; nil: a filter left out all
 	attempt subscription.Attempt
 	verdict outlet.Verdict
 
@@ -59,6 +58,9 @@ type delivery struct {
 	over   atomic.Bool // the sub is gone
 	cancel atomic.Pointer[context.CancelFunc]
 }
+
+// of returns the task whose turn the delivery is.
+func (d *delivery) of() *task { return &d.sub.task }
 
 // end cancels a delivery whose sub is gone. Otherwise a callback that subscribes again
 // could get two deliveries at once.
@@ -69,8 +71,8 @@ func (d *delivery) end() {
 	}
 }
 
-// turnLocked delivers what is behind the sub's cursor, if there is anything.
-func (s *sub) turnLocked() turn {
+// takeTurn delivers what is behind the sub's cursor, if there is anything.
+func (s *sub) takeTurn(*state) turn {
 	if s.over != "" {
 		return nil
 	}
@@ -79,8 +81,8 @@ func (s *sub) turnLocked() turn {
 		s.burst = s.topic.head.Position
 	}
 	s.running = &delivery{
-		sub: s, engine: e, about: s.about, topic: s.topic, filter: s.filter, point: s.point,
-		gap: s.gap, gaps: s.gaps, failed: s.failed, first: s.standing == untried, limit: cmp.Or(s.appetite.most, e.opts.MaxChanges), moves: s.moves, version: s.topic.version,
+		sub: s, engine: e, about: s.about, view: s.topic.view, filter: s.filter, point: s.point, gap: s.gap, gaps: s.gaps,
+		failed: s.failed, first: s.standing == untried, limit: cmp.Or(s.batch.most, e.opts.MaxChanges), moves: s.moves,
 	}
 	return s.running
 }
@@ -93,12 +95,12 @@ func (d *delivery) do() {
 		return
 	}
 	if d.about.Sealed != "" {
-		d.err = errLocked
+		d.err = errNoKey
 		return
 	}
 	for range maxEmpty {
 		var c *cut
-		c, d.err = d.topic.cut(ctx, &d.point, d.filter, d.limit, d.version)
+		c, d.err = d.engine.cutter.cut(ctx, d.view, &d.point, d.filter, d.limit)
 		switch {
 		case errors.Is(d.err, feed.ErrGone):
 			if d.err = d.overrun(ctx); d.err != nil {
@@ -125,7 +127,8 @@ func (d *delivery) overrun(ctx context.Context) error {
 		return fmt.Errorf("state of set %q: %w", d.about.Set, err)
 	}
 	if d.gap.IsZero() {
-		d.gap = d.point.cursor
+		// What a filter left out since the last delivery is in no interval, so it is in the gap.
+		d.gap = d.point.begin()
 		d.gap.Micros = max(d.gap.Micros, 1) // the zero cursor would mean that there is no gap
 	}
 	d.gaps++
@@ -149,111 +152,198 @@ func (d *delivery) send(ctx context.Context, c *cut) {
 	d.attempt = subscription.Attempt{At: begin.UTC(), Kind: "deliver", Status: d.verdict.Status, Took: time.Since(begin), Changes: c.changes, Error: d.verdict.Error}
 }
 
-// settleLocked brings the result of a delivery into the sub.
-func (d *delivery) settleLocked() {
-	s := d.sub
+// settle brings the result of a delivery into the sub.
+func (d *delivery) settle(st *state) {
+	s, e := d.sub, d.engine
 	s.running = nil
 	switch {
-	case s.state == dead, s.over == refused:
+	case s.stage == dead, s.over == refused:
 		return
 	case s.moves != d.moves: // the sub goes on elsewhere by now
-		s.restLocked()
+		st.rest(s)
 		return
 	case d.cut == nil || d.verdict.Decision != outlet.Done && s.shard.calls.Err() != nil:
-		s.advanceLocked(d, d.point)
-		s.unsentLocked(d)
+		st.advance(d, d.point)
+		st.unsent(d)
 		return
 	}
 	s.host.met(d.verdict.Place)
-	if d.verdict.Decision == outlet.Crowded {
-		s.advanceLocked(d, d.point)
-		s.laterLocked(crowdedRetry)
+	if d.verdict.Decision == outlet.Limited {
+		st.advance(d, d.point)
+		st.restFor(s, limitedRetry)
 		return
 	}
 	s.last.add(d.attempt)
-	s.soilLocked()
-	m := s.shard.engine.metrics
-	s.shard.engine.meter.Count(meter.Delivery, d.verdict.Outcome, d.attempt.Took)
+	st.markDirty(s)
+	e.opts.Meter.Count(meter.Delivery, d.verdict.Outcome, d.attempt.Took)
 	if d.failed > 0 {
-		m.retries.Inc()
+		e.metrics.retries.Inc()
 	}
 	if a := &d.attempt; a.Error != "" || d.failed > 0 {
-		s.shard.engine.opts.Outcome(Outcome{Set: d.about.Set, ID: s.id, Callback: d.about.Callback, Kind: a.Kind, Status: a.Status, Error: a.Error})
+		e.opts.Outcome(Outcome{Set: d.about.Set, ID: s.id, Callback: d.about.Callback, Kind: a.Kind, Status: a.Status, Error: a.Error})
 	}
 	switch d.verdict.Decision {
 	case outlet.Done:
-		s.shard.engine.opts.Delivered(d.about.Set, d.cut.changes)
-		m.deliveries.Inc()
-		m.bytes.Add(float64(d.cut.size()))
-		m.changes.Add(float64(d.cut.changes))
-		s.advanceLocked(d, point{cursor: d.cut.cursor})
-		s.appetite.take(s.shard.engine.opts.MaxChanges)
-		s.gap = feed.Cursor{}
-		s.setFailedLocked(0)
-		s.next, s.earliest = time.Time{}, time.Time{}
-		s.standing = speed(d.attempt.Took)
-		s.calmLocked()
-		s.restLocked()
+		st.succeed(d)
 	case outlet.Over:
-		s.endLocked(ended)
+		st.end(s, ended)
 	default:
-		s.advanceLocked(d, d.point)
+		st.advance(d, d.point)
 		s.until, s.first = d.cut.cursor, d.cut.first
-		s.failLocked(d)
-		s.restLocked()
+		st.fail(d)
 	}
 }
 
-// advanceLocked sets the sub's point, and reports changes that were lost on the way.
-func (s *sub) advanceLocked(d *delivery, to point) {
-	e := s.shard.engine
+// succeed goes on behind what was delivered.
+func (st *state) succeed(d *delivery) {
+	s, e := d.sub, d.engine
+	e.opts.Delivered(d.about.Set, d.cut.changes)
+	e.metrics.deliveries.Inc()
+	e.metrics.bytes.Add(float64(d.cut.size()))
+	e.metrics.changes.Add(float64(d.cut.changes))
+	st.advance(d, point{cursor: d.cut.cursor})
+	s.batch.succeed(e.opts.MaxChanges)
+	s.gap = feed.Cursor{}
+	st.setFailed(s, 0)
+	s.next, s.earliest = time.Time{}, time.Time{}
+	s.standing = standingAfter(d.attempt.Took)
+	// A burst ends at what there was when it began. What comes meanwhile is delivered
+	// together, after the interval.
+	if s.about.Every > 0 && s.cursor.Position >= s.burst {
+		s.burst, s.quiet = 0, time.Now().Add(s.about.Every)
+	}
+	st.rest(s)
+}
+
+// advance sets the sub's point, and reports changes that were lost on the way.
+func (st *state) advance(d *delivery, to point) {
+	s, e := d.sub, d.engine
 	if d.gaps > s.gaps {
 		e.metrics.gaps.Add(float64(d.gaps - s.gaps))
 		e.opts.Logger.Warn("callbacks: the memory overran a subscription", "id", s.id, "set", s.about.Set, "host", s.host.name, "lost", outlet.Lost(d.gap, d.point.begin()))
 		s.gap, s.gaps = d.gap, d.gaps
-		s.soilLocked()
+		st.markDirty(s)
 	}
 	if to.diverged && !s.diverged {
 		e.opts.Logger.Warn("callbacks: the log had lost its tail", "id", s.id, "set", s.about.Set, "host", s.host.name)
-		s.soilLocked()
+		st.markDirty(s)
 	}
 	if to.cursor != s.cursor {
 		s.first = 0
-		if !s.dirty && !s.moved {
-			s.moved = true
-			s.shard.moved = append(s.shard.moved, s)
-		}
+		s.markSkipped()
 	}
 	s.point = to
 }
 
-// unsentLocked goes on after a turn in which nothing was sent.
-func (s *sub) unsentLocked(d *delivery) {
+// unsent goes on after a turn in which nothing was sent.
+func (st *state) unsent(d *delivery) {
+	s := d.sub
 	switch {
 	case s.shard.calls.Err() != nil: // the shard is dropped soon
-	case errors.Is(d.err, errNothing):
-		if s.over == "" && s.topic.version == d.version && s.about.LeaseEnd.After(time.Now()) {
-			s.waitLocked()
-			return
-		}
-		s.restLocked()
+	case errors.Is(d.err, errNothing) && s.over == "" && s.topic.view == d.view && s.about.LeaseEnd.After(time.Now()):
+		st.await(s)
 	case errors.Is(d.err, errMayNot):
-		s.shard.uncheckLocked(s)
-		s.laterLocked(unsureRetry)
-	case errors.Is(d.err, errLocked):
-		s.laterLocked(lockedRetry)
-	case d.err != nil:
-		s.shard.engine.opts.Logger.Warn("callbacks: the memory cannot be read", "set", s.about.Set, "err", d.err)
-		s.laterLocked(memoryRetry)
-	default: // a filter left out maxEmpty cuts, and there may be more
-		s.restLocked()
+		st.uncheck(s)
+		st.restFor(s, unsureRetry)
+	case errors.Is(d.err, errNoKey):
+		st.restFor(s, keyRetry)
+	case d.err != nil && !errors.Is(d.err, errNothing):
+		d.engine.opts.Logger.Warn("callbacks: the memory cannot be read", "set", s.about.Set, "err", d.err)
+		st.restFor(s, memoryRetry)
+	default: // there may be more, or something new
+		st.rest(s)
 	}
 }
 
-// laterLocked lets a sub have its next turn after about this time. The callback has not
+// How failing deliveries are tried again, until the lease ends.
+const (
+	firstRetry  = time.Second     // the first wait; each is twice the one before
+	lastRetry   = 5 * time.Minute // the longest wait
+	memoryRetry = 2 * time.Second // the wait after the log could not be read
+
+	// The wait after the hub made no connection, because there are enough to the
+	// address. By then the task waits for the permits of that address.
+	limitedRetry = time.Second
+)
+
+// restFor lets a sub have its next turn after about this time. The callback has not
 // failed.
-func (s *sub) laterLocked(while time.Duration) {
+func (st *state) restFor(s *sub, while time.Duration) {
 	s.next = time.Now().Add(backoff.Jitter(while))
 	s.earliest = s.next
-	s.restLocked()
+	st.rest(s)
+}
+
+// fail decides when to try again.
+//
+// A new change brings the next try forward, since a callback that is well again should
+// not wait. But a change does so only once after each failure, and not before a tenth
+// of the wait (at least 1 s) is over: under a stream of changes a dead callback is
+// tried every 30 s instead of every five minutes. No try comes before the verdict's
+// After is over.
+func (st *state) fail(d *delivery) {
+	s, now := d.sub, time.Now()
+	s.standing = doubtful
+	if d.verdict.Decision == outlet.Smaller && d.cut.changes > 1 {
+		s.batch.refuse(d.cut.changes)
+		s.until = feed.Cursor{} // the callback may take fewer changes, so there is no reason to wait long
+		s.next = now.Add(max(backoff.Jitter(firstRetry), d.verdict.After))
+		s.earliest = s.next
+	} else {
+		wait := max(backoff.Jitter(backoff.Doubled(firstRetry, lastRetry, s.failed)), d.verdict.After)
+		s.next = now.Add(wait)
+		s.earliest = now.Add(max(firstRetry, wait/10, d.verdict.After))
+	}
+	st.setFailed(s, s.failed+1)
+	st.rest(s)
+}
+
+// setFailed sets how many tries have failed in a row.
+func (st *state) setFailed(s *sub, n int) {
+	switch {
+	case s.failed == 0 && n > 0:
+		st.failing++
+	case s.failed > 0 && n == 0:
+		st.failing--
+	}
+	s.failed = n
+}
+
+// maxPatience bounds how many deliveries a callback takes before it is offered more
+// again: a callback that can never take more refuses one delivery of that many.
+const maxPatience = 64
+
+// A batchSize is how many changes a callback takes at once, as far as its answers say.
+// A refusal (413) halves the deliveries. Successes double them again, for a refusal may
+// have been a passing trouble, and a backlog must not go out in small pieces for ever.
+// The zero value has no bound.
+type batchSize struct {
+	most     int  // changes in a delivery; 0: as many as the engine allows
+	taken    int  // deliveries that succeeded since most was set
+	patience int  // deliveries that have to succeed before most is doubled, less one
+	grown    bool // most was doubled since the last refusal
+}
+
+// refuse notes that a delivery of so many changes was too large. A refusal of what was
+// just doubled says that the callback has a limit of its own there, so the next
+// doubling waits for twice as many successes.
+func (b *batchSize) refuse(changes int) {
+	if b.grown {
+		b.patience = min(2*b.patience+1, maxPatience-1)
+	}
+	b.most, b.taken, b.grown = changes/2, 0, false
+}
+
+// succeed notes a delivery that succeeded. limit is the engine's bound.
+func (b *batchSize) succeed(limit int) {
+	if b.most == 0 {
+		return
+	}
+	if b.taken++; b.taken <= b.patience {
+		return
+	}
+	b.most, b.taken, b.grown = 2*b.most, 0, true
+	if b.most >= limit {
+		b.most = 0
+	}
 }

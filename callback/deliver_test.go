@@ -248,9 +248,9 @@ func TestGoneEnds(t *testing.T) {
 		}
 		w.settled()
 		e := w.engine
-		e.mu.Lock()
-		left := len(e.topics) + len(e.slots.hosts) + len(e.schedule)
-		e.mu.Unlock()
+		st := e.lock()
+		left := len(st.topics) + len(st.slots.hosts) + len(st.schedule)
+		st.unlock()
 		if p := e.present(); p.subscriptions != 0 || left != subscription.Shards {
 			t.Errorf("something is left: %+v", p)
 		}

@@ -18,16 +18,21 @@
 //
 // It knows no HTTP: package websub is its outlet, its verifier, and the server that
 // sends it requests.
+//
+// The way of a delivery: Engine.publish wakes the subscriptions of a set (topic.go), and
+// each waits for a slot (slots.go). Then delivery.do has the cutter make what comes next
+// (cutter.go), and hands it to the outlet (deliver.go). delivery.settle moves the cursor on,
+// and shard.save commits it a moment later (shard.go).
 package callback
 
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/claim"
-	"github.com/rshub/rshub/outbound/meter"
 )
 
 // An Engine delivers to the subscriptions of those shards that this hub has a
@@ -36,11 +41,7 @@ import (
 // It needs one goroutine for each request in flight, which lingers for a second, and
 // one for each set that has subscriptions. A subscription that waits needs none.
 //
-// One mutex, mu, guards nearly all state, also that of shards, subs, errands, topics
-// and hosts. A function whose name ends in Locked needs mu held. The two exceptions,
-// shard.commitLocked and spans.dropLocked, say which mutex they need. Nobody holds mu
-// while a request, a Commit or a read of the log blocks: each of them copies what it
-// needs before, and brings back its result after.
+// One mutex guards nearly all that changes: see state.
 type Engine struct {
 	// Set by New, never changed.
 	registry subscription.Registry
@@ -50,13 +51,13 @@ type Engine struct {
 	outlet   outlet.Outlet
 	verifier outlet.Verifier
 	metrics  *metrics
-	meter    *meter.Meter
 	claims   *claim.Keeper
+	cutter   *cutter
 
 	// How goroutines wake and end each other. Set by New, never changed.
-	hands    chan job        // takes a job to a goroutine that lingers; without one the sender starts a new goroutine
-	ringer   nudge           // wakes ringLoop: the first task of the schedule may have changed
-	saver    nudge           // wakes saveLoop: there is something to save
+	turns    chan turn       // takes a turn to a goroutine that lingers; without one the sender starts a new goroutine
+	timers   wakeup          // wakes runTimers: the first timer of the schedule may have changed
+	saves    wakeup          // wakes saveLoop: there is something to save
 	ctx      context.Context // all goroutines end with it
 	cancel   context.CancelFunc
 	working  context.Context // the claims are given up when it ends
@@ -64,24 +65,8 @@ type Engine struct {
 	released chan struct{}  // closed when the claims are given up
 	wg       sync.WaitGroup // all goroutines but those that Run starts at once
 
-	// Guarded by a mutex of its own, which is locked after mu: deliveries use it while
-	// they read the log.
-	spans spans
-
-	mu sync.Mutex
-
-	// Guarded by mu.
-	shards   map[int]*shard
-	topics   map[string]*topic
-	filters  filters
-	fresh    map[string]int // errands that are to make a subscription, by set
-	makers   tally          // subscriptions, by who made them
-	slots    *slots
-	schedule schedule
-	failing  int            // subs whose last attempt failed
-	stale    int            // subs whose secrets are to be encrypted anew
-	locked   map[string]int // subs whose secrets need a key that is missing, by its ID
-	draining bool           // no task gets a slot any more
+	mu    sync.Mutex
+	state state // guarded by mu: see lock
 }
 
 // New returns an Engine, which does nothing until Run. It registers its metrics,
@@ -94,15 +79,16 @@ func New(registry subscription.Registry, claims claim.Store, log Log, follower F
 	o.defaults()
 	e := &Engine{
 		registry: registry, log: log, follower: follower, outlet: outlet, verifier: verifier, opts: o,
-		metrics: newMetrics(o.Metrics), meter: o.Meter,
-		hands: make(chan job), ringer: make(nudge, 1), saver: make(nudge, 1),
-		shards: map[int]*shard{}, topics: map[string]*topic{}, filters: filters{}, fresh: map[string]int{}, locked: map[string]int{},
-		slots: newSlots(o.InFlight, o.PerHost),
+		metrics: newMetrics(o.Metrics), cutter: &cutter{log: log, changes: o.MaxChanges, bytes: o.MaxBytes},
+		turns: make(chan turn), timers: make(wakeup, 1), saves: make(wakeup, 1), released: make(chan struct{}),
+	}
+	e.state = state{
+		engine: e, shards: map[int]*shard{}, topics: map[string]*topic{}, filters: filters{},
+		slots: newSlots(o.InFlight, o.PerHost), counts: counts{}, missing: map[string]int{},
 	}
 	e.claims = claim.NewKeeper(claims, worker{e}, subscription.Shards, o.Clock, o.Logger.With("work", "callbacks"))
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.working, e.stop = context.WithCancel(e.ctx)
-	e.released = make(chan struct{})
 	if o.Metrics != nil {
 		o.Metrics.MustRegister(newGauges(e))
 	}
@@ -116,12 +102,89 @@ func (e *Engine) Send(ctx context.Context, r subscription.Request) error {
 	if err := e.registry.Send(ctx, r); err != nil {
 		return err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if s := e.shards[r.ID().Shard()]; s != nil {
+	st := e.lock()
+	defer st.unlock()
+	if s := st.shards[r.ID().Shard()]; s != nil {
 		s.sent++ // the request need not wait until the inboxes are looked at
 		s.newest = max(s.newest, s.after+1)
-		s.fetchLocked()
+		st.fetch(s)
 	}
 	return nil
+}
+
+// leaveTime bounds how long the claims may take to be given up. It is long, because
+// other things end the wait: Shutdown has the caller's deadline, and claims that cannot
+// be renewed end by themselves.
+const leaveTime = time.Hour
+
+// Run gains claims and works on their shards, until ctx is done or Shutdown is called.
+// It owns every goroutine of the Engine and waits for them. When ctx ends without
+// Shutdown, the requests under way are cancelled, and another hub sends them again. Run
+// may be called once.
+func (e *Engine) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	wg.Go(func() { e.runTimers(e.ctx) })
+	wg.Go(func() { e.saveLoop(e.ctx) })
+	wg.Go(func() { every(e.ctx, inboxEvery, e.lookIntoInboxes) })
+	wg.Go(func() { every(e.ctx, rightsEvery, e.lookAtRights) })
+	wg.Go(func() {
+		defer close(e.released)
+		e.claims.Run(e.working, leaveTime)
+	})
+	select {
+	case <-ctx.Done():
+		e.Shutdown(ctx)
+	case <-e.released:
+	}
+	e.cancel()
+	wg.Wait()
+	e.wg.Wait()
+	return nil
+}
+
+// Shutdown hands the work over to other hubs. It starts no more requests and waits for
+// those that are under way; when ctx is done it cancels them. It saves their results, and
+// gives the claims up. When Shutdown returns, that is done, and Run returns soon. Run
+// must have been called.
+func (e *Engine) Shutdown(ctx context.Context) {
+	st := e.lock()
+	st.draining = true
+	st.unlock()
+	e.stop()
+	select {
+	case <-e.released:
+		return
+	case <-ctx.Done():
+	}
+	st = e.lock()
+	for _, s := range st.shards {
+		s.cancel()
+	}
+	st.unlock()
+	<-e.released
+}
+
+// every calls do again and again, until ctx is done.
+func every(ctx context.Context, d time.Duration, do func(context.Context)) {
+	tick := time.NewTicker(d)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			do(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// A wakeup is a channel with room for one value. It wakes a goroutine that may be
+// busy: several calls of wake that come before the goroutine looks count as one.
+type wakeup chan struct{}
+
+func (w wakeup) wake() {
+	select {
+	case w <- struct{}{}:
+	default:
+	}
 }

@@ -9,15 +9,15 @@ import (
 // one.
 type filter struct {
 	feed.Filter        // never changed
-	key         string // Filter.Key; empty: every change passes
+	key         string // Filter.Key, never changed; empty: every change passes
 
-	users int // guarded by Engine.mu
+	users int // how many subs have it
 }
 
 // match reports whether a change passes.
 func (f *filter) match(c *resourcesync.Change) bool { return f.key == "" || f.Match(c) }
 
-// filters are the filters that are in use, by key. Engine.mu guards them.
+// filters are the filters that are in use, by key.
 type filters map[string]*filter
 
 // of returns the filter that is equal to f, which gets one more user.

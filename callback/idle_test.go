@@ -1,7 +1,6 @@
 package callback
 
 import (
-	"context"
 	"fmt"
 	"runtime"
 	"testing"
@@ -21,10 +20,9 @@ func TestIdleMemory(t *testing.T) {
 	h := hub.New(log, hub.Options{})
 	defer h.Close()
 	e := New(nil, nil, log, h, nil, nil, Options{})
-	s := &shard{engine: e, subs: map[subscription.ID]*sub{}, errands: map[subscription.ID]*errand{}, loaded: true, rested: make(chan struct{})}
-	s.ctx, s.cancel = context.WithCancel(e.ctx)
+	s := e.newShard(nil)
 	before, goroutines := heapBytes(), runtime.NumGoroutine()
-	e.mu.Lock()
+	st := e.lock()
 	for i := range n {
 		r := subscription.Record{
 			Subscription: subscription.Subscription{
@@ -36,9 +34,9 @@ func TestIdleMemory(t *testing.T) {
 		for k := range r.Last {
 			r.Last[k] = subscription.Attempt{At: time.Now(), Kind: "deliver", Status: 200, Took: time.Second, Changes: 1}
 		}
-		s.addLocked(&r).restLocked()
+		st.rest(st.addSub(s, &r))
 	}
-	e.mu.Unlock()
+	st.unlock()
 	per := float64(heapBytes()-before) / n
 	if extra := runtime.NumGoroutine() - goroutines; extra > sets {
 		t.Errorf("%d goroutines more", extra)

@@ -70,27 +70,19 @@ type present struct {
 // present looks at every topic and at the subs that are behind, but not at those that
 // are current: there may be very many.
 func (e *Engine) present() present {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	p := present{claims: len(e.shards), failing: e.failing, stale: e.stale, inFlight: e.slots.inFlight()}
-	for _, s := range e.shards {
+	st := e.lock()
+	defer st.unlock()
+	p := present{claims: len(st.shards), failing: st.failing, stale: st.stale, inFlight: st.slots.inFlight()}
+	for _, s := range st.shards {
 		p.subscriptions += len(s.subs)
 	}
-	for _, n := range e.locked {
+	for _, n := range st.missing {
 		p.locked += n
 	}
-	now := time.Now().UnixMicro()
-	oldest := now
-	for _, t := range e.topics {
-		for _, some := range [...]pool{t.behind, t.failing} {
-			for _, s := range some {
-				if changes, since := s.lagLocked(); changes > 0 {
-					p.lagChanges, oldest = max(p.lagChanges, changes), min(oldest, since)
-				}
-			}
-		}
+	for _, t := range st.topics {
+		changes, lag := t.lag()
+		p.lagChanges, p.lag = max(p.lagChanges, changes), max(p.lag, lag)
 	}
-	p.lag = time.Duration(now-oldest) * time.Microsecond
 	return p
 }
 
@@ -105,29 +97,35 @@ type Following struct {
 // Following returns a Following for each set that has subscriptions in the shards of this
 // hub. It looks at those that are behind, but not at those that are current.
 func (e *Engine) Following() map[string]Following {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	all := make(map[string]Following, len(e.topics))
-	now := time.Now().UnixMicro()
-	for set, t := range e.topics {
-		f, oldest := Following{Subscriptions: t.subs, Failing: len(t.failing)}, now
-		for _, some := range [...]pool{t.behind, t.failing} {
-			for _, s := range some {
-				if changes, since := s.lagLocked(); changes > 0 {
-					f.Changes, oldest = max(f.Changes, changes), min(oldest, since)
-				}
-			}
-		}
-		f.Lag = time.Duration(now-oldest) * time.Microsecond
-		all[set] = f
+	st := e.lock()
+	defer st.unlock()
+	all := make(map[string]Following, len(st.topics))
+	for set, t := range st.topics {
+		changes, lag := t.lag()
+		all[set] = Following{Subscriptions: t.subs, Failing: len(t.failing), Changes: changes, Lag: lag}
 	}
 	return all
 }
 
-// lagLocked returns how many changes are before a sub in its set's log, and when the
+// lag returns how many changes are before the sub that is most behind, and the age of the
+// oldest change that is before any sub.
+func (t *topic) lag() (most uint64, age time.Duration) {
+	now := time.Now().UnixMicro()
+	oldest := now
+	for _, some := range [...]pool{t.behind, t.failing} {
+		for _, s := range some {
+			if changes, since := s.lag(); changes > 0 {
+				most, oldest = max(most, changes), min(oldest, since)
+			}
+		}
+	}
+	return most, time.Duration(now-oldest) * time.Microsecond
+}
+
+// lag returns how many changes are before a sub in its set's log, and when the
 // first of them was accepted, in microseconds. Where that is not known it returns the
 // time of what was delivered last.
-func (s *sub) lagLocked() (changes uint64, since int64) {
+func (s *sub) lag() (changes uint64, since int64) {
 	head := s.topic.head
 	if !s.topic.ready || head.Position <= s.cursor.Position {
 		return 0, 0

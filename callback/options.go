@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/outbound/meter"
 )
@@ -53,4 +54,22 @@ func (o *Options) defaults() {
 	if o.Meter == nil {
 		o.Meter = meter.New(nil)
 	}
+}
+
+// An Outcome is what came of a request to a callback, or of a request of a subscriber
+// that is refused. It has no secret.
+type Outcome struct {
+	Set      string
+	ID       subscription.ID
+	Callback string
+	By       string // who made the request, as in subscription.Request
+	Kind     string // as that of a subscription.Attempt
+	Status   int    // of the callback's answer; 0: there was none
+	Error    string // empty: it went right
+	Final    bool   // it is not tried again: what the subscriber asked for is refused
+}
+
+// outcome returns the Outcome of an attempt for a request.
+func outcome(r *subscription.Request, a *subscription.Attempt, final bool) Outcome {
+	return Outcome{Set: r.Set, ID: r.ID(), Callback: r.Callback, By: r.By, Kind: string(r.Mode), Status: a.Status, Error: a.Error, Final: final}
 }

@@ -7,8 +7,7 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// A progress is a subscription.Progress in the form that the engine works with. In a
-// sub it is guarded by Engine.mu.
+// A progress is a subscription.Progress in the form that the engine works with.
 type progress struct {
 	point
 	gap    feed.Cursor
@@ -30,4 +29,99 @@ func (p *progress) unpack() subscription.Progress {
 		Cursor: p.cursor, From: p.from, Diverged: p.diverged,
 		Gap: p.gap, Gaps: p.gaps, Failed: p.failed, Next: p.next, Last: p.last.unpack(),
 	}
+}
+
+// An attempt is a subscription.Attempt in less space: each subscription keeps up to
+// subscription.MaxAttempts.
+type attempt struct {
+	at      int64 // microseconds since 1970
+	took    time.Duration
+	err     string
+	changes int32
+	status  int16
+	kind    uint8 // index in kinds
+}
+
+// kinds are the kinds of attempts.
+var kinds = [...]string{"deliver", string(subscription.Subscribe), string(subscription.Unsubscribe), "denied"}
+
+func pack(a subscription.Attempt) attempt {
+	p := attempt{at: a.At.UnixMicro(), took: a.Took, err: a.Error, changes: int32(a.Changes), status: int16(a.Status)}
+	for i, k := range kinds {
+		if a.Kind == k {
+			p.kind = uint8(i)
+		}
+	}
+	return p
+}
+
+func (p attempt) unpack() subscription.Attempt {
+	return subscription.Attempt{At: time.UnixMicro(p.at).UTC(), Kind: kinds[p.kind], Status: int(p.status), Took: p.took, Changes: int(p.changes), Error: p.err}
+}
+
+// attempts are the newest attempts, oldest first.
+type attempts []attempt
+
+func packAll(all []subscription.Attempt) attempts {
+	if len(all) == 0 {
+		return nil
+	}
+	packed := make(attempts, len(all))
+	for i, a := range all {
+		packed[i] = pack(a)
+	}
+	return packed
+}
+
+func (a attempts) unpack() []subscription.Attempt {
+	if len(a) == 0 {
+		return nil
+	}
+	all := make([]subscription.Attempt, len(a))
+	for i, p := range a {
+		all[i] = p.unpack()
+	}
+	return all
+}
+
+// standing returns the standing of a callback after these attempts. failed is how often
+// its deliveries have failed in a row.
+func (a attempts) standing(failed int) standing {
+	for i := len(a) - 1; i >= 0; i-- {
+		switch {
+		case kinds[a[i].kind] != "deliver":
+		case failed == 0 && a[i].err == "":
+			return standingAfter(a[i].took)
+		default:
+			return doubtful
+		}
+	}
+	if failed > 0 {
+		return doubtful
+	}
+	return untried
+}
+
+// slowAfter is how long a success may take that proves a callback.
+const slowAfter = time.Second
+
+// standingAfter returns the standing of a callback after a success that took so long.
+func standingAfter(took time.Duration) standing {
+	if took <= slowAfter {
+		return proven
+	}
+	return doubtful
+}
+
+// add adds an attempt, and drops the oldest when there are too many.
+func (a *attempts) add(t subscription.Attempt) {
+	if len(*a) == subscription.MaxAttempts {
+		copy(*a, (*a)[1:])
+		(*a)[subscription.MaxAttempts-1] = pack(t)
+		return
+	}
+	grown := make(attempts, len(*a)+1) // without spare room, since most subscriptions have few attempts
+	copy(grown, *a)
+	grown[len(*a)] = pack(t)
+	*a = grown
 }

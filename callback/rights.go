@@ -43,36 +43,22 @@ func (e *Engine) may(by, key string, anyone bool, set string) (until time.Time, 
 	return e.opts.Rights.May(by, key, anyone, set)
 }
 
-// watchRights ends the subscriptions of those whose rights have ended, until ctx is done.
-func (e *Engine) watchRights(ctx context.Context) {
+// lookAtRights ends the subscriptions of those whose rights have ended. It looks at all
+// subscriptions if rights may have changed, and else at those that were made, renewed or
+// loaded since the last time. It takes one shard after the other, and asks without the mutex.
+func (e *Engine) lookAtRights(context.Context) {
 	if e.opts.Rights == nil {
 		return
 	}
-	tick := time.NewTicker(rightsEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			e.lookAtRights()
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// lookAtRights looks at all subscriptions if rights may have changed, and else at those that
-// were made, renewed or loaded since the last time. It takes one shard after the other, and
-// does not hold Engine.mu while it asks.
-func (e *Engine) lookAtRights() {
 	version := e.opts.Rights.Version()
-	e.mu.Lock()
+	st := e.lock()
 	var shards []*shard
-	for _, s := range e.shards {
+	for _, s := range st.shards {
 		if s.loaded && !s.leaving && (s.rights != version || len(s.unchecked) > 0) {
 			shards = append(shards, s)
 		}
 	}
-	e.mu.Unlock()
+	st.unlock()
 	for _, s := range shards {
 		s.lookAtRights(version)
 	}
@@ -86,7 +72,7 @@ func (s *shard) lookAtRights(version uint64) {
 		until time.Time
 		why   string
 	}
-	e.mu.Lock()
+	st := e.lock()
 	if s.rights != version {
 		s.rights, s.unchecked = version, nil
 		for _, x := range s.subs {
@@ -100,42 +86,42 @@ func (s *shard) lookAtRights(version uint64) {
 		}
 	}
 	s.unchecked = nil
-	e.mu.Unlock()
+	st.unlock()
 	for i := range all {
 		l := &all[i]
 		l.until, l.why = e.may(l.about.By, l.about.Key, l.about.Anyone, l.about.Set)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	st = e.lock()
+	defer st.unlock()
 	for _, l := range all {
-		l.sub.checkedLocked(l.about, l.until, l.why)
+		st.checked(l.sub, l.about, l.until, l.why)
 	}
-	e.fillLocked()
+	st.fill()
 }
 
-// uncheckLocked has the rights of a sub looked at soon.
-func (s *shard) uncheckLocked(x *sub) {
-	if s.engine.opts.Rights != nil {
-		s.unchecked = append(s.unchecked, x)
+// uncheck has the rights of a sub looked at soon.
+func (st *state) uncheck(s *sub) {
+	if st.engine.opts.Rights != nil {
+		s.shard.unchecked = append(s.shard.unchecked, s)
 	}
 }
 
-// checkedLocked goes on with a sub when May has answered for what it was about.
-func (s *sub) checkedLocked(about *subscription.Subscription, until time.Time, why string) {
+// checked goes on with a sub when May has answered for what it was about.
+func (st *state) checked(s *sub, about *subscription.Subscription, until time.Time, why string) {
 	switch {
 	case s.about == nil || s.over != "": // it was removed, or will be
 	case s.about != about: // it was renewed meanwhile
-		s.shard.uncheckLocked(s)
+		st.uncheck(s)
 	case why == "":
 		s.allowed = true
-		s.cutLocked(until)
+		st.shorten(s, until)
 	case s.allowed || !unsure(about):
 		if s.running != nil {
 			s.running.end()
 		}
-		s.endLocked(refused)
+		st.end(s, refused)
 	default:
-		s.shard.uncheckLocked(s)
+		st.uncheck(s)
 	}
 }
 
@@ -149,63 +135,63 @@ func unsure(about *subscription.Subscription) bool {
 	return time.Since(made) < unsureFor
 }
 
-// cutLocked ends the lease at until, if that is not zero and sooner. What the registry has is
-// not changed: the next hub cuts the lease again.
-func (s *sub) cutLocked(until time.Time) {
+// shorten ends the lease at until, if that is not zero and sooner. What the registry has is
+// not changed: the next hub shortens the lease again.
+func (st *state) shorten(s *sub, until time.Time) {
 	if until.IsZero() || !until.Before(s.about.LeaseEnd) {
 		return
 	}
 	shorter := *s.about
 	shorter.LeaseEnd = until
 	s.about = &shorter
-	if s.state != running && until.Before(s.due) {
-		s.shard.engine.remindLocked(&s.task, until)
+	if s.stage != running && until.Before(s.due) {
+		st.wakeAt(&s.timer, until)
 	}
 }
 
 // refuse ends a subscription whose maker may not follow the set any more, and tells the
 // callback. A record without secrets is kept for a while, so that operators see why. refuse
-// returns what commitSoon does.
+// returns what commit does.
 func (s *shard) refuse(r *subscription.Request) (again time.Duration) {
 	e := s.engine
-	e.mu.Lock()
+	st := e.lock()
 	known := s.subs[r.ID()]
 	if known == nil || known.over != refused {
-		e.mu.Unlock()
+		st.unlock()
 		return 0
 	}
 	about := known.about
-	e.mu.Unlock()
+	st.unlock()
 	_, why := e.may(about.By, about.Key, about.Anyone, about.Set)
 	if why == "" { // the right is back
-		e.mu.Lock()
-		defer e.mu.Unlock()
+		st := e.lock()
+		defer st.unlock()
 		if known.over == refused {
 			known.over = ""
-			known.restLocked()
+			st.rest(known)
 		}
 		return 0
 	}
 	now := time.Now().UTC().Round(0)
 	ended := false
-	again = s.commitSoon(r, func() subscription.Changes {
+	again = s.commit(r, func(*state) subscription.Changes {
 		if s.subs[r.ID()] != known || known.over != refused { // it was renewed meanwhile
 			return subscription.Changes{}
 		}
 		about = known.about
-		kept := *known.recordLocked()
+		kept := *known.record()
 		kept.Ended, kept.Why, kept.LeaseEnd = now, why, earlier(about.LeaseEnd, now.Add(endedFor))
 		kept.Secret, kept.Former, kept.FormerEnd, kept.Sealed = "", "", time.Time{}, ""
 		return subscription.Changes{Put: []subscription.Record{kept}}
-	}, func(c subscription.Changes) {
+	}, func(st *state, c subscription.Changes) {
 		if len(c.Put) == 0 || s.subs[r.ID()] != known {
 			return
 		}
 		ended = true
 		e.metrics.ended[refused].Inc()
 		e.opts.Logger.Info("callbacks: a subscription ended", "id", known.id, "set", r.Set, "host", known.host.name, "why", why)
-		s.removeLocked(known)
-		s.buryLocked(&c.Put[0].Subscription)
+		st.removeSub(known)
+		st.keepEnded(s, &c.Put[0].Subscription)
 	})
 	if ended {
 		s.deny(about, why)
@@ -220,58 +206,39 @@ func (s *shard) refuseRequest(r *subscription.Request, why string) (again time.D
 	if time.Since(r.At) < unsureFor {
 		return unsureRetry
 	}
-	s.engine.mu.Lock()
-	s.finishLocked(r)
-	s.engine.mu.Unlock()
+	st := s.engine.lock()
+	st.finish(s, r.Number)
+	st.unlock()
 	s.engine.opts.Outcome(outcome(r, &subscription.Attempt{Error: why}, true))
 	s.deny(&subscription.Subscription{Set: r.Set, Callback: r.Callback, Secret: r.Secret, By: r.By}, why)
 	return 0
 }
 
-// A grave is a subscription that has ended, and is kept until its lease would have ended. As
-// a task it is due then, and it never gets a slot.
-type grave struct {
-	task
+// An endedSub is a subscription that lost its rights, and is kept until its lease would have
+// ended. Its timer is due then.
+type endedSub struct {
+	timer
+	shard         *shard
 	set, callback string
 }
 
-// buryLocked keeps a subscription that has ended.
-func (s *shard) buryLocked(about *subscription.Subscription) {
-	g := &grave{set: about.Set, callback: about.Callback}
-	g.task = task{work: g, shard: s, index: -1}
-	s.graves[about.ID()] = g
-	s.engine.remindLocked(&g.task, about.LeaseEnd)
+// keepEnded keeps a subscription that has ended.
+func (st *state) keepEnded(s *shard, about *subscription.Subscription) {
+	x := &endedSub{shard: s, set: about.Set, callback: about.Callback}
+	x.of = x
+	s.ended[about.ID()] = x
+	st.wakeAt(&x.timer, about.LeaseEnd)
 }
 
-// unburyLocked forgets a subscription that has ended, if there is one.
-func (s *shard) unburyLocked(id subscription.ID) {
-	if g := s.graves[id]; g != nil {
-		s.engine.schedule.remove(&g.task)
-		delete(s.graves, id)
+// forgetEnded forgets a subscription that has ended, if there is one.
+func (st *state) forgetEnded(s *shard, id subscription.ID) {
+	if x := s.ended[id]; x != nil {
+		st.schedule.stop(&x.timer)
+		delete(s.ended, id)
 	}
 }
 
-// turnLocked is never called: a grave gets no slot.
-func (g *grave) turnLocked() turn { return nil }
-
-// owner is never called: a grave gets no slot.
-func (g *grave) owner() string { return "" }
-
-// ringLocked is called when nobody needs to see the subscription any more.
-func (g *grave) ringLocked() {
-	g.shard.carryLocked(subscription.Request{Mode: forgotten, Set: g.set, Callback: g.callback})
-}
-
-// forget removes a subscription that has ended. It returns what commitSoon does.
-func (s *shard) forget(r *subscription.Request) (again time.Duration) {
-	return s.commitSoon(r, func() subscription.Changes {
-		if s.graves[r.ID()] == nil { // a new one was made
-			return subscription.Changes{}
-		}
-		return subscription.Changes{Delete: []subscription.ID{r.ID()}}
-	}, func(c subscription.Changes) {
-		if len(c.Delete) > 0 {
-			s.unburyLocked(r.ID())
-		}
-	})
+// wake is called when nobody needs to see the subscription any more.
+func (x *endedSub) wake(st *state) {
+	st.addRequest(x.shard, subscription.Request{Mode: forgotten, Set: x.set, Callback: x.callback})
 }

@@ -6,81 +6,53 @@ import (
 	"time"
 )
 
-// A schedule holds the tasks that are due at some time, in one heap: there is no
-// timer per subscription. Engine.mu guards all of it, also what its methods change
-// in the tasks.
-type schedule []*task
+// A timer wakes what it is of at a time, once.
+type timer struct {
+	of  sleeper // set when the timer is made, never changed
+	due time.Time
+	at  int // where the timer is in the schedule, counted from 1; 0: it is not set
+}
 
-// set says when a task is due, and replaces the time that was set before.
-func (s *schedule) set(t *task, at time.Time) {
-	t.due = at
-	if t.index < 0 {
+// A sleeper is what waits for a time: a sub, a queue of requests, a shard, or a
+// subscription that has ended.
+type sleeper interface{ wake(st *state) }
+
+// A schedule holds the timers that are set, in one heap: a subscription needs no timer of
+// Go's.
+type schedule []*timer
+
+// set says when a timer is due, and replaces the time that was set before.
+func (s *schedule) set(t *timer, due time.Time) {
+	t.due = due
+	if t.at == 0 {
 		heap.Push(s, t)
 	} else {
-		heap.Fix(s, t.index)
+		heap.Fix(s, t.at-1)
 	}
 }
 
-// remove takes a task out, if it is there.
-func (s *schedule) remove(t *task) {
-	if t.index >= 0 {
-		heap.Remove(s, t.index)
+// stop takes a timer out, if it is set.
+func (s *schedule) stop(t *timer) {
+	if t.at > 0 {
+		heap.Remove(s, t.at-1)
 	}
 }
 
-// next returns when the first task is due.
-func (s schedule) next() (at time.Time, ok bool) {
+// next returns when the first timer is due.
+func (s schedule) next() (due time.Time, ok bool) {
 	if len(s) == 0 {
-		return at, false
+		return due, false
 	}
 	return s[0].due, true
 }
 
-// take removes one task that is due by now, and returns it. It returns nil when no
-// task is due.
-func (s *schedule) take(now time.Time) *task {
+// take takes out one timer that is due by now, and returns it. It returns nil when none
+// is due.
+func (s *schedule) take(now time.Time) *timer {
 	if len(*s) == 0 || (*s)[0].due.After(now) {
 		return nil
 	}
-	return heap.Pop(s).(*task)
-}
-
-// remindLocked lets a task be rung at a time.
-func (e *Engine) remindLocked(t *task, at time.Time) {
-	if t.index >= 0 && t.due.Equal(at) {
-		return
-	}
-	e.schedule.set(t, at)
-	if t.index == 0 {
-		e.ringer.want()
-	}
-}
-
-// ringLoop rings the tasks that are due, until ctx is done.
-func (e *Engine) ringLoop(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		e.mu.Lock()
-		now := time.Now()
-		for t := e.schedule.take(now); t != nil; t = e.schedule.take(now) {
-			t.work.ringLocked()
-		}
-		e.fillLocked()
-		at, some := e.schedule.next()
-		e.mu.Unlock()
-		if some {
-			timer.Reset(time.Until(at))
-		} else {
-			timer.Stop()
-		}
-		select {
-		case <-timer.C:
-		case <-e.ringer:
-		case <-ctx.Done():
-			return
-		}
-	}
+	return heap.Pop(s).(*timer)
 }
 
 // The methods that package heap needs.
@@ -89,13 +61,13 @@ func (s schedule) Len() int           { return len(s) }
 func (s schedule) Less(i, j int) bool { return s[i].due.Before(s[j].due) }
 func (s schedule) Swap(i, j int) {
 	s[i], s[j] = s[j], s[i]
-	s[i].index, s[j].index = i, j
+	s[i].at, s[j].at = i+1, j+1
 }
 
 func (s *schedule) Push(x any) {
-	t := x.(*task)
-	t.index = len(*s)
+	t := x.(*timer)
 	*s = append(*s, t)
+	t.at = len(*s)
 }
 
 func (s *schedule) Pop() any {
@@ -103,6 +75,44 @@ func (s *schedule) Pop() any {
 	n := len(old) - 1
 	t := old[n]
 	old[n], *s = nil, old[:n]
-	t.index = -1
+	t.at = 0
 	return t
+}
+
+// wakeAt sets a timer.
+func (st *state) wakeAt(t *timer, due time.Time) {
+	if t.at > 0 && t.due.Equal(due) {
+		return
+	}
+	st.schedule.set(t, due)
+	if t.at == 1 {
+		st.engine.timers.wake()
+	}
+}
+
+// runTimers wakes what waits for a time, until ctx is done.
+func (e *Engine) runTimers(ctx context.Context) {
+	clock := time.NewTimer(0)
+	defer clock.Stop()
+	for {
+		st := e.lock()
+		now := time.Now()
+		for t := st.schedule.take(now); t != nil; t = st.schedule.take(now) {
+			t.of.wake(st)
+		}
+		st.fill()
+		due, some := st.schedule.next()
+		st.unlock()
+		if some {
+			clock.Reset(time.Until(due))
+		} else {
+			clock.Stop()
+		}
+		select {
+		case <-clock.C:
+		case <-e.timers:
+		case <-ctx.Done():
+			return
+		}
+	}
 }

@@ -11,17 +11,17 @@ func TestSchedule(t *testing.T) {
 	var s schedule
 	random := rand.New(rand.NewPCG(1, 2))
 	begin := time.Now()
-	tasks := make([]*task, 1000)
-	for i := range tasks {
-		tasks[i] = &task{index: -1}
-		s.set(tasks[i], begin.Add(time.Duration(random.IntN(1000))))
+	timers := make([]*timer, 1000)
+	for i := range timers {
+		timers[i] = &timer{}
+		s.set(timers[i], begin.Add(time.Duration(random.IntN(1000))))
 	}
-	for _, x := range tasks[:500] {
+	for _, x := range timers[:500] {
 		s.set(x, begin.Add(time.Duration(random.IntN(1000))))
 	}
-	for _, x := range tasks[900:] {
-		s.remove(x)
-		s.remove(x)
+	for _, x := range timers[900:] {
+		s.stop(x)
+		s.stop(x)
 	}
 	if s.take(begin.Add(-1)) != nil {
 		t.Error("something is due before its time")
@@ -29,7 +29,7 @@ func TestSchedule(t *testing.T) {
 	var got []time.Time
 	for at, ok := s.next(); ok; at, ok = s.next() {
 		x := s.take(begin.Add(2000))
-		if x.due != at || x.index != -1 {
+		if x.due != at || x.at != 0 {
 			t.Fatalf("took %+v, next() was %v", x, at)
 		}
 		got = append(got, x.due)

@@ -1,19 +1,23 @@
 package callback
 
-// A lane is one of the ways to a slot. A callback that was not called yet waits for no
-// callback that hangs, and neither of them delays one that is well.
-type lane uint8
+import "github.com/rshub/rshub/outbound"
+
+// A standing is what the requests to a callback have shown of it. All but proven are on
+// probation.
+type standing uint8
 
 const (
-	proven   lane = iota // the last request to the callback succeeded, and soon
-	untried              // there was no request yet
-	doubtful             // the last request failed, or took long
-	lanes
+	proven   standing = iota // the last request to the callback succeeded, and soon
+	untried                  // there was no request yet
+	doubtful                 // the last request failed, or took long
+	standings
 )
 
-// share returns how many of n slots the tasks of a lane may have: all, or a quarter.
-func share(l lane, n int) int {
-	if l == proven {
+// share returns how many of n slots the callbacks of a standing may have: all, or a
+// quarter. A callback that was not called yet waits for no callback that hangs, and
+// neither of them delays one that is well.
+func (s standing) share(n int) int {
+	if s == proven {
 		return n
 	}
 	return max(1, n/4)
@@ -25,131 +29,247 @@ const (
 	ownerSlots   = 4
 )
 
-// slots bound the requests that are under way: each needs a slot. Tasks wait for slots in
-// a tree of lines: of all, of each address, of each subscriber's callbacks at the address,
-// of each of the hosts of these. The lines below a line take turns, and every line has a
-// bound. So nobody gets more slots by many names, ports or callbacks, and a line waits for
-// one turn of each other line below the same one. Engine.mu guards all of it, also what
-// its methods change in tasks and hosts.
+// A limiter is a semaphore with a fair queue of those that wait for it.
+type limiter struct {
+	key     limiterKey
+	most    int
+	taken   [standings]int
+	waiting *[standings]fairQueue // nil: nobody ever waited
+	last    standing              // the one that got the last permit from next
+}
+
+// A limiterKey says what a limiter bounds: the requests for an owner to a host, those for
+// an owner to an address, or all to an address.
+type limiterKey struct {
+	permit      int // index in waiter.permits
+	owner, name string
+}
+
+// may reports whether there is a permit for a callback of a standing.
+func (l *limiter) may(s standing) bool {
+	return l.taken[s] < s.share(l.most) && l.inUse() < l.most
+}
+
+func (l *limiter) inUse() (n int) {
+	for _, some := range l.taken {
+		n += some
+	}
+	return n
+}
+
+// next gives a permit to who has the next turn, if there is one to give. The standings
+// take turns, too.
+func (l *limiter) next() *waiter {
+	if l.waiting == nil {
+		return nil
+	}
+	for range standings {
+		l.last = (l.last + 1) % standings
+		for q := &l.waiting[l.last]; l.may(l.last) && len(q.turns) > 0; {
+			if w := q.pop(); !w.cancelled {
+				l.taken[l.last]++
+				w.held++
+				return w
+			}
+		}
+	}
+	return nil
+}
+
+// A fairQueue holds waiters by group. The groups take turns.
+type fairQueue struct {
+	turns  []*limiter             // the groups, each once
+	groups map[*limiter][]*waiter // in the order in which they came
+}
+
+func (q *fairQueue) push(group *limiter, w *waiter) {
+	if q.groups == nil {
+		q.groups = map[*limiter][]*waiter{}
+	}
+	if len(q.groups[group]) == 0 {
+		q.turns = append(q.turns, group)
+	}
+	q.groups[group] = append(q.groups[group], w)
+}
+
+func (q *fairQueue) pop() *waiter {
+	group := q.turns[0]
+	q.turns = q.turns[1:]
+	all := q.groups[group]
+	if len(all) == 1 {
+		delete(q.groups, group)
+	} else {
+		q.groups[group] = all[1:]
+		q.turns = append(q.turns, group)
+	}
+	return all[0]
+}
+
+// A waiter is a task on its way to a slot. It needs a permit of each limiter of its
+// permits, one after the other. While it waits for one, it holds those before.
+type waiter struct {
+	task      *task
+	doer      doer
+	standing  standing
+	owner     string
+	address   string
+	permits   [4]*limiter // of the owner at the host, of the owner at the address, of the address, of all
+	held      int         // how many permits it has
+	cancelled bool        // it waits no more, and holds nothing
+}
+
+// slots bound the requests that are under way: each needs a slot. All requests have a
+// limiter, and so has each address, each owner's callbacks at an address, and each owner's
+// callbacks at a host. So nobody gets more slots by many names, ports or callbacks. Where
+// permits are scarce, those who wait take turns: for the permits of an owner the hosts, for
+// those of an address the owners, and for a slot the owners at each address.
 type slots struct {
 	perHost int // set when the slots are made, never changed
 
-	hosts map[string]*host // with users, by name
-	all   line
-	last  lane    // the lane that got the last slot
-	spare []*line // lines that can be used again
+	hosts    map[string]*host // with users, by name
+	limiters map[limiterKey]*limiter
+	all      limiter
 }
 
 func newSlots(total, perHost int) *slots {
-	return &slots{perHost: perHost, hosts: map[string]*host{}, all: line{most: total, below: map[string]*line{}}}
+	return &slots{perHost: perHost, hosts: map[string]*host{}, limiters: map[limiterKey]*limiter{}, all: limiter{most: total}}
 }
 
 // inFlight returns how many slots are taken.
-func (s *slots) inFlight() int { return s.all.taken() }
-
-// leave takes a task out for ever: it is dead, and its host has one user less.
-func (s *slots) leave(t *task) {
-	t.state = dead
-	s.abandon(t.host)
-}
+func (s *slots) inFlight() int { return s.all.inUse() }
 
 // queue lets a task wait for a slot.
-func (s *slots) queue(t *task) {
-	t.state, t.lane = queued, t.standing
-	h := t.host
-	n := s.below(&s.all, h.place, addressSlots*s.perHost)
-	n = s.below(n, t.work.owner(), ownerSlots*s.perHost)
-	n = s.below(n, h.name, s.perHost)
-	t.line = n
-	n.tasks[t.lane] = append(n.tasks[t.lane], t)
-	n.list()
+func (s *slots) queue(t *task, d doer) {
+	t.stage = queued
+	t.waiter = &waiter{task: t, doer: d, standing: t.standing, owner: d.owner(), address: t.host.place}
+	s.advance(t.waiter)
+}
+
+// advance takes permits for a waiter, up to the first that is not free, or to the slot,
+// which only next gives.
+func (s *slots) advance(w *waiter) {
+	for {
+		l, group := s.limiter(w), (*limiter)(nil)
+		w.permits[w.held] = l
+		switch {
+		case l == &s.all:
+			group = w.permits[1]
+		case l.may(w.standing):
+			l.taken[w.standing]++
+			w.held++
+			continue
+		case w.held > 0:
+			group = w.permits[w.held-1]
+		}
+		if l.waiting == nil {
+			l.waiting = &[standings]fairQueue{}
+		}
+		l.waiting[w.standing].push(group, w)
+		return
+	}
+}
+
+// limiter returns the limiter of which a waiter needs a permit next.
+func (s *slots) limiter(w *waiter) *limiter {
+	key, most := limiterKey{permit: w.held}, s.perHost
+	switch w.held {
+	case 0:
+		key.owner, key.name = w.owner, w.task.host.name
+	case 1:
+		key.owner, key.name, most = w.owner, w.address, ownerSlots*s.perHost
+	case 2:
+		key.name, most = w.address, addressSlots*s.perHost
+	default:
+		return &s.all
+	}
+	l := s.limiters[key]
+	if l == nil {
+		l = &limiter{key: key, most: most}
+		s.limiters[key] = l
+	}
+	return l
 }
 
 // next gives a slot to the task whose turn it is. It returns nil when no slot is free,
-// or no task may have it. The lanes take turns.
-func (s *slots) next() *task {
-	for range lanes {
-		s.last = (s.last + 1) % lanes
-		l := s.last
-		if !s.all.may(l) {
-			continue
-		}
-		if t := s.take(&s.all, l); t != nil {
-			t.state = running
-			for n := t.line; n != nil; n = n.above {
-				n.running[l]++
-			}
-			t.line.list()
-			return t
-		}
+// or no task may have it.
+func (s *slots) next() *waiter {
+	w := s.all.next()
+	if w != nil {
+		w.task.stage = running
 	}
-	return nil
-}
-
-// take takes the next task of a lane out of a line, or out of the lines below it.
-func (s *slots) take(n *line, l lane) *task {
-	for len(n.tasks[l]) > 0 {
-		t := n.tasks[l][0]
-		n.tasks[l][0] = nil
-		n.tasks[l] = n.tasks[l][1:]
-		if t.state == queued && t.lane == l && t.line == n {
-			return t
-		}
-	}
-	for len(n.ready[l]) > 0 {
-		b := n.ready[l][0]
-		n.ready[l][0] = nil
-		n.ready[l] = n.ready[l][1:]
-		b.listed[l] = false
-		if !b.may(l) {
-			continue // it is listed again when a slot is free
-		}
-		if t := s.take(b, l); t != nil {
-			return t
-		}
-		s.prune(b)
-	}
-	return nil
+	return w
 }
 
 // done frees a task's slot.
 func (s *slots) done(t *task) {
-	for n := t.line; n != nil; n = n.above {
-		n.running[t.lane]--
-	}
-	t.line.list()
-	s.prune(t.line)
-	t.line = nil
-	if t.state == running {
-		t.state = idle
+	s.release(t.waiter)
+	t.waiter = nil
+	if t.stage == running {
+		t.stage = idle
 	}
 }
 
-// below returns the line of a key below another line.
-func (s *slots) below(n *line, key string, most int) *line {
-	b := n.below[key]
-	if b != nil {
-		return b
+// cancel takes a task out that waits for a slot. It does nothing with another task.
+func (s *slots) cancel(t *task) {
+	if t.stage == queued {
+		t.waiter.cancelled = true
+		s.release(t.waiter)
+		t.stage, t.waiter = idle, nil
 	}
-	if i := len(s.spare) - 1; i >= 0 {
-		b, s.spare = s.spare[i], s.spare[:i]
-	} else {
-		b = &line{below: map[string]*line{}}
-	}
-	b.above, b.key, b.most = n, key, most
-	n.below[key] = b
-	return b
 }
 
-// prune removes a line that is not used any more, and those above it.
-func (s *slots) prune(n *line) {
-	for n.above != nil && n.unused() {
-		above := n.above
-		delete(above.below, n.key)
-		n.above = nil
-		if len(s.spare) < 1024 {
-			s.spare = append(s.spare, n)
+// release returns the permits of a waiter, and gives them to those that wait.
+func (s *slots) release(w *waiter) {
+	for _, l := range w.permits[:w.held] {
+		l.taken[w.standing]--
+		if l == &s.all {
+			continue // nextTurn asks for the next
 		}
-		n = above
+		if next := l.next(); next != nil {
+			s.advance(next)
+		} else if l.inUse() == 0 {
+			delete(s.limiters, l.key)
+		}
+	}
+}
+
+// leave takes a task out for ever: it is dead, and its host has one user less.
+func (s *slots) leave(t *task) {
+	s.cancel(t)
+	t.stage = dead
+	s.abandon(t.host)
+}
+
+// A host is where callbacks lead to: a name and a port.
+type host struct {
+	name  string // never changed
+	place string // the address where it is, as far as is known: see outbound.PlaceOf
+	users int    // tasks that point here
+}
+
+// host returns the host of a callback, which gets one more user.
+func (s *slots) host(callback string) *host {
+	name := outbound.Host(callback)
+	h := s.hosts[name]
+	if h == nil {
+		h = &host{name: name, place: outbound.PlaceOf(name)}
+		s.hosts[name] = h
+	}
+	h.users++
+	return h
+}
+
+// abandon takes a user from a host. A host without users is forgotten.
+func (s *slots) abandon(h *host) {
+	if h.users--; h.users == 0 {
+		delete(s.hosts, h.name)
+	}
+}
+
+// met notes where a connection to the host led. Tasks that are queued from now on wait
+// for the permits of that address.
+func (h *host) met(place string) {
+	if place != "" {
+		h.place = place
 	}
 }

@@ -3,81 +3,126 @@ package callback
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
-// A nothing is work that has nothing to do, of an owner.
-type nothing string
+// A nothing is a task that has nothing to do, of an owner.
+type nothing struct {
+	task
+	by string
+}
 
-func (nothing) turnLocked() turn { return nil }
-func (nothing) ringLocked()      {}
-func (n nothing) owner() string  { return string(n) }
+func (*nothing) takeTurn(*state) turn { return nil }
+func (n *nothing) owner() string      { return n.by }
 
-func (s *slots) newTask(owner, host, place string, standing lane) *task {
+func (s *slots) newTask(owner, host, place string, well standing) *nothing {
 	h := s.host("http://" + host + "/")
 	h.met(place)
-	return &task{work: nothing(owner), host: h, standing: standing, index: -1}
+	return &nothing{task: task{host: h, standing: well}, by: owner}
 }
 
-// start starts all tasks that may start, and returns their owners and hosts in order.
-func (s *slots) start() (order string, running []*task) {
-	for t := s.next(); t != nil; t = s.next() {
-		order += t.work.owner() + "@" + t.host.name + " "
-		running = append(running, t)
+// wait lets a task wait for a slot.
+func (s *slots) wait(n *nothing) { s.queue(&n.task, n) }
+
+// take returns the task that gets the next slot, nil if none does.
+func (s *slots) take() *nothing {
+	if w := s.next(); w != nil {
+		return w.doer.(*nothing)
 	}
-	return order, running
+	return nil
 }
 
-// Addresses take turns, whatever waits at each; then the subscribers at an address, and
-// then the hosts of a subscriber.
+// start starts all tasks that may start, and returns them.
+func (s *slots) start() (started []*nothing) {
+	for t := s.take(); t != nil; t = s.take() {
+		started = append(started, t)
+	}
+	return started
+}
+
+// Where slots are scarce the owners at each address take turns, whatever waits for each.
+// Where those of an address are, its owners do, and where those of an owner are, the hosts.
 func TestSlotsTakeTurns(t *testing.T) {
-	s := newSlots(100, 8)
-	for _, host := range []string{"a1", "a1", "a2", "a3"} {
-		s.queue(s.newTask("x", host, "A", proven))
-	}
-	s.queue(s.newTask("y", "a1", "A", proven))
-	s.queue(s.newTask("x", "b1", "B", proven))
-	s.queue(s.newTask("x", "b1", "B", proven))
-	order, _ := s.start()
-	if want := "x@a1:80 x@b1:80 y@a1:80 x@b1:80 x@a2:80 x@a3:80 x@a1:80 "; order != want {
-		t.Errorf("turns: %s, want %s", order, want)
+	for _, test := range []struct {
+		name           string
+		total, perHost int
+		wait, want     string // owner@host; the first letter of a host is its address
+	}{
+		{"slots", 1, 8,
+			"x@a1 x@a1 x@a2 x@a3 y@a1 x@b1 x@b1",
+			"x@a1 y@a1 x@b1 x@a1 x@b1 x@a2 x@a3"},
+		{"slots of an address", 100, 1,
+			"x@a1 x@a2 x@a3 x@a4 x@a5 x@a6 x@a7 y@a1 y@a2 y@a3 y@a4 y@a5 z@a1 z@a2",
+			"x@a1 y@a1 x@a2 y@a2 x@a3 y@a3 x@a4 y@a4 z@a1 x@a5 z@a2 y@a5 x@a6 x@a7"},
+		{"slots of an owner", 100, 2,
+			"x@a1 x@a1 x@a2 x@a2 x@a3 x@a3 x@a4 x@a4 x@a5 x@a5 x@a6 x@a6 x@a6",
+			"x@a1 x@a1 x@a2 x@a2 x@a3 x@a3 x@a4 x@a4 x@a5 x@a6 x@a5 x@a6 x@a6"},
+	} {
+		s := newSlots(test.total, test.perHost)
+		for _, name := range strings.Fields(test.wait) {
+			owner, host, _ := strings.Cut(name, "@")
+			s.wait(s.newTask(owner, host, host[:1], proven))
+		}
+		var order []string
+		var running []*nothing
+		for {
+			for _, started := range s.start() {
+				running = append(running, started)
+				order = append(order, started.by+"@"+strings.TrimSuffix(started.host.name, ":80"))
+			}
+			if len(running) == 0 {
+				break
+			}
+			s.done(&running[0].task)
+			running = running[1:]
+		}
+		if got := strings.Join(order, " "); got != test.want {
+			t.Errorf("%s: turns are %s, want %s", test.name, got, test.want)
+		}
 	}
 }
 
-// The bounds of everything hold at any time, every task gets its slot, and a slot that
-// gets free is used again.
+// The bounds of everything are kept at any time, every task gets its slot unless it dies
+// before, and a slot that gets free is used again.
 func TestSlotsBounds(t *testing.T) {
 	t.Parallel()
 	s := newSlots(200, 8)
 	random := rand.New(rand.NewPCG(1, 2))
 	const n = 8_000
-	for i := range n {
+	all := make([]*nothing, n)
+	for i := range all {
 		place := random.IntN(8)
-		s.queue(s.newTask(fmt.Sprint("owner", random.IntN(3)), fmt.Sprintf("host%d-%d", place, random.IntN(5)), fmt.Sprint("place", place), lane(i%int(lanes))))
+		all[i] = s.newTask(fmt.Sprint("owner", random.IntN(3)), fmt.Sprintf("host%d-%d", place, random.IntN(5)), fmt.Sprint("place", place), standing(i%int(standings)))
+		s.wait(all[i])
 	}
-	started, most := 0, 0
-	var running []*task
+	started, died, most := 0, 0, 0
+	var running []*nothing
 	for {
-		_, more := s.start()
+		more := s.start()
 		started += len(more)
 		if running = append(running, more...); len(running) == 0 {
 			break
 		}
 		most = max(most, len(running))
-		counts := map[string][lanes]int{}
+		counts := map[string][standings]int{}
 		for _, r := range running {
-			for _, key := range []string{"", r.host.place, r.host.place + r.work.owner(), r.host.place + r.work.owner() + r.host.name} {
+			for _, key := range []string{"", r.host.place, r.host.place + r.by, r.host.place + r.by + r.host.name} {
 				c := counts[key]
-				c[r.lane]++
+				c[r.standing]++
 				counts[key] = c
 			}
 		}
 		for _, r := range running {
-			for key, bound := range map[string]int{"": 200, r.host.place: 64, r.host.place + r.work.owner(): 32, r.host.place + r.work.owner() + r.host.name: 8} {
+			for key, bound := range map[string]int{"": 200, r.host.place: 64, r.host.place + r.by: 32, r.host.place + r.by + r.host.name: 8} {
 				if c := counts[key]; c[proven]+c[untried]+c[doubtful] > bound || c[untried] > bound/4 || c[doubtful] > bound/4 {
 					t.Fatalf("%q has %v of %d slots", key, c, bound)
 				}
 			}
+		}
+		if x := all[random.IntN(n)]; x.stage == queued {
+			s.leave(&x.task)
+			died++
 		}
 		for range 1 + random.IntN(20) {
 			if len(running) > 0 {
@@ -85,30 +130,30 @@ func TestSlotsBounds(t *testing.T) {
 				done := running[i]
 				running[i] = running[len(running)-1]
 				running = running[:len(running)-1]
-				s.done(done)
-				s.leave(done)
+				s.done(&done.task)
+				s.leave(&done.task)
 			}
 		}
 	}
-	if started != n || most < 150 || len(s.hosts) != 0 || len(s.all.below) != 0 || s.inFlight() != 0 {
-		t.Errorf("%d were started, at most %d at once; left are %d hosts, %d lines and %d slots", started, most, len(s.hosts), len(s.all.below), s.inFlight())
+	if started+died != n || died < 100 || most < 150 || len(s.hosts) != 0 || len(s.limiters) != 0 || s.inFlight() != 0 {
+		t.Errorf("%d were started, %d died, at most %d at once; left are %d hosts, %d limiters and %d slots", started, died, most, len(s.hosts), len(s.limiters), s.inFlight())
 	}
 }
 
 // A callback that hangs has no part in the slots of those that were not called yet.
-func TestSlotsLanes(t *testing.T) {
+func TestSlotsOnProbation(t *testing.T) {
 	s := newSlots(64, 8)
 	for i := range 100 {
 		place := fmt.Sprint("place", i)
-		s.queue(s.newTask("tarpit", place, place, doubtful))
+		s.wait(s.newTask("tarpit", place, place, doubtful))
 	}
-	_, hanging := s.start()
+	hanging := s.start()
 	for i := range 30 {
 		place := fmt.Sprint("new", i)
-		s.queue(s.newTask("new", place, place, untried))
-		s.queue(s.newTask("good", place+"good", place+"good", proven))
+		s.wait(s.newTask("new", place, place, untried))
+		s.wait(s.newTask("good", place+"good", place+"good", proven))
 	}
-	_, others := s.start()
+	others := s.start()
 	if len(hanging) != 16 || len(others) != 46 {
 		t.Errorf("%d hang, and %d others have a slot", len(hanging), len(others))
 	}
@@ -119,19 +164,19 @@ func TestSlotsLanes(t *testing.T) {
 func TestSlotsPassOver(t *testing.T) {
 	s := newSlots(10, 8)
 	a, b := s.newTask("x", "h", "A", proven), s.newTask("x", "h", "A", proven)
-	s.queue(a)
-	s.queue(b)
-	s.leave(a)
-	if got := s.next(); got != b {
+	s.wait(a)
+	s.wait(b)
+	s.leave(&a.task)
+	if got := s.take(); got != b {
 		t.Errorf("next() = %v", got)
 	}
 	b.host.met("B")
-	s.done(b)
-	if b.state != idle || a.state != dead || s.next() != nil || len(s.all.below) != 0 {
-		t.Errorf("left are %v", s.all.below)
+	s.done(&b.task)
+	if b.stage != idle || a.stage != dead || s.take() != nil || len(s.limiters) != 0 {
+		t.Errorf("left are %v", s.limiters)
 	}
-	s.queue(b)
-	if s.all.below["B"] == nil || s.next() != b {
-		t.Errorf("it waits at %v", s.all.below)
+	s.wait(b)
+	if s.limiters[limiterKey{permit: 2, name: "B"}] == nil || s.take() != b {
+		t.Errorf("it waits at %v", s.limiters)
 	}
 }

@@ -17,8 +17,8 @@ import (
 //	topic.behind   for its turn, for the end of its turn, or, if it left failing, for earliest
 //	none           for nothing: over says why it ends
 //
-// During its turn, a delivery works with a copy of the sub's state, and
-// delivery.settleLocked brings the result back.
+// During its turn, a delivery works with a copy of the sub's state, and delivery.settle
+// brings the result back.
 type sub struct {
 	task
 
@@ -26,170 +26,246 @@ type sub struct {
 	id    subscription.ID
 	topic *topic
 
-	// What is subscribed to; guarded by Engine.mu.
+	// What is subscribed to.
 	about  *subscription.Subscription // replaced, but never changed: deliveries share it
 	filter *filter
 
-	// Where the sub stands; guarded by Engine.mu.
+	// Where the sub stands.
 	progress
-	allowed  bool  // this hub knows that whoever made it had the right
-	first    int64 // datetime of the entry behind cursor; 0: not known
-	moves    int   // how often the sub was made to go on elsewhere: a delivery that began before moves nothing
-	appetite appetite
+	allowed bool  // this hub knows that whoever made it had the right
+	first   int64 // datetime of the entry behind cursor; 0: not known
+	moves   int   // how often the sub was made to go on elsewhere: a delivery that began before moves nothing
+	batch   batchSize
 
-	// With about.Every, changes are delivered in bursts; guarded by Engine.mu.
+	// With about.Every, changes are delivered in bursts.
 	burst uint64    // position up to which the present one goes; 0: there is none
 	quiet time.Time // the next one begins no sooner
 
-	// What the sub waits for; guarded by Engine.mu.
+	// What the sub waits for.
 	pool     *pool             // of topic
-	at       int               // index in pool
+	index    int               // in pool
 	running  *delivery         // under way; nil: none
 	earliest time.Time         // a new change may bring the next try forward to this time
 	over     subscription.Mode // why the sub ends: expired, ended or refused; empty: it does not end
 
-	// Which lists of the shard the sub is in; guarded by Engine.mu.
-	dirty bool
-	moved bool
-}
-
-// restLocked decides what a sub that is idle waits for.
-func (s *sub) restLocked() {
-	if s.state != idle {
-		return
-	}
-	e := s.shard.engine
-	now := time.Now()
-	s.leaveLocked()
-	switch {
-	case s.over != "":
-		e.schedule.remove(&s.task)
-	case !s.about.LeaseEnd.After(now):
-		s.endLocked(expired)
-	case s.next.After(now):
-		s.topic.failing.add(s)
-		e.remindLocked(&s.task, earlier(s.next, s.about.LeaseEnd))
-	case !s.topic.ready, s.cursor == s.topic.head:
-		s.waitLocked()
-	case s.quiet.After(now):
-		s.topic.quiet.add(s)
-		e.remindLocked(&s.task, earlier(s.quiet, s.about.LeaseEnd))
-	default:
-		e.queueLocked(s)
-	}
-}
-
-// calmLocked ends a burst of deliveries that has reached what there was when it began. What
-// comes meanwhile is delivered together.
-func (s *sub) calmLocked() {
-	if s.about.Every > 0 && s.cursor.Position >= s.burst {
-		s.burst, s.quiet = 0, time.Now().Add(s.about.Every)
-	}
+	// Which lists of the shard the sub is in.
+	dirty   bool
+	skipped bool
 }
 
 // owner is who made the subscription.
 func (s *sub) owner() string { return s.about.By }
 
-// waitLocked lets an idle sub wait for what is published next.
-func (s *sub) waitLocked() {
-	s.leaveLocked()
-	if len(s.topic.behind)+len(s.topic.quiet) == 0 {
-		s.shard.engine.spans.forget(s.topic.set) // no sub needs them
-		s.topic.made.Store(nil)
-	}
-	s.topic.idle.add(s)
-	s.shard.engine.remindLocked(&s.task, s.about.LeaseEnd)
-}
-
-// queueLocked lets a sub have its turn as soon as it may.
-func (e *Engine) queueLocked(s *sub) {
-	s.leaveLocked()
-	s.topic.behind.add(s)
-	e.remindLocked(&s.task, s.about.LeaseEnd)
-	e.slots.queue(&s.task)
-}
-
-// retryLocked lets a sub have its turn, whatever it waits for.
-func (s *sub) retryLocked() {
-	s.next, s.earliest = time.Time{}, time.Time{}
-	if s.state == idle && s.over == "" {
-		s.shard.engine.queueLocked(s)
-	}
-}
-
-// ringLocked is called when the lease is over, or the wait after a failure.
-func (s *sub) ringLocked() {
-	switch {
-	case s.state == running: // settleLocked finds out what is next
-	case !s.about.LeaseEnd.After(time.Now()):
-		s.state = idle
-		s.restLocked()
-	case s.state == idle:
-		s.next = time.Time{}
-		s.shard.engine.queueLocked(s)
-	}
-}
-
-// endLocked begins to remove a sub, to which nothing is delivered any more.
-func (s *sub) endLocked(why subscription.Mode) {
-	s.over = why
-	s.leaveLocked()
-	s.shard.engine.schedule.remove(&s.task)
-	s.shard.carryLocked(subscription.Request{Mode: why, Set: s.about.Set, Callback: s.about.Callback})
-}
-
-// soilLocked says that a sub has to be saved.
-func (s *sub) soilLocked() {
-	if !s.dirty && s.state != dead {
-		s.dirty = true
-		s.shard.dirty = append(s.shard.dirty, s)
-		s.shard.engine.saver.want()
-	}
-}
-
-// skipLocked moves an idle sub over new entries that its filter leaves out, which
-// begin at a datetime. The new point is saved only now and then: a hub that begins
-// from the point that was saved leaves the same entries out again.
-func (s *sub) skipLocked(begins int64, to feed.Cursor) {
-	s.from, s.cursor = s.begin(), to
-	if s.from.IsZero() {
-		s.from.Micros = begins - 1 // as source.cut does
-	}
-	if !s.moved {
-		s.moved = true
-		s.shard.moved = append(s.shard.moved, s)
-	}
-}
-
-// recordLocked returns the sub as it is to be kept.
-func (s *sub) recordLocked() *subscription.Record {
+// record returns the sub as it is to be kept.
+func (s *sub) record() *subscription.Record {
 	return &subscription.Record{Subscription: *s.about, Progress: s.unpack()}
 }
 
-// putLocked takes into memory what was kept of a subscription, and lets the sub have
-// its turn: it was just made, renewed or moved.
-func (s *shard) putLocked(r *subscription.Record, moved bool) {
-	known := s.subs[r.ID()]
-	if known == nil {
-		s.addLocked(r).restLocked()
+// A pool holds the subs of a topic that wait for the same thing.
+type pool []*sub
+
+func (p *pool) add(s *sub) {
+	s.pool, s.index = p, len(*p)
+	*p = append(*p, s)
+}
+
+// take empties the pool and returns the subs that were in it.
+func (p *pool) take() []*sub {
+	all := *p
+	*p = nil
+	for _, s := range all {
+		s.pool = nil
+	}
+	return all
+}
+
+// leave takes a sub out of the pool that it is in.
+func (s *sub) leave() {
+	if s.pool == nil {
 		return
 	}
-	e := s.engine
+	all := *s.pool
+	n := len(all) - 1
+	all[s.index] = all[n]
+	all[s.index].index = s.index
+	all[n] = nil
+	*s.pool, s.pool = all[:n], nil
+}
+
+// addSub takes a subscription in.
+func (st *state) addSub(s *shard, r *subscription.Record) *sub {
+	x := &sub{id: r.ID(), progress: newProgress(&r.Progress), topic: st.topic(r.Set), filter: st.filters.of(r.Filter)}
+	x.task = task{timer: timer{of: x}, host: st.slots.host(r.Callback), shard: s, standing: untried}
+	about := r.Subscription
+	about.Set, about.Filter = x.topic.set, x.filter.Filter // shared by all subs that have the same
+	st.setAbout(x, &about)
+	st.forgetEnded(s, x.id)
+	st.uncheck(x)
+	if x.failed > 0 {
+		st.failing++
+	}
+	s.subs[x.id] = x
+	if q := s.requests[x.id]; q != nil {
+		st.setFresh(q, false)
+	}
+	return x
+}
+
+// removeSub forgets a subscription.
+func (st *state) removeSub(x *sub) {
+	if x.running != nil {
+		x.running.end()
+	}
+	x.leave()
+	st.setFailed(x, 0)
+	st.schedule.stop(&x.timer)
+	st.slots.leave(&x.task)
+	st.leaveTopic(x.topic)
+	st.filters.drop(x.filter)
+	st.setAbout(x, nil)
+	delete(x.shard.subs, x.id)
+}
+
+// setAbout replaces what a sub is about, and what is counted of it.
+func (st *state) setAbout(s *sub, about *subscription.Subscription) {
+	if s.about != nil {
+		st.countSub(s, -1)
+	}
+	s.about = about
+	if about != nil {
+		st.countSub(s, 1)
+	}
+}
+
+// countSub counts n more of a sub: by who made it, and by what its secrets wait for.
+func (st *state) countSub(s *sub, n int) {
+	st.counts.add(countKey{host: s.host.name, set: s.topic.set, owner: s.about.By}, n)
+	if s.about.Stale {
+		st.stale += n
+	}
+	if key := s.about.Sealed; key != "" {
+		st.countMissing(key, n)
+	}
+}
+
+// put takes into memory what was kept of a subscription, and lets the sub have its turn:
+// it was just made, renewed or moved.
+func (st *state) put(s *shard, r *subscription.Record, moved bool) {
+	known := s.subs[r.ID()]
+	if known == nil {
+		st.rest(st.addSub(s, r))
+		return
+	}
 	known.over = "" // a renewal came in time
 	renewed := r.Subscription
-	f := e.filters.of(r.Filter)
-	e.filters.drop(known.filter)
+	f := st.filters.of(r.Filter)
+	st.filters.drop(known.filter)
 	known.filter = f
 	renewed.Set, renewed.Filter = known.topic.set, f.Filter
-	known.setAboutLocked(&renewed)
-	known.appetite, known.burst, known.quiet = appetite{}, 0, time.Time{}
-	s.uncheckLocked(known)
+	st.setAbout(known, &renewed)
+	known.batch, known.burst, known.quiet = batchSize{}, 0, time.Time{}
+	st.uncheck(known)
 	if moved {
 		known.moves++
-		known.setFailedLocked(0)
+		st.setFailed(known, 0)
 		known.progress, known.first = newProgress(&r.Progress), 0
 	}
-	known.retryLocked()
+	known.next, known.earliest = time.Time{}, time.Time{}
+	if known.stage == idle {
+		st.queue(known)
+	}
+}
+
+// rest decides what a sub that is idle waits for.
+func (st *state) rest(s *sub) {
+	if s.stage != idle {
+		return
+	}
+	now := time.Now()
+	s.leave()
+	switch {
+	case s.over != "":
+		st.schedule.stop(&s.timer)
+	case !s.about.LeaseEnd.After(now):
+		st.end(s, expired)
+	case s.next.After(now):
+		s.topic.failing.add(s)
+		st.wakeAt(&s.timer, earlier(s.next, s.about.LeaseEnd))
+	case !s.topic.ready, s.cursor == s.topic.head:
+		st.await(s)
+	case s.quiet.After(now):
+		s.topic.quiet.add(s)
+		st.wakeAt(&s.timer, earlier(s.quiet, s.about.LeaseEnd))
+	default:
+		st.queue(s)
+	}
+}
+
+// await lets an idle sub wait for what is published next.
+func (st *state) await(s *sub) {
+	s.leave()
+	if len(s.topic.behind)+len(s.topic.quiet) == 0 {
+		st.engine.cutter.cache.forget(s.topic.logKey) // no sub needs it
+	}
+	s.topic.idle.add(s)
+	st.wakeAt(&s.timer, s.about.LeaseEnd)
+}
+
+// queue lets a sub have its turn as soon as it may.
+func (st *state) queue(s *sub) {
+	s.leave()
+	s.topic.behind.add(s)
+	st.wakeAt(&s.timer, s.about.LeaseEnd)
+	st.slots.queue(&s.task, s)
+}
+
+// wake is called when the lease is over, or the wait after a failure.
+func (s *sub) wake(st *state) {
+	switch {
+	case s.stage == running: // settle finds out what is next
+	case !s.about.LeaseEnd.After(time.Now()):
+		st.slots.cancel(&s.task)
+		st.rest(s)
+	case s.stage == idle:
+		s.next = time.Time{}
+		st.queue(s)
+	}
+}
+
+// end begins to remove a sub, to which nothing is delivered any more.
+func (st *state) end(s *sub, why subscription.Mode) {
+	s.over = why
+	s.leave()
+	st.schedule.stop(&s.timer)
+	st.addRequest(s.shard, subscription.Request{Mode: why, Set: s.about.Set, Callback: s.about.Callback})
+}
+
+// markDirty has a sub saved soon.
+func (st *state) markDirty(s *sub) {
+	if !s.dirty && s.stage != dead {
+		s.dirty = true
+		s.shard.dirty = append(s.shard.dirty, s)
+		st.engine.saves.wake()
+	}
+}
+
+// markSkipped has a sub saved some time: a hub that begins from the point that was saved
+// leaves the same entries out again.
+func (s *sub) markSkipped() {
+	if !s.dirty && !s.skipped {
+		s.skipped = true
+		s.shard.skipped = append(s.shard.skipped, s)
+	}
+}
+
+// skip moves an idle sub over new entries that its filter leaves out, which begin at a
+// datetime.
+func (s *sub) skip(begins int64, to feed.Cursor) {
+	s.from, s.cursor = s.begin(), to
+	if s.from.IsZero() {
+		s.from.Micros = begins - 1 // as builder.done does
+	}
+	s.markSkipped()
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -2,64 +2,122 @@ package callback
 
 import "time"
 
-// A task is what has its turn at a host: a subscription that may have something
-// to be delivered, or an errand.
+// A task is what needs a slot for its requests to a callback, one at a time: a sub, or a
+// queue of requests.
 type task struct {
+	timer
+
 	// Set when the task is made, never changed.
-	work  work
 	host  *host
 	shard *shard
 
-	// Guarded by Engine.mu.
-	state    state
-	standing lane  // what the last request to the callback says of it
-	lane     lane  // the lane in which the task is queued, or has its slot
-	line     *line // where the task is queued, or has its slot
-
-	// Guarded by Engine.mu, kept by the schedule.
-	due   time.Time
-	index int // in the schedule; -1: the task is not in it
+	stage    stage
+	standing standing // what the last request to the callback says of it
+	waiter   *waiter  // on its way to a slot, or with a slot; nil: it is idle or dead
 }
 
-// A work is what a task is for: a sub, an errand or a shard.
-type work interface {
-	// turnLocked is called when the task has got a slot. It returns what is to be done
-	// there, or nil when there is nothing.
-	turnLocked() turn
+// A stage is where a task is on its way to a slot.
+//
+//	idle    → queued   slots.queue: the task may have something to do
+//	queued  → running  slots.next: the task gets a slot
+//	queued  → idle     slots.cancel: the lease ended while the sub waited for a slot
+//	running → idle     slots.done: the slot is free again
+//	any     → dead     slots.leave: the task is forgotten, and stays dead
+type stage uint8
 
-	// ringLocked is called when the task is due.
-	ringLocked()
+const (
+	idle    stage = iota // waits for a time or an event
+	queued               // waits for a slot
+	running              // has a slot
+	dead                 // is forgotten
+)
+
+// A doer is what a task is for: a sub, or a queue of requests.
+type doer interface {
+	// takeTurn is called when the task has got a slot. It returns what is to be done there,
+	// or nil when there is nothing.
+	takeTurn(st *state) turn
 
 	// owner says whose task it is: tasks of different owners take turns.
 	owner() string
 }
 
 // A turn is what a task does with its slot. The results that do leaves in the turn for
-// settleLocked need no mutex, because do has returned before settleLocked is called.
+// settle need no mutex, because do has returned before settle is called.
 type turn interface {
-	// do makes the request. It blocks, and Engine.mu is not held.
+	// of returns the task.
+	of() *task
+
+	// do makes the request. It blocks, and the mutex is not held.
 	do()
 
-	// settleLocked brings the result of the request into the task. It is called after
-	// do, when the slot is free again.
-	settleLocked()
+	// settle brings the result of the request into the task. It is called after do, when
+	// the slot is free again.
+	settle(st *state)
 }
 
-// A state is where a task is on its way to a slot.
-//
-//	idle    → queued   slots.queue: the task may have something to do
-//	queued  → running  slots.next: the task gets a slot
-//	queued  → idle     sub.ringLocked: the lease ended while the sub waited for a slot
-//	running → idle     slots.done: the slot is free again
-//	any     → dead     slots.leave: the task is forgotten, and stays dead
-//
-// A queued task that dies, or becomes idle, stays in its line. slots.next passes over
-// tasks that are not queued.
-type state uint8
+// fill gives slots to the tasks whose turn it is, as long as there are both.
+func (st *state) fill() {
+	e := st.engine
+	for t := st.nextTurn(); t != nil; t = st.nextTurn() {
+		select {
+		case e.turns <- t:
+		default: // no goroutine lingers
+			e.wg.Go(func() { e.work(t) })
+		}
+	}
+}
 
-const (
-	idle    state = iota // waits for a time or an event
-	queued               // waits for a slot
-	running              // has a slot
-	dead                 // is forgotten
-)
+// nextTurn gives the next task its slot. It returns nil when there is no such task, or no
+// slot.
+func (st *state) nextTurn() turn {
+	for !st.draining {
+		w := st.slots.next()
+		if w == nil {
+			break
+		}
+		if s := w.task.shard; !s.leaving {
+			if t := w.doer.takeTurn(st); t != nil {
+				s.busy++
+				return t
+			}
+		}
+		st.slots.done(w.task) // the task has nothing to do, or its shard is another hub's soon
+	}
+	return nil
+}
+
+// lingerTime is how long a goroutine without a turn waits for the next one. A new
+// goroutine would have to grow its stack for each request.
+const lingerTime = time.Second
+
+// work does a turn, and then the next one for which there is a slot. When there is none,
+// it lingers for a turn that it is handed.
+func (e *Engine) work(t turn) {
+	linger := time.NewTimer(lingerTime)
+	defer linger.Stop()
+	for {
+		t.do()
+		st := e.lock()
+		st.slots.done(t.of())
+		s := t.of().shard
+		if s.busy--; s.busy == 0 && s.leaving {
+			close(s.rested)
+		}
+		t.settle(st)
+		t = st.nextTurn()
+		st.fill()
+		st.unlock()
+		if t != nil {
+			continue
+		}
+		linger.Reset(lingerTime)
+		select {
+		case t = <-e.turns:
+		case <-linger.C:
+			return
+		case <-e.ctx.Done():
+			return
+		}
+	}
+}

@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"sync/atomic"
 	"time"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/backoff"
-	"github.com/rshub/rshub/internal/flight"
 )
 
 // A Follower yields the batches of a set that follow a cursor, and waits for
@@ -27,56 +25,43 @@ type Log interface {
 }
 
 // A topic is a set that has subscriptions on this hub. It is followed once for all of
-// them, and what comes is kept for them in spans.
+// them, and the cutter's cache keeps what comes.
 //
-// Deliveries make their cuts without Engine.mu, so the log can be read. publish adds to
-// the spans under Engine.mu and raises version; a delivery takes the version along and
-// makes a cut that has at least what there was at that version.
+// Deliveries make their cuts without the mutex, so the log can be read. publish gives the
+// cutter what is new and raises version, with the mutex held. A delivery takes the view
+// along, and makes a cut that has at least what there was at that version.
 type topic struct {
-	// Set when the topic is made, never changed.
-	set    string
-	source *source
-	cancel context.CancelFunc // ends follow
+	cancel context.CancelFunc // ends follow; never changed
 
-	// May be used by any goroutine, without a mutex.
-	made   atomic.Pointer[made] // the newest cut
-	making flight.Group[order, *made]
-
-	// Guarded by Engine.mu.
+	view                // set is never changed
 	subs    int         // subs of this topic, in all pools and in none
-	makers  tally       // the same, by who made them
 	ready   bool        // head is known
 	head    feed.Cursor // of the entries that came
-	version int         // how often something new came
 	idle    pool        // subs that wait for what is new
 	failing pool        // subs that wait after a failure
 	quiet   pool        // subs that want no delivery before their interval is over: they do not count as behind
 	behind  pool        // all others that do not end: see sub
 }
 
-// topicLocked returns the topic of a set, which gets one more sub.
-func (e *Engine) topicLocked(set string) *topic {
-	t := e.topics[set]
+// topic returns the topic of a set, which gets one more sub.
+func (st *state) topic(set string) *topic {
+	t, e := st.topics[set], st.engine
 	if t == nil {
 		ctx, cancel := context.WithCancel(e.ctx)
-		t = &topic{set: set, cancel: cancel}
-		t.source = &source{
-			set: set, log: e.log, spans: &e.spans,
-			limits: limits{e.opts.MaxChanges, e.opts.MaxBytes},
-		}
-		e.topics[set] = t
+		t = &topic{view: view{logKey: logKey{set: set}}, cancel: cancel}
+		st.topics[set] = t
 		e.wg.Go(func() { e.follow(ctx, t) })
 	}
 	t.subs++
 	return t
 }
 
-// forsakeLocked takes a sub from a topic. A topic without subs is forgotten.
-func (e *Engine) forsakeLocked(t *topic) {
+// leaveTopic takes a sub from a topic. A topic without subs is forgotten.
+func (st *state) leaveTopic(t *topic) {
 	if t.subs--; t.subs == 0 {
 		t.cancel()
-		delete(e.topics, t.set)
-		e.spans.forget(t.set)
+		delete(st.topics, t.set)
+		st.engine.cutter.cache.forget(t.logKey)
 	}
 }
 
@@ -112,21 +97,28 @@ func (e *Engine) follow(ctx context.Context, t *topic) {
 // restart begins a topic anew at a head. The log may be another one than
 // before, so each idle sub looks whether its cursor is still in it.
 func (e *Engine) restart(t *topic, head feed.Cursor) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	st := e.lock()
+	defer st.unlock()
 	t.head, t.ready = head, true
 	t.version++
-	e.spans.forget(t.set)
+	e.anew(t)
 	for _, s := range t.idle.take() {
-		s.restLocked()
+		st.rest(s)
 	}
-	e.fillLocked()
+	st.fill()
+}
+
+// anew forgets what there is of a topic's log, which may be another one now. What is still
+// being read of the old one is not found any more.
+func (e *Engine) anew(t *topic) {
+	e.cutter.cache.forget(t.logKey)
+	t.restarts++
 }
 
 // publish keeps what is new of a topic, and wakes its subs.
 func (e *Engine) publish(t *topic, batches []*feed.Batch) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	st := e.lock()
+	defer st.unlock()
 	if t.subs == 0 { // the topic was forgotten while the batches were on their way
 		return
 	}
@@ -134,26 +126,26 @@ func (e *Engine) publish(t *topic, batches []*feed.Batch) {
 	passes := map[*filter]bool{}
 	for _, b := range batches {
 		if b.Diverged {
-			e.spans.forget(t.set)
+			e.anew(t)
 			passes = nil // no sub can be skipped: each has to look whether its cursor is still in the log
 		}
 		if len(b.Entries) > 0 {
-			e.spans.add(b)
+			e.cutter.cache.add(t.logKey, b)
 			first = cmp.Or(first, b.Entries[0].Micros)
 		}
 		t.head = b.Cursor
 	}
 	t.version++
 	for _, s := range t.idle.take() {
-		if passes != nil && s.cursor == before && s.filter.key != "" && !matches(passes, s.filter, batches) {
-			s.skipLocked(first, t.head)
-			t.idle.add(s)
-			continue
-		}
 		if passes != nil && s.cursor == before {
+			if s.filter.key != "" && !matches(passes, s.filter, batches) {
+				s.skip(first, t.head)
+				t.idle.add(s)
+				continue
+			}
 			s.first = first
 		}
-		s.restLocked()
+		st.rest(s)
 	}
 	// A failing callback is tried again for what is new, but not before earliest. The
 	// sub leaves the pool failing until the callback has failed again, so only one
@@ -165,8 +157,8 @@ func (e *Engine) publish(t *topic, batches []*feed.Batch) {
 			s.earliest = now
 		}
 		if s.earliest.Before(s.due) {
-			e.remindLocked(&s.task, s.earliest)
+			st.wakeAt(&s.timer, s.earliest)
 		}
 	}
-	e.fillLocked()
+	st.fill()
 }

@@ -10,16 +10,17 @@ import (
 )
 
 // What all subscriptions have got is not kept in memory.
-func TestSpansAreForThoseBehind(t *testing.T) {
+func TestCacheIsForThoseBehind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
 		w.subscribe(c)
 		kept := func() int {
-			w.engine.spans.mu.Lock()
-			defer w.engine.spans.mu.Unlock()
-			return w.engine.spans.bytes
+			cache := &w.engine.cutter.cache
+			cache.mu.Lock()
+			defer cache.mu.Unlock()
+			return cache.bytes
 		}
 		c.says(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) })
 		w.publish("a", 5)
@@ -42,10 +43,10 @@ func TestPublishToNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		e := w.engine
-		e.mu.Lock()
-		topic := e.topicLocked("demo")
-		e.forsakeLocked(topic)
-		e.mu.Unlock()
+		st := e.lock()
+		topic := st.topic("demo")
+		st.leaveTopic(topic)
+		st.unlock()
 		before := w.head()
 		w.publish("a", 1)
 		batch, err := w.log.Since(t.Context(), "demo", before, 0)
@@ -53,8 +54,8 @@ func TestPublishToNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		e.publish(topic, []*feed.Batch{batch})
-		if n := e.spans.bytes; n != 0 {
-			t.Errorf("%d bytes are kept", n)
+		if kept, _ := e.cutter.cache.find(topic.logKey, before); kept != nil {
+			t.Error("it is kept")
 		}
 	})
 }

@@ -22,25 +22,25 @@ var verifyRetries = [...]time.Duration{5 * time.Second, 20 * time.Second}
 // section 5.3), and carries the request out when the callback confirms it. Otherwise the
 // subscription stays as it was. verify returns how long to wait for the next try; 0 when
 // the request is carried out.
-func (s *shard) verify(p *pending) (again time.Duration) {
+func (s *shard) verify(p *request) (again time.Duration) {
 	e, r := s.engine, &p.Request
 	if p.confirmed != nil {
 		return s.keep(p)
 	}
 	if r.Sealed != "" {
 		e.opts.Logger.Error("callbacks: a request waits for the key with which its secret is encrypted", "key", r.Sealed, "id", r.ID(), "set", r.Set)
-		return lockedRetry
+		return keyRetry
 	}
 	if r.Mode == subscription.Subscribe {
 		if _, why := e.may(r.By, r.Key, r.Anyone, r.Set); why != "" {
 			return s.refuseRequest(r, why)
 		}
 	}
-	e.mu.Lock()
+	st := e.lock()
 	known := s.subs[r.ID()]
 	if known == nil && r.Mode == subscription.Unsubscribe {
-		s.finishLocked(r)
-		e.mu.Unlock()
+		st.finish(s, r.Number)
+		st.unlock()
 		return 0
 	}
 	c, about := &confirmation{since: r.Start}, subscription.Subscription{}
@@ -48,8 +48,8 @@ func (s *shard) verify(p *pending) (again time.Duration) {
 		about = *known.about
 		if err := r.May(&about); err != nil { // the subscription was made after the request was accepted
 			e.opts.Logger.Warn("callbacks: a request is dropped", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", outbound.Host(r.Callback), "err", err)
-			s.finishLocked(r)
-			e.mu.Unlock()
+			st.finish(s, r.Number)
+			st.unlock()
 			e.opts.Outcome(outcome(r, &subscription.Attempt{Error: err.Error()}, true))
 			return 0
 		}
@@ -61,7 +61,7 @@ func (s *shard) verify(p *pending) (again time.Duration) {
 			c.since = known.begin()
 		}
 	}
-	e.mu.Unlock()
+	st.unlock()
 
 	begin := time.Now()
 	c.wanted = r.Makes(&about, begin)
@@ -75,16 +75,16 @@ func (s *shard) verify(p *pending) (again time.Duration) {
 	if s.calls.Err() != nil && v.Decision != outlet.Done {
 		return 0 // the next hub asks again
 	}
-	e.mu.Lock()
-	if x := s.errands[r.ID()]; x != nil {
-		x.host.met(v.Place)
+	st = e.lock()
+	if q := s.requests[r.ID()]; q != nil {
+		q.host.met(v.Place)
 	}
-	e.mu.Unlock()
-	if v.Decision == outlet.Crowded {
-		return backoff.Jitter(crowdedRetry)
+	st.unlock()
+	if v.Decision == outlet.Limited {
+		return backoff.Jitter(limitedRetry)
 	}
 	c.attempt = subscription.Attempt{At: begin.UTC(), Kind: string(r.Mode), Status: v.Status, Took: time.Since(begin), Error: v.Error}
-	e.meter.Count(meter.Verification, v.Outcome, c.attempt.Took)
+	e.opts.Meter.Count(meter.Verification, v.Outcome, c.attempt.Took)
 	if v.Decision == outlet.Done {
 		p.confirmed = c
 		return s.keep(p)
@@ -112,10 +112,10 @@ type confirmation struct {
 }
 
 // keep makes, renews or removes the subscription as its callback has confirmed. It
-// returns what commitSoon does.
-func (s *shard) keep(p *pending) (again time.Duration) {
+// returns what commit does.
+func (s *shard) keep(p *request) (again time.Duration) {
 	e, r, c := s.engine, &p.Request, p.confirmed
-	return s.commitSoon(r, func() subscription.Changes {
+	return s.commit(r, func(*state) subscription.Changes {
 		known := s.subs[r.ID()]
 		if r.Mode == subscription.Unsubscribe {
 			if known == nil {
@@ -139,36 +139,36 @@ func (s *shard) keep(p *pending) (again time.Duration) {
 			rec.Last = last.unpack()
 		}
 		return subscription.Changes{Put: []subscription.Record{rec}}
-	}, func(done subscription.Changes) {
+	}, func(st *state, done subscription.Changes) {
 		for _, id := range done.Delete {
 			if known := s.subs[id]; known != nil {
-				s.removeLocked(known)
+				st.removeSub(known)
 				e.metrics.ended[subscription.Unsubscribe].Inc()
 			}
 		}
 		for i := range done.Put {
 			if known := s.subs[r.ID()]; known != nil {
 				known.last.add(c.attempt)
-				known.doubtLocked(c.attempt.Took)
+				known.doubt(c.attempt.Took)
 			}
-			s.putLocked(&done.Put[i], r.Move || c.refilters)
+			st.put(s, &done.Put[i], r.Move || c.refilters)
 		}
 		e.opts.Outcome(outcome(r, &c.attempt, true))
 		e.opts.Logger.Info("callbacks: confirmed", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", outbound.Host(r.Callback))
-		e.fillLocked()
+		st.fill()
 	})
 }
 
 // unconfirmed notes a try that confirmed nothing. It returns how long to wait for the
 // next try; 0 when there is none, because the answer is final or this was the last try.
-func (s *shard) unconfirmed(p *pending, a subscription.Attempt, final bool) (again time.Duration) {
+func (s *shard) unconfirmed(p *request, a subscription.Attempt, final bool) (again time.Duration) {
 	e, r := s.engine, &p.Request
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	st := e.lock()
+	defer st.unlock()
 	if known := s.subs[r.ID()]; known != nil {
 		known.last.add(a)
-		known.doubtLocked(a.Took)
-		known.soilLocked()
+		known.doubt(a.Took)
+		st.markDirty(known)
 	}
 	if p.tries++; !final && p.tries <= len(verifyRetries) {
 		e.opts.Outcome(outcome(r, &a, false))
@@ -176,8 +176,16 @@ func (s *shard) unconfirmed(p *pending, a subscription.Attempt, final bool) (aga
 	}
 	e.opts.Outcome(outcome(r, &a, true))
 	e.opts.Logger.Info("callbacks: not confirmed", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", outbound.Host(r.Callback), "status", a.Status, "err", a.Error)
-	s.finishLocked(r)
+	st.finish(s, r.Number)
 	return 0
+}
+
+// doubt notes how long a verification took: a slow one says that the callback is
+// slow, and a quick one says nothing about deliveries.
+func (s *sub) doubt(took time.Duration) {
+	if took > slowAfter {
+		s.standing = doubtful
+	}
 }
 
 // whyExpired is the reason that a callback is told when its lease ended. The removal of
@@ -202,7 +210,7 @@ func (s *shard) deny(about *subscription.Subscription, reason string) {
 	if s.calls.Err() != nil {
 		return // the shard ended, and the call was given up
 	}
-	e.meter.Count(meter.Denial, v.Outcome, time.Since(begin))
+	e.opts.Meter.Count(meter.Denial, v.Outcome, time.Since(begin))
 	if v.Status == 0 {
 		e.opts.Logger.Info("callbacks: could not be told that its subscription ended", "id", about.ID(), "host", outbound.Host(about.Callback), "err", v.Error)
 	}

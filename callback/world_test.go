@@ -94,13 +94,12 @@ func (w *world) start(o Options) {
 
 // crash stops the engine without saving anything.
 func (w *world) crash() {
-	e := w.engine
-	e.mu.Lock()
-	e.draining = true
-	for _, s := range e.shards {
-		e.dropLocked(s)
+	st := w.engine.lock()
+	st.draining = true
+	for _, s := range st.shards {
+		st.dropShard(s)
 	}
-	e.mu.Unlock()
+	st.unlock()
 	w.shutdown()
 }
 

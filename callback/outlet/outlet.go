@@ -97,7 +97,7 @@ const (
 	Again                   // it failed; try it again
 	Smaller                 // it failed; try it again with fewer changes
 	Over                    // it failed for good: the subscription of a delivery ends, a request is dropped
-	Crowded                 // nothing was sent, because too many requests are under way to the address; it is no attempt
+	Limited                 // nothing was sent, because too many requests are under way to the address; it is no attempt
 )
 
 // Lost says which positions are lost when the memory has overrun a

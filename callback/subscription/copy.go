@@ -17,7 +17,7 @@ const (
 	copiedRequests = 100
 )
 
-// Copy makes the registry to hold what from holds: the records, and the requests that
+// Copy makes the registry to have what from has: the records, and the requests that
 // wait. It removes what else is in to, so a copy that was interrupted can be made again. It
 // returns how many subscriptions there are. It blocks until all is copied, ctx ends, or
 // something fails. No hub may work on from or to. claims are the claims on the shards of to.

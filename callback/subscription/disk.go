@@ -43,11 +43,11 @@ type Disk struct {
 	shards [Shards]diskShard
 }
 
-// A Fence runs writes only while a claim holds. claim.Local is one.
+// A Fence runs writes only while a claim counts. claim.Local is one.
 type Fence interface {
-	// Under calls do while the claim holds, and returns the error of do.
+	// Under calls do while the claim counts, and returns the error of do.
 	// Nothing else is done under the claim meanwhile. If the claim does not
-	// hold, it returns claim.ErrLost and does not call do.
+	// count any more, it returns claim.ErrLost and does not call do.
 	Under(c claim.Claim, do func() error) error
 }
 

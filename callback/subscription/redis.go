@@ -36,7 +36,7 @@ type RedisOptions struct {
 // change memory. Send waits for as many replicas as the conn says. So does a
 // Commit that puts or deletes records.
 //
-// It holds these keys, after the prefix and a colon, with the shard as a
+// Its keys are these, after the prefix and a colon, with the shard as a
 // number in the braces:
 //
 //	{callback/<shard>}:records   hash: subscriptions by ID

@@ -36,7 +36,7 @@ type Registry interface {
 	// Newest returns, for each of the shards in order, the number of the newest request
 	// in its inbox, or 0 when the inbox is empty. When there is an error, the
 	// numbers are those of the shards that could be looked at, and 0 for the
-	// others: a part of the store that is away does not hold up the rest.
+	// others: a part of the store that is away does not delay the rest.
 	Newest(ctx context.Context, shards []int) ([]uint64, error)
 
 	// Inbox returns, in order, the oldest requests in a shard's inbox whose
@@ -47,7 +47,7 @@ type Registry interface {
 
 	// Commit makes changes to a shard in one atomic step, which is durable when
 	// Commit returns nil. The error is claim.ErrLost when the claim does not
-	// hold. It is feed.ErrFull when the changes put records and the store has
+	// count any more. It is feed.ErrFull when the changes put records and the store has
 	// no room; the same changes without them can still succeed.
 	Commit(ctx context.Context, c claim.Claim, changes Changes) error
 
@@ -174,9 +174,9 @@ func earlier(t, limit time.Time) time.Time {
 	return t
 }
 
-// A Crowd counts the subscriptions at all hubs, including those that are still
+// A Count has numbers of subscriptions at all hubs, including those that are still
 // to be confirmed.
-type Crowd struct {
+type Count struct {
 	Host  int // with callbacks at one host
 	Set   int // to one set
 	Fresh int // with callbacks at that host, and still to be confirmed

@@ -1,4 +1,4 @@
-// Package subscription holds what is kept of a subscription, and where: the
+// Package subscription says what is kept of a subscription, and where: the
 // subscription and its progress, the requests that wait to be carried out, and
 // the registries that keep all that, on the disk or in Redis.
 //

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/callback/outlet"
-	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/problem"
@@ -104,7 +103,7 @@ func within(timeout time.Duration, first bool) time.Duration {
 func unanswered(err error, d outlet.Decision, peer *outbound.Peer) outlet.Verdict {
 	f := outbound.Explain(err)
 	if errors.Is(err, outbound.ErrCrowded) {
-		d = outlet.Crowded
+		d = outlet.Limited
 	}
 	return outlet.Verdict{Decision: d, Error: f.Text, Outcome: f.Outcome, Place: peer.Place()}
 }
@@ -176,10 +175,7 @@ func signature(secret string, body [][]byte) string {
 // success is final.
 func (c *Caller) Confirm(ctx context.Context, q *outlet.Question) outlet.Verdict {
 	challenge := rand.Text()
-	params := verification(q, c.base.Topic(q.Request.Set))
-	if q.Request.Mode == subscription.Subscribe {
-		params = append(params, extras(q, c.base.Status(statusName(q.Request.ID(), q.Token)))...)
-	}
+	params := verification(q, c.base.Topic(q.Request.Set), c.base.Status(statusName(q.Request.ID(), q.Token)))
 	params = append(dated(params, q.Keys), param{"hub.challenge", challenge})
 	var answer []byte
 	ctx, cancel := context.WithTimeout(ctx, within(c.opts.VerifyTimeout, q.First))

@@ -1,6 +1,7 @@
 package websub
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -32,9 +33,22 @@ func IsForm(h http.Header) bool {
 	return t == formType && (err == nil || errors.Is(err, mime.ErrInvalidMediaParameter))
 }
 
+// A form is the parameters of a request. Its methods read one of them each. err is what
+// is wrong with the first that cannot be read; what they return then does not matter.
+type form struct {
+	url.Values
+	err error
+}
+
+// fail notes what is wrong, unless something was wrong before.
+func (f *form) fail(err error) { f.err = cmp.Or(f.err, err) }
+
+// refuse is fail with an error that names the rule.
+func (f *form) refuse(format string, args ...any) { f.fail(resourcesync.Invalid(format, args...)) }
+
 // readForm reads the parameters in the body of a request. Parameters in its URL
 // do not count.
-func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
+func readForm(w http.ResponseWriter, r *http.Request) (*form, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxForm))
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, problem.New(http.StatusRequestEntityTooLarge, "too-large", fmt.Sprintf("the form has more than %d bytes", e.Limit))
@@ -42,57 +56,43 @@ func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the form: %w", err)
 	}
-	form, err := url.ParseQuery(string(body))
+	all, err := url.ParseQuery(string(body))
 	if err != nil {
 		return nil, resourcesync.Invalid("the form cannot be read: %v", err)
 	}
-	for name, values := range form {
+	for name, values := range all {
 		for _, v := range values {
 			if !utf8.ValidString(name) || !utf8.ValidString(v) {
 				return nil, resourcesync.Invalid("%.40q: a form is UTF-8", name)
 			}
 		}
 	}
-	return form, nil
+	return &form{Values: all}, nil
 }
 
 // one returns the only value of a parameter, or "" when it is missing.
-func one(form url.Values, name string) (string, error) {
-	switch v := form[name]; len(v) {
-	case 0:
-		return "", nil
-	case 1:
-		return v[0], nil
+func (f *form) one(name string) string {
+	if n := len(f.Values[name]); n > 1 {
+		f.refuse("%s is there %d times, but can be there only once", name, n)
+		return ""
+	}
+	return f.Get(name)
+}
+
+// mode reads hub.mode. The draft of 2012 has no mode, and every request of it
+// subscribes.
+func (f *form) mode() string {
+	switch mode := f.one("hub.mode"); {
+	case f.err != nil, mode == string(subscription.Subscribe), mode == string(subscription.Unsubscribe), mode == publishing:
+		return mode
+	case mode == "" && f.Has("callbackURI"):
+		return string(subscription.Subscribe)
+	case mode == "":
+		f.refuse("hub.mode is missing: it is subscribe, unsubscribe or publish")
 	default:
-		return "", resourcesync.Invalid("%s is there %d times, but can be there only once", name, len(v))
+		f.refuse("hub.mode=%.40q: it is subscribe, unsubscribe or publish", mode)
 	}
-}
-
-// parseMode reads hub.mode. The draft of 2012 has no mode, and every request of
-// it subscribes.
-func parseMode(form url.Values) (string, error) {
-	mode, err := one(form, "hub.mode")
-	switch {
-	case err != nil:
-		return "", err
-	case mode == string(subscription.Subscribe), mode == string(subscription.Unsubscribe), mode == publishing:
-		return mode, nil
-	case mode == "" && form.Has("callbackURI"):
-		return string(subscription.Subscribe), nil
-	}
-	if mode == "" {
-		return "", resourcesync.Invalid("hub.mode is missing: it is subscribe, unsubscribe or publish")
-	}
-	return "", resourcesync.Invalid("hub.mode=%.40q: it is subscribe, unsubscribe or publish", mode)
-}
-
-// parseTopic returns the set whose topic a parameter names.
-func (s *Server) parseTopic(form url.Values, name string) (set string, err error) {
-	topic, err := one(form, name)
-	if err != nil {
-		return "", err
-	}
-	return s.setOf(name, topic)
+	return ""
 }
 
 // setOf returns the set of a topic, which is the value of a parameter.
@@ -108,69 +108,63 @@ func (s *Server) setOf(name, topic string) (set string, err error) {
 	return set, nil
 }
 
-// parseCallback reads hub.callback, or callbackURI of the draft of 2012. It
-// returns the text exactly as it was given.
-func (s *Server) parseCallback(form url.Values) (string, error) {
+// callback reads hub.callback, or callbackURI of the draft of 2012. It returns the text
+// exactly as it was given. check decides whether it is allowed.
+func (f *form) callback(check func(name, target string) error) string {
 	name := "hub.callback"
-	if !form.Has(name) && form.Has("callbackURI") {
+	if !f.Has(name) && f.Has("callbackURI") {
 		name = "callbackURI"
 	}
-	callback, err := one(form, name)
-	if err != nil {
-		return "", err
+	callback := f.one(name)
+	switch {
+	case f.err != nil:
+		return ""
+	case callback == "":
+		f.refuse("%s is missing: it is the URL that changes are POSTed to", name)
+		return ""
 	}
-	if callback == "" {
-		return "", resourcesync.Invalid("%s is missing: it is the URL that changes are POSTed to", name)
+	if err := check("callback", callback); err != nil {
+		f.fail(resourcesync.About(name, err))
+		return ""
 	}
-	if err := s.check("callback", callback); err != nil {
-		return "", resourcesync.About(name, err)
-	}
-	return callback, nil
+	return callback
 }
 
-// parseSecret reads hub.secret (section 5.1).
-func parseSecret(form url.Values) (string, error) {
-	secret, err := one(form, "hub.secret")
-	if err == nil && len(secret) > maxSecret {
-		err = resourcesync.Invalid("hub.secret has %d bytes: it must be less than 200", len(secret))
+// secret reads hub.secret (section 5.1).
+func (f *form) secret() string {
+	secret := f.one("hub.secret")
+	if len(secret) > maxSecret {
+		f.refuse("hub.secret has %d bytes: it must be less than 200", len(secret))
 	}
-	return secret, err
+	return secret
 }
 
-// parseStatus reads rs.status, the URL of the subscription's status, and
-// returns the token in it: whoever made the subscription knows it.
-func (s *Server) parseStatus(form url.Values) (token string, err error) {
-	status, err := one(form, "rs.status")
-	if err != nil || status == "" {
-		return "", err
+// token reads rs.status, the URL of the subscription's status, and returns the token in
+// it: whoever made the subscription knows it.
+func (f *form) token(base feed.Base) string {
+	status := f.one("rs.status")
+	name, ok := strings.CutPrefix(status, base.Status(""))
+	_, token, _ := strings.Cut(name, ".")
+	if status != "" && (!ok || token == "") {
+		f.refuse("rs.status=%.40q is not the URL of a subscription's status: the callback was told the URL when it was asked to confirm", status)
 	}
-	name, ok := strings.CutPrefix(status, s.base.Status(""))
-	if ok {
-		_, token, ok = strings.Cut(name, ".")
-	}
-	if !ok || token == "" {
-		return "", resourcesync.Invalid("rs.status=%.40q is not the URL of a subscription's status: the callback was told the URL when it was asked to confirm", status)
-	}
-	return token, nil
+	return token
 }
 
-// parseLease reads hub.lease_seconds and returns the lease that is granted.
-func (s *Server) parseLease(form url.Values) (time.Duration, error) {
-	text, err := one(form, "hub.lease_seconds")
-	if err != nil {
-		return 0, err
-	}
+// lease reads hub.lease_seconds and returns the lease that is granted.
+func (f *form) lease(o *Options) time.Duration {
+	text := f.one("hub.lease_seconds")
 	if text == "" {
-		return s.opts.LeaseDefault, nil
+		return o.LeaseDefault
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if errors.Is(err, strconv.ErrRange) {
-		return s.opts.LeaseMax, nil
+		return o.LeaseMax
 	}
 	if err != nil || n == 0 {
-		return 0, resourcesync.Invalid("hub.lease_seconds=%.40q: it is a number of seconds, at least 1", text)
+		f.refuse("hub.lease_seconds=%.40q: it is a number of seconds, at least 1", text)
 	}
-	return min(max(time.Duration(min(n, uint64(s.opts.LeaseMax/time.Second)))*time.Second, s.opts.LeaseMin), s.opts.LeaseMax), nil
+	return min(max(time.Duration(min(n, uint64(o.LeaseMax/time.Second)))*time.Second, o.LeaseMin), o.LeaseMax)
 }
 
 // Bounds of rs.every.
@@ -179,30 +173,31 @@ const (
 	everyAtMost  = 24 * time.Hour
 )
 
-// parseEvery reads rs.every.
-func parseEvery(form url.Values) (time.Duration, error) {
-	text, err := one(form, "rs.every")
-	if err != nil || text == "" {
-		return 0, err
+// every reads rs.every.
+func (f *form) every() time.Duration {
+	text := f.one("rs.every")
+	if text == "" {
+		return 0
 	}
 	every, err := time.ParseDuration(text)
 	if err != nil || every < everyAtLeast || every > everyAtMost {
-		return 0, resourcesync.Invalid("rs.every=%.40q: it is a duration from %v to %v, such as 15m", text, everyAtLeast, everyAtMost)
+		f.refuse("rs.every=%.40q: it is a duration from %v to %v, such as 15m", text, everyAtLeast, everyAtMost)
 	}
-	return every, nil
+	return every
 }
 
-// parseFilter reads rs.prefix, rs.change, rs.type and rs.collection.
-func parseFilter(form url.Values) (feed.Filter, error) {
+// filter reads rs.prefix, rs.change, rs.type and rs.collection.
+func (f *form) filter() feed.Filter {
 	q := url.Values{}
 	for _, name := range []string{"prefix", "change", "type", "collection"} {
-		if v, ok := form["rs."+name]; ok {
+		if v, ok := f.Values["rs."+name]; ok {
 			q[name] = v
 		}
 	}
-	f, err := feed.ParseFilter(q)
+	filter, err := feed.ParseFilter(q)
 	if e, ok := errors.AsType[*resourcesync.Error](err); ok {
 		err = resourcesync.Invalid("rs.%s", e.Rule) // every Rule begins with the name of the parameter
 	}
-	return f, err
+	f.fail(err)
+	return filter
 }

@@ -109,7 +109,7 @@ func (s *Server) admit(ctx context.Context, r *subscription.Request) (known bool
 // full returns the problem with which a new subscription is refused, or nil
 // when there is room for it.
 func (s *Server) full(ctx context.Context, r *subscription.Request, host string) *problem.Problem {
-	c := s.engine.Crowd(r, host)
+	c := s.engine.Count(r, host)
 	refuse := func(status int, format string, args ...any) *problem.Problem {
 		return problem.New(status, "too-many-subscriptions", fmt.Sprintf(format, args...))
 	}

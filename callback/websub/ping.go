@@ -3,7 +3,6 @@ package websub
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -18,7 +17,7 @@ import (
 // in hub.topic, each of them as often as they like. All are looked at before the
 // first fetch starts. An error names the one that is not accepted; to send the
 // whole ping again does no harm.
-func (s *Server) ping(ctx context.Context, form url.Values) error {
+func (s *Server) ping(ctx context.Context, form *form) error {
 	if !form.Has("hub.url") && !form.Has("hub.topic") {
 		return resourcesync.Invalid("hub.url or hub.topic is missing: it is a topic, %s", s.base.Topic("SET"))
 	}
@@ -27,7 +26,7 @@ func (s *Server) ping(ctx context.Context, form url.Values) error {
 	type pinged struct{ name, topic, set string }
 	var all []pinged
 	for _, name := range []string{"hub.url", "hub.topic"} {
-		for _, topic := range form[name] {
+		for _, topic := range form.Values[name] {
 			set, err := s.setOf(name, topic)
 			if err != nil {
 				return err

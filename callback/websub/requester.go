@@ -8,10 +8,10 @@ import (
 	"github.com/rshub/rshub/internal/forwarded"
 )
 
-// requester says who makes a request, as a subscription.Request keeps it: the
+// Requester says who makes a request, as a subscription.Request keeps it: the
 // name of a token, or the network address of a caller without one. It is empty
 // when the hub knows neither.
-func requester(r *http.Request) string {
+func Requester(r *http.Request) string {
 	if name := access.FromContext(r.Context()).Name; name != "" {
 		return subscription.ByToken(name)
 	}

@@ -32,7 +32,7 @@ func TestRequester(t *testing.T) {
 			r = r.WithContext(forwarded.NewContext(r.Context(), netip.MustParseAddr(test.noted)))
 		}
 		r = r.WithContext(access.NewContext(r.Context(), access.Caller{Name: test.caller}))
-		if got := requester(r); got != test.want {
+		if got := Requester(r); got != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
 		}
 	}

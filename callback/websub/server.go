@@ -78,9 +78,9 @@ type Requests interface {
 	// subscription.Registry.Send.
 	Send(ctx context.Context, r subscription.Request) error
 
-	// Crowd returns how many subscriptions the one that a request is to make
+	// Count returns how many subscriptions the one that a request is to make
 	// would meet. Its callback is at host.
-	Crowd(r *subscription.Request, host string) subscription.Crowd
+	Count(r *subscription.Request, host string) subscription.Count
 }
 
 // A Memory is the part of changelog.Log that a Server reads.
@@ -129,9 +129,9 @@ func (s *Server) ServeHub(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	mode, err := parseMode(form)
-	if err != nil {
-		return err
+	mode := form.mode()
+	if form.err != nil {
+		return form.err
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	if mode == publishing {
@@ -153,16 +153,8 @@ func (s *Server) ServeHub(w http.ResponseWriter, r *http.Request) error {
 
 // take sends the request to subscribe or to unsubscribe that is in a form. It
 // returns the text of the answer.
-func (s *Server) take(r *http.Request, form url.Values, mode subscription.Mode) (note string, err error) {
-	var set string
-	switch draft := form.Has("callbackURI") && !form.Has("hub.topic"); {
-	case draft && form.Has("topic"):
-		set, err = s.parseTopic(form, "topic")
-	case draft:
-		set, err = s.onlySet(r.Context())
-	default:
-		set, err = s.parseTopic(form, "hub.topic")
-	}
+func (s *Server) take(r *http.Request, form *form, mode subscription.Mode) (note string, err error) {
+	set, err := s.parseTopic(r.Context(), form)
 	if err != nil {
 		return "", err
 	}
@@ -200,6 +192,22 @@ func hostOf(callback string) string {
 	return u.Host
 }
 
+// parseTopic returns the set whose topic a form names in hub.topic, or in topic of the
+// draft of 2012.
+func (s *Server) parseTopic(ctx context.Context, form *form) (set string, err error) {
+	name := "hub.topic"
+	if form.Has("callbackURI") && !form.Has(name) {
+		if name = "topic"; !form.Has(name) {
+			return s.onlySet(ctx)
+		}
+	}
+	topic := form.one(name)
+	if form.err != nil {
+		return "", form.err
+	}
+	return s.setOf(name, topic)
+}
+
 // onlySet returns the set that a request of the draft of 2012 is about. That
 // draft knew no topics, so the caller names one in topic, or may follow exactly one
 // set.
@@ -217,43 +225,33 @@ func (s *Server) onlySet(ctx context.Context) (string, error) {
 
 // parse reads a request to subscribe or to unsubscribe, and checks that it may
 // be made.
-func (s *Server) parse(from *http.Request, form url.Values, mode subscription.Mode, set string) (r subscription.Request, err error) {
+func (s *Server) parse(from *http.Request, form *form, mode subscription.Mode, set string) (r subscription.Request, err error) {
 	ctx := from.Context()
-	r = subscription.Request{Mode: mode, Set: set, By: requester(from), At: s.opts.Now().UTC()}
+	r = subscription.Request{Mode: mode, Set: set, By: Requester(from), At: s.opts.Now().UTC()}
 	if mode == subscription.Subscribe {
 		caller := access.FromContext(ctx)
 		r.Until, r.Key, r.Anyone = caller.Expires, caller.Key, !caller.Rights.FollowPrivate(set)
 	}
-	if r.Callback, err = s.parseCallback(form); err != nil {
-		return r, err
+	if r.Callback = form.callback(s.check); form.err != nil {
+		return r, form.err
 	}
-	switch r.Secret, err = parseSecret(form); {
-	case err != nil && mode == subscription.Subscribe:
-		return r, err
-	case err != nil:
-		r.Secret = "" // a request to unsubscribe needs none
+	if r.Secret = form.secret(); form.err != nil && mode == subscription.Unsubscribe {
+		r.Secret, form.err = "", nil // a request to unsubscribe needs none
 	}
-	if r.Token, err = s.parseStatus(form); err != nil {
-		return r, err
-	}
+	r.Token = form.token(s.base)
 	if mode == subscription.Unsubscribe {
+		if form.err != nil {
+			return r, form.err
+		}
 		if known, err := s.admit(ctx, &r); known || err != nil {
 			return r, err
 		}
 		return r, s.asked(ctx, r.ID())
 	}
-	if r.Lease, err = s.parseLease(form); err != nil {
-		return r, err
-	}
-	if r.Filter, err = parseFilter(form); err != nil {
-		return r, err
-	}
-	if r.Every, err = parseEvery(form); err != nil {
-		return r, err
-	}
-	since, err := one(form, "rs.since")
-	if err != nil {
-		return r, err
+	r.Lease, r.Filter, r.Every = form.lease(&s.opts), form.filter(), form.every()
+	since := form.one("rs.since")
+	if form.err != nil {
+		return r, form.err
 	}
 	begin, err := s.find(ctx, "rs.since", set, since)
 	if err != nil {
@@ -283,26 +281,13 @@ func (s *Server) find(ctx context.Context, parameter, set, since string) (*feed.
 	return b, err
 }
 
-// askedPage is how many requests of an inbox are read at a time.
-const askedPage = 100
-
 // asked returns nil when a subscription exists or is asked for. The inbox is
 // read first: a request that leaves it meanwhile has its outcome in a record,
 // which Find then sees.
 func (s *Server) asked(ctx context.Context, id subscription.ID) error {
-	for after := uint64(0); ; {
-		requests, err := s.registry.Inbox(ctx, id.Shard(), after, askedPage)
-		if err != nil {
+	for r, err := range s.inbox(ctx, id.Shard()) {
+		if err != nil || r.ID() == id {
 			return err
-		}
-		for i := range requests {
-			if requests[i].ID() == id {
-				return nil
-			}
-			after = requests[i].Number
-		}
-		if len(requests) == 0 {
-			break
 		}
 	}
 	record, err := s.registry.Find(ctx, id)

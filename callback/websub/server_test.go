@@ -37,7 +37,7 @@ const secret = "very-secret"
 // A resting is an engine that does not run.
 type resting struct{ subscription.Registry }
 
-func (resting) Crowd(*subscription.Request, string) subscription.Crowd { return subscription.Crowd{} }
+func (resting) Count(*subscription.Request, string) subscription.Count { return subscription.Count{} }
 
 // A front is a Server on a real disk. Its engine does not run, so requests stay in
 // the inboxes, where tests can look at them.

@@ -3,7 +3,7 @@ package websub
 import (
 	"context"
 	"fmt"
-	"net/http"
+	"iter"
 
 	"github.com/rshub/rshub/callback/subscription"
 )
@@ -30,29 +30,47 @@ func (s *Server) Waiting(ctx context.Context, set, by string) (waiting []subscri
 		if n == 0 {
 			continue
 		}
-		after := uint64(0)
-		for range waitingPerShard / askedPage {
-			requests, err := s.registry.Inbox(ctx, shard, after, askedPage)
+		looked := 0
+		for r, err := range s.inbox(ctx, shard) {
 			if err != nil {
 				return nil, fmt.Errorf("read requests that wait: %w", err)
 			}
-			for _, r := range requests {
-				after = r.Number
-				if r.Set != set || r.Mode != subscription.Subscribe && r.Mode != subscription.Unsubscribe || by != "" && r.By != by {
-					continue
-				}
-				r.Secret, r.Token = "", ""
-				if waiting = append(waiting, r); len(waiting) == waitingMost {
-					return waiting, nil
-				}
-			}
-			if len(requests) < askedPage {
+			if looked++; looked > waitingPerShard {
 				break
+			}
+			if r.Set != set || r.Mode != subscription.Subscribe && r.Mode != subscription.Unsubscribe || by != "" && r.By != by {
+				continue
+			}
+			r.Secret, r.Token = "", ""
+			if waiting = append(waiting, r); len(waiting) == waitingMost {
+				return waiting, nil
 			}
 		}
 	}
 	return waiting, nil
 }
 
-// Requester says who makes a request, as a subscription.Request keeps it.
-func Requester(r *http.Request) string { return requester(r) }
+// inboxPage is how many requests of an inbox are read at a time.
+const inboxPage = 100
+
+// inbox yields the requests in the inbox of a shard, oldest first. An error ends the
+// sequence.
+func (s *Server) inbox(ctx context.Context, shard int) iter.Seq2[subscription.Request, error] {
+	return func(yield func(subscription.Request, error) bool) {
+		for after := uint64(0); ; {
+			requests, err := s.registry.Inbox(ctx, shard, after, inboxPage)
+			if err != nil {
+				yield(subscription.Request{}, err)
+				return
+			}
+			for _, r := range requests {
+				if after = r.Number; !yield(r, nil) {
+					return
+				}
+			}
+			if len(requests) < inboxPage {
+				return
+			}
+		}
+	}
+}

@@ -47,7 +47,7 @@ func TestMostSubscriptions(t *testing.T) {
 		post(202, b.url+"2", "hub.topic", base+"/sets/other/changes")
 		post(202, a.url+"0")
 		post(202, b.url+"0")
-		if c := w.engine.Crowd(&subscription.Request{Set: "demo"}, "a.example:80"); c != (subscription.Crowd{Host: 3, Set: 5}) {
+		if c := w.engine.Count(&subscription.Request{Set: "demo"}, "a.example:80"); c != (subscription.Count{Host: 3, Set: 5}) {
 			t.Errorf("there are %+v", c)
 		}
 		// A subscription that ends makes room for another.
@@ -106,19 +106,19 @@ func TestMostUnverified(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute) // each request was tried three times
 		w.settled()
-		if got := w.engine.Crowd(&subscription.Request{Set: "demo"}, "a.example:80"); got != (subscription.Crowd{Host: 1, Set: 1}) {
+		if got := w.engine.Count(&subscription.Request{Set: "demo"}, "a.example:80"); got != (subscription.Count{Host: 1, Set: 1}) {
 			t.Errorf("there are %+v", got)
 		}
 		if r := post(c.url + "4"); r.Code != 202 {
 			t.Errorf("afterwards it is answered %d: %s", r.Code, r.Body)
 		}
-		if w.gone(made) || len(w.engine.fresh) != 1 {
-			t.Errorf("fresh are %v", w.engine.fresh)
+		if n := w.engine.state.counts[countKey{fresh: true, set: "demo"}]; w.gone(made) || n != 1 {
+			t.Errorf("%d are to be made", n)
 		}
-		// The errands of a shard that is lost count no more.
+		// The requests of a shard that is lost count no more.
 		w.crash()
-		if len(w.engine.fresh) != 0 || len(w.engine.slots.hosts) != 0 {
-			t.Errorf("left are %v, %v", w.engine.fresh, w.engine.slots.hosts)
+		if len(w.engine.state.counts) != 0 || len(w.engine.state.slots.hosts) != 0 {
+			t.Errorf("left are %v, %v", w.engine.state.counts, w.engine.state.slots.hosts)
 		}
 		w.start(Options{})
 	})
@@ -126,7 +126,7 @@ func TestMostUnverified(t *testing.T) {
 
 // A hub that has a part of the shards estimates all of them. A hub that has none, or has
 // not loaded one of its shards, estimates zero.
-func TestCrowdOfAPart(t *testing.T) {
+func TestCountOfAPart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
@@ -146,34 +146,34 @@ func TestCrowdOfAPart(t *testing.T) {
 			}
 		}
 		w.start(Options{})
-		crowds := func() subscription.Crowd {
-			return w.engine.Crowd(&subscription.Request{Set: "demo"}, "callback.example:443")
+		count := func() subscription.Count {
+			return w.engine.Count(&subscription.Request{Set: "demo"}, "callback.example:443")
 		}
-		if c := crowds(); c != (subscription.Crowd{Host: n, Set: n}) {
+		if c := count(); c != (subscription.Count{Host: n, Set: n}) {
 			t.Errorf("all hubs have %+v", c)
 		}
 		e := w.engine
 		drop := func(wanted func(shard int) bool) {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			for i, s := range e.shards {
+			st := e.lock()
+			defer st.unlock()
+			for i, s := range st.shards {
 				if wanted(i) {
-					e.dropLocked(s)
+					st.dropShard(s)
 				}
 			}
 		}
 		drop(func(i int) bool { return i%3 != 0 })
-		if c := crowds(); c.Host < n*8/10 || c.Host > n*12/10 || c.Set != c.Host {
+		if c := count(); c.Host < n*8/10 || c.Host > n*12/10 || c.Set != c.Host {
 			t.Errorf("a third knows %d of %d, and concludes on %+v", w.engine.present().subscriptions, n, c)
 		}
-		e.mu.Lock()
-		e.shards[0].loaded = false
-		e.mu.Unlock()
-		if c := crowds(); c != (subscription.Crowd{}) {
+		st := e.lock()
+		st.shards[0].loaded = false
+		st.unlock()
+		if c := count(); c != (subscription.Count{}) {
 			t.Errorf("a part that is not loaded concludes on %+v", c)
 		}
 		drop(func(int) bool { return true })
-		if c := crowds(); c != (subscription.Crowd{}) {
+		if c := count(); c != (subscription.Count{}) {
 			t.Errorf("without a shard there are %+v", c)
 		}
 	})
@@ -231,8 +231,8 @@ func TestMostSubscriptionsOfOneCaller(t *testing.T) {
 		d.rights = &all
 		post("evil", 202, hosts[4]+"2", "third", "")
 		w.crash()
-		if len(w.engine.makers) != 0 {
-			t.Errorf("left are %v", w.engine.makers)
+		if len(w.engine.state.counts) != 0 {
+			t.Errorf("left are %v", w.engine.state.counts)
 		}
 		w.start(Options{})
 	})

@@ -36,10 +36,10 @@ func TestTooLargeIsForgotten(t *testing.T) {
 	})
 }
 
-func TestAppetite(t *testing.T) {
-	var a appetite
-	a.take(1000)
-	if a != (appetite{}) {
+func TestBatchSize(t *testing.T) {
+	var a batchSize
+	a.succeed(1000)
+	if a != (batchSize{}) {
 		t.Errorf("without a refusal it is %+v", a)
 	}
 	for changes := 1000; changes > 1; changes = a.most {
@@ -49,7 +49,7 @@ func TestAppetite(t *testing.T) {
 		t.Errorf("after refusals it is %+v", a)
 	}
 	for range 10 {
-		a.take(1000)
+		a.succeed(1000)
 	}
 	if a.most != 0 {
 		t.Errorf("after ten successes it is %+v", a)
@@ -62,7 +62,7 @@ func TestAppetite(t *testing.T) {
 			}
 			a.refuse(changes)
 		} else {
-			a.take(1000)
+			a.succeed(1000)
 		}
 	}
 	if a.patience != maxPatience-1 {
