@@ -32,8 +32,8 @@ func TestCopyCalls(t *testing.T) {
 		{"--from a", 2, "--from DIR --to URL"},
 		{"--from a --to b c", 2, "--from DIR --to URL"},
 		{"--form a", 2, "-form"},
-		{"--from a --to localhost:6379", 2, "no URL such as redis://localhost:6379"},
-		{"--from " + nobody + " --to a", 2, "is no directory"},
+		{"--from a --to localhost:6379", 2, "not a URL such as redis://localhost:6379"},
+		{"--from " + nobody + " --to a", 2, "is not a directory"},
 		{"--from none --to " + nobody, 1, "no change memory in none"},
 	} {
 		code, stdout, stderr := runCommand(t, t.Context(), append([]string{"copy"}, strings.Fields(test.args)...)...)

@@ -74,7 +74,7 @@ class Client:
         """Yields the changes of a set as they come, in order, batch by batch. It blocks while there are none.
 
         since says where to begin: after a cursor, at a datetime, at the oldest change that is kept ("start"), or
-        behind the newest ("now"). prefix (of the loc), change and type (several by comma) choose among the changes;
+        behind the newest ("now"). prefix (of the loc), change and type (several separated by commas) choose among the changes;
         so does collection, the URI that a link rel=collection leads to. Deletions pass whatever the collection.
         The hub holds each request for up to wait seconds, at most 300, while there is no change.
 
