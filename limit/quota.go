@@ -220,7 +220,7 @@ func (q *Quota) look(ctx context.Context, now time.Time) {
 			if full := together >= most; full != k.warned {
 				k.warned = full
 				if full {
-					q.log.Warn("a set keeps as much as one set may, or the sets of whoever made it do together, and it takes no more changes until retention removes some", "set", set, "bytes", bytes, "by", by, "together", together, "most", most)
+					q.log.Warn("a set, or all sets of its maker together, have reached the limit of bytes: the set takes no more changes until retention removes some", "set", set, "bytes", bytes, "by", by, "together", together, "most", most)
 				} else {
 					q.log.Info("a set that was full takes changes again", "set", set, "bytes", bytes)
 				}

@@ -168,7 +168,7 @@ func (l *limitReader) Read(p []byte) (int, error) {
 }
 
 func (l *limitReader) err() error {
-	return &Error{Err: ErrTooLarge, Rule: "a document has at most " + group(l.max) + " bytes, unpacked; here this one has more"}
+	return &Error{Err: ErrTooLarge, Rule: "a document has at most " + group(l.max) + " bytes, unpacked; this one has more"}
 }
 
 // group writes n with commas between its thousands, for people.

@@ -148,7 +148,7 @@ func TestLost(t *testing.T) {
 		at := w.log.publish("a", "+fourth")
 		w.after(20 * time.Second)
 		h := w.state(l, "a")
-		if !h.Complete || h.Cursor() != at || !strings.Contains(w.text.String(), "made anew from the log, which has lost") {
+		if !h.Complete || h.Cursor() != at || !strings.Contains(w.text.String(), "the log has lost its newest changes") {
 			t.Errorf("at %v, complete is %v", h.Cursor(), h.Complete)
 		}
 
