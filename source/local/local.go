@@ -113,7 +113,7 @@ func (s *Set) Differences(ctx context.Context, tally reconcile.Tally, own client
 	}
 }
 
-var errNoMore = errors.New("nobody wants more")
+var errNoMore = errors.New("the caller wants no more")
 
 // A comparison is one call of Differences.
 type comparison struct {

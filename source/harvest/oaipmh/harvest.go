@@ -218,9 +218,9 @@ func (h *Harvest) News(ctx context.Context, st *State) ([]resourcesync.Change, *
 	case st.Low.IsZero():
 		return nil, nil, fmt.Errorf("the repository was never harvested: %w", ErrFull)
 	case id.Earliest < was.Earliest, was.Deleted != id.Deleted, was.Granularity != id.Granularity, was.BaseURL != id.BaseURL:
-		return nil, nil, fmt.Errorf("the repository is not what it was (its earliest datestamp, its granularity, its base URL, or how it deletes): %w", ErrFull)
+		return nil, nil, fmt.Errorf("the repository has changed (its earliest datestamp, its granularity, its base URL, or how it deletes): %w", ErrFull)
 	case st.Volatile:
-		return nil, nil, fmt.Errorf("the datestamps of the repository tell nothing: %w", ErrFull)
+		return nil, nil, fmt.Errorf("the datestamps of the repository do not say what changed: %w", ErrFull)
 	}
 	w := &window{Harvest: h, id: id, was: st, newest: map[string]int{}, recent: map[string]string{}, overlap: max(st.Overlap, leastOverlap, id.Granularity.Step())}
 	from := st.Low.Add(-w.overlap)
@@ -393,7 +393,7 @@ func versionOf(rec *Record) (key, version string) {
 func (w *window) news(from time.Time) ([]resourcesync.Change, *State, error) {
 	if w.clock.isNow() && len(w.found) > nowLeast && w.was.Low.Before(w.begun.Add(-2*nowSlack)) {
 		w.note("nearly all datestamps are the time of the request")
-		return nil, nil, fmt.Errorf("the datestamps of the repository seem to tell nothing: %w", ErrFull)
+		return nil, nil, fmt.Errorf("the datestamps of the repository seem not to say what changed: %w", ErrFull)
 	}
 	slices.SortStableFunc(w.found, func(a, b found) int { return strings.Compare(a.key, b.key) })
 	changes := make([]resourcesync.Change, len(w.found))
