@@ -178,7 +178,7 @@ func (p *patientReader) Read(b []byte) (int, error) {
 			deadline = silent
 		}
 		_ = p.conn.SetReadDeadline(deadline) // not every ResponseWriter can
-		if err := p.ctx.Err(); err != nil {  // checked after SetReadDeadline, because whoever ends ctx then sets an earlier deadline
+		if err := p.ctx.Err(); err != nil {  // checked after SetReadDeadline, because the code that ends ctx then sets an earlier deadline
 			return 0, err
 		}
 	}

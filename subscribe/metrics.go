@@ -108,7 +108,7 @@ func (s *Server) count(k kind, set string, t *tally) {
 	s.metrics.delivered[k].count(t)
 }
 
-// named counts what baselines named to clients of one kind.
+// named counts the resources that baselines named to clients of one kind.
 type named struct {
 	resources, bytes prometheus.Counter
 }
