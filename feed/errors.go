@@ -37,7 +37,7 @@ var (
 		Detail: "this hub keeps no inventory of the set: there is no baseline, no list of its resources and no audit"}
 
 	// ErrDamaged means that a part of an inventory is missing, or is not what was
-	// written. Whoever wraps it names the part.
+	// written. The error around it names the part.
 	ErrDamaged = &Error{Code: "damaged", Status: 503, Retry: 60, Text: "the inventory is damaged",
 		Detail: "the inventory of the set is damaged; the hub's log says where"}
 

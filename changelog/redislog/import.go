@@ -14,7 +14,7 @@ import (
 	"github.com/rshub/rshub/inventory"
 )
 
-// A Source is a change memory that is copied. Nobody may write to it meanwhile.
+// A Source is a change memory that is copied. Nothing may write to it meanwhile.
 type Source interface {
 	changelog.Log
 
