@@ -33,7 +33,7 @@ func runFloor(kind string, args []string) error {
 	var h http.Handler
 	switch {
 	case kind == "fanout" && len(args) == 0:
-		h = &fanoutFloor{}
+		h = &fanoutFloor{conns: map[bool][]net.Conn{}}
 	case kind == "replay" && len(args) == 1:
 		h, err = newReplay(args[0])
 	case kind == "publish" && len(args) == 1:
@@ -165,9 +165,6 @@ func (s *fanoutFloor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c, events, err := takeOver(w, r)
 	if err != nil {
 		return
-	}
-	if s.conns == nil {
-		s.conns = map[bool][]net.Conn{}
 	}
 	s.conns[events] = append(s.conns[events], c)
 	if len(s.conns[events])%100 == 0 {
