@@ -20,7 +20,7 @@ type User struct {
 
 	full [rates]atomic.Int64 // when the whole limit is regained, as a time of clock
 	open atomic.Int64        // open Connections
-	seen atomic.Int64        // when somebody last asked for this User
+	seen atomic.Int64        // when this User was last asked for
 }
 
 // Use uses n of a kind that counts in a time. If the limit is reached, nothing is used,

@@ -81,7 +81,7 @@ var (
 )
 
 // Keeps reports whether the hub keeps an inventory of a set. If the set cannot be looked at,
-// whoever asks for its inventory is told why.
+// a caller that asks for its inventory is told why.
 func (v inventories) Keeps(ctx context.Context, set string) bool {
 	if v.live == nil {
 		return false
