@@ -157,7 +157,7 @@ func MayFollow(ctx context.Context, set string) error {
 	case errors.Is(err, errNotThere):
 		return feed.ErrNoSet
 	case errors.Is(err, feed.ErrNoSet) && match(c.Rights.publish, set):
-		return c.need(false, "follow:"+set) // whoever may publish to a private set knows that it is there
+		return c.need(false, "follow:"+set) // a caller that may publish to a private set knows that it exists
 	default:
 		return err
 	}

@@ -22,7 +22,7 @@ type Watch struct {
 	first   time.Time // when the first caller expires; zero: none does
 }
 
-// A watched is a right that somebody makes use of.
+// A watched is a right that a caller is using.
 type watched struct {
 	caller Caller
 	may    func(Caller) error

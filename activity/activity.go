@@ -3,7 +3,7 @@
 // and when destinations were last proved equal. The page shows it beside the present state. It is in memory only, so it is lost
 // when the hub ends; use Prometheus for longer records.
 //
-// Its memory is bounded: at most 256 sets have charts, those that somebody looks at and
+// Its memory is bounded: at most 256 sets have charts, those that are looked at and
 // the busiest. Its work is bounded, too: it reads the heads of all logs every 5 seconds,
 // or less often if that takes long.
 package activity
@@ -28,7 +28,7 @@ const (
 	points   = 360              // the steps of a chart: an hour
 	mostSets = 256              // the most sets with charts
 	mostKnow = 100_000          // the most sets whose rate is known
-	wanted   = 10 * time.Minute // how long a set keeps its chart after somebody looked at it
+	wanted   = 10 * time.Minute // how long a set keeps its chart after the last look at it
 )
 
 // A Log tells the heads of logs. Every changelog.Log is one.
@@ -222,7 +222,7 @@ func (r *Recorder) Now(set string) Now {
 // to the newest step whose number modulo the array's size is i.
 type chart struct {
 	delivered atomic.Uint64 // changes since the last look
-	asked     time.Time     // when somebody last looked at the chart
+	asked     time.Time     // when the chart was last looked at
 
 	slots      [points]int64 // the number of the step that the slot holds
 	changes    [points]uint32

@@ -22,7 +22,7 @@ type HourView struct {
 	Lag        []float32 `json:"lag"`           // the greatest of a follower of this hub, in seconds
 }
 
-// ServeHour serves the last hour of a set, to whoever may follow it. With the empty set it
+// ServeHour serves the last hour of a set, to callers that may follow it. With the empty set it
 // serves that of all sets, to operators.
 func (r *Recorder) ServeHour(w http.ResponseWriter, req *http.Request, set string) error {
 	if set == "" {

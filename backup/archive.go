@@ -48,7 +48,7 @@ func Fetch(ctx context.Context, listen, token, dir string) (files int, bytes int
 	}
 	partial := dir + ".partial"
 	if err := os.Mkdir(partial, 0o700); errors.Is(err, fs.ErrExist) {
-		return 0, 0, fmt.Errorf("%s exists: another backup is under way, or one was killed and it can be removed", partial)
+		return 0, 0, fmt.Errorf("%s exists: another backup is under way, or one was killed; in that case remove it", partial)
 	} else if err != nil {
 		return 0, 0, fmt.Errorf("make the backup's directory: %w", err)
 	}

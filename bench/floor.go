@@ -35,7 +35,7 @@ func runFloor(kind string, args []string) error {
 	case kind == "request" && len(args) == 0:
 		h = newRequestFloor()
 	case kind == "fanout" && len(args) == 0:
-		h = &fanoutFloor{}
+		h = &fanoutFloor{conns: map[bool][]net.Conn{}}
 	case kind == "replay" && len(args) == 1:
 		h, err = newReplay(args[0])
 	case kind == "publish" && len(args) == 1:
@@ -167,9 +167,6 @@ func (s *fanoutFloor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c, events, err := takeOver(w, r)
 	if err != nil {
 		return
-	}
-	if s.conns == nil {
-		s.conns = map[bool][]net.Conn{}
 	}
 	s.conns[events] = append(s.conns[events], c)
 	if len(s.conns[events])%100 == 0 {

@@ -9,7 +9,7 @@ import (
 // is suspended.
 type Clock func() time.Duration
 
-// wallClock is a Clock. Somebody may set it back, so a deadline never relies on
+// wallClock is a Clock. An operator may set it back, so a deadline never relies on
 // it alone.
 func wallClock() time.Duration { return time.Duration(time.Now().UnixNano()) }
 
@@ -23,7 +23,7 @@ type Hold struct {
 
 // A deadline is when a claim ends for this hub, by two clocks. The claim ends
 // when the first of them reaches it. Go's own clock stands still while the
-// machine is suspended, and somebody may set the other clock back.
+// machine is suspended, and an operator may set the other clock back.
 type deadline struct {
 	at    time.Time
 	clock time.Duration

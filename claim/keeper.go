@@ -100,7 +100,7 @@ func (k *Keeper) leave(ctx context.Context, tick <-chan time.Time) {
 	// This comes first, so that the other hubs want the shards from now on.
 	leaving, cancel := k.within(ctx)
 	if err := k.store.Leave(leaving); err != nil {
-		k.logger.Warn("the other hubs notice late that this one ends", "err", err)
+		k.logger.Warn("the store cannot be told that this hub ends; the other hubs notice it later", "err", err)
 	}
 	cancel()
 	for _, h := range k.held {
@@ -282,7 +282,7 @@ func (k *Keeper) giveUp(ctx context.Context) {
 	ctx, cancel := k.within(ctx)
 	defer cancel()
 	if err := k.store.Release(ctx, free); err != nil {
-		k.failed(ctx, "claims cannot be released; they end in their time", err)
+		k.failed(ctx, "claims cannot be released; they expire", err)
 	}
 }
 

@@ -42,7 +42,7 @@ type localShard struct {
 	last   uint64 // the newest claim's number
 }
 
-// OpenLocal opens the Store in a Keep, for the shards 0 to shards-1. Nobody
+// OpenLocal opens the Store in a Keep, for the shards 0 to shards-1. Nothing
 // else may write the key "started" there.
 func OpenLocal(ctx context.Context, keep Keep, shards int) (*Local, error) {
 	started, err := keep.Get(ctx, "started")

@@ -69,13 +69,13 @@ func New(hub string, o Options) (*Client, error) {
 	u, err := url.Parse(hub)
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return nil, resourcesync.Invalid("a hub's URL is one like https://hub.example.org")
+		return nil, resourcesync.Invalid("a hub's URL must be like https://hub.example.org")
 	case u.User != nil:
-		return nil, resourcesync.Invalid("a hub's URL has no user and password; a hub takes a token")
+		return nil, resourcesync.Invalid("a hub's URL must not have a user and password; use a token instead")
 	case u.RawQuery != "" || u.Fragment != "":
-		return nil, resourcesync.Invalid("a hub's URL has no query and no fragment")
+		return nil, resourcesync.Invalid("a hub's URL must not have a query or a fragment")
 	case !oneWord(o.Token):
-		return nil, resourcesync.Invalid("a token is one word of ASCII")
+		return nil, resourcesync.Invalid("a token must be one word of ASCII")
 	}
 	u.Host = strings.ToLower(u.Host)
 	if o.UserAgent == "" {

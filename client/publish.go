@@ -73,9 +73,9 @@ func (c *Client) publish(ctx context.Context, set, key, mediaType string, body [
 	}
 	switch {
 	case !oneWord(key):
-		return nil, resourcesync.Invalid("a key is one word of ASCII")
+		return nil, resourcesync.Invalid("a key must be one word of ASCII")
 	case count == 0:
-		return nil, resourcesync.Invalid("there is no change in it: a batch has at least one")
+		return nil, resourcesync.Invalid("there is no change in the batch: send at least one")
 	}
 	var receipt *feed.Receipt
 	sent := false // a try may have reached the hub

@@ -10,7 +10,7 @@ import (
 )
 
 // ErrOther means that a hub does not hold what a proof says.
-var ErrOther = errors.New("the hub holds something else")
+var ErrOther = errors.New("the hub has something else")
 
 // Tell tells a hub that a destination has proved to hold the same. The hub compares the
 // proof with what it held at that cursor, and shows its operators when the destination of

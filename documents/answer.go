@@ -61,7 +61,7 @@ func (d *Server) tag(values ...any) string {
 	return sum(h)
 }
 
-// newTag begins a tag. Whoever calls it writes the values, and then calls sum.
+// newTag begins a tag. The caller writes the values, and then calls sum.
 func (d *Server) newTag() hash.Hash {
 	h := sha256.New()
 	fmt.Fprintln(h, writerVersion, d.base)
@@ -73,11 +73,11 @@ func sum(h hash.Hash) string { return base64.RawURLEncoding.EncodeToString(h.Sum
 // The memory that documents take, in bytes.
 const (
 	entryRoom  = 16 << 10 // how much of an entry is kept in a body; most entries have less than 1 KiB
-	streamRoom = 2 << 20  // what a document takes that is sent while it is read: what is read at one time, and buffers
+	streamRoom = 2 << 20  // for a document that is sent while it is read: what is read at one time, and buffers
 )
 
-// keep returns up to how many bytes a body of so many entries is kept, which is also
-// what its making may take. A body of few entries takes a small share of the budget.
+// keep returns how many bytes a body of so many entries may have to be kept. Making the
+// body may take as much memory. A body of few entries takes a small share of the budget.
 func (d *Server) keep(entries uint64) int64 {
 	return min(d.opts.CacheBytes/2, 4<<10+int64(min(entries, maxItems))*entryRoom)
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // descriptionTries is how often a Source Description is begun before its reader is told to
-// come again. Between its two looks at the sets there is little time. So few tries fail, also
-// while somebody makes one set after another.
+// come again. It reads the sets twice, with little time between. So few tries fail, even
+// while a client makes one set after another.
 const descriptionTries = 5
 
 // errOtherSets means that the sets have changed since a Source Description got its tag.

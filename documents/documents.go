@@ -1,8 +1,8 @@
 // Package documents serves the change memory as the documents of the
 // ResourceSync standard: Source Description, Capability Lists, Change Lists,
 // Resource Lists and their indexes, and the latest change notification. A destination that pulls
-// needs nothing else. The package reads the memory directly; it knows no hub
-// and nobody who follows.
+// needs nothing else. The package reads the memory directly; it does not know
+// the hub or its followers.
 package documents
 
 import (
@@ -71,13 +71,13 @@ type Options struct {
 	// CacheBytes bounds the memory for documents that are kept; default 64 MiB.
 	CacheBytes int64
 
-	// Answers is what the making of bodies takes room in; other parts of the hub may
+	// Answers is the budget of memory for making bodies. Other parts of the hub may
 	// share it. Default: 128 MiB for documents alone.
 	Answers *limit.Budget
 
-	// Streams is what documents take room in that are sent while they are read, as fast
-	// as their clients take them; other parts of the hub may share it. Default: 256 MiB
-	// for documents alone.
+	// Streams is the budget of memory for documents that are sent while they are read,
+	// as fast as their clients take them. Other parts of the hub may share it. Default:
+	// 256 MiB for documents alone.
 	Streams *limit.Budget
 
 	// ClockSkew is how far the clocks of hubs and store may be apart; default one
@@ -89,9 +89,9 @@ type Options struct {
 	// the set is made. Default: there are none.
 	Sets Sets
 
-	// Inventories are what Resource Lists are made of. Capability Lists then link to where
-	// an inventory is read, unless a set's source wants none of it. Default: the hub keeps
-	// none.
+	// Inventories have the resources for Resource Lists. With them, a Capability List links
+	// to where the set's inventory is read, unless the set's source wants none. Default: the
+	// hub keeps none.
 	Inventories Inventories
 
 	Now    func() time.Time // default time.Now
@@ -106,10 +106,10 @@ type Sets interface {
 
 // Inventories know what sets hold.
 type Inventories interface {
-	// ResourceList returns what the Resource List of a set shows: that at exactly the cursor
-	// at, and with the zero cursor the newest one. It returns feed.ErrGone if there is none
-	// at that cursor any more, and another *feed.Error with the status 404 if there is none
-	// at all.
+	// ResourceList returns what the Resource List of a set shows: with the zero cursor the
+	// newest list, else the one at exactly the cursor at. It returns feed.ErrGone if there
+	// is none at that cursor any more, and another *feed.Error with the status 404 if the
+	// set has none.
 	ResourceList(ctx context.Context, set string, at feed.Cursor) (*List, error)
 }
 

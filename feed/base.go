@@ -63,8 +63,8 @@ func (b Base) Baseline(set string) string { return b.Topic(set) + "?since=" + Si
 // subscriptions.
 func (b Base) Subscriptions(set string) string { return b.Document(set, "subscriptions") }
 
-// Status returns the URL of a WebSub subscription's status. Whoever knows the
-// name may read the status, so the name is a secret.
+// Status returns the URL of a WebSub subscription's status. Every client that knows
+// the name may read the status, so the name is a secret.
 func (b Base) Status(name string) string { return string(b) + "/subscriptions/" + name }
 
 // Link returns the value of the Link header that a set's topic and each of its

@@ -21,7 +21,7 @@ const SinceBaseline = "baseline"
 type Place struct {
 	Cursor
 	Rank uint64
-	Root uint32 // what the set held as a number: the beginning of its digest by position; 0: not known
+	Root uint32 // identifies what the set held: the beginning of its digest by position; 0: not known
 }
 
 // ParsePlace reads the text form of a place, "position-microseconds~rank~root", where root
@@ -83,9 +83,9 @@ func (p *BaselinePart) Cursor() string {
 	return p.Place.String()
 }
 
-// A BaselineWriter appends one part of a baseline. What stands before the resources is
-// asked for last by whoever does not know yet where the part ends. If p is a page, next
-// is the URL of the page that follows. If p is pushed, next is empty.
+// A BaselineWriter appends one part of a baseline. A caller that does not know yet where
+// the part ends calls Head last. If p is a page, next is the URL of the page that follows.
+// If p is pushed, next is empty.
 type BaselineWriter struct {
 	Head  func(dst []byte, p *BaselinePart, next string) []byte // what stands before the first resource
 	Entry func(dst []byte, e *Entry, first bool) []byte         // a resource, with what stands between it and the one before; first: there is none before
@@ -112,8 +112,9 @@ var baselineNDJSON = &BaselineWriter{
 	Tail:  func(dst []byte, _ *BaselinePart, _ string) []byte { return dst },
 }
 
-// baselineCapability is what a part of a baseline is in XML. It looks like a Resource List,
-// and is none (core section 10.1): it is only a part, and of what the hub knows.
+// baselineCapability is the capability of a part of a baseline in XML. The part looks like
+// a Resource List, but it is not one (core section 10.1): it is only a part, and has only
+// what the hub knows.
 const baselineCapability = resourcesync.Terms + "baseline"
 
 // baselineXML returns a writer that shows a part like a Resource List, and the end of a

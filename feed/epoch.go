@@ -48,7 +48,7 @@ func (e Epochs) Of(list uint64) (name string) {
 	return name
 }
 
-// Begin returns the epochs after one with a name has begun with the list from.
+// Begin returns e with one more epoch: it has a name, and begins with the list from.
 // oldest is the oldest list that is kept: epochs without a list from there on are
 // left out.
 func (e Epochs) Begin(name string, from, oldest uint64) Epochs {

@@ -37,17 +37,17 @@ var (
 		Detail: "this hub keeps no inventory of the set: there is no baseline, no list of its resources and no audit"}
 
 	// ErrDamaged means that a part of an inventory is missing, or is not what was
-	// written. Whoever wraps it names the part.
+	// written. The error around it names the part.
 	ErrDamaged = &Error{Code: "damaged", Status: 503, Retry: 60, Text: "the inventory is damaged",
 		Detail: "the inventory of the set is damaged; the hub's log says where"}
 
 	// ErrKeyReused means that an idempotency key came again with other content.
 	ErrKeyReused = &Error{Code: "key-reused", Status: 422, Text: "idempotency key was used before with other content",
-		Detail: "this Idempotency-Key was used before with other content"}
+		Detail: "this Idempotency-Key was used before with other content: use a new key"}
 
 	// ErrFull means that the store has no room. Nothing was written.
 	ErrFull = &Error{Code: "full", Status: 507, Text: "the change memory is full",
-		Detail: "the change memory has no room; nothing was written"}
+		Detail: "the change memory has no room, and nothing was written; publish again when its operator has made room"}
 
 	// ErrClock means that two clocks differ by more than they may: the hub's and
 	// the store's, or the store's now and the one by which the newest entry of the
@@ -69,7 +69,7 @@ var (
 	// not come. The store may have it or not. Sending an append again with the
 	// same key is safe.
 	ErrUnknown = &Error{Code: "unknown", Status: 503, Retry: 2, Text: "unknown whether the change memory has it",
-		Detail: "unknown whether the change memory has it: send again with the same Idempotency-Key"}
+		Detail: "it is unknown whether the change memory has it: send it again with the same Idempotency-Key"}
 )
 
 // Is reports whether target is the same failure: an Error of the same Code. One of

@@ -17,7 +17,7 @@ type Format struct {
 	// Link header. If b is pushed, next is empty.
 	Append func(dst []byte, b *Batch, next string) []byte
 
-	// Parts appends a page in parts, so that nobody needs to hold it whole. Nil: a
+	// Parts appends a page in parts, so that it never has to be in memory whole. Nil: a
 	// page of the format is made by Append alone.
 	Parts *Parts
 

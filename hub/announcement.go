@@ -14,7 +14,7 @@ import (
 // An announcement is a message about a set that one hub of a memory sends to the
 // others. It says what was appended, or that the other hubs have to look at the
 // memory. Messages come over NATS, which may lose, repeat and reorder them, and
-// whoever reaches NATS can forge one. So each announcement is authenticated with the
+// any client of NATS can forge one. So each announcement is authenticated with the
 // secret of the memory, and the tail still checks what an authentic one says.
 //
 // The set is the one of the subject. The message is:

@@ -113,7 +113,7 @@ func readError(err error) error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return resourcesync.Invalid("the body ends early")
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return problem.New(http.StatusRequestTimeout, "timeout", "the publisher was silent for too long, or too slow")
+		return problem.New(http.StatusRequestTimeout, "timeout", "the body came too slowly, or nothing came for too long")
 	case corrupt, errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum):
 		return resourcesync.Invalid("the body is not the gzip that Content-Encoding promises")
 	}

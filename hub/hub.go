@@ -173,7 +173,7 @@ func (h *Hub) Describe(ctx context.Context, set string, d feed.Description) erro
 		if err := h.make(ctx, set, d); err != nil {
 			return err
 		}
-		// Somebody else may have made the set first, with another description.
+		// Another caller or hub may have made the set first, with another description.
 		if err = h.log.Describe(ctx, set, d); errors.Is(err, feed.ErrUnavailable) {
 			err = fmt.Errorf("%w: it was made, and then: %v", feed.ErrUnknown, err)
 		}

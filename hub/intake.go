@@ -178,7 +178,7 @@ func (p *patientReader) Read(b []byte) (int, error) {
 			deadline = silent
 		}
 		_ = p.conn.SetReadDeadline(deadline) // not every ResponseWriter can
-		if err := p.ctx.Err(); err != nil {  // checked after SetReadDeadline, because whoever ends ctx then sets an earlier deadline
+		if err := p.ctx.Err(); err != nil {  // checked after SetReadDeadline, because the code that ends ctx then sets an earlier deadline
 			return 0, err
 		}
 	}
@@ -204,5 +204,5 @@ func (h *Hub) fits(set string) error {
 	if !full {
 		return nil
 	}
-	return problem.New(http.StatusInsufficientStorage, "set-full", fmt.Sprintf("set %s keeps as much as one set may, or the sets of whoever made it do together, %d bytes; it takes no more changes until retention removes some", set, most))
+	return problem.New(http.StatusInsufficientStorage, "set-full", fmt.Sprintf("set %s, or all sets of its maker together, have reached the limit of %d bytes: the set takes no more changes until retention removes some", set, most))
 }

@@ -39,7 +39,7 @@ func (h *Hub) receiveLines(ctx context.Context, set, key string, from *intake) (
 		}
 		if err == nil && key != "" && i == 1 && len(p.Changes) == 0 && in.err != io.EOF {
 			// The memory would not store the key, because it stores it with batch 1.
-			err = resourcesync.Invalid("with an Idempotency-Key, the first %d lines have at least one change, and these are blank", linesPerBatch)
+			err = resourcesync.Invalid("with an Idempotency-Key, one of the first %d lines must be a change; here all of them are blank", linesPerBatch)
 		}
 		if err != nil {
 			h.metrics.published(changelog.Appended{}, err, 0)
@@ -75,7 +75,7 @@ type lineReader struct {
 	from     *intake
 	r        *resourcesync.NDJSONReader
 	maxBytes int64                // of a batch's lines
-	held     *resourcesync.Change // a change that was read, but belongs to the next batch
+	ahead    *resourcesync.Change // a change that was read, but belongs to the next batch
 	err      error                // error of reading; it stays
 	line     int                  // number of the line of the newest change in a batch
 	entry    int                  // how many changes were read
@@ -88,8 +88,8 @@ func (in *lineReader) batch(end int) (p changelog.Publish, err error) {
 	size, memory := int64(0), int64(0)
 	defer func() { in.from.pay(len(p.Changes)) }()
 	for in.line < end {
-		if in.held == nil && in.err == nil {
-			in.held, in.err = in.r.Next()
+		if in.ahead == nil && in.err == nil {
+			in.ahead, in.err = in.r.Next()
 			in.from.patient.renew()
 		}
 		if in.err == io.EOF || in.r.Line() > end {
@@ -107,15 +107,15 @@ func (in *lineReader) batch(end int) (p changelog.Publish, err error) {
 		}
 		sum.Write(line)
 		sum.Write([]byte{'\n'})
-		if err := in.held.Validate(); err != nil {
+		if err := in.ahead.Validate(); err != nil {
 			return p, in.others(in.place(err), end)
 		}
-		memory += in.held.Memory()
+		memory += in.ahead.Memory()
 		if err := in.from.room(memory); err != nil {
 			return p, in.place(err)
 		}
-		p.Changes = append(p.Changes, *in.held)
-		in.held = nil
+		p.Changes = append(p.Changes, *in.ahead)
+		in.ahead = nil
 	}
 	p.Hash = [32]byte(sum.Sum(nil))
 	return p, nil

@@ -41,35 +41,35 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 	publishes := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "rshub_publishes_total",
-		Help: "Batches that came to be published: accepted, replayed (a retry of what was there), refused (the publisher's fault) or failed (the hub's).",
+		Help: "Batches that publishers sent: accepted, replayed (a retry of an accepted batch), refused (the publisher's fault) or failed (the hub's fault).",
 	}, []string{"outcome"})
 	reads := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "rshub_window_reads_total",
-		Help: "Reads of followers that the window of recent batches answered (hit), or the change memory (miss).",
+		Help: "Reads of followers, answered by the window of recent batches (hit) or by the change memory (miss).",
 	}, []string{"outcome"})
 	m := &metrics{
-		changes:  counter("published_changes_total", "Changes that were accepted, which means that the memory holds them; without replays."),
+		changes:  counter("published_changes_total", "Changes that were accepted, which means that the memory has them durably; without replays."),
 		accepted: publishes.WithLabelValues("accepted"), replayed: publishes.WithLabelValues("replayed"),
 		refused: publishes.WithLabelValues("refused"), failed: publishes.WithLabelValues("failed"),
 		duration: auto.NewHistogram(prometheus.HistogramOpts{
-			Name: "rshub_publish_duration_seconds", Help: "Time from a batch that was read to its durable acceptance; of accepted ones.",
+			Name: "rshub_publish_duration_seconds", Help: "Time from reading a batch to its durable acceptance, for batches that were accepted.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}),
-		sets:     gauge("log_sets", "Sets in the memory, as of the last look, each minute."),
-		kept:     gauge("log_changes", "Changes that the memory keeps, of all sets, as of the last look, each minute."),
-		oldest:   gauge("log_oldest_timestamp_seconds", "How far back the memory reaches, of the set in which that is furthest, as of the last look, each minute; 0 while it has no changes."),
+		sets:     gauge("log_sets", "Sets in the memory; looked up each minute."),
+		kept:     gauge("log_changes", "Changes that the memory keeps, of all sets; looked up each minute."),
+		oldest:   gauge("log_oldest_timestamp_seconds", "How far back the memory reaches, in the set where it reaches furthest; looked up each minute. 0 while there are no changes."),
 		removed:  counter("retention_removed_changes_total", "Changes that this hub removed because of their age or number."),
 		hits:     reads.WithLabelValues("hit"),
 		misses:   reads.WithLabelValues("miss"),
-		repaired: counter("announcements_repaired_total", "Times that a look at the memory found changes of other hubs that were not announced, or without their content."),
+		repaired: counter("announcements_repaired_total", "Times that a check of the memory found changes of other hubs that were not announced, or that were announced without their content."),
 	}
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "rshub_log_newest_timestamp_seconds",
-		Help: "When the newest change was accepted: by this hub, or as of the last look, each minute, by any; 0 while there are no changes.",
+		Help: "When the newest change was accepted, by any hub; changes of other hubs are looked up each minute. 0 while there are no changes.",
 	}, func() float64 { return seconds(m.newest.Load()) })
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "rshub_clock_doubtful",
-		Help: "1 while retention removes nothing for its age, because the clock went ahead by more than an hour and nobody knows why (it may be that no hub ran for so long); else 0.",
+		Help: "1 while retention by age pauses, because the clock went ahead by more than an hour, or no hub ran for so long; else 0.",
 	}, func() float64 {
 		if m.doubt.Load() {
 			return 1
@@ -153,8 +153,8 @@ func newBusMetrics(r prometheus.Registerer, connected func() bool) *busMetrics {
 	})
 	return &busMetrics{
 		sent:     counter("sent_total", "Announcements that were given to NATS; only where RSHUB_NATS_URL is set."),
-		received: counter("received_total", "Announcements that came, also those that were refused; only where RSHUB_NATS_URL is set."),
-		lost:     counter("lost_total", "Announcements that were not sent, and times that NATS dropped some which this hub was too slow for; only where RSHUB_NATS_URL is set."),
-		refused:  counter("refused_total", "Announcements that came and were not believed: made without the secret of this memory, by another version of rshub, or too long ago; only where RSHUB_NATS_URL is set."),
+		received: counter("received_total", "Announcements that were received, including those that were refused; only where RSHUB_NATS_URL is set."),
+		lost:     counter("lost_total", "Announcements that were not sent, and times that NATS dropped announcements because this hub was too slow; only where RSHUB_NATS_URL is set."),
+		refused:  counter("refused_total", "Announcements that were received and refused: made without the secret of this memory, by another version of rshub, or too long ago; only where RSHUB_NATS_URL is set."),
 	}
 }

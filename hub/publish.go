@@ -268,5 +268,5 @@ func check(set string, p *changelog.Publish) error {
 }
 
 func noChange() error {
-	return resourcesync.Invalid("there is no change in it: a batch has at least one")
+	return resourcesync.Invalid("there is no change in the batch: send at least one")
 }

@@ -179,7 +179,7 @@ func (h *Hub) delete(ctx context.Context, set string) error {
 	return err
 }
 
-// tail returns the tail of a set, or nil when nobody follows the set.
+// tail returns the tail of a set, or nil when the set has no followers.
 func (h *Hub) tail(set string) *tail {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -79,12 +79,12 @@ func (h *Hub) tick(ctx context.Context) bool {
 	doubtful, err := h.log.Tick(ctx)
 	switch {
 	case err != nil && ctx.Err() == nil:
-		h.opts.Logger.Warn("retention removes nothing for its age now: the clock cannot be judged", "err", err)
+		h.opts.Logger.Warn("retention by age pauses: it is unknown whether the clock is right", "err", err)
 	case doubtful && h.metrics.doubt.CompareAndSwap(false, true):
-		h.opts.Logger.Warn("the clock went ahead by more than an hour, or no hub ran for so long, or it differs from that of the store: retention removes nothing for its age for a day, or until the clock is set back",
+		h.opts.Logger.Warn("retention by age pauses for a day, or until the clock is set back: the clock went ahead by more than an hour, or no hub ran for so long, or it differs from the clock of the store",
 			"now", time.Now().UTC().Format(time.RFC3339))
 	case err == nil && !doubtful && h.metrics.doubt.CompareAndSwap(true, false):
-		h.opts.Logger.Info("the clock is believed again: retention goes on")
+		h.opts.Logger.Info("the clock is trusted again: retention by age goes on")
 	}
 	return doubtful || err != nil
 }

@@ -63,7 +63,7 @@ func TestClockAhead(t *testing.T) {
 			look(0, 1, "")
 		}
 		time.Sleep(time.Hour)
-		look(20, 0, "believed again")
+		look(20, 0, "trusted again")
 
 		// A set that was published to meanwhile is refused alone.
 		mustPublish(t, h, "demo", changes("b", 1))

@@ -16,7 +16,7 @@ const (
 	windowBytes   = 4 << 20
 )
 
-// A tail is the end of one set's log while somebody follows the set: a window
+// A tail is the end of one set's log while the set has followers: a window
 // of recent batches without a gap, and a wake-up.
 //
 // Whenever mu is free, this holds:
@@ -26,8 +26,8 @@ const (
 //     the memory, and never from another hub's word alone: a follower or a look has
 //     found head, the hub has appended it, or authentic announcements led from such a
 //     head to it, each beginning where the one before ended.
-//   - Whoever waits has read the memory, or the window, since head or the window
-//     changed last. So nobody waits for what lies before head.
+//   - A follower that waits has read the memory, or the window, since head or the
+//     window changed last. So no follower waits for entries up to head.
 //   - An announcement that does not fit what this hub knows leaves a doubt. Hub.watch then
 //     looks at the memory, and looks again until nothing was added meanwhile. It also
 //     looks without a doubt, at each tick. What a look finds becomes head, whether it is

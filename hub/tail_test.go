@@ -139,7 +139,10 @@ func TestFollowersShare(t *testing.T) {
 	head := mustPublish(t, h, "demo", changes("a", 1)).Cursor
 	one, two := follow(ctx, h, "demo", head), follow(ctx, h, "demo", head)
 	attached(h, "demo", 2)
-	end := mustPublish(t, h, "demo", changes("b", 3)).Cursor
+	end := mustPublish(t, h, "demo", changes("b", 1)).Cursor // a follower that has only attached may read it from the memory
+	one.to(t, end)
+	two.to(t, end)
+	end = mustPublish(t, h, "demo", changes("c", 3)).Cursor
 	b1, b2 := one.to(t, end), two.to(t, end)
 	if len(b1) != 1 || len(b2) != 1 || b1[0] != b2[0] {
 		t.Errorf("the followers got %p and %p", b1, b2)

@@ -26,7 +26,7 @@ type Root struct {
 	Made   int64        `json:"made"`  // when it was made, by the store's clock, in microseconds since 1970
 }
 
-// A Pin says that somebody reads a root. While it lasts, the pages of the root stay.
+// A Pin says that a root has a reader. While it lasts, the pages of the root stay.
 type Pin struct {
 	Holder string `json:"holder"`
 	Until  int64  `json:"until"` // by the store's clock, in microseconds since 1970

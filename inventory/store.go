@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	// ErrRaced means that somebody else has changed the record of the inventory since
+	// ErrRaced means that another call has changed the record of the inventory since
 	// it was loaded, or that the attempt has ended. Nothing was written.
 	ErrRaced = errors.New("another committer was quicker")
 

@@ -2,7 +2,7 @@ package limit
 
 import "time"
 
-// DefaultCaller are the limits of a caller where an operator sets none. A caller is somebody
+// DefaultCaller are the limits of a caller where an operator sets none. A caller is a client
 // that an operator knows.
 func DefaultCaller() Limits {
 	return Limits{

@@ -147,7 +147,7 @@ func TestOwn(t *testing.T) {
 		open = append(open, done)
 	}
 	_, err := bob.Open()
-	wantProblem(t, err, 10, "caller bob", "at once, 2", `"connections";q=2`)
+	wantProblem(t, err, 10, "caller bob", "limit of 2 connections at once", `"connections";q=2`)
 	open[0]()
 	if _, err := bob.Open(); err != nil {
 		t.Errorf("after one was closed: %v", err)

@@ -17,7 +17,7 @@ type Options struct {
 	Refusals *Refusals // count whom the limits refuse; default: those of this Limiter alone
 }
 
-// Refusals count how often limits refused somebody. Several Limiters may share them.
+// Refusals count how often limits refused a request. Several Limiters may share them.
 type Refusals struct{ callers, addresses [kinds]atomic.Uint64 }
 
 // OfCallers returns how often the limits of callers have refused a kind.

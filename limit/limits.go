@@ -102,9 +102,9 @@ func parseLimit(kind Kind, value string) (l Limit, err error) {
 	}
 	if timed == (kind == Connections) {
 		if timed {
-			return l, fmt.Errorf("connections are counted at one moment, and have no TIME")
+			return l, fmt.Errorf("connections have no TIME, because the limit is for connections at one moment")
 		}
-		return l, fmt.Errorf("%s are counted in a TIME: write for instance %s:%s/s", kind, kind, value)
+		return l, fmt.Errorf("%s need a TIME: write for instance %s:%s/s", kind, kind, value)
 	}
 	if timed {
 		if l.Within = windows[window]; l.Within == 0 {

@@ -91,7 +91,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		}
 		l.refused.Add(1)
 		l.logged.Do(func() {
-			l.log.Error("there are too many connections, for the limit of file descriptors or from one address; further ones are refused", "most", l.most, "mostOfOne", l.one, "from", from.String())
+			l.log.Error("too many connections, for the limit of file descriptors or from one address: further connections are refused", "most", l.most, "mostOfOne", l.one, "from", from.String())
 		})
 		if all <= l.most+l.excess && own <= l.one+l.excess/2 {
 			return l.conn(conn, from, true), nil
@@ -175,7 +175,7 @@ func RefuseExcess(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		p := problem.New(http.StatusServiceUnavailable, "too-many-connections", "this hub has as many connections as it can have, or your address has as many as one may have; try again later")
+		p := problem.New(http.StatusServiceUnavailable, "too-many-connections", "too many connections: this hub, or your address, has reached its limit; close some, or try again later")
 		p.RetryAfter = 10
 		w.Header().Set("Connection", "close")
 		problem.Write(w, r, p)

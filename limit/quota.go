@@ -45,8 +45,8 @@ type keeps struct {
 	bytes  int64
 	by     string    // who made it, once it was measured
 	due    time.Time // of the next look
-	grew   time.Time // when somebody published to it last
-	often  int       // how often somebody did since the last look
+	grew   time.Time // when it was published to last
+	often  int       // how often it was published to since the last look
 	warned bool      // the log knows that it is full
 }
 
@@ -73,7 +73,7 @@ func NewQuota(s Store, most int64, callers bool, log *slog.Logger) *Quota {
 // off reports whether a set may keep any number of bytes.
 func (q *Quota) off() bool { return q.most.Load() == 0 && !q.part }
 
-// Full reports whether a set keeps as much as it may, or those of whoever made it do together,
+// Full reports whether a set keeps as much as it may, or all sets of its maker do together,
 // and how many bytes that is. It does not block.
 func (q *Quota) Full(set string) (most int64, full bool) {
 	if most = q.most.Load(); q.off() {
@@ -220,7 +220,7 @@ func (q *Quota) look(ctx context.Context, now time.Time) {
 			if full := together >= most; full != k.warned {
 				k.warned = full
 				if full {
-					q.log.Warn("a set keeps as much as one set may, or the sets of whoever made it do together, and it takes no more changes until retention removes some", "set", set, "bytes", bytes, "by", by, "together", together, "most", most)
+					q.log.Warn("a set, or all sets of its maker together, have reached the limit of bytes: the set takes no more changes until retention removes some", "set", set, "bytes", bytes, "by", by, "together", together, "most", most)
 				} else {
 					q.log.Info("a set that was full takes changes again", "set", set, "bytes", bytes)
 				}

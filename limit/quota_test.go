@@ -204,8 +204,8 @@ func TestSpools(t *testing.T) {
 	}
 	take("a2", 200, "")
 	take("a3", 200, "")
-	take("a2", 350, "that one set may") // 300 + 200 + 350
-	take("b1", 700, "")                 // another one
+	take("a2", 350, "the sets of one maker") // 300 + 200 + 350
+	take("b1", 700, "")                      // another one
 	take("a3", 0, "")
 	take("a2", 350, "")
 	disk.free = 300

@@ -79,19 +79,19 @@ func (s *Spools) Take(ctx context.Context, set string, bytes int64) error {
 func (s *Spools) roomLocked(by string, more, all, his int64) error {
 	if s.disk == nil {
 		if all > maxSpools {
-			return fmt.Errorf("%w: the lists of sources take %d MiB of temporary files at once", feed.ErrFull, maxSpools>>20)
+			return fmt.Errorf("%w: the temporary files for the lists of sources may take at most %d MiB at once", feed.ErrFull, maxSpools>>20)
 		}
 		return nil
 	}
 	free, reserve, err := s.disk.Space()
 	if err != nil {
-		return fmt.Errorf("how much room the disk has: %w", err)
+		return fmt.Errorf("ask how much room the disk has: %w", err)
 	}
 	if free < 2*reserve+uint64(max(more, 0)) {
-		return fmt.Errorf("%w: the disk has %d MiB left for the list of the source", feed.ErrFull, free>>20)
+		return fmt.Errorf("%w: the disk has %d MiB left, too little for the list of the source", feed.ErrFull, free>>20)
 	}
 	if most := s.quota.most.Load(); most > 0 && s.quota.together(by)+his > most {
-		return fmt.Errorf("%w: the list of the source, with what is kept already, takes more than the %d MiB that one set may", feed.ErrFull, most>>20)
+		return fmt.Errorf("%w: the sets of one maker and the lists of their sources would take more than the %d MiB that they may", feed.ErrFull, most>>20)
 	}
 	return nil
 }

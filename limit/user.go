@@ -20,7 +20,7 @@ type User struct {
 
 	full [rates]atomic.Int64 // when the whole limit is regained, as a time of clock
 	open atomic.Int64        // open Connections
-	seen atomic.Int64        // when somebody last asked for this User
+	seen atomic.Int64        // when this User was last asked for
 }
 
 // Use uses n of a kind that counts in a time. If the limit is reached, nothing is used,
@@ -134,7 +134,7 @@ func (u *User) Open() (done func(), err error) {
 	}
 	u.open.Add(-1)
 	u.refused[Connections].Add(1)
-	p := problem.New(http.StatusTooManyRequests, "limit", fmt.Sprintf("%s has as many connections as it may have at once, %d; close some, or try again later", u.whose, most))
+	p := problem.New(http.StatusTooManyRequests, "limit", fmt.Sprintf("%s has reached its limit of %d connections at once; close some, or try again later", u.whose, most))
 	p.RetryAfter = 10
 	p.Header = http.Header{
 		"Ratelimit-Policy": {`"connections";q=` + strconv.FormatInt(most, 10)},

@@ -100,7 +100,7 @@ func (m *Mirror) Audit(ctx context.Context, d *Directory, o AuditOptions) iter.S
 	}
 }
 
-var errEnough = errors.New("no more is wanted")
+var errEnough = errors.New("the caller wants no more")
 
 // An auditing is one Audit.
 type auditing struct {
@@ -146,7 +146,7 @@ func (a *auditing) withHub(ctx context.Context, c *client.Client, set string) (e
 	a.hub = c
 	for d, err := range r.Audit(ctx, client.AuditOptions{By: digest.ByPosition, Proved: func(p audit.Proof) { a.proof = &p }}) {
 		if errors.Is(err, feed.ErrGone) || errors.Is(err, client.ErrNotWhole) {
-			err = fmt.Errorf("the mirror is too far behind to be compared; run rsmirror first, or audit -repair: %w", err)
+			err = fmt.Errorf("the mirror is too far behind to be compared; first run rsmirror, or audit -repair: %w", err)
 		}
 		if err != nil {
 			return &SourceError{err}

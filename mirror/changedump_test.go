@@ -222,7 +222,7 @@ func TestChangeDumpIndex(t *testing.T) {
 		t.Error("a dump that ended before the last look was read again")
 	}
 	b.set("/index2.xml", strings.NewReplacer("urlset", "sitemapindex").Replace(document("changedump", `from="2026-01-01T00:00:00Z"`, `<sitemap><loc>index.xml</loc></sitemap>`)))
-	if _, err := b.once(&discovery.Source{ChangeDump: b.URL + "/index2.xml"}); err == nil || !strings.Contains(err.Error(), "names dumps only") {
+	if _, err := b.once(&discovery.Source{ChangeDump: b.URL + "/index2.xml"}); err == nil || !strings.Contains(err.Error(), "may name only dumps") {
 		t.Errorf("an index in an index: %v", err)
 	}
 }

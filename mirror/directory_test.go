@@ -234,7 +234,7 @@ func TestFailures(t *testing.T) {
 		t.Errorf("%+v is left", left)
 	}
 	b.apply(feed.Entry{Change: resourcesync.Change{Loc: "urn:isbn:1", Change: resourcesync.Created}})
-	if f, ok, err := b.home.Ledger.Failure("urn:isbn:1"); err != nil || !ok || !strings.Contains(f.Reason, "nobody can get it") {
+	if f, ok, err := b.home.Ledger.Failure("urn:isbn:1"); err != nil || !ok || !strings.Contains(f.Reason, "cannot be fetched") {
 		t.Errorf("a resource that has no URL of http: %+v, %v", f, err)
 	}
 }

@@ -203,7 +203,7 @@ func TestHostilePackages(t *testing.T) {
 		{"a large directory", zipOf(many...), "directory has more than"},
 		{"no manifest", zipOf(zipped{"x/manifest.xml", manifest().text}), "no manifest.xml"},
 		{"another document", zipOf(zipped{"manifest.xml", document("resourcelist", "")}), "not resourcedump-manifest"},
-		{"text", zipOf(zipped{"manifest.xml", "http://example.org/\n"}), "no document"},
+		{"text", zipOf(zipped{"manifest.xml", "http://example.org/\n"}), "not a document"},
 		{"files over each other", zipOf(often, zipped{"a", string(noise)}), "than the ZIP file has"},
 	} {
 		b.dump("2026-01-01T00:00:00Z", test.zip)

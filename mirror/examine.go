@@ -232,7 +232,7 @@ func (a *auditing) strangers(ctx context.Context) error {
 		if owned, err := a.owns(name); err != nil || owned {
 			return err
 		}
-		p := Problem{Kind: Extra, In: InFiles, Path: name, Reason: "rsmirror has not made it"}
+		p := Problem{Kind: Extra, In: InFiles, Path: name, Reason: "rsmirror did not make it"}
 		if a.opts.Repair && a.opts.RemoveExtra {
 			if err := a.dir.unlink(name); err != nil {
 				return err

@@ -41,7 +41,7 @@ const (
 )
 
 // ErrForeign means that a directory has files and is not a mirror.
-var ErrForeign = errors.New("it has files and is no mirror")
+var ErrForeign = errors.New("it has files and is not a mirror")
 
 // OpenHome opens the home of a mirror, and makes it if there is none. It refuses a
 // directory that has files and is not a mirror with ErrForeign, unless adopt is set. The
@@ -63,7 +63,7 @@ func OpenHome(dir string, adopt bool) (*Home, error) {
 }
 
 // ErrNoMirror means that a directory is not a mirror.
-var ErrNoMirror = errors.New("it is no mirror")
+var ErrNoMirror = errors.New("it is not a mirror")
 
 // ErrInUse means that another process has the home of a mirror open.
 var ErrInUse = pebbledb.ErrInUse

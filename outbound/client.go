@@ -56,7 +56,7 @@ type Options struct {
 // each request does.
 type Client struct {
 	addresses addresses
-	crowds    crowds
+	connected connected
 	transport *http.Transport
 }
 
@@ -74,7 +74,7 @@ func New(o Options) *Client {
 	if o.PerAddress == 0 {
 		o.PerAddress = 8 * o.PerHost
 	}
-	c := &Client{addresses: addresses{allow: o.Allow}, crowds: crowds{most: o.PerAddress, counts: map[crowd]int{}}}
+	c := &Client{addresses: addresses{allow: o.Allow}, connected: connected{most: o.PerAddress, counts: map[connectedBy]int{}}}
 	if u, err := url.Parse(o.Self); err == nil && u.Host != "" {
 		c.addresses.self = hostOf(u)
 	}
@@ -115,12 +115,12 @@ func (c *Client) Check(name, target string) error { return c.addresses.check(nam
 // request counts at its address until the body of the answer is closed.
 func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 	p, ok := r.Context().Value(peerKey{}).(*Peer)
-	if !ok || p.crowds != nil { // no Peer, or the context belongs to several requests
+	if !ok || p.connected != nil { // no Peer, or the context belongs to several requests
 		var ctx context.Context
 		ctx, p = WithPeer(r.Context(), "")
 		r = r.WithContext(ctx)
 	}
-	p.crowds = &c.crowds
+	p.connected = &c.connected
 	resp, err := c.transport.RoundTrip(r)
 	if err != nil {
 		p.end()

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// ErrCrowded means that no connection was made, because the most requests that
-// the options allow are already connected to the address, under all its names.
+// ErrCrowded means that no connection was made, because as many requests as the
+// options allow are connected to the address already, under all its names.
 var ErrCrowded = errors.New("too many requests are under way to its address")
 
 // PlaceOf returns a text by which the targets of one owner can be counted. For an
@@ -44,8 +44,8 @@ func placeOf(addr netip.Addr) string {
 // A Peer is the other end of one request: the addresses to which the request had
 // to connect. It counts there from before the connection until the request ends.
 type Peer struct {
-	by     string  // set when the Peer is made, never changed
-	crowds *crowds // set when the request begins; nil: it has not
+	by        string     // set when the Peer is made, never changed
+	connected *connected // set when the request begins; nil: it has not begun
 
 	mu     sync.Mutex
 	places []string // where the request counts
@@ -82,7 +82,7 @@ func (p *Peer) connect(addr netip.Addr) error {
 	if p.last = place; p.over {
 		return context.Canceled // a connection for a request that has ended
 	}
-	if !p.crowds.enter(place, p.by) {
+	if !p.connected.enter(place, p.by) {
 		return fmt.Errorf("%w: %s", ErrCrowded, place)
 	}
 	p.places = append(p.places, place)
@@ -95,29 +95,29 @@ func (p *Peer) end() {
 	defer p.mu.Unlock()
 	p.over = true
 	for _, place := range p.places {
-		p.crowds.leave(place, p.by)
+		p.connected.leave(place, p.by)
 	}
 	p.places = nil
 }
 
-// crowds counts the requests that are connected to each address.
-type crowds struct {
+// connected counts the requests that are connected to each address.
+type connected struct {
 	most int // set when it is made, never changed
 
 	mu     sync.Mutex
-	counts map[crowd]int
+	counts map[connectedBy]int
 }
 
-// A crowd is the requests that are connected to an address, of everybody or of
-// one.
-type crowd struct{ place, by string }
+// A connectedBy names what is counted together: the requests to an address, of one
+// subscriber or of everybody.
+type connectedBy struct{ place, by string }
 
-// everybody is crowd.by of all requests to an address.
+// everybody is connectedBy.by of all requests to an address.
 const everybody = "\x00"
 
 // enter counts a request at an address, if there is room for it.
-func (c *crowds) enter(place, by string) bool {
-	all, own := crowd{place, everybody}, crowd{place, by}
+func (c *connected) enter(place, by string) bool {
+	all, own := connectedBy{place, everybody}, connectedBy{place, by}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.counts[all] >= c.most || c.counts[own] >= (c.most+1)/2 {
@@ -129,10 +129,10 @@ func (c *crowds) enter(place, by string) bool {
 }
 
 // leave takes a request out.
-func (c *crowds) leave(place, by string) {
+func (c *connected) leave(place, by string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, k := range [...]crowd{{place, everybody}, {place, by}} {
+	for _, k := range [...]connectedBy{{place, everybody}, {place, by}} {
 		if c.counts[k]--; c.counts[k] == 0 {
 			delete(c.counts, k)
 		}

@@ -87,8 +87,8 @@ func TestCrowded(t *testing.T) {
 	} else {
 		_ = resp.Body.Close()
 	}
-	if len(c.crowds.counts) != 0 {
-		t.Errorf("left are %v", c.crowds.counts)
+	if len(c.connected.counts) != 0 {
+		t.Errorf("left are %v", c.connected.counts)
 	}
 }
 
@@ -105,14 +105,14 @@ func TestCrowdLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.RoundTrip(r); err == nil || len(c.crowds.counts) != 0 {
-		t.Errorf("%v; left are %v", err, c.crowds.counts)
+	if _, err := c.RoundTrip(r); err == nil || len(c.connected.counts) != 0 {
+		t.Errorf("%v; left are %v", err, c.connected.counts)
 	}
 	ctx, p := WithPeer(t.Context(), "")
-	p.crowds = &c.crowds
+	p.connected = &c.connected
 	p.end()
-	if err := c.control(ctx, "tcp4", "127.0.0.1:80", nil); !errors.Is(err, context.Canceled) || len(c.crowds.counts) != 0 {
-		t.Errorf("a request that is over: %v; left are %v", err, c.crowds.counts)
+	if err := c.control(ctx, "tcp4", "127.0.0.1:80", nil); !errors.Is(err, context.Canceled) || len(c.connected.counts) != 0 {
+		t.Errorf("a request that is over: %v; left are %v", err, c.connected.counts)
 	}
 	if err := c.control(t.Context(), "tcp4", netip.MustParseAddr("10.0.0.1").String()+":80", nil); !errors.Is(err, ErrAddress) {
 		t.Errorf("an address that is not allowed: %v", err)

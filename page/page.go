@@ -1,6 +1,6 @@
 // Package page is the web page of a hub: what people see in a browser. Its HTML
 // says the most important things to a browser without JavaScript. With JavaScript
-// it shows what the hub's own API says, as the API says it to whoever is signed in.
+// it shows what the hub's own API says to the caller who is signed in.
 // Scripts, styles and images are embedded, and nothing is loaded from elsewhere.
 package page
 
@@ -109,7 +109,7 @@ func (s *Server) serveOverview(w http.ResponseWriter, r *http.Request, sets []Se
 
 // serveSet answers with the view of a set. set is nil if the caller may not see the set,
 // or there is none: the answer must not tell the two apart. A browser sends no token
-// when it opens a URL, so the scripts ask again with the token of whoever is signed in.
+// when it opens a URL, so the scripts ask again with the token of the caller who is signed in.
 func (s *Server) serveSet(w http.ResponseWriter, r *http.Request, name string, set *Set, status int) {
 	v := shown{View: "set", Title: name + " · rshub", Root: "../", Set: name, Example: name, None: set == nil}
 	if set != nil {

@@ -49,7 +49,7 @@ func (s *Server) shown(st feed.State) Set {
 	return shown
 }
 
-// OneSet answers with the view of a set, to whoever may follow the set or not.
+// OneSet answers with the view of a set, whether or not the caller may follow it.
 func (s *Server) OneSet(w http.ResponseWriter, r *http.Request, name string) error {
 	if err := feed.CheckSet(name); err != nil {
 		return err

@@ -72,7 +72,7 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// line makes a text of somebody else safe for a terminal: one line of bounded
+// line makes a text from a server safe for a terminal: one line of bounded
 // length.
 func line(s string) string {
 	r := []rune(s)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -225,7 +224,7 @@ func (j *jsonInput) ignore() error {
 	case 0:
 		return j.broken()
 	case '{', '[':
-		return j.fail("a value that is ignored is still no " + strings.TrimPrefix(strings.TrimPrefix(kindName(kind), "an "), "a "))
+		return j.fail("the value of an ignored member must not be " + kindName(kind))
 	}
 	return j.skip()
 }

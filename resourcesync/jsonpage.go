@@ -7,8 +7,8 @@ import (
 )
 
 // A Page is what a hub says of a page of changes: which part of the log of which set
-// it shows. ReadJSON ignores these members: who publishes such a page to another hub
-// means only the changes.
+// it shows. ReadJSON ignores these members: a client that publishes such a page to another
+// hub means only the changes.
 type Page struct {
 	Set      string
 	After    string // the cursor before the first change

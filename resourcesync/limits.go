@@ -13,10 +13,10 @@ type Limits struct {
 	Entries int   // in a document, default 50,000; a stream of NDJSON has no such limit
 	Depth   int   // how deep elements, or objects and arrays, may be nested; default 16
 
-	// Room is told, before the memory is used, how many bytes of it the reader needs as far
-	// as it has read: what it holds, and what the entry that it is in may become. It is
-	// called often. An error ends the reading, and is what the reader returns, wrapped.
-	// Default: nobody is told. Only ReadXML and ReadJSON call it.
+	// Room is called with how many bytes of memory the reader needs so far, before it uses
+	// them: those of the entries that it has read, and the most that the entry under way may
+	// need. It is called often. An error ends the reading; the reader returns it wrapped.
+	// Default: memory is not limited. Only ReadXML and ReadJSON call it.
 	Room func(bytes int64) error
 
 	// Check is called with each entry that could be read. Its *Error counts as one of the
@@ -29,15 +29,15 @@ type Limits struct {
 const maxEntry = 2 << 20
 
 // What the text of an entry that is not read to its end may take in memory, for each byte.
-// In XML, attributes of two letters take most: the decoder collects them before anybody can
-// count them.
+// In XML, attributes of two letters take most: the decoder collects them before they can be
+// counted.
 const (
 	jsonBlowUp = 8
 	xmlBlowUp  = 32
 )
 
-// A room counts the memory that a document needs which is read into memory. It is the
-// io.Reader that the text comes through.
+// A room counts the memory that a document takes while it is read. It is the io.Reader that
+// the text comes through.
 type room struct {
 	r      io.Reader
 	tell   func(bytes int64) error // nil: only the text of an entry is bounded
@@ -45,7 +45,7 @@ type room struct {
 
 	read  int64 // bytes that were read
 	begun int64 // as many were read when the entry began
-	held  int64 // by the entries before
+	held  int64 // memory of the entries before
 	err   error // of the first read that failed; it stays, because what was read then is lost
 }
 
@@ -168,7 +168,7 @@ func (l *limitReader) Read(p []byte) (int, error) {
 }
 
 func (l *limitReader) err() error {
-	return &Error{Err: ErrTooLarge, Rule: "a document has at most " + group(l.max) + " bytes, unpacked; here this one has more"}
+	return &Error{Err: ErrTooLarge, Rule: "a document has at most " + group(l.max) + " bytes, unpacked; this one has more"}
 }
 
 // group writes n with commas between its thousands, for people.

@@ -3,8 +3,8 @@ package resourcesync
 import "strconv"
 
 // Terms is the namespace of rshub's own attributes. Readers drop attributes of this
-// namespace. So somebody can publish a hub's document to another hub, and the other
-// hub does not take the positions in it for its own.
+// namespace. So a hub's document can be published to another hub, and the other hub does
+// not take the positions in it for its own.
 const Terms = "https://github.com/rshub/rshub/terms/"
 
 const (

@@ -43,11 +43,11 @@ func NewXMLReader(r io.Reader, l Limits) *Reader {
 	return &Reader{in: newXMLTokens(m, l), room: m, limits: l}
 }
 
-// Tolerate lets the Reader pass over mistakes that lose no entry, as the documents of
-// other people have them: an element, an attribute or text that has no place where it
+// Tolerate lets the Reader pass over mistakes that lose no entry and that real documents
+// have: an element, an attribute or text that has no place where it
 // stands, a value that cannot be read, another namespace for sitemaps, a "&" that is
 // not escaped. What such a mistake says is left out, and odd is told of it. What may
-// lose an entry ends the reading as before. Tolerate must be called before Header and
+// lose an entry still ends the reading. Tolerate must be called before Header and
 // Next.
 func (r *Reader) Tolerate(odd func(*Error)) {
 	r.odd = odd
@@ -330,7 +330,7 @@ func (r *Reader) readEntry(it *Item) error {
 				err = r.skip()
 			}
 		case xml.Name{Space: sitemapNS, Local: r.entry}:
-			r.in.broken = true // nobody knows which end tag is whose
+			r.in.broken = true // the end tags cannot be matched any more
 			err = r.in.fail("</%s> is missing: the entry that begins in line %d has no end before the next <%[1]s>", r.entry, r.line)
 		default:
 			if err = r.unknown(el); err == nil {
@@ -373,7 +373,7 @@ func (r *Reader) child(of string) (*xml.StartElement, error) {
 }
 
 // besideEntries refuses an element of the document that may be an entry, also when mistakes
-// are passed over: to skip it would lose a resource. It does with others as unknown.
+// are passed over: to skip it would lose a resource. It handles other elements as unknown does.
 func (r *Reader) besideEntries(el *xml.StartElement) error {
 	if r.odd == nil {
 		return r.unknown(el)

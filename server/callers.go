@@ -216,7 +216,7 @@ func (c *callers) lookOnce(ctx context.Context) {
 		said = err.Error()
 	}
 	if said != "" && said != c.said {
-		c.log.Warn("some sets cannot be read: whether they are private stays as it was", "err", err)
+		c.log.Warn("some sets cannot be read: the hub goes on with what it knew about which of them are private", "err", err)
 	}
 	c.said = said
 	private := map[string]bool{}

@@ -44,7 +44,7 @@ type Config struct {
 	RedisWait    int           // number of Redis replicas that must have a change, or a WebSub request, before the hub answers it; default 0
 	StartTimeout time.Duration // how long Run waits for Redis; default 1 minute
 
-	NATSURL         string // URLs of NATS servers, by comma, to announce changes to the other hubs; default: none; they then find changes up to 2 s later
+	NATSURL         string // URLs of NATS servers, separated by commas, to announce changes to the other hubs; default: none; they then find changes up to 2 s later
 	NATSCredentials string // path of a NATS credentials file; default: none
 	NATSRootCAs     string // path of a file with the CA certificates (PEM) to trust for NATS, in place of the system's; default: the system's
 	Prefix          string // beginning of every Redis key and NATS subject; default "rshub"
@@ -81,7 +81,7 @@ type Config struct {
 
 	LeaseMin time.Duration // shortest lease of a WebSub subscription; default 300 s
 
-	SecretKeys string // keys that encrypt the secrets of WebSub subscriptions where they are kept: ID:BASE64, by comma or line; the first encrypts, all decrypt; default: secrets are kept in clear
+	SecretKeys string // keys that encrypt the stored secrets of WebSub subscriptions: ID:BASE64, separated by commas or lines; the first encrypts, all decrypt; default: secrets are stored in clear
 
 	MaxBody      int64         // largest body of a publish in bytes, compressed and decompressed; an NDJSON stream may be longer; default 50 MiB
 	Heartbeat    time.Duration // time between signs of life on a connection that follows changes; default 30 s
@@ -124,11 +124,11 @@ func (c *Config) check() error {
 		refuse("Data", "is empty, and so is Config.RedisURL: there is no place for the change memory")
 	}
 	if c.NATSURL != "" && c.RedisURL == "" {
-		refuse("NATSURL", "announces to other hubs, which there are only with RedisURL")
+		refuse("NATSURL", "needs Config.RedisURL: only hubs that share a Redis announce changes to each other")
 	}
 	for _, set := range c.Sets {
 		if err := feed.CheckSet(set); err != nil {
-			refuse("Sets", "has a name that is none: %w", err)
+			refuse("Sets", "has a wrong name: %w", err)
 		}
 	}
 	if c.ChangeListSize < 0 || c.ChangeListSize > changelog.MaxListSize {
@@ -142,7 +142,7 @@ func (c *Config) check() error {
 		{"LeaseMin", c.LeaseMin}, {"ResourceListInterval", c.ResourceListInterval}, {"Heartbeat", c.Heartbeat}, {"WriteTimeout", c.WriteTimeout},
 	} {
 		if d.value < 0 {
-			refuse(d.field, "is %v; it is not negative", d.value)
+			refuse(d.field, "is %v; it must not be negative", d.value)
 		}
 	}
 	for _, n := range []struct {
@@ -153,7 +153,7 @@ func (c *Config) check() error {
 		{"MaxBaselines", int64(c.MaxBaselines)}, {"MaxAudits", int64(c.MaxAudits)}, {"CallbackRequests", int64(c.CallbackRequests)},
 	} {
 		if n.value < 0 {
-			refuse(n.field, "is %d; it is not negative", n.value)
+			refuse(n.field, "is %d; it must not be negative", n.value)
 		}
 	}
 	return errors.Join(errs...)
@@ -196,7 +196,7 @@ func (c *Config) checkAddresses(refuse func(field, format string, args ...any)) 
 	}
 	switch u, err := url.Parse(c.BaseURL); {
 	case c.BaseURL == "" && c.RedisURL != "":
-		refuse("BaseURL", "is empty, and RedisURL makes this one of several hubs")
+		refuse("BaseURL", "is empty, and RedisURL is set, so this may be one of several hubs: give the URL that others reach them by")
 	case c.BaseURL == "":
 	case err != nil || u.User != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
 		refuse("BaseURL", "is no URL such as https://hub.example.org")

@@ -45,15 +45,15 @@ func (g *guard) keep(next http.Handler) http.Handler {
 			header["Strict-Transport-Security"] = strict
 		}
 		if !g.ownHost(r) {
-			return problem.New(http.StatusMisdirectedRequest, "wrong-host", "this hub is not "+r.Host+"; it is reached as "+string(g.base)+", or by another name with a token; RSHUB_HOSTS adds names")
+			return problem.New(http.StatusMisdirectedRequest, "wrong-host", "this hub does not answer as "+r.Host+": use "+string(g.base)+", send a token, or add the name to RSHUB_HOSTS")
 		}
 		if g.embedded(r) {
-			return problem.New(http.StatusForbidden, "origin", "a page elsewhere has a part of this hub in it; RSHUB_ORIGINS allows pages to use the hub")
+			return problem.New(http.StatusForbidden, "origin", "a web page of another site embeds this URL; RSHUB_ORIGINS says which sites may use the hub")
 		}
 		w.Header().Add("Vary", "Origin") // also without an Origin, because a cache may keep the answer
 		if origin := r.Header.Get("Origin"); origin != "" {
 			if !g.allows(r) {
-				return problem.New(http.StatusForbidden, "origin", "pages of "+origin+" may not use this hub; RSHUB_ORIGINS allows them")
+				return problem.New(http.StatusForbidden, "origin", "web pages of "+origin+" may not use this hub; to allow them, add it to RSHUB_ORIGINS")
 			}
 			h := w.Header()
 			h.Set("Access-Control-Allow-Origin", origin)

@@ -81,7 +81,7 @@ var (
 )
 
 // Keeps reports whether the hub keeps an inventory of a set. If the set cannot be looked at,
-// whoever asks for its inventory is told why.
+// a caller that asks for its inventory is told why.
 func (v inventories) Keeps(ctx context.Context, set string) bool {
 	if v.live == nil {
 		return false
@@ -105,29 +105,29 @@ func (v inventories) At(ctx context.Context, set string, at feed.Cursor) (*inven
 	return pinned(v.live.At(ctx, set, at))
 }
 
-func pinned(h *live.Held, err error) (*inventory.Pinned, error) {
+func pinned(p *live.Pinned, err error) (*inventory.Pinned, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &inventory.Pinned{State: h.State, Complete: h.Complete, Release: h.Release}, nil
+	return &p.Pinned, nil
 }
 
 // Snapshot is for baselines.
 func (v inventories) Snapshot(ctx context.Context, set string, at feed.Cursor) (*subscribe.Snapshot, error) {
-	var h *live.Held
+	var p *live.Pinned
 	var err error
 	switch {
 	case v.live == nil:
 		return nil, feed.ErrNoInventory
 	case at.IsZero():
-		h, err = v.live.Baseline(ctx, set)
+		p, err = v.live.Baseline(ctx, set)
 	default:
-		h, err = v.live.BaselineAt(ctx, set, at)
+		p, err = v.live.BaselineAt(ctx, set, at)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &subscribe.Snapshot{Resources: h, Complete: h.Complete, Release: h.Release}, nil
+	return &subscribe.Snapshot{Resources: p, Complete: p.Complete, Release: p.Release}, nil
 }
 
 // ResourceList is for documents.
@@ -139,7 +139,7 @@ func (v inventories) ResourceList(ctx context.Context, set string, at feed.Curso
 	if err != nil {
 		return nil, err
 	}
-	return &documents.List{Resources: l.Held, Completed: l.Completed}, nil
+	return &documents.List{Resources: l.Pinned, Completed: l.Completed}, nil
 }
 
 // Complete says that the hub knows all resources of a set, or that it does not.

@@ -26,7 +26,7 @@ func (c *callers) rights() callback.Rights {
 // Version changes with what callers may do, and with which sets are private.
 func (m makers) Version() uint64 { return m.authenticator.Version() + m.changed.Load() }
 
-// May returns why whoever made a subscription may not follow its set any more.
+// May returns why the maker of a subscription may not follow its set any more.
 func (m makers) May(by, key string, anyone bool, set string) (until time.Time, why string) {
 	name := subscription.NameOf(by)
 	caller, ok := m.authenticator.Named(name, key)

@@ -50,8 +50,8 @@ func measureDisk(r prometheus.Registerer, space func() (free, reserve uint64, er
 			return float64(pick(free, reserve))
 		})
 	}
-	gauge("free_bytes", "What is free on the disk of RSHUB_DATA", func(free, _ uint64) uint64 { return free })
-	gauge("reserve_bytes", "With less free than this the hub takes no changes", func(_, reserve uint64) uint64 { return reserve })
+	gauge("free_bytes", "Free bytes on the disk of RSHUB_DATA", func(free, _ uint64) uint64 { return free })
+	gauge("reserve_bytes", "With fewer free bytes than this, the hub takes no changes", func(_, reserve uint64) uint64 { return reserve })
 }
 
 // A readyGauge is a prometheus.Collector that says the same as /readyz.
@@ -64,7 +64,7 @@ func newReadyGauge(h *health) *readyGauge {
 	return &readyGauge{
 		health:     h,
 		ready:      prometheus.NewDesc("rshub_ready", "Whether the hub is ready, as /readyz says it: 1 or 0.", nil, nil),
-		dependency: prometheus.NewDesc("rshub_dependency_ok", "Whether the change memory, and NATS where there is one, can be used now, and whether the newest tokens and keys of callers (callers) and the certificate are in force, and whether the audit log could be written last (audit_log): 1 or 0. It is looked at when this is read.", []string{"dependency"}, nil),
+		dependency: prometheus.NewDesc("rshub_dependency_ok", "Whether the change memory, and NATS where there is one, can be used now, and whether the newest tokens and keys of callers (callers) and the certificate are in force, and whether the audit log could be written last (audit_log): 1 or 0. The hub checks it when the metrics are read.", []string{"dependency"}, nil),
 	}
 }
 
@@ -96,7 +96,7 @@ func newRefusals(r prometheus.Registerer) *limit.Refusals {
 	for kind := range limit.Connections + 1 {
 		for whose, count := range map[string]func(limit.Kind) uint64{"caller": refusals.OfCallers, "address": refusals.OfAddresses} {
 			promauto.With(r).NewCounterFunc(prometheus.CounterOpts{
-				Name: "rshub_limit_refused_total", Help: "Requests, and batches of streams, that were refused because a limit was reached, by whose limit it was, and of what.",
+				Name: "rshub_limit_refused_total", Help: "Requests, and batches of streams, that were refused because a limit was reached, by whose limit it was and what it limits.",
 				ConstLabels: prometheus.Labels{"whose": whose, "limit": kind.String()},
 			}, func() float64 { return float64(count(kind)) })
 		}
@@ -109,7 +109,7 @@ func newRefusals(r prometheus.Registerer) *limit.Refusals {
 func countConnections(r prometheus.Registerer, l *limit.Listener) {
 	promauto.With(r).NewCounterFunc(prometheus.CounterOpts{
 		Name: "rshub_connections_refused_total",
-		Help: "Connections that were refused because there were too many for the limit of file descriptors, or too many of one address.",
+		Help: "Connections that were refused because there were too many for the limit of file descriptors, or too many from one address.",
 	}, func() float64 { return float64(l.Refused()) })
 	promauto.With(r).NewCounterFunc(prometheus.CounterOpts{
 		Name: "rshub_connections_ended_total",

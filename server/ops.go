@@ -62,7 +62,7 @@ func (o *ops) operator(action trail.Action, h problem.Handler) http.Handler {
 			return err
 		}
 		if byPage(r) {
-			return problem.New(http.StatusForbidden, "origin", "a page elsewhere may be behind this GET: send a POST, or use curl or go tool pprof")
+			return problem.New(http.StatusForbidden, "origin", "a web page of another site may have caused this GET: send a POST, or use curl or go tool pprof")
 		}
 		return h(w, r)
 	}))

@@ -16,8 +16,8 @@ func TestQuotaOnDisk(t *testing.T) {
 	h.Stop()
 	h = start(t, Config{SetQuota: 1, Data: h.data})
 	h.Publish("demo")
-	h.says("a set keeps as much as one set may")
-	if detail := h.refuses(http.StatusInsufficientStorage, "set-full", "POST", "/sets/demo/changes", aLine, asNDJSON...); !strings.Contains(detail, "set demo keeps as much") {
+	h.says("have reached the limit of bytes")
+	if detail := h.refuses(http.StatusInsufficientStorage, "set-full", "POST", "/sets/demo/changes", aLine, asNDJSON...); !strings.Contains(detail, "set demo, or all sets of its maker together, have reached the limit") {
 		t.Error(detail)
 	}
 	h.Publish("other")

@@ -97,7 +97,7 @@ func (q *requests) logged(failed slog.Level) step {
 	}
 }
 
-// failed reports whether an answer with a status is a failure of the hub that somebody met.
+// failed reports whether an answer with a status is a failure of the hub that a client met.
 func (q *requests) failed(r *http.Request, status int) bool {
 	if status == http.StatusServiceUnavailable && q.starting.Load() {
 		return false
@@ -114,8 +114,8 @@ func (q *requests) record(id string, client netip.Addr, r *http.Request) *trail.
 }
 
 // shownPath returns a path as logs show it. It shortens long paths, shows no character that
-// a terminal may obey, and leaves out the secret in the URL of a subscription: whoever knows
-// it may see the subscription.
+// a terminal may obey, and leaves out the secret in the URL of a subscription: everybody who
+// knows it may see the subscription.
 func shownPath(path string) string {
 	const most = 200
 	if before, name, ok := strings.Cut(path, "/subscriptions/"); ok {

@@ -208,7 +208,7 @@ func (s *site) serveProofs(w http.ResponseWriter, r *http.Request) error {
 
 // serveStatus shows the status of a subscription to its subscriber: as a page if r asks for
 // HTML. The page says nothing by itself, and reads the status from the same URL. Nobody needs
-// a token: whoever knows the URL may see the status.
+// a token: everybody who knows the URL may see the status.
 func (s *site) serveStatus(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Add("Vary", "Accept")
 	if page.Wants(r) {

@@ -107,7 +107,7 @@ func TestDescribeAndDelete(t *testing.T) {
 		{`{"changelist":"https://example.org:22/list"}`, 400, "invalid", "a changelist on port 22 is not allowed: the ports are 80, 443 and from 1024 on"},
 		{`{"changelist":"https://me:secret@example.org/"}`, 400, "invalid", "no user name or password"},
 		{`{"resourcelist":"resourcelist.xml"}`, 400, "invalid", "resourcelist is a URI that begins with https://"},
-		{`{"resourcedump":"https://me:secret@example.org/"}`, 400, "invalid", "resourcedump is a URL with no user name"},
+		{`{"resourcedump":"https://me:secret@example.org/"}`, 400, "invalid", "resourcedump must have no user name"},
 		{`{"changedump":"https://example.org/<a>"}`, 400, "invalid", "changedump: a URI does not have"},
 		{`{"inventory":"no"}`, 400, "invalid", "inventory is on or off"},
 		{`{"push":"no"}`, 400, "invalid", "push is on or off"},

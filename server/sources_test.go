@@ -71,10 +71,10 @@ func TestSource(t *testing.T) {
 	}
 
 	for _, test := range []struct{ body, want string }{
-		{`{"every":"15m"}`, "there is no source"},
+		{`{"every":"15m"}`, "every needs a source"},
 		{`{"source":"` + source.URL + `","every":"15"}`, "every is a duration"},
-		{`{"source":"` + source.URL + `","every":"1s"}`, "it is 1m0s to"},
-		{`{"source":"` + source.URL + `","inventory":"off"}`, "has no source that is polled"},
+		{`{"source":"` + source.URL + `","every":"1s"}`, "it must be from 1m0s to"},
+		{`{"source":"` + source.URL + `","inventory":"off"}`, "needs an inventory"},
 		{`{"source":"http://10.1.2.3/sitemap.xml"}`, "source"},
 		{`{"source":"ftp://example.org/"}`, "source"},
 	} {

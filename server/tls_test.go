@@ -223,7 +223,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 		t.Errorf("metrics lack %s", want)
 	}
 	s.pair.Write(s.pair.Key, []byte("no key"))
-	s.says("what was there before stays in force")
+	s.says("what was read before stays in force")
 	serial(2)
 	if resp, body := s.get(s.Ops + "/readyz"); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"certificate":{"ok":false,"required":false,"reason":"read the certificate in `) {
 		t.Errorf("ready: %d %s", resp.StatusCode, body)

@@ -63,10 +63,10 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, set string) error {
 		}
 	}
 	if body.Private && s.opts.Private == nil {
-		return resourcesync.Invalid("private: this hub has no tokens, so everybody may see everything: RSHUB_TOKENS_FILE or RSHUB_JWT_KEYS")
+		return resourcesync.Invalid("private: a hub without tokens shows everybody everything; set RSHUB_TOKENS_FILE or RSHUB_JWT_KEYS first")
 	}
 	if body.Source != "" && s.opts.Sources == nil {
-		return resourcesync.Invalid("source: this hub polls none (RSHUB_POLL=off); rspublish relay does it from any machine")
+		return resourcesync.Invalid("source: this hub polls no sources (RSHUB_POLL=off); rspublish relay polls one from any machine")
 	}
 	if body.Source != "" && s.opts.Inventories == nil {
 		return fmt.Errorf("the hub cannot poll a source: %w", feed.ErrNoInventory)
@@ -155,7 +155,7 @@ func (d *described) check() error {
 			return err
 		}
 		if u, err := url.Parse(link.uri); link.name != "describedby" && (err != nil || u.User != nil) {
-			return resourcesync.Invalid("%s is a URL with no user name or password: everybody who follows the set sees it", link.name)
+			return resourcesync.Invalid("%s must have no user name or password: everybody who follows the set sees it", link.name)
 		}
 	}
 	return nil
@@ -166,12 +166,12 @@ func (d *described) check() error {
 func (d *described) checkSource() error {
 	if d.Source == "" {
 		if d.Every != "" {
-			return resourcesync.Invalid("every is how often the hub polls the source, and there is no source")
+			return resourcesync.Invalid("every needs a source: it says how often the hub polls it")
 		}
 		return nil
 	}
 	if d.Inventory == "off" {
-		return resourcesync.Invalid("a set without an inventory has no source that is polled: the hub compares both")
+		return resourcesync.Invalid("a set with a source needs an inventory: the hub compares the source with it")
 	}
 	if d.every = pollEvery; d.Every != "" {
 		every, err := setting.ParseDuration(d.Every)
@@ -181,7 +181,7 @@ func (d *described) checkSource() error {
 		d.every = every
 	}
 	if d.every < pollAtLeast || d.every > pollAtMost {
-		return resourcesync.Invalid("every is %v; it is %v to %v", d.every, pollAtLeast, pollAtMost)
+		return resourcesync.Invalid("every is %v; it must be from %v to %v", d.every, pollAtLeast, pollAtMost)
 	}
 	return nil
 }

@@ -31,12 +31,12 @@ type Snapshot struct {
 	Release  func()
 }
 
-// The bounds of what a baseline takes.
+// The bounds of a baseline.
 const (
 	maxPartEntries = 1_000
 	maxPartBytes   = 512_000
 	maxPartLooked  = 50_000  // resources that are read for one part or page, also those of other collections
-	partRoom       = 1 << 20 // in memory: the text of a part, and what is read at one time
+	partRoom       = 1 << 20 // bytes of memory for the text of a part, and for what is read at one time
 	maxRestarts    = 3       // on one connection
 )
 
@@ -103,7 +103,7 @@ func (s *Server) baseline(ctx context.Context, set, since string, filter feed.Fi
 }
 
 // open takes the snapshot at a place, or with the zero Place the newest one. A baseline
-// that begins anew takes none that the log does not reach back to.
+// that begins anew takes only a snapshot that the log reaches back to.
 func (b *baseline) open(ctx context.Context, at feed.Place) error {
 	if b.server.opts.Inventories == nil {
 		return fmt.Errorf("baseline of set %q: %w", b.set, feed.ErrNoInventory)
@@ -161,7 +161,7 @@ func (b *baseline) find(ctx context.Context, snapshot *Snapshot, at feed.Place) 
 	return err
 }
 
-// miscounted returns the error for a snapshot that has not as many resources as it says.
+// miscounted returns the error for a snapshot with another number of resources than it says.
 func (b *baseline) miscounted() error {
 	return fmt.Errorf("%w: the snapshot at %v does not hold as many resources as it says", feed.ErrDamaged, b.place.Cursor)
 }
@@ -251,7 +251,7 @@ func (b *baseline) part() *feed.BaselinePart {
 // walk calls take with the next resources that the client wants, and with the number of
 // those that it took, as long as take returns true. It returns how many resources it
 // passed, how many of them were taken, and where the next one is. It passes maxPartLooked
-// at most, so a client of a small collection hears of its place now and then.
+// at most, so a client that wants a small collection is told its place now and then.
 func (b *baseline) walk(ctx context.Context, take func(e *feed.Entry, n int) (bool, error)) (passed uint64, n int, from string, err error) {
 	from = b.from
 	for e, err := range b.snapshot.Walk(ctx, inventory.Range{From: b.from, To: b.within.To}) {
@@ -301,7 +301,7 @@ func (b *baseline) finish(ctx context.Context, p *feed.BaselinePart) error {
 	return nil
 }
 
-// nothing is what a set holds that is not made yet.
+// nothing is the content of a set that is not made yet.
 type nothing struct{}
 
 func (nothing) Cursor() feed.Cursor { return feed.Cursor{} }

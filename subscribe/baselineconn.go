@@ -29,8 +29,8 @@ func (c *conn) endBaseline() {
 	}
 }
 
-// sendBaseline writes the baseline. It runs in c's own goroutine, before anything else
-// but what is pending. err is how writing that has ended.
+// sendBaseline writes the baseline. It runs in c's own goroutine, right after the pending
+// frames. err is the result of writing those.
 func (c *conn) sendBaseline(err error) error {
 	b := c.baseline
 	defer c.endBaseline()
@@ -59,7 +59,7 @@ func (c *conn) sendBaseline(err error) error {
 	return err
 }
 
-// readUpTo notes that the client is behind a part of a baseline.
+// readUpTo notes that the client has got a part of a baseline.
 func (c *conn) readUpTo(p *feed.BaselinePart) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -199,7 +199,7 @@ func (c *conn) push(p []byte) (n int, err error) {
 }
 
 // tlsPiece is how many bytes of a frame a client must take within the write timeout, over
-// TLS. It is a record of TLS.
+// TLS. It is the size of a TLS record.
 const tlsPiece = 16 << 10
 
 // setDeadline sets the deadline of the next write. It reports whether this is the

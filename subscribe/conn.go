@@ -18,7 +18,7 @@ import (
 //	-                  catchingUp  register       the handshake is through
 //	catchingUp         live        releaseLocked  it has what its group has, and nothing waits to be written
 //	live               catchingUp  detachLocked   its socket is full, or its cursor is not where the group's chunk begins
-//	catchingUp, live   leaving     leaveLocked    somebody said goodbye: the hub, or the client
+//	catchingUp, live   leaving     leaveLocked    the hub or the client said goodbye
 //	any                closed      closeLocked    the close frame is written next, a write failed, or the client is gone
 //
 // From leaving, the only way is to closed. From closed there is no way. Every path
@@ -27,15 +27,15 @@ type state uint8
 
 const (
 	catchingUp state = iota // its own goroutine (follow) writes to it what the group has written to others
-	live                    // it has no goroutine for its output: its group writes to it, and others do that hold its mu
+	live                    // it has no goroutine for its output: its group writes to it, and so may any goroutine that holds its mu
 	leaving                 // its own goroutine finishes the frame that it has begun, and then writes the close frame
 	closed                  // nobody writes to it any more
 )
 
-// What a WebSocket is closed with, besides the codes of RFC 6455. The reason
+// The close codes of a WebSocket, besides those of RFC 6455. The reason
 // begins with the cursor to resume from.
 const (
-	closeNoRight = 4401 // the rights of whoever began to follow have ended
+	closeNoRight = 4401 // the caller's right to follow has ended
 	closeTooSlow = 4408
 	closeGone    = 4410 // without a cursor
 
@@ -76,7 +76,7 @@ type conn struct {
 	// Guarded by mu.
 	state state
 	group *group      // that it was released to last
-	bye   *closeFrame // what it leaves with; nil: nobody has said goodbye
+	bye   *closeFrame // what it leaves with; nil: there was no goodbye
 	why   reason      // why it ends, as far as is known
 
 	// Guarded by mu. Other goroutines leave these for c's own goroutine, and call
@@ -88,11 +88,11 @@ type conn struct {
 
 	// How far the client is. Both are written only with mu held. While c has its own
 	// goroutine, only that goroutine writes them, so it may read them without mu.
-	// While c is live, whoever holds mu may write them. Everybody else reads them
-	// with mu held.
+	// While c is live, any goroutine that holds mu may write them. All others read
+	// them with mu held.
 	cursor feed.Cursor // of the last batch that was written, or begun
 	told   feed.Cursor // of the last message; earlier than cursor if the filter left out the changes since
-	place  string      // in a baseline, behind the last part; empty: the cursor says it
+	place  string      // in a baseline, the place behind the last part; empty: the client resumes from cursor
 }
 
 // A closeFrame is what a connection is closed with.

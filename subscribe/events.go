@@ -159,7 +159,7 @@ func (s *Server) streamEvents(ctx context.Context, e *eventWriter, set string, f
 
 // streamChunk writes events until there are more at once than one chunk holds, or ctx
 // is done. It keeps no batch while the client takes a chunk, because that may take
-// long and batches are large. What is left it follows anew.
+// long and batches are large. The next call follows the rest anew.
 func (s *Server) streamChunk(ctx context.Context, e *eventWriter, set string, filter feed.Filter) error {
 	for batches, err := range s.follower.Follow(ctx, set, e.cursor) {
 		if err != nil {

@@ -42,17 +42,17 @@ const (
 	maxControlPayload = 125 // longer ones have a length field of their own, which a control frame must not have
 )
 
-// A refusal is what a client sent that it must not send, as an error. The connection
-// is closed with it.
+// A refusal is the error for a frame that a client must not send. The connection is
+// closed with its code.
 type refusal struct{ closeFrame }
 
 func (r *refusal) Error() string { return r.reason }
 
 func refuse(code int, reason string) error { return &refusal{closeFrame{code, reason}} }
 
-// readControl reads a frame of a client. It is a control frame, because a client has
-// nothing to say. The error is a *refusal if the client must not send such a frame.
-// What follows in r is then of no use.
+// readControl reads a control frame of a client, which must send no other frames. The
+// error is a *refusal if the client must not send the frame. What follows in r is then of
+// no use.
 func readControl(r *bufio.Reader) (opcode byte, payload []byte, err error) {
 	var head [2]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

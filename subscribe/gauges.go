@@ -9,7 +9,7 @@ import (
 )
 
 // census calls add for every follower, with how far it is behind: the number of changes
-// that it has not got, and the age of the oldest of them.
+// that it has not received, and the age of the oldest of them.
 func (s *Server) census(add func(k kind, set string, changes uint64, lag time.Duration)) {
 	s.mu.Lock()
 	others := make([]*progress, 0, len(s.progress))
@@ -40,11 +40,11 @@ func (s *Server) census(add func(k kind, set string, changes uint64, lag time.Du
 // A Following says who follows a set at this hub.
 type Following struct {
 	Followers int
-	Changes   uint64        // that the slowest of them has not got
-	Lag       time.Duration // age of the oldest change that one of them has not got
+	Changes   uint64        // that the slowest of them has not received
+	Lag       time.Duration // age of the oldest change that one of them has not received
 }
 
-// Following returns a Following for each set that somebody follows. It looks at every
+// Following returns a Following for each set that has followers. It looks at every
 // follower, and at nothing else.
 func (s *Server) Following() map[string]Following {
 	all := map[string]Following{}

@@ -108,7 +108,7 @@ func (s *Server) count(k kind, set string, t *tally) {
 	s.metrics.delivered[k].count(t)
 }
 
-// named counts what baselines named to clients of one kind.
+// named counts the resources that baselines named to clients of one kind.
 type named struct {
 	resources, bytes prometheus.Counter
 }
@@ -124,8 +124,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{}
 	ended := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "rshub_followers_closed_total",
-		Help: "Connections of followers that ended: the client left or broke off (client), took too little (slow), gave no sign of life (silent), " +
-			"was behind what the memory keeps (gone), may not follow any more (right); the hub stopped (stopping) or failed (error).",
+		Help: "Connections of followers that ended: the client left or broke off (client), read too slowly (slow), gave no sign of life (silent), " +
+			"asked for changes that the memory no longer has (gone), lost the right to follow (right); the hub stopped (stopping) or failed (error).",
 	}, []string{"kind", "reason"})
 	for k, name := range kindNames {
 		counter := func(name, help string) prometheus.Counter {

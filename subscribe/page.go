@@ -22,10 +22,10 @@ const (
 	// memory at one time.
 	pageRoom = 2 * maxPage
 
-	// holding is how long the text of a page is kept for a client to take. The rest of
+	// keepText is how long the text of a page is kept for a client to take. The rest of
 	// it is then made again, piece by piece, as the client takes it. So what slow
 	// clients have not read takes no memory, and they take no room from others.
-	holding = 500 * time.Millisecond
+	keepText = 500 * time.Millisecond
 
 	slowRead = 100 // entries that are read at a time for a slow client
 )
@@ -172,7 +172,7 @@ func (p *page) next() (next piece, ok bool) {
 func (s *Server) send(w http.ResponseWriter, r *http.Request, p *page) error {
 	at := p.batch.After
 	next, ok := p.next() // with the head, which is not made again
-	defer time.AfterFunc(holding, p.release).Stop()
+	defer time.AfterFunc(keepText, p.release).Stop()
 	for ; ok; next, ok = p.next() {
 		if err := s.write(w, next.text); err != nil {
 			return err

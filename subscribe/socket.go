@@ -18,8 +18,8 @@ func (c *conn) findSocket() {
 	}
 }
 
-// secure reports whether c is a connection over TLS, which one write that times out spoils
-// for good.
+// secure reports whether c is a connection over TLS. One write that times out makes such a
+// connection useless.
 func (c *conn) secure() bool {
 	_, ok := c.nc.(*tls.Conn)
 	return ok

@@ -28,12 +28,12 @@ type Follower interface {
 	// there are at one time, and then waits for more, until ctx is done. The batches are
 	// shared and read-only. An error, such as feed.ErrGone, ends the sequence.
 	Follow(ctx context.Context, set string, after feed.Cursor) iter.Seq2[[]*feed.Batch, error]
-	// Attend says that somebody follows a set, also between two calls of Follow, until
+	// Attend says that a set has a follower, also between two calls of Follow, until
 	// leave is called.
 	Attend(set string) (leave func())
-	// Behind returns how far a follower is behind that has got the changes up to a cursor:
-	// the number of changes after the cursor, and the datetime of the oldest of them in
-	// microseconds since 1970. It does not block.
+	// Behind returns how far a follower at a cursor is behind: the number of changes
+	// after the cursor, and the datetime of the oldest of them in microseconds since
+	// 1970. It does not block.
 	Behind(set string, after feed.Cursor) (changes uint64, oldest int64)
 	// Waits reports whether a set that is not made yet can be followed.
 	Waits(set string) bool
@@ -57,17 +57,17 @@ type Options struct {
 	Logger       *slog.Logger               // default: discard
 	Metrics      prometheus.Registerer      // registry for the server's metrics; two servers cannot share one; default: none
 
-	// Answers is what the texts of pages take room in; other parts of the hub may share
-	// it. Default: 128 MiB for pages alone.
+	// Answers is the budget of memory for the texts of pages. Other parts of the hub may
+	// share it. Default: 128 MiB for pages alone.
 	Answers *limit.Budget
 
-	// Streams is what baselines take room in while their clients read them; other parts
-	// of the hub may share it. Default: 256 MiB for baselines alone.
+	// Streams is the budget of memory for baselines while their clients read them. Other
+	// parts of the hub may share it. Default: 256 MiB for baselines alone.
 	Streams *limit.Budget
 
 	Inventories Inventories // what baselines are read from; default: there is no baseline of any set
-	Rights      Rights      // how long clients may follow; default: whoever began to follow may go on
-	Deliveries  Deliveries  // is told what followers get; default: nobody is told
+	Rights      Rights      // how long clients may follow; default: a client that began to follow may go on
+	Deliveries  Deliveries  // is told what followers get; default: none
 
 	Messages []*feed.Format // formats of WebSocket messages, chosen by Name; the first is for clients that choose none; default: feed.Messages
 	Pages    []*feed.Format // formats of pages, chosen by MediaType; the first is for clients that choose none; default: feed.Pages
@@ -75,8 +75,8 @@ type Options struct {
 
 // Inventories know what sets hold.
 type Inventories interface {
-	// Snapshot takes a snapshot of what a set holds, to be read as a baseline: that at
-	// exactly the cursor at, and with the zero cursor the newest one. It returns
+	// Snapshot takes a snapshot of what a set holds, to be read as a baseline: with the
+	// zero cursor the newest one, else the one at exactly the cursor at. It returns
 	// feed.ErrGone if there is none at that cursor any more. The caller calls Release of
 	// the snapshot.
 	Snapshot(ctx context.Context, set string, at feed.Cursor) (*Snapshot, error)
@@ -91,7 +91,7 @@ type Rights interface {
 
 // Deliveries are told what followers get.
 type Deliveries interface {
-	// Delivered says that followers of a set have got so many changes. It does not block.
+	// Delivered says that followers of a set have received so many changes. It does not block.
 	Delivered(set string, changes int)
 }
 

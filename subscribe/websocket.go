@@ -115,7 +115,7 @@ func (c *conn) read() {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		c.goodbye(r.code, r.reason)
 	}
-	c.goodbye(websocket.CloseProtocolError, "") // if nobody has said goodbye
+	c.goodbye(websocket.CloseProtocolError, "") // unless there was another goodbye
 	// A socket that is closed while something is unread is reset, and then the
 	// client does not see the close frame.
 	_, _ = io.Copy(io.Discard, c.nc)
@@ -149,8 +149,8 @@ func (c *conn) readFrames(in *bufio.Reader) error {
 	}
 }
 
-// isWebSocket reports whether r is meant as a WebSocket handshake. It may be one that
-// a proxy has spoiled.
+// isWebSocket reports whether r is meant as a WebSocket handshake, even if a proxy has
+// removed a part of it.
 func isWebSocket(r *http.Request) bool {
 	return websocket.IsWebSocketUpgrade(r) || r.Header.Get("Sec-Websocket-Key") != ""
 }
@@ -158,8 +158,8 @@ func isWebSocket(r *http.Request) bool {
 // version is the only version of the protocol (RFC 6455 section 4.2.2).
 const version = "13"
 
-// checkHandshake refuses a handshake that a proxy has spoiled, and one of another
-// version.
+// checkHandshake refuses a handshake from which a proxy has removed a part, and one of
+// another version.
 func checkHandshake(r *http.Request) error {
 	if !websocket.IsWebSocketUpgrade(r) {
 		return upgradeRequired(r, "websocket", "a WebSocket begins with Connection: Upgrade and Upgrade: websocket over HTTP/1.1; a proxy on the way must pass both")

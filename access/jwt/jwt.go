@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -71,7 +70,7 @@ type known struct {
 // New returns an Authenticator for tokens that one of the keys has signed.
 func New(keys *Keys, o Options) (*Authenticator, error) {
 	if o.Issuer == "" || len(o.Audience) == 0 {
-		return nil, errors.New("JWTs need an issuer and an audience: a token for another service must not be good here")
+		return nil, errors.New("JWTs need an issuer and an audience: a token for another service must not be valid here")
 	}
 	if o.Skew == 0 {
 		o.Skew = time.Minute
@@ -235,7 +234,7 @@ func (a *Authenticator) read(registered *jwt.Claims, claims map[string]json.RawM
 	case registered.Issuer != a.opts.Issuer:
 		return known{}, access.Unknown("the JWT is from another issuer (iss)")
 	case !intended:
-		return known{}, access.Unknown("the JWT is for somebody else (aud)")
+		return known{}, access.Unknown("the JWT is for another audience (aud)")
 	case registered.Expiry == nil:
 		return known{}, access.Unknown("the JWT does not say when it expires (exp)")
 	case registered.Subject == "" || len(registered.Subject) > maxName || strings.ContainsFunc(registered.Subject, func(c rune) bool { return c < ' ' || c == 0x7F || c == 0xFFFD }):
@@ -301,17 +300,4 @@ func (a *Authenticator) Err() error {
 		err = errors.Join(a.opts.Others.Err(), err)
 	}
 	return err
-}
-
-// checkURL returns an error if an attacker on the network could replace keys
-// that come from a URL.
-func checkURL(text string) error {
-	u, err := url.Parse(text)
-	switch {
-	case err != nil || u.Hostname() == "" || u.User != nil:
-		return errors.New("the URL of keys for JWTs is like https://issuer.example.org/keys, without a password")
-	case u.Scheme != "https" && u.Hostname() != "localhost" && u.Hostname() != "127.0.0.1" && u.Hostname() != "::1":
-		return errors.New("the URL of keys for JWTs begins with https://: whoever can change the keys on their way can be anybody")
-	}
-	return nil
 }

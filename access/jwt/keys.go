@@ -18,6 +18,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -338,4 +339,17 @@ func algorithms(k any) ([]jose.SignatureAlgorithm, error) {
 
 func isURL(from string) bool {
 	return strings.HasPrefix(from, "https://") || strings.HasPrefix(from, "http://")
+}
+
+// checkURL returns an error if an attacker on the network could replace keys
+// that come from a URL.
+func checkURL(text string) error {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Hostname() == "" || u.User != nil:
+		return errors.New("the URL of keys for JWTs is like https://issuer.example.org/keys, without a password")
+	case u.Scheme != "https" && u.Hostname() != "localhost" && u.Hostname() != "127.0.0.1" && u.Hostname() != "::1":
+		return errors.New("the URL of the keys for JWTs must begin with https://: an attacker who changes the keys on their way could sign any JWT")
+	}
+	return nil
 }

@@ -13,16 +13,11 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// OwnKeys are the keys of a hub alone.
+// OwnKeys are access.TicketKeys of one hub alone.
 type OwnKeys [32]byte
 
-var (
-	_ access.TicketKeys = (*OwnKeys)(nil)
-	_ access.TicketKeys = (*SharedKeys)(nil)
-)
-
-// NewOwnKeys returns keys that no other hub has, and that this one does not have after its
-// next start.
+// NewOwnKeys returns keys that no other hub has. A hub makes new ones at each start, so its
+// older tickets are then no longer valid.
 func NewOwnKeys() *OwnKeys {
 	k := &OwnKeys{}
 	_, _ = rand.Read(k[:]) // it never fails
@@ -35,15 +30,15 @@ func (k *OwnKeys) TicketKey(_ context.Context, hour int64) ([]byte, error) {
 	return sum[:], nil
 }
 
-// SharedKeys are the keys of all hubs that share a Redis. Each is a string there,
-// PREFIX:ticket-key:HOUR, and gone when no ticket needs it any more.
+// SharedKeys are access.TicketKeys of all hubs that share a Redis. Each key is a string in
+// Redis, PREFIX:ticket-key:HOUR, which expires when no ticket needs it any more.
 type SharedKeys struct {
 	Conn   *redisconn.Conn
 	Prefix string
 }
 
-// keyScript returns the key of an hour, and makes it if there is none. Nobody waits for
-// replicas: when a key is lost, its tickets are not good any more, and new ones are made.
+// keyScript returns the key of an hour, and makes it if there is none. It does not wait for
+// replicas: if a key is lost, its tickets are no longer valid, and clients get new ones.
 var keyScript = redisconn.NewScript(`
 local key = redis.call('GET', KEYS[1])
 if not key then

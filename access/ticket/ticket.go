@@ -60,8 +60,8 @@ type View struct {
 	URL     string `json:"url"`               // the topic, with the ticket
 }
 
-// Serve gives the caller of r a ticket to follow a set with in a browser. To whoever may
-// follow the set without a token it gives the URL alone. base is the hub's URL. tickets may be
+// Serve gives the caller of r a ticket to follow a set with in a browser. A caller that may
+// follow the set without a token gets the URL alone. base is the hub's URL. tickets may be
 // nil where there are no callers with a name.
 func Serve(w http.ResponseWriter, r *http.Request, base feed.Base, set string, tickets *access.Tickets) error {
 	if r.Method != http.MethodPost {
@@ -106,7 +106,7 @@ func cookieOf(base feed.Base, set, text string, expires time.Time) *http.Cookie 
 	return c
 }
 
-// readRequest reads what somebody asks for. Nothing at all asks for the usual.
+// readRequest reads the request for a ticket. An empty body asks for the defaults.
 func readRequest(body io.Reader) (lasts time.Duration, cookie bool, err error) {
 	asked := struct {
 		Seconds int  `json:"seconds"`

@@ -10,7 +10,7 @@ import (
 
 // A guard is a file system that watches the write-ahead log and the directory. Pebble
 // cannot continue after a failed write to that log. During a rotation of the log, it
-// panics in a goroutine of its own, where nobody can catch the panic. So the guard ends
+// panics in a goroutine of its own, where the panic cannot be caught. So the guard ends
 // the process before that, with a message.
 //
 // The guard also syncs the directory before it creates a marker file. A marker names

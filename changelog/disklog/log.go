@@ -36,7 +36,7 @@ type Options struct {
 	Logger    *slog.Logger     // default: discard
 
 	// Fatal ends the process because a write failed, and does not return. After
-	// a failed write, nobody knows what reached the disk. A failed fsync must
+	// a failed write, it is unknown what reached the disk. A failed fsync must
 	// not be tried again. The store recovers when it is opened again. The
 	// default logs one line (to standard error if there is no Logger), and
 	// exits with status 1.
@@ -82,7 +82,7 @@ type Log struct {
 	lock *pebble.Lock
 	db   *pebble.DB
 
-	// Anybody may read and set these.
+	// Any goroutine may read and set these.
 	opened atomic.Bool // Pebble is open, so a failed write ends the process
 	failed atomic.Bool // a write has failed
 	ending sync.Once   // calls Fatal

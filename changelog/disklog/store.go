@@ -94,7 +94,7 @@ func (l *Log) apply(b *pebble.Batch) error {
 	return nil
 }
 
-// applyLazily is apply for a batch that nobody waits for. It asks for no fsync.
+// applyLazily is apply for a batch that no caller waits for. It asks for no fsync.
 func (l *Log) applyLazily(b *pebble.Batch) error {
 	if l.failed.Load() {
 		return errFailed

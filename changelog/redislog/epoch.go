@@ -12,7 +12,7 @@ import (
 
 // start begins a new epoch of every set of a memory that has the mark of a copy. Then
 // it removes the mark. Several hubs may do so at the same time; beginning an epoch
-// twice does no harm. start skips damaged sets, because nobody can read them anyway.
+// twice does no harm. start skips damaged sets, because they cannot be read anyway.
 func (l *Log) start(ctx context.Context) error {
 	names, err := l.names(ctx)
 	if err != nil {

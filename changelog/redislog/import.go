@@ -14,7 +14,7 @@ import (
 	"github.com/rshub/rshub/inventory"
 )
 
-// A Source is a change memory that is copied. Nobody may write to it meanwhile.
+// A Source is a change memory that is copied. Nothing may write to it meanwhile.
 type Source interface {
 	changelog.Log
 
@@ -73,9 +73,9 @@ func (m *Import) adopt(ctx context.Context, l *Log) error {
 	format, held := a.Text(1), a.Text(2)
 	switch {
 	case held != l.ID():
-		return fmt.Errorf("it holds another memory (%s), and was left as it is: take another prefix, or remove that one first", held)
+		return fmt.Errorf("it has another memory (%s), which was left as it is: take another prefix, or remove that memory first", held)
 	case format == formatVersion:
-		return errors.New("it holds a finished copy of this memory already. Start from it; to copy once more, take another prefix or remove it first")
+		return errors.New("it has a finished copy of this memory already: start hubs on it; to copy once more, take another prefix, or remove it first")
 	case format != formatUnfinished:
 		return unknownFormat(format)
 	}
@@ -174,7 +174,7 @@ func (m *Import) step(ctx context.Context, step, set string, args ...any) error 
 	return nil
 }
 
-var errBusy = errors.New("something else writes to it, perhaps another rshub copy")
+var errBusy = errors.New("another program writes to it, perhaps another rshub copy")
 
 // begin makes a set without entries and keys, and removes what an earlier run has left of
 // it.

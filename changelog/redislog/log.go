@@ -65,7 +65,7 @@ type Log struct {
 	scripts scripts
 	fixed   bool // the log is the target of a copy, and never adopts another identity
 
-	// Anybody may read and set these, except that only become sets id, with mu held.
+	// Any goroutine may read and set these, except that only become sets id, with mu held.
 	id      atomic.Pointer[string]
 	secret  atomic.Pointer[string]
 	checked atomic.Int64          // when fit last checked the servers, in microseconds

@@ -54,7 +54,7 @@ func (l *Log) make(ctx context.Context, set string, d feed.Description, listSize
 // makeHere makes a set in the memory whose identity the log has. made is true if the
 // set is new. begin is when its log began.
 func (l *Log) makeHere(ctx context.Context, set string, d feed.Description, listSize int) (made bool, begin string, err error) {
-	// Each try looks at the set by itself: if a lost try has made the set and somebody has
+	// Each try looks at the set by itself: if a lost try has made the set and a client has
 	// deleted it since, the next try may make it once more.
 	err = l.write(ctx, func(t *redisconn.Try) error {
 		// The name is added first, so that every set has its name in the list. It is
@@ -70,7 +70,7 @@ func (l *Log) makeHere(ctx context.Context, set string, d feed.Description, list
 			}
 			left := was.Text(0)
 			if !strings.HasPrefix(left, "deleted ") {
-				left = "" // the set exists: then the script does nothing, unless somebody deletes it now
+				left = "" // the set exists: then the script does nothing, unless it is deleted now
 			}
 			reply, err := l.tell(t, l.scripts.make, l.allKeys(set), left, listSize, d.Title, d.DescribedBy, d.ChangeList, moreOf(d))
 			if !errors.Is(err, errAnew) {
@@ -140,7 +140,7 @@ func (l *Log) delete(ctx context.Context, set string) error {
 			_, err := l.tell(t, l.scripts.delete, l.keys(set), s.Begin)
 			gone := errors.Is(err, feed.ErrNoSet) || errors.Is(err, errAnew)
 			if gone && !c.Lost() {
-				return redisconn.Refuse(feed.ErrNoSet) // somebody else has deleted it
+				return redisconn.Refuse(feed.ErrNoSet) // another call has deleted it
 			}
 			if err != nil && !gone { // if a try was lost, that try may have deleted the set
 				return err

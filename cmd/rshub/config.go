@@ -34,45 +34,45 @@ import (
 // of variables in the help and in the documentation. A duration may have days: 90d.
 type config struct {
 	Listen     string `group:"The five that matter first" envconfig:"RSHUB_LISTEN" default:"127.0.0.1:8080" desc:"address (HOST:PORT) that the hub listens on"`
-	BaseURL    string `envconfig:"RSHUB_BASE_URL" desc:"URL (http or https) by which others reach the hub; required if RSHUB_LISTEN is beyond loopback; default http:// (with TLS https://) and RSHUB_LISTEN"`
+	BaseURL    string `envconfig:"RSHUB_BASE_URL" desc:"URL (http or https) by which others reach the hub; required if RSHUB_LISTEN is beyond loopback; default: http://, or https:// with TLS, and then RSHUB_LISTEN"`
 	Data       string `envconfig:"RSHUB_DATA" default:"./rshub-data" desc:"directory of the change memory"`
 	TokensFile string `envconfig:"RSHUB_TOKENS_FILE" desc:"path of the file with the digests and rights of tokens; rshub token makes its lines, and the hub sees changes within seconds; empty: there are no tokens"`
 	RedisURL   string `envconfig:"RSHUB_REDIS_URL" desc:"URL of a Redis that keeps the change memory, for several hubs: redis://, rediss:// or redis-sentinel://HOST,HOST/0?master=NAME; the hub then does not use RSHUB_DATA; empty: the memory is in RSHUB_DATA"`
 
 	OpsListen      string           `group:"Addresses, names and TLS" envconfig:"RSHUB_OPS_LISTEN" default:"127.0.0.1:8081" desc:"address (HOST:PORT) for health, metrics, profiles and backups; empty: the hub serves none of them"`
-	Hosts          []string         `envconfig:"RSHUB_HOSTS" desc:"names by which the hub is reached besides that in RSHUB_BASE_URL, by comma, without ports, such as rshub.default.svc; *: any name; whoever has a token may use any"`
-	Origins        []string         `envconfig:"RSHUB_ORIGINS" desc:"origins of web pages that may use the hub, by comma, such as https://example.org; *: all origins"`
-	TrustedProxies setting.Networks `envconfig:"RSHUB_TRUSTED_PROXIES" default:"127.0.0.0/8,::1/128,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,fc00::/7" desc:"networks (CIDR, by comma) of proxies that are believed when they say, in X-Forwarded-For, what address a request comes from; empty: no proxy is believed"`
-	Insecure       string           `envconfig:"RSHUB_INSECURE" desc:"anyone-may-publish: the hub listens beyond loopback although there are no tokens"`
+	Hosts          []string         `envconfig:"RSHUB_HOSTS" desc:"further names that clients reach the hub by, besides that in RSHUB_BASE_URL: separated by commas, without ports, such as rshub.default.svc; *: any name; a caller with a token may use any name"`
+	Origins        []string         `envconfig:"RSHUB_ORIGINS" desc:"origins of web pages that may use the hub, separated by commas, such as https://example.org; *: all origins"`
+	TrustedProxies setting.Networks `envconfig:"RSHUB_TRUSTED_PROXIES" default:"127.0.0.0/8,::1/128,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,fc00::/7" desc:"networks (CIDR, separated by commas) of the proxies whose X-Forwarded-For the hub believes, which says what address a request comes from; empty: the hub believes no proxy"`
+	Insecure       string           `envconfig:"RSHUB_INSECURE" desc:"anyone-may-publish: the hub listens beyond loopback without tokens, and everybody who reaches it may publish"`
 	TLSCertFile    string           `envconfig:"RSHUB_TLS_CERT_FILE" desc:"path of a file with a TLS certificate and its chain (PEM); the hub then speaks TLS on RSHUB_LISTEN, and sees changes of the file within seconds; empty: no TLS"`
 	TLSKeyFile     string           `envconfig:"RSHUB_TLS_KEY_FILE" desc:"path of the file with the key (PEM) of the certificate in RSHUB_TLS_CERT_FILE"`
 
-	Sets           []string      `group:"Sets, and how long changes are kept" envconfig:"RSHUB_SETS" desc:"names of the sets that take changes, by comma; empty: every set takes changes, and the first publish makes it"`
-	DescribedBy    string        `envconfig:"RSHUB_DESCRIBED_BY" desc:"URL of a document about all that the hub serves, which its Source Description names"`
-	ChangeListSize int           `envconfig:"RSHUB_CHANGELIST_SIZE" default:"10000" desc:"number of changes in one Change List, 1 to 25000; it is for new sets: the sets that exist keep theirs"`
+	Sets           []string      `group:"Sets, and how long changes are kept" envconfig:"RSHUB_SETS" desc:"names of the sets that take changes, separated by commas; empty: every set takes changes, and the first publish makes it"`
+	DescribedBy    string        `envconfig:"RSHUB_DESCRIBED_BY" desc:"URL of a document that describes all that the hub serves; the hub's Source Description links to it"`
+	ChangeListSize int           `envconfig:"RSHUB_CHANGELIST_SIZE" default:"10000" desc:"number of changes in one Change List, 1 to 25000; it applies to new sets, and existing sets keep their number"`
 	RetentionAge   time.Duration `envconfig:"RSHUB_RETENTION_AGE" default:"90d" desc:"the hub removes Change Lists that are older than this; 0 keeps lists for ever"`
 	RetentionCount uint64        `envconfig:"RSHUB_RETENTION_COUNT" default:"0" desc:"the hub removes the oldest Change Lists of a set while the other lists still have this many changes; 0 keeps any number"`
 	DiskReserve    setting.Size  `envconfig:"RSHUB_DISK_RESERVE" default:"64MiB" desc:"with less free disk space than this the hub takes no changes; bytes, or a number with KiB, MiB or GiB"`
 
 	Inventory            string        `group:"Inventories and audits" envconfig:"RSHUB_INVENTORY" default:"on" desc:"on or off: whether the hub keeps inventories of what sets hold now, for baselines, Resource Lists and audits; all hubs that share a Redis should have the same; a set may turn its own off"`
-	Poll                 string        `envconfig:"RSHUB_POLL" default:"on" desc:"on or off: whether the hub looks at the sources that sets are described with, now and then or when a source pings"`
+	Poll                 string        `envconfig:"RSHUB_POLL" default:"on" desc:"on or off: whether the hub polls the sources that the descriptions of sets name, at intervals and when a source pings"`
 	ResourceListInterval time.Duration `envconfig:"RSHUB_RESOURCELIST_INTERVAL" default:"1h" desc:"how often the Resource List of a set is renewed, if anything changed"`
 
-	JWTKeys       string       `group:"Callers: JWTs, limits and the audit log" envconfig:"RSHUB_JWT_KEYS" desc:"keys that sign JWTs (JSON Web Tokens): an https URL of a JWK Set, or the path of a file with a JWK Set or with public keys (PEM); empty: JWTs are not known"`
+	JWTKeys       string       `group:"Callers: JWTs, limits and the audit log" envconfig:"RSHUB_JWT_KEYS" desc:"keys that sign JWTs (JSON Web Tokens): an https URL of a JWK Set, or the path of a file with a JWK Set or with public keys (PEM); empty: the hub accepts no JWT"`
 	JWTIssuer     string       `envconfig:"RSHUB_JWT_ISSUER" desc:"issuer (iss) of each JWT; required with RSHUB_JWT_KEYS"`
-	JWTAudience   []string     `envconfig:"RSHUB_JWT_AUDIENCE" desc:"audiences, by comma, of which each JWT has one (aud); default RSHUB_BASE_URL"`
-	CallerLimits  limit.Limits `envconfig:"RSHUB_LIMITS_CALLER" desc:"how much each caller with a token may use of this hub, such as publishes:100/s,changes:1000000/m,bytes:1GiB/m,sets:100/h,requests:5000/m,connections:500; limits= in a line of RSHUB_TOKENS_FILE counts before it; what is not there keeps its default"`
-	AddressLimits limit.Limits `envconfig:"RSHUB_LIMITS_ADDRESS" desc:"the same for each address of callers without a token; an IPv6 address is one with all of its /64"`
+	JWTAudience   []string     `envconfig:"RSHUB_JWT_AUDIENCE" desc:"audiences, separated by commas; each JWT must name one of them (aud); default RSHUB_BASE_URL"`
+	CallerLimits  limit.Limits `envconfig:"RSHUB_LIMITS_CALLER" desc:"how much each caller with a token may use of this hub, such as publishes:100/s,changes:1000000/m,bytes:1GiB/m,sets:100/h,requests:5000/m,connections:500; limits= in a line of RSHUB_TOKENS_FILE is stronger; a limit that is not named keeps its default"`
+	AddressLimits limit.Limits `envconfig:"RSHUB_LIMITS_ADDRESS" desc:"the same for each address of callers without a token; all IPv6 addresses of a /64 count as one"`
 	MaxBody       setting.Size `envconfig:"RSHUB_MAX_BODY" default:"50MiB" desc:"largest body of a publish, compressed and decompressed; a stream of NDJSON may be longer"`
 	AuditLog      string       `envconfig:"RSHUB_AUDIT_LOG" desc:"path of a file to which the hub writes who published, described, deleted, subscribed or was refused, as lines of JSON; or stderr; empty: nowhere"`
 
-	CallbackAllow   setting.Networks `group:"Callbacks (WebSub)" envconfig:"RSHUB_CALLBACK_ALLOW" desc:"networks (CIDR, by comma) that callbacks may be in, besides public addresses, such as 10.0.0.0/8"`
+	CallbackAllow   setting.Networks `group:"Callbacks (WebSub)" envconfig:"RSHUB_CALLBACK_ALLOW" desc:"networks (CIDR, separated by commas) that callbacks may be in, besides public addresses, such as 10.0.0.0/8"`
 	CallbackCA      string           `envconfig:"RSHUB_CALLBACK_CA_FILE" desc:"path of a file with CA certificates (PEM) to trust for callbacks, besides the system's"`
 	CallbackTimeout time.Duration    `envconfig:"RSHUB_CALLBACK_TIMEOUT" default:"15s" desc:"how long one delivery may take, from the connection to the answer"`
 	LeaseMin        time.Duration    `envconfig:"RSHUB_LEASE_MIN" default:"5m" desc:"shortest lease of a WebSub subscription"`
-	SecretKeys      string           `envconfig:"RSHUB_SECRET_KEYS" desc:"keys that encrypt the secrets of WebSub subscriptions where they are kept, as ID:KEY by comma, where KEY is 32 bytes in base64; the first encrypts, all of them decrypt; empty: secrets are kept in clear"`
+	SecretKeys      string           `envconfig:"RSHUB_SECRET_KEYS" desc:"keys that encrypt the stored secrets of WebSub subscriptions, as ID:KEY, separated by commas, where KEY is 32 bytes in base64; the first encrypts, all of them decrypt; empty: secrets are stored in clear"`
 
-	NATSURL      string        `group:"Several hubs: Redis and NATS" envconfig:"RSHUB_NATS_URL" desc:"URLs of NATS servers, by comma, to announce changes to the other hubs; without NATS the other hubs find changes up to two seconds later"`
+	NATSURL      string        `group:"Several hubs: Redis and NATS" envconfig:"RSHUB_NATS_URL" desc:"URLs of NATS servers, separated by commas, to announce changes to the other hubs; without NATS the other hubs find changes up to two seconds later"`
 	NATSCreds    string        `envconfig:"RSHUB_NATS_CREDENTIALS" desc:"path of a NATS credentials file"`
 	NATSCA       string        `envconfig:"RSHUB_NATS_CA_FILE" desc:"path of a file with the CA certificates (PEM) to trust for tls:// servers of NATS, in place of the system's"`
 	Prefix       string        `envconfig:"RSHUB_PREFIX" default:"rshub" desc:"beginning of every Redis key and NATS subject; with different prefixes, several installations can share one Redis and one NATS"`
@@ -136,7 +136,7 @@ func readConfig() (*config, error) {
 		o = strings.ToLower(strings.TrimSpace(o)) // as browsers write them
 		c.Origins[i] = o
 		if u, err := url.Parse(o); o != "*" && (err != nil || u.Host == "" || u.Scheme+"://"+u.Host != o) {
-			p.add("RSHUB_ORIGINS", "has %q, which is no origin such as https://example.org", o)
+			p.add("RSHUB_ORIGINS", "has %q, which is not an origin such as https://example.org", o)
 		}
 	}
 	for _, d := range []struct {
@@ -150,7 +150,7 @@ func readConfig() (*config, error) {
 		{"RSHUB_REDIS_TIMEOUT", c.RedisTimeout, 100 * time.Millisecond},
 	} {
 		if d.value < d.least {
-			p.add(d.name, "is %v; it is at least %v", d.value, d.least)
+			p.add(d.name, "is %v; it must be at least %v", d.value, d.least)
 		}
 	}
 	return &c, errors.Join(p.errs...)
@@ -195,7 +195,7 @@ func checkSets(p *problems, name string, sets []string) {
 	for i, set := range sets {
 		sets[i] = strings.TrimSpace(set)
 		if err := feed.CheckSet(sets[i]); err != nil {
-			p.add(name, "has a name that is none: %w", err)
+			p.add(name, "has a wrong name: %w", err)
 		}
 	}
 }
@@ -227,10 +227,10 @@ func (c *config) checkAddresses(p *problems) {
 		}
 	}
 	if c.BaseURL == "" && c.RedisURL != "" {
-		p.add("RSHUB_REDIS_URL", "makes this one of several hubs: set RSHUB_BASE_URL to the URL that others reach them by")
+		p.add("RSHUB_REDIS_URL", "is set, so this may be one of several hubs: set RSHUB_BASE_URL to the URL that others reach them by")
 	}
 	if c.NATSURL != "" && c.RedisURL == "" {
-		p.add("RSHUB_NATS_URL", "announces to other hubs, which there are only with RSHUB_REDIS_URL")
+		p.add("RSHUB_NATS_URL", "needs RSHUB_REDIS_URL: only hubs that share a Redis announce changes to each other")
 	}
 	if c.RedisWait < 0 || c.RedisWait > 0 && c.RedisURL == "" {
 		p.add("RSHUB_REDIS_WAIT", "is %d; it is a number of replicas of RSHUB_REDIS_URL", c.RedisWait)
@@ -242,7 +242,7 @@ func (c *config) checkAddresses(p *problems) {
 		p.errs = append(p.errs, errors.New("RSHUB_JWT_KEYS needs RSHUB_JWT_ISSUER: who issues the JWTs (iss)"))
 	}
 	if c.JWTKeys != "" && len(c.JWTAudience) == 0 && c.BaseURL == "" {
-		p.errs = append(p.errs, errors.New("RSHUB_JWT_KEYS needs RSHUB_JWT_AUDIENCE or RSHUB_BASE_URL: a JWT for another service must not be good here (aud)"))
+		p.errs = append(p.errs, errors.New("RSHUB_JWT_KEYS needs RSHUB_JWT_AUDIENCE or RSHUB_BASE_URL: a JWT for another service must not be valid here (aud)"))
 	}
 	if (c.NATSCA != "" || c.NATSCreds != "") && c.NATSURL == "" {
 		p.errs = append(p.errs, errors.New("RSHUB_NATS_CA_FILE and RSHUB_NATS_CREDENTIALS are for RSHUB_NATS_URL, which is not set"))
@@ -299,7 +299,7 @@ func checkVariables() error {
 		if near := nearest.Of(name, variables()); near != "" {
 			meant = "; did you mean " + near + "?"
 		}
-		errs = append(errs, fmt.Errorf("%s means nothing to rshub%s", name, meant))
+		errs = append(errs, fmt.Errorf("rshub knows no variable %s%s", name, meant))
 	}
 	return errors.Join(errs...)
 }

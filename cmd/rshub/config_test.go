@@ -61,7 +61,7 @@ func TestConfigProblems(t *testing.T) {
 		{"list size", []string{"RSHUB_CHANGELIST_SIZE", "25001"}, []string{"RSHUB_CHANGELIST_SIZE is 25001; it is 1 to 25000"}},
 		{"no list size", []string{"RSHUB_CHANGELIST_SIZE", "0"}, []string{"RSHUB_CHANGELIST_SIZE is 0"}},
 		{"times", []string{"RSHUB_RETENTION_AGE", "-1h", "RSHUB_HEARTBEAT", "1ms", "RSHUB_LEASE_MIN", "1ms", "RSHUB_WRITE_TIMEOUT", "0", "RSHUB_GRACE", "-1s"},
-			[]string{"RSHUB_RETENTION_AGE is -1h", "RSHUB_HEARTBEAT is 1ms", "RSHUB_WRITE_TIMEOUT is 0s", "RSHUB_GRACE is -1s", "RSHUB_LEASE_MIN is 1ms; it is at least 1s"}},
+			[]string{"RSHUB_RETENTION_AGE is -1h", "RSHUB_HEARTBEAT is 1ms", "RSHUB_WRITE_TIMEOUT is 0s", "RSHUB_GRACE is -1s", "RSHUB_LEASE_MIN is 1ms; it must be at least 1s"}},
 		{"body", []string{"RSHUB_MAX_BODY", "1"}, []string{"RSHUB_MAX_BODY is 1 bytes"}},
 		{"origins", []string{"RSHUB_ORIGINS", "example.org,https://example.org/,null"}, []string{`"example.org"`, `"https://example.org/"`, `"null"`}},
 
@@ -119,7 +119,7 @@ func TestUnknownVariables(t *testing.T) {
 		t.Errorf("unknownVariables() = %v", got)
 	}
 	_, err := newHub(io.Discard)
-	for _, want := range []string{"RSHUB_LISTENN means nothing to rshub; did you mean RSHUB_LISTEN?", "RSHUB_REDDIS_URL means nothing to rshub; did you mean RSHUB_REDIS_URL?"} {
+	for _, want := range []string{"rshub knows no variable RSHUB_LISTENN; did you mean RSHUB_LISTEN?", "rshub knows no variable RSHUB_REDDIS_URL; did you mean RSHUB_REDIS_URL?"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error is %v, without %s", err, want)
 		}

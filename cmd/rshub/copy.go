@@ -54,9 +54,9 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	case flags.NArg() > 0 || *from == "" || *to == "":
 		return usageError("rshub copy --from DIR --to URL")
 	case inRedis(*from):
-		return usageError(fmt.Sprintf("--from %s is no directory: a memory in Redis is copied with what Redis has for that", withoutSecret(*from)))
+		return usageError(fmt.Sprintf("--from %s is not a directory; to copy a memory in Redis, use the tools of Redis", withoutSecret(*from)))
 	case !inRedis(*to):
-		return usageError(fmt.Sprintf("--to %s is no URL such as redis://localhost:6379", *to))
+		return usageError(fmt.Sprintf("--to %s is not a URL such as redis://localhost:6379", *to))
 	}
 	begin := time.Now()
 	line := progress.Line{W: stderr, Terminal: progress.IsTerminal(stderr), Now: time.Now}

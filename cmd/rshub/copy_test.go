@@ -32,8 +32,8 @@ func TestCopyCalls(t *testing.T) {
 		{"--from a", 2, "--from DIR --to URL"},
 		{"--from a --to b c", 2, "--from DIR --to URL"},
 		{"--form a", 2, "-form"},
-		{"--from a --to localhost:6379", 2, "no URL such as redis://localhost:6379"},
-		{"--from " + nobody + " --to a", 2, "is no directory"},
+		{"--from a --to localhost:6379", 2, "not a URL such as redis://localhost:6379"},
+		{"--from " + nobody + " --to a", 2, "is not a directory"},
 		{"--from none --to " + nobody, 1, "no change memory in none"},
 	} {
 		code, stdout, stderr := runCommand(t, t.Context(), append([]string{"copy"}, strings.Fields(test.args)...)...)
@@ -64,7 +64,7 @@ func TestCopy(t *testing.T) {
 	cancel()
 	copyTo(ctx, url, 1, "run the same command again")
 	copyTo(t.Context(), url, 0, "1 set, 1 change, 0 subscriptions;")
-	copyTo(t.Context(), url, 1, "holds a finished copy of this memory already")
+	copyTo(t.Context(), url, 1, "has a finished copy of this memory already")
 	again := start(t, "RSHUB_REDIS_URL", url, "RSHUB_BASE_URL", "https://hub.example.org")
 	publishOne(t, again.URL)
 	if resp, text := servertest.Do(t, "GET", again.URL+"/sets/demo/resources", ""); resp.StatusCode != 200 || !strings.Contains(text, `"complete":true`) {

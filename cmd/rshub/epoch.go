@@ -25,7 +25,7 @@ func beginEpochs(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	memory := withoutSecret(args[0])
 	if !inRedis(memory) && strings.Contains(memory, ":") && !strings.ContainsAny(memory, `/\`) {
-		return usageError(fmt.Sprintf("%s is no URL such as redis://localhost:6379; a directory of that name is ./%s", memory, memory))
+		return usageError(fmt.Sprintf("%s is not a URL such as redis://localhost:6379; for a directory of that name, write ./%s", memory, memory))
 	}
 	sets, err := server.BeginEpochs(ctx, c.storeAt(args[0], stderr))
 	switch {

@@ -18,7 +18,7 @@ func TestEpochCalls(t *testing.T) {
 		{"", 2, "rshub epoch MEMORY"},
 		{"-h", 2, "rshub epoch MEMORY"},
 		{"a b", 2, "rshub epoch MEMORY"},
-		{"localhost:6379", 2, "no URL such as redis://localhost:6379"},
+		{"localhost:6379", 2, "not a URL such as redis://localhost:6379"},
 		{"none", 1, "no change memory in none"},
 		{"redis://user:secret@127.0.0.1:1", 1, "the change memory cannot be reached"},
 	} {

@@ -27,9 +27,10 @@ change on each line.
   -hub URL        the hub, default http://127.0.0.1:8080
   -since PLACE    where to begin: a cursor, a datetime, start, or now (the default)
   -prefix URI     print only changes whose loc begins with URI
-  -change KINDS   print only changes of these kinds: created, updated, deleted, by
-                  comma
-  -type TYPES     print only changes of resources with these media types, by comma
+  -change KINDS   print only changes of these kinds: created, updated, deleted,
+                  separated by commas
+  -type TYPES     print only changes of resources with these media types, separated by
+                  commas
   -collection URI print only changes with a link rel=collection to URI, and deletions
   -count N        end after N changes
   -for DURATION   end after this time, such as 1m; if fewer than -count changes came

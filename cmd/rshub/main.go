@@ -28,10 +28,10 @@ const usage = `rshub is a ResourceSync push hub.
                        copy what a hub keeps from its data directory into a Redis,
                        with positions, datetimes, cursors, idempotency keys and
                        subscriptions. rshub copy -h explains more
-  rshub epoch MEMORY   give new names to the Change Lists that are open; MEMORY is a
-                       data directory or the URL of a Redis; run it
-                       after a memory was put back to an earlier state by other
-                       means than rshub backup and rshub copy, before hubs start
+  rshub epoch MEMORY   give new names to the open Change Lists of a change memory.
+                       MEMORY is a data directory or the URL of a Redis. If you
+                       restored a memory by other means than rshub backup and
+                       rshub copy, run this before you start a hub on it
   rshub follow -set SET
                        print the changes of a set as they come, from any hub;
                        rshub follow -h explains more
@@ -41,8 +41,8 @@ const usage = `rshub is a ResourceSync push hub.
                        audit -h explains more
   rshub token new -name NAME -rights RIGHTS [-file FILE]
                        make a token and the line for RSHUB_TOKENS_FILE; RIGHTS
-                       are publish:SET, follow:SET and operate, by comma, where
-                       SET may end in *
+                       are publish:SET, follow:SET and operate, separated by
+                       commas, where SET may end in *
   rshub version        print the version, and what rshub was built from
   rshub -h             print this
 

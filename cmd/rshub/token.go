@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -10,22 +11,26 @@ import (
 	"github.com/rshub/rshub/access"
 )
 
+const tokenUsage = "rshub token new -name NAME -rights RIGHTS [-expires TIME] [-file FILE]"
+
 // token makes a token and prints it. Only the token's digest is stored.
 func token(args []string, stdout io.Writer) error {
 	if len(args) == 0 || args[0] != "new" {
-		return usageError("rshub token new -name NAME -rights RIGHTS [-expires TIME] [-file FILE]")
+		return usageError(tokenUsage)
 	}
 	flags := flag.NewFlagSet("rshub token new", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	name := flags.String("name", "", "who the token is for")
-	rights := flags.String("rights", "", "publish:SET, follow:SET and operate, by comma")
+	rights := flags.String("rights", "", "publish:SET, follow:SET and operate, separated by commas")
 	until := flags.String("expires", "", "when it ends: a time such as 2027-01-31, or a duration such as 720h")
 	file := flags.String("file", "", "tokens file to add the line to")
-	if err := flags.Parse(args[1:]); err != nil {
+	if err := flags.Parse(args[1:]); errors.Is(err, flag.ErrHelp) {
+		return usageError(tokenUsage)
+	} else if err != nil {
 		return usageError(err.Error())
 	}
 	if flags.NArg() > 0 || *name == "" || *rights == "" || strings.ContainsAny(*name, " \t\n#") || *name == access.Anyone {
-		return usageError("rshub token new -name NAME -rights RIGHTS [-expires TIME] [-file FILE]: NAME is one word, and not " + access.Anyone)
+		return usageError(tokenUsage + ": NAME is one word, and not " + access.Anyone)
 	}
 	if _, err := access.ParseRights(*rights); err != nil {
 		return usageError(err.Error())

@@ -130,20 +130,20 @@ func (c *config) arguments(args []string) error {
 	}
 	for i, a := range args {
 		if i > 0 && strings.HasPrefix(a, "-") {
-			return fmt.Errorf("flags stand before %s, and %s does not", strings.Join(want, " and "), a)
+			return fmt.Errorf("write flags before %s: %s stands after it", strings.Join(want, " and "), a)
 		}
 	}
 	switch {
 	case len(args) != len(want):
 		return fmt.Errorf("give %s after the flags", strings.Join(want, " and "))
 	case c.retry <= 0, !c.audit && c.every <= 0:
-		return errors.New("-retry and -every are durations above 0, such as 90s or 2h")
+		return errors.New("-retry and -every must be durations above 0, such as 90s or 2h")
 	case c.parallel < 1 || c.parallel > 1000 || c.perHost < 1 || c.perHost > 1000:
-		return errors.New("-parallel and -per-host are 1 to 1000")
+		return errors.New("-parallel and -per-host must be from 1 to 1000")
 	case c.maxSize == 0:
 		return errors.New("-max-size must be above 0")
 	case c.removeMore && !c.repair:
-		return errors.New("-remove-extra goes with -repair")
+		return errors.New("-remove-extra needs -repair")
 	}
 	if c.dir = args[len(args)-1]; c.dir == "" {
 		return errors.New("DIR is empty")
@@ -162,9 +162,9 @@ func (c *config) target(address string) error {
 		if strings.Contains(address, "@") { // it may hold a password
 			address = "what was given"
 		}
-		return fmt.Errorf("URL begins with http:// or https:// and has a host, and %s does not", address)
+		return fmt.Errorf("URL must begin with http:// or https:// and have a host; %s does not", address)
 	case u.User != nil:
-		return errors.New("URL has no user and password: give a token in RSMIRROR_TOKEN or -token-file")
+		return errors.New("URL must not have a user and password: give a token in RSMIRROR_TOKEN or -token-file")
 	}
 	u.Fragment = ""
 	c.settings.URL = u.String()
@@ -181,9 +181,9 @@ func (c *config) target(address string) error {
 	case run && strings.TrimSpace(command) == "":
 		return errors.New("-to exec: needs a command, such as -to 'exec:./import.sh'")
 	case !run && c.settings.To != "" && c.settings.To != "ndjson":
-		return errors.New("-to is ndjson or exec:COMMAND")
+		return errors.New("-to must be ndjson or exec:COMMAND")
 	case c.settings.To != "" && c.settings.Names.Strip != "":
-		return errors.New("-strip says how paths are made, and with -to there are none")
+		return errors.New("-strip cannot be used with -to: it says how paths are made, and -to writes no files")
 	}
 	return nil
 }

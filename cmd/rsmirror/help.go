@@ -79,9 +79,9 @@ rsmirror audit
   -repair           catch up first; then fetch missing, stale and damaged files again, and
                     remove what the source does not have
   -remove-extra     with -repair: also remove files that rsmirror did not make
-  -name NAME        the hub keeps under this name when the mirror was last proved right, and
-                    shows it to its operators (default rsmirror; '' tells the hub nothing).
-                    With -quick it is not told
+  -name NAME        tell the hub, under this name, that the mirror was proved right; the hub
+                    shows it to its operators (default rsmirror; '' tells the hub nothing,
+                    and neither does -quick)
   -parallel, -per-host, -max-size, -max-delete, -duplicates-first, -public, -retry,
   -token-file, -content-token, -q
                     as above

@@ -29,7 +29,7 @@ func TestCommandLine(t *testing.T) {
 		{"help", 0, "Exit codes"},
 		{"version", 0, "rsmirror "},
 		{"", 2, "URL and DIR"},
-		{"https://example.org d -once", 2, "flags stand before URL and DIR, and -once does not"},
+		{"https://example.org d -once", 2, "write flags before URL and DIR: -once stands after it"},
 		{"-retry 5 https://example.org d", 2, "a duration is a number with its unit"},
 		{"audit -strip https://example.org/ d", 2, "rsmirror audit has no flag -strip"},
 		{"secret@example.org d", 2, "http://"},

@@ -90,7 +90,7 @@ func (c *config) arguments() error {
 		case file[0] == '-' && i > 0 && isWord(c.files[0]):
 			return fmt.Errorf("there is no command and no file %s; the commands are sync, watch and relay", c.files[0])
 		case file[0] == '-':
-			return fmt.Errorf("flags stand before the files, and %s does not (a file of that name is written ./%[1]s)", file)
+			return fmt.Errorf("write flags before the files: %s stands after one (for a file of that name, write ./%[1]s)", file)
 		}
 	}
 	switch {
@@ -101,9 +101,9 @@ func (c *config) arguments() error {
 	case len(c.files) > 0 && len(c.changes) > 0:
 		return errors.New("publish either files or the changes of -created, -updated and -deleted, not both at once")
 	case c.retry < 0:
-		return errors.New("-retry is not negative")
+		return errors.New("-retry must not be negative")
 	case c.key != "" && (len(c.key) > 200 || strings.ContainsFunc(c.key, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' })):
-		return errors.New("-key is at most 200 characters of ASCII, without blanks and quotes")
+		return errors.New("-key must be at most 200 characters of ASCII, without blanks and quotes")
 	}
 	return nil
 }
@@ -129,13 +129,13 @@ func (c *config) target() error {
 	u, err := url.Parse(c.hub)
 	switch {
 	case err != nil:
-		return errors.New("-hub is not a URL that begins with http:// or https://") // without the text, which may hold a password
+		return errors.New("-hub must be a URL that begins with http:// or https://") // without the text, which may hold a password
 	case u.User != nil:
-		return errors.New("-hub has no user and password: give a token in RSPUBLISH_TOKEN or -token-file")
+		return errors.New("-hub must not have a user and password: give a token in RSPUBLISH_TOKEN or -token-file")
 	case u.Scheme != "http" && u.Scheme != "https":
-		return fmt.Errorf("-hub is a URL that begins with http:// or https://, not %q", c.hub)
+		return fmt.Errorf("-hub must be a URL that begins with http:// or https://, not %q", c.hub)
 	case u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("-hub is a URL like https://hub.example.org, without query and fragment, not %q", c.hub)
+		return fmt.Errorf("-hub must be a URL like https://hub.example.org, without query and fragment, not %q", c.hub)
 	}
 	u.Host = strings.ToLower(u.Host)
 	c.hub = strings.TrimRight(u.String(), "/")

@@ -71,7 +71,7 @@ Exit codes
   0    everything is published, now or before; standard output says so in one line:
        published 20681 changes to articles, cursor 20681-1795...
   1    the hub refused it, for example the token, the set or an entry; or the hub
-       does not hold any more what this run published
+       no longer has what this run published
   2    the command line is wrong
   3    bad input: a file is unreadable, invalid, or was changed meanwhile
   4    the hub could not be reached, or was not ready, for as long as -retry says;

@@ -234,7 +234,7 @@ func (r *relaying) open() (release func(), err error) {
 	release = func() { _ = f.Close() }
 	if !lock(f) {
 		release()
-		return nil, fmt.Errorf("another rspublish relays with the state %s", want.path)
+		return nil, fmt.Errorf("another rspublish relay uses the state %s", want.path)
 	}
 	b, err := os.ReadFile(want.path)
 	if errors.Is(err, fs.ErrNotExist) {

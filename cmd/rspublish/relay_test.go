@@ -22,15 +22,15 @@ func TestParseRelay(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"":                                       "which source?",
-		"https://a.example/ -once":               "flags stand before the URL",
+		"https://a.example/ -once":               "write flags before the URL",
 		"https://a.example/ https://b":           "one source at a time",
-		"sitemap.xml":                            "rspublish sync is for files",
-		"-every 1ms https://a.example":           "-every is 1s or longer",
-		"-full 0s https://a.example":             "-full is longer than 0",
-		"-retry -1s https://a.example":           "-retry is not negative",
+		"sitemap.xml":                            "rspublish sync takes files",
+		"-every 1ms https://a.example":           "-every must be 1s or longer",
+		"-full 0s https://a.example":             "-full must be longer than 0",
+		"-retry -1s https://a.example":           "-retry must not be negative",
 		"-loc https://x https://a.example":       "neither {identifier} nor {local}",
 		"-max-delete some https://a.example":     "-max-delete",
-		"-hub ftp://x https://a.example":         "-hub is a URL",
+		"-hub ftp://x https://a.example":         "-hub must be a URL",
 		"-set X https://a.example":               "cannot name a set",
 		"-token-file /no/such https://a.example": "read the token",
 		"-unknown https://a.example":             "has no flag -unknown",
@@ -55,7 +55,7 @@ func TestRelayState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := open(path, "x", false); err == nil || !strings.Contains(err.Error(), "another rspublish relays with") || strings.Contains(err.Error(), "secret") {
+	if _, _, err := open(path, "x", false); err == nil || !strings.Contains(err.Error(), "another rspublish relay uses") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("it is opened twice: %v", err)
 	}
 	r.file.State = relay.State{Version: relay.StateVersion, Source: relay.Source{ChangeList: "https://a.example/c"}, Cursor: "7-8"}

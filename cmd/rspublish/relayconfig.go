@@ -47,11 +47,11 @@ func parseRelay(args []string, env func(string) string) (*relayConfig, error) {
 	case len(rest) == 0:
 		return nil, errors.New("which source? rspublish relay -set NAME URL")
 	case len(rest) > 1 && strings.HasPrefix(rest[1], "-"):
-		return nil, fmt.Errorf("flags stand before the URL, and %s does not", rest[1])
+		return nil, fmt.Errorf("write flags before the URL: %s stands after it", rest[1])
 	case len(rest) > 1:
 		return nil, errors.New("one source at a time: a set has one source")
 	case !strings.HasPrefix(rest[0], "https://") && !strings.HasPrefix(rest[0], "http://"):
-		return nil, errors.New("the source is a URL that begins with https:// or http://; rspublish sync is for files and directories")
+		return nil, errors.New("the source must be a URL that begins with https:// or http://; rspublish sync takes files and directories")
 	default:
 		var err error
 		if cfg.what, err = cfg.asks(rest[0], env("RSPUBLISH_SOURCE_USER")); err != nil {
@@ -60,11 +60,11 @@ func parseRelay(args []string, env func(string) string) (*relayConfig, error) {
 	}
 	switch {
 	case cfg.every < leastEvery:
-		return nil, fmt.Errorf("-every is %v or longer", leastEvery)
+		return nil, fmt.Errorf("-every must be %v or longer", leastEvery)
 	case cfg.full <= 0:
-		return nil, errors.New("-full is longer than 0")
+		return nil, errors.New("-full must be longer than 0")
 	case cfg.retry < 0:
-		return nil, errors.New("-retry is not negative")
+		return nil, errors.New("-retry must not be negative")
 	}
 	if err := oaipmh.Template(cfg.loc).Check(); err != nil {
 		return nil, fmt.Errorf("-loc: %w", err)

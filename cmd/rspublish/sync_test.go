@@ -38,7 +38,7 @@ func TestParseSync(t *testing.T) {
 		{"sync - ", "which set"},
 		{"sync -set A -", "set"},
 		{"sync -set a -max-delete many -", "-max-delete"},
-		{"sync -set a - -dry-run", "flags stand before"},
+		{"sync -set a - -dry-run", "write flags before"},
 		{"sync -set a " + file + " " + file, "one source at a time"},
 		{"sync -set a -exclude *.x " + file, "for directories"},
 		{"sync -set a -every 1h " + file, "every"},

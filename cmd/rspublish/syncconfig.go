@@ -109,7 +109,7 @@ func (c *syncConfig) source(args []string) error {
 	case len(args) == 0:
 		return errors.New("what is there to sync? name a directory, a list, the URL of a list, or - for standard input")
 	case len(args) > 1 && strings.HasPrefix(args[1], "-"):
-		return fmt.Errorf("flags stand before %s, and %s does not", args[0], args[1])
+		return fmt.Errorf("write flags before %s: %s stands after it", args[0], args[1])
 	case len(args) > 1:
 		return errors.New("one source at a time: a set is synced with all that there is, so what a second source has would look deleted")
 	}
@@ -133,9 +133,9 @@ func (c *syncConfig) source(args []string) error {
 	case c.kind == aList && c.state != "":
 		return errors.New("-state is for directories and URLs")
 	case c.retry < 0 || c.settle < 0 || c.every < 0:
-		return errors.New("a duration is not negative")
+		return errors.New("a duration must not be negative")
 	case c.watch && c.every == 0:
-		return errors.New("-every is longer than 0")
+		return errors.New("-every must be longer than 0")
 	}
 	return nil
 }

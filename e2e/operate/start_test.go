@@ -46,7 +46,7 @@ func TestStartBeforeRedis(t *testing.T) {
 
 	redis.Start(t)
 	h.Running()
-	h.Says("Redis is there: the start goes on")
+	h.Says("Redis can be reached: the start goes on")
 	if n := strings.Count(h.Stderr.String(), "waiting for Redis"); n != 1 {
 		t.Errorf("it says %d times that it waits:\n%s", n, h.Stderr)
 	}

@@ -63,7 +63,7 @@ func (f *Files) read(context.Context) (changed bool, err error) {
 	}
 	if end := f.Expires(); time.Until(end) < Soon && !end.Equal(f.warned) {
 		f.warned = end
-		f.log.Warn("the certificate ends soon, or has ended", "file", f.cert, "expires", end)
+		f.log.Warn("the certificate expires soon, or has expired", "file", f.cert, "expires", end)
 	}
 	return changed, err
 }

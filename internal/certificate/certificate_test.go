@@ -120,7 +120,7 @@ func TestDirectoryIsReplaced(t *testing.T) {
 func TestBadFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := watch(t)
-		cannot := "the certificate in " + b.Cert + " cannot be used: what was there before stays in force"
+		cannot := "the certificate in " + b.Cert + " cannot be used: what was read before stays in force"
 		other := certtest.New(t)
 		_, foreign := other.Make(time.Time{}, time.Now().Add(time.Hour))
 		for _, test := range []struct {
@@ -188,7 +188,7 @@ func TestTimeComes(t *testing.T) {
 		if err := b.files.Err(); err == nil || !strings.Contains(err.Error(), "has expired at") {
 			t.Errorf("past its end: %v", err)
 		}
-		if lines := b.log.Lines(t, "the certificate ends soon, or has ended"); len(lines) != 2 { // of each certificate once
+		if lines := b.log.Lines(t, "the certificate expires soon, or has expired"); len(lines) != 2 { // of each certificate once
 			t.Errorf("the log: %s", &b.log)
 		}
 	})

@@ -109,7 +109,7 @@ func address(s, port string) (string, error) {
 func query(o *redis.UniversalOptions, u *url.URL, secure *tls.Config) error {
 	values, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return errors.New("what follows its question mark cannot be read")
+		return errors.New("its query, after the question mark, cannot be read")
 	}
 	for name, v := range values {
 		value := v[len(v)-1]
@@ -132,7 +132,7 @@ func query(o *redis.UniversalOptions, u *url.URL, secure *tls.Config) error {
 			}
 		case "ca_file":
 			if secure == nil {
-				return errors.New("it has a ca_file and no TLS: use rediss")
+				return errors.New("it has a ca_file but no TLS: use rediss")
 			}
 			if secure.RootCAs, err = readCA(value); err != nil {
 				return err

@@ -49,7 +49,7 @@ func (d *Document) Watch(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil && (before == nil || before.Error() != err.Error()):
-			d.Log.Error(d.What+" cannot be used: what was there before stays in force", "err", err)
+			d.Log.Error(d.What+" cannot be used: what was read before stays in force", "err", err)
 		case changed:
 			d.Log.Info(d.What + " changed, and the change is in force")
 		case err == nil && before != nil:

@@ -33,7 +33,7 @@ func (s *Size) Decode(text string) error {
 	return fmt.Errorf("%q is not a size: write bytes, or a number with KiB, MiB or GiB", text)
 }
 
-// Networks are CIDRs, by comma.
+// Networks are CIDRs, separated by commas.
 type Networks []netip.Prefix
 
 // Decode reads networks. envconfig calls it.

@@ -150,7 +150,7 @@ func (j *job) back(ctx context.Context, to feed.Cursor) error {
 		return err
 	}
 	if s.Begin == j.state.Begin && s.Floor.Position == 0 {
-		l.logger.Warn("an inventory is made anew from the log, which has lost its newest changes", "set", j.set)
+		l.logger.Warn("the log has lost its newest changes: an inventory is made anew from it", "set", j.set)
 		j.anew = true
 		j.drop()
 		return nil

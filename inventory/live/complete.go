@@ -24,7 +24,7 @@ func (l *Live) Complete(ctx context.Context, set string, complete bool) error {
 		}
 		at, why := rec.Log.Head, ""
 		if !complete {
-			at, why = feed.Cursor{}, "whoever may publish said so"
+			at, why = feed.Cursor{}, "a publisher said so"
 		}
 		err = v.SetComplete(ctx, at, why)
 		if errors.Is(err, inventory.ErrLog) && try < completeTries {

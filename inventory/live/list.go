@@ -11,7 +11,7 @@ import (
 
 // A List is the root of a Resource List. Its at is the datetime of its cursor.
 type List struct {
-	*Held
+	*Pinned
 	Completed time.Time // when the root was marked for a Resource List, to the microsecond, in UTC
 }
 
@@ -79,8 +79,8 @@ func (l *Live) ResourceList(ctx context.Context, set string, at feed.Cursor) (*L
 			continue
 		}
 		t := v.Tree(k.Root)
-		h := &Held{State: t.State(), Begin: rec.Log.Begin, Complete: true, tree: t, release: func() {}}
-		return &List{Held: h, Completed: time.UnixMicro(k.Listed).UTC()}, nil
+		p := inventory.Pinned{State: t.State(), Complete: true, Release: func() {}}
+		return &List{Pinned: &Pinned{p, rec.Log.Begin, t}, Completed: time.UnixMicro(k.Listed).UTC()}, nil
 	}
 	return nil, fmt.Errorf("set %q: the Resource List at %v: %w", set, at, feed.ErrGone)
 }

@@ -34,13 +34,13 @@ var (
 	// ErrIncomplete means that no publisher said that the hub knows all resources of
 	// the set, or that this is not true any more.
 	ErrIncomplete = &feed.Error{Code: "incomplete", Status: 404, Text: "the inventory is not complete",
-		Detail: `the hub has no Resource List of this set, because it may not know all resources; whoever may publish says that it does: PUT /sets/NAME with {"complete":true}`}
+		Detail: `the hub has no Resource List of this set, because it may not know all resources; when it does, a publisher says so: PUT /sets/NAME with {"complete":true}`}
 
 	// ErrBehind means that the inventory has not reached the cursor that the caller
 	// asks for. It is being made from a long log, or the log itself has not reached
 	// the cursor.
 	ErrBehind = &feed.Error{Code: "behind", Status: 503, Retry: 5, Text: "the inventory is behind",
-		Detail: "the inventory of this set is not there yet; ask again soon"}
+		Detail: "the inventory of this set has not reached that cursor yet; ask again soon"}
 
 	// ErrTooMany means that the maximum number of readers read inventories now.
 	ErrTooMany = &feed.Error{Code: "too-many", Status: 429, Retry: 5, Text: "too many read inventories",

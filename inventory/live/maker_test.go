@@ -148,7 +148,7 @@ func TestLost(t *testing.T) {
 		at := w.log.publish("a", "+fourth")
 		w.after(20 * time.Second)
 		h := w.state(l, "a")
-		if !h.Complete || h.Cursor() != at || !strings.Contains(w.text.String(), "made anew from the log, which has lost") {
+		if !h.Complete || h.Cursor() != at || !strings.Contains(w.text.String(), "the log has lost its newest changes") {
 			t.Errorf("at %v, complete is %v", h.Cursor(), h.Complete)
 		}
 
@@ -365,17 +365,17 @@ func TestDamaged(t *testing.T) {
 
 		// A reader finds the damage, whatever it reads.
 		ctx, all := t.Context(), inventory.Range{}
-		for name, read := range map[string]func(*Held) error{
-			"Walk": func(h *Held) (err error) {
+		for name, read := range map[string]func(*Pinned) error{
+			"Walk": func(h *Pinned) (err error) {
 				for _, err = range h.Walk(ctx, all) {
 				}
 				return err
 			},
-			"Nth": func(h *Held) error {
+			"Nth": func(h *Pinned) error {
 				_, _, err := h.Nth(ctx, 1_500)
 				return err
 			},
-			"Answer": func(h *Held) error {
+			"Answer": func(h *Pinned) error {
 				_, err := audit.Answer(ctx, h.State, audit.Question{At: h.Cursor(), Ranges: []audit.Asked{{Range: inventory.Prefix("http://example.org/0015")}}})
 				return err
 			},

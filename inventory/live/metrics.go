@@ -25,11 +25,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 	failures := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "rshub_inventory_failures_total",
-		Help: "Times that an inventory could not be made up to date, and will be tried again (late), that one is not complete any more, because changes were lost or removed before it had them (lost), and that retention did not wait for one, because it was stuck for a day or the store had little room (unheld).",
+		Help: "Failures of inventories. late: one could not be made up to date, and is tried again. lost: one is no longer complete, because changes were lost or removed before it had them. unheld: retention did not wait for one, because it was stuck for a day or the store had little room.",
 	}, []string{"kind"})
 	reads := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "rshub_inventory_reads_total",
-		Help: "Baselines, and reads of states for audits and listings, that were begun, or refused with 429 because there were too many.",
+		Help: "Baselines, and reads of states for audits and listings: begun, or refused with 429 because too many were under way.",
 	}, []string{"reader", "outcome"})
 	by := func(outcome string) [2]prometheus.Counter {
 		return [2]prometheus.Counter{states: reads.WithLabelValues("state", outcome), baselines: reads.WithLabelValues("baseline", outcome)}
@@ -38,7 +38,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		commits: counter("commits_total", "Roots of inventories that this hub made."),
 		lists:   counter("lists_total", "Resource Lists that this hub made."),
 		duration: auto.NewHistogram(prometheus.HistogramOpts{
-			Name: "rshub_inventory_commit_duration_seconds", Help: "Time that making a root took.",
+			Name: "rshub_inventory_commit_duration_seconds", Help: "Time that it took to make a root.",
 			Buckets: []float64{.001, .005, .025, .1, .5, 2.5, 10, 60},
 		}),
 		failed: failures.WithLabelValues("late"), fallen: failures.WithLabelValues("lost"), unheld: failures.WithLabelValues("unheld"),
@@ -110,16 +110,16 @@ func newGauges(l *Live) *gauges {
 	return &gauges{
 		live:       l,
 		sets:       desc("sets", "Sets whose inventory this hub makes."),
-		lagChanges: desc("lag_changes", "Changes that are not in the newest root of a set yet; of the set, made by this hub, with most."),
+		lagChanges: desc("lag_changes", "Changes that are not in the newest root of a set yet, for the set with the most of them, of the sets made by this hub."),
 		lagSeconds: desc("lag_seconds", "Age of the oldest change that is in no root yet, of all sets made by this hub. Ten minutes are normal in a large set."),
 		resources:  desc("resources", "Resources in the newest roots of the sets made by this hub."),
 		pages:      desc("pages", "Pages of these roots."),
 		bytes:      desc("bytes", "Bytes of these pages, without what the store adds."),
-		roots:      desc("roots", "Roots that live, of the sets made by this hub, as it last saw them."),
-		waiting:    desc("waiting_bytes", "What changes that wait for a commit take in memory."),
+		roots:      desc("roots", "Roots that exist, of the sets made by this hub, as it last saw them."),
+		waiting:    desc("waiting_bytes", "Bytes in memory of the changes that wait for a commit."),
 		readers:    desc("readers", "Baselines and states that are being read from this hub now.", "reader"),
 		snapshots:  desc("snapshots", "Roots that this hub's readers use, or used a short while ago."),
-		kept:       desc("kept_bytes", "About what the states take in memory that this hub keeps for readers who come back."),
+		kept:       desc("kept_bytes", "Bytes in memory, about, of the states that this hub keeps for readers who come back."),
 	}
 }
 

@@ -12,9 +12,9 @@ import (
 	"github.com/rshub/rshub/inventory"
 )
 
-// held returns a state of a set, and checks it.
-func (w *world) held(set string) func(*Held, error) *Held {
-	return func(h *Held, err error) *Held {
+// pinned returns a state of a set, and checks it.
+func (w *world) pinned(set string) func(*Pinned, error) *Pinned {
+	return func(h *Pinned, err error) *Pinned {
 		w.t.Helper()
 		w.ok(err)
 		w.holds(set, h)
@@ -30,7 +30,7 @@ func TestStates(t *testing.T) {
 		ctx := t.Context()
 		a, _ := w.made(4_000, Options{})
 		b := w.idle(Options{})
-		check := w.held("a")
+		check := w.pinned("a")
 		root := w.head("a").Newest().Cursor
 
 		// The same state everywhere, also when it is not the newest any more.
@@ -103,7 +103,7 @@ func TestKeep(t *testing.T) {
 		for i := range 150 {
 			w.log.publish("a", fmt.Sprintf("+%06d", i), fmt.Sprintf("+%06d", 4_999-i))
 			if h, err := l.State(ctx, "a", feed.Cursor{}, 0); i%10 == 0 {
-				w.held("a")(h, err)
+				w.pinned("a")(h, err)
 			} else {
 				w.ok(err)
 				h.Release()
@@ -167,12 +167,12 @@ func TestLimits(t *testing.T) {
 		l, _ := w.made(100, Options{States: 2, Baselines: 3})
 		for _, kind := range []struct {
 			n    int
-			read func() (*Held, error)
+			read func() (*Pinned, error)
 		}{
-			{2, func() (*Held, error) { return l.State(ctx, "a", feed.Cursor{}, 0) }},
-			{3, func() (*Held, error) { return l.Baseline(ctx, "a") }},
+			{2, func() (*Pinned, error) { return l.State(ctx, "a", feed.Cursor{}, 0) }},
+			{3, func() (*Pinned, error) { return l.Baseline(ctx, "a") }},
 		} {
-			var readers []*Held
+			var readers []*Pinned
 			for range kind.n {
 				h := w.got(kind.read())
 				readers = append(readers, h)
@@ -208,7 +208,7 @@ func TestBaselines(t *testing.T) {
 		w.after(11 * time.Minute)
 
 		w.log.publish("a", many(50)...)
-		var readers []*Held
+		var readers []*Pinned
 		for i := range 30 {
 			w.log.publish("a", many(50)...)
 			w.after(10 * time.Second)
@@ -328,7 +328,7 @@ func TestResourceLists(t *testing.T) {
 			t.Helper()
 			got, err := l.ResourceList(ctx, "a", cursor)
 			w.ok(err)
-			w.holds("a", got.Held)
+			w.holds("a", got.Pinned)
 			got.Release()
 			return got
 		}

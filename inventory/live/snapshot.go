@@ -57,7 +57,7 @@ func (v *view) choose(ctx context.Context, rec *inventory.Record, head *inventor
 	return v.snapshot(ctx, newest)
 }
 
-// pinned reports whether somebody reads a root.
+// pinned reports whether a root has readers.
 func pinned(k *inventory.Kept, now int64) bool {
 	for _, p := range k.Pins {
 		if p.Until > now {

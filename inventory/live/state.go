@@ -29,22 +29,22 @@ const (
 // Its errors are ErrBehind, ErrTooMany, feed.ErrNoInventory, feed.ErrNoSet, and
 // feed.ErrGone when the log does not know from, or does not reach it in time: then it
 // has most likely lost its newest entries.
-func (l *Live) State(ctx context.Context, set string, from feed.Cursor, patience time.Duration) (*Held, error) {
+func (l *Live) State(ctx context.Context, set string, from feed.Cursor, patience time.Duration) (*Pinned, error) {
 	until := time.Now().Add(patience)
-	return l.read(ctx, states, func(v *view) (*Held, error) { return v.from(ctx, from) }, set, until)
+	return l.read(ctx, states, func(v *view) (*Pinned, error) { return v.from(ctx, from) }, set, until)
 }
 
 // At returns the state of a set at exactly the cursor at: a kept state, or one made
 // from the log and a root that is not newer. It returns feed.ErrGone when neither is
 // possible; the caller then has to call State. The other errors are those of State.
-func (l *Live) At(ctx context.Context, set string, at feed.Cursor) (*Held, error) {
-	return l.read(ctx, states, func(v *view) (*Held, error) { return v.exactly(ctx, at) }, set, time.Time{})
+func (l *Live) At(ctx context.Context, set string, at feed.Cursor) (*Pinned, error) {
+	return l.read(ctx, states, func(v *view) (*Pinned, error) { return v.exactly(ctx, at) }, set, time.Time{})
 }
 
 // read calls do for a reader, with the turn of a set. It tries again if the log or the
 // roots changed meanwhile. Until the time until, it also tries again if the log has not
 // reached the cursor.
-func (l *Live) read(ctx context.Context, kind reader, do func(*view) (*Held, error), set string, until time.Time) (*Held, error) {
+func (l *Live) read(ctx context.Context, kind reader, do func(*view) (*Pinned, error), set string, until time.Time) (*Pinned, error) {
 	if !l.admit(kind) {
 		return nil, fmt.Errorf("set %q: %w", set, ErrTooMany)
 	}
@@ -58,8 +58,8 @@ func (l *Live) read(ctx context.Context, kind reader, do func(*view) (*Held, err
 		v.leave()
 		switch {
 		case err == nil:
-			release := h.release
-			h.release = sync.OnceFunc(func() {
+			release := h.Release
+			h.Release = sync.OnceFunc(func() {
 				release()
 				l.dismiss(kind)
 			})
@@ -83,7 +83,7 @@ func (l *Live) read(ctx context.Context, kind reader, do func(*view) (*Held, err
 }
 
 // from returns a state that is not before a cursor. The caller has v's turn.
-func (v *view) from(ctx context.Context, from feed.Cursor) (*Held, error) {
+func (v *view) from(ctx context.Context, from feed.Cursor) (*Pinned, error) {
 	rec, head, err := v.load(ctx)
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (v *view) from(ctx context.Context, from feed.Cursor) (*Held, error) {
 		}
 		if k := v.newest(); k != nil {
 			if k.state.Cursor().Position >= from.Position && alive(head, k.snap.root) && v.verify(ctx, k.state.Cursor()) == nil {
-				return v.held(ctx, head, k)
+				return v.pinned(ctx, head, k)
 			}
 			k.released()
 		}
@@ -120,7 +120,7 @@ func (v *view) from(ctx context.Context, from feed.Cursor) (*Held, error) {
 		}
 		return nil, err
 	}
-	return v.held(ctx, head, v.keep(v.overlay.State(v.at), v.base, 0))
+	return v.pinned(ctx, head, v.keep(v.overlay.State(v.at), v.base, 0))
 }
 
 // verify returns nil if the log knows a cursor, and feed.ErrGone if not.
@@ -142,25 +142,25 @@ func (v *view) known(ctx context.Context) error {
 	return err
 }
 
-// held returns a state for a reader that k already counts.
-func (v *view) held(ctx context.Context, head *inventory.Head, k *kept) (*Held, error) {
+// pinned returns a state for a reader that k already counts.
+func (v *view) pinned(ctx context.Context, head *inventory.Head, k *kept) (*Pinned, error) {
 	complete, err := v.live.complete(ctx, v.set, head, k.snap.root, k.state.Cursor())
 	if err != nil {
 		k.released()
 		return nil, err
 	}
-	return &Held{State: k.state, Begin: v.begin, Complete: complete, tree: k.snap.tree, release: k.released}, nil
+	return &Pinned{inventory.Pinned{State: k.state, Complete: complete, Release: k.released}, v.begin, k.snap.tree}, nil
 }
 
 // exactly returns the state at a cursor. The caller has v's turn.
-func (v *view) exactly(ctx context.Context, at feed.Cursor) (*Held, error) {
+func (v *view) exactly(ctx context.Context, at feed.Cursor) (*Pinned, error) {
 	rec, head, err := v.load(ctx)
 	if err != nil {
 		return nil, err
 	}
 	k := v.take(at)
 	if k != nil && alive(head, k.snap.root) && (rec.Log.Floor.Position > at.Position || v.verify(ctx, at) == nil) {
-		return v.held(ctx, head, k)
+		return v.pinned(ctx, head, k)
 	}
 	if k != nil {
 		k.released()
@@ -178,12 +178,12 @@ func (v *view) exactly(ctx context.Context, at feed.Cursor) (*Held, error) {
 		v.drop()
 		return nil, gone(err)
 	}
-	return v.held(ctx, head, v.keep(v.overlay.State(v.at), v.base, 0))
+	return v.pinned(ctx, head, v.keep(v.overlay.State(v.at), v.base, 0))
 }
 
 // back returns the state at a cursor that lies before the overlay's. It makes the
 // state from a root that is not newer.
-func (v *view) back(ctx context.Context, rec *inventory.Record, head *inventory.Head, at feed.Cursor) (*Held, error) {
+func (v *view) back(ctx context.Context, rec *inventory.Record, head *inventory.Head, at feed.Cursor) (*Pinned, error) {
 	var root inventory.Root
 	for i := range head.Roots {
 		if r := head.Roots[i].Root; r.Cursor.Position <= at.Position {
@@ -212,7 +212,7 @@ func (v *view) back(ctx context.Context, rec *inventory.Record, head *inventory.
 	if err != nil {
 		return nil, gone(err)
 	}
-	return v.held(ctx, head, v.keep(o.State(to), s, charged))
+	return v.pinned(ctx, head, v.keep(o.State(to), s, charged))
 }
 
 // gone adds feed.ErrGone to an error that means that the state cannot be made from the

@@ -79,7 +79,7 @@ func together(t *testing.T, log changelog.Log, store inventory.Store, claims ...
 		ok(log.Make(ctx, name(i), feed.Description{}, 10_000))
 		held[i] = map[string]uint64{}
 	}
-	check := func(i int, h *Held, err error) {
+	check := func(i int, h *Pinned, err error) {
 		t.Helper()
 		ok(err)
 		defer h.Release()
@@ -139,7 +139,7 @@ func together(t *testing.T, log changelog.Log, store inventory.Store, claims ...
 			untiltest.Done(t, "there is a Resource List", func() bool {
 				list, err := l.ResourceList(ctx, name(i), feed.Cursor{})
 				if err == nil {
-					check(i, list.Held, nil)
+					check(i, list.Pinned, nil)
 				}
 				return err == nil
 			})

@@ -64,10 +64,10 @@ func (l *Live) dropOld(now time.Time) {
 func (l *Live) sweep(ctx context.Context) (more bool) {
 	n, err := l.opts.SweepDeleted(ctx, sweepMost)
 	if err != nil && ctx.Err() == nil {
-		l.logger.Warn("what deleted sets have left of their inventories cannot be removed now", "err", err)
+		l.logger.Warn("the inventories of deleted sets cannot be removed now; the next try follows", "err", err)
 	}
 	if n > 0 {
-		l.logger.Info("what deleted sets had left of their inventories was removed", "sets", n)
+		l.logger.Info("the inventories of deleted sets were removed", "sets", n)
 	}
 	return n == sweepMost && err == nil
 }

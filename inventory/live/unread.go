@@ -31,7 +31,7 @@ func (l *Live) Unread(ctx context.Context, set string) (at feed.Cursor, ok bool)
 }
 
 var (
-	errStuck  = errors.New("the inventory has not got on for a day")
+	errStuck  = errors.New("the inventory has made no progress for a day")
 	errScarce = errors.New("the store has little room left")
 )
 

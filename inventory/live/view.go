@@ -20,7 +20,7 @@ type view struct {
 
 	turn chan struct{} // of capacity 1; a goroutine that has put an element in has the turn
 
-	// Whoever has the turn may use these.
+	// Only the goroutine that has the turn may use these.
 	begin   int64              // when the log of all this began
 	base    *snapshot          // the overlay's root, with a use of it; nil: no overlay
 	overlay *inventory.Overlay // the changes of the log after base

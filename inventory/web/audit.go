@@ -74,7 +74,7 @@ func (s *Server) serveQuestion(w http.ResponseWriter, r *http.Request, set strin
 	}
 	name, named := q.Get("name"), q.Has("name")
 	if named && !goodName(name) {
-		return resourcesync.Invalid("name is that of a destination: 1 to %d bytes, printable", maxName)
+		return resourcesync.Invalid("name is the name of a destination: 1 to %d bytes of printable characters", maxName)
 	}
 	details := q.Get("details")
 	if details != "" && details != "0" && details != "1" {

@@ -215,7 +215,7 @@ type errWrong struct{ error }
 func (g *getting) from(ctx context.Context, place string) (*Got, error) {
 	u, err := url.Parse(place)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, &Failure{Err: fmt.Errorf("%s is not a URL with http or https, so nobody can get it", resourcesync.Shorten(place))}
+		return nil, &Failure{Err: fmt.Errorf("%s is not a URL with http or https, so it cannot be fetched", resourcesync.Shorten(place))}
 	}
 	g.place, g.fresh = place, false
 	for try := 1; ; try++ {
@@ -328,7 +328,7 @@ func hostOf(u *url.URL) string {
 }
 
 // errPatience means that a content takes longer than Wanted.Patience.
-var errPatience = errors.New("the content takes long")
+var errPatience = errors.New("the content takes too long")
 
 // plain removes from an error what the caller knows: the method and the URL.
 func (g *getting) plain(err error) error {

@@ -34,8 +34,8 @@ type Options struct {
 	// Default: every file is read each time.
 	Ledger string
 
-	// Settle is how long a file must be unchanged before it is read, because somebody
-	// may still be writing it. Default: a file is read at once, and only a change
+	// Settle is how long a file must be unchanged before it is read, because it may
+	// still be open for writing. Default: a file is read at once, and only a change
 	// during the reading is noticed.
 	Settle time.Duration
 

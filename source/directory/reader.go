@@ -28,7 +28,7 @@ const racy = 2 * time.Second
 const readTries = 3
 
 // A reader reads files to hash them. It opens no file outside of the directory, even if
-// somebody puts symbolic links there meanwhile.
+// symbolic links are put there meanwhile.
 type reader struct {
 	tree  *Tree
 	root  *os.Root

@@ -61,7 +61,7 @@ func TestChangesOfIndex(t *testing.T) {
 	}
 	o.put("/index", indexOf(o.url, "/other"))
 	o.put("/other", indexOf(o.url, "/1"))
-	if _, err = changesOf(t, o, l, "/index", "", nil); err == nil || !strings.Contains(err.Error(), "it is an index, and an index names it") {
+	if _, err = changesOf(t, o, l, "/index", "", nil); err == nil || !strings.Contains(err.Error(), "it is an index that an index names") {
 		t.Errorf("an index in an index: %v", err)
 	}
 }

@@ -95,7 +95,7 @@ func (d *dumpReader) document(a *Answer, first bool) (parts []Package, err error
 	case h.Capability != d.capability:
 		return nil, resourcesync.Invalid("its capability is %.40q, not %s", h.Capability, d.capability)
 	case h.Index && !first:
-		return nil, resourcesync.Invalid("it is an index, and an index names it: an index names dumps only")
+		return nil, resourcesync.Invalid("it is an index that an index names: an index may name only dumps")
 	case !h.Index && !d.begun:
 		d.dump.From, d.begun = l.past(h.From), true
 	}

@@ -124,7 +124,7 @@ func (l *listing) remember(seen *Seen) {
 	*seen = l.now
 }
 
-var errStopped = errors.New("nobody wants more")
+var errStopped = errors.New("the caller wants no more")
 
 // Explain returns why reading the Body of an Answer failed: an *outbound.Failure, which
 // IsAway recognizes, a *resourcesync.Error, or the cause of ctx.
@@ -276,7 +276,7 @@ func (l *listing) xml(a *Answer, in io.Reader, p part) (parts []part, err error)
 		return nil, resourcesync.Invalid("its capability is %.40q: a list of resources has resourcelist, or is a sitemap without any", h.Capability)
 	}
 	if h.Index && !p.index {
-		return nil, resourcesync.Invalid("it is an index, and an index names it: an index names lists only")
+		return nil, resourcesync.Invalid("it is an index that an index names: an index may name only lists")
 	}
 	if len(l.now.Documents) == 0 {
 		l.now.At = l.past(h.At)

@@ -191,7 +191,7 @@ func TestListerRefuses(t *testing.T) {
 			_, _ = rw.WriteString("HTTP/1.0 200 OK\r\n\r\nurn:1:1\nurn:1:2")
 			_ = rw.Flush()
 			_ = conn.Close()
-		}, "nobody can tell whether it is whole"},
+		}, "it may have been cut off"},
 		{"a part that is missing", says(sitemapIndex("HOST/missing")), "list 1 of the index (HOST/missing): the answer is 404"},
 		{"an index in an index", says(sitemapIndex("HOST/index")), "list 1 of the index (HOST/index): it is an index"},
 		{"a file", says(sitemapIndex("file:///etc/passwd")), "list 1 of the index is at no URL that begins with http"},

@@ -141,7 +141,7 @@ type progress struct {
 }
 
 func errOther() error {
-	return resourcesync.Invalid("it broke off, and when it was asked for again it was another document")
+	return resourcesync.Invalid("it broke off, and at the second request it was another document")
 }
 
 // had reports whether an earlier reading took an entry. It returns an error if the
@@ -186,9 +186,9 @@ func (l *listing) document(a *Answer, p part, got *progress) (parts []part, err 
 	switch {
 	case err != nil:
 	case isText && (l.change != nil || l.manifest != ""):
-		err = resourcesync.Invalid("it is text, and no document of ResourceSync")
+		err = resourcesync.Invalid("it is text, not a document of ResourceSync")
 	case isText && !a.Complete:
-		err = resourcesync.Invalid("it is text, and its server does not say where it ends: nobody can tell whether it is whole")
+		err = resourcesync.Invalid("it is text, and its server does not say where it ends: it may have been cut off")
 	case isText && p.robots && isRobots(a.URL):
 		parts, err = l.robots(a, in)
 	case isText:

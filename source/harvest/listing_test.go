@@ -142,7 +142,7 @@ func TestListerRobots(t *testing.T) {
 	}
 	list("urn:x:b urn:x:a", "") // each document once
 	docs["/a"] = []string{sitemapIndex("b")}
-	list("urn:x:b", "list 1 of sitemap 1 of robots.txt (http://a.example/a): it is an index, and an index names it")
+	list("urn:x:b", "list 1 of sitemap 1 of robots.txt (http://a.example/a): it is an index that an index names")
 	docs["/robots.txt"] = []string{"User-agent: *\nDisallow: /\n"}
 	list("", "the list (http://a.example/robots.txt): it is a robots.txt that names no sitemap")
 	docs["/robots.txt"] = []string{"Sitemap: /b\n" + strings.Repeat("#", robotsMax)}

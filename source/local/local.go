@@ -113,7 +113,7 @@ func (s *Set) Differences(ctx context.Context, tally reconcile.Tally, own client
 	}
 }
 
-var errNoMore = errors.New("nobody wants more")
+var errNoMore = errors.New("the caller wants no more")
 
 // A comparison is one call of Differences.
 type comparison struct {
@@ -201,8 +201,8 @@ func (c *comparison) ask(ctx context.Context, q audit.Question) (reply audit.Rep
 	return reply, err
 }
 
-// tell yields the differences that were found. It leaves out resources that somebody has
-// published since the first look.
+// tell yields the differences that were found. It leaves out resources that another publisher
+// has published since the first look.
 func (c *comparison) tell(ctx context.Context) error {
 	for end := false; !end; {
 		var b *feed.Batch

@@ -51,7 +51,7 @@ func Last(ctx context.Context, o Outcomes, set string, begin int64, source strin
 	}
 	out := new(Outcome)
 	if err := json.Unmarshal(text, out); err != nil {
-		return nil, fmt.Errorf("set %q: the outcome of the last look at its source cannot be read: %w", set, err)
+		return nil, fmt.Errorf("set %q: read the outcome of the last poll of its source: %w", set, err)
 	}
 	if out.Begin != begin || out.Source != source {
 		return nil, nil

@@ -235,7 +235,7 @@ func (p *Poller) scan(ctx context.Context) {
 	p.rest = max(scanEvery, scanShare*p.scanned.Sub(begin))
 	if err != nil {
 		if ctx.Err() == nil {
-			p.opts.Logger.Warn("the descriptions of the sets cannot be read, so no source is polled that is new", "err", err)
+			p.opts.Logger.Warn("the descriptions of the sets cannot be read: new sources are not polled", "err", err)
 		}
 		return
 	}
@@ -282,7 +282,7 @@ func (p *Poller) describe(ctx context.Context, st feed.State) {
 func (p *Poller) add(ctx context.Context, st feed.State, url string) *source {
 	last, err := Last(ctx, p.outcomes, st.Set, st.Begin, url)
 	if err != nil {
-		p.opts.Logger.Warn("what came of the last look at a source cannot be read", "set", st.Set, "err", err)
+		p.opts.Logger.Warn("the outcome of the last poll of a source cannot be read", "set", st.Set, "err", err)
 		if errors.Is(err, feed.ErrUnavailable) || ctx.Err() != nil {
 			return nil
 		}
@@ -302,7 +302,7 @@ func (p *Poller) takePings(ctx context.Context) {
 		p.asked = time.Now()
 		sets, err := p.opts.Pings.Take(ctx, p.opts.Mine)
 		if err != nil && ctx.Err() == nil {
-			p.opts.Logger.Warn("pings that other hubs got cannot be read", "err", err)
+			p.opts.Logger.Warn("pings that other hubs received cannot be read", "err", err)
 		}
 		for _, set := range sets {
 			pinged[set] = true
@@ -459,7 +459,7 @@ func (p *Poller) once(ctx context.Context, st feed.State, url string, every time
 		err = p.outcomes.Put(keeping, st.Set, text)
 	}
 	if err != nil {
-		logger.Warn("what came of a look at a source cannot be kept", "err", err)
+		logger.Warn("the outcome of a poll of a source cannot be stored", "err", err)
 	}
 	return out, next
 }

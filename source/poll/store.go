@@ -39,7 +39,7 @@ func (r inRedis) Get(ctx context.Context, set string) (text []byte, err error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read what came of the last look at the source of set %q: %w", set, err)
+		return nil, fmt.Errorf("read the outcome of the last poll of the source of set %q: %w", set, err)
 	}
 	return text, nil
 }
@@ -50,7 +50,7 @@ func (r inRedis) Put(ctx context.Context, set string, text []byte) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("keep what came of the last look at the source of set %q: %w", set, err)
+		return fmt.Errorf("store the outcome of the last poll of the source of set %q: %w", set, err)
 	}
 	return nil
 }
@@ -84,7 +84,7 @@ func (p pings) put(ctx context.Context, text, set string) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("keep a ping for set %q: %w", set, err)
+		return fmt.Errorf("store a ping for set %q: %w", set, err)
 	}
 	return nil
 }

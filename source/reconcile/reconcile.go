@@ -44,8 +44,8 @@ func (g *Gap) Unwrap() error { return g.Err }
 // has answered, and their errors end a Sync.
 type Hub interface {
 	// Differences compares the state of own with what the hub knows. It yields every
-	// differing resource, except those that somebody has published since Differences
-	// began. It calls look with each look at the hub. After the first look it calls
+	// differing resource, except those that another publisher has published since
+	// Differences began. It calls look with each look at the hub. After the first look it calls
 	// tally; if that equals the hub's tally, there are no differences. Otherwise it calls
 	// own, which must return the same state each time. The error is feed.ErrNoSet if
 	// there is no such set.

@@ -20,7 +20,7 @@ type Sight struct {
 
 // ErrSync means that only a Sync can find out what the hub knows. There was no Sync yet,
 // or the hub has another log, because the set was made anew or a backup was restored.
-var ErrSync = errors.New("the hub may not know any more what it knew")
+var ErrSync = errors.New("the hub may have lost a part of what it knew")
 
 // Update publishes the changes that a source has seen. It does not list the rest of the
 // source, and does not ask the hub, because the Source knows the hub's state since the

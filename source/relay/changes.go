@@ -113,7 +113,7 @@ func (r *Relay) mended(ctx context.Context, before Result) (Result, error) {
 
 // errShort means that the Resource List is older than the beginning of the Change Lists.
 // Changes between may have been published already, and a comparison would undo them.
-var errShort = errors.New("the Change List does not reach back to the Resource List, so nothing is compared until that is newer")
+var errShort = errors.New("the Change List does not reach back to the Resource List, so nothing is compared until the source has a newer Resource List")
 
 // short notes that nothing was compared.
 func (r *Relay) short(err error) {
@@ -162,7 +162,7 @@ func (r *Relay) baseline(ctx context.Context) (Result, error) {
 		if short = reach.From.After(at); short && held > 0 {
 			yield(nil, errShort)
 		} else if short {
-			yield(nil, &reconcile.Gap{Err: fmt.Errorf("the Resource List is of %s, and the Change List begins at %s: nobody can tell what was deleted between", at.Format(time.RFC3339), reach.From.Format(time.RFC3339))})
+			yield(nil, &reconcile.Gap{Err: fmt.Errorf("the Resource List is of %s, and the Change List begins at %s: what was deleted between them is unknown", at.Format(time.RFC3339), reach.From.Format(time.RFC3339))})
 		}
 	}
 	res, err := r.compare(ctx, list, nil, &held)

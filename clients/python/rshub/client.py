@@ -36,11 +36,11 @@ class Client:
     ) -> None:
         url = urllib.parse.urlsplit(hub)
         if url.scheme not in ("http", "https") or not url.hostname:
-            raise ValueError("a hub's URL is one like https://hub.example.org")
+            raise ValueError("a hub's URL must be like https://hub.example.org")
         if url.username is not None or url.query or url.fragment:
             raise ValueError("a hub's URL has no user, no query and no fragment")
         if token is not None and not (token.isascii() and token.isprintable() and token and " " not in token):
-            raise ValueError("a token is one word of ASCII")
+            raise ValueError("a token must be one word of ASCII")
         self.hub = hub.rstrip("/")
         self.patience = patience
         self.sleep = sleep
@@ -74,7 +74,7 @@ class Client:
         """Yields the changes of a set as they come, in order, batch by batch. It blocks while there are none.
 
         since says where to begin: after a cursor, at a datetime, at the oldest change that is kept ("start"), or
-        behind the newest ("now"). prefix (of the loc), change and type (several by comma) choose among the changes;
+        behind the newest ("now"). prefix (of the loc), change and type (several separated by commas) choose among the changes;
         so does collection, the URI that a link rel=collection leads to. Deletions pass whatever the collection.
         The hub holds each request for up to wait seconds, at most 300, while there is no change.
 

@@ -31,7 +31,7 @@ def publish(client: Client, set_name: str, changes: List[Dict[str, Any]], key: O
         raise ValueError("there is no change to publish")
     word = secrets.token_urlsafe(18) if key is None else key
     if not (word.isascii() and word.isprintable() and word and " " not in word):
-        raise ValueError("a key is one word of ASCII")
+        raise ValueError("a key must be one word of ASCII")
     topic = client.topic(set_name)
     sent = False  # a try may have reached the hub
 

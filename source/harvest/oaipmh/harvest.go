@@ -1,6 +1,7 @@
 package oaipmh
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -70,13 +71,6 @@ type State struct {
 // resources.
 var ErrFull = errors.New("all resources have to be listed")
 
-func (h *Harvest) prefix() string {
-	if h.Prefix == "" {
-		return "oai_dc"
-	}
-	return h.Prefix
-}
-
 func (h *Harvest) note(format string, args ...any) {
 	if h.Note != nil {
 		h.Note(fmt.Sprintf(format, args...))
@@ -86,7 +80,7 @@ func (h *Harvest) note(format string, args ...any) {
 // selection returns what to list. With datestamps of days, only the metadata can show
 // that a record changed twice in one day.
 func (h *Harvest) selection(g Granularity) Selection {
-	return Selection{Prefix: h.prefix(), Set: h.Set, Records: h.Loc == Metadata || g == Days}
+	return Selection{Prefix: cmp.Or(h.Prefix, "oai_dc"), Set: h.Set, Records: h.Loc == Metadata || g == Days}
 }
 
 // Resources lists all resources of the repository, to compare them with what a hub holds.
@@ -128,7 +122,10 @@ func (h *Harvest) resources(ctx context.Context, st *State, yield func(*feed.Ent
 		}
 		bad, isBad := errors.AsType[*Bad](err)
 		if err != nil && !isBad {
-			return State{}, h.again(err)
+			if is(err, badResumptionToken) {
+				err = fmt.Errorf("the list has to be begun again: %w", err)
+			}
+			return State{}, err
 		}
 		if !isBad {
 			var loc, rule string
@@ -171,22 +168,13 @@ func (h *Harvest) resources(ctx context.Context, st *State, yield func(*feed.Ent
 		next.Recent, next.Since = recent, next.Low.Add(-leastOverlap)
 	}
 	if next.Volatile && !st.Volatile {
-		h.note("the datestamps of the repository are the time of the request: they tell nothing, so only new and deleted records are found")
+		h.note("the datestamps of the repository are the time of the request: they do not say what changed, so only new and deleted records are found")
 	}
 	if next.Low.IsZero() {
 		next.Low = time.Now().UTC().Add(-time.Hour)
 		h.note("the repository does not say what time it is: the time of this machine less an hour is taken")
 	}
 	return next, nil
-}
-
-// again marks the error of an expired resumptionToken: the list can be begun
-// again.
-func (h *Harvest) again(err error) error {
-	if is(err, badResumptionToken) {
-		return fmt.Errorf("the list has to be begun again: %w", err)
-	}
-	return err
 }
 
 // A clock finds out whether datestamps are the time of the request.
@@ -218,9 +206,9 @@ func (h *Harvest) News(ctx context.Context, st *State) ([]resourcesync.Change, *
 	case st.Low.IsZero():
 		return nil, nil, fmt.Errorf("the repository was never harvested: %w", ErrFull)
 	case id.Earliest < was.Earliest, was.Deleted != id.Deleted, was.Granularity != id.Granularity, was.BaseURL != id.BaseURL:
-		return nil, nil, fmt.Errorf("the repository is not what it was (its earliest datestamp, its granularity, its base URL, or how it deletes): %w", ErrFull)
+		return nil, nil, fmt.Errorf("the repository has changed (its earliest datestamp, its granularity, its base URL, or how it deletes): %w", ErrFull)
 	case st.Volatile:
-		return nil, nil, fmt.Errorf("the datestamps of the repository tell nothing: %w", ErrFull)
+		return nil, nil, fmt.Errorf("the datestamps of the repository do not say what changed: %w", ErrFull)
 	}
 	w := &window{Harvest: h, id: id, was: st, newest: map[string]int{}, recent: map[string]string{}, overlap: max(st.Overlap, leastOverlap, id.Granularity.Step())}
 	from := st.Low.Add(-w.overlap)
@@ -294,9 +282,6 @@ func (w *window) list(ctx context.Context, from, until time.Time) error {
 		}
 	}()
 	for rec, err := range w.Repository.List(ctx, l, w.id.Granularity, s) {
-		if w.begun.IsZero() {
-			w.begun = l.Begun
-		}
 		bad, isBad := errors.AsType[*Bad](err)
 		doubt, isDoubt := errors.AsType[*Doubt](err)
 		switch {
@@ -393,7 +378,7 @@ func versionOf(rec *Record) (key, version string) {
 func (w *window) news(from time.Time) ([]resourcesync.Change, *State, error) {
 	if w.clock.isNow() && len(w.found) > nowLeast && w.was.Low.Before(w.begun.Add(-2*nowSlack)) {
 		w.note("nearly all datestamps are the time of the request")
-		return nil, nil, fmt.Errorf("the datestamps of the repository seem to tell nothing: %w", ErrFull)
+		return nil, nil, fmt.Errorf("the datestamps of the repository seem not to say what changed: %w", ErrFull)
 	}
 	slices.SortStableFunc(w.found, func(a, b found) int { return strings.Compare(a.key, b.key) })
 	changes := make([]resourcesync.Change, len(w.found))

@@ -300,7 +300,7 @@ func TestNewsMisbehaving(t *testing.T) {
 		{"no headers", oaitest.Faults{Headless: "badVerb"}, "", ""},
 		{"days only", oaitest.Faults{RefuseTimes: true}, "", "it is asked for days"},
 		{"cut off", oaitest.Faults{Cut: 100}, "ends early", ""},
-		{"datestamps of now", oaitest.Faults{StampNow: true}, "tell nothing", "time of the request"},
+		{"datestamps of now", oaitest.Faults{StampNow: true}, "not to say what changed", "time of the request"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t, &oaitest.Repository{})

@@ -80,7 +80,7 @@ func (r *Repository) List(ctx context.Context, l *List, g Granularity, s Selecti
 	}
 }
 
-var errStopped = errors.New("nobody wants more")
+var errStopped = errors.New("the caller wants no more")
 
 func (r *Repository) list(ctx context.Context, l *List, g Granularity, s Selection, yield func(*Record, error) bool) error {
 	if !s.Records && !r.noIdentifiers {

@@ -132,7 +132,7 @@ written in something else than Mi or Gi.
 {{- end -}}
 {{- end -}}
 
-{{/* The sets that there may be, by comma; "" where there may be any. */}}
+{{/* The sets that there may be, separated by commas; "" where there may be any. */}}
 {{- define "rshub.sets" -}}
 {{- range $i, $set := index .Values.config "RSHUB_SETS" | default "" | toString | splitList "," -}}
 {{- if $i }},{{ end }}{{ trim $set -}}

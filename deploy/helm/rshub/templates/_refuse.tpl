@@ -161,7 +161,7 @@ misspelt values.schema.json finds.
 {{- end }}
 {{- end -}}
 
-{{/* The ports that are said in a URL, or in several by comma, with a space between. */}}
+{{/* The ports that are said in a URL, or in several, separated by a comma and a space. */}}
 {{- define "rshub.ports" -}}
 {{- $ports := list -}}
 {{- range splitList "," . -}}
