@@ -99,6 +99,10 @@ func (g *guard) ownHost(r *http.Request) bool {
 	if g.probes && slices.Contains(probePaths, r.URL.Path) || slices.Contains(g.hosts, "*") || g.tokens && r.Header.Get("Authorization") != "" {
 		return true
 	}
+	_, rest, _ := strings.Cut(string(g.base), "://")
+	if own, _, _ := strings.Cut(rest, "/"); own == r.Host { // the usual case
+		return true
+	}
 	host := hostName("http://" + r.Host)
 	if host == "" {
 		return false
