@@ -43,11 +43,17 @@ type Following struct {
 	Lag       time.Duration // age of the oldest change that a follower has not got
 }
 
+// Followers know who follows sets at this hub.
+type Followers interface {
+	// Following returns the followers of each set that has any. It does not block.
+	Following() map[string]Following
+}
+
 // Options of a Recorder. Zero values are the defaults.
 type Options struct {
-	Following func() map[string]Following // returns the followers of each set that has any; default: nobody follows
-	Logger    *slog.Logger                // default: discard
-	Now       func() time.Time            // default: time.Now
+	Followers Followers        // default: nobody follows
+	Logger    *slog.Logger     // default: discard
+	Now       func() time.Time // default: time.Now
 }
 
 // A Recorder remembers the last hour. Its methods may be called concurrently.
@@ -77,9 +83,6 @@ type known struct {
 
 // New returns a Recorder. It reads the heads of log only while Run runs.
 func New(log Log, o Options) *Recorder {
-	if o.Following == nil {
-		o.Following = func() map[string]Following { return nil }
-	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -121,7 +124,10 @@ func (r *Recorder) look(ctx context.Context) {
 		}
 		return
 	}
-	following := r.opts.Following()
+	var following map[string]Following
+	if r.opts.Followers != nil {
+		following = r.opts.Followers.Following()
+	}
 	now := r.opts.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()

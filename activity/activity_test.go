@@ -46,13 +46,18 @@ func sum(values []uint32) (n uint64) {
 	return n
 }
 
+// A following is who follows in a test.
+type following map[string]Following
+
+func (f following) Following() map[string]Following { return f }
+
 // TestHour runs a Recorder in fake time, for more than an hour.
 func TestHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newHeads()
 		log.at("old", 1_000_000) // was there before the hub began
-		followed := map[string]Following{"busy": {Followers: 3, Behind: 7, Lag: 2 * time.Second}}
-		r := New(log, Options{Following: func() map[string]Following { return followed }})
+		followed := following{"busy": {Followers: 3, Behind: 7, Lag: 2 * time.Second}}
+		r := New(log, Options{Followers: followed})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); _ = r.Run(ctx) }()

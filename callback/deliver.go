@@ -180,7 +180,7 @@ func (d *delivery) settle(st *state) {
 		e.metrics.retries.Inc()
 	}
 	if a := &d.attempt; a.Error != "" || d.failed > 0 {
-		e.opts.Outcome(Outcome{Set: d.about.Set, ID: s.id, Callback: d.about.Callback, Kind: a.Kind, Status: a.Status, Error: a.Error})
+		e.opts.Activity.Called(Outcome{Set: d.about.Set, ID: s.id, Callback: d.about.Callback, Kind: a.Kind, Status: a.Status, Error: a.Error})
 	}
 	switch d.verdict.Decision {
 	case outlet.Done:
@@ -197,7 +197,7 @@ func (d *delivery) settle(st *state) {
 // succeed goes on behind what was delivered.
 func (st *state) succeed(d *delivery) {
 	s, e := d.sub, d.engine
-	e.opts.Delivered(d.about.Set, d.cut.changes)
+	e.opts.Activity.Delivered(d.about.Set, d.cut.changes)
 	e.metrics.deliveries.Inc()
 	e.metrics.bytes.Add(float64(d.cut.size()))
 	e.metrics.changes.Add(float64(d.cut.changes))

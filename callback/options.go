@@ -22,11 +22,7 @@ type Options struct {
 	MaxChanges int // most changes in one delivery, and most entries that are looked at for it; default and maximum 1,000
 	MaxBytes   int // most bytes of changes in one delivery; a single change may have more; default 1 MiB
 
-	// Delivered is called with the number of changes that a callback of a set has taken.
-	// Outcome is called with each delivery or verification that failed, and with the first
-	// success after that. Both must not block, nor call the Engine. Default: nobody is told.
-	Delivered func(set string, changes int)
-	Outcome   func(Outcome)
+	Activity Activity // is told what becomes of deliveries; default: nobody is told
 
 	Rights Rights // of those who made subscriptions; default: everybody may go on
 
@@ -42,11 +38,8 @@ func (o *Options) defaults() {
 	o.PerHost = cmp.Or(o.PerHost, 8)
 	o.MaxChanges = min(cmp.Or(o.MaxChanges, 1000), 1000)
 	o.MaxBytes = cmp.Or(o.MaxBytes, 1<<20)
-	if o.Delivered == nil {
-		o.Delivered = func(string, int) {}
-	}
-	if o.Outcome == nil {
-		o.Outcome = func(Outcome) {}
+	if o.Activity == nil {
+		o.Activity = nobody{}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -73,3 +66,18 @@ type Outcome struct {
 func outcome(r *subscription.Request, a *subscription.Attempt, final bool) Outcome {
 	return Outcome{Set: r.Set, ID: r.ID(), Callback: r.Callback, By: r.By, Kind: string(r.Mode), Status: a.Status, Error: a.Error, Final: final}
 }
+
+// Activity is told what becomes of deliveries and verifications. Its methods must not block, nor
+// call the Engine.
+type Activity interface {
+	// Delivered says that a callback of a set has taken so many changes.
+	Delivered(set string, changes int)
+	// Called says that a delivery or a verification failed, or was the first success after that.
+	Called(o Outcome)
+}
+
+// nobody is an Activity that is told nothing.
+type nobody struct{}
+
+func (nobody) Delivered(string, int) {}
+func (nobody) Called(Outcome)        {}

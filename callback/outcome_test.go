@@ -13,33 +13,39 @@ import (
 	"github.com/rshub/rshub/callback/subscription"
 )
 
-// Outcome is told what failed and why, whether it is tried again, and when it goes right.
+// A told notes what an Activity is told.
+type told struct {
+	mu        sync.Mutex
+	outcomes  []string
+	delivered int
+}
+
+func (a *told) Called(o Outcome) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.outcomes = append(a.outcomes, fmt.Sprintf("%s %s %d %t %q by %s", o.Set, o.Kind, o.Status, o.Final, o.Error, o.By))
+}
+
+func (a *told) Delivered(_ string, changes int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.delivered += changes
+}
+
+// Activity is told what failed and why, whether it is tried again, and when it goes right.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var told []string
-		delivered := 0
-		w := newWorld(t, Options{
-			Outcome: func(o Outcome) {
-				mu.Lock()
-				defer mu.Unlock()
-				told = append(told, fmt.Sprintf("%s %s %d %t %q by %s", o.Set, o.Kind, o.Status, o.Final, o.Error, o.By))
-			},
-			Delivered: func(_ string, changes int) {
-				mu.Lock()
-				defer mu.Unlock()
-				delivered += changes
-			},
-		})
+		a := &told{}
+		w := newWorld(t, Options{Activity: a})
 		check := func(step string, want ...string) {
 			t.Helper()
-			mu.Lock()
-			defer mu.Unlock()
-			if !slices.Equal(told, want) {
-				t.Errorf("%s: told is\n%q, want\n%q", step, told, want)
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if !slices.Equal(a.outcomes, want) {
+				t.Errorf("%s: told is\n%q, want\n%q", step, a.outcomes, want)
 			}
-			told = nil
+			a.outcomes = nil
 		}
 		c := w.listen("refuses.example")
 		c.agrees(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "what?") })
@@ -71,8 +77,8 @@ func TestOutcomes(t *testing.T) {
 		c.says(status(200))
 		time.Sleep(10 * time.Second)
 		check("a delivery that went right", `demo deliver 200 false "" by `)
-		if delivered != 5 {
-			t.Errorf("%d changes were delivered, want 5", delivered)
+		if a.delivered != 5 {
+			t.Errorf("%d changes were delivered, want 5", a.delivered)
 		}
 		if f := w.engine.Following()["demo"]; f.Subscriptions != 1 || f.Failing != 0 || f.Changes != 0 || f.Lag != 0 {
 			t.Errorf("who follows is %+v", f)

@@ -209,7 +209,7 @@ func (s *shard) refuseRequest(r *subscription.Request, why string) (again time.D
 	st := s.engine.lock()
 	st.finish(s, r.Number)
 	st.unlock()
-	s.engine.opts.Outcome(outcome(r, &subscription.Attempt{Error: why}, true))
+	s.engine.opts.Activity.Called(outcome(r, &subscription.Attempt{Error: why}, true))
 	s.deny(&subscription.Subscription{Set: r.Set, Callback: r.Callback, Secret: r.Secret, By: r.By}, why)
 	return 0
 }

@@ -50,7 +50,7 @@ func (s *shard) verify(p *request) (again time.Duration) {
 			e.opts.Logger.Warn("callbacks: a request is dropped", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", outbound.Host(r.Callback), "err", err)
 			st.finish(s, r.Number)
 			st.unlock()
-			e.opts.Outcome(outcome(r, &subscription.Attempt{Error: err.Error()}, true))
+			e.opts.Activity.Called(outcome(r, &subscription.Attempt{Error: err.Error()}, true))
 			return 0
 		}
 		if !r.Move {
@@ -153,7 +153,7 @@ func (s *shard) keep(p *request) (again time.Duration) {
 			}
 			st.put(s, &done.Put[i], r.Move || c.refilters)
 		}
-		e.opts.Outcome(outcome(r, &c.attempt, true))
+		e.opts.Activity.Called(outcome(r, &c.attempt, true))
 		e.opts.Logger.Info("callbacks: confirmed", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", outbound.Host(r.Callback))
 		st.fill()
 	})
@@ -171,10 +171,10 @@ func (s *shard) unconfirmed(p *request, a subscription.Attempt, final bool) (aga
 		st.markDirty(known)
 	}
 	if p.tries++; !final && p.tries <= len(verifyRetries) {
-		e.opts.Outcome(outcome(r, &a, false))
+		e.opts.Activity.Called(outcome(r, &a, false))
 		return backoff.Jitter(verifyRetries[p.tries-1])
 	}
-	e.opts.Outcome(outcome(r, &a, true))
+	e.opts.Activity.Called(outcome(r, &a, true))
 	e.opts.Logger.Info("callbacks: not confirmed", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", outbound.Host(r.Callback), "status", a.Status, "err", a.Error)
 	st.finish(s, r.Number)
 	return 0

@@ -80,7 +80,7 @@ func (w *world) start(o Options) {
 		return known, nil
 	}})
 	o.Clock = func() time.Duration { return time.Duration(w.clock.Load()) }
-	caller := websub.NewCaller(w.client, base, websub.CallerOptions{Inventory: func(context.Context, string) bool { return w.inventory }})
+	caller := websub.NewCaller(w.client, base, websub.CallerOptions{Inventories: w})
 	e := New(w.store, w.store, w.log, w.hub, caller, caller, o)
 	w.engine, w.ran = e, make(chan struct{})
 	go func() {
@@ -91,6 +91,9 @@ func (w *world) start(o Options) {
 	}()
 	w.settled()
 }
+
+// Keeps says that the hub keeps inventories, or that it does not.
+func (w *world) Keeps(context.Context, string) bool { return w.inventory }
 
 // crash stops the engine without saving anything.
 func (w *world) crash() {

@@ -59,7 +59,7 @@ func (s *Server) wireSources(base feed.Base, store *store, p *parts, attempts *m
 	o := poll.Options{
 		Sets: base.Sets(), Check: p.outbound.Check, Pings: pings, Logger: s.log,
 		Count: func(st feed.State, err error, took time.Duration) {
-			p.looked(st.Set, cmp.Or(st.Source, st.ChangeList), err)
+			happened{p.activity}.looked(st.Set, cmp.Or(st.Source, st.ChangeList), err)
 			outcome := outbound.Success
 			if err != nil {
 				outcome = outbound.Other

@@ -81,13 +81,13 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 		o.Rights = s.callers
 	}
 	p.hub = hub.New(log, o)
-	p.activity = activity.New(log, activity.Options{Following: p.following, Logger: s.log})
+	p.activity = activity.New(log, activity.Options{Followers: p, Logger: s.log})
 	p.subscribe = subscribe.New(p.hub, log, subscribe.Options{
 		Base: base, CheckOrigin: guard.allows, Heartbeat: c.Heartbeat, WriteTimeout: c.WriteTimeout,
 		Logger: s.log, Metrics: s.metrics, Answers: answers, Streams: p.streams,
 		Inventories: p.inventories, Rights: s.callers, Deliveries: p.activity,
 	})
-	p.web = web.New(p.inventories, base, web.Options{Answers: answers, Streams: p.streams, Proofs: p, Logger: s.log})
+	p.web = web.New(p.inventories, base, web.Options{Answers: answers, Streams: p.streams, Proofs: happened{p.activity}, Logger: s.log})
 	listed := documents.Options{DescribedBy: c.DescribedBy, Sets: p.hub, Logger: s.log, Answers: answers, Streams: p.streams}
 	if p.live != nil {
 		listed.Inventories = p.inventories
@@ -95,19 +95,17 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	p.documents = documents.New(log, base, listed)
 	attempts := meter.New(s.metrics)
 	p.outbound = outbound.New(outbound.Options{Self: string(base), Allow: c.CallbackAllow, CAs: c.CallbackCAs, Idle: idle})
-	caller := websub.NewCaller(p.outbound, base, websub.CallerOptions{Timeout: c.CallbackTimeout, Inventory: p.inventories.Keeps})
+	caller := websub.NewCaller(p.outbound, base, websub.CallerOptions{Timeout: c.CallbackTimeout, Inventories: p.inventories})
 	p.engine = callback.New(store.subscriptions, store.claims, log, p.hub, caller, caller, callback.Options{
 		Logger: s.log, Metrics: s.metrics, Meter: attempts, Rights: s.callers.rights(),
-		Delivered: p.activity.Delivered, Outcome: p.called,
+		Activity: happened{p.activity},
 	})
-	var ping func(context.Context, string) error
+	subscribing := websub.Options{Sets: p.hub, Inventories: p.inventories, LeaseMin: c.LeaseMin, MaxRequests: c.CallbackRequests}
 	if !c.NoPoll {
 		p.sources = s.wireSources(base, store, p, attempts)
-		ping = p.sources.poller.Ping
+		subscribing.Sources = p.sources.poller
 	}
-	p.websub = websub.NewServer(p.engine, store.subscriptions, log, p.outbound.Check, base, websub.Options{
-		Waits: p.hub.Waits, Inventory: p.inventories.Keeps, Ping: ping, LeaseMin: c.LeaseMin, MaxRequests: c.CallbackRequests,
-	})
+	p.websub = websub.NewServer(p.engine, store.subscriptions, log, p.outbound.Check, base, subscribing)
 	s.metrics.MustRegister(newReadyGauge(s.health))
 	return p
 }

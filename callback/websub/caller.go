@@ -24,9 +24,7 @@ type CallerOptions struct {
 	Timeout       time.Duration // of a whole delivery, from connecting to the status of the answer; default 15 s
 	VerifyTimeout time.Duration // of a whole verification or denial; default 10 s
 
-	// Inventory reports whether the hub keeps an inventory of a set, to begin anew with
-	// when changes are gone. Default: of none.
-	Inventory func(ctx context.Context, set string) bool
+	Inventories Inventories // to begin anew with when changes are gone; default: none
 }
 
 // A Caller makes the requests of WebSub to callbacks. It is an outlet.Outlet
@@ -52,9 +50,6 @@ func NewCaller(client http.RoundTripper, base feed.Base, o CallerOptions) *Calle
 	}
 	if o.VerifyTimeout == 0 {
 		o.VerifyTimeout = 10 * time.Second
-	}
-	if o.Inventory == nil {
-		o.Inventory = func(context.Context, string) bool { return false }
 	}
 	return &Caller{client: client, base: base, opts: o}
 }
@@ -130,7 +125,7 @@ func (c *Caller) post(ctx context.Context, cancel context.CancelFunc, d *outlet.
 	}
 	if !d.Gap.IsZero() {
 		r.Header["Rs-Gap"] = []string{outlet.Lost(d.Gap, d.From)}
-		if c.opts.Inventory(ctx, d.To.Set) {
+		if c.opts.Inventories != nil && c.opts.Inventories.Keeps(ctx, d.To.Set) {
 			r.Header.Add("Link", c.base.InventoryLink(d.To.Set))
 		}
 	}

@@ -42,11 +42,11 @@ func (s *Server) ping(ctx context.Context, form *form) error {
 			all = append(all, pinged{name, topic, set})
 		}
 	}
-	if s.opts.Ping == nil {
+	if s.opts.Sources == nil {
 		return resourcesync.Invalid("hub.mode=publish: this hub fetches nothing; POST the changes themselves")
 	}
 	for _, p := range all {
-		if err := s.opts.Ping(ctx, p.set); err != nil {
+		if err := s.opts.Sources.Ping(ctx, p.set); err != nil {
 			return notPinged(p.name, p.topic, err)
 		}
 	}

@@ -14,17 +14,22 @@ import (
 	"github.com/rshub/rshub/internal/memorytest"
 )
 
+// A polled notes the sets that are pinged. The set away cannot be read.
+type polled struct{ pinged []string }
+
+func (p *polled) Ping(_ context.Context, set string) error {
+	if set == "away" {
+		return fmt.Errorf("look at the set: %w", feed.ErrUnavailable)
+	}
+	p.pinged = append(p.pinged, set)
+	return nil
+}
+
 // A ping may name several topics, by either name. It is answered 204 when each of them
 // is accepted. Otherwise the answer names the one that is not.
 func TestPing(t *testing.T) {
-	var pinged []string
-	f := newFront(t, Options{Ping: func(_ context.Context, set string) error {
-		if set == "away" {
-			return fmt.Errorf("look at the set: %w", feed.ErrUnavailable)
-		}
-		pinged = append(pinged, set)
-		return nil
-	}})
+	sources := &polled{}
+	f := newFront(t, Options{Sources: sources})
 	for _, set := range []string{"a", "b", "c", "away"} {
 		memorytest.Fill(t, f.log, set)
 	}
@@ -46,17 +51,17 @@ func TestPing(t *testing.T) {
 		{"hub.url=" + topic("a") + "&hub.topic=" + topic("private"), 403, "hub.topic=" + topic("private"), "[]"},
 		{"hub.url=" + topic("a") + "&hub.url=" + topic("away"), 503, "hub.url=" + topic("away") + ": ", "[a]"},
 	} {
-		pinged = nil
+		sources.pinged = nil
 		w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader("hub.mode=publish&"+test.form)), rights(t, "publish:a,publish:b,publish:c,publish:away"))
 		if w.Code != test.status || !strings.Contains(w.Body.String(), test.says) || (w.Code == 204) != (w.Body.Len() == 0) {
 			t.Errorf("%s is answered %d: %s", test.form, w.Code, w.Body)
 		}
-		if fmt.Sprint(pinged) != test.pinged {
-			t.Errorf("%s pings %v, not %s", test.form, pinged, test.pinged)
+		if fmt.Sprint(sources.pinged) != test.pinged {
+			t.Errorf("%s pings %v, not %s", test.form, sources.pinged, test.pinged)
 		}
 	}
 	// A hub that fetches nothing says so.
-	f.server.opts.Ping = nil
+	f.server.opts.Sources = nil
 	if w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader("hub.mode=publish&hub.url="+topic("a"))), access.All()); w.Code != 400 || !slices.Contains(strings.Fields(w.Body.String()), "fetches") {
 		t.Errorf("without a fetcher it is answered %d: %s", w.Code, w.Body)
 	}

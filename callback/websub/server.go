@@ -28,17 +28,29 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
+// Sets know which sets there may be. They are a *hub.Hub.
+type Sets interface {
+	// Waits reports whether a publish may make a set.
+	Waits(set string) bool
+}
+
+// Inventories know what sets hold.
+type Inventories interface {
+	// Keeps reports whether the hub keeps an inventory of a set.
+	Keeps(ctx context.Context, set string) bool
+}
+
+// Sources are polled by the hub. They are a *poll.Poller.
+type Sources interface {
+	// Ping starts a fetch of what a source has changed. It does not wait for the fetch.
+	Ping(ctx context.Context, set string) error
+}
+
 // Options of a Server. Zero values are the defaults.
 type Options struct {
-	Waits func(set string) bool // whether a subscription may be made to a set before the set is made; default: to none
-
-	// Inventory reports whether the hub keeps an inventory of a set, to begin anew with
-	// when changes are gone. Default: of none.
-	Inventory func(ctx context.Context, set string) bool
-
-	// Ping starts a fetch of what a source has changed that only pings. It must
-	// not wait for the fetch. Default: pings are refused.
-	Ping func(ctx context.Context, set string) error
+	Sets        Sets        // that are not made yet, and may be subscribed to; default: none
+	Inventories Inventories // to begin anew with when changes are gone; default: none
+	Sources     Sources     // that only ping; default: pings are refused
 
 	// The leases that are granted (Change Notification section 4.2); default 300 s,
 	// 10 days and 31 days.
@@ -96,12 +108,6 @@ type Memory interface {
 // engine, and finds subscriptions in registry. check decides which callbacks
 // are allowed, as outbound.Client.Check does.
 func NewServer(engine Requests, registry subscription.Registry, log Memory, check func(name, target string) error, base feed.Base, o Options) *Server {
-	if o.Waits == nil {
-		o.Waits = func(string) bool { return false }
-	}
-	if o.Inventory == nil {
-		o.Inventory = func(context.Context, string) bool { return false }
-	}
 	o.LeaseMin = cmp.Or(o.LeaseMin, 300*time.Second)
 	o.LeaseDefault = cmp.Or(o.LeaseDefault, 10*24*time.Hour)
 	o.LeaseMax = cmp.Or(o.LeaseMax, 31*24*time.Hour)
@@ -114,7 +120,7 @@ func NewServer(engine Requests, registry subscription.Registry, log Memory, chec
 		o.Now = time.Now
 	}
 	s := &Server{engine: engine, registry: registry, log: log, check: check, base: base, opts: o}
-	s.begin = changelog.Start{Log: log, Waits: o.Waits, Now: o.Now, ClockSkew: o.ClockSkew}
+	s.begin = changelog.Start{Log: log, Waits: func(set string) bool { return o.Sets != nil && o.Sets.Waits(set) }, Now: o.Now, ClockSkew: o.ClockSkew}
 	return s
 }
 
@@ -271,7 +277,7 @@ func (s *Server) find(ctx context.Context, parameter, set, since string) (*feed.
 	if errors.Is(err, feed.ErrGone) {
 		p := problem.New(http.StatusGone, "gone",
 			fmt.Sprintf("%s: the change memory does not reach back that far: read the resources of the source anew, then begin with %[1]s=start", parameter))
-		if s.opts.Inventory(ctx, set) {
+		if s.opts.Inventories != nil && s.opts.Inventories.Keeps(ctx, set) {
 			p.Detail = fmt.Sprintf("%s: the change memory does not reach back that far: read a baseline, %s, then begin with the cursor at its end", parameter, s.base.Baseline(set))
 			p.Header = http.Header{"Link": {s.base.InventoryLink(set)}}
 		}

@@ -247,8 +247,8 @@ func rights(t *testing.T, text string) access.Rights {
 // A caller who may not follow or publish learns nothing, and nothing of its request
 // is kept.
 func TestRights(t *testing.T) {
-	pinged := []string{}
-	f := newFront(t, Options{Ping: func(_ context.Context, set string) error { pinged = append(pinged, set); return nil }})
+	sources := &polled{}
+	f := newFront(t, Options{Sources: sources})
 	memorytest.Fill(t, f.log, "demo")
 	publisher, follower := rights(t, "publish:*"), rights(t, "follow:*")
 	ping := "hub.mode=publish&hub.topic=" + base + "/sets/demo/changes"
@@ -283,15 +283,21 @@ func TestRights(t *testing.T) {
 	if w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(draft)), rights(t, "follow:other")); w.Code != 202 || f.newest().Set != "other" {
 		t.Errorf("who may follow one is answered %d: %s", w.Code, w.Body)
 	}
-	if len(pinged) != 2 || pinged[0] != "demo" {
-		t.Errorf("pinged was %q", pinged)
+	if len(sources.pinged) != 2 || sources.pinged[0] != "demo" {
+		t.Errorf("pinged was %q", sources.pinged)
 	}
 }
 
+// A laterHub may make the set later.
+type laterHub struct{ inventories bool }
+
+func (h *laterHub) Waits(set string) bool              { return set == "later" }
+func (h *laterHub) Keeps(context.Context, string) bool { return h.inventories }
+
 // rs.since is a cursor, a datetime, start or now.
 func TestSince(t *testing.T) {
-	inventory := false
-	f := newFront(t, Options{Waits: func(set string) bool { return set == "later" }, Inventory: func(context.Context, string) bool { return inventory }})
+	hub := &laterHub{}
+	f := newFront(t, Options{Sets: hub, Inventories: hub})
 	b := memorytest.Fill(t, f.log, "demo", memorytest.Changes("a", 150), memorytest.Changes("b", 150), memorytest.Changes("c", 50))
 	if n, err := f.log.Trim(t.Context(), "demo", changelog.Retention{Count: 250}); err != nil || n != 100 {
 		t.Fatalf("%d are trimmed, %v", n, err)
@@ -338,7 +344,8 @@ func TestSince(t *testing.T) {
 	}
 	// A set that is not made yet.
 	topic := base + "/sets/later/changes"
-	for _, inventory = range []bool{false, true} { // what is gone names where to begin anew
+	for _, inventory := range []bool{false, true} {
+		hub.inventories = inventory // what is gone names where to begin anew
 		w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(asking("rs.since", "999999-1"))), access.All())
 		links := feed.ParseLinks(w.Header().Values("Link"))
 		if w.Code != 410 || (len(links) > 0) != inventory || inventory && !links[0].Is(feed.RelBaseline) || strings.Contains(w.Body.String(), string(base)+"/sets/demo/changes?since=baseline") != inventory {
