@@ -26,12 +26,7 @@ type Conn struct {
 func (l *Listener) conn(conn net.Conn, from netip.Prefix, excess bool) *Conn {
 	c := &Conn{TCPConn: conn.(*net.TCPConn), from: from, excess: excess}
 	c.waits.Store(time.Now().UnixMicro())
-	c.leave = sync.OnceFunc(func() {
-		l.leave(from)
-		l.mu.Lock()
-		delete(l.conns, c)
-		l.mu.Unlock()
-	})
+	c.leave = sync.OnceFunc(func() { l.leave(c, from) })
 	l.mu.Lock()
 	l.conns[c] = struct{}{}
 	l.mu.Unlock()

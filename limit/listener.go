@@ -55,10 +55,9 @@ func Listen(l net.Listener, d Descriptors, proxies []netip.Prefix, log *slog.Log
 // Beside returns a Listener for another address, which logs and counts with l, and where
 // at most this many connections fit.
 func (l *Listener) Beside(other net.Listener, most int64) *Listener {
-	return &Listener{
-		Listener: other, most: most, one: most / 2, excess: most / 4, log: l.log, logged: rate.Sometimes{Interval: time.Minute},
-		conns: map[*Conn]struct{}{}, of: map[netip.Prefix]int64{}, refused: l.refused, ended: l.ended,
-	}
+	beside := Listen(other, Descriptors{Users: most, One: most / 2, Excess: most / 4}, nil, l.log)
+	beside.refused, beside.ended = l.refused, l.ended
+	return beside
 }
 
 // Refused returns how many connections were refused: those that got an answer that says why,
@@ -96,7 +95,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if all <= l.most+l.excess && own <= l.one+l.excess/2 {
 			return l.conn(conn, from, true), nil
 		}
-		l.leave(from)
+		l.leave(nil, from)
 		_ = conn.Close()
 	}
 }
@@ -116,9 +115,11 @@ func (l *Listener) count(from netip.Prefix) (all, own int64) {
 	return l.open, l.of[from]
 }
 
-func (l *Listener) leave(from netip.Prefix) {
+// leave counts off a connection. c is nil if it was not accepted.
+func (l *Listener) leave(c *Conn, from netip.Prefix) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	delete(l.conns, c)
 	l.open--
 	if l.of[from]--; l.of[from] == 0 {
 		delete(l.of, from)

@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/internal/conntest"
-
 	"github.com/rshub/rshub/internal/loggedtest"
 	"github.com/rshub/rshub/internal/untiltest"
 )

@@ -77,7 +77,8 @@ func (s *Server) ServeSubscriptions(w http.ResponseWriter, r *http.Request, set 
 		next := url.Values{"after": {records[len(records)-1].ID().String()}, "limit": {strconv.Itoa(limit)}}
 		page.Next = s.base.Subscriptions(set) + "?" + next.Encode()
 	}
-	return writeJSON(w, http.StatusOK, page)
+	problem.WriteJSON(w, http.StatusOK, page)
+	return nil
 }
 
 // ServeSubscription answers an operator about one subscription of a set: GET
@@ -107,7 +108,8 @@ func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, 
 		if err != nil {
 			return err
 		}
-		return writeJSON(w, http.StatusOK, v)
+		problem.WriteJSON(w, http.StatusOK, v)
+		return nil
 	case part == "" && r.Method == http.MethodDelete:
 		request.Mode = subscription.Remove
 		noted.Begin(trail.Remove, set)
@@ -134,7 +136,8 @@ func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, 
 	if err := s.send(r.Context(), request); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusAccepted, map[string]string{"id": id, "accepted": string(request.Mode)})
+	problem.WriteJSON(w, http.StatusAccepted, map[string]string{"id": id, "accepted": string(request.Mode)})
+	return nil
 }
 
 // readCursor reads {"cursor": …} with a cursor, a datetime, start or now, and

@@ -3,7 +3,6 @@ package websub
 import (
 	"context"
 	"crypto/subtle"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -153,18 +152,10 @@ func (s *Server) ServeStatus(w http.ResponseWriter, r *http.Request, name string
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, v)
+	problem.WriteJSON(w, http.StatusOK, v)
+	return nil
 }
 
 // statusName returns the end of the URL of a subscription's status. It contains
 // the subscription's token, because whoever knows the URL may read the status.
 func statusName(id subscription.ID, token string) string { return id.String() + "." + token }
-
-// writeJSON answers with v as JSON.
-func writeJSON(w http.ResponseWriter, status int, v any) error {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the client may be gone
-	return nil
-}
