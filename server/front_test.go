@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/internal/conntest"
-
 	"github.com/rshub/rshub/internal/loggedtest"
 )
 

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/internal/conntest"
-
 	"github.com/rshub/rshub/internal/servertest"
 )
 

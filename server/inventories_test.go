@@ -7,9 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/conntest"
-
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/conntest"
 	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/internal/untiltest"
 )

@@ -9,11 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/conntest"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/internal/conntest"
 	"github.com/rshub/rshub/internal/forwarded"
 	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/internal/untiltest"

@@ -13,12 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/conntest"
-
 	"github.com/gorilla/websocket"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/internal/certificate/certtest"
+	"github.com/rshub/rshub/internal/conntest"
 	"github.com/rshub/rshub/internal/loggedtest"
 	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/internal/untiltest"

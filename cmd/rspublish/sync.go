@@ -18,12 +18,11 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/directory"
 	"github.com/rshub/rshub/source/reconcile"
-
-	"github.com/rshub/rshub/internal/progress"
 )
 
 // runSync runs the command sync or watch.

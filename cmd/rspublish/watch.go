@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rshub/rshub/source/directory"
-	"github.com/rshub/rshub/source/reconcile"
-
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/internal/progress"
+	"github.com/rshub/rshub/source/directory"
+	"github.com/rshub/rshub/source/reconcile"
 )
 
 // maxWaiting is the most changes that are published between two syncs, because they take
