@@ -119,7 +119,7 @@ func (m *maker) round(ctx context.Context) {
 			continue
 		}
 		worked = true
-		m.pace.begin(j.asked)
+		m.pace.begin()
 		j.turn(ctx)
 	}
 	if worked || len(todo) > 0 {
@@ -160,7 +160,7 @@ func (m *maker) compare(ctx context.Context) (all bool) {
 			j.saw(s, now)
 		}
 	}
-	m.pace.saw(states, all, m.makes)
+	m.pace.saw(states, all)
 	if err != nil {
 		return all
 	}
@@ -178,9 +178,6 @@ func (m *maker) compare(ctx context.Context) (all bool) {
 	return all
 }
 
-// makes reports whether this hub makes the inventory of a set.
-func (m *maker) makes(set string) bool { return m.jobs[set] != nil }
-
 // glance looks at the heads of changing sets for the pace, in the middle of other
 // work.
 func (m *maker) glance(ctx context.Context) {
@@ -190,7 +187,7 @@ func (m *maker) glance(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, scanEndless)
 	defer cancel()
 	if states, err := m.live.log.Sets(limited, slices.Collect(maps.Keys(m.active))...); err == nil {
-		m.pace.saw(states, false, m.makes)
+		m.pace.saw(states, false)
 	}
 }
 
