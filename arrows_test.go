@@ -58,7 +58,7 @@ var arrows = map[string][]string{
 	"hub":                   {"access", "changelog", "feed", "internal/backoff", "internal/trail", "limit", "problem", "resourcesync"},
 	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/flight", "internal/lru", "inventory", "inventory/digest", "limit", "problem", "resourcesync"},
 	"subscribe":             {"changelog", "feed", "internal/accept", "inventory", "inventory/digest", "limit", "problem", "resourcesync"},
-	"inventory/live":        {"claim", "feed", "internal/backoff", "internal/packed", "inventory", "resourcesync"},
+	"inventory/live":        {"claim", "feed", "internal/backoff", "inventory", "resourcesync"},
 	"inventory/web":         {"feed", "internal/accept", "inventory", "inventory/audit", "limit", "problem", "resourcesync"},
 	"callback/subscription": {"changelog", "claim", "feed", "internal/backoff", "internal/redisconn", "resourcesync"},
 	"callback/outlet":       {"callback/subscription", "feed", "outbound"},

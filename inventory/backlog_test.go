@@ -1,4 +1,4 @@
-package live
+package inventory
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ import (
 func TestBacklog(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for round := range 50 {
-		var b backlog
+		var b Backlog
 		want := map[string]feed.Entry{}
 		for at := uint64(1); at < uint64(1+r.IntN(600)); {
 			entries := make([]feed.Entry, 1+r.IntN(40))
@@ -32,20 +32,20 @@ func TestBacklog(t *testing.T) {
 				entries[i], want[e.Change.Loc] = e, e
 				at++
 			}
-			b.add(entries)
+			b.Add(entries)
 			if r.IntN(3) == 0 {
 				b.order()
 			}
 		}
-		if n := b.len(); n != len(want) {
+		if n := b.Len(); n != len(want) {
 			t.Fatalf("%d resources, want %d", n, len(want))
 		}
-		locs := slices.Collect(b.locs())
+		locs := slices.Collect(b.Locs())
 		if !slices.Equal(locs, slices.Sorted(maps.Keys(want))) {
 			t.Fatal("the locs are not those that were added, in order")
 		}
 		i := 0
-		for e := range b.entries() {
+		for e := range b.Entries() {
 			if !reflect.DeepEqual(*e, want[locs[i]]) {
 				t.Fatalf("%+v, want %+v", *e, want[locs[i]])
 			}

@@ -4,18 +4,13 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"slices"
-	"strings"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A run is what Collect sorts in memory.
-const (
-	runEntries = 50_000
-	runBytes   = 32 << 20
-)
+// runBytes bounds what Collect sorts in memory.
+const runBytes = 16 << 20
 
 // Collect makes an inventory of resources that come in any order, such as the rows of a
 // database, and returns what it holds. It sorts some ten thousand resources at a time in
@@ -39,9 +34,8 @@ type collection struct {
 	base  Root
 	twice func(older, newer *feed.Entry) error // the error for a loc that appears twice; nil: the newer entry counts
 
-	run   []feed.Entry
-	bytes int // of run
-	runs  *Runs
+	run  Backlog
+	runs *Runs
 }
 
 func (c *collection) state(s Store, set string, resources iter.Seq2[*feed.Entry, error]) (*State, error) {
@@ -60,55 +54,42 @@ func (c *collection) collect(resources iter.Seq2[*feed.Entry, error]) (Root, err
 	}
 	c.base = head.Newest()
 	for e, err := range resources {
-		if err == nil && (len(c.run) == runEntries || c.bytes+e.Change.Size() > runBytes) {
-			err = c.spill()
+		if err == nil {
+			err = c.add(e)
 		}
 		if err != nil {
 			return Root{}, err
 		}
-		c.run, c.bytes = append(c.run, *e), c.bytes+e.Change.Size()
 	}
-	sorted, err := c.sorted()
-	if err != nil {
-		return Root{}, err
-	}
-	return c.v.Commit(c.ctx, Changes{Base: c.base, Anew: true, Sorted: sorted, Runs: c.runs})
+	return c.v.Commit(c.ctx, Changes{Base: c.base, Anew: true, Sorted: c.run.Entries(), Runs: c.runs})
 }
 
-// sorted sorts the run.
-func (c *collection) sorted() (iter.Seq[*feed.Entry], error) {
-	slices.SortStableFunc(c.run, func(a, b feed.Entry) int { return strings.Compare(a.Change.Loc, b.Change.Loc) })
-	same := func(i int) bool { return i > 0 && c.run[i-1].Change.Loc == c.run[i].Change.Loc }
-	for i := range c.run {
-		if c.twice != nil && same(i) {
-			return nil, c.twice(&c.run[i-1], &c.run[i])
+// add adds a resource to the run.
+func (c *collection) add(e *feed.Entry) error {
+	if c.twice != nil {
+		if older := c.run.newest[e.Change.Loc]; older != nil {
+			return c.twice(older.entry(), e)
 		}
 	}
-	return func(yield func(*feed.Entry) bool) {
-		for i := range c.run {
-			if last := i == len(c.run)-1 || !same(i+1); last && !yield(&c.run[i]) {
-				return
-			}
-		}
-	}, nil
+	c.run.Add([]feed.Entry{*e})
+	if c.run.Bytes() < runBytes {
+		return nil
+	}
+	return c.spill()
 }
 
 // spill puts the run into the store.
-func (c *collection) spill() error {
-	sorted, err := c.sorted()
-	if err != nil {
-		return err
-	}
+func (c *collection) spill() (err error) {
 	if c.runs == nil {
 		if c.runs, err = c.v.NewRuns(c.ctx, c.base); err != nil {
 			return err
 		}
 		c.runs.Twice = c.twice
 	}
-	if err := c.runs.Add(c.ctx, sorted, nil); err != nil {
+	if err := c.runs.Add(c.ctx, c.run.Entries(), nil); err != nil {
 		return err
 	}
-	c.run, c.bytes = c.run[:0], 0
+	c.run = Backlog{}
 	return nil
 }
 

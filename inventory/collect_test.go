@@ -24,12 +24,15 @@ func rows(locs ...string) iter.Seq2[*feed.Entry, error] {
 	}
 }
 
+// severalRuns is more resources than one run holds.
+const severalRuns = runBytes/changeBytes + 7
+
 // A list in any order becomes an inventory, whether it fits into memory or not, and the
 // store keeps nothing else of it.
 func TestCollect(t *testing.T) {
 	store := NewMemory(nil)
 	random := rand.New(rand.NewPCG(1, 2))
-	for _, n := range []int{0, 1, runEntries, runEntries + 1, 2*runEntries + 7, 10} {
+	for _, n := range []int{0, 1, severalRuns, 10} {
 		locs := make([]string, n)
 		for i := range locs {
 			locs[i] = fmt.Sprintf("https://example.org/%d", i)
@@ -63,7 +66,7 @@ func TestCollect(t *testing.T) {
 
 // A loc that is there twice is named, with both places.
 func TestCollectTwice(t *testing.T) {
-	far := make([]string, runEntries)
+	far := make([]string, severalRuns)
 	for i := range far {
 		far[i] = fmt.Sprintf("urn:%d", i)
 	}
@@ -72,7 +75,7 @@ func TestCollectTwice(t *testing.T) {
 		want string
 	}{
 		{[]string{"urn:a", "urn:b", "urn:a"}, "line 3: urn:a: it is there twice: line 1 has it, too"},
-		{append(far, "urn:x", "urn:7"), fmt.Sprintf("line %d: urn:7: it is there twice: line 8 has it, too", runEntries+2)},
+		{append(far, "urn:x", "urn:7"), fmt.Sprintf("line %d: urn:7: it is there twice: line 8 has it, too", severalRuns+2)},
 	} {
 		_, err := Collect(t.Context(), NewMemory(nil), "demo", rows(test.locs...))
 		if !errors.Is(err, resourcesync.ErrInvalid) || !strings.Contains(err.Error(), test.want) {

@@ -129,12 +129,12 @@ func history(t *testing.T, seed uint64, steps int) {
 				}
 			}
 			base = newSorted(older.Entries())
-			if err := o.rebase(ctx, base, base.total(), log[upto-1].Cursor); err != nil {
-				t.Fatal(err)
+			o = newOverlay(base, base.total(), log[upto-1].Cursor)
+			if err := o.Add(ctx, log[:upto]); err != nil || o.Len() != 0 {
+				t.Fatalf("%d changes wait behind a root that has them (%v)", o.Len(), err)
 			}
-			n := o.Len()
-			if err := o.Add(ctx, log[:upto]); err != nil || o.Len() != n {
-				t.Fatalf("%d changes wait, %d before the root's own came again (%v)", o.Len(), n, err)
+			if err := o.Add(ctx, log[upto:]); err != nil {
+				t.Fatal(err)
 			}
 			log = log[upto:]
 		case 2: // what is there comes again
@@ -150,9 +150,6 @@ func history(t *testing.T, seed uint64, steps int) {
 			again := *src
 			if err := o.Add(ctx, []feed.Entry{again.Next()}); !errors.Is(err, base.err) {
 				t.Fatalf("Add = %v", err)
-			}
-			if err := o.rebase(ctx, base, base.total(), src.Head); !errors.Is(err, base.err) {
-				t.Fatalf("rebase = %v", err)
 			}
 			if o.Len() != before || o.Bytes() != bytes {
 				t.Fatal("something was added although the tree could not be read")
@@ -176,7 +173,7 @@ func history(t *testing.T, seed uint64, steps int) {
 		wantState(t, k.state, k.want, src.Rand)
 	}
 	bytes := 0
-	for c := range o.waiting.walk(Range{}) {
+	for _, c := range o.settle().changes {
 		bytes += c.bytes()
 	}
 	if bytes != o.Bytes() {
@@ -196,13 +193,14 @@ func FuzzOverlay(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, steps uint8) { history(t, seed, int(steps)) })
 }
 
-// TestWaitingLarge holds a tree of several levels against its own counts.
+// TestWaitingLarge holds many changes against their own sums.
 func TestWaitingLarge(t *testing.T) {
 	src := sourcetest.New(7, 12_000)
 	now := sourcetest.Set{}
 	base := newSorted(now.Entries())
 	o := newOverlay(base, base.total(), src.Head)
 	var early *State
+	var then sourcetest.Set
 	for i := range 16 {
 		var batch []feed.Entry
 		for range 1000 {
@@ -214,43 +212,24 @@ func TestWaitingLarge(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i == 8 {
-			early = o.State(src.Head)
+			early, then = o.State(src.Head), maps.Clone(now)
 		}
 	}
-	before := early.waiting.len()
 	wantState(t, o.State(src.Head), now, src.Rand)
-	var check func(n *waitNode) int
-	check = func(n *waitNode) int {
-		c := &waitNode{changes: n.changes, below: n.below}
-		if c.count(); c.n != n.n || c.sum != n.sum {
-			t.Fatal("a node does not know what is below it")
+	wantState(t, early, then, src.Rand)
+	w := o.settle()
+	var sum digest.Tally
+	for i, c := range w.changes {
+		if i > 0 && w.changes[i-1].loc() >= c.loc() {
+			t.Fatalf("change %d is not in order", i)
 		}
-		depth := 0
-		for i, b := range n.below {
-			d := check(b)
-			if i > 0 && d != depth {
-				t.Fatal("the tree is not level")
-			}
-			depth = d
+		if w.before(c.loc()) != sum {
+			t.Fatalf("the sum before change %d is wrong", i)
 		}
-		return depth + 1
+		sum.Add(&c.effect.delta)
 	}
-	if depth := check(o.waiting.root); depth < 3 {
-		t.Fatalf("%d levels are no large tree", depth)
-	}
-	check(early.waiting.root)
-	if early.waiting.len() != before {
-		t.Fatal("a snapshot has changed")
-	}
-	i := 0
-	for c := range o.waiting.walk(Range{}) {
-		if o.waiting.nth(i) != c {
-			t.Fatalf("change %d is another one", i)
-		}
-		if n, _ := o.waiting.before(c.loc); n != i {
-			t.Fatalf("%d changes before change %d", n, i)
-		}
-		i++
+	if w.sum() != sum {
+		t.Fatal("the sum of all is wrong")
 	}
 }
 

@@ -52,6 +52,10 @@ func (t *Tree) State() *State {
 	return &State{base: t, total: t.root.Tally, cursor: t.root.Cursor}
 }
 
+// Bytes returns about how much memory the state takes, without the changes that it shares
+// with its Overlay and with other states.
+func (s *State) Bytes() int { return s.waiting.listBytes() }
+
 // Cursor returns the cursor that the state is at.
 func (s *State) Cursor() feed.Cursor { return s.cursor }
 
@@ -91,31 +95,30 @@ func (s *State) Find(ctx context.Context, locs []string, found func(i int, e *fe
 // Walk yields the resources in a range in the order of loc. An entry is valid only
 // until the next one is asked for; a copy of it stays valid. An error ends the walk.
 func (s *State) Walk(ctx context.Context, r Range) iter.Seq2[*feed.Entry, error] {
-	if _, n, _ := s.waiting.within(r); n == 0 {
+	waiting := s.waiting.in(r)
+	if len(waiting) == 0 {
 		return s.base.Walk(ctx, r)
 	}
 	return func(yield func(*feed.Entry, error) bool) {
-		next, stop := iter.Pull(s.waiting.walk(r))
-		defer stop()
-		c, more := next()
+		rest := waiting
 		for e, err := range s.base.Walk(ctx, r) {
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			for ; more && c.loc < e.Change.Loc; c, more = next() {
-				if !c.gone && !yield(c.entry(), nil) {
+			for ; len(rest) > 0 && rest[0].loc() < e.Change.Loc; rest = rest[1:] {
+				if !rest[0].gone && !yield(rest[0].entry(), nil) {
 					return
 				}
 			}
-			if more && c.loc == e.Change.Loc {
-				continue // c is newer, and is yielded next
+			if len(rest) > 0 && rest[0].loc() == e.Change.Loc {
+				continue // the change is newer, and is yielded next
 			}
 			if !yield(e, nil) {
 				return
 			}
 		}
-		for ; more; c, more = next() {
+		for _, c := range rest {
 			if !c.gone && !yield(c.entry(), nil) {
 				return
 			}
@@ -191,18 +194,18 @@ func (s *State) cuts(ctx context.Context, r Range, n int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	skip, waiting, _ := s.waiting.within(r)
+	waiting := s.waiting.in(r)
 	inTree := n
-	if waiting > 0 {
-		inTree = int(t.Count) * n / (int(t.Count) + waiting)
+	if len(waiting) > 0 {
+		inTree = int(t.Count) * n / (int(t.Count) + len(waiting))
 	}
 	cuts, err := s.base.cuts(ctx, r, inTree)
 	if err != nil {
 		return nil, err
 	}
 	for i, parts := 1, n-inTree; i < parts; i++ {
-		if at := i * waiting / parts; at > 0 {
-			cuts = append(cuts, page.Separator(s.waiting.nth(skip+at-1).loc, s.waiting.nth(skip+at).loc))
+		if at := i * len(waiting) / parts; at > 0 {
+			cuts = append(cuts, page.Separator(waiting[at-1].loc(), waiting[at].loc()))
 		}
 	}
 	slices.Sort(cuts)
@@ -249,7 +252,7 @@ func (m *Meter) before(ctx context.Context, loc string) (digest.Tally, error) {
 		if err != nil {
 			return digest.Tally{}, err
 		}
-		_, delta := m.state.waiting.before(loc)
+		delta := m.state.waiting.before(loc)
 		t.Add(&delta)
 		m.at, m.sum = loc, t
 	}

@@ -1,7 +1,8 @@
 package inventory
 
 import (
-	"iter"
+	"cmp"
+	"encoding/binary"
 	"slices"
 	"sort"
 	"strings"
@@ -11,289 +12,204 @@ import (
 	"github.com/rshub/rshub/inventory/digest"
 )
 
-// A change is the newest change of its loc after a Tree. It is immutable once it is
-// in a waiting.
+// A change is the newest change of its loc among those that wait. It is immutable once it
+// is in a waiting.
 type change struct {
-	loc   string
-	at    feed.Cursor
-	text  string       // the rest of the resourcesync.Change, packed
-	gone  bool         // it is a deletion
+	at     feed.Cursor
+	text   string  // the loc, and then the rest of the resourcesync.Change, packed
+	locLen uint32  // of the loc in text
+	gone   bool    // it is a deletion
+	effect *effect // on the tree; nil: it is not known
+}
+
+// An effect is what a change does to a Tree.
+type effect struct {
 	had   bool         // the tree has a resource of this loc
 	delta digest.Tally // what the change adds to the tree's tally
 }
 
-// changeBytes is about what a change takes in memory besides its text, with its share
-// of the node.
-const changeBytes = 192
+// changeBytes is about what a change takes in memory besides its text and its effect, with
+// its places in a waiting and in a map.
+const changeBytes = 90
 
-// newChange returns the change of an entry. before is the tally of the resource that the
-// tree has at this loc; zero if there is none.
-func newChange(e *feed.Entry, before *digest.Tally) *change {
-	c := &change{at: e.Cursor, gone: !Exists(e), had: before.Count > 0}
+// effectBytes is what an effect takes in memory.
+const effectBytes = 100
+
+// newChange returns the change of an entry, without its effect.
+func newChange(e *feed.Entry) *change {
 	rest := e.Change
 	rest.Loc = ""
-	b := packed.AppendChange([]byte(e.Change.Loc), &rest)
-	both := string(b)
-	c.loc, c.text = both[:len(e.Change.Loc)], both[len(e.Change.Loc):]
+	b := packed.AppendChange(append(make([]byte, 0, 512), e.Change.Loc...), &rest)
+	return &change{at: e.Cursor, text: string(b), locLen: uint32(len(e.Change.Loc)), gone: !Exists(e)}
+}
+
+// onto gives a change its effect on a tree. before is the tally of the resource that the
+// tree has at this loc; zero if there is none.
+func (c *change) onto(before *digest.Tally) {
+	c.effect = &effect{had: before.Count > 0}
 	if !c.gone {
-		c.delta = digest.TallyOf(e)
+		c.effect.delta = digest.TallyOf(c.entry())
 	}
-	c.delta.Sub(before)
-	return c
+	c.effect.delta.Sub(before)
 }
 
 // before returns the tally of the resource that the tree has at the loc.
 func (c *change) before() (t digest.Tally) {
-	if !c.had {
+	if !c.effect.had {
 		return t
 	}
 	if !c.gone {
 		t = digest.TallyOf(c.entry())
 	}
-	t.Sub(&c.delta)
+	t.Sub(&c.effect.delta)
 	return t
 }
 
+func (c *change) loc() string { return c.text[:c.locLen] }
+
 func (c *change) entry() *feed.Entry {
-	e := &feed.Entry{Cursor: c.at}
-	packed.NewReader(c.text).Change(&e.Change)
-	e.Change.Loc = c.loc
+	e := new(feed.Entry)
+	c.into(e)
 	return e
 }
 
-func (c *change) bytes() int { return changeBytes + len(c.loc) + len(c.text) }
-
-// A waiting is an ordered map of changes by loc, a B-tree. Each node knows how many
-// changes lie below it, and the sum of their deltas. So the cost of a range's tally
-// grows only with the height of the tree.
-//
-// A copy of the struct is a snapshot, if freeze was called before. It may be read
-// while the original is edited, even concurrently.
-type waiting struct {
-	root  *waitNode
-	edit  *waitEdit // whose nodes may be changed in place
-	bytes int
+// into sets e to the entry of the change.
+func (c *change) into(e *feed.Entry) {
+	*e = feed.Entry{Cursor: c.at}
+	packed.NewReader(c.text[c.locLen:]).Change(&e.Change)
+	e.Change.Loc = c.loc()
 }
 
-// A waitEdit stands for the time between two snapshots. Its address identifies it,
-// so its size must not be zero.
-type waitEdit struct{ _ byte }
-
-type waitNode struct {
-	edit    *waitEdit
-	n       int          // changes in the node and below
-	sum     digest.Tally // of their deltas
-	changes []*change
-	below   []*waitNode // one more than changes; none in a leaf
-}
-
-// waitFull is how many changes a node has at most.
-const waitFull = 63
-
-// freeze makes all nodes unchangeable, so that a copy of w is a snapshot.
-func (w *waiting) freeze() { w.edit = new(waitEdit) }
-
-func (w *waiting) len() int {
-	if w.root == nil {
-		return 0
+func (c *change) bytes() int {
+	n := changeBytes + len(c.text)
+	if c.effect != nil {
+		n += effectBytes
 	}
-	return w.root.n
+	return n
+}
+
+// A waiting is changes that wait to be merged into a tree, ascending by loc, one for each
+// loc. It is immutable, so a copy of it is a snapshot.
+type waiting struct {
+	changes []*change
+	sums    []digest.Tally // of the deltas of all changes before every sumStep-th, and of all; nil: the effects are not known
+	bytes   int            // about the memory of the changes
+}
+
+// sumStep is from how many changes a sum is made. It bounds the cost of a range's tally.
+const sumStep = 64
+
+// byLoc returns the changes of a map, ascending by loc.
+func byLoc(newest map[string]*change) []*change {
+	type keyed struct {
+		*change
+		key uint64 // the first bytes of the loc after those that all locs begin with, to sort by
+	}
+	order := make([]keyed, 0, len(newest))
+	first, shared := "", -1 // bytes that all locs begin with
+	for loc, c := range newest {
+		order = append(order, keyed{change: c})
+		if shared < 0 {
+			first, shared = loc, len(loc)
+		}
+		for shared = min(shared, len(loc)); loc[:shared] != first[:shared]; shared-- {
+		}
+	}
+	for i := range order {
+		var head [8]byte
+		copy(head[:], order[i].loc()[shared:])
+		order[i].key = binary.BigEndian.Uint64(head[:])
+	}
+	slices.SortFunc(order, func(x, y keyed) int {
+		if x.key != y.key { // the usual case, which needs no access to the locs
+			return cmp.Compare(x.key, y.key)
+		}
+		return strings.Compare(x.loc(), y.loc())
+	})
+	changes := make([]*change, len(order))
+	for i := range order {
+		changes[i] = order[i].change
+	}
+	return changes
+}
+
+// with returns w with more changes, which are ascending by loc and have effects. They
+// replace those of the same locs. The cost grows with the number of all changes, so many
+// should be added together.
+func (w *waiting) with(more []*change) waiting {
+	if len(more) == 0 {
+		return *w
+	}
+	n := waiting{changes: make([]*change, 0, len(w.changes)+len(more)), bytes: w.bytes}
+	rest := w.changes
+	for _, c := range more {
+		i, ok := find(rest, c.loc())
+		n.changes = append(append(n.changes, rest[:i]...), c)
+		n.bytes += c.bytes()
+		if ok {
+			n.bytes -= rest[i].bytes()
+			i++
+		}
+		rest = rest[i:]
+	}
+	n.changes = append(n.changes, rest...)
+	n.sums = make([]digest.Tally, 0, len(n.changes)/sumStep+2)
+	var sum digest.Tally
+	for i, c := range n.changes {
+		if i%sumStep == 0 {
+			n.sums = append(n.sums, sum)
+		}
+		sum.Add(&c.effect.delta)
+	}
+	n.sums = append(n.sums, sum)
+	return n
 }
 
 // find returns the index of the first change that is not before loc, and whether it is
 // of loc.
-func (n *waitNode) find(loc string) (int, bool) {
-	return sort.Find(len(n.changes), func(i int) int { return strings.Compare(loc, n.changes[i].loc) })
+func find(changes []*change, loc string) (int, bool) {
+	return sort.Find(len(changes), func(i int) int { return strings.Compare(loc, changes[i].loc()) })
 }
+
+// listBytes returns what w takes in memory besides the changes.
+func (w *waiting) listBytes() int { return 8*len(w.changes) + 80*len(w.sums) }
 
 // get returns the change of a loc, or nil.
 func (w *waiting) get(loc string) *change {
-	for n := w.root; n != nil; {
-		i, ok := n.find(loc)
-		if ok {
-			return n.changes[i]
-		}
-		if n.below == nil {
-			return nil
-		}
-		n = n.below[i]
+	if i, ok := find(w.changes, loc); ok {
+		return w.changes[i]
 	}
 	return nil
 }
 
-// set adds a change, or replaces old, the change of the same loc. old is the
-// result of get.
-func (w *waiting) set(c, old *change) {
-	delta, more := c.delta, 1
-	w.bytes += c.bytes()
-	if old != nil {
-		delta.Sub(&old.delta)
-		more = 0
-		w.bytes -= old.bytes()
+// sum returns the sum of all deltas.
+func (w *waiting) sum() (t digest.Tally) {
+	if n := len(w.sums); n > 0 {
+		t = w.sums[n-1]
 	}
-	if w.root == nil {
-		w.root = &waitNode{edit: w.edit}
-	}
-	w.root = w.own(w.root)
-	if len(w.root.changes) == waitFull {
-		w.root = &waitNode{edit: w.edit, n: w.root.n, sum: w.root.sum, below: []*waitNode{w.root}}
-		w.split(w.root, 0)
-	}
-	for n := w.root; ; {
-		n.n += more
-		n.sum.Add(&delta)
-		i, ok := n.find(c.loc)
-		if ok {
-			n.changes[i] = c
-			return
-		}
-		if n.below == nil {
-			n.changes = slices.Insert(n.changes, i, c)
-			return
-		}
-		n.below[i] = w.own(n.below[i])
-		if len(n.below[i].changes) == waitFull {
-			w.split(n, i)
-			switch strings.Compare(c.loc, n.changes[i].loc) {
-			case 0:
-				n.changes[i] = c
-				return
-			case 1:
-				i++
-			}
-		}
-		n = n.below[i]
-	}
+	return t
 }
 
-// own returns a node that may be changed in place: n or a copy of it.
-func (w *waiting) own(n *waitNode) *waitNode {
-	if n.edit == w.edit {
-		return n
+// before returns the sum of the deltas of the changes before a loc.
+func (w *waiting) before(loc string) (sum digest.Tally) {
+	i, _ := find(w.changes, loc)
+	if i == len(w.changes) {
+		return w.sum()
 	}
-	c := &waitNode{edit: w.edit, n: n.n, sum: n.sum}
-	c.changes = append(make([]*change, 0, waitFull), n.changes...)
-	if n.below != nil {
-		c.below = append(make([]*waitNode, 0, waitFull+1), n.below...)
+	from := i / sumStep
+	sum = w.sums[from]
+	for _, c := range w.changes[from*sumStep : i] {
+		sum.Add(&c.effect.delta)
 	}
-	return c
+	return sum
 }
 
-// split divides the full child i of n. Both may be changed in place.
-func (w *waiting) split(n *waitNode, i int) {
-	left := n.below[i]
-	half := waitFull / 2
-	middle := left.changes[half]
-	right := &waitNode{edit: w.edit, changes: append(make([]*change, 0, waitFull), left.changes[half+1:]...)}
-	if left.below != nil {
-		right.below = append(make([]*waitNode, 0, waitFull+1), left.below[half+1:]...)
-		clear(left.below[half+1:])
-		left.below = left.below[:half+1]
-	}
-	clear(left.changes[half:])
-	left.changes = left.changes[:half]
-	right.count()
-	left.n -= right.n + 1
-	left.sum.Sub(&right.sum)
-	left.sum.Sub(&middle.delta)
-	n.changes = slices.Insert(n.changes, i, middle)
-	n.below = slices.Insert(n.below, i+1, right)
-}
-
-// count sets n and sum from what is in the node and in its children.
-func (n *waitNode) count() {
-	n.n, n.sum = len(n.changes), digest.Tally{}
-	for _, c := range n.changes {
-		n.sum.Add(&c.delta)
-	}
-	for _, b := range n.below {
-		n.n += b.n
-		n.sum.Add(&b.sum)
-	}
-}
-
-// before returns how many changes come before a loc, and the sum of their deltas.
-func (w *waiting) before(loc string) (count int, sum digest.Tally) {
-	for n := w.root; n != nil; {
-		i, ok := n.find(loc)
-		for _, c := range n.changes[:i] {
-			sum.Add(&c.delta)
-		}
-		count += i
-		if n.below == nil {
-			return count, sum
-		}
-		for _, b := range n.below[:i] {
-			count += b.n
-			sum.Add(&b.sum)
-		}
-		if ok {
-			sum.Add(&n.below[i].sum)
-			return count + n.below[i].n, sum
-		}
-		n = n.below[i]
-	}
-	return count, sum
-}
-
-// within returns how many changes come before the range, how many are in it, and the
-// sum of the deltas of these.
-func (w *waiting) within(r Range) (before, count int, sum digest.Tally) {
-	if w.root == nil {
-		return 0, 0, sum
-	}
-	count, sum = w.root.n, w.root.sum
+// in returns the changes of a range.
+func (w *waiting) in(r Range) []*change {
+	from, _ := find(w.changes, r.From)
+	to := len(w.changes)
 	if r.To != "" {
-		count, sum = w.before(r.To)
+		to, _ = find(w.changes, r.To)
 	}
-	if r.From != "" {
-		var head digest.Tally
-		before, head = w.before(r.From)
-		count -= before
-		sum.Sub(&head)
-	}
-	return before, count, sum
-}
-
-// nth returns the change with i changes before it. There is one.
-func (w *waiting) nth(i int) *change {
-	n := w.root
-next:
-	for n.below != nil {
-		for k, b := range n.below {
-			if i < b.n {
-				n = b
-				continue next
-			}
-			i -= b.n
-			if i == 0 {
-				return n.changes[k]
-			}
-			i--
-		}
-	}
-	return n.changes[i]
-}
-
-// walk yields the changes of a range in order.
-func (w *waiting) walk(r Range) iter.Seq[*change] {
-	return func(yield func(*change) bool) {
-		if w.root != nil {
-			w.root.walk(r, yield)
-		}
-	}
-}
-
-// walk returns false when there is nothing more to yield.
-func (n *waitNode) walk(r Range, yield func(*change) bool) bool {
-	i, _ := n.find(r.From)
-	for ; i <= len(n.changes); i++ {
-		if n.below != nil && !n.below[i].walk(r, yield) {
-			return false
-		}
-		if i < len(n.changes) && (!r.Has(n.changes[i].loc) || !yield(n.changes[i])) {
-			return false
-		}
-	}
-	return true
+	return w.changes[from:max(from, to)]
 }

@@ -43,8 +43,8 @@ func (j *job) commit(ctx context.Context) error {
 // make makes a root with the waiting changes, as c says.
 func (j *job) make(ctx context.Context, c inventory.Changes) error {
 	m := j.maker
-	n := j.backlog.len()
-	c.Sorted, c.Runs = j.backlog.entries(), j.runs
+	n := j.backlog.Len()
+	c.Sorted, c.Runs = j.backlog.Entries(), j.runs
 	c.Step = func() error { return m.pace.step(ctx) }
 	begin := time.Now()
 	root, err := j.inv.Commit(ctx, c)
@@ -68,8 +68,8 @@ const maxRuns = 64
 // spills reports whether the backlog has to become a run: it takes much memory, and at
 // least as much has still to be read before the next commit.
 func (j *job) spills() bool {
-	n := uint64(j.backlog.len())
-	return 2*j.backlog.bytes >= j.maker.live.opts.WaitBytes && j.to.Position+n <= j.state.Head.Position &&
+	n := uint64(j.backlog.Len())
+	return 2*j.backlog.Bytes() >= j.maker.live.opts.WaitBytes && j.to.Position+n <= j.state.Head.Position &&
 		!j.raced && j.maker.live.Mine(j.set) && j.runs.Len() < maxRuns
 }
 
@@ -80,13 +80,13 @@ func (j *job) spill(ctx context.Context) (err error) {
 			return fmt.Errorf("set %q: begin runs: %w", j.set, err)
 		}
 	}
-	n := j.backlog.len()
-	if err := j.runs.Add(ctx, j.backlog.entries(), func() error { return j.maker.pace.step(ctx) }); err != nil {
+	n := j.backlog.Len()
+	if err := j.runs.Add(ctx, j.backlog.Entries(), func() error { return j.maker.pace.step(ctx) }); err != nil {
 		j.lost(err)
 		return fmt.Errorf("set %q: write a run of %d resources: %w", j.set, n, err)
 	}
-	j.maker.waiting -= j.backlog.bytes
-	j.backlog = backlog{}
+	j.maker.waiting -= j.backlog.Bytes()
+	j.backlog = inventory.Backlog{}
 	return nil
 }
 

@@ -25,7 +25,7 @@ type job struct {
 	root   inventory.Root
 	ahead  time.Duration // how far the store's clock is ahead of this hub's
 
-	backlog backlog
+	backlog inventory.Backlog
 	runs    *inventory.Runs // changes that are older than the backlog; nil: none
 	raced   bool            // another committer has ended the runs; the next commit uses none
 	anew    bool            // the next root is made without this one, because the log has lost entries that this one has
@@ -82,7 +82,7 @@ func (j *job) idle(now time.Time) bool {
 }
 
 // waits reports whether changes wait for a commit.
-func (j *job) waits() bool { return j.backlog.len() > 0 || j.runs != nil }
+func (j *job) waits() bool { return j.backlog.Len() > 0 || j.runs != nil }
 
 // forget drops the backlog and what was read of the record.
 func (j *job) forget() {
@@ -92,8 +92,8 @@ func (j *job) forget() {
 
 // drop drops the backlog and the runs. They can be read from the log again.
 func (j *job) drop() {
-	j.maker.waiting -= j.backlog.bytes
-	j.backlog, j.runs, j.to, j.next = backlog{}, nil, j.root.Cursor, 0
+	j.maker.waiting -= j.backlog.Bytes()
+	j.backlog, j.runs, j.to, j.next = inventory.Backlog{}, nil, j.root.Cursor, 0
 	if j.anew {
 		j.to = feed.Cursor{}
 	}
@@ -231,9 +231,9 @@ func (j *job) read(ctx context.Context) error {
 
 // add adds a batch of the log to the backlog.
 func (j *job) add(b *feed.Batch) {
-	before := j.backlog.bytes
-	j.backlog.add(b.Entries)
-	j.maker.waiting += j.backlog.bytes - before
+	before := j.backlog.Bytes()
+	j.backlog.Add(b.Entries)
+	j.maker.waiting += j.backlog.Bytes() - before
 	if j.to = b.Cursor; j.to.Position > j.state.Head.Position {
 		j.state.Head = j.to
 	}
@@ -246,7 +246,7 @@ func (j *job) add(b *feed.Batch) {
 func (m *maker) makeRoom(ctx context.Context) error {
 	var largest *job
 	for _, j := range m.jobs {
-		if largest == nil || j.backlog.bytes > largest.backlog.bytes {
+		if largest == nil || j.backlog.Bytes() > largest.backlog.Bytes() {
 			largest = j
 		}
 	}
@@ -279,7 +279,7 @@ func (j *job) settle(ctx context.Context) error {
 
 // due reports whether the backlog has to be committed now.
 func (j *job) due(ctx context.Context, list bool) (bool, error) {
-	n := j.backlog.len()
+	n := j.backlog.Len()
 	made := time.UnixMicro(j.root.Made).Add(-j.ahead)
 	age := time.Since(made)
 	switch {
@@ -292,7 +292,7 @@ func (j *job) due(ctx context.Context, list bool) (bool, error) {
 	case age < commitEvery || n < j.next:
 		return false, nil
 	}
-	cost, err := j.inv.Tree(j.root).Cost(ctx, j.backlog.locs())
+	cost, err := j.inv.Tree(j.root).Cost(ctx, j.backlog.Locs())
 	if err != nil {
 		return false, err
 	}

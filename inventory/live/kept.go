@@ -22,11 +22,11 @@ type kept struct {
 	used    time.Time
 }
 
-// About the memory of a kept state alone: always, and for each later change. A
-// later change copies nodes, and the state then holds the old ones alone.
+// About the memory of a kept state alone, besides State.Bytes: always, and for each later
+// change. A later change may replace one, and the state then holds the old one alone.
 const (
 	keptBytes   = 1 << 10
-	keptPerNext = 1 << 9
+	keptPerNext = 1 << 8
 )
 
 // keep keeps a state, and returns it with one more reader. The caller has the view's
@@ -46,7 +46,7 @@ func (v *view) keep(s *inventory.State, snap *snapshot, own int) *kept {
 		l.forgetLocked(v.kept[i])
 	}
 	now := time.Now()
-	k := &kept{view: v, state: s, snap: snap, made: now, bytes: keptBytes + own, used: now}
+	k := &kept{view: v, state: s, snap: snap, made: now, bytes: keptBytes + s.Bytes() + own, used: now}
 	snap.users++
 	l.bytes += k.bytes
 	v.kept = slices.Insert(v.kept, i, k)

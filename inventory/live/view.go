@@ -36,7 +36,7 @@ type view struct {
 
 const (
 	overlayMost = 64 << 20 // the most bytes of an overlay
-	moveFrom    = 32 << 20 // from so many bytes on, the overlay moves to a newer root
+	moveFrom    = 32 << 20 // from so many bytes on, a newer root takes the place of the overlay's
 	freshFor    = 2 * time.Second
 	addEntries  = 16_000 // entries added to an overlay together, so that each page is read once for all of them
 )
@@ -145,16 +145,21 @@ func (v *view) charge(added int) {
 // settle makes sure that the overlay's root is still kept and not too far behind the
 // newest root.
 func (v *view) settle(ctx context.Context, rec *inventory.Record, head *inventory.Head) error {
-	if v.overlay != nil && !alive(head, v.base.root) {
-		v.drop()
-	}
 	newest := head.Newest()
-	if v.overlay != nil && newest.Upto != v.base.root.Upto && (v.overlay.Bytes() > moveFrom || time.Since(v.base.since) >= joinFor || v.base.root.Upto == 0) {
-		if newest.Cursor.Position > v.at.Position {
-			v.drop()
-		} else if err := v.rebase(ctx, newest); err != nil {
+	switch {
+	case v.overlay == nil:
+	case !alive(head, v.base.root):
+		v.drop()
+	case newest.Upto == v.base.root.Upto:
+		return nil
+	case v.overlay.Bytes() > moveFrom || time.Since(v.base.since) >= joinFor || v.base.root.Upto == 0:
+		// What came after the newest root is read from the log once more.
+		v.drop()
+		s, err := v.snapshot(ctx, newest)
+		if err != nil {
 			return err
 		}
+		v.begins(s, rec)
 	}
 	if v.overlay != nil {
 		return nil
@@ -163,24 +168,13 @@ func (v *view) settle(ctx context.Context, rec *inventory.Record, head *inventor
 	if err != nil {
 		return err
 	}
-	v.base, v.overlay, v.at = s, inventory.NewOverlay(s.tree), start(s.root, rec.Log)
+	v.begins(s, rec)
 	return nil
 }
 
-// rebase moves the overlay to a newer root.
-func (v *view) rebase(ctx context.Context, r inventory.Root) error {
-	s, err := v.snapshot(ctx, r)
-	if err != nil {
-		return err
-	}
-	if err := v.overlay.Rebase(ctx, s.tree); err != nil {
-		v.live.unuse(s)
-		return err
-	}
-	v.live.unuse(v.base)
-	v.base = s
-	v.charge(0)
-	return nil
+// begins begins an overlay on a snapshot, of which v has a use.
+func (v *view) begins(s *snapshot, rec *inventory.Record) {
+	v.base, v.overlay, v.at = s, inventory.NewOverlay(s.tree), start(s.root, rec.Log)
 }
 
 // alive reports whether a root is still kept. The zero Root always is.

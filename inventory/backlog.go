@@ -1,0 +1,70 @@
+package inventory
+
+import (
+	"iter"
+
+	"github.com/rshub/rshub/feed"
+)
+
+// A Backlog holds changes that wait for a commit, the newest of each resource. It packs
+// them into a third of the memory of entries, so that a commit can be large. One goroutine
+// at a time may use it.
+type Backlog struct {
+	newest map[string]*change
+	sorted []*change // the same, ascending by loc; nil: not sorted since the last Add
+	bytes  int
+}
+
+// Add adds the next entries of the log. It keeps no reference to them.
+func (b *Backlog) Add(entries []feed.Entry) {
+	if b.newest == nil {
+		b.newest = map[string]*change{}
+	}
+	b.sorted = nil
+	for i := range entries {
+		c := newChange(&entries[i])
+		b.bytes += c.bytes()
+		if old := b.newest[c.loc()]; old != nil {
+			b.bytes -= old.bytes()
+		}
+		b.newest[c.loc()] = c
+	}
+}
+
+// Len returns how many resources have a change that waits.
+func (b *Backlog) Len() int { return len(b.newest) }
+
+// Bytes returns about how much memory the changes take.
+func (b *Backlog) Bytes() int { return b.bytes }
+
+// order returns the changes, ascending by loc.
+func (b *Backlog) order() []*change {
+	if b.sorted == nil {
+		b.sorted = byLoc(b.newest)
+	}
+	return b.sorted
+}
+
+// Locs yields the locs of the resources, ascending.
+func (b *Backlog) Locs() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, c := range b.order() {
+			if !yield(c.loc()) {
+				return
+			}
+		}
+	}
+}
+
+// Entries yields the newest entry of each resource, ascending by loc, deletions too. An
+// entry is valid only until the next one is asked for.
+func (b *Backlog) Entries() iter.Seq[*feed.Entry] {
+	return func(yield func(*feed.Entry) bool) {
+		var e feed.Entry
+		for _, c := range b.order() {
+			if c.into(&e); !yield(&e) {
+				return
+			}
+		}
+	}
+}
