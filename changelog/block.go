@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
@@ -165,7 +166,11 @@ func seal(body []byte, count int, runs ...run) Block {
 // Entries decodes the block. last is the cursor of the block's last entry. An error
 // wraps ErrCorrupt and says what is damaged, but not in which block: the caller
 // adds that.
-func (b Block) Entries(last feed.Cursor) ([]feed.Entry, error) {
+func (b Block) Entries(last feed.Cursor) ([]feed.Entry, error) { return b.AppendEntries(nil, last) }
+
+// AppendEntries appends the entries of the block to dst. After an error, which is one of
+// Entries, the result is nil.
+func (b Block) AppendEntries(dst []feed.Entry, last feed.Cursor) ([]feed.Entry, error) {
 	if len(b) < 4 || crc32.Checksum(b[:len(b)-4], castagnoli) != binary.LittleEndian.Uint32(b[len(b)-4:]) {
 		return nil, fmt.Errorf("%w: checksum of a block", ErrCorrupt)
 	}
@@ -175,7 +180,9 @@ func (b Block) Entries(last feed.Cursor) ([]feed.Entry, error) {
 	if count == 0 || count > 64*MaxBlockEntries || count > last.Position {
 		return nil, fmt.Errorf("%w: block of %d entries", ErrCorrupt, count)
 	}
-	entries := make([]feed.Entry, count)
+	dst = slices.Grow(dst, int(count))[:len(dst)+int(count)]
+	entries := dst[len(dst)-int(count):]
+	clear(entries)
 	if err := d.cursors(entries, last); err != nil {
 		return nil, err
 	}
@@ -197,7 +204,7 @@ func (b Block) Entries(last feed.Cursor) ([]feed.Entry, error) {
 	if !changes.Done() {
 		return nil, fmt.Errorf("%w: entries of a block", ErrCorrupt)
 	}
-	return entries, nil
+	return dst, nil
 }
 
 // Count returns how many entries the block has, as the head of the block says, without

@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 func FuzzReadXML(f *testing.F) {
@@ -81,6 +83,30 @@ func FuzzScan(f *testing.F) {
 		want, err := p.decode(in)
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s is scanned as %+v, and read as %+v, %v", in, got, want, err)
+		}
+	})
+}
+
+// plainLen says what a look at each byte says, and what it says is plain needs no escape.
+func FuzzPlain(f *testing.F) {
+	f.Add("https://example.org/a?b=c#d", 3)
+	f.Add("1234567\"89012345678", 0)
+	f.Add("12345678\\", 1)
+	f.Add("\x1f2345678\x7f\x80", 2)
+	f.Add("caf\u00e9 12345", 5)
+	f.Fuzz(func(t *testing.T, s string, from int) {
+		if from >= 0 && from < len(s) {
+			s = s[from:] // at any alignment
+		}
+		want := 0
+		for want < len(s) && classes[s[want]]&plainChar != 0 {
+			want++
+		}
+		if n := plainLen(s); n != want {
+			t.Fatalf("of %q, %d bytes are plain, want %d", s, n, want)
+		}
+		if got, _ := jsontext.AppendQuote(nil, s[:want]); string(got) != `"`+s[:want]+`"` {
+			t.Errorf("%q is plain, and is written as %s", s[:want], got)
 		}
 	})
 }

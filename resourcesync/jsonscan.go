@@ -173,11 +173,9 @@ func (s *scanner) name() string {
 // quoted reads a text. What it returns shares the memory of in.
 func (s *scanner) quoted() string {
 	s.byte('"')
-	begin := s.at
-	for s.at < len(s.in) && classes[s.in[s.at]]&plainChar != 0 {
-		s.at++
-	}
-	text := s.in[begin:s.at]
+	text := s.in[s.at:]
+	text = text[:plainLen(text)]
+	s.at += len(text)
 	if s.at < len(s.in) && s.in[s.at] == '"' {
 		s.at++
 	} else {

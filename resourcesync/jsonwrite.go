@@ -114,13 +114,11 @@ func appendQuoted(dst []byte, s string) []byte {
 // appendInside appends s as it is written between quotes. Most values are plain ASCII
 // without escapes, and are copied whole.
 func appendInside(dst []byte, s string) []byte {
-	for i := 0; i < len(s); i++ {
-		if b := s[i]; b < 0x20 || b >= 0x7F || b == '"' || b == '\\' {
-			n := len(dst)
-			dst, _ = jsontext.AppendQuote(dst, s) // it has replaced what is not UTF-8
-			copy(dst[n:], dst[n+1:len(dst)-1])
-			return dst[:len(dst)-2]
-		}
+	if plainLen(s) == len(s) {
+		return append(dst, s...)
 	}
-	return append(dst, s...)
+	n := len(dst)
+	dst, _ = jsontext.AppendQuote(dst, s) // it has replaced what is not UTF-8
+	copy(dst[n:], dst[n+1:len(dst)-1])
+	return dst[:len(dst)-2]
 }

@@ -123,18 +123,24 @@ func (v *view) read(position uint64, limit int) ([]feed.Entry, error) {
 		if len(entries) > 0 && (n > limit-len(entries) || read > maxRead || size > maxSize) {
 			return entries, nil
 		}
-		block, err := v.block(last)
-		if err != nil {
-			return nil, err
+		have := len(entries)
+		if have == 0 {
+			// The position may be in the middle of the first block.
+			block, err := v.block(last)
+			if err != nil {
+				return nil, err
+			}
+			entries = append(entries, block[max(0, len(block)-n):]...)
+		} else if entries, err = changelog.Block(value[8:]).AppendEntries(entries, last); err != nil {
+			return nil, v.broken(last, err)
 		}
-		if len(block) < n || len(block) > n && len(entries) > 0 {
+		if len(entries)-have != n {
 			return nil, v.hole(position+1, last.Position)
 		}
-		block = block[len(block)-n:]
-		if have := len(entries); have > 0 && block[0].Micros <= entries[have-1].Micros {
+		if have > 0 && entries[have].Micros <= entries[have-1].Micros {
 			return nil, fmt.Errorf("%w: datetimes of set %q go back at position %d", changelog.ErrCorrupt, v.state.Set, position+1)
 		}
-		entries = append(entries, block[:min(n, limit)]...)
+		entries = entries[:min(len(entries), limit)]
 		if position = last.Position; position == head || len(entries) >= limit {
 			return entries, nil
 		}
@@ -238,10 +244,14 @@ func (v *view) block(last feed.Cursor) ([]feed.Entry, error) {
 	}
 	entries, err := changelog.Block(v.it.Value()[8:]).Entries(last)
 	if err != nil {
-		return nil, fmt.Errorf("the block of set %q that ends at position %d: %w", v.state.Set, last.Position, err)
+		return nil, v.broken(last, err)
 	}
 	v.last, v.entries = last, entries
 	return entries, nil
+}
+
+func (v *view) broken(last feed.Cursor, err error) error {
+	return fmt.Errorf("the block of set %q that ends at position %d: %w", v.state.Set, last.Position, err)
 }
 
 func (v *view) hole(from, to uint64) error {

@@ -91,20 +91,21 @@ func entries(set string, blocks redisconn.Answer, after feed.Cursor, head uint64
 		if len(entries) > 0 && (n > limit-len(entries) || size > maxSize) {
 			return entries, nil
 		}
-		decoded, err := bytes.Entries(last)
-		if err != nil {
+		have := len(entries)
+		if entries, err = bytes.AppendEntries(entries, last); err != nil {
 			return nil, fmt.Errorf("the block of set %q that ends at position %d: %w", set, last.Position, err)
 		}
-		if len(decoded) < n || len(decoded) > n && len(entries) > 0 {
+		if have == 0 { // the cursor may be in the middle of the first block
+			entries = entries[max(0, len(entries)-n):]
+		}
+		if len(entries)-have != n {
 			return nil, hole(set, after.Position+1, last.Position)
 		}
-		decoded = decoded[len(decoded)-n:]
-		if decoded[0].Micros <= after.Micros {
+		if entries[have].Micros <= after.Micros {
 			return nil, fmt.Errorf("%w: datetimes of set %q go back at position %d", changelog.ErrCorrupt, set, after.Position+1)
 		}
-		entries = append(entries, decoded[:min(n, limit)]...)
-		if n >= limit {
-			return entries, nil
+		if len(entries) >= limit {
+			return entries[:limit], nil
 		}
 		after = last
 	}

@@ -129,10 +129,14 @@ func appendTime(dst []byte, t time.Time) []byte {
 // appended, in the same order. After damage in the text, all further values are zero.
 // Call Done after the last value to find damage.
 type Reader struct {
-	text string
-	off  int // how much of text was read
-	bad  bool
+	text    string
+	off     int // how much of text was read
+	bad     bool
+	lengths []int64 // room for lengths, because an allocation for each takes longer than reading it
 }
+
+// maxLengths is how many lengths are allocated together at most. One that is kept keeps all.
+const maxLengths = 64
 
 // NewReader returns a Reader of a text. Every string that the Reader returns is a
 // part of the text, and keeps all of it in memory.
@@ -200,8 +204,12 @@ func (d *Reader) length(has uint64) *int64 {
 	if has&hasLength == 0 {
 		return nil
 	}
-	n := d.Signed()
-	return &n
+	n := len(d.lengths)
+	if n == cap(d.lengths) {
+		n, d.lengths = 0, make([]int64, 0, min(2*n+1, maxLengths))
+	}
+	d.lengths = append(d.lengths, d.Signed())
+	return &d.lengths[n]
 }
 
 // Change reads a change that AppendChange wrote.
