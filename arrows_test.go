@@ -55,7 +55,7 @@ var arrows = map[string][]string{
 
 	// The parts of a hub. They never import each other: each declares the small
 	// interface that it needs, and server introduces them.
-	"hub":                   {"access", "changelog", "feed", "internal/backoff", "internal/trail", "limit", "problem", "resourcesync"},
+	"hub":                   {"access", "changelog", "feed", "internal/backoff", "internal/flight", "internal/lru", "internal/trail", "limit", "problem", "resourcesync"},
 	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/flight", "internal/lru", "inventory", "inventory/digest", "limit", "problem", "resourcesync"},
 	"subscribe":             {"changelog", "feed", "internal/accept", "inventory", "inventory/digest", "limit", "problem", "resourcesync"},
 	"inventory/live":        {"claim", "feed", "internal/backoff", "inventory", "resourcesync"},

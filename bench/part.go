@@ -30,7 +30,7 @@ var parts = []part{
 	{name: "events", run: (*bench).events, title: "Event streams, the same messages; floor: as above"},
 	{name: "idle", run: (*bench).idleConnections, title: "Memory of idle WebSocket connections; floor: a bare connection for each"},
 	{name: "catchup", run: (*bench).catchup,
-		title: "Catching up over WebSocket; floor: the same bytes from memory to one connection"},
+		title: "Catching up over WebSocket; floor: the same bytes from memory to each connection"},
 	{name: "documents", run: (*bench).documents,
 		title: "Documents, time until the last byte; floor: net/http serving the same bytes from memory"},
 	{name: "callbacks", run: (*bench).callbacks,

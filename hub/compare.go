@@ -126,6 +126,9 @@ func (h *Hub) compareMissing(ctx context.Context, looks map[string]look) {
 
 // found gives a tail the head that a look at the memory has found.
 func (h *Hub) found(l look, head feed.Cursor) {
+	if head.Micros < l.head.Micros {
+		h.pages.lost()
+	}
 	unannounced, settled := l.tail.found(l, head)
 	if unannounced {
 		h.metrics.repaired.Inc()

@@ -36,7 +36,7 @@ func (h *Hub) Follow(ctx context.Context, set string, after feed.Cursor) iter.Se
 			if !ok {
 				h.metrics.misses.Inc()
 				var err error
-				batches, err = h.read(ctx, set, after)
+				batches, err = h.pages.after(ctx, set, after)
 				switch {
 				case err == nil:
 					failures = 0
@@ -68,25 +68,6 @@ func (h *Hub) Follow(ctx context.Context, set string, after feed.Cursor) iter.Se
 			}
 		}
 	}
-}
-
-// maxReads is how many followers that are behind read the memory at the same time. One read
-// holds at most 4 MiB; see changelog.Log.Since.
-const maxReads = 16
-
-// read reads the memory after a cursor. It returns no batches if nothing follows.
-func (h *Hub) read(ctx context.Context, set string, after feed.Cursor) ([]*feed.Batch, error) {
-	select {
-	case h.reads <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	defer func() { <-h.reads }()
-	b, err := h.log.Since(ctx, set, after, 0)
-	if err != nil || len(b.Entries) == 0 && !b.Diverged {
-		return nil, err
-	}
-	return b.Split(), nil // a few compressed blocks can be a large batch
 }
 
 // Attend keeps a set's tail until leave is called. A follower that does other work

@@ -77,7 +77,7 @@ type Hub struct {
 	log     changelog.Log
 	opts    Options
 	metrics *metrics
-	reads   chan struct{} // holds one element for each read of the memory for a follower
+	pages   *pages
 	turns   chan struct{} // holds one element for each large publish that is being decoded
 
 	mu     sync.Mutex
@@ -116,7 +116,7 @@ func New(log changelog.Log, o Options) *Hub {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Hub{
-		log: log, opts: o, metrics: newMetrics(o.Metrics), reads: make(chan struct{}, maxReads),
+		log: log, opts: o, metrics: newMetrics(o.Metrics), pages: newPages(log),
 		queues: map[string]*queue{}, tails: map[string]*tail{}, doubted: make(chan struct{}, 1),
 		turns: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)),
 	}

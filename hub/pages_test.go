@@ -2,18 +2,22 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // Followers that are behind share the room for what they read.
 func TestReadsAreBounded(t *testing.T) {
 	h, log := newHub(t, Options{})
-	first := mustPublish(t, h, "a", changes("a", 1)).After
+	const followers = 100
+	head := mustPublish(t, h, "a", changes("a", followers)).Cursor
 	var reading, most atomic.Int64
 	held := make(chan struct{})
 	log.onSince = func() error {
@@ -22,15 +26,18 @@ func TestReadsAreBounded(t *testing.T) {
 		reading.Add(-1)
 		return nil
 	}
-	const followers = 100
 	ctx, cancel := context.WithCancel(t.Context())
 	var readers []*reader
-	for range followers {
-		readers = append(readers, follow(ctx, h, "a", first))
+	for i := range followers { // each at another cursor, so that none waits for what another one reads
+		at := feed.Cursor{Position: head.Position - uint64(i+1), Micros: head.Micros - int64(i+1)}
+		if at.Position == 0 {
+			at = feed.Cursor{}
+		}
+		readers = append(readers, follow(ctx, h, "a", at))
 	}
 	stack := make([]byte, 4<<20)
 	untiltest.Done(t, "all want to read", func() bool {
-		return strings.Count(string(stack[:runtime.Stack(stack, true)]), "hub.(*Hub).read(") == followers
+		return strings.Count(string(stack[:runtime.Stack(stack, true)]), "hub.(*pages).read(") == followers
 	})
 	if n := most.Load(); n > maxReads {
 		t.Errorf("%d of %d followers read at the same time", n, followers)
@@ -45,7 +52,116 @@ func TestReadsAreBounded(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := len(h.reads); n != 0 {
+	if n := len(h.pages.reads); n != 0 {
 		t.Errorf("%d reads have not ended", n)
+	}
+}
+
+// Followers that catch up at the same time share what is read and encoded. They get what
+// a read of the memory gives.
+func TestPagesAreShared(t *testing.T) {
+	h, log := newHub(t, Options{})
+	const entries, followers = 5_500, 50
+	var head feed.Cursor
+	for range entries / 500 {
+		head = mustPublish(t, h, "a", changes("a", 500)).Cursor
+	}
+	want, err := log.Log.Since(t.Context(), "a", feed.Cursor{}, entries)
+	if err != nil || len(want.Entries) == 0 {
+		t.Fatal(want, err)
+	}
+	var reads atomic.Int64
+	log.onSince = func() error { reads.Add(1); return nil }
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	var readers []*reader
+	seen := make([]map[*feed.Batch]bool, followers)
+	for i := range followers {
+		seen[i] = map[*feed.Batch]bool{}
+		first := want.Entries[i%7].Cursor // they begin at different cursors
+		r := follow(ctx, h, "a", first)
+		readers = append(readers, r)
+		all.Go(func() {
+			at := first
+			for at != head {
+				batches, ok := <-r.yields
+				if !ok {
+					t.Errorf("follower %d ended: %v", i, r.err)
+					return
+				}
+				for _, b := range batches {
+					if b.After != at || len(b.Entries) != int(b.Cursor.Position-at.Position) {
+						t.Errorf("follower %d is at %v, and gets %d entries after %v", i, at, len(b.Entries), b.After)
+						return
+					}
+					at, seen[i][b] = b.Cursor, true
+				}
+			}
+		})
+	}
+	all.Wait()
+	cancel()
+	for _, r := range readers {
+		if err := r.ended(t); err != nil {
+			t.Error(err)
+		}
+	}
+	shared := 0
+	for b := range seen[0] {
+		if seen[1][b] {
+			shared++
+		}
+	}
+	if shared < entries/pageEntries-1 {
+		t.Errorf("two followers share %d batches", shared)
+	}
+	// Seven first pages, the others, and at the end of the log one for each follower at most.
+	if n := reads.Load(); n > 7+entries/pageEntries+2*followers {
+		t.Errorf("%d followers read %d times", followers, n)
+	}
+}
+
+// After a set was removed, nobody gets a page of it.
+func TestPagesOfARemovedSet(t *testing.T) {
+	h, _ := newHub(t, Options{})
+	mustPublish(t, h, "a", changes("a", 1))
+	after := mustPublish(t, h, "a", changes("a", 2*pageEntries)).After
+	page, err := h.pages.after(t.Context(), "a", after)
+	if err != nil || len(page) != 1 || len(page[0].Entries) != pageEntries-1 {
+		t.Fatal(page, err)
+	}
+	again, _ := h.pages.after(t.Context(), "a", after)
+	if len(again) != 1 || again[0] != page[0] {
+		t.Fatal("the page is not kept")
+	}
+	if err := h.Delete(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if page, err := h.pages.after(t.Context(), "a", after); !errors.Is(err, feed.ErrGone) {
+		t.Errorf("of a removed set it returns %d batches, %v", len(page), err)
+	}
+}
+
+// Pages that nobody asks for are dropped after a while.
+func TestPagesAreDropped(t *testing.T) {
+	h, _ := newHub(t, Options{})
+	mustPublish(t, h, "a", changes("a", 1))
+	after := mustPublish(t, h, "a", changes("a", pageEntries)).After
+	page := func() *feed.Batch {
+		p, err := h.pages.after(t.Context(), "a", after)
+		if err != nil || len(p) != 1 {
+			t.Fatal(p, err)
+		}
+		return p[0]
+	}
+	first := page()
+	h.pages.tidy()
+	if page() != first {
+		t.Error("a page was dropped that was asked for since the last tidy")
+	}
+	h.pages.tidy()
+	h.pages.tidy()
+	if page() == first {
+		t.Error("a page is kept that nobody has asked for")
 	}
 }

@@ -172,8 +172,9 @@ func (h *Hub) sender() sender { return sender{h.log.ID(), h.log.Secret()} }
 // delete removes a set, and makes its followers read the memory.
 func (h *Hub) delete(ctx context.Context, set string) error {
 	err := h.log.Delete(ctx, set)
+	h.pages.lost() // also after an error: the set may be deleted all the same
 	if t := h.tail(set); t != nil {
-		t.gone() // also after an error: the set may be deleted all the same
+		t.gone()
 	}
 	h.announce(set, changelog.Appended{Cursor: feed.Cursor{Micros: time.Now().UnixMicro()}})
 	return err

@@ -17,6 +17,7 @@ func (h *Hub) tidy(ctx context.Context) {
 		}
 	}
 	h.trim(ctx)
+	h.pages.tidy()
 }
 
 // trim applies retention to every set. A failure is only logged: the next round

@@ -59,6 +59,15 @@ func (c *Cache[K, V]) Add(key K, v V, size int64) {
 	}
 }
 
+// Clear drops all values.
+func (c *Cache[K, V]) Clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.items)
+	c.order.Init()
+	c.size = 0
+}
+
 func (c *Cache[K, V]) dropLocked(e *list.Element) {
 	i := c.order.Remove(e).(*item[K, V])
 	delete(c.items, i.key)

@@ -21,4 +21,12 @@ func TestBounded(t *testing.T) {
 	if c.size != 10 || c.order.Len() != 3 || len(c.items) != 3 {
 		t.Errorf("size %d, %d and %d items", c.size, c.order.Len(), len(c.items))
 	}
+	c.Clear()
+	if _, ok := c.Get("a"); ok || c.size != 0 {
+		t.Errorf("it keeps %d bytes after Clear", c.size)
+	}
+	c.Add("a", "a", 3)
+	if _, ok := c.Get("a"); !ok {
+		t.Error("it keeps nothing after Clear")
+	}
 }
