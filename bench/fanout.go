@@ -106,6 +106,26 @@ func (b *bench) events(t *table) {
 	b.fan(t, fmt.Sprintf("streams, %d/s", pace), cpuEach("delivery"), true, pace)
 }
 
+// filters measures a publish that one follower wants, beside as many others as there are idle
+// connections, each with a prefix of its own that the change does not have.
+func (b *bench) filters(t *table) {
+	line, _ := marked(messageSize)
+	beside := func(others int) sample {
+		s := b.rshub(b.dir())
+		idle, r := b.newReader(), b.newReader()
+		for i := range others {
+			must(idle.connect(s.addr, fmt.Sprintf("%s?prefix=https://bench.example.org/%07d", setPath, i), false, 1))
+		}
+		posts := b.posters(1, s.addr, setPath, inLines)
+		must(r.connect(s.addr, setPath+"?prefix=https://bench.example.org/@", false, 1))
+		defer func() { must(idle.check()) }()
+		return b.deliver(r, channel{posts, line, 3 * b.length, 0}, s)
+	}
+	b.compare(t, fmt.Sprintf("one follower, beside %d others with other prefixes", b.idle),
+		[]metric{cpuEach("publish").should(aim{limit: 2, ratio: true}), perSecond("publishes"), latency50, latency99},
+		func() sample { return beside(0) }, func() sample { return beside(b.idle) })
+}
+
 // idleConnections measures the memory of connections to which nothing is sent.
 func (b *bench) idleConnections(t *table) {
 	if need := uint64(b.idle + 500); need > b.maxOpen {

@@ -28,6 +28,8 @@ var parts = []part{
 	{name: "fanout", run: (*bench).fanout,
 		title: "WebSocket fan-out of messages of 1 KB; floor: the same frame, one write for each connection and message"},
 	{name: "events", run: (*bench).events, title: "Event streams, the same messages; floor: as above"},
+	{name: "filters", heads: [2]string{"alone", "beside"}, run: (*bench).filters,
+		title: "WebSockets with filters: a publish that one follower wants, alone and beside many that want other changes"},
 	{name: "idle", run: (*bench).idleConnections, title: "Memory of idle WebSocket connections; floor: a bare connection for each"},
 	{name: "catchup", run: (*bench).catchup,
 		title: "Catching up over WebSocket; floor: the same bytes from memory to each connection"},

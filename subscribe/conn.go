@@ -65,11 +65,12 @@ type conn struct {
 	// age. Its goroutines set it, and the heartbeat reads it, without a lock.
 	heard atomic.Int64
 
-	// Its index in group.conns, guarded by group.mu; -1: c is not there. A live
-	// connection is in its group. One that was detached by a heartbeat or a pong
-	// stays there, without being written to, until the group's next delivery
+	// Where it is in a group, guarded by group.mu; audience nil: it is in none. A live
+	// connection is in its group. One that was detached by a heartbeat or a pong stays
+	// there, without being written to, until the group's next delivery to its audience
 	// takes it out, or until it is released to the group again.
-	index int
+	audience *audience
+	index    int // in audience.conns
 
 	mu sync.Mutex
 
@@ -90,7 +91,7 @@ type conn struct {
 	// goroutine, only that goroutine writes them, so it may read them without mu.
 	// While c is live, any goroutine that holds mu may write them. All others read
 	// them with mu held.
-	cursor feed.Cursor // of the last batch that was written, or begun
+	cursor feed.Cursor // of the last batch that was written, or begun; see passLocked
 	told   feed.Cursor // of the last message; earlier than cursor if the filter left out the changes since
 	place  string      // in a baseline, the place behind the last part; empty: the client resumes from cursor
 }
@@ -101,9 +102,21 @@ type closeFrame struct {
 	reason string
 }
 
+// passLocked moves the cursor of a live connection past what its group has left out for its
+// filter. The group does not touch the connections that want nothing of a change.
+func (c *conn) passLocked() {
+	if c.state != live || c.filter.IsZero() {
+		return
+	}
+	if at := c.group.passed.Load(); at != nil && at.Position > c.cursor.Position {
+		c.cursor = *at
+	}
+}
+
 // detachLocked gives a live connection a goroutine of its own, which first writes
 // pending, the rest of a frame.
 func (c *conn) detachLocked(pending ...[]byte) {
+	c.passLocked()
 	c.state = catchingUp
 	c.server.wg.Go(func() { c.follow(pending) })
 }
@@ -183,6 +196,7 @@ func (c *conn) deliver(w *directWriter, t *tally, end feed.Cursor, diverged bool
 	if c.state != live {
 		return false
 	}
+	c.passLocked()
 	if !diverged && (c.cursor == end || c.cursor.Position > end.Position) {
 		return true // c joined with a later cursor than the group's
 	}

@@ -28,6 +28,7 @@ func (s *Server) census(add func(k kind, set string, changes uint64, lag time.Du
 	}
 	for _, c := range s.conns() {
 		c.mu.Lock()
+		c.passLocked()
 		cursor := c.cursor
 		c.mu.Unlock()
 		look(byWebSocket, c.key.set, cursor)

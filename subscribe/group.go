@@ -4,30 +4,29 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gorilla/websocket"
 
 	"github.com/rshub/rshub/feed"
 )
 
-// A groupKey says which connections get the same bytes.
+// A groupKey says which connections a group has.
 type groupKey struct {
 	set    string
 	format *feed.Format
-	filter string // what feed.Filter.Key returns
-	shard  int    // groups are split so that all cores write
+	shard  int // groups are split so that all cores write
 }
 
-// A group follows a set for all live connections that get the same bytes. Live
-// connections are those that are up to date. The group's goroutine writes new changes
-// to each of them without waiting. A connection whose socket is full is detached from
-// the group and catches up by itself. So a delivery to a connection costs one system
-// call, a slow connection delays nobody, and an idle connection needs no goroutine
-// for its output.
+// A group follows a set for live connections of one format. Live connections are those
+// that are up to date. The group's goroutine writes new changes to each of them without
+// waiting. A connection whose socket is full is detached from the group and catches up by
+// itself. So a delivery to a connection costs one system call, a slow connection delays
+// nobody, and an idle connection needs no goroutine for its output. A change costs nothing
+// for connections whose filter it does not pass.
 type group struct {
 	// Set when the group is founded.
 	key       groupKey
-	filter    feed.Filter
 	cancel    context.CancelFunc
 	delivered func(*tally) // counts
 
@@ -36,10 +35,13 @@ type group struct {
 	chunk  chunk
 	tally  tally
 
-	mu     sync.Mutex
-	ended  bool        // the group has no connections and takes no more
-	cursor feed.Cursor // where the last delivery ended; no connection is behind it
-	conns  []*conn     // the live ones, and those that were detached since the last delivery
+	// What the live connections with a filter have, if they were not written to since.
+	passed atomic.Pointer[feed.Cursor]
+
+	mu        sync.Mutex
+	ended     bool        // the group has no connections and takes no more
+	cursor    feed.Cursor // where the newest delivery ends; nobody who is behind it may join
+	audiences audiences
 }
 
 // join releases c to its group if c is up to date, and reports whether it did. Only
@@ -77,7 +79,7 @@ func (s *Server) group(c *conn) (found *group, founded bool) {
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	after := c.cursor
-	g := &group{key: c.key, filter: c.filter, cancel: cancel, cursor: after, delivered: func(t *tally) { s.count(byWebSocket, c.key.set, t) }}
+	g := &group{key: c.key, cancel: cancel, cursor: after, delivered: func(t *tally) { s.count(byWebSocket, c.key.set, t) }}
 	if joined, _ := g.join(c); !joined { // an empty group would never end
 		cancel()
 		return nil, false
@@ -102,9 +104,8 @@ func (g *group) join(c *conn) (joined, ended bool) {
 		return false, false
 	}
 	c.releaseLocked(g)
-	if c.index < 0 {
-		c.index = len(g.conns)
-		g.conns = append(g.conns, c)
+	if c.audience == nil {
+		g.audiences.add(c)
 	}
 	return true, false
 }
@@ -112,16 +113,11 @@ func (g *group) join(c *conn) (joined, ended bool) {
 // removeLocked takes c out of the group, if c is in it. A group without connections
 // ends.
 func (g *group) removeLocked(c *conn) {
-	if c.index < 0 {
+	if c.audience == nil {
 		return
 	}
-	n := len(g.conns) - 1
-	last := g.conns[n]
-	g.conns[c.index], last.index = last, c.index
-	g.conns[n] = nil
-	g.conns = g.conns[:n]
-	c.index = -1
-	if n == 0 {
+	g.audiences.remove(c)
+	if len(g.audiences.byFilter) == 0 {
 		g.ended = true
 		g.cancel()
 	}
@@ -131,20 +127,30 @@ func (g *group) removeLocked(c *conn) {
 func (s *Server) run(ctx context.Context, g *group, after feed.Cursor) {
 	defer s.forget(g)
 	for batches, err := range s.follower.Follow(ctx, g.key.set, after) {
-		switch {
-		case err != nil:
+		if err != nil {
 			s.fail(g, err)
 			return
-		case g.filter.IsZero():
-			chunks(&g.chunk, g.key.format, batches, func(ch *chunk) {
-				g.deliver(ch.end(), ch.diverged, func(feed.Cursor) *chunk { return ch })
-			})
-		default:
+		}
+		all, filtered := g.begin(batches)
+		if all {
+			chunks(&g.chunk, g.key.format, batches, func(ch *chunk) { g.deliver(ch) })
+		}
+		if filtered {
 			for _, b := range batches {
 				g.deliverFiltered(b)
 			}
 		}
 	}
+}
+
+// begin begins the delivery of batches to the connections that the group has now: from here
+// on it takes none that lacks them. It reports whether the group has connections without a
+// filter, and with one.
+func (g *group) begin(batches []*feed.Batch) (all, filtered bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.cursor = batches[len(batches)-1].Cursor
+	return g.audiences.kinds()
 }
 
 // forget ends a group. The next connection with the same key founds another group.
@@ -160,11 +166,14 @@ func (s *Server) forget(g *group) {
 // fail closes every connection of a group that cannot go on.
 func (s *Server) fail(g *group, err error) {
 	g.mu.Lock()
-	conns := g.conns
-	for _, c := range conns {
-		c.index = -1
+	var conns []*conn
+	for _, a := range g.audiences.byFilter {
+		conns = append(conns, a.conns...)
 	}
-	g.ended, g.conns = true, nil
+	for _, c := range conns {
+		c.audience = nil
+	}
+	g.ended, g.audiences = true, audiences{}
 	g.mu.Unlock()
 	s.logFailure(g.key.set, err)
 	for _, c := range conns {
@@ -180,51 +189,63 @@ func (s *Server) logFailure(set string, err error) {
 	}
 }
 
-// deliver writes a chunk to every live connection. pick chooses the chunk by the
-// cursor of the connection's last message. If pick returns nil, nothing is written.
-// All chunks end at the cursor end.
-func (g *group) deliver(end feed.Cursor, diverged bool, pick func(told feed.Cursor) *chunk) {
+// deliver writes a chunk to every live connection without a filter.
+func (g *group) deliver(ch *chunk) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for i := len(g.conns) - 1; i >= 0; i-- { // backwards, because removeLocked moves the last connection to i
-		if c := g.conns[i]; !c.deliver(&g.writer, &g.tally, end, diverged, pick) {
+	if a := g.audiences.byFilter[""]; a != nil {
+		g.deliverTo(a, ch.end(), ch.diverged, func(feed.Cursor) *chunk { return ch })
+	}
+	g.delivered(&g.tally)
+}
+
+// deliverTo writes a chunk to the live connections of an audience. pick chooses the chunk
+// by the cursor of the connection's last message. All chunks end at the cursor end.
+func (g *group) deliverTo(a *audience, end feed.Cursor, diverged bool, pick func(told feed.Cursor) *chunk) {
+	for i := len(a.conns) - 1; i >= 0; i-- { // backwards, because removeLocked moves the last connection to i
+		if c := a.conns[i]; !c.deliver(&g.writer, &g.tally, end, diverged, pick) {
 			g.removeLocked(c)
 		}
 	}
-	g.cursor = end
-	g.delivered(&g.tally)
 }
 
 // maxVariants bounds how many variants of one batch deliverFiltered keeps.
 const maxVariants = 64
 
-// deliverFiltered delivers the entries that pass the filter. A message begins where
-// the last message to the same connection ended. So it covers the entries that the
-// filter left out since. Connections whose last messages ended at different cursors
-// get different variants. Mostly one variant serves all.
+// deliverFiltered delivers to each live connection with a filter the entries that pass. It
+// does not touch connections of which nothing passes. A message begins where the last
+// message to the same connection ended. So it covers the entries that the filter left out
+// since. Connections whose last messages ended at different cursors get different variants.
+// Mostly one variant serves all of an audience.
 func (g *group) deliverFiltered(b *feed.Batch) {
-	passed := g.filter.Apply(b)
-	if len(passed.Entries) == 0 && !b.Diverged {
-		g.deliver(b.Cursor, false, func(feed.Cursor) *chunk { return nil })
-		return
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	end := b.Cursor // a copy, because passed must not keep the batch
+	if b.Diverged { // the cursors go back, so all connections have to be told
+		g.passed.Store(&end)
 	}
-	variants := map[feed.Cursor]*chunk{}
-	g.deliver(b.Cursor, b.Diverged, func(told feed.Cursor) *chunk {
-		if b.Diverged {
-			told = b.After
-		}
-		ch := variants[told]
-		if ch == nil {
-			if len(variants) == maxVariants {
-				clear(variants)
+	for a, entries := range g.audiences.wanting(b) {
+		passed := &feed.Batch{Set: b.Set, After: b.After, Cursor: end, Entries: entries, Diverged: b.Diverged}
+		variants := map[feed.Cursor]*chunk{}
+		g.deliverTo(a, end, b.Diverged, func(told feed.Cursor) *chunk {
+			if b.Diverged {
+				told = b.After
 			}
-			ch = &chunk{after: b.After}
-			m := retold(passed, told)
-			ch.add(m.In(g.key.format), m)
-			variants[told] = ch
-		}
-		return ch
-	})
+			ch := variants[told]
+			if ch == nil {
+				if len(variants) == maxVariants {
+					clear(variants)
+				}
+				ch = &chunk{after: b.After}
+				m := retold(passed, told)
+				ch.add(m.In(g.key.format), m)
+				variants[told] = ch
+			}
+			return ch
+		})
+	}
+	g.passed.Store(&end)
+	g.delivered(&g.tally)
 }
 
 // retold returns a copy of b that begins after another cursor.

@@ -15,7 +15,15 @@ func testConn(t *testing.T, s *Server, position uint64) *conn {
 	ours, theirs := net.Pipe()
 	t.Cleanup(func() { ours.Close(); theirs.Close() })
 	cur := feed.Cursor{Position: position, Micros: int64(position)}
-	return &conn{server: s, nc: ours, index: -1, cursor: cur, told: cur, release: func() {}}
+	return &conn{server: s, nc: ours, cursor: cur, told: cur, release: func() {}}
+}
+
+// size returns how many connections there are.
+func (as *audiences) size() (n int) {
+	for _, a := range as.byFilter {
+		n += len(a.conns)
+	}
+	return n
 }
 
 // A connection that is behind the group, or that something waits to be written to,
@@ -44,8 +52,8 @@ func TestJoin(t *testing.T) {
 				test.change(c, g)
 			}
 			joined, ended := g.join(c)
-			if joined != test.joined || ended != test.ended || (c.state == live) != joined || len(g.conns) != map[bool]int{true: 1}[joined] {
-				t.Errorf("join = %v, %v; state %v in a group of %d", joined, ended, c.state, len(g.conns))
+			if joined != test.joined || ended != test.ended || (c.state == live) != joined || g.audiences.size() != map[bool]int{true: 1}[joined] {
+				t.Errorf("join = %v, %v; state %v in a group of %d", joined, ended, c.state, g.audiences.size())
 			}
 		})
 	}
@@ -65,12 +73,12 @@ func TestJoinAfterFailure(t *testing.T) {
 	s.fail(first, errors.New("failed"))
 	b.state = catchingUp
 	second := &group{cancel: func() {}}
-	if joined, _ := second.join(b); !joined || len(second.conns) != 1 {
-		t.Fatalf("joined = %v, in a group of %d", joined, len(second.conns))
+	if joined, _ := second.join(b); !joined || second.audiences.size() != 1 {
+		t.Fatalf("joined = %v, in a group of %d", joined, second.audiences.size())
 	}
 	second.removeLocked(a)
 	second.removeLocked(b)
-	if !second.ended || len(second.conns) != 0 {
-		t.Errorf("%d are left", len(second.conns))
+	if !second.ended || second.audiences.size() != 0 {
+		t.Errorf("%d are left", second.audiences.size())
 	}
 }

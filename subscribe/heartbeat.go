@@ -63,6 +63,7 @@ func (c *conn) heartbeat(w *directWriter, patience time.Duration) {
 
 // beatLocked returns the frames of a heartbeat.
 func (c *conn) beatLocked() (frames []byte) {
+	c.passLocked()
 	if c.cursor != c.told {
 		b := &feed.Batch{Set: c.key.set, After: c.told, Cursor: c.cursor}
 		frames = appendFrame(frames, websocket.TextMessage, b.In(c.key.format))

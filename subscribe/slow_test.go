@@ -129,7 +129,8 @@ func orQuery(query string) string {
 	return "&"
 }
 
-// A counter knows which of the batches that it passed on are still kept.
+// A counter passes on copies of batches, because the hub keeps its own. It knows which of
+// the copies are still kept.
 type counter struct {
 	subscribe.Follower
 	mu      sync.Mutex
@@ -139,12 +140,14 @@ type counter struct {
 func (f *counter) Follow(ctx context.Context, set string, after feed.Cursor) iter.Seq2[[]*feed.Batch, error] {
 	return func(yield func([]*feed.Batch, error) bool) {
 		for batches, err := range f.Follower.Follow(ctx, set, after) {
+			copies := make([]*feed.Batch, len(batches))
 			f.mu.Lock()
-			for _, b := range batches {
-				f.batches = append(f.batches, weak.Make(b))
+			for i, b := range batches {
+				copies[i] = &feed.Batch{Set: b.Set, After: b.After, Cursor: b.Cursor, Entries: b.Entries, Diverged: b.Diverged}
+				f.batches = append(f.batches, weak.Make(copies[i]))
 			}
 			f.mu.Unlock()
-			if !yield(batches, err) {
+			if !yield(copies, err) {
 				return
 			}
 		}

@@ -32,7 +32,7 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, set stri
 	if err != nil {
 		return err
 	}
-	c := &conn{server: s, filter: filter, index: -1, key: groupKey{set: set, format: format, filter: filter.Key()}}
+	c := &conn{server: s, filter: filter, key: groupKey{set: set, format: format}}
 	since := q.Get("since")
 	var first []byte // message
 	if isBaseline(since) {
