@@ -142,6 +142,24 @@ func TestPagesOfARemovedSet(t *testing.T) {
 	}
 }
 
+// Once a follower has seen that a log lost entries, nobody gets a page from before that.
+func TestPagesAfterALoss(t *testing.T) {
+	h, _ := newHub(t, Options{})
+	after := mustPublish(t, h, "a", changes("a", 1)).Cursor
+	head := mustPublish(t, h, "a", changes("a", 2*pageEntries)).Cursor
+	first, err := h.pages.after(t.Context(), "a", after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := feed.Cursor{Position: head.Position + 5, Micros: head.Micros + 5}
+	if page, err := h.pages.after(t.Context(), "a", lost); err != nil || !page[0].Diverged {
+		t.Fatalf("behind the head is %v, %v", page, err)
+	}
+	if page, err := h.pages.after(t.Context(), "a", after); err != nil || page[0] == first[0] {
+		t.Errorf("the page from before the loss is there, %v", err)
+	}
+}
+
 // Pages that nobody asks for are dropped after a while.
 func TestPagesAreDropped(t *testing.T) {
 	h, _ := newHub(t, Options{})
