@@ -22,13 +22,14 @@ var arrows = map[string][]string{
 	"access/ticket":    {"access", "feed", "internal/redisconn", "internal/trail", "problem", "resourcesync"},
 	"access/jwt":       {"access", "internal/backoff", "internal/reread", "problem"},
 	"source/discovery": {"feed", "source/harvest", "outbound", "resourcesync"},
-	"client":           {"feed", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "problem", "resourcesync"},
+	"client":           {"feed", "internal/backoff", "internal/zst", "inventory", "inventory/audit", "inventory/digest", "problem", "resourcesync"},
 
 	// What several parts of a hub stand on.
 	"internal/accept":      {},
 	"internal/backoff":     {},
 	"internal/certificate": {"internal/reread"},
 	"internal/lru":         {},
+	"internal/zst":         {},
 	"internal/pebbledb":    {},
 	"internal/reread":      {"internal/backoff"},
 	"internal/flight":      {},
@@ -48,7 +49,7 @@ var arrows = map[string][]string{
 	"inventory/audit":  {"feed", "inventory", "inventory/digest", "resourcesync"},
 
 	// The change memory.
-	"changelog":          {"feed", "internal/packed", "resourcesync"},
+	"changelog":          {"feed", "internal/packed", "internal/zst", "resourcesync"},
 	"changelog/metered":  {"changelog", "feed", "resourcesync"},
 	"changelog/disklog":  {"changelog", "feed", "internal/backoff", "inventory", "resourcesync"},
 	"changelog/redislog": {"changelog", "feed", "internal/redisconn", "inventory", "resourcesync"},
@@ -57,7 +58,7 @@ var arrows = map[string][]string{
 	// interface that it needs, and server introduces them.
 	"hub":                   {"access", "changelog", "feed", "internal/backoff", "internal/flight", "internal/lru", "internal/trail", "limit", "problem", "resourcesync"},
 	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/flight", "internal/lru", "inventory", "inventory/digest", "limit", "problem", "resourcesync"},
-	"subscribe":             {"changelog", "feed", "internal/accept", "inventory", "inventory/digest", "limit", "problem", "resourcesync"},
+	"subscribe":             {"changelog", "feed", "internal/accept", "internal/zst", "inventory", "inventory/digest", "limit", "problem", "resourcesync"},
 	"inventory/live":        {"claim", "feed", "internal/backoff", "inventory", "resourcesync"},
 	"inventory/web":         {"feed", "internal/accept", "inventory", "inventory/audit", "limit", "problem", "resourcesync"},
 	"callback/subscription": {"changelog", "claim", "feed", "internal/backoff", "internal/redisconn", "resourcesync"},

@@ -6,12 +6,10 @@ import (
 	"hash/crc32"
 	"math"
 	"slices"
-	"sync"
-
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/packed"
+	"github.com/rshub/rshub/internal/zst"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -37,8 +35,7 @@ const (
 	plainForm byte = 1
 	zstdForm  byte = 2
 
-	compressFrom = 4        // entries; with fewer, zstd saves nothing
-	maxDecoded   = 64 << 20 // bytes; the largest block is far smaller
+	compressFrom = 4 // entries; with fewer, zstd saves nothing
 )
 
 // A CutBlock is a block and the number of its entries.
@@ -123,20 +120,6 @@ type run struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// The encoder and the decoder keep no state between calls. They keep scratch
-// space, so all logs of the process share them. Their options are constant and
-// valid, so the errors are dropped.
-var (
-	encoder = sync.OnceValue(func() *zstd.Encoder {
-		e, _ := zstd.NewWriter(nil, zstd.WithEncoderCRC(false), zstd.WithEncoderLevel(zstd.SpeedFastest))
-		return e
-	})
-	decoder = sync.OnceValue(func() *zstd.Decoder {
-		d, _ := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(maxDecoded))
-		return d
-	})
-)
-
 // seal makes the block of count entries from their encoding. Without runs, the
 // entries are one run.
 func seal(body []byte, count int, runs ...run) Block {
@@ -156,7 +139,7 @@ func seal(body []byte, count int, runs ...run) Block {
 		b = binary.AppendUvarint(b, uint64(r.gap))
 	}
 	if form == zstdForm {
-		b = encoder().EncodeAll(body, b)
+		b = zst.Append(b, body)
 	} else {
 		b = append(b, body...)
 	}
@@ -191,7 +174,7 @@ func (b Block) AppendEntries(dst []feed.Entry, last feed.Cursor) ([]feed.Entry, 
 	case plainForm:
 	case zstdForm:
 		var err error
-		if body, err = decoder().DecodeAll(d.b, nil); err != nil {
+		if body, err = zst.Decode(d.b); err != nil {
 			return nil, fmt.Errorf("%w: decompress a block: %w", ErrCorrupt, err)
 		}
 	default:
@@ -231,11 +214,11 @@ func (b Block) Size() int {
 		}
 		d.uvarint()
 	}
-	var head zstd.Header
-	if err := head.Decode(d.b); err != nil || !head.HasFCS {
+	n, ok := zst.Size(d.b)
+	if !ok {
 		return len(b)
 	}
-	return int(min(head.FrameContentSize, maxDecoded))
+	return n
 }
 
 // A headDecoder reads the head of a block, which comes before the body. bad is

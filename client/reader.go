@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/rshub/rshub/internal/zst"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -47,9 +48,18 @@ func (r *reader) get(ctx context.Context, query url.Values, wait time.Duration, 
 		return fmt.Errorf("read set %q: %w", r.set, err)
 	}
 	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Accept-Encoding", "zstd")
 	return c.exchange(req, func(resp *http.Response) error {
 		if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); t != "application/json" {
 			return fmt.Errorf("%s answers 200, but %w", c.base.Topic(r.set), ErrNoHub)
+		}
+		if resp.Header.Get("Content-Encoding") == "zstd" {
+			text, err := zst.NewReader(resp.Body)
+			if err != nil {
+				return fmt.Errorf("decompress a page of %s: %w", c.base.Topic(r.set), err)
+			}
+			defer text.Close()
+			resp.Body = text
 		}
 		return read(resp)
 	})

@@ -12,6 +12,10 @@ type Format struct {
 	Name      string // the WebSocket subprotocol for it; empty when a WebSocket cannot speak it
 	MediaType string
 
+	// Zstd says that what Append appends is a frame of Zstandard (RFC 8878). A WebSocket
+	// message of such a format is binary.
+	Zstd bool
+
 	// Append appends a batch to dst. If b is a page of changes, next is the URL
 	// of the page that follows; a format without a place for it leaves it to the
 	// Link header. If b is pushed, next is empty.
@@ -72,7 +76,7 @@ var (
 	}, Baseline: func() *BaselineWriter { return baselineNDJSON }}
 )
 
-// Messages returns the formats that a WebSocket speaks. The first is the
+// Messages returns the formats of text that a WebSocket speaks. The first is the
 // default.
 func Messages() []*Format { return []*Format{JSON, XML} }
 

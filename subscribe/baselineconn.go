@@ -3,10 +3,10 @@ package subscribe
 import (
 	"context"
 	"errors"
-
-	"github.com/gorilla/websocket"
+	"slices"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/zst"
 )
 
 // beginBaseline makes c begin with a baseline, or with the rest of one.
@@ -49,8 +49,11 @@ func (c *conn) sendBaseline(err error) error {
 			}
 			continue
 		}
+		if c.key.format.Zstd {
+			p.head, p.body, p.tail = zst.Append(nil, slices.Concat(p.head, p.body, p.tail)), nil, nil
+		}
 		n := len(p.head) + len(p.body) + len(p.tail)
-		if err = c.finish(append(appendFrameHead(nil, websocket.TextMessage, n), p.head...), p.body, p.tail); err == nil || errors.Is(err, errTooSlow) {
+		if err = c.finish(append(appendFrameHead(nil, opcode(c.key.format), n), p.head...), p.body, p.tail); err == nil || errors.Is(err, errTooSlow) {
 			c.readUpTo(p.BaselinePart)
 			c.server.metrics.baselines[byWebSocket].count(p.resources, n)
 			ended = p.End

@@ -93,7 +93,7 @@ func (c *conn) take(next *chunk, batches []*feed.Batch) int {
 			}
 			next.reset(b.After)
 			passed = retold(passed, told)
-			next.addCopy(passed.In(c.key.format), passed)
+			next.addCopy(c.key.format, passed.In(c.key.format), passed)
 			return i + 1 // the next message begins where this one ends
 		}
 		body := b.In(c.key.format)
@@ -103,7 +103,7 @@ func (c *conn) take(next *chunk, batches []*feed.Batch) int {
 		if len(next.frames) == 0 {
 			next.reset(b.After) // the first batch of a set that was just made does not begin at 0-0
 		}
-		next.addCopy(body, b)
+		next.addCopy(c.key.format, body, b)
 	}
 	return len(batches)
 }

@@ -1,8 +1,6 @@
 package subscribe
 
 import (
-	"github.com/gorilla/websocket"
-
 	"github.com/rshub/rshub/feed"
 )
 
@@ -37,20 +35,20 @@ func (c *chunk) reset(after feed.Cursor) {
 	c.after, c.diverged, c.frames, c.buf, c.all = after, false, c.frames[:0], c.buf[:0], tally{}
 }
 
-// add adds the message of a batch.
-func (c *chunk) add(body []byte, b *feed.Batch) {
+// add adds the message of a batch in a format.
+func (c *chunk) add(f *feed.Format, body []byte, b *feed.Batch) {
 	begin := len(c.buf)
-	c.buf = appendFrame(c.buf, websocket.TextMessage, body)
-	f := frame{cursor: b.Cursor, body: body, end: len(c.buf)}
-	f.tally.add(len(b.Entries), len(c.buf)-begin)
-	c.all.plus(f.tally)
-	c.frames = append(c.frames, f)
+	c.buf = appendMessage(c.buf, f, body)
+	added := frame{cursor: b.Cursor, body: body, end: len(c.buf)}
+	added.tally.add(len(b.Entries), len(c.buf)-begin)
+	c.all.plus(added.tally)
+	c.frames = append(c.frames, added)
 	c.diverged = c.diverged || b.Diverged
 }
 
 // addCopy adds a message, and keeps only the copy in buf.
-func (c *chunk) addCopy(body []byte, b *feed.Batch) {
-	c.add(body, b)
+func (c *chunk) addCopy(f *feed.Format, body []byte, b *feed.Batch) {
+	c.add(f, body, b)
 	c.frames[len(c.frames)-1].body = nil
 }
 
@@ -124,7 +122,7 @@ func chunks(scratch *chunk, f *feed.Format, batches []*feed.Batch, write func(*c
 			write(scratch)
 			scratch.reset(b.After)
 		}
-		scratch.add(body, b)
+		scratch.add(f, body, b)
 	}
 	write(scratch)
 	scratch.reset(scratch.end())

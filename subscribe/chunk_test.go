@@ -15,7 +15,7 @@ func testChunk() *chunk {
 	for i, n := range []int{1, 125, 126, 300, 0, 65535, 65536, 7} {
 		p := 11 + 3*i
 		b := &feed.Batch{Cursor: feed.Cursor{Position: uint64(p), Micros: int64(p)}}
-		c.add([]byte(strings.Repeat(string(rune('a'+i)), n)), b)
+		c.add(feed.JSON, []byte(strings.Repeat(string(rune('a'+i)), n)), b)
 	}
 	return c
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/zst"
 )
 
 // A message is what every transport shows.
@@ -135,7 +136,7 @@ func (s *site) dial(query string, d dialer) *client {
 	if err != nil {
 		s.Fatal("dial:", err, resp)
 	}
-	if want := "rs.xml"; (d.protocol == want) != (c.ws.Subprotocol() == want) {
+	if c.ws.Subprotocol() != d.protocol {
 		s.Fatalf("subprotocol %q, asked for %q", c.ws.Subprotocol(), d.protocol)
 	}
 	return c
@@ -178,15 +179,29 @@ func (s *site) tryDial(query string, d dialer) (*client, *http.Response, error) 
 	return &client{TB: s, ws: ws, chain: chain{filtered: filtered}}, resp, nil
 }
 
+// readMessage reads a message of a subprotocol, and returns its text and how many bytes it
+// had on the wire.
+func readMessage(ws *websocket.Conn) (text []byte, n int, err error) {
+	kind, b, err := ws.ReadMessage()
+	if err != nil {
+		return nil, 0, err
+	}
+	zipped := ws.Subprotocol() == "rs.json+zstd"
+	if (kind == websocket.BinaryMessage) != zipped {
+		return nil, 0, fmt.Errorf("a message of kind %d", kind)
+	}
+	if text = b; zipped {
+		text, err = zst.Decode(b)
+	}
+	return text, len(b), err
+}
+
 // read reads a message and checks that it fits to the one before.
 func (c *client) read() (message, error) {
 	_ = c.ws.SetReadDeadline(time.Now().Add(patience))
-	kind, b, err := c.ws.ReadMessage()
+	b, n, err := readMessage(c.ws)
 	if err != nil {
 		return message{}, err
-	}
-	if kind != websocket.TextMessage {
-		return message{}, fmt.Errorf("a message of kind %d", kind)
 	}
 	parse := parseJSON
 	if c.ws.Subprotocol() == "rs.xml" {
@@ -197,8 +212,8 @@ func (c *client) read() (message, error) {
 		return m, fmt.Errorf("%w: %.200s", err, b)
 	}
 	if len(m.Changes) > 0 {
-		c.bytes += len(b) + 2 // and what is between 126 bytes and 64 KiB has 2 more
-		if len(b) > 125 {
+		c.bytes += n + 2 // and what is between 126 bytes and 64 KiB has 2 more
+		if n > 125 {
 			c.bytes += 2
 		}
 	}

@@ -9,9 +9,16 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/accept"
+	"github.com/rshub/rshub/internal/zst"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
+
+// JSONZstd is feed.JSON, compressed. Each message is compressed once for all followers, and
+// without what was sent before it.
+var JSONZstd = &feed.Format{Name: "rs.json+zstd", Zstd: true, Append: func(dst []byte, b *feed.Batch, _ string) []byte {
+	return zst.Append(dst, b.JSON())
+}, Baseline: feed.JSON.Baseline}
 
 // messageFormat returns the format of the messages that r asks for: the server's
 // first format that is among r's subprotocols. The upgrader chooses the same one.
@@ -25,7 +32,7 @@ func (s *Server) messageFormat(r *http.Request) (*feed.Format, error) {
 			return f, nil
 		}
 	}
-	return nil, resourcesync.Invalid("subprotocol %.40q: it is %s, or none", asked[0], strings.Join(names(s.opts.Messages), " or "))
+	return nil, resourcesync.Invalid("subprotocol %.40q: it is %s, or none", asked[0], strings.Join(names(s.opts.Messages), ", "))
 }
 
 // names returns the subprotocols of formats.

@@ -238,7 +238,7 @@ func (g *group) deliverFiltered(b *feed.Batch) {
 				}
 				ch = &chunk{after: b.After}
 				m := retold(passed, told)
-				ch.add(m.In(g.key.format), m)
+				ch.add(g.key.format, m.In(g.key.format), m)
 				variants[told] = ch
 			}
 			return ch

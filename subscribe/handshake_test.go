@@ -46,7 +46,7 @@ func TestHandshake(t *testing.T) {
 	s.problem(resp, body, http.StatusUpgradeRequired, "a proxy on the way")
 	resp, body = s.get("", "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13",
 		"Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol", "rs.cbor, chat")
-	s.problem(resp, body, 400, `it is rs.json or rs.xml, or none`)
+	s.problem(resp, body, 400, `it is rs.json, rs.xml, rs.json+zstd, or none`)
 	for _, protocols := range [][]string{
 		{"Sec-WebSocket-Protocol: chat, rs.xml"}, {"Sec-WebSocket-Protocol: chat", "Sec-WebSocket-Protocol: rs.xml"}, {"Sec-WebSocket-Protocol: chat,", "Sec-WebSocket-Protocol: x,rs.xml"},
 	} {

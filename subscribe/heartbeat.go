@@ -66,7 +66,7 @@ func (c *conn) beatLocked() (frames []byte) {
 	c.passLocked()
 	if c.cursor != c.told {
 		b := &feed.Batch{Set: c.key.set, After: c.told, Cursor: c.cursor}
-		frames = appendFrame(frames, websocket.TextMessage, b.In(c.key.format))
+		frames = appendMessage(frames, c.key.format, b.In(c.key.format))
 		c.told = c.cursor
 	}
 	return appendFrame(frames, websocket.PingMessage, nil)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/accept"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -18,6 +19,8 @@ const (
 	maxLimit     = 10_000
 	maxExamined  = 50_000 // entries that are read for one page, also those that a filter leaves out
 	maxWait      = 5 * time.Minute
+
+	compressFrom = 16 << 10 // bytes of a page; compressing a smaller one takes longer than making it
 )
 
 // A poll asks for a page: the next changes after a cursor.
@@ -87,10 +90,18 @@ func (s *Server) servePoll(w http.ResponseWriter, r *http.Request, set string) e
 	if page.batch.Diverged {
 		h.Set("RS-Diverged", "true")
 	}
+	h.Add("Vary", "Accept-Encoding")
 	h.Set("Content-Type", page.format.MediaType)
 	length := page.end(next)
-	h.Set("Content-Length", strconv.Itoa(length))
-	if r.Method != http.MethodHead && s.send(w, r, page) == nil { // if send fails, the client is gone or too slow
+	if page.zstd = length >= compressFrom && accept.Zstd(r.Header); page.zstd {
+		h.Set("Content-Encoding", "zstd")
+	} else {
+		h.Set("Content-Length", strconv.Itoa(length))
+	}
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	if length, err := s.send(w, r, page); err == nil { // else the client is gone or too slow
 		var t tally
 		t.add(page.count, length)
 		s.count(byLongPoll, set, &t)

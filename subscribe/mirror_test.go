@@ -130,6 +130,7 @@ type reading func() (object, error)
 var transports = map[string]func(s *site, query, resume string) reading{
 	"WebSocket JSON": func(s *site, query, resume string) reading { return s.dialObjects(query, resume, "") },
 	"WebSocket XML":  func(s *site, query, resume string) reading { return s.dialObjects(query, resume, "rs.xml") },
+	"WebSocket zstd": func(s *site, query, resume string) reading { return s.dialObjects(query, resume, "rs.json+zstd") },
 	"event stream": func(s *site, query, resume string) reading {
 		var header []string
 		if resume != "" {
@@ -184,11 +185,11 @@ func resumed(query, resume string) string {
 func (s *site) dialObjects(query, resume, protocol string) reading {
 	c := s.dial(resumed(query, resume), dialer{protocol: protocol})
 	return func() (o object, err error) {
-		_, b, err := c.ws.ReadMessage()
+		b, _, err := readMessage(c.ws)
 		if err != nil {
 			return o, err
 		}
-		if protocol == "" {
+		if protocol != "rs.xml" {
 			return o, json.Unmarshal(b, &o)
 		}
 		return parseXMLObject(b)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/zst"
 	"github.com/rshub/rshub/limit"
 )
 
@@ -36,6 +37,7 @@ type page struct {
 	poll   poll
 	format *feed.Format
 	room   *limit.Budget
+	zstd   bool // each piece is sent as a frame of Zstandard (RFC 8878)
 
 	// batch has the page's place in the log. Of its entries it has only the first, but
 	// it has all of them in a format that writes no parts.
@@ -167,15 +169,23 @@ func (p *page) next() (next piece, ok bool) {
 	return next, true
 }
 
-// send writes the page as the client takes it. If the page cannot be completed, send
-// breaks off the connection, so that the client does not take a part for the whole.
-func (s *Server) send(w http.ResponseWriter, r *http.Request, p *page) error {
+// send writes the page as the client takes it, and returns how many bytes it wrote. If the
+// page cannot be completed, send breaks off the connection, so that the client does not take
+// a part for the whole.
+func (s *Server) send(w http.ResponseWriter, r *http.Request, p *page) (sent int, err error) {
+	write := func(text []byte) error {
+		if p.zstd {
+			text = zst.Append(nil, text)
+		}
+		sent += len(text)
+		return s.write(w, text)
+	}
 	at := p.batch.After
 	next, ok := p.next() // with the head, which is not made again
 	defer time.AfterFunc(keepText, p.release).Stop()
 	for ; ok; next, ok = p.next() {
-		if err := s.write(w, next.text); err != nil {
-			return err
+		if err := write(next.text); err != nil {
+			return sent, err
 		}
 		at = next.end
 	}
@@ -187,12 +197,12 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, p *page) error {
 			}
 			panic(http.ErrAbortHandler)
 		}
-		if err := s.write(w, text); err != nil {
-			return err
+		if err := write(text); err != nil {
+			return sent, err
 		}
 		at = end
 	}
-	return nil
+	return sent, nil
 }
 
 // remake makes the next piece of a page again, behind an entry. It reads no more than

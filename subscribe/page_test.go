@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/zst"
 	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
@@ -115,7 +117,15 @@ func (p *slowPage) rest() (body []byte, err error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	return io.ReadAll(resp.Body)
+	if resp.Header.Get("Content-Encoding") != "zstd" {
+		return io.ReadAll(resp.Body)
+	}
+	text, err := zst.NewReader(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	defer text.Close()
+	return io.ReadAll(text)
 }
 
 // Clients that do not read take neither memory nor room from others, however many they
@@ -128,8 +138,10 @@ func TestSlowPages(t *testing.T) {
 	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: patience, Answers: answers}, sendBuffer: smallSend, listSize: 10_000})
 	s.ordinary(10_000)
 	const clients = 40
-	for _, accept := range []string{"application/json", "application/x-ndjson"} {
+	for _, accept := range []string{"application/json", "application/x-ndjson", "application/json\r\nAccept-Encoding: zstd"} {
 		for _, query := range []string{"?since=start&limit=10000", "?since=start&limit=10000&prefix=https://example.org/00"} {
+			accepted := accept
+			accept, _, _ := strings.Cut(accept, "\r\n")
 			_, want := s.get(query, "Accept", accept)
 			if len(want) < 3_000_000 || bytes.Count(want, []byte(`{"position":`)) != 10_000 {
 				t.Fatalf("a page of %d bytes", len(want))
@@ -137,7 +149,7 @@ func TestSlowPages(t *testing.T) {
 			before := heap()
 			var slow []*slowPage
 			for range clients {
-				slow = append(slow, s.slowly(query, accept))
+				slow = append(slow, s.slowly(query, accepted))
 			}
 			untiltest.Done(t, "the room is free again", func() bool { return answers.Taken() == 0 })
 			untiltest.Done(t, "the texts are let go", func() bool { return heap() < before+clients*(256<<10) })
@@ -153,6 +165,32 @@ func TestSlowPages(t *testing.T) {
 				_ = p.conn.Close()
 			}
 		}
+	}
+}
+
+// A client that takes zstd gets the page that others get, in a quarter of the bytes.
+func TestPagesAreCompressed(t *testing.T) {
+	s := newSite(t, settings{})
+	s.ordinary(300)
+	const query = "?since=start&limit=200"
+	for _, accept := range []string{"application/json", "application/x-ndjson"} {
+		plain, want := s.get(query, "Accept", accept)
+		resp, b := s.get(query, "Accept", accept, "Accept-Encoding", "zstd, gzip")
+		got, err := zst.Decode(b)
+		if err != nil || !bytes.Equal(got, want) || len(b) > len(want)/4 {
+			t.Errorf("%s: %d bytes are %d, want %d, %v", accept, len(b), len(got), len(want), err)
+		}
+		for _, r := range []*http.Response{plain, resp} {
+			if !slices.Contains(r.Header.Values("Vary"), "Accept-Encoding") {
+				t.Errorf("Vary is %q", r.Header.Values("Vary"))
+			}
+		}
+		if plain.Header.Get("Content-Encoding") != "" || resp.Header.Get("Content-Encoding") != "zstd" {
+			t.Errorf("the encodings are %q and %q", plain.Header.Get("Content-Encoding"), resp.Header.Get("Content-Encoding"))
+		}
+	}
+	if resp, _ := s.get("?since=start&limit=1", "Accept", "application/json", "Accept-Encoding", "zstd"); resp.Header.Get("Content-Encoding") != "" {
+		t.Error("a small page is compressed")
 	}
 }
 

@@ -74,7 +74,7 @@ func stalledClient(t *testing.T, query string, o settings) {
 	s := newSite(t, o)
 	s.publish(1)
 	stalled := s.follow(query, smallBuffers(smallRead))
-	others := []*client{s.dial(query, dialer{}), s.dial(query, dialer{protocol: "rs.xml"}), s.dial("", dialer{})}
+	others := []*client{s.dial(query, dialer{}), s.dial(query, dialer{protocol: "rs.xml"}), s.dial(query, dialer{protocol: "rs.json+zstd"}), s.dial("", dialer{})}
 	for _, c := range others {
 		c.next()
 	}
@@ -86,7 +86,7 @@ func stalledClient(t *testing.T, query string, o settings) {
 			c.readTo(end)
 		}
 	}
-	untiltest.Done(t, "it is given up", func() bool { return metricstest.Values(t, reg)[by("followers", "websocket")] == 3 })
+	untiltest.Done(t, "it is given up", func() bool { return metricstest.Values(t, reg)[by("followers", "websocket")] == float64(len(others)) })
 	err := stalled.readAll()
 	ce, closed := errors.AsType[*websocket.CloseError](err)
 	switch {
@@ -349,7 +349,7 @@ func TestComingAndGoing(t *testing.T) {
 				if random.IntN(8) == 0 {
 					d = smallBuffers(smallRead)
 				}
-				d.protocol = []string{"", "rs.json", "rs.xml"}[random.IntN(3)]
+				d.protocol = []string{"", "rs.json", "rs.xml", "rs.json+zstd"}[random.IntN(4)]
 				c, _, err := s.tryDial(query, d)
 				if err != nil {
 					t.Errorf("dial %s: %v", query, err)

@@ -69,7 +69,7 @@ type Options struct {
 	Rights      Rights      // how long clients may follow; default: a client that began to follow may go on
 	Deliveries  Deliveries  // is told what followers get; default: none
 
-	Messages []*feed.Format // formats of WebSocket messages, chosen by Name; the first is for clients that choose none; default: feed.Messages
+	Messages []*feed.Format // formats of WebSocket messages, chosen by Name; the first is for clients that choose none; default: feed.Messages, and JSONZstd
 	Pages    []*feed.Format // formats of pages, chosen by MediaType; the first is for clients that choose none; default: feed.Pages
 }
 
@@ -143,7 +143,7 @@ func New(f Follower, m Memory, o Options) *Server {
 		o.Streams = limit.NewBudget(256<<20, limit.Patience)
 	}
 	if o.Messages == nil {
-		o.Messages = feed.Messages()
+		o.Messages = append(feed.Messages(), JSONZstd)
 	}
 	if o.Pages == nil {
 		o.Pages = feed.Pages()

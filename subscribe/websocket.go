@@ -53,7 +53,7 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, set stri
 	c.findSocket()
 	c.hear()
 	if len(first) > 0 {
-		c.control = appendFrame(nil, websocket.TextMessage, first)
+		c.control = appendMessage(nil, format, first)
 	}
 	if isGone {
 		c.goodbye(closeGone, goneReason)

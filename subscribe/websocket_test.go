@@ -284,7 +284,7 @@ func TestDivergedStart(t *testing.T) {
 	s.publish(2)
 	end := s.publish(3)
 	lost := feed.Cursor{Position: end.Position + 5, Micros: end.Micros + 5}.String()
-	for _, protocol := range []string{"rs.json", "rs.xml"} {
+	for _, protocol := range []string{"rs.json", "rs.xml", "rs.json+zstd"} {
 		c := s.dial("?since="+lost, dialer{protocol: protocol})
 		if m := c.next(); !m.Diverged || position(m.After) >= end.Position {
 			t.Errorf("first message %+v", m)

@@ -94,6 +94,21 @@ func Gzip(h http.Header) bool {
 	return zipped > 0 && zipped >= plain
 }
 
+// Zstd reports whether the header Accept-Encoding names zstd, and does not prefer the plain
+// form. A "*" is not enough, because few clients that send it know zstd.
+func Zstd(h http.Header) bool {
+	zstd, plain := 0.0, 0.0
+	for e := range elements(h.Values("Accept-Encoding")) {
+		switch e.value {
+		case "zstd":
+			zstd = max(zstd, e.weight)
+		case "identity":
+			plain = e.weight
+		}
+	}
+	return zstd > 0 && zstd >= plain
+}
+
 // An element is one member of a header's list.
 type element struct {
 	value      string  // in lower case

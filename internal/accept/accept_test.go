@@ -95,3 +95,14 @@ func FuzzMedia(f *testing.F) {
 		Gzip(http.Header{"Accept-Encoding": {accept}})
 	})
 }
+
+func TestZstd(t *testing.T) {
+	for header, want := range map[string]bool{
+		"": false, "gzip": false, "*": false, "zstd": true, "gzip, zstd;q=0.5": true, "ZSTD": true, "zstd;q=0": false,
+		"zstd;q=0.5, identity": false, "identity;q=0.5, zstd": true, "zstd;q=2": false,
+	} {
+		if got := Zstd(http.Header{"Accept-Encoding": {header}}); got != want {
+			t.Errorf("Accept-Encoding: %s: %t", header, got)
+		}
+	}
+}
