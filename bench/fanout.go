@@ -140,7 +140,7 @@ func (b *bench) idleConnections(t *table) {
 		must(r.check())
 		return sample{memory: grown, count: float64(b.idle)}
 	}
-	b.compare(t, fmt.Sprintf("%d connections", b.idle), []metric{memoryEach("KB/connection", 1024).should(aim{limit: 12})},
+	b.compare(t, fmt.Sprintf("%d connections", b.idle), []metric{memoryEach("KB/connection", 1024).should(aim{limit: 8})},
 		func() sample { return hold(b.floor("fanout"), "/") },
 		func() sample { return hold(b.rshub(b.dir(), "RSHUB_SETS="+benchSet), setPath) })
 }

@@ -57,6 +57,10 @@ type conn struct {
 
 	release func() // what Options.Hold returned
 
+	// The first bytes of a frame of the client, which only the goroutine that reads uses. A
+	// frame is no shorter, so these are of one frame.
+	begun [minFrame]byte
+
 	// What c reads first; nil: nothing, or it was read. Once c's goroutines run, only its
 	// own goroutine uses it.
 	baseline *baseline

@@ -1,7 +1,6 @@
 package subscribe
 
 import (
-	"bufio"
 	"encoding/binary"
 	"io"
 	"unicode/utf8"
@@ -54,6 +53,8 @@ const (
 	masked   = 0x80
 	length   = 0x7f
 
+	minFrame = 2 + 4 // of a client, with its mask
+
 	maxControlPayload = 125 // longer ones have a length field of their own, which a control frame must not have
 )
 
@@ -65,10 +66,10 @@ func (r *refusal) Error() string { return r.reason }
 
 func refuse(code int, reason string) error { return &refusal{closeFrame{code, reason}} }
 
-// readControl reads a control frame of a client, which must send no other frames. The
-// error is a *refusal if the client must not send the frame. What follows in r is then of
-// no use.
-func readControl(r *bufio.Reader) (opcode byte, payload []byte, err error) {
+// readControl reads a control frame of a client, which must send no other frames. It reads
+// nothing behind the frame. The error is a *refusal if the client must not send the frame.
+// What follows in r is then of no use.
+func readControl(r io.Reader) (opcode byte, payload []byte, err error) {
 	var head [2]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return 0, nil, err
@@ -86,7 +87,7 @@ func readControl(r *bufio.Reader) (opcode byte, payload []byte, err error) {
 	case head[0]&final == 0, head[1]&length > maxControlPayload:
 		return 0, nil, refuse(websocket.CloseProtocolError, "a control frame is in parts, or too long")
 	}
-	rest := make([]byte, 4+head[1]&length)
+	rest := make([]byte, minFrame-len(head)+int(head[1]&length))
 	if _, err := io.ReadFull(r, rest); err != nil {
 		return 0, nil, err
 	}

@@ -2,6 +2,7 @@ package subscribe
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -104,14 +105,50 @@ func (s *Server) register(c *conn) bool {
 	c.slot = s.next % wheelSlots
 	s.wheel[c.slot][c] = struct{}{}
 	s.wg.Go(func() { c.follow(nil) })
-	s.wg.Go(func() { c.read() })
+	s.wg.Go(c.read)
 	return true
 }
 
-// read reads the client's answers to pings and its close frame, until the client is
-// gone. Then it ends the connection.
+// read waits for a frame of the client, mostly an answer to a ping, and does what the frame
+// asks. Then a new goroutine waits for the next frame, because that needs only the smallest
+// stack of a goroutine. What read does with a frame makes its stack grow, and Go does not
+// shrink it again. When the client is gone, read ends the connection.
 func (c *conn) read() {
-	err := c.readFrames(bufio.NewReaderSize(c.nc, readBuffer))
+	n, err := c.nc.Read(c.begun[:])
+	if n > 0 {
+		err = c.readFrame(c.begun[:n])
+	}
+	if err != nil {
+		c.ended(err)
+		return
+	}
+	c.server.wg.Go(c.read)
+}
+
+// readFrame reads the rest of a frame that has begun, and does what it asks. It returns an
+// error if no further frame may come.
+func (c *conn) readFrame(begun []byte) error {
+	opcode, payload, err := readControl(io.MultiReader(bytes.NewReader(begun), c.nc))
+	if err != nil {
+		return err
+	}
+	c.hear()
+	switch opcode {
+	case websocket.PingMessage:
+		return c.pong(appendFrame(nil, websocket.PongMessage, payload))
+	case websocket.CloseMessage:
+		code, err := readClose(payload)
+		if err == nil {
+			c.goodbyeFor(byClient, code, "") // the code may be one that stands for another reason
+			err = io.EOF
+		}
+		return err
+	}
+	return nil
+}
+
+// ended ends the connection when no further frame may come from the client, and why.
+func (c *conn) ended(err error) {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		c.goodbye(r.code, r.reason)
 	}
@@ -120,33 +157,6 @@ func (c *conn) read() {
 	// client does not see the close frame.
 	_, _ = io.Copy(io.Discard, c.nc)
 	c.end()
-}
-
-// readBuffer is the size of a buffer for what a client sends, which is mostly nothing.
-// It holds the longest control frame.
-const readBuffer = 2 + 4 + maxControlPayload
-
-// readFrames reads until the client closes the WebSocket, or until there is an error.
-func (c *conn) readFrames(in *bufio.Reader) error {
-	for {
-		opcode, payload, err := readControl(in)
-		if err != nil {
-			return err
-		}
-		c.hear()
-		switch opcode {
-		case websocket.PingMessage:
-			if err := c.pong(appendFrame(nil, websocket.PongMessage, payload)); err != nil {
-				return err
-			}
-		case websocket.CloseMessage:
-			code, err := readClose(payload)
-			if err == nil {
-				c.goodbyeFor(byClient, code, "") // the code may be one that stands for another reason
-			}
-			return err
-		}
-	}
 }
 
 // isWebSocket reports whether r is meant as a WebSocket handshake, even if a proxy has

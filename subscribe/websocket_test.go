@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -429,5 +430,34 @@ func TestClientMessages(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Each ping is answered, in order, however the client's frames are divided into segments.
+func TestClientPings(t *testing.T) {
+	s := newSite(t, settings{})
+	s.publish(1)
+	c := s.dial("", dialer{})
+	c.next()
+	send := func(b ...byte) {
+		_, err := c.ws.NetConn().Write(b)
+		ok(t, err)
+	}
+	want := []string{"a", "", "bc", "a", "", "bc"}
+	var answers []string
+	c.ws.SetPongHandler(func(payload string) error {
+		if answers = append(answers, payload); len(answers) == len(want) {
+			send([]byte("\x88\x82\x00\x00\x00\x00\x03\xe8")...)
+		}
+		return nil
+	})
+	pings := []byte("\x89\x81\x00\x00\x00\x00a\x89\x80mask\x89\x82\x00\x00\x00\x00bc")
+	send(pings...)
+	for _, b := range pings {
+		send(b)
+	}
+	c.closed(websocket.CloseNormalClosure)
+	if !slices.Equal(answers, want) {
+		t.Errorf("answers %q, want %q", answers, want)
 	}
 }
