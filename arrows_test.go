@@ -107,7 +107,7 @@ var arrows = map[string][]string{
 	"examples/callback": {},
 
 	// What only tests and measurements use.
-	"bench":                              {"access", "callback/subscription", "changelog", "changelog/disklog", "changelog/redislog", "claim", "feed", "hub", "internal/packed", "internal/redisconn", "inventory", "inventory/live", "resourcesync"},
+	"bench":                              {"access", "callback/subscription", "changelog", "changelog/disklog", "changelog/redislog", "claim", "feed", "hub", "internal/packed", "internal/redisconn", "internal/zst", "inventory", "inventory/live", "resourcesync"},
 	"callback/subscription/registrytest": {"callback/subscription", "claim", "claim/claimtest", "feed", "internal/untiltest", "resourcesync"},
 	"changelog/logtest":                  {"changelog", "documents", "feed", "internal/chancetest", "inventory", "resourcesync"},
 	"claim/claimtest":                    {"claim", "internal/untiltest"},

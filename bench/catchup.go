@@ -12,39 +12,53 @@ import (
 // together is how many followers catch up at the same time.
 const together = 100
 
+// A catching is followers that catch up.
+type catching struct {
+	behind    int // changes
+	by        int // how many were published together
+	followers int
+	zstd      bool // they take compressed messages; the floor sends plain ones
+}
+
 // catchup measures a follower that is far behind: by batches, and by changes that were
-// published one by one, each a block of its own. Then it measures many followers at once.
+// published one by one, each a block of its own. Then it measures many followers at once,
+// and a follower that takes compressed messages.
 func (b *bench) catchup(t *table) {
+	figures := []metric{perSecond("changes").should(aim{limit: 200_000, least: true}), cpuEach("change")}
 	for _, n := range []int{100, 1} {
-		b.catchUp(t, fmt.Sprintf("%s behind, published by %d", count(b.behind), n), b.behind, n, 1,
-			perSecond("changes").should(aim{limit: 200_000, least: true}), cpuEach("change"))
+		b.catchUp(t, fmt.Sprintf("%s behind, published by %d", count(b.behind), n), catching{b.behind, n, 1, false}, figures...)
 	}
 	behind := b.behind / 10
-	b.catchUp(t, fmt.Sprintf("%d followers at once, each %s behind", together, count(behind)), behind, 100, together,
+	b.catchUp(t, fmt.Sprintf("%d followers at once, each %s behind", together, count(behind)), catching{behind, 100, together, false},
+		perSecond("deliveries"), cpuEach("delivery"))
+	b.catchUp(t, fmt.Sprintf("%s behind, compressed", count(b.behind)), catching{b.behind, 100, 1, true},
+		perSecond("changes"), cpuEach("change"), each(0, "bytes/change").should(aim{limit: .25, ratio: true}))
+	b.catchUp(t, fmt.Sprintf("%d followers at once, compressed", together), catching{behind, 100, together, true},
 		perSecond("deliveries"), cpuEach("delivery"))
 }
 
-// catchUp measures followers that are behind by so many changes, which were published by n.
-func (b *bench) catchUp(t *table, what string, behind, n, followers int, figures ...metric) {
+// catchUp measures followers that catch up.
+func (b *bench) catchUp(t *table, what string, c catching, figures ...metric) {
 	const path = setPath + "?since=start"
 	dir := b.dir()
-	b.fillDisk(dir, behind, n, 10_000)
+	b.fillDisk(dir, c.behind, c.by, 10_000)
 	ours := b.rshub(dir)
 	// The floor sends what rshub sends. A first round records it, and fills the caches.
 	var sent []byte
-	b.follow(ours, path, behind, 1, &sent)
+	b.follow(ours, path, catching{c.behind, c.by, 1, false}, &sent)
 	name := filepath.Join(b.dir(), "sent")
 	must(os.WriteFile(name, sent, 0o644))
 	floor := b.floor("replay", name)
 	b.compare(t, what, figures,
-		func() sample { return b.follow(floor, "/", behind, followers, nil) },
-		func() sample { return b.follow(ours, path, behind, followers, nil) })
+		func() sample { return b.follow(floor, "/", c, nil) },
+		func() sample { return b.follow(ours, path, c, nil) })
 }
 
 // follow follows from the start until nothing is missing. It records the frames, if it is
 // told where. What is counted is deliveries.
-func (b *bench) follow(s *server, path string, behind, followers int, frames *[]byte) sample {
+func (b *bench) follow(s *server, path string, c catching, frames *[]byte) sample {
 	r := b.newReader()
+	r.zstd = c.zstd
 	r.handle = func(s *subscriber, body []byte, _ int64) int {
 		if frames != nil {
 			*frames = appendFrame(*frames, body)
@@ -53,10 +67,11 @@ func (b *bench) follow(s *server, path string, behind, followers int, frames *[]
 	}
 	time.Sleep(settle / 3) // until what was before is over
 	f := measure(func() {
-		must(r.connect(s.addr, path, false, followers))
-		must(r.await(b.ctx, int64(behind)))
+		must(r.connect(s.addr, path, false, c.followers))
+		must(r.await(b.ctx, int64(c.behind)))
 	}, s)
-	f.count = float64(behind * followers)
+	f.count = float64(c.behind * c.followers)
+	f.each = []float64{float64(r.bytes) / f.count}
 	must(r.check())
 	must(r.close())
 	return f

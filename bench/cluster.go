@@ -61,7 +61,7 @@ func (c *cluster) bare(b *bench, n int) sample {
 	nc := have(nats.Connect("nats://" + c.nats.addr))
 	defer nc.Close()
 	r, s := b.newReader(), &subscriber{}
-	have(nc.Subscribe(bareStream, func(m *nats.Msg) { r.heard(s, m.Data) }))
+	have(nc.Subscribe(bareStream, func(m *nats.Msg) { r.heard(s, m.Data, len(m.Data)) }))
 	must(nc.Flush())
 	mark := append(bytes.Clone(markStart), make([]byte, markLen-len(markStart))...)
 	ch := channel{body: append(mark, blocks(b.changes.batch(0, n))...), length: 2 * b.length, rate: clusterRate / n}

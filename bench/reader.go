@@ -15,17 +15,20 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/zst"
 )
 
 // A reader reads what many subscribers receive, and checks it: a goroutine and a small
 // buffer for each of them.
 type reader struct {
+	zstd   bool // WebSockets ask for compressed messages
 	handle func(s *subscriber, body []byte, at int64) (deliveries int)
 
 	mu          sync.Mutex // guards all below
 	moved       sync.Cond  // each subscriber has one delivery more, or a connection is closed
 	subscribers int64
 	delivered   int64
+	bytes       int64    // of all messages, as they came
 	latencies   []uint32 // µs
 	disorder    int      // deliveries that did not follow the one before
 	closed      []error  // why the server closed a connection, for each
@@ -56,7 +59,11 @@ func (r *reader) connect(addr, path string, events bool, n int) error {
 		if events {
 			return r.connectEvents("http://" + addr + path)
 		}
-		c, resp, err := websocket.DefaultDialer.Dial("ws://"+addr+path, nil)
+		dialer := websocket.Dialer{}
+		if r.zstd {
+			dialer.Subprotocols = []string{"rs.json+zstd"}
+		}
+		c, resp, err := dialer.Dial("ws://"+addr+path, nil)
 		if err != nil && resp != nil {
 			err = fmt.Errorf("GET %s: %s: %w", path, resp.Status, err)
 		}
@@ -66,7 +73,7 @@ func (r *reader) connect(addr, path string, events bool, n int) error {
 		r.add(c, func(s *subscriber) error {
 			var body bytes.Buffer
 			for {
-				_, in, err := c.NextReader()
+				kind, in, err := c.NextReader()
 				if err != nil {
 					return err
 				}
@@ -74,7 +81,13 @@ func (r *reader) connect(addr, path string, events bool, n int) error {
 				if _, err := body.ReadFrom(in); err != nil {
 					return err
 				}
-				r.heard(s, body.Bytes())
+				text := body.Bytes()
+				if kind == websocket.BinaryMessage {
+					if text, err = zst.Decode(text); err != nil {
+						return err
+					}
+				}
+				r.heard(s, text, body.Len())
 			}
 		})
 		return nil
@@ -100,7 +113,7 @@ func (r *reader) connectEvents(url string) error {
 		lines.Buffer(nil, 1<<20)
 		for lines.Scan() {
 			if body, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); ok {
-				r.heard(s, body)
+				r.heard(s, body, len(body))
 			}
 		}
 		return fmt.Errorf("end of the stream: %w", lines.Err())
@@ -124,11 +137,12 @@ func (r *reader) add(c io.Closer, read func(s *subscriber) error) {
 	})
 }
 
-// heard takes a message.
-func (r *reader) heard(s *subscriber, body []byte) {
+// heard takes a message, which came as n bytes.
+func (r *reader) heard(s *subscriber, body []byte, n int) {
 	at := now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.bytes += int64(n)
 	before := r.delivered / r.subscribers
 	r.delivered += int64(r.handle(s, body, at))
 	if r.delivered/r.subscribers > before {
