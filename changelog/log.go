@@ -207,7 +207,7 @@ type Retention struct {
 	Age      time.Duration
 	Count    uint64
 	Doubtful bool         // the clock is in doubt: no entry and no key is removed because of its age
-	Hold     *feed.Cursor // no entry after it is removed, whatever the other fields say, because a reader has not read them yet; nil: no such cursor
+	Unread   *feed.Cursor // no entry after it is removed, whatever the other fields say, because a reader has not read them yet; nil: no such cursor
 }
 
 // Size returns how many bytes the changes take at most; see resourcesync.Change.Size.

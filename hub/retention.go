@@ -40,7 +40,7 @@ func (h *Hub) trim(ctx context.Context) {
 		if l, ok := looks[s.Set]; ok {
 			h.found(l, s.Head)
 		}
-		r.Hold = h.unread(ctx, s)
+		r.Unread = h.unread(ctx, s)
 		removed, err := h.log.Trim(ctx, s.Set, r)
 		switch {
 		case ctx.Err() != nil:

@@ -111,7 +111,7 @@ func New(o Options) *Client {
 func (c *Client) Check(name, target string) error { return c.addresses.check(name, target) }
 
 // RoundTrip makes one request. When the address may not be reached, the error
-// is ErrAddress; when too many requests are connected to it, ErrCrowded. The
+// is ErrAddress; when too many requests are connected to it, ErrBusy. The
 // request counts at its address until the body of the answer is closed.
 func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 	p, ok := r.Context().Value(peerKey{}).(*Peer)

@@ -43,8 +43,8 @@ func Explain(err error) *Failure {
 	switch {
 	case errors.Is(err, ErrAddress):
 		return &Failure{Text: ErrAddress.Error(), Outcome: RefusedAddress}
-	case errors.Is(err, ErrCrowded):
-		return &Failure{Text: ErrCrowded.Error(), Outcome: Other}
+	case errors.Is(err, ErrBusy):
+		return &Failure{Text: ErrBusy.Error(), Outcome: Other}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):
 		return &Failure{Text: "no answer in time", Outcome: Timeout}
 	case errors.Is(err, context.Canceled):

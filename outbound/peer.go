@@ -9,9 +9,9 @@ import (
 	"sync"
 )
 
-// ErrCrowded means that no connection was made, because as many requests as the
+// ErrBusy means that no connection was made, because as many requests as the
 // options allow are connected to the address already, under all its names.
-var ErrCrowded = errors.New("too many requests are under way to its address")
+var ErrBusy = errors.New("too many requests are under way to its address")
 
 // PlaceOf returns a text by which the targets of one owner can be counted. For an
 // address it has the form of Peer.Place. For a name it is the last two labels, such
@@ -74,7 +74,7 @@ func (p *Peer) Place() string {
 }
 
 // connect counts the request at an address, before the connection is made. It
-// returns ErrCrowded when it must not be made.
+// returns ErrBusy when it must not be made.
 func (p *Peer) connect(addr netip.Addr) error {
 	place := placeOf(addr)
 	p.mu.Lock()
@@ -83,7 +83,7 @@ func (p *Peer) connect(addr netip.Addr) error {
 		return context.Canceled // a connection for a request that has ended
 	}
 	if !p.connected.enter(place, p.by) {
-		return fmt.Errorf("%w: %s", ErrCrowded, place)
+		return fmt.Errorf("%w: %s", ErrBusy, place)
 	}
 	p.places = append(p.places, place)
 	return nil

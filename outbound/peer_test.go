@@ -27,7 +27,7 @@ func TestPlaceOf(t *testing.T) {
 // Requests to one address are bounded, whatever the name and the port, before a
 // connection is made. They count until the body of the answer is closed, and one who
 // asks for many leaves half of them to others.
-func TestCrowded(t *testing.T) {
+func TestBusy(t *testing.T) {
 	var connected atomic.Int64
 	open := func() *httptest.Server {
 		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -71,7 +71,7 @@ func TestCrowded(t *testing.T) {
 	} {
 		before := connected.Load()
 		resp, err := ask(test.by, test.url)
-		if (err == nil) != test.ok || err != nil && (!errors.Is(err, ErrCrowded) || connected.Load() != before || strings.Contains(Explain(err).Text, "127")) {
+		if (err == nil) != test.ok || err != nil && (!errors.Is(err, ErrBusy) || connected.Load() != before || strings.Contains(Explain(err).Text, "127")) {
 			t.Fatalf("request %d: %v, %d connections", i, err, connected.Load())
 		}
 		if err == nil {

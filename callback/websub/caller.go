@@ -97,7 +97,7 @@ func within(timeout time.Duration, first bool) time.Duration {
 // unanswered returns the verdict on a request without an answer.
 func unanswered(err error, d outlet.Decision, peer *outbound.Peer) outlet.Verdict {
 	f := outbound.Explain(err)
-	if errors.Is(err, outbound.ErrCrowded) {
+	if errors.Is(err, outbound.ErrBusy) {
 		d = outlet.Limited
 	}
 	return outlet.Verdict{Decision: d, Error: f.Text, Outcome: f.Outcome, Place: peer.Place()}

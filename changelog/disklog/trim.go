@@ -121,8 +121,8 @@ func (v *view) retain(r changelog.Retention, now int64) (feed.Cursor, error) {
 	} else {
 		lists = 0
 	}
-	if r.Hold != nil {
-		lists = min(lists, r.Hold.Position/k)
+	if r.Unread != nil {
+		lists = min(lists, r.Unread.Position/k)
 	}
 	if lists*k <= v.state.Floor.Position {
 		return v.state.Floor, nil

@@ -338,7 +338,7 @@ func (r *run) trim(s *modelSet) {
 		ret.Count = uint64(r.IntN(60))
 	}
 	if r.IntN(4) == 0 {
-		ret.Hold = &feed.Cursor{Position: uint64(r.IntN(1 + int(s.Head.Position)))}
+		ret.Unread = &feed.Cursor{Position: uint64(r.IntN(1 + int(s.Head.Position)))}
 	}
 	removed := 0
 	k := uint64(s.ListSize)
@@ -350,7 +350,7 @@ func (r *run) trim(s *modelSet) {
 		last := s.entries[k-1]
 		old := ret.Age > 0 && last.Micros < r.now()-ret.Age.Microseconds()
 		many := ret.Count > 0 && s.Head.Position-last.Position >= ret.Count
-		if !old && !many || ret.Hold != nil && last.Position > ret.Hold.Position {
+		if !old && !many || ret.Unread != nil && last.Position > ret.Unread.Position {
 			break
 		}
 		s.Floor = last.Cursor

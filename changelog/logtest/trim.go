@@ -84,14 +84,14 @@ var trimTests = []test{
 	}},
 	{"what is held stays", true, func(m *memory) {
 		at := m.spaced(95)
-		m.trims(changelog.Retention{Count: 1, Hold: &feed.Cursor{}}, 0)
-		m.trims(changelog.Retention{Count: 1, Hold: &at[9]}, 0)
-		m.trims(changelog.Retention{Count: 1, Hold: &at[10]}, 10)
-		m.trims(changelog.Retention{Age: time.Microsecond, Hold: &at[29]}, 20)
-		m.trims(changelog.Retention{Count: 1, Hold: &at[15]}, 20) // passed already
-		m.trims(changelog.Retention{Count: 50, Hold: &at[94]}, 40)
-		m.trims(changelog.Retention{Count: 1, Hold: &at[85]}, 80)
-		m.trims(changelog.Retention{Hold: &at[94]}, 80)
+		m.trims(changelog.Retention{Count: 1, Unread: &feed.Cursor{}}, 0)
+		m.trims(changelog.Retention{Count: 1, Unread: &at[9]}, 0)
+		m.trims(changelog.Retention{Count: 1, Unread: &at[10]}, 10)
+		m.trims(changelog.Retention{Age: time.Microsecond, Unread: &at[29]}, 20)
+		m.trims(changelog.Retention{Count: 1, Unread: &at[15]}, 20) // passed already
+		m.trims(changelog.Retention{Count: 50, Unread: &at[94]}, 40)
+		m.trims(changelog.Retention{Count: 1, Unread: &at[85]}, 80)
+		m.trims(changelog.Retention{Unread: &at[94]}, 80)
 	}},
 	{"batches that cross lists", false, func(m *memory) {
 		m.make(name, k)

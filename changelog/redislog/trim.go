@@ -28,8 +28,8 @@ func (l *Log) trim(ctx context.Context, set string, r changelog.Retention) (remo
 		age, keyAge = 0, feed.MaxNumber
 	}
 	hold := ""
-	if r.Hold != nil {
-		hold = strconv.FormatUint(r.Hold.Position, 10)
+	if r.Unread != nil {
+		hold = strconv.FormatUint(r.Unread.Position, 10)
 	}
 	for {
 		var reply redisconn.Answer
