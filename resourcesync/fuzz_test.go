@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"os"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -31,6 +33,26 @@ func FuzzReadXML(f *testing.F) {
 		wantSame(t, written(t, d), d)
 		for i := range d.Items {
 			sameInAllForms(t, &d.Items[i].Change)
+		}
+	})
+}
+
+// A text is escaped as if each character had been looked at, and those that XML cannot carry
+// are replaced.
+func FuzzAppendEscaped(f *testing.F) {
+	escapes := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "\t", "&#x9;", "\n", "&#xA;", "\r", "&#xD;")
+	for _, s := range []string{"https://example.org/a?b='c'&d", "a<\"b\">\t\r\n\x00\x7f", "ü\u0085\u2028𝄞\uFFFD\uFFFE", "\xff\xc3(\xed\xa0\x80"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		want := escapes.Replace(strings.Map(func(r rune) rune {
+			if isXMLChar(r) {
+				return r
+			}
+			return utf8.RuneError
+		}, s))
+		if got := string(appendEscaped(nil, s)); got != want {
+			t.Errorf("%q is written as %q, want %q", s, got, want)
 		}
 	})
 }

@@ -34,7 +34,7 @@ func NewNamespaces(pairs ...string) *Namespaces {
 	ns := new(Namespaces)
 	for i := 0; i+1 < len(pairs); i += 2 {
 		d := declaration{pairs[i], pairs[i+1]}
-		if !isNCName(d.prefix) || isLocalPrefix(d.prefix) || !isForeign(d.uri) || badText(d.uri) != "" || ns.declares(d) {
+		if !isNCName(d.prefix) || isLocalPrefix(d.prefix) || !declarable(d.uri) || ns.declares(d) {
 			continue
 		}
 		switch d.prefix {
@@ -80,6 +80,7 @@ func isLocalPrefix(s string) bool {
 	return err == nil
 }
 
+// prefix returns the prefix for a namespace that needs no declaration, or "".
 func (ns *Namespaces) prefix(uri string) string {
 	if uri == xmlNS {
 		return "xml" // bound by the standard, never declared
@@ -115,15 +116,16 @@ func (ns *Namespaces) appendDeclarations(dst []byte) []byte {
 func appendForeign(dst []byte, attrs []Attr, ns *Namespaces) []byte {
 	for i := range attrs {
 		a := &attrs[i]
-		if !writable(a) {
-			continue
+		prefix := ns.prefix(a.Namespace)
+		if !isNCName(a.Name) || prefix == "" && !declarable(a.Namespace) {
+			continue // XML cannot carry it
 		}
-		if prefix := ns.prefix(a.Namespace); prefix != "" {
+		if prefix != "" {
 			dst = append(dst, ' ')
 			dst = append(dst, prefix...)
 		} else {
 			first := 0
-			for !writable(&attrs[first]) || attrs[first].Namespace != a.Namespace {
+			for !isNCName(attrs[first].Name) || attrs[first].Namespace != a.Namespace {
 				first++
 			}
 			if first == i {
@@ -145,7 +147,6 @@ func appendForeign(dst []byte, attrs []Attr, ns *Namespaces) []byte {
 	return dst
 }
 
-// writable reports whether XML can carry the attribute a.
-func writable(a *Attr) bool {
-	return (isForeign(a.Namespace) || a.Namespace == xmlNS) && isNCName(a.Name) && badText(a.Namespace) == ""
-}
+// declarable reports whether an element of the standard can declare a prefix for the
+// namespace uri, and have attributes of it.
+func declarable(uri string) bool { return isForeign(uri) && badText(uri) == "" }

@@ -105,6 +105,7 @@ const (
 	uriChar   // stands in a URI for itself, wherever it is (RFC 3986)
 	tokenChar // of a token of HTTP (RFC 9110, section 5.6.2)
 	plainChar // of a JSON string, and stands for itself there
+	xmlChar   // of a text in XML, and stands for itself there
 )
 
 // classes has the classes of each byte. They are looked up for each byte of what is published.
@@ -122,6 +123,9 @@ var classes = func() (all [256]uint8) {
 		}
 		if 0x20 <= b && b < utf8.RuneSelf && b != '"' && b != '\\' {
 			all[b] |= plainChar
+		}
+		if 0x20 <= b && b < utf8.RuneSelf && strings.IndexByte(`&<>"`, b) < 0 {
+			all[b] |= xmlChar
 		}
 	}
 	return all

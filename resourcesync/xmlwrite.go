@@ -177,40 +177,45 @@ func appendLengthAttr(dst []byte, length *int64) []byte {
 func appendEscaped(dst []byte, s string) []byte {
 	done := 0
 	for i := 0; i < len(s); {
-		size := 1
-		var to string
-		switch b := s[i]; {
-		case b == '&':
-			to = "&amp;"
-		case b == '<':
-			to = "&lt;"
-		case b == '>':
-			to = "&gt;"
-		case b == '"':
-			to = "&quot;"
-		case 0x20 <= b && b < utf8.RuneSelf:
+		if classes[s[i]]&xmlChar != 0 {
 			i++
 			continue
-		case b == '\t':
-			to = "&#x9;"
-		case b == '\n':
-			to = "&#xA;"
-		case b == '\r':
-			to = "&#xD;"
-		default:
-			var r rune
-			if r, size = utf8.DecodeRuneInString(s[i:]); isXMLChar(r) && !(r == utf8.RuneError && size == 1) {
-				i += size
-				continue
-			}
-			to = "\uFFFD"
 		}
-		dst = append(dst, s[done:i]...)
-		dst = append(dst, to...)
+		to, size := escape(s[i:])
+		if to != "" {
+			dst = append(dst, s[done:i]...)
+			dst = append(dst, to...)
+			done = i + size
+		}
 		i += size
-		done = i
 	}
 	return append(dst, s[done:]...)
+}
+
+// escape returns how XML has the first character of s, and the size of that character in s.
+// It returns "" if the character stands for itself.
+func escape(s string) (to string, size int) {
+	switch s[0] {
+	case '&':
+		return "&amp;", 1
+	case '<':
+		return "&lt;", 1
+	case '>':
+		return "&gt;", 1
+	case '"':
+		return "&quot;", 1
+	case '\t':
+		return "&#x9;", 1
+	case '\n':
+		return "&#xA;", 1
+	case '\r':
+		return "&#xD;", 1
+	}
+	r, size := utf8.DecodeRuneInString(s)
+	if isXMLChar(r) && !(r == utf8.RuneError && size == 1) {
+		return "", size
+	}
+	return "\uFFFD", size
 }
 
 // WriteXML writes the whole document, one entry on each line. Each element declares the
