@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -85,7 +86,7 @@ func (d *Server) rolling(_ context.Context, s feed.State) (*document, error) {
 			if err != nil {
 				return err
 			}
-			return d.writeEntries(ctx, w, s.Set, s.Lastmod, d.listHeader(s.Set, after, s.Head), after, s.Head)
+			return writeChanges(w, s.Lastmod, d.listHeader(s.Set, after, s.Head), d.entries(ctx, s.Set, after, s.Head))
 		},
 	}, nil
 }
@@ -128,7 +129,7 @@ func (d *Server) numbered(ctx context.Context, s feed.State, name string, n uint
 			if closed {
 				h.Until = last.Time()
 			}
-			return d.writeEntries(ctx, w, s.Set, s.Lastmod, h, after, last)
+			return writeChanges(w, s.Lastmod, h, d.entries(ctx, s.Set, after, last))
 		},
 	}, nil
 }
@@ -171,6 +172,7 @@ func (d *Server) since(s feed.State, micros int64) *document {
 		modified: s.Head.Micros,
 		keep:     min(keepFrom, d.opts.CacheBytes/2),
 		write: func(ctx context.Context, w io.Writer) error {
+			entries := d.entries(ctx, s.Set, after, last)
 			if last.IsZero() {
 				var err error
 				if after, err = d.log.Seek(ctx, s.Set, micros); err != nil {
@@ -179,7 +181,7 @@ func (d *Server) since(s feed.State, micros int64) *document {
 				if after.Position > s.Head.Position {
 					return moved()
 				}
-				if last, err = d.reach(ctx, s.Set, after, s.Head); err != nil {
+				if last, entries, err = d.reach(ctx, s.Set, after, s.Head); err != nil {
 					return err
 				}
 			}
@@ -191,7 +193,7 @@ func (d *Server) since(s feed.State, micros int64) *document {
 				next := d.base.ChangeList(s.Set) + "?from=" + url.QueryEscape(string(resourcesync.AppendTimeMicro(nil, last.Micros)))
 				h.Links = append(h.Links, resourcesync.Link{Rel: "next", Href: next})
 			}
-			return d.writeEntries(ctx, w, s.Set, s.Lastmod, h, after, last)
+			return writeChanges(w, s.Lastmod, h, entries)
 		},
 	}
 }
@@ -201,29 +203,38 @@ const maxBytes = 50 << 20
 
 // reach returns how far one document with the entries after a cursor goes: to head, or
 // to an earlier entry if there are more than maxItems, or more than maxBytes. It has two
-// entries at least, because the first of them may be a repeat.
-func (d *Server) reach(ctx context.Context, set string, after, head feed.Cursor) (feed.Cursor, error) {
-	last, size := after, 0
-	for n := uint64(0); last.Position < head.Position; {
-		b, err := d.log.Since(ctx, set, last, int(min(readPage, head.Position-last.Position)))
+// entries at least, because the first of them may be a repeat. It also returns these
+// entries. It keeps them if they are few, else they are read again.
+func (d *Server) reach(ctx context.Context, set string, after, head feed.Cursor) (last feed.Cursor, entries iter.Seq2[*feed.Entry, error], err error) {
+	var few []*feed.Entry
+	last, n, size := after, 0, 0
+	for e, err := range d.entries(ctx, set, after, head) {
 		if err != nil {
-			return last, fmt.Errorf("set %q after %v: %w", set, last, err)
+			return last, nil, err
 		}
-		if b.After != last || len(b.Entries) == 0 {
-			return last, moved()
+		size += e.Change.Size()
+		if n++; n > maxItems || n > 2 && size > maxBytes {
+			break
 		}
-		for i := range b.Entries {
-			size += b.Entries[i].Change.Size()
-			if n++; n > maxItems || n > 2 && size > maxBytes {
-				return last, nil
+		if last = e.Cursor; size <= keepFrom {
+			few = append(few, e)
+		}
+	}
+	if size > keepFrom {
+		return last, d.entries(ctx, set, after, last), nil
+	}
+	return last, each(few), nil
+}
+
+// each yields the entries.
+func each(entries []*feed.Entry) iter.Seq2[*feed.Entry, error] {
+	return func(yield func(*feed.Entry, error) bool) {
+		for _, e := range entries {
+			if !yield(e, nil) {
+				return
 			}
-			last = b.Entries[i].Cursor
 		}
 	}
-	if last != head {
-		return last, moved()
-	}
-	return last, nil
 }
 
 // listHeader returns the header of an open Change List (core section 12.1). Its
@@ -240,34 +251,55 @@ func (d *Server) listHeader(set string, after, last feed.Cursor) *resourcesync.H
 	}
 }
 
-// writeEntries writes a whole document: h, and the entries after the cursor
-// after up to last. Its bytes and the sizes of its writes depend only on these,
-// not on how the log pages. If the log no longer has exactly these entries, it
-// returns an error, and never writes a document that looks complete.
-func (d *Server) writeEntries(ctx context.Context, w io.Writer, set string, lastmod feed.Lastmod, h *resourcesync.Header, after, last feed.Cursor) error {
-	xml := feed.NewListWriter(lastmod)
-	buf := xml.AppendHeader(make([]byte, 0, writePage+4<<10), h)
-	for after.Position < last.Position {
-		b, err := d.log.Since(ctx, set, after, int(min(readPage, last.Position-after.Position)))
-		if err != nil {
-			return fmt.Errorf("set %q after %v: %w", set, after, err)
-		}
-		if b.After != after || len(b.Entries) == 0 {
-			return moved()
-		}
-		for i := range b.Entries {
-			buf = xml.AppendEntry(buf, &b.Entries[i])
-			if len(buf) >= writePage {
-				if _, err := w.Write(buf); err != nil {
-					return err
-				}
-				buf = buf[:0]
+// entries yields the entries after the cursor after up to last. If the log does not have
+// exactly these entries any more, the last that it yields is an error.
+func (d *Server) entries(ctx context.Context, set string, after, last feed.Cursor) iter.Seq2[*feed.Entry, error] {
+	return func(yield func(*feed.Entry, error) bool) {
+		at := after
+		for at.Position < last.Position {
+			b, err := d.log.Since(ctx, set, at, int(min(readPage, last.Position-at.Position)))
+			switch {
+			case err != nil:
+				yield(nil, fmt.Errorf("set %q after %v: %w", set, at, err))
+				return
+			case b.After != at || len(b.Entries) == 0:
+				yield(nil, moved())
+				return
 			}
+			for i := range b.Entries {
+				if !yield(&b.Entries[i], nil) {
+					return
+				}
+			}
+			at = b.Entries[len(b.Entries)-1].Cursor
 		}
-		after = b.Entries[len(b.Entries)-1].Cursor
+		if at != last {
+			yield(nil, moved())
+		}
 	}
-	if after != last {
-		return moved()
+}
+
+// writeChanges writes a whole document of changes.
+func writeChanges(w io.Writer, lastmod feed.Lastmod, h *resourcesync.Header, entries iter.Seq2[*feed.Entry, error]) error {
+	xml := feed.NewListWriter(lastmod)
+	return writeEntries(w, xml, h, entries, xml.AppendEntry)
+}
+
+// writeEntries writes a whole document: h, and the entries as appendEntry appends them. Its
+// bytes and the sizes of its writes depend only on these, not on how the log pages. An error
+// of entries ends it, so it never writes a document that looks complete and is not.
+func writeEntries(w io.Writer, xml *feed.XMLWriter, h *resourcesync.Header, entries iter.Seq2[*feed.Entry, error], appendEntry func(dst []byte, e *feed.Entry) []byte) error {
+	buf := xml.AppendHeader(make([]byte, 0, writePage+4<<10), h)
+	for e, err := range entries {
+		if err != nil {
+			return err
+		}
+		if buf = appendEntry(buf, e); len(buf) >= writePage {
+			if _, err := w.Write(buf); err != nil {
+				return err
+			}
+			buf = buf[:0]
+		}
 	}
 	_, err := w.Write(resourcesync.AppendXMLFooter(buf, h))
 	return err

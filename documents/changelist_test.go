@@ -325,6 +325,34 @@ func TestFromIsCut(t *testing.T) {
 	}
 }
 
+// A ?from= of few entries reads them once. It has the same bytes as one whose entries are read
+// again, because the body could not be kept.
+func TestFromOfFew(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 1_000)
+	m.add("peps", 3_000)
+	kept, streamed := newServer(m, documents.Options{}), newServer(m, documents.Options{CacheBytes: 1})
+	for _, n := range []uint64{1, 2, 300, 2_500} {
+		after, err := m.At(t.Context(), "peps", 3_000-n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := "/sets/peps/changelist.xml?from=" + string(resourcesync.AppendTimeMicro(nil, after.Micros+1))
+		reads := m.reads.Load()
+		got := kept.get(path)
+		if reads = m.reads.Load() - reads; n < 1_000 && reads != 2 { // one of them looks for the time
+			t.Errorf("%d entries took %d reads", n, reads)
+		}
+		want := streamed.get(path)
+		if want.Header().Get("Content-Length") != "" || !bytes.Equal(got.Body.Bytes(), want.Body.Bytes()) {
+			t.Errorf("%d entries: %d bytes, and %d when they are streamed", n, got.Body.Len(), want.Body.Len())
+		}
+		if urls := bytes.Count(got.Body.Bytes(), []byte("<url>")); uint64(urls) != n {
+			t.Errorf("%d entries of %d", urls, n)
+		}
+	}
+}
+
 // A list may have exactly 50,000 entries.
 func TestFromIsNotCut(t *testing.T) {
 	m := newMemory(t)

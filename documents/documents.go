@@ -283,7 +283,7 @@ func (d *Server) latest(_ context.Context, s feed.State) (*document, error) {
 		keep:     d.keep(s.Head.Position - s.Latest.Position),
 		write: func(ctx context.Context, w io.Writer) error {
 			h := (&feed.Batch{Set: s.Set, After: s.Latest, Cursor: s.Head}).Header()
-			return d.writeEntries(ctx, w, s.Set, feed.LastmodOfSource, h, s.Latest, s.Head)
+			return writeChanges(w, feed.LastmodOfSource, h, d.entries(ctx, s.Set, s.Latest, s.Head))
 		},
 	}, nil
 }

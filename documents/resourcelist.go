@@ -143,7 +143,7 @@ func (d *Server) resourceList(ctx context.Context, s feed.State) (*document, err
 		}
 		if len(b.pieces) == 1 {
 			doc.write = func(ctx context.Context, w io.Writer) error {
-				return d.writeResources(ctx, w, s.Lastmod, d.resourcesHeader(s.Set, l), l, b.pieces[0])
+				return writeResources(w, s.Lastmod, d.resourcesHeader(s.Set, l), l.resources(ctx, b.pieces[0]))
 			}
 			return doc, nil
 		}
@@ -182,7 +182,7 @@ func (d *Server) resourcePart(ctx context.Context, s feed.State, at feed.Cursor,
 		immutable: true,
 		keep:      min(keepFrom, d.opts.CacheBytes/2),
 		write: func(ctx context.Context, w io.Writer) error {
-			return d.writeResources(ctx, w, s.Lastmod, h, l, b.pieces[n-1])
+			return writeResources(w, s.Lastmod, h, l.resources(ctx, b.pieces[n-1]))
 		},
 	}, nil
 }
@@ -292,25 +292,28 @@ func (d *Server) writeResourceIndex(ctx context.Context, w io.Writer, s feed.Sta
 	return err
 }
 
-// writeResources writes a Resource List with the resources of one piece.
-func (d *Server) writeResources(ctx context.Context, w io.Writer, lastmod feed.Lastmod, h *resourcesync.Header, l *List, p piece) error {
-	xml := feed.NewListWriter(lastmod)
-	buf, n := xml.AppendHeader(make([]byte, 0, writePage+4<<10), h), 0
-	for e, err := range l.Walk(ctx, p.Range) {
-		if err != nil {
-			return fmt.Errorf("the Resource List at %v: %w", l.Cursor(), err)
-		}
-		n++
-		if buf = xml.AppendResource(buf, e); len(buf) >= writePage {
-			if _, err := w.Write(buf); err != nil {
-				return err
+// resources yields the resources of a piece. If the list does not have as many, the last that
+// it yields is an error.
+func (l *List) resources(ctx context.Context, p piece) iter.Seq2[*feed.Entry, error] {
+	return func(yield func(*feed.Entry, error) bool) {
+		n := 0
+		for e, err := range l.Walk(ctx, p.Range) {
+			if err != nil {
+				yield(nil, fmt.Errorf("the Resource List at %v: %w", l.Cursor(), err))
+				return
 			}
-			buf = buf[:0]
+			if n++; !yield(e, nil) {
+				return
+			}
+		}
+		if n != p.count {
+			yield(nil, fmt.Errorf("the Resource List at %v: %w: %d resources lie where %d should", l.Cursor(), feed.ErrDamaged, n, p.count))
 		}
 	}
-	if n != p.count {
-		return fmt.Errorf("the Resource List at %v: %w: %d resources lie where %d should", l.Cursor(), feed.ErrDamaged, n, p.count)
-	}
-	_, err := w.Write(resourcesync.AppendXMLFooter(buf, h))
-	return err
+}
+
+// writeResources writes a whole Resource List.
+func writeResources(w io.Writer, lastmod feed.Lastmod, h *resourcesync.Header, resources iter.Seq2[*feed.Entry, error]) error {
+	xml := feed.NewListWriter(lastmod)
+	return writeEntries(w, xml, h, resources, xml.AppendResource)
 }
