@@ -83,9 +83,11 @@ func (r *reader) connect(addr, path string, events bool, n int) error {
 				}
 				text := body.Bytes()
 				if kind == websocket.BinaryMessage {
-					if text, err = zst.Decode(text); err != nil {
+					decoded, err := zst.Decode(text)
+					if err != nil {
 						return err
 					}
+					text = []byte(decoded)
 				}
 				r.heard(s, text, body.Len())
 			}

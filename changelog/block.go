@@ -169,9 +169,10 @@ func (b Block) AppendEntries(dst []feed.Entry, last feed.Cursor) ([]feed.Entry, 
 	if err := d.cursors(entries, last); err != nil {
 		return nil, err
 	}
-	body := d.b
+	var body string // every string of the changes is a part of it
 	switch form {
 	case plainForm:
+		body = string(d.b)
 	case zstdForm:
 		var err error
 		if body, err = zst.Decode(d.b); err != nil {
@@ -180,7 +181,7 @@ func (b Block) AppendEntries(dst []feed.Entry, last feed.Cursor) ([]feed.Entry, 
 	default:
 		return nil, fmt.Errorf("%w: block of unknown form %d", ErrCorrupt, form)
 	}
-	changes := packed.NewReader(string(body)) // one copy; every string of the changes is a part of it
+	changes := packed.NewReader(body)
 	for i := range entries {
 		changes.Change(&entries[i].Change)
 	}

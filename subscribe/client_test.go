@@ -190,10 +190,11 @@ func readMessage(ws *websocket.Conn) (text []byte, n int, err error) {
 	if (kind == websocket.BinaryMessage) != zipped {
 		return nil, 0, fmt.Errorf("a message of kind %d", kind)
 	}
-	if text = b; zipped {
-		text, err = zst.Decode(b)
+	if !zipped {
+		return b, len(b), nil
 	}
-	return text, len(b), err
+	decoded, err := zst.Decode(b)
+	return []byte(decoded), len(b), err
 }
 
 // read reads a message and checks that it fits to the one before.

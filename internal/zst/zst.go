@@ -11,6 +11,13 @@ import (
 // maxDecoded bounds what Decode returns, in bytes.
 const maxDecoded = 64 << 20
 
+// maxBuffer bounds the buffers that are used again.
+const maxBuffer = 1 << 20
+
+// buffers are what texts are decoded into before they are copied. Without them each text
+// would take twice its memory.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
 // The encoder and the decoder keep no state between calls. They keep scratch space, so all
 // of the process share them. Their options are constant and valid, so the errors are dropped.
 var (
@@ -28,7 +35,18 @@ var (
 func Append(dst, text []byte) []byte { return encoder().EncodeAll(text, dst) }
 
 // Decode returns the text of frames. It refuses what is damaged, and texts of more than 64 MiB.
-func Decode(frames []byte) ([]byte, error) { return decoder().DecodeAll(frames, nil) }
+func Decode(frames []byte) (string, error) {
+	b := buffers.Get().(*[]byte)
+	defer buffers.Put(b)
+	text, err := decoder().DecodeAll(frames, (*b)[:0])
+	if err != nil {
+		return "", err
+	}
+	if cap(text) <= maxBuffer {
+		*b = text
+	}
+	return string(text), nil
+}
 
 // Size returns how many bytes the text of a frame has, as the head of the frame says.
 func Size(frame []byte) (n int, ok bool) {
