@@ -51,17 +51,18 @@ func ParseChange(b []byte) (*Change, error) {
 // A ChangeParser does what ParseChange does, and reuses its buffers for the next
 // change. The zero value is ready to use. Only one goroutine may use it at a time.
 type ChangeParser struct {
+	change  Change
 	scanner scanner
 	in      jsonInput
 	buf     bytes.Buffer
 }
 
 // Parse reads the change in b. It does not write to b, and does not keep it. The
-// change belongs to the caller.
+// change is valid until the next call of Parse; a copy of it stays valid.
 func (p *ChangeParser) Parse(b []byte) (*Change, error) {
-	c := new(Change)
-	if p.scanner.scan(b, c) {
-		return c, nil
+	p.change = Change{}
+	if p.scanner.scan(b, &p.change) {
+		return &p.change, nil
 	}
 	return p.decode(b)
 }
@@ -71,7 +72,8 @@ func (p *ChangeParser) decode(b []byte) (*Change, error) {
 	p.buf = *bytes.NewBuffer(b)
 	p.in.depth = defaultDepth
 	p.in.dec.Reset(&p.buf)
-	c := new(Change)
+	p.change = Change{}
+	c := &p.change
 	err := p.in.change(c)
 	if err == nil {
 		err = p.in.end()

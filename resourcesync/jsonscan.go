@@ -15,7 +15,12 @@ type scanner struct {
 	ok    bool   // it has not given up
 	kept  int    // bytes of in that the change keeps
 	links []Link // of the change; the slice is used again
+
+	lengths []int64 // room for lengths, because an allocation for each takes longer than reading it
 }
+
+// maxLengths is how many lengths are allocated together at most. One that is kept keeps all.
+const maxLengths = 64
 
 // How many bytes of the text of a change, and of each of its links, may stay in memory although
 // they are not kept: white space, and names of members. See Change.Memory.
@@ -223,5 +228,9 @@ func (s *scanner) length() *int64 {
 	}
 	n, ok := parseLength(digits)
 	s.ok = s.ok && ok
-	return &n
+	if len(s.lengths) == cap(s.lengths) {
+		s.lengths = make([]int64, 0, min(2*cap(s.lengths)+1, maxLengths))
+	}
+	s.lengths = append(s.lengths, n)
+	return &s.lengths[len(s.lengths)-1]
 }

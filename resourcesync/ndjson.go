@@ -30,10 +30,10 @@ func NewNDJSONReader(r io.Reader, l Limits) *NDJSONReader {
 	return &NDJSONReader{in: bufio.NewReaderSize(r, 16<<10), max: l.Bytes}
 }
 
-// Next returns the change on the next line that is not blank. The change belongs to
-// the caller, and is not validated. After the last change Next returns io.EOF. An
-// *Error has the number of the line. After an error, Next returns the same error
-// again and again.
+// Next returns the change on the next line that is not blank. The change is not
+// validated. It is valid until the next call of Next; a copy of it stays valid. After the
+// last change Next returns io.EOF. An *Error has the number of the line. After an error,
+// Next returns the same error again and again.
 func (r *NDJSONReader) Next() (*Change, error) {
 	if r.err != nil {
 		return nil, r.err

@@ -34,17 +34,12 @@ func oneSpace(s string) string {
 // isOneSpaced reports whether exactly one space is between the words of s, and none is
 // before or after them.
 func isOneSpaced(s string) bool {
-	if strings.IndexByte(s, ' ') < 0 && strings.IndexByte(s, '\t') < 0 && strings.IndexByte(s, '\n') < 0 && strings.IndexByte(s, '\r') < 0 {
-		return true // nearly every hash
-	}
-	before := byte(' ')
-	for i := range len(s) {
-		if c := s[i]; c == '\t' || c == '\n' || c == '\r' || c == ' ' && before == ' ' {
+	for _, c := range []byte("\t\n\r") {
+		if strings.IndexByte(s, c) >= 0 {
 			return false
 		}
-		before = s[i]
 	}
-	return s == "" || before != ' '
+	return s == "" || s[0] != ' ' && s[len(s)-1] != ' ' && !strings.Contains(s, "  ")
 }
 
 // isXMLChar reports whether XML 1.0 can carry r (XML 1.0, section 2.2).
