@@ -34,9 +34,14 @@ func (h *Hub) Follow(ctx context.Context, set string, after feed.Cursor) iter.Se
 				h.metrics.hits.Inc()
 			}
 			if !ok {
-				h.metrics.misses.Inc()
+				var shared bool
 				var err error
-				batches, err = h.pages.after(ctx, set, after)
+				batches, shared, err = h.pages.after(ctx, set, after)
+				if shared {
+					h.metrics.shared.Inc()
+				} else {
+					h.metrics.misses.Inc()
+				}
 				switch {
 				case err == nil:
 					failures = 0

@@ -26,7 +26,7 @@ type metrics struct {
 	doubt              atomic.Bool  // the clock is in doubt
 	removed            prometheus.Counter
 
-	hits, misses prometheus.Counter
+	hits, shared, misses prometheus.Counter
 	repaired     prometheus.Counter
 }
 
@@ -45,7 +45,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}, []string{"outcome"})
 	reads := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "rshub_window_reads_total",
-		Help: "Reads of followers, answered by the window of recent batches (hit) or by the change memory (miss).",
+		Help: "Reads of followers, answered by the window of recent batches (hit), by what another follower has read (shared) or by the change memory (miss).",
 	}, []string{"outcome"})
 	m := &metrics{
 		changes:  counter("published_changes_total", "Changes that were accepted, which means that the memory has them durably; without replays."),
@@ -60,6 +60,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		oldest:   gauge("log_oldest_timestamp_seconds", "How far back the memory reaches, in the set where it reaches furthest; looked up each minute. 0 while there are no changes."),
 		removed:  counter("retention_removed_changes_total", "Changes that this hub removed because of their age or number."),
 		hits:     reads.WithLabelValues("hit"),
+		shared:   reads.WithLabelValues("shared"),
 		misses:   reads.WithLabelValues("miss"),
 		repaired: counter("announcements_repaired_total", "Times that a check of the memory found changes of other hubs that were not announced, or that were announced without their content."),
 	}

@@ -79,19 +79,20 @@ func TestMetrics(t *testing.T) {
 	misses := testutil.ToFloat64(h.metrics.misses) // an unknown append made the follower look again
 	h.tidy(t.Context())
 	metricstest.Check(t, reg, map[string]float64{
-		"rshub_published_changes_total":             7,
-		`rshub_publishes_total{outcome="accepted"}`: 2,
-		`rshub_publishes_total{outcome="replayed"}`: 1,
-		`rshub_publishes_total{outcome="refused"}`:  7,
-		`rshub_publishes_total{outcome="failed"}`:   5,
-		"rshub_publish_duration_seconds":            2,
-		`rshub_window_reads_total{outcome="hit"}`:   1,
-		`rshub_window_reads_total{outcome="miss"}`:  misses,
-		"rshub_log_sets":                            1,
-		"rshub_log_changes":                         7, // as it was before retention
-		"rshub_log_oldest_timestamp_seconds":        seconds(first.After.Micros),
-		"rshub_log_newest_timestamp_seconds":        seconds(last.Micros),
-		"rshub_retention_removed_changes_total":     4,
+		"rshub_published_changes_total":              7,
+		`rshub_publishes_total{outcome="accepted"}`:  2,
+		`rshub_publishes_total{outcome="replayed"}`:  1,
+		`rshub_publishes_total{outcome="refused"}`:   7,
+		`rshub_publishes_total{outcome="failed"}`:    5,
+		"rshub_publish_duration_seconds":             2,
+		`rshub_window_reads_total{outcome="hit"}`:    1,
+		`rshub_window_reads_total{outcome="miss"}`:   misses,
+		`rshub_window_reads_total{outcome="shared"}`: 0,
+		"rshub_log_sets":                             1,
+		"rshub_log_changes":                          7, // as it was before retention
+		"rshub_log_oldest_timestamp_seconds":         seconds(first.After.Micros),
+		"rshub_log_newest_timestamp_seconds":         seconds(last.Micros),
+		"rshub_retention_removed_changes_total":      4,
 	})
 	h.tidy(t.Context())
 	floor, err := log.State(t.Context(), "demo")

@@ -49,26 +49,27 @@ func newPages(log changelog.Log) *pages {
 }
 
 // after returns batches that follow a cursor, as Hub.Follow yields them. It returns none if
-// nothing follows.
-func (p *pages) after(ctx context.Context, set string, after feed.Cursor) ([]*feed.Batch, error) {
+// nothing follows. shared means that another follower has read them.
+func (p *pages) after(ctx context.Context, set string, after feed.Cursor) (page []*feed.Batch, shared bool, err error) {
 	p.asked.Add(1)
 	key := pageKey{set, after, p.losses.Load()}
 	if page, ok := p.kept.Get(key); ok {
-		return page, nil
+		return page, true, nil
 	}
-	mine := false
-	page, err := p.reading.Do(ctx, key, func() ([]*feed.Batch, error) {
-		mine = true
+	shared = true
+	page, err = p.reading.Do(ctx, key, func() ([]*feed.Batch, error) {
 		if page, ok := p.kept.Get(key); ok {
 			return page, nil
 		}
+		shared = false
 		return p.read(ctx, key)
 	})
-	if !mine && len(page) == 0 {
+	if shared && len(page) == 0 {
 		// The read of the other follower may have begun before this one was told to look.
-		return p.read(ctx, key)
+		page, err = p.read(ctx, key)
+		shared = false
 	}
-	return page, err
+	return page, shared, err
 }
 
 // read reads a page, and keeps it if it is whole.
