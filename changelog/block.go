@@ -71,6 +71,19 @@ func CutBlocks(changes []resourcesync.Change, first uint64, listSize int) []CutB
 	return blocks
 }
 
+// Fit reports whether no block crosses the boundary of a list of listSize entries when
+// the blocks follow a position.
+func Fit(blocks []CutBlock, position uint64, listSize int) bool {
+	k := uint64(listSize)
+	for _, b := range blocks {
+		if position%k+uint64(b.Count) > k {
+			return false
+		}
+		position += uint64(b.Count)
+	}
+	return true
+}
+
 // MergeBlock encodes consecutive entries, from one publish or from several, as
 // one block. The caller makes sure that they fit into one: at most MaxBlockEntries
 // entries of one list, with at most MaxBlockBytes bytes together (see Block.Size).

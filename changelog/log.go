@@ -169,7 +169,6 @@ type Publish struct {
 	Key     string                // idempotency key, unique per set and caller, at most MaxKey bytes; empty for none
 	Hash    [32]byte              // of the content; a publish with the same Key must have the same Hash
 	Unless  string                // a key that must not have been used, like Key; empty for none
-	Brief   bool                  // the hub made Key, so the log needs it only for retries of this call
 }
 
 // CheckPublishes returns nil when a log can take publishes. Each implementation

@@ -138,5 +138,5 @@ func (h *Hub) Behind(set string, after feed.Cursor) (changes uint64, oldest int6
 	if t == nil {
 		return 0, 0
 	}
-	return t.before(after)
+	return t.behind(after)
 }

@@ -74,7 +74,7 @@ type Quota interface {
 
 // A Hub publishes into a change memory and lets followers read it.
 type Hub struct {
-	log     changelog.Log
+	log     changelog.Log // in the program a metered.Log around a disklog.Log or a redislog.Log
 	opts    Options
 	metrics *metrics
 	pages   *pages

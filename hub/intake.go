@@ -136,8 +136,8 @@ func (in *intake) pay(changes int) {
 	in.unpaid = 0
 }
 
-// renew releases the memory of a batch before the next one.
-func (in *intake) renew() {
+// shrink releases the memory of a batch before the next one.
+func (in *intake) shrink() {
 	in.share.Keep(firstRoom)
 	in.have = min(in.have, firstRoom)
 }
@@ -188,7 +188,7 @@ func (p *patientReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// renew restarts the count of bytes, because a whole batch has come.
+// renew restarts the count of bytes, because a whole change has come.
 func (p *patientReader) renew() { p.begun, p.read = time.Now(), 0 }
 
 // mayMake counts, for the limits of ctx's user, a set that it makes. It returns

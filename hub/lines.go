@@ -55,7 +55,7 @@ func (h *Hub) receiveLines(ctx context.Context, set, key string, from *intake) (
 				all.Add(feed.NewReceipt(set, a.Cursor, a.Count, a.Replayed), in.line)
 			}
 		}
-		from.renew()
+		from.shrink()
 		if err != nil {
 			p := *problem.From(err)
 			p.Accepted = &problem.Accepted{Count: all.Count, Line: all.Line, Cursor: all.Cursor}

@@ -27,7 +27,7 @@ type metrics struct {
 	removed            prometheus.Counter
 
 	hits, shared, misses prometheus.Counter
-	repaired     prometheus.Counter
+	repaired             prometheus.Counter
 }
 
 // newMetrics returns metrics that are registered with r, unless r is nil.

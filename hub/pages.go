@@ -12,7 +12,7 @@ import (
 
 const (
 	// maxReads is how many followers that are behind read the memory at the same time. One
-	// read holds at most 4 MiB; see changelog.Log.Since.
+	// read holds a page, of up to about 1 MiB of changes as the stores encode them.
 	maxReads = 16
 
 	// A page ends at a multiple of pageEntries. So followers that began at different cursors

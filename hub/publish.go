@@ -2,7 +2,6 @@ package hub
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -202,7 +201,7 @@ func published(doc *resourcesync.Document) error {
 // Publish appends a batch and wakes the followers of the set. When it returns
 // nil, the memory holds the whole batch. The changes must be valid
 // (resourcesync.Change.Validate), and the caller must not change them any more.
-// Without a Key, the hub chooses one. Errors are those of changelog.Log.Append.
+// Errors are those of changelog.Log.Append.
 // If ctx is done before the append begins, its error is returned and nothing
 // was written; after that, Publish waits for the answer of the memory.
 func (h *Hub) Publish(ctx context.Context, set string, p changelog.Publish) (changelog.Appended, error) {
@@ -228,9 +227,6 @@ func (h *Hub) publish(ctx context.Context, set string, p changelog.Publish) (cha
 	}
 	if err := h.fits(set); err != nil {
 		return changelog.Appended{}, err
-	}
-	if p.Key == "" {
-		p.Key, p.Brief = rand.Text(), true
 	}
 	size := p.Size()
 	r := &request{publish: p, size: size}

@@ -37,13 +37,13 @@ type tail struct {
 	followers int
 	silence   func() // ends the subscription to announcements of other hubs; nil: no Bus
 
-	mu     sync.Mutex
-	head   feed.Cursor   // the end of the set's log; zero: it is not known yet, or there is no such set
-	window []*feed.Batch // recent batches
-	sizes  []int         // of each batch in window
-	bytes  int           // the sum of sizes
-	behind int           // bytes of dropped batches that the array behind window may still hold
-	moved  chan struct{} // closed when head or the window changes
+	mu      sync.Mutex
+	head    feed.Cursor   // the end of the set's log; zero: it is not known yet, or there is no such set
+	window  []*feed.Batch // recent batches
+	sizes   []int         // of each batch in window
+	bytes   int           // the sum of sizes
+	dropped int           // bytes of dropped batches that the array behind window may still hold
+	moved   chan struct{} // closed when head or the window changes
 
 	added   uint64 // how often batches were added, or the set was removed
 	doubts  uint64 // how many doubts there were that a look at the memory has to settle
@@ -119,13 +119,13 @@ func (t *tail) shiftLocked() {
 	drop := 0
 	for ; len(t.window)-drop > 1 && (len(t.window)-drop > windowBatches || t.bytes > windowBytes); drop++ {
 		t.bytes -= t.sizes[drop]
-		t.behind += t.sizes[drop]
+		t.dropped += t.sizes[drop]
 	}
 	t.window, t.sizes = t.window[drop:], t.sizes[drop:]
-	if t.behind > windowBytes {
+	if t.dropped > windowBytes {
 		// Followers hold slices of the old array, so its elements cannot be cleared.
 		// Copy the window, and leave the old array to the followers.
-		t.window, t.sizes, t.behind = slices.Clone(t.window), slices.Clone(t.sizes), 0
+		t.window, t.sizes, t.dropped = slices.Clone(t.window), slices.Clone(t.sizes), 0
 	}
 }
 
@@ -153,9 +153,9 @@ func (t *tail) forgetLocked() {
 }
 
 // clearLocked empties the window without waking anybody.
-func (t *tail) clearLocked() { t.window, t.sizes, t.bytes, t.behind = nil, nil, 0, 0 }
+func (t *tail) clearLocked() { t.window, t.sizes, t.bytes, t.dropped = nil, nil, 0, 0 }
 
-// wakeLocked wakes all followers.
+// wakeLocked wakes all followers: Hub.Follow waits for moved.
 func (t *tail) wakeLocked() {
 	close(t.moved)
 	t.moved = make(chan struct{})
@@ -182,8 +182,8 @@ func (t *tail) read(end feed.Cursor, moved <-chan struct{}) <-chan struct{} {
 	return t.moved
 }
 
-// before implements Hub.Behind.
-func (t *tail) before(after feed.Cursor) (changes uint64, oldest int64) {
+// behind is Hub.Behind for the set of the tail.
+func (t *tail) behind(after feed.Cursor) (changes uint64, oldest int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.head.Position <= after.Position {

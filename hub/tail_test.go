@@ -245,8 +245,8 @@ func TestWindowBounds(t *testing.T) {
 	// longer.
 	for range 200 {
 		tail.add(log.batch(1, 300_000))
-		if tail.bytes > windowBytes || tail.behind > windowBytes {
-			t.Fatalf("the window has %d bytes and %d behind it", tail.bytes, tail.behind)
+		if tail.bytes > windowBytes || tail.dropped > windowBytes {
+			t.Fatalf("the window has %d bytes and %d behind it", tail.bytes, tail.dropped)
 		}
 	}
 	sum := 0

@@ -76,7 +76,8 @@ func (h *health) open(n *needs) {
 	h.away.Store(nil)
 }
 
-// dependencies checks what the hub needs: the memory, and NATS if the hub uses it.
+// dependencies checks what the hub needs: the memory, NATS if the hub uses it, and the
+// files that it reads and writes.
 // It takes at most readyTimeout.
 func (h *health) dependencies(ctx context.Context) map[string]dependency {
 	all := map[string]dependency{}

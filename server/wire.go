@@ -9,7 +9,6 @@ import (
 	"github.com/rshub/rshub/backup"
 	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/websub"
-	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/documents"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
@@ -32,9 +31,7 @@ type parts struct {
 	websub      *websub.Server
 	outbound    *outbound.Client
 	web         *web.Server
-	memory      changelog.Log
 	quota       *limit.Quota
-	requests    *requests
 	live        *live.Live // nil: the hub keeps no inventories
 	inventories inventories
 	sources     *sources // nil: the hub looks at none
@@ -60,7 +57,7 @@ const intakeBytes = 512 << 20
 // wire makes the parts and connects them with each other. idle bounds the idle
 // connections to callbacks.
 func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, idle int) *parts {
-	c, log, p := &s.config, store.memory, &parts{memory: store.memory, requests: s.requests, streams: limit.NewBudget(streamBytes, limit.Patience)}
+	c, log, p := &s.config, store.memory, &parts{streams: limit.NewBudget(streamBytes, limit.Patience)}
 	answers := limit.NewBudget(answerBytes, limit.Patience)
 	shared := time.Duration(0)
 	if c.RedisURL != "" {
@@ -96,7 +93,7 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	attempts := meter.New(s.metrics)
 	p.outbound = outbound.New(outbound.Options{Self: string(base), Allow: c.CallbackAllow, CAs: c.CallbackCAs, Idle: idle})
 	caller := websub.NewCaller(p.outbound, base, websub.CallerOptions{Timeout: c.CallbackTimeout, Inventories: p.inventories})
-	p.engine = callback.New(store.subscriptions, store.claims, log, p.hub, caller, caller, callback.Options{
+	p.engine = callback.New(store.subscriptions, store.claims, log, p.hub, caller, caller, callback.Options{ // caller delivers, and verifies
 		Logger: s.log, Metrics: s.metrics, Meter: attempts, Rights: s.callers.rights(),
 		Activity: happened{p.activity},
 	})

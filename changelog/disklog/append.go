@@ -144,7 +144,7 @@ func (a *appending) addLocked(b *pebble.Batch, i int, now int64) receipt {
 	p, head := &a.publishes[i], a.tip.Head
 	r := receipt{Hash: p.Hash, After: head}
 	blocks, size := a.blocks[i], a.set.record.ListSize
-	if !fit(blocks, head.Position, size) {
+	if !changelog.Fit(blocks, head.Position, size) {
 		blocks = changelog.CutBlocks(p.Changes, head.Position+1, size)
 	}
 	at := max(now, head.Micros+1) - 1 // one microsecond before the first entry
@@ -158,19 +158,6 @@ func (a *appending) addLocked(b *pebble.Batch, i int, now int64) receipt {
 	r.Cursor = head
 	a.tip.Head, a.tip.Latest = head, r.After
 	return r
-}
-
-// fit reports whether no block crosses the boundary of a list when the blocks
-// follow a position.
-func fit(blocks []changelog.CutBlock, position uint64, listSize int) bool {
-	k := uint64(listSize)
-	for _, b := range blocks {
-		if position%k+uint64(b.Count) > k {
-			return false
-		}
-		position += uint64(b.Count)
-	}
-	return true
 }
 
 func (r receipt) appended() changelog.Appended {

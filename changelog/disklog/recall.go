@@ -11,15 +11,13 @@ import (
 	"github.com/rshub/rshub/changelog"
 )
 
-// recall finds the receipt of an earlier publish with the same key. It looks
-// for a brief key only among the publishes of the same call. No append of this
-// log is tried again, so no other call has the key.
+// recall finds the receipt of an earlier publish with the same key.
 func (l *Log) recall(a *appending, b *pebble.Batch, p *changelog.Publish, now int64) (r receipt, ok bool, err error) {
 	if p.Key == "" {
 		return r, false, nil
 	}
-	if r, ok = a.seen[p.Key]; ok || p.Brief {
-		return r, ok, nil
+	if r, ok = a.seen[p.Key]; ok {
+		return r, true, nil
 	}
 	if r, ok, err = l.receipt(a.set.name, p.Key); !ok || err != nil {
 		return r, false, err
@@ -66,11 +64,9 @@ func (a *appending) remember(b *pebble.Batch, p *changelog.Publish, r receipt) {
 	if p.Key == "" {
 		return
 	}
-	if !p.Brief {
-		a.tip.Keys++
-		r.Number = a.tip.Keys
-		r.put(b, a.set.name, p.Key)
-	}
+	a.tip.Keys++
+	r.Number = a.tip.Keys
+	r.put(b, a.set.name, p.Key)
 	if len(a.publishes) > 1 {
 		if a.seen == nil {
 			a.seen = make(map[string]receipt)

@@ -96,29 +96,22 @@ var keyTests = []test{
 		m.same("replayed", m.publish(keyed("key", 2))[0].Replayed, false)
 	}},
 	{"twice in one call", false, func(m *memory) {
-		for _, brief := range []bool{false, true} {
-			set := fmt.Sprint("brief-", brief)
-			m.make(set, k)
-			p := []changelog.Publish{keyed("key", 1), publish(2), keyed("key", 1), keyed("key", 2), keyed("other", 2), keyed("key", 1)}
-			for i := range p {
-				p[i].Brief = brief && p[i].Key != ""
-			}
-			a, err := m.Append(m.ctx, set, p...)
-			m.ok(err)
-			for i := range a {
-				a[i].Blocks = nil // the others have none
-			}
-			again := a[0]
-			again.Replayed = true
-			m.same("answer 2", a[2], again)
-			m.wants(feed.ErrKeyReused, a[3].Err)
-			m.same("after", a[4].After, a[1].Cursor)
-			m.same("answer 5", a[5], again)
-			s, err := m.State(m.ctx, set)
-			m.ok(err)
-			m.same("head", s.Head, a[4].Cursor)
-			m.same("latest", s.Latest, a[4].After)
+		m.make(name, k)
+		a, err := m.Append(m.ctx, name, keyed("key", 1), publish(2), keyed("key", 1), keyed("key", 2), keyed("other", 2), keyed("key", 1))
+		m.ok(err)
+		for i := range a {
+			a[i].Blocks = nil // the others have none
 		}
+		again := a[0]
+		again.Replayed = true
+		m.same("answer 2", a[2], again)
+		m.wants(feed.ErrKeyReused, a[3].Err)
+		m.same("after", a[4].After, a[1].Cursor)
+		m.same("answer 5", a[5], again)
+		s, err := m.State(m.ctx, name)
+		m.ok(err)
+		m.same("head", s.Head, a[4].Cursor)
+		m.same("latest", s.Latest, a[4].After)
 	}},
 	{"keys are of one set", false, func(m *memory) {
 		m.make(name, k)

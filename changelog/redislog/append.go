@@ -122,29 +122,14 @@ func (a *appending) recut(reply redisconn.Answer, try int) (size int, err error)
 		if err != nil {
 			return 0, refuse("%w: the answer to an append: %v", changelog.ErrCorrupt, err)
 		}
-		if position >= 0 && (k < size || !fit(a.blocks[i], uint64(position), size)) {
+		if position >= 0 && (k < size || !changelog.Fit(a.blocks[i], uint64(position), size)) {
 			a.blocks[i] = changelog.CutBlocks(publish.Changes, uint64(position)+1, k)
 		}
 	}
 	return size, nil
 }
 
-// fit reports whether no block crosses the boundary of a list when the blocks
-// follow a position.
-func fit(blocks []changelog.CutBlock, position uint64, listSize int) bool {
-	k := uint64(listSize)
-	for _, b := range blocks {
-		if position%k+uint64(b.Count) > k {
-			return false
-		}
-		position += uint64(b.Count)
-	}
-	return true
-}
-
-// args returns the arguments of append.lua. The script looks for a brief key
-// only among the publishes of the same call: no other call has the key, and the
-// id identifies retries of this call.
+// args returns the arguments of append.lua.
 func (a *appending) args(waits bool) []any {
 	wait := ""
 	if waits {
@@ -152,21 +137,14 @@ func (a *appending) args(waits bool) []any {
 	}
 	n := 9
 	for _, blocks := range a.blocks {
-		n += 5 + 2*len(blocks)
+		n += 4 + 2*len(blocks)
 	}
 	args := make([]any, 0, n)
 	args = append(args, a.common...)
 	args = append(args, a.begin, a.id, changelog.KeyAge.Microseconds(), changelog.KeyCount, wait, len(a.publishes))
 	for i := range a.publishes {
 		p := &a.publishes[i]
-		kind := ""
-		switch {
-		case p.Key != "" && p.Brief:
-			kind = "brief"
-		case p.Key != "":
-			kind = "kept"
-		}
-		args = append(args, kind, p.Key, p.Hash[:], p.Unless, len(a.blocks[i]))
+		args = append(args, p.Key, p.Hash[:], p.Unless, len(a.blocks[i]))
 		for _, b := range a.blocks[i] {
 			args = append(args, b.Count, []byte(b.Block))
 		}

@@ -1,8 +1,7 @@
 -- append adds publishes. ARGV: 4 begin, 5 id of the call, 6 KeyAge in microseconds,
 -- 7 KeyCount, 8 "wait" when the hub waits for replicas, 9 number of publishes; then
--- per publish: "kept", "brief" or "" for its key, the key, the hash, a key that must
--- not have been used or "", the number of blocks, and per block the number of entries
--- and the bytes.
+-- per publish: the key or "", the hash, a key that must not have been used or "", the
+-- number of blocks, and per block the number of entries and the bytes.
 --
 -- Answers:
 --   ok ANSWER           ANSWER is one text, "HEAD FIRST ...". HEAD is the head before
@@ -47,11 +46,11 @@ local added, keys, seen = {}, {}, {}
 local latest
 local arg = 10
 for i = 1, tonumber(ARGV[9]) do
-  local kind, key, hash, unless, count = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3], tonumber(ARGV[arg + 4])
-  arg = arg + 5
+  local key, hash, unless, count = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], tonumber(ARGV[arg + 3])
+  arg = arg + 4
   local old
-  local function find(k) return seen[k] or kind ~= 'brief' and recall(s, now, k, maxAge, maxCount - #keys) end
-  if kind ~= '' then old = find(key) end
+  local function find(k) return seen[k] or recall(s, now, k, maxAge, maxCount - #keys) end
+  if key ~= '' then old = find(key) end
   local same = old and old.hash == hash
   if not old and unless ~= '' then old = find(unless) end
   if old then
@@ -72,8 +71,8 @@ for i = 1, tonumber(ARGV[9]) do
     end
     head = cursor(position, micros)
     latest = after
-    if kind ~= '' then seen[key] = { hash = hash, cursors = after .. ' ' .. write(head) } end
-    if kind == 'kept' then
+    if key ~= '' then
+      seen[key] = { hash = hash, cursors = after .. ' ' .. write(head) }
       keys[#keys + 1] = { key = key, known = hash .. seen[key].cursors .. ' ' .. key }
     end
   end

@@ -36,7 +36,7 @@ func TestCut(t *testing.T) {
 		}
 	}
 	for position := range uint64(7) {
-		if !fit(overtaken.blocks[0], position, 7) {
+		if !changelog.Fit(overtaken.blocks[0], position, 7) {
 			t.Errorf("blocks do not fit behind position %d", position)
 		}
 	}
