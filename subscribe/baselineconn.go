@@ -45,7 +45,7 @@ func (c *conn) sendBaseline(err error) error {
 		if failed != nil {
 			if !interrupted { // else there is something to write first
 				c.server.logFailure(c.key.set, failed)
-				c.goodbye(closeCode(failed))
+				c.fail(failed)
 			}
 			continue
 		}
@@ -53,9 +53,9 @@ func (c *conn) sendBaseline(err error) error {
 			p.head, p.body, p.tail = zst.Append(nil, slices.Concat(p.head, p.body, p.tail)), nil, nil
 		}
 		n := len(p.head) + len(p.body) + len(p.tail)
-		if err = c.finish(append(appendFrameHead(nil, opcode(c.key.format), n), p.head...), p.body, p.tail); err == nil || errors.Is(err, errTooSlow) {
+		if err = c.finish(append(c.key.head(nil, n), p.head...), p.body, append(p.tail, c.key.tail()...)); err == nil || errors.Is(err, errTooSlow) {
 			c.readUpTo(p.BaselinePart)
-			c.server.metrics.baselines[byWebSocket].count(p.resources, n)
+			c.server.metrics.baselines[c.key.kind()].count(p.resources, n)
 			ended = p.End
 		}
 	}

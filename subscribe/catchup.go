@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -45,7 +44,7 @@ func (c *conn) follow(pending [][]byte) {
 			err = c.write(&next)
 		}
 	}
-	if errors.Is(err, errTooSlow) {
+	if errors.Is(err, errTooSlow) && c.key.kind() == byWebSocket {
 		c.goodbye(closeTooSlow, "too slow: the connection took nothing for too long")
 		err = errLeaving
 	}
@@ -53,7 +52,7 @@ func (c *conn) follow(pending [][]byte) {
 	case errors.Is(err, errLeaving):
 		c.writeClose()
 		return
-	case errors.Is(err, errStuck):
+	case errors.Is(err, errTooSlow), errors.Is(err, errStuck):
 		c.because(tooSlow)
 	}
 	c.cut() // c's reader notices, and ends c
@@ -69,7 +68,7 @@ func (c *conn) catchUp(next *chunk) (all bool) {
 	for batches, err := range c.server.follower.Follow(ctx, c.key.set, c.cursor) {
 		if err != nil {
 			c.server.logFailure(c.key.set, err)
-			c.goodbye(closeCode(err))
+			c.fail(err)
 			break
 		}
 		return c.take(next, batches) == len(batches)
@@ -93,7 +92,7 @@ func (c *conn) take(next *chunk, batches []*feed.Batch) int {
 			}
 			next.reset(b.After)
 			passed = retold(passed, told)
-			next.addCopy(c.key.format, passed.In(c.key.format), passed)
+			next.addCopy(c.key.wire, passed.In(c.key.format), passed)
 			return i + 1 // the next message begins where this one ends
 		}
 		body := b.In(c.key.format)
@@ -103,7 +102,7 @@ func (c *conn) take(next *chunk, batches []*feed.Batch) int {
 		if len(next.frames) == 0 {
 			next.reset(b.After) // the first batch of a set that was just made does not begin at 0-0
 		}
-		next.addCopy(c.key.format, body, b)
+		next.addCopy(c.key.wire, body, b)
 	}
 	return len(batches)
 }
@@ -126,7 +125,7 @@ func (c *conn) write(ch *chunk) error {
 	n, err := c.push(ch.buf)
 	var t tally
 	ch.tally(&t, 0, n)
-	c.server.count(byWebSocket, c.key.set, &t)
+	c.server.count(c.key.kind(), c.key.set, &t)
 	switch {
 	case err == nil:
 		c.moveTo(ch.end(), ch.end())
@@ -134,9 +133,9 @@ func (c *conn) write(ch *chunk) error {
 	case !errors.Is(err, errTooSlow) || n == 0:
 		return err
 	}
-	cursor, head, rest := ch.cut(n)
+	cursor, rest := ch.cut(n)
 	c.moveTo(cursor, cursor)
-	if err := c.finish(head, rest); err != nil {
+	if err := c.finish(rest...); err != nil {
 		return err
 	}
 	return errTooSlow
@@ -170,15 +169,15 @@ func (c *conn) finish(parts ...[]byte) (slow error) {
 
 // push writes p. A client may be slow, but one that takes nothing for the write
 // timeout is too slow. The kernel wakes a writer only when a third of its buffer
-// is free, so push tries again at half of the timeout. Over TLS nothing can be tried
-// again, so there each write is short, and has all of the timeout.
+// is free, so push tries again at half of the timeout. Over a fragile connection nothing can
+// be tried again, so there each write is short, and has all of the timeout.
 func (c *conn) push(p []byte) (n int, err error) {
-	secure := c.secure()
+	fragile := c.fragile()
 	for idle := 0; n < len(p); {
-		last := c.setDeadline(secure)
+		last := c.setDeadline(fragile)
 		piece := p[n:]
-		if secure {
-			piece = piece[:min(len(piece), tlsPiece)]
+		if fragile {
+			piece = piece[:min(len(piece), pieceSize)]
 		}
 		m, err := c.nc.Write(piece)
 		n += m
@@ -191,24 +190,20 @@ func (c *conn) push(p []byte) (n int, err error) {
 		default:
 			idle++
 		}
-		if err != nil && (last || secure || idle == 2) {
+		if err != nil && (last || fragile || idle == 2) {
 			return n, errTooSlow
 		}
 	}
 	return n, nil
 }
 
-// tlsPiece is how many bytes of a frame a client must take within the write timeout, over
-// TLS. It is the size of a TLS record.
-const tlsPiece = 16 << 10
-
 // setDeadline sets the deadline of the next write. It reports whether this is the
 // last deadline, because c is leaving.
-func (c *conn) setDeadline(secure bool) (last bool) {
+func (c *conn) setDeadline(fragile bool) (last bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d := c.server.opts.WriteTimeout
-	if !secure {
+	if !fragile {
 		d /= 2
 	}
 	last = c.state == leaving
@@ -247,23 +242,19 @@ func (c *conn) between() error {
 	}
 }
 
-// writeClose writes the close frame of a leaving connection. The client then has a
-// moment to answer. c's reader waits for the answer.
+// writeClose writes the close frame of a leaving WebSocket, or the end of an event stream.
+// The client then has a moment to answer, or to close. c's reader waits for that.
 func (c *conn) writeClose() {
 	c.mu.Lock()
 	if c.state == closed { // c's reader has closed it
 		c.mu.Unlock()
 		return
 	}
-	text := c.bye.reason
-	if c.bye.code != closeGone {
-		text = strings.TrimSpace(cmp.Or(c.place, c.cursor.String()) + " " + text)
-	}
-	frame := appendFrame(nil, websocket.CloseMessage, websocket.FormatCloseMessage(c.bye.code, text[:min(len(text), 123)]))
+	last := c.key.end(c.bye, cmp.Or(c.place, c.cursor.String()))
 	c.closeLocked()
 	c.mu.Unlock()
 	_ = c.nc.SetDeadline(time.Now().Add(lingering))
-	if _, err := c.nc.Write(frame); err != nil {
+	if _, err := c.nc.Write(last); err != nil {
 		c.cut()
 		return
 	}

@@ -1,6 +1,8 @@
 package subscribe
 
 import (
+	"bytes"
+
 	"github.com/rshub/rshub/feed"
 )
 
@@ -26,6 +28,7 @@ type chunk struct {
 type frame struct {
 	cursor feed.Cursor // of the batch
 	body   []byte      // the batch's message, shared by all connections; nil: it is in buf only
+	tail   []byte      // what stands behind the message
 	end    int         // where the frame ends in buf
 	tally  tally
 }
@@ -35,20 +38,24 @@ func (c *chunk) reset(after feed.Cursor) {
 	c.after, c.diverged, c.frames, c.buf, c.all = after, false, c.frames[:0], c.buf[:0], tally{}
 }
 
-// add adds the message of a batch in a format.
-func (c *chunk) add(f *feed.Format, body []byte, b *feed.Batch) {
+// add adds the message of a batch for a wire.
+func (c *chunk) add(w wire, body []byte, b *feed.Batch) {
 	begin := len(c.buf)
-	c.buf = appendMessage(c.buf, f, body)
-	added := frame{cursor: b.Cursor, body: body, end: len(c.buf)}
-	added.tally.add(len(b.Entries), len(c.buf)-begin)
+	c.buf = w.append(c.buf, body)
+	added := frame{cursor: b.Cursor, body: body, tail: w.tail(), end: len(c.buf)}
+	size := len(c.buf) - begin
+	if w.kind() == byEventStream {
+		size = len(body) // what HTTP adds does not count
+	}
+	added.tally.add(len(b.Entries), size)
 	c.all.plus(added.tally)
 	c.frames = append(c.frames, added)
 	c.diverged = c.diverged || b.Diverged
 }
 
 // addCopy adds a message, and keeps only the copy in buf.
-func (c *chunk) addCopy(f *feed.Format, body []byte, b *feed.Batch) {
-	c.add(f, body, b)
+func (c *chunk) addCopy(w wire, body []byte, b *feed.Batch) {
+	c.add(w, body, b)
 	c.frames[len(c.frames)-1].body = nil
 }
 
@@ -90,39 +97,43 @@ func (c *chunk) tally(t *tally, from, to int) {
 }
 
 // cut says how far a client is after buf[:offset] was written to it. cur is the
-// cursor of the last batch of which the client got any bytes. head and rest are the
-// missing part of that batch's frame. head is a copy, because buf is used again. rest
-// is a part of the batch's shared message.
-func (c *chunk) cut(offset int) (cur feed.Cursor, head, rest []byte) {
+// cursor of the last batch of which the client got any bytes. rest is the missing part of
+// that batch's frame, in pieces. None of them is in buf, because buf is used again. One is
+// of the batch's shared message.
+func (c *chunk) cut(offset int) (cur feed.Cursor, rest [][]byte) {
 	cur = c.after
 	begin := 0
 	for _, f := range c.frames {
 		switch {
 		case offset == begin:
-			return cur, nil, nil
+			return cur, nil
 		case offset < f.end:
-			body := f.end - len(f.body)
-			if offset < body {
-				return f.cursor, append(head, c.buf[offset:body]...), f.body
+			tail := f.end - len(f.tail)
+			body := tail - len(f.body)
+			switch {
+			case offset < body:
+				return f.cursor, [][]byte{bytes.Clone(c.buf[offset:body]), f.body, f.tail}
+			case offset < tail:
+				return f.cursor, [][]byte{f.body[offset-body:], f.tail}
 			}
-			return f.cursor, nil, f.body[offset-body:]
+			return f.cursor, [][]byte{f.tail[offset-tail:]}
 		}
 		begin, cur = f.end, f.cursor
 	}
-	return cur, nil, nil
+	return cur, nil
 }
 
 // chunks divides batches into chunks and calls write with each of them. Each of them
 // is scratch, so write must not keep it. At the end scratch has no large buffer.
-func chunks(scratch *chunk, f *feed.Format, batches []*feed.Batch, write func(*chunk)) {
+func chunks(scratch *chunk, w wire, batches []*feed.Batch, write func(*chunk)) {
 	scratch.reset(batches[0].After)
 	for _, b := range batches {
-		body := b.In(f)
+		body := b.In(w.format)
 		if scratch.full(len(body)) {
 			write(scratch)
 			scratch.reset(b.After)
 		}
-		scratch.add(f, body, b)
+		scratch.add(w, body, b)
 	}
 	write(scratch)
 	scratch.reset(scratch.end())

@@ -8,14 +8,14 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// testChunk has frames with all three lengths of header.
-func testChunk() *chunk {
+// testChunk has frames with all three lengths of a WebSocket's header.
+func testChunk(w framing) *chunk {
 	c := &chunk{}
 	c.reset(feed.Cursor{Position: 10, Micros: 10})
 	for i, n := range []int{1, 125, 126, 300, 0, 65535, 65536, 7} {
 		p := 11 + 3*i
 		b := &feed.Batch{Cursor: feed.Cursor{Position: uint64(p), Micros: int64(p)}}
-		c.add(feed.JSON, []byte(strings.Repeat(string(rune('a'+i)), n)), b)
+		c.add(wire{feed.JSON, w}, []byte(strings.Repeat(string(rune('a'+i)), n)), b)
 	}
 	return c
 }
@@ -24,30 +24,34 @@ func testChunk() *chunk {
 // together whole frames, up to the cursor that cut returns. from knows that cursor.
 func TestCut(t *testing.T) {
 	t.Parallel()
-	c := testChunk()
-	for offset := 0; offset <= len(c.buf); offset++ {
-		cursor, head, rest := c.cut(offset)
-		next, ok := c.from(cursor)
-		if !ok {
-			t.Fatalf("offset %d: from does not know the cursor %v", offset, cursor)
-		}
-		if next < offset || next-offset != len(head)+len(rest) {
-			t.Fatalf("offset %d: %d + %d bytes are missing before %d", offset, len(head), len(rest), next)
-		}
-		for _, part := range [][2][]byte{{head, c.buf[offset:]}, {rest, c.buf[next-len(rest):]}} {
-			n := min(len(part[0]), 20) // all of it for all offsets takes long
-			if !bytes.HasPrefix(part[1], part[0][:n]) {
-				t.Fatalf("offset %d: the wrong bytes are missing", offset)
+	for _, w := range []framing{inFrames, inChunks, bare} {
+		c := testChunk(w)
+		for offset := 0; offset <= len(c.buf); offset++ {
+			cursor, rest := c.cut(offset)
+			next, ok := c.from(cursor)
+			if !ok {
+				t.Fatalf("offset %d: from does not know the cursor %v", offset, cursor)
 			}
-		}
-		if len(head) > 0 && &head[0] == &c.buf[offset] {
-			t.Fatalf("offset %d: the head is in the scratch buffer, which is written again", offset)
+			at := offset
+			for _, piece := range rest {
+				n := min(len(piece), 20) // all of it for all offsets takes long
+				if !bytes.HasPrefix(c.buf[at:], piece[:n]) {
+					t.Fatalf("offset %d: the wrong bytes are missing", offset)
+				}
+				if n > 0 && &piece[0] == &c.buf[at] {
+					t.Fatalf("offset %d: a piece is in the scratch buffer, which is written again", offset)
+				}
+				at += len(piece)
+			}
+			if at != next {
+				t.Fatalf("offset %d: %d bytes are missing before %d", offset, at-offset, next)
+			}
 		}
 	}
 }
 
 func TestFrom(t *testing.T) {
-	c := testChunk()
+	c := testChunk(inFrames)
 	ends := map[uint64]int{10: 0}
 	for _, f := range c.frames {
 		ends[f.cursor.Position] = f.end
@@ -79,7 +83,7 @@ func TestChunks(t *testing.T) {
 	var scratch chunk
 	var sizes []int
 	n := 0
-	chunks(&scratch, feed.JSON, batches, func(c *chunk) {
+	chunks(&scratch, wire{format: feed.JSON}, batches, func(c *chunk) {
 		if c.after != batches[n].After {
 			t.Fatalf("chunk after %v, want %v", c.after, batches[n].After)
 		}

@@ -19,7 +19,7 @@ import (
 //	catchingUp         live        releaseLocked  it has what its group has, and nothing waits to be written
 //	live               catchingUp  detachLocked   its socket is full, or its cursor is not where the group's chunk begins
 //	catchingUp, live   leaving     leaveLocked    the hub or the client said goodbye
-//	any                closed      closeLocked    the close frame is written next, a write failed, or the client is gone
+//	any                closed      closeLocked    its end is written next, a write failed, or the client is gone
 //
 // From leaving, the only way is to closed. From closed there is no way. Every path
 // ends with the reader: it alone takes a connection out of the server (end).
@@ -28,7 +28,7 @@ type state uint8
 const (
 	catchingUp state = iota // its own goroutine (follow) writes to it what the group has written to others
 	live                    // it has no goroutine for its output: its group writes to it, and so may any goroutine that holds its mu
-	leaving                 // its own goroutine finishes the frame that it has begun, and then writes the close frame
+	leaving                 // its own goroutine finishes the frame that it has begun, and then writes the end: for a WebSocket, the close frame
 	closed                  // nobody writes to it any more
 )
 
@@ -42,8 +42,8 @@ const (
 	goneReason = "gone from the change memory: begin anew with since=baseline, or read the resources of the source anew"
 )
 
-// A conn is a WebSocket that follows a set. It has a goroutine that reads, and
-// another one for its output (its own goroutine) unless it is live or closed.
+// A conn is a WebSocket, or an event stream, that follows a set. It has a goroutine that
+// reads, and another one for its output (its own goroutine) unless it is live or closed.
 //
 // Locks are taken in the order Server.mu, group.mu, conn.mu.
 type conn struct {
@@ -55,7 +55,7 @@ type conn struct {
 	raw    syscall.RawConn // nil: the socket cannot be written to without waiting
 	slot   int             // in Server.wheel
 
-	release func() // what Options.Hold returned
+	release func() // undoes what start has begun
 
 	// The first bytes of a frame of the client, which only the goroutine that reads uses. A
 	// frame is no shorter, so these are of one frame.
@@ -100,10 +100,11 @@ type conn struct {
 	place  string      // in a baseline, the place behind the last part; empty: the client resumes from cursor
 }
 
-// A closeFrame is what a connection is closed with.
+// A closeFrame is what a WebSocket is closed with. Of an event stream's end, it says why.
 type closeFrame struct {
 	code   int
 	reason string
+	err    error // of following; nil: that went on
 }
 
 // passLocked moves the cursor of a live connection past what its group has left out for its
@@ -139,7 +140,7 @@ func (c *conn) releaseLocked(g *group) {
 }
 
 // leaveLocked makes c's own goroutine write the rest of the frame that it has begun,
-// then a close frame, and nothing else.
+// then its end, and nothing else.
 func (c *conn) leaveLocked(bye *closeFrame) {
 	if c.state == live {
 		c.detachLocked()
@@ -166,10 +167,18 @@ func (c *conn) interruptLocked() {
 
 // goodbye closes c with a code and a text. The close frame has the cursor to resume
 // from, and then the text. Only the first goodbye counts. It does not block.
-func (c *conn) goodbye(code int, text string) { c.goodbyeFor(closeReason(code), code, text) }
+func (c *conn) goodbye(code int, text string) {
+	c.leave(closeReason(code), &closeFrame{code: code, reason: text})
+}
 
-// goodbyeFor is goodbye, but the metrics count another reason than the code's.
-func (c *conn) goodbyeFor(why reason, code int, text string) {
+// fail is goodbye after an error of following.
+func (c *conn) fail(err error) {
+	code, text := closeCode(err)
+	c.leave(closeReason(code), &closeFrame{code, text, err})
+}
+
+// leave is goodbye, with what the metrics count as the reason.
+func (c *conn) leave(why reason, bye *closeFrame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state == leaving || c.state == closed {
@@ -178,7 +187,7 @@ func (c *conn) goodbyeFor(why reason, code int, text string) {
 	if c.why == byClient { // byClient also stands while the reason is not known
 		c.why = why
 	}
-	c.leaveLocked(&closeFrame{code, text})
+	c.leaveLocked(bye)
 }
 
 // because notes why c is closed without a goodbye. If there was a goodbye, its reason
@@ -222,12 +231,12 @@ func (c *conn) deliver(w *directWriter, t *tally, end feed.Cursor, diverged bool
 	}
 	ch.tally(t, offset, offset+n)
 	if offset+n < len(ch.buf) {
-		var head, rest []byte
+		var rest [][]byte
 		if n > 0 {
-			c.cursor, head, rest = ch.cut(offset + n)
+			c.cursor, rest = ch.cut(offset + n)
 			c.told = c.cursor
 		}
-		c.detachLocked(head, rest)
+		c.detachLocked(rest...)
 		return false
 	}
 	c.cursor, c.told = end, end
@@ -283,5 +292,5 @@ func (c *conn) end() {
 	s.mu.Lock()
 	delete(s.wheel[c.slot], c)
 	s.mu.Unlock()
-	s.metrics.closed[byWebSocket][why].Inc()
+	s.metrics.closed[c.key.kind()][why].Inc()
 }

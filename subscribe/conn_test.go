@@ -48,14 +48,14 @@ func TestStates(t *testing.T) {
 		}, [4]state{live, live, leaving, closed}},
 		{"its group has something for it", func(c *conn) {
 			ch := &chunk{after: c.cursor}
-			ch.add(feed.JSON, []byte("x"), &feed.Batch{After: c.cursor, Cursor: feed.Cursor{Position: 6, Micros: 6}})
+			ch.add(wire{format: feed.JSON}, []byte("x"), &feed.Batch{After: c.cursor, Cursor: feed.Cursor{Position: 6, Micros: 6}})
 			if c.deliver(&directWriter{}, &tally{}, ch.end(), false, func(feed.Cursor) *chunk { return ch }) {
 				t.Error("it stays in its group")
 			}
 		}, [4]state{catchingUp, catchingUp, leaving, closed}},
 		{"its group is elsewhere", func(c *conn) {
 			ch := &chunk{after: feed.Cursor{Position: 7, Micros: 7}}
-			ch.add(feed.JSON, []byte("x"), &feed.Batch{Cursor: feed.Cursor{Position: 8, Micros: 8}})
+			ch.add(wire{format: feed.JSON}, []byte("x"), &feed.Batch{Cursor: feed.Cursor{Position: 8, Micros: 8}})
 			c.deliver(&directWriter{}, &tally{}, ch.end(), false, func(feed.Cursor) *chunk { return ch })
 		}, [4]state{catchingUp, catchingUp, leaving, closed}},
 		{"a ping", func(c *conn) { _ = c.pong([]byte("x")) }, [4]state{catchingUp, catchingUp, leaving, closed}},

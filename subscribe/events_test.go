@@ -91,15 +91,17 @@ func TestEventHeartbeats(t *testing.T) {
 
 func TestEventsShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, settings{fake: true, Options: subscribe.Options{WriteTimeout: 10 * time.Second}})
+		s := newSite(t, settings{fake: true, Options: subscribe.Options{WriteTimeout: 10 * time.Second, Heartbeat: time.Hour}})
 		s.publish(1)
 		events := s.followEvents("")
 		time.Sleep(20 * time.Second) // a deadline that was left behind would be over
-		if err := s.server.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
+		ended := make(chan error, 1)
+		go func() { ended <- s.server.Shutdown(t.Context()) }()
 		if e, err := events.event(); err != io.EOF {
 			t.Errorf("the stream does not end properly: %+v, %v", e, err)
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	})
 }

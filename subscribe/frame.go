@@ -6,22 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gorilla/websocket"
-
-	"github.com/rshub/rshub/feed"
 )
-
-// appendMessage appends a message in a format.
-func appendMessage(dst []byte, f *feed.Format, body []byte) []byte {
-	return appendFrame(dst, opcode(f), body)
-}
-
-// opcode returns the opcode of messages in a format.
-func opcode(f *feed.Format) byte {
-	if f.Zstd {
-		return websocket.BinaryMessage
-	}
-	return websocket.TextMessage
-}
 
 // appendFrame appends a whole message as one frame of a server (RFC 6455
 // section 5.2): final and not masked. gorilla/websocket would make a frame for each
@@ -64,7 +49,7 @@ type refusal struct{ closeFrame }
 
 func (r *refusal) Error() string { return r.reason }
 
-func refuse(code int, reason string) error { return &refusal{closeFrame{code, reason}} }
+func refuse(code int, reason string) error { return &refusal{closeFrame{code: code, reason: reason}} }
 
 // readControl reads a control frame of a client, which must send no other frames. It reads
 // nothing behind the frame. The error is a *refusal if the client must not send the frame.

@@ -31,10 +31,10 @@ func (s *Server) census(add func(k kind, set string, changes uint64, lag time.Du
 		c.passLocked()
 		cursor := c.cursor
 		c.mu.Unlock()
-		look(byWebSocket, c.key.set, cursor)
+		look(c.key.kind(), c.key.set, cursor)
 	}
 	for _, p := range others {
-		look(p.kind, p.set, p.at())
+		look(byLongPoll, p.set, p.at())
 	}
 }
 

@@ -13,12 +13,12 @@ import (
 
 // A groupKey says which connections a group has.
 type groupKey struct {
-	set    string
-	format *feed.Format
-	shard  int // groups are split so that all cores write
+	set string
+	wire
+	shard int // groups are split so that all cores write
 }
 
-// A group follows a set for live connections of one format. Live connections are those
+// A group follows a set for live connections of one wire. Live connections are those
 // that are up to date. The group's goroutine writes new changes to each of them without
 // waiting. A connection whose socket is full is detached from the group and catches up by
 // itself. So a delivery to a connection costs one system call, a slow connection delays
@@ -79,7 +79,7 @@ func (s *Server) group(c *conn) (found *group, founded bool) {
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	after := c.cursor
-	g := &group{key: c.key, cancel: cancel, cursor: after, delivered: func(t *tally) { s.count(byWebSocket, c.key.set, t) }}
+	g := &group{key: c.key, cancel: cancel, cursor: after, delivered: func(t *tally) { s.count(c.key.kind(), c.key.set, t) }}
 	if joined, _ := g.join(c); !joined { // an empty group would never end
 		cancel()
 		return nil, false
@@ -133,7 +133,7 @@ func (s *Server) run(ctx context.Context, g *group, after feed.Cursor) {
 		}
 		all, filtered := g.begin(batches)
 		if all {
-			chunks(&g.chunk, g.key.format, batches, func(ch *chunk) { g.deliver(ch) })
+			chunks(&g.chunk, g.key.wire, batches, func(ch *chunk) { g.deliver(ch) })
 		}
 		if filtered {
 			for _, b := range batches {
@@ -177,7 +177,7 @@ func (s *Server) fail(g *group, err error) {
 	g.mu.Unlock()
 	s.logFailure(g.key.set, err)
 	for _, c := range conns {
-		c.goodbye(closeCode(err))
+		c.fail(err)
 	}
 }
 
@@ -238,7 +238,7 @@ func (g *group) deliverFiltered(b *feed.Batch) {
 				}
 				ch = &chunk{after: b.After}
 				m := retold(passed, told)
-				ch.add(g.key.format, m.In(g.key.format), m)
+				ch.add(g.key.wire, m.In(g.key.format), m)
 				variants[told] = ch
 			}
 			return ch

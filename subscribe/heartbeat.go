@@ -10,11 +10,11 @@ import (
 )
 
 // wheelSlots is the number of parts into which the time between heartbeats is
-// divided. In each part the connections of one slot get their pings. So one timer
-// serves all connections, and the pings do not come in one burst.
+// divided. In each part the connections of one slot get their heartbeats. So one timer
+// serves all connections, and the heartbeats do not come in one burst.
 const wheelSlots = 32
 
-// Run sends heartbeats to all WebSockets until ctx is done. Then it returns nil.
+// Run sends heartbeats to all connections until ctx is done. Then it returns nil.
 func (s *Server) Run(ctx context.Context) error {
 	tick := time.NewTicker(max(s.opts.Heartbeat/wheelSlots, time.Millisecond))
 	defer tick.Stop()
@@ -39,11 +39,11 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// heartbeat pings the client. If the filter has moved the cursor without a message,
-// heartbeat tells the client the cursor, too. It closes a connection whose client has
-// given no sign of life for longer than patience.
+// heartbeat sends a sign of life, which is a ping over a WebSocket. If the filter has moved
+// the cursor without a message, heartbeat tells the client the cursor, too. It closes a
+// WebSocket whose client has given no sign of life for longer than patience.
 func (c *conn) heartbeat(w *directWriter, patience time.Duration) {
-	if c.server.age()-time.Duration(c.heard.Load()) > patience {
+	if c.key.kind() == byWebSocket && c.server.age()-time.Duration(c.heard.Load()) > patience {
 		c.because(silent)
 		c.cut() // c's reader notices, and ends c
 		return
@@ -61,15 +61,24 @@ func (c *conn) heartbeat(w *directWriter, patience time.Duration) {
 	}
 }
 
-// beatLocked returns the frames of a heartbeat.
+// beatLocked returns the frames of a heartbeat. In an event stream it is a comment, unless
+// there is a cursor to tell. No empty line follows the comment, because some clients take it
+// for the end of an event.
 func (c *conn) beatLocked() (frames []byte) {
 	c.passLocked()
-	if c.cursor != c.told {
+	moved := c.cursor != c.told
+	if moved {
 		b := &feed.Batch{Set: c.key.set, After: c.told, Cursor: c.cursor}
-		frames = appendMessage(frames, c.key.format, b.In(c.key.format))
+		frames = c.key.append(frames, b.In(c.key.format))
 		c.told = c.cursor
 	}
-	return appendFrame(frames, websocket.PingMessage, nil)
+	switch {
+	case c.key.kind() == byWebSocket:
+		frames = appendFrame(frames, websocket.PingMessage, nil)
+	case !moved:
+		frames = c.key.append(frames, []byte(":\n"))
+	}
+	return frames
 }
 
 // hear notes a sign of life.

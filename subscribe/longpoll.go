@@ -3,6 +3,7 @@ package subscribe
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -74,7 +75,7 @@ func (s *Server) servePoll(w http.ResponseWriter, r *http.Request, set string) e
 	}
 	looked := func(feed.Cursor) {}
 	if p.wait > 0 {
-		progress, leave := s.enter(byLongPoll, set, begin.Cursor)
+		progress, leave := s.enter(set, begin.Cursor)
 		defer leave()
 		looked = progress.moveTo
 	}
@@ -166,6 +167,15 @@ func (s *Server) collect(ctx context.Context, page *page, looked func(feed.Curso
 		return err
 	}
 	return nil
+}
+
+// errNoRight marks the end of a wait because the client may not follow any more.
+var errNoRight = errors.New("the right to follow has ended")
+
+// cancelLater ends a context with errNoRight, and why, when the client of ctx may not follow
+// a set any more, until release.
+func (s *Server) cancelLater(ctx context.Context, set string, cancel context.CancelCauseFunc) (release func()) {
+	return s.while(ctx, set, func(why error) { cancel(fmt.Errorf("%w: %w", errNoRight, why)) })
 }
 
 // nextURL returns the URL of the page after a cursor, or after a place in a baseline.

@@ -1,15 +1,9 @@
 package subscribe
 
 import (
-	"errors"
-	"net/http"
-	"os"
-
 	"github.com/gorilla/websocket"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-
-	"github.com/rshub/rshub/feed"
 )
 
 // A kind is a way to follow.
@@ -51,7 +45,7 @@ func closeReason(code int) reason {
 		return noRight
 	case websocket.CloseGoingAway:
 		return hubStops
-	case websocket.CloseInternalServerErr:
+	case websocket.CloseInternalServerErr, websocket.CloseTryAgainLater:
 		return hubFailed
 	}
 	return byClient
@@ -148,22 +142,4 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}
 	}
 	return m
-}
-
-// streamClosed counts the end of an event stream.
-func (s *Server) streamClosed(r *http.Request, err error) {
-	why := byClient
-	switch {
-	case errors.Is(err, errNoRight):
-		why = noRight
-	case errors.Is(err, feed.ErrGone):
-		why = gone
-	case errors.Is(err, errFollow):
-		why = hubFailed
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		why = tooSlow
-	case r.Context().Err() == nil && s.ctx.Err() != nil: // a client that left, or a failed write, ends r's context
-		why = hubStops
-	}
-	s.metrics.closed[byEventStream][why].Inc()
 }

@@ -313,6 +313,6 @@ func TestSlowEventStreams(t *testing.T) {
 		s.publishLarge(100_000)
 	}
 	s.slowly("?since=start", "text/event-stream")
-	untiltest.Done(t, "the stream is written", func() bool { return strings.Contains(stacks(), "subscribe.(*Server).write(") })
+	untiltest.Done(t, "the stream is written", func() bool { return strings.Contains(stacks(), "subscribe.(*conn).push(") })
 	untiltest.Done(t, "what it has not taken is let go", func() bool { return f.kept() == 0 })
 }

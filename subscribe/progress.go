@@ -6,15 +6,13 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// A progress says how far an event stream or a long poll has been served. The
-// goroutine of the request moves it, and the gauges read it. For a WebSocket, its conn
-// says the same.
+// A progress says how far a long poll has been served. The goroutine of the request moves
+// it, and the gauges read it. For others who follow, their conn says the same.
 type progress struct {
-	kind kind
-	set  string
+	set string
 
 	mu     sync.Mutex
-	cursor feed.Cursor // of the last entry that was sent, or left out by the filter
+	cursor feed.Cursor // of the last entry that was looked at
 }
 
 func (p *progress) moveTo(cursor feed.Cursor) {
@@ -29,10 +27,9 @@ func (p *progress) at() feed.Cursor {
 	return p.cursor
 }
 
-// enter counts a follower that is at a cursor. The caller calls leave when the
-// follower ends.
-func (s *Server) enter(k kind, set string, cursor feed.Cursor) (p *progress, leave func()) {
-	p = &progress{kind: k, set: set, cursor: cursor}
+// enter counts a long poll that is at a cursor. The caller calls leave when it ends.
+func (s *Server) enter(set string, cursor feed.Cursor) (p *progress, leave func()) {
+	p = &progress{set: set, cursor: cursor}
 	s.mu.Lock()
 	s.progress[p] = struct{}{}
 	s.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 
 // findSocket finds what c's group may write to without waiting, which is c's socket. There
 // is none over TLS: what is written to the socket below TLS is not encrypted, and spoils
-// the connection. Then c's own goroutine does all writes.
+// the connection. There is none in a response either. Then c's own goroutine does all writes.
 func (c *conn) findSocket() {
 	if _, ok := c.nc.(*tls.Conn); ok {
 		return
@@ -18,11 +18,13 @@ func (c *conn) findSocket() {
 	}
 }
 
-// secure reports whether c is a connection over TLS. One write that times out makes such a
-// connection useless.
-func (c *conn) secure() bool {
-	_, ok := c.nc.(*tls.Conn)
-	return ok
+// fragile reports whether one write that times out makes c useless, as over TLS and HTTP/2.
+func (c *conn) fragile() bool {
+	switch c.nc.(type) {
+	case *tls.Conn, *response:
+		return true
+	}
+	return false
 }
 
 // cut closes c's socket. It does not block. Over TLS it says no goodbye, because that

@@ -114,8 +114,8 @@ type Server struct {
 	mu       sync.Mutex
 	closing  bool // nothing is added any more to the wait groups and to the fields below
 	groups   map[groupKey]*group
-	wheel    [wheelSlots]map[*conn]struct{} // all WebSockets, by when their heartbeat is due
-	progress map[*progress]struct{}         // of the other followers
+	wheel    [wheelSlots]map[*conn]struct{} // all conns, by when their heartbeat is due
+	progress map[*progress]struct{}         // of long polls
 	next     int                            // slot and shard of the next connection
 }
 
@@ -184,9 +184,10 @@ func (s *Server) Wants(r *http.Request) bool {
 	return isWebSocket(r) || s.mediaType(r, feed.XML.MediaType) != feed.XML.MediaType
 }
 
-// Serve lets the client follow a set in the way that r asks for. For a WebSocket it
-// returns at once; the connection goes on until the client or Shutdown ends it. For
-// the other ways it blocks until the response has ended. An error means that nothing
+// Serve lets the client follow a set in the way that r asks for. For a WebSocket, and for an
+// event stream over HTTP/1, it takes over the connection and returns at once; the connection
+// goes on until the client or Shutdown ends it. For the other ways it blocks until the
+// response has ended. An error means that nothing
 // was answered, and the caller must answer. Serve does not check whether the client
 // may follow the set. The caller must have checked that.
 func (s *Server) Serve(w http.ResponseWriter, r *http.Request, set string) error {
@@ -219,6 +220,14 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, set string) error
 	}
 }
 
+// while calls end when the client of ctx may not follow a set any more, until release.
+func (s *Server) while(ctx context.Context, set string, end func(why error)) (release func()) {
+	if s.opts.Rights == nil {
+		return func() {}
+	}
+	return s.opts.Rights.WhileFollowing(ctx, set, end)
+}
+
 // once refuses a parameter that is given twice, because one of the two values would
 // be ignored.
 func once(q url.Values, names ...string) error {
@@ -236,8 +245,8 @@ const stopping = "the hub is stopping"
 // Shutdown refuses new followers and ends the others: a WebSocket with the close code
 // 1001 "going away" and its cursor, another follower by the end of its response. It
 // blocks until no request is under way and none of the server's goroutines is left. If
-// ctx is done before that, it closes WebSockets without a close frame and returns
-// ctx's error. The HTTP server must then end the responses that clients do not take.
+// ctx is done before that, it closes WebSockets and event streams without their ends and
+// returns ctx's error. The HTTP server must then end the responses that clients do not take.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.closing = true
@@ -272,7 +281,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// conns returns all WebSockets.
+// conns returns all WebSockets and event streams.
 func (s *Server) conns() (conns []*conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

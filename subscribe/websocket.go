@@ -33,14 +33,8 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, set stri
 	if err != nil {
 		return err
 	}
-	c := &conn{server: s, filter: filter, key: groupKey{set: set, format: format}}
-	since := q.Get("since")
-	var first []byte // message
-	if isBaseline(since) {
-		err = c.beginBaseline(r.Context(), since)
-	} else {
-		first, err = c.begin(r.Context(), since)
-	}
+	c := &conn{server: s, filter: filter, key: groupKey{set: set, wire: wire{format, inFrames}}}
+	first, err := c.begin(r.Context(), q.Get("since"))
 	isGone := errors.Is(err, feed.ErrGone) // a browser cannot read the status of a handshake, so a close frame says it
 	if err != nil && !isGone {
 		return err
@@ -51,15 +45,40 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, set stri
 		return nil // Upgrade has answered
 	}
 	c.nc = ws.NetConn() // gorilla is needed only for the handshake
-	c.findSocket()
-	c.hear()
-	if len(first) > 0 {
-		c.control = appendMessage(nil, format, first)
+	if first != nil {
+		c.control = c.key.append(nil, first.In(format))
 	}
 	if isGone {
 		c.goodbye(closeGone, goneReason)
 	}
-	c.release = s.while(r.Context(), set, func(why error) { c.goodbye(closeNoRight, why.Error()) })
+	c.start(r.Context())
+	return nil
+}
+
+// begin moves c to where the client asks to begin, and returns the batch of the first
+// message; nil: c begins with a baseline. If that is gone, there is a message, too.
+func (c *conn) begin(ctx context.Context, since string) (first *feed.Batch, err error) {
+	if isBaseline(since) {
+		return nil, c.beginBaseline(ctx, since)
+	}
+	first, err = c.server.begin.Find(ctx, c.key.set, since)
+	if errors.Is(err, feed.ErrGone) {
+		first = &feed.Batch{Set: c.key.set}
+	} else if err != nil {
+		return nil, err
+	}
+	c.cursor, c.told = first.Cursor, first.Cursor
+	return first, err
+}
+
+// start makes c follow, once the client is connected and c.nc is set. ctx is of the request.
+func (c *conn) start(ctx context.Context) {
+	s := c.server
+	c.findSocket()
+	c.hear()
+	leave := s.follower.Attend(c.key.set)
+	ended := s.while(ctx, c.key.set, func(why error) { c.goodbye(closeNoRight, why.Error()) })
+	c.release = func() { ended(); leave() }
 	if !s.register(c) {
 		c.release()
 		c.endBaseline()
@@ -67,20 +86,6 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, set stri
 		c.writeClose()
 		c.cut()
 	}
-	return nil
-}
-
-// begin moves c to where the client asks to begin, and returns the first message. If
-// that is gone, there is a message, too.
-func (c *conn) begin(ctx context.Context, since string) (message []byte, err error) {
-	b, err := c.server.begin.Find(ctx, c.key.set, since)
-	if errors.Is(err, feed.ErrGone) {
-		b = &feed.Batch{Set: c.key.set}
-	} else if err != nil {
-		return nil, err
-	}
-	c.cursor, c.told = b.Cursor, b.Cursor
-	return b.In(c.key.format), err
 }
 
 // A hijacker finds what can be hijacked below the wrappers of a ResponseWriter, for
@@ -112,11 +117,16 @@ func (s *Server) register(c *conn) bool {
 // read waits for a frame of the client, mostly an answer to a ping, and does what the frame
 // asks. Then a new goroutine waits for the next frame, because that needs only the smallest
 // stack of a goroutine. What read does with a frame makes its stack grow, and Go does not
-// shrink it again. When the client is gone, read ends the connection.
+// shrink it again. When the client is gone, read ends the connection. In an event stream
+// nothing comes before that but what does not count, such as further requests.
 func (c *conn) read() {
 	n, err := c.nc.Read(c.begun[:])
-	if n > 0 {
+	switch {
+	case n > 0 && c.key.kind() == byWebSocket:
 		err = c.readFrame(c.begun[:n])
+	case n > 0:
+		_, _ = io.Copy(io.Discard, c.nc)
+		err = io.EOF
 	}
 	if err != nil {
 		c.ended(err)
@@ -139,7 +149,7 @@ func (c *conn) readFrame(begun []byte) error {
 	case websocket.CloseMessage:
 		code, err := readClose(payload)
 		if err == nil {
-			c.goodbyeFor(byClient, code, "") // the code may be one that stands for another reason
+			c.leave(byClient, &closeFrame{code: code}) // the code may be one that stands for another reason
 			err = io.EOF
 		}
 		return err
@@ -151,6 +161,9 @@ func (c *conn) readFrame(begun []byte) error {
 func (c *conn) ended(err error) {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		c.goodbye(r.code, r.reason)
+	}
+	if errors.Is(err, errTooSlow) {
+		c.because(tooSlow)
 	}
 	c.goodbye(websocket.CloseProtocolError, "") // unless there was another goodbye
 	// A socket that is closed while something is unread is reset, and then the
