@@ -156,19 +156,7 @@ func (s *site) tryDial(query string, d dialer) (*client, *http.Response, error) 
 		wd.Subprotocols = []string{d.protocol}
 	}
 	wd.NetDialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		dial := (&net.Dialer{Control: d.control}).DialContext
-		if s.dials != nil {
-			dial = s.dials
-		}
-		nc, err := dial(ctx, network, addr)
-		if err == nil && d.readBuffer > 0 && s.dials == nil {
-			err = nc.(*net.TCPConn).SetReadBuffer(d.readBuffer)
-		}
-		if err == nil && d.slow != nil {
-			d.slow.Reader = nc
-			nc = throttledConn{Conn: nc, throttle: d.slow}
-		}
-		return nc, err
+		return s.connect(ctx, network, addr, d)
 	}
 	ws, resp, err := wd.Dial("ws"+strings.TrimPrefix(s.url(query), "http"), nil)
 	if err != nil {
@@ -177,6 +165,23 @@ func (s *site) tryDial(query string, d dialer) (*client, *http.Response, error) 
 	s.Cleanup(func() { ws.Close() })
 	filtered := slices.ContainsFunc([]string{"prefix=", "change=", "type=", "collection="}, func(s string) bool { return strings.Contains(query, s) })
 	return &client{TB: s, ws: ws, chain: chain{filtered: filtered}}, resp, nil
+}
+
+// connect connects as a dialer says.
+func (s *site) connect(ctx context.Context, network, addr string, d dialer) (net.Conn, error) {
+	dial := (&net.Dialer{Control: d.control}).DialContext
+	if s.dials != nil {
+		dial = s.dials
+	}
+	nc, err := dial(ctx, network, addr)
+	if err == nil && d.readBuffer > 0 && s.dials == nil {
+		err = nc.(*net.TCPConn).SetReadBuffer(d.readBuffer)
+	}
+	if err == nil && d.slow != nil {
+		d.slow.Reader = nc
+		nc = throttledConn{Conn: nc, throttle: d.slow}
+	}
+	return nc, err
 }
 
 // readMessage reads a message of a subprotocol, and returns its text and how many bytes it
@@ -301,7 +306,7 @@ type stream struct {
 	testing.TB
 	resp   *http.Response
 	r      *bufio.Reader
-	cancel context.CancelFunc
+	cancel func()
 	retry  string
 	chain
 }
@@ -317,7 +322,28 @@ func (s *site) stream(query string, header ...string) *stream {
 	}
 	resp, err := s.transport().RoundTrip(r)
 	ok(s, err)
-	s.Cleanup(func() { cancel(); resp.Body.Close() })
+	s.Cleanup(func() { resp.Body.Close() })
+	return s.newStream(query, resp, cancel)
+}
+
+// streamOver begins a stream on a connection of its own, with a version of HTTP, and reads
+// the first event.
+func (s *site) streamOver(version, query string, d dialer) (*stream, net.Conn) {
+	s.Helper()
+	nc, err := s.connect(s.Context(), "tcp", s.http.Listener.Addr().String(), d)
+	ok(s, err)
+	_, err = fmt.Fprintf(nc, "GET /sets/a/changes%s %s\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n", query, version)
+	ok(s, err)
+	resp, err := http.ReadResponse(bufio.NewReaderSize(nc, 16), nil)
+	ok(s, err)
+	st := s.newStream(query, resp, func() { nc.Close() })
+	st.next()
+	return st, nc
+}
+
+func (s *site) newStream(query string, resp *http.Response, cancel func()) *stream {
+	s.Helper()
+	s.Cleanup(cancel) // before the body is closed, which reads up to its end
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
 		b, _ := io.ReadAll(resp.Body)
 		s.Fatalf("%s: %s %s", query, resp.Status, b)
@@ -369,19 +395,37 @@ func (s *stream) event() (e event, err error) {
 func (s *stream) next() (event, message) {
 	s.Helper()
 	e, err := s.event()
+	m := message{}
+	if err == nil {
+		m, err = s.check(e)
+	}
 	if err != nil {
 		s.Fatal("read an event:", err)
 	}
-	if e.comment || e.name != "" {
-		return e, message{}
-	}
-	m, err := parseJSON([]byte(e.data))
-	ok(s, err)
-	if m.Cursor != e.id {
-		s.Fatalf("the id %s is not the cursor %s", e.id, m.Cursor)
-	}
-	ok(s, s.add(m))
 	return e, m
+}
+
+// read is next, for what is no test of its own.
+func (s *stream) read() (message, error) {
+	e, err := s.event()
+	if err != nil {
+		return message{}, err
+	}
+	return s.check(e)
+}
+
+// check checks that an event fits to the one before.
+func (s *stream) check(e event) (m message, err error) {
+	if e.comment || e.name != "" {
+		return m, nil
+	}
+	if m, err = parseJSON([]byte(e.data)); err != nil {
+		return m, fmt.Errorf("%w: %.200s", err, e.data)
+	}
+	if m.Cursor != e.id {
+		return m, fmt.Errorf("the id %s is not the cursor %s", e.id, m.Cursor)
+	}
+	return m, s.add(m)
 }
 
 // readTo reads until the cursor is there.
@@ -398,6 +442,15 @@ func (s *stream) nextChanges() (event, message) {
 	for {
 		if e, m := s.next(); len(m.Changes) > 0 {
 			return e, m
+		}
+	}
+}
+
+// readAll reads until there is an error.
+func (s *stream) readAll() error {
+	for {
+		if _, err := s.read(); err != nil {
+			return err
 		}
 	}
 }

@@ -13,7 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/metricstest"
 	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
@@ -104,6 +107,58 @@ func TestEventsShutdown(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A stream is the same over each kind of connection. What its client sends behind the
+// request does not count. It ends at once when the client leaves, and properly when the hub
+// stops.
+func TestEventConnections(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"HTTP/1.0", "HTTP/1.1", "HTTP/1.1 over TLS", "HTTP/2"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			reg := prometheus.NewRegistry()
+			s := newSite(t, settings{Options: subscribe.Options{Heartbeat: 100 * time.Millisecond, Metrics: reg}})
+			secure := httptest.NewUnstartedServer(s.http.Config.Handler)
+			secure.EnableHTTP2 = kind == "HTTP/2"
+			secure.StartTLS()
+			defer secure.Close()
+			follow := func() *stream {
+				if kind == "HTTP/1.0" || kind == "HTTP/1.1" {
+					events, nc := s.streamOver(kind, "", dialer{})
+					_, err := nc.Write(bytes.Repeat([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), 1000))
+					ok(t, err)
+					return events
+				}
+				ctx, leave := context.WithCancel(t.Context())
+				r, err := http.NewRequestWithContext(ctx, http.MethodGet, secure.URL+"/sets/a/changes", nil)
+				ok(t, err)
+				r.Header.Set("Accept", "text/event-stream")
+				resp, err := secure.Client().Transport.RoundTrip(r)
+				ok(t, err)
+				events := s.newStream("", resp, leave)
+				events.next()
+				return events
+			}
+			s.publish(1)
+			events, leaver := follow(), follow()
+			if proto := events.resp.Proto; !strings.HasPrefix(kind, strings.TrimSuffix(proto, ".0")) || events.resp.Close != (events.resp.ProtoMajor == 1) {
+				t.Errorf("the response is %s, close %v", proto, events.resp.Close)
+			}
+			if e, _ := events.next(); !e.comment {
+				t.Errorf("the heartbeat is %+v", e)
+			}
+			for _, size := range []int{1, 300_000, 1, 1} {
+				events.readTo(s.publishLarge(size))
+			}
+			leaver.cancel()
+			untiltest.Done(t, "one has left", func() bool { return metricstest.Values(t, reg)[by("followers", "eventstream")] == 1 })
+			go s.shutdown()
+			if err := events.readAll(); err != io.EOF {
+				t.Errorf("it does not end properly: %v", err)
+			}
+		})
+	}
 }
 
 // A request that comes later on the same connection is not hit by an old

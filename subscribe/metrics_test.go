@@ -198,6 +198,17 @@ func TestClosedReasons(t *testing.T) {
 			s.publishChanges(change("break", resourcesync.Updated, ""))
 			c.closed(websocket.CloseInternalServerErr)
 		}},
+		{"eventstream", "client", subscribe.Options{}, func(s *site) { s.followEvents("").cancel() }},
+		{"eventstream", "stopping", subscribe.Options{}, func(s *site) {
+			events := s.followEvents("")
+			go s.shutdown()
+			_ = events.readAll()
+		}},
+		{"eventstream", "error", subscribe.Options{}, func(s *site) {
+			events := s.followEvents("")
+			s.publishChanges(change("break", resourcesync.Updated, ""))
+			_ = events.readAll()
+		}},
 		{"eventstream", "slow", subscribe.Options{WriteTimeout: 100 * time.Millisecond}, func(s *site) {
 			s.stream("").next()
 			s.publishLarge(100_000)

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"math/rand/v2"
@@ -74,6 +73,7 @@ func stalledClient(t *testing.T, query string, o settings) {
 	s := newSite(t, o)
 	s.publish(1)
 	stalled := s.follow(query, smallBuffers(smallRead))
+	stream, _ := s.streamOver("HTTP/1.1", query, smallBuffers(smallRead))
 	others := []*client{s.dial(query, dialer{}), s.dial(query, dialer{protocol: "rs.xml"}), s.dial(query, dialer{protocol: "rs.json+zstd"}), s.dial("", dialer{})}
 	for _, c := range others {
 		c.next()
@@ -86,7 +86,10 @@ func stalledClient(t *testing.T, query string, o settings) {
 			c.readTo(end)
 		}
 	}
-	untiltest.Done(t, "it is given up", func() bool { return metricstest.Values(t, reg)[by("followers", "websocket")] == float64(len(others)) })
+	untiltest.Done(t, "both are given up", func() bool {
+		got := metricstest.Values(t, reg)
+		return got[by("followers", "websocket")] == float64(len(others)) && got[by("followers", "eventstream")] == 0
+	})
 	err := stalled.readAll()
 	ce, closed := errors.AsType[*websocket.CloseError](err)
 	switch {
@@ -105,6 +108,14 @@ func stalledClient(t *testing.T, query string, o settings) {
 	again.readTo(end)
 	if stalled.entries+again.entries != missed {
 		t.Errorf("%d entries before and %d after resuming, want %d", stalled.entries, again.entries, missed)
+	}
+	if err := stream.readAll(); err == io.EOF || position(stream.cursor) == end.Position {
+		t.Errorf("the stalled stream ended at %s as if it were whole: %v", stream.cursor, err)
+	}
+	goesOn := s.stream(query, "Last-Event-ID", stream.cursor)
+	goesOn.readTo(end)
+	if stream.entries+goesOn.entries != missed {
+		t.Errorf("a stream has %d entries before and %d after resuming, want %d", stream.entries, goesOn.entries, missed)
 	}
 }
 
@@ -176,8 +187,11 @@ func TestStalledMemory(t *testing.T) {
 	})
 	end := s.publish(1)
 	var stalled []*client
+	var streams []*stream
 	for _, query := range []string{"", "?prefix=https:", "?since=start"} {
 		stalled = append(stalled, s.follow(query, smallBuffers(smallRead)))
+		events, _ := s.streamOver("HTTP/1.1", query, smallBuffers(smallRead))
+		streams = append(streams, events)
 	}
 	other := s.dial("", dialer{})
 	for range 10 {
@@ -188,9 +202,16 @@ func TestStalledMemory(t *testing.T) {
 		c.nextChanges() // and once more they meet a whole window
 		c.nextChanges()
 	}
+	for _, c := range streams {
+		c.nextChanges()
+		c.nextChanges()
+	}
 	other.ws.Close()
 	untiltest.Done(t, "what was missed is let go", func() bool { return f.kept() == 0 })
 	for _, c := range stalled {
+		c.readTo(end)
+	}
+	for _, c := range streams {
 		c.readTo(end)
 	}
 }
@@ -282,8 +303,14 @@ func TestPartialWrites(t *testing.T) {
 		d.protocol = []string{"rs.json", "rs.xml"}[i%2]
 		c := s.dial(query, d)
 		wg.Go(func() {
-			if err := c.readToEnd(); err != nil {
+			if err := readToEnd(c); err != nil {
 				t.Errorf("%s after %d entries: %v", query, c.entries, err)
+			}
+		})
+		events, _ := s.streamOver("HTTP/1.1", query, smallBuffers(smallRead>>i))
+		wg.Go(func() {
+			if err := readToEnd(events); err != nil {
+				t.Errorf("the stream %s after %d entries: %v", query, events.entries, err)
 			}
 		})
 	}
@@ -310,7 +337,7 @@ func (s *site) publishEnd() feed.Cursor {
 	return s.publishChanges(change("1end", resourcesync.Created, "text/html"))
 }
 
-func (c *client) readToEnd() error {
+func readToEnd(c interface{ read() (message, error) }) error {
 	for {
 		m, err := c.read()
 		if err != nil {
@@ -407,67 +434,4 @@ func TestComingAndGoing(t *testing.T) {
 	close(stop)
 	publisher.Wait()
 	t.Log(seen.Load(), "changes were seen")
-}
-
-// After Shutdown no goroutine of the server is left, whatever its connections
-// were doing.
-func TestNoGoroutineIsLeft(t *testing.T) {
-	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: 3 * time.Second}, sendBuffer: smallSend})
-	s.publish(1)
-	for i := range 30 {
-		query := []string{"", "?since=start", "?change=created", fmt.Sprint("?prefix=https://example.org/", i)}[i%4]
-		c := s.dial(query, smallBuffers(smallRead))
-		switch i % 3 {
-		case 0: // stalls
-		case 1:
-			c.next()
-			c.ws.NetConn().Close()
-		case 2:
-			go c.readAll()
-		}
-	}
-	s.followEvents("")
-	go s.get("?wait=1m&change=deleted", "Accept", "application/json")
-	for range 20 {
-		s.publishLarge(100_000)
-	}
-	untiltest.Done(t, "the page is waited for", func() bool { return strings.Contains(stacks(), "subscribe.(*Server).collect") || s.Failed() })
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // some take nothing: it does not wait for them
-	defer cancel()
-	if err := s.server.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		t.Error("Shutdown:", err)
-	}
-	for _, left := range []string{"subscribe.(*conn)", "subscribe.(*Server).run(", "subscribe.(*Server).register"} {
-		if all := stacks(); strings.Contains(all, left) {
-			t.Errorf("%s is left:\n%s", left, all)
-		}
-	}
-}
-
-// Nothing is kept of connections and filters that are gone.
-func TestNothingIsKept(t *testing.T) {
-	s := newSite(t, settings{})
-	var wg sync.WaitGroup
-	for i := range 100 {
-		wg.Go(func() {
-			query := fmt.Sprint("?prefix=https://example.org/", i)
-			if i%3 == 0 {
-				query += "&since=5-5" // gone
-			}
-			c, _, err := s.tryDial(query, dialer{})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			if i%2 == 0 {
-				_, _ = c.read()
-			}
-			c.ws.Close()
-		})
-	}
-	wg.Wait()
-	untiltest.Done(t, "all goroutines end", func() bool {
-		all := stacks()
-		return !strings.Contains(all, "subscribe.(*conn)") && !strings.Contains(all, "subscribe.(*Server).run(")
-	})
 }

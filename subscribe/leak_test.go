@@ -1,0 +1,89 @@
+//go:build unix
+
+package subscribe_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/subscribe"
+)
+
+// After Shutdown no goroutine of the server is left, whatever its connections
+// were doing.
+func TestNoGoroutineIsLeft(t *testing.T) {
+	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: 3 * time.Second}, sendBuffer: smallSend})
+	s.publish(1)
+	for i := range 30 {
+		query := []string{"", "?since=start", "?change=created", fmt.Sprint("?prefix=https://example.org/", i)}[i%4]
+		c := s.dial(query, smallBuffers(smallRead))
+		switch i % 3 {
+		case 0: // stalls
+		case 1:
+			c.next()
+			c.ws.NetConn().Close()
+		case 2:
+			go c.readAll()
+		}
+	}
+	s.followEvents("")
+	for i := range 6 {
+		events, nc := s.streamOver([]string{"HTTP/1.0", "HTTP/1.1"}[i%2], "", smallBuffers(smallRead))
+		switch i / 2 {
+		case 0: // stalls
+		case 1:
+			nc.Close()
+		case 2:
+			go events.readAll()
+		}
+	}
+	go s.get("?wait=1m&change=deleted", "Accept", "application/json")
+	for range 20 {
+		s.publishLarge(100_000)
+	}
+	untiltest.Done(t, "the page is waited for", func() bool { return strings.Contains(stacks(), "subscribe.(*Server).collect") || s.Failed() })
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // some take nothing: it does not wait for them
+	defer cancel()
+	if err := s.server.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		t.Error("Shutdown:", err)
+	}
+	for _, left := range []string{"subscribe.(*conn)", "subscribe.(*Server).run(", "subscribe.(*Server).register"} {
+		if all := stacks(); strings.Contains(all, left) {
+			t.Errorf("%s is left:\n%s", left, all)
+		}
+	}
+}
+
+// Nothing is kept of connections and filters that are gone.
+func TestNothingIsKept(t *testing.T) {
+	s := newSite(t, settings{})
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			query := fmt.Sprint("?prefix=https://example.org/", i)
+			if i%3 == 0 {
+				query += "&since=5-5" // gone
+			}
+			c, _, err := s.tryDial(query, dialer{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if i%2 == 0 {
+				_, _ = c.read()
+			}
+			c.ws.Close()
+		})
+	}
+	wg.Wait()
+	untiltest.Done(t, "all goroutines end", func() bool {
+		all := stacks()
+		return !strings.Contains(all, "subscribe.(*conn)") && !strings.Contains(all, "subscribe.(*Server).run(")
+	})
+}
