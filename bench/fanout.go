@@ -103,7 +103,7 @@ func (b *bench) fanout(t *table) {
 
 // events measures event streams, paced.
 func (b *bench) events(t *table) {
-	b.fan(t, fmt.Sprintf("streams, %d/s", pace), cpuEach("delivery").should(aim{limit: 1.6, ratio: true}), true, pace)
+	b.fan(t, fmt.Sprintf("streams, %d/s", pace), cpuEach("delivery").should(aim{limit: 1.5, ratio: true}), true, pace)
 }
 
 // filters measures a publish that one follower wants, beside as many others as there are idle
