@@ -200,9 +200,8 @@ func (c *conn) because(why reason) {
 	}
 }
 
-// deliver writes to c, for its group, the chunk that pick chooses; nil: there is
-// nothing to write. It adds what it wrote to t, and reports whether c stays in the
-// group.
+// deliver writes to c, for its group, the chunk that pick chooses. It adds what it wrote to
+// t, and reports whether c stays in the group.
 func (c *conn) deliver(w *directWriter, t *tally, end feed.Cursor, diverged bool, pick func(told feed.Cursor) *chunk) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,10 +213,6 @@ func (c *conn) deliver(w *directWriter, t *tally, end feed.Cursor, diverged bool
 		return true // c joined with a later cursor than the group's
 	}
 	ch := pick(c.told)
-	if ch == nil {
-		c.cursor = end
-		return true
-	}
 	offset, ok := ch.from(c.cursor)
 	if !ok { // c's cursor is inside a batch, or of another history: c's own goroutine asks the memory
 		c.detachLocked()
