@@ -14,7 +14,7 @@ import (
 var arrows = map[string][]string{
 	// What both ends know.
 	"internal/nearest": {},
-	"resourcesync":     {"internal/nearest"},
+	"resourcesync":     {"internal/nearest", "internal/slab"},
 	"feed":             {"resourcesync"},
 	"problem":          {"feed", "resourcesync"},
 	"limit":            {"feed", "problem"},
@@ -29,6 +29,7 @@ var arrows = map[string][]string{
 	"internal/backoff":     {},
 	"internal/certificate": {"internal/reread"},
 	"internal/lru":         {},
+	"internal/slab":        {},
 	"internal/zst":         {},
 	"internal/pebbledb":    {},
 	"internal/reread":      {"internal/backoff"},
@@ -36,7 +37,7 @@ var arrows = map[string][]string{
 	"internal/trail":       {"feed"},
 	"internal/forwarded":   {},
 	"internal/progress":    {},
-	"internal/packed":      {"resourcesync"},
+	"internal/packed":      {"internal/slab", "resourcesync"},
 	"internal/redisconn":   {"feed", "internal/backoff"},
 	"claim":                {"internal/redisconn"},
 	"outbound":             {"resourcesync"},

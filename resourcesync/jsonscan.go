@@ -3,6 +3,8 @@ package resourcesync
 import (
 	"slices"
 	"time"
+
+	"github.com/rshub/rshub/internal/slab"
 )
 
 // A scanner reads changes in JSON of the usual kind: their members are texts in ASCII without
@@ -16,11 +18,8 @@ type scanner struct {
 	kept  int    // bytes of in that the change keeps
 	links []Link // of the change; the slice is used again
 
-	lengths []int64 // room for lengths, because an allocation for each takes longer than reading it
+	lengths slab.Slab[int64]
 }
-
-// maxLengths is how many lengths are allocated together at most. One that is kept keeps all.
-const maxLengths = 64
 
 // How many bytes of the text of a change, and of each of its links, may stay in memory although
 // they are not kept: white space, and names of members. See Change.Memory.
@@ -228,9 +227,5 @@ func (s *scanner) length() *int64 {
 	}
 	n, ok := parseLength(digits)
 	s.ok = s.ok && ok
-	if len(s.lengths) == cap(s.lengths) {
-		s.lengths = make([]int64, 0, min(2*cap(s.lengths)+1, maxLengths))
-	}
-	s.lengths = append(s.lengths, n)
-	return &s.lengths[len(s.lengths)-1]
+	return s.lengths.New(n)
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/rshub/rshub/internal/slab"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -132,11 +133,8 @@ type Reader struct {
 	text    string
 	off     int // how much of text was read
 	bad     bool
-	lengths []int64 // room for lengths, because an allocation for each takes longer than reading it
+	lengths slab.Slab[int64]
 }
-
-// maxLengths is how many lengths are allocated together at most. One that is kept keeps all.
-const maxLengths = 64
 
 // NewReader returns a Reader of a text. Every string that the Reader returns is a
 // part of the text, and keeps all of it in memory.
@@ -204,12 +202,7 @@ func (d *Reader) length(has uint64) *int64 {
 	if has&hasLength == 0 {
 		return nil
 	}
-	n := len(d.lengths)
-	if n == cap(d.lengths) {
-		n, d.lengths = 0, make([]int64, 0, min(2*n+1, maxLengths))
-	}
-	d.lengths = append(d.lengths, d.Signed())
-	return &d.lengths[n]
+	return d.lengths.New(d.Signed())
 }
 
 // Change reads a change that AppendChange wrote.
