@@ -54,7 +54,7 @@ func (t *Tree) State() *State {
 
 // Bytes returns about how much memory the state takes, without the changes that it shares
 // with its Overlay and with other states.
-func (s *State) Bytes() int { return s.waiting.listBytes() }
+func (s *State) Bytes() int { return 8*len(s.waiting.changes) + 80*len(s.waiting.sums) }
 
 // Cursor returns the cursor that the state is at.
 func (s *State) Cursor() feed.Cursor { return s.cursor }

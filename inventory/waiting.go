@@ -171,9 +171,6 @@ func find(changes []*change, loc string) (int, bool) {
 	return sort.Find(len(changes), func(i int) int { return strings.Compare(loc, changes[i].loc()) })
 }
 
-// listBytes returns what w takes in memory besides the changes.
-func (w *waiting) listBytes() int { return 8*len(w.changes) + 80*len(w.sums) }
-
 // get returns the change of a loc, or nil.
 func (w *waiting) get(loc string) *change {
 	if i, ok := find(w.changes, loc); ok {

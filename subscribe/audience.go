@@ -10,6 +10,7 @@ import (
 // An audience is the connections of a group that have the same filter.
 type audience struct {
 	filter feed.Filter
+	key    string  // of the filter; empty: there is none
 	conns  []*conn // the live ones, and those that were detached since the last delivery
 
 	passed []feed.Entry // scratch space of wanting
@@ -38,7 +39,7 @@ func (as *audiences) add(c *conn) {
 		if as.byFilter == nil {
 			as.byFilter, as.byPrefix, as.ofLength = map[string]*audience{}, map[string][]*audience{}, map[int]int{}
 		}
-		a = &audience{filter: c.filter}
+		a = &audience{filter: c.filter, key: key}
 		as.byFilter[key] = a
 		if key != "" {
 			as.index(a)
@@ -58,9 +59,8 @@ func (as *audiences) remove(c *conn) {
 	if n > 0 {
 		return
 	}
-	key := a.filter.Key()
-	delete(as.byFilter, key)
-	if key != "" {
+	delete(as.byFilter, a.key)
+	if a.key != "" {
 		as.unindex(a)
 	}
 }

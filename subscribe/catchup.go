@@ -91,7 +91,7 @@ func (c *conn) take(next *chunk, batches []*feed.Batch) int {
 				continue
 			}
 			next.reset(b.After)
-			passed = retold(passed, told)
+			passed.After = told // Apply has made passed for c alone
 			next.addCopy(c.key.wire, passed.In(c.key.format), passed)
 			return i + 1 // the next message begins where this one ends
 		}

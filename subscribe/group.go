@@ -225,7 +225,6 @@ func (g *group) deliverFiltered(b *feed.Batch) {
 		g.passed.Store(&end)
 	}
 	for a, entries := range g.audiences.wanting(b) {
-		passed := &feed.Batch{Set: b.Set, After: b.After, Cursor: end, Entries: entries, Diverged: b.Diverged}
 		variants := map[feed.Cursor]*chunk{}
 		g.deliverTo(a, end, b.Diverged, func(told feed.Cursor) *chunk {
 			if b.Diverged {
@@ -237,7 +236,7 @@ func (g *group) deliverFiltered(b *feed.Batch) {
 					clear(variants)
 				}
 				ch = &chunk{after: b.After}
-				m := retold(passed, told)
+				m := &feed.Batch{Set: b.Set, After: told, Cursor: end, Entries: entries, Diverged: b.Diverged}
 				ch.add(g.key.wire, m.In(g.key.format), m)
 				variants[told] = ch
 			}
@@ -246,11 +245,6 @@ func (g *group) deliverFiltered(b *feed.Batch) {
 	}
 	g.passed.Store(&end)
 	g.delivered(&g.tally)
-}
-
-// retold returns a copy of b that begins after another cursor.
-func retold(b *feed.Batch, after feed.Cursor) *feed.Batch {
-	return &feed.Batch{Set: b.Set, After: after, Cursor: b.Cursor, Entries: b.Entries, Diverged: b.Diverged}
 }
 
 // closeCode returns the code and the reason with which a WebSocket is closed after an
