@@ -57,18 +57,22 @@ var arrows = map[string][]string{
 
 	// The parts of a hub. They never import each other: each declares the small
 	// interface that it needs, and server introduces them.
-	"hub":                   {"access", "changelog", "feed", "internal/backoff", "internal/flight", "internal/lru", "internal/trail", "limit", "problem", "resourcesync"},
-	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/flight", "internal/lru", "inventory", "inventory/digest", "limit", "problem", "resourcesync"},
-	"subscribe":             {"changelog", "feed", "internal/accept", "internal/zst", "inventory", "inventory/digest", "limit", "problem", "resourcesync"},
-	"inventory/live":        {"claim", "feed", "internal/backoff", "inventory", "resourcesync"},
-	"inventory/web":         {"feed", "internal/accept", "inventory", "inventory/audit", "limit", "problem", "resourcesync"},
-	"callback/subscription": {"changelog", "claim", "feed", "internal/backoff", "internal/redisconn", "resourcesync"},
-	"callback/outlet":       {"callback/subscription", "feed", "outbound"},
-	"callback":              {"callback/outlet", "callback/subscription", "claim", "feed", "internal/backoff", "internal/flight", "outbound", "outbound/meter", "resourcesync"},
-	"callback/websub":       {"access", "callback/outlet", "callback/subscription", "changelog", "feed", "internal/forwarded", "internal/trail", "outbound", "problem", "resourcesync"},
-	"source/harvest":        {"feed", "internal/backoff", "outbound", "resourcesync"},
-	"source/harvest/oaipmh": {"feed", "source/harvest", "outbound", "resourcesync"},
-	"source/poll":           {"claim", "feed", "source/harvest", "internal/backoff", "internal/redisconn", "outbound", "source/reconcile", "source/relay", "resourcesync"},
+	"hub":                     {"access", "changelog", "feed", "internal/backoff", "internal/flight", "internal/lru", "internal/trail", "limit", "problem", "resourcesync"},
+	"documents":               {"access", "changelog", "dialect", "feed", "internal/accept", "internal/flight", "internal/lru", "inventory", "inventory/digest", "limit", "problem", "resourcesync"},
+	"subscribe":               {"changelog", "feed", "internal/accept", "internal/zst", "inventory", "inventory/digest", "limit", "problem", "resourcesync"},
+	"dialect":                 {"feed"},
+	"dialect/activitystreams": {"dialect", "feed", "resourcesync"},
+	"dialect/atom":            {"dialect", "feed", "resourcesync"},
+	"dialect/changeset":       {"dialect", "feed", "resourcesync"},
+	"inventory/live":          {"claim", "feed", "internal/backoff", "inventory", "resourcesync"},
+	"inventory/web":           {"feed", "internal/accept", "inventory", "inventory/audit", "limit", "problem", "resourcesync"},
+	"callback/subscription":   {"changelog", "claim", "feed", "internal/backoff", "internal/redisconn", "resourcesync"},
+	"callback/outlet":         {"callback/subscription", "feed", "outbound"},
+	"callback":                {"callback/outlet", "callback/subscription", "claim", "feed", "internal/backoff", "internal/flight", "outbound", "outbound/meter", "resourcesync"},
+	"callback/websub":         {"access", "callback/outlet", "callback/subscription", "changelog", "feed", "internal/forwarded", "internal/trail", "outbound", "problem", "resourcesync"},
+	"source/harvest":          {"feed", "internal/backoff", "outbound", "resourcesync"},
+	"source/harvest/oaipmh":   {"feed", "source/harvest", "outbound", "resourcesync"},
+	"source/poll":             {"claim", "feed", "source/harvest", "internal/backoff", "internal/redisconn", "outbound", "source/reconcile", "source/relay", "resourcesync"},
 
 	"source/local": {"access", "changelog", "client", "feed", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "source/reconcile", "resourcesync"},
 
@@ -84,7 +88,7 @@ var arrows = map[string][]string{
 	// The hub, and the programs.
 	"server": {
 		"access", "access/ticket", "activity", "backup", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim",
-		"documents", "feed", "source/harvest", "hub", "internal/backoff", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/trail", "inventory", "inventory/audit", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "source/local", "source/poll", "source/reconcile", "problem", "resourcesync", "sets", "subscribe",
+		"dialect", "dialect/activitystreams", "dialect/atom", "dialect/changeset", "documents", "feed", "source/harvest", "hub", "internal/backoff", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/trail", "inventory", "inventory/audit", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "source/local", "source/poll", "source/reconcile", "problem", "resourcesync", "sets", "subscribe",
 	},
 	"inventory/diskpages": {"feed", "internal/pebbledb", "inventory", "resourcesync"},
 	"source/reconcile":    {"client", "feed", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "resourcesync"},

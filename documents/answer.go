@@ -82,16 +82,21 @@ func (d *Server) keep(entries uint64) int64 {
 	return min(d.opts.CacheBytes/2, 4<<10+int64(min(entries, maxItems))*entryRoom)
 }
 
-// small returns a document that is so small that it is written at once. Its tag
-// is made from its bytes.
+// small returns a document that is so small that it is written at once.
 func (d *Server) small(doc *resourcesync.Document) *document {
 	var b bytes.Buffer
 	_ = doc.WriteXML(&b) // a Buffer does not fail
+	return d.whole(b.Bytes(), "")
+}
+
+// whole returns a document whose text is known. Its tag is made from that.
+func (d *Server) whole(text []byte, mediaType string) *document {
 	return &document{
-		tag:  d.tag("small", b.String()),
-		keep: min(d.opts.CacheBytes/2, 1<<10+2*int64(b.Len())),
+		tag:       d.tag("small", string(text)),
+		mediaType: mediaType,
+		keep:      min(d.opts.CacheBytes/2, 1<<10+2*int64(len(text))),
 		write: func(_ context.Context, w io.Writer) error {
-			_, err := w.Write(b.Bytes())
+			_, err := w.Write(text)
 			return err
 		},
 	}

@@ -282,14 +282,19 @@ func (d *Server) entries(ctx context.Context, set string, after, last feed.Curso
 // writeChanges writes a whole document of changes.
 func writeChanges(w io.Writer, lastmod feed.Lastmod, h *resourcesync.Header, entries iter.Seq2[*feed.Entry, error]) error {
 	xml := feed.NewListWriter(lastmod)
-	return writeEntries(w, xml, h, entries, xml.AppendEntry)
+	return writeList(w, xml, h, entries, xml.AppendEntry)
 }
 
-// writeEntries writes a whole document: h, and the entries as appendEntry appends them. Its
-// bytes and the sizes of its writes depend only on these, not on how the log pages. An error
-// of entries ends it, so it never writes a document that looks complete and is not.
-func writeEntries(w io.Writer, xml *feed.XMLWriter, h *resourcesync.Header, entries iter.Seq2[*feed.Entry, error], appendEntry func(dst []byte, e *feed.Entry) []byte) error {
-	buf := xml.AppendHeader(make([]byte, 0, writePage+4<<10), h)
+// writeList writes a whole document: h, and the entries as appendEntry appends them.
+func writeList(w io.Writer, xml *feed.XMLWriter, h *resourcesync.Header, entries iter.Seq2[*feed.Entry, error], appendEntry func(dst []byte, e *feed.Entry) []byte) error {
+	return writeEntries(w, xml.AppendHeader(nil, h), entries, appendEntry, resourcesync.AppendXMLFooter(nil, h))
+}
+
+// writeEntries writes a whole document: head, the entries as appendEntry appends them, and
+// tail. Its bytes and the sizes of its writes depend only on these, not on how the log pages.
+// An error of entries ends it, so it never writes a document that looks complete and is not.
+func writeEntries(w io.Writer, head []byte, entries iter.Seq2[*feed.Entry, error], appendEntry func(dst []byte, e *feed.Entry) []byte, tail []byte) error {
+	buf := append(make([]byte, 0, writePage+4<<10), head...)
 	for e, err := range entries {
 		if err != nil {
 			return err
@@ -301,6 +306,6 @@ func writeEntries(w io.Writer, xml *feed.XMLWriter, h *resourcesync.Header, entr
 			buf = buf[:0]
 		}
 	}
-	_, err := w.Write(resourcesync.AppendXMLFooter(buf, h))
+	_, err := w.Write(append(buf, tail...))
 	return err
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/dialect"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/problem"
@@ -41,7 +42,7 @@ import (
 //	{base}/sets/{set}/resourcelist.xml               what the set held at one time: the Resource List, or the index of several
 //	{base}/sets/{set}/resourcelist-{cursor}-{n}.xml  the Resource Lists that it names
 //
-// and {base}/.well-known/resourcesync, the Source Description, and {base}/robots.txt.
+// the documents of its dialects, {base}/.well-known/resourcesync, the Source Description, and {base}/robots.txt.
 //
 // Every answer has a strong ETag, which depends only on the set's state and the
 // base URL. So all hubs of a cluster give the same ETag for the same bytes. A 304
@@ -93,6 +94,10 @@ type Options struct {
 	// to where the set's inventory is read, unless the set's source wants none. Default: the
 	// hub keeps none.
 	Inventories Inventories
+
+	// Dialects are the forms in which the changes of a set are served besides Change Lists.
+	// Default: none.
+	Dialects []*dialect.Form
 
 	Now    func() time.Time // default time.Now
 	Logger *slog.Logger     // default: discard
@@ -215,6 +220,9 @@ func (d *Server) ServeSet(w http.ResponseWriter, r *http.Request, set, name stri
 			name += " " + format.Name // each form is a document of its own
 		}
 		if plan == nil {
+			plan = d.inDialect(name, r.URL.Query()["after"])
+		}
+		if plan == nil {
 			return notFound("there is no such document; " + d.base.CapabilityList(set) + " names what the set has")
 		}
 	}
@@ -223,6 +231,9 @@ func (d *Server) ServeSet(w http.ResponseWriter, r *http.Request, set, name stri
 	}
 	if q := r.URL.Query(); name == "changelist.xml" && q.Has("from") {
 		return d.serveFrom(w, r, set, q["from"])
+	}
+	if q := r.URL.Query(); q.Has("after") {
+		name += "?after=" + q.Get("after")
 	}
 	doc, err := d.plan(r.Context(), set, name, plan)
 	if err != nil {

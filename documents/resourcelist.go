@@ -315,5 +315,5 @@ func (l *List) resources(ctx context.Context, p piece) iter.Seq2[*feed.Entry, er
 // writeResources writes a whole Resource List.
 func writeResources(w io.Writer, lastmod feed.Lastmod, h *resourcesync.Header, resources iter.Seq2[*feed.Entry, error]) error {
 	xml := feed.NewListWriter(lastmod)
-	return writeEntries(w, xml, h, resources, xml.AppendResource)
+	return writeList(w, xml, h, resources, xml.AppendResource)
 }

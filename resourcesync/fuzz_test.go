@@ -51,7 +51,7 @@ func FuzzAppendEscaped(f *testing.F) {
 			}
 			return utf8.RuneError
 		}, s))
-		if got := string(appendEscaped(nil, s)); got != want {
+		if got := string(AppendXMLText(nil, s)); got != want {
 			t.Errorf("%q is written as %q, want %q", s, got, want)
 		}
 	})

@@ -104,7 +104,7 @@ func (ns *Namespaces) appendDeclarations(dst []byte) []byte {
 		dst = append(dst, " xmlns:"...)
 		dst = append(dst, ns.pairs[i].prefix...)
 		dst = append(dst, `="`...)
-		dst = appendEscaped(dst, ns.pairs[i].uri)
+		dst = AppendXMLText(dst, ns.pairs[i].uri)
 		dst = append(dst, '"')
 	}
 	return dst
@@ -132,7 +132,7 @@ func appendForeign(dst []byte, attrs []Attr, ns *Namespaces) []byte {
 				dst = append(dst, " xmlns:ns"...)
 				dst = strconv.AppendInt(dst, int64(first)+1, 10)
 				dst = append(dst, `="`...)
-				dst = appendEscaped(dst, a.Namespace)
+				dst = AppendXMLText(dst, a.Namespace)
 				dst = append(dst, '"')
 			}
 			dst = append(dst, " ns"...)
@@ -141,7 +141,7 @@ func appendForeign(dst []byte, attrs []Attr, ns *Namespaces) []byte {
 		dst = append(dst, ':')
 		dst = append(dst, a.Name...)
 		dst = append(dst, `="`...)
-		dst = appendEscaped(dst, a.Value)
+		dst = AppendXMLText(dst, a.Value)
 		dst = append(dst, '"')
 	}
 	return dst

@@ -60,7 +60,7 @@ func AppendXMLItem(dst []byte, it *Item, ns *Namespaces) []byte {
 	} else {
 		dst = append(dst, "  <url><loc>"...)
 	}
-	dst = appendEscaped(dst, it.Loc)
+	dst = AppendXMLText(dst, it.Loc)
 	dst = append(dst, "</loc>"...)
 	if !it.Lastmod.IsZero() {
 		dst = append(dst, "<lastmod>"...)
@@ -69,20 +69,27 @@ func AppendXMLItem(dst []byte, it *Item, ns *Namespaces) []byte {
 	}
 	if it.Changefreq != "" && !index {
 		dst = append(dst, "<changefreq>"...)
-		dst = appendEscaped(dst, it.Changefreq)
+		dst = AppendXMLText(dst, it.Changefreq)
 		dst = append(dst, "</changefreq>"...)
 	}
-	dst = appendXMLMetadata(dst, it, ns)
-	for i := range it.Links {
-		dst = appendXMLLink(dst, &it.Links[i], ns)
-	}
+	dst = AppendXMLDetails(dst, it, ns)
 	if index {
 		return append(dst, "</sitemap>\n"...)
 	}
 	return append(dst, "</url>\n"...)
 }
 
-// appendXMLMetadata appends the rs:md of an entry, unless it would have no attribute.
+// AppendXMLDetails appends what an entry has of this standard, so that documents of another
+// one can carry it too: rs:md, unless it would have no attribute, and each rs:ln. The
+// document has to declare the prefix rs.
+func AppendXMLDetails(dst []byte, it *Item, ns *Namespaces) []byte {
+	dst = appendXMLMetadata(dst, it, ns)
+	for i := range it.Links {
+		dst = appendXMLLink(dst, &it.Links[i], ns)
+	}
+	return dst
+}
+
 func appendXMLMetadata(dst []byte, it *Item, ns *Namespaces) []byte {
 	start := len(dst)
 	dst = append(dst, "<rs:md"...)
@@ -105,9 +112,9 @@ func appendXMLMetadata(dst []byte, it *Item, ns *Namespaces) []byte {
 
 func appendXMLLink(dst []byte, l *Link, ns *Namespaces) []byte {
 	dst = append(dst, `<rs:ln rel="`...)
-	dst = appendEscaped(dst, l.Rel)
+	dst = AppendXMLText(dst, l.Rel)
 	dst = append(dst, `" href="`...)
-	dst = appendEscaped(dst, l.Href)
+	dst = AppendXMLText(dst, l.Href)
 	dst = append(dst, '"')
 	if l.Pri != 0 {
 		dst = append(dst, ` pri="`...)
@@ -150,7 +157,7 @@ func appendAttr(dst []byte, name, value string) []byte {
 		return dst
 	}
 	dst = append(dst, name...)
-	dst = appendEscaped(dst, value)
+	dst = AppendXMLText(dst, value)
 	return append(dst, '"')
 }
 
@@ -172,9 +179,10 @@ func appendLengthAttr(dst []byte, length *int64) []byte {
 	return append(dst, '"')
 }
 
-// appendEscaped appends s as text or as the value of an attribute. It escapes tabs and
-// line ends, because a parser would replace them by blanks.
-func appendEscaped(dst []byte, s string) []byte {
+// AppendXMLText appends s as text or as the value of an attribute. It escapes tabs and
+// line ends, because a parser would replace them by blanks. A character that XML cannot
+// carry becomes U+FFFD.
+func AppendXMLText(dst []byte, s string) []byte {
 	done := 0
 	for i := 0; i < len(s); {
 		if classes[s[i]]&xmlChar != 0 {

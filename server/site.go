@@ -247,7 +247,7 @@ func (s *site) serveDocument(w http.ResponseWriter, r *http.Request) error {
 	}
 	return takes(func(w http.ResponseWriter, r *http.Request) error {
 		return s.anew(r.Context(), set, s.documents.ServeSet(w, r, set, name))
-	}, "from")(w, r)
+	}, "after", "from")(w, r)
 }
 
 // anew adds to feed.ErrGone the link to where the client can begin anew.

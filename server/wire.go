@@ -9,6 +9,10 @@ import (
 	"github.com/rshub/rshub/backup"
 	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/websub"
+	"github.com/rshub/rshub/dialect"
+	"github.com/rshub/rshub/dialect/activitystreams"
+	"github.com/rshub/rshub/dialect/atom"
+	"github.com/rshub/rshub/dialect/changeset"
 	"github.com/rshub/rshub/documents"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
@@ -85,7 +89,10 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 		Inventories: p.inventories, Rights: s.callers, Deliveries: p.activity,
 	})
 	p.web = web.New(p.inventories, base, web.Options{Answers: answers, Streams: p.streams, Proofs: happened{p.activity}, Logger: s.log})
-	listed := documents.Options{DescribedBy: c.DescribedBy, Sets: p.hub, Logger: s.log, Answers: answers, Streams: p.streams}
+	listed := documents.Options{
+		DescribedBy: c.DescribedBy, Sets: p.hub, Logger: s.log, Answers: answers, Streams: p.streams,
+		Dialects: []*dialect.Form{activitystreams.Form, atom.Form, changeset.Form},
+	}
 	if p.live != nil {
 		listed.Inventories = p.inventories
 	}

@@ -1,0 +1,61 @@
+// Package dialect says what a set's change memory looks like to those who write it as
+// documents of other standards. Each standard has a package below this one, and none of
+// them knows a server: package documents reads the memory for them, and answers.
+package dialect
+
+import (
+	"strings"
+
+	"github.com/rshub/rshub/feed"
+)
+
+// A Form is a way to write a set's changes as the documents of another standard. There is
+// one document with a name that never changes, and one for each closed Change List, with the
+// same changes. The functions append to dst, and may be called by any goroutine. What they
+// append depends only on their arguments.
+type Form struct {
+	Newest    string // the name in its set of the document that clients begin with, such as "atom.xml"
+	Page      string // the names of the pages; a star stands for the log and the number: "atom-*.xml"
+	MediaType string
+
+	// Overview returns the newest document, if it has no changes itself and only leads to
+	// the pages. Nil: it is a page, with the changes of the open Change List, and some of the
+	// one before if they are few.
+	Overview func(dst []byte, p *Page) []byte
+
+	Head  func(dst []byte, p *Page) []byte                            // what stands before the first change
+	Entry func(dst []byte, p *Page, e *feed.Entry, first bool) []byte // a change, with what stands between it and the one before; first: there is none before
+	Tail  func(dst []byte, p *Page) []byte                            // what stands behind the last change
+}
+
+// PageName returns the name of a page. page is what the star stands for.
+func (f *Form) PageName(page string) string { return strings.Replace(f.Page, "*", page, 1) }
+
+// ParsePage returns what the star stands for in the name of a page.
+func (f *Form) ParsePage(name string) (page string, ok bool) {
+	before, behind, _ := strings.Cut(f.Page, "*")
+	if page, ok = strings.CutPrefix(name, before); ok {
+		page, ok = strings.CutSuffix(page, behind)
+	}
+	return page, ok && page != ""
+}
+
+// A Page is a part of the change memory of a set: the changes after one cursor, up to another
+// one. The URLs are empty where there is nothing.
+type Page struct {
+	Base  feed.Base
+	Set   string
+	Title string // of the set; its name if it has no title
+
+	After, Last feed.Cursor
+	Closed      bool   // its bytes never change again
+	Before      uint64 // how many changes the pages before it have; those that the memory no longer has count too
+
+	URL    string
+	Prev   string // the page before it; the memory may not have it any more
+	Next   string // the page behind it; it may have no changes yet
+	More   string // the changes after Last, once there are any: what Next is for a page that is not closed
+	Newest string // the newest document
+	First  string // the oldest page that the memory has
+	Final  string // the newest page with changes; if there is none, the one that comes first
+}
