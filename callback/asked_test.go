@@ -28,7 +28,7 @@ func TestSinceLostTail(t *testing.T) {
 		lost.Position += 2
 		lost.Micros++
 		c := w.listen("a.example")
-		id := subscription.NewID("demo", c.url)
+		id := subscription.NewID("demo", "", c.url)
 		subscribe := func() *httptest.ResponseRecorder {
 			return d.post(asking("hub.callback", c.url, "rs.since", lost.String()))
 		}
@@ -80,7 +80,7 @@ func TestDiscretion(t *testing.T) {
 			t.Fatalf("it is answered %d: %s", a.Code, a.Body)
 		}
 		w.settled()
-		id := subscription.NewID("demo", c.url)
+		id := subscription.NewID("demo", "", c.url)
 		url := c.asked[0].URL.Query().Get("rs.status")
 		if want := base + "/subscriptions/" + id.String() + "." + w.saved(id).Token; url != want {
 			t.Errorf("the status is at %s, want %s", url, want)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -48,42 +49,43 @@ func (c *cut) size() (n int64) {
 // write.
 const smallBody = 64 << 10
 
-// Each entry of a notification begins and ends with these. Nothing else in it does, since
-// a < in a value is escaped.
-var (
-	entryBegin = []byte("  <url>")
-	entryEnd   = []byte("</url>\n")
-)
-
-// footer ends every body.
-var footer = resourcesync.AppendXMLFooter(nil, &resourcesync.Header{})
+// notification is the form of subscriptions that name none: a change notification. A < in a
+// value is escaped, so nothing but an entry begins or ends as one.
+var notification = &outlet.Format{
+	Batch: feed.XML,
+	Head: func(b *feed.Batch) []byte {
+		return feed.NewXMLWriter().AppendHeader(make([]byte, 0, 512), b.Header())
+	},
+	Begin: "  <url>", End: "</url>\n",
+	Tail: string(resourcesync.AppendXMLFooter(nil, &resourcesync.Header{})),
+}
 
 // header returns the text before the entries: that of a batch with the cursors of the
 // cut. The interval of a batch begins with its first entry if the batch follows the zero
 // cursor, because the subscription is older than its set.
-func (c *cut) header(diverged bool) []byte {
-	b := &feed.Batch{After: c.from, Cursor: c.cursor, Diverged: diverged, Entries: []feed.Entry{{Cursor: feed.Cursor{Micros: c.first}}}}
-	return feed.NewXMLWriter().AppendHeader(make([]byte, 0, 512), b.Header())
+func (c *cut) header(set string, f *outlet.Format, diverged bool) []byte {
+	return f.Head(&feed.Batch{Set: set, After: c.from, Cursor: c.cursor, Diverged: diverged, Entries: []feed.Entry{{Cursor: feed.Cursor{Micros: c.first}}}})
 }
 
 // A builder makes a cut out of batches. It takes their text from the batches themselves,
 // which are encoded once for all who get them. One goroutine uses it.
 type builder struct {
 	cut
+	format  *outlet.Format
 	filter  *filter
 	entries int      // most entries to look at, less those that were
 	limit   int      // most changes
-	bytes   int      // most bytes of entries as XML, unless there is only one, less those that are in parts
+	bytes   int      // most bytes of entries, unless there is only one, less those that are in parts
 	parts   [][]byte // the text of the entries that pass
 }
 
 // newBuilder returns a builder of a cut at a point, of at most so many entries. at.until
 // must be zero if they do not end there.
-func newBuilder(at *point, f *filter, entries, limit, bytes int) builder {
+func newBuilder(at *point, format *outlet.Format, f *filter, entries, limit, bytes int) builder {
 	if !at.until.IsZero() {
 		limit, bytes = entries, math.MaxInt // the same cut again, whatever the limits are by now
 	}
-	return builder{cut: cut{from: at.begin(), cursor: at.cursor}, filter: f, entries: entries, limit: limit, bytes: bytes}
+	return builder{cut: cut{from: at.begin(), cursor: at.cursor}, format: format, filter: f, entries: entries, limit: limit, bytes: bytes}
 }
 
 // take takes entries of a part, as many as there is room for. It returns the index in the
@@ -98,8 +100,8 @@ func (x *builder) take(p part) (next int) {
 	if !some {
 		return p.first + x.look(entries) // the text is not needed
 	}
-	text := p.XML()
-	text = text[bytes.Index(text, entryBegin) : len(text)-len(footer)]
+	text, entryEnd := p.In(x.format.Batch), []byte(x.format.End)
+	text = text[bytes.Index(text, []byte(x.format.Begin)) : len(text)-len(x.format.Tail)]
 	for range p.first {
 		text = text[bytes.Index(text, entryEnd)+len(entryEnd):]
 	}
@@ -148,11 +150,11 @@ func (x *builder) add(text []byte) {
 }
 
 // done returns the cut, once there is no more to take.
-func (x *builder) done(diverged bool) *cut {
+func (x *builder) done(set string, diverged bool) *cut {
 	c := x.cut
 	switch {
 	case c.changes > 0:
-		c.body = slices.Concat([][]byte{c.header(diverged)}, x.parts, [][]byte{footer})
+		c.body = slices.Concat([][]byte{c.header(set, x.format, diverged)}, x.parts, [][]byte{[]byte(x.format.Tail)})
 		if c.size() <= smallBody {
 			c.body = [][]byte{slices.Concat(c.body...)}
 		}

@@ -7,6 +7,8 @@ import (
 	"io"
 	"testing"
 
+	"github.com/rshub/rshub/callback/outlet"
+	"github.com/rshub/rshub/dialect/atom"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/memorytest"
 	"github.com/rshub/rshub/outbound"
@@ -36,15 +38,30 @@ func keeping(log Log, changes, bytes int, batches []*feed.Batch) *cutter {
 	return c
 }
 
+// atomFormat is an Atom feed.
+var atomFormat = &outlet.Format{
+	Batch: atom.Form.Batches("https://hub.example.org"), Begin: atom.Form.Begin, End: atom.Form.End,
+	Head: func(b *feed.Batch) []byte {
+		return atom.Form.Head(nil, atom.Form.Pushed("https://hub.example.org", b))
+	},
+	Tail: string(atom.Form.Tail(nil, nil)),
+}
+
 // A cut has the text of a batch with the same entries, wherever they come from.
 func TestCutIsTheBatch(t *testing.T) {
 	log := memorytest.Open(t)
 	batches := memorytest.Fill(t, log, "demo", memorytest.Changes("a", 3), memorytest.Changes("b", 2), memorytest.Changes("c", 4))
 	begin := batches[0].After
-	for name, src := range map[string]*cutter{
-		"kept":   keeping(log, 1000, 1<<20, batches),
-		"memory": keeping(log, 1000, 1<<20, nil),
+	for name, test := range map[string]struct {
+		src    *cutter
+		format *outlet.Format
+	}{
+		"kept":         {keeping(log, 1000, 1<<20, batches), notification},
+		"memory":       {keeping(log, 1000, 1<<20, nil), notification},
+		"kept, Atom":   {keeping(log, 1000, 1<<20, batches), atomFormat},
+		"memory, Atom": {keeping(log, 1000, 1<<20, nil), atomFormat},
 	} {
+		src, format := test.src, test.format
 		all, err := log.Since(t.Context(), "demo", begin, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -56,25 +73,25 @@ func TestCutIsTheBatch(t *testing.T) {
 		for i, after := range cursors[:len(cursors)-1] {
 			for _, diverged := range []bool{false, true} {
 				at := &point{cursor: after, diverged: diverged}
-				c, err := src.cut(t.Context(), demo, at, everything, 1000)
+				c, err := src.cut(t.Context(), demo, at, format, everything, 1000)
 				if err != nil {
 					t.Fatal(err)
 				}
 				want := &feed.Batch{Set: "demo", After: after, Cursor: all.Cursor, Entries: all.Entries[i:], Diverged: diverged}
-				if got := body(t, c); !bytes.Equal(got, want.XML()) {
-					t.Fatalf("%s after %v:\n%s\nwant\n%s", name, after, got, want.XML())
+				if got := body(t, c); !bytes.Equal(got, want.In(format.Batch)) {
+					t.Fatalf("%s after %v:\n%s\nwant\n%s", name, after, got, want.In(format.Batch))
 				}
 				if c.changes != len(all.Entries)-i || c.cursor != all.Cursor || c.from != after {
 					t.Errorf("%s after %v: %+v", name, after, c)
 				}
 			}
 		}
-		if _, err := src.cut(t.Context(), demo, &point{cursor: all.Cursor}, everything, 1000); !errors.Is(err, errNothing) {
+		if _, err := src.cut(t.Context(), demo, &point{cursor: all.Cursor}, notification, everything, 1000); !errors.Is(err, errNothing) {
 			t.Errorf("%s: at the head: %v", name, err)
 		}
 	}
 	// Before the set was made: the log began just before its first entry.
-	c, err := keeping(log, 1000, 1<<20, nil).cut(t.Context(), demo, &point{}, everything, 1000)
+	c, err := keeping(log, 1000, 1<<20, nil).cut(t.Context(), demo, &point{}, notification, everything, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +121,7 @@ func TestCutLimits(t *testing.T) {
 			at := &point{cursor: batches[0].After}
 			total := 0
 			for {
-				c, err := src.cut(t.Context(), demo, at, everything, test.limit)
+				c, err := src.cut(t.Context(), demo, at, notification, everything, test.limit)
 				if errors.Is(err, errNothing) {
 					break
 				}
@@ -131,7 +148,7 @@ func TestCutLimits(t *testing.T) {
 // textOf returns the entries of a batch as XML.
 func textOf(b *feed.Batch) []byte {
 	text := b.XML()
-	return text[bytes.Index(text, entryBegin) : len(text)-len(footer)]
+	return text[bytes.Index(text, []byte(notification.Begin)) : len(text)-len(notification.Tail)]
 }
 
 // A filter leaves out, moves over what it leaves out, and keeps the intervals
@@ -144,7 +161,7 @@ func TestCutFilter(t *testing.T) {
 	at := &point{cursor: batches[0].After}
 	var got []string
 	for {
-		c, err := src.cut(t.Context(), demo, at, f, 1000)
+		c, err := src.cut(t.Context(), demo, at, notification, f, 1000)
 		if errors.Is(err, errNothing) {
 			break
 		}
@@ -176,7 +193,7 @@ func TestCutAgain(t *testing.T) {
 	log := memorytest.Open(t)
 	batches := memorytest.Fill(t, log, "demo", memorytest.Changes("a", 3), memorytest.Changes("b", 2))
 	at := point{cursor: batches[0].After}
-	first, err := keeping(log, 1000, 1<<20, batches).cut(t.Context(), demo, &at, everything, 1000)
+	first, err := keeping(log, 1000, 1<<20, batches).cut(t.Context(), demo, &at, notification, everything, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +204,7 @@ func TestCutAgain(t *testing.T) {
 		"smaller limits": keeping(log, 2, 100, nil),
 	} {
 		at := point{cursor: batches[0].After, until: first.cursor}
-		again, err := src.cut(t.Context(), demo, &at, everything, 1)
+		again, err := src.cut(t.Context(), demo, &at, notification, everything, 1)
 		if err != nil || !bytes.Equal(body(t, again), body(t, first)) {
 			t.Errorf("%s: %v:\n%s", name, err, body(t, again))
 		}
@@ -203,7 +220,7 @@ func TestCutBetweenEntries(t *testing.T) {
 	}
 	src := keeping(emptyLog{}, 1000, 1<<20, []*feed.Batch{b})
 	for i, at := range []feed.Cursor{b.After, b.Entries[0].Cursor, b.Entries[1].Cursor} {
-		c, err := src.cut(t.Context(), demo, &point{cursor: at}, everything, 1)
+		c, err := src.cut(t.Context(), demo, &point{cursor: at}, notification, everything, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/flight"
 )
@@ -22,7 +23,7 @@ var errNothing = errors.New("nothing to deliver")
 type cutter struct {
 	log     Log
 	changes int // most entries that are looked at for a cut, and so most changes in it
-	bytes   int // most bytes of entries as XML in a cut, unless there is only one
+	bytes   int // most bytes of entries in a cut, unless there is only one
 
 	cache   cache
 	reading flight.Group[read, *feed.Batch]
@@ -50,7 +51,7 @@ type part struct {
 // cut returns what comes next at a point: at most limit changes of the entries that the
 // log had in a view, and perhaps of later ones. Where the log has lost its tail cut
 // corrects the point and marks it. It returns errNothing, or an error of Log.Since.
-func (c *cutter) cut(ctx context.Context, v view, at *point, f *filter, limit int) (*cut, error) {
+func (c *cutter) cut(ctx context.Context, v view, at *point, format *outlet.Format, f *filter, limit int) (*cut, error) {
 	want := c.changes
 	if at.until.Position > at.cursor.Position {
 		want = int(at.until.Position - at.cursor.Position)
@@ -59,7 +60,7 @@ func (c *cutter) cut(ctx context.Context, v view, at *point, f *filter, limit in
 	if err != nil {
 		return nil, err
 	}
-	x := newBuilder(at, f, want, limit, c.bytes)
+	x := newBuilder(at, format, f, want, limit, c.bytes)
 	for _, p := range parts {
 		if x.take(p) < len(p.Entries) {
 			break
@@ -67,10 +68,10 @@ func (c *cutter) cut(ctx context.Context, v view, at *point, f *filter, limit in
 	}
 	if b := parts[0].Batch; x.changes == len(b.Entries) && x.cursor == b.Cursor && x.from == b.After && at.diverged == b.Diverged {
 		whole := x.cut
-		whole.body = [][]byte{b.XML()} // as the followers over a connection get it
+		whole.body = [][]byte{b.In(format.Batch)} // as the followers over a connection get it
 		return &whole, nil
 	}
-	return x.done(at.diverged), nil
+	return x.done(v.set, at.diverged), nil
 }
 
 // parts returns what has the want entries behind a point, or fewer.

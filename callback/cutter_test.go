@@ -47,7 +47,7 @@ func TestCutsShare(t *testing.T) {
 	for i := range 100 {
 		wg.Go(func() {
 			for at := (point{cursor: cursors[i%len(cursors)]}); ; {
-				c, err := src.cut(t.Context(), demo, &at, everything, 1000)
+				c, err := src.cut(t.Context(), demo, &at, notification, everything, 1000)
 				if errors.Is(err, errNothing) {
 					return
 				}
@@ -72,7 +72,7 @@ func TestCutDivergedAndGone(t *testing.T) {
 	other := batches[1].Cursor
 	other.Micros -= 7 // the cursor of a log that had another tail
 	at := point{cursor: other, from: batches[0].Cursor, until: other}
-	c, err := src.cut(t.Context(), demo, &at, everything, 1000)
+	c, err := src.cut(t.Context(), demo, &at, notification, everything, 1000)
 	if err != nil || !at.diverged || !at.until.IsZero() || c.from != at.cursor || at.cursor.Position != 0 {
 		t.Fatalf("%v, %+v, %+v", err, at, c)
 	}
@@ -80,7 +80,7 @@ func TestCutDivergedAndGone(t *testing.T) {
 		t.Errorf("the body does not say diverged:\n%s", body(t, c))
 	}
 	at = point{cursor: feed.Cursor{Position: 1, Micros: 5}}
-	if _, err := src.cut(t.Context(), demo, &at, everything, 1000); !errors.Is(err, feed.ErrGone) {
+	if _, err := src.cut(t.Context(), demo, &at, notification, everything, 1000); !errors.Is(err, feed.ErrGone) {
 		t.Errorf("%v, want ErrGone", err)
 	}
 }
@@ -111,7 +111,7 @@ func TestCutOnce(t *testing.T) {
 		for i := range cuts {
 			wg.Go(func() {
 				var err error
-				if cuts[i], err = src.cut(t.Context(), demo, &point{cursor: a.After}, everything, 1000); err != nil {
+				if cuts[i], err = src.cut(t.Context(), demo, &point{cursor: a.After}, notification, everything, 1000); err != nil {
 					t.Error(err)
 				}
 			})
@@ -128,7 +128,7 @@ func TestCutOnce(t *testing.T) {
 			t.Errorf("%d reads", log.reads)
 		}
 		// What was read of a log that may be another one by now is not used.
-		if _, err := src.cut(t.Context(), view{logKey: logKey{"demo", 1}}, &point{cursor: a.After}, everything, 1000); err != nil || log.reads != 2 {
+		if _, err := src.cut(t.Context(), view{logKey: logKey{"demo", 1}}, &point{cursor: a.After}, notification, everything, 1000); err != nil || log.reads != 2 {
 			t.Errorf("%v, %d reads", err, log.reads)
 		}
 	})
@@ -196,7 +196,7 @@ func TestCacheIsBounded(t *testing.T) {
 		src.cache.add(logKey{set: b.Set}, b)
 	}
 	for i := range 100 {
-		_, err := src.cut(t.Context(), view{logKey: logKey{set: fmt.Sprint("set", i)}}, &point{}, everything, 1000)
+		_, err := src.cut(t.Context(), view{logKey: logKey{set: fmt.Sprint("set", i)}}, &point{}, notification, everything, 1000)
 		if kept := err == nil; kept != (i >= 69) {
 			t.Errorf("set%d is kept: %v", i, kept)
 		}

@@ -100,7 +100,7 @@ func (d *delivery) do() {
 	}
 	for range maxEmpty {
 		var c *cut
-		c, d.err = d.engine.cutter.cut(ctx, d.view, &d.point, d.filter, d.limit)
+		c, d.err = d.engine.cutter.cut(ctx, d.view, &d.point, d.engine.format(d.about.Form), d.filter, d.limit)
 		switch {
 		case errors.Is(d.err, feed.ErrGone):
 			if d.err = d.overrun(ctx); d.err != nil {
@@ -136,6 +136,11 @@ func (d *delivery) overrun(ctx context.Context) error {
 	return nil
 }
 
+// format returns the format of what is delivered to subscriptions of a form.
+func (e *Engine) format(form string) *outlet.Format {
+	return cmp.Or(e.opts.Formats[form], notification)
+}
+
 // send hands a cut to the outlet.
 func (d *delivery) send(ctx context.Context, c *cut) {
 	d.cut = c
@@ -146,7 +151,7 @@ func (d *delivery) send(ctx context.Context, c *cut) {
 	}
 	begin := time.Now()
 	d.verdict = d.engine.outlet.Deliver(ctx, &outlet.Delivery{
-		To: d.about, Body: c.body, Changes: c.changes, From: c.from, Cursor: c.cursor,
+		To: d.about, Format: d.engine.format(d.about.Form), Body: c.body, Changes: c.changes, From: c.from, Cursor: c.cursor,
 		Attempt: d.failed + 1, First: d.first, Gap: d.gap, Diverged: d.point.diverged,
 	})
 	d.attempt = subscription.Attempt{At: begin.UTC(), Kind: "deliver", Status: d.verdict.Status, Took: time.Since(begin), Changes: c.changes, Error: d.verdict.Error}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/outbound/meter"
@@ -21,6 +22,8 @@ type Options struct {
 
 	MaxChanges int // most changes in one delivery, and most entries that are looked at for it; default and maximum 1,000
 	MaxBytes   int // most bytes of changes in one delivery; a single change may have more; default 1 MiB
+
+	Formats map[string]*outlet.Format // of what is delivered, by Subscription.Form, besides change notifications; default: none
 
 	Activity Activity // is told what becomes of deliveries; default: nobody is told
 

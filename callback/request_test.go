@@ -47,7 +47,7 @@ func TestFullStore(t *testing.T) {
 		w.store.tight.Store(false)
 		time.Sleep(2 * time.Second)
 		w.settled()
-		id := subscription.NewID("demo", c.url+"?n=0")
+		id := subscription.NewID("demo", "", c.url+"?n=0")
 		if r := w.saved(id); r.Renewed.IsZero() || len(r.Last) != 4 || c.questions() != 17 {
 			t.Errorf("renewed %v, %d attempts, asked %d times", r.Renewed, len(r.Last), c.questions())
 		}

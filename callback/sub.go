@@ -237,7 +237,7 @@ func (st *state) end(s *sub, why subscription.Mode) {
 	s.over = why
 	s.leave()
 	st.schedule.stop(&s.timer)
-	st.addRequest(s.shard, subscription.Request{Mode: why, Set: s.about.Set, Callback: s.about.Callback})
+	st.addRequest(s.shard, subscription.Request{Mode: why, Set: s.about.Set, Form: s.about.Form, Callback: s.about.Callback})
 }
 
 // markDirty has a sub saved soon.

@@ -526,7 +526,7 @@ func TestBadRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
-		shard := subscription.NewID("demo", c.url).Shard()
+		shard := subscription.NewID("demo", "", c.url).Shard()
 		if err := w.log.Keep("callback").Apply(t.Context(), map[string][]byte{"inbox/" + string([]byte{byte(shard), 0, 0, 0, 0, 0, 0, 0, 1}): []byte("no JSON")}, false); err != nil {
 			t.Fatal(err)
 		}

@@ -206,7 +206,7 @@ func (s *shard) deny(about *subscription.Subscription, reason string) {
 	}
 	e, begin := s.engine, time.Now()
 	secret, former := about.Secrets(begin)
-	v := e.verifier.Deny(s.calls, &outlet.Denial{Set: about.Set, Callback: about.Callback, Reason: reason, Keys: outlet.Keys{Secret: secret, Former: former}})
+	v := e.verifier.Deny(s.calls, &outlet.Denial{Set: about.Set, Form: about.Form, Callback: about.Callback, Reason: reason, Keys: outlet.Keys{Secret: secret, Former: former}})
 	if s.calls.Err() != nil {
 		return // the shard ended, and the call was given up
 	}

@@ -26,6 +26,28 @@ type Form struct {
 	Head  func(dst []byte, p *Page) []byte                            // what stands before the first change
 	Entry func(dst []byte, p *Page, e *feed.Entry, first bool) []byte // a change, with what stands between it and the one before; first: there is none before
 	Tail  func(dst []byte, p *Page) []byte                            // what stands behind the last change
+
+	// Begin and End are what each change begins and ends with, and nothing else has. With them
+	// the newest document is a topic, too: WebSub subscribers get changes in this form.
+	Begin, End string
+}
+
+// Pushed returns the page with which a batch is pushed.
+func (f *Form) Pushed(base feed.Base, b *feed.Batch) *Page {
+	topic := base.TopicIn(b.Set, f.Newest)
+	return &Page{Base: base, Set: b.Set, Title: b.Set, After: b.After, Last: b.Cursor, Before: b.After.Position, URL: topic, Newest: topic, Pushed: true}
+}
+
+// Batches returns the format in which batches are pushed.
+func (f *Form) Batches(base feed.Base) *feed.Format {
+	return &feed.Format{MediaType: f.MediaType, Append: func(dst []byte, b *feed.Batch, _ string) []byte {
+		p := f.Pushed(base, b)
+		dst = f.Head(dst, p)
+		for i := range b.Entries {
+			dst = f.Entry(dst, p, &b.Entries[i], i == 0)
+		}
+		return f.Tail(dst, p)
+	}}
 }
 
 // PageName returns the name of a page. page is what the star stands for.
@@ -49,6 +71,7 @@ type Page struct {
 
 	After, Last feed.Cursor
 	Closed      bool   // its bytes never change again
+	Pushed      bool   // it is not read, but sent to a subscriber
 	Before      uint64 // how many changes the pages before it have; those that the memory no longer has count too
 
 	URL    string

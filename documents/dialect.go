@@ -27,6 +27,9 @@ func (d *Server) inDialect(name string, after []string) planner {
 	return nil
 }
 
+// InDialect reports whether a document of a set is one of another standard.
+func (d *Server) InDialect(name string) bool { return d.inDialect(name, nil) != nil }
+
 // recent is how many changes the newest document has at least, or as many as a Change List if
 // that is less: clients that know no pages poll it, so it must not begin anew with each list.
 const recent = 1_000
@@ -71,6 +74,9 @@ func (d *Server) newest(ctx context.Context, s feed.State, f *dialect.Form, valu
 	p.More = p.Newest + "?after=" + p.Last.String()
 	doc := d.written(f, p, start, history(s), strconv.Quote(s.Title))
 	doc.modified = 0 // the title may change, too
+	if f.Begin != "" {
+		doc.link = d.base.LinkIn(s.Set, f.Newest)
+	}
 	return doc, nil
 }
 

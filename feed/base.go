@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -29,7 +30,11 @@ func (b Base) Description() string { return string(b) + "/.well-known/resourcesy
 func (b Base) DescriptionPart(n int) string { return b.Description() + "?part=" + strconv.Itoa(n) }
 
 // Topic returns the URL of a set's change notification channel.
-func (b Base) Topic(set string) string { return b.Document(set, "changes") }
+func (b Base) Topic(set string) string { return b.TopicIn(set, "") }
+
+// TopicIn returns the URL of a set's channel of another form than change notifications: form is
+// the name of the document with the newest changes. Without a form it is Topic.
+func (b Base) TopicIn(set, form string) string { return b.Document(set, cmp.Or(form, "changes")) }
 
 // WebSocket returns the topic with the scheme ws or wss. It must never stand in
 // a loc: clients that walk a Capability List fail on it.
@@ -70,8 +75,11 @@ func (b Base) Status(name string) string { return string(b) + "/subscriptions/" 
 // Link returns the value of the Link header that a set's topic and each of its
 // deliveries have: the relations self and hub (Change Notification sections 4.1 and 4.3),
 // and resourcesync, which leads to the Capability List (core section 6.3.3), in one field.
-func (b Base) Link(set string) string {
-	return "<" + b.Topic(set) + `>; rel="self", <` + b.Hub() + `>; rel="hub", <` + b.CapabilityList(set) + `>; rel="resourcesync"`
+func (b Base) Link(set string) string { return b.LinkIn(set, "") }
+
+// LinkIn is Link for the topic that TopicIn returns.
+func (b Base) LinkIn(set, form string) string {
+	return "<" + b.TopicIn(set, form) + `>; rel="self", <` + b.Hub() + `>; rel="hub", <` + b.CapabilityList(set) + `>; rel="resourcesync"`
 }
 
 // The relations of links to what the inventory of a set offers.
@@ -90,12 +98,14 @@ func (b Base) InventoryLink(set string) string {
 // ParseTopic returns the set whose topic a URL is. ok is false when the URL is
 // not a topic of this hub.
 func (b Base) ParseTopic(topic string) (set string, ok bool) {
-	set, ok = strings.CutPrefix(topic, b.Set(""))
-	if ok {
-		set, ok = strings.CutSuffix(set, "/changes")
-	}
-	if !ok || CheckSet(set) != nil {
-		return "", false
-	}
-	return set, true
+	set, form, ok := b.ParseDocument(topic)
+	return set, ok && form == "changes"
+}
+
+// ParseDocument returns the set and the name of the document at a URL. ok is false when the
+// URL is not one of a set of this hub.
+func (b Base) ParseDocument(url string) (set, name string, ok bool) {
+	path, ok := strings.CutPrefix(url, b.Set(""))
+	set, name, found := strings.Cut(path, "/")
+	return set, name, ok && found && CheckSet(set) == nil
 }

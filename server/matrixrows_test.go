@@ -84,6 +84,9 @@ var siteRows = []row{
 	{method: "GET", url: "/sets/SET/changelist-1-9.xml", needs: follow, there: 404, absent: 404},
 	{method: "GET", url: "/sets/SET/resourcelist.xml", needs: follow, there: 200, absent: 404},
 	{method: "GET", url: "/sets/SET/resourcelist-1-1700000000000000-1.xml", needs: follow, there: 410, absent: 404},
+	{method: "GET", url: "/sets/SET/atom.xml", needs: follow, there: 200, absent: 404},
+	{method: "GET", url: "/sets/SET/changeset.xml?after=nonsense", needs: follow, there: 400, absent: 404},
+	{method: "GET", url: "/sets/SET/activity/collection.json", needs: follow, there: 200, absent: 404},
 	{method: every, url: "/sets/SET/nothing.xml", needs: follow, there: 404, absent: 404},
 	{method: every, url: "/sets/SET/", needs: follow, there: 404, absent: 404},
 

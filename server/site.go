@@ -232,7 +232,7 @@ func (s *site) serveDocument(w http.ResponseWriter, r *http.Request) error {
 	set, name := r.PathValue("set"), r.PathValue("name")
 	err := feed.CheckSet(set)
 	w.Header().Add("Vary", "Accept")
-	if err == nil && page.Visits(r) {
+	if err == nil && page.Visits(r) && !s.documents.InDialect(name) { // the page shows only documents of ResourceSync
 		s.page.ServeDocument(w, r, set)
 		return nil
 	}

@@ -9,10 +9,6 @@ import (
 	"github.com/rshub/rshub/backup"
 	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/websub"
-	"github.com/rshub/rshub/dialect"
-	"github.com/rshub/rshub/dialect/activitystreams"
-	"github.com/rshub/rshub/dialect/atom"
-	"github.com/rshub/rshub/dialect/changeset"
 	"github.com/rshub/rshub/documents"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
@@ -91,7 +87,7 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	p.web = web.New(p.inventories, base, web.Options{Answers: answers, Streams: p.streams, Proofs: happened{p.activity}, Logger: s.log})
 	listed := documents.Options{
 		DescribedBy: c.DescribedBy, Sets: p.hub, Logger: s.log, Answers: answers, Streams: p.streams,
-		Dialects: []*dialect.Form{activitystreams.Form, atom.Form, changeset.Form},
+		Dialects: dialects(),
 	}
 	if p.live != nil {
 		listed.Inventories = p.inventories
@@ -100,11 +96,12 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	attempts := meter.New(s.metrics)
 	p.outbound = outbound.New(outbound.Options{Self: string(base), Allow: c.CallbackAllow, CAs: c.CallbackCAs, Idle: idle})
 	caller := websub.NewCaller(p.outbound, base, websub.CallerOptions{Timeout: c.CallbackTimeout, Inventories: p.inventories})
+	pushed := formats(base)
 	p.engine = callback.New(store.subscriptions, store.claims, log, p.hub, caller, caller, callback.Options{ // caller delivers, and verifies
 		Logger: s.log, Metrics: s.metrics, Meter: attempts, Rights: s.callers.rights(),
-		Activity: happened{p.activity},
+		Activity: happened{p.activity}, Formats: pushed,
 	})
-	subscribing := websub.Options{Sets: p.hub, Inventories: p.inventories, LeaseMin: c.LeaseMin, MaxRequests: c.CallbackRequests}
+	subscribing := websub.Options{Formats: pushed, Sets: p.hub, Inventories: p.inventories, LeaseMin: c.LeaseMin, MaxRequests: c.CallbackRequests}
 	if !c.NoPoll {
 		p.sources = s.wireSources(base, store, p, attempts)
 		subscribing.Sources = p.sources.poller

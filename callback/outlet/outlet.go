@@ -38,7 +38,8 @@ type Verifier interface {
 // Notification section 3). Nobody may change it.
 type Delivery struct {
 	To       *subscription.Subscription
-	Body     [][]byte    // the notification as XML, in parts
+	Format   *Format     // of the body
+	Body     [][]byte    // the notification, in parts
 	Changes  int         // number of changes in the notification
 	From     feed.Cursor // where the interval of the notification begins: the Cursor of the delivery before
 	Cursor   feed.Cursor // where the interval ends, and the next delivery begins
@@ -56,6 +57,16 @@ func (d *Delivery) Size() (n int64) {
 	return n
 }
 
+// A Format is a form of what is delivered: documents in which each change is an entry that
+// begins and ends with a text of its own. So a document can be put together from the text of
+// batches, each of which is made once for all who get it.
+type Format struct {
+	Batch      *feed.Format               // the document of a batch
+	Head       func(b *feed.Batch) []byte // what stands in it before the first entry; of its entries b needs only the first
+	Begin, End string                     // of an entry; nothing else in it has them
+	Tail       string                     // what stands behind the last entry
+}
+
 // A Question is what the owner of a callback is asked to confirm.
 type Question struct {
 	Request *subscription.Request
@@ -69,8 +80,8 @@ type Question struct {
 
 // A Denial says that a subscription ended, and why.
 type Denial struct {
-	Set, Callback, Reason string
-	Keys                  Keys // that sign it
+	Set, Form, Callback, Reason string
+	Keys                        Keys // that sign it
 }
 
 // Keys are the secrets that sign a request to a callback. Both may be empty.

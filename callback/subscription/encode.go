@@ -24,7 +24,7 @@ import (
 // encodeSubscription returns the bytes that a registry keeps of s. Its secrets are encrypted,
 // if there are keys, unless they are so already.
 func encodeSubscription(s *Subscription, keys *Keys) ([]byte, error) {
-	if err := checkText(s.Set, s.Callback, s.Secret, s.Former, s.Token, s.By, s.Why, s.Filter.Prefix); err != nil {
+	if err := checkText(s.Set, s.Form, s.Callback, s.Secret, s.Former, s.Token, s.By, s.Why, s.Filter.Prefix); err != nil {
 		return nil, err
 	}
 	kept := *s
@@ -57,7 +57,7 @@ func decodeSubscription(b []byte, keys *Keys) (s Subscription, err error) {
 // encodeRequest returns the bytes that a registry keeps of r. The number is not
 // in them. The secret is encrypted like that of a subscription.
 func encodeRequest(r *Request, keys *Keys) ([]byte, error) {
-	if err := checkText(r.Set, r.Callback, r.Secret, r.By, r.Token, r.Filter.Prefix); err != nil {
+	if err := checkText(r.Set, r.Form, r.Callback, r.Secret, r.By, r.Token, r.Filter.Prefix); err != nil {
 		return nil, err
 	}
 	kept := *r

@@ -85,6 +85,7 @@ type Request struct {
 	Number   uint64        `json:"-"` // its place in the inbox; the registry gives it, and it rises
 	Mode     Mode          `json:"mode"`
 	Set      string        `json:"set"`
+	Form     string        `json:"form,omitempty"` // see Subscription.Form
 	Callback string        `json:"callback"`
 	Secret   string        `json:"secret,omitempty"`   // with Subscribe; with Unsubscribe it only shows who asks
 	Sealed   string        `json:"sealed,omitempty"`   // see Subscription.Sealed
@@ -124,7 +125,7 @@ func (r *Request) inboxRoom(most int) int {
 }
 
 // ID returns the ID of the subscription that the request is about.
-func (r *Request) ID() ID { return NewID(r.Set, r.Callback) }
+func (r *Request) ID() ID { return NewID(r.Set, r.Form, r.Callback) }
 
 // Makes returns the subscription that the request makes of was. If was is zero, or has
 // ended, the subscription is new and gets a token. A subscription keeps who made it,
@@ -134,7 +135,7 @@ func (r *Request) ID() ID { return NewID(r.Set, r.Callback) }
 func (r *Request) Makes(was *Subscription, now time.Time) Subscription {
 	now = now.UTC().Round(0)
 	wanted := Subscription{
-		Set: r.Set, Callback: r.Callback, Secret: r.Secret, Filter: r.Filter, Every: r.Every,
+		Set: r.Set, Form: r.Form, Callback: r.Callback, Secret: r.Secret, Filter: r.Filter, Every: r.Every,
 		LeaseEnd: now.Add(r.Lease), Token: was.Token, By: was.By, Made: was.Made,
 	}
 	if was.Token == "" || !was.Ended.IsZero() {

@@ -28,10 +28,14 @@ const Shards = 256
 // subscriptions of a set are next to each other in a shard.
 type ID [16]byte
 
-// NewID returns the ID of a set's subscription with a callback. Callbacks are
-// compared byte by byte.
-func NewID(set, callback string) (id ID) {
-	sum := sha256.Sum256([]byte(set + "\n" + callback)) // a set's name has no newline
+// NewID returns the ID of a subscription to a set's changes in a form, with a callback: see
+// Subscription.Form. Callbacks are compared byte by byte.
+func NewID(set, form, callback string) (id ID) {
+	topic := set
+	if form != "" {
+		topic += "/" + form // a set's name has no slash
+	}
+	sum := sha256.Sum256([]byte(topic + "\n" + callback)) // neither has a newline
 	copy(id[:], sum[:])
 	copy(id[1:], setMark(set))
 	return id
@@ -71,6 +75,7 @@ func (id ID) Shard() int { return int(id[0]) }
 // only when a request of the subscriber or of an operator is carried out.
 type Subscription struct {
 	Set      string        `json:"set"`
+	Form     string        `json:"form,omitempty"`   // of what is delivered, as feed.Base.TopicIn names it; empty: change notifications
 	Callback string        `json:"callback"`         // exactly as the subscriber gave it
 	Secret   string        `json:"secret,omitempty"` // for signatures; never shown
 	Former   string        `json:"former,omitempty"` // the secret before, which signs too until FormerEnd
@@ -118,7 +123,7 @@ func (s *Subscription) Secrets(now time.Time) (secret, former string) {
 }
 
 // ID returns the subscription's ID.
-func (s *Subscription) ID() ID { return NewID(s.Set, s.Callback) }
+func (s *Subscription) ID() ID { return NewID(s.Set, s.Form, s.Callback) }
 
 // A Progress says how far deliveries to a subscription got. It is saved while
 // deliveries go on, so it may be behind them. After a crash, the deliveries

@@ -113,9 +113,9 @@ func (c *Caller) post(ctx context.Context, cancel context.CancelFunc, d *outlet.
 	r.ContentLength = d.Size()
 	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(outbound.NewBody(d.Body)), nil }
 	r.Header = http.Header{
-		"Content-Type": {"application/xml"},
+		"Content-Type": {d.Format.Batch.MediaType},
 		"User-Agent":   {outbound.UserAgent},
-		"Link":         {c.base.Link(d.To.Set)},
+		"Link":         {c.base.LinkIn(d.To.Set, d.To.Form)},
 		"Rs-Position":  {strconv.FormatUint(d.Cursor.Position, 10)},
 		"Rs-Previous":  {strconv.FormatUint(d.From.Position, 10)},
 		"Rs-Attempt":   {strconv.Itoa(d.Attempt)},
@@ -170,7 +170,7 @@ func signature(secret string, body [][]byte) string {
 // success is final.
 func (c *Caller) Confirm(ctx context.Context, q *outlet.Question) outlet.Verdict {
 	challenge := rand.Text()
-	params := verification(q, c.base.Topic(q.Request.Set), c.base.Status(statusName(q.Request.ID(), q.Token)))
+	params := verification(q, c.base.TopicIn(q.Request.Set, q.Request.Form), c.base.Status(statusName(q.Request.ID(), q.Token)))
 	params = append(dated(params, q.Keys), param{"hub.challenge", challenge})
 	var answer []byte
 	ctx, cancel := context.WithTimeout(ctx, within(c.opts.VerifyTimeout, q.First))
@@ -200,7 +200,7 @@ func (c *Caller) Confirm(ctx context.Context, q *outlet.Question) outlet.Verdict
 
 // Deny tells a callback that its subscription ended (section 5.2).
 func (c *Caller) Deny(ctx context.Context, d *outlet.Denial) outlet.Verdict {
-	q := []param{{"hub.mode", "denied"}, {"hub.topic", c.base.Topic(d.Set)}, {"hub.reason", d.Reason}}
+	q := []param{{"hub.mode", "denied"}, {"hub.topic", c.base.TopicIn(d.Set, d.Form)}, {"hub.reason", d.Reason}}
 	status, err := c.get(ctx, addQuery(d.Callback, dated(q, d.Keys)), d.Keys, nil)
 	if err != nil {
 		f := outbound.Explain(err)

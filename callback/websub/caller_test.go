@@ -14,6 +14,7 @@ import (
 
 	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/outbound"
 )
 
@@ -27,6 +28,9 @@ func TestRealCallbacks(t *testing.T) {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			got.Add(1)
+			if kind, link := r.Header.Get("Content-Type"), r.Header.Get("Link"); kind != "application/atom+xml" || !strings.HasPrefix(link, "<"+base+`/sets/demo/atom.xml>; rel="self"`) {
+				t.Errorf("a feed is sent as %s, Link: %s", kind, link)
+			}
 		}
 		_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge"))
 	})
@@ -52,7 +56,8 @@ func TestRealCallbacks(t *testing.T) {
 			client := outbound.New(test.o)
 			defer client.Close()
 			v := NewCaller(client, base, CallerOptions{}).Deliver(t.Context(), &outlet.Delivery{
-				To: &subscription.Subscription{Set: "demo", Callback: test.callback}, Body: [][]byte{[]byte("<urlset/>")}, Changes: 1, Attempt: 1,
+				To: &subscription.Subscription{Set: "demo", Form: "atom.xml", Callback: test.callback}, Body: [][]byte{[]byte("<feed/>")},
+				Format: &outlet.Format{Batch: &feed.Format{MediaType: "application/atom+xml"}}, Changes: 1, Attempt: 1,
 			})
 			switch {
 			case test.reason == "" && (v.Decision != outlet.Done || v.Error != "" || got.Load() != 1):

@@ -95,17 +95,21 @@ func (f *form) mode() string {
 	return ""
 }
 
-// setOf returns the set of a topic, which is the value of a parameter.
-func (s *Server) setOf(name, topic string) (set string, err error) {
+// setOf returns the set of a topic, which is the value of a parameter, and the form of what is
+// delivered: see subscription.Subscription.Form.
+func (s *Server) setOf(name, topic string) (set, format string, err error) {
 	if topic == "" {
-		return "", resourcesync.Invalid("%s is missing: it is a topic, %s", name, s.base.Topic("SET"))
+		return "", "", resourcesync.Invalid("%s is missing: it is a topic, %s", name, s.base.Topic("SET"))
 	}
-	set, ok := s.base.ParseTopic(topic)
-	if !ok {
-		return "", problem.New(http.StatusNotFound, "no-such-topic",
+	if set, ok := s.base.ParseTopic(topic); ok {
+		return set, "", nil
+	}
+	set, format, ok := s.base.ParseDocument(topic)
+	if !ok || s.opts.Formats[format] == nil {
+		return "", "", problem.New(http.StatusNotFound, "no-such-topic",
 			fmt.Sprintf("%s=%.200q is no topic of this hub: a topic is %s, and GET %s lists the sets", name, topic, s.base.Topic("SET"), s.base.Sets()))
 	}
-	return set, nil
+	return set, format, nil
 }
 
 // callback reads hub.callback, or callbackURI of the draft of 2012. It returns the text

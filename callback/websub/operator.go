@@ -101,7 +101,7 @@ func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, 
 	if !record.Ended.IsZero() && (part == "retry" || part == "cursor") {
 		return problem.New(http.StatusConflict, "subscription-ended", "the subscription has ended: "+record.Why)
 	}
-	request := subscription.Request{Set: set, Callback: record.Callback, At: s.opts.Now().UTC()}
+	request := subscription.Request{Set: set, Form: record.Form, Callback: record.Callback, At: s.opts.Now().UTC()}
 	switch {
 	case part == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		v, err := s.viewAll(r.Context(), &record)

@@ -27,7 +27,7 @@ func (s *Server) ping(ctx context.Context, form *form) error {
 	var all []pinged
 	for _, name := range []string{"hub.url", "hub.topic"} {
 		for _, topic := range form.Values[name] {
-			set, err := s.setOf(name, topic)
+			set, _, err := s.setOf(name, topic)
 			if err != nil {
 				return err
 			}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
@@ -65,6 +66,8 @@ type Options struct {
 	MaxPerHost    int // with callbacks at one host and port; default 10,000
 	MaxPerSet     int // default 100,000
 	MaxUnverified int // still to be confirmed, with callbacks at one host and port; default 1,000
+
+	Formats map[string]*outlet.Format // of what is delivered, besides change notifications, by the names of their topics in a set; default: none
 
 	ClockSkew time.Duration    // how far a datetime may lie in the future; default 1 minute
 	Now       func() time.Time // default time.Now
@@ -160,7 +163,7 @@ func (s *Server) ServeHub(w http.ResponseWriter, r *http.Request) error {
 // take sends the request to subscribe or to unsubscribe that is in a form. It
 // returns the text of the answer.
 func (s *Server) take(r *http.Request, form *form, mode subscription.Mode) (note string, err error) {
-	set, err := s.parseTopic(r.Context(), form)
+	set, format, err := s.parseTopic(r.Context(), form)
 	if err != nil {
 		return "", err
 	}
@@ -172,7 +175,7 @@ func (s *Server) take(r *http.Request, form *form, mode subscription.Mode) (note
 	if err := access.MayFollow(r.Context(), set); err != nil {
 		return "", err
 	}
-	request, err := s.parse(r, form, mode, set)
+	request, err := s.parse(r, form, subscription.Request{Mode: mode, Set: set, Form: format})
 	if request.Callback != "" {
 		record.Of(request.ID().String(), hostOf(request.Callback))
 	}
@@ -199,20 +202,26 @@ func hostOf(callback string) string {
 }
 
 // parseTopic returns the set whose topic a form names in hub.topic, or in topic of the
-// draft of 2012.
-func (s *Server) parseTopic(ctx context.Context, form *form) (set string, err error) {
+// draft of 2012, and the form of what is delivered: see subscription.Subscription.Form.
+func (s *Server) parseTopic(ctx context.Context, form *form) (set, format string, err error) {
 	name := "hub.topic"
 	if form.Has("callbackURI") && !form.Has(name) {
 		if name = "topic"; !form.Has(name) {
-			return s.onlySet(ctx)
+			if set, err = s.onlySet(ctx); s.opts.Formats[draftForm] != nil {
+				format = draftForm
+			}
+			return set, format, err
 		}
 	}
 	topic := form.one(name)
 	if form.err != nil {
-		return "", form.err
+		return "", "", form.err
 	}
 	return s.setOf(name, topic)
 }
+
+// draftForm is what the draft of 2012 delivers: changesets.
+const draftForm = "changeset.xml"
 
 // onlySet returns the set that a request of the draft of 2012 is about. That
 // draft knew no topics, so the caller names one in topic, or may follow exactly one
@@ -229,23 +238,23 @@ func (s *Server) onlySet(ctx context.Context) (string, error) {
 	return sets[0].Set, nil
 }
 
-// parse reads a request to subscribe or to unsubscribe, and checks that it may
-// be made.
-func (s *Server) parse(from *http.Request, form *form, mode subscription.Mode, set string) (r subscription.Request, err error) {
+// parse reads the rest of a request to subscribe or to unsubscribe, whose mode and topic are
+// known, and checks that it may be made.
+func (s *Server) parse(from *http.Request, form *form, r subscription.Request) (subscription.Request, error) {
 	ctx := from.Context()
-	r = subscription.Request{Mode: mode, Set: set, By: Requester(from), At: s.opts.Now().UTC()}
-	if mode == subscription.Subscribe {
+	r.By, r.At = Requester(from), s.opts.Now().UTC()
+	if r.Mode == subscription.Subscribe {
 		caller := access.FromContext(ctx)
-		r.Until, r.Key, r.Anyone = caller.Expires, caller.Key, !caller.Rights.FollowPrivate(set)
+		r.Until, r.Key, r.Anyone = caller.Expires, caller.Key, !caller.Rights.FollowPrivate(r.Set)
 	}
 	if r.Callback = form.callback(s.check); form.err != nil {
 		return r, form.err
 	}
-	if r.Secret = form.secret(); form.err != nil && mode == subscription.Unsubscribe {
+	if r.Secret = form.secret(); form.err != nil && r.Mode == subscription.Unsubscribe {
 		r.Secret, form.err = "", nil // a request to unsubscribe needs none
 	}
 	r.Token = form.token(s.base)
-	if mode == subscription.Unsubscribe {
+	if r.Mode == subscription.Unsubscribe {
 		if form.err != nil {
 			return r, form.err
 		}
@@ -259,7 +268,7 @@ func (s *Server) parse(from *http.Request, form *form, mode subscription.Mode, s
 	if form.err != nil {
 		return r, form.err
 	}
-	begin, err := s.find(ctx, "rs.since", set, since)
+	begin, err := s.find(ctx, "rs.since", r.Set, since)
 	if err != nil {
 		return r, err
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/callback/subscription/registrytest"
 	"github.com/rshub/rshub/changelog"
@@ -230,8 +231,38 @@ func TestDraftOf2012(t *testing.T) {
 			t.Errorf("with %s it is answered %d", topic, status)
 		}
 	}
+	if r := f.newest(); r.Form != "" {
+		t.Errorf("a topic was named, and %+v is kept", r)
+	}
 	if status, text := f.post(draft + "&topic=second"); status != 404 || !strings.Contains(text, "topic=") {
 		t.Errorf("with another topic it is answered %d: %s", status, text)
+	}
+}
+
+// The topics of a set's documents in other forms are topics, too, and each makes a subscription
+// of its own. The draft of 2012 gets its changesets.
+func TestTopicsOfForms(t *testing.T) {
+	f := newFront(t, Options{Formats: map[string]*outlet.Format{"atom.xml": {}, "changeset.xml": {}}})
+	memorytest.Fill(t, f.log, "demo", memorytest.Changes("a", 1))
+	seen := map[subscription.ID]bool{}
+	for form, want := range map[string]string{
+		"hub.mode=subscribe&hub.callback=https://callback.example/&hub.topic=" + base + "/sets/demo/atom.xml": "atom.xml",
+		"hub.mode=subscribe&hub.callback=https://callback.example/&hub.topic=" + base + "/sets/demo/changes":  "",
+		"callbackURI=https://callback.example/": "changeset.xml",
+	} {
+		if status, text := f.post(form); status != 202 {
+			t.Errorf("%s is answered %d: %s", form, status, text)
+		}
+		r := f.newest()
+		if r.Set != "demo" || r.Form != want || seen[r.ID()] {
+			t.Errorf("of %s %+v is kept", form, r)
+		}
+		seen[r.ID()] = true
+	}
+	for _, none := range []string{"/sets/demo/feed.xml", "/sets/demo/changelist.xml", "/sets/demo", "/sets/DEMO/atom.xml"} {
+		if status, text := f.post("hub.mode=subscribe&hub.callback=https://callback.example/&hub.topic=" + base + none); status != 404 {
+			t.Errorf("topic %s is answered %d: %s", none, status, text)
+		}
 	}
 }
 

@@ -61,7 +61,7 @@ type tried struct {
 func (s *Server) view(ctx context.Context, r *subscription.Record) (shown, error) {
 	id := r.ID()
 	v := shown{
-		ID: id.String(), Topic: s.base.Topic(r.Set), Callback: r.Callback, Cursor: r.Cursor.String(),
+		ID: id.String(), Topic: s.base.TopicIn(r.Set, r.Form), Callback: r.Callback, Cursor: r.Cursor.String(),
 		Prefix: r.Filter.Prefix, Type: r.Filter.Types, Within: r.Filter.Collection, Signed: r.Secret != "",
 		Failed: r.Failed, Gaps: r.Gaps, Made: r.Made, LeaseEnd: r.LeaseEnd, Attempts: []tried{},
 	}

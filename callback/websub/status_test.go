@@ -154,8 +154,8 @@ func TestStatusURL(t *testing.T) {
 		"more than it":           statusName(r.ID(), r.Token+"x"),
 		"another's token":        statusName(other.ID(), r.Token),
 		"no id":                  "." + r.Token,
-		"an id that is not":      statusName(subscription.NewID("demo", "https://none.example/"), r.Token),
-		"an id of no token":      statusName(subscription.NewID("demo", "https://none.example/"), ""),
+		"an id that is not":      statusName(subscription.NewID("demo", "", "https://none.example/"), r.Token),
+		"an id of no token":      statusName(subscription.NewID("demo", "", "https://none.example/"), ""),
 		"an id that cannot be":   "xyz." + r.Token,
 		"a token in other cases": statusName(r.ID(), "TOKEN1"),
 	} {

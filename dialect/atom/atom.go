@@ -15,6 +15,8 @@ var Form = &dialect.Form{
 	Newest:    "atom.xml",
 	Page:      "atom-*.xml",
 	MediaType: "application/atom+xml",
+	Begin:     "  <entry>",
+	End:       "</entry>\n",
 	Head:      head,
 	Entry:     func(dst []byte, p *dialect.Page, e *feed.Entry, _ bool) []byte { return entry(dst, p, e) },
 	Tail:      func(dst []byte, _ *dialect.Page) []byte { return append(dst, "</feed>\n"...) },

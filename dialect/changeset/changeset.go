@@ -19,6 +19,8 @@ var Form = &dialect.Form{
 	Newest:    "changeset.xml",
 	Page:      "changeset-*.xml",
 	MediaType: "application/xml",
+	Begin:     "  <sm:url>",
+	End:       "</sm:url>\n",
 	Head:      head,
 	Entry:     func(dst []byte, p *dialect.Page, e *feed.Entry, _ bool) []byte { return entry(dst, p, e) },
 	Tail:      func(dst []byte, _ *dialect.Page) []byte { return append(dst, "</changeset>\n"...) },
@@ -27,6 +29,9 @@ var Form = &dialect.Form{
 func head(dst []byte, p *dialect.Page) []byte {
 	dst = append(dst, `<?xml version="1.0" encoding="UTF-8"?>`+"\n"+
 		`<changeset xmlns="http://resourcesync.org/ns/" xmlns:rs="http://resourcesync.org/ns/" xmlns:sm="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:atom="http://www.w3.org/2005/Atom">`+"\n"...)
+	if p.Pushed {
+		return dst // section 4.3: it has no links
+	}
 	dst = link(dst, "self", p.URL)
 	dst = link(dst, "prev", p.Prev)
 	dst = link(dst, "next", cmp.Or(p.Next, p.More))

@@ -133,6 +133,16 @@ var rows = []row{
 	{200, "GET", "/sets/demo/NEW", "", ""},
 	{410, "GET", "/sets/demo/changelist.xml?from=2026-01-01", "", ""},
 	{410, "GET", "/sets/old/LIST", "", ""},
+	{200, "GET", "/sets/demo/ARCHIVE", "", ""},
+	{200, "GET", "/sets/demo/atom.xml?after=NOW", "", ""},
+	{400, "GET", "/sets/demo/atom.xml?after=nonsense", "", ""},
+	{410, "GET", "/sets/old/atom.xml?after=OLD", "", ""},
+	{200, "GET", "/sets/demo/changeset.xml?after=NOW", "", ""},
+	{400, "GET", "/sets/demo/changeset.xml?after=nonsense", "", ""},
+	{410, "GET", "/sets/old/changeset.xml?after=OLD", "", ""},
+	{200, "GET", "/sets/demo/activity/collection.json", "", ""},
+	{200, "GET", "/sets/demo/activity/PAGE", "", ""},
+	{410, "GET", "/sets/old/activity/GONE", "", ""},
 
 	{200, "GET", "/sets/old/subscriptions?limit=5&after=00000000000000000000000000000000", "", ""},
 	{200, "GET", "/sets/old/subscriptions/ID", "", ""},
@@ -174,8 +184,10 @@ func each(rows []row) []row {
 			continue
 		}
 		seen[r.method+path] = true
-		if strings.Contains(path, "xml") || strings.HasSuffix(path, "resourcesync") || strings.HasSuffix(path, "LIST") || strings.HasSuffix(path, "NEW") {
-			add(http.StatusOK, r, path, person)
+		if strings.Contains(path, "xml") || strings.HasSuffix(path, "resourcesync") || strings.HasSuffix(path, "LIST") || strings.HasSuffix(path, "NEW") || strings.Contains(path, "/activity/") {
+			if !inDialect.MatchString(path) {
+				add(http.StatusOK, r, path, person)
+			}
 			add(http.StatusNotModified, r, path, "")
 		}
 		of, after := "", ""
@@ -320,6 +332,9 @@ func (c *callbacks) subscribe(t *testing.T, h *hubtest.Hub, set string, headers 
 	return status
 }
 
+// inDialect matches documents that no page shows.
+var inDialect = regexp.MustCompile(`/activity/|atom|changeset|ARCHIVE`)
+
 var listName = regexp.MustCompile(`changelist-[0-9a-z-]+\.xml`)
 
 // fill makes a hub that has what rows ask for, and returns what puts it into their texts. The hub
@@ -341,12 +356,14 @@ func fill(t *testing.T, h *hubtest.Hub, c *callbacks) func(string) string {
 		}
 		return err
 	})
+	of := func(list string) string { return strings.TrimSuffix(strings.TrimPrefix(list, "changelist-"), ".xml") }
 	names := listName.FindAllString(string(hubtest.Must(t, http.StatusOK, http.MethodGet, h.URL+"/sets/demo/changelist-index.xml", nil).Body), -1)
+	newest := names[len(names)-1]
 	head := hubtest.Head(t, h, "demo")
 	position, _, _ := strings.Cut(head, "-")
 	status := c.subscribe(t, h, "old")
 	id, _, _ := strings.Cut(status, ".")
-	return strings.NewReplacer("HUB", h.URL, "CB", c.URL, "STATUS", status, "ID", id, "OLD", first, "LIST", list, "NEW", names[len(names)-1], "NOW", head, "POSITION", position).Replace
+	return strings.NewReplacer("HUB", h.URL, "CB", c.URL, "STATUS", status, "ID", id, "OLD", first, "LIST", list, "GONE", "page-"+of(list)+".json", "NEW", newest, "PAGE", "page-"+of(newest)+".json", "ARCHIVE", "atom-"+of(newest)+".xml", "NOW", head, "POSITION", position).Replace
 }
 
 // who causes what depends on the caller: answers about private sets, tickets with a token, and a

@@ -83,8 +83,8 @@ func (d *document) operations() iter.Seq2[[2]string, *v3.Operation] {
 // find returns the operation of a request, and its path in the document.
 func (d *document) find(method, path string) (template string, op *v3.Operation) {
 	for id, o := range d.operations() {
-		if id[1] == method && match(id[0], path) && (op == nil || !strings.Contains(id[0], "{list}")) {
-			template, op = id[0], o // a path with less in braces counts before {list}
+		if id[1] == method && match(id[0], path) && (op == nil || strings.Count(id[0], "{") < strings.Count(template, "{")) {
+			template, op = id[0], o // a path with less in braces counts first
 		}
 	}
 	return template, op

@@ -92,5 +92,7 @@ export function documents(element, name, parameters, signal, now) {
     line("changelist-index.xml", "Change List Index", "All lists of changes that the hub keeps."),
     document.body.dataset.holds === "true" && now.inventory !== "off" ? line("resourcelist.xml", "Resource List", "All resources at one time, if the source says that the hub knows them all.") : null,
     line("changes", "Change notification", "The newest change, as subscribers get it."),
-    line(".well-known/resourcesync", "Source Description", "Of this set alone.")));
+    line(".well-known/resourcesync", "Source Description", "Of this set alone."),
+    line("atom.xml", "Atom feed", "The newest changes, for readers of feeds."),
+    line("activity/collection.json", "ActivityStreams collection", "All changes that the hub keeps, for harvesters that speak IIIF Change Discovery.")));
 }

@@ -50,7 +50,7 @@ func plain(set string, n int) subscription.Record {
 // inShard returns n records of a set that are in the given shard.
 func inShard(set string, shard, n int) (all []subscription.Record) {
 	for i := 0; len(all) < n; i++ {
-		if subscription.NewID(set, url(i)).Shard() == shard {
+		if subscription.NewID(set, "", url(i)).Shard() == shard {
 			all = append(all, record(set, i))
 		}
 	}

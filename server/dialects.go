@@ -1,0 +1,31 @@
+package server
+
+import (
+	"github.com/rshub/rshub/callback/outlet"
+	"github.com/rshub/rshub/dialect"
+	"github.com/rshub/rshub/dialect/activitystreams"
+	"github.com/rshub/rshub/dialect/atom"
+	"github.com/rshub/rshub/dialect/changeset"
+	"github.com/rshub/rshub/feed"
+)
+
+// dialects returns the forms of other standards in which changes are served.
+func dialects() []*dialect.Form {
+	return []*dialect.Form{activitystreams.Form, atom.Form, changeset.Form}
+}
+
+// formats returns those in which callbacks get changes, by the name of their topic in a set.
+func formats(base feed.Base) map[string]*outlet.Format {
+	all := map[string]*outlet.Format{}
+	for _, f := range dialects() {
+		if f.Begin == "" {
+			continue
+		}
+		all[f.Newest] = &outlet.Format{
+			Batch: f.Batches(base), Begin: f.Begin, End: f.End,
+			Head: func(b *feed.Batch) []byte { return f.Head(nil, f.Pushed(base, b)) },
+			Tail: string(f.Tail(nil, nil)),
+		}
+	}
+	return all
+}
