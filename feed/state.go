@@ -20,6 +20,10 @@ type Description struct {
 	NoPush  bool    `json:"noPush,omitempty"`  // the Capability List does not name the push channel: some clients refuse a list that does
 	Sitemap bool    `json:"sitemap,omitempty"` // robots.txt names the hub's Resource List of the set
 
+	// IndexNow is the URL of a search engine that is told of changes, with the parameters key and
+	// keyLocation; empty: none. No document shows it.
+	IndexNow string `json:"indexnow,omitempty"`
+
 	Source string        `json:"source,omitempty"` // URL of a list of the set's resources that the hub polls; no document shows it
 	Every  time.Duration `json:"every,omitempty"`  // how often; 0 if there is no Source
 

@@ -28,6 +28,9 @@ func (m makers) Version() uint64 { return m.authenticator.Version() + m.changed.
 
 // May returns why the maker of a subscription may not follow its set any more.
 func (m makers) May(by, key string, anyone bool, set string) (until time.Time, why string) {
+	if by == subscription.BySet {
+		return time.Time{}, ""
+	}
 	name := subscription.NameOf(by)
 	caller, ok := m.authenticator.Named(name, key)
 	if !ok {

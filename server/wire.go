@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/rshub/rshub/backup"
 	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/websub"
+	"github.com/rshub/rshub/dialect/indexnow"
 	"github.com/rshub/rshub/documents"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
@@ -96,12 +98,14 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	attempts := meter.New(s.metrics)
 	p.outbound = outbound.New(outbound.Options{Self: string(base), Allow: c.CallbackAllow, CAs: c.CallbackCAs, Idle: idle})
 	caller := websub.NewCaller(p.outbound, base, websub.CallerOptions{Timeout: c.CallbackTimeout, Inventories: p.inventories})
-	pushed := formats(base)
-	p.engine = callback.New(store.subscriptions, store.claims, log, p.hub, caller, caller, callback.Options{ // caller delivers, and verifies
+	topics, ways := formats(base), outlets{caller, indexnow.New(p.outbound)}
+	pushed := maps.Clone(topics)
+	pushed[indexnow.Form] = indexnow.Format
+	p.engine = callback.New(store.subscriptions, store.claims, log, p.hub, ways, ways, callback.Options{ // they deliver, and verify
 		Logger: s.log, Metrics: s.metrics, Meter: attempts, Rights: s.callers.rights(),
 		Activity: happened{p.activity}, Formats: pushed,
 	})
-	subscribing := websub.Options{Formats: pushed, Sets: p.hub, Inventories: p.inventories, LeaseMin: c.LeaseMin, MaxRequests: c.CallbackRequests}
+	subscribing := websub.Options{Formats: topics, Sets: p.hub, Inventories: p.inventories, LeaseMin: c.LeaseMin, MaxRequests: c.CallbackRequests}
 	if !c.NoPoll {
 		p.sources = s.wireSources(base, store, p, attempts)
 		subscribing.Sources = p.sources.poller
@@ -125,7 +129,7 @@ func (p *parts) runs() map[string]func(context.Context) error {
 
 // site returns the handler for users.
 func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http.Handler {
-	o := sets.Options{Fetcher: p.outbound, Activity: p.activity, Streams: p.streams}
+	o := sets.Options{Fetcher: p.outbound, SearchEngines: searchEngines{p.engine, p.outbound.Check}, Activity: p.activity, Streams: p.streams}
 	if p.live != nil {
 		o.Inventories = p.inventories
 	}

@@ -2,6 +2,7 @@ package sets
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,6 +34,7 @@ type described struct {
 	Sitemap      bool   `json:"sitemap"`   // robots.txt names the Resource List
 	Private      bool   `json:"private"`   // what anyone may do does not count for the set
 	Lastmod      string `json:"lastmod"`   // of Change Lists: "source", which is the default, "datetime" or "seconds"
+	IndexNow     string `json:"indexnow"`  // URL of a search engine that is told of changes
 	Source       string `json:"source"`    // URL of a list of resources that the hub polls
 	Every        string `json:"every"`     // how often, such as 15m
 	Complete     *bool  `json:"complete"`  // whether the hub knows all resources; nil: that stays as it is
@@ -75,6 +77,9 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, set string) error {
 		return feed.ErrNoInventory
 	}
 	if !body.alone {
+		if err := s.tell(r.Context(), set, body.IndexNow); err != nil {
+			return err
+		}
 		err := s.hub.Describe(r.Context(), set, body.description())
 		if s.opts.Private != nil {
 			s.opts.Private.Look()
@@ -90,11 +95,23 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, set string) error {
 	return err
 }
 
+// tell makes a search engine be told of what changes in a set, and no other one.
+func (s *Server) tell(ctx context.Context, set, engine string) error {
+	st, err := s.memory.State(ctx, set)
+	if err != nil && !errors.Is(err, feed.ErrNoSet) {
+		return err
+	}
+	if engine == "" && st.IndexNow == "" {
+		return nil
+	}
+	return s.opts.SearchEngines.Tell(ctx, st, set, engine)
+}
+
 func (d *described) description() feed.Description {
 	return feed.Description{
 		Title: d.Title, DescribedBy: d.DescribedBy, ChangeList: d.ChangeList,
 		ResourceList: d.ResourceList, ResourceDump: d.ResourceDump, ChangeDump: d.ChangeDump,
-		NoInventory: d.Inventory == "off", NoPush: d.Push == "off", Sitemap: d.Sitemap, Private: d.Private, Lastmod: feed.Lastmod(strings.TrimPrefix(d.Lastmod, "source")), Source: d.Source, Every: d.every,
+		IndexNow: d.IndexNow, NoInventory: d.Inventory == "off", NoPush: d.Push == "off", Sitemap: d.Sitemap, Private: d.Private, Lastmod: feed.Lastmod(strings.TrimPrefix(d.Lastmod, "source")), Source: d.Source, Every: d.every,
 	}
 }
 
@@ -113,7 +130,7 @@ func readDescribed(body io.Reader) (*described, error) {
 		}
 	}
 	if err != nil {
-		return nil, resourcesync.Invalid(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL", "resourcelist": "URL", "resourcedump": "URL", "changedump": "URL", "inventory": "on" or "off", "push": "on" or "off", "sitemap": true or false, "private": true or false, "lastmod": "source", "datetime" or "seconds", "source": "URL", "every": "15m", "complete": true or false}: %v`, err)
+		return nil, resourcesync.Invalid(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL", "resourcelist": "URL", "resourcedump": "URL", "changedump": "URL", "inventory": "on" or "off", "push": "on" or "off", "sitemap": true or false, "private": true or false, "lastmod": "source", "datetime" or "seconds", "indexnow": "URL", "source": "URL", "every": "15m", "complete": true or false}: %v`, err)
 	}
 	var members map[string]any
 	_ = json.Unmarshal(text, &members) // it could be read as an object before

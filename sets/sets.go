@@ -32,12 +32,13 @@ type Hub interface {
 
 // Options of a Server.
 type Options struct {
-	Inventories Inventories        // nil: the hub keeps none
-	Sources     Sources            // nil: the hub polls none
-	Fetcher     Fetcher            // what fetches the lists that sources have
-	Private     Private            // nil: there are no tokens, so no set can be private
-	Activity    *activity.Recorder // what happens in sets
-	Streams     *limit.Budget      // for lists that are held while clients take them
+	Inventories   Inventories        // nil: the hub keeps none
+	Sources       Sources            // nil: the hub polls none
+	Fetcher       Fetcher            // what fetches the lists that sources have
+	SearchEngines SearchEngines      // are told of changes
+	Private       Private            // nil: there are no tokens, so no set can be private
+	Activity      *activity.Recorder // what happens in sets
+	Streams       *limit.Budget      // for lists that are held while clients take them
 }
 
 // Inventories know what sets hold.
@@ -61,6 +62,14 @@ type Sources interface {
 type Fetcher interface {
 	// Check returns an error, which says what the URL is by name, if it would not be fetched.
 	Check(name, url string) error
+}
+
+// SearchEngines are told of changes.
+type SearchEngines interface {
+	// Tell makes the search engine at a URL be told of what changes in a set from now on, and no
+	// other one; empty: none. is is the set as it is, or the zero State if it is not made yet.
+	// An error is a *resourcesync.Error if the URL is none of a search engine.
+	Tell(ctx context.Context, is feed.State, set, engine string) error
 }
 
 // Private knows which sets are private.
@@ -100,7 +109,10 @@ func (s *Server) ServeOne(w http.ResponseWriter, r *http.Request, set string) er
 	case http.MethodDelete:
 		trail.From(ctx).Begin(trail.Delete, set)
 		if err = access.MayOperate(ctx); err == nil {
-			err = advise(s.hub.Delete(ctx, set), "unknown whether the set was deleted: look at it first (GET), and send the request again only if the set is there and nobody has made it anew since")
+			if err = s.tell(ctx, set, ""); err == nil {
+				err = s.hub.Delete(ctx, set)
+			}
+			err = advise(err, "unknown whether the set was deleted: look at it first (GET), and send the request again only if the set is there and nobody has made it anew since")
 		}
 		if err == nil {
 			w.WriteHeader(http.StatusNoContent)

@@ -25,7 +25,8 @@ type View struct {
 	Lastmod        string   `json:"lastmod,omitempty"` // of Change Lists; empty: that of the source
 	Source         string   `json:"source,omitempty"`  // what the hub polls; only publishers and operators see it, and the next
 	Every          string   `json:"every,omitempty"`
-	Looked         *Looked  `json:"looked,omitempty"` // what came of the last look at the source; only in the view of one set
+	IndexNow       string   `json:"indexnow,omitempty"` // the search engine that is told of changes; only publishers and operators see it
+	Looked         *Looked  `json:"looked,omitempty"`   // what came of the last look at the source; only in the view of one set
 	Topic          string   `json:"topic"`
 	CapabilityList string   `json:"capabilitylist"`
 	By             string   `json:"by,omitempty"` // who made it; only operators see it
@@ -52,7 +53,7 @@ func (s *Server) view(st feed.State, rights access.Rights) View {
 		Floor: st.Floor.String(), Head: st.Head.String(), Changes: st.Head.Position - st.Floor.Position,
 	}
 	if rights.Publish(st.Set) || rights.Operate() {
-		v.ChangeList, v.Source = st.ChangeList, st.Source // the URLs may contain a secret
+		v.ChangeList, v.Source, v.IndexNow = st.ChangeList, st.Source, st.IndexNow // the URLs may contain a secret
 		if st.Source != "" {
 			v.Every = st.Every.String()
 		}

@@ -5,6 +5,7 @@ package outlet
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -98,6 +99,16 @@ type Verdict struct {
 	Error    string           // why the decision is not Done; the subscriber sees it, so it has no secrets
 	Outcome  outbound.Outcome // for the metrics
 	Place    string           // where the callback is, as far as the attempt has found out: see outbound.Peer.Place; empty: nothing new
+}
+
+// Unanswered returns the verdict on a request to a peer that got no answer: d, unless it was not
+// made because too many are under way.
+func Unanswered(err error, d Decision, peer *outbound.Peer) Verdict {
+	f := outbound.Explain(err)
+	if errors.Is(err, outbound.ErrBusy) {
+		d = Limited
+	}
+	return Verdict{Decision: d, Error: f.Text, Outcome: f.Outcome, Place: peer.Place()}
 }
 
 // A Decision is what the engine does after an attempt.

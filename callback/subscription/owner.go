@@ -16,6 +16,10 @@ var ErrNotYours = &feed.Error{Code: "not-yours", Status: 403, Text: "the subscri
 
 const byToken = "token "
 
+// BySet is what Request.By is for a subscription that the description of its set wants. It lasts
+// as long as the description says.
+const BySet = "set"
+
 // ByToken returns what Request.By is for a caller with a token of that name.
 func ByToken(name string) string { return byToken + name }
 

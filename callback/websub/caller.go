@@ -67,7 +67,7 @@ func (c *Caller) Deliver(ctx context.Context, d *outlet.Delivery) outlet.Verdict
 	status, after, err := c.post(ctx, cancel, d)
 	switch {
 	case err != nil:
-		return unanswered(err, outlet.Again, peer)
+		return outlet.Unanswered(err, outlet.Again, peer)
 	case status >= 200 && status <= 299:
 		return outlet.Verdict{Decision: outlet.Done, Status: status, Outcome: outbound.Success, Place: peer.Place()}
 	}
@@ -92,15 +92,6 @@ func within(timeout time.Duration, first bool) time.Duration {
 		return min(timeout, firstTimeout)
 	}
 	return timeout
-}
-
-// unanswered returns the verdict on a request without an answer.
-func unanswered(err error, d outlet.Decision, peer *outbound.Peer) outlet.Verdict {
-	f := outbound.Explain(err)
-	if errors.Is(err, outbound.ErrBusy) {
-		d = outlet.Limited
-	}
-	return outlet.Verdict{Decision: d, Error: f.Text, Outcome: f.Outcome, Place: peer.Place()}
 }
 
 // post makes one POST. It returns the status of the answer, and its
@@ -185,9 +176,9 @@ func (c *Caller) Confirm(ctx context.Context, q *outlet.Question) outlet.Verdict
 	}
 	switch {
 	case errors.Is(err, outbound.ErrAddress):
-		return unanswered(err, outlet.Over, peer)
+		return outlet.Unanswered(err, outlet.Over, peer)
 	case err != nil:
-		return unanswered(err, outlet.Again, peer)
+		return outlet.Unanswered(err, outlet.Again, peer)
 	case status >= 500:
 		return refused(outlet.Again, outbound.Answered("the answer is no confirmation", status))
 	case status < 200 || status > 299:

@@ -1,0 +1,150 @@
+package indexnow
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/callback/outlet"
+	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+const key = "0123-abcdEF"
+
+func TestParsePlace(t *testing.T) {
+	for text, want := range map[string]Place{
+		"https://api.indexnow.org/indexnow?key=0123-abcdEF&keyLocation=https://example.org/0123-abcdEF.txt": {
+			"https://api.indexnow.org/indexnow", key, "https://example.org/0123-abcdEF.txt", "example.org", "https://example.org/"},
+		"https://engine.example/indexnow?a=1&keyLocation=https%3A%2F%2Fexample.org%3A8443%2Fcatalog%2Fkey.txt&key=0123-abcdEF": {
+			"https://engine.example/indexnow?a=1", key, "https://example.org:8443/catalog/key.txt", "example.org:8443", "https://example.org:8443/catalog/"},
+		"https://engine.example/indexnow?key=0123-abcdEF&keyLocation=https://example.org": {
+			"https://engine.example/indexnow", key, "https://example.org", "example.org", "https://example.org/"},
+	} {
+		if got, err := ParsePlace(text); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+	}
+	for text, rule := range map[string]string{
+		"":      "URL of a search engine",
+		"://":   "URL of a search engine",
+		"https": "URL of a search engine",
+		"https://user:pass@engine.example/?key=0123-abcdEF&keyLocation=https://example.org/k": "URL of a search engine",
+		"https://engine.example/indexnow":                                                   "key",
+		"https://engine.example/indexnow?key=short&keyLocation=https://example.org/k":       "8 to 128",
+		"https://engine.example/indexnow?key=0123_abcdEF&keyLocation=https://example.org/k": "8 to 128",
+		"https://engine.example/indexnow?key=0123-abcdEF":                                   "keyLocation",
+		"https://engine.example/indexnow?key=0123-abcdEF&keyLocation=/k.txt":                "keyLocation",
+		"https://engine.example/indexnow?key=0123-abcdEF&keyLocation=ftp://example.org/k":   "keyLocation",
+	} {
+		if got, err := ParsePlace(text); err == nil || !strings.Contains(err.Error(), rule) {
+			t.Errorf("%s: %+v, %v; want %q", text, got, err, rule)
+		}
+	}
+}
+
+// A site answers as a search engine at /indexnow, and has the file with the key.
+type site struct {
+	*httptest.Server
+	status int
+	header http.Header
+	file   string
+	bodies []string
+}
+
+func newSite(t *testing.T) *site {
+	s := &site{status: 200, header: http.Header{}, file: key + "\n"}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for name, values := range s.header {
+			w.Header()[name] = values
+		}
+		switch {
+		case r.URL.Path == "/key.txt" && r.Method == http.MethodGet:
+			w.WriteHeader(s.status)
+			_, _ = io.WriteString(w, s.file)
+		case r.URL.Path == "/indexnow" && r.Method == http.MethodPost && r.Header.Get("Content-Type") == "application/json; charset=utf-8":
+			body, _ := io.ReadAll(r.Body)
+			s.bodies = append(s.bodies, string(body))
+			w.WriteHeader(s.status)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *site) place() string {
+	return s.URL + "/indexnow?key=" + key + "&keyLocation=" + s.URL + "/key.txt"
+}
+
+func TestDeliver(t *testing.T) {
+	s := newSite(t)
+	b := &feed.Batch{Set: "demo"}
+	for _, loc := range []string{"https://example.org/a?x=1&y=%22", "https://example.org/é", "https://example.org/a?x=1&y=%22"} {
+		b.Entries = append(b.Entries, feed.Entry{Change: resourcesync.Change{Loc: loc, Change: resourcesync.Updated}})
+	}
+	d := &outlet.Delivery{To: &subscription.Subscription{Set: "demo", Form: Form, Callback: s.place()}, Format: Format, Body: [][]byte{b.In(Format.Batch)}, Changes: 3}
+	for status, want := range map[int]struct {
+		decision outlet.Decision
+		after    time.Duration
+		says     string
+	}{
+		200: {outlet.Done, 0, ""},
+		202: {outlet.Done, 0, ""},
+		400: {outlet.Again, 0, "has not taken"},
+		403: {outlet.Again, 0, "did not find the key"},
+		422: {outlet.Again, 0, "not below " + s.URL + "/"},
+		429: {outlet.Again, 90 * time.Second, "fewer requests"},
+		503: {outlet.Again, 0, "has not taken"},
+	} {
+		s.status, s.bodies, s.header = status, nil, http.Header{}
+		if status == 429 {
+			s.header.Set("Retry-After", "90")
+		}
+		v := New(http.DefaultTransport).Deliver(t.Context(), d)
+		if v.Decision != want.decision || v.After != want.after || !strings.Contains(v.Error, want.says) || v.Status != status {
+			t.Errorf("%d: %+v", status, v)
+		}
+		var sent struct {
+			Host, Key, KeyLocation string
+			URLList                []string
+		}
+		if len(s.bodies) != 1 || json.Unmarshal([]byte(s.bodies[0]), &sent) != nil || "http://"+sent.Host != s.URL || sent.Key != key || sent.KeyLocation != s.URL+"/key.txt" ||
+			!slices.Equal(sent.URLList, []string{"https://example.org/a?x=1&y=%22", "https://example.org/é"}) {
+			t.Errorf("sent is %q", s.bodies)
+		}
+	}
+	s.Close()
+	if v := New(http.DefaultTransport).Deliver(t.Context(), d); v.Decision != outlet.Again || v.Error == "" {
+		t.Errorf("an engine that is not there: %+v", v)
+	}
+}
+
+// A key is confirmed only if it is where search engines look for it.
+func TestConfirm(t *testing.T) {
+	s := newSite(t)
+	q := &outlet.Question{Request: &subscription.Request{Set: "demo", Form: Form, Callback: s.place()}}
+	for _, test := range []struct {
+		status   int
+		file     string
+		decision outlet.Decision
+		says     string
+	}{
+		{200, key, outlet.Done, ""},
+		{200, "\ufeff" + key + "\r\n", outlet.Done, ""},
+		{200, "another key", outlet.Again, "another text"},
+		{404, key, outlet.Again, "Not Found"},
+	} {
+		s.status, s.file = test.status, test.file
+		if v := New(http.DefaultTransport).Confirm(t.Context(), q); v.Decision != test.decision || !strings.Contains(v.Error, test.says) {
+			t.Errorf("%d %q: %+v", test.status, test.file, v)
+		}
+	}
+}
