@@ -33,6 +33,7 @@ var arrows = map[string][]string{
 	"internal/zst":         {},
 	"internal/pebbledb":    {},
 	"internal/reread":      {"internal/backoff"},
+	"internal/filelock":    {},
 	"internal/flight":      {},
 	"internal/trail":       {"feed"},
 	"internal/forwarded":   {},
@@ -97,7 +98,7 @@ var arrows = map[string][]string{
 	"internal/build":      {},
 	"internal/setting":    {},
 	"cmd/rshub":           {"access", "access/jwt", "backup", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/nearest", "internal/progress", "internal/setting", "internal/trail", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "limit", "problem", "resourcesync", "server"},
-	"cmd/rspublish":       {"client", "source/directory", "feed", "source/harvest", "source/harvest/oaipmh", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "inventory/audit", "source/reconcile", "source/relay", "resourcesync"},
+	"cmd/rspublish":       {"client", "source/directory", "feed", "source/harvest", "source/harvest/oaipmh", "internal/backoff", "internal/build", "internal/filelock", "internal/progress", "internal/setting", "inventory/audit", "source/reconcile", "source/relay", "resourcesync"},
 
 	// The destination's end.
 	"mirror/filename": {"resourcesync"},

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/internal/backoff"
+	"github.com/rshub/rshub/internal/filelock"
 	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/source/harvest"
 	"github.com/rshub/rshub/source/harvest/oaipmh"
@@ -232,7 +233,7 @@ func (r *relaying) open() (release func(), err error) {
 		return nil, fmt.Errorf("open the state: %w", err)
 	}
 	release = func() { _ = f.Close() }
-	if !lock(f) {
+	if !filelock.Lock(f) {
 		release()
 		return nil, fmt.Errorf("another rspublish relay uses the state %s", want.path)
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/filelock"
 	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/resourcesync"
@@ -270,7 +271,7 @@ func (s *syncing) openState() (dir string, release func(), err error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("open the state: %w", err)
 	}
-	if !lock(f) {
+	if !filelock.Lock(f) {
 		_ = f.Close()
 		return "", nil, fmt.Errorf("another rspublish syncs or watches %s (it has %s)", s.cfg.what, dir)
 	}

@@ -1,4 +1,4 @@
-package main
+package filelock
 
 import (
 	"errors"
@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// lock locks f for this process until f is closed or the process ends. It returns false if
+// Lock locks f for this process until f is closed or the process ends. It returns false if
 // another process has it. On a file system without locks it returns true.
-func lock(f *os.File) bool {
+func Lock(f *os.File) bool {
 	// Others cannot read a locked range, so the range lies behind the end of any file.
 	far := &windows.Overlapped{OffsetHigh: math.MaxInt32}
 	err := windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, far)

@@ -1,6 +1,6 @@
 //go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
 
-package main
+package filelock
 
 import (
 	"errors"
@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// lock locks f for this process until f is closed or the process ends. It returns false if
+// Lock locks f for this process until f is closed or the process ends. It returns false if
 // another process has it. On a file system without locks it returns true.
-func lock(f *os.File) bool {
+func Lock(f *os.File) bool {
 	return !errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK)
 }
