@@ -1,0 +1,104 @@
+package dump
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"strings"
+
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// wholeMost is the size up to which a content is read before it is packed, so that what
+// cannot be read leaves nothing in a package.
+const wholeMost = 1 << 20
+
+// A content reads contents, one at a time.
+type content struct {
+	space []byte
+	sum   hash.Hash
+	size  int64
+}
+
+func newContent() *content { return &content{space: make([]byte, wholeMost), sum: sha256.New()} }
+
+// pack packs a resource. unread says why its content cannot be read, or is not what c says;
+// err concerns the packages. A large content that cannot be read to its end leaves a member
+// that no manifest names.
+func (in *content) pack(r *Resource, c *resourcesync.Change, to []*packer) (unread, err error) {
+	from, unread := r.Open()
+	if unread != nil {
+		return unread, nil
+	}
+	defer from.Close() // it is only read
+	in.sum.Reset()
+	in.size = 0
+	n, unread := in.read(from)
+	whole := unread == io.EOF
+	if whole {
+		unread = in.check(c)
+	}
+	if unread != nil {
+		return unread, nil
+	}
+	members, paths := make([]io.Writer, len(to)), make([]string, len(to))
+	for i := range to {
+		if members[i], paths[i], err = to[i].member(c); err != nil {
+			return nil, err
+		}
+	}
+	for w := io.MultiWriter(members...); ; {
+		if _, err := w.Write(in.space[:n]); err != nil {
+			return nil, err
+		}
+		if whole {
+			break
+		}
+		n, unread = in.read(from)
+		if whole = unread == io.EOF; whole {
+			unread = in.check(c)
+		}
+		if unread != nil {
+			return unread, nil
+		}
+	}
+	for i := range to {
+		c.Path = paths[i]
+		if err := to[i].add(c); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// read fills the space. At the end of the content, the error is io.EOF.
+func (in *content) read(from io.Reader) (n int, err error) {
+	n, err = io.ReadFull(from, in.space)
+	if err == io.ErrUnexpectedEOF {
+		err = io.EOF
+	}
+	in.sum.Write(in.space[:n])
+	in.size += int64(n)
+	return n, err
+}
+
+// check compares what was read with what c says, and completes c.
+func (in *content) check(c *resourcesync.Change) error {
+	if c.Length != nil && *c.Length != in.size {
+		return fmt.Errorf("it has %d bytes, and not %d: it has changed meanwhile", in.size, *c.Length)
+	}
+	size, is := in.size, hex.EncodeToString(in.sum.Sum(nil))
+	c.Length = &size
+	for h := range strings.FieldsSeq(c.Hash) {
+		if want, ok := strings.CutPrefix(h, "sha-256:"); ok {
+			if !strings.EqualFold(want, is) {
+				return fmt.Errorf("its sha-256 is %s, and not %s: it has changed meanwhile", is, want)
+			}
+			return nil
+		}
+	}
+	c.Hash = strings.TrimSpace(c.Hash + " sha-256:" + is)
+	return nil
+}

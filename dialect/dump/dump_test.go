@@ -1,0 +1,433 @@
+package dump
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/resourcesync"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// A destination that reads the dumps after each run has what the source has.
+func TestRuns(t *testing.T) {
+	b := newBench(t)
+	b.opts.Count = 4
+	for i := range 10 {
+		b.has[fmt.Sprintf("f%02d", i)] = fmt.Sprint("content ", i)
+	}
+	if r := b.made(); !r.Full || r.Listed != 10 || r.Created != 0 || r.Packages != 3 {
+		t.Errorf("the first run: %+v", r)
+	}
+	b.same()
+	if r := b.made(); !r.At.IsZero() || r.Full || r.Packages != 0 {
+		t.Errorf("nothing has changed: %+v", r)
+	}
+	b.has["f00"], b.has["f20"] = "other", "new"
+	delete(b.has, "f03")
+	if r := b.made(); r.Full || r.Created != 1 || r.Updated != 1 || r.Deleted != 1 || r.Packages != 1 {
+		t.Errorf("a change each: %+v", r)
+	}
+	b.same()
+	clear(b.has)
+	for i := range 9 {
+		b.has[fmt.Sprintf("g%02d", i)] = fmt.Sprint(i)
+	}
+	if r := b.made(); r.Created != 9 || r.Deleted != 10 || r.Packages != 5 {
+		t.Errorf("all is other: %+v", r)
+	}
+	b.same()
+	b.opts.Full = true
+	b.has["g00"] = "other"
+	if r := b.made(); !r.Full || r.Updated != 1 || r.Packages != 4 {
+		t.Errorf("a new Resource Dump: %+v", r)
+	}
+	b.same()
+	b.opts.Full = false
+	b.now = b.now.Add(31 * 24 * time.Hour)
+	if r := b.made(); !r.Full || r.Updated != 0 {
+		t.Errorf("after a month: %+v", r)
+	}
+	b.same()
+}
+
+// A run needs the time of no other run, whatever the clock says.
+func TestClock(t *testing.T) {
+	b := newBench(t)
+	b.has["a"] = "1"
+	first := b.made().At
+	b.now, b.has["a"] = b.now.Add(-2*time.Hour), "2"
+	second := b.made().At
+	b.opts.step = func(what string) error {
+		if strings.HasPrefix(what, "put changedump-") {
+			return errors.New("crash")
+		}
+		return nil
+	}
+	b.now, b.has["a"] = b.now.Add(-time.Hour), "3"
+	if _, err := b.run(); err == nil {
+		t.Fatal("it did not crash")
+	}
+	b.opts.step = nil
+	third := b.made().At
+	if !second.Equal(first.Add(time.Second)) || !third.Equal(second.Add(2*time.Second)) {
+		t.Errorf("the runs are of %v, %v and %v", first, second, third)
+	}
+	b.same()
+}
+
+// What cannot be read is told, named, and not taken for deleted.
+func TestGaps(t *testing.T) {
+	b := newBench(t)
+	b.has = map[string]string{"a": "1", "b": "2", "c": "3"}
+	b.gaps["d&"] = errors.New("no permission")
+	if r := b.made(); r.Gaps != 1 || !r.Full || len(b.told) != 1 || b.told[0].Loc != site+"d&" {
+		t.Errorf("%+v, %v", r, b.told)
+	}
+	named := func(kind string) bool {
+		t.Helper()
+		all, err := filepath.Glob(filepath.Join(b.dir, kind+"-*.manifest.xml"))
+		if err != nil || len(all) == 0 {
+			t.Fatal(all, err)
+		}
+		text, err := os.ReadFile(all[len(all)-1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := resourcesync.ReadXML(bytes.NewReader(text), resourcesync.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range d.Links {
+			if l.Rel == Unreadable && l.Href == site+"d&" {
+				return true
+			}
+		}
+		return false
+	}
+	if !named("resourcedump") {
+		t.Error("the manifest does not name it")
+	}
+	b.same()
+	delete(b.gaps, "d&")
+	b.has["a"], b.has["d&"] = "other", "read"
+	b.made()
+	if named("changedump") {
+		t.Error("the manifest still names it")
+	}
+	b.same()
+
+	// A new Resource Dump would lack what the one before has.
+	want := maps.Clone(b.has)
+	b.gaps["b"], b.has["c"], want["c"], b.opts.Full = errors.New("no permission"), "other", "other", true
+	if r := b.made(); r.Full || !r.Delayed || r.Updated != 1 || r.Deleted != 0 {
+		t.Errorf("%+v", r)
+	}
+	if has := b.read(); !maps.Equal(has, want) {
+		t.Errorf("the dumps have %v, not %v", has, want)
+	}
+
+	// Anything may be missing: nothing is deleted, until all can be listed again.
+	delete(b.gaps, "b")
+	delete(b.has, "c")
+	b.gaps[""], b.has["a"], want["a"] = errors.New("no permission"), "newer", "newer"
+	for range 2 {
+		if r := b.made(); r.Full || !r.Delayed || r.Deleted != 0 || r.Gaps != 1 {
+			t.Errorf("%+v", r)
+		}
+	}
+	if has := b.read(); !maps.Equal(has, want) {
+		t.Errorf("the dumps have %v, not %v", has, want)
+	}
+	delete(b.gaps, "")
+	if r := b.made(); !r.Full || r.Deleted != 1 {
+		t.Errorf("%+v", r)
+	}
+	b.same()
+}
+
+// A content that is not what the list says, or breaks off, is a gap.
+func TestContents(t *testing.T) {
+	large := strings.Repeat("large", wholeMost)
+	for name, open := range map[string]func() (io.ReadCloser, error){
+		"closed":  func() (io.ReadCloser, error) { return nil, errors.New("no") },
+		"shorter": func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(large[1:])), nil },
+		"other":   func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("L" + large[1:])), nil },
+		"breaks off": func() (io.ReadCloser, error) {
+			return io.NopCloser(io.MultiReader(strings.NewReader(large[:2*wholeMost]), broken{})), nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.has = map[string]string{"a": "1", "b": large, "c": "3"}
+			list := func(ctx context.Context) iter.Seq2[*Resource, error] {
+				return func(yield func(*Resource, error) bool) {
+					for r, err := range b.list(ctx) {
+						if r.Change.Loc == site+"b" {
+							r.Open = open
+						}
+						if !yield(r, err) {
+							return
+						}
+					}
+				}
+			}
+			r, err := Make(t.Context(), b.dir, list, b.opts)
+			if err != nil || r.Gaps != 1 || r.Listed != 2 {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			if has := b.read(); len(has) != 2 {
+				t.Errorf("the dumps have %d resources", len(has))
+			}
+			b.made()
+			b.same()
+		})
+	}
+}
+
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, errors.New("the disk is broken") }
+
+// Nothing is published of a listing that fails, is not in order, or deletes too much.
+func TestRefused(t *testing.T) {
+	b := newBench(t)
+	b.has = map[string]string{"a": "1", "b": "2"}
+	b.made()
+	before := b.read()
+	list := func(names ...string) Listing {
+		return func(context.Context) iter.Seq2[*Resource, error] {
+			return func(yield func(*Resource, error) bool) {
+				for _, n := range names {
+					if n == "" {
+						yield(nil, errors.New("the source is gone"))
+						return
+					}
+					if !yield(&Resource{Change: resourcesync.Change{Loc: site + n}, Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(n)), nil }}, nil) {
+						return
+					}
+				}
+			}
+		}
+	}
+	for _, names := range [][]string{{"a", "c", "b"}, {"a", "a"}, {"a", "c", ""}} {
+		if _, err := Make(t.Context(), b.dir, list(names...), b.opts); err == nil {
+			t.Errorf("%q is published", names)
+		}
+	}
+	b.opts.Allow = func(deleted, held, listed uint64) error {
+		return fmt.Errorf("%d of %d, %d listed", deleted, held, listed)
+	}
+	if _, err := Make(t.Context(), b.dir, list("a"), b.opts); err == nil || err.Error() != "1 of 2, 1 listed" {
+		t.Errorf("a deletion that is not allowed: %v", err)
+	}
+	if has := b.read(); !maps.Equal(has, before) {
+		t.Errorf("the dumps have %v now", has)
+	}
+	b.opts.URL = "https://elsewhere.example.org/"
+	if _, err := b.run(); err == nil {
+		t.Error("the URL can be changed")
+	}
+	b.dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(b.dir, "index.html"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.run(); !errors.Is(err, ErrForeign) {
+		t.Errorf("a directory with files of others: %v", err)
+	}
+}
+
+// With a lost state, the next run makes a new Resource Dump, and the Change Dump begins anew.
+func TestLostState(t *testing.T) {
+	b := newBench(t)
+	b.has["a"] = "1"
+	b.made()
+	b.has["a"] = "2"
+	b.made()
+	states, err := filepath.Glob(filepath.Join(b.dir, stateDir, "state-*"))
+	if err != nil || len(states) != 1 {
+		t.Fatal(states, err)
+	}
+	if err := os.Remove(states[0]); err != nil {
+		t.Fatal(err)
+	}
+	b.has["a"] = "3"
+	if r := b.made(); !r.Full {
+		t.Errorf("%+v", r)
+	}
+	b.same()
+}
+
+// Two runs at a time are one too many.
+func TestInUse(t *testing.T) {
+	b := newBench(t)
+	b.has["a"] = "1"
+	b.made()
+	b.opts.step = func(string) error {
+		b.opts.step = nil
+		_, err := Make(t.Context(), b.dir, b.list, Options{URL: dumps})
+		return err
+	}
+	if _, err := b.run(); !errors.Is(err, ErrInUse) {
+		t.Error(err)
+	}
+}
+
+// full makes dumps of several runs with archives and with parts.
+func full(t *testing.T) *bench {
+	b := newBench(t)
+	b.opts.Count, b.opts.Keep, b.opts.most = 2, 2, 2
+	for i := range 5 {
+		b.has[fmt.Sprintf("f%d", i)] = fmt.Sprint("content ", i)
+	}
+	b.made()
+	for i := range 3 {
+		b.has["f0"], b.has["f3"], b.has[fmt.Sprint("g", i)] = fmt.Sprint("version ", i), fmt.Sprint("version ", i), "new"
+		b.opts.Full = i == 1
+		b.made()
+		b.same()
+	}
+	b.opts.Full = false
+	return b
+}
+
+// The archives name as many Resource Dumps as are kept, with the changes since, and older
+// files are removed.
+func TestKeep(t *testing.T) {
+	b := full(t)
+	count := func(pattern string) int {
+		names, err := filepath.Glob(filepath.Join(b.dir, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(names)
+	}
+	if n := count("resourcedump-*-1.zip"); n != 2 {
+		t.Errorf("%d Resource Dumps are kept", n)
+	}
+	if n := count("changedump-*-1.zip"); n != 3 {
+		t.Errorf("the changes of %d runs are kept", n)
+	}
+	b.opts.Full = true
+	b.made()
+	b.same()
+	if n := count("resourcedump-*-1.zip"); n != 2 {
+		t.Errorf("%d Resource Dumps are kept", n)
+	}
+	if n := count("changedump-*-1.zip"); n != 2 {
+		t.Errorf("the changes of %d runs are kept", n)
+	}
+	b.opts.Keep = 0
+	b.made()
+	b.same()
+	if n := count("*-archive.xml") + count("changelist-*") + count("changedump-*-1.zip"); n != 0 {
+		t.Errorf("without archives, %d files are left", n)
+	}
+}
+
+// A run that is killed before any of its steps leaves dumps as they were before or will be
+// after, and the next run goes on.
+func TestKilled(t *testing.T) {
+	before := newBench(t)
+	before.opts.Count, before.opts.Keep, before.opts.most = 1, 1, 1
+	for i := range 3 {
+		before.has["f0"], before.has["f1"] = fmt.Sprint("version ", i), "the same"
+		before.opts.Full = i == 1
+		before.made()
+	}
+	for _, whole := range []bool{false, true} {
+		copied := func(t *testing.T, step func(what string) error) *bench {
+			b := newBench(t)
+			b.opts.Count, b.opts.Keep, b.opts.most, b.opts.Full, b.opts.step = 1, 1, 1, whole, step
+			b.has, b.now = maps.Clone(before.has), before.now
+			if err := os.CopyFS(b.dir, os.DirFS(before.dir)); err != nil {
+				t.Fatal(err)
+			}
+			b.has["f0"], b.has["z"] = "last", "last"
+			delete(b.has, "f1")
+			return b
+		}
+		steps := 0
+		copied(t, func(string) error { steps++; return nil }).made()
+		if steps < 50 {
+			t.Errorf("a run has %d steps", steps)
+		}
+		for i := range steps {
+			t.Run(fmt.Sprint(whole, i), func(t *testing.T) {
+				t.Parallel()
+				left := i
+				b := copied(t, func(string) error {
+					if left--; left < 0 {
+						return errors.New("killed")
+					}
+					return nil
+				})
+				_, err := b.run()
+				r := &reader{dir: b.dir, read: map[string]bool{}}
+				has, rerr := r.contents()
+				if rerr = errors.Join(rerr, r.archives()); err == nil || rerr != nil {
+					t.Fatalf("%v, %v", err, rerr)
+				}
+				if !maps.Equal(has, before.has) && !maps.Equal(has, b.has) {
+					t.Errorf("the dumps have %v", has)
+				}
+				b.opts.step = nil
+				b.made()
+				b.same()
+			})
+		}
+	}
+}
+
+// TestGolden compares the documents with golden files, and these with the schemas.
+func TestGolden(t *testing.T) {
+	b := full(t)
+	b.opts.most = 0
+	b.gaps["gap"] = errors.New("no")
+	delete(b.has, "f1")
+	b.has["f4"] = "it's <new> & other"
+	b.made()
+	xmllint, err := exec.LookPath("xmllint")
+	if err != nil {
+		t.Log("xmllint is not installed: the golden files are not held against the XML schemas")
+	}
+	for name, file := range map[string]string{
+		"capabilitylist": "capabilitylist.xml", "description": "description.xml", "resourcedump": "resourcedump.xml", "changedump": "changedump.xml",
+		"resourcedump-archive": "resourcedump-archive.xml", "changedump-archive": "changedump-archive.xml", "changelist-archive": "changelist-archive.xml",
+		"resourcedump-manifest": "resourcedump-20260102T060405Z-1.manifest.xml", "changedump-manifest": "changedump-20260102T080405Z-1.manifest.xml",
+		"changedump-run": "changedump-20260102T080405Z.xml", "changelist": "changelist-20260102T080405Z-1.xml",
+	} {
+		text, err := os.ReadFile(filepath.Join(b.dir, file))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		golden := filepath.Join("testdata", name+".golden.xml")
+		if *update {
+			if err := os.WriteFile(golden, text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil || !bytes.Equal(text, want) {
+			t.Errorf("%s is not as in %s, %v:\n%s", file, golden, err, text)
+		}
+		if xmllint != "" {
+			if out, err := exec.Command(xmllint, "--nonet", "--noout", "--schema", "../../resourcesync/testdata/xsd/urlset.xsd", golden).CombinedOutput(); err != nil {
+				t.Errorf("%s: %v\n%s", golden, err, out)
+			}
+		}
+	}
+}

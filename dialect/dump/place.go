@@ -1,0 +1,211 @@
+package dump
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/internal/filelock"
+)
+
+// ErrInUse means that another process makes dumps in the directory.
+var ErrInUse = errors.New("another process makes dumps there")
+
+// ErrForeign means that a directory has files and no dumps.
+var ErrForeign = errors.New("it has files, and they are no dumps")
+
+// The names in a place. Nothing in stateDir is for readers.
+const (
+	stateDir    = ".rsdump"
+	historyFile = stateDir + "/history.json"
+	begunFile   = stateDir + "/begun" // when the newest run began, so that no other run has its time
+	temporary   = stateDir + "/tmp"
+)
+
+// datedFile is the form of the names that a run gives to its files.
+var datedFile = regexp.MustCompile(`^(resourcedump|changedump|changelist)-.+\.(zip|xml)$`)
+
+// A place is the directory with the dumps.
+type place struct {
+	dir  string
+	opts *Options
+	lock *os.File
+	history
+}
+
+// openPlace opens the place in a directory, repairs it after a run that was killed, and locks
+// it until close.
+func openPlace(dir string, o *Options) (_ *place, err error) {
+	p := &place{dir: dir, opts: o}
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if _, err := os.Stat(p.path(stateDir)); errors.Is(err, fs.ErrNotExist) && len(entries) > 0 {
+		return nil, fmt.Errorf("%s: %w", dir, ErrForeign)
+	}
+	if err := os.MkdirAll(p.path(temporary), 0o777); err != nil {
+		return nil, err
+	}
+	if p.lock, err = os.OpenFile(p.path(stateDir+"/lock"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return nil, err
+	}
+	if !filelock.Lock(p.lock) {
+		err = fmt.Errorf("%s: %w", dir, ErrInUse)
+	} else {
+		err = p.repair()
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return p, nil
+}
+
+func (p *place) close() error { return p.lock.Close() }
+
+func (p *place) path(name string) string { return filepath.Join(p.dir, filepath.FromSlash(name)) }
+
+// repair reads the history, and finishes what a run that was killed has begun.
+func (p *place) repair() error {
+	b, err := os.ReadFile(p.path(historyFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return p.sweep()
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &p.history)
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("read what was published: %w", err)
+	case p.history.Format != format:
+		return fmt.Errorf("the dumps in %s have format %q, and this version of rshub knows only format %s", p.dir, p.history.Format, format)
+	case p.history.URL != p.opts.URL:
+		return fmt.Errorf("the dumps in %s are for %s, and that cannot be changed to %s: take another directory", p.dir, p.history.URL, p.opts.URL)
+	}
+	return p.publish()
+}
+
+// publish writes the documents of the history, and then removes the files that they do not
+// name. A document that names something new is written after what it names.
+func (p *place) publish() error {
+	if len(p.Runs) > 0 {
+		for _, d := range p.documents() {
+			var b bytes.Buffer
+			if err := d.WriteXML(&b); err != nil {
+				return err
+			}
+			if err := p.replace(d.name, b.Bytes()); err != nil {
+				return err
+			}
+		}
+		if err := p.syncDir("."); err != nil {
+			return err
+		}
+	}
+	return p.sweep()
+}
+
+// replace gives a file its content in one step, unless the file has it.
+func (p *place) replace(name string, content []byte) error {
+	if was, err := os.ReadFile(p.path(name)); err == nil && bytes.Equal(was, content) {
+		return nil
+	}
+	f, err := p.create(filepath.Base(name))
+	if err != nil {
+		return err
+	}
+	if _, err := f.Write(content); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	return p.put(f, name)
+}
+
+// create makes a temporary file. The name is anew in each run.
+func (p *place) create(name string) (*os.File, error) {
+	if err := p.opts.step("create " + name); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(p.path(temporary+"/"+name), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
+}
+
+// put makes a temporary file durable, closes it, and moves it to its place.
+func (p *place) put(f *os.File, name string) error {
+	if err := errors.Join(p.opts.step("put "+name), f.Sync()); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), p.path(name))
+}
+
+// syncDir makes durable which files a directory has.
+func (p *place) syncDir(name string) error {
+	if runtime.GOOS == "windows" {
+		return nil // it has no such call
+	}
+	d, err := os.Open(p.path(name))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// sweep removes the files that no document names.
+func (p *place) sweep() error {
+	named := p.files()
+	for dir, gone := range map[string]func(name string) bool{
+		".":       func(name string) bool { return datedFile.MatchString(name) && !named[name] },
+		stateDir:  func(name string) bool { return strings.HasPrefix(name, "state-") && !named[stateDir+"/"+name] },
+		temporary: func(string) bool { return true },
+	} {
+		entries, err := os.ReadDir(p.path(dir))
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if !gone(e.Name()) {
+				continue
+			}
+			name := dir + "/" + e.Name()
+			if err := p.opts.step("remove " + name); err != nil {
+				return err
+			}
+			if err := os.Remove(p.path(name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// stamp returns the time of a run as it is in the names of files.
+func stamp(at time.Time) string { return at.UTC().Format("20060102T150405Z") }
+
+// begin begins a run. Its time is later than that of every other run, even one that was
+// killed, so no two files with other bytes ever have the same name.
+func (p *place) begin() (*making, error) {
+	at := p.opts.Now().UTC().Truncate(time.Second)
+	var last time.Time
+	if b, err := os.ReadFile(p.path(begunFile)); err == nil {
+		last, _ = time.Parse(time.RFC3339, string(b)) // a mistake costs nothing but the certainty
+	}
+	if n := len(p.Runs); n > 0 && p.Runs[n-1].At.After(last) {
+		last = p.Runs[n-1].At
+	}
+	if next := last.Add(time.Second); at.Before(next) {
+		at = next
+	}
+	if err := p.replace(begunFile, []byte(at.Format(time.RFC3339))); err != nil {
+		return nil, err
+	}
+	return newMaking(p, at)
+}
