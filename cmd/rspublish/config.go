@@ -88,7 +88,7 @@ func (c *config) arguments() error {
 		case file == "-":
 			stdin++
 		case file[0] == '-' && i > 0 && isWord(c.files[0]):
-			return fmt.Errorf("there is no command and no file %s; the commands are sync, watch and relay", c.files[0])
+			return fmt.Errorf("there is no command and no file %s; the commands are sync, watch, relay and dump", c.files[0])
 		case file[0] == '-':
 			return fmt.Errorf("write flags before the files: %s stands after one (for a file of that name, write ./%[1]s)", file)
 		}

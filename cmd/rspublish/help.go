@@ -7,11 +7,13 @@ const help = `rspublish publishes changes to a set of an rshub.
   rspublish sync  [flags] -set NAME SOURCE
   rspublish watch [flags] -set NAME -base URL DIRECTORY
   rspublish relay [flags] -set NAME URL
+  rspublish dump  [flags] -base URL -out-url URL DIRECTORY OUT
 
 A source that keeps no record of its changes uses sync or watch. They compare what
 there is, a directory or a list, with what the hub knows, and publish the difference;
 rspublish sync -h explains them. relay does so for a source elsewhere that can only be
-polled; see rspublish relay -h. This text is about files of changes.
+polled; see rspublish relay -h. dump packs a directory into ZIP files for destinations; see
+rspublish dump -h. This text is about files of changes.
 
 Files are published in the order given, and "-" is standard input. Each is
   - ResourceSync XML: a change notification or a change list,

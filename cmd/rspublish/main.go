@@ -2,7 +2,8 @@
 // from standard input or from its command line. It publishes them in order, and each only
 // once, even after interruptions. For a source without a record of its changes, a
 // directory or a list, rspublish finds out what has changed: sync does so once, watch as
-// changes happen, and relay polls a source on the web.
+// changes happen, and relay polls a source on the web. dump packs a directory for destinations
+// that want everything in few requests.
 package main
 
 import (
@@ -89,6 +90,9 @@ func (p *program) run(ctx context.Context, args []string) int {
 	}
 	if len(args) > 0 && args[0] == "relay" {
 		return p.runRelay(ctx, args[1:])
+	}
+	if len(args) > 0 && args[0] == "dump" {
+		return p.runDump(ctx, args[1:])
 	}
 	if len(args) == 1 && isWord(args[0]) && (args[0] == "help" || args[0] == "version") {
 		args = []string{"-" + args[0]}

@@ -251,7 +251,7 @@ func TestUsage(t *testing.T) {
 		{"no set", []string{file}, "-set NAME"},
 		{"bad set", []string{"-set", "Peps/1", file}, `"Peps/1" cannot name a set`},
 		{"unknown flag", []string{"-x"}, "-x"},
-		{"no command", []string{"snyc", "-set", "peps", file}, "no command and no file snyc; the commands are sync, watch and relay"},
+		{"no command", []string{"snyc", "-set", "peps", file}, "no command and no file snyc; the commands are sync, watch, relay and dump"},
 		{"no duration", []string{"-set", "peps", "-retry", "5", file}, "a duration is a number with its unit"},
 		{"token on the command line", []string{"-set", "peps", "-token", "abc", file}, "rspublish has no flag -token"},
 		{"flag after file", []string{"-set", "peps", file, "-q"}, "write flags before"},

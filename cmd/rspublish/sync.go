@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/dumping"
 	"github.com/rshub/rshub/internal/filelock"
 	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/inventory/audit"
@@ -261,7 +262,7 @@ func (s *syncing) openState() (dir string, release func(), err error) {
 		s.bar.Note("rspublish: warning: there is no place to remember what is listed, so all is read each time (-state gives one): %v", err)
 		return "", func() {}, nil
 	}
-	if s.cfg.kind == aDirectory && within(dir, s.cfg.what) {
+	if s.cfg.kind == aDirectory && dumping.Within(dir, s.cfg.what) {
 		return "", nil, fail(exitUsage, "-state: %s is in the directory that is synced, and would be published with it", dir)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -283,17 +284,6 @@ func (s *syncing) openState() (dir string, release func(), err error) {
 		}
 	}
 	return dir, func() { _ = f.Close() }, nil
-}
-
-// within reports whether a path is in a directory, or is the directory.
-func within(path, dir string) bool {
-	path, err1 := filepath.Abs(path)
-	dir, err2 := filepath.Abs(dir)
-	if err1 != nil || err2 != nil {
-		return false
-	}
-	rel, err := filepath.Rel(dir, path)
-	return err == nil && filepath.IsLocal(rel)
 }
 
 // stateDir returns the directory for the state: the one that the user names, or one of this

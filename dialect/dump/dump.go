@@ -88,16 +88,22 @@ const (
 	defaultEvery = 30 * 24 * time.Hour
 )
 
-func (o *Options) complete() error {
+// Check returns nil if dumps can be made with the options.
+func (o *Options) Check() error {
 	u, err := url.Parse(o.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || strings.Contains(o.URL, "#") {
 		return fmt.Errorf("the URL of the dumps is one like https://example.org/dumps/, not %q", o.URL)
 	}
-	if !strings.HasSuffix(o.URL, "/") {
-		o.URL += "/"
-	}
 	if o.Size < 0 || o.Count < 0 || o.Count > maxEntries || o.Keep < 0 || o.Every < 0 {
 		return fmt.Errorf("a package has at most %d entries, and no number is negative", maxEntries)
+	}
+	return nil
+}
+
+// complete sets the defaults.
+func (o *Options) complete() {
+	if !strings.HasSuffix(o.URL, "/") {
+		o.URL += "/"
 	}
 	if o.Size == 0 {
 		o.Size = defaultSize
@@ -126,19 +132,21 @@ func (o *Options) complete() error {
 	if o.step == nil {
 		o.step = func(string) error { return nil }
 	}
-	return nil
 }
 
 // A Result is what a run has done.
 type Result struct {
-	At      time.Time // in the names of the run's files; zero: nothing has changed, and nothing was published
-	Full    bool      // a new Resource Dump was published
-	Delayed bool      // a new Resource Dump was due, but could not have every resource of the one before
+	At      time.Time `json:"at,omitzero"`       // in the names of the run's files; zero: nothing has changed, and nothing was published
+	Full    bool      `json:"full,omitempty"`    // a new Resource Dump was published
+	Delayed bool      `json:"delayed,omitempty"` // a new Resource Dump was due, but could not have every resource of the one before
 
-	Listed, Created, Updated, Deleted uint64
-	Gaps                              int
-	Packages                          int // that were published
-	Bytes                             int64
+	Listed   uint64 `json:"listed"`
+	Created  uint64 `json:"created"`
+	Updated  uint64 `json:"updated"`
+	Deleted  uint64 `json:"deleted"`
+	Gaps     int    `json:"gaps"`
+	Packages int    `json:"packages"` // that were published
+	Bytes    int64  `json:"bytes"`
 }
 
 // Make brings the dumps in a directory up to date with a source, and makes the directory if
@@ -149,9 +157,10 @@ type Result struct {
 // removes what was left, and begins anew. Its memory does not grow with the number of
 // resources.
 func Make(ctx context.Context, dir string, list Listing, o Options) (r Result, err error) {
-	if err := o.complete(); err != nil {
+	if err := o.Check(); err != nil {
 		return r, err
 	}
+	o.complete()
 	p, err := openPlace(dir, &o)
 	if err != nil {
 		return r, err

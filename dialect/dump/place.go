@@ -30,6 +30,10 @@ const (
 	temporary   = stateDir + "/tmp"
 )
 
+// HashesDir is a directory below that of the dumps where whoever makes a Listing may remember
+// the hashes of files between runs.
+const HashesDir = stateDir + "/hashes"
+
 // datedFile is the form of the names that a run gives to its files.
 var datedFile = regexp.MustCompile(`^(resourcedump|changedump|changelist)-.+\.(zip|xml)$`)
 

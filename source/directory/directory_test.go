@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -456,4 +457,50 @@ func FuzzLoc(f *testing.F) {
 			t.Errorf("%q is escaped as %q", path, escaped)
 		}
 	})
+}
+
+// The list is in the order of Compare, whatever Loc escapes, and Contents opens what it lists.
+func TestOrder(t *testing.T) {
+	p := newPlace(t)
+	for _, name := range []string{"a/b", "a-b", "a.b", "a b", "a%b", "ab", "zoo", "äb", "ä/b", "a/ä", "~", "%7E"} {
+		p.write(name, "content of "+name)
+	}
+	p.write("bad\xff/in", "not listed")
+	p.write("bad\xff-", "not listed")
+	tree := p.open()
+	contents, err := tree.Contents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer contents.Close()
+	last, n := "", 0
+	for e, err := range tree.Resources(t.Context()) {
+		loc := ""
+		if gap, ok := errors.AsType[*reconcile.Gap](err); ok {
+			loc = gap.Loc
+		} else if err != nil {
+			t.Fatal(err)
+		} else {
+			loc = e.Change.Loc
+			f, err := contents.Open(loc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum := sha256.New()
+			if _, err := io.Copy(sum, f); err != nil || fmt.Sprintf("sha-256:%x", sum.Sum(nil)) != e.Change.Hash {
+				t.Errorf("the content of %s is other, %v", loc, err)
+			}
+			_ = f.Close() // it is only read
+		}
+		if last != "" && Compare(last, loc) >= 0 {
+			t.Errorf("%s is listed after %s", loc, last)
+		}
+		last, n = loc, n+1
+	}
+	if n != 13 { // ~ is the name of a backup
+		t.Errorf("it lists %d files and gaps", n)
+	}
+	if _, err := contents.Open("https://example.org/d/../x"); err == nil {
+		t.Error("it opens a file outside")
+	}
 }

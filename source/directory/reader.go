@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 )
@@ -112,9 +111,7 @@ func (t *Tree) settling(info fs.FileInfo) time.Duration {
 
 // hash hashes a file. It returns ErrBusy if the file changes meanwhile.
 func (r *reader) hash(ctx context.Context, path string) (rec record, err error) {
-	// Opening a pipe would wait for a writer, and the file may have become a pipe.
-	// O_NONBLOCK prevents that.
-	f, err := r.root.OpenFile(filepath.FromSlash(path), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := openFile(r.root, path)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = errNoFile

@@ -26,7 +26,8 @@ const maxLoc = 2048
 // Resources yields the files of the directory, each with its loc, lastmod, length,
 // sha-256 and, if the extension of its name tells it, media type. It is a
 // reconcile.Listing: what cannot be listed is a *reconcile.Gap. A file is read only if
-// the ledger does not have its hash. Resources holds only the names of the present
+// the ledger does not have its hash. The files and gaps come in the order of Compare, except
+// gaps that may be anywhere. Resources holds only the names of the present
 // directory and of those above it in memory.
 func (t *Tree) Resources(ctx context.Context) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
@@ -122,6 +123,9 @@ func (w *walk) all(dir string, entries []fs.DirEntry) error {
 func (w *walk) one(n *name) error {
 	if rule := w.unfit(n.path); rule != nil {
 		w.stats.Names++
+		if n.IsDir() {
+			return w.gap(n.path+"/", rule) // its place in the order is that of what it has
+		}
 		return w.gap(n.path, rule)
 	}
 	switch kind := n.Type(); {

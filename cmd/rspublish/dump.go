@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"iter"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/dialect/dump"
+	"github.com/rshub/rshub/internal/dumping"
+	"github.com/rshub/rshub/internal/progress"
+	"github.com/rshub/rshub/internal/setting"
+	"github.com/rshub/rshub/source/directory"
+	"github.com/rshub/rshub/source/reconcile"
+)
+
+// dumpConfig is what the command line says to dump.
+type dumpConfig struct {
+	dumping.Command
+	dir, base string
+	directory directory.Options
+}
+
+// parseDump reads the command line of dump, after that word. It returns flag.ErrHelp for -h.
+func parseDump(args []string) (*dumpConfig, error) {
+	c := &dumpConfig{}
+	var maxDelete string
+	fs := flag.NewFlagSet("rspublish dump", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	c.Flags(fs)
+	c.Line = new(progress.Line)
+	fs.StringVar(&maxDelete, "max-delete", "", "")
+	fs.StringVar(&c.base, "base", "", "")
+	fs.Func("exclude", "", func(pattern string) error {
+		c.directory.Exclude = append(c.directory.Exclude, pattern)
+		return nil
+	})
+	fs.BoolVar(&c.directory.Temporary, "temporary", false, "")
+	setting.DurationVar(fs, &c.directory.Settle, "settle", time.Second, "")
+	fs.BoolVar(&c.Line.Quiet, "q", false, "")
+	if err := setting.ParseFlags(fs, args); err != nil {
+		return nil, err
+	}
+	switch args := fs.Args(); {
+	case len(args) > 1 && strings.HasPrefix(args[len(args)-1], "-"):
+		return nil, fmt.Errorf("write flags before DIRECTORY and OUT: %s stands after them", args[len(args)-1])
+	case len(args) != 2:
+		return nil, errors.New("give DIRECTORY and OUT after the flags")
+	default:
+		c.dir, c.Out = args[0], args[1]
+	}
+	switch {
+	case c.base == "":
+		return nil, errors.New("-base URL is missing: under which URL are the files of the directory? The file a/b is at URL/a/b")
+	case directory.CheckBase(c.base) != nil:
+		return nil, fmt.Errorf("-base: %w", directory.CheckBase(c.base))
+	case c.directory.Settle < 0:
+		return nil, errors.New("a duration must not be negative")
+	}
+	if maxDelete != "" {
+		var err error
+		if c.MaxDelete, err = reconcile.ParseBound(maxDelete); err != nil {
+			return nil, fmt.Errorf("-max-delete: %w", err)
+		}
+	}
+	return c, c.Check(c.dir)
+}
+
+// runDump runs the command dump.
+func (p *program) runDump(ctx context.Context, args []string) int {
+	c, err := parseDump(args)
+	if err != nil {
+		return p.unparsed(err, "rspublish dump", dumpHelp)
+	}
+	c.Program, c.Stdout, c.Stderr = "rspublish", p.stdout, p.stderr
+	c.Line.W, c.Line.Terminal, c.Line.Now = p.stderr, p.terminal, p.now
+	return p.ended(ctx, p.dump(ctx, c), false)
+}
+
+func (p *program) dump(ctx context.Context, c *dumpConfig) error {
+	c.directory.Ledger = filepath.Join(c.Out, dump.HashesDir)
+	tree, err := directory.Open(c.dir, c.base, c.directory)
+	if err != nil {
+		return err
+	}
+	c.Options.Compare = directory.Compare
+	r, err := c.Run(ctx, files(tree))
+	if many, ok := errors.AsType[*reconcile.TooMany](err); ok {
+		return fail(exitTooMany, "%w: -max-delete does not allow that, so nothing was published. Is the source whole? Then run the command again with -max-delete %d (or a share such as 50%%, or all)", many, many.Most())
+	}
+	if err != nil {
+		return err
+	}
+	if s := tree.Stats(); s.Links > 0 || s.Special > 0 {
+		c.Line.Note("rspublish: left out: %d symbolic links, %d devices, sockets and pipes", s.Links, s.Special)
+	}
+	if r.Gaps > 0 {
+		return fail(exitGaps, "%s of the source could not be read, see above; all else is packed", things(r.Gaps))
+	}
+	return nil
+}
+
+// files lists the files of a directory with their contents.
+func files(tree *directory.Tree) dump.Listing {
+	return func(ctx context.Context) iter.Seq2[*dump.Resource, error] {
+		return func(yield func(*dump.Resource, error) bool) {
+			contents, err := tree.Contents()
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			defer contents.Close() // it is only read
+			for e, err := range tree.Resources(ctx) {
+				if gap, ok := errors.AsType[*reconcile.Gap](err); ok {
+					err = &dump.Gap{Loc: gap.Loc, Err: gap.Err}
+				}
+				var r *dump.Resource
+				if err == nil {
+					r = &dump.Resource{Change: e.Change, Open: func() (io.ReadCloser, error) { return contents.Open(e.Change.Loc) }}
+				}
+				if !yield(r, err) {
+					return
+				}
+			}
+		}
+	}
+}
