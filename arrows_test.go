@@ -112,7 +112,7 @@ var arrows = map[string][]string{
 		"client", "source/discovery", "feed", "source/harvest", "internal/backoff", "internal/pebbledb", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages",
 		"mirror/fetch", "mirror/filename", "mirror/ledger", "source/reconcile", "resourcesync",
 	},
-	"cmd/rsmirror": {"client", "source/discovery", "source/harvest", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "mirror", "mirror/fetch", "outbound", "resourcesync", "source/reconcile"},
+	"cmd/rsmirror": {"client", "dialect/dump", "source/discovery", "source/harvest", "internal/backoff", "internal/build", "internal/dumping", "internal/progress", "internal/setting", "mirror", "mirror/fetch", "mirror/ledger", "outbound", "resourcesync", "source/reconcile"},
 
 	// What users copy: it stands on nothing of rshub.
 	"examples/callback": {},

@@ -1,9 +1,12 @@
 package main
 
+import "github.com/rshub/rshub/internal/dumping"
+
 const help = `rsmirror keeps a copy of the resources of a source, and proves that it is right.
 
   rsmirror [flags] URL DIR
   rsmirror audit [flags] DIR
+  rsmirror dump [flags] -out-url URL DIR OUT
 
 URL is anything that leads to the source: the topic of a set of an rshub, a Capability
 List, a Source Description, a Resource List, a Resource Dump, a sitemap, a page that links
@@ -21,6 +24,7 @@ Examples
   rsmirror -once https://example.org/ /srv/example
   rsmirror audit -repair /srv/articles
   rsmirror -to 'exec:./index.sh' https://hub.example.org/sets/articles/changes state
+  rsmirror dump -out-url https://example.org/dumps/ /srv/articles /srv/dumps
 
 What
   -once             catch up, try again what failed, and end; for cron
@@ -89,10 +93,19 @@ rsmirror audit
   checks each problem twice: it does not report what changed meanwhile. Before -repair,
   stop the other rsmirror.
 
+rsmirror dump
+  packs what DIR has into ZIP files in OUT, and keeps the documents of ResourceSync that name
+  them there: a Resource Dump with everything, and a Change Dump with what has changed since.
+  OUT is a directory of rsmirror's own, and new or empty at first. Serve it with any web
+  server, without .rsdump, which holds what rsmirror remembers. Another rsmirror may work in
+  DIR meanwhile. -retry, -max-delete and -q are as above, -json prints the summary as JSON.
+
+` + dumping.Help + `
 Exit codes
   0    DIR has everything; without -once: rsmirror was told to end (SIGINT or SIGTERM)
   1    -once: some resources are missing, because they could not be fetched;
-       audit: there are differences that are not repaired
+       audit: there are differences that are not repaired;
+       dump: some resources could not be read, or are packed in an older version
   2    the command line is wrong
   3    DIR cannot be used: it has files of others, is in use, is full or cannot be
        written; or standard output cannot be written

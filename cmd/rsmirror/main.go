@@ -39,22 +39,18 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == "dump" {
+		return runDump(ctx, args[1:], env, stdout, stderr)
+	}
 	cfg, err := parse(args, env)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, help)
-		return exitOK
 	case err != nil:
-		fmt.Fprintf(stderr, "rsmirror: %v\nrsmirror -h explains everything.\n", err)
-		return exitUsage
+		return unparsed(err, stdout, stderr)
 	case cfg.version:
 		fmt.Fprintln(stdout, build.Line("rsmirror"))
 		return exitOK
 	}
-	p := &program{config: cfg, stdout: stdout, stderr: stderr, report: &report{
-		Line: progress.Line{W: stderr, Terminal: progress.IsTerminal(stderr) && env("TERM") != "dumb", Quiet: cfg.quiet, Now: time.Now},
-	}}
-	p.report.start()
+	p := newProgram(cfg, env, stdout, stderr)
 	if cfg.audit {
 		err = p.auditDirectory(ctx)
 	} else {
@@ -64,11 +60,30 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	return p.exit(ctx, err)
 }
 
+// unparsed ends a command whose command line asks for help or is wrong.
+func unparsed(err error, stdout, stderr io.Writer) int {
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(stdout, help)
+		return exitOK
+	}
+	fmt.Fprintf(stderr, "rsmirror: %v\nrsmirror -h explains everything.\n", err)
+	return exitUsage
+}
+
 // A program is one run of rsmirror.
 type program struct {
 	*config
 	stdout, stderr io.Writer
 	report         *report
+}
+
+// newProgram returns a program whose report has begun.
+func newProgram(cfg *config, env func(string) string, stdout, stderr io.Writer) *program {
+	p := &program{config: cfg, stdout: stdout, stderr: stderr, report: &report{
+		Line: progress.Line{W: stderr, Terminal: progress.IsTerminal(stderr) && env("TERM") != "dumb", Quiet: cfg.quiet, Now: time.Now},
+	}}
+	p.report.start()
+	return p
 }
 
 // errDiffers means that something is missing or differs. It was already

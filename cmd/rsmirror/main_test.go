@@ -54,6 +54,12 @@ func TestCommandLine(t *testing.T) {
 		{"-content-token https://example.org=" + empty + " https://example.org d", 2, "empty"},
 		{"audit " + dir + "/none", 3, "rsmirror URL " + dir + "/none makes one"},
 		{"-once https://example.org " + dir, 3, "-adopt"},
+		{"dump -h", 0, "-package-size"},
+		{"dump " + dir + " " + dir + "2", 2, "-out-url URL is missing"},
+		{"dump -out-url https://example.org/d/ " + dir, 2, "DIR and OUT"},
+		{"dump -out-url https://example.org/d/ " + dir + " " + dir + "/out", 2, "packed itself"},
+		{"dump -out-url https://example.org/d/ " + dir + " " + dir + "2 -q", 2, "write flags before"},
+		{"dump -out-url https://example.org/d/ " + dir + "/none " + dir + "2", 3, "rsmirror URL " + dir + "/none makes one"},
 		{"-once -retry 1ms http://127.0.0.1:1/ " + dir + "/new", 4, "refused"},
 	} {
 		var stdout, stderr strings.Builder

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/dialect/dump"
+	"github.com/rshub/rshub/internal/dumping"
+	"github.com/rshub/rshub/internal/progress"
+	"github.com/rshub/rshub/internal/setting"
+	"github.com/rshub/rshub/mirror"
+	"github.com/rshub/rshub/mirror/ledger"
+	"github.com/rshub/rshub/source/reconcile"
+)
+
+// dumpConfig is what the command line says to dump.
+type dumpConfig struct {
+	dumping.Command
+	dir   string
+	retry time.Duration
+	quiet bool
+}
+
+// parseDump reads the command line of dump, after that word. It returns flag.ErrHelp for -h.
+func parseDump(args []string) (*dumpConfig, error) {
+	c := &dumpConfig{}
+	fs := flag.NewFlagSet("rsmirror dump", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	c.Flags(fs)
+	setting.DurationVar(fs, &c.retry, "retry", 10*time.Minute, "")
+	fs.Func("max-delete", "", func(s string) (err error) {
+		c.MaxDelete, err = reconcile.ParseBound(s)
+		return err
+	})
+	fs.BoolVar(&c.quiet, "q", false, "")
+	if err := setting.ParseFlags(fs, args); err != nil {
+		return nil, err
+	}
+	switch args := fs.Args(); {
+	case len(args) > 1 && strings.HasPrefix(args[len(args)-1], "-"):
+		return nil, fmt.Errorf("write flags before DIR and OUT: %s stands after them", args[len(args)-1])
+	case len(args) != 2:
+		return nil, errors.New("give DIR and OUT after the flags")
+	default:
+		c.dir, c.Out = args[0], args[1]
+	}
+	return c, c.Check(c.dir)
+}
+
+// runDump runs the command dump.
+func runDump(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) int {
+	c, err := parseDump(args)
+	if err != nil {
+		return unparsed(err, stdout, stderr)
+	}
+	p := newProgram(&config{dir: c.dir, quiet: c.quiet, once: true}, env, stdout, stderr)
+	c.Program, c.Stdout, c.Stderr, c.Line = "rsmirror", stdout, stderr, &p.report.Line
+	return p.exit(ctx, p.dump(ctx, c))
+}
+
+// dump packs what a mirror has.
+func (p *program) dump(ctx context.Context, c *dumpConfig) (err error) {
+	home, err := mirror.AuditHome(ctx, c.dir, c.retry)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, home.Close()) }()
+	settings, ok, err := home.Settings()
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return fmt.Errorf("%s: %w", c.dir, mirror.ErrNoMirror)
+	case settings.To != "":
+		return fmt.Errorf("%s: the mirror was made with -to, and has no contents", c.dir)
+	}
+	stale := 0
+	r, err := c.Run(ctx, held(home, &stale))
+	if err == nil && stale > 0 {
+		c.Line.Note("rsmirror: %s packed in an older version, because the mirror could not fetch the newest", progress.Count(stale, "resource"))
+	}
+	if err == nil && r.Gaps+stale > 0 {
+		err = errDiffers
+	}
+	return err
+}
+
+// held lists the files of a mirror. A resource that the mirror could not fetch is a gap,
+// unless the mirror has an older version, which counts as stale.
+func held(home *mirror.Home, stale *int) dump.Listing {
+	return func(ctx context.Context) iter.Seq2[*dump.Resource, error] {
+		return func(yield func(*dump.Resource, error) bool) {
+			next, stop := iter.Pull2(home.Ledger.Failures(ctx))
+			defer stop()
+			failure, err, more := next()
+			// missing yields the failures before a loc; all of them if it is empty.
+			missing := func(loc string) bool {
+				for more && err == nil && (loc == "" || failure.Loc < loc) {
+					if !yield(nil, &dump.Gap{Loc: failure.Loc, Err: errors.New(failure.Reason)}) {
+						return false
+					}
+					failure, err, more = next()
+				}
+				return err == nil || yield(nil, err)
+			}
+			for f, ferr := range home.Ledger.Files(ctx) {
+				if ferr != nil {
+					yield(nil, ferr)
+					return
+				}
+				if !missing(f.Loc) {
+					return
+				}
+				if more && failure.Loc == f.Loc {
+					*stale++
+					failure, err, more = next()
+				}
+				if !yield(resource(home, f), nil) {
+					return
+				}
+			}
+			missing("")
+		}
+	}
+}
+
+// resource returns the resource that a file of a mirror has.
+func resource(home *mirror.Home, f ledger.File) *dump.Resource {
+	r := &dump.Resource{Change: f.Entry.Change, Open: func() (io.ReadCloser, error) { return home.Root.Open(f.Path) }}
+	c := &r.Change
+	c.Loc, c.Length = f.Loc, &f.Size
+	if !strings.Contains(c.Hash, "sha-256:") {
+		c.Hash = strings.TrimSpace(c.Hash + " sha-256:" + f.SHA256)
+	}
+	return r
+}
