@@ -106,7 +106,7 @@ shows() { for _ in $(seq 200); do if grep -qF -- "$1" out/*; then return; fi; sl
 func (s *session) places(text string) string {
 	return strings.NewReplacer(
 		"127.0.0.1:8080", s.hub, "127.0.0.1:8081", s.ops, "127.0.0.1:8000", s.web, "127.0.0.1:9000", s.own, "127.0.0.1:9001", s.own,
-		`("127.0.0.1", 9000)`, `("127.0.0.1", `+port(s.own)+`)`, " 8000 ", " "+port(s.web)+" ",
+		`("127.0.0.1", 9000)`, `("127.0.0.1", `+port(s.own)+`)`, " 8000 ", " "+port(s.web)+" ", " 9000 ", " "+port(s.own)+" ",
 		"https://www.example.org", "http://"+s.web, "https://destination.example.org", "http://"+s.own,
 		"/etc/rshub", s.dir+"/etc", "/backup/", s.dir+"/backup/", "go run ./cmd/", "", "rshub follow ", "rshub follow -hub http://"+s.hub+" ",
 	).Replace(text)
@@ -161,10 +161,10 @@ func (s *session) typed(text string) {
 			continue
 		}
 		switch {
+		case strings.Contains(command, ".py"), strings.HasSuffix(command, " "+port(s.own)+" &"):
+			s.up(s.own)
 		case strings.Contains(command, "http.server"):
 			s.up(s.web)
-		case strings.Contains(command, ".py"):
-			s.up(s.own)
 		case !strings.Contains(command, "follow"):
 			s.ready()
 		}

@@ -43,7 +43,7 @@ func TestFlagsOfPages(t *testing.T) {
 		}
 		for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(string(b), -1) {
 			text := strings.ReplaceAll(block[1], "\\\n", " ")
-			for _, m := range regexp.MustCompile(`(?:^|[\s;|(])(rspublish|rsmirror)( sync| watch| relay| audit)?((?: [^\n;|&#]*)?)`).FindAllStringSubmatch(text, -1) {
+			for _, m := range regexp.MustCompile(`(?:^|[\s;|(])(rspublish|rsmirror)( sync| watch| relay| dump| audit)?((?: [^\n;|&#]*)?)`).FindAllStringSubmatch(text, -1) {
 				program, command := hubtest.Rspublish, strings.TrimSpace(m[2])
 				if m[1] == "rsmirror" {
 					program, command = hubtest.Rsmirror, "" // one help for all
