@@ -27,7 +27,7 @@ func TestParseDump(t *testing.T) {
 		{urls + "-package-count 50001 " + dir + " " + out, "-package-count"},
 		{urls + "-package-size 0 " + dir + " " + out, "above 0"},
 		{urls + "-full-every 0s " + dir + " " + out, "-full-every"},
-		{urls + "-keep -1 " + dir + " " + out, "-keep"},
+		{urls + "-keep 0 " + dir + " " + out, "-keep"},
 		{urls + "-settle -1s " + dir + " " + out, "negative"},
 		{urls + "-max-delete many " + dir + " " + out, "-max-delete"},
 		{urls + "-set a " + dir + " " + out, "-set"},

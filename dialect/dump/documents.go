@@ -36,39 +36,31 @@ func (p *place) item(name, capability string) resourcesync.Item {
 // destination that begins with a Resource Dump needs all changes since.
 func (p *place) documents() (all []document) {
 	r, full := p.newest(), p.full()
-	if r.Archived && len(r.Changes) > 0 {
-		all = append(all, p.pages(r.document(resourcesync.ChangeDump), resourcesync.ChangeDump, r.At, p.changeHeader(r.From, r.Until), p.changePacks(r))...)
+	if len(r.Changes) > 0 {
+		h := resourcesync.Header{Capability: resourcesync.ChangeDump, From: r.From, Until: r.Until}
+		all = append(all, p.pages(r.document(resourcesync.ChangeDump), resourcesync.ChangeDump, r.At, h, p.packs(r, resourcesync.ChangeDump))...)
 	}
-	dump := resourcesync.Header{Capability: resourcesync.ResourceDump, At: full.At, Completed: full.Completed}
-	changes := p.changeHeader(p.Runs[0].From, time.Time{})
-	if r.Archived {
-		dump.Links = append(dump.Links, p.link("archives", "resourcedump-archive.xml"))
-		changes.Links = append(changes.Links, p.link("archives", "changedump-archive.xml"))
-	}
-	packs := p.resourcePacks(full)
-	if r == full && r.Archived {
-		all = append(all, p.pages(r.document(resourcesync.ResourceDump), resourcesync.ResourceDump, r.At, dump, packs)...)
-	}
-	all = append(all, p.pages(resourceDumpFile, resourcesync.ResourceDump, full.At, dump, packs)...)
-	var since []resourcesync.Item
+	h := resourcesync.Header{Capability: resourcesync.ResourceDump, At: full.At, Completed: full.Completed, Links: []resourcesync.Link{p.link("archives", "resourcedump-archive.xml")}}
+	packs := p.packs(full, resourcesync.ResourceDump)
+	all = append(all, p.pages(full.document(resourcesync.ResourceDump), resourcesync.ResourceDump, full.At, h, packs)...)
+	all = append(all, p.pages(resourceDumpFile, resourcesync.ResourceDump, full.At, h, packs)...)
+	var changes []resourcesync.Item
 	for i := range p.Runs {
-		since = append(since, p.changePacks(&p.Runs[i])...)
+		changes = append(changes, p.packs(&p.Runs[i], resourcesync.ChangeDump)...)
 	}
-	all = append(all, p.pages(changeDumpFile, "changedump-all", r.At, changes, since)...)
+	h = resourcesync.Header{Capability: resourcesync.ChangeDump, From: p.Runs[0].From}
+	if len(changes) > 0 {
+		h.Links = []resourcesync.Link{p.link("archives", "changedump-archive.xml")}
+	}
+	all = append(all, p.pages(changeDumpFile, "changedump-all", r.At, h, changes)...)
 	items := []resourcesync.Item{p.item(resourceDumpFile, resourcesync.ResourceDump), p.item(changeDumpFile, resourcesync.ChangeDump)}
-	if r.Archived {
-		for _, a := range p.archives() {
-			all = append(all, p.pages(a.name, a.Capability, r.At, a.Header, a.Items)...)
-			items = append(items, p.item(a.name, a.Capability))
-		}
+	for _, a := range p.archives() {
+		all = append(all, p.pages(a.name, a.Capability, r.At, a.Header, a.Items)...)
+		items = append(items, p.item(a.name, a.Capability))
 	}
 	return append(all,
 		document{descriptionFile, resourcesync.Document{Header: resourcesync.Header{Capability: resourcesync.Description}, Items: []resourcesync.Item{p.item(capabilityListFile, resourcesync.CapabilityList)}}},
 		document{capabilityListFile, resourcesync.Document{Header: resourcesync.Header{Capability: resourcesync.CapabilityList, Links: []resourcesync.Link{p.link("up", descriptionFile)}}, Items: items}})
-}
-
-func (p *place) changeHeader(from, until time.Time) resourcesync.Header {
-	return resourcesync.Header{Capability: resourcesync.ChangeDump, From: from, Until: until}
 }
 
 // archives returns the archives: of Resource Dumps, of Change Dumps, and of Change Lists.
@@ -76,9 +68,6 @@ func (p *place) archives() []document {
 	dumps, changes, lists := archive(resourcesync.ResourceDumpArchive), archive(resourcesync.ChangeDumpArchive), archive(resourcesync.ChangeListArchive)
 	for i := range p.Runs {
 		r := &p.Runs[i]
-		if !r.Archived {
-			continue
-		}
 		if r.Full {
 			it := p.item(r.document(resourcesync.ResourceDump), "")
 			it.At, it.Completed = r.At, r.Completed
@@ -102,30 +91,21 @@ func archive(capability string) document {
 	return document{capability + ".xml", resourcesync.Document{Header: resourcesync.Header{Capability: capability}}}
 }
 
-func (p *place) resourcePacks(r *run) (items []resourcesync.Item) {
-	for n, k := range r.Resources {
-		it := p.packItem(&k, r.zip(resourcesync.ResourceDump, n+1), r.manifest(resourcesync.ResourceDump, n+1))
-		it.At, it.Completed = k.At, k.Completed
+// packs returns the entries for the packages of a run.
+func (p *place) packs(r *run, kind string) (items []resourcesync.Item) {
+	packs := r.Resources
+	if kind == resourcesync.ChangeDump {
+		packs = r.Changes
+	}
+	for n, k := range packs {
+		it := p.item(r.zip(kind, n+1), "")
+		contents := p.link("contents", r.manifest(kind, n+1))
+		contents.Type = "application/xml"
+		it.Hash, it.Length, it.Type, it.Links = k.Hash, &k.Length, "application/zip", []resourcesync.Link{contents}
+		it.From, it.Until, it.At, it.Completed = k.From, k.Until, k.At, k.Completed
 		items = append(items, it)
 	}
 	return items
-}
-
-func (p *place) changePacks(r *run) (items []resourcesync.Item) {
-	for n, k := range r.Changes {
-		it := p.packItem(&k, r.zip(resourcesync.ChangeDump, n+1), r.manifest(resourcesync.ChangeDump, n+1))
-		it.From, it.Until = k.From, k.Until
-		items = append(items, it)
-	}
-	return items
-}
-
-func (p *place) packItem(k *pack, zip, manifest string) resourcesync.Item {
-	it := p.item(zip, "")
-	contents := p.link("contents", manifest)
-	contents.Type = "application/xml"
-	it.Hash, it.Length, it.Type, it.Links = k.Hash, &k.Length, "application/zip", []resourcesync.Link{contents}
-	return it
 }
 
 // pages returns a document with items. If they are more than one document may have, it
@@ -165,8 +145,8 @@ func (p *place) files() map[string]bool {
 	}
 	for i := range p.Runs {
 		r := &p.Runs[i]
-		named[r.document(resourcesync.ResourceDump)] = r.Archived && r.Full
-		named[r.document(resourcesync.ChangeDump)] = r.Archived && len(r.Changes) > 0
+		named[r.document(resourcesync.ResourceDump)] = r.Full
+		named[r.document(resourcesync.ChangeDump)] = len(r.Changes) > 0
 		for kind, packs := range map[string][]pack{resourcesync.ResourceDump: r.Resources, resourcesync.ChangeDump: r.Changes} {
 			for n := range packs {
 				named[r.zip(kind, n+1)], named[r.manifest(kind, n+1)] = true, true
@@ -174,7 +154,7 @@ func (p *place) files() map[string]bool {
 					named[partOf(kind, r.At, n/p.opts.most+1)] = true
 				}
 				if kind == resourcesync.ChangeDump {
-					named[r.changeList(n+1)] = r.Archived
+					named[r.changeList(n+1)] = true
 				}
 			}
 		}

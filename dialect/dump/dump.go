@@ -8,6 +8,7 @@
 package dump
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,7 +66,7 @@ type Options struct {
 	Count   int           // most entries of a package, at most 50,000; default 10,000
 	Full    bool          // make a new Resource Dump now
 	Every   time.Duration // age at which a Resource Dump is replaced by a new one; default 30 days
-	Keep    int           // how many Resource Dumps are kept, with the changes since, and named by archives; default: one, without archives
+	Keep    int           // how many Resource Dumps are kept, with the changes since, and named by the archives; default 1
 	Gap     func(*Gap)    // called with each gap; default: gaps are only counted
 	Now     func() time.Time
 	Compare func(a, b string) int // order of the locs in a Listing; default strings.Compare
@@ -105,18 +106,8 @@ func (o *Options) complete() {
 	if !strings.HasSuffix(o.URL, "/") {
 		o.URL += "/"
 	}
-	if o.Size == 0 {
-		o.Size = defaultSize
-	}
-	if o.Count == 0 {
-		o.Count = defaultCount
-	}
-	if o.Every == 0 {
-		o.Every = defaultEvery
-	}
-	if o.most == 0 {
-		o.most = maxEntries
-	}
+	o.Size, o.Count, o.Every, o.Keep = cmp.Or(o.Size, defaultSize), cmp.Or(o.Count, defaultCount), cmp.Or(o.Every, defaultEvery), cmp.Or(o.Keep, 1)
+	o.most = cmp.Or(o.most, maxEntries)
 	if o.Gap == nil {
 		o.Gap = func(*Gap) {}
 	}

@@ -332,12 +332,12 @@ func TestKeep(t *testing.T) {
 	b.opts.Keep = 0
 	b.made()
 	b.same()
-	if n := count("*-archive.xml") + count("changelist-*") + count("changedump-*-1.zip"); n != 0 {
-		t.Errorf("without archives, %d files are left", n)
+	if n := count("changedump-*") + count("changelist-*"); n != 0 || count("resourcedump-*-1.zip") != 1 {
+		t.Errorf("%d files with changes are left", n)
 	}
 }
 
-// A run that is killed before any of its steps leaves dumps as they were before or will be
+// A run that makes everything there is, and is killed before any of its steps, leaves dumps as they were before or will be
 // after, and the next run goes on.
 func TestKilled(t *testing.T) {
 	before := newBench(t)
@@ -347,47 +347,45 @@ func TestKilled(t *testing.T) {
 		before.opts.Full = i == 1
 		before.made()
 	}
-	for _, whole := range []bool{false, true} {
-		copied := func(t *testing.T, step func(what string) error) *bench {
-			b := newBench(t)
-			b.opts.Count, b.opts.Keep, b.opts.most, b.opts.Full, b.opts.step = 1, 1, 1, whole, step
-			b.has, b.now = maps.Clone(before.has), before.now
-			if err := os.CopyFS(b.dir, os.DirFS(before.dir)); err != nil {
-				t.Fatal(err)
-			}
-			b.has["f0"], b.has["z"] = "last", "last"
-			delete(b.has, "f1")
-			return b
+	copied := func(t *testing.T, step func(what string) error) *bench {
+		b := newBench(t)
+		b.opts.Count, b.opts.Keep, b.opts.most, b.opts.Full, b.opts.step = 1, 1, 1, true, step
+		b.has, b.now = maps.Clone(before.has), before.now
+		if err := os.CopyFS(b.dir, os.DirFS(before.dir)); err != nil {
+			t.Fatal(err)
 		}
-		steps := 0
-		copied(t, func(string) error { steps++; return nil }).made()
-		if steps < 50 {
-			t.Errorf("a run has %d steps", steps)
-		}
-		for i := range steps {
-			t.Run(fmt.Sprint(whole, i), func(t *testing.T) {
-				t.Parallel()
-				left := i
-				b := copied(t, func(string) error {
-					if left--; left < 0 {
-						return errors.New("killed")
-					}
-					return nil
-				})
-				_, err := b.run()
-				r := &reader{dir: b.dir, read: map[string]bool{}}
-				has, rerr := r.contents()
-				if rerr = errors.Join(rerr, r.archives()); err == nil || rerr != nil {
-					t.Fatalf("%v, %v", err, rerr)
+		b.has["f0"], b.has["z"] = "last", "last"
+		delete(b.has, "f1")
+		return b
+	}
+	steps := 0
+	copied(t, func(string) error { steps++; return nil }).made()
+	if steps < 50 {
+		t.Errorf("a run has %d steps", steps)
+	}
+	for i := range steps {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			left := i
+			b := copied(t, func(string) error {
+				if left--; left < 0 {
+					return errors.New("killed")
 				}
-				if !maps.Equal(has, before.has) && !maps.Equal(has, b.has) {
-					t.Errorf("the dumps have %v", has)
-				}
-				b.opts.step = nil
-				b.made()
-				b.same()
+				return nil
 			})
-		}
+			_, err := b.run()
+			r := &reader{dir: b.dir, read: map[string]bool{}}
+			has, rerr := r.contents()
+			if rerr = errors.Join(rerr, r.archives()); err == nil || rerr != nil {
+				t.Fatalf("%v, %v", err, rerr)
+			}
+			if !maps.Equal(has, before.has) && !maps.Equal(has, b.has) {
+				t.Errorf("the dumps have %v", has)
+			}
+			b.opts.step = nil
+			b.made()
+			b.same()
+		})
 	}
 }
 

@@ -21,11 +21,10 @@ type history struct {
 type run struct {
 	At        time.Time `json:"at"`
 	Completed time.Time `json:"completed"`
-	Full      bool      `json:"full,omitempty"`     // it has a Resource Dump
-	Archived  bool      `json:"archived,omitempty"` // the archives name its documents
-	Hole      bool      `json:"hole,omitempty"`     // resources of the run before count as present, though they were not listed
-	From      time.Time `json:"from"`               // its changes are later, and no earlier run has such
-	Until     time.Time `json:"until"`              // its changes are not later; From: it has none
+	Full      bool      `json:"full,omitempty"` // it has a Resource Dump
+	Hole      bool      `json:"hole,omitempty"` // resources of the run before count as present, though they were not listed
+	From      time.Time `json:"from"`           // its changes are later, and no earlier run has such
+	Until     time.Time `json:"until"`          // its changes are not later; From: it has none
 	Resources []pack    `json:"resources,omitempty"`
 	Changes   []pack    `json:"changes,omitempty"`
 }
@@ -79,7 +78,7 @@ func (h *history) full() *run {
 func (h *history) prune(keep int) {
 	for i := len(h.Runs) - 1; i >= 0; i-- {
 		if h.Runs[i].Full {
-			if keep--; keep <= 0 {
+			if keep--; keep == 0 {
 				h.Runs = h.Runs[i:]
 				return
 			}

@@ -34,7 +34,7 @@ type making struct {
 }
 
 func newMaking(p *place, at time.Time) (m *making, err error) {
-	m = &making{place: p, this: run{At: at, From: at, Until: at, Archived: p.opts.Keep > 0}, reader: newContent()}
+	m = &making{place: p, this: run{At: at, From: at, Until: at}, reader: newContent()}
 	known, ok, err := p.openKnown()
 	if err != nil {
 		return nil, err
@@ -116,30 +116,29 @@ func (m *making) reach(loc string) error {
 
 // gap notes that a resource cannot be read. What was known of it stays so.
 func (m *making) gap(g *Gap) error {
-	m.note(g)
+	if g.Loc != "" {
+		if err := m.reach(g.Loc); err != nil {
+			return err
+		}
+	}
+	return m.missing(g)
+}
+
+// missing tells of a gap that is reached, has the manifests name the resource, and keeps what
+// is known of it.
+func (m *making) missing(g *Gap) error {
+	m.Gaps++
+	m.opts.Gap(g)
 	if g.Loc == "" {
 		m.this.Hole = true
 		return m.delay()
 	}
-	if err := m.reach(g.Loc); err != nil {
-		return err
-	}
-	return m.keep(g.Loc)
-}
-
-func (m *making) note(g *Gap) {
-	m.Gaps++
-	m.opts.Gap(g)
-}
-
-// keep keeps what is known of a resource that cannot be read, and has the manifests name it.
-func (m *making) keep(loc string) error {
 	for _, to := range m.packers(true) {
-		if err := to.gap(loc); err != nil {
+		if err := to.gap(g.Loc); err != nil {
 			return err
 		}
 	}
-	if m.known.line == nil || m.known.loc != loc {
+	if m.known.line == nil || m.known.loc != g.Loc {
 		return nil
 	}
 	if err := m.delay(); err != nil {
@@ -183,7 +182,7 @@ func (m *making) resource(r *Resource) error {
 		return err
 	}
 	if err := c.Validate(); err != nil {
-		return m.unreadable(&c, err)
+		return m.missing(&Gap{c.Loc, err})
 	}
 	m.line = appendLine(m.line[:0], present, &c)
 	known := m.known.line != nil && m.known.loc == c.Loc
@@ -197,7 +196,7 @@ func (m *making) resource(r *Resource) error {
 			return err
 		}
 		if unread != nil {
-			return m.unreadable(&c, unread)
+			return m.missing(&Gap{c.Loc, unread})
 		}
 	}
 	m.Listed++
@@ -215,11 +214,6 @@ func (m *making) resource(r *Resource) error {
 		return m.known.next()
 	}
 	return nil
-}
-
-func (m *making) unreadable(c *resourcesync.Change, err error) error {
-	m.note(&Gap{Loc: c.Loc, Err: err})
-	return m.keep(c.Loc)
 }
 
 // deletions packs the deletions, which are in the state.

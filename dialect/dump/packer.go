@@ -47,8 +47,8 @@ func newPacker(p *place, r *run, kind string) *packer {
 	return &packer{place: p, run: r, kind: kind, sum: sha256.New(), entries: of("entries"), list: of("list"), gaps: of("gaps")}
 }
 
-// lists reports whether each package has a Change List beside it.
-func (p *packer) lists() bool { return p.kind == resourcesync.ChangeDump && p.run.Archived }
+// changes reports whether the packages have changes. Each then has a Change List beside it.
+func (p *packer) changes() bool { return p.kind == resourcesync.ChangeDump }
 
 // Write writes a piece of the ZIP file, and hashes it meanwhile. The pieces are large.
 func (p *packer) Write(b []byte) (n int, err error) {
@@ -156,17 +156,16 @@ func (p *packer) add(c *resourcesync.Change) error {
 			return err
 		}
 	}
-	if p.kind == resourcesync.ChangeDump {
-		it.Datetime = p.run.until(len(p.packs) + 1)
-	} else {
+	if !p.changes() {
 		it.Change.Change = ""
+		return p.entries.item(&it)
 	}
-	err := p.entries.add(resourcesync.AppendXMLItem(p.entries.space[:0], &it, nil))
-	if err == nil && p.lists() {
-		it.Path = ""
-		err = p.list.add(resourcesync.AppendXMLItem(p.list.space[:0], &it, nil))
+	it.Datetime = p.run.until(len(p.packs) + 1)
+	if err := p.entries.item(&it); err != nil {
+		return err
 	}
-	return err
+	it.Path = ""
+	return p.list.item(&it)
 }
 
 // gap adds a link to a resource that could not be read.
@@ -190,22 +189,20 @@ func (p *packer) finish() error {
 func (p *packer) end() error {
 	number := len(p.packs) + 1
 	k := pack{At: p.begun, Completed: later(p.opts.Now(), p.begun)}
-	h := resourcesync.Header{Capability: resourcesync.ResourceDumpManifest, At: k.At, Completed: k.Completed}
-	if p.kind == resourcesync.ChangeDump {
+	if p.changes() {
 		k = pack{From: p.run.From, Until: p.run.until(number)}
 		if number > 1 {
 			k.From = p.run.until(number - 1)
 		}
-		h = resourcesync.Header{Capability: resourcesync.ChangeDumpManifest, From: k.From, Until: k.Until}
 	}
-	h.Links = []resourcesync.Link{p.link("up", capabilityListFile)}
-	if p.lists() {
-		lh := h
-		lh.Capability = resourcesync.ChangeList
-		if err := p.text(p.run.changeList(number), &lh, nil, &p.list, nil); err != nil {
+	h := resourcesync.Header{At: k.At, Completed: k.Completed, From: k.From, Until: k.Until, Links: []resourcesync.Link{p.link("up", capabilityListFile)}}
+	if p.changes() {
+		h.Capability = resourcesync.ChangeList
+		if err := p.text(p.run.changeList(number), &h, nil, &p.list, nil); err != nil {
 			return err
 		}
 	}
+	h.Capability = p.kind + "-manifest"
 	w, err := p.zip.CreateHeader(&zip.FileHeader{Name: "manifest.xml", Method: zip.Deflate, Modified: p.begun})
 	if err != nil {
 		return err

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"io"
 	"os"
+
+	"github.com/rshub/rshub/resourcesync"
 )
 
 // A spool is a part of a document, in a temporary file.
@@ -27,6 +29,11 @@ func (s *spool) add(b []byte) (err error) {
 	s.space, s.size = b, s.size+int64(len(b))
 	_, err = s.out.Write(b)
 	return err
+}
+
+// item adds an entry.
+func (s *spool) item(it *resourcesync.Item) error {
+	return s.add(resourcesync.AppendXMLItem(s.space[:0], it, nil))
 }
 
 // moveTo writes all pieces to w, and empties the spool.

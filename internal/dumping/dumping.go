@@ -47,7 +47,7 @@ func (c *Command) Flags(fs *flag.FlagSet) {
 	fs.IntVar(&o.Count, "package-count", 10_000, "")
 	fs.BoolVar(&o.Full, "full", false, "")
 	setting.DurationVar(fs, &o.Every, "full-every", 30*24*time.Hour, "")
-	fs.IntVar(&o.Keep, "keep", 0, "")
+	fs.IntVar(&o.Keep, "keep", 1, "")
 	fs.BoolVar(&c.JSON, "json", false, "")
 }
 
@@ -59,8 +59,8 @@ func (c *Command) Check(from string) error {
 		return errors.New("-out-url URL is missing: under which URL will OUT be served? The dumps name their files by it")
 	case o.Count < 1 || o.Count > 50_000:
 		return errors.New("-package-count must be from 1 to 50000")
-	case o.Every <= 0 || o.Keep < 0:
-		return errors.New("-full-every must be above 0, and -keep must not be negative")
+	case o.Every <= 0 || o.Keep < 1:
+		return errors.New("-full-every and -keep must be above 0")
 	case Within(c.Out, from):
 		return fmt.Errorf("%s is in %s, and so would be packed itself", c.Out, from)
 	}
@@ -154,7 +154,7 @@ const Help = `Packages
                     make one when the newest is as old (default 30d). Other runs only add
                     what has changed to the Change Dump
   -keep N           keep N Resource Dumps, with the changes since, and name them in the
-                    archives (default: the newest only, without archives)
+                    archives (default 1)
   -max-delete BOUND how many resources may be deleted by one run: a number, a share such as
                     20%, or all. With more, nothing is published. Default: ten resources or
                     10%, whichever is more, but none because of a source that is empty
