@@ -163,6 +163,7 @@ var apart = map[string][]string{
 	"changelog":        {"net/http", "github.com/prometheus/"},
 	"source/discovery": {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
 	"client":           {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
+	"dialect/dump":     {"github.com/cockroachdb/", "net/http", module + "changelog"},
 	"source/harvest":   {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
 	"cmd/rspublish":    {"github.com/redis/", "github.com/nats-io/", module + "changelog"}, // it sorts lists, and remembers hashes, in Pebble
 	"cmd/rsmirror":     {"github.com/redis/", module + "changelog"},

@@ -144,6 +144,48 @@ func TestDumps(t *testing.T) {
 	rsmirror(t, 0, "audit", copied)
 }
 
+// TestDumpsKilled kills rspublish dump at any moment. What it has published is valid each time,
+// and the last run goes on.
+func TestDumpsKilled(t *testing.T) {
+	t.Parallel()
+	const base = "https://files.example.org/"
+	r := hubtest.Random(t)
+	dir, copied, out := t.TempDir(), t.TempDir(), newShelf(t)
+	args := []string{"dump", "-base", base, "-out-url", out.URL, "-settle", "0", "-package-count", "20", "-full", "-max-delete", "all", dir, out.dir}
+	for round := range 8 {
+		for range 150 {
+			name := filepath.Join(dir, fmt.Sprint(r.IntN(300)))
+			if err := os.WriteFile(name, random(r, r.IntN(20_000)), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if round == 0 || round == 7 {
+			if code, _, stderr := hubtest.Run(t, nil, nil, hubtest.Rspublish, args...); code != 0 {
+				t.Fatalf("rspublish ended with %d: %s", code, stderr)
+			}
+		} else {
+			p := hubtest.Start(t, nil, nil, hubtest.Rspublish, args...)
+			packages := func() int {
+				names, _ := filepath.Glob(filepath.Join(out.dir, "*.zip")) // the pattern is right
+				return len(names)
+			}
+			before, more := packages(), 1+r.IntN(20)
+			hubtest.Until(t, "there are packages", func() error {
+				if n := packages() - before; n < more && !p.Ended() {
+					return fmt.Errorf("%d of %d", n, more)
+				}
+				return nil
+			})
+			p.Kill()
+			p.Wait()
+		}
+		rsmirror(t, 0, "-once", "-max-delete", "all", "-strip", base, out.URL+"/capabilitylist.xml", copied)
+	}
+	if !maps.Equal(contents(t, copied), contents(t, dir)) {
+		t.Error("the mirror has not what the directory has")
+	}
+}
+
 // TestDumpOfAMirror packs mirrors that lack something, and one that is at work.
 func TestDumpOfAMirror(t *testing.T) {
 	t.Parallel()
