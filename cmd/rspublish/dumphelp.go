@@ -41,7 +41,7 @@ Exit codes
   3    DIRECTORY cannot be read, or OUT cannot be written, is in use, or has files of others;
        nothing was published
   5    more would be deleted than -max-delete allows; nothing was published
-  6    some files could not be read. They are named on standard error, and in the manifest of
-       the next package by links. Everything else was published
+  6    some files could not be read. They are named on standard error, and in a list that
+       the dumps of this run link to. Everything else was published
   130  interrupted (SIGINT or SIGTERM); run the same command again to go on
 `

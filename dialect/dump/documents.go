@@ -37,10 +37,11 @@ func (p *place) item(name, capability string) resourcesync.Item {
 func (p *place) documents() (all []document) {
 	r, full := p.newest(), p.full()
 	if len(r.Changes) > 0 {
-		h := resourcesync.Header{Capability: resourcesync.ChangeDump, From: r.From, Until: r.Until}
+		h := resourcesync.Header{Capability: resourcesync.ChangeDump, From: r.From, Until: r.Until, Links: p.lacks(r)}
 		all = append(all, p.pages(r.document(resourcesync.ChangeDump), resourcesync.ChangeDump, r.At, h, p.packs(r, resourcesync.ChangeDump))...)
 	}
-	h := resourcesync.Header{Capability: resourcesync.ResourceDump, At: full.At, Completed: full.Completed, Links: []resourcesync.Link{p.link("archives", "resourcedump-archive.xml")}}
+	h := resourcesync.Header{Capability: resourcesync.ResourceDump, At: full.At, Completed: full.Completed}
+	h.Links = append(p.lacks(full), p.link("archives", "resourcedump-archive.xml"))
 	packs := p.packs(full, resourcesync.ResourceDump)
 	all = append(all, p.pages(full.document(resourcesync.ResourceDump), resourcesync.ResourceDump, full.At, h, packs)...)
 	all = append(all, p.pages(resourceDumpFile, resourcesync.ResourceDump, full.At, h, packs)...)
@@ -48,9 +49,9 @@ func (p *place) documents() (all []document) {
 	for i := range p.Runs {
 		changes = append(changes, p.packs(&p.Runs[i], resourcesync.ChangeDump)...)
 	}
-	h = resourcesync.Header{Capability: resourcesync.ChangeDump, From: p.Runs[0].From}
+	h = resourcesync.Header{Capability: resourcesync.ChangeDump, From: p.Runs[0].From, Links: p.lacks(r)}
 	if len(changes) > 0 {
-		h.Links = []resourcesync.Link{p.link("archives", "changedump-archive.xml")}
+		h.Links = append(h.Links, p.link("archives", "changedump-archive.xml"))
 	}
 	all = append(all, p.pages(changeDumpFile, "changedump-all", r.At, h, changes)...)
 	items := []resourcesync.Item{p.item(resourceDumpFile, resourcesync.ResourceDump), p.item(changeDumpFile, resourcesync.ChangeDump)}
@@ -61,6 +62,16 @@ func (p *place) documents() (all []document) {
 	return append(all,
 		document{descriptionFile, resourcesync.Document{Header: resourcesync.Header{Capability: resourcesync.Description}, Items: []resourcesync.Item{p.item(capabilityListFile, resourcesync.CapabilityList)}}},
 		document{capabilityListFile, resourcesync.Document{Header: resourcesync.Header{Capability: resourcesync.CapabilityList, Links: []resourcesync.Link{p.link("up", descriptionFile)}}, Items: items}})
+}
+
+// lacks returns the link to the list of what a run could not read, if there is one.
+func (p *place) lacks(r *run) []resourcesync.Link {
+	if !r.Unreadable {
+		return nil
+	}
+	l := p.link(Unreadable, r.unreadable())
+	l.Type = "text/plain"
+	return []resourcesync.Link{l}
 }
 
 // archives returns the archives: of Resource Dumps, of Change Dumps, and of Change Lists.
@@ -145,7 +156,7 @@ func (p *place) files() map[string]bool {
 	}
 	for i := range p.Runs {
 		r := &p.Runs[i]
-		named[r.document(resourcesync.ResourceDump)] = r.Full
+		named[r.document(resourcesync.ResourceDump)], named[r.unreadable()] = r.Full, r.Unreadable
 		named[r.document(resourcesync.ChangeDump)] = len(r.Changes) > 0
 		for kind, packs := range map[string][]pack{resourcesync.ResourceDump: r.Resources, resourcesync.ChangeDump: r.Changes} {
 			for n := range packs {

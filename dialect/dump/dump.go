@@ -54,9 +54,10 @@ func (g *Gap) Error() string {
 // Unwrap returns the reason.
 func (g *Gap) Unwrap() error { return g.Err }
 
-// Unreadable is the relation of the links by which a manifest names the resources that could
-// not be read. A manifest has no entry for them, because the standard demands a content for
-// each entry that is not a deletion, and a destination would take an entry for a resource.
+// Unreadable is the relation of the link from a dump to the list of the resources that could
+// not be read: a text with a URL on each line. A manifest has no entry for them, because the
+// standard demands a content for each entry that is not a deletion. It has no links to them
+// either, because there may be more than a reader takes.
 const Unreadable = resourcesync.Terms + "rel/unreadable"
 
 // Options say how to pack. Zero values are the defaults.

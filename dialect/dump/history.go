@@ -19,14 +19,15 @@ type history struct {
 
 // A run is what one run has published.
 type run struct {
-	At        time.Time `json:"at"`
-	Completed time.Time `json:"completed"`
-	Full      bool      `json:"full,omitempty"` // it has a Resource Dump
-	Hole      bool      `json:"hole,omitempty"` // resources of the run before count as present, though they were not listed
-	From      time.Time `json:"from"`           // its changes are later, and no earlier run has such
-	Until     time.Time `json:"until"`          // its changes are not later; From: it has none
-	Resources []pack    `json:"resources,omitempty"`
-	Changes   []pack    `json:"changes,omitempty"`
+	At         time.Time `json:"at"`
+	Completed  time.Time `json:"completed"`
+	Full       bool      `json:"full,omitempty"`       // it has a Resource Dump
+	Hole       bool      `json:"hole,omitempty"`       // resources of the run before count as present, though they were not listed
+	Unreadable bool      `json:"unreadable,omitempty"` // it has a list of what could not be read
+	From       time.Time `json:"from"`                 // its changes are later, and no earlier run has such
+	Until      time.Time `json:"until"`                // its changes are not later; From: it has none
+	Resources  []pack    `json:"resources,omitempty"`
+	Changes    []pack    `json:"changes,omitempty"`
 }
 
 // A pack is a package: a ZIP file, and beside it a copy of its manifest. Its number in the
@@ -51,7 +52,8 @@ func (r *run) manifest(kind string, n int) string {
 func (r *run) changeList(number int) string {
 	return fmt.Sprintf("changelist-%s-%d.xml", stamp(r.At), number)
 }
-func (r *run) state() string { return stateDir + "/state-" + stamp(r.At) }
+func (r *run) unreadable() string { return "unreadable-" + stamp(r.At) + ".txt" }
+func (r *run) state() string      { return stateDir + "/state-" + stamp(r.At) }
 func partOf(kind string, at time.Time, n int) string {
 	return fmt.Sprintf("%s-%s.part-%d.xml", kind, stamp(at), n)
 }

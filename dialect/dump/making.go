@@ -27,6 +27,7 @@ type making struct {
 	state *os.File // what the source has now
 	out   *bufio.Writer
 	line  []byte
+	gaps  spool  // locs of what could not be read, one on each line
 	lost  uint64 // resources that are known and were not listed
 	last  string // loc of the last resource or gap
 
@@ -34,7 +35,7 @@ type making struct {
 }
 
 func newMaking(p *place, at time.Time) (m *making, err error) {
-	m = &making{place: p, this: run{At: at, From: at, Until: at}, reader: newContent()}
+	m = &making{place: p, this: run{At: at, From: at, Until: at}, reader: newContent(), gaps: spool{place: p, name: "gaps"}}
 	known, ok, err := p.openKnown()
 	if err != nil {
 		return nil, err
@@ -56,9 +57,8 @@ func newMaking(p *place, at time.Time) (m *making, err error) {
 // run packs what a listing has. What it leaves in its fields is not published yet.
 func (m *making) run(ctx context.Context, list Listing) (err error) {
 	defer func() {
-		err = errors.Join(err, m.known.close(), m.changes.close(), m.all.close())
-		if err != nil {
-			err = errors.Join(err, m.state.Close())
+		if err = errors.Join(err, m.known.close(), m.changes.close(), m.all.close()); err != nil {
+			err = errors.Join(err, m.state.Close(), m.gaps.close())
 		}
 	}()
 	for r, err := range list(ctx) {
@@ -124,8 +124,7 @@ func (m *making) gap(g *Gap) error {
 	return m.missing(g)
 }
 
-// missing tells of a gap that is reached, has the manifests name the resource, and keeps what
-// is known of it.
+// missing tells of a gap that is reached, notes the resource, and keeps what is known of it.
 func (m *making) missing(g *Gap) error {
 	m.Gaps++
 	m.opts.Gap(g)
@@ -133,10 +132,8 @@ func (m *making) missing(g *Gap) error {
 		m.this.Hole = true
 		return m.delay()
 	}
-	for _, to := range m.packers(true) {
-		if err := to.gap(g.Loc); err != nil {
-			return err
-		}
+	if err := m.gaps.add(append(append(m.gaps.space[:0], g.Loc...), '\n')); err != nil {
+		return err
 	}
 	if m.known.line == nil || m.known.loc != g.Loc {
 		return nil
@@ -253,7 +250,12 @@ func (m *making) commit() error {
 		m.this.Until = m.this.From
 	}
 	if !m.Full && len(m.this.Changes) == 0 {
-		return m.state.Close()
+		return errors.Join(m.state.Close(), m.gaps.close())
+	}
+	if m.this.Unreadable = m.gaps.size > 0; m.this.Unreadable {
+		if err := m.gaps.put(m.this.unreadable()); err != nil {
+			return err
+		}
 	}
 	if err := m.put(m.state, m.this.state()); err != nil {
 		return err

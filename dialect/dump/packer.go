@@ -3,10 +3,8 @@ package dump
 import (
 	"archive/zip"
 	"bufio"
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"hash"
@@ -39,12 +37,11 @@ type packer struct {
 	deflate *flate.Writer
 	entries spool // of the manifest
 	list    spool // the same as entries of a Change List
-	gaps    spool // links to what could not be read, since the package before
 }
 
 func newPacker(p *place, r *run, kind string) *packer {
 	of := func(name string) spool { return spool{place: p, name: kind + "." + name} }
-	return &packer{place: p, run: r, kind: kind, sum: sha256.New(), entries: of("entries"), list: of("list"), gaps: of("gaps")}
+	return &packer{place: p, run: r, kind: kind, sum: sha256.New(), entries: of("entries"), list: of("list")}
 }
 
 // changes reports whether the packages have changes. Each then has a Change List beside it.
@@ -168,15 +165,6 @@ func (p *packer) add(c *resourcesync.Change) error {
 	return p.list.item(&it)
 }
 
-// gap adds a link to a resource that could not be read.
-func (p *packer) gap(loc string) error {
-	var href bytes.Buffer
-	if err := xml.EscapeText(&href, []byte(loc)); err != nil {
-		return err
-	}
-	return p.gaps.add(fmt.Appendf(nil, "  <rs:ln rel=\"%s\" href=\"%s\"/>\n", Unreadable, &href))
-}
-
 // finish ends the last package.
 func (p *packer) finish() error {
 	if p == nil || !p.open {
@@ -187,6 +175,10 @@ func (p *packer) finish() error {
 
 // end ends a package: it puts the ZIP file and the copy of its manifest in their places.
 func (p *packer) end() error {
+	if p.entries.size == 0 { // no content was read to its end
+		p.open = false
+		return p.file.Close()
+	}
 	number := len(p.packs) + 1
 	k := pack{At: p.begun, Completed: later(p.opts.Now(), p.begun)}
 	if p.changes() {
@@ -198,7 +190,7 @@ func (p *packer) end() error {
 	h := resourcesync.Header{At: k.At, Completed: k.Completed, From: k.From, Until: k.Until, Links: []resourcesync.Link{p.link("up", capabilityListFile)}}
 	if p.changes() {
 		h.Capability = resourcesync.ChangeList
-		if err := p.text(p.run.changeList(number), &h, nil, &p.list, nil); err != nil {
+		if err := p.text(p.run.changeList(number), &h, &p.list, nil); err != nil {
 			return err
 		}
 	}
@@ -207,7 +199,7 @@ func (p *packer) end() error {
 	if err != nil {
 		return err
 	}
-	if err := p.text(p.run.manifest(p.kind, number), &h, &p.gaps, &p.entries, w); err != nil {
+	if err := p.text(p.run.manifest(p.kind, number), &h, &p.entries, w); err != nil {
 		return err
 	}
 	if err := errors.Join(p.zip.Close(), p.out.Flush()); err != nil {
@@ -219,9 +211,9 @@ func (p *packer) end() error {
 	return p.put(p.file, p.run.zip(p.kind, number))
 }
 
-// text writes a document whose links and entries are in spools, and empties these. It also
-// writes it to w, unless that is nil. gaps may be nil, too.
-func (p *packer) text(name string, h *resourcesync.Header, gaps, entries *spool, w io.Writer) error {
+// text writes a document whose entries are in a spool, and empties the spool. It also writes
+// it to w, unless that is nil.
+func (p *packer) text(name string, h *resourcesync.Header, entries *spool, w io.Writer) error {
 	f, err := p.create(p.kind + ".xml")
 	if err != nil {
 		return err
@@ -231,9 +223,6 @@ func (p *packer) text(name string, h *resourcesync.Header, gaps, entries *spool,
 		to = io.MultiWriter(f, w)
 	}
 	_, err = to.Write(resourcesync.AppendXMLHeader(nil, h, nil))
-	if err == nil && gaps != nil {
-		err = gaps.moveTo(to)
-	}
 	if err == nil {
 		err = entries.moveTo(to)
 	}
@@ -251,7 +240,7 @@ func (p *packer) close() error {
 	if p == nil {
 		return nil
 	}
-	err := errors.Join(p.entries.close(), p.list.close(), p.gaps.close())
+	err := errors.Join(p.entries.close(), p.list.close())
 	if p.open {
 		p.open = false
 		err = errors.Join(err, p.file.Close())

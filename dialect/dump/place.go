@@ -35,7 +35,7 @@ const (
 const HashesDir = stateDir + "/hashes"
 
 // datedFile is the form of the names that a run gives to its files.
-var datedFile = regexp.MustCompile(`^(resourcedump|changedump|changelist)-.+\.(zip|xml)$`)
+var datedFile = regexp.MustCompile(`^(resourcedump|changedump|changelist|unreadable)-.+\.(zip|xml|txt)$`)
 
 // A place is the directory with the dumps.
 type place struct {
@@ -56,7 +56,10 @@ func openPlace(dir string, o *Options) (_ *place, err error) {
 	if _, err := os.Stat(p.path(stateDir)); errors.Is(err, fs.ErrNotExist) && len(entries) > 0 {
 		return nil, fmt.Errorf("%s: %w", dir, ErrForeign)
 	}
-	if err := os.MkdirAll(p.path(temporary), 0o777); err != nil {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(p.path(temporary), 0o700); err != nil {
 		return nil, err
 	}
 	if p.lock, err = os.OpenFile(p.path(stateDir+"/lock"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {

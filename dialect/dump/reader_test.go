@@ -96,8 +96,9 @@ func (b *bench) made() Result {
 
 // A reader reads dumps as a destination does. The first error stays.
 type reader struct {
-	dir  string
-	read map[string]bool // files of the directory that something names
+	dir   string
+	read  map[string]bool // files of the directory that something names
+	lacks []string        // what dumps say that they lack
 }
 
 // file returns the file at a URL.
@@ -116,6 +117,18 @@ func (r *reader) document(url, capability string) (*resourcesync.Document, error
 		return nil, err
 	}
 	d, err := resourcesync.ReadXML(bytes.NewReader(text), resourcesync.Limits{})
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range d.Links {
+		if l.Rel == Unreadable {
+			text, err := r.file(l.Href)
+			if err != nil {
+				return nil, err
+			}
+			r.lacks = append(r.lacks, strings.Fields(string(text))...)
+		}
+	}
 	if err == nil && (d.Capability != capability || !slices.ContainsFunc(d.Links, func(l resourcesync.Link) bool { return l.Rel == "up" }) && capability != resourcesync.Description) {
 		err = fmt.Errorf("%s is a %s, with the links %v", url, d.Capability, d.Links)
 	}
@@ -176,6 +189,9 @@ func (r *reader) manifest(p *resourcesync.Item, capability string, each func(it 
 	d, err := r.document(p.Links[0].Href, capability)
 	if err != nil {
 		return err
+	}
+	if len(d.Items) == 0 {
+		return fmt.Errorf("%s has nothing", p.Loc)
 	}
 	if !d.From.Equal(p.From) || !d.Until.Equal(p.Until) || !d.At.Equal(p.At) {
 		return fmt.Errorf("%s has other times than its manifest", p.Loc)
@@ -281,8 +297,16 @@ func (r *reader) archives() error {
 // document names.
 func (b *bench) read() map[string]string {
 	b.Helper()
+	has, _ := b.readAll()
+	return has
+}
+
+// readAll is read, and returns also what the dumps say that they lack.
+func (b *bench) readAll() (has map[string]string, lacks []string) {
+	b.Helper()
 	r := &reader{dir: b.dir, read: map[string]bool{}}
 	has, err := r.contents()
+	lacks = r.lacks
 	if err = errors.Join(err, r.archives()); err != nil {
 		b.Fatal(err)
 	}
@@ -299,7 +323,7 @@ func (b *bench) read() map[string]string {
 	if err != nil || len(left) > 0 {
 		b.Errorf("left: %v, %v", left, err)
 	}
-	return has
+	return has, lacks
 }
 
 // same fails the test unless the dumps have what the source has.

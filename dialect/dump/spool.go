@@ -54,6 +54,14 @@ func (s *spool) moveTo(w io.Writer) error {
 	return s.file.Truncate(0)
 }
 
+// put moves the file of the spool to its place, which ends the spool.
+func (s *spool) put(name string) error {
+	if err := s.out.Flush(); err != nil {
+		return err
+	}
+	return s.place.put(s.file, name)
+}
+
 func (s *spool) close() error {
 	if s.file == nil {
 		return nil
