@@ -42,9 +42,8 @@ func (p *place) documents() (all []document) {
 	}
 	h := resourcesync.Header{Capability: resourcesync.ResourceDump, At: full.At, Completed: full.Completed}
 	h.Links = append(p.lacks(full), p.link("archives", "resourcedump-archive.xml"))
-	packs := p.packs(full, resourcesync.ResourceDump)
-	all = append(all, p.pages(full.document(resourcesync.ResourceDump), resourcesync.ResourceDump, full.At, h, packs)...)
-	all = append(all, p.pages(resourceDumpFile, resourcesync.ResourceDump, full.At, h, packs)...)
+	all = append(all, p.pages(full.document(resourcesync.ResourceDump), resourcesync.ResourceDump, full.At, h, p.packs(full, resourcesync.ResourceDump))...)
+	all = append(all, document{resourceDumpFile, all[len(all)-1].Document}) // its parts name the one that stays
 	var changes []resourcesync.Item
 	for i := range p.Runs {
 		changes = append(changes, p.packs(&p.Runs[i], resourcesync.ChangeDump)...)

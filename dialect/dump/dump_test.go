@@ -266,10 +266,10 @@ func TestInUse(t *testing.T) {
 	}
 }
 
-// full makes dumps of several runs with archives and with parts.
-func full(t *testing.T) *bench {
+// full makes dumps of several runs; a document has at most a number of entries.
+func full(t *testing.T, most int) *bench {
 	b := newBench(t)
-	b.opts.Count, b.opts.Keep, b.opts.most = 2, 2, 2
+	b.opts.Count, b.opts.Keep, b.opts.most = 2, 2, most
 	for i := range 5 {
 		b.has[fmt.Sprintf("f%d", i)] = fmt.Sprint("content ", i)
 	}
@@ -287,7 +287,7 @@ func full(t *testing.T) *bench {
 // The archives name as many Resource Dumps as are kept, with the changes since, and older
 // files are removed.
 func TestKeep(t *testing.T) {
-	b := full(t)
+	b := full(t, 2)
 	count := func(pattern string) int {
 		names, err := filepath.Glob(filepath.Join(b.dir, pattern))
 		if err != nil {
@@ -372,41 +372,53 @@ func TestKilled(t *testing.T) {
 
 // TestGolden compares the documents with golden files, and these with the schemas.
 func TestGolden(t *testing.T) {
-	b := full(t)
-	b.opts.most = 0
+	b := full(t, 2)
+	b.golden(map[string]string{"resourcedump-index": "resourcedump.xml", "resourcedump-part": "resourcedump-20260102T060405Z.part-2.xml", "changedump-index": "changedump.xml"})
+	b = full(t, maxEntries)
 	b.gaps["gap"] = errors.New("no")
 	delete(b.has, "f1")
 	b.has["f4"] = "it's <new> & other"
 	b.made()
-	xmllint, err := exec.LookPath("xmllint")
-	if err != nil {
-		t.Log("xmllint is not installed: the golden files are not held against the XML schemas")
-	}
-	for name, file := range map[string]string{
+	b.golden(map[string]string{
 		"capabilitylist": "capabilitylist.xml", "description": "description.xml", "resourcedump": "resourcedump.xml", "changedump": "changedump.xml",
 		"resourcedump-archive": "resourcedump-archive.xml", "changedump-archive": "changedump-archive.xml", "changelist-archive": "changelist-archive.xml",
 		"resourcedump-manifest": "resourcedump-20260102T060405Z-1.manifest.xml", "changedump-manifest": "changedump-20260102T080405Z-1.manifest.xml",
 		"changedump-run": "changedump-20260102T080405Z.xml", "changelist": "changelist-20260102T080405Z-1.xml",
-	} {
+	})
+}
+
+// golden compares documents with golden files, by their names.
+func (b *bench) golden(documents map[string]string) {
+	b.Helper()
+	xmllint, err := exec.LookPath("xmllint")
+	if err != nil {
+		b.Log("xmllint is not installed: the golden files are not held against the XML schemas")
+	}
+	for name, file := range documents {
 		text, err := os.ReadFile(filepath.Join(b.dir, file))
 		if err != nil {
-			t.Error(err)
+			b.Error(err)
 			continue
 		}
 		golden := filepath.Join("testdata", name+".golden.xml")
 		if *update {
 			if err := os.WriteFile(golden, text, 0o644); err != nil {
-				t.Fatal(err)
+				b.Fatal(err)
 			}
 		}
 		want, err := os.ReadFile(golden)
 		if err != nil || !bytes.Equal(text, want) {
-			t.Errorf("%s is not as in %s, %v:\n%s", file, golden, err, text)
+			b.Errorf("%s is not as in %s, %v:\n%s", file, golden, err, text)
 		}
-		if xmllint != "" {
-			if out, err := exec.Command(xmllint, "--nonet", "--noout", "--schema", "../../resourcesync/testdata/xsd/urlset.xsd", golden).CombinedOutput(); err != nil {
-				t.Errorf("%s: %v\n%s", golden, err, out)
-			}
+		schema := "urlset.xsd"
+		if bytes.Contains(want, []byte("<sitemapindex")) {
+			schema = "sitemapindex.xsd"
+		}
+		if xmllint == "" {
+			continue
+		}
+		if out, err := exec.Command(xmllint, "--nonet", "--noout", "--schema", "../../resourcesync/testdata/xsd/"+schema, golden).CombinedOutput(); err != nil {
+			b.Errorf("%s: %v\n%s", golden, err, out)
 		}
 	}
 }

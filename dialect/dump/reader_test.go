@@ -37,6 +37,13 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	b := &bench{T: t, dir: filepath.Join(t.TempDir(), "out"), now: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), has: map[string]string{}, gaps: map[string]error{}}
 	b.opts = Options{URL: dumps, Now: func() time.Time { return b.now }, Gap: func(g *Gap) { b.told = append(b.told, g) }}
+	b.opts.step = func(what string) error {
+		name, put := strings.CutPrefix(what, "put ")
+		if _, err := os.Stat(filepath.Join(b.dir, name)); put && err == nil && datedFile.MatchString(name) && !strings.HasSuffix(name, "-archive.xml") {
+			b.Errorf("%s gets other bytes", name)
+		}
+		return nil
+	}
 	return b
 }
 

@@ -122,6 +122,8 @@ func TestDumps(t *testing.T) {
 		t.Errorf("the mirror has read %d Resource Dumps, and the Change Dump had all changes", dumps)
 	}
 
+	rsmirror(t, 0, "audit", copied)
+
 	// A new mirror, from the newest Resource Dump and the changes since.
 	same(from, filepath.Join(t.TempDir(), "new"))
 
