@@ -57,6 +57,8 @@ var parts = []part{
 	{name: "mirror", run: (*bench).mirror,
 		title: "rsmirror -once of small files into a new directory, each file durable; floor: net/http with as many requests at a time, " +
 			"each file created and renamed, nothing durable"},
+	{name: "dump", run: (*bench).dump,
+		title: "rspublish dump of a directory for the first time; floor: read each file into one durable ZIP file, with the same compressor"},
 }
 
 // A failure ends a part, as t.Fatal ends a test. Only the goroutine that runs the part may
