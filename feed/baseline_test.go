@@ -48,7 +48,7 @@ func parts(f *Format, next string) string {
 }
 
 func TestBaselineFormats(t *testing.T) {
-	entry := string(twoEntries().Entries[0].appendJSON(nil))
+	entry := string(twoEntries().Entries[0].AppendJSON(nil))
 	entry = `{"position":5,"datetime":"2023-11-14T22:13:20.000005Z"` + entry[strings.Index(entry, `Z"`)+2:]
 	for _, test := range []struct {
 		name   string

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"iter"
 	"sync/atomic"
 
 	"github.com/rshub/rshub/resourcesync"
@@ -81,6 +82,27 @@ func (b *Batch) Split() []*Batch {
 	last := b.part(after, begin, len(b.Entries))
 	last.Cursor = b.Cursor
 	return append(parts, last)
+}
+
+// Singles yields b as batches of one entry each. Where b has none, or is diverged, the first
+// of them has no entry.
+func (b *Batch) Singles() iter.Seq[*Batch] {
+	return func(yield func(*Batch) bool) {
+		if len(b.Entries) == 0 {
+			yield(b)
+			return
+		}
+		if b.Diverged && !yield(&Batch{Set: b.Set, After: b.After, Cursor: b.After, Diverged: true}) {
+			return
+		}
+		for i, after := 0, b.After; i < len(b.Entries); i++ {
+			one := &Batch{Set: b.Set, After: after, Cursor: b.Entries[i].Cursor, Entries: b.Entries[i : i+1 : i+1]}
+			if !yield(one) {
+				return
+			}
+			after = one.Cursor
+		}
+	}
 }
 
 func (b *Batch) part(after Cursor, begin, end int) *Batch {

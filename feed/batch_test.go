@@ -192,3 +192,33 @@ func plain(n int) []resourcesync.Change {
 	}
 	return c
 }
+
+// Singles are one entry each, and a follower that stops behind one of them goes on with the next.
+func TestSingles(t *testing.T) {
+	b := NewBatch("set", Cursor{6, 50}, Cursor{9, 102}, plain(3))
+	for _, diverged := range []bool{false, true} {
+		b.Diverged = diverged
+		after, entries := b.After, 0
+		for one := range b.Singles() {
+			if one.Set != b.Set || one.After != after || one.Diverged != (diverged && entries == 0 && len(one.Entries) == 0) {
+				t.Errorf("after %v: %+v", after, one)
+			}
+			if after = one.Cursor; len(one.Entries) > 1 || len(one.Entries) == 1 && one.Entries[0].Cursor != after {
+				t.Errorf("at %v: %+v", after, one)
+			}
+			entries += len(one.Entries)
+		}
+		if entries != 3 || after != b.Cursor {
+			t.Errorf("diverged %t: %d entries, up to %v", diverged, entries, after)
+		}
+	}
+	none := &Batch{Set: "set", After: Cursor{6, 50}, Cursor: Cursor{9, 102}}
+	for one := range none.Singles() {
+		if one != none {
+			t.Errorf("a batch without entries yields %+v", one)
+		}
+	}
+	for range b.Singles() {
+		break // does not go on
+	}
+}

@@ -16,6 +16,10 @@ type Format struct {
 	// message of such a format is binary.
 	Zstd bool
 
+	// Single says that a message, or an event of an event stream, has one entry. Append is
+	// then called with what Batch.Singles yields.
+	Single bool
+
 	// Append appends a batch to dst. If b is a page of changes, next is the URL
 	// of the page that follows; a format without a place for it leaves it to the
 	// Link header. If b is pushed, next is empty.
@@ -66,7 +70,7 @@ var (
 	NDJSON = &Format{MediaType: "application/x-ndjson", Append: func(dst []byte, b *Batch, _ string) []byte {
 		dst = slices.Grow(dst, 360*len(b.Entries))
 		for i := range b.Entries {
-			dst = append(b.Entries[i].appendJSON(dst), '\n')
+			dst = append(b.Entries[i].AppendJSON(dst), '\n')
 		}
 		return dst
 	}, Parts: &Parts{

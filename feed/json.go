@@ -15,7 +15,7 @@ func (b *Batch) appendJSON(dst []byte, next string) []byte {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = b.Entries[i].appendJSON(dst)
+		dst = b.Entries[i].AppendJSON(dst)
 	}
 	return append(dst, "]}"...)
 }
@@ -50,16 +50,16 @@ func appendMember(dst []byte, e *Entry, first bool) []byte {
 	if !first {
 		dst = append(dst, ',')
 	}
-	return e.appendJSON(dst)
+	return e.AppendJSON(dst)
 }
 
 // appendLine appends the entry as a line of NDJSON.
-func appendLine(dst []byte, e *Entry, _ bool) []byte { return append(e.appendJSON(dst), '\n') }
+func appendLine(dst []byte, e *Entry, _ bool) []byte { return append(e.AppendJSON(dst), '\n') }
 
-// appendJSON appends the entry as a JSON object. It has the members of the
+// AppendJSON appends the entry as a JSON object on one line, without a newline. It has the members of the
 // change, and position, datetime (the hub's) and sourceDatetime (the source's
 // own).
-func (e *Entry) appendJSON(dst []byte) []byte {
+func (e *Entry) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"position":`...)
 	dst = strconv.AppendUint(dst, e.Position, 10)
 	dst = append(dst, `,"datetime":"`...)

@@ -79,7 +79,7 @@ func FuzzSize(f *testing.F) {
 		e := &b.Entries[0]
 		size := c.Size()
 		for form, n := range map[string]int{
-			"JSON":   len(e.appendJSON(nil)) + len(","),
+			"JSON":   len(e.AppendJSON(nil)) + len(","),
 			"NDJSON": len(NDJSON.Append(nil, b, "")),
 			"XML":    len(NewXMLWriter().AppendEntry(nil, e)),
 			"memory": int(unsafe.Sizeof(*e)) + 8 + len(c.Links)*int(unsafe.Sizeof(resourcesync.Link{})),
@@ -103,7 +103,7 @@ func TestSizeIsTight(t *testing.T) {
 	full := fullChange(strings.Repeat("x&", 100), 3, 3)
 	for _, c := range []*resourcesync.Change{&c, &full} {
 		e := &Entry{Cursor{1000, 1_700_000_000_000_000}, *c}
-		if n := max(len(e.appendJSON(nil)), len(NewXMLWriter().AppendEntry(nil, e))); c.Size() > 2*n {
+		if n := max(len(e.AppendJSON(nil)), len(NewXMLWriter().AppendEntry(nil, e))); c.Size() > 2*n {
 			t.Errorf("%d bytes are written, and its Size is %d", n, c.Size())
 		}
 	}

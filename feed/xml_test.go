@@ -21,7 +21,7 @@ func TestPaths(t *testing.T) {
 			t.Errorf("%s: %s", name, s)
 		}
 	}
-	if s := string(e.appendJSON(nil)); strings.Count(s, `"path":`) != 2 {
+	if s := string(e.AppendJSON(nil)); strings.Count(s, `"path":`) != 2 {
 		t.Errorf("JSON: %s", s)
 	}
 }

@@ -55,7 +55,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string)
 	if err != nil {
 		return err
 	}
-	c := &conn{server: s, filter: filter, key: groupKey{set: set, wire: wire{events, bare}}}
+	c := &conn{server: s, filter: filter, key: groupKey{set: set, wire: wire{s.eventFormat(r), bare}}}
 	first, err := c.begin(r.Context(), since)
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string)
 	}
 	begin := []byte("retry: 1000\n")
 	if first != nil {
-		begin = append(begin, first.In(events)...)
+		begin = append(begin, first.In(c.key.format)...)
 	}
 	nc, _, err := http.NewResponseController(w).Hijack()
 	if err != nil { // as over HTTP/2

@@ -125,3 +125,64 @@ func TestAccept(t *testing.T) {
 	resp, body := s.get("?since=start", "Accept", "*/*;q=0")
 	s.problem(resp, body, 406, "application/json, application/x-ndjson, and text/event-stream")
 }
+
+// A format of single entries is sent as a message, or an event, for each entry.
+func TestSingleFormat(t *testing.T) {
+	one := &feed.Format{Name: "test.one", MediaType: "text/x-one", Single: true, Append: func(dst []byte, b *feed.Batch, _ string) []byte {
+		for _, e := range b.Entries {
+			return append(dst, e.Change.Loc...)
+		}
+		return fmt.Appendf(dst, "at %v", b.Cursor)
+	}}
+	s := newSite(t, settings{Options: subscribe.Options{Messages: append(feed.Messages(), one)}})
+	start := s.publish(1)
+	d := websocket.Dialer{HandshakeTimeout: patience, Subprotocols: []string{one.Name}}
+	url := "ws" + strings.TrimPrefix(s.url(""), "http")
+	expect := func(ws *websocket.Conn, want ...string) {
+		t.Helper()
+		for _, want := range want {
+			if kind, b, err := ws.ReadMessage(); err != nil || kind != websocket.TextMessage || string(b) != want {
+				t.Fatalf("%q, %v, want %q", b, err, want)
+			}
+		}
+	}
+	live, resp, err := d.Dial(url, nil)
+	ok(t, err)
+	defer live.Close()
+	if p := resp.Header.Get("Sec-WebSocket-Protocol"); p != one.Name {
+		t.Errorf("the subprotocol is %q", p)
+	}
+	expect(live, fmt.Sprintf("at %v", start))
+	events := s.stream("", "Accept", "text/event-stream, "+one.MediaType)
+	event := func(id feed.Cursor, data string) {
+		t.Helper()
+		for {
+			e, err := events.event()
+			ok(t, err)
+			if e.comment {
+				continue
+			}
+			if e.id != id.String() || e.data != data {
+				t.Fatalf("the event is %+v, want %q at %v", e, data, id)
+			}
+			return
+		}
+	}
+	event(start, fmt.Sprintf("at %v", start))
+	end := s.publish(3)
+	first := feed.Cursor{Position: end.Position - 2, Micros: end.Micros - 2}
+	locs := []string{"https://example.org/0", "https://example.org/1", "https://example.org/2"}
+	expect(live, locs...)
+	event(first, locs[0])
+	event(feed.Cursor{Position: end.Position - 1, Micros: end.Micros - 1}, locs[1])
+	event(end, locs[2])
+
+	// The cursor of each entry can be resumed from, in the middle of a batch.
+	late, _, err := d.Dial(url+"?since="+first.String(), nil)
+	ok(t, err)
+	defer late.Close()
+	expect(late, append([]string{fmt.Sprintf("at %v", first)}, locs[1:]...)...)
+	if _, _, err := d.Dial(url+"?since=baseline", nil); err == nil {
+		t.Error("a format without baselines shows one")
+	}
+}

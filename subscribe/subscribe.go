@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,7 +70,10 @@ type Options struct {
 	Rights      Rights      // how long clients may follow; default: a client that began to follow may go on
 	Deliveries  Deliveries  // is told what followers get; default: none
 
-	Messages []*feed.Format // formats of WebSocket messages, chosen by Name; the first is for clients that choose none; default: feed.Messages, and JSONZstd
+	// Messages are the formats of WebSocket messages, chosen by Name; the first is for clients
+	// that choose none. A Single one can also be chosen for an event stream, by MediaType.
+	// Default: feed.Messages, and JSONZstd.
+	Messages []*feed.Format
 	Pages    []*feed.Format // formats of pages, chosen by MediaType; the first is for clients that choose none; default: feed.Pages
 }
 
@@ -104,6 +108,7 @@ type Server struct {
 	opts     Options
 	metrics  *metrics
 	upgrader websocket.Upgrader
+	events   []*feed.Format // of event streams, besides events
 	begun    time.Time
 	ctx      context.Context // done when Shutdown begins
 	stop     context.CancelFunc
@@ -156,6 +161,13 @@ func New(f Follower, m Memory, o Options) *Server {
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	for i := range s.wheel {
 		s.wheel[i] = map[*conn]struct{}{}
+	}
+	s.opts.Messages = slices.Clone(o.Messages)
+	for i, f := range o.Messages {
+		if f.Single {
+			s.opts.Messages[i] = framesOf(f)
+			s.events = append(s.events, eventsOf(f))
+		}
 	}
 	s.upgrader = websocket.Upgrader{
 		HandshakeTimeout: o.WriteTimeout,

@@ -34,6 +34,9 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, set stri
 		return err
 	}
 	c := &conn{server: s, filter: filter, key: groupKey{set: set, wire: wire{format, inFrames}}}
+	if format.Single {
+		c.key.framing = framed
+	}
 	first, err := c.begin(r.Context(), q.Get("since"))
 	isGone := errors.Is(err, feed.ErrGone) // a browser cannot read the status of a handshake, so a close frame says it
 	if err != nil && !isGone {

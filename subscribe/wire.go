@@ -20,13 +20,14 @@ type framing uint8
 
 const (
 	inFrames framing = iota // of a WebSocket
+	framed                  // of a WebSocket; what a Single format appends has them
 	inChunks                // of an HTTP/1.1 response (RFC 9112 section 7.1)
 	bare                    // nothing: net/http adds what is needed, or it is an HTTP/1.0 response
 )
 
 // kind returns the way to follow.
 func (w wire) kind() kind {
-	if w.framing == inFrames {
+	if w.framing == inFrames || w.framing == framed {
 		return byWebSocket
 	}
 	return byEventStream
@@ -65,7 +66,7 @@ func (w wire) tail() []byte {
 // end returns the last bytes of a connection that ends at a cursor. In an event stream they
 // tell only an error.
 func (w wire) end(bye *closeFrame, cursor string) (last []byte) {
-	if w.framing == inFrames {
+	if w.kind() == byWebSocket {
 		text := bye.reason
 		if bye.code != closeGone {
 			text = strings.TrimSpace(cursor + " " + text)
