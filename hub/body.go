@@ -30,37 +30,41 @@ const (
 
 // IsPublish reports whether a POST to the hub's own URL is meant as a publish:
 // it has a Link header, or a media type in which changes are sent.
-func IsPublish(header http.Header) bool {
-	_, err := contentType(header)
+func (h *Hub) IsPublish(header http.Header) bool {
+	_, err := h.form(header)
 	return err == nil || header.Get("Link") != ""
 }
 
-// contentType returns the media type of a publish, in one spelling for each
-// form.
-func contentType(header http.Header) (string, error) {
+// form returns the form of a publish.
+func (h *Hub) form(header http.Header) (*Form, error) {
 	value := header.Get("Content-Type")
 	mediaType, params, err := mime.ParseMediaType(value)
-	if err == nil {
-		if c := params["charset"]; c != "" && !strings.EqualFold(c, "utf-8") && !strings.EqualFold(c, "us-ascii") {
-			return "", unsupported("the charset is " + strconv.Quote(c) + "; send UTF-8")
-		}
-		switch mediaType {
-		case xmlType, "text/xml":
-			return xmlType, nil
-		case jsonType:
-			return jsonType, nil
-		case ndjson, "application/ndjson", "application/jsonl":
-			return ndjson, nil
-		}
+	if err != nil {
+		mediaType = ""
 	}
-	return "", unsupported(fmt.Sprintf("the Content-Type is %q; changes are sent as application/xml, application/json or application/x-ndjson", value))
+	if c := params["charset"]; c != "" && !strings.EqualFold(c, "utf-8") && !strings.EqualFold(c, "us-ascii") {
+		return nil, h.unsupported("the charset is " + strconv.Quote(c) + "; send UTF-8")
+	}
+	if f := h.formOf(header, mediaType); f != nil {
+		return f, nil
+	}
+	return nil, h.unsupported(fmt.Sprintf("the Content-Type is %q; changes are sent as %s", value, h.formNames()))
+}
+
+// formNames returns the media types in which changes are sent, one of each form.
+func (h *Hub) formNames() string {
+	var names []string
+	for _, f := range h.forms {
+		names = append(names, f.MediaTypes[0])
+	}
+	return strings.Join(names, ", ")
 }
 
 // unsupported returns the problem of a body in a form that the hub does not
 // read, with the forms that it does.
-func unsupported(detail string) error {
+func (h *Hub) unsupported(detail string) error {
 	p := problem.New(http.StatusUnsupportedMediaType, "unsupported", detail)
-	p.Header = http.Header{"Accept-Post": {"application/xml, application/json, application/x-ndjson"}, "Accept-Encoding": {"gzip"}}
+	p.Header = http.Header{"Accept-Post": {h.formNames()}, "Accept-Encoding": {"gzip"}}
 	return p
 }
 
@@ -81,7 +85,7 @@ func (h *Hub) body(w http.ResponseWriter, r *http.Request, patient *patientReade
 		}
 		return unpacking{z}, nil
 	default:
-		return nil, unsupported(fmt.Sprintf("the Content-Encoding is %q; send gzip or none", e))
+		return nil, h.unsupported(fmt.Sprintf("the Content-Encoding is %q; send gzip or none", e))
 	}
 }
 

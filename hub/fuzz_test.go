@@ -48,11 +48,11 @@ func FuzzPublishHeaders(f *testing.F) {
 				t.Errorf("two keys %q", got)
 			}
 		}
-		form, err := contentType(r.Header)
+		form, err := h.form(r.Header)
 		if media, params, merr := mime.ParseMediaType(contentTypeText); err != nil {
 			mistake(err)
-		} else if c := strings.ToLower(params["charset"]); merr != nil || form == xmlType != strings.HasSuffix(media, "/xml") || form == jsonType != (media == "application/json") || c != "" && c != "utf-8" && c != "us-ascii" {
-			t.Errorf("%q is %s", contentTypeText, form)
+		} else if c := strings.ToLower(params["charset"]); merr != nil || form == xmlForm != strings.HasSuffix(media, "/xml") || form == jsonForm != (media == "application/json") || c != "" && c != "utf-8" && c != "us-ascii" {
+			t.Errorf("%q is %v", contentTypeText, form)
 		}
 		set, err := h.linkedSet(r.Header)
 		if err != nil {

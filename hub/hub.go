@@ -39,6 +39,7 @@ type Options struct {
 
 	Inventories Inventories // what retention waits for; default: for nothing
 	Rights      Rights      // how long callers may publish; default: for ever
+	Forms       []*Form     // of publishes, besides the hub's own; default: none
 	Quota       Quota       // how much a set may keep; default: any number of bytes
 
 	// Intake bounds the memory of publishes that are being read and not yet
@@ -78,6 +79,7 @@ type Hub struct {
 	opts    Options
 	metrics *metrics
 	pages   *pages
+	forms   []*Form       // all of them
 	turns   chan struct{} // holds one element for each large publish that is being decoded
 
 	mu     sync.Mutex
@@ -116,7 +118,7 @@ func New(log changelog.Log, o Options) *Hub {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Hub{
-		log: log, opts: o, metrics: newMetrics(o.Metrics), pages: newPages(log),
+		log: log, opts: o, forms: append([]*Form{xmlForm, jsonForm, ndjsonForm}, o.Forms...), metrics: newMetrics(o.Metrics), pages: newPages(log),
 		queues: map[string]*queue{}, tails: map[string]*tail{}, doubted: make(chan struct{}, 1),
 		turns: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)),
 	}

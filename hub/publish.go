@@ -22,14 +22,18 @@ import (
 )
 
 // ServePublish answers a POST of changes to a set's topic. The body is XML,
-// JSON or NDJSON, plain or gzipped. The answer is 200 with a feed.Receipt, once
-// the memory holds the changes. An error means that nothing was added, except
+// JSON or NDJSON, or in one of Options.Forms, plain or gzipped. The answer is 200 with a
+// feed.Receipt, once the memory holds the changes, and to a body in one of Options.Forms 204. An error means that nothing was added, except
 // for an NDJSON stream: there the problem says what was accepted. Its caller
 // has already checked the right to publish to the set.
 func (h *Hub) ServePublish(w http.ResponseWriter, r *http.Request, set string) error {
 	receipt, err := h.receive(w, r, set)
 	if err != nil {
 		return err
+	}
+	if receipt == nil {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
 	}
 	w.Header().Set("Content-Type", "application/json")
 	body, _ := json.Marshal(receipt) // strings and numbers only
@@ -101,25 +105,33 @@ func (h *Hub) receive(w http.ResponseWriter, r *http.Request, set string) (*feed
 	return receipt, err
 }
 
-// receiveAll reads, validates and appends what a request carries.
+// receiveAll reads, validates and appends what a request carries. The receipt is nil if the
+// request has a form that is not the hub's own.
 func (h *Hub) receiveAll(w http.ResponseWriter, r *http.Request, set string) (*feed.Receipt, error) {
-	in, mediaType, key, err := h.open(w, r, set)
+	in, form, key, err := h.open(w, r, set)
 	if in != nil {
 		defer in.release()
 	}
-	if err == nil && mediaType == ndjson {
+	if err == nil && form == ndjsonForm {
 		return h.receiveLines(r.Context(), set, key, in)
 	}
 	var p changelog.Publish
-	if err == nil {
-		p, err = h.readDocument(r.Context(), in, mediaType, key)
+	switch {
+	case err != nil:
+	case form.Read != nil:
+		p, err = h.readForm(r, in, set, form, key)
+	default:
+		p, err = h.readDocument(r.Context(), in, form, key)
 	}
 	if err != nil {
 		h.metrics.published(changelog.Appended{}, err, 0)
 		return nil, err
 	}
+	if form.Read != nil && len(p.Changes) == 0 {
+		return nil, nil
+	}
 	a, err := h.Publish(r.Context(), set, p)
-	if err != nil {
+	if err != nil || form.Read != nil {
 		return nil, err
 	}
 	return feed.NewReceipt(set, a.Cursor, a.Count, a.Replayed), nil
@@ -127,34 +139,34 @@ func (h *Hub) receiveAll(w http.ResponseWriter, r *http.Request, set string) (*f
 
 // open checks the headers of a publish, and returns its body. If the body is not nil, the
 // caller releases it, even after an error.
-func (h *Hub) open(w http.ResponseWriter, r *http.Request, set string) (in *intake, mediaType, key string, err error) {
+func (h *Hub) open(w http.ResponseWriter, r *http.Request, set string) (in *intake, form *Form, key string, err error) {
 	if err := feed.CheckSet(set); err != nil {
-		return nil, "", "", err
+		return nil, nil, "", err
 	}
 	if key, err = h.idempotencyKey(r); err != nil {
-		return nil, "", "", err
+		return nil, nil, "", err
 	}
-	if mediaType, err = contentType(r.Header); err != nil {
-		return nil, "", "", err
+	if form, err = h.form(r.Header); err != nil {
+		return nil, nil, "", err
 	}
 	if err := h.fits(set); err != nil {
-		return nil, "", "", err
+		return nil, nil, "", err
 	}
 	if in, err = h.take(r.Context()); err != nil {
-		return nil, "", "", err
+		return nil, nil, "", err
 	}
 	in.patient = &patientReader{ReadCloser: r.Body, ctx: r.Context(), timeout: h.opts.ReadTimeout, conn: http.NewResponseController(w)}
-	in.body, err = h.body(w, r, in.patient, mediaType == ndjson)
-	return in, mediaType, key, err
+	in.body, err = h.body(w, r, in.patient, form == ndjsonForm)
+	return in, form, key, err
 }
 
 // readDocument reads the whole of a publish that is one document.
-func (h *Hub) readDocument(ctx context.Context, in *intake, mediaType, key string) (p changelog.Publish, err error) {
+func (h *Hub) readDocument(ctx context.Context, in *intake, form *Form, key string) (p changelog.Publish, err error) {
 	sum := sha256.New()
 	body := io.TeeReader(in, sum)
 	limits := resourcesync.Limits{Bytes: h.opts.MaxBody, Entries: changelog.MaxBatch, Room: in.room, Check: (*resourcesync.Change).Validate}
 	var doc *resourcesync.Document
-	if mediaType == xmlType {
+	if form == xmlForm {
 		doc, err = resourcesync.ReadXML(body, limits)
 	} else {
 		doc, err = resourcesync.ReadJSON(body, limits)

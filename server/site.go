@@ -114,7 +114,7 @@ func (s *site) serveHub(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case r.Method == http.MethodPost && (websub.IsForm(r.Header) || isDraft(r)):
 		return s.websub.ServeHub(w, r)
-	case r.Method == http.MethodPost && hub.IsPublish(r.Header):
+	case r.Method == http.MethodPost && s.hub.IsPublish(r.Header):
 		return s.hub.ServeHub(w, r)
 	case r.Method == http.MethodPost: // perhaps a form with a wrong Content-Type
 		problem.WriteText(w, problem.New(http.StatusUnsupportedMediaType, "unsupported", "to subscribe, or to ping, POST a form here as application/x-www-form-urlencoded; "+

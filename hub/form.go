@@ -1,0 +1,94 @@
+package hub
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A Form is a form of the body of a publish.
+type Form struct {
+	MediaTypes []string // the first is the one that clients are told
+	Header     string   // a request with this header is of the form, too, whatever its media type; in the spelling of net/http
+
+	// Read returns the changes that a request to a set says; there may be none. The identity
+	// is the same for a request that says the same again: it counts as an Idempotency-Key
+	// where the client sent none. It may be empty. A form without Read is one of the hub's own.
+	Read func(body []byte, header http.Header, d feed.Description, l resourcesync.Limits) (changes []resourcesync.Change, identity string, err error)
+}
+
+// The hub's own forms.
+var (
+	xmlForm    = &Form{MediaTypes: []string{xmlType, "text/xml"}}
+	jsonForm   = &Form{MediaTypes: []string{jsonType}}
+	ndjsonForm = &Form{MediaTypes: []string{ndjson, "application/ndjson", "application/jsonl"}}
+)
+
+// formOf returns the form of a publish with a media type; nil if there is none.
+func (h *Hub) formOf(header http.Header, mediaType string) *Form {
+	i := slices.IndexFunc(h.forms, func(f *Form) bool { return f.Header != "" && len(header[f.Header]) > 0 })
+	if i < 0 {
+		i = slices.IndexFunc(h.forms, func(f *Form) bool { return slices.Contains(f.MediaTypes, mediaType) })
+	}
+	if i < 0 {
+		return nil
+	}
+	return h.forms[i]
+}
+
+// readForm reads the whole of a publish in a form that is not the hub's own.
+func (h *Hub) readForm(r *http.Request, in *intake, set string, f *Form, key string) (p changelog.Publish, err error) {
+	state, err := h.log.State(r.Context(), set)
+	if err != nil && !errors.Is(err, feed.ErrNoSet) {
+		return p, err
+	}
+	body, err := in.all(h.opts.MaxBody)
+	if err != nil {
+		return p, err
+	}
+	limits := resourcesync.Limits{Entries: changelog.MaxBatch, Check: (*resourcesync.Change).Validate, Room: func(more int64) error { return in.room(bodyMemory*int64(len(body)) + more) }}
+	changes, identity, err := f.Read(body, r.Header, state.Description, limits)
+	if err != nil {
+		return p, err
+	}
+	in.pay(len(changes))
+	p.Changes, p.Hash = changes, sha256.Sum256(body)
+	switch {
+	case key != "":
+		p.Key, p.Unless = h.documentKey(r.Context(), key), h.linesKey(r.Context(), key, 1)
+	case identity != "": // which says all that counts: the same said in another way is no error
+		p.Key, p.Hash = h.callerKey(r.Context(), "identity", identity), sha256.Sum256([]byte(identity))
+	}
+	return p, nil
+}
+
+// bodyMemory is what a body that is read as a whole takes in memory, for each byte: the buffer
+// that it is in, and the one before that is copied.
+const bodyMemory = 3
+
+// all reads a whole body, of so many bytes at most.
+func (in *intake) all(most int64) ([]byte, error) {
+	var body bytes.Buffer
+	for {
+		if err := in.room(bodyMemory * int64(body.Len()+firstRoom)); err != nil {
+			return nil, err
+		}
+		_, err := io.CopyN(&body, in, firstRoom)
+		switch {
+		case int64(body.Len()) > most:
+			return nil, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("a body has at most %d bytes, unpacked; this one has more", most)}
+		case err == io.EOF:
+			return body.Bytes(), nil
+		case err != nil:
+			return nil, readError(err)
+		}
+	}
+}
