@@ -66,6 +66,7 @@ var arrows = map[string][]string{
 	"dialect/atom":            {"dialect", "feed", "resourcesync"},
 	"dialect/indexnow":        {"callback/outlet", "feed", "outbound", "problem", "resourcesync"},
 	"dialect/changeset":       {"dialect", "feed", "resourcesync"},
+	"dialect/cloudevents":     {"feed", "resourcesync"},
 	"inventory/live":          {"claim", "feed", "internal/backoff", "inventory", "resourcesync"},
 	"inventory/web":           {"feed", "internal/accept", "inventory", "inventory/audit", "limit", "problem", "resourcesync"},
 	"callback/subscription":   {"changelog", "claim", "feed", "internal/backoff", "internal/redisconn", "resourcesync"},
@@ -90,7 +91,7 @@ var arrows = map[string][]string{
 	// The hub, and the programs.
 	"server": {
 		"access", "access/ticket", "activity", "backup", "callback", "callback/outlet", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim",
-		"dialect", "dialect/activitystreams", "dialect/atom", "dialect/changeset", "dialect/indexnow", "documents", "feed", "source/harvest", "hub", "internal/backoff", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/trail", "inventory", "inventory/audit", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "source/local", "source/poll", "source/reconcile", "problem", "resourcesync", "sets", "subscribe",
+		"dialect", "dialect/activitystreams", "dialect/atom", "dialect/changeset", "dialect/cloudevents", "dialect/indexnow", "documents", "feed", "source/harvest", "hub", "internal/backoff", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/trail", "inventory", "inventory/audit", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "source/local", "source/poll", "source/reconcile", "problem", "resourcesync", "sets", "subscribe",
 	},
 	"inventory/diskpages": {"feed", "internal/pebbledb", "inventory", "resourcesync"},
 	"source/reconcile":    {"client", "feed", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "resourcesync"},

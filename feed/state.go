@@ -1,6 +1,9 @@
 package feed
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // A Description is what a source says about a set.
 type Description struct {
@@ -27,7 +30,30 @@ type Description struct {
 	Source string        `json:"source,omitempty"` // URL of a list of the set's resources that the hub polls; no document shows it
 	Every  time.Duration `json:"every,omitempty"`  // how often; 0 if there is no Source
 
+	CloudEvents RawJSON `json:"cloudevents,omitempty"` // what the events of the source mean, as package dialect/cloudevents has it; no document shows it
+
 	By string `json:"by,omitempty"` // name of the caller who made the set; empty: one without a token. No document shows it
+}
+
+// A RawJSON is a value in JSON that can be compared: it is as encoding/json writes it, without
+// white space. Empty: there is none.
+type RawJSON string
+
+// MarshalJSON returns the value, or null.
+func (r RawJSON) MarshalJSON() ([]byte, error) {
+	if r == "" {
+		return []byte("null"), nil
+	}
+	return []byte(r), nil
+}
+
+// UnmarshalJSON keeps the value. That of null is empty.
+func (r *RawJSON) UnmarshalJSON(value []byte) error {
+	text, err := json.Marshal(json.RawMessage(value))
+	if *r = RawJSON(text); *r == "null" {
+		*r = ""
+	}
+	return err
 }
 
 // A State is what a set is at one moment.

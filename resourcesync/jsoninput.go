@@ -49,7 +49,7 @@ func (j *jsonInput) object(what string, member func(name []byte) error) error {
 	for j.dec.PeekKind() != '}' {
 		raw, err := j.dec.ReadValue()
 		if err != nil {
-			return jsonError(err)
+			return JSONError(err)
 		}
 		name := unquoted(raw)
 		if len(name) == 0 {
@@ -80,7 +80,7 @@ func (j *jsonInput) open(kind jsontext.Kind, what string) error {
 // skip reads a token whose kind is known.
 func (j *jsonInput) skip() error {
 	if _, err := j.dec.ReadToken(); err != nil {
-		return jsonError(err)
+		return JSONError(err)
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func (j *jsonInput) end() error {
 	case err == nil:
 		return j.fail("something follows the end of the object")
 	default:
-		return jsonError(err)
+		return JSONError(err)
 	}
 }
 
@@ -125,7 +125,7 @@ func (j *jsonInput) expect(kind jsontext.Kind, what, shape string) error {
 // broken returns the error behind a token that could not be peeked at.
 func (j *jsonInput) broken() error {
 	if _, err := j.dec.ReadToken(); err != nil {
-		return jsonError(err)
+		return JSONError(err)
 	}
 	return j.fail("not valid JSON")
 }
@@ -141,7 +141,7 @@ func (j *jsonInput) value(kind jsontext.Kind, name, shape string) ([]byte, error
 	}
 	raw, err := j.dec.ReadValue()
 	if err != nil {
-		return nil, jsonError(err)
+		return nil, JSONError(err)
 	}
 	if kind == '"' {
 		return unquoted(raw), nil
@@ -232,7 +232,7 @@ func (j *jsonInput) ignore() error {
 // pass skips any value.
 func (j *jsonInput) pass() error {
 	if err := j.dec.SkipValue(); err != nil {
-		return jsonError(err)
+		return JSONError(err)
 	}
 	return nil
 }
@@ -259,9 +259,9 @@ func (j *jsonInput) fail(rule string) error {
 	return &Error{Err: ErrInvalid, Rule: rule}
 }
 
-// jsonError makes an *Error of an error of the decoder. It wraps an error of the
+// JSONError makes an *Error of an error of a decoder of JSON. It wraps an error of the
 // reader that the input comes from.
-func jsonError(err error) error {
+func JSONError(err error) error {
 	var own *Error
 	var syntax *jsontext.SyntacticError
 	switch {

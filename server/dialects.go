@@ -12,6 +12,7 @@ import (
 	"github.com/rshub/rshub/dialect/activitystreams"
 	"github.com/rshub/rshub/dialect/atom"
 	"github.com/rshub/rshub/dialect/changeset"
+	"github.com/rshub/rshub/dialect/cloudevents"
 	"github.com/rshub/rshub/dialect/indexnow"
 	"github.com/rshub/rshub/feed"
 )
@@ -46,6 +47,12 @@ func (o outlets) Deny(ctx context.Context, d *outlet.Denial) outlet.Verdict {
 		return o.engines.Deny(ctx, d)
 	}
 	return o.Caller.Deny(ctx, d)
+}
+
+// checkEvents returns what is wrong with how a description says what CloudEvents mean.
+func checkEvents(text string) error {
+	_, err := cloudevents.ParseMapping(text)
+	return err
 }
 
 // searchEngines are subscriptions that the descriptions of sets want.

@@ -125,8 +125,8 @@ func TestDescribeAndDelete(t *testing.T) {
 	h.refuses(http.StatusNotFound, "no-such-set", "GET", "/sets/demo", "")
 }
 
-// Where a source's own Change List is may be a secret: only those see it who may
-// say it.
+// Where a source's own Change List is may be a secret, and what its events are like: only those
+// see it who may say it.
 func TestWhoSeesTheChangeList(t *testing.T) {
 	known, texts := tokens(t, "publish:demo,follow:demo", "follow:demo,publish:other", "follow:demo,operate", "anyone - follow:demo")
 	h := start(t, Config{Callers: known})
@@ -137,7 +137,7 @@ func TestWhoSeesTheChangeList(t *testing.T) {
 		return bearer(texts[who])
 	}
 	const list = "https://example.org/secret/changelist.xml"
-	if resp, body := servertest.Do(t, "PUT", h.URL+"/sets/demo", `{"changelist":"`+list+`"}`, bearer(0)...); resp.StatusCode != http.StatusOK || !strings.Contains(body, list) {
+	if resp, body := servertest.Do(t, "PUT", h.URL+"/sets/demo", `{"changelist":"`+list+`","cloudevents":{"loc":"https://example.org/secret/{subject}"}}`, bearer(0)...); resp.StatusCode != http.StatusOK || !strings.Contains(body, list) || !strings.Contains(body, "secret/{subject}") {
 		t.Fatalf("PUT is answered %d %s", resp.StatusCode, body)
 	}
 	for who, want := range []bool{true, false, true, false} {

@@ -10,6 +10,7 @@ import (
 	"github.com/rshub/rshub/backup"
 	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/websub"
+	"github.com/rshub/rshub/dialect/cloudevents"
 	"github.com/rshub/rshub/dialect/indexnow"
 	"github.com/rshub/rshub/documents"
 	"github.com/rshub/rshub/feed"
@@ -71,6 +72,7 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	o := hub.Options{
 		Base: base, Sets: c.Sets, ListSize: c.ChangeListSize, MaxBody: c.MaxBody, Retention: c.Retention,
 		Logger: s.log, Metrics: s.metrics, Bus: bus, Shared: shared, Quota: p.quota,
+		Forms:  []*hub.Form{{MediaTypes: []string{cloudevents.MediaType, cloudevents.BatchMediaType}, Header: cloudevents.Header, Read: cloudevents.Read}},
 		Intake: limit.NewBudget(max(intakeBytes, 10*c.MaxBody), limit.Patience),
 	}
 	if p.live != nil {
@@ -81,10 +83,12 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	}
 	p.hub = hub.New(log, o)
 	p.activity = activity.New(log, activity.Options{Followers: p, Logger: s.log})
+	events := cloudevents.Writer{Base: base}
 	p.subscribe = subscribe.New(p.hub, log, subscribe.Options{
 		Base: base, CheckOrigin: guard.allows, Heartbeat: c.Heartbeat, WriteTimeout: c.WriteTimeout,
 		Logger: s.log, Metrics: s.metrics, Answers: answers, Streams: p.streams,
 		Inventories: p.inventories, Rights: s.callers, Deliveries: p.activity,
+		Messages: append(feed.Messages(), subscribe.JSONZstd, events.Message()), Pages: append(feed.Pages(), events.Page()),
 	})
 	p.web = web.New(p.inventories, base, web.Options{Answers: answers, Streams: p.streams, Proofs: happened{p.activity}, Logger: s.log})
 	listed := documents.Options{
@@ -129,7 +133,7 @@ func (p *parts) runs() map[string]func(context.Context) error {
 
 // site returns the handler for users.
 func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http.Handler {
-	o := sets.Options{Fetcher: p.outbound, SearchEngines: searchEngines{p.engine, p.outbound.Check}, Activity: p.activity, Streams: p.streams}
+	o := sets.Options{Fetcher: p.outbound, SearchEngines: searchEngines{p.engine, p.outbound.Check}, CheckEvents: checkEvents, Activity: p.activity, Streams: p.streams}
 	if p.live != nil {
 		o.Inventories = p.inventories
 	}

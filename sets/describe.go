@@ -39,6 +39,8 @@ type described struct {
 	Every        string `json:"every"`     // how often, such as 15m
 	Complete     *bool  `json:"complete"`  // whether the hub knows all resources; nil: that stays as it is
 
+	CloudEvents feed.RawJSON `json:"cloudevents"` // what the events of the source mean; Options.CheckEvents knows it
+
 	every time.Duration
 	alone bool // Complete is the only member
 }
@@ -62,6 +64,11 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, set string) error {
 		}
 		if err := s.opts.Fetcher.Check(own.name, own.url); err != nil { // the hub fetches it
 			return err
+		}
+	}
+	if s.opts.CheckEvents != nil {
+		if err := s.opts.CheckEvents(string(body.CloudEvents)); err != nil {
+			return resourcesync.About("cloudevents", err)
 		}
 	}
 	if body.Private && s.opts.Private == nil {
@@ -111,7 +118,7 @@ func (d *described) description() feed.Description {
 	return feed.Description{
 		Title: d.Title, DescribedBy: d.DescribedBy, ChangeList: d.ChangeList,
 		ResourceList: d.ResourceList, ResourceDump: d.ResourceDump, ChangeDump: d.ChangeDump,
-		IndexNow: d.IndexNow, NoInventory: d.Inventory == "off", NoPush: d.Push == "off", Sitemap: d.Sitemap, Private: d.Private, Lastmod: feed.Lastmod(strings.TrimPrefix(d.Lastmod, "source")), Source: d.Source, Every: d.every,
+		IndexNow: d.IndexNow, NoInventory: d.Inventory == "off", NoPush: d.Push == "off", Sitemap: d.Sitemap, Private: d.Private, Lastmod: feed.Lastmod(strings.TrimPrefix(d.Lastmod, "source")), Source: d.Source, Every: d.every, CloudEvents: d.CloudEvents,
 	}
 }
 
@@ -130,7 +137,7 @@ func readDescribed(body io.Reader) (*described, error) {
 		}
 	}
 	if err != nil {
-		return nil, resourcesync.Invalid(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL", "resourcelist": "URL", "resourcedump": "URL", "changedump": "URL", "inventory": "on" or "off", "push": "on" or "off", "sitemap": true or false, "private": true or false, "lastmod": "source", "datetime" or "seconds", "indexnow": "URL", "source": "URL", "every": "15m", "complete": true or false}: %v`, err)
+		return nil, resourcesync.Invalid(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL", "resourcelist": "URL", "resourcedump": "URL", "changedump": "URL", "inventory": "on" or "off", "push": "on" or "off", "sitemap": true or false, "private": true or false, "lastmod": "source", "datetime" or "seconds", "indexnow": "URL", "source": "URL", "every": "15m", "cloudevents": {"types": {}, "change": "POINTER", "loc": "URI"}, "complete": true or false}: %v`, err)
 	}
 	var members map[string]any
 	_ = json.Unmarshal(text, &members) // it could be read as an object before

@@ -11,7 +11,7 @@ import (
 func FuzzBodies(f *testing.F) {
 	for _, s := range []string{
 		``, `{}`, `null`, `[]`,
-		`{"title":"a","describedby":"https://a.example/","private":true,"complete":false}`, `{"complete":true}`, `{"title":"a\nb"}`, `{"title":"\ud800"}`, `{"source":"https://a.example/","every":"15m"}`, `{"source":"x","every":"1ns"}`, `{"every":"1h"}`,
+		`{"title":"a","describedby":"https://a.example/","private":true,"complete":false}`, `{"complete":true}`, `{"title":"a\nb"}`, `{"title":"\ud800"}`, `{"source":"https://a.example/","every":"15m"}`, `{"source":"x","every":"1ns"}`, `{"every":"1h"}`, `{"cloudevents":{"loc": "a\u003cb"}}`,
 		`{"resourcelist":"javascript:alert(1)"}`, `{"changedump":"https://user:pass@a.example/"}`, `{"Title":"a","TITLE":"b"}`, `{"inventory":"off","complete":true}`, `{"private":"yes"}`,
 	} {
 		f.Add(s)

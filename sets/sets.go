@@ -39,6 +39,8 @@ type Options struct {
 	Private       Private            // nil: there are no tokens, so no set can be private
 	Activity      *activity.Recorder // what happens in sets
 	Streams       *limit.Budget      // for lists that are held while clients take them
+
+	CheckEvents func(text string) error // returns what is wrong with Description.CloudEvents; nil: nothing is
 }
 
 // Inventories know what sets hold.

@@ -68,6 +68,8 @@ func TestComplete(t *testing.T) {
 		{`{"inventory":"off"}`, "", feed.Description{NoInventory: true}},
 		{`{"push":"off","sitemap":true,"lastmod":"seconds"}`, "", feed.Description{NoPush: true, Sitemap: true, Lastmod: feed.LastmodInSeconds}},
 		{`{"push":"on","lastmod":"source"}`, "", feed.Description{}},
+		{`{"cloudevents": {"change": "/op"}}`, "", feed.Description{CloudEvents: `{"change":"/op"}`}},
+		{`{"cloudevents":null}`, "", feed.Description{}},
 		{`{"complete":null}`, "", feed.Description{}},
 		{`{}`, "", feed.Description{}},
 	} {

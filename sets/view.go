@@ -41,6 +41,8 @@ type View struct {
 	Behind         uint64   `json:"behind,omitempty"`    // changes that the slowest of these has not got
 	Lag            *float64 `json:"lag,omitempty"`       // age of the oldest of these changes in seconds
 	Recent         string   `json:"recent,omitempty"`    // cursor before the newest changes, as many as were asked for; only in the view of one set
+
+	CloudEvents feed.RawJSON `json:"cloudevents,omitempty"` // only publishers and operators see it
 }
 
 // view returns a set as a caller with these rights sees it.
@@ -54,6 +56,7 @@ func (s *Server) view(st feed.State, rights access.Rights) View {
 	}
 	if rights.Publish(st.Set) || rights.Operate() {
 		v.ChangeList, v.Source, v.IndexNow = st.ChangeList, st.Source, st.IndexNow // the URLs may contain a secret
+		v.CloudEvents = st.CloudEvents
 		if st.Source != "" {
 			v.Every = st.Every.String()
 		}

@@ -55,6 +55,7 @@ var setTests = []test{
 			{ResourceList: "https://example.org/resources.xml", ResourceDump: "https://example.org/dump.xml?a=\"b\"", ChangeDump: "https://example.org/changedump.xml", NoInventory: true},
 			{},
 			{NoInventory: true, Lastmod: feed.LastmodInSeconds, NoPush: true, Sitemap: true},
+			{CloudEvents: `{"types":{"\u003ca\u003e":"none"},"loc":"https://example.org/{subject}"}`},
 			{Source: "https://example.org/sitemap.xml?a=1", Every: 15 * time.Minute},
 		} {
 			m.ok(m.Describe(m.ctx, name, want.Description))
