@@ -33,6 +33,7 @@ const (
 	page    = `{"changes":[` + line + `]}`
 	urlset  = `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="change-notification"/>` +
 		`<url><loc>https://example.org/x</loc><rs:md change="created"/></url></urlset>`
+	event   = `{"specversion":"1.0","id":"1","source":"https://example.org/","type":"org.example.created","subject":"e"}`
 	ask     = "&hub.topic=HUB/sets/demo/changes&hub.callback=CB/b"
 	differ  = `{"at":"NOW","by":"position","ranges":[{"count":0,"digest":"7f9c9e31ac8256ca2f258583df262dbc"}]}`
 	same    = `{"at":"NOW","by":"position","ranges":[{"from":"zz","to":"z{","count":0,"digest":"7f9c9e31ac8256ca2f258583df262dbc"}]}`
@@ -75,7 +76,8 @@ var rows = []row{
 	{200, "PUT", "/sets/demo", "", `{"title":"A","complete":true,"sitemap":true,"every":"1h","source":"CB/list"}`},
 	{400, "PUT", "/sets/demo", "", `{"titel":"A"}`},
 	{413, "PUT", "/sets/demo", "", tooMuch},
-	{200, "PUT", "/sets/short", "", `{"lastmod":"datetime","push":"off"}`},
+	{200, "PUT", "/sets/short", "", `{"lastmod":"datetime","push":"off","cloudevents":{"types":{"a":"none"},"change":"/op","loc":"https://example.org/{subject}"}}`},
+	{400, "PUT", "/sets/short", "", `{"cloudevents":{"loc":"/items/{subject}"}}`},
 	{204, "DELETE", "/sets/short", "", ""},
 
 	{200, "GET", "/sets/demo/changes", "", ""},
@@ -84,9 +86,12 @@ var rows = []row{
 	{200, "GET", "/sets/demo/changes?since=start&prefix=https://example.org/&change=created,updated&type=image/*&wait=1ms", "", ""},
 	{200, "GET", "/sets/demo/changes?since=start", "", ""},
 	{200, "GET", "/sets/demo/changes?since=start", lines, ""},
+	{200, "GET", "/sets/demo/changes?since=start", "Accept: application/cloudevents-batch+json", ""},
+	{406, "GET", "/sets/demo/changes?since=baseline", "Accept: application/cloudevents-batch+json", ""},
 	{200, "GET", "/sets/demo/changes?since=baseline", "", ""},
 	{200, "GET", "/sets/demo/changes?since=start", "Accept: text/event-stream", ""},
 	{101, "GET", "/sets/demo/changes?since=start", upgrade + "13|Sec-WebSocket-Protocol: rs.xml", ""},
+	{101, "GET", "/sets/demo/changes?since=start", upgrade + "13|Sec-WebSocket-Protocol: cloudevents.json", ""},
 	{400, "GET", "/sets/demo/changes?since=nonsense", "", ""},
 	{410, "GET", "/sets/old/changes?since=OLD", "", ""},
 	{406, "GET", "/sets/demo/changes?since=now", "Accept: */*;q=0", ""},
@@ -94,6 +99,9 @@ var rows = []row{
 	{200, "POST", "/sets/demo/changes", asJSON, `{"changes":[{"loc":"https://example.org/y","change":"updated","hash":"md5:00000000000000000000000000000000","length":1,"type":"text/plain","ln":[{"rel":"duplicate","href":"https://example.org/z","pri":1}],"{http://a.b/}c":"d","datetime":"2026-01-02T03:04:05Z","lastmod":"2026-01-02T03:04:05Z"}]}`},
 	{200, "POST", "/sets/demo/changes", asLines + "|Idempotency-Key: k", line},
 	{200, "POST", "/sets/demo/changes", asXML, urlset},
+	{204, "POST", "/sets/demo/changes", "Content-Type: application/cloudevents+json", event},
+	{204, "POST", "/sets/demo/changes", "Content-Type: application/cloudevents-batch+json", "[" + event + "]"},
+	{400, "POST", "/sets/demo/changes", "Content-Type: application/cloudevents+json", "{}"},
 	{422, "POST", "/sets/demo/changes", asLines + "|Idempotency-Key: k", strings.Replace(line, "/a", "/b", 1)},
 	{400, "POST", "/sets/demo/changes", asLines, line + "\nx\ny"},
 	{413, "POST", "/sets/demo/changes", asJSON, tooMuch},
