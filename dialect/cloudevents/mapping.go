@@ -173,7 +173,7 @@ func (m *Mapping) locOf(e event) (string, error) {
 // resolve returns a subject, which may be relative to its source, as a URI of the web.
 func resolve(source, subject string) (string, error) {
 	if isWeb(subject) {
-		return subject, nil
+		return encode(subject, reserved), nil
 	}
 	base, err := url.Parse(source)
 	if err == nil && isWeb(source) && subject != "" {

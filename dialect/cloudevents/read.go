@@ -8,7 +8,8 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"net/url"
+	"regexp"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -111,6 +112,19 @@ func each(body []byte, batch bool, do func(n int, e event) error) (n int, err er
 	return 0, nil
 }
 
+var encoded = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
+
+// decode returns the byte that is percent-encoded in the value of a header, if it has to be
+// encoded there (HTTP binding section 3.1.3.2). Else the text stays: some senders, such as the
+// SDK for Go, encode nothing, and the text is a part of a URI.
+func decode(text string) string {
+	c, _ := strconv.ParseUint(text[1:], 16, 8)
+	if c > ' ' && c < 0x7F && c != '"' && c != '%' {
+		return text
+	}
+	return string([]byte{byte(c)})
+}
+
 // binary returns as JSON the event that a request in binary mode carries. Data that is not JSON
 // is left out.
 func binary(data []byte, header http.Header, mediaType string) (e []byte, err error) {
@@ -119,9 +133,9 @@ func binary(data []byte, header http.Header, mediaType string) (e []byte, err er
 		if !ok {
 			continue
 		}
-		value, err := url.PathUnescape(values[0])
-		if err != nil || !utf8.ValidString(value) || name == "" || name == "data" {
-			return nil, resourcesync.Invalid("Ce-%s is no attribute of an event: its value is UTF-8, percent-encoded", resourcesync.Shorten(name))
+		value := encoded.ReplaceAllStringFunc(values[0], decode)
+		if !utf8.ValidString(value) || name == "" || name == "data" {
+			return nil, resourcesync.Invalid("Ce-%s is no attribute of an event, or not in UTF-8", resourcesync.Shorten(name))
 		}
 		e, _ = jsontext.AppendQuote(append(e, ','), name)
 		e, _ = jsontext.AppendQuote(append(e, ':'), value)

@@ -56,6 +56,7 @@ func TestMapping(t *testing.T) {
 		name, mapping, event, want string // want has the beginning of an error after "!"
 	}{
 		{"a subject that is a URI", ``, eventOf(created, "/any", "https://example.org/a", ``), `"loc":"https://example.org/a","change":"created"`},
+		{"a subject that is an IRI", ``, eventOf(created, "/any", "https://example.org/a b%20é", ``), `"loc":"https://example.org/a%20b%20%C3%A9","change":"created"`},
 		{"a subject relative to the source", ``, eventOf(created, "https://example.org/b/", "c d/é", ``), `"loc":"https://example.org/b/c%20d/%C3%A9","change":"created"`},
 		{"a time", ``, eventOf(created, "/any", "https://example.org/a", `,"time":"2026-01-02T03:04:05.5+01:00"`), `"loc":"https://example.org/a","change":"created","datetime":"2026-01-02T02:04:05.5Z"`},
 		{"data of others", ``, eventOf(created, "/any", "https://example.org/a", `,"data":{"loc":7}`), `"loc":"https://example.org/a","change":"created"`},
@@ -162,7 +163,8 @@ func TestBinary(t *testing.T) {
 		{header(BatchMediaType, "Ce-Subject", "x"), `[]`, "https://example.org/x", item},
 		{header("application/json"), `{`, "!the data is no valid JSON", item},
 		{header("text/plain", "Ce-Subject", "%C3"), "", "!Ce-subject is no attribute", item},
-		{header("text/plain", "Ce-Subject", "%"), "", "!Ce-subject is no attribute", item},
+		{header("text/plain", "Ce-Subject", "100% ü"), "", "https://example.org/100%25%20%C3%BC", item},
+		{header("text/plain", "Ce-Subject", "https://example.org/a%2Fb%20c%3f"), "", "https://example.org/a%2Fb%20c%3f", feed.Description{}},
 		{header("text/plain", "Ce-Data", "x"), "", "!Ce-data is no attribute", item},
 		{header("text/plain", "Ce-Subject", "x"), "", "!entry 1: subject", feed.Description{}},
 		{header("text/plain", "Ce-Specversion", "2"), "", "!entry 1: specversion", item},
