@@ -2,6 +2,8 @@ package cloudevents
 
 import (
 	"bytes"
+	"iter"
+	"maps"
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -9,13 +11,57 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// An event is its JSON, which is valid.
-type event jsontext.Value
+// An event is the members of its JSON, which is valid.
+type event map[string]jsontext.Value
 
-// text returns the string, number or boolean that a pointer refers to; "" if it is anything
-// else, or is not there.
-func (e event) text(p jsontext.Pointer) string {
-	switch v := e.find(p); v.Kind() {
+// maxMembers bounds the members of an event.
+const maxMembers = 1000
+
+// parse returns the event that is in a valid value. It checks the members that each event has,
+// and those that a change is made of.
+func parse(raw jsontext.Value) (event, error) {
+	if raw.Kind() != '{' {
+		return nil, resourcesync.Invalid("an event is an object")
+	}
+	e := event{}
+	for name, value := range members(raw) {
+		if e[name] = value; len(e) > maxMembers {
+			return nil, resourcesync.Invalid("an event has at most %d members", maxMembers)
+		}
+	}
+	for _, name := range []string{"specversion", "id", "source", "type", "subject", "time"} {
+		switch v := e[name]; {
+		case v != nil && v.Kind() != '"' && v.Kind() != 'n':
+			return nil, resourcesync.Invalid("%s is a string", name)
+		case text(v) == "" && name != "subject" && name != "time":
+			return nil, resourcesync.Invalid("%s is missing", name)
+		}
+	}
+	if v := text(e["specversion"]); v != "1.0" {
+		return nil, resourcesync.Invalid("specversion is 1.0, not %q", resourcesync.Shorten(v))
+	}
+	return e, nil
+}
+
+// find returns the value that a pointer refers to, or nil.
+func (e event) find(p jsontext.Pointer) (v jsontext.Value) {
+	in := maps.All(e)
+	for wanted := range p.Tokens() {
+		v = nil
+		for name, value := range in {
+			if name == wanted {
+				v = value
+				break
+			}
+		}
+		in = members(v)
+	}
+	return v
+}
+
+// text returns the text of a string, a number or a boolean; "" of anything else.
+func text(v jsontext.Value) string {
+	switch v.Kind() {
 	case '"':
 		s, _ := jsontext.AppendUnquote(nil, v)
 		return string(s)
@@ -25,75 +71,47 @@ func (e event) text(p jsontext.Pointer) string {
 	return ""
 }
 
-// find returns the value that a pointer refers to, or nil.
-func (e event) find(p jsontext.Pointer) jsontext.Value {
-	v := jsontext.Value(e)
-	for name := range p.Tokens() {
-		v = member(v, name)
-	}
-	return v
-}
-
-// member returns a member of an object, or an element of an array; nil if there is none.
-func member(v jsontext.Value, name string) jsontext.Value {
-	kind := v.Kind()
-	if kind != '{' && kind != '[' {
-		return nil
-	}
-	d := jsontext.NewDecoder(bytes.NewBuffer(v))
-	_, _ = d.ReadToken()
-	for i := 0; ; i++ {
-		key := strconv.Itoa(i)
-		if kind == '{' {
-			t, err := d.ReadToken()
-			if err != nil || t.Kind() != '"' {
-				return nil
+// members yields the members of an object, or the elements of an array with their index. Any
+// other value has none.
+func members(v jsontext.Value) iter.Seq2[string, jsontext.Value] {
+	return func(yield func(string, jsontext.Value) bool) {
+		object := v.Kind() == '{'
+		if !object && v.Kind() != '[' {
+			return
+		}
+		d := jsontext.NewDecoder(bytes.NewBuffer(v))
+		_, _ = d.ReadToken() // no error: v is valid
+		for i := 0; d.PeekKind() != '}' && d.PeekKind() != ']'; i++ {
+			name := ""
+			if object {
+				t, _ := d.ReadToken()
+				name = t.String()
+			} else {
+				name = strconv.Itoa(i)
 			}
-			key = t.String()
-		}
-		value, err := d.ReadValue()
-		if err != nil || key == name {
-			return value
-		}
-	}
-}
-
-// check checks the members that each event has, and those that a change is made of.
-func (e event) check() error {
-	if jsontext.Value(e).Kind() != '{' {
-		return resourcesync.Invalid("an event is an object")
-	}
-	for _, p := range []jsontext.Pointer{"/specversion", "/id", "/source", "/type", "/subject", "/time"} {
-		switch v := e.find(p); {
-		case v != nil && v.Kind() != '"' && v.Kind() != 'n':
-			return resourcesync.Invalid("%s is a string", p[1:])
-		case e.text(p) == "" && p != "/subject" && p != "/time":
-			return resourcesync.Invalid("%s is missing", p[1:])
+			value, err := d.ReadValue()
+			end := int(d.InputOffset())
+			if err != nil || !yield(name, v[end-len(value):end]) {
+				return
+			}
 		}
 	}
-	if v := e.text("/specversion"); v != "1.0" {
-		return resourcesync.Invalid("specversion is 1.0, not %q", resourcesync.Shorten(v))
-	}
-	return nil
 }
 
 // change returns the change that an event is; nil if it is none.
 func (m *Mapping) change(e event) (*resourcesync.Change, error) {
-	if err := e.check(); err != nil {
-		return nil, err
-	}
 	kind, err := m.kind(e)
 	if err != nil || kind == none {
 		return nil, err
 	}
-	loc, own := e.text("/subject"), e.text("/type") == Prefix+kind
+	loc, own := text(e["subject"]), text(e["type"]) == Prefix+kind
 	if !own {
 		if loc, err = m.locOf(e); err != nil {
 			return nil, err
 		}
 	}
 	c := &resourcesync.Change{Loc: loc, Change: resourcesync.ChangeType(kind)}
-	if data := e.find("/data"); own && data.Kind() == '{' {
+	if data := e["data"]; own && data.Kind() == '{' {
 		if c, err = resourcesync.ParseChange(data); err != nil {
 			return nil, resourcesync.About("data", err)
 		}
@@ -101,7 +119,7 @@ func (m *Mapping) change(e event) (*resourcesync.Change, error) {
 			return nil, resourcesync.Invalid("data says %s of %s, and the event %s of %s", c.Change, resourcesync.Shorten(c.Loc), kind, resourcesync.Shorten(loc))
 		}
 	}
-	if when := e.text("/time"); when != "" {
+	if when := text(e["time"]); when != "" {
 		if c.Datetime, err = resourcesync.ParseTime(when); err != nil {
 			return nil, resourcesync.About("time", err)
 		}

@@ -106,8 +106,8 @@ func encode(text, stay string) string {
 
 // kind returns what happened: a resourcesync.ChangeType, or none.
 func (m *Mapping) kind(e event) (string, error) {
-	name := e.text("/type")
-	said := e.text(m.Change)
+	name := text(e["type"])
+	said := text(e.find(m.Change))
 	known := kindOf(said)
 	if name == Prefix+placeType || name == Prefix+divergedType {
 		known = none
@@ -148,7 +148,7 @@ func kindOf(name string) string {
 // locOf returns the URI of the resource.
 func (m *Mapping) locOf(e event) (string, error) {
 	if m.Loc == "" {
-		return resolve(e.text("/source"), e.text("/subject"))
+		return resolve(text(e["source"]), text(e["subject"]))
 	}
 	missing := ""
 	loc := hole.ReplaceAllStringFunc(m.Loc, func(h string) string {
@@ -157,7 +157,7 @@ func (m *Mapping) locOf(e event) (string, error) {
 			stay = reserved
 		}
 		for _, p := range namesIn(h) {
-			if said := e.text(p); said != "" {
+			if said := text(e.find(p)); said != "" {
 				return encode(said, stay)
 			}
 		}

@@ -46,11 +46,15 @@ func Read(body []byte, header http.Header, d feed.Description, l resourcesync.Li
 	}
 	var first *resourcesync.Error // that is wrong
 	memory, sum := int64(0), sha256.New()
-	n, err := each(body, mediaType == BatchMediaType, func(n int, e event) error {
+	n, err := each(body, mediaType == BatchMediaType, func(n int, raw jsontext.Value) error {
 		if n > l.Entries && l.Entries > 0 {
 			return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("a batch has at most %d events; send more in several", l.Entries)}
 		}
-		c, err := m.change(e)
+		e, err := parse(raw)
+		var c *resourcesync.Change
+		if err == nil {
+			c, err = m.change(e)
+		}
 		if c != nil && l.Check != nil {
 			err = l.Check(c)
 		}
@@ -66,7 +70,7 @@ func Read(body []byte, header http.Header, d feed.Description, l resourcesync.Li
 			return nil
 		}
 		changes = append(changes, *c)
-		fmt.Fprintf(sum, "%q %q %q %q\n", e.text("/source"), e.text("/id"), c.Change, c.Loc)
+		fmt.Fprintf(sum, "%q %q %q %q\n", text(e["source"]), text(e["id"]), c.Change, c.Loc)
 		memory += c.Memory()
 		if l.Room == nil {
 			return nil
@@ -86,7 +90,7 @@ func Read(body []byte, header http.Header, d feed.Description, l resourcesync.Li
 }
 
 // each calls do with each event of a body. It returns the number of the event that it is at.
-func each(body []byte, batch bool, do func(n int, e event) error) (n int, err error) {
+func each(body []byte, batch bool, do func(n int, raw jsontext.Value) error) (n int, err error) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(body))
 	if batch && d.PeekKind() != '[' {
 		return 0, resourcesync.Invalid("a batch is an array of events")
@@ -99,7 +103,7 @@ func each(body []byte, batch bool, do func(n int, e event) error) (n int, err er
 		if err != nil {
 			return n, resourcesync.JSONError(err)
 		}
-		if err := do(n, event(v)); err != nil {
+		if err := do(n, v); err != nil {
 			return n, err
 		}
 	}

@@ -51,6 +51,10 @@ func TestKinds(t *testing.T) {
 const created = "com.example.created"
 
 func TestMapping(t *testing.T) {
+	members := ""
+	for i := range 1000 {
+		members += fmt.Sprintf(`,"a%d":0`, i)
+	}
 	const debezium = `{"change":"/iodebeziumop","loc":"https://example.org/items/{/data/after/id|/data/before/id}"}`
 	for _, test := range []struct {
 		name, mapping, event, want string // want has the beginning of an error after "!"
@@ -89,6 +93,7 @@ func TestMapping(t *testing.T) {
 		{"an empty source", ``, `{"specversion":"1.0","id":"1","source":"","type":"x"}`, `!entry 1: source is missing`},
 		{"an id that is a number", ``, `{"specversion":"1.0","id":1,"source":"/","type":"x"}`, `!entry 1: id is a string`},
 		{"a time that is none", ``, eventOf(created, "/any", "https://example.org/a", `,"time":"yesterday"`), `!entry 1: time: `},
+		{"too many members", ``, `{"specversion":"1.0"` + members + `}`, `!entry 1: an event has at most 1000 members`},
 		{"no object", ``, `7`, `!entry 1: an event is an object`},
 		{"nothing", ``, ``, `!entry 1: the document is empty`},
 		{"half an event", ``, `{"specversion":"1.0"`, `!entry 1: the document ends early`},
