@@ -24,9 +24,9 @@ import (
 const Header = "Ce-Specversion"
 
 // Read returns the changes that the events of a request are, in their order, by the mapping in
-// the description of the set. An event that is none is left out. The error is a *resourcesync.Error: of the events that are
-// wrong it names resourcesync.MaxErrors at most, counting from 1. Of the limits, Bytes and
-// Depth do not count.
+// the description of the set. An event that is none is left out. A wrong event makes the error
+// a *resourcesync.Error, with its number from 1, and with up to resourcesync.MaxErrors of them.
+// An error of l.Room is returned as it is. Of the limits, Bytes and Depth do not count.
 //
 // The identity is the same for a request that says the same again: the same kinds of changes
 // of the same resources, with the same ids and sources. These two alone do not tell all events
