@@ -58,6 +58,10 @@ func (d *Directory) get(ctx context.Context, e feed.Entry, patience time.Duratio
 	w := fetch.Wanted{Change: &e.Change, Patience: patience}
 	if packed != nil {
 		w.Packed = packed.Open
+	} else if had && !anew && d.unchanged(&file) {
+		if w.Packed, err = t.patched(ctx, &file, patience); err != nil {
+			return outcome{}, err
+		}
 	}
 	if had && !anew && !fetch.NewSum(e.Change.Hash).Verified() && d.unchanged(&file) {
 		w.ETag, w.Modified = file.ETag, file.Modified

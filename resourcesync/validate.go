@@ -92,8 +92,8 @@ var tooLarge = "an entry has at most " + group(maxChange) + " bytes as it is wri
 
 var tooManyLinks = fmt.Sprintf("an entry has at most %d links", maxLinks)
 
-// relPatch is the relation to a description of the change itself (core section 14.4).
-const relPatch = "http://www.openarchives.org/rs/terms/patch"
+// RelPatch is the relation to a description of the change itself (core section 14.4).
+const RelPatch = "http://www.openarchives.org/rs/terms/patch"
 
 func (l *Link) rule() string {
 	switch {
@@ -103,7 +103,7 @@ func (l *Link) rule() string {
 		return "href is missing"
 	case l.Pri < 0 || l.Pri > maxPri:
 		return "pri is 1 to 999999"
-	case l.Rel == relPatch && l.Type == "":
+	case l.Rel == RelPatch && l.Type == "":
 		return "type is missing: it says how the patch is applied"
 	}
 	if rule := relRule(l.Rel); rule != "" {
