@@ -92,7 +92,10 @@ func TestCapabilities(t *testing.T) {
 	if len(rows) < 20 {
 		t.Fatalf("it has %d rows", len(rows))
 	}
-	for _, row := range rows[1:] {
+	for _, row := range rows {
+		if row[2] == "in rshub" { // the head of a table
+			continue
+		}
 		tests := promiseTest.FindAllStringSubmatch(row[3], -1)
 		refused := strings.HasPrefix(row[2], "not offered, because") || strings.HasPrefix(row[2], "not offered yet: ")
 		if refused == (len(tests) > 0) {
