@@ -6,8 +6,6 @@ import (
 	"encoding/xml"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,19 +49,7 @@ func TestDialects(t *testing.T) {
 			if w.Code != http.StatusOK {
 				t.Fatalf("GET %s: %d %s", test.url, w.Code, w.Body)
 			}
-			file := filepath.Join("testdata", "dialect", test.file)
-			if *update {
-				if err := os.WriteFile(file, w.Body.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(w.Body.Bytes(), want) {
-				t.Errorf("differs from %s:\n%s", file, w.Body)
-			}
+			golden(t, "dialect/"+test.file, w.Body.Bytes())
 		})
 	}
 }

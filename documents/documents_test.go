@@ -327,6 +327,24 @@ func list(s feed.State, n int) string {
 	return fmt.Sprintf("/sets/%s/changelist-%d-%d.xml", s.Set, s.Begin, n)
 }
 
+// golden compares a document with a file in testdata.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", filepath.FromSlash(name))
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("differs from %s:\n%s", file, got)
+	}
+}
+
 func TestGolden(t *testing.T) {
 	m := newMemory(t)
 	m.make("peps", 4)
@@ -358,19 +376,7 @@ func TestGolden(t *testing.T) {
 			if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "application/xml" {
 				t.Fatalf("GET %s: %d %s", test.url, w.Code, w.Body)
 			}
-			file := filepath.Join("testdata", test.name+".golden.xml")
-			if *update {
-				if err := os.WriteFile(file, w.Body.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(w.Body.Bytes(), want) {
-				t.Errorf("differs from %s:\n%s", file, w.Body)
-			}
+			golden(t, test.name+".golden.xml", w.Body.Bytes())
 			if _, err := resourcesync.ReadXML(w.Body, resourcesync.Limits{}); err != nil {
 				t.Errorf("cannot be read back: %v", err)
 			}

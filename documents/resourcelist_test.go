@@ -8,8 +8,6 @@ import (
 	"io"
 	"iter"
 	"net/http"
-	"os"
-	"path/filepath"
 	"sort"
 	"strings"
 	"testing"
@@ -108,15 +106,7 @@ func TestGoldenResourceLists(t *testing.T) {
 		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "application/xml" {
 			t.Fatalf("GET %s: %d %s", url, w.Code, w.Body)
 		}
-		file := filepath.Join("testdata", name+".golden.xml")
-		if *update {
-			if err := os.WriteFile(file, w.Body.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if want, err := os.ReadFile(file); err != nil || !bytes.Equal(w.Body.Bytes(), want) {
-			t.Errorf("differs from %s: %v\n%s", file, err, w.Body)
-		}
+		golden(t, name+".golden.xml", w.Body.Bytes())
 	}
 	sh.put(5, 0, numbered)
 	compare("empty-resourcelist", "/sets/peps/resourcelist.xml")

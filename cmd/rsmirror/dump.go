@@ -16,7 +16,6 @@ import (
 	"github.com/rshub/rshub/internal/setting"
 	"github.com/rshub/rshub/mirror"
 	"github.com/rshub/rshub/mirror/ledger"
-	"github.com/rshub/rshub/source/reconcile"
 )
 
 // dumpConfig is what the command line says to dump.
@@ -31,24 +30,12 @@ type dumpConfig struct {
 func parseDump(args []string) (*dumpConfig, error) {
 	c := &dumpConfig{}
 	fs := flag.NewFlagSet("rsmirror dump", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
 	c.Flags(fs)
 	setting.DurationVar(fs, &c.retry, "retry", 10*time.Minute, "")
-	fs.Func("max-delete", "", func(s string) (err error) {
-		c.MaxDelete, err = reconcile.ParseBound(s)
-		return err
-	})
 	fs.BoolVar(&c.quiet, "q", false, "")
-	if err := setting.ParseFlags(fs, args); err != nil {
+	var err error
+	if c.dir, err = c.Parse(fs, args, "DIR"); err != nil {
 		return nil, err
-	}
-	switch args := fs.Args(); {
-	case len(args) > 1 && strings.HasPrefix(args[len(args)-1], "-"):
-		return nil, fmt.Errorf("write flags before DIR and OUT: %s stands after them", args[len(args)-1])
-	case len(args) != 2:
-		return nil, errors.New("give DIR and OUT after the flags")
-	default:
-		c.dir, c.Out = args[0], args[1]
 	}
 	return c, c.Check(c.dir)
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"iter"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/rshub/rshub/dialect/dump"
@@ -29,12 +28,9 @@ type dumpConfig struct {
 // parseDump reads the command line of dump, after that word. It returns flag.ErrHelp for -h.
 func parseDump(args []string) (*dumpConfig, error) {
 	c := &dumpConfig{}
-	var maxDelete string
 	fs := flag.NewFlagSet("rspublish dump", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
 	c.Flags(fs)
 	c.Line = new(progress.Line)
-	fs.StringVar(&maxDelete, "max-delete", "", "")
 	fs.StringVar(&c.base, "base", "", "")
 	fs.Func("exclude", "", func(pattern string) error {
 		c.directory.Exclude = append(c.directory.Exclude, pattern)
@@ -43,30 +39,17 @@ func parseDump(args []string) (*dumpConfig, error) {
 	fs.BoolVar(&c.directory.Temporary, "temporary", false, "")
 	setting.DurationVar(fs, &c.directory.Settle, "settle", time.Second, "")
 	fs.BoolVar(&c.Line.Quiet, "q", false, "")
-	if err := setting.ParseFlags(fs, args); err != nil {
-		return nil, err
-	}
-	switch args := fs.Args(); {
-	case len(args) > 1 && strings.HasPrefix(args[len(args)-1], "-"):
-		return nil, fmt.Errorf("write flags before DIRECTORY and OUT: %s stands after them", args[len(args)-1])
-	case len(args) != 2:
-		return nil, errors.New("give DIRECTORY and OUT after the flags")
-	default:
-		c.dir, c.Out = args[0], args[1]
-	}
+	var err error
+	c.dir, err = c.Parse(fs, args, "DIRECTORY")
 	switch {
+	case err != nil:
+		return nil, err
 	case c.base == "":
 		return nil, errors.New("-base URL is missing: under which URL are the files of the directory? The file a/b is at URL/a/b")
 	case directory.CheckBase(c.base) != nil:
 		return nil, fmt.Errorf("-base: %w", directory.CheckBase(c.base))
 	case c.directory.Settle < 0:
 		return nil, errors.New("a duration must not be negative")
-	}
-	if maxDelete != "" {
-		var err error
-		if c.MaxDelete, err = reconcile.ParseBound(maxDelete); err != nil {
-			return nil, fmt.Errorf("-max-delete: %w", err)
-		}
 	}
 	return c, c.Check(c.dir)
 }

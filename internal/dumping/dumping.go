@@ -11,6 +11,7 @@ import (
 	"io"
 	"iter"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/rshub/rshub/dialect/dump"
@@ -49,6 +50,28 @@ func (c *Command) Flags(fs *flag.FlagSet) {
 	setting.DurationVar(fs, &o.Every, "full-every", 30*24*time.Hour, "")
 	fs.IntVar(&o.Keep, "keep", 1, "")
 	fs.BoolVar(&c.JSON, "json", false, "")
+}
+
+// Parse reads the arguments of a command: its flags, and then what from is called, and OUT. It
+// returns the first of the two, and flag.ErrHelp for -h.
+func (c *Command) Parse(fs *flag.FlagSet, args []string, from string) (string, error) {
+	fs.SetOutput(io.Discard)
+	fs.Func("max-delete", "", func(s string) (err error) {
+		c.MaxDelete, err = reconcile.ParseBound(s)
+		return err
+	})
+	if err := setting.ParseFlags(fs, args); err != nil {
+		return "", err
+	}
+	switch args := fs.Args(); {
+	case len(args) > 1 && strings.HasPrefix(args[len(args)-1], "-"):
+		return "", fmt.Errorf("write flags before %s and OUT: %s stands after them", from, args[len(args)-1])
+	case len(args) != 2:
+		return "", fmt.Errorf("give %s and OUT after the flags", from)
+	default:
+		c.Out = args[1]
+		return args[0], nil
+	}
 }
 
 // Check returns nil if the flags can be used for a dump of a directory from.
