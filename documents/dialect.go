@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,13 +16,13 @@ import (
 )
 
 // inDialect returns what plans the document of another standard that has a name; nil: no
-// standard has such a document. after has the values of the parameter of that name.
-func (d *Server) inDialect(name string, after []string) planner {
+// standard has such a document.
+func (d *Server) inDialect(name string) planner {
 	for _, f := range d.opts.Dialects {
 		if name == f.Newest {
-			return func(ctx context.Context, s feed.State) (*document, error) { return d.newest(ctx, s, f, after) }
+			return func(ctx context.Context, s feed.State) (*document, error) { return d.newest(ctx, s, f, nil) }
 		}
-		if page, ok := f.ParsePage(name); ok && len(after) == 0 {
+		if page, ok := f.ParsePage(name); ok {
 			return func(ctx context.Context, s feed.State) (*document, error) { return d.page(ctx, s, f, page) }
 		}
 	}
@@ -28,7 +30,7 @@ func (d *Server) inDialect(name string, after []string) planner {
 }
 
 // InDialect reports whether a document of a set is one of another standard.
-func (d *Server) InDialect(name string) bool { return d.inDialect(name, nil) != nil }
+func (d *Server) InDialect(name string) bool { return d.inDialect(name) != nil }
 
 // recent is how many changes the newest document has at least, or as many as a Change List if
 // that is less: clients that know no pages poll it, so it must not begin anew with each list.
@@ -48,9 +50,6 @@ func (d *Server) newest(ctx context.Context, s feed.State, f *dialect.Form, valu
 	p.URL, p.Title, p.Last = p.Newest, cmp.Or(s.Title, s.Set), s.Head
 	p.First, p.Final = d.pageURL(s, f, oldest), d.pageURL(s, f, final)
 	if f.Overview != nil {
-		if len(values) > 0 {
-			return nil, resourcesync.Invalid("%s has no parameter after", f.Newest)
-		}
 		p.Before = s.Floor.Position
 		return d.whole(f.Overview(nil, p), f.MediaType), nil
 	}
@@ -78,6 +77,22 @@ func (d *Server) newest(ctx context.Context, s feed.State, f *dialect.Form, valu
 		doc.link = d.base.LinkIn(s.Set, f.Newest)
 	}
 	return doc, nil
+}
+
+// serveAfter answers a request for the newest document of a form, with the parameter after. Such
+// documents are not kept for the case that the log cannot be reached: there are as many as changes.
+func (d *Server) serveAfter(w http.ResponseWriter, r *http.Request, set, name string, values []string) error {
+	i := slices.IndexFunc(d.opts.Dialects, func(f *dialect.Form) bool { return f.Newest == name && f.Overview == nil })
+	if i < 0 {
+		return resourcesync.Invalid("%s has no parameter after", name)
+	}
+	doc, err := d.planNow(r.Context(), set, func(ctx context.Context, s feed.State) (*document, error) {
+		return d.newest(ctx, s, d.opts.Dialects[i], values)
+	})
+	if err != nil {
+		return err
+	}
+	return d.answer(w, r, doc)
 }
 
 // parseAfter reads the values of the parameter after. It returns feed.ErrGone for a cursor

@@ -235,6 +235,8 @@ func TestDialectPagesStay(t *testing.T) {
 		"/sets/peps/atom.xml?after=99-1700000000000000":  410,
 		"/sets/peps/atom.xml?after=5-1700000000000000":   410,
 		"/sets/peps/activity/collection.json?after=0-0":  400,
+		"/sets/peps/changelist.xml?after=0-0":            400,
+		"/sets/peps/atom.xml?from=2026-01-01":            400,
 	} {
 		if w := s.get(url); w.Code != status {
 			t.Errorf("GET %s: %d, want %d: %s", url, w.Code, status, w.Body)

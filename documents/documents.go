@@ -220,7 +220,7 @@ func (d *Server) ServeSet(w http.ResponseWriter, r *http.Request, set, name stri
 			name += " " + format.Name // each form is a document of its own
 		}
 		if plan == nil {
-			plan = d.inDialect(name, r.URL.Query()["after"])
+			plan = d.inDialect(name)
 		}
 		if plan == nil {
 			return notFound("there is no such document; " + d.base.CapabilityList(set) + " names what the set has")
@@ -229,11 +229,13 @@ func (d *Server) ServeSet(w http.ResponseWriter, r *http.Request, set, name stri
 	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
-	if q := r.URL.Query(); name == "changelist.xml" && q.Has("from") {
+	switch q := r.URL.Query(); {
+	case q.Has("from") && name == "changelist.xml":
 		return d.serveFrom(w, r, set, q["from"])
-	}
-	if q := r.URL.Query(); q.Has("after") {
-		name += "?after=" + q.Get("after")
+	case q.Has("from"):
+		return resourcesync.Invalid("%s has no parameter from", name)
+	case q.Has("after"):
+		return d.serveAfter(w, r, set, name, q["after"])
 	}
 	doc, err := d.plan(r.Context(), set, name, plan)
 	if err != nil {
