@@ -160,9 +160,11 @@ class Client:
         seconds the hub was asked to hold the request."""
         return self._wire.request(url, body, headers or {}, wait)
 
-    def events(self, url: str) -> Iterator[Tuple[str, Any]]:
-        """Asks for an event stream, once, and yields the type (empty if it has none) and the JSON of each event."""
-        return self._wire.events(url)
+    def events(self, url: str, *, headers: Optional[Dict[str, str]] = None) -> Iterator[Tuple[str, Any]]:
+        """Asks for an event stream, once, and yields the type (empty if it has none) and the JSON of each event.
+
+        headers replace those that are sent without it: an Accept may ask for CloudEvents."""
+        return self._wire.events(url, headers or {})
 
     def patiently(self, try_: Callable[[], T]) -> T:
         """Calls try_ until it returns, raises an error that time does not mend, or patience is over."""

@@ -56,10 +56,11 @@ class Wire:
         except ValueError as e:
             raise NotAHub(f"{url} answers 200, but not with JSON; is the URL right?") from e
 
-    def events(self, url: str) -> Iterator[Tuple[str, Any]]:
+    def events(self, url: str, headers: Dict[str, str]) -> Iterator[Tuple[str, Any]]:
         """Asks for an event stream, and yields the type and the JSON of each event until the stream ends."""
         kind, data = "", []
-        with self._open(url, None, {"Accept": "text/event-stream, application/problem+json"}, SILENCE - TIMEOUT, "text/event-stream") as answer:
+        headers = {"Accept": "text/event-stream, application/problem+json", **headers}
+        with self._open(url, None, headers, SILENCE - TIMEOUT, "text/event-stream") as answer:
             while True:
                 try:
                     line = answer.readline(MAX_ANSWER + 1)
