@@ -92,12 +92,11 @@ func New(log Log, o Options) *Recorder {
 	return &Recorder{log: log, opts: o, total: new(chart), charts: map[string]*chart{}, known: map[string]*known{}}
 }
 
-// Run reads the heads of the logs again and again until ctx is done. It returns
-// nil.
-func (r *Recorder) Run(ctx context.Context) error {
+// Run reads the heads of the logs again and again until ctx is done.
+func (r *Recorder) Run(ctx context.Context) {
 	for pause := time.Duration(0); ; {
 		if backoff.Sleep(ctx, pause) != nil {
-			return nil
+			return
 		}
 		begin := time.Now()
 		r.look(ctx)

@@ -60,7 +60,7 @@ func TestHour(t *testing.T) {
 		r := New(log, Options{Followers: followed})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { defer close(done); _ = r.Run(ctx) }()
+		go func() { defer close(done); r.Run(ctx) }()
 		synctest.Wait()
 		for i := range 120 { // an hour and a half: every 45 s
 			log.at("busy", uint64(i+1)*90)

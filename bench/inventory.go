@@ -38,11 +38,12 @@ func (b *bench) created(s store, n collection) *memory {
 func (b *bench) keep(m *memory) *live.Live {
 	l := live.New(m.log, m.log.Inventories(), m.claims(), live.Options{Poll: m.poll})
 	ctx, cancel := context.WithCancel(b.ctx)
-	ran := make(chan error, 1)
-	go func() { ran <- l.Run(ctx) }()
+	ran := make(chan struct{})
+	go func() { defer close(ran); l.Run(ctx) }()
 	b.later(func() error {
 		cancel()
-		return <-ran
+		<-ran
+		return nil
 	})
 	return l
 }

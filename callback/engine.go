@@ -121,7 +121,7 @@ const leaveTime = time.Hour
 // It owns every goroutine of the Engine and waits for them. When ctx ends without
 // Shutdown, the requests under way are cancelled, and another hub sends them again. Run
 // may be called once.
-func (e *Engine) Run(ctx context.Context) error {
+func (e *Engine) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { e.runTimers(e.ctx) })
 	wg.Go(func() { e.saveLoop(e.ctx) })
@@ -139,7 +139,6 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.cancel()
 	wg.Wait()
 	e.wg.Wait()
-	return nil
 }
 
 // Shutdown hands the work over to other hubs. It starts no more requests and waits for

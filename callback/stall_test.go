@@ -76,7 +76,7 @@ func TestReadBeforePublish(t *testing.T) {
 		w.engine, w.ran = New(w.store, w.store, g, w.hub, caller, caller, Options{}), make(chan struct{})
 		go func() {
 			defer close(w.ran)
-			_ = w.engine.Run(context.Background())
+			w.engine.Run(context.Background())
 		}()
 		w.settled()
 		w.publish("first", 1)

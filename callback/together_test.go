@@ -74,7 +74,7 @@ func TestHandOver(t *testing.T) {
 		caller := websub.NewCaller(client, "https://hub.example.org", websub.CallerOptions{})
 		e := callback.New(registry, claims, log, h, caller, caller, callback.Options{Metrics: metrics[len(engines)]})
 		engines = append(engines, e)
-		ran.Go(func() { _ = e.Run(ctx) })
+		ran.Go(func() { e.Run(ctx) })
 	}
 	get := func(i int, name string) float64 {
 		t.Helper()

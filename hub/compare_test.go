@@ -266,8 +266,8 @@ func TestForged(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h, log, bus := withBus(t, Options{Shared: 2 * time.Second})
 				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan error, 1)
-				go func() { done <- h.Run(ctx) }()
+				done := make(chan struct{})
+				go func() { defer close(done); h.Run(ctx) }()
 				head := mustPublish(t, h, set, changes("old", 5)).Cursor
 				r := follow(ctx, h, set, head)
 				synctest.Wait()
@@ -312,7 +312,8 @@ func TestForged(t *testing.T) {
 					t.Errorf("%v were refused", n)
 				}
 				cancel()
-				if err := errors.Join(r.ended(t), <-done); err != nil {
+				<-done
+				if err := r.ended(t); err != nil {
 					t.Error(err)
 				}
 			})
@@ -326,8 +327,8 @@ func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, log, _ := withBus(t, Options{Shared: 2 * time.Second})
 		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- h.Run(ctx) }()
+		done := make(chan struct{})
+		go func() { defer close(done); h.Run(ctx) }()
 		head := mustPublish(t, h, "a.set", changes("old", 5)).Cursor
 		var readers []*reader
 		for range 20 {
@@ -367,8 +368,8 @@ func TestCompareBesideABadSet(t *testing.T) {
 		var lines loggedtest.Log
 		h, log := newHub(t, Options{Shared: 2 * time.Second, Logger: lines.Logger(slog.LevelInfo)})
 		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- h.Run(ctx) }()
+		done := make(chan struct{})
+		go func() { defer close(done); h.Run(ctx) }()
 		readers := map[string]*reader{}
 		heads := map[string]feed.Cursor{}
 		for _, set := range []string{"bad", "deleted", "good"} {
@@ -404,7 +405,8 @@ func TestCompareBesideABadSet(t *testing.T) {
 			t.Errorf("the log has %d lines:\n%s", n, lines.String())
 		}
 		cancel()
-		if err := errors.Join(readers["bad"].ended(t), readers["good"].ended(t), <-done); err != nil {
+		<-done
+		if err := errors.Join(readers["bad"].ended(t), readers["good"].ended(t)); err != nil {
 			t.Error(err)
 		}
 	})

@@ -128,13 +128,12 @@ func New(log changelog.Log, o Options) *Hub {
 // minute until ctx is done. If the memory is shared, it also looks for changes
 // that were not announced. A failure is logged and the next round tries again;
 // meanwhile the hub serves what it has.
-func (h *Hub) Run(ctx context.Context) error {
+func (h *Hub) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { h.watch(ctx) }) // also while retention takes long
 	h.tidy(ctx)
 	every(ctx, time.Minute, h.tidy)
-	return nil
 }
 
 // Close refuses further publishes with feed.ErrUnavailable. It returns when all

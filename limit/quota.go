@@ -154,8 +154,8 @@ func (q *Quota) countLocked(k *keeps, by string, bytes int64) {
 	k.by, k.bytes = by, bytes
 }
 
-// Run looks at the sets until ctx is done. It returns nil.
-func (q *Quota) Run(ctx context.Context) error {
+// Run looks at the sets until ctx is done.
+func (q *Quota) Run(ctx context.Context) {
 	ticker := time.NewTicker(quotaEvery)
 	defer ticker.Stop()
 	var capacityDue time.Time
@@ -169,7 +169,7 @@ func (q *Quota) Run(ctx context.Context) error {
 		q.look(ctx, time.Now())
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-ticker.C:
 		}
 	}

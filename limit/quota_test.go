@@ -58,7 +58,7 @@ func keeping(t *testing.T, most int64, log *slog.Logger, kept map[string]int64, 
 		}, most, true, log)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { defer close(done); _ = k.Quota.Run(ctx) }()
+		go func() { defer close(done); k.Quota.Run(ctx) }()
 		synctest.Wait()
 		do(k)
 		cancel()

@@ -166,9 +166,9 @@ const (
 )
 
 // run looks for changes of what callers may do until ctx is done.
-func (c *callers) run(ctx context.Context) error {
+func (c *callers) run(ctx context.Context) {
 	if c.watch == nil {
-		return nil
+		return
 	}
 	watched, looked := make(chan struct{}), make(chan struct{})
 	go func() { defer close(watched); c.authenticator.Watch(ctx) }()
@@ -176,7 +176,6 @@ func (c *callers) run(ctx context.Context) error {
 	c.watch.Run(ctx)
 	<-watched
 	<-looked
-	return nil
 }
 
 // Look makes run look soon at which sets are private.

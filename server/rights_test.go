@@ -187,7 +187,7 @@ func TestOtherHubMakesPrivate(t *testing.T) {
 			c.open(t.Context(), memory, makesAll{}, ticket.NewOwnKeys(), 0)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
-			go func() { defer close(done); _ = c.run(ctx) }()
+			go func() { defer close(done); c.run(ctx) }()
 			anyone, _ := known.Named("", "")
 			ended := make(chan time.Time, 1)
 			defer c.WhileFollowing(access.NewContext(ctx, anyone), "a", func(error) { ended <- time.Now() })()

@@ -165,17 +165,12 @@ func (s *Server) serve(ctx context.Context, p *parts) error {
 	defer stopBackground()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	runs := p.runs()
-	runs["callers"] = s.callers.run
+	runs := append(p.runs(), s.callers.run)
 	if s.certificate != nil {
-		runs["certificate"] = func(ctx context.Context) error { s.certificate.Watch(ctx); return nil }
+		runs = append(runs, s.certificate.Watch)
 	}
-	for name, run := range runs {
-		wg.Go(func() {
-			if err := run(background); err != nil {
-				f.failed <- fmt.Errorf("%s: %w", name, err)
-			}
-		})
+	for _, run := range runs {
+		wg.Go(func() { run(background) })
 	}
 
 	var err error

@@ -119,14 +119,14 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	return p
 }
 
-// runs returns the functions that run in the background, by the name of their part.
-func (p *parts) runs() map[string]func(context.Context) error {
-	runs := map[string]func(context.Context) error{"hub": p.hub.Run, "subscribe": p.subscribe.Run, "callback": p.engine.Run, "quota": p.quota.Run, "activity": p.activity.Run}
+// runs returns the functions that run in the background.
+func (p *parts) runs() []func(context.Context) {
+	runs := []func(context.Context){p.hub.Run, p.subscribe.Run, p.engine.Run, p.quota.Run, p.activity.Run}
 	if p.live != nil {
-		runs["inventory"] = p.live.Run
+		runs = append(runs, p.live.Run)
 	}
 	if p.sources != nil {
-		runs["poll"] = p.sources.poller.Run
+		runs = append(runs, p.sources.poller.Run)
 	}
 	return runs
 }

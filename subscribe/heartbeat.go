@@ -14,8 +14,8 @@ import (
 // serves all connections, and the heartbeats do not come in one burst.
 const wheelSlots = 32
 
-// Run sends heartbeats to all connections until ctx is done. Then it returns nil.
-func (s *Server) Run(ctx context.Context) error {
+// Run sends heartbeats to all connections until ctx is done.
+func (s *Server) Run(ctx context.Context) {
 	tick := time.NewTicker(max(s.opts.Heartbeat/wheelSlots, time.Millisecond))
 	defer tick.Stop()
 	var w directWriter
@@ -24,7 +24,7 @@ func (s *Server) Run(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return nil
+			return
 		}
 		s.mu.Lock()
 		conns = conns[:0]

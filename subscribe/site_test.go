@@ -83,14 +83,12 @@ func newSite(t testing.TB, o settings) *site {
 	s.http.Config.Handler = mux
 	s.http.Start()
 	ctx, stop := context.WithCancel(context.Background())
-	ran := make(chan error, 1)
-	go func() { ran <- s.server.Run(ctx) }()
+	ran := make(chan struct{})
+	go func() { defer close(ran); s.server.Run(ctx) }()
 	t.Cleanup(func() {
 		s.shutdown()
 		stop()
-		if err := <-ran; err != nil {
-			t.Error("Run:", err)
-		}
+		<-ran
 		s.http.CloseClientConnections()
 		s.http.Close()
 		s.hub.Close()

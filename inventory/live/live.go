@@ -145,7 +145,7 @@ const releaseWithin = 3 * time.Second
 // Run makes the inventories of the sets whose shard this hub claims, until ctx is
 // done. Then it gives up its claims and its pins. A failure is logged, and the maker
 // tries again. When Run returns, none of its goroutines is left.
-func (l *Live) Run(ctx context.Context) error {
+func (l *Live) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { l.keeper.Run(ctx, releaseWithin) })
 	wg.Go(func() { l.maker.run(ctx) })
@@ -154,7 +154,6 @@ func (l *Live) Run(ctx context.Context) error {
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
 	defer cancel()
 	l.unpinAll(ending)
-	return nil
 }
 
 // inventory returns the inventory of a set for a reader. If a read finds damage, the

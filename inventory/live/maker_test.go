@@ -464,7 +464,7 @@ func TestSweepDeleted(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_ = l.Run(ctx)
+			l.Run(ctx)
 		}()
 		defer func() {
 			cancel()

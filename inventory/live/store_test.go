@@ -64,7 +64,7 @@ func together(t *testing.T, log changelog.Log, store inventory.Store, claims ...
 	for _, c := range claims {
 		l := New(log, store, c, Options{Poll: 20 * time.Millisecond, WaitBytes: 1 << 20})
 		hubs = append(hubs, l)
-		wg.Go(func() { _ = l.Run(ctx) })
+		wg.Go(func() { l.Run(ctx) })
 	}
 	r := rand.New(rand.NewPCG(5, 6))
 	held := make([]map[string]uint64, sets)

@@ -269,7 +269,7 @@ func (w *world) hub(o Options) (l *Live, stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = l.Run(ctx)
+		l.Run(ctx)
 	}()
 	stop = sync.OnceFunc(func() {
 		cancel()

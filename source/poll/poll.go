@@ -177,7 +177,7 @@ func named(st *feed.State) (name, url string) {
 
 // Run looks at sources until ctx is done. Looks that are under way then end without an
 // outcome. When Run returns, none of its goroutines is left.
-func (p *Poller) Run(ctx context.Context) error {
+func (p *Poller) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		p.scan(ctx)
 		p.takePings(ctx)
@@ -203,7 +203,6 @@ func (p *Poller) Run(ctx context.Context) error {
 	}()
 	p.wg.Wait()
 	close(p.done)
-	return nil
 }
 
 // pause returns how long there is nothing to do.

@@ -110,7 +110,7 @@ func (w *world) run(t *testing.T, o Outcomes, others ...Pings) (p *Poller, stop 
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = p.Run(ctx)
+		p.Run(ctx)
 	}()
 	return p, func() {
 		cancel()
