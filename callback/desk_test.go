@@ -26,7 +26,13 @@ type desk struct {
 
 func (w *world) desk(o websub.Options) *desk {
 	check := outbound.New(outbound.Options{Self: base}).Check
-	return &desk{w.t, problem.Adapter{Logger: w.engine.opts.Logger, Text: func(r *http.Request) bool { return r.URL.Path == "/hub" }},
+	write := func(w http.ResponseWriter, r *http.Request, err error) *problem.Problem {
+		if r.URL.Path == "/hub" {
+			return problem.WriteText(w, err)
+		}
+		return problem.Write(w, r, err)
+	}
+	return &desk{w.t, problem.Adapter{Logger: w.engine.opts.Logger, Write: write},
 		websub.NewServer(w.engine, w.registry, w.log, check, base, o), "alice", nil}
 }
 

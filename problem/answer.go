@@ -18,8 +18,8 @@ type Handler func(w http.ResponseWriter, r *http.Request) error
 // they return, and logs the hub's own faults.
 type Adapter struct {
 	Logger *slog.Logger
-	Path   func(path string) string   // how the log shows a path; default: unchanged
-	Text   func(r *http.Request) bool // whether the answer to an error is one line of text instead of a problem document; default: never
+	Path   func(path string) string                                         // how the log shows a path; default: unchanged
+	Write  func(w http.ResponseWriter, r *http.Request, err error) *Problem // answers with an error; default: Write
 }
 
 // Handle returns h as an http.Handler.
@@ -32,12 +32,11 @@ func (a *Adapter) Handle(h Handler) http.HandlerFunc {
 }
 
 func (a *Adapter) answer(w http.ResponseWriter, r *http.Request, err error) {
-	var p *Problem
-	if a.Text != nil && a.Text(r) {
-		p = WriteText(w, err)
-	} else {
-		p = Write(w, r, err)
+	write := Write
+	if a.Write != nil {
+		write = a.Write
 	}
+	p := write(w, r, err)
 	path := r.URL.Path
 	if a.Path != nil {
 		path = a.Path(path)
@@ -58,7 +57,7 @@ func (a *Adapter) answer(w http.ResponseWriter, r *http.Request, err error) {
 func Write(w http.ResponseWriter, r *http.Request, err error) *Problem {
 	p := From(err)
 	h := w.Header()
-	p.addHeader(h)
+	p.AddHeader(h)
 	for _, name := range []string{"Etag", "Last-Modified", "Content-Encoding", "Content-Length", "Link"} {
 		if p.Header.Get(name) == "" {
 			h.Del(name) // the handler meant it for its document
@@ -83,7 +82,7 @@ func Write(w http.ResponseWriter, r *http.Request, err error) *Problem {
 func WriteText(w http.ResponseWriter, err error) *Problem {
 	p := From(err)
 	h := w.Header()
-	p.addHeader(h)
+	p.AddHeader(h)
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(p.Status)
 	text := p.Detail
@@ -102,8 +101,8 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // the client may be gone
 }
 
-// addHeader sets the headers of an answer with p, whatever form its body has.
-func (p *Problem) addHeader(h http.Header) {
+// AddHeader sets the headers of an answer with p, whatever form its body has.
+func (p *Problem) AddHeader(h http.Header) {
 	for name, values := range p.Header {
 		h[name] = values
 	}

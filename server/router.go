@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/internal/nearest"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
@@ -72,6 +73,14 @@ func (r *router) handle(pattern, route string, h problem.Handler) {
 		a.counters = all
 		answer(a, req)
 	})
+}
+
+// writeError answers with an error in the form that clients of a URL read.
+func writeError(w http.ResponseWriter, r *http.Request, err error) *problem.Problem {
+	if slices.Contains(hubPaths, r.URL.Path) && websub.IsForm(r.Header) {
+		return problem.WriteText(w, err)
+	}
+	return problem.Write(w, r, err)
 }
 
 // takes refuses requests with other parameters in their URL than these. A parameter that is

@@ -11,8 +11,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/callback"
-	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
 	"github.com/rshub/rshub/internal/certificate"
@@ -57,9 +54,7 @@ func New(c Config) (*Server, error) {
 		handler = requestHandler{c.Logger.Handler()}
 	}
 	s := &Server{config: c, log: slog.New(handler), metrics: newMetrics(&c), health: newHealth(), ready: make(chan struct{})}
-	s.errors = &problem.Adapter{Logger: s.log, Path: shownPath, Text: func(r *http.Request) bool {
-		return slices.Contains(hubPaths, r.URL.Path) && websub.IsForm(r.Header) // a WebSub form gets its errors as plain text
-	}}
+	s.errors = &problem.Adapter{Logger: s.log, Path: shownPath, Write: writeError}
 	s.callers = newCallers(&c, s.metrics, s.errors, s.log)
 	s.requests = &requests{log: s.log, proxies: c.TrustedProxies}
 	if err := s.openCertificate(); err != nil {
