@@ -65,6 +65,7 @@ var arrows = map[string][]string{
 	"dialect/activitystreams": {"dialect", "feed", "resourcesync"},
 	"dialect/atom":            {"dialect", "feed", "resourcesync"},
 	"dialect/indexnow":        {"callback/outlet", "feed", "outbound", "problem", "resourcesync"},
+	"dialect/rdm":             {"resourcesync"},
 	"dialect/changeset":       {"dialect", "feed", "resourcesync"},
 	"dialect/cloudevents":     {"feed", "resourcesync"},
 	"inventory/live":          {"claim", "feed", "internal/backoff", "inventory", "resourcesync"},
