@@ -10,6 +10,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -246,7 +247,7 @@ func (m *matrix) do(t *testing.T, base string, c *cell) (*http.Response, string)
 	if !ok {
 		list = "changelist-1700000000000000-1.xml"
 	}
-	fill := strings.NewReplacer("SET", c.set, "STATUS", status, "ID", id, "LIST", list.(string), "HUB", m.URL, "CALLBACK", m.callback).Replace
+	fill := strings.NewReplacer("SET", c.set, "SIZE", strconv.Itoa(len(c.set)), "STATUS", status, "ID", id, "LIST", list.(string), "HUB", m.URL, "CALLBACK", m.callback).Replace
 	r, err := http.NewRequestWithContext(t.Context(), c.method, base+fill(c.url), strings.NewReader(fill(c.body)))
 	if err != nil {
 		t.Fatal(err)

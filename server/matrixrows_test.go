@@ -21,7 +21,7 @@ const (
 const every = "*"
 
 // A row is a request that the matrix makes. In its texts SET is a set, ID a subscription of
-// it, STATUS the end of the URL of the subscription's status, LIST the
+// it, STATUS the end of the URL of the subscription's status, SIZE the length of SET, LIST the
 // name of its first Change List, HUB the hub's URL, and CALLBACK that of a callback.
 type row struct {
 	method, url   string
@@ -52,6 +52,7 @@ const (
 	aPage = `{"changes":[` + aLine + `]}`
 	anXML = `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="change-notification"/>` +
 		`<url><loc>https://example.org/a</loc><rs:md change="updated"/></url></urlset>`
+	anRD       = "@RDMHEADER { -\nRDM-Version{3}:\t1.0\nRDM-Type{11}:\trd-response\ncatalog-service-id{SIZE}:\tSET\n}\n@DOCUMENT { https://example.org/a\n}\n"
 	topicField = "&hub.topic=HUB/sets/SET/changes"
 )
 
@@ -103,6 +104,17 @@ var siteRows = []row{
 	{method: "GET", url: "/sets/SET/resources?limit=nonsense", needs: follow, there: 400, absent: 400},
 	{method: "GET", url: "/sets/SET/audit", needs: follow, there: 200, absent: 404},
 	{method: "POST", url: "/sets/SET/audit", needs: follow, there: 400, absent: 400, body: "nonsense", headers: asJSON},
+
+	// Resource Description Messages.
+	{method: "GET", url: "/rdm/incoming?type=status-request", needs: nothing, there: 200, absent: 200},
+	{method: "GET", url: "/rdm/incoming?type=server-description-request", needs: nothing, there: 200, absent: 200},
+	{method: "GET", url: "/rdm/incoming?type=server-description-request&csid=SET", needs: follow, there: 200, absent: 404},
+	{method: "GET", url: "/rdm/incoming?type=rd-request&scope=all&csid=SET", needs: follow, there: 200, absent: 404},
+	{method: "GET", url: "/rdm/incoming?type=rd-request-deleted&scope=all&csid=SET", needs: follow, there: 200, absent: 404},
+	{method: "GET", url: "/rdm/incoming?type=nonsense&csid=SET", needs: nothing, there: 400, absent: 400},
+	{method: "POST", url: "/rdm/incoming", needs: publish, makes: true, there: 200, absent: 200, body: anRD, headers: asRDM, changes: true},
+	{method: "POST", url: "/rdm/incoming", needs: publish, there: 400, absent: 400, body: strings.Replace(anRD, "https://example.org/a", "-", 1), headers: asRDM, makes: true},
+	{method: "POST", url: "/rdm/incoming", needs: nothing, there: 415, absent: 415, body: "a", headers: asText},
 
 	// Sets.
 	{method: "GET", url: "/", needs: nothing, there: 200, absent: 200},

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/rshub/rshub/callback/websub"
+	"github.com/rshub/rshub/dialect/rdm"
 	"github.com/rshub/rshub/internal/nearest"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
@@ -26,6 +27,7 @@ const (
 	setsRoute          = "sets"          // list, describe, delete
 	ticketRoute        = "ticket"        // tickets for browsers
 	subscriptionsRoute = "subscriptions" // WebSub subscriptions, for operators
+	rdmRoute           = "rdm"           // Resource Description Messages
 	statusRoute        = "status"        // status of a subscription, for its subscriber
 	pageRoute          = "page"          // the web page, and what it alone asks for
 	otherRoute         = "other"         // there is nothing at the URL
@@ -77,7 +79,10 @@ func (r *router) handle(pattern, route string, h problem.Handler) {
 
 // writeError answers with an error in the form that clients of a URL read.
 func writeError(w http.ResponseWriter, r *http.Request, err error) *problem.Problem {
-	if slices.Contains(hubPaths, r.URL.Path) && websub.IsForm(r.Header) {
+	switch {
+	case r.URL.Path == rdm.Path:
+		return rdm.WriteError(w, err)
+	case slices.Contains(hubPaths, r.URL.Path) && websub.IsForm(r.Header):
 		return problem.WriteText(w, err)
 	}
 	return problem.Write(w, r, err)

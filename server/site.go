@@ -11,6 +11,7 @@ import (
 	"github.com/rshub/rshub/access/ticket"
 	"github.com/rshub/rshub/activity"
 	"github.com/rshub/rshub/callback/websub"
+	"github.com/rshub/rshub/dialect/rdm"
 	"github.com/rshub/rshub/documents"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
@@ -31,6 +32,7 @@ type site struct {
 	web         *web.Server
 	websub      *websub.Server
 	sets        *sets.Server
+	rdm         *rdm.Server
 	page        *page.Server
 	activity    *activity.Recorder
 	api         *description
@@ -52,6 +54,7 @@ func (s *site) routes(mux *router) {
 	for _, path := range hubPaths {
 		mux.handle(path, hubRoute, s.serveHub)
 	}
+	mux.handle("/rdm/incoming", rdmRoute, takes(s.rdm.Serve, rdm.Parameters...))
 	mux.handle("/subscriptions/{name}", statusRoute, s.serveStatus)
 	mux.handle("/sets", setsRoute, takes(s.sets.ServeAll, "after", "details", "limit", "prefix"))
 	mux.handle("/sets/{set}", setsRoute, takes(s.serveSet, "details", "recent"))
@@ -81,11 +84,7 @@ func (s *site) serveTopic(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch r.Method {
 	case http.MethodPost:
-		trail.From(r.Context()).Begin(trail.Publish, set)
-		if err := access.MayPublish(r.Context(), set); err != nil {
-			return err
-		}
-		return s.hub.ServePublish(w, r, set)
+		return s.Publish(w, r, set)
 	case http.MethodGet, http.MethodHead:
 		if !s.subscribe.Wants(r) && page.Visits(r) {
 			w.Header().Add("Vary", "Accept")
@@ -102,6 +101,15 @@ func (s *site) serveTopic(w http.ResponseWriter, r *http.Request) error {
 		return s.documents.ServeLatest(w, r, set)
 	}
 	return problem.NotAllowed(r, "GET, HEAD, POST")
+}
+
+// Publish takes what is POSTed to the topic of a set.
+func (s *site) Publish(w http.ResponseWriter, r *http.Request, set string) error {
+	trail.From(r.Context()).Begin(trail.Publish, set)
+	if err := access.MayPublish(r.Context(), set); err != nil {
+		return err
+	}
+	return s.hub.ServePublish(w, r, set)
 }
 
 // hubPaths are the paths of the hub's own URL. Publishers that use resourcesync_push
@@ -136,26 +144,28 @@ func isDraft(r *http.Request) bool {
 	return strings.HasSuffix(r.URL.Path, "/subscribe") && r.Header.Get("Content-Type") == "" && r.Header.Get("Link") == ""
 }
 
-// serveInventory serves what a set holds now, to callers who may follow it. It stops when they
-// may not any more, because a stream of all resources may take long.
-func (s *site) serveInventory(serve func(http.ResponseWriter, *http.Request, string) error) func(http.ResponseWriter, *http.Request) error {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		set := r.PathValue("set")
-		if err := feed.CheckSet(set); err != nil {
-			return err
-		}
-		if err := access.MayFollow(r.Context(), set); err != nil {
-			return err
-		}
-		ctx, cancel := context.WithCancelCause(r.Context())
-		defer cancel(nil)
-		defer s.callers.WhileFollowing(ctx, set, func(why error) { cancel(problem.From(why)) })()
-		err := serve(w, r.WithContext(ctx), set)
-		if why, ok := context.Cause(ctx).(*problem.Problem); ok && err != nil {
-			return why
-		}
+// serveInventory serves what a set holds now.
+func (s *site) serveInventory(serve func(http.ResponseWriter, *http.Request, string) error) problem.Handler {
+	return func(w http.ResponseWriter, r *http.Request) error { return s.Follow(w, r, r.PathValue("set"), serve) }
+}
+
+// Follow serves a set to callers who may follow it. It stops when they may not any more, because
+// a stream of all resources may take long.
+func (s *site) Follow(w http.ResponseWriter, r *http.Request, set string, serve func(http.ResponseWriter, *http.Request, string) error) error {
+	if err := feed.CheckSet(set); err != nil {
 		return err
 	}
+	if err := access.MayFollow(r.Context(), set); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	defer s.callers.WhileFollowing(ctx, set, func(why error) { cancel(problem.From(why)) })()
+	err := serve(w, r.WithContext(ctx), set)
+	if why, ok := context.Cause(ctx).(*problem.Problem); ok && err != nil {
+		return why
+	}
+	return err
 }
 
 // serveSubscriptions lets an operator list the WebSub subscriptions of a set, and

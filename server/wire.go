@@ -12,6 +12,7 @@ import (
 	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/dialect/cloudevents"
 	"github.com/rshub/rshub/dialect/indexnow"
+	"github.com/rshub/rshub/dialect/rdm"
 	"github.com/rshub/rshub/documents"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
@@ -151,6 +152,7 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 		}),
 		activity: p.activity, api: newDescription(base, s.config.Version), callers: s.callers, inventories: p.inventories,
 	}
+	site.rdm = rdm.New(catalogs{site, store.memory, p.streams}, base, s.config.MaxBody, s.log)
 	mux := newRouter(s.metrics, s.errors)
 	site.routes(mux)
 	return s.users(guard, mux)

@@ -1,4 +1,3 @@
-// Package rdm reads and writes SOIF, in which Resource Description Messages are sent.
 package rdm
 
 import (

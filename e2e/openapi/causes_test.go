@@ -23,6 +23,8 @@ const (
 	asLines = "Content-Type: application/x-ndjson"
 	asXML   = "Content-Type: application/xml"
 	asForm  = "Content-Type: application/x-www-form-urlencoded"
+	asRDM   = "Content-Type: application/x-rdm"
+	longAgo = "since+Sun,+06+Nov+1994+08:49:37+GMT"
 	person  = "Accept: text/html|Sec-Fetch-Dest: document"
 	html    = "Accept: text/html"
 	lines   = "Accept: application/x-ndjson"
@@ -39,6 +41,11 @@ const (
 	same    = `{"at":"NOW","by":"position","ranges":[{"from":"zz","to":"z{","count":0,"digest":"7f9c9e31ac8256ca2f258583df262dbc"}]}`
 	tooMuch = "413" // stands for a body that is larger than any limit
 )
+
+// rdm returns the header of a message of RDM.
+func rdm(kind, set string) string {
+	return fmt.Sprintf("@RDMHEADER { -\nRDM-Version{3}:\t1.0\nRDM-Type{%d}:\t%s\nCatalog-Service-Id{%d}:\t%s\n}\n", len(kind), kind, len(set), set)
+}
 
 type row struct {
 	status        int
@@ -161,6 +168,19 @@ var rows = []row{
 	{413, "PUT", "/sets/old/subscriptions/ID/cursor", "", tooMuch},
 	{202, "DELETE", "/sets/old/subscriptions/ID", "", ""},
 
+	{200, "GET", "/rdm/incoming?type=rd-request&ql=gatherer&scope=all&csid=demo&view-attributes=url&view-hits=3&view-order=-url", "", ""},
+	{200, "GET", "/rdm/incoming?type=server-description-request", "", ""},
+	{404, "GET", "/rdm/incoming?type=rd-request&scope=all&csid=none", "", ""},
+	{410, "GET", "/rdm/incoming?type=rd-request-deleted&csid=old&scope=" + longAgo, "", ""},
+	{200, "POST", "/rdm/incoming", asRDM, rdm("rd-response", "demo") + "@DOCUMENT { https://example.org/a\n}\n"},
+	{200, "POST", "/rdm/incoming", asRDM + "|Content-Encoding: identity|Idempotency-Key: r", rdm("rd-response-deleted", "demo") + "@DOCUMENT { https://example.org/a\n}\n"},
+	{422, "POST", "/rdm/incoming", asRDM + "|Idempotency-Key: r", rdm("rd-response-deleted", "demo") + "@DOCUMENT { https://example.org/b\n}\n"},
+	{400, "POST", "/rdm/incoming", asRDM, rdm("rd-response", "demo") + "@DOCUMENT { -\n}\n"},
+	{404, "POST", "/rdm/incoming", asRDM, rdm("status-request", "none")},
+	{410, "POST", "/rdm/incoming", asRDM, rdm("rd-request-deleted", "old") + "@RDMQUERY { -\nScope{35}:\tsince Sun, 06 Nov 1994 08:49:37 GMT\n}\n"},
+	{413, "POST", "/rdm/incoming", asRDM, tooMuch},
+	{415, "POST", "/rdm/incoming", "Content-Type: text/plain", "x"},
+
 	{200, "GET", "/hub", "", ""},
 	{202, "POST", "/hub", asForm, "hub.mode=subscribe&hub.secret=s&hub.lease_seconds=300&rs.since=start&rs.every=1s&rs.prefix=https:&rs.change=created&rs.type=text/html" + ask},
 	{204, "POST", "/hub", asForm, "hub.mode=publish&hub.topic=HUB/sets/demo/changes"},
@@ -239,7 +259,7 @@ func TestDocument(t *testing.T) {
 
 	var late sync.WaitGroup // it takes a minute
 	t.Cleanup(late.Wait)
-	publishes := []string{"/sets/demo/changes", "/hub", "/publish", "/subscribe"}
+	publishes := []string{"/sets/demo/changes", "/hub", "/publish", "/subscribe", "/rdm/incoming"}
 	for _, path := range publishes {
 		late.Go(func() { d.silent(t, h, path) })
 	}
@@ -452,7 +472,7 @@ func always(t *testing.T, d *document, h *hubtest.Hub, samples map[[2]string]row
 		if op.Responses.Codes.GetOrZero("507") == nil {
 			continue
 		}
-		if r.status = http.StatusInsufficientStorage; !strings.HasPrefix(r.url, "/sets/") {
+		if r.status = http.StatusInsufficientStorage; !strings.HasPrefix(r.url, "/sets/") && !strings.HasPrefix(r.url, "/rdm/") {
 			r.headers, r.body = strings.ReplaceAll(links, "HUB", full.URL)+asJSON, page
 		}
 		d.cause(t, full.URL, r)

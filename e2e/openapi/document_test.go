@@ -241,7 +241,7 @@ func checkRoutes(t *testing.T, d *document, base string, sample map[[2]string]st
 			}
 		}
 	}
-	says := regexp.MustCompile(`unknown parameter .* which takes ([a-z, ]+)"`)
+	says := regexp.MustCompile(`unknown parameter .* which takes ([a-z, -]+)["\n]`)
 	for _, pattern := range patterns {
 		if pattern == "/" {
 			continue
@@ -322,7 +322,11 @@ func (d *document) silent(t *testing.T, h *hubtest.Hub, path string) {
 	_ = conn.SetDeadline(time.Now().Add(5 * time.Minute))
 	r := httptest.NewRequest(http.MethodPost, h.URL+path, nil)
 	links := fmt.Sprintf(`Link: <%s>; rel="self", <%s/hub>; rel="hub"`, h.Topic("demo"), h.URL) // for the URL of the hub
-	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: 99\r\n%s\r\n\r\n{", path, h.Host, links)
+	mediaType, begin := "application/json", "{"
+	if path == "/rdm/incoming" {
+		mediaType, begin = "application/x-rdm", rdm("rd-response", "demo")
+	}
+	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: %s\r\nContent-Length: 999\r\n%s\r\n\r\n%s", path, h.Host, mediaType, links, begin)
 	resp, err := http.ReadResponse(bufio.NewReader(conn), r)
 	if err != nil {
 		t.Errorf("a silent publisher gets %v", err)

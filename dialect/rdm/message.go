@@ -1,0 +1,186 @@
+package rdm
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// The types of messages that a Server takes. The name of an answer ends in response.
+const (
+	rdRequest        = "rd-request"
+	deletedRequest   = "rd-request-deleted"
+	submission       = "rd-response"
+	deletions        = "rd-response-deleted"
+	schemaRequest    = "schema-description-request"
+	serverRequest    = "server-description-request"
+	statusRequest    = "status-request"
+	version          = "1.0"
+	gatherer, schema = "gatherer", "schema-basic" // query languages
+)
+
+var types = []string{rdRequest, deletedRequest, submission, deletions, schemaRequest, serverRequest, statusRequest}
+
+// languages are the query languages of the types that have one.
+var languages = map[string]string{rdRequest: gatherer, deletedRequest: gatherer, schemaRequest: schema}
+
+// A message is what a client sends, without the resource descriptions of a submission.
+type message struct {
+	kind    string // one of types
+	catalog string // Catalog-Service-ID; empty: there is none
+	scope   string
+	view    view
+}
+
+// A view says what a client wants to see of the results.
+type view struct {
+	attributes []string // in lower case; nil: all
+	hits       int      // at most; 0: all
+	order      []key
+}
+
+// A key is what results are ordered by.
+type key struct {
+	by   *attribute
+	down bool
+}
+
+// maxOrdered is how many results are ordered at most.
+const maxOrdered = 10_000
+
+// shows reports whether an attribute is in the view.
+func (v *view) shows(name string) bool {
+	return v.attributes == nil || slices.Contains(v.attributes, strings.ToLower(name))
+}
+
+// attributesOf are the attributes that the parameters of a GET stand for, by object.
+var attributesOf = []map[string]string{
+	{"type": "RDM-Type", "ql": "RDM-Query-Language", "csid": "Catalog-Service-ID"},
+	{"scope": "Scope", "view-attributes": "View-Attributes", "view-hits": "View-Hits", "view-order": "View-Order"},
+}
+
+// Parameters are those of the URL. They are for GET.
+var Parameters = []string{"type", "ql", "scope", "csid", "view-attributes", "view-hits", "view-order"}
+
+// ofQuery returns the header and the query that the parameters of a GET stand for.
+func ofQuery(q url.Values) (header, query *Object) {
+	objects := []*Object{{Type: "RDMHEADER", Attributes: []Attribute{{"RDM-Version", version}}}, {Type: "RDMQUERY"}}
+	for i, o := range objects {
+		for parameter, name := range attributesOf[i] {
+			for _, value := range q[parameter] {
+				o.Attributes = append(o.Attributes, Attribute{name, value})
+			}
+		}
+	}
+	return objects[0], objects[1]
+}
+
+// readMessage reads a message that is POSTed, but of a submission only its header.
+func readMessage(in *Reader) (*message, error) {
+	header, err := in.Next()
+	if err == io.EOF || err == nil && !strings.EqualFold(header.Type, "RDMHEADER") {
+		return nil, resourcesync.Invalid("a message begins with @RDMHEADER { -")
+	}
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	m, err := parse(header, &Object{})
+	if err != nil || m.kind == submission || m.kind == deletions {
+		return m, err
+	}
+	query, err := in.Next()
+	if err == io.EOF {
+		return parse(header, &Object{})
+	}
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	if !strings.EqualFold(query.Type, "RDMQUERY") {
+		return nil, resourcesync.Invalid("object 2 is @%s: behind the header of a request is @RDMQUERY { -, or nothing", query.Type)
+	}
+	if _, err := in.Next(); err != io.EOF {
+		return nil, resourcesync.Invalid("something follows the query: a body has one request")
+	}
+	return parse(header, query)
+}
+
+// unreadable makes the client's fault of an error of the connection.
+func unreadable(err error) error {
+	_, text := errors.AsType[*resourcesync.Error](err)
+	_, large := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case text || large:
+		return err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return problem.New(http.StatusRequestTimeout, "timeout", "the body came too slowly, or nothing came for too long")
+	}
+	return problem.New(http.StatusBadRequest, "unreadable", "the body could not be read: "+err.Error())
+}
+
+// parse reads the header and the query of a message.
+func parse(header, query *Object) (*message, error) {
+	m := new(message)
+	var said, language, names, hits, order string
+	for _, a := range []struct {
+		in   *Object
+		name string
+		to   *string
+	}{
+		{header, "RDM-Version", &said}, {header, "RDM-Type", &m.kind}, {header, "RDM-Query-Language", &language}, {header, "Catalog-Service-ID", &m.catalog},
+		{query, "Scope", &m.scope}, {query, "View-Attributes", &names}, {query, "View-Hits", &hits}, {query, "View-Order", &order},
+	} {
+		var err error
+		if *a.to, err = a.in.value(a.name); err != nil {
+			return nil, err
+		}
+	}
+	m.kind = strings.ToLower(m.kind)
+	switch {
+	case said != version:
+		return nil, resourcesync.Invalid("RDM-Version is %s, not %q", version, resourcesync.Shorten(said))
+	case m.kind == "":
+		return nil, resourcesync.Invalid("RDM-Type (type) is missing: send one of %s", strings.Join(types, ", "))
+	case !slices.Contains(types, m.kind):
+		return nil, resourcesync.Invalid("RDM-Type %q is not supported: send one of %s", resourcesync.Shorten(m.kind), strings.Join(types, ", "))
+	case language != "" && languages[m.kind] != "" && !strings.EqualFold(language, languages[m.kind]):
+		return nil, resourcesync.Invalid("RDM-Query-Language %q is not supported: the language of %s is %s", resourcesync.Shorten(language), m.kind, languages[m.kind])
+	}
+	return m, m.view.parse(names, hits, order)
+}
+
+func (v *view) parse(names, hits, order string) error {
+	if names != "" {
+		for name := range strings.SplitSeq(names, ",") {
+			v.attributes = append(v.attributes, strings.ToLower(strings.TrimSpace(name)))
+		}
+	}
+	var err error
+	if hits != "" {
+		if v.hits, err = strconv.Atoi(hits); err != nil || v.hits < 1 {
+			return resourcesync.Invalid("View-Hits is a number from 1, not %q", resourcesync.Shorten(hits))
+		}
+	}
+	if order == "" {
+		return nil
+	}
+	if v.hits == 0 || v.hits > maxOrdered {
+		return resourcesync.Invalid("View-Order needs View-Hits, a number from 1 to %d: the hub does not order more results than that", maxOrdered)
+	}
+	for name := range strings.SplitSeq(order, ",") {
+		name = strings.TrimSpace(name) // in a URL, a + that is not encoded is a space
+		i := slices.IndexFunc(attributes, func(a attribute) bool { return strings.EqualFold(a.name, strings.TrimLeft(name, "+-")) })
+		if i < 0 {
+			return resourcesync.Invalid("View-Order: there is no attribute %q; results have %s", resourcesync.Shorten(name), attributeNames())
+		}
+		v.order = append(v.order, key{&attributes[i], strings.HasPrefix(name, "-")})
+	}
+	return nil
+}

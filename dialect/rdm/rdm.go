@@ -1,0 +1,230 @@
+// Package rdm speaks Resource Description Messages 1.0 (W3C Note draft of 1996) for a hub:
+// clients read what a set holds, and what was deleted, and send changes, as objects of SOIF.
+package rdm
+
+import (
+	"cmp"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"html"
+	"iter"
+	"log/slog"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// Path is where messages are taken.
+const Path = "/rdm/incoming"
+
+// MediaType is that of messages.
+const MediaType = "application/x-rdm"
+
+// A Hub is what the package needs of one. Its errors are answered to the client.
+type Hub interface {
+	// Sets returns the sets that the caller of ctx may follow.
+	Sets(ctx context.Context) ([]feed.State, error)
+
+	// Follow calls do if the caller of r may follow a set. The context of do's request ends
+	// when the caller may not any more.
+	Follow(w http.ResponseWriter, r *http.Request, set string, do func(w http.ResponseWriter, r *http.Request, set string) error) error
+
+	// Publish takes changes as the topic of a set does, if the caller of r may publish to it, and
+	// answers with a feed.Receipt.
+	Publish(w http.ResponseWriter, r *http.Request, set string) error
+
+	// Held returns what a set holds now.
+	Held(ctx context.Context, set string) (*Held, error)
+
+	// Room takes so many bytes of memory for an answer, until release.
+	Room(ctx context.Context, bytes int64) (release func(), err error)
+
+	// As those of a changelog.Log.
+	State(ctx context.Context, set string) (feed.State, error)
+	Seek(ctx context.Context, set string, micros int64) (feed.Cursor, error)
+	Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error)
+}
+
+// Held is what a set holds at a cursor.
+type Held struct {
+	Cursor  feed.Cursor
+	All     func(ctx context.Context) iter.Seq2[*feed.Entry, error] // the newest change of each resource, in the order of loc; valid until the next
+	Has     func(ctx context.Context, loc string) (bool, error)
+	Release func() // must be called
+}
+
+// A Server takes messages.
+type Server struct {
+	hub      Hub
+	url      string // where messages are taken
+	catalogs string // what each Catalog-Service-ID begins with
+	base     feed.Base
+	maxBody  int64
+	log      *slog.Logger
+}
+
+// New returns a Server at base. A body has at most maxBody bytes, unpacked; 0: 50 MiB.
+func New(hub Hub, base feed.Base, maxBody int64, log *slog.Logger) *Server {
+	host := ""
+	if u, err := url.Parse(string(base)); err == nil {
+		port := map[string]string{"http": "80", "https": "443"}[u.Scheme]
+		if host = u.Host; u.Port() == "" {
+			host += ":" + port
+		}
+	}
+	return &Server{hub: hub, url: string(base) + Path, catalogs: "x-catalog://" + host + "/", base: base, maxBody: cmp.Or(maxBody, 50<<20), log: log}
+}
+
+// Serve answers a message. An error means that nothing was answered; WriteError answers with it.
+func (s *Server) Serve(w http.ResponseWriter, r *http.Request) error {
+	var m *message
+	var in *Reader
+	var err error
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+		m, err = parse(ofQuery(r.URL.Query()))
+	case http.MethodPost:
+		if r.URL.RawQuery != "" {
+			return resourcesync.Invalid("parameters are for GET: a POST says all in its message")
+		}
+		if in, err = s.open(w, r); err == nil {
+			m, err = readMessage(in)
+		}
+	default:
+		err = problem.NotAllowed(r, "GET, HEAD, POST")
+	}
+	if err != nil {
+		return err
+	}
+	submitted := m.kind == submission || m.kind == deletions
+	if submitted && in == nil {
+		return resourcesync.Invalid("%s is POSTed, as %s", m.kind, MediaType)
+	}
+	needsSet := submitted || m.kind == rdRequest || m.kind == deletedRequest
+	set := ""
+	if needsSet || m.catalog != "" {
+		if set, err = s.set(r.Context(), m.catalog); err != nil {
+			return err
+		}
+	}
+	switch {
+	case submitted:
+		return s.submit(w, r, m, in, set)
+	case set != "":
+		return s.hub.Follow(w, r, set, func(w http.ResponseWriter, r *http.Request, set string) error { return s.answer(w, r, m, set) })
+	}
+	return s.answer(w, r, m, "")
+}
+
+// answer answers a request about a set that the caller may follow, or about the hub.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, m *message, set string) error {
+	var st feed.State
+	catalog := ""
+	if set != "" {
+		var err error
+		if st, err = s.hub.State(r.Context(), set); err != nil {
+			return err
+		}
+		catalog = s.catalogs + set
+	}
+	switch m.kind {
+	case schemaRequest:
+		return s.serveSchema(w, m, catalog)
+	case serverRequest:
+		return s.serveServer(r.Context(), w, catalog, st.Title)
+	case statusRequest:
+		return writeStatus(w, http.StatusOK, header(nil, statusResponse, catalog, "", 0), "The hub is ready.")
+	}
+	return s.serveResults(w, r, m, st)
+}
+
+// open returns what reads the body of a message.
+func (s *Server) open(w http.ResponseWriter, r *http.Request) (*Reader, error) {
+	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != MediaType {
+		return nil, unsupported("a message is POSTed as " + MediaType)
+	}
+	body := r.Body
+	switch strings.ToLower(strings.TrimSpace(r.Header.Get("Content-Encoding"))) {
+	case "", "identity":
+	case "gzip", "x-gzip":
+		z, err := gzip.NewReader(body)
+		if err != nil {
+			return nil, resourcesync.Invalid("the body is not the gzip that Content-Encoding promises")
+		}
+		body = z
+	default:
+		return nil, unsupported("the Content-Encoding of a message is gzip or none")
+	}
+	return NewReader(http.MaxBytesReader(w, body, s.maxBody)), nil
+}
+
+func unsupported(detail string) error {
+	p := problem.New(http.StatusUnsupportedMediaType, "unsupported", detail)
+	p.Header = http.Header{"Accept-Post": {MediaType}, "Accept-Encoding": {"gzip"}}
+	return p
+}
+
+// set returns the set of a Catalog-Service-ID. Without one it is the only set that the caller of
+// ctx may follow.
+func (s *Server) set(ctx context.Context, catalog string) (string, error) {
+	if catalog == "" {
+		sets, err := s.hub.Sets(ctx)
+		if err == nil && len(sets) != 1 {
+			err = resourcesync.Invalid("Catalog-Service-ID (csid) is missing, and there are %d sets here that you may follow: send %sSET; GET %s lists the sets", len(sets), s.catalogs, s.base.Sets())
+		}
+		if err != nil {
+			return "", err
+		}
+		return sets[0].Set, nil
+	}
+	set, ok := strings.CutPrefix(catalog, s.catalogs)
+	if !ok && strings.Contains(catalog, ":") { // the name of a set alone is good, too
+		return "", resourcesync.Invalid("Catalog-Service-ID %q names no set of this hub: send %sSET", resourcesync.Shorten(catalog), s.catalogs)
+	}
+	return set, feed.CheckSet(set)
+}
+
+const statusResponse = "status-response"
+
+// header appends the header of an answer. note and number are what went wrong.
+func header(dst []byte, kind, catalog, note string, number int) []byte {
+	o := &Object{Type: "RDMHEADER", URL: "-", Attributes: []Attribute{{"RDM-Version", version}, {"RDM-Type", kind}}}
+	o.add("Catalog-Service-ID", catalog)
+	o.add("RDM-Error-Message", note)
+	if number > 0 {
+		o.add("RDM-Error-Number", strconv.Itoa(number))
+	}
+	return o.Append(dst)
+}
+
+// writeStatus answers with a header, and a status message: a document of HTML 2.0.
+func writeStatus(w http.ResponseWriter, status int, header []byte, text string) error {
+	h := w.Header()
+	h.Set("Content-Type", MediaType)
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(header) // the client may be gone
+	_, _ = fmt.Fprintf(w, "<!DOCTYPE HTML PUBLIC \"-//IETF//DTD HTML 2.0//EN\">\n<HTML><HEAD><TITLE>Status</TITLE></HEAD>\n<BODY><P>%s</P></BODY></HTML>\n", html.EscapeString(text))
+	return nil
+}
+
+// WriteError answers a message with err, and returns the problem that it is. Nothing may have been
+// answered before.
+func WriteError(w http.ResponseWriter, err error) *problem.Problem {
+	p := problem.From(err)
+	text := p.Detail
+	if text == "" {
+		text = p.Title
+	}
+	p.AddHeader(w.Header())
+	w.Header().Del("Last-Modified") // of what was not answered
+	_ = writeStatus(w, p.Status, header(nil, statusResponse, "", text, p.Status), text)
+	return p
+}

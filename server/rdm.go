@@ -1,0 +1,48 @@
+package server
+
+import (
+	"context"
+	"iter"
+	"slices"
+
+	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/dialect/rdm"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/limit"
+)
+
+// catalogs are the sets, as clients of Resource Description Messages know them.
+type catalogs struct {
+	*site
+	changelog.Log
+	streams *limit.Budget
+}
+
+var _ rdm.Hub = catalogs{}
+
+func (c catalogs) Sets(ctx context.Context) ([]feed.State, error) {
+	all, err := c.Log.Sets(ctx)
+	return slices.DeleteFunc(all, func(st feed.State) bool { return !access.FromContext(ctx).Rights.Sees(st) }), err
+}
+
+func (c catalogs) Held(ctx context.Context, set string) (*rdm.Held, error) {
+	p, err := c.inventories.State(ctx, set, feed.Cursor{}, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &rdm.Held{
+		Cursor: p.Cursor(), Release: p.Release,
+		All: func(ctx context.Context) iter.Seq2[*feed.Entry, error] { return p.Walk(ctx, inventory.Range{}) },
+		Has: func(ctx context.Context, loc string) (bool, error) { _, ok, err := p.Get(ctx, loc); return ok, err },
+	}, nil
+}
+
+func (c catalogs) Room(ctx context.Context, bytes int64) (release func(), err error) {
+	share, err := c.streams.Take(ctx, bytes)
+	if err != nil {
+		return nil, err
+	}
+	return share.Release, nil
+}
