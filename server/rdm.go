@@ -33,9 +33,8 @@ func (c catalogs) Held(ctx context.Context, set string) (*rdm.Held, error) {
 		return nil, err
 	}
 	return &rdm.Held{
-		Cursor: p.Cursor(), Release: p.Release,
+		Cursor: p.Cursor(), Release: p.Release, Find: p.Find,
 		All: func(ctx context.Context) iter.Seq2[*feed.Entry, error] { return p.Walk(ctx, inventory.Range{}) },
-		Has: func(ctx context.Context, loc string) (bool, error) { _, ok, err := p.Get(ctx, loc); return ok, err },
 	}, nil
 }
 

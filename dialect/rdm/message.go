@@ -42,8 +42,8 @@ type message struct {
 
 // A view says what a client wants to see of the results.
 type view struct {
-	attributes []string // in lower case; nil: all
-	hits       int      // at most; 0: all
+	attributes map[string]bool // in lower case; nil: all
+	hits       int             // at most; 0: all
 	order      []key
 }
 
@@ -58,7 +58,7 @@ const maxOrdered = 10_000
 
 // shows reports whether an attribute is in the view.
 func (v *view) shows(name string) bool {
-	return v.attributes == nil || slices.Contains(v.attributes, strings.ToLower(name))
+	return v.attributes == nil || v.attributes[strings.ToLower(name)]
 }
 
 // attributesOf are the attributes that the parameters of a GET stand for, by object.
@@ -158,8 +158,9 @@ func parse(header, query *Object) (*message, error) {
 
 func (v *view) parse(names, hits, order string) error {
 	if names != "" {
+		v.attributes = map[string]bool{}
 		for name := range strings.SplitSeq(names, ",") {
-			v.attributes = append(v.attributes, strings.ToLower(strings.TrimSpace(name)))
+			v.attributes[strings.ToLower(strings.TrimSpace(name))] = true
 		}
 	}
 	var err error
@@ -177,6 +178,9 @@ func (v *view) parse(names, hits, order string) error {
 	for name := range strings.SplitSeq(order, ",") {
 		name = strings.TrimSpace(name) // in a URL, a + that is not encoded is a space
 		i := slices.IndexFunc(attributes, func(a attribute) bool { return strings.EqualFold(a.name, strings.TrimLeft(name, "+-")) })
+		if slices.ContainsFunc(v.order, func(k key) bool { return i >= 0 && k.by == &attributes[i] }) {
+			return resourcesync.Invalid("View-Order: %s is there twice", attributes[i].name)
+		}
 		if i < 0 {
 			return resourcesync.Invalid("View-Order: there is no attribute %q; results have %s", resourcesync.Shorten(name), attributeNames())
 		}

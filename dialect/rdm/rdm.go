@@ -56,8 +56,10 @@ type Hub interface {
 type Held struct {
 	Cursor  feed.Cursor
 	All     func(ctx context.Context) iter.Seq2[*feed.Entry, error] // the newest change of each resource, in the order of loc; valid until the next
-	Has     func(ctx context.Context, loc string) (bool, error)
-	Release func() // must be called
+	Release func()                                                  // must be called
+
+	// Find calls found with the index of each of some locs, in ascending order, that exists.
+	Find func(ctx context.Context, locs []string, found func(i int, e *feed.Entry)) error
 }
 
 // A Server takes messages.

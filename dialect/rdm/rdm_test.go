@@ -88,8 +88,13 @@ func (m *memory) Held(context.Context, string) (*Held, error) {
 				}
 			}
 		},
-		Has: func(_ context.Context, loc string) (bool, error) {
-			return slices.ContainsFunc(m.held, func(e feed.Entry) bool { return e.Change.Loc == loc }), nil
+		Find: func(_ context.Context, locs []string, found func(i int, e *feed.Entry)) error {
+			for i, loc := range locs {
+				if slices.ContainsFunc(m.held, func(e feed.Entry) bool { return e.Change.Loc == loc }) {
+					found(i, nil)
+				}
+			}
+			return nil
 		},
 	}, nil
 }
@@ -335,22 +340,23 @@ func TestRefused(t *testing.T) {
 		"@RDMHEADER { -\nRDM-Version{3}:\t1.0\nRDM-Version{3}:\t1.0\n}": "attribute RDM-Version has 2 values",
 		header("rd-request"):                      `Scope ""`,
 		header("rd-request") + "@DOCUMENT { -\n}": "object 2 is @DOCUMENT",
-		header("rd-request") + "@RDMQUERY { -\nScope{3}:\tall\n}@RDMQUERY { -\n}":   "something follows the query",
-		header("rd-request") + "@RDMQUERY { -\nScope{10}:\tsince today\n}":          "attribute Scope: its value does not end after 10 bytes",
-		header("rd-request") + "@RDMQUERY { -\nScope{11}:\tsince today\n}":          `Scope "since today": a scope is all, or since and a date`,
-		header("rd-request") + "@RDMQUERY { -\nScope{3}:\tall\nView-Hits{1}:\t0\n}": "View-Hits is a number from 1",
-		header("schema-description-request") + "@RDMQUERY { -\nScope{3}:\tall\n}":   "a scope is defined and an attribute",
-		header("schema-description-response"):                                       `"schema-description-response" is not supported`,
-		document("Content-Length{1}:\tx"):                                           "object 2 (@DOCUMENT https://example.org/a): Content-Length is a number",
-		document("File-Size{2}:\t-1"):                                               "Content-Length is a number",
-		document("MD5-1{1}:\tx\nMD5-2{1}:\tx"):                                      "attribute MD5 has 2 values",
-		document("MD5{1}:\tx"):                                                      "MD5 is 32 hex digits",
-		document("Hash{1}:\tx"):                                                     "a hash names its algorithm",
-		document("Change{7}:\tdeleted"):                                             "Change is created or updated",
-		document("Last-Modified{10}:\t2026-01-02"):                                  "Last-Modified is a date of HTTP",
-		document("Content-Type{1}:\t\xff"):                                          "type",
-		header("rd-response") + "@DOCUMENT { /relative\n}":                          "object 2 (@DOCUMENT /relative): loc",
-		header("rd-response-deleted") + "@DOCUMENT { -\n}":                          "object 2 (@DOCUMENT -): a resource description has a URL",
+		header("rd-request") + "@RDMQUERY { -\nScope{3}:\tall\n}@RDMQUERY { -\n}":                             "something follows the query",
+		header("rd-request") + "@RDMQUERY { -\nScope{10}:\tsince today\n}":                                    "attribute Scope: its value does not end after 10 bytes",
+		header("rd-request") + "@RDMQUERY { -\nScope{11}:\tsince today\n}":                                    `Scope "since today": a scope is all, or since and a date`,
+		header("rd-request") + "@RDMQUERY { -\nScope{3}:\tall\nView-Hits{1}:\t0\n}":                           "View-Hits is a number from 1",
+		header("rd-request") + "@RDMQUERY { -\nScope{3}:\tall\nView-Hits{1}:\t1\nView-Order{8}:\turl,-URL\n}": "View-Order: URL is there twice",
+		header("schema-description-request") + "@RDMQUERY { -\nScope{3}:\tall\n}":                             "a scope is defined and an attribute",
+		header("schema-description-response"):                                                                 `"schema-description-response" is not supported`,
+		document("Content-Length{1}:\tx"):                                                                     "object 2 (@DOCUMENT https://example.org/a): Content-Length is a number",
+		document("File-Size{2}:\t-1"):                                                                         "Content-Length is a number",
+		document("MD5-1{1}:\tx\nMD5-2{1}:\tx"):                                                                "attribute MD5 has 2 values",
+		document("MD5{1}:\tx"):                                                                                "MD5 is 32 hex digits",
+		document("Hash{1}:\tx"):                                                                               "a hash names its algorithm",
+		document("Change{7}:\tdeleted"):                                                                       "Change is created or updated",
+		document("Last-Modified{10}:\t2026-01-02"):                                                            "Last-Modified is a date of HTTP",
+		document("Content-Type{1}:\t\xff"):                                                                    "type",
+		header("rd-response") + "@DOCUMENT { /relative\n}":                                                    "object 2 (@DOCUMENT /relative): loc",
+		header("rd-response-deleted") + "@DOCUMENT { -\n}":                                                    "object 2 (@DOCUMENT -): a resource description has a URL",
 	} {
 		m := newMemory(0)
 		w := asks(m, "POST", "", []byte(body), "Content-Type", MediaType)
@@ -373,4 +379,26 @@ func TestRefused(t *testing.T) {
 	if p := WriteError(httptest.NewRecorder(), feed.ErrUnavailable); p.Status != 503 || p.RetryAfter == 0 || !errors.Is(problem.From(p), feed.ErrUnavailable) {
 		t.Errorf("an error is the problem %+v", p)
 	}
+}
+
+// What a submission becomes is a document of valid changes.
+func FuzzSubmission(f *testing.F) {
+	f.Add(examples(f), false)
+	f.Add([]byte("@D { http://a/\nMD5{32}:\t"+strings.Repeat("a", 32)+"\nFile-Size{1}:\t0\nChange{7}:\tcreated\n}\n@D { urn:x\n}"), false)
+	f.Add([]byte("@D { http://a/\n}"), true)
+	f.Fuzz(func(t *testing.T, text []byte, deleted bool) {
+		body, err := io.ReadAll(&changes{in: NewReader(bytes.NewReader(text)), deleted: deleted})
+		if err != nil {
+			return
+		}
+		doc, err := resourcesync.ReadJSON(bytes.NewReader(body), resourcesync.Limits{Check: (*resourcesync.Change).Validate})
+		if err != nil {
+			t.Fatalf("%q becomes %s: %v", text, body, err)
+		}
+		for i := range doc.Items {
+			if (doc.Items[i].Change.Change == resourcesync.Deleted) != deleted {
+				t.Errorf("%q becomes %s", text, body)
+			}
+		}
+	})
 }

@@ -184,16 +184,22 @@ func (s *Server) deleted(ctx context.Context, set string, after feed.Cursor, hel
 				yield(nil, err)
 				return
 			}
+			var found []*feed.Entry
+			var locs []string
 			for i := range b.Entries {
-				e := &b.Entries[i]
-				if e.Position > held.Cursor.Position {
-					return
+				if e := &b.Entries[i]; e.Change.Change == resourcesync.Deleted && e.Position <= held.Cursor.Position {
+					found, locs = append(found, e), append(locs, e.Change.Loc)
 				}
-				if e.Change.Change != resourcesync.Deleted {
-					continue
-				}
-				there, err := held.Has(ctx, e.Change.Loc)
-				if !there && !yield(e, err) {
+			}
+			slices.Sort(locs)
+			locs = slices.Compact(locs)
+			there := map[string]bool{}
+			if err := held.Find(ctx, locs, func(i int, _ *feed.Entry) { there[locs[i]] = true }); err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, e := range found {
+				if !there[e.Change.Loc] && !yield(e, nil) {
 					return
 				}
 			}
