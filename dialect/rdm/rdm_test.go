@@ -310,7 +310,7 @@ func TestSubmission(t *testing.T) {
 		`{"loc":"https://example.org/b","change":"updated","length":7}]}`
 	for encoding, body := range map[string][]byte{"identity": []byte(text), "gzip": packed.Bytes()} {
 		m := newMemory(0)
-		w := asks(m, "POST", "", body, "Content-Type", MediaType+"; charset=utf-8", "Content-Encoding", encoding, "Idempotency-Key", "k")
+		w := asks(m, "POST", "", body, "Content-Type", MediaType+"; charset=utf-8", "Content-Encoding", encoding, "Idempotency-Key", "k", "Ce-Id", "x")
 		if w.Code != 200 || m.published != "demomap[Content-Type:[application/json] Idempotency-Key:[k]]"+changes {
 			t.Errorf("%s: %d, and is published as %s", encoding, w.Code, m.published)
 		}

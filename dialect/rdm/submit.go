@@ -20,8 +20,10 @@ func (s *Server) submit(w http.ResponseWriter, r *http.Request, m *message, in *
 	published := r.Clone(r.Context())
 	published.Body = io.NopCloser(&changes{in: in, deleted: m.kind == deletions})
 	published.ContentLength = -1
-	published.Header.Set("Content-Type", "application/json")
-	published.Header.Del("Content-Encoding")
+	published.Header = http.Header{"Content-Type": {"application/json"}} // other headers are about the message
+	if key := r.Header["Idempotency-Key"]; key != nil {
+		published.Header["Idempotency-Key"] = key
+	}
 	answer := &receipt{ResponseWriter: w, header: http.Header{}}
 	if err := s.hub.Publish(answer, published, set); err != nil {
 		return err
