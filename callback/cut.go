@@ -56,8 +56,8 @@ var notification = &outlet.Format{
 	Head: func(b *feed.Batch) []byte {
 		return feed.NewXMLWriter().AppendHeader(make([]byte, 0, 512), b.Header())
 	},
-	Begin: "  <url>", End: "</url>\n",
-	Tail: string(resourcesync.AppendXMLFooter(nil, &resourcesync.Header{})),
+	Begin: []byte("  <url>"), End: []byte("</url>\n"),
+	Tail: resourcesync.AppendXMLFooter(nil, &resourcesync.Header{}),
 }
 
 // header returns the text before the entries: that of a batch with the cursors of the
@@ -100,8 +100,8 @@ func (x *builder) take(p part) (next int) {
 	if !some {
 		return p.first + x.look(entries) // the text is not needed
 	}
-	text, entryEnd := p.In(x.format.Batch), []byte(x.format.End)
-	text = text[bytes.Index(text, []byte(x.format.Begin)) : len(text)-len(x.format.Tail)]
+	text, entryEnd := p.In(x.format.Batch), x.format.End
+	text = text[bytes.Index(text, x.format.Begin) : len(text)-len(x.format.Tail)]
 	for range p.first {
 		text = text[bytes.Index(text, entryEnd)+len(entryEnd):]
 	}
@@ -154,7 +154,7 @@ func (x *builder) done(set string, diverged bool) *cut {
 	c := x.cut
 	switch {
 	case c.changes > 0:
-		c.body = slices.Concat([][]byte{c.header(set, x.format, diverged)}, x.parts, [][]byte{[]byte(x.format.Tail)})
+		c.body = slices.Concat([][]byte{c.header(set, x.format, diverged)}, x.parts, [][]byte{x.format.Tail})
 		if c.size() <= smallBody {
 			c.body = [][]byte{slices.Concat(c.body...)}
 		}

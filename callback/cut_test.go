@@ -40,11 +40,11 @@ func keeping(log Log, changes, bytes int, batches []*feed.Batch) *cutter {
 
 // atomFormat is an Atom feed.
 var atomFormat = &outlet.Format{
-	Batch: atom.Form.Batches("https://hub.example.org"), Begin: atom.Form.Begin, End: atom.Form.End,
+	Batch: atom.Form.Batches("https://hub.example.org"), Begin: []byte(atom.Form.Begin), End: []byte(atom.Form.End),
 	Head: func(b *feed.Batch) []byte {
 		return atom.Form.Head(nil, atom.Form.Pushed("https://hub.example.org", b))
 	},
-	Tail: string(atom.Form.Tail(nil, nil)),
+	Tail: atom.Form.Tail(nil, nil),
 }
 
 // A cut has the text of a batch with the same entries, wherever they come from.
@@ -148,7 +148,7 @@ func TestCutLimits(t *testing.T) {
 // textOf returns the entries of a batch as XML.
 func textOf(b *feed.Batch) []byte {
 	text := b.XML()
-	return text[bytes.Index(text, []byte(notification.Begin)) : len(text)-len(notification.Tail)]
+	return text[bytes.Index(text, notification.Begin) : len(text)-len(notification.Tail)]
 }
 
 // A filter leaves out, moves over what it leaves out, and keeps the intervals

@@ -99,9 +99,9 @@ func formats(base feed.Base) map[string]*outlet.Format {
 			continue
 		}
 		all[f.Newest] = &outlet.Format{
-			Batch: f.Batches(base), Begin: f.Begin, End: f.End,
+			Batch: f.Batches(base), Begin: []byte(f.Begin), End: []byte(f.End),
 			Head: func(b *feed.Batch) []byte { return f.Head(nil, f.Pushed(base, b)) },
-			Tail: string(f.Tail(nil, nil)),
+			Tail: f.Tail(nil, nil),
 		}
 	}
 	return all

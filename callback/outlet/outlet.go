@@ -64,8 +64,8 @@ func (d *Delivery) Size() (n int64) {
 type Format struct {
 	Batch      *feed.Format               // the document of a batch
 	Head       func(b *feed.Batch) []byte // what stands in it before the first entry; of its entries b needs only the first
-	Begin, End string                     // of an entry; nothing else in it has them
-	Tail       string                     // what stands behind the last entry
+	Begin, End []byte                     // of an entry; nothing else in it has them
+	Tail       []byte                     // what stands behind the last entry
 }
 
 // A Question is what the owner of a callback is asked to confirm.

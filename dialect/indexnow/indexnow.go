@@ -37,7 +37,7 @@ var Format = &outlet.Format{
 		return dst
 	}},
 	Head:  func(*feed.Batch) []byte { return nil },
-	Begin: "<", End: ">\n",
+	Begin: []byte("<"), End: []byte(">\n"),
 }
 
 // A Place is where a search engine is told of changes, as the description of a set says it: the
