@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"compress/flate"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -10,13 +9,11 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
-	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -81,7 +78,7 @@ func (h *Hub) body(w http.ResponseWriter, r *http.Request, patient *patientReade
 	case "gzip", "x-gzip":
 		z, err := gzip.NewReader(body)
 		if err != nil {
-			return nil, readError(err)
+			return nil, problem.Unreadable(err)
 		}
 		return unpacking{z}, nil
 	default:
@@ -98,30 +95,6 @@ func (u unpacking) Read(b []byte) (int, error) {
 		err = resourcesync.Invalid("the gzip of the body ends early: a part of it is missing at its end")
 	}
 	return n, err
-}
-
-// readError turns an error of reading the body into one that tells the
-// publisher what is wrong with the body or the connection.
-func readError(err error) error {
-	if _, ok := errors.AsType[*resourcesync.Error](err); ok {
-		return err
-	}
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return err
-	}
-	if _, ok := errors.AsType[*feed.Error](err); ok { // the hub has no room
-		return err
-	}
-	_, corrupt := errors.AsType[flate.CorruptInputError](err)
-	switch {
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return resourcesync.Invalid("the body ends early")
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return problem.New(http.StatusRequestTimeout, "timeout", "the body came too slowly, or nothing came for too long")
-	case corrupt, errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum):
-		return resourcesync.Invalid("the body is not the gzip that Content-Encoding promises")
-	}
-	return problem.New(http.StatusBadRequest, "unreadable", "the body could not be read: "+err.Error())
 }
 
 // idempotencyKey returns the client's own key, which may be a plain text or a

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -88,7 +89,7 @@ func (in *intake) all(most int64) ([]byte, error) {
 		case err == io.EOF:
 			return body.Bytes(), nil
 		case err != nil:
-			return nil, readError(err)
+			return nil, problem.Unreadable(err)
 		}
 	}
 }

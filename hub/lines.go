@@ -97,7 +97,7 @@ func (in *lineReader) batch(end int) (p changelog.Publish, err error) {
 		}
 		in.entry++
 		if in.err != nil {
-			return p, in.others(in.place(readError(in.err)), end)
+			return p, in.others(in.place(problem.Unreadable(in.err)), end)
 		}
 		in.line = in.r.Line()
 		line := in.r.Bytes()

@@ -177,7 +177,7 @@ func (h *Hub) readDocument(ctx context.Context, in *intake, form *Form, key stri
 		}
 	}
 	if err != nil {
-		return p, readError(err)
+		return p, problem.Unreadable(err)
 	}
 	p.Changes = make([]resourcesync.Change, len(doc.Items))
 	for i := range doc.Items {

@@ -1,11 +1,8 @@
 package rdm
 
 import (
-	"errors"
 	"io"
-	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -90,7 +87,7 @@ func readMessage(in *Reader) (*message, error) {
 		return nil, resourcesync.Invalid("a message begins with @RDMHEADER { -")
 	}
 	if err != nil {
-		return nil, unreadable(err)
+		return nil, problem.Unreadable(err)
 	}
 	m, err := parse(header, &Object{})
 	if err != nil || m.kind == submission || m.kind == deletions {
@@ -101,7 +98,7 @@ func readMessage(in *Reader) (*message, error) {
 		return parse(header, &Object{})
 	}
 	if err != nil {
-		return nil, unreadable(err)
+		return nil, problem.Unreadable(err)
 	}
 	if !strings.EqualFold(query.Type, "RDMQUERY") {
 		return nil, resourcesync.Invalid("object 2 is @%s: behind the header of a request is @RDMQUERY { -, or nothing", query.Type)
@@ -110,19 +107,6 @@ func readMessage(in *Reader) (*message, error) {
 		return nil, resourcesync.Invalid("something follows the query: a body has one request")
 	}
 	return parse(header, query)
-}
-
-// unreadable makes the client's fault of an error of the connection.
-func unreadable(err error) error {
-	_, text := errors.AsType[*resourcesync.Error](err)
-	_, large := errors.AsType[*http.MaxBytesError](err)
-	switch {
-	case text || large:
-		return err
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return problem.New(http.StatusRequestTimeout, "timeout", "the body came too slowly, or nothing came for too long")
-	}
-	return problem.New(http.StatusBadRequest, "unreadable", "the body could not be read: "+err.Error())
 }
 
 // parse reads the header and the query of a message.

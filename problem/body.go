@@ -1,0 +1,37 @@
+package problem
+
+import (
+	"compress/flate"
+	"compress/gzip"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// Unreadable turns an error of reading the body of a request into one that tells the client what
+// is wrong with the body or the connection.
+func Unreadable(err error) error {
+	if _, ok := errors.AsType[*resourcesync.Error](err); ok {
+		return err
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return err
+	}
+	if _, ok := errors.AsType[*feed.Error](err); ok { // the hub has no room
+		return err
+	}
+	_, corrupt := errors.AsType[flate.CorruptInputError](err)
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return resourcesync.Invalid("the body ends early")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return New(http.StatusRequestTimeout, "timeout", "the body came too slowly, or nothing came for too long")
+	case corrupt, errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum):
+		return resourcesync.Invalid("the body is not the gzip that Content-Encoding promises")
+	}
+	return New(http.StatusBadRequest, "unreadable", "the body could not be read: "+err.Error())
+}
