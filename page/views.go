@@ -13,8 +13,8 @@ import (
 
 // Sets are the sets that the page shows. They are a *sets.Server.
 type Sets interface {
-	// Visible returns the states of the sets that the caller of r may follow, sorted by name.
-	Visible(r *http.Request) ([]feed.State, error)
+	// Visible returns the states of the sets that the caller of ctx may follow, sorted by name.
+	Visible(ctx context.Context) ([]feed.State, error)
 	// State returns the state of a set, or feed.ErrNoSet.
 	State(ctx context.Context, set string) (feed.State, error)
 }
@@ -27,7 +27,7 @@ func (s *Server) Overview(w http.ResponseWriter, r *http.Request) error {
 	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
-	states, err := s.sets.Visible(r)
+	states, err := s.sets.Visible(r.Context())
 	if err != nil {
 		return err
 	}

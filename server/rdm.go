@@ -3,9 +3,7 @@ package server
 import (
 	"context"
 	"iter"
-	"slices"
 
-	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/dialect/rdm"
 	"github.com/rshub/rshub/feed"
@@ -22,10 +20,7 @@ type catalogs struct {
 
 var _ rdm.Hub = catalogs{}
 
-func (c catalogs) Sets(ctx context.Context) ([]feed.State, error) {
-	all, err := c.Log.Sets(ctx)
-	return slices.DeleteFunc(all, func(st feed.State) bool { return !access.FromContext(ctx).Rights.Sees(st) }), err
-}
+func (c catalogs) Sets(ctx context.Context) ([]feed.State, error) { return c.site.sets.Visible(ctx) }
 
 func (c catalogs) Held(ctx context.Context, set string) (*rdm.Held, error) {
 	p, err := c.inventories.State(ctx, set, feed.Cursor{}, 0)

@@ -20,13 +20,13 @@ func (s *Server) State(ctx context.Context, set string) (feed.State, error) {
 	return s.memory.State(ctx, set)
 }
 
-// Visible returns the states of the sets that the caller may follow, sorted by name.
-func (s *Server) Visible(r *http.Request) ([]feed.State, error) {
-	states, err := s.memory.Sets(r.Context())
+// Visible returns the states of the sets that the caller of ctx may follow, sorted by name.
+func (s *Server) Visible(ctx context.Context) ([]feed.State, error) {
+	states, err := s.memory.Sets(ctx)
 	if err != nil {
 		return nil, err
 	}
-	rights := access.FromContext(r.Context()).Rights
+	rights := access.FromContext(ctx).Rights
 	return slices.DeleteFunc(states, func(st feed.State) bool { return !rights.Sees(st) }), nil
 }
 
@@ -95,7 +95,7 @@ func (s *Server) ServeAll(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) list(r *http.Request, most int) (body []byte, next string, err error) {
 	q := r.URL.Query()
 	after, prefix := q.Get("after"), q.Get("prefix")
-	states, err := s.Visible(r)
+	states, err := s.Visible(r.Context())
 	if err != nil {
 		return nil, "", err
 	}
