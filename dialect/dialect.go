@@ -35,7 +35,7 @@ type Form struct {
 // Pushed returns the page with which a batch is pushed.
 func (f *Form) Pushed(base feed.Base, b *feed.Batch) *Page {
 	topic := base.TopicIn(b.Set, f.Newest)
-	return &Page{Base: base, Set: b.Set, Title: b.Set, After: b.After, Last: b.Cursor, Before: b.After.Position, URL: topic, Newest: topic, Pushed: true}
+	return &Page{Base: base, Set: b.Set, Title: b.Set, After: b.After, Last: b.Cursor, Topic: base.Topic(b.Set), URL: topic, Newest: topic, Pushed: true}
 }
 
 // Batches returns the format in which batches are pushed.
@@ -69,11 +69,11 @@ type Page struct {
 	Set   string
 	Title string // of the set; its name if it has no title
 
-	After, Last feed.Cursor
-	Closed      bool   // its bytes never change again
-	Pushed      bool   // it is not read, but sent to a subscriber
-	Before      uint64 // how many changes the pages before it have; those that the memory no longer has count too
+	After, Last feed.Cursor // the position of After counts all changes before the page, also those that the memory no longer has
+	Closed      bool        // its bytes never change again
+	Pushed      bool        // it is not read, but sent to a subscriber
 
+	Topic  string // of change notifications
 	URL    string
 	Prev   string // the page before it; the memory may not have it any more
 	Next   string // the page behind it; it may have no changes yet
@@ -82,3 +82,7 @@ type Page struct {
 	First  string // the oldest page that the memory has
 	Final  string // the newest page with changes; if there is none, the one that comes first
 }
+
+// ID returns the id of a change, which is the same in all forms: the topic, #, and the cursor,
+// from which a client can follow.
+func (p *Page) ID(c feed.Cursor) string { return p.Topic + "#" + c.String() }

@@ -31,7 +31,7 @@ const (
 // a log that may fill a list anew has another epoch, so a name never means two
 // different lists. Nor does it when lastmod comes to mean something else.
 func listName(s feed.State, n uint64) string {
-	name := "changelist-" + listLog(s, n) + "-" + strconv.FormatUint(n, 10)
+	name := "changelist-" + pageText(s, n)
 	if s.Lastmod != feed.LastmodOfSource {
 		name += "-" + string(s.Lastmod)
 	}

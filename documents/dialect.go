@@ -50,7 +50,7 @@ func (d *Server) newest(ctx context.Context, s feed.State, f *dialect.Form, valu
 	p.URL, p.Title, p.Last = p.Newest, cmp.Or(s.Title, s.Set), s.Head
 	p.First, p.Final = d.pageURL(s, f, oldest), d.pageURL(s, f, final)
 	if f.Overview != nil {
-		p.Before = s.Floor.Position
+		p.After = s.Floor
 		return d.whole(f.Overview(nil, p), f.MediaType), nil
 	}
 	start := max(s.Floor.Position, min((open-1)*k, s.Head.Position-min(s.Head.Position, k, recent)))
@@ -144,7 +144,6 @@ func (d *Server) page(ctx context.Context, s feed.State, f *dialect.Form, text s
 // written returns the document of a page with the changes after the position start. more is
 // what else its bytes depend on.
 func (d *Server) written(f *dialect.Form, p *dialect.Page, start uint64, more ...any) *document {
-	p.Before = start
 	return &document{
 		tag:       d.tag(append(more, "dialect", p.URL, p.Closed, start, p.Last)...),
 		modified:  p.Last.Micros,
@@ -169,7 +168,7 @@ func (d *Server) written(f *dialect.Form, p *dialect.Page, start uint64, more ..
 
 // pageOf returns what every page of a form of a set has.
 func (d *Server) pageOf(s feed.State, f *dialect.Form) *dialect.Page {
-	return &dialect.Page{Base: d.base, Set: s.Set, Newest: d.base.Document(s.Set, f.Newest)}
+	return &dialect.Page{Base: d.base, Set: s.Set, Topic: d.base.Topic(s.Set), Newest: d.base.Document(s.Set, f.Newest)}
 }
 
 // pageText returns what the name of page n says of it: like the name of Change List n, it

@@ -236,6 +236,17 @@ func hashRule(s string) string {
 	return ""
 }
 
+// Digest returns the hex digits of an algorithm, such as md5, in the text of Change.Hash; empty:
+// there are none.
+func Digest(hashes, algorithm string) string {
+	for hash := range strings.FieldsSeq(hashes) {
+		if name, digits, _ := strings.Cut(hash, ":"); name == algorithm {
+			return digits
+		}
+	}
+	return ""
+}
+
 // hexDigits returns the length of an algorithm's digest in hex digits; 0 for an unknown
 // algorithm.
 func hexDigits(alg string) int {

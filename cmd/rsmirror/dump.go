@@ -16,6 +16,7 @@ import (
 	"github.com/rshub/rshub/internal/setting"
 	"github.com/rshub/rshub/mirror"
 	"github.com/rshub/rshub/mirror/ledger"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 // dumpConfig is what the command line says to dump.
@@ -122,7 +123,7 @@ func resource(home *mirror.Home, f ledger.File) *dump.Resource {
 	r := &dump.Resource{Change: f.Entry.Change, Open: func() (io.ReadCloser, error) { return home.Root.Open(f.Path) }}
 	c := &r.Change
 	c.Loc, c.Length = f.Loc, &f.Size
-	if !strings.Contains(c.Hash, "sha-256:") {
+	if resourcesync.Digest(c.Hash, "sha-256") == "" {
 		c.Hash = strings.TrimSpace(c.Hash + " sha-256:" + f.SHA256)
 	}
 	return r

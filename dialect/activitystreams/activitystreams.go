@@ -56,7 +56,7 @@ func overview(dst []byte, p *dialect.Page) []byte {
 		Last       *reference `json:"last"`
 		SeeAlso    reference  `json:"seeAlso"`
 	}{
-		context, p.URL, "OrderedCollection", p.Title, p.Last.Position - p.Before, pageAt(p.First), pageAt(p.Final),
+		context, p.URL, "OrderedCollection", p.Title, p.Last.Position - p.After.Position, pageAt(p.First), pageAt(p.Final),
 		reference{p.Base.CapabilityList(p.Set), "Dataset", "application/xml"},
 	})
 	return append(dst, '\n')
@@ -72,7 +72,7 @@ func head(dst []byte, p *dialect.Page) []byte {
 		StartIndex uint64     `json:"startIndex"`
 		Prev       *reference `json:"prev,omitempty"`
 		Next       *reference `json:"next,omitempty"`
-	}{context, p.URL, "OrderedCollectionPage", reference{ID: p.Newest, Type: "OrderedCollection"}, p.Before, pageAt(p.Prev), pageAt(p.Next)})
+	}{context, p.URL, "OrderedCollectionPage", reference{ID: p.Newest, Type: "OrderedCollection"}, p.After.Position, pageAt(p.Prev), pageAt(p.Next)})
 	return append(dst[:len(dst)-1], `,"orderedItems":[`...)
 }
 
@@ -99,7 +99,7 @@ func entry(dst []byte, p *dialect.Page, e *feed.Entry, first bool) []byte {
 		Type    string `json:"type"`
 		Object  object `json:"object"`
 		EndTime string `json:"endTime"`
-	}{p.Base.Topic(p.Set) + "#" + e.Cursor.String(), types[e.Change.Change], o, string(resourcesync.AppendTimeMicro(nil, e.Micros))})
+	}{p.ID(e.Cursor), types[e.Change.Change], o, string(resourcesync.AppendTimeMicro(nil, e.Micros))})
 }
 
 // typeOf returns the type of a resource with a media type: a class of IIIF, or one of

@@ -67,9 +67,7 @@ var micros = &resourcesync.Namespaces{Micros: true}
 // the resource. rs:md and rs:ln are as in a Change List.
 func entry(dst []byte, p *dialect.Page, e *feed.Entry) []byte {
 	dst = append(dst, "  <entry><id>"...)
-	dst = resourcesync.AppendXMLText(dst, p.Base.Topic(p.Set))
-	dst = append(dst, '#')
-	dst = e.Cursor.Append(dst)
+	dst = resourcesync.AppendXMLText(dst, p.ID(e.Cursor))
 	dst = append(dst, "</id><title>"...)
 	dst = append(append(dst, e.Change.Change...), ' ')
 	dst = resourcesync.AppendXMLText(dst, e.Change.Loc)

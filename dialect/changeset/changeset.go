@@ -5,9 +5,7 @@ package changeset
 
 import (
 	"cmp"
-	"encoding/hex"
 	"strconv"
-	"strings"
 
 	"github.com/rshub/rshub/dialect"
 	"github.com/rshub/rshub/feed"
@@ -51,9 +49,7 @@ func link(dst []byte, rel, url string) []byte {
 func entry(dst []byte, p *dialect.Page, e *feed.Entry) []byte {
 	c := &e.Change
 	dst = append(dst, "  <sm:url><rs:eventid>"...)
-	dst = resourcesync.AppendXMLText(dst, p.Base.Topic(p.Set))
-	dst = append(dst, '#')
-	dst = e.Cursor.Append(dst)
+	dst = resourcesync.AppendXMLText(dst, p.ID(e.Cursor))
 	dst = append(dst, "</rs:eventid><sm:loc>"...)
 	dst = resourcesync.AppendXMLText(dst, c.Loc)
 	dst = append(dst, "</sm:loc><sm:lastmod>"...)
@@ -67,7 +63,7 @@ func entry(dst []byte, p *dialect.Page, e *feed.Entry) []byte {
 		dst = strconv.AppendInt(append(dst, "<rs:size>"...), *c.Length, 10)
 		dst = append(dst, "</rs:size>"...)
 	}
-	if sum := md5(c.Hash); sum != "" {
+	if sum := resourcesync.Digest(c.Hash, "md5"); sum != "" {
 		dst = append(append(append(dst, "<rs:md5>"...), sum...), "</rs:md5>"...)
 	}
 	for i := range c.Links {
@@ -78,17 +74,4 @@ func entry(dst []byte, p *dialect.Page, e *feed.Entry) []byte {
 	}
 	dst = append(append(dst, "<rs:eventtype>"...), c.Change...)
 	return append(dst, "</rs:eventtype></sm:url>\n"...)
-}
-
-// md5 returns the MD5 among the hashes of a change, as hexadecimal digits; empty: there is
-// none.
-func md5(hashes string) string {
-	for hash := range strings.FieldsSeq(hashes) {
-		if sum, ok := strings.CutPrefix(hash, "md5:"); ok {
-			if b, err := hex.DecodeString(sum); err == nil && len(b) == 16 {
-				return sum
-			}
-		}
-	}
-	return ""
 }

@@ -91,13 +91,11 @@ func (in *content) check(c *resourcesync.Change) error {
 	}
 	size, is := in.size, hex.EncodeToString(in.sum.Sum(nil))
 	c.Length = &size
-	for h := range strings.FieldsSeq(c.Hash) {
-		if want, ok := strings.CutPrefix(h, "sha-256:"); ok {
-			if !strings.EqualFold(want, is) {
-				return fmt.Errorf("its sha-256 is %s, and not %s: it has changed meanwhile", is, want)
-			}
-			return nil
+	if want := resourcesync.Digest(c.Hash, "sha-256"); want != "" {
+		if !strings.EqualFold(want, is) {
+			return fmt.Errorf("its sha-256 is %s, and not %s: it has changed meanwhile", is, want)
 		}
+		return nil
 	}
 	c.Hash = strings.TrimSpace(c.Hash + " sha-256:" + is)
 	return nil

@@ -36,7 +36,7 @@ var attributes = []attribute{
 		}
 		return *e.Change.Length
 	}},
-	{"MD5", "varchar", "The MD5 of the content, in hex digits.", md5, nil},
+	{"MD5", "varchar", "The MD5 of the content, in hex digits.", func(e *feed.Entry) string { return resourcesync.Digest(e.Change.Hash, "md5") }, nil},
 	{"Hash", "varchar", "All hashes of the content, such as sha-256:HEX, with spaces between them.", func(e *feed.Entry) string { return e.Change.Hash }, nil},
 	{"Change", "varchar", "What the newest change was: created, updated or deleted.", func(e *feed.Entry) string { return string(e.Change.Change) }, nil},
 }
@@ -62,15 +62,6 @@ func length(e *feed.Entry) string {
 		return ""
 	}
 	return strconv.FormatInt(*e.Change.Length, 10)
-}
-
-func md5(e *feed.Entry) string {
-	for one := range strings.FieldsSeq(e.Change.Hash) {
-		if digest, ok := strings.CutPrefix(one, "md5:"); ok {
-			return digest
-		}
-	}
-	return ""
 }
 
 // description returns the resource description of an entry, as a view shows it.

@@ -148,7 +148,7 @@ func changeOf(o *Object, deleted bool) (*resourcesync.Change, error) {
 	if digest != "" && !hex.MatchString(digest) {
 		return nil, resourcesync.Invalid("MD5 is 32 hex digits, not %q", resourcesync.Shorten(digest))
 	}
-	if digest != "" && !strings.Contains(c.Hash, "md5:") {
+	if digest != "" && resourcesync.Digest(c.Hash, "md5") == "" {
 		c.Hash = strings.TrimSpace(c.Hash + " md5:" + digest)
 	}
 	return c, nil
