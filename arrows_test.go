@@ -64,6 +64,7 @@ var arrows = map[string][]string{
 	"dialect":                 {"feed"},
 	"dialect/activitystreams": {"dialect", "feed", "resourcesync"},
 	"dialect/atom":            {"dialect", "feed", "resourcesync"},
+	"dialect/framework":       {"changelog", "feed", "internal/backoff", "resourcesync"},
 	"dialect/indexnow":        {"callback/outlet", "feed", "outbound", "problem", "resourcesync"},
 	"dialect/rdm":             {"feed", "problem", "resourcesync"},
 	"dialect/changeset":       {"dialect", "feed", "resourcesync"},
@@ -92,7 +93,7 @@ var arrows = map[string][]string{
 	// The hub, and the programs.
 	"server": {
 		"access", "access/ticket", "activity", "backup", "callback", "callback/outlet", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim",
-		"dialect", "dialect/activitystreams", "dialect/atom", "dialect/changeset", "dialect/cloudevents", "dialect/indexnow", "dialect/rdm", "documents", "feed", "source/harvest", "hub", "internal/backoff", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/trail", "inventory", "inventory/audit", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "source/local", "source/poll", "source/reconcile", "problem", "resourcesync", "sets", "subscribe",
+		"dialect", "dialect/activitystreams", "dialect/atom", "dialect/changeset", "dialect/cloudevents", "dialect/framework", "dialect/indexnow", "dialect/rdm", "documents", "feed", "source/harvest", "hub", "internal/backoff", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/trail", "inventory", "inventory/audit", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "source/local", "source/poll", "source/reconcile", "problem", "resourcesync", "sets", "subscribe",
 	},
 	"inventory/diskpages": {"feed", "internal/pebbledb", "inventory", "resourcesync"},
 	"source/reconcile":    {"client", "feed", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "resourcesync"},

@@ -177,8 +177,14 @@ func (d *Server) capabilityList(ctx context.Context, s feed.State) (*document, e
 		}
 		doc.Items = append(doc.Items, resourcesync.Item{
 			Change:     resourcesync.Change{Loc: topic, Links: links},
-			Capability: resourcesync.ChangeNotification,
+			Capability: feed.Capability(s.Set),
 		})
+		if s.Framework {
+			doc.Items = append(doc.Items, resourcesync.Item{
+				Change:     resourcesync.Change{Loc: d.base.Topic(feed.Framework(s.Set)), Links: []resourcesync.Link{{Rel: "hub", Href: d.base.Hub()}}},
+				Capability: resourcesync.FrameworkNotification,
+			})
+		}
 	}
 	return d.small(doc), nil
 }

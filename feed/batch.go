@@ -113,9 +113,9 @@ func (b *Batch) part(after Cursor, begin, end int) *Batch {
 }
 
 // Header returns the header of the batch as a change notification (Change
-// Notification section 3).
+// Notification section 3), or as a framework notification (section 3 of that standard).
 func (b *Batch) Header() *resourcesync.Header {
-	h := &resourcesync.Header{Capability: resourcesync.ChangeNotification}
+	h := &resourcesync.Header{Capability: Capability(b.Set)}
 	from, until, _ := b.interval()
 	h.From, h.Until = Cursor{Micros: from}.Time(), Cursor{Micros: until}.Time()
 	h.Attrs = CursorAttrs(b.After, b.Cursor)

@@ -23,6 +23,8 @@ type Description struct {
 	NoPush  bool    `json:"noPush,omitempty"`  // the Capability List does not name the push channel: some clients refuse a list that does
 	Sitemap bool    `json:"sitemap,omitempty"` // robots.txt names the hub's Resource List of the set
 
+	Framework bool `json:"framework,omitempty"` // the hub announces what changes in the set's documents, in the set Framework(set)
+
 	// IndexNow is the URL of a search engine that is told of changes, with the parameters key and
 	// keyLocation; empty: none. No document shows it.
 	IndexNow string `json:"indexnow,omitempty"`

@@ -202,7 +202,7 @@ func published(doc *resourcesync.Document) error {
 		if doc.Index {
 			what = "it is a sitemapindex"
 		}
-		return resourcesync.Invalid("the document cannot be published, because %s: send a urlset whose rs:md capability is change-notification or changelist", what)
+		return resourcesync.Invalid("the document cannot be published, because %s: send a urlset whose rs:md capability is change-notification, framework-notification or changelist", what)
 	}
 	if !doc.From.IsZero() && !doc.Until.IsZero() && doc.From.After(doc.Until) {
 		return resourcesync.Invalid("from is later than until")
@@ -271,6 +271,15 @@ func check(set string, p *changelog.Publish) error {
 			Rule: fmt.Sprintf("a batch has at most %d changes; send more in several", changelog.MaxBatch)}
 	case len(p.Key) > changelog.MaxKey:
 		return resourcesync.Invalid("an idempotency key has at most %d bytes", changelog.MaxKey)
+	}
+	if !feed.IsFramework(set) {
+		return nil
+	}
+	for i := range p.Changes {
+		if c := &p.Changes[i]; c.Framework() == "" {
+			return &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: i + 1, Loc: resourcesync.Shorten(c.Loc),
+				Rule: fmt.Sprintf("capability is missing: set %q has framework notifications, which are about documents", set)}
+		}
 	}
 	return nil
 }

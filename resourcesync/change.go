@@ -32,7 +32,7 @@ type Change struct {
 	Encoding   string     // content coding
 	Path       string     // of the resource within a dump; it begins with a slash
 	Links      []Link     // rs:ln
-	Attrs      []Attr     // the attributes of rs:md in foreign namespaces
+	Attrs      []Attr     // the attributes of rs:md in foreign namespaces, and CapabilityAttr
 }
 
 // A Link relates a resource, or a whole document, to another (core section 7,
@@ -50,7 +50,27 @@ type Link struct {
 	Attrs     []Attr
 }
 
-// An Attr is an attribute in a namespace that is not the standard's.
+// An Attr is an attribute in a namespace that is not the standard's. The one attribute
+// without a namespace is CapabilityAttr.
 type Attr struct {
 	Namespace, Name, Value string
+}
+
+// CapabilityAttr returns the attribute of a change that is about a document of the standard,
+// and not about a resource: it says what the document is (Framework Notification section 3).
+func CapabilityAttr(capability string) Attr { return Attr{Name: capabilityName, Value: capability} }
+
+const capabilityName = "capability"
+
+func (a *Attr) isCapability() bool { return a.Namespace == "" && a.Name == capabilityName }
+
+// Framework returns what the document is that a change is about (Framework Notification
+// section 3); empty: the change is about a resource.
+func (c *Change) Framework() string {
+	for i := range c.Attrs {
+		if c.Attrs[i].isCapability() {
+			return c.Attrs[i].Value
+		}
+	}
+	return ""
 }

@@ -18,7 +18,7 @@ const goodChange = `{"loc":"urn:x:a","change":"updated"}`
 const allOfAChange = `{"loc":"https://example.org/a?b&c","change":"updated","datetime":"2013-01-03T00:07:22.5Z","lastmod":"2013-01-03T00:00:00Z",` +
 	`"changefreq":"daily","hash":"md5:00 a:b","length":8876,"type":"application/pdf","encoding":"gzip","path":"/a \"ü\"",` +
 	`"ln":[{"rel":"duplicate","href":"urn:x:b","pri":1,"modified":"2013-01-03T00:00:00Z","hash":"a:b","length":0,"type":"a/b","encoding":"br","path":"/b","profile":"urn:x:p","{urn:o}how":"json"},` +
-	`{"rel":"up","href":"urn:x:c"}],"{urn:o}title":"A\n<B>\\ 𝄞","{urn:p}x":""}`
+	`{"rel":"up","href":"urn:x:c"}],"{urn:o}title":"A\n<B>\\ 𝄞","capability":"changelist","{urn:p}x":""}`
 
 func allOfIt() *Change {
 	day := time.Date(2013, 1, 3, 0, 0, 0, 0, time.UTC)
@@ -29,7 +29,7 @@ func allOfIt() *Change {
 			{Rel: "duplicate", Href: "urn:x:b", Pri: 1, Modified: day, Hash: "a:b", Length: size(0), Type: "a/b", Encoding: "br", Path: "/b", Profile: "urn:x:p", Attrs: []Attr{{"urn:o", "how", "json"}}},
 			{Rel: "up", Href: "urn:x:c"},
 		},
-		Attrs: []Attr{{"urn:o", "title", "A\n<B>\\ 𝄞"}, {"urn:p", "x", ""}},
+		Attrs: []Attr{{"urn:o", "title", "A\n<B>\\ 𝄞"}, CapabilityAttr(ChangeList), {"urn:p", "x", ""}},
 	}
 }
 

@@ -36,7 +36,7 @@ func (j *jsonInput) unknown(of string, name []byte) error {
 
 var members = map[string][]string{
 	"a document":   {"changes", "from", "until", "capability"},
-	"a change":     {"loc", "change", "datetime", "lastmod", "changefreq", "hash", "length", "type", "encoding", "path", "ln"},
+	"a change":     {"loc", "change", "datetime", "lastmod", "changefreq", "hash", "length", "type", "encoding", "path", "ln", "capability"},
 	"a link in ln": {"rel", "href", "pri", "modified", "hash", "length", "type", "encoding", "path", "profile"},
 }
 

@@ -201,6 +201,8 @@ func (j *jsonInput) change(c *Change) error {
 			return j.string("path", &c.Path)
 		case "ln":
 			return j.links(&c.Links)
+		case capabilityName:
+			return j.attr(&c.Attrs, "", capabilityName)
 		case "position":
 			return j.position()
 		case "sourceDatetime":
@@ -281,6 +283,11 @@ func (j *jsonInput) foreign(dst *[]Attr, of string, member []byte) error {
 	if dropped(namespace) {
 		return j.ignore()
 	}
+	return j.attr(dst, namespace, name)
+}
+
+// attr reads the value of an attribute.
+func (j *jsonInput) attr(dst *[]Attr, namespace, name string) error {
 	if len(*dst) == maxAttrs {
 		return j.fail(fmt.Sprintf("an element has at most %d foreign attributes", maxAttrs))
 	}

@@ -90,6 +90,9 @@ func appendLengthMember(dst []byte, length *int64) []byte {
 func appendAttrMembers(dst []byte, attrs []Attr) []byte {
 	for i := range attrs {
 		a := &attrs[i]
+		if a.isCapability() {
+			dst = appendMember(dst, `,"capability":`, a.Value)
+		}
 		if a.Namespace == "" {
 			continue
 		}

@@ -116,6 +116,10 @@ func (ns *Namespaces) appendDeclarations(dst []byte) []byte {
 func appendForeign(dst []byte, attrs []Attr, ns *Namespaces) []byte {
 	for i := range attrs {
 		a := &attrs[i]
+		if a.isCapability() {
+			dst = appendAttr(dst, ` capability="`, a.Value)
+			continue
+		}
 		prefix := ns.prefix(a.Namespace)
 		if !isNCName(a.Name) || prefix == "" && !declarable(a.Namespace) {
 			continue // XML cannot carry it

@@ -316,7 +316,11 @@ func attrsRule(attrs []Attr) string {
 	}
 	for i := range attrs {
 		a := &attrs[i]
-		if rule := attrNameRule(a.Namespace, a.Name); rule != "" {
+		if a.isCapability() {
+			if a.Value == "" {
+				return "capability is missing: it says what the document is that has changed"
+			}
+		} else if rule := attrNameRule(a.Namespace, a.Name); rule != "" {
 			return rule
 		}
 		if len(a.Value) > maxText {

@@ -341,6 +341,9 @@ func (r *Reader) readEntry(it *Item) error {
 			return err
 		}
 	}
+	if r.header.Capability == FrameworkNotification {
+		it.Attrs, it.Capability = append(it.Attrs, CapabilityAttr(it.Capability)), ""
+	}
 	if it.Loc == "" {
 		r.in.line = r.line
 		return r.in.fail("loc is missing")

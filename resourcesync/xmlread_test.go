@@ -364,7 +364,7 @@ func TestIsChanges(t *testing.T) {
 		{Header{Index: true}, false},
 		{Header{Capability: ResourceList}, false},
 		{Header{Capability: ChangeDump}, false},
-		{Header{Capability: FrameworkNotification}, false},
+		{Header{Capability: FrameworkNotification}, true},
 		{Header{Capability: "Changelist"}, false},
 	} {
 		if got := test.header.IsChanges(); got != test.want {

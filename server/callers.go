@@ -96,6 +96,15 @@ func (c *callers) caller(r *http.Request) (caller access.Caller, err error) {
 	return caller, err
 }
 
+// anyone returns ctx with a caller without a token.
+func (c *callers) anyone(ctx context.Context) context.Context {
+	caller := access.Caller{Rights: access.All()}
+	if c.authenticator != nil {
+		caller, _ = c.authenticator.Named("", "")
+	}
+	return access.NewContext(ctx, caller)
+}
+
 // identify puts the caller into the request's context.
 func (c *callers) identify(next http.Handler) http.Handler {
 	return c.errors.Handle(func(w http.ResponseWriter, r *http.Request) error {

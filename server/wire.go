@@ -11,6 +11,7 @@ import (
 	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/dialect/cloudevents"
+	"github.com/rshub/rshub/dialect/framework"
 	"github.com/rshub/rshub/dialect/indexnow"
 	"github.com/rshub/rshub/dialect/rdm"
 	"github.com/rshub/rshub/documents"
@@ -39,6 +40,7 @@ type parts struct {
 	live        *live.Live // nil: the hub keeps no inventories
 	inventories inventories
 	sources     *sources // nil: the hub looks at none
+	announcer   *framework.Announcer
 	activity    *activity.Recorder
 	streams     *limit.Budget // for answers that are held while clients take them
 }
@@ -100,6 +102,11 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 		listed.Inventories = p.inventories
 	}
 	p.documents = documents.New(log, base, listed)
+	told := framework.Options{Anyone: s.callers.anyone, Logger: s.log}
+	if p.live != nil {
+		told.Mine = p.live.Mine
+	}
+	p.announcer = framework.New(log, p.hub, p.documents, told)
 	attempts := meter.New(s.metrics)
 	p.outbound = outbound.New(outbound.Options{Self: string(base), Allow: c.CallbackAllow, CAs: c.CallbackCAs, Idle: idle})
 	caller := websub.NewCaller(p.outbound, base, websub.CallerOptions{Timeout: c.CallbackTimeout, Inventories: p.inventories})
@@ -122,7 +129,7 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 
 // runs returns the functions that run in the background.
 func (p *parts) runs() []func(context.Context) {
-	runs := []func(context.Context){p.hub.Run, p.subscribe.Run, p.engine.Run, p.quota.Run, p.activity.Run}
+	runs := []func(context.Context){p.hub.Run, p.subscribe.Run, p.engine.Run, p.quota.Run, p.activity.Run, p.announcer.Run}
 	if p.live != nil {
 		runs = append(runs, p.live.Run)
 	}
@@ -134,7 +141,7 @@ func (p *parts) runs() []func(context.Context) {
 
 // site returns the handler for users.
 func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http.Handler {
-	o := sets.Options{Fetcher: p.outbound, SearchEngines: searchEngines{p.engine, p.outbound.Check}, CheckEvents: checkEvents, Activity: p.activity, Streams: p.streams}
+	o := sets.Options{Fetcher: p.outbound, SearchEngines: searchEngines{p.engine, p.outbound.Check}, Announcer: p.announcer, CheckEvents: checkEvents, Activity: p.activity, Streams: p.streams}
 	if p.live != nil {
 		o.Inventories = p.inventories
 	}

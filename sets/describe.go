@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/setting"
 	"github.com/rshub/rshub/resourcesync"
@@ -35,6 +36,7 @@ type described struct {
 	Private      bool   `json:"private"`   // what anyone may do does not count for the set
 	Lastmod      string `json:"lastmod"`   // of Change Lists: "source", which is the default, "datetime" or "seconds"
 	IndexNow     string `json:"indexnow"`  // URL of a search engine that is told of changes
+	Framework    bool   `json:"framework"` // the hub announces what changes in the set's documents
 	Source       string `json:"source"`    // URL of a list of resources that the hub polls
 	Every        string `json:"every"`     // how often, such as 15m
 	Complete     *bool  `json:"complete"`  // whether the hub knows all resources; nil: that stays as it is
@@ -83,11 +85,19 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, set string) error {
 	if body.Complete != nil && s.opts.Inventories == nil {
 		return feed.ErrNoInventory
 	}
+	if body.Framework {
+		if err := s.channel(r.Context(), set, body.Private); err != nil {
+			return err
+		}
+	}
 	if !body.alone {
 		if err := s.tell(r.Context(), set, body.IndexNow); err != nil {
 			return err
 		}
 		err := s.hub.Describe(r.Context(), set, body.description())
+		if body.Framework {
+			s.opts.Announcer.Described()
+		}
 		if s.opts.Private != nil {
 			s.opts.Private.Look()
 		}
@@ -100,6 +110,31 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, set string) error {
 		err = fmt.Errorf("%w: the set was described, and then: %v", feed.ErrUnknown, err)
 	}
 	return err
+}
+
+// channel makes the set of the framework notifications of a set, which is private if the set is.
+func (s *Server) channel(ctx context.Context, set string, private bool) error {
+	if feed.IsFramework(set) {
+		return resourcesync.Invalid("framework: set %q has the framework notifications of set %q, and none of its own", set, feed.FrameworkOf(set))
+	}
+	channel := feed.Framework(set)
+	if err := feed.CheckSet(channel); err != nil {
+		return resourcesync.About("framework", err)
+	}
+	if err := access.MayPublish(ctx, channel); err != nil {
+		return err
+	}
+	st, err := s.memory.State(ctx, channel)
+	if errors.Is(err, feed.ErrNoSet) {
+		st.Title, st.Private = "Documents of set "+set, !private
+	} else if err != nil {
+		return err
+	}
+	if st.Private == private {
+		return nil
+	}
+	st.Private = private
+	return s.hub.Describe(ctx, channel, st.Description)
 }
 
 // tell makes a search engine be told of what changes in a set, and no other one.
@@ -118,7 +153,7 @@ func (d *described) description() feed.Description {
 	return feed.Description{
 		Title: d.Title, DescribedBy: d.DescribedBy, ChangeList: d.ChangeList,
 		ResourceList: d.ResourceList, ResourceDump: d.ResourceDump, ChangeDump: d.ChangeDump,
-		IndexNow: d.IndexNow, NoInventory: d.Inventory == "off", NoPush: d.Push == "off", Sitemap: d.Sitemap, Private: d.Private, Lastmod: feed.Lastmod(strings.TrimPrefix(d.Lastmod, "source")), Source: d.Source, Every: d.every, CloudEvents: d.CloudEvents,
+		IndexNow: d.IndexNow, NoInventory: d.Inventory == "off", NoPush: d.Push == "off", Framework: d.Framework, Sitemap: d.Sitemap, Private: d.Private, Lastmod: feed.Lastmod(strings.TrimPrefix(d.Lastmod, "source")), Source: d.Source, Every: d.every, CloudEvents: d.CloudEvents,
 	}
 }
 
@@ -137,7 +172,7 @@ func readDescribed(body io.Reader) (*described, error) {
 		}
 	}
 	if err != nil {
-		return nil, resourcesync.Invalid(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL", "resourcelist": "URL", "resourcedump": "URL", "changedump": "URL", "inventory": "on" or "off", "push": "on" or "off", "sitemap": true or false, "private": true or false, "lastmod": "source", "datetime" or "seconds", "indexnow": "URL", "source": "URL", "every": "15m", "cloudevents": {"types": {}, "change": "POINTER", "loc": "URI"}, "complete": true or false}: %v`, err)
+		return nil, resourcesync.Invalid(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL", "resourcelist": "URL", "resourcedump": "URL", "changedump": "URL", "inventory": "on" or "off", "push": "on" or "off", "sitemap": true or false, "private": true or false, "lastmod": "source", "datetime" or "seconds", "indexnow": "URL", "framework": true or false, "source": "URL", "every": "15m", "cloudevents": {"types": {}, "change": "POINTER", "loc": "URI"}, "complete": true or false}: %v`, err)
 	}
 	var members map[string]any
 	_ = json.Unmarshal(text, &members) // it could be read as an object before

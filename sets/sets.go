@@ -36,6 +36,7 @@ type Options struct {
 	Sources       Sources            // nil: the hub polls none
 	Fetcher       Fetcher            // what fetches the lists that sources have
 	SearchEngines SearchEngines      // are told of changes
+	Announcer     Announcer          // announces what changes in documents
 	Private       Private            // nil: there are no tokens, so no set can be private
 	Activity      *activity.Recorder // what happens in sets
 	Streams       *limit.Budget      // for lists that are held while clients take them
@@ -72,6 +73,13 @@ type SearchEngines interface {
 	// other one; empty: none. is is the set as it is, or the zero State if it is not made yet.
 	// An error is a *resourcesync.Error if the URL is none of a search engine.
 	Tell(ctx context.Context, is feed.State, set, engine string) error
+}
+
+// An Announcer announces what changes in the documents of sets.
+type Announcer interface {
+	// Described says that a description was written, which may ask for announcements. It does
+	// not block.
+	Described()
 }
 
 // Private knows which sets are private.

@@ -22,6 +22,7 @@ type View struct {
 	Push           string   `json:"push,omitempty"`      // "off" if the Capability List does not name the push channel
 	Sitemap        bool     `json:"sitemap,omitempty"`
 	Private        bool     `json:"private,omitempty"`
+	Framework      bool     `json:"framework,omitempty"`
 	Lastmod        string   `json:"lastmod,omitempty"` // of Change Lists; empty: that of the source
 	Source         string   `json:"source,omitempty"`  // what the hub polls; only publishers and operators see it, and the next
 	Every          string   `json:"every,omitempty"`
@@ -64,7 +65,7 @@ func (s *Server) view(st feed.State, rights access.Rights) View {
 	if rights.Operate() {
 		v.By = st.By
 	}
-	v.Private, v.Lastmod = st.Private, string(st.Lastmod)
+	v.Private, v.Framework, v.Lastmod = st.Private, st.Framework, string(st.Lastmod)
 	if st.NoInventory {
 		v.Inventory = "off"
 	}

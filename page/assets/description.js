@@ -6,7 +6,7 @@ import * as session from "./session.js";
 
 // members are all that a description has. A PUT replaces all of them, so those that the
 // form does not show are sent back as they are.
-const members = ["title", "describedby", "changelist", "resourcelist", "resourcedump", "changedump", "inventory", "push", "sitemap", "private", "lastmod", "indexnow", "source", "every", "cloudevents"];
+const members = ["title", "describedby", "changelist", "resourcelist", "resourcedump", "changedump", "inventory", "push", "sitemap", "private", "lastmod", "indexnow", "framework", "source", "every", "cloudevents"];
 
 // settings are the members that the form shows: the values that each may have, the first
 // by default, and what they mean.

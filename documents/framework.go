@@ -1,0 +1,75 @@
+package documents
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"hash"
+	"slices"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// Framework returns the documents of a set that framework notifications are about (Framework
+// Notification section 2), as they are now: the Capability List, the newest Change List that
+// is closed, and the Resource List, if there are such. The fields of each differ from those of
+// another time if its bytes do.
+func (d *Server) Framework(ctx context.Context, s feed.State) ([]resourcesync.Change, error) {
+	list, err := d.capabilityList(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	if err := list.write(ctx, &text); err != nil {
+		return nil, err
+	}
+	sum := sha256.New()
+	sum.Write(text.Bytes())
+	all := []resourcesync.Change{changed(d.base.CapabilityList(s.Set), resourcesync.CapabilityList, sum)}
+	if oldest, open := s.Lists(); open > oldest {
+		c := changed(d.base.Document(s.Set, listName(s, open-1)), resourcesync.ChangeList, nil)
+		c.Links = []resourcesync.Link{{Rel: "index", Href: d.base.ChangeListIndex(s.Set)}}
+		all = append(all, c)
+	}
+	l, err := d.inventoryList(ctx, s.Set, feed.Cursor{})
+	if e, ok := errors.AsType[*feed.Error](err); ok && e.Status == 404 {
+		return all, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	resources, err := l.Tally(ctx, inventory.Range{})
+	if err != nil || resources.Count == 0 {
+		return all, err
+	}
+	c := changed(d.base.ResourceList(s.Set), resourcesync.ResourceList, nil)
+	if resources.Count > maxItems {
+		c.Loc = d.base.Document(s.Set, partName(l.Cursor(), 1, 1))
+		c.Links = []resourcesync.Link{{Rel: "index", Href: d.base.ResourceList(s.Set)}}
+	}
+	c.Lastmod = l.Completed.UTC().Truncate(time.Microsecond) // as the memory keeps it
+	return append(all, c), nil
+}
+
+// FrameworkDescription returns the Source Description that the caller in ctx sees, as
+// Framework returns the documents of a set.
+func (d *Server) FrameworkDescription(ctx context.Context, states []feed.State) (resourcesync.Change, error) {
+	sum := sha256.New()
+	err := d.writeDescription(ctx, sum, slices.Clone(states), 0)
+	return changed(d.base.Description(), resourcesync.Description, sum), err
+}
+
+// changed returns a change of the document at a URL, which has the digest sum. What happened
+// to it, nobody has found out yet.
+func changed(url, capability string, sum hash.Hash) resourcesync.Change {
+	c := resourcesync.Change{Loc: url, Attrs: []resourcesync.Attr{resourcesync.CapabilityAttr(capability)}}
+	if sum != nil {
+		c.Hash, c.Type = "sha-256:"+hex.EncodeToString(sum.Sum(nil)), "application/xml"
+	}
+	return c
+}
