@@ -120,8 +120,8 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	p := s.wire(base, guard, store, bus, descriptors.Idle)
 	s.callers.open(ctx, store.memory, p.hub, store.ticketKeys, descriptors.One)
-	s.health.open(&needs{store.memory, bus, p.engine, s.callers, s.certificate, s.requests.trail})
 	f.open(s.site(base, guard, store, p), s.ops(guard, store))
+	s.health.open(&needs{store.memory, bus, p.engine, s.callers, s.certificate, s.requests.trail}) // last: who is told that the hub is ready may ask at once
 	s.requests.starting.Store(false)
 	s.announce(base)
 	return s.serve(ctx, p)
