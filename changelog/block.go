@@ -63,6 +63,9 @@ func CutBlocks(changes []resourcesync.Change, first uint64, listSize int) []CutB
 				body = body[:before]
 				break
 			}
+			if n == 0 && room > 1 { // changes of one publish are about as long as its first
+				body = slices.Grow(body, min((room-1)*len(body), MaxBlockBytes))
+			}
 		}
 		blocks = append(blocks, CutBlock{seal(body, n), n})
 		first += uint64(n)
@@ -139,11 +142,11 @@ func seal(body []byte, count int, runs ...run) Block {
 	if len(runs) == 0 {
 		runs = []run{{count, 0}}
 	}
-	b := make([]byte, 0, len(body)+16+4*len(runs))
-	form := plainForm
+	form, room := plainForm, len(body)
 	if count >= compressFrom {
-		form = zstdForm
+		form, room = zstdForm, len(body)/4 // it grows if the body is less alike than most
 	}
+	b := make([]byte, 0, room+16+4*len(runs))
 	b = append(b, form)
 	b = binary.AppendUvarint(b, uint64(count))
 	b = binary.AppendUvarint(b, uint64(len(runs)))

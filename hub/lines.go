@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
+	"slices"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
@@ -27,6 +29,9 @@ const (
 // An error is a *problem.Problem that says what was accepted.
 func (h *Hub) receiveLines(ctx context.Context, set, key string, from *intake) (*feed.Receipt, error) {
 	in := lineReader{from: from, r: resourcesync.NewNDJSONReader(from, resourcesync.Limits{Bytes: maxLine}), maxBytes: h.opts.MaxBody}
+	if key != "" {
+		in.sum = sha256.New()
+	}
 	all := &feed.Receipt{Set: set}
 	for i := 1; in.err != io.EOF; i++ {
 		var p changelog.Publish
@@ -75,6 +80,7 @@ type lineReader struct {
 	from     *intake
 	r        *resourcesync.NDJSONReader
 	maxBytes int64                // of a batch's lines
+	sum      hash.Hash            // of a batch's lines; nil: nobody asks for it, because there is no key
 	ahead    *resourcesync.Change // a change that was read, but belongs to the next batch
 	err      error                // error of reading; it stays
 	line     int                  // number of the line of the newest change in a batch
@@ -84,7 +90,9 @@ type lineReader struct {
 // batch reads and validates the lines up to number end. It does not wait for
 // the line after them, unless line end is blank.
 func (in *lineReader) batch(end int) (p changelog.Publish, err error) {
-	sum := sha256.New()
+	if in.sum != nil {
+		in.sum.Reset()
+	}
 	size, memory := int64(0), int64(0)
 	defer func() { in.from.pay(len(p.Changes)) }()
 	for in.line < end {
@@ -105,8 +113,10 @@ func (in *lineReader) batch(end int) (p changelog.Publish, err error) {
 			return p, in.place(&resourcesync.Error{Err: resourcesync.ErrTooLarge,
 				Rule: fmt.Sprintf("%d lines are one batch, and together larger than %d bytes", linesPerBatch, in.maxBytes)})
 		}
-		sum.Write(line)
-		sum.Write([]byte{'\n'})
+		if in.sum != nil {
+			in.sum.Write(line)
+			in.sum.Write(lineEnd)
+		}
 		if err := in.ahead.Validate(); err != nil {
 			return p, in.others(in.place(err), end)
 		}
@@ -114,12 +124,19 @@ func (in *lineReader) batch(end int) (p changelog.Publish, err error) {
 		if err := in.from.room(memory); err != nil {
 			return p, in.place(err)
 		}
+		if n := len(p.Changes); n == cap(p.Changes) { // append alone would copy most of them twice
+			p.Changes = slices.Grow(p.Changes, min(3*n+1, linesPerBatch))
+		}
 		p.Changes = append(p.Changes, *in.ahead)
 		in.ahead = nil
 	}
-	p.Hash = [32]byte(sum.Sum(nil))
+	if in.sum != nil {
+		in.sum.Sum(p.Hash[:0])
+	}
 	return p, nil
 }
+
+var lineEnd = []byte{'\n'}
 
 // others adds to the error of a line the errors of those further lines of the batch that
 // have already come.

@@ -1,7 +1,6 @@
 package resourcesync
 
 import (
-	"slices"
 	"time"
 
 	"github.com/rshub/rshub/internal/slab"
@@ -19,6 +18,7 @@ type scanner struct {
 	links []Link // of the change; the slice is used again
 
 	lengths slab.Slab[int64]
+	places  slab.Slab[Link]
 }
 
 // How many bytes of the text of a change, and of each of its links, may stay in memory although
@@ -39,9 +39,8 @@ func (s *scanner) scan(b []byte, c *Change) bool {
 	if !s.ok || s.at < len(s.in) || c.Loc == "" || len(s.in)-s.kept > spareBytes+len(s.links)*spareLinkBytes {
 		return false
 	}
-	if len(s.links) > 0 {
-		c.Links = slices.Clone(s.links)
-	}
+	c.Links = s.places.Make(len(s.links))
+	copy(c.Links, s.links)
 	return true
 }
 

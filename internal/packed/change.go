@@ -134,6 +134,7 @@ type Reader struct {
 	off     int // how much of text was read
 	bad     bool
 	lengths slab.Slab[int64]
+	links   slab.Slab[resourcesync.Link]
 }
 
 // NewReader returns a Reader of a text. Every string that the Reader returns is a
@@ -219,11 +220,9 @@ func (d *Reader) Change(c *resourcesync.Change) {
 	c.Encoding = d.optional(has, hasEncoding)
 	c.Path = d.optional(has, hasPath)
 	if has&hasLinks != 0 {
-		if n := d.count(); n > 0 {
-			c.Links = make([]resourcesync.Link, n)
-			for i := range c.Links {
-				d.link(&c.Links[i])
-			}
+		c.Links = d.links.Make(d.count())
+		for i := range c.Links {
+			d.link(&c.Links[i])
 		}
 	}
 	c.Attrs = d.attrs(has)

@@ -14,10 +14,20 @@ type Slab[T any] struct {
 
 // New returns a place of its own for v.
 func (s *Slab[T]) New(v T) *T {
-	n := len(s.values)
-	if n == cap(s.values) {
-		n, s.values = 0, make([]T, 0, min(2*n+1, most))
+	place := &s.Make(1)[0]
+	*place = v
+	return place
+}
+
+// Make returns n zero values in a row, or nil if n is 0. To append to them copies them.
+func (s *Slab[T]) Make(n int) []T {
+	if n == 0 {
+		return nil
 	}
-	s.values = append(s.values, v)
-	return &s.values[n]
+	begin := len(s.values)
+	if n > cap(s.values)-begin {
+		begin, s.values = 0, make([]T, 0, max(n, min(2*cap(s.values)+1, most)))
+	}
+	s.values = s.values[:begin+n]
+	return s.values[begin : begin+n : begin+n]
 }

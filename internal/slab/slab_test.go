@@ -21,3 +21,28 @@ func TestNew(t *testing.T) {
 		t.Errorf("%d values take %v allocations", most, n)
 	}
 }
+
+func TestMake(t *testing.T) {
+	var s Slab[int]
+	var all [][]int
+	for i := range 300 {
+		values := s.Make(i % 100)
+		if (values == nil) != (i%100 == 0) || cap(values) != i%100 {
+			t.Fatalf("%d values are %v, with room for %d", i%100, values, cap(values))
+		}
+		for at := range values {
+			if values[at] != 0 {
+				t.Fatalf("a new value is %d", values[at])
+			}
+			values[at] = i
+		}
+		all = append(all, values)
+	}
+	for i, values := range all {
+		for _, v := range values {
+			if v != i {
+				t.Fatalf("a value of slice %d is %d", i, v)
+			}
+		}
+	}
+}
