@@ -102,7 +102,8 @@ func FuzzScan(f *testing.F) {
 		if !p.scanner.scan(in, got) {
 			return
 		}
-		want, err := p.decode(in)
+		want := new(Change)
+		err := p.decode(in, want)
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s is scanned as %+v, and read as %+v, %v", in, got, want, err)
 		}

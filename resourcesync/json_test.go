@@ -261,8 +261,6 @@ func TestReadJSONLimits(t *testing.T) {
 		{"fewer entries", Limits{Entries: 2}, 3, "at most 2 entries, this is entry 3"},
 		{"as many bytes", Limits{Bytes: int64(len(three))}, 0, ""},
 		{"fewer bytes", Limits{Bytes: int64(len(three)) - 1}, 0, "bytes"},
-		{"as deep", Limits{Depth: 3}, 0, ""},
-		{"less deep", Limits{Depth: 2}, 1, "at most 2 levels"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := ReadJSON(strings.NewReader(three), test.limits)

@@ -16,7 +16,6 @@ import (
 // A jsonInput reads the members of objects. A member that is null counts as absent.
 type jsonInput struct {
 	dec   jsontext.Decoder
-	depth int
 	entry *PageEntry // the entry that ReadPage is at; nil in all other input, where unknown members are errors
 }
 
@@ -70,9 +69,6 @@ func (j *jsonInput) open(kind jsontext.Kind, what string) error {
 	}
 	if err := j.expect(kind, what, shape); err != nil {
 		return err
-	}
-	if j.dec.StackDepth() >= j.depth {
-		return Limits{Depth: j.depth}.tooDeep()
 	}
 	return j.skip()
 }

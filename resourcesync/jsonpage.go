@@ -43,7 +43,7 @@ func ReadPage(r io.Reader, l Limits, each func(PageEntry) error) (Page, error) {
 // readPage reads a page with one of the methods of jsonInput, and what follows it.
 func readPage(r io.Reader, l Limits, each func(PageEntry) error, read func(*jsonInput, Limits, func(*Change) error) error) error {
 	l = l.withDefaults()
-	j := &jsonInput{depth: l.Depth, entry: new(PageEntry)}
+	j := &jsonInput{entry: new(PageEntry)}
 	j.dec.Reset(newLimitReader(r, l.Bytes))
 	err := read(j, l, func(c *Change) error {
 		e := *j.entry

@@ -11,7 +11,6 @@ import (
 type Limits struct {
 	Bytes   int64 // in a document, default 52,428,800 (50 MiB); in one line of NDJSON, default 1 MiB
 	Entries int   // in a document, default 50,000; a stream of NDJSON has no such limit
-	Depth   int   // how deep elements, or objects and arrays, may be nested; default 16
 
 	// Room is called with how many bytes of memory the reader needs so far, before it uses
 	// them: those of the entries that it has read, and the most that the entry under way may
@@ -112,7 +111,6 @@ const (
 	defaultBytes     = 50 << 20
 	defaultLineBytes = 1 << 20
 	defaultEntries   = 50_000
-	defaultDepth     = 16
 )
 
 func (l Limits) withDefaults() Limits {
@@ -122,9 +120,6 @@ func (l Limits) withDefaults() Limits {
 	if l.Entries <= 0 {
 		l.Entries = defaultEntries
 	}
-	if l.Depth <= 0 {
-		l.Depth = defaultDepth
-	}
 	return l
 }
 
@@ -132,10 +127,6 @@ func (l Limits) withDefaults() Limits {
 func (l Limits) tooMany(n int) *Error {
 	return &Error{Err: ErrTooLarge, Entry: n, Rule: fmt.Sprintf("a document has at most %s entries, this is entry %s",
 		group(int64(l.Entries)), group(int64(n)))}
-}
-
-func (l Limits) tooDeep() *Error {
-	return &Error{Err: ErrTooLarge, Rule: fmt.Sprintf("a document nests at most %d levels", l.Depth)}
 }
 
 // A limitReader reads at most max bytes from r. If r has more, it fails. (An

@@ -267,15 +267,15 @@ func hexDigits(alg string) int {
 // the standard allows neither parameters nor a plus sign. The text of the standard
 // allows both, and so does typeRule.
 func typeRule(s string) string {
+	if top, sub, ok := strings.Cut(s, "/"); ok && len(s) <= maxText && isToken(top) && isToken(sub) {
+		return "" // tokens break none of the rules below
+	}
 	if rule := lineRule("type", s); rule != "" {
 		return rule
 	}
 	essence, _, hasParams := strings.Cut(s, ";")
 	top, sub, ok := strings.Cut(strings.TrimRight(essence, " "), "/")
-	if ok && isToken(top) && isToken(sub) {
-		if !hasParams {
-			return ""
-		}
+	if ok && hasParams && isToken(top) && isToken(sub) {
 		if _, _, err := mime.ParseMediaType(s); err == nil {
 			return ""
 		}

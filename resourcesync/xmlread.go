@@ -40,7 +40,7 @@ type Reader struct {
 func NewXMLReader(r io.Reader, l Limits) *Reader {
 	l = l.withDefaults()
 	m := &room{r: r}
-	return &Reader{in: newXMLTokens(m, l), room: m, limits: l}
+	return &Reader{in: newXMLTokens(m, l.Bytes), room: m, limits: l}
 }
 
 // Tolerate lets the Reader pass over mistakes that lose no entry and that real documents

@@ -16,6 +16,9 @@ import (
 // this number.
 const maxAttributes = 256
 
+// maxDepth is how deep elements may be nested.
+const maxDepth = 16
+
 // xmlTokens reads well-formed XML 1.0 with namespaces as start elements, end elements
 // and text. It uses the raw tokens of encoding/xml, because that package is not strict
 // enough. xmlTokens itself matches tags and resolves namespaces. It refuses prefixes
@@ -24,7 +27,6 @@ const maxAttributes = 256
 type xmlTokens struct {
 	in       *bufio.Reader
 	dec      *xml.Decoder
-	limits   Limits
 	open     []openElement
 	bindings []binding
 	raw      []rawName // the names of the current element's attributes
@@ -51,9 +53,9 @@ type openElement struct {
 
 type binding struct{ prefix, uri string }
 
-func newXMLTokens(r io.Reader, l Limits) *xmlTokens {
-	in := bufio.NewReaderSize(newLimitReader(r, l.Bytes), 32<<10)
-	t := &xmlTokens{in: in, limits: l, bindings: []binding{{"xml", xmlNS}}}
+func newXMLTokens(r io.Reader, maxBytes int64) *xmlTokens {
+	in := bufio.NewReaderSize(newLimitReader(r, maxBytes), 32<<10)
+	t := &xmlTokens{in: in, bindings: []binding{{"xml", xmlNS}}}
 	t.dec = xml.NewDecoder(in)
 	t.dec.CharsetReader = charset
 	return t
@@ -137,10 +139,8 @@ func (t *xmlTokens) start(el xml.StartElement) (xml.Token, error) {
 		return nil, t.fail("an element stands after the root element")
 	}
 	t.started = true
-	if len(t.open) >= t.limits.Depth {
-		e := t.limits.tooDeep()
-		e.Line = t.line
-		return nil, e
+	if len(t.open) >= maxDepth {
+		return nil, &Error{Err: ErrTooLarge, Line: t.line, Rule: fmt.Sprintf("a document nests at most %d levels", maxDepth)}
 	}
 	if len(el.Attr) > maxAttributes {
 		return nil, t.fail("an element has at most %d attributes", maxAttributes)

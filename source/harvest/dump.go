@@ -86,7 +86,7 @@ func (d *dumpReader) read(what, at string, first bool) (parts []Package, err err
 func (d *dumpReader) document(a *Answer, first bool) (parts []Package, err error) {
 	said := map[string]bool{}
 	l := &listing{Lister: d.Lister, ctx: d.ctx}
-	r := resourcesync.NewXMLReader(a.Body, resourcesync.Limits{Bytes: l.bytes(), Entries: l.entries(), Depth: d.Limits.Depth})
+	r := resourcesync.NewXMLReader(a.Body, resourcesync.Limits{Bytes: l.bytes(), Entries: l.entries()})
 	r.Tolerate(func(mistake *resourcesync.Error) { l.once(a, mistake, said) })
 	h, err := r.Header()
 	switch {

@@ -258,7 +258,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 // xml reads a Resource List, a sitemap, or an index of them.
 func (l *listing) xml(a *Answer, in io.Reader, p part) (parts []part, err error) {
 	said := map[string]bool{}
-	r := resourcesync.NewXMLReader(in, resourcesync.Limits{Bytes: l.bytes(), Entries: l.entries(), Depth: l.Limits.Depth})
+	r := resourcesync.NewXMLReader(in, resourcesync.Limits{Bytes: l.bytes(), Entries: l.entries()})
 	r.Tolerate(func(mistake *resourcesync.Error) { l.once(a, mistake, said) })
 	h, err := r.Header()
 	if err != nil {
