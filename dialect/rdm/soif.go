@@ -2,15 +2,13 @@ package rdm
 
 import (
 	"bufio"
-	"bytes"
-	"compress/flate"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
 
+	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -72,19 +70,15 @@ func (o *Object) value(name string) (string, error) {
 	return strings.TrimSpace(strings.Join(all, "")), nil
 }
 
-// Bounds of an object that is read.
-const (
-	maxValues     = 1 << 20 // bytes of its values together
-	maxAttributes = 1_000
-	maxName       = 128 // bytes
-	maxURL        = 4 << 10
-)
+// maxObject is how many bytes an object has at most when it is read.
+const maxObject = 1 << 20
 
 // A Reader reads a stream of objects, one at a time.
 type Reader struct {
-	in  *bufio.Reader
-	n   int   // number of the newest object
-	err error // the first one; nothing is read behind it
+	in   *bufio.Reader
+	n    int   // number of the newest object
+	left int   // how many bytes more it may have
+	err  error // the first one; nothing is read behind it
 }
 
 // NewReader returns a Reader. It reads from r only during Next, but more than it returns.
@@ -94,11 +88,12 @@ func NewReader(r io.Reader) *Reader { return &Reader{in: bufio.NewReader(r)} }
 // names the object, the attribute and the rule. Other errors are those of the reader. After an
 // error, Next returns the same one again.
 func (r *Reader) Next() (*Object, error) {
-	o := new(Object)
+	r.left = maxObject
 	if r.blank(); r.err != nil {
 		return nil, r.err
 	}
 	r.n++
+	o := new(Object)
 	if r.object(o); r.err == nil {
 		return o, nil
 	}
@@ -108,12 +103,8 @@ func (r *Reader) Next() (*Object, error) {
 
 // ofText makes an error about the text of one of reading, if the text is at fault.
 func ofText(err error) error {
-	_, corrupt := errors.AsType[flate.CorruptInputError](err)
-	switch {
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return resourcesync.Invalid("it ends early")
-	case corrupt, errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum):
-		return resourcesync.Invalid("the body is not the gzip that Content-Encoding promises")
+	if wrong, ok := errors.AsType[*resourcesync.Error](problem.Unreadable(err)); ok {
+		return wrong
 	}
 	return err
 }
@@ -125,110 +116,112 @@ func (r *Reader) about(o *Object, err error) error {
 
 func (r *Reader) object(o *Object) {
 	r.expect("@", "an object begins with @, as in @DOCUMENT { URL")
-	o.Type = r.word("the type of an object", maxName, isName)
+	o.Type = r.word("the type of an object", isName)
 	r.blank()
 	r.expect("{", "a { follows the type of an object")
 	r.blank()
-	if o.URL = r.word("the URL of an object", maxURL, func(c byte) bool { return !isBlank(c) }); o.URL == "}" {
+	if o.URL = r.word("the URL of an object", func(c byte) bool { return !isBlank(c) }); o.URL == "}" {
 		o.URL = ""
-		r.fail(resourcesync.ErrInvalid, "it has no URL: a - stands for none")
+		r.fail("it has no URL: a - stands for none")
 	}
-	for left := int64(maxValues); ; {
-		if r.blank(); r.peek() == '}' || r.err != nil {
-			_, _ = r.in.Discard(1) // it is there
-			return
-		}
-		if len(o.Attributes) == maxAttributes {
-			r.fail(resourcesync.ErrTooLarge, "an object has at most %d attributes", maxAttributes)
-		}
-		a := Attribute{Name: r.word("the name of an attribute", maxName, isName)}
+	for r.blank(); r.peek() != '}' && r.err == nil; r.blank() {
+		a := Attribute{Name: r.word("the name of an attribute", isName)}
 		if r.err != nil {
 			return
 		}
-		if a.Value = r.attribute(left); r.err != nil {
+		if a.Value = r.value(); r.err != nil {
 			r.err = resourcesync.About("attribute "+a.Name, ofText(r.err))
 			return
 		}
-		left -= int64(len(a.Value))
 		o.Attributes = append(o.Attributes, a)
 	}
+	r.skip()
 }
 
-// attribute reads the size and the value of an attribute, of so many bytes at most.
-func (r *Reader) attribute(most int64) string {
+// value reads what follows the name of an attribute.
+func (r *Reader) value() string {
 	const form = "a name is followed by the size of the value in braces, a colon and a tab, as in Title{5}:\tHello"
 	r.expect("{", form)
-	digits := r.word("the size of a value", 10, func(c byte) bool { return '0' <= c && c <= '9' })
+	size, err := strconv.Atoi(r.word("the size of a value", func(c byte) bool { return '0' <= c && c <= '9' }))
 	r.expect("}", form)
 	r.expect(":", form)
 	r.expect("\t ", form) // a space, because the examples of the standard are often copied so
-	size, _ := strconv.ParseInt(digits, 10, 64)
-	if size > most {
-		r.fail(resourcesync.ErrTooLarge, "the values of an object have at most %d bytes together", maxValues)
+	if err != nil || size > r.left {
+		r.tooLarge()
 	}
 	if r.err != nil {
 		return ""
 	}
-	var value bytes.Buffer // grows with what comes, and not with what was promised
-	_, r.err = io.CopyN(&value, r.in, size)
-	if c := r.peek(); r.err == nil && !isBlank(c) {
-		r.fail(resourcesync.ErrInvalid, "its value does not end after %d bytes, where %q follows: the size counts bytes, and a line ends behind the value", size, c)
+	value := make([]byte, size)
+	_, r.err = io.ReadFull(r.in, value)
+	r.left -= size
+	if c := r.peek(); !isBlank(c) {
+		r.fail("its value does not end after %d bytes, where %q follows: the size counts bytes, and a line ends behind the value", size, c)
 	}
-	return value.String()
+	return string(value)
 }
 
 // fail sets the error, if there is none yet.
-func (r *Reader) fail(err error, rule string, args ...any) {
+func (r *Reader) fail(rule string, args ...any) {
 	if r.err == nil {
-		r.err = &resourcesync.Error{Err: err, Rule: fmt.Sprintf(rule, args...)}
+		r.err = resourcesync.Invalid(rule, args...)
 	}
 }
 
-// peek returns the next byte, and leaves it.
-func (r *Reader) peek() byte {
+func (r *Reader) tooLarge() {
 	if r.err == nil {
-		var b []byte
-		if b, r.err = r.in.Peek(1); r.err == nil {
-			return b[0]
-		}
+		r.err = &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("an object has at most %d bytes", maxObject)}
 	}
-	return 0
+}
+
+// peek returns the next byte, and leaves it; 0 if there is an error.
+func (r *Reader) peek() byte {
+	if r.left <= 0 {
+		r.tooLarge()
+	}
+	if r.err != nil {
+		return 0
+	}
+	var b []byte
+	if b, r.err = r.in.Peek(1); r.err != nil {
+		return 0
+	}
+	return b[0]
+}
+
+// skip skips the byte that peek has returned.
+func (r *Reader) skip() {
+	if r.err == nil {
+		_, r.err = r.in.Discard(1)
+		r.left--
+	}
 }
 
 // word reads a text of characters that are good, at least one of them.
-func (r *Reader) word(what string, most int, good func(byte) bool) string {
+func (r *Reader) word(what string, good func(byte) bool) string {
 	var b []byte
-	for {
-		switch c := r.peek(); {
-		case r.err != nil:
-		case !good(c) && len(b) == 0:
-			r.fail(resourcesync.ErrInvalid, "%q is not in %s", c, what)
-		case !good(c):
-			return string(b)
-		case len(b) == most:
-			r.fail(resourcesync.ErrTooLarge, "%s has at most %d characters", what, most)
-		default:
-			b = append(b, c)
-			_, r.err = r.in.Discard(1)
-			continue
-		}
-		return string(b)
+	for c := r.peek(); r.err == nil && good(c); c = r.peek() {
+		b = append(b, c)
+		r.skip()
 	}
+	if len(b) == 0 {
+		r.fail("%q is not in %s", r.peek(), what)
+	}
+	return string(b)
 }
 
 // expect reads one of the characters in any.
 func (r *Reader) expect(any, rule string) {
 	if c := r.peek(); strings.IndexByte(any, c) < 0 {
-		r.fail(resourcesync.ErrInvalid, "%q is not expected here: %s", c, rule)
-	} else if r.err == nil {
-		_, r.err = r.in.Discard(1)
+		r.fail("%q is not expected here: %s", c, rule)
 	}
+	r.skip()
 }
 
 // blank skips white space.
 func (r *Reader) blank() {
-	for isBlank(r.peek()) && r.err == nil {
-		_, r.err = r.in.Discard(1)
+	for isBlank(r.peek()) {
+		r.skip()
 	}
 }
 
