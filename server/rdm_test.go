@@ -123,10 +123,10 @@ func TestRDM(t *testing.T) {
 		{400, "unknown parameter", "GET", "typ=status-request"},
 		{400, "is POSTed", "GET", "type=rd-response"},
 		{400, "a message begins with @RDMHEADER", "POST", ""},
-		{400, "object 1 (@ ): &#39;x&#39; is not expected", "POST", "x"},
+		{400, "object 1 (@x ): &#34;x&#34; is not expected", "POST", "x"},
 		{400, "object 3 (@DOCUMENT https://example.org/f): attribute Title: its value does not end after 3 bytes", "POST",
 			soif("rd-response", "demo", described("https://example.org/e")) + "@DOCUMENT { https://example.org/f\nTitle{3}:\tHello\n}\n"},
-		{400, "object 3 (@DOCUMENT https://example.org/f): MD5 is 32 hex digits", "POST", soif("rd-response", "demo", described("https://example.org/e"), described("https://example.org/f", "MD5", "x"))},
+		{400, "object 3 (@DOCUMENT https://example.org/f): hash: a digest is written in hex digits, not &#34;md5:x", "POST", soif("rd-response", "demo", described("https://example.org/e"), described("https://example.org/f", "MD5", "x"))},
 		{400, "object 3 (@DOCUMENT -): a resource description has a URL", "POST", soif("rd-response-deleted", "demo", described("https://example.org/a"), described("-"))},
 		{400, "there is no change", "POST", soif("rd-response", "demo")},
 	} {

@@ -2,6 +2,7 @@ package rdm
 
 import (
 	"io"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -29,6 +30,15 @@ var types = []string{rdRequest, deletedRequest, submission, deletions, schemaReq
 // languages are the query languages of the types that have one.
 var languages = map[string]string{rdRequest: gatherer, deletedRequest: gatherer, schemaRequest: schema}
 
+// parameters are those of a GET, with the attributes of a message that they stand for.
+var parameters = map[string]string{
+	"type": "RDM-Type", "ql": "RDM-Query-Language", "csid": "Catalog-Service-ID",
+	"scope": "Scope", "view-attributes": "View-Attributes", "view-hits": "View-Hits", "view-order": "View-Order",
+}
+
+// Parameters are those of the URL. They are for GET.
+var Parameters = slices.Sorted(maps.Keys(parameters))
+
 // A message is what a client sends, without the resource descriptions of a submission.
 type message struct {
 	kind    string // one of types
@@ -36,6 +46,9 @@ type message struct {
 	scope   string
 	view    view
 }
+
+// submits reports whether resource descriptions follow the header of the message.
+func (m *message) submits() bool { return m.kind == submission || m.kind == deletions }
 
 // A view says what a client wants to see of the results.
 type view struct {
@@ -58,26 +71,15 @@ func (v *view) shows(name string) bool {
 	return v.attributes == nil || v.attributes[strings.ToLower(name)]
 }
 
-// attributesOf are the attributes that the parameters of a GET stand for, by object.
-var attributesOf = []map[string]string{
-	{"type": "RDM-Type", "ql": "RDM-Query-Language", "csid": "Catalog-Service-ID"},
-	{"scope": "Scope", "view-attributes": "View-Attributes", "view-hits": "View-Hits", "view-order": "View-Order"},
-}
-
-// Parameters are those of the URL. They are for GET.
-var Parameters = []string{"type", "ql", "scope", "csid", "view-attributes", "view-hits", "view-order"}
-
-// ofQuery returns the header and the query that the parameters of a GET stand for.
-func ofQuery(q url.Values) (header, query *Object) {
-	objects := []*Object{{Type: "RDMHEADER", Attributes: []Attribute{{"RDM-Version", version}}}, {Type: "RDMQUERY"}}
-	for i, o := range objects {
-		for parameter, name := range attributesOf[i] {
-			for _, value := range q[parameter] {
-				o.Attributes = append(o.Attributes, Attribute{name, value})
-			}
+// queryMessage reads the message that the parameters of a GET are.
+func queryMessage(q url.Values) (*message, error) {
+	o := &Object{Attributes: []Attribute{{"RDM-Version", version}}}
+	for parameter, name := range parameters {
+		for _, value := range q[parameter] {
+			o.Attributes = append(o.Attributes, Attribute{name, value})
 		}
 	}
-	return objects[0], objects[1]
+	return parse(o)
 }
 
 // readMessage reads a message that is POSTed, but of a submission only its header.
@@ -89,13 +91,13 @@ func readMessage(in *Reader) (*message, error) {
 	if err != nil {
 		return nil, problem.Unreadable(err)
 	}
-	m, err := parse(header, &Object{})
-	if err != nil || m.kind == submission || m.kind == deletions {
+	m, err := parse(header)
+	if err != nil || m.submits() {
 		return m, err
 	}
 	query, err := in.Next()
 	if err == io.EOF {
-		return parse(header, &Object{})
+		return m, nil
 	}
 	if err != nil {
 		return nil, problem.Unreadable(err)
@@ -106,30 +108,21 @@ func readMessage(in *Reader) (*message, error) {
 	if _, err := in.Next(); err != io.EOF {
 		return nil, resourcesync.Invalid("something follows the query: a body has one request")
 	}
-	return parse(header, query)
+	header.Attributes = append(header.Attributes, query.Attributes...)
+	return parse(header)
 }
 
-// parse reads the header and the query of a message.
-func parse(header, query *Object) (*message, error) {
-	m := new(message)
-	var said, language, names, hits, order string
-	for _, a := range []struct {
-		in   *Object
-		name string
-		to   *string
-	}{
-		{header, "RDM-Version", &said}, {header, "RDM-Type", &m.kind}, {header, "RDM-Query-Language", &language}, {header, "Catalog-Service-ID", &m.catalog},
-		{query, "Scope", &m.scope}, {query, "View-Attributes", &names}, {query, "View-Hits", &hits}, {query, "View-Order", &order},
-	} {
-		var err error
-		if *a.to, err = a.in.value(a.name); err != nil {
-			return nil, err
-		}
+// parse reads the attributes of the header and the query of a message.
+func parse(o *Object) (*message, error) {
+	said, err := o.single(append(slices.Collect(maps.Values(parameters)), "RDM-Version")...)
+	if err != nil {
+		return nil, err
 	}
-	m.kind = strings.ToLower(m.kind)
+	m := &message{kind: strings.ToLower(said["RDM-Type"]), catalog: said["Catalog-Service-ID"], scope: said["Scope"]}
+	language := said["RDM-Query-Language"]
 	switch {
-	case said != version:
-		return nil, resourcesync.Invalid("RDM-Version is %s, not %q", version, resourcesync.Shorten(said))
+	case said["RDM-Version"] != version:
+		return nil, resourcesync.Invalid("RDM-Version is %s, not %q", version, resourcesync.Shorten(said["RDM-Version"]))
 	case m.kind == "":
 		return nil, resourcesync.Invalid("RDM-Type (type) is missing: send one of %s", strings.Join(types, ", "))
 	case !slices.Contains(types, m.kind):
@@ -137,17 +130,16 @@ func parse(header, query *Object) (*message, error) {
 	case language != "" && languages[m.kind] != "" && !strings.EqualFold(language, languages[m.kind]):
 		return nil, resourcesync.Invalid("RDM-Query-Language %q is not supported: the language of %s is %s", resourcesync.Shorten(language), m.kind, languages[m.kind])
 	}
-	return m, m.view.parse(names, hits, order)
+	return m, m.view.parse(said["View-Attributes"], said["View-Hits"], said["View-Order"])
 }
 
-func (v *view) parse(names, hits, order string) error {
+func (v *view) parse(names, hits, order string) (err error) {
 	if names != "" {
 		v.attributes = map[string]bool{}
 		for name := range strings.SplitSeq(names, ",") {
 			v.attributes[strings.ToLower(strings.TrimSpace(name))] = true
 		}
 	}
-	var err error
 	if hits != "" {
 		if v.hits, err = strconv.Atoi(hits); err != nil || v.hits < 1 {
 			return resourcesync.Invalid("View-Hits is a number from 1, not %q", resourcesync.Shorten(hits))
@@ -161,14 +153,14 @@ func (v *view) parse(names, hits, order string) error {
 	}
 	for name := range strings.SplitSeq(order, ",") {
 		name = strings.TrimSpace(name) // in a URL, a + that is not encoded is a space
-		i := slices.IndexFunc(attributes, func(a attribute) bool { return strings.EqualFold(a.name, strings.TrimLeft(name, "+-")) })
-		if slices.ContainsFunc(v.order, func(k key) bool { return i >= 0 && k.by == &attributes[i] }) {
-			return resourcesync.Invalid("View-Order: %s is there twice", attributes[i].name)
-		}
-		if i < 0 {
+		a := attributeOf(strings.TrimLeft(name, "+-"))
+		if a == nil {
 			return resourcesync.Invalid("View-Order: there is no attribute %q; results have %s", resourcesync.Shorten(name), attributeNames())
 		}
-		v.order = append(v.order, key{&attributes[i], strings.HasPrefix(name, "-")})
+		if slices.ContainsFunc(v.order, func(k key) bool { return k.by == a }) {
+			return resourcesync.Invalid("View-Order: %s is there twice", a.name)
+		}
+		v.order = append(v.order, key{a, strings.HasPrefix(name, "-")})
 	}
 	return nil
 }

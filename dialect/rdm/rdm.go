@@ -11,10 +11,12 @@ import (
 	"iter"
 	"log/slog"
 	"mime"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/problem"
@@ -74,14 +76,12 @@ type Server struct {
 
 // New returns a Server at base. A body has at most maxBody bytes, unpacked; 0: 50 MiB.
 func New(hub Hub, base feed.Base, maxBody int64, log *slog.Logger) *Server {
-	host := ""
+	catalogs := ""
 	if u, err := url.Parse(string(base)); err == nil {
-		port := map[string]string{"http": "80", "https": "443"}[u.Scheme]
-		if host = u.Host; u.Port() == "" {
-			host += ":" + port
-		}
+		port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+		catalogs = "x-catalog://" + net.JoinHostPort(u.Hostname(), port) + "/"
 	}
-	return &Server{hub: hub, url: string(base) + Path, catalogs: "x-catalog://" + host + "/", base: base, maxBody: cmp.Or(maxBody, 50<<20), log: log}
+	return &Server{hub: hub, url: string(base) + Path, catalogs: catalogs, base: base, maxBody: cmp.Or(maxBody, 50<<20), log: log}
 }
 
 // Serve answers a message. An error means that nothing was answered; WriteError answers with it.
@@ -91,7 +91,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request) error {
 	var err error
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
-		m, err = parse(ofQuery(r.URL.Query()))
+		m, err = queryMessage(r.URL.Query())
 	case http.MethodPost:
 		if r.URL.RawQuery != "" {
 			return resourcesync.Invalid("parameters are for GET: a POST says all in its message")
@@ -105,46 +105,80 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	submitted := m.kind == submission || m.kind == deletions
-	if submitted && in == nil {
+	if m.submits() && in == nil {
 		return resourcesync.Invalid("%s is POSTed, as %s", m.kind, MediaType)
 	}
-	needsSet := submitted || m.kind == rdRequest || m.kind == deletedRequest
-	set := ""
-	if needsSet || m.catalog != "" {
-		if set, err = s.set(r.Context(), m.catalog); err != nil {
+	if m.catalog == "" && (m.kind == schemaRequest || m.kind == serverRequest || m.kind == statusRequest) {
+		return s.answer(w, r, m, feed.State{})
+	}
+	set, err := s.set(r.Context(), m.catalog)
+	if err != nil {
+		return err
+	}
+	if m.submits() {
+		return s.submit(w, r, m, in, set)
+	}
+	return s.hub.Follow(w, r, set, func(w http.ResponseWriter, r *http.Request, set string) error {
+		state, err := s.hub.State(r.Context(), set)
+		if err != nil {
 			return err
 		}
-	}
-	switch {
-	case submitted:
-		return s.submit(w, r, m, in, set)
-	case set != "":
-		return s.hub.Follow(w, r, set, func(w http.ResponseWriter, r *http.Request, set string) error { return s.answer(w, r, m, set) })
-	}
-	return s.answer(w, r, m, "")
+		return s.answer(w, r, m, state)
+	})
 }
 
-// answer answers a request about a set that the caller may follow, or about the hub.
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, m *message, set string) error {
-	var st feed.State
+// answer answers a request about a set that the caller may follow, or about the hub, which has
+// the zero State.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, m *message, state feed.State) error {
 	catalog := ""
-	if set != "" {
-		var err error
-		if st, err = s.hub.State(r.Context(), set); err != nil {
-			return err
-		}
-		catalog = s.catalogs + set
+	if state.Set != "" {
+		catalog = s.catalogs + state.Set
 	}
+	var kind string
+	var o *Object
+	var err error
 	switch m.kind {
 	case schemaRequest:
-		return s.serveSchema(w, m, catalog)
+		kind = "schema-description-response"
+		o, err = s.schemaOf(m.scope, &m.view)
 	case serverRequest:
-		return s.serveServer(r.Context(), w, catalog, st.Title)
+		kind = "server-description-response"
+		o, err = s.described(r.Context(), cmp.Or(catalog, s.url), state.Title)
 	case statusRequest:
-		return writeStatus(w, http.StatusOK, header(nil, statusResponse, catalog, "", 0), "The hub is ready.")
+		writeStatus(w, http.StatusOK, header(statusResponse, catalog, ""), "The hub is ready.")
+		return nil
+	default:
+		return s.serveResults(w, r, m, state)
 	}
-	return s.serveResults(w, r, m, st)
+	if err != nil {
+		return err
+	}
+	asMessage(w.Header())
+	_, _ = w.Write(o.Append(header(kind, catalog, "").Append(nil))) // the client may be gone
+	return nil
+}
+
+// describedFor is how long a server description is good: sets come and go.
+const describedFor = time.Hour
+
+// described describes the hub, or one of its sets.
+func (s *Server) described(ctx context.Context, url, title string) (*Object, error) {
+	sets, err := s.hub.Sets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, st := range sets {
+		ids = append(ids, s.catalogs+st.Set)
+	}
+	o, now := &Object{Type: "RDMSERVER", URL: url}, time.Now()
+	o.add("Description", title)
+	o.add("Supported-RDM-Type", strings.Join(types, ","))
+	o.add("Supported-RDM-Query-Language", gatherer+","+schema)
+	o.add("Supported-Catalog-Service-ID", strings.Join(ids, ","))
+	o.add("SD-Last-Modified", date(now))
+	o.add("SD-Expires", date(now.Add(describedFor)))
+	return o, nil
 }
 
 // open returns what reads the body of a message.
@@ -195,38 +229,37 @@ func (s *Server) set(ctx context.Context, catalog string) (string, error) {
 
 const statusResponse = "status-response"
 
-// header appends the header of an answer. note and number are what went wrong.
-func header(dst []byte, kind, catalog, note string, number int) []byte {
+// header returns the header of an answer. note is what went wrong.
+func header(kind, catalog, note string) *Object {
 	o := &Object{Type: "RDMHEADER", URL: "-", Attributes: []Attribute{{"RDM-Version", version}, {"RDM-Type", kind}}}
 	o.add("Catalog-Service-ID", catalog)
 	o.add("RDM-Error-Message", note)
-	if number > 0 {
-		o.add("RDM-Error-Number", strconv.Itoa(number))
-	}
-	return o.Append(dst)
+	return o
+}
+
+// asMessage says that an answer is a message.
+func asMessage(h http.Header) {
+	h.Set("Content-Type", MediaType)
+	h.Set("Cache-Control", "no-store")
 }
 
 // writeStatus answers with a header, and a status message: a document of HTML 2.0.
-func writeStatus(w http.ResponseWriter, status int, header []byte, text string) error {
-	h := w.Header()
-	h.Set("Content-Type", MediaType)
-	h.Set("Cache-Control", "no-store")
+func writeStatus(w http.ResponseWriter, status int, header *Object, text string) {
+	asMessage(w.Header())
 	w.WriteHeader(status)
-	_, _ = w.Write(header) // the client may be gone
-	_, _ = fmt.Fprintf(w, "<!DOCTYPE HTML PUBLIC \"-//IETF//DTD HTML 2.0//EN\">\n<HTML><HEAD><TITLE>Status</TITLE></HEAD>\n<BODY><P>%s</P></BODY></HTML>\n", html.EscapeString(text))
-	return nil
+	const page = "%s<!DOCTYPE HTML PUBLIC \"-//IETF//DTD HTML 2.0//EN\">\n<HTML><HEAD><TITLE>Status</TITLE></HEAD>\n<BODY><P>%s</P></BODY></HTML>\n"
+	_, _ = fmt.Fprintf(w, page, header.Append(nil), html.EscapeString(text)) // the client may be gone
 }
 
 // WriteError answers a message with err, and returns the problem that it is. Nothing may have been
 // answered before.
 func WriteError(w http.ResponseWriter, err error) *problem.Problem {
 	p := problem.From(err)
-	text := p.Detail
-	if text == "" {
-		text = p.Title
-	}
+	text := cmp.Or(p.Detail, p.Title)
 	p.AddHeader(w.Header())
 	w.Header().Del("Last-Modified") // of what was not answered
-	_ = writeStatus(w, p.Status, header(nil, statusResponse, "", text, p.Status), text)
+	o := header(statusResponse, "", text)
+	o.add("RDM-Error-Number", strconv.Itoa(p.Status))
+	writeStatus(w, p.Status, o, text)
 	return p
 }

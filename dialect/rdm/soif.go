@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -61,17 +62,24 @@ func unnumbered(name string) string {
 	return name[:i]
 }
 
-// value returns the value of an attribute that has one at most, without white space around it.
-func (o *Object) value(name string) (string, error) {
-	all := o.Values(name)
-	if len(all) > 1 {
-		return "", resourcesync.Invalid("attribute %s has %d values, and may have one", name, len(all))
+// single returns the values of attributes that have one at most, without white space around them.
+func (o *Object) single(names ...string) (map[string]string, error) {
+	values := map[string]string{}
+	for _, name := range names {
+		all := o.Values(name)
+		if len(all) > 1 {
+			return nil, resourcesync.Invalid("attribute %s has %d values, and may have one", name, len(all))
+		}
+		values[name] = strings.TrimSpace(strings.Join(all, ""))
 	}
-	return strings.TrimSpace(strings.Join(all, "")), nil
+	return values, nil
 }
 
 // maxObject is how many bytes an object has at most when it is read.
 const maxObject = 1 << 20
+
+// attributeHead is what stands before a value: its name, its size in bytes, and a colon.
+var attributeHead = regexp.MustCompile(`^([\w.-]+)\{(\d+)\}:$`)
 
 // A Reader reads a stream of objects, one at a time.
 type Reader struct {
@@ -89,12 +97,13 @@ func NewReader(r io.Reader) *Reader { return &Reader{in: bufio.NewReader(r)} }
 // error, Next returns the same one again.
 func (r *Reader) Next() (*Object, error) {
 	r.left = maxObject
-	if r.blank(); r.err != nil {
+	begin := r.word()
+	if r.err != nil {
 		return nil, r.err
 	}
 	r.n++
 	o := new(Object)
-	if r.object(o); r.err == nil {
+	if r.object(o, begin); r.err == nil {
 		return o, nil
 	}
 	r.err = r.about(o, ofText(r.err))
@@ -114,51 +123,73 @@ func (r *Reader) about(o *Object, err error) error {
 	return resourcesync.About(fmt.Sprintf("object %d (%s)", r.n, resourcesync.Shorten("@"+o.Type+" "+o.URL)), err)
 }
 
-func (r *Reader) object(o *Object) {
-	r.expect("@", "an object begins with @, as in @DOCUMENT { URL")
-	o.Type = r.word("the type of an object", isName)
-	r.blank()
-	r.expect("{", "a { follows the type of an object")
-	r.blank()
-	if o.URL = r.word("the URL of an object", func(c byte) bool { return !isBlank(c) }); o.URL == "}" {
-		o.URL = ""
-		r.fail("it has no URL: a - stands for none")
+// object reads an object whose first word was read.
+func (r *Reader) object(o *Object, begin string) {
+	const form = "an object begins with @, its type, { and its URL, or - if it has none, as in @DOCUMENT { -"
+	var ok bool
+	if o.Type, ok = strings.CutPrefix(begin, "@"); !ok || o.Type == "" {
+		r.fail("%q is not expected here: %s", resourcesync.Shorten(begin), form)
 	}
-	for r.blank(); r.peek() != '}' && r.err == nil; r.blank() {
-		a := Attribute{Name: r.word("the name of an attribute", isName)}
+	if brace := r.word(); brace != "{" {
+		r.fail("%q is not expected here: %s", resourcesync.Shorten(brace), form)
+	}
+	if o.URL = r.word(); o.URL == "}" {
+		r.fail("it has no URL: %s", form)
+	}
+	for word := r.word(); word != "}" && r.err == nil; word = r.word() {
+		head := attributeHead.FindStringSubmatch(word)
+		if head == nil {
+			r.fail("%q is not expected here: a name is followed by the size of the value in braces, a colon and a tab, as in Title{5}:\tHello", resourcesync.Shorten(word))
+			return
+		}
+		value := r.value(head[2])
 		if r.err != nil {
-			return
+			r.err = resourcesync.About("attribute "+head[1], ofText(r.err))
 		}
-		if a.Value = r.value(); r.err != nil {
-			r.err = resourcesync.About("attribute "+a.Name, ofText(r.err))
-			return
-		}
-		o.Attributes = append(o.Attributes, a)
+		o.Attributes = append(o.Attributes, Attribute{head[1], value})
 	}
-	r.skip()
 }
 
-// value reads what follows the name of an attribute.
-func (r *Reader) value() string {
-	const form = "a name is followed by the size of the value in braces, a colon and a tab, as in Title{5}:\tHello"
-	r.expect("{", form)
-	size, err := strconv.Atoi(r.word("the size of a value", func(c byte) bool { return '0' <= c && c <= '9' }))
-	r.expect("}", form)
-	r.expect(":", form)
-	r.expect("\t ", form) // a space, because the examples of the standard are often copied so
+// value reads the tab before a value, or another white space, and the value.
+func (r *Reader) value(digits string) string {
+	size, err := strconv.Atoi(digits)
 	if err != nil || size > r.left {
 		r.tooLarge()
-	}
-	if r.err != nil {
 		return ""
 	}
-	value := make([]byte, size)
-	_, r.err = io.ReadFull(r.in, value)
-	r.left -= size
-	if c := r.peek(); !isBlank(c) {
-		r.fail("its value does not end after %d bytes, where %q follows: the size counts bytes, and a line ends behind the value", size, c)
+	text := make([]byte, 1+size)
+	if _, r.err = io.ReadFull(r.in, text); r.err != nil {
+		return ""
 	}
-	return string(value)
+	r.left -= len(text)
+	var behind []byte
+	if behind, r.err = r.in.Peek(1); r.err == nil && !isBlank(behind[0]) {
+		r.fail("its value does not end after %d bytes, where %q follows: the size counts bytes, and a line ends behind the value", size, behind[0])
+	}
+	return string(text[1:])
+}
+
+// word reads what stands between white spaces, and not the second of these. After an error it
+// returns nothing.
+func (r *Reader) word() string {
+	var word []byte
+	for ; r.err == nil; r.left-- {
+		c, err := r.in.ReadByte()
+		switch {
+		case err == io.EOF && len(word) > 0:
+			return string(word)
+		case err != nil:
+			r.err = err
+		case r.left <= 0:
+			r.tooLarge()
+		case !isBlank(c):
+			word = append(word, c)
+		case len(word) > 0:
+			r.err = r.in.UnreadByte()
+			return string(word)
+		}
+	}
+	return ""
 }
 
 // fail sets the error, if there is none yet.
@@ -169,64 +200,7 @@ func (r *Reader) fail(rule string, args ...any) {
 }
 
 func (r *Reader) tooLarge() {
-	if r.err == nil {
-		r.err = &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("an object has at most %d bytes", maxObject)}
-	}
-}
-
-// peek returns the next byte, and leaves it; 0 if there is an error.
-func (r *Reader) peek() byte {
-	if r.left <= 0 {
-		r.tooLarge()
-	}
-	if r.err != nil {
-		return 0
-	}
-	var b []byte
-	if b, r.err = r.in.Peek(1); r.err != nil {
-		return 0
-	}
-	return b[0]
-}
-
-// skip skips the byte that peek has returned.
-func (r *Reader) skip() {
-	if r.err == nil {
-		_, r.err = r.in.Discard(1)
-		r.left--
-	}
-}
-
-// word reads a text of characters that are good, at least one of them.
-func (r *Reader) word(what string, good func(byte) bool) string {
-	var b []byte
-	for c := r.peek(); r.err == nil && good(c); c = r.peek() {
-		b = append(b, c)
-		r.skip()
-	}
-	if len(b) == 0 {
-		r.fail("%q is not in %s", r.peek(), what)
-	}
-	return string(b)
-}
-
-// expect reads one of the characters in any.
-func (r *Reader) expect(any, rule string) {
-	if c := r.peek(); strings.IndexByte(any, c) < 0 {
-		r.fail("%q is not expected here: %s", c, rule)
-	}
-	r.skip()
-}
-
-// blank skips white space.
-func (r *Reader) blank() {
-	for isBlank(r.peek()) {
-		r.skip()
-	}
+	r.err = &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("an object has at most %d bytes", maxObject)}
 }
 
 func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
-
-func isName(c byte) bool {
-	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_' || c == '.'
-}

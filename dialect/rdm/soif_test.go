@@ -69,11 +69,12 @@ func TestExamples(t *testing.T) {
 
 func TestReader(t *testing.T) {
 	for text, want := range map[string]Object{
-		"@A { -\n}\n":                              {"A", "-", nil},
-		" \r\n@A{-}":                               {}, // the URL goes on up to white space
-		"@A{- }":                                   {"A", "-", nil},
-		"@A { http://a/{b}\nx{0}:\t\n}":            {"A", "http://a/{b}", []Attribute{{"x", ""}}},
-		"@A { -\r\nx{2}:\t\xff\x00\r\n}\r\n":       {"A", "-", []Attribute{{"x", "\xff\x00"}}},
+		"@A { -\n}\n":                        {"A", "-", nil},
+		" \r\n@A{-}":                         {}, // white space stands between words
+		"@A{ - }":                            {},
+		"@A	{ -}":                           {"A", "-", nil},
+		"@A { http://a/{b}\nx{0}:\t\n}":      {"A", "http://a/{b}", []Attribute{{"x", ""}}},
+		"@A { -\r\nx{2}:\t\xff\x00\r\n}\r\n": {"A", "-", []Attribute{{"x", "\xff\x00"}}},
 		"@A { -\nx{9}:\t}\n@A { -\n\ny-1{1}: z\n}": {"A", "-", []Attribute{{"x", "}\n@A { -\n"}, {"y-1", "z"}}},
 	} {
 		o, err := NewReader(strings.NewReader(text)).Next()
@@ -98,20 +99,20 @@ func TestReader(t *testing.T) {
 func TestReaderRefuses(t *testing.T) {
 	fine := "@FINE { -\n}\n"
 	for text, want := range map[string]string{
-		"A":                                      "object 2 (@ ): 'A' is not expected here: an object begins with @",
-		"@":                                      "object 2 (@ ): the body ends early",
-		"@{ -":                                   "'{' is not in the type of an object",
-		"@A -":                                   "object 2 (@A ): '-' is not expected here: a { follows",
-		"@A { }\n":                               "object 2 (@A ): it has no URL",
-		"@A { -\nTitle: x\n}":                    "object 2 (@A -): attribute Title: ':' is not expected here: a name is followed by the size",
-		"@A { -\nTitle{}:\tx\n}":                 "attribute Title: '}' is not in the size",
-		"@A { -\nTitle{1}:x\n}":                  "attribute Title: 'x' is not expected here",
+		"A":                                      `object 2 (@A ): "A" is not expected here: an object begins with @`,
+		"@":                                      `object 2 (@ ): "@" is not expected here: an object begins with @`,
+		"@{ -":                                   `"-" is not expected here: an object begins with @, its type, {`,
+		"@A -":                                   `object 2 (@A ): "-" is not expected here: an object begins with @`,
+		"@A { }\n":                               "object 2 (@A }): it has no URL",
+		"@A { -\nTitle: x\n}":                    `object 2 (@A -): "Title:" is not expected here: a name is followed by the size`,
+		"@A { -\nTitle{}:\tx\n}":                 `"Title{}:" is not expected here: a name is followed by the size`,
+		"@A { -\nTitle{1}:x\n}":                  `"Title{1}:x" is not expected here: a name is followed by the size of the value in braces, a colon and a tab`,
 		"@A { -\nTitle{5}:\tx\n}":                "attribute Title: the body ends early",
 		"@A { -\nTitle{1}:\txyz\n}":              "attribute Title: its value does not end after 1 bytes, where 'y' follows",
 		"@A { -\nTitle{1}:\tx\n":                 "object 2 (@A -): the body ends early",
 		"@A { -\nTitle{1048577}:\t":              "attribute Title: an object has at most 1048576 bytes",
 		"@A { -\nTitle{99999999999}:\t":          "attribute Title: an object has at most",
-		"@A { -\nT\x00{1}:\tx":                   `attribute T: '\x00' is not expected`,
+		"@A { -\nT\x00{1}:\tx":                   "\"T\uFFFD{1}:\" is not expected here",
 		"@A { " + strings.Repeat("a", maxObject): "an object has at most 1048576 bytes",
 		"@A { -\n" + strings.Repeat("a{0}:\t\n", maxObject/7+1):                    "an object has at most",
 		"@A { -\n" + strings.Repeat("a", maxObject):                                "an object has at most",
@@ -138,7 +139,7 @@ func TestReaderRefuses(t *testing.T) {
 // What was read is written so that it is read as the same again.
 func FuzzReader(f *testing.F) {
 	f.Add(examples(f))
-	f.Add([]byte("@A{- }@b { u x{2}:\t\xff\n\ny{0}:  }"))
+	f.Add([]byte("@A { - } @b { u x{2}:\t\xff\n\ny{0}:  }"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var read []*Object
 		var written []byte

@@ -2,11 +2,11 @@ package rdm
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -33,7 +33,8 @@ func (s *Server) submit(w http.ResponseWriter, r *http.Request, m *message, in *
 		return fmt.Errorf("read the receipt of a submission: %w", err)
 	}
 	text := fmt.Sprintf("The hub has stored %d changes of set %s, up to cursor %s.", got.Count, got.Set, got.Cursor)
-	return writeStatus(w, http.StatusOK, header(nil, statusResponse, s.catalogs+set, "", 0), text)
+	writeStatus(w, http.StatusOK, header(statusResponse, s.catalogs+set, ""), text)
+	return nil
 }
 
 // A receipt keeps the body of an answer.
@@ -58,7 +59,7 @@ type changes struct {
 
 func (c *changes) Read(p []byte) (int, error) {
 	if len(c.text) == 0 && c.err == nil {
-		c.text, c.err = c.next(c.text)
+		c.text, c.err = c.next()
 	}
 	if len(c.text) == 0 {
 		return 0, c.err
@@ -68,21 +69,18 @@ func (c *changes) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next appends the next change, with what stands before it, or the end of the document.
-func (c *changes) next(dst []byte) ([]byte, error) {
+// next returns the next change, with what stands before it, or the end of the document.
+func (c *changes) next() ([]byte, error) {
 	o, err := c.in.Next()
 	for err == nil && strings.EqualFold(o.Type, "SCHEMA") && c.entries == 0 {
 		o, err = c.in.Next()
 	}
-	before := byte(',')
+	before := ","
 	if c.entries == 0 {
-		dst, before = append(dst, `{"changes":`...), '['
-	}
-	if err == io.EOF && c.entries == 0 {
-		return append(dst, "[]}"...), io.EOF
+		before = `{"changes":[`
 	}
 	if err == io.EOF {
-		return append(dst, "]}"...), io.EOF
+		return []byte(strings.TrimPrefix(before, ",") + "]}"), io.EOF
 	}
 	if err != nil {
 		return nil, err
@@ -95,61 +93,41 @@ func (c *changes) next(dst []byte) ([]byte, error) {
 	if err != nil {
 		return nil, c.in.about(o, err)
 	}
-	dst = resourcesync.AppendJSONMembers(append(dst, before, '{'), change)
-	return append(dst, '}'), nil
+	return append(resourcesync.AppendJSONMembers([]byte(before+"{"), change), '}'), nil
 }
-
-var hex = regexp.MustCompile(`^[0-9A-Fa-f]{32}$`)
 
 // changeOf returns the change that a resource description says.
 func changeOf(o *Object, deleted bool) (*resourcesync.Change, error) {
-	c := &resourcesync.Change{Loc: o.URL, Change: resourcesync.Updated}
 	if o.URL == "-" {
 		return nil, resourcesync.Invalid("a resource description has a URL")
 	}
 	if deleted {
-		c.Change = resourcesync.Deleted
-		return c, nil
+		return &resourcesync.Change{Loc: o.URL, Change: resourcesync.Deleted}, nil
 	}
-	var change, modified, length, size, digest string
-	for _, a := range []struct {
-		name string
-		to   *string
-	}{
-		{"Change", &change}, {"Last-Modified", &modified}, {"Content-Type", &c.Type}, {"Content-Length", &length}, {"File-Size", &size}, {"MD5", &digest}, {"Hash", &c.Hash},
-	} {
-		var err error
-		if *a.to, err = o.value(a.name); err != nil {
-			return nil, err
-		}
+	said, err := o.single("Change", "Last-Modified", "Content-Type", "Content-Length", "File-Size", "MD5", "Hash")
+	if err != nil {
+		return nil, err
 	}
-	var err error
-	switch {
-	case change != "" && change != string(resourcesync.Created) && change != string(resourcesync.Updated):
-		return nil, resourcesync.Invalid("Change is created or updated, not %q; what is deleted is sent as %s", resourcesync.Shorten(change), deletions)
-	case change != "":
-		c.Change = resourcesync.ChangeType(change)
+	c := &resourcesync.Change{Loc: o.URL, Type: said["Content-Type"], Hash: said["Hash"]}
+	switch c.Change = resourcesync.ChangeType(cmp.Or(said["Change"], string(resourcesync.Updated))); c.Change {
+	case resourcesync.Created, resourcesync.Updated:
+	default:
+		return nil, resourcesync.Invalid("Change is created or updated, not %q; what is deleted is sent as %s", resourcesync.Shorten(said["Change"]), deletions)
 	}
-	if modified != "" {
+	if modified := said["Last-Modified"]; modified != "" {
 		if c.Lastmod, err = http.ParseTime(modified); err != nil {
 			return nil, resourcesync.Invalid("Last-Modified is a date of HTTP, such as Sun, 06 Nov 1994 08:49:37 GMT, not %q", resourcesync.Shorten(modified))
 		}
 	}
-	if length == "" {
-		length = size
-	}
-	if length != "" {
+	if length := cmp.Or(said["Content-Length"], said["File-Size"]); length != "" {
 		n, err := strconv.ParseInt(length, 10, 64)
 		if err != nil || n < 0 {
 			return nil, resourcesync.Invalid("Content-Length is a number of bytes, not %q", resourcesync.Shorten(length))
 		}
 		c.Length = &n
 	}
-	if digest != "" && !hex.MatchString(digest) {
-		return nil, resourcesync.Invalid("MD5 is 32 hex digits, not %q", resourcesync.Shorten(digest))
-	}
-	if digest != "" && resourcesync.Digest(c.Hash, "md5") == "" {
-		c.Hash = strings.TrimSpace(c.Hash + " md5:" + digest)
+	if digest := said["MD5"]; digest != "" && resourcesync.Digest(c.Hash, "md5") == "" {
+		c.Hash += " md5:" + digest // Validate puts the spaces right
 	}
 	return c, nil
 }
