@@ -35,33 +35,25 @@ func (in *content) pack(r *Resource, c *resourcesync.Change, to []*packer) (unre
 	defer from.Close() // it is only read
 	in.sum.Reset()
 	in.size = 0
-	n, unread := in.read(from)
-	whole := unread == io.EOF
-	if whole {
-		unread = in.check(c)
-	}
-	if unread != nil {
-		return unread, nil
-	}
-	members, paths := make([]io.Writer, len(to)), make([]string, len(to))
-	for i := range to {
-		if members[i], paths[i], err = to[i].member(c); err != nil {
-			return nil, err
-		}
-	}
-	for w := io.MultiWriter(members...); ; {
-		if _, err := w.Write(in.space[:n]); err != nil {
-			return nil, err
-		}
-		if whole {
-			break
-		}
-		n, unread = in.read(from)
-		if whole = unread == io.EOF; whole {
+	var members []io.Writer
+	paths := make([]string, len(to))
+	for end := false; !end; {
+		n, unread := in.read(from)
+		if end = unread == io.EOF; end {
 			unread = in.check(c)
 		}
 		if unread != nil {
 			return unread, nil
+		}
+		for i := len(members); i < len(to); i++ {
+			member, path, err := to[i].member(c)
+			if err != nil {
+				return nil, err
+			}
+			members, paths[i] = append(members, member), path
+		}
+		if _, err := io.MultiWriter(members...).Write(in.space[:n]); err != nil {
+			return nil, err
 		}
 	}
 	for i := range to {

@@ -81,13 +81,10 @@ type Options struct {
 	most int                     // for tests: most entries of a document
 }
 
-// The bounds and defaults. The standard allows 50,000 entries and 50 MB in a document.
+// The bounds. The standard allows 50,000 entries and 50 MB in a document.
 const (
-	maxEntries   = 50_000
-	maxBytes     = 40 << 20 // of the entries of a manifest
-	defaultSize  = 512 << 20
-	defaultCount = 10_000
-	defaultEvery = 30 * 24 * time.Hour
+	maxEntries = 50_000
+	maxBytes   = 16 << 20 // of the entries of a manifest, which is in memory until it is written
 )
 
 // Check returns nil if dumps can be made with the options.
@@ -107,7 +104,7 @@ func (o *Options) complete() {
 	if !strings.HasSuffix(o.URL, "/") {
 		o.URL += "/"
 	}
-	o.Size, o.Count, o.Every, o.Keep = cmp.Or(o.Size, defaultSize), cmp.Or(o.Count, defaultCount), cmp.Or(o.Every, defaultEvery), cmp.Or(o.Keep, 1)
+	o.Size, o.Count, o.Every, o.Keep = cmp.Or(o.Size, 512<<20), cmp.Or(o.Count, 10_000), cmp.Or(o.Every, 30*24*time.Hour), cmp.Or(o.Keep, 1)
 	o.most = cmp.Or(o.most, maxEntries)
 	if o.Gap == nil {
 		o.Gap = func(*Gap) {}

@@ -1,9 +1,9 @@
 package dump
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -12,9 +12,10 @@ const format = "1"
 
 // A history is what is published: all documents can be made of it.
 type history struct {
-	Format string `json:"format"`
-	URL    string `json:"url"`
-	Runs   []run  `json:"runs"` // that are kept, oldest first; the first has a Resource Dump
+	Format string    `json:"format"`
+	URL    string    `json:"url"`
+	Begun  time.Time `json:"begun,omitzero"` // time of the newest run that began; no other run has it
+	Runs   []run     `json:"runs"`           // that are kept, oldest first; the first has a Resource Dump
 }
 
 // A run is what one run has published.
@@ -41,21 +42,23 @@ type pack struct {
 	Completed time.Time `json:"completed,omitzero"` // of resources
 }
 
-// The names of a run's files. kind is resourcedump or changedump.
-func (r *run) document(kind string) string { return kind + "-" + stamp(r.At) + ".xml" }
-func (r *run) zip(kind string, number int) string {
-	return fmt.Sprintf("%s-%s-%d.zip", kind, stamp(r.At), number)
-}
+// The names of a run's files. kind is resourcedump or changedump, and n a number from 1.
+func (r *run) document(kind string) string    { return r.name(kind) + ".xml" }
+func (r *run) part(kind string, n int) string { return fmt.Sprintf("%s.part-%d.xml", r.name(kind), n) }
+func (r *run) zip(kind string, n int) string  { return fmt.Sprintf("%s-%d.zip", r.name(kind), n) }
 func (r *run) manifest(kind string, n int) string {
-	return fmt.Sprintf("%s-%s-%d.manifest.xml", kind, stamp(r.At), n)
+	return fmt.Sprintf("%s-%d.manifest.xml", r.name(kind), n)
 }
-func (r *run) changeList(number int) string {
-	return fmt.Sprintf("changelist-%s-%d.xml", stamp(r.At), number)
-}
-func (r *run) unreadable() string { return "unreadable-" + stamp(r.At) + ".txt" }
-func (r *run) state() string      { return stateDir + "/state-" + stamp(r.At) }
-func partOf(kind string, at time.Time, n int) string {
-	return fmt.Sprintf("%s-%s.part-%d.xml", kind, stamp(at), n)
+func (r *run) changeList(n int) string { return fmt.Sprintf("%s-%d.xml", r.name("changelist"), n) }
+func (r *run) unreadable() string      { return r.name("unreadable") + ".txt" }
+func (r *run) state() string           { return stateDir + "/" + r.name("state") }
+func (r *run) name(kind string) string { return kind + "-" + r.At.UTC().Format("20060102T150405Z") }
+
+// until returns the time of the changes in package n, from 1. The changes of a run are said to
+// have happened within the second before it, each package at a later time. So the packages
+// are in order, no time is in two of them, and a Resource Dump of the run has them all.
+func (r *run) until(n int) time.Time {
+	return r.At.Add(-time.Second + time.Duration(n)*time.Microsecond)
 }
 
 // newest returns the newest run; nil if there is none.
@@ -66,33 +69,36 @@ func (h *history) newest() *run {
 	return &h.Runs[len(h.Runs)-1]
 }
 
-// full returns the newest run with a Resource Dump; nil if there is none.
-func (h *history) full() *run {
-	for i := len(h.Runs) - 1; i >= 0; i-- {
-		if h.Runs[i].Full {
-			return &h.Runs[i]
+// full returns when the newest Resource Dump was made.
+func (h *history) full() (at time.Time) {
+	for _, r := range h.Runs {
+		if r.Full {
+			at = r.At
 		}
 	}
-	return nil
+	return at
 }
 
-// prune forgets the runs before the oldest Resource Dump that is kept.
-func (h *history) prune(keep int) {
-	for i := len(h.Runs) - 1; i >= 0; i-- {
-		if h.Runs[i].Full {
-			if keep--; keep == 0 {
-				h.Runs = h.Runs[i:]
-				return
-			}
+// add adds a run, and forgets the runs before the oldest Resource Dump that is kept.
+func (h *history) add(r run, keep int) {
+	h.Runs = append(slices.Clone(h.Runs), r)
+	for i, r := range slices.Backward(h.Runs) {
+		if r.Full {
+			keep--
+		}
+		if keep == 0 {
+			h.Runs = h.Runs[i:]
+			return
 		}
 	}
 }
 
-// write makes a history that of the place. From then on its run is published, even if the
+// write makes a history that of the place. From then on its runs are published, even if the
 // process is killed before the documents say so.
 func (p *place) write(h history) error {
-	var b bytes.Buffer
-	if err := json.NewEncoder(&b).Encode(h); err != nil {
+	h.Format, h.URL = format, p.opts.URL
+	b, err := json.Marshal(h)
+	if err != nil {
 		return err
 	}
 	for _, dir := range []string{".", stateDir} { // what it names is durable before
@@ -100,7 +106,7 @@ func (p *place) write(h history) error {
 			return err
 		}
 	}
-	if err := p.replace(historyFile, b.Bytes()); err != nil {
+	if err := p.replace(historyFile, append(b, '\n')); err != nil {
 		return err
 	}
 	p.history = h

@@ -18,49 +18,48 @@ import (
 type making struct {
 	*place
 	this    run
-	known   *known // what the source had
-	first   bool   // nothing is known
-	changes *packer
-	all     *packer // nil: this run makes no Resource Dump
-	reader  *content
-
-	state *os.File // what the source has now
-	out   *bufio.Writer
-	line  []byte
-	gaps  spool  // locs of what could not be read, one on each line
-	lost  uint64 // resources that are known and were not listed
-	last  string // loc of the last resource or gap
+	known   known    // what the source had
+	changes *packer  // nil: nothing is known
+	all     *packer  // nil: this run makes no Resource Dump
+	reader  *content // of contents
+	state   lines    // what the source has now
+	gaps    lines    // locs of what could not be read
+	line    []byte
+	lost    uint64 // resources that are known and were not listed
+	last    string // loc of the last resource or gap
 
 	Result
 }
 
-func newMaking(p *place, at time.Time) (m *making, err error) {
-	m = &making{place: p, this: run{At: at, From: at, Until: at}, reader: newContent(), gaps: spool{place: p, name: "gaps"}}
-	known, ok, err := p.openKnown()
-	if err != nil {
-		return nil, err
-	}
-	if m.known, m.first = known, !ok; ok {
-		m.this.From = p.newest().Until
-		m.changes = newPacker(p, &m.this, resourcesync.ChangeDump)
-	}
-	if m.first || p.opts.Full || at.Sub(p.full().At) >= p.opts.Every {
-		m.all = newPacker(p, &m.this, resourcesync.ResourceDump)
-	}
-	if m.state, err = p.create("state"); err != nil {
-		return nil, errors.Join(err, known.close())
-	}
-	m.out = bufio.NewWriterSize(m.state, 64<<10)
-	return m, nil
+// lines are a temporary file that is written line by line.
+type lines struct {
+	file *os.File
+	out  *bufio.Writer
 }
 
-// run packs what a listing has. What it leaves in its fields is not published yet.
-func (m *making) run(ctx context.Context, list Listing) (err error) {
-	defer func() {
-		if err = errors.Join(err, m.known.close(), m.changes.close(), m.all.close()); err != nil {
-			err = errors.Join(err, m.state.Close(), m.gaps.close())
-		}
-	}()
+func (p *place) lines(name string) (lines, error) {
+	f, err := p.create(name)
+	return lines{f, bufio.NewWriterSize(f, 64<<10)}, err
+}
+
+// begin begins a run. Its time is later than that of every other run, even one that was
+// killed, so no two files with other bytes ever have the same name.
+func (p *place) begin() (*making, error) {
+	at := p.opts.Now().UTC().Truncate(time.Second)
+	if next := p.Begun.Add(time.Second); at.Before(next) {
+		at = next
+	}
+	h := p.history
+	h.Begun = at
+	return &making{place: p, this: run{At: at, From: at, Until: at}, reader: newContent()}, p.write(h)
+}
+
+// run packs what a listing has. What it leaves is not published yet.
+func (m *making) run(ctx context.Context, list Listing) error {
+	defer m.close()
+	if err := m.open(); err != nil {
+		return err
+	}
 	for r, err := range list(ctx) {
 		if err == nil {
 			err = ctx.Err()
@@ -79,7 +78,7 @@ func (m *making) run(ctx context.Context, list Listing) (err error) {
 	if err := m.reach(""); err != nil {
 		return err
 	}
-	if err := m.out.Flush(); err != nil {
+	if err := errors.Join(m.state.out.Flush(), m.gaps.out.Flush()); err != nil {
 		return err
 	}
 	if m.lost > 0 && !m.this.Hole {
@@ -90,7 +89,81 @@ func (m *making) run(ctx context.Context, list Listing) (err error) {
 			return err
 		}
 	}
-	return errors.Join(m.changes.finish(), m.all.finish())
+	return m.end()
+}
+
+// open opens the files of a run, and decides what it packs.
+func (m *making) open() (err error) {
+	if err := m.known.open(m.place); err != nil {
+		return err
+	}
+	if m.known.file != nil {
+		m.this.From = m.newest().Until
+		m.changes = newPacker(m.place, &m.this, resourcesync.ChangeDump)
+	}
+	if m.changes == nil || m.opts.Full || m.this.At.Sub(m.full()) >= m.opts.Every {
+		m.all = newPacker(m.place, &m.this, resourcesync.ResourceDump)
+	}
+	if m.state, err = m.lines("state"); err != nil {
+		return err
+	}
+	m.gaps, err = m.lines("gaps")
+	return err
+}
+
+// end puts the files of a run in their places, if it has found anything.
+func (m *making) end() error {
+	for _, p := range m.packers(true) {
+		if err := p.end(); err != nil {
+			return err
+		}
+	}
+	if m.Full = m.all != nil; m.Full {
+		m.this.Full, m.this.Resources = true, m.all.packs
+	}
+	m.this.Until = m.this.From
+	if m.changes != nil && len(m.changes.packs) > 0 {
+		m.this.Changes = m.changes.packs
+		m.this.Until = m.this.Changes[len(m.this.Changes)-1].Until
+	}
+	if !m.Full && len(m.this.Changes) == 0 {
+		return nil
+	}
+	m.At = m.this.At
+	for _, k := range slices.Concat(m.this.Resources, m.this.Changes) {
+		m.Packages++
+		m.Bytes += k.Length
+	}
+	if m.this.Unreadable {
+		if err := m.put(m.gaps.file, m.this.unreadable()); err != nil {
+			return err
+		}
+	}
+	return m.put(m.state.file, m.this.state())
+}
+
+// close closes what is still open: files that are only read, or that nobody needs any more.
+func (m *making) close() {
+	for _, f := range []*os.File{m.known.file, m.state.file, m.gaps.file} {
+		_ = f.Close()
+	}
+	for _, p := range m.packers(true) {
+		_ = p.close()
+	}
+}
+
+// commit makes the run that of the history, if it has found anything.
+func (m *making) commit() error {
+	if m.At.IsZero() {
+		return nil
+	}
+	m.this.Completed = later(m.opts.Now(), m.this.At)
+	h := m.history
+	if m.changes == nil {
+		h.Runs = nil // the changes since the run before are unknown
+	}
+	h.add(m.this, m.opts.Keep)
+	return m.write(h)
 }
 
 // reach notes that what is known before a loc was not listed. An empty loc is the end.
@@ -103,15 +176,20 @@ func (m *making) reach(loc string) error {
 	}
 	for m.known.line != nil && (loc == "" || m.opts.Compare(m.known.loc, loc) < 0) {
 		m.lost++
-		m.known.line[0] = gone
-		if _, err := m.out.Write(m.known.line); err != nil {
-			return err
-		}
-		if err := m.known.next(); err != nil {
+		if err := m.keep(gone); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// keep notes that what is known of the present resource stays, with a mark.
+func (m *making) keep(mark byte) error {
+	m.known.line[0] = mark
+	if _, err := m.state.out.Write(m.known.line); err != nil {
+		return err
+	}
+	return m.known.next()
 }
 
 // gap notes that a resource cannot be read. What was known of it stays so.
@@ -132,26 +210,23 @@ func (m *making) missing(g *Gap) error {
 		m.this.Hole = true
 		return m.delay()
 	}
-	if err := m.gaps.add(append(append(m.gaps.space[:0], g.Loc...), '\n')); err != nil {
+	m.this.Unreadable = true
+	if _, err := m.gaps.out.WriteString(g.Loc + "\n"); err != nil {
 		return err
 	}
-	if m.known.line == nil || m.known.loc != g.Loc {
+	if !m.known.has(g.Loc) {
 		return nil
 	}
 	if err := m.delay(); err != nil {
 		return err
 	}
-	m.known.line[0] = present
-	if _, err := m.out.Write(m.known.line); err != nil {
-		return err
-	}
-	return m.known.next()
+	return m.keep(present)
 }
 
 // delay gives up the new Resource Dump: it would lack a resource that the one before has, and
 // destinations would delete it.
 func (m *making) delay() error {
-	if m.first || m.all == nil {
+	if m.changes == nil || m.all == nil {
 		return nil
 	}
 	m.Delayed = true
@@ -182,7 +257,7 @@ func (m *making) resource(r *Resource) error {
 		return m.missing(&Gap{c.Loc, err})
 	}
 	m.line = appendLine(m.line[:0], present, &c)
-	known := m.known.line != nil && m.known.loc == c.Loc
+	known := m.known.has(c.Loc)
 	if !known {
 		c.Change = resourcesync.Created
 	}
@@ -198,13 +273,13 @@ func (m *making) resource(r *Resource) error {
 	}
 	m.Listed++
 	switch {
-	case m.first || !changed:
+	case m.changes == nil || !changed:
 	case known:
 		m.Updated++
 	default:
 		m.Created++
 	}
-	if _, err := m.out.Write(m.line); err != nil {
+	if _, err := m.state.out.Write(m.line); err != nil {
 		return err
 	}
 	if known {
@@ -215,10 +290,10 @@ func (m *making) resource(r *Resource) error {
 
 // deletions packs the deletions, which are in the state.
 func (m *making) deletions() error {
-	if _, err := m.state.Seek(0, io.SeekStart); err != nil {
+	if _, err := m.state.file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	in := bufio.NewReaderSize(m.state, 64<<10)
+	in := bufio.NewReaderSize(m.state.file, 64<<10)
 	for {
 		line, err := in.ReadBytes('\n')
 		if err == io.EOF {
@@ -236,43 +311,6 @@ func (m *making) deletions() error {
 			return err
 		}
 	}
-}
-
-// commit makes the run that of the history, if it has anything.
-func (m *making) commit() error {
-	if m.Full = m.all != nil; m.Full {
-		m.this.Full, m.this.Resources = true, m.all.packs
-	}
-	if m.changes != nil && len(m.changes.packs) > 0 {
-		m.this.Changes = m.changes.packs
-		m.this.Until = m.this.Changes[len(m.this.Changes)-1].Until
-	} else {
-		m.this.Until = m.this.From
-	}
-	if !m.Full && len(m.this.Changes) == 0 {
-		return errors.Join(m.state.Close(), m.gaps.close())
-	}
-	if m.this.Unreadable = m.gaps.size > 0; m.this.Unreadable {
-		if err := m.gaps.put(m.this.unreadable()); err != nil {
-			return err
-		}
-	}
-	if err := m.put(m.state, m.this.state()); err != nil {
-		return err
-	}
-	m.this.Completed = later(m.opts.Now(), m.this.At)
-	h := history{Format: format, URL: m.opts.URL}
-	if !m.first { // else the changes since the run before are unknown
-		h.Runs = slices.Clone(m.Runs)
-	}
-	h.Runs = append(h.Runs, m.this)
-	h.prune(m.opts.Keep)
-	m.Result.At = m.this.At
-	for _, k := range slices.Concat(m.this.Resources, m.this.Changes) {
-		m.Packages++
-		m.Bytes += k.Length
-	}
-	return m.write(h)
 }
 
 // later returns a time in whole seconds, which is not before another.

@@ -18,30 +18,29 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A packer writes the packages of a Resource Dump or a Change Dump. A nil packer writes none.
+// A packer writes the packages of a Resource Dump or a Change Dump.
 type packer struct {
 	*place
-	run  *run
-	kind string // resourcedump or changedump
-
+	run   *run
+	kind  string // resourcedump or changedump
 	packs []pack // that are written
-	open  bool   // another one is under way; what follows is about it
-	begun time.Time
-	file  *os.File
-	sum   hash.Hash
-	size  int64         // bytes that were written
-	out   *bufio.Writer // to file, sum and size
-	zip   *zip.Writer
-	count int // entries
+
+	open    bool // another one is under way; what follows is about it
+	begun   time.Time
+	file    *os.File
+	sum     hash.Hash
+	size    int64         // bytes that were written
+	out     *bufio.Writer // to file, sum and size
+	zip     *zip.Writer
+	count   int    // entries
+	entries []byte // of the manifest
+	list    []byte // the same as entries of a Change List
 
 	deflate *flate.Writer
-	entries spool // of the manifest
-	list    spool // the same as entries of a Change List
 }
 
 func newPacker(p *place, r *run, kind string) *packer {
-	of := func(name string) spool { return spool{place: p, name: kind + "." + name} }
-	return &packer{place: p, run: r, kind: kind, sum: sha256.New(), entries: of("entries"), list: of("list")}
+	return &packer{place: p, run: r, kind: kind, sum: sha256.New()}
 }
 
 // changes reports whether the packages have changes. Each then has a Change List beside it.
@@ -60,11 +59,8 @@ func (p *packer) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// begin begins a package, if none is under way.
+// begin begins a package.
 func (p *packer) begin() (err error) {
-	if p.open {
-		return nil
-	}
 	if p.deflate == nil {
 		if p.deflate, err = flate.NewWriter(nil, flate.DefaultCompression); err != nil {
 			return err
@@ -74,6 +70,7 @@ func (p *packer) begin() (err error) {
 		return err
 	}
 	p.open, p.size, p.count, p.begun = true, 0, 0, later(p.opts.Now(), p.run.At)
+	p.entries, p.list = p.entries[:0], p.list[:0]
 	p.sum.Reset()
 	p.out = bufio.NewWriterSize(p, 256<<10)
 	p.zip = zip.NewWriter(p.out)
@@ -84,23 +81,18 @@ func (p *packer) begin() (err error) {
 	return nil
 }
 
-// until returns the time of the changes in package n, from 1. The changes of a run are said to
-// have happened within the second before it, each package at a later time. So the packages
-// are in order, no time is in two of them, and a Resource Dump of the run has them all.
-func (r *run) until(n int) time.Time {
-	return r.At.Add(-time.Second + time.Duration(n)*time.Microsecond)
-}
-
 // fit makes room for an entry whose content has a length: if the package under way has too
 // little, it ends, and another begins.
 func (p *packer) fit(length int64) error {
-	if p.open && (p.count >= p.opts.Count || p.size+length > p.opts.Size || p.entries.size > maxBytes) {
+	if p.open && (p.count >= p.opts.Count || p.size+length > p.opts.Size || len(p.entries) > maxBytes) {
 		if err := p.end(); err != nil {
 			return err
 		}
 	}
-	if err := p.begin(); err != nil {
-		return err
+	if !p.open {
+		if err := p.begin(); err != nil {
+			return err
+		}
 	}
 	p.count++
 	return nil
@@ -155,29 +147,21 @@ func (p *packer) add(c *resourcesync.Change) error {
 	}
 	if !p.changes() {
 		it.Change.Change = ""
-		return p.entries.item(&it)
-	}
-	it.Datetime = p.run.until(len(p.packs) + 1)
-	if err := p.entries.item(&it); err != nil {
-		return err
-	}
-	it.Path = ""
-	return p.list.item(&it)
-}
-
-// finish ends the last package.
-func (p *packer) finish() error {
-	if p == nil || !p.open {
+		p.entries = resourcesync.AppendXMLItem(p.entries, &it, nil)
 		return nil
 	}
-	return p.end()
+	it.Datetime = p.run.until(len(p.packs) + 1)
+	p.entries = resourcesync.AppendXMLItem(p.entries, &it, nil)
+	it.Path = ""
+	p.list = resourcesync.AppendXMLItem(p.list, &it, nil)
+	return nil
 }
 
-// end ends a package: it puts the ZIP file and the copy of its manifest in their places.
+// end ends a package, if one is under way: it puts the ZIP file and the copy of its manifest in
+// their places.
 func (p *packer) end() error {
-	if p.entries.size == 0 { // no content was read to its end
-		p.open = false
-		return p.file.Close()
+	if len(p.entries) == 0 { // no content was read to its end
+		return p.close()
 	}
 	number := len(p.packs) + 1
 	k := pack{At: p.begun, Completed: later(p.opts.Now(), p.begun)}
@@ -187,63 +171,44 @@ func (p *packer) end() error {
 			k.From = p.run.until(number - 1)
 		}
 	}
-	h := resourcesync.Header{At: k.At, Completed: k.Completed, From: k.From, Until: k.Until, Links: []resourcesync.Link{p.link("up", capabilityListFile)}}
+	h := resourcesync.Header{At: k.At, Completed: k.Completed, From: k.From, Until: k.Until, Links: []resourcesync.Link{p.link("up", capabilityListFile, "")}}
 	if p.changes() {
 		h.Capability = resourcesync.ChangeList
-		if err := p.text(p.run.changeList(number), &h, &p.list, nil); err != nil {
+		if err := p.replace(p.run.changeList(number), documentOf(&h, p.list)); err != nil {
 			return err
 		}
 	}
 	h.Capability = p.kind + "-manifest"
+	manifest := documentOf(&h, p.entries)
+	if err := p.replace(p.run.manifest(p.kind, number), manifest); err != nil {
+		return err
+	}
 	w, err := p.zip.CreateHeader(&zip.FileHeader{Name: "manifest.xml", Method: zip.Deflate, Modified: p.begun})
 	if err != nil {
 		return err
 	}
-	if err := p.text(p.run.manifest(p.kind, number), &h, &p.entries, w); err != nil {
+	if _, err := w.Write(manifest); err != nil {
 		return err
 	}
 	if err := errors.Join(p.zip.Close(), p.out.Flush()); err != nil {
 		return err
 	}
-	p.open = false
+	p.open, p.entries = false, p.entries[:0]
 	k.Length, k.Hash = p.size, "sha-256:"+hex.EncodeToString(p.sum.Sum(nil))
 	p.packs = append(p.packs, k)
 	return p.put(p.file, p.run.zip(p.kind, number))
 }
 
-// text writes a document whose entries are in a spool, and empties the spool. It also writes
-// it to w, unless that is nil.
-func (p *packer) text(name string, h *resourcesync.Header, entries *spool, w io.Writer) error {
-	f, err := p.create(p.kind + ".xml")
-	if err != nil {
-		return err
-	}
-	to := io.Writer(f)
-	if w != nil {
-		to = io.MultiWriter(f, w)
-	}
-	_, err = to.Write(resourcesync.AppendXMLHeader(nil, h, nil))
-	if err == nil {
-		err = entries.moveTo(to)
-	}
-	if err == nil {
-		_, err = to.Write(resourcesync.AppendXMLFooter(nil, h))
-	}
-	if err != nil {
-		return errors.Join(err, f.Close())
-	}
-	return p.put(f, name)
+// documentOf returns the text of a document.
+func documentOf(h *resourcesync.Header, entries []byte) []byte {
+	return resourcesync.AppendXMLFooter(append(resourcesync.AppendXMLHeader(nil, h, nil), entries...), h)
 }
 
-// close closes what a packer still has open.
+// close gives up the package that is under way, if there is one.
 func (p *packer) close() error {
-	if p == nil {
+	if !p.open {
 		return nil
 	}
-	err := errors.Join(p.entries.close(), p.list.close())
-	if p.open {
-		p.open = false
-		err = errors.Join(err, p.file.Close())
-	}
-	return err
+	p.open = false
+	return p.file.Close()
 }

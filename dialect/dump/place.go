@@ -7,11 +7,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
-	"time"
 
 	"github.com/rshub/rshub/internal/filelock"
 )
@@ -26,7 +27,6 @@ var ErrForeign = errors.New("it has files, and they are no dumps")
 const (
 	stateDir    = ".rsdump"
 	historyFile = stateDir + "/history.json"
-	begunFile   = stateDir + "/begun" // when the newest run began, so that no other run has its time
 	temporary   = stateDir + "/tmp"
 )
 
@@ -34,8 +34,8 @@ const (
 // the hashes of files between runs.
 const HashesDir = stateDir + "/hashes"
 
-// datedFile is the form of the names that a run gives to its files.
-var datedFile = regexp.MustCompile(`^(resourcedump|changedump|changelist|unreadable)-.+\.(zip|xml|txt)$`)
+// dated is in the names that a run gives to its files.
+var dated = regexp.MustCompile(`-\d{8}T\d{6}Z`)
 
 // A place is the directory with the dumps.
 type place struct {
@@ -94,7 +94,7 @@ func (p *place) repair() error {
 		return fmt.Errorf("read what was published: %w", err)
 	case p.history.Format != format:
 		return fmt.Errorf("the dumps in %s have format %q, and this version of rshub knows only format %s", p.dir, p.history.Format, format)
-	case p.history.URL != p.opts.URL:
+	case len(p.Runs) > 0 && p.history.URL != p.opts.URL:
 		return fmt.Errorf("the dumps in %s are for %s, and that cannot be changed to %s: take another directory", p.dir, p.history.URL, p.opts.URL)
 	}
 	return p.publish()
@@ -103,21 +103,19 @@ func (p *place) repair() error {
 // publish writes the documents of the history, and then removes the files that they do not
 // name. A document that names something new is written after what it names.
 func (p *place) publish() error {
-	if len(p.Runs) > 0 {
-		for _, d := range p.documents() {
-			var b bytes.Buffer
-			if err := d.WriteXML(&b); err != nil {
-				return err
-			}
-			if err := p.replace(d.name, b.Bytes()); err != nil {
-				return err
-			}
+	for _, d := range p.documents() {
+		if _, err := os.Stat(p.path(d.name)); err == nil && dated.MatchString(d.name) {
+			continue // it never changes
 		}
-		if err := p.syncDir("."); err != nil {
+		var b bytes.Buffer
+		if err := d.WriteXML(&b); err != nil {
+			return err
+		}
+		if err := p.replace(d.name, b.Bytes()); err != nil {
 			return err
 		}
 	}
-	return p.sweep()
+	return errors.Join(p.syncDir("."), p.sweep())
 }
 
 // replace gives a file its content in one step, unless the file has it.
@@ -166,23 +164,23 @@ func (p *place) syncDir(name string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// sweep removes the files that no document names.
+// sweep removes the files that nothing names.
 func (p *place) sweep() error {
-	named := p.files()
-	for dir, gone := range map[string]func(name string) bool{
-		".":       func(name string) bool { return datedFile.MatchString(name) && !named[name] },
-		stateDir:  func(name string) bool { return strings.HasPrefix(name, "state-") && !named[stateDir+"/"+name] },
-		temporary: func(string) bool { return true },
+	named := p.named()
+	for dir, prefixes := range map[string][]string{
+		".":       {"resourcedump-", "changedump-", "changelist-", "unreadable-"},
+		stateDir:  {"state-"},
+		temporary: {""},
 	} {
 		entries, err := os.ReadDir(p.path(dir))
 		if err != nil {
 			return err
 		}
 		for _, e := range entries {
-			if !gone(e.Name()) {
+			name := path.Join(dir, e.Name())
+			if named[name] || !slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(e.Name(), prefix) }) {
 				continue
 			}
-			name := dir + "/" + e.Name()
 			if err := p.opts.step("remove " + name); err != nil {
 				return err
 			}
@@ -192,27 +190,4 @@ func (p *place) sweep() error {
 		}
 	}
 	return nil
-}
-
-// stamp returns the time of a run as it is in the names of files.
-func stamp(at time.Time) string { return at.UTC().Format("20060102T150405Z") }
-
-// begin begins a run. Its time is later than that of every other run, even one that was
-// killed, so no two files with other bytes ever have the same name.
-func (p *place) begin() (*making, error) {
-	at := p.opts.Now().UTC().Truncate(time.Second)
-	var last time.Time
-	if b, err := os.ReadFile(p.path(begunFile)); err == nil {
-		last, _ = time.Parse(time.RFC3339, string(b)) // a mistake costs nothing but the certainty
-	}
-	if n := len(p.Runs); n > 0 && p.Runs[n-1].At.After(last) {
-		last = p.Runs[n-1].At
-	}
-	if next := last.Add(time.Second); at.Before(next) {
-		at = next
-	}
-	if err := p.replace(begunFile, []byte(at.Format(time.RFC3339))); err != nil {
-		return nil, err
-	}
-	return newMaking(p, at)
 }

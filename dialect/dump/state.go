@@ -41,33 +41,30 @@ type known struct {
 	read uint64 // resources so far, with this one
 }
 
-// openKnown opens the state of the newest run. ok is false if there is none.
-func (p *place) openKnown() (k *known, ok bool, err error) {
+// open opens the state of the newest run, if there is one.
+func (k *known) open(p *place) (err error) {
 	r := p.newest()
 	if r == nil {
-		return &known{}, false, nil
+		return nil
 	}
-	k = &known{hole: r.Hole}
 	k.file, err = os.Open(p.path(r.state()))
 	if errors.Is(err, fs.ErrNotExist) {
-		return &known{}, false, nil
+		return nil
 	}
 	if err != nil {
-		return nil, false, err
+		return err
 	}
-	k.in = bufio.NewReaderSize(k.file, 64<<10)
-	if err := k.next(); err != nil {
-		return nil, false, errors.Join(err, k.close())
-	}
-	return k, true, nil
+	k.in, k.hole = bufio.NewReaderSize(k.file, 64<<10), r.Hole
+	return k.next()
 }
 
 // next goes on to the next resource that was present.
 func (k *known) next() error {
-	for k.file != nil {
+	for {
 		line, err := k.in.ReadBytes('\n')
 		if err == io.EOF && len(line) == 0 {
-			break
+			k.line, k.loc = nil, ""
+			return nil
 		}
 		loc, _, ok := bytes.Cut(line, []byte{'\t'})
 		if err != nil || !ok || len(loc) < 2 || loc[0] != present && loc[0] != gone {
@@ -79,16 +76,10 @@ func (k *known) next() error {
 			return nil
 		}
 	}
-	k.line, k.loc = nil, ""
-	return nil
 }
+
+// has reports whether a loc is that of the present resource.
+func (k *known) has(loc string) bool { return k.line != nil && k.loc == loc }
 
 // same reports whether a line is that of the present resource.
 func (k *known) same(line []byte) bool { return bytes.Equal(k.line[1:], line[1:]) }
-
-func (k *known) close() error {
-	if k.file == nil {
-		return nil
-	}
-	return k.file.Close()
-}
