@@ -47,7 +47,7 @@ func BenchmarkMake(b *testing.B) {
 			b.Run("make", func(b *testing.B) {
 				for b.Loop() {
 					dir := filepath.Join(b.TempDir(), "out")
-					r, err := Make(b.Context(), dir, list, Options{URL: dumps})
+					r, err := Make(b.Context(), dir, list, options())
 					if err != nil || r.Listed != uint64(test.files) {
 						b.Fatalf("%+v, %v", r, err)
 					}

@@ -60,14 +60,14 @@ func (g *Gap) Unwrap() error { return g.Err }
 // either, because there may be more than a reader takes.
 const Unreadable = resourcesync.Terms + "rel/unreadable"
 
-// Options say how to pack. Zero values are the defaults.
+// Options say how to pack. The numbers and the URL are required.
 type Options struct {
-	URL     string        // where the directory is served; required, and the same in each run
-	Size    int64         // most bytes of a package, unless one resource has more; default 512 MiB
-	Count   int           // most entries of a package, at most 50,000; default 10,000
+	URL     string        // where the directory is served; the same in each run
+	Size    int64         // most bytes of a package, unless one resource has more
+	Count   int           // most entries of a package, at most 50,000
+	Every   time.Duration // age at which a Resource Dump is replaced by a new one
+	Keep    int           // how many Resource Dumps are kept, with the changes since, and named by the archives
 	Full    bool          // make a new Resource Dump now
-	Every   time.Duration // age at which a Resource Dump is replaced by a new one; default 30 days
-	Keep    int           // how many Resource Dumps are kept, with the changes since, and named by the archives; default 1
 	Gap     func(*Gap)    // called with each gap; default: gaps are only counted
 	Now     func() time.Time
 	Compare func(a, b string) int // order of the locs in a Listing; default strings.Compare
@@ -93,8 +93,8 @@ func (o *Options) Check() error {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || strings.Contains(o.URL, "#") {
 		return fmt.Errorf("the URL of the dumps is one like https://example.org/dumps/, not %q", o.URL)
 	}
-	if o.Size < 0 || o.Count < 0 || o.Count > maxEntries || o.Keep < 0 || o.Every < 0 {
-		return fmt.Errorf("a package has at most %d entries, and no number is negative", maxEntries)
+	if o.Size < 1 || o.Count < 1 || o.Count > maxEntries || o.Keep < 1 || o.Every <= 0 {
+		return fmt.Errorf("a package has at most %d entries, and all numbers are above 0", maxEntries)
 	}
 	return nil
 }
@@ -104,7 +104,6 @@ func (o *Options) complete() {
 	if !strings.HasSuffix(o.URL, "/") {
 		o.URL += "/"
 	}
-	o.Size, o.Count, o.Every, o.Keep = cmp.Or(o.Size, 512<<20), cmp.Or(o.Count, 10_000), cmp.Or(o.Every, 30*24*time.Hour), cmp.Or(o.Keep, 1)
 	o.most = cmp.Or(o.most, maxEntries)
 	if o.Gap == nil {
 		o.Gap = func(*Gap) {}
@@ -139,8 +138,8 @@ type Result struct {
 }
 
 // Make brings the dumps in a directory up to date with a source, and makes the directory if
-// it does not exist. The directory is Make's own. One Make at a time works there; for another
-// the error is ErrInUse. A directory with files of others is refused with ErrForeign.
+// it does not exist. The directory is Make's own: one Make at a time works there, and a directory
+// with files of others is refused.
 //
 // Make may be killed at any moment: the published documents are valid, and the next Make
 // removes what was left, and begins anew. Its memory does not grow with the number of

@@ -225,7 +225,7 @@ func TestRefused(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(b.dir, "index.html"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.run(); !errors.Is(err, ErrForeign) {
+	if _, err := b.run(); !errors.Is(err, errForeign) {
 		t.Errorf("a directory with files of others: %v", err)
 	}
 }
@@ -258,10 +258,10 @@ func TestInUse(t *testing.T) {
 	b.made()
 	b.opts.step = func(string) error {
 		b.opts.step = nil
-		_, err := Make(t.Context(), b.dir, b.list, Options{URL: dumps})
+		_, err := Make(t.Context(), b.dir, b.list, options())
 		return err
 	}
-	if _, err := b.run(); !errors.Is(err, ErrInUse) {
+	if _, err := b.run(); !errors.Is(err, errInUse) {
 		t.Error(err)
 	}
 }
@@ -310,7 +310,7 @@ func TestKeep(t *testing.T) {
 	if n := count("changedump-*-1.zip"); n != 2 {
 		t.Errorf("the changes of %d runs are kept", n)
 	}
-	b.opts.Keep = 0
+	b.opts.Keep = 1
 	b.made()
 	b.same()
 	if n := count("changedump-*") + count("changelist-*"); n != 0 || count("resourcedump-*-1.zip") != 1 {

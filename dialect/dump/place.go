@@ -17,11 +17,10 @@ import (
 	"github.com/rshub/rshub/internal/filelock"
 )
 
-// ErrInUse means that another process makes dumps in the directory.
-var ErrInUse = errors.New("another process makes dumps there")
-
-// ErrForeign means that a directory has files and no dumps.
-var ErrForeign = errors.New("it has files, and they are no dumps")
+var (
+	errInUse   = errors.New("another process makes dumps there")
+	errForeign = errors.New("it has files, and they are no dumps")
+)
 
 // The names in a place. Nothing in stateDir is for readers.
 const (
@@ -54,7 +53,7 @@ func openPlace(dir string, o *Options) (_ *place, err error) {
 		return nil, err
 	}
 	if _, err := os.Stat(p.path(stateDir)); errors.Is(err, fs.ErrNotExist) && len(entries) > 0 {
-		return nil, fmt.Errorf("%s: %w", dir, ErrForeign)
+		return nil, fmt.Errorf("%s: %w", dir, errForeign)
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
@@ -66,7 +65,7 @@ func openPlace(dir string, o *Options) (_ *place, err error) {
 		return nil, err
 	}
 	if !filelock.Lock(p.lock) {
-		err = fmt.Errorf("%s: %w", dir, ErrInUse)
+		err = fmt.Errorf("%s: %w", dir, errInUse)
 	} else {
 		err = p.repair()
 	}

@@ -34,9 +34,16 @@ type bench struct {
 	told []*Gap
 }
 
+// options are those that the commands have by default.
+func options() Options {
+	return Options{URL: dumps, Size: 512 << 20, Count: 10_000, Every: 30 * 24 * time.Hour, Keep: 1}
+}
+
 func newBench(t *testing.T) *bench {
 	b := &bench{T: t, dir: filepath.Join(t.TempDir(), "out"), now: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), has: map[string]string{}, gaps: map[string]error{}}
-	b.opts = Options{URL: dumps, Now: func() time.Time { return b.now }, Gap: func(g *Gap) { b.told = append(b.told, g) }}
+	b.opts = options()
+	b.opts.Now = func() time.Time { return b.now }
+	b.opts.Gap = func(g *Gap) { b.told = append(b.told, g) }
 	b.opts.step = func(what string) error {
 		name, put := strings.CutPrefix(what, "put ")
 		if _, err := os.Stat(filepath.Join(b.dir, name)); put && err == nil && dated.MatchString(name) {

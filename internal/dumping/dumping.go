@@ -35,20 +35,22 @@ type Command struct {
 // Flags adds the flags that say how to pack, which Help explains.
 func (c *Command) Flags(fs *flag.FlagSet) {
 	o := &c.Options
-	size := func(s string) error {
+	o.Size = 512 << 20
+	fs.StringVar(&o.URL, "out-url", "", "")
+	fs.Func("package-size", "", func(s string) error {
 		var n setting.Size
 		err := n.Decode(s)
-		if o.Size = int64(n); err == nil && n == 0 {
-			err = errors.New("it must be above 0")
-		}
+		o.Size = int64(n)
 		return err
-	}
-	fs.StringVar(&o.URL, "out-url", "", "")
-	fs.Func("package-size", "", size)
+	})
 	fs.IntVar(&o.Count, "package-count", 10_000, "")
 	fs.BoolVar(&o.Full, "full", false, "")
 	setting.DurationVar(fs, &o.Every, "full-every", 30*24*time.Hour, "")
 	fs.IntVar(&o.Keep, "keep", 1, "")
+	fs.Func("max-delete", "", func(s string) (err error) {
+		c.MaxDelete, err = reconcile.ParseBound(s)
+		return err
+	})
 	fs.BoolVar(&c.JSON, "json", false, "")
 }
 
@@ -56,10 +58,6 @@ func (c *Command) Flags(fs *flag.FlagSet) {
 // returns the first of the two, and flag.ErrHelp for -h.
 func (c *Command) Parse(fs *flag.FlagSet, args []string, from string) (string, error) {
 	fs.SetOutput(io.Discard)
-	fs.Func("max-delete", "", func(s string) (err error) {
-		c.MaxDelete, err = reconcile.ParseBound(s)
-		return err
-	})
 	if err := setting.ParseFlags(fs, args); err != nil {
 		return "", err
 	}
@@ -82,8 +80,8 @@ func (c *Command) Check(from string) error {
 		return errors.New("-out-url URL is missing: under which URL will OUT be served? The dumps name their files by it")
 	case o.Count < 1 || o.Count > 50_000:
 		return errors.New("-package-count must be from 1 to 50000")
-	case o.Every <= 0 || o.Keep < 1:
-		return errors.New("-full-every and -keep must be above 0")
+	case o.Every <= 0 || o.Keep < 1 || o.Size < 1:
+		return errors.New("-full-every, -keep and -package-size must be above 0")
 	case Within(c.Out, from):
 		return fmt.Errorf("%s is in %s, and so would be packed itself", c.Out, from)
 	}
