@@ -387,7 +387,7 @@ func FuzzSubmission(f *testing.F) {
 	f.Add([]byte("@D { http://a/\nMD5{32}:\t"+strings.Repeat("a", 32)+"\nFile-Size{1}:\t0\nChange{7}:\tcreated\n}\n@D { urn:x\n}"), false)
 	f.Add([]byte("@D { http://a/\n}"), true)
 	f.Fuzz(func(t *testing.T, text []byte, deleted bool) {
-		body, err := io.ReadAll(&changes{in: NewReader(bytes.NewReader(text)), deleted: deleted})
+		body, err := io.ReadAll(changesOf(NewReader(bytes.NewReader(text)), deleted))
 		if err != nil {
 			return
 		}

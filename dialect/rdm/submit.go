@@ -18,7 +18,7 @@ import (
 // changes, which it reads while the submission comes, and takes whole or not at all.
 func (s *Server) submit(w http.ResponseWriter, r *http.Request, m *message, in *Reader, set string) error {
 	published := r.Clone(r.Context())
-	published.Body = io.NopCloser(&changes{in: in, deleted: m.kind == deletions})
+	published.Body = io.NopCloser(changesOf(in, m.kind == deletions))
 	published.ContentLength = -1
 	published.Header = http.Header{"Content-Type": {"application/json"}} // other headers are about the message
 	if key := r.Header["Idempotency-Key"]; key != nil {
@@ -48,52 +48,50 @@ func (r *receipt) Header() http.Header         { return r.header }
 func (r *receipt) Write(p []byte) (int, error) { return r.body.Write(p) }
 func (r *receipt) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// changes are the resource descriptions of a submission, read as a document of changes in JSON.
+// changesOf reads the resource descriptions of a submission as a document of changes in JSON.
+func changesOf(in *Reader, deleted bool) io.Reader {
+	return io.MultiReader(strings.NewReader(`{"changes":[`), &changes{in: in, deleted: deleted}, strings.NewReader("]}"))
+}
+
+// changes are read as the elements of an array.
 type changes struct {
 	in      *Reader
 	deleted bool
-	entries int
-	text    []byte // what is not read yet
-	err     error  // what comes behind it
+	n       int          // of changes
+	text    bytes.Buffer // what is not read yet
 }
 
 func (c *changes) Read(p []byte) (int, error) {
-	if len(c.text) == 0 && c.err == nil {
-		c.text, c.err = c.next()
+	if c.text.Len() == 0 {
+		if err := c.next(); err != nil {
+			return 0, err
+		}
 	}
-	if len(c.text) == 0 {
-		return 0, c.err
-	}
-	n := copy(p, c.text)
-	c.text = c.text[n:]
-	return n, nil
+	return c.text.Read(p)
 }
 
-// next returns the next change, with what stands before it, or the end of the document.
-func (c *changes) next() ([]byte, error) {
+// next reads the next change, or io.EOF.
+func (c *changes) next() error {
 	o, err := c.in.Next()
-	for err == nil && strings.EqualFold(o.Type, "SCHEMA") && c.entries == 0 {
+	for err == nil && strings.EqualFold(o.Type, "SCHEMA") && c.n == 0 {
 		o, err = c.in.Next()
 	}
-	before := ","
-	if c.entries == 0 {
-		before = `{"changes":[`
-	}
-	if err == io.EOF {
-		return []byte(strings.TrimPrefix(before, ",") + "]}"), io.EOF
-	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	c.entries++
 	change, err := changeOf(o, c.deleted)
 	if err == nil {
 		err = change.Validate()
 	}
 	if err != nil {
-		return nil, c.in.about(o, err)
+		return c.in.about(o, err)
 	}
-	return append(resourcesync.AppendJSONMembers([]byte(before+"{"), change), '}'), nil
+	if c.n++; c.n > 1 {
+		c.text.WriteByte(',')
+	}
+	text := append(c.text.AvailableBuffer(), '{')
+	c.text.Write(append(resourcesync.AppendJSONMembers(text, change), '}'))
+	return nil
 }
 
 // changeOf returns the change that a resource description says.
