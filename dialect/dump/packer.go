@@ -25,9 +25,8 @@ type packer struct {
 	kind  string // resourcedump or changedump
 	packs []pack // that are written
 
-	open    bool // another one is under way; what follows is about it
+	file    *os.File // of the one that is under way, as all that follows; nil: none is
 	begun   time.Time
-	file    *os.File
 	sum     hash.Hash
 	size    int64         // bytes that were written
 	out     *bufio.Writer // to file, sum and size
@@ -69,8 +68,8 @@ func (p *packer) begin() (err error) {
 	if p.file, err = p.create(p.kind + ".zip"); err != nil {
 		return err
 	}
-	p.open, p.size, p.count, p.begun = true, 0, 0, later(p.opts.Now(), p.run.At)
-	p.entries, p.list = p.entries[:0], p.list[:0]
+	p.size, p.count, p.begun = 0, 0, later(p.opts.Now(), p.run.At)
+	p.entries, p.list = nil, nil
 	p.sum.Reset()
 	p.out = bufio.NewWriterSize(p, 256<<10)
 	p.zip = zip.NewWriter(p.out)
@@ -84,12 +83,12 @@ func (p *packer) begin() (err error) {
 // fit makes room for an entry whose content has a length: if the package under way has too
 // little, it ends, and another begins.
 func (p *packer) fit(length int64) error {
-	if p.open && (p.count >= p.opts.Count || p.size+length > p.opts.Size || len(p.entries) > maxBytes) {
+	if p.file != nil && (p.count >= p.opts.Count || p.size+length > p.opts.Size || len(p.entries) > maxBytes) {
 		if err := p.end(); err != nil {
 			return err
 		}
 	}
-	if !p.open {
+	if p.file == nil {
 		if err := p.begin(); err != nil {
 			return err
 		}
@@ -193,10 +192,11 @@ func (p *packer) end() error {
 	if err := errors.Join(p.zip.Close(), p.out.Flush()); err != nil {
 		return err
 	}
-	p.open, p.entries = false, p.entries[:0]
 	k.Length, k.Hash = p.size, "sha-256:"+hex.EncodeToString(p.sum.Sum(nil))
 	p.packs = append(p.packs, k)
-	return p.put(p.file, p.run.zip(p.kind, number))
+	file := p.file
+	p.file, p.entries = nil, nil
+	return p.put(file, p.run.zip(p.kind, number))
 }
 
 // documentOf returns the text of a document.
@@ -206,9 +206,10 @@ func documentOf(h *resourcesync.Header, entries []byte) []byte {
 
 // close gives up the package that is under way, if there is one.
 func (p *packer) close() error {
-	if !p.open {
+	if p.file == nil {
 		return nil
 	}
-	p.open = false
-	return p.file.Close()
+	file := p.file
+	p.file = nil
+	return file.Close()
 }
