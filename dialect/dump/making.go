@@ -2,7 +2,6 @@ package dump
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -166,7 +165,7 @@ func (m *making) commit() error {
 	return m.write(h)
 }
 
-// reach notes that what is known before a loc was not listed. An empty loc is the end.
+// reach notes that what is known before a loc was not now. An empty loc is the end.
 func (m *making) reach(loc string) error {
 	if loc != "" {
 		if m.last != "" && m.opts.Compare(m.last, loc) >= 0 {
@@ -293,21 +292,16 @@ func (m *making) deletions() error {
 	if _, err := m.state.file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	in := bufio.NewReaderSize(m.state.file, 64<<10)
+	now := known{file: m.state.file, in: bufio.NewReaderSize(m.state.file, 64<<10), hole: true}
 	for {
-		line, err := in.ReadBytes('\n')
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
+		if err := now.next(); err != nil || now.line == nil {
 			return err
 		}
-		if line[0] != gone {
+		if now.line[0] != gone {
 			continue
 		}
-		loc, _, _ := bytes.Cut(line[1:], []byte{'\t'})
 		m.Deleted++
-		if err := m.changes.add(&resourcesync.Change{Loc: string(loc), Change: resourcesync.Deleted}); err != nil {
+		if err := m.changes.add(&resourcesync.Change{Loc: now.loc, Change: resourcesync.Deleted}); err != nil {
 			return err
 		}
 	}

@@ -30,11 +30,11 @@ func appendLine(dst []byte, mark byte, c *resourcesync.Change) []byte {
 	return append(resourcesync.AppendJSONMembers(dst, &version), '\n')
 }
 
-// A known reads the state of the run before.
+// A known reads a state: that of the run before, or of this one.
 type known struct {
 	file *os.File // nil: there is none
 	in   *bufio.Reader
-	hole bool // what is marked as gone counts as present
+	hole bool // what is marked as gone counts as present, and is read as well
 
 	line []byte // of the present resource; nil: there are no more
 	loc  string // its loc
