@@ -73,7 +73,7 @@ var arrows = map[string][]string{
 	"inventory/web":           {"feed", "internal/accept", "inventory", "inventory/audit", "limit", "problem", "resourcesync"},
 	"callback/subscription":   {"changelog", "claim", "feed", "internal/backoff", "internal/redisconn", "resourcesync"},
 	"callback/outlet":         {"callback/subscription", "feed", "outbound"},
-	"callback":                {"callback/outlet", "callback/subscription", "claim", "feed", "internal/backoff", "internal/flight", "outbound", "outbound/meter", "resourcesync"},
+	"callback":                {"callback/outlet", "callback/subscription", "claim", "feed", "internal/backoff", "outbound", "outbound/meter", "resourcesync"},
 	"callback/websub":         {"access", "callback/outlet", "callback/subscription", "changelog", "feed", "internal/forwarded", "internal/trail", "outbound", "problem", "resourcesync"},
 	"source/harvest":          {"feed", "internal/backoff", "outbound", "resourcesync"},
 	"source/harvest/oaipmh":   {"feed", "source/harvest", "outbound", "resourcesync"},

@@ -2,8 +2,11 @@ package callback
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/feed"
@@ -67,6 +70,73 @@ func (c *cut) header(set string, f *outlet.Format, diverged bool) []byte {
 	return f.Head(&feed.Batch{Set: set, After: c.from, Cursor: c.cursor, Diverged: diverged, Entries: []feed.Entry{{Cursor: feed.Cursor{Micros: c.first}}}})
 }
 
+// readTime bounds a read of the log: the reader has a slot meanwhile.
+const readTime = 30 * time.Second
+
+// errNothing means that nothing follows a cursor now.
+var errNothing = errors.New("nothing to deliver")
+
+// cut returns what comes next at a point: at most limit changes. Where the log has lost its
+// tail, cut corrects the point and marks it. It returns errNothing, or an error of
+// Follower.Next. It may read the log, so the mutex must not be held.
+func (e *Engine) cut(ctx context.Context, set string, at *point, format *outlet.Format, f *filter, limit int) (*cut, error) {
+	batches, err := e.next(ctx, set, at, f, limit)
+	if err != nil {
+		return nil, err
+	}
+	x := builder{cut: cut{from: at.begin(), cursor: at.cursor}, format: format, filter: f, entries: e.opts.MaxChanges, limit: limit, bytes: e.opts.MaxBytes}
+	again := !at.until.IsZero()
+	if again { // the same cut, whatever the limits are by now
+		x.entries = int(at.until.Position - at.cursor.Position)
+		x.limit, x.bytes = x.entries, math.MaxInt
+	}
+	for i, b := range batches {
+		before := x
+		if x.take(b) == len(b.Entries) {
+			continue
+		}
+		if i > 0 && !again {
+			x = before // followers share what begins with a batch, so a cut ends with one if it can
+		}
+		break
+	}
+	return x.done(batches[0], at.diverged), nil
+}
+
+// next returns the batches behind a point from which a cut of at most limit changes is made.
+// It returns errNothing if there are none.
+func (e *Engine) next(ctx context.Context, set string, at *point, f *filter, limit int) ([]*feed.Batch, error) {
+	most := e.opts.MaxChanges
+	if f.key == "" {
+		most = min(most, limit)
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
+	batches, err := e.follower.Next(ctx, set, at.cursor, most)
+	if err != nil {
+		return nil, err
+	}
+	if len(batches) > 0 && batches[0].Diverged {
+		*at = point{cursor: batches[0].After, diverged: true}
+	}
+	if len(batches) == 0 || len(batches[0].Entries) == 0 {
+		return nil, errNothing
+	}
+	// A cut that is tried again may have to be put together from several reads.
+	for end := batches[len(batches)-1].Cursor; end.Position < at.until.Position; end = batches[len(batches)-1].Cursor {
+		more, err := e.follower.Next(ctx, set, end, e.opts.MaxChanges)
+		if err != nil {
+			return nil, err
+		}
+		if len(more) == 0 || more[0].Diverged { // what was tried is not in the log any more
+			at.until = feed.Cursor{}
+			break
+		}
+		batches = slices.Concat(batches, more) // followers share both
+	}
+	return batches, nil
+}
+
 // A builder makes a cut out of batches. It takes their text from the batches themselves,
 // which are encoded once for all who get them. One goroutine uses it.
 type builder struct {
@@ -79,37 +149,19 @@ type builder struct {
 	parts   [][]byte // the text of the entries that pass
 }
 
-// newBuilder returns a builder of a cut at a point, of at most so many entries. at.until
-// must be zero if they do not end there.
-func newBuilder(at *point, format *outlet.Format, f *filter, entries, limit, bytes int) builder {
-	if !at.until.IsZero() {
-		limit, bytes = entries, math.MaxInt // the same cut again, whatever the limits are by now
+// take takes entries of a batch, as many as there is room for, and returns how many.
+func (x *builder) take(b *feed.Batch) int {
+	entries := b.Entries[:min(x.entries, len(b.Entries))]
+	if !slices.ContainsFunc(entries, func(e feed.Entry) bool { return x.filter.match(&e.Change) }) {
+		return x.look(entries) // the text is not needed
 	}
-	return builder{cut: cut{from: at.begin(), cursor: at.cursor}, format: format, filter: f, entries: entries, limit: limit, bytes: bytes}
-}
-
-// take takes entries of a part, as many as there is room for. It returns the index in the
-// batch of the first that it did not take.
-func (x *builder) take(p part) (next int) {
-	entries := p.Entries[p.first:]
-	entries = entries[:min(x.entries, len(entries))]
-	some := false
-	for i := 0; i < len(entries) && !some; i++ {
-		some = x.filter.match(&entries[i].Change)
-	}
-	if !some {
-		return p.first + x.look(entries) // the text is not needed
-	}
-	text, entryEnd := p.In(x.format.Batch), x.format.End
+	text, entryEnd := b.In(x.format.Batch), x.format.End
 	text = text[bytes.Index(text, x.format.Begin) : len(text)-len(x.format.Tail)]
-	for range p.first {
-		text = text[bytes.Index(text, entryEnd)+len(entryEnd):]
-	}
-	if x.filter.key == "" && p.first+len(entries) == len(p.Entries) && len(entries) <= x.limit-x.changes && len(text) <= x.bytes {
+	if x.filter.key == "" && len(entries) == len(b.Entries) && len(entries) <= x.limit-x.changes && len(text) <= x.bytes {
 		x.changes += len(entries) // all of them, so where each ends does not matter
 		x.bytes -= len(text)
 		x.add(text)
-		return p.first + x.look(entries)
+		return x.look(entries)
 	}
 	begin, end := 0, 0 // of the text that passes, and is not in parts yet
 	for i := range entries {
@@ -120,7 +172,7 @@ func (x *builder) take(p part) (next int) {
 			begin = end + size
 		case x.changes == x.limit, x.changes > 0 && size > x.bytes:
 			x.add(text[begin:end])
-			return p.first + x.look(entries[:i])
+			return x.look(entries[:i])
 		default:
 			x.changes++
 			x.bytes -= size
@@ -128,7 +180,7 @@ func (x *builder) take(p part) (next int) {
 		end += size
 	}
 	x.add(text[begin:end])
-	return p.first + x.look(entries)
+	return x.look(entries)
 }
 
 // look notes that entries were looked at, and returns how many.
@@ -149,12 +201,14 @@ func (x *builder) add(text []byte) {
 	}
 }
 
-// done returns the cut, once there is no more to take.
-func (x *builder) done(set string, diverged bool) *cut {
+// done returns the cut, once there is no more to take. first is the batch that was taken first.
+func (x *builder) done(first *feed.Batch, diverged bool) *cut {
 	c := x.cut
 	switch {
+	case c.changes == len(first.Entries) && c.cursor == first.Cursor && c.from == first.After && diverged == first.Diverged:
+		c.body = [][]byte{first.In(x.format.Batch)} // as the followers over a connection get it
 	case c.changes > 0:
-		c.body = slices.Concat([][]byte{c.header(set, x.format, diverged)}, x.parts, [][]byte{x.format.Tail})
+		c.body = slices.Concat([][]byte{c.header(first.Set, x.format, diverged)}, x.parts, [][]byte{x.format.Tail})
 		if c.size() <= smallBody {
 			c.body = [][]byte{slices.Concat(c.body...)}
 		}

@@ -2,14 +2,20 @@ package callback
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rshub/rshub/callback/outlet"
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/dialect/atom"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/hub"
 	"github.com/rshub/rshub/internal/memorytest"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
@@ -26,16 +32,35 @@ func body(t testing.TB, c *cut) []byte {
 
 var everything = filters{}.of(feed.Filter{})
 
-// demo is what a delivery knows of the set demo.
-var demo = view{logKey: logKey{set: "demo"}}
-
-// keeping returns a cutter that has batches already.
-func keeping(log Log, changes, bytes int, batches []*feed.Batch) *cutter {
-	c := &cutter{log: log, changes: changes, bytes: bytes}
-	for _, b := range batches {
-		c.cache.add(demo.logKey, b)
+// filled publishes to the set demo. It returns the log, and two hubs that have it: the one
+// that published has all in its window, as batches, and the other has nothing in memory.
+func filled(t *testing.T, publishes ...[]resourcesync.Change) (log *disklog.Log, window, memory *hub.Hub, batches []*feed.Batch) {
+	t.Helper()
+	log = memorytest.Open(t)
+	window, memory = hub.New(log, hub.Options{}), hub.New(log, hub.Options{})
+	t.Cleanup(window.Close)
+	t.Cleanup(memory.Close)
+	t.Cleanup(window.Attend("demo"))
+	var begin feed.Cursor
+	for i, changes := range publishes {
+		a, err := window.Publish(t.Context(), "demo", changelog.Publish{Changes: changes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			begin = a.After
+		}
 	}
-	return c
+	batches, err := window.Next(t.Context(), "demo", begin, 1)
+	if err != nil || len(batches) != len(publishes) {
+		t.Fatalf("%d batches are in the window: %v", len(batches), err)
+	}
+	return log, window, memory, batches
+}
+
+// cutting returns an engine that cuts what a hub has, within limits.
+func cutting(h Follower, changes, bytes int) *Engine {
+	return New(nil, nil, nil, h, nil, nil, Options{MaxChanges: changes, MaxBytes: bytes})
 }
 
 // atomFormat is an Atom feed.
@@ -49,19 +74,18 @@ var atomFormat = &outlet.Format{
 
 // A cut has the text of a batch with the same entries, wherever they come from.
 func TestCutIsTheBatch(t *testing.T) {
-	log := memorytest.Open(t)
-	batches := memorytest.Fill(t, log, "demo", memorytest.Changes("a", 3), memorytest.Changes("b", 2), memorytest.Changes("c", 4))
+	log, window, memory, batches := filled(t, memorytest.Changes("a", 3), memorytest.Changes("b", 2), memorytest.Changes("c", 4))
 	begin := batches[0].After
 	for name, test := range map[string]struct {
-		src    *cutter
+		hub    *hub.Hub
 		format *outlet.Format
 	}{
-		"kept":         {keeping(log, 1000, 1<<20, batches), notification},
-		"memory":       {keeping(log, 1000, 1<<20, nil), notification},
-		"kept, Atom":   {keeping(log, 1000, 1<<20, batches), atomFormat},
-		"memory, Atom": {keeping(log, 1000, 1<<20, nil), atomFormat},
+		"window":       {window, notification},
+		"memory":       {memory, notification},
+		"window, Atom": {window, atomFormat},
+		"memory, Atom": {memory, atomFormat},
 	} {
-		src, format := test.src, test.format
+		e, format := cutting(test.hub, 1000, 1<<20), test.format
 		all, err := log.Since(t.Context(), "demo", begin, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -73,7 +97,7 @@ func TestCutIsTheBatch(t *testing.T) {
 		for i, after := range cursors[:len(cursors)-1] {
 			for _, diverged := range []bool{false, true} {
 				at := &point{cursor: after, diverged: diverged}
-				c, err := src.cut(t.Context(), demo, at, format, everything, 1000)
+				c, err := e.cut(t.Context(), "demo", at, format, everything, 1000)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -86,12 +110,12 @@ func TestCutIsTheBatch(t *testing.T) {
 				}
 			}
 		}
-		if _, err := src.cut(t.Context(), demo, &point{cursor: all.Cursor}, notification, everything, 1000); !errors.Is(err, errNothing) {
+		if _, err := e.cut(t.Context(), "demo", &point{cursor: all.Cursor}, notification, everything, 1000); !errors.Is(err, errNothing) {
 			t.Errorf("%s: at the head: %v", name, err)
 		}
 	}
 	// Before the set was made: the log began just before its first entry.
-	c, err := keeping(log, 1000, 1<<20, nil).cut(t.Context(), demo, &point{}, notification, everything, 1000)
+	c, err := cutting(memory, 1000, 1<<20).cut(t.Context(), "demo", &point{}, notification, everything, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,8 +127,7 @@ func TestCutIsTheBatch(t *testing.T) {
 
 // Cuts follow each other without a hole, and each is within the limits.
 func TestCutLimits(t *testing.T) {
-	log := memorytest.Open(t)
-	batches := memorytest.Fill(t, log, "demo", memorytest.Changes("a", 30), memorytest.Changes("b", 1), memorytest.Changes("c", 45))
+	_, window, memory, batches := filled(t, memorytest.Changes("a", 30), memorytest.Changes("b", 1), memorytest.Changes("c", 45))
 	one := len(textOf(batches[1]))
 	for _, test := range []struct {
 		name           string
@@ -117,11 +140,12 @@ func TestCutLimits(t *testing.T) {
 		{"bytes", 1000, 5*one + 50, 1000, 5},
 		{"a single one is always taken", 1000, 1, 1000, 1},
 	} {
-		for name, src := range map[string]*cutter{"kept": keeping(log, test.changes, test.bytes, batches), "memory": keeping(log, test.changes, test.bytes, nil)} {
+		for name, h := range map[string]*hub.Hub{"window": window, "memory": memory} {
+			e := cutting(h, test.changes, test.bytes)
 			at := &point{cursor: batches[0].After}
 			total := 0
 			for {
-				c, err := src.cut(t.Context(), demo, at, notification, everything, test.limit)
+				c, err := e.cut(t.Context(), "demo", at, notification, everything, test.limit)
 				if errors.Is(err, errNothing) {
 					break
 				}
@@ -154,14 +178,13 @@ func textOf(b *feed.Batch) []byte {
 // A filter leaves out, moves over what it leaves out, and keeps the intervals
 // consecutive.
 func TestCutFilter(t *testing.T) {
-	log := memorytest.Open(t)
-	batches := memorytest.Fill(t, log, "demo", memorytest.Changes("a", 3), memorytest.Changes("b", 2), memorytest.Changes("a", 1), memorytest.Changes("b", 1))
+	_, window, _, batches := filled(t, memorytest.Changes("a", 3), memorytest.Changes("b", 2), memorytest.Changes("a", 1), memorytest.Changes("b", 1))
 	f := filters{}.of(feed.Filter{Prefix: "https://example.org/b/"})
-	src := keeping(log, 2, 1<<20, batches)
+	e := cutting(window, 2, 1<<20)
 	at := &point{cursor: batches[0].After}
 	var got []string
 	for {
-		c, err := src.cut(t.Context(), demo, at, notification, f, 1000)
+		c, err := e.cut(t.Context(), "demo", at, notification, f, 1000)
 		if errors.Is(err, errNothing) {
 			break
 		}
@@ -182,7 +205,7 @@ func TestCutFilter(t *testing.T) {
 		got = append(got, fmt.Sprint(c.from.Position, "-", c.cursor.Position, ":", len(doc.Items)))
 		at = &point{cursor: c.cursor}
 	}
-	if want := "[0-4:1 4-6:1 6-7:1]"; fmt.Sprint(got) != want {
+	if want := "[0-5:2 5-7:1]"; fmt.Sprint(got) != want {
 		t.Errorf("cuts are %v, want %s", got, want)
 	}
 }
@@ -190,21 +213,24 @@ func TestCutFilter(t *testing.T) {
 // A retry repeats the cut byte for byte, whatever was published meanwhile and
 // wherever it has to be read from by now.
 func TestCutAgain(t *testing.T) {
-	log := memorytest.Open(t)
-	batches := memorytest.Fill(t, log, "demo", memorytest.Changes("a", 3), memorytest.Changes("b", 2))
+	_, window, memory, batches := filled(t, memorytest.Changes("a", 3), memorytest.Changes("b", 2))
 	at := point{cursor: batches[0].After}
-	first, err := keeping(log, 1000, 1<<20, batches).cut(t.Context(), demo, &at, notification, everything, 1000)
+	first, err := cutting(window, 1000, 1<<20).cut(t.Context(), "demo", &at, notification, everything, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	more := append(batches, memorytest.Fill(t, log, "demo", memorytest.Changes("c", 1), memorytest.Changes("d", 7))...)
-	for name, src := range map[string]*cutter{
-		"kept":           keeping(log, 1000, 1<<20, more),
-		"memory":         keeping(log, 1000, 1<<20, nil),
-		"smaller limits": keeping(log, 2, 100, nil),
+	for _, changes := range [][]resourcesync.Change{memorytest.Changes("c", 1), memorytest.Changes("d", 7)} {
+		if _, err := window.Publish(t.Context(), "demo", changelog.Publish{Changes: changes}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, e := range map[string]*Engine{
+		"window":         cutting(window, 1000, 1<<20),
+		"memory":         cutting(memory, 1000, 1<<20),
+		"smaller limits": cutting(memory, 2, 100),
 	} {
 		at := point{cursor: batches[0].After, until: first.cursor}
-		again, err := src.cut(t.Context(), demo, &at, notification, everything, 1)
+		again, err := e.cut(t.Context(), "demo", &at, notification, everything, 1)
 		if err != nil || !bytes.Equal(body(t, again), body(t, first)) {
 			t.Errorf("%s: %v:\n%s", name, err, body(t, again))
 		}
@@ -213,14 +239,15 @@ func TestCutAgain(t *testing.T) {
 
 // An entry whose values have the text of the XML around it is cut as any other.
 func TestCutBetweenEntries(t *testing.T) {
-	b := feed.NewBatch("demo", feed.Cursor{Micros: 1}, feed.Cursor{Position: 3, Micros: 9}, memorytest.Changes("a", 3))
-	for i := range b.Entries {
-		b.Entries[i].Change.Loc += "</url>\n  <url>\n</urlset>\n"
-		b.Entries[i].Change.Attrs = []resourcesync.Attr{{Namespace: "urn:x", Name: "y", Value: "</url>\n  <url>"}}
+	changes := memorytest.Changes("a", 3)
+	for i := range changes {
+		changes[i].Loc += "</url>\n  <url>\n</urlset>\n"
+		changes[i].Attrs = []resourcesync.Attr{{Namespace: "urn:x", Name: "y", Value: "</url>\n  <url>"}}
 	}
-	src := keeping(emptyLog{}, 1000, 1<<20, []*feed.Batch{b})
+	_, window, _, batches := filled(t, changes)
+	e, b := cutting(window, 1000, 1<<20), batches[0]
 	for i, at := range []feed.Cursor{b.After, b.Entries[0].Cursor, b.Entries[1].Cursor} {
-		c, err := src.cut(t.Context(), demo, &point{cursor: at}, notification, everything, 1)
+		c, err := e.cut(t.Context(), "demo", &point{cursor: at}, notification, everything, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,5 +255,90 @@ func TestCutBetweenEntries(t *testing.T) {
 		if got := body(t, c); !bytes.Equal(got, want.XML()) {
 			t.Errorf("entry %d:\n%s\nwant\n%s", i, got, want.XML())
 		}
+	}
+}
+
+// A counting counts the reads of a log that found something.
+type counting struct {
+	changelog.Log
+	reads atomic.Int64
+}
+
+func (c *counting) Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error) {
+	b, err := c.Log.Since(ctx, set, after, limit)
+	if err == nil && len(b.Entries) > 0 {
+		c.reads.Add(1)
+	}
+	return b, err
+}
+
+// Subscriptions that are behind share what is read and encoded, wherever they begin: their
+// cuts soon end where batches do.
+func TestCutsShare(t *testing.T) {
+	const entries, subs, begins = 7_500, 100, 25
+	log := &counting{Log: memorytest.Open(t)}
+	h := hub.New(log, hub.Options{})
+	t.Cleanup(h.Close)
+	for range entries / 500 {
+		if _, err := h.Publish(t.Context(), "demo", changelog.Publish{Changes: memorytest.Changes("a", 500)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := log.Log.Since(t.Context(), "demo", feed.Cursor{}, begins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := cutting(h, 1000, 1<<20)
+	texts := make([]map[*byte]bool, subs)
+	var wg sync.WaitGroup
+	for i := range subs {
+		texts[i] = map[*byte]bool{}
+		wg.Go(func() {
+			for at := (point{cursor: all.Entries[i%begins].Cursor}); ; {
+				c, err := e.cut(t.Context(), "demo", &at, notification, everything, 1000)
+				if errors.Is(err, errNothing) {
+					return
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				at = point{cursor: c.cursor}
+				texts[i][&c.body[0][0]] = true
+			}
+		})
+	}
+	wg.Wait()
+	shared := 0
+	for text := range texts[0] {
+		if texts[1][text] {
+			shared++
+		}
+	}
+	if shared < entries/1000-1 {
+		t.Errorf("two subscriptions share the texts of %d cuts", shared)
+	}
+	// The first page of each that begins, the whole pages, and the last one, which is not kept.
+	if n := log.reads.Load(); n > begins+entries/1000+subs {
+		t.Errorf("%d reads", n)
+	}
+}
+
+func TestCutDivergedAndGone(t *testing.T) {
+	_, _, memory, batches := filled(t, memorytest.Changes("a", 3), memorytest.Changes("b", 2))
+	e := cutting(memory, 1000, 1<<20)
+	other := batches[1].Cursor
+	other.Micros -= 7 // the cursor of a log that had another tail
+	at := point{cursor: other, from: batches[0].Cursor, until: other}
+	c, err := e.cut(t.Context(), "demo", &at, notification, everything, 1000)
+	if err != nil || !at.diverged || !at.until.IsZero() || c.from != at.cursor || at.cursor.Position != 0 {
+		t.Fatalf("%v, %+v, %+v", err, at, c)
+	}
+	if !bytes.Contains(body(t, c), []byte(`h:diverged="true"`)) {
+		t.Errorf("the body does not say diverged:\n%s", body(t, c))
+	}
+	at = point{cursor: feed.Cursor{Position: 1, Micros: 5}}
+	if _, err := e.cut(t.Context(), "demo", &at, notification, everything, 1000); !errors.Is(err, feed.ErrGone) {
+		t.Errorf("%v, want ErrGone", err)
 	}
 }

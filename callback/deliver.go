@@ -35,7 +35,7 @@ type delivery struct {
 	sub    *sub
 	engine *Engine
 	about  *subscription.Subscription
-	view   view // of the topic
+	head   feed.Cursor // of the topic
 	filter *filter
 	failed int
 	first  bool // nothing was delivered yet
@@ -81,7 +81,7 @@ func (s *sub) takeTurn(*state) turn {
 		s.burst = s.topic.head.Position
 	}
 	s.running = &delivery{
-		sub: s, engine: e, about: s.about, view: s.topic.view, filter: s.filter, point: s.point, gap: s.gap, gaps: s.gaps,
+		sub: s, engine: e, about: s.about, head: s.topic.head, filter: s.filter, point: s.point, gap: s.gap, gaps: s.gaps,
 		failed: s.failed, first: s.standing == untried, limit: cmp.Or(s.batch.most, e.opts.MaxChanges), moves: s.moves,
 	}
 	return s.running
@@ -100,7 +100,7 @@ func (d *delivery) do() {
 	}
 	for range maxEmpty {
 		var c *cut
-		c, d.err = d.engine.cutter.cut(ctx, d.view, &d.point, d.engine.format(d.about.Form), d.filter, d.limit)
+		c, d.err = d.engine.cut(ctx, d.about.Set, &d.point, d.engine.format(d.about.Form), d.filter, d.limit)
 		switch {
 		case errors.Is(d.err, feed.ErrGone):
 			if d.err = d.overrun(ctx); d.err != nil {
@@ -245,7 +245,7 @@ func (st *state) unsent(d *delivery) {
 	s := d.sub
 	switch {
 	case s.shard.calls.Err() != nil: // the shard is dropped soon
-	case errors.Is(d.err, errNothing) && s.over == "" && s.topic.view == d.view && s.about.LeaseEnd.After(time.Now()):
+	case errors.Is(d.err, errNothing) && s.over == "" && s.topic.head == d.head && s.about.LeaseEnd.After(time.Now()):
 		st.await(s)
 	case errors.Is(d.err, errMayNot):
 		st.uncheck(s)

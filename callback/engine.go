@@ -12,17 +12,17 @@
 //   - a registry (package subscription), which keeps the subscriptions and the
 //     inboxes of requests about them,
 //   - claims (package claim), which say what shards this hub works on,
-//   - a follower, which yields what is new in a set,
-//   - the log, which still has what is older,
+//   - a follower, which yields what is new in a set, and has what is older,
+//   - the log, which says where it begins and ends,
 //   - an outlet and a verifier (package outlet), which call the callbacks.
 //
 // It knows no HTTP: package websub is its outlet, its verifier, and the server that
 // sends it requests.
 //
 // The way of a delivery: Engine.publish wakes the subscriptions of a set (topic.go), and
-// each waits for a slot (slots.go). Then delivery.do has the cutter make what comes next
-// (cutter.go), and hands it to the outlet (deliver.go). delivery.settle moves the cursor on,
-// and shard.save commits it a moment later (shard.go).
+// each waits for a slot (slots.go). Then delivery.do makes a cut of what comes next (cut.go),
+// and hands it to the outlet (deliver.go). delivery.settle moves the cursor on, and shard.save
+// commits it a moment later (shard.go).
 package callback
 
 import (
@@ -52,7 +52,6 @@ type Engine struct {
 	verifier outlet.Verifier
 	metrics  *metrics
 	claims   *claim.Keeper
-	cutter   *cutter
 
 	// How goroutines wake and end each other. Set by New, never changed.
 	turns    chan turn       // takes a turn to a goroutine that lingers; without one the sender starts a new goroutine
@@ -73,14 +72,13 @@ type Engine struct {
 // so each Engine needs a prometheus.Registerer of its own.
 //
 // The registry has the subscriptions, and the claims say on which of its shards this
-// hub works. A subscription gets what the follower yields; one that is behind gets
-// what the log has. Deliveries leave by the outlet.
+// hub works. A subscription gets what the follower has. Deliveries leave by the outlet.
 func New(registry subscription.Registry, claims claim.Store, log Log, follower Follower, outlet outlet.Outlet, verifier outlet.Verifier, o Options) *Engine {
 	o.defaults()
 	e := &Engine{
 		registry: registry, log: log, follower: follower, outlet: outlet, verifier: verifier, opts: o,
-		metrics: newMetrics(o.Metrics), cutter: &cutter{log: log, changes: o.MaxChanges, bytes: o.MaxBytes},
-		turns: make(chan turn), timers: make(wakeup, 1), saves: make(wakeup, 1), released: make(chan struct{}),
+		metrics: newMetrics(o.Metrics),
+		turns:   make(chan turn), timers: make(wakeup, 1), saves: make(wakeup, 1), released: make(chan struct{}),
 	}
 	e.state = state{
 		engine: e, shards: map[int]*shard{}, topics: map[string]*topic{}, filters: filters{},

@@ -51,13 +51,13 @@ func TestSwitchingProtocols(t *testing.T) {
 
 // A gate holds up the answer of one read.
 type gate struct {
-	Log
+	Follower
 	shut atomic.Bool
 	open chan struct{}
 }
 
-func (g *gate) Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error) {
-	b, err := g.Log.Since(ctx, set, after, limit)
+func (g *gate) Next(ctx context.Context, set string, after feed.Cursor, most int) ([]*feed.Batch, error) {
+	b, err := g.Follower.Next(ctx, set, after, most)
 	if g.shut.CompareAndSwap(true, false) {
 		<-g.open
 	}
@@ -71,9 +71,9 @@ func TestReadBeforePublish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		w.shutdown()
-		g := &gate{Log: w.log, open: make(chan struct{})}
+		g := &gate{Follower: w.hub, open: make(chan struct{})}
 		caller := websub.NewCaller(w.client, base, websub.CallerOptions{})
-		w.engine, w.ran = New(w.store, w.store, g, w.hub, caller, caller, Options{}), make(chan struct{})
+		w.engine, w.ran = New(w.store, w.store, w.log, g, caller, caller, Options{}), make(chan struct{})
 		go func() {
 			defer close(w.ran)
 			w.engine.Run(context.Background())

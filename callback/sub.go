@@ -204,9 +204,6 @@ func (st *state) rest(s *sub) {
 // await lets an idle sub wait for what is published next.
 func (st *state) await(s *sub) {
 	s.leave()
-	if len(s.topic.behind)+len(s.topic.quiet) == 0 {
-		st.engine.cutter.cache.forget(s.topic.logKey) // no sub needs it
-	}
 	s.topic.idle.add(s)
 	st.wakeAt(&s.timer, s.about.LeaseEnd)
 }

@@ -11,29 +11,30 @@ import (
 	"github.com/rshub/rshub/internal/backoff"
 )
 
-// A Follower yields the batches of a set that follow a cursor, and waits for
-// more until ctx is done.
+// A Follower has the logs of sets, as hub.Hub does. All who follow a set share its batches, so
+// what is delivered is read and encoded once for all.
 type Follower interface {
+	// Follow yields the batches of a set that follow a cursor, and waits for more until ctx
+	// is done.
 	Follow(ctx context.Context, set string, after feed.Cursor) iter.Seq2[[]*feed.Batch, error]
+
+	// Next returns what Follow would yield first, or nothing if nothing follows by now. Of what
+	// it has to read from the log, it returns at most so many entries.
+	Next(ctx context.Context, set string, after feed.Cursor, most int) ([]*feed.Batch, error)
 }
 
-// A Log is the part of changelog.Log that subscriptions are served from when they are
-// behind.
+// A Log is the part of changelog.Log that says where the log of a set begins and ends.
 type Log interface {
-	Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error)
 	State(ctx context.Context, set string) (feed.State, error)
 }
 
-// A topic is a set that has subscriptions on this hub. It is followed once for all of
-// them, and the cutter's cache keeps what comes.
-//
-// Deliveries make their cuts without the mutex, so the log can be read. publish gives the
-// cutter what is new and raises version, with the mutex held. A delivery takes the view
-// along, and makes a cut that has at least what there was at that version.
+// A topic is a set that has subscriptions on this hub. It is followed once for all of them:
+// what comes wakes them. Each then reads what is behind its own cursor, without the mutex.
 type topic struct {
-	cancel context.CancelFunc // ends follow; never changed
+	// Set when the topic is made, never changed.
+	set    string
+	cancel context.CancelFunc // ends follow
 
-	view                // set is never changed
 	subs    int         // subs of this topic, in all pools and in none
 	ready   bool        // head is known
 	head    feed.Cursor // of the entries that came
@@ -48,7 +49,7 @@ func (st *state) topic(set string) *topic {
 	t, e := st.topics[set], st.engine
 	if t == nil {
 		ctx, cancel := context.WithCancel(e.ctx)
-		t = &topic{view: view{logKey: logKey{set: set}}, cancel: cancel}
+		t = &topic{set: set, cancel: cancel}
 		st.topics[set] = t
 		e.wg.Go(func() { e.follow(ctx, t) })
 	}
@@ -61,7 +62,6 @@ func (st *state) leaveTopic(t *topic) {
 	if t.subs--; t.subs == 0 {
 		t.cancel()
 		delete(st.topics, t.set)
-		st.engine.cutter.cache.forget(t.logKey)
 	}
 }
 
@@ -100,42 +100,27 @@ func (e *Engine) restart(t *topic, head feed.Cursor) {
 	st := e.lock()
 	defer st.unlock()
 	t.head, t.ready = head, true
-	t.version++
-	e.anew(t)
 	for _, s := range t.idle.take() {
 		st.rest(s)
 	}
 	st.fill()
 }
 
-// anew forgets what there is of a topic's log, which may be another one now. What is still
-// being read of the old one is not found any more.
-func (e *Engine) anew(t *topic) {
-	e.cutter.cache.forget(t.logKey)
-	t.restarts++
-}
-
-// publish keeps what is new of a topic, and wakes its subs.
+// publish wakes the subs of a topic for what is new.
 func (e *Engine) publish(t *topic, batches []*feed.Batch) {
 	st := e.lock()
 	defer st.unlock()
-	if t.subs == 0 { // the topic was forgotten while the batches were on their way
-		return
-	}
 	before, first := t.head, int64(0)
 	passes := map[*filter]bool{}
 	for _, b := range batches {
 		if b.Diverged {
-			e.anew(t)
 			passes = nil // no sub can be skipped: each has to look whether its cursor is still in the log
 		}
 		if len(b.Entries) > 0 {
-			e.cutter.cache.add(t.logKey, b)
 			first = cmp.Or(first, b.Entries[0].Micros)
 		}
 		t.head = b.Cursor
 	}
-	t.version++
 	for _, s := range t.idle.take() {
 		if passes != nil && s.cursor == before {
 			if s.filter.key != "" && !matches(passes, s.filter, batches) {

@@ -34,14 +34,8 @@ func (h *Hub) Follow(ctx context.Context, set string, after feed.Cursor) iter.Se
 				h.metrics.hits.Inc()
 			}
 			if !ok {
-				var shared bool
 				var err error
-				batches, shared, err = h.pages.after(ctx, set, after)
-				if shared {
-					h.metrics.shared.Inc()
-				} else {
-					h.metrics.misses.Inc()
-				}
+				batches, err = h.read(ctx, set, after, pageEntries)
 				switch {
 				case err == nil:
 					failures = 0
@@ -73,6 +67,34 @@ func (h *Hub) Follow(ctx context.Context, set string, after feed.Cursor) iter.Se
 			}
 		}
 	}
+}
+
+// Next returns what Follow would yield first after a cursor, and waits for nothing: it returns
+// no batches if nothing follows by now. Of what it has to read from the memory, it returns at
+// most so many entries. The errors are those of changelog.Log.Since.
+func (h *Hub) Next(ctx context.Context, set string, after feed.Cursor, most int) ([]*feed.Batch, error) {
+	if t := h.tail(set); t != nil {
+		if batches, ok, _ := t.after(after); ok {
+			h.metrics.hits.Inc()
+			return batches, nil
+		}
+	}
+	batches, err := h.read(ctx, set, after, most)
+	if err != nil {
+		return nil, fmt.Errorf("read set %q after %v: %w", set, after, err)
+	}
+	return batches, nil
+}
+
+// read returns at most so many entries that follow a cursor in the memory.
+func (h *Hub) read(ctx context.Context, set string, after feed.Cursor, most int) ([]*feed.Batch, error) {
+	batches, shared, err := h.pages.after(ctx, set, after, most)
+	if shared {
+		h.metrics.shared.Inc()
+	} else {
+		h.metrics.misses.Inc()
+	}
+	return batches, err
 }
 
 // Attend keeps a set's tail until leave is called. A follower that does other work

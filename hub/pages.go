@@ -36,11 +36,12 @@ type pages struct {
 	before  uint64        // what asked was at the last tidy
 }
 
-// A pageKey names what follows a cursor. What was read before a log lost entries has another
+// A pageKey names what follows a cursor, up to so many entries. What was read before a log lost entries has another
 // key than what is read after that.
 type pageKey struct {
 	set    string
 	after  feed.Cursor
+	most   int
 	losses uint64
 }
 
@@ -48,11 +49,11 @@ func newPages(log changelog.Log) *pages {
 	return &pages{log: log, reads: make(chan struct{}, maxReads), kept: lru.New[pageKey, []*feed.Batch](pagesBytes)}
 }
 
-// after returns batches that follow a cursor, as Hub.Follow yields them. It returns none if
-// nothing follows. shared means that another follower has read them.
-func (p *pages) after(ctx context.Context, set string, after feed.Cursor) (page []*feed.Batch, shared bool, err error) {
+// after returns batches that follow a cursor, as Hub.Follow yields them, with at most so many
+// entries. It returns none if nothing follows. shared means that another follower has read them.
+func (p *pages) after(ctx context.Context, set string, after feed.Cursor, most int) (page []*feed.Batch, shared bool, err error) {
 	p.asked.Add(1)
-	key := pageKey{set, after, p.losses.Load()}
+	key := pageKey{set, after, min(most, pageEntries-int(after.Position%pageEntries)), p.losses.Load()}
 	if page, ok := p.kept.Get(key); ok {
 		return page, true, nil
 	}
@@ -80,7 +81,7 @@ func (p *pages) read(ctx context.Context, key pageKey) ([]*feed.Batch, error) {
 		return nil, context.Cause(ctx)
 	}
 	defer func() { <-p.reads }()
-	b, err := p.log.Since(ctx, key.set, key.after, pageEntries-int(key.after.Position%pageEntries))
+	b, err := p.log.Since(ctx, key.set, key.after, key.most)
 	if err != nil || len(b.Entries) == 0 && !b.Diverged {
 		return nil, err
 	}

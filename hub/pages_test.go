@@ -126,18 +126,18 @@ func TestPagesOfARemovedSet(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	mustPublish(t, h, "a", changes("a", 1))
 	after := mustPublish(t, h, "a", changes("a", 2*pageEntries)).After
-	page, _, err := h.pages.after(t.Context(), "a", after)
+	page, _, err := h.pages.after(t.Context(), "a", after, pageEntries)
 	if err != nil || len(page) != 1 || len(page[0].Entries) != pageEntries-1 {
 		t.Fatal(page, err)
 	}
-	again, shared, _ := h.pages.after(t.Context(), "a", after)
+	again, shared, _ := h.pages.after(t.Context(), "a", after, pageEntries)
 	if len(again) != 1 || again[0] != page[0] || !shared {
 		t.Fatal("the page is not kept")
 	}
 	if err := h.Delete(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
-	if page, _, err := h.pages.after(t.Context(), "a", after); !errors.Is(err, feed.ErrGone) {
+	if page, _, err := h.pages.after(t.Context(), "a", after, pageEntries); !errors.Is(err, feed.ErrGone) {
 		t.Errorf("of a removed set it returns %d batches, %v", len(page), err)
 	}
 }
@@ -147,15 +147,15 @@ func TestPagesAfterALoss(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	after := mustPublish(t, h, "a", changes("a", 1)).Cursor
 	head := mustPublish(t, h, "a", changes("a", 2*pageEntries)).Cursor
-	first, _, err := h.pages.after(t.Context(), "a", after)
+	first, _, err := h.pages.after(t.Context(), "a", after, pageEntries)
 	if err != nil {
 		t.Fatal(err)
 	}
 	lost := feed.Cursor{Position: head.Position + 5, Micros: head.Micros + 5}
-	if page, _, err := h.pages.after(t.Context(), "a", lost); err != nil || !page[0].Diverged {
+	if page, _, err := h.pages.after(t.Context(), "a", lost, pageEntries); err != nil || !page[0].Diverged {
 		t.Fatalf("behind the head is %v, %v", page, err)
 	}
-	if page, _, err := h.pages.after(t.Context(), "a", after); err != nil || page[0] == first[0] {
+	if page, _, err := h.pages.after(t.Context(), "a", after, pageEntries); err != nil || page[0] == first[0] {
 		t.Errorf("the page from before the loss is there, %v", err)
 	}
 }
@@ -166,7 +166,7 @@ func TestPagesAreDropped(t *testing.T) {
 	mustPublish(t, h, "a", changes("a", 1))
 	after := mustPublish(t, h, "a", changes("a", pageEntries)).After
 	page := func() *feed.Batch {
-		p, _, err := h.pages.after(t.Context(), "a", after)
+		p, _, err := h.pages.after(t.Context(), "a", after, pageEntries)
 		if err != nil || len(p) != 1 {
 			t.Fatal(p, err)
 		}

@@ -473,3 +473,28 @@ func TestRunTrims(t *testing.T) {
 		<-done
 	})
 }
+
+// Next has what Follow would yield first, from the window or from the memory, and waits for
+// nothing.
+func TestNext(t *testing.T) {
+	h, _ := newHub(t, Options{})
+	first := mustPublish(t, h, "a", changes("a", 3))
+	for range 2 { // without a window, and with one
+		leave := h.Attend("a")
+		defer leave()
+		batches, err := h.Next(t.Context(), "a", first.After, 2)
+		if err != nil || len(batches) != 1 || batches[0].After != first.After || len(batches[0].Entries) == 0 {
+			t.Fatalf("%d batches: %v", len(batches), err)
+		}
+		head := mustPublish(t, h, "a", changes("b", 2))
+		if batches, err = h.Next(t.Context(), "a", first.Cursor, pageEntries); err != nil || batches[len(batches)-1].Cursor != head.Cursor {
+			t.Errorf("%d batches after %v: %v", len(batches), first.Cursor, err)
+		}
+		if batches, err = h.Next(t.Context(), "a", head.Cursor, pageEntries); err != nil || len(batches) != 0 {
+			t.Errorf("%d batches follow the head: %v", len(batches), err)
+		}
+	}
+	if _, err := h.Next(t.Context(), "a", feed.Cursor{Position: 1, Micros: 1}, pageEntries); !errors.Is(err, feed.ErrGone) {
+		t.Errorf("%v, want ErrGone", err)
+	}
+}
