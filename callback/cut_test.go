@@ -60,7 +60,7 @@ func filled(t *testing.T, publishes ...[]resourcesync.Change) (log *disklog.Log,
 
 // cutting returns an engine that cuts what a hub has, within limits.
 func cutting(h Follower, changes, bytes int) *Engine {
-	return New(nil, nil, nil, h, nil, nil, Options{MaxChanges: changes, MaxBytes: bytes})
+	return New(nil, nil, nil, h, nil, Options{MaxChanges: changes, MaxBytes: bytes})
 }
 
 // atomFormat is an Atom feed.

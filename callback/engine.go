@@ -14,10 +14,10 @@
 //   - claims (package claim), which say what shards this hub works on,
 //   - a follower, which yields what is new in a set, and has what is older,
 //   - the log, which says where it begins and ends,
-//   - an outlet and a verifier (package outlet), which call the callbacks.
+//   - an outlet (package outlet), which calls the callbacks.
 //
-// It knows no HTTP: package websub is its outlet, its verifier, and the server that
-// sends it requests.
+// It knows no HTTP: package websub is its outlet, and the server that sends it
+// requests.
 //
 // The way of a delivery: Engine.publish wakes the subscriptions of a set (topic.go), and
 // each waits for a slot (slots.go). Then delivery.do makes a cut of what comes next (cut.go),
@@ -49,7 +49,6 @@ type Engine struct {
 	follower Follower
 	opts     Options
 	outlet   outlet.Outlet
-	verifier outlet.Verifier
 	metrics  *metrics
 	claims   *claim.Keeper
 
@@ -72,11 +71,11 @@ type Engine struct {
 // so each Engine needs a prometheus.Registerer of its own.
 //
 // The registry has the subscriptions, and the claims say on which of its shards this
-// hub works. A subscription gets what the follower has. Deliveries leave by the outlet.
-func New(registry subscription.Registry, claims claim.Store, log Log, follower Follower, outlet outlet.Outlet, verifier outlet.Verifier, o Options) *Engine {
+// hub works. A subscription gets what the follower has, by the outlet.
+func New(registry subscription.Registry, claims claim.Store, log Log, follower Follower, outlet outlet.Outlet, o Options) *Engine {
 	o.defaults()
 	e := &Engine{
-		registry: registry, log: log, follower: follower, outlet: outlet, verifier: verifier, opts: o,
+		registry: registry, log: log, follower: follower, outlet: outlet, opts: o,
 		metrics: newMetrics(o.Metrics),
 		turns:   make(chan turn), timers: make(wakeup, 1), saves: make(wakeup, 1), released: make(chan struct{}),
 	}

@@ -19,7 +19,7 @@ func TestIdleMemory(t *testing.T) {
 	log := memorytest.Open(t)
 	h := hub.New(log, hub.Options{})
 	defer h.Close()
-	e := New(nil, nil, log, h, nil, nil, Options{})
+	e := New(nil, nil, log, h, nil, Options{})
 	s := e.newShard(nil)
 	before, goroutines := heapBytes(), runtime.NumGoroutine()
 	st := e.lock()

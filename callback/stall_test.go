@@ -73,7 +73,7 @@ func TestReadBeforePublish(t *testing.T) {
 		w.shutdown()
 		g := &gate{Follower: w.hub, open: make(chan struct{})}
 		caller := websub.NewCaller(w.client, base, websub.CallerOptions{})
-		w.engine, w.ran = New(w.store, w.store, w.log, g, caller, caller, Options{}), make(chan struct{})
+		w.engine, w.ran = New(w.store, w.store, w.log, g, caller, Options{}), make(chan struct{})
 		go func() {
 			defer close(w.ran)
 			w.engine.Run(context.Background())

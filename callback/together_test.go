@@ -72,7 +72,7 @@ func TestHandOver(t *testing.T) {
 		client := outbound.New(outbound.Options{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 		defer client.Close()
 		caller := websub.NewCaller(client, "https://hub.example.org", websub.CallerOptions{})
-		e := callback.New(registry, claims, log, h, caller, caller, callback.Options{Metrics: metrics[len(engines)]})
+		e := callback.New(registry, claims, log, h, caller, callback.Options{Metrics: metrics[len(engines)]})
 		engines = append(engines, e)
 		ran.Go(func() { e.Run(ctx) })
 	}

@@ -81,7 +81,7 @@ func (w *world) start(o Options) {
 	}})
 	o.Clock = func() time.Duration { return time.Duration(w.clock.Load()) }
 	caller := websub.NewCaller(w.client, base, websub.CallerOptions{Inventories: w})
-	e := New(w.store, w.store, w.log, w.hub, caller, caller, o)
+	e := New(w.store, w.store, w.log, w.hub, caller, o)
 	w.engine, w.ran = e, make(chan struct{})
 	go func() {
 		defer close(w.ran)

@@ -113,7 +113,7 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	topics, ways := formats(base), outlets{caller, indexnow.New(p.outbound)}
 	pushed := maps.Clone(topics)
 	pushed[indexnow.Form] = indexnow.Format
-	p.engine = callback.New(store.subscriptions, store.claims, log, p.hub, ways, ways, callback.Options{ // they deliver, and verify
+	p.engine = callback.New(store.subscriptions, store.claims, log, p.hub, ways, callback.Options{
 		Logger: s.log, Metrics: s.metrics, Meter: attempts, Rights: s.callers.rights(),
 		Activity: happened{p.activity}, Formats: pushed,
 	})

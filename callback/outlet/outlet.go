@@ -14,24 +14,19 @@ import (
 	"github.com/rshub/rshub/outbound"
 )
 
-// An Outlet is a way to deliver. The engine knows nothing more of how a
-// delivery leaves.
+// An Outlet is a way to callbacks. The engine knows nothing more of how a delivery leaves. Each
+// method tries once and returns the verdict. It blocks until the callback has answered, and
+// gives up when ctx ends.
 type Outlet interface {
-	// Deliver tries once to deliver, and returns the verdict. It blocks until the
-	// callback has answered, and gives up when ctx ends.
+	// Deliver delivers changes.
 	Deliver(ctx context.Context, d *Delivery) Verdict
-}
 
-// A Verifier asks the owners of callbacks whether they want a subscription
-// (WebSub section 5.3), and tells them when it ends.
-type Verifier interface {
-	// Confirm asks once. It returns Done when the callback confirmed, Again
-	// when it gave no answer, and Over when it refused. It blocks until the
-	// callback has answered, and gives up when ctx ends.
+	// Confirm asks whether the owner of a callback wants a subscription (WebSub section 5.3).
+	// It returns Done when the callback confirmed, Again when it gave no answer, and Over when
+	// it refused.
 	Confirm(ctx context.Context, q *Question) Verdict
 
-	// Deny tells a callback once that its subscription to a set ended, and why.
-	// It blocks until the callback has answered, and gives up when ctx ends.
+	// Deny tells a callback that its subscription to a set ended, and why.
 	Deny(ctx context.Context, d *Denial) Verdict
 }
 

@@ -28,18 +28,15 @@ type CallerOptions struct {
 }
 
 // A Caller makes the requests of WebSub to callbacks. It is an outlet.Outlet
-// that POSTs changes (section 7), and an outlet.Verifier that GETs with a
-// challenge (section 5.3).
+// that POSTs changes (section 7), and confirms by a GET with a challenge
+// (section 5.3).
 type Caller struct {
 	client http.RoundTripper
 	base   feed.Base
 	opts   CallerOptions
 }
 
-var (
-	_ outlet.Outlet   = (*Caller)(nil)
-	_ outlet.Verifier = (*Caller)(nil)
-)
+var _ outlet.Outlet = (*Caller)(nil)
 
 // NewCaller returns a Caller for the topics under base. It makes its requests
 // with client, which must keep to the rules for addresses, as outbound.Client

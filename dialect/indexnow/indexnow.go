@@ -82,15 +82,12 @@ func ParsePlace(text string) (Place, error) {
 	return p, nil
 }
 
-// An Outlet tells search engines. It implements outlet.Outlet and outlet.Verifier.
+// An Outlet tells search engines. It implements outlet.Outlet.
 type Outlet struct {
 	client http.RoundTripper
 }
 
-var (
-	_ outlet.Outlet   = (*Outlet)(nil)
-	_ outlet.Verifier = (*Outlet)(nil)
-)
+var _ outlet.Outlet = (*Outlet)(nil)
 
 // New returns an Outlet that makes its requests with client, which must keep to the rules for
 // addresses, as outbound.Client does.
