@@ -38,14 +38,6 @@ func (s *schedule) stop(t *timer) {
 	}
 }
 
-// next returns when the first timer is due.
-func (s schedule) next() (due time.Time, ok bool) {
-	if len(s) == 0 {
-		return due, false
-	}
-	return s[0].due, true
-}
-
 // take takes out one timer that is due by now, and returns it. It returns nil when none
 // is due.
 func (s *schedule) take(now time.Time) *timer {
@@ -101,13 +93,11 @@ func (e *Engine) runTimers(ctx context.Context) {
 			t.of.wake(st)
 		}
 		st.fill()
-		due, some := st.schedule.next()
-		st.unlock()
-		if some {
-			clock.Reset(time.Until(due))
-		} else {
-			clock.Stop()
+		clock.Stop()
+		if len(st.schedule) > 0 {
+			clock.Reset(time.Until(st.schedule[0].due))
 		}
+		st.unlock()
 		select {
 		case <-clock.C:
 		case <-e.timers:

@@ -27,10 +27,11 @@ func TestSchedule(t *testing.T) {
 		t.Error("something is due before its time")
 	}
 	var got []time.Time
-	for at, ok := s.next(); ok; at, ok = s.next() {
+	for len(s) > 0 {
+		first := s[0]
 		x := s.take(begin.Add(2000))
-		if x.due != at || x.at != 0 {
-			t.Fatalf("took %+v, next() was %v", x, at)
+		if x != first || x.at != 0 {
+			t.Fatalf("took %+v, the first was %+v", x, first)
 		}
 		got = append(got, x.due)
 	}
