@@ -209,7 +209,7 @@ func (st *state) succeed(d *delivery) {
 	st.advance(d, point{cursor: d.cut.cursor})
 	s.batch.succeed(e.opts.MaxChanges)
 	s.gap = feed.Cursor{}
-	st.setFailed(s, 0)
+	s.setFailed(0)
 	s.next, s.earliest = time.Time{}, time.Time{}
 	s.standing = standingAfter(d.attempt.Took)
 	// A burst ends at what there was when it began. What comes meanwhile is delivered
@@ -299,17 +299,17 @@ func (st *state) fail(d *delivery) {
 		s.next = now.Add(wait)
 		s.earliest = now.Add(max(firstRetry, wait/10, d.verdict.After))
 	}
-	st.setFailed(s, s.failed+1)
+	s.setFailed(s.failed + 1)
 	st.rest(s)
 }
 
 // setFailed sets how many tries have failed in a row.
-func (st *state) setFailed(s *sub, n int) {
+func (s *sub) setFailed(n int) {
 	switch {
 	case s.failed == 0 && n > 0:
-		st.failing++
+		s.topic.failed++
 	case s.failed > 0 && n == 0:
-		st.failing--
+		s.topic.failed--
 	}
 	s.failed = n
 }

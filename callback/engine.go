@@ -81,7 +81,7 @@ func New(registry subscription.Registry, claims claim.Store, log Log, follower F
 	}
 	e.state = state{
 		engine: e, shards: map[int]*shard{}, topics: map[string]*topic{}, filters: filters{},
-		slots: newSlots(o.InFlight, o.PerHost), counts: counts{}, missing: map[string]int{},
+		slots: newSlots(o.InFlight, hostSlots), counts: counts{}, missing: map[string]int{},
 	}
 	e.claims = claim.NewKeeper(claims, worker{e}, subscription.Shards, o.Clock, o.Logger.With("work", "callbacks"))
 	e.ctx, e.cancel = context.WithCancel(context.Background())

@@ -72,14 +72,12 @@ type present struct {
 func (e *Engine) present() present {
 	st := e.lock()
 	defer st.unlock()
-	p := present{claims: len(st.shards), failing: st.failing, stale: st.stale, inFlight: st.slots.inFlight()}
-	for _, s := range st.shards {
-		p.subscriptions += len(s.subs)
-	}
+	p := present{claims: len(st.shards), stale: st.stale, inFlight: st.slots.all.inUse()}
 	for _, n := range st.missing {
 		p.locked += n
 	}
 	for _, t := range st.topics {
+		p.subscriptions, p.failing = p.subscriptions+t.subs, p.failing+t.failed
 		changes, lag := t.lag()
 		p.lagChanges, p.lag = max(p.lagChanges, changes), max(p.lag, lag)
 	}
@@ -102,7 +100,7 @@ func (e *Engine) Following() map[string]Following {
 	all := make(map[string]Following, len(st.topics))
 	for set, t := range st.topics {
 		changes, lag := t.lag()
-		all[set] = Following{Subscriptions: t.subs, Failing: len(t.failing), Changes: changes, Lag: lag}
+		all[set] = Following{Subscriptions: t.subs, Failing: t.failed, Changes: changes, Lag: lag}
 	}
 	return all
 }
@@ -136,48 +134,48 @@ func (s *sub) lag() (changes uint64, since int64) {
 // gauges tell what an Engine is doing, as a prometheus.Collector.
 type gauges struct {
 	engine *Engine
+	all    []gauge
+}
 
-	claims, subscriptions, failing, inFlight, stale, locked *prometheus.Desc
-	followers, lagChanges, lagSeconds                       *prometheus.Desc
+type gauge struct {
+	*prometheus.Desc
+	value func(*present) float64
 }
 
 func newGauges(e *Engine) *gauges {
-	own := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc("rshub_callback_"+name, help, nil, nil)
+	g := &gauges{engine: e}
+	own := func(name, help string, value func(*present) float64) {
+		g.all = append(g.all, gauge{prometheus.NewDesc("rshub_callback_"+name, help, nil, nil), value})
 	}
-	shared := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc("rshub_"+name, help, nil, callbackKind)
+	shared := func(name, help string, value func(*present) float64) {
+		g.all = append(g.all, gauge{prometheus.NewDesc("rshub_"+name, help, nil, callbackKind), value})
 	}
-	return &gauges{
-		engine:        e,
-		claims:        own("claims", "Shards of subscriptions that this hub has a claim on."),
-		subscriptions: own("subscriptions", "Subscriptions in the shards of this hub."),
-		failing:       own("failing", "Subscriptions of this hub whose last delivery failed."),
-		stale:         own("stale_secrets", "Subscriptions of this hub whose secrets are in clear, or encrypted with another key than the first."),
-		locked:        own("locked", "Subscriptions of this hub that wait for a key which is missing: their secrets are encrypted with it."),
-		inFlight:      own("in_flight", "Requests to callbacks that are under way."),
-		followers:     shared("followers", "Followers of this hub."),
-		lagChanges:    shared("follower_lag_changes", "Changes that the slowest follower of this hub has not got yet."),
-		lagSeconds:    shared("follower_lag_seconds", "Age of the oldest change that a follower of this hub has not got yet."),
-	}
+	subscriptions := func(p *present) float64 { return float64(p.subscriptions) }
+	own("claims", "Shards of subscriptions that this hub has a claim on.", func(p *present) float64 { return float64(p.claims) })
+	own("subscriptions", "Subscriptions in the shards of this hub.", subscriptions)
+	own("failing", "Subscriptions of this hub whose last delivery failed.", func(p *present) float64 { return float64(p.failing) })
+	own("stale_secrets", "Subscriptions of this hub whose secrets are in clear, or encrypted with another key than the first.",
+		func(p *present) float64 { return float64(p.stale) })
+	own("locked", "Subscriptions of this hub that wait for a key which is missing: their secrets are encrypted with it.",
+		func(p *present) float64 { return float64(p.locked) })
+	own("in_flight", "Requests to callbacks that are under way.", func(p *present) float64 { return float64(p.inFlight) })
+	shared("followers", "Followers of this hub.", subscriptions)
+	shared("follower_lag_changes", "Changes that the slowest follower of this hub has not got yet.",
+		func(p *present) float64 { return float64(p.lagChanges) })
+	shared("follower_lag_seconds", "Age of the oldest change that a follower of this hub has not got yet.",
+		func(p *present) float64 { return p.lag.Seconds() })
+	return g
 }
 
 func (g *gauges) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.claims, g.subscriptions, g.failing, g.inFlight, g.stale, g.locked, g.followers, g.lagChanges, g.lagSeconds} {
-		to <- d
+	for _, one := range g.all {
+		to <- one.Desc
 	}
 }
 
 func (g *gauges) Collect(to chan<- prometheus.Metric) {
 	p := g.engine.present()
-	gauge := func(d *prometheus.Desc, v float64) { to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
-	gauge(g.claims, float64(p.claims))
-	gauge(g.subscriptions, float64(p.subscriptions))
-	gauge(g.failing, float64(p.failing))
-	gauge(g.inFlight, float64(p.inFlight))
-	gauge(g.stale, float64(p.stale))
-	gauge(g.locked, float64(p.locked))
-	gauge(g.followers, float64(p.subscriptions))
-	gauge(g.lagChanges, float64(p.lagChanges))
-	gauge(g.lagSeconds, p.lag.Seconds())
+	for _, one := range g.all {
+		to <- prometheus.MustNewConstMetric(one.Desc, prometheus.GaugeValue, one.value(&p))
+	}
 }

@@ -18,7 +18,6 @@ const InFlight = 1024
 // Options of an Engine. Zero values are the defaults.
 type Options struct {
 	InFlight int // most requests under way at once; default InFlight
-	PerHost  int // most of them to one host and port; default 8
 
 	MaxChanges int // most changes in one delivery, and most entries that are looked at for it; default and maximum 1,000
 	MaxBytes   int // most bytes of changes in one delivery; a single change may have more; default 1 MiB
@@ -38,7 +37,6 @@ type Options struct {
 
 func (o *Options) defaults() {
 	o.InFlight = cmp.Or(o.InFlight, InFlight)
-	o.PerHost = cmp.Or(o.PerHost, 8)
 	o.MaxChanges = min(cmp.Or(o.MaxChanges, 1000), 1000)
 	o.MaxBytes = cmp.Or(o.MaxBytes, 1<<20)
 	if o.Activity == nil {

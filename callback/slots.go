@@ -23,8 +23,10 @@ func (s standing) share(n int) int {
 	return max(1, n/4)
 }
 
-// How many slots an address and a subscriber there may have, in slots of a host.
+// How many slots one subscriber's callbacks at a host may have, and in these, how many an
+// address and a subscriber there may have.
 const (
+	hostSlots    = 8
 	addressSlots = 8
 	ownerSlots   = 4
 )
@@ -134,9 +136,6 @@ type slots struct {
 func newSlots(total, perHost int) *slots {
 	return &slots{perHost: perHost, hosts: map[string]*host{}, limiters: map[limiterKey]*limiter{}, all: limiter{most: total}}
 }
-
-// inFlight returns how many slots are taken.
-func (s *slots) inFlight() int { return s.all.inUse() }
 
 // queue lets a task wait for a slot.
 func (s *slots) queue(t *task, d doer) {

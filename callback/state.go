@@ -18,7 +18,6 @@ type state struct {
 
 	// What is counted, for limits and metrics.
 	counts  counts
-	failing int            // subs whose last attempt failed
 	stale   int            // subs whose secrets are to be encrypted anew
 	missing map[string]int // subs whose secrets need a key that is missing, by its ID
 }

@@ -102,7 +102,7 @@ func (st *state) addSub(s *shard, r *subscription.Record) *sub {
 	st.forgetEnded(s, x.id)
 	st.uncheck(x)
 	if x.failed > 0 {
-		st.failing++
+		x.topic.failed++
 	}
 	s.subs[x.id] = x
 	if q := s.requests[x.id]; q != nil {
@@ -117,7 +117,7 @@ func (st *state) removeSub(x *sub) {
 		x.running.end()
 	}
 	x.leave()
-	st.setFailed(x, 0)
+	x.setFailed(0)
 	st.schedule.stop(&x.timer)
 	st.slots.leave(&x.task)
 	st.leaveTopic(x.topic)
@@ -167,7 +167,7 @@ func (st *state) put(s *shard, r *subscription.Record, moved bool) {
 	st.uncheck(known)
 	if moved {
 		known.moves++
-		st.setFailed(known, 0)
+		known.setFailed(0)
 		known.progress, known.first = newProgress(&r.Progress), 0
 	}
 	known.next, known.earliest = time.Time{}, time.Time{}

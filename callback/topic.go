@@ -36,6 +36,7 @@ type topic struct {
 	cancel context.CancelFunc // ends follow
 
 	subs    int         // subs of this topic, in all pools and in none
+	failed  int         // those whose last attempt failed
 	ready   bool        // head is known
 	head    feed.Cursor // of the entries that came
 	idle    pool        // subs that wait for what is new
