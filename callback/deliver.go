@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/rshub/rshub/callback/outlet"
@@ -41,6 +40,8 @@ type delivery struct {
 	first  bool // nothing was delivered yet
 	limit  int  // most changes
 	moves  int
+	ctx    context.Context
+	end    context.CancelFunc // ends ctx, when do returns or the sub is gone: a callback that subscribes again must not get two deliveries at once
 
 	// Copied by sub.takeTurn and changed by do; read by settle after do.
 	point point
@@ -52,24 +53,10 @@ type delivery struct {
 	err     error // why nothing was sent: errNothing, errMayNot, errNoKey, or the log could not be read; nil: a filter left out all
 	attempt subscription.Attempt
 	verdict outlet.Verdict
-
-	// end and send share these. send stores cancel and then reads over. end stores over
-	// and then reads cancel. So one of them stops the request.
-	over   atomic.Bool // the sub is gone
-	cancel atomic.Pointer[context.CancelFunc]
 }
 
 // of returns the task whose turn the delivery is.
 func (d *delivery) of() *task { return &d.sub.task }
-
-// end cancels a delivery whose sub is gone. Otherwise a callback that subscribes again
-// could get two deliveries at once.
-func (d *delivery) end() {
-	d.over.Store(true)
-	if cancel := d.cancel.Load(); cancel != nil {
-		(*cancel)()
-	}
-}
 
 // takeTurn delivers what is behind the sub's cursor, if there is anything.
 func (s *sub) takeTurn(*state) turn {
@@ -84,12 +71,13 @@ func (s *sub) takeTurn(*state) turn {
 		sub: s, engine: e, about: s.about, head: s.topic.head, filter: s.filter, point: s.point, gap: s.gap, gaps: s.gaps,
 		failed: s.failed, first: s.standing == untried, limit: cmp.Or(s.batch.most, e.opts.MaxChanges), moves: s.moves,
 	}
+	s.running.ctx, s.running.end = context.WithCancel(s.shard.calls)
 	return s.running
 }
 
 // do makes the next cut that is not empty, and sends it.
 func (d *delivery) do() {
-	ctx := d.sub.shard.calls
+	defer d.end()
 	if _, why := d.engine.may(d.about.By, d.about.Key, d.about.Anyone, d.about.Set); why != "" {
 		d.err = errMayNot
 		return
@@ -100,10 +88,10 @@ func (d *delivery) do() {
 	}
 	for range maxEmpty {
 		var c *cut
-		c, d.err = d.engine.cut(ctx, d.about.Set, &d.point, d.engine.format(d.about.Form), d.filter, d.limit)
+		c, d.err = d.engine.cut(d.ctx, d.about.Set, &d.point, d.engine.format(d.about.Form), d.filter, d.limit)
 		switch {
 		case errors.Is(d.err, feed.ErrGone):
-			if d.err = d.overrun(ctx); d.err != nil {
+			if d.err = d.overrun(); d.err != nil {
 				return
 			}
 		case d.err != nil:
@@ -111,7 +99,7 @@ func (d *delivery) do() {
 		case c.changes == 0:
 			d.point.from, d.point.cursor, d.point.until = c.from, c.cursor, feed.Cursor{}
 		default:
-			d.send(ctx, c)
+			d.send(c)
 			return
 		}
 	}
@@ -119,8 +107,8 @@ func (d *delivery) do() {
 
 // overrun moves the point to the floor of the log, after the log has lost entries that
 // follow the point. It returns errNothing if the set does not exist.
-func (d *delivery) overrun(ctx context.Context) error {
-	state, err := d.engine.log.State(ctx, d.about.Set)
+func (d *delivery) overrun() error {
+	state, err := d.engine.log.State(d.ctx, d.about.Set)
 	if errors.Is(err, feed.ErrNoSet) {
 		return errNothing
 	} else if err != nil {
@@ -142,15 +130,13 @@ func (e *Engine) format(form string) *outlet.Format {
 }
 
 // send hands a cut to the outlet.
-func (d *delivery) send(ctx context.Context, c *cut) {
+func (d *delivery) send(c *cut) {
 	d.cut = c
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if d.cancel.Store(&cancel); d.over.Load() || !d.sub.shard.mayCall() {
+	if d.ctx.Err() != nil || !d.sub.shard.mayCall() {
 		return
 	}
 	begin := time.Now()
-	d.verdict = d.engine.outlet.Deliver(ctx, &outlet.Delivery{
+	d.verdict = d.engine.outlet.Deliver(d.ctx, &outlet.Delivery{
 		To: d.about, Format: d.engine.format(d.about.Form), Body: c.body, Changes: c.changes, From: c.from, Cursor: c.cursor,
 		Attempt: d.failed + 1, First: d.first, Gap: d.gap, Diverged: d.point.diverged,
 	})

@@ -371,7 +371,7 @@ func (s *shard) expire(q *requestQueue, r *request) (again time.Duration) {
 // end removes a subscription, or what is kept of one that has ended. Then it tells the
 // callback why, unless reason is empty. It returns what commit does.
 func (s *shard) end(r *subscription.Request, reason string) (again time.Duration) {
-	e, id := s.engine, r.ID()
+	id := r.ID()
 	var about *subscription.Subscription // of what was removed
 	again = s.commit(r, func(*state) (c subscription.Changes) {
 		remove := false
@@ -392,9 +392,7 @@ func (s *shard) end(r *subscription.Request, reason string) (again time.Duration
 		st.forgetEnded(s, id)
 		if known := s.subs[id]; known != nil {
 			about = known.about
-			e.metrics.ended[r.Mode].Inc()
-			e.opts.Logger.Info("callbacks: a subscription ended", "id", known.id, "set", r.Set, "host", known.host.name, "why", r.Mode)
-			st.removeSub(known)
+			st.removeEnded(known, r.Mode, string(r.Mode))
 		}
 	})
 	if about != nil && reason != "" {

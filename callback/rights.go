@@ -188,9 +188,7 @@ func (s *shard) refuse(r *subscription.Request) (again time.Duration) {
 			return
 		}
 		ended = true
-		e.metrics.ended[refused].Inc()
-		e.opts.Logger.Info("callbacks: a subscription ended", "id", known.id, "set", r.Set, "host", known.host.name, "why", why)
-		st.removeSub(known)
+		st.removeEnded(known, refused, why)
 		st.keepEnded(s, &c.Put[0].Subscription)
 	})
 	if ended {

@@ -103,7 +103,7 @@ func (e worker) Lost(h *claim.Hold) {
 	st := e.lock()
 	defer st.unlock()
 	if s := st.shards[h.Shard]; s != nil && s.claim == h {
-		st.loseShard(s)
+		st.lose(s)
 	}
 }
 
@@ -187,16 +187,14 @@ func (s *shard) wake(st *state) {
 	}
 }
 
-// stillHas reports whether the claim on a shard still counts. If not, it drops the shard, and
-// releases the claim, because the Keeper does not know yet that the claim is over.
+// stillHas reports whether the claim on a shard still counts. If not, it drops the shard.
 func (st *state) stillHas(s *shard) bool {
 	if !s.claim.Over() {
 		return true
 	}
 	if st.shards[s.claim.Shard] == s {
 		s.engine.opts.Logger.Warn("callbacks: a claim was not renewed in time", "shard", s.claim.Shard)
-		st.loseShard(s)
-		s.engine.claims.Release(s.claim)
+		st.lose(s)
 	}
 	return false
 }
@@ -214,10 +212,14 @@ func (s *shard) mayCall() bool {
 	return st.stillHas(s)
 }
 
-// loseShard drops a shard whose claim was lost before this hub gave it up.
-func (st *state) loseShard(s *shard) {
-	s.engine.metrics.claimsLost.Inc()
-	st.dropShard(s)
+// lose drops a shard whose claim was lost before this hub gave it up. It releases the claim,
+// because the Keeper may not know yet that the claim is over.
+func (st *state) lose(s *shard) {
+	if st.shards[s.claim.Shard] == s {
+		s.engine.metrics.claimsLost.Inc()
+		st.dropShard(s)
+		s.engine.claims.Release(s.claim)
+	}
 }
 
 // dropShard forgets a shard with all that is in it, and cancels its requests.
@@ -287,10 +289,7 @@ func (s *shard) store(ctx context.Context, changes subscription.Changes) error {
 	if errors.Is(err, claim.ErrLost) {
 		st := s.engine.lock()
 		defer st.unlock()
-		if st.shards[s.claim.Shard] == s {
-			st.loseShard(s)
-		}
-		s.engine.claims.Release(s.claim)
+		st.lose(s)
 	}
 	return err
 }

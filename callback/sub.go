@@ -126,6 +126,13 @@ func (st *state) removeSub(x *sub) {
 	delete(x.shard.subs, x.id)
 }
 
+// removeEnded forgets a subscription that has ended.
+func (st *state) removeEnded(x *sub, mode subscription.Mode, why string) {
+	st.engine.metrics.ended[mode].Inc()
+	st.engine.opts.Logger.Info("callbacks: a subscription ended", "id", x.id, "set", x.about.Set, "host", x.host.name, "why", why)
+	st.removeSub(x)
+}
+
 // setAbout replaces what a sub is about, and what is counted of it.
 func (st *state) setAbout(s *sub, about *subscription.Subscription) {
 	if s.about != nil {

@@ -141,8 +141,7 @@ func (s *shard) keep(p *request) (again time.Duration) {
 	}, func(st *state, done subscription.Changes) {
 		for _, id := range done.Delete {
 			if known := s.subs[id]; known != nil {
-				st.removeSub(known)
-				e.metrics.ended[subscription.Unsubscribe].Inc()
+				st.removeEnded(known, r.Mode, string(r.Mode))
 			}
 		}
 		for i := range done.Put {
