@@ -152,7 +152,7 @@ type builder struct {
 // take takes entries of a batch, as many as there is room for, and returns how many.
 func (x *builder) take(b *feed.Batch) int {
 	entries := b.Entries[:min(x.entries, len(b.Entries))]
-	if !slices.ContainsFunc(entries, func(e feed.Entry) bool { return x.filter.match(&e.Change) }) {
+	if !x.filter.matchAny(entries) {
 		return x.look(entries) // the text is not needed
 	}
 	text, entryEnd := b.In(x.format.Batch), x.format.End

@@ -1,6 +1,8 @@
 package callback
 
 import (
+	"slices"
+
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -12,6 +14,10 @@ type filter struct {
 	key         string // Filter.Key, never changed; empty: every change passes
 
 	users int // how many subs have it
+
+	// The last publish that was tried, so that it is tried once for all subs.
+	tried  uint64 // state.publishes
+	passes bool   // some of its changes pass
 }
 
 // match reports whether a change passes.
@@ -39,21 +45,21 @@ func (all filters) drop(f *filter) {
 	}
 }
 
-// matches reports whether any change of the batches passes a filter. It keeps the answer
-// in known, for the other subs that have the filter.
-func matches(known map[*filter]bool, f *filter, batches []*feed.Batch) bool {
-	m, ok := known[f]
-	if ok {
-		return m
-	}
-search:
-	for _, b := range batches {
-		for i := range b.Entries {
-			if m = f.match(&b.Entries[i].Change); m {
-				break search
-			}
+// matchAny reports whether any of the entries passes.
+func (f *filter) matchAny(entries []feed.Entry) bool {
+	for i := range entries {
+		if f.match(&entries[i].Change) {
+			return true
 		}
 	}
-	known[f] = m
-	return m
+	return false
+}
+
+// wants reports whether any change of a publish passes.
+func (f *filter) wants(publish uint64, batches []*feed.Batch) bool {
+	if f.tried != publish {
+		f.tried = publish
+		f.passes = slices.ContainsFunc(batches, func(b *feed.Batch) bool { return f.matchAny(b.Entries) })
+	}
+	return f.passes
 }

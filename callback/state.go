@@ -16,6 +16,8 @@ type state struct {
 	schedule schedule
 	draining bool // no task gets a slot any more
 
+	publishes uint64 // how often something new came in any set
+
 	// What is counted, for limits and metrics.
 	counts  counts
 	stale   int            // subs whose secrets are to be encrypted anew

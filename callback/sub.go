@@ -72,7 +72,7 @@ func (p *pool) add(s *sub) {
 // take empties the pool and returns the subs that were in it.
 func (p *pool) take() []*sub {
 	all := *p
-	*p = nil
+	*p = make(pool, 0, len(all)) // most come back at once, if it is their filters that left all out
 	for _, s := range all {
 		s.pool = nil
 	}

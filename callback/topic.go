@@ -111,20 +111,18 @@ func (e *Engine) restart(t *topic, head feed.Cursor) {
 func (e *Engine) publish(t *topic, batches []*feed.Batch) {
 	st := e.lock()
 	defer st.unlock()
-	before, first := t.head, int64(0)
-	passes := map[*filter]bool{}
+	st.publishes++
+	before, first, diverged := t.head, int64(0), false
 	for _, b := range batches {
-		if b.Diverged {
-			passes = nil // no sub can be skipped: each has to look whether its cursor is still in the log
-		}
+		diverged = diverged || b.Diverged
 		if len(b.Entries) > 0 {
 			first = cmp.Or(first, b.Entries[0].Micros)
 		}
 		t.head = b.Cursor
 	}
 	for _, s := range t.idle.take() {
-		if passes != nil && s.cursor == before {
-			if s.filter.key != "" && !matches(passes, s.filter, batches) {
+		if !diverged && s.cursor == before { // else it has to look whether its cursor is still in the log
+			if !s.filter.wants(st.publishes, batches) {
 				s.skip(first, t.head)
 				t.idle.add(s)
 				continue
