@@ -55,9 +55,6 @@ type delivery struct {
 	verdict outlet.Verdict
 }
 
-// of returns the task whose turn the delivery is.
-func (d *delivery) of() *task { return &d.sub.task }
-
 // takeTurn delivers what is behind the sub's cursor, if there is anything.
 func (s *sub) takeTurn(*state) turn {
 	if s.over != "" {

@@ -53,7 +53,7 @@ type Engine struct {
 	claims   *claim.Keeper
 
 	// How goroutines wake and end each other. Set by New, never changed.
-	turns    chan turn       // takes a turn to a goroutine that lingers; without one the sender starts a new goroutine
+	turns    chan *waiter    // takes a turn to a goroutine that lingers; without one the sender starts a new goroutine
 	timers   wakeup          // wakes runTimers: the first timer of the schedule may have changed
 	saves    wakeup          // wakes saveLoop: there is something to save
 	ctx      context.Context // all goroutines end with it
@@ -77,7 +77,7 @@ func New(registry subscription.Registry, claims claim.Store, log Log, follower F
 	e := &Engine{
 		registry: registry, log: log, follower: follower, outlet: outlet, opts: o,
 		metrics: newMetrics(o.Metrics),
-		turns:   make(chan turn), timers: make(wakeup, 1), saves: make(wakeup, 1), released: make(chan struct{}),
+		turns:   make(chan *waiter), timers: make(wakeup, 1), saves: make(wakeup, 1), released: make(chan struct{}),
 	}
 	e.state = state{
 		engine: e, shards: map[int]*shard{}, topics: map[string]*topic{}, filters: filters{},

@@ -1,6 +1,7 @@
 package callback
 
 import (
+	"slices"
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
@@ -18,10 +19,14 @@ type progress struct {
 }
 
 func newProgress(p *subscription.Progress) progress {
-	return progress{
+	x := progress{
 		point: point{cursor: p.Cursor, from: p.From, diverged: p.Diverged},
-		gap:   p.Gap, gaps: p.Gaps, failed: p.Failed, next: p.Next, last: packAll(p.Last),
+		gap:   p.Gap, gaps: p.Gaps, failed: p.Failed, next: p.Next,
 	}
+	for _, a := range p.Last {
+		x.last.add(a)
+	}
+	return x
 }
 
 func (p *progress) unpack() subscription.Progress {
@@ -43,43 +48,23 @@ type attempt struct {
 }
 
 // kinds are the kinds of attempts.
-var kinds = [...]string{"deliver", string(subscription.Subscribe), string(subscription.Unsubscribe), "denied"}
+var kinds = []string{"deliver", string(subscription.Subscribe), string(subscription.Unsubscribe), "denied"}
 
 func pack(a subscription.Attempt) attempt {
-	p := attempt{at: a.At.UnixMicro(), took: a.Took, err: a.Error, changes: int32(a.Changes), status: int16(a.Status)}
-	for i, k := range kinds {
-		if a.Kind == k {
-			p.kind = uint8(i)
-		}
+	return attempt{
+		at: a.At.UnixMicro(), took: a.Took, err: a.Error, changes: int32(a.Changes), status: int16(a.Status),
+		kind: uint8(max(0, slices.Index(kinds, a.Kind))),
 	}
-	return p
-}
-
-func (p attempt) unpack() subscription.Attempt {
-	return subscription.Attempt{At: time.UnixMicro(p.at).UTC(), Kind: kinds[p.kind], Status: int(p.status), Took: p.took, Changes: int(p.changes), Error: p.err}
 }
 
 // attempts are the newest attempts, oldest first.
 type attempts []attempt
 
-func packAll(all []subscription.Attempt) attempts {
-	if len(all) == 0 {
-		return nil
-	}
-	packed := make(attempts, len(all))
-	for i, a := range all {
-		packed[i] = pack(a)
-	}
-	return packed
-}
-
-func (a attempts) unpack() []subscription.Attempt {
-	if len(a) == 0 {
-		return nil
-	}
-	all := make([]subscription.Attempt, len(a))
-	for i, p := range a {
-		all[i] = p.unpack()
+func (a attempts) unpack() (all []subscription.Attempt) {
+	for _, p := range a {
+		all = append(all, subscription.Attempt{
+			At: time.UnixMicro(p.at).UTC(), Kind: kinds[p.kind], Status: int(p.status), Took: p.took, Changes: int(p.changes), Error: p.err,
+		})
 	}
 	return all
 }

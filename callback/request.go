@@ -272,9 +272,6 @@ type handling struct {
 	again time.Duration // how long to wait for the next try; 0: the request is carried out
 }
 
-// of returns the task whose turn the handling is.
-func (h *handling) of() *task { return &h.queue.task }
-
 func (h *handling) do() {
 	s, r := h.queue.shard, &h.Request
 	switch h.Mode {

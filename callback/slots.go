@@ -118,6 +118,7 @@ type waiter struct {
 	permits   [4]*limiter // of the owner at the host, of the owner at the address, of the address, of all
 	held      int         // how many permits it has
 	cancelled bool        // it waits no more, and holds nothing
+	turn      turn        // with a slot
 }
 
 // slots bound the requests that are under way: each needs a slot. All requests have a

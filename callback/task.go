@@ -45,9 +45,6 @@ type doer interface {
 // A turn is what a task does with its slot. The results that do leaves in the turn for
 // settle need no mutex, because do has returned before settle is called.
 type turn interface {
-	// of returns the task.
-	of() *task
-
 	// do makes the request. It blocks, and the mutex is not held.
 	do()
 
@@ -59,27 +56,27 @@ type turn interface {
 // fill gives slots to the tasks whose turn it is, as long as there are both.
 func (st *state) fill() {
 	e := st.engine
-	for t := st.nextTurn(); t != nil; t = st.nextTurn() {
+	for w := st.nextTurn(); w != nil; w = st.nextTurn() {
 		select {
-		case e.turns <- t:
+		case e.turns <- w:
 		default: // no goroutine lingers
-			e.wg.Go(func() { e.work(t) })
+			e.wg.Go(func() { e.work(w) })
 		}
 	}
 }
 
-// nextTurn gives the next task its slot. It returns nil when there is no such task, or no
-// slot.
-func (st *state) nextTurn() turn {
+// nextTurn gives the next task its slot and its turn. It returns nil when there is no such
+// task, or no slot.
+func (st *state) nextTurn() *waiter {
 	for !st.draining {
 		w := st.slots.next()
 		if w == nil {
 			break
 		}
 		if s := w.task.shard; !s.leaving {
-			if t := w.doer.takeTurn(st); t != nil {
+			if w.turn = w.doer.takeTurn(st); w.turn != nil {
 				s.busy++
-				return t
+				return w
 			}
 		}
 		st.slots.done(w.task) // the task has nothing to do, or its shard is another hub's soon
@@ -93,27 +90,27 @@ const lingerTime = time.Second
 
 // work does a turn, and then the next one for which there is a slot. When there is none,
 // it lingers for a turn that it is handed.
-func (e *Engine) work(t turn) {
+func (e *Engine) work(w *waiter) {
 	linger := time.NewTimer(lingerTime)
 	defer linger.Stop()
 	for {
-		t.do()
+		w.turn.do()
 		st := e.lock()
-		st.slots.done(t.of())
-		s := t.of().shard
+		st.slots.done(w.task)
+		s := w.task.shard
 		if s.busy--; s.busy == 0 && s.leaving {
 			close(s.rested)
 		}
-		t.settle(st)
-		t = st.nextTurn()
+		w.turn.settle(st)
+		w = st.nextTurn()
 		st.fill()
 		st.unlock()
-		if t != nil {
+		if w != nil {
 			continue
 		}
 		linger.Reset(lingerTime)
 		select {
-		case t = <-e.turns:
+		case w = <-e.turns:
 		case <-linger.C:
 			return
 		case <-e.ctx.Done():
