@@ -35,12 +35,11 @@ func (c counts) add(k countKey, n int) {
 func (e *Engine) Count(r *subscription.Request, host string) subscription.Count {
 	st := e.lock()
 	defer st.unlock()
+	loaded := len(st.shards) > 0
 	for _, s := range st.shards {
-		if !s.loaded {
-			return subscription.Count{}
-		}
+		loaded = loaded && s.loaded
 	}
-	if len(st.shards) == 0 {
+	if !loaded {
 		return subscription.Count{}
 	}
 	all := func(keys ...countKey) (n int) {

@@ -75,7 +75,7 @@ func (s *sub) takeTurn(*state) turn {
 // do makes the next cut that is not empty, and sends it.
 func (d *delivery) do() {
 	defer d.end()
-	if _, why := d.engine.may(d.about.By, d.about.Key, d.about.Anyone, d.about.Set); why != "" {
+	if _, why := d.engine.opts.Rights.May(d.about.By, d.about.Key, d.about.Anyone, d.about.Set); why != "" {
 		d.err = errMayNot
 		return
 	}
@@ -231,7 +231,7 @@ func (st *state) unsent(d *delivery) {
 	case errors.Is(d.err, errNothing) && s.over == "" && s.topic.head == d.head && s.about.LeaseEnd.After(time.Now()):
 		st.await(s)
 	case errors.Is(d.err, errMayNot):
-		st.uncheck(s)
+		s.uncheck()
 		st.restFor(s, unsureRetry)
 	case errors.Is(d.err, errNoKey):
 		st.restFor(s, keyRetry)

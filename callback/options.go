@@ -3,6 +3,7 @@ package callback
 import (
 	"cmp"
 	"log/slog"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -41,6 +42,9 @@ func (o *Options) defaults() {
 	o.MaxBytes = cmp.Or(o.MaxBytes, 1<<20)
 	if o.Activity == nil {
 		o.Activity = nobody{}
+	}
+	if o.Rights == nil {
+		o.Rights = everybody{}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -82,3 +86,10 @@ type nobody struct{}
 
 func (nobody) Delivered(string, int) {}
 func (nobody) Called(Outcome)        {}
+
+// everybody is the Rights of everybody to everything.
+type everybody struct{}
+
+func (everybody) Version() uint64 { return 0 }
+
+func (everybody) May(string, string, bool, string) (until time.Time, why string) { return }

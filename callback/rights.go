@@ -35,21 +35,10 @@ const (
 	endedFor = 7 * 24 * time.Hour
 )
 
-// may is Rights.May.
-func (e *Engine) may(by, key string, anyone bool, set string) (until time.Time, why string) {
-	if e.opts.Rights == nil {
-		return time.Time{}, ""
-	}
-	return e.opts.Rights.May(by, key, anyone, set)
-}
-
 // lookAtRights ends the subscriptions of those whose rights have ended. It looks at all
 // subscriptions if rights may have changed, and else at those that were made, renewed or
 // loaded since the last time. It takes one shard after the other, and asks without the mutex.
 func (e *Engine) lookAtRights(context.Context) {
-	if e.opts.Rights == nil {
-		return
-	}
 	version := e.opts.Rights.Version()
 	st := e.lock()
 	var shards []*shard
@@ -89,7 +78,7 @@ func (s *shard) lookAtRights(version uint64) {
 	st.unlock()
 	for i := range all {
 		l := &all[i]
-		l.until, l.why = e.may(l.about.By, l.about.Key, l.about.Anyone, l.about.Set)
+		l.until, l.why = e.opts.Rights.May(l.about.By, l.about.Key, l.about.Anyone, l.about.Set)
 	}
 	st = e.lock()
 	defer st.unlock()
@@ -100,10 +89,8 @@ func (s *shard) lookAtRights(version uint64) {
 }
 
 // uncheck has the rights of a sub looked at soon.
-func (st *state) uncheck(s *sub) {
-	if st.engine.opts.Rights != nil {
-		s.shard.unchecked = append(s.shard.unchecked, s)
-	}
+func (s *sub) uncheck() {
+	s.shard.unchecked = append(s.shard.unchecked, s)
 }
 
 // checked goes on with a sub when May has answered for what it was about.
@@ -111,7 +98,7 @@ func (st *state) checked(s *sub, about *subscription.Subscription, until time.Ti
 	switch {
 	case s.about == nil || s.over != "": // it was removed, or will be
 	case s.about != about: // it was renewed meanwhile
-		st.uncheck(s)
+		s.uncheck()
 	case why == "":
 		s.allowed = true
 		st.shorten(s, until)
@@ -121,7 +108,7 @@ func (st *state) checked(s *sub, about *subscription.Subscription, until time.Ti
 		}
 		st.end(s, refused)
 	default:
-		st.uncheck(s)
+		s.uncheck()
 	}
 }
 
@@ -162,7 +149,7 @@ func (s *shard) refuse(r *subscription.Request) (again time.Duration) {
 	}
 	about := known.about
 	st.unlock()
-	_, why := e.may(about.By, about.Key, about.Anyone, about.Set)
+	_, why := e.opts.Rights.May(about.By, about.Key, about.Anyone, about.Set)
 	if why == "" { // the right is back
 		st := e.lock()
 		defer st.unlock()

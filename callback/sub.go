@@ -13,9 +13,8 @@ import (
 //
 //	topic.idle     for what is published next
 //	topic.failing  for its next try after a failure; a new change may bring that forward
-//	topic.quiet    for the end of the interval that it asked for
 //	topic.behind   for its turn, for the end of its turn, or, if it left failing, for earliest
-//	none           for nothing: over says why it ends
+//	none           for the end of the interval that it asked for; or for nothing: over says why it ends
 //
 // During its turn, a delivery works with a copy of the sub's state, and delivery.settle
 // brings the result back.
@@ -94,13 +93,11 @@ func (s *sub) leave() {
 
 // addSub takes a subscription in.
 func (st *state) addSub(s *shard, r *subscription.Record) *sub {
-	x := &sub{id: r.ID(), progress: newProgress(&r.Progress), topic: st.topic(r.Set), filter: st.filters.of(r.Filter)}
+	x := &sub{id: r.ID(), progress: newProgress(&r.Progress), topic: st.topic(r.Set)}
 	x.task = task{timer: timer{of: x}, host: st.slots.host(r.Callback), shard: s, standing: untried}
-	about := r.Subscription
-	about.Set, about.Filter = x.topic.set, x.filter.Filter // shared by all subs that have the same
-	st.setAbout(x, &about)
+	st.setAbout(x, &r.Subscription)
 	st.forgetEnded(s, x.id)
-	st.uncheck(x)
+	x.uncheck()
 	if x.failed > 0 {
 		x.topic.failed++
 	}
@@ -121,7 +118,6 @@ func (st *state) removeSub(x *sub) {
 	st.schedule.stop(&x.timer)
 	st.slots.leave(&x.task)
 	st.leaveTopic(x.topic)
-	st.filters.drop(x.filter)
 	st.setAbout(x, nil)
 	delete(x.shard.subs, x.id)
 }
@@ -133,13 +129,18 @@ func (st *state) removeEnded(x *sub, mode subscription.Mode, why string) {
 	st.removeSub(x)
 }
 
-// setAbout replaces what a sub is about, and what is counted of it.
+// setAbout replaces what a sub is about, and what is counted of it. nil: the sub is removed.
 func (st *state) setAbout(s *sub, about *subscription.Subscription) {
 	if s.about != nil {
 		st.countSub(s, -1)
+		st.filters.drop(s.filter)
+		s.about = nil
 	}
-	s.about = about
 	if about != nil {
+		s.filter = st.filters.of(about.Filter)
+		shared := *about
+		shared.Set, shared.Filter = s.topic.set, s.filter.Filter // of all subs that have the same
+		s.about = &shared
 		st.countSub(s, 1)
 	}
 }
@@ -164,14 +165,9 @@ func (st *state) put(s *shard, r *subscription.Record, moved bool) {
 		return
 	}
 	known.over = "" // a renewal came in time
-	renewed := r.Subscription
-	f := st.filters.of(r.Filter)
-	st.filters.drop(known.filter)
-	known.filter = f
-	renewed.Set, renewed.Filter = known.topic.set, f.Filter
-	st.setAbout(known, &renewed)
+	st.setAbout(known, &r.Subscription)
 	known.batch, known.burst, known.quiet = batchSize{}, 0, time.Time{}
-	st.uncheck(known)
+	known.uncheck()
 	if moved {
 		known.moves++
 		known.setFailed(0)
@@ -201,7 +197,6 @@ func (st *state) rest(s *sub) {
 	case !s.topic.ready, s.cursor == s.topic.head:
 		st.await(s)
 	case s.quiet.After(now):
-		s.topic.quiet.add(s)
 		st.wakeAt(&s.timer, earlier(s.quiet, s.about.LeaseEnd))
 	default:
 		st.queue(s)

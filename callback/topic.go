@@ -35,14 +35,13 @@ type topic struct {
 	set    string
 	cancel context.CancelFunc // ends follow
 
-	subs    int         // subs of this topic, in all pools and in none
+	subs    int         // subs of this topic, in a pool or in none
 	failed  int         // those whose last attempt failed
 	ready   bool        // head is known
 	head    feed.Cursor // of the entries that came
 	idle    pool        // subs that wait for what is new
 	failing pool        // subs that wait after a failure
-	quiet   pool        // subs that want no delivery before their interval is over: they do not count as behind
-	behind  pool        // all others that do not end: see sub
+	behind  pool        // subs that have a turn, or wait for one
 }
 
 // topic returns the topic of a set, which gets one more sub.

@@ -32,7 +32,7 @@ func (s *shard) verify(p *request) (again time.Duration) {
 		return keyRetry
 	}
 	if r.Mode == subscription.Subscribe {
-		if _, why := e.may(r.By, r.Key, r.Anyone, r.Set); why != "" {
+		if _, why := e.opts.Rights.May(r.By, r.Key, r.Anyone, r.Set); why != "" {
 			return s.refuseRequest(r, why)
 		}
 	}
