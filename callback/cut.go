@@ -63,13 +63,6 @@ var notification = &outlet.Format{
 	Tail: resourcesync.AppendXMLFooter(nil, &resourcesync.Header{}),
 }
 
-// header returns the text before the entries: that of a batch with the cursors of the
-// cut. The interval of a batch begins with its first entry if the batch follows the zero
-// cursor, because the subscription is older than its set.
-func (c *cut) header(set string, f *outlet.Format, diverged bool) []byte {
-	return f.Head(&feed.Batch{Set: set, After: c.from, Cursor: c.cursor, Diverged: diverged, Entries: []feed.Entry{{Cursor: feed.Cursor{Micros: c.first}}}})
-}
-
 // readTime bounds a read of the log: the reader has a slot meanwhile.
 const readTime = 30 * time.Second
 
@@ -85,7 +78,7 @@ func (e *Engine) cut(ctx context.Context, set string, at *point, format *outlet.
 		return nil, err
 	}
 	x := builder{cut: cut{from: at.begin(), cursor: at.cursor}, format: format, filter: f, entries: e.opts.MaxChanges, limit: limit, bytes: e.opts.MaxBytes}
-	again := !at.until.IsZero()
+	again := at.until.Position > at.cursor.Position
 	if again { // the same cut, whatever the limits are by now
 		x.entries = int(at.until.Position - at.cursor.Position)
 		x.limit, x.bytes = x.entries, math.MaxInt
@@ -208,7 +201,11 @@ func (x *builder) done(first *feed.Batch, diverged bool) *cut {
 	case c.changes == len(first.Entries) && c.cursor == first.Cursor && c.from == first.After && diverged == first.Diverged:
 		c.body = [][]byte{first.In(x.format.Batch)} // as the followers over a connection get it
 	case c.changes > 0:
-		c.body = slices.Concat([][]byte{c.header(first.Set, x.format, diverged)}, x.parts, [][]byte{x.format.Tail})
+		// The first entry is there for a cut that follows the zero cursor, because the
+		// subscription is older than its set: its interval begins with the entry.
+		entries := []feed.Entry{{Cursor: feed.Cursor{Micros: c.first}}}
+		head := x.format.Head(&feed.Batch{Set: first.Set, After: c.from, Cursor: c.cursor, Diverged: diverged, Entries: entries})
+		c.body = slices.Concat([][]byte{head}, x.parts, [][]byte{x.format.Tail})
 		if c.size() <= smallBody {
 			c.body = [][]byte{slices.Concat(c.body...)}
 		}

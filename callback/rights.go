@@ -2,6 +2,8 @@ package callback
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
@@ -41,12 +43,7 @@ const (
 func (e *Engine) lookAtRights(context.Context) {
 	version := e.opts.Rights.Version()
 	st := e.lock()
-	var shards []*shard
-	for _, s := range st.shards {
-		if s.loaded && !s.leaving && (s.rights != version || len(s.unchecked) > 0) {
-			shards = append(shards, s)
-		}
-	}
+	shards := slices.Collect(maps.Values(st.shards))
 	st.unlock()
 	for _, s := range shards {
 		s.lookAtRights(version)
@@ -62,6 +59,10 @@ func (s *shard) lookAtRights(version uint64) {
 		why   string
 	}
 	st := e.lock()
+	if !s.loaded || s.leaving {
+		st.unlock()
+		return
+	}
 	if s.rights != version {
 		s.rights, s.unchecked = version, nil
 		for _, x := range s.subs {
@@ -115,11 +116,7 @@ func (st *state) checked(s *sub, about *subscription.Subscription, until time.Ti
 // unsure reports whether a subscription is so new that this hub may not have heard yet of the
 // token that made it.
 func unsure(about *subscription.Subscription) bool {
-	made := about.Made
-	if about.Renewed.After(made) {
-		made = about.Renewed
-	}
-	return time.Since(made) < unsureFor
+	return time.Since(about.Made) < unsureFor || time.Since(about.Renewed) < unsureFor
 }
 
 // shorten ends the lease at until, if that is not zero and sooner. What the registry has is

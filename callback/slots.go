@@ -233,11 +233,14 @@ func (s *slots) release(w *waiter) {
 	}
 }
 
-// leave takes a task out for ever: it is dead, and its host has one user less.
+// leave takes a task out for ever: it is dead. Its host has one user less, and is forgotten
+// without users.
 func (s *slots) leave(t *task) {
 	s.cancel(t)
 	t.stage = dead
-	s.abandon(t.host)
+	if t.host.users--; t.host.users == 0 {
+		delete(s.hosts, t.host.name)
+	}
 }
 
 // A host is where callbacks lead to: a name and a port.
@@ -257,13 +260,6 @@ func (s *slots) host(callback string) *host {
 	}
 	h.users++
 	return h
-}
-
-// abandon takes a user from a host. A host without users is forgotten.
-func (s *slots) abandon(h *host) {
-	if h.users--; h.users == 0 {
-		delete(s.hosts, h.name)
-	}
 }
 
 // met notes where a connection to the host led. Tasks that are queued from now on wait

@@ -139,13 +139,12 @@ func (s *shard) keep(p *request) (again time.Duration) {
 		}
 		return subscription.Changes{Put: []subscription.Record{rec}}
 	}, func(st *state, done subscription.Changes) {
-		for _, id := range done.Delete {
-			if known := s.subs[id]; known != nil {
-				st.removeEnded(known, r.Mode, string(r.Mode))
-			}
+		known := s.subs[r.ID()]
+		if known != nil && len(done.Delete) > 0 {
+			st.removeEnded(known, r.Mode, string(r.Mode))
 		}
 		for i := range done.Put {
-			if known := s.subs[r.ID()]; known != nil {
+			if known != nil {
 				known.last.add(c.attempt)
 				known.doubt(c.attempt.Took)
 			}
