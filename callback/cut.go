@@ -2,6 +2,7 @@ package callback
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -23,10 +24,7 @@ type point struct {
 
 // begin returns where the interval of the next delivery begins.
 func (p *point) begin() feed.Cursor {
-	if p.from.IsZero() {
-		return p.cursor
-	}
-	return p.from
+	return cmp.Or(p.from, p.cursor)
 }
 
 // A cut is what is delivered at once: a change notification (Change
@@ -77,7 +75,10 @@ func (e *Engine) cut(ctx context.Context, set string, at *point, format *outlet.
 	if err != nil {
 		return nil, err
 	}
-	x := builder{cut: cut{from: at.begin(), cursor: at.cursor}, format: format, filter: f, entries: e.opts.MaxChanges, limit: limit, bytes: e.opts.MaxBytes}
+	x := builder{
+		cut: cut{from: at.begin(), cursor: at.cursor}, format: format, filter: f,
+		entries: e.opts.MaxChanges, limit: limit, bytes: e.opts.MaxBytes,
+	}
 	again := at.until.Position > at.cursor.Position
 	if again { // the same cut, whatever the limits are by now
 		x.entries = int(at.until.Position - at.cursor.Position)
@@ -116,7 +117,7 @@ func (e *Engine) next(ctx context.Context, set string, at *point, f *filter, lim
 		return nil, errNothing
 	}
 	// A cut that is tried again may have to be put together from several reads.
-	for end := batches[len(batches)-1].Cursor; end.Position < at.until.Position; end = batches[len(batches)-1].Cursor {
+	for end := batches[len(batches)-1].Cursor; end.Position < at.until.Position; {
 		more, err := e.follower.Next(ctx, set, end, e.opts.MaxChanges)
 		if err != nil {
 			return nil, err
@@ -126,6 +127,7 @@ func (e *Engine) next(ctx context.Context, set string, at *point, f *filter, lim
 			break
 		}
 		batches = slices.Concat(batches, more) // followers share both
+		end = more[len(more)-1].Cursor
 	}
 	return batches, nil
 }

@@ -41,7 +41,10 @@ type delivery struct {
 	limit  int  // most changes
 	moves  int
 	ctx    context.Context
-	end    context.CancelFunc // ends ctx, when do returns or the sub is gone: a callback that subscribes again must not get two deliveries at once
+
+	// end ends ctx, when do returns or the sub is gone. Otherwise a callback that subscribes
+	// again could get two deliveries at once.
+	end context.CancelFunc
 
 	// Copied by sub.takeTurn and changed by do; read by settle after do.
 	point point

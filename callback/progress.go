@@ -100,13 +100,12 @@ func standingAfter(took time.Duration) standing {
 
 // add adds an attempt, and drops the oldest when there are too many.
 func (a *attempts) add(t subscription.Attempt) {
-	if len(*a) == subscription.MaxAttempts {
-		copy(*a, (*a)[1:])
-		(*a)[subscription.MaxAttempts-1] = pack(t)
-		return
+	kept := *a
+	if len(kept) == subscription.MaxAttempts {
+		kept = kept[1:]
 	}
-	grown := make(attempts, len(*a)+1) // without spare room, since most subscriptions have few attempts
-	copy(grown, *a)
-	grown[len(*a)] = pack(t)
+	grown := make(attempts, len(kept)+1) // without spare room, since most subscriptions have few attempts
+	copy(grown, kept)
+	grown[len(kept)] = pack(t)
 	*a = grown
 }

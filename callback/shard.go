@@ -85,10 +85,7 @@ func (e worker) Gained(h *claim.Hold) {
 	s := e.newShard(h)
 	st := e.lock()
 	defer st.unlock()
-	if old := st.shards[h.Shard]; old != nil {
-		st.dropShard(old)
-	}
-	st.shards[h.Shard] = s
+	st.shards[h.Shard] = s // the one before was dropped: a claim is released, or lost, before it is gained again
 	e.metrics.claimsGained.Inc()
 	st.wakeAt(&s.timer, h.Until())
 	e.wg.Go(func() {

@@ -75,7 +75,9 @@ func (h *Hub) Follow(ctx context.Context, set string, after feed.Cursor) iter.Se
 func (h *Hub) Next(ctx context.Context, set string, after feed.Cursor, most int) ([]*feed.Batch, error) {
 	if t := h.tail(set); t != nil {
 		if batches, ok, _ := t.after(after); ok {
-			h.metrics.hits.Inc()
+			if len(batches) > 0 {
+				h.metrics.hits.Inc()
+			}
 			return batches, nil
 		}
 	}
