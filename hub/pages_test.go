@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/untiltest"
 )
@@ -118,6 +119,57 @@ func TestPagesAreShared(t *testing.T) {
 	// Seven first pages, the others, and at the end of the log one for each follower at most.
 	if n := reads.Load(); n > 7+entries/pageEntries+2*followers {
 		t.Errorf("%d followers read %d times", followers, n)
+	}
+}
+
+// A heldLog holds back what its first read has found.
+type heldLog struct {
+	changelog.Log
+	once    sync.Once
+	found   chan struct{}
+	release chan struct{}
+}
+
+func (l *heldLog) Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error) {
+	b, err := l.Log.Since(ctx, set, after, limit)
+	l.once.Do(func() {
+		close(l.found)
+		<-l.release
+	})
+	return b, err
+}
+
+// Who asks after a publish gets it, also while a read is under way that found nothing before it.
+func TestPageFromBeforeAPublish(t *testing.T) {
+	h, log := newHub(t, Options{})
+	at := mustPublish(t, h, "a", changes("a", 1)).Cursor
+	held := &heldLog{Log: log, found: make(chan struct{}), release: make(chan struct{})}
+	h.pages.log = held
+	entries := func() chan int {
+		n := make(chan int, 1)
+		go func() {
+			page, _, err := h.pages.after(t.Context(), "a", at, pageEntries)
+			if err != nil {
+				t.Error(err)
+			}
+			n <- len(page)
+		}()
+		return n
+	}
+	before := entries()
+	<-held.found
+	mustPublish(t, h, "a", changes("a", 1))
+	after := entries()
+	stack := make([]byte, 4<<20)
+	untiltest.Done(t, "both want the page", func() bool {
+		return strings.Count(string(stack[:runtime.Stack(stack, true)]), "flight.(*Group[...]).Do(") == 2
+	})
+	close(held.release)
+	if n := <-before; n != 0 {
+		t.Errorf("the read before the publish found %d batches", n)
+	}
+	if n := <-after; n != 1 {
+		t.Errorf("who asked after the publish got %d batches", n)
 	}
 }
 
