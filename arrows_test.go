@@ -65,7 +65,7 @@ var arrows = map[string][]string{
 	"dialect/activitystreams": {"dialect", "feed", "resourcesync"},
 	"dialect/atom":            {"dialect", "feed", "resourcesync"},
 	"dialect/framework":       {"changelog", "feed", "internal/backoff", "resourcesync"},
-	"dialect/indexnow":        {"callback/outlet", "feed", "outbound", "problem", "resourcesync"},
+	"dialect/indexnow":        {"callback/outlet", "callback/subscription", "feed", "outbound", "problem", "resourcesync"},
 	"dialect/rdm":             {"feed", "problem", "resourcesync"},
 	"dialect/changeset":       {"dialect", "feed", "resourcesync"},
 	"dialect/cloudevents":     {"feed", "resourcesync"},

@@ -129,6 +129,11 @@ func (e *Engine) format(form string) *outlet.Format {
 	return cmp.Or(e.opts.Formats[form], notification)
 }
 
+// outlet returns the way to subscribers of a form.
+func (e *Engine) outlet(form string) outlet.Outlet {
+	return cmp.Or(e.format(form).Outlet, e.callbacks)
+}
+
 // send hands a cut to the outlet.
 func (d *delivery) send(c *cut) {
 	d.cut = c
@@ -136,7 +141,7 @@ func (d *delivery) send(c *cut) {
 		return
 	}
 	begin := time.Now()
-	d.verdict = d.engine.outlet.Deliver(d.ctx, &outlet.Delivery{
+	d.verdict = d.engine.outlet(d.about.Form).Deliver(d.ctx, &outlet.Delivery{
 		To: d.about, Format: d.engine.format(d.about.Form), Body: c.body, Changes: c.changes, From: c.from, Cursor: c.cursor,
 		Attempt: d.failed + 1, First: d.first, Gap: d.gap, Diverged: d.point.diverged,
 	})

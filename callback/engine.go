@@ -44,13 +44,13 @@ import (
 // One mutex guards nearly all that changes: see state.
 type Engine struct {
 	// Set by New, never changed.
-	registry subscription.Registry
-	log      Log
-	follower Follower
-	opts     Options
-	outlet   outlet.Outlet
-	metrics  *metrics
-	claims   *claim.Keeper
+	registry  subscription.Registry
+	log       Log
+	follower  Follower
+	opts      Options
+	callbacks outlet.Outlet // of all formats that have none of their own
+	metrics   *metrics
+	claims    *claim.Keeper
 
 	// How goroutines wake and end each other. Set by New, never changed.
 	turns    chan *waiter    // takes a turn to a goroutine that lingers; without one the sender starts a new goroutine
@@ -71,11 +71,12 @@ type Engine struct {
 // so each Engine needs a prometheus.Registerer of its own.
 //
 // The registry has the subscriptions, and the claims say on which of its shards this
-// hub works. A subscription gets what the follower has, by the outlet.
-func New(registry subscription.Registry, claims claim.Store, log Log, follower Follower, outlet outlet.Outlet, o Options) *Engine {
+// hub works. A subscription gets what the follower has, by the outlet of its format, or by
+// callbacks.
+func New(registry subscription.Registry, claims claim.Store, log Log, follower Follower, callbacks outlet.Outlet, o Options) *Engine {
 	o.defaults()
 	e := &Engine{
-		registry: registry, log: log, follower: follower, outlet: outlet, opts: o,
+		registry: registry, log: log, follower: follower, callbacks: callbacks, opts: o,
 		metrics: newMetrics(o.Metrics),
 		turns:   make(chan *waiter), timers: make(wakeup, 1), saves: make(wakeup, 1), released: make(chan struct{}),
 	}

@@ -71,7 +71,7 @@ func (s *shard) verify(p *request) (again time.Duration) {
 	if !s.mayCall() {
 		return 0
 	}
-	v := e.outlet.Confirm(s.calls, &outlet.Question{Request: r, Keys: keysOf(r, &about, begin), Token: c.wanted.Token, Lease: c.wanted.LeaseEnd.Sub(begin), Since: c.since, First: known == nil && p.tries == 0, Renewal: known != nil})
+	v := e.outlet(r.Form).Confirm(s.calls, &outlet.Question{Request: r, Keys: keysOf(r, &about, begin), Token: c.wanted.Token, Lease: c.wanted.LeaseEnd.Sub(begin), Since: c.since, First: known == nil && p.tries == 0, Renewal: known != nil})
 	if s.calls.Err() != nil && v.Decision != outlet.Done {
 		return 0 // the next hub asks again
 	}
@@ -203,7 +203,7 @@ func (s *shard) deny(about *subscription.Subscription, reason string) {
 	}
 	e, begin := s.engine, time.Now()
 	secret, former := about.Secrets(begin)
-	v := e.outlet.Deny(s.calls, &outlet.Denial{Set: about.Set, Form: about.Form, Callback: about.Callback, Reason: reason, Keys: outlet.Keys{Secret: secret, Former: former}})
+	v := e.outlet(about.Form).Deny(s.calls, &outlet.Denial{Set: about.Set, Form: about.Form, Callback: about.Callback, Reason: reason, Keys: outlet.Keys{Secret: secret, Former: former}})
 	if s.calls.Err() != nil {
 		return // the shard ended, and the call was given up
 	}

@@ -177,8 +177,8 @@ var errStopped = errors.New("told to stop during the start")
 // waits, at most StartTimeout, and logs that once. It returns at once with an error
 // that waiting does not cure, such as a wrong password.
 func (s *Server) awaitRedis(ctx context.Context, conn *redisconn.Conn) (*redislog.Log, error) {
-	limit := s.config.StartTimeout
-	limited, cancel := context.WithTimeout(ctx, limit)
+	patience := s.config.StartTimeout
+	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	tick := time.NewTicker(startEvery)
 	defer tick.Stop()
@@ -199,7 +199,7 @@ func (s *Server) awaitRedis(ctx context.Context, conn *redisconn.Conn) (*redislo
 		}
 		if !waits && limited.Err() == nil {
 			waits = true
-			s.log.Warn("waiting for Redis", "limit", limit.String(), "err", err)
+			s.log.Warn("waiting for Redis", "limit", patience.String(), "err", err)
 			s.health.leave("starting: waiting for Redis: " + err.Error())
 		}
 		select {
@@ -210,7 +210,7 @@ func (s *Server) awaitRedis(ctx context.Context, conn *redisconn.Conn) (*redislo
 		case ctx.Err() != nil:
 			return nil, errStopped
 		case limited.Err() != nil:
-			return nil, fmt.Errorf("Config.RedisURL: waited for %v (Config.StartTimeout): %w", limit, err)
+			return nil, fmt.Errorf("Config.RedisURL: waited for %v (Config.StartTimeout): %w", patience, err)
 		}
 	}
 }

@@ -110,10 +110,10 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	attempts := meter.New(s.metrics)
 	p.outbound = outbound.New(outbound.Options{Self: string(base), Allow: c.CallbackAllow, CAs: c.CallbackCAs, Idle: idle})
 	caller := websub.NewCaller(p.outbound, base, websub.CallerOptions{Timeout: c.CallbackTimeout, Inventories: p.inventories})
-	topics, ways := formats(base), outlets{caller, indexnow.New(p.outbound)}
+	topics := formats(base)
 	pushed := maps.Clone(topics)
-	pushed[indexnow.Form] = indexnow.Format
-	p.engine = callback.New(store.subscriptions, store.claims, log, p.hub, ways, callback.Options{
+	pushed[indexnow.Form] = indexnow.NewFormat(p.outbound)
+	p.engine = callback.New(store.subscriptions, store.claims, log, p.hub, caller, callback.Options{
 		Logger: s.log, Metrics: s.metrics, Meter: attempts, Rights: s.callers.rights(),
 		Activity: happened{p.activity}, Formats: pushed,
 	})
@@ -141,7 +141,7 @@ func (p *parts) runs() []func(context.Context) {
 
 // site returns the handler for users.
 func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http.Handler {
-	o := sets.Options{Fetcher: p.outbound, SearchEngines: searchEngines{p.engine, p.outbound.Check}, Announcer: p.announcer, CheckEvents: checkEvents, Activity: p.activity, Streams: p.streams}
+	o := sets.Options{Fetcher: p.outbound, SearchEngines: indexnow.Subscriptions{Send: p.engine.Send, Check: p.outbound.Check}, Announcer: p.announcer, CheckEvents: checkEvents, Activity: p.activity, Streams: p.streams}
 	if p.live != nil {
 		o.Inventories = p.inventories
 	}
@@ -151,10 +151,10 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 	if s.config.Callers != nil {
 		o.Private = s.callers
 	}
-	sets := sets.New(store.memory, p.hub, base, o)
+	described := sets.New(store.memory, p.hub, base, o)
 	site := &site{
-		base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets,
-		page: page.New(sets, base, page.Options{
+		base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: described,
+		page: page.New(described, base, page.Options{
 			Version: s.config.Version, Fixed: len(s.config.Sets) > 0, Tokens: s.config.Callers != nil, Holds: p.live != nil,
 		}),
 		activity: p.activity, api: newDescription(base, s.config.Version), callers: s.callers, inventories: p.inventories,

@@ -61,6 +61,7 @@ type Format struct {
 	Head       func(b *feed.Batch) []byte // what stands in it before the first entry; of its entries b needs only the first
 	Begin, End []byte                     // of an entry; nothing else in it has them
 	Tail       []byte                     // what stands behind the last entry
+	Outlet     Outlet                     // the way to those who get it; nil: that of change notifications
 }
 
 // A Question is what the owner of a callback is asked to confirm.

@@ -28,16 +28,21 @@ const Form = "indexnow"
 // Every is the least time between two deliveries: engines answer 429 to those who send more.
 const Every = time.Minute
 
-// Format is what of a batch is delivered: each loc, in angle brackets, on a line of its own.
-var Format = &outlet.Format{
-	Batch: &feed.Format{MediaType: "application/json", Append: func(dst []byte, b *feed.Batch, _ string) []byte {
-		for i := range b.Entries {
-			dst = append(append(append(dst, '<'), b.Entries[i].Change.Loc...), ">\n"...)
-		}
-		return dst
-	}},
-	Head:  func(*feed.Batch) []byte { return nil },
-	Begin: []byte("<"), End: []byte(">\n"),
+// NewFormat returns what of a batch is delivered, and how: each loc, in angle brackets, on a line
+// of its own. Requests are made with client, which must keep to the rules for addresses, as
+// outbound.Client does.
+func NewFormat(client http.RoundTripper) *outlet.Format {
+	return &outlet.Format{
+		Batch: &feed.Format{MediaType: "application/json", Append: func(dst []byte, b *feed.Batch, _ string) []byte {
+			for i := range b.Entries {
+				dst = append(append(append(dst, '<'), b.Entries[i].Change.Loc...), ">\n"...)
+			}
+			return dst
+		}},
+		Head:  func(*feed.Batch) []byte { return nil },
+		Begin: []byte("<"), End: []byte(">\n"),
+		Outlet: &engines{client},
+	}
 }
 
 // A Place is where a search engine is told of changes, as the description of a set says it: the
@@ -82,23 +87,15 @@ func ParsePlace(text string) (Place, error) {
 	return p, nil
 }
 
-// An Outlet tells search engines. It implements outlet.Outlet.
-type Outlet struct {
-	client http.RoundTripper
-}
-
-var _ outlet.Outlet = (*Outlet)(nil)
-
-// New returns an Outlet that makes its requests with client, which must keep to the rules for
-// addresses, as outbound.Client does.
-func New(client http.RoundTripper) *Outlet { return &Outlet{client} }
+// engines are search engines.
+type engines struct{ client http.RoundTripper }
 
 // timeout bounds a request.
 const timeout = 30 * time.Second
 
 // Deliver POSTs the URLs of the changes, each once. 200 and 202 mean that the engine has taken
 // them. Everything else is tried again, so that a key that was wrong can be put right.
-func (o *Outlet) Deliver(ctx context.Context, d *outlet.Delivery) outlet.Verdict {
+func (o *engines) Deliver(ctx context.Context, d *outlet.Delivery) outlet.Verdict {
 	p, err := ParsePlace(d.To.Callback)
 	if err != nil {
 		return outlet.Verdict{Decision: outlet.Over, Error: err.Error(), Outcome: outbound.Other}
@@ -150,7 +147,7 @@ func locs(body [][]byte) []string {
 }
 
 // Confirm looks whether the key is where the search engine will look for it.
-func (o *Outlet) Confirm(ctx context.Context, q *outlet.Question) outlet.Verdict {
+func (o *engines) Confirm(ctx context.Context, q *outlet.Question) outlet.Verdict {
 	p, err := ParsePlace(q.Request.Callback)
 	if err != nil {
 		return outlet.Verdict{Decision: outlet.Over, Error: err.Error(), Outcome: outbound.Other}
@@ -175,13 +172,13 @@ func (o *Outlet) Confirm(ctx context.Context, q *outlet.Question) outlet.Verdict
 }
 
 // Deny tells nobody: a search engine need not know that no more is sent.
-func (o *Outlet) Deny(context.Context, *outlet.Denial) outlet.Verdict {
+func (o *engines) Deny(context.Context, *outlet.Denial) outlet.Verdict {
 	return outlet.Verdict{Decision: outlet.Done, Outcome: outbound.Success}
 }
 
 // do makes a request. It reads the answer into text, at most a few hundred bytes, unless that is
 // nil.
-func (o *Outlet) do(ctx context.Context, method, target string, body []byte, text *[]byte) (status int, after time.Duration, err error) {
+func (o *engines) do(ctx context.Context, method, target string, body []byte, text *[]byte) (status int, after time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))

@@ -86,11 +86,11 @@ func (s *site) place() string {
 
 func TestDeliver(t *testing.T) {
 	s := newSite(t)
-	b := &feed.Batch{Set: "demo"}
+	b, format := &feed.Batch{Set: "demo"}, NewFormat(http.DefaultTransport)
 	for _, loc := range []string{"https://example.org/a?x=1&y=%22", "https://example.org/é", "https://example.org/a?x=1&y=%22"} {
 		b.Entries = append(b.Entries, feed.Entry{Change: resourcesync.Change{Loc: loc, Change: resourcesync.Updated}})
 	}
-	d := &outlet.Delivery{To: &subscription.Subscription{Set: "demo", Form: Form, Callback: s.place()}, Format: Format, Body: [][]byte{b.In(Format.Batch)}, Changes: 3}
+	d := &outlet.Delivery{To: &subscription.Subscription{Set: "demo", Form: Form, Callback: s.place()}, Format: format, Body: [][]byte{b.In(format.Batch)}, Changes: 3}
 	for status, want := range map[int]struct {
 		decision outlet.Decision
 		after    time.Duration
@@ -108,7 +108,7 @@ func TestDeliver(t *testing.T) {
 		if status == 429 {
 			s.header.Set("Retry-After", "90")
 		}
-		v := New(http.DefaultTransport).Deliver(t.Context(), d)
+		v := format.Outlet.Deliver(t.Context(), d)
 		if v.Decision != want.decision || v.After != want.after || !strings.Contains(v.Error, want.says) || v.Status != status {
 			t.Errorf("%d: %+v", status, v)
 		}
@@ -122,7 +122,7 @@ func TestDeliver(t *testing.T) {
 		}
 	}
 	s.Close()
-	if v := New(http.DefaultTransport).Deliver(t.Context(), d); v.Decision != outlet.Again || v.Error == "" {
+	if v := format.Outlet.Deliver(t.Context(), d); v.Decision != outlet.Again || v.Error == "" {
 		t.Errorf("an engine that is not there: %+v", v)
 	}
 }
@@ -143,7 +143,7 @@ func TestConfirm(t *testing.T) {
 		{404, key, outlet.Again, "Not Found"},
 	} {
 		s.status, s.file = test.status, test.file
-		if v := New(http.DefaultTransport).Confirm(t.Context(), q); v.Decision != test.decision || !strings.Contains(v.Error, test.says) {
+		if v := NewFormat(http.DefaultTransport).Outlet.Confirm(t.Context(), q); v.Decision != test.decision || !strings.Contains(v.Error, test.says) {
 			t.Errorf("%d %q: %+v", test.status, test.file, v)
 		}
 	}
