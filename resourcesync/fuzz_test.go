@@ -102,8 +102,7 @@ func FuzzScan(f *testing.F) {
 		if !p.scanner.scan(in, got) {
 			return
 		}
-		want := new(Change)
-		err := p.decode(in, want)
+		want, err := p.decode(in)
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s is scanned as %+v, and read as %+v, %v", in, got, want, err)
 		}

@@ -64,27 +64,28 @@ func (p *ChangeParser) Parse(b []byte) (*Change, error) {
 	if p.scanner.scan(b, &p.change) {
 		return &p.change, nil
 	}
-	p.change = Change{}
-	if err := p.decode(b, &p.change); err != nil {
-		return nil, err
-	}
-	return &p.change, nil
+	return p.decode(b)
 }
 
-// decode reads the change in b into c, which is zero, or finds what is wrong.
-func (p *ChangeParser) decode(b []byte, c *Change) error {
+// decode reads the change in b, or finds what is wrong.
+func (p *ChangeParser) decode(b []byte) (*Change, error) {
 	p.buf = *bytes.NewBuffer(b)
 	p.in.dec.Reset(&p.buf)
+	p.change = Change{}
+	c := &p.change
 	err := p.in.change(c)
 	if err == nil {
 		err = p.in.end()
 	}
 	p.buf = bytes.Buffer{}
-	var e *Error
-	if errors.As(err, &e) {
-		e.Loc = Shorten(c.Loc)
+	if err != nil {
+		var e *Error
+		if errors.As(err, &e) {
+			e.Loc = Shorten(c.Loc)
+		}
+		return nil, err
 	}
-	return err
+	return c, nil
 }
 
 func (j *jsonInput) document(d *Document, l Limits, m *room, wrong *mistakes) error {
@@ -134,14 +135,13 @@ func (j *jsonInput) changes(what string, l Limits, wrong *mistakes, each func(*C
 	}
 	depth := j.dec.StackDepth()
 	var c Change // one for all calls of each, so that it is allocated once
-	var p ChangeParser
 	for n := 0; j.dec.PeekKind() != ']'; n++ {
 		if n == l.Entries && j.dec.PeekKind() == '{' {
 			return l.tooMany(n + 1)
 		}
 		c = Change{}
 		begin := j.dec.InputOffset()
-		err := j.next(&c, &p)
+		err := j.change(&c)
 		if err == nil {
 			err = each(&c)
 		}
@@ -158,22 +158,6 @@ func (j *jsonInput) changes(what string, l Limits, wrong *mistakes, each func(*C
 		}
 	}
 	return j.skip()
-}
-
-// next reads the next change of an array into c, which is zero. p reads changes of publishes.
-func (j *jsonInput) next(c *Change, p *ChangeParser) error {
-	if j.entry != nil || j.dec.PeekKind() != '{' {
-		return j.change(c)
-	}
-	text, err := j.dec.ReadValue()
-	if err != nil {
-		return j.change(c) // which reads up to where the text is wrong
-	}
-	if p.scanner.scan(text, c) {
-		return nil
-	}
-	*c = Change{}
-	return p.decode(text, c)
 }
 
 // leave reads up to the end of an entry that is wrong. The entry begins behind the offset
