@@ -2,6 +2,7 @@ package smoke
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"os/exec"
@@ -34,18 +35,27 @@ func TestDocuments(t *testing.T) {
 		}
 		return nil
 	})
+	hubtest.Must(t, http.StatusOK, http.MethodPut, set, []byte(`{"framework":true}`), hubtest.AsJSON)
+	announced := set + ".framework/changes"
+	hubtest.Until(t, "the documents are announced", func() error {
+		if a := hubtest.Must(t, http.StatusOK, http.MethodGet, announced, nil); len(a.Body) == 0 {
+			return errors.New("there is no notification")
+		}
+		return nil
+	})
 	for _, d := range []struct {
 		name, url  string
 		capability string
 		index      bool
 		items      int
 	}{
-		{"source description", h.URL + "/.well-known/resourcesync", resourcesync.Description, false, 1},
-		{"capability list", set + "/capabilitylist.xml", resourcesync.CapabilityList, false, 3},
+		{"source description", h.URL + "/.well-known/resourcesync", resourcesync.Description, false, 2},
+		{"capability list", set + "/capabilitylist.xml", resourcesync.CapabilityList, false, 4},
 		{"resource list", set + "/resourcelist.xml", resourcesync.ResourceList, false, 7},
 		{"change list", set + "/changelist.xml", resourcesync.ChangeList, false, 8},
 		{"change list index", set + "/changelist-index.xml", resourcesync.ChangeList, true, 2},
 		{"change notification", set + "/changes", resourcesync.ChangeNotification, false, 8},
+		{"framework notification", announced, resourcesync.FrameworkNotification, false, 4},
 	} {
 		t.Run(d.name, func(t *testing.T) {
 			a := hubtest.Must(t, http.StatusOK, http.MethodGet, d.url, nil)
