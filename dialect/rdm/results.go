@@ -42,18 +42,21 @@ func (s *Server) serveResults(w http.ResponseWriter, r *http.Request, m *message
 		return err
 	}
 	defer release()
+	kind, note, after := submission, "", feed.Cursor{}
+	if m.kind == deletedRequest {
+		kind = deletions
+		if after, note, err = s.begin(ctx, st, since); err != nil {
+			return err
+		}
+	}
 	held, err := s.hub.Held(ctx, st.Set)
 	if err != nil {
 		return err
 	}
 	defer held.Release()
-	kind, note, found := submission, "", held.All(ctx)
+	found := held.All(ctx)
 	if m.kind == deletedRequest {
-		after, lost, err := s.begin(ctx, st, since)
-		if err != nil {
-			return err
-		}
-		kind, note, found = deletions, lost, s.deleted(ctx, st.Set, after, held)
+		found = s.deleted(ctx, st.Set, after, held)
 	}
 	found = notBefore(found, since)
 	if m.view.order != nil {
