@@ -19,20 +19,17 @@ import (
 type Batch struct {
 	hub  Hub
 	head feed.Cursor
-	sent func([]resourcesync.Change) error
+	sent func(head feed.Cursor, changes []resourcesync.Change) error
 
 	changes []resourcesync.Change
 	bytes   int
 }
 
 // NewBatch returns a Batch for a hub whose newest known cursor is head. Send calls sent
-// with the published changes, and returns its error.
-func NewBatch(hub Hub, head feed.Cursor, sent func([]resourcesync.Change) error) *Batch {
+// with the published changes and the new head, and returns its error.
+func NewBatch(hub Hub, head feed.Cursor, sent func(head feed.Cursor, changes []resourcesync.Change) error) *Batch {
 	return &Batch{hub: hub, head: head, sent: sent}
 }
-
-// Head returns the newest known cursor.
-func (b *Batch) Head() feed.Cursor { return b.head }
 
 // Add adds a change. If the Batch is full, Add publishes it first.
 func (b *Batch) Add(ctx context.Context, c *resourcesync.Change) error {
@@ -58,12 +55,12 @@ func (b *Batch) Send(ctx context.Context) error {
 		h.Write(line)
 		line = line[:0]
 	}
-	at, err := b.hub.Publish(ctx, hex.EncodeToString(h.Sum(nil)[:16]), b.changes)
+	head, err := b.hub.Publish(ctx, hex.EncodeToString(h.Sum(nil)[:16]), b.changes)
 	if err != nil {
 		return err
 	}
-	b.head = at
-	err = b.sent(b.changes)
+	b.head = head
+	err = b.sent(head, b.changes)
 	b.changes, b.bytes = b.changes[:0], 0
 	return err
 }

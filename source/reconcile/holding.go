@@ -36,20 +36,13 @@ func (h *holding) own(ctx context.Context) (*inventory.State, error) {
 	if h.state != nil {
 		return h.state, nil
 	}
-	collect := inventory.Collect
-	if h.opts.Doubles {
-		collect = inventory.CollectLast
-	}
 	var err error
-	h.state, err = h.sorted(ctx, "own", h.list.resources(), collect)
+	h.state, err = h.sorted(ctx, "own", h.list.resources())
 	return h.state, err
 }
 
-// A collector is inventory.Collect or inventory.CollectLast.
-type collector func(context.Context, inventory.Store, string, iter.Seq2[*feed.Entry, error]) (*inventory.State, error)
-
 // sorted sorts resources into an inventory of this name.
-func (h *holding) sorted(ctx context.Context, name string, resources iter.Seq2[*feed.Entry, error], collect collector) (_ *inventory.State, err error) {
+func (h *holding) sorted(ctx context.Context, name string, resources iter.Seq2[*feed.Entry, error]) (_ *inventory.State, err error) {
 	release, err := h.opts.Memory(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("wait for memory to sort resources: %w", err)
@@ -59,6 +52,10 @@ func (h *holding) sorted(ctx context.Context, name string, resources iter.Seq2[*
 		if h.store, err = diskpages.Open(filepath.Join(h.dir, "pages"), diskpages.Options{}); err != nil {
 			return nil, err
 		}
+	}
+	collect := inventory.Collect
+	if h.opts.Doubles {
+		collect = inventory.CollectLast
 	}
 	return collect(ctx, h.store, name, resources)
 }

@@ -104,9 +104,9 @@ type Options struct {
 	Doubles bool
 
 	// Missing is called with the resources that would be deleted, if MaxDelete allows
-	// that. It returns those that must not be deleted yet. It also says whether the list
-	// is whole; if not, the hub is not told that it knows all resources. Default: all are
-	// deleted.
+	// that and the list has no gap. It returns those that must not be deleted yet. It also
+	// says whether the list is whole; if not, the hub is not told that it knows all
+	// resources. Default: all are deleted.
 	Missing func(locs []string) (keep []string, whole bool)
 
 	// Dry is called with each change, instead of publishing it. Nothing at the hub is
@@ -152,6 +152,21 @@ type Result struct {
 
 // Changes returns the number of changes.
 func (r *Result) Changes() int { return r.Created + r.Updated + r.Deleted }
+
+// Count counts published changes. head is the cursor of the last one.
+func (r *Result) Count(head feed.Cursor, changes []resourcesync.Change) {
+	r.Cursor = head
+	for i := range changes {
+		switch changes[i].Change {
+		case resourcesync.Created:
+			r.Created++
+		case resourcesync.Updated:
+			r.Updated++
+		case resourcesync.Deleted:
+			r.Deleted++
+		}
+	}
+}
 
 // A Source keeps a hub up to date. One goroutine at a time may use it.
 type Source struct {
@@ -201,14 +216,11 @@ func New(hub Hub, listing Listing, o Options) *Source {
 }
 
 // sent notes published changes.
-func (s *Source) sent(changes []resourcesync.Change) error {
+func (s *Source) sent(head feed.Cursor, changes []resourcesync.Change) error {
 	s.opts.Published(len(changes))
-	deleted := uint64(0)
-	for i := range changes {
-		if changes[i].Change == resourcesync.Deleted {
-			deleted++
-		}
-	}
+	var sent Result
+	sent.Count(head, changes)
+	deleted := uint64(sent.Deleted)
 	if deleted == 0 {
 		return nil
 	}

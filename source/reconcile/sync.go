@@ -101,8 +101,8 @@ func (r *run) sync(ctx context.Context) (err error) {
 
 // missing asks Options.Missing which resources must not be deleted yet.
 func (r *run) missing(ctx context.Context) error {
-	if r.opts.Missing == nil {
-		return nil
+	if r.opts.Missing == nil || r.result.Gaps > 0 {
+		return nil // after a gap, it is unknown what is missing
 	}
 	var locs []string
 	for c, err := range r.all(ctx) {
@@ -134,7 +134,7 @@ func (r *run) collect(ctx context.Context, changes iter.Seq2[*feed.Entry, error]
 	return r.holding.sorted(ctx, "changes", func(yield func(*feed.Entry, error) bool) {
 		for ; more && yield(e, err); e, err, more = next() {
 		}
-	}, inventory.Collect)
+	})
 }
 
 // differences yields the changes that make the hub equal to the source.

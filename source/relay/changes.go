@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/harvest"
 	"github.com/rshub/rshub/source/reconcile"
@@ -165,7 +166,7 @@ func (r *Relay) baseline(ctx context.Context) (Result, error) {
 			yield(nil, &reconcile.Gap{Err: fmt.Errorf("the Resource List is of %s, and the Change List begins at %s: what was deleted between them is unknown", at.Format(time.RFC3339), reach.From.Format(time.RFC3339))})
 		}
 	}
-	res, err := r.compare(ctx, list, nil, &held)
+	res, err := r.compare(ctx, list, reconcile.Options{Looked: func(l audit.Look) { held = l.Count }})
 	if err != nil {
 		return res, err
 	}
@@ -241,20 +242,8 @@ func (m *Mark) trim() {
 // batch returns a Batch that counts its published changes in a Result.
 func (r *Relay) batch(res *Result) *reconcile.Batch {
 	head, _ := feed.ParseCursor(r.st.Cursor) // the zero cursor, if nothing was published
-	var b *reconcile.Batch
-	b = reconcile.NewBatch(r.hub, head, func(changes []resourcesync.Change) error {
-		res.Cursor = b.Head()
-		for i := range changes {
-			switch changes[i].Change {
-			case resourcesync.Created:
-				res.Created++
-			case resourcesync.Updated:
-				res.Updated++
-			case resourcesync.Deleted:
-				res.Deleted++
-			}
-		}
+	return reconcile.NewBatch(r.hub, head, func(head feed.Cursor, changes []resourcesync.Change) error {
+		res.Count(head, changes)
 		return nil
 	})
-	return b
 }

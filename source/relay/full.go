@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/harvest"
 	"github.com/rshub/rshub/source/reconcile"
@@ -18,31 +17,13 @@ import (
 // without a loc.
 const maxGaps = 1000
 
-// compare compares the list of a source with the hub, and publishes the differences. keep
-// says which resources that the list lacks must not be deleted yet; nil: none. If held is
-// not nil, compare sets it to the number of resources that the hub knows, before it reads
-// the list.
-func (r *Relay) compare(ctx context.Context, list iter.Seq2[*feed.Entry, error], keep func(missing []string) (keep []string, whole bool), held *uint64) (Result, error) {
-	gaps := 0
-	o := reconcile.Options{
-		MaxDelete: r.opts.MaxDelete, Toll: &r.st.Toll, Doubles: true, Dir: r.opts.Dir, Now: r.opts.Now, Room: r.opts.Room, Memory: r.opts.Memory,
-		Counted: func() error { return r.opts.Save(r.st) },
-		Gap: func(gap *reconcile.Gap) {
-			gaps++
-			r.opts.Gap(gap)
-		},
-	}
-	if held != nil {
-		o.Looked = func(l audit.Look) { *held = l.Count }
-	}
-	if keep != nil {
-		o.Missing = func(missing []string) ([]string, bool) {
-			if gaps > 0 {
-				return nil, false // it is unknown what is missing
-			}
-			return keep(missing)
-		}
-	}
+// compare compares the list of a source with the hub, and publishes the differences. o has
+// Looked and Missing, if the caller needs them.
+func (r *Relay) compare(ctx context.Context, list iter.Seq2[*feed.Entry, error], o reconcile.Options) (Result, error) {
+	o.MaxDelete, o.Toll, o.Doubles = r.opts.MaxDelete, &r.st.Toll, true
+	o.Dir, o.Now, o.Room, o.Memory = r.opts.Dir, r.opts.Now, r.opts.Room, r.opts.Memory
+	o.Counted = func() error { return r.opts.Save(r.st) }
+	o.Gap = func(gap *reconcile.Gap) { r.opts.Gap(gap) }
 	source := reconcile.New(r.hub, func(context.Context) iter.Seq2[*feed.Entry, error] { return fewGaps(list) }, o)
 	defer source.Close() // its files are temporary
 	begun := r.opts.Now()
@@ -51,10 +32,7 @@ func (r *Relay) compare(ctx context.Context, list iter.Seq2[*feed.Entry, error],
 		return Result{}, err
 	}
 	r.st.Full = begun
-	return Result{
-		How: Compared, Created: res.Created, Updated: res.Updated, Deleted: res.Deleted,
-		Listed: res.Listed, Unknown: res.Unknown, Gaps: gaps, Kept: res.Kept, Cursor: res.Cursor, Complete: res.Complete,
-	}, nil
+	return Result{Compared, res}, nil
 }
 
 // fewGaps yields the gaps of a list, up to maxGaps.
@@ -83,7 +61,7 @@ func (r *Relay) list(ctx context.Context, full bool) (Result, error) {
 		seen = harvest.Seen{} // do not believe for ever a server that says unchanged
 	}
 	trust := r.st.Trust.begin()
-	res, err := r.compare(ctx, r.believed(r.lister.Since(ctx, r.st.Source.ResourceList, &seen), trust), nil, nil)
+	res, err := r.compare(ctx, r.believed(r.lister.Since(ctx, r.st.Source.ResourceList, &seen), trust), reconcile.Options{})
 	if errors.Is(err, harvest.ErrUnchanged) {
 		return Result{How: Unchanged}, nil
 	}

@@ -61,22 +61,13 @@ const (
 	Compared  How = "compared"  // by a comparison of everything
 )
 
-// A Result says what a look found out, and published.
+// A Result says what a look found out, and published. Only a look that is Compared sets
+// Listed, Held, Unknown and Complete. Kept also counts resources that were missing only
+// once. The Cursor is that of the newest published change, of this look or an earlier one.
 type Result struct {
 	How How
-
-	Created, Updated, Deleted int // changes that were published
-
-	Listed   uint64      // resources that the source has; Compared only
-	Unknown  int         // resources that cannot be compared, and stay as they are at the hub
-	Gaps     int         // parts of the source that could not be read; it may have more than was published
-	Kept     int         // resources of the hub that the source lacks, and that are not deleted yet because of gaps, or because they were missing only once
-	Cursor   feed.Cursor // of the newest published change, of this look or an earlier one
-	Complete bool        // the hub knows all resources of the set; Compared only
+	reconcile.Result
 }
-
-// Changes returns the number of changes.
-func (r *Result) Changes() int { return r.Created + r.Updated + r.Deleted }
 
 // add adds the changes that were published earlier in the same look.
 func (r *Result) add(before *Result) {

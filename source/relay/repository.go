@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/harvest/oaipmh"
 	"github.com/rshub/rshub/source/reconcile"
 )
@@ -47,7 +46,9 @@ func (r *Relay) repository(ctx context.Context, full bool) (Result, error) {
 	res.How = Changes
 	// A repository that rebuilds its index may report everything as deleted for a
 	// while.
-	deleted, held := deletes(changes), max(r.st.Held, 1)
+	var news Result
+	news.Count(feed.Cursor{}, changes)
+	deleted, held := uint64(news.Deleted), max(r.st.Held, 1)
 	if err := r.st.Toll.Check(r.opts.MaxDelete, deleted, held, held, r.opts.Now()); err != nil {
 		return res, err
 	}
@@ -65,22 +66,12 @@ func (r *Relay) repository(ctx context.Context, full bool) (Result, error) {
 	return res, nil
 }
 
-// deletes returns how many resources a window deletes.
-func deletes(changes []resourcesync.Change) (n uint64) {
-	for i := range changes {
-		if changes[i].Change == resourcesync.Deleted {
-			n++
-		}
-	}
-	return n
-}
-
 // harvestAll compares all records of the repository with the hub.
 func (r *Relay) harvestAll(ctx context.Context, h *oaipmh.Harvest) (Result, error) {
 	next := r.st.Harvest
 	missing := r.st.Missing // stays so unless the list is whole
 	n := &nameless{was: r.st.Nameless, now: map[string]int64{}, at: r.opts.Now().Unix()}
-	res, err := r.compare(ctx, r.records(h.Resources(ctx, &next), n), func(gone []string) (keep []string, whole bool) {
+	res, err := r.compare(ctx, r.records(h.Resources(ctx, &next), n), reconcile.Options{Missing: func(gone []string) (keep []string, whole bool) {
 		missing = map[string]int64{}
 		for _, loc := range gone {
 			since, before := r.st.Missing[loc]
@@ -99,7 +90,7 @@ func (r *Relay) harvestAll(ctx context.Context, h *oaipmh.Harvest) (Result, erro
 			return gone, false // it is unknown yet which of them are gone
 		}
 		return keep, true
-	}, nil)
+	}})
 	res.Gaps += n.count
 	if err != nil {
 		return res, err
