@@ -7,9 +7,17 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/client"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/source/reconcile"
 )
+
+// newSet returns the set of the hub, for the commands that compare it with a source.
+func (p *program) newSet(cfg *config, prefix string, note func(string, ...any)) (*reconcile.Set, error) {
+	c, err := p.newClient(cfg, note)
+	return &reconcile.Set{Client: c, Name: cfg.set, Prefix: prefix, Keys: "sync-"}, err
+}
 
 // newClient returns a client of the hub. Before the client tries again, it calls note
 // with the error.
@@ -34,32 +42,42 @@ func (p *program) newClient(cfg *config, note func(string, ...any)) (*client.Cli
 	return c, nil
 }
 
-// unsent converts the client's error for an unpublished batch into a failure with an
-// exit code and advice to the user.
-func unsent(err error, cfg *config) error {
-	if refused, ok := errors.AsType[*client.Refused](err); ok {
-		switch {
-		case refused.Location != "":
-			refused.Detail += "; if that is the hub, give it as -hub"
-		case refused.Status == http.StatusNotFound && !strings.Contains(refused.Type, "/problems/"):
-			refused.Detail = strings.TrimPrefix(refused.Detail+"; is "+cfg.hub+" the hub?", "; ")
-		case refused.Status == http.StatusUnauthorized && cfg.token == "":
-			refused.Detail = strings.TrimPrefix(refused.Detail+"; give a token in RSPUBLISH_TOKEN or -token-file", "; ")
-		}
-		return &failure{code: exitRefused, err: refused}
-	}
-	u, ok := errors.AsType[*client.Unavailable](err)
+// explained gives an error of the hub's client its exit code, and says what the user can do.
+func (c *config) explained(err error) error {
+	refused, _ := errors.AsType[*client.Refused](err)
+	unavailable, _ := errors.AsType[*client.Unavailable](err)
+	many, _ := errors.AsType[*reconcile.TooMany](err)
 	switch {
-	case ok && u.After > 0:
-		return fail(exitUnavailable, "%w; it asks to come again in %s, and -retry %s does not allow that", u.Err, u.After, cfg.retry)
-	case ok && u.Lasting, ok && cfg.retry == 0:
-		return fail(exitUnavailable, "%w", u.Err)
-	case ok:
-		return fail(exitUnavailable, "%w; gave up after %d tries in %s", u.Err, u.Tries, cfg.retry)
+	case many != nil:
+		return fail(exitTooMany, "%w: -max-delete does not allow that, so nothing of it was published. Is the source whole? Then run the command again with -max-delete %d (or a share such as 50%%, or all)", many, many.Most())
+	case errors.Is(err, feed.ErrNoInventory):
+		return fail(exitRefused, "the hub does not keep what the set %s holds, so nothing can be compared with it: PUT /sets/%[1]s {\"inventory\":\"on\"}, or RSHUB_INVENTORY=on at the hub", c.set)
+	case errors.Is(err, feed.ErrGone):
+		return fail(exitUnavailable, "the hub's log has gone on too far while it was compared: %w", err)
+	case unavailable != nil && unavailable.Lasting:
+		return fail(exitUnavailable, "%w", err)
+	case unavailable != nil:
+		return fail(exitUnavailable, "%w (-retry %s)", err, c.retry)
 	case errors.Is(err, client.ErrNoHub):
 		return fail(exitRefused, "%w", err)
+	case refused == nil:
+		return err
+	case refused.Location != "":
+		return fail(exitRefused, "%w; if that is the hub, give it as -hub", err)
+	case refused.Status == http.StatusNotFound && !strings.Contains(refused.Type, "/problems/"):
+		return fail(exitRefused, "%w; is %s the hub?", err, c.hub)
+	case refused.Status == http.StatusUnauthorized && c.token == "":
+		return fail(exitRefused, "%w; give a token in RSPUBLISH_TOKEN or -token-file", err)
+	case refused.Status == http.StatusForbidden:
+		return fail(exitRefused, "%w; to publish, a token needs publish:%s, and to compare follow:%[2]s", err, c.set)
 	}
-	return err
+	return fail(exitRefused, "%w", err)
+}
+
+// passes reports whether an error of the hub may be gone at a later try.
+func passes(err error) bool {
+	u, _ := errors.AsType[*client.Unavailable](err)
+	return u != nil && !u.Lasting || errors.Is(err, feed.ErrGone)
 }
 
 // rule returns the detail of a refusal without the entry and the line, which the hub

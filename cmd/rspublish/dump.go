@@ -73,17 +73,14 @@ func (p *program) dump(ctx context.Context, c *dumpConfig) error {
 	}
 	c.Options.Compare = directory.Compare
 	r, err := c.Run(ctx, files(tree))
-	if many, ok := errors.AsType[*reconcile.TooMany](err); ok {
-		return fail(exitTooMany, "%w: -max-delete does not allow that, so nothing was published. Is the source whole? Then run the command again with -max-delete %d (or a share such as 50%%, or all)", many, many.Most())
-	}
 	if err != nil {
-		return err
+		return new(config).explained(err)
 	}
 	if s := tree.Stats(); s.Links > 0 || s.Special > 0 {
 		c.Line.Note("rspublish: left out: %d symbolic links, %d devices, sockets and pipes", s.Links, s.Special)
 	}
 	if r.Gaps > 0 {
-		return fail(exitGaps, "%s of the source could not be read, see above; all else is packed", things(r.Gaps))
+		return gaps(r.Gaps)
 	}
 	return nil
 }

@@ -84,6 +84,11 @@ func advise(code int, format string, args ...any) error {
 	return &failure{code: code, err: fmt.Errorf(format, args...), advised: true}
 }
 
+// gaps returns the failure of a command that could not read n parts of its source.
+func gaps(n int) error {
+	return fail(exitGaps, "%s of the source could not be read, see above; all else is published", progress.Count(n, "part"))
+}
+
 func (p *program) run(ctx context.Context, args []string) int {
 	if len(args) > 0 && (args[0] == "sync" || args[0] == "watch") {
 		return p.runSync(ctx, args[0] == "watch", args[1:])

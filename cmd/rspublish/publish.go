@@ -216,17 +216,15 @@ func (r *publication) failed(j *job, b *batch, before bool, err error) error {
 	if bad || refused != nil && !refused.Doubt || unavailable != nil && unavailable.Unsent {
 		j.begun = before // the hub surely does not have the batch
 	}
-	reused := errors.Is(err, feed.ErrKeyReused)
-	err = unsent(err, r.cfg)
 	if refused != nil {
 		if located := b.locate(refused); located != nil {
 			return fail(exitRefused, "%s: %w (the hub refused it: %d)", j.in.name, located, refused.Status)
 		}
 	}
-	if reused && r.cfg.key != "" {
+	if errors.Is(err, feed.ErrKeyReused) && r.cfg.key != "" {
 		return advise(exitRefused, "%s: %w: the key %s was used for another input, or this one has changed since; another input needs another -key", j.in.name, err, r.cfg.key)
 	}
-	return fmt.Errorf("%s: %w", j.in.name, err)
+	return fmt.Errorf("%s: %w", j.in.name, r.cfg.explained(err))
 }
 
 // howToGoOn returns what to tell the user after an error: what is published, and how to

@@ -60,7 +60,7 @@ type relayFile struct {
 }
 
 func (r *relaying) run(ctx context.Context) error {
-	c, err := r.newClient(&r.cfg.config, r.bar.Note)
+	set, err := r.newSet(&r.cfg.config, "", r.bar.Note)
 	if err != nil {
 		return err
 	}
@@ -81,12 +81,11 @@ func (r *relaying) run(ctx context.Context) error {
 		}
 		r.bar.Note("rspublish: the source has %s", &r.file.State.Source)
 	}
-	hub := newSite(c, &r.cfg.config, "")
 	var again func(context.Context) (relay.Source, error)
 	if !r.cfg.isOAI() {
 		again = func(ctx context.Context) (relay.Source, error) { return relay.Find(ctx, r.getter, r.cfg.what) }
 	}
-	looks := relay.New(hub, r.getter, &r.file.State, relay.Options{
+	looks := relay.New(set, r.getter, &r.file.State, relay.Options{
 		Find: again,
 		Full: r.cfg.full, MaxDelete: r.cfg.maxDelete, Now: r.now,
 		Note: r.note, Gap: r.gap, Save: r.save,
@@ -133,7 +132,7 @@ func (r *relaying) find(ctx context.Context) error {
 	}
 	var err error
 	if r.file.State.Source, err = relay.Find(ctx, r.getter, r.cfg.what); err != nil {
-		return fail(exitInput, "%w", err)
+		return err
 	}
 	return nil
 }
@@ -146,19 +145,15 @@ func (r *relaying) look(ctx context.Context, looks *relay.Relay) error {
 	if hidden := max(r.notes-shown, 0) + max(r.gaps-shown, 0); hidden > 0 {
 		r.bar.Note("rspublish: and %d more like these", hidden)
 	}
-	if many, ok := errors.AsType[*reconcile.TooMany](err); ok {
-		if res.Changes() > 0 {
-			r.summarizeLook(&res)
-		}
-		return fail(exitTooMany, "%w: -max-delete does not allow that, so nothing was deleted. Is the source whole? Then run the command again with -once -max-delete %d", many, many.Most())
+	if _, refused := errors.AsType[*reconcile.TooMany](err); err == nil || refused && res.Changes() > 0 {
+		r.summarizeLook(&res)
 	}
 	if err != nil {
-		return err
+		return r.cfg.explained(err)
 	}
 	r.looked = true
-	r.summarizeLook(&res)
 	if res.Gaps > 0 {
-		return fail(exitGaps, "%s of the source could not be read, see above; all else is published", things(res.Gaps))
+		return gaps(res.Gaps)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ type syncing struct {
 }
 
 func (s *syncing) run(ctx context.Context) error {
-	c, err := s.newClient(&s.cfg.config, s.bar.Note)
+	set, err := s.newSet(&s.cfg.config, s.cfg.prefix, s.bar.Note)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (s *syncing) run(ctx context.Context) error {
 	if err := s.readToll(&o); err != nil {
 		return err
 	}
-	source := reconcile.New(newSite(c, &s.cfg.config, s.cfg.prefix), list, o)
+	source := reconcile.New(set, list, o)
 	defer source.Close() // what it keeps is temporary
 	if s.cfg.watch {
 		return s.watch(ctx, source)
@@ -97,24 +97,14 @@ func (s *syncing) sync(ctx context.Context, source *reconcile.Source) error {
 	r, err := source.Sync(ctx)
 	s.bar.Clear()
 	if err != nil {
-		return s.tooMany(err)
+		return s.cfg.explained(err)
 	}
 	s.synced = true
 	s.summarize(&r)
 	if r.Gaps > 0 {
-		return fail(exitGaps, "%s of the source could not be listed, see above; all else is published", things(r.Gaps))
+		return gaps(r.Gaps)
 	}
 	return nil
-}
-
-// tooMany gives a reconcile.TooMany its exit code, and says what the user can do.
-func (s *syncing) tooMany(err error) error {
-	many, ok := errors.AsType[*reconcile.TooMany](err)
-	if !ok {
-		return err
-	}
-	return fail(exitTooMany, "%w: -max-delete does not allow that, so nothing was published. Is the source whole? Then run the command again with -max-delete %d (or a share such as 50%%, or all); rspublish sync -dry-run -max-delete all shows the changes",
-		many, many.Most())
 }
 
 // readToll reads the toll of earlier runs of the day, and arranges that it is stored.
@@ -148,14 +138,6 @@ func (s *syncing) readToll(o *reconcile.Options) error {
 		return err
 	}
 	return nil
-}
-
-// things returns how many things there are, for people.
-func things(n int) string {
-	if n == 1 {
-		return "1 thing"
-	}
-	return progress.Group(n) + " things"
 }
 
 // listing returns the list of the source. The caller must call done when it no longer

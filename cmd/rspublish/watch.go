@@ -34,12 +34,11 @@ func (s *syncing) watch(ctx context.Context, source *reconcile.Source) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		gone, _ := errors.AsType[*away](err)
 		switch {
 		case err == nil, errors.Is(err, reconcile.ErrSync):
 			failures = 0
 			continue
-		case gone == nil || gone.lasting:
+		case !passes(err):
 			return err
 		}
 		pause := backoff.Doubled(firstPause, longestPause, failures)
@@ -74,7 +73,7 @@ func (s *syncing) round(ctx context.Context, source *reconcile.Source, w *direct
 		s.trouble(w)
 		r, err := source.Update(ctx, sights)
 		if err != nil {
-			return s.tooMany(err)
+			return s.cfg.explained(err)
 		}
 		if r.Changes() > 0 {
 			s.report(&r)

@@ -82,12 +82,16 @@ type ofHub struct{ reconcile.Set }
 var errDeleted = errors.New("the set was deleted")
 
 func (s *ofHub) Differences(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
-	return reconcile.Failing(s.Set.Differences(ctx, tally, own, look), func(err error) error {
-		if errors.Is(err, feed.ErrNoSet) {
-			return errDeleted
+	return func(yield func(audit.Difference, error) bool) {
+		for d, err := range s.Set.Differences(ctx, tally, own, look) {
+			if errors.Is(err, feed.ErrNoSet) {
+				err = errDeleted
+			}
+			if !yield(d, err) {
+				return
+			}
 		}
-		return err
-	})
+	}
 }
 
 func (*ofHub) Make(context.Context) error { return errDeleted }

@@ -55,17 +55,3 @@ func (s *Set) Make(ctx context.Context) error {
 
 // Complete says that the hub knows all resources of the set.
 func (s *Set) Complete(ctx context.Context) error { return s.Client.Complete(ctx, s.Name, true) }
-
-// Failing returns differences with their error passed through failed.
-func Failing(differences iter.Seq2[audit.Difference, error], failed func(error) error) iter.Seq2[audit.Difference, error] {
-	return func(yield func(audit.Difference, error) bool) {
-		for d, err := range differences {
-			if err != nil {
-				err = failed(err)
-			}
-			if !yield(d, err) || err != nil {
-				return
-			}
-		}
-	}
-}
