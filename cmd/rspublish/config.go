@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/setting"
 	"github.com/rshub/rshub/resourcesync"
@@ -19,7 +21,9 @@ import (
 
 // config is what the command line and the environment ask for.
 type config struct {
+	flags      *flag.FlagSet
 	hub, set   string
+	tokenFile  string
 	token      string
 	bareToken  bool   // the token would travel to another machine without encryption
 	login      *login // for the source, if it needs one
@@ -38,22 +42,15 @@ type config struct {
 // parse reads the command line. It returns flag.ErrHelp for -h.
 func parse(args []string, env func(string) string) (*config, error) {
 	cfg := new(config)
-	var tokenFile string
-	fs := flag.NewFlagSet("rspublish", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	fs.StringVar(&cfg.hub, "hub", orElse(env("RSPUBLISH_HUB"), "http://127.0.0.1:8080"), "")
-	fs.StringVar(&cfg.set, "set", env("RSPUBLISH_SET"), "")
-	fs.StringVar(&tokenFile, "token-file", "", "")
-	fs.StringVar(&cfg.key, "key", "", "")
-	setting.DurationVar(fs, &cfg.retry, "retry", 10*time.Minute, "")
-	fs.BoolVar(&cfg.again, "again", false, "")
-	fs.BoolVar(&cfg.check, "check", false, "")
-	fs.BoolVar(&cfg.allowEmpty, "allow-empty", false, "")
-	fs.BoolVar(&cfg.quiet, "q", false, "")
-	fs.BoolVar(&cfg.json, "json", false, "")
-	fs.BoolVar(&cfg.version, "version", false, "")
+	cfg.define("rspublish", env)
+	fs := cfg.flags
+	fs.StringVar(&cfg.key, "key", "", "`KEY`: the name of this run, for one input; the same input with the same key is published once a day")
+	fs.BoolVar(&cfg.again, "again", false, "publish files again although they were published within a day")
+	fs.BoolVar(&cfg.check, "check", false, "only read and check everything; send nothing")
+	fs.BoolVar(&cfg.allowEmpty, "allow-empty", false, "take an input without any change; an export that failed leaves an empty file")
+	fs.BoolVar(&cfg.version, "version", false, "print the version")
 	for _, change := range []resourcesync.ChangeType{resourcesync.Created, resourcesync.Updated, resourcesync.Deleted} {
-		fs.Func(string(change), "", func(loc string) error {
+		fs.Func(string(change), "`URI`: publish this one change; may be repeated", func(loc string) error {
 			cfg.changes = append(cfg.changes, resourcesync.Change{Loc: loc, Change: change})
 			return nil
 		})
@@ -62,20 +59,31 @@ func parse(args []string, env func(string) string) (*config, error) {
 		return cfg, err
 	}
 	cfg.files = fs.Args()
-	if err := cfg.arguments(); err != nil {
-		return nil, err
+	if err := cfg.arguments(); err != nil || cfg.set == "" && cfg.check {
+		return cfg, err
 	}
-	if err := cfg.target(); err != nil {
-		return nil, err
-	}
-	return cfg, cfg.credentials(tokenFile, env("RSPUBLISH_TOKEN"))
+	return cfg, cfg.target(env)
 }
 
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
+// define defines the flags that all commands have which publish to a hub.
+func (c *config) define(command string, env func(string) string) {
+	fs := flag.NewFlagSet(command, flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.StringVar(&c.hub, "hub", cmp.Or(env("RSPUBLISH_HUB"), "http://127.0.0.1:8080"), "`URL`: the hub (RSPUBLISH_HUB; default http://127.0.0.1:8080)")
+	fs.StringVar(&c.set, "set", env("RSPUBLISH_SET"), "`NAME`: the set (RSPUBLISH_SET)")
+	fs.StringVar(&c.tokenFile, "token-file", "", "`FILE`: holds the bearer token; without it RSPUBLISH_TOKEN does")
+	setting.DurationVar(fs, &c.retry, "retry", 10*time.Minute, "`DURATION`: how long to try again while the hub is away or busy (default 10m; 0: not at all)")
+	fs.BoolVar(&c.quiet, "q", false, "print nothing but errors")
+	fs.BoolVar(&c.json, "json", false, "print summaries as JSON")
+	c.flags = fs
+}
+
+// defineBound defines the flag that bounds deletions.
+func (c *config) defineBound(bound *reconcile.Bound) {
+	c.flags.Func("max-delete", "`BOUND`: most deletions within a day: a number, a share such as 20%, or all (default: ten or 10%)", func(s string) (err error) {
+		*bound, err = reconcile.ParseBound(s)
+		return err
+	})
 }
 
 // arguments checks the files and changes to publish, and the flags that depend on them.
@@ -100,8 +108,6 @@ func (c *config) arguments() error {
 		return errors.New("nothing to publish: name files, or - for standard input, or give -created, -updated or -deleted")
 	case len(c.files) > 0 && len(c.changes) > 0:
 		return errors.New("publish either files or the changes of -created, -updated and -deleted, not both at once")
-	case c.retry < 0:
-		return errors.New("-retry must not be negative")
 	case c.key != "" && (len(c.key) > 200 || strings.ContainsFunc(c.key, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' })):
 		return errors.New("-key must be at most 200 characters of ASCII, without blanks and quotes")
 	}
@@ -114,51 +120,22 @@ func isWord(s string) bool {
 	return err != nil && !strings.ContainsFunc(s, func(r rune) bool { return r < 'a' || r > 'z' })
 }
 
-// target checks the hub's URL and the set's name. It brings the URL into a canonical
-// form, because a state file is compared with it.
-func (c *config) target() error {
+// target checks the set's name and the hub's URL, and reads the token.
+func (c *config) target(env func(string) string) (err error) {
 	switch {
-	case c.set == "" && c.check:
-		return nil
 	case c.set == "":
 		return errors.New("which set? give -set NAME or RSPUBLISH_SET")
+	case c.retry < 0:
+		return errors.New("-retry must not be negative")
 	}
 	if err := feed.CheckSet(c.set); err != nil {
 		return err
 	}
-	u, err := url.Parse(c.hub)
-	switch {
-	case err != nil:
-		return errors.New("-hub must be a URL that begins with http:// or https://") // without the text, which may hold a password
-	case u.User != nil:
-		return errors.New("-hub must not have a user and password: give a token in RSPUBLISH_TOKEN or -token-file")
-	case u.Scheme != "http" && u.Scheme != "https":
-		return fmt.Errorf("-hub must be a URL that begins with http:// or https://, not %q", c.hub)
-	case u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("-hub must be a URL like https://hub.example.org, without query and fragment, not %q", c.hub)
+	if _, err := client.New(c.hub, client.Options{}); err != nil {
+		return fmt.Errorf("-hub: %w", err)
 	}
-	u.Host = strings.ToLower(u.Host)
-	c.hub = strings.TrimRight(u.String(), "/")
-	return nil
-}
-
-// destination checks the hub and the set, reads the token, and reads -max-delete into
-// bound. It is for the commands that compare a source with a set.
-func (c *config) destination(maxDelete string, bound *reconcile.Bound, tokenFile, tokenEnv string) (err error) {
-	if err := c.target(); err != nil {
-		return err
-	}
-	if maxDelete != "" {
-		if *bound, err = reconcile.ParseBound(maxDelete); err != nil {
-			return fmt.Errorf("-max-delete: %w", err)
-		}
-	}
-	return c.credentials(tokenFile, tokenEnv)
-}
-
-// credentials reads the token from a file or from the environment.
-func (c *config) credentials(file, fromEnv string) (err error) {
-	if c.token, err = setting.Token(file, fromEnv); err != nil {
+	c.hub = strings.TrimRight(c.hub, "/") // a state file is compared with it
+	if c.token, err = setting.Token(c.tokenFile, env("RSPUBLISH_TOKEN")); err != nil {
 		return err
 	}
 	if u, err := url.Parse(c.hub); err == nil && c.token != "" {

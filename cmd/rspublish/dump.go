@@ -21,44 +21,63 @@ import (
 // dumpConfig is what the command line says to dump.
 type dumpConfig struct {
 	dumping.Command
-	dir, base string
-	directory directory.Options
+	flags *flag.FlagSet
+	dir   string
+	files directoryFlags
 }
 
 // parseDump reads the command line of dump, after that word. It returns flag.ErrHelp for -h.
 func parseDump(args []string) (*dumpConfig, error) {
-	c := &dumpConfig{}
-	fs := flag.NewFlagSet("rspublish dump", flag.ContinueOnError)
-	c.Flags(fs)
+	c := &dumpConfig{flags: flag.NewFlagSet("rspublish dump", flag.ContinueOnError)}
+	c.Flags(c.flags)
+	c.files.define(c.flags)
 	c.Line = new(progress.Line)
-	fs.StringVar(&c.base, "base", "", "")
-	fs.Func("exclude", "", func(pattern string) error {
-		c.directory.Exclude = append(c.directory.Exclude, pattern)
-		return nil
-	})
-	fs.BoolVar(&c.directory.Temporary, "temporary", false, "")
-	setting.DurationVar(fs, &c.directory.Settle, "settle", time.Second, "")
-	fs.BoolVar(&c.Line.Quiet, "q", false, "")
+	c.flags.BoolVar(&c.Line.Quiet, "q", false, "print nothing but errors")
 	var err error
-	c.dir, err = c.Parse(fs, args, "DIRECTORY")
-	switch {
-	case err != nil:
-		return nil, err
-	case c.base == "":
-		return nil, errors.New("-base URL is missing: under which URL are the files of the directory? The file a/b is at URL/a/b")
-	case directory.CheckBase(c.base) != nil:
-		return nil, fmt.Errorf("-base: %w", directory.CheckBase(c.base))
-	case c.directory.Settle < 0:
-		return nil, errors.New("a duration must not be negative")
+	if c.dir, err = c.Parse(c.flags, args, "DIRECTORY"); err != nil {
+		return c, err
+	}
+	if err := c.files.check(); err != nil {
+		return c, err
 	}
 	return c, c.Check(c.dir)
+}
+
+// directoryFlags say what of a directory is listed, and where its files are on the web.
+type directoryFlags struct {
+	directory.Options
+	base string
+}
+
+// define defines the flags.
+func (d *directoryFlags) define(fs *flag.FlagSet) {
+	fs.StringVar(&d.base, "base", "", "`URL`: where the files are on the web: the file a/b is at URL/a/b")
+	fs.Func("exclude", "`PATTERN`: leave out what matches, such as *.tmp or drafts/*; may be repeated", func(pattern string) error {
+		d.Exclude = append(d.Exclude, pattern)
+		return nil
+	})
+	fs.BoolVar(&d.Temporary, "temporary", false, "also list temporary files of editors")
+	setting.DurationVar(fs, &d.Settle, "settle", time.Second, "`DURATION`: do not read a file that has changed within this time (default 1s)")
+}
+
+// check returns nil if a directory can be listed.
+func (d *directoryFlags) check() error {
+	switch err := directory.CheckBase(d.base); {
+	case d.base == "":
+		return errors.New("-base URL is missing: under which URL are the files of the directory? The file a/b is at URL/a/b")
+	case err != nil:
+		return fmt.Errorf("-base: %w", err)
+	case d.Settle < 0:
+		return errors.New("-settle must not be negative")
+	}
+	return nil
 }
 
 // runDump runs the command dump.
 func (p *program) runDump(ctx context.Context, args []string) int {
 	c, err := parseDump(args)
 	if err != nil {
-		return p.unparsed(err, "rspublish dump", dumpHelp)
+		return p.unparsed(err, c.flags, dumpHelp)
 	}
 	c.Program, c.Stdout, c.Stderr = "rspublish", p.stdout, p.stderr
 	c.Line.W, c.Line.Terminal, c.Line.Now = p.stderr, p.terminal, p.now
@@ -66,8 +85,8 @@ func (p *program) runDump(ctx context.Context, args []string) int {
 }
 
 func (p *program) dump(ctx context.Context, c *dumpConfig) error {
-	c.directory.Ledger = filepath.Join(c.Out, dump.HashesDir)
-	tree, err := directory.Open(c.dir, c.base, c.directory)
+	c.files.Ledger = filepath.Join(c.Out, dump.HashesDir)
+	tree, err := directory.Open(c.dir, c.files.base, c.files.Options)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -25,7 +26,7 @@ import (
 	"github.com/rshub/rshub/internal/progress"
 )
 
-// The exit codes. Scripts rely on them. help.go explains them to users.
+// The exit codes. Scripts rely on them. The text exitCodes explains them to users.
 const (
 	exitOK          = 0
 	exitRefused     = 1
@@ -105,7 +106,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	cfg, err := parse(args, p.env)
 	switch {
 	case err != nil:
-		return p.unparsed(err, "rspublish", help)
+		return p.unparsed(err, cfg.flags, help)
 	case cfg.version:
 		fmt.Fprintln(p.stdout, build.Line("rspublish"))
 		return exitOK
@@ -133,13 +134,20 @@ func (p *program) run(ctx context.Context, args []string) int {
 }
 
 // unparsed ends a command whose command line asks for help or is wrong.
-func (p *program) unparsed(err error, command, help string) int {
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(p.stdout, help)
-		return exitOK
+func (p *program) unparsed(err error, flags *flag.FlagSet, about string) int {
+	if !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintf(p.stderr, "rspublish: %v\n%s -h explains everything.\n", err, flags.Name())
+		return exitUsage
 	}
-	fmt.Fprintf(p.stderr, "rspublish: %v\n%s -h explains everything.\n", err, command)
-	return exitUsage
+	fmt.Fprint(p.stdout, about, "\nFlags\n")
+	flags.VisitAll(func(f *flag.Flag) {
+		if value, text := flag.UnquoteUsage(f); text != "" {
+			text = strings.TrimPrefix(text, value+": ")
+			fmt.Fprintf(p.stdout, "  -%-17s %s\n", strings.TrimSpace(f.Name+" "+value), text)
+		}
+	})
+	fmt.Fprint(p.stdout, exitCodes)
+	return exitOK
 }
 
 // newReport returns the report of a command. It warns first if the token travels without

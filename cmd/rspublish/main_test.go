@@ -257,10 +257,10 @@ func TestUsage(t *testing.T) {
 		{"flag after file", []string{"-set", "peps", file, "-q"}, "write flags before"},
 		{"both", []string{"-set", "peps", "-updated", "https://a/", file}, "not both"},
 		{"stdin twice", []string{"-set", "peps", "-", "-"}, "once only"},
-		{"no http", []string{"-set", "peps", "-hub", "ftp://h", file}, "http://"},
-		{"no host", []string{"-set", "peps", "-hub", "http:///x", file}, "-hub must be a URL"},
+		{"no http", []string{"-set", "peps", "-hub", "ftp://h", file}, "-hub: a hub's URL must be like https://"},
+		{"no host", []string{"-set", "peps", "-hub", "http:///x", file}, "-hub: a hub's URL must be like"},
 		{"password", []string{"-set", "peps", "-hub", "http://me:pw@h", file}, "must not have a user"},
-		{"unreadable URL", []string{"-set", "peps", "-hub", "http://me:pw@h:x", file}, "must be a URL"},
+		{"unreadable URL", []string{"-set", "peps", "-hub", "http://me:pw@h:x", file}, "-hub: a hub's URL must be like"},
 		{"key of two inputs", []string{"-set", "peps", "-key", "k", file, "-"}, "-key is for one input"},
 		{"bad key", []string{"-set", "peps", "-key", "a b", "-"}, "-key must be at most"},
 		{"negative retry", []string{"-set", "peps", "-retry", "-1s", file}, "-retry"},
@@ -278,6 +278,28 @@ func TestUsage(t *testing.T) {
 	}
 	if len(b.hub.requests) > 0 {
 		t.Error("something was sent")
+	}
+}
+
+// Each flag has one line in the help of its command.
+func TestHelp(t *testing.T) {
+	for command, flags := range map[string]string{
+		"":      "hub set token-file retry q json key again check allow-empty version created updated deleted",
+		"sync":  "hub set token-file retry q json base exclude temporary settle max-delete state prefix unknown no-lastmod dry-run",
+		"watch": "hub set token-file retry q json base exclude temporary settle max-delete state every",
+		"relay": "hub set token-file retry q json max-delete once every full state oai prefix oai-set loc",
+		"dump":  "base exclude temporary settle q out-url package-size package-count full full-every keep max-delete",
+	} {
+		b := newBench(t)
+		b.runBare(exitOK, append(strings.Fields(command), "-h")...)
+		for _, name := range strings.Fields(flags) {
+			if strings.Count(b.stdout, "\n  -"+name+" ") != 1 {
+				t.Errorf("the help of %q lacks -%s, or has it twice:\n%s", command, name, b.stdout)
+			}
+		}
+		if !strings.HasSuffix(b.stdout, exitCodes) {
+			t.Errorf("the help of %q ends without the exit codes", command)
+		}
 	}
 }
 

@@ -28,7 +28,7 @@ const shown = 20
 func (p *program) runRelay(ctx context.Context, args []string) int {
 	cfg, err := parseRelay(args, p.env)
 	if err != nil {
-		return p.unparsed(err, "rspublish relay", relayHelp)
+		return p.unparsed(err, cfg.flags, relayHelp)
 	}
 	r := &relaying{program: p, cfg: cfg, bar: p.newReport(&cfg.config)}
 	err = r.run(ctx)

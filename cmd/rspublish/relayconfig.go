@@ -2,9 +2,7 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -38,60 +36,50 @@ type relayConfig struct {
 // for -h.
 func parseRelay(args []string, env func(string) string) (*relayConfig, error) {
 	cfg := new(relayConfig)
-	var tokenFile, maxDelete string
-	fs := cfg.flags(env, &tokenFile, &maxDelete)
-	if err := setting.ParseFlags(fs, args); err != nil {
-		return nil, err
+	cfg.define(env)
+	if err := setting.ParseFlags(cfg.flags, args); err != nil {
+		return cfg, err
 	}
-	switch rest := fs.Args(); {
+	switch rest := cfg.flags.Args(); {
 	case len(rest) == 0:
-		return nil, errors.New("which source? rspublish relay -set NAME URL")
+		return cfg, errors.New("which source? rspublish relay -set NAME URL")
 	case len(rest) > 1 && strings.HasPrefix(rest[1], "-"):
-		return nil, fmt.Errorf("write flags before the URL: %s stands after it", rest[1])
+		return cfg, fmt.Errorf("write flags before the URL: %s stands after it", rest[1])
 	case len(rest) > 1:
-		return nil, errors.New("one source at a time: a set has one source")
+		return cfg, errors.New("one source at a time: a set has one source")
 	case !strings.HasPrefix(rest[0], "https://") && !strings.HasPrefix(rest[0], "http://"):
-		return nil, errors.New("the source must be a URL that begins with https:// or http://; rspublish sync takes files and directories")
+		return cfg, errors.New("the source must be a URL that begins with https:// or http://; rspublish sync takes files and directories")
 	default:
 		var err error
 		if cfg.what, err = cfg.asks(rest[0], env("RSPUBLISH_SOURCE_USER")); err != nil {
-			return nil, err
+			return cfg, err
 		}
 	}
 	switch {
 	case cfg.every < leastEvery:
-		return nil, fmt.Errorf("-every must be %v or longer", leastEvery)
+		return cfg, fmt.Errorf("-every must be %v or longer", leastEvery)
 	case cfg.full <= 0:
-		return nil, errors.New("-full must be longer than 0")
-	case cfg.retry < 0:
-		return nil, errors.New("-retry must not be negative")
+		return cfg, errors.New("-full must be longer than 0")
 	}
 	if err := oaipmh.Template(cfg.loc).Check(); err != nil {
-		return nil, fmt.Errorf("-loc: %w", err)
+		return cfg, fmt.Errorf("-loc: %w", err)
 	}
-	return cfg, cfg.destination(maxDelete, &cfg.maxDelete, tokenFile, env("RSPUBLISH_TOKEN"))
+	return cfg, cfg.target(env)
 }
 
-// flags returns the flags of the command.
-func (c *relayConfig) flags(env func(string) string, tokenFile, maxDelete *string) *flag.FlagSet {
-	fs := flag.NewFlagSet("rspublish relay", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	fs.StringVar(&c.hub, "hub", orElse(env("RSPUBLISH_HUB"), "http://127.0.0.1:8080"), "")
-	fs.StringVar(&c.set, "set", env("RSPUBLISH_SET"), "")
-	fs.StringVar(tokenFile, "token-file", "", "")
-	setting.DurationVar(fs, &c.retry, "retry", 10*time.Minute, "")
-	fs.BoolVar(&c.quiet, "q", false, "")
-	fs.BoolVar(&c.json, "json", false, "")
-	fs.BoolVar(&c.once, "once", false, "")
-	setting.DurationVar(fs, &c.every, "every", 15*time.Minute, "")
-	setting.DurationVar(fs, &c.full, "full", relay.DefaultFull, "")
-	fs.StringVar(&c.state, "state", "", "")
-	fs.BoolVar(&c.oai, "oai", false, "")
-	fs.StringVar(&c.prefix, "prefix", "", "")
-	fs.StringVar(&c.setSpec, "oai-set", "", "")
-	fs.StringVar(&c.loc, "loc", "", "")
-	fs.StringVar(maxDelete, "max-delete", "", "")
-	return fs
+// define defines the flags of the command.
+func (c *relayConfig) define(env func(string) string) {
+	c.config.define("rspublish relay", env)
+	fs := c.flags
+	c.defineBound(&c.maxDelete)
+	fs.BoolVar(&c.once, "once", false, "look once and end, for cron")
+	setting.DurationVar(fs, &c.every, "every", 15*time.Minute, "`DURATION`: how often to look (default 15m), sooner or later by a fifth")
+	setting.DurationVar(fs, &c.full, "full", relay.DefaultFull, "`DURATION`: how often to compare everything (default 24h)")
+	fs.StringVar(&c.state, "state", "", "`FILE`: keeps the state between two looks (default: in your cache directory)")
+	fs.BoolVar(&c.oai, "oai", false, "the URL is a base URL of OAI-PMH; -prefix, -oai-set and -loc say so, too")
+	fs.StringVar(&c.prefix, "prefix", "", "`NAME`: the metadataPrefix (default oai_dc)")
+	fs.StringVar(&c.setSpec, "oai-set", "", "`SPEC`: only the records of a set of the repository")
+	fs.StringVar(&c.loc, "loc", "", "`TEMPLATE`: the URL of a record's resource, with {identifier} or {local}; or dc:identifier")
 }
 
 // isOAI reports whether a flag says that the source speaks OAI-PMH.

@@ -31,7 +31,7 @@ import (
 func (p *program) runSync(ctx context.Context, watch bool, args []string) int {
 	cfg, err := parseSync(watch, args, p.env)
 	if err != nil {
-		return p.unparsed(err, "rspublish sync", syncHelp)
+		return p.unparsed(err, cfg.flags, syncHelp)
 	}
 	s := &syncing{program: p, cfg: cfg, bar: p.newReport(&cfg.config)}
 	err = s.run(ctx)
@@ -221,7 +221,7 @@ func unpacked(r io.Reader) (io.Reader, error) {
 // directory returns the list of a directory. Its hashes are stored in a directory that
 // only this run uses.
 func (s *syncing) directory(o *reconcile.Options) (reconcile.Listing, func(), error) {
-	opts := directory.Options{Exclude: s.cfg.exclude, Temporary: s.cfg.temporary, Settle: s.cfg.settle}
+	opts := s.cfg.files.Options
 	state, release, err := s.openState()
 	if err != nil {
 		return nil, nil, err
@@ -229,7 +229,7 @@ func (s *syncing) directory(o *reconcile.Options) (reconcile.Listing, func(), er
 	if state != "" {
 		opts.Ledger, o.Dir = filepath.Join(state, "hashes"), state
 	}
-	s.tree, err = directory.Open(s.cfg.what, s.cfg.base, opts)
+	s.tree, err = directory.Open(s.cfg.what, s.cfg.files.base, opts)
 	if err != nil {
 		release()
 		return nil, nil, err

@@ -2,16 +2,13 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/internal/setting"
-	"github.com/rshub/rshub/source/directory"
 	"github.com/rshub/rshub/source/reconcile"
 )
 
@@ -23,11 +20,8 @@ type syncConfig struct {
 	what  string // a directory, a file, a URL, or - for standard input
 	kind  kindOfSource
 
-	base      string
-	exclude   []string
-	temporary bool
-	settle    time.Duration
-	state     string
+	files directoryFlags
+	state string
 
 	prefix    string
 	maxDelete reconcile.Bound
@@ -50,55 +44,40 @@ const (
 // returns flag.ErrHelp for -h.
 func parseSync(watch bool, args []string, env func(string) string) (*syncConfig, error) {
 	cfg := &syncConfig{watch: watch}
-	var tokenFile, maxDelete string
-	fs := cfg.flags(env, &tokenFile, &maxDelete)
-	if err := setting.ParseFlags(fs, args); err != nil {
-		return nil, err
+	cfg.define(env)
+	if err := setting.ParseFlags(cfg.flags, args); err != nil {
+		return cfg, err
 	}
-	if err := cfg.source(fs.Args()); err != nil {
-		return nil, err
+	if err := cfg.source(cfg.flags.Args()); err != nil {
+		return cfg, err
 	}
 	if cfg.kind == aURL {
 		var err error
 		if cfg.what, err = cfg.asks(cfg.what, env("RSPUBLISH_SOURCE_USER")); err != nil {
-			return nil, err
+			return cfg, err
 		}
 	}
-	return cfg, cfg.destination(maxDelete, &cfg.maxDelete, tokenFile, env("RSPUBLISH_TOKEN"))
+	return cfg, cfg.target(env)
 }
 
-// flags returns the flags of the command.
-func (c *syncConfig) flags(env func(string) string, tokenFile, maxDelete *string) *flag.FlagSet {
+// define defines the flags of the command.
+func (c *syncConfig) define(env func(string) string) {
 	name := "rspublish sync"
 	if c.watch {
 		name = "rspublish watch"
 	}
-	fs := flag.NewFlagSet(name, flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	fs.StringVar(&c.hub, "hub", orElse(env("RSPUBLISH_HUB"), "http://127.0.0.1:8080"), "")
-	fs.StringVar(&c.set, "set", env("RSPUBLISH_SET"), "")
-	fs.StringVar(tokenFile, "token-file", "", "")
-	setting.DurationVar(fs, &c.retry, "retry", 10*time.Minute, "")
-	fs.BoolVar(&c.quiet, "q", false, "")
-	fs.BoolVar(&c.json, "json", false, "")
-	fs.StringVar(&c.base, "base", "", "")
-	fs.Func("exclude", "", func(pattern string) error {
-		c.exclude = append(c.exclude, pattern)
-		return nil
-	})
-	fs.BoolVar(&c.temporary, "temporary", false, "")
-	setting.DurationVar(fs, &c.settle, "settle", time.Second, "")
-	fs.StringVar(&c.state, "state", "", "")
-	fs.StringVar(maxDelete, "max-delete", "", "")
+	c.config.define(name, env)
+	c.files.define(c.flags)
+	c.defineBound(&c.maxDelete)
+	c.flags.StringVar(&c.state, "state", "", "`DIR`: remembers hashes and deletions between runs (default: in your cache directory)")
 	if c.watch {
-		setting.DurationVar(fs, &c.every, "every", time.Hour, "")
-	} else {
-		fs.StringVar(&c.prefix, "prefix", "", "")
-		fs.BoolVar(&c.unknown, "unknown", false, "")
-		fs.BoolVar(&c.noLastmod, "no-lastmod", false, "")
-		fs.BoolVar(&c.dry, "dry-run", false, "")
+		setting.DurationVar(c.flags, &c.every, "every", time.Hour, "`DURATION`: how often to sync, which finds what the system did not report (default 1h)")
+		return
 	}
-	return fs
+	c.flags.StringVar(&c.prefix, "prefix", "", "`URI`: the list has only locs that begin with it; other resources of the set stay")
+	c.flags.BoolVar(&c.unknown, "unknown", false, "also publish resources that cannot be compared; else they are only counted")
+	c.flags.BoolVar(&c.noLastmod, "no-lastmod", false, "ignore the lastmod in the list; some sitemaps have the time of the request there")
+	c.flags.BoolVar(&c.dry, "dry-run", false, "only print the changes, one on each line as JSON")
 }
 
 // source checks the source, and the flags that depend on it.
@@ -112,30 +91,26 @@ func (c *syncConfig) source(args []string) error {
 		return fmt.Errorf("write flags before %s: %s stands after it", args[0], args[1])
 	case len(args) > 1:
 		return errors.New("one source at a time: a set is synced with all that there is, so what a second source has would look deleted")
+	case c.watch && c.every <= 0:
+		return errors.New("-every must be longer than 0")
 	}
 	c.what = args[0]
 	switch info, err := os.Stat(c.what); {
 	case c.what == "-":
 	case strings.HasPrefix(c.what, "https://"), strings.HasPrefix(c.what, "http://"):
 		c.kind = aURL
-	case c.base != "", c.watch, err == nil && info.IsDir():
+	case c.files.base != "", c.watch, err == nil && info.IsDir():
 		c.kind = aDirectory // if it is none, that is found when it is opened
 	}
 	switch {
-	case c.kind == aDirectory && c.base == "":
-		return errors.New("-base URL is missing: under which URL are the files of the directory? The file a/b is at URL/a/b")
-	case c.kind == aDirectory && directory.CheckBase(c.base) != nil:
-		return fmt.Errorf("-base: %w", directory.CheckBase(c.base))
-	case c.kind != aDirectory && c.watch:
+	case c.kind == aDirectory:
+		return c.files.check()
+	case c.watch:
 		return fmt.Errorf("%s is not a directory: only directories are watched", c.what)
-	case c.kind != aDirectory && (c.base != "" || len(c.exclude) > 0 || c.temporary):
+	case c.files.base != "" || len(c.files.Exclude) > 0 || c.files.Temporary:
 		return errors.New("-base, -exclude and -temporary are for directories")
 	case c.kind == aList && c.state != "":
 		return errors.New("-state is for directories and URLs")
-	case c.retry < 0 || c.settle < 0 || c.every < 0:
-		return errors.New("a duration must not be negative")
-	case c.watch && c.every == 0:
-		return errors.New("-every must be longer than 0")
 	}
 	return nil
 }

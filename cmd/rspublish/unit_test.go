@@ -16,7 +16,7 @@ func TestUnit(t *testing.T) {
 		t.Fatalf("the unit starts %q", args)
 	}
 	cfg, err := parseSync(true, args[1:], func(name string) string { return env[name] })
-	if err != nil || cfg.base != "https://example.org/" || cfg.set != "name" || cfg.state != "/var/lib/rspublish/name" || cfg.settle != 5*time.Second {
+	if err != nil || cfg.files.base != "https://example.org/" || cfg.set != "name" || cfg.state != "/var/lib/rspublish/name" || cfg.files.Settle != 5*time.Second {
 		t.Errorf("%q is read as %+v, %v", args, cfg, err)
 	}
 }
