@@ -10,13 +10,26 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/source/harvest"
 	"github.com/rshub/rshub/source/reconcile"
 )
+
+func agent() string { return "rspublish/" + build.Version() }
 
 // newSet returns the set of the hub, for the commands that compare it with a source.
 func (p *program) newSet(cfg *config, prefix string, note func(string, ...any)) (*reconcile.Set, error) {
 	c, err := p.newClient(cfg, note)
 	return &reconcile.Set{Client: c, Name: cfg.set, Prefix: prefix, Keys: "sync-"}, err
+}
+
+// newGetter returns a getter of the source's documents. Before it tries again, it calls note.
+func (p *program) newGetter(cfg *config, note func(string, ...any)) *harvest.Getter {
+	return &harvest.Getter{
+		Client: cfg.server(), UserAgent: agent(), Robots: true,
+		Note: func(err error, wait time.Duration) {
+			note("rspublish: %v; asking again in %s", err, wait.Round(time.Second))
+		},
+	}
 }
 
 // newClient returns a client of the hub. Before the client tries again, it calls note
@@ -28,7 +41,7 @@ func (p *program) newClient(cfg *config, note func(string, ...any)) (*client.Cli
 	}
 	c, err := client.New(cfg.hub, client.Options{
 		Token:     cfg.token,
-		UserAgent: "rspublish/" + build.Version(),
+		UserAgent: agent(),
 		Patience:  patience,
 		Now:       p.now,
 		Sleep:     p.sleep,

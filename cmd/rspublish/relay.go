@@ -2,18 +2,14 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/rshub/rshub/internal/backoff"
-	"github.com/rshub/rshub/internal/filelock"
 	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/source/harvest"
 	"github.com/rshub/rshub/source/harvest/oaipmh"
@@ -41,7 +37,6 @@ type relaying struct {
 	*program
 	cfg    *relayConfig
 	bar    *report
-	getter *harvest.Getter
 	file   relayFile
 	looked bool // a look has succeeded in this run
 
@@ -64,31 +59,17 @@ func (r *relaying) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.getter = &harvest.Getter{
-		Client: r.cfg.server(), UserAgent: agent(), Robots: true,
-		Note: func(err error, wait time.Duration) {
-			r.bar.Note("rspublish: %v; asking again in %s", err, wait.Round(time.Second))
-		},
-	}
 	release, err := r.open()
 	if err != nil {
 		return err
 	}
 	defer release()
-	if r.file.State.Version == 0 {
-		if err := r.patiently(ctx, func() error { return r.find(ctx) }); err != nil {
-			return err
-		}
-		r.bar.Note("rspublish: the source has %s", &r.file.State.Source)
-	}
-	var again func(context.Context) (relay.Source, error)
-	if !r.cfg.isOAI() {
-		again = func(ctx context.Context) (relay.Source, error) { return relay.Find(ctx, r.getter, r.cfg.what) }
-	}
-	looks := relay.New(set, r.getter, &r.file.State, relay.Options{
-		Find: again,
+	getter := r.newGetter(&r.cfg.config, r.bar.Note)
+	looks := relay.New(set, getter, &r.file.State, relay.Options{
+		Find: func(ctx context.Context) (relay.Source, error) { return r.find(ctx, getter) },
 		Full: r.cfg.full, MaxDelete: r.cfg.maxDelete, Now: r.now,
-		Note: r.note, Gap: r.gap, Save: r.save,
+		Note: r.note, Gap: r.gap,
+		Save: func(*relay.State) error { return store(r.file.path, &r.file) },
 	})
 	for {
 		next := r.now().Add(backoff.Jitter(r.cfg.every))
@@ -105,36 +86,21 @@ func (r *relaying) run(ctx context.Context) error {
 	}
 }
 
-// patiently calls try until it succeeds; with -once it calls try only once.
-func (r *relaying) patiently(ctx context.Context, try func() error) error {
-	for {
-		err := try()
-		if f, ok := errors.AsType[*failure](err); err == nil || r.cfg.once || ctx.Err() != nil || ok && f.code == exitUsage {
-			return err
-		}
-		r.bar.Note("rspublish: %v; trying again in %s", err, r.cfg.every)
-		if err := r.sleep(ctx, r.cfg.every); err != nil {
-			return err
-		}
-	}
-}
-
 // find finds out what the source is.
-func (r *relaying) find(ctx context.Context) error {
+func (r *relaying) find(ctx context.Context, getter *harvest.Getter) (s relay.Source, err error) {
 	if r.cfg.isOAI() {
-		id, err := relay.FindRepository(ctx, r.getter, r.cfg.what)
-		if err != nil {
-			return fail(exitInput, "%w", err)
+		var id *oaipmh.Identity
+		if id, err = relay.FindRepository(ctx, getter, r.cfg.what); err == nil {
+			r.bar.Note("rspublish: the repository is %q; it says of deleted records: %s", id.Name, id.Deleted)
+			s.Repository = &relay.Repository{URL: r.cfg.what, Prefix: r.cfg.prefix, Set: r.cfg.setSpec, Loc: oaipmh.Template(r.cfg.loc)}
 		}
-		r.bar.Note("rspublish: the repository is %q; it says of deleted records: %s", id.Name, id.Deleted)
-		r.file.State.Source = relay.Source{Repository: &relay.Repository{URL: r.cfg.what, Prefix: r.cfg.prefix, Set: r.cfg.setSpec, Loc: oaipmh.Template(r.cfg.loc)}}
-		return nil
+	} else {
+		s, err = relay.Find(ctx, getter, r.cfg.what)
 	}
-	var err error
-	if r.file.State.Source, err = relay.Find(ctx, r.getter, r.cfg.what); err != nil {
-		return err
+	if err == nil {
+		r.bar.Note("rspublish: the source has %s", &s)
 	}
-	return nil
+	return s, err
 }
 
 // look looks once, and prints the line about it.
@@ -210,70 +176,45 @@ func (r *relaying) summarizeLook(res *relay.Result) {
 	}
 }
 
-// open opens and locks the file of the state, and reads it if it exists.
+// open locks the file of the state, and reads it if it exists.
 func (r *relaying) open() (release func(), err error) {
 	want := relayFile{Hub: r.cfg.hub, Set: r.cfg.set, URL: r.cfg.what}
 	if r.cfg.isOAI() {
 		b, _ := json.Marshal([]string{r.cfg.prefix, r.cfg.setSpec, r.cfg.loc}) // strings only
 		want.OAI = string(b)
 	}
-	if want.path, err = r.statePath(); err != nil {
+	if want.path, err = r.statePath(r.cfg.state, "relay", want.Hub, want.Set, want.URL); err != nil {
+		return nil, fail(exitUsage, "there is no place to keep the state (%w): name a file with -state", err)
+	}
+	if release, err = lockState(want.path + ".lock"); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Dir(want.path), 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of the state: %w; -state names another", err)
-	}
-	f, err := os.OpenFile(want.path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open the state: %w", err)
-	}
-	release = func() { _ = f.Close() }
-	if !filelock.Lock(f) {
+	if err = r.read(&want); err != nil {
 		release()
-		return nil, fmt.Errorf("another rspublish relay uses the state %s", want.path)
 	}
+	return release, err
+}
+
+// read reads the file of the state. It must be of the relay that is wanted.
+func (r *relaying) read(want *relayFile) error {
 	b, err := os.ReadFile(want.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		r.file = want
-		return release, nil
+		r.file = *want
+		return nil
 	}
+	got := &r.file
 	if err == nil {
-		r.file.path = want.path
-		if err = json.Unmarshal(b, &r.file); err == nil && r.file.State.Version != relay.StateVersion {
-			err = fmt.Errorf("it is of version %d", r.file.State.Version)
-		}
-		if err != nil {
-			err = fmt.Errorf("%s is not a state that this rspublish can read (%w): remove it, and everything is compared anew", want.path, err)
-		}
+		err = json.Unmarshal(b, got)
 	}
-	if got := &r.file; err == nil && (got.Hub != want.Hub || got.Set != want.Set || got.URL != want.URL || got.OAI != want.OAI) {
-		err = fail(exitUsage, "%s is the state of another relay (to the set %s of %s): name another file with -state, or remove it", want.path, got.Set, got.Hub)
+	if err == nil && got.State.Version != relay.StateVersion {
+		err = fmt.Errorf("it is of version %d", got.State.Version)
 	}
 	if err != nil {
-		release()
-		return nil, err
+		return fmt.Errorf("%s is not a state that this rspublish can read (%w): remove it, and everything is compared anew", want.path, err)
 	}
-	return release, nil
-}
-
-// statePath returns the path of the state.
-func (r *relaying) statePath() (string, error) {
-	if r.cfg.state != "" {
-		return r.cfg.state, nil
+	if got.Hub != want.Hub || got.Set != want.Set || got.URL != want.URL || got.OAI != want.OAI {
+		return fail(exitUsage, "%s is the state of another relay (to the set %s of %s): name another file with -state, or remove it", want.path, got.Set, got.Hub)
 	}
-	cache, err := r.cacheDir()
-	if err != nil {
-		return "", fail(exitUsage, "there is no place to keep the state (%w): name a file with -state", err)
-	}
-	sum := sha256.Sum256([]byte(r.cfg.hub + "\n" + r.cfg.set + "\n" + r.cfg.what))
-	return filepath.Join(cache, "rspublish", "relay-"+hex.EncodeToString(sum[:16])+".json"), nil
-}
-
-// save stores the state.
-func (r *relaying) save(st *relay.State) error {
-	b, err := json.Marshal(&r.file) // st is a part of it
-	if err != nil {
-		return err
-	}
-	return replace(r.file.path, append(b, '\n'))
+	got.path = want.path
+	return nil
 }

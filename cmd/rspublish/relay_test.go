@@ -56,11 +56,11 @@ func TestRelayState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := open(path, "x", false); err == nil || !strings.Contains(err.Error(), "another rspublish relay uses") || strings.Contains(err.Error(), "secret") {
+	if _, _, err := open(path, "x", false); err == nil || !strings.Contains(err.Error(), "another rspublish uses the state") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("it is opened twice: %v", err)
 	}
 	r.file.State = relay.State{Version: relay.StateVersion, Source: relay.Source{ChangeList: "https://a.example/c"}, Cursor: "7-8"}
-	if err := r.save(&r.file.State); err != nil {
+	if err := store(r.file.path, &r.file); err != nil {
 		t.Fatal(err)
 	}
 	release()

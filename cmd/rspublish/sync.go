@@ -5,8 +5,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,7 +17,6 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/dumping"
-	"github.com/rshub/rshub/internal/filelock"
 	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/resourcesync"
@@ -115,28 +112,16 @@ func (s *syncing) readToll(o *reconcile.Options) error {
 		return nil // openState has warned
 	}
 	path := filepath.Join(dir, "deletions.json")
+	o.Toll = new(reconcile.Toll)
 	b, err := os.ReadFile(path)
 	if err == nil {
-		o.Toll = new(reconcile.Toll)
 		err = json.Unmarshal(b, o.Toll)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read how many resources were deleted within a day: %w: remove %s, and they count as none", err, path)
 	}
-	if o.Toll == nil {
-		o.Toll = new(reconcile.Toll)
-	}
 	o.Now = s.now
-	o.Counted = func() error {
-		b, err := json.Marshal(o.Toll)
-		if err == nil {
-			err = os.MkdirAll(dir, 0o700)
-		}
-		if err == nil {
-			err = replace(path, append(b, '\n'))
-		}
-		return err
-	}
+	o.Counted = func() error { return errors.Join(os.MkdirAll(dir, 0o700), store(path, o.Toll)) }
 	return nil
 }
 
@@ -247,45 +232,31 @@ func (s *syncing) openState() (dir string, release func(), err error) {
 	if s.cfg.kind == aDirectory && dumping.Within(dir, s.cfg.what) {
 		return "", nil, fail(exitUsage, "-state: %s is in the directory that is synced, and would be published with it", dir)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", nil, fmt.Errorf("make the directory of the state: %w; -state names another", err)
-	}
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return "", nil, fmt.Errorf("open the state: %w", err)
-	}
-	if !filelock.Lock(f) {
-		_ = f.Close()
-		return "", nil, fmt.Errorf("another rspublish syncs or watches %s (it has %s)", s.cfg.what, dir)
+	if release, err = lockState(filepath.Join(dir, "lock")); err != nil {
+		return "", nil, err
 	}
 	left, _ := filepath.Glob(filepath.Join(dir, "pages-*")) // the pattern is right
 	for _, pages := range left {
 		if err := os.RemoveAll(pages); err != nil {
-			_ = f.Close()
+			release()
 			return "", nil, fmt.Errorf("remove what an earlier run has left: %w", err)
 		}
 	}
-	return dir, func() { _ = f.Close() }, nil
+	return dir, release, nil
 }
 
 // stateDir returns the directory for the state: the one that the user names, or one of this
 // source and set.
 func (s *syncing) stateDir() (string, error) {
-	if s.cfg.state != "" {
-		return s.cfg.state, nil
-	}
-	cache, err := s.cacheDir()
-	if err != nil {
-		return "", err
-	}
-	abs := s.cfg.what
+	of := s.cfg.what
 	if s.cfg.kind == aDirectory {
-		if abs, err = filepath.Abs(abs); err != nil {
+		abs, err := filepath.Abs(of)
+		if err != nil {
 			return "", err
 		}
+		of = abs
 	}
-	sum := sha256.Sum256([]byte(s.cfg.hub + "\n" + s.cfg.set + "\n" + abs))
-	return filepath.Join(cache, "rspublish", "sync-"+hex.EncodeToString(sum[:16])), nil
+	return s.statePath(s.cfg.state, "sync", s.cfg.hub, s.cfg.set, of)
 }
 
 // A summary is what scripts read of a sync.

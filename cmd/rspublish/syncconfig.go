@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/internal/setting"
 	"github.com/rshub/rshub/source/reconcile"
 )
@@ -114,6 +113,3 @@ func (c *syncConfig) source(args []string) error {
 	}
 	return nil
 }
-
-// agent is the program's User-Agent.
-func agent() string { return "rspublish/" + build.Version() }

@@ -6,7 +6,6 @@ import (
 	"iter"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
@@ -19,13 +18,8 @@ import (
 // site's list.
 func (s *syncing) weblist() reconcile.Listing {
 	lister := &harvest.Lister{
-		Getter: &harvest.Getter{
-			Client: s.cfg.server(), UserAgent: agent(), Robots: true,
-			Note: func(err error, wait time.Duration) {
-				s.bar.Note("rspublish: %v; asking again in %s", err, wait.Round(time.Second))
-			},
-		},
-		Odd: func(document string, mistake *resourcesync.Error) { s.bar.Note("rspublish: %s: %v", document, mistake) },
+		Getter: s.newGetter(&s.cfg.config, s.bar.Note),
+		Odd:    func(document string, mistake *resourcesync.Error) { s.bar.Note("rspublish: %s: %v", document, mistake) },
 	}
 	return func(ctx context.Context) iter.Seq2[*feed.Entry, error] {
 		at, err := s.findList(ctx, lister.Getter)

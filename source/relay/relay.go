@@ -37,7 +37,8 @@ type Options struct {
 	MaxDelete reconcile.Bound // of the resources that comparisons delete within a day; default: see reconcile.Bound
 	Dir       string          // where temporary files are made; default os.TempDir
 
-	// Find finds the source again after it has moved. Default: the look fails.
+	// Find finds the source, at the first look and after it has moved. Default: the State
+	// names the source, and a look fails after the source has moved.
 	Find func(ctx context.Context) (Source, error)
 
 	Note func(text string) // called with oddities of the source that lose nothing; default: nothing is called
@@ -108,7 +109,7 @@ type Relay struct {
 	opts   Options
 }
 
-// New returns a Relay of the source that the state names. It requests documents with
+// New returns a Relay of the source that the state names, or that Find finds. It requests documents with
 // getter, and does nothing until Look. From then on st belongs to the Relay.
 func New(hub reconcile.Hub, getter *harvest.Getter, st *State, o Options) *Relay {
 	if o.Full <= 0 {
@@ -142,6 +143,9 @@ func New(hub reconcile.Hub, getter *harvest.Getter, st *State, o Options) *Relay
 // Result counts them.
 func (r *Relay) Look(ctx context.Context) (Result, error) {
 	full, lost, err := r.needsFull(ctx)
+	if err == nil && r.st.Source == (Source{}) {
+		r.st.Source, err = r.opts.Find(ctx)
+	}
 	if err != nil {
 		return Result{}, err
 	}

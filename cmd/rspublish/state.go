@@ -1,0 +1,73 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/rshub/rshub/internal/filelock"
+)
+
+// statePath returns where a command keeps its state between two runs: where the user says,
+// or in the cache directory, at a name made of what the state is of.
+func (p *program) statePath(given, command string, of ...string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	cache, err := p.cacheDir()
+	sum := sha256.Sum256([]byte(strings.Join(of, "\n")))
+	return filepath.Join(cache, "rspublish", command+"-"+hex.EncodeToString(sum[:16])), err
+}
+
+// lockState makes the directory of a lock, and takes the lock.
+func lockState(path string) (release func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of the state: %w; -state names another", err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the state: %w", err)
+	}
+	release = func() { _ = f.Close() }
+	if !filelock.Lock(f) {
+		release()
+		return nil, fmt.Errorf("another rspublish uses the state (it has locked %s)", path)
+	}
+	return release, nil
+}
+
+// store stores v as JSON in a file. Even after a crash, either the whole old file or the
+// whole new one is there. Only one process at a time may store a file.
+func store(path string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	next := path + ".new"
+	if err = writeSynced(next, append(b, '\n')); err == nil {
+		err = os.Rename(next, path)
+	}
+	if err != nil {
+		_ = os.Remove(next)
+		return err
+	}
+	if dir, err := os.Open(filepath.Dir(path)); err == nil {
+		_ = dir.Sync() // not every file system can; then the rename is as durable as it gets
+		_ = dir.Close()
+	}
+	return nil
+}
+
+func writeSynced(path string, b []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Sync(), f.Close())
+}
