@@ -95,9 +95,7 @@ func (p *program) dump(ctx context.Context, c *dumpConfig) error {
 	if err != nil {
 		return new(config).explained(err)
 	}
-	if s := tree.Stats(); s.Links > 0 || s.Special > 0 {
-		c.Line.Note("rspublish: left out: %d symbolic links, %d devices, sockets and pipes", s.Links, s.Special)
-	}
+	leftOut(c.Line, tree.Stats())
 	if r.Gaps > 0 {
 		return gaps(r.Gaps)
 	}

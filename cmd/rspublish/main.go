@@ -8,7 +8,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -185,9 +184,9 @@ func codeOf(err error) int {
 func (p *program) summarize(cfg *config, r *publication) {
 	switch {
 	case cfg.json && cfg.check:
-		p.printJSON(map[string]any{"checked": r.total})
+		printJSON(p.stdout, map[string]any{"checked": r.total})
 	case cfg.json:
-		p.printJSON(struct {
+		printJSON(p.stdout, struct {
 			Set       string `json:"set"`
 			Published int    `json:"published"`
 			Already   int    `json:"already"` // how many of these were published before this run
@@ -210,9 +209,4 @@ func (p *program) summarize(cfg *config, r *publication) {
 		}
 		fmt.Fprintln(p.stdout)
 	}
-}
-
-func (p *program) printJSON(v any) {
-	b, _ := json.Marshal(v) // strings and numbers only
-	fmt.Fprintf(p.stdout, "%s\n", b)
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/internal/backoff"
-	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/source/harvest"
 	"github.com/rshub/rshub/source/harvest/oaipmh"
 	"github.com/rshub/rshub/source/reconcile"
@@ -112,7 +111,7 @@ func (r *relaying) look(ctx context.Context, looks *relay.Relay) error {
 		r.bar.Note("rspublish: and %d more like these", hidden)
 	}
 	if _, refused := errors.AsType[*reconcile.TooMany](err); err == nil || refused && res.Changes() > 0 {
-		r.summarizeLook(&res)
+		r.summarize(&res)
 	}
 	if err != nil {
 		return r.cfg.explained(err)
@@ -134,45 +133,6 @@ func (r *relaying) gap(err error) {
 	if r.gaps++; r.gaps <= shown {
 		r.bar.Clear()
 		fmt.Fprintf(r.stderr, "rspublish: %v\n", err)
-	}
-}
-
-// summarizeLook prints the one line about a look that scripts read.
-func (r *relaying) summarizeLook(res *relay.Result) {
-	switch {
-	case r.cfg.json:
-		cursor := ""
-		if !res.Cursor.IsZero() {
-			cursor = res.Cursor.String()
-		}
-		r.printJSON(struct {
-			Set      string    `json:"set"`
-			How      relay.How `json:"how"`
-			Created  int       `json:"created"`
-			Updated  int       `json:"updated"`
-			Deleted  int       `json:"deleted"`
-			Listed   uint64    `json:"listed,omitempty"`
-			Unknown  int       `json:"unknown"`
-			Gaps     int       `json:"gaps"`
-			Kept     int       `json:"kept"`
-			Complete bool      `json:"complete,omitempty"`
-			Cursor   string    `json:"cursor,omitempty"`
-		}{r.cfg.set, res.How, res.Created, res.Updated, res.Deleted, res.Listed, res.Unknown, res.Gaps, res.Kept, res.Complete, cursor})
-	case r.cfg.quiet:
-	case res.How == relay.Unchanged:
-		fmt.Fprintf(r.stdout, "unchanged: %s\n", r.cfg.set)
-	default:
-		fmt.Fprintf(r.stdout, "relayed to %s: %d created, %d updated, %d deleted", r.cfg.set, res.Created, res.Updated, res.Deleted)
-		if res.How == relay.Compared {
-			fmt.Fprintf(r.stdout, "; compared %s", progress.Count(res.Listed, "resource"))
-		}
-		if res.Unknown > 0 {
-			fmt.Fprintf(r.stdout, ", of which %d cannot be compared", res.Unknown)
-		}
-		if res.Kept > 0 {
-			fmt.Fprintf(r.stdout, "; %d are missing at the source and not deleted yet", res.Kept)
-		}
-		fmt.Fprintln(r.stdout)
 	}
 }
 

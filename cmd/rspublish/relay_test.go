@@ -115,7 +115,7 @@ func TestRelayRuns(t *testing.T) {
 	}
 	var out strings.Builder
 	r := &relaying{program: &program{stdout: &out}, cfg: &relayConfig{config: config{set: "x", json: true}}}
-	r.summarizeLook(&relay.Result{How: relay.Compared, Result: reconcile.Result{Created: 1, Listed: 2}})
+	r.summarize(&relay.Result{How: relay.Compared, Result: reconcile.Result{Created: 1, Listed: 2}})
 	var line map[string]any
 	if err := json.Unmarshal([]byte(out.String()), &line); err != nil || line["how"] != "compared" || line["created"] != 1.0 || line["listed"] != 2.0 {
 		t.Errorf("it prints %s: %v", out.String(), err)

@@ -17,7 +17,6 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/dumping"
-	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/directory"
@@ -257,70 +256,4 @@ func (s *syncing) stateDir() (string, error) {
 		of = abs
 	}
 	return s.statePath(s.cfg.state, "sync", s.cfg.hub, s.cfg.set, of)
-}
-
-// A summary is what scripts read of a sync.
-type summary struct {
-	Set      string `json:"set"`
-	Listed   uint64 `json:"listed"`
-	Created  int    `json:"created"`
-	Updated  int    `json:"updated"`
-	Deleted  int    `json:"deleted"`
-	Unknown  int    `json:"unknown"`
-	Gaps     int    `json:"gaps"`
-	Kept     int    `json:"kept"`
-	Complete bool   `json:"complete"`
-	Cursor   string `json:"cursor,omitempty"`
-	DryRun   bool   `json:"dryRun,omitempty"`
-}
-
-// summarize writes the one line that scripts read. With -dry-run, standard output has the
-// changes, so the line is for people.
-func (s *syncing) summarize(r *reconcile.Result) {
-	w := s.stdout
-	if s.cfg.dry {
-		w = s.stderr
-	}
-	cursor := ""
-	if r.Cursor != (feed.Cursor{}) {
-		cursor = r.Cursor.String()
-	}
-	switch {
-	case s.cfg.json:
-		p := &program{stdout: w}
-		p.printJSON(summary{s.cfg.set, r.Listed, r.Created, r.Updated, r.Deleted, r.Unknown, r.Gaps, r.Kept, r.Complete, cursor, s.cfg.dry})
-	case !s.cfg.quiet:
-		verb := "synced"
-		if s.cfg.dry {
-			verb = "would sync"
-		}
-		fmt.Fprintf(w, "%s %s: %d created, %d updated, %d deleted of %s", verb, s.cfg.set, r.Created, r.Updated, r.Deleted, progress.Count(r.Listed, "resource"))
-		if cursor != "" && !s.cfg.dry {
-			fmt.Fprintf(w, ", cursor %s", cursor)
-		}
-		fmt.Fprintln(w)
-	}
-	if r.Unknown > 0 {
-		s.bar.Note("rspublish: %s cannot be compared, because list and hub say nothing of the same kind of them; they stay as they are (-unknown publishes them)", resources(r.Unknown))
-	}
-	if r.Kept > 0 {
-		s.bar.Note("rspublish: %s that were not listed are not deleted, because the list has gaps", resources(r.Kept))
-	}
-	if s.tree != nil {
-		s.note(s.tree.Stats())
-	}
-}
-
-// note reports what a directory has that is not a resource.
-func (s *syncing) note(t directory.Stats) {
-	if t.Links > 0 || t.Special > 0 {
-		s.bar.Note("rspublish: left out: %d symbolic links, %d devices, sockets and pipes", t.Links, t.Special)
-	}
-}
-
-func resources(n int) string {
-	if n == 1 {
-		return "1 resource"
-	}
-	return progress.Group(n) + " resources"
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/rshub/rshub/internal/backoff"
@@ -88,22 +87,6 @@ func (s *syncing) round(ctx context.Context, source *reconcile.Source, w *direct
 func (s *syncing) trouble(w *directory.Watcher) {
 	if n, err := w.Trouble(); n > 0 {
 		s.bar.Note("rspublish: warning: %s not watched, so changes in them are seen only by the sync every %s (-every): %v", directories(n), s.cfg.every, err)
-	}
-}
-
-// report writes the line for changes that were published as they happened.
-func (s *syncing) report(r *reconcile.Result) {
-	switch {
-	case s.cfg.json:
-		s.printJSON(struct {
-			Set     string `json:"set"`
-			Created int    `json:"created"`
-			Updated int    `json:"updated"`
-			Deleted int    `json:"deleted"`
-			Cursor  string `json:"cursor"`
-		}{s.cfg.set, r.Created, r.Updated, r.Deleted, r.Cursor.String()})
-	case !s.cfg.quiet:
-		fmt.Fprintf(s.stdout, "published to %s: %d created, %d updated, %d deleted, cursor %s\n", s.cfg.set, r.Created, r.Updated, r.Deleted, r.Cursor)
 	}
 }
 
