@@ -84,10 +84,12 @@ func (d *dumpReader) read(what, at string, first bool) (parts []Package, err err
 }
 
 func (d *dumpReader) document(a *Answer, first bool) (parts []Package, err error) {
-	said := map[string]bool{}
-	l := &listing{Lister: d.Lister, ctx: d.ctx}
-	r := resourcesync.NewXMLReader(a.Body, resourcesync.Limits{Bytes: l.bytes(), Entries: l.entries()})
-	r.Tolerate(func(mistake *resourcesync.Error) { l.once(a, mistake, said) })
+	l := d.begin(d.ctx)
+	l.open(a)
+	limits := l.limits()
+	most := min(limits.Entries, maxEntries)
+	r := resourcesync.NewXMLReader(a.Body, limits)
+	r.Tolerate(l.once)
 	h, err := r.Header()
 	switch {
 	case err != nil:
@@ -111,13 +113,13 @@ func (d *dumpReader) document(a *Answer, first bool) (parts []Package, err error
 		p := Package{Change: it.Change, At: it.At, From: it.From, Until: it.Until}
 		loc, err := address(a.URL, it.Loc)
 		if err != nil {
-			return nil, entryError(n, &it.Change, "loc: "+err.Error())
+			return nil, entryError(n, it.Loc, "loc: "+err.Error())
 		}
 		p.Change.Loc, p.Change.Links = loc.String(), nil
 		d.dump.at(l.past(it.At))
 		switch {
-		case n > l.entries() || n > maxEntries || len(d.dump.Packages) == l.entries():
-			return nil, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: n, Rule: fmt.Sprintf("a dump has at most %d packages", min(l.entries(), maxEntries))}
+		case n > most || len(d.dump.Packages) == limits.Entries:
+			return nil, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: n, Rule: fmt.Sprintf("a dump has at most %d packages", most)}
 		case !p.Until.IsZero() && p.Until.Before(d.since):
 			continue
 		case h.Index:
@@ -157,7 +159,8 @@ func (l *Lister) ManifestAt(ctx context.Context, capability, at string) iter.Seq
 
 func (l *Lister) manifest(ctx context.Context, capability string, get func() (*Answer, error)) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
-		this := &listing{Lister: l, ctx: ctx, yield: yield, manifest: capability, reach: new(Reach), now: Seen{Versions: map[string]Version{}}}
+		this := l.begin(ctx)
+		this.yield, this.manifest = yield, capability
 		if capability == resourcesync.ChangeDumpManifest {
 			this.change = func(c *resourcesync.Change, _ error) bool { return yield(&feed.Entry{Change: *c}, nil) }
 		}

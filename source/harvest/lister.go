@@ -6,6 +6,7 @@ package harvest
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,14 +68,11 @@ func (l *Lister) Resources(ctx context.Context, list string) iter.Seq2[*feed.Ent
 // changed.
 func (l *Lister) Since(ctx context.Context, list string, seen *Seen) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
-		this := &listing{Lister: l, ctx: ctx, yield: yield, now: Seen{List: list, Versions: map[string]Version{}}}
-		if err := this.read(list, seen); err != nil {
-			if err != errStopped {
-				yield(nil, err)
-			}
-			return
+		this := l.begin(ctx)
+		this.yield = yield
+		if err := this.read(list, seen); err != nil && err != errStopped {
+			yield(nil, err)
 		}
-		this.remember(seen)
 	}
 }
 
@@ -98,17 +96,14 @@ type Reach struct {
 // It reads the lists one after the other.
 func (l *Lister) Changes(ctx context.Context, list string, since time.Time, seen *Seen, reach *Reach) iter.Seq2[*resourcesync.Change, error] {
 	return func(yield func(*resourcesync.Change, error) bool) {
-		if reach == nil {
-			reach = new(Reach)
+		this := l.begin(ctx)
+		this.change, this.since = yield, since
+		if reach != nil {
+			this.reach = reach
 		}
-		this := &listing{Lister: l, ctx: ctx, change: yield, since: since, reach: reach, now: Seen{List: list, Versions: map[string]Version{}}}
-		if err := this.read(list, seen); err != nil {
-			if err != errStopped {
-				yield(nil, err)
-			}
-			return
+		if err := this.read(list, seen); err != nil && err != errStopped {
+			yield(nil, err)
 		}
-		this.remember(seen)
 	}
 }
 
@@ -166,10 +161,10 @@ func text(in *bufio.Reader) (bool, error) {
 }
 
 // lines reads one URL from each line.
-func (l *listing) lines(a *Answer, in *bufio.Reader) error {
-	lines := bufio.NewScanner(&bounded{in, l.bytes()})
+func (l *listing) lines(in *bufio.Reader) error {
+	limits := l.limits()
+	lines := bufio.NewScanner(&bounded{in, &limits.Bytes, "the document has more bytes, unpacked, than a document may have"})
 	lines.Buffer(nil, 16<<10)
-	said := map[string]bool{}
 	for number, entries := 1, 0; lines.Scan(); number++ {
 		if lines.Err() != nil {
 			break // the rest after the last whole line is incomplete
@@ -178,14 +173,16 @@ func (l *listing) lines(a *Answer, in *bufio.Reader) error {
 		if loc == "" {
 			continue
 		}
-		if entries++; entries > l.entries() {
-			return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: entries, Rule: fmt.Sprintf("a document has at most %d entries", l.entries())}
+		if entries++; entries > limits.Entries {
+			return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: entries, Rule: fmt.Sprintf("a document has at most %d entries", limits.Entries)}
 		}
 		if scheme, _, ok := strings.Cut(loc, ":"); !ok || strings.ContainsAny(scheme, "/?# \"{[<") {
-			return &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: entries, Line: number, Loc: resourcesync.Shorten(loc), Rule: "it is neither XML nor a text with one absolute URL on each line"}
+			e := entryError(entries, loc, "it is neither XML nor a text with one absolute URL on each line")
+			e.Line = number
+			return e
 		}
 		c := &resourcesync.Change{Loc: loc}
-		if err := l.resource(a, entries, c, said); err != nil {
+		if err := l.resource(entries, c); err != nil {
 			if e, ok := errors.AsType[*resourcesync.Error](err); ok {
 				e.Line = number
 			}
@@ -198,34 +195,9 @@ func (l *listing) lines(a *Answer, in *bufio.Reader) error {
 	return lines.Err()
 }
 
-func (l *listing) bytes() int64 {
-	if l.Limits.Bytes > 0 {
-		return l.Limits.Bytes
-	}
-	return maxList
-}
-
-func (l *listing) entries() int {
-	if l.Limits.Entries > 0 {
-		return l.Limits.Entries
-	}
-	return maxEntries
-}
-
-// A totalled reads a document of a listing whose documents have a bound
-// together.
-type totalled struct {
-	io.Reader
-	of *listing
-}
-
-func (t totalled) Read(p []byte) (int, error) {
-	n, err := t.Reader.Read(p)
-	most := t.of.Total.Bytes
-	if t.of.unpacked += int64(n); most > 0 && t.of.unpacked > most {
-		return 0, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("all documents together have more than %d MiB, unpacked", most>>20)}
-	}
-	return n, err
+// limits returns the bounds of one document.
+func (l *Lister) limits() resourcesync.Limits {
+	return resourcesync.Limits{Bytes: cmp.Or(l.Limits.Bytes, maxList), Entries: cmp.Or(l.Limits.Entries, maxEntries)}
 }
 
 // ahead reports whether a time is so far in the future that it must be wrong.
@@ -241,25 +213,25 @@ func (l *listing) ahead(t time.Time) bool {
 // continued from it would miss all changes until then.
 func Ahead(t, now time.Time) bool { return t.After(now.Add(maxAhead)) }
 
-// A bounded reads at most a number of bytes; more are an error.
+// A bounded reads as many bytes as are left; more break a rule.
 type bounded struct {
 	io.Reader
-	left int64
+	left *int64
+	rule string
 }
 
 func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
-	if b.left -= int64(n); b.left < 0 {
-		return 0, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: "the document has more bytes, unpacked, than a document may have"}
+	if *b.left -= int64(n); *b.left < 0 {
+		return 0, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: b.rule}
 	}
 	return n, err
 }
 
 // xml reads a Resource List, a sitemap, or an index of them.
-func (l *listing) xml(a *Answer, in io.Reader, p part) (parts []part, err error) {
-	said := map[string]bool{}
-	r := resourcesync.NewXMLReader(in, resourcesync.Limits{Bytes: l.bytes(), Entries: l.entries()})
-	r.Tolerate(func(mistake *resourcesync.Error) { l.once(a, mistake, said) })
+func (l *listing) xml(in io.Reader, p part) (parts []part, err error) {
+	r := resourcesync.NewXMLReader(in, l.limits())
+	r.Tolerate(l.once)
 	h, err := r.Header()
 	if err != nil {
 		return nil, err
@@ -270,7 +242,7 @@ func (l *listing) xml(a *Answer, in io.Reader, p part) (parts []part, err error)
 	case l.change != nil && l.manifest == "" && h.Capability != resourcesync.ChangeList:
 		return nil, resourcesync.Invalid("its capability is %.40q, not changelist", h.Capability)
 	case l.change != nil:
-		l.begin(&h)
+		l.covers(&h)
 	case l.manifest != "":
 	case h.Capability != "" && h.Capability != resourcesync.ResourceList:
 		return nil, resourcesync.Invalid("its capability is %.40q: a list of resources has resourcelist, or is a sitemap without any", h.Capability)
@@ -281,11 +253,10 @@ func (l *listing) xml(a *Answer, in io.Reader, p part) (parts []part, err error)
 	if len(l.now.Documents) == 0 {
 		l.now.At = l.past(h.At)
 	}
-	var lists []listed
 	for n := 1; ; n++ {
 		it, err := r.Next()
 		if err == io.EOF {
-			return l.named(a, p, oldestFirst(lists, func(l *listed) time.Time { return l.from })), l.flush(a, said)
+			return l.named(p, oldestFirst(parts, func(p *part) time.Time { return p.from })), l.flush()
 		}
 		if err != nil {
 			return nil, err
@@ -294,11 +265,11 @@ func (l *listing) xml(a *Answer, in io.Reader, p part) (parts []part, err error)
 		case h.Index && n > maxEntries:
 			err = &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: n, Rule: fmt.Sprintf("an index has at most %d entries", maxEntries)}
 		case h.Index:
-			err = l.member(a, n, it, &lists)
+			parts, err = l.member(n, it, parts)
 		case l.change != nil:
-			err = l.changed(a, n, &it.Change, said)
+			err = l.changed(n, &it.Change)
 		default:
-			err = l.resource(a, n, &it.Change, said)
+			err = l.resource(n, &it.Change)
 		}
 		if err != nil {
 			return nil, err
@@ -306,8 +277,8 @@ func (l *listing) xml(a *Answer, in io.Reader, p part) (parts []part, err error)
 	}
 }
 
-// begin notes the time that a Change List covers.
-func (l *listing) begin(h *resourcesync.Header) {
+// covers notes the time that a Change List covers.
+func (l *listing) covers(h *resourcesync.Header) {
 	if h.Index {
 		return
 	}
@@ -328,44 +299,45 @@ func (l *listing) past(t time.Time) time.Time {
 	return t
 }
 
-// named returns the lists that an index names, each once.
-func (l *listing) named(a *Answer, p part, lists []listed) (parts []part) {
+// named names the parts of an index for people, and leaves out those that come twice.
+func (l *listing) named(index part, parts []part) (once []part) {
 	of := "the index"
-	if p.what != "the list" {
-		of = p.what
+	if index.what != "the list" {
+		of = index.what
 	}
-	had := map[string]bool{}
-	for _, m := range lists {
-		if had[m.url] || m.url == p.url {
-			l.odd(a, &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: m.number, Loc: resourcesync.Shorten(m.url), Rule: "the index has it twice"})
+	had := map[string]bool{index.url: true}
+	for _, p := range parts {
+		if had[p.url] {
+			l.odd(entryError(p.number, p.url, "the index has it twice"))
 			continue
 		}
-		had[m.url] = true
-		parts = append(parts, part{what: fmt.Sprintf("list %d of %s", m.number, of), url: m.url, until: m.until})
+		had[p.url] = true
+		p.what = fmt.Sprintf("list %d of %s", p.number, of)
+		once = append(once, p)
 	}
-	return parts
+	return once
 }
 
-// member adds a list that an index names.
-func (l *listing) member(a *Answer, n int, it *resourcesync.Item, lists *[]listed) error {
-	loc, err := address(a.URL, it.Loc)
+// member adds entry n of an index to its parts.
+func (l *listing) member(n int, it *resourcesync.Item, parts []part) ([]part, error) {
+	at := l.doc.URL
+	loc, err := address(at, it.Loc)
 	if err != nil {
-		return &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: n, Loc: resourcesync.Shorten(it.Loc), Rule: "loc: " + err.Error()}
+		return nil, entryError(n, it.Loc, "loc: "+err.Error())
 	}
-	if loc.User == nil && loc.Host == a.URL.Host && loc.Scheme == a.URL.Scheme {
-		loc.User = a.URL.User
+	if loc.User == nil && loc.Host == at.Host && loc.Scheme == at.Scheme {
+		loc.User = at.User
 	}
-	*lists = append(*lists, listed{n, loc.String(), it.From, it.Until})
-	return nil
+	return append(parts, part{number: n, url: loc.String(), from: it.From, until: it.Until}), nil
 }
 
 // resource yields a resource, entry n of its document.
-func (l *listing) resource(a *Answer, n int, c *resourcesync.Change, said map[string]bool) error {
+func (l *listing) resource(n int, c *resourcesync.Change) error {
 	if c.Change == resourcesync.Deleted {
-		return entryError(n, c, "it is deleted: a list has only resources that exist")
+		return entryError(n, c.Loc, "it is deleted: a list has only resources that exist")
 	}
 	c.Change = resourcesync.Updated
-	if had, err := l.takeIn(a, n, c, said); had || err != nil {
+	if had, err := l.takeIn(n, c); had || err != nil {
 		return err
 	}
 	if !l.yield(&feed.Entry{Cursor: feed.Cursor{Position: l.count}, Change: *c}, nil) {
@@ -375,15 +347,15 @@ func (l *listing) resource(a *Answer, n int, c *resourcesync.Change, said map[st
 }
 
 // changed yields a change, entry n of its document.
-func (l *listing) changed(a *Answer, n int, c *resourcesync.Change, said map[string]bool) error {
+func (l *listing) changed(n int, c *resourcesync.Change) error {
 	if c.Datetime.IsZero() {
 		c.Datetime = c.Lastmod
 	}
 	if c.Datetime.IsZero() {
-		return entryError(n, c, "it has neither a datetime nor a lastmod: nobody can tell whether the change is new")
+		return entryError(n, c.Loc, "it has neither a datetime nor a lastmod: nobody can tell whether the change is new")
 	}
 	if l.ahead(c.Datetime) {
-		l.once(a, entryError(n, c, "its datetime lies in the future; it is taken for that of the change before"), said)
+		l.once(entryError(n, c.Loc, "its datetime lies in the future; it is taken for that of the change before"))
 		if c.Datetime = l.last; c.Datetime.IsZero() {
 			c.Datetime = l.since
 		}
@@ -393,16 +365,16 @@ func (l *listing) changed(a *Answer, n int, c *resourcesync.Change, said map[str
 		if l.undated = append(l.undated, undated{n, *c}); len(l.undated) < maxUndated {
 			return nil
 		}
-		return l.flush(a, said)
+		return l.flush()
 	}
 	if l.last = c.Datetime; c.Datetime.Before(l.since) {
 		l.undated = l.undated[:0]
 		return nil
 	}
-	if err := l.flush(a, said); err != nil {
+	if err := l.flush(); err != nil {
 		return err
 	}
-	return l.tell(a, n, c, said)
+	return l.tell(n, c)
 }
 
 // An undated is a change with a datetime in the future. It is held until the next change
@@ -413,9 +385,9 @@ type undated struct {
 }
 
 // flush yields the held undated changes, because the change after them is new.
-func (l *listing) flush(a *Answer, said map[string]bool) error {
+func (l *listing) flush() error {
 	for i := range l.undated {
-		if err := l.tell(a, l.undated[i].n, &l.undated[i].c, said); err != nil {
+		if err := l.tell(l.undated[i].n, &l.undated[i].c); err != nil {
 			return err
 		}
 	}
@@ -424,8 +396,8 @@ func (l *listing) flush(a *Answer, said map[string]bool) error {
 }
 
 // tell yields a change.
-func (l *listing) tell(a *Answer, n int, c *resourcesync.Change, said map[string]bool) error {
-	if had, err := l.takeIn(a, n, c, said); had || err != nil {
+func (l *listing) tell(n int, c *resourcesync.Change) error {
+	if had, err := l.takeIn(n, c); had || err != nil {
 		return err
 	}
 	if !l.change(c, nil) {
@@ -436,38 +408,38 @@ func (l *listing) tell(a *Answer, n int, c *resourcesync.Change, said map[string
 
 // takeIn checks and counts entry n of a document. It reports whether an earlier reading
 // of the document already had it.
-func (l *listing) takeIn(a *Answer, n int, c *resourcesync.Change, said map[string]bool) (had bool, err error) {
-	if err := l.check(a, n, c, said); err != nil {
+func (l *listing) takeIn(n int, c *resourcesync.Change) (had bool, err error) {
+	if err := l.check(n, c); err != nil {
 		return false, err
 	}
 	if had, err := l.got.had(c.Loc); had || err != nil {
 		return had, err
 	}
 	if l.count++; l.Total.Entries > 0 && l.count > uint64(l.Total.Entries) {
-		e := entryError(n, c, fmt.Sprintf("all documents together have at most %d entries", l.Total.Entries))
+		e := entryError(n, c.Loc, fmt.Sprintf("all documents together have at most %d entries", l.Total.Entries))
 		e.Err = resourcesync.ErrTooLarge
 		return false, e
 	}
 	return false, nil
 }
 
-func entryError(n int, c *resourcesync.Change, rule string) *resourcesync.Error {
-	return &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: n, Loc: resourcesync.Shorten(c.Loc), Rule: rule}
+func entryError(n int, loc, rule string) *resourcesync.Error {
+	return &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: n, Loc: resourcesync.Shorten(loc), Rule: rule}
 }
 
 // check makes an entry acceptable for a hub. It leaves out wrong optional parts.
-func (l *listing) check(a *Answer, n int, c *resourcesync.Change, said map[string]bool) error {
+func (l *listing) check(n int, c *resourcesync.Change) error {
 	if err := resourcesync.CheckURI("loc", c.Loc); err != nil || strings.Contains(c.Loc, "#") {
-		loc, err := address(a.URL, c.Loc)
+		loc, err := address(l.doc.URL, c.Loc)
 		if err != nil {
-			return entryError(n, c, "loc: "+err.Error())
+			return entryError(n, c.Loc, "loc: "+err.Error())
 		}
-		l.once(a, entryError(n, c, "loc is no absolute URI without a fragment; it is taken for "+resourcesync.Shorten(loc.String())), said)
+		l.once(entryError(n, c.Loc, "loc is no absolute URI without a fragment; it is taken for "+resourcesync.Shorten(loc.String())))
 		c.Loc = loc.String()
 	}
 	mend(c, func(e *resourcesync.Error) {
 		e.Entry = n
-		l.once(a, e, said)
+		l.once(e)
 	})
 	err := c.Validate()
 	if e, ok := errors.AsType[*resourcesync.Error](err); ok {
@@ -478,17 +450,17 @@ func (l *listing) check(a *Answer, n int, c *resourcesync.Change, said map[strin
 
 // once calls Odd with a mistake, unless it was called for the same kind of
 // mistake in the document.
-func (l *listing) once(a *Answer, mistake *resourcesync.Error, said map[string]bool) {
+func (l *listing) once(mistake *resourcesync.Error) {
 	kind, _, _ := strings.Cut(mistake.Rule, "\"") // the rest are texts from the document
 	kind, _, _ = strings.Cut(kind, "http")
-	if !said[kind] {
-		said[kind] = true
-		l.odd(a, mistake)
+	if !l.said[kind] {
+		l.said[kind] = true
+		l.odd(mistake)
 	}
 }
 
-func (l *listing) odd(a *Answer, mistake *resourcesync.Error) {
+func (l *listing) odd(mistake *resourcesync.Error) {
 	if l.Odd != nil {
-		l.Odd(Plain(a.URL), mistake)
+		l.Odd(Plain(l.doc.URL), mistake)
 	}
 }

@@ -31,11 +31,14 @@ type listing struct {
 	*Lister
 	ctx   context.Context
 	yield func(*feed.Entry, error) bool
-	now   Seen      // what was read
-	count uint64    // number of resources or changes so far
-	got   *progress // entries of the current document
+	now   Seen   // what was read
+	count uint64 // number of resources or changes so far
+	left  *int64 // bytes that all documents may still have, unpacked; nil: not bounded
 
-	unpacked int64 // bytes of all documents so far, unpacked
+	// Of the current document.
+	doc  *Answer
+	got  *progress       // its entries
+	said map[string]bool // kinds of mistakes in it that Odd was called with
 
 	manifest string // capability of the manifest of a package; empty: not a manifest
 
@@ -48,7 +51,17 @@ type listing struct {
 	last    time.Time // datetime of the newest change that is not in the future; else when the lists begin
 }
 
+// begin begins a reading.
+func (l *Lister) begin(ctx context.Context) *listing {
+	this := &listing{Lister: l, ctx: ctx, reach: new(Reach), now: Seen{Versions: map[string]Version{}}}
+	if most := l.Total.Bytes; most > 0 {
+		this.left = &most
+	}
+	return this
+}
+
 func (l *listing) read(list string, seen *Seen) error {
+	l.now.List = list
 	var known Version
 	if seen.unchangeable(list) {
 		known = seen.Versions[list]
@@ -83,15 +96,8 @@ func (l *listing) read(list string, seen *Seen) error {
 			return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("the list has more than %d documents", maxDocuments)}
 		}
 	}
+	l.remember(seen)
 	return nil
-}
-
-// A listed is one Change List that an index names.
-type listed struct {
-	number int // place in the index, from 1
-	url    string
-	from   time.Time
-	until  time.Time // no change in the list is later; zero: unknown
 }
 
 // oldestFirst sorts the parts that an index or a dump names, if each says when it begins.
@@ -106,7 +112,9 @@ func oldestFirst[T any](all []T, from func(*T) time.Time) []T {
 // A part is one document of a listing.
 type part struct {
 	what   string // for people
+	number int    // place in its index, from 1
 	url    string
+	from   time.Time // when a Change List begins; zero: unknown
 	until  time.Time // no change in it is later; zero: unknown
 	index  bool      // it may be an index
 	robots bool      // it may be a robots.txt
@@ -124,9 +132,6 @@ func (l *listing) part(p part, known Version) (parts []part, err error) {
 		parts, err = l.document(a, p, got)
 		return err
 	})
-	if err == errStopped || err == ErrUnchanged {
-		return nil, err
-	}
 	return parts, err
 }
 
@@ -174,14 +179,22 @@ func (l *listing) compare(seen *Seen) error {
 	return ErrUnchanged
 }
 
+// open begins a document.
+func (l *listing) open(a *Answer) { l.doc, l.said = a, map[string]bool{} }
+
 // document reads one document, yields its resources, and closes it. If the document is
 // an index, it returns the documents that it names.
 func (l *listing) document(a *Answer, p part, got *progress) (parts []part, err error) {
 	defer a.Close()
+	l.open(a)
 	l.got, l.undated = got, nil
 	got.passed, got.again = 0, 0
 	name := fmt.Sprintf("%s (%s)", p.what, Plain(a.URL))
-	in := bufio.NewReaderSize(totalled{a.Body, l}, 32<<10)
+	body := a.Body
+	if l.left != nil {
+		body = &bounded{body, l.left, fmt.Sprintf("all documents together have more than %d MiB, unpacked", l.Total.Bytes>>20)}
+	}
+	in := bufio.NewReaderSize(body, 32<<10)
 	isText, err := text(in)
 	switch {
 	case err != nil:
@@ -190,11 +203,11 @@ func (l *listing) document(a *Answer, p part, got *progress) (parts []part, err 
 	case isText && !a.Complete:
 		err = resourcesync.Invalid("it is text, and its server does not say where it ends: it may have been cut off")
 	case isText && p.robots && isRobots(a.URL):
-		parts, err = l.robots(a, in)
+		parts, err = l.robots(in)
 	case isText:
-		err = l.lines(a, in)
+		err = l.lines(in)
 	default:
-		parts, err = l.xml(a, in, p)
+		parts, err = l.xml(in, p)
 	}
 	if err == errStopped {
 		return nil, err
@@ -206,7 +219,7 @@ func (l *listing) document(a *Answer, p part, got *progress) (parts []part, err 
 		return nil, fmt.Errorf("%s: %w", name, Explain(l.ctx, err))
 	}
 	if got.taken == 0 && parts == nil && len(l.now.Documents) > 0 && l.change == nil {
-		l.odd(a, &resourcesync.Error{Err: resourcesync.ErrInvalid, Rule: "it has no entries"})
+		l.odd(&resourcesync.Error{Err: resourcesync.ErrInvalid, Rule: "it has no entries"})
 	}
 	l.now.Documents = append(l.now.Documents, p.url)
 	if a.Version != (Version{}) {
@@ -217,8 +230,9 @@ func (l *listing) document(a *Answer, p part, got *progress) (parts []part, err 
 
 // robots reads a robots.txt. It counts as an index of the sitemaps that it names, which
 // may be indexes themselves.
-func (l *listing) robots(a *Answer, in io.Reader) (parts []part, err error) {
-	said, err := readRobots(&bounded{in, robotsMax}, a.URL)
+func (l *listing) robots(in io.Reader) (parts []part, err error) {
+	most := int64(robotsMax)
+	said, err := readRobots(&bounded{in, &most, fmt.Sprintf("a robots.txt has at most %d KiB", robotsMax>>10)}, l.doc.URL)
 	if err != nil {
 		return nil, err
 	}
