@@ -6,11 +6,9 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"iter"
 	"os"
@@ -27,7 +25,7 @@ type input struct {
 	stream io.Reader
 	given  []resourcesync.Change
 
-	sum   string // digest of the bytes of file; check sets it
+	sum   []byte // digest of the bytes of file; check sets it
 	total int    // number of changes; -1 while unknown
 }
 
@@ -83,7 +81,7 @@ func interruptible(ctx context.Context, r io.Reader) io.Reader {
 // check reads the input to its end and checks every change. It sets total and sum. It
 // calls seen with the number of changes so far.
 func (in *input) check(ctx context.Context, seen func(changes int)) error {
-	sum := newSum()
+	sum := sha256.New()
 	n := 0
 	for e, err := range in.read(ctx, sum) {
 		if err != nil {
@@ -93,16 +91,9 @@ func (in *input) check(ctx context.Context, seen func(changes int)) error {
 		seen(n)
 	}
 	in.total = n
-	in.sum = sum.text()
+	in.sum = sum.Sum(nil)
 	return nil
 }
-
-// A sum is a digest of an input's bytes. It shows whether a file has changed.
-type sum struct{ hash.Hash }
-
-func newSum() sum { return sum{sha256.New()} }
-
-func (s sum) text() string { return hex.EncodeToString(s.Sum(nil)) }
 
 // read yields the input's changes from its beginning. Each of them is valid. After an
 // error it yields nothing more. It writes the bytes of a file to sum.
@@ -207,13 +198,9 @@ func (next next) others(n int, err error) error {
 // open finds out what r holds: XML, JSON or NDJSON, gzipped or not, with or without a
 // byte order mark. Only the content decides.
 func open(r io.Reader) (next, error) {
-	in := bufio.NewReaderSize(r, peekSize)
-	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
-		z, err := gzip.NewReader(in)
-		if err != nil {
-			return nil, fmt.Errorf("unpack: %w", err)
-		}
-		in = bufio.NewReaderSize(unpacking{z}, peekSize)
+	in, err := unpacked(r)
+	if err != nil {
+		return nil, err
 	}
 	if mark, _ := in.Peek(3); string(mark) == "\uFEFF" {
 		_, _ = in.Discard(3)
@@ -243,6 +230,19 @@ func open(r io.Reader) (next, error) {
 }
 
 const peekSize = 64 << 10
+
+// unpacked returns the content of r, decompressed if it is gzip.
+func unpacked(r io.Reader) (*bufio.Reader, error) {
+	in := bufio.NewReaderSize(r, peekSize)
+	if magic, _ := in.Peek(2); !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		return in, nil
+	}
+	z, err := gzip.NewReader(in)
+	if err != nil {
+		return nil, fmt.Errorf("unpack: %w", err)
+	}
+	return bufio.NewReaderSize(unpacking{z}, peekSize), nil
+}
 
 // unpacking is a gzip reader whose errors say that gzip was cut off.
 type unpacking struct{ *gzip.Reader }
@@ -328,16 +328,14 @@ func jsonReader(r io.Reader) (next, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := 0
-	return func() (*resourcesync.Change, int, error) {
-		if i == len(doc.Items) {
-			return nil, 0, io.EOF
-		}
-		i++
-		return &doc.Items[i-1].Change, 0, nil
-	}, nil
+	changes := make([]resourcesync.Change, len(doc.Items))
+	for i := range doc.Items {
+		changes[i] = doc.Items[i].Change
+	}
+	return sliceReader(changes), nil
 }
 
+// publishable returns nil if a document holds changes.
 func publishable(h *resourcesync.Header) error {
 	if h.IsChanges() {
 		return nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -136,7 +137,7 @@ func (r *publication) filled(j *job, total int) error {
 
 func (r *publication) publish(ctx context.Context, j *job) error {
 	r.bar.start(j.in.name, false, j.in.total)
-	sum := newSum()
+	sum := sha256.New()
 	b := &batch{first: 1}
 	for e, err := range j.in.read(ctx, sum) {
 		if err != nil {
@@ -158,7 +159,7 @@ func (r *publication) publish(ctx context.Context, j *job) error {
 	if err := r.filled(j, j.changes); err != nil {
 		return err
 	}
-	if j.in.file != nil && sum.text() != j.in.sum {
+	if j.in.file != nil && !bytes.Equal(sum.Sum(nil), j.in.sum) {
 		return fmt.Errorf("%s: it was changed while it was being published", j.in.name)
 	}
 	r.bar.finish()

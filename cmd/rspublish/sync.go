@@ -2,13 +2,10 @@ package main
 
 import (
 	"bufio"
-	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"iter"
 	"os"
@@ -187,19 +184,6 @@ func (s *syncing) lines(ctx context.Context) (reconcile.Listing, func(), error) 
 		}
 	}
 	return list, done, nil
-}
-
-// unpacked returns the content of r, decompressed if it is gzip.
-func unpacked(r io.Reader) (io.Reader, error) {
-	in := bufio.NewReaderSize(r, 64<<10)
-	if magic, _ := in.Peek(2); !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
-		return in, nil
-	}
-	z, err := gzip.NewReader(in)
-	if err != nil {
-		return nil, fmt.Errorf("unpack: %w", err)
-	}
-	return unpacking{z}, nil
 }
 
 // directory returns the list of a directory. Its hashes are stored in a directory that

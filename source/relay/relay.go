@@ -160,22 +160,17 @@ func (r *Relay) Look(ctx context.Context) (Result, error) {
 }
 
 // keep stores the state, with the cursor of the newest published change.
+// If nothing was published, the Result gets the cursor of the state.
 func (r *Relay) keep(res *Result) error {
-	r.keepCursor(res)
-	if err := r.opts.Save(r.st); err != nil {
-		return fmt.Errorf("keep the state: %w", err)
-	}
-	return nil
-}
-
-// keepCursor notes the cursor of the newest change in the state. If nothing was
-// published, it sets the Result's cursor from the state.
-func (r *Relay) keepCursor(res *Result) {
 	if res.Cursor.IsZero() {
 		res.Cursor, _ = feed.ParseCursor(r.st.Cursor)
 	} else {
 		r.st.Cursor = res.Cursor.String()
 	}
+	if err := r.opts.Save(r.st); err != nil {
+		return fmt.Errorf("keep the state: %w", err)
+	}
+	return nil
 }
 
 func (r *Relay) look(ctx context.Context, full, lost bool) (Result, error) {

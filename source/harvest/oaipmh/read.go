@@ -191,7 +191,7 @@ func (in *partReader) top(el *xml.StartElement) error {
 	switch el.Name.Local {
 	case "responseDate":
 		s, err := in.text()
-		in.responseDate, _ = readTime(s)
+		in.responseDate = readTime(s)
 		return err
 	case "error":
 		e := &Error{}
@@ -292,7 +292,7 @@ func (in *partReader) header(el *xml.StartElement, rec *Record) error {
 			rec.Identifier, err = in.text()
 		case "datestamp":
 			rec.Datestamp, err = in.text()
-			rec.Time, _ = readTime(rec.Datestamp)
+			rec.Time = readTime(rec.Datestamp)
 		case "setSpec":
 			var spec string
 			if spec, err = in.text(); spec != "" && len(rec.Sets) < maxSets {
@@ -368,14 +368,14 @@ func printToken(h hash.Hash, tok xml.Token) {
 	}
 }
 
-// readTime reads a datestamp. Repositories also use other forms than the two of the
-// protocol.
-func readTime(s string) (time.Time, bool) {
+// readTime reads a datestamp; zero: it cannot be read. Repositories also use other forms
+// than the two of the protocol.
+func readTime(s string) time.Time {
 	t, err := resourcesync.ParseTime(s)
 	if err != nil { // a time of day without a zone; all datestamps are in UTC
-		t, err = resourcesync.ParseTime(s + "Z")
+		t, _ = resourcesync.ParseTime(s + "Z")
 	}
-	return t, err == nil
+	return t
 }
 
 // A cleaner passes on only characters that XML 1.0 allows. It drops a byte order mark and

@@ -19,8 +19,7 @@ type Template string
 const Metadata Template = "dc:identifier"
 
 // Check returns nil if the Template makes a different URL from each identifier. The error
-// is a
-// *resourcesync.Error.
+// is a *resourcesync.Error.
 func (t Template) Check() error {
 	if t == "" || t == Metadata {
 		return nil
@@ -66,34 +65,19 @@ func (t Template) fill(identifier string) string {
 			local = after
 		}
 	}
-	var b strings.Builder
-	for rest := string(t); rest != ""; {
-		before, after, ok := strings.Cut(rest, "{")
-		b.WriteString(before)
-		if !ok {
-			break
-		}
-		name, behind, _ := strings.Cut(after, "}")
-		inQuery := strings.Contains(b.String(), "?")
-		switch name {
-		case "identifier":
-			b.WriteString(escape(identifier, inQuery))
-		case "local":
-			b.WriteString(escape(local, inQuery))
-		default:
-			b.WriteString("{" + name + "}") // Check reports it
-		}
-		rest = behind
+	fill := func(text string, escape func(string) string) string {
+		return strings.NewReplacer("{identifier}", escape(identifier), "{local}", escape(local)).Replace(text)
 	}
-	return b.String()
+	path, query, hasQuery := strings.Cut(string(t), "?")
+	if path = fill(path, escapePath); !hasQuery {
+		return path
+	}
+	return path + "?" + fill(query, url.QueryEscape)
 }
 
-// escape encodes what a path or a query cannot have. In a path, slashes of an identifier
-// stay, because the URLs of arXiv and DOIs have them.
-func escape(s string, inQuery bool) string {
-	if inQuery {
-		return url.QueryEscape(s)
-	}
+// escapePath encodes what a path cannot have. Slashes of an identifier stay, because the
+// URLs of arXiv and DOIs have them.
+func escapePath(s string) string {
 	segments := strings.Split(s, "/")
 	for i := range segments {
 		segments[i] = url.PathEscape(segments[i])
