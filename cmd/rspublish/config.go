@@ -78,7 +78,6 @@ func (c *config) define(command string, env func(string) string) {
 	c.flags = fs
 }
 
-// defineBound defines the flag that bounds deletions.
 func (c *config) defineBound(bound *reconcile.Bound) {
 	c.flags.Func("max-delete", "`BOUND`: most deletions within a day: a number, a share such as 20%, or all (default: ten or 10%)", func(s string) (err error) {
 		*bound, err = reconcile.ParseBound(s)

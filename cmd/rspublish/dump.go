@@ -18,7 +18,6 @@ import (
 	"github.com/rshub/rshub/source/reconcile"
 )
 
-// dumpConfig is what the command line says to dump.
 type dumpConfig struct {
 	dumping.Command
 	flags *flag.FlagSet
@@ -49,7 +48,6 @@ type directoryFlags struct {
 	base string
 }
 
-// define defines the flags.
 func (d *directoryFlags) define(fs *flag.FlagSet) {
 	fs.StringVar(&d.base, "base", "", "`URL`: where the files are on the web: the file a/b is at URL/a/b")
 	fs.Func("exclude", "`PATTERN`: leave out what matches, such as *.tmp or drafts/*; may be repeated", func(pattern string) error {
@@ -73,7 +71,6 @@ func (d *directoryFlags) check() error {
 	return nil
 }
 
-// runDump runs the command dump.
 func (p *program) runDump(ctx context.Context, args []string) int {
 	c, err := parseDump(args)
 	if err != nil {

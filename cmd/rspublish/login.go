@@ -56,7 +56,6 @@ func (c *config) asks(source, fromEnv string) (string, error) {
 	return u.String(), nil
 }
 
-// server returns the client for requests to the source.
 func (c *config) server() *http.Client {
 	if c.login == nil {
 		return &http.Client{Transport: http.DefaultTransport}

@@ -65,7 +65,6 @@ type program struct {
 	sleep          func(ctx context.Context, d time.Duration) error // waits before something is tried again
 }
 
-// A failure is an error with its exit code.
 type failure struct {
 	code    int
 	err     error
@@ -172,7 +171,6 @@ func (p *program) ended(ctx context.Context, err error, lasting bool) int {
 	return codeOf(err)
 }
 
-// codeOf returns the exit code of an error.
 func codeOf(err error) int {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f.code
@@ -180,7 +178,6 @@ func codeOf(err error) int {
 	return exitInput
 }
 
-// summarize writes the one line that scripts read.
 func (p *program) summarize(cfg *config, r *publication) {
 	switch {
 	case cfg.json && cfg.check:

@@ -18,7 +18,6 @@ type report struct {
 	began   time.Time
 }
 
-// start begins the reports about an input.
 func (p *report) start(name string, checked bool, total int) {
 	p.name, p.checked, p.done, p.total = name, checked, 0, total
 	p.began = p.Now()

@@ -17,7 +17,6 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A publication is one run over all inputs.
 type publication struct {
 	program *program
 	cfg     *config
@@ -242,17 +241,19 @@ func (r *publication) howToGoOn(err error) []string {
 		}
 		begun = true
 		again = again || j.name == ""
-		switch {
-		case j.done && j.name != "":
-			lines = append(lines, fmt.Sprintf("%s is published; so that it is not published again, use -key %s", j.in.name, j.name))
-		case j.done:
-		case j.in.total >= 0:
-			lines = append(lines, fmt.Sprintf("%s: published so far: %s of %s", j.in.name, progress.Group(j.changes), changes(j.in.total)))
-		default:
-			lines = append(lines, fmt.Sprintf("%s: published so far: %s", j.in.name, changes(j.changes)))
+		if j.done {
+			if j.name != "" {
+				lines = append(lines, fmt.Sprintf("%s is published; so that it is not published again, use -key %s", j.in.name, j.name))
+			}
+			continue
 		}
+		so := changes(j.changes)
+		if j.in.total >= 0 {
+			so = progress.Group(j.changes) + " of " + changes(j.in.total)
+		}
+		lines = append(lines, j.in.name+": published so far: "+so)
 		switch {
-		case j.done || j.name == "":
+		case j.name == "":
 		case j.in.stream != nil:
 			lines = append(lines, "to go on, give the same input again from its beginning, with -key "+j.name)
 		default:

@@ -19,7 +19,6 @@ import (
 // shown is how many notes, and how many gaps, of one look are printed.
 const shown = 20
 
-// runRelay runs the command relay.
 func (p *program) runRelay(ctx context.Context, args []string) int {
 	cfg, err := parseRelay(args, p.env)
 	if err != nil {
@@ -31,7 +30,6 @@ func (p *program) runRelay(ctx context.Context, args []string) int {
 	return p.ended(ctx, err, !cfg.once && r.looked)
 }
 
-// A relaying is one run of relay.
 type relaying struct {
 	*program
 	cfg    *relayConfig
@@ -85,7 +83,6 @@ func (r *relaying) run(ctx context.Context) error {
 	}
 }
 
-// find finds out what the source is.
 func (r *relaying) find(ctx context.Context, getter *harvest.Getter) (s relay.Source, err error) {
 	if r.cfg.isOAI() {
 		var id *oaipmh.Identity
@@ -102,7 +99,6 @@ func (r *relaying) find(ctx context.Context, getter *harvest.Getter) (s relay.So
 	return s, err
 }
 
-// look looks once, and prints the line about it.
 func (r *relaying) look(ctx context.Context, looks *relay.Relay) error {
 	r.notes, r.gaps = 0, 0
 	res, err := looks.Look(ctx)

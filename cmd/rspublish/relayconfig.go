@@ -15,7 +15,6 @@ import (
 // leastEvery is the least time between two looks, to spare other people's servers.
 const leastEvery = time.Second
 
-// relayConfig is what the command line and the environment say to relay.
 type relayConfig struct {
 	config
 	what string // the URL of the source
@@ -67,7 +66,6 @@ func parseRelay(args []string, env func(string) string) (*relayConfig, error) {
 	return cfg, cfg.target(env)
 }
 
-// define defines the flags of the command.
 func (c *relayConfig) define(env func(string) string) {
 	c.config.define("rspublish relay", env)
 	fs := c.flags

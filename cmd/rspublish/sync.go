@@ -20,7 +20,6 @@ import (
 	"github.com/rshub/rshub/source/reconcile"
 )
 
-// runSync runs the command sync or watch.
 func (p *program) runSync(ctx context.Context, watch bool, args []string) int {
 	cfg, err := parseSync(watch, args, p.env)
 	if err != nil {
@@ -32,7 +31,6 @@ func (p *program) runSync(ctx context.Context, watch bool, args []string) int {
 	return p.ended(ctx, err, watch && s.synced)
 }
 
-// A syncing is one run of sync or watch.
 type syncing struct {
 	*program
 	cfg  *syncConfig
@@ -69,11 +67,15 @@ func (s *syncing) run(ctx context.Context) error {
 			return err
 		}
 	}
-	list, done, err := s.listing(ctx, &o)
+	release, err := s.openState(&o)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer release()
+	list, err := s.listing(ctx, o.Dir)
+	if err != nil {
+		return err
+	}
 	if err := s.readToll(&o); err != nil {
 		return err
 	}
@@ -85,7 +87,6 @@ func (s *syncing) run(ctx context.Context) error {
 	return s.sync(ctx, source)
 }
 
-// sync syncs once.
 func (s *syncing) sync(ctx context.Context, source *reconcile.Source) error {
 	r, err := source.Sync(ctx)
 	s.bar.Clear()
@@ -121,24 +122,27 @@ func (s *syncing) readToll(o *reconcile.Options) error {
 	return nil
 }
 
-// listing returns the list of the source. The caller must call done when it no longer
-// needs the list.
-func (s *syncing) listing(ctx context.Context, o *reconcile.Options) (list reconcile.Listing, done func(), err error) {
+func (s *syncing) listing(ctx context.Context, state string) (list reconcile.Listing, err error) {
 	switch s.cfg.kind {
 	case aDirectory:
-		list, done, err = s.directory(o)
+		if state != "" {
+			s.cfg.files.Ledger = filepath.Join(state, "hashes")
+		}
+		if s.tree, err = directory.Open(s.cfg.what, s.cfg.files.base, s.cfg.files.Options); err != nil {
+			return nil, err
+		}
+		list = s.tree.Resources
 	case aURL:
-		list, done = s.weblist(), func() {}
+		list = s.weblist()
 	default:
-		list, done, err = s.lines(ctx)
+		list, err = s.lines(ctx)
 	}
 	if s.cfg.noLastmod {
 		list = withoutLastmod(list)
 	}
-	return list, done, err
+	return list, err
 }
 
-// withoutLastmod returns a list without the lastmod of its resources.
 func withoutLastmod(list reconcile.Listing) reconcile.Listing {
 	return func(ctx context.Context) iter.Seq2[*feed.Entry, error] {
 		return func(yield func(*feed.Entry, error) bool) {
@@ -156,76 +160,64 @@ func withoutLastmod(list reconcile.Listing) reconcile.Listing {
 	}
 }
 
-// lines returns the list in a file, or in standard input, plain or gzipped.
-func (s *syncing) lines(ctx context.Context) (reconcile.Listing, func(), error) {
-	name, in, done := "standard input", interruptible(ctx, s.stdin), func() {}
+// lines returns the list in a file, or in standard input, plain or gzipped. It can be read
+// once.
+func (s *syncing) lines(ctx context.Context) (reconcile.Listing, error) {
+	in := &input{name: "standard input", stream: interruptible(ctx, s.stdin)}
 	if s.cfg.what != "-" {
 		f, err := os.Open(s.cfg.what)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		name, in, done = s.cfg.what, f, func() { _ = f.Close() }
+		in = &input{name: s.cfg.what, stream: f, file: f}
 	}
-	list := func(ctx context.Context) iter.Seq2[*feed.Entry, error] {
+	return func(context.Context) iter.Seq2[*feed.Entry, error] {
 		return func(yield func(*feed.Entry, error) bool) {
-			plain, err := unpacked(in)
+			defer in.close()
+			plain, err := unpacked(in.stream)
 			if err != nil {
-				yield(nil, fmt.Errorf("%s: %w", name, err))
+				yield(nil, fmt.Errorf("%s: %w", in.name, err))
 				return
 			}
 			for e, err := range audit.List(plain) {
 				if err != nil {
-					err = fmt.Errorf("%s: %w; nothing was published", name, err)
+					err = fmt.Errorf("%s: %w; nothing was published", in.name, err)
 				}
 				if !yield(e, err) {
 					return
 				}
 			}
 		}
-	}
-	return list, done, nil
+	}, nil
 }
 
-// directory returns the list of a directory. Its hashes are stored in a directory that
-// only this run uses.
-func (s *syncing) directory(o *reconcile.Options) (reconcile.Listing, func(), error) {
-	opts := s.cfg.files.Options
-	state, release, err := s.openState()
+// openState makes and locks the directory with the state of a directory that is synced, and
+// removes temporary files of a killed run. A list has no such state.
+func (s *syncing) openState(o *reconcile.Options) (release func(), err error) {
+	release = func() {}
+	if s.cfg.kind != aDirectory {
+		return release, nil
+	}
+	dir, err := s.stateDir()
 	if err != nil {
-		return nil, nil, err
-	}
-	if state != "" {
-		opts.Ledger, o.Dir = filepath.Join(state, "hashes"), state
-	}
-	s.tree, err = directory.Open(s.cfg.what, s.cfg.files.base, opts)
-	if err != nil {
-		release()
-		return nil, nil, err
-	}
-	return s.tree.Resources, release, nil
-}
-
-// openState makes and locks the directory with the state between two runs, and removes
-// temporary files of a killed run.
-func (s *syncing) openState() (dir string, release func(), err error) {
-	if dir, err = s.stateDir(); err != nil {
 		s.bar.Note("rspublish: warning: there is no place to remember what is listed, so all is read each time (-state gives one): %v", err)
-		return "", func() {}, nil
+		return release, nil
 	}
-	if s.cfg.kind == aDirectory && dumping.Within(dir, s.cfg.what) {
-		return "", nil, fail(exitUsage, "-state: %s is in the directory that is synced, and would be published with it", dir)
+	if dumping.Within(dir, s.cfg.what) {
+		return nil, fail(exitUsage, "-state: %s is in the directory that is synced, and would be published with it", dir)
 	}
 	if release, err = lockState(filepath.Join(dir, "lock")); err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	left, _ := filepath.Glob(filepath.Join(dir, "pages-*")) // the pattern is right
 	for _, pages := range left {
 		if err := os.RemoveAll(pages); err != nil {
 			release()
-			return "", nil, fmt.Errorf("remove what an earlier run has left: %w", err)
+			return nil, fmt.Errorf("remove what an earlier run has left: %w", err)
 		}
 	}
-	return dir, release, nil
+	o.Dir = dir
+	return release, nil
 }
 
 // stateDir returns the directory for the state: the one that the user names, or one of this

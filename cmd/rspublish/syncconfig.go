@@ -59,7 +59,6 @@ func parseSync(watch bool, args []string, env func(string) string) (*syncConfig,
 	return cfg, cfg.target(env)
 }
 
-// define defines the flags of the command.
 func (c *syncConfig) define(env func(string) string) {
 	name := "rspublish sync"
 	if c.watch {

@@ -30,7 +30,6 @@ func (s *syncing) weblist() reconcile.Listing {
 	}
 }
 
-// findList returns the URL of the list.
 func (s *syncing) findList(ctx context.Context, getter *harvest.Getter) (string, error) {
 	u, err := url.Parse(s.cfg.what)
 	if err != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {

@@ -59,7 +59,6 @@ func (l *Lister) dump(ctx context.Context, what, capability, at string, since ti
 	return &r.dump, nil
 }
 
-// A dumpReader reads the documents of a Dump.
 type dumpReader struct {
 	*Lister
 	ctx        context.Context

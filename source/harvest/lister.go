@@ -160,7 +160,6 @@ func text(in *bufio.Reader) (bool, error) {
 	}
 }
 
-// lines reads one URL from each line.
 func (l *listing) lines(in *bufio.Reader) error {
 	limits := l.limits()
 	lines := bufio.NewScanner(&bounded{in, &limits.Bytes, "the document has more bytes, unpacked, than a document may have"})
@@ -395,7 +394,6 @@ func (l *listing) flush() error {
 	return nil
 }
 
-// tell yields a change.
 func (l *listing) tell(n int, c *resourcesync.Change) error {
 	if had, err := l.takeIn(n, c); had || err != nil {
 		return err

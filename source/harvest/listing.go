@@ -26,7 +26,6 @@ const (
 	maxAhead      = time.Hour // how far a time of a source may lie in the future
 )
 
-// A listing is one reading of a listing.
 type listing struct {
 	*Lister
 	ctx   context.Context
@@ -51,7 +50,6 @@ type listing struct {
 	last    time.Time // datetime of the newest change that is not in the future; else when the lists begin
 }
 
-// begin begins a reading.
 func (l *Lister) begin(ctx context.Context) *listing {
 	this := &listing{Lister: l, ctx: ctx, reach: new(Reach), now: Seen{Versions: map[string]Version{}}}
 	if most := l.Total.Bytes; most > 0 {
@@ -179,7 +177,6 @@ func (l *listing) compare(seen *Seen) error {
 	return ErrUnchanged
 }
 
-// open begins a document.
 func (l *listing) open(a *Answer) { l.doc, l.said = a, map[string]bool{} }
 
 // document reads one document, yields its resources, and closes it. If the document is

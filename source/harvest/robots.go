@@ -61,7 +61,6 @@ func (g *Getter) readRobots(ctx context.Context, h *host, u *url.URL) {
 	}
 }
 
-// askRobots makes one request. It returns where a redirect leads.
 func (g *Getter) askRobots(ctx context.Context, h *host, at *url.URL) (to *url.URL) {
 	if g.check("robots.txt", at) != nil {
 		return nil
@@ -137,5 +136,4 @@ func readRobots(r io.Reader, at *url.URL, names ...string) (said robots, err err
 	return said, lines.Err()
 }
 
-// isRobots reports whether a URL is that of a robots.txt.
 func isRobots(u *url.URL) bool { return u.Path == "/robots.txt" }

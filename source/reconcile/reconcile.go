@@ -215,7 +215,6 @@ func New(hub Hub, listing Listing, o Options) *Source {
 	return &Source{hub: hub, listing: listing, opts: o}
 }
 
-// sent notes published changes.
 func (s *Source) sent(head feed.Cursor, changes []resourcesync.Change) error {
 	s.opts.Published(len(changes))
 	var sent Result

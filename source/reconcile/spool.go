@@ -68,7 +68,6 @@ func newSpool(dir string, room func(int64) error, fill func(add func(*feed.Entry
 	return s, nil
 }
 
-// resources yields the list.
 func (s *spool) resources() iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		if err := s.read(func(e *feed.Entry) bool { return yield(e, nil) }); err != nil {

@@ -40,7 +40,6 @@ func (s *Source) Sync(ctx context.Context) (Result, error) {
 	return r.result, nil
 }
 
-// A run is one Sync.
 type run struct {
 	*Source
 	holding *holding // the list
@@ -226,7 +225,6 @@ func (r *run) tally(ctx context.Context) (digest.Tally, error) {
 	return r.holding.list.tally, nil
 }
 
-// own returns the sorted list.
 func (r *run) own(ctx context.Context) (*inventory.State, error) {
 	if _, err := r.tally(ctx); err != nil {
 		return nil, err
@@ -240,7 +238,6 @@ func (r *run) own(ctx context.Context) (*inventory.State, error) {
 	return own, err
 }
 
-// read calls add with each resource of the list.
 func (r *run) read(ctx context.Context, add func(*feed.Entry) error) error {
 	var checked feed.Entry
 	for e, err := range r.listing(ctx) {
@@ -262,7 +259,6 @@ func (r *run) read(ctx context.Context, add func(*feed.Entry) error) error {
 	return nil
 }
 
-// check checks a resource of the list.
 func (r *run) check(c *resourcesync.Change) error {
 	if !r.opts.Doubles || c.Change != resourcesync.Deleted {
 		c.Change = resourcesync.Updated
@@ -325,7 +321,6 @@ func (r *run) dry(ctx context.Context) error {
 	return nil
 }
 
-// publish publishes the changes.
 func (r *run) publish(ctx context.Context) error {
 	b := NewBatch(r.hub, r.result.Cursor, r.sent)
 	for c, err := range r.all(ctx) {

@@ -67,7 +67,6 @@ func (s *Source) learn(ctx context.Context) error {
 	return nil
 }
 
-// An update is one Update.
 type update struct {
 	*Source
 	state   *inventory.State // what the hub knew before

@@ -239,7 +239,6 @@ func (m *Mark) trim() {
 	}
 }
 
-// batch returns a Batch that counts its published changes in a Result.
 func (r *Relay) batch(res *Result) *reconcile.Batch {
 	head, _ := feed.ParseCursor(r.st.Cursor) // the zero cursor, if nothing was published
 	return reconcile.NewBatch(r.hub, head, func(head feed.Cursor, changes []resourcesync.Change) error {

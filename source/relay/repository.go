@@ -20,7 +20,6 @@ const (
 	maxMissing  = 100_000        // the most missing resources that are remembered
 )
 
-// repository looks at a repository.
 func (r *Relay) repository(ctx context.Context, full bool) (Result, error) {
 	h := r.st.Source.Repository.harvest(r)
 	if full {

@@ -23,10 +23,8 @@ type Trust struct {
 	Moved  int                  `json:"moved,omitempty"`  // looks in a row at which more than half of the sample had moved
 }
 
-// distrusts reports whether lastmod is not trusted.
 func (t *Trust) distrusts() bool { return t.Moved >= mostLooks }
 
-// begin begins a look.
 func (t *Trust) begin() *trusting {
 	return &trusting{was: *t, sample: map[uint64]time.Time{}}
 }
@@ -59,7 +57,6 @@ func (t *trusting) see(c *resourcesync.Change) {
 	}
 }
 
-// end returns the Trust after the look.
 func (t *trusting) end(note func(string)) Trust {
 	now := Trust{Sample: map[string]time.Time{}, Moved: t.was.Moved}
 	both, moved := 0, 0

@@ -17,7 +17,6 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Bounds of harvesting.
 const (
 	leastOverlap = 5 * time.Minute
 	mostOverlap  = 7 * 24 * time.Hour
@@ -233,7 +232,6 @@ type window struct {
 	spread time.Duration     // how far the datestamps of new changes lie before Low
 }
 
-// A found is a change in a window.
 type found struct {
 	change resourcesync.Change
 	key    string
@@ -271,7 +269,6 @@ func (w *window) take(ctx context.Context, from, until time.Time) error {
 	return w.take(ctx, middle, until) // both ends belong to a window, so there is no gap
 }
 
-// list lists a window once.
 func (w *window) list(ctx context.Context, from, until time.Time) error {
 	s := w.selection(w.id.Granularity)
 	s.From, s.Until = from, until
@@ -306,7 +303,6 @@ func (w *window) bad(b *Bad) {
 	}
 }
 
-// see adds a record to the window.
 func (w *window) see(rec *Record, l *List, prefix string) error {
 	w.clock.see(rec, l.Begun)
 	key, version := versionOf(rec)
@@ -374,7 +370,6 @@ func versionOf(rec *Record) (key, version string) {
 	return base64.RawURLEncoding.EncodeToString(sum[:12]), version
 }
 
-// news returns what News returns.
 func (w *window) news(from time.Time) ([]resourcesync.Change, *State, error) {
 	if w.clock.isNow() && len(w.found) > nowLeast && w.was.Low.Before(w.begun.Add(-2*nowSlack)) {
 		w.note("nearly all datestamps are the time of the request")

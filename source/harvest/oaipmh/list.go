@@ -12,7 +12,6 @@ import (
 	"github.com/rshub/rshub/outbound"
 )
 
-// Bounds of one list.
 const (
 	emptyMost = 10   // the most parts in a row without a record
 	overSize  = 10   // a list may have this many times the records that it announces

@@ -24,7 +24,6 @@ const (
 	Seconds Granularity = true
 )
 
-// The two forms of datestamps.
 const (
 	dayForm    = "2006-01-02"
 	secondForm = "2006-01-02T15:04:05Z"

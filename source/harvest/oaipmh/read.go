@@ -17,7 +17,6 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Bounds of one part.
 const (
 	maxPart    = 64 << 20
 	maxDepth   = 200
