@@ -45,7 +45,6 @@ type relayFile struct {
 	Hub string `json:"hub"`
 	Set string `json:"set"`
 	URL string `json:"url"`
-	OAI string `json:"oai,omitempty"` // the flags for OAI-PMH
 	relay.State
 
 	path string
@@ -88,7 +87,9 @@ func (r *relaying) find(ctx context.Context, getter *harvest.Getter) (s relay.So
 		var id *oaipmh.Identity
 		if id, err = relay.FindRepository(ctx, getter, r.cfg.what); err == nil {
 			r.bar.Note("rspublish: the repository is %q; it says of deleted records: %s", id.Name, id.Deleted)
-			s.Repository = &relay.Repository{URL: r.cfg.what, Prefix: r.cfg.prefix, Set: r.cfg.setSpec, Loc: oaipmh.Template(r.cfg.loc)}
+			repository := r.cfg.repository
+			repository.URL = r.cfg.what
+			s.Repository = &repository
 		}
 	} else {
 		s, err = relay.Find(ctx, getter, r.cfg.what)
@@ -135,10 +136,6 @@ func (r *relaying) gap(err error) {
 // open locks the file of the state, and reads it if it exists.
 func (r *relaying) open() (release func(), err error) {
 	want := relayFile{Hub: r.cfg.hub, Set: r.cfg.set, URL: r.cfg.what}
-	if r.cfg.isOAI() {
-		b, _ := json.Marshal([]string{r.cfg.prefix, r.cfg.setSpec, r.cfg.loc}) // strings only
-		want.OAI = string(b)
-	}
 	if want.path, err = r.statePath(r.cfg.state, "relay", want.Hub, want.Set, want.URL); err != nil {
 		return nil, fail(exitUsage, "there is no place to keep the state (%w): name a file with -state", err)
 	}
@@ -168,7 +165,13 @@ func (r *relaying) read(want *relayFile) error {
 	if err != nil {
 		return fmt.Errorf("%s is not a state that this rspublish can read (%w): remove it, and everything is compared anew", want.path, err)
 	}
-	if got.Hub != want.Hub || got.Set != want.Set || got.URL != want.URL || got.OAI != want.OAI {
+	var repository relay.Repository
+	if found := got.Source.Repository; found != nil {
+		repository = *found
+		repository.URL = ""
+	}
+	other := repository != r.cfg.repository || r.cfg.oai && got.Source.Repository == nil
+	if other || got.Hub != want.Hub || got.Set != want.Set || got.URL != want.URL {
 		return fail(exitUsage, "%s is the state of another relay (to the set %s of %s): name another file with -state, or remove it", want.path, got.Set, got.Hub)
 	}
 	got.path = want.path

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/internal/setting"
-	"github.com/rshub/rshub/source/harvest/oaipmh"
 	"github.com/rshub/rshub/source/reconcile"
 	"github.com/rshub/rshub/source/relay"
 )
@@ -24,11 +23,9 @@ type relayConfig struct {
 	full  time.Duration
 	state string
 
-	oai       bool
-	prefix    string // metadataPrefix
-	setSpec   string
-	loc       string
-	maxDelete reconcile.Bound
+	oai        bool
+	repository relay.Repository // what the flags say of it
+	maxDelete  reconcile.Bound
 }
 
 // parseRelay reads the command line of relay, after that word. It returns flag.ErrHelp
@@ -60,7 +57,7 @@ func parseRelay(args []string, env func(string) string) (*relayConfig, error) {
 	case cfg.full <= 0:
 		return cfg, errors.New("-full must be longer than 0")
 	}
-	if err := oaipmh.Template(cfg.loc).Check(); err != nil {
+	if err := cfg.repository.Loc.Check(); err != nil {
 		return cfg, fmt.Errorf("-loc: %w", err)
 	}
 	return cfg, cfg.target(env)
@@ -75,12 +72,12 @@ func (c *relayConfig) define(env func(string) string) {
 	setting.DurationVar(fs, &c.full, "full", relay.DefaultFull, "`DURATION`: how often to compare everything (default 24h)")
 	fs.StringVar(&c.state, "state", "", "`FILE`: keeps the state between two looks (default: in your cache directory)")
 	fs.BoolVar(&c.oai, "oai", false, "the URL is a base URL of OAI-PMH; -prefix, -oai-set and -loc say so, too")
-	fs.StringVar(&c.prefix, "prefix", "", "`NAME`: the metadataPrefix (default oai_dc)")
-	fs.StringVar(&c.setSpec, "oai-set", "", "`SPEC`: only the records of a set of the repository")
-	fs.StringVar(&c.loc, "loc", "", "`TEMPLATE`: the URL of a record's resource, with {identifier} or {local}; or dc:identifier")
+	fs.StringVar(&c.repository.Prefix, "prefix", "", "`NAME`: the metadataPrefix (default oai_dc)")
+	fs.StringVar(&c.repository.Set, "oai-set", "", "`SPEC`: only the records of a set of the repository")
+	fs.StringVar((*string)(&c.repository.Loc), "loc", "", "`TEMPLATE`: the URL of a record's resource, with {identifier} or {local}; or dc:identifier")
 }
 
 // isOAI reports whether a flag says that the source speaks OAI-PMH.
 func (c *relayConfig) isOAI() bool {
-	return c.oai || c.prefix != "" || c.setSpec != "" || c.loc != ""
+	return c.oai || c.repository != (relay.Repository{})
 }

@@ -213,11 +213,10 @@ func (g *Getter) try(ctx context.Context, what, target string, known Version) (*
 // query.
 func Plain(u *url.URL) string {
 	plain := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath, Opaque: u.Opaque}
-	if s := plain.String(); u.RawQuery != "" {
-		return s + "?…"
-	} else {
-		return s
+	if u.RawQuery != "" {
+		return plain.String() + "?…"
 	}
+	return plain.String()
 }
 
 func (g *Getter) check(name string, u *url.URL) error {
@@ -409,7 +408,7 @@ func unpack(r io.Reader) (io.Reader, error) {
 		}
 		packed, err := gzip.NewReader(in)
 		if err != nil {
-			return nil, notPacked(err)
+			return nil, damaged(err)
 		}
 		r = unpacking{packed}
 	}
@@ -421,10 +420,10 @@ type unpacking struct{ *gzip.Reader }
 
 func (u unpacking) Read(b []byte) (int, error) {
 	n, err := u.Reader.Read(b)
-	return n, notPacked(err)
+	return n, damaged(err)
 }
 
-func notPacked(err error) error {
+func damaged(err error) error {
 	if errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader) || errors.As(err, new(flate.CorruptInputError)) {
 		return &outbound.Failure{Text: "it is packed by gzip, and damaged", Outcome: outbound.Other}
 	}

@@ -24,22 +24,20 @@ func mend(c *resourcesync.Change, odd func(*resourcesync.Error)) {
 	if c.Change == "" {
 		return // Validate reports it
 	}
-	if c.Changefreq != "" {
-		if c.Changefreq = strings.ToLower(c.Changefreq); !check(resourcesync.Change{Changefreq: c.Changefreq}) {
-			c.Changefreq = ""
+	c.Changefreq = strings.ToLower(c.Changefreq)
+	for _, part := range []struct {
+		text *string
+		only resourcesync.Change
+	}{
+		{&c.Changefreq, resourcesync.Change{Changefreq: c.Changefreq}},
+		{&c.Hash, resourcesync.Change{Hash: c.Hash}},
+		{&c.Type, resourcesync.Change{Type: c.Type}},
+		{&c.Encoding, resourcesync.Change{Encoding: c.Encoding}},
+		{&c.Path, resourcesync.Change{Path: c.Path}},
+	} {
+		if *part.text != "" && !check(part.only) {
+			*part.text = ""
 		}
-	}
-	if c.Hash != "" && !check(resourcesync.Change{Hash: c.Hash}) {
-		c.Hash = ""
-	}
-	if c.Type != "" && !check(resourcesync.Change{Type: c.Type}) {
-		c.Type = ""
-	}
-	if c.Encoding != "" && !check(resourcesync.Change{Encoding: c.Encoding}) {
-		c.Encoding = ""
-	}
-	if c.Path != "" && !check(resourcesync.Change{Path: c.Path}) {
-		c.Path = ""
 	}
 	c.Links = slices.DeleteFunc(c.Links, func(ln resourcesync.Link) bool { return !check(resourcesync.Change{Links: []resourcesync.Link{ln}}) })
 	if len(c.Attrs) > 0 && !check(resourcesync.Change{Attrs: c.Attrs}) {

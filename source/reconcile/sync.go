@@ -77,15 +77,12 @@ func (r *run) sync(ctx context.Context) (err error) {
 	}
 	r.Source.held = res.Held
 	r.opts.Planned(*res)
-	if r.opts.Dry != nil {
-		return r.dry(ctx)
-	}
-	if r.anew && res.Changes() == 0 { // otherwise the first publish makes the set
+	if r.opts.Dry == nil && r.anew && res.Changes() == 0 { // otherwise the first publish makes the set
 		if err := r.hub.Make(ctx); err != nil {
 			return fmt.Errorf("make the set: %w", err)
 		}
 	}
-	if err := r.publish(ctx); err != nil {
+	if err := r.publish(ctx); err != nil || r.opts.Dry != nil {
 		return err
 	}
 	whole := res.Gaps == 0 && len(r.spared) == 0 && !r.parts && r.opts.Prefix == ""
@@ -309,22 +306,14 @@ func (r *run) all(ctx context.Context) iter.Seq2[*resourcesync.Change, error] {
 	}
 }
 
-func (r *run) dry(ctx context.Context) error {
-	for c, err := range r.all(ctx) {
-		if err == nil {
-			err = r.opts.Dry(c)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (r *run) publish(ctx context.Context) error {
 	b := NewBatch(r.hub, r.result.Cursor, r.sent)
 	for c, err := range r.all(ctx) {
-		if err == nil {
+		switch {
+		case err != nil:
+		case r.opts.Dry != nil:
+			err = r.opts.Dry(c)
+		default:
 			err = b.Add(ctx, c)
 		}
 		if err != nil {

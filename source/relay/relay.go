@@ -31,7 +31,7 @@ const (
 // DefaultFull is how often everything is compared by default.
 const DefaultFull = 24 * time.Hour
 
-// Options of a Relay. Zero values are the defaults.
+// Options of a Relay. Note, Gap and Save must be set. Other zero values are the defaults.
 type Options struct {
 	Full      time.Duration   // how often everything is compared; default DefaultFull
 	MaxDelete reconcile.Bound // of the resources that comparisons delete within a day; default: see reconcile.Bound
@@ -41,15 +41,14 @@ type Options struct {
 	// names the source, and a look fails after the source has moved.
 	Find func(ctx context.Context) (Source, error)
 
-	Note func(text string) // called with oddities of the source that lose nothing; default: nothing is called
-	Gap  func(gap error)   // called for each part of the source that could not be read; default: nothing is called
-	Now  func() time.Time  // default time.Now
+	Note func(text string)     // called with oddities of the source that lose nothing
+	Gap  func(gap error)       // called for each part of the source that could not be read
+	Save func(st *State) error // stores the state; called after each change of it; its error ends the look
+	Now  func() time.Time      // default time.Now
 
 	Total  resourcesync.Limits                                   // of all documents of a source together; default: none
 	Room   func(bytes int64) error                               // see reconcile.Options
 	Memory func(ctx context.Context) (release func(), err error) // see reconcile.Options
-
-	Save func(st *State) error // stores the state; called after each change of it; its error ends the look; default: nothing is stored
 }
 
 // A How says how a look found out what changed.
@@ -115,17 +114,8 @@ func New(hub reconcile.Hub, getter *harvest.Getter, st *State, o Options) *Relay
 	if o.Full <= 0 {
 		o.Full = DefaultFull
 	}
-	if o.Note == nil {
-		o.Note = func(string) {}
-	}
-	if o.Gap == nil {
-		o.Gap = func(error) {}
-	}
 	if o.Now == nil {
 		o.Now = time.Now
-	}
-	if o.Save == nil {
-		o.Save = func(*State) error { return nil }
 	}
 	st.Version = StateVersion
 	r := &Relay{hub: hub, st: st, opts: o}
