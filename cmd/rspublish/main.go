@@ -89,17 +89,19 @@ func gaps(n int) error {
 }
 
 func (p *program) run(ctx context.Context, args []string) int {
-	if len(args) > 0 && (args[0] == "sync" || args[0] == "watch") {
-		return p.runSync(ctx, args[0] == "watch", args[1:])
-	}
-	if len(args) > 0 && args[0] == "relay" {
-		return p.runRelay(ctx, args[1:])
-	}
-	if len(args) > 0 && args[0] == "dump" {
-		return p.runDump(ctx, args[1:])
-	}
-	if len(args) == 1 && isWord(args[0]) && (args[0] == "help" || args[0] == "version") {
-		args = []string{"-" + args[0]}
+	if len(args) > 0 {
+		switch args[0] {
+		case "sync", "watch":
+			return p.runSync(ctx, args[0] == "watch", args[1:])
+		case "relay":
+			return p.runRelay(ctx, args[1:])
+		case "dump":
+			return p.runDump(ctx, args[1:])
+		case "help", "version":
+			if len(args) == 1 && isWord(args[0]) {
+				args = []string{"-" + args[0]}
+			}
+		}
 	}
 	cfg, err := parse(args, p.env)
 	switch {

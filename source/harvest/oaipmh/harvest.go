@@ -119,43 +119,44 @@ func (h *Harvest) resources(ctx context.Context, st *State, yield func(*feed.Ent
 			doubt = d
 			break
 		}
-		bad, isBad := errors.AsType[*Bad](err)
-		if err != nil && !isBad {
-			if is(err, badResumptionToken) {
-				err = fmt.Errorf("the list has to be begun again: %w", err)
-			}
-			return State{}, err
+		var loc, rule string
+		if err == nil {
+			loc, rule = h.Loc.of(h.Repository, s.Prefix, rec)
 		}
-		if !isBad {
-			var loc, rule string
-			if loc, rule = h.Loc.of(h.Repository, s.Prefix, rec); rule == "" {
-				clock.see(rec, l.Begun)
-				if rec.Time.After(l.Begun.Add(-leastOverlap)) && !rec.Time.After(l.Begun.Add(-freshTime)) && id.Granularity == Seconds && len(recent) <= maxRecent {
-					key, version := versionOf(rec)
-					recent[key] = version
-				}
-				if rec.Deleted {
-					continue
-				}
-				number++
-				e := &feed.Entry{Cursor: feed.Cursor{Position: number}, Change: resourcesync.Change{Loc: loc, Change: resourcesync.Updated}}
-				e.Change.Links = id.collections(rec, s.Prefix)
-				if !st.Volatile {
-					e.Change.Lastmod = rec.Time
-				}
-				if !yield(e, nil) {
-					return State{}, errStopped
-				}
-				continue
-			}
-			if rec.Deleted {
-				continue // a deleted record has no metadata that could name a URL
-			}
+		if rule != "" {
 			// A template always makes the same URL from an identifier, so there never was
 			// a resource.
-			bad = &Bad{rec.Identifier, l.Count, rule, h.Loc != Metadata || len(rec.URLs) == 0, rec.Datestamp}
+			err = &Bad{rec.Identifier, l.Count, rule, h.Loc != Metadata || len(rec.URLs) == 0, rec.Datestamp}
 		}
-		if !yield(nil, bad) {
+		_, bad := errors.AsType[*Bad](err)
+		switch {
+		case rule != "" && rec.Deleted: // a deleted record has no metadata that could name a URL
+			continue
+		case bad:
+			if !yield(nil, err) {
+				return State{}, errStopped
+			}
+			continue
+		case is(err, badResumptionToken):
+			return State{}, fmt.Errorf("the list has to be begun again: %w", err)
+		case err != nil:
+			return State{}, err
+		}
+		clock.see(rec, l.Begun)
+		if rec.Time.After(l.Begun.Add(-leastOverlap)) && !rec.Time.After(l.Begun.Add(-freshTime)) && id.Granularity == Seconds && len(recent) <= maxRecent {
+			key, version := versionOf(rec)
+			recent[key] = version
+		}
+		if rec.Deleted {
+			continue
+		}
+		number++
+		e := &feed.Entry{Cursor: feed.Cursor{Position: number}, Change: resourcesync.Change{Loc: loc, Change: resourcesync.Updated}}
+		e.Change.Links = id.collections(rec, s.Prefix)
+		if !st.Volatile {
+			e.Change.Lastmod = rec.Time
+		}
+		if !yield(e, nil) {
 			return State{}, errStopped
 		}
 	}
