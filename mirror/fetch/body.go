@@ -114,11 +114,8 @@ func (b *body) load() error {
 	return err
 }
 
-// clear drops everything, to begin again.
+// clear drops everything, to begin again. The file may have bytes that the Sum does not have.
 func (b *body) clear() error {
-	if b.size == 0 {
-		return nil
-	}
 	b.reset()
 	if err := b.file.Truncate(0); err != nil {
 		return err

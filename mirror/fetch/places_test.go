@@ -112,3 +112,13 @@ func TestPartOfAnotherPlace(t *testing.T) {
 		t.Errorf("the part %+v is not in the file any more", f.Part)
 	}
 }
+
+// A content from a package is shorter than the part that is there: nothing of the part stays.
+func TestPackedAfterPart(t *testing.T) {
+	b := newBench(t, Options{}, nil)
+	if _, err := b.file.WriteString(strings.Repeat("the beginning of another version ", 10)); err != nil {
+		t.Fatal(err)
+	}
+	packed := func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(content)), nil }
+	b.right(b.get(Wanted{Change: b.change(), Part: &Part{URL: b.URL + "/a", ETag: `"0"`}, Packed: packed}))
+}
