@@ -375,10 +375,11 @@ func (g *getting) take(resp *http.Response, u *url.URL, cancel context.CancelFun
 		got.Unchanged = true
 		return got, nil
 	case status == http.StatusPartialContent && g.Part != nil:
-		var from int64
-		if _, err := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-", &from); err != nil || from != g.Size() {
+		var from, to, size int64 // a server may send less than the rest
+		ranges := resp.Header.Get("Content-Range")
+		if _, err := fmt.Sscanf(ranges, "bytes %d-%d/%d", &from, &to, &size); err != nil || from != g.Size() || to+1 != size {
 			g.Part = nil
-			return nil, fmt.Errorf("the rest was asked for from byte %d on, and the answer has the Content-Range %.40q", g.Size(), resp.Header.Get("Content-Range"))
+			return nil, fmt.Errorf("the rest was asked for from byte %d on, and the answer has the Content-Range %.40q", g.Size(), ranges)
 		}
 	case status == http.StatusRequestedRangeNotSatisfiable:
 		g.Part = nil

@@ -184,6 +184,27 @@ func TestBrokenOff(t *testing.T) {
 	}
 }
 
+// An answer may have less than what was asked for. It is not the end of the content then, even
+// if nobody knows a length or a hash.
+func TestPartOfTheRest(t *testing.T) {
+	t.Parallel()
+	for _, ranges := range []string{"bytes 10-14/25", "bytes 10-14/*", "bytes 9-24/25"} {
+		b := newBench(t, Options{}, func(n int, w http.ResponseWriter, _ *http.Request) bool {
+			switch n {
+			case 1:
+				cut(w, `"1"`)
+			case 2:
+				w.Header().Set("Content-Range", ranges)
+				w.WriteHeader(http.StatusPartialContent)
+				_, _ = io.WriteString(w, content[10:15])
+				return true
+			}
+			return false
+		})
+		b.right(b.get(Wanted{}))
+	}
+}
+
 // A part that is left over is gone on with, also by another Fetcher.
 func TestPart(t *testing.T) {
 	t.Parallel()
