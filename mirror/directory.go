@@ -532,24 +532,30 @@ func (d *Directory) toll(n uint64) (t reconcile.Toll, err error) {
 	return t, nil
 }
 
-// unlink removes a file. It returns nil if there is no file, or if the path is a
-// directory, which belongs to no resource.
+// unlink removes a file. It returns nil if there is no file, if the path is a directory,
+// which belongs to no resource, or if a foreign link leads the path out of the mirror.
 func (d *Directory) unlink(name string) error {
 	info, err := d.home.Root.Lstat(name)
 	if err == nil && !info.IsDir() {
 		err = d.home.Root.Remove(name)
 	}
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+	_, system := errors.AsType[syscall.Errno](err) // a path that leads out is refused by Root itself
+	if !system || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil
 	}
 	return err
 }
 
-// prune removes a directory and those above it, as long as they are empty.
+// prune removes a directory and those above it, as long as they are empty. A foreign file or
+// link in the place of a directory stays.
 func (d *Directory) prune(dir string) {
-	for ; dir != "." && dir != "/"; dir = path.Dir(dir) {
-		if err := d.home.Root.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return // it is not empty
+	for ; dir != "."; dir = path.Dir(dir) {
+		info, err := d.home.Root.Lstat(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil || !info.IsDir() || d.home.Root.Remove(dir) != nil {
+			return
 		}
 	}
 }

@@ -203,6 +203,18 @@ func TestWithoutHash(t *testing.T) {
 	b.set("/a", "two")
 	b.apply(e())
 	b.has("a", "two")
+	b.answers(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("If-None-Match") != "" { // a cache that is late
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		b.serve(w, r)
+	})
+	b.set("/a", "three")
+	longer, n := e(), int64(len("three"))
+	longer.Change.Length = &n
+	b.apply(longer)
+	b.has("a", "three")
 }
 
 func TestFailures(t *testing.T) {
@@ -373,6 +385,16 @@ func TestObstacles(t *testing.T) {
 	}
 	if files, err := os.ReadDir(outside); err != nil || len(files) > 0 {
 		t.Errorf("files outside: %v, %v", files, err)
+	}
+	for i := range entries { // they are gone at the source, and what was in their way is not theirs
+		entries[i].Position++
+		entries[i].Change.Change = resourcesync.Deleted
+	}
+	b.apply(entries...)
+	for _, name := range []string{"out", "dir/full", "file"} {
+		if _, err := os.Lstat(filepath.Join(b.dir, name)); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -40,7 +40,8 @@ func (d *Directory) get(ctx context.Context, e feed.Entry, patience time.Duratio
 	if failed {
 		before = &failure
 	}
-	if had && !anew && fits(&file, &e) && d.unchanged(&file) {
+	trusted := had && !anew && d.unchanged(&file)
+	if trusted && fits(&file, &e) {
 		file.Entry = e
 		return outcome{file: &file, deed: Deed{Kind: Kept}}, nil
 	}
@@ -58,12 +59,13 @@ func (d *Directory) get(ctx context.Context, e feed.Entry, patience time.Duratio
 	w := fetch.Wanted{Change: &e.Change, Patience: patience}
 	if packed != nil {
 		w.Packed = packed.Open
-	} else if had && !anew && d.unchanged(&file) {
+	} else if trusted {
 		if w.Packed, err = t.patched(ctx, &file, patience); err != nil {
 			return outcome{}, err
 		}
 	}
-	if had && !anew && !fetch.NewSum(e.Change.Hash).Verified() && d.unchanged(&file) {
+	length := e.Change.Length
+	if trusted && !fetch.NewSum(e.Change.Hash).Verified() && (length == nil || *length == file.Size) {
 		w.ETag, w.Modified = file.ETag, file.Modified
 	}
 	return t.fetch(ctx, w, &file, before)
