@@ -539,11 +539,17 @@ func (d *Directory) unlink(name string) error {
 	if err == nil && !info.IsDir() {
 		err = d.home.Root.Remove(name)
 	}
-	_, system := errors.AsType[syscall.Errno](err) // a path that leads out is refused by Root itself
-	if !system || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+	if absent(err) {
 		return nil
 	}
 	return err
+}
+
+// absent reports whether an error of os.Root says that a mirror has no file at a path: there is
+// none, or something foreign is in the place of a directory: a file, or a link that leads out.
+func absent(err error) bool {
+	_, system := errors.AsType[syscall.Errno](err) // Root itself refuses a path that leads out
+	return err != nil && !system || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
 // prune removes a directory and those above it, as long as they are empty. A foreign file or

@@ -2,7 +2,6 @@ package mirror
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -88,7 +87,7 @@ func (a *auditing) examine(e *feed.Entry) (*Problem, error) {
 	p := &Problem{Path: f.Path, Reason: reason}
 	info, err := a.home.Root.Lstat(f.Path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case absent(err):
 		p.Kind, p.Reason = Missing, "the file is not there"
 		return p, nil
 	case err != nil:
@@ -224,7 +223,7 @@ func (a *auditing) strangers(ctx context.Context) error {
 			return err
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case d.IsDir() && name == filename.State:
+		case d.IsDir() && (name == filename.State || name == lostFound):
 			return fs.SkipDir
 		case d.IsDir():
 			return nil

@@ -90,3 +90,43 @@ func TestFileOfLostLog(t *testing.T) {
 		t.Errorf("the audit finds %q, want %q", found, want)
 	}
 }
+
+// A file is missing if something else is in the place of its directory.
+func TestDirectoryIsReplaced(t *testing.T) {
+	b := newBench(t)
+	var entries []feed.Entry
+	for _, name := range []string{"/file/a", "/link/a"} {
+		b.set(name, "text")
+		entries = append(entries, b.entry(name, "text"))
+	}
+	b.apply(entries...)
+	for _, name := range []string{"file", "link"} {
+		if err := os.RemoveAll(filepath.Join(b.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, "file"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(t.TempDir(), filepath.Join(b.dir, "link")); err != nil {
+		t.Skip(err)
+	}
+	found, want := b.booked(entries[1].Cursor, entries...), []string{"missing file/a", "missing link/a", "extra file", "extra link"}
+	if !slices.Equal(found, want) {
+		t.Errorf("the audit finds %q, want %q", found, want)
+	}
+}
+
+// What a file system keeps for itself at the top is nothing of the mirror's.
+func TestLostAndFound(t *testing.T) {
+	b := newBench(t)
+	if err := os.MkdirAll(filepath.Join(b.dir, "lost+found", "#1"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, "lost+found", "#2"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if found := b.booked(feed.Cursor{}); len(found) > 0 {
+		t.Errorf("the audit finds %q", found)
+	}
+}

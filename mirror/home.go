@@ -40,6 +40,8 @@ const (
 	partsDir    = filename.State + "/parts"
 )
 
+const lostFound = "lost+found" // a directory at the top of a file system, which belongs to the file system
+
 // ErrForeign means that a directory has files and is not a mirror.
 var ErrForeign = errors.New("it has files and is not a mirror")
 
@@ -55,7 +57,7 @@ func OpenHome(dir string, adopt bool) (*Home, error) {
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() != filename.State && e.Name() != "lost+found" }) {
+		if slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() != filename.State && e.Name() != lostFound }) {
 			return nil, fmt.Errorf("%s: %w", dir, ErrForeign)
 		}
 	}
