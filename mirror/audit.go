@@ -215,7 +215,7 @@ func (a *auditing) withLists(ctx context.Context) error {
 			return err
 		}
 		if a.opts.Repair && len(wrong) > 0 {
-			if err := a.anew(); err != nil {
+			if err := a.keep(new(looks)); err != nil {
 				return err
 			}
 			if err := a.Mirror.look(ctx); err != nil {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 // no package twice.
 type dumped struct {
 	Print string `json:"print"` // of the dump
+	Look  uint64 `json:"look"`  // as that of a taking
 	Read  int    `json:"read"`  // how many packages are applied
 }
 
@@ -51,25 +53,26 @@ func (m *Mirror) takeDump(ctx context.Context, st *looks) error {
 		return &SourceError{err}
 	}
 	print := printOf(d)
-	t := &taking{Mirror: m, at: d.At, look: st.Number + 1, packed: map[string]*member{}}
-	if st.Listed && st.Dump == print {
-		t.begin(st)
-		return nil
-	}
 	var done dumped
 	if _, err := m.home.Ledger.Meta(dumpKey, &done); err != nil {
 		return err
 	}
-	if done.Print != print {
-		done = dumped{Print: print}
+	if done.Print != print || done.Look == 0 { // 0.1.0 kept no look
+		done = dumped{Print: print, Look: rand.Uint64()}
 	}
-	for ; done.Read < len(d.Packages); done.Read++ {
+	t := &taking{Mirror: m, at: d.At, look: done.Look, packed: map[string]*member{}}
+	if st.Listed && st.Dump == print {
+		t.begin(st)
+		return nil
+	}
+	for done.Read < len(d.Packages) {
 		m.opts.Note("reading package %d of %d of the Resource Dump", done.Read+1, len(d.Packages))
 		if err := t.unpack(ctx, &d.Packages[done.Read]); err != nil {
 			return err
 		}
+		done.Read++
 		var b ledger.Batch
-		b.Meta(dumpKey, dumped{print, done.Read + 1})
+		b.Meta(dumpKey, done)
 		if err := m.home.Ledger.Commit(&b); err != nil {
 			return err
 		}

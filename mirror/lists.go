@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -20,7 +21,6 @@ const listBatch = 1_000 // the most entries that are applied at once
 
 // looks is what a mirror stores about a source's lists.
 type looks struct {
-	Number  uint64        `json:"number"` // the number of the last look at the Resource List
 	Listed  bool          `json:"listed"` // the Resource List was applied
 	Pushed  bool          `json:"pushed"` // changes from a hub were applied, and the list is older
 	Bare    bool          `json:"bare"`   // the list has resources of which it says only the URL
@@ -157,7 +157,7 @@ func (m *Mirror) takeList(ctx context.Context, st *looks) error {
 	if err != nil {
 		return err
 	}
-	t := &taking{Mirror: m, at: at, look: st.Number + 1}
+	t := &taking{Mirror: m, at: at, look: rand.Uint64()}
 	seen := st.Seen
 	if seen == nil || !st.Listed || st.Bare {
 		seen = new(harvest.Seen) // read all
@@ -190,7 +190,7 @@ func (t *taking) end(ctx context.Context, st *looks) error {
 	if err := t.leftovers(ctx, st.After != ""); err != nil {
 		return err
 	}
-	st.Number, st.Listed, st.Bare = t.look, true, t.bare
+	st.Listed, st.Bare = true, t.bare
 	t.begin(st)
 	return t.keep(st)
 }
@@ -206,16 +206,8 @@ func (t *taking) begin(st *looks) {
 	}
 }
 
-// anew forgets what was read of the source, so that all of it is read again. The number
-// of the looks stays, because it shows which resources a look has not seen.
-func (m *Mirror) anew() error {
-	var st looks
-	if _, err := m.home.Ledger.Meta("looks", &st); err != nil {
-		return err
-	}
-	return m.keep(&looks{Number: st.Number})
-}
-
+// keep stores what was read of the source's lists; the zero looks: nothing, so that all of it
+// is read again.
 func (m *Mirror) keep(st *looks) error {
 	var b ledger.Batch
 	b.Meta("looks", *st)
@@ -248,7 +240,7 @@ func (m *Mirror) listedAt(ctx context.Context) (time.Time, error) {
 type taking struct {
 	*Mirror
 	at   time.Time
-	look uint64
+	look uint64 // a random number: what has another one, this look has not seen, not even until it broke off
 
 	bare    bool
 	changed []feed.Entry       // entries to apply
@@ -456,7 +448,7 @@ func (m *Mirror) applyChanges(ctx context.Context, changes []resourcesync.Change
 		if c.Change == resourcesync.Deleted {
 			b.Unlisted(c.Loc)
 		} else {
-			b.Listed(ledger.Listed{Entry: e, Look: st.Number})
+			b.Listed(ledger.Listed{Entry: e})
 		}
 	}
 	if len(entries) == 0 {

@@ -16,6 +16,42 @@ import (
 	"github.com/rshub/rshub/source/discovery"
 )
 
+// What a list named that broke off is removed if the next one does not name it.
+func TestListBreaksOff(t *testing.T) {
+	b := newBench(t)
+	entry := func(name string) string {
+		b.set(name, name)
+		return fmt.Sprintf(`<url><loc>%s%s</loc><rs:md hash="%s"/></url>`, b.URL, name, sumOf(name))
+	}
+	source := &discovery.Source{ResourceList: b.URL + "/list.xml"}
+	a, old, never := entry("/a"), entry("/old"), entry("/never")
+	b.set("/list.xml", document("resourcelist", "", a, old))
+	b.right(source)
+	b.set("/list.xml", strings.TrimSuffix(document("resourcelist", "", a, old, never), "</urlset>"))
+	if _, err := b.once(source); err == nil {
+		t.Error("half a list is taken for a whole one")
+	}
+	b.set("/list.xml", document("resourcelist", "", a))
+	b.right(source)
+	b.has("old", "")
+	b.has("never", "")
+}
+
+// A dump that changes while it is read is read anew: what only the first one had is removed.
+func TestDumpChangesMeanwhile(t *testing.T) {
+	b := newBench(t)
+	a := zipOf(manifest(b.in("/a", "/a", "a"), b.in("/old", "/old", "old")), zipped{"a", "a"}, zipped{"old", "old"})
+	source := &discovery.Source{ResourceDump: b.URL + "/dump.xml"}
+	b.dump("2026-01-01T00:00:00Z", a, "no ZIP file")
+	if _, err := b.once(source); err == nil {
+		t.Error("a dump with a damaged package is right")
+	}
+	b.has("old", "old")
+	b.dump("2026-01-02T00:00:00Z", zipOf(manifest(b.in("/a", "/a", "a")), zipped{"a", "a"}))
+	b.right(source)
+	b.has("old", "")
+}
+
 // A list that breaks, in whatever way, deletes nothing and ends nothing: the mirror looks
 // again until the list is right.
 func TestListBreaks(t *testing.T) {

@@ -180,7 +180,7 @@ func (m *Mirror) follow(ctx context.Context, cancel context.CancelCauseFunc, onc
 			return err
 		}
 		m.opts.Note("the hub does not reach back to when the source's list was read: reading it again")
-		if err := errors.Join(m.home.forgetPages(), m.anew()); err != nil {
+		if err := errors.Join(m.home.forgetPages(), m.keep(new(looks))); err != nil {
 			return err
 		}
 	}

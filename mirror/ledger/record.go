@@ -67,7 +67,7 @@ func readFailure(loc string, v []byte) (Failure, error) {
 // A Listed is a resource that a source without a hub lists.
 type Listed struct {
 	Entry feed.Entry
-	Look  uint64 // the number of the last look at the source that found it
+	Look  uint64 // the number of the look at all resources that found it; 0: a change named it
 }
 
 func readListed(loc string, v []byte) (Listed, error) {
