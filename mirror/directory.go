@@ -367,8 +367,7 @@ func (d *Directory) place(outcomes []outcome) error {
 	return nil
 }
 
-// syncDirs makes the names in directories durable. It skips directories that do not exist
-// any more.
+// syncDirs makes the names in directories durable. It skips directories that are not there.
 func (d *Directory) syncDirs(dirs map[string]bool) error {
 	var files []*os.File
 	defer func() {
@@ -378,7 +377,7 @@ func (d *Directory) syncDirs(dirs map[string]bool) error {
 	}()
 	for dir := range dirs {
 		f, err := d.home.Root.Open(dir)
-		if errors.Is(err, fs.ErrNotExist) {
+		if absent(err) {
 			continue
 		}
 		if err != nil {
@@ -459,7 +458,7 @@ func (d *Directory) remove(ctx context.Context, gone []feed.Entry) error {
 		}
 	}()
 	var b ledger.Batch
-	var files, paths []string // the locs of files, and paths where files may be
+	var files, paths []string // the locs of files that are there, and paths where files may be
 	for i := range gone {
 		loc := gone[i].Change.Loc
 		if err := d.hold(ctx, loc); err != nil {
@@ -473,11 +472,9 @@ func (d *Directory) remove(ctx context.Context, gone []feed.Entry) error {
 		if placed {
 			b.Remove(loc)
 			paths = append(paths, name)
-		}
-		if _, ok, err := d.home.Ledger.File(loc); err != nil {
-			return err
-		} else if ok {
-			files = append(files, loc)
+			if info, err := d.home.Root.Lstat(name); err == nil && !info.IsDir() { // also without a record
+				files = append(files, loc)
+			}
 		}
 		if _, ok, err := d.home.Ledger.Failure(loc); err != nil {
 			return err
@@ -499,6 +496,9 @@ func (d *Directory) remove(ctx context.Context, gone []feed.Entry) error {
 			return err
 		}
 		dirs[path.Dir(name)] = true
+	}
+	if err := d.syncDirs(dirs); err != nil { // or a crash of the machine brings back a file that no record has
+		return err
 	}
 	for dir := range dirs {
 		d.prune(dir)

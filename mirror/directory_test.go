@@ -282,6 +282,10 @@ func TestAdopts(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(b.dir, "a"), []byte("one"), 0o666); err != nil {
 		t.Fatal(err)
 	}
+	o, err := b.get(t.Context(), b.entry("/a", "one"), 0, false, nil)
+	if err != nil || o.file == nil || !slices.Equal(o.dirs, []string{"."}) { // its name may not be durable yet
+		t.Errorf("the outcome is %+v, %v", o, err)
+	}
 	b.apply(b.entry("/a", "one"))
 	if n := b.requests("/a"); n != 0 {
 		t.Errorf("%d requests", n)
@@ -462,6 +466,25 @@ func TestMaxDelete(t *testing.T) {
 	if n := b.home.Ledger.Counts().Files; n != 90 {
 		t.Errorf("%d files are left", n)
 	}
+}
+
+// Files that the ledger does not know count like all others: with -adopt they may be a user's.
+func TestMaxDeleteWithoutRecords(t *testing.T) {
+	b := newBench(t)
+	var entries, gone []feed.Entry
+	for i := range 11 {
+		name := fmt.Sprintf("%d", i)
+		if err := os.WriteFile(filepath.Join(b.dir, name), []byte("a user's"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, b.entry("/"+name, "cannot be fetched"))
+		gone = append(gone, b.entry("/"+name, ""))
+	}
+	b.apply(entries...)
+	if _, ok := errors.AsType[*reconcile.TooMany](b.Apply(t.Context(), gone)); !ok {
+		t.Error("more than ten files are deleted")
+	}
+	b.has("0", "a user's")
 }
 
 // Apply and Retry at once, about the same resources, end with the newest.

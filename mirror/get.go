@@ -54,7 +54,7 @@ func (d *Directory) get(ctx context.Context, e feed.Entry, patience time.Duratio
 	}
 	t := &target{Directory: d, entry: e, name: name}
 	if f, ok, err := t.adopt(); err != nil || ok {
-		return outcome{file: f, deed: Deed{Kind: Kept}}, err
+		return outcome{file: f, deed: Deed{Kind: Kept}, dirs: t.above()}, err
 	}
 	w := fetch.Wanted{Change: &e.Change, Patience: patience}
 	if packed != nil {
@@ -214,35 +214,35 @@ type come struct {
 // replace replaces the file with the temporary file.
 func (c *come) replace() (outcome, error) {
 	part := partsDir + "/" + partName(c.entry.Change.Loc)
-	dirs, err := c.rename(part)
+	err := c.rename(part)
 	if lasting(err) {
 		return outcome{}, fmt.Errorf("write %s: %w", c.name, err)
 	}
 	if err != nil { // a foreign file is in the way
 		return c.fail(c.entry, c.before, &fetch.Failure{Err: err}), c.unlink(part)
 	}
-	return outcome{file: c.file, deed: Deed{Kind: Fetched, Bytes: c.file.Size}, dirs: dirs}, nil
+	return outcome{file: c.file, deed: Deed{Kind: Fetched, Bytes: c.file.Size}, dirs: c.above()}, nil
 }
 
-// rename makes the directories of the file, and moves the temporary file there. It returns
-// the directories that have changed.
-func (t *target) rename(part string) (dirs []string, err error) {
-	dir := path.Dir(t.name)
-	for d := dir; ; d = path.Dir(d) {
-		dirs = append(dirs, d)
-		if d == "." {
-			break
-		}
+// above returns the directories that lead to the file.
+func (t *target) above() (dirs []string) {
+	for dir := path.Dir(t.name); dir != "."; dir = path.Dir(dir) {
+		dirs = append(dirs, dir)
 	}
+	return append(dirs, ".")
+}
+
+// rename makes the directories of the file, and moves the temporary file there.
+func (t *target) rename(part string) (err error) {
 	for range 10 { // another goroutine may be removing a resource together with this directory
 		if err = t.home.Root.Rename(part, t.name); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
-		if err = t.home.Root.MkdirAll(dir, 0o777); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err = t.home.Root.MkdirAll(path.Dir(t.name), 0o777); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 	}
-	return dirs, err
+	return err
 }
 
 // lasting reports whether an error of the disk concerns all files.
