@@ -162,7 +162,7 @@ func (a *auditing) withHub(ctx context.Context, c *client.Client, set string) (e
 		if err := a.home.forgetPages(); err != nil {
 			return err
 		}
-		if _, err := a.Mirror.replica(ctx, c, set, true, new(good)); err != nil {
+		if _, err := a.Mirror.replica(ctx, c, set, true, func() {}); err != nil {
 			return err
 		}
 		if r, closed, err = a.open(ctx, c, set); err != nil {

@@ -1,17 +1,21 @@
 package mirror
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rshub/rshub/client"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/loggedtest"
 	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/internal/untiltest"
@@ -125,6 +129,36 @@ func TestTold(t *testing.T) {
 	}
 	audit(AuditOptions{Name: "damaged"}, "first position;")
 	audit(AuditOptions{Name: "repaired", Repair: true}, "repaired position;first position;")
+}
+
+// A breaking is a Sink that breaks the next request to the hub.
+type breaking struct{ next atomic.Bool }
+
+func (b *breaking) Apply(context.Context, []feed.Entry) error {
+	b.next.Store(true)
+	return nil
+}
+
+func (*breaking) Retry(context.Context, bool) (Left, error) { return Left{}, nil }
+
+func (b *breaking) RoundTrip(r *http.Request) (*http.Response, error) {
+	if b.next.Swap(false) {
+		return nil, errors.New("broken")
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// However long the work on an update takes, the hub may fail once after it.
+func TestPatienceBeginsWithAFailure(t *testing.T) {
+	t.Parallel()
+	f := newFollowed(t)
+	b := &breaking{}
+	hub := &http.Client{Transport: b}
+	noted := 0
+	o := Options{HTTP: hub, Patience: time.Nanosecond, Hub: client.Options{HTTP: hub, Note: func(error, time.Duration) { noted++ }}}
+	if _, err := New(f.home, f.source, b, o).Run(t.Context(), true); err != nil || noted == 0 {
+		t.Errorf("Run = %v after %d failures", err, noted)
+	}
 }
 
 // What is deleted while the source's list is read is in no baseline of a hub that does not

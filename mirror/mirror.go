@@ -147,17 +147,22 @@ func (m *Mirror) follow(ctx context.Context, cancel context.CancelCauseFunc, onc
 	if !ok {
 		return m.lists(ctx, once)
 	}
+	var away time.Time // since when the hub does not answer; zero: it does
 	o := m.opts.Hub
-	good := new(good)
 	note := o.Note
 	o.Note = func(err error, wait time.Duration) {
 		if note != nil {
 			note(err, wait)
 		}
-		if since := good.since(); once && since > m.opts.Patience {
+		now := time.Now()
+		if away.IsZero() {
+			away = now
+		}
+		if since := now.Sub(away); once && since > m.opts.Patience {
 			cancel(&SourceError{fmt.Errorf("gave up after %v: %w", since.Round(time.Second), err)})
 		}
 	}
+	answers := func() { away = time.Time{} }
 	c, err := client.New(hub, o)
 	if err != nil {
 		return &SourceError{err}
@@ -175,7 +180,7 @@ func (m *Mirror) follow(ctx context.Context, cancel context.CancelCauseFunc, onc
 		if err := m.before(ctx, complete || own, at); err != nil {
 			return err
 		}
-		again, err := m.replica(ctx, c, set, once, good)
+		again, err := m.replica(ctx, c, set, once, answers)
 		if err != nil || !again {
 			return err
 		}
@@ -184,27 +189,6 @@ func (m *Mirror) follow(ctx context.Context, cancel context.CancelCauseFunc, onc
 			return err
 		}
 	}
-}
-
-// A good stores when something last succeeded.
-type good struct {
-	mu sync.Mutex
-	at time.Time
-}
-
-func (g *good) now() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.at = time.Now()
-}
-
-func (g *good) since() time.Duration {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.at.IsZero() {
-		g.at = time.Now()
-	}
-	return time.Since(g.at)
 }
 
 // complete reports whether a hub knows all resources of a set, and a cursor that its log
@@ -253,9 +237,9 @@ func (m *Mirror) before(ctx context.Context, known bool, at feed.Cursor) error {
 	return m.keep(&st)
 }
 
-// replica follows a hub by a Replica. again means that the log does not reach back to the
-// time when the source's list was read.
-func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once bool, good *good) (again bool, err error) {
+// replica follows a hub by a Replica, and calls answers whenever the hub has answered. again
+// means that the log does not reach back to the time when the source's list was read.
+func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once bool, answers func()) (again bool, err error) {
 	r, closed, err := m.open(ctx, c, set)
 	if err != nil {
 		return false, err
@@ -279,7 +263,7 @@ func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once
 		if err != nil {
 			return false, &SourceError{err}
 		}
-		good.now()
+		answers()
 		over := u.Baseline && len(u.Entries) == 0
 		if over {
 			m.opts.Note("the baseline is complete, at cursor %v", u.Cursor)
