@@ -16,19 +16,15 @@ import (
 	"github.com/rshub/rshub/source/harvest"
 )
 
-// dumped is what a mirror remembers of a Resource Dump that it is reading, so that it reads
-// no package twice.
+// dumped is what a mirror remembers of a Resource Dump while it reads it, so that it reads no
+// package twice.
 type dumped struct {
 	Print string `json:"print"` // of the dump
 	Look  uint64 `json:"look"`  // as that of a taking
 	Read  int    `json:"read"`  // how many packages are applied
 }
 
-// The names in the ledger.
-const (
-	dumpKey    = "dump"    // a dumped
-	packageKey = "package" // a ledger.Part: the beginning of a package that broke off
-)
+const packageKey = "package" // the name in the ledger of a ledger.Part: the beginning of a package that broke off
 
 // printOf returns a text that identifies a dump.
 func printOf(d *harvest.Dump) string {
@@ -53,27 +49,23 @@ func (m *Mirror) takeDump(ctx context.Context, st *looks) error {
 		return &SourceError{err}
 	}
 	print := printOf(d)
-	var done dumped
-	if _, err := m.home.Ledger.Meta(dumpKey, &done); err != nil {
-		return err
-	}
-	if done.Print != print || done.Look == 0 { // 0.1.0 kept no look
-		done = dumped{Print: print, Look: rand.Uint64()}
-	}
-	t := &taking{Mirror: m, at: d.At, look: done.Look, packed: map[string]*member{}}
+	t := &taking{Mirror: m, at: d.At, packed: map[string]*member{}}
 	if st.Listed && st.Dump == print {
 		t.begin(st)
 		return nil
 	}
-	for done.Read < len(d.Packages) {
-		m.opts.Note("reading package %d of %d of the Resource Dump", done.Read+1, len(d.Packages))
-		if err := t.unpack(ctx, &d.Packages[done.Read]); err != nil {
+	read := &st.Reading
+	if read.Print != print {
+		*read = dumped{Print: print, Look: rand.Uint64()}
+	}
+	t.look = read.Look
+	for read.Read < len(d.Packages) {
+		m.opts.Note("reading package %d of %d of the Resource Dump", read.Read+1, len(d.Packages))
+		if err := t.unpack(ctx, &d.Packages[read.Read]); err != nil {
 			return err
 		}
-		done.Read++
-		var b ledger.Batch
-		b.Meta(dumpKey, done)
-		if err := m.home.Ledger.Commit(&b); err != nil {
+		read.Read++
+		if err := m.keep(st); err != nil {
 			return err
 		}
 	}

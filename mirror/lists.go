@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/rshub/rshub/feed"
@@ -26,6 +25,7 @@ type looks struct {
 	Bare    bool          `json:"bare"`   // the list has resources of which it says only the URL
 	Seen    *harvest.Seen `json:"seen"`
 	Dump    string        `json:"dump,omitempty"`    // the print of the Resource Dump that was applied
+	Reading dumped        `json:"reading,omitzero"`  // of the Resource Dump that is being read
 	After   string        `json:"after,omitempty"`   // the hub's cursor before the Resource List was read; the deletions after it still have to be applied
 	Changed time.Time     `json:"changed"`           // every change up to then is applied
 	Lists   *harvest.Seen `json:"lists"`             // the Change Lists that were read; nil: none
@@ -190,7 +190,7 @@ func (t *taking) end(ctx context.Context, st *looks) error {
 	if err := t.leftovers(ctx, st.After != ""); err != nil {
 		return err
 	}
-	st.Listed, st.Bare = true, t.bare
+	st.Listed, st.Bare, st.Reading = true, t.bare, dumped{}
 	t.begin(st)
 	return t.keep(st)
 }
@@ -211,7 +211,6 @@ func (t *taking) begin(st *looks) {
 func (m *Mirror) keep(st *looks) error {
 	var b ledger.Batch
 	b.Meta("looks", *st)
-	b.Meta(dumpKey, nil)
 	return m.home.Ledger.Commit(&b)
 }
 
@@ -307,10 +306,7 @@ func (t *taking) apply(ctx context.Context) error {
 // applyPacked passes entries on to the sink. packed has, by loc, the members of a package
 // with the contents.
 func (m *Mirror) applyPacked(ctx context.Context, entries []feed.Entry, packed map[string]*member) error {
-	if len(entries) == 0 {
-		return nil
-	}
-	if d, ok := m.sink.(*Directory); ok && len(packed) > 0 {
+	if d, ok := m.sink.(*Directory); ok {
 		return d.applyPacked(ctx, entries, packed)
 	}
 	return m.sink.Apply(ctx, entries)
@@ -343,23 +339,7 @@ func (t *taking) leftovers(ctx context.Context, hub bool) error {
 	if err != nil {
 		return err
 	}
-	gone = append(gone, orphans...)
-	if len(gone) == 0 {
-		return nil
-	}
-	if err := t.sink.Apply(ctx, gone); err != nil { // all at once: they are bounded together
-		return err
-	}
-	for batch := range slices.Chunk(gone, listBatch) {
-		var b ledger.Batch
-		for i := range batch {
-			b.Unlisted(batch[i].Change.Loc)
-		}
-		if err := t.home.Ledger.Commit(&b); err != nil {
-			return err
-		}
-	}
-	return nil
+	return t.pass(ctx, append(gone, orphans...)) // all at once: they are bounded together
 }
 
 // takeChanges applies the changes of the Change Lists since the last look, while it reads

@@ -223,9 +223,7 @@ func (m *Mirror) before(ctx context.Context, known bool, at feed.Cursor) error {
 		m.opts.Note("the hub does not know all resources of the set: reading the source's own list first")
 		if st.After == "" { // a partly read dump continues
 			st.After = at.String()
-			var b ledger.Batch
-			b.Meta("looks", st)
-			if err := m.home.Ledger.Commit(&b); err != nil {
+			if err := m.keep(&st); err != nil {
 				return err
 			}
 		}
@@ -311,10 +309,7 @@ func (m *Mirror) meanwhile(ctx context.Context, c *client.Client, set string, r 
 				gone = append(gone, e)
 			}
 		}
-		if err := m.sink.Apply(ctx, gone); err != nil {
-			return false, err
-		}
-		if err := m.unlist(gone); err != nil {
+		if err := m.pass(ctx, gone); err != nil {
 			return false, err
 		}
 		if b.Cursor.Position >= to.Position {
@@ -330,30 +325,30 @@ func (m *Mirror) apply(ctx context.Context, r *client.Replica, u *client.Update)
 	m.working.Lock()
 	defer m.working.Unlock()
 	m.replicated, m.applied = r, u.Cursor
-	if err := m.sink.Apply(ctx, u.Entries); err != nil {
-		return err
-	}
-	if err := m.unlist(u.Entries); err != nil || !u.Complete {
+	if err := m.pass(ctx, u.Entries); err != nil || !u.Complete {
 		return err
 	}
 	return m.adrift(ctx, r, u.Cursor)
 }
 
-// unlist forgets the source's listing of resources that the hub knows now.
-func (m *Mirror) unlist(entries []feed.Entry) error {
+// pass passes entries on to the sink, and then forgets the source's listing of their
+// resources: the hub knows them now, or they are gone.
+func (m *Mirror) pass(ctx context.Context, entries []feed.Entry) error {
+	if err := m.sink.Apply(ctx, entries); err != nil {
+		return err
+	}
 	var b ledger.Batch
-	some := false
 	for i := range entries {
-		_, listed, err := m.home.Ledger.Seen(entries[i].Change.Loc)
+		loc := entries[i].Change.Loc
+		_, listed, err := m.home.Ledger.Seen(loc)
 		if err != nil {
 			return err
 		}
 		if listed {
-			some = true
-			b.Unlisted(entries[i].Change.Loc)
+			b.Unlisted(loc)
 		}
 	}
-	if !some {
+	if b.Empty() {
 		return nil
 	}
 	return m.home.Ledger.Commit(&b)

@@ -16,10 +16,9 @@ func deleted(loc string, at feed.Cursor) feed.Entry {
 // orphans returns deletions for resources in the ledger that neither the hub nor the list
 // names. That happens if the process was killed after it made a file and before it
 // recorded the resource, and the resource was then deleted. Resources newer than the
-// cursor at are left out, because they will be named again.
+// cursor at are left out, because they will be named again. A resource may come twice.
 func (m *Mirror) orphans(ctx context.Context, at feed.Cursor, unnamed func(loc string) (bool, error)) ([]feed.Entry, error) {
 	var gone []feed.Entry
-	seen := map[string]bool{}
 	for loc, err := range m.home.Ledger.Known(ctx) {
 		if err != nil {
 			return nil, err
@@ -28,18 +27,16 @@ func (m *Mirror) orphans(ctx context.Context, at feed.Cursor, unnamed func(loc s
 		if err != nil {
 			return nil, err
 		}
-		if !orphan || seen[loc] {
+		if !orphan {
 			continue
 		}
 		f, ok, err := m.home.Ledger.File(loc)
 		if err != nil {
 			return nil, err
 		}
-		if ok && f.Entry.Micros > at.Micros {
-			continue
+		if !ok || f.Entry.Micros <= at.Micros {
+			gone = append(gone, deleted(loc, at))
 		}
-		seen[loc] = true
-		gone = append(gone, deleted(loc, at))
 	}
 	return gone, nil
 }
@@ -62,5 +59,5 @@ func (m *Mirror) adrift(ctx context.Context, r *client.Replica, at feed.Cursor) 
 	if err != nil {
 		return err
 	}
-	return m.sink.Apply(ctx, gone)
+	return m.pass(ctx, gone)
 }
