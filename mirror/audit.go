@@ -2,7 +2,6 @@ package mirror
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,15 +27,6 @@ type Problem struct {
 
 	entry feed.Entry  // the version that the file should have
 	info  fs.FileInfo // info of a file that the mirror did not make
-}
-
-// AppendJSON appends the problem as one JSON object on one line.
-func (p *Problem) AppendJSON(dst []byte) []byte {
-	b, err := json.Marshal(p)
-	if err != nil { // cannot happen: it has only strings
-		panic(err)
-	}
-	return append(dst, b...)
 }
 
 // A ProblemKind says what is wrong.
@@ -109,7 +99,8 @@ type auditing struct {
 	opts  AuditOptions
 	yield func(Problem) error
 
-	hub      *client.Client   // nil: there is none
+	hub      *client.Client   // nil: there is none that keeps an inventory
+	set      string           // of the hub
 	proof    *audit.Proof     // that the bookkeeping is the hub's; nil: there is none
 	expected *inventory.State // the replica's state; nil without a hub
 	broken   []Problem        // files that have to be repaired
@@ -132,57 +123,67 @@ func (a *auditing) run(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	return a.withHub(ctx, c, set)
+	a.hub, a.set = c, set
+	return a.withHub(ctx)
 }
 
 // withHub audits a mirror that follows a hub.
-func (a *auditing) withHub(ctx context.Context, c *client.Client, set string) (err error) {
-	r, closed, err := a.open(ctx, c, set)
+func (a *auditing) withHub(ctx context.Context) (err error) {
+	wrong, err := a.compareHub(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closed()) }()
-	var wrong []Problem
-	a.hub = c
-	for d, err := range r.Audit(ctx, client.AuditOptions{By: digest.ByPosition, Proved: func(p audit.Proof) { a.proof = &p }}) {
-		if errors.Is(err, feed.ErrGone) || errors.Is(err, client.ErrNotWhole) {
-			err = fmt.Errorf("the mirror is too far behind to be compared; first run rsmirror, or audit -repair: %w", err)
-		}
-		if err != nil {
-			return &SourceError{err}
-		}
-		wrong = append(wrong, Problem{Kind: ProblemKind(d.Kind), In: InBooks, Loc: d.Loc})
-	}
-	if a.opts.Repair && len(wrong) > 0 {
-		// The files stay, so the mirror fetches only what differs.
-		if err := closed(); err != nil {
-			return err
-		}
-		closed = func() error { return nil }
+	if a.opts.Repair && len(wrong) > 0 { // the files stay, so the mirror fetches only what differs
 		if err := a.home.forgetPages(); err != nil {
 			return err
 		}
-		if _, err := a.Mirror.replica(ctx, c, set, true, func() {}); err != nil {
-			return err
-		}
-		if r, closed, err = a.open(ctx, c, set); err != nil {
-			closed = func() error { return nil }
+		if _, err := a.replica(ctx, a.hub, a.set, true, func() {}); err != nil {
 			return err
 		}
 	}
 	if err := a.tell(wrong); err != nil {
 		return err
 	}
-	state, release, err := r.State(ctx)
+	closed, err := a.expect(ctx)
 	if err != nil {
 		return err
 	}
-	defer release()
-	a.expected = state
-	if err := a.files(ctx); err != nil {
-		return err
+	defer func() { err = errors.Join(err, closed()) }()
+	return a.files(ctx)
+}
+
+// compareHub compares the bookkeeping with the hub, at one cursor.
+func (a *auditing) compareHub(ctx context.Context) (wrong []Problem, err error) {
+	r, closed, err := a.open(ctx, a.hub, a.set)
+	if err != nil {
+		return nil, err
 	}
-	return a.lookAgain(ctx)
+	defer func() { err = errors.Join(err, closed()) }()
+	for d, err := range r.Audit(ctx, client.AuditOptions{By: digest.ByPosition, Proved: func(p audit.Proof) { a.proof = &p }}) {
+		if errors.Is(err, feed.ErrGone) || errors.Is(err, client.ErrNotWhole) {
+			err = fmt.Errorf("the mirror is too far behind to be compared; first run rsmirror, or audit -repair: %w", err)
+		}
+		if err != nil {
+			return nil, &SourceError{err}
+		}
+		wrong = append(wrong, Problem{Kind: ProblemKind(d.Kind), In: InBooks, Loc: d.Loc})
+	}
+	return wrong, nil
+}
+
+// expect opens the state of the replica, which the files are compared with. The caller calls
+// the function when it has compared them.
+func (a *auditing) expect(ctx context.Context) (func() error, error) {
+	r, closed, err := a.open(ctx, a.hub, a.set)
+	if err != nil {
+		return nil, err
+	}
+	state, release, err := r.State(ctx)
+	if err != nil {
+		return nil, errors.Join(err, closed())
+	}
+	a.expected = state
+	return func() error { release(); return closed() }, nil
 }
 
 // tellHub tells the hub that the mirror is right. That it cannot be told makes the mirror no
@@ -226,10 +227,7 @@ func (a *auditing) withLists(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := a.files(ctx); err != nil {
-		return err
-	}
-	return a.lookAgain(ctx)
+	return a.files(ctx)
 }
 
 // compareLists compares the list in the ledger with the source's present list.

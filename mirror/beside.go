@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/inventory/diskpages"
 	"github.com/rshub/rshub/mirror/filename"
@@ -204,24 +203,13 @@ func (a *auditing) lookAgain(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, home.Close()) }()
-	again := &auditing{Mirror: New(home, &a.source, a.sink, a.Mirror.opts)}
-	if a.expected != nil {
-		hub, set, _ := a.source.RSHub()
-		c, err := client.New(hub, a.Mirror.opts.Hub)
-		if err != nil {
-			return &SourceError{err}
-		}
-		r, closed, err := again.open(ctx, c, set)
+	again := &auditing{Mirror: New(home, &a.source, a.sink, a.Mirror.opts), hub: a.hub, set: a.set}
+	if a.hub != nil {
+		closed, err := again.expect(ctx)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, closed()) }()
-		state, release, err := r.State(ctx)
-		if err != nil {
-			return err
-		}
-		defer release()
-		again.expected = state
 	}
 	for i := range a.suspects {
 		p, err := again.confirm(ctx, a, &a.suspects[i])

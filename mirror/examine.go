@@ -16,7 +16,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// files compares all files with the bookkeeping.
+// files compares all files with the bookkeeping, if the mirror has files.
 func (a *auditing) files(ctx context.Context) error {
 	if a.dir == nil {
 		return nil
@@ -45,7 +45,10 @@ func (a *auditing) files(ctx context.Context) error {
 	if err := a.unexpected(ctx); err != nil {
 		return err
 	}
-	return a.strangers(ctx)
+	if err := a.strangers(ctx); err != nil {
+		return err
+	}
+	return a.lookAgain(ctx)
 }
 
 // file compares one file with the bookkeeping about its resource.

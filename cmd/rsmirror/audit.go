@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -40,7 +41,7 @@ func (p *program) auditDirectory(ctx context.Context) (err error) {
 	directory, _ := sink.(*mirror.Directory) // nil: the mirror has no files
 	counts := map[mirror.ProblemKind]int{}
 	repaired, found := 0, 0
-	var line []byte
+	lines := json.NewEncoder(p.stdout)
 	for problem, err := range m.Audit(ctx, directory, mirror.AuditOptions{Quick: p.quick, Repair: p.repair, RemoveExtra: p.removeMore, Name: p.name}) {
 		if err != nil {
 			return err
@@ -51,8 +52,7 @@ func (p *program) auditDirectory(ctx context.Context) (err error) {
 			repaired++
 		}
 		p.report.Clear()
-		line = append(problem.AppendJSON(line[:0]), '\n')
-		if _, err := p.stdout.Write(line); err != nil {
+		if err := lines.Encode(problem); err != nil {
 			return err
 		}
 	}
