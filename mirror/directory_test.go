@@ -2,11 +2,9 @@ package mirror
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,145 +14,10 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/mirror/filename"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/discovery"
 	"github.com/rshub/rshub/source/reconcile"
 )
-
-// An origin serves texts, and counts who asks.
-type origin struct {
-	*httptest.Server
-	mu    sync.Mutex
-	files map[string]string
-	asked map[string]int
-	first http.HandlerFunc // answers instead, if it is set; it may call serve
-}
-
-func newOrigin(t *testing.T) *origin {
-	o := &origin{files: map[string]string{}, asked: map[string]int{}}
-	o.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		o.mu.Lock()
-		first := o.first
-		o.mu.Unlock()
-		if first == nil {
-			first = o.serve
-		}
-		first(w, r)
-	}))
-	t.Cleanup(o.Close)
-	return o
-}
-
-// serve serves a file.
-func (o *origin) serve(w http.ResponseWriter, r *http.Request) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.asked[r.URL.Path]++
-	text, ok := o.files[r.URL.Path]
-	if !ok {
-		http.NotFound(w, r)
-		return
-	}
-	w.Header().Set("ETag", fmt.Sprintf(`"%x"`, sha256.Sum256([]byte(text))))
-	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(text))
-}
-
-// answers lets something else answer from now on; nil: nothing does.
-func (o *origin) answers(first http.HandlerFunc) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.first = first
-}
-
-func (o *origin) set(name, text string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.files[name] = text
-}
-
-// requests returns how often a file was asked for since the last call.
-func (o *origin) requests(name string) int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	n := o.asked[name]
-	o.asked[name] = 0
-	return n
-}
-
-var positions uint64
-
-// entry returns what a hub says of a file that has a text; empty: it was deleted.
-func (o *origin) entry(name, text string) feed.Entry {
-	positions++
-	e := feed.Entry{Cursor: feed.Cursor{Position: positions, Micros: int64(positions)}, Change: resourcesync.Change{Loc: o.URL + name, Change: resourcesync.Deleted}}
-	if text != "" {
-		e.Change.Change, e.Change.Hash = resourcesync.Updated, fmt.Sprintf("sha-256:%x", sha256.Sum256([]byte(text)))
-	}
-	return e
-}
-
-// A bench is a Directory of an origin.
-type bench struct {
-	*Directory
-	*origin
-	t   *testing.T
-	dir string
-}
-
-func newBench(t *testing.T) *bench {
-	b := &bench{origin: newOrigin(t), t: t, dir: t.TempDir()}
-	b.open(DirectoryOptions{})
-	t.Cleanup(func() { b.home.Close() })
-	return b
-}
-
-// open opens the directory, as a new process does.
-func (b *bench) open(o DirectoryOptions) {
-	b.t.Helper()
-	h, err := OpenHome(b.dir, false)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	o.Fetch.Tries, o.Fetch.Client = 1, b.Client()
-	o.Names = filename.Names{Strip: b.URL + "/"}
-	if b.Directory, err = NewDirectory(h, o); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-func (b *bench) reopen(o DirectoryOptions) {
-	b.t.Helper()
-	if err := b.home.Close(); err != nil {
-		b.t.Fatal(err)
-	}
-	b.open(o)
-}
-
-func (b *bench) apply(entries ...feed.Entry) {
-	b.t.Helper()
-	if err := b.Apply(b.t.Context(), entries); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-// has fails the test unless a file has a text; empty: unless there is no file.
-func (b *bench) has(name, text string) {
-	b.t.Helper()
-	got, err := os.ReadFile(filepath.Join(b.dir, name))
-	if string(got) != text || (err == nil) != (text != "") {
-		b.t.Errorf("%s has %q, %v, and ought to have %q", name, got, err, text)
-	}
-}
-
-func (b *bench) retry() Left {
-	b.t.Helper()
-	left, err := b.Retry(b.t.Context(), true)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return left
-}
 
 func TestApply(t *testing.T) {
 	b := newBench(t)
@@ -256,15 +119,17 @@ func TestPauses(t *testing.T) {
 	b := newBench(t)
 	b.set("/a", "one")
 	b.apply(b.entry("/a", "one"))
-	b.reopen(DirectoryOptions{Pause: time.Minute, MostPause: 10 * time.Minute})
 	b.answers(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
-	b.apply(b.entry("/a", "two"))
-	for try, least := range []time.Duration{1, 2, 4, 8, 10, 10} {
+	again := func() { b.apply(b.entry("/a", "two")) }
+	for try, about := range []time.Duration{10, 20, 40, 80, 160, 320, 640, 1280, 2560, 3600, 3600} {
+		before := time.Now()
+		again()
+		after := time.Now()
+		again = func() { b.retry() }
 		f, ok, err := b.home.Ledger.Failure(b.URL + "/a")
-		if pause := time.Until(f.Next); err != nil || !ok || f.Tries != try+1 || pause < least*time.Minute*3/4 || pause > 12*time.Minute {
-			t.Errorf("after try %d it is tried again in %v: %+v, %v", try+1, pause, f, err)
+		if err != nil || !ok || f.Tries != try+1 || f.Next.Sub(before) < about*time.Second*4/5 || f.Next.Sub(after) > about*time.Second*6/5 {
+			t.Errorf("try %d began at %v, and is followed by %+v, %v", try+1, before, f, err)
 		}
-		b.retry()
 	}
 	b.has("a", "one")
 	b.answers(nil)
@@ -521,172 +386,5 @@ func TestTogether(t *testing.T) {
 	}
 	for j := range 10 {
 		b.has(fmt.Sprint(j), fmt.Sprint(29, j))
-	}
-}
-
-// As many files as are made durable together come into their places, and nothing is left.
-func TestCommitOfMany(t *testing.T) {
-	b := newBench(t)
-	const n = 3 * many
-	name := func(i int) string { return fmt.Sprintf("/d%d/%d", i%(many+5), i) }
-	for _, text := range []string{"old", "new"} {
-		var all []feed.Entry
-		for i := range n {
-			b.set(name(i), text)
-			all = append(all, b.entry(name(i), text))
-		}
-		b.apply(all...)
-	}
-	for i := range n {
-		if got, err := os.ReadFile(filepath.Join(b.dir, name(i))); err != nil || string(got) != "new" {
-			t.Errorf("%s has %q, %v", name(i), got, err)
-		}
-	}
-	if left, err := os.ReadDir(filepath.Join(b.dir, filepath.FromSlash(partsDir))); err != nil || len(left) > 0 {
-		t.Errorf("%v is left, %v", left, err)
-	}
-	if c := b.home.Ledger.Counts(); c.Files != n || c.Failures != 0 {
-		t.Errorf("%+v", c)
-	}
-}
-
-// What came before an Apply is interrupted is whole, or it is not there at all.
-func TestInterruptedApply(t *testing.T) {
-	b := newBench(t)
-	const n = 3 * many
-	var all []feed.Entry
-	for i := range n {
-		name := fmt.Sprint("/", i)
-		b.set(name, "text")
-		all = append(all, b.entry(name, "text"))
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	o := DirectoryOptions{}
-	o.Fetch.Client = b.Client()
-	o.Fetch.Client.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
-		if r.URL.Path == "/20" {
-			cancel()
-		}
-		return http.DefaultTransport.RoundTrip(r)
-	})
-	b.reopen(o)
-	if err := b.Apply(ctx, all); !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
-	}
-	whole := int64(0)
-	for i := range n {
-		got, err := os.ReadFile(filepath.Join(b.dir, fmt.Sprint(i)))
-		if err == nil && string(got) == "text" {
-			whole++
-		} else if !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%d has %q, %v", i, got, err)
-		}
-	}
-	if c := b.home.Ledger.Counts(); c.Files != whole || whole == n {
-		t.Errorf("%d files are there, and the ledger has %d", whole, c.Files)
-	}
-	b.reopen(DirectoryOptions{})
-	b.apply(all...)
-	if c := b.home.Ledger.Counts(); c.Files != n {
-		t.Errorf("%d files are there in the end", c.Files)
-	}
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-func TestMixed(t *testing.T) {
-	var entries []feed.Entry
-	for _, loc := range []string{"http://a/1", "http://a/2", "http://a/3", "http://b/1", "http://c/1", "http://b/2"} {
-		entries = append(entries, feed.Entry{Change: resourcesync.Change{Loc: loc}})
-	}
-	var got []string
-	for _, e := range mixed(entries) {
-		got = append(got, e.Change.Loc[7:])
-	}
-	if want := []string{"a/1", "b/1", "c/1", "a/2", "b/2", "a/3"}; !slices.Equal(got, want) {
-		t.Errorf("mixed: %v", got)
-	}
-}
-
-func TestCommand(t *testing.T) {
-	dir := t.TempDir()
-	entries := []feed.Entry{{Cursor: feed.Cursor{Position: 7, Micros: 1}, Change: resourcesync.Change{Loc: "https://h/a", Change: resourcesync.Created, Datetime: time.Unix(0, 0).UTC()}}}
-	failed := 0
-	c := &Command{Name: "/bin/sh", Args: []string{"-c", "cat >>" + dir + "/all; test -e " + dir + "/fine"}, Pause: time.Millisecond, Note: func(error, time.Duration) {
-		if failed++; failed == 2 {
-			if err := os.WriteFile(dir+"/fine", nil, 0o666); err != nil {
-				t.Error(err)
-			}
-		}
-	}}
-	if err := c.Apply(t.Context(), entries); err != nil || failed != 2 {
-		t.Errorf("Apply = %v after %d failures", err, failed)
-	}
-	line := `{"position":7,"datetime":"1970-01-01T00:00:00.000001Z","sourceDatetime":"1970-01-01T00:00:00Z","loc":"https://h/a","change":"created"}` + "\n"
-	if got, err := os.ReadFile(dir + "/all"); err != nil || string(got) != strings.Repeat(line, 3) {
-		t.Errorf("the command got %s, %v", got, err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	c = &Command{Name: "/bin/sh", Args: []string{"-c", "exit 1"}, Note: func(error, time.Duration) { cancel() }}
-	if err := c.Apply(ctx, entries); !errors.Is(err, context.Canceled) {
-		t.Errorf("Apply = %v", err)
-	}
-	c = &Command{Name: filepath.Join(dir, "none"), Tries: 1}
-	if err := c.Apply(t.Context(), entries); err == nil {
-		t.Error("a command that is not there succeeded")
-	}
-}
-
-// A change that names a patch is made of the file that is there, if the hash says that the result
-// is right. Otherwise the whole content is fetched.
-func TestPatches(t *testing.T) {
-	const before, after = `{"title":"one","year":2025}`, `{"title":"two","year":2025}`
-	good := `{"title":"two"}`
-	for name, test := range map[string]struct {
-		kind, patch string
-		there       bool // the file is as it was
-		hash        bool
-		whole       int // how often the whole content is asked for
-	}{
-		"merge patch":       {"application/merge-patch+json", good, true, true, 0},
-		"JSON Patch":        {"application/json-patch+json", `[{"op":"replace","path":"/title","value":"two"}]`, true, true, 0},
-		"another result":    {"application/merge-patch+json", `{"title":"three"}`, true, true, 1},
-		"no patch":          {"application/merge-patch+json", `nonsense`, true, true, 1},
-		"not there":         {"application/merge-patch+json", "", true, true, 1},
-		"another kind":      {"application/x-diff", good, true, true, 1},
-		"no hash":           {"application/merge-patch+json", good, true, false, 1},
-		"the file is other": {"application/merge-patch+json", good, false, true, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
-			b.set("/a", before)
-			b.apply(b.entry("/a", before))
-			if !test.there {
-				if err := os.WriteFile(filepath.Join(b.dir, "a"), []byte("{}"), 0o666); err != nil {
-					t.Fatal(err)
-				}
-			}
-			b.requests("/a")
-			b.set("/a", after)
-			if test.patch != "" {
-				b.set("/patch", test.patch)
-			}
-			e := b.entry("/a", after)
-			e.Change.Links = []resourcesync.Link{{Rel: resourcesync.RelPatch, Href: b.URL + "/patch", Type: test.kind}}
-			if !test.hash {
-				e.Change.Hash = ""
-			}
-			b.apply(e)
-			b.has("a", after)
-			if n := b.requests("/a"); n != test.whole {
-				t.Errorf("the whole content was asked for %d times, and not %d", n, test.whole)
-			}
-			left, err := os.ReadDir(filepath.Join(b.dir, filepath.FromSlash(partsDir)))
-			if err != nil || len(left) > 0 {
-				t.Errorf("%v is left, %v", left, err)
-			}
-		})
 	}
 }

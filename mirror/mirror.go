@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,11 +66,9 @@ type Mirror struct {
 
 // New returns the Mirror of a source in a home.
 func New(h *Home, source *discovery.Source, sink Sink, o Options) *Mirror {
-	if o.HTTP == nil {
-		o.HTTP = http.DefaultClient
-	}
-	orElse(&o.Every, 5*time.Minute)
-	orElse(&o.Patience, 10*time.Minute)
+	o.HTTP = cmp.Or(o.HTTP, http.DefaultClient)
+	o.Every = cmp.Or(o.Every, 5*time.Minute)
+	o.Patience = cmp.Or(o.Patience, 10*time.Minute)
 	if o.Note == nil {
 		o.Note = func(string, ...any) {}
 	}

@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,9 +16,17 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// AppendLine appends an entry as one line of NDJSON: the members of the change, and,
+// lines returns entries as NDJSON.
+func lines(entries []feed.Entry) (text []byte) {
+	for i := range entries {
+		text = appendLine(text, &entries[i])
+	}
+	return text
+}
+
+// appendLine appends an entry as one line of NDJSON: the members of the change, and,
 // for an entry from a hub, its position and datetime there.
-func AppendLine(dst []byte, e *feed.Entry) []byte {
+func appendLine(dst []byte, e *feed.Entry) []byte {
 	dst = append(dst, '{')
 	c := e.Change
 	if e.Position > 0 {
@@ -38,11 +47,7 @@ type Lines struct{ W io.Writer }
 
 // Apply writes the entries. What was written before a crash may be written again.
 func (l Lines) Apply(_ context.Context, entries []feed.Entry) error {
-	var text []byte
-	for i := range entries {
-		text = AppendLine(text, &entries[i])
-	}
-	if _, err := l.W.Write(text); err != nil {
+	if _, err := l.W.Write(lines(entries)); err != nil {
 		return fmt.Errorf("write the changes: %w", err)
 	}
 	return nil
@@ -59,13 +64,14 @@ type Command struct {
 	Stdout io.Writer // of the command; default: none
 	Stderr io.Writer // of the command; default: none
 
-	Pause     time.Duration // before a failed command is run again, doubled each time; default 1 s
-	MostPause time.Duration // the longest of these pauses; default 1 minute
-	Tries     int           // how often the command is run for one batch; default: until it succeeds
-	Note      func(err error, wait time.Duration)
+	Pause time.Duration // before a failed command is run again, doubled each time, up to a minute; default 1 s
+	Note  func(err error, wait time.Duration)
 }
 
-const commandGrace = 10 * time.Second // how long a command has to end by itself
+const (
+	commandGrace     = 10 * time.Second // how long a command has to end by itself
+	mostCommandPause = time.Minute
+)
 
 // Apply runs the command until it exits with 0. It blocks until then, or until ctx is
 // done. When ctx is done, the command is asked to end, and killed ten seconds later.
@@ -73,14 +79,8 @@ func (c *Command) Apply(ctx context.Context, entries []feed.Entry) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	var text []byte
-	for i := range entries {
-		text = AppendLine(text, &entries[i])
-	}
-	pause, most := c.Pause, c.MostPause
-	orElse(&pause, time.Second)
-	orElse(&most, time.Minute)
-	for try := 1; ; try++ {
+	text := lines(entries)
+	for failed := 0; ; failed++ {
 		err := c.run(ctx, text)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -89,16 +89,16 @@ func (c *Command) Apply(ctx context.Context, entries []feed.Entry) error {
 			return nil
 		}
 		err = fmt.Errorf("the command %s failed: %w", c.Name, err)
-		if errors.Is(err, exec.ErrNotFound) || try == c.Tries {
+		if errors.Is(err, exec.ErrNotFound) {
 			return err
 		}
+		pause := backoff.Doubled(cmp.Or(c.Pause, time.Second), mostCommandPause, failed)
 		if c.Note != nil {
 			c.Note(err, pause)
 		}
 		if !backoff.Wait(ctx, pause) {
 			return ctx.Err()
 		}
-		pause = min(2*pause, most)
 	}
 }
 

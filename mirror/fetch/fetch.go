@@ -3,6 +3,7 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,27 +39,17 @@ type Options struct {
 const maxRedirects = 5
 
 func (o Options) withDefaults() Options {
-	if o.Client == nil {
-		o.Client = http.DefaultClient
-	}
-	client := *o.Client
+	client := *cmp.Or(o.Client, http.DefaultClient)
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	o.Client = &client
-	def(&o.Parallel, 16)
-	def(&o.PerHost, 4)
-	def(&o.MaxSize, 10<<30)
-	def(&o.Stall, 30*time.Second)
-	def(&o.Tries, 3)
-	def(&o.Pause, time.Second)
-	def(&o.UserAgent, "rsmirror")
+	o.Parallel = cmp.Or(o.Parallel, 16)
+	o.PerHost = cmp.Or(o.PerHost, 4)
+	o.MaxSize = cmp.Or(o.MaxSize, 10<<30)
+	o.Stall = cmp.Or(o.Stall, 30*time.Second)
+	o.Tries = cmp.Or(o.Tries, 3)
+	o.Pause = cmp.Or(o.Pause, time.Second)
+	o.UserAgent = cmp.Or(o.UserAgent, "rsmirror")
 	return o
-}
-
-func def[T comparable](v *T, otherwise T) {
-	var zero T
-	if *v == zero {
-		*v = otherwise
-	}
 }
 
 // A Fetcher fetches contents. Several goroutines may use it.
@@ -72,6 +63,9 @@ func New(o Options) *Fetcher {
 	o = o.withDefaults()
 	return &Fetcher{opts: o, hosts: newHosts(o.Parallel, o.PerHost)}
 }
+
+// Parallel returns how many requests are under way at a time, at most.
+func (f *Fetcher) Parallel() int { return f.opts.Parallel }
 
 // A Wanted says which content to fetch.
 type Wanted struct {
