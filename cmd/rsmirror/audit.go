@@ -16,14 +16,9 @@ func (p *program) auditDirectory(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, home.Close()) }()
-	settings, ok, err := home.Settings()
-	if err == nil && !ok {
-		err = fmt.Errorf("%s: %w", p.dir, mirror.ErrNoMirror)
-	}
-	if err != nil {
+	if err := p.settle(home); err != nil {
 		return err
 	}
-	p.settings = settings
 	sink, err := p.sink(home)
 	if err != nil {
 		return err
@@ -58,11 +53,21 @@ func (p *program) auditDirectory(ctx context.Context) (err error) {
 	}
 	n := home.Ledger.Counts()
 	p.report.Note("rsmirror: %d missing, %d stale, %d damaged, %d extra, %d unknown; %d repaired; the mirror has %d files, %s", counts[mirror.Missing],
-		counts[mirror.Stale], counts[mirror.Damaged], counts[mirror.Extra], counts[mirror.Unknown], repaired, n.Files, size(int(n.Bytes)))
+		counts[mirror.Stale], counts[mirror.Damaged], counts[mirror.Extra], counts[mirror.Unknown], repaired, n.Files, size(n.Bytes))
 	if found > repaired {
 		return errDiffers
 	}
 	return nil
+}
+
+// settle takes the settings that a mirror was made with.
+func (p *program) settle(home *mirror.Home) error {
+	settings, ok, err := home.Settings()
+	if err == nil && !ok {
+		err = fmt.Errorf("%s: %w", p.dir, mirror.ErrNoMirror)
+	}
+	p.settings = settings
+	return err
 }
 
 // auditHome opens the home of a mirror. Without a repair, the home may be in

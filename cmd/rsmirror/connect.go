@@ -21,11 +21,6 @@ import (
 
 func userAgent() string { return "rsmirror/" + build.Version() }
 
-// contents returns the transport for requests of contents.
-func (p *program) contents() http.RoundTripper {
-	return bearer{p.anywhere(), p.contentTokens}
-}
-
 // anywhere returns the transport for URLs that a source names.
 func (p *program) anywhere() http.RoundTripper {
 	if p.public {
@@ -37,16 +32,9 @@ func (p *program) anywhere() http.RoundTripper {
 }
 
 func transport() *http.Transport {
-	return &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		TLSHandshakeTimeout:   10 * time.Second,
-		ForceAttemptHTTP2:     true,
-		MaxIdleConns:          100,
-		IdleConnTimeout:       90 * time.Second,
-		ExpectContinueTimeout: time.Second,
-		DisableCompression:    true, // contents are stored unchanged
-	}
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DisableCompression = true // contents are stored unchanged
+	return t
 }
 
 // A bearer sends tokens, each only to the origin that it is for.
@@ -108,7 +96,7 @@ func (p *program) options() mirror.Options {
 		MaxSize: int64(p.maxSize),
 		Note:    func(format string, args ...any) { p.report.Note("rsmirror: "+format, args...) },
 		Expect:  p.report.expect,
-		Hub:     client.Options{HTTP: c, UserAgent: userAgent(), Patience: p.retry, Note: p.again},
+		Hub:     client.Options{HTTP: c, UserAgent: userAgent(), Note: p.again},
 	}
 }
 

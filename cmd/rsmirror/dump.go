@@ -19,54 +19,37 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// dumpConfig is what the command line says to dump.
-type dumpConfig struct {
-	dumping.Command
-	dir   string
-	retry time.Duration
-	quiet bool
-}
-
-// parseDump reads the command line of dump, after that word. It returns flag.ErrHelp for -h.
-func parseDump(args []string) (*dumpConfig, error) {
-	c := &dumpConfig{}
-	fs := flag.NewFlagSet("rsmirror dump", flag.ContinueOnError)
-	c.Flags(fs)
-	setting.DurationVar(fs, &c.retry, "retry", 10*time.Minute, "")
-	fs.BoolVar(&c.quiet, "q", false, "")
-	var err error
-	if c.dir, err = c.Parse(fs, args, "DIR"); err != nil {
-		return nil, err
-	}
-	return c, c.Check(c.dir)
-}
-
 // runDump runs the command dump.
 func runDump(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) int {
-	c, err := parseDump(args)
+	c, cfg := &dumping.Command{Program: "rsmirror", Stdout: stdout, Stderr: stderr}, &config{once: true}
+	fs := flag.NewFlagSet("rsmirror dump", flag.ContinueOnError)
+	c.Flags(fs)
+	setting.DurationVar(fs, &cfg.retry, "retry", 10*time.Minute, "")
+	fs.BoolVar(&cfg.quiet, "q", false, "")
+	var err error
+	if cfg.dir, err = c.Parse(fs, args, "DIR"); err == nil {
+		err = c.Check(cfg.dir)
+	}
 	if err != nil {
 		return unparsed(err, stdout, stderr)
 	}
-	p := newProgram(&config{dir: c.dir, quiet: c.quiet, once: true}, env, stdout, stderr)
-	c.Program, c.Stdout, c.Stderr, c.Line = "rsmirror", stdout, stderr, &p.report.Line
+	p := newProgram(cfg, env, stdout, stderr)
+	c.Line = &p.report.Line
 	return p.exit(ctx, p.dump(ctx, c))
 }
 
 // dump packs what a mirror has.
-func (p *program) dump(ctx context.Context, c *dumpConfig) (err error) {
-	home, err := mirror.AuditHome(ctx, c.dir, c.retry)
+func (p *program) dump(ctx context.Context, c *dumping.Command) (err error) {
+	home, err := mirror.AuditHome(ctx, p.dir, p.retry)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, home.Close()) }()
-	settings, ok, err := home.Settings()
-	switch {
-	case err != nil:
+	if err := p.settle(home); err != nil {
 		return err
-	case !ok:
-		return fmt.Errorf("%s: %w", c.dir, mirror.ErrNoMirror)
-	case settings.To != "":
-		return fmt.Errorf("%s: the mirror was made with -to, and has no contents", c.dir)
+	}
+	if p.settings.To != "" {
+		return fmt.Errorf("%s: the mirror was made with -to, and has no contents", p.dir)
 	}
 	stale := 0
 	r, err := c.Run(ctx, held(home, &stale))

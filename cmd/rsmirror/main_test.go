@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -93,6 +94,26 @@ func TestDuplicatesFirst(t *testing.T) {
 			t.Errorf("rsmirror %s asked for %v", args, asked)
 		}
 		clear(asked)
+	}
+}
+
+// A full stands for a disk that is full.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
+
+// A summary that cannot be written is no success: a script would read half of it, or nothing.
+func TestSummaryIsLost(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"/>`)
+	}))
+	defer s.Close()
+	for _, flag := range []string{"", "-json "} {
+		var stderr strings.Builder
+		args := strings.Fields("-once " + flag + s.URL + "/sitemap.xml " + filepath.Join(t.TempDir(), "dir"))
+		if code := run(t.Context(), args, func(string) string { return "" }, full{}, &stderr); code != 3 {
+			t.Errorf("rsmirror %s ends with %d, and says %s", flag, code, &stderr)
+		}
 	}
 }
 

@@ -62,7 +62,7 @@ func (p *program) sink(home *mirror.Home) (mirror.Sink, error) {
 	}
 	return mirror.NewDirectory(home, mirror.DirectoryOptions{
 		Fetch: fetch.Options{
-			Client: &http.Client{Transport: p.contents()}, Parallel: p.parallel, PerHost: p.perHost,
+			Client: &http.Client{Transport: bearer{p.anywhere(), p.contentTokens}}, Parallel: p.parallel, PerHost: p.perHost,
 			MaxSize: int64(p.maxSize), UserAgent: userAgent(), DuplicatesFirst: p.duplicatesFirst,
 		},
 		Names: p.settings.Names, MaxDelete: p.maxDelete, Did: p.report.did,
@@ -71,14 +71,14 @@ func (p *program) sink(home *mirror.Home) (mirror.Sink, error) {
 
 // summarize prints what the mirror has. It returns errDiffers if something is
 // missing.
-func (p *program) summarize(ctx context.Context, home *mirror.Home, left mirror.Left) error {
+func (p *program) summarize(ctx context.Context, home *mirror.Home, left mirror.Left) (err error) {
 	n, d := home.Ledger.Counts(), p.report.deeds()
 	p.report.Clear()
 	switch {
 	case p.settings.To != "":
 		return nil
 	case p.json:
-		b, err := json.Marshal(struct {
+		err = json.NewEncoder(p.stdout).Encode(struct {
 			Files   int64 `json:"files"`
 			Bytes   int64 `json:"bytes"`
 			Fetched int   `json:"fetched"`
@@ -86,18 +86,17 @@ func (p *program) summarize(ctx context.Context, home *mirror.Home, left mirror.
 			Removed int   `json:"removed"`
 			Missing int64 `json:"missing"`
 		}{n.Files, n.Bytes, d.fetched, d.kept, d.removed, left.Resources})
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(p.stdout, "%s\n", b)
 	case !p.quiet:
-		fmt.Fprintf(p.stdout, "%s files, %s: %s fetched, %s removed, %s missing\n", progress.Group(int(n.Files)), size(int(n.Bytes)),
+		_, err = fmt.Fprintf(p.stdout, "%s files, %s: %s fetched, %s removed, %s missing\n", progress.Group(int(n.Files)), size(n.Bytes),
 			progress.Group(d.fetched), progress.Group(d.removed), progress.Group(int(left.Resources)))
+	}
+	if err != nil {
+		return fmt.Errorf("write the summary: %w", err)
 	}
 	if left.Resources == 0 {
 		return nil
 	}
-	fmt.Fprintf(p.stderr, "rsmirror: %s could not be got; the next run tries again:\n", resources(left.Resources))
+	fmt.Fprintf(p.stderr, "rsmirror: %s could not be got; the next run tries again:\n", progress.Count(left.Resources, "resource"))
 	const most = 10
 	shown := int64(0)
 	for f, err := range home.Ledger.Failures(ctx) {
@@ -111,11 +110,4 @@ func (p *program) summarize(ctx context.Context, home *mirror.Home, left mirror.
 		fmt.Fprintf(p.stderr, "  %s: %s\n", f.Loc, f.Reason)
 	}
 	return errDiffers
-}
-
-func resources(n int64) string {
-	if n == 1 {
-		return "1 resource"
-	}
-	return progress.Group(int(n)) + " resources"
 }

@@ -20,7 +20,10 @@ type report struct {
 }
 
 // deeds count what was done in this run.
-type deeds struct{ fetched, kept, failed, removed, bytes int }
+type deeds struct {
+	fetched, kept, failed, removed int
+	bytes                          int64
+}
 
 func (d deeds) total() int { return d.fetched + d.kept + d.failed }
 
@@ -42,7 +45,7 @@ func (r *report) did(d mirror.Deed) {
 	switch d.Kind {
 	case mirror.Fetched:
 		r.done.fetched++
-		r.done.bytes += int(d.Bytes)
+		r.done.bytes += d.Bytes
 	case mirror.Kept:
 		r.done.kept++
 	case mirror.Failed:
@@ -94,7 +97,7 @@ func (r *report) text(now time.Time) string {
 }
 
 // size returns a number of bytes for people.
-func size(n int) string {
+func size(n int64) string {
 	units := []string{"B", "kB", "MB", "GB", "TB"}
 	f := float64(n)
 	for f >= 1000 && len(units) > 1 {
