@@ -110,7 +110,7 @@ var arrows = map[string][]string{
 	// The destination's end.
 	"mirror/filename": {"resourcesync"},
 	"mirror/patch":    {},
-	"mirror/fetch":    {"internal/backoff", "resourcesync"},
+	"mirror/fetch":    {"internal/backoff", "problem", "resourcesync"},
 	"mirror/ledger":   {"feed", "internal/pebbledb", "mirror/filename", "resourcesync"},
 	"mirror": {
 		"client", "source/discovery", "feed", "source/harvest", "internal/backoff", "internal/pebbledb", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages",

@@ -172,7 +172,7 @@ func (m *Mirror) keepPart(part *fetch.Part) error {
 	var b ledger.Batch
 	b.Meta(packageKey, nil)
 	if part != nil {
-		b.Meta(packageKey, ledger.Part{File: m.home.packageFile(), URL: part.URL, ETag: part.ETag})
+		b.Meta(packageKey, ledger.Part{URL: part.URL, ETag: part.ETag})
 	}
 	return m.home.Ledger.Commit(&b)
 }

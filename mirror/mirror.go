@@ -125,18 +125,17 @@ func (m *Mirror) Run(ctx context.Context, once bool) (Left, error) {
 	if !once {
 		cancel(err)
 		wg.Wait()
-	}
-	if err == nil && once {
+	} else if err == nil {
 		err = context.Cause(ctx)
 	}
 	if cause := context.Cause(ctx); errors.Is(err, context.Canceled) && cause != nil {
 		err = cause
 	}
-	if err != nil && !(errors.Is(err, context.Canceled) && !once) {
-		return Left{}, err
-	}
-	if !once {
+	switch {
+	case !once && errors.Is(err, context.Canceled):
 		return Left{}, nil
+	case !once || err != nil:
+		return Left{}, err
 	}
 	return m.sink.Retry(ctx, true)
 }

@@ -389,7 +389,7 @@ func TestBusyHost(t *testing.T) {
 func TestStalled(t *testing.T) {
 	t.Parallel()
 	end := make(chan struct{})
-	b := newBench(t, Options{Stall: 50 * time.Millisecond, Tries: 1}, func(n int, w http.ResponseWriter, r *http.Request) bool {
+	b := newBench(t, Options{Stall: time.Second, Tries: 1}, func(n int, w http.ResponseWriter, r *http.Request) bool {
 		if n == 2 {
 			_, _ = w.Write([]byte("x"))
 			_ = http.NewResponseController(w).Flush()

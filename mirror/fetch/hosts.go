@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/rshub/rshub/internal/backoff"
+	"github.com/rshub/rshub/problem"
 )
 
 const (
@@ -123,23 +123,12 @@ func (h *hosts) answered(name string, resp *http.Response) {
 		at.busy = 0
 		return
 	}
-	pause, said := retryAfter(resp.Header.Get("Retry-After"))
-	if !said {
+	pause := min(problem.RetryAfter(resp.Header, time.Now()), longest)
+	if pause == 0 {
 		pause = backoff.Doubled(firstPause, mostPause, at.busy)
 	}
 	at.busy++
 	if until := time.Now().Add(pause); until.After(at.until) {
 		at.until = until
 	}
-}
-
-// retryAfter reads the header field of that name: seconds, or a date.
-func retryAfter(text string) (pause time.Duration, ok bool) {
-	if n, err := strconv.ParseUint(text, 10, 32); err == nil {
-		return min(time.Duration(n)*time.Second, longest), true
-	}
-	if t, err := http.ParseTime(text); err == nil {
-		return max(0, min(time.Until(t), longest)), true
-	}
-	return 0, false
 }

@@ -45,9 +45,6 @@ func (b *Batch) Remove(loc string) {
 // resource stays.
 func (b *Batch) Failure(f Failure) { set(&b.failures, f.Loc, &f) }
 
-// Forget removes the Failure of a resource.
-func (b *Batch) Forget(loc string) { set(&b.failures, loc, nil) }
-
 // Listed records that a source lists a resource.
 func (b *Batch) Listed(l Listed) { set(&b.listed, l.Entry.Change.Loc, &l) }
 

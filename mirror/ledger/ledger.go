@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"strings"
 	"sync"
@@ -301,5 +300,3 @@ func all[T any](ctx context.Context, l *Ledger, prefix string, read func(loc str
 		}
 	}
 }
-
-var _ io.Closer = (*Ledger)(nil)
