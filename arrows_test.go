@@ -109,12 +109,13 @@ var arrows = map[string][]string{
 
 	// The destination's end.
 	"mirror/filename": {"resourcesync"},
+	"mirror/pack":     {"resourcesync"},
 	"mirror/patch":    {},
 	"mirror/fetch":    {"internal/backoff", "problem", "resourcesync"},
 	"mirror/ledger":   {"feed", "internal/pebbledb", "mirror/filename", "resourcesync"},
 	"mirror": {
 		"client", "source/discovery", "feed", "source/harvest", "internal/backoff", "internal/pebbledb", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages",
-		"mirror/fetch", "mirror/filename", "mirror/ledger", "mirror/patch", "source/reconcile", "resourcesync",
+		"mirror/fetch", "mirror/filename", "mirror/ledger", "mirror/pack", "mirror/patch", "source/reconcile", "resourcesync",
 	},
 	"cmd/rsmirror": {"client", "dialect/dump", "source/discovery", "source/harvest", "internal/backoff", "internal/build", "internal/dumping", "internal/progress", "internal/setting", "mirror", "mirror/fetch", "mirror/ledger", "outbound", "resourcesync", "source/reconcile"},
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/mirror/pack"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/harvest"
 )
@@ -61,7 +62,7 @@ func (m *Mirror) takeChangeDump(ctx context.Context, st *looks) (gap bool, err e
 // takeSpan applies the changes of one package. It returns the time of the newest one.
 func (m *Mirror) takeSpan(ctx context.Context, p *harvest.Package, st *looks) (newest time.Time, err error) {
 	var batch []resourcesync.Change
-	packed, latest := map[string]*member{}, map[string]time.Time{}
+	packed, latest := map[string]*pack.Member{}, map[string]time.Time{}
 	apply := func() error {
 		err := m.applyChanges(ctx, batch, packed, st)
 		batch = batch[:0]
@@ -69,7 +70,7 @@ func (m *Mirror) takeSpan(ctx context.Context, p *harvest.Package, st *looks) (n
 		return err
 	}
 	_, contents := m.sink.(*Directory)
-	err = m.manifest(ctx, resourcesync.ChangeDumpManifest, p, contents, func(e *feed.Entry, in *member) error {
+	err = m.manifest(ctx, resourcesync.ChangeDumpManifest, p, contents, func(e *feed.Entry, in *pack.Member) error {
 		c := &e.Change
 		if !m.names(c.Loc) || c.Datetime.Before(st.Changed) || c.Datetime.Before(latest[c.Loc]) {
 			return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/rshub/rshub/mirror/fetch"
 	"github.com/rshub/rshub/mirror/filename"
 	"github.com/rshub/rshub/mirror/ledger"
+	"github.com/rshub/rshub/mirror/pack"
 	"github.com/rshub/rshub/source/reconcile"
 )
 
@@ -134,7 +135,7 @@ func (d *Directory) Apply(ctx context.Context, entries []feed.Entry) error {
 
 // applyPacked is Apply with contents from a package. It fetches a content from the
 // resource's URL if the package lacks it or has a wrong one.
-func (d *Directory) applyPacked(ctx context.Context, entries []feed.Entry, packed map[string]*member) error {
+func (d *Directory) applyPacked(ctx context.Context, entries []feed.Entry, packed map[string]*pack.Member) error {
 	wanted, gone := newest(entries)
 	locs := make([]string, len(wanted))
 	for i := range wanted {

@@ -12,6 +12,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/mirror/fetch"
 	"github.com/rshub/rshub/mirror/ledger"
+	"github.com/rshub/rshub/mirror/pack"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/harvest"
 )
@@ -49,7 +50,7 @@ func (m *Mirror) takeDump(ctx context.Context, st *looks) error {
 		return &SourceError{err}
 	}
 	print := printOf(d)
-	t := &taking{Mirror: m, at: d.At, packed: map[string]*member{}}
+	t := &taking{Mirror: m, at: d.At, packed: map[string]*pack.Member{}}
 	if st.Listed && st.Dump == print {
 		t.begin(st)
 		return nil
@@ -76,7 +77,7 @@ func (m *Mirror) takeDump(ctx context.Context, st *looks) error {
 // unpack applies one package.
 func (t *taking) unpack(ctx context.Context, p *harvest.Package) error {
 	_, contents := t.sink.(*Directory)
-	return t.manifest(ctx, resourcesync.ResourceDumpManifest, p, contents, func(e *feed.Entry, in *member) error {
+	return t.manifest(ctx, resourcesync.ResourceDumpManifest, p, contents, func(e *feed.Entry, in *pack.Member) error {
 		if !t.wants(&e.Change) {
 			return nil
 		}
@@ -90,19 +91,19 @@ func (t *taking) unpack(ctx context.Context, p *harvest.Package) error {
 // manifest calls each with the resources or changes of a package, and with the member
 // that has the content, which may be nil. Then it calls end. With contents it fetches the
 // package. Otherwise it uses the copy of the manifest, if the source has one.
-func (m *Mirror) manifest(ctx context.Context, capability string, p *harvest.Package, contents bool, each func(*feed.Entry, *member) error, end func() error) (err error) {
+func (m *Mirror) manifest(ctx context.Context, capability string, p *harvest.Package, contents bool, each func(*feed.Entry, *pack.Member) error, end func() error) (err error) {
 	resources := m.lister.ManifestAt(ctx, capability, p.Manifest)
-	in := new(pack)
+	in := new(pack.Pack)
 	if contents || p.Manifest == "" {
 		file, err := m.getPackage(ctx, p)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, file.Close(), m.dropPackage()) }()
-		if in, err = openPack(file); err != nil {
+		if in, err = pack.Open(file); err != nil {
 			return &SourceError{aboutPackage(p, err)}
 		}
-		text, at, err := in.manifest(p.Change.Loc)
+		text, at, err := in.Manifest(p.Change.Loc)
 		if err != nil {
 			return &SourceError{aboutPackage(p, err)}
 		}
@@ -113,7 +114,7 @@ func (m *Mirror) manifest(ctx context.Context, capability string, p *harvest.Pac
 		if err != nil {
 			return &SourceError{aboutPackage(p, err)}
 		}
-		content, err := in.member(e.Change.Path)
+		content, err := in.Member(e.Change.Path)
 		if err != nil {
 			return &SourceError{aboutPackage(p, err)}
 		}
@@ -202,7 +203,7 @@ func (m *Mirror) listing(ctx context.Context) (at time.Time, each func(func(*fee
 	}
 	return d.At, func(each func(*feed.Entry) error) error {
 		for i := range d.Packages {
-			if err := m.manifest(ctx, resourcesync.ResourceDumpManifest, &d.Packages[i], false, func(e *feed.Entry, _ *member) error { return each(e) }, func() error { return nil }); err != nil {
+			if err := m.manifest(ctx, resourcesync.ResourceDumpManifest, &d.Packages[i], false, func(e *feed.Entry, _ *pack.Member) error { return each(e) }, func() error { return nil }); err != nil {
 				return err
 			}
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/mirror/fetch"
 	"github.com/rshub/rshub/mirror/ledger"
+	"github.com/rshub/rshub/mirror/pack"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -26,7 +27,7 @@ import (
 // if the file seems to be right. It takes the content from packed, if that has it. An
 // error concerns all resources, such as a full disk. A failure of this resource alone is
 // an outcome.
-func (d *Directory) get(ctx context.Context, e feed.Entry, patience time.Duration, anew bool, packed *member) (outcome, error) {
+func (d *Directory) get(ctx context.Context, e feed.Entry, patience time.Duration, anew bool, packed *pack.Member) (outcome, error) {
 	loc := e.Change.Loc
 	file, had, err := d.home.Ledger.File(loc)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/mirror/ledger"
+	"github.com/rshub/rshub/mirror/pack"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/harvest"
 )
@@ -242,9 +243,9 @@ type taking struct {
 	look uint64 // a random number: what has another one, this look has not seen, not even until it broke off
 
 	bare    bool
-	changed []feed.Entry       // entries to apply
-	packed  map[string]*member // by loc: the member with the content, if it is in a package
-	seen    []ledger.Listed    // records to store after that
+	changed []feed.Entry            // entries to apply
+	packed  map[string]*pack.Member // by loc: the member with the content, if it is in a package
+	seen    []ledger.Listed         // records to store after that
 }
 
 // add adds one resource.
@@ -305,7 +306,7 @@ func (t *taking) apply(ctx context.Context) error {
 
 // applyPacked passes entries on to the sink. packed has, by loc, the members of a package
 // with the contents.
-func (m *Mirror) applyPacked(ctx context.Context, entries []feed.Entry, packed map[string]*member) error {
+func (m *Mirror) applyPacked(ctx context.Context, entries []feed.Entry, packed map[string]*pack.Member) error {
 	if d, ok := m.sink.(*Directory); ok {
 		return d.applyPacked(ctx, entries, packed)
 	}
@@ -393,7 +394,7 @@ func (m *Mirror) takeChanges(ctx context.Context, st *looks) (gap bool, err erro
 
 // applyChanges applies those changes that were not applied yet. packed is as in
 // applyPacked.
-func (m *Mirror) applyChanges(ctx context.Context, changes []resourcesync.Change, packed map[string]*member, st *looks) error {
+func (m *Mirror) applyChanges(ctx context.Context, changes []resourcesync.Change, packed map[string]*pack.Member, st *looks) error {
 	var entries []feed.Entry
 	var b ledger.Batch
 	added := map[string]bool{} // the locs of entries

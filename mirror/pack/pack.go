@@ -1,4 +1,6 @@
-package mirror
+// Package pack reads the ZIP files of dumps: a manifest, and the contents of resources. Its
+// bounds keep a hostile file from filling the memory or the disk.
+package pack
 
 import (
 	"archive/zip"
@@ -12,25 +14,25 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A pack is a ZIP file of a dump: a manifest, and the contents of resources. Its
-// paths are only looked up, and never used as paths of files. The zero pack is
+// A Pack is a ZIP file of a dump: a manifest, and the contents of resources. Its
+// paths are only looked up, and never used as paths of files. The zero Pack is
 // empty.
-type pack struct {
+type Pack struct {
 	files map[string]*zip.File // by path, with a slash before it
 	left  uint64               // compressed bytes that may still be read
 }
 
-// A member is a content in a pack.
-type member = zip.File
+// A Member is a content in a Pack.
+type Member = zip.File
 
 const (
 	manifestPath = "/manifest.xml"
 	directoryMax = 32 << 20 // bytes of the directory of a ZIP file: 50,000 files have less
 )
 
-// openPack reads the directory of a ZIP file. The pack can be used as long as the file is
+// Open reads the directory of a ZIP file. The Pack can be used as long as the file is
 // open.
-func openPack(file *os.File) (*pack, error) {
+func Open(file *os.File) (*Pack, error) {
 	info, err := file.Stat()
 	if err != nil {
 		return nil, err
@@ -42,7 +44,7 @@ func openPack(file *os.File) (*pack, error) {
 		return nil, fmt.Errorf("it cannot be read as a ZIP file: %w", err)
 	}
 	in.open.Store(true)
-	p := &pack{files: make(map[string]*zip.File, len(z.File)), left: uint64(info.Size())}
+	p := &Pack{files: make(map[string]*zip.File, len(z.File)), left: uint64(info.Size())}
 	for _, f := range z.File {
 		p.files["/"+f.Name] = f
 	}
@@ -64,9 +66,9 @@ func (f *firstBytes) ReadAt(b []byte, at int64) (int, error) {
 	return f.ReaderAt.ReadAt(b, at)
 }
 
-// manifest opens the manifest, and returns the base of the URLs in it. loc is that of the
-// package.
-func (p *pack) manifest(loc string) (io.ReadCloser, *url.URL, error) {
+// Manifest opens the manifest, which the caller closes, and returns the base of the URLs in it.
+// loc is that of the package.
+func (p *Pack) Manifest(loc string) (io.ReadCloser, *url.URL, error) {
 	at, err := url.Parse(loc)
 	if err != nil {
 		return nil, nil, err
@@ -79,10 +81,10 @@ func (p *pack) manifest(loc string) (io.ReadCloser, *url.URL, error) {
 	return text, at, err
 }
 
-// member returns the content at a path; nil: the pack has none. All members together must
+// Member returns the content at a path; nil: the pack has none. All members together must
 // have no more compressed bytes than the ZIP file. Otherwise a file whose members overlap
 // could expand a few bytes until the disk is full (a zip bomb).
-func (p *pack) member(path string) (*member, error) {
+func (p *Pack) Member(path string) (*Member, error) {
 	f := p.files[path]
 	if f == nil || f.Mode().IsDir() {
 		return nil, nil
