@@ -13,7 +13,6 @@ import (
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/digest"
-	"github.com/rshub/rshub/mirror/pack"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -311,16 +310,10 @@ func (a *auditing) changedInDump(ctx context.Context, at time.Time, newest map[s
 	if err != nil {
 		return &SourceError{err}
 	}
-	for i := range d.Packages {
-		err := a.manifest(ctx, resourcesync.ChangeDumpManifest, &d.Packages[i], false, func(e *feed.Entry, _ *pack.Member) error {
-			if a.names(e.Change.Loc) && !e.Change.Datetime.Before(at) && !e.Change.Datetime.Before(newest[e.Change.Loc].Datetime) {
-				newest[e.Change.Loc] = e.Change
-			}
-			return nil
-		}, func() error { return nil })
-		if err != nil {
-			return err
+	return a.named(ctx, resourcesync.ChangeDumpManifest, d.Packages, func(e *feed.Entry) error {
+		if a.names(e.Change.Loc) && !e.Change.Datetime.Before(at) && !e.Change.Datetime.Before(newest[e.Change.Loc].Datetime) {
+			newest[e.Change.Loc] = e.Change
 		}
-	}
-	return nil
+		return nil
+	})
 }

@@ -202,11 +202,17 @@ func (m *Mirror) listing(ctx context.Context) (at time.Time, each func(func(*fee
 		return time.Time{}, nil, &SourceError{err}
 	}
 	return d.At, func(each func(*feed.Entry) error) error {
-		for i := range d.Packages {
-			if err := m.manifest(ctx, resourcesync.ResourceDumpManifest, &d.Packages[i], false, func(e *feed.Entry, _ *pack.Member) error { return each(e) }, func() error { return nil }); err != nil {
-				return err
-			}
-		}
-		return nil
+		return m.named(ctx, resourcesync.ResourceDumpManifest, d.Packages, each)
 	}, nil
+}
+
+// named calls each with what the manifests of packages name.
+func (m *Mirror) named(ctx context.Context, capability string, packages []harvest.Package, each func(*feed.Entry) error) error {
+	entry := func(e *feed.Entry, _ *pack.Member) error { return each(e) }
+	for i := range packages {
+		if err := m.manifest(ctx, capability, &packages[i], false, entry, func() error { return nil }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
