@@ -147,12 +147,13 @@ func (d *Server) setItem(s feed.State) resourcesync.Item {
 // the description "that enumerates all Capability Lists offered by the Source", and
 // the set's own description does not do that.
 func (d *Server) capabilityList(ctx context.Context, s feed.State) (*document, error) {
-	resourceList, err := d.ownResourceList(ctx, s)
+	own, _, err := d.ownList(ctx, s.Set)
 	if err != nil {
 		return nil, err
 	}
-	if resourceList == "" {
-		resourceList = s.ResourceList
+	resourceList := s.ResourceList
+	if own != nil {
+		resourceList = d.base.ResourceList(s.Set)
 	}
 	doc := &resourcesync.Document{Header: resourcesync.Header{
 		Capability: resourcesync.CapabilityList,

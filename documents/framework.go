@@ -1,17 +1,13 @@
 package documents
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"hash"
-	"slices"
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -24,31 +20,22 @@ func (d *Server) Framework(ctx context.Context, s feed.State) ([]resourcesync.Ch
 	if err != nil {
 		return nil, err
 	}
-	var text bytes.Buffer
-	if err := list.write(ctx, &text); err != nil {
+	sum := sha256.New()
+	if err := list.write(ctx, sum); err != nil {
 		return nil, err
 	}
-	sum := sha256.New()
-	sum.Write(text.Bytes())
 	all := []resourcesync.Change{changed(d.base.CapabilityList(s.Set), resourcesync.CapabilityList, sum)}
 	if oldest, open := s.Lists(); open > oldest {
 		c := changed(d.base.Document(s.Set, listName(s, open-1)), resourcesync.ChangeList, nil)
 		c.Links = []resourcesync.Link{{Rel: "index", Href: d.base.ChangeListIndex(s.Set)}}
 		all = append(all, c)
 	}
-	l, err := d.inventoryList(ctx, s.Set, feed.Cursor{})
-	if e, ok := errors.AsType[*feed.Error](err); ok && e.Status == 404 {
-		return all, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	resources, err := l.Tally(ctx, inventory.Range{})
-	if err != nil || resources.Count == 0 {
+	l, resources, err := d.ownList(ctx, s.Set)
+	if err != nil || l == nil {
 		return all, err
 	}
 	c := changed(d.base.ResourceList(s.Set), resourcesync.ResourceList, nil)
-	if resources.Count > maxItems {
+	if resources > maxItems {
 		c.Loc = d.base.Document(s.Set, partName(l.Cursor(), 1, 1))
 		c.Links = []resourcesync.Link{{Rel: "index", Href: d.base.ResourceList(s.Set)}}
 	}
@@ -60,7 +47,7 @@ func (d *Server) Framework(ctx context.Context, s feed.State) ([]resourcesync.Ch
 // Framework returns the documents of a set.
 func (d *Server) FrameworkDescription(ctx context.Context, states []feed.State) (resourcesync.Change, error) {
 	sum := sha256.New()
-	err := d.writeDescription(ctx, sum, slices.Clone(states), 0)
+	err := d.writeDescription(ctx, sum, states, 0)
 	return changed(d.base.Description(), resourcesync.Description, sum), err
 }
 

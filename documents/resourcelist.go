@@ -102,22 +102,22 @@ func (d *Server) list(ctx context.Context, s feed.State, at feed.Cursor) (*List,
 	return nil, &p
 }
 
-// ownResourceList returns the URL of the hub's Resource List of a set, or "" if the hub
-// has none, or one without resources: the sitemap schema allows no empty document, and
-// real clients fail on one.
-func (d *Server) ownResourceList(ctx context.Context, s feed.State) (string, error) {
-	l, err := d.inventoryList(ctx, s.Set, feed.Cursor{})
+// ownList returns the hub's newest Resource List of a set, and how many resources it has. The
+// list is nil if the hub has none, or one without resources: the sitemap schema allows no empty
+// document, and real clients fail on one.
+func (d *Server) ownList(ctx context.Context, set string) (l *List, resources uint64, err error) {
+	l, err = d.inventoryList(ctx, set, feed.Cursor{})
 	if e, ok := errors.AsType[*feed.Error](err); ok && e.Status == 404 {
-		return "", nil
+		return nil, 0, nil
 	}
 	if err != nil {
-		return "", err
+		return nil, 0, err
 	}
 	all, err := l.Tally(ctx, inventory.Range{})
 	if err != nil || all.Count == 0 {
-		return "", err
+		return nil, 0, err
 	}
-	return d.base.ResourceList(s.Set), nil
+	return l, all.Count, nil
 }
 
 // resourceList returns resourcelist.xml: the Resource List (core section 10.1), or the

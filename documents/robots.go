@@ -30,12 +30,12 @@ func (d *Server) ServeRobots(w http.ResponseWriter, r *http.Request) error {
 		if !s.Sitemap || s.Private || !access.FromContext(r.Context()).Rights.Sees(s) || lines == mostSitemaps {
 			continue
 		}
-		list, err := d.ownResourceList(r.Context(), s)
+		list, _, err := d.ownList(r.Context(), s.Set)
 		if err != nil {
 			return err
 		}
-		if list != "" {
-			text = fmt.Appendf(text, "Sitemap: %s\n", list)
+		if list != nil {
+			text = fmt.Appendf(text, "Sitemap: %s\n", d.base.ResourceList(s.Set))
 			lines++
 		}
 	}

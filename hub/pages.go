@@ -36,8 +36,8 @@ type pages struct {
 	before  uint64        // what asked was at the last tidy
 }
 
-// A pageKey names what follows a cursor, up to so many entries. What was read before a log lost entries has another
-// key than what is read after that.
+// A pageKey names what follows a cursor, up to so many entries. What was read before a log lost
+// entries has another key than what is read after that.
 type pageKey struct {
 	set    string
 	after  feed.Cursor

@@ -53,9 +53,9 @@ type Document struct {
 }
 
 // IsChanges reports whether the document's entries may be published as changes. The
-// document must be a Change Notification, a Framework Notification or a Change List, and not an index. The name
-// that version 1.0 had for a Change Notification is accepted, and so is a document
-// without a capability, as older versions of the standard allowed.
+// document must be a Change Notification, a Framework Notification or a Change List, and
+// not an index. The name that version 1.0 had for a Change Notification is accepted, and so
+// is a document without a capability, as older versions of the standard allowed.
 func (h *Header) IsChanges() bool {
 	switch h.Capability {
 	case ChangeNotification, ChangeListNotification, FrameworkNotification, ChangeList, "":

@@ -125,13 +125,11 @@ func (s *Server) channel(ctx context.Context, set string, private bool) error {
 		return err
 	}
 	st, err := s.memory.State(ctx, channel)
-	if errors.Is(err, feed.ErrNoSet) {
-		st.Title, st.Private = "Documents of set "+set, !private
-	} else if err != nil {
+	switch {
+	case errors.Is(err, feed.ErrNoSet):
+		st.Title = "Documents of set " + set
+	case err != nil || st.Private == private:
 		return err
-	}
-	if st.Private == private {
-		return nil
 	}
 	st.Private = private
 	return s.hub.Describe(ctx, channel, st.Description)
