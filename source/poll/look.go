@@ -40,12 +40,6 @@ func Relayed(getter *harvest.Getter, hub func(set string) reconcile.Hub, outcome
 			}
 			return relay.Find(ctx, getter, out.Source)
 		}
-		if kept.State.Version == 0 {
-			if kept.State.Source, err = find(ctx); err != nil {
-				return err
-			}
-			kept.State.Version = relay.StateVersion
-		}
 		r := relay.New(hub(set), getter, &kept.State, relay.Options{
 			Dir:    o.Dir,
 			Total:  o.Total,

@@ -108,8 +108,8 @@ type Relay struct {
 	opts   Options
 }
 
-// New returns a Relay of the source that the state names, or that Find finds. It requests documents with
-// getter, and does nothing until Look. From then on st belongs to the Relay.
+// New returns a Relay of the source that the state names, or that Find finds. It requests
+// documents with getter, and does nothing until Look. From then on st belongs to the Relay.
 func New(hub reconcile.Hub, getter *harvest.Getter, st *State, o Options) *Relay {
 	if o.Full <= 0 {
 		o.Full = DefaultFull
