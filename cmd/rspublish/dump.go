@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/rshub/rshub/dialect/dump"
@@ -15,31 +16,49 @@ import (
 	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/internal/setting"
 	"github.com/rshub/rshub/source/directory"
+	"github.com/rshub/rshub/source/harvest/oaipmh"
 	"github.com/rshub/rshub/source/reconcile"
 )
 
 type dumpConfig struct {
 	dumping.Command
-	flags *flag.FlagSet
-	dir   string
-	files directoryFlags
+	flags      *flag.FlagSet
+	from       string // the directory, or the URL of the repository
+	files      directoryFlags
+	repository *oaipmh.Harvest // nil: a directory is packed
+	source     config          // has the login at the repository
 }
 
 // parseDump reads the command line of dump, after that word. It returns flag.ErrHelp for -h.
-func parseDump(args []string) (*dumpConfig, error) {
+func parseDump(args []string, env func(string) string) (*dumpConfig, error) {
 	c := &dumpConfig{flags: flag.NewFlagSet("rspublish dump", flag.ContinueOnError)}
+	records := &oaipmh.Harvest{Repository: &oaipmh.Repository{}}
 	c.Flags(c.flags)
 	c.files.define(c.flags)
 	c.Line = new(progress.Line)
 	c.flags.BoolVar(&c.Line.Quiet, "q", false, "print nothing but errors")
+	defineRecords(c.flags, &records.Prefix, &records.Set)
 	var err error
-	if c.dir, err = c.Parse(c.flags, args, "DIRECTORY"); err != nil {
+	if c.from, err = c.Parse(c.flags, args, "DIRECTORY or URL"); err != nil {
 		return c, err
 	}
-	if err := c.files.check(); err != nil {
+	if !strings.HasPrefix(c.from, "https://") && !strings.HasPrefix(c.from, "http://") {
+		if records.Prefix != "" || records.Set != "" {
+			return c, errors.New("-prefix and -oai-set are for a repository, which has a URL that begins with https:// or http://")
+		}
+		if err := c.files.check(); err != nil {
+			return c, err
+		}
+		return c, c.Check(c.from)
+	}
+	if c.files.base != "" || c.files.Exclude != nil {
+		return c, errors.New("-base and -exclude are for a directory; the records of a repository have URLs")
+	}
+	c.repository = records
+	if records.Repository.URL, err = c.source.asks(c.from, env("RSPUBLISH_SOURCE_USER")); err != nil {
 		return c, err
 	}
-	return c, c.Check(c.dir)
+	return c, c.Check("")
 }
 
 // directoryFlags say what of a directory is listed, and where its files are on the web.
@@ -72,7 +91,7 @@ func (d *directoryFlags) check() error {
 }
 
 func (p *program) runDump(ctx context.Context, args []string) int {
-	c, err := parseDump(args)
+	c, err := parseDump(args, p.env)
 	if err != nil {
 		return p.unparsed(err, c.flags, dumpHelp)
 	}
@@ -82,18 +101,21 @@ func (p *program) runDump(ctx context.Context, args []string) int {
 }
 
 func (p *program) dump(ctx context.Context, c *dumpConfig) error {
-	c.files.Ledger = filepath.Join(c.Out, dump.HashesDir)
-	tree, err := directory.Open(c.dir, c.files.base, c.files.Options)
-	if err != nil {
-		return err
+	list, told := p.records(c), func() {}
+	if c.repository == nil {
+		c.files.Ledger = filepath.Join(c.Out, dump.HashesDir)
+		tree, err := directory.Open(c.from, c.files.base, c.files.Options)
+		if err != nil {
+			return err
+		}
+		c.Options.Compare = directory.Compare
+		list, told = files(tree), func() { leftOut(c.Line, tree.Stats()) }
 	}
-	c.Options.Compare = directory.Compare
-	r, err := c.Run(ctx, files(tree))
+	r, err := c.Run(ctx, list)
 	if err != nil {
-		return new(config).explained(err)
+		return c.source.explained(err)
 	}
-	leftOut(c.Line, tree.Stats())
-	if r.Gaps > 0 {
+	if told(); r.Gaps > 0 {
 		return gaps(r.Gaps)
 	}
 	return nil

@@ -1,10 +1,16 @@
 package main
 
 import (
+	"archive/zip"
+	"fmt"
+	"io/fs"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rshub/rshub/internal/oaitest"
 )
 
 func TestParseDump(t *testing.T) {
@@ -17,7 +23,7 @@ func TestParseDump(t *testing.T) {
 	}{
 		{urls + dir + " " + out, ""},
 		{urls + "-package-size 100MiB -package-count 50000 -full -full-every 7d -keep 3 -max-delete 5% -exclude *.x -temporary -settle 0 -q -json " + dir + " " + out, ""},
-		{urls + dir, "DIRECTORY and OUT"},
+		{urls + dir, "DIRECTORY or URL and OUT"},
 		{urls + dir + " " + out + " -q", "write flags before"},
 		{"-out-url https://d.org/ " + dir + " " + out, "-base URL is missing"},
 		{"-base e.org -out-url https://d.org/ " + dir + " " + out, "-base: the base"},
@@ -31,8 +37,12 @@ func TestParseDump(t *testing.T) {
 		{urls + "-settle -1s " + dir + " " + out, "negative"},
 		{urls + "-max-delete many " + dir + " " + out, "-max-delete"},
 		{urls + "-set a " + dir + " " + out, "-set"},
+		{urls + "-prefix a " + dir + " " + out, "-prefix and -oai-set are for a repository"},
+		{"-out-url https://d.org/ -prefix a -oai-set b https://u:p@e.org/oai " + out, ""},
+		{urls + "https://e.org/oai " + out, "-base and -exclude are for a directory"},
+		{"-out-url https://d.org/ https:// " + out, "cannot be read"},
 	} {
-		_, err := parseDump(strings.Fields(test.args))
+		_, err := parseDump(strings.Fields(test.args), func(string) string { return "" })
 		if test.says == "" && err != nil || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) {
 			t.Errorf("%q: %v, not %q", test.args, err, test.says)
 		}
@@ -74,4 +84,58 @@ func TestDump(t *testing.T) {
 	}
 	dump(exitTooMany, "-max-delete 3")
 	dump(exitOK, "3 deleted of 0 resources", "-max-delete", "all")
+}
+
+// The records of a repository are packed as GetRecord returns them, and what was listed in vain is
+// no deletion.
+func TestDumpRecords(t *testing.T) {
+	repository := &oaitest.Repository{Parts: 2}
+	server := httptest.NewServer(repository)
+	defer server.Close()
+	out := filepath.Join(t.TempDir(), "out")
+	dump := func(want int, says string, flags ...string) {
+		t.Helper()
+		var stdout, stderr strings.Builder
+		args := append([]string{"dump", "-out-url", "https://d.org/"}, flags...)
+		code := run(t.Context(), append(args, server.URL+"/oai", out), func(string) string { return "" }, nil, &stdout, &stderr)
+		if said := stdout.String() + stderr.String(); code != want || !strings.Contains(said, says) {
+			t.Errorf("%q ends with %d:\n%s", flags, code, said)
+		}
+		if _, err := os.Stat(filepath.Join(out, ".rsdump/listing")); err == nil {
+			t.Error("the list of records is left")
+		}
+	}
+	for _, id := range []string{"oai:x:c", "oai:x:a", "oai:x:b"} {
+		repository.Put(id, "https://a.example/", "title of "+id)
+	}
+	dump(exitOK, "packed all: 3 resources in 1 package, ")
+	packages, err := filepath.Glob(filepath.Join(out, "resourcedump-*-1.zip"))
+	if err != nil || len(packages) != 1 {
+		t.Fatalf("%v: %v", packages, err)
+	}
+	z, err := zip.OpenReader(packages[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	for i, id := range []string{"oai:x:a", "oai:x:b", "oai:x:c"} {
+		text, err := fs.ReadFile(z, fmt.Sprintf("content/%d", i+1))
+		if err != nil || !strings.Contains(string(text), "<GetRecord><record><header><identifier>"+id+"</identifier>") || !strings.Contains(string(text), "title of "+id) {
+			t.Errorf("%v: content %d is %s", err, i+1, text)
+		}
+	}
+	dump(exitOK, "nothing has changed in 3 resources")
+	repository.Put("oai:x:b", "https://a.example/", "another title")
+	repository.Put("oai:x:d", "https://a.example/", "new")
+	repository.Delete("oai:x:c")
+	dump(exitOK, "packed changes: 1 created, 1 updated, 1 deleted of 3 resources")
+	repository.Vanish("oai:x:a")
+	repository.Misbehave(oaitest.Faults{BadRecord: true})
+	dump(exitGaps, "record 3: it has no identifier")
+	repository.Misbehave(oaitest.Faults{})
+	dump(exitOK, "1 deleted of 2 resources")
+	repository.Misbehave(oaitest.Faults{Page: "<html>"})
+	dump(exitInput, "the root element is html")
+	repository.Misbehave(oaitest.Faults{Page: "<OAI-PMH><error code='noRecordsMatch'/></OAI-PMH>"})
+	dump(exitTooMany, "-max-delete 2")
 }

@@ -12,10 +12,11 @@ const help = `rspublish publishes changes to a set of an rshub.
   rspublish watch [flags] -set NAME -base URL DIRECTORY
   rspublish relay [flags] -set NAME URL
   rspublish dump  [flags] -base URL -out-url URL DIRECTORY OUT
+  rspublish dump  [flags] -out-url URL REPOSITORY OUT
 
 This text is about files of changes. sync and watch find out what has changed in a directory
 or a list, relay follows a source elsewhere that can only be polled, and dump packs a
-directory into ZIP files. rspublish sync -h explains sync, and so on.
+directory, or the records of a repository, into ZIP files. rspublish sync -h explains sync, and so on.
 
 Files are published in the order given, and "-" is standard input. Each is
   - ResourceSync XML: a change notification or a change list,
@@ -80,20 +81,25 @@ Examples
   rspublish relay -set papers -oai-set math -loc https://arxiv.org/abs/{local} https://oaipmh.arxiv.org/oai
 `
 
-const dumpHelp = `rspublish dump packs a directory into ZIP files, and keeps the documents of ResourceSync that
-name them: a Resource Dump with everything, and a Change Dump with what has changed since.
-It asks no hub.
+const dumpHelp = `rspublish dump packs a directory, or the records of a repository, into ZIP files, and keeps
+the documents of ResourceSync that name them: a Resource Dump with everything, and a Change
+Dump with what has changed since. It asks no hub.
 
   rspublish dump [flags] -base URL -out-url URL DIRECTORY OUT
+  rspublish dump [flags] -out-url URL REPOSITORY OUT
 
 DIRECTORY  Each regular file below it is a resource, as for rspublish sync
+REPOSITORY the base URL of a repository that speaks OAI-PMH. Each record is a resource, at the
+           URL of GetRecord, with that answer as its content. RSPUBLISH_SOURCE_USER has
+           NAME:PASSWORD for its host, if that wants a login
 OUT        a directory of rspublish's own, new or empty at first. Serve it with any web
            server, without .rsdump, which holds what rspublish remembers
 
 -json prints the summary as JSON. Interrupted? Run the same command again.
 
-Example
+Examples
   rspublish dump -base https://example.org/ -out-url https://example.org/dumps/ /srv/files /srv/dumps
+  rspublish dump -out-url https://example.org/dumps/ https://example.org/oai /srv/dumps
 
 ` + dumping.Help
 

@@ -2,8 +2,8 @@
 // from standard input or from its command line. It publishes them in order, and each only
 // once, even after interruptions. For a source without a record of its changes, a
 // directory or a list, rspublish finds out what has changed: sync does so once, watch as
-// changes happen, and relay polls a source on the web. dump packs a directory for destinations
-// that want everything in few requests.
+// changes happen, and relay polls a source on the web. dump packs a directory, or the records of
+// a repository, for destinations that want everything in few requests.
 package main
 
 import (

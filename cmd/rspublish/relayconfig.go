@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"strings"
 	"time"
@@ -72,9 +73,14 @@ func (c *relayConfig) define(env func(string) string) {
 	setting.DurationVar(fs, &c.full, "full", relay.DefaultFull, "`DURATION`: how often to compare everything (default 24h)")
 	fs.StringVar(&c.state, "state", "", "`FILE`: keeps the state between two looks (default: in your cache directory)")
 	fs.BoolVar(&c.oai, "oai", false, "the URL is a base URL of OAI-PMH; -prefix, -oai-set and -loc say so, too")
-	fs.StringVar(&c.repository.Prefix, "prefix", "", "`NAME`: the metadataPrefix (default oai_dc)")
-	fs.StringVar(&c.repository.Set, "oai-set", "", "`SPEC`: only the records of a set of the repository")
+	defineRecords(fs, &c.repository.Prefix, &c.repository.Set)
 	fs.StringVar((*string)(&c.repository.Loc), "loc", "", "`TEMPLATE`: the URL of a record's resource, with {identifier} or {local}; or dc:identifier")
+}
+
+// defineRecords defines the flags that choose records of a repository.
+func defineRecords(fs *flag.FlagSet, prefix, set *string) {
+	fs.StringVar(prefix, "prefix", "", "`NAME`: the metadataPrefix (default oai_dc)")
+	fs.StringVar(set, "oai-set", "", "`SPEC`: only the records of a set of the repository")
 }
 
 // isOAI reports whether a flag says that the source speaks OAI-PMH.

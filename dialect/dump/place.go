@@ -33,6 +33,10 @@ const (
 // the hashes of files between runs.
 const HashesDir = stateDir + "/hashes"
 
+// ListingDir is a directory below that of the dumps where a Listing may keep what it needs until
+// its end. It does not exist unless a Listing makes it.
+const ListingDir = stateDir + "/listing"
+
 // dated is in the names that a run gives to its files.
 var dated = regexp.MustCompile(`-\d{8}T\d{6}Z`)
 

@@ -72,7 +72,8 @@ func (c *Command) Parse(fs *flag.FlagSet, args []string, from string) (string, e
 	}
 }
 
-// Check returns nil if the flags can be used for a dump of a directory from.
+// Check returns nil if the flags can be used for a dump of a directory from; empty: what is
+// packed is elsewhere.
 func (c *Command) Check(from string) error {
 	o := &c.Options
 	switch {
@@ -82,7 +83,7 @@ func (c *Command) Check(from string) error {
 		return errors.New("-package-count must be from 1 to 50000")
 	case o.Every <= 0 || o.Keep < 1 || o.Size < 1:
 		return errors.New("-full-every, -keep and -package-size must be above 0")
-	case Within(c.Out, from):
+	case from != "" && Within(c.Out, from):
 		return fmt.Errorf("%s is in %s, and so would be packed itself", c.Out, from)
 	}
 	return o.Check()
@@ -136,16 +137,21 @@ func (c *Command) counted(list dump.Listing) dump.Listing {
 	return func(ctx context.Context) iter.Seq2[*dump.Resource, error] {
 		return func(yield func(*dump.Resource, error) bool) {
 			n := 0
-			text := func(time.Time) string { return progress.Group(n) + " resources" }
 			for r, err := range list(ctx) {
 				n++
-				c.Line.Update(text, text)
+				c.Tell(n, "resources")
 				if !yield(r, err) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// Tell tells how many of something are done.
+func (c *Command) Tell(n int, of string) {
+	text := func(time.Time) string { return progress.Group(n) + " " + of }
+	c.Line.Update(text, text)
 }
 
 // sentence returns what a run has done.

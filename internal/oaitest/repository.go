@@ -138,6 +138,10 @@ func (r *Repository) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		if r.faults.Headless == "badVerb" && verb == "ListIdentifiers" {
 			body = failure("badVerb", verb)
 		}
+	case "GetRecord":
+		if body = failure("idDoesNotExist", q.Get("identifier")); r.records[q.Get("identifier")] != nil {
+			body = "<GetRecord>" + r.text(r.records[q.Get("identifier")], true) + "</GetRecord>"
+		}
 	default:
 		body = failure("badVerb", verb)
 	}

@@ -460,10 +460,13 @@ func TestCollections(t *testing.T) {
 func FuzzReadPart(f *testing.F) {
 	f.Add([]byte(`<OAI-PMH xmlns="x"><responseDate>2026-01-01T00:00:00Z</responseDate><ListRecords><record><header status="deleted"><identifier>a</identifier><datestamp>2026-01-01</datestamp></header>
 		<metadata><dc><identifier>https://a.example/1</identifier><x y="z">&amp;</x></dc></metadata></record><resumptionToken completeListSize="7" cursor="0">t&amp;</resumptionToken></ListRecords></OAI-PMH>`))
+	f.Add([]byte(`<?xml version="1.0"?><o:OAI-PMH xmlns:o="x" xmlns:d="y"><o:ListRecords ><o:record><o:header><o:identifier>a&amp;"b</o:identifier></o:header>
+		<!-- &nbsp; --><?p &nbsp;?><o:metadata d:a="&lt;&eacute;"><![CDATA[&nbsp;<!--]]>&nbsp;&#65;</o:metadata></o:record></o:ListRecords></o:OAI-PMH>`))
+	f.Add([]byte(`<?xml version="0"?>`))
 	f.Add([]byte("\ufeff<OAI-PMH><error code=\"badArgument\">x\x00\xff</error></OAI-PMH>"))
 	f.Add([]byte(`<OAI-PMH><Identify><granularity>YYYY-MM-DDThh:mm:ssZ</granularity><description><a/></description></Identify></OAI-PMH>`))
 	f.Fuzz(func(t *testing.T, doc []byte) {
-		p, err := readPart(bytes.NewReader(doc))
+		p, err := readPart(bytes.NewReader(doc), true)
 		if err != nil {
 			if !errors.Is(err, resourcesync.ErrInvalid) && !errors.Is(err, resourcesync.ErrTooLarge) {
 				t.Errorf("the error is %v", err)
@@ -473,11 +476,13 @@ func FuzzReadPart(f *testing.F) {
 		for i := range p.records {
 			if rec := &p.records[i]; rec.Identifier == "" && rec.bad == "" || len(rec.URLs) > maxURLs {
 				t.Errorf("a record is %+v", rec)
+			} else if rec.text != nil {
+				wantAnswer(t, rec.frame.answer(&Identity{}, "oai_dc", rec), rec)
 			}
 		}
 		for n := range len(bytes.TrimRight(doc, " \t\r\n\x00\x01")) {
 			if n%7 == 0 && n < 2000 && bytes.HasSuffix(bytes.TrimSpace(doc), []byte("</OAI-PMH>")) && bytes.Count(doc, []byte("</OAI-PMH>")) == 1 && !bytes.Contains(doc[:len(doc)-10], []byte("<!")) {
-				if _, err := readPart(bytes.NewReader(doc[:n])); err == nil {
+				if _, err := readPart(bytes.NewReader(doc[:n]), false); err == nil {
 					t.Errorf("%d bytes are taken for a whole answer", n)
 				}
 			}

@@ -27,6 +27,8 @@ type Selection struct {
 	Until  time.Time // the same; zero: to the last record
 
 	Records bool // list whole records, not only their headers. A repository that cannot list headers lists records in any case
+
+	whole bool // keep the text of the records; Records must be set, too
 }
 
 // A Doubt says that a list may not be whole, although nothing failed. The yielded
@@ -113,7 +115,7 @@ func (r *Repository) listBy(ctx context.Context, verb string, l *List, g Granula
 	tokens := map[[32]byte]bool{}
 	parts := map[[32]byte]bool{}
 	for number, empty := 1, 0; ; number++ {
-		p, err := r.ask(ctx, arguments)
+		p, err := r.ask(ctx, arguments, s.whole)
 		if is(err, noRecordsMatch) && number == 1 {
 			l.Begun = p.responseDate
 			return nil
@@ -143,6 +145,9 @@ func (r *Repository) listBy(ctx context.Context, verb string, l *List, g Granula
 			l.Count++
 			rec := &p.records[i]
 			var err error
+			if s.whole && rec.text == nil && rec.bad == "" && !rec.Deleted {
+				rec.bad = "it is no whole record"
+			}
 			if rec.bad != "" {
 				rec, err = nil, &Bad{Identifier: rec.Identifier, Number: l.Count, Rule: rec.bad, Datestamp: rec.Datestamp}
 			}

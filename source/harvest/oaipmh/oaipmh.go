@@ -102,8 +102,8 @@ type Repository struct {
 const partTries = 3
 
 // ask sends a request and reads the answer. It asks again when the answer is not a
-// whole document of the protocol.
-func (r *Repository) ask(ctx context.Context, arguments url.Values) (p *part, err error) {
+// whole document of the protocol. whole says to keep the text of each record.
+func (r *Repository) ask(ctx context.Context, arguments url.Values, whole bool) (p *part, err error) {
 	u, err := url.Parse(r.URL)
 	if err != nil {
 		return nil, errors.New("the base URL of the repository cannot be read") // err contains the URL
@@ -115,7 +115,7 @@ func (r *Repository) ask(ctx context.Context, arguments url.Values) (p *part, er
 	u.RawQuery = q.Encode()
 	what := "the answer to " + arguments.Get("verb")
 	for try := 1; ; try++ {
-		if p, err = r.read(ctx, what, u); err == nil && p.err != nil {
+		if p, err = r.read(ctx, what, u, whole); err == nil && p.err != nil {
 			return p, p.err
 		}
 		if err == nil || try == partTries || ctx.Err() != nil {
@@ -129,13 +129,13 @@ func (r *Repository) ask(ctx context.Context, arguments url.Values) (p *part, er
 
 var errCut = errors.New("the answer was cut off")
 
-func (r *Repository) read(ctx context.Context, what string, u *url.URL) (*part, error) {
+func (r *Repository) read(ctx context.Context, what string, u *url.URL, whole bool) (*part, error) {
 	a, err := r.Getter.Get(ctx, what, u.String(), harvest.Version{})
 	if err != nil {
 		return nil, err
 	}
 	defer a.Close()
-	p, err := readPart(a.Body)
+	p, err := readPart(a.Body, whole)
 	switch {
 	case err == nil:
 		return p, nil
@@ -151,7 +151,7 @@ func (r *Repository) read(ctx context.Context, what string, u *url.URL) (*part, 
 // Identify asks a repository who it is. The error wraps a *resourcesync.Error if the URL
 // does not speak OAI-PMH.
 func (r *Repository) Identify(ctx context.Context) (*Identity, error) {
-	p, err := r.ask(ctx, url.Values{"verb": {"Identify"}})
+	p, err := r.ask(ctx, url.Values{"verb": {"Identify"}}, false)
 	if err != nil {
 		return nil, err
 	}

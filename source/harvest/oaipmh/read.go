@@ -36,7 +36,9 @@ type Record struct {
 	URLs       []string // URLs that the metadata gives as an identifier, such as dc:identifier
 	Print      [8]byte  // a hash of the metadata; only in lists of records
 
-	bad string // what is wrong with the record; empty: nothing
+	bad   string // what is wrong with the record; empty: nothing
+	text  []byte // of the whole record, as it came; nil: it was not kept
+	frame *frame // what was around the text
 }
 
 // A part is the content of one answer.
@@ -48,13 +50,19 @@ type part struct {
 	hasToken     bool
 	token        string
 	size         int // completeListSize; 0: unknown
+
+	frame frame // around the records, if their text is kept
 }
 
 // readPart reads an answer to its end. An error is a *resourcesync.Error, or the error of r.
-func readPart(r io.Reader) (*part, error) {
+// whole says to keep the text of each record.
+func readPart(r io.Reader, whole bool) (*part, error) {
 	in := &partReader{part: &part{}}
 	clean := newCleaner(r)
-	in.dec = xml.NewDecoder(clean)
+	if in.dec = xml.NewDecoder(clean); whole {
+		in.tape = &tape{Reader: bufio.NewReader(clean)}
+		in.dec = xml.NewDecoder(in.tape)
+	}
 	in.dec.Entity = xml.HTMLEntity
 	in.dec.CharsetReader = func(_ string, r io.Reader) (io.Reader, error) { return r, nil }
 	err := in.document()
@@ -68,6 +76,9 @@ func readPart(r io.Reader) (*part, error) {
 		}
 		return nil, &resourcesync.Error{Err: resourcesync.ErrInvalid, Line: syntax.Line, Rule: "not well-formed XML: " + resourcesync.Shorten(syntax.Msg)}
 	}
+	if err != nil && clean.err == nil { // such as a version of XML that there is not
+		return nil, resourcesync.Invalid("not well-formed XML: %s", resourcesync.Shorten(err.Error()))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -80,6 +91,8 @@ type partReader struct {
 	*part
 	dec   *xml.Decoder
 	depth int
+	tape  *tape // nil: no text is kept
+	begun int64 // where the token that was read last begins
 }
 
 // next returns the next start element within the current one; nil at its end.
@@ -100,6 +113,7 @@ func (in *partReader) next() (*xml.StartElement, error) {
 
 // step returns the next token. It bounds the depth of elements.
 func (in *partReader) step() (xml.Token, error) {
+	in.begun = in.dec.InputOffset()
 	tok, err := in.dec.Token()
 	switch tok.(type) {
 	case xml.StartElement:
@@ -169,6 +183,7 @@ func (in *partReader) document() error {
 	if root.Name.Local != "OAI-PMH" {
 		return resourcesync.Invalid("it is no answer of OAI-PMH: the root element is %s", resourcesync.Shorten(root.Name.Local))
 	}
+	in.frame.root = string(in.tape.take(in.begun, in.dec.InputOffset()))
 	if err := in.each(in.top); err != nil {
 		return err
 	}
@@ -208,6 +223,7 @@ func (in *partReader) top(el *xml.StartElement) error {
 	case "Identify":
 		return in.identify()
 	case "ListIdentifiers", "ListRecords":
+		in.frame.list = string(in.tape.take(in.begun, in.dec.InputOffset()))
 		return in.each(in.listed)
 	}
 	return in.skip()
@@ -247,10 +263,10 @@ func (in *partReader) listed(el *xml.StartElement) error {
 		}
 		rec := Record{}
 		var err error
-		if el.Name.Local == "header" {
+		if begun := in.begun; el.Name.Local == "header" {
 			err = in.header(el, &rec)
-		} else {
-			err = in.record(&rec)
+		} else if err = in.record(&rec); err == nil {
+			rec.text, rec.frame = in.tape.take(begun, in.dec.InputOffset()), &in.frame
 		}
 		if err != nil {
 			return err
@@ -384,6 +400,7 @@ type cleaner struct {
 	in   *bufio.Reader
 	left int // bytes that may still come
 	out  []byte
+	err  error // why in ended before its end; nil: it did not
 }
 
 func newCleaner(r io.Reader) *cleaner {
@@ -408,6 +425,9 @@ func (c *cleaner) Read(p []byte) (n int, err error) {
 		}
 		r, size, err := c.in.ReadRune()
 		if err != nil {
+			if err != io.EOF {
+				c.err = err
+			}
 			return n, err
 		}
 		if c.left -= size; c.left < 0 {

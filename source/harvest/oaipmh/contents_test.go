@@ -1,0 +1,109 @@
+package oaipmh
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/internal/oaitest"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// wantAnswer checks that an answer is a whole document of XML, without the entities of HTML, and
+// that a reader of the protocol finds the same record in it.
+func wantAnswer(t *testing.T, answer []byte, rec *Record) {
+	t.Helper()
+	for dec := xml.NewDecoder(bytes.NewReader(answer)); ; {
+		if _, err := dec.Token(); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatalf("%v in the answer %q", err, answer)
+		}
+	}
+	list := bytes.ReplaceAll(answer, []byte("GetRecord"), []byte("ListRecords"))
+	p, err := readPart(bytes.NewReader(list), false)
+	if err != nil || len(p.records) != 1 || p.records[0].Print != rec.Print || strings.ReplaceAll(p.records[0].Identifier, "ListRecords", "GetRecord") != strings.ReplaceAll(rec.Identifier, "ListRecords", "GetRecord") {
+		t.Fatalf("%v: the answer has the records %+v, not %+v:\n%s", err, p, rec, answer)
+	}
+}
+
+// The content of a record is what GetRecord returns, but for the time of the answer, and stays
+// the same while the record does.
+func TestContents(t *testing.T) {
+	w := newWorld(t, &oaitest.Repository{Parts: 2})
+	contents := func() map[string]*Content {
+		all := map[string]*Content{}
+		for c, err := range w.Contents(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[c.Change.Loc] = c
+		}
+		return all
+	}
+	w.Put("oai:x:1", "https://a.example/1", `"a" & <b> é`)
+	w.Put("oai:x:2", "https://a.example/2", "two")
+	w.Put("oai:x:3", "https://a.example/3", "three")
+	w.wait(time.Hour)
+	w.Delete("oai:x:2")
+	first := contents()
+	w.wait(time.Hour)
+	w.Put("oai:x:3", "https://a.example/3", "another")
+	second := contents()
+	timeless := regexp.MustCompile("<responseDate>.*?</responseDate>|<request.*?</request>|^<.xml.*?>|\n")
+	for loc, c := range second {
+		if c.Change.Change == resourcesync.Deleted {
+			if !strings.Contains(loc, "oai%3Ax%3A2") || c.Text != nil {
+				t.Errorf("%s is deleted", loc)
+			}
+			continue
+		}
+		resp, err := http.Get(loc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close() // it is read
+		if err != nil || timeless.ReplaceAllString(string(c.Text), "") != timeless.ReplaceAllString(string(want), "") {
+			t.Errorf("%v: %s is\n%s, not\n%s", err, loc, c.Text, want)
+		}
+		if same := bytes.Equal(first[loc].Text, c.Text); same != strings.Contains(loc, "oai%3Ax%3A1") || same != (first[loc].Change.Hash == c.Change.Hash) || *c.Change.Length != int64(len(c.Text)) {
+			t.Errorf("%s is %+v after %+v", loc, c.Change, first[loc].Change)
+		}
+	}
+	if len(second) != 3 {
+		t.Errorf("the contents are %v", second)
+	}
+}
+
+// A record that has no URL is a *Bad, and what a list lacks is said at its end.
+func TestContentsGaps(t *testing.T) {
+	w := newWorld(t, &oaitest.Repository{Parts: 1})
+	w.Put("oai:x:1", "https://a.example/1", "one")
+	w.Put("oai:x:2", "https://a.example/2", "two")
+	w.Misbehave(oaitest.Faults{BadRecord: true, NoEmptyToken: true})
+	var bad, doubts, good int
+	for _, err := range w.Contents(t.Context()) {
+		_, isBad := errors.AsType[*Bad](err)
+		_, isDoubt := errors.AsType[*Doubt](err)
+		switch {
+		case isBad:
+			bad++
+		case isDoubt:
+			doubts++
+		case err == nil:
+			good++
+		default:
+			t.Fatal(err)
+		}
+	}
+	if bad != 2 || doubts != 1 || good != 2 {
+		t.Errorf("%d bad, %d doubts, %d good", bad, doubts, good)
+	}
+}
