@@ -60,7 +60,7 @@ var arrows = map[string][]string{
 	// interface that it needs, and server introduces them.
 	"hub":                     {"access", "changelog", "feed", "internal/backoff", "internal/flight", "internal/lru", "internal/trail", "limit", "problem", "resourcesync"},
 	"documents":               {"access", "changelog", "dialect", "feed", "internal/accept", "internal/flight", "internal/lru", "inventory", "inventory/digest", "limit", "problem", "resourcesync"},
-	"subscribe":               {"changelog", "feed", "internal/accept", "internal/zst", "inventory", "inventory/digest", "limit", "problem", "resourcesync"},
+	"subscribe":               {"access", "changelog", "feed", "internal/accept", "internal/zst", "inventory", "inventory/digest", "limit", "problem", "resourcesync"},
 	"dialect":                 {"feed"},
 	"dialect/activitystreams": {"dialect", "feed", "resourcesync"},
 	"dialect/atom":            {"dialect", "feed", "resourcesync"},

@@ -95,6 +95,15 @@ func match(patterns []string, set string) bool {
 	return false
 }
 
+// Immutable returns the Cache-Control of an answer to r that stays the same for ever. What needs
+// rights is not for caches that several clients share.
+func Immutable(r *http.Request) string {
+	if r.Header.Get("Authorization") != "" || FromContext(r.Context()).Name != "" {
+		return "private, max-age=31536000, immutable"
+	}
+	return "public, max-age=31536000, immutable"
+}
+
 type contextKey struct{}
 
 // NewContext returns ctx with the caller of the request.

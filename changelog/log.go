@@ -16,6 +16,11 @@ import (
 // ErrCorrupt means that the store returned other data than was written.
 var ErrCorrupt = errors.New("the change memory is damaged")
 
+// SettledAfter is how old an entry must be before it can be relied on that it stays in its
+// place for ever. After a failover, a memory that lost its tail may give the same positions to
+// other entries; after an hour that cannot happen any more.
+const SettledAfter = time.Hour
+
 // Limits of what a log keeps together.
 const (
 	MaxBatch        = 50_000         // changes in one publish, the standard's limit for a document

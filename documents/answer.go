@@ -20,6 +20,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/accept"
 	"github.com/rshub/rshub/resourcesync"
@@ -29,12 +30,6 @@ import (
 // changes the bytes of a document: the form that resourcesync or feed.XMLWriter
 // writes, and the level or the library of gzip.
 const writerVersion = 2
-
-// immutableAfter is how old the last entry of a closed list must be before
-// clients are told to keep the list for ever. After a failover, a memory that
-// lost its tail may fill the same list with other entries; after an hour that
-// cannot happen any more.
-const immutableAfter = time.Hour
 
 // A document is what one request asks for. It is known well enough to say
 // whether it has changed, but its entries are not read yet.
@@ -191,13 +186,10 @@ func (d *Server) lastModified(doc *document) time.Time {
 
 // cacheControl returns the value of the header Cache-Control.
 func (d *Server) cacheControl(r *http.Request, doc *document) string {
-	if !doc.closed || !doc.immutable && d.opts.Now().Sub(feed.Cursor{Micros: doc.modified}.Time()) < immutableAfter {
+	if !doc.closed || !doc.immutable && d.opts.Now().Sub(feed.Cursor{Micros: doc.modified}.Time()) < changelog.SettledAfter {
 		return "no-cache"
 	}
-	if r.Header.Get("Authorization") != "" || access.FromContext(r.Context()).Name != "" {
-		return "private, max-age=31536000, immutable" // not for caches that several clients share
-	}
-	return "public, max-age=31536000, immutable"
+	return access.Immutable(r)
 }
 
 // notModified evaluates a request's preconditions (RFC 9110 section 13.2.2).

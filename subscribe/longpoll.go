@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/accept"
 	"github.com/rshub/rshub/resourcesync"
@@ -88,6 +89,9 @@ func (s *Server) servePoll(w http.ResponseWriter, r *http.Request, set string) e
 	h := w.Header()
 	h.Add("Link", "<"+next+`>; rel="next"`) // the topic's links are there already
 	h.Set("Cache-Control", "no-store")
+	if page.settled(q.Get("since"), s.opts.Now()) {
+		h.Set("Cache-Control", access.Immutable(r)) // so a cache before the hub can serve those who catch up
+	}
 	if page.batch.Diverged {
 		h.Set("RS-Diverged", "true")
 	}

@@ -8,11 +8,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/subscribe"
 )
 
 // nextURL returns where the Link header leads.
@@ -23,6 +26,35 @@ func nextURL(t testing.TB, resp *http.Response) string {
 		t.Fatalf("Link: %s", resp.Header.Get("Link"))
 	}
 	return next
+}
+
+// A page that stays the same for ever may be kept by caches, and no other page.
+func TestSettledPages(t *testing.T) {
+	t.Parallel()
+	var later atomic.Int64
+	s := newSite(t, settings{Options: subscribe.Options{Now: func() time.Time { return time.Now().Add(time.Duration(later.Load())) }}})
+	first := s.publish(1)
+	s.publish(3)
+	for _, test := range []struct {
+		later time.Duration
+		query string
+		token string
+		want  string
+	}{
+		{0, "?limit=2&since=" + first.String(), "", "no-store"},
+		{2 * time.Hour, "?limit=2&since=" + first.String(), "", "public, max-age=31536000, immutable"},
+		{2 * time.Hour, "?limit=3&wait=1s&since=" + first.String(), "", "public, max-age=31536000, immutable"},
+		{2 * time.Hour, "?limit=2&since=" + first.String(), "Bearer x", "private, max-age=31536000, immutable"},
+		{2 * time.Hour, "?limit=4&since=" + first.String(), "", "no-store"}, // more may follow
+		{2 * time.Hour, "?limit=2&since=start", "", "no-store"},             // the log may lose its beginning
+		{2 * time.Hour, "?limit=2&since=2-" + fmt.Sprint(first.Micros), "", "no-store"},
+	} {
+		later.Store(int64(test.later))
+		resp, _ := s.get(test.query, "Authorization", test.token)
+		if got := resp.Header.Get("Cache-Control"); resp.StatusCode != 200 || got != test.want || resp.Header.Get("RS-Diverged") != "" != strings.Contains(test.query, "since=2-") {
+			t.Errorf("%s after %v: %d, Cache-Control is %s, not %s", test.query, test.later, resp.StatusCode, got, test.want)
+		}
+	}
 }
 
 // Whoever walks the pages gets everything exactly once, in order.

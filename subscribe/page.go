@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/zst"
 	"github.com/rshub/rshub/limit"
@@ -96,6 +97,11 @@ func (p *page) extend(b *feed.Batch) {
 		}
 		p.batch.Cursor = e.Cursor
 	}
+}
+
+// settled reports whether a page that was asked for by since stays the same for ever.
+func (p *page) settled(since string, now time.Time) bool {
+	return p.full && !p.batch.Diverged && since == p.batch.After.String() && now.Sub(p.batch.Cursor.Time()) >= changelog.SettledAfter
 }
 
 // add adds an entry, unless it does not fit.
