@@ -39,7 +39,7 @@ func BenchmarkReadXML(b *testing.B) {
 }
 
 func BenchmarkReadJSON(b *testing.B) {
-	const n = 1000
+	const n = 100
 	text := []byte(`{"changes":[`)
 	for i := range n {
 		if i > 0 {

@@ -90,6 +90,14 @@ func (m *mistakes) end(err error) error {
 	return &first
 }
 
+// inEntry adds to an *Error which entry it is about. It returns err.
+func inEntry(err error, entry int, loc string) error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		e.Entry, e.Loc = entry, Shorten(loc)
+	}
+	return err
+}
+
 // Invalid returns an *Error with ErrInvalid. format and args say in words what is
 // wrong.
 func Invalid(format string, args ...any) error {

@@ -109,6 +109,30 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
+// scanDocument reads nothing that decodeDocument refuses, or reads otherwise.
+func FuzzScanDocument(f *testing.F) {
+	f.Add([]byte(` { "changes" : [ `+goodChange+` , {"ln":[],"loc":"urn:x:b","length":1}]} `), 2)
+	f.Add([]byte(`{"changes":[`+goodChange+`,`+goodChange+`]}`), 1)
+	f.Add([]byte(`{"changes":[{"loc":"a","change":"created"}]}`), 9)
+	f.Add([]byte(`{"changes":[`+goodChange+`],"changes":[]}`), 9)
+	f.Fuzz(func(t *testing.T, text []byte, most int) {
+		l := Limits{Entries: most, Check: (*Change).Validate}.withDefaults()
+		m := l.room(nil, jsonBlowUp)
+		got, err := scanDocument(string(text), l, m)
+		if err != nil {
+			t.Error(err)
+		}
+		held := m.held
+		if got == nil {
+			return
+		}
+		want, err := decodeDocument(bytes.NewReader(text), l, m)
+		if err != nil || !reflect.DeepEqual(got, want) || held != m.held {
+			t.Errorf("%s is scanned as %+v, and read as %+v, %v; in memory, %d and %d", text, got, want, err, held, m.held)
+		}
+	})
+}
+
 // plainLen says what a look at each byte says, and what it says is plain needs no escape.
 func FuzzPlain(f *testing.F) {
 	f.Add("https://example.org/a?b=c#d", 3)

@@ -47,6 +47,27 @@ func TestScan(t *testing.T) {
 	}
 }
 
+// A document of changes of the usual kind is scanned if it is small, and read to the same changes
+// if it is not.
+func TestScanDocument(t *testing.T) {
+	text := func(n int) string {
+		usual := string(append(AppendJSONMembers([]byte("{"), benchChange()), '}'))
+		return `{"changes":[` + strings.Repeat(usual+",", n-1) + usual + `]}`
+	}
+	l := Limits{}.withDefaults()
+	for _, n := range []int{1, 100, 300} {
+		if d, err := scanDocument(text(n), l, l.room(nil, jsonBlowUp)); err != nil || d == nil {
+			t.Errorf("scanDocument of %d changes returns %v, %v", n, d, err)
+		}
+	}
+	for _, n := range []int{1, 10, 14, 100, 300, 1000} { // up to 4 KiB, 16 KiB, 64 KiB, scannedBytes, and more
+		d, err := ReadJSON(iotest.HalfReader(strings.NewReader(text(n))), Limits{})
+		if err != nil || len(d.Items) != n || !reflect.DeepEqual(&d.Items[n-1].Change, benchChange()) {
+			t.Errorf("ReadJSON of %d changes returns %v", n, err)
+		}
+	}
+}
+
 func TestParseChange(t *testing.T) {
 	least := &Change{Loc: "urn:x:a", Change: Updated}
 	for _, test := range []struct {

@@ -23,9 +23,22 @@ import (
 // without entries.
 func ReadJSON(r io.Reader, l Limits) (*Document, error) {
 	l = l.withDefaults()
-	j := new(jsonInput)
 	m := l.room(r, jsonBlowUp)
-	j.dec.Reset(newLimitReader(m, l.Bytes))
+	in := newLimitReader(m, l.Bytes)
+	text, whole := readMost(in, scannedBytes)
+	if whole {
+		if d, err := scanDocument(string(text), l, m); d != nil || err != nil {
+			return d, err
+		}
+	}
+	return decodeDocument(io.MultiReader(bytes.NewReader(text), in), l, m)
+}
+
+// decodeDocument reads a document, or finds what is wrong.
+func decodeDocument(r io.Reader, l Limits, m *room) (*Document, error) {
+	m.begun, m.held = 0, 0
+	j := new(jsonInput)
+	j.dec.Reset(r)
 	d := new(Document)
 	wrong := &mistakes{room: m}
 	err := j.document(d, l, m, wrong)
@@ -148,11 +161,7 @@ func (j *jsonInput) changes(what string, l Limits, wrong *mistakes, each func(*C
 		if err == nil {
 			continue
 		}
-		var e *Error
-		if errors.As(err, &e) {
-			e.Entry = n + 1
-			e.Loc = Shorten(c.Loc)
-		}
+		_ = inEntry(err, n+1, c.Loc)
 		if wrong == nil || !wrong.add(err) || !j.leave(depth, begin) {
 			return err
 		}

@@ -1,6 +1,8 @@
 package resourcesync
 
 import (
+	"io"
+	"strings"
 	"time"
 
 	"github.com/rshub/rshub/internal/slab"
@@ -14,7 +16,7 @@ type scanner struct {
 	in    string // the change; what is kept of it shares its memory
 	at    int
 	ok    bool   // it has not given up
-	kept  int    // bytes of in that the change keeps
+	spare int    // bytes of in that are kept in vain, less those that may be
 	links []Link // of the change; the slice is used again
 
 	lengths slab.Slab[int64]
@@ -33,15 +35,65 @@ func (s *scanner) scan(b []byte, c *Change) bool {
 	if len(b) > maxChange {
 		return false
 	}
-	s.in, s.at, s.ok, s.kept, s.links = string(b), 0, true, 0, s.links[:0]
+	s.begin(string(b))
 	s.change(c)
-	s.space()
-	if !s.ok || s.at < len(s.in) || c.Loc == "" || len(s.in)-s.kept > spareBytes+len(s.links)*spareLinkBytes {
-		return false
+	return s.end()
+}
+
+// scannedBytes is the most bytes of a document that scanDocument reads. While one change of it is
+// kept, the whole text is.
+const scannedBytes = 128 << 10
+
+// scanDocument reads a document that has changes of the usual kind, and nothing else. It returns
+// nil if it gives up. An error is that of m.
+func scanDocument(text string, l Limits, m *room) (*Document, error) {
+	var s scanner
+	s.begin(text)
+	s.byte('{')
+	if s.name() != "changes" {
+		return nil, nil
 	}
-	c.Links = s.places.Make(len(s.links))
-	copy(c.Links, s.links)
-	return true
+	s.byte('[')
+	d := &Document{Items: make([]Item, 0, min(strings.Count(text, `"loc"`), l.Entries))}
+	for n := 0; s.more(n, ']'); n++ {
+		var it Item
+		s.change(&it.Change)
+		if !s.ok || n == l.Entries || l.Check != nil && l.Check(&it.Change) != nil {
+			return nil, nil
+		}
+		if err := m.add(&it.Change); err != nil {
+			return nil, inEntry(err, n+1, it.Loc)
+		}
+		d.Items = append(d.Items, it)
+	}
+	if s.byte('}'); !s.end() {
+		return nil, nil
+	}
+	return d, nil
+}
+
+// readMost reads up to n bytes. whole reports whether that is all there is.
+func readMost(r io.Reader, n int) (text []byte, whole bool) {
+	text = make([]byte, 0, min(4<<10, n))
+	for {
+		k, err := r.Read(text[len(text):cap(text)])
+		text = text[:len(text)+k]
+		if err != nil || len(text) == n {
+			return text, err == io.EOF
+		}
+		if len(text) == cap(text) {
+			text = append(make([]byte, 0, min(4*cap(text), n)), text...)
+		}
+	}
+}
+
+// begin begins to read a text.
+func (s *scanner) begin(text string) { s.in, s.at, s.ok, s.spare = text, 0, true, len(text) }
+
+// end reports whether the whole text was read, and little of it is not kept.
+func (s *scanner) end() bool {
+	s.space()
+	return s.ok && s.at == len(s.in) && s.spare <= 0
 }
 
 // A seen has a bit for each member of an object that was read.
@@ -55,6 +107,7 @@ func (s *scanner) once(m *seen, bit int) {
 
 func (s *scanner) change(c *Change) {
 	var m seen
+	s.links = s.links[:0]
 	s.byte('{')
 	for n := 0; s.more(n, '}'); n++ {
 		switch s.name() {
@@ -89,6 +142,10 @@ func (s *scanner) change(c *Change) {
 			s.ok = false
 		}
 	}
+	s.ok = s.ok && c.Loc != ""
+	s.spare -= spareBytes + len(s.links)*spareLinkBytes
+	c.Links = s.places.Make(len(s.links))
+	copy(c.Links, s.links)
 }
 
 func (s *scanner) link() {
@@ -189,7 +246,7 @@ func (s *scanner) quoted() string {
 
 func (s *scanner) text() string {
 	text := s.quoted()
-	s.kept += len(text)
+	s.spare -= len(text)
 	return text
 }
 

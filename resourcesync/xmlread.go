@@ -161,10 +161,8 @@ func (r *Reader) read(it *Item) error {
 
 // locate adds to an *Error which entry it is about.
 func (r *Reader) locate(err error) error {
-	var e *Error
-	if r.inEntry && errors.As(err, &e) {
-		e.Entry = r.entries
-		e.Loc = Shorten(r.loc)
+	if r.inEntry {
+		_ = inEntry(err, r.entries, r.loc)
 	}
 	return err
 }
