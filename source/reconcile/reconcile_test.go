@@ -298,6 +298,27 @@ func TestBroken(t *testing.T) {
 	h.equals(list{"a": "3", "b": "1"})
 }
 
+// A list that ends with a deletion may have the tally of what the hub holds: if neither says
+// anything of the resource but its loc. It is deleted all the same.
+func TestDeletionThatSaysNothing(t *testing.T) {
+	h := newHub(t)
+	bare := func(change resourcesync.ChangeType) Listing {
+		return func(context.Context) iter.Seq2[*feed.Entry, error] {
+			return func(yield func(*feed.Entry, error) bool) {
+				_ = yield(entry("a", "1"), nil) && yield(&feed.Entry{Change: resourcesync.Change{Loc: loc("b"), Change: change}}, nil)
+			}
+		}
+	}
+	o := Options{Doubles: true}
+	if _, got, err := h.sync(bare(resourcesync.Updated), o); err != nil || len(got) != 2 {
+		t.Fatalf("%v, %v", got, err)
+	}
+	if _, got, err := h.sync(bare(resourcesync.Deleted), o); err != nil || !slices.Equal(got, []string{"deleted " + loc("b")}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	h.equals(list{"a": "1"})
+}
+
 // What a list leaves open is not deleted.
 func TestGaps(t *testing.T) {
 	h := newHub(t)

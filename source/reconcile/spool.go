@@ -21,7 +21,7 @@ import (
 // the resource as JSON.
 type spool struct {
 	file  *os.File
-	tally digest.Tally // of all lines; a resource that is listed twice counts twice
+	tally digest.Tally // of all lines; that of no hub if one is a deletion, or if a resource comes twice
 }
 
 // roomStep is how many bytes are written between two calls of room. A sorted list takes
@@ -43,6 +43,9 @@ func newSpool(dir string, room func(int64) error, fill func(add func(*feed.Entry
 	written, allowed := int64(0), int64(0)
 	err = fill(func(e *feed.Entry) error {
 		t := h.Tally(e)
+		if e.Change.Change == resourcesync.Deleted { // the hub holds no resource with this version
+			t.Content = digest.Element(e.Change.Loc, string(resourcesync.Deleted))
+		}
 		s.tally.Add(&t)
 		line = append(strconv.AppendUint(line[:0], e.Position, 10), ' ', '{')
 		line = append(resourcesync.AppendJSONMembers(line, &e.Change), '}', '\n')
