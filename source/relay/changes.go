@@ -6,6 +6,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/rshub/rshub/feed"
@@ -17,7 +19,7 @@ import (
 
 const (
 	overlap   = time.Hour // of two looks at Change Lists, because a source may add a change late
-	maxRecent = 20_000    // the most changes that a Mark remembers
+	maxRecent = 20_000    // the most changes that a Mark remembers; twice as many if they have one datetime
 )
 
 // undated is the datetime of a change without a known datetime: such a change
@@ -26,7 +28,7 @@ var undated = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // A Mark says which changes of a source were already published.
 type Mark struct {
-	Begin    time.Time            `json:"begin"`            // changes before it were never read, because everything was compared as of then
+	Begin    time.Time            `json:"begin"`            // no earlier change is read: everything was compared as of then, or too many changes came since to remember them
 	Datetime time.Time            `json:"datetime"`         // of the newest published change; zero: none
 	Until    time.Time            `json:"until,omitzero"`   // every change up to then was read; zero: the lists do not say
 	Recent   map[string]time.Time `json:"recent,omitempty"` // the published changes of the overlap, by a hash; if empty, all changes after Datetime are new
@@ -211,7 +213,12 @@ func (r *Relay) increments(ctx context.Context) (res Result, reach harvest.Reach
 func (m *Mark) add(c *resourcesync.Change, since time.Time) (key string) {
 	key = keyOf(c)
 	if c.Datetime.After(m.Datetime) {
-		m.Datetime = c.Datetime
+		if m.Datetime = c.Datetime; m.Recent == nil {
+			m.Begin, m.Recent = m.Datetime, map[string]time.Time{}
+		}
+	}
+	if m.Recent == nil {
+		return key
 	}
 	at := c.Datetime
 	if at.Before(since) {
@@ -223,19 +230,34 @@ func (m *Mark) add(c *resourcesync.Change, since time.Time) (key string) {
 	return key
 }
 
-// trim forgets changes before the overlap.
+// trim forgets changes before the overlap. If there are still too many, it forgets the
+// oldest, and if too many have one datetime, all. What it forgets is either
+// not read again, or published again with all that follows it. Otherwise, an outdated change
+// would be the last that the hub gets of its resource.
 func (m *Mark) trim() {
 	for key, at := range m.Recent {
 		if at.Before(m.Datetime.Add(-overlap)) {
 			delete(m.Recent, key)
 		}
 	}
-	if len(m.Recent) > maxRecent { // keep only the newest; the others may be published again, which does no harm
-		for key, at := range m.Recent {
-			if at.Before(m.Datetime) {
-				delete(m.Recent, key)
-			}
+	if len(m.Recent) <= maxRecent {
+		return
+	}
+	newest := slices.SortedFunc(maps.Values(m.Recent), func(a, b time.Time) int { return b.Compare(a) })
+	least := newest[maxRecent-1]
+	if least.After(m.Datetime) { // these are undated
+		least = m.Datetime
+	}
+	if least.After(m.Begin) {
+		m.Begin = least
+	}
+	for key, at := range m.Recent {
+		if at.Before(m.Begin) {
+			delete(m.Recent, key)
 		}
+	}
+	if len(m.Recent) > 2*maxRecent {
+		m.Recent = nil
 	}
 }
 
