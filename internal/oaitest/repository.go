@@ -22,6 +22,7 @@ type Faults struct {
 	SamePart     bool   // each part has the records of the first one, with a new token
 	EndEarly     int    // after how many parts a list ends; 0: at its end
 	NoEmptyToken bool   // the last part has no resumptionToken
+	NoMatchAfter int    // a resumptionToken for a part with a higher number gets noRecordsMatch; 0: none does
 	NoSize       bool   // completeListSize is absent
 	Cut          int    // how many answers are cut off in the middle
 	Page         string // the answer to all lists instead, such as HTML
@@ -195,6 +196,9 @@ func (r *Repository) listLocked(verb string, get func(string) string) string {
 				f.ExpireAfter = 0
 			}
 			return failure("badResumptionToken", "it has expired")
+		}
+		if after := r.faults.NoMatchAfter; after > 0 && number > after {
+			return failure("noRecordsMatch", "")
 		}
 	} else if get("metadataPrefix") != "oai_dc" {
 		return failure("cannotDisseminateFormat", get("metadataPrefix"))

@@ -231,6 +231,7 @@ type window struct {
 	newest map[string]int    // the place in found, by loc
 	recent map[string]string // see State.Recent
 	spread time.Duration     // how far the datestamps of new changes lie before Low
+	short  bool              // a list may lack the records at its end
 }
 
 type found struct {
@@ -285,6 +286,7 @@ func (w *window) list(ctx context.Context, from, until time.Time) error {
 		switch {
 		case isDoubt:
 			w.note("%v", doubt)
+			w.short = w.short || doubt.Short
 		case isBad:
 			w.bad(bad)
 		case err != nil:
@@ -383,7 +385,7 @@ func (w *window) news(from time.Time) ([]resourcesync.Change, *State, error) {
 	}
 	next := &State{Identity: *w.id, Low: w.begun, Overlap: w.overlap, Recent: w.recent, Since: from}
 	next.Identity.Granularity = w.was.Identity.Granularity
-	if next.Low.Before(w.was.Low) { // its clock went back, or it does not tell its time
+	if w.short || next.Low.Before(w.was.Low) { // records are missing, or its clock went back, or it does not tell its time
 		next.Low = w.was.Low
 	}
 	if twice := 2 * w.spread; twice > next.Overlap {

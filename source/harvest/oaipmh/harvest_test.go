@@ -242,6 +242,8 @@ func TestHarvestMisbehaving(t *testing.T) {
 		{"an early end", oaitest.Faults{EndEarly: 1}, "", "early"},
 		{"a later early end", oaitest.Faults{EndEarly: 2}, "it ends after 10 records, of 12", ""},
 		{"an early end of unknown size", oaitest.Faults{EndEarly: 2, NoSize: true}, "its last part has no empty resumptionToken", ""},
+		{"no more records", oaitest.Faults{NoMatchAfter: 2}, "it ends after 10 records, of 12", ""},
+		{"no more records, of unknown size", oaitest.Faults{NoMatchAfter: 2, NoSize: true}, "its part 3 is said to have no records", ""},
 		{"no last token", oaitest.Faults{NoEmptyToken: true}, "its last part has no empty resumptionToken", ""},
 		{"one answer is cut off", oaitest.Faults{Cut: 2}, "", ""},
 		{"all are cut off", oaitest.Faults{Cut: 100}, "ends early", ""},
@@ -296,6 +298,7 @@ func TestNewsMisbehaving(t *testing.T) {
 		{"tokens that never last", oaitest.Faults{ExpireAfter: 1}, "", "the window is halved"},
 		{"a token that repeats", oaitest.Faults{RepeatToken: true}, "has the same records", ""},
 		{"an early end", oaitest.Faults{EndEarly: 2}, "it ends after 10 records", ""},
+		{"no more records", oaitest.Faults{NoMatchAfter: 2}, "it ends after 10 records", ""},
 		{"no last token", oaitest.Faults{NoEmptyToken: true}, "", "no empty resumptionToken"},
 		{"no headers", oaitest.Faults{Headless: "badVerb"}, "", ""},
 		{"days only", oaitest.Faults{RefuseTimes: true}, "", "it is asked for days"},
@@ -339,6 +342,32 @@ func TestNewsMisbehaving(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A token that leads to no records may have expired. If nothing says how many there are, the
+// next window begins where this one began.
+func TestNewsOfUnknownSize(t *testing.T) {
+	w := newWorld(t, &oaitest.Repository{})
+	locs := w.fill(3)
+	_, err := w.full()
+	w.wants(0, 0, err, locs...)
+	for i := range 12 {
+		w.wait(10 * time.Minute)
+		loc := fmt.Sprint("new", i)
+		w.Put("oai:x:"+loc, "", "")
+		locs = append(locs, loc)
+	}
+	w.wait(time.Minute)
+	w.Misbehave(oaitest.Faults{NoMatchAfter: 1, NoSize: true})
+	n, err := w.news()
+	w.wants(5, n, err, locs[:8]...)
+	w.wait(10 * time.Minute)
+	w.Misbehave(oaitest.Faults{})
+	n, err = w.news()
+	w.wants(7, n, err, locs...)
+	w.wait(10 * time.Minute)
+	n, err = w.news()
+	w.wants(0, n, err, locs...)
 }
 
 // A repository that is another one, or that has older records than it had, is listed anew.

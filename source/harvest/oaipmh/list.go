@@ -33,7 +33,10 @@ type Selection struct {
 
 // A Doubt says that a list may not be whole, although nothing failed. The yielded
 // records are right.
-type Doubt struct{ Reason string }
+type Doubt struct {
+	Reason string
+	Short  bool // the repository says that the list ends, although its last part had a resumptionToken
+}
 
 // Error returns the reason.
 func (d *Doubt) Error() string { return "the list may not be whole: " + d.Reason }
@@ -121,7 +124,10 @@ func (r *Repository) listBy(ctx context.Context, verb string, l *List, g Granula
 			return nil
 		}
 		if is(err, noRecordsMatch) {
-			return &Doubt{fmt.Sprintf("its part %d is said to have no records", number)}
+			if err := l.end(&part{hasToken: true}, number); err != nil || l.Size > 0 && l.Count >= l.Size {
+				return err
+			}
+			return &Doubt{Reason: fmt.Sprintf("its part %d is said to have no records", number), Short: true}
 		}
 		if err != nil {
 			if number > 1 && !is(err, badResumptionToken) {
@@ -177,7 +183,7 @@ func (l *List) end(p *part, number int) error {
 	case l.Size > 0 && float64(l.Count) < leastPart*float64(l.Size):
 		return &Broken{fmt.Sprintf("it ends after %d records, of %d that it has", l.Count, l.Size)}
 	case number > 1 && !p.hasToken:
-		return &Doubt{"its last part has no empty resumptionToken"}
+		return &Doubt{Reason: "its last part has no empty resumptionToken"}
 	}
 	return nil
 }
