@@ -378,6 +378,9 @@ func (w *window) news(from time.Time) ([]resourcesync.Change, *State, error) {
 		w.note("nearly all datestamps are the time of the request")
 		return nil, nil, fmt.Errorf("the datestamps of the repository seem not to say what changed: %w", ErrFull)
 	}
+	if !w.begun.IsZero() && w.begun.Before(w.was.Low.Add(-w.overlap)) {
+		return nil, nil, fmt.Errorf("the clock of the repository went back: %w", ErrFull)
+	}
 	slices.SortStableFunc(w.found, func(a, b found) int { return strings.Compare(a.key, b.key) })
 	changes := make([]resourcesync.Change, len(w.found))
 	for i := range w.found {

@@ -370,6 +370,36 @@ func TestNewsOfUnknownSize(t *testing.T) {
 	w.wants(0, n, err, locs...)
 }
 
+// A repository whose clock was ahead has windows that lie in the future. When the clock is set
+// back, all resources have to be listed: what changes until that future is in no window.
+func TestNewsClockBack(t *testing.T) {
+	w := newWorld(t, &oaitest.Repository{})
+	locs := w.fill(3)
+	_, err := w.full()
+	w.wants(0, 0, err, locs...)
+	w.wait(24 * time.Hour)
+	n, err := w.news()
+	w.wants(0, n, err, locs...)
+	w.wait(-leastOverlap) // within the overlap, nothing can be missed
+	w.Put("oai:x:a", "", "")
+	w.wait(time.Minute)
+	n, err = w.news()
+	w.wants(1, n, err, append(locs, "a")...)
+	w.wait(-23 * time.Hour)
+	w.Put("oai:x:b", "", "")
+	w.wait(time.Minute)
+	if _, err := w.news(); !errors.Is(err, ErrFull) {
+		t.Errorf("the error is %v", err)
+	}
+	_, err = w.full()
+	w.wants(0, 0, err, append(locs, "a", "b")...)
+	w.wait(time.Hour)
+	w.Put("oai:x:c", "", "")
+	w.wait(time.Minute)
+	n, err = w.news()
+	w.wants(-1, n, err, append(locs, "a", "b", "c")...)
+}
+
 // A repository that is another one, or that has older records than it had, is listed anew.
 func TestNewsOfAnother(t *testing.T) {
 	w := newWorld(t, &oaitest.Repository{Earliest: "2020-01-01T00:00:00Z"})
