@@ -257,8 +257,6 @@ func (g *Getter) ask(ctx context.Context, what string, u *url.URL, known Version
 	case status == http.StatusOK:
 	case status == http.StatusNotModified && known != (Version{}):
 		return nil, nil, ErrUnchanged
-	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
-		return nil, nil, &Busy{status, retryAfter(resp.Header.Get("Retry-After"))}
 	case outbound.OfStatus(status) == outbound.Redirect:
 		to, err := resp.Location()
 		if err != nil {
@@ -266,7 +264,7 @@ func (g *Getter) ask(ctx context.Context, what string, u *url.URL, known Version
 		}
 		return nil, to, nil
 	default:
-		return nil, nil, outbound.Answered(fmt.Sprintf("the answer is %d", status), status)
+		return nil, nil, unanswered(resp)
 	}
 	body := newPaced(resp.Body, cancel)
 	unpacked, err := unpack(body)
@@ -287,6 +285,16 @@ func (g *Getter) ask(ctx context.Context, what string, u *url.URL, known Version
 			leave()
 		}),
 	}, nil, nil
+}
+
+// unanswered returns the error for an answer that has no document.
+func unanswered(resp *http.Response) error {
+	switch status := resp.StatusCode; status {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return &Busy{status, retryAfter(resp.Header.Get("Retry-After"))}
+	default:
+		return outbound.Answered(fmt.Sprintf("the answer is %d", status), status)
+	}
 }
 
 // request sends a request, and waits until the answer begins. The caller must call

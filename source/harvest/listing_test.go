@@ -145,6 +145,12 @@ func TestListerRobots(t *testing.T) {
 	list("urn:x:b", "list 1 of sitemap 1 of robots.txt (http://a.example/a): it is an index that an index names")
 	docs["/robots.txt"] = []string{"User-agent: *\nDisallow: /\n"}
 	list("", "the list (http://a.example/robots.txt): it is a robots.txt that names no sitemap")
+	var many strings.Builder
+	for i := range sitemapsMax + 1 {
+		fmt.Fprintf(&many, "Sitemap: /%d\n", i)
+	}
+	docs["/robots.txt"] = []string{many.String()}
+	list("", "the list (http://a.example/robots.txt): a robots.txt names at most 1000 sitemaps")
 	docs["/robots.txt"] = []string{"Sitemap: /b\n" + strings.Repeat("#", robotsMax)}
 	list("", "the list (http://a.example/robots.txt): ")
 }

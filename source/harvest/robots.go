@@ -2,7 +2,9 @@ package harvest
 
 import (
 	"bufio"
+	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/outbound"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 const (
@@ -27,17 +30,25 @@ const (
 type robots struct {
 	delay    time.Duration // between two requests
 	sitemaps []string      // absolute URLs
+	failed   error         // why the file cannot be read at present; IsAway recognizes it
 }
 
 // Sitemaps returns the URLs of the sitemaps that the robots.txt of a site names, each
-// once. It returns none if the file cannot be read.
+// once. It returns none if there is no such file. If the file cannot be read at present,
+// IsAway recognizes the error.
 func (g *Getter) Sitemaps(ctx context.Context, site *url.URL) ([]string, error) {
 	h, err := g.turn(ctx, site)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { <-h.turn }()
+	if h.robots.failed != nil {
+		h.asked = time.Time{}
+	}
 	g.readRobots(ctx, h, site)
+	if h.robots.failed != nil {
+		return nil, fmt.Errorf("the robots.txt of %s: %w", Plain(site), h.robots.failed)
+	}
 	return slices.Clone(h.robots.sitemaps), ctx.Err()
 }
 
@@ -50,7 +61,10 @@ func (g *Getter) readRobots(ctx context.Context, h *host, u *url.URL) {
 	at := &url.URL{Scheme: u.Scheme, Host: u.Host, Path: "/robots.txt"}
 	h.robots = robots{}
 	for range redirectsMax + 1 {
-		to := g.askRobots(ctx, h, at)
+		to, err := g.askRobots(ctx, h, at)
+		if IsAway(err) {
+			h.robots.failed = err
+		}
 		if to == nil {
 			break
 		}
@@ -61,27 +75,33 @@ func (g *Getter) readRobots(ctx context.Context, h *host, u *url.URL) {
 	}
 }
 
-func (g *Getter) askRobots(ctx context.Context, h *host, at *url.URL) (to *url.URL) {
-	if g.check("robots.txt", at) != nil {
-		return nil
+// askRobots makes one request for a robots.txt. It returns where a redirect leads.
+func (g *Getter) askRobots(ctx context.Context, h *host, at *url.URL) (to *url.URL, err error) {
+	if err := g.check("robots.txt", at); err != nil {
+		return nil, err
 	}
 	resp, cancel, err := g.request(ctx, at, Version{})
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer cancel()
 	body := newPaced(resp.Body, cancel)
 	defer resp.Body.Close()
 	defer body.stop()
 	if outbound.OfStatus(resp.StatusCode) == outbound.Redirect {
-		to, _ = resp.Location() // without a Location, there is no robots.txt
-		return to
+		return resp.Location() // without a Location, there is no robots.txt
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, unanswered(resp)
 	}
 	in, err := unpack(body)
-	if err == nil && resp.StatusCode == http.StatusOK {
-		h.robots, _ = readRobots(io.LimitReader(in, robotsMax), at, "rshub", "rspublish", "rsmirror") // use the part that could be read
+	if err == nil {
+		h.robots, err = readRobots(io.LimitReader(in, robotsMax), at, "rshub", "rspublish", "rsmirror") // use the part that could be read
 	}
-	return nil
+	if err != nil {
+		err = Explain(ctx, err)
+	}
+	return nil, err
 }
 
 // readRobots reads a robots.txt at a URL. The delay is that of the group with one of the
@@ -90,6 +110,7 @@ func (g *Getter) askRobots(ctx context.Context, h *host, at *url.URL) (to *url.U
 func readRobots(r io.Reader, at *url.URL, names ...string) (said robots, err error) {
 	var own, all time.Duration = -1, 0
 	var isOwn, isAll, inGroup bool
+	var tooMany error
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		text, _, _ := strings.Cut(lines.Text(), "#")
@@ -110,7 +131,11 @@ func readRobots(r io.Reader, at *url.URL, names ...string) (said robots, err err
 			}
 		case "sitemap":
 			loc, err := address(at, value)
-			if err == nil && value != "" && (loc.Scheme == "https" || loc.Scheme == "http") && loc.String() != at.String() && len(said.sitemaps) < sitemapsMax && !slices.Contains(said.sitemaps, loc.String()) {
+			switch {
+			case err != nil || value == "" || loc.Scheme != "https" && loc.Scheme != "http" || loc.String() == at.String() || slices.Contains(said.sitemaps, loc.String()):
+			case len(said.sitemaps) == sitemapsMax:
+				tooMany = resourcesync.Invalid("a robots.txt names at most %d sitemaps", sitemapsMax)
+			default:
 				said.sitemaps = append(said.sitemaps, loc.String())
 			}
 		case "crawl-delay":
@@ -133,7 +158,7 @@ func readRobots(r io.Reader, at *url.URL, names ...string) (said robots, err err
 	if said.delay = all; own >= 0 {
 		said.delay = own
 	}
-	return said, lines.Err()
+	return said, cmp.Or(lines.Err(), tooMany)
 }
 
 func isRobots(u *url.URL) bool { return u.Path == "/robots.txt" }

@@ -1,6 +1,9 @@
 package harvest
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
@@ -40,4 +43,42 @@ func FuzzReadRobots(f *testing.F) {
 			t.Errorf("%q hides what follows: %+v, %v", text, more, err)
 		}
 	})
+}
+
+// Who asks for the sitemaps of a site is told when its robots.txt cannot be read at present:
+// another list of the site may have fewer resources. The next one asks again.
+func TestSitemapsOfBusySite(t *testing.T) {
+	const text = "Sitemap: /1.xml\nSitemap: /2.xml\n"
+	for name, fail := range map[string]func(w http.ResponseWriter){
+		"busy":   func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) },
+		"broken": func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) },
+		"cut off": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Length", "32")
+			_, _ = io.WriteString(w, text[:17])
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fails := true
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if fails {
+					fail(w)
+					return
+				}
+				_, _ = io.WriteString(w, text)
+			}))
+			defer s.Close()
+			site, err := url.Parse(s.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := &Getter{Client: http.DefaultClient, Robots: true}
+			if got, err := g.Sitemaps(t.Context(), site); !IsAway(err) || len(got) > 0 {
+				t.Errorf("the sitemaps are %q, %v", got, err)
+			}
+			fails = false
+			if got, err := g.Sitemaps(t.Context(), site); err != nil || len(got) != 2 {
+				t.Errorf("the sitemaps are %q, %v", got, err)
+			}
+		})
+	}
 }
