@@ -28,6 +28,7 @@ type Outcome struct {
 
 	Error    string `json:"error,omitempty"`    // why the look failed; changes that were published before stay
 	Failures int    `json:"failures,omitempty"` // failed looks since the last successful one
+	Ping     string `json:"ping,omitempty"`     // the last ping before the last successful look, see pingOf
 }
 
 // Outcomes store the last Outcome of each set, and the states of a Look, by name. Their

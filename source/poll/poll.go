@@ -10,6 +10,7 @@ package poll
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -134,7 +135,8 @@ func (p *Poller) Described() {
 }
 
 // Ping begins a look at the source of a set, and does not wait for it. If a look is under
-// way, exactly one more follows it, even after several pings. An error with
+// way, exactly one more follows it, even after several pings. If the hub ends before the
+// look has succeeded, the look is made by the hub that next has the set. An error with
 // resourcesync.ErrInvalid says that the set has no source, or one that must not be looked
 // at. Other errors are feed.ErrUnavailable and those of the change memory.
 func (p *Poller) Ping(ctx context.Context, set string) error {
@@ -153,6 +155,9 @@ func (p *Poller) Ping(ctx context.Context, set string) error {
 	}
 	if err := p.opts.Check(name, url); err != nil { // the rules may have changed since the set was described
 		return resourcesync.About("the description of set "+set, err)
+	}
+	if err := p.outcomes.Put(ctx, pingOf(set), []byte(rand.Text())); err != nil {
+		return err
 	}
 	if !p.opts.Mine(set) && p.opts.Pings != nil {
 		return p.opts.Pings.Add(ctx, set)
@@ -241,16 +246,21 @@ func (p *Poller) scan(ctx context.Context) {
 	there := map[string]bool{}
 	for _, st := range states {
 		there[st.Set] = true
-		if st.Source != "" && p.opts.Mine(st.Set) {
+		mine := p.opts.Mine(st.Set)
+		switch s := p.sources[st.Set]; {
+		case st.Source != "" && mine:
 			p.describe(ctx, st)
-		} else if s := p.sources[st.Set]; s != nil && (s.every > 0 || s.url != st.ChangeList) {
+		case s == nil && st.ChangeList != "" && mine:
+			p.catchUp(ctx, st)
+		case s == nil:
+		case s.every > 0, s.url != st.ChangeList, !mine && s.in == nil && s.next.IsZero():
 			delete(p.sources, st.Set)
 		}
 	}
 	for _, set := range slices.Collect(maps.Keys(p.sources)) {
 		if !there[set] { // the set was deleted; Outcome.Begin keeps old outcomes from a new set
 			delete(p.sources, set)
-			_ = errors.Join(p.outcomes.Put(ctx, set, nil), p.outcomes.Put(ctx, stateOf(set), nil))
+			_ = errors.Join(p.outcomes.Put(ctx, set, nil), p.outcomes.Put(ctx, stateOf(set), nil), p.outcomes.Put(ctx, pingOf(set), nil))
 		}
 	}
 }
@@ -275,6 +285,18 @@ func (p *Poller) describe(ctx context.Context, st feed.State) {
 		s.every, s.next = st.Every, earlier(s.next, time.Now().Add(st.Every))
 	}
 	s.state = st
+}
+
+// catchUp handles a set with a Change List that this hub now looks at. It schedules a look if
+// none has succeeded since the last ping, because the hub that got it ended.
+func (p *Poller) catchUp(ctx context.Context, st feed.State) {
+	ping, err := p.outcomes.Get(ctx, pingOf(st.Set))
+	if err != nil {
+		return // the next scan tries again
+	}
+	if s := p.add(ctx, st, st.ChangeList); s != nil && ping != nil && (s.last == nil || s.last.Ping != string(ping)) {
+		s.next = time.Now()
+	}
 }
 
 // add adds a source; nil: the store cannot be read now.
@@ -432,9 +454,12 @@ func (p *Poller) once(ctx context.Context, st feed.State, url string, every time
 	begin := time.Now()
 	out := &Outcome{Begin: st.Begin, Source: url, ChangeList: st.Source == "", Time: begin.UTC()}
 	if last != nil {
-		out.Failures = last.Failures
+		out.Failures, out.Ping = last.Failures, last.Ping
 	}
-	err := p.look(ctx, st.Set, out)
+	ping, err := p.outcomes.Get(ctx, pingOf(st.Set))
+	if err == nil {
+		err = p.look(ctx, st.Set, out)
+	}
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return last, begin
 	}
@@ -446,7 +471,7 @@ func (p *Poller) once(ctx context.Context, st feed.State, url string, every time
 		out.Failures++
 		logger.Warn("a source cannot be polled", "err", discreet(err), "failures", out.Failures)
 	} else {
-		out.Failures = 0
+		out.Failures, out.Ping = 0, string(ping)
 		logger.Debug("a source was polled", "created", out.Created, "updated", out.Updated, "deleted", out.Deleted)
 	}
 	p.opts.Count(st, err, out.Took)

@@ -276,6 +276,37 @@ func TestPing(t *testing.T) {
 	})
 }
 
+// A ping that was answered is looked at, even if the hub ends before the look has: by the same
+// hub later, or by another one. A look that has ended is not made again.
+func TestPingOutlivesTheHub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, kept := newWorld(), OnDisk(&keeptest.Map{})
+		w.sets["a"] = feed.State{Set: "a", Begin: 1, Description: feed.Description{ChangeList: "http://a.example/"}}
+		w.hangs["a"] = true
+		p, stop := w.run(t, kept)
+		if err := p.Ping(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		w.want(t, time.Second, "a 0")
+		stop()
+		w.set(func() { w.hangs["a"] = false; w.others["a"] = true })
+		_, stop = w.run(t, kept)
+		w.want(t, time.Hour)
+		w.set(func() { delete(w.others, "a") })
+		w.want(t, time.Minute, "a 60")
+		w.want(t, time.Hour)
+		stop()
+		p, stop = w.run(t, kept)
+		w.want(t, time.Hour)
+		if err := p.Ping(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		w.want(t, time.Second, "a 181")
+		w.want(t, time.Hour)
+		stop()
+	})
+}
+
 // A ping that another hub got reaches the hub that looks at the source.
 func TestPingOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
