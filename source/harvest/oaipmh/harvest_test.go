@@ -249,6 +249,7 @@ func TestHarvestMisbehaving(t *testing.T) {
 		{"all are cut off", oaitest.Faults{Cut: 100}, "ends early", ""},
 		{"a page", oaitest.Faults{Page: "<html><body>down for maintenance</body></html>"}, "it is no answer of OAI-PMH: the root element is html", ""},
 		{"nothing", oaitest.Faults{Page: " "}, "the answer is empty", ""},
+		{"neither a list nor an error", oaitest.Faults{Page: noList}, "has neither a list nor an error", ""},
 		{"bad records", oaitest.Faults{BadRecord: true}, "record 6: it has no identifier", ""},
 		{"datestamps of now", oaitest.Faults{StampNow: true}, "", ""},
 		{"no headers", oaitest.Faults{Headless: "badVerb"}, "", ""},
@@ -285,6 +286,9 @@ func TestHarvestMisbehaving(t *testing.T) {
 	}
 }
 
+// noList is the answer of a repository whose database is away.
+const noList = `<OAI-PMH xmlns="http://www.openarchives.org/OAI/2.0/"><responseDate>2026-03-01T13:00:00Z</responseDate><request verb="ListRecords">http://a.example/oai</request></OAI-PMH>`
+
 func TestNewsMisbehaving(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -303,6 +307,7 @@ func TestNewsMisbehaving(t *testing.T) {
 		{"no headers", oaitest.Faults{Headless: "badVerb"}, "", ""},
 		{"days only", oaitest.Faults{RefuseTimes: true}, "", "it is asked for days"},
 		{"cut off", oaitest.Faults{Cut: 100}, "ends early", ""},
+		{"neither a list nor an error", oaitest.Faults{Page: noList}, "has neither a list nor an error", ""},
 		{"datestamps of now", oaitest.Faults{StampNow: true}, "not to say what changed", "time of the request"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

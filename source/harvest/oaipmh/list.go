@@ -129,6 +129,9 @@ func (r *Repository) listBy(ctx context.Context, verb string, l *List, g Granula
 			}
 			return &Doubt{Reason: fmt.Sprintf("its part %d is said to have no records", number), Short: true}
 		}
+		if err == nil && !p.list {
+			err = &Broken{"the answer has neither a list nor an error"}
+		}
 		if err != nil {
 			if number > 1 && !is(err, badResumptionToken) {
 				return fmt.Errorf("part %d: %w", number, err)

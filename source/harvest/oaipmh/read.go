@@ -46,6 +46,7 @@ type part struct {
 	responseDate time.Time // zero: it cannot be read
 	err          *Error
 	identity     *Identity
+	list         bool // it has a list, if only an empty one
 	records      []Record
 	hasToken     bool
 	token        string
@@ -224,6 +225,7 @@ func (in *partReader) top(el *xml.StartElement) error {
 		return in.identify()
 	case "ListIdentifiers", "ListRecords":
 		in.frame.list = string(in.tape.take(in.begun, in.dec.InputOffset()))
+		in.list = true
 		return in.each(in.listed)
 	}
 	return in.skip()
