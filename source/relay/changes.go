@@ -45,6 +45,18 @@ func (m *Mark) since() time.Time {
 	return m.Begin
 }
 
+// next returns the Mark of the next reading, which adds what it reads. The changes of the
+// overlap are still known if this reading does not have them, but the next one again. An
+// undated change is known only as long as each reading has it.
+func (m *Mark) next() Mark {
+	recent := maps.Clone(m.Recent)
+	maps.DeleteFunc(recent, func(_ string, at time.Time) bool { return at.Equal(undated) })
+	if recent == nil {
+		recent = map[string]time.Time{}
+	}
+	return Mark{Begin: m.Begin, Datetime: m.Datetime, Recent: recent}
+}
+
 // keyOf returns a hash that identifies a change. The datetime alone does not: with whole
 // seconds, two changes of a resource may have the same one.
 func keyOf(c *resourcesync.Change) string {
@@ -182,7 +194,7 @@ func (r *Relay) baseline(ctx context.Context) (Result, error) {
 func (r *Relay) increments(ctx context.Context) (res Result, reach harvest.Reach, err error) {
 	res.How = Changes
 	was, seen := r.st.Mark, r.st.Seen
-	next := Mark{Begin: was.Begin, Datetime: was.Datetime, Recent: map[string]time.Time{}}
+	next := was.next()
 	p := r.batch(&res)
 	for c, err := range r.lister.Changes(ctx, r.st.Source.ChangeList, was.since(), &seen, &reach) {
 		if errors.Is(err, harvest.ErrUnchanged) {

@@ -414,6 +414,21 @@ func TestChangesOfOneSecond(t *testing.T) {
 	}
 }
 
+// A Change List that lacks older changes at one look, and has them again at the next, as while
+// it is rotated, does not bring back what was deleted.
+func TestChangesComeBack(t *testing.T) {
+	s := new(site)
+	w := newWorld(t, s)
+	s.put("/changes.xml", changesOf(0, "a created 1", "b created 2", "a deleted 3"))
+	w.begin("/changes.xml")
+	w.look("changes 2 0 1")
+	s.put("/changes.xml", changesOf(3, "a deleted 3"))
+	w.look("changes 0 0 0")
+	s.put("/changes.xml", changesOf(0, "a created 1", "b created 2", "a deleted 3", "c created 4"))
+	w.look("changes 1 0 0")
+	w.has("b", "c")
+}
+
 // A source that has both: the Resource List is the beginning, and mends what is missing.
 func TestCapabilityList(t *testing.T) {
 	s := new(site)
