@@ -181,7 +181,7 @@ func isGone(err error) bool {
 }
 
 // moved reports whether the source has moved to another place. If so, it forgets the
-// state of the old place.
+// state of the old place, except the deletions of the day.
 func (r *Relay) moved(ctx context.Context) bool {
 	if r.opts.Find == nil {
 		return false
@@ -191,7 +191,7 @@ func (r *Relay) moved(ctx context.Context) bool {
 		return false // the error of the look says more
 	}
 	r.opts.Note("the source is not any more where it was, and was found at another place: everything is compared")
-	*r.st = State{Version: StateVersion, Source: s, Cursor: r.st.Cursor}
+	*r.st = State{Version: StateVersion, Source: s, Cursor: r.st.Cursor, Toll: r.st.Toll}
 	return true
 }
 

@@ -46,6 +46,25 @@ func TestSite(t *testing.T) {
 	w.look("the source has no resource at all")
 }
 
+// A source that moves has no new day: its deletions are counted together.
+func TestMovedOfADay(t *testing.T) {
+	s := new(site)
+	w := newWorld(t, s)
+	w.opts.Find = func(ctx context.Context) (relay.Source, error) { return relay.Find(ctx, w.getter(), w.url) }
+	s.put("/", "<html>hello")
+	s.put("/robots.txt", "Sitemap: /a.xml\n")
+	s.put("/a.xml", listOf(strings.Fields("a b c d e f g h i j k l")...))
+	w.begin("/")
+	w.look("compared 12 0 0")
+	s.put("/a.xml", listOf("a", "b", "c", "d"))
+	w.look("compared 0 0 8")
+	s.drop("/robots.txt")
+	s.drop("/a.xml")
+	s.put("/sitemap.xml", listOf("a"))
+	w.look("3 more of the 12 known resources would be deleted, after 8 within a day")
+	w.has("a", "b", "c", "d")
+}
+
 // While a server is busy, finding out what it has begins anew, when the server wants that.
 func TestFindBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
