@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -29,6 +30,7 @@ const (
 	tries        = 4
 	waitMost     = time.Hour
 	maxTag       = 1 << 10 // bytes of an ETag that is remembered
+	hostsMost    = 1_000   // about the most hosts that are remembered
 	packedTwice  = 2       // a compressed document may be compressed once more in transport
 )
 
@@ -364,6 +366,9 @@ func (g *Getter) turn(ctx context.Context, u *url.URL) (*host, error) {
 	}
 	h := root.hosts[u.Host]
 	if h == nil {
+		if len(root.hosts) >= hostsMost {
+			maps.DeleteFunc(root.hosts, func(_ string, h *host) bool { return h.rested() })
+		}
 		h = &host{turn: make(chan struct{}, 1)}
 		root.hosts[u.Host] = h
 	}
@@ -373,6 +378,17 @@ func (g *Getter) turn(ctx context.Context, u *url.URL) (*host, error) {
 		return h, nil
 	case <-ctx.Done():
 		return nil, outbound.Explain(context.Cause(ctx))
+	}
+}
+
+// rested reports whether a host has no request under way, and wants no pause before the next.
+func (h *host) rested() bool {
+	select {
+	case h.turn <- struct{}{}:
+		defer func() { <-h.turn }()
+		return time.Since(h.left) >= h.robots.delay
+	default:
+		return false
 	}
 }
 

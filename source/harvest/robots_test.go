@@ -1,6 +1,7 @@
 package harvest
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -81,4 +83,39 @@ func TestSitemapsOfBusySite(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A source whose lists are at ever more hosts takes no memory for those that were asked before.
+// One that wants a rest between two requests is not forgotten before.
+func TestGetterForgetsHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &Getter{Robots: true, Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			text := "urn:x:1"
+			if r.URL.Path == "/robots.txt" {
+				text = "User-agent: *\nCrawl-delay: 60"
+			}
+			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
+		})}}
+		get := func(host string) {
+			t.Helper()
+			a, err := g.Get(t.Context(), "the list", "http://"+host+"/list", Version{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.Close()
+		}
+		begin := time.Now()
+		get("slow.example")
+		get("slow.example")
+		for i := range 5 * hostsMost {
+			get(fmt.Sprint("host", i, ".example"))
+		}
+		if n := len(g.hosts); n > hostsMost {
+			t.Errorf("%d hosts are remembered", n)
+		}
+		get("slow.example")
+		if took := time.Since(begin); took != 2*time.Minute {
+			t.Errorf("three requests to a host that wants a minute between them took %v", took)
+		}
+	})
 }
