@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,7 +41,7 @@ type syncing struct {
 	synced bool // the hub was up to date once in this run
 }
 
-func (s *syncing) run(ctx context.Context) error {
+func (s *syncing) run(ctx context.Context) (err error) {
 	set, err := s.newSet(&s.cfg.config, s.cfg.prefix, s.bar.Note)
 	if err != nil {
 		return err
@@ -59,7 +60,7 @@ func (s *syncing) run(ctx context.Context) error {
 	}
 	if s.cfg.dry {
 		out := bufio.NewWriter(s.stdout)
-		defer out.Flush()
+		defer func() { err = cmp.Or(err, out.Flush()) }()
 		var line []byte
 		o.Dry = func(c *resourcesync.Change) error {
 			line = append(resourcesync.AppendJSONMembers(append(line[:0], '{'), c), '}', '\n')

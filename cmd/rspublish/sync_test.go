@@ -67,6 +67,28 @@ func TestStateOutside(t *testing.T) {
 	}
 }
 
+// A dry run whose changes cannot be written has failed: else the file of a script lacks some
+// of them, and nobody knows.
+func TestDryRunOnFullDisk(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	var log loggedtest.Log
+	sv, err := server.New(server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub, b := servertest.Start(t, sv, &log), newBench(t)
+	var stderr strings.Builder
+	p := &program{env: func(string) string { return "" }, stdin: strings.NewReader(`{"loc":"https://e.org/a"}`), stdout: full, stderr: &stderr,
+		cacheDir: func() (string, error) { return b.cache, nil }, now: b.clock.now, sleep: b.clock.sleep}
+	if code := p.run(t.Context(), []string{"sync", "-hub", hub.URL, "-set", "peps", "-dry-run", "-"}); code != exitInput {
+		t.Errorf("the exit code is %d: %s", code, stderr.String())
+	}
+}
+
 // The bound on deletions is for all runs of a day together.
 func TestDeletionsOfADay(t *testing.T) {
 	var log loggedtest.Log
