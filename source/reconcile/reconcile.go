@@ -176,7 +176,7 @@ type Source struct {
 
 	// Since the last Sync.
 	holding  *holding           // the list of the source
-	kept     []feed.Entry       // further resources of the hub, see Result.Kept
+	changes  *inventory.State   // its changes, and further resources of the hub, see toKeep; nil: none
 	known    *inventory.Overlay // what the hub knows about the source; nil until it is needed
 	position uint64             // of the newest change in known; the Source's own numbering
 	head     feed.Cursor        // the newest known cursor of the hub's log
@@ -234,6 +234,6 @@ func (s *Source) sent(head feed.Cursor, changes []resourcesync.Change) error {
 // Close removes the Source's files.
 func (s *Source) Close() error {
 	h := s.holding
-	s.holding, s.kept, s.known = nil, nil, nil
+	s.holding, s.changes, s.known = nil, nil, nil
 	return h.close()
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -340,6 +341,38 @@ func TestGaps(t *testing.T) {
 		t.Errorf("%+v, %v, %v", r, got, err)
 	}
 	h.equals(list{"a": "2", "b": "1"})
+}
+
+// What a gap keeps takes no memory: a whole hub may be in an unreadable directory.
+func TestKeptTakesNoMemory(t *testing.T) {
+	const n = 20_000
+	h := newHub(t)
+	h.exists = true
+	for i := range n {
+		e := entry(fmt.Sprint(i), "1")
+		h.resources[e.Change.Loc] = *e
+	}
+	s := New(h, list{}.listing(&Gap{Err: errors.New("an unreadable directory")}), Options{Dir: t.TempDir()})
+	defer s.Close()
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	r, err := s.Sync(t.Context())
+	if err != nil || r.Kept != n {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if took := heap() - before; took > n*200 {
+		t.Errorf("%d bytes for each resource", took/n)
+	}
+	// The next Update knows them.
+	gone := []Sight{{Loc: loc("7")}, {Loc: loc("8"), Entry: entry("8", "1")}, {Loc: loc("9"), Entry: entry("9", "2")}}
+	if _, err := s.Update(t.Context(), gone); err != nil || !slices.Equal(h.published, []string{"updated " + loc("9"), "deleted " + loc("7")}) {
+		t.Errorf("%v, %v", h.published, err)
+	}
 }
 
 func TestUnknown(t *testing.T) {

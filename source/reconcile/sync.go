@@ -35,7 +35,7 @@ func (s *Source) Sync(ctx context.Context) (Result, error) {
 		_ = h.close() // the first error is more useful
 		return r.result, err
 	}
-	s.holding, s.kept = h, r.kept
+	s.holding, s.changes = h, r.changes
 	s.head, s.held = r.result.Cursor, max(s.held, r.result.Listed)
 	return r.result, nil
 }
@@ -46,7 +46,6 @@ type run struct {
 
 	gaps   map[string]bool // locs
 	open   bool            // there is a gap without a loc
-	kept   []feed.Entry    // the hub's resources in the gaps
 	look   audit.Look      // the newest look at the hub
 	anew   bool            // there is no such set
 	failed error           // why the list or the hub could not be read
@@ -57,11 +56,13 @@ type run struct {
 	parts   bool             // the list may lack some resources
 }
 
-// The changes of a run are kept in an inventory, in the order of loc. A change is a
-// deletion if its position is toDelete, because an inventory cannot hold a deletion.
+// The changes of a run are kept in an inventory, in the order of loc. The position of an entry
+// says what it is: a change to publish; a deletion, because an inventory cannot hold one; or a
+// resource of the hub that is in a gap of the list, and so no change.
 const (
 	toPublish = 1
 	toDelete  = 2
+	toKeep    = 3
 )
 
 func (r *run) sync(ctx context.Context) (err error) {
@@ -177,13 +178,13 @@ func (r *run) differences(ctx context.Context) iter.Seq2[*feed.Entry, error] {
 	}
 }
 
-// judge returns the change that ends a difference; nil if there is nothing to
-// publish.
+// judge returns the change that ends a difference, or the resource that is kept; nil if
+// there is nothing to publish.
 func (r *run) judge(d *audit.Difference) *feed.Entry {
 	switch d.Kind {
 	case audit.Extra:
 		r.result.Created++
-		return change(d.Own, resourcesync.Created)
+		return change(d.Own, resourcesync.Created, toPublish)
 	case audit.Unknown:
 		if !r.opts.Unknown {
 			r.result.Unknown++
@@ -192,19 +193,18 @@ func (r *run) judge(d *audit.Difference) *feed.Entry {
 		fallthrough
 	case audit.Stale:
 		r.result.Updated++
-		return change(d.Own, resourcesync.Updated)
+		return change(d.Own, resourcesync.Updated, toPublish)
 	}
 	if r.open || r.gaps[d.Loc] {
 		r.result.Kept++
-		r.kept = append(r.kept, *d.Theirs)
-		return nil
+		return change(d.Theirs, resourcesync.Updated, toKeep)
 	}
 	r.result.Deleted++
 	return &feed.Entry{Cursor: feed.Cursor{Position: toDelete}, Change: resourcesync.Change{Loc: d.Loc, Change: resourcesync.Updated}}
 }
 
-func change(own *feed.Entry, t resourcesync.ChangeType) *feed.Entry {
-	e := &feed.Entry{Cursor: feed.Cursor{Position: toPublish}, Change: own.Change}
+func change(of *feed.Entry, t resourcesync.ChangeType, kind uint64) *feed.Entry {
+	e := &feed.Entry{Cursor: feed.Cursor{Position: kind}, Change: of.Change}
 	e.Change.Change = t
 	return e
 }

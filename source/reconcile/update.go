@@ -56,14 +56,18 @@ func (s *Source) learn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for i := range s.kept {
-		s.kept[i].Position = uint64(i) + 1
-	}
 	known := own.Overlay()
-	if err := known.Add(ctx, s.kept); err != nil {
-		return err
+	if s.changes != nil {
+		for e, err := range s.changes.Walk(ctx, inventory.Range{}) {
+			if err == nil && e.Position == toKeep {
+				err = known.Add(ctx, []feed.Entry{*e})
+			}
+			if err != nil {
+				return err
+			}
+		}
 	}
-	s.known, s.position = known, uint64(len(s.kept))
+	s.known, s.position = known, toKeep
 	return nil
 }
 
