@@ -32,6 +32,8 @@ type Mark struct {
 	Datetime time.Time            `json:"datetime"`         // of the newest published change; zero: none
 	Until    time.Time            `json:"until,omitzero"`   // every change up to then was read; zero: the lists do not say
 	Recent   map[string]time.Time `json:"recent,omitempty"` // the published changes of the overlap, by a hash; if empty, all changes after Datetime are new
+
+	read map[string]int // how often the present reading has had an entry of Recent, word for word
 }
 
 // since returns the datetime from which on the source has to be read.
@@ -232,6 +234,12 @@ func (m *Mark) add(c *resourcesync.Change, since time.Time) (key string) {
 	if m.Recent == nil {
 		return key
 	}
+	if m.read == nil {
+		m.read = map[string]int{}
+	}
+	if m.read[key]++; m.read[key] > 1 { // within one datetime, the resource has gone back to what it was
+		key = fmt.Sprintf("%s-%d", key, m.read[key])
+	}
 	at := c.Datetime
 	if at.Before(since) {
 		at = undated // its datetime is unknown, so it is recent as long as the list has it
@@ -243,10 +251,14 @@ func (m *Mark) add(c *resourcesync.Change, since time.Time) (key string) {
 }
 
 // trim forgets changes before the overlap. If there are still too many, it forgets the
-// oldest, and if too many have one datetime, all. What it forgets is either
-// not read again, or published again with all that follows it. Otherwise, an outdated change
-// would be the last that the hub gets of its resource.
+// oldest, and if too many have one datetime, all. What it forgets is either not read again, or
+// published again with all that follows it. Otherwise, an outdated change would be the last
+// that the hub gets of its resource.
 func (m *Mark) trim() {
+	defer maps.DeleteFunc(m.read, func(key string, _ int) bool {
+		_, recent := m.Recent[key]
+		return !recent
+	})
 	for key, at := range m.Recent {
 		if at.Before(m.Datetime.Add(-overlap)) {
 			delete(m.Recent, key)

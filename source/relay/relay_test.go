@@ -414,6 +414,24 @@ func TestChangesOfOneSecond(t *testing.T) {
 	}
 }
 
+// A resource goes back to what it was within one datetime of the source, so an entry of the list
+// comes again word for word. The second one is a change of its own.
+func TestSameChangeAgain(t *testing.T) {
+	s := new(site)
+	w := newWorld(t, s)
+	s.put("/changes.xml", changesOf(0, "a created 1", "a deleted 1"))
+	w.begin("/changes.xml")
+	w.look("changes 1 0 1")
+	for i, list := range []string{changesOf(0, "a created 1", "a deleted 1", "a created 1"), changesOf(0, "a created 1", "a deleted 1", "a created 1", "b created 2")} {
+		s.put("/changes.xml", list)
+		w.look("changes 1 0 0")
+		w.has([]string{"a", "b"}[:i+1]...)
+	}
+	s.put("/changes.xml", changesOf(0, "a created 1", "a deleted 1", "a created 1", "b created 2", "a deleted 2"))
+	w.look("changes 0 0 1")
+	w.has("b")
+}
+
 // A Change List that lacks older changes at one look, and has them again at the next, as while
 // it is rotated, does not bring back what was deleted.
 func TestChangesComeBack(t *testing.T) {
