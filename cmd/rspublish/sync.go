@@ -210,12 +210,9 @@ func (s *syncing) openState(o *reconcile.Options) (release func(), err error) {
 	if release, err = lockState(filepath.Join(dir, "lock")); err != nil {
 		return nil, err
 	}
-	left, _ := filepath.Glob(filepath.Join(dir, "pages-*")) // the pattern is right
-	for _, pages := range left {
-		if err := os.RemoveAll(pages); err != nil {
-			release()
-			return nil, fmt.Errorf("remove what an earlier run has left: %w", err)
-		}
+	if err := reconcile.Sweep(dir); err != nil {
+		release()
+		return nil, err
 	}
 	o.Dir = dir
 	return release, nil

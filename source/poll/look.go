@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/harvest"
@@ -19,7 +20,7 @@ type Look func(ctx context.Context, set string, out *Outcome) error
 
 // RelayOptions are the options of Relayed. All must be set.
 type RelayOptions struct {
-	Dir    string                                                   // where temporary directories are made; empty: os.TempDir
+	Dir    string                                                   // where temporary directories are made, and nobody else makes any; empty: os.TempDir
 	Total  resourcesync.Limits                                      // of all documents of a source together
 	Room   func(ctx context.Context, set string, bytes int64) error // see reconcile.Options
 	Memory func(ctx context.Context) (release func(), err error)    // see reconcile.Options
@@ -27,9 +28,19 @@ type RelayOptions struct {
 }
 
 // Relayed returns a Look that uses package relay. hub returns a client of the hub itself.
-// Relayed also stores in outcomes what it needs to see changes since the last look.
+// Relayed also stores in outcomes what it needs to see changes since the last look. The first
+// look removes what a hub that was killed has left in Dir.
 func Relayed(getter *harvest.Getter, hub func(set string) reconcile.Hub, outcomes Outcomes, o RelayOptions) Look {
+	sweep := sync.OnceValue(func() error {
+		if o.Dir == "" {
+			return nil
+		}
+		return reconcile.Sweep(o.Dir)
+	})
 	return func(ctx context.Context, set string, out *Outcome) error {
+		if err := sweep(); err != nil {
+			return err
+		}
 		kept, err := readState(ctx, outcomes, set, out)
 		if err != nil {
 			return err

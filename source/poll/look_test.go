@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -109,8 +112,13 @@ func TestRelayed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSite(t)
+	dir := t.TempDir()
+	left := filepath.Join(dir, "pages-7") // by a hub that was killed
+	if err := os.MkdirAll(filepath.Join(left, "pages"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	look := poll.Relayed(&harvest.Getter{Client: s.Client(), Tries: 1}, func(set string) reconcile.Hub { return &ofHub{reconcile.Set{Client: c, Name: set}} }, poll.OnDisk(&keeptest.Map{}), poll.RelayOptions{
-		Dir: t.TempDir(), Note: func(set, text string) { t.Log(set, text) },
+		Dir: dir, Note: func(set, text string) { t.Log(set, text) },
 		Room:   func(context.Context, string, int64) error { return nil },
 		Memory: func(context.Context) (func(), error) { return func() {}, nil },
 	})
@@ -133,6 +141,9 @@ func TestRelayed(t *testing.T) {
 
 	s.has("a", "b", "c")
 	again("demo", 3, 3, 0, 0, "")
+	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is there: %v", left, err)
+	}
 	again("demo", 0, 0, 0, 0, "")
 	if n := s.has("a", "b 2026-02-02", "d"); !out.Unchanged || n != 3 { // to find out what it is, to list it, and to hear that nothing changed
 		t.Errorf("nothing changed: %+v after %d requests", out, n)

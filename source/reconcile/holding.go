@@ -7,6 +7,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
@@ -23,8 +24,26 @@ type holding struct {
 	state *inventory.State // of the list; nil until it is sorted
 }
 
+// temporary begins the names of temporary directories.
+const temporary = "pages-"
+
+// Sweep removes the temporary directories of a process that was killed from a directory that
+// no other process uses for Options.Dir.
+func Sweep(dir string) error {
+	left, err := os.ReadDir(dir)
+	for _, e := range left {
+		if err == nil && strings.HasPrefix(e.Name(), temporary) {
+			err = os.RemoveAll(filepath.Join(dir, e.Name()))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("remove what an earlier run has left: %w", err)
+	}
+	return nil
+}
+
 func newHolding(o *Options) (*holding, error) {
-	dir, err := os.MkdirTemp(o.Dir, "pages-*")
+	dir, err := os.MkdirTemp(o.Dir, temporary+"*")
 	if err != nil {
 		return nil, fmt.Errorf("make a temporary directory: %w", err)
 	}
