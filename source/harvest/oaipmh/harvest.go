@@ -332,7 +332,7 @@ func (w *window) see(rec *Record, l *List, prefix string) error {
 		c.Change, c.Lastmod = resourcesync.Deleted, time.Time{}
 	}
 	if i, twice := w.newest[loc]; twice {
-		if !w.found[i].change.Lastmod.After(rec.Time) {
+		if w.found[i].key <= rec.Datestamp { // a deletion has no lastmod
 			w.found[i] = found{c, rec.Datestamp}
 		}
 		return nil

@@ -375,6 +375,31 @@ func TestNewsOfUnknownSize(t *testing.T) {
 	w.wants(0, n, err, locs...)
 }
 
+// A list may have a record twice, as it changes while it is listed, and in any order if several
+// servers answer. The newest datestamp counts, also that of a deletion.
+func TestNewsTwice(t *testing.T) {
+	header := func(at, status string) string {
+		return fmt.Sprintf(`<header%s><identifier>oai:x:1</identifier><datestamp>2026-03-01T%sZ</datestamp></header>`, status, at)
+	}
+	old, deleted := header("11:00:00", ""), header("11:30:00", ` status="deleted"`)
+	for _, list := range []string{old + deleted, deleted + old} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body := `<Identify><granularity>YYYY-MM-DDThh:mm:ssZ</granularity></Identify>`
+			if r.URL.Query().Get("verb") != "Identify" {
+				body = "<ListIdentifiers>" + list + "</ListIdentifiers>"
+			}
+			fmt.Fprintf(w, `<OAI-PMH><responseDate>2026-03-01T12:00:00Z</responseDate>%s</OAI-PMH>`, body)
+		}))
+		defer s.Close()
+		h := &Harvest{Repository: &Repository{Getter: &harvest.Getter{Client: http.DefaultClient}, URL: s.URL}, Loc: "https://a.example/{local}"}
+		at := time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC)
+		changes, _, err := h.News(t.Context(), &State{Identity: Identity{Granularity: Seconds, Deleted: DeletedNo}, Low: at})
+		if err != nil || len(changes) != 1 || changes[0].Change != resourcesync.Deleted {
+			t.Errorf("%+v, %v", changes, err)
+		}
+	}
+}
+
 // A repository whose clock was ahead has windows that lie in the future. When the clock is set
 // back, all resources have to be listed: what changes until that future is in no window.
 func TestNewsClockBack(t *testing.T) {
