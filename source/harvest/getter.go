@@ -404,8 +404,9 @@ func retryAfter(value string) time.Duration {
 	return 0
 }
 
-// versionOf returns the Version of an answer. It ignores a Last-Modified of the last
-// two seconds, because the document may change again within that second.
+// versionOf returns the Version of an answer. A document that changed within the last two
+// seconds has none: it may change again within that second, and then many servers give it
+// the same ETag, made of that second and the length.
 func versionOf(resp *http.Response) (v Version) {
 	if tag := resp.Header.Get("ETag"); len(tag) <= maxTag {
 		v.ETag = tag
@@ -415,8 +416,12 @@ func versionOf(resp *http.Response) (v Version) {
 		return v
 	}
 	now, err := http.ParseTime(resp.Header.Get("Date"))
-	if err == nil && now.Sub(modified) > 2*time.Second {
+	switch {
+	case err != nil:
+	case now.Sub(modified) > 2*time.Second:
 		v.LastModified = resp.Header.Get("Last-Modified")
+	default:
+		return Version{}
 	}
 	return v
 }

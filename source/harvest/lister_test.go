@@ -318,6 +318,28 @@ func TestListerSince(t *testing.T) {
 	look("list 1 of the index", 2+2) // an error is not forgotten
 }
 
+// A document that was made a moment ago has no version: many servers make an ETag of the second
+// of the last change and of the length, and both stay when it changes once more.
+func TestVersionOfYoung(t *testing.T) {
+	const tag, made = `"68e0c1f2-1a2b"`, "Thu, 01 Jan 2026 12:00:00 GMT"
+	for _, test := range []struct {
+		modified, date string
+		want           Version
+	}{
+		{made, "Thu, 01 Jan 2026 12:00:00 GMT", Version{}},
+		{made, "Thu, 01 Jan 2026 12:00:02 GMT", Version{}},
+		{made, "Thu, 01 Jan 2026 12:00:03 GMT", Version{tag, made}},
+		{made, "Thu, 01 Jan 2026 11:00:00 GMT", Version{}},
+		{made, "", Version{ETag: tag}},
+		{"", "Thu, 01 Jan 2026 12:00:00 GMT", Version{ETag: tag}},
+	} {
+		resp := &http.Response{Header: http.Header{"Etag": {tag}, "Last-Modified": {test.modified}, "Date": {test.date}}}
+		if got := versionOf(resp); got != test.want {
+			t.Errorf("made %s, asked for %s: %+v", test.modified, test.date, got)
+		}
+	}
+}
+
 func TestGetterWaits(t *testing.T) {
 	for _, test := range []struct {
 		name   string
