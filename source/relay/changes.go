@@ -2,12 +2,8 @@ package relay
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/rshub/rshub/feed"
@@ -16,60 +12,6 @@ import (
 	"github.com/rshub/rshub/source/harvest"
 	"github.com/rshub/rshub/source/reconcile"
 )
-
-const (
-	overlap   = time.Hour // of two looks at Change Lists, because a source may add a change late
-	maxRecent = 20_000    // the most changes that a Mark remembers; twice as many if they have one datetime
-)
-
-// undated is the datetime of a change without a known datetime: such a change
-// is always recent.
-var undated = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
-
-// A Mark says which changes of a source were already published.
-type Mark struct {
-	Begin    time.Time            `json:"begin"`            // no earlier change is read: everything was compared as of then, or too many changes came since to remember them
-	Datetime time.Time            `json:"datetime"`         // of the newest published change; zero: none
-	Until    time.Time            `json:"until,omitzero"`   // every change up to then was read; zero: the lists do not say
-	Recent   map[string]time.Time `json:"recent,omitempty"` // the published changes of the overlap, by a hash; if empty, all changes after Datetime are new
-
-	read map[string]int // how often the present reading has had an entry of Recent, word for word
-}
-
-// since returns the datetime from which on the source has to be read.
-func (m *Mark) since() time.Time {
-	if len(m.Recent) == 0 || m.Datetime.IsZero() {
-		return m.Datetime
-	}
-	if from := m.Datetime.Add(-overlap); from.After(m.Begin) {
-		return from
-	}
-	return m.Begin
-}
-
-// next returns the Mark of the next reading, which adds what it reads. The changes of the
-// overlap are still known if this reading does not have them, but the next one again. An
-// undated change is known only as long as each reading has it.
-func (m *Mark) next() Mark {
-	recent := maps.Clone(m.Recent)
-	maps.DeleteFunc(recent, func(_ string, at time.Time) bool { return at.Equal(undated) })
-	if recent == nil {
-		recent = map[string]time.Time{}
-	}
-	return Mark{Begin: m.Begin, Datetime: m.Datetime, Recent: recent}
-}
-
-// keyOf returns a hash that identifies a change. The datetime alone does not: with whole
-// seconds, two changes of a resource may have the same one.
-func keyOf(c *resourcesync.Change) string {
-	length := int64(-1)
-	if c.Length != nil {
-		length = *c.Length
-	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s\n%s\n%d\n%s",
-		c.Loc, c.Change, c.Datetime.Format(time.RFC3339Nano), c.Hash, length, c.Lastmod.Format(time.RFC3339Nano)))
-	return base64.RawURLEncoding.EncodeToString(sum[:12])
-}
 
 // changeList looks at a source that has Change Lists.
 func (r *Relay) changeList(ctx context.Context, full, lost bool) (Result, error) {
@@ -221,68 +163,6 @@ func (r *Relay) increments(ctx context.Context) (res Result, reach harvest.Reach
 	next.Until = reach.Until
 	r.st.Mark, r.st.Seen = next, seen
 	return res, reach, nil
-}
-
-// add adds a change from a reading that began at since, and returns its key.
-func (m *Mark) add(c *resourcesync.Change, since time.Time) (key string) {
-	key = keyOf(c)
-	if c.Datetime.After(m.Datetime) {
-		if m.Datetime = c.Datetime; m.Recent == nil {
-			m.Begin, m.Recent = m.Datetime, map[string]time.Time{}
-		}
-	}
-	if m.Recent == nil {
-		return key
-	}
-	if m.read == nil {
-		m.read = map[string]int{}
-	}
-	if m.read[key]++; m.read[key] > 1 { // within one datetime, the resource has gone back to what it was
-		key = fmt.Sprintf("%s-%d", key, m.read[key])
-	}
-	at := c.Datetime
-	if at.Before(since) {
-		at = undated // its datetime is unknown, so it is recent as long as the list has it
-	}
-	if m.Recent[key] = at; len(m.Recent) > 2*maxRecent {
-		m.trim()
-	}
-	return key
-}
-
-// trim forgets changes before the overlap. If there are still too many, it forgets the
-// oldest, and if too many have one datetime, all. What it forgets is either not read again, or
-// published again with all that follows it. Otherwise, an outdated change would be the last
-// that the hub gets of its resource.
-func (m *Mark) trim() {
-	defer maps.DeleteFunc(m.read, func(key string, _ int) bool {
-		_, recent := m.Recent[key]
-		return !recent
-	})
-	for key, at := range m.Recent {
-		if at.Before(m.Datetime.Add(-overlap)) {
-			delete(m.Recent, key)
-		}
-	}
-	if len(m.Recent) <= maxRecent {
-		return
-	}
-	newest := slices.SortedFunc(maps.Values(m.Recent), func(a, b time.Time) int { return b.Compare(a) })
-	least := newest[maxRecent-1]
-	if least.After(m.Datetime) { // these are undated
-		least = m.Datetime
-	}
-	if least.After(m.Begin) {
-		m.Begin = least
-	}
-	for key, at := range m.Recent {
-		if at.Before(m.Begin) {
-			delete(m.Recent, key)
-		}
-	}
-	if len(m.Recent) > 2*maxRecent {
-		m.Recent = nil
-	}
 }
 
 func (r *Relay) batch(res *Result) *reconcile.Batch {
