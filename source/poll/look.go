@@ -88,9 +88,6 @@ type state struct {
 // stateOf returns the name in Outcomes of the state of a set. No set has such a name.
 func stateOf(set string) string { return set + "~state" }
 
-// pingOf returns the name in Outcomes of the last ping for a set: a text that no other ping has.
-func pingOf(set string) string { return set + "~ping" }
-
 // readState reads the state of a set. It returns the zero state if the set was made anew
 // or has another source since, or if the stored state cannot be read.
 func readState(ctx context.Context, outcomes Outcomes, set string, out *Outcome) (kept state, err error) {
