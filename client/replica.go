@@ -18,8 +18,11 @@ import (
 
 // ReplicaOptions say what a Replica holds. Zero values are the defaults.
 type ReplicaOptions struct {
-	Prefix string // only resources whose loc begins with it; default: all
-	Cache  *inventory.Cache
+	// Prefix: only resources whose loc begins with it. It must be the same as long as the store
+	// is: what a wider one adds is not fetched, and only Audit shows that. Default: all.
+	Prefix string
+
+	Cache *inventory.Cache
 
 	// Collection is a URI: only resources whose newest change has a link rel=collection to
 	// it. A resource that leaves the collection is yielded as deleted. The store holds all
