@@ -128,21 +128,25 @@ func (v *Inventory) Forget(ctx context.Context, base Root, to feed.Cursor, why s
 	})
 }
 
-// Reset drops all roots, even pinned ones, and removes all pages. It is for an
-// inventory that is damaged, or that is filled from another place. From then on the
-// inventory is not complete; why says why.
+// Reset drops all roots, even pinned ones, and removes all pages. From then on the
+// inventory is not complete; why says why. With an empty why, what the head says about
+// that stays: the inventory is damaged, and is made anew from a log that has all changes.
 func (v *Inventory) Reset(ctx context.Context, why string) error {
 	for range tries {
 		rec, head, err := v.Load(ctx)
 		if head == nil && errors.Is(err, ErrDamaged) {
-			head, err = &Head{Next: 1}, nil
+			head, err = &Head{Next: 1, Why: "the record was damaged"}, nil
 		}
 		if err != nil {
 			return err
 		}
 		next := max(head.Next, uint64(max(rec.Now, 0)))
-		head, rec.Attempt = &Head{Next: next, Sweep: next, Why: why}, 0
-		err = v.swap(ctx, &rec, head, Swap{})
+		fresh := &Head{Next: next, Sweep: next, Why: why}
+		if why == "" {
+			fresh.Complete, fresh.Why = head.Complete, head.Why
+		}
+		rec.Attempt = 0
+		err = v.swap(ctx, &rec, fresh, Swap{})
 		if err == nil {
 			return v.sweep(ctx, rec.Log.Begin, next)
 		}

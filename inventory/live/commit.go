@@ -194,20 +194,10 @@ func (j *job) mend(ctx context.Context, found error) error {
 	if s.Floor.Position > 0 || s.Begin != j.state.Begin {
 		return fmt.Errorf("set %q: it cannot be made anew, because the log does not reach back to its beginning: %w", j.set, found)
 	}
-	complete := feed.Cursor{}
-	if _, head, err := j.inv.Load(ctx); err == nil {
-		complete = head.Complete
-	}
 	j.maker.live.logger.Error("a damaged inventory is made anew from the log", "set", j.set, "err", found)
-	if err := j.inv.Reset(ctx, found.Error()); err != nil {
+	// The log has every change of the inventory, so the inventory is as complete as before.
+	if err := j.inv.Reset(ctx, ""); err != nil {
 		return fmt.Errorf("set %q: drop a damaged inventory: %w", j.set, err)
-	}
-	if !complete.IsZero() {
-		// The log has every change of the inventory, so the inventory is as complete as
-		// before.
-		if err := j.inv.SetComplete(ctx, complete, ""); err != nil && !errors.Is(err, inventory.ErrLog) {
-			return fmt.Errorf("set %q: say again that it is complete: %w", j.set, err)
-		}
 	}
 	j.damaged = false
 	j.forget()

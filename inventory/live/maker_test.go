@@ -12,7 +12,6 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
-	"github.com/rshub/rshub/inventory/audit"
 )
 
 // TestCommits shows when roots are made.
@@ -333,114 +332,6 @@ func TestOff(t *testing.T) {
 		w.state(l, "a")
 		if n := w.head("a").Newest().Tally.Count; n != 100 {
 			t.Errorf("%d resources after it was turned on again", n)
-		}
-	})
-}
-
-// TestDamaged makes a damaged inventory anew.
-func TestDamaged(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(t *testing.T, w *world) {
-		l, stop := w.made(3_000, Options{})
-		w.ok(l.Complete(t.Context(), "a", true))
-		w.after(2 * time.Second)
-		stop()
-		var pages []uint64
-		begin := w.log.sets["a"].state.Begin
-		for n, err := range w.store.Numbers(t.Context(), "a", begin) {
-			w.ok(err)
-			pages = append(pages, n)
-		}
-		w.ok(w.store.Remove(t.Context(), "a", begin, pages[len(pages)/2:len(pages)/2+1]))
-
-		w.log.publish("a", many(3_000)...)
-		l, _ = w.hub(Options{})
-		w.after(10 * time.Second)
-		if h := w.state(l, "a"); !h.Complete {
-			t.Error("an inventory that was made anew from the whole log is not complete")
-		}
-		if !strings.Contains(w.text.String(), "made anew from the log") {
-			t.Error("nothing was logged")
-		}
-
-		// A reader finds the damage, whatever it reads.
-		ctx, all := t.Context(), inventory.Range{}
-		for name, read := range map[string]func(*Pinned) error{
-			"Walk": func(h *Pinned) (err error) {
-				for _, err = range h.Walk(ctx, all) {
-				}
-				return err
-			},
-			"Nth": func(h *Pinned) error {
-				_, _, err := h.Nth(ctx, 1_500)
-				return err
-			},
-			"Answer": func(h *Pinned) error {
-				_, err := audit.Answer(ctx, h.State, audit.Question{At: h.Cursor(), Ranges: []audit.Asked{{Range: inventory.Prefix("http://example.org/0015")}}})
-				return err
-			},
-		} {
-			h := w.got(l.Baseline(ctx, "a"))
-			w.without("a", h.Tree().Root())
-			h.Release()
-			w.text.Reset()
-			reader, stop := w.hub(Options{}) // which has no page in memory
-			h = w.got(reader.Baseline(ctx, "a"))
-			if err := read(h); !errors.Is(err, inventory.ErrDamaged) {
-				t.Errorf("%s: missing pages are %v", name, err)
-			}
-			h.Release()
-			w.after(10 * time.Second)
-			if h = w.got(reader.Baseline(ctx, "a")); !h.Complete {
-				t.Fatalf("%s: a baseline after a reader has found damage is not complete", name)
-			}
-			w.holds("a", h)
-			h.Release()
-			if n := strings.Count(w.text.String(), "made anew from the log"); n != 1 {
-				t.Errorf("%s: it was made anew %d times", name, n)
-			}
-			stop()
-		}
-	})
-}
-
-// without removes all pages of a root but the one at the top.
-func (w *world) without(set string, r inventory.Root) {
-	w.t.Helper()
-	var pages []uint64
-	for n, err := range w.store.Numbers(w.t.Context(), set, r.Begin) {
-		if w.ok(err); n != r.Page {
-			pages = append(pages, n)
-		}
-	}
-	w.ok(w.store.Remove(w.t.Context(), set, r.Begin, pages))
-}
-
-// TestDamagedAndTrimmed reads a damaged inventory that cannot be made anew. It is looked
-// at now and then, and not for each reader.
-func TestDamagedAndTrimmed(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		ctx := t.Context()
-		_, stop := w.made(3_000, Options{})
-		stop()
-		w.log.trim("a", 3_000)
-		w.without("a", w.head("a").Newest())
-		var scans atomic.Int32
-		w.store = &watched{Store: w.store, numbers: func() { scans.Add(1) }}
-		l, _ := w.hub(Options{})
-		for range 200 {
-			h := w.got(l.Baseline(ctx, "a"))
-			if _, _, err := h.Get(ctx, "http://example.org/001500"); !errors.Is(err, inventory.ErrDamaged) {
-				t.Fatalf("missing pages are %v", err)
-			}
-			h.Release()
-			w.after(100 * time.Millisecond)
-		}
-		if n := scans.Load(); n < 2 || n > 10 {
-			t.Errorf("in 20 seconds it was looked at %d times", n)
-		}
-		if !strings.Contains(w.text.String(), "it cannot be made anew") {
-			t.Error("nothing was logged")
 		}
 	})
 }
