@@ -29,6 +29,9 @@ type Changes struct {
 // To, or is not the log of Base. After an error the newest root is unchanged, except
 // after feed.ErrUnknown, when it may be the new one. The next commit removes the pages
 // of a failed one.
+//
+// A root that is later than To is no root of a Resource List any more, because it has
+// changes that the log has lost. With Anew, none of the older roots is.
 func (v *Inventory) Commit(ctx context.Context, c Changes) (Root, error) {
 	var a *attempt
 	var err error
@@ -43,6 +46,11 @@ func (v *Inventory) Commit(ctx context.Context, c Changes) (Root, error) {
 	root, freed, err := a.build(c)
 	if err == nil {
 		err = a.finish(&root, freed, Swap{At: c.To}, func(head *Head) {
+			for i := range head.Roots {
+				if k := &head.Roots[i]; c.Anew || k.Cursor.Position > c.To.Position {
+					k.Listed = 0
+				}
+			}
 			if c.Complete != nil {
 				head.Complete, head.Why = *c.Complete, c.Why
 			}

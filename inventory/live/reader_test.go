@@ -448,3 +448,44 @@ func TestUnread(t *testing.T) {
 		}
 	})
 }
+
+// list returns the Resource List of the set a at a cursor.
+func (w *world) list(l *Live, at feed.Cursor) *List {
+	w.t.Helper()
+	list, err := l.ResourceList(w.t.Context(), "a", at)
+	w.ok(err)
+	return list
+}
+
+// TestResourceListLost makes Resource Lists of a log that loses its newest changes.
+func TestResourceListLost(t *testing.T) {
+	for _, trimmed := range []bool{false, true} {
+		bubble(t, func(t *testing.T, w *world) {
+			ctx := t.Context()
+			l, _ := w.made(100, Options{})
+			w.ok(l.Complete(ctx, "a", true))
+			w.after(time.Hour)
+			w.log.publish("a", "+lost")
+			w.after(time.Minute)
+			w.log.publish("a", "+lost too")
+			w.after(time.Hour)
+			if at := w.list(l, feed.Cursor{}).Cursor(); at.Position != 102 {
+				t.Fatalf("the Resource List is at %v", at)
+			}
+			if trimmed {
+				w.log.trim("a", 50)
+			}
+			w.log.tear("a", 100)
+			w.log.publish("a", "+found")
+			w.after(time.Minute)
+			if trimmed {
+				w.ok(l.Complete(ctx, "a", true))
+				w.after(time.Minute)
+			}
+			list := w.list(l, feed.Cursor{})
+			if _, ok, err := list.Get(ctx, "http://example.org/lost"); err != nil || ok {
+				t.Errorf("trimmed %v: the Resource List at %v has what the log has lost: %v", trimmed, list.Cursor(), err)
+			}
+		})
+	}
+}
