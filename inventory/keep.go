@@ -95,16 +95,16 @@ func (v *Inventory) Unpin(ctx context.Context, upto uint64, holder string) error
 	})
 }
 
-// List marks a root as the root of a Resource List that was made at the time at, in
-// microseconds since 1970. The root is kept until two newer ones are marked. List
-// returns feed.ErrGone if the root was dropped.
-func (v *Inventory) List(ctx context.Context, upto uint64, at int64) error {
-	return v.update(ctx, Swap{}, func(_ *Record, head *Head) error {
+// List marks a root as the root of a Resource List that is made now, by the store's
+// clock. The root is kept until two newer ones are marked. List returns feed.ErrGone if
+// the root was dropped.
+func (v *Inventory) List(ctx context.Context, upto uint64) error {
+	return v.update(ctx, Swap{}, func(rec *Record, head *Head) error {
 		k := head.find(upto)
 		if k == nil {
 			return v.gone(upto)
 		}
-		k.Listed = at
+		k.Listed = rec.Now
 		return nil
 	})
 }

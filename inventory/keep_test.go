@@ -108,7 +108,7 @@ func TestRootsAreFew(t *testing.T) {
 	for i := range 9 {
 		root := commit(t, v, 100*(i+1))
 		roots = append(roots, root.Upto)
-		if err := v.List(t.Context(), root.Upto, int64(i+1)); i < 3 && err != nil {
+		if err := v.List(t.Context(), root.Upto); i < 3 && err != nil {
 			t.Fatal(err)
 		}
 		if _, err := v.Pin(t.Context(), root.Upto, "me", time.Hour); err != nil {
@@ -121,7 +121,7 @@ func TestRootsAreFew(t *testing.T) {
 	if got := lives(t, v); !slices.Equal(got, roots[5:]) {
 		t.Fatalf("%d live of %d", got, roots)
 	}
-	if err := v.List(t.Context(), roots[0], 1); !errors.Is(err, feed.ErrGone) {
+	if err := v.List(t.Context(), roots[0]); !errors.Is(err, feed.ErrGone) {
 		t.Fatalf("listing a root that lives no more: %v", err)
 	}
 }
@@ -133,7 +133,7 @@ func TestListedRootsLive(t *testing.T) {
 	for i := range 12 {
 		root := commit(t, v, 50*(i+1))
 		if i%3 == 0 {
-			if err := v.List(t.Context(), root.Upto, int64(i+1)); err != nil {
+			if err := v.List(t.Context(), root.Upto); err != nil {
 				t.Fatal(err)
 			}
 			listed = append(listed, root.Upto)

@@ -43,7 +43,7 @@ type Span struct {
 type Kept struct {
 	Root
 	Pins   []Pin  `json:"pins,omitempty"`
-	Listed int64  `json:"listed,omitempty"` // when the root became the root of a Resource List, in microseconds since 1970; 0: it is none
+	Listed int64  `json:"listed,omitempty"` // when the root became the root of a Resource List, by the store's clock, in microseconds since 1970; 0: it is none
 	Dead   uint64 `json:"dead,omitempty"`   // first page of the list of this root's pages that newer roots do not have; 0: there is none
 }
 

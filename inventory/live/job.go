@@ -287,7 +287,7 @@ func (j *job) due(ctx context.Context, list bool) (bool, error) {
 		return true, nil
 	case n == 0:
 		return false, nil
-	case list || j.asked || age >= rootAge:
+	case list || j.asked || age >= rootAge || age < 0: // below 0: the clock was set back
 		return true, nil
 	case age < commitEvery || n < j.next:
 		return false, nil

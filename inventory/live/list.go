@@ -42,12 +42,13 @@ func (j *job) listDue(now time.Time) bool {
 		return true
 	}
 	last := lists[len(lists)-1]
-	return last.Cursor != to && now.Add(j.ahead).Sub(time.UnixMicro(last.Listed)) >= j.maker.live.opts.List
+	age := now.Add(j.ahead).Sub(time.UnixMicro(last.Listed))
+	return last.Cursor != to && (age >= j.maker.live.opts.List || age < 0) // below 0: the clock was set back
 }
 
 // list marks the newest root as that of a Resource List.
 func (j *job) list(ctx context.Context) error {
-	if err := j.inv.List(ctx, j.root.Upto, time.Now().Add(j.ahead).UnixMicro()); err != nil {
+	if err := j.inv.List(ctx, j.root.Upto); err != nil {
 		return fmt.Errorf("set %q: make a Resource List: %w", j.set, err)
 	}
 	j.maker.live.metrics.lists.Inc()

@@ -208,7 +208,7 @@ func (h *history) step(hub *inventory.Inventory) error {
 		if root.Upto == 0 {
 			return nil
 		}
-		return hub.List(h.ctx, root.Upto, root.Made)
+		return hub.List(h.ctx, root.Upto)
 	case n < 95:
 		return hub.SetComplete(h.ctx, h.end(), "")
 	case n < 99:
