@@ -179,7 +179,8 @@ func (l *Live) fellBack(set string, c inventory.Changes) {
 }
 
 // mend makes a damaged inventory anew, if the log still has its beginning. found is the
-// damage; nil means that a reader reported damage, so mend checks first.
+// damage; nil means that a reader reported damage, so mend checks first. The error, if
+// the log has not, is no ErrDamaged.
 func (j *job) mend(ctx context.Context, found error) error {
 	if found == nil {
 		if found = j.inv.Check(ctx); !errors.Is(found, inventory.ErrDamaged) {
@@ -191,8 +192,8 @@ func (j *job) mend(ctx context.Context, found error) error {
 	if err != nil {
 		return err
 	}
-	if s.Floor.Position > 0 || s.Begin != j.state.Begin {
-		return fmt.Errorf("set %q: it cannot be made anew, because the log does not reach back to its beginning: %w", j.set, found)
+	if s.Floor.Position > 0 && !s.NoInventory || s.Begin != j.state.Begin {
+		return fmt.Errorf("set %q: it cannot be made anew, because the log does not reach back to its beginning: %v", j.set, found)
 	}
 	j.maker.live.logger.Error("a damaged inventory is made anew from the log", "set", j.set, "err", found)
 	// The log has every change of the inventory, so the inventory is as complete as before.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
 )
@@ -146,5 +147,62 @@ func TestDamagedAndIncomplete(t *testing.T) {
 		if h := w.state(l, "a"); h.Complete {
 			t.Error("complete, although a publisher said that it is not")
 		}
+	})
+}
+
+// TestDamagedOldRoot loses a page that only the root of an older Resource List has, and the
+// log does not reach back to its beginning. The inventory goes on.
+func TestDamagedOldRoot(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		l, stop := w.made(3_000, Options{})
+		w.ok(l.Complete(ctx, "a", true))
+		w.after(2 * time.Second)
+		old := w.list(l, feed.Cursor{}).Cursor()
+		w.log.publish("a", "+000100", "+000101", "+000102")
+		w.after(11 * time.Minute)
+		stop()
+		w.log.trim("a", 3_000)
+		roots := w.head("a").Roots
+		if len(roots) != 2 || roots[0].Cursor != old {
+			t.Fatalf("%d roots", len(roots))
+		}
+		w.ok(w.store.Remove(ctx, "a", roots[0].Begin, []uint64{roots[0].Page}))
+		l, _ = w.hub(Options{})
+		list := w.list(l, old)
+		if _, _, err := list.Get(ctx, "http://example.org/000100"); !errors.Is(err, inventory.ErrDamaged) {
+			t.Fatalf("missing pages are %v", err)
+		}
+		w.after(time.Minute)
+		at := w.log.publish("a", "+000103", "+new")
+		w.after(12 * time.Minute)
+		if newest := w.head("a").Newest().Cursor; newest != at {
+			t.Errorf("the newest root is at %v, want %v\n%s", newest, at, w.text)
+		}
+	})
+}
+
+// TestDamagedHead turns an inventory off and on whose record cannot be read.
+func TestDamagedHead(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		l, _ := w.made(100, Options{})
+		w.log.trim("a", 50)
+		rec, err := w.store.Load(ctx, "a")
+		w.ok(err)
+		w.ok(w.store.Swap(ctx, "a", inventory.Swap{Begin: rec.Log.Begin, Version: rec.Version, Head: []byte("{")}))
+		if _, err := l.Baseline(ctx, "a"); !errors.Is(err, inventory.ErrDamaged) {
+			t.Fatalf("a damaged record is %v", err)
+		}
+		w.after(10 * time.Second)
+		w.log.describe("a", true)
+		w.after(2 * time.Minute)
+		w.log.describe("a", false)
+		w.after(10 * time.Second)
+		h := w.got(l.Baseline(ctx, "a"))
+		if h.Complete || h.Cursor().Position != 100 {
+			t.Errorf("a baseline at %v, complete is %v", h.Cursor(), h.Complete)
+		}
+		h.Release()
 	})
 }

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -154,13 +155,18 @@ func (j *job) steps(ctx context.Context) error {
 	if j.state.NoInventory {
 		return j.off(ctx)
 	}
+	var damage error
 	if j.damaged {
-		return j.mend(ctx, nil)
+		if damage = j.mend(ctx, nil); !j.damaged {
+			return damage
+		}
+		// Perhaps only an older root is damaged, so go on.
 	}
-	if err := j.read(ctx); err != nil || j.loaded.IsZero() {
-		return err
+	err := j.read(ctx)
+	if err == nil && !j.loaded.IsZero() {
+		err = j.settle(ctx)
 	}
-	return j.settle(ctx)
+	return cmp.Or(damage, err)
 }
 
 // load reads the record. If there is another newest root, it drops the backlog.
