@@ -171,8 +171,8 @@ func (r *Replica) readBaseline(ctx context.Context) (*feed.BaselinePage, invento
 		}
 		changes := inventory.Changes{Base: root, Anew: anew || page.Restart, To: page.Place.Cursor, Sorted: each(page.Entries)}
 		anew = false
-		if !page.End { // the baseline is not over: Why stores where to go on
-			changes.Complete, changes.Why = &feed.Cursor{}, page.Place.String()
+		if !page.End { // the baseline is not over: Head.Why stores where to go on
+			changes.Incomplete = page.Place.String()
 		}
 		if root, err = r.baseline.Commit(ctx, changes); err != nil {
 			return nil, root, err

@@ -19,8 +19,8 @@ type Changes struct {
 	Runs   *Runs                 // older changes than Sorted, with the same Base; may be nil
 	Step   func() error          // called after each change, and at the end of Sorted; it may block, and its error ends the commit; may be nil
 
-	Complete *feed.Cursor // what Head.Complete becomes; nil: it stays
-	Why      string       // with Complete: what Head.Why becomes
+	Incomplete string      // why the inventory is not complete any more; empty: Head.Complete stays
+	Lapsed     feed.Cursor // with Incomplete: the Head.Complete that is not true any more, so a later one stays; zero: none is true
 }
 
 // Commit makes the newest root from Base and changes, and drops the roots that nobody
@@ -51,8 +51,8 @@ func (v *Inventory) Commit(ctx context.Context, c Changes) (Root, error) {
 					k.Listed = 0
 				}
 			}
-			if c.Complete != nil {
-				head.Complete, head.Why = *c.Complete, c.Why
+			if c.Incomplete != "" && (c.Lapsed.IsZero() || c.Lapsed == head.Complete) {
+				head.Complete, head.Why = feed.Cursor{}, c.Incomplete
 			}
 		})
 	}
@@ -130,9 +130,8 @@ func (v *Inventory) Forget(ctx context.Context, base Root, to feed.Cursor, why s
 				}
 			}
 		},
-		Step:     func() error { return failed },
-		Complete: &feed.Cursor{},
-		Why:      why,
+		Step:       func() error { return failed },
+		Incomplete: why,
 	})
 }
 

@@ -34,7 +34,7 @@ func (j *job) commit(ctx context.Context) error {
 			return err
 		}
 		if !known {
-			c.Complete, c.Why = &feed.Cursor{}, whyLost
+			c.Incomplete, c.Lapsed = whyLost, at
 		}
 	}
 	return j.make(ctx, c)
@@ -54,7 +54,7 @@ func (j *job) make(ctx context.Context, c inventory.Changes) error {
 	}
 	j.raced = false
 	m.live.metrics.committed(time.Since(begin))
-	if c.Complete != nil {
+	if c.Incomplete != "" {
 		m.live.fellBack(j.set, c)
 	}
 	j.root, j.since, j.anew = root, 0, false
@@ -126,7 +126,7 @@ func (j *job) passed(ctx context.Context) error {
 	if j.state = s; s.Floor.Position <= j.to.Position {
 		return j.back(ctx, s.Floor) // the log does not know the root's cursor
 	}
-	return j.make(ctx, inventory.Changes{Base: j.root, Anew: j.anew, To: s.Floor, Complete: &feed.Cursor{}, Why: whyPassed})
+	return j.make(ctx, inventory.Changes{Base: j.root, Anew: j.anew, To: s.Floor, Incomplete: whyPassed})
 }
 
 // diverged goes back after the log has lost its newest entries. common is the
@@ -158,7 +158,7 @@ func (j *job) back(ctx context.Context, to feed.Cursor) error {
 	if _, err := j.inv.Forget(ctx, j.root, to, whyLost); err != nil {
 		return fmt.Errorf("set %q: %s: go back to %v: %w", j.set, whyLost, to, err)
 	}
-	l.fellBack(j.set, inventory.Changes{Base: j.root, To: to, Why: whyLost})
+	l.fellBack(j.set, inventory.Changes{Base: j.root, To: to, Incomplete: whyLost})
 	j.since = 0
 	j.forget()
 	return nil
@@ -167,15 +167,12 @@ func (j *job) back(ctx context.Context, to feed.Cursor) error {
 // fellBack counts and logs that an inventory lacks changes that the log once
 // had.
 func (l *Live) fellBack(set string, c inventory.Changes) {
-	if c.Complete != nil && !c.Complete.IsZero() {
-		return
-	}
-	if c.Base.Upto == 0 && c.Why == whyPassed {
+	if c.Base.Upto == 0 && c.Incomplete == whyPassed {
 		l.logger.Info("an inventory begins without the changes that retention has removed", "set", set, "cursor", c.To.String())
 		return
 	}
 	l.metrics.fallen.Inc()
-	l.logger.Error("an inventory is not complete any more", "set", set, "cursor", c.To.String(), "why", c.Why)
+	l.logger.Error("an inventory is not complete any more", "set", set, "cursor", c.To.String(), "why", c.Incomplete)
 }
 
 // mend makes a damaged inventory anew, if the log still has its beginning. found is the

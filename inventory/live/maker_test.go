@@ -200,6 +200,34 @@ func TestCompleteLost(t *testing.T) {
 	})
 }
 
+// TestCompleteMeanwhile commits changes of a log that has lost the cursor as of which a set
+// was complete. During the commit a publisher says again that the set is complete.
+func TestCompleteMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		_, stop := w.made(3_000, Options{})
+		stop()
+		idle := w.idle(Options{})
+		w.log.publish("a", "+b")
+		w.ok(idle.Complete(t.Context(), "a", true))
+		w.log.tear("a", 3_000)
+		w.after(time.Second)
+		w.log.publish("a", "+c")
+		said := false
+		w.store = &watched{Store: w.store, before: func(_ context.Context, call string) (err error) {
+			if call == "put" && !said {
+				said = true
+				err = idle.Complete(t.Context(), "a", true)
+			}
+			return err
+		}}
+		l, _ := w.hub(Options{})
+		w.after(11 * time.Minute)
+		if h := w.state(l, "a"); !said || !h.Complete {
+			t.Errorf("said %v, complete %v", said, h.Complete)
+		}
+	})
+}
+
 // TestPassed lets retention remove what an inventory has not got.
 func TestPassed(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
