@@ -224,8 +224,8 @@ func (t *Tree) findInLeaves(ctx context.Context, searches []search, locs []strin
 }
 
 // before returns the tally of the resources that come before a loc; of all, if it is
-// empty. With count it returns only their number, which is cheaper.
-func (t *Tree) before(ctx context.Context, loc string, count bool) (digest.Tally, error) {
+// empty.
+func (t *Tree) before(ctx context.Context, loc string) (digest.Tally, error) {
 	p, level := t.top()
 	if level < 0 || loc == "" {
 		return p.Tally, nil
@@ -252,26 +252,14 @@ func (t *Tree) before(ctx context.Context, loc string, count bool) (digest.Tally
 	var h digest.Hasher
 	r := l.Read()
 	for r.Next() && string(r.Loc()) < loc {
-		one := digest.Tally{Count: 1}
-		if !count {
-			e := r.Entry()
-			one = h.Tally(&e)
-		}
+		e := r.Entry()
+		one := h.Tally(&e)
 		sum.Add(&one)
 	}
 	if err := r.Err(); err != nil {
 		return sum, t.damaged(p.Number, err)
 	}
 	return sum, nil
-}
-
-// Rank returns how many resources come before a loc.
-func (t *Tree) Rank(ctx context.Context, loc string) (uint64, error) {
-	if loc == "" {
-		return 0, nil
-	}
-	sum, err := t.before(ctx, loc, true)
-	return sum.Count, err
 }
 
 // Nth returns the loc of the resource with exactly n resources before it. ok is false
@@ -313,11 +301,11 @@ func (t *Tree) Tally(ctx context.Context, r Range) (digest.Tally, error) {
 	if r.To != "" && r.To <= r.From {
 		return digest.Tally{}, nil
 	}
-	sum, err := t.before(ctx, r.To, false)
+	sum, err := t.before(ctx, r.To)
 	if err != nil || r.From == "" {
 		return sum, err
 	}
-	head, err := t.before(ctx, r.From, false)
+	head, err := t.before(ctx, r.From)
 	sum.Sub(&head)
 	return sum, err
 }

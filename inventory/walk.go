@@ -115,49 +115,6 @@ func (w *walker) leaves(numbers []uint64) error {
 	return nil
 }
 
-// Pages yields all pages of the tree as they are stored, to copy them. The bytes of a
-// page are valid only until the next one is asked for. An error ends the sequence.
-func (t *Tree) Pages(ctx context.Context) iter.Seq2[Page, error] {
-	return func(yield func(Page, error) bool) {
-		level := t.root.Height - 1
-		if level < 0 {
-			return
-		}
-		numbers := []uint64{t.root.Page}
-		for ; level >= 0; level-- {
-			var below []uint64
-			for len(numbers) > 0 {
-				n := min(readTogether, len(numbers))
-				pages, err := t.read(ctx, numbers[:n])
-				if err != nil {
-					yield(Page{}, err)
-					return
-				}
-				for i, p := range pages {
-					if level > 0 {
-						in, err := t.opened(numbers[i], p)
-						if err != nil {
-							yield(Page{}, err)
-							return
-						}
-						for _, c := range in.refs {
-							below = append(below, c.Number)
-						}
-					} else if _, err := page.OpenLeaf(numbers[i], p); err != nil {
-						yield(Page{}, t.damaged(numbers[i], err))
-						return
-					}
-					if !yield(Page{numbers[i], p}, nil) {
-						return
-					}
-				}
-				numbers = numbers[n:]
-			}
-			numbers = below
-		}
-	}
-}
-
 // numbers returns the pages of a tree.
 func (t *Tree) numbers(ctx context.Context) (all []uint64, err error) {
 	level := t.root.Height - 1

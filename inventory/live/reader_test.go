@@ -233,8 +233,8 @@ func TestBaselines(t *testing.T) {
 		w.holds("a", h)
 		loc, ok, err := h.Tree().Nth(ctx, 7)
 		w.ok(err)
-		if rank, err := h.Tree().Rank(ctx, loc); err != nil || rank != 7 || !ok {
-			t.Errorf("the eighth resource is %q with rank %d, %v", loc, rank, err)
+		if before, err := h.Tally(ctx, inventory.Range{To: loc}); err != nil || before.Count != 7 || !ok {
+			t.Errorf("the eighth resource is %q, and %d come before it, %v", loc, before.Count, err)
 		}
 		h.Release()
 
