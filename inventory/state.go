@@ -22,11 +22,19 @@ type base interface {
 	cuts(ctx context.Context, r Range, n int) ([]string, error)
 }
 
-// A Pinned is a State whose pages stay until Release, for one reader.
+// A Pinned is a State for one reader. Its pages stay until Release, but no longer than an
+// hour; then reading returns feed.ErrGone.
 type Pinned struct {
 	*State
+	Tree     *Tree  // the root behind the state
 	Complete bool   // the hub knew all resources of the set as of the cursor
 	Release  func() // may be called again
+}
+
+// Nth returns the loc of the resource with n resources before it in the root behind the
+// state.
+func (p *Pinned) Nth(ctx context.Context, n uint64) (loc string, ok bool, err error) {
+	return p.Tree.Nth(ctx, n)
 }
 
 // A State is what a set held at one cursor: a Tree, and the changes of the log between

@@ -95,26 +95,19 @@ func (v inventories) State(ctx context.Context, set string, from feed.Cursor, wa
 	if v.live == nil {
 		return nil, feed.ErrNoInventory
 	}
-	return pinned(v.live.State(ctx, set, from, wait))
+	return v.live.State(ctx, set, from, wait)
 }
 
 func (v inventories) At(ctx context.Context, set string, at feed.Cursor) (*inventory.Pinned, error) {
 	if v.live == nil {
 		return nil, feed.ErrNoInventory
 	}
-	return pinned(v.live.At(ctx, set, at))
-}
-
-func pinned(p *live.Pinned, err error) (*inventory.Pinned, error) {
-	if err != nil {
-		return nil, err
-	}
-	return &p.Pinned, nil
+	return v.live.At(ctx, set, at)
 }
 
 // Snapshot is for baselines.
 func (v inventories) Snapshot(ctx context.Context, set string, at feed.Cursor) (*subscribe.Snapshot, error) {
-	var p *live.Pinned
+	var p *inventory.Pinned
 	var err error
 	switch {
 	case v.live == nil:

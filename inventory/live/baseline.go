@@ -20,9 +20,9 @@ const firstRoot = 5 * time.Second
 // reaches back to it, and otherwise ErrBehind.
 //
 // Further errors are ErrTooMany, feed.ErrNoInventory and feed.ErrNoSet.
-func (l *Live) Baseline(ctx context.Context, set string) (*Pinned, error) {
+func (l *Live) Baseline(ctx context.Context, set string) (*inventory.Pinned, error) {
 	until := time.Now().Add(firstRoot)
-	return l.read(ctx, baselines, func(v *view) (*Pinned, error) {
+	return l.read(ctx, baselines, func(v *view) (*inventory.Pinned, error) {
 		return v.baseline(ctx, !time.Now().Before(until))
 	}, set, until)
 }
@@ -30,11 +30,11 @@ func (l *Live) Baseline(ctx context.Context, set string) (*Pinned, error) {
 // BaselineAt returns the root of a set at exactly the cursor at, to go on reading a
 // baseline. It returns feed.ErrGone if that root was dropped; the reader must then begin
 // a new baseline. The other errors are those of Baseline.
-func (l *Live) BaselineAt(ctx context.Context, set string, at feed.Cursor) (*Pinned, error) {
-	return l.read(ctx, baselines, func(v *view) (*Pinned, error) { return v.baselineAt(ctx, at) }, set, time.Time{})
+func (l *Live) BaselineAt(ctx context.Context, set string, at feed.Cursor) (*inventory.Pinned, error) {
+	return l.read(ctx, baselines, func(v *view) (*inventory.Pinned, error) { return v.baselineAt(ctx, at) }, set, time.Time{})
 }
 
-func (v *view) baseline(ctx context.Context, late bool) (*Pinned, error) {
+func (v *view) baseline(ctx context.Context, late bool) (*inventory.Pinned, error) {
 	rec, head, err := v.load(ctx)
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (v *view) baseline(ctx context.Context, late bool) (*Pinned, error) {
 	return v.root(head, s), nil
 }
 
-func (v *view) baselineAt(ctx context.Context, at feed.Cursor) (*Pinned, error) {
+func (v *view) baselineAt(ctx context.Context, at feed.Cursor) (*inventory.Pinned, error) {
 	rec, head, err := v.load(ctx)
 	if err != nil {
 		return nil, err
@@ -85,7 +85,6 @@ func (v *view) baselineAt(ctx context.Context, at feed.Cursor) (*Pinned, error) 
 
 // root returns a Pinned of a snapshot's root. It takes over the caller's use of
 // the snapshot.
-func (v *view) root(head *inventory.Head, s *snapshot) *Pinned {
-	p := inventory.Pinned{State: s.tree.State(), Complete: head.IsComplete(s.root.Cursor), Release: func() { v.live.unuse(s) }}
-	return &Pinned{p, v.begin, s.tree}
+func (v *view) root(head *inventory.Head, s *snapshot) *inventory.Pinned {
+	return &inventory.Pinned{State: s.tree.State(), Tree: s.tree, Complete: head.IsComplete(s.root.Cursor), Release: func() { v.live.unuse(s) }}
 }

@@ -40,23 +40,23 @@ func TestDamaged(t *testing.T) {
 
 		// A reader finds the damage, whatever it reads.
 		ctx, all := t.Context(), inventory.Range{}
-		for name, read := range map[string]func(*Pinned) error{
-			"Walk": func(h *Pinned) (err error) {
+		for name, read := range map[string]func(*inventory.Pinned) error{
+			"Walk": func(h *inventory.Pinned) (err error) {
 				for _, err = range h.Walk(ctx, all) {
 				}
 				return err
 			},
-			"Nth": func(h *Pinned) error {
+			"Nth": func(h *inventory.Pinned) error {
 				_, _, err := h.Nth(ctx, 1_500)
 				return err
 			},
-			"Answer": func(h *Pinned) error {
+			"Answer": func(h *inventory.Pinned) error {
 				_, err := audit.Answer(ctx, h.State, audit.Question{At: h.Cursor(), Ranges: []audit.Asked{{Range: inventory.Prefix("http://example.org/0015")}}})
 				return err
 			},
 		} {
 			h := w.got(l.Baseline(ctx, "a"))
-			w.without("a", h.Tree().Root())
+			w.without("a", h.Tree.Root())
 			h.Release()
 			w.text.Reset()
 			reader, stop := w.hub(Options{}) // which has no page in memory

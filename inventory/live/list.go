@@ -11,7 +11,7 @@ import (
 
 // A List is the root of a Resource List. Its at is the datetime of its cursor.
 type List struct {
-	*Pinned
+	*inventory.Pinned
 	Completed time.Time // when the root was marked for a Resource List, to the microsecond, in UTC
 }
 
@@ -66,7 +66,7 @@ func (j *job) list(ctx context.Context) error {
 // cursor was dropped, feed.ErrNoInventory or feed.ErrNoSet.
 func (l *Live) ResourceList(ctx context.Context, set string, at feed.Cursor) (*List, error) {
 	v := l.inventory(set)
-	rec, head, err := load(ctx, v)
+	_, head, err := load(ctx, v)
 	if err != nil {
 		return nil, err
 	}
@@ -80,8 +80,8 @@ func (l *Live) ResourceList(ctx context.Context, set string, at feed.Cursor) (*L
 			continue
 		}
 		t := v.Tree(k.Root)
-		p := inventory.Pinned{State: t.State(), Complete: true, Release: func() {}}
-		return &List{Pinned: &Pinned{p, rec.Log.Begin, t}, Completed: time.UnixMicro(k.Listed).UTC()}, nil
+		p := &inventory.Pinned{State: t.State(), Tree: t, Complete: true, Release: func() {}}
+		return &List{Pinned: p, Completed: time.UnixMicro(k.Listed).UTC()}, nil
 	}
 	return nil, fmt.Errorf("set %q: the Resource List at %v: %w", set, at, feed.ErrGone)
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // pinned returns a state of a set, and checks it.
-func (w *world) pinned(set string) func(*Pinned, error) *Pinned {
-	return func(h *Pinned, err error) *Pinned {
+func (w *world) pinned(set string) func(*inventory.Pinned, error) *inventory.Pinned {
+	return func(h *inventory.Pinned, err error) *inventory.Pinned {
 		w.t.Helper()
 		w.ok(err)
 		w.holds(set, h)
@@ -168,12 +168,12 @@ func TestLimits(t *testing.T) {
 		l, _ := w.made(100, Options{States: 2, Baselines: 3})
 		for _, kind := range []struct {
 			n    int
-			read func() (*Pinned, error)
+			read func() (*inventory.Pinned, error)
 		}{
-			{2, func() (*Pinned, error) { return l.State(ctx, "a", feed.Cursor{}, 0) }},
-			{3, func() (*Pinned, error) { return l.Baseline(ctx, "a") }},
+			{2, func() (*inventory.Pinned, error) { return l.State(ctx, "a", feed.Cursor{}, 0) }},
+			{3, func() (*inventory.Pinned, error) { return l.Baseline(ctx, "a") }},
 		} {
-			var readers []*Pinned
+			var readers []*inventory.Pinned
 			for range kind.n {
 				h := w.got(kind.read())
 				readers = append(readers, h)
@@ -209,7 +209,7 @@ func TestBaselines(t *testing.T) {
 		w.after(11 * time.Minute)
 
 		w.log.publish("a", many(50)...)
-		var readers []*Pinned
+		var readers []*inventory.Pinned
 		for i := range 30 {
 			w.log.publish("a", many(50)...)
 			w.after(10 * time.Second)
@@ -231,7 +231,7 @@ func TestBaselines(t *testing.T) {
 		b := w.idle(Options{})
 		h := w.got(b.BaselineAt(ctx, "a", at))
 		w.holds("a", h)
-		loc, ok, err := h.Tree().Nth(ctx, 7)
+		loc, ok, err := h.Tree.Nth(ctx, 7)
 		w.ok(err)
 		if before, err := h.Tally(ctx, inventory.Range{To: loc}); err != nil || before.Count != 7 || !ok {
 			t.Errorf("the eighth resource is %q, and %d come before it, %v", loc, before.Count, err)

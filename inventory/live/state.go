@@ -29,22 +29,22 @@ const (
 // Its errors are ErrBehind, ErrTooMany, feed.ErrNoInventory, feed.ErrNoSet, and
 // feed.ErrGone when the log does not know from, or does not reach it in time: then it
 // has most likely lost its newest entries.
-func (l *Live) State(ctx context.Context, set string, from feed.Cursor, patience time.Duration) (*Pinned, error) {
+func (l *Live) State(ctx context.Context, set string, from feed.Cursor, patience time.Duration) (*inventory.Pinned, error) {
 	until := time.Now().Add(patience)
-	return l.read(ctx, states, func(v *view) (*Pinned, error) { return v.from(ctx, from) }, set, until)
+	return l.read(ctx, states, func(v *view) (*inventory.Pinned, error) { return v.from(ctx, from) }, set, until)
 }
 
 // At returns the state of a set at exactly the cursor at: a kept state, or one made
 // from the log and a root that is not newer. It returns feed.ErrGone when neither is
 // possible; the caller then has to call State. The other errors are those of State.
-func (l *Live) At(ctx context.Context, set string, at feed.Cursor) (*Pinned, error) {
-	return l.read(ctx, states, func(v *view) (*Pinned, error) { return v.exactly(ctx, at) }, set, time.Time{})
+func (l *Live) At(ctx context.Context, set string, at feed.Cursor) (*inventory.Pinned, error) {
+	return l.read(ctx, states, func(v *view) (*inventory.Pinned, error) { return v.exactly(ctx, at) }, set, time.Time{})
 }
 
 // read calls do for a reader, with the turn of a set. It tries again if the log or the
 // roots changed meanwhile. Until the time until, it also tries again if the log has not
 // reached the cursor.
-func (l *Live) read(ctx context.Context, kind reader, do func(*view) (*Pinned, error), set string, until time.Time) (*Pinned, error) {
+func (l *Live) read(ctx context.Context, kind reader, do func(*view) (*inventory.Pinned, error), set string, until time.Time) (*inventory.Pinned, error) {
 	if !l.admit(kind) {
 		return nil, fmt.Errorf("set %q: %w", set, ErrTooMany)
 	}
@@ -83,7 +83,7 @@ func (l *Live) read(ctx context.Context, kind reader, do func(*view) (*Pinned, e
 }
 
 // from returns a state that is not before a cursor. The caller has v's turn.
-func (v *view) from(ctx context.Context, from feed.Cursor) (*Pinned, error) {
+func (v *view) from(ctx context.Context, from feed.Cursor) (*inventory.Pinned, error) {
 	rec, head, err := v.load(ctx)
 	if err != nil {
 		return nil, err
@@ -143,17 +143,17 @@ func (v *view) known(ctx context.Context) error {
 }
 
 // pinned returns a state for a reader that k already counts.
-func (v *view) pinned(ctx context.Context, head *inventory.Head, k *kept) (*Pinned, error) {
+func (v *view) pinned(ctx context.Context, head *inventory.Head, k *kept) (*inventory.Pinned, error) {
 	complete, err := v.live.complete(ctx, v.set, head, k.snap.root, k.state.Cursor())
 	if err != nil {
 		k.released()
 		return nil, err
 	}
-	return &Pinned{inventory.Pinned{State: k.state, Complete: complete, Release: k.released}, v.begin, k.snap.tree}, nil
+	return &inventory.Pinned{State: k.state, Tree: k.snap.tree, Complete: complete, Release: k.released}, nil
 }
 
 // exactly returns the state at a cursor. The caller has v's turn.
-func (v *view) exactly(ctx context.Context, at feed.Cursor) (*Pinned, error) {
+func (v *view) exactly(ctx context.Context, at feed.Cursor) (*inventory.Pinned, error) {
 	rec, head, err := v.load(ctx)
 	if err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ func (v *view) exactly(ctx context.Context, at feed.Cursor) (*Pinned, error) {
 
 // back returns the state at a cursor that lies before the overlay's. It makes the
 // state from a root that is not newer.
-func (v *view) back(ctx context.Context, rec *inventory.Record, head *inventory.Head, at feed.Cursor) (*Pinned, error) {
+func (v *view) back(ctx context.Context, rec *inventory.Record, head *inventory.Head, at feed.Cursor) (*inventory.Pinned, error) {
 	var root inventory.Root
 	for i := range head.Roots {
 		if r := head.Roots[i].Root; r.Cursor.Position <= at.Position {

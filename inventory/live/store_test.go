@@ -79,7 +79,7 @@ func together(t *testing.T, log changelog.Log, store inventory.Store, claims ...
 		ok(log.Make(ctx, name(i), feed.Description{}, 10_000))
 		held[i] = map[string]uint64{}
 	}
-	check := func(i int, h *Pinned, err error) {
+	check := func(i int, h *inventory.Pinned, err error) {
 		t.Helper()
 		ok(err)
 		defer h.Release()

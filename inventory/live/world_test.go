@@ -311,7 +311,7 @@ func (w *world) ok(err error) {
 }
 
 // got returns what is read without an error.
-func (w *world) got(h *Pinned, err error) *Pinned {
+func (w *world) got(h *inventory.Pinned, err error) *inventory.Pinned {
 	w.t.Helper()
 	w.ok(err)
 	return h
@@ -332,13 +332,13 @@ func (w *world) head(set string) *inventory.Head {
 }
 
 // holds checks that a state is that of the log, from its beginning.
-func (w *world) holds(set string, h *Pinned) {
+func (w *world) holds(set string, h *inventory.Pinned) {
 	w.t.Helper()
 	w.has(h, w.log.fold(set, h.Cursor().Position))
 }
 
 // has checks that a state has these resources, with these positions.
-func (w *world) has(h *Pinned, want map[string]uint64) {
+func (w *world) has(h *inventory.Pinned, want map[string]uint64) {
 	w.t.Helper()
 	got := map[string]uint64{}
 	for e, err := range h.Walk(w.t.Context(), inventory.Range{}) {
@@ -360,7 +360,7 @@ func (w *world) has(h *Pinned, want map[string]uint64) {
 }
 
 // state returns the newest state, and checks it against the log.
-func (w *world) state(l *Live, set string) *Pinned {
+func (w *world) state(l *Live, set string) *inventory.Pinned {
 	w.t.Helper()
 	h, err := l.State(w.t.Context(), set, feed.Cursor{}, 0)
 	w.ok(err)
