@@ -53,7 +53,8 @@ func (j *job) make(ctx context.Context, c inventory.Changes) error {
 		return fmt.Errorf("set %q: commit %d resources and %d runs: %w", j.set, n, c.Runs.Len(), err)
 	}
 	j.raced = false
-	m.live.metrics.committed(time.Since(begin))
+	m.live.metrics.commits.Inc()
+	m.live.metrics.duration.Observe(time.Since(begin).Seconds())
 	if c.Incomplete != "" {
 		m.live.fellBack(j.set, c)
 	}

@@ -133,9 +133,7 @@ func New(log Log, store inventory.Store, claims claim.Store, o Options) *Live {
 	}
 	l.maker = newMaker(l)
 	l.keeper = claim.NewKeeper(claims, worker{l}, Shards, nil, o.Logger.With("work", "inventories"))
-	if o.Metrics != nil {
-		o.Metrics.MustRegister(newGauges(l))
-	}
+	newGauges(o.Metrics, l)
 	return l
 }
 

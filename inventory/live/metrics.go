@@ -1,14 +1,14 @@
 package live
 
 import (
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics count what a Live has done. gauges reads the present values when they are
-// collected.
+// metrics count what a Live has done. For its present values see newGauges.
 type metrics struct {
 	commits                prometheus.Counter
 	duration               prometheus.Histogram
@@ -44,12 +44,6 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		failed: failures.WithLabelValues("late"), fallen: failures.WithLabelValues("lost"), unheld: failures.WithLabelValues("unheld"),
 		reads: by("begun"), refused: by("refused"),
 	}
-}
-
-// committed counts a root that was made.
-func (m *metrics) committed(took time.Duration) {
-	m.commits.Inc()
-	m.duration.Observe(took.Seconds())
 }
 
 // A present is the state of the inventories that this hub makes, for the
@@ -95,70 +89,41 @@ func (m *maker) tell() {
 	m.mu.Unlock()
 }
 
-// gauges is the prometheus.Collector of a Live's present values.
-type gauges struct {
-	live *Live
-
-	sets, lagChanges, lagSeconds, resources, pages, bytes, roots, waiting *prometheus.Desc
-	readers, snapshots, kept                                              *prometheus.Desc
-}
-
-func newGauges(l *Live) *gauges {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("rshub_inventory_"+name, help, labels, nil)
+// newGauges registers the present values of a Live.
+func newGauges(r prometheus.Registerer, l *Live) {
+	auto := promauto.With(r)
+	gauge := func(name, help string, labels prometheus.Labels, mu *sync.Mutex, value func() float64) {
+		auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "rshub_inventory_" + name, Help: help, ConstLabels: labels}, func() float64 {
+			mu.Lock()
+			defer mu.Unlock()
+			return value()
+		})
 	}
-	return &gauges{
-		live:       l,
-		sets:       desc("sets", "Sets whose inventory this hub makes."),
-		lagChanges: desc("lag_changes", "Changes that are not in the newest root of a set yet, for the set with the most of them, of the sets made by this hub."),
-		lagSeconds: desc("lag_seconds", "Age of the oldest change that is in no root yet, of all sets made by this hub. Ten minutes are normal in a large set."),
-		resources:  desc("resources", "Resources in the newest roots of the sets made by this hub."),
-		pages:      desc("pages", "Pages of these roots."),
-		bytes:      desc("bytes", "Bytes of these pages, without what the store adds."),
-		roots:      desc("roots", "Roots that exist, of the sets made by this hub, as it last saw them."),
-		waiting:    desc("waiting_bytes", "Bytes in memory of the changes that wait for a commit."),
-		readers:    desc("readers", "Baselines and states that are being read from this hub now.", "reader"),
-		snapshots:  desc("snapshots", "Roots that this hub's readers use, or used a short while ago."),
-		kept:       desc("kept_bytes", "Bytes in memory, about, of the states that this hub keeps for readers who come back."),
+	made := func(name, help string, value func(p *present) float64) {
+		gauge(name, help, nil, &l.maker.mu, func() float64 { return value(&l.maker.present) })
 	}
-}
-
-func (g *gauges) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		g.sets, g.lagChanges, g.lagSeconds, g.resources, g.pages, g.bytes, g.roots, g.waiting, g.readers, g.snapshots, g.kept,
-	} {
-		to <- d
+	made("sets", "Sets whose inventory this hub makes.", func(p *present) float64 { return float64(p.sets) })
+	made("lag_changes", "Changes that are not in the newest root of a set yet, for the set with the most of them, of the sets made by this hub.", func(p *present) float64 { return float64(p.lagChanges) })
+	made("lag_seconds", "Age of the oldest change that is in no root yet, of all sets made by this hub. Ten minutes are normal in a large set.", func(p *present) float64 {
+		if p.since == 0 {
+			return 0
+		}
+		return max(0, time.Since(time.UnixMicro(p.since)).Seconds())
+	})
+	made("resources", "Resources in the newest roots of the sets made by this hub.", func(p *present) float64 { return float64(p.resources) })
+	made("pages", "Pages of these roots.", func(p *present) float64 { return float64(p.pages) })
+	made("bytes", "Bytes of these pages, without what the store adds.", func(p *present) float64 { return float64(p.bytes) })
+	made("roots", "Roots that exist, of the sets made by this hub, as it last saw them.", func(p *present) float64 { return float64(p.roots) })
+	made("waiting_bytes", "Bytes in memory of the changes that wait for a commit.", func(p *present) float64 { return float64(p.waiting) })
+	for kind, name := range [...]string{states: "state", baselines: "baseline"} {
+		gauge("readers", "Baselines and states that are being read from this hub now.", prometheus.Labels{"reader": name}, &l.mu, func() float64 { return float64(l.reading[kind]) })
 	}
-}
-
-func (g *gauges) Collect(to chan<- prometheus.Metric) {
-	l := g.live
-	l.maker.mu.Lock()
-	p := l.maker.present
-	l.maker.mu.Unlock()
-	lag := 0.0
-	if p.since > 0 {
-		lag = max(0, time.Since(time.UnixMicro(p.since)).Seconds())
-	}
-	l.mu.Lock()
-	reading, kept, snapshots := l.reading, l.bytes, 0
-	for _, v := range l.views {
-		snapshots += len(v.snapshots)
-	}
-	l.mu.Unlock()
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	gauge(g.sets, float64(p.sets))
-	gauge(g.lagChanges, float64(p.lagChanges))
-	gauge(g.lagSeconds, lag)
-	gauge(g.resources, float64(p.resources))
-	gauge(g.pages, float64(p.pages))
-	gauge(g.bytes, float64(p.bytes))
-	gauge(g.roots, float64(p.roots))
-	gauge(g.waiting, float64(p.waiting))
-	gauge(g.readers, float64(reading[states]), "state")
-	gauge(g.readers, float64(reading[baselines]), "baseline")
-	gauge(g.snapshots, float64(snapshots))
-	gauge(g.kept, float64(kept))
+	gauge("snapshots", "Roots that this hub's readers use, or used a short while ago.", nil, &l.mu, func() float64 {
+		n := 0
+		for _, v := range l.views {
+			n += len(v.snapshots)
+		}
+		return float64(n)
+	})
+	gauge("kept_bytes", "Bytes in memory, about, of the states that this hub keeps for readers who come back.", nil, &l.mu, func() float64 { return float64(l.bytes) })
 }
