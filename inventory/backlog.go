@@ -45,17 +45,6 @@ func (b *Backlog) order() []*change {
 	return b.sorted
 }
 
-// Locs yields the locs of the resources, ascending.
-func (b *Backlog) Locs() iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for _, c := range b.order() {
-			if !yield(c.loc()) {
-				return
-			}
-		}
-	}
-}
-
 // Entries yields the newest entry of each resource, ascending by loc, deletions too. An
 // entry is valid only until the next one is asked for.
 func (b *Backlog) Entries() iter.Seq[*feed.Entry] {

@@ -19,78 +19,56 @@ const runBytes = 16 << 20
 // resource, its number in the list. Collect drops what an inventory of the same set held
 // before. The state stays until the next Collect of the set.
 func Collect(ctx context.Context, s Store, set string, resources iter.Seq2[*feed.Entry, error]) (*State, error) {
-	return (&collection{ctx: ctx, twice: twice}).state(s, set, resources)
+	return collect(ctx, s, set, resources, twice)
 }
 
 // CollectLast is Collect for a list that may name a loc several times, such as a sitemap.
 // The last entry of a loc counts.
 func CollectLast(ctx context.Context, s Store, set string, resources iter.Seq2[*feed.Entry, error]) (*State, error) {
-	return (&collection{ctx: ctx}).state(s, set, resources)
+	return collect(ctx, s, set, resources, nil)
 }
 
-type collection struct {
-	ctx   context.Context
-	v     *Inventory
-	base  Root
-	twice func(older, newer *feed.Entry) error // the error for a loc that appears twice; nil: the newer entry counts
-
-	run  Backlog
-	runs *Runs
-}
-
-func (c *collection) state(s Store, set string, resources iter.Seq2[*feed.Entry, error]) (*State, error) {
-	c.v = New(s, set, Options{Cache: NewCache(4 << 20)})
-	root, err := c.collect(resources)
+// collect collects resources. twice returns the error for a loc that appears twice; nil: the
+// newer entry counts.
+func collect(ctx context.Context, s Store, set string, resources iter.Seq2[*feed.Entry, error], twice func(older, newer *feed.Entry) error) (*State, error) {
+	v := New(s, set, Options{})
+	root, err := v.collect(ctx, resources, twice)
 	if err != nil {
 		return nil, fmt.Errorf("collect the resources of %s: %w", set, err)
 	}
-	return c.v.Tree(root).State(), nil
+	return v.Tree(root).State(), nil
 }
 
-func (c *collection) collect(resources iter.Seq2[*feed.Entry, error]) (Root, error) {
-	_, head, err := c.v.Load(c.ctx)
+func (v *Inventory) collect(ctx context.Context, resources iter.Seq2[*feed.Entry, error], twice func(older, newer *feed.Entry) error) (Root, error) {
+	_, head, err := v.Load(ctx)
 	if err != nil {
 		return Root{}, err
 	}
-	c.base = head.Newest()
+	c := Changes{Base: head.Newest(), Anew: true}
+	var run Backlog
 	for e, err := range resources {
-		if err == nil {
-			err = c.add(e)
-		}
 		if err != nil {
 			return Root{}, err
 		}
-	}
-	return c.v.Commit(c.ctx, Changes{Base: c.base, Anew: true, Sorted: c.run.Entries(), Runs: c.runs})
-}
-
-// add adds a resource to the run.
-func (c *collection) add(e *feed.Entry) error {
-	if c.twice != nil {
-		if older := c.run.newest[e.Change.Loc]; older != nil {
-			return c.twice(older.entry(), e)
+		if older := run.newest[e.Change.Loc]; older != nil && twice != nil {
+			return Root{}, twice(older.entry(), e)
 		}
-	}
-	c.run.Add([]feed.Entry{*e})
-	if c.run.Bytes() < runBytes {
-		return nil
-	}
-	return c.spill()
-}
-
-// spill puts the run into the store.
-func (c *collection) spill() (err error) {
-	if c.runs == nil {
-		if c.runs, err = c.v.NewRuns(c.ctx, c.base); err != nil {
-			return err
+		if run.Add([]feed.Entry{*e}); run.Bytes() < runBytes {
+			continue
 		}
-		c.runs.Twice = c.twice
+		if c.Runs == nil {
+			if c.Runs, err = v.NewRuns(ctx, c.Base); err != nil {
+				return Root{}, err
+			}
+			c.Runs.Twice = twice
+		}
+		if err := c.Runs.Add(ctx, run.Entries(), nil); err != nil {
+			return Root{}, err
+		}
+		run = Backlog{}
 	}
-	if err := c.runs.Add(c.ctx, c.run.Entries(), nil); err != nil {
-		return err
-	}
-	c.run = Backlog{}
-	return nil
+	c.Sorted = run.Entries()
+	return v.Commit(ctx, c)
 }
 
 // twice returns the error for a loc that appears twice.

@@ -193,7 +193,9 @@ func TestCost(t *testing.T) {
 		for i := 0; i < len(all); i += len(all) / n {
 			changed = append(changed, all[i])
 		}
-		cost, err := v.Tree(root).Cost(t.Context(), locsOf(changed))
+		var b Backlog
+		b.Add(changed)
+		cost, err := v.Tree(root).Cost(t.Context(), &b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,16 +208,6 @@ func TestCost(t *testing.T) {
 			t.Errorf("%d changes cost %d bytes, and Cost said %d", n, counting.bytes, cost)
 		}
 		root = next
-	}
-}
-
-func locsOf(entries []feed.Entry) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for i := range entries {
-			if !yield(entries[i].Change.Loc) {
-				return
-			}
-		}
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"strconv"
 
 	"github.com/rshub/rshub/feed"
@@ -310,59 +309,41 @@ func (t *Tree) Tally(ctx context.Context, r Range) (digest.Tally, error) {
 	return sum, err
 }
 
-// Cost returns about how many bytes a commit of changes of these resources writes: the
-// pages that hold them, and those above. locs must be ascending. It reads inner pages
-// only.
-func (t *Tree) Cost(ctx context.Context, locs iter.Seq[string]) (bytes uint64, err error) {
+// Cost returns about how many bytes a commit of changes writes: the pages that hold their
+// resources, and those above. It reads inner pages only.
+func (t *Tree) Cost(ctx context.Context, b *Backlog) (bytes uint64, err error) {
 	top, level := t.top()
 	if level < 0 {
-		for loc := range locs {
-			bytes += uint64(len(loc)) + 50
+		for _, c := range b.order() {
+			bytes += uint64(len(c.loc())) + 50
 		}
 		return bytes, nil
 	}
-	next, stop := iter.Pull(locs)
-	defer stop()
-	c := coster{t: t, ctx: ctx, next: next}
-	if c.loc, c.more = next(); !c.more {
-		return 0, nil
+	pages, err := t.touched(ctx, b.order(), top.Number, level)
+	return pages * max(t.root.Bytes/max(t.root.Pages, 1), 1), err
+}
+
+// touched returns into how many pages changes fall: a page, which holds the locs of all of
+// them, and those below it.
+func (t *Tree) touched(ctx context.Context, changes []*change, page uint64, level int) (pages uint64, err error) {
+	if level == 0 || len(changes) == 0 {
+		return uint64(min(len(changes), 1)), nil
 	}
-	if err := c.count(top.Number, level, ""); err != nil {
+	in, err := t.inner(ctx, page)
+	if err != nil {
 		return 0, err
 	}
-	return c.pages * max(t.root.Bytes/max(t.root.Pages, 1), 1), nil
-}
-
-// A coster counts the pages that changes fall into.
-type coster struct {
-	t     *Tree
-	ctx   context.Context
-	next  func() (string, bool)
-	loc   string // the next one
-	more  bool
-	pages uint64
-}
-
-// count counts a page that the next change falls into, and the pages below it that
-// have changes. It takes all changes before to.
-func (c *coster) count(page uint64, level int, to string) error {
-	c.pages++
-	if level == 0 {
-		for c.more && (to == "" || c.loc < to) {
-			c.loc, c.more = c.next()
-		}
-		return nil
-	}
-	in, err := c.t.inner(c.ctx, page)
-	if err != nil {
-		return err
-	}
+	pages = 1
 	for i := range in.refs {
-		if until := next(in.refs, i, to); c.more && (until == "" || c.loc < until) {
-			if err := c.count(in.refs[i].Number, level-1, until); err != nil {
-				return err
-			}
+		n := len(changes)
+		if until := next(in.refs, i, ""); until != "" {
+			n, _ = find(changes, until)
 		}
+		below, err := t.touched(ctx, changes[:n], in.refs[i].Number, level-1)
+		if err != nil {
+			return 0, err
+		}
+		pages, changes = pages+below, changes[n:]
 	}
-	return nil
+	return pages, nil
 }

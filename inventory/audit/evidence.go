@@ -16,17 +16,11 @@ var strength = []string{"sha-512", "sha-384", "sha-256", "sha-224", "sha-1", "md
 // length if both have them. If they have no evidence in common, known is false.
 func SameContent(a, b *resourcesync.Change) (same, known bool) {
 	one, other := hashes(a), hashes(b)
-	both := slices.Sorted(maps.Keys(one))
-	both = slices.DeleteFunc(both, func(algorithm string) bool { _, ok := other[algorithm]; return !ok })
-	if len(both) > 0 {
-		best := both[0]
-		for _, algorithm := range strength {
-			if slices.Contains(both, algorithm) {
-				best = algorithm
-				break
-			}
+	for _, algorithm := range slices.Concat(strength, slices.Sorted(maps.Keys(one))) {
+		mine, ok := one[algorithm]
+		if theirs, both := other[algorithm]; ok && both {
+			return mine == theirs, true
 		}
-		return one[best] == other[best], true
 	}
 	same = true
 	if !a.Lastmod.IsZero() && !b.Lastmod.IsZero() {

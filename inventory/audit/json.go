@@ -2,6 +2,7 @@ package audit
 
 import (
 	"encoding/hex"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -15,21 +16,8 @@ import (
 
 // AppendJSON appends the look as one JSON object on one line.
 func (l *Look) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"set":"`...)
-	dst = append(dst, l.Set...) // a set's name needs no escape
-	dst = append(dst, `","cursor":"`...)
-	dst = l.Cursor.Append(dst)
-	dst = append(dst, `","complete":`...)
-	dst = strconv.AppendBool(dst, l.Complete)
-	dst = append(dst, `,"count":`...)
-	dst = strconv.AppendUint(dst, l.Count, 10)
-	dst = append(dst, `,"weak":`...)
-	dst = strconv.AppendUint(dst, l.Weak, 10)
-	dst = append(dst, `,"position":"`...)
-	dst = hex.AppendEncode(dst, l.Position[:])
-	dst = append(dst, `","content":"`...)
-	dst = hex.AppendEncode(dst, l.Content[:])
-	return append(dst, `"}`...)
+	return fmt.Appendf(dst, `{"set":"%s","cursor":"%v","complete":%t,"count":%d,"weak":%d,"position":"%v","content":"%v"}`,
+		l.Set, l.Cursor, l.Complete, l.Count, l.Weak, l.Position, l.Content) // a set's name needs no escape
 }
 
 // AppendJSON appends the question as one JSON object on one line.

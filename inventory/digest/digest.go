@@ -88,10 +88,7 @@ func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
 // Parse reads the text form of a digest.
 func Parse(s string) (d Digest, err error) {
-	if len(s) != 32 || strings.ToLower(s) != s {
-		return d, resourcesync.Invalid("%q is no digest: a digest is 32 lower-case hex digits", resourcesync.Shorten(s))
-	}
-	if _, err := hex.Decode(d[:], []byte(s)); err != nil {
+	if _, err := hex.Decode(d[:], []byte(s[:min(len(s), 32)])); err != nil || len(s) != 32 || strings.ToLower(s) != s {
 		return d, resourcesync.Invalid("%q is no digest: a digest is 32 lower-case hex digits", resourcesync.Shorten(s))
 	}
 	return d, nil

@@ -298,7 +298,7 @@ func (j *job) due(ctx context.Context, list bool) (bool, error) {
 	case age < commitEvery || n < j.next:
 		return false, nil
 	}
-	cost, err := j.inv.Tree(j.root).Cost(ctx, j.backlog.Locs())
+	cost, err := j.inv.Tree(j.root).Cost(ctx, &j.backlog)
 	if err != nil {
 		return false, err
 	}
