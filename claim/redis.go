@@ -29,14 +29,12 @@ var (
 type RedisOptions struct {
 	ClaimFor time.Duration // how long a claim lasts; default 5 s
 	LiveFor  time.Duration // how long a hub counts as alive after it joined; default 3 s
-
-	// ClockSkew is by how much the hub's clock may differ from the clock of
-	// Redis; default 1 minute. A hub whose clock is ahead would drop leases
-	// that have not expired.
-	ClockSkew time.Duration
-
-	Hubs string // name of the key that lists the hubs; kinds of work may have the same key if the same hubs share them; default "hubs"
+	Hubs     string        // name of the key that lists the hubs; kinds of work may have the same key if the same hubs share them; default "hubs"
 }
+
+// clockSkew is by how much the hub's clock may differ from the clock of Redis. A hub whose
+// clock is ahead would drop leases that have not expired.
+const clockSkew = time.Minute
 
 // A Redis is a Store that several hubs share. Its keys in Redis, after the prefix
 // and a colon, are:
@@ -62,18 +60,7 @@ var _ Store = (*Redis)(nil)
 // NewRedis returns one hub's Store, for the shards of one kind of work. Its
 // keys begin with the prefix. The owner of conn closes it.
 func NewRedis(conn *redisconn.Conn, prefix, kind string, opts RedisOptions) *Redis {
-	if opts.ClaimFor <= 0 {
-		opts.ClaimFor = claimFor
-	}
-	if opts.LiveFor <= 0 {
-		opts.LiveFor = liveFor
-	}
-	if opts.ClockSkew <= 0 {
-		opts.ClockSkew = time.Minute
-	}
-	if opts.Hubs == "" {
-		opts.Hubs = "hubs"
-	}
+	opts.ClaimFor, opts.LiveFor, opts.Hubs = cmp.Or(opts.ClaimFor, claimFor), cmp.Or(opts.LiveFor, liveFor), cmp.Or(opts.Hubs, "hubs")
 	return &Redis{
 		conn: conn, prefix: prefix, kind: kind, opts: opts, name: rand.Text(), now: time.Now,
 		join: script(joinLua), acquire: script(acquireLua), renew: script(renewLua), release: script(releaseLua),
@@ -113,7 +100,7 @@ func (s *Redis) once(ctx context.Context, what string, step func(*redisconn.Try)
 // Join says that this hub is alive, and returns all hubs that are.
 func (s *Redis) Join(ctx context.Context) (live []string, err error) {
 	err = s.once(ctx, "join the hubs", func(t *redisconn.Try) error {
-		a, err := t.Run(s.join, []string{s.hubsKey()}, s.name, s.opts.LiveFor.Microseconds(), s.now().UnixMicro(), s.opts.ClockSkew.Microseconds())
+		a, err := t.Run(s.join, []string{s.hubsKey()}, s.name, s.opts.LiveFor.Microseconds(), s.now().UnixMicro(), clockSkew.Microseconds())
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -18,19 +19,11 @@ import (
 
 // Load returns the record of a set.
 func (s *Store) Load(ctx context.Context, set string) (inventory.Record, error) {
-	r, err := s.load(ctx, set)
-	if err != nil {
-		return inventory.Record{}, fmt.Errorf("load the inventory of set %q: %w", set, err)
-	}
-	return r, nil
-}
-
-func (s *Store) load(ctx context.Context, set string) (inventory.Record, error) {
 	r, begin, err := s.record(ctx, set)
 	if err == nil && begin != r.Log.Begin {
 		r = inventory.Record{Log: r.Log}
 	}
-	r.Now = s.opts.Now().UnixMicro()
+	r.Now = time.Now().UnixMicro()
 	return r, err
 }
 
@@ -78,10 +71,7 @@ func (s *Store) Swap(ctx context.Context, set string, w inventory.Swap) error {
 	if err == nil && durable(w) {
 		err = s.known(b.SyncWait())
 	}
-	if err != nil {
-		return fmt.Errorf("swap the inventory of set %q: %w", set, err)
-	}
-	return nil
+	return err
 }
 
 // durable reports whether a Swap has to survive a crash. A Swap that reaches a cursor
@@ -132,13 +122,6 @@ func (s *Store) holds(ctx context.Context, set string, at feed.Cursor) error {
 
 // Put writes pages.
 func (s *Store) Put(ctx context.Context, set string, begin int64, attempt uint64, pages []inventory.Page) error {
-	if err := s.put(ctx, set, begin, attempt, pages); err != nil {
-		return fmt.Errorf("put %d pages of the inventory of set %q: %w", len(pages), set, err)
-	}
-	return nil
-}
-
-func (s *Store) put(ctx context.Context, set string, begin int64, attempt uint64, pages []inventory.Page) error {
 	b := s.db.NewBatch()
 	for _, p := range pages {
 		_ = b.Set(pageKey(set, p.Number), p.Bytes, nil)
@@ -157,14 +140,6 @@ func (s *Store) put(ctx context.Context, set string, begin int64, attempt uint64
 
 // Get returns the bytes of pages.
 func (s *Store) Get(ctx context.Context, set string, begin int64, numbers []uint64) ([][]byte, error) {
-	pages, err := s.pages(ctx, set, begin, numbers)
-	if err != nil {
-		return nil, fmt.Errorf("get %d pages of the inventory of set %q: %w", len(numbers), set, err)
-	}
-	return pages, nil
-}
-
-func (s *Store) pages(ctx context.Context, set string, begin int64, numbers []uint64) ([][]byte, error) {
 	pages := make([][]byte, len(numbers))
 	if here, err := s.isOf(ctx, set, begin); err != nil || !here {
 		return pages, err
@@ -180,13 +155,6 @@ func (s *Store) pages(ctx context.Context, set string, begin int64, numbers []ui
 
 // Remove removes pages.
 func (s *Store) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
-	if err := s.removePages(ctx, set, begin, numbers); err != nil {
-		return fmt.Errorf("remove %d pages of the inventory of set %q: %w", len(numbers), set, err)
-	}
-	return nil
-}
-
-func (s *Store) removePages(ctx context.Context, set string, begin int64, numbers []uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if here, err := s.isOf(ctx, set, begin); err != nil || !here {
@@ -202,10 +170,9 @@ func (s *Store) removePages(ctx context.Context, set string, begin int64, number
 // Numbers yields the numbers of all pages of a set.
 func (s *Store) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[uint64, error] {
 	return func(yield func(uint64, error) bool) {
-		fail := func(err error) { yield(0, fmt.Errorf("list the pages of the inventory of set %q: %w", set, err)) }
 		here, err := s.isOf(ctx, set, begin)
 		if err != nil {
-			fail(err)
+			yield(0, err)
 		}
 		if !here {
 			return
@@ -213,7 +180,7 @@ func (s *Store) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[
 		prefix := []byte(pagePrefix + set + "/")
 		it, err := s.db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: prefix, UpperBound: []byte(pagePrefix + set + "0")})
 		if err != nil {
-			fail(err)
+			yield(0, err)
 			return
 		}
 		defer it.Close()
@@ -223,7 +190,7 @@ func (s *Store) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[
 			}
 		}
 		if err := it.Error(); err != nil {
-			fail(err)
+			yield(0, err)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -23,9 +22,8 @@ type Options struct {
 	// destination. Then every set exists, its log began at 0, and it holds every cursor.
 	Log inventory.Log
 
-	Now   func() time.Time // default time.Now
-	FS    vfs.FS           // default vfs.Default
-	Fatal func(error)      // see pebbledb.Options
+	FS    vfs.FS      // default vfs.Default
+	Fatal func(error) // see pebbledb.Options
 }
 
 // A Store is an inventory.Store in a directory. A crash of the process or of the machine
@@ -51,9 +49,6 @@ const (
 // Open opens the store in a directory. It makes them if they do not exist. Only one
 // process may have the directory open. The caller closes the Store.
 func Open(dir string, o Options) (*Store, error) {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
 	db, err := pebbledb.Open(dir, pebbledb.Options{What: "the inventories", Format: "1", FS: o.FS, Fatal: o.Fatal})
 	if err != nil {
 		return nil, err
