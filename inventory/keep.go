@@ -35,14 +35,15 @@ func (h *Head) needed(now int64) []bool {
 		}
 	}
 	for i, k := range slices.Backward(h.Roots) {
-		if count < MaxRoots && k.pinned(now) {
+		if count < MaxRoots && k.Pinned(now) {
 			need(i)
 		}
 	}
 	return needed
 }
 
-func (k *Kept) pinned(now int64) bool {
+// Pinned reports whether a root has readers at a time of the store's clock.
+func (k *Kept) Pinned(now int64) bool {
 	return slices.ContainsFunc(k.Pins, func(p Pin) bool { return p.Until > now })
 }
 

@@ -151,7 +151,7 @@ func (l *Live) Run(ctx context.Context) {
 	wg.Wait()
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
 	defer cancel()
-	l.unpinAll(ending)
+	l.renew(ending, true)
 }
 
 // inventory returns the inventory of a set for a reader. If a read finds damage, the

@@ -12,6 +12,7 @@ import (
 
 // A snapshot is a root that readers of this hub use. All of them share one pin.
 type snapshot struct {
+	inv   *inventory.Inventory
 	root  inventory.Root
 	tree  *inventory.Tree
 	since time.Time // when it was pinned first
@@ -50,21 +51,11 @@ func (v *view) choose(ctx context.Context, rec *inventory.Record, head *inventor
 				return s, nil
 			}
 			v.live.unuse(s)
-		} else if rec.Now-k.Made < joinFor.Microseconds() && pinned(k, rec.Now) {
+		} else if rec.Now-k.Made < joinFor.Microseconds() && k.Pinned(rec.Now) {
 			return v.pin(ctx, k.Root)
 		}
 	}
 	return v.snapshot(ctx, newest)
-}
-
-// pinned reports whether a root has readers.
-func pinned(k *inventory.Kept, now int64) bool {
-	for _, p := range k.Pins {
-		if p.Until > now {
-			return true
-		}
-	}
-	return false
 }
 
 // snapshot returns the snapshot of a root. The caller has v's turn, and gets a use
@@ -107,76 +98,50 @@ func (v *view) pin(ctx context.Context, r inventory.Root) (*snapshot, error) {
 		}
 	}
 	now := time.Now()
-	s := &snapshot{root: r, tree: v.inv.Tree(r), since: now, users: 1, pinned: now}
+	s := &snapshot{inv: v.inv, root: r, tree: v.inv.Tree(r), since: now, users: 1, pinned: now}
 	v.live.mu.Lock()
 	defer v.live.mu.Unlock()
 	v.snapshots[r.Upto] = s
 	return s, nil
 }
 
-// A pinning is a pin that has to be renewed or removed.
-type pinning struct {
-	view *view
-	snap *snapshot
-	drop bool
-}
-
-// pinnings returns the pins to renew or remove now. It forgets snapshots that
-// nobody uses, and those that are pinned for an hour.
-func (l *Live) pinnings(now time.Time) []pinning {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var todo []pinning
-	for _, v := range l.views {
-		for upto, s := range v.snapshots {
-			old := now.Sub(s.since) >= pinMost
-			switch {
-			case now.Sub(s.pinned) < pinEvery:
-			case s.users == 0 || old:
-				delete(v.snapshots, upto)
-				todo = append(todo, pinning{v, s, true})
-			default:
-				s.pinned = now
-				todo = append(todo, pinning{v, s, false})
-			}
-		}
-	}
-	return todo
-}
-
-// renew renews pins, and removes those that nobody needs.
-func (l *Live) renew(ctx context.Context) {
-	for _, p := range l.pinnings(time.Now()) {
+// renew renews the pins of snapshots, and removes those that nobody uses or that are an hour
+// old. If ending is set, it removes all.
+func (l *Live) renew(ctx context.Context, ending bool) {
+	for s, drop := range l.due(time.Now(), ending) {
 		var err error
 		switch {
-		case p.snap.root.Upto == 0:
-		case p.drop:
-			err = p.view.inv.Unpin(ctx, p.snap.root.Upto, l.holder)
+		case s.root.Upto == 0:
+		case drop:
+			err = s.inv.Unpin(ctx, s.root.Upto, l.holder) // if this fails, the pin expires
 		default:
-			_, err = p.view.inv.Pin(ctx, p.snap.root.Upto, l.holder, pinFor)
+			_, err = s.inv.Pin(ctx, s.root.Upto, l.holder, pinFor)
 		}
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil && !errors.Is(err, feed.ErrGone) && !errors.Is(err, feed.ErrNoSet) {
-			l.logger.Warn("a pin of an inventory cannot be renewed; its readers may have to begin anew", "set", p.view.set, "err", err)
+			l.logger.Warn("a pin of an inventory cannot be renewed; its readers may have to begin anew", "set", s.inv.Set(), "err", err)
 		}
 	}
 }
 
-// unpinAll removes all pins of this hub.
-func (l *Live) unpinAll(ctx context.Context) {
+// due returns the snapshots whose pins have to be renewed now (false) or removed (true), and
+// forgets those that it returns for removal.
+func (l *Live) due(now time.Time, ending bool) map[*snapshot]bool {
 	l.mu.Lock()
-	var todo []pinning
+	defer l.mu.Unlock()
+	due := map[*snapshot]bool{}
 	for _, v := range l.views {
-		for _, s := range v.snapshots {
-			todo = append(todo, pinning{v, s, true})
+		for upto, s := range v.snapshots {
+			if !ending && now.Sub(s.pinned) < pinEvery {
+				continue
+			}
+			s.pinned = now
+			if due[s] = ending || s.users == 0 || now.Sub(s.since) >= pinMost; due[s] {
+				delete(v.snapshots, upto)
+			}
 		}
 	}
-	l.mu.Unlock()
-	for _, p := range todo {
-		if p.snap.root.Upto > 0 {
-			_ = p.view.inv.Unpin(ctx, p.snap.root.Upto, l.holder) // if this fails, the pin expires
-		}
-	}
+	return due
 }

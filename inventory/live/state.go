@@ -96,11 +96,11 @@ func (v *view) from(ctx context.Context, from feed.Cursor) (*inventory.Pinned, e
 			}
 			return nil, fmt.Errorf("set %q: %v: %w", v.set, from, errEarly)
 		}
-		if err := v.verify(ctx, from); err != nil {
+		if err := v.verify(ctx, from, feed.ErrGone); err != nil {
 			return nil, err
 		}
 		if k := v.newest(); k != nil {
-			if k.state.Cursor().Position >= from.Position && alive(head, k.snap.root) && v.verify(ctx, k.state.Cursor()) == nil {
+			if k.state.Cursor().Position >= from.Position && alive(head, k.snap.root) && v.verify(ctx, k.state.Cursor(), feed.ErrGone) == nil {
 				return v.pinned(ctx, head, k)
 			}
 			k.released()
@@ -111,7 +111,7 @@ func (v *view) from(ctx context.Context, from feed.Cursor) (*inventory.Pinned, e
 	}
 	err = v.read(ctx, upto)
 	if err == nil && v.at != rec.Log.Head { // the read found no change, so it did not verify the cursor
-		err = v.known(ctx)
+		err = v.verify(ctx, v.at, errMoved)
 	}
 	if err != nil {
 		v.drop()
@@ -123,21 +123,12 @@ func (v *view) from(ctx context.Context, from feed.Cursor) (*inventory.Pinned, e
 	return v.pinned(ctx, head, v.keep(v.overlay.State(v.at), v.base, 0))
 }
 
-// verify returns nil if the log knows a cursor, and feed.ErrGone if not.
-func (v *view) verify(ctx context.Context, at feed.Cursor) error {
+// verify returns nil if the log knows a cursor, and the error lost if not. The log has then
+// lost its newest entries, and may have reached the same position again.
+func (v *view) verify(ctx context.Context, at feed.Cursor, lost error) error {
 	known, err := v.live.knows(ctx, v.set, at)
 	if err == nil && !known {
-		err = fmt.Errorf("set %q: the log does not know %v: %w", v.set, at, feed.ErrGone)
-	}
-	return err
-}
-
-// known returns errMoved if the log does not know the overlay's cursor. The log has then
-// lost its newest entries, and may have reached the same position again.
-func (v *view) known(ctx context.Context) error {
-	known, err := v.live.knows(ctx, v.set, v.at)
-	if err == nil && !known {
-		err = fmt.Errorf("set %q: %v: %w", v.set, v.at, errMoved)
+		err = fmt.Errorf("set %q: the log does not know %v: %w", v.set, at, lost)
 	}
 	return err
 }
@@ -159,7 +150,7 @@ func (v *view) exactly(ctx context.Context, at feed.Cursor) (*inventory.Pinned, 
 		return nil, err
 	}
 	k := v.take(at)
-	if k != nil && alive(head, k.snap.root) && (rec.Log.Floor.Position > at.Position || v.verify(ctx, at) == nil) {
+	if k != nil && alive(head, k.snap.root) && (rec.Log.Floor.Position > at.Position || v.verify(ctx, at, feed.ErrGone) == nil) {
 		return v.pinned(ctx, head, k)
 	}
 	if k != nil {
@@ -168,7 +159,7 @@ func (v *view) exactly(ctx context.Context, at feed.Cursor) (*inventory.Pinned, 
 	if at.IsZero() {
 		at = rec.Log.Floor
 	}
-	if err := v.verify(ctx, at); err != nil {
+	if err := v.verify(ctx, at, feed.ErrGone); err != nil {
 		return nil, err
 	}
 	if v.overlay == nil || v.at.Position > at.Position || v.at.Position == at.Position && v.at != at || !alive(head, v.base.root) {

@@ -25,7 +25,7 @@ func (l *Live) tidy(ctx context.Context) {
 		select {
 		case now := <-tick.C:
 			l.dropOld(time.Now())
-			l.renew(ctx)
+			l.renew(ctx, false)
 			if now.Before(sweep) {
 				continue
 			}
