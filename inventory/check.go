@@ -175,34 +175,32 @@ func (c *checker) inner(found *checked, number uint64, level int, b []byte) erro
 	return nil
 }
 
-// dead checks that the list of each root names the pages that newer roots do not have.
+// dead checks that the list of each root names the pages that the next root does not have.
 func (c *checker) dead(head *Head) {
 	for i := range head.Roots {
-		k := &head.Roots[i]
-		dead := c.list(k.Dead)
-		if i+1 == len(head.Roots) {
-			if len(dead) > 0 {
-				c.say("the newest root has dead pages")
-			}
-			return
-		}
+		k, newer := &head.Roots[i], map[uint64]bool{}
 		var want []uint64
-		if k.Height > 0 && c.seen[k.Page] != nil {
-			want = slices.Clone(c.seen[k.Page].pages)
-		}
-		if newer := head.Roots[i+1]; newer.Height > 0 && c.seen[newer.Page] != nil {
-			has := map[uint64]bool{}
-			for _, n := range c.seen[newer.Page].pages {
-				has[n] = true
+		if i+1 < len(head.Roots) { // the newest root has no dead pages
+			for _, n := range c.pagesOf(&head.Roots[i+1]) {
+				newer[n] = true
 			}
-			want = slices.DeleteFunc(want, func(n uint64) bool { return has[n] })
+			want = slices.DeleteFunc(slices.Clone(c.pagesOf(k)), func(n uint64) bool { return newer[n] })
 		}
+		dead := c.list(k.Dead)
 		slices.Sort(want)
 		slices.Sort(dead)
 		if !slices.Equal(want, dead) {
 			c.say("the list of dead pages of root %d has %d pages, and should have %d", k.Upto, len(dead), len(want))
 		}
 	}
+}
+
+// pagesOf returns the pages of a root that was read.
+func (c *checker) pagesOf(k *Kept) []uint64 {
+	if found := c.seen[k.Page]; k.Height > 0 && found != nil {
+		return found.pages
+	}
+	return nil
 }
 
 // list returns the numbers of a list.
@@ -219,14 +217,11 @@ func (c *checker) list(first uint64) []uint64 {
 
 // owners checks that a root or a list names every page.
 func (c *checker) owners(head *Head) {
-	for _, n := range c.list(head.Trash) {
-		if c.owned[n] {
-			c.say("page %d is to be removed, and is needed", n)
-		}
-	}
 	trash := map[uint64]bool{}
 	for _, n := range c.list(head.Trash) {
-		trash[n] = true
+		if trash[n] = true; c.owned[n] {
+			c.say("page %d is to be removed, and is needed", n)
+		}
 	}
 	for n, err := range c.v.store.Numbers(c.ctx, c.v.set, c.begin) {
 		if err != nil {

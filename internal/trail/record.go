@@ -41,7 +41,7 @@ const (
 )
 
 // A Record is what the audit log says of one request. Only the goroutine of the request uses
-// it. The methods of a nil Record do nothing.
+// it.
 type Record struct {
 	RequestID string
 	Caller    string // name; empty: a caller without a token
@@ -70,47 +70,39 @@ func NewContext(ctx context.Context, r *Record) context.Context {
 	return context.WithValue(ctx, contextKey{}, r)
 }
 
-// From returns the Record of a request. It is nil if the request has none.
+// From returns the Record of a request. If it has none, From returns one that nobody reads.
 func From(ctx context.Context) *Record {
-	r, _ := ctx.Value(contextKey{}).(*Record)
-	return r
+	if r, ok := ctx.Value(contextKey{}).(*Record); ok {
+		return r
+	}
+	return new(Record)
 }
 
 // As notes the name of the caller.
 func (r *Record) As(caller string) {
-	if r != nil {
-		r.Caller = caller
-	}
+	r.Caller = caller
 }
 
 // Begin notes what the request is about to do with a set, which may be empty.
 func (r *Record) Begin(action Action, set string) {
-	if r != nil {
-		r.Action, r.Set = action, set
-	}
+	r.Action, r.Set = action, set
 }
 
 // Published notes that more changes were accepted.
 func (r *Record) Published(changes int, last feed.Cursor, replayed bool) {
-	if r != nil {
-		r.Replayed = replayed && (r.Replayed || r.Changes == 0)
-		r.Changes += uint64(changes)
-		r.Cursor = last
-	}
+	r.Replayed = replayed && (r.Replayed || r.Changes == 0)
+	r.Changes += uint64(changes)
+	r.Cursor = last
 }
 
 // Of notes the subscription of the request, and the host of its callback.
 func (r *Record) Of(subscription, host string) {
-	if r != nil {
-		r.Subscription, r.Callback = subscription, host
-	}
+	r.Subscription, r.Callback = subscription, host
 }
 
 // To notes the new cursor of a subscription.
 func (r *Record) To(cursor feed.Cursor) {
-	if r != nil {
-		r.Cursor = cursor
-	}
+	r.Cursor = cursor
 }
 
 // outcome returns the outcome of the request, by the status of its answer. It is empty if
