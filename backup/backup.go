@@ -30,11 +30,13 @@ func (b *Source) Serve(w http.ResponseWriter, r *http.Request) error {
 		return problem.New(http.StatusNotImplemented, "backup", "the change memory is in Redis; back up Redis")
 	}
 	tmp, err := os.MkdirTemp(b.Data, prefix+"*")
+	if err == nil {
+		defer os.RemoveAll(tmp)
+	}
 	if err == nil && b.Secrets != nil { // files may still have what was encrypted since
 		err = b.Secrets.Forget(r.Context())
 	}
 	if err == nil {
-		defer os.RemoveAll(tmp)
 		err = b.Disk.Checkpoint(filepath.Join(tmp, b.Memory))
 	}
 	if err != nil {

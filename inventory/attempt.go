@@ -81,8 +81,7 @@ func (v *Inventory) swap(ctx context.Context, rec *Record, head *Head, s Swap) e
 // errSame says that there is nothing to change.
 var errSame = errors.New("nothing changes")
 
-// update changes the head outside of an attempt. It tries again while others
-// change the record.
+// update changes the record. It tries again while others change it, too.
 func (v *Inventory) update(ctx context.Context, s Swap, change func(*Record, *Head) error) error {
 	for range tries {
 		rec, head, err := v.Load(ctx)
@@ -178,12 +177,9 @@ func (a *attempt) put() error {
 // the pages of the newest root that the new one does not have. Roots that nobody needs
 // are dropped, and the pages that only they have are removed.
 func (a *attempt) finish(root *Root, freed []uint64, s Swap, change func(*Head)) error {
-	for range tries {
-		rec, head, err := a.v.Load(a.ctx)
-		if err == nil {
-			err = a.lives(&rec)
-		}
-		if err != nil {
+	var trash []uint64
+	err := a.v.update(a.ctx, s, func(rec *Record, head *Head) (err error) {
+		if err := a.lives(rec); err != nil {
 			return err
 		}
 		if change != nil {
@@ -193,24 +189,16 @@ func (a *attempt) finish(root *Root, freed []uint64, s Swap, change func(*Head))
 			root.Made = rec.Now
 			head.Roots = append(head.Roots, Kept{Root: *root})
 		}
-		trash, err := a.bury(head, rec.Now, freed)
-		if err == nil {
-			err = a.put()
-		}
-		if err != nil {
+		if trash, err = a.bury(head, rec.Now, freed); err != nil {
 			return err
 		}
 		head.Reserved, rec.Attempt = nil, 0
-		err = a.v.swap(a.ctx, &rec, head, s)
-		if err == nil {
-			// If this fails, the next attempt removes them.
-			_ = a.v.remove(a.ctx, a.begin, trash)
-		}
-		if !errors.Is(err, ErrRaced) {
-			return err
-		}
+		return a.put()
+	})
+	if err == nil {
+		_ = a.v.remove(a.ctx, a.begin, trash) // if this fails, the next attempt removes them
 	}
-	return fmt.Errorf("set %q: %w", a.v.set, ErrRaced)
+	return err
 }
 
 // bury drops the roots that nobody needs from a head. A page that an older, remaining

@@ -22,11 +22,7 @@ func (l *Look) AppendJSON(dst []byte) []byte {
 
 // AppendJSON appends the question as one JSON object on one line.
 func (q *Question) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"at":"`...)
-	dst = q.At.Append(dst)
-	dst = append(dst, `","by":"`...)
-	dst = append(dst, q.By...)
-	dst = append(dst, `","ranges":[`...)
+	dst = fmt.Appendf(dst, `{"at":"%v","by":"%s","ranges":[`, q.At, q.By)
 	for i := range q.Ranges {
 		r := &q.Ranges[i]
 		if i > 0 {
@@ -41,11 +37,7 @@ func (q *Question) AppendJSON(dst []byte) []byte {
 
 // AppendJSON appends the reply as one JSON object on one line.
 func (r *Reply) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"set":"`...)
-	dst = append(dst, r.Set...)
-	dst = append(dst, `","cursor":"`...)
-	dst = r.Cursor.Append(dst)
-	dst = append(dst, `","ranges":[`...)
+	dst = fmt.Appendf(dst, `{"set":"%s","cursor":"%v","ranges":[`, r.Set, r.Cursor)
 	for i := range r.Ranges {
 		a := &r.Ranges[i]
 		if i > 0 {

@@ -272,11 +272,11 @@ func ReadReply(r io.Reader) (Reply, error) {
 		Set    string `json:"set"`
 		Cursor string `json:"cursor"`
 		Ranges []struct {
-			From      *string           `json:"from"`
-			To        *string           `json:"to"`
-			Count     uint64            `json:"count"`
-			Digest    string            `json:"digest"`
-			Resources *[]jsontext.Value `json:"resources"`
+			From      string           `json:"from"`
+			To        string           `json:"to"`
+			Count     uint64           `json:"count"`
+			Digest    string           `json:"digest"`
+			Resources []jsontext.Value `json:"resources"`
 		} `json:"ranges"`
 	}
 	if err := json.UnmarshalRead(r, &in); err != nil {
@@ -292,16 +292,9 @@ func ReadReply(r io.Reader) (Reply, error) {
 	}
 	for i := range in.Ranges {
 		read := &in.Ranges[i]
-		a := Answered{Count: read.Count}
-		if read.From != nil {
-			a.From = *read.From
-		}
-		if read.To != nil {
-			a.To = *read.To
-		}
-		if read.Resources != nil {
-			a.Listed = true
-			a.Resources, err = readResources(*read.Resources)
+		a := Answered{Range: inventory.Range{From: read.From, To: read.To}, Count: read.Count, Listed: read.Resources != nil}
+		if a.Listed {
+			a.Resources, err = readResources(read.Resources)
 		} else {
 			a.Digest, err = digest.Parse(read.Digest)
 		}
