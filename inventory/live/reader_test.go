@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -495,14 +494,14 @@ func TestResourceListLost(t *testing.T) {
 // List were made.
 func TestClockBack(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		store := &ahead{Store: w.store}
+		store := &watched{Store: w.store}
 		w.store = store
-		store.by.Store(int64(365 * 24 * time.Hour))
+		store.ahead.Store(int64(365 * 24 * time.Hour))
 		l, _ := w.made(20_000, Options{})
 		w.ok(l.Complete(t.Context(), "a", true))
 		w.after(3 * time.Second)
 		w.list(l, feed.Cursor{})
-		store.by.Store(0)
+		store.ahead.Store(0)
 		w.after(time.Hour) // until the hub knows the new time
 		at := w.log.publish("a", "+000100")
 		w.after(12 * time.Minute)
@@ -514,16 +513,4 @@ func TestClockBack(t *testing.T) {
 			t.Errorf("the Resource List is at %v, want %v", list, at)
 		}
 	})
-}
-
-// An ahead is a store whose clock is ahead.
-type ahead struct {
-	inventory.Store
-	by atomic.Int64 // a time.Duration
-}
-
-func (s *ahead) Load(ctx context.Context, set string) (inventory.Record, error) {
-	r, err := s.Store.Load(ctx, set)
-	r.Now += time.Duration(s.by.Load()).Microseconds()
-	return r, err
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -198,6 +199,13 @@ type watched struct {
 	before  func(ctx context.Context, call string) error // is asked before each Put and Swap
 	swapped func(inventory.Swap)                         // is told of each Swap that was done
 	numbers func()                                       // is told of each look at all pages
+	ahead   atomic.Int64                                 // by how much its clock is ahead, a time.Duration
+}
+
+func (s *watched) Load(ctx context.Context, set string) (inventory.Record, error) {
+	r, err := s.Store.Load(ctx, set)
+	r.Now += time.Duration(s.ahead.Load()).Microseconds()
+	return r, err
 }
 
 func (s *watched) Put(ctx context.Context, set string, begin int64, attempt uint64, pages []inventory.Page) error {

@@ -23,15 +23,75 @@ const (
 	faults               // how many there are
 )
 
+// A hooked store makes each call through a function.
+type hooked struct {
+	inventory.Store
+	call func(do func() error) error
+	part func(n int) int // for how many of n pages a call is done
+}
+
+func (s *hooked) Load(ctx context.Context, set string) (r inventory.Record, err error) {
+	err = s.call(func() error {
+		r, err = s.Store.Load(ctx, set)
+		return err
+	})
+	return r, err
+}
+
+func (s *hooked) Swap(ctx context.Context, set string, w inventory.Swap) error {
+	return s.call(func() error { return s.Store.Swap(ctx, set, w) })
+}
+
+func (s *hooked) Put(ctx context.Context, set string, begin int64, attempt uint64, pages []inventory.Page) error {
+	part := pages[:s.part(len(pages))]
+	return s.call(func() error { return s.Store.Put(ctx, set, begin, attempt, part) })
+}
+
+func (s *hooked) Get(ctx context.Context, set string, begin int64, numbers []uint64) (pages [][]byte, err error) {
+	err = s.call(func() error {
+		pages, err = s.Store.Get(ctx, set, begin, numbers)
+		return err
+	})
+	return pages, err
+}
+
+func (s *hooked) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
+	part := numbers[:s.part(len(numbers))]
+	return s.call(func() error { return s.Store.Remove(ctx, set, begin, part) })
+}
+
+func (s *hooked) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[uint64, error] {
+	return func(yield func(uint64, error) bool) {
+		if err := s.call(func() error { return nil }); err != nil {
+			yield(0, err)
+			return
+		}
+		s.Store.Numbers(ctx, set, begin)(yield)
+	}
+}
+
 // A faulty store fails once, or from one call on.
 type faulty struct {
-	inventory.Store
+	hooked
 
 	mu    sync.Mutex
 	left  int // calls until the fault; below 0: there is none
 	fault fault
 	met   bool // the fault has happened
 	clog  bool // nothing is removed
+}
+
+func newFaulty(s inventory.Store) *faulty {
+	f := &faulty{left: -1}
+	f.hooked = hooked{s, f.call, f.part}
+	return f
+}
+
+func (s *faulty) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
+	if s.clogged() {
+		return fmt.Errorf("a planned fault: %w", feed.ErrUnavailable)
+	}
+	return s.hooked.Remove(ctx, set, begin, numbers)
 }
 
 // set arms the store: the call after n others fails.
@@ -105,47 +165,4 @@ func (s *faulty) call(do func() error) error {
 		return err
 	}
 	return fmt.Errorf("a planned fault: %w", feed.ErrUnknown)
-}
-
-func (s *faulty) Load(ctx context.Context, set string) (r inventory.Record, err error) {
-	err = s.call(func() error {
-		r, err = s.Store.Load(ctx, set)
-		return err
-	})
-	return r, err
-}
-
-func (s *faulty) Swap(ctx context.Context, set string, w inventory.Swap) error {
-	return s.call(func() error { return s.Store.Swap(ctx, set, w) })
-}
-
-func (s *faulty) Put(ctx context.Context, set string, begin int64, attempt uint64, pages []inventory.Page) error {
-	part := pages[:s.part(len(pages))]
-	return s.call(func() error { return s.Store.Put(ctx, set, begin, attempt, part) })
-}
-
-func (s *faulty) Get(ctx context.Context, set string, begin int64, numbers []uint64) (pages [][]byte, err error) {
-	err = s.call(func() error {
-		pages, err = s.Store.Get(ctx, set, begin, numbers)
-		return err
-	})
-	return pages, err
-}
-
-func (s *faulty) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
-	if s.clogged() {
-		return fmt.Errorf("a planned fault: %w", feed.ErrUnavailable)
-	}
-	part := numbers[:s.part(len(numbers))]
-	return s.call(func() error { return s.Store.Remove(ctx, set, begin, part) })
-}
-
-func (s *faulty) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[uint64, error] {
-	return func(yield func(uint64, error) bool) {
-		if err := s.call(func() error { return nil }); err != nil {
-			yield(0, err)
-			return
-		}
-		s.Store.Numbers(ctx, set, begin)(yield)
-	}
 }

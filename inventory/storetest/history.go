@@ -169,7 +169,7 @@ func begin(t *testing.T, e Env, seed uint64) *history {
 	state, err := h.Log.State(h.ctx, set)
 	h.must(err)
 	h.start = state.Head
-	h.faulty = &faulty{Store: e.Store, left: -1}
+	h.faulty = newFaulty(e.Store)
 	o := inventory.Options{PageBytes: []int{256, 700, 6128, 1500}[seed%4], Cache: inventory.NewCache(20_000)}
 	h.hubs = []*inventory.Inventory{inventory.New(h.faulty, set, o), inventory.New(e.Store, set, o)}
 	h.reader = inventory.New(e.Store, set, inventory.Options{PageBytes: o.PageBytes, Cache: inventory.NewCache(5_000)})

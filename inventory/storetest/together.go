@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"testing"
@@ -60,7 +59,7 @@ var meanwhile = []struct {
 // works until one of its own calls. Then the commit runs to its end, and after it the
 // other hub.
 func interleave(t *testing.T, h *history, other func(h *history, hub *inventory.Inventory) func() error) {
-	gates := []*gate{{Store: h.Store}, {Store: h.Store}}
+	gates := []*gate{newGate(h.Store), newGate(h.Store)}
 	var hubs []*inventory.Inventory
 	for _, g := range gates {
 		hubs = append(hubs, inventory.New(g, set, inventory.Options{}))
@@ -101,10 +100,19 @@ func interleave(t *testing.T, h *history, other func(h *history, hub *inventory.
 
 // A gate is a store that stops a run before one of its calls.
 type gate struct {
-	inventory.Store
+	hooked
 	left    int
 	stopped chan struct{}
 	resume  chan struct{}
+}
+
+func newGate(s inventory.Store) *gate {
+	g := &gate{}
+	g.hooked = hooked{s, func(do func() error) error {
+		g.pass()
+		return do()
+	}, func(n int) int { return n }}
+	return g
 }
 
 // A gated is a run that is stopped at a gate, or has passed it.
@@ -142,29 +150,4 @@ func (g *gate) pass() {
 		close(g.stopped)
 		<-g.resume
 	}
-}
-
-func (g *gate) Load(ctx context.Context, set string) (inventory.Record, error) {
-	g.pass()
-	return g.Store.Load(ctx, set)
-}
-
-func (g *gate) Swap(ctx context.Context, set string, w inventory.Swap) error {
-	g.pass()
-	return g.Store.Swap(ctx, set, w)
-}
-
-func (g *gate) Put(ctx context.Context, set string, begin int64, attempt uint64, pages []inventory.Page) error {
-	g.pass()
-	return g.Store.Put(ctx, set, begin, attempt, pages)
-}
-
-func (g *gate) Get(ctx context.Context, set string, begin int64, numbers []uint64) ([][]byte, error) {
-	g.pass()
-	return g.Store.Get(ctx, set, begin, numbers)
-}
-
-func (g *gate) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
-	g.pass()
-	return g.Store.Remove(ctx, set, begin, numbers)
 }
