@@ -95,7 +95,7 @@ var arrows = map[string][]string{
 		"access", "access/ticket", "activity", "backup", "callback", "callback/outlet", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim",
 		"dialect", "dialect/activitystreams", "dialect/atom", "dialect/changeset", "dialect/cloudevents", "dialect/framework", "dialect/indexnow", "dialect/rdm", "documents", "feed", "source/harvest", "hub", "internal/backoff", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/trail", "inventory", "inventory/audit", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "source/local", "source/poll", "source/reconcile", "problem", "resourcesync", "sets", "subscribe",
 	},
-	"inventory/diskpages": {"feed", "internal/pebbledb", "inventory", "resourcesync"},
+	"inventory/diskpages": {"feed", "internal/pebbledb", "inventory"},
 	"source/reconcile":    {"client", "feed", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "resourcesync"},
 	"source/directory":    {"feed", "internal/backoff", "internal/pebbledb", "source/reconcile", "resourcesync"},
 	"internal/build":      {},

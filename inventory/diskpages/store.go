@@ -1,6 +1,7 @@
 // Package diskpages keeps inventories in a directory of the local disk. It is for
 // programs that hold a copy of a set and audit it, see client.Replica. Such
-// programs have no change memory that could keep the pages.
+// programs have no change memory that could keep the pages. Every set exists, its log
+// began at 0, and it holds every cursor.
 package diskpages
 
 import (
@@ -18,10 +19,6 @@ import (
 
 // Options of a Store. Zero values are the defaults.
 type Options struct {
-	// Log is the log that the inventories are made from. Default: no log, as at a
-	// destination. Then every set exists, its log began at 0, and it holds every cursor.
-	Log inventory.Log
-
 	FS    vfs.FS      // default vfs.Default
 	Fatal func(error) // see pebbledb.Options
 }
