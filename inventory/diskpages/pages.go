@@ -147,24 +147,6 @@ func (s *Store) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[
 	}
 }
 
-// Drop removes the inventory of a set.
-func (s *Store) Drop(set string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	b := s.db.NewBatch()
-	remove(b, set)
-	if err := s.known(s.db.Apply(b, pebble.NoSync)); err != nil {
-		return fmt.Errorf("drop the inventory of set %q: %w", set, err)
-	}
-	return nil
-}
-
-// remove removes the record and all pages of a set.
-func remove(b *pebble.Batch, set string) {
-	_ = b.Delete([]byte(recordPrefix+set), nil)
-	_ = b.DeleteRange([]byte(pagePrefix+set+"/"), []byte(pagePrefix+set+"0"), nil)
-}
-
 func pageKey(set string, number uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte(pagePrefix+set+"/"), number)
 }
