@@ -91,6 +91,15 @@ func (w *world) without(set string, r inventory.Root) {
 	w.ok(w.store.Remove(w.t.Context(), set, r.Begin, pages))
 }
 
+// finds lets a reader find damage.
+func (w *world) finds(h *inventory.Pinned) {
+	w.t.Helper()
+	if _, _, err := h.Get(w.t.Context(), "http://example.org/001500"); !errors.Is(err, inventory.ErrDamaged) {
+		w.t.Fatalf("missing pages are %v", err)
+	}
+	h.Release()
+}
+
 // TestDamagedAndTrimmed reads a damaged inventory that cannot be made anew. It is looked
 // at now and then, and not for each reader.
 func TestDamagedAndTrimmed(t *testing.T) {
@@ -104,11 +113,7 @@ func TestDamagedAndTrimmed(t *testing.T) {
 		w.store = &watched{Store: w.store, numbers: func() { scans.Add(1) }}
 		l, _ := w.hub(Options{})
 		for range 200 {
-			h := w.got(l.Baseline(ctx, "a"))
-			if _, _, err := h.Get(ctx, "http://example.org/001500"); !errors.Is(err, inventory.ErrDamaged) {
-				t.Fatalf("missing pages are %v", err)
-			}
-			h.Release()
+			w.finds(w.got(l.Baseline(ctx, "a")))
 			w.after(100 * time.Millisecond)
 		}
 		if n := scans.Load(); n < 2 || n > 10 {
@@ -138,11 +143,7 @@ func TestDamagedAndIncomplete(t *testing.T) {
 			}
 		}}
 		l, _ = w.hub(Options{})
-		h := w.got(l.Baseline(t.Context(), "a"))
-		if _, _, err := h.Get(t.Context(), "http://example.org/001500"); !errors.Is(err, inventory.ErrDamaged) {
-			t.Fatalf("missing pages are %v", err)
-		}
-		h.Release()
+		w.finds(w.got(l.Baseline(t.Context(), "a")))
 		w.after(10 * time.Second)
 		if h := w.state(l, "a"); h.Complete {
 			t.Error("complete, although a publisher said that it is not")
@@ -169,10 +170,7 @@ func TestDamagedOldRoot(t *testing.T) {
 		}
 		w.ok(w.store.Remove(ctx, "a", roots[0].Begin, []uint64{roots[0].Page}))
 		l, _ = w.hub(Options{})
-		list := w.list(l, old)
-		if _, _, err := list.Get(ctx, "http://example.org/000100"); !errors.Is(err, inventory.ErrDamaged) {
-			t.Fatalf("missing pages are %v", err)
-		}
+		w.finds(w.list(l, old).Pinned)
 		w.after(time.Minute)
 		at := w.log.publish("a", "+000103", "+new")
 		w.after(12 * time.Minute)
