@@ -37,7 +37,7 @@ func (h *holding) state(ctx context.Context) (*inventory.State, error) {
 	h.mu.Lock()
 	all := maps.Clone(h.of)
 	h.mu.Unlock()
-	return inventory.Collect(ctx, inventory.NewMemory(nil), "own", func(yield func(*feed.Entry, error) bool) {
+	return inventory.Collect(ctx, inventory.NewMemory(), "own", func(yield func(*feed.Entry, error) bool) {
 		for loc, hash := range all {
 			if !yield(&feed.Entry{Change: resourcesync.Change{Loc: loc, Hash: hash}}, nil) {
 				return
@@ -203,7 +203,7 @@ func TestAuditAsks(t *testing.T) {
 		t.Errorf("equal ends ask %d times, find %v, look at %+v", len(s.asked()), found, looks)
 	}
 
-	d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{})
+	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{})
 	d.catchUp(c, 0)
 	planted, want := faults()
 	d.plant(planted...)
@@ -237,7 +237,7 @@ func TestAuditTooLarge(t *testing.T) {
 	s := newSite(t)
 	c := newClient(t, s.URL, newClock().options())
 	holdingOf(t, s, 5_000)
-	d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{})
+	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{})
 	d.catchUp(c, 0)
 	planted, want := faults()
 	d.plant(planted...)
@@ -318,7 +318,7 @@ func TestAuditGone(t *testing.T) {
 	s := newSite(t)
 	c := newClient(t, s.URL, newClock().options())
 	s.publish(t, locs(1, 5)...)
-	d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{})
+	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{})
 	d.catchUp(c, 0)
 	if err := s.log.Delete(t.Context(), "demo"); err != nil {
 		t.Fatal(err)

@@ -110,7 +110,7 @@ func ExampleReplica() {
 	}
 
 	// A store on disk, diskpages.Open(dir, diskpages.Options{}), survives the program.
-	replica, err := c.OpenReplica(ctx, "articles", inventory.NewMemory(nil), client.ReplicaOptions{})
+	replica, err := c.OpenReplica(ctx, "articles", inventory.NewMemory(), client.ReplicaOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func ExampleClient_Audit() {
 		"https://example.org/1": "md5:92eb5ffee6ae2fec3ad71c777531578f",
 	}
 	own := func(ctx context.Context) (*inventory.State, error) {
-		return inventory.Collect(ctx, inventory.NewMemory(nil), "rows", func(yield func(*feed.Entry, error) bool) {
+		return inventory.Collect(ctx, inventory.NewMemory(), "rows", func(yield func(*feed.Entry, error) bool) {
 			for loc, hash := range rows {
 				if !yield(&feed.Entry{Change: resourcesync.Change{Loc: loc, Hash: hash}}, nil) {
 					return

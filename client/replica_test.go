@@ -110,9 +110,9 @@ func TestReplica(t *testing.T) {
 		store func(t *testing.T) inventory.Store
 		o     client.ReplicaOptions
 	}{
-		{"in memory", func(*testing.T) inventory.Store { return inventory.NewMemory(nil) }, client.ReplicaOptions{MaxDelete: -1}},
-		{"with a prefix", func(*testing.T) inventory.Store { return inventory.NewMemory(nil) }, client.ReplicaOptions{Prefix: "urn:1", MaxDelete: -1}},
-		{"of a collection", func(*testing.T) inventory.Store { return inventory.NewMemory(nil) }, client.ReplicaOptions{Collection: "urn:x:c", MaxDelete: -1}},
+		{"in memory", func(*testing.T) inventory.Store { return inventory.NewMemory() }, client.ReplicaOptions{MaxDelete: -1}},
+		{"with a prefix", func(*testing.T) inventory.Store { return inventory.NewMemory() }, client.ReplicaOptions{Prefix: "urn:1", MaxDelete: -1}},
+		{"of a collection", func(*testing.T) inventory.Store { return inventory.NewMemory() }, client.ReplicaOptions{Collection: "urn:x:c", MaxDelete: -1}},
 		{"on disk", func(t *testing.T) inventory.Store {
 			s, err := diskpages.Open(t.TempDir(), diskpages.Options{})
 			if err != nil {
@@ -202,7 +202,7 @@ func TestReplicaFarBehind(t *testing.T) {
 	s := newSite(t)
 	c := newClient(t, s.URL, newClock().options())
 	s.publish(t, "urn:first")
-	d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{})
+	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{})
 	d.catchUp(c, 0)
 	for range 5 {
 		s.publish(t, locs(1, 700)...)
@@ -230,7 +230,7 @@ func TestReplicaLeftovers(t *testing.T) {
 	s := newSite(t)
 	c := newClient(t, s.URL, newClock().options())
 	s.publish(t, locs(1, 5)...)
-	d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{})
+	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{})
 	d.catchUp(c, 0)
 	for _, complete := range []bool{false, true} {
 		if err := s.log.Delete(t.Context(), "demo"); err != nil {
@@ -260,7 +260,7 @@ func TestReplicaOutgrows(t *testing.T) {
 		clock := newClock()
 		c := newClient(t, s.URL, clock.options())
 		s.publish(t, locs(1, 5)...)
-		d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{Prefix: prefix})
+		d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{Prefix: prefix})
 		d.catchUp(c, 0)
 		if err := s.log.Delete(t.Context(), "demo"); err != nil {
 			t.Fatal(err)
@@ -293,7 +293,7 @@ func TestReplicaOutgrowsWhileItFollows(t *testing.T) {
 	clock := newClock()
 	c := newClient(t, s.URL, clock.options())
 	s.publish(t, locs(1, 5)...)
-	d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{})
+	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{})
 	d.catchUp(c, 0)
 	if err := s.log.Delete(t.Context(), "demo"); err != nil {
 		t.Fatal(err)
@@ -353,7 +353,7 @@ func TestReplicaMaxDelete(t *testing.T) {
 			s := newSite(t)
 			c := newClient(t, s.URL, newClock().options())
 			s.publish(t, locs(1, test.held)...)
-			d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{MaxDelete: test.most})
+			d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{MaxDelete: test.most})
 			d.catchUp(c, 0)
 			s.publish(t, "urn:1")
 			d.catchUp(c, 0)
@@ -397,7 +397,7 @@ func TestReplicaMayDelete(t *testing.T) {
 	s.publish(t, locs(1, 50)...)
 	enough := errors.New("enough")
 	asked, answer := "", enough
-	d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{MaxDelete: -1, MayDelete: func(deleted, held uint64) error {
+	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{MaxDelete: -1, MayDelete: func(deleted, held uint64) error {
 		asked += fmt.Sprintf("%d of %d; ", deleted, held)
 		return answer
 	}})
@@ -431,7 +431,7 @@ func TestReplicaMayDeleteOfACollection(t *testing.T) {
 	s.publish(t, locs(1, 50)...)
 	s.collect(t, resourcesync.Updated, "urn:x:c", locs(1, 8)...)
 	asked := ""
-	d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{Collection: "urn:x:c", MayDelete: func(deleted, held uint64) error {
+	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{Collection: "urn:x:c", MayDelete: func(deleted, held uint64) error {
 		asked += fmt.Sprintf("%d of %d; ", deleted, held)
 		return nil
 	}})
@@ -457,7 +457,7 @@ func TestReplicaHolds(t *testing.T) {
 	c := newClient(t, s.URL, newClock().options())
 	s.publish(t, locs(1, 9)...)
 	s.collect(t, resourcesync.Updated, "urn:x:c", "urn:3")
-	d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{Collection: "urn:x:c", Holds: func(loc string) (bool, error) {
+	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{Collection: "urn:x:c", Holds: func(loc string) (bool, error) {
 		return loc == "urn:5" || loc == "urn:12", nil
 	}})
 	var got []string
@@ -487,12 +487,12 @@ func TestReplicaOldRoot(t *testing.T) {
 	s := newSite(t)
 	c := newClient(t, s.URL, newClock().options())
 	s.publish(t, locs(1, 50)...)
-	newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{}).catchUp(c, 0)
+	newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{}).catchUp(c, 0)
 	s.shelf.set(func() { s.shelf.still = true })
 	s.publish(t, locs(1, 20)...)
 	s.change(t, resourcesync.Deleted, "urn:30")
 	s.publish(t, locs(51, 60)...)
-	d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{})
+	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{})
 	came := map[string]int{}
 	for u, err := range d.replica.CatchUp(t.Context()) {
 		if err != nil {
@@ -517,13 +517,13 @@ func TestReplicaDeletedAfterRoot(t *testing.T) {
 	s := newSite(t)
 	c := newClient(t, s.URL, newClock().options())
 	s.publish(t, locs(1, 40)...)
-	d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{})
+	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{})
 	d.catchUp(c, 0)
 	if err := s.log.Delete(t.Context(), "demo"); err != nil {
 		t.Fatal(err)
 	}
 	s.publish(t, append(locs(21, 40), "urn:new")...)
-	newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{}).catchUp(c, 0)
+	newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{}).catchUp(c, 0)
 	s.shelf.set(func() { s.shelf.still, s.shelf.complete = true, false })
 	for u, err := range d.replica.CatchUp(t.Context()) { // it is killed after it has applied the first update
 		if err != nil {
@@ -548,7 +548,7 @@ func TestReplicaResumes(t *testing.T) {
 		c := newClient(t, s.URL, newClock().options())
 		s.publish(t, locs(1, 9_999)...)
 		s.shelf.set(func() { s.shelf.still = true })
-		d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{Prefix: prefix})
+		d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{Prefix: prefix})
 		ctx, cancel := context.WithCancel(t.Context())
 		s.trouble = func(n int, _ http.ResponseWriter, _ *http.Request) bool {
 			if n == 2 {
@@ -616,7 +616,7 @@ func TestReplicaAudit(t *testing.T) {
 	c := newClient(t, s.URL, client.Options{})
 	s.publish(t, locs(1, 1_000)...)
 	s.publish(t, locs(1_001, 1_500)...)
-	d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{})
+	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{})
 	if err := errAudit(t, d.replica); !errors.Is(err, client.ErrNotWhole) {
 		t.Errorf("the audit of nothing yields %v", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/inventory/storetest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -26,7 +27,7 @@ import (
 type shelf struct {
 	mu       sync.Mutex
 	log      changelog.Log
-	pages    *inventory.Memory
+	pages    inventory.Store
 	trees    map[feed.Cursor]*inventory.Tree
 	complete bool // whether the hub knows all resources
 	still    bool // no new root is made while there is one
@@ -34,7 +35,7 @@ type shelf struct {
 }
 
 func newShelf(log *disklog.Log) *shelf {
-	return &shelf{log: log, pages: inventory.NewMemory(log), trees: map[feed.Cursor]*inventory.Tree{}, complete: true}
+	return &shelf{log: log, pages: storetest.Beside(inventory.NewMemory(), log), trees: map[feed.Cursor]*inventory.Tree{}, complete: true}
 }
 
 // forget drops all roots.

@@ -18,7 +18,7 @@ func TestTell(t *testing.T) {
 	s := newSite(t)
 	c := newClient(t, s.URL, newClock().options())
 	h := holdingOf(t, s, 30)
-	d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{Prefix: "urn:1"})
+	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{Prefix: "urn:1"})
 	d.catchUp(c, 0)
 	var proofs []audit.Proof
 	proved := func(p audit.Proof) { proofs = append(proofs, p) }

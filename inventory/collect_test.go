@@ -30,7 +30,7 @@ const severalRuns = runBytes/changeBytes + 7
 // A list in any order becomes an inventory, whether it fits into memory or not, and the
 // store keeps nothing else of it.
 func TestCollect(t *testing.T) {
-	store := NewMemory(nil)
+	store := NewMemory()
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{0, 1, severalRuns, 10} {
 		locs := make([]string, n)
@@ -77,7 +77,7 @@ func TestCollectTwice(t *testing.T) {
 		{[]string{"urn:a", "urn:b", "urn:a"}, "line 3: urn:a: it is there twice: line 1 has it, too"},
 		{append(far, "urn:x", "urn:7"), fmt.Sprintf("line %d: urn:7: it is there twice: line 8 has it, too", severalRuns+2)},
 	} {
-		_, err := Collect(t.Context(), NewMemory(nil), "demo", rows(test.locs...))
+		_, err := Collect(t.Context(), NewMemory(), "demo", rows(test.locs...))
 		if !errors.Is(err, resourcesync.ErrInvalid) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("it returns %v, want %s", err, test.want)
 		}
@@ -87,7 +87,7 @@ func TestCollectTwice(t *testing.T) {
 // An error of the list ends it.
 func TestCollectFails(t *testing.T) {
 	broken := errors.New("broken")
-	_, err := Collect(t.Context(), NewMemory(nil), "demo", func(yield func(*feed.Entry, error) bool) { yield(nil, broken) })
+	_, err := Collect(t.Context(), NewMemory(), "demo", func(yield func(*feed.Entry, error) bool) { yield(nil, broken) })
 	if !errors.Is(err, broken) {
 		t.Errorf("it returns %v", err)
 	}

@@ -62,7 +62,7 @@ func lives(t *testing.T, v *Inventory) (upto []uint64) {
 // TestPinExpires lets a pin run out, and another be renewed.
 func TestPinExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := New(NewMemory(nil), "set", Options{})
+		v := New(NewMemory(), "set", Options{})
 		first := commit(t, v, 10)
 		for _, holder := range []string{"a", "b"} {
 			if root, err := v.Pin(t.Context(), first.Upto, holder, time.Minute); err != nil || root != first {
@@ -103,7 +103,7 @@ func TestPinExpires(t *testing.T) {
 
 // TestRootsAreFew pins and lists more roots than may live.
 func TestRootsAreFew(t *testing.T) {
-	v := New(NewMemory(nil), "set", Options{})
+	v := New(NewMemory(), "set", Options{})
 	var roots []uint64
 	for i := range 9 {
 		root := commit(t, v, 100*(i+1))
@@ -128,7 +128,7 @@ func TestRootsAreFew(t *testing.T) {
 
 // TestListedRootsLive makes roots behind two of a Resource List.
 func TestListedRootsLive(t *testing.T) {
-	v := New(NewMemory(nil), "set", Options{})
+	v := New(NewMemory(), "set", Options{})
 	var listed []uint64
 	for i := range 12 {
 		root := commit(t, v, 50*(i+1))
@@ -153,7 +153,7 @@ func TestListedRootsLive(t *testing.T) {
 
 // TestPinNothing pins an inventory without a root.
 func TestPinNothing(t *testing.T) {
-	v := New(NewMemory(nil), "set", Options{})
+	v := New(NewMemory(), "set", Options{})
 	root, err := v.Pin(t.Context(), 0, "me", time.Hour)
 	if err != nil || root != (Root{}) {
 		t.Fatalf("pin: %v, %v", root, err)
@@ -165,7 +165,7 @@ func TestPinNothing(t *testing.T) {
 
 // TestComplete says that an inventory is complete, and takes it back.
 func TestComplete(t *testing.T) {
-	v := New(NewMemory(nil), "set", Options{})
+	v := New(NewMemory(), "set", Options{})
 	at := feed.Cursor{Position: 5, Micros: 9}
 	if err := v.SetComplete(t.Context(), at, ""); err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func TestComplete(t *testing.T) {
 
 // TestCost compares what commits write with what Cost says.
 func TestCost(t *testing.T) {
-	v := New(NewMemory(nil), "set", Options{PageBytes: 1000})
+	v := New(NewMemory(), "set", Options{PageBytes: 1000})
 	root := commit(t, v, 3000)
 	for _, n := range []int{1, 10, 100, 1500, 3000} {
 		all := sourcetest.PEPs(3000)
@@ -213,7 +213,7 @@ func TestCost(t *testing.T) {
 
 // TestOrder refuses changes that are not in order.
 func TestOrder(t *testing.T) {
-	v := New(NewMemory(nil), "set", Options{})
+	v := New(NewMemory(), "set", Options{})
 	root := commit(t, v, 10)
 	all := sourcetest.PEPs(10)
 	for _, wrong := range [][]feed.Entry{{all[3], all[2]}, {all[3], all[3]}, {{}}} {
@@ -235,7 +235,7 @@ func TestOrder(t *testing.T) {
 func TestSizes(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 70, 80, 5000, 49_999, 50_001} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			v := New(NewMemory(nil), "set", Options{})
+			v := New(NewMemory(), "set", Options{})
 			root := commit(t, v, n)
 			if root.Tally.Count != uint64(n) {
 				t.Fatalf("%d resources", root.Tally.Count)
@@ -260,7 +260,7 @@ func TestSizes(t *testing.T) {
 // TestShrinksWithItsResources removes most resources: few pages are left, none nearly
 // empty but the last of each level.
 func TestShrinksWithItsResources(t *testing.T) {
-	v := New(NewMemory(nil), "set", Options{})
+	v := New(NewMemory(), "set", Options{})
 	root := commit(t, v, 20_000)
 	for keep := 2; root.Tally.Count > 100; keep++ {
 		var gone []feed.Entry
@@ -290,7 +290,7 @@ func TestShrinksWithItsResources(t *testing.T) {
 // TestNeighboursMerge empties some pages nearly: their resources go to neighbours.
 func TestNeighboursMerge(t *testing.T) {
 	for _, every := range []int{3, 300} { // leaves that are emptied, or whole inner pages
-		v := New(NewMemory(nil), "set", Options{PageBytes: 1000})
+		v := New(NewMemory(), "set", Options{PageBytes: 1000})
 		root := commit(t, v, 20_000)
 		var gone []feed.Entry
 		i := 0

@@ -2,7 +2,6 @@ package inventory_test
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/storetest"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 func TestMemory(t *testing.T) { storetest.Store(t, memory) }
@@ -25,7 +25,7 @@ func FuzzHistory(f *testing.F) {
 
 func memory(*testing.T) storetest.Env {
 	log := &diary{sets: map[string]*page{}}
-	return storetest.Env{Store: inventory.NewMemory(log), Log: log}
+	return storetest.Env{Store: storetest.Beside(inventory.NewMemory(), log), Log: log}
 }
 
 // A diary is the plainest log that an inventory can be kept beside.
@@ -80,8 +80,11 @@ func (d *diary) At(_ context.Context, set string, position uint64) (feed.Cursor,
 	if p == nil {
 		return feed.Cursor{}, feed.ErrNoSet
 	}
-	if position < 1 || position > uint64(len(p.cursors)) {
-		return feed.Cursor{}, fmt.Errorf("no position %d", position)
+	if position > uint64(len(p.cursors)) {
+		return feed.Cursor{}, resourcesync.Invalid("no position %d", position)
+	}
+	if position == 0 {
+		return p.state.Floor, nil
 	}
 	return p.cursors[position-1], nil
 }

@@ -108,7 +108,7 @@ func TestStateOfTree(t *testing.T) {
 		}
 		src := sourcetest.New(uint64(n), 1)
 		src.Head = feed.Cursor{Position: 100_000, Micros: 1_790_000_000_000_000}
-		v := New(NewMemory(nil), "demo", Options{})
+		v := New(NewMemory(), "demo", Options{})
 		root, err := v.Commit(ctx, Changes{To: src.Head, Sorted: pointers(now.Entries())})
 		if err != nil {
 			t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 // ends at a cursor.
 func (b *bench) booked(to feed.Cursor, entries ...feed.Entry) (found []string) {
 	b.t.Helper()
-	own := inventory.New(inventory.NewMemory(nil), "demo", inventory.Options{Cache: inventory.NewCache(1 << 20)})
+	own := inventory.New(inventory.NewMemory(), "demo", inventory.Options{Cache: inventory.NewCache(1 << 20)})
 	_, head, err := own.Load(b.t.Context())
 	if err != nil {
 		b.t.Fatal(err)

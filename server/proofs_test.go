@@ -22,7 +22,7 @@ func TestProofs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := c.OpenReplica(t.Context(), "a", inventory.NewMemory(nil), client.ReplicaOptions{})
+	r, err := c.OpenReplica(t.Context(), "a", inventory.NewMemory(), client.ReplicaOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -97,7 +97,7 @@ func plantFaults(t *testing.T, changes int, hubs ...*hubtest.Hub) {
 
 	// A replica with the faults, which goes on to follow.
 	c := newClient(t, hubs[len(hubs)-1])
-	store := inventory.NewMemory(nil)
+	store := inventory.NewMemory()
 	if err := catchUp(t.Context(), open(t, c, s.set, store)); err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func plantIn(t *testing.T, store inventory.Store, set string, planted []feed.Ent
 
 // collect makes a state without a cursor.
 func collect(ctx context.Context, held sourcetest.Set) (*inventory.State, error) {
-	return inventory.Collect(ctx, inventory.NewMemory(nil), "list", func(yield func(*feed.Entry, error) bool) {
+	return inventory.Collect(ctx, inventory.NewMemory(), "list", func(yield func(*feed.Entry, error) bool) {
 		for i, e := range held.Entries() {
 			e.Cursor = feed.Cursor{Position: uint64(i + 1), Micros: 1}
 			if !yield(&e, nil) {

@@ -17,7 +17,7 @@ func holding(t testing.TB, at feed.Cursor, entries []feed.Entry) *inventory.Stat
 // stored does as holding, with pages as the options say.
 func stored(t testing.TB, o inventory.Options, at feed.Cursor, entries []feed.Entry) *inventory.State {
 	t.Helper()
-	v := inventory.New(inventory.NewMemory(nil), "set", o)
+	v := inventory.New(inventory.NewMemory(), "set", o)
 	root, err := v.Commit(t.Context(), inventory.Changes{To: at, Sorted: func(yield func(*feed.Entry) bool) {
 		for i := range entries {
 			if !yield(&entries[i]) {

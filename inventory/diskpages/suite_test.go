@@ -1,19 +1,12 @@
 package diskpages
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"iter"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rshub/rshub/changelog/disklog"
-	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/storetest"
-	"github.com/rshub/rshub/resourcesync"
 )
 
 func TestStore(t *testing.T) { storetest.Store(t, openBeside) }
@@ -35,76 +28,5 @@ func openBeside(t *testing.T) storetest.Env {
 			t.Error(err)
 		}
 	})
-	return storetest.Env{Store: &beside{s, log}, Log: log}
-}
-
-// A beside puts a store beside a log, for the suite. Each log of a set has a name of its
-// own in the store.
-type beside struct {
-	store *Store
-	log   *disklog.Log
-}
-
-func name(set string, begin int64) string { return fmt.Sprintf("%s@%d", set, begin) }
-
-// is reports whether the log of a set began at begin.
-func (b *beside) is(ctx context.Context, set string, begin int64) bool {
-	state, err := b.log.State(ctx, set)
-	return err == nil && state.Begin == begin
-}
-
-func (b *beside) Load(ctx context.Context, set string) (inventory.Record, error) {
-	state, err := b.log.State(ctx, set)
-	if err != nil {
-		return inventory.Record{}, err
-	}
-	r, err := b.store.Load(ctx, name(set, state.Begin))
-	r.Log = state
-	return r, err
-}
-
-func (b *beside) Swap(ctx context.Context, set string, w inventory.Swap) error {
-	if state, err := b.log.State(ctx, set); err != nil || state.Begin != w.Begin {
-		return errors.Join(err, inventory.ErrLog)
-	}
-	if !w.At.IsZero() {
-		held, err := b.log.At(ctx, set, w.At.Position)
-		if errors.Is(err, feed.ErrGone) || errors.Is(err, resourcesync.ErrInvalid) || err == nil && held != w.At {
-			return inventory.ErrLog
-		}
-		if err != nil {
-			return err
-		}
-	}
-	stored := name(set, w.Begin)
-	w.Begin = 0
-	return b.store.Swap(ctx, stored, w)
-}
-
-func (b *beside) Put(ctx context.Context, set string, begin int64, attempt uint64, pages []inventory.Page) error {
-	if !b.is(ctx, set, begin) {
-		return inventory.ErrRaced
-	}
-	return b.store.Put(ctx, name(set, begin), 0, attempt, pages)
-}
-
-func (b *beside) Get(ctx context.Context, set string, begin int64, numbers []uint64) ([][]byte, error) {
-	if !b.is(ctx, set, begin) {
-		return make([][]byte, len(numbers)), nil
-	}
-	return b.store.Get(ctx, name(set, begin), 0, numbers)
-}
-
-func (b *beside) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
-	if !b.is(ctx, set, begin) {
-		return nil
-	}
-	return b.store.Remove(ctx, name(set, begin), 0, numbers)
-}
-
-func (b *beside) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[uint64, error] {
-	if !b.is(ctx, set, begin) {
-		return func(func(uint64, error) bool) {}
-	}
-	return b.store.Numbers(ctx, name(set, begin), 0)
+	return storetest.Env{Store: storetest.Beside(s, log), Log: log}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/keeptest"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/storetest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -241,7 +242,7 @@ func (s *watched) Numbers(ctx context.Context, set string, begin int64) iter.Seq
 func bubble(t *testing.T, test func(*testing.T, *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemory()
-		test(t, &world{t: t, log: log, store: inventory.NewMemory(log), text: &text{}})
+		test(t, &world{t: t, log: log, store: storetest.Beside(inventory.NewMemory(), log), text: &text{}})
 	})
 }
 

@@ -84,7 +84,7 @@ type site struct {
 }
 
 func newSite(t testing.TB) *site {
-	s := &site{TB: t, inventory: inventory.New(inventory.NewMemory(nil), "a", inventory.Options{}), streams: limit.NewBudget(256<<20, time.Millisecond)}
+	s := &site{TB: t, inventory: inventory.New(inventory.NewMemory(), "a", inventory.Options{}), streams: limit.NewBudget(256<<20, time.Millisecond)}
 	mux := http.NewServeMux()
 	s.http = httptest.NewServer(mux)
 	t.Cleanup(func() {

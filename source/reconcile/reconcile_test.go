@@ -47,7 +47,7 @@ func (h *hubOf) Differences(ctx context.Context, tally Tally, own client.Own, lo
 			yield(audit.Difference{}, feed.ErrNoSet)
 			return
 		}
-		theirs, err := inventory.Collect(ctx, inventory.NewMemory(nil), "hub", func(yield func(*feed.Entry, error) bool) {
+		theirs, err := inventory.Collect(ctx, inventory.NewMemory(), "hub", func(yield func(*feed.Entry, error) bool) {
 			for _, e := range h.resources {
 				if !yield(&e, nil) {
 					return
