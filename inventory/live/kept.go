@@ -22,6 +22,9 @@ type kept struct {
 	used    time.Time
 }
 
+// keepFor is how long a state is kept after its last use.
+const keepFor = 10 * time.Minute
+
 // About the memory of a kept state alone, besides State.Bytes: always, and for each later
 // change. A later change may replace one, and the state then holds the old one alone.
 const (

@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rshub/rshub/feed"
@@ -74,14 +75,12 @@ func (l *Live) ResourceList(ctx context.Context, set string, at feed.Cursor) (*L
 	if len(lists) == 0 {
 		return nil, fmt.Errorf("set %q: %w", set, ErrIncomplete)
 	}
-	for i := len(lists) - 1; i >= 0; i-- {
-		k := &lists[i]
-		if !at.IsZero() && k.Cursor != at {
-			continue
+	for _, k := range slices.Backward(lists) {
+		if at.IsZero() || k.Cursor == at {
+			t := v.Tree(k.Root)
+			p := &inventory.Pinned{State: t.State(), Tree: t, Complete: true, Release: func() {}}
+			return &List{Pinned: p, Completed: time.UnixMicro(k.Listed).UTC()}, nil
 		}
-		t := v.Tree(k.Root)
-		p := &inventory.Pinned{State: t.State(), Tree: t, Complete: true, Release: func() {}}
-		return &List{Pinned: p, Completed: time.UnixMicro(k.Listed).UTC()}, nil
 	}
 	return nil, fmt.Errorf("set %q: the Resource List at %v: %w", set, at, feed.ErrGone)
 }

@@ -64,10 +64,8 @@ type Options struct {
 	Poll time.Duration // how often the maker looks at changing sets, and at all sets if there are few; default 500 ms
 	List time.Duration // how often a Resource List is renewed if anything changed; default an hour
 
-	WaitBytes  int           // memory of changes that wait for a commit, for all sets together; default 64 MiB
-	StateBytes int           // memory of kept states without their roots, for all sets together; default 128 MiB
-	CacheBytes int           // memory of cached pages; default 32 MiB
-	Keep       time.Duration // how long a state is kept after its last use; default ten minutes
+	WaitBytes  int // memory of changes that wait for a commit, for all sets together; default 64 MiB
+	StateBytes int // memory of kept states without their roots, for all sets together; default 128 MiB
 
 	Baselines int // how many baselines may be read at a time; default 128
 	States    int // how many states may be read at a time, for audits and listings; default 128
@@ -85,8 +83,8 @@ type Options struct {
 }
 
 func (o *Options) defaults() {
-	o.Poll, o.List, o.Keep = cmp.Or(o.Poll, 500*time.Millisecond), cmp.Or(o.List, time.Hour), cmp.Or(o.Keep, 10*time.Minute)
-	o.WaitBytes, o.StateBytes, o.CacheBytes = cmp.Or(o.WaitBytes, 64<<20), cmp.Or(o.StateBytes, 128<<20), cmp.Or(o.CacheBytes, 32<<20)
+	o.Poll, o.List = cmp.Or(o.Poll, 500*time.Millisecond), cmp.Or(o.List, time.Hour)
+	o.WaitBytes, o.StateBytes = cmp.Or(o.WaitBytes, 64<<20), cmp.Or(o.StateBytes, 128<<20)
 	o.Baselines, o.States = cmp.Or(o.Baselines, 128), cmp.Or(o.States, 128)
 	if o.Scarce == nil {
 		o.Scarce = func(context.Context) bool { return false }
@@ -98,6 +96,9 @@ func (o *Options) defaults() {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 }
+
+// cacheBytes is the memory of cached pages.
+const cacheBytes = 32 << 20
 
 // A Live keeps the inventories of one hub. Its methods may be called concurrently.
 type Live struct {
@@ -128,7 +129,7 @@ type Live struct {
 func New(log Log, store inventory.Store, claims claim.Store, o Options) *Live {
 	o.defaults()
 	l := &Live{
-		log: log, store: store, opts: o, logger: o.Logger, holder: claims.Name(), cache: inventory.NewCache(o.CacheBytes),
+		log: log, store: store, opts: o, logger: o.Logger, holder: claims.Name(), cache: inventory.NewCache(cacheBytes),
 		metrics: newMetrics(o.Metrics), started: time.Now(), shards: map[int]*claim.Hold{}, views: map[string]*view{},
 	}
 	l.maker = newMaker(l)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rshub/rshub/feed"
@@ -36,8 +37,7 @@ const (
 // gets a use of the snapshot.
 func (v *view) choose(ctx context.Context, rec *inventory.Record, head *inventory.Head) (*snapshot, error) {
 	newest := head.Newest()
-	for i := len(head.Roots) - 1; i >= 0; i-- {
-		k := &head.Roots[i]
+	for _, k := range slices.Backward(head.Roots) {
 		if newest.Cursor.Position > k.Cursor.Position+max(joinMost, newest.Tally.Count/10) || head.IsComplete(newest.Cursor) && !head.IsComplete(k.Cursor) {
 			break
 		}

@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -43,14 +44,12 @@ func (l *Live) dropOld(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for set, v := range l.views {
-		for i := 0; i < len(v.kept); {
-			if k := v.kept[i]; k.readers == 0 && now.Sub(k.used) >= l.opts.Keep {
+		for _, k := range slices.Clone(v.kept) {
+			if k.readers == 0 && now.Sub(k.used) >= keepFor {
 				l.forgetLocked(k)
-			} else {
-				i++
 			}
 		}
-		if v.waiters > 0 || now.Sub(v.used) < l.opts.Keep {
+		if v.waiters > 0 || now.Sub(v.used) < keepFor {
 			continue
 		}
 		v.dropLocked() // without waiters, nobody has the turn
