@@ -14,6 +14,7 @@ import (
 // Texts for people: why an inventory is not complete any more.
 const (
 	whyLost   = "the log has lost its newest changes"
+	whyGone   = "the log does not hold the cursor any more as of which the set was complete"
 	whyPassed = "retention removed changes before the inventory had them"
 )
 
@@ -34,7 +35,7 @@ func (j *job) commit(ctx context.Context) error {
 			return err
 		}
 		if !known {
-			c.Incomplete, c.Lapsed = whyLost, at
+			c.Incomplete, c.Lapsed = whyGone, at
 		}
 	}
 	return j.make(ctx, c)
@@ -100,12 +101,12 @@ func (j *job) lost(err error) {
 	j.forget()
 }
 
-// knows reports whether the log holds a cursor, or has it as its floor. It returns
-// feed.ErrGone if the cursor lies before the floor.
+// knows reports whether the log holds a cursor, or has it as its floor. If retention has
+// removed the cursor, nobody knows, and it does not.
 func (l *Live) knows(ctx context.Context, set string, at feed.Cursor) (bool, error) {
 	has, err := l.log.At(ctx, set, at.Position)
-	if errors.Is(err, resourcesync.ErrInvalid) {
-		return false, nil // behind the head
+	if errors.Is(err, resourcesync.ErrInvalid) || errors.Is(err, feed.ErrGone) { // behind the head, or before the floor
+		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("set %q: read the log at %v: %w", set, at, err)

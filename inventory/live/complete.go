@@ -44,9 +44,5 @@ func (l *Live) complete(ctx context.Context, set string, head *inventory.Head, r
 	if !head.IsComplete(at) || head.Complete.Position <= root.Cursor.Position {
 		return head.IsComplete(at), nil
 	}
-	known, err := l.knows(ctx, set, head.Complete)
-	if errors.Is(err, feed.ErrGone) {
-		return false, nil
-	}
-	return known, err
+	return l.knows(ctx, set, head.Complete)
 }

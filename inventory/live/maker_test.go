@@ -266,6 +266,29 @@ func TestPassed(t *testing.T) {
 	})
 }
 
+// TestPassedWhatWaits lets retention remove what waits for a commit, with the cursor as of
+// which the set is complete.
+func TestPassedWhatWaits(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		l, _ := w.made(3_000, Options{})
+		idle := w.idle(Options{})
+		w.log.publish("a", "+b")
+		w.ok(idle.Complete(t.Context(), "a", true))
+		at := w.log.publish("a", "+c", "+d")
+		w.after(time.Second)
+		w.log.trim("a", 3_002)
+		w.after(11 * time.Minute)
+		if newest := w.head("a").Newest(); newest.Cursor != at || newest.Tally.Count != 3_003 {
+			t.Errorf("the newest root is at %v, want %v\n%s", newest.Cursor, at, w.text)
+		}
+		h := w.got(l.State(t.Context(), "a", feed.Cursor{}, 0))
+		if h.Complete {
+			t.Error("complete as of a cursor that nobody can look up")
+		}
+		h.Release()
+	})
+}
+
 // TestAnew deletes a set and makes it anew while its inventory is made and read.
 func TestAnew(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

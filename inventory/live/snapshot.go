@@ -41,7 +41,7 @@ func (v *view) choose(ctx context.Context, rec *inventory.Record, head *inventor
 		if newest.Cursor.Position > k.Cursor.Position+max(joinMost, newest.Tally.Count/10) || head.IsComplete(newest.Cursor) && !head.IsComplete(k.Cursor) {
 			break
 		}
-		if known, err := v.live.knows(ctx, v.set, k.Cursor); err != nil && !errors.Is(err, feed.ErrGone) {
+		if known, err := v.live.knows(ctx, v.set, k.Cursor); err != nil {
 			return nil, err
 		} else if !known {
 			continue // the log does not know its cursor, so nobody could follow from it
