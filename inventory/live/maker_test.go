@@ -277,7 +277,10 @@ func TestPassedWhatWaits(t *testing.T) {
 		at := w.log.publish("a", "+c", "+d")
 		w.after(time.Second)
 		w.log.trim("a", 3_002)
-		w.after(11 * time.Minute)
+		if _, err := l.State(t.Context(), "a", feed.Cursor{}, 0); !errors.Is(err, ErrBehind) {
+			t.Errorf("a state without what retention removed: %v", err)
+		}
+		w.after(time.Second) // not until the root is ten minutes old
 		if newest := w.head("a").Newest(); newest.Cursor != at || newest.Tally.Count != 3_003 {
 			t.Errorf("the newest root is at %v, want %v\n%s", newest.Cursor, at, w.text)
 		}

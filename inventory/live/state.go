@@ -73,6 +73,7 @@ func (l *Live) read(ctx context.Context, kind reader, do func(*view) (*inventory
 			}
 			err = fmt.Errorf("set %q: %w", set, ctx.Err())
 		case errors.Is(err, errMoved), errors.Is(err, errBare):
+			l.maker.ask(set, false) // with another root there is a state
 			err = fmt.Errorf("%w: %w", err, ErrBehind)
 		case errors.Is(err, errEarly): // the log has most likely lost the cursor: waiting would never end
 			err = fmt.Errorf("%w: %w", err, feed.ErrGone)
