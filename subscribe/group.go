@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/gorilla/websocket"
 
@@ -131,6 +132,7 @@ func (s *Server) run(ctx context.Context, g *group, after feed.Cursor) {
 			s.fail(g, err)
 			return
 		}
+		begun := time.Now()
 		all, filtered := g.begin(batches)
 		if all {
 			chunks(&g.chunk, g.key.wire, batches, func(ch *chunk) { g.deliver(ch) })
@@ -140,8 +142,19 @@ func (s *Server) run(ctx context.Context, g *group, after feed.Cursor) {
 				g.deliverFiltered(b)
 			}
 		}
+		if took := time.Since(begun); took > restFrom {
+			time.Sleep(min(took, restMost))
+		}
 	}
 }
+
+// A group that delivers for longer than restFrom rests for as long, up to restMost. What comes
+// meanwhile is then delivered with one write to each connection, not with one for each publish.
+// That halves the cost under load, so that changes arrive sooner although they wait.
+const (
+	restFrom = 500 * time.Microsecond
+	restMost = 4 * time.Millisecond
+)
 
 // begin begins the delivery of batches to the connections that the group has now: from here
 // on it takes none that lacks them. It reports whether the group has connections without a
