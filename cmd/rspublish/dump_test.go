@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rshub/rshub/internal/oaitest"
 )
@@ -138,4 +139,35 @@ func TestDumpRecords(t *testing.T) {
 	dump(exitInput, "the root element is html")
 	repository.Misbehave(oaitest.Faults{Page: "<OAI-PMH><error code='noRecordsMatch'/></OAI-PMH>"})
 	dump(exitTooMany, "-max-delete 2")
+}
+
+// Whoever reads the records may stop, as after a failure.
+func TestRecordsStop(t *testing.T) {
+	repository := &oaitest.Repository{}
+	server := httptest.NewServer(repository)
+	defer server.Close()
+	out := t.TempDir()
+	if err := os.Mkdir(filepath.Join(out, ".rsdump"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"oai:x:a", "oai:x:b"} {
+		repository.Put(id, "https://a.example/", id)
+	}
+	env := func(string) string { return "" }
+	c, err := parseDump([]string{"-q", "-out-url", "https://d.org/", server.URL + "/oai", out}, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Line.Now = time.Now
+	n := 0
+	for r, err := range (&program{env: env}).records(c)(t.Context()) {
+		if err != nil || r == nil {
+			t.Fatal(err)
+		}
+		n++
+		break
+	}
+	if left, err := os.ReadDir(filepath.Join(out, ".rsdump")); n != 1 || err != nil || len(left) != 0 {
+		t.Errorf("%d records, and %v is left, %v", n, left, err)
+	}
 }

@@ -22,7 +22,7 @@ func (p *program) records(c *dumpConfig) dump.Listing {
 		return func(yield func(*dump.Resource, error) bool) {
 			r := &recordList{c: c, dir: filepath.Join(c.Out, dump.ListingDir)}
 			c.repository.Repository.Getter = p.newGetter(&c.source, c.Line.Note)
-			if err := errors.Join(r.list(ctx, yield), r.close()); err != nil && err != errEnough {
+			if err := errors.Join(r.list(ctx, yield), r.close()); err != nil && !errors.Is(err, errEnough) {
 				yield(nil, err)
 			}
 		}
