@@ -86,8 +86,6 @@ func (r *recordList) fetched(ctx context.Context) iter.Seq2[*feed.Entry, error] 
 	return func(yield func(*feed.Entry, error) bool) {
 		n, next := 0, uint64(1)
 		for c, err := range r.c.repository.Contents(ctx) {
-			n++
-			r.c.Tell(n, "records")
 			bad, isBad := errors.AsType[*oaipmh.Bad](err)
 			if _, isDoubt := errors.AsType[*oaipmh.Doubt](err); isBad || isDoubt {
 				r.gap(bad, err)
@@ -100,6 +98,8 @@ func (r *recordList) fetched(ctx context.Context) iter.Seq2[*feed.Entry, error] 
 				yield(nil, err)
 				return
 			}
+			n++
+			r.c.Tell(n, "records")
 			if !yield(&feed.Entry{Cursor: feed.Cursor{Position: next}, Change: c.Change}, nil) {
 				return
 			}
