@@ -161,7 +161,7 @@ func (j *jsonInput) changes(what string, l Limits, wrong *mistakes, each func(*C
 		if err == nil {
 			continue
 		}
-		_ = inEntry(err, n+1, c.Loc)
+		err = inEntry(err, n+1, c.Loc)
 		if wrong == nil || !wrong.add(err) || !j.leave(depth, begin) {
 			return err
 		}

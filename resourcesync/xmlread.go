@@ -121,11 +121,10 @@ func ReadXML(r io.Reader, l Limits) (*Document, error) {
 
 // place adds to an *Error of an entry that was read which one it is.
 func (r *Reader) place(err error, loc string) error {
-	var e *Error
-	if errors.As(err, &e) {
-		e.Entry, e.Line, e.Loc = r.entries, r.line, Shorten(loc)
+	if e, ok := errors.AsType[*Error](err); ok {
+		e.Line = r.line
 	}
-	return err
+	return inEntry(err, r.entries, loc)
 }
 
 // Skip lets Next go on behind an entry that is wrong. It reports false if there is no such
@@ -160,7 +159,7 @@ func (r *Reader) read(it *Item) error {
 // locate adds to an *Error which entry it is about.
 func (r *Reader) locate(err error) error {
 	if r.inEntry {
-		_ = inEntry(err, r.entries, r.loc)
+		return inEntry(err, r.entries, r.loc)
 	}
 	return err
 }
