@@ -340,7 +340,7 @@ func TestFollowEnds(t *testing.T) {
 		{"a limit that the hub does not take", s.URL, "demo", "now", client.FollowOptions{Limit: 99_999}, nil, "400"},
 		{"no name of a set", s.URL, "a/b", "now", client.FollowOptions{}, nil, "cannot name a set"},
 		{"another server", other.URL, "demo", "now", client.FollowOptions{}, client.ErrNoHub, "not as a hub does"},
-		{"another server's JSON", other.URL + "/json", "demo", "now", client.FollowOptions{}, client.ErrNoHub, `"set" is missing`},
+		{"another server's JSON", other.URL + "/json", "demo", "now", client.FollowOptions{}, client.ErrNoHub, `"changes" is missing`},
 		{"another scheme", strings.Replace(s.URL, "http", "https", 1), "demo", "now", client.FollowOptions{}, nil, "HTTP response to HTTPS client"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -6,6 +6,16 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
+// A page is the object that the format JSON writes of a batch.
+type page struct {
+	Set      string               `json:"set"`
+	After    string               `json:"after"`
+	Cursor   string               `json:"cursor"`
+	Next     string               `json:"next"`
+	Diverged bool                 `json:"diverged"`
+	Changes  resourcesync.Entries `json:"changes"`
+}
+
 // ReadBatch reads the object that the format JSON writes. next is its member
 // "next", empty when there is none. Unknown members are skipped, because a
 // later hub may say more.
@@ -15,14 +25,23 @@ import (
 // the entry if it is about one, or it wraps the error of r.
 func ReadBatch(r io.Reader, l resourcesync.Limits) (b *Batch, next string, err error) {
 	b = new(Batch)
-	p, err := resourcesync.ReadPage(r, l, func(e resourcesync.PageEntry) error { return b.add(e) })
-	if err != nil {
+	p := page{Changes: resourcesync.Entries{Limits: l, Each: b.add}}
+	if err := resourcesync.ReadPage(r, l, &p); err != nil {
 		return nil, "", err
 	}
-	if err := b.place(p); err != nil {
+	if err := b.place(&p); err != nil {
 		return nil, "", err
 	}
 	return b, p.Next, nil
+}
+
+// ParseEntry reads one entry as ReadBatch does.
+func ParseEntry(text []byte) (Entry, error) {
+	e, err := resourcesync.ParseEntry(text)
+	if err != nil {
+		return Entry{}, err
+	}
+	return entryOf(e)
 }
 
 // add appends the next entry, or returns why it cannot be the next.
@@ -53,7 +72,10 @@ func entryOf(e resourcesync.PageEntry) (Entry, error) {
 
 // place sets what the object says of the whole batch, and checks that the
 // entries agree with it.
-func (b *Batch) place(p resourcesync.Page) (err error) {
+func (b *Batch) place(p *page) (err error) {
+	if !p.Changes.There {
+		return resourcesync.Invalid(`"changes" is missing`)
+	}
 	if err := CheckSet(p.Set); err != nil {
 		return err
 	}

@@ -12,6 +12,23 @@ type BaselinePage struct {
 	Entries []Entry // in the order of loc, each the newest change of a resource; none at the end
 }
 
+// A baselineObject is the object that the format JSON writes of a part of a baseline, or of
+// its end.
+type baselineObject struct {
+	Set       string               `json:"set"`
+	Baseline  *bool                `json:"baseline"` // false at the end
+	After     string               `json:"after"`
+	Cursor    string               `json:"cursor"`
+	Complete  bool                 `json:"complete"`
+	Count     *uint64              `json:"count"`
+	Restart   bool                 `json:"restart"`
+	Position  string               `json:"position"`
+	Content   string               `json:"content"`
+	Next      string               `json:"next"`
+	Resources resourcesync.Entries `json:"resources"` // of a part
+	Changes   resourcesync.Entries `json:"changes"`   // at the end, where there is none
+}
+
 // ReadBaseline reads the object that the format JSON writes of a part of a baseline.
 // next is its member "next", empty when there is none. Unknown members are skipped,
 // because a later hub may say more.
@@ -22,11 +39,16 @@ type BaselinePage struct {
 // the resource if it is about one, or it wraps the error of r.
 func ReadBaseline(r io.Reader, l resourcesync.Limits) (b *BaselinePage, next string, err error) {
 	b = new(BaselinePage)
-	p, err := resourcesync.ReadBaselinePage(r, l, func(e resourcesync.PageEntry) error { return b.add(e) })
-	if err != nil {
+	p := baselineObject{
+		Resources: resourcesync.Entries{Limits: l, Each: b.add},
+		Changes: resourcesync.Entries{Limits: l, Each: func(resourcesync.PageEntry) error {
+			return resourcesync.Invalid("the end of a baseline has no changes yet")
+		}},
+	}
+	if err := resourcesync.ReadPage(r, l, &p); err != nil {
 		return nil, "", err
 	}
-	if err := b.place(p); err != nil {
+	if err := b.place(&p); err != nil {
 		return nil, "", err
 	}
 	return b, p.Next, nil
@@ -49,13 +71,24 @@ func (b *BaselinePage) add(e resourcesync.PageEntry) error {
 
 // place sets what the object says of the whole part, and checks that the resources agree
 // with it.
-func (b *BaselinePage) place(p resourcesync.BaselinePage) (err error) {
+func (b *BaselinePage) place(p *baselineObject) (err error) {
+	switch {
+	case p.Baseline == nil:
+		return resourcesync.Invalid(`"baseline" is missing`)
+	case p.Resources.There && p.Changes.There:
+		return resourcesync.Invalid("resources of a baseline and changes do not stand in one page")
+	case *p.Baseline && !p.Resources.There:
+		return resourcesync.Invalid(`"resources" is missing`)
+	case !*p.Baseline && !p.Changes.There:
+		return resourcesync.Invalid(`"changes" is missing`)
+	}
 	if err := CheckSet(p.Set); err != nil {
 		return err
 	}
-	b.Set, b.Complete, b.Count, b.Restart, b.End = p.Set, p.Complete, p.Count, p.Restart, !p.Baseline
-	b.Uncounted = !p.Counted
-	b.Position, b.Content = p.Position, p.Content
+	b.Set, b.Complete, b.Restart, b.End, b.Position, b.Content = p.Set, p.Complete, p.Restart, !*p.Baseline, p.Position, p.Content
+	if b.Uncounted = p.Count == nil; !b.Uncounted {
+		b.Count = *p.Count
+	}
 	if b.After, err = ParsePlace(p.After); err != nil {
 		return err
 	}

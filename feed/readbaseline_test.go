@@ -59,8 +59,9 @@ func TestReadBaselineRefuses(t *testing.T) {
 	for _, test := range []struct{ text, old, new, want string }{
 		{good, `"baseline":true,`, ``, `"baseline" is missing`},
 		{good, `"baseline":true`, `"baseline":false`, `"changes" is missing`},
+		{end, `"baseline":false`, `"baseline":true`, `"resources" is missing`},
 		{good, `"baseline":true`, `"baseline":1`, `baseline is a boolean`},
-		{good, `"set":"demo",`, ``, `"set" is missing`},
+		{good, `"set":"demo",`, ``, `"" cannot name a set`},
 		{good, `"set":"demo"`, `"set":"/"`, `cannot name a set`},
 		{good, `"resources":[`, `"changes":[`, `has no changes yet`},
 		{good, `"count":9`, `"count":-1`, `count is a whole number`},

@@ -19,35 +19,36 @@ const (
 // for everything that an entry may say of a resource (core section 7). The zero
 // value of a field means that it is absent. Times are in UTC: the readers of this
 // package convert other zones, and take a date without a time as the first second of
-// that day.
+// that day. The tags are for this package, whose functions read and write the JSON form.
 type Change struct {
-	Loc        string     // the resource's URI, absolute
-	Change     ChangeType // empty only where a document lists resources, not changes
-	Datetime   time.Time  // when the change happened
-	Lastmod    time.Time  // the resource's own Last-Modified
-	Changefreq string     // always, hourly, daily, weekly, monthly, yearly, never
-	Hash       string     // "alg:hex", several separated by one space
-	Length     *int64     // in bytes; nil when absent
-	Type       string     // media type
-	Encoding   string     // content coding
-	Path       string     // of the resource within a dump; it begins with a slash
-	Links      []Link     // rs:ln
-	Attrs      []Attr     // the attributes of rs:md in foreign namespaces, and CapabilityAttr
+	Loc        string     `json:"loc"`        // the resource's URI, absolute
+	Change     ChangeType `json:"change"`     // empty only where a document lists resources, not changes
+	Datetime   time.Time  `json:"datetime"`   // when the change happened
+	Lastmod    time.Time  `json:"lastmod"`    // the resource's own Last-Modified
+	Changefreq string     `json:"changefreq"` // always, hourly, daily, weekly, monthly, yearly, never
+	Hash       string     `json:"hash"`       // "alg:hex", several separated by one space
+	Length     *int64     `json:"length"`     // in bytes; nil when absent
+	Type       string     `json:"type"`       // media type
+	Encoding   string     `json:"encoding"`   // content coding
+	Path       string     `json:"path"`       // of the resource within a dump; it begins with a slash
+	Links      []Link     `json:"-"`          // rs:ln
+	Attrs      []Attr     `json:"-"`          // the attributes of rs:md in foreign namespaces, and CapabilityAttr
 }
 
 // A Link relates a resource, or a whole document, to another (core section 7,
 // rs:ln). Rel and Href are required.
 type Link struct {
-	Rel, Href string
-	Pri       int // 1 to 999999; 0 when absent
-	Modified  time.Time
-	Hash      string
-	Length    *int64
-	Type      string
-	Encoding  string
-	Path      string
-	Profile   string
-	Attrs     []Attr
+	Rel      string    `json:"rel"`
+	Href     string    `json:"href"`
+	Pri      int       `json:"-"` // 1 to 999999; 0 when absent
+	Modified time.Time `json:"modified"`
+	Hash     string    `json:"hash"`
+	Length   *int64    `json:"length"`
+	Type     string    `json:"type"`
+	Encoding string    `json:"encoding"`
+	Path     string    `json:"path"`
+	Profile  string    `json:"profile"`
+	Attrs    []Attr    `json:"-"`
 }
 
 // An Attr is an attribute in a namespace that is not the standard's. The one attribute

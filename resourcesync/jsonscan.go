@@ -2,6 +2,8 @@ package resourcesync
 
 import (
 	"io"
+	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,13 +32,13 @@ const (
 	spareLinkBytes = 100
 )
 
-// scan reads the change in b into c. If it gives up, it returns false, and c has a part.
-func (s *scanner) scan(b []byte, c *Change) bool {
+// scan reads the change in b into e. If it gives up, it returns false, and e has a part.
+func (s *scanner) scan(b []byte, e *PageEntry) bool {
 	if len(b) > maxChange {
 		return false
 	}
 	s.begin(string(b))
-	s.change(c)
+	s.change(e)
 	return s.end()
 }
 
@@ -56,15 +58,15 @@ func scanDocument(text string, l Limits, m *room) (*Document, error) {
 	s.byte('[')
 	d := &Document{Items: make([]Item, 0, min(strings.Count(text, `"loc"`), l.Entries))}
 	for n := 0; s.more(n, ']'); n++ {
-		var it Item
-		s.change(&it.Change)
-		if !s.ok || n == l.Entries || l.Check != nil && l.Check(&it.Change) != nil {
+		var e PageEntry
+		s.change(&e)
+		if !s.ok || n == l.Entries || l.Check != nil && l.Check(&e.Change) != nil {
 			return nil, nil
 		}
-		if err := m.add(&it.Change); err != nil {
-			return nil, inEntry(err, n+1, it.Loc)
+		if err := m.add(&e.Change); err != nil {
+			return nil, inEntry(err, n+1, e.Loc)
 		}
-		d.Items = append(d.Items, it)
+		d.Items = append(d.Items, Item{Change: e.Change})
 	}
 	if s.byte('}'); !s.end() {
 		return nil, nil
@@ -105,7 +107,8 @@ func (s *scanner) once(m *seen, bit int) {
 	*m |= 1 << bit
 }
 
-func (s *scanner) change(c *Change) {
+func (s *scanner) change(e *PageEntry) {
+	c := &e.Change
 	var m seen
 	s.links = s.links[:0]
 	s.byte('{')
@@ -138,6 +141,12 @@ func (s *scanner) change(c *Change) {
 			for n := 0; s.more(n, ']'); n++ {
 				s.link()
 			}
+		case "position":
+			s.once(&m, 8)
+			e.Position = s.number()
+		case "sourceDatetime":
+			s.once(&m, 9)
+			e.SourceDatetime = s.time()
 		default:
 			s.ok = false
 		}
@@ -269,19 +278,21 @@ func (s *scanner) time() time.Time {
 	return t
 }
 
-// length reads a number without sign, fraction and exponent.
 func (s *scanner) length() *int64 {
+	n := s.number()
+	s.ok = s.ok && n <= math.MaxInt64
+	return s.lengths.New(int64(n))
+}
+
+// number reads a number without sign, fraction and exponent.
+func (s *scanner) number() uint64 {
 	s.space()
 	begin := s.at
 	for s.at < len(s.in) && isDigit(s.in[s.at]) {
 		s.at++
 	}
 	digits := s.in[begin:s.at]
-	if len(digits) > 1 && digits[0] == '0' || digits == "" {
-		s.ok = false
-		return nil
-	}
-	n, ok := parseLength(digits)
-	s.ok = s.ok && ok
-	return s.lengths.New(n)
+	n, err := strconv.ParseUint(digits, 10, 64)
+	s.ok = s.ok && err == nil && (digits == "0" || digits[0] != '0')
+	return n
 }

@@ -35,12 +35,12 @@ func TestAllMistakes(t *testing.T) {
 		whole    bool // there is a document
 	}{
 		{"two kinds in JSON", `{"changes":[{"loc":"urn:x:a","change":"updated"},{"loc":"urn:x:b","hue":1},{"loc":"urn:x:c","change":"updated"},{"loc":"urn:x:d"},7,[{}],{"change":"moved","loc":"urn:x:e"}],"capability":"changelist"}`,
-			check, []string{"2/0 urn:x:b", "4/0 urn:x:d", "5/0 ", "6/0 ", "7/0 "}, true},
+			check, []string{"2/0 urn:x:b", "4/0 urn:x:d", "5/0 ", "6/0 ", "7/0 urn:x:e"}, true},
 		{"without Check", `{"changes":[{"loc":"urn:x:a"},{"ln":[{"rel":1,"x":[[{}]]}]},{"loc":"urn:x:c"}]}`, Limits{}, []string{"2/0 "}, true},
 		{"no more than twenty", `{"changes":[` + bad + `{}]}`, check, slices.Repeat([]string{""}, MaxErrors), false},
 		{"then a member", `{"changes":[{"loc":"urn:x:a"}],"from":1}`, check, []string{"1/0 urn:x:a", "0/0 "}, false},
 		{"then no JSON", `{"changes":[{"loc":"urn:x:a"},{"loc":"urn:x:b"},{{]}`, check, []string{"1/0 urn:x:a", "2/0 urn:x:b", "3/0 "}, false},
-		{"then the end", `{"changes":[{"loc":"urn:x:a"},{"loc":"urn:x:b","x":[`, check, []string{"1/0 urn:x:a", "2/0 urn:x:b"}, false},
+		{"then the end", `{"changes":[{"loc":"urn:x:a"},{"loc":"urn:x:b","x":[`, check, []string{"1/0 urn:x:a", "2/0 "}, false},
 		{"two kinds in XML", head + good("a") + "\n<url><loc>urn:x:b</loc><rs:md/></url>" + good("c") + "\n<url><rs:md hue='1'><x><y/></x></rs:md><loc>urn:x:d</loc></url>\n<url>\n</url>" + good("e") + "</urlset>",
 			check, []string{"2/3 urn:x:b", "4/5 ", "5/6 "}, true},
 		{"no more than twenty in XML", head + strings.Repeat("<url/>", 30) + "</urlset>", Limits{}, slices.Repeat([]string{""}, MaxErrors), false},

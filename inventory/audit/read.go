@@ -326,26 +326,12 @@ func readResources(raw []jsontext.Value) ([]Resource, error) {
 			return nil, err
 		}
 		if in.Datetime != "" {
-			if all[i].Entry, err = readEntry(raw[i]); err != nil {
+			e, err := feed.ParseEntry(raw[i])
+			if err != nil {
 				return nil, err
 			}
+			all[i].Entry = &e
 		}
 	}
 	return all, nil
-}
-
-// readEntry reads an entry in the form of a page's entries.
-func readEntry(raw []byte) (e *feed.Entry, err error) {
-	page := make([]byte, 0, len(raw)+64)
-	page = append(page, `{"set":"a","after":"0-0","cursor":"0-0","changes":[`...)
-	page = append(append(page, raw...), "]}"...)
-	_, err = resourcesync.ReadPage(bytes.NewReader(page), resourcesync.Limits{}, func(p resourcesync.PageEntry) error {
-		if p.Position == 0 || p.Datetime.IsZero() {
-			return resourcesync.Invalid("an entry has a position and a datetime")
-		}
-		e = &feed.Entry{Cursor: feed.Cursor{Position: p.Position, Micros: p.Datetime.UnixMicro()}, Change: p.Change}
-		e.Change.Datetime = p.SourceDatetime
-		return nil
-	})
-	return e, err
 }

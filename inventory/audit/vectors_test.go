@@ -87,11 +87,11 @@ func TestVectors(t *testing.T) {
 	for _, set := range v.Sets {
 		now := sourcetest.Set{}
 		for _, r := range set.Resources {
-			e, err := readEntry(r)
+			e, err := feed.ParseEntry(r)
 			if err != nil {
 				t.Fatal(err)
 			}
-			now.Add(*e)
+			now.Add(e)
 		}
 		s := holding(t, feed.Cursor{}, now.Entries())
 		for _, r := range set.Ranges {
