@@ -147,7 +147,7 @@ func TestReadBatchRefuses(t *testing.T) {
 	for _, test := range []struct{ name, in, want string }{
 		{"nothing", ``, "the document is empty"},
 		{"half", `{"set":"s",`, "ends early"},
-		{"no object", `[]`, "the page is an object, not an array"},
+		{"no object", `[]`, "it is an object, not an array"},
 		{"more", `{` + rest + `,"changes":[]} {}`, "after top-level value"},
 		{"twice", `{"set":"s","set":"s"}`, `"set" is there twice`},
 		{"no set", `{"after":"1-1","cursor":"3-3","changes":[]}`, `"" cannot name a set`},

@@ -262,6 +262,8 @@ func JSONError(err error) error {
 			return Invalid("the member %s is there twice", quote(syntax.JSONPointer.LastToken()))
 		}
 		return Invalid("not valid JSON: %s, after %d bytes", Shorten(syntax.Err.Error()), syntax.ByteOffset)
+	case errors.Is(err, json.ErrUnknownName) && errors.As(err, &value):
+		return Invalid("unknown member %s", quote(value.JSONPointer.LastToken()))
 	case errors.As(err, &value) && (value.Err == nil || len(value.JSONValue) > 0):
 		return valueError(value)
 	}
@@ -282,7 +284,7 @@ func valueError(e *json.SemanticError) error {
 	case e.GoType == reflect.TypeFor[jsonDocument]():
 		name, shape = "the document", "an object"
 	case kind == reflect.Struct:
-		name, shape = "the page", "an object"
+		name, shape = "it", "an object"
 	case kind == reflect.String:
 		shape = "a string"
 	case kind == reflect.Bool:

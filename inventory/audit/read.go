@@ -1,11 +1,8 @@
 package audit
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"io"
-	"strconv"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -34,133 +31,55 @@ func ReadQuestion(r io.Reader) (Question, error) {
 	if len(body) > MaxQuestion {
 		return Question{}, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("a question has at most %d bytes", MaxQuestion)}
 	}
-	p := &questionReader{dec: jsontext.NewDecoder(bytes.NewBuffer(body))}
-	q, err := p.question()
-	if err != nil {
-		return Question{}, p.explain(err)
+	var in struct {
+		At     string `json:"at"`
+		By     string `json:"by"`
+		Ranges ranges `json:"ranges"`
 	}
-	return q, nil
-}
-
-type questionReader struct{ dec *jsontext.Decoder }
-
-// explain returns the error of the decoder as one of this package.
-func (p *questionReader) explain(err error) error {
-	var syntax *jsontext.SyntacticError
+	if err := json.Unmarshal(body, &in, json.RejectUnknownMembers(true)); err != nil {
+		return Question{}, resourcesync.About("the question", resourcesync.JSONError(err))
+	}
+	q := Question{By: digest.By(in.By), Ranges: in.Ranges}
 	switch {
-	case err == io.EOF, errors.Is(err, io.ErrUnexpectedEOF):
-		return resourcesync.Invalid("the question ends early")
-	case errors.Is(err, jsontext.ErrDuplicateName):
-		return resourcesync.Invalid("a member is there twice, at %d bytes", p.dec.InputOffset())
-	case errors.As(err, &syntax):
-		return resourcesync.Invalid("not valid JSON: %s, after %d bytes", resourcesync.Shorten(syntax.Err.Error()), syntax.ByteOffset)
-	}
-	return err
-}
-
-// object reads an object, and calls member with the name of each of its members.
-func (p *questionReader) object(what string, member func(name string) error) error {
-	if err := p.open('{', what, "an object"); err != nil {
-		return err
-	}
-	for p.dec.PeekKind() != '}' {
-		name, err := p.dec.ReadToken()
-		if err != nil {
-			return err
-		}
-		if err := member(name.String()); err != nil {
-			return err
-		}
-	}
-	_, err := p.dec.ReadToken()
-	return err
-}
-
-// open reads the beginning of an object or an array.
-func (p *questionReader) open(kind jsontext.Kind, what, shape string) error {
-	switch p.dec.PeekKind() {
-	case kind, 0: // 0: ReadToken says what is wrong
-		_, err := p.dec.ReadToken()
-		return err
-	}
-	return resourcesync.Invalid("%s is %s", what, shape)
-}
-
-// text reads a string. If null is true, it also accepts null, and returns ""
-// for it.
-func (p *questionReader) text(name string, null bool) (string, error) {
-	t, err := p.dec.ReadToken()
-	switch {
-	case err != nil:
-		return "", err
-	case t.Kind() == 'n' && null:
-		return "", nil
-	case t.Kind() != '"':
-		return "", resourcesync.Invalid("%s is a string", name)
-	case t.String() == "":
-		return "", resourcesync.Invalid("%s is empty; null stands for the beginning or the end of all resources", name)
-	}
-	return t.String(), nil
-}
-
-func (p *questionReader) question() (q Question, err error) {
-	var at, by string
-	ranges := false
-	err = p.object("a question", func(name string) (err error) {
-		switch name {
-		case "at":
-			at, err = p.text(name, false)
-		case "by":
-			by, err = p.text(name, false)
-		case "ranges":
-			ranges = true
-			q.Ranges, err = p.ranges()
-		default:
-			return resourcesync.Invalid("a question has no member %q", resourcesync.Shorten(name))
-		}
-		return err
-	})
-	if err != nil {
-		return q, err
-	}
-	if _, err := p.dec.ReadToken(); err != io.EOF {
-		return q, resourcesync.Invalid("something follows the question")
-	}
-	switch q.By = digest.By(by); {
-	case at == "":
+	case in.At == "":
 		return q, resourcesync.Invalid("at is missing: it is the cursor at which both ends look")
 	case q.By != digest.ByPosition && q.By != digest.ByContent:
 		return q, resourcesync.Invalid("by is position or content")
-	case !ranges:
-		return q, resourcesync.Invalid("ranges is missing")
+	case len(q.Ranges) == 0:
+		return q, resourcesync.Invalid("a question has at least one range, in ranges")
 	}
-	q.At, err = feed.ParseCursor(at)
+	q.At, err = feed.ParseCursor(in.At)
 	return q, err
 }
 
-func (p *questionReader) ranges() ([]Asked, error) {
-	if err := p.open('[', "ranges", "an array"); err != nil {
-		return nil, err
+// ranges are those of a question, in the order of loc.
+type ranges []Asked
+
+// UnmarshalJSONFrom reads no more ranges than a question may have, because they take more memory
+// than their text.
+func (rs *ranges) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	if kind := dec.PeekKind(); kind != '[' && kind != 0 {
+		return resourcesync.Invalid("ranges is an array")
 	}
-	var all []Asked
-	for p.dec.PeekKind() != ']' {
-		if len(all) == MaxRanges {
-			return nil, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("a question has at most %d ranges", MaxRanges)}
+	_, err := dec.ReadToken()
+	for err == nil && dec.PeekKind() != ']' {
+		n := len(*rs)
+		if n == MaxRanges {
+			return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("a question has at most %d ranges", MaxRanges)}
 		}
-		a, err := p.asked()
-		if err == nil && len(all) > 0 {
-			err = behind(all[len(all)-1].Range, a.Range)
+		a, err := readAsked(dec)
+		if err == nil && n > 0 {
+			err = behind((*rs)[n-1].Range, a.Range)
 		}
 		if err != nil {
-			return nil, resourcesync.About(fmt.Sprintf("range %d", len(all)+1), p.explain(err))
+			return resourcesync.About(fmt.Sprintf("range %d", n+1), resourcesync.JSONError(err))
 		}
-		all = append(all, a)
+		*rs = append(*rs, a)
 	}
-	if len(all) == 0 {
-		return nil, resourcesync.Invalid("a question has at least one range")
+	if err == nil {
+		_, err = dec.ReadToken()
 	}
-	_, err := p.dec.ReadToken()
-	return all, err
+	return err
 }
 
 // behind returns an error unless a range lies after the range before.
@@ -171,53 +90,49 @@ func behind(before, r inventory.Range) error {
 	return nil
 }
 
-func (p *questionReader) asked() (a Asked, err error) {
-	count, text := false, ""
-	err = p.object("a range", func(name string) (err error) {
-		switch name {
-		case "from":
-			a.From, err = p.text(name, true)
-		case "to":
-			a.To, err = p.text(name, true)
-		case "count":
-			count = true
-			a.Count, err = p.count()
-		case "digest":
-			text, err = p.text(name, false)
-		default:
-			return resourcesync.Invalid("a range has no member %q", resourcesync.Shorten(name))
-		}
-		return err
-	})
-	switch {
-	case err != nil:
+// readAsked reads a range of a question.
+func readAsked(dec *jsontext.Decoder) (a Asked, err error) {
+	var in struct {
+		From   *string `json:"from"`
+		To     *string `json:"to"`
+		Count  *uint64 `json:"count"`
+		Digest string  `json:"digest"`
+	}
+	if err := json.UnmarshalDecode(dec, &in); err != nil {
 		return a, err
-	case !count:
+	}
+	if a.From, err = bound("from", in.From); err != nil {
+		return a, err
+	}
+	if a.To, err = bound("to", in.To); err != nil {
+		return a, err
+	}
+	switch {
+	case in.Count == nil:
 		return a, resourcesync.Invalid("count is missing")
-	case text == "":
+	case *in.Count > feed.MaxNumber:
+		return a, resourcesync.Invalid("count is a whole number, not %d", *in.Count)
+	case in.Digest == "":
 		return a, resourcesync.Invalid("digest is missing")
-	case len(a.From) > maxBound || len(a.To) > maxBound:
-		return a, resourcesync.Invalid("from or to has more than %d bytes", maxBound)
 	case a.To != "" && a.From >= a.To:
 		return a, resourcesync.Invalid("from is not before to")
 	}
-	a.Digest, err = digest.Parse(text)
+	a.Count = *in.Count
+	a.Digest, err = digest.Parse(in.Digest)
 	return a, err
 }
 
-func (p *questionReader) count() (uint64, error) {
-	if k := p.dec.PeekKind(); k != '0' && k != 0 {
-		return 0, resourcesync.Invalid("count is a number")
+// bound returns an end of a range; "" if it is null or absent.
+func bound(name string, loc *string) (string, error) {
+	switch {
+	case loc == nil:
+		return "", nil
+	case *loc == "":
+		return "", resourcesync.Invalid("%s is empty; null stands for the beginning or the end of all resources", name)
+	case len(*loc) > maxBound:
+		return "", resourcesync.Invalid("%s has more than %d bytes", name, maxBound)
 	}
-	v, err := p.dec.ReadValue()
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.ParseUint(string(v), 10, 64)
-	if err != nil || n > feed.MaxNumber {
-		return 0, resourcesync.Invalid("count is a whole number, not %s", resourcesync.Shorten(string(v)))
-	}
-	return n, nil
+	return *loc, nil
 }
 
 // ReadLook reads what Look.AppendJSON writes. It skips unknown members, because a later
@@ -253,15 +168,7 @@ func ReadLook(r io.Reader) (Look, error) {
 
 // unread returns the error of reading an answer.
 func unread(err error) error {
-	var syntax *jsontext.SyntacticError
-	var shape *json.SemanticError
-	switch {
-	case err == io.EOF, errors.Is(err, io.ErrUnexpectedEOF):
-		return resourcesync.Invalid("the answer ends early")
-	case errors.As(err, &syntax), errors.As(err, &shape):
-		return resourcesync.Invalid("not the answer of an audit: %v", err)
-	}
-	return fmt.Errorf("read the answer: %w", err)
+	return resourcesync.About("not the answer of an audit", resourcesync.JSONError(err))
 }
 
 // ReadReply reads what Reply.AppendJSON writes. It skips members that it does not know.
