@@ -122,7 +122,7 @@ var badChanges = []struct{ name, in, rule string }{
 	{"unknown change", `{"loc":"urn:x:a","change":"moved"}`, `not "moved"`},
 	{"change is a boolean", `{"loc":"urn:x:a","change":true}`, "change is a string, not a boolean"},
 	{"bad datetime", `{"loc":"urn:x:a","datetime":"now"}`, `datetime "now"`},
-	{"no zone", `{"loc":"urn:x:a","lastmod":"2013-01-03T00:00:00"}`, "ends with its zone"},
+	{"no zone", `{"loc":"urn:x:a","lastmod":"2013-01-03T00:00:00"}`, "the zone"},
 	{"datetime is a number", `{"loc":"urn:x:a","datetime":1357171642}`, "datetime is a string, not a number"},
 	{"length is a string", `{"loc":"urn:x:a","length":"8"}`, "length is a number, not a string"},
 	{"negative length", `{"loc":"urn:x:a","length":-1}`, "whole number of bytes, not -1"},

@@ -1,8 +1,9 @@
 package resourcesync
 
 import (
+	"errors"
 	"fmt"
-	"strconv"
+	"strings"
 	"time"
 )
 
@@ -21,61 +22,39 @@ func ParseTime(s string) (time.Time, error) {
 
 // parseTime is ParseTime, but says in rule what is wrong with s; "" if nothing is.
 func parseTime(s string) (t time.Time, rule string) {
-	const shape = "it has the form YYYY-MM-DDThh:mm:ssZ"
-	year, s, ok := digits(s, 4)
-	if !ok {
-		return t, shape
+	const form = `it has the form YYYY-MM-DDThh:mm:ssZ, where "Z" is the zone, or ±hh:mm`
+	switch n := len(s); {
+	case n == len("2006"):
+		s += "-01-01T00:00:00Z"
+	case n == len("2006-01"):
+		s += "-01T00:00:00Z"
+	case n == len("2006-01-02"):
+		s += "T00:00:00Z"
+	case n > len("2006-01-02T15:04") && s[16] != ':':
+		s = s[:16] + ":00" + s[16:]
 	}
-	month, day, hour, minute, second, nano := 1, 1, 0, 0, 0, 0
-	var offset time.Duration
-	if s != "" {
-		if month, s, ok = after(s, '-'); !ok {
-			return t, shape
-		}
+	if !isStrict(s) {
+		return t, form
 	}
-	hasDay := s != ""
-	if hasDay {
-		if day, s, ok = after(s, '-'); !ok {
-			return t, shape
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		if parse, ok := errors.AsType[*time.ParseError](err); ok && parse.Message != "" {
+			return time.Time{}, strings.TrimPrefix(parse.Message, ": ")
 		}
+		return time.Time{}, form
 	}
-	if s != "" {
-		if s[0] != 'T' {
-			return t, "a time of day follows the date after the letter T"
-		}
-		if hour, s, ok = digits(s[1:], 2); !ok {
-			return t, shape
-		}
-		if minute, s, ok = after(s, ':'); !ok {
-			return t, shape
-		}
-		if s != "" && s[0] == ':' {
-			if second, s, ok = after(s, ':'); !ok {
-				return t, shape
-			}
-			if s != "" && s[0] == '.' {
-				if nano, s, ok = fraction(s[1:]); !ok {
-					return t, "digits follow the decimal point"
-				}
-			}
-		}
-		if offset, rule = zone(s); rule != "" {
-			return t, rule
-		}
-	}
-	switch {
-	case month < 1 || month > 12:
-		return t, "the month is 01 to 12"
-	case day < 1 || day > daysIn(year, month):
-		return t, "the month has no such day"
-	case hour > 23 || minute > 59 || second > 59:
-		return t, "the time of day is 00:00:00 to 23:59:59"
-	}
-	t = time.Date(year, time.Month(month), day, hour, minute, second, nano, time.UTC).Add(-offset)
-	if !inYears(t) {
+	if t = t.UTC(); !inYears(t) {
 		return time.Time{}, "the year is 0001 to 9999"
 	}
 	return t, ""
+}
+
+// isStrict reports whether s has none of what time.Parse lets pass beyond RFC 3339: an hour of
+// one digit, a decimal comma, and a zone beyond 23:59.
+func isStrict(s string) bool {
+	n := len(s)
+	return n > len("2006-01-02T15:04:05") && s[len("2006-01-02T15")] == ':' && s[len("2006-01-02T15:04:05")] != ',' &&
+		(s[n-1] == 'Z' || s[n-len("07:00"):n-len(":00")] < "24" && s[n-len("00"):] < "60")
 }
 
 // inYears reports whether the year of t has at most four digits, and t is not the zero
@@ -85,89 +64,11 @@ func inYears(t time.Time) bool {
 	return !t.IsZero() && 1 <= year && year <= 9999
 }
 
-func zone(s string) (offset time.Duration, rule string) {
-	switch {
-	case s == "":
-		return 0, `a time of day ends with its zone, best "Z"`
-	case s == "Z":
-		return 0, ""
-	case s[0] != '+' && s[0] != '-':
-		return 0, `the zone is "Z" or ±hh:mm`
-	}
-	h, rest, ok := digits(s[1:], 2)
-	if !ok {
-		return 0, `the zone is "Z" or ±hh:mm`
-	}
-	m, rest, ok := after(rest, ':')
-	if !ok || rest != "" || h > 23 || m > 59 {
-		return 0, `the zone is "Z" or ±hh:mm`
-	}
-	offset = time.Duration(h)*time.Hour + time.Duration(m)*time.Minute
-	if s[0] == '-' {
-		offset = -offset
-	}
-	return offset, ""
-}
-
-// digits reads n digits at the beginning of s, and returns what follows them.
-func digits(s string, n int) (v int, rest string, ok bool) {
-	if len(s) < n {
-		return 0, s, false
-	}
-	for i := range n {
-		if s[i] < '0' || s[i] > '9' {
-			return 0, s, false
-		}
-		v = v*10 + int(s[i]-'0')
-	}
-	return v, s[n:], true
-}
-
-// after reads sep and two digits at the beginning of s, and returns what follows them.
-func after(s string, sep byte) (v int, rest string, ok bool) {
-	if s == "" || s[0] != sep {
-		return 0, s, false
-	}
-	return digits(s[1:], 2)
-}
-
-func fraction(s string) (nano int, rest string, ok bool) {
-	unit := 100_000_000
-	i := 0
-	for ; i < len(s) && '0' <= s[i] && s[i] <= '9'; i++ {
-		nano += int(s[i]-'0') * unit
-		unit /= 10
-	}
-	return nano, s[i:], i > 0
-}
-
-func daysIn(year, month int) int {
-	switch month {
-	case 2:
-		if year%4 == 0 && (year%100 != 0 || year%400 == 0) {
-			return 29
-		}
-		return 28
-	case 4, 6, 9, 11:
-		return 30
-	}
-	return 31
-}
-
 // AppendTime appends t as a W3C datetime. It is in UTC with "Z", because a client in
 // use misreads any other zone. The fraction of the second has up to nine digits and no
 // trailing zeros, and is left out if it is 0.
 func AppendTime(dst []byte, t time.Time) []byte {
-	t = t.UTC()
-	dst = appendSeconds(dst, t)
-	if nano := t.Nanosecond(); nano > 0 {
-		dst = append(dst, '.')
-		for unit := 100_000_000; nano > 0; unit /= 10 {
-			dst = append(dst, '0'+byte(nano/unit))
-			nano %= unit
-		}
-	}
-	return append(dst, 'Z')
+	return t.UTC().AppendFormat(dst, time.RFC3339Nano)
 }
 
 // AppendTimeMicro appends a time, given in microseconds since 1970, in the form of the
@@ -175,31 +76,10 @@ func AppendTime(dst []byte, t time.Time) []byte {
 // this form sort like the times.
 func AppendTimeMicro(dst []byte, micros int64) []byte {
 	t := time.UnixMicro(micros).UTC()
-	dst = appendSeconds(dst, t)
-	micro := t.Nanosecond() / 1000
-	dst = append(dst, '.')
-	dst = append2(dst, micro/10_000)
-	dst = append2(dst, micro/100%100)
-	dst = append2(dst, micro%100)
-	return append(dst, 'Z')
-}
-
-func appendSeconds(dst []byte, t time.Time) []byte {
-	year, month, day := t.Date()
-	hour, minute, second := t.Clock()
-	if 0 <= year && year <= 9999 {
-		dst = append2(dst, year/100)
-		dst = append2(dst, year%100)
-	} else {
-		dst = strconv.AppendInt(dst, int64(year), 10) // this is no valid datetime, but a wrong year would be worse
+	dst = t.AppendFormat(dst, time.RFC3339) // this layout is much faster than one with a fraction
+	dst[len(dst)-1] = '.'                   // in place of the Z
+	for unit := 100_000_000; unit >= 1000; unit /= 10 {
+		dst = append(dst, '0'+byte(t.Nanosecond()/unit%10))
 	}
-	dst = append2(append(dst, '-'), int(month))
-	dst = append2(append(dst, '-'), day)
-	dst = append2(append(dst, 'T'), hour)
-	dst = append2(append(dst, ':'), minute)
-	return append2(append(dst, ':'), second)
-}
-
-func append2(dst []byte, v int) []byte {
-	return append(dst, '0'+byte(v/10), '0'+byte(v%10))
+	return append(dst, 'Z')
 }

@@ -108,7 +108,7 @@ func TestListerReads(t *testing.T) {
 			[]string{"https://a.example/1 2026-01-01T00:00:00Z"}, "the namespace of urlset"},
 		{"no namespace", map[string]string{"/list": `<urlset><url><loc>https://a.example/1</loc></url></urlset>`}, []string{"https://a.example/1"}, "the namespace of urlset"},
 		{"dates that are none", map[string]string{"/list": sitemapOpen + `<url><loc>https://a.example/1</loc><lastmod>2024-02-30</lastmod></url><url><loc>https://a.example/2</loc><lastmod/></url></urlset>`},
-			[]string{"https://a.example/1", "https://a.example/2"}, "the month has no such day"},
+			[]string{"https://a.example/1", "https://a.example/2"}, "day out of range"},
 		{"a bare &", map[string]string{"/list": sitemapOpen + `<url><loc>https://a.example/?a=1&b=2</loc></url></urlset>`}, []string{"https://a.example/?a=1&b=2"}, ""},
 		{"locs that are no URIs", map[string]string{"/list": sitemapOpen + `<url><loc>https://a.example/ä b?c=d e#f</loc></url><url><loc>/x</loc></url></urlset>`},
 			[]string{"https://a.example/%C3%A4%20b?c=d%20e", "HOST/x"}, "it is taken for"},
