@@ -97,18 +97,14 @@ type jsonChanges struct {
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
 func (cs *jsonChanges) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	cs.there = true
-	return readEntries(dec, cs.limits, func(n int) error {
-		cs.err = cs.next(dec, n)
+	return readEntries(dec, cs.limits, func(n int, text []byte) error {
+		cs.err = cs.next(n, text)
 		return cs.err
 	})
 }
 
 // next reads change n. It returns no error if the one after it can be read.
-func (cs *jsonChanges) next(dec *jsontext.Decoder, n int) error {
-	text, err := dec.ReadValue()
-	if err != nil {
-		return inEntry(JSONError(err), n, "")
-	}
+func (cs *jsonChanges) next(n int, text []byte) error {
 	c, err := cs.parser.Parse(text)
 	if err == nil {
 		err = cs.wrong.room.add(c)
@@ -150,26 +146,27 @@ type Entries struct {
 func (es *Entries) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	es.There = true
 	p := ChangeParser{lenient: true}
-	return readEntries(dec, es.Limits.withDefaults(), func(n int) error {
-		text, err := dec.ReadValue()
-		if err != nil {
-			return inEntry(JSONError(err), n, "")
-		}
-		if _, err = p.Parse(text); err == nil {
+	return readEntries(dec, es.Limits.withDefaults(), func(n int, text []byte) error {
+		_, err := p.Parse(text)
+		if err == nil {
 			err = es.Each(p.entry)
 		}
 		return inEntry(err, n, p.entry.Loc)
 	})
 }
 
-// readEntries reads an array of changes, and calls each to read change n, from 1.
-func readEntries(dec *jsontext.Decoder, l Limits, each func(n int) error) error {
+// readEntries reads an array of changes, and calls each with the text of change n, from 1.
+func readEntries(dec *jsontext.Decoder, l Limits, each func(n int, text []byte) error) error {
 	n := 0
 	return readArray(dec, quote(memberOf(dec)), func() error {
 		if n++; n > l.Entries && dec.PeekKind() == '{' {
 			return l.tooMany(n)
 		}
-		return each(n)
+		text, err := dec.ReadValue()
+		if err != nil {
+			return inEntry(JSONError(err), n, "")
+		}
+		return each(n, text)
 	})
 }
 
