@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,8 @@ type origin struct {
 	files map[string]string
 	asked map[string]int
 	first http.HandlerFunc // answers instead, if it is set; it may call serve
+
+	positions atomic.Uint64 // the newest in the log
 }
 
 func newOrigin(t *testing.T) *origin {
@@ -77,12 +80,10 @@ func (o *origin) requests(name string) int {
 	return n
 }
 
-var positions uint64
-
 // entry returns what a hub says of a file that has a text; empty: it was deleted.
 func (o *origin) entry(name, text string) feed.Entry {
-	positions++
-	e := feed.Entry{Cursor: feed.Cursor{Position: positions, Micros: int64(positions)}, Change: resourcesync.Change{Loc: o.URL + name, Change: resourcesync.Deleted}}
+	n := o.positions.Add(1)
+	e := feed.Entry{Cursor: feed.Cursor{Position: n, Micros: int64(n)}, Change: resourcesync.Change{Loc: o.URL + name, Change: resourcesync.Deleted}}
 	if text != "" {
 		e.Change.Change, e.Change.Hash = resourcesync.Updated, fmt.Sprintf("sha-256:%x", sha256.Sum256([]byte(text)))
 	}
