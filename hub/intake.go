@@ -188,8 +188,8 @@ func (p *patientReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// renew restarts the count of bytes, because a whole change has come.
-func (p *patientReader) renew() { p.begun, p.read = time.Now(), 0 }
+// renew lets the next Read count bytes anew, because a whole change has come.
+func (p *patientReader) renew() { p.begun, p.read = time.Time{}, 0 }
 
 // mayMake counts, for the limits of ctx's user, a set that it makes. It returns
 // an error if the limit is reached.
