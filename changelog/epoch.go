@@ -23,7 +23,7 @@ func BeginEpochs(ctx context.Context, log Log) (sets int, err error) {
 	}
 	errs := []error{err}
 	for _, s := range states {
-		_, err := log.BeginEpoch(ctx, s.Set, feed.Cursor{})
+		err := log.BeginEpoch(ctx, s.Set, feed.MaxNumber)
 		switch {
 		case err == nil:
 			sets++

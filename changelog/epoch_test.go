@@ -26,17 +26,17 @@ func (p *partlyBad) Sets(context.Context, ...string) (states []feed.State, err e
 	return states, errDamage
 }
 
-func (p *partlyBad) BeginEpoch(_ context.Context, set string, _ feed.Cursor) (bool, error) {
+func (p *partlyBad) BeginEpoch(_ context.Context, set string, _ uint64) error {
 	switch set {
 	case "bad":
-		return false, fmt.Errorf("set %q: %w", set, changelog.ErrCorrupt)
+		return fmt.Errorf("set %q: %w", set, changelog.ErrCorrupt)
 	case "deleted":
-		return false, feed.ErrNoSet
+		return feed.ErrNoSet
 	case "away":
-		return false, feed.ErrUnavailable
+		return feed.ErrUnavailable
 	}
 	p.begun = append(p.begun, set)
-	return true, nil
+	return nil
 }
 
 // Damaged sets keep no other set from its new epoch, and are named. A memory that is away

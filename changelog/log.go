@@ -58,7 +58,8 @@ type Log interface {
 
 	// Secret returns the secret of this memory's hubs: they authenticate their
 	// messages to each other with it. A copy, a backup and a clone of the store have
-	// another secret or none. The secret changes now and then, so do not keep the
+	// another secret or none. The secret changes when the store was restarted or
+	// replaced, as soon as a call of Make, Sets or Check notices that. So do not keep the
 	// result: call Secret each time. It is empty in a log that no other hub can
 	// read, and while it is not known.
 	Secret() string
@@ -142,13 +143,10 @@ type Log interface {
 	Trim(ctx context.Context, set string, r Retention) (removed int, err error)
 
 	// BeginEpoch begins a new epoch of a set's log. Lists that may get other entries
-	// than before then get new names (see feed.Epochs). lost is a cursor that the log
-	// returned earlier. If the log still holds lost, or Since would answer ErrGone,
-	// BeginEpoch does nothing and returns false. Else the new epoch begins with the
-	// list of the first entry that may differ: the entry after the one from which a
-	// follower at lost continues. For the zero cursor it begins with the open list.
-	// Beginning an epoch twice does no harm. ErrNoSet.
-	BeginEpoch(ctx context.Context, set string, lost feed.Cursor) (begun bool, err error)
+	// than before then get new names (see feed.Epochs): the open list, and each list
+	// with an entry behind the position after. Beginning an epoch twice does no harm.
+	// ErrNoSet.
+	BeginEpoch(ctx context.Context, set string, after uint64) error
 
 	// Tick notes the time of the store's clock. It is called about each minute, by every
 	// hub of the memory. It returns true while the clock is in doubt, and nothing may

@@ -7,66 +7,109 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
 )
 
-// heads are the heads of the logs at the hub's last look, by set. If a log no
-// longer holds its head from then, it has lost its newest entries.
-type heads struct {
+// glances are what the hub found at its last look at each set.
+type glances struct {
 	mu   sync.Mutex
-	seen map[string]feed.State
+	last map[string]glance
 }
 
-// swap notes a state, and returns the one that was noted before.
-func (h *heads) swap(s feed.State) (was feed.State, ok bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.seen == nil {
-		h.seen = map[string]feed.State{}
+// A glance is the state of a set, and the secret that the memory had then. Another secret
+// means that the store was restarted or replaced in between. It may then have lost any
+// entry that came after the look, and have got others in its place.
+type glance struct {
+	feed.State
+	secret string
+}
+
+// swap notes a glance, and returns the one that was noted before.
+func (g *glances) swap(now glance) (was glance, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.last == nil {
+		g.last = map[string]glance{}
 	}
-	was, ok = h.seen[s.Set]
-	h.seen[s.Set] = s
+	was, ok = g.last[now.Set]
+	g.last[now.Set] = now
 	return was, ok
 }
 
 // keep forgets all sets that are not in states.
-func (h *heads) keep(states []feed.State) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	exists := make(map[string]feed.State, len(states))
+func (g *glances) keep(states []feed.State) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	exists := make(map[string]glance, len(states))
 	for _, s := range states {
-		if was, ok := h.seen[s.Set]; ok {
+		if was, ok := g.last[s.Set]; ok {
 			exists[s.Set] = was
 		}
 	}
-	h.seen = exists
+	g.last = exists
 }
 
-// lookBack begins a new epoch for each log that no longer holds its head from the
-// hub's last look. The closed Change Lists of such a log may now get other entries.
-// states are the present states of the logs. Only a memory that other hubs use can
-// lose its newest entries while this hub runs. If several hubs notice the loss, each
-// begins an epoch; that does no harm.
-func (h *Hub) lookBack(ctx context.Context, states []feed.State) {
+// states returns the states of the named sets, or of all, and the secret that the memory had
+// while they were read. If that changes, states reads them again.
+func (h *Hub) states(ctx context.Context, names ...string) (states []feed.State, secret string, err error) {
+	for range 3 {
+		secret = h.log.Secret()
+		states, err = h.log.Sets(ctx, names...)
+		if h.log.Secret() == secret {
+			break
+		}
+	}
+	return states, secret, err
+}
+
+// lookBack begins a new epoch for each log that may have lost entries since the hub's last
+// look. The closed Change Lists of such a log may now get other entries. states and secret
+// are those of Hub.states. Only a memory that other hubs use can lose its newest entries
+// while this hub runs. If several hubs notice the loss at the same time, each begins an epoch;
+// that does no harm.
+func (h *Hub) lookBack(ctx context.Context, states []feed.State, secret string) {
 	if h.opts.Shared == 0 {
 		return
 	}
 	for _, s := range states {
-		was, ok := h.heads.swap(s)
-		if !ok || was.Head == s.Head || was.Begin != s.Begin {
+		was, ok := h.glances.swap(glance{s, secret})
+		if !ok || was.Head == s.Head && was.secret == secret || was.Begin != s.Begin {
 			continue
 		}
-		begun, err := h.log.BeginEpoch(ctx, s.Set, was.Head)
+		kept, err := h.kept(ctx, s.Set, was.Head)
+		lost := kept != was.Head
+		if err == nil && (lost || was.secret != secret) && was.Epochs == s.Epochs { // else another hub was first
+			err = h.log.BeginEpoch(ctx, s.Set, kept.Position)
+		}
 		switch {
+		case errors.Is(err, feed.ErrGone): // retention removed it, or the set was made anew
 		case err != nil:
 			if !errors.Is(err, changelog.ErrCorrupt) { // damage stays, so trying again does not help
-				h.heads.swap(was) // the next look tries again
+				h.glances.swap(was) // the next look tries again
 			}
 			if ctx.Err() == nil && !errors.Is(err, feed.ErrNoSet) {
 				h.opts.Logger.Warn("cannot find out whether the change memory lost changes", "set", s.Set, "err", err)
 			}
-		case begun:
+		case lost:
 			h.opts.Logger.Error("the change memory lost its newest changes: followers are told, and the Change Lists that may differ get new names",
 				"set", s.Set, "lost", was.Head, "head", s.Head)
 		}
 	}
+}
+
+// kept returns was if the log still has the entry at that cursor, else the newest entry that
+// it surely had when was was its head.
+func (h *Hub) kept(ctx context.Context, set string, was feed.Cursor) (feed.Cursor, error) {
+	is, err := h.log.At(ctx, set, was.Position)
+	if err == nil && is == was {
+		return was, nil
+	}
+	if err != nil && !errors.Is(err, resourcesync.ErrInvalid) { // which says that the log ends before
+		return feed.Cursor{}, err
+	}
+	b, err := h.log.Since(ctx, set, was, 1)
+	if err != nil {
+		return feed.Cursor{}, err
+	}
+	return b.After, nil
 }

@@ -19,19 +19,31 @@ import (
 // A failing log does not answer BeginEpoch.
 type failing struct{ changelog.Log }
 
-func (failing) BeginEpoch(context.Context, string, feed.Cursor) (bool, error) {
-	return false, errors.New("not now")
-}
+func (failing) BeginEpoch(context.Context, string, uint64) error { return errors.New("not now") }
 
 // A memory loses its newest entries and gets others. Whether the hub looks at all sets
-// or at those that are followed, it begins an epoch, once.
+// or at those that are followed, it begins an epoch, once. It does so, too, if it has not
+// looked since the entries that are lost were added: then the store was restarted.
 func TestLookBack(t *testing.T) {
-	for name, look := range map[string]func(*Hub, context.Context){"all sets": (*Hub).trim, "followed sets": func(h *Hub, ctx context.Context) {
-		if err := h.compare(ctx, h.looks(nil)); err != nil {
+	all := func(h *Hub) { h.trim(t.Context()) }
+	followed := func(h *Hub) {
+		if err := h.compare(t.Context(), h.looks(nil)); err != nil {
 			t.Error(err)
 		}
-	}} {
-		t.Run(name, func(t *testing.T) {
+	}
+	for _, test := range []struct {
+		name   string
+		look   func(*Hub)
+		seen   bool   // whether the hub looked before the loss
+		secret string // of the memory after the loss
+		first  uint64 // the first list with another name
+	}{
+		{"all sets", all, true, "secret", 1},
+		{"followed sets", followed, true, "secret", 1},
+		{"all sets, after the last look", all, false, "another", 2},
+		{"followed sets, after the last look", followed, false, "another", 2},
+	} {
+		t.Run(test.name, func(t *testing.T) {
 			disk, err := disklog.Open(filepath.Join(t.TempDir(), "log"), disklog.Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -57,9 +69,8 @@ func TestLookBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer replica.Close()
-			add(disk, 1)
 
-			log := &testLog{Log: disk}
+			log := &testLog{Log: disk, secret: "secret"}
 			h := New(log, Options{Shared: time.Second})
 			h.tails["set"] = &tail{moved: make(chan struct{})} // as if it were followed
 			epochs := func() feed.Epochs {
@@ -69,26 +80,28 @@ func TestLookBack(t *testing.T) {
 				}
 				return s.Epochs
 			}
-			look(h, t.Context())
-			add(disk, 3)
-			look(h, t.Context())
+			test.look(h)
+			add(disk, 4)
+			if test.seen {
+				test.look(h)
+			}
 			if e := epochs(); e != "" {
 				t.Fatalf("a log that has grown has the epochs %q", e)
 			}
-			log.Log = failing{replica}
+			log.Log, log.secret = failing{replica}, test.secret
 			add(replica, 10)
-			look(h, t.Context())
+			test.look(h)
 			log.Log = replica
 			if e := epochs(); e != "" {
 				t.Fatalf("the epochs are %q", e)
 			}
-			look(h, t.Context())
+			test.look(h)
 			e := epochs()
-			if e.Of(2) == "" {
+			if e.Of(test.first) == "" || e.Of(test.first-1) != "" {
 				t.Fatalf("the log lost its tail, and its epochs are %q", e)
 			}
 			add(replica, 1)
-			look(h, t.Context())
+			test.look(h)
 			if now := epochs(); now != e {
 				t.Errorf("the epochs are %q, they were %q", now, e)
 			}
@@ -99,8 +112,8 @@ func TestLookBack(t *testing.T) {
 // A damaged log is one of which nobody can say whether it lost its tail.
 type damaged struct{ changelog.Log }
 
-func (damaged) BeginEpoch(context.Context, string, feed.Cursor) (bool, error) {
-	return false, fmt.Errorf("block 7: %w", changelog.ErrCorrupt)
+func (damaged) At(context.Context, string, uint64) (feed.Cursor, error) {
+	return feed.Cursor{}, fmt.Errorf("block 7: %w", changelog.ErrCorrupt)
 }
 
 // A set that is damaged is named once, and not at each look.

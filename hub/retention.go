@@ -24,15 +24,15 @@ func (h *Hub) tidy(ctx context.Context) {
 // tries again, and keeping too much harms nobody.
 func (h *Hub) trim(ctx context.Context) {
 	newest, looks := h.metrics.newest.Load(), h.looks(nil)
-	sets, err := h.log.Sets(ctx)
+	sets, secret, err := h.states(ctx)
 	if err != nil && ctx.Err() == nil {
 		h.opts.Logger.Warn("retention failed", "err", err)
 	}
 	if err == nil {
 		h.metrics.looked(sets, newest)
-		h.heads.keep(sets)
+		h.glances.keep(sets)
 	}
-	h.lookBack(ctx, sets)
+	h.lookBack(ctx, sets, secret)
 	r := h.opts.Retention
 	r.Doubtful = h.tick(ctx)
 	failed := 0

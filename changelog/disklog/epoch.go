@@ -43,7 +43,7 @@ func (l *Log) start(ctx context.Context) error {
 		return fmt.Errorf("look for the mark of a copy: %w", err)
 	}
 	for name := range l.sets {
-		if _, err := l.BeginEpoch(ctx, name, feed.Cursor{}); err != nil {
+		if err := l.BeginEpoch(ctx, name, feed.MaxNumber); err != nil {
 			return err
 		}
 	}
@@ -55,54 +55,30 @@ func (l *Log) start(ctx context.Context) error {
 }
 
 // BeginEpoch begins a new epoch of a set's log.
-func (l *Log) BeginEpoch(ctx context.Context, name string, lost feed.Cursor) (bool, error) {
-	begun, err := l.beginEpoch(ctx, name, lost)
-	if err != nil {
-		return false, fmt.Errorf("begin an epoch of set %q: %w", name, err)
+func (l *Log) BeginEpoch(ctx context.Context, name string, after uint64) error {
+	if err := l.beginEpoch(ctx, name, after); err != nil {
+		return fmt.Errorf("begin an epoch of set %q: %w", name, err)
 	}
-	return begun, nil
+	return nil
 }
 
-func (l *Log) beginEpoch(ctx context.Context, name string, lost feed.Cursor) (bool, error) {
+func (l *Log) beginEpoch(ctx context.Context, name string, after uint64) error {
 	s := l.find(name)
 	if s == nil {
-		return false, feed.ErrNoSet
+		return feed.ErrNoSet
 	}
 	if err := s.lock(ctx); err != nil {
-		return false, err
+		return err
 	}
 	defer s.write.Unlock()
-	after := s.tip.Head
-	if !lost.IsZero() {
-		var err error
-		if after, err = l.common(s, lost); err != nil || after == lost {
-			return false, err
-		}
-	}
 	k, floor := uint64(s.record.ListSize), s.record.Floor
-	s.record.Epochs = s.record.Epochs.Begin(changelog.NewEpoch(), after.Position/k+1, floor.Position/k+1)
+	s.record.Epochs = s.record.Epochs.Begin(changelog.NewEpoch(), min(after, s.tip.Head.Position)/k+1, floor.Position/k+1)
 	b := l.db.NewBatch()
 	put(b, setKey(name), s.record.encode())
 	if err := l.commit(b); err != nil {
-		return false, err
+		return err
 	}
 	epochs := s.record.Epochs
 	s.show(func(state *feed.State) { state.Epochs = epochs })
-	return true, nil
-}
-
-// common returns a cursor up to which this log equals the log that had the
-// cursor lost. It returns lost itself if the log still has it, if retention may
-// have removed it, or if it may come from a deleted set.
-func (l *Log) common(s *set, lost feed.Cursor) (feed.Cursor, error) {
-	v, err := l.view(s)
-	if err != nil {
-		return lost, err
-	}
-	after := lost
-	ok, err := v.knows(lost)
-	if err == nil && !ok && lost.Micros >= v.state.Floor.Micros && lost.Micros > v.state.Was {
-		after, err = v.before(lost, l.opts.ClockSkew.Microseconds())
-	}
-	return after, errors.Join(err, v.close())
+	return nil
 }

@@ -16,19 +16,17 @@ func (m *memory) epochs(n int) []string {
 	return names
 }
 
-// begins calls BeginEpoch, and returns whether an epoch has begun.
-func (m *memory) begins(lost feed.Cursor) bool {
+// begin begins an epoch, and makes sure that nothing else changes.
+func (m *memory) begin(after uint64) {
 	m.Helper()
 	before := m.state()
-	begun, err := m.BeginEpoch(m.ctx, name, lost)
-	m.ok(err)
-	after := m.state()
-	if (before.Epochs != after.Epochs) != begun {
-		m.Fatalf("the epochs are %q, they were %q, begun %t", after.Epochs, before.Epochs, begun)
+	m.ok(m.BeginEpoch(m.ctx, name, after))
+	now := m.state()
+	if before.Epochs == now.Epochs {
+		m.Fatalf("the epochs are still %q", before.Epochs)
 	}
-	after.Epochs = before.Epochs
-	m.same("all else of the state", after, before)
-	return begun
+	now.Epochs = before.Epochs
+	m.same("all else of the state", now, before)
 }
 
 var epochTests = []test{
@@ -41,20 +39,20 @@ var epochTests = []test{
 	{"for the open list on", false, func(m *memory) {
 		m.make(name, k)
 		m.add(25)
-		m.same("begun", m.begins(feed.Cursor{}), true)
+		m.begin(feed.MaxNumber)
 		first := m.epochs(4)
 		m.same("closed lists", first[:2], []string{"", ""})
 		if first[2] == "" || first[3] != first[2] {
 			m.Fatalf("open lists are of the epochs %q", first[2:])
 		}
 		m.add(20)
-		m.same("begun", m.begins(feed.Cursor{}), true)
+		m.begin(feed.MaxNumber)
 		second := m.epochs(5)
 		m.same("closed lists", second[:4], first)
 		if second[4] == "" || second[4] == second[3] {
 			m.Fatalf("lists are of the epochs %q", second)
 		}
-		m.same("begun", m.begins(feed.Cursor{}), true) // no list was closed in between
+		m.begin(feed.MaxNumber) // no list was closed in between
 		third := m.epochs(5)
 		m.same("closed lists", third[:4], first)
 		if third[4] == second[4] {
@@ -68,78 +66,53 @@ var epochTests = []test{
 	}},
 	{"in an empty log", false, func(m *memory) {
 		m.make(name, k)
-		m.same("begun", m.begins(feed.Cursor{}), true)
+		m.begin(feed.MaxNumber)
 		if names := m.epochs(1); names[0] == "" {
 			m.Fatal("the first list is of epoch 0")
 		}
 	}},
-	{"not for a cursor that the log has", false, func(m *memory) {
+	{"for the lists behind a position", false, func(m *memory) {
 		m.make(name, k)
-		floor := m.state().Floor
-		m.add(25)
-		m.add(1)
-		for _, e := range m.all(floor) {
-			m.same("begun", m.begins(e.Cursor), false)
-		}
-		m.same("begun", m.begins(floor), false)
-		m.same("begun", m.begins(feed.Cursor{Position: 7, Micros: floor.Micros - 1}), false)
-		m.add(50)
-		_, err := m.Trim(m.ctx, name, changelog.Retention{Count: 20})
-		m.ok(err)
-		m.same("begun", m.begins(m.state().Floor), false)
-		m.same("begun", m.begins(floor), false) // retention removed it, so nobody knows
-	}},
-	{"for a cursor that the log lost", true, func(m *memory) {
-		m.make(name, k)
-		m.add(25)
-		kept := m.state().Head
-		m.clock.advance(2 * skew)
-		m.add(3) // after the loss
-		lost := feed.Cursor{Position: 45, Micros: kept.Micros + skew.Microseconds()}
-		m.add(40)
-		m.same("begun", m.begins(lost), true)
-		names := m.epochs(7)
-		m.same("lists that are the same", names[:2], []string{"", ""})
-		for n, name := range names[2:] {
-			if name == "" || name != names[2] {
-				m.Errorf("list %d may differ from what it was, and is of epoch %q", n+3, name)
+		m.add(45)
+		for _, begins := range []struct {
+			after uint64
+			list  int // the first that gets another name
+		}{{45, 5}, {29, 3}, {30, 4}, {20, 3}, {1, 1}, {0, 1}} {
+			before := m.epochs(6)
+			m.begin(begins.after)
+			names := m.epochs(6)
+			m.same("lists that are the same", names[:begins.list-1], before[:begins.list-1])
+			for n, name := range names[begins.list-1:] {
+				if name == "" || name == before[begins.list-1+n] || name != names[5] {
+					m.Errorf("behind %d list %d is of epoch %q", begins.after, begins.list+n, name)
+				}
 			}
-		}
-		// There may now be another entry at a lost cursor.
-		m.clock.advance(2 * skew)
-		m.add(10)
-		m.clock.advance(2 * skew)
-		m.same("begun", m.begins(feed.Cursor{Position: 3, Micros: m.state().Head.Micros - 1}), true)
-		if again := m.epochs(1); again[0] == "" {
-			m.Error("list 1 may differ from what it was, and is of epoch 0")
 		}
 	}},
 	{"retention ends them", false, func(m *memory) {
 		m.make(name, k)
 		for range 3 {
 			m.add(10)
-			m.begins(feed.Cursor{})
+			m.begin(feed.MaxNumber)
 		}
 		m.add(40)
 		before := m.epochs(8)
 		_, err := m.Trim(m.ctx, name, changelog.Retention{Count: 20})
 		m.ok(err)
-		m.begins(feed.Cursor{})
+		m.begin(feed.MaxNumber)
 		m.same("names that are left", m.state().Epochs, feed.Epochs("4-"+before[3]+" 8-"+m.epochs(8)[7]))
 	}},
 	{"end with the set", false, func(m *memory) {
-		_, err := m.BeginEpoch(m.ctx, name, feed.Cursor{})
-		m.wants(feed.ErrNoSet, err)
+		m.wants(feed.ErrNoSet, m.BeginEpoch(m.ctx, name, 0))
 		m.make(name, k)
 		m.add(25)
-		m.begins(feed.Cursor{})
+		m.begin(feed.MaxNumber)
 		m.ok(m.Delete(m.ctx, name))
-		_, err = m.BeginEpoch(m.ctx, name, feed.Cursor{})
-		m.wants(feed.ErrNoSet, err)
+		m.wants(feed.ErrNoSet, m.BeginEpoch(m.ctx, name, 0))
 		m.make(name, k)
 		m.same("epochs", m.state().Epochs, feed.Epochs(""))
 		m.add(25)
-		m.begins(feed.Cursor{})
+		m.begin(feed.MaxNumber)
 		m.same("closed lists", m.epochs(2), []string{"", ""})
 	}},
 	{"many at once", false, func(m *memory) {
@@ -148,7 +121,7 @@ var epochTests = []test{
 		done := make(chan error)
 		for range 8 {
 			go func() {
-				_, err := m.BeginEpoch(m.ctx, name, feed.Cursor{})
+				err := m.BeginEpoch(m.ctx, name, feed.MaxNumber)
 				if err == nil {
 					_, err = m.Append(m.ctx, name, publish(3))
 				}

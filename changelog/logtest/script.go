@@ -131,8 +131,7 @@ func script() []stage {
 	}
 	epoch := func(set string) stage {
 		return stage{name: "epoch of " + set, do: func(ctx context.Context, l *Life) error {
-			_, err := l.Log.BeginEpoch(ctx, set, feed.Cursor{})
-			return err
+			return l.Log.BeginEpoch(ctx, set, feed.MaxNumber)
 		}}
 	}
 	trim := func(set string, count uint64) stage {

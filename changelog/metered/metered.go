@@ -131,11 +131,11 @@ func (l *log) Trim(ctx context.Context, set string, r changelog.Retention) (int,
 	return removed, err
 }
 
-func (l *log) BeginEpoch(ctx context.Context, set string, lost feed.Cursor) (bool, error) {
+func (l *log) BeginEpoch(ctx context.Context, set string, after uint64) error {
 	begin := time.Now()
-	begun, err := l.Log.BeginEpoch(ctx, set, lost)
+	err := l.Log.BeginEpoch(ctx, set, after)
 	l.epoch.done(begin, err)
-	return begun, err
+	return err
 }
 
 func (l *log) Check(ctx context.Context) error {

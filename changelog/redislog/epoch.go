@@ -19,7 +19,7 @@ func (l *Log) start(ctx context.Context) error {
 		return err
 	}
 	for _, set := range names {
-		_, err := l.BeginEpoch(ctx, set, feed.Cursor{})
+		err := l.BeginEpoch(ctx, set, feed.MaxNumber)
 		_, other := errors.AsType[otherError](err)
 		switch {
 		case err == nil, errors.Is(err, feed.ErrNoSet):
@@ -37,17 +37,16 @@ func (l *Log) start(ctx context.Context) error {
 }
 
 // BeginEpoch begins a new epoch of a set's log.
-func (l *Log) BeginEpoch(ctx context.Context, set string, lost feed.Cursor) (begun bool, err error) {
+func (l *Log) BeginEpoch(ctx context.Context, set string, after uint64) error {
 	name := changelog.NewEpoch()
-	err = l.change(ctx, set, func(c *redisconn.Call, end tail) error {
+	err := l.change(ctx, set, func(c *redisconn.Call, end tail) error {
 		return l.do(ctx, c, func(t *redisconn.Try) error {
-			a, err := l.tell(t, l.scripts.epoch, l.keys(set), end.begin, name, lost.Position, lost.Micros)
-			begun = a.Number(1) == 1
+			_, err := l.tell(t, l.scripts.epoch, l.keys(set), end.begin, name, after)
 			return err
 		})
 	})
 	if err != nil {
-		return false, fmt.Errorf("begin an epoch of set %q: %w", set, err)
+		return fmt.Errorf("begin an epoch of set %q: %w", set, err)
 	}
-	return begun, nil
+	return nil
 }
