@@ -73,11 +73,18 @@ func (h *Hub) lookBack(ctx context.Context, states []feed.State, secret string) 
 	}
 	for _, s := range states {
 		was, ok := h.glances.swap(glance{s, secret})
-		if !ok || was.Head == s.Head && was.secret == secret || was.Begin != s.Begin {
+		if !ok || was.Head == s.Head && was.secret == secret {
+			continue
+		}
+		if was.Begin != s.Begin {
+			h.pages.lost() // another hub has made the set anew
 			continue
 		}
 		kept, err := h.kept(ctx, s.Set, was.Head)
-		lost := kept != was.Head
+		lost := err == nil && kept != was.Head
+		if lost {
+			h.pages.lost()
+		}
 		if err == nil && (lost || was.secret != secret) && was.Epochs == s.Epochs { // else another hub was first
 			err = h.log.BeginEpoch(ctx, s.Set, kept.Position)
 		}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
@@ -173,24 +174,36 @@ func TestPageFromBeforeAPublish(t *testing.T) {
 	}
 }
 
-// After a set was removed, nobody gets a page of it.
+// After a set was removed, nobody gets a page of it. If another hub removes it, that counts
+// from the next look on, although the set that was made anew has a later head.
 func TestPagesOfARemovedSet(t *testing.T) {
-	h, _ := newHub(t, Options{})
-	mustPublish(t, h, "a", changes("a", 1))
-	after := mustPublish(t, h, "a", changes("a", 2*pageEntries)).After
-	page, _, err := h.pages.after(t.Context(), "a", after, pageEntries)
-	if err != nil || len(page) != 1 || len(page[0].Entries) != pageEntries-1 {
-		t.Fatal(page, err)
-	}
-	again, shared, _ := h.pages.after(t.Context(), "a", after, pageEntries)
-	if len(again) != 1 || again[0] != page[0] || !shared {
-		t.Fatal("the page is not kept")
-	}
-	if err := h.Delete(t.Context(), "a"); err != nil {
-		t.Fatal(err)
-	}
-	if page, _, err := h.pages.after(t.Context(), "a", after, pageEntries); !errors.Is(err, feed.ErrGone) {
-		t.Errorf("of a removed set it returns %d batches, %v", len(page), err)
+	for name, remove := range map[string]func(*Hub, *testLog) error{
+		"by this hub": func(h *Hub, _ *testLog) error { return h.Delete(t.Context(), "a") },
+		"by another hub": func(h *Hub, log *testLog) error {
+			h.trim(t.Context())
+			return errors.Join(log.Delete(t.Context(), "a"), log.Make(t.Context(), "a", feed.Description{}, 10))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, log := newHub(t, Options{Shared: time.Second})
+			mustPublish(t, h, "a", changes("a", 1))
+			after := mustPublish(t, h, "a", changes("a", 2*pageEntries)).After
+			page, _, err := h.pages.after(t.Context(), "a", after, pageEntries)
+			if err != nil || len(page) != 1 || len(page[0].Entries) != pageEntries-1 {
+				t.Fatal(page, err)
+			}
+			again, shared, _ := h.pages.after(t.Context(), "a", after, pageEntries)
+			if len(again) != 1 || again[0] != page[0] || !shared {
+				t.Fatal("the page is not kept")
+			}
+			if err := remove(h, log); err != nil {
+				t.Fatal(err)
+			}
+			h.trim(t.Context())
+			if page, _, err := h.pages.after(t.Context(), "a", after, pageEntries); !errors.Is(err, feed.ErrGone) {
+				t.Errorf("of a removed set it returns %d batches, %v", len(page), err)
+			}
+		})
 	}
 }
 
