@@ -200,6 +200,7 @@ func (d *Server) ServeDescription(w http.ResponseWriter, r *http.Request) error 
 func (d *Server) ServeSet(w http.ResponseWriter, r *http.Request, set, name string) error {
 	w.Header().Add("Vary", "Accept-Encoding")
 	var plan planner
+	lasting := true // the document is there as long as the set is
 	switch name {
 	case ".well-known/resourcesync":
 		plan = d.setDescription
@@ -212,6 +213,7 @@ func (d *Server) ServeSet(w http.ResponseWriter, r *http.Request, set, name stri
 	case "resourcelist.xml":
 		plan = d.resourceList
 	default:
+		lasting = false
 		plan = d.named(name)
 		if position, ok := strings.CutPrefix(name, "changes/"); ok {
 			w.Header().Add("Vary", "Accept")
@@ -238,10 +240,13 @@ func (d *Server) ServeSet(w http.ResponseWriter, r *http.Request, set, name stri
 		return d.serveAfter(w, r, set, name, q["after"])
 	}
 	doc, err := d.plan(r.Context(), set, name, plan)
-	if err != nil {
-		return err
+	if err == nil {
+		err = d.answer(w, r, doc)
 	}
-	return d.answer(w, r, doc)
+	if lasting && errors.Is(err, feed.ErrGone) {
+		return moved() // retention removed a part of it meanwhile
+	}
+	return err
 }
 
 // named returns what plans a document that an index names, or nil if no index has such
@@ -357,10 +362,10 @@ func (d *Server) at(ctx context.Context, set string, position uint64) (feed.Curs
 	return c, nil
 }
 
-// moved returns the error for a log that lost its tail between two looks at it:
-// 503, try again soon.
+// moved returns the error for a log that lost its tail, or its beginning, between two looks
+// at it: 503, try again soon.
 func moved() error {
-	return problem.Retry(problem.New(http.StatusServiceUnavailable, "unavailable", "the change memory was replaced while it was read"))
+	return problem.Retry(problem.New(http.StatusServiceUnavailable, "unavailable", "the change memory lost changes while it was read"))
 }
 
 // notFound returns a 404.

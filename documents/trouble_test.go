@@ -2,9 +2,12 @@ package documents_test
 
 import (
 	"bytes"
+	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 	"time"
 
@@ -105,5 +108,32 @@ func TestTrimmedWhileRead(t *testing.T) {
 	defer func() { _ = resp.Body.Close() }()
 	if body, err := io.ReadAll(resp.Body); resp.StatusCode != 200 || err == nil {
 		t.Errorf("streamed: %d, %d bytes, %v", resp.StatusCode, len(body), err)
+	}
+}
+
+// A trimmed log removes all that it may, once, directly after a look at a position.
+type trimmed struct {
+	*memory
+	once sync.Once
+}
+
+func (l *trimmed) At(ctx context.Context, set string, position uint64) (feed.Cursor, error) {
+	c, err := l.memory.At(ctx, set, position)
+	l.once.Do(func() { l.trim(set, 1) })
+	return c, err
+}
+
+// Retention removes lists while the index of them is made. The index is not gone: the
+// client is told to ask again.
+func TestTrimmedWhileIndexed(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 3)
+	m.add("peps", 20)
+	s := &server{Server: documents.New(&trimmed{memory: m}, base, documents.Options{}), memory: m, logger: slog.New(slog.DiscardHandler)}
+	if w := s.get("/sets/peps/changelist-index.xml"); w.Code != 503 || w.Header().Get("Retry-After") == "" {
+		t.Errorf("%d %v", w.Code, w.Header())
+	}
+	if w := s.get("/sets/peps/changelist-index.xml"); w.Code != 200 {
+		t.Errorf("then %d", w.Code)
 	}
 }
