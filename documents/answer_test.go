@@ -300,6 +300,18 @@ func TestOutage(t *testing.T) {
 		s.get(path)
 	}
 	s.get(list(m.state("peps"), 2), "If-None-Match", "*") // the document is known, but its body is not in the cache
+	m.make("gone", 3)
+	m.add("gone", 8)
+	gone := []string{"/sets/gone/changelist.xml", "/sets/gone/changelist-index.xml"}
+	for _, path := range gone {
+		s.get(path)
+	}
+	if err := m.Delete(t.Context(), "gone"); err != nil {
+		t.Fatal(err)
+	}
+	if w := s.get(gone[0]); w.Code != 404 {
+		t.Errorf("of a set that is deleted: %d", w.Code)
+	}
 	down := m.state("peps")
 	m.down.Store(true)
 	for _, path := range kept {
@@ -307,7 +319,7 @@ func TestOutage(t *testing.T) {
 			t.Errorf("%s: %d", path, w.Code)
 		}
 	}
-	for _, path := range []string{list(down, 2), list(down, 3), "/sets/peps/changelist.xml?from=2026-01-02T03:04:06Z"} {
+	for _, path := range []string{gone[0], list(down, 2), list(down, 3), "/sets/peps/changelist.xml?from=2026-01-02T03:04:06Z"} {
 		if w := s.get(path); w.Code != 503 || w.Header().Get("Retry-After") == "" {
 			t.Errorf("%s: %d %v", path, w.Code, w.Header())
 		}

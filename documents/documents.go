@@ -330,12 +330,15 @@ type planner func(ctx context.Context, s feed.State) (*document, error)
 func (d *Server) plan(ctx context.Context, set, name string, plan planner) (*document, error) {
 	key := set + "/" + name
 	doc, err := d.planNow(ctx, set, plan)
-	if err == nil {
+	switch {
+	case err == nil:
 		d.plans.Add(key, doc, 1)
-	} else if errors.Is(err, feed.ErrUnavailable) {
+	case errors.Is(err, feed.ErrUnavailable):
 		if last, ok := d.plans.Get(key); ok {
 			return last, nil
 		}
+	case ctx.Err() == nil:
+		d.plans.Add(key, nil, keptPlans+1) // too large, so the cache drops what it had: it is not true any more
 	}
 	return doc, err
 }

@@ -85,7 +85,10 @@ func TestEpoch(t *testing.T) {
 		}
 	}
 	m.down.Store(true) // what is kept for this time is not confused either
-	for _, path := range before {
+	if w := s.get(before[2]); w.Code != 503 {
+		t.Errorf("%s without the memory: %d", before[2], w.Code)
+	}
+	for _, path := range before[:2] {
 		if w := s.get(path); w.Code != 200 || !bytes.Equal(w.Body.Bytes(), bodies[path]) {
 			t.Errorf("%s without the memory: %d, with other bytes", path, w.Code)
 		}
