@@ -2,94 +2,17 @@ package redislog
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/redisconn"
 	"github.com/rshub/rshub/internal/redistest"
 )
-
-// within fails the test when something takes longer than half a minute.
-func within(t *testing.T, do func()) {
-	t.Helper()
-	begin := time.Now()
-	do()
-	if d := time.Since(begin); d > 30*time.Second {
-		t.Errorf("it took %v", d)
-	}
-}
-
-func TestHang(t *testing.T) {
-	t.Parallel()
-	p := redistest.NewProxy(t, shared.addr)
-	l := startOn(t, connect(t, "redis://"+p.Addr(), redisconn.Options{Timeout: time.Second}), Options{})
-	makeSet(t, l, 10)
-	first := add(t, l, "first", 1)
-	p.Hang(true)
-	within(t, func() {
-		says := func(want, err error) {
-			if !errors.Is(err, want) {
-				t.Errorf("error is %v, want %v", err, want)
-			}
-		}
-		// It has the only connection that is open. The others wait for one, together.
-		_, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("lost", 1)})
-		says(feed.ErrUnknown, err)
-		var calls sync.WaitGroup
-		defer calls.Wait()
-		calls.Go(func() {
-			_, err := l.Since(t.Context(), "set", first.Cursor, 0)
-			says(feed.ErrUnavailable, err)
-		})
-		calls.Go(func() { says(feed.ErrUnavailable, l.Check(t.Context())) })
-		calls.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-			defer cancel()
-			_, err := l.State(ctx, "set")
-			says(context.DeadlineExceeded, err)
-		})
-	})
-	p.Hang(false)
-	add(t, l, "second", 1)
-	if got := all(t, l, feed.Cursor{}); len(got) != 2 || got[1].Change.Loc != "https://example.org/second/0" {
-		t.Errorf("entries are %v", got)
-	}
-}
-
-func TestUnreachable(t *testing.T) {
-	t.Parallel()
-	s := newServer(t, "--appendfsync", "always")
-	l := startSet(t, s, 10, Options{})
-	c := add(t, l, "a", 1).Cursor
-	s.kill()
-	within(t, func() {
-		p := changelog.Publish{Changes: changes("lost", 1)}
-		for range 3 {
-			_, err := l.Append(t.Context(), "set", p)
-			wants(t, feed.ErrUnavailable, err) // a connection that is known to be dead is not written to
-		}
-		_, err := l.Since(t.Context(), "set", c, 0)
-		wants(t, feed.ErrUnavailable, err)
-		_, err = l.Sets(t.Context())
-		wants(t, feed.ErrUnavailable, err)
-		wants(t, feed.ErrUnavailable, l.Check(t.Context()))
-		_, err = openAt(t, s.url(), Options{})
-		wants(t, feed.ErrUnavailable, err)
-	})
-	ok(t, s.start())
-	if got := len(all(t, l, feed.Cursor{})); got != 1 {
-		t.Errorf("%d entries", got)
-	}
-	add(t, l, "b", 1)
-}
 
 func TestLostAnswer(t *testing.T) {
 	t.Parallel()

@@ -188,6 +188,11 @@ func TestTimeout(t *testing.T) {
 	if err := c.Reading().Do(t.Context(), step(&steps)); !errors.Is(err, feed.ErrUnavailable) {
 		t.Errorf("a read: %v", err)
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := c.Reading().Do(ctx, step(&steps)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a read that must not take as long: %v", err)
+	}
 	if d := time.Since(begin); d > 30*time.Second {
 		t.Errorf("it took %v", d)
 	}
