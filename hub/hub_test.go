@@ -198,31 +198,6 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// An answer comes only after the memory holds the changes, so they can be read at
-// once.
-func TestPublishIsDurable(t *testing.T) {
-	h, log := newHub(t, Options{})
-	var wg sync.WaitGroup
-	for i := range 20 {
-		wg.Go(func() {
-			for j := range 10 {
-				a, err := h.Publish(t.Context(), "demo", changelog.Publish{Changes: changes(fmt.Sprint(i, "-", j), 3)})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if st, err := log.State(t.Context(), "demo"); err != nil || st.Head.Position < a.Cursor.Position {
-					t.Errorf("answered %v while the head is %v (%v)", a.Cursor, st.Head, err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if n := len(locs(t, log, "demo")); n != 600 {
-		t.Errorf("%d changes, want 600", n)
-	}
-}
-
 func TestDescribe(t *testing.T) {
 	for _, test := range []struct {
 		name  string

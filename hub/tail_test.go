@@ -195,15 +195,6 @@ func TestFollowSplits(t *testing.T) {
 	}
 }
 
-// While nobody follows a set, the hub keeps nothing of it.
-func TestNoFollowerNoWindow(t *testing.T) {
-	h, _ := newHub(t, Options{})
-	mustPublish(t, h, "demo", changes("a", 10))
-	if len(h.tails) != 0 {
-		t.Errorf("tails: %v", h.tails)
-	}
-}
-
 // Batches that have left the window are read from the memory.
 func TestFollowSlowerThanTheWindow(t *testing.T) {
 	h, _ := newHub(t, Options{})
