@@ -13,27 +13,6 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// TestKeyCount is the quick form of what logtest does with 100,000 publishes.
-func TestKeyCount(t *testing.T) {
-	l := filled(t, "data", Options{FS: vfs.NewMem()})
-	defer stop(t, l)
-	replayed := func(key string) bool {
-		t.Helper()
-		a, err := l.Append(t.Context(), "set", changelog.Publish{Key: key, Changes: changes(key, 1)})
-		ok(t, err)
-		return a[0].Replayed
-	}
-	replayed("key")
-	l.find("set").tip.Keys += changelog.KeyCount - 1
-	if !replayed("key") {
-		t.Error("a key is forgotten too early")
-	}
-	replayed("other")
-	if replayed("key") {
-		t.Error("a key is known after KeyCount others")
-	}
-}
-
 // TestForget wants no keys to be left in the store after they have expired, however often
 // they were used again.
 func TestForget(t *testing.T) {
