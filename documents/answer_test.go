@@ -102,6 +102,32 @@ func TestModifiedWithinTheSecond(t *testing.T) {
 	}
 }
 
+// What lastmod is changes the bytes of a list, and no entry has come. A client that asks by
+// time must not be told that nothing changed.
+func TestModifiedByTheDescription(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 3)
+	m.add("peps", 8)
+	sh := &shelf{}
+	sh.put(7, 4, numbered)
+	s := newServer(m, documents.Options{Inventories: sh})
+	m.advance(time.Hour)
+	for _, path := range []string{"changelist.xml", "changelist.xml?from=2026-01-02T03:04:06Z", "resourcelist.xml"} {
+		for _, lastmod := range []feed.Lastmod{feed.LastmodOfSource, feed.LastmodIsDatetime, feed.LastmodInSeconds} {
+			date := s.get("/sets/peps/" + path).Header().Get("Last-Modified")
+			if err := m.Describe(t.Context(), "peps", feed.Description{Lastmod: lastmod}); err != nil {
+				t.Fatal(err)
+			}
+			if w := s.get("/sets/peps/"+path, "If-Modified-Since", date); w.Code != 200 && lastmod != feed.LastmodOfSource {
+				t.Errorf("%s since %s, and now lastmod is %s: %d", path, date, lastmod, w.Code)
+			}
+		}
+		if err := m.Describe(t.Context(), "peps", feed.Description{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Every document answers 304, without reading entries, as long as its content is
 // the same.
 func TestNotModified(t *testing.T) {

@@ -31,11 +31,26 @@ const (
 // a log that may fill a list anew has another epoch, so a name never means two
 // different lists. Nor does it when lastmod comes to mean something else.
 func listName(s feed.State, n uint64) string {
-	name := "changelist-" + pageText(s, n)
-	if s.Lastmod != feed.LastmodOfSource {
-		name += "-" + string(s.Lastmod)
+	return withLastmod("changelist-"+pageText(s, n), s.Lastmod)
+}
+
+// withLastmod returns the name of a document that no other document ever has, also when
+// lastmod comes to mean something else.
+func withLastmod(name string, lastmod feed.Lastmod) string {
+	if lastmod != feed.LastmodOfSource {
+		name += "-" + string(lastmod)
 	}
 	return name + ".xml"
+}
+
+// modified returns the member modified of a document whose newest entry has the datetime
+// micros. A description may change what lastmod is, and so the bytes of the document, at a
+// time that is not known.
+func modified(s feed.State, micros int64) int64 {
+	if s.Lastmod != feed.LastmodOfSource {
+		return 0
+	}
+	return micros
 }
 
 // listLog returns when the log of Change List n began, and the list's epoch.
@@ -79,7 +94,7 @@ func (d *Server) rolling(_ context.Context, s feed.State) (*document, error) {
 	}
 	return &document{
 		tag:      d.tag("changelist", s.Set, history(s), start, s.Head, s.Lastmod),
-		modified: s.Head.Micros,
+		modified: modified(s, s.Head.Micros),
 		keep:     d.keep(s.Head.Position - start),
 		write: func(ctx context.Context, w io.Writer) error {
 			after, err := d.at(ctx, s.Set, start)
@@ -169,7 +184,7 @@ func (d *Server) since(s feed.State, micros int64) *document {
 	return &document{
 		// Whether and where it is cut follows from the log up to its head.
 		tag:      d.tag("changelist from", s.Set, history(s), micros, s.Head, s.Lastmod),
-		modified: s.Head.Micros,
+		modified: modified(s, s.Head.Micros),
 		keep:     min(keepFrom, d.opts.CacheBytes/2),
 		write: func(ctx context.Context, w io.Writer) error {
 			entries := d.entries(ctx, s.Set, after, last)

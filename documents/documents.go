@@ -257,7 +257,7 @@ func (d *Server) named(name string) planner {
 	}
 	if at, block, piece, ok := parsePartName(name); ok {
 		return func(ctx context.Context, s feed.State) (*document, error) {
-			return d.resourcePart(ctx, s, at, block, piece)
+			return d.resourcePart(ctx, s, name, at, block, piece)
 		}
 	}
 	return nil

@@ -53,29 +53,29 @@ const bytesOfHead = 16 << 10
 // partName names a document of a Resource List, by the block and the number of the piece,
 // both from 1. The name says at which cursor the list is, so it never means another
 // document.
-func partName(at feed.Cursor, block uint64, piece int) string {
+func partName(s feed.State, at feed.Cursor, block uint64, piece int) string {
 	name := "resourcelist-" + at.String() + "-" + strconv.FormatUint(block, 10)
 	if piece > 1 {
 		name += "." + strconv.Itoa(piece)
 	}
-	return name + ".xml"
+	return withLastmod(name, s.Lastmod)
 }
 
-// parsePartName reads what partName returns.
+// parsePartName reads the numbers in what partName returns. Only partName can say whether a
+// set has a document of that name.
 func parsePartName(name string) (at feed.Cursor, block uint64, piece int, ok bool) {
 	rest, ok := strings.CutPrefix(name, "resourcelist-")
-	rest, isXML := strings.CutSuffix(rest, ".xml")
-	cut := strings.LastIndexByte(rest, '-')
-	if !ok || !isXML || cut < 0 {
+	words := strings.Split(strings.TrimSuffix(rest, ".xml"), "-")
+	if !ok || len(words) < 3 {
 		return at, 0, 0, false
 	}
-	number, second, _ := strings.Cut(rest[cut+1:], ".")
+	number, second, _ := strings.Cut(words[2], ".")
 	block, err := strconv.ParseUint(number, 10, 64)
 	if piece = 1; err == nil && second != "" {
 		piece, err = strconv.Atoi(second)
 	}
-	at, cerr := feed.ParseCursor(rest[:cut])
-	return at, block, piece, err == nil && cerr == nil && partName(at, block, piece) == name
+	at, cerr := feed.ParseCursor(words[0] + "-" + words[1])
+	return at, block, piece, err == nil && cerr == nil
 }
 
 // inventoryList is Inventories.ResourceList.
@@ -133,7 +133,7 @@ func (d *Server) resourceList(ctx context.Context, s feed.State) (*document, err
 	}
 	doc := &document{
 		tag:      d.tag("resourcelist", s.Set, l.Cursor(), l.Completed.UnixMicro(), s.Lastmod),
-		modified: l.Completed.UnixMicro(),
+		modified: modified(s, l.Completed.UnixMicro()),
 		keep:     min(keepFrom, d.opts.CacheBytes/2), // see keepFrom: most clients read a Resource List once
 	}
 	if all.Count <= maxItems {
@@ -153,7 +153,11 @@ func (d *Server) resourceList(ctx context.Context, s feed.State) (*document, err
 }
 
 // resourcePart returns a document that a Resource List Index names.
-func (d *Server) resourcePart(ctx context.Context, s feed.State, at feed.Cursor, number uint64, n int) (*document, error) {
+func (d *Server) resourcePart(ctx context.Context, s feed.State, name string, at feed.Cursor, number uint64, n int) (*document, error) {
+	none := notFound("there is no such part of a Resource List; " + d.base.ResourceList(s.Set) + " names those that there are")
+	if partName(s, at, number, n) != name {
+		return nil, none
+	}
 	l, err := d.list(ctx, s, at)
 	if err != nil {
 		return nil, err
@@ -162,7 +166,6 @@ func (d *Server) resourcePart(ctx context.Context, s feed.State, at feed.Cursor,
 	if err != nil {
 		return nil, err
 	}
-	none := notFound("there is no such part of a Resource List; " + d.base.ResourceList(s.Set) + " names those that there are")
 	if number == 0 || number > blocks(all.Count) {
 		return nil, none
 	}
@@ -178,7 +181,7 @@ func (d *Server) resourcePart(ctx context.Context, s feed.State, at feed.Cursor,
 	return &document{
 		tag:       d.tag("resourcelist part", s.Set, l.Cursor(), l.Completed.UnixMicro(), number, n, s.Lastmod),
 		modified:  l.Completed.UnixMicro(),
-		closed:    s.Lastmod == feed.LastmodOfSource, // else the name is also that of the list as it was before
+		closed:    true,
 		immutable: true,
 		keep:      min(keepFrom, d.opts.CacheBytes/2),
 		write: func(ctx context.Context, w io.Writer) error {
@@ -278,7 +281,7 @@ func (d *Server) writeResourceIndex(ctx context.Context, w io.Writer, s feed.Sta
 		}
 		for i := range b.pieces {
 			item := resourcesync.Item{At: h.At, Completed: h.Completed}
-			item.Loc = d.base.Document(s.Set, partName(l.Cursor(), b.number, i+1))
+			item.Loc = d.base.Document(s.Set, partName(s, l.Cursor(), b.number, i+1))
 			buf = resourcesync.AppendXMLItem(buf, &item, ns)
 		}
 		if len(buf) >= writePage {

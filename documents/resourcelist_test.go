@@ -220,6 +220,25 @@ func TestResourceListParts(t *testing.T) {
 		}
 	}
 	old := s.get(part).Body.Bytes()
+
+	// With another lastmod its bytes are others. So it has another name.
+	const dated = "/sets/peps/resourcelist-9-1767323045000009-2-datetime.xml"
+	describe := func(d feed.Description, there, not string) {
+		t.Helper()
+		if err := m.Describe(t.Context(), "peps", d); err != nil {
+			t.Fatal(err)
+		}
+		w := s.get(there)
+		if index := s.get("/sets/peps/resourcelist.xml").Body.String(); w.Code != 200 || !strings.Contains(index, base+there) || strings.Contains(index, base+not) || s.get(not).Code != 404 {
+			t.Errorf("%s is %d, %s is %d, and the index is %s", there, w.Code, not, s.get(not).Code, index)
+		}
+		if got := w.Header().Get("Cache-Control"); !strings.Contains(got, "immutable") {
+			t.Errorf("%s: Cache-Control is %s", there, got)
+		}
+	}
+	describe(feed.Description{Lastmod: feed.LastmodIsDatetime}, dated, part)
+	describe(feed.Description{}, part, dated)
+
 	sh.put(12, 3, numbered)
 	if now := s.get(part); !bytes.Equal(now.Body.Bytes(), old) {
 		t.Errorf("after a renewal a part is %d, %d bytes", now.Code, now.Body.Len())
