@@ -10,9 +10,10 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// start begins a new epoch of every set of a memory that has the mark of a copy. Then
-// it removes the mark. Several hubs may do so at the same time; beginning an epoch
-// twice does no harm. start skips damaged sets, because they cannot be read anyway.
+// start begins a new epoch of every set of a memory that has the mark of a copy, or whose
+// server was restarted or replaced. Then it removes the mark. Several hubs may do so at the
+// same time; beginning an epoch twice does no harm. start skips damaged sets, because they
+// cannot be read anyway.
 func (l *Log) start(ctx context.Context) error {
 	names, err := l.names(ctx)
 	if err != nil {
@@ -24,7 +25,7 @@ func (l *Log) start(ctx context.Context) error {
 		switch {
 		case err == nil, errors.Is(err, feed.ErrNoSet):
 		case other, errors.Is(err, changelog.ErrCorrupt):
-			l.opts.Logger.Error("a set of a copied change memory cannot be used", "set", set, "err", err)
+			l.opts.Logger.Error("a set of the change memory cannot be used", "set", set, "err", err)
 		default:
 			return err
 		}
@@ -32,7 +33,7 @@ func (l *Log) start(ctx context.Context) error {
 	if _, err := l.memory(ctx, "started"); err != nil {
 		return err
 	}
-	l.opts.Logger.Info("the change memory is a copy: the Change Lists that are open get new names", "prefix", l.opts.Prefix)
+	l.opts.Logger.Info("the change memory is a copy, or Redis was restarted: the Change Lists that are open get new names", "prefix", l.opts.Prefix)
 	return nil
 }
 

@@ -16,7 +16,8 @@ import (
 //	memory             hash: format, until a copy is finished formatUnfinished; id;
 //	                   checked by Check; run by copies; clock and doubted by Tick;
 //	                   secret, and the run of the server that it belongs to, see
-//	                   memory.lua; copied, the mark of a copy
+//	                   memory.lua; copied, the mark of a copy, and of a
+//	                   memory whose server was restarted or replaced
 //	sets               hash: a field for each set that exists or ever did; no values
 //	{<set>}:set        hash: memory (the identity), size, title, describedby,
 //	                   changelist, begin, log (what steps change); described (the id of
