@@ -52,95 +52,71 @@ func New(inner changelog.Log, r prometheus.Registerer) changelog.Log {
 	}
 }
 
-// done counts a call that began at begin and ended now with err.
-func (o *operation) done(begin time.Time, err error) {
+// done counts a call that began at begin and has ended with err.
+func (o *operation) done(begin time.Time, err *error) {
 	o.calls.Inc()
 	o.duration.Observe(time.Since(begin).Seconds())
-	if err != nil && !errors.Is(err, feed.ErrNoSet) && !errors.Is(err, feed.ErrGone) && !errors.Is(err, resourcesync.ErrInvalid) && !errors.Is(err, context.Canceled) {
+	if e := *err; e != nil && !errors.Is(e, feed.ErrNoSet) && !errors.Is(e, feed.ErrGone) && !errors.Is(e, resourcesync.ErrInvalid) && !errors.Is(e, context.Canceled) {
 		o.errors.Inc()
 	}
 }
 
-func (l *log) Make(ctx context.Context, set string, d feed.Description, listSize int) error {
-	begin := time.Now()
-	err := l.Log.Make(ctx, set, d, listSize)
-	l.make.done(begin, err)
-	return err
+func (l *log) Make(ctx context.Context, set string, d feed.Description, listSize int) (err error) {
+	defer l.make.done(time.Now(), &err)
+	return l.Log.Make(ctx, set, d, listSize)
 }
 
-func (l *log) Describe(ctx context.Context, set string, d feed.Description) error {
-	begin := time.Now()
-	err := l.Log.Describe(ctx, set, d)
-	l.describe.done(begin, err)
-	return err
+func (l *log) Describe(ctx context.Context, set string, d feed.Description) (err error) {
+	defer l.describe.done(time.Now(), &err)
+	return l.Log.Describe(ctx, set, d)
 }
 
-func (l *log) Delete(ctx context.Context, set string) error {
-	begin := time.Now()
-	err := l.Log.Delete(ctx, set)
-	l.delete.done(begin, err)
-	return err
+func (l *log) Delete(ctx context.Context, set string) (err error) {
+	defer l.delete.done(time.Now(), &err)
+	return l.Log.Delete(ctx, set)
 }
 
-func (l *log) State(ctx context.Context, set string) (feed.State, error) {
-	begin := time.Now()
-	s, err := l.Log.State(ctx, set)
-	l.state.done(begin, err)
-	return s, err
+func (l *log) State(ctx context.Context, set string) (_ feed.State, err error) {
+	defer l.state.done(time.Now(), &err)
+	return l.Log.State(ctx, set)
 }
 
-func (l *log) Sets(ctx context.Context, names ...string) ([]feed.State, error) {
-	begin := time.Now()
-	states, err := l.Log.Sets(ctx, names...)
-	l.sets.done(begin, err)
-	return states, err
+func (l *log) Sets(ctx context.Context, names ...string) (_ []feed.State, err error) {
+	defer l.sets.done(time.Now(), &err)
+	return l.Log.Sets(ctx, names...)
 }
 
-func (l *log) Append(ctx context.Context, set string, publishes ...changelog.Publish) ([]changelog.Appended, error) {
-	begin := time.Now()
-	a, err := l.Log.Append(ctx, set, publishes...)
-	l.append.done(begin, err)
-	return a, err
+func (l *log) Append(ctx context.Context, set string, publishes ...changelog.Publish) (_ []changelog.Appended, err error) {
+	defer l.append.done(time.Now(), &err)
+	return l.Log.Append(ctx, set, publishes...)
 }
 
-func (l *log) Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error) {
-	begin := time.Now()
-	b, err := l.Log.Since(ctx, set, after, limit)
-	l.since.done(begin, err)
-	return b, err
+func (l *log) Since(ctx context.Context, set string, after feed.Cursor, limit int) (_ *feed.Batch, err error) {
+	defer l.since.done(time.Now(), &err)
+	return l.Log.Since(ctx, set, after, limit)
 }
 
-func (l *log) At(ctx context.Context, set string, position uint64) (feed.Cursor, error) {
-	begin := time.Now()
-	c, err := l.Log.At(ctx, set, position)
-	l.at.done(begin, err)
-	return c, err
+func (l *log) At(ctx context.Context, set string, position uint64) (_ feed.Cursor, err error) {
+	defer l.at.done(time.Now(), &err)
+	return l.Log.At(ctx, set, position)
 }
 
-func (l *log) Seek(ctx context.Context, set string, micros int64) (feed.Cursor, error) {
-	begin := time.Now()
-	c, err := l.Log.Seek(ctx, set, micros)
-	l.seek.done(begin, err)
-	return c, err
+func (l *log) Seek(ctx context.Context, set string, micros int64) (_ feed.Cursor, err error) {
+	defer l.seek.done(time.Now(), &err)
+	return l.Log.Seek(ctx, set, micros)
 }
 
-func (l *log) Trim(ctx context.Context, set string, r changelog.Retention) (int, error) {
-	begin := time.Now()
-	removed, err := l.Log.Trim(ctx, set, r)
-	l.trim.done(begin, err)
-	return removed, err
+func (l *log) Trim(ctx context.Context, set string, r changelog.Retention) (removed int, err error) {
+	defer l.trim.done(time.Now(), &err)
+	return l.Log.Trim(ctx, set, r)
 }
 
-func (l *log) BeginEpoch(ctx context.Context, set string, after uint64) error {
-	begin := time.Now()
-	err := l.Log.BeginEpoch(ctx, set, after)
-	l.epoch.done(begin, err)
-	return err
+func (l *log) BeginEpoch(ctx context.Context, set string, after uint64) (err error) {
+	defer l.epoch.done(time.Now(), &err)
+	return l.Log.BeginEpoch(ctx, set, after)
 }
 
-func (l *log) Check(ctx context.Context) error {
-	begin := time.Now()
-	err := l.Log.Check(ctx)
-	l.check.done(begin, err)
-	return err
+func (l *log) Check(ctx context.Context) (err error) {
+	defer l.check.done(time.Now(), &err)
+	return l.Log.Check(ctx)
 }
