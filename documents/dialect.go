@@ -72,7 +72,6 @@ func (d *Server) newest(ctx context.Context, s feed.State, f *dialect.Form, valu
 	}
 	p.More = p.Newest + "?after=" + p.Last.String()
 	doc := d.written(f, p, start, history(s), strconv.Quote(s.Title))
-	doc.modified = 0 // the title may change, too
 	if f.Begin != "" {
 		doc.link = d.base.LinkIn(s.Set, f.Newest)
 	}
@@ -138,16 +137,24 @@ func (d *Server) page(ctx context.Context, s feed.State, f *dialect.Form, text s
 	} else {
 		p.More = p.Newest + "?after=" + p.Last.String()
 	}
-	return d.written(f, p, (n-1)*k), nil
+	doc := d.written(f, p, (n-1)*k)
+	// The page names the next one. A loss of changes gives that another name, until it is
+	// settled itself.
+	if n+1 < open {
+		end, err := d.at(ctx, s.Set, (n+1)*k)
+		if err != nil {
+			return nil, err
+		}
+		doc.closed, doc.modified = true, end.Micros
+	}
+	return doc, nil
 }
 
 // written returns the document of a page with the changes after the position start. more is
 // what else its bytes depend on.
 func (d *Server) written(f *dialect.Form, p *dialect.Page, start uint64, more ...any) *document {
 	return &document{
-		tag:       d.tag(append(more, "dialect", p.URL, p.Closed, start, p.Last)...),
-		modified:  p.Last.Micros,
-		closed:    p.Closed,
+		tag:       d.tag(append(more, "dialect", p.URL, p.Prev, p.Next, start, p.Last)...),
 		mediaType: f.MediaType,
 		keep:      d.keep(p.Last.Position - start),
 		write: func(ctx context.Context, w io.Writer) error {
