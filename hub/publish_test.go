@@ -215,7 +215,6 @@ func TestServePublishRefuses(t *testing.T) {
 	}
 }
 
-// Each error of the memory becomes a status. The reason is in the log.
 // All that is wrong in a document is reported, and of a stream what has come.
 func TestAllErrors(t *testing.T) {
 	h, log := newHub(t, Options{})
@@ -251,6 +250,7 @@ func TestAllErrors(t *testing.T) {
 	}
 }
 
+// Each error of the memory becomes a status. The reason is in the log.
 func TestServePublishFails(t *testing.T) {
 	for _, test := range []struct {
 		err     error
