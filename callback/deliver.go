@@ -134,12 +134,12 @@ func (e *Engine) outlet(form string) outlet.Outlet {
 	return cmp.Or(e.format(form).Outlet, e.callbacks)
 }
 
-// send hands a cut to the outlet.
+// send hands a cut to the outlet, unless the hub must not call the callback any more.
 func (d *delivery) send(c *cut) {
-	d.cut = c
 	if d.ctx.Err() != nil || !d.sub.shard.mayCall() {
 		return
 	}
+	d.cut = c
 	begin := time.Now()
 	d.verdict = d.engine.outlet(d.about.Form).Deliver(d.ctx, &outlet.Delivery{
 		To: d.about, Format: d.engine.format(d.about.Form), Body: c.body, Changes: c.changes, From: c.from, Cursor: c.cursor,

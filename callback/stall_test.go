@@ -64,21 +64,57 @@ func (g *gate) Next(ctx context.Context, set string, after feed.Cursor, most int
 	return b, err
 }
 
+// gated runs another engine, whose follower has a gate.
+func (w *world) gated() *gate {
+	w.t.Helper()
+	w.shutdown()
+	g := &gate{Follower: w.hub, open: make(chan struct{})}
+	caller := websub.NewCaller(w.client, base, websub.CallerOptions{})
+	e, ran := New(w.store, w.store, w.log, g, caller, Options{}), make(chan struct{})
+	w.engine, w.ran = e, ran
+	go func() {
+		defer close(ran)
+		e.Run(context.Background())
+	}()
+	w.settled()
+	return g
+}
+
+// A shard is handed over while a delivery has its turn, and has not been sent. The next hub
+// sends it.
+func TestHandedOverBeforeItIsSent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		g := w.gated()
+		c := w.listen("a.example")
+		w.subscribe(c)
+		g.shut.Store(true)
+		w.publish("a", 3)
+		w.settled()
+		if g.shut.Load() {
+			t.Fatal("nothing is read")
+		}
+		go func() {
+			time.Sleep(2 * handOverTime)
+			close(g.open)
+		}()
+		w.shutdown()
+		if tries := deliveries(c); tries != 0 {
+			t.Fatalf("the hub that leaves has delivered %d times", tries)
+		}
+		w.start(Options{})
+		c.check(0, 3)
+	})
+}
+
 // A read that began before a publish may find nothing. It must not answer a subscription
 // that knows of the publish, which would wait for ever.
 func TestReadBeforePublish(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
-		w.shutdown()
-		g := &gate{Follower: w.hub, open: make(chan struct{})}
-		caller := websub.NewCaller(w.client, base, websub.CallerOptions{})
-		w.engine, w.ran = New(w.store, w.store, w.log, g, caller, Options{}), make(chan struct{})
-		go func() {
-			defer close(w.ran)
-			w.engine.Run(context.Background())
-		}()
-		w.settled()
+		g := w.gated()
 		w.publish("first", 1)
 		a, b := w.listen("a.example"), w.listen("b.example")
 		w.subscribe(a)
