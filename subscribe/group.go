@@ -36,7 +36,8 @@ type group struct {
 	chunk  chunk
 	tally  tally
 
-	// What the live connections with a filter have, if they were not written to since.
+	// What the live connections with a filter have, if they were not written to since; nil: no
+	// more than they were written.
 	passed atomic.Pointer[feed.Cursor]
 
 	mu        sync.Mutex
@@ -234,8 +235,8 @@ func (g *group) deliverFiltered(b *feed.Batch) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	end := b.Cursor // a copy, because passed must not keep the batch
-	if b.Diverged { // the cursors go back, so all connections have to be told
-		g.passed.Store(&end)
+	if b.Diverged { // all connections have to be told, so none of them passes anything until then
+		g.passed.Store(nil)
 	}
 	for a, entries := range g.audiences.wanting(b) {
 		variants := map[feed.Cursor]*chunk{}

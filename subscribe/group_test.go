@@ -4,10 +4,12 @@ import (
 	"errors"
 	"net"
 	"testing"
+	"testing/synctest"
 
 	"github.com/gorilla/websocket"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 func testConn(t *testing.T, s *Server, position uint64) *conn {
@@ -57,6 +59,45 @@ func TestJoin(t *testing.T) {
 			}
 		})
 	}
+}
+
+// When the log has lost its tail, a heartbeat that comes before the delivery moves a connection
+// past nothing of it.
+func TestHeartbeatBeforeDiverged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := New(silentLog{}, silentLog{}, Options{})
+		first, second := testConn(t, s, 5), testConn(t, s, 5)
+		beats := &feed.Format{Name: "beats", Append: func(dst []byte, b *feed.Batch, _ string) []byte {
+			if b.Diverged { // first is about to get it
+				second.heartbeat(&directWriter{}, 1<<62)
+			}
+			return append(dst, 'x')
+		}}
+		g := &group{cancel: func() {}, delivered: func(*tally) {}}
+		g.key.format = beats
+		for _, c := range []*conn{second, first} { // the last one gets what is delivered first
+			c.key, c.filter = g.key, feed.Filter{Prefix: "https://example.org/"}
+			if joined, _ := g.join(c); !joined {
+				t.Fatal("not joined")
+			}
+		}
+		at := feed.Cursor{Position: 7, Micros: 107}
+		g.deliverFiltered(&feed.Batch{
+			Set: "demo", After: feed.Cursor{Position: 3, Micros: 3}, Cursor: at, Diverged: true,
+			Entries: []feed.Entry{{Cursor: at, Change: resourcesync.Change{Loc: "https://example.org/a", Change: resourcesync.Created}}},
+		})
+		second.mu.Lock()
+		cursor := second.cursor
+		second.mu.Unlock()
+		if cursor.Position != 5 {
+			t.Errorf("the cursor is %v, and nothing was delivered", cursor)
+		}
+		for _, c := range []*conn{first, second} {
+			c.end()
+		}
+		s.wg.Wait()
+	})
 }
 
 // A connection that a failing group lets go can be in another one.
