@@ -26,8 +26,9 @@ const (
 	// rightsEvery is how often the engine looks whether rights have changed.
 	rightsEvery = time.Second
 
-	// unsureFor is how long a new subscription of a caller whom this hub has never known waits,
-	// without deliveries, before it ends: hubs do not read a new token at the same moment.
+	// unsureFor is how long a subscription of a caller whom this hub has never known waits, without
+	// deliveries, before it ends, if it is new or was just taken over: hubs do not read a new token,
+	// or a new key, at the same moment.
 	unsureFor = 2 * time.Minute
 
 	// unsureRetry is how long to wait until rights are looked at again.
@@ -103,7 +104,7 @@ func (st *state) checked(s *sub, about *subscription.Subscription, until time.Ti
 	case why == "":
 		s.allowed = true
 		st.shorten(s, until)
-	case s.allowed || !unsure(about):
+	case s.allowed || !s.shard.unsure(about.Made, about.Renewed):
 		if s.running != nil {
 			s.running.end()
 		}
@@ -113,10 +114,10 @@ func (st *state) checked(s *sub, about *subscription.Subscription, until time.Ti
 	}
 }
 
-// unsure reports whether a subscription is so new that this hub may not have heard yet of the
-// token that made it.
-func unsure(about *subscription.Subscription) bool {
-	return time.Since(about.Made) < unsureFor || time.Since(about.Renewed) < unsureFor
+// unsure reports whether this hub may not have heard yet of a token that was used at one of
+// these times: they are too short ago, or this hub did not have the shard then.
+func (s *shard) unsure(used ...time.Time) bool {
+	return slices.ContainsFunc(append(used, s.gained), func(t time.Time) bool { return time.Since(t) < unsureFor })
 }
 
 // shorten ends the lease at until, if that is not zero and sooner. What the registry has is
@@ -185,7 +186,7 @@ func (s *shard) refuse(r *subscription.Request) (again time.Duration) {
 // and tells the callback. It returns how long to wait until rights are looked at again; 0 when
 // the request is over.
 func (s *shard) refuseRequest(r *subscription.Request, why string) (again time.Duration) {
-	if time.Since(r.At) < unsureFor {
+	if s.unsure(r.At) {
 		return unsureRetry
 	}
 	st := s.engine.lock()

@@ -292,6 +292,38 @@ func TestUnheardOf(t *testing.T) {
 	})
 }
 
+// A hub that takes a subscription over may not have heard of its token yet either, also if the
+// subscription is not new: only the hub before may have read the newest keys.
+func TestTakenOverUnheardOf(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, By: "token new", Start: w.head()})
+		w.settled()
+		time.Sleep(time.Hour)
+		w.shutdown()
+		r := newRegister()
+		w.start(Options{Rights: r})
+		w.publish("a", 1)
+		time.Sleep(30 * time.Second)
+		w.settled()
+		if record := w.saved(id); deliveries(c) != 0 || !record.Ended.IsZero() {
+			t.Fatalf("before the token is known, there are %d deliveries, and it ended at %v", deliveries(c), record.Ended)
+		}
+		r.set("token new", time.Time{})
+		time.Sleep(unsureRetry + 2*time.Second)
+		w.settled()
+		c.check(0, 1)
+		r.remove("token new")
+		time.Sleep(2 * time.Second)
+		w.settled()
+		if w.saved(id).Ended.IsZero() {
+			t.Error("it goes on, though the token that was known is gone")
+		}
+	})
+}
+
 // After a renewal with another secret both sign for a day. What is asked of a callback, and
 // what it is told, is signed too, and dated.
 func TestTwoSecrets(t *testing.T) {

@@ -24,6 +24,7 @@ type shard struct {
 	// Set when the claim is gained, never changed.
 	engine *Engine
 	claim  *claim.Hold
+	gained time.Time       // when
 	ctx    context.Context // ends when the shard does
 	cancel context.CancelFunc
 	calls  context.Context // of all requests to callbacks: it ends with ctx, or sooner when the shard is leaving
@@ -67,7 +68,7 @@ type worker struct{ *Engine }
 // newShard returns a shard of which nothing is loaded yet.
 func (e *Engine) newShard(h *claim.Hold) *shard {
 	s := &shard{
-		engine: e, claim: h, rested: make(chan struct{}),
+		engine: e, claim: h, gained: time.Now(), rested: make(chan struct{}),
 		subs: map[subscription.ID]*sub{}, requests: map[subscription.ID]*requestQueue{}, ended: map[subscription.ID]*endedSub{},
 	}
 	s.of = s
