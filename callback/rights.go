@@ -193,7 +193,7 @@ func (s *shard) refuseRequest(r *subscription.Request, why string) (again time.D
 	st.finish(s, r.Number)
 	st.unlock()
 	s.engine.opts.Activity.Called(outcome(r, &subscription.Attempt{Error: why}, true))
-	s.deny(&subscription.Subscription{Set: r.Set, Callback: r.Callback, Secret: r.Secret, By: r.By}, why)
+	s.deny(&subscription.Subscription{Set: r.Set, Form: r.Form, Callback: r.Callback, Secret: r.Secret, By: r.By}, why)
 	return 0
 }
 
@@ -201,13 +201,13 @@ func (s *shard) refuseRequest(r *subscription.Request, why string) (again time.D
 // ended. Its timer is due then.
 type endedSub struct {
 	timer
-	shard         *shard
-	set, callback string
+	shard               *shard
+	set, form, callback string
 }
 
 // keepEnded keeps a subscription that has ended.
 func (st *state) keepEnded(s *shard, about *subscription.Subscription) {
-	x := &endedSub{shard: s, set: about.Set, callback: about.Callback}
+	x := &endedSub{shard: s, set: about.Set, form: about.Form, callback: about.Callback}
 	x.of = x
 	s.ended[about.ID()] = x
 	st.wakeAt(&x.timer, about.LeaseEnd)
@@ -223,5 +223,5 @@ func (st *state) forgetEnded(s *shard, id subscription.ID) {
 
 // wake is called when nobody needs to see the subscription any more.
 func (x *endedSub) wake(st *state) {
-	st.addRequest(x.shard, subscription.Request{Mode: forgotten, Set: x.set, Callback: x.callback})
+	st.addRequest(x.shard, subscription.Request{Mode: forgotten, Set: x.set, Form: x.form, Callback: x.callback})
 }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/callback/subscription"
 )
 
@@ -320,6 +321,37 @@ func TestTakenOverUnheardOf(t *testing.T) {
 		w.settled()
 		if w.saved(id).Ended.IsZero() {
 			t.Error("it goes on, though the token that was known is gone")
+		}
+	})
+}
+
+// What ends with the rights of its subscriber is what was subscribed to, in its form.
+func TestRightsEndInAForm(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegister()
+		w := newWorld(t, Options{Rights: r, Formats: map[string]*outlet.Format{"atom.xml": atomFormat}})
+		made, asked := w.listen("made.example"), w.listen("asked.example")
+		id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: made.url, Form: "atom.xml", Lease: 5 * time.Minute})
+		w.settled()
+		r.remove(alice)
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: asked.url, Form: "atom.xml"})
+		time.Sleep(4 * time.Minute)
+		for _, c := range []*callee{made, asked} {
+			c.mu.Lock()
+			q := c.asked[len(c.asked)-1].URL.Query()
+			c.mu.Unlock()
+			if q.Get("hub.mode") != "denied" || q.Get("hub.topic") != base+"/sets/demo/atom.xml" {
+				t.Errorf("%s is told %v", c.url, q)
+			}
+		}
+		if w.saved(id).Ended.IsZero() {
+			t.Error("it has not ended")
+		}
+		time.Sleep(2 * time.Minute)
+		w.settled()
+		if !w.gone(id) {
+			t.Error("what is kept of it outlives its lease")
 		}
 	})
 }
