@@ -153,7 +153,7 @@ func (t *Tickets) now(k ticket) (Caller, error) {
 	if !ok || c.Mark != k.Mark {
 		return Caller{}, Unknown("the token that the ticket was made with is not valid any more")
 	}
-	c.Rights = Rights{anyone: c.Rights.anyone, follow: c.Rights.only(k.Set, k.Own)}
+	c.Rights, c.Ticket = Rights{anyone: c.Rights.anyone, follow: c.Rights.only(k.Set, k.Own)}, true
 	if !ends.IsZero() { // only the issuer knows the rights of the next JWT, see Authenticator.Named
 		c.Expires = ends
 	}

@@ -59,7 +59,7 @@ func TestTicket(t *testing.T) {
 			}
 		}
 		c, err := hubs[1].Caller(t.Context(), text)
-		if err != nil || c.Name != "alice" {
+		if err != nil || c.Name != "alice" || !c.Ticket {
 			t.Fatalf("another hub: %+v, %v", c, err)
 		}
 		if r := c.Rights; !r.FollowPrivate("abundant") || r.Follow("abundantly") || r.Follow("a") || !r.Follow("open") || r.Publish("abundant") || r.Operate() {

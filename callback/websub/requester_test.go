@@ -24,6 +24,7 @@ func TestRequester(t *testing.T) {
 		{"a proxy", "10.0.0.1:5", "198.51.100.1", "", "address 198.51.100.1"},
 		{"a proxy, IPv6", "[::1]:5", "2001:db8::1", "", "address 2001:db8::/64"},
 		{"no connection", "", "", "", ""},
+		{"a ticket", "192.0.2.1:5", "", "a ticket of alice", ""},
 	} {
 		r := httptest.NewRequest(http.MethodPost, "/hub", nil)
 		r.RemoteAddr = test.remote
@@ -31,7 +32,8 @@ func TestRequester(t *testing.T) {
 		if test.noted != "" {
 			r = r.WithContext(forwarded.NewContext(r.Context(), netip.MustParseAddr(test.noted)))
 		}
-		r = r.WithContext(access.NewContext(r.Context(), access.Caller{Name: test.caller}))
+		name, ticket := strings.CutPrefix(test.caller, "a ticket of ")
+		r = r.WithContext(access.NewContext(r.Context(), access.Caller{Name: name, Ticket: ticket}))
 		if got := Requester(r); got != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
 		}
