@@ -88,7 +88,7 @@ func New(registry subscription.Registry, claims claim.Store, log Log, follower F
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.working, e.stop = context.WithCancel(e.ctx)
 	if o.Metrics != nil {
-		o.Metrics.MustRegister(newGauges(e))
+		o.Metrics.MustRegister(gauges{e})
 	}
 	return e
 }

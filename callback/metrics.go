@@ -132,50 +132,22 @@ func (s *sub) lag() (changes uint64, since int64) {
 }
 
 // gauges tell what an Engine is doing, as a prometheus.Collector.
-type gauges struct {
-	engine *Engine
-	all    []gauge
-}
+type gauges struct{ engine *Engine }
 
-type gauge struct {
-	*prometheus.Desc
-	value func(*present) float64
-}
+func (g gauges) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(g, to) }
 
-func newGauges(e *Engine) *gauges {
-	g := &gauges{engine: e}
-	own := func(name, help string, value func(*present) float64) {
-		g.all = append(g.all, gauge{prometheus.NewDesc("rshub_callback_"+name, help, nil, nil), value})
-	}
-	shared := func(name, help string, value func(*present) float64) {
-		g.all = append(g.all, gauge{prometheus.NewDesc("rshub_"+name, help, nil, callbackKind), value})
-	}
-	subscriptions := func(p *present) float64 { return float64(p.subscriptions) }
-	own("claims", "Shards of subscriptions that this hub has a claim on.", func(p *present) float64 { return float64(p.claims) })
-	own("subscriptions", "Subscriptions in the shards of this hub.", subscriptions)
-	own("failing", "Subscriptions of this hub whose last delivery failed.", func(p *present) float64 { return float64(p.failing) })
-	own("stale_secrets", "Subscriptions of this hub whose secrets are in clear, or encrypted with another key than the first.",
-		func(p *present) float64 { return float64(p.stale) })
-	own("locked", "Subscriptions of this hub that wait for a key which is missing: their secrets are encrypted with it.",
-		func(p *present) float64 { return float64(p.locked) })
-	own("in_flight", "Requests to callbacks that are under way.", func(p *present) float64 { return float64(p.inFlight) })
-	shared("followers", "Followers of this hub.", subscriptions)
-	shared("follower_lag_changes", "Changes that the slowest follower of this hub has not got yet.",
-		func(p *present) float64 { return float64(p.lagChanges) })
-	shared("follower_lag_seconds", "Age of the oldest change that a follower of this hub has not got yet.",
-		func(p *present) float64 { return p.lag.Seconds() })
-	return g
-}
-
-func (g *gauges) Describe(to chan<- *prometheus.Desc) {
-	for _, one := range g.all {
-		to <- one.Desc
-	}
-}
-
-func (g *gauges) Collect(to chan<- prometheus.Metric) {
+func (g gauges) Collect(to chan<- prometheus.Metric) {
 	p := g.engine.present()
-	for _, one := range g.all {
-		to <- prometheus.MustNewConstMetric(one.Desc, prometheus.GaugeValue, one.value(&p))
+	gauge := func(name, help string, v float64, labels prometheus.Labels) {
+		to <- prometheus.MustNewConstMetric(prometheus.NewDesc("rshub_"+name, help, nil, labels), prometheus.GaugeValue, v)
 	}
+	gauge("callback_claims", "Shards of subscriptions that this hub has a claim on.", float64(p.claims), nil)
+	gauge("callback_subscriptions", "Subscriptions in the shards of this hub.", float64(p.subscriptions), nil)
+	gauge("callback_failing", "Subscriptions of this hub whose last delivery failed.", float64(p.failing), nil)
+	gauge("callback_stale_secrets", "Subscriptions of this hub whose secrets are in clear, or encrypted with another key than the first.", float64(p.stale), nil)
+	gauge("callback_locked", "Subscriptions of this hub that wait for a key which is missing: their secrets are encrypted with it.", float64(p.locked), nil)
+	gauge("callback_in_flight", "Requests to callbacks that are under way.", float64(p.inFlight), nil)
+	gauge("followers", "Followers of this hub.", float64(p.subscriptions), callbackKind)
+	gauge("follower_lag_changes", "Changes that the slowest follower of this hub has not got yet.", float64(p.lagChanges), callbackKind)
+	gauge("follower_lag_seconds", "Age of the oldest change that a follower of this hub has not got yet.", p.lag.Seconds(), callbackKind)
 }
