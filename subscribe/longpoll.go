@@ -2,8 +2,6 @@ package subscribe
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -144,7 +142,7 @@ func (s *Server) collect(ctx context.Context, page *page, looked func(feed.Curso
 	page.release() // others need the room more than one that waits
 	held, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	defer s.cancelLater(held, page.batch.Set, end)()
+	defer s.while(ctx, page.batch.Set, end)()
 	ctx, cancel := context.WithTimeout(held, p.wait)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
@@ -167,19 +165,7 @@ func (s *Server) collect(ctx context.Context, page *page, looked func(feed.Curso
 		}
 		page.release()
 	}
-	if err := context.Cause(held); errors.Is(err, errNoRight) {
-		return err
-	}
-	return nil
-}
-
-// errNoRight marks the end of a wait because the client may not follow any more.
-var errNoRight = errors.New("the right to follow has ended")
-
-// cancelLater ends a context with errNoRight, and why, when the client of ctx may not follow
-// a set any more, until release.
-func (s *Server) cancelLater(ctx context.Context, set string, cancel context.CancelCauseFunc) (release func()) {
-	return s.while(ctx, set, func(why error) { cancel(fmt.Errorf("%w: %w", errNoRight, why)) })
+	return context.Cause(held) // why the client may not follow any more, or nil
 }
 
 // nextURL returns the URL of the page after a cursor, or after a place in a baseline.
