@@ -1,12 +1,10 @@
 package subscribe
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"runtime"
 	"strings"
@@ -42,7 +40,7 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, set stri
 	if err != nil && !isGone {
 		return err
 	}
-	ws, err := s.upgrader.Upgrade(hijacker{w}, r, nil)
+	ws, err := s.upgrader.Upgrade(w, r, nil)
 	if err != nil {
 		c.endBaseline()
 		return nil // Upgrade has answered
@@ -89,14 +87,6 @@ func (c *conn) start(ctx context.Context) {
 		c.writeClose()
 		c.cut()
 	}
-}
-
-// A hijacker finds what can be hijacked below the wrappers of a ResponseWriter, for
-// gorilla, which does not look there.
-type hijacker struct{ http.ResponseWriter }
-
-func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return http.NewResponseController(h.ResponseWriter).Hijack()
 }
 
 // register adds c to the server, gives it a slot of the wheel and a shard, and starts
