@@ -55,7 +55,7 @@ func (c *conn) sendBaseline(err error) error {
 		n := len(p.head) + len(p.body) + len(p.tail)
 		if err = c.finish(append(c.key.head(nil, n), p.head...), p.body, append(p.tail, c.key.tail()...)); err == nil || errors.Is(err, errTooSlow) {
 			c.readUpTo(p.BaselinePart)
-			c.server.metrics.baselines[c.key.kind()].count(p.resources, n)
+			c.server.countBaseline(c.key.kind(), p.resources, n)
 			ended = p.End
 		}
 	}

@@ -102,7 +102,7 @@ func (s *Server) sendResources(w http.ResponseWriter, r *http.Request, b *baseli
 	if err := flush(); err != nil {
 		return err
 	}
-	s.metrics.baselines[byLongPoll].count(n, sent)
+	s.countBaseline(byLongPoll, n, sent)
 	return nil
 }
 

@@ -52,10 +52,15 @@ func (s *Server) mediaType(r *http.Request, first ...string) string {
 	if accept.Names(r.Header, eventStream) {
 		offers = append(offers, eventStream)
 	}
+	return accept.Media(r.Header, append(offers, s.pages()...)...)
+}
+
+// pages returns the media types of pages.
+func (s *Server) pages() (all []string) {
 	for _, f := range s.opts.Pages {
-		offers = append(offers, f.MediaType)
+		all = append(all, f.MediaType)
 	}
-	return accept.Media(r.Header, offers...)
+	return all
 }
 
 // pageFormat returns the format of pages that r accepts.
@@ -71,9 +76,5 @@ func (s *Server) pageFormat(r *http.Request) *feed.Format {
 
 // notAcceptable returns the problem of a client that refuses every form of an answer.
 func (s *Server) notAcceptable() error {
-	var pages []string
-	for _, f := range s.opts.Pages {
-		pages = append(pages, f.MediaType)
-	}
-	return problem.New(http.StatusNotAcceptable, "not-acceptable", "Accept refuses all that there is: "+strings.Join(pages, ", ")+", and "+eventStream)
+	return problem.New(http.StatusNotAcceptable, "not-acceptable", "Accept refuses all that there is: "+strings.Join(s.pages(), ", ")+", and "+eventStream)
 }

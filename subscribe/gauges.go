@@ -1,12 +1,36 @@
 package subscribe
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/feed"
 )
+
+// A progress says how far a long poll has been served. For others who follow, their conn says
+// the same.
+type progress struct {
+	set    string
+	cursor atomic.Pointer[feed.Cursor] // of the last entry that was looked at
+}
+
+func (p *progress) moveTo(cursor feed.Cursor) { p.cursor.Store(&cursor) }
+
+// enter counts a long poll that is at a cursor. The caller calls leave when it ends.
+func (s *Server) enter(set string, cursor feed.Cursor) (p *progress, leave func()) {
+	p = &progress{set: set}
+	p.moveTo(cursor)
+	s.mu.Lock()
+	s.progress[p] = struct{}{}
+	s.mu.Unlock()
+	return p, func() {
+		s.mu.Lock()
+		delete(s.progress, p)
+		s.mu.Unlock()
+	}
+}
 
 // census calls add for every follower, with how far it is behind: the number of changes
 // that it has not received, and the age of the oldest of them.
@@ -34,7 +58,7 @@ func (s *Server) census(add func(k kind, set string, changes uint64, lag time.Du
 		look(c.key.kind(), c.key.set, cursor)
 	}
 	for _, p := range others {
-		look(byLongPoll, p.set, p.at())
+		look(byLongPoll, p.set, *p.cursor.Load())
 	}
 }
 
@@ -57,43 +81,23 @@ func (s *Server) Following() map[string]Following {
 }
 
 // gauges are a prometheus.Collector that takes a census at each reading.
-type gauges struct {
-	server *Server
+type gauges struct{ server *Server }
 
-	followers, lagChanges, lagSeconds [kinds]*prometheus.Desc
-}
+func (g gauges) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(g, to) }
 
-func newGauges(s *Server) *gauges {
-	g := &gauges{server: s}
-	for k, name := range kindNames {
-		desc := func(what, help string) *prometheus.Desc {
-			return prometheus.NewDesc("rshub_"+what, help, nil, prometheus.Labels{"kind": name})
-		}
-		g.followers[k] = desc("followers", "Followers of this hub.")
-		g.lagChanges[k] = desc("follower_lag_changes", "Changes that the slowest follower of this hub has not got yet.")
-		g.lagSeconds[k] = desc("follower_lag_seconds", "Age of the oldest change that a follower of this hub has not got yet.")
-	}
-	return g
-}
-
-func (g *gauges) Describe(to chan<- *prometheus.Desc) {
-	for k := range kinds {
-		to <- g.followers[k]
-		to <- g.lagChanges[k]
-		to <- g.lagSeconds[k]
-	}
-}
-
-func (g *gauges) Collect(to chan<- prometheus.Metric) {
+func (g gauges) Collect(to chan<- prometheus.Metric) {
 	var all [kinds]Following
 	g.server.census(func(k kind, _ string, changes uint64, lag time.Duration) {
 		p := &all[k]
 		*p = Following{p.Followers + 1, max(p.Changes, changes), max(p.Lag, lag)}
 	})
 	for k, p := range all {
-		gauge := func(d *prometheus.Desc, v float64) { to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
-		gauge(g.followers[k], float64(p.Followers))
-		gauge(g.lagChanges[k], float64(p.Changes))
-		gauge(g.lagSeconds[k], p.Lag.Seconds())
+		gauge := func(name, help string, v float64) {
+			of := prometheus.NewDesc("rshub_"+name, help, nil, prometheus.Labels{"kind": kindNames[k]})
+			to <- prometheus.MustNewConstMetric(of, prometheus.GaugeValue, v)
+		}
+		gauge("followers", "Followers of this hub.", float64(p.Followers))
+		gauge("follower_lag_changes", "Changes that the slowest follower of this hub has not got yet.", float64(p.Changes))
+		gauge("follower_lag_seconds", "Age of the oldest change that a follower of this hub has not got yet.", p.Lag.Seconds())
 	}
 }

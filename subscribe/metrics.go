@@ -54,8 +54,8 @@ func closeReason(code int) reason {
 // metrics are what a Server has done.
 type metrics struct {
 	delivered [kinds]delivered
-	baselines [kinds]named
-	closed    [kinds][reasons]prometheus.Counter // nil for long polls, because they end by themselves
+	baselines [kinds]struct{ resources, bytes prometheus.Counter } // that baselines named, and that they had
+	closed    [kinds][reasons]prometheus.Counter                   // nil for long polls, because they end by themselves
 }
 
 // delivered counts what followers of one kind got.
@@ -102,14 +102,10 @@ func (s *Server) count(k kind, set string, t *tally) {
 	s.metrics.delivered[k].count(t)
 }
 
-// named counts the resources that baselines named to clients of one kind.
-type named struct {
-	resources, bytes prometheus.Counter
-}
-
-func (n *named) count(resources, bytes int) {
-	n.resources.Add(float64(resources))
-	n.bytes.Add(float64(bytes))
+// countBaseline counts a part or a page of a baseline.
+func (s *Server) countBaseline(k kind, resources, bytes int) {
+	s.metrics.baselines[k].resources.Add(float64(resources))
+	s.metrics.baselines[k].bytes.Add(float64(bytes))
 }
 
 // newMetrics returns metrics that are registered with r, unless r is nil.
@@ -130,10 +126,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			bytes:    counter("delivered_bytes_total", "Bytes of what was delivered to followers."),
 			changes:  counter("delivered_changes_total", "Changes that were delivered to followers."),
 		}
-		m.baselines[k] = named{
-			resources: counter("baseline_resources_total", "Resources that baselines named to their clients."),
-			bytes:     counter("baseline_bytes_total", "Bytes of the baselines that clients read."),
-		}
+		m.baselines[k].resources = counter("baseline_resources_total", "Resources that baselines named to their clients.")
+		m.baselines[k].bytes = counter("baseline_bytes_total", "Bytes of the baselines that clients read.")
 		if kind(k) == byLongPoll {
 			continue
 		}

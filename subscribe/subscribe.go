@@ -4,11 +4,11 @@
 package subscribe
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -126,27 +126,15 @@ type Server struct {
 
 // New returns a Server. The caller must also run Run, and call Shutdown at the end.
 func New(f Follower, m Memory, o Options) *Server {
-	if o.Heartbeat == 0 {
-		o.Heartbeat = 30 * time.Second
-	}
-	if o.WriteTimeout == 0 {
-		o.WriteTimeout = 15 * time.Second
-	}
-	if o.ClockSkew == 0 {
-		o.ClockSkew = time.Minute
-	}
+	o.Heartbeat = cmp.Or(o.Heartbeat, 30*time.Second)
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, 15*time.Second)
+	o.ClockSkew = cmp.Or(o.ClockSkew, time.Minute)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Answers == nil {
-		o.Answers = limit.NewBudget(128<<20, limit.Patience)
-	}
-	if o.Streams == nil {
-		o.Streams = limit.NewBudget(256<<20, limit.Patience)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.Answers = cmp.Or(o.Answers, limit.NewBudget(128<<20, limit.Patience))
+	o.Streams = cmp.Or(o.Streams, limit.NewBudget(256<<20, limit.Patience))
 	if o.Messages == nil {
 		o.Messages = append(feed.Messages(), JSONZstd)
 	}
@@ -155,7 +143,7 @@ func New(f Follower, m Memory, o Options) *Server {
 	}
 	s := &Server{follower: f, memory: m, opts: o, metrics: newMetrics(o.Metrics), begun: time.Now(), groups: map[groupKey]*group{}, progress: map[*progress]struct{}{}}
 	if o.Metrics != nil {
-		o.Metrics.MustRegister(newGauges(s))
+		o.Metrics.MustRegister(gauges{s})
 	}
 	s.begin = changelog.Start{Log: m, Parameter: "since", Waits: func(set string) bool { return f.Waits(set) }, Now: o.Now, ClockSkew: o.ClockSkew}
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -216,8 +204,11 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, set string) error
 	}
 	defer s.requests.Done()
 	w.Header().Add("Vary", "Accept")
-	if err := once(r.URL.Query(), "since", "limit", "wait"); err != nil {
-		return err
+	q := r.URL.Query()
+	for _, name := range []string{"since", "limit", "wait"} {
+		if n := len(q[name]); n > 1 { // one of the two values would be ignored
+			return resourcesync.Invalid("%s is there %d times; give it once", name, n)
+		}
 	}
 	if isWebSocket(r) {
 		return s.serveWebSocket(w, r, set)
@@ -238,17 +229,6 @@ func (s *Server) while(ctx context.Context, set string, end func(why error)) (re
 		return func() {}
 	}
 	return s.opts.Rights.WhileFollowing(ctx, set, end)
-}
-
-// once refuses a parameter that is given twice, because one of the two values would
-// be ignored.
-func once(q url.Values, names ...string) error {
-	for _, name := range names {
-		if len(q[name]) > 1 {
-			return resourcesync.Invalid("%s is there %d times; give it once", name, len(q[name]))
-		}
-	}
-	return nil
 }
 
 // stopping is why Shutdown closes connections.
