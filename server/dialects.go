@@ -6,19 +6,12 @@ import (
 	"github.com/rshub/rshub/dialect/activitystreams"
 	"github.com/rshub/rshub/dialect/atom"
 	"github.com/rshub/rshub/dialect/changeset"
-	"github.com/rshub/rshub/dialect/cloudevents"
 	"github.com/rshub/rshub/feed"
 )
 
 // dialects returns the forms of other standards in which changes are served.
 func dialects() []*dialect.Form {
 	return []*dialect.Form{activitystreams.Form, atom.Form, changeset.Form}
-}
-
-// checkEvents returns what is wrong with how a description says what CloudEvents mean.
-func checkEvents(text string) error {
-	_, err := cloudevents.ParseMapping(text)
-	return err
 }
 
 // formats returns those in which callbacks get changes, by the name of their topic in a set.

@@ -55,25 +55,19 @@ func measureDisk(r prometheus.Registerer, space func() (free, reserve uint64, er
 }
 
 // A readyGauge is a prometheus.Collector that says the same as /readyz.
-type readyGauge struct {
-	health            *health
-	ready, dependency *prometheus.Desc
+type readyGauge struct{ health *health }
+
+var (
+	isReady      = prometheus.NewDesc("rshub_ready", "Whether the hub is ready, as /readyz says it: 1 or 0.", nil, nil)
+	dependencyOK = prometheus.NewDesc("rshub_dependency_ok", "Whether the change memory, and NATS where there is one, can be used now, and whether the newest tokens and keys of callers (callers) and the certificate are in force, and whether the audit log could be written last (audit_log): 1 or 0. The hub checks it when the metrics are read.", []string{"dependency"}, nil)
+)
+
+func (g readyGauge) Describe(to chan<- *prometheus.Desc) {
+	to <- isReady
+	to <- dependencyOK
 }
 
-func newReadyGauge(h *health) *readyGauge {
-	return &readyGauge{
-		health:     h,
-		ready:      prometheus.NewDesc("rshub_ready", "Whether the hub is ready, as /readyz says it: 1 or 0.", nil, nil),
-		dependency: prometheus.NewDesc("rshub_dependency_ok", "Whether the change memory, and NATS where there is one, can be used now, and whether the newest tokens and keys of callers (callers) and the certificate are in force, and whether the audit log could be written last (audit_log): 1 or 0. The hub checks it when the metrics are read.", []string{"dependency"}, nil),
-	}
-}
-
-func (g *readyGauge) Describe(to chan<- *prometheus.Desc) {
-	to <- g.ready
-	to <- g.dependency
-}
-
-func (g *readyGauge) Collect(to chan<- prometheus.Metric) {
+func (g readyGauge) Collect(to chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, ok bool, labels ...string) {
 		v := 0.0
 		if ok {
@@ -82,12 +76,17 @@ func (g *readyGauge) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	ready, checks := g.health.ready(context.Background())
-	gauge(g.ready, ready)
+	gauge(isReady, ready)
 	for name, d := range checks {
 		if name != hubCheck { // the hub does not depend on itself
-			gauge(g.dependency, d.OK, name)
+			gauge(dependencyOK, d.OK, name)
 		}
 	}
+}
+
+// counter adds a metric of what n counts.
+func counter(r prometheus.Registerer, name, help string, labels prometheus.Labels, n func() uint64) {
+	promauto.With(r).NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, func() float64 { return float64(n()) })
 }
 
 // newRefusals returns counts of whom limits refuse, as metrics.
@@ -95,10 +94,8 @@ func newRefusals(r prometheus.Registerer) *limit.Refusals {
 	refusals := &limit.Refusals{}
 	for kind := range limit.Connections + 1 {
 		for whose, count := range map[string]func(limit.Kind) uint64{"caller": refusals.OfCallers, "address": refusals.OfAddresses} {
-			promauto.With(r).NewCounterFunc(prometheus.CounterOpts{
-				Name: "rshub_limit_refused_total", Help: "Requests, and batches of streams, that were refused because a limit was reached, by whose limit it was and what it limits.",
-				ConstLabels: prometheus.Labels{"whose": whose, "limit": kind.String()},
-			}, func() float64 { return float64(count(kind)) })
+			counter(r, "rshub_limit_refused_total", "Requests, and batches of streams, that were refused because a limit was reached, by whose limit it was and what it limits.",
+				prometheus.Labels{"whose": whose, "limit": kind.String()}, func() uint64 { return count(kind) })
 		}
 	}
 	return refusals
@@ -107,12 +104,6 @@ func newRefusals(r prometheus.Registerer) *limit.Refusals {
 // countConnections adds metrics of the connections that a listener, and those beside it,
 // refused or ended.
 func countConnections(r prometheus.Registerer, l *limit.Listener) {
-	promauto.With(r).NewCounterFunc(prometheus.CounterOpts{
-		Name: "rshub_connections_refused_total",
-		Help: "Connections that were refused because there were too many for the limit of file descriptors, or too many from one address.",
-	}, func() float64 { return float64(l.Refused()) })
-	promauto.With(r).NewCounterFunc(prometheus.CounterOpts{
-		Name: "rshub_connections_ended_total",
-		Help: "Connections without a request that were closed to make room for others.",
-	}, func() float64 { return float64(l.Ended()) })
+	counter(r, "rshub_connections_refused_total", "Connections that were refused because there were too many for the limit of file descriptors, or too many from one address.", nil, l.Refused)
+	counter(r, "rshub_connections_ended_total", "Connections without a request that were closed to make room for others.", nil, l.Ended)
 }

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
-
 	"github.com/rshub/rshub/internal/trail"
 )
 
@@ -21,11 +18,9 @@ func (s *Server) openTrail() error {
 		return fmt.Errorf("Config.AuditLog: %w", err)
 	}
 	s.requests.trail = t
-	count := func(name, help string, n func() uint64) {
-		promauto.With(s.metrics).NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help + "; only where RSHUB_AUDIT_LOG is set."}, func() float64 { return float64(n()) })
-	}
-	count("rshub_audit_log_lines_total", "Lines of the audit log that were written", t.Lines)
-	count("rshub_audit_log_lost_total", "Lines of the audit log that are missing, because a write failed or there were too many", t.Lost)
+	const only = "; only where RSHUB_AUDIT_LOG is set."
+	counter(s.metrics, "rshub_audit_log_lines_total", "Lines of the audit log that were written"+only, nil, t.Lines)
+	counter(s.metrics, "rshub_audit_log_lost_total", "Lines of the audit log that are missing, because a write failed or there were too many"+only, nil, t.Lost)
 	s.reopen.Store(t)
 	return nil
 }

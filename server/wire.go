@@ -123,7 +123,7 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 		subscribing.Sources = p.sources.poller
 	}
 	p.websub = websub.NewServer(p.engine, store.subscriptions, log, p.outbound.Check, base, subscribing)
-	s.metrics.MustRegister(newReadyGauge(s.health))
+	s.metrics.MustRegister(readyGauge{s.health})
 	return p
 }
 
@@ -141,7 +141,10 @@ func (p *parts) runs() []func(context.Context) {
 
 // site returns the handler for users.
 func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http.Handler {
-	o := sets.Options{Fetcher: p.outbound, SearchEngines: indexnow.Subscriptions{Send: p.engine.Send, Check: p.outbound.Check}, Announcer: p.announcer, CheckEvents: checkEvents, Activity: p.activity, Streams: p.streams}
+	o := sets.Options{
+		Fetcher: p.outbound, SearchEngines: indexnow.Subscriptions{Send: p.engine.Send, Check: p.outbound.Check}, Announcer: p.announcer, Activity: p.activity, Streams: p.streams,
+		CheckEvents: func(text string) error { _, err := cloudevents.ParseMapping(text); return err },
+	}
 	if p.live != nil {
 		o.Inventories = p.inventories
 	}
