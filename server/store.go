@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/rshub/rshub/changelog/metered"
 	"github.com/rshub/rshub/changelog/redislog"
 	"github.com/rshub/rshub/claim"
+	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/internal/redisconn"
 	"github.com/rshub/rshub/limit"
 )
@@ -180,38 +182,27 @@ func (s *Server) awaitRedis(ctx context.Context, conn *redisconn.Conn) (*redislo
 	patience := s.config.StartTimeout
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	tick := time.NewTicker(startEvery)
-	defer tick.Stop()
-	begun, waits := time.Now(), false
-	for {
+	begun := time.Now()
+	for why := error(nil); ; {
 		memory, err := redislog.Open(limited, conn, s.config.redisOptions())
-		if err == nil {
-			if waits {
+		switch {
+		case err == nil:
+			if why != nil {
 				s.log.Info("Redis can be reached: the start goes on", "seconds", time.Since(begun).Seconds())
 			}
 			return memory, nil
-		}
-		if ctx.Err() != nil {
-			return nil, errStopped
-		}
-		if limited.Err() == nil && !redislog.MayPass(err) {
-			return nil, fmt.Errorf("Config.RedisURL: %w", err)
-		}
-		if !waits && limited.Err() == nil {
-			waits = true
-			s.log.Warn("waiting for Redis", "limit", patience.String(), "err", err)
-			s.health.leave("starting: waiting for Redis: " + err.Error())
-		}
-		select {
-		case <-tick.C:
-		case <-limited.Done():
-		}
-		switch {
 		case ctx.Err() != nil:
 			return nil, errStopped
 		case limited.Err() != nil:
-			return nil, fmt.Errorf("Config.RedisURL: waited for %v (Config.StartTimeout): %w", patience, err)
+			return nil, fmt.Errorf("Config.RedisURL: waited for %v (Config.StartTimeout): %w", patience, cmp.Or(why, err))
+		case !redislog.MayPass(err):
+			return nil, fmt.Errorf("Config.RedisURL: %w", err)
+		case why == nil:
+			s.log.Warn("waiting for Redis", "limit", patience.String(), "err", err)
+			s.health.leave("starting: waiting for Redis: " + err.Error())
 		}
+		why = err
+		backoff.Wait(limited, startEvery)
 	}
 }
 
