@@ -105,18 +105,6 @@ func (c *callers) anyone(ctx context.Context) context.Context {
 	return access.NewContext(ctx, caller)
 }
 
-// identify puts the caller into the request's context.
-func (c *callers) identify(next http.Handler) http.Handler {
-	return c.errors.Handle(func(w http.ResponseWriter, r *http.Request) error {
-		caller, err := c.caller(r)
-		if err != nil {
-			return err
-		}
-		next.ServeHTTP(w, r.WithContext(access.NewContext(r.Context(), caller)))
-		return nil
-	})
-}
-
 // isPrivate reports whether a set is private now. See access.Caller. A set that does not
 // exist, and that no publish makes, counts as private.
 func (c *callers) isPrivate(ctx context.Context, set string) (bool, error) {
@@ -241,12 +229,4 @@ func (c *callers) lookOnce(ctx context.Context) {
 		c.changed.Add(1)
 		c.watch.Recheck()
 	}
-}
-
-// err returns why the newest tokens or keys are not in force; nil if they are.
-func (c *callers) err() error {
-	if c.authenticator == nil {
-		return nil
-	}
-	return c.authenticator.Err()
 }

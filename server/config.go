@@ -203,14 +203,6 @@ func (c *Config) checkAddresses(refuse func(field, format string, args ...any)) 
 	}
 }
 
-// scheme returns the beginning of the URL of a listener, whose certificate is in a file.
-func scheme(certFile string) string {
-	if certFile != "" {
-		return "https://"
-	}
-	return "http://"
-}
-
 // memory says, for the log, where the change memory is.
 func (c *Config) memory() string {
 	if c.RedisURL != "" {

@@ -91,7 +91,7 @@ func (h *health) dependencies(ctx context.Context) map[string]dependency {
 	// A full memory can still be read, and a request can make room in it.
 	all["memory"] = newDependency(!errors.Is(err, feed.ErrFull), err)
 	if needs.callers.authenticator != nil {
-		all["callers"] = newDependency(false, needs.callers.err()) // the tokens or keys before are in force
+		all["callers"] = newDependency(false, needs.callers.authenticator.Err()) // the tokens or keys before are in force
 	}
 	if needs.certificate != nil {
 		all["certificate"] = newDependency(false, needs.certificate.Err()) // the certificate before is in force

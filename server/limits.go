@@ -27,7 +27,8 @@ func (c *callers) user(r *http.Request, caller access.Caller) *limit.User {
 	return c.limiter.Caller(caller.Name, own)
 }
 
-// limited is identify, and counts each request for the limits of who makes it.
+// limited puts the caller into the context of each request, and counts the request for the
+// limits of who makes it.
 func (c *callers) limited(next http.Handler) http.Handler {
 	return c.errors.Handle(func(w http.ResponseWriter, r *http.Request) error {
 		caller, err := c.caller(r)

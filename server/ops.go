@@ -56,21 +56,22 @@ func (m *mux) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Reque
 
 // operator passes requests to h, which does action, if their caller may operate the hub.
 func (o *ops) operator(action trail.Action, h problem.Handler) http.Handler {
-	return o.callers.identify(o.errors.Handle(func(w http.ResponseWriter, r *http.Request) error {
+	return o.errors.Handle(func(w http.ResponseWriter, r *http.Request) error {
+		caller, err := o.callers.caller(r)
+		if err != nil {
+			return err
+		}
 		trail.From(r.Context()).Begin(action, "")
-		if err := access.MayOperate(r.Context()); err != nil {
+		if err := access.MayOperate(access.NewContext(r.Context(), caller)); err != nil {
 			return err
 		}
 		if byPage(r) {
 			return problem.New(http.StatusForbidden, "origin", "a web page of another site may have caused this GET: send a POST, or use curl or go tool pprof")
 		}
 		return h(w, r)
-	}))
+	})
 }
 
 func (o *ops) profile(h http.HandlerFunc) http.Handler {
-	return o.operator(trail.Profile, func(w http.ResponseWriter, r *http.Request) error {
-		h(w, r)
-		return nil
-	})
+	return o.operator(trail.Profile, func(w http.ResponseWriter, r *http.Request) error { h(w, r); return nil })
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
@@ -61,8 +60,9 @@ func (q *requests) logged(failed slog.Level) step {
 			}
 			client := q.proxies.Client(r)
 			ctx := forwarded.NewContext(context.WithValue(r.Context(), requestIDKey{}, id), client)
-			record := q.record(id, client, r)
-			if record != nil {
+			var record *trail.Record
+			if q.trail != nil {
+				record = &trail.Record{RequestID: id, Client: client, Method: r.Method, Path: shownPath(r.URL.Path)}
 				ctx = trail.NewContext(ctx, record)
 			}
 			begun := time.Now()
@@ -76,7 +76,8 @@ func (q *requests) logged(failed slog.Level) step {
 					a.begin(http.StatusOK) // net/http sends 200 if a handler sends nothing
 				}
 				level := slog.LevelDebug
-				if q.failed(r, a.status) {
+				waits := a.status == http.StatusServiceUnavailable && q.starting.Load()
+				if a.status >= http.StatusInternalServerError && !waits && r.Context().Err() == nil { // the hub failed, and a client met that
 					level = failed
 				}
 				if q.log.Enabled(ctx, level) {
@@ -95,22 +96,6 @@ func (q *requests) logged(failed slog.Level) step {
 			next.ServeHTTP(a, r.WithContext(ctx))
 		})
 	}
-}
-
-// failed reports whether an answer with a status is a failure of the hub that a client met.
-func (q *requests) failed(r *http.Request, status int) bool {
-	if status == http.StatusServiceUnavailable && q.starting.Load() {
-		return false
-	}
-	return status >= http.StatusInternalServerError && r.Context().Err() == nil
-}
-
-// record returns what the audit log will say of a request. It is nil if there is none.
-func (q *requests) record(id string, client netip.Addr, r *http.Request) *trail.Record {
-	if q.trail == nil {
-		return nil
-	}
-	return &trail.Record{RequestID: id, Client: client, Method: r.Method, Path: shownPath(r.URL.Path)}
 }
 
 // shownPath returns a path as logs show it. It shortens long paths, shows no character that

@@ -127,7 +127,7 @@ func TestRightsEnd(t *testing.T) {
 	}
 	// A file with a mistake leaves the tokens in force, and /readyz says so.
 	file.write(t, "nonsense")
-	untiltest.Done(t, "the file is read", func() bool { return h.server.callers.err() != nil })
+	untiltest.Done(t, "the file is read", func() bool { return h.server.callers.authenticator.Err() != nil })
 	if ready, checks := readiness(t, h); !ready || checks["callers"].OK || checks["callers"].Required || !strings.Contains(checks["callers"].Reason, "line 1") {
 		t.Errorf("ready is %t, %v", ready, checks)
 	}

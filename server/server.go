@@ -93,7 +93,11 @@ func (s *Server) Run(ctx context.Context) error {
 	defer f.close()
 	descriptors := limit.ShareDescriptors(callback.InFlight, s.log)
 	f.bound(descriptors, s.config.TrustedProxies, s.log, s.metrics)
-	base := feed.Base(cmp.Or(s.config.BaseURL, scheme(s.config.TLSCertFile)+f.listener.Addr().String()))
+	scheme := "http://"
+	if s.certificate != nil {
+		scheme = "https://"
+	}
+	base := feed.Base(cmp.Or(s.config.BaseURL, scheme+f.listener.Addr().String()))
 	s.fits(base)
 	guard := &guard{base: base, origins: s.config.Origins, hosts: s.config.Hosts, tokens: s.config.Callers != nil, errors: s.errors}
 	s.requests.starting.Store(true)
