@@ -2,6 +2,7 @@ package problem
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -63,7 +64,7 @@ func Read(resp *http.Response, now time.Time) (*Problem, error) {
 func RetryAfter(h http.Header, now time.Time) time.Duration {
 	const most = 1e9 * time.Second
 	v := strings.TrimSpace(h.Get("Retry-After"))
-	if s, err := strconv.Atoi(v); err == nil {
+	if s, err := strconv.Atoi(v); err == nil || errors.Is(err, strconv.ErrRange) { // then s is the largest or smallest number
 		return time.Duration(min(max(s, 0), 1e9)) * time.Second
 	}
 	if t, err := http.ParseTime(v); err == nil {

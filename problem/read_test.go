@@ -61,6 +61,7 @@ func TestReadOthers(t *testing.T) {
 		{"far too long", "application/problem+json", `{"detail":"` + strings.Repeat("ü", 501) + `"}`, "", "Conflict", strings.Repeat("ü", 500) + "…", 0},
 		{"seconds", "", "", " 7 ", "Conflict", "", 7},
 		{"too many seconds", "", "", "99999999999", "Conflict", "", 1e9},
+		{"more than a number holds", "", "", "99999999999999999999", "Conflict", "", 1e9},
 		{"negative", "", "", "-7", "Conflict", "", 0},
 		{"a date", "", "", "Tue, 03 Feb 2026 04:06:06 GMT", "Conflict", "", 60},
 		{"a date long ago", "", "", "Tue, 03 Feb 2015 04:06:06 GMT", "Conflict", "", 0},
