@@ -209,7 +209,7 @@ func (c *conn) deliver(w *directWriter, t *tally, end feed.Cursor, diverged bool
 		return false
 	}
 	c.passLocked()
-	if !diverged && (c.cursor == end || c.cursor.Position > end.Position) {
+	if !diverged && (c.cursor == end || c.cursor.Position > end.Position && c.cursor.Micros > end.Micros) {
 		return true // c joined with a later cursor than the group's
 	}
 	ch := pick(c.told)

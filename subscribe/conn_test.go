@@ -58,6 +58,13 @@ func TestStates(t *testing.T) {
 			ch.add(wire{format: feed.JSON}, []byte("x"), &feed.Batch{Cursor: feed.Cursor{Position: 8, Micros: 8}})
 			c.deliver(&directWriter{}, &tally{}, ch.end(), false, func(feed.Cursor) *chunk { return ch })
 		}, [4]state{catchingUp, catchingUp, leaving, closed}},
+		{"its group has another history, in which positions are not so high yet", func(c *conn) {
+			ch := &chunk{after: feed.Cursor{Position: 3, Micros: 103}}
+			ch.add(wire{format: feed.JSON}, []byte("x"), &feed.Batch{Cursor: feed.Cursor{Position: 4, Micros: 104}})
+			if c.deliver(&directWriter{}, &tally{}, ch.end(), false, func(feed.Cursor) *chunk { return ch }) {
+				t.Error("it stays in its group")
+			}
+		}, [4]state{catchingUp, catchingUp, leaving, closed}},
 		{"a ping", func(c *conn) { _ = c.pong([]byte("x")) }, [4]state{catchingUp, catchingUp, leaving, closed}},
 		{"a heartbeat", func(c *conn) { c.heartbeat(&directWriter{}, 1<<62) }, [4]state{catchingUp, catchingUp, leaving, closed}},
 		// A live one gets a goroutine of its own, which begins to write the close frame at once.
