@@ -157,30 +157,6 @@ func TestManyPortsOfOneAddress(t *testing.T) {
 	}
 }
 
-// Callbacks at 600 addresses that hang share the slots of those that hang: a callback
-// that is called for the first time is no part of them.
-func TestManyAddressesThatHang(t *testing.T) {
-	t.Parallel()
-	long(t)
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		p := &pit{hangs: func(r *http.Request) bool { return r.Method == http.MethodPost }}
-		const n = 600
-		host := func(i int) string { return fmt.Sprintf("tarpit%d.example", i) }
-		for i := range n {
-			w.net.Serve(host(i)+":80", p)
-		}
-		w.publish("first", 1)
-		w.flood(p, n, host)
-		w.publish("second", 1)
-		time.Sleep(time.Minute) // by then each of them has failed once
-		verified, delivered := w.waits(w.listen("good.example"))
-		if t.Logf("another waits %v until it is verified, and %v for its first delivery", verified, delivered); verified > time.Second || delivered > time.Second {
-			t.Error("that is too long")
-		}
-	})
-}
-
 // The first delivery to a callback has less time than those behind it. A callback that is
 // slow gets it again, with all of the time.
 func TestFirstDeliveryIsShort(t *testing.T) {
