@@ -81,7 +81,11 @@ func half(most int) int { return (most + 1) / 2 }
 func (s *Server) admit(ctx context.Context, r *subscription.Request) (known bool, err error) {
 	record, err := s.registry.Find(ctx, r.ID())
 	if err == nil && record.Ended.IsZero() {
-		if err = s.rates.take(r.At, shared(r.By, "about subscription "+r.ID().String(), maxAgain)...); err == nil {
+		limits := shared(r.By, "about subscription "+r.ID().String(), maxAgain)
+		if r.Shows(&record.Subscription) {
+			limits = limits[:1] // what strangers have used up does not count
+		}
+		if err = s.rates.take(r.At, limits...); err == nil {
 			err = r.May(&record.Subscription)
 		}
 		return true, err

@@ -423,7 +423,7 @@ func TestRates(t *testing.T) {
 	f.server.opts.Now = func() time.Time { return at }
 	memorytest.Fill(t, f.log, "demo")
 	kept := record(1, feed.Cursor{})
-	kept.Callback = "https://a.example/kept"
+	kept.Callback, kept.Secret = "https://a.example/kept", ""
 	f.put(kept)
 	who := 0 // who asks next: each time somebody else
 	as := func(caller, callback string, more ...string) *httptest.ResponseRecorder {
@@ -469,15 +469,23 @@ func TestRates(t *testing.T) {
 	// An existing subscription can still be renewed and ended.
 	for n := range maxAgain {
 		mode := []string{"subscribe", "unsubscribe"}[n%2]
-		if w := post(kept.Callback, "hub.mode", mode); w.Code != 202 {
+		if w := post(kept.Callback, "hub.mode", mode, "hub.secret", "-"); w.Code != 202 {
 			t.Fatalf("%s, request %d about a subscription, is answered %d: %s", mode, n, w.Code, w.Body)
 		}
 	}
-	tooMany(post(kept.Callback), "60 requests about subscription "+kept.ID().String())
-	tooMany(post(kept.Callback, "hub.mode", "unsubscribe"), "about subscription")
+	tooMany(post(kept.Callback, "hub.secret", "-"), "60 requests about subscription "+kept.ID().String())
+	tooMany(post(kept.Callback, "hub.mode", "unsubscribe", "hub.secret", "-"), "about subscription")
+	// Strangers do not use up what its subscriber has.
+	status := base + "/subscriptions/" + kept.ID().String() + "." + kept.Token
+	for n := range half(maxAgain) {
+		if w := as("its own", kept.Callback, "rs.status", status); w.Code != 202 {
+			t.Fatalf("renewal %d by its subscriber is answered %d: %s", n, w.Code, w.Body)
+		}
+	}
+	tooMany(as("its own", kept.Callback, "rs.status", status), "30 requests by token its own about subscription")
 	at = now.Add(time.Minute)
 	for _, callback := range []string{"https://a.example/1", kept.Callback} {
-		if w := as("greedy", callback); w.Code != 202 {
+		if w := as("greedy", callback, "hub.secret", "-"); w.Code != 202 {
 			t.Errorf("in the next minute %s is answered %d: %s", callback, w.Code, w.Body)
 		}
 	}
