@@ -128,31 +128,6 @@ func parseLimit(kind Kind, value string) (l Limit, err error) {
 	return l, nil
 }
 
-// String returns the limits as Parse reads them.
-func (l Limits) String() string {
-	var parts []string
-	for k, one := range l {
-		if one.Most != 0 {
-			parts = append(parts, names[k]+":"+one.String())
-		}
-	}
-	return strings.Join(parts, ",")
-}
-
-// String returns the limit as Parse reads it, without its kind.
-func (l Limit) String() string {
-	if l.Most == None {
-		return "none"
-	}
-	text := strconv.FormatInt(l.Most, 10)
-	for name, d := range windows {
-		if d == l.Within {
-			text += "/" + name
-		}
-	}
-	return text
-}
-
 // UnmarshalText is Parse.
 func (l *Limits) UnmarshalText(text []byte) (err error) {
 	*l, err = Parse(string(text))
