@@ -325,6 +325,45 @@ func TestTakenOverUnheardOf(t *testing.T) {
 	})
 }
 
+// A renewal that the callback has confirmed, but the store has not, is of a subscription that
+// ends meanwhile with the rights of its subscriber. When they are back, deliveries go on where the
+// callback was told.
+func TestRightsEndDuringARenewal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegister()
+		w := newWorld(t, Options{Rights: r})
+		c := w.listen("a.example")
+		id := w.subscribe(c)
+		time.Sleep(unsureFor)
+		c.says(status(http.StatusInternalServerError))
+		w.publish("a", 3)
+		w.settled()
+		w.store.tight.Store(true)
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
+		w.settled()
+		c.mu.Lock()
+		told := c.asked[len(c.asked)-1].URL.Query().Get("rs.since")
+		c.mu.Unlock()
+		if told != "0-0" {
+			t.Fatalf("told rs.since=%s", told)
+		}
+		r.remove(alice)
+		time.Sleep(3 * time.Second)
+		w.store.tight.Store(false)
+		time.Sleep(3 * time.Second)
+		w.settled()
+		if len(c.denied()) != 1 || !w.saved(id).Ended.IsZero() {
+			t.Fatalf("it was denied %q, and saved is %+v", c.denied(), w.saved(id))
+		}
+		r.set(alice, time.Time{})
+		c.says(nil)
+		time.Sleep(time.Minute)
+		w.settled()
+		c.check(0, 3)
+	})
+}
+
 // What ends with the rights of its subscriber is what was subscribed to, in its form.
 func TestRightsEndInAForm(t *testing.T) {
 	t.Parallel()

@@ -122,7 +122,7 @@ func (s *shard) keep(p *request) (again time.Duration) {
 			}
 			return subscription.Changes{Delete: []subscription.ID{known.id}}
 		}
-		rec := subscription.Record{Subscription: c.wanted, Progress: subscription.Progress{Cursor: r.Start, Diverged: r.Diverged, Last: []subscription.Attempt{c.attempt}}}
+		rec := subscription.Record{Subscription: c.wanted, Progress: subscription.Progress{Cursor: c.since, Diverged: r.Diverged, Last: []subscription.Attempt{c.attempt}}}
 		if known != nil {
 			last := slices.Clone(known.last)
 			last.add(c.attempt)
