@@ -160,6 +160,34 @@ func TestRenewalWithAnotherFilter(t *testing.T) {
 	})
 }
 
+// An operator moves a subscription while a confirmed renewal with another filter waits for the
+// store. The renewal does not move it again.
+func TestMoveBeforeARenewalIsKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
+		w.settled()
+		w.publish("x", 3)
+		w.settled()
+		w.store.tight.Store(true)
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
+		w.settled()
+		c.says(status(http.StatusInternalServerError))
+		w.send(subscription.Request{Mode: subscription.Move, Callback: c.url})
+		w.settled()
+		w.store.tight.Store(false)
+		time.Sleep(5 * time.Second)
+		c.says(nil)
+		time.Sleep(time.Minute)
+		w.settled()
+		if got := c.locs(); len(got) != 6 || c.questions() != 2 {
+			t.Errorf("after the move it got %v; asked %d times", got, c.questions())
+		}
+	})
+}
+
 // Of many requests for one subscription that wait, few are kept, and the newest counts.
 func TestRequestsReplaceEachOther(t *testing.T) {
 	t.Parallel()

@@ -58,7 +58,7 @@ func (s *shard) verify(p *request) (again time.Duration) {
 		}
 		// The new filter may let pass what the old one left out.
 		if c.refilters = !r.Move && known.filter.key != r.Filter.Key(); c.refilters {
-			c.since = known.begin()
+			c.since, c.moves = known.begin(), known.moves
 		}
 	}
 	st.unlock()
@@ -107,6 +107,7 @@ type confirmation struct {
 	wanted    subscription.Subscription
 	since     feed.Cursor // where deliveries begin, as the callback was told
 	refilters bool        // a renewal with another filter: deliveries go on at since
+	moves     int         // with refilters: sub.moves
 	attempt   subscription.Attempt
 }
 
@@ -132,7 +133,7 @@ func (s *shard) keep(p *request) (again time.Duration) {
 				rec.Progress = known.unpack()
 				rec.Next = time.Time{}
 			}
-			if c.refilters {
+			if c.refilters && c.moves == known.moves { // an operator has not moved it meanwhile
 				rec.Cursor, rec.From, rec.Failed = c.since, feed.Cursor{}, 0
 			}
 			rec.Last = last.unpack()
