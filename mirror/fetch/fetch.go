@@ -375,6 +375,10 @@ func (g *getting) take(resp *http.Response, u *url.URL, cancel context.CancelFun
 			g.Part = nil
 			return nil, fmt.Errorf("the rest was asked for from byte %d on, and the answer has the Content-Range %.40q", g.Size(), ranges)
 		}
+		if asked, tag := g.Part.ETag, resp.Header.Get("ETag"); tag != asked { // some servers do not know If-Range
+			g.Part = nil
+			return nil, fmt.Errorf("the rest was asked for of the ETag %.40q, and the answer has %.40q", asked, tag)
+		}
 	case status == http.StatusRequestedRangeNotSatisfiable:
 		g.Part = nil
 		return nil, fmt.Errorf("the answer is %s", resp.Status)
