@@ -18,6 +18,7 @@ import (
 
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/source/harvest"
 )
 
 // Options of a Fetcher. Zero values are the defaults.
@@ -95,7 +96,7 @@ type Got struct {
 	Unchanged bool // the server says that the caller's content is unchanged; the file is empty
 	Size      int64
 	SHA256    string // lower-case hex
-	ETag      string // empty: the answer has none, or the content is not from its loc
+	ETag      string // empty: the answer has none, it is no proof, or the content is not from its loc
 	Modified  string // Last-Modified of the answer; empty as ETag
 }
 
@@ -363,7 +364,8 @@ func (g *getting) request(ctx context.Context, u, at *url.URL) (*http.Request, e
 
 // take reads an answer.
 func (g *getting) take(resp *http.Response, u *url.URL, cancel context.CancelFunc) (*Got, error) {
-	got := &Got{ETag: resp.Header.Get("ETag"), Modified: resp.Header.Get("Last-Modified")}
+	version := harvest.VersionOf(resp)
+	got := &Got{ETag: version.ETag, Modified: version.LastModified}
 	switch status := resp.StatusCode; {
 	case status == http.StatusNotModified && g.Part == nil && !g.fresh && (g.ETag != "" || g.Modified != ""):
 		got.Unchanged = true
@@ -426,7 +428,11 @@ func (g *getting) read(resp *http.Response, u *url.URL, cancel context.CancelFun
 		}
 		err = fmt.Errorf("the content broke off after %d bytes: %w", g.Size(), err)
 		g.Part = nil
-		if tag := resp.Header.Get("ETag"); strings.HasPrefix(tag, `"`) && g.Size() > 0 {
+		tag := harvest.VersionOf(resp).ETag
+		if g.Verified() { // then the hash shows whether the rest is that of another content
+			tag = resp.Header.Get("ETag")
+		}
+		if strings.HasPrefix(tag, `"`) && g.Size() > 0 {
 			g.Part = &Part{URL: u.String(), ETag: tag}
 		}
 		return err

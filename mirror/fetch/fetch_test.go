@@ -250,6 +250,30 @@ func TestUnchanged(t *testing.T) {
 	b.right(b.get(Wanted{ETag: `"0"`}))
 }
 
+// What a server says of a content that has just changed is no proof: the content may change again
+// within that second, and many servers make the ETag of the second and the length.
+func TestYoung(t *testing.T) {
+	t.Parallel()
+	for age, want := range map[time.Duration]struct{ tag, asks string }{0: {"", ""}, time.Minute: {`"1"`, "bytes=10-"}} {
+		b := newBench(t, Options{}, func(n int, w http.ResponseWriter, _ *http.Request) bool {
+			w.Header().Set("Last-Modified", time.Now().Add(-age).UTC().Format(http.TimeFormat))
+			if n == 2 {
+				cut(w, `"1"`)
+			}
+			return false
+		})
+		got, err := b.get(Wanted{})
+		b.right(got, err)
+		if got.ETag != want.tag || (got.Modified != "") != (want.tag != "") {
+			t.Errorf("of a content that is %v old, %+v is kept", age, got)
+		}
+		b.right(b.get(Wanted{}))
+		if got := b.last.Load().Header.Get("Range"); got != want.asks {
+			t.Errorf("of a content that is %v old, a rest is asked for with Range %q, not %q", age, got, want.asks)
+		}
+	}
+}
+
 func TestStatuses(t *testing.T) {
 	t.Parallel()
 	for status, requests := range map[int]int32{404: 1, 410: 1, 403: 1, 500: 3, 502: 3, 304: 1, 206: 1} {

@@ -278,7 +278,7 @@ func (g *Getter) ask(ctx context.Context, what string, u *url.URL, known Version
 		return nil, nil, err
 	}
 	return &Answer{
-		Body: unpacked, URL: u, Header: resp.Header, Version: versionOf(resp),
+		Body: unpacked, URL: u, Header: resp.Header, Version: VersionOf(resp),
 		Complete: resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0 || resp.ProtoMajor > 1 || resp.Uncompressed,
 		close: sync.OnceFunc(func() {
 			body.stop()
@@ -404,10 +404,10 @@ func retryAfter(value string) time.Duration {
 	return 0
 }
 
-// versionOf returns the Version of an answer. A document that changed within the last two
-// seconds has none: it may change again within that second, and then many servers give it
-// the same ETag, made of that second and the length.
-func versionOf(resp *http.Response) (v Version) {
+// VersionOf returns the Version of an answer. What changed within the last two seconds has
+// none: it may change again within that second, and then many servers give it the same ETag,
+// made of that second and the length.
+func VersionOf(resp *http.Response) (v Version) {
 	if tag := resp.Header.Get("ETag"); len(tag) <= maxTag {
 		v.ETag = tag
 	}

@@ -334,7 +334,7 @@ func TestVersionOfYoung(t *testing.T) {
 		{"", "Thu, 01 Jan 2026 12:00:00 GMT", Version{ETag: tag}},
 	} {
 		resp := &http.Response{Header: http.Header{"Etag": {tag}, "Last-Modified": {test.modified}, "Date": {test.date}}}
-		if got := versionOf(resp); got != test.want {
+		if got := VersionOf(resp); got != test.want {
 			t.Errorf("made %s, asked for %s: %+v", test.modified, test.date, got)
 		}
 	}
