@@ -388,6 +388,9 @@ func (g *getting) take(resp *http.Response, u *url.URL, cancel context.CancelFun
 		return nil, fmt.Errorf("the answer is %s", resp.Status)
 	case status != http.StatusOK:
 		return nil, &Failure{Err: fmt.Errorf("the answer is %s", resp.Status)}
+	case g.encoded(resp):
+		g.Part = nil
+		return nil, errWrong{fmt.Errorf("the content comes encoded with %.40q: neither was that asked for, nor does the source say so", resp.Header.Get("Content-Encoding"))}
 	default:
 		g.Part = nil
 		if err := g.clear(); err != nil {
@@ -399,6 +402,13 @@ func (g *getting) take(resp *http.Response, u *url.URL, cancel context.CancelFun
 	}
 	got.Size, got.SHA256 = g.Size(), g.SHA256()
 	return got, nil
+}
+
+// encoded reports whether an answer has another encoding than the source says. A length or a hash
+// shows by itself whether the content is right.
+func (g *getting) encoded(resp *http.Response) bool {
+	coding := resp.Header.Get("Content-Encoding")
+	return coding != "" && !strings.EqualFold(coding, "identity") && !strings.EqualFold(coding, g.Change.Encoding) && g.Change.Length == nil && !g.Verified()
 }
 
 // read reads the body of an answer, and verifies the content of the file.

@@ -274,6 +274,42 @@ func TestYoung(t *testing.T) {
 	}
 }
 
+// Contents are wanted unencoded. What comes encoded all the same is wrong, unless the source says
+// something by which that is what it means. A cache may have it for others.
+func TestEncoded(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		change resourcesync.Change
+		right  bool
+	}{
+		{"nothing", resourcesync.Change{}, false},
+		{"the encoding", resourcesync.Change{Encoding: "gzip"}, true},
+		{"another encoding", resourcesync.Change{Encoding: "br"}, false},
+		{"the length", resourcesync.Change{Length: length(len(content))}, true},
+		{"the hash", resourcesync.Change{Hash: fmt.Sprintf("sha-256:%x", sha256.Sum256([]byte(content)))}, true},
+	} {
+		var always atomic.Bool
+		b := newBench(t, Options{}, func(_ int, w http.ResponseWriter, r *http.Request) bool {
+			if always.Load() || r.Header.Get("Cache-Control") == "" {
+				w.Header().Set("Content-Encoding", "gzip")
+			}
+			return false
+		})
+		test.change.Loc = b.URL + "/a"
+		b.right(b.get(Wanted{Change: &test.change}))
+		if n := b.requests.Load(); (n == 1) != test.right {
+			t.Errorf("the source says %s: %d requests", test.name, n)
+		}
+		always.Store(true)
+		if got, err := b.get(Wanted{Change: &test.change}); test.right {
+			b.right(got, err)
+		} else {
+			fails(t, err, "gzip")
+		}
+	}
+}
+
 func TestStatuses(t *testing.T) {
 	t.Parallel()
 	for status, requests := range map[int]int32{404: 1, 410: 1, 403: 1, 500: 3, 502: 3, 304: 1, 206: 1} {
