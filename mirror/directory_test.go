@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -78,6 +79,38 @@ func TestWithoutHash(t *testing.T) {
 	longer.Change.Length = &n
 	b.apply(longer)
 	b.has("a", "three")
+}
+
+// A cache on the way may be late: what is wanted is no older than the change.
+func TestLateCache(t *testing.T) {
+	b := newBench(t)
+	b.set("/a", "one")
+	var asked atomic.Value
+	b.answers(func(w http.ResponseWriter, r *http.Request) {
+		asked.Store(r.Header.Get("Cache-Control"))
+		b.serve(w, r)
+	})
+	ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
+	for _, test := range []struct {
+		published, lastmod time.Time
+		want               string
+	}{
+		{time.Time{}, time.Time{}, "max-age=0"},
+		{ago(0), ago(time.Hour), "max-age=0"},
+		{ago(time.Hour), ago(0), "max-age=0"},
+		{ago(48 * time.Hour), time.Time{}, "max-age=172"},
+		{time.Time{}, ago(48 * time.Hour), "max-age=172"},
+	} {
+		e := b.entry("/a", "x")
+		e.Change.Hash, e.Change.Lastmod, e.Micros = "", test.lastmod, 0
+		if !test.published.IsZero() {
+			e.Micros = test.published.UnixMicro()
+		}
+		b.apply(e)
+		if got := asked.Load().(string); !strings.HasPrefix(got, test.want) {
+			t.Errorf("a change of %v, lastmod %v, is asked for with Cache-Control %q, not %s", test.published, test.lastmod, got, test.want)
+		}
+	}
 }
 
 func TestFailures(t *testing.T) {

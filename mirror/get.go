@@ -57,7 +57,7 @@ func (d *Directory) get(ctx context.Context, e feed.Entry, patience time.Duratio
 	if f, ok, err := t.adopt(); err != nil || ok {
 		return outcome{file: f, deed: Deed{Kind: Kept}, dirs: t.above()}, err
 	}
-	w := fetch.Wanted{Change: &e.Change, Patience: patience}
+	w := fetch.Wanted{Change: &e.Change, Patience: patience, Changed: changed(&e)}
 	if packed != nil {
 		w.Packed = packed.Open
 	} else if trusted {
@@ -263,6 +263,16 @@ func modified(c *resourcesync.Change, got *fetch.Got) time.Time {
 		return c.Lastmod
 	}
 	at, _ := http.ParseTime(got.Modified)
+	return at
+}
+
+// changed returns the latest time at which an entry may say that its content changed; zero: it
+// says none.
+func changed(e *feed.Entry) time.Time {
+	at := e.Change.Lastmod
+	if published := time.UnixMicro(e.Micros); e.Micros > 0 && published.After(at) {
+		at = published
+	}
 	return at
 }
 

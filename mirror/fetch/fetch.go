@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -75,6 +76,10 @@ type Wanted struct {
 	// ETag and Modified belong to the content that the caller has. If the server says
 	// that it is unchanged, nothing is transferred.
 	ETag, Modified string
+
+	// Changed is when the content changed. If the source names no hash, caches on the way may
+	// have only what is younger. The zero Time means unknown: they may have nothing.
+	Changed time.Time
 
 	Part *Part // the part that the file already has; nil: the file is empty
 
@@ -347,6 +352,9 @@ func (g *getting) request(ctx context.Context, u, at *url.URL) (*http.Request, e
 	}
 	r.Header.Set("User-Agent", g.opts.UserAgent)
 	r.Header.Set("Accept-Encoding", "identity") // the hashes are those of the unencoded content
+	if !g.Verified() {
+		r.Header.Set("Cache-Control", "max-age="+strconv.FormatInt(g.age(), 10))
+	}
 	switch {
 	case g.Part != nil:
 		r.Header.Set("Range", fmt.Sprintf("bytes=%d-", g.Size()))
@@ -360,6 +368,15 @@ func (g *getting) request(ctx context.Context, u, at *url.URL) (*http.Request, e
 		r.Header.Set("If-Modified-Since", g.Modified)
 	}
 	return r, nil
+}
+
+// age returns how many seconds ago the content has surely changed already.
+func (g *getting) age() int64 {
+	if g.Changed.IsZero() {
+		return 0
+	}
+	const rounded = time.Second // caches count whole seconds
+	return max(0, int64((time.Since(g.Changed)-rounded)/time.Second))
 }
 
 // take reads an answer.

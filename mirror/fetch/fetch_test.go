@@ -291,7 +291,7 @@ func TestEncoded(t *testing.T) {
 	} {
 		var always atomic.Bool
 		b := newBench(t, Options{}, func(_ int, w http.ResponseWriter, r *http.Request) bool {
-			if always.Load() || r.Header.Get("Cache-Control") == "" {
+			if always.Load() || r.Header.Get("Cache-Control") != "no-cache" {
 				w.Header().Set("Content-Encoding", "gzip")
 			}
 			return false
@@ -306,6 +306,39 @@ func TestEncoded(t *testing.T) {
 			b.right(got, err)
 		} else {
 			fails(t, err, "gzip")
+		}
+	}
+}
+
+// Only a hash shows that a cache is late. So it is asked for nothing that is older than the change.
+func TestCaches(t *testing.T) {
+	t.Parallel()
+	const age = 60 // seconds: of what the cache has
+	for _, test := range []struct {
+		name   string
+		change resourcesync.Change
+		since  time.Duration // of the change
+		late   bool
+	}{
+		{"nothing is known", resourcesync.Change{}, 0, false},
+		{"it has just changed", resourcesync.Change{}, 5 * time.Second, false},
+		{"it has not changed for long", resourcesync.Change{}, time.Hour, true},
+		{"its hash is known", resourcesync.Change{Hash: fmt.Sprintf("sha-256:%x", sha256.Sum256([]byte("old")))}, time.Second, true},
+	} {
+		b := newBench(t, Options{}, func(_ int, w http.ResponseWriter, r *http.Request) bool {
+			most := age
+			_, _ = fmt.Sscanf(r.Header.Get("Cache-Control"), "max-age=%d", &most)
+			if most >= age {
+				_, _ = io.WriteString(w, "old")
+			}
+			return most >= age
+		})
+		w := Wanted{Change: &test.change}
+		if w.Change.Loc = b.URL + "/a"; test.since > 0 {
+			w.Changed = time.Now().Add(-test.since)
+		}
+		if got, err := b.get(w); err != nil || (got.Size == 3) != test.late {
+			t.Errorf("%s: Get = %+v, %v", test.name, got, err)
 		}
 	}
 }
