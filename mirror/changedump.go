@@ -11,13 +11,8 @@ import (
 	"github.com/rshub/rshub/source/harvest"
 )
 
-// spanOf returns a text that identifies a version of a package of a Change Dump. It is
-// empty if the dump does not say enough to show whether the package has grown.
+// spanOf returns a text that identifies a version of a package of a Change Dump, as printOf does.
 func spanOf(p *harvest.Package) string {
-	c := &p.Change
-	if p.Until.IsZero() && c.Hash == "" && c.Length == nil && c.Lastmod.IsZero() {
-		return ""
-	}
 	return printOf(&harvest.Dump{At: p.Until, Packages: []harvest.Package{*p}})
 }
 

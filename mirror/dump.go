@@ -27,12 +27,16 @@ type dumped struct {
 
 const packageKey = "package" // the name in the ledger of a ledger.Part: the beginning of a package that broke off
 
-// printOf returns a text that identifies a dump.
+// printOf returns a text that identifies a version of a dump. It is empty if the dump does not
+// say enough to show whether a package has changed.
 func printOf(d *harvest.Dump) string {
 	sum := sha256.New()
 	fmt.Fprintln(sum, d.At.UnixNano())
 	for i := range d.Packages {
 		c := &d.Packages[i].Change
+		if d.At.IsZero() && c.Hash == "" && c.Length == nil && c.Lastmod.IsZero() {
+			return ""
+		}
 		n := int64(-1)
 		if c.Length != nil {
 			n = *c.Length
@@ -51,12 +55,12 @@ func (m *Mirror) takeDump(ctx context.Context, st *looks) error {
 	}
 	print := printOf(d)
 	t := &taking{Mirror: m, at: d.At, packed: map[string]*pack.Member{}}
-	if st.Listed && st.Dump == print {
+	if st.Listed && st.Dump == print && print != "" {
 		t.begin(st)
 		return nil
 	}
 	read := &st.Reading
-	if read.Print != print {
+	if read.Print != print || print == "" {
 		*read = dumped{Print: print, Look: rand.Uint64()}
 	}
 	t.look = read.Look

@@ -156,6 +156,21 @@ func TestDump(t *testing.T) {
 	}
 }
 
+// A dump that says nothing of its packages but where they are is read again each time: only so
+// it is seen that they have changed.
+func TestBareDump(t *testing.T) {
+	b := newBench(t)
+	source := &discovery.Source{ResourceDump: b.URL + "/dump.xml"}
+	for _, times := range []string{"", `at="9999-01-01T00:00:00Z"`} { // what lies in the future says nothing
+		b.set("/dump.xml", document("resourcedump", times, `<url><loc>`+b.URL+`/p.zip</loc></url>`))
+		for _, text := range []string{"one", "two"} {
+			b.set("/p.zip", zipOf(manifest(b.in("/a", "/a", text)), zipped{"a", text}))
+			b.right(source)
+			b.has("a", text)
+		}
+	}
+}
+
 // The copy of a manifest is enough where contents are not needed.
 func TestLinkedManifest(t *testing.T) {
 	b := newBench(t)
