@@ -317,12 +317,15 @@ func (m *Mirror) applyPacked(ctx context.Context, entries []feed.Entry, packed m
 // hub is followed after the listing, and resources that came from the hub stay.
 func (t *taking) leftovers(ctx context.Context, hub bool) error {
 	var gone []feed.Entry
+	empty := true // the listing, and what has changed since
 	for l, err := range t.home.Ledger.Listed(ctx) {
 		if err != nil {
 			return err
 		}
 		if l.Look != t.look && !t.newer(&l) {
 			gone = append(gone, deleted(l.Entry.Change.Loc, feed.Cursor{}))
+		} else {
+			empty = false
 		}
 	}
 	unlisted := func(loc string) (bool, error) {
@@ -339,6 +342,11 @@ func (t *taking) leftovers(ctx context.Context, hub bool) error {
 	orphans, err := t.orphans(ctx, at, unlisted)
 	if err != nil {
 		return err
+	}
+	if d, ok := t.sink.(*Directory); ok && empty && !hub {
+		if err := d.mayEmpty(); err != nil {
+			return err
+		}
 	}
 	return t.pass(ctx, append(gone, orphans...)) // all at once: they are bounded together
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/source/discovery"
+	"github.com/rshub/rshub/source/reconcile"
 )
 
 // What a list named that broke off is removed if the next one does not name it.
@@ -35,6 +36,36 @@ func TestListBreaksOff(t *testing.T) {
 	b.right(source)
 	b.has("old", "")
 	b.has("never", "")
+}
+
+// A list without a resource is probably a mistake of the source, and deletes nothing, as few as
+// there may be.
+func TestEmptyList(t *testing.T) {
+	b := newBench(t)
+	b.set("/a", "a")
+	entry := fmt.Sprintf(`<url><loc>%s/a</loc><rs:md hash="%s"/></url>`, b.URL, sumOf("a"))
+	list := func(entries ...string) {
+		b.set("/list.xml", document("resourcelist", `at="2026-01-01T00:00:00Z"`, entries...))
+	}
+	source := &discovery.Source{ResourceList: b.URL + "/list.xml"}
+	list()
+	b.right(source)
+	list(entry, fmt.Sprintf(`<url><loc>%s/never</loc></url>`, b.URL))
+	if _, err := b.once(source); err != nil {
+		t.Fatal(err)
+	}
+	list()
+	if _, err := b.once(source); err == nil || !strings.Contains(err.Error(), "no resource at all, and 1 are known") {
+		t.Errorf("Run = %v", err)
+	}
+	b.has("a", "a")
+	all, err := reconcile.ParseBound("all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.reopen(DirectoryOptions{MaxDelete: all})
+	b.right(source)
+	b.has("a", "")
 }
 
 // A dump that changes while it is read is read anew: what only the first one had is removed.

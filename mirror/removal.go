@@ -51,7 +51,7 @@ func (d *Directory) remove(ctx context.Context, gone []feed.Entry) error {
 	if b.Empty() {
 		return nil
 	}
-	t, err := d.toll(uint64(len(files)))
+	t, err := d.toll(uint64(len(files)), some)
 	if err != nil {
 		return err
 	}
@@ -80,18 +80,27 @@ func (d *Directory) remove(ctx context.Context, gone []feed.Entry) error {
 
 // mayDelete returns a *reconcile.TooMany if n resources must not be deleted now.
 func (d *Directory) mayDelete(n, _ uint64) error {
-	_, err := d.toll(n)
+	_, err := d.toll(n, some)
 	return err
 }
 
-// toll returns the toll of the day with n more deletions. It returns an error if they are
-// too many.
-func (d *Directory) toll(n uint64) (t reconcile.Toll, err error) {
+// mayEmpty returns a *reconcile.TooMany if all files must not be deleted because the source lists
+// no resource.
+func (d *Directory) mayEmpty() error {
+	_, err := d.toll(uint64(d.home.Ledger.Counts().Files), 0)
+	return err
+}
+
+const some = 1 // for toll: the source has resources
+
+// toll returns the toll of the day with n more deletions, while the source has listed resources.
+// It returns an error if they are too many.
+func (d *Directory) toll(n, listed uint64) (t reconcile.Toll, err error) {
 	if _, err := d.home.Ledger.Meta("deletions", &t); err != nil {
 		return t, err
 	}
 	held, now := uint64(d.home.Ledger.Counts().Files), time.Now()
-	if err := t.Check(d.opts.MaxDelete, n, held, max(held, 1), now); err != nil {
+	if err := t.Check(d.opts.MaxDelete, n, held, listed, now); err != nil {
 		return t, err
 	}
 	t.Count(d.opts.MaxDelete, n, held, now)
