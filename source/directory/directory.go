@@ -9,6 +9,7 @@ package directory
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -66,7 +67,8 @@ type Tree struct {
 	// being written, so that the Watcher looks at it later.
 	busy func(path string)
 
-	stats Stats
+	listed fs.FileInfo // of the directory when it was last listed
+	stats  Stats
 }
 
 // Stats count what a list found.

@@ -61,6 +61,7 @@ func (w *walk) run() (err error) {
 	if err != nil {
 		return err
 	}
+	w.listed = before
 	if w.reader, err = newReader(w.Tree); err != nil {
 		return err
 	}

@@ -263,6 +263,9 @@ func (w *Watcher) look(ctx context.Context, paths map[string]spot) ([]reconcile.
 			gone = append(gone, s)
 		}
 	}
+	if now, err := os.Stat(w.tree.dir); err != nil || !os.SameFile(now, w.tree.listed) {
+		return w.lost() // the directory of a disk that was unmounted looks empty
+	}
 	return append(files, gone...), nil
 }
 

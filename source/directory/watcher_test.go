@@ -281,6 +281,29 @@ func TestWatcherOfWhatGoes(t *testing.T) {
 	}
 }
 
+// Another directory in the place of the one that was listed, such as an empty one because a disk
+// was unmounted, says nothing about single files: all is listed again.
+func TestWatcherOfAnotherDirectory(t *testing.T) {
+	p := newPlace(t)
+	p.write("a", "one")
+	place := func(dir string) {
+		link := dir + ".link"
+		if err := errors.Join(os.Symlink(dir, link), os.Rename(link, p.dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	listed := p.dir
+	p.dir = filepath.Join(t.TempDir(), "watched")
+	place(listed)
+	w := p.watch()
+	go w.run()
+	p.write("a", "two")
+	place(t.TempDir())
+	if sights, err := w.Next(t.Context()); !errors.Is(err, ErrLost) {
+		t.Errorf("Next = %+v, %v", sights, err)
+	}
+}
+
 // The system forgets events when nobody takes them. Then everything is listed anew, and
 // what happens from then on is told.
 func TestWatcherOverflow(t *testing.T) {
