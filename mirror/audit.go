@@ -137,7 +137,7 @@ func (a *auditing) withHub(ctx context.Context) (err error) {
 		if err := a.home.forgetPages(); err != nil {
 			return err
 		}
-		if _, err := a.replica(ctx, a.hub, a.set, true, func() {}); err != nil {
+		if _, err := a.replica(ctx, a.hub, a.set, true, false, func() {}); err != nil {
 			return err
 		}
 	}

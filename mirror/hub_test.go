@@ -215,3 +215,30 @@ func TestDeletedMeanwhile(t *testing.T) {
 		})
 	}
 }
+
+// A hub that does not know all resources, and whose log does not reach back to the mirror any
+// more, cannot say what was deleted meanwhile: the source's list is read again.
+func TestListIsReadAfterAGap(t *testing.T) {
+	t.Parallel()
+	f := newFollowed(t)
+	f.set("/old", "old")
+	f.set("/same", "same")
+	f.list("/old", "/same")
+	f.source.ChangeList = ""
+	f.mirror()
+	f.has("old", "old")
+	f.publish("/old", "")
+	f.list("/same")
+	servertest.Do(t, http.MethodDelete, f.hub+"/sets/demo", "") // the log is lost, and with it the deletion
+	f.publish("/new", "new")
+	f.requests("/list.xml")
+	f.mirror()
+	f.has("old", "")
+	f.has("same", "same")
+	f.has("new", "new")
+	f.requests("/list.xml")
+	f.mirror()
+	if n := f.requests("/list.xml"); n != 0 {
+		t.Errorf("the list was asked for %d times although nothing is missing", n)
+	}
+}

@@ -178,11 +178,11 @@ func (m *Mirror) follow(ctx context.Context, cancel context.CancelCauseFunc, onc
 		if err := m.before(ctx, complete || own, at); err != nil {
 			return err
 		}
-		again, err := m.replica(ctx, c, set, once, answers)
+		again, err := m.replica(ctx, c, set, once, m.listed() && !own, answers)
 		if err != nil || !again {
 			return err
 		}
-		m.opts.Note("the hub does not reach back to when the source's list was read: reading it again")
+		m.opts.Note("the hub's log does not reach back far enough: reading the source's list again")
 		if err := errors.Join(m.home.forgetPages(), m.keep(new(looks))); err != nil {
 			return err
 		}
@@ -233,9 +233,10 @@ func (m *Mirror) before(ctx context.Context, known bool, at feed.Cursor) error {
 	return m.keep(&st)
 }
 
-// replica follows a hub by a Replica, and calls answers whenever the hub has answered. again
-// means that the log does not reach back to the time when the source's list was read.
-func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once bool, answers func()) (again bool, err error) {
+// replica follows a hub by a Replica, and calls answers whenever the hub has answered. listed
+// says that the source has a list of its own. again means that this has to be read again,
+// because the log does not reach back to its last reading, or to where the mirror was.
+func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once, listed bool, answers func()) (again bool, err error) {
 	r, closed, err := m.open(ctx, c, set)
 	if err != nil {
 		return false, err
@@ -267,10 +268,18 @@ func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once
 		if err := m.apply(ctx, r, u); err != nil {
 			return false, err
 		}
-		if over {
-			if again, err := m.meanwhile(ctx, c, set, r, u.Cursor); again || err != nil {
-				return again, err
-			}
+		if !over {
+			continue
+		}
+		var st looks
+		if _, err := m.home.Ledger.Meta("looks", &st); err != nil {
+			return false, err
+		}
+		if listed && !u.Complete && st.After == "" {
+			return true, nil // it is not the first baseline: nobody knows what was deleted since the one before
+		}
+		if again, err := m.meanwhile(ctx, c, set, r, u.Cursor); again || err != nil {
+			return again, err
 		}
 	}
 	return false, nil
