@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -225,15 +226,20 @@ func TestListIsReadAfterAGap(t *testing.T) {
 	f.set("/same", "same")
 	f.list("/old", "/same")
 	f.source.ChangeList = ""
+	f.publish("/known", "known")
 	f.mirror()
 	f.has("old", "old")
+	f.has("known", "known")
 	f.publish("/old", "")
+	f.publish("/known", "")
 	f.list("/same")
+	f.set("/list.xml", strings.Replace(f.files["/list.xml"], "2026-01-04T00:00:00Z", time.Now().UTC().Format(time.RFC3339Nano), 1))
 	servertest.Do(t, http.MethodDelete, f.hub+"/sets/demo", "") // the log is lost, and with it the deletion
 	f.publish("/new", "new")
 	f.requests("/list.xml")
 	f.mirror()
 	f.has("old", "")
+	f.has("known", "")
 	f.has("same", "same")
 	f.has("new", "new")
 	f.requests("/list.xml")

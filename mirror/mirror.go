@@ -287,7 +287,8 @@ func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once
 
 // meanwhile applies the deletions since the mirror began to read the source's list, up to
 // a cursor. The replica holds a baseline as of that cursor, which does not name deleted
-// resources. again means that the log does not reach back that far.
+// resources. Then meanwhile removes what neither the list nor the baseline names. again means
+// that the log does not reach back that far.
 func (m *Mirror) meanwhile(ctx context.Context, c *client.Client, set string, r *client.Replica, to feed.Cursor) (again bool, err error) {
 	m.working.Lock()
 	defer m.working.Unlock()
@@ -320,6 +321,11 @@ func (m *Mirror) meanwhile(ctx context.Context, c *client.Client, set string, r 
 			return false, err
 		}
 		if b.Cursor.Position >= to.Position {
+			if st.Seen != nil && !st.Seen.At.IsZero() { // what came after the list, it cannot name
+				if err := m.adrift(ctx, r, feed.Cursor{Position: to.Position, Micros: st.Seen.At.UnixMicro()}); err != nil {
+					return false, err
+				}
+			}
 			st.After = ""
 			return false, m.keep(&st)
 		}

@@ -41,8 +41,8 @@ func (m *Mirror) orphans(ctx context.Context, at feed.Cursor, unnamed func(loc s
 	return gone, nil
 }
 
-// adrift removes resources that neither the replica nor the source's list has in the
-// mirror, at the end of a baseline that names all resources.
+// adrift removes resources that neither the replica nor the source's list has in the mirror, at
+// the end of a baseline: what is not newer than the cursor at, up to which both name all.
 func (m *Mirror) adrift(ctx context.Context, r *client.Replica, at feed.Cursor) error {
 	state, release, err := r.State(ctx)
 	if err != nil {
