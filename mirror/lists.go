@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -169,7 +170,7 @@ func (m *Mirror) takeList(ctx context.Context, st *looks) error {
 			return nil
 		}
 		if err != nil {
-			return errors.Join(t.apply(ctx), &SourceError{err})
+			return cmp.Or(t.apply(ctx), error(&SourceError{err})) // an error of the disk is worse
 		}
 		if !t.wants(&e.Change) {
 			continue

@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -36,6 +37,27 @@ func TestListBreaksOff(t *testing.T) {
 	b.right(source)
 	b.has("old", "")
 	b.has("never", "")
+}
+
+// A broken is a Sink on a disk that is full.
+type broken struct{}
+
+var errFull = errors.New("the disk is full")
+
+func (broken) Apply(context.Context, []feed.Entry) error { return errFull }
+func (broken) Retry(context.Context, bool) (Left, error) { return Left{}, nil }
+
+// A disk that is full is no mistake of the source, although its list broke off, too.
+func TestListBreaksOffOnAFullDisk(t *testing.T) {
+	b := newBench(t)
+	text := document("resourcelist", `at="2026-01-01T00:00:00Z"`, `<url><loc>`+b.URL+`/a</loc></url>`)
+	b.set("/list.xml", strings.TrimSuffix(text, "</urlset>"))
+	m := New(b.home, &discovery.Source{ResourceList: b.URL + "/list.xml"}, broken{}, Options{HTTP: b.Client(), Patience: time.Second})
+	m.lister.Getter.Tries = 1
+	_, err := m.Run(t.Context(), true)
+	if _, source := errors.AsType[*SourceError](err); source || !errors.Is(err, errFull) {
+		t.Errorf("Run = %v", err)
+	}
 }
 
 // A list without a resource is probably a mistake of the source, and deletes nothing, as few as
