@@ -29,7 +29,8 @@ type looks struct {
 	Dump    string        `json:"dump,omitempty"`    // the print of the Resource Dump that was applied
 	Reading dumped        `json:"reading,omitzero"`  // of the Resource Dump that is being read
 	After   string        `json:"after,omitempty"`   // the hub's cursor before the Resource List was read; the deletions after it still have to be applied
-	Changed time.Time     `json:"changed"`           // every change up to then is applied
+	Changed time.Time     `json:"changed"`           // of the newest change that is applied
+	Begin   time.Time     `json:"begin,omitzero"`    // no earlier change is read: everything was applied as of then; zero: no change before Changed is read
 	Lists   *harvest.Seen `json:"lists"`             // the Change Lists that were read; nil: none
 	Package string        `json:"package,omitempty"` // the print of the package of the Change Dump that was last applied
 	Until   time.Time     `json:"until,omitzero"`    // every change up to then was in what was read; zero: the source does not say
@@ -38,7 +39,20 @@ type looks struct {
 
 // from makes the next look at the changes begin at a time; zero: with the oldest change.
 func (st *looks) from(at time.Time) {
-	st.Changed, st.Lists, st.Package, st.Until = at, nil, "", time.Time{}
+	st.Changed, st.Begin, st.Lists, st.Package, st.Until = at, at, nil, "", time.Time{}
+}
+
+const overlap = time.Hour // of two looks at Change Lists, because a source may add a change late
+
+// since returns the datetime from which on Change Lists have to be read.
+func (st *looks) since() time.Time {
+	if st.Begin.IsZero() {
+		return st.Changed
+	}
+	if from := st.Changed.Add(-overlap); from.After(st.Begin) {
+		return from
+	}
+	return st.Begin
 }
 
 // lost reports whether changes may be missing between the last look and from, the
@@ -200,8 +214,13 @@ func (t *taking) end(ctx context.Context, st *looks) error {
 // begin makes the next look at the changes begin at the time of the listing, if that is
 // later.
 func (t *taking) begin(st *looks) {
-	if t.changing() && (st.Changed.IsZero() || t.at.After(st.Changed)) {
+	switch {
+	case t.changing() && (st.Changed.IsZero() || t.at.After(st.Changed)):
 		st.from(t.at)
+	case t.at.IsZero(): // the list may have any change that was applied, or a later one
+		st.Begin = st.Changed
+	case t.at.After(st.Begin):
+		st.Begin = t.at
 	}
 	if t.at.IsZero() || !t.at.Before(st.Hole) {
 		st.Hole = time.Time{}
@@ -368,7 +387,7 @@ func (m *Mirror) takeChanges(ctx context.Context, st *looks) (gap bool, err erro
 	}
 	var reach harvest.Reach
 	newest, batch := st.Changed, make([]resourcesync.Change, 0, listBatch)
-	for c, err := range m.lister.Changes(ctx, m.source.ChangeList, st.Changed, &seen, &reach) {
+	for c, err := range m.lister.Changes(ctx, m.source.ChangeList, st.since(), &seen, &reach) {
 		switch {
 		case errors.Is(err, harvest.ErrUnchanged):
 			return false, nil
@@ -397,7 +416,9 @@ func (m *Mirror) takeChanges(ctx context.Context, st *looks) (gap bool, err erro
 	if err := m.applyChanges(ctx, batch, nil, st); err != nil {
 		return false, err
 	}
-	st.Changed, st.Until, st.Lists = newest, reach.Until, &seen
+	if st.Changed, st.Until, st.Lists = newest, reach.Until, &seen; st.Begin.IsZero() {
+		st.Begin = newest
+	}
 	return false, m.keep(st)
 }
 
@@ -421,6 +442,9 @@ func (m *Mirror) applyChanges(ctx context.Context, changes []resourcesync.Change
 				continue // the mirror does not have it
 			}
 			c = resourcesync.Change{Loc: c.Loc, Change: resourcesync.Deleted, Datetime: c.Datetime} // it has left the collection
+		}
+		if !known && !added[c.Loc] && c.Datetime.Before(st.Changed) && changes[last[c.Loc]].Change == resourcesync.Deleted {
+			continue // the overlap with the last look has it again
 		}
 		e := feed.Entry{Cursor: feed.Cursor{Micros: c.Datetime.UnixMicro()}, Change: c}
 		if had := micros(&before.Entry); known && had >= e.Micros {

@@ -243,6 +243,44 @@ func TestFuture(t *testing.T) {
 	b.has("/c", "c2")
 }
 
+// A source may add a change late, after changes with later datetimes. What was applied is not
+// applied again for that.
+func TestLateChange(t *testing.T) {
+	b := newBench(t)
+	var changes []string
+	change := func(name, text, minute string) {
+		kind, hash := "deleted", ""
+		if text != "" {
+			b.set(name, text)
+			kind, hash = "updated", fmt.Sprintf(`hash="%s"`, sumOf(text))
+		}
+		changes = append(changes, fmt.Sprintf(`<url><loc>%s%s</loc><rs:md change="%s" datetime="2026-01-01T12:%s:00Z" %s/></url>`, b.URL, name, kind, minute, hash))
+		b.set("/changes.xml", document("changelist", `from="2026-01-01T00:00:00Z"`, changes...))
+	}
+	b.set("/kept", "as the list has it")
+	b.set("/list.xml", document("resourcelist", `at="2026-01-01T12:05:00Z"`, fmt.Sprintf(`<url><loc>%s/kept</loc><rs:md hash="%s"/></url>`, b.URL, sumOf("as the list has it"))))
+	change("/a", "a1", "10")
+	change("/gone", "gone", "20")
+	change("/gone", "", "25")
+	change("/a", "a2", "30")
+	source := &discovery.Source{ResourceList: b.URL + "/list.xml", ChangeList: b.URL + "/changes.xml"}
+	b.right(source)
+	b.has("a", "a2")
+	b.requests("/gone")
+	change("/late", "late", "29")
+	change("/kept", "before the list", "04")
+	b.set("/kept", "as the list has it")
+	var deeds []Deed
+	b.reopen(DirectoryOptions{Did: func(d Deed) { deeds = append(deeds, d) }})
+	b.right(source)
+	b.has("late", "late")
+	b.has("a", "a2")
+	b.has("kept", "as the list has it")
+	if len(deeds) != 1 || b.requests("/gone") > 0 {
+		t.Errorf("it did %+v", deeds)
+	}
+}
+
 // A Change List that begins later than the Resource List leaves a hole, until there is a newer
 // Resource List: that is read, although the Change List reaches back to each look since.
 func TestHole(t *testing.T) {
