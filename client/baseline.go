@@ -151,7 +151,9 @@ func (b *baseline) read(resp *http.Response) (*feed.BaselinePage, error) {
 	}
 	last, named, whole := b.last, b.named, b.whole
 	if p.Restart || b.place == "" {
-		last, named, whole = "", 0, true
+		if last, named, whole = "", 0, true; p.After.Rank > 0 && b.filter.Prefix == "" {
+			return nil, strange(fmt.Sprintf("%s answers with what follows %v, and not the beginning of a baseline", topic, p.After))
+		}
 	} else if p.Place.Cursor != b.at.Cursor || p.After != b.at {
 		return nil, strange(fmt.Sprintf("%s answers with what follows %v, and not %v", topic, p.After, b.at))
 	}

@@ -183,6 +183,7 @@ func TestBaselineRefused(t *testing.T) {
 		{"another collection", page(part), client.BaselineOptions{Collection: "urn:x:c"}, client.ErrNoHub, "not with what was asked for: collection=urn"},
 		{"another place", page(part), client.BaselineOptions{After: "5-5~1"}, client.ErrNoHub, "and not 5-5~1"},
 		{"another cursor", page(part), client.BaselineOptions{After: "6-6~0"}, client.ErrNoHub, "and not 6-6~0"},
+		{"a later place", page(`{"set":"demo","baseline":true,"after":"5-5~1","cursor":"5-5~9","resources":[]}`), client.BaselineOptions{Collection: "urn:x:c"}, client.ErrNoHub, "and not the beginning"},
 		{"an end of more", page(`{"set":"demo","baseline":false,"count":1,"after":"5-5~0","cursor":"5-5","changes":[]}`), client.BaselineOptions{}, client.ErrNoHub, "has named 0 resources of a baseline of 1"},
 		{"changes", page(string(feed.NewBatch("demo", feed.Cursor{}, feed.Cursor{}, nil).JSON())), client.BaselineOptions{}, client.ErrNoHub, `"baseline" is missing`},
 		{"no inventory", func(w http.ResponseWriter, r *http.Request) { problem.Write(w, r, feed.ErrNoInventory) }, client.BaselineOptions{}, feed.ErrNoInventory, "404"},

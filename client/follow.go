@@ -160,13 +160,22 @@ func (f *follower) ask(ctx context.Context, wait time.Duration) (b *feed.Batch, 
 func (f *follower) read(resp *http.Response) (*feed.Batch, error) {
 	topic := f.client.base.Topic(f.set)
 	b, _, err := feed.ReadBatch(resp.Body, resourcesync.Limits{Bytes: maxPage})
+	at, known := f.after()
 	switch {
 	case err != nil:
 		return nil, f.unread(err)
 	case b.Set != f.set:
 		return nil, strange(fmt.Sprintf("%s answers with changes of the set %s", topic, b.Set))
-	case f.at != nil && !b.Diverged && b.After != *f.at && (b.After.Position > 0 || f.at.Position > 0):
-		return nil, strange(fmt.Sprintf("%s answers with what follows %v, and not %v", topic, b.After, *f.at))
+	case known && !b.Diverged && b.After != at && (b.After.Position > 0 || at.Position > 0):
+		return nil, strange(fmt.Sprintf("%s answers with what follows %v, and not %v", topic, b.After, at))
 	}
 	return b, nil
+}
+
+// after returns the place to ask for next as a cursor. known is false for the first place, if
+// that is a word or a datetime. (A month, 2026-01, is a datetime.)
+func (f *follower) after() (at feed.Cursor, known bool) {
+	at, err := feed.ParseCursor(f.place)
+	_, word := resourcesync.ParseTime(f.place)
+	return at, err == nil && word != nil
 }

@@ -301,6 +301,14 @@ func TestFollowBelievesNoOther(t *testing.T) {
 	if notes := clock.said(); len(notes) != 3 || !strings.Contains(notes[1], "what follows 6-1006, and not 5-1005") || !strings.Contains(notes[2], "of the set other") {
 		t.Errorf("it says %q", notes)
 	}
+
+	url, _ = pages(t, page(5, 7)) // the first page that somebody gets who goes on after a cursor
+	r = read(t, newClient(t, url, newClock().options()).Follow(t.Context(), "demo", cursor(3).String(), client.FollowOptions{}))
+	if err := r.end(); !errors.Is(err, client.ErrNoHub) || !strings.Contains(err.Error(), "what follows 5-1005, and not 3-1003") {
+		t.Errorf("after %d changes it ended with %v", len(r.locs), err)
+	}
+	url, _ = pages(t, page(5, 7))
+	read(t, newClient(t, url, newClock().options()).Follow(t.Context(), "demo", "2026-01", client.FollowOptions{})).upTo(2) // a month
 }
 
 // A page that is too large comes in parts.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import urllib.parse
 from dataclasses import dataclass
@@ -45,19 +46,20 @@ def follow(
     if since == "baseline" or "~" in since:
         raise ValueError("a baseline is read with Client.baseline; follow from the cursor of its end")
     at: Optional[str] = None  # the cursor of the page before
+    first = since if re.fullmatch(r"\d+-\d{3,}", since) else None  # 2026-01 is a month
     tries = 0
     while True:
         held = wait if at is not None and not once else 0.0
         asked = time.monotonic()
         try:
             if stream:
-                for batch in events(client, set_name, at or since, choose, at):
+                for batch in events(client, set_name, at or since, choose, at or first):
                     news = at is None or at != batch.cursor or batch.diverged or bool(batch.changes)
                     at, tries = batch.cursor, 0
                     if news:
                         yield batch
                 raise Unavailable("the event stream has ended")
-            batch = page(client, set_name, at or since, choose, limit, held, at)
+            batch = page(client, set_name, at or since, choose, limit, held, at or first)
         except Refused:
             raise
         except (Unavailable, NotAHub) as e:
@@ -80,7 +82,7 @@ def follow(
 
 def page(client: Client, set_name: str, since: str, choose: Dict[str, str], limit: int, held: float, at: Optional[str]) -> Batch:
     """Asks once for the changes after a place. The hub holds the request for so many seconds while there are none. at is the
-    cursor of the page before, if there was one."""
+    place as a cursor, if it is one."""
     query = {"since": since, "limit": str(limit), **{k: v for k, v in choose.items() if v}}
     if held:
         query["wait"] = f"{int(held * 1000)}ms"

@@ -73,6 +73,15 @@ class Strange(unittest.TestCase):
             with self.assertRaises(rshub.NotAHub, msg=answer):
                 next(self.client.follow("demo", "start"))
 
+    def test_follow_begins_after_a_cursor(self):
+        """What skips changes is not believed either if it comes first."""
+        for stream, answer in ((False, page("5-1005", "7-1007", 6, 7)), (True, [event(page("5-1005", "5-1005"))])):
+            self.script[:] = [answer]
+            with self.assertRaises(rshub.NotAHub, msg=answer):
+                next(self.client.follow("demo", "3-1003", stream=stream))
+        self.script[:] = [page("5-1005", "7-1007", 6, 7)]
+        self.assertEqual(next(self.client.follow("demo", "2026-01")).cursor, "7-1007")
+
     def test_an_answer_that_breaks_off(self):
         self.script[:] = ["torn", page("0-0", "1-1", 1)]
         with self.assertLogs("rshub"):
@@ -140,6 +149,9 @@ class Strange(unittest.TestCase):
             list(self.client.baseline("demo"))
         self.script[:] = [END]
         self.assertTrue(next(self.client.baseline("demo", after="7-7~1")).end)
+        self.script[:] = [part("7-7~9", "c", after="7-7~8")]
+        with self.assertRaisesRegex(rshub.NotAHub, "follows 7-7~8, and not 7-7~1"):
+            next(self.client.baseline("demo", after="7-7~1"))
 
     def test_audit(self):
         """The answer about a range that differs is all of it, or the hub is broken."""
