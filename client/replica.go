@@ -189,10 +189,7 @@ func (r *Replica) run(ctx context.Context, once bool) iter.Seq2[*Update, error] 
 func (r *Replica) work(ctx context.Context, once bool, yield func(*Update) bool) error {
 	r.looked = time.Time{}
 	for ctx.Err() == nil {
-		if err := r.outgrow(ctx); err != nil {
-			return err
-		}
-		if !r.whole {
+		if r.outgrow(ctx); !r.whole {
 			if err := r.takeBaseline(ctx, yield); err != nil {
 				return err
 			}
@@ -232,8 +229,8 @@ func (r *Replica) follow(ctx context.Context, once bool, yield func(*Update) boo
 		if err := r.record(ctx, b); err != nil {
 			return false, err
 		}
-		if err := r.outgrow(ctx); err != nil || !r.whole {
-			return err == nil, err
+		if r.outgrow(ctx); !r.whole {
+			return true, nil
 		}
 	}
 	return false, nil
@@ -241,25 +238,23 @@ func (r *Replica) follow(ctx context.Context, once bool, yield func(*Update) boo
 
 // outgrow asks the hub, at the beginning and then each hour, whether it now knows all
 // resources. It does so only while the destination holds resources that the last baseline
-// did not name. If the hub knows all, outgrow marks that a baseline has to come.
-func (r *Replica) outgrow(ctx context.Context) error {
+// did not name. If the hub knows all, outgrow marks that a baseline has to come. It asks once: a
+// hub that cannot say it, as with a damaged inventory, may still have changes.
+func (r *Replica) outgrow(ctx context.Context) {
 	now := r.client.opts.Now()
 	if !r.more || !r.whole || !r.looked.IsZero() && now.Sub(r.looked) < lookEvery {
-		return nil
+		return
 	}
 	r.looked = now
-	a := &auditor{client: r.client, set: r.set, opts: AuditOptions{Prefix: r.opts.Prefix, Look: func(audit.Look) {}}}
-	look, err := a.look(ctx, feed.Cursor{})
-	if _, refused := errors.AsType[*Refused](err); refused {
-		return nil // the hub has no inventory now; the destination keeps what it has
-	}
-	if err != nil || !look.Complete {
-		return err
+	once := *r.client
+	once.opts.Patience = -1
+	a := &auditor{client: &once, set: r.set, opts: AuditOptions{Prefix: r.opts.Prefix, Look: func(audit.Look) {}}}
+	if look, err := a.look(ctx, feed.Cursor{}); err != nil || !look.Complete {
+		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.whole = false
-	return nil
 }
 
 // record notes that the changes of a batch were applied, even if ctx is done.

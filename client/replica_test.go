@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/diskpages"
+	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -287,7 +289,8 @@ func TestReplicaOutgrows(t *testing.T) {
 	}
 }
 
-// Who follows all the time finds out, too.
+// Who follows all the time finds out, too. While the hub cannot say it, because its inventory is
+// damaged, the changes come all the same.
 func TestReplicaOutgrowsWhileItFollows(t *testing.T) {
 	s := newSite(t)
 	clock := newClock()
@@ -300,16 +303,32 @@ func TestReplicaOutgrowsWhileItFollows(t *testing.T) {
 	}
 	s.publish(t, locs(4, 6)...)
 	s.shelf.set(func() { s.shelf.complete = false })
+	var damaged atomic.Bool
+	s.trouble = func(_ int, w http.ResponseWriter, r *http.Request) bool {
+		fails := damaged.Load() && strings.HasSuffix(r.URL.Path, "/audit")
+		if fails {
+			problem.Write(w, r, feed.ErrDamaged)
+		}
+		return fails
+	}
 	n := 0
 	for u, err := range d.replica.Follow(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		d.apply(u)
-		if n++; n == 2 { // the baseline is over
-			s.shelf.set(func() { s.shelf.complete = true })
+		switch n++; n {
+		case 2: // the baseline is over
+			damaged.Store(true)
 			_ = clock.sleep(t.Context(), time.Hour)
 			s.publish(t, "urn:7")
+		case 3:
+			s.publish(t, "urn:8")
+		case 4:
+			damaged.Store(false)
+			s.shelf.set(func() { s.shelf.complete = true })
+			_ = clock.sleep(t.Context(), time.Hour)
+			s.publish(t, "urn:9")
 		}
 		if _, kept := d.held["urn:1"]; !kept {
 			break

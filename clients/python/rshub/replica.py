@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import sqlite3
 import time
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from .audit import Difference, again, changes, compare
-from .errors import Error, Gone, NotAHub, Refused, Unavailable
+from .errors import Error, Gone, NotAHub, Unavailable
 from .follow import page, position
 from .inventory import Inventory, digest, element
 from .wire import pause
@@ -181,15 +182,18 @@ class Replica:
             behind = True
 
     def _outgrown(self) -> bool:
-        """Says whether the hub knows all resources by now, and the destination holds what the last baseline did not name."""
+        """Says whether the hub knows all resources by now, and the destination holds what the last baseline did not name.
+        The hub is asked once: one that cannot say it, as with a damaged inventory, may still have changes."""
         now = time.monotonic()
         if self._state("whole") != MORE or self._looked is not None and now - self._looked < LOOK_EVERY:
             return False
         self._looked = now
+        once = copy.copy(self.client)
+        once.patience = 0
         try:
-            return self.client.look(self.set_name, prefix=self.prefix).complete
-        except Refused:
-            return False  # there is no inventory at present
+            return once.look(self.set_name, prefix=self.prefix).complete
+        except Error:
+            return False
 
     def _apply(self, news: List[Dict[str, Any]], cursor: str, baseline: bool, whole: Optional[int] = None) -> Iterator[Update]:
         """Yields an update within a transaction, and records it when the next one is asked for."""

@@ -3,6 +3,7 @@ import random
 import sqlite3
 import tempfile
 import threading
+import unittest.mock
 
 import rshub
 from rshub import replica as module
@@ -253,6 +254,11 @@ class Replica(HubTest):
         # The hub does not say that it knows all: nothing is removed, and the audit says what only the replica has.
         self.assertEqual(self.copy(), set("abcd"))
         self.assertEqual({(d.kind, d.loc[-1]) for d in self.replica.audit()}, {("extra", "a"), ("extra", "c")})
+        with unittest.mock.patch.object(rshub.Client, "look", side_effect=rshub.Unavailable("the inventory is damaged")):
+            self.publish("f")  # the changes come all the same
+            for update in self.replica.catch_up():
+                self.apply(update)
+        self.assertEqual(self.copy(), set("abcdf"))
         self.hub.call("DELETE", f"/sets/{self.set_name}")
         self.publish("b", "e")
         self.complete()
