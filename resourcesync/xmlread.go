@@ -9,9 +9,10 @@ import (
 
 // A Reader reads an XML document one entry at a time, in bounded memory. It accepts
 // the documents of core section 7 and of its schema, in every version since 0.8. It
-// ignores elements of other namespaces. It checks that values can be read, that every
-// entry has a loc, and that every link has a rel and an href. Change.Validate checks
-// whether the values make sense. Only one goroutine may use a Reader at a time.
+// ignores elements of other namespaces, but for one that may be an entry. It checks that values
+// can be read, that every entry has a loc, and that every link has a rel and an href.
+// Change.Validate checks whether the values make sense. Only one goroutine may use a Reader at a
+// time.
 //
 // An error is an *Error, with the line, and with the entry if it is about one; or it
 // wraps the error of the reader that the document comes from.
@@ -370,14 +371,11 @@ func (r *Reader) child(of string) (*xml.StartElement, error) {
 	}
 }
 
-// besideEntries refuses an element of the document that may be an entry, also when mistakes
-// are passed over: to skip it would lose a resource. It handles other elements as unknown does.
+// besideEntries refuses an element of the document that may be an entry, whatever its namespace,
+// and also when mistakes are passed over: to skip it would lose a resource. It handles other elements as unknown does.
 func (r *Reader) besideEntries(el *xml.StartElement) error {
-	if r.odd == nil {
-		return r.unknown(el)
-	}
 	if local := strings.ToLower(el.Name.Local); el.Name.Space == sitemapNS || local == "url" || local == "sitemap" {
-		return r.in.fail("the element %s in the namespace %s has no place here: an entry is a %s in %s", quote(el.Name.Local), quote(el.Name.Space), r.entry, sitemapNS)
+		return r.in.fail("the element %s has no place here, in the namespace %s: an entry is a %s in %s", quote(el.Name.Local), quote(el.Name.Space), r.entry, sitemapNS)
 	}
 	return r.unknown(el)
 }

@@ -111,6 +111,7 @@ func TestReadXMLRefuses(t *testing.T) {
 		{"HTML", "<html></html>", 0, 1, "root element is urlset or sitemapindex"},
 		{"no namespace", "<urlset></urlset>", 0, 1, "root element is urlset or sitemapindex"},
 		{"old sitemap", `<urlset xmlns="http://www.google.com/schemas/sitemap/0.84"/>`, 0, 1, "root element is urlset or sitemapindex"},
+		{"an entry in another namespace", document("\n" + good + `<url xmlns=""><loc>urn:x:b</loc></url>`), 0, 3, "has no place here"},
 		{"DOCTYPE", "<!DOCTYPE urlset>" + document(""), 0, 1, "document type"},
 		{"entity bomb", `<!DOCTYPE a [<!ENTITY a "b"><!ENTITY c "&a;&a;">]>` + document("&c;"), 0, 1, "document type"},
 		{"external entity", `<!DOCTYPE a [<!ENTITY a SYSTEM "file:///etc/passwd">]>` + document("&a;"), 0, 1, "document type"},
