@@ -85,8 +85,8 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, set string) error {
 	if body.Complete != nil && s.opts.Inventories == nil {
 		return feed.ErrNoInventory
 	}
-	if body.Framework {
-		if err := s.channel(r.Context(), set, body.Private); err != nil {
+	if body.Framework || body.Private {
+		if err := s.channel(r.Context(), set, body); err != nil {
 			return err
 		}
 	}
@@ -112,26 +112,35 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, set string) error {
 	return err
 }
 
-// channel makes the set of the framework notifications of a set, which is private if the set is.
-func (s *Server) channel(ctx context.Context, set string, private bool) error {
-	if feed.IsFramework(set) {
-		return resourcesync.Invalid("framework: set %q has the framework notifications of set %q, and none of its own", set, feed.FrameworkOf(set))
-	}
+// channel makes the set of the framework notifications of a set, if the set has any. It is private
+// if the set is, also if the set wants no more of them.
+func (s *Server) channel(ctx context.Context, set string, d *described) error {
 	channel := feed.Framework(set)
-	if err := feed.CheckSet(channel); err != nil {
+	err := feed.CheckSet(channel)
+	switch {
+	case !d.Framework && err != nil:
+		return nil
+	case !d.Framework:
+	case feed.IsFramework(set):
+		return resourcesync.Invalid("framework: set %q has the framework notifications of set %q, and none of its own", set, feed.FrameworkOf(set))
+	case err != nil:
 		return resourcesync.About("framework", err)
-	}
-	if err := access.MayPublish(ctx, channel); err != nil {
-		return err
+	default:
+		if err := access.MayPublish(ctx, channel); err != nil {
+			return err
+		}
 	}
 	st, err := s.memory.State(ctx, channel)
 	switch {
 	case errors.Is(err, feed.ErrNoSet):
+		if !d.Framework {
+			return nil
+		}
 		st.Title = "Documents of set " + set
-	case err != nil || st.Private == private:
+	case err != nil || st.Private == d.Private:
 		return err
 	}
-	st.Private = private
+	st.Private = d.Private
 	return s.hub.Describe(ctx, channel, st.Description)
 }
 

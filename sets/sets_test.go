@@ -160,3 +160,39 @@ func TestSetsHaveABound(t *testing.T) {
 		}
 	}
 }
+
+// looking does what it is told without a look.
+type looking struct{}
+
+func (looking) Look()      {}
+func (looking) Described() {}
+
+// The framework notifications of a private set are private, also if it wants none any more.
+func TestPrivateChannel(t *testing.T) {
+	log, err := disklog.Open(t.TempDir(), disklog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = log.Close() })
+	s := New(log, hub.New(log, hub.Options{}), "", Options{Private: looking{}, Announcer: looking{}})
+	ctx := access.NewContext(t.Context(), access.Caller{Rights: access.All()})
+	for _, test := range []struct {
+		body string
+		want bool
+	}{{`{"framework":true}`, false}, {`{"private":true}`, true}, {`{"framework":true}`, false}, {`{"framework":true,"private":true}`, true}} {
+		if err := s.put(httptest.NewRecorder(), httptest.NewRequest("PUT", "/", strings.NewReader(test.body)).WithContext(ctx), "demo"); err != nil {
+			t.Fatal(err)
+		}
+		if st, err := log.State(ctx, "demo.framework"); err != nil || st.Private != test.want {
+			t.Errorf("after %s the channel is private: %t, %v", test.body, st.Private, err)
+		}
+	}
+	for _, set := range []string{"other", strings.Repeat("x", 63)} { // no name is left for a channel of the second
+		if err := s.put(httptest.NewRecorder(), httptest.NewRequest("PUT", "/", strings.NewReader(`{"private":true}`)).WithContext(ctx), set); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all, err := log.Sets(ctx); err != nil || len(all) != 4 {
+		t.Errorf("there are %d sets: %v", len(all), err)
+	}
+}
