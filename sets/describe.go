@@ -91,10 +91,13 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, set string) error {
 		}
 	}
 	if !body.alone {
-		if err := s.tell(r.Context(), set, body.IndexNow); err != nil {
+		before, err := s.tell(r.Context(), set, body.IndexNow)
+		if err != nil {
 			return err
 		}
-		err := s.hub.Describe(r.Context(), set, body.description())
+		if err = s.hub.Describe(r.Context(), set, body.description()); err == nil {
+			err = s.untell(r.Context(), &before, body.IndexNow)
+		}
 		if body.Framework {
 			s.opts.Announcer.Described()
 		}
@@ -144,16 +147,30 @@ func (s *Server) channel(ctx context.Context, set string, d *described) error {
 	return s.hub.Describe(ctx, channel, st.Description)
 }
 
-// tell makes a search engine be told of what changes in a set, and no other one.
-func (s *Server) tell(ctx context.Context, set, engine string) error {
-	st, err := s.memory.State(ctx, set)
-	if err != nil && !errors.Is(err, feed.ErrNoSet) {
-		return err
+// tell makes a search engine be told of what changes in a set, unless the URL is empty.
+func (s *Server) tell(ctx context.Context, set, engine string) (before feed.State, err error) {
+	before, err = s.memory.State(ctx, set)
+	if errors.Is(err, feed.ErrNoSet) {
+		err = nil
 	}
-	if engine == "" && st.IndexNow == "" {
+	if err == nil && engine != "" {
+		is := before
+		is.IndexNow = ""
+		err = s.opts.SearchEngines.Tell(ctx, is, set, engine)
+	}
+	return before, err
+}
+
+// untell ends what tells a search engine of a set as it was, unless it is that one. The set is
+// described or deleted first: if that fails, the search engine goes on to hear of changes.
+func (s *Server) untell(ctx context.Context, before *feed.State, engine string) error {
+	if before.IndexNow == "" || before.IndexNow == engine {
 		return nil
 	}
-	return s.opts.SearchEngines.Tell(ctx, st, set, engine)
+	if err := s.opts.SearchEngines.Tell(ctx, *before, before.Set, ""); err != nil {
+		return fmt.Errorf("%w: it was carried out, and then: %v", feed.ErrUnknown, err)
+	}
+	return nil
 }
 
 func (d *described) description() feed.Description {

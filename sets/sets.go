@@ -119,10 +119,7 @@ func (s *Server) ServeOne(w http.ResponseWriter, r *http.Request, set string) er
 	case http.MethodDelete:
 		trail.From(ctx).Begin(trail.Delete, set)
 		if err = access.MayOperate(ctx); err == nil {
-			if err = s.tell(ctx, set, ""); err == nil {
-				err = s.hub.Delete(ctx, set)
-			}
-			err = advise(err, "unknown whether the set was deleted: look at it first (GET), and send the request again only if the set is there and nobody has made it anew since")
+			err = advise(s.delete(ctx, set), "unknown whether the set was deleted: look at it first (GET), and send the request again only if the set is there and nobody has made it anew since")
 		}
 		if err == nil {
 			w.WriteHeader(http.StatusNoContent)
@@ -159,6 +156,18 @@ func (s *Server) ServeOne(w http.ResponseWriter, r *http.Request, set string) er
 	}
 	problem.WriteJSON(w, http.StatusOK, view)
 	return nil
+}
+
+// delete deletes a set.
+func (s *Server) delete(ctx context.Context, set string) error {
+	st, err := s.memory.State(ctx, set)
+	if err == nil {
+		err = s.hub.Delete(ctx, set)
+	}
+	if err == nil {
+		err = s.untell(ctx, &st, "")
+	}
+	return err
 }
 
 // mostRecent bounds the parameter recent.

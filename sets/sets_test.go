@@ -196,3 +196,54 @@ func TestPrivateChannel(t *testing.T) {
 		t.Errorf("there are %d sets: %v", len(all), err)
 	}
 }
+
+// engines note what they are told.
+type engines struct{ told []string }
+
+func (e *engines) Tell(_ context.Context, is feed.State, set, engine string) error {
+	e.told = append(e.told, fmt.Sprintf("%s: %q in place of %q", set, engine, is.IndexNow))
+	return nil
+}
+
+// A deaf hub describes and deletes nothing.
+type deaf struct{}
+
+func (deaf) Describe(context.Context, string, feed.Description) error { return feed.ErrUnavailable }
+func (deaf) Delete(context.Context, string) error                     { return feed.ErrUnavailable }
+
+// A search engine hears of a set's changes as long as the description says so.
+func TestSearchEngines(t *testing.T) {
+	log, err := disklog.Open(t.TempDir(), disklog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = log.Close() })
+	h, e := hub.New(log, hub.Options{}), &engines{}
+	if err := h.Describe(t.Context(), "demo", feed.Description{IndexNow: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		hub          Hub
+		method, body string
+		want         error
+		told         []string
+	}{
+		{deaf{}, "DELETE", "", feed.ErrUnavailable, nil},
+		{deaf{}, "PUT", `{}`, feed.ErrUnavailable, nil},
+		{deaf{}, "PUT", `{"indexnow":"y"}`, feed.ErrUnavailable, []string{`demo: "y" in place of ""`}},
+		{h, "PUT", `{"indexnow":"y"}`, nil, []string{`demo: "y" in place of ""`, `demo: "" in place of "x"`}},
+		{h, "PUT", `{"indexnow":"y"}`, nil, []string{`demo: "y" in place of ""`}},
+		{h, "PUT", `{}`, nil, []string{`demo: "" in place of "y"`}},
+		{h, "PUT", `{"indexnow":"z"}`, nil, []string{`demo: "z" in place of ""`}},
+		{h, "DELETE", "", nil, []string{`demo: "" in place of "z"`}},
+		{h, "DELETE", "", feed.ErrNoSet, nil},
+	} {
+		e.told = nil
+		s := New(log, test.hub, "", Options{SearchEngines: e})
+		r := httptest.NewRequest(test.method, "/", strings.NewReader(test.body))
+		r = r.WithContext(access.NewContext(r.Context(), access.Caller{Rights: access.All()}))
+		if err := s.ServeOne(httptest.NewRecorder(), r, "demo"); !errors.Is(err, test.want) || !slices.Equal(e.told, test.told) {
+			t.Errorf("%s %s tells %q, %v", test.method, test.body, e.told, err)
+		}
+	}
+}
