@@ -146,17 +146,19 @@ def _change(url: ElementTree.Element) -> Dict[str, Any]:
     if md is None or not loc or not md.get(_HUB + "position"):
         raise ValueError("an entry of the delivery has no loc or no h:position")
     change: Dict[str, Any] = {"position": int(md.get(_HUB + "position", "")), "loc": loc.strip()}
-    for name in ("datetime", "change", "hash", "type", "encoding"):
-        if md.get(name) is not None:
-            change[name] = md.get(name)
-    if md.get("length") is not None:
-        change["length"] = int(md.get("length", ""))
+    change.update(_members(md))
     if md.get(_HUB + "sourceDatetime") is not None:
         change["sourceDatetime"] = md.get(_HUB + "sourceDatetime")
-    lastmod = url.findtext(_SITEMAP + "lastmod")
-    if lastmod:
-        change["lastmod"] = lastmod.strip()
-    links = [dict(ln.attrib) for ln in url.findall(_RS + "ln")]
+    for name in ("lastmod", "changefreq"):
+        text = url.findtext(_SITEMAP + name)
+        if text:
+            change[name] = text.strip()
+    links = [_members(ln) for ln in url.findall(_RS + "ln")]
     if links:
         change["ln"] = links
     return change
+
+
+def _members(element: ElementTree.Element) -> Dict[str, Any]:
+    """The attributes of an element as JSON has them, without those of the hub."""
+    return {name: int(value) if name in ("length", "pri") else value for name, value in element.attrib.items() if not name.startswith(_HUB)}

@@ -26,6 +26,21 @@ def signature(secret, text):
     return "sha256=" + hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()
 
 
+class Entries(unittest.TestCase):
+    def test_all_members(self):
+        """An entry says the same as in JSON."""
+        entry = """<url><loc>https://example.org/1</loc><changefreq>daily</changefreq><rs:md capability="changelist" change="updated" \
+datetime="2026-01-01T00:00:00.000001Z" h:sourceDatetime="2026-01-01T00:00:00Z" length="5" h:position="1" xmlns:x="urn:x" x:a="b"/>\
+<rs:ln rel="patch" href="https://example.org/2" pri="3" length="4"/></url>"""
+        body = BODY.format(after=0, cursor=1, more="", entries=entry).encode()
+        self.assertEqual(
+            rshub.read_delivery({}, body, None).changes,
+            [{"position": 1, "loc": "https://example.org/1", "changefreq": "daily", "capability": "changelist", "change": "updated",
+              "datetime": "2026-01-01T00:00:00.000001Z", "sourceDatetime": "2026-01-01T00:00:00Z", "length": 5, "{urn:x}a": "b",
+              "ln": [{"rel": "patch", "href": "https://example.org/2", "pri": 3, "length": 4}]}],
+        )  # fmt: skip
+
+
 class Signatures(unittest.TestCase):
     def test_vectors(self):
         for v in vectors("callback/websub/testdata/signature.json"):
