@@ -45,7 +45,7 @@ func (c *Client) Baseline(ctx context.Context, set string, o BaselineOptions) it
 		o.Limit = defaultLimit
 	}
 	return func(yield func(*feed.BaselinePage, error) bool) {
-		b := &baseline{reader: reader{client: c, set: set, limit: o.Limit}, place: o.After,
+		b := &baseline{reader: reader{client: c, set: set, limit: o.Limit, most: o.Limit}, place: o.After,
 			filter: feed.Filter{Prefix: o.Prefix, Collection: o.Collection}}
 		err := feed.CheckSet(set)
 		if err == nil && o.After != "" {

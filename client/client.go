@@ -146,7 +146,9 @@ func (c *Client) exchange(req *http.Request, read func(*http.Response) error) er
 		resp.Body = body
 		err := read(resp)
 		if body.err != nil { // the answer broke off, so the error of read is only a consequence
-			return c.unreachable(body.err)
+			u := c.unreachable(body.err)
+			u.slow = errors.Is(body.err, context.DeadlineExceeded)
+			return u
 		}
 		return err
 	}
@@ -172,7 +174,7 @@ func (c *Client) exchange(req *http.Request, read func(*http.Response) error) er
 }
 
 // unreachable returns the error for a request that got no answer, or only a part of one.
-func (c *Client) unreachable(err error) error {
+func (c *Client) unreachable(err error) *Unavailable {
 	u, ok := errors.AsType[*url.Error](err)
 	op, isOp := errors.AsType[*net.OpError](err)
 	unsent := isOp && (op.Op == "dial" || op.Op == "proxyconnect")

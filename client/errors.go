@@ -45,6 +45,7 @@ type Unavailable struct {
 	Unsent  bool          // no try got as far as a connection, so the hub surely has none of the changes
 	After   time.Duration // not 0: the Client gave up early, because the hub asked it to wait this long, which is more than Patience
 
+	slow  bool          // the time was over while the answer came
 	after time.Duration // how long the hub asks to wait; unlike After, also set if Patience allows it
 }
 

@@ -37,7 +37,7 @@ const (
 // go on from. A later batch is empty only if a filter left its changes out, so that
 // only the Cursor moved. Each batch begins where the one before ended, also after
 // outages and restarts of the hub: Follow asks again, with growing pauses, until ctx is
-// done. So nothing is skipped, except when a batch is Diverged. The hub's change memory
+// done. (It waits for an hour at most, whatever Retry-After says.) So nothing is skipped, except when a batch is Diverged. The hub's change memory
 // has then lost its tail, the log goes on at After, and changes may come again.
 //
 // An error is the last thing that Follow yields. It is feed.ErrGone if the hub no
@@ -100,7 +100,7 @@ type follower struct {
 }
 
 func newFollower(c *Client, set, place string, o FollowOptions) *follower {
-	return &follower{reader: reader{client: c, set: set, limit: o.Limit}, opts: o, place: place}
+	return &follower{reader: reader{client: c, set: set, limit: o.Limit, most: o.Limit}, opts: o, place: place}
 }
 
 // take moves the follower to the end of a page. It reports whether the page is to be

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rshub/rshub/changelog"
@@ -309,6 +310,76 @@ func TestFollowBelievesNoOther(t *testing.T) {
 	}
 	url, _ = pages(t, page(5, 7))
 	read(t, newClient(t, url, newClock().options()).Follow(t.Context(), "demo", "2026-01", client.FollowOptions{})).upTo(2) // a month
+}
+
+// A Retry-After of days, as of a page for maintenance or by a wrong clock, does not hold back what
+// comes when the hub is there again.
+func TestFollowComesSoon(t *testing.T) {
+	s, clock := newSite(t), newClock()
+	s.trouble = func(n int, w http.ResponseWriter, r *http.Request) bool {
+		if n < 3 {
+			trouble(503, "", []string{"604800", "Fri, 31 Dec 9999 23:59:59 GMT"}[n-1])(w, r)
+		}
+		return n < 3
+	}
+	s.publish(t, "urn:1")
+	read(t, newClient(t, s.URL, clock.options()).Follow(t.Context(), "demo", "start", client.FollowOptions{})).upTo(1)
+	if !slices.Equal(clock.waits, []time.Duration{time.Hour, time.Hour}) {
+		t.Errorf("the waits %v", clock.waits)
+	}
+}
+
+// A slow is the body of an answer, of which only so many bytes come before the client gives up.
+type slow struct {
+	io.Reader
+	ctx context.Context
+}
+
+func (s slow) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if err == io.EOF {
+		<-s.ctx.Done()
+		err = s.ctx.Err()
+	}
+	return n, err
+}
+
+func (slow) Close() error { return nil }
+
+// Over a slow connection smaller pages come, and larger ones as soon as it is fast.
+func TestFollowSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var limits []int
+		after := 0
+		transport := roundTripper(func(r *http.Request) (*http.Response, error) {
+			limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+			limits = append(limits, limit)
+			w := httptest.NewRecorder()
+			w.Header().Set("Content-Type", "application/json")
+			text := page(after, after+limit)(nil)
+			if len(limits) < 5 && limit > 300 {
+				resp := w.Result()
+				resp.Body = slow{strings.NewReader(text[:len(text)/2]), r.Context()}
+				return resp, nil
+			}
+			after += limit
+			_, _ = io.WriteString(w, text)
+			return w.Result(), nil
+		})
+		c := newClient(t, "http://hub.example.org", client.Options{HTTP: &http.Client{Transport: transport}})
+		n := 0
+		for b, err := range c.Follow(t.Context(), "demo", "start", client.FollowOptions{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n += len(b.Entries); n >= 3000 || len(limits) > 20 {
+				break
+			}
+		}
+		if want := []int{1000, 500, 250, 500, 250, 500, 1000, 1000}; !slices.Equal(limits, want) {
+			t.Errorf("it asks for %v, want %v", limits, want)
+		}
+	})
 }
 
 // A page that is too large comes in parts.

@@ -17,6 +17,7 @@ import (
 const (
 	pageTimeout = 30 * time.Second // of a whole page, without the time that the hub waits for changes
 	maxPage     = 64 << 20         // bytes of a page
+	longestWait = time.Hour        // that an answer may ask for: a page for maintenance, or a wrong clock, asks for days
 )
 
 // A reader reads one page after another of a set's topic.
@@ -24,13 +25,14 @@ type reader struct {
 	client *Client
 	set    string
 
-	limit int  // how many entries to ask for; it falls when pages are too large
+	limit int  // how many entries to ask for; it falls while the connection is slow
+	most  int  // the limit is not more; it falls when pages are too large
 	begun bool // a page has come
 	tries int  // tries that failed since the last page
 }
 
 // came says that a page has come.
-func (r *reader) came() { r.begun, r.tries = true, 0 }
+func (r *reader) came() { r.begun, r.tries, r.limit = true, 0, min(2*r.limit, r.most) }
 
 // get asks once for a page, which the hub may hold back for as long as wait. read reads
 // the answer.
@@ -79,6 +81,7 @@ func (r *reader) unread(err error) error {
 func (r *reader) failed(err error) (time.Duration, error) {
 	if errors.Is(err, resourcesync.ErrTooLarge) && r.limit > 1 {
 		r.limit /= 2
+		r.most = r.limit
 		return 0, nil
 	}
 	u, unavailable := errors.AsType[*Unavailable](err)
@@ -89,7 +92,10 @@ func (r *reader) failed(err error) (time.Duration, error) {
 	}
 	wait := pause(r.tries)
 	if unavailable {
-		wait = max(wait, u.after)
+		wait = max(wait, min(u.after, longestWait))
+		if u.slow {
+			r.limit = max(r.limit/2, 1)
+		}
 	}
 	r.tries++
 	r.client.opts.Note(err, wait)

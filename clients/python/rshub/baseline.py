@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional
 
 from .errors import Gone, NotAHub, Unavailable
-from .wire import pause, read_entries, read_members
+from .wire import pause, pause_of_follower, read_entries, read_members
 
 if TYPE_CHECKING:
     from .client import Client
@@ -59,7 +59,7 @@ def baseline(client: Client, set_name: str, prefix: str, collection: str, after:
         except (Unavailable, NotAHub) as e:
             if not begun and (isinstance(e, NotAHub) or e.lasting):
                 raise
-            client.pause(e, pause(tries, getattr(e, "after", 0)))
+            client.pause(e, pause_of_follower(tries, e))
             tries += 1
             continue
         begun, tries = True, 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional
 
 from .errors import Gone, NotAHub, Refused, Unavailable
-from .wire import pause, read_entries, read_members
+from .wire import pause_of_follower, read_entries, read_members
 
 if TYPE_CHECKING:
     from .client import Client
@@ -66,7 +66,7 @@ def follow(
             # After one good answer the URL is right, and a strange answer is an outage.
             if at is None and (isinstance(e, NotAHub) or e.lasting):
                 raise
-            client.pause(e, pause(tries, getattr(e, "after", 0)))
+            client.pause(e, pause_of_follower(tries, e))
             tries += 1
             continue
         tries = 0

@@ -13,7 +13,7 @@ from .audit import Difference, again, changes, compare
 from .errors import Error, Gone, NotAHub, Unavailable
 from .follow import page, position
 from .inventory import Inventory, digest, element
-from .wire import pause
+from .wire import pause_of_follower
 
 if TYPE_CHECKING:
     from .client import Client
@@ -153,7 +153,7 @@ class Replica:
         except Gone:
             return True
         except (Unavailable, NotAHub) as e:
-            self.client.pause(e, min(seconds, pause(0, getattr(e, "after", 0))))
+            self.client.pause(e, min(seconds, pause_of_follower(0, e)))
             return False
         return batch.cursor != cursor or batch.diverged
 

@@ -21,6 +21,7 @@ from .errors import Error, Gone, NotAHub, Refused, Unavailable
 SILENCE = 75.0  # seconds without a byte of an event stream: a hub sends a sign of life each 30 seconds
 TIMEOUT = 30.0  # seconds without a byte of an answer, besides the time that the hub was asked to wait
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+LONGEST_WAIT = 3600.0  # seconds that an answer may hold back one who follows: a wrong clock asks for years
 MAX_ANSWER = 64 << 20
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # of a character, escaped
 
@@ -116,6 +117,11 @@ def pause(tries: int, after: float = 0) -> float:
     return max(after, longest / 2 + random.random() * longest / 2)
 
 
+def pause_of_follower(tries: int, e: Error) -> float:
+    """The same for one who follows, whatever the Retry-After of an answer says."""
+    return pause(tries, min(getattr(e, "after", 0), LONGEST_WAIT))
+
+
 def _whole(answer: http.client.HTTPResponse) -> bytes:
     parts = []
     size = 0
@@ -160,7 +166,7 @@ def _retry_after(value: Optional[str]) -> float:
     if value.isdecimal():
         return min(float(value), 1e9)
     try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+        return min(max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time()), 1e9)
     except (TypeError, ValueError, IndexError):
         return 0
 

@@ -49,6 +49,8 @@ class Strange(unittest.TestCase):
                     status = answer[0]
                     kind, text = "application/json" if status == 200 else "application/problem+json", json.dumps(answer[1]).encode()
                 self.send_response(status)
+                if status == 503:
+                    self.send_header("Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT")
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(text)))
                 self.end_headers()
@@ -81,6 +83,16 @@ class Strange(unittest.TestCase):
                 next(self.client.follow("demo", "3-1003", stream=stream))
         self.script[:] = [page("5-1005", "7-1007", 6, 7)]
         self.assertEqual(next(self.client.follow("demo", "2026-01")).cursor, "7-1007")
+
+    def test_an_answer_of_a_wrong_clock(self):
+        """A Retry-After of years does not hold back what comes when the hub is there again."""
+        slept = []
+        self.client.sleep = slept.append
+        self.script[:] = [(503, {}), page("0-0", "1-1", 1), (503, {}), part("5-5~1", "a")]
+        with self.assertLogs("rshub"):
+            self.assertEqual(next(self.client.follow("demo", "start")).cursor, "1-1")
+            self.assertEqual(next(self.client.baseline("demo")).cursor, "5-5~1")
+        self.assertEqual(slept, [3600.0, 3600.0])
 
     def test_an_answer_that_breaks_off(self):
         self.script[:] = ["torn", page("0-0", "1-1", 1)]
