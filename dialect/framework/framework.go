@@ -54,7 +54,8 @@ type Announcer struct {
 
 // An announced is what the followers of a channel know.
 type announced struct {
-	begin     int64 // of the channel's log
+	begin     int64  // of the channel's log
+	head      uint64 // position of the channel's newest entry then; a log that ends before has lost it
 	documents []resourcesync.Change
 }
 
@@ -158,7 +159,8 @@ func (a *Announcer) look(ctx context.Context) error {
 // announce announces in a channel what the documents of its set are now. A set without
 // documents was deleted.
 func (a *Announcer) announce(ctx context.Context, channel feed.State, now []resourcesync.Change) error {
-	if last, ok := a.announced[channel.Set]; ok && last.begin == channel.Begin && slices.EqualFunc(last.documents, now, same) {
+	head := channel.Head.Position
+	if last, ok := a.announced[channel.Set]; ok && last.begin == channel.Begin && last.head <= head && slices.EqualFunc(last.documents, now, same) {
 		return nil
 	}
 	known, err := a.known(ctx, channel)
@@ -182,11 +184,13 @@ func (a *Announcer) announce(ctx context.Context, channel feed.State, now []reso
 		changes = deleted(known)
 	}
 	if len(changes) > 0 {
-		if _, err := a.hub.Publish(ctx, channel.Set, changelog.Publish{Changes: changes}); err != nil {
+		made, err := a.hub.Publish(ctx, channel.Set, changelog.Publish{Changes: changes})
+		if err != nil {
 			return err
 		}
+		head = made.Cursor.Position
 	}
-	a.announced[channel.Set] = announced{channel.Begin, now}
+	a.announced[channel.Set] = announced{channel.Begin, head, now}
 	return nil
 }
 

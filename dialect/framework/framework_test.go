@@ -124,6 +124,23 @@ func TestAnnounceDeleted(t *testing.T) {
 	r.wants("capabilitylist created", "description created")
 }
 
+// A forgetful memory loses what is published.
+type forgetful struct{ Publisher }
+
+func (forgetful) Publish(context.Context, string, changelog.Publish) (changelog.Appended, error) {
+	return changelog.Appended{Cursor: feed.Cursor{Position: 2, Micros: 2}, Count: 2}, nil
+}
+
+// What the log of announcements has lost, as after a failover, is announced again.
+func TestAnnounceLost(t *testing.T) {
+	r := newRoom(t)
+	r.announcer.hub = forgetful{r.hub}
+	r.wants()
+	r.announcer.hub = r.hub
+	r.wants("capabilitylist created", "description created")
+	r.wants()
+}
+
 // A look reads the newest announcements only.
 func TestManyAnnouncements(t *testing.T) {
 	r := newRoom(t)
