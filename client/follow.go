@@ -37,8 +37,9 @@ const (
 // go on from. A later batch is empty only if a filter left its changes out, so that
 // only the Cursor moved. Each batch begins where the one before ended, also after
 // outages and restarts of the hub: Follow asks again, with growing pauses, until ctx is
-// done. (It waits for an hour at most, whatever Retry-After says.) So nothing is skipped, except when a batch is Diverged. The hub's change memory
-// has then lost its tail, the log goes on at After, and changes may come again.
+// done. (It waits for an hour at most, whatever Retry-After says.) So nothing is skipped,
+// except when a batch is Diverged. The hub's change memory has then lost its tail, the log
+// goes on at After, and changes may come again.
 //
 // An error is the last thing that Follow yields. It is feed.ErrGone if the hub no
 // longer has the changes after the place; the destination must then read the source's

@@ -371,8 +371,9 @@ func (r *Reader) child(of string) (*xml.StartElement, error) {
 	}
 }
 
-// besideEntries refuses an element of the document that may be an entry, whatever its namespace,
-// and also when mistakes are passed over: to skip it would lose a resource. It handles other elements as unknown does.
+// besideEntries refuses an element of the document that may be an entry, whatever its
+// namespace, and also when mistakes are passed over: to skip it would lose a resource. It
+// handles other elements as unknown does.
 func (r *Reader) besideEntries(el *xml.StartElement) error {
 	if local := strings.ToLower(el.Name.Local); el.Name.Space == sitemapNS || local == "url" || local == "sitemap" {
 		return r.in.fail("the element %s has no place here, in the namespace %s: an entry is a %s in %s", quote(el.Name.Local), quote(el.Name.Space), r.entry, sitemapNS)
