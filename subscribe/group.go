@@ -154,7 +154,7 @@ func (s *Server) run(ctx context.Context, g *group, after feed.Cursor) {
 // That halves the cost under load, so that changes arrive sooner although they wait.
 const (
 	restFrom = 500 * time.Microsecond
-	restMost = 4 * time.Millisecond
+	restMost = 16 * time.Millisecond
 )
 
 // begin begins the delivery of batches to the connections that the group has now: from here
