@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/problem"
@@ -35,7 +34,14 @@ func (d *description) serve(w http.ResponseWriter, r *http.Request) error {
 	h := w.Header()
 	h.Set("Etag", d.etag)
 	h.Set("Cache-Control", "no-cache") // another version of the hub says something else
+	if has := r.Header.Get("If-None-Match"); has == "*" || strings.Contains(has, d.etag) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
 	h.Set("Content-Type", "application/json")
-	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(d.text))
+	h.Set("Content-Length", strconv.Itoa(len(d.text)))
+	if r.Method != http.MethodHead {
+		_, _ = w.Write([]byte(d.text)) // the client may be gone
+	}
 	return nil
 }
