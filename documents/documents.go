@@ -338,7 +338,7 @@ func (d *Server) plan(ctx context.Context, set, name string, plan planner) (*doc
 			return last, nil
 		}
 	case ctx.Err() == nil:
-		d.plans.Add(key, nil, keptPlans+1) // too large, so the cache drops what it had: it is not true any more
+		d.plans.Remove(key) // it is not true any more
 	}
 	return doc, err
 }

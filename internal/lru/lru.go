@@ -59,6 +59,15 @@ func (c *Cache[K, V]) Add(key K, v V, size int64) {
 	}
 }
 
+// Remove drops the value of a key, if there is one.
+func (c *Cache[K, V]) Remove(key K) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e, ok := c.items[key]; ok {
+		c.dropLocked(e)
+	}
+}
+
 // Clear drops all values.
 func (c *Cache[K, V]) Clear() {
 	c.mu.Lock()

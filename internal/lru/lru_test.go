@@ -21,6 +21,11 @@ func TestBounded(t *testing.T) {
 	if c.size != 10 || c.order.Len() != 3 || len(c.items) != 3 {
 		t.Errorf("size %d, %d and %d items", c.size, c.order.Len(), len(c.items))
 	}
+	c.Remove("c")
+	c.Remove("none")
+	if _, ok := c.Get("c"); ok || c.size != 7 || c.order.Len() != 2 || len(c.items) != 2 {
+		t.Errorf("after Remove it has %d bytes, %d and %d items", c.size, c.order.Len(), len(c.items))
+	}
 	c.Clear()
 	if _, ok := c.Get("a"); ok || c.size != 0 {
 		t.Errorf("it keeps %d bytes after Clear", c.size)
