@@ -45,7 +45,7 @@ func (ls *jsonLinks) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	if dec.PeekKind() == 'n' {
 		return dec.SkipValue()
 	}
-	return readArray(dec, "ln", func() error {
+	return ReadJSONArray(dec, "ln", func() error {
 		if len(*ls) == maxLinks {
 			return Invalid("%s", tooManyLinks)
 		}
@@ -79,8 +79,9 @@ var decoding = json.WithUnmarshalers(json.UnmarshalFromFunc(func(dec *jsontext.D
 // memberOf returns the name of the member that a decoder is at.
 func memberOf(dec *jsontext.Decoder) string { return dec.StackPointer().LastToken() }
 
-// readArray reads an array, and calls each to read every element. what names the array.
-func readArray(dec *jsontext.Decoder, what string, each func() error) error {
+// ReadJSONArray reads an array, and calls each to read every element. what names the array in
+// an error. It returns the error of each as it is, and those of dec as JSONError takes them.
+func ReadJSONArray(dec *jsontext.Decoder, what string, each func() error) error {
 	if kind := dec.PeekKind(); kind != '[' && kind != 0 {
 		return wrongKind(what, "an array", kind)
 	}

@@ -158,7 +158,7 @@ func (es *Entries) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 // readEntries reads an array of changes, and calls each with the text of change n, from 1.
 func readEntries(dec *jsontext.Decoder, l Limits, each func(n int, text []byte) error) error {
 	n := 0
-	return readArray(dec, quote(memberOf(dec)), func() error {
+	return ReadJSONArray(dec, quote(memberOf(dec)), func() error {
 		if n++; n > l.Entries && dec.PeekKind() == '{' {
 			return l.tooMany(n)
 		}

@@ -58,11 +58,7 @@ type ranges []Asked
 // UnmarshalJSONFrom reads no more ranges than a question may have, because they take more memory
 // than their text.
 func (rs *ranges) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	if kind := dec.PeekKind(); kind != '[' && kind != 0 {
-		return resourcesync.Invalid("ranges is an array")
-	}
-	_, err := dec.ReadToken()
-	for err == nil && dec.PeekKind() != ']' {
+	return resourcesync.ReadJSONArray(dec, "ranges", func() error {
 		n := len(*rs)
 		if n == MaxRanges {
 			return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("a question has at most %d ranges", MaxRanges)}
@@ -75,11 +71,8 @@ func (rs *ranges) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 			return resourcesync.About(fmt.Sprintf("range %d", n+1), resourcesync.JSONError(err))
 		}
 		*rs = append(*rs, a)
-	}
-	if err == nil {
-		_, err = dec.ReadToken()
-	}
-	return err
+		return nil
+	})
 }
 
 // behind returns an error unless a range lies after the range before.
