@@ -119,32 +119,35 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, set string) error {
 // if the set is, also if the set wants no more of them.
 func (s *Server) channel(ctx context.Context, set string, d *described) error {
 	channel := feed.Framework(set)
-	err := feed.CheckSet(channel)
-	switch {
-	case !d.Framework && err != nil:
-		return nil
-	case !d.Framework:
-	case feed.IsFramework(set):
-		return resourcesync.Invalid("framework: set %q has the framework notifications of set %q, and none of its own", set, feed.FrameworkOf(set))
-	case err != nil:
-		return resourcesync.About("framework", err)
-	default:
-		if err := access.MayPublish(ctx, channel); err != nil {
+	if d.Framework {
+		if err := mayAnnounce(ctx, set, channel); err != nil {
 			return err
 		}
+	} else if feed.CheckSet(channel) != nil {
+		return nil // there cannot be one
 	}
 	st, err := s.memory.State(ctx, channel)
 	switch {
+	case errors.Is(err, feed.ErrNoSet) && !d.Framework:
+		return nil
 	case errors.Is(err, feed.ErrNoSet):
-		if !d.Framework {
-			return nil
-		}
 		st.Title = "Documents of set " + set
 	case err != nil || st.Private == d.Private:
 		return err
 	}
 	st.Private = d.Private
 	return s.hub.Describe(ctx, channel, st.Description)
+}
+
+// mayAnnounce returns an error if a set cannot have framework notifications in a channel.
+func mayAnnounce(ctx context.Context, set, channel string) error {
+	if feed.IsFramework(set) {
+		return resourcesync.Invalid("framework: set %q has the framework notifications of set %q, and none of its own", set, feed.FrameworkOf(set))
+	}
+	if err := feed.CheckSet(channel); err != nil {
+		return resourcesync.About("framework", err)
+	}
+	return access.MayPublish(ctx, channel)
 }
 
 // tell makes a search engine be told of what changes in a set, unless the URL is empty.
