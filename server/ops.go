@@ -73,5 +73,8 @@ func (o *ops) operator(action trail.Action, h problem.Handler) http.Handler {
 }
 
 func (o *ops) profile(h http.HandlerFunc) http.Handler {
-	return o.operator(trail.Profile, func(w http.ResponseWriter, r *http.Request) error { h(w, r); return nil })
+	return o.operator(trail.Profile, func(w http.ResponseWriter, r *http.Request) error {
+		h(w, r)
+		return nil
+	})
 }

@@ -143,7 +143,10 @@ func (p *parts) runs() []func(context.Context) {
 func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http.Handler {
 	o := sets.Options{
 		Fetcher: p.outbound, SearchEngines: indexnow.Subscriptions{Send: p.engine.Send, Check: p.outbound.Check}, Announcer: p.announcer, Activity: p.activity, Streams: p.streams,
-		CheckEvents: func(text string) error { _, err := cloudevents.ParseMapping(text); return err },
+		CheckEvents: func(text string) error {
+			_, err := cloudevents.ParseMapping(text)
+			return err
+		},
 	}
 	if p.live != nil {
 		o.Inventories = p.inventories

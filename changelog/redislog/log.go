@@ -80,8 +80,8 @@ var _ changelog.Log = (*Log)(nil)
 // Open opens the change memory behind the prefix in a Redis (6.2 or newer) or a
 // compatible server. It makes a memory if there is none, unless opts.Existing. If the
 // memory is a copy, or Redis was restarted since a hub used it last, Open begins a new epoch
-// of every set. The log uses conn, which
-// belongs to the caller. The caller closes conn after the last call of the log.
+// of every set. The log uses conn, which belongs to the caller. The caller closes conn after
+// the last call of the log.
 //
 // Open refuses a Redis whose settings allow it to evict keys, because it would lose
 // changes silently. MayPass says whether to try again after an error.
