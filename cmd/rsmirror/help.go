@@ -49,8 +49,8 @@ How
   -max-size SIZE    the largest content, or ZIP file of a dump (default 10GiB)
   -max-delete N     how many resources may be deleted within a day: a number, a share such
                     as 20% of what DIR has, or all (default: 10% or ten, whichever is
-                    more, but none because of a list that is empty). If there are more,
-                    rsmirror deletes none of them, and ends
+                    more). If there are more, rsmirror deletes none of them, and ends.
+                    Without this flag it deletes nothing because of an empty list
   -duplicates-first fetch a content from the duplicates that the source names, in the order
                     that the source prefers, and from its own URL only if none is right
   -public           fetch contents, and documents that are not at the host of URL, only from
