@@ -209,7 +209,7 @@ func (j *job) read(ctx context.Context) error {
 		if j.spills() {
 			err = j.spill(ctx)
 		} else if m.waiting >= m.live.opts.WaitBytes {
-			err = m.makeRoom(ctx)
+			err = j.makeRoom(ctx)
 		}
 		if err != nil || j.loaded.IsZero() {
 			return err
@@ -248,17 +248,22 @@ func (j *job) add(b *feed.Batch) {
 	}
 }
 
-// makeRoom commits the largest backlog, to free memory.
-func (m *maker) makeRoom(ctx context.Context) error {
-	var largest *job
-	for _, j := range m.jobs {
-		if largest == nil || j.backlog.Bytes() > largest.backlog.Bytes() {
-			largest = j
+// makeRoom commits the largest backlog of all sets, to free memory. If that fails, the set
+// whose backlog it is drops it. Another set than j meets its failure again in its own turn.
+func (j *job) makeRoom(ctx context.Context) error {
+	largest := j
+	for _, o := range j.maker.jobs {
+		if o.backlog.Bytes() > largest.backlog.Bytes() {
+			largest = o
 		}
 	}
 	err := largest.commit(ctx)
-	if err != nil {
-		largest.forget()
+	if err == nil {
+		return nil
+	}
+	largest.forget()
+	if largest != j {
+		return nil
 	}
 	return err
 }

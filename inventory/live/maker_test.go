@@ -112,6 +112,65 @@ func TestWaiting(t *testing.T) {
 	})
 }
 
+// TestRoomOfAnother reads a set for which the backlog of another set has to be committed
+// first. That fails, and is no failure of the set itself.
+func TestRoomOfAnother(t *testing.T) {
+	t.Parallel()
+	for name, breaks := range map[string]func(w *world, fails *atomic.Bool){
+		"deleted": func(w *world, _ *atomic.Bool) { w.log.delete("a") },
+		"damaged": func(_ *world, fails *atomic.Bool) { fails.Store(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				ctx := t.Context()
+				var fails atomic.Bool
+				w.store = &watched{Store: w.store, before: func(context.Context, string) error {
+					if fails.Swap(false) {
+						return inventory.ErrDamaged
+					}
+					return nil
+				}}
+				l := w.idle(Options{WaitBytes: 1})
+				jobs := map[string]*job{}
+				for _, set := range []string{"a", "b"} {
+					w.log.make(set)
+					w.log.publish(set, many(1_000)...)
+					jobs[set] = newJob(l.maker, set)
+					state, err := w.log.State(ctx, set)
+					w.ok(err)
+					jobs[set].saw(state, time.Now())
+				}
+				a, b := jobs["a"], jobs["b"]
+				b.turn(ctx)
+				root := w.head("b").Newest()
+
+				l.maker.jobs = jobs
+				w.ok(a.load(ctx))
+				batch, err := w.log.Since(ctx, "a", feed.Cursor{}, 1_000)
+				w.ok(err)
+				a.add(batch)
+				breaks(w, &fails)
+				w.log.publish("b", "+new")
+				state, err := w.log.State(ctx, "b")
+				w.ok(err)
+				b.saw(state, time.Now())
+				b.asked = true
+				b.turn(ctx)
+				roots := w.head("b").Roots
+				if got := roots[len(roots)-1]; got.Cursor != state.Head || got.Upto <= root.Upto {
+					t.Errorf("the newest root of the other set is at %v, want %v", got.Cursor, state.Head)
+				}
+				if l.maker.waiting != 0 {
+					t.Errorf("%d bytes wait", l.maker.waiting)
+				}
+				if w.text.String() != "" {
+					t.Errorf("the log has %s", w.text)
+				}
+			})
+		})
+	}
+}
+
 // TestLost makes inventories whose log loses its tail: before a commit, and after.
 func TestLost(t *testing.T) {
 	t.Parallel()
