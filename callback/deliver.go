@@ -236,7 +236,7 @@ func (st *state) unsent(d *delivery) {
 	s := d.sub
 	switch {
 	case s.shard.calls.Err() != nil: // the shard is dropped soon
-	case errors.Is(d.err, errNothing) && s.over == "" && s.topic.head == d.head && s.about.LeaseEnd.After(time.Now()):
+	case errors.Is(d.err, errNothing) && s.over == "" && s.topic.head == d.head && s.leaseEnd().After(time.Now()):
 		st.await(s)
 	case errors.Is(d.err, errMayNot):
 		s.uncheck()

@@ -103,7 +103,7 @@ func (st *state) checked(s *sub, about *subscription.Subscription, until time.Ti
 		s.uncheck()
 	case why == "":
 		s.allowed = true
-		st.shorten(s, until)
+		st.setRightEnd(s, until)
 	case s.allowed || !s.shard.unsure(about.Made, about.Renewed):
 		if s.running != nil {
 			s.running.end()
@@ -120,17 +120,26 @@ func (s *shard) unsure(used ...time.Time) bool {
 	return slices.ContainsFunc(append(used, s.gained), func(t time.Time) bool { return time.Since(t) < unsureFor })
 }
 
-// shorten ends the lease at until, if that is not zero and sooner. What the registry has is
-// not changed: the next hub shortens the lease again.
-func (st *state) shorten(s *sub, until time.Time) {
-	if until.IsZero() || !until.Before(s.about.LeaseEnd) {
+// leaseEnd returns when the lease of a sub ends: as it was granted, or sooner, with the right of
+// whoever made it.
+func (s *sub) leaseEnd() time.Time {
+	if s.rightEnd.IsZero() {
+		return s.about.LeaseEnd
+	}
+	return earlier(s.rightEnd, s.about.LeaseEnd)
+}
+
+// setRightEnd sets when the right of whoever made a sub ends; zero: nobody knows. That time may
+// come sooner or later than before, as an operator may change it.
+func (st *state) setRightEnd(s *sub, end time.Time) {
+	if end.Equal(s.rightEnd) {
 		return
 	}
-	shorter := *s.about
-	shorter.LeaseEnd = until
-	s.about = &shorter
-	if s.stage != running && until.Before(s.due) {
-		st.wakeAt(&s.timer, until)
+	s.rightEnd = end
+	if s.stage == queued {
+		st.wakeAt(&s.timer, s.leaseEnd())
+	} else {
+		st.rest(s)
 	}
 }
 
@@ -153,6 +162,7 @@ func (s *shard) refuse(r *subscription.Request) (again time.Duration) {
 		defer st.unlock()
 		if known.over == refused {
 			known.over = ""
+			known.uncheck() // it may end at another time now
 			st.rest(known)
 		}
 		return 0

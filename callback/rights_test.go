@@ -255,6 +255,40 @@ func TestTokenExpires(t *testing.T) {
 	})
 }
 
+// An operator may move the end of a token. What the lease was granted for stays as it was.
+func TestTokenExpiresLater(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegister()
+		w := newWorld(t, Options{Rights: r})
+		c := w.listen("a.example")
+		w.publish("a", 1)
+		begin := time.Now()
+		ask := func(mode subscription.Mode, by string) subscription.ID {
+			defer w.settled()
+			return w.send(subscription.Request{Mode: mode, Callback: c.url, Start: w.head(), Lease: 10 * time.Hour, By: by})
+		}
+		id := ask(subscription.Subscribe, alice)
+		r.set(alice, begin.Add(time.Hour))
+		time.Sleep(2 * rightsEvery)
+		ask(subscription.Retry, alice)
+		if got := w.saved(id).LeaseEnd; !got.Equal(begin.Add(10 * time.Hour)) {
+			t.Errorf("what is kept ends at %v", got)
+		}
+		r.set(alice, time.Time{})
+		time.Sleep(2 * time.Hour)
+		w.settled()
+		if w.gone(id) || len(c.denied()) > 0 {
+			t.Fatalf("it has ended: %q", c.denied())
+		}
+		w.publish("b", 1)
+		w.settled()
+		if len(c.locs()) != 1 {
+			t.Errorf("it got %v", c.locs())
+		}
+	})
+}
+
 // A hub that has never heard of a token waits a little, and delivers nothing meanwhile: other
 // hubs may have read the new file before. Then it ends what the token made.
 func TestUnheardOf(t *testing.T) {

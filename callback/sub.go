@@ -31,10 +31,11 @@ type sub struct {
 
 	// Where the sub stands.
 	progress
-	allowed bool  // this hub knows that whoever made it had the right
-	first   int64 // datetime of the entry behind cursor; 0: not known
-	moves   int   // how often the sub was made to go on elsewhere: a delivery that began before moves nothing
-	batch   batchSize
+	allowed  bool      // this hub knows that whoever made it had the right
+	rightEnd time.Time // when that right ends; zero: not known
+	first    int64     // datetime of the entry behind cursor; 0: not known
+	moves    int       // how often the sub was made to go on elsewhere: a delivery that began before moves nothing
+	batch    batchSize
 
 	// With about.Every, changes are delivered in bursts.
 	burst uint64    // position up to which the present one goes; 0: there is none
@@ -167,6 +168,7 @@ func (st *state) put(s *shard, r *subscription.Record, moved bool) {
 	known.over = "" // a renewal came in time
 	st.setAbout(known, &r.Subscription)
 	known.batch, known.burst, known.quiet = batchSize{}, 0, time.Time{}
+	known.rightEnd = time.Time{} // looked up anew: an operator may have moved it
 	known.uncheck()
 	if moved {
 		known.moves++
@@ -189,15 +191,15 @@ func (st *state) rest(s *sub) {
 	switch {
 	case s.over != "":
 		st.schedule.stop(&s.timer)
-	case !s.about.LeaseEnd.After(now):
+	case !s.leaseEnd().After(now):
 		st.end(s, expired)
 	case s.next.After(now):
 		s.topic.failing.add(s)
-		st.wakeAt(&s.timer, earlier(s.next, s.about.LeaseEnd))
+		st.wakeAt(&s.timer, earlier(s.next, s.leaseEnd()))
 	case !s.topic.ready, s.cursor == s.topic.head:
 		st.await(s)
 	case s.quiet.After(now):
-		st.wakeAt(&s.timer, earlier(s.quiet, s.about.LeaseEnd))
+		st.wakeAt(&s.timer, earlier(s.quiet, s.leaseEnd()))
 	default:
 		st.queue(s)
 	}
@@ -207,14 +209,14 @@ func (st *state) rest(s *sub) {
 func (st *state) await(s *sub) {
 	s.leave()
 	s.topic.idle.add(s)
-	st.wakeAt(&s.timer, s.about.LeaseEnd)
+	st.wakeAt(&s.timer, s.leaseEnd())
 }
 
 // queue lets a sub have its turn as soon as it may.
 func (st *state) queue(s *sub) {
 	s.leave()
 	s.topic.behind.add(s)
-	st.wakeAt(&s.timer, s.about.LeaseEnd)
+	st.wakeAt(&s.timer, s.leaseEnd())
 	st.slots.queue(&s.task, s)
 }
 
@@ -222,7 +224,7 @@ func (st *state) queue(s *sub) {
 func (s *sub) wake(st *state) {
 	switch {
 	case s.stage == running: // settle finds out what is next
-	case !s.about.LeaseEnd.After(time.Now()):
+	case !s.leaseEnd().After(time.Now()):
 		st.slots.cancel(&s.task)
 		st.rest(s)
 	case s.stage == idle:
