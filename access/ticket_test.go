@@ -190,7 +190,7 @@ func TestTicketOfJWT(t *testing.T) {
 }
 
 // jwtCallers knows of callers what package jwt does.
-type jwtCallers struct{ *Tokens }
+type jwtCallers struct{ *TokensFile }
 
 func (jwtCallers) Named(name, key string) (Caller, bool) {
 	return NewNamed(name, key, Rights{}), key != "withdrawn"

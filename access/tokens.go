@@ -2,7 +2,6 @@ package access
 
 import (
 	"bufio"
-	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
@@ -10,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -25,15 +23,13 @@ const Anyone = "anyone"
 // the same.
 const JWTPrefix = "jwt:"
 
-// Tokens finds callers by the digests of their tokens. It does not change after
-// ReadTokens. It is an Authenticator.
+// Tokens are the content of a tokens file: callers by the digests of their tokens. They do not
+// change after ReadTokens.
 type Tokens struct {
 	callers map[[sha256.Size]byte]Caller
 	names   map[string][sha256.Size]byte // token digests by name; the digest of Anyone is zero
 	anyone  Rights
 }
-
-var _ Authenticator = (*Tokens)(nil)
 
 // tokenPrefix begins every token, so that a token is recognized where it must
 // not be: in a log, an error or a repository.
@@ -177,22 +173,6 @@ func quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// Caller returns the caller whose bearer token r carries; a request without a
-// token gets the rights of Anyone. An unknown token is refused even where no
-// token is needed; otherwise its owner would not notice the mistake. Caller
-// looks the digest up in a map instead of comparing it. So the time that it
-// takes reveals nothing about other tokens.
-func (t *Tokens) Caller(r *http.Request) (Caller, error) {
-	token, err := BearerToken(r)
-	if err != nil {
-		return Caller{}, err
-	}
-	if token == "" {
-		return t.withoutToken(), nil
-	}
-	return t.caller(sha256.Sum256([]byte(token)))
-}
-
 // withoutToken returns a caller without a token.
 func (t *Tokens) withoutToken() Caller { return Caller{Rights: Rights{anyone: &t.anyone}} }
 
@@ -222,18 +202,3 @@ func (t *Tokens) Named(name, _ string) (Caller, bool) {
 	c, err := t.caller(digest)
 	return c, err == nil
 }
-
-// Version returns 0.
-func (t *Tokens) Version() uint64 { return 0 }
-
-// Watch does nothing.
-func (t *Tokens) Watch(context.Context) {}
-
-// Err returns nil.
-func (t *Tokens) Err() error { return nil }
-
-// Len returns how many tokens there are.
-func (t *Tokens) Len() int { return len(t.callers) }
-
-// Anyone returns the rights of callers without a token.
-func (t *Tokens) Anyone() Rights { return t.anyone }

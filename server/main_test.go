@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -197,10 +198,14 @@ func (s *stream) ends() {
 }
 
 // tokens returns what knows the tokens of servertest.Tokens, and the tokens.
-func tokens(t *testing.T, rights ...string) (known *access.Tokens, texts []string) {
+func tokens(t *testing.T, rights ...string) (known *access.TokensFile, texts []string) {
 	t.Helper()
 	file, texts := servertest.Tokens(rights...)
-	known, err := access.ReadTokens(strings.NewReader(file))
+	path := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	known, err := access.OpenTokensFile(path, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/base64"
+	"log/slog"
 	"maps"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -66,7 +68,15 @@ func checkChartTokens(t *testing.T, manifests string) {
 	if file == nil {
 		return // a Secret of somebody else's
 	}
-	known, err := access.ReadTokens(base64.NewDecoder(base64.StdEncoding, strings.NewReader(file[1])))
+	lines, err := base64.StdEncoding.DecodeString(file[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(path, lines, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	known, err := access.OpenTokensFile(path, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
