@@ -16,14 +16,16 @@ var at = time.Date(2026, 3, 4, 5, 6, 7, 89_000, time.UTC)
 
 func url(n int) string { return fmt.Sprintf("https://example.org/callback?n=%d&x=<é>", n) }
 
-// record returns a record with a value in each field.
+// record returns a record with a value in each field but Sealed, which is of the key that a
+// registry seals with.
 func record(set string, n int) subscription.Record {
 	return subscription.Record{
 		Subscription: subscription.Subscription{
-			Set: set, Callback: url(n), Secret: strings.Repeat("ß€𝄞\x00\"\\\n\u2028", 12) + "1234567",
+			Set: set, Form: "atom.xml", Callback: url(n), Secret: strings.Repeat("ß€𝄞\x00\"\\\n\u2028", 12) + "1234567", Former: "fo\x00rmer",
 			Every:    90 * time.Minute,
-			Filter:   feed.Filter{Prefix: "https://example.org/*", Changes: []resourcesync.ChangeType{resourcesync.Created}, Types: []string{"text/*"}},
-			LeaseEnd: at.Add(time.Hour), Token: fmt.Sprint("token", n), By: subscription.ByToken("ä"), Made: at, Renewed: at.Add(time.Minute),
+			Filter:   feed.Filter{Prefix: "https://example.org/*", Changes: []resourcesync.ChangeType{resourcesync.Created}, Types: []string{"text/*"}, Collection: "https://example.org/all"},
+			LeaseEnd: at.Add(time.Hour), Token: fmt.Sprint("token", n), By: subscription.ByToken("ä"), Key: "thumbprint", Anyone: true, Made: at, Renewed: at.Add(time.Minute),
+			FormerEnd: at.Add(2 * time.Hour), Until: at.Add(3 * time.Hour), Ended: at.Add(4 * time.Hour), Why: "the token is gone",
 		},
 		Progress: progress(n),
 	}
@@ -31,7 +33,7 @@ func record(set string, n int) subscription.Record {
 
 func progress(n int) subscription.Progress {
 	p := subscription.Progress{
-		Cursor: feed.Cursor{Position: uint64(n), Micros: 1<<53 - 1}, Gap: feed.Cursor{Position: 1<<53 - 1, Micros: 5},
+		Cursor: feed.Cursor{Position: uint64(n), Micros: 1<<53 - 1}, From: feed.Cursor{Position: 3, Micros: 4}, Gap: feed.Cursor{Position: 1<<53 - 1, Micros: 5},
 		Gaps: n, Diverged: n%2 == 1, Failed: 3, Next: at.Add(time.Second),
 	}
 	for i := range n % 11 {
@@ -50,8 +52,8 @@ func plain(set string, n int) subscription.Record {
 // inShard returns n records of a set that are in the given shard.
 func inShard(set string, shard, n int) (all []subscription.Record) {
 	for i := 0; len(all) < n; i++ {
-		if subscription.NewID(set, "", url(i)).Shard() == shard {
-			all = append(all, record(set, i))
+		if r := record(set, i); r.ID().Shard() == shard {
+			all = append(all, r)
 		}
 	}
 	return all

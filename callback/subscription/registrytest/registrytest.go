@@ -4,6 +4,8 @@
 package registrytest
 
 import (
+	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/rshub/rshub/callback/subscription"
@@ -35,6 +37,10 @@ type Hub interface {
 
 // Run runs the suite. Every subtest has a store of its own.
 func Run(t *testing.T, b Backend) {
+	r := record("set", 1)
+	filled(t, r.Subscription, "Sealed", "Stale")
+	filled(t, r.Progress)
+	filled(t, request(&r, 1), "Sealed", "Number")
 	for _, group := range []struct {
 		name  string
 		tests []test
@@ -55,6 +61,18 @@ func Run(t *testing.T, b Backend) {
 				})
 			}
 		})
+	}
+}
+
+// filled checks that each field of a struct but these has a value, so that the suite sees when a
+// registry does not keep one.
+func filled(t *testing.T, v any, but ...string) {
+	t.Helper()
+	x := reflect.ValueOf(v)
+	for i := range x.NumField() {
+		if name := x.Type().Field(i).Name; x.Field(i).IsZero() != slices.Contains(but, name) {
+			t.Errorf("the field %s of %T is %v", name, v, x.Field(i))
+		}
 	}
 }
 
