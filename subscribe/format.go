@@ -21,7 +21,7 @@ var JSONZstd = &feed.Format{Name: "rs.json+zstd", Zstd: true, Append: func(dst [
 }, Baseline: feed.JSON.Baseline}
 
 // messageFormat returns the format of the messages that r asks for: the server's
-// first format that is among r's subprotocols. The upgrader chooses the same one.
+// first format that is among r's subprotocols.
 func (s *Server) messageFormat(r *http.Request) (*feed.Format, error) {
 	asked := websocket.Subprotocols(r)
 	if len(asked) == 0 {

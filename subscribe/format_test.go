@@ -36,8 +36,11 @@ func TestThirdFormat(t *testing.T) {
 	var clients []*websocket.Conn
 	for range 3 {
 		d := websocket.Dialer{HandshakeTimeout: patience, Subprotocols: []string{"test.unknown", locs.Name}}
-		ws, _, err := d.Dial("ws"+strings.TrimPrefix(s.url(""), "http"), nil)
+		ws, resp, err := d.Dial("ws"+strings.TrimPrefix(s.url(""), "http"), nil)
 		ok(t, err)
+		if p := resp.Header.Values("Sec-WebSocket-Protocol"); len(p) != 1 || p[0] != locs.Name {
+			t.Errorf("the subprotocol is %q", p)
+		}
 		t.Cleanup(func() { ws.Close() })
 		clients = append(clients, ws)
 	}
@@ -71,6 +74,25 @@ func TestThirdFormat(t *testing.T) {
 	r.Header.Set("Accept", locs.MediaType)
 	if !s.server.Wants(r) || subscribe.New(nil, nil, subscribe.Options{}).Wants(r) {
 		t.Error("who accepts a format of pages wants to follow, and nobody else")
+	}
+}
+
+// The handshake names the format that the messages have, whatever the order in which a client
+// names several.
+func TestSeveralFormats(t *testing.T) {
+	s := newSite(t, settings{})
+	s.publish(1)
+	for _, asked := range [][]string{{"rs.xml", "rs.json"}, {"rs.json", "rs.xml"}} {
+		d := websocket.Dialer{HandshakeTimeout: patience, Subprotocols: asked}
+		ws, resp, err := d.Dial("ws"+strings.TrimPrefix(s.url(""), "http"), nil)
+		ok(t, err)
+		defer ws.Close()
+		_, b, err := ws.ReadMessage()
+		ok(t, err)
+		want := map[byte]string{'{': "rs.json", '<': "rs.xml"}[b[0]]
+		if p := resp.Header.Get("Sec-WebSocket-Protocol"); p != want {
+			t.Errorf("who asks for %v is told %q and gets %s", asked, p, want)
+		}
 	}
 }
 

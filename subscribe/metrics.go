@@ -118,8 +118,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			"asked for changes that the memory no longer has (gone), lost the right to follow (right); the hub stopped (stopping) or failed (error).",
 	}, []string{"kind", "reason"})
 	for k, name := range kindNames {
-		counter := func(name, help string) prometheus.Counter {
-			return auto.NewCounter(prometheus.CounterOpts{Name: "rshub_" + name, Help: help, ConstLabels: prometheus.Labels{"kind": kindNames[k]}})
+		counter := func(metric, help string) prometheus.Counter {
+			return auto.NewCounter(prometheus.CounterOpts{Name: "rshub_" + metric, Help: help, ConstLabels: prometheus.Labels{"kind": name}})
 		}
 		m.delivered[k] = delivered{
 			messages: counter("deliveries_total", "Messages, events, pages and requests with changes that were delivered to followers."),

@@ -159,7 +159,6 @@ func New(f Follower, m Memory, o Options) *Server {
 	}
 	s.upgrader = websocket.Upgrader{
 		HandshakeTimeout: o.WriteTimeout,
-		Subprotocols:     names(o.Messages),
 		CheckOrigin:      o.CheckOrigin,
 		Error: func(w http.ResponseWriter, r *http.Request, status int, reason error) {
 			problem.Write(w, r, problem.New(status, "websocket", reason.Error()))

@@ -40,7 +40,11 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, set stri
 	if err != nil && !isGone {
 		return err
 	}
-	ws, err := s.upgrader.Upgrade(w, r, nil)
+	var header http.Header
+	if r.Header.Get("Sec-Websocket-Protocol") != "" {
+		header = http.Header{"Sec-Websocket-Protocol": {format.Name}}
+	}
+	ws, err := s.upgrader.Upgrade(w, r, header)
 	if err != nil {
 		c.endBaseline()
 		return nil // Upgrade has answered

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -106,8 +105,8 @@ func marshal(v any) ([]byte, error) {
 // the hub that wrote none.
 func unmarshal(b []byte, v any) error {
 	if n := len(b) - sumSize; n > 0 && string(b[n:n+len(sumBegin)]) == sumBegin {
-		object := append(slices.Clone(b[:n]), '}')
-		if fmt.Sprintf("%08x", crc32.Checksum(object, castagnoli)) != string(b[n+len(sumBegin):len(b)-len(sumEnd)]) {
+		sum := crc32.Update(crc32.Checksum(b[:n], castagnoli), castagnoli, []byte("}"))
+		if fmt.Sprintf("%08x", sum) != string(b[n+len(sumBegin):len(b)-len(sumEnd)]) {
 			return errors.New("its checksum is wrong")
 		}
 	}

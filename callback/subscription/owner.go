@@ -26,11 +26,10 @@ func ByToken(name string) string { return byToken + name }
 // NameOf returns the name of the token that Request.By is of. It is empty for a caller without
 // a token, and for one who is not known.
 func NameOf(by string) string {
-	name, _ := strings.CutPrefix(by, byToken)
-	if name == by {
-		return ""
+	if name, ok := strings.CutPrefix(by, byToken); ok {
+		return name
 	}
-	return name
+	return ""
 }
 
 // ByAddress returns what Request.By is for a caller without a token: its

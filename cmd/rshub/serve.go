@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"syscall"
 
+	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/server"
 )
@@ -73,10 +74,8 @@ func inVariables(err error) error {
 // newLogger writes text to a terminal and JSON to anything else.
 func newLogger(w io.Writer, level slog.Level) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
-	if f, ok := w.(*os.File); ok {
-		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			return slog.New(slog.NewTextHandler(w, o))
-		}
+	if progress.IsTerminal(w) {
+		return slog.New(slog.NewTextHandler(w, o))
 	}
 	return slog.New(slog.NewJSONHandler(w, o))
 }

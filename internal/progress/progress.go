@@ -37,9 +37,8 @@ type Line struct {
 func (l *Line) Begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.told = l.Now()
-	if l.Terminal {
-		l.told = time.Time{}
+	if !l.Terminal {
+		l.told = l.Now()
 	}
 }
 
