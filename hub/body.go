@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -17,53 +16,6 @@ import (
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
-
-// The media types of a publish.
-const (
-	xmlType  = "application/xml"
-	jsonType = "application/json"
-	ndjson   = "application/x-ndjson"
-)
-
-// IsPublish reports whether a POST to the hub's own URL is meant as a publish:
-// it has a Link header, or a media type in which changes are sent.
-func (h *Hub) IsPublish(header http.Header) bool {
-	_, err := h.form(header)
-	return err == nil || header.Get("Link") != ""
-}
-
-// form returns the form of a publish.
-func (h *Hub) form(header http.Header) (*Form, error) {
-	value := header.Get("Content-Type")
-	mediaType, params, err := mime.ParseMediaType(value)
-	if err != nil {
-		mediaType = ""
-	}
-	if c := params["charset"]; c != "" && !strings.EqualFold(c, "utf-8") && !strings.EqualFold(c, "us-ascii") {
-		return nil, h.unsupported("the charset is " + strconv.Quote(c) + "; send UTF-8")
-	}
-	if f := h.formOf(header, mediaType); f != nil {
-		return f, nil
-	}
-	return nil, h.unsupported(fmt.Sprintf("the Content-Type is %q; changes are sent as %s", value, h.formNames()))
-}
-
-// formNames returns the media types in which changes are sent, one of each form.
-func (h *Hub) formNames() string {
-	var names []string
-	for _, f := range h.forms {
-		names = append(names, f.MediaTypes[0])
-	}
-	return strings.Join(names, ", ")
-}
-
-// unsupported returns the problem of a body in a form that the hub does not
-// read, with the forms that it does.
-func (h *Hub) unsupported(detail string) error {
-	p := problem.New(http.StatusUnsupportedMediaType, "unsupported", detail)
-	p.Header = http.Header{"Accept-Post": {h.formNames()}, "Accept-Encoding": {"gzip"}}
-	return p
-}
 
 // body returns the request's body, limited in size and unpacked. A stream has
 // no limit for the whole; receiveLines limits its parts.

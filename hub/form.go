@@ -6,13 +6,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
+)
+
+// The media types of a publish.
+const (
+	xmlType  = "application/xml"
+	jsonType = "application/json"
+	ndjson   = "application/x-ndjson"
 )
 
 // A Form is a form of the body of a publish.
@@ -33,16 +43,48 @@ var (
 	ndjsonForm = &Form{MediaTypes: []string{ndjson, "application/ndjson", "application/jsonl"}}
 )
 
-// formOf returns the form of a publish with a media type; nil if there is none.
-func (h *Hub) formOf(header http.Header, mediaType string) *Form {
+// IsPublish reports whether a POST to the hub's own URL is meant as a publish:
+// it has a Link header, or a media type in which changes are sent.
+func (h *Hub) IsPublish(header http.Header) bool {
+	_, err := h.form(header)
+	return err == nil || header.Get("Link") != ""
+}
+
+// form returns the form of a publish.
+func (h *Hub) form(header http.Header) (*Form, error) {
+	value := header.Get("Content-Type")
+	mediaType, params, err := mime.ParseMediaType(value)
+	if err != nil {
+		mediaType = ""
+	}
+	if c := params["charset"]; c != "" && !strings.EqualFold(c, "utf-8") && !strings.EqualFold(c, "us-ascii") {
+		return nil, h.unsupported("the charset is " + strconv.Quote(c) + "; send UTF-8")
+	}
 	i := slices.IndexFunc(h.forms, func(f *Form) bool { return f.Header != "" && len(header[f.Header]) > 0 })
 	if i < 0 {
 		i = slices.IndexFunc(h.forms, func(f *Form) bool { return slices.Contains(f.MediaTypes, mediaType) })
 	}
-	if i < 0 {
-		return nil
+	if i >= 0 {
+		return h.forms[i], nil
 	}
-	return h.forms[i]
+	return nil, h.unsupported(fmt.Sprintf("the Content-Type is %q; changes are sent as %s", value, h.formNames()))
+}
+
+// formNames returns the media types in which changes are sent, one of each form.
+func (h *Hub) formNames() string {
+	var names []string
+	for _, f := range h.forms {
+		names = append(names, f.MediaTypes[0])
+	}
+	return strings.Join(names, ", ")
+}
+
+// unsupported returns the problem of a body in a form that the hub does not
+// read, with the forms that it does.
+func (h *Hub) unsupported(detail string) error {
+	p := problem.New(http.StatusUnsupportedMediaType, "unsupported", detail)
+	p.Header = http.Header{"Accept-Post": {h.formNames()}, "Accept-Encoding": {"gzip"}}
+	return p
 }
 
 // readForm reads the whole of a publish in a form that is not the hub's own.

@@ -172,7 +172,7 @@ func (h *Hub) readDocument(ctx context.Context, in *intake, form *Form, key stri
 		doc, err = resourcesync.ReadJSON(body, limits)
 	}
 	if doc != nil {
-		if err := published(doc); err != nil {
+		if err := checkDocument(doc); err != nil {
 			return p, err // which explains why its entries are wrong
 		}
 	}
@@ -195,8 +195,8 @@ func (h *Hub) readDocument(ctx context.Context, in *intake, form *Form, key stri
 	return p, nil
 }
 
-// published returns an error if a document is not one of changes.
-func published(doc *resourcesync.Document) error {
+// checkDocument returns an error if a document is not one of changes.
+func checkDocument(doc *resourcesync.Document) error {
 	if !doc.IsChanges() {
 		what := "its capability is " + strconv.Quote(doc.Capability)
 		if doc.Index {
