@@ -70,7 +70,7 @@ var errNothing = errors.New("nothing to deliver")
 // cut returns what comes next at a point: at most limit changes. Where the log has lost its
 // tail, cut corrects the point and marks it. It returns errNothing, or an error of
 // Follower.Next. It may read the log, so the mutex must not be held.
-func (e *Engine) cut(ctx context.Context, set string, at *point, format *outlet.Format, f *filter, limit int) (*cut, error) {
+func (e *Engine) cut(ctx context.Context, set string, at *point, format *outlet.Format, f *feed.Filter, limit int) (*cut, error) {
 	batches, err := e.next(ctx, set, at, f, limit)
 	if err != nil {
 		return nil, err
@@ -99,9 +99,9 @@ func (e *Engine) cut(ctx context.Context, set string, at *point, format *outlet.
 
 // next returns the batches behind a point from which a cut of at most limit changes is made.
 // It returns errNothing if there are none.
-func (e *Engine) next(ctx context.Context, set string, at *point, f *filter, limit int) ([]*feed.Batch, error) {
+func (e *Engine) next(ctx context.Context, set string, at *point, f *feed.Filter, limit int) ([]*feed.Batch, error) {
 	most := e.opts.MaxChanges
-	if f.key == "" {
+	if f.IsZero() {
 		most = min(most, limit)
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTime)
@@ -137,7 +137,7 @@ func (e *Engine) next(ctx context.Context, set string, at *point, f *filter, lim
 type builder struct {
 	cut
 	format  *outlet.Format
-	filter  *filter
+	filter  *feed.Filter
 	entries int      // most entries to look at, less those that were
 	limit   int      // most changes
 	bytes   int      // most bytes of entries, unless there is only one, less those that are in parts
@@ -147,12 +147,12 @@ type builder struct {
 // take takes entries of a batch, as many as there is room for, and returns how many.
 func (x *builder) take(b *feed.Batch) int {
 	entries := b.Entries[:min(x.entries, len(b.Entries))]
-	if !x.filter.matchAny(entries) {
+	if !x.wants(entries) {
 		return x.look(entries) // the text is not needed
 	}
 	text, entryEnd := b.In(x.format.Batch), x.format.End
 	text = text[bytes.Index(text, x.format.Begin) : len(text)-len(x.format.Tail)]
-	if x.filter.key == "" && len(entries) == len(b.Entries) && len(entries) <= x.limit-x.changes && len(text) <= x.bytes {
+	if x.filter.IsZero() && len(entries) == len(b.Entries) && len(entries) <= x.limit-x.changes && len(text) <= x.bytes {
 		x.changes += len(entries) // all of them, so where each ends does not matter
 		x.bytes -= len(text)
 		x.add(text)
@@ -162,7 +162,7 @@ func (x *builder) take(b *feed.Batch) int {
 	for i := range entries {
 		size := bytes.Index(text[end:], entryEnd) + len(entryEnd)
 		switch {
-		case !x.filter.match(&entries[i].Change):
+		case !x.filter.Match(&entries[i].Change):
 			x.add(text[begin:end])
 			begin = end + size
 		case x.changes == x.limit, x.changes > 0 && size > x.bytes:
@@ -176,6 +176,16 @@ func (x *builder) take(b *feed.Batch) int {
 	}
 	x.add(text[begin:end])
 	return x.look(entries)
+}
+
+// wants reports whether any of the entries passes the filter.
+func (x *builder) wants(entries []feed.Entry) bool {
+	for i := range entries {
+		if x.filter.Match(&entries[i].Change) {
+			return true
+		}
+	}
+	return false
 }
 
 // look notes that entries were looked at, and returns how many.

@@ -30,7 +30,7 @@ func body(t testing.TB, c *cut) []byte {
 	return b
 }
 
-var everything = filters{}.of(feed.Filter{})
+var everything = &feed.Filter{}
 
 // filled publishes to the set demo. It returns the log, and two hubs that have it: the one
 // that published has all in its window, as batches, and the other has nothing in memory.
@@ -179,7 +179,7 @@ func textOf(b *feed.Batch) []byte {
 // consecutive.
 func TestCutFilter(t *testing.T) {
 	_, window, _, batches := filled(t, memorytest.Changes("a", 3), memorytest.Changes("b", 2), memorytest.Changes("a", 1), memorytest.Changes("b", 1))
-	f := filters{}.of(feed.Filter{Prefix: "https://example.org/b/"})
+	f := &feed.Filter{Prefix: "https://example.org/b/"}
 	e := cutting(window, 2, 1<<20)
 	at := &point{cursor: batches[0].After}
 	var got []string

@@ -35,7 +35,6 @@ type delivery struct {
 	engine *Engine
 	about  *subscription.Subscription
 	head   feed.Cursor // of the topic
-	filter *filter
 	failed int
 	first  bool // nothing was delivered yet
 	limit  int  // most changes
@@ -68,7 +67,7 @@ func (s *sub) takeTurn(*state) turn {
 		s.burst = s.topic.head.Position
 	}
 	s.running = &delivery{
-		sub: s, engine: e, about: s.about, head: s.topic.head, filter: s.filter, point: s.point, gap: s.gap, gaps: s.gaps,
+		sub: s, engine: e, about: s.about, head: s.topic.head, point: s.point, gap: s.gap, gaps: s.gaps,
 		failed: s.failed, first: s.standing == untried, limit: cmp.Or(s.batch.most, e.opts.MaxChanges), moves: s.moves,
 	}
 	s.running.ctx, s.running.end = context.WithCancel(s.shard.calls)
@@ -88,7 +87,7 @@ func (d *delivery) do() {
 	}
 	for range maxEmpty {
 		var c *cut
-		c, d.err = d.engine.cut(d.ctx, d.about.Set, &d.point, d.engine.format(d.about.Form), d.filter, d.limit)
+		c, d.err = d.engine.cut(d.ctx, d.about.Set, &d.point, d.engine.format(d.about.Form), &d.about.Filter, d.limit)
 		switch {
 		case errors.Is(d.err, feed.ErrGone):
 			if d.err = d.overrun(); d.err != nil {

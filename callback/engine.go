@@ -81,7 +81,7 @@ func New(registry subscription.Registry, claims claim.Store, log Log, follower F
 		turns:   make(chan *waiter), timers: make(wakeup, 1), saves: make(wakeup, 1), released: make(chan struct{}),
 	}
 	e.state = state{
-		engine: e, shards: map[int]*shard{}, topics: map[string]*topic{}, filters: filters{},
+		engine: e, shards: map[int]*shard{}, topics: map[string]*topic{},
 		slots: newSlots(o.InFlight, hostSlots), counts: counts{}, missing: map[string]int{},
 	}
 	e.claims = claim.NewKeeper(claims, worker{e}, subscription.Shards, o.Clock, o.Logger.With("work", "callbacks"))

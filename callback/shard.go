@@ -58,6 +58,7 @@ type shard struct {
 	// commits. It brings them back when the Commit fails.
 	dirty   []*sub   // subs to save soon
 	skipped []*sub   // subs to save now and then
+	passed  uint64   // state.publishes when all that filters had left out was last saved
 	done    []uint64 // numbers of requests that were carried out and are to leave the inbox
 	saving  bool     // a goroutine of saveAll saves the shard
 }
@@ -320,7 +321,7 @@ func (e *Engine) saveAll(ctx context.Context, all bool) {
 	st := e.lock()
 	defer st.unlock()
 	for _, s := range st.shards {
-		if s.saving || len(s.dirty)+len(s.done) == 0 && (!all || len(s.skipped) == 0) {
+		if s.saving || len(s.dirty)+len(s.done) == 0 && (!all || len(s.skipped) == 0 && s.passed == st.publishes) {
 			continue
 		}
 		s.saving = true
@@ -344,9 +345,16 @@ func (s *shard) save(ctx context.Context, all bool) bool {
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	st := s.engine.lock()
+	if all {
+		s.passed = st.publishes
+		for _, x := range s.subs {
+			x.pass()
+		}
+	}
 	dirty, done := s.dirty, s.done
 	s.dirty, s.done = nil, nil
 	for _, x := range dirty {
+		x.pass()
 		x.dirty = false
 	}
 	if all {

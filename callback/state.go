@@ -11,7 +11,6 @@ type state struct {
 
 	shards   map[int]*shard
 	topics   map[string]*topic
-	filters  filters
 	slots    *slots
 	schedule schedule
 	draining bool // no task gets a slot any more

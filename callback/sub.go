@@ -1,17 +1,18 @@
 package callback
 
 import (
+	"slices"
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
-	"github.com/rshub/rshub/feed"
 )
 
 // A sub is a subscription that this hub works on: a point in a log and a wake-up.
 //
 // Its pool says what it waits for:
 //
-//	topic.idle     for what is published next
+//	of audience    for what is published next and passes its filter
+//	topic.unsure   for whatever is published next, or for the topic to be ready
 //	topic.failing  for its next try after a failure; a new change may bring that forward
 //	topic.behind   for its turn, for the end of its turn, or, if it left failing, for earliest
 //	none           for the end of the interval that it asked for; or for nothing: over says why it ends
@@ -26,8 +27,8 @@ type sub struct {
 	topic *topic
 
 	// What is subscribed to.
-	about  *subscription.Subscription // replaced, but never changed: deliveries share it
-	filter *filter
+	about    *subscription.Subscription // replaced, but never changed: deliveries share it
+	audience *audience                  // of the topic
 
 	// Where the sub stands.
 	progress
@@ -42,7 +43,7 @@ type sub struct {
 	quiet time.Time // the next one begins no sooner
 
 	// What the sub waits for.
-	pool     *pool             // of topic
+	pool     *pool             // of topic, or of audience
 	index    int               // in pool
 	running  *delivery         // under way; nil: none
 	earliest time.Time         // a new change may bring the next try forward to this time
@@ -58,7 +59,13 @@ func (s *sub) owner() string { return s.about.By }
 
 // record returns the sub as it is to be kept.
 func (s *sub) record() *subscription.Record {
-	return &subscription.Record{Subscription: *s.about, Progress: s.unpack()}
+	return &subscription.Record{Subscription: *s.about, Progress: s.kept()}
+}
+
+// kept returns the progress of the sub as it is to be kept.
+func (s *sub) kept() subscription.Progress {
+	s.pass()
+	return s.unpack()
 }
 
 // A pool holds the subs of a topic that wait for the same thing.
@@ -71,10 +78,9 @@ func (p *pool) add(s *sub) {
 
 // take empties the pool and returns the subs that were in it.
 func (p *pool) take() []*sub {
-	all := *p
-	*p = make(pool, 0, len(all)) // most come back at once, if it is their filters that left all out
+	all := slices.Clone(*p)
 	for _, s := range all {
-		s.pool = nil
+		s.leave()
 	}
 	return all
 }
@@ -84,6 +90,7 @@ func (s *sub) leave() {
 	if s.pool == nil {
 		return
 	}
+	s.pass()
 	all := *s.pool
 	n := len(all) - 1
 	all[s.index] = all[n]
@@ -130,17 +137,25 @@ func (st *state) removeEnded(x *sub, mode subscription.Mode, why string) {
 	st.removeSub(x)
 }
 
-// setAbout replaces what a sub is about, and what is counted of it. nil: the sub is removed.
+// setAbout replaces what a sub is about, its audience, and what is counted of it. nil: the sub is
+// removed.
 func (st *state) setAbout(s *sub, about *subscription.Subscription) {
+	waits := s.waits()
 	if s.about != nil {
 		st.countSub(s, -1)
-		st.filters.drop(s.filter)
-		s.about = nil
+		if waits {
+			s.leave()
+		}
+		s.topic.audiences.Leave(s.audience)
+		s.about, s.audience = nil, nil
 	}
 	if about != nil {
-		s.filter = st.filters.of(about.Filter)
+		s.audience = s.topic.audiences.Join(about.Filter)
+		if waits {
+			s.audience.Members.add(s)
+		}
 		shared := *about
-		shared.Set, shared.Filter = s.topic.set, s.filter.Filter // of all subs that have the same
+		shared.Set, shared.Filter = s.topic.set, s.audience.Filter // of all subs that have the same
 		s.about = &shared
 		st.countSub(s, 1)
 	}
@@ -164,6 +179,9 @@ func (st *state) put(s *shard, r *subscription.Record, moved bool) {
 	if known == nil {
 		st.rest(st.addSub(s, r))
 		return
+	}
+	if known.stage == idle {
+		known.leave() // before it stands elsewhere
 	}
 	known.over = "" // a renewal came in time
 	st.setAbout(known, &r.Subscription)
@@ -208,7 +226,11 @@ func (st *state) rest(s *sub) {
 // await lets an idle sub wait for what is published next.
 func (st *state) await(s *sub) {
 	s.leave()
-	s.topic.idle.add(s)
+	if s.topic.ready && s.cursor == s.topic.head {
+		s.audience.Members.add(s)
+	} else {
+		s.topic.unsure.add(s)
+	}
 	st.wakeAt(&s.timer, s.leaseEnd())
 }
 
@@ -259,12 +281,18 @@ func (s *sub) markSkipped() {
 	}
 }
 
-// skip moves an idle sub over new entries that its filter leaves out, which begin at a
-// datetime.
-func (s *sub) skip(begins int64, to feed.Cursor) {
-	s.from, s.cursor = s.begin(), to
+// waits reports whether a sub is at the head of its topic, and waits for what its filter wants.
+func (s *sub) waits() bool { return s.audience != nil && s.pool == &s.audience.Members }
+
+// pass moves a sub that waits over what its filter has left out since. It has to be called before
+// progress is read, or the sub leaves the pool.
+func (s *sub) pass() {
+	if !s.waits() || s.cursor == s.topic.head {
+		return
+	}
+	s.from, s.cursor = s.begin(), s.topic.head
 	if s.from.IsZero() {
-		s.from.Micros = begins - 1 // as builder.done does
+		s.from.Micros = s.topic.first - 1 // as builder.done does
 	}
 	s.markSkipped()
 }

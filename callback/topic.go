@@ -35,14 +35,21 @@ type topic struct {
 	set    string
 	cancel context.CancelFunc // ends follow
 
-	subs    int         // subs of this topic, in a pool or in none
-	failed  int         // those whose last attempt failed
-	ready   bool        // head is known
-	head    feed.Cursor // of the entries that came
-	idle    pool        // subs that wait for what is new
-	failing pool        // subs that wait after a failure
-	behind  pool        // subs that have a turn, or wait for one
+	subs   int         // subs of this topic, in a pool or in none
+	failed int         // those whose last attempt failed
+	ready  bool        // head is known
+	head   feed.Cursor // of the entries that came
+	first  int64       // datetime of the first entry that came, if the set was not made before
+
+	audiences feed.Audiences[pool] // all subs, by their filters; the pools have those that are at the head, and wait for what is new
+	unsure    pool                 // subs that wait for the topic to be ready, or for whatever comes
+	failing   pool                 // subs that wait after a failure
+	behind    pool                 // subs that have a turn, or wait for one
 }
+
+// An audience is the subs of a topic that have the same filter. A publish that its filter leaves
+// out costs nothing: subs of its pool are at the head without being moved. See sub.pass.
+type audience = feed.Audience[pool]
 
 // topic returns the topic of a set, which gets one more sub.
 func (st *state) topic(set string) *topic {
@@ -99,11 +106,21 @@ func (e *Engine) follow(ctx context.Context, t *topic) {
 func (e *Engine) restart(t *topic, head feed.Cursor) {
 	st := e.lock()
 	defer st.unlock()
+	idle := t.takeIdle()
 	t.head, t.ready = head, true
-	for _, s := range t.idle.take() {
+	for _, s := range idle {
 		st.rest(s)
 	}
 	st.fill()
+}
+
+// takeIdle takes all subs that wait for what is new.
+func (t *topic) takeIdle() []*sub {
+	idle := t.unsure.take()
+	for a := range t.audiences.All() {
+		idle = append(idle, a.Members.take()...)
+	}
+	return idle
 }
 
 // publish wakes the subs of a topic for what is new.
@@ -111,23 +128,34 @@ func (e *Engine) publish(t *topic, batches []*feed.Batch) {
 	st := e.lock()
 	defer st.unlock()
 	st.publishes++
-	before, first, diverged := t.head, int64(0), false
+	var idle []*sub
+	first, diverged := int64(0), false
 	for _, b := range batches {
 		diverged = diverged || b.Diverged
 		if len(b.Entries) > 0 {
 			first = cmp.Or(first, b.Entries[0].Micros)
 		}
-		t.head = b.Cursor
-	}
-	for _, s := range t.idle.take() {
-		if !diverged && s.cursor == before { // else it has to look whether its cursor is still in the log
-			if !s.filter.wants(st.publishes, batches) {
-				s.skip(first, t.head)
-				t.idle.add(s)
-				continue
+		for i := range b.Entries {
+			for a := range t.audiences.Wanting(&b.Entries[i].Change) {
+				idle = append(idle, a.Members.take()...)
 			}
-			s.first = first
 		}
+	}
+	if everybody := t.audiences.Everybody(); everybody != nil && first > 0 {
+		idle = append(idle, everybody.Members.take()...)
+	}
+	for _, s := range idle {
+		s.first = first
+	}
+	idle = append(idle, t.unsure.take()...)
+	if diverged { // each looks whether its cursor is still in the log
+		idle = append(idle, t.takeIdle()...)
+	}
+	if t.head.IsZero() {
+		t.first = first
+	}
+	t.head = batches[len(batches)-1].Cursor
+	for _, s := range idle {
 		st.rest(s)
 	}
 	// A failing callback is tried again for what is new, but not before earliest. The

@@ -313,6 +313,58 @@ func TestFilter(t *testing.T) {
 	})
 }
 
+// What a filter leaves out is passed without being touched, until somebody asks where the
+// subscription stands: an operator, or a hub that hands it over. Here it is older than its set.
+func TestFilterPasses(t *testing.T) {
+	t.Parallel()
+	for name, ask := range map[string]func(w *world, c *callee){
+		"retry": func(w *world, c *callee) { w.send(subscription.Request{Mode: subscription.Retry, Callback: c.url}) },
+		"renewal": func(w *world, c *callee) {
+			w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
+		},
+		"shutdown": func(w *world, _ *callee) {
+			w.shutdown()
+			w.start(Options{})
+		},
+		"failure": func(w *world, c *callee) {
+			c.says(status(http.StatusInternalServerError))
+			w.publish("x", 1)
+			w.settled()
+			c.says(nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, Options{})
+				c := w.listen("a.example")
+				id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
+				w.settled()
+				first := w.publish("y", 2).Cursor
+				end := w.publish("y", 1).Cursor
+				w.settled()
+				st := w.engine.lock()
+				if s := st.shards[id.Shard()].subs[id]; !s.cursor.IsZero() {
+					t.Errorf("what its filter left out has moved it to %v", s.cursor)
+				}
+				st.unlock()
+				ask(w, c)
+				time.Sleep(saveEvery)
+				w.settled()
+				want := feed.Cursor{Micros: first.Micros - 2} // before the first of two entries
+				if r := w.saved(id); r.Cursor != end || r.From != want {
+					t.Errorf("saved is %v from %v, want %v from %v", r.Cursor, r.From, end, want)
+				}
+				w.publish("x", 1)
+				time.Sleep(time.Minute)
+				w.settled()
+				if d := c.tries[0]; d.header.Get("RS-Previous") != "0" || !d.doc.From.Equal(time.UnixMicro(want.Micros)) {
+					t.Errorf("delivered is %v, from %v", d.header, d.doc.From)
+				}
+			})
+		})
+	}
+}
+
 // A subscription passes a backlog that its filter leaves out without a POST.
 func TestFilterBacklog(t *testing.T) {
 	t.Parallel()

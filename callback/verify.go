@@ -53,11 +53,12 @@ func (s *shard) verify(p *request) (again time.Duration) {
 			e.opts.Activity.Called(outcome(r, &subscription.Attempt{Error: err.Error()}, true))
 			return 0
 		}
+		known.pass()
 		if !r.Move {
 			c.since = known.cursor
 		}
 		// The new filter may let pass what the old one left out.
-		if c.refilters = !r.Move && known.filter.key != r.Filter.Key(); c.refilters {
+		if c.refilters = !r.Move && known.audience.Key != r.Filter.Key(); c.refilters {
 			c.since, c.moves = known.begin(), known.moves
 		}
 	}
@@ -130,7 +131,7 @@ func (s *shard) keep(p *request) (again time.Duration) {
 			if r.Move {
 				rec.Gaps = known.gaps
 			} else {
-				rec.Progress = known.unpack()
+				rec.Progress = known.kept()
 				rec.Next = time.Time{}
 			}
 			if c.refilters && c.moves == known.moves { // an operator has not moved it meanwhile

@@ -74,7 +74,7 @@ type conn struct {
 	// there, without being written to, until the group's next delivery to its audience
 	// takes it out, or until it is released to the group again.
 	audience *audience
-	index    int // in audience.conns
+	index    int // in audience.Members.conns
 
 	mu sync.Mutex
 

@@ -119,7 +119,7 @@ func (g *group) removeLocked(c *conn) {
 		return
 	}
 	g.audiences.remove(c)
-	if len(g.audiences.byFilter) == 0 {
+	if g.audiences.Everybody() == nil && !g.audiences.Filtered() {
 		g.ended = true
 		g.cancel()
 	}
@@ -164,7 +164,7 @@ func (g *group) begin(batches []*feed.Batch) (all, filtered bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.cursor = batches[len(batches)-1].Cursor
-	return g.audiences.kinds()
+	return g.audiences.Everybody() != nil, g.audiences.Filtered()
 }
 
 // forget ends a group. The next connection with the same key founds another group.
@@ -181,8 +181,8 @@ func (s *Server) forget(g *group) {
 func (s *Server) fail(g *group, err error) {
 	g.mu.Lock()
 	var conns []*conn
-	for _, a := range g.audiences.byFilter {
-		conns = append(conns, a.conns...)
+	for a := range g.audiences.All() {
+		conns = append(conns, a.Members.conns...)
 	}
 	for _, c := range conns {
 		c.audience = nil
@@ -207,7 +207,7 @@ func (s *Server) logFailure(set string, err error) {
 func (g *group) deliver(ch *chunk) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if a := g.audiences.byFilter[""]; a != nil {
+	if a := g.audiences.Everybody(); a != nil {
 		g.deliverTo(a, ch.end(), ch.diverged, func(feed.Cursor) *chunk { return ch })
 	}
 	g.delivered(&g.tally)
@@ -216,8 +216,8 @@ func (g *group) deliver(ch *chunk) {
 // deliverTo writes a chunk to the live connections of an audience. pick chooses the chunk
 // by the cursor of the connection's last message. All chunks end at the cursor end.
 func (g *group) deliverTo(a *audience, end feed.Cursor, diverged bool, pick func(told feed.Cursor) *chunk) {
-	for i := len(a.conns) - 1; i >= 0; i-- { // backwards, because removeLocked moves the last connection to i
-		if c := a.conns[i]; !c.deliver(&g.writer, &g.tally, end, diverged, pick) {
+	for i := len(a.Members.conns) - 1; i >= 0; i-- { // backwards, because removeLocked moves the last connection to i
+		if c := a.Members.conns[i]; !c.deliver(&g.writer, &g.tally, end, diverged, pick) {
 			g.removeLocked(c)
 		}
 	}

@@ -22,8 +22,8 @@ func testConn(t *testing.T, s *Server, position uint64) *conn {
 
 // size returns how many connections there are.
 func (as *audiences) size() (n int) {
-	for _, a := range as.byFilter {
-		n += len(a.conns)
+	for a := range as.All() {
+		n += len(a.Members.conns)
 	}
 	return n
 }
