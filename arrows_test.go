@@ -71,7 +71,7 @@ var arrows = map[string][]string{
 	"dialect/cloudevents":     {"feed", "resourcesync"},
 	"inventory/live":          {"claim", "feed", "internal/backoff", "inventory", "resourcesync"},
 	"inventory/web":           {"feed", "internal/accept", "inventory", "inventory/audit", "limit", "problem", "resourcesync"},
-	"callback/subscription":   {"changelog", "claim", "feed", "internal/backoff", "internal/redisconn", "resourcesync"},
+	"callback/subscription":   {"changelog", "claim", "feed", "internal/backoff", "internal/packed", "internal/redisconn", "resourcesync"},
 	"callback/outlet":         {"callback/subscription", "feed", "outbound"},
 	"callback":                {"callback/outlet", "callback/subscription", "claim", "feed", "internal/backoff", "outbound", "outbound/meter", "resourcesync"},
 	"callback/websub":         {"access", "callback/outlet", "callback/subscription", "changelog", "feed", "internal/forwarded", "internal/trail", "outbound", "problem", "resourcesync"},

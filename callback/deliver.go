@@ -67,8 +67,8 @@ func (s *sub) takeTurn(*state) turn {
 		s.burst = s.topic.head.Position
 	}
 	s.running = &delivery{
-		sub: s, engine: e, about: s.about, head: s.topic.head, point: s.point, gap: s.gap, gaps: s.gaps,
-		failed: s.failed, first: s.standing == untried, limit: cmp.Or(s.batch.most, e.opts.MaxChanges), moves: s.moves,
+		sub: s, engine: e, about: s.about, head: s.topic.head, point: point{cursor: s.Cursor, from: s.From, until: s.until, diverged: s.Diverged}, gap: s.Gap, gaps: s.Gaps,
+		failed: s.Failed, first: s.standing == untried, limit: cmp.Or(s.batch.most, e.opts.MaxChanges), moves: s.moves,
 	}
 	s.running.ctx, s.running.end = context.WithCancel(s.shard.calls)
 	return s.running
@@ -168,7 +168,7 @@ func (d *delivery) settle(st *state) {
 		st.restFor(s, limitedRetry)
 		return
 	}
-	s.last.add(d.attempt)
+	s.Last = withAttempt(s.Last, d.attempt)
 	st.markDirty(s)
 	e.opts.Meter.Count(meter.Delivery, d.verdict.Outcome, d.attempt.Took)
 	if d.failed > 0 {
@@ -198,13 +198,13 @@ func (st *state) succeed(d *delivery) {
 	e.metrics.changes.Add(float64(d.cut.changes))
 	st.advance(d, point{cursor: d.cut.cursor})
 	s.batch.succeed(e.opts.MaxChanges)
-	s.gap = feed.Cursor{}
+	s.Gap = feed.Cursor{}
 	s.setFailed(0)
-	s.next, s.earliest = time.Time{}, time.Time{}
+	s.Next, s.earliest = time.Time{}, time.Time{}
 	s.standing = standingAfter(d.attempt.Took)
 	// A burst ends at what there was when it began. What comes meanwhile is delivered
 	// together, after the interval.
-	if s.about.Every > 0 && s.cursor.Position >= s.burst {
+	if s.about.Every > 0 && s.Cursor.Position >= s.burst {
 		s.burst, s.quiet = 0, time.Now().Add(s.about.Every)
 	}
 	st.rest(s)
@@ -213,21 +213,21 @@ func (st *state) succeed(d *delivery) {
 // advance sets the sub's point, and reports changes that were lost on the way.
 func (st *state) advance(d *delivery, to point) {
 	s, e := d.sub, d.engine
-	if d.gaps > s.gaps {
-		e.metrics.gaps.Add(float64(d.gaps - s.gaps))
+	if d.gaps > s.Gaps {
+		e.metrics.gaps.Add(float64(d.gaps - s.Gaps))
 		e.opts.Logger.Warn("callbacks: the memory overran a subscription", "id", s.id, "set", s.about.Set, "host", s.host.name, "lost", outlet.Lost(d.gap, d.point.begin()))
-		s.gap, s.gaps = d.gap, d.gaps
+		s.Gap, s.Gaps = d.gap, d.gaps
 		st.markDirty(s)
 	}
-	if to.diverged && !s.diverged {
+	if to.diverged && !s.Diverged {
 		e.opts.Logger.Warn("callbacks: the log had lost its tail", "id", s.id, "set", s.about.Set, "host", s.host.name)
 		st.markDirty(s)
 	}
-	if to.cursor != s.cursor {
+	if to.cursor != s.Cursor {
 		s.first = 0
 		s.markSkipped()
 	}
-	s.point = to
+	s.Cursor, s.From, s.until, s.Diverged = to.cursor, to.from, to.until, to.diverged
 }
 
 // unsent goes on after a turn in which nothing was sent.
@@ -264,8 +264,8 @@ const (
 // restFor lets a sub have its next turn after about this time. The callback has not
 // failed.
 func (st *state) restFor(s *sub, while time.Duration) {
-	s.next = time.Now().Add(backoff.Jitter(while))
-	s.earliest = s.next
+	s.Next = time.Now().Add(backoff.Jitter(while))
+	s.earliest = s.Next
 	st.rest(s)
 }
 
@@ -282,26 +282,26 @@ func (st *state) fail(d *delivery) {
 	if d.verdict.Decision == outlet.Smaller && d.cut.changes > 1 {
 		s.batch.refuse(d.cut.changes)
 		s.until = feed.Cursor{} // the callback may take fewer changes, so there is no reason to wait long
-		s.next = now.Add(max(backoff.Jitter(firstRetry), d.verdict.After))
-		s.earliest = s.next
+		s.Next = now.Add(max(backoff.Jitter(firstRetry), d.verdict.After))
+		s.earliest = s.Next
 	} else {
-		wait := max(backoff.Jitter(backoff.Doubled(firstRetry, lastRetry, s.failed)), d.verdict.After)
-		s.next = now.Add(wait)
+		wait := max(backoff.Jitter(backoff.Doubled(firstRetry, lastRetry, s.Failed)), d.verdict.After)
+		s.Next = now.Add(wait)
 		s.earliest = now.Add(max(firstRetry, wait/10, d.verdict.After))
 	}
-	s.setFailed(s.failed + 1)
+	s.setFailed(s.Failed + 1)
 	st.rest(s)
 }
 
 // setFailed sets how many tries have failed in a row.
 func (s *sub) setFailed(n int) {
 	switch {
-	case s.failed == 0 && n > 0:
+	case s.Failed == 0 && n > 0:
 		s.topic.failed++
-	case s.failed > 0 && n == 0:
+	case s.Failed > 0 && n == 0:
 		s.topic.failed--
 	}
-	s.failed = n
+	s.Failed = n
 }
 
 // maxPatience bounds how many deliveries a callback takes before it is offered more

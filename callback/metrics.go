@@ -125,10 +125,10 @@ func (t *topic) lag() (most uint64, age time.Duration) {
 // time of what was delivered last.
 func (s *sub) lag() (changes uint64, since int64) {
 	head := s.topic.head
-	if !s.topic.ready || head.Position <= s.cursor.Position {
+	if !s.topic.ready || head.Position <= s.Cursor.Position {
 		return 0, 0
 	}
-	return head.Position - s.cursor.Position, cmp.Or(s.first, s.cursor.Micros, head.Micros)
+	return head.Position - s.Cursor.Position, cmp.Or(s.first, s.Cursor.Micros, head.Micros)
 }
 
 // gauges tell what an Engine is doing, as a prometheus.Collector.

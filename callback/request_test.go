@@ -349,7 +349,7 @@ func TestStandingByADelivery(t *testing.T) {
 		{nil, 0, untried}, {nil, 1, doubtful}, {[]subscription.Attempt{asked}, 0, untried}, {[]subscription.Attempt{sent}, 0, proven}, {[]subscription.Attempt{sent, asked}, 0, proven},
 		{[]subscription.Attempt{sent, slow}, 0, doubtful}, {[]subscription.Attempt{sent, failed}, 1, doubtful}, {[]subscription.Attempt{failed, sent}, 0, proven}, {[]subscription.Attempt{sent, asked}, 3, doubtful},
 	} {
-		if got := newProgress(&subscription.Progress{Last: test.last}).last.standing(test.failed); got != test.want {
+		if got := standingOf(test.last, test.failed); got != test.want {
 			t.Errorf("after %+v, failed %d times, its standing is %d, want %d", test.last, test.failed, got, test.want)
 		}
 	}

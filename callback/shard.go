@@ -170,8 +170,8 @@ func (s *shard) load() bool {
 			continue
 		}
 		x := st.addSub(s, &records[i])
-		x.earliest = x.next
-		x.standing = x.last.standing(x.failed)
+		x.earliest = x.Next
+		x.standing = standingOf(x.Last, x.Failed)
 		st.rest(x)
 	}
 	st.fetch(s)
@@ -366,7 +366,7 @@ func (s *shard) save(ctx context.Context, all bool) bool {
 	changes := subscription.Changes{Progress: make(map[subscription.ID]subscription.Progress, len(dirty)), Done: done}
 	for _, x := range dirty {
 		if x.stage != dead {
-			changes.Progress[x.id] = x.unpack()
+			changes.Progress[x.id] = x.Progress
 		}
 	}
 	st.unlock()

@@ -1,6 +1,12 @@
 package callback
 
-import "github.com/rshub/rshub/outbound"
+import (
+	"slices"
+	"time"
+
+	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/outbound"
+)
 
 // A standing is what the requests to a callback have shown of it. All but proven are on
 // probation.
@@ -21,6 +27,35 @@ func (s standing) share(n int) int {
 		return n
 	}
 	return max(1, n/4)
+}
+
+// standingOf returns the standing of a callback after the newest attempts, oldest first. failed is
+// how often its deliveries have failed in a row.
+func standingOf(last []subscription.Attempt, failed int) standing {
+	for _, a := range slices.Backward(last) {
+		switch {
+		case a.Kind != "deliver":
+		case failed == 0 && a.Error == "":
+			return standingAfter(a.Took)
+		default:
+			return doubtful
+		}
+	}
+	if failed > 0 {
+		return doubtful
+	}
+	return untried
+}
+
+// slowAfter is how long a success may take that proves a callback.
+const slowAfter = time.Second
+
+// standingAfter returns the standing of a callback after a success that took so long.
+func standingAfter(took time.Duration) standing {
+	if took <= slowAfter {
+		return proven
+	}
+	return doubtful
 }
 
 // How many slots one subscriber's callbacks at a host may have, and in these, how many an

@@ -1,10 +1,12 @@
 package callback
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/feed"
 )
 
 // A sub is a subscription that this hub works on: a point in a log and a wake-up.
@@ -31,11 +33,12 @@ type sub struct {
 	audience *audience                  // of the topic
 
 	// Where the sub stands.
-	progress
-	allowed  bool      // this hub knows that whoever made it had the right
-	rightEnd time.Time // when that right ends; zero: not known
-	first    int64     // datetime of the entry behind cursor; 0: not known
-	moves    int       // how often the sub was made to go on elsewhere: a delivery that began before moves nothing
+	subscription.Progress
+	until    feed.Cursor // see point
+	allowed  bool        // this hub knows that whoever made it had the right
+	rightEnd time.Time   // when that right ends; zero: not known
+	first    int64       // datetime of the entry behind cursor; 0: not known
+	moves    int         // how often the sub was made to go on elsewhere: a delivery that began before moves nothing
 	batch    batchSize
 
 	// With about.Every, changes are delivered in bursts.
@@ -65,7 +68,17 @@ func (s *sub) record() *subscription.Record {
 // kept returns the progress of the sub as it is to be kept.
 func (s *sub) kept() subscription.Progress {
 	s.pass()
-	return s.unpack()
+	return s.Progress
+}
+
+// withAttempt returns the newest attempts, oldest first, with one more. It changes nothing of
+// last, which a Commit may be reading, and has no spare room: most subscriptions have few.
+func withAttempt(last []subscription.Attempt, a subscription.Attempt) []subscription.Attempt {
+	last = last[max(0, len(last)+1-subscription.MaxAttempts):]
+	all := make([]subscription.Attempt, len(last)+1)
+	copy(all, last)
+	all[len(last)] = a
+	return all
 }
 
 // A pool holds the subs of a topic that wait for the same thing.
@@ -101,12 +114,12 @@ func (s *sub) leave() {
 
 // addSub takes a subscription in.
 func (st *state) addSub(s *shard, r *subscription.Record) *sub {
-	x := &sub{id: r.ID(), progress: newProgress(&r.Progress), topic: st.topic(r.Set)}
+	x := &sub{id: r.ID(), Progress: r.Progress, topic: st.topic(r.Set)}
 	x.task = task{timer: timer{of: x}, host: st.slots.host(r.Callback), shard: s, standing: untried}
 	st.setAbout(x, &r.Subscription)
 	st.forgetEnded(s, x.id)
 	x.uncheck()
-	if x.failed > 0 {
+	if x.Failed > 0 {
 		x.topic.failed++
 	}
 	s.subs[x.id] = x
@@ -191,9 +204,9 @@ func (st *state) put(s *shard, r *subscription.Record, moved bool) {
 	if moved {
 		known.moves++
 		known.setFailed(0)
-		known.progress, known.first = newProgress(&r.Progress), 0
+		known.Progress, known.until, known.first = r.Progress, feed.Cursor{}, 0
 	}
-	known.next, known.earliest = time.Time{}, time.Time{}
+	known.Next, known.earliest = time.Time{}, time.Time{}
 	if known.stage == idle {
 		st.queue(known)
 	}
@@ -211,10 +224,10 @@ func (st *state) rest(s *sub) {
 		st.schedule.stop(&s.timer)
 	case !s.leaseEnd().After(now):
 		st.end(s, expired)
-	case s.next.After(now):
+	case s.Next.After(now):
 		s.topic.failing.add(s)
-		st.wakeAt(&s.timer, earlier(s.next, s.leaseEnd()))
-	case !s.topic.ready, s.cursor == s.topic.head:
+		st.wakeAt(&s.timer, earlier(s.Next, s.leaseEnd()))
+	case !s.topic.ready, s.Cursor == s.topic.head:
 		st.await(s)
 	case s.quiet.After(now):
 		st.wakeAt(&s.timer, earlier(s.quiet, s.leaseEnd()))
@@ -226,7 +239,7 @@ func (st *state) rest(s *sub) {
 // await lets an idle sub wait for what is published next.
 func (st *state) await(s *sub) {
 	s.leave()
-	if s.topic.ready && s.cursor == s.topic.head {
+	if s.topic.ready && s.Cursor == s.topic.head {
 		s.audience.Members.add(s)
 	} else {
 		s.topic.unsure.add(s)
@@ -250,7 +263,7 @@ func (s *sub) wake(st *state) {
 		st.slots.cancel(&s.task)
 		st.rest(s)
 	case s.stage == idle:
-		s.next = time.Time{}
+		s.Next = time.Time{}
 		st.queue(s)
 	}
 }
@@ -287,12 +300,12 @@ func (s *sub) waits() bool { return s.audience != nil && s.pool == &s.audience.M
 // pass moves a sub that waits over what its filter has left out since. It has to be called before
 // progress is read, or the sub leaves the pool.
 func (s *sub) pass() {
-	if !s.waits() || s.cursor == s.topic.head {
+	if !s.waits() || s.Cursor == s.topic.head {
 		return
 	}
-	s.from, s.cursor = s.begin(), s.topic.head
-	if s.from.IsZero() {
-		s.from.Micros = s.topic.first - 1 // as builder.done does
+	s.From, s.Cursor = cmp.Or(s.From, s.Cursor), s.topic.head
+	if s.From.IsZero() {
+		s.From.Micros = s.topic.first - 1 // as builder.done does
 	}
 	s.markSkipped()
 }

@@ -343,8 +343,8 @@ func TestFilterPasses(t *testing.T) {
 				end := w.publish("y", 1).Cursor
 				w.settled()
 				st := w.engine.lock()
-				if s := st.shards[id.Shard()].subs[id]; !s.cursor.IsZero() {
-					t.Errorf("what its filter left out has moved it to %v", s.cursor)
+				if s := st.shards[id.Shard()].subs[id]; !s.Cursor.IsZero() {
+					t.Errorf("what its filter left out has moved it to %v", s.Cursor)
 				}
 				st.unlock()
 				ask(w, c)

@@ -1,9 +1,9 @@
 package callback
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/rshub/rshub/callback/outlet"
@@ -55,11 +55,11 @@ func (s *shard) verify(p *request) (again time.Duration) {
 		}
 		known.pass()
 		if !r.Move {
-			c.since = known.cursor
+			c.since = known.Cursor
 		}
 		// The new filter may let pass what the old one left out.
 		if c.refilters = !r.Move && known.audience.Key != r.Filter.Key(); c.refilters {
-			c.since, c.moves = known.begin(), known.moves
+			c.since, c.moves = cmp.Or(known.From, known.Cursor), known.moves
 		}
 	}
 	st.unlock()
@@ -126,10 +126,8 @@ func (s *shard) keep(p *request) (again time.Duration) {
 		}
 		rec := subscription.Record{Subscription: c.wanted, Progress: subscription.Progress{Cursor: c.since, Diverged: r.Diverged, Last: []subscription.Attempt{c.attempt}}}
 		if known != nil {
-			last := slices.Clone(known.last)
-			last.add(c.attempt)
 			if r.Move {
-				rec.Gaps = known.gaps
+				rec.Gaps = known.Gaps
 			} else {
 				rec.Progress = known.kept()
 				rec.Next = time.Time{}
@@ -137,7 +135,7 @@ func (s *shard) keep(p *request) (again time.Duration) {
 			if c.refilters && c.moves == known.moves { // an operator has not moved it meanwhile
 				rec.Cursor, rec.From, rec.Failed = c.since, feed.Cursor{}, 0
 			}
-			rec.Last = last.unpack()
+			rec.Last = withAttempt(known.Last, c.attempt)
 		}
 		return subscription.Changes{Put: []subscription.Record{rec}}
 	}, func(st *state, done subscription.Changes) {
@@ -147,7 +145,7 @@ func (s *shard) keep(p *request) (again time.Duration) {
 		}
 		for i := range done.Put {
 			if known != nil {
-				known.last.add(c.attempt)
+				known.Last = withAttempt(known.Last, c.attempt)
 				known.doubt(c.attempt.Took)
 			}
 			st.put(s, &done.Put[i], r.Move || c.refilters)
@@ -165,7 +163,7 @@ func (s *shard) unconfirmed(p *request, a subscription.Attempt, final bool) (aga
 	st := e.lock()
 	defer st.unlock()
 	if known := s.subs[r.ID()]; known != nil {
-		known.last.add(a)
+		known.Last = withAttempt(known.Last, a)
 		known.doubt(a.Took)
 		st.markDirty(known)
 	}

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/packed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -83,7 +85,7 @@ func decodeRequest(number uint64, b []byte, keys *Keys) (r Request) {
 }
 
 // The checksum of a JSON object is its last member, CRC-32C in hexadecimal of the
-// object without it. Versions of the hub that know no checksum ignore the member.
+// object without it.
 const (
 	sumBegin = `,"sum":"`
 	sumEnd   = `"}`
@@ -101,14 +103,15 @@ func marshal(v any) ([]byte, error) {
 	return fmt.Appendf(b[:len(b)-1], "%s%08x%s", sumBegin, crc32.Checksum(b, castagnoli), sumEnd), nil
 }
 
-// unmarshal reads what marshal wrote. An object without a checksum is of a version of
-// the hub that wrote none.
+// unmarshal reads what marshal wrote.
 func unmarshal(b []byte, v any) error {
-	if n := len(b) - sumSize; n > 0 && string(b[n:n+len(sumBegin)]) == sumBegin {
-		sum := crc32.Update(crc32.Checksum(b[:n], castagnoli), castagnoli, []byte("}"))
-		if fmt.Sprintf("%08x", sum) != string(b[n+len(sumBegin):len(b)-len(sumEnd)]) {
-			return errors.New("its checksum is wrong")
-		}
+	n := len(b) - sumSize
+	if n <= 0 || string(b[n:n+len(sumBegin)]) != sumBegin {
+		return errors.New("it has no checksum")
+	}
+	sum := crc32.Update(crc32.Checksum(b[:n], castagnoli), castagnoli, []byte("}"))
+	if fmt.Sprintf("%08x", sum) != string(b[n+len(sumBegin):len(b)-len(sumEnd)]) {
+		return errors.New("its checksum is wrong")
 	}
 	return json.Unmarshal(b, v)
 }
@@ -146,21 +149,17 @@ func encodeProgress(p *Progress) []byte {
 	for i := range p.Last {
 		a := &p.Last[i]
 		b = appendTime(b, a.At)
-		b = appendText(b, a.Kind)
+		b = packed.AppendString(b, a.Kind)
 		b = binary.AppendUvarint(b, uint64(a.Status))
 		b = binary.AppendVarint(b, int64(a.Took))
 		b = binary.AppendUvarint(b, uint64(a.Changes))
-		b = appendText(b, a.Error)
+		b = packed.AppendString(b, a.Error)
 	}
 	return b
 }
 
 func appendCursor(b []byte, c feed.Cursor) []byte {
 	return binary.AppendVarint(binary.AppendUvarint(b, c.Position), c.Micros)
-}
-
-func appendText(b []byte, s string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
 func appendTime(b []byte, t time.Time) []byte {
@@ -174,69 +173,36 @@ func decodeProgress(b []byte) (p Progress, err error) {
 	if len(b) == 0 || b[0] != progressVersion {
 		return p, fmt.Errorf("%w: a progress of an unknown version", changelog.ErrCorrupt)
 	}
-	r := fields{rest: b[1:]}
+	r := fields{packed.NewReader(string(b[1:]))}
 	p.Cursor, p.From, p.Gap = r.cursor(), r.cursor(), r.cursor()
-	p.Gaps = int(r.unsigned())
-	p.Diverged = r.unsigned() == 1
-	p.Failed = int(r.unsigned())
+	p.Gaps = int(r.Number())
+	p.Diverged = r.Number() == 1
+	p.Failed = int(r.Number())
 	p.Next = r.time()
-	for n := r.unsigned(); n > 0 && !r.bad; n-- {
+	for n := r.Number(); n > 0 && !r.Bad(); n-- {
 		p.Last = append(p.Last, Attempt{
-			At: r.time(), Kind: r.text(), Status: int(r.unsigned()),
-			Took: time.Duration(r.signed()), Changes: int(r.unsigned()), Error: r.text(),
+			At: r.time(), Kind: r.text(), Status: int(r.Number()),
+			Took: time.Duration(r.Signed()), Changes: int(r.Number()), Error: r.text(),
 		})
 	}
-	if r.bad || len(r.rest) > 0 {
+	if !r.Done() {
 		return p, fmt.Errorf("%w: a progress of %d bytes", changelog.ErrCorrupt, len(b))
 	}
 	return p, nil
 }
 
-// A fields reads, one after another, what encodeProgress wrote. After the first
-// error it is bad, and all further fields are zero.
-type fields struct {
-	rest []byte
-	bad  bool
+// A fields reads, one after another, what encodeProgress wrote.
+type fields struct{ *packed.Reader }
+
+func (f fields) cursor() feed.Cursor {
+	return feed.Cursor{Position: f.Number(), Micros: f.Signed()}
 }
 
-// skip goes on by n bytes. n <= 0 says that a field could not be read.
-func (f *fields) skip(n int) {
-	if n <= 0 {
-		f.bad, f.rest = true, nil
-		return
-	}
-	f.rest = f.rest[n:]
-}
+// text reads a string, which keeps nothing else in memory.
+func (f fields) text() string { return strings.Clone(f.String()) }
 
-func (f *fields) unsigned() uint64 {
-	v, n := binary.Uvarint(f.rest)
-	f.skip(n)
-	return v
-}
-
-func (f *fields) signed() int64 {
-	v, n := binary.Varint(f.rest)
-	f.skip(n)
-	return v
-}
-
-func (f *fields) cursor() feed.Cursor {
-	return feed.Cursor{Position: f.unsigned(), Micros: f.signed()}
-}
-
-func (f *fields) text() string {
-	n := f.unsigned()
-	if n > uint64(len(f.rest)) {
-		f.skip(0)
-		return ""
-	}
-	s := string(f.rest[:n])
-	f.rest = f.rest[n:]
-	return s
-}
-
-func (f *fields) time() time.Time {
-	if v := f.signed(); v != 0 {
+func (f fields) time() time.Time {
+	if v := f.Signed(); v != 0 {
 		return time.UnixMicro(v).UTC()
 	}
 	return time.Time{}

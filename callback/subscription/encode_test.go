@@ -133,11 +133,11 @@ func TestDamagedSubscription(t *testing.T) {
 			}
 		}
 	}
-	old, err := json.Marshal(&s)
+	bare, err := json.Marshal(&s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := decodeSubscription(old, nil); err != nil || !reflect.DeepEqual(got, s) {
-		t.Errorf("without a checksum it is %+v, %v", got, err)
+	if got, err := decodeSubscription(bare, nil); !errors.Is(err, changelog.ErrCorrupt) {
+		t.Errorf("without a checksum it is read as %+v, %v", got, err)
 	}
 }
