@@ -7,7 +7,6 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/feed"
@@ -61,9 +60,6 @@ var notification = &outlet.Format{
 	Tail: resourcesync.AppendXMLFooter(nil, &resourcesync.Header{}),
 }
 
-// readTime bounds a read of the log: the reader has a slot meanwhile.
-const readTime = 30 * time.Second
-
 // errNothing means that nothing follows a cursor now.
 var errNothing = errors.New("nothing to deliver")
 
@@ -104,8 +100,6 @@ func (e *Engine) next(ctx context.Context, set string, at *point, f *feed.Filter
 	if f.IsZero() {
 		most = min(most, limit)
 	}
-	ctx, cancel := context.WithTimeout(ctx, readTime)
-	defer cancel()
 	batches, err := e.follower.Next(ctx, set, at.cursor, most)
 	if err != nil {
 		return nil, err

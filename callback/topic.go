@@ -19,7 +19,8 @@ type Follower interface {
 	Follow(ctx context.Context, set string, after feed.Cursor) iter.Seq2[[]*feed.Batch, error]
 
 	// Next returns what Follow would yield first, or nothing if nothing follows by now. Of what
-	// it has to read from the log, it returns at most so many entries.
+	// it has to read from the log, it returns at most so many entries, or an error after half a
+	// minute: who asks has a slot meanwhile.
 	Next(ctx context.Context, set string, after feed.Cursor, most int) ([]*feed.Batch, error)
 }
 

@@ -71,7 +71,7 @@ func (h *Hub) Follow(ctx context.Context, set string, after feed.Cursor) iter.Se
 
 // Next returns what Follow would yield first after a cursor, and waits for nothing: it returns
 // no batches if nothing follows by now. Of what it has to read from the memory, it returns at
-// most so many entries. The errors are those of changelog.Log.Since.
+// most so many entries, and for at most readTime. The errors are those of changelog.Log.Since.
 func (h *Hub) Next(ctx context.Context, set string, after feed.Cursor, most int) ([]*feed.Batch, error) {
 	if t := h.tail(set); t != nil {
 		if batches, ok, _ := t.after(after); ok {
@@ -81,12 +81,17 @@ func (h *Hub) Next(ctx context.Context, set string, after feed.Cursor, most int)
 			return batches, nil
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
 	batches, err := h.read(ctx, set, after, most)
 	if err != nil {
 		return nil, fmt.Errorf("read set %q after %v: %w", set, after, err)
 	}
 	return batches, nil
 }
+
+// readTime bounds a read of the memory by Next.
+const readTime = 30 * time.Second
 
 // read returns at most so many entries that follow a cursor in the memory.
 func (h *Hub) read(ctx context.Context, set string, after feed.Cursor, most int) ([]*feed.Batch, error) {
