@@ -10,7 +10,6 @@ import (
 	"iter"
 	"net/url"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/rshub/rshub/client"
@@ -94,8 +93,6 @@ func follow(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 		return fmt.Errorf("%s came within %v, and not %d", progress.Count(f.printed, "change"), *limit, *count)
 	case within.Err() != nil:
 		return nil
-	case errors.Is(err, client.ErrNoHub):
-		return fmt.Errorf("%s is no topic of an rshub", feed.Base(strings.TrimRight(*hub, "/")).Topic(*set))
 	}
 	return err
 }

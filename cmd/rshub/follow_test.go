@@ -160,7 +160,7 @@ func TestFollowRefused(t *testing.T) {
 		{"no place", texts[1], []string{"-set", "demo", "-since", "yesterday"}, 1, "400: "},
 		{"too few", texts[1], []string{"-set", "demo", "-count", "1", "-for", "1ms"}, 1, "0 changes came within 1ms, and not 1"},
 		{"time is over", texts[1], []string{"-set", "demo", "-for", "1ms"}, 0, ""},
-		{"another server", "", []string{"-set", "demo", "-hub", other.URL}, 1, "is no topic of an rshub"},
+		{"another server", "", []string{"-set", "demo", "-hub", other.URL}, 1, "not as a hub does; is the URL right?"},
 		{"no set", "", nil, 2, "rshub follow -set SET"},
 		{"no name of a set", "", []string{"-set", "a/b"}, 2, "rshub follow -set SET"},
 		{"no hub", "", []string{"-set", "demo", "-hub", "hub.example.org"}, 2, "-hub is a URL"},

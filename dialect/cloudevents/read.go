@@ -137,6 +137,9 @@ func binary(data []byte, header http.Header, mediaType string) (e []byte, err er
 		if !ok {
 			continue
 		}
+		if len(values) > 1 {
+			return nil, resourcesync.Invalid("Ce-%s is there %d times; an attribute of an event has one value", resourcesync.Shorten(name), len(values))
+		}
 		value := encoded.ReplaceAllStringFunc(values[0], decode)
 		if !utf8.ValidString(value) || name == "" || name == "data" {
 			return nil, resourcesync.Invalid("Ce-%s is no attribute of an event, or not in UTF-8", resourcesync.Shorten(name))

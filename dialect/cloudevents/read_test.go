@@ -151,7 +151,7 @@ func TestBinary(t *testing.T) {
 	header := func(mediaType string, more ...string) http.Header {
 		h := http.Header{"Content-Type": {mediaType}, "Ce-Specversion": {"1.0"}, "Ce-Id": {"1"}, "Ce-Source": {"/any"}, "Ce-Type": {created}, "Ce-Subject": {"https://example.org/%22"}}
 		for i := 0; i < len(more); i += 2 {
-			h[more[i]] = []string{more[i+1]}
+			h[more[i]] = strings.Split(more[i+1], ";")
 		}
 		return h
 	}
@@ -170,6 +170,7 @@ func TestBinary(t *testing.T) {
 		{header("text/plain", "Ce-Subject", "%C3"), "", "!Ce-subject is no attribute", item},
 		{header("text/plain", "Ce-Subject", "100% ü"), "", "https://example.org/100%25%20%C3%BC", item},
 		{header("text/plain", "Ce-Subject", "https://example.org/a%2Fb%20c%3f"), "", "https://example.org/a%2Fb%20c%3f", feed.Description{}},
+		{header("text/plain", "Ce-Subject", "a;b"), "", "!Ce-subject is there 2 times", item},
 		{header("text/plain", "Ce-Data", "x"), "", "!Ce-data is no attribute", item},
 		{header("text/plain", "Ce-Subject", "x"), "", "!entry 1: subject", feed.Description{}},
 		{header("text/plain", "Ce-Specversion", "2"), "", "!entry 1: specversion", item},
