@@ -50,7 +50,7 @@ func (j *job) make(ctx context.Context, c inventory.Changes) error {
 	begin := time.Now()
 	root, err := j.inv.Commit(ctx, c)
 	if err != nil {
-		j.lost(err)
+		j.dropRuns(err)
 		return fmt.Errorf("set %q: commit %d resources and %d runs: %w", j.set, n, c.Runs.Len(), err)
 	}
 	j.raced = false
@@ -84,7 +84,7 @@ func (j *job) spill(ctx context.Context) (err error) {
 	}
 	n := j.backlog.Len()
 	if err := j.runs.Add(ctx, j.backlog.Entries(), func() error { return j.maker.pace.step(ctx) }); err != nil {
-		j.lost(err)
+		j.dropRuns(err)
 		return fmt.Errorf("set %q: write a run of %d resources: %w", j.set, n, err)
 	}
 	j.maker.waiting -= j.backlog.Bytes()
@@ -92,8 +92,8 @@ func (j *job) spill(ctx context.Context) (err error) {
 	return nil
 }
 
-// lost forgets runs that cannot be used after an error.
-func (j *job) lost(err error) {
+// dropRuns forgets runs that cannot be used after an error.
+func (j *job) dropRuns(err error) {
 	if j.runs == nil {
 		return
 	}

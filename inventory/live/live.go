@@ -7,6 +7,13 @@
 // Readers need no claim. On every hub, a reader gets the newest root of a set, or one
 // that others already read, and the log after it. A state is kept for a while, because
 // audits and pages ask for it again.
+//
+// The words, on the way from the store to a reader:
+//   - A root is a tree that a maker has committed. A baseline and a Resource List are a root as it is.
+//   - An overlay is what the log has after a root, in memory. Both together are a state: what the set
+//     held at a cursor.
+//   - A snapshot is a root that readers of this hub use. A pin in the store keeps it from being dropped.
+//   - A view is all that this hub has of a set for its readers: snapshots, an overlay, and kept states.
 package live
 
 import (

@@ -145,7 +145,7 @@ func (m *maker) compare(ctx context.Context) (all bool) {
 		m.scanned = now
 		m.pace.every = max(m.live.opts.Poll, scanShare*time.Since(now))
 	}
-	m.failed(ctx, err)
+	m.noteFailure(ctx, err)
 	seen := map[string]bool{}
 	for _, s := range states {
 		seen[s.Set] = true
@@ -191,8 +191,8 @@ func (m *maker) glance(ctx context.Context) {
 	}
 }
 
-// failed logs a failure to look at the sets, once.
-func (m *maker) failed(ctx context.Context, err error) {
+// noteFailure logs a failure to look at the sets, once.
+func (m *maker) noteFailure(ctx context.Context, err error) {
 	now := ""
 	if err != nil {
 		now = err.Error()
