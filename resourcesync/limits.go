@@ -3,6 +3,7 @@ package resourcesync
 import (
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 )
 
@@ -129,37 +130,24 @@ func (l Limits) tooMany(n int) *Error {
 		group(int64(l.Entries)), group(int64(n)))}
 }
 
-// A limitReader reads at most max bytes from r. If r has more, it fails. (An
-// io.LimitReader would report the end, and the document would seem complete.)
+// A limitReader reads at most max bytes. If there are more, it fails. (An io.LimitedReader
+// alone would report the end, and the document would seem complete.)
 type limitReader struct {
-	r    io.Reader
-	max  int64
-	left int64 // negative when r had more
+	io.LimitedReader
+	max int64
 }
 
-func newLimitReader(r io.Reader, max int64) *limitReader {
-	return &limitReader{r: r, max: max, left: max}
+func newLimitReader(r io.Reader, most int64) *limitReader {
+	most = min(most, math.MaxInt64-1) // one byte more shows that there are more
+	return &limitReader{io.LimitedReader{R: r, N: most + 1}, most}
 }
 
 func (l *limitReader) Read(p []byte) (int, error) {
-	if l.left < 0 {
-		return 0, l.err()
-	}
-	// Reading one byte more than left shows whether r has more. The comparison cannot
-	// overflow, even if left is the largest int64.
-	if int64(len(p))-1 > l.left {
-		p = p[:l.left+1]
-	}
-	n, err := l.r.Read(p)
-	l.left -= int64(n)
-	if l.left < 0 {
-		return n - 1, l.err()
+	n, err := l.LimitedReader.Read(p)
+	if l.N <= 0 {
+		n, err = max(n-1, 0), &Error{Err: ErrTooLarge, Rule: "a document has at most " + group(l.max) + " bytes, unpacked; this one has more"}
 	}
 	return n, err
-}
-
-func (l *limitReader) err() error {
-	return &Error{Err: ErrTooLarge, Rule: "a document has at most " + group(l.max) + " bytes, unpacked; this one has more"}
 }
 
 // group writes n with commas between its thousands, for people.
