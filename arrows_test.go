@@ -75,7 +75,7 @@ var arrows = map[string][]string{
 	"callback/outlet":         {"callback/subscription", "feed", "outbound"},
 	"callback":                {"callback/outlet", "callback/subscription", "claim", "feed", "internal/backoff", "outbound", "outbound/meter", "resourcesync"},
 	"callback/websub":         {"access", "callback/outlet", "callback/subscription", "changelog", "feed", "internal/forwarded", "internal/trail", "outbound", "problem", "resourcesync"},
-	"source/harvest":          {"feed", "internal/backoff", "outbound", "resourcesync"},
+	"source/harvest":          {"feed", "internal/backoff", "outbound", "problem", "resourcesync"},
 	"source/harvest/oaipmh":   {"feed", "source/harvest", "outbound", "resourcesync"},
 	"source/poll":             {"claim", "feed", "source/harvest", "internal/backoff", "internal/redisconn", "outbound", "source/reconcile", "source/relay", "resourcesync"},
 

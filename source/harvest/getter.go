@@ -11,13 +11,13 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/outbound"
+	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -29,6 +29,7 @@ const (
 	busyTime     = 30 * time.Second // the same for a server that says that it is busy, but not for how long; doubled each time
 	tries        = 4
 	waitMost     = time.Hour
+	afterMost    = 24 * time.Hour // the longest Retry-After that counts: a wrong clock may name a date in ten years
 	maxTag       = 1 << 10 // bytes of an ETag that is remembered
 	hostsMost    = 1_000   // about the most hosts that are remembered
 	packedTwice  = 2       // a compressed document may be compressed once more in transport
@@ -76,7 +77,7 @@ var ErrUnchanged = errors.New("unchanged")
 // A Busy is the error of a server that asks to be called later.
 type Busy struct {
 	Status int
-	After  time.Duration
+	After  time.Duration // how long not to ask it, a day at most; 0: it does not say
 }
 
 // Error says when the server may be called again.
@@ -293,7 +294,7 @@ func (g *Getter) ask(ctx context.Context, what string, u *url.URL, known Version
 func unanswered(resp *http.Response) error {
 	switch status := resp.StatusCode; status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		return &Busy{status, retryAfter(resp.Header.Get("Retry-After"))}
+		return &Busy{status, min(problem.RetryAfter(resp.Header, time.Now()), afterMost)}
 	default:
 		return outbound.Answered(fmt.Sprintf("the answer is %d", status), status)
 	}
@@ -390,18 +391,6 @@ func (h *host) rested() bool {
 	default:
 		return false
 	}
-}
-
-// retryAfter reads the header of that name: seconds, or a date. It returns 0 when the
-// header is absent or cannot be read.
-func retryAfter(value string) time.Duration {
-	if n, err := strconv.ParseInt(value, 10, 32); err == nil && n >= 0 {
-		return time.Duration(n) * time.Second
-	}
-	if at, err := http.ParseTime(value); err == nil {
-		return max(time.Until(at), time.Second)
-	}
-	return 0
 }
 
 // VersionOf returns the Version of an answer. What changed within the last two seconds has

@@ -364,6 +364,10 @@ func TestGetterWaits(t *testing.T) {
 			w.Header().Set("Retry-After", "86400")
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}, "asked again in 24h", 0, time.Second},
+		{"busy for longer than a number holds", func(_ int, w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "99999999999")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}, "asked again in 24h", 0, time.Second},
 		{"busy, not saying until when", func(n int, w http.ResponseWriter, _ *http.Request) {
 			if n < 4 {
 				w.WriteHeader(http.StatusServiceUnavailable)
