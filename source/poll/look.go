@@ -29,14 +29,20 @@ type RelayOptions struct {
 
 // Relayed returns a Look that uses package relay. hub returns a client of the hub itself.
 // Relayed also stores in outcomes what it needs to see changes since the last look. The first
-// look removes what a hub that was killed has left in Dir.
+// look removes what a hub that was killed has left in Dir. If it cannot, the next one tries.
 func Relayed(getter *harvest.Getter, hub func(set string) reconcile.Hub, outcomes Outcomes, o RelayOptions) Look {
-	sweep := sync.OnceValue(func() error {
-		if o.Dir == "" {
+	var mu sync.Mutex
+	swept := o.Dir == "" // afterwards Dir has what the looks are making
+	sweep := func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		if swept {
 			return nil
 		}
-		return reconcile.Sweep(o.Dir)
-	})
+		err := reconcile.Sweep(o.Dir)
+		swept = err == nil
+		return err
+	}
 	return func(ctx context.Context, set string, out *Outcome) error {
 		if err := sweep(); err != nil {
 			return err

@@ -112,11 +112,7 @@ func TestRelayed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSite(t)
-	dir := t.TempDir()
-	left := filepath.Join(dir, "pages-7") // by a hub that was killed
-	if err := os.MkdirAll(filepath.Join(left, "pages"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	dir := filepath.Join(t.TempDir(), "not there yet")
 	look := poll.Relayed(&harvest.Getter{Client: s.Client(), Tries: 1}, func(set string) reconcile.Hub { return &ofHub{reconcile.Set{Client: c, Name: set}} }, poll.OnDisk(&keeptest.Map{}), poll.RelayOptions{
 		Dir: dir, Note: func(set, text string) { t.Log(set, text) },
 		Room:   func(context.Context, string, int64) error { return nil },
@@ -140,6 +136,11 @@ func TestRelayed(t *testing.T) {
 	}
 
 	s.has("a", "b", "c")
+	again("demo", 0, 0, 0, 0, "remove what an earlier run has left")
+	left := filepath.Join(dir, "pages-7") // by a hub that was killed
+	if err := os.MkdirAll(filepath.Join(left, "pages"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	again("demo", 3, 3, 0, 0, "")
 	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s is there: %v", left, err)
