@@ -163,7 +163,7 @@ func (p *Poller) pause() time.Duration {
 	}
 	for _, s := range p.sources {
 		switch {
-		case s.in == p.quick:
+		case s.in == p.quick && !s.moved:
 			next = earlier(next, s.begun.Add(quickTime))
 		case s.in == nil && s.next.After(now): // due looks wait for room, not for time
 			next = earlier(next, s.next)

@@ -416,6 +416,51 @@ func TestSlow(t *testing.T) {
 	}
 }
 
+// While a look that was ended takes its time to end, the poller does nothing. It went round and
+// round: the set that waits for the same place shows each round.
+func TestEndedLookIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		for i := range slowLooks {
+			set := fmt.Sprint("hangs", i)
+			w.describe(set, fmt.Sprintf("http://example%d.org/", i), time.Hour)
+			w.hangs[set] = true
+		}
+		rounds, free := 0, make(chan struct{})
+		look := func(ctx context.Context, set string, out *Outcome) error {
+			if w.hangs[set] {
+				return w.look(ctx, set, out)
+			}
+			<-ctx.Done()
+			<-free
+			return ctx.Err()
+		}
+		p := New(w, OnDisk(&keeptest.Map{}), look, Options{Mine: func(set string) bool {
+			if !w.hangs[set] {
+				if rounds++; rounds == 1000 {
+					close(free) // otherwise the fake time stands still
+				}
+			}
+			return true
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); p.Run(ctx) }()
+		time.Sleep(time.Minute) // the room for slow looks is full
+		w.describe("tough", "http://tough.example/", time.Hour)
+		w.describe("waits", "http://tough.example/", time.Hour)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if rounds > 100 {
+			t.Errorf("the poller looked %d times within a minute whether there is something to do", rounds)
+		} else {
+			close(free)
+		}
+		cancel()
+		<-done
+	})
+}
+
 // TestShare shows that a hub leaves the sets of other hubs alone, that few looks are under
 // way at a time, and that one that hangs holds up no other, nor the end.
 func TestShare(t *testing.T) {
