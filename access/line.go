@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 	"unicode"
@@ -69,6 +70,10 @@ func AddLine(path, line string) (err error) {
 	}
 	if err != nil {
 		return fmt.Errorf("write tokens: %w", err)
+	}
+	if dir, err := os.Open(filepath.Dir(path)); err == nil { // a token that was handed out outlives a power failure
+		_ = dir.Sync() // not every file system can; then the rename is as durable as it gets
+		_ = dir.Close()
 	}
 	return nil
 }
