@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/rshub/rshub/client"
@@ -230,90 +231,118 @@ func (a *auditing) withLists(ctx context.Context) error {
 	return a.files(ctx)
 }
 
-// compareLists compares the list in the ledger with the source's present list.
+// compareLists compares the list in the ledger with what the source has now. Both are read in
+// the order of loc.
 func (a *auditing) compareLists(ctx context.Context) (wrong []Problem, err error) {
-	at, all, err := a.listing(ctx)
+	now, done, err := a.present(ctx)
 	if err != nil {
 		return nil, err
 	}
-	later, err := a.changedSince(ctx, at)
-	if err != nil {
-		return nil, err
+	defer func() { err = errors.Join(err, done()) }()
+	found := func(kind ProblemKind, loc string) {
+		wrong = append(wrong, Problem{Kind: kind, In: InBooks, Loc: strings.Clone(loc)})
 	}
-	named := map[string]bool{}
-	compare := func(c *resourcesync.Change) error {
-		named[c.Loc] = true
-		l, known, err := a.home.Ledger.Seen(c.Loc)
-		switch {
-		case err != nil:
-			return err
-		case !known:
-			wrong = append(wrong, Problem{Kind: Missing, In: InBooks, Loc: c.Loc})
-		default:
-			if same, known := audit.SameContent(&l.Entry.Change, c); known && !same {
-				wrong = append(wrong, Problem{Kind: Stale, In: InBooks, Loc: c.Loc})
-			}
+	next, stop := iter.Pull2(a.home.Ledger.Listed(ctx))
+	defer stop()
+	l, err, more := next()
+	for e, failed := range now.Walk(ctx, inventory.Range{}) {
+		if failed != nil {
+			return nil, failed
 		}
-		return nil
-	}
-	err = all(func(e *feed.Entry) error {
-		if _, changed := later[e.Change.Loc]; changed || named[e.Change.Loc] || !a.wants(&e.Change) {
-			return nil
+		for ; more && err == nil && l.Entry.Change.Loc < e.Change.Loc; l, err, more = next() {
+			found(Extra, l.Entry.Change.Loc)
 		}
-		return compare(&e.Change)
-	})
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range later {
-		if c.Change != resourcesync.Deleted && a.wants(&c) {
-			if err := compare(&c); err != nil {
-				return nil, err
-			}
-		}
-	}
-	for l, err := range a.home.Ledger.Listed(ctx) {
 		if err != nil {
 			return nil, err
 		}
-		if loc := l.Entry.Change.Loc; !named[loc] {
-			wrong = append(wrong, Problem{Kind: Extra, In: InBooks, Loc: loc})
+		if !more || l.Entry.Change.Loc != e.Change.Loc {
+			found(Missing, e.Change.Loc)
+			continue
 		}
+		if same, known := audit.SameContent(&l.Entry.Change, &e.Change); known && !same {
+			found(Stale, e.Change.Loc)
+		}
+		l, err, more = next()
 	}
-	return wrong, nil
+	for ; more && err == nil; l, err, more = next() {
+		found(Extra, l.Entry.Change.Loc)
+	}
+	return wrong, err
 }
 
-// changedSince returns the newest change of each resource that the Change Lists, or else the
-// Change Dump, name since a time.
-func (a *auditing) changedSince(ctx context.Context, at time.Time) (map[string]resourcesync.Change, error) {
-	newest := map[string]resourcesync.Change{}
+// present collects what the source has now on the disk: what it lists, and what it has changed
+// since. The caller must call done.
+func (a *auditing) present(ctx context.Context) (s *inventory.State, done func() error, err error) {
+	at, all, err := a.listing(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	pages, done, err := a.home.openListed()
+	if err != nil {
+		return nil, nil, err
+	}
+	n := uint64(0)
+	s, err = inventory.CollectLast(ctx, pages, "listed", func(yield func(*feed.Entry, error) bool) {
+		add := func(c resourcesync.Change) error {
+			if !a.wants(&c) {
+				c.Change = resourcesync.Deleted // it is not in the mirror, or has left it
+			}
+			n++
+			if !yield(&feed.Entry{Cursor: feed.Cursor{Position: n}, Change: c}, nil) {
+				return errEnough
+			}
+			return nil
+		}
+		err := all(func(e *feed.Entry) error { return add(e.Change) })
+		if err == nil {
+			err = a.changedSince(ctx, at, add)
+		}
+		if err != nil && err != errEnough {
+			yield(nil, err)
+		}
+	})
+	if err != nil {
+		return nil, nil, errors.Join(err, done())
+	}
+	return s, done, nil
+}
+
+// changedSince calls add with the changes that the Change Lists, or else the Change Dump, name
+// since a time. The last one of a resource is the newest.
+func (a *auditing) changedSince(ctx context.Context, at time.Time, add func(resourcesync.Change) error) error {
 	if !a.changing() || at.IsZero() {
-		return newest, nil
+		return nil
 	}
 	if a.source.ChangeList == "" {
-		return newest, a.changedInDump(ctx, at, newest)
+		return a.changedInDump(ctx, at, add)
 	}
 	for c, err := range a.lister.Changes(ctx, a.source.ChangeList, at, nil, nil) {
 		if err != nil {
-			return nil, &SourceError{err}
+			return &SourceError{err}
 		}
 		if a.names(c.Loc) {
-			newest[c.Loc] = *c
+			if err := add(*c); err != nil {
+				return err
+			}
 		}
 	}
-	return newest, nil
+	return nil
 }
 
-// changedInDump adds the newest change of each resource that the Change Dump names since a time.
-func (a *auditing) changedInDump(ctx context.Context, at time.Time, newest map[string]resourcesync.Change) error {
+// changedInDump does the same for the Change Dump, whose packages need not be in the order of
+// their changes.
+func (a *auditing) changedInDump(ctx context.Context, at time.Time, add func(resourcesync.Change) error) error {
 	d, err := a.lister.ChangeDump(ctx, a.source.ChangeDump, at)
 	if err != nil {
 		return &SourceError{err}
 	}
+	newest := map[string]time.Time{}
 	return a.named(ctx, resourcesync.ChangeDumpManifest, d.Packages, func(e *feed.Entry) error {
-		if a.names(e.Change.Loc) && !e.Change.Datetime.Before(at) && !e.Change.Datetime.Before(newest[e.Change.Loc].Datetime) {
-			newest[e.Change.Loc] = e.Change
+		c := &e.Change
+		if !a.names(c.Loc) || c.Datetime.Before(at) || c.Datetime.Before(newest[c.Loc]) {
+			return nil
 		}
-		return nil
+		newest[c.Loc] = c.Datetime
+		return add(*c)
 	})
 }

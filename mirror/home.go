@@ -36,6 +36,7 @@ type Home struct {
 const (
 	ledgerName  = "ledger"
 	replicaName = "replica"
+	listedName  = "listed"
 	ledgerDir   = filename.State + "/" + ledgerName
 	partsDir    = filename.State + "/parts"
 )
@@ -170,6 +171,19 @@ func (h *Home) openPages() (p *diskpages.Store, closed func() error, err error) 
 		h.pages = nil
 		return p.Close()
 	}, nil
+}
+
+// openListed opens a store for what an audit collects of a source. The caller must call closed,
+// which removes it.
+func (h *Home) openListed() (p *diskpages.Store, closed func() error, err error) {
+	name := h.state + "/" + listedName
+	if err := h.Root.RemoveAll(name); err != nil { // an audit that was killed has left it
+		return nil, nil, err
+	}
+	if p, err = diskpages.Open(filepath.Join(h.Dir, name), diskpages.Options{Fatal: fatal}); err != nil {
+		return nil, nil, err
+	}
+	return p, func() error { return errors.Join(p.Close(), h.Root.RemoveAll(name)) }, nil
 }
 
 // fatal ends the process because a write to the disk failed. Earlier durable writes are

@@ -39,6 +39,21 @@ func TestListBreaksOff(t *testing.T) {
 	b.has("never", "")
 }
 
+// A sitemap may name a resource several times. The last time counts, for the mirror and for its
+// audit.
+func TestListNamesTwice(t *testing.T) {
+	b := newBench(t)
+	b.set("/a", "a")
+	entry := func(lastmod string) string {
+		return fmt.Sprintf("<url><loc>%s/a</loc><lastmod>%s</lastmod></url>", b.URL, lastmod)
+	}
+	b.set("/list.xml", document("resourcelist", "", entry("2026-01-01"), entry("2026-01-02")))
+	source := &discovery.Source{ResourceList: b.URL + "/list.xml"}
+	b.right(source)
+	b.set("/list.xml", document("resourcelist", "", entry("2026-01-01"), entry("2026-01-02"), entry("2026-01-03")))
+	b.right(source)
+}
+
 // A broken is a Sink on a disk that is full.
 type broken struct{}
 
