@@ -263,17 +263,20 @@ type taking struct {
 	look uint64 // a random number: what has another one, this look has not seen, not even until it broke off
 
 	bare    bool
-	changed []feed.Entry            // entries to apply
-	packed  map[string]*pack.Member // by loc: the member with the content, if it is in a package
-	seen    []ledger.Listed         // records to store after that
+	changed []feed.Entry             // entries to apply
+	packed  map[string]*pack.Member  // by loc: the member with the content, if it is in a package
+	seen    map[string]ledger.Listed // by loc: records to store after that
 }
 
 // add adds one resource.
 func (t *taking) add(ctx context.Context, c resourcesync.Change) error {
 	e := feed.Entry{Change: c}
-	before, known, err := t.home.Ledger.Seen(c.Loc)
-	if err != nil {
-		return err
+	before, known := t.seen[c.Loc] // a list may name it several times
+	if !known {
+		var err error
+		if before, known, err = t.home.Ledger.Seen(c.Loc); err != nil {
+			return err
+		}
 	}
 	bare := c.Hash == "" && c.Lastmod.IsZero() && c.Length == nil
 	t.bare = t.bare || bare
@@ -285,8 +288,11 @@ func (t *taking) add(ctx context.Context, c resourcesync.Change) error {
 	default:
 		t.changed = append(t.changed, e)
 	}
-	t.seen = append(t.seen, ledger.Listed{Entry: e, Look: t.look})
-	if len(t.seen) < listBatch {
+	if t.seen == nil {
+		t.seen = map[string]ledger.Listed{}
+	}
+	t.seen[c.Loc] = ledger.Listed{Entry: e, Look: t.look}
+	if max(len(t.seen), len(t.changed)) < listBatch {
 		return nil
 	}
 	return t.apply(ctx)
@@ -317,10 +323,11 @@ func (t *taking) apply(ctx context.Context) error {
 	}
 	clear(t.packed)
 	var b ledger.Batch
-	for i := range t.seen {
-		b.Listed(t.seen[i])
+	for _, l := range t.seen {
+		b.Listed(l)
 	}
-	t.changed, t.seen = nil, t.seen[:0]
+	t.changed = nil
+	clear(t.seen)
 	return t.home.Ledger.Commit(&b)
 }
 

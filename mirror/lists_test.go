@@ -52,6 +52,8 @@ func TestListNamesTwice(t *testing.T) {
 	b.right(source)
 	b.set("/list.xml", document("resourcelist", "", entry("2026-01-01"), entry("2026-01-02"), entry("2026-01-03")))
 	b.right(source)
+	b.set("/list.xml", document("resourcelist", "", entry("2026-01-02"), entry("2026-01-03"))) // the mirror has the last one
+	b.right(source)
 }
 
 // A broken is a Sink on a disk that is full.
