@@ -30,9 +30,9 @@ const (
 	tries        = 4
 	waitMost     = time.Hour
 	afterMost    = 24 * time.Hour // the longest Retry-After that counts: a wrong clock may name a date in ten years
-	maxTag       = 1 << 10 // bytes of an ETag that is remembered
-	hostsMost    = 1_000   // about the most hosts that are remembered
-	packedTwice  = 2       // a compressed document may be compressed once more in transport
+	maxTag       = 1 << 10        // bytes of an ETag that is remembered
+	hostsMost    = 1_000          // about the most hosts that are remembered
+	packedTwice  = 2              // a compressed document may be compressed once more in transport
 )
 
 // A Getter asks the servers of sources for documents, as a considerate guest: it makes
