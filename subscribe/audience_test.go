@@ -54,7 +54,7 @@ func TestPassedOver(t *testing.T) {
 		return b
 	}
 	c, ahead := testConn(t, s, 5), testConn(t, s, 9)
-	g := &group{key: groupKey{wire: wire{format: feed.JSON}}, cursor: at(5), cancel: func() {}, delivered: func(*tally) {}}
+	g := &group{key: groupKey{wire: wire{format: feed.JSON}}, cursor: at(5), cancel: func() {}, server: s}
 	for _, c := range []*conn{c, ahead} {
 		c.filter = feed.Filter{Prefix: "https://example.org/b"}
 		if joined, _ := g.join(c); !joined {

@@ -27,9 +27,9 @@ type groupKey struct {
 // for connections whose filter it does not pass.
 type group struct {
 	// Set when the group is founded.
-	key       groupKey
-	cancel    context.CancelFunc
-	delivered func(*tally) // counts
+	key    groupKey
+	server *Server
+	cancel context.CancelFunc
 
 	// Only the group's goroutine (run) uses these: scratch space for a delivery.
 	writer directWriter
@@ -81,7 +81,7 @@ func (s *Server) group(c *conn) (found *group, founded bool) {
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	after := c.cursor
-	g := &group{key: c.key, cancel: cancel, cursor: after, delivered: func(t *tally) { s.count(c.key.kind(), c.key.set, t) }}
+	g := &group{key: c.key, server: s, cancel: cancel, cursor: after}
 	if joined, _ := g.join(c); !joined { // an empty group would never end
 		cancel()
 		return nil, false
@@ -210,7 +210,7 @@ func (g *group) deliver(ch *chunk) {
 	if a := g.audiences.Everybody(); a != nil {
 		g.deliverTo(a, ch.end(), ch.diverged, func(feed.Cursor) *chunk { return ch })
 	}
-	g.delivered(&g.tally)
+	g.server.count(g.key.kind(), g.key.set, &g.tally)
 }
 
 // deliverTo writes a chunk to the live connections of an audience. pick chooses the chunk
@@ -258,7 +258,7 @@ func (g *group) deliverFiltered(b *feed.Batch) {
 		})
 	}
 	g.passed.Store(&end)
-	g.delivered(&g.tally)
+	g.server.count(g.key.kind(), g.key.set, &g.tally)
 }
 
 // closeCode returns the code and the reason with which a WebSocket is closed after an

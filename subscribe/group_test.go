@@ -74,7 +74,7 @@ func TestHeartbeatBeforeDiverged(t *testing.T) {
 			}
 			return append(dst, 'x')
 		}}
-		g := &group{cancel: func() {}, delivered: func(*tally) {}}
+		g := &group{cancel: func() {}, server: s}
 		g.key.format = beats
 		for _, c := range []*conn{second, first} { // the last one gets what is delivered first
 			c.key, c.filter = g.key, feed.Filter{Prefix: "https://example.org/"}
