@@ -111,7 +111,7 @@ var arrows = map[string][]string{
 	"mirror/filename": {"resourcesync"},
 	"mirror/pack":     {"resourcesync"},
 	"mirror/patch":    {},
-	"mirror/fetch":    {"internal/backoff", "problem", "resourcesync", "source/harvest"},
+	"mirror/fetch":    {"internal/backoff", "outbound", "problem", "resourcesync", "source/harvest"},
 	"mirror/ledger":   {"feed", "internal/pebbledb", "mirror/filename", "resourcesync"},
 	"mirror": {
 		"client", "source/discovery", "feed", "source/harvest", "internal/backoff", "internal/pebbledb", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages",

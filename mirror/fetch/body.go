@@ -1,7 +1,6 @@
 package fetch
 
 import (
-	"context"
 	"crypto/md5"
 	"crypto/sha1"
 	"crypto/sha256"
@@ -12,8 +11,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"sync/atomic"
-	"time"
 )
 
 // algorithms are the hashes that can be verified, by their names in ResourceSync without
@@ -136,41 +133,6 @@ func (b *body) Write(p []byte) (int, error) {
 	_, _ = b.Sum.Write(p[:n])
 	if err != nil {
 		err = &diskError{err}
-	}
-	return n, err
-}
-
-// A paced reads an answer, and cancels the request if fewer than paceBytes come within a
-// time.
-type paced struct {
-	io.Reader
-	cancel context.CancelFunc
-	each   time.Duration
-	timer  *time.Timer
-	slow   atomic.Bool
-	came   int
-}
-
-const paceBytes = 1 << 10
-
-func newPaced(r io.Reader, each time.Duration, cancel context.CancelFunc) *paced {
-	p := &paced{Reader: r, cancel: cancel, each: each}
-	p.timer = time.AfterFunc(each, p.stop)
-	return p
-}
-
-func (p *paced) stop() {
-	p.slow.Store(true)
-	p.cancel()
-}
-
-func (p *paced) Read(b []byte) (int, error) {
-	n, err := p.Reader.Read(b)
-	if p.came += n; p.came >= paceBytes {
-		p.came = 0
-		if !p.slow.Load() {
-			p.timer.Reset(p.each)
-		}
 	}
 	return n, err
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/internal/backoff"
+	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/harvest"
 )
@@ -38,7 +38,11 @@ type Options struct {
 	DuplicatesFirst bool
 }
 
-const maxRedirects = 5
+const (
+	maxRedirects = 5
+	stallBytes   = 1 << 10 // of Options.Stall
+	moreBytes    = 4 << 10 // of a redirect that are read, so that the connection can be used again
+)
 
 func (o Options) withDefaults() Options {
 	client := *cmp.Or(o.Client, http.DefaultClient)
@@ -271,7 +275,7 @@ func (g *getting) once(ctx context.Context, u *url.URL) (*Got, error) {
 // ask makes one request at one of the places to which u leads. It returns the content, or
 // the target of a redirect. Each host has its own bound and its own pauses.
 func (g *getting) ask(ctx context.Context, u, at *url.URL, cancel context.CancelFunc) (got *Got, to *url.URL, err error) {
-	host := hostOf(at)
+	host := outbound.Host(at.String())
 	leave, err := g.hosts.enter(ctx, host)
 	if err != nil {
 		return nil, nil, err
@@ -292,39 +296,15 @@ func (g *getting) ask(ctx context.Context, u, at *url.URL, cancel context.Cancel
 	headers.Stop()
 	defer resp.Body.Close()
 	g.hosts.answered(host, resp)
-	if to, err := redirect(resp); to != nil || err != nil {
-		return nil, to, err
+	if to, err = outbound.RedirectOf(resp); err != nil {
+		return nil, nil, &Failure{Err: err}
+	}
+	if to != nil {
+		_, _ = io.CopyN(io.Discard, resp.Body, moreBytes)
+		return nil, to, nil
 	}
 	got, err = g.take(resp, u, cancel)
 	return got, nil, err
-}
-
-// redirect returns the target of a redirect; nil: the answer is not a redirect.
-func redirect(resp *http.Response) (*url.URL, error) {
-	switch resp.StatusCode {
-	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-	default:
-		return nil, nil
-	}
-	to, err := resp.Location()
-	if err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "" {
-		return nil, &Failure{Err: fmt.Errorf("the answer is %s, and does not say where to", resp.Status)}
-	}
-	if hostOf(to) != hostOf(resp.Request.URL) {
-		to.User = nil // do not send a password that a host names to another host
-	}
-	const most = 4 << 10
-	_, _ = io.CopyN(io.Discard, resp.Body, most) // so that the connection can be used again
-	return to, nil
-}
-
-// hostOf returns the host and port of a URL in one spelling.
-func hostOf(u *url.URL) string {
-	name, port := strings.ToLower(u.Hostname()), u.Port()
-	if port == "" || port == map[string]string{"http": "80", "https": "443"}[u.Scheme] {
-		return name
-	}
-	return net.JoinHostPort(name, port)
 }
 
 // errPatience means that a content takes longer than Wanted.Patience.
@@ -439,8 +419,8 @@ func (g *getting) read(resp *http.Response, u *url.URL, cancel context.CancelFun
 		g.Part = nil
 		return errWrong{tooLong}
 	}
-	in := newPaced(resp.Body, g.opts.Stall, cancel)
-	defer in.timer.Stop()
+	in := outbound.NewPaced(resp.Body, stallBytes, g.opts.Stall, cancel)
+	defer in.Stop()
 	_, err := io.Copy(&g.body, io.LimitReader(in, most-g.Size()+1))
 	if d, ok := errors.AsType[*diskError](err); ok {
 		return d
@@ -450,9 +430,6 @@ func (g *getting) read(resp *http.Response, u *url.URL, cancel context.CancelFun
 		g.Part = nil
 		return errWrong{tooLong}
 	case err != nil:
-		if in.slow.Load() {
-			err = fmt.Errorf("less than 1 KiB comes in %v", g.opts.Stall)
-		}
 		err = fmt.Errorf("the content broke off after %d bytes: %w", g.Size(), err)
 		g.Part = nil
 		tag := harvest.VersionOf(resp).ETag

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -349,19 +348,6 @@ func TestRedirectedHost(t *testing.T) {
 	}
 	if n := refused.Load(); n != 1 {
 		t.Errorf("a host that asked to wait was asked %d times, by redirects", n)
-	}
-}
-
-func TestHostOf(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"http://Example.ORG/": "example.org", "http://example.org:80/": "example.org", "https://example.org:443": "example.org",
-		"https://example.org:80": "example.org:80", "http://[::1]:8080/": "[::1]:8080",
-	} {
-		u, err := url.Parse(text)
-		if err != nil || hostOf(u) != want {
-			t.Errorf("hostOf(%s) = %s, %v", text, hostOf(u), err)
-		}
 	}
 }
 

@@ -29,10 +29,12 @@ const (
 	busyTime     = 30 * time.Second // the same for a server that says that it is busy, but not for how long; doubled each time
 	tries        = 4
 	waitMost     = time.Hour
-	afterMost    = 24 * time.Hour // the longest Retry-After that counts: a wrong clock may name a date in ten years
-	maxTag       = 1 << 10        // bytes of an ETag that is remembered
-	hostsMost    = 1_000          // about the most hosts that are remembered
-	packedTwice  = 2              // a compressed document may be compressed once more in transport
+	afterMost    = 24 * time.Hour   // the longest Retry-After that counts: a wrong clock may name a date in ten years
+	maxTag       = 1 << 10          // bytes of an ETag that is remembered
+	hostsMost    = 1_000            // about the most hosts that are remembered
+	paceTime     = 10 * time.Second // an answer is given up if fewer than paceBytes come in this time
+	paceBytes    = 32 << 10
+	packedTwice  = 2 // a compressed document may be compressed once more in transport
 )
 
 // A Getter asks the servers of sources for documents, as a considerate guest: it makes
@@ -205,9 +207,6 @@ func (g *Getter) try(ctx context.Context, what, target string, known Version) (*
 		if hop == redirectsMax {
 			return nil, fmt.Errorf("%s (%s): more than %d redirects", what, Plain(u), redirectsMax)
 		}
-		if to.Host == u.Host && to.Scheme == u.Scheme && to.User == nil {
-			to.User = u.User
-		}
 		u = to
 	}
 }
@@ -260,19 +259,16 @@ func (g *Getter) ask(ctx context.Context, what string, u *url.URL, known Version
 	case status == http.StatusOK:
 	case status == http.StatusNotModified && known != (Version{}):
 		return nil, nil, ErrUnchanged
-	case outbound.OfStatus(status) == outbound.Redirect:
-		to, err := resp.Location()
-		if err != nil {
-			return nil, nil, fmt.Errorf("the answer is a redirect (%d) that leads nowhere", status)
-		}
-		return nil, to, nil
 	default:
+		if to, err := outbound.RedirectOf(resp); to != nil || err != nil {
+			return nil, to, err
+		}
 		return nil, nil, unanswered(resp)
 	}
-	body := newPaced(resp.Body, cancel)
+	body := outbound.NewPaced(resp.Body, paceBytes, paceTime, cancel)
 	unpacked, err := unpack(body)
 	if err != nil {
-		body.stop()
+		body.Stop()
 		if _, known := errors.AsType[*outbound.Failure](err); !known {
 			err = outbound.Explain(err)
 		}
@@ -282,7 +278,7 @@ func (g *Getter) ask(ctx context.Context, what string, u *url.URL, known Version
 		Body: unpacked, URL: u, Header: resp.Header, Version: VersionOf(resp),
 		Complete: resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0 || resp.ProtoMajor > 1 || resp.Uncompressed,
 		close: sync.OnceFunc(func() {
-			body.stop()
+			body.Stop()
 			outbound.Drain(resp, cancel)
 			cancel()
 			leave()

@@ -197,7 +197,7 @@ func TestListerRefuses(t *testing.T) {
 		{"a file", says(sitemapIndex("file:///etc/passwd")), "list 1 of the index is at no URL that begins with http"},
 		{"a loop", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/list", http.StatusFound) }, "more than 5 redirects"},
 		{"another status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, "the answer is 204"},
-		{"unchanged unasked", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) }, "redirect (304)"},
+		{"unchanged unasked", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) }, "the answer is 304"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := httptest.NewServer(test.answer)

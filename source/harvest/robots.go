@@ -85,11 +85,11 @@ func (g *Getter) askRobots(ctx context.Context, h *host, at *url.URL) (to *url.U
 		return nil, err
 	}
 	defer cancel()
-	body := newPaced(resp.Body, cancel)
+	body := outbound.NewPaced(resp.Body, paceBytes, paceTime, cancel)
 	defer resp.Body.Close()
-	defer body.stop()
-	if outbound.OfStatus(resp.StatusCode) == outbound.Redirect {
-		return resp.Location() // without a Location, there is no robots.txt
+	defer body.Stop()
+	if to, err := outbound.RedirectOf(resp); to != nil || err != nil {
+		return to, err
 	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, unanswered(resp)
