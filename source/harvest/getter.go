@@ -361,13 +361,14 @@ func (g *Getter) turn(ctx context.Context, u *url.URL) (*host, error) {
 	if root.hosts == nil {
 		root.hosts = map[string]*host{}
 	}
-	h := root.hosts[u.Host]
+	name := outbound.Host(u.String())
+	h := root.hosts[name]
 	if h == nil {
 		if len(root.hosts) >= hostsMost {
 			maps.DeleteFunc(root.hosts, func(_ string, h *host) bool { return h.rested() })
 		}
 		h = &host{turn: make(chan struct{}, 1)}
-		root.hosts[u.Host] = h
+		root.hosts[name] = h
 	}
 	root.mu.Unlock()
 	select {

@@ -86,7 +86,7 @@ func TestSitemapsOfBusySite(t *testing.T) {
 }
 
 // A source whose lists are at ever more hosts takes no memory for those that were asked before.
-// One that wants a rest between two requests is not forgotten before.
+// One that wants a rest between two requests is not forgotten before, however it is written.
 func TestGetterForgetsHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &Getter{Robots: true, Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -106,7 +106,7 @@ func TestGetterForgetsHosts(t *testing.T) {
 		}
 		begin := time.Now()
 		get("slow.example")
-		get("slow.example")
+		get("Slow.example:80")
 		for i := range 5 * hostsMost {
 			get(fmt.Sprint("host", i, ".example"))
 		}
