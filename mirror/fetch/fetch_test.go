@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rshub/rshub/resourcesync"
@@ -439,9 +440,34 @@ func TestBounds(t *testing.T) {
 	if n := most.Load(); n > 5 || n < 2 {
 		t.Errorf("%d requests were under way at once", n)
 	}
-	if n := len(f.hosts.byName); n != 0 {
-		t.Errorf("%d hosts are remembered", n)
-	}
+}
+
+// A source whose contents are at ever more hosts takes no memory for those that were asked before,
+// whatever they answered. One that asked for a pause is not forgotten before its end.
+func TestForgetsHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHosts(1, 1)
+		busy := func(name, after string) {
+			t.Helper()
+			leave, err := h.enter(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer leave()
+			h.answered(name, &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {after}}})
+		}
+		busy("slow", "3600")
+		for i := range 5 * hostsMost {
+			busy(strconv.Itoa(i), "1")
+			time.Sleep(time.Second / 2)
+		}
+		if n := len(h.byName); n > hostsMost {
+			t.Errorf("%d hosts are remembered", n)
+		}
+		if _, err := h.enter(t.Context(), "slow"); err == nil {
+			t.Error("a host is asked although it wants a pause")
+		}
+	})
 }
 
 func TestCancelled(t *testing.T) {

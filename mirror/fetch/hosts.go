@@ -3,6 +3,7 @@ package fetch
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ const (
 	shortPause = 10 * time.Second // the longest pause of a host that a request waits for; after a longer one, its resource is tried later
 	firstPause = time.Second      // the pause of a busy host that does not say how long; doubled each time
 	mostPause  = 5 * time.Minute
+	hostsMost  = 1_000     // about the most hosts that are remembered
 	longest    = time.Hour // the longest pause that a Retry-After may ask for
 )
 
@@ -29,7 +31,7 @@ type hosts struct {
 	byName map[string]*host
 }
 
-// A host is the state of one host while it has visitors or is paused.
+// A host is the state of one host. It is kept at least while it has visitors or is paused.
 type host struct {
 	slots    chan struct{}
 	visitors int       // requests that are under way or wait
@@ -57,6 +59,9 @@ func (h *hosts) enter(ctx context.Context, name string) (leave func(), err error
 	h.mu.Lock()
 	at := h.byName[name]
 	if at == nil {
+		if len(h.byName) >= hostsMost {
+			maps.DeleteFunc(h.byName, func(_ string, at *host) bool { return at.visitors == 0 && !at.until.After(time.Now()) })
+		}
 		at = &host{slots: make(chan struct{}, h.perHost)}
 		h.byName[name] = at
 	}
@@ -65,9 +70,7 @@ func (h *hosts) enter(ctx context.Context, name string) (leave func(), err error
 	gone := func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if at.visitors--; at.visitors == 0 && !at.until.After(time.Now()) {
-			delete(h.byName, name)
-		}
+		at.visitors--
 	}
 	if err := take(ctx, at.slots); err != nil {
 		gone()
