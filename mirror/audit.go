@@ -284,6 +284,9 @@ func (a *auditing) present(ctx context.Context) (s *inventory.State, done func()
 	n := uint64(0)
 	s, err = inventory.CollectLast(ctx, pages, "listed", func(yield func(*feed.Entry, error) bool) {
 		add := func(c resourcesync.Change) error {
+			if !a.names(c.Loc) {
+				return nil
+			}
 			if !a.wants(&c) {
 				c.Change = resourcesync.Deleted // it is not in the mirror, or has left it
 			}
@@ -320,10 +323,8 @@ func (a *auditing) changedSince(ctx context.Context, at time.Time, add func(reso
 		if err != nil {
 			return &SourceError{err}
 		}
-		if a.names(c.Loc) {
-			if err := add(*c); err != nil {
-				return err
-			}
+		if err := add(*c); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -339,7 +340,7 @@ func (a *auditing) changedInDump(ctx context.Context, at time.Time, add func(res
 	newest := map[string]time.Time{}
 	return a.named(ctx, resourcesync.ChangeDumpManifest, d.Packages, func(e *feed.Entry) error {
 		c := &e.Change
-		if !a.names(c.Loc) || c.Datetime.Before(at) || c.Datetime.Before(newest[c.Loc]) {
+		if c.Datetime.Before(at) || c.Datetime.Before(newest[c.Loc]) {
 			return nil
 		}
 		newest[c.Loc] = c.Datetime
