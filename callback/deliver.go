@@ -68,7 +68,7 @@ func (s *sub) takeTurn(*state) turn {
 	}
 	s.running = &delivery{
 		sub: s, engine: e, about: s.about, head: s.topic.head, point: point{cursor: s.Cursor, from: s.From, until: s.until, diverged: s.Diverged}, gap: s.Gap, gaps: s.Gaps,
-		failed: s.Failed, first: s.standing == untried, limit: cmp.Or(s.batch.most, e.opts.MaxChanges), moves: s.moves,
+		failed: s.Failed, first: s.standing == untried, limit: cmp.Or(int(s.batch.most), e.opts.MaxChanges), moves: s.moves,
 	}
 	s.running.ctx, s.running.end = context.WithCancel(s.shard.calls)
 	return s.running
@@ -313,10 +313,10 @@ const maxPatience = 64
 // have been a passing trouble, and a backlog must not go out in small pieces for ever.
 // The zero value has no bound.
 type batchSize struct {
-	most     int  // changes in a delivery; 0: as many as the engine allows
-	taken    int  // deliveries that succeeded since most was set
-	patience int  // deliveries that have to succeed before most is doubled, less one
-	grown    bool // most was doubled since the last refusal
+	most     int32 // changes in a delivery; 0: as many as the engine allows
+	taken    int32 // deliveries that succeeded since most was set
+	patience int32 // deliveries that have to succeed before most is doubled, less one
+	grown    bool  // most was doubled since the last refusal
 }
 
 // refuse notes that a delivery of so many changes was too large. A refusal of what was
@@ -326,7 +326,7 @@ func (b *batchSize) refuse(changes int) {
 	if b.grown {
 		b.patience = min(2*b.patience+1, maxPatience-1)
 	}
-	b.most, b.taken, b.grown = changes/2, 0, false
+	b.most, b.taken, b.grown = int32(changes/2), 0, false
 }
 
 // succeed notes a delivery that succeeded. limit is the engine's bound.
@@ -338,7 +338,7 @@ func (b *batchSize) succeed(limit int) {
 		return
 	}
 	b.most, b.taken, b.grown = 2*b.most, 0, true
-	if b.most >= limit {
+	if int(b.most) >= limit {
 		b.most = 0
 	}
 }

@@ -35,8 +35,7 @@ type sub struct {
 	// Where the sub stands.
 	subscription.Progress
 	until    feed.Cursor // see point
-	allowed  bool        // this hub knows that whoever made it had the right
-	rightEnd time.Time   // when that right ends; zero: not known
+	rightEnd time.Time   // when the right of whoever made it ends; zero: not known
 	first    int64       // datetime of the entry behind cursor; 0: not known
 	moves    int         // how often the sub was made to go on elsewhere: a delivery that began before moves nothing
 	batch    batchSize
@@ -55,6 +54,8 @@ type sub struct {
 	// Which lists of the shard the sub is in.
 	dirty   bool
 	skipped bool
+
+	allowed bool // this hub knows that whoever made it had the right
 }
 
 // owner is who made the subscription.

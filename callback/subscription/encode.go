@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -181,8 +182,8 @@ func decodeProgress(b []byte) (p Progress, err error) {
 	p.Next = r.time()
 	for n := r.Number(); n > 0 && !r.Bad(); n-- {
 		p.Last = append(p.Last, Attempt{
-			At: r.time(), Kind: r.text(), Status: int(r.Number()),
-			Took: time.Duration(r.Signed()), Changes: int(r.Number()), Error: r.text(),
+			At: r.time(), Kind: kindOf(r.String()), Status: int(r.Number()),
+			Took: time.Duration(r.Signed()), Changes: int(r.Number()), Error: strings.Clone(r.String()),
 		})
 	}
 	if !r.Done() {
@@ -198,8 +199,16 @@ func (f fields) cursor() feed.Cursor {
 	return feed.Cursor{Position: f.Number(), Micros: f.Signed()}
 }
 
-// text reads a string, which keeps nothing else in memory.
-func (f fields) text() string { return strings.Clone(f.String()) }
+// kinds are the kinds of attempts.
+var kinds = []string{"deliver", string(Subscribe), string(Unsubscribe), "denied"}
+
+// kindOf returns a kind that was read, without the memory of what it was read from.
+func kindOf(text string) string {
+	if i := slices.Index(kinds, text); i >= 0 {
+		return kinds[i]
+	}
+	return strings.Clone(text)
+}
 
 func (f fields) time() time.Time {
 	if v := f.Signed(); v != 0 {
