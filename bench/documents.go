@@ -57,8 +57,9 @@ func (b *bench) fillLists(dir string) []fetch {
 	m := b.diskAt(dir)
 	state := have(m.log.State(b.ctx, benchSet))
 	first := have(m.log.At(b.ctx, benchSet, uint64(changes-2*b.list+1)))
+	end := have(m.log.At(b.ctx, benchSet, uint64(b.list)))
 	must(m.log.Close())
-	list := fmt.Sprintf("/sets/%s/changelist-%d-1.xml", benchSet, state.Begin)
+	list := fmt.Sprintf("/sets/%s/changelist-%d-1-until-%d.xml", benchSet, state.Begin, end.Micros)
 	since := "/sets/" + benchSet + "/changelist.xml?from=" + url.QueryEscape(string(resourcesync.AppendTimeMicro(nil, first.Micros)))
 	return []fetch{
 		{name: "closed list, first time", path: list},

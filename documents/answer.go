@@ -20,7 +20,6 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/rshub/rshub/access"
-	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/accept"
 	"github.com/rshub/rshub/resourcesync"
@@ -29,17 +28,16 @@ import (
 // writerVersion is part of every ETag. It must change with everything that
 // changes the bytes of a document: the form that resourcesync or feed.XMLWriter
 // writes, and the level or the library of gzip.
-const writerVersion = 2
+const writerVersion = 3
 
 // A document is what one request asks for. It is known well enough to say
 // whether it has changed, but its entries are not read yet.
 type document struct {
 	tag      string // identifies the bytes of the uncompressed form: the ETag without quotes
 	modified int64  // datetime in microseconds of its newest entry; 0 when something else may change it too
-	closed   bool   // its bytes never change
 
 	mediaType string // empty: application/xml
-	immutable bool   // no other document ever has its name
+	immutable bool   // its bytes never change, and no other document ever has its name
 	link      string // value of the header Link; empty: none
 	more      string // another value of the header Link; empty: none
 	keep      int64  // a body larger than this many bytes is not kept, but written again for each request; see Server.keep
@@ -186,7 +184,7 @@ func (d *Server) lastModified(doc *document) time.Time {
 
 // cacheControl returns the value of the header Cache-Control.
 func (d *Server) cacheControl(r *http.Request, doc *document) string {
-	if !doc.closed || !doc.immutable && d.opts.Now().Sub(feed.Cursor{Micros: doc.modified}.Time()) < changelog.SettledAfter {
+	if !doc.immutable {
 		return "no-cache"
 	}
 	return access.Immutable(r)

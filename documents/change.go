@@ -40,7 +40,7 @@ func (d *Server) change(ctx context.Context, s feed.State, text string, format *
 		return nil, err
 	}
 	return &document{
-		tag:       d.tag("change", s.Set, history(s), at, format.Name),
+		tag:       d.tag("change", s.Set, s.Begin, at, format.Name),
 		mediaType: format.MediaType,
 		keep:      d.keep(1),
 		write: func(ctx context.Context, w io.Writer) error {

@@ -34,7 +34,7 @@ func (d *Server) index(ctx context.Context, s feed.State) (*document, error) {
 	}
 	return &document{
 		// There is no modified: retention removes lists, and no datetime says when.
-		tag:  d.tag("index", s.Set, history(s), s.Floor, k, last, begun, s.Lastmod),
+		tag:  d.tag("index", s.Set, s.Begin, s.Floor, k, last, begun, s.Lastmod),
 		keep: min(d.opts.CacheBytes/2, 4<<10+int64(newest+1-oldest)*1<<10),
 		write: func(ctx context.Context, w io.Writer) error {
 			ends, err := d.boundaries(ctx, s, oldest-1, open-1)
@@ -53,12 +53,13 @@ func (d *Server) index(ctx context.Context, s feed.State) (*document, error) {
 			ns := &resourcesync.Namespaces{Index: true, Micros: s.Lastmod != feed.LastmodInSeconds}
 			buf := resourcesync.AppendXMLHeader(nil, s.Lastmod.Header(h), ns)
 			for n := oldest; n <= newest; n++ {
-				var item resourcesync.Item
-				item.Loc = d.base.Document(s.Set, listName(s, n))
-				item.From = s.Lastmod.Down(ends[n-oldest].Time())
+				after := ends[n-oldest]
+				item, id := resourcesync.Item{From: s.Lastmod.Down(after.Time())}, listID{n, listFrom, after.Micros}
 				if n < open {
-					item.Until = s.Lastmod.Up(ends[n-oldest+1].Time())
+					last := ends[n-oldest+1]
+					item.Until, id = s.Lastmod.Up(last.Time()), listID{n, listUntil, last.Micros}
 				}
+				item.Loc = d.base.Document(s.Set, id.name(s))
 				buf = resourcesync.AppendXMLItem(buf, &item, ns)
 				if len(buf) >= writePage {
 					if _, err := w.Write(buf); err != nil {

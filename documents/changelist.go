@@ -7,7 +7,6 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/rshub/rshub/changelog"
@@ -25,14 +24,6 @@ const (
 	// cache, and in memory it would be held for each slow client.
 	keepFrom = 256 << 10
 )
-
-// listName names Change List n of a set. The name says when the log began and in
-// which epoch the list is. A log that was made again has another beginning, and
-// a log that may fill a list anew has another epoch, so a name never means two
-// different lists. Nor does it when lastmod comes to mean something else.
-func listName(s feed.State, n uint64) string {
-	return withLastmod("changelist-"+pageText(s, n), s.Lastmod)
-}
 
 // withLastmod returns the name of a document that no other document ever has, also when
 // lastmod comes to mean something else.
@@ -53,36 +44,6 @@ func modified(s feed.State, micros int64) int64 {
 	return micros
 }
 
-// listLog returns when the log of Change List n began, and the list's epoch.
-func listLog(s feed.State, n uint64) string {
-	begin := strconv.FormatInt(s.Begin, 10)
-	if epoch := s.Epochs.Of(n); epoch != "" {
-		return begin + "." + epoch
-	}
-	return begin
-}
-
-// listNumber returns the number in the name of a Change List. Only listName can
-// say whether a set has a list of that name.
-func listNumber(name string) (n uint64, ok bool) {
-	rest, ok := strings.CutPrefix(name, "changelist-")
-	rest, isXML := strings.CutSuffix(rest, ".xml")
-	_, number, hasTwo := strings.Cut(rest, "-")
-	number, _, _ = strings.Cut(number, "-")
-	n, err := strconv.ParseUint(number, 10, 64)
-	return n, ok && isXML && hasTwo && err == nil && n > 0
-}
-
-// history says which log a set has. It is part of the tags of the documents that
-// show more than one list. Without epochs it is the beginning alone.
-func history(s feed.State) string {
-	h := strconv.FormatInt(s.Begin, 10)
-	if s.Epochs != "" {
-		h += " " + string(s.Epochs)
-	}
-	return h
-}
-
 // rolling returns changelist.xml. It is always a urlset and always open, and
 // begins with the list before the open one. Clients that know no other list
 // poll it, so it must not begin anew when a list closes. The index never names
@@ -93,7 +54,7 @@ func (d *Server) rolling(_ context.Context, s feed.State) (*document, error) {
 		start = max(start, (open-2)*uint64(s.ListSize))
 	}
 	return &document{
-		tag:      d.tag("changelist", s.Set, history(s), start, s.Head, s.Lastmod),
+		tag:      d.tag("changelist", s.Set, s.Begin, start, s.Head, s.Lastmod),
 		modified: modified(s, s.Head.Micros),
 		keep:     d.keep(s.Head.Position - start),
 		write: func(ctx context.Context, w io.Writer) error {
@@ -106,37 +67,32 @@ func (d *Server) rolling(_ context.Context, s feed.State) (*document, error) {
 	}, nil
 }
 
-// numbered returns Change List n. It holds the positions (n-1)·K+1 to n·K, so
-// that every hub cuts the same lists. With its last position it is closed, and
-// its bytes never change again.
+// numbered returns a Change List. List n holds the positions (n-1)·K+1 to n·K, so
+// that every hub cuts the same lists. With its last position it is closed, and gets
+// another name, by which its bytes never change again. A client that has only the
+// name from before still gets the list.
 //
 // The newest list is open. Before its first entry it does not exist, because a
 // urlset without a url breaks the sitemap schema. A client that has read all
 // closed lists finds the new list in the index, as the standard has it (core
 // section 12.1).
-func (d *Server) numbered(ctx context.Context, s feed.State, name string, n uint64) (*document, error) {
-	oldest, open := s.Lists()
-	k := uint64(s.ListSize)
-	switch {
-	case listName(s, n) != name || n > open || (n-1)*k >= s.Head.Position:
-		return nil, notFound("there is no such Change List; " + d.base.ChangeListIndex(s.Set) + " names those that there are")
-	case n < oldest:
-		return nil, fmt.Errorf("change list %d of set %q: %w", n, s.Set, feed.ErrGone)
+func (d *Server) numbered(ctx context.Context, s feed.State, name string, id listID) (*document, error) {
+	none := notFound("there is no such Change List; " + d.base.ChangeListIndex(s.Set) + " names those that there are")
+	start := (id.number - 1) * uint64(s.ListSize)
+	if id.name(s) != name || start >= s.Head.Position {
+		return nil, none
 	}
-	last, closed := s.Head, n < open
-	if closed {
-		var err error
-		if last, err = d.at(ctx, s.Set, n*k); err != nil {
-			return nil, err
-		}
+	last, closed, err := d.find(ctx, s, id, none)
+	if err != nil {
+		return nil, err
 	}
 	return &document{
-		tag:      d.tag("changelist", s.Set, listLog(s, n), n, closed, last, s.Lastmod),
-		modified: last.Micros,
-		closed:   closed,
-		keep:     d.keep(last.Position - (n-1)*k),
+		tag:       d.tag("changelist", s.Set, s.Begin, id.number, closed, last, s.Lastmod),
+		modified:  last.Micros,
+		immutable: id.end == listUntil,
+		keep:      d.keep(last.Position - start),
 		write: func(ctx context.Context, w io.Writer) error {
-			after, err := d.at(ctx, s.Set, (n-1)*k)
+			after, err := d.at(ctx, s.Set, start)
 			if err != nil {
 				return err
 			}
@@ -183,7 +139,7 @@ func (d *Server) since(s feed.State, micros int64) *document {
 	var after, last feed.Cursor // known once the document was written for the first time, as far as it could be kept
 	return &document{
 		// Whether and where it is cut follows from the log up to its head.
-		tag:      d.tag("changelist from", s.Set, history(s), micros, s.Head, s.Lastmod),
+		tag:      d.tag("changelist from", s.Set, s.Begin, micros, s.Head, s.Lastmod),
 		modified: modified(s, s.Head.Micros),
 		keep:     min(keepFrom, d.opts.CacheBytes/2),
 		write: func(ctx context.Context, w io.Writer) error {

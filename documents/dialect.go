@@ -41,17 +41,11 @@ const recent = 1_000
 // changes behind the cursor, up to the end of the Change List in which they begin.
 func (d *Server) newest(ctx context.Context, s feed.State, f *dialect.Form, values []string) (*document, error) {
 	k := uint64(s.ListSize)
-	oldest, open := s.Lists()
-	final := open
-	if s.Head.Position == (open-1)*k && open > oldest {
-		final-- // the open page has no changes yet
-	}
+	_, open := s.Lists()
 	p := d.pageOf(s, f)
 	p.URL, p.Title, p.Last = p.Newest, cmp.Or(s.Title, s.Set), s.Head
-	p.First, p.Final = d.pageURL(s, f, oldest), d.pageURL(s, f, final)
 	if f.Overview != nil {
-		p.After = s.Floor
-		return d.whole(f.Overview(nil, p), f.MediaType), nil
+		return d.overview(ctx, s, f, p)
 	}
 	start := max(s.Floor.Position, min((open-1)*k, s.Head.Position-min(s.Head.Position, k, recent)))
 	if len(values) > 0 {
@@ -67,15 +61,33 @@ func (d *Server) newest(ctx context.Context, s feed.State, f *dialect.Form, valu
 			}
 		}
 	}
-	if before := (start + k - 1) / k; before > 0 {
-		p.Prev = d.pageURL(s, f, before)
+	var err error
+	if p.Prev, err = d.pageURL(ctx, s, f, (start+k-1)/k); err != nil {
+		return nil, err
 	}
 	p.More = p.Newest + "?after=" + p.Last.String()
-	doc := d.written(f, p, start, history(s), strconv.Quote(s.Title))
+	doc := d.written(f, p, start, s.Begin, strconv.Quote(s.Title))
 	if f.Begin != "" {
 		doc.link = d.base.LinkIn(s.Set, f.Newest)
 	}
 	return doc, nil
+}
+
+// overview returns the newest document p of a form that only leads to its pages.
+func (d *Server) overview(ctx context.Context, s feed.State, f *dialect.Form, p *dialect.Page) (*document, error) {
+	oldest, final := s.Lists()
+	if s.Head.Position == (final-1)*uint64(s.ListSize) && final > oldest {
+		final-- // the open page has no changes yet
+	}
+	var err error
+	if p.First, err = d.pageURL(ctx, s, f, oldest); err != nil {
+		return nil, err
+	}
+	if p.Final, err = d.pageURL(ctx, s, f, final); err != nil {
+		return nil, err
+	}
+	p.After = s.Floor
+	return d.whole(f.Overview(nil, p), f.MediaType), nil
 }
 
 // serveAfter answers a request for the newest document of a form, with the parameter after. Such
@@ -112,40 +124,31 @@ func (d *Server) parseAfter(ctx context.Context, s feed.State, values []string) 
 }
 
 // page returns a page of a form: the changes of one Change List. text is what its name says of
-// it. It differs from the list in that it may have no changes: what leads to it is in a page
-// whose bytes never change, and which cannot know.
+// it, as in the name of the list. The page differs from the list in that it may have no changes:
+// what leads to it is in a page whose bytes never change, and which cannot know.
 func (d *Server) page(ctx context.Context, s feed.State, f *dialect.Form, text string) (*document, error) {
-	oldest, open := s.Lists()
-	k := uint64(s.ListSize)
-	n, err := strconv.ParseUint(text[strings.LastIndexByte(text, '-')+1:], 10, 64)
-	switch {
-	case err != nil || n == 0 || n > open || pageText(s, n) != text:
-		return nil, notFound("there is no such page; " + d.base.Document(s.Set, f.Newest) + " leads to those that there are")
-	case n < oldest:
-		return nil, fmt.Errorf("page %d of %s of set %q: %w", n, f.Newest, s.Set, feed.ErrGone)
+	none := notFound("there is no such page; " + d.base.Document(s.Set, f.Newest) + " leads to those that there are")
+	id, ok := parseListID(text)
+	if !ok || id.text(s) != text {
+		return nil, none
 	}
 	p := d.pageOf(s, f)
-	p.URL, p.Title, p.Last, p.Closed = d.pageURL(s, f, n), s.Set, s.Head, n < open
-	if n > 1 {
-		p.Prev = d.pageURL(s, f, n-1)
+	p.URL, p.Title = d.pageAt(s, f, id), s.Set
+	var err error
+	if p.Last, p.Closed, err = d.find(ctx, s, id, none); err != nil {
+		return nil, err
 	}
-	if p.Closed {
-		p.Next = d.pageURL(s, f, n+1)
-		if p.Last, err = d.at(ctx, s.Set, n*k); err != nil {
-			return nil, err
-		}
+	if p.Prev, err = d.pageURL(ctx, s, f, id.number-1); err != nil {
+		return nil, err
+	}
+	if p.Closed { // the next page may be open, and its other name is not known yet
+		p.Next = d.pageAt(s, f, listID{id.number + 1, listFrom, p.Last.Micros})
 	} else {
 		p.More = p.Newest + "?after=" + p.Last.String()
 	}
-	doc := d.written(f, p, (n-1)*k)
-	// The page names the next one. A loss of changes gives that another name, until it is
-	// settled itself.
-	if n+1 < open {
-		end, err := d.at(ctx, s.Set, (n+1)*k)
-		if err != nil {
-			return nil, err
-		}
-		doc.closed, doc.modified = true, end.Micros
+	doc := d.written(f, p, (id.number-1)*uint64(s.ListSize))
+	if doc.immutable = id.end == listUntil; doc.immutable {
+		doc.modified = id.micros
 	}
 	return doc, nil
 }
@@ -178,12 +181,16 @@ func (d *Server) pageOf(s feed.State, f *dialect.Form) *dialect.Page {
 	return &dialect.Page{Base: d.base, Set: s.Set, Topic: d.base.Topic(s.Set), Newest: d.base.Document(s.Set, f.Newest)}
 }
 
-// pageText returns what the name of page n says of it: like the name of Change List n, it
-// never means two different pages.
-func pageText(s feed.State, n uint64) string {
-	return listLog(s, n) + "-" + strconv.FormatUint(n, 10)
+// pageURL returns the URL that page n has now; of page 0, nothing.
+func (d *Server) pageURL(ctx context.Context, s feed.State, f *dialect.Form, n uint64) (string, error) {
+	if n == 0 {
+		return "", nil
+	}
+	id, err := d.listID(ctx, s, n)
+	return d.pageAt(s, f, id), err
 }
 
-func (d *Server) pageURL(s feed.State, f *dialect.Form, n uint64) string {
-	return d.base.Document(s.Set, f.PageName(pageText(s, n)))
+// pageAt returns a URL of the page of a list.
+func (d *Server) pageAt(s feed.State, f *dialect.Form, id listID) string {
+	return d.base.Document(s.Set, f.PageName(id.text(s)))
 }

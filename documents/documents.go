@@ -31,16 +31,17 @@ import (
 // A Server serves the change memory as the documents of the ResourceSync
 // standard, over HTTP. It serves, of each set:
 //
-//	{base}/sets/{set}/changes                        the latest change notification
-//	{base}/sets/{set}/changes/{position}             one change
-//	{base}/sets/{set}/.well-known/resourcesync       a Source Description with this set alone
-//	{base}/sets/{set}/capabilitylist.xml             the Capability List
-//	{base}/sets/{set}/changelist.xml                 the newest changes, always one open Change List
-//	{base}/sets/{set}/changelist.xml?from=DATETIME   exactly the changes since
-//	{base}/sets/{set}/changelist-index.xml           the Change List Index
-//	{base}/sets/{set}/changelist-{begin}-{n}.xml     the Change Lists that it names; {begin} has the epoch too
-//	{base}/sets/{set}/resourcelist.xml               what the set held at one time: the Resource List, or the index of several
-//	{base}/sets/{set}/resourcelist-{cursor}-{n}.xml  the Resource Lists that it names
+//	{base}/sets/{set}/changes                                    the latest change notification
+//	{base}/sets/{set}/changes/{position}                         one change
+//	{base}/sets/{set}/.well-known/resourcesync                   a Source Description with this set alone
+//	{base}/sets/{set}/capabilitylist.xml                         the Capability List
+//	{base}/sets/{set}/changelist.xml                             the newest changes, always one open Change List
+//	{base}/sets/{set}/changelist.xml?from=DATETIME               exactly the changes since
+//	{base}/sets/{set}/changelist-index.xml                       the Change List Index
+//	{base}/sets/{set}/changelist-{begin}-{n}-from-{micros}.xml   the open Change List that it names
+//	{base}/sets/{set}/changelist-{begin}-{n}-until-{micros}.xml  the closed Change Lists that it names
+//	{base}/sets/{set}/resourcelist.xml                           what the set held at one time: the Resource List, or the index of several
+//	{base}/sets/{set}/resourcelist-{cursor}-{n}.xml              the Resource Lists that it names
 //
 // the documents of its dialects, {base}/.well-known/resourcesync, the Source Description, and {base}/robots.txt.
 //
@@ -252,8 +253,8 @@ func (d *Server) ServeSet(w http.ResponseWriter, r *http.Request, set, name stri
 // named returns what plans a document that an index names, or nil if no index has such
 // names.
 func (d *Server) named(name string) planner {
-	if n, ok := listNumber(name); ok {
-		return func(ctx context.Context, s feed.State) (*document, error) { return d.numbered(ctx, s, name, n) }
+	if id, ok := parseListName(name); ok {
+		return func(ctx context.Context, s feed.State) (*document, error) { return d.numbered(ctx, s, name, id) }
 	}
 	if at, block, piece, ok := parsePartName(name); ok {
 		return func(ctx context.Context, s feed.State) (*document, error) {
@@ -294,7 +295,7 @@ func (d *Server) latest(_ context.Context, s feed.State) (*document, error) {
 		return d.noLatest(s), nil
 	}
 	return &document{
-		tag:      d.tag("latest", s.Set, history(s), s.Latest, s.Head),
+		tag:      d.tag("latest", s.Set, s.Begin, s.Latest, s.Head),
 		modified: s.Head.Micros,
 		link:     d.base.Link(s.Set),
 		more:     d.inventoryLink(s),

@@ -323,10 +323,6 @@ func numbers(from, to uint64) []uint64 {
 	return all
 }
 
-func list(s feed.State, n int) string {
-	return fmt.Sprintf("/sets/%s/changelist-%d-%d.xml", s.Set, s.Begin, n)
-}
-
 // golden compares a document with a file in testdata.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
@@ -356,7 +352,6 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newServer(m, documents.Options{DescribedBy: "https://example.org/about"})
-	peps := m.state("peps")
 	for _, test := range []struct{ name, url string }{
 		{"description", "/.well-known/resourcesync"},
 		{"set-description", "/sets/peps/.well-known/resourcesync"},
@@ -364,8 +359,8 @@ func TestGolden(t *testing.T) {
 		{"capabilitylist-nopush", "/sets/rfcs/capabilitylist.xml"},
 		{"changelist", "/sets/peps/changelist.xml"},
 		{"changelist-from", "/sets/peps/changelist.xml?from=2026-01-02T03:04:08Z"},
-		{"changelist-closed", list(peps, 2)},
-		{"changelist-open", list(peps, 3)},
+		{"changelist-closed", m.list("peps", 2)},
+		{"changelist-open", m.list("peps", 3)},
 		{"changelist-index", "/sets/peps/changelist-index.xml"},
 		{"latest", "/sets/peps/changes"},
 		{"empty-changelist", "/sets/rfcs/changelist.xml"},

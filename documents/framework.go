@@ -26,7 +26,11 @@ func (d *Server) Framework(ctx context.Context, s feed.State) ([]resourcesync.Ch
 	}
 	all := []resourcesync.Change{changed(d.base.CapabilityList(s.Set), resourcesync.CapabilityList, sum)}
 	if oldest, open := s.Lists(); open > oldest {
-		c := changed(d.base.Document(s.Set, listName(s, open-1)), resourcesync.ChangeList, nil)
+		id, err := d.listID(ctx, s, open-1)
+		if err != nil {
+			return nil, err
+		}
+		c := changed(d.base.Document(s.Set, id.name(s)), resourcesync.ChangeList, nil)
 		c.Links = []resourcesync.Link{{Rel: "index", Href: d.base.ChangeListIndex(s.Set)}}
 		all = append(all, c)
 	}

@@ -49,7 +49,7 @@ func FuzzNotModified(f *testing.F) {
 // Whatever numbers are read of the name of a part, the name that an index has it under is read
 // the same.
 func FuzzNames(f *testing.F) {
-	for _, s := range []string{"changelist-1-2.xml", "changelist--1.xml", "changelist-1.x-18446744073709551615.xml", "changelist-1-18446744073709551616.xml", "resourcelist-1-1700000000000000-1.xml",
+	for _, s := range []string{"changelist-1-2-from-3.xml", "changelist--1-until-2-seconds.xml", "changelist-1-18446744073709551615-until-9223372036854775808.xml", "changelist-1-2-from-3-4.xml", "changelist-1-02-from-3.xml", "resourcelist-1-1700000000000000-1.xml",
 		"resourcelist-1-1700000000000000-1.2.xml", "resourcelist-1-1700000000000000-01.xml", "resourcelist-1-1700000000000000-1.1.xml", "resourcelist-1-1-0.xml", "resourcelist--1-1-1.xml", "resourcelist-9999999999999999999-1-1.-1.xml"} {
 		f.Add(s)
 	}
@@ -60,8 +60,11 @@ func FuzzNames(f *testing.F) {
 				t.Errorf("%q is read as %v, %d, %d", name, a, b, p)
 			}
 		}
-		if n, ok := listNumber(name); ok && (n == 0 || !strings.HasPrefix(name, "changelist-") || !strings.HasSuffix(name, ".xml")) {
-			t.Errorf("%q has the number %d", name, n)
+		if id, ok := parseListName(name); ok {
+			name := id.name(feed.State{Description: feed.Description{Lastmod: feed.LastmodInSeconds}})
+			if again, ok := parseListName(name); !ok || again != id {
+				t.Errorf("%q is read as %v", name, again)
+			}
 		}
 	})
 }

@@ -181,7 +181,6 @@ func (d *Server) resourcePart(ctx context.Context, s feed.State, name string, at
 	return &document{
 		tag:       d.tag("resourcelist part", s.Set, l.Cursor(), l.Completed.UnixMicro(), number, n, s.Lastmod),
 		modified:  l.Completed.UnixMicro(),
-		closed:    true,
 		immutable: true,
 		keep:      min(keepFrom, d.opts.CacheBytes/2),
 		write: func(ctx context.Context, w io.Writer) error {

@@ -45,10 +45,9 @@ func TestDroppedWhileSent(t *testing.T) {
 				m.add("peps", 4_000)
 			}
 			s := newServer(m, documents.Options{CacheBytes: 4 << 20})
-			state := m.state("peps")
-			want := s.get(list(state, 1), "Accept-Encoding", coding)
+			want := s.get(m.list("peps", 1), "Accept-Encoding", coding)
 			slowly := func(happens func()) (w *interrupted, broken any) {
-				r := httptest.NewRequestWithContext(t.Context(), "GET", list(state, 1), nil)
+				r := httptest.NewRequestWithContext(t.Context(), "GET", m.list("peps", 1), nil)
 				r.Header.Set("Accept-Encoding", coding)
 				w = &interrupted{httptest.NewRecorder(), happens}
 				defer func() { broken = recover() }()
@@ -58,7 +57,7 @@ func TestDroppedWhileSent(t *testing.T) {
 			evict := func() {
 				for n := 2; n <= 5; n++ {
 					for _, c := range []string{"gzip", "identity"} {
-						s.get(list(state, n), "Accept-Encoding", c)
+						s.get(m.list("peps", n), "Accept-Encoding", c)
 					}
 				}
 			}
@@ -93,7 +92,6 @@ func TestSlowClientsHoldNothing(t *testing.T) {
 	web.Start()
 	defer web.Close()
 	defer web.CloseClientConnections()
-	state := m.state("peps")
 	before := heap()
 	for n := 1; n <= lists; n++ {
 		conn, err := net.Dial("tcp", web.Listener.Addr().String())
@@ -104,7 +102,7 @@ func TestSlowClientsHoldNothing(t *testing.T) {
 		if err := conn.(*net.TCPConn).SetReadBuffer(16 << 10); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", list(state, n)); err != nil {
+		if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", m.list("peps", n)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := io.ReadFull(conn, make([]byte, 16)); err != nil {

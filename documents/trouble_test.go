@@ -33,7 +33,7 @@ func TestLostTail(t *testing.T) {
 	}
 	s := newServer(m, documents.Options{})
 	paths := []string{"changelist.xml", "changelist-index.xml", "changes", "changelist.xml?from=2026-01-02T03:04:06Z",
-		list(state, 1)[len("/sets/peps/"):], list(state, 2)[len("/sets/peps/"):], list(state, 4)[len("/sets/peps/"):]}
+		m.list("peps", 1)[len("/sets/peps/"):]}
 	tags := make(map[string]string)
 	for _, path := range paths {
 		w := s.get("/sets/peps/" + path)
@@ -85,7 +85,8 @@ func TestTrimmedWhileRead(t *testing.T) {
 
 	// A list is made whole before it is sent.
 	for _, coding := range []string{"gzip", "identity"} {
-		w := s.get(list(prepare(coding, 2), 1), "Accept-Encoding", coding)
+		prepare(coding, 2)
+		w := s.get(m.list(coding, 1), "Accept-Encoding", coding)
 		if w.Code != 410 || w.Header().Get("Content-Encoding")+w.Header().Get("Etag")+w.Header().Get("Last-Modified") != "" {
 			t.Errorf("whole: %d %v", w.Code, w.Header())
 		}

@@ -222,7 +222,7 @@ func (m *matrix) make(t *testing.T, set string) {
 	}
 }
 
-var firstList = regexp.MustCompile(`changelist-[^-/]+-1\.xml`)
+var firstList = regexp.MustCompile(`changelist-[^-/]+-1-[^/]+\.xml`)
 
 // own has the owner make a request.
 func (m *matrix) own(t *testing.T, set string, r row) {
@@ -245,7 +245,7 @@ func (m *matrix) do(t *testing.T, base string, c *cell) (*http.Response, string)
 	}
 	list, ok := m.list.Load(c.set)
 	if !ok {
-		list = "changelist-1700000000000000-1.xml"
+		list = "changelist-1700000000000000-1-from-1700000000000000.xml"
 	}
 	fill := strings.NewReplacer("SET", c.set, "SIZE", strconv.Itoa(len(c.set)), "STATUS", status, "ID", id, "LIST", list.(string), "HUB", m.URL, "CALLBACK", m.callback).Replace
 	r, err := http.NewRequestWithContext(t.Context(), c.method, base+fill(c.url), strings.NewReader(fill(c.body)))

@@ -82,7 +82,7 @@ var siteRows = []row{
 	{method: "GET", url: "/sets/SET/changelist.xml?from=2026-01-01", needs: follow, there: 410, absent: 404},
 	{method: "GET", url: "/sets/SET/changelist-index.xml", needs: follow, there: 200, absent: 404},
 	{method: "GET", url: "/sets/SET/LIST", needs: follow, there: 200, absent: 404},
-	{method: "GET", url: "/sets/SET/changelist-1-9.xml", needs: follow, there: 404, absent: 404},
+	{method: "GET", url: "/sets/SET/changelist-1-9-until-1.xml", needs: follow, there: 404, absent: 404},
 	{method: "GET", url: "/sets/SET/resourcelist.xml", needs: follow, there: 200, absent: 404},
 	{method: "GET", url: "/sets/SET/resourcelist-1-1700000000000000-1.xml", needs: follow, there: 410, absent: 404},
 	{method: "GET", url: "/sets/SET/atom.xml", needs: follow, there: 200, absent: 404},
