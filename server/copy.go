@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 
 	"github.com/rshub/rshub/callback/subscription"
-	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/changelog/redislog"
 	"github.com/rshub/rshub/inventory"
@@ -25,7 +24,9 @@ type Copied struct {
 // begins anew. The error is disklog.ErrInUse if a hub runs on the directory.
 func Copy(ctx context.Context, c Config, report func(Copied)) (done Copied, err error) {
 	c = c.withDefaults()
-	from, err := c.openExisting()
+	o := c.diskOptions()
+	o.Existing = true
+	from, err := disklog.Open(filepath.Join(c.Data, storeDir), o)
 	if err != nil {
 		return done, err
 	}
@@ -80,39 +81,4 @@ func copyComplete(ctx context.Context, from *disklog.Log, to *redislog.Import) e
 		}
 	}
 	return nil
-}
-
-// openExisting opens the change memory in the directory c.Data, and begins no epoch.
-func (c *Config) openExisting() (*disklog.Log, error) {
-	o := c.diskOptions()
-	o.Existing = true
-	return disklog.Open(filepath.Join(c.Data, storeDir), o)
-}
-
-// BeginEpochs begins a new epoch of each set of the change memory that c names, and returns
-// of how many. The memory must exist. If it is on the disk, no hub may run on it:
-// disklog.ErrInUse. If only some sets have a new epoch, the error is changelog.ErrCorrupt.
-func BeginEpochs(ctx context.Context, c Config) (sets int, err error) {
-	c = c.withDefaults()
-	var memory changelog.Log
-	if c.RedisURL == "" {
-		memory, err = c.openExisting()
-	} else {
-		conn, cerr := c.connectRedis()
-		if cerr != nil {
-			return 0, cerr
-		}
-		defer func() { err = errors.Join(err, conn.Close()) }()
-		o := c.redisOptions()
-		o.Existing = true
-		memory, err = redislog.Open(ctx, conn, o)
-	}
-	if err != nil {
-		return 0, err
-	}
-	sets, err = changelog.BeginEpochs(ctx, memory)
-	if cerr := memory.Close(); cerr != nil && err == nil {
-		err = fmt.Errorf("close the change memory: %w", cerr)
-	}
-	return sets, err
 }

@@ -16,11 +16,10 @@ import (
 )
 
 const copyUsage = `rshub copy --from DIR --to URL copies what a hub keeps from its data directory into a
-Redis, so that several hubs can go on with it. Cursors, positions, datetimes, closed
-Change Lists and idempotency keys stay the same, and WebSub subscriptions continue where
-they are. Only the open Change Lists get new names when the first hub starts, because the
-original may continue, too. Secrets that are encrypted stay encrypted. With
-RSHUB_SECRET_KEYS, the copy has all of them encrypted with the first key.
+Redis, so that several hubs can go on with it. Cursors, positions, datetimes, Change
+Lists and idempotency keys stay the same, and WebSub subscriptions continue where they
+are. Secrets that are encrypted stay encrypted. With RSHUB_SECRET_KEYS, the copy has all
+of them encrypted with the first key.
 
   --from DIR   the data directory, as in RSHUB_DATA. Stop its hub first, or copy what
                rshub backup made of it
@@ -61,8 +60,9 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	begin := time.Now()
 	line := progress.Line{W: stderr, Terminal: progress.IsTerminal(stderr), Now: time.Now}
 	line.Begin()
-	store := c.storeAt(*to, stderr)
-	store.Data = *from
+	store := c.store()
+	store.Logger = newLogger(stderr, slog.LevelWarn)
+	store.Data, store.RedisURL = *from, *to
 	done, err := server.Copy(ctx, store, func(now server.Copied) {
 		text := func(time.Time) string {
 			return fmt.Sprintf("%s and %s are copied", progress.Count(now.Sets, "set"), progress.Count(now.Changes, "change"))
@@ -98,16 +98,4 @@ func withoutSecret(memory string) string {
 	}
 	rest, _, _ = strings.Cut(rest, "?")
 	return scheme + "://" + rest[strings.LastIndexByte(rest, '@')+1:]
-}
-
-// storeAt returns the configuration that opens the change memory at a directory, or the
-// URL of a Redis.
-func (c *config) storeAt(memory string, stderr io.Writer) server.Config {
-	s := c.store()
-	s.Logger = newLogger(stderr, slog.LevelWarn)
-	s.Data, s.RedisURL = memory, ""
-	if inRedis(memory) {
-		s.Data, s.RedisURL = "", memory
-	}
-	return s
 }

@@ -28,10 +28,6 @@ const usage = `rshub is a ResourceSync push hub.
                        copy what a hub keeps from its data directory into a Redis,
                        with positions, datetimes, cursors, idempotency keys and
                        subscriptions. rshub copy -h explains more
-  rshub epoch MEMORY   give new names to the open Change Lists of a change memory.
-                       MEMORY is a data directory or the URL of a Redis. If you
-                       restored a memory by other means than rshub backup and
-                       rshub copy, run this before you start a hub on it
   rshub follow -set SET
                        print the changes of a set as they come, from any hub;
                        rshub follow -h explains more
@@ -73,8 +69,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		err = fetchBackup(ctx, args[1:], stdout)
 	case "copy":
 		err = copyMemory(ctx, args[1:], stdout, stderr)
-	case "epoch":
-		err = beginEpochs(ctx, args[1:], stdout, stderr)
 	case "follow":
 		err = follow(ctx, args[1:], stdout, stderr)
 	case "audit":
