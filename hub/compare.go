@@ -83,8 +83,8 @@ func (h *Hub) compare(ctx context.Context, looks map[string]look) error {
 	if len(looks) == 0 {
 		return nil
 	}
-	states, secret, err := h.states(ctx, slices.Collect(maps.Keys(looks))...)
-	defer h.lookBack(ctx, states, secret) // after the followers are told
+	states, err := h.log.Sets(ctx, slices.Collect(maps.Keys(looks))...)
+	defer h.lookBack(ctx, states) // after the followers are told
 	for _, s := range states {
 		h.found(looks[s.Set], s.Head)
 		delete(looks, s.Set)

@@ -88,7 +88,7 @@ type Hub struct {
 	tails  map[string]*tail  // one for each set that is followed
 
 	doubted chan struct{} // of capacity 1; wakes watch because tails may be in doubt
-	glances glances       // show that a log may have lost its newest entries
+	glances glances       // show that a log has lost its newest entries
 
 	wg sync.WaitGroup // of the goroutines that drain the queues; one is added only while mu is held and closed is false
 }

@@ -24,7 +24,7 @@ func (h *Hub) tidy(ctx context.Context) {
 // tries again, and keeping too much harms nobody.
 func (h *Hub) trim(ctx context.Context) {
 	newest, looks := h.metrics.newest.Load(), h.looks(nil)
-	sets, secret, err := h.states(ctx)
+	sets, err := h.log.Sets(ctx)
 	if err != nil && ctx.Err() == nil {
 		h.opts.Logger.Warn("retention failed", "err", err)
 	}
@@ -32,7 +32,7 @@ func (h *Hub) trim(ctx context.Context) {
 		h.metrics.looked(sets, newest)
 		h.glances.keep(sets)
 	}
-	h.lookBack(ctx, sets, secret)
+	h.lookBack(ctx, sets)
 	r := h.opts.Retention
 	r.Doubtful = h.tick(ctx)
 	failed := 0

@@ -16,14 +16,15 @@ import (
 	"github.com/rshub/rshub/internal/memorytest"
 )
 
-// A failing log does not answer BeginEpoch.
+// A failing log does not say what is at a position.
 type failing struct{ changelog.Log }
 
-func (failing) BeginEpoch(context.Context, string, uint64) error { return errors.New("not now") }
+func (failing) At(context.Context, string, uint64) (feed.Cursor, error) {
+	return feed.Cursor{}, errors.New("not now")
+}
 
-// A memory loses its newest entries and gets others. Whether the hub looks at all sets
-// or at those that are followed, it begins an epoch, once. It does so, too, if it has not
-// looked since the entries that are lost were added: then the store was restarted.
+// A memory loses its newest entries and gets more others than it lost. Whether the hub looks at
+// all sets or at those that are followed, it says so once, and forgets the pages that it has read.
 func TestLookBack(t *testing.T) {
 	all := func(h *Hub) { h.trim(t.Context()) }
 	followed := func(h *Hub) {
@@ -31,19 +32,8 @@ func TestLookBack(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, test := range []struct {
-		name   string
-		look   func(*Hub)
-		seen   bool   // whether the hub looked before the loss
-		secret string // of the memory after the loss
-		first  uint64 // the first list with another name
-	}{
-		{"all sets", all, true, "secret", 1},
-		{"followed sets", followed, true, "secret", 1},
-		{"all sets, after the last look", all, false, "another", 2},
-		{"followed sets, after the last look", followed, false, "another", 2},
-	} {
-		t.Run(test.name, func(t *testing.T) {
+	for name, look := range map[string]func(*Hub){"all sets": all, "followed sets": followed} {
+		t.Run(name, func(t *testing.T) {
 			disk, err := disklog.Open(filepath.Join(t.TempDir(), "log"), disklog.Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -64,47 +54,33 @@ func TestLookBack(t *testing.T) {
 			if err := disk.Checkpoint(dir); err != nil {
 				t.Fatal(err)
 			}
-			replica, err := disklog.Open(dir, disklog.Options{Existing: true}) // as a replica, so no epoch begins
+			replica, err := disklog.Open(dir, disklog.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer replica.Close()
 
-			log := &testLog{Log: disk, secret: "secret"}
-			h := New(log, Options{Shared: time.Second})
+			var lines loggedtest.Log
+			log := &testLog{Log: disk}
+			h := New(log, Options{Shared: time.Second, Logger: lines.Logger(slog.LevelInfo)})
 			h.tails["set"] = &tail{moved: make(chan struct{})} // as if it were followed
-			epochs := func() feed.Epochs {
-				s, err := log.State(t.Context(), "set")
-				if err != nil {
-					t.Fatal(err)
+			losses := func(what string, want uint64) {
+				t.Helper()
+				look(h)
+				if n, said := h.pages.losses.Load(), len(lines.Lines(t, "the change memory lost its newest changes: followers are told")); n != want || uint64(said) != want {
+					t.Fatalf("%s: pages were forgotten %d times, and the log has %d lines of a loss, want %d:\n%s", what, n, said, want, lines.String())
 				}
-				return s.Epochs
 			}
-			test.look(h)
+			losses("at first", 0)
 			add(disk, 4)
-			if test.seen {
-				test.look(h)
-			}
-			if e := epochs(); e != "" {
-				t.Fatalf("a log that has grown has the epochs %q", e)
-			}
-			log.Log, log.secret = failing{replica}, test.secret
+			losses("it has grown", 0)
+			log.Log = failing{replica}
 			add(replica, 10)
-			test.look(h)
+			losses("nobody can say", 0)
 			log.Log = replica
-			if e := epochs(); e != "" {
-				t.Fatalf("the epochs are %q", e)
-			}
-			test.look(h)
-			e := epochs()
-			if e.Of(test.first) == "" || e.Of(test.first-1) != "" {
-				t.Fatalf("the log lost its tail, and its epochs are %q", e)
-			}
+			losses("it lost its tail", 1)
 			add(replica, 1)
-			test.look(h)
-			if now := epochs(); now != e {
-				t.Errorf("the epochs are %q, they were %q", now, e)
-			}
+			losses("it has grown again", 1)
 		})
 	}
 }
