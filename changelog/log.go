@@ -42,10 +42,6 @@ const (
 // They block until the store has answered or ctx is done. The names of errors
 // after a method are those of package feed, unless a package is named.
 //
-// A copy and a backup carry a mark. Opening a store with that mark begins a new
-// epoch of every set, and removes the mark, because the original may go on too.
-// Opening it only to copy from it leaves the mark.
-//
 // The entries of a set are numbered from 1 without a gap. Their datetimes strictly
 // increase: the datetime of an entry is max(now, previous datetime + 1 µs), where
 // now is the store's clock. No entry is readable before it is durable.
@@ -141,12 +137,6 @@ type Log interface {
 	// Trim applies retention to a set and forgets expired keys. It removes whole
 	// closed lists only, and returns how many entries it removed. ErrNoSet.
 	Trim(ctx context.Context, set string, r Retention) (removed int, err error)
-
-	// BeginEpoch begins a new epoch of a set's log. Lists that may get other entries
-	// than before then get new names (see feed.Epochs): the open list, and each list
-	// with an entry behind the position after. Beginning an epoch twice does no harm.
-	// ErrNoSet.
-	BeginEpoch(ctx context.Context, set string, after uint64) error
 
 	// Tick notes the time of the store's clock. It is called about each minute, by every
 	// hub of the memory. It returns true while the clock is in doubt, and nothing may

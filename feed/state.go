@@ -68,7 +68,6 @@ type State struct {
 	Floor    Cursor // the newest entry that retention removed; before that, position 0 and Begin
 	Head     Cursor // the newest entry; equal to Floor when there is none
 	Latest   Cursor // the cursor before the newest batch; equal to Head when there is none
-	Epochs   Epochs // of which epoch each list is
 }
 
 // Lists returns the number of the oldest Change List of which an entry is kept,

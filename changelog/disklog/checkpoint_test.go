@@ -2,14 +2,12 @@ package disklog
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/rshub/rshub/changelog"
-	"github.com/rshub/rshub/feed"
 )
 
 func TestCheckpoint(t *testing.T) {
@@ -59,45 +57,4 @@ func TestCheckpoint(t *testing.T) {
 	done.Store(true)
 	running.Wait()
 	entries(t, l, "set")
-}
-
-// Every start of a backup begins an epoch of its own, and only its first. The original
-// is not affected.
-func TestCheckpointBeginsEpoch(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	l := filled(t, filepath.Join(dir, "data"), Options{})
-	before := state(t, l, "set")
-	backup := filepath.Join(dir, "backup")
-	ok(t, l.Checkpoint(backup))
-	_, open := before.Lists()
-	seen := map[string]bool{"": true}
-	for i := range 3 {
-		restored := filepath.Join(dir, fmt.Sprint("restored", i))
-		ok(t, os.CopyFS(restored, os.DirFS(backup)))
-		source := start(t, restored, Options{Existing: true}) // to copy from it
-		if s := state(t, source, "set"); s != before {
-			t.Errorf("a backup that no hub has started on is %+v, want %+v", s, before)
-		}
-		stop(t, source)
-		var epochs feed.Epochs
-		for range 3 {
-			c := start(t, restored, Options{})
-			s := state(t, c, "set")
-			if epochs == "" {
-				epochs = s.Epochs
-			}
-			if name := s.Epochs.Of(open); s.Epochs != epochs || seen[name] || s.Epochs.Of(open-1) != "" {
-				t.Errorf("the epochs are %q, want %q; others had %v", s.Epochs, epochs, seen)
-			}
-			stop(t, c)
-		}
-		seen[epochs.Of(open)] = true
-	}
-	stop(t, l)
-	l = start(t, filepath.Join(dir, "data"), Options{})
-	defer stop(t, l)
-	if s := state(t, l, "set"); s != before {
-		t.Errorf("the original is %+v, want %+v", s, before)
-	}
 }

@@ -26,7 +26,6 @@ import (
 //	keep/<name>/<key>            what else the hub keeps, see Keep
 //
 // A set's name has no slash, so all keys that begin with log/<set>/ belong to that set.
-// The directory of a backup also has a file with the name copyMark, see markCopy.
 const formatVersion = "1"
 
 var (
@@ -67,7 +66,6 @@ type record struct {
 	Begin    int64       `json:"begin"`
 	Was      int64       `json:"was,omitempty"` // see feed.State
 	Floor    feed.Cursor `json:"floor"`
-	Epochs   feed.Epochs `json:"epochs,omitempty"`
 }
 
 func (r record) encode() []byte {
@@ -82,9 +80,6 @@ func decodeRecord(b []byte) (record, error) {
 	}
 	if r.ListSize < 1 {
 		return r, fmt.Errorf("%w: list size %d", changelog.ErrCorrupt, r.ListSize)
-	}
-	if _, err := feed.ParseEpochs(string(r.Epochs)); err != nil {
-		return r, fmt.Errorf("%w: its epochs: %v", changelog.ErrCorrupt, err)
 	}
 	return r, nil
 }

@@ -31,7 +31,7 @@ type Options struct {
 	ClockSkew time.Duration    // how far a set's head may lie in the future; default 1 minute
 	Reserve   uint64           // free bytes below which nothing is added; default 64 MiB
 	Now       func() time.Time // default time.Now
-	Existing  bool             // for a source of a copy: Open makes no memory but fails if there is none, and begins no epoch
+	Existing  bool             // for a source of a copy: Open makes no memory but fails if there is none
 	FS        vfs.FS           // default vfs.Default
 	Logger    *slog.Logger     // default: discard
 
@@ -97,26 +97,12 @@ type Log struct {
 var _ changelog.Log = (*Log)(nil)
 
 // Open opens the change memory in a directory. It makes the directory and the
-// memory if there is none, unless opts.Existing. If the memory is a copy or a backup,
-// Open begins a new epoch of every set. After a crash at any moment the
+// memory if there is none, unless opts.Existing. After a crash at any moment the
 // memory holds everything that was acknowledged. Only one process may have the
 // directory open: ErrInUse. The caller closes the Log.
 func Open(dir string, opts Options) (*Log, error) {
-	l, err := openDir(dir, opts, (*Log).identify)
-	if err != nil || opts.Existing {
-		return l, err
-	}
-	if err := l.start(context.Background()); err != nil {
-		return nil, errors.Join(fmt.Errorf("open the change memory in %s: %w", dir, err), l.Close())
-	}
-	return l, nil
-}
-
-// openDir opens a directory. identify reads which memory it holds, or makes a
-// memory.
-func openDir(dir string, opts Options, identify func(*Log) error) (*Log, error) {
 	l := &Log{dir: dir, opts: opts.withDefaults(), sets: make(map[string]*set)}
-	if err := l.open(identify); err != nil {
+	if err := l.open(); err != nil {
 		if l.db != nil {
 			err = errors.Join(err, l.db.Close())
 		}
@@ -128,7 +114,7 @@ func openDir(dir string, opts Options, identify func(*Log) error) (*Log, error) 
 	return l, nil
 }
 
-func (l *Log) open(identify func(*Log) error) (err error) {
+func (l *Log) open() (err error) {
 	if err := l.exists(); err != nil {
 		return err
 	}
@@ -150,7 +136,7 @@ func (l *Log) open(identify func(*Log) error) (err error) {
 		return fmt.Errorf("open the change memory in %s: %w", l.dir, damage(err))
 	}
 	l.opened.Store(true)
-	if err := identify(l); err != nil {
+	if err := l.identify(); err != nil {
 		return fmt.Errorf("open the change memory in %s: %w", l.dir, err)
 	}
 	if err := l.load(); err != nil {
@@ -296,15 +282,10 @@ func (l *Log) Capacity() (bytes int64, err error) {
 
 // Checkpoint writes a consistent copy of the memory into a directory, which must not
 // exist. The memory stays in use meanwhile. The copy has everything that was
-// acknowledged before the call, and the mark of a copy. Open opens it. On the same
-// disk the copy is cheap: Checkpoint makes hard links to files that do not change any
-// more.
+// acknowledged before the call. Open opens it. On the same disk the copy is cheap:
+// Checkpoint makes hard links to files that do not change any more.
 func (l *Log) Checkpoint(dir string) error {
-	err := l.db.Checkpoint(dir, pebble.WithFlushedWAL())
-	if err == nil {
-		err = markCopy(l.opts.FS, dir)
-	}
-	if err != nil {
+	if err := l.db.Checkpoint(dir, pebble.WithFlushedWAL()); err != nil {
 		return fmt.Errorf("copy the change memory in %s to %s: %w", l.dir, dir, err)
 	}
 	return nil

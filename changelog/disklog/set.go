@@ -41,7 +41,7 @@ func newSet(name string, r record, t tip) *set {
 	s := &set{name: name, begin: r.Begin, record: r, tip: t}
 	s.state.Store(&feed.State{
 		Set: name, Description: r.Description, ListSize: r.ListSize, Begin: r.Begin, Was: r.Was,
-		Floor: r.Floor, Head: t.Head, Latest: t.Latest, Epochs: r.Epochs,
+		Floor: r.Floor, Head: t.Head, Latest: t.Latest,
 	})
 	return s
 }

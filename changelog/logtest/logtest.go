@@ -53,8 +53,6 @@ func Run(t *testing.T, b Backend) {
 		{"clock", clockTests},
 		{"together", togetherTests},
 		{"model", modelTests},
-
-		{"epochs", epochTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {

@@ -129,11 +129,6 @@ func script() []stage {
 			return l.Log.Describe(ctx, set, feed.Description{Title: "described", ChangeList: "https://example.org/list"})
 		}}
 	}
-	epoch := func(set string) stage {
-		return stage{name: "epoch of " + set, do: func(ctx context.Context, l *Life) error {
-			return l.Log.BeginEpoch(ctx, set, feed.MaxNumber)
-		}}
-	}
 	trim := func(set string, count uint64) stage {
 		return stage{name: "trim " + set, do: func(ctx context.Context, l *Life) error {
 			_, err := l.Log.Trim(ctx, set, changelog.Retention{Count: count})
@@ -174,7 +169,6 @@ func script() []stage {
 		add("b", changelog.Publish{Changes: changes("large", 700), Key: "first"}),
 		commit("b"),
 		describe("a"),
-		epoch("a"),
 		restart,
 		add("a", changelog.Publish{Changes: append(changes("third", 7), gone), Key: "third"}),
 		commit("a"),

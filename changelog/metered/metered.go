@@ -17,7 +17,7 @@ import (
 // A log is a changelog.Log whose calls are counted and timed.
 type log struct {
 	changelog.Log
-	append, since, state, sets, at, seek, make, describe, delete, trim, epoch, check *operation
+	append, since, state, sets, at, seek, make, describe, delete, trim, check *operation
 }
 
 // An operation is one kind of call.
@@ -48,7 +48,7 @@ func New(inner changelog.Log, r prometheus.Registerer) changelog.Log {
 	}
 	return &log{
 		Log: inner, append: op("append"), since: op("since"), state: op("state"), sets: op("sets"), at: op("at"), seek: op("seek"),
-		make: op("make"), describe: op("describe"), delete: op("delete"), trim: op("trim"), epoch: op("epoch"), check: op("check"),
+		make: op("make"), describe: op("describe"), delete: op("delete"), trim: op("trim"), check: op("check"),
 	}
 }
 
@@ -109,11 +109,6 @@ func (l *log) Seek(ctx context.Context, set string, micros int64) (_ feed.Cursor
 func (l *log) Trim(ctx context.Context, set string, r changelog.Retention) (removed int, err error) {
 	defer l.trim.done(time.Now(), &err)
 	return l.Log.Trim(ctx, set, r)
-}
-
-func (l *log) BeginEpoch(ctx context.Context, set string, after uint64) (err error) {
-	defer l.epoch.done(time.Now(), &err)
-	return l.Log.BeginEpoch(ctx, set, after)
 }
 
 func (l *log) Check(ctx context.Context) (err error) {

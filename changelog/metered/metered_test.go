@@ -54,7 +54,6 @@ func calls(ctx context.Context, log changelog.Log) map[string]error {
 	}
 	errs["seek"] = err
 	_, errs["trim"] = log.Trim(ctx, set, changelog.Retention{})
-	errs["epoch"] = log.BeginEpoch(ctx, set, 0)
 	errs["check"] = log.Check(ctx)
 	errs["delete"] = log.Delete(ctx, set)
 	return errs

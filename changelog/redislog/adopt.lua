@@ -2,7 +2,7 @@
 -- the copy. KEYS: 1 the memory. ARGV: 4 the format of an unfinished copy; to finish
 -- it also 5 the format of a memory and 6 the number of the run. Answers: ok FORMAT ID
 -- RUN, as they are now. Each adoption begins a new run and gets its number. Only the
--- newest run may finish the copy. The copy then has the mark of a copy.
+-- newest run may finish the copy.
 
 local v = redis.call('HMGET', KEYS[1], 'format', 'id', 'run')
 local format, id, run = v[1] or ARGV[4], v[2] or ARGV[1], tonumber(v[3] or 0)
@@ -12,7 +12,6 @@ if format == ARGV[4] and id == ARGV[1] then
     run = run + 1
   elseif run == tonumber(ARGV[6]) then
     format = ARGV[5]
-    redis.call('HSET', KEYS[1], 'copied', 1)
   end
   for _ = 1, 2 do redis.call('HSET', KEYS[1], 'format', format, 'id', id, 'run', run) end -- twice, see lib.lua
 end

@@ -19,8 +19,7 @@ func (l *Log) ID() string { return *l.id.Load() }
 func (l *Log) Secret() string { return *l.secret.Load() }
 
 // memory makes the memory if there is none, adopts its secret, and returns the
-// answer of memory.lua. With the task "check" it also tries a write; with
-// "started" it removes the mark of a copy.
+// answer of memory.lua. With the task "check" it also tries a write.
 func (l *Log) memory(ctx context.Context, task string) (a redisconn.Answer, err error) {
 	err = l.read(ctx, func(t *redisconn.Try) error {
 		run := l.ask // no need to wait for replicas: Check finds out whether they follow

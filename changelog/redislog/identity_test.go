@@ -186,29 +186,3 @@ func TestSecretOfAClone(t *testing.T) {
 		t.Errorf("the secrets are %q and %q: %v", c.Secret(), l.Secret(), err)
 	}
 }
-
-// A Redis that runs again may have lost the newest entries, and nobody may have looked since.
-// The first hub that starts on it begins an epoch of each set, and no other does.
-func TestRestartBeginsEpoch(t *testing.T) {
-	t.Parallel()
-	s := newServer(t, "--appendfsync", "always")
-	l := startSet(t, s, 10, Options{})
-	add(t, l, "a", 25)
-	o := Options{Prefix: l.opts.Prefix}
-	start(t, s.url(), o)
-	if e := state(t, l).Epochs; e != "" {
-		t.Errorf("the server is the same, and the epochs are %q", e)
-	}
-	s.kill()
-	ok(t, s.start())
-	start(t, s.url(), Options{Prefix: o.Prefix, Existing: true})
-	start(t, s.url(), o)
-	e := state(t, l).Epochs
-	if e.Of(2) != "" || e.Of(3) == "" {
-		t.Errorf("the server was restarted, and the epochs are %q", e)
-	}
-	start(t, s.url(), o)
-	if again := state(t, l).Epochs; again != e {
-		t.Errorf("the epochs are %q, they were %q", again, e)
-	}
-}

@@ -92,11 +92,10 @@ func (l *Log) runAdopt(ctx context.Context, finish ...any) (a redisconn.Answer, 
 	return a, err
 }
 
-// Copy copies a memory: its identity, its sets, their entries with positions, datetimes
-// and epochs, and their keys. So the copy gives the same answers, until a hub starts on
-// it, which begins new epochs. Inventories are not copied. The entries come in full
-// blocks. After each step Copy calls report. It blocks until all is copied, ctx ends, or
-// something fails.
+// Copy copies a memory: its identity, its sets, their entries with positions and
+// datetimes, and their keys. So the copy gives the same answers. Inventories are not
+// copied. The entries come in full blocks. After each step Copy calls report. It blocks
+// until all is copied, ctx ends, or something fails.
 func (m *Import) Copy(ctx context.Context, from Source, report func(Copied)) (done Copied, err error) {
 	states, err := from.Sets(ctx)
 	if err != nil {
@@ -182,7 +181,7 @@ func (m *Import) begin(ctx context.Context, s feed.State) error {
 	if err := m.name(ctx, s.Set); err != nil {
 		return err
 	}
-	return m.step(ctx, "begin", s.Set, s.ListSize, s.Title, s.DescribedBy, s.ChangeList, s.Begin, s.Floor.String(), s.Latest.String(), s.Was, string(s.Epochs), moreOf(s.Description))
+	return m.step(ctx, "begin", s.Set, s.ListSize, s.Title, s.DescribedBy, s.ChangeList, s.Begin, s.Floor.String(), s.Latest.String(), s.Was, moreOf(s.Description))
 }
 
 // name adds the name of a set to the names of all sets. It comes before the set
@@ -262,8 +261,7 @@ func (m *Import) deleted(ctx context.Context, set string, left changelog.Left) e
 // Inventories returns the store of the inventories of the sets that were copied.
 func (m *Import) Inventories() inventory.Store { return m.log.Inventories() }
 
-// Finish makes the store a memory with the mark of a copy. Only Close may be called after
-// it.
+// Finish makes the store a memory. Only Close may be called after it.
 func (m *Import) Finish(ctx context.Context) error {
 	a, err := m.log.runAdopt(ctx, formatVersion, m.run)
 	switch {

@@ -3,7 +3,7 @@
 --
 --   begin   makes the set, without entries, keys and inventory, whatever an earlier run left.
 --           6 list size, 7 title, 8 describedby, 9 changelist, 10 begin, 11 floor, 12 latest,
---           13 was, 14 epochs, 15 more
+--           13 was, 14 more
 --   add     adds blocks. 6 the head before, 7 the head after, then the blocks as they
 --           are kept
 --   keys    adds keys. Per key: its number, the key, and what is kept of it
@@ -34,7 +34,7 @@ if step == 'begin' then
   redis.call('HDEL', SET, 'inventory')
   redis.call('HSET', SET, 'memory', ARGV[1], 'size', ARGV[6], 'title', ARGV[7], 'describedby', ARGV[8],
     'changelist', ARGV[9], 'begin', ARGV[10], 'was', ARGV[13],
-    'epochs', ARGV[10] .. ' ' .. ARGV[14], 'more', ARGV[10] .. ' ' .. ARGV[15])
+    'more', ARGV[10] .. ' ' .. ARGV[14])
   save(log({
     floor = floor, head = floor, latest = ARGV[12], packed = { swept = 1, first = 1, last = 0, upto = floor },
     live = { swept = 1, first = 1, last = 0 }, known = 0, forgot = 0, turns = 0, turned = clock(), call = '', answer = '',

@@ -61,7 +61,6 @@ func (s source) eventful() {
 			s.add("single", p)
 		}
 	}
-	ok(s.t, s.BeginEpoch(ctx, "single", feed.MaxNumber))
 	s.make("mixed", 1500, changelog.Publish{Changes: changes("a", 2)}, changelog.Publish{Changes: changes("b", 12_500), Key: "last"})
 	large := changes("large", 6)
 	for i := range large {
@@ -160,21 +159,7 @@ func TestImport(t *testing.T) {
 	if _, err := openImport(t, shared.url(), "other", opts); err == nil || !strings.Contains(err.Error(), from.ID()) {
 		t.Errorf("a copy over another memory: %v", err)
 	}
-	opts.Existing = true // so that no epoch begins
 	isCopy(t, from, start(t, shared.url(), opts))
-
-	opts.Existing = false
-	hub := start(t, shared.url(), opts)
-	was, err := from.State(t.Context(), "single")
-	ok(t, err)
-	now, err := hub.State(t.Context(), "single")
-	ok(t, err)
-	oldest, open := was.Lists()
-	for n := oldest; n <= open; n++ {
-		if (now.Epochs.Of(n) == was.Epochs.Of(n)) != (n < open) {
-			t.Errorf("list %d of %d is of epoch %q in the copy that a hub runs on, and was of %q", n, open, now.Epochs.Of(n), was.Epochs.Of(n))
-		}
-	}
 }
 
 // isCopy compares a source with its copy, also what both answer to more publishes.
@@ -285,16 +270,6 @@ func TestImportIntoEmptied(t *testing.T) {
 	}
 }
 
-func TestOpenExisting(t *testing.T) {
-	opts := Options{Prefix: prefix(), Existing: true}
-	if _, err := openAt(t, shared.url(), opts); err == nil || !strings.Contains(err.Error(), "no change memory") {
-		t.Errorf("error is %v", err)
-	}
-	if n := shared.admin(t).Exists(t.Context(), opts.Prefix+":memory").Val(); n != 0 {
-		t.Error("a memory was made")
-	}
-}
-
 // TestTornImport tears each command of a copy, see TestTorn, and copies again
 // between the two starts.
 func TestTornImport(t *testing.T) {
@@ -308,7 +283,7 @@ func TestTornImport(t *testing.T) {
 	want := answers(t, from)
 
 	s := newServer(t, "--appendfsync", "always")
-	opts := Options{Prefix: "rshub", Existing: true} // so no epoch begins
+	opts := Options{Prefix: "rshub"}
 	copyTo := func() {
 		t.Helper()
 		m, err := openImport(t, s.url(), from.ID(), opts)

@@ -16,14 +16,12 @@ import (
 //	memory             hash: format, until a copy is finished formatUnfinished; id;
 //	                   checked by Check; run by copies; clock and doubted by Tick;
 //	                   secret, and the run of the server that it belongs to, see
-//	                   memory.lua; copied, the mark of a copy, and of a
-//	                   memory whose server was restarted or replaced
+//	                   memory.lua
 //	sets               hash: a field for each set that exists or ever did; no values
 //	{<set>}:set        hash: memory (the identity), size, title, describedby,
 //	                   changelist, begin, log (what steps change); described (the id of
 //	                   the call that described the set last), was (see feed.State; it
 //	                   may be earlier than begin), left; run by copies;
-//	                   epochs: the begin of the log, then feed.Epochs;
 //	                   more: the begin of the log, then what moreOf returns;
 //	                   inventory: the record of the inventory, see below
 //	{<set>}:packed     hash: the older blocks by number, merged where they were small
@@ -112,7 +110,7 @@ func (l *Log) pageKeys(set string) []string {
 func (l *Log) allKeys(set string) []string { return append(l.keys(set), l.pageKeys(set)...) }
 
 // stateFields are the fields of a set's hash that a feed.State is read from.
-var stateFields = []string{"memory", "size", "title", "describedby", "changelist", "begin", "log", "was", "epochs", "more"}
+var stateFields = []string{"memory", "size", "title", "describedby", "changelist", "begin", "log", "was", "more"}
 
 // decodeState makes a State of the values of stateFields. The error is feed.ErrNoSet
 // if the set does not exist.
@@ -135,7 +133,7 @@ func (l *Log) decodeState(set string, values []any) (feed.State, error) {
 	if len(log) < 3 {
 		return s, fmt.Errorf("%w: its log is %q", changelog.ErrCorrupt, v[6])
 	}
-	var errs [7]error
+	var errs [6]error
 	s.ListSize, errs[0] = strconv.Atoi(v[1])
 	s.Title, s.DescribedBy, s.ChangeList = v[2], v[3], v[4]
 	s.Begin, errs[1] = strconv.ParseInt(v[5], 10, 64)
@@ -145,13 +143,10 @@ func (l *Log) decodeState(set string, values []any) (feed.State, error) {
 	if was, err := strconv.ParseInt(v[7], 10, 64); err == nil && was >= s.Begin {
 		s.Was = was
 	}
-	// Older programs do not know these fields, and leave them unchanged when they make a
-	// set anew.
-	if begin, epochs, _ := strings.Cut(v[8], " "); begin == v[5] {
-		s.Epochs, errs[5] = feed.ParseEpochs(epochs)
-	}
-	if begin, more, _ := strings.Cut(v[9], " "); begin == v[5] {
-		errs[6] = readMore(more, &s.Description)
+	// Older programs do not know this field, and leave it unchanged when they make a set
+	// anew.
+	if begin, more, _ := strings.Cut(v[8], " "); begin == v[5] {
+		errs[5] = readMore(more, &s.Description)
 	}
 	for _, err := range errs {
 		if err != nil {

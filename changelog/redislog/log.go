@@ -36,8 +36,6 @@ type Options struct {
 	Now       func() time.Time // the hub's clock; default time.Now
 	Logger    *slog.Logger     // default: discard
 
-	Existing bool // for a source of a copy: Open makes no memory but fails if there is none, and begins no epoch
-
 	edit func(script string) string // changes each script, for tests
 }
 
@@ -78,10 +76,8 @@ type Log struct {
 var _ changelog.Log = (*Log)(nil)
 
 // Open opens the change memory behind the prefix in a Redis (6.2 or newer) or a
-// compatible server. It makes a memory if there is none, unless opts.Existing. If the
-// memory is a copy, or Redis was restarted since a hub used it last, Open begins a new epoch
-// of every set. The log uses conn, which belongs to the caller. The caller closes conn after
-// the last call of the log.
+// compatible server. It makes a memory if there is none. The log uses conn, which belongs
+// to the caller. The caller closes conn after the last call of the log.
 //
 // Open refuses a Redis whose settings allow it to evict keys, because it would lose
 // changes silently. MayPass says whether to try again after an error.
@@ -109,11 +105,6 @@ func open(ctx context.Context, conn *redisconn.Conn, opts Options, identify func
 
 // identify reads the identity of the memory, or makes a memory.
 func (l *Log) identify(ctx context.Context) error {
-	if l.opts.Existing {
-		if err := l.exists(ctx); err != nil {
-			return err
-		}
-	}
 	id := rand.Text() // for the case that there is no memory yet
 	l.id.Store(&id)
 	a, err := l.memory(ctx, "")
@@ -122,21 +113,7 @@ func (l *Log) identify(ctx context.Context) error {
 	}
 	is := a.Text(2)
 	l.id.Store(&is)
-	if a.Number(6) == 1 && !l.opts.Existing {
-		return l.start(ctx)
-	}
 	return nil
-}
-
-// exists returns nil when there is a memory.
-func (l *Log) exists(ctx context.Context) error {
-	return l.read(ctx, func(t *redisconn.Try) error {
-		is, err := t.Exists(l.memoryKey())
-		if err == nil && !is {
-			err = refuse("there is no change memory behind the prefix %q", l.opts.Prefix)
-		}
-		return err
-	})
 }
 
 // Check reports whether an append could succeed now: Redis takes a write, its clock

@@ -1,9 +1,7 @@
 -- memory makes the memory, unless it exists, and keeps its secret. KEYS: 1 the memory.
--- ARGV: 4 format, 5 "check" to try whether Redis takes a write, "started" to remove the
--- mark of a copy, 6 a new secret. Answers: ok FORMAT ID MADE NOW SECRET COPIED, where MADE
--- is 1 if the memory is new, NOW the time of Redis's clock, and COPIED 1 if the memory has
--- the mark of a copy. It gets this mark, too, when the server is another than before: it may
--- then lack the newest entries.
+-- ARGV: 4 format, 5 "check" to try whether Redis takes a write, 6 a new secret. Answers:
+-- ok FORMAT ID MADE NOW SECRET, where MADE is 1 if the memory is new, and NOW the time of
+-- Redis's clock.
 --
 -- The secret belongs to one run of one server: if the server is another than before, the
 -- secret is replaced. A clone of the data runs in a server of its own, so its hubs have
@@ -11,7 +9,7 @@
 -- server that does not tell its run keeps the secret for ever. SECRET is empty if it has
 -- to be replaced and Redis takes no write.
 
-local v = redis.call('HMGET', KEYS[1], 'format', 'id', 'secret', 'server', 'copied')
+local v = redis.call('HMGET', KEYS[1], 'format', 'id', 'secret', 'server')
 local made = 0
 if not v[2] then
   made, v = 1, { ARGV[4], ARGV[1] }
@@ -23,10 +21,8 @@ local secret = v[3]
 if not secret or v[4] ~= server then
   secret = ARGV[6]
   redis.pcall('HDEL', KEYS[1], 'room') -- so that a full Redis takes the next write, see room
-  v[5] = v[5] or v[4]
-  local wrote = redis.pcall('HSET', KEYS[1], 'secret', secret, 'server', server, unpack(v[5] and { 'copied', 1 } or {}))
+  local wrote = redis.pcall('HSET', KEYS[1], 'secret', secret, 'server', server)
   if type(wrote) == 'table' then secret = '' end
 end
 if ARGV[5] == 'check' then redis.call('HSET', KEYS[1], 'checked', ARGV[2]) end
-if ARGV[5] == 'started' then redis.call('HDEL', KEYS[1], 'copied') end
-return { 'ok', v[1] or '', v[2], made, clock(), secret, v[5] and 1 or 0 }
+return { 'ok', v[1] or '', v[2], made, clock(), secret }

@@ -13,7 +13,7 @@ var sources embed.FS
 // except that imports is in import.lua.
 type scripts struct {
 	append, since, find, trim, oldest, pack, sweep, name, make, describe, delete, memory *redisconn.Script
-	imports, adopt, tick, epoch                                                          *redisconn.Script
+	imports, adopt, tick                                                                 *redisconn.Script
 	load, swap, put, remove, numbers                                                     *redisconn.Script // of inventories
 }
 
@@ -29,7 +29,7 @@ func (s *scripts) readAll(edit func(string) string) {
 	for name, script := range map[string]**redisconn.Script{
 		"append": &s.append, "since": &s.since, "find": &s.find, "trim": &s.trim, "oldest": &s.oldest, "pack": &s.pack, "sweep": &s.sweep,
 		"name": &s.name, "make": &s.make, "describe": &s.describe, "delete": &s.delete, "memory": &s.memory,
-		"import": &s.imports, "adopt": &s.adopt, "tick": &s.tick, "epoch": &s.epoch,
+		"import": &s.imports, "adopt": &s.adopt, "tick": &s.tick,
 		"load": &s.load, "swap": &s.swap, "put": &s.put, "remove": &s.remove, "numbers": &s.numbers,
 	} {
 		source := read("lib") + read(name)

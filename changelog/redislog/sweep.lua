@@ -5,7 +5,7 @@
 local state = redis.call('HGET', SET, 'log')
 if state and deleted(state) then
   redis.call('UNLINK', unpack(KEYS, 2))
-  redis.call('HDEL', SET, 'size', 'title', 'describedby', 'changelist', 'begin', 'described', 'epochs', 'more', 'inventory')
+  redis.call('HDEL', SET, 'size', 'title', 'describedby', 'changelist', 'begin', 'described', 'more', 'inventory')
   return { 'ok', 0 }
 end
 local s, no = open()

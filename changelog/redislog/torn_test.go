@@ -51,7 +51,6 @@ func TestTorn(t *testing.T) {
 							s.kill()
 							ok(t, os.WriteFile(aof(s), append(bytes.Clone(before), written[:at+3]...), 0o600))
 							ok(t, s.start())
-							opts.Existing = true // so that no epoch begins
 							l := start(t, s.url(), opts)
 							later.do(t, l)
 							want := look(t, l)

@@ -78,11 +78,6 @@ func TestCommands(t *testing.T) {
 			ok(t, admin.Do(ctx, "xadd", "stream", id, field, "of "+id).Err())
 		}
 		ok(t, c.Writing().Do(ctx, func(try *Try) error {
-			for key, want := range map[string]bool{"hash": true, "nothing": false} {
-				if is, err := try.Exists(key); err != nil || is != want {
-					t.Errorf("%s exists: %t, %v", key, is, err)
-				}
-			}
 			keys, err := try.HKeys("hash")
 			slices.Sort(keys)
 			if err != nil || !slices.Equal(keys, []string{"a", "b"}) {

@@ -35,12 +35,6 @@ func (t *Try) EachMaster(do func(*Try) error) error {
 // EachMaster.
 func (t *Try) Info() (string, error) { return t.node.Info(t.ctx).Result() }
 
-// Exists reports whether there is a key.
-func (t *Try) Exists(key string) (bool, error) {
-	n, err := t.node.Exists(t.ctx, key).Result()
-	return n > 0, err
-}
-
 // MemoryUsage returns about how much memory keys take together, in one round trip. A
 // missing key takes none. All keys must be in one slot.
 func (t *Try) MemoryUsage(keys []string) (bytes int64, err error) {
