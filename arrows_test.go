@@ -18,7 +18,7 @@ var arrows = map[string][]string{
 	"feed":             {"resourcesync"},
 	"problem":          {"feed", "resourcesync"},
 	"limit":            {"feed", "problem"},
-	"access":           {"feed", "internal/reread", "limit", "problem"},
+	"access":           {"feed", "internal/durable", "internal/reread", "limit", "problem"},
 	"access/ticket":    {"access", "feed", "internal/redisconn", "internal/trail", "problem", "resourcesync"},
 	"access/jwt":       {"access", "internal/backoff", "internal/reread", "problem"},
 	"source/discovery": {"feed", "source/harvest", "outbound", "resourcesync"},
@@ -34,6 +34,7 @@ var arrows = map[string][]string{
 	"internal/pebbledb":    {},
 	"internal/reread":      {"internal/backoff"},
 	"internal/filelock":    {},
+	"internal/durable":     {},
 	"internal/flight":      {},
 	"internal/trail":       {"feed"},
 	"internal/forwarded":   {},
@@ -85,7 +86,7 @@ var arrows = map[string][]string{
 
 	"activity": {"access", "feed", "internal/backoff", "problem", "resourcesync"},
 
-	"backup": {"changelog/disklog", "problem"},
+	"backup": {"changelog/disklog", "internal/durable", "problem"},
 	"sets":   {"access", "activity", "feed", "internal/setting", "internal/trail", "limit", "problem", "resourcesync"},
 
 	"source/relay": {"source/discovery", "feed", "source/harvest", "source/harvest/oaipmh", "inventory/audit", "outbound", "source/reconcile", "resourcesync"},
@@ -101,7 +102,7 @@ var arrows = map[string][]string{
 	"internal/build":      {},
 	"internal/setting":    {},
 	"cmd/rshub":           {"access", "access/jwt", "backup", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/nearest", "internal/progress", "internal/setting", "internal/trail", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "limit", "problem", "resourcesync", "server"},
-	"cmd/rspublish":       {"client", "dialect/dump", "source/directory", "feed", "source/harvest", "source/harvest/oaipmh", "internal/backoff", "internal/build", "internal/dumping", "internal/filelock", "internal/progress", "internal/setting", "inventory", "inventory/audit", "inventory/diskpages", "source/reconcile", "source/relay", "resourcesync"},
+	"cmd/rspublish":       {"client", "dialect/dump", "source/directory", "feed", "source/harvest", "source/harvest/oaipmh", "internal/backoff", "internal/build", "internal/dumping", "internal/durable", "internal/filelock", "internal/progress", "internal/setting", "inventory", "inventory/audit", "inventory/diskpages", "source/reconcile", "source/relay", "resourcesync"},
 
 	// Other people's documents and packages.
 	"dialect/dump":     {"internal/filelock", "resourcesync"},
@@ -114,7 +115,7 @@ var arrows = map[string][]string{
 	"mirror/fetch":    {"internal/backoff", "outbound", "problem", "resourcesync", "source/harvest"},
 	"mirror/ledger":   {"feed", "internal/pebbledb", "mirror/filename", "resourcesync"},
 	"mirror": {
-		"client", "source/discovery", "feed", "source/harvest", "internal/backoff", "internal/pebbledb", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages",
+		"client", "source/discovery", "feed", "source/harvest", "internal/backoff", "internal/durable", "internal/pebbledb", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages",
 		"mirror/fetch", "mirror/filename", "mirror/ledger", "mirror/pack", "mirror/patch", "source/reconcile", "resourcesync",
 	},
 	"cmd/rsmirror": {"client", "dialect/dump", "source/discovery", "source/harvest", "internal/backoff", "internal/build", "internal/dumping", "internal/progress", "internal/setting", "mirror", "mirror/fetch", "mirror/ledger", "outbound", "resourcesync", "source/reconcile"},

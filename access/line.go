@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/rshub/rshub/internal/durable"
 )
 
 // NewLine makes a token with rights for a name. The token ends at expires, unless that
@@ -26,54 +27,50 @@ func NewLine(name, rights string, expires time.Time) (token, line string, err er
 	return token, line, nil
 }
 
-// AddLine adds a line to a tokens file, if the result is a valid tokens file. It writes
-// a new file beside the old one and renames it, so that a hub never reads half a file.
-// The new file is also a lock: AddLine makes it before it reads the old file. Without
-// the lock, one of two callers at the same time would lose its line.
-func AddLine(path, line string) (err error) {
+// AddLine adds a line to a tokens file, if the result is a valid tokens file. A hub never
+// reads half a file. When AddLine returns nil, the line is durable.
+func AddLine(path, line string) error {
 	mode := os.FileMode(0o600)
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm()
 	}
-	beside := path + ".new"
-	f, err := os.OpenFile(beside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	// The new file is also a lock, so it is made before the old one is read. Without the
+	// lock, one of two callers at the same time would lose its line.
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s exists: another command is running, or was killed; in that case remove the file", beside)
+		return fmt.Errorf("%s.new exists: another command is running, or was killed; in that case remove the file", path)
 	}
 	if err != nil {
 		return fmt.Errorf("write tokens: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			_ = f.Close()         // the file is abandoned
-			_ = os.Remove(beside) // if this fails, the next command reports the file
-		}
-	}()
-	if err := f.Chmod(mode); err != nil { // the umask may have removed rights that the hub's group needs
-		return fmt.Errorf("write tokens: %w", err)
+	text, err := withLine(path, line)
+	if err == nil {
+		_, err = f.WriteString(text)
+		err = errors.Join(err, f.Chmod(mode)) // the umask may have removed rights that the hub's group needs
 	}
+	if err != nil {
+		_ = f.Close()           // the file is abandoned
+		_ = os.Remove(f.Name()) // if this fails, the next command reports the file
+	} else {
+		err = durable.Replace(f, path)
+	}
+	if err != nil {
+		return fmt.Errorf("add to %s: %w", path, err)
+	}
+	return nil
+}
+
+// withLine returns the text of a tokens file with one more line. The file need not be there.
+func withLine(path, line string) (string, error) {
 	old, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read tokens: %w", err)
+		return "", err
 	}
 	text := string(old)
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"
 	}
 	text += line + "\n"
-	if _, err := ReadTokens(strings.NewReader(text)); err != nil {
-		return fmt.Errorf("add to %s: %w", path, err)
-	}
-	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(beside, path)
-	}
-	if err != nil {
-		return fmt.Errorf("write tokens: %w", err)
-	}
-	if dir, err := os.Open(filepath.Dir(path)); err == nil { // a token that was handed out outlives a power failure
-		_ = dir.Sync() // not every file system can; then the rename is as durable as it gets
-		_ = dir.Close()
-	}
-	return nil
+	_, err = ReadTokens(strings.NewReader(text))
+	return text, err
 }

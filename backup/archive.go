@@ -11,9 +11,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"time"
+
+	"github.com/rshub/rshub/internal/durable"
 )
 
 // archiveEnd is the name of the last entry in a backup's archive. An archive without
@@ -57,7 +58,7 @@ func Fetch(ctx context.Context, listen, token, dir string) (files int, bytes int
 		return 0, 0, fmt.Errorf("fetch a backup from the hub at %s: %w", ops, err)
 	}
 	if err = os.Rename(partial, dir); err == nil {
-		err = syncDir(filepath.Dir(dir))
+		err = durable.SyncDir(filepath.Dir(dir))
 	}
 	if err != nil {
 		return 0, 0, fmt.Errorf("name the backup: %w", err)
@@ -159,20 +160,6 @@ func syncTree(dir string) error {
 		if err != nil || !d.IsDir() {
 			return err
 		}
-		return syncDir(path)
+		return durable.SyncDir(path)
 	})
-}
-
-// syncDir makes the names in a directory durable. On Windows it does nothing,
-// because Windows has no such call.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
 }

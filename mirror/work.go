@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/durable"
 	"github.com/rshub/rshub/mirror/ledger"
 )
 
@@ -188,7 +189,7 @@ func (d *Directory) syncDirs(dirs map[string]bool) error {
 		}
 		files = append(files, f)
 	}
-	return d.sync(files, syncDirectory)
+	return d.sync(files, durable.SyncOpenDir)
 }
 
 // many is the number of files from which on sync makes the whole file system durable.

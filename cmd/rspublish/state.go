@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/rshub/rshub/internal/durable"
 	"github.com/rshub/rshub/internal/filelock"
 )
 
@@ -41,33 +42,19 @@ func lockState(path string) (release func(), err error) {
 	return release, nil
 }
 
-// store stores v as JSON in a file. Even after a crash, either the whole old file or the
-// whole new one is there. Only one process at a time may store a file.
+// store stores v as JSON in a file, and makes it durable. If the machine crashes meanwhile,
+// the file is whole, the old one or the new one. Only one process at a time may store a file.
 func store(path string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	next := path + ".new"
-	if err = writeSynced(next, append(b, '\n')); err == nil {
-		err = os.Rename(next, path)
-	}
-	if err != nil {
-		_ = os.Remove(next)
-		return err
-	}
-	if dir, err := os.Open(filepath.Dir(path)); err == nil {
-		_ = dir.Sync() // not every file system can; then the rename is as durable as it gets
-		_ = dir.Close()
-	}
-	return nil
-}
-
-func writeSynced(path string, b []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(b)
-	return errors.Join(err, f.Sync(), f.Close())
+	if _, err := f.Write(append(b, '\n')); err != nil {
+		return errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	return durable.Replace(f, path)
 }

@@ -1,18 +1,15 @@
-package access_test
+package durable
 
 import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 	"unsafe"
-
-	"github.com/rshub/rshub/access"
 )
 
-// A token that was printed must not be lost when the power fails. So AddLine makes the name of the
-// new file durable, too, which begins with opening its directory.
-func TestAddLineSyncsTheDirectory(t *testing.T) {
+// The new name is durable, too. Making it so begins with opening the directory, after the file has
+// been renamed.
+func TestReplaceSyncsTheDirectory(t *testing.T) {
 	dir := t.TempDir()
 	watch, err := syscall.InotifyInit1(syscall.IN_NONBLOCK | syscall.IN_CLOEXEC)
 	if err != nil {
@@ -22,11 +19,8 @@ func TestAddLineSyncsTheDirectory(t *testing.T) {
 	if _, err := syscall.InotifyAddWatch(watch, dir, syscall.IN_MOVED_TO|syscall.IN_OPEN); err != nil {
 		t.Fatal(err)
 	}
-	_, line, err := access.NewLine("alice", "follow:a", time.Time{})
-	if err == nil {
-		err = access.AddLine(filepath.Join(dir, "tokens"), line)
-	}
-	if err != nil {
+	path := filepath.Join(dir, "file")
+	if err := Replace(written(t, path, "text"), path); err != nil {
 		t.Fatal(err)
 	}
 	b := make([]byte, 4096)
@@ -43,5 +37,12 @@ func TestAddLineSyncsTheDirectory(t *testing.T) {
 	}
 	if !moved || !opened {
 		t.Errorf("the file was renamed: %t; then its directory was opened: %t", moved, opened)
+	}
+}
+
+// On a file system that cannot sync a directory, names are as durable as they get.
+func TestSyncDirThatCannot(t *testing.T) {
+	if err := SyncDir("/proc"); err != nil {
+		t.Error(err)
 	}
 }
