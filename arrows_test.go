@@ -105,7 +105,7 @@ var arrows = map[string][]string{
 	"cmd/rspublish":       {"client", "dialect/dump", "source/directory", "feed", "source/harvest", "source/harvest/oaipmh", "internal/backoff", "internal/build", "internal/dumping", "internal/durable", "internal/filelock", "internal/progress", "internal/setting", "inventory", "inventory/audit", "inventory/diskpages", "source/reconcile", "source/relay", "resourcesync"},
 
 	// Other people's documents and packages.
-	"dialect/dump":     {"internal/filelock", "resourcesync"},
+	"dialect/dump":     {"internal/durable", "internal/filelock", "resourcesync"},
 	"internal/dumping": {"dialect/dump", "internal/progress", "internal/setting", "source/reconcile"},
 
 	// The destination's end.

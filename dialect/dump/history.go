@@ -101,14 +101,9 @@ func (p *place) write(h history) error {
 	if err != nil {
 		return err
 	}
-	for _, dir := range []string{".", stateDir} { // what it names is durable before
-		if err := p.syncDir(dir); err != nil {
-			return err
-		}
-	}
 	if err := p.replace(historyFile, append(b, '\n')); err != nil {
 		return err
 	}
 	p.history = h
-	return p.syncDir(stateDir)
+	return nil
 }

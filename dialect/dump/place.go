@@ -10,10 +10,10 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 
+	"github.com/rshub/rshub/internal/durable"
 	"github.com/rshub/rshub/internal/filelock"
 )
 
@@ -104,7 +104,7 @@ func (p *place) repair() error {
 }
 
 // publish writes the documents of the history, and then removes the files that they do not
-// name. A document that names something new is written after what it names.
+// name. A document that names something new is written after what it names is durable.
 func (p *place) publish() error {
 	for _, d := range p.documents() {
 		if _, err := os.Stat(p.path(d.name)); err == nil && dated.MatchString(d.name) {
@@ -118,7 +118,10 @@ func (p *place) publish() error {
 			return err
 		}
 	}
-	return errors.Join(p.syncDir("."), p.sweep())
+	if err := durable.SyncDir(p.dir); err != nil { // also the names that a run gave before it was killed
+		return err
+	}
+	return p.sweep()
 }
 
 // replace gives a file its content in one step, unless the file has it.
@@ -144,27 +147,12 @@ func (p *place) create(name string) (*os.File, error) {
 	return os.OpenFile(p.path(temporary+"/"+name), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
 }
 
-// put makes a temporary file durable, closes it, and moves it to its place.
+// put closes a temporary file, and moves it to its place, where it is durable.
 func (p *place) put(f *os.File, name string) error {
-	if err := errors.Join(p.opts.step("put "+name), f.Sync()); err != nil {
+	if err := p.opts.step("put " + name); err != nil {
 		return errors.Join(err, f.Close())
 	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), p.path(name))
-}
-
-// syncDir makes durable which files a directory has.
-func (p *place) syncDir(name string) error {
-	if runtime.GOOS == "windows" {
-		return nil // it has no such call
-	}
-	d, err := os.Open(p.path(name))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return durable.Replace(f, p.path(name))
 }
 
 // sweep removes the files that nothing names.
