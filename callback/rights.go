@@ -136,10 +136,8 @@ func (st *state) setRightEnd(s *sub, end time.Time) {
 		return
 	}
 	s.rightEnd = end
-	if s.stage == queued {
+	if s.stage != running && s.leaseEnd().Before(s.due) {
 		st.wakeAt(&s.timer, s.leaseEnd())
-	} else {
-		st.rest(s)
 	}
 }
 
@@ -161,7 +159,7 @@ func (s *shard) refuse(r *subscription.Request) (again time.Duration) {
 		st := e.lock()
 		defer st.unlock()
 		if known.over == refused {
-			known.over = ""
+			known.over, known.rightEnd = "", time.Time{}
 			known.uncheck() // it may end at another time now
 			st.rest(known)
 		}

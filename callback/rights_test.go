@@ -289,6 +289,36 @@ func TestTokenExpiresLater(t *testing.T) {
 	})
 }
 
+// Where the end of a token was, nothing happens once it is elsewhere: no delivery comes before the
+// interval that the subscriber asked for is over.
+func TestTokenExpiredHere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegister()
+		w := newWorld(t, Options{Rights: r})
+		c := w.listen("a.example")
+		w.publish("a", 1)
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head(), Every: time.Hour})
+		w.settled()
+		w.publish("b", 1)
+		w.settled()
+		r.set(alice, time.Now().Add(10*time.Minute))
+		w.publish("c", 1)
+		time.Sleep(time.Minute)
+		r.set(alice, time.Time{})
+		for _, test := range []struct {
+			after time.Duration
+			want  int
+		}{{30 * time.Minute, 1}, {30 * time.Minute, 2}} {
+			time.Sleep(test.after)
+			w.settled()
+			if n := deliveries(c); n != test.want {
+				t.Errorf("after %v more there are %d deliveries, want %d", test.after, n, test.want)
+			}
+		}
+	})
+}
+
 // A hub that has never heard of a token waits a little, and delivers nothing meanwhile: other
 // hubs may have read the new file before. Then it ends what the token made.
 func TestUnheardOf(t *testing.T) {

@@ -256,12 +256,16 @@ func (st *state) queue(s *sub) {
 	st.slots.queue(&s.task, s)
 }
 
-// wake is called when the lease is over, or the wait after a failure.
+// wake is called when the lease is over, or the wait after a failure; too early if the right of
+// whoever made the sub was to end, and does not end any more.
 func (s *sub) wake(st *state) {
+	now := time.Now()
 	switch {
 	case s.stage == running: // settle finds out what is next
-	case !s.leaseEnd().After(time.Now()):
+	case !s.leaseEnd().After(now):
 		st.slots.cancel(&s.task)
+		st.rest(s)
+	case s.stage == idle && (s.quiet.After(now) || s.earliest.After(now)):
 		st.rest(s)
 	case s.stage == idle:
 		s.Next = time.Time{}

@@ -115,6 +115,9 @@ func (e *Engine) restart(t *topic, head feed.Cursor) {
 	st.fill()
 }
 
+// waiting reports whether any sub of an audience waits. Those that were woken do not.
+func waiting(a *audience) bool { return len(a.Members) > 0 }
+
 // takeIdle takes all subs that wait for what is new.
 func (t *topic) takeIdle() []*sub {
 	idle := t.unsure.take()
@@ -137,7 +140,7 @@ func (e *Engine) publish(t *topic, batches []*feed.Batch) {
 			first = cmp.Or(first, b.Entries[0].Micros)
 		}
 		for i := range b.Entries {
-			for a := range t.audiences.Wanting(&b.Entries[i].Change) {
+			for a := range t.audiences.Wanting(&b.Entries[i].Change, waiting) {
 				idle = append(idle, a.Members.take()...)
 			}
 		}

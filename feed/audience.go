@@ -101,15 +101,16 @@ func (as *Audiences[M]) Everybody() *Audience[M] { return as.byKey[""] }
 // Filtered reports whether there are audiences with a filter.
 func (as *Audiences[M]) Filtered() bool { return len(as.byPrefix) > 0 }
 
-// Wanting yields the audiences with a filter that a change passes.
-func (as *Audiences[M]) Wanting(c *resourcesync.Change) iter.Seq[*Audience[M]] {
+// Wanting yields the audiences with a filter that a change passes, of those that matter: it tries
+// no filter of another one. nil: all matter.
+func (as *Audiences[M]) Wanting(c *resourcesync.Change, matters func(*Audience[M]) bool) iter.Seq[*Audience[M]] {
 	return func(yield func(*Audience[M]) bool) {
 		for _, n := range as.lengths {
 			if n > len(c.Loc) {
 				return
 			}
 			for _, a := range as.byPrefix[c.Loc[:n]] {
-				if a.Filter.Match(c) && !yield(a) {
+				if (matters == nil || matters(a)) && a.Filter.Match(c) && !yield(a) {
 					return
 				}
 			}

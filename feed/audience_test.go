@@ -48,7 +48,7 @@ func TestAudiences(t *testing.T) {
 					want[a.Key] = true
 				}
 			}
-			for a := range as.Wanting(c) {
+			for a := range as.Wanting(c, nil) {
 				if !want[a.Key] {
 					t.Fatalf("%+v goes to %q, or twice", c, a.Key)
 				}
