@@ -13,6 +13,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,7 +48,7 @@ import (
 //
 // Every answer has a strong ETag, which depends only on the set's state and the
 // base URL. So all hubs of a cluster give the same ETag for the same bytes. A 304
-// reads no entries.
+// reads no entries but those that names verify themselves by.
 //
 // Each Serve method answers one request of any method, or returns an error without
 // having answered anything. Whether the caller may follow the set has been checked
@@ -224,6 +225,7 @@ func (d *Server) ServeSet(w http.ResponseWriter, r *http.Request, set, name stri
 		}
 		if plan == nil {
 			plan = d.inDialect(name)
+			lasting = slices.ContainsFunc(d.opts.Dialects, func(f *dialect.Form) bool { return f.Newest == name })
 		}
 		if plan == nil {
 			return notFound("there is no such document; " + d.base.CapabilityList(set) + " names what the set has")

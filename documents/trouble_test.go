@@ -112,29 +112,30 @@ func TestTrimmedWhileRead(t *testing.T) {
 	}
 }
 
-// A trimmed log removes all that it may, once, directly after a look at a position.
+// A trimmed log removes all that it may, once, directly before a look at a position.
 type trimmed struct {
 	*memory
 	once sync.Once
 }
 
 func (l *trimmed) At(ctx context.Context, set string, position uint64) (feed.Cursor, error) {
-	c, err := l.memory.At(ctx, set, position)
 	l.once.Do(func() { l.trim(set, 1) })
-	return c, err
+	return l.memory.At(ctx, set, position)
 }
 
-// Retention removes lists while the index of them is made. The index is not gone: the
-// client is told to ask again.
-func TestTrimmedWhileIndexed(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 3)
-	m.add("peps", 20)
-	s := &server{Server: documents.New(&trimmed{memory: m}, base, documents.Options{}), memory: m, logger: slog.New(slog.DiscardHandler)}
-	if w := s.get("/sets/peps/changelist-index.xml"); w.Code != 503 || w.Header().Get("Retry-After") == "" {
-		t.Errorf("%d %v", w.Code, w.Header())
-	}
-	if w := s.get("/sets/peps/changelist-index.xml"); w.Code != 200 {
-		t.Errorf("then %d", w.Code)
+// Retention removes lists while what leads to them is made. That is not gone: the client is told
+// to ask again.
+func TestTrimmedMeanwhile(t *testing.T) {
+	for _, name := range []string{"changelist-index.xml", "activity/collection.json"} {
+		m := newMemory(t)
+		m.make("peps", 3)
+		m.add("peps", 20)
+		s := &server{Server: documents.New(&trimmed{memory: m}, base, documents.Options{Dialects: dialects}), memory: m, logger: slog.New(slog.DiscardHandler)}
+		if w := s.get("/sets/peps/" + name); w.Code != 503 || w.Header().Get("Retry-After") == "" {
+			t.Errorf("%s: %d %v", name, w.Code, w.Header())
+		}
+		if w := s.get("/sets/peps/" + name); w.Code != 200 {
+			t.Errorf("%s: then %d", name, w.Code)
+		}
 	}
 }
