@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -165,6 +166,18 @@ func Host(target string) string {
 		return ""
 	}
 	return hostOf(u)
+}
+
+// Site returns the host to which a URL leads, and the port if it is no default one. http and https
+// of one host are one site: who asks it with consideration counts both together.
+func Site(u *url.URL) string {
+	host := hostOf(u)
+	for _, port := range []string{":80", ":443"} {
+		if name, ok := strings.CutSuffix(host, port); ok {
+			return name
+		}
+	}
+	return host
 }
 
 // Drain reads the rest of an answer, so that its connection can be used again,

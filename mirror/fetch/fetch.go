@@ -275,7 +275,7 @@ func (g *getting) once(ctx context.Context, u *url.URL) (*Got, error) {
 // ask makes one request at one of the places to which u leads. It returns the content, or
 // the target of a redirect. Each host has its own bound and its own pauses.
 func (g *getting) ask(ctx context.Context, u, at *url.URL, cancel context.CancelFunc) (got *Got, to *url.URL, err error) {
-	host := outbound.Host(at.String())
+	host := outbound.Site(at)
 	leave, err := g.hosts.enter(ctx, host)
 	if err != nil {
 		return nil, nil, err

@@ -361,7 +361,7 @@ func (g *Getter) turn(ctx context.Context, u *url.URL) (*host, error) {
 	if root.hosts == nil {
 		root.hosts = map[string]*host{}
 	}
-	name := outbound.Host(u.String())
+	name := outbound.Site(u)
 	h := root.hosts[name]
 	if h == nil {
 		if len(root.hosts) >= hostsMost {

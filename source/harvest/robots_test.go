@@ -96,24 +96,24 @@ func TestGetterForgetsHosts(t *testing.T) {
 			}
 			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
 		})}}
-		get := func(host string) {
+		get := func(site string) {
 			t.Helper()
-			a, err := g.Get(t.Context(), "the list", "http://"+host+"/list", Version{})
+			a, err := g.Get(t.Context(), "the list", site+"/list", Version{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			a.Close()
 		}
 		begin := time.Now()
-		get("slow.example")
-		get("Slow.example:80")
+		get("http://slow.example")
+		get("https://Slow.example:443")
 		for i := range 5 * hostsMost {
-			get(fmt.Sprint("host", i, ".example"))
+			get(fmt.Sprint("http://host", i, ".example"))
 		}
 		if n := len(g.hosts); n > hostsMost {
 			t.Errorf("%d hosts are remembered", n)
 		}
-		get("slow.example")
+		get("http://slow.example")
 		if took := time.Since(begin); took != 2*time.Minute {
 			t.Errorf("three requests to a host that wants a minute between them took %v", took)
 		}
