@@ -271,8 +271,8 @@ func TestOpenFails(t *testing.T) {
 	}
 }
 
-// Whatever a client has chosen, its line is one line, and has nothing that a terminal obeys.
-// A line is a line of the audit log, with every member that it may have.
+// A line is a line of the audit log, with every member that it may have, as its readers know it.
+// It is not entry, so that FuzzLine sees when a member gets another name or another place.
 type line struct {
 	Time      string `json:"time"`
 	RequestID string `json:"requestId,omitempty"`
@@ -294,8 +294,8 @@ type line struct {
 	Count   uint64 `json:"count,omitempty"`
 }
 
-// FuzzLine holds that a line is one line of JSON that does no harm, and is what encoding/json
-// would write.
+// Whatever a client has chosen, its line is one line of JSON, has the members that its readers
+// know, in their order, and has nothing that a terminal obeys.
 func FuzzLine(f *testing.F) {
 	f.Add("alice", "/sets/\n{\"action\":\"publish\"}", "host")
 	f.Add("\x1b[2J\u202e\u0085", "\xff\x7f", "\u2028")
