@@ -47,6 +47,11 @@ type ReplicaOptions struct {
 	// of the resources that the destination holds. If it returns an error, Follow ends
 	// with this error before anything is changed.
 	MayDelete func(deleted, held uint64) error
+
+	// Begins is called before a baseline changes anything at the destination, and again when
+	// an interrupted baseline goes on. If it returns an error, Follow ends with this error.
+	// Default: nothing is called.
+	Begins func() error
 }
 
 // A TooManyDeleted says that a baseline would delete more than ReplicaOptions.MaxDelete
@@ -161,7 +166,7 @@ type Update struct {
 // interrupted baseline goes on where it was, also in another process.
 //
 // An error is the last thing that Follow yields. It is one of Baseline or of the store, a
-// *TooManyDeleted, or one of MayDelete.
+// *TooManyDeleted, or one of MayDelete or Begins.
 // When ctx is done, Follow ends without an error.
 func (r *Replica) Follow(ctx context.Context) iter.Seq2[*Update, error] { return r.run(ctx, false) }
 

@@ -35,6 +35,11 @@ func (r *Replica) takeBaseline(ctx context.Context, yield func(*Update) bool) er
 			return err
 		}
 	}
+	if r.opts.Begins != nil {
+		if err := r.opts.Begins(); err != nil {
+			return err
+		}
+	}
 	at := theirs.Cursor()
 	if err := r.half(ctx); err != nil {
 		return err

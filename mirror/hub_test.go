@@ -218,33 +218,60 @@ func TestDeletedMeanwhile(t *testing.T) {
 }
 
 // A hub that does not know all resources, and whose log does not reach back to the mirror any
-// more, cannot say what was deleted meanwhile: the source's list is read again.
+// more, cannot say what was deleted meanwhile: the source's list is read again, also by a mirror
+// that was killed when it should have begun to.
 func TestListIsReadAfterAGap(t *testing.T) {
 	t.Parallel()
-	f := newFollowed(t)
-	f.set("/old", "old")
-	f.set("/same", "same")
-	f.list("/old", "/same")
-	f.source.ChangeList = ""
-	f.publish("/known", "known")
-	f.mirror()
-	f.has("old", "old")
-	f.has("known", "known")
-	f.publish("/old", "")
-	f.publish("/known", "")
-	f.list("/same")
-	f.set("/list.xml", strings.Replace(f.files["/list.xml"], "2026-01-04T00:00:00Z", time.Now().UTC().Format(time.RFC3339Nano), 1))
-	servertest.Do(t, http.MethodDelete, f.hub+"/sets/demo", "") // the log is lost, and with it the deletion
-	f.publish("/new", "new")
-	f.requests("/list.xml")
-	f.mirror()
-	f.has("old", "")
-	f.has("known", "")
-	f.has("same", "same")
-	f.has("new", "new")
-	f.requests("/list.xml")
-	f.mirror()
-	if n := f.requests("/list.xml"); n != 0 {
-		t.Errorf("the list was asked for %d times although nothing is missing", n)
+	for name, killed := range map[string]bool{"at once": false, "after a kill": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFollowed(t)
+			f.set("/old", "old")
+			f.set("/same", "same")
+			f.list("/old", "/same")
+			f.source.ChangeList = ""
+			f.publish("/known", "known")
+			f.mirror()
+			f.has("old", "old")
+			f.has("known", "known")
+			f.publish("/old", "")
+			f.publish("/known", "")
+			f.list("/same")
+			f.set("/list.xml", strings.Replace(f.files["/list.xml"], "2026-01-04T00:00:00Z", time.Now().UTC().Format(time.RFC3339Nano), 1))
+			servertest.Do(t, http.MethodDelete, f.hub+"/sets/demo", "") // the log is lost, and with it the deletion
+			f.publish("/new", "new")
+			f.requests("/list.xml")
+			if killed {
+				f.killedAt("the baseline is complete")
+				f.has("new", "new")
+			}
+			f.mirror()
+			f.has("old", "")
+			f.has("known", "")
+			f.has("same", "same")
+			f.has("new", "new")
+			f.requests("/list.xml")
+			f.mirror()
+			if n := f.requests("/list.xml"); n != 0 {
+				t.Errorf("the list was asked for %d times although nothing is missing", n)
+			}
+		})
 	}
+}
+
+// killedAt mirrors until a note begins with some words, and does nothing after that.
+func (f *followed) killedAt(words string) {
+	f.t.Helper()
+	defer func() {
+		if recover() != words {
+			f.t.Errorf("the mirror never notes %q", words)
+		}
+	}()
+	note := func(format string, _ ...any) {
+		if strings.HasPrefix(format, words) {
+			panic(words)
+		}
+	}
+	_, err := New(f.home, f.source, f.Directory, Options{HTTP: f.bench.Client(), Prefix: f.URL, Note: note}).Run(f.t.Context(), true)
+	f.t.Error("Run ended:", err)
 }

@@ -29,6 +29,7 @@ type looks struct {
 	Dump    string        `json:"dump,omitempty"`    // the print of the Resource Dump that was applied
 	Reading dumped        `json:"reading,omitzero"`  // of the Resource Dump that is being read
 	After   string        `json:"after,omitempty"`   // the hub's cursor before the Resource List was read; the deletions after it still have to be applied
+	Again   bool          `json:"again,omitempty"`   // a baseline from a hub has begun since the list was read: unless it is complete, the list has to be read again
 	Changed time.Time     `json:"changed"`           // of the newest change that is applied
 	Begin   time.Time     `json:"begin,omitzero"`    // no earlier change is read: everything was applied as of then; zero: no change before Changed is read
 	Lists   *harvest.Seen `json:"lists"`             // the Change Lists that were read; nil: none

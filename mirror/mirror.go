@@ -242,8 +242,8 @@ func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once
 		return false, err
 	}
 	defer func() { err = errors.Join(err, closed()) }()
-	if at, whole := r.Cursor(); whole { // it was stopped before it applied the deletions
-		if again, err := m.meanwhile(ctx, c, set, r, at); again || err != nil {
+	if at, whole := r.Cursor(); whole { // it may have been stopped at the end of a baseline
+		if again, err := m.arrived(ctx, c, set, r, listed, &client.Update{Cursor: at}); again || err != nil {
 			return again, err
 		}
 	}
@@ -271,18 +271,41 @@ func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once
 		if !over {
 			continue
 		}
-		var st looks
-		if _, err := m.home.Ledger.Meta("looks", &st); err != nil {
-			return false, err
-		}
-		if listed && !u.Complete && st.After == "" {
-			return true, nil // it is not the first baseline: nobody knows what was deleted since the one before
-		}
-		if again, err := m.meanwhile(ctx, c, set, r, u.Cursor); again || err != nil {
+		if again, err := m.arrived(ctx, c, set, r, listed, u); again || err != nil {
 			return again, err
 		}
 	}
 	return false, nil
+}
+
+// begins is called before a baseline of a hub changes anything. A baseline after the first one
+// does not say what was deleted since the one before, unless it is complete.
+func (m *Mirror) begins() error {
+	var st looks
+	if _, err := m.home.Ledger.Meta("looks", &st); err != nil || !st.Pushed || st.After != "" || st.Again {
+		return err
+	}
+	st.Again = true
+	return m.keep(&st)
+}
+
+// arrived does what is left to do at the end of a baseline, whose last update is u. again is as
+// in replica.
+func (m *Mirror) arrived(ctx context.Context, c *client.Client, set string, r *client.Replica, listed bool, u *client.Update) (again bool, err error) {
+	var st looks
+	if _, err := m.home.Ledger.Meta("looks", &st); err != nil {
+		return false, err
+	}
+	if st.Again {
+		if listed && !u.Complete {
+			return true, nil
+		}
+		st.Again = false
+		if err := m.keep(&st); err != nil {
+			return false, err
+		}
+	}
+	return m.meanwhile(ctx, c, set, r, u.Cursor)
 }
 
 // meanwhile applies the deletions since the mirror began to read the source's list, up to
@@ -374,7 +397,7 @@ func (m *Mirror) open(ctx context.Context, c *client.Client, set string) (*clien
 	if err != nil {
 		return nil, nil, err
 	}
-	o := client.ReplicaOptions{Prefix: m.opts.Prefix, Collection: m.opts.Collection, Holds: m.holds, MaxDelete: -1}
+	o := client.ReplicaOptions{Prefix: m.opts.Prefix, Collection: m.opts.Collection, Holds: m.holds, MaxDelete: -1, Begins: m.begins}
 	if d, ok := m.sink.(*Directory); ok {
 		o.MayDelete = d.mayDelete
 	}
