@@ -114,11 +114,12 @@ var arrows = map[string][]string{
 	"mirror/patch":    {},
 	"mirror/fetch":    {"internal/backoff", "outbound", "problem", "resourcesync", "source/harvest"},
 	"mirror/ledger":   {"feed", "internal/pebbledb", "mirror/filename", "resourcesync"},
+	"mirror/home":     {"internal/backoff", "internal/pebbledb", "inventory/diskpages", "mirror/filename", "mirror/ledger"},
 	"mirror": {
-		"client", "source/discovery", "feed", "source/harvest", "internal/backoff", "internal/durable", "internal/pebbledb", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages",
-		"mirror/fetch", "mirror/filename", "mirror/ledger", "mirror/pack", "mirror/patch", "source/reconcile", "resourcesync",
+		"client", "source/discovery", "feed", "source/harvest", "internal/backoff", "internal/durable", "inventory", "inventory/audit", "inventory/digest",
+		"mirror/fetch", "mirror/filename", "mirror/home", "mirror/ledger", "mirror/pack", "mirror/patch", "source/reconcile", "resourcesync",
 	},
-	"cmd/rsmirror": {"client", "dialect/dump", "source/discovery", "source/harvest", "internal/backoff", "internal/build", "internal/dumping", "internal/progress", "internal/setting", "mirror", "mirror/fetch", "mirror/ledger", "outbound", "resourcesync", "source/reconcile"},
+	"cmd/rsmirror": {"client", "dialect/dump", "source/discovery", "source/harvest", "internal/backoff", "internal/build", "internal/dumping", "internal/progress", "internal/setting", "mirror", "mirror/fetch", "mirror/home", "mirror/ledger", "outbound", "resourcesync", "source/reconcile"},
 
 	// What users copy: it stands on nothing of rshub.
 	"examples/callback": {},

@@ -135,7 +135,7 @@ func (a *auditing) withHub(ctx context.Context) (err error) {
 		return err
 	}
 	if a.opts.Repair && len(wrong) > 0 { // the files stay, so the mirror fetches only what differs
-		if err := a.home.forgetPages(); err != nil {
+		if err := a.home.ForgetPages(); err != nil {
 			return err
 		}
 		if _, err := a.replica(ctx, a.hub, a.set, true, false, func() {}); err != nil {
@@ -277,7 +277,7 @@ func (a *auditing) present(ctx context.Context) (s *inventory.State, done func()
 	if err != nil {
 		return nil, nil, err
 	}
-	pages, done, err := a.home.openListed()
+	pages, done, err := a.home.OpenListed()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/mirror/filename"
+	"github.com/rshub/rshub/mirror/home"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -108,7 +109,7 @@ func newBench(t *testing.T) *bench {
 // open opens the directory, as a new process does.
 func (b *bench) open(o DirectoryOptions) {
 	b.t.Helper()
-	h, err := OpenHome(b.dir, false)
+	h, err := home.Open(b.dir, false)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/mirror/home"
 	"github.com/rshub/rshub/source/discovery"
 )
 
@@ -27,15 +28,15 @@ func TestBeside(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(b.dir, "a"), []byte("damaged"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	killed := filepath.Join(b.dir, auditsDir, "killed")
+	killed := filepath.Join(b.dir, ".rsmirror/audits/killed")
 	if err := os.MkdirAll(killed, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	seen := filepath.Join(killed, seenName)
+	seen := filepath.Join(killed, "seen")
 	if err := os.WriteFile(seen, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	long := time.Now().Add(-2 * forgetAsks)
+	long := time.Now().Add(-14 * 24 * time.Hour)
 	if err := os.Chtimes(seen, long, long); err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,7 @@ func TestBeside(t *testing.T) {
 	})
 	defer wg.Wait()
 	defer cancel()
-	copied, err := AuditHome(ctx, b.dir, time.Minute)
+	copied, err := home.OpenOrCopy(ctx, b.dir, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestBeside(t *testing.T) {
 		t.Error(err)
 	}
 	untiltest.Done(t, "nothing is left of the audits", func() bool {
-		left, err := os.ReadDir(filepath.Join(b.dir, auditsDir))
+		left, err := os.ReadDir(filepath.Join(b.dir, ".rsmirror/audits"))
 		return err == nil && len(left) == 0
 	})
 	if _, err := os.Stat(killed); !errors.Is(err, fs.ErrNotExist) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rshub/rshub/mirror/home"
 	"github.com/rshub/rshub/source/discovery"
 	"github.com/rshub/rshub/source/reconcile"
 )
@@ -204,7 +205,7 @@ func TestChangeDumpIndex(t *testing.T) {
 	source := &discovery.Source{ChangeDump: b.URL + "/index.xml"}
 
 	var lines bytes.Buffer
-	h, err := OpenHome(t.TempDir(), false)
+	h, err := home.Open(t.TempDir(), false)
 	if err != nil {
 		t.Fatal(err)
 	}

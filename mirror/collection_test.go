@@ -67,7 +67,7 @@ func TestCollectionOfAHub(t *testing.T) {
 	mirror(map[string]string{"out": "2"})
 
 	// The bookkeeping is lost, and a resource leaves meanwhile.
-	if err := f.home.forgetPages(); err != nil {
+	if err := f.home.ForgetPages(); err != nil {
 		t.Fatal(err)
 	}
 	f.in("/out", "3")

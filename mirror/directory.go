@@ -10,6 +10,7 @@ import (
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/mirror/fetch"
 	"github.com/rshub/rshub/mirror/filename"
+	"github.com/rshub/rshub/mirror/home"
 	"github.com/rshub/rshub/mirror/ledger"
 	"github.com/rshub/rshub/mirror/pack"
 	"github.com/rshub/rshub/source/reconcile"
@@ -52,7 +53,7 @@ const (
 // in one step, so readers of the directory see either the whole old content or the whole
 // new one.
 type Directory struct {
-	home    *Home
+	home    *home.Home
 	fetcher *fetch.Fetcher
 	opts    DirectoryOptions
 
@@ -65,12 +66,12 @@ type Directory struct {
 var _ Sink = (*Directory)(nil)
 
 // NewDirectory returns the Directory of a home.
-func NewDirectory(h *Home, o DirectoryOptions) (*Directory, error) {
+func NewDirectory(h *home.Home, o DirectoryOptions) (*Directory, error) {
 	if o.Did == nil {
 		o.Did = func(Deed) {}
 	}
 	d := &Directory{home: h, fetcher: fetch.New(o.Fetch), opts: o, busy: map[string]chan struct{}{}}
-	if h.copied() {
+	if h.Copied() {
 		return d, nil // a copy is only read
 	}
 	return d, d.sweep()
@@ -87,13 +88,13 @@ func (d *Directory) sweep() error {
 			used[f.Part.File] = true
 		}
 	}
-	entries, err := fs.ReadDir(d.home.Root.FS(), partsDir)
+	entries, err := fs.ReadDir(d.home.Root.FS(), home.Parts)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		if !used[e.Name()] {
-			if err := d.home.Root.Remove(partsDir + "/" + e.Name()); err != nil {
+			if err := d.home.Root.Remove(home.Parts + "/" + e.Name()); err != nil {
 				return err
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/mirror/home"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/discovery"
 	"github.com/rshub/rshub/source/reconcile"
@@ -191,11 +192,11 @@ func TestAdopts(t *testing.T) {
 	if f, ok, err := b.home.Ledger.File(b.URL + "/a"); !ok || err != nil || f.Size != 3 {
 		t.Errorf("the record is %+v, %v", f, err)
 	}
-	if err := os.WriteFile(filepath.Join(b.dir, partsDir, "left"), nil, 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(b.dir, home.Parts, "left"), nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
 	b.reopen(DirectoryOptions{})
-	if files, err := os.ReadDir(filepath.Join(b.dir, partsDir)); err != nil || len(files) > 0 {
+	if files, err := os.ReadDir(filepath.Join(b.dir, home.Parts)); err != nil || len(files) > 0 {
 		t.Errorf("temporary files are left: %v, %v", files, err)
 	}
 }
@@ -297,30 +298,6 @@ func TestObstacles(t *testing.T) {
 		if _, err := os.Lstat(filepath.Join(b.dir, name)); err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-func TestForeignDirectory(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "thesis"), []byte("x"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if h, err := OpenHome(dir, false); !errors.Is(err, ErrForeign) {
-		t.Errorf("OpenHome = %v, %v", h, err)
-	}
-	if h, err := ReopenHome(dir); !errors.Is(err, ErrNoMirror) {
-		t.Errorf("ReopenHome = %v, %v", h, err)
-	}
-	h, err := OpenHome(dir, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	if err := h.Settle(Settings{URL: "a"}); err != nil {
-		t.Error(err)
-	}
-	if err := h.Settle(Settings{URL: "b"}); err == nil {
-		t.Error("a mirror became one of another source")
 	}
 }
 

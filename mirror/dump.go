@@ -134,9 +134,6 @@ func aboutPackage(p *harvest.Package, err error) error {
 	return fmt.Errorf("the package %s: %w", p.Change.Loc, err)
 }
 
-// packageFile returns the path of the package that is being read.
-func (h *Home) packageFile() string { return h.state + "/package" }
-
 // getPackage fetches a package into a file. It continues a package that broke off. The
 // caller closes the file, and then calls dropPackage.
 func (m *Mirror) getPackage(ctx context.Context, p *harvest.Package) (*os.File, error) {
@@ -150,7 +147,7 @@ func (m *Mirror) getPackage(ctx context.Context, p *harvest.Package) (*os.File, 
 	} else {
 		flags |= os.O_TRUNC
 	}
-	file, err := m.home.Root.OpenFile(m.home.packageFile(), flags, 0o600)
+	file, err := m.home.Root.OpenFile(m.home.PackageFile(), flags, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +179,7 @@ func (m *Mirror) keepPart(part *fetch.Part) error {
 	return m.home.Ledger.Commit(&b)
 }
 
-func (m *Mirror) dropPackage() error { return m.home.Root.Remove(m.home.packageFile()) }
+func (m *Mirror) dropPackage() error { return m.home.Root.Remove(m.home.PackageFile()) }
 
 // listing yields what the source lists now. at is the time up to which the list has
 // all changes; zero: unknown.

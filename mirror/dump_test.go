@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/mirror/fetch"
+	"github.com/rshub/rshub/mirror/home"
 	"github.com/rshub/rshub/source/discovery"
 	"github.com/rshub/rshub/source/reconcile"
 )
@@ -142,7 +143,7 @@ func TestDump(t *testing.T) {
 	if n := b.home.Ledger.Counts().Files; n != 2 {
 		t.Errorf("there are %d files", n)
 	}
-	if _, err := b.home.Root.Stat(b.home.packageFile()); err == nil {
+	if _, err := b.home.Root.Stat(b.home.PackageFile()); err == nil {
 		t.Error("a package is left")
 	}
 
@@ -187,7 +188,7 @@ func TestLinkedManifest(t *testing.T) {
 		t.Errorf("%d packages and %d manifests were read", zips, manifests)
 	}
 	var lines bytes.Buffer
-	h, err := OpenHome(t.TempDir(), false)
+	h, err := home.Open(t.TempDir(), false)
 	if err != nil {
 		t.Fatal(err)
 	}

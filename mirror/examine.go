@@ -12,6 +12,7 @@ import (
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/mirror/fetch"
 	"github.com/rshub/rshub/mirror/filename"
+	"github.com/rshub/rshub/mirror/home"
 	"github.com/rshub/rshub/mirror/ledger"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -226,7 +227,7 @@ func (a *auditing) strangers(ctx context.Context) error {
 			return err
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case d.IsDir() && (name == filename.State || name == lostFound):
+		case d.IsDir() && (name == filename.State || name == home.LostFound):
 			return fs.SkipDir
 		case d.IsDir():
 			return nil

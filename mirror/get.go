@@ -18,6 +18,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/mirror/fetch"
+	"github.com/rshub/rshub/mirror/home"
 	"github.com/rshub/rshub/mirror/ledger"
 	"github.com/rshub/rshub/mirror/pack"
 	"github.com/rshub/rshub/resourcesync"
@@ -160,7 +161,7 @@ func (t *target) fetch(ctx context.Context, w fetch.Wanted, old *ledger.File, be
 		flags &^= os.O_TRUNC
 		w.Part = &fetch.Part{URL: before.Part.URL, ETag: before.Part.ETag}
 	}
-	temporary, err := t.home.Root.OpenFile(partsDir+"/"+part, flags, 0o666)
+	temporary, err := t.home.Root.OpenFile(home.Parts+"/"+part, flags, 0o666)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -177,20 +178,20 @@ func (t *target) fetch(ctx context.Context, w fetch.Wanted, old *ledger.File, be
 			o.failure.Part = &ledger.Part{File: part, URL: f.Part.URL, ETag: f.Part.ETag}
 			return o, nil
 		}
-		return o, t.unlink(partsDir + "/" + part)
+		return o, t.unlink(home.Parts + "/" + part)
 	}
 	if err != nil && ctx.Err() == nil { // an error of the local disk: free the room of the file
-		err = errors.Join(err, t.unlink(partsDir+"/"+part))
+		err = errors.Join(err, t.unlink(home.Parts+"/"+part))
 	}
 	if err != nil {
 		return outcome{}, err
 	}
 	if got.Unchanged {
 		old.Entry = t.entry
-		return outcome{file: old, deed: Deed{Kind: Kept}}, t.unlink(partsDir + "/" + part)
+		return outcome{file: old, deed: Deed{Kind: Kept}}, t.unlink(home.Parts + "/" + part)
 	}
 	if at := modified(&t.entry.Change, got); !at.IsZero() {
-		if err := t.home.Root.Chtimes(partsDir+"/"+part, at, at); err != nil {
+		if err := t.home.Root.Chtimes(home.Parts+"/"+part, at, at); err != nil {
 			return outcome{}, err
 		}
 	}
@@ -214,7 +215,7 @@ type come struct {
 
 // replace replaces the file with the temporary file.
 func (c *come) replace() (outcome, error) {
-	part := partsDir + "/" + partName(c.entry.Change.Loc)
+	part := home.Parts + "/" + partName(c.entry.Change.Loc)
 	err := c.rename(part)
 	if lasting(err) {
 		return outcome{}, fmt.Errorf("write %s: %w", c.name, err)

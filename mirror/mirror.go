@@ -1,3 +1,5 @@
+// Package mirror keeps a copy of a source's resources: it reads a hub or the source's
+// lists, and passes the resources on to a Sink, such as a directory.
 package mirror
 
 import (
@@ -14,6 +16,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/mirror/fetch"
+	"github.com/rshub/rshub/mirror/home"
 	"github.com/rshub/rshub/mirror/ledger"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/discovery"
@@ -46,9 +49,9 @@ type Options struct {
 }
 
 // A Mirror passes the resources and changes of a source on to a Sink. Its state is in its
-// Home, so it continues where it was, even after a crash.
+// home.Home, so it continues where it was, even after a crash.
 type Mirror struct {
-	home   *Home
+	home   *home.Home
 	sink   Sink
 	source discovery.Source
 	opts   Options
@@ -65,7 +68,7 @@ type Mirror struct {
 }
 
 // New returns the Mirror of a source in a home.
-func New(h *Home, source *discovery.Source, sink Sink, o Options) *Mirror {
+func New(h *home.Home, source *discovery.Source, sink Sink, o Options) *Mirror {
 	o.HTTP = cmp.Or(o.HTTP, http.DefaultClient)
 	o.Every = cmp.Or(o.Every, 5*time.Minute)
 	o.Patience = cmp.Or(o.Patience, 10*time.Minute)
@@ -113,7 +116,9 @@ func (m *Mirror) Run(ctx context.Context, once bool) (Left, error) {
 	defer wg.Wait()
 	asked, end := context.WithCancel(ctx)
 	defer end()
-	wg.Go(func() { m.answer(asked) })
+	wg.Go(func() {
+		m.home.Answer(asked, func(dir string) error { return m.copyTo(asked, dir) }, m.opts.Note)
+	})
 	if !once {
 		wg.Go(func() {
 			if err := m.retry(ctx); err != nil {
@@ -183,7 +188,7 @@ func (m *Mirror) follow(ctx context.Context, cancel context.CancelCauseFunc, onc
 			return err
 		}
 		m.opts.Note("the hub's log does not reach back far enough: reading the source's list again")
-		if err := errors.Join(m.home.forgetPages(), m.keep(new(looks))); err != nil {
+		if err := errors.Join(m.home.ForgetPages(), m.keep(new(looks))); err != nil {
 			return err
 		}
 	}
@@ -393,7 +398,7 @@ func (m *Mirror) pass(ctx context.Context, entries []feed.Entry) error {
 // open opens the replica of a home. The deletions of a baseline in a directory count for
 // the same bound as all others. Another sink decides by itself.
 func (m *Mirror) open(ctx context.Context, c *client.Client, set string) (*client.Replica, func() error, error) {
-	pages, closed, err := m.home.openPages()
+	pages, closed, err := m.home.OpenPages()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/mirror/fetch"
+	"github.com/rshub/rshub/mirror/home"
 	"github.com/rshub/rshub/mirror/ledger"
 	"github.com/rshub/rshub/mirror/patch"
 	"github.com/rshub/rshub/resourcesync"
@@ -28,7 +29,7 @@ func (t *target) patched(ctx context.Context, old *ledger.File, patience time.Du
 	if l.Length != nil && *l.Length > patch.Most {
 		return nil, nil
 	}
-	name := partsDir + "/" + partName(c.Loc) + ".patch"
+	name := home.Parts + "/" + partName(c.Loc) + ".patch"
 	file, err := t.home.Root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, err

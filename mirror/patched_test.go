@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/rshub/rshub/mirror/home"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -52,7 +53,7 @@ func TestPatches(t *testing.T) {
 			if n := b.requests("/a"); n != test.whole {
 				t.Errorf("the whole content was asked for %d times, and not %d", n, test.whole)
 			}
-			left, err := os.ReadDir(filepath.Join(b.dir, filepath.FromSlash(partsDir)))
+			left, err := os.ReadDir(filepath.Join(b.dir, filepath.FromSlash(home.Parts)))
 			if err != nil || len(left) > 0 {
 				t.Errorf("%v is left, %v", left, err)
 			}

@@ -199,7 +199,7 @@ const many = 16
 // sync makes files durable. one does that for a single file.
 func (d *Directory) sync(files []*os.File, one func(*os.File) error) error {
 	if len(files) >= many && syncsAll {
-		return syncAll(d.home.top)
+		return syncAll(d.home.Top)
 	}
 	for _, f := range files {
 		if err := one(f); err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/mirror/home"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -32,7 +33,7 @@ func TestCommitOfMany(t *testing.T) {
 			t.Errorf("%s has %q, %v", name(i), got, err)
 		}
 	}
-	if left, err := os.ReadDir(filepath.Join(b.dir, filepath.FromSlash(partsDir))); err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(filepath.Join(b.dir, filepath.FromSlash(home.Parts))); err != nil || len(left) > 0 {
 		t.Errorf("%v is left, %v", left, err)
 	}
 	if c := b.home.Ledger.Counts(); c.Files != n || c.Failures != 0 {

@@ -7,19 +7,20 @@ import (
 	"fmt"
 
 	"github.com/rshub/rshub/mirror"
+	"github.com/rshub/rshub/mirror/home"
 )
 
 // auditDirectory audits a mirror, and prints the problems.
 func (p *program) auditDirectory(ctx context.Context) (err error) {
-	home, err := p.auditHome(ctx)
+	h, err := p.auditHome(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, home.Close()) }()
-	if err := p.settle(home); err != nil {
+	defer func() { err = errors.Join(err, h.Close()) }()
+	if err := p.settle(h); err != nil {
 		return err
 	}
-	sink, err := p.sink(home)
+	sink, err := p.sink(h)
 	if err != nil {
 		return err
 	}
@@ -27,7 +28,7 @@ func (p *program) auditDirectory(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	m := mirror.New(home, source, sink, p.options())
+	m := mirror.New(h, source, sink, p.options())
 	if p.repair {
 		if _, err := m.Run(ctx, true); err != nil {
 			return err
@@ -51,7 +52,7 @@ func (p *program) auditDirectory(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	n := home.Ledger.Counts()
+	n := h.Ledger.Counts()
 	p.report.Note("rsmirror: %d missing, %d stale, %d damaged, %d extra, %d unknown; %d repaired; the mirror has %d files, %s", counts[mirror.Missing],
 		counts[mirror.Stale], counts[mirror.Damaged], counts[mirror.Extra], counts[mirror.Unknown], repaired, n.Files, size(n.Bytes))
 	if found > repaired {
@@ -61,10 +62,10 @@ func (p *program) auditDirectory(ctx context.Context) (err error) {
 }
 
 // settle takes the settings that a mirror was made with.
-func (p *program) settle(home *mirror.Home) error {
-	settings, ok, err := home.Settings()
+func (p *program) settle(h *home.Home) error {
+	settings, ok, err := h.Settings()
 	if err == nil && !ok {
-		err = fmt.Errorf("%s: %w", p.dir, mirror.ErrNoMirror)
+		err = fmt.Errorf("%s: %w", p.dir, home.ErrNoMirror)
 	}
 	p.settings = settings
 	return err
@@ -72,13 +73,13 @@ func (p *program) settle(home *mirror.Home) error {
 
 // auditHome opens the home of a mirror. Without a repair, the home may be in
 // use.
-func (p *program) auditHome(ctx context.Context) (*mirror.Home, error) {
+func (p *program) auditHome(ctx context.Context) (*home.Home, error) {
 	if !p.repair {
-		return mirror.AuditHome(ctx, p.dir, p.retry)
+		return home.OpenOrCopy(ctx, p.dir, p.retry)
 	}
-	home, err := mirror.ReopenHome(p.dir)
-	if errors.Is(err, mirror.ErrInUse) {
+	h, err := home.Reopen(p.dir)
+	if errors.Is(err, home.ErrInUse) {
 		err = fmt.Errorf("%w; stop it before a repair", err)
 	}
-	return home, err
+	return h, err
 }

@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/internal/setting"
-	"github.com/rshub/rshub/mirror"
+	"github.com/rshub/rshub/mirror/home"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/reconcile"
 )
 
 // config is what the command line and the environment ask for.
 type config struct {
-	settings mirror.Settings
+	settings home.Settings
 	dir      string
 
 	once, adopt bool

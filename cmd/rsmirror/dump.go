@@ -14,7 +14,7 @@ import (
 	"github.com/rshub/rshub/internal/dumping"
 	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/internal/setting"
-	"github.com/rshub/rshub/mirror"
+	"github.com/rshub/rshub/mirror/home"
 	"github.com/rshub/rshub/mirror/ledger"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -40,19 +40,19 @@ func runDump(ctx context.Context, args []string, env func(string) string, stdout
 
 // dump packs what a mirror has.
 func (p *program) dump(ctx context.Context, c *dumping.Command) (err error) {
-	home, err := mirror.AuditHome(ctx, p.dir, p.retry)
+	h, err := home.OpenOrCopy(ctx, p.dir, p.retry)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, home.Close()) }()
-	if err := p.settle(home); err != nil {
+	defer func() { err = errors.Join(err, h.Close()) }()
+	if err := p.settle(h); err != nil {
 		return err
 	}
 	if p.settings.To != "" {
 		return fmt.Errorf("%s: the mirror was made with -to, and has no contents", p.dir)
 	}
 	stale := 0
-	r, err := c.Run(ctx, held(home, &stale))
+	r, err := c.Run(ctx, held(h, &stale))
 	if err == nil && stale > 0 {
 		c.Line.Note("rsmirror: %s packed in an older version, because the mirror could not fetch the newest", progress.Count(stale, "resource"))
 	}
@@ -64,10 +64,10 @@ func (p *program) dump(ctx context.Context, c *dumping.Command) (err error) {
 
 // held lists the files of a mirror. A resource that the mirror could not fetch is a gap,
 // unless the mirror has an older version, which counts as stale.
-func held(home *mirror.Home, stale *int) dump.Listing {
+func held(h *home.Home, stale *int) dump.Listing {
 	return func(ctx context.Context) iter.Seq2[*dump.Resource, error] {
 		return func(yield func(*dump.Resource, error) bool) {
-			next, stop := iter.Pull2(home.Ledger.Failures(ctx))
+			next, stop := iter.Pull2(h.Ledger.Failures(ctx))
 			defer stop()
 			failure, err, more := next()
 			// missing yields the failures before a loc; all of them if it is empty.
@@ -80,7 +80,7 @@ func held(home *mirror.Home, stale *int) dump.Listing {
 				}
 				return err == nil || yield(nil, err)
 			}
-			for f, ferr := range home.Ledger.Files(ctx) {
+			for f, ferr := range h.Ledger.Files(ctx) {
 				if ferr != nil {
 					yield(nil, ferr)
 					return
@@ -92,7 +92,7 @@ func held(home *mirror.Home, stale *int) dump.Listing {
 					*stale++
 					failure, err, more = next()
 				}
-				if !yield(resource(home, f), nil) {
+				if !yield(resource(h, f), nil) {
 					return
 				}
 			}
@@ -102,8 +102,8 @@ func held(home *mirror.Home, stale *int) dump.Listing {
 }
 
 // resource returns the resource that a file of a mirror has.
-func resource(home *mirror.Home, f ledger.File) *dump.Resource {
-	r := &dump.Resource{Change: f.Entry.Change, Open: func() (io.ReadCloser, error) { return home.Root.Open(f.Path) }}
+func resource(h *home.Home, f ledger.File) *dump.Resource {
+	r := &dump.Resource{Change: f.Entry.Change, Open: func() (io.ReadCloser, error) { return h.Root.Open(f.Path) }}
 	c := &r.Change
 	c.Loc, c.Length = f.Loc, &f.Size
 	if resourcesync.Digest(c.Hash, "sha-256") == "" {

@@ -18,6 +18,7 @@ import (
 	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/mirror"
+	"github.com/rshub/rshub/mirror/home"
 	"github.com/rshub/rshub/source/reconcile"
 )
 
@@ -26,7 +27,7 @@ const (
 	exitOK          = 0
 	exitDiffers     = 1
 	exitUsage       = 2
-	exitDirectory   = mirror.FatalStatus // 3
+	exitDirectory   = home.FatalStatus // 3
 	exitSource      = 4
 	exitTooMany     = 5
 	exitInterrupted = 130
@@ -112,9 +113,9 @@ func (p *program) exit(ctx context.Context, err error) int {
 	case source:
 		say("%v", err)
 		return exitSource
-	case errors.Is(err, mirror.ErrForeign):
+	case errors.Is(err, home.ErrForeign):
 		say("%v; -adopt takes it all the same", err)
-	case errors.Is(err, mirror.ErrNoMirror):
+	case errors.Is(err, home.ErrNoMirror):
 		say("%v: rsmirror URL %s makes one", err, p.dir)
 	default:
 		say("%v", err)

@@ -12,43 +12,44 @@ import (
 	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/mirror"
 	"github.com/rshub/rshub/mirror/fetch"
+	"github.com/rshub/rshub/mirror/home"
 )
 
 // mirror mirrors a source until ctx is done, or once.
 func (p *program) mirror(ctx context.Context) (err error) {
-	home, err := mirror.OpenHome(p.dir, p.adopt)
+	h, err := home.Open(p.dir, p.adopt)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, home.Close()) }()
-	if _, ok, err := home.Settings(); err != nil || ok {
+	defer func() { err = errors.Join(err, h.Close()) }()
+	if _, ok, err := h.Settings(); err != nil || ok {
 		if err == nil {
-			err = home.Settle(p.settings)
+			err = h.Settle(p.settings)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	sink, err := p.sink(home)
+	sink, err := p.sink(h)
 	if err != nil {
 		return err
 	}
 	source, err := p.find(ctx)
 	if err == nil {
-		err = home.Settle(p.settings) // not before: the URL may be wrong
+		err = h.Settle(p.settings) // not before: the URL may be wrong
 	}
 	if err != nil {
 		return err
 	}
-	left, err := mirror.New(home, source, sink, p.options()).Run(ctx, p.once)
+	left, err := mirror.New(h, source, sink, p.options()).Run(ctx, p.once)
 	if err != nil || !p.once {
 		return err
 	}
-	return p.summarize(ctx, home, left)
+	return p.summarize(ctx, h, left)
 }
 
 // sink returns the Sink for the changes.
-func (p *program) sink(home *mirror.Home) (mirror.Sink, error) {
+func (p *program) sink(h *home.Home) (mirror.Sink, error) {
 	command, run := strings.CutPrefix(p.settings.To, "exec:")
 	switch {
 	case run:
@@ -60,7 +61,7 @@ func (p *program) sink(home *mirror.Home) (mirror.Sink, error) {
 	case p.settings.To != "":
 		return mirror.Lines{W: p.stdout}, nil
 	}
-	return mirror.NewDirectory(home, mirror.DirectoryOptions{
+	return mirror.NewDirectory(h, mirror.DirectoryOptions{
 		Fetch: fetch.Options{
 			Client: &http.Client{Transport: bearer{p.anywhere(), p.contentTokens}}, Parallel: p.parallel, PerHost: p.perHost,
 			MaxSize: int64(p.maxSize), UserAgent: userAgent(), DuplicatesFirst: p.duplicatesFirst,
@@ -71,8 +72,8 @@ func (p *program) sink(home *mirror.Home) (mirror.Sink, error) {
 
 // summarize prints what the mirror has. It returns errDiffers if something is
 // missing.
-func (p *program) summarize(ctx context.Context, home *mirror.Home, left mirror.Left) (err error) {
-	n, d := home.Ledger.Counts(), p.report.deeds()
+func (p *program) summarize(ctx context.Context, h *home.Home, left mirror.Left) (err error) {
+	n, d := h.Ledger.Counts(), p.report.deeds()
 	p.report.Clear()
 	switch {
 	case p.settings.To != "":
@@ -99,7 +100,7 @@ func (p *program) summarize(ctx context.Context, home *mirror.Home, left mirror.
 	fmt.Fprintf(p.stderr, "rsmirror: %s could not be got; the next run tries again:\n", progress.Count(left.Resources, "resource"))
 	const most = 10
 	shown := int64(0)
-	for f, err := range home.Ledger.Failures(ctx) {
+	for f, err := range h.Ledger.Failures(ctx) {
 		if err != nil {
 			return err
 		}

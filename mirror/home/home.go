@@ -1,6 +1,6 @@
-// Package mirror keeps a copy of a source's resources: it reads a hub or the source's
-// lists, and passes the resources on to a Sink, such as a directory.
-package mirror
+// Package home keeps the directory of a mirror: who may open it, what defines the mirror, and
+// where its bookkeeping is.
+package home
 
 import (
 	"errors"
@@ -19,14 +19,14 @@ import (
 
 // A Home is the directory of a mirror. The mirror's bookkeeping is in its directory
 // .rsmirror. Only one process at a time can open a Home; another one may get a copy, see
-// AuditHome.
+// OpenOrCopy.
 type Home struct {
 	Dir    string
 	Root   *os.Root // root of Dir: operations through it cannot leave Dir
 	Ledger *ledger.Ledger
+	Top    *os.File // Dir, open as long as the Home is, so that no failed write goes unnoticed
 
-	top   *os.File // Dir, open as long as the Home is, so that no failed write goes unnoticed
-	state string   // the directory below Dir with the bookkeeping
+	state string // the directory below Dir with the bookkeeping
 
 	mu    sync.Mutex       // held while the pages are closed or copied
 	pages *diskpages.Store // nil: they are closed
@@ -38,18 +38,21 @@ const (
 	replicaName = "replica"
 	listedName  = "listed"
 	ledgerDir   = filename.State + "/" + ledgerName
-	partsDir    = filename.State + "/parts"
 )
 
-const lostFound = "lost+found" // a directory at the top of a file system, which belongs to the file system
+// Parts is the path of the directory for contents that are being fetched.
+const Parts = filename.State + "/parts"
+
+// LostFound is a directory at the top of a file system, which belongs to the file system.
+const LostFound = "lost+found"
 
 // ErrForeign means that a directory has files and is not a mirror.
 var ErrForeign = errors.New("it has files and is not a mirror")
 
-// OpenHome opens the home of a mirror, and makes it if there is none. It refuses a
+// Open opens the home of a mirror, and makes it if there is none. It refuses a
 // directory that has files and is not a mirror with ErrForeign, unless adopt is set. The
 // caller closes the Home.
-func OpenHome(dir string, adopt bool) (*Home, error) {
+func Open(dir string, adopt bool) (*Home, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
@@ -58,7 +61,7 @@ func OpenHome(dir string, adopt bool) (*Home, error) {
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() != filename.State && e.Name() != lostFound }) {
+		if slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() != filename.State && e.Name() != LostFound }) {
 			return nil, fmt.Errorf("%s: %w", dir, ErrForeign)
 		}
 	}
@@ -71,8 +74,8 @@ var ErrNoMirror = errors.New("it is not a mirror")
 // ErrInUse means that another process has the home of a mirror open.
 var ErrInUse = pebbledb.ErrInUse
 
-// ReopenHome opens the home of a mirror that was made before.
-func ReopenHome(dir string) (*Home, error) { return reopen(dir, lockWait) }
+// Reopen opens the home of a mirror that was made before.
+func Reopen(dir string) (*Home, error) { return reopen(dir, lockWait) }
 
 func reopen(dir string, wait time.Duration) (*Home, error) {
 	if _, err := os.Stat(filepath.Join(dir, ledgerDir)); err != nil {
@@ -87,7 +90,7 @@ const (
 )
 
 func open(dir string, wait time.Duration) (*Home, error) {
-	if err := os.MkdirAll(filepath.Join(dir, partsDir), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, Parts), 0o700); err != nil {
 		return nil, err
 	}
 	// A process that was just killed may still hold the lock for a moment.
@@ -108,7 +111,7 @@ func openState(dir, state string) (_ *Home, err error) {
 	if h.Root, err = os.OpenRoot(dir); err != nil {
 		return nil, errors.Join(err, h.Ledger.Close())
 	}
-	if h.top, err = h.Root.Open("."); err != nil {
+	if h.Top, err = h.Root.Open("."); err != nil {
 		return nil, errors.Join(err, h.Root.Close(), h.Ledger.Close())
 	}
 	return h, nil
@@ -157,8 +160,8 @@ func (h *Home) Settle(s Settings) error {
 
 func (h *Home) pagesDir() string { return filepath.Join(h.Dir, h.state, replicaName) }
 
-// openPages opens the pages of a client.Replica.
-func (h *Home) openPages() (p *diskpages.Store, closed func() error, err error) {
+// OpenPages opens the pages of a client.Replica.
+func (h *Home) OpenPages() (p *diskpages.Store, closed func() error, err error) {
 	if p, err = diskpages.Open(h.pagesDir(), diskpages.Options{Fatal: fatal}); err != nil {
 		return nil, nil, err
 	}
@@ -173,9 +176,9 @@ func (h *Home) openPages() (p *diskpages.Store, closed func() error, err error) 
 	}, nil
 }
 
-// openListed opens a store for what an audit collects of a source. The caller must call closed,
+// OpenListed opens a store for what an audit collects of a source. The caller must call closed,
 // which removes it.
-func (h *Home) openListed() (p *diskpages.Store, closed func() error, err error) {
+func (h *Home) OpenListed() (p *diskpages.Store, closed func() error, err error) {
 	name := h.state + "/" + listedName
 	if err := h.Root.RemoveAll(name); err != nil { // an audit that was killed has left it
 		return nil, nil, err
@@ -196,13 +199,16 @@ func fatal(err error) {
 // FatalStatus is the exit status of a process that cannot write its home.
 const FatalStatus = 3
 
-// forgetPages removes the pages, so that a Replica begins anew.
-func (h *Home) forgetPages() error { return h.Root.RemoveAll(h.state + "/" + replicaName) }
+// PackageFile returns the path of the package of a dump that is being read.
+func (h *Home) PackageFile() string { return h.state + "/package" }
+
+// ForgetPages removes the pages of a client.Replica, which are closed, so that it begins anew.
+func (h *Home) ForgetPages() error { return h.Root.RemoveAll(h.state + "/" + replicaName) }
 
 // Close closes the home. A copy is removed.
 func (h *Home) Close() error {
-	err := errors.Join(h.top.Close(), h.Ledger.Close())
-	if h.copied() {
+	err := errors.Join(h.Top.Close(), h.Ledger.Close())
+	if h.Copied() {
 		err = errors.Join(err, h.Root.RemoveAll(h.state))
 	}
 	return errors.Join(err, h.Root.Close())
