@@ -85,7 +85,12 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, set string) error {
 	if body.Complete != nil && s.opts.Inventories == nil {
 		return feed.ErrNoInventory
 	}
-	if body.Framework || body.Private {
+	if body.Framework {
+		if err := mayAnnounce(r.Context(), set, feed.Framework(set)); err != nil {
+			return err
+		}
+	}
+	if body.Private { // the channel is private before the set is, and public after the set is
 		if err := s.channel(r.Context(), set, body); err != nil {
 			return err
 		}
@@ -97,6 +102,11 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, set string) error {
 		}
 		if err = s.hub.Describe(r.Context(), set, body.description()); err == nil {
 			err = s.untell(r.Context(), &before, body.IndexNow)
+		}
+		if err == nil && body.Framework && !body.Private {
+			if err = s.channel(r.Context(), set, body); err != nil {
+				err = fmt.Errorf("%w: the set was described, and then: %v", feed.ErrUnknown, err)
+			}
 		}
 		if body.Framework {
 			s.opts.Announcer.Described()
@@ -119,11 +129,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, set string) error {
 // if the set is, also if the set wants no more of them.
 func (s *Server) channel(ctx context.Context, set string, d *described) error {
 	channel := feed.Framework(set)
-	if d.Framework {
-		if err := mayAnnounce(ctx, set, channel); err != nil {
-			return err
-		}
-	} else if feed.CheckSet(channel) != nil {
+	if feed.CheckSet(channel) != nil {
 		return nil // there cannot be one
 	}
 	st, err := s.memory.State(ctx, channel)

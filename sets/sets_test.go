@@ -187,6 +187,13 @@ func TestPrivateChannel(t *testing.T) {
 			t.Errorf("after %s the channel is private: %t, %v", test.body, st.Private, err)
 		}
 	}
+	s.hub = deafTo{s.hub, "demo"} // a set that stays private keeps its channel private
+	if err := s.put(httptest.NewRecorder(), httptest.NewRequest("PUT", "/", strings.NewReader(`{"framework":true}`)).WithContext(ctx), "demo"); !errors.Is(err, feed.ErrUnavailable) {
+		t.Error(err)
+	}
+	if st, err := log.State(ctx, "demo.framework"); err != nil || !st.Private {
+		t.Errorf("after a PUT that failed the channel is private: %t, %v", st.Private, err)
+	}
 	for _, set := range []string{"other", strings.Repeat("x", 63)} { // no name is left for a channel of the second
 		if err := s.put(httptest.NewRecorder(), httptest.NewRequest("PUT", "/", strings.NewReader(`{"private":true}`)).WithContext(ctx), set); err != nil {
 			t.Fatal(err)
@@ -195,6 +202,19 @@ func TestPrivateChannel(t *testing.T) {
 	if all, err := log.Sets(ctx); err != nil || len(all) != 4 {
 		t.Errorf("there are %d sets: %v", len(all), err)
 	}
+}
+
+// A deafTo is a hub that does not describe one set.
+type deafTo struct {
+	Hub
+	set string
+}
+
+func (d deafTo) Describe(ctx context.Context, set string, about feed.Description) error {
+	if set == d.set {
+		return feed.ErrUnavailable
+	}
+	return d.Hub.Describe(ctx, set, about)
 }
 
 // engines note what they are told.
