@@ -37,7 +37,6 @@ type player struct {
 	name string
 	*hubtest.Process
 	start func() *hubtest.Process
-	state string // its file, if it has one
 	kills int
 }
 

@@ -15,8 +15,7 @@ import (
 )
 
 // wrongHour is how far a clock that is some hours ahead dates a change. An exception: what is
-// dated ahead by up to an hour is believed, and then lists do not converge within that hour;
-// see TestComparedAhead.
+// dated ahead by up to an hour is believed, and then lists do not converge within that hour.
 const wrongHour = 2 * time.Hour
 
 // A said is an entry of the log of a set.
@@ -309,7 +308,7 @@ func TestRandomSource(t *testing.T) {
 				t.Errorf("the audit says that all is right, but %v", err)
 			}
 			s.truthful(log(t, s.hub))
-			t.Logf("%d audits, %d said that all is right, %d of them when the source was the same; broken off %d, busy %d, slow %d", s.rests, s.right, s.agreed, s.asked("cut"), s.asked("503"), s.asked("slow"))
+			t.Logf("%d audits, %d said that all is right, %d of them when the source was the same; broken off %d, busy %d, slow %d", s.rests, s.right, s.agreed, s.had("cut"), s.had("503"), s.had("slow"))
 		})
 	}
 }

@@ -50,7 +50,7 @@ type source struct {
 	place     int // of the lists; it moves
 	first     int // number of parts[0]
 	documents map[string][]byte
-	served    map[string]int
+	served    map[string]int // requests, by what happened to them
 }
 
 func newSource(t testing.TB) *source {
@@ -251,15 +251,14 @@ func (s *source) fault(path string) (fault string, b []byte, ok bool) {
 		}
 	}
 	s.served[fault]++
-	s.served[path]++
 	return fault, b, ok
 }
 
-// asked returns how often a path was asked for, or how often a fault happened.
-func (s *source) asked(what string) int {
+// had returns how often a fault happened.
+func (s *source) had(fault string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.served[what]
+	return s.served[fault]
 }
 
 // setFaults sets what faults are chosen with, and returns what they were chosen with before.

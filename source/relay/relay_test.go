@@ -367,6 +367,8 @@ func TestFuture(t *testing.T) {
 		s.put("/changes.xml", later(changesOf(0, "a created 1", "b created 59", "c created 2", "a deleted 58", fmt.Sprintf("d%d created %d", i, 3+i)), 59, 58))
 		w.look("changes 1 0 0")
 	}
+	s.put("/changes.xml", later(changesOf(0, "a created 1", "b created 59", "c created 2", "a deleted 58", "d2 created 5", "b deleted 6"), 59, 58))
+	w.look("changes 0 0 1") // b is deleted behind its change of the future
 	// A mark that lies in the future says nothing.
 	st := new(relay.State)
 	if err := json.Unmarshal(w.state, st); err != nil {

@@ -65,6 +65,26 @@ func TestMovedOfADay(t *testing.T) {
 	w.has("a", "b", "c", "d")
 }
 
+// Lists move, and do not reach back to their Resource List at the new place. The hub knows what came
+// after that list, so it is told nothing older.
+func TestMovedShort(t *testing.T) {
+	s := both()
+	w := newWorld(t, s)
+	w.opts.Find = func(ctx context.Context) (relay.Source, error) { return relay.Find(ctx, w.getter(), w.url+"/cap.xml") }
+	list := resourcesAt(10, "a@"+minute(1), "b@"+minute(2))
+	s.put("/list.xml", list)
+	s.put("/changes.xml", changesOf(0, "b deleted 11", "c created 12"))
+	w.begin("/cap.xml")
+	w.look("compared 2 0 0")
+	s.drop("/list.xml")
+	s.drop("/changes.xml")
+	s.put("/moved/list.xml", list)
+	s.put("/moved/changes.xml", changesOf(13, "d created 14"))
+	s.put("/cap.xml", strings.ReplaceAll(s.docs["/cap.xml"], "HOST/", "HOST/moved/"))
+	w.look("changes 1 0 0")
+	w.has("a", "c", "d")
+}
+
 // While a server is busy, finding out what it has begins anew, when the server wants that.
 func TestFindBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
