@@ -97,6 +97,81 @@ func TestDuplicatesFirst(t *testing.T) {
 	}
 }
 
+// Each token goes to the server that it is for, and to no other, also where that one leads by a
+// redirect.
+func TestTokens(t *testing.T) {
+	var mu sync.Mutex
+	seen := map[string]string{} // the header Authorization of the requests, by path
+	serve := func(answer http.HandlerFunc) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			seen[r.URL.Path] = r.Header.Get("Authorization")
+			mu.Unlock()
+			answer(w, r)
+		}))
+		t.Cleanup(s.Close)
+		return s.URL
+	}
+	other := serve(func(http.ResponseWriter, *http.Request) {})
+	moved := http.RedirectHandler(other+"/from-contents", http.StatusFound)
+	contents := serve(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/moved" {
+			moved.ServeHTTP(w, r)
+		}
+	})
+	site := serve(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/content":
+		case "/list.xml":
+			fmt.Fprintf(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><url><loc>%[1]s/a</loc></url><url><loc>%[1]s/moved</loc></url>`+
+				`<url><loc>%s/plain</loc></url><url><loc>http://%s/content</loc></url></urlset>`, contents, other, r.Host)
+		default:
+			http.NotFound(w, r)
+		}
+	})
+	away := serve(http.RedirectHandler(site+"/list.xml", http.StatusFound).ServeHTTP)
+	dir := t.TempDir()
+	for name, token := range map[string]string{"documents": "tok-documents", "contents": "tok-contents\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(token), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mirror := func(args string, want map[string]string) {
+		t.Helper()
+		clear(seen)
+		var out strings.Builder
+		args = "-once -token-file " + dir + "/documents " + args + " " + filepath.Join(t.TempDir(), "dir")
+		if code := run(t.Context(), strings.Fields(args), func(string) string { return "" }, &out, &out); code != 0 {
+			t.Errorf("rsmirror %s ends with %d, and says %s", args, code, &out)
+		}
+		for path, token := range want {
+			if got, ok := seen[path]; !ok || got != token {
+				t.Errorf("%s was asked for with %q, not %q", path, got, token)
+			}
+		}
+	}
+	mirror("-content-token "+contents+"="+dir+"/contents "+site+"/list.xml", map[string]string{
+		"/list.xml": "Bearer tok-documents", "/content": "", "/a": "Bearer tok-contents", "/moved": "Bearer tok-contents", "/from-contents": "", "/plain": "",
+	})
+	mirror(away+"/sitemap.xml", map[string]string{"/sitemap.xml": "Bearer tok-documents", "/list.xml": ""})
+}
+
+// With -to ndjson, changes are written, and no files.
+func TestToLines(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><url><loc>http://%s/a</loc></url></urlset>`, r.Host)
+	}))
+	defer s.Close()
+	dir := filepath.Join(t.TempDir(), "dir")
+	for i, args := range []string{"-once -to ndjson " + s.URL + "/sitemap.xml " + dir, "audit " + dir} {
+		var stdout, stderr strings.Builder
+		code := run(t.Context(), strings.Fields(args), func(string) string { return "" }, &stdout, &stderr)
+		if want := `{"loc":"` + s.URL + `/a",`; code != 0 || i == 0 && (!strings.HasPrefix(stdout.String(), want) || strings.Count(stdout.String(), "\n") != 1) {
+			t.Errorf("rsmirror %s ends with %d, and says %s%s", args, code, &stdout, &stderr)
+		}
+	}
+}
+
 // A full stands for a disk that is full.
 type full struct{}
 

@@ -26,8 +26,8 @@ func TestDiskIsFull(t *testing.T) {
 	for i := range 60 {
 		lines = append(lines, o.set(fmt.Sprintf("/d%d/f%d", i%7, i), random(r, 400_000), nil))
 	}
-	publish(t, h, "demo", lines...)
-	complete(t, h, "demo")
+	publish(t, h, lines...)
+	complete(t, h)
 	// The mount is in a namespace of its own, and goes away with the processes.
 	const script = `dir="$1" room="$2"; shift 2
 mount -t tmpfs -o size=8m none "$dir" || exit 9
@@ -57,7 +57,7 @@ mount -o remount,size=100m "$dir" && exec "$0" "$@" "$dir"`
 		t.Errorf("on a full disk there are %d files: %v", files, err)
 	}
 
-	publish(t, h, "demo", o.set("/d0/f0", []byte("small"), nil), o.set("/d1/f1", nil, nil))
+	publish(t, h, o.set("/d0/f0", []byte("small"), nil), o.set("/d1/f1", nil, nil))
 	if err := os.WriteFile(room, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}

@@ -10,13 +10,11 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
-	"github.com/rshub/rshub/internal/oaitest"
 )
 
 // A shelf serves a directory with dumps, and counts requests.
@@ -200,16 +198,16 @@ func TestDumpOfAMirror(t *testing.T) {
 			t.Errorf("it says %s%s, and not %s", stdout, stderr, says)
 		}
 	}
-	publish(t, h, "demo", o.set("/a", []byte("a"), nil), o.set("/b", []byte("b"), status(http.StatusForbidden)), o.set("/c", []byte("c"), nil))
-	complete(t, h, "demo")
+	publish(t, h, o.set("/a", []byte("a"), nil), o.set("/b", []byte("b"), status(http.StatusForbidden)), o.set("/c", []byte("c"), nil))
+	complete(t, h)
 	once := []string{"-once", "-strip", o.URL, h.Topic("demo"), dir}
 	rsmirror(t, 1, once...)
 	dump(1, o.URL+"/b: ")
-	publish(t, h, "demo", o.set("/a", []byte("newer"), status(http.StatusForbidden)), o.set("/b", []byte("b"), nil))
+	publish(t, h, o.set("/a", []byte("newer"), status(http.StatusForbidden)), o.set("/b", []byte("b"), nil))
 	rsmirror(t, 1, once...)
 	dump(1, "1 resource packed in an older version")
 
-	publish(t, h, "demo", o.set("/a", []byte("newer"), nil))
+	publish(t, h, o.set("/a", []byte("newer"), nil))
 	p := hubtest.Start(t, nil, nil, hubtest.Rsmirror, "-strip", o.URL, h.Topic("demo"), dir)
 	hubtest.Until(t, "the mirror has all", func() error { return o.same(dir) })
 	hubtest.Until(t, "the dump has all", func() error {
@@ -222,51 +220,4 @@ func TestDumpOfAMirror(t *testing.T) {
 	if p.Ended() {
 		t.Error("the mirror has ended")
 	}
-}
-
-// TestDumpOfARepository mirrors the records of a repository from packages alone.
-func TestDumpOfARepository(t *testing.T) {
-	t.Parallel()
-	repository := &oaitest.Repository{Parts: 10}
-	server := httptest.NewServer(repository)
-	defer server.Close()
-	from, copied := newShelf(t), filepath.Join(t.TempDir(), "copy")
-	want := map[string]string{} // the titles of records, by identifier
-	put := func(id, title string) {
-		repository.Put(id, "https://example.org/", title)
-		want[id] = title
-	}
-	record := regexp.MustCompile("<GetRecord><record><header><identifier>(.*?)</identifier>.*<dc:title>(.*?)</dc:title>.*</GetRecord></OAI-PMH>\n$")
-	mirrored := func(says string) {
-		t.Helper()
-		code, stdout, stderr := hubtest.Run(t, nil, nil, hubtest.Rspublish, "dump", "-out-url", from.URL, server.URL+"/oai", from.dir)
-		if code != 0 || !strings.Contains(stdout, says) {
-			t.Fatalf("rspublish ended with %d: %s%s", code, stdout, stderr)
-		}
-		repository.Requests()
-		rsmirror(t, 0, "-once", "-strip", server.URL+"/", from.URL+"/capabilitylist.xml", copied)
-		rsmirror(t, 0, "audit", copied)
-		if asked := repository.Requests(); len(asked) > 0 {
-			t.Errorf("the repository was asked %q", asked)
-		}
-		has := map[string]string{}
-		if err := hubtest.EachFile(copied, func(name string, b []byte) error {
-			if m := record.FindSubmatch(b); m != nil {
-				has[string(m[1])] = string(m[2])
-				return nil
-			}
-			return fmt.Errorf("%s is %s", name, b)
-		}); err != nil || !maps.Equal(has, want) {
-			t.Errorf("%v: the mirror has %v, and not %v", err, has, want)
-		}
-	}
-	for i := range 35 {
-		put(fmt.Sprintf("oai:x:%d", i), fmt.Sprint("title ", i))
-	}
-	mirrored("packed all: 35 resources")
-	put("oai:x:7", "another title")
-	put("oai:x:35", "new")
-	repository.Delete("oai:x:8")
-	delete(want, "oai:x:8")
-	mirrored("packed changes: 1 created, 1 updated, 1 deleted of 35 resources")
 }

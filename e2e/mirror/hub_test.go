@@ -19,12 +19,7 @@ import (
 func TestHubBreaks(t *testing.T) {
 	t.Parallel()
 	h, o, dir := hubtest.StartHub(t), newOrigin(t), t.TempDir()
-	var lines [][]byte
-	for i := range 30 {
-		lines = append(lines, o.set(fmt.Sprintf("/f%d", i), fmt.Appendf(nil, "content %d", i), nil))
-	}
-	publish(t, h, "demo", lines...)
-	complete(t, h, "demo")
+	fill(t, h, o, 30)
 	p := hubtest.Start(t, nil, nil, hubtest.Rsmirror, "-strip", o.URL, h.Topic("demo"), dir)
 	same := func(when string) {
 		t.Helper()
@@ -42,7 +37,7 @@ func TestHubBreaks(t *testing.T) {
 	h.Wait()
 	rsmirror(t, 4, "audit", "-retry", "1s", dir)
 	h.Start(t)
-	publish(t, h, "demo", o.set("/f1", []byte("after it was killed"), nil), o.set("/f2", nil, nil), o.set("/new", []byte("new"), nil))
+	publish(t, h, o.set("/f1", []byte("after it was killed"), nil), o.set("/f2", nil, nil), o.set("/new", []byte("new"), nil))
 	same("after the hub was killed")
 
 	h.Stop(t)
@@ -51,7 +46,7 @@ func TestHubBreaks(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.Start(t)
-	publish(t, h, "demo", o.set("/f3", []byte("not in the backup"), nil), o.set("/f4", nil, nil), o.set("/newer", []byte("newer"), nil))
+	publish(t, h, o.set("/f3", []byte("not in the backup"), nil), o.set("/f4", nil, nil), o.set("/newer", []byte("newer"), nil))
 	same("before the hub is restored")
 	h.Stop(t)
 	if err := os.RemoveAll(h.Data); err != nil {
@@ -61,7 +56,7 @@ func TestHubBreaks(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.Start(t)
-	publish(t, h, "demo", o.set("/f3", []byte("after the backup"), nil), o.set("/f4", nil, nil), o.set("/newer", []byte("newer still"), nil))
+	publish(t, h, o.set("/f3", []byte("after the backup"), nil), o.set("/f4", nil, nil), o.set("/newer", []byte("newer still"), nil))
 	same("after the hub was restored")
 
 	// A hub without the set knows of no resource, and does not say that it knows all: the
@@ -71,12 +66,12 @@ func TestHubBreaks(t *testing.T) {
 	if err := o.same(dir); err != nil {
 		t.Error(err)
 	}
-	lines = nil
+	var lines [][]byte
 	for name, content := range o.files {
 		lines = append(lines, o.set(name, append(content, '.'), nil))
 	}
-	publish(t, h, "demo", lines...)
-	complete(t, h, "demo")
+	publish(t, h, lines...)
+	complete(t, h)
 	same("when the set is there again")
 	p.Signal(syscall.SIGTERM)
 	if code := p.Wait(); code != 0 {
@@ -89,21 +84,13 @@ func TestHubBreaks(t *testing.T) {
 func TestMadeAnew(t *testing.T) {
 	t.Parallel()
 	h, o, dir := hubtest.StartHub(t), newOrigin(t), t.TempDir()
-	fill := func(n int) {
-		var lines [][]byte
-		for i := range n {
-			lines = append(lines, o.set(fmt.Sprintf("/f%d", i), fmt.Appendf(nil, "%d of %d", i, n), nil))
-		}
-		publish(t, h, "demo", lines...)
-		complete(t, h, "demo")
-	}
-	fill(30)
+	fill(t, h, o, 30)
 	once := []string{"-once", "-strip", o.URL, h.Topic("demo"), dir}
 	rsmirror(t, 0, once...)
 	hubtest.Must(t, http.StatusNoContent, http.MethodDelete, h.URL+"/sets/demo", nil)
 	before := maps.Clone(o.files)
 	clear(o.files)
-	fill(5)
+	fill(t, h, o, 5)
 	now := o.files
 	for _, args := range [][]string{once, {"audit", "-repair", dir}} {
 		if _, stderr := rsmirror(t, 5, args...); !strings.Contains(stderr, "25 of the 30 known resources") || !strings.Contains(stderr, "-max-delete") {

@@ -174,19 +174,30 @@ func rsmirror(t *testing.T, code int, args ...string) (stdout, stderr string) {
 	return stdout, stderr
 }
 
-// publish publishes changes with rspublish.
-func publish(t *testing.T, h *hubtest.Hub, set string, lines ...[]byte) {
+// publish publishes changes of the set demo with rspublish.
+func publish(t *testing.T, h *hubtest.Hub, lines ...[]byte) {
 	t.Helper()
-	code, _, stderr := hubtest.Run(t, nil, bytes.NewReader(bytes.Join(lines, nil)), hubtest.Rspublish, "-hub", h.URL, "-set", set, "-")
+	code, _, stderr := hubtest.Run(t, nil, bytes.NewReader(bytes.Join(lines, nil)), hubtest.Rspublish, "-hub", h.URL, "-set", "demo", "-")
 	if code != 0 {
 		t.Fatalf("rspublish ended with %d: %s", code, stderr)
 	}
 }
 
-// complete says that a hub knows all resources of a set.
-func complete(t *testing.T, h *hubtest.Hub, set string) {
+// complete says that a hub knows all resources.
+func complete(t *testing.T, h *hubtest.Hub) {
 	t.Helper()
-	hubtest.Must(t, http.StatusOK, http.MethodPut, h.URL+"/sets/"+set, []byte(`{"complete":true}`), "Content-Type: application/json")
+	hubtest.Must(t, http.StatusOK, http.MethodPut, h.URL+"/sets/demo", []byte(`{"complete":true}`), hubtest.AsJSON)
+}
+
+// fill publishes n files, f0 and so on, and says that these are all.
+func fill(t *testing.T, h *hubtest.Hub, o *origin, n int) {
+	t.Helper()
+	var lines [][]byte
+	for i := range n {
+		lines = append(lines, o.set(fmt.Sprintf("/f%d", i), fmt.Appendf(nil, "%d of %d", i, n), nil))
+	}
+	publish(t, h, lines...)
+	complete(t, h)
 }
 
 // problems returns what an audit has printed, in the form "damaged file /a".

@@ -2,84 +2,24 @@ package mirror
 
 import (
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// TestCredentials has tokens for documents and for contents, and sends each only to the
-// place that it is for.
-func TestCredentials(t *testing.T) {
-	t.Parallel()
-	var mu sync.Mutex
-	seen := map[string]string{} // by what was asked for: its Authorization
-	note := func(r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		seen[r.URL.Path] = r.Header.Get("Authorization")
-	}
-	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		note(r)
-		_, _ = w.Write([]byte("elsewhere"))
-	}))
-	defer other.Close()
-	contents := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		note(r)
-		if r.URL.Path == "/moved" {
-			http.Redirect(w, r, other.URL+"/from-contents", http.StatusFound)
-			return
-		}
-		_, _ = w.Write([]byte("content"))
-	}))
-	defer contents.Close()
-	site := newOrigin(t)
-	redirected := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		note(r)
-		http.Redirect(w, r, site.URL+"/list.xml", http.StatusFound)
-	}))
-	defer redirected.Close()
-	loc := func(u string) string { return "<url><loc>" + u + "</loc></url>" }
-	site.set("/list.xml", document("resourcelist", "", loc(contents.URL+"/a"), loc(contents.URL+"/moved"), loc(other.URL+"/plain"), loc(site.URL+"/content")), nil)
-	site.set("/content", []byte("x"), nil)
-	inner := site.Config.Handler
-	site.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		note(r)
-		inner.ServeHTTP(w, r)
-	})
-	tokens := t.TempDir()
-	for name, token := range map[string]string{"documents": "tok-documents", "contents": "tok-contents\n"} {
-		if err := os.WriteFile(filepath.Join(tokens, name), []byte(token), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	rsmirror(t, 0, "-once", "-token-file", filepath.Join(tokens, "documents"), "-content-token", contents.URL+"="+filepath.Join(tokens, "contents"), site.URL+"/list.xml", t.TempDir())
-	for name, want := range map[string]string{
-		"/list.xml": "Bearer tok-documents", "/content": "", "/a": "Bearer tok-contents", "/moved": "Bearer tok-contents", "/from-contents": "", "/plain": "",
-	} {
-		if got, ok := seen[name]; !ok || got != want {
-			t.Errorf("%s was asked for with %q, and ought to be with %q", name, got, want)
-		}
-	}
-
-	// A site that sends its visitors elsewhere does not send its token with them.
-	clear(seen)
-	rsmirror(t, 0, "-once", "-token-file", filepath.Join(tokens, "contents"), redirected.URL, t.TempDir())
-	if got, ok := seen["/list.xml"]; !ok || got != "" {
-		t.Errorf("a redirect to another host got %q", got)
-	}
+// document returns a document of ResourceSync.
+func document(capability, times string, entries ...string) []byte {
+	return []byte(`<?xml version="1.0" encoding="UTF-8"?><urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">` +
+		`<rs:md capability="` + capability + `" ` + times + `/>` + strings.Join(entries, "") + `</urlset>`)
 }
 
 // TestPublic names a server of the own network in documents, and as a content.
 func TestPublic(t *testing.T) {
 	t.Parallel()
 	h, inner, site := hubtest.StartHub(t), newOrigin(t), newOrigin(t)
-	publish(t, h, "demo", inner.set("/secret", []byte("x"), nil))
-	complete(t, h, "demo")
+	publish(t, h, inner.set("/secret", []byte("x"), nil))
+	complete(t, h)
 	if _, stderr := rsmirror(t, 1, "-once", "-public", h.Topic("demo"), t.TempDir()); !strings.Contains(stderr, "not allowed") {
 		t.Errorf("it says %s", stderr)
 	}
