@@ -1,11 +1,16 @@
 package main
 
 import (
+	"bytes"
+	"compress/gzip"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -67,6 +72,17 @@ func TestStateOutside(t *testing.T) {
 	}
 }
 
+// realHub starts a hub in this process, and returns its URL.
+func realHub(t *testing.T) string {
+	t.Helper()
+	var log loggedtest.Log
+	sv, err := server.New(server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return servertest.Start(t, sv, &log).URL
+}
+
 // A dry run whose changes cannot be written has failed: else the file of a script lacks some
 // of them, and nobody knows.
 func TestDryRunOnFullDisk(t *testing.T) {
@@ -75,28 +91,18 @@ func TestDryRunOnFullDisk(t *testing.T) {
 		t.Skip(err)
 	}
 	defer full.Close()
-	var log loggedtest.Log
-	sv, err := server.New(server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	hub, b := servertest.Start(t, sv, &log), newBench(t)
+	hub, b := realHub(t), newBench(t)
 	var stderr strings.Builder
 	p := &program{env: func(string) string { return "" }, stdin: strings.NewReader(`{"loc":"https://e.org/a"}`), stdout: full, stderr: &stderr,
 		cacheDir: func() (string, error) { return b.cache, nil }, now: b.clock.now, sleep: b.clock.sleep}
-	if code := p.run(t.Context(), []string{"sync", "-hub", hub.URL, "-set", "peps", "-dry-run", "-"}); code != exitInput {
+	if code := p.run(t.Context(), []string{"sync", "-hub", hub, "-set", "peps", "-dry-run", "-"}); code != exitInput {
 		t.Errorf("the exit code is %d: %s", code, stderr.String())
 	}
 }
 
 // The bound on deletions is for all runs of a day together.
 func TestDeletionsOfADay(t *testing.T) {
-	var log loggedtest.Log
-	sv, err := server.New(server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	hub, b := servertest.Start(t, sv, &log), newBench(t)
+	hub, b := realHub(t), newBench(t)
 	sync := func(code, have int, args ...string) {
 		t.Helper()
 		var list strings.Builder
@@ -104,7 +110,7 @@ func TestDeletionsOfADay(t *testing.T) {
 			fmt.Fprintf(&list, `{"loc":"https://e.org/%d"}`+"\n", i)
 		}
 		b.stdin = strings.NewReader(list.String())
-		b.runBare(code, append(append([]string{"sync", "-hub", hub.URL, "-set", "peps"}, args...), "-")...)
+		b.runBare(code, append(append([]string{"sync", "-hub", hub, "-set", "peps"}, args...), "-")...)
 	}
 	sync(0, 200)
 	sync(0, 185)
@@ -117,4 +123,61 @@ func TestDeletionsOfADay(t *testing.T) {
 		t.Errorf("it says %s", b.stderr)
 	}
 	sync(0, 145)
+}
+
+// What is synced may be standard input, a file, a sitemap, or a site of which only the address is
+// known. A list that is broken deletes nothing, whatever may be deleted.
+func TestSyncOfLists(t *testing.T) {
+	hub, b := realHub(t), newBench(t)
+	var docs sync.Map // by path
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if doc, ok := docs.Load(r.URL.Path); ok {
+			fmt.Fprint(w, doc)
+		} else {
+			http.NotFound(w, r)
+		}
+	}))
+	defer web.Close()
+	sitemap := func(names ...string) string {
+		var list strings.Builder
+		for _, n := range names {
+			fmt.Fprintf(&list, "<url><loc>https://e.org/%s</loc></url>", n)
+		}
+		return `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">` + list.String() + "</urlset>"
+	}
+	run := func(code int, says, stdin string, args ...string) {
+		t.Helper()
+		b.stdin = strings.NewReader(stdin)
+		b.runBare(code, append([]string{"sync", "-hub", hub, "-set", "peps", "-json"}, args...)...)
+		if !strings.Contains(b.stdout+b.stderr, says) {
+			t.Errorf("%q says %s%s, not %s", args, b.stdout, b.stderr, says)
+		}
+	}
+	list := `{"loc":"https://e.org/1","length":1}` + "\n" + `{"loc":"https://e.org/2","length":2}` + "\n"
+	run(0, `"created":2,"updated":0,"deleted":0,`, list, "-")
+	run(0, `"created":0,"updated":1,"deleted":0,`, "", b.write("list", strings.Replace(list, `"length":2`, `"length":3`, 1)))
+	run(exitTooMany, "no resource at all", "", "-")
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	fmt.Fprint(z, list[:len(list)/2])
+	if err := z.Flush(); err != nil { // its end is missing
+		t.Fatal(err)
+	}
+	docs.Store("/cut.xml", strings.TrimSuffix(sitemap("1"), "</urlset>"))
+	docs.Store("/page.xml", "<html>under construction</html>")
+	for _, broken := range [][2]string{{`{"loc":"https://e.org/1"}` + "\n{", "-"}, {packed.String(), "-"}, {"", web.URL + "/cut.xml"}, {"", web.URL + "/page.xml"}} {
+		run(exitInput, "", broken[0], "-max-delete", "all", broken[1])
+	}
+	run(0, `"created":0,"updated":0,"deleted":0,`, strings.Replace(list, `"length":2`, `"length":3`, 1), "-")
+
+	docs.Store("/list.xml", sitemap("1", "3", "3"))
+	run(0, `"created":1,"updated":0,"deleted":1,`, "", web.URL+"/list.xml")
+	docs.Store("/", "<html>hello")
+	run(exitInput, "nor a sitemap", "", web.URL)
+	docs.Store("/robots.txt", "User-agent: *\nDisallow: /private\nSitemap: "+web.URL+"/list.xml\nSitemap: /more.xml\n")
+	docs.Store("/more.xml", sitemap("3", "4"))
+	run(0, `"created":1,"updated":0,"deleted":0,`, "", web.URL+"/")
+	docs.Delete("/robots.txt") // the sitemaps move
+	docs.Store("/sitemap.xml", sitemap("1", "3", "4", "5"))
+	run(0, `"created":1,"updated":0,"deleted":0,`, "", web.URL+"/")
 }

@@ -1,8 +1,6 @@
 package source
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -15,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/rshub/rshub/client"
@@ -93,27 +90,19 @@ type summary struct {
 	Complete                                               bool
 }
 
-// sync runs rspublish sync of the set files, and returns what it says.
-func (s *site) sync(code int, stdin string, args ...string) (summary, string) {
+// sync runs rspublish sync of the directory, and returns what it says.
+func (s *site) sync(code int, args ...string) (summary, string) {
 	s.Helper()
-	args = append([]string{"sync", "-hub", s.proxy.URL, "-set", "files", "-settle", "0", "-json"}, args...)
-	got, out, stderr := hubtest.Run(s.T, s.env(), strings.NewReader(stdin), hubtest.Rspublish, args...)
+	args = append(append([]string{"sync", "-hub", s.proxy.URL, "-set", "files", "-settle", "0", "-json"}, args...), "-base", base, s.dir)
+	got, out, stderr := hubtest.Run(s.T, s.env(), nil, hubtest.Rspublish, args...)
 	if got != code {
 		s.Fatalf("rspublish %q ends with %d, not %d: %s%s", args, got, code, out, stderr)
 	}
 	var sum summary
-	if out != "" && !slices.Contains(args, "-dry-run") {
-		if err := json.Unmarshal([]byte(out), &sum); err != nil {
-			s.Fatalf("%s: %v", out, err)
-		}
+	if !slices.Contains(args, "-dry-run") {
+		hubtest.Decode(s.T, []byte(out), &sum)
 	}
 	return sum, out + stderr
-}
-
-// directory syncs the directory.
-func (s *site) directory(code int, args ...string) (summary, string) {
-	s.Helper()
-	return s.sync(code, "", append(args, "-base", base, s.dir)...)
 }
 
 // proved fails the test unless the hub holds exactly what is in the directory: by a look
@@ -169,19 +158,19 @@ func TestSync(t *testing.T) {
 	for i := range 1_500 {
 		s.write(fmt.Sprintf("%d/file %d.xml", i%10, i), fmt.Sprint(i))
 	}
-	_, out := s.directory(0, "-dry-run")
+	_, out := s.sync(0, "-dry-run")
 	if n := strings.Count(out, `"change":"created"`); n != 1_500 {
 		t.Errorf("a dry run prints %d changes", n)
 	}
 	if got := s.asked(); slices.ContainsFunc(got, func(r string) bool { return !strings.HasPrefix(r, "GET ") }) {
 		t.Errorf("a dry run asks %q", got)
 	}
-	if sum, _ := s.directory(0); sum.Created != 1_500 || !sum.Complete {
+	if sum, _ := s.sync(0); sum.Created != 1_500 || !sum.Complete {
 		t.Errorf("%+v", sum)
 	}
 	s.proved()
 	s.asked()
-	if sum, _ := s.directory(0); sum != (summary{Listed: 1_500, Complete: true}) {
+	if sum, _ := s.sync(0); sum != (summary{Listed: 1_500, Complete: true}) {
 		t.Errorf("with nothing to do: %+v", sum)
 	}
 	if got := s.asked(); !slices.Equal(got, []string{"GET /sets/files/audit"}) {
@@ -191,166 +180,10 @@ func TestSync(t *testing.T) {
 	s.write("3/file 3.xml", "changed")
 	s.write("new/ü%", "new")
 	s.remove("0/file 0.xml")
-	if sum, _ := s.directory(0); sum.Created != 1 || sum.Updated != 1 || sum.Deleted != 1 {
+	if sum, _ := s.sync(0); sum.Created != 1 || sum.Updated != 1 || sum.Deleted != 1 {
 		t.Errorf("%+v", sum)
 	}
 	s.proved()
-
-	// More deletions than may be.
-	before := s.dir
-	s.dir = t.TempDir()
-	s.asked()
-	for _, args := range [][]string{nil, {"-max-delete", "1499"}, {"-max-delete", "99%"}} {
-		if _, out := s.directory(5, args...); !strings.Contains(out, "-max-delete 1500") {
-			t.Errorf("it says %s", out)
-		}
-	}
-	if got := s.asked(); slices.ContainsFunc(got, func(r string) bool { return strings.HasSuffix(r, "/changes") && r[0] == 'P' }) {
-		t.Errorf("it asks %q", got)
-	}
-	empty := s.dir
-	s.dir = before
-	s.proved()
-	s.remove("1")
-	s.remove("2")
-	s.write("4/more", "1")
-	s.directory(5)
-	if sum, _ := s.directory(0, "-max-delete", "25%"); sum.Deleted != 300 || sum.Created != 1 {
-		t.Errorf("%+v", sum)
-	}
-	s.proved()
-
-	// What is broken deletes nothing, whatever may be deleted.
-	s.sync(3, `{"loc":"`+base+`a"}`+"\n{", "-max-delete", "all", "-")
-	var packed bytes.Buffer
-	z := gzip.NewWriter(&packed)
-	fmt.Fprintf(z, "{\"loc\":%q}\n", base+"a")
-	if err := z.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	s.sync(3, packed.String(), "-max-delete", "all", "-")
-	if _, out := s.sync(3, "", "-max-delete", "all", "-base", base, s.dir+"/nosuch"); !strings.Contains(out, "nosuch") {
-		t.Errorf("it says %s", out)
-	}
-	s.sync(2, "", s.dir)
-	s.proved()
-
-	s.dir = empty
-	if sum, _ := s.directory(0, "-max-delete", "all"); sum.Deleted != 1_201 {
-		t.Errorf("%+v", sum)
-	}
-	s.proved()
-}
-
-// TestSyncList syncs lists: an export, and a sitemap.
-func TestSyncList(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	var b strings.Builder
-	for i := range 50 {
-		fmt.Fprintf(&b, `{"loc":"%s%d","lastmod":"2026-01-02T03:04:05Z","length":%d}`+"\n", base, i, i)
-	}
-	if sum, _ := s.sync(0, b.String(), "-"); sum.Created != 50 || !sum.Complete {
-		t.Errorf("%+v", sum)
-	}
-	export := filepath.Join(t.TempDir(), "export.ndjson")
-	if err := os.WriteFile(export, []byte(strings.Replace(b.String(), `"length":7}`, `"length":8}`, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if sum, _ := s.sync(0, "", export); sum.Updated != 1 || sum.Created+sum.Deleted != 0 {
-		t.Errorf("%+v", sum)
-	}
-	if _, out := s.sync(5, "", "-"); !strings.Contains(out, "no resource at all") {
-		t.Errorf("it says %s", out)
-	}
-	sitemap := `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">`
-	for i := range 49 {
-		sitemap += fmt.Sprintf("<url><loc>%s%d</loc><lastmod>2026-01-02T03:04:05Z</lastmod></url>", base, i)
-	}
-	var text atomic.Pointer[string]
-	serve := func(s string) { text.Store(&s) }
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/sitemap.xml" {
-			http.NotFound(w, r)
-			return
-		}
-		w.Header().Set("Content-Type", "application/xml")
-		fmt.Fprint(w, *text.Load())
-	}))
-	defer web.Close()
-	serve(sitemap + "<url><loc>" + base + "0</loc></url><url><loc>" + base + "other</loc></url></urlset>")
-	if sum, _ := s.sync(0, "", web.URL+"/sitemap.xml"); sum.Created != 1 || sum.Deleted != 1 || sum.Updated != 0 || sum.Listed != 50 || sum.Unknown != 1 {
-		t.Errorf("%+v", sum)
-	}
-	serve(sitemap) // it is cut off
-	s.sync(3, "", "-max-delete", "all", web.URL+"/sitemap.xml")
-	serve(strings.SplitAfter(sitemap, ">")[0] + "</urlset>")
-	s.sync(5, "", web.URL+"/sitemap.xml")
-	serve("<html>under construction</html>")
-	s.sync(3, "", "-max-delete", "all", web.URL+"/sitemap.xml")
-}
-
-// A web is a site with documents.
-type web struct {
-	*httptest.Server
-	mu   sync.Mutex
-	docs map[string]string // by path
-}
-
-func newWeb(t *testing.T) *web {
-	w := &web{docs: map[string]string{}}
-	w.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if doc, ok := w.docs[r.URL.Path]; ok {
-			fmt.Fprint(rw, doc)
-		} else {
-			http.NotFound(rw, r)
-		}
-	}))
-	t.Cleanup(w.Close)
-	return w
-}
-
-// has makes a document a sitemap of these resources.
-func (w *web) has(path string, names ...string) {
-	var b strings.Builder
-	b.WriteString(`<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">`)
-	for _, n := range names {
-		fmt.Fprintf(&b, "<url><loc>%s%s</loc></url>", base, n)
-	}
-	w.puts(path, b.String()+"</urlset>")
-}
-
-func (w *web) puts(path, doc string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.docs[path] = doc
-}
-
-// TestSyncSite syncs what a site names, of which only the address is known.
-func TestSyncSite(t *testing.T) {
-	t.Parallel()
-	s, w := newSite(t), newWeb(t)
-	w.puts("/", "<html>hello")
-	if _, out := s.sync(3, "", w.URL); !strings.Contains(out, "nor a sitemap") {
-		t.Errorf("it says %s", out)
-	}
-	w.has("/a.xml", "1", "2")
-	w.has("/b.xml", "2", "3")
-	w.puts("/robots.txt", "User-agent: *\nDisallow: /private\nSitemap: "+w.URL+"/a.xml\nSitemap: /b.xml\n")
-	if sum, out := s.sync(0, "", w.URL+"/"); sum.Created != 3 || sum.Listed != 3 || !sum.Complete {
-		t.Errorf("%+v: %s", sum, out)
-	}
-
-	// The sitemaps move.
-	w.mu.Lock()
-	delete(w.docs, "/robots.txt")
-	w.mu.Unlock()
-	w.has("/sitemap.xml", "1", "2", "3", "4")
-	if sum, out := s.sync(0, "", w.URL+"/"); sum.Created != 1 || sum.Listed != 4 {
-		t.Errorf("%+v: %s", sum, out)
-	}
 }
 
 // TestUnreadable syncs what cannot be read whole.
@@ -361,9 +194,9 @@ func TestUnreadable(t *testing.T) {
 		s.write(fmt.Sprint(i), "1")
 		s.write(fmt.Sprint("dir/", i), "1")
 	}
-	s.directory(0)
+	s.sync(0)
 	s.write("bad\xff", "1")
-	if sum, out := s.directory(6); sum.Gaps != 1 || sum.Created != 0 || !strings.Contains(out, "UTF-8") {
+	if sum, out := s.sync(6); sum.Gaps != 1 || sum.Created != 0 || !strings.Contains(out, "UTF-8") {
 		t.Errorf("%+v: %s", sum, out)
 	}
 	s.remove("bad\xff")
@@ -400,7 +233,7 @@ func TestUnreadable(t *testing.T) {
 	run(summary{Listed: 17, Gaps: 2, Kept: 22, Complete: true})
 	chmod("dir", 0o755)
 	chmod("7", 0o644)
-	if sum, _ := s.directory(0); sum != (summary{Listed: 38, Deleted: 1, Complete: true}) {
+	if sum, _ := s.sync(0); sum != (summary{Listed: 38, Deleted: 1, Complete: true}) {
 		t.Errorf("%+v", sum)
 	}
 	s.proved()
