@@ -16,9 +16,6 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// called is how many callbacks there are, each at an address of its own.
-const called = sinkHosts
-
 // benchSecret signs deliveries.
 const benchSecret = "a secret of forty bytes, as one may have"
 
@@ -42,7 +39,7 @@ func (c *caller) report(query string) (r sinkReport) {
 func (c *caller) step(body []byte, changes int) {
 	must(c.publish(body))
 	c.sent += changes
-	want := c.sent * called
+	want := c.sent * sinkHosts
 	if r := c.report(fmt.Sprintf("changes=%d", want)); r.Changes != want || r.Disorder > 0 {
 		must(fmt.Errorf("LOST or OUT OF ORDER: %d changes of %d arrived, %d out of order", r.Changes, want, r.Disorder))
 	}
@@ -68,7 +65,7 @@ func (b *bench) calls(c *caller, bodies [][]byte, n int) sample {
 func (b *bench) callbacks(t *table) {
 	for _, n := range []int{1, 100} {
 		for _, secret := range []string{"", benchSecret} {
-			what := fmt.Sprintf("%d callbacks, by %d", called, n)
+			what := fmt.Sprintf("%d callbacks, by %d", sinkHosts, n)
 			if secret != "" {
 				what += ", signed"
 			}
@@ -81,7 +78,7 @@ func (b *bench) callbacks(t *table) {
 
 func (b *bench) callFloor(n int, secret string) sample {
 	sink := b.floor("sink")
-	floor := b.floor("callbacks", sink.addr, fmt.Sprint(called), secret)
+	floor := b.floor("callbacks", sink.addr, secret)
 	c := &caller{server: floor, sink: sink, publish: b.posters(1, floor.addr, "/", "application/xml")[0]}
 	return b.calls(c, b.changes.each(n, func(changes []resourcesync.Change) []byte { return delivered(changes).XML() }), n)
 }
@@ -96,7 +93,7 @@ func (b *bench) callOurs(n int, secret string) sample {
 	c.subscribe(secret)
 	s := b.calls(c, bodies, n)
 	nobody := b.posters(1, ours.addr, "/sets/nobody/changes", inLines)[0]
-	publishes := int(s.count) / called
+	publishes := int(s.count) / sinkHosts
 	every := time.Duration(s.seconds / float64(publishes) * float64(time.Second))
 	bare := measure(func() {
 		begin := time.Now()
@@ -115,7 +112,7 @@ func (c *caller) subscribe(secret string) {
 	if secret != "" {
 		form.Set("hub.secret", secret)
 	}
-	for i := range called {
+	for i := range sinkHosts {
 		form.Set("hub.callback", callbackURL(c.sink.addr, i))
 		resp := have(http.PostForm("http://"+c.addr+"/hub", form))
 		_ = resp.Body.Close()
@@ -123,8 +120,8 @@ func (c *caller) subscribe(secret string) {
 			must(errors.New("subscribe: " + resp.Status))
 		}
 	}
-	if r := c.report(fmt.Sprintf("verified=%d", called)); r.Verified != called {
-		must(fmt.Errorf("%d callbacks of %d were verified", r.Verified, called))
+	if r := c.report(fmt.Sprintf("verified=%d", sinkHosts)); r.Verified != sinkHosts {
+		must(fmt.Errorf("%d callbacks of %d were verified", r.Verified, sinkHosts))
 	}
 }
 

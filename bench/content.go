@@ -144,8 +144,7 @@ func now() int64 { return int64(time.Since(clockBase)) }
 // stamp writes a mark over the one in p.
 func stamp(p []byte, seq uint32, at int64) {
 	i := bytes.Index(p, markStart)
-	putHex(p[i+2:i+10], uint64(seq))
-	putHex(p[i+10:i+markLen], uint64(at))
+	copy(p[i+2:], fmt.Appendf(nil, "%08x%016x", seq, at))
 }
 
 // readMark finds the first mark in p. rest is what follows it.
@@ -157,13 +156,6 @@ func readMark(p []byte) (seq uint32, at int64, rest []byte, ok bool) {
 	s, err1 := strconv.ParseUint(string(p[i+2:i+10]), 16, 32)
 	t, err2 := strconv.ParseUint(string(p[i+10:i+markLen]), 16, 64)
 	return uint32(s), int64(t), p[i+markLen:], err1 == nil && err2 == nil
-}
-
-func putHex(b []byte, v uint64) {
-	for i := len(b) - 1; i >= 0; i-- {
-		b[i] = "0123456789abcdef"[v&15]
-		v >>= 4
-	}
 }
 
 // marked returns a change with a mark, as it is published (a line of NDJSON)

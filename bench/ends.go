@@ -94,16 +94,12 @@ func (s *synced) run(program string, args ...string) (u sample, out []byte) {
 
 // sync measures a sync that finds nothing to do.
 func (b *bench) sync(t *table) {
-	find, err := exec.LookPath("find")
-	if err != nil {
-		must(skipped("there is no find"))
-	}
 	s, three := b.synced(b.files), aim{limit: 3, ratio: true}
 	b.compare(t, count(s.n)+" files", []metric{
 		metric{name: "CPU s", of: func(s sample) float64 { return s.cpu }}.should(three),
 		metric{name: "s", of: func(s sample) float64 { return s.seconds }}.should(three),
 	},
-		func() sample { u, _ := s.run(find, s.dir, "-printf", "%y %s %T@ %C@ %i %P\n"); return u },
+		func() sample { u, _ := s.run("find", s.dir, "-printf", "%y %s %T@ %C@ %i %P\n"); return u },
 		func() sample { return s.sync(0) })
 }
 

@@ -27,9 +27,6 @@ func runFloor(kind string, args []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := raiseFiles(); err != nil {
-		return err
-	}
 	var h http.Handler
 	switch {
 	case kind == "request" && len(args) == 0:
@@ -44,8 +41,8 @@ func runFloor(kind string, args []string) error {
 		h, err = newFiles(args[0])
 	case kind == "sink" && len(args) == 0:
 		h, err = newSink(l.Addr().String())
-	case kind == "callbacks" && len(args) == 3:
-		h, err = newCallbackFloor(args[0], args[1], args[2])
+	case kind == "callbacks" && len(args) == 2:
+		h, err = newCallbackFloor(args[0], args[1])
 	default:
 		return fmt.Errorf("there is no floor %s %q", kind, args)
 	}

@@ -25,21 +25,16 @@ const benchSet = "bench"
 // setPath is where the changes of the set are published and followed.
 const setPath = "/sets/" + benchSet + "/changes"
 
-// longest bounds a run.
-const longest = 75 * time.Minute
-
 // A bench is one run of this program.
 type bench struct {
 	ctx     context.Context
 	out     io.Writer
-	begun   string
 	work    string // a directory for everything, removed at the end
 	data    string // within it, of the part
 	program string // the rshub to measure; empty: it is built
 	ops     string // its ops address
 	rounds  int
-	aimless bool   // the run is too small for aims
-	maxOpen uint64 // files that a process may open
+	aimless bool // the run is too small for aims
 	changes content
 	ends    []func() error // see later
 	sizes
@@ -91,14 +86,11 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, out io.Writer) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, longest)
-	defer cancel()
-	b := &bench{ctx: ctx, out: out, begun: time.Now().UTC().Format(time.RFC3339), sizes: fullSizes, changes: newContent()}
+	b := &bench{ctx: ctx, out: out, sizes: fullSizes, changes: newContent()}
 	flags := flag.NewFlagSet("bench", flag.ExitOnError)
 	pick := flags.String("run", "", "regular expression; only parts whose name it matches")
 	flags.BoolVar(&b.aimless, "quick", false, "a smoke run: does it work? Its figures mean little")
-	flags.IntVar(&b.rounds, "rounds", 0, "rounds, of whose figures the medians are shown; 0: 3, with -quick 1")
-	jsonFile := flags.String("json", "", "file to append the figures to, as lines of JSON")
+	flags.IntVar(&b.rounds, "rounds", 3, "rounds, of whose figures the medians are shown; -quick has one")
 	dir := flags.String("dir", ".", "where to make the directory for data, on the disk to measure")
 	flags.StringVar(&b.program, "rshub", "", "the program to measure; default: it is built")
 	flags.StringVar(&b.ops, "ops", "127.0.0.1:0", "rshub's ops address, to profile it meanwhile")
@@ -107,21 +99,8 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return fmt.Errorf("-run: %w", err)
 	}
-	rounds := 3
 	if b.aimless {
-		b.sizes, rounds = quickSizes, 1
-	}
-	if b.rounds <= 0 {
-		b.rounds = rounds
-	}
-	figures := io.Discard
-	if *jsonFile != "" {
-		f, err := os.OpenFile(*jsonFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, f.Close()) }()
-		figures = f
+		b.sizes, b.rounds = quickSizes, 1
 	}
 	if b.work, err = os.MkdirTemp(*dir, ".rshub-bench-"); err != nil {
 		return err
@@ -130,13 +109,10 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if b.work, err = filepath.Abs(b.work); err != nil {
 		return err
 	}
-	if b.maxOpen, err = raiseFiles(); err != nil {
-		return err
-	}
 	fmt.Fprintf(out, "medians of %d rounds, in each floor and rshub in turn; others: what other processes took of the machine meanwhile\n", b.rounds)
 	for _, p := range parts {
 		if which.MatchString(p.name) {
-			err = errors.Join(err, b.runPart(p, figures))
+			err = errors.Join(err, b.runPart(p))
 		}
 	}
 	return err

@@ -115,14 +115,3 @@ func (b *bench) rest(s *server) {
 		must(b.ctx.Err())
 	}
 }
-
-// raiseFiles lets this process and those that it starts open as many files as
-// they may, and returns how many that is.
-func raiseFiles() (uint64, error) {
-	var l syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
-		return 0, err
-	}
-	l.Cur = l.Max
-	return l.Cur, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l)
-}

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
 )
@@ -79,12 +78,12 @@ func have[T any](v T, err error) T {
 }
 
 // runPart runs a part and prints what it measured, also when it failed halfway.
-func (b *bench) runPart(p part, figures io.Writer) (err error) {
+func (b *bench) runPart(p part) (err error) {
 	if b.ctx.Err() != nil {
 		return b.ctx.Err()
 	}
 	begin := time.Now()
-	t := &table{run: b.begun, part: p.name, aimless: b.aimless, heads: p.heads}
+	t := &table{aimless: b.aimless, heads: p.heads}
 	if b.data, err = os.MkdirTemp(b.work, "data-"); err != nil {
 		return err
 	}
@@ -94,7 +93,7 @@ func (b *bench) runPart(p part, figures io.Writer) (err error) {
 		err = nil
 		defer fmt.Fprintln(b.out, "  SKIPPED:", why)
 	}
-	err = cmp.Or(err, t.print(b.out), t.writeJSON(figures), os.RemoveAll(b.data))
+	err = cmp.Or(err, t.print(b.out), os.RemoveAll(b.data))
 	if err != nil {
 		err = fmt.Errorf("%s: %w", p.name, err)
 		fmt.Fprintln(b.out, "  FAILED:", err)

@@ -63,10 +63,7 @@ func (r *reader) connect(addr, path string, events bool, n int) error {
 		if r.zstd {
 			dialer.Subprotocols = []string{"rs.json+zstd"}
 		}
-		c, resp, err := dialer.Dial("ws://"+addr+path, nil)
-		if err != nil && resp != nil {
-			err = fmt.Errorf("GET %s: %s: %w", path, resp.Status, err)
-		}
+		c, _, err := dialer.Dial("ws://"+addr+path, nil)
 		if err != nil {
 			return err
 		}

@@ -3,15 +3,11 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"sync/atomic"
-	"time"
 
 	"github.com/rshub/rshub/access"
 )
@@ -48,36 +44,12 @@ func (b *bench) requests(t *table) {
 
 // ask has clients ask for a while, and returns what that took.
 func (b *bench) ask(s *server, header string) sample {
-	conns := make([]net.Conn, clients)
-	for i := range conns {
-		conns[i] = have(net.Dial("tcp", s.addr))
-		b.later(conns[i].Close)
+	askers := make([]asker, clients)
+	for i := range askers {
+		askers[i] = b.asker(s.addr)
 	}
-	request := []byte(fmt.Sprintf("GET %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", asked, s.addr, header))
-	var done atomic.Int64
-	measured := measure(func() {
-		begin := time.Now()
-		must(inParallel(clients, clients, func(i int) error {
-			in := bufio.NewReader(conns[i])
-			for time.Since(begin) < b.length {
-				_ = conns[i].SetDeadline(time.Now().Add(answerTime))
-				if _, err := conns[i].Write(request); err != nil {
-					return err
-				}
-				resp, err := http.ReadResponse(in, nil)
-				if err != nil {
-					return err
-				}
-				if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
-					return fmt.Errorf("GET %s: %s, %v", asked, resp.Status, err)
-				}
-				done.Add(1)
-			}
-			return nil
-		}))
-	}, s)
-	measured.count = float64(done.Load())
-	return measured
+	request := fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", asked, s.addr, header)
+	return load{clients, 1, b.length}.measure(func(client, _ int) error { return askers[client](request) }, s)
 }
 
 // newRequestFloor returns a bare mux that answers what rshub answers.

@@ -118,19 +118,13 @@ type callbackFloor struct {
 	queues []chan []byte
 }
 
-// newCallbackFloor calls n callbacks of the sink at addr, and signs with the
+// newCallbackFloor calls all callbacks of the sink at addr, and signs with the
 // secret if there is one.
-func newCallbackFloor(addr, n, secret string) (http.Handler, error) {
-	callbacks, err := strconv.Atoi(n)
-	if err != nil {
-		return nil, err
-	}
-	dialer := &net.Dialer{Timeout: 5 * time.Second}
+func newCallbackFloor(addr, secret string) (http.Handler, error) {
 	f := &callbackFloor{secret: secret, client: &http.Client{Timeout: answerTime, Transport: &http.Transport{
-		DialContext: dialer.DialContext, MaxIdleConns: 1000, MaxIdleConnsPerHost: 8,
-		DisableCompression: true, ReadBufferSize: 1 << 10, WriteBufferSize: 4 << 10,
+		MaxIdleConnsPerHost: 8, DisableCompression: true, ReadBufferSize: 1 << 10, WriteBufferSize: 4 << 10,
 	}}}
-	for i := range callbacks {
+	for i := range sinkHosts {
 		u, err := url.Parse(callbackURL(addr, i))
 		if err != nil {
 			return nil, err

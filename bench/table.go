@@ -4,7 +4,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -30,24 +29,18 @@ func (a aim) String() string {
 	}
 }
 
-// A row is one figure over all rounds. It is also what a line of JSON holds.
+// A row is one figure of a case. The rest is by round.
 type row struct {
-	Run                string // when the run began
-	Part, Case, Figure string
-	Aim                string    `json:",omitempty"`
-	Floor, Rshub       []float64 // by round
-	Others             float64   // share of the machine that others took, median; 0 where it does not matter
-
-	aim    aim
-	others []float64
+	what, figure        string
+	aim                 aim
+	floor, ours, others []float64
 }
 
 // A table gathers the figures of a part.
 type table struct {
-	run, part string
-	aimless   bool
-	heads     [2]string
-	rows      []*row
+	aimless bool
+	heads   [2]string
+	rows    []*row
 }
 
 // add adds what a round says of a case.
@@ -55,25 +48,24 @@ func (t *table) add(what string, m metric, floor, ours sample) {
 	if t.aimless {
 		m.aim = aim{}
 	}
-	i := slices.IndexFunc(t.rows, func(r *row) bool { return r.Case == what && r.Figure == m.name })
+	i := slices.IndexFunc(t.rows, func(r *row) bool { return r.what == what && r.figure == m.name })
 	if i < 0 {
 		i = len(t.rows)
-		t.rows = append(t.rows, &row{Run: t.run, Part: t.part, Case: what, Figure: m.name, Aim: m.aim.String(), aim: m.aim})
+		t.rows = append(t.rows, &row{what: what, figure: m.name, aim: m.aim})
 	}
 	r := t.rows[i]
-	r.Floor, r.Rshub = append(r.Floor, m.of(floor)), append(r.Rshub, m.of(ours))
+	r.floor, r.ours = append(r.floor, m.of(floor)), append(r.ours, m.of(ours))
 	r.others = append(r.others, max(floor.others, ours.others))
-	r.Others = median(r.others)
 }
 
 // verdict says whether the aim is met.
 func (r *row) verdict() string {
-	v := median(r.Rshub)
+	v := median(r.ours)
 	if r.aim.ratio {
-		v = median(ratios(r.Floor, r.Rshub))
+		v = median(ratios(r.floor, r.ours))
 	}
 	if r.aim.over {
-		v -= median(r.Floor)
+		v -= median(r.floor)
 	}
 	switch {
 	case r.aim.limit == 0:
@@ -92,34 +84,23 @@ func (t *table) print(w io.Writer) error {
 	fmt.Fprintf(tw, "  case\tfigure\t%s\t%s\tratio\t(range)\taim\t\tothers\n", cmp.Or(t.heads[0], "floor"), cmp.Or(t.heads[1], "rshub"))
 	last := ""
 	for _, r := range t.rows {
-		what := r.Case
+		what := r.what
 		if what == last {
 			what = ""
 		}
-		last = r.Case
+		last = r.what
 		ratio, spread, others := "", "", ""
-		if all := ratios(r.Floor, r.Rshub); len(all) > 0 {
+		if all := ratios(r.floor, r.ours); len(all) > 0 {
 			ratio = format(median(all))
 			spread = "(" + format(slices.Min(all)) + "–" + format(slices.Max(all)) + ")"
 		}
-		if r.Others > 0 {
-			others = fmt.Sprintf("%.0f %%", 100*r.Others)
+		if share := median(r.others); share > 0 {
+			others = fmt.Sprintf("%.0f %%", 100*share)
 		}
-		fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", what, r.Figure,
-			format(median(r.Floor)), format(median(r.Rshub)), ratio, spread, r.Aim, r.verdict(), others)
+		fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", what, r.figure,
+			format(median(r.floor)), format(median(r.ours)), ratio, spread, r.aim, r.verdict(), others)
 	}
 	return tw.Flush()
-}
-
-// writeJSON writes each row as a line of JSON.
-func (t *table) writeJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	for _, r := range t.rows {
-		if err := e.Encode(r); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // median returns the middle value; of two in the middle their mean, of none 0.
