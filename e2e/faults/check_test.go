@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 	"github.com/rshub/rshub/e2e/internal/trial"
@@ -17,26 +18,16 @@ import (
 // checkpoint has nobody publish until everybody has caught up, and compares what was
 // acknowledged with what each reader got and what each hub lists.
 func (s *soak) checkpoint() {
-	locked := make(chan struct{})
-	go func() {
-		s.gate.Lock()
-		close(locked)
-	}()
-	defer func() {
-		<-locked
-		s.gate.Unlock()
-	}()
 	s.until("what is being published is acknowledged", func() error {
-		select {
-		case <-locked:
-			return nil
-		default:
+		if !s.gate.TryLock() {
 			return errors.New("it is not")
 		}
+		return nil
 	})
+	defer s.gate.Unlock()
 	for _, set := range soakSets {
 		l := s.ledgers[set]
-		if l.last == 0 {
+		if l.last.Load() == 0 {
 			continue
 		}
 		all, err := l.since(s.listed(set))
@@ -48,18 +39,36 @@ func (s *soak) checkpoint() {
 				s.same(r, all)
 			}
 		}
-		l.settle(l.last)
+		l.settle(l.last.Load())
 	}
-	if s.r.IntN(2) == 0 || s.count("sets deleted") == 0 {
+	if s.r.IntN(2) == 0 || s.Get("sets deleted") == nil {
 		s.delete("reborn")
 	}
-	s.usage = append(s.usage, s.sample())
+	s.grows()
+}
+
+// grows compares what the third hub uses, which is never ended, with what it used at the most
+// in the first third of the soak. Any number of the clients may be at this hub, and what sets
+// keep in memory grows for a while.
+func (s *soak) grows() {
+	third := s.Hubs[2]
+	hubtest.Must(s, http.StatusOK, http.MethodGet, third.Ops+"/debug/pprof/heap?gc=1", nil)
+	for metric, more := range map[string]struct{ times, besides float64 }{
+		"process_resident_memory_bytes": {1.5, 64 << 20}, "go_memstats_heap_alloc_bytes": {1.5, 8 << 20}, "go_goroutines": {1, 150}, "process_open_fds": {1, 75},
+	} {
+		used, most := hubtest.Metric(s, third, metric), s.used[metric]
+		if time.Now().Before(s.grown) {
+			s.used[metric] = max(most, used)
+		} else if used > more.times*most+more.besides {
+			s.Errorf("%s of hub 2 is %.0f, and was %.0f at most", metric, used, most)
+		}
+	}
 }
 
 // same waits until a reader has what it should, and compares. What no list has any more gets
 // its datetime from the first reader that has it.
 func (s *soak) same(r *reader, all []trial.Entry) {
-	var want []int
+	var want []*trial.Entry
 	s.until(r.name()+" has caught up", func() error {
 		r.Mu.Lock()
 		defer r.Mu.Unlock()
@@ -74,7 +83,7 @@ func (s *soak) same(r *reader, all []trial.Entry) {
 		for i, e := range all {
 			gone := slices.ContainsFunc(skips, func(k [2]uint64) bool { return e.Position > k[0] && e.Position <= k[1] })
 			if !gone && (r.change == "" || strings.Contains(e.Text, `"change":"`+r.change+`"`)) {
-				want = append(want, i)
+				want = append(want, &all[i])
 			}
 		}
 		if len(r.Entries) < len(want) {
@@ -84,19 +93,19 @@ func (s *soak) same(r *reader, all []trial.Entry) {
 	})
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
-	for n, i := range want {
-		got := r.Entries[n]
-		if all[i].Datetime == "" {
-			all[i].Datetime = got.Datetime
+	for i, due := range want {
+		got := r.Entries[i]
+		if due.Datetime == "" {
+			due.Datetime = got.Datetime
 		}
-		if got != all[i] {
-			s.Fatalf("%s: got %+v, and %+v is due", r.name(), got, all[i])
+		if got != *due {
+			s.Fatalf("%s: got %+v, and %+v is due", r.name(), got, *due)
 		}
 	}
 	if len(r.Entries) > len(want) {
 		s.Fatalf("%s has %d entries, not %d: %+v", r.name(), len(r.Entries), len(want), r.Entries[len(want)])
 	}
-	s.add("changes delivered by "+r.Way, len(want))
+	s.Add("changes delivered by "+r.Way, int64(len(want)))
 	r.Entries, r.skips = nil, nil
 }
 
@@ -109,21 +118,13 @@ func (s *soak) listed(set string) map[uint64]trial.Entry {
 		if err != nil {
 			return err
 		}
-		var lerr error
-		all, lerr = s.documents(set)
-		after, err := state(s.Hubs[0], set)
-		switch {
-		case err != nil:
+		if all, err = s.documents("/sets/" + set + "/"); err != nil {
 			return err
-		case before != after:
-			return fmt.Errorf("it moved from %+v to %+v", before, after)
-		case lerr != nil:
-			return lerr
 		}
-		floor, _, _ := hubtest.SplitCursor(after.Floor)
-		head, _, _ := hubtest.SplitCursor(after.Head)
-		if last := s.ledgers[set].last; head != last || uint64(len(all)) != head-floor {
-			return fmt.Errorf("%d entries are listed, the floor is %s and the head %s, and %d was acknowledged last", len(all), after.Floor, after.Head, last)
+		floor, _, _ := hubtest.SplitCursor(before.Floor)
+		head, _, _ := hubtest.SplitCursor(before.Head)
+		if last := s.ledgers[set].last.Load(); head != last || uint64(len(all)) != head-floor {
+			return fmt.Errorf("%d entries are listed, the floor is %s and the head %s, and %d was acknowledged last", len(all), before.Floor, before.Head, last)
 		}
 		return nil
 	})
@@ -131,8 +132,7 @@ func (s *soak) listed(set string) map[uint64]trial.Entry {
 }
 
 // documents reads all Change Lists of a set. A closed one has to be as it was.
-func (s *soak) documents(set string) (map[uint64]trial.Entry, error) {
-	dir := "/sets/" + set + "/"
+func (s *soak) documents(dir string) (map[uint64]trial.Entry, error) {
 	for _, name := range []string{"capabilitylist.xml", "changelist.xml", "changes"} {
 		if _, err := s.fetch(dir + name); err != nil {
 			return nil, err
@@ -175,15 +175,13 @@ func (s *soak) documents(set string) (map[uint64]trial.Entry, error) {
 // fetch gets a document of every hub, which has to be the same.
 func (s *soak) fetch(path string) (first []byte, err error) {
 	for i, h := range s.Hubs {
-		a, err := hubtest.Request(http.MethodGet, h.URL+path, nil)
+		b, err := get(h.URL + path)
 		switch {
 		case err != nil:
 			return nil, err
-		case a.Status != http.StatusOK:
-			return nil, fmt.Errorf("%s of hub %d: %d %s", path, i, a.Status, a.Body)
 		case i == 0:
-			first = a.Body
-		case !bytes.Equal(a.Body, first):
+			first = b
+		case !bytes.Equal(b, first):
 			return nil, fmt.Errorf("%s differs at hub %d", path, i)
 		}
 	}
@@ -193,27 +191,21 @@ func (s *soak) fetch(path string) (first []byte, err error) {
 // delete deletes a set, at a random hub, and waits until all who follow it know.
 func (s *soak) delete(set string) {
 	l := s.ledgers[set]
-	if l.last == 0 {
+	if l.last.Load() == 0 {
 		return
 	}
-	told := map[*reader]int{}
+	told := map[*reader]int64{}
 	for _, r := range s.readers {
-		at := r.position()
-		r.Mu.Lock()
-		if r.Set == set && r.Begun && at > 0 {
-			told[r] = r.gones
+		if r.Set == set && r.position() > 0 {
+			told[r] = r.gones.Load()
 		}
-		r.Mu.Unlock()
 	}
-	l.delete()
+	l.deleted.Store(true)
 	hubtest.Must(s, http.StatusNoContent, http.MethodDelete, s.hub(s.r).URL+"/sets/"+set, nil)
 	s.until("all know that "+set+" is gone", func() error {
 		for r, n := range told {
-			r.Mu.Lock()
-			gones, ends := r.gones, r.Ends
-			r.Mu.Unlock()
-			if gones == n {
-				return fmt.Errorf("%s does not; ends %q", r.name(), ends)
+			if r.gones.Load() == n {
+				return fmt.Errorf("%s does not, and is at %s", r.name(), r.At())
 			}
 		}
 		return nil
@@ -221,6 +213,6 @@ func (s *soak) delete(set string) {
 	for _, p := range s.sources {
 		delete(p.last, set)
 	}
-	s.add("sets deleted", 1)
+	s.Add("sets deleted", 1)
 	l.settle(0)
 }

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
 // A fault begins, lasts, and ends. No two that use the same thing happen at once.
@@ -30,140 +28,89 @@ var (
 func (s *stage) fault(kind string) *fault {
 	i := strings.LastIndexByte(kind, ' ')
 	to, what := kind[:i], kind[i+1:]
-	hub := fmt.Sprint("hub", s.r.IntN(len(s.Hubs)))
-	f := &fault{kind: kind, lasts: s.most/10 + upTo(s.r, s.most*9/10), end: func() {}}
-	switch to {
-	case "hub":
-		to = hub
-		if what != "stopped" {
-			to = fmt.Sprint("hub", s.r.IntN(2)) // a third is never ended: what it uses is compared from begin to end
-		}
-	case "link to NATS":
-		to = hub + "-nats"
-	case "link to Redis":
-		to = hub + "-redis"
+	server, isLink := strings.CutPrefix(to, "link to ")
+	switch hub := s.r.IntN(len(s.Hubs)); {
+	case isLink:
+		to = fmt.Sprintf("hub%d-%s", hub, server)
+	case to == "hub" && what == "stopped":
+		to = fmt.Sprint("hub", hub)
+	case to == "hub":
+		to = fmt.Sprint("hub", hub%2) // a third is never ended: what it uses is compared from begin to end
 	}
-	f.uses = []string{to}
-	switch link := s.links[to]; what {
+	f := &fault{kind: kind, uses: []string{to}, lasts: s.most/10 + upTo(s.r, s.most*9/10), end: func() {}}
+	var p *player
+	if i := slices.IndexFunc(s.players, func(p *player) bool { return p.name == to }); i >= 0 {
+		p = s.players[i]
+	}
+	link := s.links[to]
+	switch what {
 	case "killed":
-		f.lasts /= 4
-		p := s.player(to)
-		f.begin = func() {
-			p.ending = what
-			p.Kill()
-		}
+		f.begin = func() { p.end(syscall.SIGKILL) }
 	case "drained":
-		f.lasts /= 4
-		f.begin = func() { s.drain(to) }
+		f.begin = func() { p.end(syscall.SIGTERM) }
 	case "rolled": // the second drains when the first runs again, for which it needs Redis
-		f.uses = []string{"hub0", "hub1", "Redis", "hub0-redis", "hub1-redis"}
-		f.lasts /= 4
-		f.begin = func() { s.drain("hub0") }
+		f.uses = []string{"hub0", "hub1", "Redis", "hub0-Redis", "hub1-Redis"}
+		first, second := s.players[1], s.players[2]
+		f.begin = func() { first.end(syscall.SIGTERM) }
 		f.end = func() {
-			s.up(s.player("hub0"))
-			s.drain("hub1")
+			s.up(first)
+			second.end(syscall.SIGTERM)
 		}
 	case "stopped":
-		p := s.player(to)
 		f.begin, f.end = func() { p.Signal(syscall.SIGSTOP) }, func() { p.Signal(syscall.SIGCONT) }
-		if to == "Redis" {
-			f.lasts /= 2
-		}
 	case "ended": // NATS, which is part of this process
 		f.begin, f.end = s.NATS.Stop, func() { s.NATS.Start(s) }
 	case "hangs":
-		all := []*hubtest.Proxy{link}
-		if to == "NATS" {
-			f.uses, all = nil, nil
-			for name, l := range s.links {
-				if strings.HasSuffix(name, "-nats") {
-					f.uses, all = append(f.uses, name), append(all, l)
-				}
-			}
-		}
-		f.begin = func() {
-			for _, l := range all {
-				l.Hold()
-			}
-		}
-		f.end = func() {
-			for _, l := range all {
-				l.Release()
-			}
-		}
+		f.begin, f.end = link.Hold, link.Release
 	case "cut":
-		f.lasts /= 4
-		f.begin, f.end = func() { link.Point("") }, func() { link.Point(s.leads(to)) }
+		f.begin, f.end = func() { link.Point("") }, func() { link.Point(s.servers[server]) }
 	case "torn": // within what is under way, so that answers are lost
 		n := 1 + s.r.IntN(4000)
-		f.lasts /= 4
 		f.begin = func() { link.HoldAfter(n) }
 		f.end = func() {
 			link.Point("")
 			link.HoldAfter(0)
 			link.Release()
-			link.Point(s.leads(to))
+			link.Point(s.servers[server])
 		}
 	case "moved": // who comes by the URL of all hubs comes to another one
 		f.begin = func() { link.Point(s.Hubs[s.r.IntN(len(s.Hubs))].Host) }
 	default:
 		s.Fatalf("there is no fault %q", kind)
 	}
-	return f
-}
-
-// leads returns where a link of a hub leads.
-func (s *stage) leads(link string) string {
-	if strings.HasSuffix(link, "-nats") {
-		return s.NATS.Addr
+	if slices.Contains([]string{"killed", "drained", "rolled", "cut", "torn"}, what) {
+		f.lasts /= 4 // what follows takes time, too
 	}
-	return s.Redis.Addr
-}
-
-// drain tells a hub to end.
-func (s *stage) drain(name string) {
-	p := s.player(name)
-	p.ending = "drained"
-	p.Signal(syscall.SIGTERM)
+	return f
 }
 
 // dealt says whether each kind of fault has happened.
 func (s *stage) dealt() bool {
-	return !slices.ContainsFunc(s.kinds, func(kind string) bool { return s.count(kind) == 0 })
+	return !slices.ContainsFunc(s.kinds, func(kind string) bool { return s.Get(kind) == nil })
 }
 
-// deal returns a fault of a kind that was not had for longest, of those that can happen
-// together with others.
-func (s *stage) deal(others ...*fault) *fault {
+// deal returns the next fault. Each kind comes once before one comes again.
+func (s *stage) deal() *fault {
 	if len(s.deck) == 0 {
 		for _, i := range s.r.Perm(len(s.kinds)) {
 			s.deck = append(s.deck, s.kinds[i])
 		}
 	}
-	var used []string
-	for _, f := range others {
-		used = append(used, f.uses...)
-	}
-	for i, kind := range s.deck {
-		f := s.fault(kind)
-		if !slices.ContainsFunc(f.uses, func(u string) bool { return slices.Contains(used, u) }) {
-			s.deck = slices.Delete(s.deck, i, i+1)
-			return f
-		}
-	}
-	return nil
+	f := s.fault(s.deck[0])
+	s.deck = s.deck[1:]
+	return f
 }
 
-// round has one fault happen, or two at once, after some time without.
+// round has two faults happen, at once or one after the other, after some time without.
 func (s *stage) round() {
 	s.wait(upTo(s.r, s.pause))
-	faults := []*fault{s.deal()}
-	if s.r.IntN(2) == 0 {
-		if f := s.deal(faults...); f != nil {
-			faults = append(faults, f)
-		}
+	first, second := s.deal(), s.deal()
+	if s.r.IntN(2) == 0 && !slices.ContainsFunc(second.uses, func(u string) bool { return slices.Contains(first.uses, u) }) {
+		s.happen(first, second)
+		return
 	}
-	s.happen(faults...)
+	s.happen(first)
+	s.happen(second)
 }
 
 // happen has faults happen at once, and ends each at its time. Then all programs run.
@@ -172,7 +119,7 @@ func (s *stage) happen(faults ...*fault) {
 	begun := time.Now()
 	for _, f := range faults {
 		s.Logf("%v: %s for %v: %s", time.Since(s.begun).Round(time.Millisecond), f.kind, f.lasts.Round(time.Millisecond), strings.Join(f.uses, " "))
-		s.add(f.kind, 1)
+		s.Add(f.kind, 1)
 		f.begin()
 	}
 	for _, f := range faults {
@@ -180,4 +127,22 @@ func (s *stage) happen(faults ...*fault) {
 		f.end()
 	}
 	s.mended()
+}
+
+// during has faults happen while work is done, and until each kind has happened.
+func (s *stage) during(work func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		work()
+	}()
+	s.Cleanup(func() { <-done })
+	for over := false; !over || !s.dealt(); {
+		s.round()
+		select {
+		case <-done:
+			over = true
+		default:
+		}
+	}
 }

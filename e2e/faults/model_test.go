@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -60,42 +61,35 @@ type sight struct {
 
 // take returns the set after a step, and whether the step is possible and shows that.
 func (s set) take(in step, out sight) (bool, set) {
-	if in.answered > 0 {
-		if s.changed <= in.answered {
-			return true, s.change(in)
+	all, possible := s.entries(), true
+	switch {
+	case in.answered > 0:
+		if s.changed > in.answered {
+			return true, s
 		}
-		return true, s
+	case in.what == appends:
+		first := slices.Index(all, in.batch[0]) + 1
+		known := first > 0
+		if !known {
+			first = len(all) + 1
+		}
+		possible = s.exists && out.replayed == known && out.first == first
+	case in.what == describes:
+		possible = s.exists
+	case in.what == misses:
+		possible = !s.exists
+	case in.what == looks:
+		possible = s.exists && s.title == out.title && len(all) == out.head
+	case in.what == gone:
+		possible = !slices.Contains(all, in.after)
+	case in.what == reads:
+		from := slices.Index(all, in.after) + 1
+		possible = (from > 0 || in.after == "") && slices.Equal(all[from:], out.entries)
 	}
-	all := s.entries()
-	switch in.what {
-	case appends:
-		i := slices.Index(all, in.batch[0])
-		if known := i >= 0; !s.exists || out.replayed != known || known && out.first != i+1 || !known && out.first != len(all)+1 {
-			return false, s
-		}
-	case describes:
-		if !s.exists {
-			return false, s
-		}
-	case misses:
-		return !s.exists, s
-	case looks:
-		return s.exists && s.title == out.title && len(all) == out.head, s
-	case gone:
-		return !slices.Contains(all, in.after), s
-	case reads:
-		from := 0
-		if in.after != "" {
-			if from = slices.Index(all, in.after) + 1; from == 0 {
-				return false, s
-			}
-		}
-		return slices.Equal(all[from:], out.entries), s
-	}
-	return true, s.change(in)
+	return possible, s.change(in)
 }
 
-// change returns the set after a step that changes it.
+// change returns the set after a step, if that changes it.
 func (s set) change(in step) set {
 	switch {
 	case in.what == makes && !s.exists:
@@ -131,16 +125,93 @@ func (h history) check() porcupine.CheckResult {
 	}, h, time.Minute)
 }
 
+// corrupted returns the history with one of its pages corrupted, in each way that matters: what
+// was appended is lost, reordered or doubled. A history in which what was appended may be
+// appended again has none, for it may be possible.
+func (h history) corrupted() (all []history) {
+	for i, o := range h {
+		if in := o.Input.(step); in.what == deletes || in.answered > 0 {
+			return nil
+		}
+		e := o.Output.(sight).entries
+		if len(e) < 2 {
+			continue
+		}
+		for _, page := range [][]string{e[1:], append([]string{e[1], e[0]}, e[2:]...), append(slices.Clone(e), e[len(e)-1])} {
+			wrong := slices.Clone(h)
+			wrong[i].Output = sight{entries: page}
+			all = append(all, wrong)
+		}
+	}
+	return all
+}
+
 // String returns the history for people, in the order in which the requests began.
 func (h history) String() string {
 	var b strings.Builder
 	for _, o := range slices.SortedFunc(slices.Values(h), func(a, b porcupine.Operation) int { return int(a.Call - b.Call) }) {
-		in := o.Input.(step)
-		end := fmt.Sprint(time.Duration(o.Return))
-		if in.answered > 0 {
-			end = fmt.Sprintf("unknown at %v", time.Duration(in.answered))
-		}
-		fmt.Fprintf(&b, "%12v  %-24s client %d: %s %q %q after %q: %+v\n", time.Duration(o.Call), end, o.ClientId, in.what, in.title, in.batch, in.after, o.Output)
+		fmt.Fprintf(&b, "%+v\n", o)
 	}
 	return b.String()
+}
+
+// TestModel holds the model against histories that are written by hand: what no caller without
+// faults sees.
+func TestModel(t *testing.T) {
+	type op struct {
+		in         step
+		out        sight
+		call, back int64
+	}
+	add := func(entry string, first int, call, back int64) op {
+		return op{step{what: appends, batch: []string{entry}}, sight{first: first}, call, back}
+	}
+	page := func(call, back int64, entries ...string) op {
+		return op{step{what: reads}, sight{entries: entries}, call, back}
+	}
+	does := func(what string, call, back int64) op { return op{step{what: what, after: "a"}, sight{}, call, back} }
+	late := func(what string, answered int64) op { // the hub does not know
+		return op{step{what: what, batch: []string{"x"}, title: "x", answered: answered}, sight{}, answered - 1, 0}
+	}
+	made, a, b := does(makes, 1, 2), add("a", 1, 3, 4), add("b", 2, 5, 6)
+	for _, test := range []struct {
+		name string
+		ops  []op
+		want porcupine.CheckResult
+	}{
+		{"a page at the same time", []op{made, a, add("b", 2, 5, 20), page(7, 8, "a"), page(9, 10, "a", "b")}, porcupine.Ok},
+		{"a page goes back", []op{made, a, add("b", 2, 5, 20), page(7, 8, "a", "b"), page(9, 10, "a")}, porcupine.Illegal},
+		{"a page is behind", []op{made, a, b, page(7, 8, "a")}, porcupine.Illegal},
+		{"at another position", []op{made, a, add("b", 3, 5, 6)}, porcupine.Illegal},
+		{"a key counts once", []op{made, a, {step{what: appends, batch: []string{"a"}}, sight{first: 1, replayed: true}, 5, 6}, page(7, 8, "a")}, porcupine.Ok},
+		{"a key counts twice", []op{made, a, add("a", 2, 5, 6)}, porcupine.Illegal},
+		{"in no set", []op{a}, porcupine.Illegal},
+		{"a set of its own accord", []op{page(7, 8, "a")}, porcupine.Illegal},
+		{"deleted", []op{made, a, does(deletes, 5, 6), does(gone, 7, 8), does(misses, 9, 10)}, porcupine.Ok},
+		{"deleted and there", []op{made, a, does(deletes, 5, 6), does(reads, 7, 8)}, porcupine.Illegal},
+		{"gone and there", []op{made, a, does(gone, 7, 8)}, porcupine.Illegal},
+		{"made anew", []op{made, a, does(deletes, 5, 6), does(makes, 7, 8), add("c", 1, 9, 10), page(11, 12, "c")}, porcupine.Ok},
+		{"made anew with what was", []op{made, a, does(deletes, 5, 6), does(makes, 7, 8), add("c", 2, 9, 10)}, porcupine.Illegal},
+		{"described in vain", []op{made, {step{what: describes, title: "x"}, sight{}, 3, 4}, {step{what: looks}, sight{}, 5, 6}}, porcupine.Illegal},
+
+		{"an unknown publish came", []op{made, late(appends, 4), page(5, 6), page(7, 8, "x")}, porcupine.Ok},
+		{"an unknown publish never came", []op{made, late(appends, 4), page(5, 6)}, porcupine.Ok},
+		{"an unknown publish goes again", []op{made, late(appends, 4), page(5, 6, "x"), page(7, 8)}, porcupine.Illegal},
+		{"an unknown deletion comes late", []op{made, a, late(deletes, 6), page(7, 8, "a"), does(misses, 9, 10)}, porcupine.Ok},
+		{"an unknown deletion hits the next set", []op{made, a, late(deletes, 6), does(deletes, 7, 8),
+			does(makes, 9, 10), add("c", 1, 11, 12), page(13, 14, "c"), does(misses, 15, 16)}, porcupine.Illegal},
+		{"an unknown publish hits the next set", []op{made, a, late(appends, 6), does(deletes, 7, 8), does(makes, 9, 10), page(13, 14, "x")}, porcupine.Illegal},
+		{"an unknown description makes the set anew", []op{made, a, late(makes, 6), does(deletes, 7, 8),
+			{step{what: looks}, sight{title: "x"}, 9, 10}}, porcupine.Illegal},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var h history
+			for i, o := range test.ops {
+				h.add(i, o.call, o.back, o.in, o.out)
+			}
+			if got := h.check(); got != test.want {
+				t.Errorf("%s, want %s\n%s", got, test.want, h)
+			}
+		})
+	}
 }

@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -47,24 +45,15 @@ func newRepository(t testing.TB, r *rand.Rand, n int) *repository {
 
 // start starts the server, which speaks OAI-PMH.
 func (p *repository) start() *hubtest.Process {
-	perl, err := exec.LookPath("perl")
-	if err == nil {
-		err = exec.Command(perl, "-e", `for (@INC) { exit 0 if -e "$_/Dancer/Plugin/Catmandu/OAI.pm" } exit 1`).Run()
-	}
-	if err != nil {
-		p.Fatal("this test needs a repository: apt-get install libdancer-plugin-catmandu-oai-perl")
-	}
 	app, err := filepath.Abs("testdata/repository")
-	if err != nil {
-		p.Fatal(err)
-	}
-	running := hubtest.Start(p, nil, nil, perl, "-I", app, filepath.Join(app, "app.pl"), p.addr[strings.IndexByte(p.addr, ':')+1:], p.file)
-	hubtest.Until(p, "the repository listens", func() error {
-		conn, err := net.Dial("tcp", p.addr)
-		if err != nil {
-			return fmt.Errorf("%w: %s", err, running.Stderr)
+	p.must(err)
+	running := hubtest.Start(p, nil, nil, "perl", "-I", app, filepath.Join(app, "app.pl"), p.addr[strings.IndexByte(p.addr, ':')+1:], p.file)
+	hubtest.Until(p, "the repository answers", func() error {
+		if running.Ended() {
+			p.Fatalf("this test needs a repository: apt-get install libdancer-plugin-catmandu-oai-perl\n%s", running.Stderr)
 		}
-		return conn.Close()
+		_, err := get("http://" + p.addr + "/oai?verb=Identify")
+		return err
 	})
 	return running
 }
@@ -73,9 +62,7 @@ func (p *repository) start() *hubtest.Process {
 func (p *repository) put(r *record, at time.Time) {
 	r.Datestamp, r.Deleted = at.Format(granularity), false
 	r.Title = fmt.Sprintf("Über & under <%d>", p.r.Uint64())
-	if err := os.WriteFile(filepath.Join(p.dir, r.ID), []byte(r.Title), 0o644); err != nil {
-		p.Error(err)
-	}
+	p.must(os.WriteFile(filepath.Join(p.dir, r.ID), []byte(r.Title), 0o644))
 }
 
 // create adds a record.
@@ -95,9 +82,7 @@ func (p *repository) change() {
 	case r.Datestamp >= now.Format(granularity):
 	case n == 1 && !r.Deleted:
 		r.Datestamp, r.Deleted = now.Format(granularity), true
-		if err := os.Remove(filepath.Join(p.dir, r.ID)); err != nil {
-			p.Error(err)
-		}
+		p.must(os.Remove(filepath.Join(p.dir, r.ID)))
 	default:
 		p.put(r, now)
 	}
@@ -108,12 +93,13 @@ func (p *repository) write() {
 	var b bytes.Buffer
 	out := json.NewEncoder(&b)
 	for _, r := range p.records {
-		_ = out.Encode(r) // a record has only strings
+		p.must(out.Encode(r))
 	}
-	err := os.WriteFile(p.file+"~", b.Bytes(), 0o644)
-	if err == nil {
-		err = os.Rename(p.file+"~", p.file)
-	}
+	p.must(os.WriteFile(p.file+"~", b.Bytes(), 0o644))
+	p.must(os.Rename(p.file+"~", p.file))
+}
+
+func (p *repository) must(err error) {
 	if err != nil {
 		p.Error(err)
 	}

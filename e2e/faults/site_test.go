@@ -1,14 +1,110 @@
 package faults
 
 import (
+	"bytes"
 	"fmt"
-	"io/fs"
+	"maps"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 )
+
+// An origin serves the files of a directory, and documents. While it is faulty, it breaks at
+// random.
+type origin struct {
+	*httptest.Server
+	root   *os.Root
+	hashed bool // somebody says the hashes of the files
+	faulty atomic.Bool
+
+	mu        sync.Mutex
+	r         *rand.Rand
+	documents map[string]string // by path
+}
+
+// newOrigin starts an origin. Only if hashed is true, it serves a wrong content as if it were
+// the right one: without a hash no mirror can notice that.
+func newOrigin(s *stage, dir string, hashed bool) *origin {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		s.Fatal(err)
+	}
+	o := &origin{root: root, hashed: hashed, r: s.of(2), documents: map[string]string{}}
+	o.faulty.Store(true)
+	o.Server = httptest.NewServer(o)
+	s.Cleanup(func() {
+		o.CloseClientConnections()
+		o.Close()
+		_ = root.Close()
+	})
+	return o
+}
+
+// base is the URL of the directory.
+func (o *origin) base() string { return o.URL + "/files/" }
+
+// loc is the URL of a file.
+func (o *origin) loc(name string) string { return o.base() + escape(name) }
+
+// escape writes a path as the path of a URL (RFC 3986, section 3.3).
+func escape(name string) string {
+	var b strings.Builder
+	for _, c := range []byte(name) {
+		if c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' || strings.IndexByte("-._~!$&'()*+,;=:@/", c) >= 0 {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
+
+func (o *origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	o.mu.Lock()
+	text, document := o.documents[r.URL.Path]
+	chance := 1000
+	if o.faulty.Load() {
+		chance = o.r.IntN(1000)
+	}
+	o.mu.Unlock()
+	b := []byte(text)
+	if !document {
+		var err error
+		if b, err = o.root.ReadFile(strings.TrimPrefix(r.URL.Path, "/files/")); err != nil {
+			http.NotFound(w, r)
+			return
+		}
+	}
+	w.Header().Set("ETag", `"`+sum(b)[:16]+`"`)
+	switch {
+	case chance < 15:
+		w.WriteHeader(http.StatusInternalServerError)
+	case chance < 23:
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusTooManyRequests)
+	case chance < 40: // cut off
+		w.Header().Set("Content-Length", fmt.Sprint(len(b)+1))
+		_, _ = w.Write(b[:len(b)/2])
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	case chance < 50:
+		for part := range slices.Chunk(b, 256) {
+			_, _ = w.Write(part)
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(time.Millisecond) // it is slow
+		}
+	case chance < 55 && o.hashed && !document:
+		_, _ = w.Write([]byte("what a cache still had"))
+	default:
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))
+	}
+}
 
 // A site writes the documents of ResourceSync for a directory, as a tool for static sites
 // does that is run now and then: a Resource List, and an index of the Change Lists with what
@@ -35,13 +131,16 @@ func newSite(o *origin, dir string, r *rand.Rand) *site {
 	s.write(".well-known/resourcesync", "urlset", `capability="description"`, s.item("url", "capabilitylist.xml", `capability="capabilitylist"`))
 	s.write("capabilitylist.xml", "urlset", `capability="capabilitylist"`,
 		s.item("url", "resourcelist.xml", `capability="resourcelist"`), s.item("url", "changelists.xml", `capability="changelist"`))
+	s.run(true)
 	return s
 }
 
-// write writes a document.
+// write replaces a document.
 func (s *site) write(path, root, md string, entries ...string) {
 	const spaces = `xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"`
-	s.publish("/"+path, fmt.Appendf(nil, `<%[1]s %[2]s><rs:md %[3]s/>%[4]s</%[1]s>`, root, spaces, md, strings.Join(entries, "\n")))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.documents["/"+path] = fmt.Sprintf(`<%[1]s %[2]s><rs:md %[3]s/>%[4]s</%[1]s>`, root, spaces, md, strings.Join(entries, "\n"))
 }
 
 // item is an entry that says something of what is at a path.
@@ -68,23 +167,23 @@ func (s *site) now() string {
 
 // run looks at the directory, and writes the documents. It reports whether something had
 // changed.
-func (s *site) run(rotate bool) (changed bool, err error) {
-	began := s.now()
+func (s *site) run(rotate bool) (changed bool) {
+	began, before := s.now(), s.files
 	if rotate {
 		s.number++
 		s.lists = append(s.lists, changeList{from: began})
 		s.lists = s.lists[max(0, len(s.lists)-3):]
 	}
-	before := s.files
-	if s.files, err = s.look(); err != nil {
-		return false, err
-	}
+	s.files = contents(s.dir)
+	maps.DeleteFunc(s.files, func(name, _ string) bool { return strings.HasSuffix(name, "~") })
 	newest := &s.lists[len(s.lists)-1]
 	note := func(name, kind string) {
 		changed = true
 		newest.entries = append(newest.entries, s.file(name, fmt.Sprintf(`change="%s" datetime="%s"`, kind, s.now())))
 	}
+	var all []string
 	for name, hash := range s.files {
+		all = append(all, s.file(name, ""))
 		if old, had := before[name]; !had {
 			note(name, "created")
 		} else if old != hash {
@@ -96,15 +195,10 @@ func (s *site) run(rotate bool) (changed bool, err error) {
 			note(name, "deleted")
 		}
 	}
-	s.writeChanges()
-	if rotate {
-		var all []string
-		for name := range s.files {
-			all = append(all, s.file(name, ""))
-		}
+	if s.writeChanges(); rotate {
 		s.write("resourcelist.xml", "urlset", fmt.Sprintf(`capability="resourcelist" at="%s"`, began), all...)
 	}
-	return changed, nil
+	return changed
 }
 
 func (s *site) writeChanges() {
@@ -120,37 +214,16 @@ func (s *site) writeChanges() {
 	s.write("changelists.xml", "sitemapindex", fmt.Sprintf(`capability="changelist" from="%s"`, s.lists[0].from), index...)
 }
 
-// look reads the directory. A file that comes or goes meanwhile is there or not.
-func (s *site) look() (map[string]string, error) {
-	files := map[string]string{}
-	err := filepath.WalkDir(s.dir, func(p string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || strings.HasSuffix(p, "~") {
-			return nil
-		}
-		name, err := filepath.Rel(s.dir, p)
-		if err != nil {
-			return err
-		}
-		if b, err := os.ReadFile(p); err == nil {
-			files[filepath.ToSlash(name)] = sum(b)
-		}
-		return nil
-	})
-	return files, err
-}
-
 // keep runs the site again and again until done, and then until nothing changes any more. A
 // look at all resources must not last for several Resource Lists: no mirror could catch up.
-func (s *site) keep(pace, lasts time.Duration, done <-chan struct{}) error {
-	rotated := time.Now()
-	for over := false; ; {
+func (s *site) keep(pace, lasts time.Duration, done <-chan struct{}) {
+	for rotated, over := time.Now(), false; ; {
 		rotate := time.Since(rotated) > lasts
 		if rotate {
 			rotated = time.Now()
 		}
-		changed, err := s.run(rotate)
-		if err != nil || over && !changed {
-			return err
+		if changed := s.run(rotate); over && !changed {
+			return
 		}
 		time.Sleep(upTo(s.r, 2*pace)) // the pace of the site, not a wait for anything
 		select {

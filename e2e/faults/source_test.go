@@ -1,11 +1,12 @@
 package faults
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,7 +20,6 @@ type source struct {
 	*soak
 	number int
 	r      *rand.Rand
-	fault  atomic.Pointer[string]
 	last   map[string]uint64 // position of its newest change, by set; who holds the gate has it
 }
 
@@ -28,93 +28,129 @@ func (s *soak) publish(number int) {
 	p := &source{soak: s, number: number, r: s.of(1000 + number), last: map[string]uint64{}}
 	s.sources = append(s.sources, p)
 	s.work.Go(func() {
-		for i := 0; s.ctx.Err() == nil; i++ {
+		for i := 0; s.ctx.Err() == nil && !s.Failed(); i++ {
 			rest(s.ctx, upTo(p.r, 600*time.Millisecond))
 			s.gate.RLock()
-			err := p.batch(i)
-			s.gate.RUnlock()
-			if err != nil {
-				text := fmt.Sprintf("source %d: %v", number, err)
-				p.fault.Store(&text)
-				return
+			set, key := []string{"steady", "trimmed", "trimmed", "trimmed", "reborn"}[p.r.IntN(5)], fmt.Sprintf("%d-%d", number, i)
+			if err := p.batch(set, key); err != nil && s.ctx.Err() == nil {
+				s.Errorf("%s of %s: %v", key, set, err)
 			}
+			s.gate.RUnlock()
 		}
 	})
 }
 
 // batch publishes one batch until it is acknowledged.
-func (p *source) batch(i int) error {
-	set := []string{"steady", "trimmed", "trimmed", "trimmed", "reborn"}[p.r.IntN(5)]
+func (p *source) batch(set, key string) error {
 	n := 1 + p.r.IntN(12)
 	if p.r.IntN(5) == 0 {
 		n = 1 + p.r.IntN(300)
 	}
-	var lines, texts []string
-	for j := range n {
-		change := []string{"created", "updated", "deleted"}[p.r.IntN(3)]
-		line := fmt.Sprintf(`{"loc":"https://soak.example.org/%d/%d/%d","change":"%s"}`, p.number, i, j, change)
-		e, err := trial.ParseEntry([]byte(line))
-		if err != nil {
-			return err
-		}
-		lines, texts = append(lines, line), append(texts, e.Text)
+	i := p.r.IntN(len(p.load.Lines) - n)
+	body, kind, texts := p.load.NDJSON(i, i+n), hubtest.AsNDJSON, p.load.Texts[i:i+n]
+	if p.r.IntN(3) > 0 {
+		body, kind = fmt.Appendf(nil, `{"changes":[%s]}`, bytes.Join(p.load.Lines[i:i+n], []byte(","))), hubtest.AsJSON
 	}
-	body, kind := `{"changes":[`+strings.Join(lines, ",")+`]}`, "application/json"
-	if p.r.IntN(3) == 0 {
-		body, kind = strings.Join(lines, "\n")+"\n", "application/x-ndjson"
-	}
-	key := fmt.Sprintf("%d-%d", p.number, i)
 	var r *hubtest.Receipt
-	for deadline := time.Now().Add(2 * hubtest.Patience); r == nil; {
-		var said string
-		var refused bool
-		r, said, refused = p.post(set, body, kind, key)
-		if p.ctx.Err() != nil {
-			return nil
-		}
-		if refused || r == nil && time.Now().After(deadline) {
-			return fmt.Errorf("%s of %s: %s", key, set, said)
-		}
-		if r == nil {
-			rest(p.ctx, 50*time.Millisecond)
+	var err error
+	for deadline := time.Now().Add(2 * hubtest.Patience); r == nil; rest(p.ctx, 50*time.Millisecond) {
+		if r, err = p.post(set, body, kind, key); err != nil && (p.ctx.Err() != nil || p.Failed() || time.Now().After(deadline)) {
+			return err
 		}
 	}
 	first, err := p.ledgers[set].take(r, texts)
 	if err == nil && first <= p.last[set] {
 		err = fmt.Errorf("%+v comes before an earlier batch, which is at %d", r, p.last[set])
 	}
-	if err != nil {
-		return fmt.Errorf("%s of %s: %w", key, set, err)
-	}
 	p.last[set] = first
-	p.add("changes acknowledged", n)
-	if p.r.IntN(10) == 0 { // once more: it is the same answer, or none
-		again, _, _ := p.post(set, body, kind, key)
+	p.Add("changes acknowledged", int64(n))
+	if err == nil && p.r.IntN(10) == 0 { // once more: it is the same answer, or none
+		again, _ := p.post(set, body, kind, key)
 		if again != nil && (!again.Replayed || again.First != r.First || again.Cursor != r.Cursor) {
-			return fmt.Errorf("%s of %s is answered %+v, and then %+v", key, set, r, again)
+			err = fmt.Errorf("it is answered %+v, and then %+v", r, again)
 		}
 	}
-	return nil
+	return err
 }
 
-// post publishes once, at a random hub, and waits only some seconds. Without a receipt it
-// returns what was said, and whether that was a refusal.
-func (p *source) post(set, body, kind, key string) (r *hubtest.Receipt, said string, refused bool) {
+// post publishes once, at a random hub, and waits only some seconds. It is an error that there
+// is no receipt; a refusal fails the test.
+func (p *source) post(set string, body []byte, kind, key string) (r *hubtest.Receipt, err error) {
 	client := *hubtest.Client
 	client.Timeout = 3*time.Second + upTo(p.r, 4*time.Second)
-	a, err := trial.Exchange(&client, http.MethodPost, p.hub(p.r).Topic(set), strings.NewReader(body), "Content-Type: "+kind, "Idempotency-Key: "+key)
+	a, err := trial.Exchange(&client, http.MethodPost, p.hub(p.r).Topic(set), bytes.NewReader(body), kind, "Idempotency-Key: "+key)
 	switch {
 	case err != nil:
-		p.add("publishes without an answer", 1)
-		return nil, err.Error(), false
-	case a.Status == http.StatusServiceUnavailable:
-		p.add("publishes answered 503", 1)
-		return nil, string(a.Body), false
-	case a.Status != http.StatusOK:
-		return nil, fmt.Sprintf("%d: %s", a.Status, a.Body), true
+		p.Add("publishes without an answer", 1)
+		return nil, err
+	case a.Status == http.StatusOK:
+		err = json.Unmarshal(a.Body, &r)
+	default:
+		p.Add(fmt.Sprint("publishes answered ", a.Status), 1)
+		err = fmt.Errorf("%d: %s", a.Status, a.Body)
 	}
-	if err := json.Unmarshal(a.Body, &r); err != nil {
-		return nil, string(a.Body), true
+	if err != nil && a.Status != http.StatusServiceUnavailable {
+		p.Errorf("%s of %s is refused: %v", key, set, err)
 	}
-	return r, "", false
+	return r, err
+}
+
+// A ledger is what was acknowledged of one set, since the last checkpoint.
+type ledger struct {
+	last    atomic.Uint64 // the newest position
+	deleted atomic.Bool   // the set is being deleted, so that gone is right
+	settled uint64        // up to here all was compared; who holds the gate has it
+
+	mu      sync.Mutex
+	entries map[uint64]trial.Entry // by position; without a datetime but for a batch's last
+}
+
+// settle notes that all up to a position was compared; 0: that all know that the set is
+// deleted.
+func (l *ledger) settle(last uint64) {
+	l.settled, l.entries = last, map[uint64]trial.Entry{}
+	l.last.Store(last)
+	l.deleted.Store(false)
+}
+
+// take notes an acknowledged batch, and returns the position of its first change.
+func (l *ledger) take(r *hubtest.Receipt, texts []string) (first uint64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first, _, err = hubtest.SplitCursor(r.First)
+	last, datetime, lerr := hubtest.SplitCursor(r.Cursor)
+	if err != nil || lerr != nil || r.Count != len(texts) || last != first+uint64(len(texts))-1 {
+		return 0, fmt.Errorf("the receipt %+v for %d changes", r, len(texts))
+	}
+	for i, text := range texts {
+		e := trial.Entry{Position: first + uint64(i), Text: text}
+		if old, ok := l.entries[e.Position]; ok || e.Position <= l.settled {
+			return 0, fmt.Errorf("position %d was acknowledged for %q already, now for %q", e.Position, old.Text, text)
+		}
+		if e.Position == last {
+			e.Datetime = datetime
+		}
+		l.entries[e.Position] = e
+	}
+	l.last.Store(max(l.last.Load(), last))
+	return first, nil
+}
+
+// since returns what was acknowledged since the last checkpoint, completed by what the hubs
+// list. It is an error that they list something else, or that a position is missing.
+func (l *ledger) since(listed map[uint64]trial.Entry) (all []trial.Entry, err error) {
+	for p := l.settled + 1; p <= l.last.Load(); p++ {
+		e, ok := l.entries[p]
+		if !ok {
+			return nil, fmt.Errorf("position %d was not acknowledged to anybody, and %d was", p, l.last.Load())
+		}
+		if d, ok := listed[p]; ok {
+			if d.Text != e.Text || e.Datetime != "" && d.Datetime != e.Datetime {
+				return nil, fmt.Errorf("%+v is listed, and acknowledged was %+v", d, e)
+			}
+			e = d
+		}
+		all = append(all, e)
+	}
+	return all, nil
 }

@@ -1,38 +1,85 @@
+// Package faults tests the built programs while faults happen to them at random, and then
+// checks what they have. One harness starts a cluster (stage), chooses what happens (fault),
+// notes what was acknowledged (ledger), and checks that everybody has it (check). On it stand
+// three scenarios:
+//
+//	TestSoak          a cluster under load, with every way of following
+//	TestLinearizable  what concurrent callers see of two hubs, held against one memory
+//	TestEnds          from a directory, a site or a repository to a mirror
 package faults
 
 import (
 	"errors"
+	"expvar"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
+func TestMain(m *testing.M) {
+	hubtest.Patience = size(time.Minute, 15*time.Minute) // a content that failed three times is tried again after 10 s, and then 20 s
+	hubtest.Main(m)
+}
+
+// size returns what a test does much of: less by default than with RSHUB_E2E_FULL.
+func size[T any](usual, whole T) T {
+	if os.Getenv("RSHUB_E2E_FULL") != "" {
+		return whole
+	}
+	return usual
+}
+
+// upTo returns a random time below most.
+func upTo(r *rand.Rand, most time.Duration) time.Duration {
+	return time.Duration(r.Int64N(int64(most)))
+}
+
+// get returns what a URL is answered with.
+func get(url string) ([]byte, error) {
+	a, err := hubtest.Request(http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	if a.Status != http.StatusOK {
+		return nil, fmt.Errorf("%s is answered %d: %s", url, a.Status, a.Body)
+	}
+	return a.Body, nil
+}
+
 // A player is a program that faults end, and start again.
 type player struct {
 	*hubtest.Process
 	name   string
 	start  func() *hubtest.Process
-	ending string // how a fault ends it, "killed" or "drained"; empty: it has to run
+	ending syscall.Signal // by which a fault ends it; 0: it has to run
+}
+
+// end has a fault end the player.
+func (p *player) end(by syscall.Signal) {
+	p.ending = by
+	p.Signal(by)
 }
 
 // A stage is a cluster of built programs, and the faults that happen to them.
 type stage struct {
 	*testing.T
-	seed
-	tally
 	*hubtest.Cluster
-	begun   time.Time
-	dir     string                    // of all data and logs
-	base    string                    // the URL of all hubs, which the link "hubs" leads to one of them
-	links   map[string]*hubtest.Proxy // "hub0-redis", "hub0-nats", …, "hubs"
-	players []*player                 // in the order in which they start
-	checks  []func() error            // each returns what somebody has found wrong
+	expvar.Map        // counts what happened, for the log
+	seed       uint64 // of all choices
+	begun      time.Time
+	dir        string                    // of all data and logs
+	base       string                    // the URL of all hubs, which the link "hubs" leads to one of them
+	servers    map[string]string         // addresses, by name
+	links      map[string]*hubtest.Proxy // "hub0-Redis", "hub0-NATS", …, "NATS", "hubs"
+	players    []*player                 // in the order in which they start
+	mirrors    []*mirrored               // which are among them
 
 	r     *rand.Rand    // of the faults
 	kinds []string      // the faults that happen
@@ -41,15 +88,20 @@ type stage struct {
 	deck  []string      // kinds that are still to come before one comes again
 }
 
+// of returns the choices of one part of a test. Each part has its own, because the parts go
+// on at the same time.
+func (s *stage) of(part int) *rand.Rand { return rand.New(rand.NewPCG(s.seed, uint64(part))) }
+
 // newStage starts hubs on a Redis and a NATS, with a link between each two of them.
-func newStage(t *testing.T, sd seed, hubs int, most time.Duration, kinds []string, env ...string) *stage {
+func newStage(t *testing.T, seed uint64, hubs int, most time.Duration, kinds []string, env ...string) *stage {
 	dir, err := os.MkdirTemp("", "rshub-faults-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{T: t, seed: sd, begun: time.Now(), dir: dir, links: map[string]*hubtest.Proxy{}, r: sd.of(0), kinds: kinds, most: most, pause: min(most, 4*time.Second)}
+	s := &stage{T: t, seed: seed, begun: time.Now(), dir: dir, kinds: kinds, most: most, pause: min(most, 4*time.Second)}
+	s.r = s.of(0)
 	t.Cleanup(func() {
-		t.Logf("after %v:%s", time.Since(s.begun).Round(time.Millisecond), &s.tally)
+		t.Logf("after %v: %v", time.Since(s.begun).Round(time.Millisecond), s.Map.String())
 		if t.Failed() {
 			t.Logf("data and logs are kept in %s", dir)
 		} else if err := os.RemoveAll(dir); err != nil {
@@ -58,13 +110,16 @@ func newStage(t *testing.T, sd seed, hubs int, most time.Duration, kinds []strin
 	})
 	s.Cluster = &hubtest.Cluster{NATS: hubtest.StartNATS(s), Redis: &hubtest.RedisServer{Addr: hubtest.FreePort(s), Dir: s.TempDir()}}
 	s.play("Redis", func() *hubtest.Process { s.Redis.Start(s); return s.Redis.Process })
-	s.links["hubs"] = hubtest.StartProxy(s, "")
+	s.links = map[string]*hubtest.Proxy{"NATS": hubtest.StartProxy(s, s.NATS.Addr), "hubs": hubtest.StartProxy(s, "")}
+	s.servers = map[string]string{"NATS": s.links["NATS"].Addr(), "Redis": s.Redis.Addr}
 	s.base = "http://" + s.links["hubs"].Addr()
 	for i := range hubs {
 		name := fmt.Sprint("hub", i)
-		redis, nats := hubtest.StartProxy(s, s.Redis.Addr), hubtest.StartProxy(s, s.NATS.Addr)
-		s.links[name+"-redis"], s.links[name+"-nats"] = redis, nats
-		h := hubtest.NewHub(s, append(slices.Clone(env), "RSHUB_BASE_URL="+s.base, "RSHUB_REDIS_URL=redis://"+redis.Addr(), "RSHUB_NATS_URL=nats://"+nats.Addr())...)
+		for server, addr := range s.servers {
+			s.links[name+"-"+server] = hubtest.StartProxy(s, addr)
+		}
+		h := hubtest.NewHub(s, append(slices.Clone(env), "RSHUB_BASE_URL="+s.base,
+			"RSHUB_REDIS_URL=redis://"+s.links[name+"-Redis"].Addr(), "RSHUB_NATS_URL=nats://"+s.links[name+"-NATS"].Addr())...)
 		s.Hubs = append(s.Hubs, h)
 		s.play(name, func() *hubtest.Process { h.Start(s); return h.Process })
 	}
@@ -97,57 +152,47 @@ func (s *stage) program(name string, env []string, file string, args ...string) 
 	return s.play(name, func() *hubtest.Process { return hubtest.Start(s, env, nil, file, args...) })
 }
 
-func (s *stage) player(name string) *player {
-	i := slices.IndexFunc(s.players, func(p *player) bool { return p.name == name })
-	if i < 0 {
-		s.Fatalf("nobody is called %q", name)
-	}
-	return s.players[i]
-}
-
-// up starts a player that a fault has ended.
-func (s *stage) up(p *player) {
-	if code := p.Wait(); p.ending == "drained" && code != 0 {
-		s.Errorf("%s ended with %d after SIGTERM: %s", p.name, code, p.Stderr)
-	}
-	p.Process, p.ending = p.start(), ""
-}
-
 // mended starts the players that faults have ended, and waits until all hubs are ready.
 func (s *stage) mended() {
 	for _, p := range s.players {
-		if p.ending != "" {
+		if p.ending != 0 {
 			s.up(p)
 		}
 	}
 	s.until("all hubs are ready", func() error {
-		for i, h := range s.Hubs {
-			a, err := hubtest.Request(http.MethodGet, h.Ops+"/readyz", nil)
-			if err == nil && a.Status != http.StatusOK {
-				err = errors.New(string(a.Body))
-			}
-			if err != nil {
-				return fmt.Errorf("hub %d: %w", i, err)
+		for _, h := range s.Hubs {
+			if _, err := get(h.Ops + "/readyz"); err != nil {
+				return err
 			}
 		}
 		return nil
 	})
 }
 
-// until waits for a condition. It fails the test as soon as a player has ended by itself, or
-// anybody has found something wrong.
+// up starts a player that a fault has ended.
+func (s *stage) up(p *player) {
+	s.down(p)
+	p.Process, p.ending = p.start(), 0
+}
+
+// down waits for the end of a player.
+func (s *stage) down(p *player) {
+	if code := p.Wait(); p.ending == syscall.SIGTERM && code != 0 {
+		s.Errorf("%s ended with %d after SIGTERM: %s", p.name, code, p.Stderr)
+	}
+}
+
+// until waits for a condition, unless the test has failed or a player has ended by itself.
 func (s *stage) until(what string, cond func() error) {
 	s.Helper()
 	hubtest.Until(s, what, func() error {
 		for _, p := range s.players {
-			if p.Ended() && p.ending == "" {
-				s.Fatalf("%s ended by itself: %v: %s", p.name, p.Cmd.ProcessState, p.Stderr)
+			if p.Ended() && p.ending == 0 {
+				s.Errorf("%s ended by itself: %v: %s", p.name, p.Cmd.ProcessState, p.Stderr)
 			}
 		}
-		for _, check := range s.checks {
-			if err := check(); err != nil {
-				s.Fatal(err)
-			}
+		if s.Failed() {
+			s.FailNow()
 		}
 		return cond()
 	})

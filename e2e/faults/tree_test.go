@@ -2,7 +2,6 @@ package faults
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -13,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/mirror/filename"
 )
 
 // A tree is a directory whose files change at random.
@@ -37,7 +36,7 @@ func newTree(t testing.TB, r *rand.Rand, files int) *tree {
 // the number of the name.
 var odd = []string{
 	"%d.xml", "%d.pdf", "%d", "%d.html", "a file %d.txt", "%d&b=c;d", "%d%%25.txt", "ü%d.txt", "u\u0308%d.txt", "%d#x?y=z", "+%d,v=2", "🦉%d",
-	".%d", "con.%d", "%d.", "'%d' \"q\"", "a:%d|<>*\\b", "tab\t%d", "new\nline %d", "CASE%d", "Case%d", "%%~file%d", "index%d.html/", " %d ",
+	".%d", "con.%d", "%d.", "'%d' \"q\"", "a:%d|<>*\\b", "tab\t%d", "new\nline %d", "CASE%d", "Case%d", "%%~file%d", "index%d.html/index.html", " %d ",
 	strings.Repeat("long", 40) + "%d.tar.gz", strings.Repeat("é", 110) + "%d", "-%d", "%%2F%d", "$(%d)`", "{%d}[]^",
 }
 
@@ -46,9 +45,6 @@ func (w *tree) name() string {
 	n := w.r.IntN(w.names)
 	q := n / len(odd)
 	p := fmt.Sprintf(odd[n%len(odd)], q)
-	if strings.HasSuffix(p, "/") {
-		p += "index.html"
-	}
 	for i := range q % 4 {
 		p = fmt.Sprintf([]string{"d%d", "dir %d", "D%d", "ö%d"}[(q+i)%4], (q/4+i)%(3+w.names/400)) + "/" + p
 	}
@@ -66,17 +62,6 @@ func (w *tree) any() string {
 		}
 	}
 	return "nosuch"
-}
-
-// below returns the files of a directory, or the one file.
-func (w *tree) below(dir string) (all []string) {
-	_ = filepath.WalkDir(w.join(dir), func(p string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
-			all = append(all, filepath.ToSlash(strings.TrimPrefix(p, w.dir+"/")))
-		}
-		return nil
-	})
-	return all
 }
 
 // many is how many files come, go or move with their directory at most.
@@ -111,8 +96,9 @@ func (w *tree) create() {
 
 // change does something at random. What cannot be done is left undone.
 func (w *tree) change() {
-	p, dir := w.any(), ""
-	if dir = path.Dir(p); dir == "." {
+	p := w.any()
+	dir := path.Dir(p)
+	if dir == "." {
 		dir = "nosuch"
 	}
 	switch n := w.r.IntN(100); {
@@ -150,11 +136,11 @@ func (w *tree) change() {
 		if w.r.IntN(3) > 0 {
 			to = path.Join(path.Dir(w.any()), to)
 		}
-		if !strings.HasPrefix(to, dir+"/") && strings.Count(to, "/") <= 3 && len(w.below(dir)) <= w.many() {
+		if !strings.HasPrefix(to, dir+"/") && strings.Count(to, "/") <= 3 && len(files(w.join(dir))) <= w.many() {
 			w.move(dir, to)
 		}
 	case n < 97:
-		if len(w.below(dir)) <= w.many() {
+		if len(files(w.join(dir))) <= w.many() {
 			_ = os.RemoveAll(w.join(dir))
 		}
 	default: // a directory comes with many files, all at once
@@ -170,7 +156,9 @@ func (w *tree) change() {
 // move moves a file, or a directory.
 func (w *tree) move(from, to string) {
 	if os.MkdirAll(w.join(path.Dir(to)), 0o755) == nil && os.Rename(w.join(from), w.join(to)) == nil {
-		w.paths = append(w.paths, w.below(to)...)
+		for _, below := range files(w.join(to)) {
+			w.paths = append(w.paths, path.Join(to, below))
+		}
 	}
 }
 
@@ -189,17 +177,32 @@ func (w *tree) keep(steps int, pause time.Duration) {
 	}
 }
 
-func sum(b []byte) string {
-	s := sha256.Sum256(b)
-	return hex.EncodeToString(s[:])
-}
-
-// contents returns the SHA-256 of each file of a directory, without what is a program's own.
-func contents(dir string) (map[string]string, error) {
-	all := map[string]string{}
-	err := hubtest.EachFile(dir, func(name string, b []byte) error {
-		all[name] = sum(b)
+// files returns the paths of the files below a directory, without what is rsmirror's own; and
+// of a file that empty path.
+func files(dir string) (all []string) {
+	_ = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil: // it has gone meanwhile
+		case d.Name() == filename.State:
+			return fs.SkipDir
+		case !d.IsDir():
+			all = append(all, strings.TrimPrefix(filepath.ToSlash(p[len(dir):]), "/"))
+		}
 		return nil
 	})
-	return all, err
+	return all
 }
+
+// contents returns the SHA-256 of each file of a directory. A file that comes or goes meanwhile
+// is there or not.
+func contents(dir string) map[string]string {
+	all := map[string]string{}
+	for _, name := range files(dir) {
+		if b, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name))); err == nil {
+			all[name] = sum(b)
+		}
+	}
+	return all
+}
+
+func sum(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
