@@ -2,6 +2,7 @@ package resourcesync
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -224,22 +225,19 @@ func wrongKind(name, shape string, kind jsontext.Kind) error {
 	return Invalid("%s is %s, not %s", name, shape, kindName(kind))
 }
 
-func kindName(k jsontext.Kind) string {
-	switch k {
-	case 'n':
-		return "null"
-	case 't', 'f':
-		return "a boolean"
-	case '"':
-		return "a string"
-	case '0':
-		return "a number"
-	case '{':
-		return "an object"
-	case '[':
-		return "an array"
+var kindNames = map[jsontext.Kind]string{
+	'n': "null", 't': "a boolean", 'f': "a boolean", '"': "a string", '0': "a number", '{': "an object", '[': "an array",
+}
+
+func kindName(k jsontext.Kind) string { return cmp.Or(kindNames[k], strconv.Quote(k.String())) }
+
+// Decode reads one JSON value strictly: it has no unknown member and none twice, and nothing
+// follows it. The error is an *Error.
+func Decode(text []byte, v any) error {
+	if err := json.Unmarshal(text, v, json.RejectUnknownMembers(true)); err != nil {
+		return JSONError(err)
 	}
-	return strconv.Quote(k.String())
+	return nil
 }
 
 // JSONError makes an *Error of an error of a decoder of JSON. It wraps an error of the

@@ -327,7 +327,7 @@ func TestTicket(t *testing.T) {
 	if v, _ := ticketFor(h, "", "open", ""); v != (ticket.View{URL: "https://hub.example.org/rs/sets/open/changes"}) {
 		t.Errorf("without a token: %+v", v)
 	}
-	for body, want := range map[string]string{`{"seconds":0}`: "seconds", `{"seconds":3601}`: "seconds", `{"minutes":1}`: "minutes", `{} {}`: "follows", `[]`: "the body is"} {
+	for body, want := range map[string]string{`{"seconds":0}`: "seconds", `{"seconds":3601}`: "seconds", `{"minutes":1}`: "minutes", `{} {}`: "top-level value", `[]`: "the body is"} {
 		if detail := h.refuses(400, "invalid", "POST", "/sets/a/ticket", body, bearer(texts[1])...); !strings.Contains(detail, want) {
 			t.Errorf("%s: %s", body, detail)
 		}

@@ -93,7 +93,7 @@ func TestDescribeAndDelete(t *testing.T) {
 		{"", 400, "invalid", "the body is not"},
 		{"[]", 400, "invalid", "the body is not"},
 		{`{"name":"x"}`, 400, "invalid", `"name"`},
-		{`{"title":"x"} {}`, 400, "invalid", "something follows"},
+		{`{"title":"x"} {}`, 400, "invalid", "after top-level value"},
 		{`{"title":"a\nb"}`, 400, "invalid", "one line"},
 		{`{"title":"` + strings.Repeat("x", 1001) + `"}`, 400, "invalid", "1,000 bytes"},
 		{`{"describedby":"about"}`, 400, "invalid", "begins with https://"},

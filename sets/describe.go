@@ -1,7 +1,6 @@
 package sets
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -196,15 +195,7 @@ func readDescribed(body io.Reader) (*described, error) {
 		return nil, err
 	}
 	d := &described{}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	err = decoder.Decode(d)
-	if err == nil {
-		if _, more := decoder.Token(); more != io.EOF {
-			err = errors.New("something follows it")
-		}
-	}
-	if err != nil {
+	if err := resourcesync.Decode(text, d); err != nil {
 		return nil, resourcesync.Invalid(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL", "resourcelist": "URL", "resourcedump": "URL", "changedump": "URL", "inventory": "on" or "off", "push": "on" or "off", "sitemap": true or false, "private": true or false, "lastmod": "source", "datetime" or "seconds", "indexnow": "URL", "framework": true or false, "source": "URL", "every": "15m", "cloudevents": {"types": {}, "change": "POINTER", "loc": "URI"}, "complete": true or false}: %v`, err)
 	}
 	var members map[string]any

@@ -3,7 +3,6 @@ package ticket
 
 import (
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -112,18 +111,12 @@ func readRequest(body io.Reader) (lasts time.Duration, cookie bool, err error) {
 		Seconds int  `json:"seconds"`
 		Cookie  bool `json:"cookie"`
 	}{Seconds: int(access.TicketLasts / time.Second)}
-	decoder := json.NewDecoder(body)
-	decoder.DisallowUnknownFields()
-	switch err = decoder.Decode(&asked); {
-	case errors.Is(err, io.EOF):
-		err = nil
-	case err == nil:
-		if _, more := decoder.Token(); more != io.EOF {
-			err = errors.New("something follows it")
-		}
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return 0, false, err
 	}
-	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return 0, false, large
+	if len(text) > 0 {
+		err = resourcesync.Decode(text, &asked)
 	}
 	if err != nil {
 		return 0, false, resourcesync.Invalid(`the body is nothing or {"seconds": 300, "cookie": true or false}: %v`, err)

@@ -146,19 +146,12 @@ func (s *Server) readCursor(w http.ResponseWriter, r *http.Request, set string) 
 	var body struct {
 		Cursor string `json:"cursor"`
 	}
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10))
-	d.DisallowUnknownFields()
-	err := d.Decode(&body)
-	if err == nil {
-		if _, more := d.Token(); more != io.EOF {
-			err = errors.New("something follows it")
-		}
-	}
-	if err == nil && body.Cursor == "" {
-		err = errors.New("there is no cursor in it")
-	}
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<10))
+	if err != nil {
 		return nil, err
+	}
+	if err = resourcesync.Decode(text, &body); err == nil && body.Cursor == "" {
+		err = errors.New("there is no cursor in it")
 	}
 	if err != nil {
 		return nil, resourcesync.Invalid(`the body is not {"cursor": "a cursor, a datetime, start or now"}: %v`, err)

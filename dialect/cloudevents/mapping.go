@@ -2,7 +2,6 @@ package cloudevents
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -43,10 +42,11 @@ const maxMapping = 8 << 10
 func ParseMapping(text string) (*Mapping, error) {
 	m := &Mapping{}
 	if text != "" {
-		d := json.NewDecoder(strings.NewReader(text))
-		d.DisallowUnknownFields()
-		if err := d.Decode(m); err != nil || len(text) > maxMapping {
-			return nil, resourcesync.Invalid(`it is {"types": {TYPE: KIND}, "change": POINTER, "loc": URI}, of at most %d bytes: %v`, maxMapping, err)
+		if len(text) > maxMapping {
+			return nil, resourcesync.Invalid("it has at most %d bytes", maxMapping)
+		}
+		if err := resourcesync.Decode([]byte(text), m); err != nil {
+			return nil, resourcesync.Invalid(`it is {"types": {TYPE: KIND}, "change": POINTER, "loc": URI}: %v`, err)
 		}
 	}
 	for name, kind := range m.Types {

@@ -36,8 +36,8 @@ func ReadQuestion(r io.Reader) (Question, error) {
 		By     string `json:"by"`
 		Ranges ranges `json:"ranges"`
 	}
-	if err := json.Unmarshal(body, &in, json.RejectUnknownMembers(true)); err != nil {
-		return Question{}, resourcesync.About("the question", resourcesync.JSONError(err))
+	if err := resourcesync.Decode(body, &in); err != nil {
+		return Question{}, resourcesync.About("the question", err)
 	}
 	q := Question{By: digest.By(in.By), Ranges: in.Ranges}
 	switch {
