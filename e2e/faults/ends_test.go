@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -55,12 +56,12 @@ func staticSite(s *stage) *end {
 		s.mirror("mirror of the site", e.base(), e.URL, "-every", size("100ms", "2s"))
 	}
 	e.changes = func() {
-		done := make(chan struct{})
+		var over atomic.Bool
 		go func() {
-			defer close(done)
 			t.keep(size(500, 8_000), size(15*time.Millisecond, 10*time.Millisecond))
+			over.Store(true)
 		}()
-		site.keep(size(150*time.Millisecond, time.Second), size(4*time.Second, 20*time.Second), done)
+		site.keep(size(150*time.Millisecond, time.Second), 25, &over)
 	}
 	return e
 }

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -78,8 +77,8 @@ type caller struct {
 	*recorder
 	*rand.Rand
 	number int
-	unsure []string // batches, as NDJSON, of which it does not know whether the memory has them
-	made   int      // batches
+	unsure [][]string // batches of which it does not know whether the memory has them
+	made   int        // batches
 }
 
 // record lets some callers of a set do some things each, at the same time.
@@ -101,14 +100,14 @@ func (s *stage) record(number int) history {
 func (c *caller) act() {
 	switch n := c.IntN(100); {
 	case n < 15 && len(c.unsure) > 0:
-		c.publish(c.unsure[c.IntN(len(c.unsure))])
+		c.publish(c.unsure[c.IntN(len(c.unsure))], false)
 	case n < 45:
 		c.made++
-		var lines strings.Builder
+		var batch []string
 		for i := range 1 + c.IntN(3) {
-			fmt.Fprintf(&lines, `{"loc":"urn:%d.%d.%d","change":"updated"}`+"\n", c.number, c.made, i)
+			batch = append(batch, fmt.Sprintf("urn:%d.%d.%d", c.number, c.made, i))
 		}
-		c.publish(lines.String())
+		c.publish(batch, true)
 	case n < 70:
 		c.read()
 	case n < 80:
@@ -176,18 +175,17 @@ func (c *caller) failed(a *answer, steps ...step) {
 	}
 }
 
-func (c *caller) publish(lines string) {
-	var batch []string
-	for line := range strings.Lines(lines) {
-		var change struct{ Loc string }
-		_ = json.Unmarshal([]byte(line), &change)
-		batch = append(batch, change.Loc)
+// publish publishes a batch, for the first time or again.
+func (c *caller) publish(batch []string, first bool) {
+	var lines strings.Builder
+	for _, loc := range batch {
+		fmt.Fprintf(&lines, `{"loc":%q,"change":"updated"}`+"\n", loc)
 	}
-	a := c.ask("publish", "POST", "/changes", lines, hubtest.AsNDJSON, "Idempotency-Key: "+batch[0])
+	a := c.ask("publish", "POST", "/changes", lines.String(), hubtest.AsNDJSON, "Idempotency-Key: "+batch[0])
 	steps := []step{{what: makes}, {what: appends, batch: batch}}
 	if a.status != http.StatusOK {
 		if a.status != http.StatusNotFound {
-			c.unsure = append(c.unsure, lines)
+			c.unsure = append(c.unsure, batch)
 		}
 		if a.nothing() {
 			steps = steps[:1]
@@ -201,7 +199,7 @@ func (c *caller) publish(lines string) {
 	}
 	c.keep(a, steps[0], sight{})
 	c.keep(a, steps[1], sight{first: position(r.First), replayed: r.Replayed})
-	if !slices.Contains(c.unsure, lines) {
+	if first {
 		last := batch[len(batch)-1]
 		c.mu.Lock()
 		defer c.mu.Unlock()

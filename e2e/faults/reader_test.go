@@ -170,10 +170,7 @@ func state(h *hubtest.Hub, set string) (v struct{ Floor, Head string }, err erro
 type called struct {
 	*reader
 	url, secret string
-
-	// Mu guards these.
-	row  int  // how often in a row it has not taken what came
-	anew bool // it subscribes from the start, because its cursor is gone
+	row         int // how often in a row it has not taken what came; guarded by Mu
 }
 
 // call adds callbacks of sets to a server.
@@ -204,9 +201,7 @@ func (c *called) subscribe(since string, hub int) {
 			return
 		case a.Status == http.StatusGone:
 			since = "start"
-			c.Mu.Lock()
-			c.anew = true
-			c.Mu.Unlock()
+			c.over(hubtest.ErrGone)
 		case a.Status < 500 && a.Status != http.StatusNotFound && a.Status != http.StatusTooManyRequests:
 			c.soak.Errorf("%s: a subscription from %s is answered %d: %s", c.name(), since, a.Status, a.Body)
 			return
@@ -243,7 +238,7 @@ func (c *called) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = c.take(r.Header, list)
 	}
 	if err != nil && c.soak.ctx.Err() == nil {
-		c.soak.Errorf("%s is at %s, and gets a delivery with %v: %v: %.300q", c.name(), c.Cursor, r.Header, err, body)
+		c.soak.Errorf("%s, which is at %s: %v, in a delivery with %v: %.300q", c.name(), c.Cursor, err, r.Header, body)
 	}
 }
 
@@ -288,16 +283,16 @@ func (c *called) take(h http.Header, list *trial.List) error {
 		var first, last uint64
 		n, _ := fmt.Sscanf(h.Get("RS-Gap"), "%d-%d", &first, &last)
 		told := n == 2 && first <= at+1 && last == previous
-		if floor := c.soak.floor(c.Set); !told && !c.anew || previous > floor {
+		if floor := c.soak.floor(c.Set); !told && c.Begun || previous > floor {
 			return fmt.Errorf("something is left out, and the floor is %d", floor)
 		}
-		c.soak.Add("deliveries with a gap that is said", 1)
-		c.gones.Add(1)
-		c.overran.Add(1)
-		c.skips, c.From = append(c.skips, [2]uint64{at, previous}), list.After
-		at = previous
+		if c.Begun {
+			c.soak.Add("deliveries with a gap that is said", 1)
+			c.skips = append(c.skips, [2]uint64{at, previous})
+		}
+		c.From, at = list.After, previous
 	}
-	c.Begun, c.anew = true, false
+	c.Begun = true
 	next := previous
 	for _, e := range list.Entries {
 		if e.Position <= next || e.Position > position || c.change == "" && e.Position != next+1 {

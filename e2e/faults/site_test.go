@@ -214,22 +214,14 @@ func (s *site) writeChanges() {
 	s.write("changelists.xml", "sitemapindex", fmt.Sprintf(`capability="changelist" from="%s"`, s.lists[0].from), index...)
 }
 
-// keep runs the site again and again until done, and then until nothing changes any more. A
-// look at all resources must not last for several Resource Lists: no mirror could catch up.
-func (s *site) keep(pace, lasts time.Duration, done <-chan struct{}) {
-	for rotated, over := time.Now(), false; ; {
-		rotate := time.Since(rotated) > lasts
-		if rotate {
-			rotated = time.Now()
-		}
-		if changed := s.run(rotate); over && !changed {
+// keep runs the site again and again until it is over, and then until nothing changes any more.
+// A look at all resources must not last for several Resource Lists: no mirror could catch up.
+func (s *site) keep(pace time.Duration, runs int, over *atomic.Bool) {
+	for n := 1; ; n++ {
+		last := over.Load()
+		if changed := s.run(n%runs == 0); last && !changed {
 			return
 		}
 		time.Sleep(upTo(s.r, 2*pace)) // the pace of the site, not a wait for anything
-		select {
-		case <-done:
-			over = true
-		default:
-		}
 	}
 }

@@ -31,10 +31,10 @@ type soak struct {
 	ledgers map[string]*ledger
 	sources []*source
 	readers []*reader
-	gate    sync.RWMutex        // who publishes holds it shared
-	closed  map[string][32]byte // what a closed list was, by its path
-	used    map[string]float64  // by the third hub, at the most
-	grown   time.Time           // from when on it must not use more
+	gate    sync.RWMutex       // who publishes holds it shared
+	closed  map[string]string  // the SHA-256 of each closed list, by its path
+	used    map[string]float64 // by the third hub, at the most
+	grown   time.Time          // from when on it must not use more
 
 	ctx  context.Context // of all who publish and follow
 	work sync.WaitGroup  // their goroutines
@@ -72,7 +72,7 @@ func TestSoak(t *testing.T) {
 func newSoak(t *testing.T, seed uint64, most time.Duration) *soak {
 	st := newStage(t, seed, 3, most, clusterFaults, append(slices.Clone(hubtest.Callable), fmt.Sprintf("RSHUB_CHANGELIST_SIZE=%d", soakListSize),
 		fmt.Sprintf("RSHUB_RETENTION_COUNT=%d", soakKeeps), "RSHUB_HEARTBEAT=2s", "RSHUB_WRITE_TIMEOUT=3s", "RSHUB_CALLBACK_TIMEOUT=2s")...)
-	s := &soak{stage: st, load: hubtest.GeneratedLoad(t, 5000), ledgers: map[string]*ledger{}, closed: map[string][32]byte{}, used: map[string]float64{}}
+	s := &soak{stage: st, load: hubtest.GeneratedLoad(t, 5000), ledgers: map[string]*ledger{}, closed: map[string]string{}, used: map[string]float64{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.ctx = ctx
 	mux := http.NewServeMux()

@@ -18,14 +18,13 @@ import (
 // answer it publishes the batch again, at another one.
 type source struct {
 	*soak
-	number int
-	r      *rand.Rand
-	last   map[string]uint64 // position of its newest change, by set; who holds the gate has it
+	r    *rand.Rand
+	last map[string]uint64 // position of its newest change, by set; who holds the gate has it
 }
 
 // publish starts a source.
 func (s *soak) publish(number int) {
-	p := &source{soak: s, number: number, r: s.of(1000 + number), last: map[string]uint64{}}
+	p := &source{soak: s, r: s.of(1000 + number), last: map[string]uint64{}}
 	s.sources = append(s.sources, p)
 	s.work.Go(func() {
 		for i := 0; s.ctx.Err() == nil && !s.Failed(); i++ {
@@ -51,12 +50,13 @@ func (p *source) batch(set, key string) error {
 	if p.r.IntN(3) > 0 {
 		body, kind = fmt.Appendf(nil, `{"changes":[%s]}`, bytes.Join(p.load.Lines[i:i+n], []byte(","))), hubtest.AsJSON
 	}
-	var r *hubtest.Receipt
-	var err error
-	for deadline := time.Now().Add(2 * hubtest.Patience); r == nil; rest(p.ctx, 50*time.Millisecond) {
-		if r, err = p.post(set, body, kind, key); err != nil && (p.ctx.Err() != nil || p.Failed() || time.Now().After(deadline)) {
+	deadline := time.Now().Add(2 * hubtest.Patience)
+	r, err := p.post(set, body, kind, key)
+	for ; err != nil; r, err = p.post(set, body, kind, key) {
+		if p.ctx.Err() != nil || p.Failed() || time.Now().After(deadline) {
 			return err
 		}
+		rest(p.ctx, 50*time.Millisecond)
 	}
 	first, err := p.ledgers[set].take(r, texts)
 	if err == nil && first <= p.last[set] {

@@ -15,6 +15,8 @@ import (
 	"github.com/rshub/rshub/mirror/filename"
 )
 
+const many = 40 // files come, go or move with their directory, at most
+
 // A tree is a directory whose files change at random.
 type tree struct {
 	dir   string
@@ -63,9 +65,6 @@ func (w *tree) any() string {
 	}
 	return "nosuch"
 }
-
-// many is how many files come, go or move with their directory at most.
-func (w *tree) many() int { return 20 + w.names/200 }
 
 // content returns what no file had before.
 func (w *tree) content() []byte {
@@ -136,17 +135,17 @@ func (w *tree) change() {
 		if w.r.IntN(3) > 0 {
 			to = path.Join(path.Dir(w.any()), to)
 		}
-		if !strings.HasPrefix(to, dir+"/") && strings.Count(to, "/") <= 3 && len(files(w.join(dir))) <= w.many() {
+		if !strings.HasPrefix(to, dir+"/") && strings.Count(to, "/") <= 3 && len(files(w.join(dir))) <= many {
 			w.move(dir, to)
 		}
 	case n < 97:
-		if len(files(w.join(dir))) <= w.many() {
+		if len(files(w.join(dir))) <= many {
 			_ = os.RemoveAll(w.join(dir))
 		}
 	default: // a directory comes with many files, all at once
 		w.n++
 		_ = os.MkdirAll(w.join("next~/deep"), 0o755)
-		for i := range 1 + w.r.IntN(w.many()) {
+		for i := range 1 + w.r.IntN(many) {
 			w.write(fmt.Sprintf([]string{"next~/%d", "next~/deep/%d"}[i%2], i))
 		}
 		w.move("next~", fmt.Sprint("brought ", w.n))
