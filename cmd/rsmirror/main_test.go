@@ -138,12 +138,16 @@ func TestTokens(t *testing.T) {
 	}
 	mirror := func(args string, want map[string]string) {
 		t.Helper()
+		mu.Lock()
 		clear(seen)
+		mu.Unlock()
 		var out strings.Builder
 		args = "-once -token-file " + dir + "/documents " + args + " " + filepath.Join(t.TempDir(), "dir")
 		if code := run(t.Context(), strings.Fields(args), func(string) string { return "" }, &out, &out); code != 0 {
 			t.Errorf("rsmirror %s ends with %d, and says %s", args, code, &out)
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		for path, token := range want {
 			if got, ok := seen[path]; !ok || got != token {
 				t.Errorf("%s was asked for with %q, not %q", path, got, token)

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -123,7 +124,7 @@ func (s *site) proved() {
 				return err
 			}
 			loc := base + (&url.URL{Path: rel}).EscapedPath()
-			yield(&feed.Entry{Change: resourcesync.Change{Loc: loc, Change: resourcesync.Updated, Hash: hash(b)}}, nil)
+			yield(&feed.Entry{Change: resourcesync.Change{Loc: loc, Change: resourcesync.Updated, Hash: fmt.Sprintf("sha-256:%x", sha256.Sum256(b))}}, nil)
 			return nil
 		})
 		if err != nil {

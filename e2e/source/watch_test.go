@@ -1,7 +1,6 @@
 package source
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -11,8 +10,6 @@ import (
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
-
-func hash(b []byte) string { return fmt.Sprintf("sha-256:%x", sha256.Sum256(b)) }
 
 // settled waits until a dry run finds no difference. It asks past the watch, so it uses a
 // state of its own.
