@@ -30,11 +30,6 @@ type crowd struct {
 	worst map[string]func(w http.ResponseWriter, r *http.Request)
 }
 
-func newCrowd(t *testing.T) *crowd {
-	_, port, _ := net.SplitHostPort(hubtest.FreePort(t))
-	return &crowd{port: port, asked: map[string][]time.Time{}, worst: map[string]func(http.ResponseWriter, *http.Request){}}
-}
-
 // listen serves at addresses.
 func (c *crowd) listen(t *testing.T, addrs ...string) {
 	stopping, stop := context.WithCancel(context.Background())
@@ -158,7 +153,8 @@ func TestCrowd(t *testing.T) {
 		mostMemory = 512 << 20
 		mostStored = 2 << 30 // a list of 512 MiB, and what is made to compare it
 	)
-	c := newCrowd(t)
+	_, port, _ := net.SplitHostPort(hubtest.FreePort(t))
+	c := &crowd{port: port, asked: map[string][]time.Time{}, worst: map[string]func(http.ResponseWriter, *http.Request){}}
 	h := hubtest.StartHub(t, "RSHUB_CALLBACK_ALLOW=127.0.0.0/8")
 	describe := func(addr string) {
 		u := h.URL + "/sets/s" + strings.ReplaceAll(addr, ".", "-")
