@@ -62,21 +62,13 @@ func TestResync(t *testing.T) {
 				}
 			}
 
-			describe(t, h, "site", `{"lastmod":"datetime"}`) // else it repeats what is older than the copy
+			// Else resync repeats what is older than the copy.
+			hubtest.Must(t, http.StatusOK, http.MethodPut, h.URL+"/sets/site", []byte(`{"lastmod":"datetime"}`))
 			for i := range 5 {
 				put(fmt.Sprintf("%d.txt", i), fmt.Sprint("content ", i))
 			}
 			publish()
-			hubtest.Until(t, "the Resource List is there", func() error {
-				answer, err := http.Get(h.URL + "/sets/site/resourcelist.xml")
-				if err == nil {
-					err = answer.Body.Close()
-				}
-				if err == nil && answer.StatusCode != http.StatusOK {
-					err = fmt.Errorf("it is %s", answer.Status)
-				}
-				return err
-			})
+			hubtest.Answers(t, h.URL+"/sets/site/resourcelist.xml")
 			resync("--baseline")
 			same()
 
@@ -97,23 +89,6 @@ func TestResync(t *testing.T) {
 			resync("--incremental", "--delete", "--changelist-uri", h.URL+"/sets/site/changelist.xml")
 			same()
 		})
-	}
-}
-
-// describe describes a set.
-func describe(t *testing.T, h *hubtest.Hub, set, text string) {
-	t.Helper()
-	r, err := http.NewRequest(http.MethodPut, h.URL+"/sets/"+set, strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode >= 300 {
-		t.Fatalf("PUT %s is %s", set, answer.Status)
 	}
 }
 

@@ -113,13 +113,7 @@ func TestEightDialects(t *testing.T) {
 			<-pace.C
 		}
 	}()
-	hubtest.Until(t, "the set is there", func() error {
-		a, err := hubtest.Request("GET", c.Hubs[0].URL+"/sets/"+set, nil)
-		if err == nil && a.Status != 200 {
-			err = fmt.Errorf("it is answered %d", a.Status)
-		}
-		return err
-	})
+	hubtest.Answers(t, c.Hubs[0].URL+"/sets/"+set)
 
 	seed := hubtest.Seed(t, rand.Uint64()%1_000_000)
 	callbacks := trial.Serve(t, "127.0.0.1:0", nil)

@@ -2,12 +2,10 @@ package inventory
 
 import (
 	"maps"
-	"net/http"
 	"testing"
 	"time"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
-	"github.com/rshub/rshub/e2e/internal/trial"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -21,13 +19,7 @@ func TestWalk(t *testing.T) {
 	s.publish(t, hubs[0], resources(steady, 2_000))
 	s.complete(t, hubs[0])
 	list := hubs[0].URL + "/sets/" + s.set + "/resourcelist.xml"
-	hubtest.Until(t, "the hub has made a Resource List", func() error {
-		a, err := hubtest.Request(http.MethodGet, list, nil)
-		if err == nil && a.Status != http.StatusOK {
-			err = trial.ErrNotYet
-		}
-		return err
-	})
+	hubtest.Answers(t, list)
 	done := s.run(t, r.Uint64(), 20_000, hubs)
 	walks := 0
 	for over := false; !over; walks++ {

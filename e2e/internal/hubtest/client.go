@@ -60,6 +60,18 @@ func Must(t testing.TB, status int, method, url string, body []byte, headers ...
 	return a
 }
 
+// Answers waits until a URL is answered with 200.
+func Answers(t testing.TB, url string) {
+	t.Helper()
+	Until(t, url+" is answered with 200", func() error {
+		a, err := Request(http.MethodGet, url, nil)
+		if err == nil && a.Status != http.StatusOK {
+			err = fmt.Errorf("%d: %s", a.Status, trial.Tail(string(a.Body)))
+		}
+		return err
+	})
+}
+
 // Get reads a JSON answer.
 func Get[T any](t testing.TB, url string, headers ...string) (v T) {
 	t.Helper()
