@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/internal/build"
+	"github.com/rshub/rshub/internal/redistest"
 	"github.com/rshub/rshub/internal/servertest"
 )
 
@@ -39,6 +40,7 @@ func TestServeRefuses(t *testing.T) {
 	defer taken.Close()
 	file := filepath.Join(t.TempDir(), "file")
 	write(t, file, "alice\n")
+	redis, silent := "redis://"+redistest.Start(t).Addr, "redis://"+taken.Addr().String() // the system takes connections for it
 	for _, test := range []struct {
 		name      string
 		variables []string
@@ -49,12 +51,16 @@ func TestServeRefuses(t *testing.T) {
 		{"a bad tokens file", []string{"RSHUB_TOKENS_FILE", file}, "line 1"},
 		{"the address is taken", []string{"RSHUB_LISTEN", taken.Addr().String()}, "RSHUB_LISTEN: "},
 		{"the other address is taken", []string{"RSHUB_OPS_LISTEN", taken.Addr().String()}, "RSHUB_OPS_LISTEN: "},
+		{"Redis does not answer", []string{"RSHUB_REDIS_URL", silent, "RSHUB_BASE_URL", "http://127.0.0.1:1", "RSHUB_START_TIMEOUT", "200ms"}, "RSHUB_REDIS_URL: waited for 200ms (RSHUB_START_TIMEOUT): "},
+		{"a wrong password", []string{"RSHUB_REDIS_URL", strings.Replace(redis, "//", "//nobody:SECRET@", 1), "RSHUB_BASE_URL", "http://127.0.0.1:1", "RSHUB_START_TIMEOUT", "1h"}, "WRONGPASS"},
+		{"no port of NATS", []string{"RSHUB_REDIS_URL", redis, "RSHUB_BASE_URL", "http://127.0.0.1:1", "RSHUB_NATS_URL", "nats://me:SECRET@127.0.0.1:port"}, "rshub: "},
+		{"no URL of NATS", []string{"RSHUB_REDIS_URL", redis, "RSHUB_BASE_URL", "http://127.0.0.1:1", "RSHUB_NATS_URL", "nats://me:SECRET%zz@127.0.0.1:4222"}, "rshub: "},
 		{"the data directory is a file", []string{"RSHUB_DATA", file}, "data directory"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			setenv(t, append([]string{"RSHUB_LISTEN", "127.0.0.1:0", "RSHUB_OPS_LISTEN", "127.0.0.1:0", "RSHUB_DATA", t.TempDir()}, test.variables...)...)
 			code, _, stderr := command(t)
-			if code != 1 || !strings.Contains(stderr, test.want) {
+			if code != 1 || !strings.Contains(stderr, test.want) || strings.Contains(stderr, "SECRET") {
 				t.Errorf("exit %d, %s", code, stderr)
 			}
 		})

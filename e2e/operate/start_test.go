@@ -2,7 +2,6 @@ package operate
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"syscall"
@@ -56,37 +55,6 @@ func TestStartBeforeRedis(t *testing.T) {
 	hubtest.Publish(t, h, "early", hubtest.Change("a"))
 }
 
-// TestStartGivesUp starts hubs whose Redis cannot be had, by now or at all: each
-// ends with one line that says why.
-func TestStartGivesUp(t *testing.T) {
-	t.Parallel()
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // the system takes connections for it
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	guarded := &hubtest.RedisServer{Addr: hubtest.FreePort(t), Dir: t.TempDir()}
-	guarded.Start(t)
-	guarded.Tell(t, "CONFIG", "SET", "requirepass", "right")
-	for _, test := range []struct{ name, url, timeout, says string }{
-		{"it does not answer", "redis://" + silent.Addr().String(), "200ms", "waited for 200ms (RSHUB_START_TIMEOUT): "},
-		// What waiting does not cure is said at once.
-		{"a wrong password", "redis://:wr0ng@" + guarded.Addr, "1h", "WRONGPASS"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			h := unstarted(t, test.url, "RSHUB_START_TIMEOUT="+test.timeout)
-			code := h.Wait()
-			text := h.Stderr.String()
-			lines := strings.Split(strings.TrimSpace(text), "\n")
-			last := lines[len(lines)-1]
-			if code != 1 || !strings.HasPrefix(last, "rshub: RSHUB_REDIS_URL: ") || !strings.Contains(last, test.says) || len(lines) > 2 || strings.Contains(text, "wr0ng") {
-				t.Errorf("it ends with %d and says\n%s", code, text)
-			}
-		})
-	}
-}
-
 // TestStopWhileStarting stops a hub that still waits.
 func TestStopWhileStarting(t *testing.T) {
 	t.Parallel()
@@ -95,17 +63,5 @@ func TestStopWhileStarting(t *testing.T) {
 	h.Signal(syscall.SIGTERM)
 	if code := h.Wait(); code != 0 || !strings.Contains(h.Stderr.String(), "stopped before the start was over") {
 		t.Errorf("it ends with %d and says\n%s", code, h.Stderr)
-	}
-}
-
-// TestPasswordsInStartErrors starts hubs with URLs of NATS that cannot be read.
-func TestPasswordsInStartErrors(t *testing.T) {
-	t.Parallel()
-	redis := hubtest.StartRedis(t)
-	for _, url := range []string{"nats://me:S3CRET@127.0.0.1:port", "nats://me:S3CRET%zz@127.0.0.1:4222"} {
-		h := unstarted(t, "redis://"+redis.Addr, "RSHUB_NATS_URL="+url)
-		if code := h.Wait(); code != 1 || strings.Contains(h.Stderr.String(), "S3CRET") || !strings.Contains(h.Stderr.String(), "rshub: ") {
-			t.Errorf("with %s it ends with %d and says\n%s", url, code, h.Stderr)
-		}
 	}
 }

@@ -13,41 +13,6 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// TestStop stops the hub in the orderly way while it is followed and published
-// to.
-func TestStop(t *testing.T) {
-	t.Parallel()
-	h := hubtest.StartHub(t)
-	const set = "stopped"
-	hubtest.Publish(t, h, set, hubtest.Changes("before", 1500))
-	var followers []*hubtest.Follower
-	for _, way := range hubtest.AllWays {
-		followers = append(followers, hubtest.Follow(t, h, way, set, "start"))
-	}
-	p := hubtest.Publishing(t, h, set, "keyed", true)
-	for _, f := range followers {
-		f.Has(t, 1600)
-	}
-	h.Stop(t)
-	goodbye := followers[0].Ended(t, "close 1001")
-	if cursor := followers[0].At(); !strings.Contains(goodbye, " "+cursor+" ") {
-		t.Errorf("the goodbye is %q, and the last cursor %s", goodbye, cursor)
-	}
-	followers[1].Ended(t, "the stream ended")
-	h.Start(t)
-	n := followers[0].Count()
-	followers[0].Has(t, n+100)
-	p.Finish()
-	all := hubtest.Memory(t, h, set)
-	p.Check(t, all)
-	for _, f := range followers {
-		hubtest.Same(t, "the "+f.Way, f.Has(t, len(all)), all)
-		if f.Diverged > 0 {
-			t.Errorf("the %s was told that the memory diverged", f.Way)
-		}
-	}
-}
-
 // halfPublish begins a publish and leaves it at that.
 func halfPublish(t *testing.T, h *hubtest.Hub, set string) net.Conn {
 	t.Helper()
