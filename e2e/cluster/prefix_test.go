@@ -1,0 +1,59 @@
+package cluster
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// TestPrefixes has two installations, of two hubs each, on one Redis and one NATS. What
+// happens in one, nobody notices in the other.
+func TestPrefixes(t *testing.T) {
+	t.Parallel()
+	const set = "same.name"
+	redis, nats := hubtest.StartRedis(t), hubtest.StartNATS(t)
+	var hubs [2][]*hubtest.Hub
+	var followers [2][]*hubtest.Follower
+	for i, prefix := range []string{"rshub", "rshub-changes"} {
+		a := hubtest.JoinCluster(t, "", redis.Addr, nats.Addr, "RSHUB_PREFIX="+prefix)
+		hubs[i] = []*hubtest.Hub{a, hubtest.JoinCluster(t, a.URL, redis.Addr, nats.Addr, "RSHUB_PREFIX="+prefix)}
+		hubtest.Publish(t, a, "only-"+prefix, hubtest.Change("x"))
+		followers[i] = everybody(t, set, hubs[i]...)
+	}
+	for n := range 30 {
+		for i := range hubs {
+			hubtest.Publish(t, hubs[i][n%2], set, hubtest.Change(fmt.Sprint("in-", i, "-", n)))
+		}
+	}
+	for i := range hubs {
+		all := hubtest.Memory(t, hubs[i][1], set)
+		for n, e := range all {
+			if !strings.Contains(e.Text, fmt.Sprint("/in-", i, "-", n, `"`)) {
+				t.Errorf("installation %d has %s at position %d", i, e.Text, e.Position)
+			}
+		}
+		if len(all) != 30 {
+			t.Errorf("installation %d has %d changes", i, len(all))
+		}
+		allSaw(t, followers[i], all)
+		if v := hubtest.Get[struct{ Sets []struct{ Set string } }](t, hubs[i][0].URL+"/sets"); len(v.Sets) != 2 {
+			t.Errorf("installation %d has the sets %+v", i, v.Sets)
+		}
+	}
+	hubtest.Must(t, http.StatusNoContent, http.MethodDelete, hubs[0][0].URL+"/sets/"+set, nil)
+	for _, f := range followers[0] {
+		f.Ended(t, "gone")
+	}
+	hubtest.Publish(t, hubs[1][1], set, hubtest.Change("after"))
+	for _, f := range followers[1] {
+		if f.Has(t, 31); len(f.Ends) > 0 {
+			t.Errorf("the %s of the other installation was ended: %q", f.Way, f.Ends)
+		}
+	}
+	if at := hubtest.Head(t, hubs[0][1], set); at != "" {
+		t.Errorf("the deleted set is at %s", at)
+	}
+}
