@@ -30,8 +30,7 @@ type bystander struct {
 	token  string
 	client *http.Client
 
-	callback string   // URL
-	late     sync.Map // by path of a further callback: a channel that is closed when the hub asks it
+	callback string // URL
 
 	mu        sync.Mutex
 	sent      []time.Time // by number of the change
@@ -178,27 +177,8 @@ func (b *bystander) subscribe(path string) {
 	}
 }
 
-// subscribeAnew makes a further subscription, and returns how long it takes until the hub
-// asks its callback.
-func (b *bystander) subscribeAnew(path string) time.Duration {
-	begun, asked := time.Now(), make(chan struct{})
-	b.late.Store(path, asked)
-	b.subscribe(path)
-	select {
-	case <-asked:
-	case <-time.After(hubtest.Patience):
-		b.fault("the hub does not ask %s", path)
-	}
-	return time.Since(begun)
-}
-
 func (b *bystander) serveCallback(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet {
-		if asked, ok := b.late.LoadAndDelete(r.URL.Path); ok {
-			close(asked.(chan struct{}))
-			http.NotFound(w, r) // there is no need for it any more
-			return
-		}
 		_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge"))
 		return
 	}

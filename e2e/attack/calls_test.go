@@ -3,115 +3,25 @@ package attack
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// calls are requests that have the hub call somebody.
-func calls(b *bystander) []attack {
-	return []attack{
-		{"verifications that go wrong", func(a *attacker) { verifications(a, b) }},
-		{"callbacks on this machine", forbiddenCallbacks},
-	}
-}
-
-// verifications has the hub ask callbacks that answer slowly, wrongly or with what they were
-// asked, while somebody else subscribes, too.
-func verifications(a *attacker, b *bystander) {
-	var asked, delivered atomic.Int64
-	nobody := notCalled(a.t)
-	evil := serveAt(a.t, lair, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
-			delivered.Add(1)
-			return
-		}
-		asked.Add(1)
-		challenge := r.URL.Query().Get("hub.challenge")
-		switch kind, _, _ := strings.Cut(r.URL.Path[1:], "/"); kind {
-		case "silent":
-			<-r.Context().Done()
-		case "slow":
-			for r.Context().Err() == nil {
-				_, _ = io.WriteString(w, "a")
-				_ = http.NewResponseController(w).Flush()
-				select {
-				case <-time.After(200 * time.Millisecond):
-				case <-r.Context().Done():
-				}
-			}
-		case "endless":
-			for r.Context().Err() == nil {
-				if _, err := w.Write(make([]byte, 64<<10)); err != nil {
-					return
-				}
-			}
-		case "reflect": // as an echo service does
-			fmt.Fprintf(w, "%s %s\n", r.Method, r.URL)
-			_ = r.Header.Write(w)
-		case "wrong":
-			_, _ = io.WriteString(w, challenge+"x")
-		case "elsewhere":
-			http.Redirect(w, r, nobody.url+"/?"+r.URL.RawQuery, http.StatusTemporaryRedirect)
-		case "refused":
-			w.WriteHeader(http.StatusInternalServerError)
-			_, _ = io.WriteString(w, challenge)
-		}
-	}))
-	kinds := []string{"reflect", "wrong", "elsewhere", "refused", "silent", "slow", "endless"}
-	subscribe := func(i int) {
-		form := trial.Form("subscribe", fmt.Sprintf("%s/%s/%d", evil.URL, kinds[i%len(kinds)], i), a.hub.Topic(calmSet)).Encode()
-		a.request(http.MethodPost, a.hub.URL+"/hub", []byte(form), a.auth, trial.AsForm)
-	}
-	const quick = 4 // the first kinds answer at once, so that all of them are asked
-	for i := range quick {
-		subscribe(i)
-	}
-	hubtest.Until(a.t, "the hub has asked the quick ones", func() error {
-		if n := asked.Load(); n < quick {
-			return fmt.Errorf("only %d", n)
-		}
-		return nil
-	})
-	late := make(chan []time.Duration)
-	go func() {
-		var took []time.Duration
-		for i := 0; i < 3 || a.ctx.Err() == nil && i < 20; i++ {
-			took = append(took, b.subscribeAnew(fmt.Sprintf("/late/%d", i)))
-		}
-		late <- took
-	}()
-	a.parallel(8, subscribe)
-	a.only(202, 429)
-	took := <-late
-	slices.Sort(took)
-	a.t.Logf("the hub asked %d evil callbacks, and the others after %v", asked.Load(), took)
-	if median := took[len(took)/2]; median > 3*time.Second {
-		a.t.Errorf("the median until a good callback is asked is %v", median)
-	}
-	if n := delivered.Load(); n > 0 || asked.Load() == 0 {
-		a.t.Errorf("%d deliveries to callbacks that confirmed nothing, of %d that were asked", n, asked.Load())
-	}
-}
-
 // A trap listens on loopback, where nobody may be called.
 type trap struct {
-	t     *testing.T
 	url   string
 	port  int
 	calls atomic.Int64
 }
 
 func notCalled(t *testing.T) *trap {
-	p := &trap{t: t}
+	p := &trap{}
 	four, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
