@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,47 +11,6 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// file writes a file into a directory of its own.
-func file(t *testing.T, name string, b []byte) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// rspublish runs rspublish, which has to end with a code.
-func rspublish(t *testing.T, code int, args ...string) (stdout, stderr string) {
-	t.Helper()
-	got, stdout, stderr := hubtest.Run(t, nil, nil, hubtest.Rspublish, args...)
-	if got != code {
-		t.Fatalf("rspublish %q ended with %d, not %d: %s%s", args, got, code, stdout, stderr)
-	}
-	return stdout, stderr
-}
-
-// TestRspublish publishes changes that have every member in all its forms, and publishes
-// again what a hub itself serves.
-func TestRspublish(t *testing.T) {
-	t.Parallel()
-	h := hubtest.StartHub(t)
-	l := hubtest.GeneratedLoad(t, 3210)
-	document := append(append([]byte(`{"changes":[`), bytes.Join(l.Lines, []byte(","))...), "]}"...)
-	for set, content := range map[string][]byte{"ndjson": l.NDJSON(0, len(l.Lines)), "json": document} {
-		stdout, _ := rspublish(t, 0, "-hub", h.URL, "-set", set, file(t, "changes", content))
-		if !strings.HasPrefix(stdout, "published 3210 changes to "+set+", cursor "+hubtest.Head(t, h, set)) {
-			t.Errorf("it says %s", stdout)
-		}
-		hubtest.SameTexts(t, "the memory", hubtest.Memory(t, h, set), l.Texts)
-	}
-	list := hubtest.Must(t, 200, "GET", h.URL+"/sets/ndjson/changelist.xml", nil)
-	rspublish(t, 0, "-hub", h.URL, "-set", "xml", file(t, "list.xml", list.Body))
-	if n := len(hubtest.Memory(t, h, "xml")); n != len(l.Lines) {
-		t.Errorf("of %d changes in a Change List, %d are published", len(l.Lines), n)
-	}
-}
-
 // TestRspublishInterrupted stops rspublish in the middle, again and again, and
 // each time runs the same command again.
 func TestRspublishInterrupted(t *testing.T) {
@@ -61,7 +19,10 @@ func TestRspublishInterrupted(t *testing.T) {
 	h := hubtest.StartHub(t)
 	f := hubtest.Follow(t, h, hubtest.ByWebSocket, "torn", "start")
 	f.Begins(t)
-	path := file(t, "changes.jsonl", l.NDJSON(0, len(l.Lines)))
+	path := filepath.Join(t.TempDir(), "changes.jsonl")
+	if err := os.WriteFile(path, l.NDJSON(0, len(l.Lines)), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	args := []string{"-hub", h.URL, "-set", "torn", path}
 	through := false
 	for i := range 4 {
@@ -87,7 +48,9 @@ func TestRspublishInterrupted(t *testing.T) {
 		}
 	}
 	if !through {
-		rspublish(t, 0, args...)
+		if code, _, stderr := hubtest.Run(t, nil, nil, hubtest.Rspublish, args...); code != 0 {
+			t.Fatalf("the last run ended with %d: %s", code, stderr)
+		}
 	}
 	all := hubtest.Memory(t, h, "torn")
 	hubtest.SameTexts(t, "the memory", all, l.Texts)
