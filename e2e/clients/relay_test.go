@@ -264,21 +264,6 @@ func TestRelayHyrax(t *testing.T) {
 	r.look(0, "", "relayed to works: 1 created, 1 updated, 0 deleted")
 	r.look(0, "", "0 created, 0 updated, 0 deleted")
 	r.holds("works", base, "collections/8k71nh08w", "concern/file_sets/z890rt21k", "concern/generic_works/3197xm04j", "concern/generic_works/kd17cs85n", "concern/generic_works/nn999")
-
-	// The work is new in the Resource List, too, and another one is gone there.
-	const gone = `  <url>
-    <loc>http://hyrax.example.com/concern/generic_works/kd17cs85n</loc>
-    <lastmod>2024-05-03T09:10:11Z</lastmod>
-  </url>
-`
-	s.edit(gone, `  <url>
-    <loc>http://hyrax.example.com/concern/generic_works/nn999</loc>
-    <lastmod>2024-06-02T10:00:01Z</lastmod>
-  </url>
-`, `at="2024-06-01T00:00:00Z"`, `at="2024-06-03T00:00:00Z"`)
-	r.look(0, "", "0 created, 0 updated, 0 deleted")
-	r.look(0, "-full 1ns", "relayed to works: 0 created, 0 updated, 1 deleted")
-	r.holds("works", base, "collections/8k71nh08w", "concern/file_sets/z890rt21k", "concern/generic_works/3197xm04j", "concern/generic_works/nn999")
 }
 
 // TestRelayOpenBIS runs the recipe for openBIS: documents are named by queries, need a
