@@ -33,6 +33,7 @@ import (
 	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/claim"
+	"github.com/rshub/rshub/internal/backoff"
 )
 
 // An Engine delivers to the subscriptions of those shards that this hub has a
@@ -54,8 +55,8 @@ type Engine struct {
 
 	// How goroutines wake and end each other. Set by New, never changed.
 	turns    chan *waiter    // takes a turn to a goroutine that lingers; without one the sender starts a new goroutine
-	timers   wakeup          // wakes runTimers: the first timer of the schedule may have changed
-	saves    wakeup          // wakes saveLoop: there is something to save
+	timers   backoff.Wakeup  // wakes runTimers: the first timer of the schedule may have changed
+	saves    backoff.Wakeup  // wakes saveLoop: there is something to save
 	ctx      context.Context // all goroutines end with it
 	cancel   context.CancelFunc
 	working  context.Context // the claims are given up when it ends
@@ -78,7 +79,7 @@ func New(registry subscription.Registry, claims claim.Store, log Log, follower F
 	e := &Engine{
 		registry: registry, log: log, follower: follower, callbacks: callbacks, opts: o,
 		metrics: newMetrics(o.Metrics),
-		turns:   make(chan *waiter), timers: make(wakeup, 1), saves: make(wakeup, 1), released: make(chan struct{}),
+		turns:   make(chan *waiter), timers: backoff.NewWakeup(), saves: backoff.NewWakeup(), released: make(chan struct{}),
 	}
 	e.state = state{
 		engine: e, shards: map[int]*shard{}, topics: map[string]*topic{},
@@ -172,16 +173,5 @@ func every(ctx context.Context, d time.Duration, do func(context.Context)) {
 		case <-ctx.Done():
 			return
 		}
-	}
-}
-
-// A wakeup is a channel with room for one value. It wakes a goroutine that may be
-// busy: several calls of wake that come before the goroutine looks count as one.
-type wakeup chan struct{}
-
-func (w wakeup) wake() {
-	select {
-	case w <- struct{}{}:
-	default:
 	}
 }

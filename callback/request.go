@@ -204,7 +204,7 @@ func (st *state) take(q *requestQueue, r *request) {
 func (st *state) finish(s *shard, number uint64) {
 	if number > 0 {
 		s.done = append(s.done, number)
-		st.engine.saves.wake()
+		st.engine.saves.Wake()
 	}
 }
 

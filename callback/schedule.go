@@ -78,7 +78,7 @@ func (st *state) wakeAt(t *timer, due time.Time) {
 	}
 	st.schedule.set(t, due)
 	if t.at == 1 {
-		st.engine.timers.wake()
+		st.engine.timers.Wake()
 	}
 }
 

@@ -333,7 +333,7 @@ func (e *Engine) saveAll(ctx context.Context, all bool) {
 			defer st.unlock()
 			s.saving = false
 			if len(s.dirty)+len(s.done) > 0 {
-				e.saves.wake()
+				e.saves.Wake()
 			}
 		})
 	}

@@ -286,7 +286,7 @@ func (st *state) markDirty(s *sub) {
 	if !s.dirty && s.stage != dead {
 		s.dirty = true
 		s.shard.dirty = append(s.shard.dirty, s)
-		st.engine.saves.wake()
+		st.engine.saves.Wake()
 	}
 }
 

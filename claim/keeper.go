@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/rshub/rshub/internal/backoff"
 )
 
 // A Worker works on the shards that this hub has. The Keeper calls its methods
@@ -47,7 +49,7 @@ type Keeper struct {
 	mu       sync.Mutex
 	finished []*Hold // the worker has ended its work on them; they have to be released
 
-	wake chan struct{} // of capacity 1; says that finished has grown
+	wake backoff.Wakeup // says that finished has grown
 }
 
 // NewKeeper returns a Keeper of claims on the shards 0 to shards-1. It has no
@@ -56,7 +58,7 @@ func NewKeeper(s Store, w Worker, shards int, clock Clock, logger *slog.Logger) 
 	if clock == nil {
 		clock = sinceBoot
 	}
-	return &Keeper{store: s, worker: w, shards: shards, logger: logger, clock: clock, held: make(map[int]*Hold), wake: make(chan struct{}, 1)}
+	return &Keeper{store: s, worker: w, shards: shards, logger: logger, clock: clock, held: make(map[int]*Hold), wake: backoff.NewWakeup()}
 }
 
 // every returns the time between two steps.
@@ -125,10 +127,7 @@ func (k *Keeper) Release(h *Hold) {
 	k.mu.Lock()
 	k.finished = append(k.finished, h)
 	k.mu.Unlock()
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	k.wake.Wake()
 }
 
 // step renews the claims and takes and gives shards, once. Only one goroutine

@@ -47,10 +47,7 @@ func (h *Hub) watch(ctx context.Context) {
 
 // doubt makes watch look at the sets in doubt.
 func (h *Hub) doubt() {
-	select {
-	case h.doubted <- struct{}{}:
-	default: // it will look anyway
-	}
+	h.doubted.Wake()
 }
 
 // A look is a look at the head of a set's log, and what its tail knew when the look

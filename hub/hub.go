@@ -21,6 +21,7 @@ import (
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/limit"
 )
 
@@ -87,8 +88,8 @@ type Hub struct {
 	queues map[string]*queue // one for each set with an append under way
 	tails  map[string]*tail  // one for each set that is followed
 
-	doubted chan struct{} // of capacity 1; wakes watch because tails may be in doubt
-	glances glances       // show that a log has lost its newest entries
+	doubted backoff.Wakeup // wakes watch because tails may be in doubt
+	glances glances        // show that a log has lost its newest entries
 
 	wg sync.WaitGroup // of the goroutines that drain the queues; one is added only while mu is held and closed is false
 }
@@ -119,7 +120,7 @@ func New(log changelog.Log, o Options) *Hub {
 	}
 	return &Hub{
 		log: log, opts: o, forms: append([]*Form{xmlForm, jsonForm, ndjsonForm}, o.Forms...), metrics: newMetrics(o.Metrics), pages: newPages(log),
-		queues: map[string]*queue{}, tails: map[string]*tail{}, doubted: make(chan struct{}, 1),
+		queues: map[string]*queue{}, tails: map[string]*tail{}, doubted: backoff.NewWakeup(),
 		turns: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)),
 	}
 }

@@ -41,7 +41,7 @@ type callers struct {
 	hub     waiter                          // knows which sets the first publish makes
 	private atomic.Pointer[map[string]bool] // the sets that are private, as of the last look
 	changed atomic.Uint64                   // how often private has changed
-	wake    chan struct{}                   // of capacity 1; asks for a look
+	wake    backoff.Wakeup                  // asks for a look
 	looking sync.Mutex                      // held during a look
 	said    string                          // why the last look failed, as the log was told; looking guards it
 }
@@ -54,7 +54,7 @@ func newCallers(config *Config, r prometheus.Registerer, errors *problem.Adapter
 	c := &callers{
 		authenticator: config.Callers, limits: all, refusals: refusals,
 		limiter: limit.New(limit.Options{Caller: all, Address: config.AddressLimits.Or(limit.DefaultAddress()), Refusals: refusals}),
-		errors:  errors, log: log, wake: make(chan struct{}, 1),
+		errors:  errors, log: log, wake: backoff.NewWakeup(),
 	}
 	c.private.Store(&map[string]bool{})
 	if c.authenticator != nil {
@@ -177,10 +177,7 @@ func (c *callers) run(ctx context.Context) {
 
 // Look makes run look soon at which sets are private.
 func (c *callers) Look() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	c.wake.Wake()
 }
 
 // lookAround looks again and again at which sets are private. It does not look while callers

@@ -55,7 +55,7 @@ type Keys struct {
 	version uint64 // of keys; 0: no keys were read yet
 	sum     [sha256.Size]byte
 	looked  time.Time // when the last fetch began
-	asked   chan struct{}
+	asked   backoff.Wakeup
 }
 
 // A key is one key of an issuer.
@@ -70,7 +70,7 @@ type key struct {
 // http:// is allowed only for this machine. Keys at a URL are fetched only while Watch
 // runs.
 func OpenKeys(from string, log *slog.Logger) (*Keys, error) {
-	k := &Keys{from: from, asked: make(chan struct{}, 1)}
+	k := &Keys{from: from, asked: backoff.NewWakeup()}
 	k.document = reread.Document{What: "the document of keys for JWTs", Log: log, Read: k.look, Pause: k.pause, Asked: k.asked}
 	if isURL(from) {
 		if err := checkURL(from); err != nil {
@@ -170,10 +170,7 @@ func (k *Keys) ask() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.http != nil && time.Since(k.looked) >= askedEvery {
-		select {
-		case k.asked <- struct{}{}:
-		default:
-		}
+		k.asked.Wake()
 	}
 }
 

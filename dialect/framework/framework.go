@@ -47,7 +47,7 @@ type Announcer struct {
 	hub       Publisher
 	documents Documents
 	opts      Options
-	wake      chan struct{} // of capacity 1; wakes Run after Described
+	wake      backoff.Wakeup // wakes Run after Described
 
 	announced map[string]announced // by channel; only the goroutine of Run uses it
 }
@@ -86,15 +86,12 @@ func New(memory Memory, h Publisher, d Documents, o Options) *Announcer {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Announcer{memory: memory, hub: h, documents: d, opts: o, wake: make(chan struct{}, 1), announced: map[string]announced{}}
+	return &Announcer{memory: memory, hub: h, documents: d, opts: o, wake: backoff.NewWakeup(), announced: map[string]announced{}}
 }
 
 // Described says that a description was written, which may ask for announcements.
 func (a *Announcer) Described() {
-	select {
-	case a.wake <- struct{}{}:
-	default:
-	}
+	a.wake.Wake()
 }
 
 // Run looks for changes until ctx is done.

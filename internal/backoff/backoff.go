@@ -11,8 +11,8 @@ import (
 // Sleep waits for d. If ctx is done first, it returns ctx's error at once.
 func Sleep(ctx context.Context, d time.Duration) error { return SleepOrWake(ctx, d, nil) }
 
-// SleepOrWake is Sleep, which ends also when something can be received from wake.
-func SleepOrWake(ctx context.Context, d time.Duration, wake <-chan struct{}) error {
+// SleepOrWake is Sleep, which ends also after wake.Wake; wake may be nil.
+func SleepOrWake(ctx context.Context, d time.Duration, wake Wakeup) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -21,6 +21,21 @@ func SleepOrWake(ctx context.Context, d time.Duration, wake <-chan struct{}) err
 	case <-ctx.Done():
 	}
 	return ctx.Err()
+}
+
+// A Wakeup wakes a goroutine that may be busy, and receives from it: several calls of Wake that
+// come before the goroutine looks count as one. NewWakeup makes it.
+type Wakeup chan struct{}
+
+// NewWakeup returns a Wakeup.
+func NewWakeup() Wakeup { return make(Wakeup, 1) }
+
+// Wake has the goroutine look. It does not block.
+func (w Wakeup) Wake() {
+	select {
+	case w <- struct{}{}:
+	default:
+	}
 }
 
 // Doubled returns first, doubled times times, but at most most. times is the number of

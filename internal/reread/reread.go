@@ -25,8 +25,8 @@ type Document struct {
 	// Pause returns the time until the next reading. It gets the error of the last one.
 	// Nil: Every.
 	Pause func(error) time.Duration
-	// An element in Asked makes Watch read the document at once. Nil: never.
-	Asked <-chan struct{}
+	// Asked.Wake makes Watch read the document at once. Nil: never.
+	Asked backoff.Wakeup
 
 	mu  sync.Mutex
 	err error

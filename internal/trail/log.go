@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/rshub/rshub/internal/backoff"
 )
 
 const (
@@ -44,7 +46,8 @@ type Log struct {
 
 	lines, missing atomic.Uint64 // lines that were written, and that are missing
 
-	reopen, stop, done chan struct{}
+	reopen     backoff.Wakeup
+	stop, done chan struct{}
 
 	// Only the goroutine of run uses these.
 	out   io.Writer
@@ -65,7 +68,7 @@ type flood struct {
 // Open opens the audit log at a path, which may be Stderr, and begins to write. The caller
 // closes it. A file is made if there is none, and only its owner can read it.
 func Open(path string, log *slog.Logger) (*Log, error) {
-	l := &Log{path: path, log: log, floods: map[flood]uint64{}, reopen: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	l := &Log{path: path, log: log, floods: map[flood]uint64{}, reopen: backoff.NewWakeup(), stop: make(chan struct{}), done: make(chan struct{})}
 	if path == Stderr {
 		l.path, l.out = "", os.Stderr
 	} else if err := l.open(); err != nil {
@@ -117,10 +120,7 @@ func (l *Log) countLocked(r *Record) {
 // Reopen makes the Log open its file again soon, for instance after the file
 // was renamed.
 func (l *Log) Reopen() {
-	select {
-	case l.reopen <- struct{}{}:
-	default:
-	}
+	l.reopen.Wake()
 }
 
 // Close writes the waiting records, and closes the file.

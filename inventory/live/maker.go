@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/backoff"
 )
 
 // A maker makes the inventories of the sets whose shard this hub claims, one after
@@ -16,7 +17,7 @@ import (
 type maker struct {
 	live *Live
 	pace pace
-	wake chan struct{} // of capacity 1; wakes run because there is work
+	wake backoff.Wakeup // wakes run because there is work
 
 	// Only the goroutine of run uses these.
 	jobs    map[string]*job
@@ -32,7 +33,7 @@ type maker struct {
 }
 
 func newMaker(l *Live) *maker {
-	m := &maker{live: l, wake: make(chan struct{}, 1), jobs: map[string]*job{}, active: map[string]*job{}, asked: map[string]bool{}}
+	m := &maker{live: l, wake: backoff.NewWakeup(), jobs: map[string]*job{}, active: map[string]*job{}, asked: map[string]bool{}}
 	m.pace.look = m.glance
 	return m
 }
@@ -48,7 +49,7 @@ func (m *maker) look() {
 	m.mu.Lock()
 	m.scan = true
 	m.mu.Unlock()
-	m.nudge()
+	m.wake.Wake()
 }
 
 // ask makes run commit the waiting changes of a set soon, even if another hub
@@ -57,14 +58,7 @@ func (m *maker) ask(set string, damaged bool) {
 	m.mu.Lock()
 	m.asked[set] = m.asked[set] || damaged
 	m.mu.Unlock()
-	m.nudge()
-}
-
-func (m *maker) nudge() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
+	m.wake.Wake()
 }
 
 // run makes inventories until ctx is done.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/source/reconcile"
 )
 
@@ -42,7 +43,7 @@ type Watcher struct {
 
 	mu    sync.Mutex
 	dirt  dirt
-	moved chan struct{} // of capacity 1; says that a path was marked
+	moved backoff.Wakeup // says that a path was marked
 }
 
 // batch is how many paths one Next looks at.
@@ -69,7 +70,7 @@ func newWatcher(t *Tree) (*Watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", t.dir, err)
 	}
-	w := &Watcher{tree: t, fs: f, add: f.Add, done: make(chan struct{}), watched: map[string]bool{}, moved: make(chan struct{}, 1)}
+	w := &Watcher{tree: t, fs: f, add: f.Add, done: make(chan struct{}), watched: map[string]bool{}, moved: backoff.NewWakeup()}
 	t.enter, t.busy = w.enter, w.busy
 	return w, nil
 }
@@ -136,10 +137,7 @@ func (w *Watcher) change(change func(*dirt)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change(&w.dirt)
-	select {
-	case w.moved <- struct{}{}:
-	default:
-	}
+	w.moved.Wake()
 }
 
 // enter watches a directory.

@@ -45,7 +45,7 @@ type Poller struct {
 	outcomes Outcomes
 	look     Look
 	opts     Options
-	wake     chan struct{} // of capacity 1; wakes Run after Described or Ping
+	wake     backoff.Wakeup // wakes Run after Described or Ping
 
 	mu     sync.Mutex
 	pinged map[string]bool // sets to look at now; nil: the Poller has ended
@@ -102,7 +102,7 @@ func New(log Log, outcomes Outcomes, look Look, o Options) *Poller {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Poller{
-		log: log, outcomes: outcomes, look: look, opts: o, wake: make(chan struct{}, 1), pinged: map[string]bool{},
+		log: log, outcomes: outcomes, look: look, opts: o, wake: backoff.NewWakeup(), pinged: map[string]bool{},
 		sources: map[string]*source{}, quick: newRoom(quickLooks, quickOfOne), slow: newRoom(slowLooks, slowOfOne), done: make(chan *source),
 	}
 }
@@ -110,10 +110,7 @@ func New(log Log, outcomes Outcomes, look Look, o Options) *Poller {
 // Described says that a set was described. If its source is new and this hub polls it, a
 // look follows soon.
 func (p *Poller) Described() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	p.wake.Wake()
 }
 
 // named returns the source of a set, and its name in the description.
