@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -35,14 +34,7 @@ func TestSlowReader(t *testing.T) {
 	}
 	srv.Start()
 	defer srv.Close()
-	conn, err := net.Dial("tcp", srv.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	conntest.Dial(t, "", srv.Listener.Addr().String(), "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	if err := <-failed; !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the answer ended with %v", err)
 	}
@@ -104,7 +96,7 @@ func TestDeadlineOfEachPiece(t *testing.T) {
 func TestRefusedUpload(t *testing.T) {
 	t.Parallel()
 	h := start(t, Config{})
-	const size = 12 << 20
+	body := strings.Repeat("0", 12<<20)
 	for _, test := range []struct {
 		method, path, header string
 		status               int
@@ -116,8 +108,8 @@ func TestRefusedUpload(t *testing.T) {
 	} {
 		t.Run(test.path+fmt.Sprint(test.status), func(t *testing.T) {
 			t.Parallel()
-			conn := conntest.Dial(t, "", strings.TrimPrefix(h.URL, "http://"), fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%sContent-Length: %d\r\n\r\n", test.method, test.path, test.header, size))
-			if _, err := io.CopyN(conn, zeros{}, size); err != nil {
+			conn := conntest.Dial(t, "", strings.TrimPrefix(h.URL, "http://"), fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%sContent-Length: %d\r\n\r\n", test.method, test.path, test.header, len(body)))
+			if _, err := io.WriteString(conn, body); err != nil {
 				t.Fatalf("send the body: %v", err)
 			}
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -130,13 +122,4 @@ func TestRefusedUpload(t *testing.T) {
 			}
 		})
 	}
-}
-
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) {
-	for i := range p {
-		p[i] = '0'
-	}
-	return len(p), nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rshub/rshub/internal/conntest"
 	"github.com/rshub/rshub/internal/untiltest"
 )
 
@@ -111,9 +112,7 @@ func TestHTTP2(t *testing.T) {
 	h, p := start(t, Config{Metrics: prometheus.NewRegistry(), Heartbeat: 2500 * time.Millisecond, WriteTimeout: 2 * time.Second}), newProxy(t, 64<<10)
 	topic := h.URL + "/sets/demo/changes"
 	events := events(t, p.Client, topic)
-	polled := make(chan *http.Response, 1)
-	go func() { polled <- ask(t, p.Client, "GET", topic+"?since=now&wait=1m", nil) }()
-	untiltest.Done(t, "the poll waits", func() bool { return h.value(`rshub_followers{kind="longpoll"}`) == 1 })
+	polled := h.polls(p.Client, "demo")
 	p.publish(topic, "https://example.org/one", 0)
 	events.gets("https://example.org/one")
 	if page, err := io.ReadAll((<-polled).Body); err != nil || !strings.Contains(string(page), "https://example.org/one") {
@@ -220,12 +219,6 @@ func TestRefusalsThatNobodyTakes(t *testing.T) {
 	t.Parallel()
 	known, _ := tokens(t, "publish:* operate", "anyone - follow:*")
 	h := start(t, Config{Callers: known, AddressLimits: limits(t, "requests:20/h"), WriteTimeout: time.Minute})
-	conn, err := net.Dial("tcp", strings.TrimPrefix(h.URL, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(40 * time.Second)) // less than WriteTimeout
 	var b bytes.Buffer
 	b.WriteString("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 	frame(&b, settingsFrame, 0, 0, []byte{0, 4, 0, 0, 0, 0}) // a window of no byte
@@ -233,10 +226,9 @@ func TestRefusalsThatNobodyTakes(t *testing.T) {
 		block := []byte{0x82, 0x86, 0x84, 0x41, 9} // GET, http, /, :authority
 		frame(&b, headersFrame, endStream|endHeaders, uint32(2*i+1), append(block, "localhost"...))
 	}
-	if _, err := conn.Write(b.Bytes()); err != nil {
-		t.Fatal(err)
-	}
-	const held = 20 + fullRefusals // those that are within the limit have their answers kept
+	conn := conntest.Dial(t, "", strings.TrimPrefix(h.URL, "http://"), b.String())
+	_ = conn.SetDeadline(time.Now().Add(40 * time.Second)) // less than WriteTimeout
+	const held = 20 + fullRefusals                         // those that are within the limit have their answers kept
 	for ended := 0; ended < maxStreams-held; {
 		var head [9]byte
 		if _, err := io.ReadFull(conn, head[:]); err != nil {

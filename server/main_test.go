@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -70,6 +69,14 @@ func (h *started) wants(status int, method, path, body string, headers ...string
 func (h *started) describes(set, description string, headers ...string) string {
 	h.Testing().Helper()
 	return h.wants(http.StatusOK, "PUT", "/sets/"+set, description, headers...)
+}
+
+// reads makes a GET of a path, which has to be answered with JSON, and reads that into v.
+func (h *started) reads(v any, path string, headers ...string) {
+	h.Testing().Helper()
+	if text := h.wants(http.StatusOK, "GET", path, "", headers...); json.Unmarshal([]byte(text), v) != nil {
+		h.Testing().Fatalf("%s is %s", path, text)
+	}
 }
 
 // refuses makes a request of a path, which has to be answered with a problem of a kind, and
@@ -197,23 +204,29 @@ func (s *stream) ends() {
 	}
 }
 
+// polls asks a client's long poll of a set for what comes next, and waits until it waits.
+func (h *started) polls(by *http.Client, set string, headers ...string) <-chan *http.Response {
+	h.Testing().Helper()
+	polled := make(chan *http.Response, 1)
+	go func() { polled <- ask(h.Testing(), by, "GET", h.topic(set)+"?since=now&wait=5m", nil, headers...) }()
+	untiltest.Done(h.Testing(), "the poll waits", func() bool { return h.value(`rshub_followers{kind="longpoll"}`) == 1 })
+	return polled
+}
+
 // tokens returns what knows the tokens of servertest.Tokens, and the tokens.
 func tokens(t *testing.T, rights ...string) (known *access.TokensFile, texts []string) {
 	t.Helper()
-	file, texts := servertest.Tokens(rights...)
-	path := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	known, err := access.OpenTokensFile(path, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return known, texts
+	f := newTokensFile(t, rights...)
+	return f.open(t), f.texts
 }
 
-// bearer is the header of a request with a token.
-func bearer(token string) []string { return []string{"Authorization", "Bearer " + token} }
+// bearer is the header of a request with a token, which has none without one.
+func bearer(token string) []string {
+	if token == "" {
+		return nil
+	}
+	return []string{"Authorization", "Bearer " + token}
+}
 
 // changes is a body of n changes, as NDJSON, with locs of about size bytes.
 func changes(n, size int) string {

@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -100,9 +99,7 @@ func TestSubscriptionsEnd(t *testing.T) {
 	shown := func(set string, c *callee) (found status) {
 		t.Helper()
 		var page struct{ Subscriptions []status }
-		if err := json.Unmarshal([]byte(h.wants(200, "GET", "/sets/"+set+"/subscriptions", "", operator...)), &page); err != nil {
-			t.Fatal(err)
-		}
+		h.reads(&page, "/sets/"+set+"/subscriptions", operator...)
 		for _, s := range page.Subscriptions {
 			if s.Callback == c.URL {
 				found = s
@@ -255,14 +252,11 @@ func TestRequestsOfSubscribers(t *testing.T) {
 	callback := httptest.NewServer(http.NotFoundHandler())
 	defer callback.Close()
 	form := "hub.mode=subscribe&hub.topic=" + h.URL + "/sets/a/changes&hub.callback=" + callback.URL + "/here%3Fsecret%3D1"
-	h.wants(http.StatusAccepted, "POST", "/hub", form, append(bearer(1), "Content-Type", "application/x-www-form-urlencoded")...)
+	h.wants(http.StatusAccepted, "POST", "/hub", form, append(bearer(1), asForm...)...)
 	get := func(who int) (requests []askedView) {
 		t.Helper()
-		resp, body := servertest.Do(t, "GET", h.URL+"/sets/a/requests", "", bearer(who)...)
 		var answer struct{ Requests []askedView }
-		if err := json.Unmarshal([]byte(body), &answer); err != nil || resp.StatusCode != http.StatusOK {
-			t.Fatalf("%d %s", resp.StatusCode, body)
-		}
+		h.reads(&answer, "/sets/a/requests", bearer(who)...)
 		return answer.Requests
 	}
 	untiltest.Done(t, "the request is refused", func() bool {

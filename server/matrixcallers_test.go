@@ -153,22 +153,17 @@ func (o *office) writeKeys(t *testing.T) {
 // open returns what knows the callers, and what anyone may do.
 func (o *office) open(t *testing.T, anyone string) access.Authenticator {
 	t.Helper()
-	tokens := o.file.String()
 	if anyone != "" {
-		tokens += access.Anyone + " - " + anyone + "\n"
+		fmt.Fprintf(&o.file, "%s - %s\n", access.Anyone, anyone)
 	}
+	tokens := &tokensFile{path: filepath.Join(o.dir, "tokens")}
+	tokens.write(t, o.file.String())
 	o.writeKeys(t)
-	writeFile(t, filepath.Join(o.dir, "tokens"), tokens)
-	log := slog.New(slog.DiscardHandler)
-	others, err := access.OpenTokensFile(filepath.Join(o.dir, "tokens"), log)
+	known, err := jwt.OpenKeys(filepath.Join(o.dir, "keys"), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	known, err := jwt.OpenKeys(filepath.Join(o.dir, "keys"), log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := jwt.New(known, jwt.Options{Issuer: matrixIssuer, Audience: []string{matrixAudience}, Others: others})
+	a, err := jwt.New(known, jwt.Options{Issuer: matrixIssuer, Audience: []string{matrixAudience}, Others: tokens.open(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,14 +174,11 @@ func (o *office) open(t *testing.T, anyone string) access.Authenticator {
 func rightsOf(sets string, has ...right) string {
 	var all []string
 	for _, r := range has {
-		switch r {
-		case follow:
-			all = append(all, "follow:"+sets+"*")
-		case publish:
-			all = append(all, "publish:"+sets+"*")
-		case operate:
-			all = append(all, "operate")
+		text := r.String()
+		if r != operate {
+			text += ":" + sets + "*"
 		}
+		all = append(all, text)
 	}
 	return strings.Join(all, ",")
 }
@@ -198,11 +190,7 @@ func withToken(name string, has ...right) kind {
 
 // withJWT is the kind of callers whose JWT has rights.
 func withJWT(algorithm jose.SignatureAlgorithm, has ...right) kind {
-	var names []string
-	for _, r := range has {
-		names = append(names, map[right]string{follow: "follow", publish: "publish", operate: "operate"}[r])
-	}
-	return kind{name: fmt.Sprintf("JWT %s[%s]", algorithm, strings.Join(names, " ")), has: has, authorization: func(t *testing.T, o *office, sets string) string {
+	return kind{name: fmt.Sprintf("JWT %s%v", algorithm, has), has: has, authorization: func(t *testing.T, o *office, sets string) string {
 		return "Bearer " + o.jwt(t, algorithm, rightsOf(sets, has...), nil)
 	}}
 }

@@ -17,6 +17,10 @@ const (
 	operate
 )
 
+func (r right) String() string {
+	return map[right]string{follow: "follow", publish: "publish", operate: "operate"}[r]
+}
+
 // every stands in a row for each method that no other row of its path has.
 const every = "*"
 

@@ -3,7 +3,6 @@ package server
 import (
 	"fmt"
 	"maps"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -40,9 +39,6 @@ func TestMetricsAreOpen(t *testing.T) {
 	resp, text := servertest.Do(t, "GET", h.Ops+"/metrics", "", "Accept", "application/openmetrics-text;version=1.0.0")
 	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/openmetrics-text; version=1.0.0") || !strings.HasSuffix(text, "# EOF\n") {
 		t.Errorf("OpenMetrics is %s, and ends with %q", resp.Header.Get("Content-Type"), text[max(0, len(text)-20):])
-	}
-	if resp, _ := servertest.Do(t, "POST", h.Ops+"/metrics", ""); resp.StatusCode != http.StatusMethodNotAllowed {
-		t.Errorf("a POST is %d", resp.StatusCode)
 	}
 }
 

@@ -238,15 +238,11 @@ func TestRecent(t *testing.T) {
 		h.Publish("demo")
 	}
 	for n, want := range map[string]int{"1": 1, "3": 3, "5": 5, "100": 5} {
-		body := h.wants(200, "GET", "/sets/demo?recent="+n, "")
 		var st sets.View
-		if err := json.Unmarshal([]byte(body), &st); err != nil {
-			t.Fatal(err)
-		}
-		body = h.wants(200, "GET", "/sets/demo/changes?since="+st.Recent, "")
+		h.reads(&st, "/sets/demo?recent="+n)
 		var page struct{ Changes []json.RawMessage }
-		if err := json.Unmarshal([]byte(body), &page); err != nil || len(page.Changes) != want {
-			t.Errorf("recent=%s leads to %s (%v)", n, body, err)
+		if h.reads(&page, "/sets/demo/changes?since="+st.Recent); len(page.Changes) != want {
+			t.Errorf("recent=%s leads to %s", n, page.Changes)
 		}
 	}
 	h.refuses(http.StatusBadRequest, "invalid", "GET", "/sets/demo?recent=0", "")

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -50,9 +49,7 @@ func TestProofs(t *testing.T) {
 		t.Helper()
 		for who, text := range texts {
 			var answer struct{ Proofs []activity.ProofView }
-			if err := json.Unmarshal([]byte(h.wants(200, "GET", "/sets/a/proofs", "", bearer(text)...)), &answer); err != nil {
-				t.Fatal(err)
-			}
+			h.reads(&answer, "/sets/a/proofs", bearer(text)...)
 			got := ""
 			for _, p := range answer.Proofs {
 				got += fmt.Sprintf("%s by %s, %d by %s at %s", p.Name, p.Compared, p.Count, strings.Fields(p.By)[0], strings.SplitN(p.Cursor, "-", 2)[0])

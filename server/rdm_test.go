@@ -33,7 +33,7 @@ func described(loc string, attributes ...string) rdm.Object {
 }
 
 // What is submitted by RDM is published, and what a set holds, and what was deleted, is read by
-// RDM, as the scope and the view choose it.
+// RDM, as the scope chooses it. Views, and most of what is refused, are what dialect/rdm shows.
 func TestRDM(t *testing.T) {
 	t.Parallel()
 	h := start(t, Config{})
@@ -92,42 +92,24 @@ func TestRDM(t *testing.T) {
 
 	want("type=rd-request&ql=gatherer&scope=all", "a b d")
 	want("type=rd-request&scope=all&csid="+url.QueryEscape("x-catalog://"+strings.TrimPrefix(h.URL, "http://")+"/demo"), "a b d")
-	want("type=rd-request&scope=all&view-hits=2", "a b")
-	want("type=rd-request&scope=all&view-hits=2&view-order=-content-length", "a d")
-	want("type=rd-request&scope=all&view-hits=9&view-order=%2Bcontent-length", "b d a")
-	want("type=rd-request-deleted&scope=all", "c") // d exists again
+	want("type=rd-request&scope=all&view-hits=2&view-order=-content-length", "a d") // which takes room
+	want("type=rd-request-deleted&scope=all", "c")                                  // d exists again
 	for ago, found := range map[time.Duration]string{time.Hour: "a b d", -time.Hour: ""} {
 		since := url.QueryEscape("since " + time.Now().Add(-ago).UTC().Format(http.TimeFormat))
 		want("type=rd-request&scope="+since, found)
-		if found == "" && !strings.Contains(reads(200, "type=rd-request&scope="+since), "RDM-Error-Message{9}:\t0 results") {
-			t.Error("no results, and the header does not say so")
-		}
 	}
 	want("type=rd-request-deleted&scope="+url.QueryEscape("since "+time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat)), "c")
-	if got := reads(200, "type=rd-request&scope=all&view-hits=1&view-attributes=url,content-length,author"); got != "@DOCUMENT { https://example.org/a\nContent-Length{2}:\t30\n}\n" {
-		t.Errorf("with a view: %s", got)
-	}
 
 	for _, test := range []struct {
 		status       int
 		says         string
 		method, body string // of a GET, the query
 	}{
-		{400, "RDM-Type (type) is missing", "GET", ""},
-		{400, `"taxonomy-description-request" is not supported`, "GET", "type=taxonomy-description-request"},
-		{400, "View-Order needs View-Hits", "GET", "type=rd-request&scope=all&view-order=url"},
-		{400, "no attribute &#34;title&#34;", "GET", "type=rd-request&scope=all&view-hits=3&view-order=title"},
-		{400, "a scope is all", "GET", "type=rd-request&scope=some"},
 		{400, "names no set of this hub", "GET", "type=rd-request&scope=all&csid=x-catalog://example.org:80/demo"},
 		{404, "there is no such set", "GET", "type=rd-request&scope=all&csid=other"},
 		{400, "unknown parameter", "GET", "typ=status-request"},
-		{400, "is POSTed", "GET", "type=rd-response"},
-		{400, "a message begins with @RDMHEADER", "POST", ""},
-		{400, "object 1 (@x ): &#34;x&#34; is not expected", "POST", "x"},
 		{400, "object 3 (@DOCUMENT https://example.org/f): attribute Title: its value does not end after 3 bytes", "POST",
 			soif("rd-response", "demo", described("https://example.org/e")) + "@DOCUMENT { https://example.org/f\nTitle{3}:\tHello\n}\n"},
-		{400, "object 3 (@DOCUMENT https://example.org/f): hash: a digest is written in hex digits, not &#34;md5:x", "POST", soif("rd-response", "demo", described("https://example.org/e"), described("https://example.org/f", "MD5", "x"))},
-		{400, "object 3 (@DOCUMENT -): a resource description has a URL", "POST", soif("rd-response-deleted", "demo", described("https://example.org/a"), described("-"))},
 		{400, "there is no change", "POST", soif("rd-response", "demo")},
 	} {
 		query, body := "", test.body
@@ -139,7 +121,6 @@ func TestRDM(t *testing.T) {
 			t.Errorf("%s is answered %d %s, want %q", test.body, resp.StatusCode, text, test.says)
 		}
 	}
-	h.wants(415, "POST", rdm.Path, "x", asText...)
 	h.wants(400, "POST", rdm.Path+"?csid=demo", soif("rd-response", "demo", described("https://example.org/e")), asRDM...)
 	want("type=rd-request&scope=all", "a b d") // nothing of what was refused
 }

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"encoding/json"
 	"testing"
 
 	"github.com/rshub/rshub/activity"
@@ -14,16 +13,15 @@ func TestDetails(t *testing.T) {
 	t.Parallel()
 	h := start(t, Config{})
 	h.Publish("demo")
-	get := func(path string) (v sets.View) {
-		body := []byte(h.wants(200, "GET", path, ""))
-		var list struct{ Sets []sets.View }
-		if err := json.Unmarshal(body, &list); err == nil && len(list.Sets) > 0 {
-			return list.Sets[0]
+	get := func(path string) sets.View {
+		var v struct {
+			sets.View
+			Sets []sets.View
 		}
-		if err := json.Unmarshal(body, &v); err != nil {
-			t.Fatal(err)
+		if h.reads(&v, path); len(v.Sets) > 0 {
+			return v.Sets[0]
 		}
-		return v
+		return v.View
 	}
 	if v := get("/sets"); v.Followers != nil || v.Resources != nil {
 		t.Errorf("nobody asked for details: %+v", v)
@@ -40,9 +38,8 @@ func TestDetails(t *testing.T) {
 	// An hour of what happens is shown, in one set and in all of them.
 	for _, path := range []string{"/activity", "/sets/demo/activity"} {
 		var hour activity.HourView
-		body := h.wants(200, "GET", path, "")
-		if err := json.Unmarshal([]byte(body), &hour); err != nil || len(hour.Changes) == 0 || len(hour.Changes) != len(hour.Deliveries) || hour.Step != 10 {
-			t.Errorf("%s is %s (%v)", path, body, err)
+		if h.reads(&hour, path); len(hour.Changes) == 0 || len(hour.Changes) != len(hour.Deliveries) || hour.Step != 10 {
+			t.Errorf("%s is %+v", path, hour)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -33,9 +32,7 @@ func TestSource(t *testing.T) {
 	looked := func(set string) (view sets.View) {
 		t.Helper()
 		untiltest.Done(t, "the hub looks at the source", func() bool {
-			if err := json.Unmarshal([]byte(h.wants(200, "GET", "/sets/"+set, "", owner...)), &view); err != nil {
-				t.Fatal(err)
-			}
+			h.reads(&view, "/sets/"+set, owner...)
 			return view.Looked != nil
 		})
 		return view
@@ -113,9 +110,7 @@ func TestSourceAgain(t *testing.T) {
 				Cursor  string
 				Changes []struct{ Loc, Change string }
 			}
-			if err := json.Unmarshal([]byte(h.wants(200, "GET", "/sets/demo/changes?wait=30s&since="+cursor, "")), &batch); err != nil {
-				t.Fatal(err)
-			}
+			h.reads(&batch, "/sets/demo/changes?wait=30s&since="+cursor)
 			for _, c := range batch.Changes {
 				got = append(got, strings.TrimPrefix(c.Loc, "https://example.org/")+" "+c.Change)
 			}

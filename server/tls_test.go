@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -114,8 +113,8 @@ func TestTLS(t *testing.T) {
 	if _, body := s.get(s.URL + "/sets/demo/capabilitylist.xml"); !strings.Contains(body, s.URL+"/sets/demo/") {
 		t.Errorf("the base is another: %s", body)
 	}
-	if resp, body := s.get(s.Ops + "/readyz"); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"certificate":{"ok":true,"required":false}`) {
-		t.Errorf("ready: %d %s", resp.StatusCode, body)
+	if ready, checks := readiness(t, s.started); !ready || checks["certificate"] != (dependency{OK: true}) {
+		t.Errorf("ready: %t, %v", ready, checks)
 	}
 }
 
@@ -139,13 +138,7 @@ func TestFollowTLS(t *testing.T) {
 		s.publish(1, 10)
 		stream.gets(`"loc":`)
 		all(1)
-		_, page := asked(t, c, "GET", s.topic("demo")+"?since=now", "")
-		var at struct{ Cursor string }
-		if err := json.Unmarshal([]byte(page), &at); err != nil {
-			t.Fatal(err)
-		}
-		polled := make(chan *http.Response, 1)
-		go func() { polled <- ask(t, c, "GET", s.topic("demo")+"?since="+at.Cursor+"&wait=30s", nil) }()
+		polled := s.polls(c, "demo")
 		s.publish(1, 10)
 		if page, err := io.ReadAll((<-polled).Body); err != nil || strings.Count(string(page), `"loc":`) != 1 {
 			t.Errorf("long poll: %s, %v", page, err)
@@ -217,18 +210,13 @@ func TestCertificateIsReplaced(t *testing.T) {
 	s.pair.Renew(ends)
 	s.says("changed, and the change is in force")
 	serial(2)
-	_, metrics := s.get(s.Ops + "/metrics")
-	if want := fmt.Sprintf(`rshub_certificate_expires_timestamp_seconds %g`, float64(ends.Unix())); !strings.Contains(metrics, want) {
-		t.Errorf("metrics lack %s", want)
+	if got := s.value("rshub_certificate_expires_timestamp_seconds"); got != float64(ends.Unix()) {
+		t.Errorf("the metrics say that it expires at %v", got)
 	}
 	s.pair.Write(s.pair.Key, []byte("no key"))
 	s.says("what was read before stays in force")
-	serial(2)
-	if resp, body := s.get(s.Ops + "/readyz"); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"certificate":{"ok":false,"required":false,"reason":"read the certificate in `) {
-		t.Errorf("ready: %d %s", resp.StatusCode, body)
-	}
-	if _, metrics := s.get(s.Ops + "/metrics"); !strings.Contains(metrics, `rshub_dependency_ok{dependency="certificate"} 0`) {
-		t.Error("metrics do not say that the certificate is not in force")
+	if ready, checks := readiness(t, s.started); !ready || checks["certificate"].Required || !strings.HasPrefix(checks["certificate"].Reason, "read the certificate in ") {
+		t.Errorf("ready: %t, %v", ready, checks)
 	}
 	s.publish(5, 10)
 	s.read(ws, 5)

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/rshub/rshub/internal/operatetest"
 	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/internal/trail"
@@ -20,30 +22,13 @@ import (
 )
 
 // audited returns the lines of an audit log.
-func audited(t *testing.T, path string) (lines []string) {
+func audited(t *testing.T, path string) []string {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(string(text)) {
-		lines = append(lines, strings.TrimSuffix(line, "\n"))
-	}
-	return lines
-}
-
-// verifier returns the URL of a callback that confirms that it was subscribed, and not that
-// it was unsubscribed.
-func verifier(t *testing.T) string {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Query().Get("hub.mode") == "unsubscribe" {
-			http.NotFound(w, r)
-			return
-		}
-		fmt.Fprint(w, r.URL.Query().Get("hub.challenge"))
-	}))
-	t.Cleanup(s.Close)
-	return s.URL
+	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
 // Each action has a line, with who did it and nothing that is secret. docs/operate.md has
@@ -56,14 +41,18 @@ func TestAuditLogTable(t *testing.T) {
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 	})
 	const secret, query = "hub-secret-of-the-test", "query-of-the-test"
-	callback := verifier(t)
+	callback := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("hub.mode") == "unsubscribe" { // it does not confirm that
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprint(w, r.URL.Query().Get("hub.challenge"))
+	}))
+	defer callback.Close()
 	topic := h.URL + "/sets/demo/changes"
 	do := func(token, method, url, contentType, body string, want int) string {
 		t.Helper()
-		headers := []string{"X-Forwarded-For", "6.6.6.6, 198.51.100.7", "Content-Type", contentType, "X-Request-Id", "7f3a"}
-		if token != "" {
-			headers = append(headers, "Authorization", "Bearer "+token)
-		}
+		headers := append(bearer(token), "X-Forwarded-For", "6.6.6.6, 198.51.100.7", "Content-Type", contentType, "X-Request-Id", "7f3a")
 		resp, text := servertest.Do(t, method, url, body, headers...)
 		if resp.StatusCode != want {
 			t.Fatalf("%s %s: %d %s", method, url, resp.StatusCode, text)
@@ -71,7 +60,7 @@ func TestAuditLogTable(t *testing.T) {
 		return text
 	}
 	form := func(mode string) string {
-		return url.Values{"hub.mode": {mode}, "hub.topic": {topic}, "hub.callback": {callback + "/cb?" + query}, "hub.secret": {secret}}.Encode()
+		return url.Values{"hub.mode": {mode}, "hub.topic": {topic}, "hub.callback": {callback.URL + "/cb?" + query}, "hub.secret": {secret}}.Encode()
 	}
 	const forms = "application/x-www-form-urlencoded"
 	alice, operator := texts[0], texts[1]
@@ -131,7 +120,7 @@ func TestAuditLogTable(t *testing.T) {
 			t.Errorf("%s", text)
 		}
 		if examples[l.Action] == "" {
-			examples[l.Action] = fixed(text, strings.TrimPrefix(callback, "http://"))
+			examples[l.Action] = fixed(text, callback.Listener.Addr().String())
 		}
 	}
 	table := strings.Builder{}
@@ -192,13 +181,13 @@ func TestAuditLog(t *testing.T) {
 		t.Errorf("after it was renamed: %q", lines)
 	}
 	if _, err := os.Stat("/dev/full"); err == nil {
-		full := start(t, Config{AuditLog: "/dev/full"})
+		full := start(t, Config{AuditLog: "/dev/full", Metrics: prometheus.NewRegistry()})
 		full.Publish("demo")
 		untiltest.Done(t, "the failure is seen", func() bool {
-			resp, body := servertest.Do(t, "GET", full.Ops+"/readyz", "")
-			return resp.StatusCode == http.StatusOK && strings.Contains(body, `"audit_log":{"ok":false,"required":false,"reason":"write the audit log: `)
+			ready, checks := readiness(t, full)
+			return ready && !checks["audit_log"].Required && strings.HasPrefix(checks["audit_log"].Reason, "write the audit log: ")
 		})
-		if _, body := servertest.Do(t, "GET", full.Ops+"/metrics", ""); !strings.Contains(body, "\nrshub_audit_log_lost_total 1\n") {
+		if full.value("rshub_audit_log_lost_total") != 1 {
 			t.Error("metrics do not say that a line is missing")
 		}
 	}
