@@ -2,27 +2,21 @@ package documents_test
 
 import (
 	"bytes"
-	"context"
-	"log/slog"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/documents"
 	"github.com/rshub/rshub/feed"
 )
 
+// What a list of ETags and a date mean is what FuzzNotModified shows.
 func TestConditional(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 3)
-	m.add("peps", 8)
+	m, s := filled(t, 3, 8, documents.Options{})
 	m.advance(300 * time.Millisecond)
-	s := newServer(m, documents.Options{})
 	const path = "/sets/peps/changelist.xml"
 	tag := s.get(path).Header().Get("Etag")
 	zipped := s.get(path, "Accept-Encoding", "gzip").Header().Get("Etag")
@@ -38,13 +32,7 @@ func TestConditional(t *testing.T) {
 	}{
 		{"no condition", nil, time.Hour, 200},
 		{"same", []string{"If-None-Match", tag}, 0, 304},
-		{"weak", []string{"If-None-Match", "W/" + tag}, 0, 304},
-		{"star", []string{"If-None-Match", "*"}, 0, 304},
-		{"list", []string{"If-None-Match", `"a,b" , W/"c",` + tag}, 0, 304},
-		{"two fields", []string{"If-None-Match", `"a"`, "If-None-Match", tag}, 0, 304},
 		{"other", []string{"If-None-Match", `"other"`}, 0, 200},
-		{"without quotes", []string{"If-None-Match", strings.Trim(tag, `"`)}, 0, 200},
-		{"half", []string{"If-None-Match", tag[:len(tag)-1]}, 0, 200},
 		{"of the other form", []string{"If-None-Match", zipped}, 0, 200},
 		{"gzip", []string{"If-None-Match", zipped, "Accept-Encoding", "gzip"}, 0, 304},
 		{"plain for gzip", []string{"If-None-Match", tag, "Accept-Encoding", "gzip"}, 0, 200},
@@ -53,7 +41,6 @@ func TestConditional(t *testing.T) {
 		{"since before", []string{"If-Modified-Since", "Fri, 02 Jan 2026 03:04:06 GMT"}, time.Hour, 200},
 		{"since, in that second", []string{"If-Modified-Since", second}, 0, 200},
 		{"since, by another clock", []string{"If-Modified-Since", second}, 30 * time.Second, 200},
-		{"since nonsense", []string{"If-Modified-Since", "yesterday"}, time.Hour, 200},
 		{"a match decides", []string{"If-None-Match", tag, "If-Modified-Since", "Fri, 02 Jan 2015 03:04:06 GMT"}, time.Hour, 304},
 		{"no match decides", []string{"If-None-Match", `"other"`, "If-Modified-Since", second}, time.Hour, 200},
 	} {
@@ -85,10 +72,7 @@ func TestConditional(t *testing.T) {
 // A client has the state of the middle of a second, and then another change comes
 // in the same second. The client must not be told that nothing changed.
 func TestModifiedWithinTheSecond(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 3)
-	m.add("peps", 1)
-	s := newServer(m, documents.Options{})
+	m, s := filled(t, 3, 1, documents.Options{})
 	date := m.clock().UTC().Truncate(time.Second).Format(http.TimeFormat) // the Date of the answer
 	if got := s.get("/sets/peps/changelist.xml").Header().Get("Last-Modified"); got != "" {
 		t.Errorf("Last-Modified = %s, which may come again", got)
@@ -105,90 +89,41 @@ func TestModifiedWithinTheSecond(t *testing.T) {
 // What lastmod is changes the bytes of a list, and no entry has come. A client that asks by
 // time must not be told that nothing changed.
 func TestModifiedByTheDescription(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 3)
-	m.add("peps", 8)
 	sh := &shelf{}
 	sh.put(7, 4, numbered)
-	s := newServer(m, documents.Options{Inventories: sh})
+	m, s := filled(t, 3, 8, documents.Options{Inventories: sh})
 	m.advance(time.Hour)
 	for _, path := range []string{"changelist.xml", "changelist.xml?from=2026-01-02T03:04:06Z", "resourcelist.xml"} {
 		for _, lastmod := range []feed.Lastmod{feed.LastmodOfSource, feed.LastmodIsDatetime, feed.LastmodInSeconds} {
 			date := s.get("/sets/peps/" + path).Header().Get("Last-Modified")
-			if err := m.Describe(t.Context(), "peps", feed.Description{Lastmod: lastmod}); err != nil {
-				t.Fatal(err)
-			}
+			m.describe("peps", feed.Description{Lastmod: lastmod})
 			if w := s.get("/sets/peps/"+path, "If-Modified-Since", date); w.Code != 200 && lastmod != feed.LastmodOfSource {
 				t.Errorf("%s since %s, and now lastmod is %s: %d", path, date, lastmod, w.Code)
 			}
 		}
-		if err := m.Describe(t.Context(), "peps", feed.Description{}); err != nil {
-			t.Fatal(err)
-		}
+		m.describe("peps", feed.Description{})
 	}
 }
 
-// Every document answers 304, without reading entries, as long as its content is
-// the same.
+// Every document answers 304, without reading entries, as long as its content is the same. When
+// that is so, TestTagsFollowTheBytes shows.
 func TestNotModified(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 3)
-	m.add("peps", 7)
-	s := newServer(m, documents.Options{CacheBytes: 1}) // nothing is kept
-	open := m.list("peps", 3)
-	paths := []string{"/.well-known/resourcesync", "/sets/peps/.well-known/resourcesync", "/sets/peps/capabilitylist.xml", "/sets/peps/changelist.xml",
-		"/sets/peps/changelist.xml?from=2026-01-02T03:04:06Z", "/sets/peps/changelist-index.xml", "/sets/peps/changes", m.list("peps", 1), open}
-	tags := make(map[string]string)
-	fetch := func() {
-		for _, path := range paths {
-			tags[path] = s.get(path).Header().Get("Etag")
+	m, s := filled(t, 3, 7, documents.Options{CacheBytes: 1}) // nothing is kept
+	for _, path := range []string{"/.well-known/resourcesync", "/sets/peps/.well-known/resourcesync", "/sets/peps/capabilitylist.xml", "/sets/peps/changelist.xml",
+		"/sets/peps/changelist.xml?from=2026-01-02T03:04:06Z", "/sets/peps/changelist-index.xml", "/sets/peps/changes", m.list("peps", 1), m.list("peps", 3)} {
+		tag, reads := s.get(path).Header().Get("Etag"), m.reads.Load()
+		if w := s.do("HEAD", path, "If-None-Match", tag); w.Code != 304 || m.reads.Load() != reads {
+			t.Errorf("%s: %d, after %d reads", path, w.Code, m.reads.Load()-reads)
 		}
 	}
-	changed := func(what string, want ...string) {
-		t.Helper()
-		reads := m.reads.Load()
-		var got []string
-		for _, path := range paths {
-			if w := s.do("HEAD", path, "If-None-Match", tags[path]); w.Code == 200 {
-				got = append(got, path)
-			}
-		}
-		if strings.Join(got, " ") != strings.Join(want, " ") {
-			t.Errorf("%s changed %q, want %q", what, got, want)
-		}
-		if len(want) == 0 && m.reads.Load() != reads {
-			t.Errorf("%d reads for 304", m.reads.Load()-reads)
-		}
-		fetch()
-	}
-	fetch()
-	changed("nothing")
-	m.add("peps", 1)
-	changed("an entry", "/sets/peps/changelist.xml", "/sets/peps/changelist.xml?from=2026-01-02T03:04:06Z", "/sets/peps/changes", open)
-	m.add("peps", 1)
-	changed("the end of a list", "/sets/peps/changelist.xml", "/sets/peps/changelist.xml?from=2026-01-02T03:04:06Z", "/sets/peps/changelist-index.xml", "/sets/peps/changes", open)
-	if err := m.Describe(t.Context(), "peps", feed.Description{DescribedBy: "https://example.org/other"}); err != nil {
-		t.Fatal(err)
-	}
-	changed("a description", "/.well-known/resourcesync", "/sets/peps/.well-known/resourcesync", "/sets/peps/capabilitylist.xml")
-	if err := m.Describe(t.Context(), "peps", feed.Description{DescribedBy: "https://example.org/other", ChangeList: "https://example.org/changes.xml"}); err != nil {
-		t.Fatal(err)
-	}
-	changed("where the source's own list is, which no document shows")
-	m.trim("peps", 1)
-	paths = []string{"/sets/peps/changelist.xml", "/sets/peps/changelist-index.xml", "/sets/peps/changes"}
-	changed("retention", "/sets/peps/changelist-index.xml")
 }
 
 // Only a name that never means anything else is immutable. A list that is closed may still be
 // asked for by the name that it had while it was open.
 func TestCacheControl(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 3)
-	m.add("peps", 5)
+	m, s := filled(t, 3, 5, documents.Options{})
 	once := m.list("peps", 2)
 	m.add("peps", 3)
-	s := newServer(m, documents.Options{})
 	check := func(path, want string, header ...string) {
 		t.Helper()
 		if w := s.get(path, header...); w.Code != 200 || w.Header().Get("Cache-Control") != want {
@@ -208,10 +143,7 @@ func TestCacheControl(t *testing.T) {
 }
 
 func TestGzip(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 3)
-	m.add("peps", 8)
-	s := newServer(m, documents.Options{})
+	_, s := filled(t, 3, 8, documents.Options{})
 	const path = "/sets/peps/changelist.xml"
 	plain := s.get(path).Body.Bytes()
 	for _, test := range []struct {
@@ -265,10 +197,7 @@ func TestGzip(t *testing.T) {
 }
 
 func TestMethods(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 3)
-	m.add("peps", 8)
-	s := newServer(m, documents.Options{})
+	m, s := filled(t, 3, 8, documents.Options{})
 	for _, path := range []string{"/.well-known/resourcesync", "/sets/peps/.well-known/resourcesync", "/sets/peps/capabilitylist.xml",
 		"/sets/peps/changelist.xml", "/sets/peps/changelist.xml?from=2026-01-02T03:04:06Z", "/sets/peps/changelist-index.xml",
 		m.list("peps", 1), "/sets/peps/changes", "/sets/peps/nothing.xml", m.list("peps", 9)} {
@@ -300,10 +229,7 @@ func TestMethods(t *testing.T) {
 
 // A thousand pollers at the same head cost one read of the log.
 func TestPollersShare(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 3)
-	m.add("peps", 8)
-	s := newServer(m, documents.Options{})
+	m, s := filled(t, 3, 8, documents.Options{})
 	var all sync.WaitGroup
 	for range 1_000 {
 		all.Go(func() {
@@ -320,10 +246,7 @@ func TestPollersShare(t *testing.T) {
 
 // While the log cannot be reached, documents in the cache are still served.
 func TestOutage(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 3)
-	m.add("peps", 8)
-	s := newServer(m, documents.Options{})
+	m, s := filled(t, 3, 8, documents.Options{})
 	kept := []string{"/sets/peps/changelist.xml", "/sets/peps/changelist-index.xml", m.list("peps", 1), "/sets/peps/changes", "/sets/peps/capabilitylist.xml"}
 	for _, path := range kept {
 		s.get(path)
@@ -353,28 +276,4 @@ func TestOutage(t *testing.T) {
 			t.Errorf("%s: %d %v", path, w.Code, w.Header())
 		}
 	}
-}
-
-// A failure of the hub itself is logged with the path. The client learns no details.
-func TestUnexpectedError(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 3)
-	var log bytes.Buffer
-	s := newServer(m, documents.Options{})
-	s.logger = slog.New(slog.NewTextHandler(&log, nil))
-	m.Log = brokenLog{Log: m.Log}
-	w := httptest.NewRecorder()
-	s.ServeHTTP(w, httptest.NewRequest("GET", "/sets/peps/changelist.xml", nil))
-	if w.Code != 500 || strings.Contains(w.Body.String(), "damaged") {
-		t.Errorf("%d %s", w.Code, w.Body)
-	}
-	if !strings.Contains(log.String(), "path=/sets/peps/changelist.xml") || !strings.Contains(log.String(), "damaged") {
-		t.Errorf("logged %q", log.String())
-	}
-}
-
-type brokenLog struct{ changelog.Log }
-
-func (brokenLog) State(context.Context, string) (feed.State, error) {
-	return feed.State{}, changelog.ErrCorrupt
 }

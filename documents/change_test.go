@@ -10,11 +10,8 @@ import (
 
 // Each change that is kept has a URL, in two forms, each with an ETag of its own.
 func TestChange(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 4)
-	m.add("peps", 10)
+	m, s := filled(t, 4, 10, documents.Options{})
 	m.trim("peps", 6)
-	s := newServer(m, documents.Options{})
 	floor := m.state("peps").Floor.Position
 	if floor == 0 {
 		t.Fatal("nothing was trimmed")

@@ -2,7 +2,6 @@ package documents_test
 
 import (
 	"bytes"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -17,9 +16,7 @@ import (
 // The documents avoid the traps that known clients fall into, at every length of a
 // log with small lists.
 func TestTraps(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 3)
-	s := newServer(m, documents.Options{})
+	m, s := filled(t, 3, 0, documents.Options{})
 	for n := range 12 {
 		if n > 0 {
 			m.add("peps", 1)
@@ -71,9 +68,7 @@ func TestTraps(t *testing.T) {
 	if link(doc.Links, "up") != base+"/.well-known/resourcesync" || link(doc.Links, "describedby") != "https://peps.example.org/about" {
 		t.Errorf("links of the capability list: %v", doc.Links)
 	}
-	if err := m.Describe(m.Context(), "peps", feed.Description{NoPush: true}); err != nil {
-		t.Fatal(err)
-	}
+	m.describe("peps", feed.Description{NoPush: true})
 	if doc := s.read("/sets/peps/capabilitylist.xml"); len(doc.URLs) != 1 {
 		t.Errorf("trap 6: %v", doc.URLs)
 	}
@@ -89,9 +84,7 @@ func TestTraps(t *testing.T) {
 // All lists that the index names are together the whole log in order, and their
 // intervals have no gaps.
 func TestListsTogetherAreTheLog(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 3)
-	s := newServer(m, documents.Options{})
+	m, s := filled(t, 3, 0, documents.Options{})
 	for n := range uint64(20) {
 		if n > 0 {
 			m.add("peps", 1)
@@ -137,9 +130,7 @@ func TestListIsStable(t *testing.T) {
 	a, b := newServer(m, documents.Options{}), newServer(m, documents.Options{CacheBytes: 1})
 	first := a.get(m.list("peps", 1))
 	m.add("peps", 7)
-	if err := m.Describe(t.Context(), "peps", feed.Description{DescribedBy: "https://example.org/other"}); err != nil {
-		t.Fatal(err)
-	}
+	m.describe("peps", feed.Description{DescribedBy: "https://example.org/other"})
 	for _, s := range []*server{a, b, newServer(m, documents.Options{})} {
 		w := s.get(m.list("peps", 1))
 		if !bytes.Equal(w.Body.Bytes(), first.Body.Bytes()) || w.Header().Get("Etag") != first.Header().Get("Etag") {
@@ -156,7 +147,8 @@ func TestListIsStable(t *testing.T) {
 			}
 		}
 	}
-	other := &server{Server: documents.New(m, "https://other.example.org", documents.Options{}), memory: m, logger: slog.New(slog.DiscardHandler)}
+	other := newServer(m, documents.Options{})
+	other.Server = documents.New(m, "https://other.example.org", documents.Options{})
 	if other.get(m.list("peps", 1)).Header().Get("Etag") == first.Header().Get("Etag") {
 		t.Error("the base URL is not in the ETag")
 	}
@@ -232,39 +224,44 @@ func TestFrom(t *testing.T) {
 // A destination that asks again from each until gets every change, in documents of
 // at most 50,000 entries.
 func TestFromIsCut(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 10_000)
-	const total = 110_000
-	for n := 0; n < total; n += 10_000 {
+	m, s := filled(t, 10_000, 50_000, documents.Options{})
+	if lengths := s.walk(50_000); !slices.Equal(lengths, []int{50_000}) {
+		t.Errorf("documents of %v entries", lengths)
+	}
+	for range 6 {
 		m.add("peps", 10_000)
 	}
-	s := newServer(m, documents.Options{})
-	next := "/sets/peps/changelist.xml?from=" + string(resourcesync.AppendTimeMicro(nil, m.state("peps").Begin))
+	if lengths := s.walk(110_000); !slices.Equal(lengths, []int{50_000, 50_000, 10_002}) {
+		t.Errorf("documents of %v entries", lengths)
+	}
+}
+
+// walk reads ?from= from the beginning of the set peps, which has so many entries, and from each
+// until again. It returns how many entries each document has.
+func (s *server) walk(total uint64) (lengths []int) {
+	s.Helper()
 	var all []uint64
-	var lengths []int
-	for next != "" {
+	for next := "/sets/peps/changelist.xml?from=" + string(resourcesync.AppendTimeMicro(nil, s.state("peps").Begin)); next != ""; {
 		doc, positions := s.scan(next)
 		if next = link(doc.Links, "next"); (next == "") != (doc.MD.Until == "") {
-			t.Fatalf("until %q and next %q", doc.MD.Until, next)
+			s.Fatalf("until %q and next %q", doc.MD.Until, next)
 		}
 		if last := doc.URLs[len(doc.URLs)-1].MD; doc.MD.Until != "" && doc.MD.Until != last.Datetime {
-			t.Errorf("until %s, last entry %s", doc.MD.Until, last.Datetime)
+			s.Errorf("until %s, last entry %s", doc.MD.Until, last.Datetime)
 		}
 		lengths = append(lengths, len(positions))
 		if len(all) > 0 {
-			if positions[0] != all[len(all)-1] {
-				t.Errorf("goes on with %d after %d", positions[0], all[len(all)-1])
+			if len(positions) < 2 || positions[0] != all[len(all)-1] {
+				s.Fatalf("goes on with %v after %d", positions, all[len(all)-1])
 			}
 			positions = positions[1:] // the entry that is repeated
 		}
 		all = append(all, positions...)
 	}
 	if !slices.Equal(all, numbers(1, total)) {
-		t.Errorf("%d entries", len(all))
+		s.Errorf("%d entries", len(all))
 	}
-	if !slices.Equal(lengths, []int{50_000, 50_000, 10_002}) {
-		t.Errorf("documents of %v entries", lengths)
-	}
+	return lengths
 }
 
 // A ?from= of few entries reads them once. It has the same bytes as one whose entries are read
@@ -295,31 +292,13 @@ func TestFromOfFew(t *testing.T) {
 	}
 }
 
-// A list may have exactly 50,000 entries.
-func TestFromIsNotCut(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 25_000)
-	m.add("peps", 50_000)
-	s := newServer(m, documents.Options{})
-	begin := string(resourcesync.AppendTimeMicro(nil, m.state("peps").Begin))
-	if doc, positions := s.scan("/sets/peps/changelist.xml?from=" + begin); len(positions) != 50_000 || doc.MD.Until != "" {
-		t.Errorf("%d entries, until %q", len(positions), doc.MD.Until)
-	}
-	if _, positions := s.scan("/sets/peps/changelist.xml"); !slices.Equal(positions, numbers(25_001, 50_000)) {
-		t.Errorf("the rolling view has %d entries", len(positions))
-	}
-}
-
 // An index names at most 50,000 lists. If there are more, it names the newest ones,
 // and its from says where they begin.
 func TestIndexIsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("has 50,000 lists")
 	}
-	m := newMemory(t)
-	m.make("peps", 1)
-	m.add("peps", 50_000)
-	s := newServer(m, documents.Options{})
+	m, s := filled(t, 1, 50_000, documents.Options{})
 	if doc, lists := s.scan("/sets/peps/changelist-index.xml"); len(lists) != 50_000 || !strings.Contains(doc.Sitemaps[0].Loc, "-1-until-") {
 		t.Errorf("%d lists, the first %s", len(lists), doc.Sitemaps[0].Loc)
 	}
@@ -371,10 +350,7 @@ func TestStreamed(t *testing.T) {
 // Writers, retention and readers work at the same time. Every document that a reader
 // gets is complete.
 func TestConcurrent(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 50)
-	m.add("peps", 120)
-	s := newServer(m, documents.Options{CacheBytes: 200 << 10})
+	m, s := filled(t, 50, 120, documents.Options{CacheBytes: 200 << 10})
 	var writers, readers sync.WaitGroup
 	stop := make(chan struct{})
 	writers.Go(func() {

@@ -3,8 +3,6 @@ package documents_test
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -22,12 +20,10 @@ func TestSourcesOwnDocuments(t *testing.T) {
 	m.make("demo", 4)
 	s := newServer(m, documents.Options{})
 	before := s.get("/sets/demo/capabilitylist.xml")
-	if err := m.Describe(m.Context(), "demo", feed.Description{
+	m.describe("demo", feed.Description{
 		ResourceList: "https://example.org/resourcelist.xml?a=1&b=2", ResourceDump: "https://example.org/dump.xml",
 		ChangeDump: "https://example.org/changedump.xml", ChangeList: "https://example.org/secret",
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 	w := s.get("/sets/demo/capabilitylist.xml")
 	doc, err := resourcesync.ReadXML(w.Body, resourcesync.Limits{})
 	if err != nil {
@@ -60,9 +56,7 @@ func TestSetsChangeWhileListed(t *testing.T) {
 	}{
 		{"made", func(m *memory) { m.make("new", 4) }},
 		{"described", func(m *memory) {
-			if err := m.Describe(m.Context(), "demo", feed.Description{DescribedBy: "https://example.org/other"}); err != nil {
-				m.Fatal(err)
-			}
+			m.describe("demo", feed.Description{DescribedBy: "https://example.org/other"})
 		}},
 		{"deleted", func(m *memory) {
 			if err := m.Delete(m.Context(), "old"); err != nil {
@@ -125,6 +119,10 @@ func (h *hall) Sets(context.Context, ...string) ([]feed.State, error) { return h
 // each once.
 func TestDescriptionIsCut(t *testing.T) {
 	m := newMemory(t)
+	rights, err := access.ParseRights("follow:s*")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		name   string
 		sets   int
@@ -145,18 +143,10 @@ func TestDescriptionIsCut(t *testing.T) {
 			}
 			h.states = append(h.states, feed.State{Set: fmt.Sprintf("%s%06d", name, i), Description: feed.Description{DescribedBy: test.about}})
 		}
-		d := documents.New(h, base, documents.Options{Now: m.clock})
+		s := &server{documents.New(h, base, documents.Options{Now: m.clock}), m}
 		read := func(url string) *resourcesync.Document {
 			t.Helper()
-			rights, err := access.ParseRights("follow:s*")
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx := access.NewContext(t.Context(), access.Caller{Rights: rights})
-			w := httptest.NewRecorder()
-			if err := d.ServeDescription(w, httptest.NewRequestWithContext(ctx, http.MethodGet, url, nil)); err != nil {
-				t.Fatalf("%s: GET %s: %v", test.name, url, err)
-			}
+			w := s.doAs(rights, "GET", url)
 			if n := w.Body.Len(); n > 50<<20 {
 				t.Errorf("%s: %s has %d bytes", test.name, url, n)
 			}
@@ -171,7 +161,7 @@ func TestDescriptionIsCut(t *testing.T) {
 		if all.Index {
 			docs = nil
 			for _, it := range all.Items {
-				docs = append(docs, read(strings.TrimPrefix(it.Loc, base)))
+				docs = append(docs, read(it.Loc))
 				parts++
 			}
 		}

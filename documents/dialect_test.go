@@ -23,13 +23,11 @@ import (
 var dialects = []*dialect.Form{activitystreams.Form, atom.Form, changeset.Form}
 
 func TestDialects(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 4)
+	m, s := filled(t, 4, 0, documents.Options{Dialects: dialects})
 	m.make("rfcs", 4)
 	m.add("peps", 3)
 	m.add("peps", 5)
 	m.add("peps", 2)
-	s := newServer(m, documents.Options{Dialects: dialects})
 	page := func(n int) string { return m.listText("peps", n) }
 	for _, test := range []struct{ file, url string }{
 		{"collection.json", "/sets/peps/activity/collection.json"},
@@ -100,9 +98,7 @@ type atomFeed struct {
 // At every length of a log with small lists, whoever walks through the documents of a form as
 // its standard says sees each change, in order. Feeds and archives may overlap.
 func TestWalkInDialects(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 3)
-	s := newServer(m, documents.Options{Dialects: dialects})
+	m, s := filled(t, 3, 0, documents.Options{Dialects: dialects})
 	next := "/sets/peps/changeset.xml"
 	var polled []string // the events of all changesets that followed each other
 	for n := range 12 {
@@ -186,10 +182,7 @@ func TestWalkInDialects(t *testing.T) {
 
 // What never changes is kept by caches, and what retention removed is gone, not missing.
 func TestDialectPagesStay(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 3)
-	m.add("peps", 3)
-	s := newServer(m, documents.Options{Dialects: dialects})
+	m, s := filled(t, 3, 3, documents.Options{Dialects: dialects})
 	begin, first, empty := m.state("peps").Begin, m.listText("peps", 1), m.listText("peps", 2)
 	m.add("peps", 3)
 	second := m.listText("peps", 2)
@@ -213,9 +206,7 @@ func TestDialectPagesStay(t *testing.T) {
 
 	m.add("peps", 7)
 	m.trim("peps", 8)
-	if err := m.Describe(t.Context(), "peps", feed.Description{Title: "Other"}); err != nil {
-		t.Fatal(err)
-	}
+	m.describe("peps", feed.Description{Title: "Other"})
 	if w := s.get(url); w.Code != http.StatusOK || !bytes.Equal(w.Body.Bytes(), before.Body.Bytes()) {
 		t.Errorf("a closed page is another one later: %d %s", w.Code, w.Body)
 	}

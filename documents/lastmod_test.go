@@ -33,13 +33,9 @@ func TestLastmod(t *testing.T) {
 	}
 	names, tags := map[string]bool{}, map[string]bool{}
 	for _, mode := range []feed.Lastmod{feed.LastmodOfSource, feed.LastmodIsDatetime, feed.LastmodInSeconds} {
-		if err := m.Log.Describe(t.Context(), "peps", feed.Description{Lastmod: mode}); err != nil {
-			t.Fatal(err)
-		}
+		m.describe("peps", feed.Description{Lastmod: mode})
 		lists := []string{"/sets/peps/changelist.xml", "/sets/peps/changelist.xml?from=" + began.Add(time.Second).UTC().Format(time.RFC3339)}
-		for _, l := range read("/sets/peps/changelist-index.xml").Items {
-			lists = append(lists, strings.TrimPrefix(l.Loc, base))
-		}
+		lists = append(lists, s.named("/sets/peps/changelist-index.xml")...)
 		for old := range names {
 			if w := s.get(old); w.Code != 404 {
 				t.Errorf("%s: %s is %d", mode, old, w.Code)

@@ -36,10 +36,8 @@ func (m *memory) listText(set string, n int) string {
 }
 
 func TestNames(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 3)
+	m, s := filled(t, 3, 0, documents.Options{})
 	m.add("peps", 9) // three closed lists; the fourth has no entry yet
-	s := newServer(m, documents.Options{})
 	begin := m.state("peps").Begin
 	one, two := m.listText("peps", 1), m.listText("peps", 2)
 	at := func(position int) int64 { return m.cursor(uint64(position)).Micros }
@@ -127,7 +125,7 @@ func TestNamesAfterALoss(t *testing.T) {
 	}
 	old := map[string]named{} // by path
 	note := func(s *server, length int) {
-		paths := s.indexed("peps")
+		paths := s.named("/sets/peps/changelist-index.xml")
 		for n := 1; n <= length/k+1; n++ {
 			for _, f := range dialects {
 				paths = append(paths, "/sets/peps/"+f.PageName(s.listText("peps", n)))
@@ -147,19 +145,15 @@ func TestNamesAfterALoss(t *testing.T) {
 			m.add("peps", 1)
 		}
 	}
-	m := newMemory(t)
-	m.make("peps", k)
-	s := newServer(m, documents.Options{Dialects: dialects})
+	m, s := filled(t, k, 0, documents.Options{Dialects: dialects})
 	for length := range before + 1 {
 		fill(m, min(length, 1))
 		note(s, length)
 	}
 	for kept := range before + 1 {
-		m := newMemory(t)
-		m.make("peps", k)
+		m, s := filled(t, k, 0, documents.Options{Dialects: dialects})
 		fill(m, kept)
 		m.advance(time.Hour)
-		s := newServer(m, documents.Options{Dialects: dialects})
 		for length := kept; length <= most; length++ {
 			if length > kept {
 				fill(m, 1)
@@ -200,10 +194,10 @@ var beginForm = regexp.MustCompile(`h:after="[^"]*"|"startIndex":\d+|rel="prev(?
 // beginOf returns what says where a Change List or a page begins.
 func beginOf(document []byte) string { return string(beginForm.Find(document)) }
 
-// indexed returns the paths of the lists that the index of a set names.
-func (s *server) indexed(set string) (paths []string) {
+// named returns the paths of the documents that an index names.
+func (s *server) named(index string) (paths []string) {
 	s.Helper()
-	for _, e := range s.read("/sets/" + set + "/changelist-index.xml").Sitemaps {
+	for _, e := range s.read(index).Sitemaps {
 		paths = append(paths, strings.TrimPrefix(e.Loc, base))
 	}
 	return paths

@@ -3,17 +3,13 @@ package documents_test
 import (
 	"bytes"
 	"context"
-	"encoding/xml"
 	"fmt"
-	"io"
 	"iter"
 	"net/http"
 	"sort"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/klauspost/compress/gzip"
 
 	"github.com/rshub/rshub/documents"
 	"github.com/rshub/rshub/feed"
@@ -96,10 +92,8 @@ func long(i int) resourcesync.Change {
 }
 
 func TestGoldenResourceLists(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 4)
 	sh := &shelf{}
-	s := newServer(m, documents.Options{Inventories: sh})
+	m, s := filled(t, 4, 0, documents.Options{Inventories: sh})
 	compare := func(name, url string) {
 		t.Helper()
 		w := s.get(url)
@@ -122,12 +116,6 @@ func TestGoldenResourceLists(t *testing.T) {
 
 // All documents together name every resource once, and none of them is too large.
 func TestResourceListIsCut(t *testing.T) {
-	type parsed struct {
-		XMLName  xml.Name
-		MD       md      `xml:"http://www.openarchives.org/rs/terms/ md"`
-		Sitemaps []entry `xml:"http://www.sitemaps.org/schemas/sitemap/0.9 sitemap"`
-		Links    []ln    `xml:"http://www.openarchives.org/rs/terms/ ln"`
-	}
 	for _, test := range []struct {
 		count int
 		make  func(int) resourcesync.Change
@@ -148,15 +136,11 @@ func TestResourceListIsCut(t *testing.T) {
 			s.TB = t
 			urls := []string{"/sets/peps/resourcelist.xml"}
 			if test.parts > 0 {
-				w := s.get(urls[0])
-				var index parsed
-				if err := xml.Unmarshal(w.Body.Bytes(), &index); err != nil || index.XMLName.Local != "sitemapindex" || index.MD.Cursor != r.cursor.String() || len(index.Sitemaps) != test.parts {
-					t.Fatalf("the index is %s, %v", w.Body, err)
+				index := s.read(urls[0])
+				if index.XMLName.Local != "sitemapindex" || index.MD.Cursor != r.cursor.String() || len(index.Sitemaps) != test.parts {
+					t.Fatalf("the index is %+v", index)
 				}
-				urls = nil
-				for _, e := range index.Sitemaps {
-					urls = append(urls, e.Loc)
-				}
+				urls = s.named(urls[0])
 			}
 			next := 0
 			for _, url := range urls {
@@ -205,12 +189,8 @@ func TestResourceListParts(t *testing.T) {
 				t.Errorf("%s: Cache-Control is %s", path, got)
 			}
 			if encoding == "gzip" {
-				z, err := gzip.NewReader(a.Body)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if plain, err := io.ReadAll(z); err != nil || !bytes.Equal(plain, s.get(path).Body.Bytes()) {
-					t.Errorf("%s: compressed it is other bytes, %v", path, err)
+				if !bytes.Equal(gunzip(t, a.Body.Bytes()), s.get(path).Body.Bytes()) {
+					t.Errorf("%s: compressed it is other bytes", path)
 				}
 			}
 			walks := first.walks
@@ -225,9 +205,7 @@ func TestResourceListParts(t *testing.T) {
 	const dated = "/sets/peps/resourcelist-9-1767323045000009-2-datetime.xml"
 	describe := func(d feed.Description, there, not string) {
 		t.Helper()
-		if err := m.Describe(t.Context(), "peps", d); err != nil {
-			t.Fatal(err)
-		}
+		m.describe("peps", d)
 		w := s.get(there)
 		if index := s.get("/sets/peps/resourcelist.xml").Body.String(); w.Code != 200 || !strings.Contains(index, base+there) || strings.Contains(index, base+not) || s.get(not).Code != 404 {
 			t.Errorf("%s is %d, %s is %d, and the index is %s", there, w.Code, not, s.get(not).Code, index)
@@ -263,14 +241,10 @@ func TestResourceListParts(t *testing.T) {
 
 // Without a complete inventory there is no Resource List of the hub's own.
 func TestNoResourceList(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 4)
 	sh := &shelf{err: &feed.Error{Code: "incomplete", Status: 404, Text: "not complete", Detail: "the hub may not know all resources"}}
-	s := newServer(m, documents.Options{Inventories: sh})
+	m, s := filled(t, 4, 0, documents.Options{Inventories: sh})
 	for _, own := range []string{"", "https://peps.example.org/list.xml"} {
-		if err := m.Describe(t.Context(), "peps", feed.Description{ResourceList: own}); err != nil {
-			t.Fatal(err)
-		}
+		m.describe("peps", feed.Description{ResourceList: own})
 		w := s.get("/sets/peps/resourcelist.xml")
 		if w.Code != 404 || !strings.Contains(w.Body.String(), "may not know all") || strings.Contains(w.Body.String(), "example.org/list.xml") != (own != "") {
 			t.Errorf("the source's own is %q: %d %s", own, w.Code, w.Body)

@@ -17,17 +17,11 @@ func TestRobots(t *testing.T) {
 	}
 	sh := &shelf{}
 	s := newServer(m, documents.Options{Inventories: sh})
-	describe := func(set string, d feed.Description) {
-		t.Helper()
-		if err := m.Describe(t.Context(), set, d); err != nil {
-			t.Fatal(err)
-		}
-	}
-	describe("private", feed.Description{Sitemap: true, Private: true})
+	m.describe("private", feed.Description{Sitemap: true, Private: true})
 	if w := s.get("/robots.txt"); w.Code != 404 {
 		t.Errorf("nobody asked, and it is %d: %s", w.Code, w.Body)
 	}
-	describe("asked", feed.Description{Sitemap: true})
+	m.describe("asked", feed.Description{Sitemap: true})
 	sh.put(0, 0, nil)
 	if w := s.get("/robots.txt"); w.Code != 404 {
 		t.Errorf("the list is empty, and robots.txt is %d: %s", w.Code, w.Body)

@@ -19,12 +19,9 @@ func TestTagsFollowTheBytes(t *testing.T) {
 	look := func(what string) {
 		t.Helper()
 		s := newServer(m, documents.Options{}) // it has no bodies of before in its cache
-		urls := []string{"/sets/peps/changelist.xml", "/sets/peps/changelist-index.xml", "/sets/peps/capabilitylist.xml", "/sets/peps/changes", "/.well-known/resourcesync",
+		urls := []string{"/sets/peps/changelist.xml", "/sets/peps/changelist-index.xml", "/sets/peps/capabilitylist.xml", "/sets/peps/changes", "/.well-known/resourcesync", "/sets/peps/.well-known/resourcesync",
 			"/sets/peps/changelist.xml?from=" + began.Add(4*time.Second).Format(time.RFC3339)}
-		for _, l := range s.read("/sets/peps/changelist-index.xml").Sitemaps {
-			urls = append(urls, l.Loc)
-		}
-		for _, url := range urls {
+		for _, url := range append(urls, s.named("/sets/peps/changelist-index.xml")...) {
 			w := s.get(url)
 			if w.Code != 200 {
 				continue // the floor is later than from
@@ -48,10 +45,10 @@ func TestTagsFollowTheBytes(t *testing.T) {
 			look("retention")
 		}
 	}
-	if err := m.Describe(t.Context(), "peps", feed.Description{Title: "proposals", DescribedBy: "https://peps.example.org/about"}); err != nil {
-		t.Fatal(err)
-	}
+	m.describe("peps", feed.Description{Title: "proposals", DescribedBy: "https://peps.example.org/about"})
 	look("a new description")
+	m.describe("peps", feed.Description{Title: "proposals", DescribedBy: "https://peps.example.org/about", ChangeList: "https://example.org/changes.xml"})
+	look("where the source's own list is, which no document shows")
 	if err := m.Delete(t.Context(), "peps"); err != nil {
 		t.Fatal(err)
 	}

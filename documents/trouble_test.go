@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -130,7 +129,7 @@ func TestTrimmedMeanwhile(t *testing.T) {
 		m := newMemory(t)
 		m.make("peps", 3)
 		m.add("peps", 20)
-		s := &server{Server: documents.New(&trimmed{memory: m}, base, documents.Options{Dialects: dialects}), memory: m, logger: slog.New(slog.DiscardHandler)}
+		s := &server{documents.New(&trimmed{memory: m}, base, documents.Options{Dialects: dialects}), m}
 		if w := s.get("/sets/peps/" + name); w.Code != 503 || w.Header().Get("Retry-After") == "" {
 			t.Errorf("%s: %d %v", name, w.Code, w.Header())
 		}
