@@ -34,11 +34,7 @@ func TestLookBack(t *testing.T) {
 	}
 	for name, look := range map[string]func(*Hub){"all sets": all, "followed sets": followed} {
 		t.Run(name, func(t *testing.T) {
-			disk, err := disklog.Open(filepath.Join(t.TempDir(), "log"), disklog.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer disk.Close()
+			disk := memorytest.Open(t)
 			add := func(log changelog.Log, n int) {
 				for range n {
 					if _, err := log.Append(t.Context(), "set", changelog.Publish{Changes: memorytest.Changes("a", 1)}); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
-	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/memorytest"
 	"github.com/rshub/rshub/resourcesync"
@@ -87,16 +85,25 @@ func (l *testLog) Since(ctx context.Context, set string, after feed.Cursor, limi
 
 func openLog(t testing.TB) *testLog {
 	t.Helper()
-	l, err := disklog.Open(filepath.Join(t.TempDir(), "log"), disklog.Options{})
+	return &testLog{Log: memorytest.Open(t)}
+}
+
+// running runs a hub until stop is called.
+func running(t testing.TB, h *Hub) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); h.Run(ctx) }()
+	return func() { cancel(); <-done }
+}
+
+// stateOf returns the state of a set that is there.
+func stateOf(t testing.TB, log changelog.Log, set string) feed.State {
+	t.Helper()
+	st, err := log.State(t.Context(), set)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return &testLog{Log: l}
+	return st
 }
 
 // newHub returns a hub on a memory of its own. The test fails if a queue or a tail of
@@ -223,9 +230,8 @@ func TestDescribe(t *testing.T) {
 			if test.want != nil {
 				return
 			}
-			st, err := log.State(t.Context(), "demo")
-			if err != nil || st.Description != d || st.Head.Position != before {
-				t.Errorf("state is %+v (%v)", st, err)
+			if st := stateOf(t, log, "demo"); st.Description != d || st.Head.Position != before {
+				t.Errorf("state is %+v", st)
 			}
 		})
 	}
@@ -245,8 +251,8 @@ func TestMaker(t *testing.T) {
 		}
 	}
 	for set, want := range map[string]string{"published": "alice", "described": "bob", "open": ""} {
-		if st, err := log.State(t.Context(), set); err != nil || st.By != want || st.Title != "by carol" {
-			t.Errorf("%s: %+v, %v", set, st, err)
+		if st := stateOf(t, log, set); st.By != want || st.Title != "by carol" {
+			t.Errorf("%s: %+v", set, st)
 		}
 	}
 }
@@ -256,9 +262,7 @@ func TestMaker(t *testing.T) {
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, log := newHub(t, Options{Sets: []string{"b", "not a name/", "a"}, ListSize: 7})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); h.Run(ctx) }()
+		stop := running(t, h)
 		names := func() (names string) {
 			states, err := log.Sets(t.Context())
 			if err != nil {
@@ -273,15 +277,14 @@ func TestRun(t *testing.T) {
 		if got := names(); got != "ab" {
 			t.Errorf("the sets are %q", got)
 		}
-		if err := h.Delete(ctx, "a"); err != nil || names() != "b" {
+		if err := h.Delete(t.Context(), "a"); err != nil || names() != "b" {
 			t.Errorf("after Delete (%v) the sets are %q", err, names())
 		}
 		<-time.After(time.Minute)
 		if got := names(); got != "ab" {
 			t.Errorf("a minute later the sets are %q", got)
 		}
-		cancel()
-		<-done
+		stop()
 	})
 }
 

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,13 +20,7 @@ import (
 
 // postOf publishes to the set demo as a user.
 func postOf(h *Hub, u *limit.User, body string, headers ...string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, base+"/sets/demo/changes", strings.NewReader(body))
-	for i := 0; i < len(headers); i += 2 {
-		r.Header.Add(headers[i], headers[i+1])
-	}
-	w := httptest.NewRecorder()
-	servePublish(h, w, r.WithContext(limit.NewContext(r.Context(), u)))
-	return w
+	return postIn(limit.NewContext(context.Background(), u), h, body, headers...)
 }
 
 func limiter(t *testing.T, text string) *limit.Limiter {
@@ -117,11 +112,11 @@ func TestBombs(t *testing.T) {
 				bombs.Go(func() {
 					f.turn <- struct{}{}
 					defer func() { <-f.turn }()
-					r := httptest.NewRequest(http.MethodPost, base+"/sets/demo/changes", &bomb{f, strings.NewReader(body)})
+					r := httptest.NewRequestWithContext(as(""), http.MethodPost, base+"/sets/demo/changes", &bomb{f, strings.NewReader(body)})
 					r.Header.Set("Content-Type", test.mediaType)
 					r.Header.Set("Content-Encoding", "gzip")
 					w := httptest.NewRecorder()
-					servePublish(h, w, as(r, ""))
+					servePublish(h, w, r)
 					switch p := problemOf(t, w.Code, w.Header(), w.Body.Bytes()); {
 					case w.Code == http.StatusRequestEntityTooLarge:
 					case w.Code == http.StatusServiceUnavailable && w.Header().Get("Retry-After") != "":

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"runtime"
-	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,8 +20,7 @@ import (
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	h, log := newHub(t, Options{Metrics: reg, ListSize: 2, Retention: changelog.Retention{Count: 1}})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
+	ctx := t.Context()
 	metricstest.Check(t, reg, nil)
 
 	keyed := changelog.Publish{Changes: changes("a", 5), Key: "k"}
@@ -31,7 +28,7 @@ func TestMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := follow(ctx, h, "demo", first.Cursor)
+	r := follow(t, h, "demo", first.Cursor)
 	attached(h, "demo", 1)
 	for testutil.ToFloat64(h.metrics.misses) == 0 { // the follower reads the memory first
 		runtime.Gosched()
@@ -45,19 +42,13 @@ func TestMetrics(t *testing.T) {
 		t.Error(err)
 	}
 	for _, body := range []string{"{}", `{"changes":[{"loc":"/a","change":"updated"}]}`, "<"} { // refused before they come to Publish
-		w := httptest.NewRecorder()
-		req := httptest.NewRequest(http.MethodPost, "/sets/demo/changes", strings.NewReader(body))
-		req.Header.Set("Content-Type", "application/json")
-		servePublish(h, w, req)
+		w := post(h, body, "Content-Type", "application/json")
 		if w.Code != http.StatusBadRequest {
 			t.Errorf("%s: %d %s", body, w.Code, w.Body)
 		}
 	}
 	for _, body := range []string{"", "{}\n"} {
-		w := httptest.NewRecorder()
-		req := httptest.NewRequest(http.MethodPost, "/sets/demo/changes", strings.NewReader(body))
-		req.Header.Set("Content-Type", "application/x-ndjson")
-		servePublish(h, w, req)
+		post(h, body, "Content-Type", "application/x-ndjson")
 	}
 	gone, leave := context.WithCancel(ctx)
 	leave()
@@ -72,10 +63,7 @@ func TestMetrics(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	cancel()
-	if err := r.ended(t); err != nil {
-		t.Error(err)
-	}
+	leaves(t, r)
 	misses := testutil.ToFloat64(h.metrics.misses) // an unknown append made the follower look again
 	h.tidy(t.Context())
 	metricstest.Check(t, reg, map[string]float64{
@@ -95,10 +83,7 @@ func TestMetrics(t *testing.T) {
 		"rshub_retention_removed_changes_total":      4,
 	})
 	h.tidy(t.Context())
-	floor, err := log.State(t.Context(), "demo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	floor := stateOf(t, log, "demo")
 	got := metricstest.Values(t, reg)
 	if got["rshub_log_changes"] != 3 || got["rshub_log_oldest_timestamp_seconds"] != seconds(floor.Floor.Micros) {
 		t.Errorf("after retention it keeps %v changes since %v", got["rshub_log_changes"], got["rshub_log_oldest_timestamp_seconds"])
@@ -152,17 +137,15 @@ func TestRepaired(t *testing.T) {
 func TestRepairedIsCounted(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	h, log := newHub(t, Options{Metrics: reg})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	r := follow(ctx, h, "demo", mustPublish(t, h, "demo", changes("a", 1)).Cursor)
+	r := follow(t, h, "demo", mustPublish(t, h, "demo", changes("a", 1)).Cursor)
 	attached(h, "demo", 1)
 	compare := func() {
-		if err := h.compare(ctx, h.looks(nil)); err != nil {
+		if err := h.compare(t.Context(), h.looks(nil)); err != nil {
 			t.Error(err)
 		}
 	}
 	compare()
-	other, err := log.Append(ctx, "demo", changelog.Publish{Changes: changes("b", 1)})
+	other, err := log.Append(t.Context(), "demo", changelog.Publish{Changes: changes("b", 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,10 +155,7 @@ func TestRepairedIsCounted(t *testing.T) {
 	if n := testutil.ToFloat64(h.metrics.repaired); n != 1 {
 		t.Errorf("%v repairs, want 1", n)
 	}
-	cancel()
-	if err := r.ended(t); err != nil {
-		t.Error(err)
-	}
+	leaves(t, r)
 }
 
 // Announcements that find no room to wait are dropped and counted.

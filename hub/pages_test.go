@@ -28,14 +28,13 @@ func TestReadsAreBounded(t *testing.T) {
 		reading.Add(-1)
 		return nil
 	}
-	ctx, cancel := context.WithCancel(t.Context())
 	var readers []*reader
 	for i := range followers { // each at another cursor, so that none waits for what another one reads
 		at := feed.Cursor{Position: head.Position - uint64(i+1), Micros: head.Micros - int64(i+1)}
 		if at.Position == 0 {
 			at = feed.Cursor{}
 		}
-		readers = append(readers, follow(ctx, h, "a", at))
+		readers = append(readers, follow(t, h, "a", at))
 	}
 	stack := make([]byte, 4<<20)
 	untiltest.Done(t, "all want to read", func() bool {
@@ -48,12 +47,7 @@ func TestReadsAreBounded(t *testing.T) {
 	for _, r := range readers {
 		<-r.yields
 	}
-	cancel()
-	for _, r := range readers {
-		if err := r.ended(t); err != nil {
-			t.Error(err)
-		}
-	}
+	leaves(t, readers...)
 	if n := len(h.pages.reads); n != 0 {
 		t.Errorf("%d reads have not ended", n)
 	}
@@ -74,14 +68,13 @@ func TestPagesAreShared(t *testing.T) {
 	}
 	var reads atomic.Int64
 	log.onSince = func() error { reads.Add(1); return nil }
-	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	var readers []*reader
 	seen := make([]map[*feed.Batch]bool, followers)
 	for i := range followers {
 		seen[i] = map[*feed.Batch]bool{}
 		first := want.Entries[i%7].Cursor // they begin at different cursors
-		r := follow(ctx, h, "a", first)
+		r := follow(t, h, "a", first)
 		readers = append(readers, r)
 		all.Go(func() {
 			at := first
@@ -102,12 +95,7 @@ func TestPagesAreShared(t *testing.T) {
 		})
 	}
 	all.Wait()
-	cancel()
-	for _, r := range readers {
-		if err := r.ended(t); err != nil {
-			t.Error(err)
-		}
-	}
+	leaves(t, readers...)
 	shared := 0
 	for b := range seen[0] {
 		if seen[1][b] {

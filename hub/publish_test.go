@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -51,16 +50,16 @@ func gzipped(s string) string {
 
 // post publishes to the set demo. headers are name, value, name, value.
 func post(h *Hub, body string, headers ...string) *httptest.ResponseRecorder {
-	return postAs(h, "", body, headers...)
+	return postIn(as(""), h, body, headers...)
 }
 
-func postAs(h *Hub, caller, body string, headers ...string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, base+"/sets/demo/changes", strings.NewReader(body))
+func postIn(ctx context.Context, h *Hub, body string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, base+"/sets/demo/changes", strings.NewReader(body))
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Add(headers[i], headers[i+1])
 	}
 	w := httptest.NewRecorder()
-	servePublish(h, w, as(r, caller))
+	servePublish(h, w, r)
 	return w
 }
 
@@ -70,9 +69,9 @@ func servePublish(h *Hub, w http.ResponseWriter, r *http.Request) {
 	a.Handle(func(w http.ResponseWriter, r *http.Request) error { return h.ServePublish(w, r, "demo") })(w, r)
 }
 
-// as returns the request as one of the named caller, who may do everything.
-func as(r *http.Request, caller string) *http.Request {
-	return r.WithContext(access.NewContext(r.Context(), access.Caller{Name: caller, Rights: access.All()}))
+// as returns the context of a request of the named caller, who may do everything.
+func as(caller string) context.Context {
+	return access.NewContext(context.Background(), access.Caller{Name: caller, Rights: access.All()})
 }
 
 func receiptOf(t *testing.T, w *httptest.ResponseRecorder) feed.Receipt {
@@ -144,6 +143,8 @@ func TestServePublish(t *testing.T) {
 	}
 }
 
+// What is wrong with a document, or with a change, is what resourcesync shows; here it is that each
+// form asks, and what the problem says.
 func TestServePublishRefuses(t *testing.T) {
 	const xmlType, jsonType, lines = "application/xml", "application/json", "application/x-ndjson"
 	entry := func(s string) string { return `{"changes":[{"loc":"` + loc1 + `","change":"updated"},` + s + `]}` }
@@ -165,29 +166,18 @@ func TestServePublishRefuses(t *testing.T) {
 		{"a damaged gzip", xmlType, "gzip", gzipped(jsonDoc)[:10] + "\xff" + gzipped(jsonDoc)[11:], 400, "invalid", 0, 0, "not the gzip"},
 		{"empty gzip", lines, "gzip", "", 400, "invalid", 0, 0, "ends early"},
 
-		{"empty XML", xmlType, "", "", 400, "invalid", 0, 1, "empty"},
-		{"empty JSON", jsonType, "", "", 400, "invalid", 0, 0, "empty"},
 		{"empty NDJSON", lines, "", "\n \n", 400, "invalid", 0, 0, "at least one"},
 		{"no changes in XML", xmlType, "", `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"/>`, 400, "invalid", 0, 0, "at least one"},
 		{"no changes in JSON", jsonType, "", `{"changes":[]}`, 400, "invalid", 0, 0, "at least one"},
-		{"JSON as XML", xmlType, "", jsonDoc, 400, "invalid", 0, 1, "outside of the root element"},
-		{"XML as JSON", jsonType, "", xmlOf(""), 400, "invalid", 0, 0, "JSON"},
-		{"a DOCTYPE", xmlType, "", `<!DOCTYPE x [<!ENTITY a "b">]>` + xmlOf("")[38:], 400, "invalid", 0, 1, "DOCTYPE"},
 		{"truncated XML", xmlType, "", xmlOf("")[:300], 400, "invalid", 1, 4, "ends early"},
 		{"truncated JSON", jsonType, "", jsonDoc[:60], 400, "invalid", 1, 0, "ends early"},
 		{"a resource list", xmlType, "", xmlOf(`<rs:md capability="resourcelist"/>`), 400, "invalid", 0, 0, `its capability is "resourcelist"`},
 		{"an index", xmlType, "", `<sitemapindex xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><sitemap><loc>` + loc1 + `</loc></sitemap></sitemapindex>`, 400, "invalid", 0, 0, "sitemapindex"},
 		{"from after until", xmlType, "", xmlOf(`<rs:md capability="changelist" from="2026-01-02T00:00:00Z" until="2026-01-01T00:00:00Z"/>`), 400, "invalid", 0, 0, "from is later than until"},
-		{"an unknown member", jsonType, "", entry(`{"loc":"` + loc2 + `","change":"created","size":3}`), 400, "invalid", 2, 0, `"size"`},
 
-		{"no loc", jsonType, "", entry(`{"change":"updated"}`), 400, "invalid", 2, 0, "loc is missing"},
-		{"a relative loc", jsonType, "", entry(`{"loc":"/b","change":"updated"}`), 400, "invalid", 2, 0, "loc"},
 		{"no change", jsonType, "", entry(`{"loc":"` + loc2 + `"}`), 400, "invalid", 2, 0, "created, updated or deleted"},
-		{"an unknown change", jsonType, "", entry(`{"loc":"` + loc2 + `","change":"moved"}`), 400, "invalid", 2, 0, "moved"},
 		{"no change in XML", xmlType, "", strings.Replace(xmlOf(""), ` change="deleted"`, "", 1), 400, "invalid", 2, 0, "change is missing"},
-		{"a bad length in XML", xmlType, "", strings.Replace(xmlOf(""), `length="8"`, `length="-8"`, 1), 400, "invalid", 1, 4, "length"},
 		{"a bad line", lines, "", line(`{"loc":"` + loc2 + `"`), 400, "invalid", 2, 3, "ends early"},
-		{"an invalid line", lines, "", line(`{"loc":"` + loc2 + `","change":"moved"}`), 400, "invalid", 2, 3, "moved"},
 		{"a line without change", lines, "", line(`{"loc":"` + loc2 + `"}`), 400, "invalid", 2, 3, "change is missing"},
 
 		{"too large", xmlType, "", xmlOf("<!--" + strings.Repeat("x", 20_000) + "-->"), 413, "too-large", 0, 0, "10"},
@@ -250,54 +240,6 @@ func TestAllErrors(t *testing.T) {
 	}
 }
 
-// Each error of the memory becomes a status. The reason is in the log.
-func TestServePublishFails(t *testing.T) {
-	for _, test := range []struct {
-		err     error
-		status  int
-		problem string
-		retry   bool
-	}{
-		{feed.ErrFull, 507, "full", false},
-		{feed.ErrClock, 503, "clock", true},
-		{feed.ErrUnavailable, 503, "unavailable", true},
-		{context.DeadlineExceeded, 503, "unavailable", true},
-		{feed.ErrUnknown, 503, "unknown", true},
-		{errors.New("secret of the store"), 500, "internal", false},
-	} {
-		for _, form := range []string{"application/json", "application/x-ndjson"} {
-			t.Run(test.err.Error()+" "+form, func(t *testing.T) {
-				h, log := newHub(t, Options{})
-				log.onAppend = func(context.Context, []changelog.Publish) error { return test.err }
-				body := jsonDoc
-				if form == "application/x-ndjson" {
-					body = linesDoc
-				}
-				w := post(h, body, "Content-Type", form)
-				p := problemOf(t, w.Code, w.Header(), w.Body.Bytes())
-				if p.Status != test.status || p.Type != resourcesync.Terms+"problems/"+test.problem {
-					t.Errorf("the problem is %d %s", p.Status, p.Type)
-				}
-				if got := w.Header().Get("Retry-After") != ""; got != test.retry {
-					t.Errorf("Retry-After is %q", w.Header().Get("Retry-After"))
-				}
-				if strings.Contains(w.Body.String(), "secret") {
-					t.Errorf("the client sees %s", w.Body)
-				}
-			})
-		}
-	}
-}
-
-// Where sets are configured, a publish makes no other set.
-func TestServePublishNoSet(t *testing.T) {
-	h, _ := newHub(t, Options{Sets: []string{"other"}})
-	w := post(h, jsonDoc, "Content-Type", "application/json")
-	if p := problemOf(t, w.Code, w.Header(), w.Body.Bytes()); p.Status != http.StatusNotFound || !strings.HasSuffix(p.Type, "no-such-set") {
-		t.Errorf("the problem is %+v", p)
-	}
-}
-
 func TestIdempotencyKey(t *testing.T) {
 	long := strings.Repeat("k", changelog.MaxKey)
 	other := strings.Replace(jsonDoc, "deleted", "created", 1)
@@ -334,7 +276,7 @@ func TestIdempotencyKey(t *testing.T) {
 				if s.key != "" {
 					headers = append(headers, "Idempotency-Key", s.key)
 				}
-				w := postAs(h, s.caller, s.body, headers...)
+				w := postIn(as(s.caller), h, s.body, headers...)
 				if w.Code != s.status {
 					t.Fatalf("answer %d is %d %s", i+1, w.Code, w.Body)
 				}

@@ -67,14 +67,14 @@ type answer struct {
 }
 
 // held makes a set, and publishes one change whose Append is held by the gate.
-func held(t *testing.T, h *Hub, log *testLog) (*gate, chan answer) {
+func held(ctx context.Context, t *testing.T, h *Hub, log *testLog) (*gate, chan answer) {
 	t.Helper()
 	if err := log.Make(t.Context(), "demo", feed.Description{}, 10_000); err != nil {
 		t.Fatal(err)
 	}
 	g := newGate(log)
 	answers := make(chan answer, 200)
-	publish(t.Context(), h, "first", changes("first", 1), answers)
+	publish(ctx, h, "first", changes("first", 1), answers)
 	<-g.entered
 	return g, answers
 }
@@ -88,7 +88,7 @@ func publish(ctx context.Context, h *Hub, name string, cs []resourcesync.Change,
 
 func TestGather(t *testing.T) {
 	h, log := newHub(t, Options{})
-	g, answers := held(t, h, log)
+	g, answers := held(t.Context(), t, h, log)
 	const n = 50
 	for i := range n {
 		publish(t.Context(), h, fmt.Sprint(i), changes(fmt.Sprint(i), i%3+1), answers)
@@ -145,7 +145,7 @@ func TestGatherBounds(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h, log := newHub(t, Options{})
-			g, answers := held(t, h, log)
+			g, answers := held(t.Context(), t, h, log)
 			for i, cs := range test.waiting {
 				publish(t.Context(), h, "", cs, answers)
 				waiting(h, "demo", i+1) // the order matters here
@@ -172,14 +172,8 @@ func TestGatherBounds(t *testing.T) {
 // already under way, the publish still gets its answer.
 func TestPublisherGoesAway(t *testing.T) {
 	h, log := newHub(t, Options{})
-	if err := log.Make(t.Context(), "demo", feed.Description{}, 10_000); err != nil {
-		t.Fatal(err)
-	}
-	g := newGate(log)
 	ctx, cancel := context.WithCancel(t.Context())
-	answers := make(chan answer, 3)
-	publish(ctx, h, "under way", changes("first", 1), answers)
-	<-g.entered
+	g, answers := held(ctx, t, h, log)
 	publish(ctx, h, "waiting", changes("second", 1), answers)
 	waiting(h, "demo", 1)
 	cancel()
@@ -190,7 +184,7 @@ func TestPublisherGoesAway(t *testing.T) {
 		t.Errorf("who is gone already gets %v", err)
 	}
 	close(g.open)
-	if a := <-answers; a.name != "under way" || a.err != nil || a.a.Cursor.Position != 1 {
+	if a := <-answers; a.name != "first" || a.err != nil || a.a.Cursor.Position != 1 {
 		t.Fatalf("the second answer is %+v", a)
 	}
 	h.Close()
@@ -203,7 +197,7 @@ func TestAppendFailsForAll(t *testing.T) {
 	for _, want := range []error{feed.ErrFull, feed.ErrUnknown, feed.ErrClock, feed.ErrUnavailable} {
 		t.Run(want.Error(), func(t *testing.T) {
 			h, log := newHub(t, Options{})
-			g, answers := held(t, h, log)
+			g, answers := held(t.Context(), t, h, log)
 			g.fail = func(call int) error {
 				if call == 2 {
 					return want
@@ -235,9 +229,7 @@ func TestAppendFailsForAll(t *testing.T) {
 func TestUnknownAppendIsRead(t *testing.T) {
 	h, log := newHub(t, Options{})
 	head := mustPublish(t, h, "demo", changes("a", 1)).Cursor
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	r := follow(ctx, h, "demo", head)
+	r := follow(t, h, "demo", head)
 	end := mustPublish(t, h, "demo", changes("b", 1)).Cursor // now the window has what the follower is at
 	r.to(t, end)
 	log.mu.Lock()
@@ -261,17 +253,14 @@ func TestUnknownAppendIsRead(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("the follower waits")
 	}
-	cancel()
-	if err := r.ended(t); err != nil {
-		t.Error(err)
-	}
+	leaves(t, r)
 }
 
 // A publish is refused because its key was used with other content. The publishes that
 // were gathered with it are not affected.
 func TestKeyReusedAmongGathered(t *testing.T) {
 	h, log := newHub(t, Options{})
-	g, answers := held(t, h, log)
+	g, answers := held(t.Context(), t, h, log)
 	keyed := func(name string, hash byte) {
 		go func() {
 			a, err := h.Publish(t.Context(), "demo", changelog.Publish{Changes: changes(name, 1), Key: "k", Hash: [32]byte{hash}})
@@ -306,7 +295,7 @@ func TestKeyReusedAmongGathered(t *testing.T) {
 // publishes after it make the set again.
 func TestDeleteInTurn(t *testing.T) {
 	h, log := newHub(t, Options{})
-	g, answers := held(t, h, log)
+	g, answers := held(t.Context(), t, h, log)
 	publish(t.Context(), h, "before", changes("before", 1), answers)
 	waiting(h, "demo", 1)
 	deleted := make(chan error)

@@ -40,12 +40,8 @@ func TestClockAhead(t *testing.T) {
 		look := func(floor uint64, doubtful float64, says string) {
 			t.Helper()
 			h.tidy(t.Context())
-			st, err := log.State(t.Context(), "demo")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if st.Floor.Position != floor {
-				t.Errorf("the floor is %d, want %d", st.Floor.Position, floor)
+			if got := stateOf(t, log, "demo").Floor.Position; got != floor {
+				t.Errorf("the floor is %d, want %d", got, floor)
 			}
 			if got := metricstest.Values(t, reg)["rshub_clock_doubtful"]; got != doubtful {
 				t.Errorf("rshub_clock_doubtful is %v, want %v", got, doubtful)
@@ -107,8 +103,8 @@ func TestTrimBesideBadSets(t *testing.T) {
 		mustPublish(t, h, set, changes("a", 35))
 	}
 	h.trim(t.Context())
-	if s, err := log.State(t.Context(), "whole"); err != nil || s.Floor.Position != 20 {
-		t.Errorf("the floor is %v, %v", s.Floor, err)
+	if got := stateOf(t, log, "whole").Floor; got.Position != 20 {
+		t.Errorf("the floor is %v", got)
 	}
 }
 
@@ -134,9 +130,8 @@ func TestUnread(t *testing.T) {
 	look := func(floor uint64, asks int) {
 		t.Helper()
 		h.trim(t.Context())
-		st, err := log.State(t.Context(), "demo")
-		if err != nil || st.Floor.Position != floor || r.asked != asks {
-			t.Errorf("the floor is %d, %v, want %d; asked %d times, want %d", st.Floor.Position, err, floor, r.asked, asks)
+		if got := stateOf(t, log, "demo").Floor.Position; got != floor || r.asked != asks {
+			t.Errorf("the floor is %d, want %d; asked %d times, want %d", got, floor, r.asked, asks)
 		}
 	}
 	look(0, 0) // nothing would be removed, so nobody is asked

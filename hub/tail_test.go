@@ -20,10 +20,12 @@ import (
 type reader struct {
 	yields chan []*feed.Batch
 	err    error // set when yields is closed
+	leave  context.CancelFunc
 }
 
-func follow(ctx context.Context, h *Hub, set string, after feed.Cursor) *reader {
-	r := &reader{yields: make(chan []*feed.Batch)}
+func follow(t testing.TB, h *Hub, set string, after feed.Cursor) *reader {
+	ctx, leave := context.WithCancel(t.Context())
+	r := &reader{yields: make(chan []*feed.Batch), leave: leave}
 	go func() {
 		defer close(r.yields)
 		for batches, err := range h.Follow(ctx, set, after) {
@@ -49,6 +51,17 @@ func (r *reader) to(t *testing.T, cur feed.Cursor) []*feed.Batch {
 	}
 	t.Fatalf("the sequence ended before %v: %v", cur, r.err)
 	return nil
+}
+
+// leaves ends the sequences of readers.
+func leaves(t *testing.T, readers ...*reader) {
+	t.Helper()
+	for _, r := range readers {
+		r.leave()
+		if err := r.ended(t); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // ended waits for the end of the sequence and returns its error.
@@ -134,10 +147,8 @@ func TestFollowWhilePublishing(t *testing.T) {
 // Followers that are up to date get the same batches, so each batch is encoded once.
 func TestFollowersShare(t *testing.T) {
 	h, _ := newHub(t, Options{})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	head := mustPublish(t, h, "demo", changes("a", 1)).Cursor
-	one, two := follow(ctx, h, "demo", head), follow(ctx, h, "demo", head)
+	one, two := follow(t, h, "demo", head), follow(t, h, "demo", head)
 	attached(h, "demo", 2)
 	end := mustPublish(t, h, "demo", changes("b", 1)).Cursor // a follower that has only attached may read it from the memory
 	one.to(t, end)
@@ -150,10 +161,7 @@ func TestFollowersShare(t *testing.T) {
 	if &b1[0].JSON()[0] != &b2[0].JSON()[0] {
 		t.Error("the batch was encoded twice")
 	}
-	cancel()
-	if err := errors.Join(one.ended(t), two.ended(t)); err != nil {
-		t.Error(err)
-	}
+	leaves(t, one, two)
 }
 
 // attached waits until a set has n followers.
@@ -173,10 +181,8 @@ func attached(h *Hub, set string, n int) {
 // A large publish is pushed in parts of bounded size.
 func TestFollowSplits(t *testing.T) {
 	h, _ := newHub(t, Options{})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	head := mustPublish(t, h, "demo", changes("a", 1)).Cursor
-	r := follow(ctx, h, "demo", head)
+	r := follow(t, h, "demo", head)
 	attached(h, "demo", 1)
 	end := mustPublish(t, h, "demo", changes("b", 2500)).Cursor
 	n := 0
@@ -189,19 +195,14 @@ func TestFollowSplits(t *testing.T) {
 	if n != 2500 {
 		t.Errorf("%d entries, want 2500", n)
 	}
-	cancel()
-	if err := r.ended(t); err != nil {
-		t.Error(err)
-	}
+	leaves(t, r)
 }
 
 // Batches that have left the window are read from the memory.
 func TestFollowSlowerThanTheWindow(t *testing.T) {
 	h, _ := newHub(t, Options{})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	after := mustPublish(t, h, "demo", changes("a", 1)).Cursor
-	r := follow(ctx, h, "demo", after)
+	r := follow(t, h, "demo", after)
 	attached(h, "demo", 1)
 	var end feed.Cursor
 	for range 3 { // nobody reads meanwhile, and each publish is larger than the window
@@ -217,10 +218,7 @@ func TestFollowSlowerThanTheWindow(t *testing.T) {
 		}
 		after = b.Cursor
 	}
-	cancel()
-	if err := r.ended(t); err != nil {
-		t.Error(err)
-	}
+	leaves(t, r)
 }
 
 func TestWindowBounds(t *testing.T) {
@@ -319,13 +317,13 @@ func TestFollowEnds(t *testing.T) {
 			if n, err := log.Trim(t.Context(), "demo", changelog.Retention{Count: 5}); err != nil || n == 0 {
 				t.Fatalf("Trim() = %d, %v", n, err)
 			}
-			return follow(t.Context(), h, "demo", first)
+			return follow(t, h, "demo", first)
 		}, feed.ErrGone},
 		{"a cursor of a set that was never made", func(t *testing.T, h *Hub, _ *testLog) *reader {
-			return follow(t.Context(), h, "demo", feed.Cursor{Position: 3, Micros: 4})
+			return follow(t, h, "demo", feed.Cursor{Position: 3, Micros: 4})
 		}, feed.ErrGone},
 		{"deleted while waiting", func(t *testing.T, h *Hub, _ *testLog) *reader {
-			r := follow(t.Context(), h, "demo", mustPublish(t, h, "demo", changes("a", 1)).Cursor)
+			r := follow(t, h, "demo", mustPublish(t, h, "demo", changes("a", 1)).Cursor)
 			attached(h, "demo", 1)
 			if err := h.Delete(t.Context(), "demo"); err != nil {
 				t.Fatal(err)
@@ -338,17 +336,16 @@ func TestFollowEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			mustPublish(t, h, "demo", changes("b", 1))
-			return follow(t.Context(), h, "demo", head)
+			return follow(t, h, "demo", head)
 		}, feed.ErrGone},
 		{"damaged", func(t *testing.T, h *Hub, log *testLog) *reader {
 			log.onSince = func() error { return changelog.ErrCorrupt }
-			return follow(t.Context(), h, "demo", feed.Cursor{})
+			return follow(t, h, "demo", feed.Cursor{})
 		}, changelog.ErrCorrupt},
 		{"the follower leaves", func(t *testing.T, h *Hub, log *testLog) *reader {
-			ctx, cancel := context.WithCancel(t.Context())
-			r := follow(ctx, h, "demo", feed.Cursor{})
+			r := follow(t, h, "demo", feed.Cursor{})
 			attached(h, "demo", 1)
-			cancel()
+			r.leave()
 			return r
 		}, nil},
 	} {
@@ -366,9 +363,7 @@ func TestFollowEnds(t *testing.T) {
 // first change.
 func TestFollowBeforeTheSetIsMade(t *testing.T) {
 	h, _ := newHub(t, Options{})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	r := follow(ctx, h, "demo", feed.Cursor{})
+	r := follow(t, h, "demo", feed.Cursor{})
 	attached(h, "demo", 1)
 	for range 3 { // it goes on like any other follower
 		end := mustPublish(t, h, "demo", changes("a", 2)).Cursor
@@ -376,20 +371,15 @@ func TestFollowBeforeTheSetIsMade(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 	}
-	cancel()
-	if err := r.ended(t); err != nil {
-		t.Error(err)
-	}
+	leaves(t, r)
 }
 
 // A follower's cursor is in a tail that the memory lost. The follower is told so, and
 // goes on.
 func TestFollowDiverged(t *testing.T) {
 	h, _ := newHub(t, Options{})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	head := mustPublish(t, h, "demo", changes("a", 2)).Cursor
-	r := follow(ctx, h, "demo", feed.Cursor{Position: head.Position + 5, Micros: head.Micros + 5})
+	r := follow(t, h, "demo", feed.Cursor{Position: head.Position + 5, Micros: head.Micros + 5})
 	batches := <-r.yields
 	if len(batches) != 1 || !batches[0].Diverged || batches[0].After.Position != 0 || len(batches[0].Entries) != 2 {
 		t.Errorf("first came %+v", batches)
@@ -398,10 +388,7 @@ func TestFollowDiverged(t *testing.T) {
 	if got := r.to(t, end); got[0].Diverged {
 		t.Error("it is told twice")
 	}
-	cancel()
-	if err := r.ended(t); err != nil {
-		t.Error(err)
-	}
+	leaves(t, r)
 }
 
 // While the memory cannot be reached, a follower waits, longer after each failure up to
@@ -420,15 +407,11 @@ func TestFollowWaitsForTheMemory(t *testing.T) {
 			}
 			return fmt.Errorf("read: %w", feed.ErrUnavailable)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		r := follow(ctx, h, "demo", feed.Cursor{})
+		r := follow(t, h, "demo", feed.Cursor{})
 		if got := r.to(t, end); len(got) != 1 || len(got[0].Entries) != 3 {
 			t.Errorf("got %+v", got)
 		}
-		cancel()
-		if err := r.ended(t); err != nil {
-			t.Error(err)
-		}
+		leaves(t, r)
 		for i := range 20 { // the failed attempts; the reads after them are no failures
 			if d := tries[i+1].Sub(tries[i]); d < 50*time.Millisecond || d > 5*time.Second || i > 10 && d < 2*time.Second {
 				t.Errorf("try %d came %v after the one before", i+2, d)
@@ -441,17 +424,9 @@ func TestFollowWaitsForTheMemory(t *testing.T) {
 func TestRunTrims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, log := newHub(t, Options{ListSize: 10, Retention: changelog.Retention{Age: time.Hour}})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); h.Run(ctx) }()
+		stop := running(t, h)
 		mustPublish(t, h, "demo", changes("a", 35))
-		floor := func() uint64 {
-			st, err := log.State(t.Context(), "demo")
-			if err != nil {
-				t.Fatal(err)
-			}
-			return st.Floor.Position
-		}
+		floor := func() uint64 { return stateOf(t, log, "demo").Floor.Position }
 		<-time.After(59 * time.Minute) // fake time: it takes none
 		if got := floor(); got != 0 {
 			t.Errorf("the floor is %d before the hour", got)
@@ -460,8 +435,7 @@ func TestRunTrims(t *testing.T) {
 		if got := floor(); got != 20 {
 			t.Errorf("the floor is %d after the hour, want 20: the newest closed list stays", got)
 		}
-		cancel()
-		<-done
+		stop()
 	})
 }
 
