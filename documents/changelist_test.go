@@ -124,10 +124,8 @@ func TestListsTogetherAreTheLog(t *testing.T) {
 }
 
 func TestListIsStable(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 3)
-	m.add("peps", 3)
-	a, b := newServer(m, documents.Options{}), newServer(m, documents.Options{CacheBytes: 1})
+	m, a := filled(t, 3, 3, documents.Options{})
+	b := newServer(m, documents.Options{CacheBytes: 1})
 	first := a.get(m.list("peps", 1))
 	m.add("peps", 7)
 	m.describe("peps", feed.Description{DescribedBy: "https://example.org/other"})
@@ -155,13 +153,11 @@ func TestListIsStable(t *testing.T) {
 }
 
 func TestFrom(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 3)
+	m, s := filled(t, 3, 0, documents.Options{})
 	for range 10 {
 		m.add("peps", 2) // at second 1, at second 2, …; two entries 1 µs apart
 	}
 	m.trim("peps", 12) // keeps lists 3 to 7; the floor is position 6 of second 3
-	s := newServer(m, documents.Options{})
 	at := func(d time.Duration) string { return began.Add(d).Format("2006-01-02T15:04:05.000000000Z") }
 	for _, test := range []struct {
 		name, from string
@@ -267,10 +263,8 @@ func (s *server) walk(total uint64) (lengths []int) {
 // A ?from= of few entries reads them once. It has the same bytes as one whose entries are read
 // again, because the body could not be kept.
 func TestFromOfFew(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 1_000)
-	m.add("peps", 3_000)
-	kept, streamed := newServer(m, documents.Options{}), newServer(m, documents.Options{CacheBytes: 1})
+	m, kept := filled(t, 1_000, 3_000, documents.Options{})
+	streamed := newServer(m, documents.Options{CacheBytes: 1})
 	for _, n := range []uint64{1, 2, 300, 2_500} {
 		after, err := m.At(t.Context(), "peps", 3_000-n)
 		if err != nil {
@@ -320,12 +314,10 @@ func TestIndexIsBounded(t *testing.T) {
 // A document has the same bytes whether it is kept or streamed, and however the log
 // pages.
 func TestStreamed(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 25_000)
+	m, large := filled(t, 25_000, 0, documents.Options{CacheBytes: 1 << 30})
 	for range 30 {
 		m.add("peps", 1_000)
 	}
-	large := newServer(m, documents.Options{CacheBytes: 1 << 30})
 	small := newServer(m, documents.Options{CacheBytes: 1 << 16})
 	for _, coding := range []string{"identity", "gzip"} {
 		for _, path := range []string{"/sets/peps/changelist.xml", m.list("peps", 1)} {

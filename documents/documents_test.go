@@ -431,16 +431,14 @@ func TestGoldenFitsTheSchemas(t *testing.T) {
 
 // The document at the topic is the batch that was pushed.
 func TestLatestIsTheNotification(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 4)
-	m.add("peps", 3)
+	m, s := filled(t, 4, 3, documents.Options{})
 	m.add("peps", 7)
 	state := m.state("peps")
 	b, err := m.Log.Since(t.Context(), "peps", state.Latest, 100)
 	if err != nil || len(b.Entries) != 7 {
 		t.Fatalf("Since = %v, %v", b, err)
 	}
-	w := newServer(m, documents.Options{}).get("/sets/peps/changes")
+	w := s.get("/sets/peps/changes")
 	if !bytes.Equal(w.Body.Bytes(), b.XML()) {
 		t.Errorf("at the topic:\n%s\npushed:\n%s", w.Body, b.XML())
 	}

@@ -14,9 +14,8 @@ import (
 
 // Framework names documents that there are, and the digests are those of their bytes.
 func TestFrameworkDocuments(t *testing.T) {
-	m, sh := newMemory(t), &shelf{}
-	m.make("peps", 4)
-	s := newServer(m, documents.Options{Inventories: sh})
+	sh := &shelf{}
+	m, s := filled(t, 4, 0, documents.Options{Inventories: sh})
 	wants := func(want ...string) {
 		t.Helper()
 		all, err := s.Framework(t.Context(), m.state("peps"))

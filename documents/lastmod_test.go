@@ -14,14 +14,12 @@ import (
 // Readers of core 1.0 find a lastmod on every entry, which ascends, and no fractions if they
 // know none. Each list is closed by its until, and a name means one list.
 func TestLastmod(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 4)
+	sh := &shelf{}
+	m, s := filled(t, 4, 0, documents.Options{Inventories: sh})
 	for range 5 {
 		m.advance(300 * time.Millisecond)
 		m.add("peps", 2)
 	}
-	sh := &shelf{}
-	s := newServer(m, documents.Options{Inventories: sh})
 	sh.put(7, 4, func(i int) resourcesync.Change { return change(uint64(i) + 1) })
 	read := func(url string) *resourcesync.Document {
 		t.Helper()

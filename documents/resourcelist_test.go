@@ -128,12 +128,9 @@ func TestResourceListIsCut(t *testing.T) {
 			if testing.Short() && test.count > 50_001 {
 				t.Skip("writes large documents")
 			}
-			m := newMemory(t)
-			m.make("peps", 4)
 			sh := &shelf{}
 			r := sh.put(9, test.count, test.make)
-			s := newServer(m, documents.Options{Inventories: sh})
-			s.TB = t
+			_, s := filled(t, 4, 0, documents.Options{Inventories: sh})
 			urls := []string{"/sets/peps/resourcelist.xml"}
 			if test.parts > 0 {
 				index := s.read(urls[0])
@@ -172,11 +169,10 @@ func TestResourceListIsCut(t *testing.T) {
 // A part never changes. Its bytes and its ETag are the same on every hub, and it is kept
 // for as long as the list is. Whoever asks again for what has not changed reads nothing.
 func TestResourceListParts(t *testing.T) {
-	m := newMemory(t)
-	m.make("peps", 4)
 	sh := &shelf{}
 	first := sh.put(9, 50_001, numbered)
-	s, other := newServer(m, documents.Options{Inventories: sh}), newServer(m, documents.Options{Inventories: sh})
+	m, s := filled(t, 4, 0, documents.Options{Inventories: sh})
+	other := newServer(m, documents.Options{Inventories: sh})
 	const part = "/sets/peps/resourcelist-9-1767323045000009-2.xml"
 	for _, path := range []string{"/sets/peps/resourcelist.xml", part} {
 		for _, encoding := range []string{"identity", "gzip"} {
