@@ -277,3 +277,55 @@ func TestOutage(t *testing.T) {
 		}
 	}
 }
+
+// The document at the topic is the batch that was pushed.
+func TestLatestIsTheNotification(t *testing.T) {
+	m, s := filled(t, 4, 3, documents.Options{})
+	m.add("peps", 7)
+	state := m.state("peps")
+	b, err := m.Log.Since(t.Context(), "peps", state.Latest, 100)
+	if err != nil || len(b.Entries) != 7 {
+		t.Fatalf("Since = %v, %v", b, err)
+	}
+	w := s.get("/sets/peps/changes")
+	if !bytes.Equal(w.Body.Bytes(), b.XML()) {
+		t.Errorf("at the topic:\n%s\npushed:\n%s", w.Body, b.XML())
+	}
+	if got, want := w.Header().Values("Link"), `<https://hub.example.org/sets/peps/changes>; rel="self", <https://hub.example.org/hub>; rel="hub", <https://hub.example.org/sets/peps/capabilitylist.xml>; rel="resourcesync"`; len(got) != 1 || got[0] != want {
+		t.Errorf("Link = %q", got)
+	}
+	if got := w.Header().Get("Vary"); got != "Accept, Accept-Encoding" {
+		t.Errorf("Vary = %q", got)
+	}
+}
+
+func TestLatestEmpty(t *testing.T) {
+	m := newMemory(t)
+	m.make("new", 2)
+	m.make("trimmed", 2)
+	m.add("trimmed", 8) // one batch over four lists; retention removes the first two
+	s := newServer(m, documents.Options{})
+	tag := s.get("/sets/trimmed/changes").Header().Get("Etag")
+	m.trim("trimmed", 1)
+	for _, set := range []string{"new", "trimmed"} {
+		for _, method := range []string{"GET", "HEAD"} {
+			w := s.do(method, "/sets/"+set+"/changes", "Accept-Encoding", "gzip", "If-None-Match", tag)
+			h := w.Header()
+			if w.Code != 200 || w.Body.Len() != 0 || h.Get("Content-Length") != "0" || h.Get("Content-Type") != "application/xml" ||
+				h.Get("Content-Encoding") != "" || h.Get("Link") == "" {
+				t.Errorf("%s %s: %d %v %q", method, set, w.Code, h, w.Body)
+			}
+		}
+	}
+
+	// Retention may also remove entries between the look and the reading.
+	m.make("late", 2)
+	m.add("late", 8)
+	before := func() { m.trim("late", 1) }
+	m.before.Store(&before)
+	m.advance(time.Hour)
+	w := s.get("/sets/late/changes", "Accept-Encoding", "gzip")
+	if w.Code != 200 || w.Header().Get("Content-Length") != "0" || w.Header().Get("Content-Encoding")+w.Header().Get("Last-Modified") != "" {
+		t.Errorf("late: %d %v", w.Code, w.Header())
+	}
+}

@@ -46,6 +46,29 @@ func TestSourcesOwnDocuments(t *testing.T) {
 	}
 }
 
+func TestDescriptionShowsWhatTheCallerMaySee(t *testing.T) {
+	m := newMemory(t)
+	for _, set := range []string{"b", "a", "c"} {
+		m.make(set, 10)
+	}
+	some, err := access.ParseRights("follow:a,follow:c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(m, documents.Options{})
+	w := s.doAs(some, "GET", "/.well-known/resourcesync")
+	if strings.Contains(w.Body.String(), "/sets/b/") || !strings.Contains(w.Body.String(), "/sets/c/") {
+		t.Errorf("without the right: %s", w.Body)
+	}
+	w2 := s.get("/.well-known/resourcesync")
+	if !strings.Contains(w2.Body.String(), "/sets/b/") || w.Header().Get("Etag") == w2.Header().Get("Etag") {
+		t.Errorf("with the right: %s", w2.Body)
+	}
+	if got := w.Header().Get("Vary"); got != "Accept-Encoding, Authorization" {
+		t.Errorf("Vary = %q", got)
+	}
+}
+
 // A set is made, described or deleted between the two looks at the sets. The document is
 // begun again, and has the sets of the second look: as a whole, also when it is sent while
 // it is written.
