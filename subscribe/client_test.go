@@ -446,10 +446,13 @@ func (s *stream) nextChanges() (event, message) {
 	}
 }
 
+// A reader reads messages, of a client or a stream.
+type reader interface{ read() (message, error) }
+
 // readAll reads until there is an error.
-func (s *stream) readAll() error {
+func readAll(r reader) error {
 	for {
-		if _, err := s.read(); err != nil {
+		if _, err := r.read(); err != nil {
 			return err
 		}
 	}

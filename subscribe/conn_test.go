@@ -38,6 +38,15 @@ func (silentLog) Follow(ctx context.Context, _ string, _ feed.Cursor) iter.Seq2[
 // there. Its socket takes nothing now.
 func TestStates(t *testing.T) {
 	t.Parallel()
+	delivered := func(after feed.Cursor) func(*conn) {
+		return func(c *conn) {
+			ch := &chunk{after: after}
+			ch.add(wire{format: feed.JSON}, []byte("x"), &feed.Batch{After: after, Cursor: feed.Cursor{Position: after.Position + 1, Micros: after.Micros + 1}})
+			if c.deliver(&directWriter{}, &tally{}, ch.end(), false, func(feed.Cursor) *chunk { return ch }) {
+				t.Error("it stays in its group")
+			}
+		}
+	}
 	for _, test := range []struct {
 		name   string
 		happen func(*conn)
@@ -46,25 +55,9 @@ func TestStates(t *testing.T) {
 		{"a group takes it in", func(c *conn) {
 			(&group{cancel: func() {}}).join(c)
 		}, [4]state{live, live, leaving, closed}},
-		{"its group has something for it", func(c *conn) {
-			ch := &chunk{after: c.cursor}
-			ch.add(wire{format: feed.JSON}, []byte("x"), &feed.Batch{After: c.cursor, Cursor: feed.Cursor{Position: 6, Micros: 6}})
-			if c.deliver(&directWriter{}, &tally{}, ch.end(), false, func(feed.Cursor) *chunk { return ch }) {
-				t.Error("it stays in its group")
-			}
-		}, [4]state{catchingUp, catchingUp, leaving, closed}},
-		{"its group is elsewhere", func(c *conn) {
-			ch := &chunk{after: feed.Cursor{Position: 7, Micros: 7}}
-			ch.add(wire{format: feed.JSON}, []byte("x"), &feed.Batch{Cursor: feed.Cursor{Position: 8, Micros: 8}})
-			c.deliver(&directWriter{}, &tally{}, ch.end(), false, func(feed.Cursor) *chunk { return ch })
-		}, [4]state{catchingUp, catchingUp, leaving, closed}},
-		{"its group has another history, in which positions are not so high yet", func(c *conn) {
-			ch := &chunk{after: feed.Cursor{Position: 3, Micros: 103}}
-			ch.add(wire{format: feed.JSON}, []byte("x"), &feed.Batch{Cursor: feed.Cursor{Position: 4, Micros: 104}})
-			if c.deliver(&directWriter{}, &tally{}, ch.end(), false, func(feed.Cursor) *chunk { return ch }) {
-				t.Error("it stays in its group")
-			}
-		}, [4]state{catchingUp, catchingUp, leaving, closed}},
+		{"its group has something for it", delivered(feed.Cursor{Position: 5, Micros: 5}), [4]state{catchingUp, catchingUp, leaving, closed}},
+		{"its group is elsewhere", delivered(feed.Cursor{Position: 7, Micros: 7}), [4]state{catchingUp, catchingUp, leaving, closed}},
+		{"its group has another history, in which positions are not so high yet", delivered(feed.Cursor{Position: 3, Micros: 103}), [4]state{catchingUp, catchingUp, leaving, closed}},
 		{"a ping", func(c *conn) { _ = c.pong([]byte("x")) }, [4]state{catchingUp, catchingUp, leaving, closed}},
 		{"a heartbeat", func(c *conn) { c.heartbeat(&directWriter{}, 1<<62) }, [4]state{catchingUp, catchingUp, leaving, closed}},
 		// A live one gets a goroutine of its own, which begins to write the close frame at once.

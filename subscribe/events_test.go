@@ -3,7 +3,6 @@ package subscribe_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"iter"
 	"net/http"
@@ -59,8 +58,7 @@ func TestEvents(t *testing.T) {
 	if again.entries != 15 {
 		t.Errorf("%d entries after Last-Event-ID, want 15", again.entries)
 	}
-	resp, body := s.get("", "Accept", "text/event-stream", "Last-Event-ID", "nonsense")
-	s.problem(resp, body, 400, "since is a cursor")
+	s.refused(s.url(""), 400, "since is a cursor", "Accept", "text/event-stream", "Last-Event-ID", "nonsense")
 }
 
 // A heartbeat is a comment, and no event. When a filter moved the cursor, it is an
@@ -88,23 +86,6 @@ func TestEventHeartbeats(t *testing.T) {
 		}
 		if events.cursor != end.String() {
 			t.Errorf("the event is at %s, want %v", events.cursor, end)
-		}
-	})
-}
-
-func TestEventsShutdown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, settings{fake: true, Options: subscribe.Options{WriteTimeout: 10 * time.Second, Heartbeat: time.Hour}})
-		s.publish(1)
-		events := s.followEvents("")
-		time.Sleep(20 * time.Second) // a deadline that was left behind would be over
-		ended := make(chan error, 1)
-		go func() { ended <- s.server.Shutdown(t.Context()) }()
-		if e, err := events.event(); err != io.EOF {
-			t.Errorf("the stream does not end properly: %+v, %v", e, err)
-		}
-		if err := <-ended; err != nil {
-			t.Error(err)
 		}
 	})
 }
@@ -153,24 +134,16 @@ func TestEventConnections(t *testing.T) {
 			}
 			leaver.cancel()
 			untiltest.Done(t, "one has left", func() bool { return metricstest.Values(t, reg)[by("followers", "eventstream")] == 1 })
-			go s.shutdown()
-			if err := events.readAll(); err != io.EOF {
+			ended := make(chan error, 1)
+			go func() { ended <- s.server.Shutdown(t.Context()) }()
+			if err := readAll(events); err != io.EOF {
 				t.Errorf("it does not end properly: %v", err)
+			}
+			if err := <-ended; err != nil {
+				t.Error("Shutdown:", err)
 			}
 		})
 	}
-}
-
-// A request that comes later on the same connection is not hit by an old
-// deadline.
-func TestDeadlinesDoNotLast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, settings{fake: true, Options: subscribe.Options{WriteTimeout: 10 * time.Second}})
-		s.publish(1)
-		s.get("?since=start")
-		time.Sleep(20 * time.Second)
-		s.problemAt("/sets/UNKNOWN/changes", 400, "cannot name a set")
-	})
 }
 
 // A script is a follower and a memory for what a log on disk does not do.
@@ -179,7 +152,6 @@ type script struct {
 
 	head feed.Cursor
 	next chan []*feed.Batch
-	err  error // after next is closed
 }
 
 func newScript(t *testing.T, f *script) *site {
@@ -193,11 +165,7 @@ func (f *script) Follow(ctx context.Context, _ string, _ feed.Cursor) iter.Seq2[
 	return func(yield func([]*feed.Batch, error) bool) {
 		for {
 			select {
-			case b, ok := <-f.next:
-				if !ok {
-					yield(nil, f.err)
-					return
-				}
+			case b := <-f.next:
 				if !yield(b, nil) {
 					return
 				}
@@ -235,14 +203,14 @@ func run(history int64, from, to uint64) *feed.Batch {
 // When the log loses its tail, everybody is told, and goes on from there.
 func TestDivergedInTheMiddle(t *testing.T) {
 	const old, young = 1_000_000, 2_000_000
+	diverged := run(young, 5, 9)
+	diverged.Diverged = true
 	for _, query := range []string{"", "?prefix=https:", "?prefix=nothing"} {
 		f := &script{head: run(old, 0, 7).Cursor, next: make(chan []*feed.Batch)}
 		s := newScript(t, f)
 		c := s.follow(query, dialer{})
 		untiltest.Done(t, "it is in its group", func() bool { return !strings.Contains(stacks(), "subscribe.(*conn).follow") })
 		f.next <- []*feed.Batch{run(old, 7, 10), run(old, 10, 12)}
-		diverged := run(young, 5, 9)
-		diverged.Diverged = true
 		f.next <- []*feed.Batch{diverged}
 		f.next <- []*feed.Batch{run(young, 9, 10)}
 		for !c.next().Diverged {
@@ -256,8 +224,6 @@ func TestDivergedInTheMiddle(t *testing.T) {
 	}
 	f := &script{head: run(old, 0, 7).Cursor, next: make(chan []*feed.Batch, 3)}
 	s := newScript(t, f)
-	diverged := run(young, 5, 9)
-	diverged.Diverged = true
 	f.next <- []*feed.Batch{run(old, 7, 8)}
 	f.next <- []*feed.Batch{diverged}
 	f.next <- []*feed.Batch{run(young, 9, 10)}
@@ -265,27 +231,6 @@ func TestDivergedInTheMiddle(t *testing.T) {
 	events.readTo(run(young, 9, 10).Cursor)
 	if events.entries != 6 {
 		t.Errorf("%d entries, want 6", events.entries)
-	}
-}
-
-// A failure of the memory closes those who follow, with their cursors.
-func TestFailure(t *testing.T) {
-	f := &script{head: run(0, 0, 7).Cursor, next: make(chan []*feed.Batch), err: errors.New("secret")}
-	s := newScript(t, f)
-	var clients []*client
-	for range 10 {
-		clients = append(clients, s.follow("", dialer{}))
-	}
-	events := s.followEvents("")
-	close(f.next)
-	for _, c := range clients {
-		if reason := c.closed(1011); !strings.HasPrefix(reason, f.head.String()) || strings.Contains(reason, "secret") {
-			t.Errorf("reason %q", reason)
-		}
-	}
-	e, err := events.event()
-	if err != nil || e.name != "error" || !strings.Contains(e.data, `"status":500`) || strings.Contains(e.data, "secret") {
-		t.Errorf("event %+v, %v", e, err)
 	}
 }
 

@@ -42,11 +42,10 @@ func TestHandshake(t *testing.T) {
 			t.Errorf("%q: %v", versions, resp)
 		}
 	}
-	resp, body := s.get("", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version", "13") // what some proxies leave of a handshake
-	s.problem(resp, body, http.StatusUpgradeRequired, "a proxy on the way")
-	resp, body = s.get("", "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13",
-		"Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol", "rs.cbor, chat")
-	s.problem(resp, body, 400, `it is rs.json, rs.xml, rs.json+zstd, or none`)
+	proxied := []string{"Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version", "13"} // what some proxies leave of a handshake
+	s.refused(s.url(""), http.StatusUpgradeRequired, "a proxy on the way", proxied...)
+	s.refused(s.url(""), 400, `it is rs.json, rs.xml, rs.json+zstd, or none`,
+		append(proxied, "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Protocol", "rs.cbor, chat")...)
 	for _, protocols := range [][]string{
 		{"Sec-WebSocket-Protocol: chat, rs.xml"}, {"Sec-WebSocket-Protocol: chat", "Sec-WebSocket-Protocol: rs.xml"}, {"Sec-WebSocket-Protocol: chat,", "Sec-WebSocket-Protocol: x,rs.xml"},
 	} {

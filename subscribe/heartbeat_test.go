@@ -44,19 +44,6 @@ func TestPings(t *testing.T) {
 	})
 }
 
-// A client that takes pings and does not answer them is closed. Time is real, because only
-// a socket takes them without the client.
-func TestSilentClient(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: 300 * time.Millisecond}})
-	s.publish(1)
-	silent := s.follow("", dialer{})
-	silent.ws.SetPingHandler(func(string) error { return nil })
-	if _, err := silent.read(); !websocket.IsCloseError(err, websocket.CloseAbnormalClosure) {
-		t.Errorf("a silent client is kept: %v", err)
-	}
-}
-
 // While the memory cannot be reached, a connection cannot join its group. It is
 // pinged all the same, and closed when the hub stops.
 func TestPingsWhileMemoryIsAway(t *testing.T) {

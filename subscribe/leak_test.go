@@ -29,7 +29,7 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 			c.next()
 			c.ws.NetConn().Close()
 		case 2:
-			go c.readAll()
+			go readAll(c)
 		}
 	}
 	s.followEvents("")
@@ -40,7 +40,7 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 		case 1:
 			nc.Close()
 		case 2:
-			go events.readAll()
+			go readAll(events)
 		}
 	}
 	go s.get("?wait=1m&change=deleted", "Accept", "application/json")

@@ -189,14 +189,16 @@ func TestLongPoll(t *testing.T) {
 			answers <- answer{resp: resp, m: m}
 		}()
 	}
-	waiting := func() bool { return strings.Contains(stacks(), "hub.(*Hub).Follow") }
+	waiting := func(query string) {
+		poll(query)
+		untiltest.Done(t, "it waits", func() bool { return strings.Contains(stacks(), "hub.(*Hub).Follow") })
+	}
 
 	poll("?since=start&wait=1m") // there is something at once
 	if a := <-answers; len(a.m.Changes) != 3 {
 		t.Errorf("got %+v", a.m)
 	}
-	poll("?wait=60&prefix=https://example.org/b")
-	untiltest.Done(t, "it waits", waiting)
+	waiting("?wait=60&prefix=https://example.org/b")
 	s.publishChanges(change("a", resourcesync.Created, ""))
 	end := s.publishChanges(change("b", resourcesync.Created, ""))
 	a := <-answers
@@ -207,27 +209,20 @@ func TestLongPoll(t *testing.T) {
 		t.Errorf("next is %s", next)
 	}
 	// Nothing passes: it is empty, and the cursor moved.
-	poll("?wait=300ms&prefix=https://example.org/b")
-	untiltest.Done(t, "it waits", waiting)
+	waiting("?wait=300ms&prefix=https://example.org/b")
 	end = s.publishChanges(change("a", resourcesync.Deleted, ""))
 	if a := <-answers; len(a.m.Changes) != 0 || a.m.Cursor != end.String() {
 		t.Errorf("got %+v, want the cursor %v", a.m, end)
 	}
 	// A set that is deleted meanwhile.
-	done := make(chan int)
-	go func() {
-		resp, _ := s.get("?wait=1m")
-		done <- resp.StatusCode
-	}()
-	untiltest.Done(t, "it waits", waiting)
+	waiting("?wait=1m")
 	ok(t, s.hub.Delete(t.Context(), "a"))
-	if status := <-done; status != 410 {
-		t.Errorf("status %d, want 410", status)
+	if a := <-answers; a.resp.StatusCode != 410 {
+		t.Errorf("%s, want 410", a.resp.Status)
 	}
 	// Shutdown answers at once.
 	s.publish(1)
-	poll("?wait=5m")
-	untiltest.Done(t, "it waits", waiting)
+	waiting("?wait=5m")
 	if err := s.server.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -163,7 +163,8 @@ func (f breaking) Follow(ctx context.Context, set string, after feed.Cursor) ite
 	}
 }
 
-// Why connections end is counted, once for each.
+// Why connections end is counted, once for each. Who follows when the memory fails is told so,
+// but not why.
 func TestClosedReasons(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -184,6 +185,11 @@ func TestClosedReasons(t *testing.T) {
 		{"websocket", "silent", subscribe.Options{Heartbeat: 32 * time.Millisecond}, func(s *site) {
 			s.dial("", dialer{}).next() // and it never reads again: no ping is answered
 		}},
+		{"websocket", "silent", subscribe.Options{Heartbeat: 32 * time.Millisecond}, func(s *site) {
+			c := s.follow("", dialer{})
+			c.ws.SetPingHandler(func(string) error { return nil }) // it takes pings, and answers none
+			_ = readAll(c)
+		}},
 		{"websocket", "gone", subscribe.Options{}, func(s *site) {
 			c := s.dial("?since=5-5", dialer{})
 			c.closed(4410)
@@ -191,23 +197,27 @@ func TestClosedReasons(t *testing.T) {
 		{"websocket", "stopping", subscribe.Options{}, func(s *site) {
 			c := s.follow("", dialer{})
 			go s.shutdown()
-			_ = c.readAll() // and its socket stays open
+			_ = readAll(c) // and its socket stays open
 		}},
 		{"websocket", "error", subscribe.Options{}, func(s *site) {
 			c := s.follow("", dialer{})
 			s.publishChanges(change("break", resourcesync.Updated, ""))
-			c.closed(websocket.CloseInternalServerErr)
+			if reason := c.closed(websocket.CloseInternalServerErr); !strings.HasPrefix(reason, c.cursor) || strings.Contains(reason, "broken") {
+				s.Errorf("the reason %q does not begin with %s, or says too much", reason, c.cursor)
+			}
 		}},
 		{"eventstream", "client", subscribe.Options{}, func(s *site) { s.followEvents("").cancel() }},
 		{"eventstream", "stopping", subscribe.Options{}, func(s *site) {
 			events := s.followEvents("")
 			go s.shutdown()
-			_ = events.readAll()
+			_ = readAll(events)
 		}},
 		{"eventstream", "error", subscribe.Options{}, func(s *site) {
 			events := s.followEvents("")
 			s.publishChanges(change("break", resourcesync.Updated, ""))
-			_ = events.readAll()
+			if e, err := events.event(); err != nil || e.name != "error" || !strings.Contains(e.data, `"status":500`) || strings.Contains(e.data, "broken") {
+				s.Errorf("event %+v, %v", e, err)
+			}
 		}},
 		{"eventstream", "slow", subscribe.Options{WriteTimeout: 100 * time.Millisecond}, func(s *site) {
 			s.stream("").next()

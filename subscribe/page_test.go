@@ -262,9 +262,7 @@ func TestNoRoomForAPage(t *testing.T) {
 	s.publish(1)
 	share, err := answers.Take(t.Context(), 32<<20)
 	ok(t, err)
-	resp, body := s.get("?since=start")
-	s.problem(resp, body, http.StatusServiceUnavailable, "problems/overloaded")
-	if resp.Header.Get("Retry-After") == "" {
+	if s.refused(s.url("?since=start"), http.StatusServiceUnavailable, "problems/overloaded").Get("Retry-After") == "" {
 		t.Error("it does not say when to come again")
 	}
 	share.Release()
@@ -302,17 +300,4 @@ func TestWaitingTakesNoRoom(t *testing.T) {
 		}
 	}
 	untiltest.Done(t, "no room is taken", func() bool { return answers.Taken() == 0 })
-}
-
-// An event stream whose client does not read keeps no batches besides what comes next.
-func TestSlowEventStreams(t *testing.T) {
-	f := &counter{}
-	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: patience}, sendBuffer: smallSend, listSize: 10_000,
-		follower: func(h subscribe.Follower) subscribe.Follower { f.Follower = h; return f }})
-	for range 20 {
-		s.publishLarge(100_000)
-	}
-	s.slowly("?since=start", "text/event-stream")
-	untiltest.Done(t, "the stream is written", func() bool { return strings.Contains(stacks(), "subscribe.(*conn).push(") })
-	untiltest.Done(t, "what it has not taken is let go", func() bool { return f.kept() == 0 })
 }

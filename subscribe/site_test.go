@@ -161,6 +161,19 @@ func (s *site) publishChanges(changes ...resourcesync.Change) feed.Cursor {
 	return a.Cursor
 }
 
+// meanwhile publishes again and again. stop ends that, and waits for the end.
+func (s *site) meanwhile(publish func()) (stop func()) {
+	ctx, cancel := context.WithCancel(s.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			publish()
+		}
+	}()
+	return func() { cancel(); <-ended }
+}
+
 func change(loc string, c resourcesync.ChangeType, mediaType string) resourcesync.Change {
 	return resourcesync.Change{Loc: "https://example.org/" + loc, Change: c, Type: mediaType}
 }
@@ -204,12 +217,14 @@ func (s *site) do(method, url string, header ...string) (*http.Response, []byte)
 	return resp, b
 }
 
-// problem checks that an answer is a problem document which says something.
-func (s *site) problem(resp *http.Response, body []byte, status int, says string) {
+// refused checks that a request is answered with a problem document which says something.
+func (s *site) refused(url string, status int, says string, header ...string) http.Header {
 	s.Helper()
+	resp, body := s.do(http.MethodGet, url, header...)
 	if resp.StatusCode != status || resp.Header.Get("Content-Type") != "application/problem+json" || !bytes.Contains(body, []byte(says)) {
-		s.Errorf("%s: got %d %s %s, want %d with %q", resp.Request.URL, resp.StatusCode, resp.Header.Get("Content-Type"), body, status, says)
+		s.Errorf("%s: got %d %s %s, want %d with %q", url, resp.StatusCode, resp.Header.Get("Content-Type"), body, status, says)
 	}
+	return resp.Header
 }
 
 // serve lets a server follow, and answers with errors as a hub does.

@@ -93,7 +93,7 @@ func stalledClient(t *testing.T, query string, o settings) {
 		got := metricstest.Values(t, reg)
 		return got[by("followers", "websocket")] == float64(len(others)) && got[by("followers", "eventstream")] == 0
 	})
-	err := stalled.readAll()
+	err := readAll(stalled)
 	ce, closed := errors.AsType[*websocket.CloseError](err)
 	switch {
 	case closed && ce.Code == 4408:
@@ -112,7 +112,7 @@ func stalledClient(t *testing.T, query string, o settings) {
 	if stalled.entries+again.entries != missed {
 		t.Errorf("%d entries before and %d after resuming, want %d", stalled.entries, again.entries, missed)
 	}
-	if err := stream.readAll(); err == io.EOF || position(stream.cursor) == end.Position {
+	if err := readAll(stream); err == io.EOF || position(stream.cursor) == end.Position {
 		t.Errorf("the stalled stream ended at %s as if it were whole: %v", stream.cursor, err)
 	}
 	goesOn := s.stream(query, "Last-Event-ID", stream.cursor)
@@ -125,15 +125,6 @@ func stalledClient(t *testing.T, query string, o settings) {
 func isReset(err error) bool {
 	_, ok := errors.AsType[*net.OpError](err)
 	return ok
-}
-
-// readAll reads until there is an error.
-func (c *client) readAll() error {
-	for {
-		if _, err := c.read(); err != nil {
-			return err
-		}
-	}
 }
 
 func orQuery(query string) string {
@@ -241,7 +232,7 @@ func TestTooSlowIsTold(t *testing.T) {
 			slow.Reader = io.MultiReader(bytes.NewReader(begun), slow.Reader)
 			if query == stuck {
 				time.Sleep(timeout * 3)
-				if err := c.readAll(); websocket.IsCloseError(err, 4408) || c.cursor == end.String() {
+				if err := readAll(c); websocket.IsCloseError(err, 4408) || c.cursor == end.String() {
 					t.Errorf("after all of the time it is at %s, and ends with %v", c.cursor, err)
 				}
 				return
@@ -340,7 +331,7 @@ func (s *site) publishEnd() feed.Cursor {
 	return s.publishChanges(change("1end", resourcesync.Created, "text/html"))
 }
 
-func readToEnd(c interface{ read() (message, error) }) error {
+func readToEnd(c reader) error {
 	for {
 		m, err := c.read()
 		if err != nil {
@@ -421,20 +412,8 @@ func TestComingAndGoing(t *testing.T) {
 		}
 	}
 	// Everybody passes the end, also those with a filter.
-	stop := make(chan struct{})
-	var publisher sync.WaitGroup
-	publisher.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				s.publishEnd()
-			}
-		}
-	})
+	stop := s.meanwhile(func() { s.publishEnd() })
 	wg.Wait()
-	close(stop)
-	publisher.Wait()
+	stop()
 	t.Log(seen.Load(), "changes were seen")
 }

@@ -79,12 +79,11 @@ func TestBadRequests(t *testing.T) {
 			if name == "websocket" && test.status == 410 {
 				continue // it is accepted
 			}
-			resp, body := s.get(test.query, header...)
-			s.problem(resp, body, test.status, test.says)
+			s.refused(s.url(test.query), test.status, test.says, header...)
 		}
 	}
-	s.problemAt("/sets/unknown/changes", 404, "there is no such set")
-	s.problemAt("/sets/UNKNOWN/changes", 400, "cannot name a set")
+	s.refused(s.http.URL+"/sets/unknown/changes", 404, "there is no such set")
+	s.refused(s.http.URL+"/sets/UNKNOWN/changes", 400, "cannot name a set")
 	for _, test := range []struct{ query, says string }{
 		{"?limit=0", "a limit is a number from 1 to 10000"},
 		{"?limit=-5", "a limit is a number from 1 to 10000"},
@@ -95,18 +94,8 @@ func TestBadRequests(t *testing.T) {
 		{"?wait=1h", "at most 5m0s"},
 		{"?wait=18446744074", "a wait is a duration"}, // does not overflow
 	} {
-		resp, body := s.get(test.query)
-		s.problem(resp, body, 400, test.says)
+		s.refused(s.url(test.query), 400, test.says)
 	}
-	if _, resp, err := s.tryDial("?since=yesterday", dialer{}); err == nil || resp.StatusCode != 400 {
-		t.Errorf("dial: %v, %v", resp, err)
-	}
-}
-
-func (s *site) problemAt(path string, status int, says string) {
-	s.Helper()
-	resp, body := s.do(http.MethodGet, s.http.URL+path)
-	s.problem(resp, body, status, says)
 }
 
 func TestOrigin(t *testing.T) {
@@ -246,10 +235,8 @@ func TestGone(t *testing.T) {
 		if reason := s.dial("?since="+since, dialer{}).closed(4410); !strings.Contains(reason, "read the resources") {
 			t.Errorf("reason %q", reason)
 		}
-		resp, body := s.get("?since=" + since)
-		s.problem(resp, body, 410, "read the resources")
-		resp, body = s.get("?since="+since, "Accept", "text/event-stream")
-		s.problem(resp, body, 410, "read the resources")
+		s.refused(s.url("?since="+since), 410, "read the resources")
+		s.refused(s.url("?since="+since), 410, "read the resources", "Accept", "text/event-stream")
 	}
 }
 
@@ -331,9 +318,7 @@ func TestShutdown(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error("Shutdown:", err)
 	}
-	resp, body := s.get("?since=now")
-	s.problem(resp, body, 503, "connect again with your cursor")
-	if resp.Header.Get("Retry-After") == "" {
+	if s.refused(s.url("?since=now"), 503, "connect again with your cursor").Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}
 }
@@ -344,18 +329,7 @@ func TestResumeAfterShutdown(t *testing.T) {
 	s := newSite(t, settings{})
 	s.publish(1)
 	c := s.follow("?since=start", dialer{})
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				s.publish(3)
-			}
-		}
-	}()
+	stop := s.meanwhile(func() { s.publish(3) })
 	for c.entries < 100 {
 		c.next()
 	}
@@ -365,8 +339,7 @@ func TestResumeAfterShutdown(t *testing.T) {
 	if cursor != c.cursor {
 		t.Errorf("closed at %s, got everything up to %s", cursor, c.cursor)
 	}
-	close(stop)
-	<-stopped
+	stop()
 	b, err := s.log.Since(t.Context(), "a", mustCursor(t, cursor), 1)
 	if err != nil || b.Diverged || len(b.Entries) > 0 && b.Entries[0].Position != c.last+1 {
 		t.Errorf("resuming after %s: %v, %v", cursor, b, err)
