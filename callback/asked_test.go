@@ -19,9 +19,7 @@ import (
 // delivery says that the log was lost: for a new subscription, an operator's move, and
 // a renewal.
 func TestSinceLostTail(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		d := w.desk(websub.Options{})
 		w.publish("a", 3)
 		lost := w.head()
@@ -44,8 +42,7 @@ func TestSinceLostTail(t *testing.T) {
 			if h := c.tries[before].header; h.Get("RS-Diverged") != "true" || h.Get("RS-Previous") != "0" {
 				t.Errorf("request %d: delivered is %v", i, h)
 			}
-			w.publish("b", 1)
-			w.settled()
+			w.published("b", 1)
 			if c.last().header.Get("RS-Diverged") != "" {
 				t.Errorf("request %d: RS-Diverged is said once too often", i)
 			}
@@ -88,8 +85,7 @@ func TestDiscretion(t *testing.T) {
 		status := strings.TrimPrefix(url, base)
 		c.says(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, hushed, 500) })
 		w.publish("b", 1)
-		time.Sleep(time.Minute)
-		w.settled()
+		w.pass(time.Minute)
 		if v := look(status); v.State != "waiting" || v.Failed < 2 || len(v.Attempts) < 3 || !v.Next.After(time.Now()) {
 			t.Errorf("a failing subscription is shown as %+v", v)
 		}
@@ -98,8 +94,7 @@ func TestDiscretion(t *testing.T) {
 		one := "/sets/demo/subscriptions/" + id.String()
 		d.answer("POST", one+"/retry", "")
 		w.settled()
-		time.Sleep(saveEvery)
-		w.settled()
+		w.pass(saveEvery)
 		if v := look(one); v.State != "current" || v.Failed != 0 {
 			t.Errorf("after the retry it is shown as %+v", v)
 		}

@@ -3,18 +3,14 @@ package callback
 import (
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
 // A callback that answered 413 for a while gets its backlog in large deliveries again
 // once it is well.
 func TestTooLargeIsForgotten(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		w.subscribe(c)
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c, _ := w.subscribed()
 		c.says(status(http.StatusRequestEntityTooLarge))
 		for range 2 {
 			w.publish("a", 1000)
@@ -24,8 +20,7 @@ func TestTooLargeIsForgotten(t *testing.T) {
 			t.Errorf("%d tries in 15 seconds", tries)
 		}
 		c.says(nil)
-		time.Sleep(lastRetry * 6 / 5)
-		w.settled()
+		w.pass(lastRetry * 6 / 5)
 		c.check(0, 2000)
 		if _, took, _ := c.counts(); took > 20 {
 			t.Errorf("2,000 changes took %d deliveries", took)

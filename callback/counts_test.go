@@ -16,9 +16,7 @@ import (
 
 // New subscriptions are bounded by host and by set, renewals never are.
 func TestMostSubscriptions(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		a, b := w.listen("a.example"), w.listen("b.example")
 		limits := websub.Options{MaxPerHost: 3, MaxPerSet: 5}
 		d := w.desk(limits)
@@ -66,52 +64,41 @@ func TestMostSubscriptions(t *testing.T) {
 // Subscriptions that are not confirmed yet are bounded by host. One that is given up
 // makes room.
 func TestMostUnverified(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		made := w.subscribe(c)
 		c.agrees(status(500))
 		w.listen("b.example").agrees(status(500))
 		d := w.desk(websub.Options{MaxUnverified: 4})
 		memorytest.Fill(t, w.log, "demo")
-		post := func(callback string) *httptest.ResponseRecorder {
+		post := func(status int, callback, says string) *httptest.ResponseRecorder {
+			t.Helper()
 			r := d.post(asking("hub.callback", callback))
 			w.settled()
+			if r.Code != status || !strings.Contains(r.Body.String(), says) {
+				t.Errorf("%s is answered %d, want %d with %q: %s", callback, r.Code, status, says, r.Body)
+			}
 			return r
 		}
 		for n := range 4 {
 			d.caller = fmt.Sprint("caller", n) // one of them may have half of it
 			for range 1 + 3 - n {              // the same subscription again counts once
-				if r := post(fmt.Sprint(c.url, n)); r.Code != 202 {
-					t.Errorf("request %d is answered %d: %s", n, r.Code, r.Body)
-				}
+				post(202, fmt.Sprint(c.url, n), "")
 			}
 		}
 		d.caller = "alice"
-		if r := post(c.url + "4"); r.Code != 429 || r.Header().Get("Retry-After") != "30" || !strings.Contains(r.Body.String(), "4 subscriptions with callbacks at a.example:80") {
-			t.Errorf("one too many is answered %d: %s", r.Code, r.Body)
+		if r := post(429, c.url+"4", "4 subscriptions with callbacks at a.example:80"); r.Header().Get("Retry-After") != "30" {
+			t.Errorf("Retry-After is %q", r.Header().Get("Retry-After"))
 		}
-		if r := post(c.url); r.Code != 202 {
-			t.Errorf("a renewal is answered %d: %s", r.Code, r.Body)
-		}
-		if r := post("http://b.example/"); r.Code != 202 {
-			t.Errorf("another host is answered %d: %s", r.Code, r.Body)
-		}
-		if r := post("http://b.example/2"); r.Code != 202 {
-			t.Errorf("another host is answered %d: %s", r.Code, r.Body)
-		}
-		if r := post("http://b.example/3"); r.Code != 429 || !strings.Contains(r.Body.String(), "2 subscriptions that you asked for") {
-			t.Errorf("more than half of the limit for one caller is answered %d: %s", r.Code, r.Body)
-		}
-		time.Sleep(2 * time.Minute) // each request was tried three times
-		w.settled()
+		post(202, c.url, "")               // a renewal
+		post(202, "http://b.example/", "") // another host
+		post(202, "http://b.example/2", "")
+		post(429, "http://b.example/3", "2 subscriptions that you asked for") // more than half of the limit for one caller
+		w.pass(2 * time.Minute)                                               // each request was tried three times
 		if got := w.engine.Count(&subscription.Request{Set: "demo"}, "a.example:80"); got != (subscription.Count{Host: 1, Set: 1}) {
 			t.Errorf("there are %+v", got)
 		}
-		if r := post(c.url + "4"); r.Code != 202 {
-			t.Errorf("afterwards it is answered %d: %s", r.Code, r.Body)
-		}
+		post(202, c.url+"4", "")
 		if n := w.engine.state.counts[countKey{fresh: true, set: "demo"}]; w.gone(made) || n != 1 {
 			t.Errorf("%d are to be made", n)
 		}
@@ -141,9 +128,7 @@ func TestCountOfAPart(t *testing.T) {
 			if err == nil {
 				err = w.registry.Commit(t.Context(), claims[0], subscription.Changes{Put: []subscription.Record{r}})
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			ok(t, err)
 		}
 		w.start(Options{})
 		count := func() subscription.Count {
@@ -182,14 +167,10 @@ func TestCountOfAPart(t *testing.T) {
 // One caller does not take the places of all others, at a host or in a set, and has only so
 // many in all. Its own subscriptions it can renew, and operators have no such limit.
 func TestMostSubscriptionsOfOneCaller(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		d := w.desk(websub.Options{MaxPerHost: 4, MaxPerSet: 6})
 		follow, err := access.ParseRights("follow:*")
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		d.rights = &follow
 		for _, set := range []string{"demo", "other", "third"} {
 			memorytest.Fill(t, w.log, set)

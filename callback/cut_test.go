@@ -44,9 +44,7 @@ func filled(t *testing.T, publishes ...[]resourcesync.Change) (log *disklog.Log,
 	var begin feed.Cursor
 	for i, changes := range publishes {
 		a, err := window.Publish(t.Context(), "demo", changelog.Publish{Changes: changes})
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		if i == 0 {
 			begin = a.After
 		}
@@ -87,9 +85,7 @@ func TestCutIsTheBatch(t *testing.T) {
 	} {
 		e, format := cutting(test.hub, 1000, 1<<20), test.format
 		all, err := log.Since(t.Context(), "demo", begin, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		cursors := []feed.Cursor{begin}
 		for _, e := range all.Entries {
 			cursors = append(cursors, e.Cursor)
@@ -98,9 +94,7 @@ func TestCutIsTheBatch(t *testing.T) {
 			for _, diverged := range []bool{false, true} {
 				at := &point{cursor: after, diverged: diverged}
 				c, err := e.cut(t.Context(), "demo", at, format, everything, 1000)
-				if err != nil {
-					t.Fatal(err)
-				}
+				ok(t, err)
 				want := &feed.Batch{Set: "demo", After: after, Cursor: all.Cursor, Entries: all.Entries[i:], Diverged: diverged}
 				if got := body(t, c); !bytes.Equal(got, want.In(format.Batch)) {
 					t.Fatalf("%s after %v:\n%s\nwant\n%s", name, after, got, want.In(format.Batch))
@@ -116,9 +110,7 @@ func TestCutIsTheBatch(t *testing.T) {
 	}
 	// Before the set was made: the log began just before its first entry.
 	c, err := cutting(memory, 1000, 1<<20).cut(t.Context(), "demo", &point{}, notification, everything, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	all, _ := log.Since(t.Context(), "demo", feed.Cursor{}, 0)
 	if got := body(t, c); !bytes.Equal(got, all.XML()) {
 		t.Errorf("from the zero cursor:\n%s\nwant\n%s", got, all.XML())
@@ -149,9 +141,7 @@ func TestCutLimits(t *testing.T) {
 				if errors.Is(err, errNothing) {
 					break
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				ok(t, err)
 				if c.changes == 0 || c.changes > test.most || c.from != at.cursor || c.cursor.Position != at.cursor.Position+uint64(c.changes) {
 					t.Fatalf("%s, %s: %d changes from %v to %v", test.name, name, c.changes, c.from, c.cursor)
 				}
@@ -188,17 +178,13 @@ func TestCutFilter(t *testing.T) {
 		if errors.Is(err, errNothing) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		if c.changes == 0 {
 			at.from, at.cursor = c.from, c.cursor
 			continue
 		}
 		doc, err := resourcesync.ReadXML(bytes.NewReader(body(t, c)), resourcesync.Limits{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		if len(doc.Items) != c.changes {
 			t.Errorf("%d items, %d changes", len(doc.Items), c.changes)
 		}
@@ -216,9 +202,7 @@ func TestCutAgain(t *testing.T) {
 	_, window, memory, batches := filled(t, memorytest.Changes("a", 3), memorytest.Changes("b", 2))
 	at := point{cursor: batches[0].After}
 	first, err := cutting(window, 1000, 1<<20).cut(t.Context(), "demo", &at, notification, everything, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	for _, changes := range [][]resourcesync.Change{memorytest.Changes("c", 1), memorytest.Changes("d", 7)} {
 		if _, err := window.Publish(t.Context(), "demo", changelog.Publish{Changes: changes}); err != nil {
 			t.Fatal(err)
@@ -248,9 +232,7 @@ func TestCutBetweenEntries(t *testing.T) {
 	e, b := cutting(window, 1000, 1<<20), batches[0]
 	for i, at := range []feed.Cursor{b.After, b.Entries[0].Cursor, b.Entries[1].Cursor} {
 		c, err := e.cut(t.Context(), "demo", &point{cursor: at}, notification, everything, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		want := &feed.Batch{Set: "demo", After: at, Cursor: b.Entries[i].Cursor, Entries: b.Entries[i : i+1]}
 		if got := body(t, c); !bytes.Equal(got, want.XML()) {
 			t.Errorf("entry %d:\n%s\nwant\n%s", i, got, want.XML())
@@ -285,9 +267,7 @@ func TestCutsShare(t *testing.T) {
 		}
 	}
 	all, err := log.Log.Since(t.Context(), "demo", feed.Cursor{}, begins)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	e := cutting(h, 1000, 1<<20)
 	texts := make([]map[*byte]bool, subs)
 	var wg sync.WaitGroup

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
@@ -12,21 +11,17 @@ import (
 )
 
 func TestDeliver(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		w.publish("old", 3)
 		c := w.listen("a.example")
 		c.url += "?key=a%2Fb&x"
-		id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "hush", Start: w.head()})
-		w.settled()
+		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "hush", Start: w.head()})
 		if tries, _, asked := c.counts(); tries != 0 || asked != 1 {
 			t.Fatalf("%d deliveries and %d questions before anything new", tries, asked)
 		}
 		w.publish("a", 1)
 		w.settled() // or both are one delivery, now and then
-		w.publish("b", 2)
-		w.settled()
+		w.published("b", 2)
 		c.check(3, 3)
 		d := c.took[0]
 		for name, want := range map[string]string{
@@ -42,8 +37,7 @@ func TestDeliver(t *testing.T) {
 		if d.uri != "/cb?key=a%2Fb&x" {
 			t.Errorf("the request is for %s", d.uri)
 		}
-		time.Sleep(saveEvery)
-		w.settled()
+		w.pass(saveEvery)
 		if r := w.saved(id); r.Cursor != w.head() || len(r.Last) != 3 || r.Failed != 0 || r.Last[2].Status != 204 {
 			t.Errorf("saved: %+v", r.Progress)
 		}
@@ -53,12 +47,9 @@ func TestDeliver(t *testing.T) {
 // With rs.every, deliveries come in bursts: each goes to the end of what there was when it
 // began, and the next begins no sooner than the interval after it. An operator need not wait.
 func TestEvery(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{MaxChanges: 10})
+	inWorld(t, Options{MaxChanges: 10}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
-		id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head(), Every: 10 * time.Minute})
-		w.settled()
+		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head(), Every: 10 * time.Minute})
 		took := func(want int) {
 			t.Helper()
 			w.settled()
@@ -99,15 +90,11 @@ func TestEvery(t *testing.T) {
 
 // What cannot be delivered for an hour comes coalesced, in order and complete.
 func TestFailsForAnHour(t *testing.T) {
-	t.Parallel()
 	long(t)
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		id := w.subscribe(c)
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c, id := w.subscribed()
 		c.says(status(500))
-		w.publish("first", 2)
-		w.settled()
+		w.published("first", 2)
 		first := c.last()
 		for i := range 60 {
 			time.Sleep(time.Minute)
@@ -123,8 +110,7 @@ func TestFailsForAnHour(t *testing.T) {
 			t.Errorf("saved: %+v", r.Progress)
 		}
 		c.says(nil)
-		time.Sleep(lastRetry + lastRetry/5)
-		w.settled()
+		w.pass(lastRetry + lastRetry/5)
 		c.check(0, 62)
 		if _, took, _ := c.counts(); took != 2 {
 			t.Errorf("the backlog came in %d deliveries, want the cut that failed and one more", took)
@@ -134,16 +120,12 @@ func TestFailsForAnHour(t *testing.T) {
 
 // As long as nothing new comes, the waits between tries grow.
 func TestBackoff(t *testing.T) {
-	t.Parallel()
 	long(t)
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		w.subscribe(c)
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c, _ := w.subscribed()
 		c.says(status(503))
 		w.publish("a", 1)
-		time.Sleep(time.Hour)
-		w.settled()
+		w.pass(time.Hour)
 		want := firstRetry
 		for i := 1; i < len(c.tries); i++ {
 			got := c.tries[i].at.Sub(c.tries[i-1].at)
@@ -161,12 +143,9 @@ func TestBackoff(t *testing.T) {
 // A stream of changes does not hammer a callback that is dead; a change that
 // comes later than that brings the try forward.
 func TestNewChangesTryAgain(t *testing.T) {
-	t.Parallel()
 	long(t)
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		w.subscribe(c)
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c, _ := w.subscribed()
 		c.says(status(500))
 		for range 2000 {
 			w.publish("a", 1)
@@ -190,8 +169,7 @@ func TestNewChangesTryAgain(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		c.says(nil)
-		w.publish("a", 1)
-		w.settled()
+		w.published("a", 1)
 		if _, took, _ := c.counts(); took == 0 {
 			t.Error("a change did not bring the try forward")
 		}
@@ -203,23 +181,19 @@ func TestNewChangesTryAgain(t *testing.T) {
 func TestStatuses(t *testing.T) {
 	for _, code := range []int{301, 307, 400, 404, 429, 500} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, Options{})
-				c := w.listen("a.example")
-				id := w.subscribe(c)
+			inWorld(t, Options{}, func(t *testing.T, w *world) {
+				c, id := w.subscribed()
 				c.says(func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("Location", "http://a.example/elsewhere")
 					w.WriteHeader(code)
 				})
 				w.publish("a", 1)
-				time.Sleep(saveEvery)
-				w.settled()
+				w.pass(saveEvery)
 				if r := w.saved(id); r.Failed != 1 || r.Last[1].Status != code || r.Cursor.Position != 0 {
 					t.Errorf("saved: %+v", r.Progress)
 				}
 				c.says(status(200))
-				time.Sleep(3 * time.Second)
-				w.settled()
+				w.pass(3 * time.Second)
 				c.check(0, 1)
 				if n, _, _ := c.counts(); n != 2 {
 					t.Errorf("%d tries, want 2", n)
@@ -230,14 +204,10 @@ func TestStatuses(t *testing.T) {
 }
 
 func TestGoneEnds(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		id := w.subscribe(c)
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c, id := w.subscribed()
 		c.says(status(410))
-		w.publish("a", 1)
-		w.settled()
+		w.published("a", 1)
 		if !w.gone(id) {
 			t.Error("the subscription is still there")
 		}
@@ -271,16 +241,13 @@ func TestRetryAfter(t *testing.T) {
 		"nonsense": {func() string { return "-5" }, 0, 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, Options{})
-				c := w.listen("a.example")
-				w.subscribe(c)
+			inWorld(t, Options{}, func(t *testing.T, w *world) {
+				c, _ := w.subscribed()
 				c.says(func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("Retry-After", test.value())
 					w.WriteHeader(429)
 				})
-				w.publish("a", 1)
-				w.settled()
+				w.published("a", 1)
 				c.says(nil)
 				published := 1
 				for _, took, _ := c.counts(); took == 0; _, took, _ = c.counts() { // nothing new comes before Retry-After

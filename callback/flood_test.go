@@ -102,8 +102,7 @@ func TestManyNamesOfOneAddress(t *testing.T) {
 						t.Error("that is too long")
 					}
 				}
-				time.Sleep(time.Minute)
-				w.settled()
+				w.pass(time.Minute)
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				if t.Logf("the machine saw %d requests at once", p.most); p.most > 32 || p.most < 8 {
@@ -134,8 +133,7 @@ func TestManyPortsOfOneAddress(t *testing.T) {
 				if got := w.engine.present().subscriptions; got != n {
 					t.Fatalf("there are %d subscriptions", got)
 				}
-				w.publish("second", 1)
-				w.settled()
+				w.published("second", 1)
 				verified, delivered := w.waits(w.listen("good.example"))
 				if t.Logf("another waits %v until it is verified, and %v for its first delivery", verified, delivered); verified > time.Second || delivered > time.Second {
 					t.Error("that is too long")
@@ -163,18 +161,14 @@ func TestFirstDeliveryIsShort(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		w.subscribe(c)
+		c, _ := w.subscribed()
 		c.says(func(http.ResponseWriter, *http.Request) { time.Sleep(8 * time.Second) })
-		w.publish("a", 1)
-		w.settled()
-		time.Sleep(5500 * time.Millisecond) // the next try begins after 5.8 s at the earliest
-		w.settled()
+		w.published("a", 1)
+		w.pass(5500 * time.Millisecond) // the next try begins after 5.8 s at the earliest
 		if n := w.engine.present().inFlight; n != 0 {
 			t.Errorf("%d requests are in flight", n)
 		}
-		time.Sleep(20 * time.Second)
-		w.settled()
+		w.pass(20 * time.Second)
 		c.check(0, 1)
 		if tries, _, _ := c.counts(); tries != 2 {
 			t.Errorf("it took %d tries", tries)

@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
@@ -13,37 +12,27 @@ import (
 // A destination that drops repeats as docs/callbacks.md says loses nothing when positions
 // begin anew, or when the log has lost its tail.
 func TestMark(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		w.publish("a", 4)
 		c := w.listen("a.example")
 		c.says(status(500)) // so that something is delivered twice
-		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url})
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url})
 		c.says(nil)
 		time.Sleep(time.Minute)
-		if err := w.hub.Delete(t.Context(), "demo"); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, w.hub.Delete(t.Context(), "demo"))
 		w.publish("b", 1)
 		time.Sleep(time.Minute)
-		w.publish("c", 2)
-		w.settled()
+		w.published("c", 2)
 		lost := w.head()
 		lost.Micros++ // the subscription has seen another last entry
-		w.send(subscription.Request{Mode: subscription.Move, Callback: c.url, Start: lost})
-		w.settled()
-		w.publish("d", 3)
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Move, Callback: c.url, Start: lost})
+		w.published("d", 3)
 
 		mark := uint64(0)
 		seen := map[string]bool{}
 		for i, d := range c.tries {
 			previous, err := strconv.ParseUint(d.header.Get("RS-Previous"), 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			ok(t, err)
 			if d.header.Get("RS-Gap")+d.header.Get("RS-Diverged") != "" {
 				mark = previous
 			}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,15 +57,13 @@ func TestMetrics(t *testing.T) {
 
 		w.publish("old", 1)
 		time.Sleep(5 * time.Minute)
-		c := w.listen("a.example")
-		w.subscribe(c)
+		c, _ := w.subscribed()
 		r.is(map[string]float64{
 			"rshub_callback_subscriptions": 1, `rshub_followers{kind="callback"}`: 1, attemptsOf("verification", "success"): 1,
 			`rshub_callback_attempt_duration_seconds{kind="verification"}`: 1,
 		})
 
-		w.publish("a", 2)
-		w.settled()
+		w.published("a", 2)
 		r.is(map[string]float64{
 			`rshub_deliveries_total{kind="callback"}`: 1, `rshub_delivered_changes_total{kind="callback"}`: 2,
 			`rshub_delivered_bytes_total{kind="callback"}`: float64(len(c.last().body)), attemptsOf("delivery", "success"): 1,
@@ -78,13 +77,11 @@ func TestMetrics(t *testing.T) {
 		r.is(map[string]float64{"rshub_callback_in_flight": 1, lagChanges: 3, lagSeconds: 2, "rshub_callback_failing": 0})
 		c.says(status(500))
 		w.publish("c", 1)
-		time.Sleep(8 * time.Second)
-		w.settled()
+		w.pass(8 * time.Second)
 		r.is(map[string]float64{"rshub_callback_in_flight": 0, lagChanges: 1, lagSeconds: 8, "rshub_callback_failing": 1, attemptsOf("delivery", "server_error"): 1})
 
 		// A new change takes the subscription out of the pool of those that fail.
-		w.publish("d", 1)
-		w.settled()
+		w.published("d", 1)
 		r.is(map[string]float64{lagChanges: 2, lagSeconds: 8, "rshub_callback_retries_total": 0})
 		time.Sleep(5 * time.Minute)
 		failed := int(metricstest.Values(t, r.registry)[attemptsOf("delivery", "server_error")])
@@ -101,12 +98,9 @@ func TestMetricsAfterAStart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: make prove PART=long")
 	}
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		w.subscribe(c)
-		w.publish("a", 1)
-		w.settled()
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c, _ := w.subscribed()
+		w.published("a", 1)
 		c.says(status(500))
 		time.Sleep(time.Hour)
 		w.publish("b", 1)
@@ -131,34 +125,32 @@ func TestMetricsOfEnds(t *testing.T) {
 
 		c := w.listen("unsubscribes.example")
 		w.subscribe(c)
-		w.send(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url})
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url})
 		r.is(map[string]float64{ended("unsubscribed"): 1, attemptsOf("verification", "success"): 2, "rshub_callback_subscriptions": 0})
 
 		c = w.listen("removed.example")
 		w.subscribe(c)
-		w.send(subscription.Request{Mode: subscription.Remove, Callback: c.url})
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Remove, Callback: c.url})
 		r.is(map[string]float64{ended("removed"): 1, attemptsOf("denial", "success"): 1})
+		if why := c.question().Get("hub.reason"); !strings.Contains(why, "operator") {
+			t.Errorf("the callback is told %q", why)
+		}
 
 		c = w.listen("gone.example")
 		w.subscribe(c)
 		c.says(status(410))
-		w.publish("a", 1)
-		w.settled()
+		w.published("a", 1)
 		r.is(map[string]float64{ended("gone"): 1, attemptsOf("delivery", "gone"): 1, lagChanges: 0})
 
 		c = w.listen("expires.example")
-		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second})
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second})
 		c.agrees(status(404))
 		time.Sleep(301 * time.Second)
 		r.is(map[string]float64{ended("lease"): 1, attemptsOf("denial", "client_error"): 1})
 
 		c = w.listen("refuses.example")
 		c.agrees(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "what?") })
-		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url})
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url})
 		r.is(map[string]float64{attemptsOf("verification", "other"): 1, "rshub_callback_subscriptions": 0})
 	})
 }
@@ -168,9 +160,7 @@ func TestMetricsOfGapsAndClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := reader{t, prometheus.NewRegistry()}
 		w := newWorld(t, Options{Metrics: r.registry, Meter: meter.New(r.registry)})
-		if err := w.log.Make(t.Context(), "demo", feed.Description{}, 10); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, w.log.Make(t.Context(), "demo", feed.Description{}, 10))
 		w.publish("a", 50)
 		if _, err := w.log.Trim(t.Context(), "demo", changelog.Retention{Count: 20}); err != nil {
 			t.Fatal(err)
@@ -178,15 +168,13 @@ func TestMetricsOfGapsAndClaims(t *testing.T) {
 		c := w.listen("a.example")
 		start := w.head()
 		start.Position, start.Micros = 1, start.Micros-1_000_000
-		id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: start})
-		w.settled()
+		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: start})
 		r.is(map[string]float64{"rshub_callback_gaps_total": 1})
 
 		if _, err := w.registry.Acquire(t.Context(), []int{id.Shard()}); err != nil { // another hub takes the claim
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second) // a renewal finds out, and the shard is claimed again
-		w.settled()
+		w.pass(time.Second) // a renewal finds out, and the shard is claimed again
 		r.is(map[string]float64{
 			"rshub_callback_claims_lost_total": 1, "rshub_callback_claims_gained_total": subscription.Shards + 1,
 			"rshub_callback_claims": subscription.Shards, "rshub_callback_subscriptions": 1,

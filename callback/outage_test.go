@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -129,15 +128,11 @@ func (o *outage) Commit(ctx context.Context, c claim.Claim, changes subscription
 // A hub that hands a shard over tries to save its progress until that is done, and keeps
 // the claim until then.
 func TestYieldSavesLate(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		id := w.subscribe(c)
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c, id := w.subscribed()
 		time.Sleep(time.Second)
 		w.store.full.Store(true)
-		w.publish("a", 3)
-		w.settled()
+		w.published("a", 3)
 		c.check(0, 3)
 		begin, done := time.Now(), make(chan struct{})
 		go func() {
@@ -179,16 +174,14 @@ func TestOutageDuringVerification(t *testing.T) {
 		{"the claim is lost", func(o *outage) *atomic.Bool { return &o.down }, 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, Options{})
+			inWorld(t, Options{}, func(t *testing.T, w *world) {
 				fails := test.down(w.store)
 				c := w.listen("a.example")
 				c.agrees(func(w http.ResponseWriter, r *http.Request) {
 					fails.Store(true)
 					_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge"))
 				})
-				id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url})
-				w.settled()
+				id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url})
 				c.agrees(nil)
 				w.publish("a", 1)
 				time.Sleep(20 * time.Second)
@@ -199,15 +192,12 @@ func TestOutageDuringVerification(t *testing.T) {
 					t.Errorf("%d deliveries and %d questions while the store failed", tries, asked)
 				}
 				fails.Store(false)
-				time.Sleep(10 * time.Second)
-				w.settled()
+				w.pass(10 * time.Second)
 				c.check(0, 1)
 				if w.gone(id) || c.questions() != test.asked {
 					t.Errorf("gone %v, asked %d times, want %d", w.gone(id), c.questions(), test.asked)
 				}
-				if waiting, err := w.registry.Inbox(t.Context(), id.Shard(), 0, 10); err != nil || len(waiting) > 0 {
-					t.Errorf("%d requests wait still (%v)", len(waiting), err)
-				}
+				w.noRequests(id)
 			})
 		})
 	}
@@ -216,11 +206,8 @@ func TestOutageDuringVerification(t *testing.T) {
 // A subscription that is to end while the store fails gets nothing more, and ends once
 // the store is back.
 func TestOutageAtTheEnd(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		id := w.subscribe(c)
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c, id := w.subscribed()
 		c.says(status(410))
 		w.store.full.Store(true)
 		w.publish("a", 1)
@@ -231,8 +218,7 @@ func TestOutageAtTheEnd(t *testing.T) {
 			t.Errorf("%d tries; gone %v", tries, w.gone(id))
 		}
 		w.store.full.Store(false)
-		time.Sleep(2 * time.Second)
-		w.settled()
+		w.pass(2 * time.Second)
 		if tries, _, _ := c.counts(); tries != 1 || !w.gone(id) {
 			t.Errorf("afterwards %d tries; gone %v", tries, w.gone(id))
 		}
@@ -241,15 +227,11 @@ func TestOutageAtTheEnd(t *testing.T) {
 
 // A part of the store that does not answer costs no claims of others.
 func TestJoinHangs(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		w.subscribe(c)
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c, _ := w.subscribed()
 		w.store.alone.Store(true)
 		time.Sleep(20 * time.Second)
-		w.publish("a", 1)
-		w.settled()
+		w.published("a", 1)
 		c.check(0, 1)
 		if lost := testutil.ToFloat64(w.engine.metrics.claimsLost); lost != 0 {
 			t.Errorf("%v claims were lost", lost)
@@ -259,9 +241,7 @@ func TestJoinHangs(t *testing.T) {
 
 // A shard whose commits hang delays the progress of no other.
 func TestOneShardHangs(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		stuck, good := w.listen("a.example"), w.listen("b.example")
 		other, id := w.subscribe(stuck), w.subscribe(good)
 		time.Sleep(time.Second)
@@ -269,14 +249,12 @@ func TestOneShardHangs(t *testing.T) {
 		w.publish("a", 1)
 		time.Sleep(time.Second) // the commit hangs
 		w.publish("b", 1)
-		time.Sleep(saveEvery)
-		w.settled()
+		w.pass(saveEvery)
 		if r := w.saved(id); r.Cursor != w.head() {
 			t.Errorf("saved %v, want %v", r.Cursor, w.head())
 		}
 		w.store.stuck.Store(0)
-		time.Sleep(saveTime + 2*saveAgain)
-		w.settled()
+		w.pass(saveTime + 2*saveAgain)
 		if r := w.saved(other); r.Cursor != w.head() {
 			t.Errorf("afterwards %v, want %v", r.Cursor, w.head())
 		}
@@ -285,11 +263,8 @@ func TestOneShardHangs(t *testing.T) {
 
 // A shard that cannot be read is not taken for an empty one.
 func TestDamagedStore(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		w.subscribe(c)
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c, _ := w.subscribed()
 		w.crash()
 		w.publish("a", 3)
 		w.store.damaged.Store(true)
@@ -298,8 +273,7 @@ func TestDamagedStore(t *testing.T) {
 		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
 		time.Sleep(10 * time.Second)
 		w.store.damaged.Store(false)
-		time.Sleep(time.Minute)
-		w.settled()
+		w.pass(time.Minute)
 		c.check(0, 3)
 	})
 }

@@ -2,25 +2,18 @@ package callback
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/feed"
 )
 
-// hang is how a callback answers that does not answer.
-func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
-
 // A store that takes no records keeps renewals waiting, and nothing else.
 func TestFullStore(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		renew := func(i int) subscription.ID {
 			return w.send(subscription.Request{Mode: subscription.Subscribe, Callback: fmt.Sprint(c.url, "?n=", i), Start: w.head()})
@@ -29,8 +22,7 @@ func TestFullStore(t *testing.T) {
 			renew(i)
 		}
 		w.settled()
-		w.publish("a", 1)
-		w.settled()
+		w.published("a", 1)
 		w.store.tight.Store(true)
 		for i := range 8 { // as many as the host has slots
 			renew(i)
@@ -45,8 +37,7 @@ func TestFullStore(t *testing.T) {
 			t.Errorf("%d requests are in flight", n)
 		}
 		w.store.tight.Store(false)
-		time.Sleep(2 * time.Second)
-		w.settled()
+		w.pass(2 * time.Second)
 		id := subscription.NewID("demo", "", c.url+"?n=0")
 		if r := w.saved(id); r.Renewed.IsZero() || len(r.Last) != 4 || c.questions() != 17 {
 			t.Errorf("renewed %v, %d attempts, asked %d times", r.Renewed, len(r.Last), c.questions())
@@ -63,8 +54,7 @@ func TestFullStore(t *testing.T) {
 		}
 		w.store.tight.Store(false)
 		w.start(Options{})
-		time.Sleep(time.Second)
-		w.settled()
+		w.pass(time.Second)
 		if c.questions() != 19 {
 			t.Errorf("asked %d times, want 19", c.questions())
 		}
@@ -77,27 +67,22 @@ func TestRenewalWaitsForAHub(t *testing.T) {
 	t.Parallel()
 	for _, agrees := range []bool{true, false} {
 		t.Run(fmt.Sprint("agrees ", agrees), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, Options{})
+			inWorld(t, Options{}, func(t *testing.T, w *world) {
 				c := w.listen("a.example")
-				id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second, Start: w.head()})
-				w.settled()
+				id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second, Start: w.head()})
 				c.says(status(503))
 				w.publish("a", 3)
 				time.Sleep(250 * time.Second)
 				w.crash()
 				r := subscription.Request{Mode: subscription.Subscribe, Set: "demo", Callback: c.url, Lease: 300 * time.Second, Start: w.head(), At: time.Now()}
-				if err := w.registry.Send(t.Context(), r); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, w.registry.Send(t.Context(), r))
 				time.Sleep(time.Minute) // the lease ends
 				c.says(nil)
 				if !agrees {
 					c.agrees(status(404))
 				}
 				w.start(Options{})
-				time.Sleep(time.Minute)
-				w.settled()
+				w.pass(time.Minute)
 				q := c.asked[1].URL.Query()
 				if q.Get("hub.mode") != "subscribe" || q.Get("rs.renewed") != "true" || q.Get("rs.since") != "0-0" {
 					t.Errorf("asked %v", q)
@@ -106,7 +91,7 @@ func TestRenewalWaitsForAHub(t *testing.T) {
 					c.check(0, 3)
 					return
 				}
-				if got := c.asked[len(c.asked)-1].URL.Query(); !w.gone(id) || got.Get("hub.reason") != "lease expired" || len(c.locs()) != 0 {
+				if got := c.question(); !w.gone(id) || got.Get("hub.reason") != "lease expired" || len(c.locs()) != 0 {
 					t.Errorf("gone %v, %d delivered, asked %v", w.gone(id), len(c.locs()), got)
 				}
 			})
@@ -117,20 +102,13 @@ func TestRenewalWaitsForAHub(t *testing.T) {
 // A renewal with another filter goes on where the callback was told. The new filter may
 // want what the old one left out, and misses nothing of it.
 func TestRenewalWithAnotherFilter(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
-		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
 		w.publish("x", 1)
 		w.settled() // else both may be one reading
-		w.publish("y", 5)
-		w.settled()
-		c.agrees(func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(3 * time.Second)
-			_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge"))
-		})
+		w.published("y", 5)
+		c.agrees(agreesAfter(3 * time.Second))
 		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()}) // everything
 		time.Sleep(time.Second)
 		w.publish("z", 1) // the old filter leaves it out
@@ -143,8 +121,7 @@ func TestRenewalWithAnotherFilter(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		c.says(nil)
 		time.Sleep(5 * time.Second)
-		w.publish("w", 1)
-		w.settled()
+		w.published("w", 1)
 		told, err := feed.ParseCursor(c.asked[1].URL.Query().Get("rs.since"))
 		if err != nil || told.Position != 1 {
 			t.Errorf("told rs.since=%v (%v)", told, err)
@@ -163,25 +140,18 @@ func TestRenewalWithAnotherFilter(t *testing.T) {
 // An operator moves a subscription while a confirmed renewal with another filter waits for the
 // store. The renewal does not move it again.
 func TestMoveBeforeARenewalIsKept(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
-		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
-		w.settled()
-		w.publish("x", 3)
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
+		w.published("x", 3)
 		w.store.tight.Store(true)
-		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
 		c.says(status(http.StatusInternalServerError))
-		w.send(subscription.Request{Mode: subscription.Move, Callback: c.url})
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Move, Callback: c.url})
 		w.store.tight.Store(false)
 		time.Sleep(5 * time.Second)
 		c.says(nil)
-		time.Sleep(time.Minute)
-		w.settled()
+		w.pass(time.Minute)
 		if got := c.locs(); len(got) != 6 || c.questions() != 2 {
 			t.Errorf("after the move it got %v; asked %d times", got, c.questions())
 		}
@@ -190,26 +160,21 @@ func TestMoveBeforeARenewalIsKept(t *testing.T) {
 
 // Of many requests for one subscription that wait, few are kept, and the newest counts.
 func TestRequestsReplaceEachOther(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		id := w.subscribe(c)
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c, id := w.subscribed()
 		c.agrees(hang)
 		for range 300 {
 			w.send(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url})
 			w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second})
 		}
 		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "last"})
-		time.Sleep(time.Second)
-		w.settled()
+		w.pass(time.Second)
 		waiting, err := w.registry.Inbox(t.Context(), id.Shard(), 0, 1000)
 		if err != nil || len(waiting) > 4 {
 			t.Fatalf("%d requests wait (%v)", len(waiting), err)
 		}
 		c.agrees(nil)
-		time.Sleep(2 * time.Minute)
-		w.settled()
+		w.pass(2 * time.Minute)
 		if w.gone(id) || w.saved(id).Secret != "last" {
 			t.Error("the newest request was not carried out")
 		}
@@ -222,26 +187,20 @@ func TestRequestsReplaceEachOther(t *testing.T) {
 // An operator's request does not wait for a callback that does not answer. An operator's
 // removal drops the requests that wait.
 func TestOperatorGoesFirst(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		id := w.subscribe(c)
-		w.publish("a", 1)
-		w.settled()
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c, id := w.subscribed()
+		w.published("a", 1)
 		c.agrees(hang)
 		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url})
 		time.Sleep(11 * time.Second) // its second try comes later
 		w.send(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url})
-		w.send(subscription.Request{Mode: subscription.Move, Callback: c.url})
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Move, Callback: c.url})
 		if got := len(c.locs()); got != 2 {
 			t.Errorf("%d changes were delivered, want the one twice", got)
 		}
 		time.Sleep(5 * time.Second) // the second try is under way
 		w.send(subscription.Request{Mode: subscription.Remove, Callback: c.url})
-		time.Sleep(20 * time.Second)
-		w.settled()
+		w.pass(20 * time.Second)
 		if !w.gone(id) {
 			t.Error("it was not removed")
 		}
@@ -250,9 +209,7 @@ func TestOperatorGoesFirst(t *testing.T) {
 		if n := c.questions(); n != asked || !w.gone(id) {
 			t.Errorf("asked %d times after it was removed; gone %v", n-asked, w.gone(id))
 		}
-		if left, err := w.registry.Inbox(t.Context(), id.Shard(), 0, 10); err != nil || len(left) != 0 {
-			t.Errorf("%d requests are left (%v)", len(left), err)
-		}
+		w.noRequests(id)
 	})
 }
 
@@ -262,8 +219,7 @@ func TestSlowQuestions(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []subscription.Mode{subscription.Remove, subscription.Subscribe} {
 		t.Run(string(mode), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, Options{InFlight: 64})
+			inWorld(t, Options{InFlight: 64}, func(t *testing.T, w *world) {
 				good := w.listen("good.example")
 				w.subscribe(good)
 				var bad []*callee
@@ -272,8 +228,7 @@ func TestSlowQuestions(t *testing.T) {
 					w.subscribe(c)
 					bad = append(bad, c)
 				}
-				w.publish("first", 1)
-				w.settled()
+				w.published("first", 1)
 				for _, c := range bad {
 					c.agrees(hang)
 					c.says(hang)
@@ -291,8 +246,7 @@ func TestSlowQuestions(t *testing.T) {
 				}
 				w.settled()
 				_, before, _ := good.counts()
-				w.publish("y", 1)
-				w.settled()
+				w.published("y", 1)
 				if _, after, _ := good.counts(); after != before+1 {
 					t.Error("the one that is well waits")
 				}
@@ -303,11 +257,8 @@ func TestSlowQuestions(t *testing.T) {
 
 // A callback that unsubscribes and subscribes again gets one delivery at a time.
 func TestUnsubscribeCancels(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		w.subscribe(c)
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c, _ := w.subscribed()
 		var now, cancelled atomic.Int32
 		c.says(func(w http.ResponseWriter, r *http.Request) {
 			if now.Add(1) > 1 {
@@ -322,12 +273,9 @@ func TestUnsubscribeCancels(t *testing.T) {
 				panic(http.ErrAbortHandler)
 			}
 		})
-		w.publish("a", 1)
-		w.settled()
-		w.send(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url})
-		w.settled()
-		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
-		w.settled()
+		w.published("a", 1)
+		w.sent(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url})
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
 		w.publish("b", 1)
 		time.Sleep(time.Minute)
 		if got := fmt.Sprint(c.locs()); got != "[b/0?a&b]" || cancelled.Load() != 1 {
@@ -360,14 +308,12 @@ func TestStandingByADelivery(t *testing.T) {
 func TestFirstStartCounts(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		t.Run(fmt.Sprint("crash=", crash), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, Options{})
+			inWorld(t, Options{}, func(t *testing.T, w *world) {
 				c := w.listen("a.example")
 				c.agrees(status(http.StatusServiceUnavailable))
 				var id subscription.ID
 				ask := func() {
-					id = w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
-					w.settled()
+					id = w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
 				}
 				ask()
 				w.publish("a", 1)
@@ -382,12 +328,9 @@ func TestFirstStartCounts(t *testing.T) {
 					w.start(Options{})
 				}
 				c.agrees(nil)
-				time.Sleep(time.Minute)
-				w.settled()
+				w.pass(time.Minute)
 				c.check(0, 2)
-				if left, err := w.registry.Inbox(t.Context(), id.Shard(), 0, 10); err != nil || len(left) != 0 {
-					t.Errorf("%v, left in the inbox is %v", err, left)
-				}
+				w.noRequests(id)
 			})
 		})
 	}
@@ -395,13 +338,10 @@ func TestFirstStartCounts(t *testing.T) {
 
 // What a callback has confirmed is not asked again because of a newer request.
 func TestConfirmedIsKept(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		w.store.tight.Store(true)
-		id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
-		w.settled()
+		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
 		c.agrees(status(http.StatusNotFound))
 		time.Sleep(300 * time.Millisecond) // between two tries
 		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})

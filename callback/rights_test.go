@@ -73,24 +73,18 @@ func deliveries(c *callee) int { tries, _, _ := c.counts(); return tries }
 
 // A subscription may be removed before the hub has looked at the rights of whoever made it.
 func TestRemovedBeforeRightsAreLookedAt(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{Rights: newRegister()})
+	inWorld(t, Options{Rights: newRegister()}, func(t *testing.T, w *world) {
 		c := w.listen("quick.example")
 		w.publish("a", 1)
 		for range 3 {
-			id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
-			w.settled()
+			id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
 			w.saved(id)
-			w.send(subscription.Request{Mode: subscription.Remove, Callback: c.url})
-			w.settled()
+			w.sent(subscription.Request{Mode: subscription.Remove, Callback: c.url})
 			time.Sleep(2 * rightsEvery)
 		}
-		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
 		before := deliveries(c)
-		w.publish("b", 1)
-		w.settled()
+		w.published("b", 1)
 		if n := deliveries(c) - before; n != 1 {
 			t.Errorf("the next subscription gets %d deliveries", n)
 		}
@@ -107,29 +101,19 @@ func TestRightsEnd(t *testing.T) {
 		w := newWorld(t, Options{Rights: r})
 		idle, failing, slow, other := w.listen("idle.example"), w.listen("failing.example"), w.listen("slow.example"), w.listen("other.example")
 		failing.says(status(http.StatusInternalServerError))
-		hang := make(chan struct{})
-		slow.says(func(w http.ResponseWriter, r *http.Request) {
-			select {
-			case <-hang:
-			case <-r.Context().Done():
-			}
-			w.WriteHeader(http.StatusNoContent)
-		})
-		defer close(hang)
+		slow.says(hang)
 		w.publish("a", 1)
 		var ids []subscription.ID
 		for _, c := range []*callee{idle, failing, slow} {
 			ids = append(ids, w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "own", Start: w.head(), Lease: 5 * time.Minute}))
 		}
-		theirs := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: other.url, By: bob, Start: w.head()})
-		w.settled()
+		theirs := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: other.url, By: bob, Start: w.head()})
 		w.publish("b", 1)
 		time.Sleep(3 * time.Second)
 		before := deliveries(idle) + deliveries(failing) + deliveries(slow)
 
 		r.remove(alice)
-		w.publish("c", 1) // a delivery asks for rights itself
-		w.settled()
+		w.published("c", 1) // a delivery asks for rights itself
 		if n := deliveries(idle) + deliveries(failing) + deliveries(slow) - before; n != 0 {
 			t.Errorf("%d deliveries after the rights ended", n)
 		}
@@ -155,25 +139,20 @@ func TestRightsEnd(t *testing.T) {
 		// Another hub sees what ended, too. Somebody else may subscribe the callback now.
 		w.shutdown()
 		w.start(Options{Rights: r})
-		w.publish("e", 1)
-		w.settled()
-		again := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: idle.url, By: bob, Start: w.head()})
-		w.settled()
+		w.published("e", 1)
+		again := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: idle.url, By: bob, Start: w.head()})
 		if record := w.saved(again); !record.Ended.IsZero() || record.Why != "" || record.By != bob || again != ids[0] {
 			t.Errorf("made anew is %+v", record.Subscription)
 		}
-		w.publish("f", 1)
-		w.settled()
+		w.published("f", 1)
 		if got := idle.locs(); len(got) != 2 || !strings.HasPrefix(got[1], "f") {
 			t.Errorf("it got %v", got)
 		}
-		w.send(subscription.Request{Mode: subscription.Remove, Callback: failing.url})
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Remove, Callback: failing.url})
 		if !w.gone(ids[1]) {
 			t.Error("an operator cannot remove what has ended")
 		}
-		time.Sleep(5 * time.Minute)
-		w.settled()
+		w.pass(5 * time.Minute)
 		if !w.gone(ids[2]) || w.gone(again) || len(slow.denied()) != 1 {
 			t.Errorf("after its lease it is gone: %v; denied %v", w.gone(ids[2]), slow.denied())
 		}
@@ -218,11 +197,7 @@ func TestTokenExpires(t *testing.T) {
 			defer w.settled()
 			return w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head(), Lease: 10 * time.Hour, Until: until})
 		}
-		granted := func() string {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return c.asked[len(c.asked)-1].URL.Query().Get("hub.lease_seconds")
-		}
+		granted := func() string { return c.question().Get("hub.lease_seconds") }
 		id := ask(begin.Add(5 * time.Minute))
 		if got := w.saved(id); !got.LeaseEnd.Equal(begin.Add(5*time.Minute)) || granted() != "300" {
 			t.Errorf("granted is %s s, until %v", granted(), got.LeaseEnd)
@@ -232,14 +207,12 @@ func TestTokenExpires(t *testing.T) {
 			t.Errorf("granted is %s s, until %v", granted(), got.LeaseEnd)
 		}
 		// Somebody else cannot prolong it beyond that.
-		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 10 * time.Hour, By: bob})
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 10 * time.Hour, By: bob})
 		if got := w.saved(id); !got.LeaseEnd.Equal(begin.Add(10 * time.Minute)) {
 			t.Errorf("somebody else has prolonged it to %v", got.LeaseEnd)
 		}
 		r.set(alice, begin.Add(3*time.Minute))
-		time.Sleep(3*time.Minute + 2*time.Second)
-		w.settled()
+		w.pass(3*time.Minute + 2*time.Second)
 		if got := c.denied(); !w.gone(id) || len(got) != 1 || !strings.HasPrefix(got[0], "lease expired") {
 			t.Errorf("after the token has expired, it is gone: %v; it was denied %q", w.gone(id), got)
 		}
@@ -247,8 +220,7 @@ func TestTokenExpires(t *testing.T) {
 		c.agrees(status(http.StatusServiceUnavailable))
 		ask(time.Now().Add(time.Second))
 		c.agrees(nil)
-		time.Sleep(unsureFor + time.Minute)
-		w.settled()
+		w.pass(unsureFor + time.Minute)
 		if got := c.denied(); !w.gone(id) || len(got) != 2 {
 			t.Errorf("it was denied %q", got)
 		}
@@ -276,13 +248,11 @@ func TestTokenExpiresLater(t *testing.T) {
 			t.Errorf("what is kept ends at %v", got)
 		}
 		r.set(alice, time.Time{})
-		time.Sleep(2 * time.Hour)
-		w.settled()
+		w.pass(2 * time.Hour)
 		if w.gone(id) || len(c.denied()) > 0 {
 			t.Fatalf("it has ended: %q", c.denied())
 		}
-		w.publish("b", 1)
-		w.settled()
+		w.published("b", 1)
 		if len(c.locs()) != 1 {
 			t.Errorf("it got %v", c.locs())
 		}
@@ -298,10 +268,8 @@ func TestTokenExpiredHere(t *testing.T) {
 		w := newWorld(t, Options{Rights: r})
 		c := w.listen("a.example")
 		w.publish("a", 1)
-		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head(), Every: time.Hour})
-		w.settled()
-		w.publish("b", 1)
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head(), Every: time.Hour})
+		w.published("b", 1)
 		r.set(alice, time.Now().Add(10*time.Minute))
 		w.publish("c", 1)
 		time.Sleep(time.Minute)
@@ -310,8 +278,7 @@ func TestTokenExpiredHere(t *testing.T) {
 			after time.Duration
 			want  int
 		}{{30 * time.Minute, 1}, {30 * time.Minute, 2}} {
-			time.Sleep(test.after)
-			w.settled()
+			w.pass(test.after)
 			if n := deliveries(c); n != test.want {
 				t.Errorf("after %v more there are %d deliveries, want %d", test.after, n, test.want)
 			}
@@ -328,8 +295,7 @@ func TestUnheardOf(t *testing.T) {
 		w := newWorld(t, Options{})
 		heard, never := w.listen("heard.example"), w.listen("never.example")
 		first := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: heard.url, By: "token new", Start: w.head()})
-		second := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: never.url, By: "token wrong", Start: w.head()})
-		w.settled()
+		second := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: never.url, By: "token wrong", Start: w.head()})
 		w.shutdown()
 		w.start(Options{Rights: r})
 		w.publish("a", 1)
@@ -338,8 +304,7 @@ func TestUnheardOf(t *testing.T) {
 			t.Errorf("before the token is known, %d deliveries", deliveries(heard)+deliveries(never))
 		}
 		r.set("token new", time.Time{})
-		time.Sleep(unsureFor)
-		w.settled()
+		w.pass(unsureFor)
 		if len(heard.locs()) != 1 || len(heard.denied()) != 0 {
 			t.Errorf("once the token is known, it got %v, and was denied %v", heard.locs(), heard.denied())
 		}
@@ -349,8 +314,7 @@ func TestUnheardOf(t *testing.T) {
 		// The same of a request that waits.
 		asked := never.questions()
 		id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: never.url + "2", By: "token wrong"})
-		time.Sleep(unsureFor + 2*unsureRetry)
-		w.settled()
+		w.pass(unsureFor + 2*unsureRetry)
 		if !w.gone(id) || never.questions() != asked+1 || len(never.denied()) != 2 {
 			t.Errorf("it was asked %d times, denied %v", never.questions()-asked, never.denied())
 		}
@@ -360,29 +324,23 @@ func TestUnheardOf(t *testing.T) {
 // A hub that takes a subscription over may not have heard of its token yet either, also if the
 // subscription is not new: only the hub before may have read the newest keys.
 func TestTakenOverUnheardOf(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
-		id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, By: "token new", Start: w.head()})
-		w.settled()
+		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, By: "token new", Start: w.head()})
 		time.Sleep(time.Hour)
 		w.shutdown()
 		r := newRegister()
 		w.start(Options{Rights: r})
 		w.publish("a", 1)
-		time.Sleep(30 * time.Second)
-		w.settled()
+		w.pass(30 * time.Second)
 		if record := w.saved(id); deliveries(c) != 0 || !record.Ended.IsZero() {
 			t.Fatalf("before the token is known, there are %d deliveries, and it ended at %v", deliveries(c), record.Ended)
 		}
 		r.set("token new", time.Time{})
-		time.Sleep(unsureRetry + 2*time.Second)
-		w.settled()
+		w.pass(unsureRetry + 2*time.Second)
 		c.check(0, 1)
 		r.remove("token new")
-		time.Sleep(2 * time.Second)
-		w.settled()
+		w.pass(2 * time.Second)
 		if w.saved(id).Ended.IsZero() {
 			t.Error("it goes on, though the token that was known is gone")
 		}
@@ -397,33 +355,26 @@ func TestRightsEndDuringARenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegister()
 		w := newWorld(t, Options{Rights: r})
-		c := w.listen("a.example")
-		id := w.subscribe(c)
+		c, id := w.subscribed()
 		time.Sleep(unsureFor)
 		c.says(status(http.StatusInternalServerError))
-		w.publish("a", 3)
-		w.settled()
+		w.published("a", 3)
 		w.store.tight.Store(true)
-		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
-		w.settled()
-		c.mu.Lock()
-		told := c.asked[len(c.asked)-1].URL.Query().Get("rs.since")
-		c.mu.Unlock()
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
+		told := c.question().Get("rs.since")
 		if told != "0-0" {
 			t.Fatalf("told rs.since=%s", told)
 		}
 		r.remove(alice)
 		time.Sleep(3 * time.Second)
 		w.store.tight.Store(false)
-		time.Sleep(3 * time.Second)
-		w.settled()
+		w.pass(3 * time.Second)
 		if len(c.denied()) != 1 || !w.saved(id).Ended.IsZero() {
 			t.Fatalf("it was denied %q, and saved is %+v", c.denied(), w.saved(id))
 		}
 		r.set(alice, time.Time{})
 		c.says(nil)
-		time.Sleep(time.Minute)
-		w.settled()
+		w.pass(time.Minute)
 		c.check(0, 3)
 	})
 }
@@ -435,15 +386,12 @@ func TestRightsEndInAForm(t *testing.T) {
 		r := newRegister()
 		w := newWorld(t, Options{Rights: r, Formats: map[string]*outlet.Format{"atom.xml": atomFormat}})
 		made, asked := w.listen("made.example"), w.listen("asked.example")
-		id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: made.url, Form: "atom.xml", Lease: 5 * time.Minute})
-		w.settled()
+		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: made.url, Form: "atom.xml", Lease: 5 * time.Minute})
 		r.remove(alice)
 		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: asked.url, Form: "atom.xml"})
 		time.Sleep(4 * time.Minute)
 		for _, c := range []*callee{made, asked} {
-			c.mu.Lock()
-			q := c.asked[len(c.asked)-1].URL.Query()
-			c.mu.Unlock()
+			q := c.question()
 			if q.Get("hub.mode") != "denied" || q.Get("hub.topic") != base+"/sets/demo/atom.xml" {
 				t.Errorf("%s is told %v", c.url, q)
 			}
@@ -451,8 +399,7 @@ func TestRightsEndInAForm(t *testing.T) {
 		if w.saved(id).Ended.IsZero() {
 			t.Error("it has not ended")
 		}
-		time.Sleep(2 * time.Minute)
-		w.settled()
+		w.pass(2 * time.Minute)
 		if !w.gone(id) {
 			t.Error("what is kept of it outlives its lease")
 		}
@@ -462,29 +409,20 @@ func TestRightsEndInAForm(t *testing.T) {
 // After a renewal with another secret both sign for a day. What is asked of a callback, and
 // what it is told, is signed too, and dated.
 func TestTwoSecrets(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		c.url += "?own=1"
 		ask := func(secret string) {
 			t.Helper()
-			w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: secret, Start: w.head(), Lease: 72 * time.Hour})
-			w.settled()
+			w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: secret, Start: w.head(), Lease: 72 * time.Hour})
 		}
 		asked := func(mode, secret, former string) {
 			t.Helper()
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			r := c.asked[len(c.asked)-1]
-			want := map[string]string{"Rs-Signature": "", "Rs-Former-Signature": ""}
-			if secret != "" {
-				want["Rs-Signature"] = signed(secret, []byte(r.URL.RawQuery))
-			}
-			if former != "" {
-				want["Rs-Former-Signature"] = signed(former, []byte(r.URL.RawQuery))
-			}
-			for name, want := range want {
+			query := []byte(r.URL.RawQuery)
+			for name, want := range map[string]string{"Rs-Signature": signed(secret, query), "Rs-Former-Signature": signed(former, query)} {
 				if got := r.Header.Get(name); got != want {
 					t.Errorf("%s: %s is %q, want %q", mode, name, got, want)
 				}
@@ -500,17 +438,9 @@ func TestTwoSecrets(t *testing.T) {
 		}
 		delivered := func(secret, former string) {
 			t.Helper()
-			w.publish("x", 1)
-			w.settled()
+			w.published("x", 1)
 			d := c.last()
-			want := map[string]string{"X-Hub-Signature": "", "Rs-Former-Signature": ""}
-			if secret != "" {
-				want["X-Hub-Signature"] = signed(secret, d.body)
-			}
-			if former != "" {
-				want["Rs-Former-Signature"] = signed(former, d.body)
-			}
-			for name, want := range want {
+			for name, want := range map[string]string{"X-Hub-Signature": signed(secret, d.body), "Rs-Former-Signature": signed(former, d.body)} {
 				if got := d.header.Values(name); want == "" && len(got) != 0 || want != "" && (len(got) != 1 || got[0] != want) {
 					t.Errorf("%s is %q, want %q", name, got, want)
 				}
@@ -532,13 +462,11 @@ func TestTwoSecrets(t *testing.T) {
 		delivered("two", "one")
 		ask("three")
 		delivered("three", "two")
-		w.send(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url, Secret: "wrong"})
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url, Secret: "wrong"})
 		asked("unsubscribe", "three", "two")
 		ask("four")
 		asked("subscribe", "four", "")
-		w.send(subscription.Request{Mode: subscription.Remove, Callback: c.url})
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Remove, Callback: c.url})
 		asked("denied", "four", "")
 	})
 }

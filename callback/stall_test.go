@@ -3,12 +3,9 @@ package callback
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
@@ -17,37 +14,6 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
-
-// A connection that is not HTTP any more is not waited for.
-func TestSwitchingProtocols(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		w.subscribe(c)
-		c.says(func(w http.ResponseWriter, _ *http.Request) {
-			conn, _, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer conn.Close()
-			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
-			_, _ = io.Copy(io.Discard, conn)
-		})
-		w.publish("a", 1)
-		time.Sleep(time.Minute)
-		w.settled()
-		if n := w.engine.present().inFlight; n != 0 {
-			t.Errorf("%d requests are in flight", n)
-		}
-		begin := time.Now()
-		w.shutdown()
-		if took := time.Since(begin); took > time.Second {
-			t.Errorf("the shutdown took %v", took)
-		}
-	})
-}
 
 // A gate holds up the answer of one read.
 type gate struct {
@@ -83,15 +49,11 @@ func (w *world) gated() *gate {
 // A shard is handed over while a delivery has its turn, and has not been sent. The next hub
 // sends it.
 func TestHandedOverBeforeItIsSent(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		g := w.gated()
-		c := w.listen("a.example")
-		w.subscribe(c)
+		c, _ := w.subscribed()
 		g.shut.Store(true)
-		w.publish("a", 3)
-		w.settled()
+		w.published("a", 3)
 		if g.shut.Load() {
 			t.Fatal("nothing is read")
 		}
@@ -111,9 +73,7 @@ func TestHandedOverBeforeItIsSent(t *testing.T) {
 // A read that began before a publish may find nothing. It must not answer a subscription
 // that knows of the publish, which would wait for ever.
 func TestReadBeforePublish(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		g := w.gated()
 		w.publish("first", 1)
 		a, b := w.listen("a.example"), w.listen("b.example")
@@ -121,8 +81,7 @@ func TestReadBeforePublish(t *testing.T) {
 		w.subscribe(b)
 		time.Sleep(time.Minute)
 		g.shut.Store(true)
-		w.send(subscription.Request{Mode: subscription.Retry, Callback: a.url})
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Retry, Callback: a.url})
 		if g.shut.Load() {
 			t.Fatal("nothing is read")
 		}
@@ -135,8 +94,7 @@ func TestReadBeforePublish(t *testing.T) {
 		}
 		w.settled()
 		close(g.open)
-		time.Sleep(time.Minute)
-		w.settled()
+		w.pass(time.Minute)
 		if len(a.locs()) < len(all) || len(b.locs()) < len(all) {
 			t.Errorf("delivered are %d and %d of %d", len(a.locs()), len(b.locs()), len(all))
 		}

@@ -2,7 +2,6 @@ package callback
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
@@ -17,10 +16,8 @@ func TestSuspended(t *testing.T) {
 		"a denial":       func(w *world, c *callee) { w.send(subscription.Request{Mode: subscription.Remove, Callback: c.url}) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, Options{})
-				c := w.listen("a.example")
-				id := w.subscribe(c)
+			inWorld(t, Options{}, func(t *testing.T, w *world) {
+				c, id := w.subscribed()
 				if _, err := w.registry.Acquire(t.Context(), []int{id.Shard()}); err != nil { // by the other hub
 					t.Fatal(err)
 				}
@@ -37,16 +34,12 @@ func TestSuspended(t *testing.T) {
 
 // A hub alone goes on where it was when its machine wakes up.
 func TestWakesUp(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		w.subscribe(c)
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c, _ := w.subscribed()
 		for i := range 3 {
 			w.clock.Add(int64(time.Hour))
 			w.publish("a", 1)
-			time.Sleep(2 * time.Second)
-			w.settled()
+			w.pass(2 * time.Second)
 			c.check(0, i+1)
 		}
 	})

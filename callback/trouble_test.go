@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
@@ -51,33 +50,32 @@ func TestHostileAnswers(t *testing.T) {
 		ok     bool          // it counts as delivered
 		reason string
 	}{
-		"hangs":             {hijack(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), 15 * time.Second, false, "in time"},
-		"closes":            {hijack(func(net.Conn) {}), time.Second, false, "closed"},
-		"closes early":      {hijack(func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 200 O") }), time.Second, false, "closed"},
-		"no HTTP":           {hijack(func(c net.Conn) { _, _ = io.WriteString(c, "SSH-2.0-OpenSSH\r\n\r\n") }), time.Second, false, "not HTTP"},
-		"slow header":       {hijack(drip("HTTP/1.1 200 OK\r\nX-A: ", "a")), 15 * time.Second, false, "in time"},
-		"endless header":    {hijack(drip("HTTP/1.1 200 OK\r\n"+strings.Repeat("X-A: aaaaaaaaaaaaaaaaaaaaaaaaaa\r\n", 2000), "a")), time.Second, false, "not HTTP"},
-		"slow body":         {hijack(drip("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", "a")), 2 * time.Second, true, ""},
-		"1 GiB":             {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.CopyN(w, zeros{}, 1<<30) }, time.Second, true, ""},
-		"body cut short":    {hijack(func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc") }), time.Second, true, ""},
+		"hangs":          {hijack(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), 15 * time.Second, false, "in time"},
+		"closes":         {hijack(func(net.Conn) {}), time.Second, false, "closed"},
+		"closes early":   {hijack(func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 200 O") }), time.Second, false, "closed"},
+		"no HTTP":        {hijack(func(c net.Conn) { _, _ = io.WriteString(c, "SSH-2.0-OpenSSH\r\n\r\n") }), time.Second, false, "not HTTP"},
+		"slow header":    {hijack(drip("HTTP/1.1 200 OK\r\nX-A: ", "a")), 15 * time.Second, false, "in time"},
+		"endless header": {hijack(drip("HTTP/1.1 200 OK\r\n"+strings.Repeat("X-A: aaaaaaaaaaaaaaaaaaaaaaaaaa\r\n", 2000), "a")), time.Second, false, "not HTTP"},
+		"slow body":      {hijack(drip("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", "a")), 2 * time.Second, true, ""},
+		"1 GiB":          {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.CopyN(w, zeros{}, 1<<30) }, time.Second, true, ""},
+		"body cut short": {hijack(func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc") }), time.Second, true, ""},
+		"not HTTP any more": {hijack(func(c net.Conn) {
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+			_, _ = io.Copy(io.Discard, c)
+		}), time.Second, false, "Switching Protocols"},
 		"informs endlessly": {hijack(drip(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 100), "HTTP/1.1 103 Early Hints\r\n\r\n")), 15 * time.Second, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, Options{})
-				c := w.listen("a.example")
-				id := w.subscribe(c)
-				w.publish("first", 1) // which has less time
-				w.settled()
+			inWorld(t, Options{}, func(t *testing.T, w *world) {
+				c, id := w.subscribed()
+				w.published("first", 1) // which has less time
 				c.says(test.answer)
 				w.publish("a", 1)
-				time.Sleep(test.within + 50*time.Millisecond)
-				w.settled()
+				w.pass(test.within + 50*time.Millisecond)
 				if n := w.engine.present().inFlight; n != 0 {
 					t.Fatalf("%d requests are in flight after %v", n, test.within)
 				}
-				time.Sleep(saveEvery)
-				w.settled()
+				w.pass(saveEvery)
 				r := w.saved(id)
 				last := r.Last[len(r.Last)-1]
 				if (r.Cursor.Position == 2) != test.ok || !strings.Contains(last.Error, test.reason) || (last.Error == "") != test.ok {
@@ -85,8 +83,7 @@ func TestHostileAnswers(t *testing.T) {
 				}
 				c.says(nil)
 				w.publish("b", 1)
-				time.Sleep(3 * time.Second)
-				w.settled()
+				w.pass(3 * time.Second)
 				if r := w.saved(id); r.Cursor != w.head() {
 					t.Errorf("afterwards: %+v", r.Progress)
 				}
@@ -101,23 +98,14 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // A thousand callbacks that hang do not delay one that answers.
 func TestTarpits(t *testing.T) {
-	t.Parallel()
 	long(t)
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{InFlight: 128})
+	inWorld(t, Options{InFlight: 128}, func(t *testing.T, w *world) {
 		good := w.listen("good.example")
 		w.subscribe(good)
-		w.publish("first", 1) // so that the subscription is proven
-		w.settled()
-		release := make(chan struct{})
+		w.published("first", 1) // so that the subscription is proven
 		for i := range 1000 {
 			c := w.listen(fmt.Sprint("tarpit", i, ".example"))
-			c.answer = func(_ http.ResponseWriter, r *http.Request) {
-				select {
-				case <-release:
-				case <-r.Context().Done():
-				}
-			}
+			c.answer = hang
 			w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
 		}
 		w.settled()
@@ -128,8 +116,7 @@ func TestTarpits(t *testing.T) {
 		most := 0
 		for i := range 20 {
 			begin := time.Now()
-			w.publish(fmt.Sprint("n", i), 1)
-			w.settled()
+			w.published(fmt.Sprint("n", i), 1)
 			most = max(most, w.engine.present().inFlight)
 			worst = max(worst, good.last().at.Sub(begin))
 			if _, took, _ := good.counts(); took != i+2 {
@@ -150,26 +137,18 @@ func TestTarpits(t *testing.T) {
 		}
 		w.settled()
 		late.check(21, 1)
-		close(release)
 	})
 }
 
 // The memory overran a callback: it gets the oldest that is kept, marked.
 func TestGap(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		if err := w.log.Make(t.Context(), "demo", feed.Description{}, 10); err != nil {
-			t.Fatal(err)
-		}
-		c := w.listen("a.example")
-		id := w.subscribe(c)
-		w.publish("a", 5)
-		w.settled()
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		ok(t, w.log.Make(t.Context(), "demo", feed.Description{}, 10))
+		c, id := w.subscribed()
+		w.published("a", 5)
 		c.check(0, 5)
 		c.says(status(500))
-		w.publish("b", 60)
-		w.settled()
+		w.published("b", 60)
 		time.Sleep(time.Minute)
 		if removed, err := w.log.Trim(t.Context(), "demo", changelog.Retention{Count: 20}); err != nil || removed == 0 {
 			t.Fatalf("%d removed, %v", removed, err)
@@ -178,13 +157,10 @@ func TestGap(t *testing.T) {
 		w.inventory = true
 		w.start(Options{})
 		floor, err := w.log.State(t.Context(), "demo")
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		try := func() {
 			w.send(subscription.Request{Mode: subscription.Retry, Callback: c.url})
-			time.Sleep(saveEvery)
-			w.settled()
+			w.pass(saveEvery)
 		}
 		try()
 		want := fmt.Sprintf("6-%d", floor.Floor.Position)
@@ -204,8 +180,7 @@ func TestGap(t *testing.T) {
 		}
 		c.says(nil)
 		try()
-		w.publish("c", 1)
-		w.settled()
+		w.published("c", 1)
 		if got := c.last().header.Get("RS-Gap"); got != "" {
 			t.Errorf("RS-Gap %q is said once too often", got)
 		}
@@ -220,25 +195,18 @@ func TestGap(t *testing.T) {
 
 // A subscription outlives its set, and follows the next of that name.
 func TestDeletedSet(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
-		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url}) // not made yet
-		w.settled()
-		w.publish("a", 3)
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url}) // not made yet
+		w.published("a", 3)
 		c.check(0, 3)
-		if err := w.hub.Delete(t.Context(), "demo"); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, w.hub.Delete(t.Context(), "demo"))
 		time.Sleep(time.Minute)
 		if tries, _, _ := c.counts(); tries != 1 {
 			t.Errorf("%d tries", tries)
 		}
 		w.publish("b", 2)
-		time.Sleep(time.Minute)
-		w.settled()
+		w.pass(time.Minute)
 		if got := fmt.Sprint(c.locs()[3:]); got != "[b/0?a&b b/1?a&b]" || c.last().header.Get("RS-Gap") != "4-" {
 			t.Errorf("after it was made anew: %v, RS-Gap %q", got, c.last().header.Get("RS-Gap"))
 		}
@@ -248,9 +216,7 @@ func TestDeletedSet(t *testing.T) {
 // After a log has lost its tail, deliveries repeat rather than skip, and say so until one
 // of them succeeded.
 func TestDiverged(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		w.publish("a", 3)
 		c := w.listen("a.example")
 		start := w.head()
@@ -259,16 +225,14 @@ func TestDiverged(t *testing.T) {
 		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: start})
 		time.Sleep(time.Minute)
 		c.says(nil)
-		time.Sleep(2 * time.Minute)
-		w.settled()
+		w.pass(2 * time.Minute)
 		for _, d := range c.tries {
 			if d.header.Get("RS-Diverged") != "true" || !strings.Contains(string(d.body), `h:diverged="true"`) {
 				t.Errorf("RS-Diverged is missing: %v", d.header)
 			}
 		}
 		c.check(0, 3)
-		w.publish("b", 1)
-		w.settled()
+		w.published("b", 1)
 		if c.last().header.Get("RS-Diverged") != "" {
 			t.Error("RS-Diverged is said once too often")
 		}
@@ -279,14 +243,10 @@ func TestDiverged(t *testing.T) {
 // What a filter leaves out moves the cursor without a POST, and the intervals
 // stay consecutive.
 func TestFilter(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
-		id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
-		w.settled()
-		w.publish("x", 1)
-		w.settled()
+		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
+		w.published("x", 1)
 		until := c.last().doc.Header.Until
 		for range 50 {
 			w.publish("y", 100)
@@ -296,16 +256,14 @@ func TestFilter(t *testing.T) {
 		if tries, _, _ := c.counts(); tries != 1 {
 			t.Fatalf("%d tries", tries)
 		}
-		time.Sleep(skipEvery + time.Second)
-		w.settled()
+		w.pass(skipEvery + time.Second)
 		if r := w.saved(id); r.Cursor != w.head() || r.From.Position != 1 {
 			t.Errorf("saved %+v", r.Progress)
 		}
 		w.crash()
 		w.start(Options{})
 		w.publish("y", 1)
-		w.publish("x", 1)
-		w.settled()
+		w.published("x", 1)
 		d := c.last()
 		if !d.doc.Header.From.Equal(until) || d.header.Get("RS-Previous") != "1" || len(d.doc.Items) != 1 || d.header.Get("RS-Position") != "5003" {
 			t.Errorf("from %v, want %v; %v", d.doc.Header.From, until, d.header)
@@ -328,17 +286,14 @@ func TestFilterPasses(t *testing.T) {
 		},
 		"failure": func(w *world, c *callee) {
 			c.says(status(http.StatusInternalServerError))
-			w.publish("x", 1)
-			w.settled()
+			w.published("x", 1)
 			c.says(nil)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, Options{})
+			inWorld(t, Options{}, func(t *testing.T, w *world) {
 				c := w.listen("a.example")
-				id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
-				w.settled()
+				id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
 				first := w.publish("y", 2).Cursor
 				end := w.publish("y", 1).Cursor
 				w.settled()
@@ -348,15 +303,13 @@ func TestFilterPasses(t *testing.T) {
 				}
 				st.unlock()
 				ask(w, c)
-				time.Sleep(saveEvery)
-				w.settled()
+				w.pass(saveEvery)
 				want := feed.Cursor{Micros: first.Micros - 2} // before the first of two entries
 				if r := w.saved(id); r.Cursor != end || r.From != want {
 					t.Errorf("saved is %v from %v, want %v from %v", r.Cursor, r.From, end, want)
 				}
 				w.publish("x", 1)
-				time.Sleep(time.Minute)
-				w.settled()
+				w.pass(time.Minute)
 				if d := c.tries[0]; d.header.Get("RS-Previous") != "0" || !d.doc.From.Equal(time.UnixMicro(want.Micros)) {
 					t.Errorf("delivered is %v, from %v", d.header, d.doc.From)
 				}
@@ -367,16 +320,13 @@ func TestFilterPasses(t *testing.T) {
 
 // A subscription passes a backlog that its filter leaves out without a POST.
 func TestFilterBacklog(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		for range 30 {
 			w.publish("y", 1000)
 		}
 		w.publish("x", 2)
-		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
 		if tries, _, _ := c.counts(); tries != 1 || len(c.locs()) != 2 || c.last().header.Get("RS-Previous") != "0" {
 			t.Errorf("%d tries: %v", tries, c.locs())
 		}
@@ -386,27 +336,21 @@ func TestFilterBacklog(t *testing.T) {
 // Progress is saved within 100 ms of a delivery, so a crash repeats no more than
 // that; a shutdown repeats nothing.
 func TestSaved(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		id := w.subscribe(c)
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c, id := w.subscribed()
 		w.publish("a", 1)
-		time.Sleep(saveEvery)
-		w.settled()
+		w.pass(saveEvery)
 		if r := w.saved(id); r.Cursor.Position != 1 {
 			t.Fatalf("saved %v after %v", r.Cursor, saveEvery)
 		}
-		w.publish("b", 2) // not saved yet
-		w.settled()
+		w.published("b", 2) // not saved yet
 		w.crash()
 		w.start(Options{})
 		w.settled()
 		if got := fmt.Sprint(c.locs()); got != "[a/0?a&b b/0?a&b b/1?a&b b/0?a&b b/1?a&b]" {
 			t.Errorf("after the crash: %s", got)
 		}
-		w.publish("c", 1)
-		w.settled()
+		w.published("c", 1)
 		w.shutdown()
 		w.start(Options{})
 		w.settled()
@@ -419,14 +363,10 @@ func TestSaved(t *testing.T) {
 // Shutdown lets the requests under way end, but does not wait long for them, and starts
 // no new ones.
 func TestShutdown(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		id := w.subscribe(c)
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c, id := w.subscribed()
 		c.says(func(http.ResponseWriter, *http.Request) { time.Sleep(handOverTime - 100*time.Millisecond) })
-		w.publish("a", 1)
-		w.settled()
+		w.published("a", 1)
 		w.publish("b", 1)
 		begin := time.Now()
 		w.shutdown()
@@ -436,7 +376,7 @@ func TestShutdown(t *testing.T) {
 		if r := w.saved(id); r.Cursor.Position != 1 || len(c.tries) != 1 {
 			t.Errorf("saved %+v after %d tries", r.Progress, len(c.tries))
 		}
-		c.says(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		c.says(hang)
 		w.start(Options{})
 		begin = time.Now()
 		w.shutdown()
@@ -464,23 +404,16 @@ func TestShutdown(t *testing.T) {
 
 // A hub that lost a claim stops at once, and changes nothing.
 func TestClaimLost(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		id := w.subscribe(c)
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c, id := w.subscribed()
 		stopped := make(chan struct{})
 		var once sync.Once
 		c.says(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done(); once.Do(func() { close(stopped) }) })
-		w.publish("a", 1)
-		w.settled()
+		w.published("a", 1)
 		claims, err := w.registry.Acquire(t.Context(), []int{id.Shard()}) // another hub takes the claim
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		w.publish("b", 1)
-		time.Sleep(time.Second) // a renewal of the claim finds out
-		w.settled()
+		w.pass(time.Second) // a renewal of the claim finds out
 		select {
 		case <-stopped:
 		default:
@@ -490,8 +423,7 @@ func TestClaimLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.says(nil)
-		time.Sleep(20 * time.Second)
-		w.settled()
+		w.pass(20 * time.Second)
 		c.check(0, 2)
 	})
 }
@@ -499,19 +431,12 @@ func TestClaimLost(t *testing.T) {
 // A gap begins where the last delivery ended, also when a filter has left out what came directly
 // after that. What the filter leaves out behind a gap is not in it.
 func TestGapWithFilter(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		if err := w.log.Make(t.Context(), "demo", feed.Description{}, 10); err != nil {
-			t.Fatal(err)
-		}
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		ok(t, w.log.Make(t.Context(), "demo", feed.Description{}, 10))
 		c := w.listen("a.example")
-		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
-		w.settled()
-		w.publish("x", 5)
-		w.settled()
-		w.publish("y", 3)
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
+		w.published("x", 5)
+		w.published("y", 3)
 		c.says(status(500))
 		w.publish("x", 15)
 		for range 3 {
@@ -523,14 +448,11 @@ func TestGapWithFilter(t *testing.T) {
 			t.Fatalf("%d removed, %v", removed, err)
 		}
 		state, err := w.log.State(t.Context(), "demo")
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		w.crash()
 		w.start(Options{})
 		c.says(nil)
-		w.send(subscription.Request{Mode: subscription.Retry, Callback: c.url})
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Retry, Callback: c.url})
 		floor := fmt.Sprint(state.Floor.Position)
 		if h := c.last().header; h.Get("RS-Gap") != "6-"+floor || h.Get("RS-Previous") != floor || h.Get("RS-Position") != "3024" {
 			t.Errorf("the floor is %s: %v", floor, h)
@@ -540,14 +462,10 @@ func TestGapWithFilter(t *testing.T) {
 
 // A request that cannot be read holds up no other.
 func TestBadRequest(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		shard := subscription.NewID("demo", "", c.url).Shard()
-		if err := w.log.Keep("callback").Apply(t.Context(), map[string][]byte{"inbox/" + string([]byte{byte(shard), 0, 0, 0, 0, 0, 0, 0, 1}): []byte("no JSON")}, false); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, w.log.Keep("callback").Apply(t.Context(), map[string][]byte{"inbox/" + string([]byte{byte(shard), 0, 0, 0, 0, 0, 0, 0, 1}): []byte("no JSON")}, false))
 		w.subscribe(c)
 		left, err := w.registry.Inbox(t.Context(), shard, 0, 10)
 		if err != nil || len(left) != 1 || left[0].Number != 1 || left[0].Mode != "" {

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
@@ -18,9 +17,7 @@ import (
 )
 
 func TestVerify(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		w.publish("a", 3)
 		c := w.listen("a.example")
 		for _, callback := range []string{c.url, c.url + "?", c.url + "?own=1&hub.mode=mine", c.url + "?own=%2f&"} {
@@ -75,18 +72,16 @@ func TestNotConfirmed(t *testing.T) {
 		}, 1},
 		"500":   {status(500), 3},
 		"503":   {status(503), 3},
-		"hangs": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, 3},
+		"hangs": {hang, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, Options{})
+			inWorld(t, Options{}, func(t *testing.T, w *world) {
 				wait := time.Second
 				if test.tries > 1 {
 					wait = time.Minute
 				}
 				fresh, known := w.listen("fresh.example"), w.listen("known.example")
-				id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: known.url, Secret: "old", Lease: time.Hour, Start: w.head()})
-				w.settled()
+				id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: known.url, Secret: "old", Lease: time.Hour, Start: w.head()})
 				before := w.saved(id)
 				fresh.agrees(test.agree)
 				known.agrees(test.agree)
@@ -95,8 +90,7 @@ func TestNotConfirmed(t *testing.T) {
 				time.Sleep(wait)
 				w.publish("a", 1)
 				w.send(subscription.Request{Mode: subscription.Unsubscribe, Callback: known.url})
-				time.Sleep(wait)
-				w.settled()
+				w.pass(wait)
 				after := w.saved(id)
 				if !w.gone(other) || after.Secret != "old" || !after.LeaseEnd.Equal(before.LeaseEnd) || !after.Filter.IsZero() {
 					t.Errorf("something changed: %+v", after)
@@ -115,20 +109,16 @@ func TestNotConfirmed(t *testing.T) {
 
 // A renewal keeps the cursor and replaces all else.
 func TestRenew(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
-		id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "old", Lease: time.Hour})
-		w.settled()
+		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "old", Lease: time.Hour})
 		c.says(status(500))
 		w.publish("a", 2)
 		time.Sleep(time.Minute)
 		tries, _, _ := c.counts()
 		token := w.saved(id).Token
 		c.says(nil)
-		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "new", Lease: 2 * time.Hour, Start: w.head()})
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "new", Lease: 2 * time.Hour, Start: w.head()})
 		c.check(0, 2) // a fresh verification tries at once
 		if n, _, _ := c.counts(); n != tries+1 {
 			t.Errorf("%d tries after the renewal", n-tries)
@@ -145,13 +135,11 @@ func TestRenew(t *testing.T) {
 		if q.Get("rs.renewed") != "true" || q.Get("rs.since") != "0-0" {
 			t.Errorf("asked with %v", q)
 		}
-		time.Sleep(saveEvery)
-		w.settled()
+		w.pass(saveEvery)
 		if r := w.saved(id); r.Token != token || r.Secret != "new" || r.Cursor != w.head() || r.Renewed.IsZero() || r.Made.Equal(r.Renewed) {
 			t.Errorf("saved %+v", r)
 		}
-		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Move: true}) // from the beginning again
-		w.settled()
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Move: true}) // from the beginning again
 		if got := c.locs(); len(got) != 4 || got[0] != got[2] {
 			t.Errorf("after the move: %v", got)
 		}
@@ -159,54 +147,42 @@ func TestRenew(t *testing.T) {
 }
 
 func TestUnsubscribe(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		id := w.subscribe(c)
-		w.send(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url})
-		w.settled()
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c, id := w.subscribed()
+		w.sent(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url})
 		q := c.asked[1].URL.Query()
 		if !w.gone(id) || q.Get("hub.mode") != "unsubscribe" || q.Has("hub.lease_seconds") || q.Get("hub.topic") != base+"/sets/demo/changes" {
 			t.Errorf("gone %v, asked %v", w.gone(id), q)
 		}
 		w.publish("a", 1)
 		w.send(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url}) // unknown: nobody is asked
-		time.Sleep(time.Second)
-		w.settled()
+		w.pass(time.Second)
 		if tries, _, asked := c.counts(); tries != 0 || asked != 2 {
 			t.Errorf("%d deliveries, %d questions", tries, asked)
 		}
-		if left, err := w.registry.Inbox(t.Context(), id.Shard(), 0, 10); err != nil || len(left) != 0 {
-			t.Errorf("left in the inbox: %v, %v", left, err)
-		}
+		w.noRequests(id)
 	})
 }
 
 func TestLeaseEnds(t *testing.T) {
-	t.Parallel()
 	long(t)
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		for i, answer := range []func(http.ResponseWriter, *http.Request){nil, status(500)} {
 			c := w.listen(fmt.Sprint("host", i, ".example"))
-			id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second, Start: w.head()})
-			w.settled()
+			id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second, Start: w.head()})
 			c.says(answer)
 			before := w.head().Position
 			w.publish("a", 1)
 			time.Sleep(270 * time.Second)
 			w.publish("late", 1) // whoever reckons with an earlier end sees it here
-			time.Sleep(29 * time.Second)
-			w.settled()
+			w.pass(29 * time.Second)
 			if w.gone(id) || c.questions() != 1 {
 				t.Fatal("it ended before its lease did")
 			}
 			if answer == nil {
 				c.check(before, 2)
 			}
-			time.Sleep(2 * time.Second)
-			w.settled()
+			w.pass(2 * time.Second)
 			if !w.gone(id) || c.questions() != 2 {
 				t.Fatalf("gone %v, asked %d times", w.gone(id), c.questions())
 			}
@@ -225,23 +201,16 @@ func TestLeaseEnds(t *testing.T) {
 
 // A callback whose set was removed and not made anew is told so when its lease ends.
 func TestExpiryWithoutASet(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		w.publish("a", 1)
 		c := w.listen("a.example")
-		id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second, Start: w.head()})
-		w.settled()
-		if err := w.hub.Delete(t.Context(), "demo"); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(299 * time.Second)
-		w.settled()
+		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second, Start: w.head()})
+		ok(t, w.hub.Delete(t.Context(), "demo"))
+		w.pass(299 * time.Second)
 		if w.gone(id) || c.questions() != 1 {
 			t.Errorf("the subscription ended with its set, or %d questions were asked", c.questions())
 		}
-		time.Sleep(2 * time.Second)
-		w.settled()
+		w.pass(2 * time.Second)
 		if q := c.asked[1].URL.Query(); !w.gone(id) || q.Get("hub.mode") != "denied" || q.Get("hub.reason") != "lease expired; there is no such set" {
 			t.Errorf("asked %v", q)
 		}
@@ -251,25 +220,17 @@ func TestExpiryWithoutASet(t *testing.T) {
 // A renewal that came before the lease ended counts, though it is confirmed
 // after that.
 func TestRenewalAtTheEnd(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
-		id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second})
-		w.settled()
+		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second})
 		w.publish("a", 1)
 		time.Sleep(298 * time.Second)
-		c.agrees(func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(5 * time.Second)
-			_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge"))
-		})
+		c.agrees(agreesAfter(5 * time.Second))
 		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second})
 		time.Sleep(4 * time.Second) // the lease is over, and the callback has not answered yet
-		w.publish("b", 1)
-		w.settled()
+		w.published("b", 1)
 		c.check(0, 1)
-		time.Sleep(2 * time.Second)
-		w.settled()
+		w.pass(2 * time.Second)
 		c.check(0, 2)
 		if w.gone(id) || c.questions() != 2 {
 			t.Errorf("gone %v, asked %d times", w.gone(id), c.questions())
@@ -277,37 +238,11 @@ func TestRenewalAtTheEnd(t *testing.T) {
 	})
 }
 
-func TestOperator(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		id := w.subscribe(c)
-		first := w.publish("a", 3)
-		time.Sleep(time.Second)
-		c.says(status(503))
-		w.publish("b", 1)
-		time.Sleep(time.Minute)
-		c.says(nil)
-		w.send(subscription.Request{Mode: subscription.Retry, Callback: c.url})
-		w.settled()
-		c.check(0, 4)
-		w.send(subscription.Request{Mode: subscription.Move, Callback: c.url, Start: first.Cursor})
-		w.settled()
-		if got := fmt.Sprint(c.locs()[4:]); got != "[b/0?a&b]" {
-			t.Errorf("after the move: %v", got)
-		}
-		w.send(subscription.Request{Mode: subscription.Remove, Callback: c.url})
-		w.settled()
-		q := c.asked[len(c.asked)-1].URL.Query()
-		if !w.gone(id) || q.Get("hub.mode") != "denied" || !strings.Contains(q.Get("hub.reason"), "operator") {
-			t.Errorf("gone %v, asked %v", w.gone(id), q)
-		}
-	})
-}
-
-// signed is what a delivery is signed with (WebSub section 7.1).
+// signed is what a delivery is signed with (WebSub section 7.1), if there is a secret.
 func signed(secret string, body []byte) string {
+	if secret == "" {
+		return ""
+	}
 	mac := hmac.New(sha256.New, []byte(secret))
 	_, _ = mac.Write(body)
 	return "sha256=" + hex.EncodeToString(mac.Sum(nil))

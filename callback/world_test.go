@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -71,6 +72,20 @@ func newWorld(t testing.TB, o Options) *world {
 	return w
 }
 
+// inWorld runs a test in fake time, in a world of its own.
+func inWorld(t *testing.T, o Options, test func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t, o)) })
+}
+
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // start begins to run an engine, which claims every shard.
 func (w *world) start(o Options) {
 	w.t.Helper()
@@ -123,18 +138,14 @@ func (w *world) send(r subscription.Request) subscription.ID {
 		r.By = subscription.ByToken("alice")
 	}
 	r.At = time.Now()
-	if err := w.engine.Send(w.t.Context(), r); err != nil {
-		w.t.Fatal(err)
-	}
+	ok(w.t, w.engine.Send(w.t.Context(), r))
 	return r.ID()
 }
 
 func (w *world) publish(name string, n int) changelog.Appended {
 	w.t.Helper()
 	a, err := w.hub.Publish(w.t.Context(), "demo", changelog.Publish{Changes: memorytest.Changes(name, n)})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	ok(w.t, err)
 	return a
 }
 
@@ -151,10 +162,16 @@ func (w *world) head() feed.Cursor {
 func (w *world) saved(id subscription.ID) subscription.Record {
 	w.t.Helper()
 	r, err := w.registry.Find(w.t.Context(), id)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	ok(w.t, err)
 	return r
+}
+
+// noRequests fails the test if requests for a subscription wait.
+func (w *world) noRequests(id subscription.ID) {
+	w.t.Helper()
+	if left, err := w.registry.Inbox(w.t.Context(), id.Shard(), 0, 10); err != nil || len(left) != 0 {
+		w.t.Errorf("in the inbox are %v (%v)", left, err)
+	}
 }
 
 func (w *world) gone(id subscription.ID) bool {
@@ -165,12 +182,39 @@ func (w *world) gone(id subscription.ID) bool {
 // subscribe makes a subscription of a callback that agrees, from the head on.
 func (w *world) subscribe(c *callee) subscription.ID {
 	w.t.Helper()
-	id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
-	w.settled()
+	id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
 	if w.gone(id) {
 		w.t.Fatal("the subscription was not made")
 	}
 	return id
+}
+
+// published publishes, and waits until all that follows from it has happened.
+func (w *world) published(name string, n int) {
+	w.t.Helper()
+	w.publish(name, n)
+	w.settled()
+}
+
+// sent sends a request, and waits until all that follows from it has happened.
+func (w *world) sent(r subscription.Request) subscription.ID {
+	w.t.Helper()
+	id := w.send(r)
+	w.settled()
+	return id
+}
+
+// pass lets time pass, and waits until all that follows from it has happened.
+func (w *world) pass(d time.Duration) {
+	time.Sleep(d)
+	w.settled()
+}
+
+// subscribed makes a callback that agrees, and a subscription of it from the head on.
+func (w *world) subscribed() (*callee, subscription.ID) {
+	w.t.Helper()
+	c := w.listen("a.example")
+	return c, w.subscribe(c)
 }
 
 // settled waits until nothing more happens without time passing.
@@ -273,6 +317,17 @@ func status(code int) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 }
 
+// hang is how a callback answers that does not answer.
+func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+
+// agreesAfter is how a callback agrees that takes its time.
+func agreesAfter(d time.Duration) func(http.ResponseWriter, *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(d)
+		_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge"))
+	}
+}
+
 // locs returns the locs of all that was delivered with success.
 func (c *callee) locs() (locs []string) {
 	c.mu.Lock()
@@ -323,6 +378,13 @@ func (c *callee) counts() (tries, took, asked int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.tries), len(c.took), len(c.asked)
+}
+
+// question returns what the callback was asked, or told, last.
+func (c *callee) question() url.Values {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked[len(c.asked)-1].URL.Query()
 }
 
 func (c *callee) questions() int {
