@@ -55,7 +55,7 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	case inRedis(*from):
 		return usageError(fmt.Sprintf("--from %s is not a directory; to copy a memory in Redis, use the tools of Redis", withoutSecret(*from)))
 	case !inRedis(*to):
-		return usageError(fmt.Sprintf("--to %s is not a URL such as redis://localhost:6379", *to))
+		return usageError("--to is not a URL such as redis://localhost:6379")
 	}
 	begin := time.Now()
 	line := progress.Line{W: stderr, Terminal: progress.IsTerminal(stderr), Now: time.Now}
@@ -95,6 +95,11 @@ func withoutSecret(memory string) string {
 	scheme, rest, ok := strings.Cut(memory, "://")
 	if !ok {
 		return memory
+	}
+	authority, _, _ := strings.Cut(rest, "/")
+	authority, _, _ = strings.Cut(authority, "?")
+	if !strings.Contains(authority, "@") && strings.Contains(rest, "@") { // a / or ? in the password ended it
+		return scheme + "://"
 	}
 	rest, _, _ = strings.Cut(rest, "?")
 	return scheme + "://" + rest[strings.LastIndexByte(rest, '@')+1:]

@@ -14,13 +14,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// errUnescaped is all that is said of a URL in which anything may be a part of the password.
+var errUnescaped = errors.New("it cannot be read: check that special characters of the user and the password are written as %XX")
+
 // parseURL reads a URL, see Open. An error has no secret in it.
-func parseURL(text string) (*redis.UniversalOptions, error) {
+func parseURL(text string) (o *redis.UniversalOptions, err error) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
 		return nil, errors.New("it is not a URL such as redis://localhost:6379")
 	}
-	o := &redis.UniversalOptions{}
+	o = &redis.UniversalOptions{}
 	secure, sentinel := false, false
 	switch scheme {
 	case "redis", "unix":
@@ -39,13 +42,20 @@ func parseURL(text string) (*redis.UniversalOptions, error) {
 		end = len(rest)
 	}
 	authority, rest := rest[:end], rest[end:]
+	if !strings.Contains(authority, "@") && strings.Contains(rest, "@") { // a / or ? in the password may have ended it
+		defer func() {
+			if err != nil {
+				o, err = nil, errUnescaped
+			}
+		}()
+	}
 	user, hosts := "", authority
 	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
 		user, hosts = authority[:i+1], authority[i+1:]
 	}
 	u, err := url.Parse(scheme + "://" + user + "host" + rest)
 	if err != nil {
-		return nil, errors.New("it cannot be read: check that special characters of the user and the password are written as %XX")
+		return nil, errUnescaped
 	}
 	if u.Fragment != "" {
 		return nil, errors.New("it has a fragment: write # in a password as %23")
