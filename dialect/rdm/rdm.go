@@ -45,7 +45,8 @@ type Hub interface {
 	// Held returns what a set holds now.
 	Held(ctx context.Context, set string) (*Held, error)
 
-	// Room takes so many bytes of memory for an answer, until release.
+	// Room takes so many bytes of memory for a message or an answer, until release, which may be
+	// called again.
 	Room(ctx context.Context, bytes int64) (release func(), err error)
 
 	// As those of a changelog.Log.
@@ -96,8 +97,16 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request) error {
 		if r.URL.RawQuery != "" {
 			return resourcesync.Invalid("parameters are for GET: a POST says all in its message")
 		}
+		release, full := s.hub.Room(r.Context(), 4*maxObject) // for an object and its text
+		if full != nil {
+			return full
+		}
+		defer release()
 		if in, err = s.open(w, r); err == nil {
 			m, err = readMessage(in)
+		}
+		if err == nil && !m.submits() {
+			release() // an answer takes its own
 		}
 	default:
 		err = problem.NotAllowed(r, "GET, HEAD, POST")

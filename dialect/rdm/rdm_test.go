@@ -16,6 +16,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,7 +102,7 @@ func (m *memory) Held(context.Context, string) (*Held, error) {
 
 func (m *memory) Room(_ context.Context, bytes int64) (func(), error) {
 	m.room += bytes
-	return func() { m.room -= bytes }, nil
+	return sync.OnceFunc(func() { m.room -= bytes }), nil
 }
 
 func (m *memory) seeState(set string) (feed.State, error) {
@@ -206,6 +207,29 @@ func locs(t *testing.T, w *httptest.ResponseRecorder) string {
 	}
 	return all.String()
 }
+
+// A message takes room while it is read.
+func TestRoomOfAMessage(t *testing.T) {
+	m := some()
+	message := strings.NewReader("@RDMHEADER { -\nRDM-Version{3}:\t1.0\nRDM-Type{14}:\tstatus-request\n}\n")
+	taken := int64(0)
+	r := httptest.NewRequest("POST", Path, readerFunc(func(p []byte) (int, error) {
+		taken = m.room
+		return message.Read(p)
+	}))
+	r.Header.Set("Content-Type", MediaType)
+	w := httptest.NewRecorder()
+	if err := New(hub{m}, "https://hub.example", 0, slog.New(slog.DiscardHandler)).Serve(w, r); err != nil || w.Code != 200 {
+		t.Errorf("it is answered %d, %v: %s", w.Code, err, w.Body)
+	}
+	if taken < maxObject || m.room != 0 {
+		t.Errorf("it took %d bytes, and %d are not released", taken, m.room)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func TestViews(t *testing.T) {
 	m := some()

@@ -2,6 +2,7 @@ package rdm
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -75,8 +76,10 @@ func (o *Object) single(names ...string) (map[string]string, error) {
 	return values, nil
 }
 
-// maxObject is how many bytes an object has at most when it is read.
-const maxObject = 1 << 20
+const (
+	maxObject     = 1 << 20 // bytes that an object has at most when it is read
+	attributeRoom = 64      // bytes for which each attribute counts besides its text: it takes them in memory
+)
 
 // attributeHead is what stands before a value: its name, its size in bytes, and a colon.
 var attributeHead = regexp.MustCompile(`^([\w.-]+)\{(\d+)\}:$`)
@@ -147,6 +150,7 @@ func (r *Reader) object(o *Object, begin string) {
 			r.err = resourcesync.About("attribute "+head[1], ofText(r.err))
 		}
 		o.Attributes = append(o.Attributes, Attribute{head[1], value})
+		r.left -= attributeRoom
 	}
 }
 
@@ -157,16 +161,19 @@ func (r *Reader) value(digits string) string {
 		r.tooLarge()
 		return ""
 	}
-	text := make([]byte, 1+size)
-	if _, r.err = io.ReadFull(r.in, text); r.err != nil {
+	var text bytes.Buffer // it grows with what comes, whatever size is said
+	if _, r.err = io.CopyN(&text, r.in, int64(1+size)); r.err != nil {
+		if r.err == io.EOF {
+			r.err = io.ErrUnexpectedEOF
+		}
 		return ""
 	}
-	r.left -= len(text)
+	r.left -= text.Len()
 	var behind []byte
 	if behind, r.err = r.in.Peek(1); r.err == nil && !isBlank(behind[0]) {
 		r.fail("its value does not end after %d bytes, where %q follows: the size counts bytes, and a line ends behind the value", size, behind[0])
 	}
-	return string(text[1:])
+	return text.String()[1:]
 }
 
 // word reads what stands between white spaces, and not the second of these. After an error it

@@ -114,7 +114,7 @@ func TestReaderRefuses(t *testing.T) {
 		"@A { -\nTitle{99999999999}:\t":          "attribute Title: an object has at most",
 		"@A { -\nT\x00{1}:\tx":                   "\"T\uFFFD{1}:\" is not expected here",
 		"@A { " + strings.Repeat("a", maxObject): "an object has at most 1048576 bytes",
-		"@A { -\n" + strings.Repeat("a{0}:\t\n", maxObject/7+1):                    "an object has at most",
+		"@A { -\n" + strings.Repeat("a{0}:\t\n", maxObject/(7+attributeRoom)+1):    "an object has at most",
 		"@A { -\n" + strings.Repeat("a", maxObject):                                "an object has at most",
 		"@A { -\na{1000000}:\t" + strings.Repeat("a", 1_000_000) + "\nb{50000}:\t": "attribute b: an object has at most",
 	} {
