@@ -357,6 +357,7 @@ func TestNDJSONReaderRefuses(t *testing.T) {
 		{"two on a line", goodChange + "\n" + goodChange + goodChange, Limits{}, ErrInvalid, 2, "after top-level value"},
 		{"one on two lines", goodChange + "\n" + `{"loc":` + "\n" + `"urn:x:a"}`, Limits{}, ErrInvalid, 2, "ends early"},
 		{"truncated", goodChange + "\n" + `{"loc":`, Limits{}, ErrInvalid, 2, "ends early"},
+		{"blank lines", goodChange + strings.Repeat("\n \r", 400_000) + "\n" + goodChange, Limits{}, ErrTooLarge, 349527, "blank lines have at most 1,048,576 bytes"},
 		{"line too long", goodChange + "\n" + allOfAChange, Limits{Bytes: int64(len(allOfAChange)) - 1}, ErrTooLarge, 2, "a line has at most"},
 		{"blanks too long", goodChange + "\n" + strings.Repeat(" ", 2<<20), Limits{}, ErrTooLarge, 2, "at most 1,048,576 bytes"},
 	} {

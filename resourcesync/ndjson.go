@@ -75,13 +75,19 @@ func (r *NDJSONReader) Line() int { return r.at }
 // is valid until the next call of Next.
 func (r *NDJSONReader) Bytes() []byte { return r.last }
 
+// maxBlank is how many bytes of blank lines there may be in a row: nobody needs more.
+const maxBlank = 1 << 20
+
 func (r *NDJSONReader) next() (*Change, error) {
-	for {
+	for skipped := 0; ; {
 		line, err := r.readLine()
 		if err != nil {
 			return nil, err
 		}
 		if blank(line) {
+			if skipped += len(line) + 1; skipped > maxBlank {
+				return nil, &Error{Err: ErrTooLarge, Rule: "blank lines have at most " + group(maxBlank) + " bytes together"}
+			}
 			continue
 		}
 		r.last = line
