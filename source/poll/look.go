@@ -75,7 +75,11 @@ func Relayed(getter *harvest.Getter, hub func(set string) reconcile.Hub, outcome
 		})
 		found, err := r.Look(ctx)
 		if many, ok := errors.AsType[*reconcile.TooMany](err); ok {
-			err = fmt.Errorf("%w; nothing of it was published: if they are really gone, run rspublish relay with -once and -max-delete %d", err, many.Most())
+			twice := ""
+			if kept.State.Source.Repository != nil {
+				twice = ", and again a day later: it deletes nothing that is missing for the first time"
+			}
+			err = fmt.Errorf("%w; nothing of it was published: if they are really gone, run rspublish relay with -once and -max-delete %d%s", err, many.Most(), twice)
 		}
 		out.Unchanged = err == nil && found.How == relay.Unchanged
 		out.Created, out.Updated, out.Deleted = found.Created, found.Updated, found.Deleted

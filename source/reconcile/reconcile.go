@@ -103,8 +103,8 @@ type Options struct {
 	// and may be a deletion. By default such a list is an error.
 	Doubles bool
 
-	// Missing is called with the resources that would be deleted, if MaxDelete allows
-	// that and the list has no gap. It returns those that must not be deleted yet. It also
+	// Missing is called with the resources that would be deleted, if the list has no gap. It
+	// returns those that must not be deleted yet, which MaxDelete does not count. It also
 	// says whether the list is whole; if not, the hub is not told that it knows all
 	// resources. Default: all are deleted.
 	Missing func(locs []string) (keep []string, whole bool)

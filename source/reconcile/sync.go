@@ -69,11 +69,11 @@ func (r *run) sync(ctx context.Context) (err error) {
 	if r.changes, err = r.collect(ctx, r.differences(ctx)); err != nil {
 		return cmp.Or(r.failed, err)
 	}
-	res := &r.result
-	if err := r.opts.Toll.Check(r.opts.MaxDelete, uint64(res.Deleted), res.Held, res.Listed, r.opts.Now()); err != nil {
+	if err := r.missing(ctx); err != nil {
 		return err
 	}
-	if err := r.missing(ctx); err != nil {
+	res := &r.result
+	if err := r.opts.Toll.Check(r.opts.MaxDelete, uint64(res.Deleted), res.Held, res.Listed, r.opts.Now()); err != nil {
 		return err
 	}
 	r.Source.held = res.Held

@@ -129,8 +129,8 @@ func New(hub reconcile.Hub, getter *harvest.Getter, st *State, o Options) *Relay
 // After an error the hub may have a part of the changes; the next Look finds the rest. A
 // list that could not be read to its end causes no deletion. A *reconcile.TooMany means
 // that a comparison would delete more than MaxDelete allows, so nothing of the comparison
-// was published. The changes of the source's Change Lists were still published; the
-// Result counts them.
+// was published. The changes of the source's Change Lists, or of its repository since the last
+// look, were still published; the Result counts them.
 func (r *Relay) Look(ctx context.Context) (Result, error) {
 	full, lost, err := r.needsFull(ctx)
 	if err == nil && r.st.Source == (Source{}) {
@@ -166,7 +166,7 @@ func (r *Relay) keep(res *Result) error {
 func (r *Relay) look(ctx context.Context, full, lost bool) (Result, error) {
 	switch s := &r.st.Source; {
 	case s.Repository != nil:
-		return r.repository(ctx, full)
+		return r.repository(ctx, full, lost)
 	case s.ChangeList != "":
 		return r.changeList(ctx, full, lost)
 	}

@@ -20,11 +20,21 @@ const (
 	maxMissing  = 100_000        // the most missing resources that are remembered
 )
 
-func (r *Relay) repository(ctx context.Context, full bool) (Result, error) {
-	h := r.st.Source.Repository.harvest(r)
-	if full {
-		return r.harvestAll(ctx, h)
+func (r *Relay) repository(ctx context.Context, full, lost bool) (Result, error) {
+	if !full {
+		return r.news(ctx)
 	}
+	res, err := r.harvestAll(ctx, r.st.Source.Repository.harvest(r))
+	if many, refused := errors.AsType[*reconcile.TooMany](err); refused && !lost && r.st.Held > 0 { // what is new is still right
+		res, err = r.news(ctx)
+		err = errors.Join(many, err)
+	}
+	return res, err
+}
+
+// news publishes what is new in the repository since the last look.
+func (r *Relay) news(ctx context.Context) (Result, error) {
+	h := r.st.Source.Repository.harvest(r)
 	res := Result{}
 	h.Bad = func(b *oaipmh.Bad) {
 		if b.None {

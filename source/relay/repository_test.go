@@ -58,17 +58,37 @@ func TestRepository(t *testing.T) {
 	w.look("compared 0 0 1")
 	w.has("a", "d", "e", "f", "g")
 
-	// A repository that says for a while that all is deleted.
-	w.opts.MaxDelete, err = reconcile.ParseBound("2")
-	if err != nil {
+	// A comparison that is refused does not keep back what is new, and does not count what only
+	// waits.
+	if w.opts.MaxDelete, err = reconcile.ParseBound("1"); err != nil {
 		t.Fatal(err)
 	}
+	put("h", "i")
+	w.look("changes 0 2 0")
+	r.Vanish("oai:x:h")
+	r.Vanish("oai:x:i")
+	w.clock = w.clock.Add(25 * time.Hour)
+	if res := w.look("compared 0 0 0"); res.Kept != 2 {
+		t.Errorf("the result is %+v", res)
+	}
+	w.clock = w.clock.Add(25 * time.Hour)
+	put("d")
+	w.clock = w.clock.Add(time.Minute)
+	if res := w.look("2 of the 7 "); res.Updated != 1 {
+		t.Errorf("beside a refused comparison, the result is %+v", res)
+	}
+	if w.opts.MaxDelete, err = reconcile.ParseBound("2"); err != nil {
+		t.Fatal(err)
+	}
+	w.look("compared 0 0 2")
+
+	// A repository that says for a while that all is deleted.
 	w.clock = w.clock.Add(15 * time.Minute)
 	for _, id := range []string{"a", "d", "e"} {
 		r.Delete("oai:x:" + id)
 	}
 	w.clock = w.clock.Add(time.Minute)
-	w.look("3 more of the 6 known resources would be deleted, after 1 within a day")
+	w.look("3 more of the 7 known resources would be deleted, after 2 within a day")
 	put("a", "d", "e")
 	w.clock = w.clock.Add(time.Minute)
 	w.look("changes 0 3 0")
