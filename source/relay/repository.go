@@ -22,17 +22,25 @@ const (
 
 func (r *Relay) repository(ctx context.Context, full, lost bool) (Result, error) {
 	if !full {
-		return r.news(ctx)
+		res, err := r.news(ctx)
+		if !errors.Is(err, oaipmh.ErrFull) {
+			return res, err
+		}
+		r.opts.Note(fmt.Sprintf("everything is compared: %v", err))
 	}
-	res, err := r.harvestAll(ctx, r.st.Source.Repository.harvest(r))
-	if many, refused := errors.AsType[*reconcile.TooMany](err); refused && !lost && r.st.Held > 0 { // what is new is still right
-		res, err = r.news(ctx)
-		err = errors.Join(many, err)
+	res, err := r.harvestAll(ctx)
+	if _, refused := errors.AsType[*reconcile.TooMany](err); !refused || !full || lost || r.st.Held == 0 {
+		return res, err
 	}
-	return res, err
+	news, failed := r.news(ctx) // what is new is still right
+	if errors.Is(failed, oaipmh.ErrFull) {
+		return res, err
+	}
+	return news, errors.Join(err, failed)
 }
 
-// news publishes what is new in the repository since the last look.
+// news publishes what is new in the repository since the last look. The error is oaipmh.ErrFull
+// if only a comparison of everything can tell.
 func (r *Relay) news(ctx context.Context) (Result, error) {
 	h := r.st.Source.Repository.harvest(r)
 	res := Result{}
@@ -45,10 +53,6 @@ func (r *Relay) news(ctx context.Context) (Result, error) {
 		r.opts.Gap(b)
 	}
 	changes, next, err := h.News(ctx, &r.st.Harvest)
-	if errors.Is(err, oaipmh.ErrFull) {
-		r.opts.Note(fmt.Sprintf("everything is compared: %v", err))
-		return r.harvestAll(ctx, h)
-	}
 	if err != nil {
 		return Result{}, err
 	}
@@ -76,7 +80,8 @@ func (r *Relay) news(ctx context.Context) (Result, error) {
 }
 
 // harvestAll compares all records of the repository with the hub.
-func (r *Relay) harvestAll(ctx context.Context, h *oaipmh.Harvest) (Result, error) {
+func (r *Relay) harvestAll(ctx context.Context) (Result, error) {
+	h := r.st.Source.Repository.harvest(r)
 	next := r.st.Harvest
 	missing := r.st.Missing // stays so unless the list is whole
 	n := &nameless{was: r.st.Nameless, now: map[string]int64{}, at: r.opts.Now().Unix()}

@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -93,6 +94,20 @@ func TestRepository(t *testing.T) {
 	w.clock = w.clock.Add(time.Minute)
 	w.look("changes 0 3 0")
 	w.has("a", "d", "e", "f", "g")
+
+	// Where only a comparison can tell what is new, one that is refused is not made again.
+	for _, id := range []string{"a", "d", "e"} {
+		r.Vanish("oai:x:" + id)
+	}
+	w.clock = w.clock.Add(25 * time.Hour)
+	w.look("compared 0 0 0")
+	w.clock = w.clock.Add(25 * time.Hour)
+	r.Deleted = "transient"
+	r.Requests()
+	w.look("3 of the 5 ")
+	if n := strings.Count(strings.Join(r.Requests(), "\n"), "metadataPrefix="); n != 1 {
+		t.Errorf("the records were listed %d times", n)
+	}
 }
 
 // A record without an identifier may be one that seems to have vanished, but only if it was
