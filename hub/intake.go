@@ -1,10 +1,13 @@
 package hub
 
 import (
+	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/rshub/rshub/internal/backoff"
@@ -148,6 +151,38 @@ func (in *intake) release() {
 	in.share.Release()
 }
 
+// body returns the request's body, limited in size and unpacked. A stream has
+// no limit for the whole; receiveLines limits its parts.
+func (h *Hub) body(w http.ResponseWriter, r *http.Request, patient *patientReader, stream bool) (io.Reader, error) {
+	var body io.ReadCloser = patient
+	if !stream {
+		body = http.MaxBytesReader(w, body, h.opts.MaxBody)
+	}
+	switch e := strings.ToLower(strings.TrimSpace(r.Header.Get("Content-Encoding"))); e {
+	case "", "identity":
+		return body, nil
+	case "gzip", "x-gzip":
+		z, err := gzip.NewReader(body)
+		if err != nil {
+			return nil, problem.Unreadable(err)
+		}
+		return unpacking{z}, nil
+	default:
+		return nil, h.unsupported(fmt.Sprintf("the Content-Encoding is %q; send gzip or none", e))
+	}
+}
+
+// unpacking is a gzip reader whose error says so when the body was cut off.
+type unpacking struct{ *gzip.Reader }
+
+func (u unpacking) Read(b []byte) (int, error) {
+	n, err := u.Reader.Read(b)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = resourcesync.Invalid("the gzip of the body ends early: a part of it is missing at its end")
+	}
+	return n, err
+}
+
 // leastRate is the least bytes a second at which a body must come, after the first
 // ReadTimeout. Without it, a publisher could hold a connection for days by sending a byte
 // now and then.
@@ -190,19 +225,3 @@ func (p *patientReader) Read(b []byte) (int, error) {
 
 // renew lets the next Read count bytes anew, because a whole change has come.
 func (p *patientReader) renew() { p.begun, p.read = time.Time{}, 0 }
-
-// mayMake counts, for the limits of ctx's user, a set that it makes. It returns
-// an error if the limit is reached.
-func mayMake(ctx context.Context) error { return limit.FromContext(ctx).Use(limit.Sets, 1) }
-
-// fits returns an error if a set is full.
-func (h *Hub) fits(set string) error {
-	if h.opts.Quota == nil {
-		return nil
-	}
-	most, full := h.opts.Quota.Full(set)
-	if !full {
-		return nil
-	}
-	return problem.New(http.StatusInsufficientStorage, "set-full", fmt.Sprintf("set %s, or all sets of its maker together, have reached the limit of %d bytes: the set takes no more changes until retention removes some", set, most))
-}

@@ -17,6 +17,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/trail"
+	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -254,6 +255,22 @@ func (h *Hub) publish(ctx context.Context, set string, p changelog.Publish) (cha
 		err = h.enqueue(ctx, set, r)
 	}
 	return r.result, err
+}
+
+// mayMake counts, for the limits of ctx's user, a set that it makes. It returns
+// an error if the limit is reached.
+func mayMake(ctx context.Context) error { return limit.FromContext(ctx).Use(limit.Sets, 1) }
+
+// fits returns an error if a set is full.
+func (h *Hub) fits(set string) error {
+	if h.opts.Quota == nil {
+		return nil
+	}
+	most, full := h.opts.Quota.Full(set)
+	if !full {
+		return nil
+	}
+	return problem.New(http.StatusInsufficientStorage, "set-full", fmt.Sprintf("set %s, or all sets of its maker together, have reached the limit of %d bytes: the set takes no more changes until retention removes some", set, most))
 }
 
 // check refuses a publish that the memory would refuse. Otherwise the memory

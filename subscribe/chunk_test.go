@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorilla/websocket"
 	"github.com/rshub/rshub/feed"
 )
 
@@ -105,5 +106,20 @@ func TestChunks(t *testing.T) {
 	}
 	if cap(scratch.buf) > maxIdle {
 		t.Errorf("%d bytes are kept", cap(scratch.buf))
+	}
+}
+
+func TestAppendFrame(t *testing.T) {
+	for _, test := range []struct {
+		n      int
+		header string
+	}{
+		{0, "\x81\x00"}, {125, "\x81\x7d"}, {126, "\x81\x7e\x00\x7e"}, {65535, "\x81\x7e\xff\xff"},
+		{65536, "\x81\x7f\x00\x00\x00\x00\x00\x01\x00\x00"},
+	} {
+		body := bytes.Repeat([]byte("x"), test.n)
+		if got := appendFrame(nil, websocket.TextMessage, body); string(got) != test.header+string(body) {
+			t.Errorf("%d bytes: header % x, want % x", test.n, got[:len(test.header)], test.header)
+		}
 	}
 }

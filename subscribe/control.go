@@ -8,28 +8,6 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// appendFrame appends a whole message as one frame of a server (RFC 6455
-// section 5.2): final and not masked. gorilla/websocket would make a frame for each
-// connection. These bytes are the same for all connections.
-func appendFrame(dst []byte, opcode byte, body []byte) []byte {
-	return append(appendFrameHead(dst, opcode, len(body)), body...)
-}
-
-// appendFrameHead appends what stands before the n bytes of a message.
-func appendFrameHead(dst []byte, opcode byte, n int) []byte {
-	dst = append(dst, final|opcode)
-	switch {
-	case n < 126:
-		return append(dst, byte(n))
-	case n < 1<<16:
-		dst = append(dst, 126)
-		return binary.BigEndian.AppendUint16(dst, uint16(n))
-	default:
-		dst = append(dst, 127)
-		return binary.BigEndian.AppendUint64(dst, uint64(n))
-	}
-}
-
 // The bits of a frame's first two bytes (RFC 6455 section 5.2).
 const (
 	final    = 0x80

@@ -1,53 +1,16 @@
 package hub
 
 import (
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
-	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
 
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
-	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
-
-// body returns the request's body, limited in size and unpacked. A stream has
-// no limit for the whole; receiveLines limits its parts.
-func (h *Hub) body(w http.ResponseWriter, r *http.Request, patient *patientReader, stream bool) (io.Reader, error) {
-	var body io.ReadCloser = patient
-	if !stream {
-		body = http.MaxBytesReader(w, body, h.opts.MaxBody)
-	}
-	switch e := strings.ToLower(strings.TrimSpace(r.Header.Get("Content-Encoding"))); e {
-	case "", "identity":
-		return body, nil
-	case "gzip", "x-gzip":
-		z, err := gzip.NewReader(body)
-		if err != nil {
-			return nil, problem.Unreadable(err)
-		}
-		return unpacking{z}, nil
-	default:
-		return nil, h.unsupported(fmt.Sprintf("the Content-Encoding is %q; send gzip or none", e))
-	}
-}
-
-// unpacking is a gzip reader whose error says so when the body was cut off.
-type unpacking struct{ *gzip.Reader }
-
-func (u unpacking) Read(b []byte) (int, error) {
-	n, err := u.Reader.Read(b)
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		err = resourcesync.Invalid("the gzip of the body ends early: a part of it is missing at its end")
-	}
-	return n, err
-}
 
 // idempotencyKey returns the client's own key, which may be a plain text or a
 // quoted string.

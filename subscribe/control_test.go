@@ -9,21 +9,6 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-func TestAppendFrame(t *testing.T) {
-	for _, test := range []struct {
-		n      int
-		header string
-	}{
-		{0, "\x81\x00"}, {125, "\x81\x7d"}, {126, "\x81\x7e\x00\x7e"}, {65535, "\x81\x7e\xff\xff"},
-		{65536, "\x81\x7f\x00\x00\x00\x00\x00\x01\x00\x00"},
-	} {
-		body := bytes.Repeat([]byte("x"), test.n)
-		if got := appendFrame(nil, websocket.TextMessage, body); string(got) != test.header+string(body) {
-			t.Errorf("%d bytes: header % x, want % x", test.n, got[:len(test.header)], test.header)
-		}
-	}
-}
-
 // FuzzReadControl holds that a frame of a client is read whole, is a control frame that
 // RFC 6455 allows, and that every other frame is refused with a code that may be sent.
 func FuzzReadControl(f *testing.F) {
