@@ -114,7 +114,7 @@ func readConfig() (*config, error) {
 	if c.ChangeListSize < 1 || c.ChangeListSize > changelog.MaxListSize {
 		p.add("RSHUB_CHANGELIST_SIZE", "is %d; it is 1 to %d", c.ChangeListSize, changelog.MaxListSize)
 	}
-	c.checkSecretKeys(p)
+	c.checkStore(p)
 	if c.Insecure != "" && c.Insecure != insecure {
 		p.add("RSHUB_INSECURE", "is %q; the only value is %s", c.Insecure, insecure)
 	}
@@ -147,7 +147,6 @@ func readConfig() (*config, error) {
 		{"RSHUB_WRITE_TIMEOUT", c.WriteTimeout, 100 * time.Millisecond},
 		{"RSHUB_START_TIMEOUT", c.StartTimeout, time.Millisecond}, {"RSHUB_DRAIN_DELAY", c.DrainDelay, 0}, {"RSHUB_GRACE", c.Grace, 0},
 		{"RSHUB_CALLBACK_TIMEOUT", c.CallbackTimeout, 100 * time.Millisecond}, {"RSHUB_LEASE_MIN", c.LeaseMin, time.Second},
-		{"RSHUB_REDIS_TIMEOUT", c.RedisTimeout, 100 * time.Millisecond},
 	} {
 		if d.value < d.least {
 			p.add(d.name, "is %v; it must be at least %v", d.value, d.least)
@@ -156,8 +155,17 @@ func readConfig() (*config, error) {
 	return &c, errors.Join(p.errs...)
 }
 
-// checkSecretKeys checks the keys, if there are any.
-func (c *config) checkSecretKeys(p *problems) {
+// checkStore checks the part of the configuration that store returns.
+func (c *config) checkStore(p *problems) {
+	if !prefixForm.MatchString(c.Prefix) {
+		p.add("RSHUB_PREFIX", "is %q; it is 1 to 40 of a-z, A-Z, 0-9, hyphen and underscore", c.Prefix)
+	}
+	if c.RedisWait < 0 || c.RedisWait > 0 && c.RedisURL == "" {
+		p.add("RSHUB_REDIS_WAIT", "is %d; it is a number of replicas of RSHUB_REDIS_URL", c.RedisWait)
+	}
+	if least := 100 * time.Millisecond; c.RedisTimeout < least {
+		p.add("RSHUB_REDIS_TIMEOUT", "is %v; it must be at least %v", c.RedisTimeout, least)
+	}
 	if c.SecretKeys == "" {
 		return
 	}
@@ -232,9 +240,6 @@ func (c *config) checkAddresses(p *problems) {
 	if c.NATSURL != "" && c.RedisURL == "" {
 		p.add("RSHUB_NATS_URL", "needs RSHUB_REDIS_URL: only hubs that share a Redis announce changes to each other")
 	}
-	if c.RedisWait < 0 || c.RedisWait > 0 && c.RedisURL == "" {
-		p.add("RSHUB_REDIS_WAIT", "is %d; it is a number of replicas of RSHUB_REDIS_URL", c.RedisWait)
-	}
 	if (c.JWTIssuer != "" || len(c.JWTAudience) > 0) && c.JWTKeys == "" {
 		p.errs = append(p.errs, errors.New("RSHUB_JWT_ISSUER and RSHUB_JWT_AUDIENCE are for RSHUB_JWT_KEYS, which is not set"))
 	}
@@ -246,9 +251,6 @@ func (c *config) checkAddresses(p *problems) {
 	}
 	if (c.NATSCA != "" || c.NATSCreds != "") && c.NATSURL == "" {
 		p.errs = append(p.errs, errors.New("RSHUB_NATS_CA_FILE and RSHUB_NATS_CREDENTIALS are for RSHUB_NATS_URL, which is not set"))
-	}
-	if !prefixForm.MatchString(c.Prefix) {
-		p.add("RSHUB_PREFIX", "is %q; it is 1 to 40 of a-z, A-Z, 0-9, hyphen and underscore", c.Prefix)
 	}
 	if c.BaseURL == "" {
 		return

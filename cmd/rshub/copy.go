@@ -35,12 +35,6 @@ that is not finished.
 
 // copyMemory copies a change memory from the disk into Redis.
 func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	c, p := new(config), &problems{unreadable: map[string]bool{}}
-	c.read(p)
-	c.checkSecretKeys(p)
-	if err := errors.Join(p.errs...); err != nil {
-		return fmt.Errorf("configuration:\n%w", err)
-	}
 	flags := flag.NewFlagSet("rshub copy", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	from, to := flags.String("from", "", ""), flags.String("to", "", "")
@@ -57,12 +51,18 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	case !inRedis(*to):
 		return usageError("--to is not a URL such as redis://localhost:6379")
 	}
+	c, p := new(config), &problems{unreadable: map[string]bool{}}
+	c.read(p)
+	c.Data, c.RedisURL = *from, *to
+	c.checkStore(p)
+	if err := errors.Join(p.errs...); err != nil {
+		return fmt.Errorf("configuration:\n%w", err)
+	}
 	begin := time.Now()
 	line := progress.Line{W: stderr, Terminal: progress.IsTerminal(stderr), Now: time.Now}
 	line.Begin()
 	store := c.store()
 	store.Logger = newLogger(stderr, slog.LevelWarn)
-	store.Data, store.RedisURL = *from, *to
 	done, err := server.Copy(ctx, store, func(now server.Copied) {
 		text := func(time.Time) string {
 			return fmt.Sprintf("%s and %s are copied", progress.Count(now.Sets, "set"), progress.Count(now.Changes, "change"))

@@ -46,6 +46,25 @@ func TestCopyCalls(t *testing.T) {
 	}
 }
 
+// A copy is only made where a hub with the same variables starts.
+func TestCopyVariables(t *testing.T) {
+	t.Chdir(t.TempDir())
+	setenv(t, "RSHUB_PREFIX", "a:b", "RSHUB_REDIS_TIMEOUT", "1ms", "RSHUB_REDIS_WAIT", "-1", "RSHUB_SECRET_KEYS", "k:x", "RSHUB_HEARTBEAT", "often")
+	code, _, stderr := runCommand(t, t.Context(), "copy", "--from", "none", "--to", "redis://127.0.0.1:1")
+	for _, name := range []string{"PREFIX is", "REDIS_TIMEOUT is", "REDIS_WAIT is", "SECRET_KEYS cannot", "HEARTBEAT is"} {
+		if code != 1 || !strings.Contains(stderr, "\nRSHUB_"+name) {
+			t.Errorf("exit %d, and nothing says that RSHUB_%s:\n%s", code, name, stderr)
+		}
+	}
+	if code, stdout, stderr := runCommand(t, t.Context(), "copy", "-h"); code != 0 || stdout != copyUsage {
+		t.Errorf("the help ended with %d: %s%s", code, stdout, stderr)
+	}
+	setenv(t, "RSHUB_REDIS_WAIT", "1") // counts replicas of --to
+	if _, _, stderr := runCommand(t, t.Context(), "copy", "--from", "none", "--to", "redis://127.0.0.1:1"); !strings.Contains(stderr, "no change memory in none") {
+		t.Errorf("with RSHUB_REDIS_WAIT: %s", stderr)
+	}
+}
+
 func TestCopy(t *testing.T) {
 	h := start(t)
 	publishOne(t, h.URL)
