@@ -12,6 +12,7 @@ import (
 
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/internal/progress"
+	"github.com/rshub/rshub/internal/redisconn"
 	"github.com/rshub/rshub/server"
 )
 
@@ -47,7 +48,7 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	case flags.NArg() > 0 || *from == "" || *to == "":
 		return usageError("rshub copy --from DIR --to URL")
 	case inRedis(*from):
-		return usageError(fmt.Sprintf("--from %s is not a directory; to copy a memory in Redis, use the tools of Redis", withoutSecret(*from)))
+		return usageError(fmt.Sprintf("--from %s is not a directory; to copy a memory in Redis, use the tools of Redis", redisconn.WithoutSecret(*from)))
 	case !inRedis(*to):
 		return usageError("--to is not a URL such as redis://localhost:6379")
 	}
@@ -76,31 +77,16 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	case ctx.Err() != nil && err != nil:
 		return errors.New("stopped; run the same command again: it begins anew")
 	case err != nil:
-		return fmt.Errorf("copy %s to %s: %w", *from, withoutSecret(*to), err)
+		return fmt.Errorf("copy %s to %s: %w", *from, redisconn.WithoutSecret(*to), err)
 	}
 	variables := "RSHUB_REDIS_URL"
 	if c.Prefix != "rshub" {
 		variables += " and RSHUB_PREFIX=" + c.Prefix
 	}
-	fmt.Fprintf(stdout, "%s holds the change memory now: %s, %s, %s; in %v. Start from it with %s\n", withoutSecret(*to), progress.Count(done.Sets, "set"),
+	fmt.Fprintf(stdout, "%s holds the change memory now: %s, %s, %s; in %v. Start from it with %s\n", redisconn.WithoutSecret(*to), progress.Count(done.Sets, "set"),
 		progress.Count(done.Changes, "change"), progress.Count(done.Subscriptions, "subscription"), time.Since(begin).Round(time.Millisecond), variables)
 	return nil
 }
 
 // inRedis reports whether a change memory is in a Redis, and not in a directory.
 func inRedis(memory string) bool { return strings.Contains(memory, "://") }
-
-// withoutSecret names a change memory without the password in its URL.
-func withoutSecret(memory string) string {
-	scheme, rest, ok := strings.Cut(memory, "://")
-	if !ok {
-		return memory
-	}
-	authority, _, _ := strings.Cut(rest, "/")
-	authority, _, _ = strings.Cut(authority, "?")
-	if !strings.Contains(authority, "@") && strings.Contains(rest, "@") { // a / or ? in the password ended it
-		return scheme + "://"
-	}
-	rest, _, _ = strings.Cut(rest, "?")
-	return scheme + "://" + rest[strings.LastIndexByte(rest, '@')+1:]
-}

@@ -17,12 +17,33 @@ import (
 // errUnescaped is all that is said of a URL in which anything may be a part of the password.
 var errUnescaped = errors.New("it cannot be read: check that special characters of the user and the password are written as %XX")
 
+// WithoutSecret returns the scheme, the hosts and the path of a URL, or its scheme alone if the
+// rest may have a part of the password.
+func WithoutSecret(url string) string {
+	scheme, _, hosts, rest, sure := split(url)
+	if !sure {
+		return scheme + "://"
+	}
+	path, _, _ := strings.Cut(rest, "?")
+	return scheme + "://" + hosts + path
+}
+
+// split returns the parts of a URL. It is not sure of them if an @ is in the rest: a /, ? or # in
+// the password may have ended the hosts.
+func split(url string) (scheme, user, hosts, rest string, sure bool) {
+	scheme, rest, _ = strings.Cut(url, "://")
+	end := strings.IndexAny(rest+"/", "/?#")
+	hosts, rest = rest[:end], rest[end:]
+	i := strings.LastIndexByte(hosts, '@') + 1
+	return scheme, hosts[:i], hosts[i:], rest, !strings.Contains(rest, "@")
+}
+
 // parseURL reads a URL, see Open. An error has no secret in it.
 func parseURL(text string) (o *redis.UniversalOptions, err error) {
-	scheme, rest, ok := strings.Cut(text, "://")
-	if !ok {
+	if !strings.Contains(text, "://") {
 		return nil, errors.New("it is not a URL such as redis://localhost:6379")
 	}
+	scheme, user, hosts, rest, sure := split(text)
 	o = &redis.UniversalOptions{}
 	secure, sentinel := false, false
 	switch scheme {
@@ -36,23 +57,12 @@ func parseURL(text string) (o *redis.UniversalOptions, err error) {
 	default:
 		return nil, fmt.Errorf("its scheme is %q: use redis, rediss, unix, redis-sentinel or rediss-sentinel", scheme)
 	}
+	defer func() {
+		if err != nil && !sure {
+			err = errUnescaped
+		}
+	}()
 	// net/url does not accept several hosts.
-	end := strings.IndexAny(rest, "/?#")
-	if end < 0 {
-		end = len(rest)
-	}
-	authority, rest := rest[:end], rest[end:]
-	if !strings.Contains(authority, "@") && strings.Contains(rest, "@") { // a / or ? in the password may have ended it
-		defer func() {
-			if err != nil {
-				o, err = nil, errUnescaped
-			}
-		}()
-	}
-	user, hosts := "", authority
-	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
-		user, hosts = authority[:i+1], authority[i+1:]
-	}
 	u, err := url.Parse(scheme + "://" + user + "host" + rest)
 	if err != nil {
 		return nil, errUnescaped

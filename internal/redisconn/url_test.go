@@ -36,13 +36,21 @@ func TestParseURL(t *testing.T) {
 	}
 	for _, bad := range []string{
 		"", "localhost:6379", "http://secret@x", "redis://", "redis://a:secret", "redis://a:1:2", "redis://a/x", "redis://a,b/1", "redis://a,",
-		"redis://u:se#cret@a", "redis://u:se%cret@a", "redis://u:se/cret@a", "redis://:se/cret@a:1", "redis://:1/cret@a:1", "redis://u:se?cret@a", "redis://u:1?cret=x@a", "redis://a?db=x", "redis://a?secret=1", "redis://a?master=m", "redis-sentinel://a",
+		"redis://u:se#cret@a", "redis://u:se%cret@a", "redis://u:se/cret@a", "redis://:se/cret@a:1", "redis://:1/cret@a:1", "redis://u:se?cret@a", "redis://u:1?cret=x@a", "redis://u:p@a/cret@a", "redis://u:p@se?cret=x@a", "redis://a?db=x", "redis://a?secret=1", "redis://a?master=m", "redis-sentinel://a",
 		"redis://a?ca_file=x", "rediss://a?ca_file=/nowhere", "unix://host/path", "unix://", "redis://::1", "redis://a?cluster=x",
 	} {
 		if _, err := parseURL(bad); err == nil {
 			t.Errorf("%q is taken", bad)
 		} else if strings.Contains(err.Error(), "cret@") || strings.Contains(err.Error(), "se\"") || strings.Contains(err.Error(), `"cret`) || strings.Contains(err.Error(), "/cret") {
 			t.Errorf("%q: the error has a secret in it: %v", bad, err)
+		}
+	}
+	for url, want := range map[string]string{
+		"redis://user:p@ss@a:1,b/2?sentinel_password=secret": "redis://a:1,b/2", "redis://a": "redis://a", "unix://:secret@/run/redis?db=3": "unix:///run/redis",
+		"redis://u:se/cret@a": "redis://", "redis://u:1?secret@a": "redis://", "redis://u:se#cret@a": "redis://", "redis://u:p@se?cret@a": "redis://",
+	} {
+		if got := WithoutSecret(url); got != want {
+			t.Errorf("%s without secrets is %s, want %s", url, got, want)
 		}
 	}
 }
