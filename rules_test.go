@@ -25,7 +25,6 @@ var exceptions = map[string]string{
 	"internal/certificate/certificate_test.go look": "in fake time: its bench has no other",
 	"internal/trail/log_test.go pass":               "in fake time: its bench has no other",
 	"inventory/live/world_test.go after":            "in fake time: its world has no other",
-	"mirror/dump_test.go TestHostilePackages":       "noise that nothing compresses, whichever it is",
 	"mirror/fetch/fetch_test.go TestBounds":         "a slow server; it may be slower",
 	"mirror/fetch/fetch_test.go TestRedirectedHost": "a slow server; it may be slower",
 	"mirror/ledger/ledger_test.go TestPlaces":       "it says its seed, and what it checks holds for each",

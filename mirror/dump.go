@@ -118,10 +118,7 @@ func (m *Mirror) manifest(ctx context.Context, capability string, p *harvest.Pac
 		if err != nil {
 			return &SourceError{aboutPackage(p, err)}
 		}
-		content, err := in.Member(e.Change.Path)
-		if err != nil {
-			return &SourceError{aboutPackage(p, err)}
-		}
+		content := in.Member(e.Change.Path)
 		e.Change.Path = "" // it has a meaning only within the package
 		if err := each(e, content); err != nil {
 			return err

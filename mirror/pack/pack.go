@@ -81,17 +81,14 @@ func (p *Pack) Manifest(loc string) (io.ReadCloser, *url.URL, error) {
 	return text, at, err
 }
 
-// Member returns the content at a path; nil: the pack has none. All members together must
-// have no more compressed bytes than the ZIP file. Otherwise a file whose members overlap
-// could expand a few bytes until the disk is full (a zip bomb).
-func (p *Pack) Member(path string) (*Member, error) {
+// Member returns the content at a path; nil: the pack has none, or no more may be read. All
+// members together have no more compressed bytes than the ZIP file. Otherwise a file whose
+// members overlap could expand a few bytes until the disk is full (a zip bomb).
+func (p *Pack) Member(path string) *Member {
 	f := p.files[path]
-	if f == nil || f.Mode().IsDir() {
-		return nil, nil
-	}
-	if f.CompressedSize64 > p.left {
-		return nil, resourcesync.Invalid("its contents have more bytes, packed, than the ZIP file has")
+	if f == nil || f.Mode().IsDir() || f.CompressedSize64 > p.left {
+		return nil
 	}
 	p.left -= f.CompressedSize64
-	return f, nil
+	return f
 }
