@@ -42,7 +42,7 @@ type Harvest struct {
 	// nothing is called.
 	Note func(string)
 
-	// News calls Bad with each record that it cannot use. Default: nothing is called.
+	// News calls Bad once with each record that it cannot use. Default: nothing is called.
 	Bad func(*Bad)
 }
 
@@ -210,7 +210,7 @@ func (h *Harvest) News(ctx context.Context, st *State) ([]resourcesync.Change, *
 	case st.Volatile:
 		return nil, nil, fmt.Errorf("the datestamps of the repository do not say what changed: %w", ErrFull)
 	}
-	w := &window{Harvest: h, id: id, was: st, newest: map[string]int{}, recent: map[string]string{}, overlap: max(st.Overlap, leastOverlap, id.Granularity.Step())}
+	w := &window{Harvest: h, id: id, was: st, newest: map[string]int{}, recent: map[string]string{}, told: map[[sha256.Size]byte]int{}, overlap: max(st.Overlap, leastOverlap, id.Granularity.Step())}
 	from := st.Low.Add(-w.overlap)
 	if err := w.take(ctx, from, time.Time{}); err != nil {
 		return nil, nil, err
@@ -232,6 +232,8 @@ type window struct {
 	recent map[string]string // see State.Recent
 	spread time.Duration     // how far the datestamps of new changes lie before Low
 	short  bool              // a list may lack the records at its end
+
+	told, seen map[[sha256.Size]byte]int // how many records like a bad one were reported, and how many the list has so far
 }
 
 type found struct {
@@ -275,6 +277,7 @@ func (w *window) list(ctx context.Context, from, until time.Time) error {
 	s := w.selection(w.id.Granularity)
 	s.From, s.Until = from, until
 	l := new(List)
+	w.seen = map[[sha256.Size]byte]int{}
 	defer func() {
 		if w.begun.IsZero() {
 			w.begun = l.Begun
@@ -300,7 +303,16 @@ func (w *window) list(ctx context.Context, from, until time.Time) error {
 	return nil
 }
 
+// bad reports a record, unless an earlier list has had it. Records without an identifier may look
+// the same, so they are counted.
 func (w *window) bad(b *Bad) {
+	if len(w.told) < maxNews { // it bounds the memory
+		key := sha256.Sum256([]byte(b.Identifier + "\n" + b.Datestamp))
+		if w.seen[key]++; w.seen[key] <= w.told[key] {
+			return
+		}
+		w.told[key]++
+	}
 	if w.Bad != nil {
 		w.Bad(b)
 	}
@@ -318,7 +330,7 @@ func (w *window) see(rec *Record, l *List, prefix string) error {
 		if rec.Deleted {
 			rule += ": only a list of all resources shows that it was deleted"
 		}
-		w.bad(&Bad{Identifier: rec.Identifier, Number: l.Count, Rule: rule, None: w.Loc == Metadata && len(rec.URLs) == 0 && !rec.Deleted})
+		w.bad(&Bad{Identifier: rec.Identifier, Number: l.Count, Rule: rule, None: w.Loc == Metadata && len(rec.URLs) == 0 && !rec.Deleted, Datestamp: rec.Datestamp})
 		return nil
 	}
 	if lag := w.was.Low.Sub(rec.Time) - w.id.Granularity.Step(); w.was.Recent != nil && !rec.Time.Before(w.was.Since) && lag > 0 {

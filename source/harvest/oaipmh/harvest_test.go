@@ -315,10 +315,13 @@ func TestNewsMisbehaving(t *testing.T) {
 			locs := w.fill(30)
 			_, err := w.full()
 			w.wants(0, 0, err, locs...)
+			w.Put("", "", "") // records that look the same
+			w.Put(" ", "", "")
 			for i := range 14 {
 				w.wait(time.Minute)
 				w.Put(fmt.Sprintf("oai:x:%02d", i), "", "changed")
 				w.Put(fmt.Sprintf("oai:x:new%d", i), "", "")
+				w.Put(fmt.Sprintf("oai:x:%03000d", i), "", "") // too long for a URL
 			}
 			w.Delete("oai:x:29")
 			w.wait(time.Minute)
@@ -333,6 +336,7 @@ func TestNewsMisbehaving(t *testing.T) {
 				}
 				w.wants(0, 0, nil, locs...)
 				w.Misbehave(oaitest.Faults{}) // what failed is not lost
+				w.bad = nil
 				_, err = w.news()
 			}
 			locs = locs[:29]
@@ -340,6 +344,9 @@ func TestNewsMisbehaving(t *testing.T) {
 				locs = append(locs, fmt.Sprint("new", i))
 			}
 			w.wants(-1, 0, err, locs...)
+			if len(w.bad) != 14+2 {
+				t.Errorf("%d records that cannot be used are reported, not each once", len(w.bad))
+			}
 			for i := range 14 {
 				if loc := fmt.Sprintf("https://a.example/%02d", i); w.held[loc] < "2026-03-01T12:01" {
 					t.Errorf("%s is of %s", loc, w.held[loc])
