@@ -96,12 +96,15 @@ type Reader struct {
 func NewReader(r io.Reader) *Reader { return &Reader{in: bufio.NewReader(r)} }
 
 // Next returns the next object, or io.EOF. An error about the text is a *resourcesync.Error that
-// names the object, the attribute and the rule. Other errors are those of the reader. After an
+// names the object, the attribute and the rule. Other errors wrap those of the reader. After an
 // error, Next returns the same one again.
 func (r *Reader) Next() (*Object, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
 	r.left = maxObject
 	begin := r.word()
-	if r.err != nil {
+	if r.err == io.EOF {
 		return nil, r.err
 	}
 	r.n++
@@ -126,7 +129,7 @@ func (r *Reader) about(o *Object, err error) error {
 	return resourcesync.About(fmt.Sprintf("object %d (%s)", r.n, resourcesync.Shorten("@"+o.Type+" "+o.URL)), err)
 }
 
-// object reads an object whose first word was read.
+// object reads an object whose first word was read, unless there is an error already.
 func (r *Reader) object(o *Object, begin string) {
 	const form = "an object begins with @, its type, { and its URL, or - if it has none, as in @DOCUMENT { -"
 	var ok bool

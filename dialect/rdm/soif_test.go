@@ -113,6 +113,7 @@ func TestReaderRefuses(t *testing.T) {
 		"@A { -\nTitle{1048577}:\t":              "attribute Title: an object has at most 1048576 bytes",
 		"@A { -\nTitle{99999999999}:\t":          "attribute Title: an object has at most",
 		"@A { -\nT\x00{1}:\tx":                   "\"T\uFFFD{1}:\" is not expected here",
+		strings.Repeat(" ", maxObject):           "object 2 (@ ): an object has at most 1048576 bytes",
 		"@A { " + strings.Repeat("a", maxObject): "an object has at most 1048576 bytes",
 		"@A { -\n" + strings.Repeat("a{0}:\t\n", maxObject/(7+attributeRoom)+1):    "an object has at most",
 		"@A { -\n" + strings.Repeat("a", maxObject):                                "an object has at most",
@@ -131,7 +132,7 @@ func TestReaderRefuses(t *testing.T) {
 		}
 	}
 	broken := errors.New("broken")
-	if _, err := NewReader(iotest.ErrReader(broken)).Next(); !errors.Is(err, broken) {
+	if _, err := NewReader(iotest.ErrReader(broken)).Next(); !errors.Is(err, broken) || !strings.HasPrefix(err.Error(), "object 1 ") {
 		t.Errorf("an error of the reader is %v", err)
 	}
 }
