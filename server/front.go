@@ -46,7 +46,6 @@ func newFront(q *requests, writeTimeout time.Duration, log *slog.Logger) *front 
 	limit.Serve(f.public)
 	addHTTP2(f.public)
 	f.ops = newHTTPServer(f.arrival(&f.opsDoor, slog.LevelDebug), writeTimeout, log) // at debug, because probes ask again and again
-	f.ops.HTTP2.MaxConcurrentStreams = opsStreams
 	limit.Serve(f.ops)
 	return f
 }
@@ -144,9 +143,6 @@ func newHTTPServer(h http.Handler, writeTimeout time.Duration, log *slog.Logger)
 // maxStreams is how many requests one HTTP/2 connection may have under way. A proxy
 // that has more opens another connection.
 const maxStreams = 250
-
-// opsStreams is the same for the operations address, where nobody's limits count.
-const opsStreams = 8
 
 // addHTTP2 lets clients also speak HTTP/2 to srv, without TLS and without being asked
 // (RFC 9113 section 3.3), as a proxy does that is told to.
