@@ -28,10 +28,6 @@ func (s *Server) openCertificate() (err error) {
 // secure makes srv speak TLS with a certificate, and HTTP/2 with whom asks for it (ALPN).
 func secure(srv *http.Server, files *certificate.Files) {
 	srv.TLSConfig = files.Config()
-	if srv.Protocols == nil {
-		srv.Protocols = new(http.Protocols)
-		srv.Protocols.SetHTTP1(true)
-	}
 	srv.Protocols.SetUnencryptedHTTP2(false)
 	srv.Protocols.SetHTTP2(true)
 }
