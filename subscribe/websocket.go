@@ -61,19 +61,16 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, set stri
 }
 
 // begin moves c to where the client asks to begin, and returns the batch of the first
-// message; nil: c begins with a baseline. If that is gone, there is a message, too.
+// message; nil: c begins with a baseline.
 func (c *conn) begin(ctx context.Context, since string) (first *feed.Batch, err error) {
 	if isBaseline(since) {
 		return nil, c.beginBaseline(ctx, since)
 	}
-	first, err = c.server.begin.Find(ctx, c.key.set, since)
-	if errors.Is(err, feed.ErrGone) {
-		first = &feed.Batch{Set: c.key.set}
-	} else if err != nil {
+	if first, err = c.server.begin.Find(ctx, c.key.set, since); err != nil {
 		return nil, err
 	}
 	c.cursor, c.told = first.Cursor, first.Cursor
-	return first, err
+	return first, nil
 }
 
 // start makes c follow, once the client is connected and c.nc is set. ctx is of the request.
