@@ -45,11 +45,6 @@ func (h *Hub) watch(ctx context.Context) {
 	}
 }
 
-// doubt makes watch look at the sets in doubt.
-func (h *Hub) doubt() {
-	h.doubted.Wake()
-}
-
 // A look is a look at the head of a set's log, and what its tail knew when the look
 // began.
 type look struct {
@@ -131,7 +126,7 @@ func (h *Hub) found(l look, head feed.Cursor) {
 		h.metrics.repaired.Inc()
 	}
 	if !settled {
-		h.doubt()
+		h.doubted.Wake()
 	}
 }
 

@@ -139,7 +139,7 @@ func (h *Hub) hear(set string, t *tail, message []byte) {
 		return
 	}
 	if !t.hear(a) {
-		h.doubt()
+		h.doubted.Wake()
 	}
 }
 

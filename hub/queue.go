@@ -154,7 +154,7 @@ func (h *Hub) append(ctx context.Context, set string, requests []*request) {
 		h.announce(set, r.result)
 	}
 	if len(added) > 0 && !t.add(added) {
-		h.doubt()
+		h.doubted.Wake()
 	}
 }
 
