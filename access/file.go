@@ -64,7 +64,8 @@ func (f *TokensFile) read(context.Context) (changed bool, err error) {
 // force.
 func (f *TokensFile) Err() error { return f.document.Err() }
 
-// Version returns how many times the file was read.
+// Version returns how many times the tokens have changed. A file that cannot be used does
+// not count, nor does one with the same text.
 func (f *TokensFile) Version() uint64 { return f.version.Load() }
 
 // Anyone returns the rights of callers without a token.
