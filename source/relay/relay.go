@@ -77,8 +77,9 @@ func (r *Result) add(before *Result) {
 	}
 }
 
-// A State is what a Relay stores between two looks: at most some hundred kilobytes. It
-// may hold URLs with secrets.
+// A State is what a Relay stores between two looks. It takes some hundred kilobytes at most,
+// but a Mark may take two megabytes, and Missing ten, or more if URLs are long. It may hold
+// URLs with secrets.
 type State struct {
 	Version int    `json:"version"` // 1
 	Source  Source `json:"source"`

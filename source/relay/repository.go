@@ -116,11 +116,16 @@ func (r *Relay) harvestAll(ctx context.Context) (Result, error) {
 // nameless are records without a known URL, such as one without an identifier. A resource
 // that vanishes may be one of them, unless all of them were already listed without a URL
 // while the resource was still listed, too.
+//
+// For example, one comparison finds the resources A and B. The next one finds only B, and a
+// record without a URL: that may be A. So A is not deleted as long as the record is listed.
+// When B vanishes later, it is not that record, which was there beside B. So B is deleted
+// when it was missing twice.
 type nameless struct {
-	was, now map[string]int64 // since when each record is known, in seconds since 1970
-	at       int64            // the time of the comparison
+	was, now map[string]int64 // when each record was found first, in seconds since 1970: as the last comparison knew it, and this one
+	at       int64            // the time of this comparison
 	count    int
-	fresh    bool // a record was not known before
+	fresh    bool // a record may be here for the first time: it may be any resource that is missing
 }
 
 // see adds a record. Records that look the same differ by their number.
@@ -145,7 +150,8 @@ func (n *nameless) see(b *oaipmh.Bad) {
 	}
 }
 
-// allBefore reports whether all records were known before a time.
+// allBefore reports whether all records were found before the comparison at t, which was the
+// first that missed a resource. If so, none of them is that resource.
 func (n *nameless) allBefore(t int64) bool {
 	for _, since := range n.now {
 		if since >= t {
