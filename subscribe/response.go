@@ -17,7 +17,7 @@ const pieceSize = 16 << 10
 
 // write writes a response in pieces, each with a deadline; of an empty p, the head of the
 // response. A client may be slow, but it may not stop. At the end write removes the
-// deadline, which would hold for the next request of the connection.
+// deadline, which over HTTP/2 would end a response even while nothing is written.
 func (s *Server) write(w http.ResponseWriter, p []byte) (err error) {
 	c := http.NewResponseController(w)
 	// Not every ResponseWriter has deadlines; then the server's own hold.
