@@ -174,7 +174,7 @@ func TestBadInputOfAStreamSaysHowFarItCame(t *testing.T) {
 	b.stdin = strings.NewReader(lines(1, 2500))
 	b.run(0, "-key", "my-key", "-")
 	b.published(2500)
-	if want := "published 2500 changes to peps, cursor 2500-2500 (2000 were there already)\n"; b.stdout != want {
+	if want := "published 2500 changes to peps, cursor 2500-2500 (2000 already there)\n"; b.stdout != want {
 		t.Errorf("stdout %q, want %q", b.stdout, want)
 	}
 }

@@ -200,11 +200,7 @@ func (p *program) summarize(cfg *config, r *publication) {
 			fmt.Fprintf(p.stdout, ", cursor %s", r.cursor)
 		}
 		if r.already > 0 {
-			were := "were"
-			if r.already == 1 {
-				were = "was"
-			}
-			fmt.Fprintf(p.stdout, " (%d %s there already)", r.already, were)
+			fmt.Fprintf(p.stdout, " (%d already there)", r.already)
 		}
 		fmt.Fprintln(p.stdout)
 	}

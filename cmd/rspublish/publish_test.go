@@ -298,7 +298,7 @@ func TestInterruptedAndResumed(t *testing.T) {
 			if got := b.hub.batches(); !slices.Equal(got, []int{1, 2, 3, 1, 2, 3, 4}) {
 				t.Errorf("batches %d", got)
 			}
-			if want := fmt.Sprintf("published 3500 changes to peps, cursor 3500-3500 (%d were there already)\n", already); b.stdout != want {
+			if want := fmt.Sprintf("published 3500 changes to peps, cursor 3500-3500 (%d already there)\n", already); b.stdout != want {
 				t.Errorf("stdout %q, want %q", b.stdout, want)
 			}
 		})
@@ -337,7 +337,7 @@ func TestInterruptedAmongSeveralFiles(t *testing.T) {
 	b.ctx = t.Context()
 	b.run(0, files...)
 	b.published(3100)
-	if want := "published 3100 changes to peps, cursor 3100-3100 (2500 were there already)\n"; b.stdout != want {
+	if want := "published 3100 changes to peps, cursor 3100-3100 (2500 already there)\n"; b.stdout != want {
 		t.Errorf("stdout %q, want %q", b.stdout, want)
 	}
 }
@@ -431,7 +431,7 @@ func TestKnownByContent(t *testing.T) {
 	b.run(0, file)
 	for _, args := range [][]string{{file}, {b.write("copy", lines(1, 2000))}, {file, file}} {
 		b.run(0, args...)
-		if !strings.Contains(b.stdout, "were there already") {
+		if !strings.Contains(b.stdout, "already there") {
 			t.Errorf("it says %s", b.stdout)
 		}
 		b.published(2000)
