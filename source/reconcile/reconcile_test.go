@@ -148,6 +148,19 @@ func (l list) listing(errs ...error) Listing {
 	}
 }
 
+// of lists entries.
+func of(entries ...*feed.Entry) Listing {
+	return func(context.Context) iter.Seq2[*feed.Entry, error] {
+		return func(yield func(*feed.Entry, error) bool) {
+			for _, e := range entries {
+				if !yield(e, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
 func numbered(n int) list {
 	l := list{}
 	for i := range n {
@@ -260,16 +273,8 @@ func TestBroken(t *testing.T) {
 		o       Options
 	}{
 		{"an error at the end", list{"a": "2", "b": "1"}.listing(broken), Options{MaxDelete: Bound{all: true}}},
-		{"a bad loc", func(context.Context) iter.Seq2[*feed.Entry, error] {
-			return func(yield func(*feed.Entry, error) bool) {
-				yield(&feed.Entry{Change: resourcesync.Change{Loc: "/a"}}, nil)
-			}
-		}, Options{}},
-		{"twice", func(context.Context) iter.Seq2[*feed.Entry, error] {
-			return func(yield func(*feed.Entry, error) bool) {
-				_ = yield(entry("a", "2"), nil) && yield(entry("a", "3"), nil)
-			}
-		}, Options{}},
+		{"a bad loc", of(&feed.Entry{Change: resourcesync.Change{Loc: "/a"}}), Options{}},
+		{"twice", of(entry("a", "2"), entry("a", "3")), Options{}},
 		{"outside of the prefix", list{"a": "2"}.listing(), Options{Prefix: loc("b")}},
 		{"no resource", list{}.listing(), Options{}},
 		{"too few resources", list{"00000": "1"}.listing(), Options{}},
@@ -287,13 +292,8 @@ func TestBroken(t *testing.T) {
 		})
 	}
 	h := newHub(t)
-	o := Options{Doubles: true}
-	twice := func(context.Context) iter.Seq2[*feed.Entry, error] {
-		return func(yield func(*feed.Entry, error) bool) {
-			_ = yield(entry("a", "2"), nil) && yield(entry("b", "1"), nil) && yield(entry("a", "3"), nil)
-		}
-	}
-	if r, _, err := h.sync(twice, o); err != nil || r.Listed != 2 {
+	twice := of(entry("a", "2"), entry("b", "1"), entry("a", "3"))
+	if r, _, err := h.sync(twice, Options{Doubles: true}); err != nil || r.Listed != 2 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	h.equals(list{"a": "3", "b": "1"})
@@ -304,11 +304,7 @@ func TestBroken(t *testing.T) {
 func TestDeletionThatSaysNothing(t *testing.T) {
 	h := newHub(t)
 	bare := func(change resourcesync.ChangeType) Listing {
-		return func(context.Context) iter.Seq2[*feed.Entry, error] {
-			return func(yield func(*feed.Entry, error) bool) {
-				_ = yield(entry("a", "1"), nil) && yield(&feed.Entry{Change: resourcesync.Change{Loc: loc("b"), Change: change}}, nil)
-			}
-		}
+		return of(entry("a", "1"), &feed.Entry{Change: resourcesync.Change{Loc: loc("b"), Change: change}})
 	}
 	o := Options{Doubles: true}
 	if _, got, err := h.sync(bare(resourcesync.Updated), o); err != nil || len(got) != 2 {
@@ -381,11 +377,7 @@ func TestUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	length := int64(3)
-	bare := func(context.Context) iter.Seq2[*feed.Entry, error] {
-		return func(yield func(*feed.Entry, error) bool) {
-			yield(&feed.Entry{Change: resourcesync.Change{Loc: loc("a"), Length: &length}}, nil)
-		}
-	}
+	bare := of(&feed.Entry{Change: resourcesync.Change{Loc: loc("a"), Length: &length}})
 	if r, got, err := h.sync(bare, Options{}); err != nil || len(got) > 0 || r.Unknown != 1 {
 		t.Errorf("%+v, %v, %v", r, got, err)
 	}
@@ -492,12 +484,7 @@ func TestSpool(t *testing.T) {
 		{Cursor: feed.Cursor{Position: 9}, Change: resourcesync.Change{Loc: loc("a"), Change: resourcesync.Updated, Hash: "md5:00 sha-256:11", Type: "text/plain", Changefreq: "daily"}},
 	}
 	s, err := newSpool(t.TempDir(), func(int64) error { return nil }, func(add func(*feed.Entry) error) error {
-		for i := range entries {
-			if err := add(&entries[i]); err != nil {
-				return err
-			}
-		}
-		return nil
+		return errors.Join(add(&entries[0]), add(&entries[1]))
 	})
 	if err != nil {
 		t.Fatal(err)
