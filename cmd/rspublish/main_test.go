@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -387,14 +386,4 @@ func TestCheckSendsNothing(t *testing.T) {
 	if len(b.hub.requests) > 0 || b.stdout != "checked 5 changes\n" {
 		t.Errorf("%d requests, stdout %q", len(b.hub.requests), b.stdout)
 	}
-}
-
-func newTLSHub(t *testing.T) string {
-	h := newHub(t)
-	h.Close()
-	h.Server = httptest.NewUnstartedServer(h)
-	h.Config.ErrorLog = log.New(io.Discard, "", 0)
-	h.StartTLS()
-	t.Cleanup(h.Close)
-	return h.URL
 }

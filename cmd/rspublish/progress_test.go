@@ -67,11 +67,3 @@ func TestQuietSaysErrorsOnly(t *testing.T) {
 		t.Errorf("stderr %q", b.stderr)
 	}
 }
-
-func TestNumbers(t *testing.T) {
-	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 20681: "20,681", 1234567: "1,234,567"} {
-		if got := progress.Group(n); got != want {
-			t.Errorf("progress.Group(%d) = %s", n, got)
-		}
-	}
-}

@@ -54,73 +54,28 @@ func TestSeveralFilesInOrder(t *testing.T) {
 	b.published(1700)
 }
 
+// A batch that the hub does not take at once is sent again, with the same key. Which answers ask
+// for that is what package client shows.
 func TestRetries(t *testing.T) {
-	const first = 250 * time.Millisecond // the client's shortest pause
-	for _, test := range []struct {
-		name   string
-		answer func(w http.ResponseWriter)
-		least  time.Duration // of each wait
-		says   string
-	}{
-		{"503", func(w http.ResponseWriter) { writeProblem(w, 503, `"detail":"the memory is away"`) }, first, "503 Service Unavailable (the memory is away)"},
-		{"500", func(w http.ResponseWriter) { w.WriteHeader(500) }, first, "500 Internal Server Error"},
-		{"429", func(w http.ResponseWriter) { w.WriteHeader(429) }, first, "429"},
-		{"408", func(w http.ResponseWriter) { w.WriteHeader(408) }, first, "408"},
-		{"507", func(w http.ResponseWriter) { writeProblem(w, 507, `"detail":"full"`) }, 30 * time.Second, "507 Insufficient Storage (full)"},
-		{"Retry-After", func(w http.ResponseWriter) { w.Header().Set("Retry-After", "40"); w.WriteHeader(503) }, 40 * time.Second, "trying again in 40s"},
-		{"Retry-After date", func(w http.ResponseWriter) {
-			w.Header().Set("Retry-After", "Tue, 03 Feb 2026 04:09:06 GMT")
-			w.WriteHeader(429)
-		}, 4 * time.Minute, "trying again in 4m0s"},
-		{"dropped", func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, first, "cannot reach"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			b := newBench(t)
-			b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
-				if n == 2 || n == 3 && test.name != "Retry-After date" {
-					test.answer(w)
-					return true
-				}
-				return false
-			}
-			b.run(0, b.write("a", lines(1, 2500)))
-			b.published(2500)
-			b.says(test.says)
-			if len(b.clock.waits) == 0 {
-				t.Error("there was no wait")
-			}
-			for _, wait := range b.clock.waits {
-				if wait < test.least || wait > test.least*4 {
-					t.Errorf("waits %v, want at least %v", b.clock.waits, test.least)
-				}
-			}
-			for _, r := range b.hub.requests[1:3] {
-				if test.name != "Retry-After date" && r != b.hub.requests[1] {
-					t.Error("a retry differs from the first try")
-				}
-			}
-		})
-	}
-}
-
-func TestAnswerLostAfterAcceptance(t *testing.T) {
 	b := newBench(t)
-	b.hub.after = func(n int, w http.ResponseWriter, r *http.Request) bool {
-		if n == 2 {
-			panic(http.ErrAbortHandler)
+	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
+		switch n {
+		case 2:
+			writeProblem(w, 503, `"detail":"the memory is away"`)
+		case 3:
+			w.Header().Set("Retry-After", b.clock.now().Add(time.Minute).Format(http.TimeFormat))
+			w.WriteHeader(429)
 		}
-		return false
+		return n == 2 || n == 3
 	}
 	b.run(0, b.write("a", lines(1, 2500)))
 	b.published(2500)
-	if got := b.hub.batches(); !slices.Equal(got, []int{1, 2, 2, 3}) {
+	b.says("503 Service Unavailable (the memory is away); trying again in ", "429")
+	if waits := b.clock.waits; len(waits) != 2 || waits[0] < 250*time.Millisecond || waits[0] > time.Second || waits[1] < 59*time.Second || waits[1] > time.Minute {
+		t.Errorf("it waits %v", waits)
+	}
+	if got := b.hub.batches(); !slices.Equal(got, []int{1, 2, 2, 2, 3}) {
 		t.Errorf("batches %d", got)
-	}
-	if b.hub.requests[1] != b.hub.requests[2] {
-		t.Error("the retry differs")
-	}
-	if want := "published 2500 changes to peps, cursor 2500-2500\n"; b.stdout != want {
-		t.Errorf("stdout %q, want %q", b.stdout, want)
 	}
 }
 
@@ -142,7 +97,7 @@ func TestRetryLimit(t *testing.T) {
 	if waited != 2*time.Minute {
 		t.Errorf("waited %v, want 2m", waited)
 	}
-	b.says("503", "gave up after", "published so far: 1,000 of 2,500 changes", "run the same command again to go on")
+	b.says("503", "gave up after", "(-retry 2m0s)", "published so far: 1,000 of 2,500 changes", "run the same command again to go on")
 	if b.stdout != "" {
 		t.Errorf("stdout %q", b.stdout)
 	}
@@ -156,20 +111,6 @@ func TestRetryLimit(t *testing.T) {
 	down = false
 	b.run(0, file)
 	b.published(2500)
-}
-
-func TestRetryAfterBeyondTheLimitIsNotWaitedFor(t *testing.T) {
-	b := newBench(t)
-	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
-		w.Header().Set("Retry-After", "3600")
-		w.WriteHeader(503)
-		return true
-	}
-	b.run(exitUnavailable, b.write("a", lines(1, 1)))
-	b.says("1h0m0s", "-retry 10m0s")
-	if len(b.clock.waits) > 0 {
-		t.Errorf("waits %v", b.clock.waits)
-	}
 }
 
 func TestHubIsNotThere(t *testing.T) {
@@ -196,18 +137,11 @@ func TestRefusals(t *testing.T) {
 		{"no right", answer(403, `"detail":"not yours"`), []string{"403 Forbidden: not yours"}},
 		{"no set", answer(404, `"detail":"there is no such set"`), []string{"404 Not Found: there is no such set"}},
 		{"other content", answer(422, `"detail":"key used"`), []string{"422", "key used"}},
-		{"page", func(w http.ResponseWriter) {
-			w.Header().Set("Content-Type", "text/html")
-			w.WriteHeader(405)
-			fmt.Fprint(w, "<html>\x1b[31m")
-		}, []string{"405 Method Not Allowed\n"}},
-		{"control characters", answer(400, `"detail":"a\u001b[31m\nb"`), []string{"a [31m b"}},
 		{"redirect", func(w http.ResponseWriter) {
 			w.Header().Set("Location", "https://other.example.org/")
 			w.WriteHeader(308)
 		}, []string{"308 Permanent Redirect", "https://other.example.org/", "-hub"}},
 		{"not a hub", func(w http.ResponseWriter) { fmt.Fprint(w, "<html>welcome") }, []string{"not as a hub does"}},
-		{"wrong count", func(w http.ResponseWriter) { fmt.Fprint(w, `{"set":"peps","cursor":"1-1","count":3}`) }, []string{"took 3 changes of a batch of 1000"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBench(t)
@@ -220,28 +154,12 @@ func TestRefusals(t *testing.T) {
 			file := b.write("a", lines(1, 500)+"\n"+lines(501, 2500)) // a blank line: from there on, line = entry + 1
 			b.run(exitRefused, file)
 			b.says(append(test.says, "published so far: 1,000 of 2,500 changes")...)
-			if strings.Contains(b.stderr, "\x1b") {
-				t.Errorf("stderr %q", b.stderr)
-			}
 			if len(b.hub.requests) != 2 {
 				t.Errorf("%d requests", len(b.hub.requests))
 			}
 			b.run(0, file)
 			b.published(2500)
 		})
-	}
-}
-
-func TestRedirectIsNotFollowed(t *testing.T) {
-	b, other := newBench(t), newHub(t)
-	b.env["RSPUBLISH_TOKEN"] = "t"
-	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
-		http.Redirect(w, r, other.URL+r.URL.Path, http.StatusTemporaryRedirect)
-		return true
-	}
-	b.run(exitRefused, b.write("a", lines(1, 1)))
-	if len(other.requests) > 0 {
-		t.Error("the other host got a request")
 	}
 }
 
@@ -255,11 +173,8 @@ func TestRefusedAtOnce(t *testing.T) {
 	b.says("nothing was sent")
 }
 
-func TestTLSMistakesAreFinal(t *testing.T) {
+func TestWrongSchemeIsFinal(t *testing.T) {
 	b := newBench(t)
-	secure := newTLSHub(t)
-	b.runBare(exitUnavailable, "-hub", secure, "-set", "peps", "-updated", "https://a/")
-	b.says("certificate")
 	b.runBare(exitUnavailable, "-hub", strings.Replace(b.hub.URL, "http:", "https:", 1), "-set", "peps", "-updated", "https://a/")
 	b.says("HTTP response to HTTPS client")
 	if len(b.clock.waits) > 0 {
@@ -303,21 +218,6 @@ func TestInterruptedAndResumed(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestInterruptedWhileItWaits(t *testing.T) {
-	b := newBench(t)
-	ctx, cancel := context.WithCancel(b.ctx)
-	b.ctx = ctx
-	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
-		w.WriteHeader(503)
-		if n == 3 {
-			defer cancel()
-		}
-		return true
-	}
-	b.run(exitInterrupted, b.write("a", lines(1, 10)))
-	b.says("published so far: 0 of 10 changes")
 }
 
 func TestInterruptedAmongSeveralFiles(t *testing.T) {
