@@ -1,6 +1,8 @@
 package page
 
 import (
+	"context"
+	"fmt"
 	"net/http/httptest"
 	"regexp"
 	"strings"
@@ -75,6 +77,71 @@ func TestRoots(t *testing.T) {
 		s.ServeDocument(w, httptest.NewRequest("GET", path, nil), "demo")
 		if body := w.Body.String(); !strings.Contains(body, `src="`+root+"page/"+version+`/main.js"`) || !strings.Contains(body, `data-base="https://hub.example.org/rs"`) {
 			t.Errorf("%s: %s", path, body)
+		}
+	}
+}
+
+// states are the sets of a hub.
+type states []feed.State
+
+func (s states) Visible(context.Context) ([]feed.State, error) { return s, nil }
+
+func (s states) State(context.Context, string) (feed.State, error) {
+	return feed.State{}, feed.ErrNoSet
+}
+
+// overview returns the view of a hub with these sets.
+func (s states) overview(t *testing.T, o Options) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	if err := New(s, "https://hub.example.org/rs", o).Overview(w, httptest.NewRequest("GET", "/", nil)); err != nil {
+		t.Fatal(err)
+	}
+	return w.Body.String()
+}
+
+var links = regexp.MustCompile(`(?:href|src)="([^"]*)"`)
+
+// Links stay within the hub when it is reached below a path, through a proxy. Of many sets the page
+// shows the first.
+func TestOverview(t *testing.T) {
+	sets := make(states, MaxShown+3)
+	for i := range sets {
+		sets[i].Set = fmt.Sprintf("set%04d", i)
+	}
+	html := sets.overview(t, Options{})
+	if n := strings.Count(html, "<tr><td>"); n != MaxShown || !strings.Contains(html, "And 3 more") {
+		t.Errorf("the page shows %d sets", n)
+	}
+	if !strings.Contains(html, "'https://hub.example.org/rs/hub' -d hub.mode=subscribe -d 'hub.topic=https://hub.example.org/rs/sets/set0000/changes'") {
+		t.Error("the page does not say how to subscribe a callback")
+	}
+	for _, m := range links.FindAllStringSubmatch(html, -1) {
+		within := strings.HasPrefix(m[1], "#") || strings.HasPrefix(m[1], "./") || strings.HasPrefix(m[1], "https://hub.example.org/rs/")
+		if !within && !strings.HasPrefix(m[1], "https://www.openarchives.org/") {
+			t.Errorf("a link leads to %s", m[1])
+		}
+	}
+}
+
+// The page says how to read what a set holds, if there is a set that has an inventory.
+func TestHeld(t *testing.T) {
+	set := func(name string, held bool) feed.State {
+		return feed.State{Set: name, Description: feed.Description{NoInventory: !held}}
+	}
+	for _, test := range []struct {
+		sets  states
+		holds bool
+		want  string // the set that it says it of
+	}{
+		{nil, true, "demo"}, {states{set("a", true), set("b", true)}, true, "a"}, {states{set("a", false), set("b", true)}, true, "b"},
+		{states{set("a", false), set("b", false)}, true, ""}, {nil, false, ""}, {states{set("a", true)}, false, ""},
+	} {
+		html := test.sets.overview(t, Options{Holds: test.holds})
+		for _, path := range []string{"/changes?since=baseline'", "/resources'", "/audit'", "/resourcelist.xml<"} {
+			if strings.Contains(html, path) != (test.want != "") || test.want != "" && !strings.Contains(html, "https://hub.example.org/rs/sets/"+test.want+path) {
+				t.Errorf("of %v the page says how to read %s: %t", test, path, strings.Contains(html, path))
+			}
 		}
 	}
 }

@@ -87,8 +87,9 @@ func TestNoInventories(t *testing.T) {
 	}
 	resp, _ := servertest.Do(t, "GET", h.URL+"/sets/demo/changes", "")
 	list := h.wants(200, "GET", "/sets/demo/capabilitylist.xml", "")
-	if links := feed.ParseLinks(resp.Header.Values("Link")); len(links) != 3 || strings.Contains(list, feed.RelBaseline) {
-		t.Errorf("the topic links to %v, and the Capability List is %s", links, list)
+	page := h.wants(200, "GET", "/", "")
+	if links := feed.ParseLinks(resp.Header.Values("Link")); len(links) != 3 || strings.Contains(list, feed.RelBaseline) || strings.Contains(page, "baseline") {
+		t.Errorf("the topic links to %v, the Capability List is %s, and the page %s", links, list, page)
 	}
 	if _, body := servertest.Do(t, "GET", h.Ops+"/metrics", ""); strings.Contains(body, "rshub_inventory_") {
 		t.Error("it measures inventories")

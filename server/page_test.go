@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"regexp"
@@ -13,8 +12,6 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/internal/servertest"
-	"github.com/rshub/rshub/internal/untiltest"
-	"github.com/rshub/rshub/page"
 	"github.com/rshub/rshub/sets"
 )
 
@@ -103,63 +100,6 @@ func TestPage(t *testing.T) {
 	// The policy forbids scripts and styles in the page itself.
 	if m := regexp.MustCompile(`(?i)\s(on\w+|style)=|<style|<script[^>]*>[^<]`).FindString(page); m != "" || strings.Contains(policy, "unsafe") {
 		t.Errorf("the page has %s, and its policy is %s", m, policy)
-	}
-}
-
-// The page says how to read what a set holds, if there is a set that has an inventory.
-func TestPageOfInventories(t *testing.T) {
-	h := start(t, Config{})
-	reads := func(set string) {
-		t.Helper()
-		page := h.wants(200, "GET", "/", "")
-		for _, path := range []string{"/changes?since=baseline'", "/resources'", "/audit'", "/resourcelist.xml<"} {
-			url := h.URL + "/sets/" + set + path
-			if strings.Contains(page, url) != (set != "") || set == "" && strings.Contains(page, path) {
-				t.Errorf("%s of set %q is there: %t", path, set, strings.Contains(page, path))
-			}
-		}
-	}
-	reads("demo") // there is no set yet
-	h.Publish("a")
-	h.Publish("b")
-	reads("a")
-	for _, step := range [][2]string{{"a", "b"}, {"b", ""}} {
-		h.describes(step[0], `{"inventory":"off"}`)
-		reads(step[1])
-	}
-	h.Stop()
-	h = start(t, Config{NoInventory: true})
-	reads("")
-}
-
-// Links stay within the hub when it is reached below a path, through a proxy. Of many sets the page
-// shows the first.
-func TestPageBelowAPath(t *testing.T) {
-	t.Parallel()
-	sets := make([]string, page.MaxShown+3)
-	for i := range sets {
-		sets[i] = fmt.Sprintf("set%04d", i)
-	}
-	h := start(t, Config{BaseURL: "https://example.org/rs/", Sets: sets})
-	h.Publish(sets[len(sets)-1]) // they are made in order
-	untiltest.Done(t, "all sets are made", func() bool {
-		return strings.Count(h.wants(200, "GET", "/sets?limit=10000", ""), `"topic"`) == len(sets)
-	})
-	html := h.wants(200, "GET", "/", "")
-	if n := strings.Count(html, "<tr><td>"); n != page.MaxShown || !strings.Contains(html, "And 3 more") {
-		t.Errorf("the page shows %d sets", n)
-	}
-	if !strings.Contains(html, "'https://example.org/rs/hub' -d hub.mode=subscribe -d 'hub.topic=https://example.org/rs/sets/set0000/changes'") {
-		t.Error("the page does not say how to subscribe a callback")
-	}
-	_, links := elements(t, html)
-	for _, link := range links {
-		if strings.HasPrefix(link, "#") || strings.HasPrefix(link, "./") {
-			continue
-		}
-		if !strings.HasPrefix(link, "https://example.org/rs/") && !strings.HasPrefix(link, "https://www.openarchives.org/") {
-			t.Errorf("a link leads to %s", link)
-		}
 	}
 }
 
