@@ -80,24 +80,11 @@ func TestDescribeAndDelete(t *testing.T) {
 		t.Errorf("GET answers %+v", after)
 	}
 	for _, test := range []struct{ body, says string }{
-		{"", "the body is not"},
-		{`{"name":"x"}`, `"name"`},
-		{`{"title":"x"} {}`, "after top-level value"},
 		{`{"title":"a\nb"}`, "one line"},
-		{`{"title":"` + strings.Repeat("x", 1001) + `"}`, "1,000 bytes"},
-		{`{"describedby":"javascript:alert(1)"}`, "begins with https://"},
-		{`{"changelist":"changelist.xml"}`, "a changelist is an absolute URL that begins with http://"},
 		{`{"changelist":"http://127.0.0.1:9000/list"}`, "a changelist at 127.0.0.1 is not allowed"},
+		{`{"source":"http://10.1.2.3/sitemap.xml"}`, "a source at 10.1.2.3 is not allowed"},
 		{`{"changelist":"` + h.URL + `/sets/other/changelist.xml"}`, "the changelist is on this hub"},
-		{`{"resourcelist":"resourcelist.xml"}`, "resourcelist is a URI that begins with https://"},
-		{`{"resourcedump":"https://me:secret@example.org/"}`, "resourcedump must have no user name"},
-		{`{"changedump":"https://example.org/<a>"}`, "changedump: a URI does not have"},
-		{`{"inventory":"no"}`, "inventory is on or off"},
-		{`{"push":"no"}`, "push is on or off"},
-		{`{"lastmod":"now"}`, "lastmod is source, datetime or seconds"},
-		{`{"inventory":"off","complete":true}`, "without an inventory"},
 		{`{"private":true}`, "RSHUB_TOKENS_FILE"}, // there are no tokens, so nothing is private
-		{`{"complete":1}`, "the body is not"},
 	} {
 		if detail := h.refuses(400, "invalid", "PUT", "/sets/demo", test.body); !strings.Contains(detail, test.says) {
 			t.Errorf("PUT %.40q says %q", test.body, detail)

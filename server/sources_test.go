@@ -66,19 +66,6 @@ func TestSource(t *testing.T) {
 			t.Errorf("%s is %s", path, text)
 		}
 	}
-
-	for _, test := range []struct{ body, want string }{
-		{`{"every":"15m"}`, "every needs a source"},
-		{`{"source":"` + source.URL + `","every":"15"}`, "every is a duration"},
-		{`{"source":"` + source.URL + `","every":"1s"}`, "it must be from 1m0s to"},
-		{`{"source":"` + source.URL + `","inventory":"off"}`, "needs an inventory"},
-		{`{"source":"http://10.1.2.3/sitemap.xml"}`, "source"},
-		{`{"source":"ftp://example.org/"}`, "source"},
-	} {
-		if text := h.refuses(400, "invalid", "PUT", "/sets/other", test.body, owner...); !strings.Contains(text, test.want) {
-			t.Errorf("PUT %s: %s, want %q", test.body, text, test.want)
-		}
-	}
 }
 
 // What others publish to a set while its source is looked at again stays as it is, and a set that

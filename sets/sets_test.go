@@ -34,6 +34,34 @@ func TestAdvise(t *testing.T) {
 	}
 }
 
+// What a body says wrong is refused, with the rule.
+func TestWrongBodies(t *testing.T) {
+	for body, says := range map[string]string{
+		"":                 "the body is not",
+		`{"name":"x"}`:     `"name"`,
+		`{"title":"x"} {}`: "after top-level value",
+		`{"complete":1}`:   "the body is not",
+		`{"title":"a\nb"}`: "one line",
+		`{"title":"` + strings.Repeat("x", 1001) + `"}`:       "1,000 bytes",
+		`{"describedby":"javascript:alert(1)"}`:               "begins with https://",
+		`{"resourcelist":"resourcelist.xml"}`:                 "resourcelist is a URI that begins with https://",
+		`{"resourcedump":"https://me:secret@example.org/"}`:   "resourcedump must have no user name",
+		`{"changedump":"https://example.org/<a>"}`:            "changedump: a URI does not have",
+		`{"inventory":"no"}`:                                  "inventory is on or off",
+		`{"push":"no"}`:                                       "push is on or off",
+		`{"lastmod":"now"}`:                                   "lastmod is source, datetime or seconds",
+		`{"inventory":"off","complete":true}`:                 "without an inventory",
+		`{"every":"15m"}`:                                     "every needs a source",
+		`{"source":"https://example.org/","every":"15"}`:      "every is a duration",
+		`{"source":"https://example.org/","every":"1s"}`:      "it must be from 1m0s to",
+		`{"source":"https://example.org/","inventory":"off"}`: "needs an inventory",
+	} {
+		if d, err := readDescribed(strings.NewReader(body)); !errors.Is(err, resourcesync.ErrInvalid) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%.40q is read as %+v, %v", body, d, err)
+		}
+	}
+}
+
 // A told is Inventories that notes what it is told, and then fails with an error.
 type told struct {
 	calls []string
