@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,11 +16,10 @@ import (
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/hubtest"
 	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/resourcesync"
-	"github.com/rshub/rshub/server"
 	"github.com/rshub/rshub/source/discovery"
 	"github.com/rshub/rshub/source/harvest"
 )
@@ -36,12 +34,8 @@ type followed struct {
 
 func newFollowed(t *testing.T) *followed {
 	t.Helper()
-	var log loggedtest.Log
-	sv, err := server.New(server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &followed{bench: newBench(t), hub: servertest.Start(t, sv, &log).URL}
+	f := &followed{bench: newBench(t), hub: hubtest.Start(t).URL}
+	var err error
 	if f.Client, err = client.New(f.hub, client.Options{}); err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,9 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/loggedtest"
-	"github.com/rshub/rshub/internal/servertest"
-	"github.com/rshub/rshub/server"
+	"github.com/rshub/rshub/internal/hubtest"
 )
 
 func TestParseSync(t *testing.T) {
@@ -72,17 +69,6 @@ func TestStateOutside(t *testing.T) {
 	}
 }
 
-// realHub starts a hub in this process, and returns its URL.
-func realHub(t *testing.T) string {
-	t.Helper()
-	var log loggedtest.Log
-	sv, err := server.New(server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return servertest.Start(t, sv, &log).URL
-}
-
 // A dry run whose changes cannot be written has failed: else the file of a script lacks some
 // of them, and nobody knows.
 func TestDryRunOnFullDisk(t *testing.T) {
@@ -91,7 +77,7 @@ func TestDryRunOnFullDisk(t *testing.T) {
 		t.Skip(err)
 	}
 	defer full.Close()
-	hub, b := realHub(t), newBench(t)
+	hub, b := hubtest.Start(t).URL, newBench(t)
 	var stderr strings.Builder
 	p := &program{env: func(string) string { return "" }, stdin: strings.NewReader(`{"loc":"https://e.org/a"}`), stdout: full, stderr: &stderr,
 		cacheDir: func() (string, error) { return b.cache, nil }, now: b.clock.now, sleep: b.clock.sleep}
@@ -102,7 +88,7 @@ func TestDryRunOnFullDisk(t *testing.T) {
 
 // The bound on deletions is for all runs of a day together.
 func TestDeletionsOfADay(t *testing.T) {
-	hub, b := realHub(t), newBench(t)
+	hub, b := hubtest.Start(t).URL, newBench(t)
 	sync := func(code, have int, args ...string) {
 		t.Helper()
 		var list strings.Builder
@@ -128,7 +114,7 @@ func TestDeletionsOfADay(t *testing.T) {
 // What is synced may be standard input, a file, a sitemap, or a site of which only the address is
 // known. A list that is broken deletes nothing, whatever may be deleted.
 func TestSyncOfLists(t *testing.T) {
-	hub, b := realHub(t), newBench(t)
+	hub, b := hubtest.Start(t).URL, newBench(t)
 	var docs sync.Map // by path
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if doc, ok := docs.Load(r.URL.Path); ok {

@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -16,9 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/loggedtest"
-	"github.com/rshub/rshub/internal/servertest"
-	"github.com/rshub/rshub/server"
+	"github.com/rshub/rshub/internal/hubtest"
 	"github.com/rshub/rshub/source/discovery"
 	"github.com/rshub/rshub/source/harvest"
 )
@@ -373,12 +370,7 @@ func TestFindOdd(t *testing.T) {
 // own Capability List, which names only the topic.
 func TestFindRSHub(t *testing.T) {
 	t.Parallel()
-	var log loggedtest.Log
-	server, err := server.New(server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	hub := servertest.Start(t, server, &log)
+	hub := hubtest.Start(t)
 	hub.Publish("articles")
 	hub.Publish("other")
 	source := site{"/capabilitylist.xml": document("urlset", "capabilitylist",

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,11 +17,10 @@ import (
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/hubtest"
 	"github.com/rshub/rshub/internal/keeptest"
-	"github.com/rshub/rshub/internal/loggedtest"
 	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/inventory/audit"
-	"github.com/rshub/rshub/server"
 	"github.com/rshub/rshub/source/harvest"
 	"github.com/rshub/rshub/source/poll"
 	"github.com/rshub/rshub/source/reconcile"
@@ -101,12 +99,7 @@ func (*ofHub) Make(context.Context) error { return errDeleted }
 
 // TestRelayed shows what becomes of what a sitemap says.
 func TestRelayed(t *testing.T) {
-	var log loggedtest.Log
-	hub, err := server.New(server.Config{Data: t.TempDir(), Listen: "127.0.0.1:0", Logger: log.Logger(slog.LevelInfo)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := servertest.Start(t, hub, &log)
+	h := hubtest.Start(t)
 	c, err := client.New(h.URL, client.Options{})
 	if err != nil {
 		t.Fatal(err)

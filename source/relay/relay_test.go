@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -18,10 +17,9 @@ import (
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/hubtest"
 	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/resourcesync"
-	"github.com/rshub/rshub/server"
 	"github.com/rshub/rshub/source/harvest"
 	"github.com/rshub/rshub/source/reconcile"
 	"github.com/rshub/rshub/source/relay"
@@ -62,12 +60,7 @@ type world struct {
 
 func newWorld(t *testing.T, source http.Handler) *world {
 	t.Helper()
-	var log loggedtest.Log
-	sv, err := server.New(server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	running := servertest.Start(t, sv, &log)
+	running := hubtest.Start(t)
 	c, err := client.New(running.URL, client.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,23 @@
+// Package hubtest starts a hub for the tests of those who use one: with its memory on the disk,
+// without tokens, and with the defaults for all else.
+package hubtest
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/server"
+)
+
+// Start runs a hub until the test ends.
+func Start(t testing.TB) *servertest.Hub {
+	t.Helper()
+	var log loggedtest.Log
+	s, err := server.New(server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return servertest.Start(t, s, &log)
+}
