@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -437,24 +438,16 @@ func FuzzLoc(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, path string) {
 		escaped := escape(path)
-		for i := 0; i < len(escaped); i++ {
+		for i := range len(escaped) {
 			if c := escaped[i]; c != '%' && !plain(c) {
 				t.Fatalf("%q is escaped as %q", path, escaped)
 			}
 		}
-		var back []byte
-		for i := 0; i < len(escaped); i++ {
-			c := escaped[i]
-			if c == '%' {
-				if _, err := fmt.Sscanf(escaped[i+1:i+3], "%02X", &c); err != nil {
-					t.Fatal(err)
-				}
-				i += 2
-			}
-			back = append(back, c)
+		if back, err := url.PathUnescape(escaped); err != nil || back != path {
+			t.Errorf("%q is escaped as %q, %v", path, escaped, err)
 		}
-		if string(back) != path {
-			t.Errorf("%q is escaped as %q", path, escaped)
+		if back, err := (&Tree{base: "https://example.org/"}).path("https://example.org/" + escaped); err != nil || back != path {
+			t.Errorf("%q is escaped as %q, and read as %q, %v", path, escaped, back, err)
 		}
 	})
 }

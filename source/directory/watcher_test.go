@@ -153,6 +153,25 @@ func (w *watch) settles() {
 	}
 }
 
+// follows takes in what the Watcher tells, until done says that the test has made its changes, or
+// why it could not.
+func (w *watch) follows(done <-chan error) {
+	w.Helper()
+	for {
+		select {
+		case err := <-done:
+			w.do(err)
+			return
+		default:
+			ctx, cancel := context.WithTimeout(w.Context(), 20*time.Millisecond)
+			if err := w.next(ctx); err != nil && ctx.Err() == nil {
+				w.Fatal(err)
+			}
+			cancel()
+		}
+	}
+}
+
 // do fails the test if something could not be done.
 func (w *watch) do(errs ...error) {
 	w.Helper()
@@ -270,14 +289,8 @@ func TestWatcherOfWhatGoes(t *testing.T) {
 	t.Parallel()
 	w := newWatch(t, "a", "b")
 	w.do(os.Rename(w.dir, w.dir+"-moved"))
-	for w.lost == 0 {
-		sights, err := w.Next(t.Context())
-		if errors.Is(err, ErrLost) {
-			return
-		}
-		if len(sights) > 0 || err != nil {
-			t.Fatalf("it tells %v, %v", sights, err)
-		}
+	if sights, err := w.Next(t.Context()); !errors.Is(err, ErrLost) {
+		t.Errorf("it tells %v, %v", sights, err)
 	}
 }
 
@@ -361,19 +374,7 @@ func TestWatcherManyFiles(t *testing.T) {
 		}
 		done <- errs
 	}()
-	for writing := true; writing; { // it tells while they come
-		select {
-		case err := <-done:
-			w.do(err)
-			writing = false
-		default:
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			if err := w.next(ctx); err != nil && ctx.Err() == nil {
-				t.Fatal(err)
-			}
-			cancel()
-		}
-	}
+	w.follows(done) // it tells while they come
 	w.settles()
 	if len(w.known) != n+1 {
 		t.Errorf("%d files are known", len(w.known))
@@ -412,7 +413,7 @@ func TestWatcherRandom(t *testing.T) {
 		rounds = 8
 	}
 	for range rounds {
-		done := make(chan struct{})
+		done := make(chan error)
 		go func() {
 			defer close(done)
 			for range 60 { // errors are those of what is not there
@@ -437,18 +438,7 @@ func TestWatcherRandom(t *testing.T) {
 				}
 			}
 		}()
-		for writing := true; writing; {
-			select {
-			case <-done:
-				writing = false
-			default:
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-				if err := w.next(ctx); err != nil && ctx.Err() == nil {
-					t.Fatal(err)
-				}
-				cancel()
-			}
-		}
+		w.follows(done)
 		w.settles()
 	}
 }
