@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
-	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/storetest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
@@ -31,7 +29,6 @@ type shelf struct {
 	trees    map[feed.Cursor]*inventory.Tree
 	complete bool // whether the hub knows all resources
 	still    bool // no new root is made while there is one
-	audits   int  // questions that were answered
 }
 
 func newShelf(log *disklog.Log) *shelf {
@@ -50,12 +47,6 @@ func (s *shelf) set(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
-}
-
-func (s *shelf) isComplete() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.complete
 }
 
 // newest returns the tree at the head of the log. The caller holds s.mu.
@@ -100,77 +91,37 @@ func (s *shelf) newest(ctx context.Context, set string) (*inventory.Tree, error)
 	return s.trees[root.Cursor], nil
 }
 
-// at returns the tree at a cursor; at the zero cursor, the newest.
-func (s *shelf) at(ctx context.Context, set string, at feed.Cursor) (*inventory.Tree, error) {
+// At returns what a set holds at a cursor; at the zero cursor, the newest.
+func (s *shelf) At(ctx context.Context, set string, at feed.Cursor) (*inventory.Pinned, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	t, err := s.trees[at], error(nil)
 	if at.IsZero() {
-		return s.newest(ctx, set)
+		t, err = s.newest(ctx, set)
+	} else if t == nil {
+		err = feed.ErrGone
 	}
-	if t := s.trees[at]; t != nil {
-		return t, nil
-	}
-	return nil, feed.ErrGone
-}
-
-func (s *shelf) Snapshot(ctx context.Context, set string, at feed.Cursor) (*subscribe.Snapshot, error) {
-	t, err := s.at(ctx, set, at)
 	if err != nil {
 		return nil, err
 	}
-	return &subscribe.Snapshot{Resources: placed{t}, Complete: s.isComplete(), Release: func() {}}, nil
+	return &inventory.Pinned{State: t.State(), Tree: t, Complete: s.complete, Release: func() {}}, nil
 }
 
-// placed is a tree that says where it is.
-type placed struct{ *inventory.Tree }
-
-func (p placed) Cursor() feed.Cursor { return p.Root().Cursor }
-
-func (s *shelf) serveLook(w http.ResponseWriter, r *http.Request) error {
-	set, q := r.PathValue("set"), r.URL.Query()
-	if from := q.Get("from"); from != "" {
-		at, err := feed.ParseCursor(from)
-		if err != nil {
-			return err
-		}
-		if b, err := s.log.Since(r.Context(), set, at, 1); err != nil || b.Diverged {
-			return feed.ErrGone
+func (s *shelf) State(ctx context.Context, set string, from feed.Cursor, _ time.Duration) (*inventory.Pinned, error) {
+	if !from.IsZero() {
+		if b, err := s.log.Since(ctx, set, from, 1); err != nil || b.Diverged {
+			return nil, feed.ErrGone
 		}
 	}
-	t, err := s.at(r.Context(), set, feed.Cursor{})
-	if err != nil {
-		return err
-	}
-	look, err := audit.LookAt(r.Context(), t.State(), inventory.Prefix(q.Get("prefix")))
-	if err != nil {
-		return err
-	}
-	look.Set, look.Complete = set, s.isComplete()
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(look.AppendJSON(nil))
-	return nil
+	return s.At(ctx, set, feed.Cursor{})
 }
 
-func (s *shelf) serveAudit(w http.ResponseWriter, r *http.Request) error {
-	q, err := audit.ReadQuestion(r.Body)
+func (s *shelf) Snapshot(ctx context.Context, set string, at feed.Cursor) (*subscribe.Snapshot, error) {
+	p, err := s.At(ctx, set, at)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	q.Details = r.URL.Query().Get("details") == "1"
-	set := r.PathValue("set")
-	t, err := s.at(r.Context(), set, q.At)
-	if err != nil {
-		return err
-	}
-	reply, err := audit.Answer(r.Context(), t.State(), q)
-	if err != nil {
-		return err
-	}
-	s.set(func() { s.audits++ })
-	reply.Set = set
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(reply.AppendJSON(nil))
-	return nil
+	return &subscribe.Snapshot{Resources: p, Complete: p.Complete, Release: p.Release}, nil
 }
 
 // A copy is a site's memory at one moment, with its inventory.
@@ -183,12 +134,12 @@ type copied struct {
 // copy copies the site's memory.
 func (s *site) copy(t *testing.T) *copied {
 	t.Helper()
-	tree, err := s.shelf.at(t.Context(), "demo", feed.Cursor{})
+	held, err := s.shelf.At(t.Context(), "demo", feed.Cursor{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &copied{dir: filepath.Join(t.TempDir(), "copy"), cursor: tree.Root().Cursor}
-	for e, err := range tree.Walk(t.Context(), inventory.Range{}) {
+	c := &copied{dir: filepath.Join(t.TempDir(), "copy"), cursor: held.Cursor()}
+	for e, err := range held.Walk(t.Context(), inventory.Range{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,23 +179,17 @@ func (s *site) restore(t *testing.T, c *copied) {
 // change publishes changes of one kind.
 func (s *site) change(t *testing.T, kind resourcesync.ChangeType, locs ...string) feed.Cursor {
 	t.Helper()
-	changes := updated(locs...)
-	for i := range changes {
-		changes[i].Change = kind
-	}
-	a, err := s.hub.Publish(t.Context(), "demo", changelog.Publish{Changes: changes})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a.Cursor
+	return s.collect(t, kind, "", locs...)
 }
 
-// collect publishes changes of resources that are in a collection.
+// collect publishes changes of resources that are in a collection; empty: in none.
 func (s *site) collect(t *testing.T, kind resourcesync.ChangeType, collection string, locs ...string) feed.Cursor {
 	t.Helper()
 	changes := updated(locs...)
 	for i := range changes {
-		changes[i].Change, changes[i].Links = kind, []resourcesync.Link{{Rel: "collection", Href: collection}}
+		if changes[i].Change = kind; collection != "" {
+			changes[i].Links = []resourcesync.Link{{Rel: "collection", Href: collection}}
+		}
 	}
 	a, err := s.hub.Publish(t.Context(), "demo", changelog.Publish{Changes: changes})
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/inventory/web"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
@@ -110,8 +110,9 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return err
 	}))
-	mux.Handle("GET /sets/{set}/audit", adapter.Handle(s.shelf.serveLook))
-	mux.Handle("POST /sets/{set}/audit", adapter.Handle(s.shelf.serveAudit))
+	mux.Handle("/sets/{set}/audit", adapter.Handle(func(w http.ResponseWriter, r *http.Request) error {
+		return web.New(s.shelf, "https://hub.example.org", web.Options{}).ServeAudit(w, r, r.PathValue("set"))
+	}))
 	mux.ServeHTTP(w, r)
 }
 
@@ -136,11 +137,7 @@ func newSite(t *testing.T) *site {
 // publish publishes a change of each loc, past whatever stands in front.
 func (s *site) publish(t *testing.T, locs ...string) feed.Cursor {
 	t.Helper()
-	a, err := s.hub.Publish(t.Context(), "demo", changelog.Publish{Changes: updated(locs...)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a.Cursor
+	return s.change(t, resourcesync.Updated, locs...)
 }
 
 // updated returns an update of each loc.
