@@ -102,7 +102,7 @@ var arrows = map[string][]string{
 	"internal/build":      {},
 	"internal/setting":    {},
 	"cmd/rshub":           {"access", "access/jwt", "backup", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/nearest", "internal/progress", "internal/redisconn", "internal/setting", "internal/trail", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "limit", "problem", "resourcesync", "server"},
-	"cmd/rspublish":       {"client", "dialect/dump", "source/directory", "feed", "source/harvest", "source/harvest/oaipmh", "internal/backoff", "internal/build", "internal/dumping", "internal/durable", "internal/filelock", "internal/progress", "internal/setting", "inventory", "inventory/audit", "inventory/diskpages", "source/reconcile", "source/relay", "resourcesync"},
+	"cmd/rspublish":       {"client", "dialect/dump", "source/directory", "feed", "source/harvest", "source/harvest/oaipmh", "internal/backoff", "internal/build", "internal/dumping", "internal/durable", "internal/filelock", "internal/progress", "internal/setting", "inventory", "inventory/audit", "inventory/diskpages", "outbound", "source/reconcile", "source/relay", "resourcesync"},
 
 	// Other people's documents and packages.
 	"dialect/dump":     {"internal/durable", "internal/filelock", "resourcesync"},

@@ -178,6 +178,12 @@ func nameOf(u *url.URL) string {
 	return name
 }
 
+// Origin returns the scheme, host and port of a URL, in one spelling: documents write URLs with
+// the usual port and without it. Whoever sends a password or a token compares by it.
+func Origin(u *url.URL) string {
+	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), portOf(u))
+}
+
 // portOf returns the port to which u leads.
 func portOf(u *url.URL) string {
 	switch p := u.Port(); {

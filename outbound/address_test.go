@@ -218,3 +218,15 @@ func TestSpellingsOfAHost(t *testing.T) {
 		}
 	}
 }
+
+func TestOrigin(t *testing.T) {
+	for text, want := range map[string]string{
+		"https://H.example/x": "https://h.example:443", "https://h.example:443": "https://h.example:443", "https://h.example:444/": "https://h.example:444",
+		"http://h.example:443": "http://h.example:443", "http://[::1]/": "http://[::1]:80",
+	} {
+		u, err := url.Parse(text)
+		if err != nil || Origin(u) != want {
+			t.Errorf("the origin of %s is %s, %v, want %s", text, Origin(u), err, want)
+		}
+	}
+}

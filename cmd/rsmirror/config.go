@@ -11,6 +11,7 @@ import (
 
 	"github.com/rshub/rshub/internal/setting"
 	"github.com/rshub/rshub/mirror/home"
+	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/reconcile"
 )
@@ -118,7 +119,7 @@ func (c *config) contentToken(text string) error {
 	if c.contentTokens == nil {
 		c.contentTokens = map[string]string{}
 	}
-	c.contentTokens[origin(u)] = token
+	c.contentTokens[outbound.Origin(u)] = token
 	return nil
 }
 

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/rshub/rshub/client"
@@ -44,20 +42,11 @@ type bearer struct {
 }
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
-	if token := b.tokens[origin(r.URL)]; token != "" {
+	if token := b.tokens[outbound.Origin(r.URL)]; token != "" {
 		r = r.Clone(r.Context())
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	return b.RoundTripper.RoundTrip(r)
-}
-
-// origin returns the scheme, host and port of a URL, in one spelling.
-func origin(u *url.URL) string {
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-	}
-	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
 // An own is a transport that makes the requests to the user's own origin directly. It
@@ -69,7 +58,7 @@ type own struct {
 }
 
 func (o own) RoundTrip(r *http.Request) (*http.Response, error) {
-	if origin(r.URL) == o.origin {
+	if outbound.Origin(r.URL) == o.origin {
 		return o.RoundTripper.RoundTrip(r)
 	}
 	return o.anywhere.RoundTrip(r)
@@ -80,10 +69,10 @@ func (p *program) documents() *http.Client {
 	var t http.RoundTripper = transport()
 	if u, err := url.Parse(p.settings.URL); err == nil {
 		if p.public {
-			t = own{t, origin(u), p.anywhere()}
+			t = own{t, outbound.Origin(u), p.anywhere()}
 		}
 		if p.token != "" {
-			t = bearer{t, map[string]string{origin(u): p.token}}
+			t = bearer{t, map[string]string{outbound.Origin(u): p.token}}
 		}
 	}
 	return &http.Client{Transport: t}

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/rshub/rshub/outbound"
 )
 
 // A login sends a user and a password with each request to one server, and to no other
@@ -16,21 +18,11 @@ type login struct {
 }
 
 func (l *login) RoundTrip(r *http.Request) (*http.Response, error) {
-	if origin(r.URL) == l.origin && r.Header.Get("Authorization") == "" {
+	if outbound.Origin(r.URL) == l.origin && r.Header.Get("Authorization") == "" {
 		r = r.Clone(r.Context())
 		r.SetBasicAuth(l.user, l.password)
 	}
 	return l.RoundTripper.RoundTrip(r)
-}
-
-// origin returns scheme, host and port of a URL. It always has the port, even if the URL
-// does not, because documents write both forms.
-func origin(u *url.URL) string {
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-	}
-	return u.Scheme + "://" + strings.ToLower(u.Hostname()) + ":" + port
 }
 
 // asks returns the URL of a source without the user and the password in it. It keeps them
@@ -42,7 +34,7 @@ func (c *config) asks(source, fromEnv string) (string, error) {
 	if err != nil || u.Host == "" {
 		return "", errors.New("the URL of the source cannot be read") // without the text, which may hold a password
 	}
-	l := &login{RoundTripper: http.DefaultTransport, origin: origin(u)}
+	l := &login{RoundTripper: http.DefaultTransport, origin: outbound.Origin(u)}
 	switch password, _ := u.User.Password(); {
 	case u.User != nil:
 		l.user, l.password = u.User.Username(), password
