@@ -118,12 +118,24 @@ func (w *world) run(t *testing.T, o Outcomes, others ...Pings) (p *Poller, stop 
 	}
 }
 
+// after lets time pass, and returns the looks since the last call.
+func (w *world) after(d time.Duration) []string {
+	time.Sleep(d)
+	synctest.Wait()
+	return w.looked()
+}
+
 func (w *world) want(t *testing.T, after time.Duration, want ...string) {
 	t.Helper()
-	time.Sleep(after)
-	synctest.Wait()
-	if got := w.looked(); !slices.Equal(got, want) {
+	if got := w.after(after); !slices.Equal(got, want) {
 		t.Errorf("looks %q, want %q", got, want)
+	}
+}
+
+func ping(t *testing.T, p *Poller, set string) {
+	t.Helper()
+	if err := p.Ping(t.Context(), set); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -160,20 +172,14 @@ func TestTimes(t *testing.T) {
 		}
 
 		w.set(func() { w.fails["a"] = errors.New("away") })
-		time.Sleep(14*time.Minute + 10*time.Second)
-		synctest.Wait()
-		failed := w.looked()
+		failed := w.after(14*time.Minute + 10*time.Second)
 		if len(failed) != 1 {
 			t.Fatalf("looks %q", failed)
 		}
-		time.Sleep(15 * time.Minute)
-		synctest.Wait()
-		if n := len(w.looked()); n < 3 || n > 5 { // after one minute, two, four, eight, more or less
+		if n := len(w.after(15 * time.Minute)); n < 3 || n > 5 { // after one minute, two, four, eight, more or less
 			t.Errorf("%d looks in the quarter of an hour after a failure", n)
 		}
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if n := len(w.looked()); n < 4 || n > 6 {
+		if n := len(w.after(time.Hour)); n < 4 || n > 6 {
 			t.Errorf("%d looks in an hour when it has failed for long", n)
 		}
 		if last, err = Last(t.Context(), kept, "a", 1, "http://example.org/other"); err != nil || last.Failures < 7 || last.Error != "away" {
@@ -181,14 +187,10 @@ func TestTimes(t *testing.T) {
 		}
 
 		w.set(func() { w.fails["a"] = &harvest.Busy{Status: 503, After: 10 * time.Hour} })
-		time.Sleep(16 * time.Minute)
-		synctest.Wait()
-		w.looked()
+		w.after(16 * time.Minute)
 		w.want(t, 9*time.Hour)
 		w.set(func() { delete(w.fails, "a") })
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if n := len(w.looked()); n != 1 && n != 2 && n != 3 {
+		if n := len(w.after(time.Hour)); n != 1 && n != 2 && n != 3 {
 			t.Errorf("%d looks in the hour in which the server may be asked again", n)
 		}
 		if last, err = Last(t.Context(), kept, "a", 1, "http://example.org/other"); err != nil || last.Failures != 0 || last.Error != "" {
@@ -196,9 +198,7 @@ func TestTimes(t *testing.T) {
 		}
 
 		w.set(func() { delete(w.sets, "a") })
-		time.Sleep(time.Minute) // one more look may begin before the poller sees it
-		synctest.Wait()
-		w.looked()
+		w.after(time.Minute) // one more look may begin before the poller sees it
 		w.want(t, time.Hour)
 		if text, err := kept.Get(t.Context(), "a"); text != nil || err != nil {
 			t.Errorf("of a set that was deleted, %s is kept, %v", text, err)
@@ -227,21 +227,15 @@ func TestPing(t *testing.T) {
 			}
 			w.set(func() { w.sets["a"] = feed.State{Set: "a", Begin: 1} })
 		}
-		ping := func(set string) {
-			t.Helper()
-			if err := p.Ping(t.Context(), set); err != nil {
-				t.Fatal(err)
-			}
-		}
 		w.set(func() {
 			w.sets["a"] = feed.State{Set: "a", Begin: 1, Description: feed.Description{ChangeList: "http://a.example/"}}
 			w.hangs["a"] = true
 		})
 		w.want(t, time.Hour)
-		ping("a")
+		ping(t, p, "a")
 		w.want(t, time.Second, "a 60")
 		for range 20 {
-			ping("a")
+			ping(t, p, "a")
 		}
 		time.Sleep(time.Second)
 		w.set(func() { w.hangs["a"] = false; w.release() })
@@ -250,10 +244,8 @@ func TestPing(t *testing.T) {
 
 		w.set(func() { w.fails["a"] = errors.New("away") })
 		for range 2 {
-			ping("a")
-			time.Sleep(time.Hour)
-			synctest.Wait()
-			if n := len(w.looked()); n != 1+len(pingAgain) {
+			ping(t, p, "a")
+			if n := len(w.after(time.Hour)); n != 1+len(pingAgain) {
 				t.Errorf("%d looks for a ping", n)
 			}
 		}
@@ -262,12 +254,12 @@ func TestPing(t *testing.T) {
 			delete(w.fails, "a")
 			w.sets["a"] = feed.State{Set: "a", Begin: 1, Description: feed.Description{ChangeList: "http://b.example/"}}
 		})
-		ping("a")
+		ping(t, p, "a")
 		w.want(t, time.Hour, "a 240")
 		w.describe("a", "http://c.example/", 30*time.Minute)
 		p.Described()
 		w.want(t, 10*time.Minute, "a 300")
-		ping("a")
+		ping(t, p, "a")
 		w.want(t, 35*time.Minute, "a 310", "a 340")
 		stop()
 		if err := p.Ping(context.Background(), "a"); !errors.Is(err, feed.ErrUnavailable) {
@@ -284,9 +276,7 @@ func TestPingOutlivesTheHub(t *testing.T) {
 		w.sets["a"] = feed.State{Set: "a", Begin: 1, Description: feed.Description{ChangeList: "http://a.example/"}}
 		w.hangs["a"] = true
 		p, stop := w.run(t, kept)
-		if err := p.Ping(t.Context(), "a"); err != nil {
-			t.Fatal(err)
-		}
+		ping(t, p, "a")
 		w.want(t, time.Second, "a 0")
 		stop()
 		w.set(func() { w.hangs["a"] = false; w.others["a"] = true })
@@ -298,9 +288,7 @@ func TestPingOutlivesTheHub(t *testing.T) {
 		stop()
 		p, stop = w.run(t, kept)
 		w.want(t, time.Hour)
-		if err := p.Ping(t.Context(), "a"); err != nil {
-			t.Fatal(err)
-		}
+		ping(t, p, "a")
 		w.want(t, time.Second, "a 181")
 		w.want(t, time.Hour)
 		stop()
@@ -314,9 +302,7 @@ func TestPingOfAnother(t *testing.T) {
 		w.sets["a"] = feed.State{Set: "a", Begin: 1, Description: feed.Description{ChangeList: "http://a.example/"}}
 		w.others["a"] = true
 		p, stop := w.run(t, OnDisk(&keeptest.Map{}), shared)
-		if err := p.Ping(t.Context(), "a"); err != nil {
-			t.Fatal(err)
-		}
+		ping(t, p, "a")
 		w.want(t, time.Hour)
 		w.set(func() { delete(w.others, "a") }) // what another hub would do
 		w.want(t, 2*time.Second, "a 60")
@@ -332,9 +318,7 @@ func TestPingAtTheStart(t *testing.T) {
 		w.sets["a"] = feed.State{Set: "a", Begin: 1, Description: feed.Description{ChangeList: "http://a.example/"}}
 		w.others["a"] = true
 		p, stop := w.run(t, OnDisk(&keeptest.Map{}))
-		if err := p.Ping(t.Context(), "a"); err != nil {
-			t.Fatal(err)
-		}
+		ping(t, p, "a")
 		w.want(t, time.Minute)
 		w.set(func() { delete(w.others, "a") })
 		w.want(t, 2*scanEvery, "a 1")
@@ -474,9 +458,7 @@ func TestShare(t *testing.T) {
 			w.hangs[set] = true
 		}
 		_, stop := w.run(t, kept)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if n := len(w.looked()); n != slowLooks {
+		if n := len(w.after(time.Minute)); n != slowLooks {
 			t.Errorf("%d looks", n)
 		}
 		w.describe("late", "http://late.example/", 10*time.Minute)
@@ -486,9 +468,7 @@ func TestShare(t *testing.T) {
 		w.set(func() { w.others["late"] = true })
 		w.want(t, 20*time.Minute)
 		w.set(func() { w.hangs["late"] = true; delete(w.others, "late") })
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		w.looked()
+		w.after(time.Minute)
 		// Another one that hangs finds no room among the slow ones, and keeps nobody waiting.
 		w.describe("next", "http://next.example/", 10*time.Minute)
 		w.want(t, 25*time.Minute, "next 53", "next 63", "next 73")
