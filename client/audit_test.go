@@ -320,9 +320,7 @@ func TestAuditGone(t *testing.T) {
 	s.publish(t, locs(1, 5)...)
 	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{})
 	d.catchUp(c, 0)
-	if err := s.log.Delete(t.Context(), "demo"); err != nil {
-		t.Fatal(err)
-	}
+	s.deleteSet(t)
 	s.publish(t, locs(1, 9)...)
 	if err := errAudit(t, d.replica); !errors.Is(err, feed.ErrGone) {
 		t.Errorf("the audit yields %v", err)

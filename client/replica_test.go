@@ -182,9 +182,7 @@ func testReplica(t *testing.T, store inventory.Store, o client.ReplicaOptions) {
 			}
 		case 3:
 			what = "the set made anew"
-			if err := s.log.Delete(t.Context(), "demo"); err != nil {
-				t.Fatal(err)
-			}
+			s.deleteSet(t)
 			if err := s.log.Make(t.Context(), "demo", feed.Description{}, 20); err != nil {
 				t.Fatal(err)
 			}
@@ -235,9 +233,7 @@ func TestReplicaLeftovers(t *testing.T) {
 	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{})
 	d.catchUp(c, 0)
 	for _, complete := range []bool{false, true} {
-		if err := s.log.Delete(t.Context(), "demo"); err != nil {
-			t.Fatal(err)
-		}
+		s.deleteSet(t)
 		s.publish(t, locs(4, 6)...)
 		s.shelf.set(func() { s.shelf.complete = complete })
 		d.catchUp(c, 0)
@@ -264,9 +260,7 @@ func TestReplicaOutgrows(t *testing.T) {
 		s.publish(t, locs(1, 5)...)
 		d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{Prefix: prefix})
 		d.catchUp(c, 0)
-		if err := s.log.Delete(t.Context(), "demo"); err != nil {
-			t.Fatal(err)
-		}
+		s.deleteSet(t)
 		s.publish(t, locs(4, 6)...)
 		s.shelf.set(func() { s.shelf.complete = false })
 		d.catchUp(c, 0)
@@ -298,9 +292,7 @@ func TestReplicaOutgrowsWhileItFollows(t *testing.T) {
 	s.publish(t, locs(1, 5)...)
 	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{})
 	d.catchUp(c, 0)
-	if err := s.log.Delete(t.Context(), "demo"); err != nil {
-		t.Fatal(err)
-	}
+	s.deleteSet(t)
 	s.publish(t, locs(4, 6)...)
 	s.shelf.set(func() { s.shelf.complete = false })
 	var damaged atomic.Bool
@@ -407,9 +399,7 @@ func TestReplicaDeletedAfterRoot(t *testing.T) {
 	s.publish(t, locs(1, 40)...)
 	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{})
 	d.catchUp(c, 0)
-	if err := s.log.Delete(t.Context(), "demo"); err != nil {
-		t.Fatal(err)
-	}
+	s.deleteSet(t)
 	s.publish(t, append(locs(21, 40), "urn:new")...)
 	newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{}).catchUp(c, 0)
 	s.shelf.set(func() { s.shelf.still, s.shelf.complete = true, false })

@@ -50,9 +50,7 @@ func TestReplicaMaxDelete(t *testing.T) {
 			s.publish(t, "urn:1")
 			d.catchUp(c, 0)
 			before := d.kept(c)
-			if err := s.log.Delete(t.Context(), "demo"); err != nil {
-				t.Fatal(err)
-			}
+			s.deleteSet(t)
 			more := locs(1_001, 1_500) // which do not count
 			s.publish(t, append(more, locs(1, test.left)...)...)
 			if test.stops {
@@ -95,9 +93,7 @@ func TestReplicaMayDelete(t *testing.T) {
 	}})
 	d.catchUp(c, 0)
 	before := d.kept(c)
-	if err := s.log.Delete(t.Context(), "demo"); err != nil {
-		t.Fatal(err)
-	}
+	s.deleteSet(t)
 	s.publish(t, locs(41, 52)...)
 	for u, err := range d.replica.CatchUp(t.Context()) {
 		if !errors.Is(err, enough) {
@@ -128,9 +124,7 @@ func TestReplicaMayDeleteOfACollection(t *testing.T) {
 		return nil
 	}})
 	d.catchUp(c, 0)
-	if err := s.log.Delete(t.Context(), "demo"); err != nil {
-		t.Fatal(err)
-	}
+	s.deleteSet(t)
 	s.publish(t, "urn:1")
 	s.collect(t, resourcesync.Updated, "urn:x:c", locs(3, 8)...)
 	d.catchUp(c, 0)

@@ -176,6 +176,14 @@ func (s *site) restore(t *testing.T, c *copied) {
 	s.start()
 }
 
+// deleteSet deletes the set from the memory, past the hub. The next publish makes it anew.
+func (s *site) deleteSet(t *testing.T) {
+	t.Helper()
+	if err := s.log.Delete(t.Context(), "demo"); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // change publishes changes of one kind.
 func (s *site) change(t *testing.T, kind resourcesync.ChangeType, locs ...string) feed.Cursor {
 	t.Helper()
