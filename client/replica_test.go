@@ -454,12 +454,7 @@ func (d *destination) plant(entries ...feed.Entry) {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	slices.SortFunc(entries, func(a, b feed.Entry) int {
-		if a.Change.Loc < b.Change.Loc {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(entries, func(a, b feed.Entry) int { return strings.Compare(a.Change.Loc, b.Change.Loc) })
 	_, err = v.Commit(d.t.Context(), inventory.Changes{Base: head.Newest(), To: head.Newest().Cursor, Sorted: func(yield func(*feed.Entry) bool) {
 		for i := range entries {
 			if !yield(&entries[i]) {
