@@ -83,7 +83,7 @@ func Relayed(getter *harvest.Getter, hub func(set string) reconcile.Hub, outcome
 		}
 		out.Unchanged = err == nil && found.How == relay.Unchanged
 		out.Created, out.Updated, out.Deleted = found.Created, found.Updated, found.Deleted
-		out.Listed, out.Unknown, out.Gaps = found.Listed, found.Unknown, found.Gaps
+		out.Listed, out.Gaps = found.Listed, found.Gaps
 		return err
 	}
 }

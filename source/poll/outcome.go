@@ -23,8 +23,7 @@ type Outcome struct {
 	Created   int    `json:"created,omitempty"`   // changes that were published
 	Updated   int    `json:"updated,omitempty"`
 	Deleted   int    `json:"deleted,omitempty"`
-	Unknown   int    `json:"unknown,omitempty"` // resources that cannot be compared, because hub and source know different things about them
-	Gaps      int    `json:"gaps,omitempty"`    // parts of the source that could not be read
+	Gaps      int    `json:"gaps,omitempty"` // parts of the source that could not be read
 
 	Error    string `json:"error,omitempty"`    // why the look failed; changes that were published before stay
 	Failures int    `json:"failures,omitempty"` // failed looks since the last successful one
