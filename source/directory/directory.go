@@ -73,12 +73,11 @@ type Tree struct {
 
 // Stats count what a list found.
 type Stats struct {
-	Files   int   // files that are resources
-	Hashed  int   // files that were read
-	Bytes   int64 // bytes that were read
-	Links   int   // symbolic links, which are left out
-	Special int   // devices, sockets and pipes, which are left out
-	Names   int   // names that are not UTF-8, or too long for a URL; they are gaps, too
+	Files   int // files that are resources
+	Hashed  int // files that were read
+	Links   int // symbolic links, which are left out
+	Special int // devices, sockets and pipes, which are left out
+	Names   int // names that are not UTF-8, or too long for a URL; they are gaps, too
 }
 
 // Open returns the Tree of a directory below a base URL. It does not read the

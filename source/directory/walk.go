@@ -162,7 +162,6 @@ func (w *walk) one(n *name) error {
 			return w.gap(n.path, err)
 		}
 		w.stats.Hashed++
-		w.stats.Bytes += r.size
 		if trusted {
 			w.ledger.add(&r)
 		}
