@@ -182,26 +182,30 @@ func TestWrongSchemeIsFinal(t *testing.T) {
 	}
 }
 
+// interrupted returns a hook of the hub that interrupts the run during request n, from 1.
+func (b *bench) interrupted(n int) func(n int, w http.ResponseWriter, r *http.Request) bool {
+	ctx, cancel := context.WithCancel(b.t.Context())
+	b.ctx = ctx
+	return func(request int, _ http.ResponseWriter, r *http.Request) bool {
+		if request == n {
+			cancel()
+			<-r.Context().Done()
+		}
+		return request == n
+	}
+}
+
 // A run that was interrupted is done again. The hub knows what it has, also the batch that
 // was under way.
 func TestInterruptedAndResumed(t *testing.T) {
 	for _, accepted := range []bool{false, true} { // the batch that is under way
 		t.Run(fmt.Sprint(accepted), func(t *testing.T) {
 			b := newBench(t)
-			ctx, cancel := context.WithCancel(b.ctx)
-			b.ctx = ctx
-			stop := func(n int, w http.ResponseWriter, r *http.Request) bool {
-				if n == 3 {
-					cancel()
-					<-r.Context().Done()
-				}
-				return n == 3
-			}
 			already := 2000
 			if accepted {
-				b.hub.after, already = stop, 3000
+				b.hub.after, already = b.interrupted(3), 3000
 			} else {
-				b.hub.before = stop
+				b.hub.before = b.interrupted(3)
 			}
 			file := b.write("a", lines(1, 3500))
 			b.run(exitInterrupted, file)
@@ -222,15 +226,7 @@ func TestInterruptedAndResumed(t *testing.T) {
 
 func TestInterruptedAmongSeveralFiles(t *testing.T) {
 	b := newBench(t)
-	ctx, cancel := context.WithCancel(b.ctx)
-	b.ctx = ctx
-	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
-		if n == 4 {
-			cancel()
-			<-r.Context().Done()
-		}
-		return n == 4
-	}
+	b.hub.before = b.interrupted(4)
 	files := []string{b.write("a", lines(1, 1500)), b.write("b", lines(1501, 3000)), b.write("c", lines(3001, 3100))}
 	b.run(exitInterrupted, files...)
 
@@ -244,15 +240,7 @@ func TestInterruptedAmongSeveralFiles(t *testing.T) {
 
 func TestInterruptedStandardInput(t *testing.T) {
 	b := newBench(t)
-	ctx, cancel := context.WithCancel(b.ctx)
-	b.ctx = ctx
-	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
-		if n == 2 {
-			cancel()
-			<-r.Context().Done()
-		}
-		return n == 2
-	}
+	b.hub.before = b.interrupted(2)
 	b.stdin = strings.NewReader(lines(1, 2500))
 	b.run(exitInterrupted, "-")
 	b.says("published so far: 1,000 changes")
