@@ -12,9 +12,9 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/access"
-	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/internal/memorytest"
 	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
@@ -78,11 +78,7 @@ func (c *told) Count(context.Context, string) (uint64, bool) { return 0, false }
 // Whoever describes a set may say whether it is complete. Who says only that leaves the
 // description as it is.
 func TestComplete(t *testing.T) {
-	log, err := disklog.Open(t.TempDir(), disklog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = log.Close() })
+	log := memorytest.Open(t)
 	old := feed.Description{Title: "old", NoInventory: true}
 	for _, test := range []struct {
 		body string
@@ -197,11 +193,7 @@ func (looking) Described() {}
 
 // The framework notifications of a private set are private, also if it wants none any more.
 func TestPrivateChannel(t *testing.T) {
-	log, err := disklog.Open(t.TempDir(), disklog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = log.Close() })
+	log := memorytest.Open(t)
 	s := New(log, hub.New(log, hub.Options{}), "", Options{Private: looking{}, Announcer: looking{}})
 	ctx := access.NewContext(t.Context(), access.Caller{Rights: access.All()})
 	for _, test := range []struct {
@@ -261,11 +253,7 @@ func (deaf) Delete(context.Context, string) error                     { return f
 
 // A search engine hears of a set's changes as long as the description says so.
 func TestSearchEngines(t *testing.T) {
-	log, err := disklog.Open(t.TempDir(), disklog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = log.Close() })
+	log := memorytest.Open(t)
 	h, e := hub.New(log, hub.Options{}), &engines{}
 	if err := h.Describe(t.Context(), "demo", feed.Description{IndexNow: "x"}); err != nil {
 		t.Fatal(err)
