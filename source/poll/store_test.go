@@ -1,10 +1,9 @@
 package poll_test
 
 import (
-	"path/filepath"
 	"testing"
 
-	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/internal/memorytest"
 	"github.com/rshub/rshub/internal/redisconn"
 	"github.com/rshub/rshub/internal/redisconn/conntest"
 	"github.com/rshub/rshub/internal/redistest"
@@ -13,11 +12,7 @@ import (
 
 // TestOutcomes keeps outcomes in both stores.
 func TestOutcomes(t *testing.T) {
-	log, err := disklog.Open(filepath.Join(t.TempDir(), "log"), disklog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
+	log := memorytest.Open(t)
 	conn := conntest.Open(t, redistest.Start(t).Addr, redisconn.Options{})
 	for name, o := range map[string]poll.Outcomes{"disk": poll.OnDisk(log.Keep("sources")), "Redis": poll.InRedis(conn, "p")} {
 		want := func(set, text string) {
