@@ -64,8 +64,11 @@ func (h *Hub) trim(ctx context.Context) {
 func (h *Hub) unread(ctx context.Context, s feed.State) *feed.Cursor {
 	const always = 2 // lists that are kept anyway: the open one and the newest closed one
 	oldest, open := s.Lists()
-	if h.opts.Inventories == nil || h.opts.Retention.Age == 0 && h.opts.Retention.Count == 0 || open-oldest < always {
+	if h.opts.Inventories == nil || h.opts.Retention.Age == 0 && h.opts.Retention.Count == 0 {
 		return nil // nothing would be removed
+	}
+	if open-oldest < always {
+		return &s.Floor // nothing would be removed, but the set may have grown since
 	}
 	at, ok := h.opts.Inventories.Unread(ctx, s.Set)
 	if !ok {

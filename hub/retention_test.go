@@ -142,3 +142,20 @@ func TestUnread(t *testing.T) {
 	r.late = false
 	look(30, 3)
 }
+
+// Retention waits for the inventory, too, if a set has grown since retention looked at it:
+// the look may be minutes old when the turn of the set comes.
+func TestUnreadMeanwhile(t *testing.T) {
+	log := openLog(t)
+	h := New(log, Options{ListSize: 10, Retention: changelog.Retention{Count: 1}, Inventories: &lateReader{late: true}})
+	defer h.Close()
+	mustPublish(t, h, "demo", changes("a", 15))
+	log.onSets = func(states []feed.State, err error) ([]feed.State, error) {
+		mustPublish(t, h, "demo", changes("b", 30))
+		return states, err
+	}
+	h.trim(t.Context())
+	if got := stateOf(t, log, "demo").Floor.Position; got != 0 {
+		t.Errorf("the floor is %d, and the inventory has read nothing", got)
+	}
+}
