@@ -60,7 +60,11 @@ func (l *Log) makeHere(ctx context.Context, set string, d feed.Description, list
 		// The name is added first, so that every set has its name in the list. It is
 		// never removed, because another hub could make a new set of the same name at
 		// that moment.
-		if _, err := l.ask(t, l.scripts.name, []string{l.setsKey()}, set); err != nil { // the next script waits for replicas, for both
+		send := l.ask // the next script waits for replicas, for both
+		if l.conn.Cluster() {
+			send = l.tell // the set may be on another server, with other replicas
+		}
+		if _, err := send(t, l.scripts.name, []string{l.setsKey()}, set); err != nil {
 			return err
 		}
 		for range looks {
