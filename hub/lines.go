@@ -28,7 +28,7 @@ const (
 // whole stream again with the same key, and the hub adds only what is missing.
 // An error is a *problem.Problem that says what was accepted.
 func (h *Hub) receiveLines(ctx context.Context, set, key string, from *intake) (*feed.Receipt, error) {
-	in := lineReader{from: from, r: resourcesync.NewNDJSONReader(from, resourcesync.Limits{Bytes: maxLine}), maxBytes: h.opts.MaxBody}
+	in := lineReader{set: set, from: from, r: resourcesync.NewNDJSONReader(from, resourcesync.Limits{Bytes: maxLine}), maxBytes: h.opts.MaxBody}
 	if key != "" {
 		in.sum = sha256.New()
 	}
@@ -77,6 +77,7 @@ func (h *Hub) receiveLines(ctx context.Context, set, key string, from *intake) (
 
 // A lineReader cuts a stream into batches.
 type lineReader struct {
+	set      string
 	from     *intake
 	r        *resourcesync.NDJSONReader
 	maxBytes int64                // of a batch's lines
@@ -117,7 +118,7 @@ func (in *lineReader) batch(end int) (p changelog.Publish, err error) {
 			in.sum.Write(line)
 			in.sum.Write(lineEnd)
 		}
-		if err := in.ahead.Validate(); err != nil {
+		if err := in.check(in.ahead); err != nil {
 			return p, in.others(in.place(err), end)
 		}
 		memory += in.ahead.Memory()
@@ -138,6 +139,17 @@ func (in *lineReader) batch(end int) (p changelog.Publish, err error) {
 
 var lineEnd = []byte{'\n'}
 
+// check returns an error if a change is not valid, or if the set does not take it.
+func (in *lineReader) check(c *resourcesync.Change) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if err := takes(in.set, c); err != nil {
+		return err
+	}
+	return nil
+}
+
 // others adds to the error of a line the errors of those further lines of the batch that
 // have already come.
 func (in *lineReader) others(err error, end int) error {
@@ -149,7 +161,7 @@ func (in *lineReader) others(err error, end int) error {
 		}
 		in.entry++
 		if err == nil {
-			err = c.Validate()
+			err = in.check(c)
 		}
 		more, wrong := errors.AsType[*resourcesync.Error](in.place(err))
 		if wrong {

@@ -245,3 +245,15 @@ func TestKeyOfBlankLines(t *testing.T) {
 	}
 	receiptOf(t, post(h, body, "Content-Type", "application/x-ndjson"))
 }
+
+// A change that the set does not take is named by its place in the stream, not in its batch.
+func TestLinesOfFramework(t *testing.T) {
+	h, _ := newHub(t, Options{})
+	fits := strings.ReplaceAll(numbered(1200), `"change"`, `"capability":"resourcelist","change"`)
+	r := httptest.NewRequestWithContext(as(""), http.MethodPost, base, strings.NewReader("\n"+fits+numbered(1)))
+	r.Header.Set("Content-Type", "application/x-ndjson")
+	p := problem.From(h.ServePublish(httptest.NewRecorder(), r, "demo.framework"))
+	if p.Entry != 1201 || p.Line != 1202 || p.Accepted.Count != 999 || !strings.Contains(p.Detail, "capability is missing") {
+		t.Errorf("entry %d, line %d: %s; accepted is %+v", p.Entry, p.Line, p.Detail, p.Accepted)
+	}
+}

@@ -289,16 +289,22 @@ func check(set string, p *changelog.Publish) error {
 	case len(p.Key) > changelog.MaxKey:
 		return resourcesync.Invalid("an idempotency key has at most %d bytes", changelog.MaxKey)
 	}
-	if !feed.IsFramework(set) {
-		return nil
-	}
 	for i := range p.Changes {
-		if c := &p.Changes[i]; c.Framework() == "" {
-			return &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: i + 1, Loc: resourcesync.Shorten(c.Loc),
-				Rule: fmt.Sprintf("capability is missing: set %q has framework notifications, which are about documents", set)}
+		if err := takes(set, &p.Changes[i]); err != nil {
+			err.Entry = i + 1
+			return err
 		}
 	}
 	return nil
+}
+
+// takes returns an error if a set does not take a valid change.
+func takes(set string, c *resourcesync.Change) *resourcesync.Error {
+	if !feed.IsFramework(set) || c.Framework() != "" {
+		return nil
+	}
+	return &resourcesync.Error{Err: resourcesync.ErrInvalid, Loc: resourcesync.Shorten(c.Loc),
+		Rule: fmt.Sprintf("capability is missing: set %q has framework notifications, which are about documents", set)}
 }
 
 func noChange() error {
