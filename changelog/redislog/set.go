@@ -151,7 +151,11 @@ func (l *Log) delete(ctx context.Context, set string) error {
 			}
 			deleted = true
 		}
-		_, err := l.ask(t, l.scripts.sweep, l.allKeys(set))
+		send := l.ask
+		if c.Lost() {
+			send = l.tell // the try that deleted the set may have waited for no replica
+		}
+		_, err := send(t, l.scripts.sweep, l.allKeys(set))
 		return err
 	})
 	if deleted {
