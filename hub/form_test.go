@@ -48,11 +48,14 @@ func TestForms(t *testing.T) {
 		{"a key of the client's, which counts more", []string{"Id", "2", "Idempotency-Key", "k"}, loc1, 204, "", 8},
 		{"that key again", []string{"Id", "3", "Idempotency-Key", "k"}, loc1, 204, "", 8},
 		{"that key with another body", []string{"Id", "2", "Idempotency-Key", "k"}, loc2, 422, "", 8},
-		{"one that is wrong", nil, loc1 + "\n:", 400, "entry 2", 8},
-		{"too large", nil, strings.Repeat("#\n", 6_000), 413, "10000 bytes", 8},
-		{"too large once unpacked", []string{"Content-Encoding", "gzip"}, gzipped(strings.Repeat("#\n", 6_000)), 413, "10000 bytes", 8},
-		{"half a gzip", []string{"Content-Encoding", "gzip"}, gzipped(loc1)[:20], 400, "ends early", 8},
-		{"no form", []string{"Content-Type", "text/plain"}, loc1, 415, "application/x-ndjson, text/x-locs", 8},
+		{"a key, and content in headers", []string{"X-Locs", "1", "Id", "3", "Idempotency-Key", "h"}, loc1, 204, "", 9},
+		{"both again", []string{"X-Locs", "1", "Id", "3", "Idempotency-Key", "h"}, loc1, 204, "", 9},
+		{"that key with other content in headers", []string{"X-Locs", "1", "Id", "4", "Idempotency-Key", "h"}, loc1, 422, "", 9},
+		{"one that is wrong", nil, loc1 + "\n:", 400, "entry 2", 9},
+		{"too large", nil, strings.Repeat("#\n", 6_000), 413, "10000 bytes", 9},
+		{"too large once unpacked", []string{"Content-Encoding", "gzip"}, gzipped(strings.Repeat("#\n", 6_000)), 413, "10000 bytes", 9},
+		{"half a gzip", []string{"Content-Encoding", "gzip"}, gzipped(loc1)[:20], 400, "ends early", 9},
+		{"no form", []string{"Content-Type", "text/plain"}, loc1, 415, "application/x-ndjson, text/x-locs", 9},
 	} {
 		headers := test.headers
 		if len(headers) == 0 || headers[0] != "Content-Type" {
