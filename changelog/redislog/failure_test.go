@@ -120,7 +120,6 @@ func TestClockSetBack(t *testing.T) {
 	now.Store(time.Now().UnixMicro())
 	l := startSet(t, shared, 10, Options{ClockSkew: time.Second, Now: func() time.Time { return time.UnixMicro(now.Load()) }, edit: storeClock})
 	add(t, l, "a", 1)
-	const years = 10 * 365 * 24 * time.Hour
 	now.Add(years.Microseconds())
 	trim(t, l, 0)
 	now.Add(-years.Microseconds())
@@ -265,6 +264,40 @@ func TestClocks(t *testing.T) {
 	off.Store(int64(30 * time.Second))
 	add(t, l, "b", 1)
 	ok(t, l.Check(t.Context()))
+}
+
+// wrongClock returns a log on a Redis whose clock a test can set ahead.
+func wrongClock(t *testing.T) (l *Log, ahead func(time.Duration)) {
+	ahead = func(d time.Duration) { ok(t, shared.admin(t).Set(t.Context(), t.Name(), int64(d.Seconds()), 0).Err()) }
+	ahead(0)
+	return startSet(t, shared, 10, Options{edit: func(s string) string {
+		return strings.Replace(s, "return t[1] * 1000000", "return (t[1] + redis.call('GET', '"+t.Name()+"')) * 1000000", 1)
+	}}), ahead
+}
+
+const years = 10 * 365 * 24 * time.Hour
+
+// The clock of Redis goes ahead after Tick has looked at it. Nothing is removed for its age.
+func TestClockAheadAfterTick(t *testing.T) {
+	t.Parallel()
+	l, ahead := wrongClock(t)
+	kept := changelog.Publish{Changes: changes("a", 35), Key: "key"}
+	_, err := l.Append(t.Context(), "set", kept)
+	ok(t, err)
+	doubtful, err := l.Tick(t.Context())
+	if err != nil || doubtful {
+		t.Fatal(doubtful, err)
+	}
+	ahead(years)
+	_, err = l.Trim(t.Context(), "set", changelog.Retention{Age: time.Hour})
+	ok(t, err)
+	ahead(0)
+	if s := state(t, l); s.Floor.Position != 0 {
+		t.Errorf("the floor is %v", s.Floor)
+	}
+	if a, err := l.Append(t.Context(), "set", kept); err != nil || !a[0].Replayed {
+		t.Errorf("the key is forgotten: %v", err)
+	}
 }
 
 func TestDamage(t *testing.T) {

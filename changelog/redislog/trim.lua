@@ -13,6 +13,8 @@ if not s then return no end
 local now = clock()
 local age, count = tonumber(ARGV[5]), tonumber(ARGV[6])
 local maxAge, maxCount = tonumber(ARGV[7]), tonumber(ARGV[8])
+-- The hub has asked tick before, but the clock may be another one since, as after a failover.
+if math.abs(now - ARGV[2]) > skew then age, maxAge = 0, math.huge end
 
 room()
 local upto = 0 -- entries up to this position may be removed
