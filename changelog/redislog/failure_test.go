@@ -300,6 +300,20 @@ func TestClockAheadAfterTick(t *testing.T) {
 	}
 }
 
+// While the clock of Redis is ahead, no set is made: it would take no change when the clock is
+// right again.
+func TestMadeByWrongClock(t *testing.T) {
+	t.Parallel()
+	l, ahead := wrongClock(t)
+	ahead(years)
+	wants(t, feed.ErrClock, l.Make(t.Context(), "new", feed.Description{}, 10))
+	makeSet(t, l, 10) // it exists
+	ahead(0)
+	ok(t, l.Make(t.Context(), "new", feed.Description{}, 10))
+	_, err := l.Append(t.Context(), "new", changelog.Publish{Changes: changes("a", 1)})
+	ok(t, err)
+}
+
 func TestDamage(t *testing.T) {
 	l := startSet(t, shared, 100, Options{})
 	for range 5 {

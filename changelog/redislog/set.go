@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/rshub/rshub/changelog"
@@ -77,6 +78,11 @@ func (l *Log) makeHere(ctx context.Context, set string, d feed.Description, list
 				left = "" // the set exists: then the script does nothing, unless it is deleted now
 			}
 			reply, err := l.tell(t, l.scripts.make, l.allKeys(set), left, listSize, d.Title, d.DescribedBy, d.ChangeList, moreOf(d))
+			if err == nil && reply.Word() == "clock" {
+				now, _ := strconv.ParseInt(reply.Text(1), 10, 64)
+				hub, _ := strconv.ParseInt(reply.Text(2), 10, 64)
+				return l.apart(now, hub)
+			}
 			if !errors.Is(err, errAnew) {
 				made, begin = reply.Number(1) == 1, reply.Text(2)
 				return err
