@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -170,6 +171,33 @@ func TestLostAnnouncements(t *testing.T) {
 	b.announce(sender{memory: "m"}, "demo", changelog.Appended{}) // nobody would believe it
 	connected = true
 	metricstest.Check(t, reg, map[string]float64{"rshub_announcements_lost_total": 3, "rshub_nats_connected": 1})
+}
+
+// While NATS hangs, the appends that wait hold a bounded number of bytes, however large they are.
+// Those beyond it are announced without their content.
+func TestOutgoingBytes(t *testing.T) {
+	h, _, bus := withBus(t, Options{})
+	large := changelog.CutBlock{Block: make(changelog.Block, 1<<20), Count: 1}
+	a := changelog.Appended{Count: 16, Blocks: slices.Repeat([]changelog.CutBlock{large}, 16)}
+	waiting := func() (n, bytes int) {
+		for range len(bus.out) {
+			o := <-bus.out
+			for _, b := range o.appended.Blocks {
+				bytes += len(b.Block)
+			}
+			n++
+			bus.sent(o)
+		}
+		return n, bytes
+	}
+	for range 3 {
+		for range 50 {
+			bus.announce(h.sender(), "demo", a)
+		}
+		if n, bytes := waiting(); n != 50 || bytes != maxOutgoingBytes {
+			t.Errorf("%d appends wait, with %d bytes", n, bytes)
+		}
+	}
 }
 
 func TestBehind(t *testing.T) {

@@ -41,6 +41,7 @@ type Bus struct {
 	said      atomic.Pointer[error] // the last logged reason why it cannot connect
 
 	out  chan outgoing  // appends to be announced, in order; send takes them
+	held atomic.Int64   // bytes of their blocks
 	done chan struct{}  // closed by Close
 	wg   sync.WaitGroup // of the goroutines of send and subscribe
 }
@@ -53,9 +54,21 @@ type outgoing struct {
 	appended changelog.Appended
 }
 
-// maxOutgoing bounds how many appends wait to be announced. NATS may hang; then
-// announcements are dropped, and the other hubs find the changes in the memory.
-const maxOutgoing = 1024
+// These bound how many appends wait to be announced, and the bytes of their blocks. NATS may
+// hang; then announcements are dropped, or go without their content, and the other hubs find
+// the changes in the memory.
+const (
+	maxOutgoing      = 1024
+	maxOutgoingBytes = 64 << 20
+)
+
+// size returns how many bytes its blocks have.
+func (o *outgoing) size() (n int64) {
+	for _, b := range o.appended.Blocks {
+		n += int64(len(b.Block))
+	}
+	return n
+}
 
 // ConnectNATS returns a Bus on a NATS server or cluster. servers are the URLs,
 // separated by commas. It waits until the first attempt to connect has ended,
@@ -172,12 +185,21 @@ func (b *Bus) announce(from sender, set string, a changelog.Appended) {
 		b.lost(set, errors.New("the secret of the memory is not known"))
 		return
 	}
+	o := outgoing{from, set, a}
+	if b.held.Add(o.size()) > maxOutgoingBytes {
+		b.sent(o)
+		o.appended.Blocks = nil
+	}
 	select {
-	case b.out <- outgoing{from, set, a}:
+	case b.out <- o:
 	default:
+		b.sent(o)
 		b.lost(set, errors.New("too many wait"))
 	}
 }
+
+// sent notes that an append waits no more.
+func (b *Bus) sent(o outgoing) { b.held.Add(-o.size()) }
 
 // lost counts and logs an announcement that was not sent.
 func (b *Bus) lost(set string, err error) {
@@ -200,6 +222,7 @@ func (b *Bus) send() {
 			if err := b.publish(o); err != nil {
 				b.lost(o.set, err)
 			}
+			b.sent(o)
 		case <-b.done:
 			return
 		}
