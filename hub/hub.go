@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -90,6 +91,7 @@ type Hub struct {
 
 	doubted backoff.Wakeup // wakes watch because tails may be in doubt
 	glances glances        // show that a log has lost its newest entries
+	said    atomic.Int64   // when sayWaiting last logged, in microseconds
 
 	wg sync.WaitGroup // of the goroutines that drain the queues; one is added only while mu is held and closed is false
 }
