@@ -9,7 +9,7 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// tidy makes the configured sets and applies retention.
+// tidy makes the configured sets, applies retention, and frees memory that nobody needs now.
 func (h *Hub) tidy(ctx context.Context) {
 	for _, set := range h.opts.Sets {
 		if err := h.make(ctx, set, feed.Description{}); err != nil && ctx.Err() == nil {
@@ -18,6 +18,9 @@ func (h *Hub) tidy(ctx context.Context) {
 	}
 	h.trim(ctx)
 	h.pages.tidy()
+	for _, l := range h.looks(nil) {
+		l.tail.rest()
+	}
 }
 
 // trim applies retention to every set. A failure is only logged: the next round

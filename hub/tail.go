@@ -14,6 +14,7 @@ import (
 const (
 	windowBatches = 1024
 	windowBytes   = 4 << 20
+	restBytes     = 64 << 10 // of a set to which nothing is added
 )
 
 // A tail is the end of one set's log while the set has followers: a window
@@ -46,6 +47,7 @@ type tail struct {
 	moved   chan struct{} // closed when head or the window changes
 
 	added   uint64 // how often batches were added, or the set was removed
+	rested  uint64 // what added was at the last rest
 	doubts  uint64 // how many doubts there were that a look at the memory has to settle
 	settled uint64 // how many of these doubts are settled
 
@@ -97,7 +99,7 @@ func (t *tail) add(batches []*feed.Batch) (understood bool) {
 	if !understood {
 		t.doubts++
 	}
-	t.shiftLocked()
+	t.shiftLocked(windowBytes)
 	t.wakeLocked()
 	return understood
 }
@@ -114,15 +116,27 @@ func (t *tail) addLocked(b *feed.Batch) {
 	t.added++
 }
 
-// shiftLocked drops the oldest batches of a window that is too large.
-func (t *tail) shiftLocked() {
+// rest makes the window small if nothing was added since the last rest. Many sets may have
+// followers, and few of them change at a time.
+func (t *tail) rest() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.added == t.rested {
+		t.shiftLocked(restBytes)
+	}
+	t.rested = t.added
+}
+
+// shiftLocked drops the oldest batches of a window that has more than most bytes, or too many
+// batches.
+func (t *tail) shiftLocked(most int) {
 	drop := 0
-	for ; len(t.window)-drop > 1 && (len(t.window)-drop > windowBatches || t.bytes > windowBytes); drop++ {
+	for ; len(t.window)-drop > 1 && (len(t.window)-drop > windowBatches || t.bytes > most); drop++ {
 		t.bytes -= t.sizes[drop]
 		t.dropped += t.sizes[drop]
 	}
 	t.window, t.sizes = t.window[drop:], t.sizes[drop:]
-	if t.dropped > windowBytes {
+	if t.dropped > most {
 		// Followers hold slices of the old array, so its elements cannot be cleared.
 		// Copy the window, and leave the old array to the followers.
 		t.window, t.sizes, t.dropped = slices.Clone(t.window), slices.Clone(t.sizes), 0
@@ -219,7 +233,7 @@ func (t *tail) hear(a announcement) (understood bool) {
 		for _, b := range a.batch.Split() { // a few compressed blocks can be a large batch
 			t.addLocked(b)
 		}
-		t.shiftLocked()
+		t.shiftLocked(windowBytes)
 		t.wakeLocked()
 		return true
 	}

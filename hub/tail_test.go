@@ -256,6 +256,39 @@ func TestWindowBounds(t *testing.T) {
 	}
 }
 
+// A set that rests keeps only the newest of its window, and its followers notice nothing.
+func TestWindowAtRest(t *testing.T) {
+	h, _ := newHub(t, Options{})
+	begin := mustPublish(t, h, "demo", changes("a", 1)).Cursor
+	r := follow(t, h, "demo", begin)
+	attached(h, "demo", 1)
+	at := begin
+	for range 40 {
+		at = mustPublish(t, h, "demo", changes("b", 1000)).Cursor
+		r.to(t, at)
+	}
+	tail := h.tail("demo")
+	h.tidy(t.Context())
+	if tail.bytes < windowBytes/2 {
+		t.Errorf("a set that does not rest keeps %d bytes", tail.bytes)
+	}
+	last := mustPublish(t, h, "demo", changes("c", 10))
+	r.to(t, last.Cursor)
+	h.tidy(t.Context())
+	h.tidy(t.Context())
+	if tail.bytes > restBytes || cap(tail.window) > 100 {
+		t.Errorf("a set that rests keeps %d bytes, in room for %d batches", tail.bytes, cap(tail.window))
+	}
+	if _, oldest := h.Behind("demo", at); oldest != last.Cursor.Micros-9 {
+		t.Errorf("the oldest change after %v is of %d", at, oldest)
+	}
+	next := mustPublish(t, h, "demo", changes("d", 1)).Cursor
+	if got := r.to(t, next); len(got) != 1 || got[0].After != last.Cursor {
+		t.Errorf("got %d batches after %v", len(got), got[0].After)
+	}
+	leaves(t, r)
+}
+
 // After a gap the window begins again. Followers before the gap read the memory.
 func TestWindowGap(t *testing.T) {
 	log := newTailLog()
