@@ -22,6 +22,7 @@ for _, block in ipairs(live) do
   arg = arg + 2
 end
 
+room() -- packing makes room
 local taken = 0
 for i = arg + 1, arg + 2 * ARGV[arg], 2 do
   taken = taken + ARGV[i]

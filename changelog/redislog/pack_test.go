@@ -172,3 +172,28 @@ func TestPackIsOvertaken(t *testing.T) {
 		})
 	}
 }
+
+// A Redis that is full is packed all the same: that makes room. If Trim failed, retention would
+// give up after a few sets.
+func TestPackFull(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	l := startSet(t, s, 1000, Options{})
+	publishes := make([]changelog.Publish, 1200)
+	for i := range publishes {
+		publishes[i].Changes = changes("a", 1)
+	}
+	_, err := l.Append(t.Context(), "set", publishes...)
+	ok(t, err)
+	ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory", "1000000").Err())
+	_, err = l.Append(t.Context(), "set", publishes...)
+	wants(t, feed.ErrFull, err)
+	_, err = l.Trim(t.Context(), "set", changelog.Retention{})
+	ok(t, err)
+	if n := s.admin(t).HLen(t.Context(), l.keys("set")[2]).Val(); n != 200 {
+		t.Errorf("%d blocks are not packed", n)
+	}
+	if n := len(all(t, l, feed.Cursor{})); n != 1200 {
+		t.Errorf("%d entries", n)
+	}
+}
