@@ -21,7 +21,10 @@ if not s then return no end
 -- of what the hub's own connection wrote. So again writes the log as it is: then the
 -- hub waits until the replicas have that write, and with it all earlier ones.
 local function again(answer)
-  if ARGV[8] == 'wait' then save(s.log) end
+  if ARGV[8] == 'wait' then
+    room()
+    save(s.log)
+  end
   return { 'ok', answer }
 end
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/redisconn"
 	"github.com/rshub/rshub/internal/redistest"
 )
 
@@ -192,6 +193,20 @@ func TestFull(t *testing.T) {
 	ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory", "0").Err())
 	makeSet(t, l, 10)
 	add(t, l, "b", 3)
+}
+
+// Nobody is told that nothing was written because Redis is full, if it has the publish.
+func TestFullWaits(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	o := Options{Prefix: startSet(t, s, 10, Options{}).opts.Prefix}
+	l := startOn(t, connect(t, s.url(), redisconn.Options{Wait: 1, WaitTimeout: 10 * time.Millisecond}), o)
+	kept := changelog.Publish{Changes: changes("kept", 1), Key: "key"}
+	for _, most := range []string{"0", "1000000"} {
+		ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory", most).Err())
+		_, err := l.Append(t.Context(), "set", kept)
+		wants(t, feed.ErrUnknown, err)
+	}
 }
 
 func TestEviction(t *testing.T) {
