@@ -32,11 +32,8 @@ func (l *Log) append(ctx context.Context, name string, publishes []changelog.Pub
 	if s == nil {
 		return nil, feed.ErrNoSet
 	}
-	if err := l.room(); err != nil {
-		return nil, err
-	}
-	a := appending{set: s, publishes: publishes, appended: make([]changelog.Appended, len(publishes))}
-	if state := s.state.Load(); state != nil {
+	a := appending{set: s, publishes: publishes, appended: make([]changelog.Appended, len(publishes)), full: l.room()}
+	if state := s.state.Load(); state != nil && a.full == nil {
 		a.cut(state)
 	}
 	if err := l.write(ctx, &a); err != nil {
@@ -65,6 +62,7 @@ type appending struct {
 	publishes []changelog.Publish
 	blocks    [][]changelog.CutBlock // the blocks of each publish, encoded for the positions that cut expected
 	appended  []changelog.Appended
+	full      error              // why nothing can be added, if so; what the log has is still answered
 	seen      map[string]receipt // the publishes of this call by their keys
 	tip       tip                // the tip of the set after this call
 	batch     *pebble.Batch      // the applied batch, to wait for; nil when nothing was written
@@ -109,6 +107,10 @@ func (l *Log) write(ctx context.Context, a *appending) error {
 		if barred {
 			a.appended[i].Err = feed.ErrKeyReused
 			continue
+		}
+		if !again && a.full != nil {
+			b.Close()
+			return a.full
 		}
 		if !again {
 			r = a.addLocked(b, i, now)

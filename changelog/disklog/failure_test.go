@@ -208,16 +208,23 @@ func TestFull(t *testing.T) {
 	k, pages := l.Keep("some"), l.Inventories()
 	begin := swapped(t, pages, inventory.Swap{Attempt: 7}).Log.Begin
 	ok(t, pages.Put(ctx, "set", begin, 7, somePages(1, 70)))
+	kept := changelog.Publish{Changes: changes("kept", 1), Key: "key"}
+	first, err := l.Append(ctx, "set", kept)
+	ok(t, err)
 	before := state(t, l, "set")
 	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 64<<20 - 1, TotalBytes: 1 << 40})
-	_, err := l.Append(ctx, "set", changelog.Publish{Changes: changes("x", 1)})
+	_, err = l.Append(ctx, "set", changelog.Publish{Changes: changes("x", 1)})
 	wants(t, feed.ErrFull, err)
+	a, err := l.Append(ctx, "set", kept)
+	if err != nil || !a[0].Replayed || a[0].Cursor != first[0].Cursor {
+		t.Errorf("a retry is answered with %v, %v", a, err)
+	}
 	wants(t, feed.ErrFull, l.Check(ctx))
 	wants(t, feed.ErrFull, l.Make(ctx, "other", feed.Description{}, 10))
 	if s := state(t, l, "set"); s != before {
 		t.Errorf("state is %+v, want %+v", s, before)
 	}
-	if n := len(entries(t, l, "set")); n != 100 {
+	if n := len(entries(t, l, "set")); n != 101 {
 		t.Errorf("%d entries", n)
 	}
 	for _, grows := range []bool{true, false} {
