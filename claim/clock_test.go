@@ -1,9 +1,11 @@
 package claim
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,5 +73,21 @@ func TestRedisClaimAhead(t *testing.T) {
 	}
 	if got, err := r.Acquire(t.Context(), []int{3, 4}); err != nil || len(got) != 1 || got[0].Shard != 3 {
 		t.Errorf("acquired %v (%v)", got, err)
+	}
+}
+
+// While Redis is gone, a hub says once a minute what it cannot do, and not at each step.
+func TestFailuresAreSaidOnceAMinute(t *testing.T) {
+	s := redistest.Start(t)
+	var logged bytes.Buffer
+	var clock time.Duration
+	k := NewKeeper(storeOn(t, s), idler{}, shards, func() time.Duration { return clock }, slog.New(slog.NewTextHandler(&logged, nil)))
+	s.Kill()
+	for range 130 {
+		k.step(t.Context())
+		clock += time.Second
+	}
+	if n := strings.Count(logged.String(), "cannot say that it is alive"); n != 3 {
+		t.Errorf("it is logged %d times", n)
 	}
 }

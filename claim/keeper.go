@@ -43,8 +43,9 @@ type Keeper struct {
 	// Only the goroutine that calls step uses these.
 	held   map[int]*Hold
 	live   []string
-	wanted []int // the shards that this hub should have while the hubs in live are alive
-	shared bool  // another hub was in live
+	wanted []int                    // the shards that this hub should have while the hubs in live are alive
+	shared bool                     // another hub was in live
+	said   map[string]time.Duration // when each failure was logged last
 
 	mu       sync.Mutex
 	finished []*Hold // the worker has ended its work on them; they have to be released
@@ -58,7 +59,7 @@ func NewKeeper(s Store, w Worker, shards int, clock Clock, logger *slog.Logger) 
 	if clock == nil {
 		clock = sinceBoot
 	}
-	return &Keeper{store: s, worker: w, shards: shards, logger: logger, clock: clock, held: make(map[int]*Hold), wake: backoff.NewWakeup()}
+	return &Keeper{store: s, worker: w, shards: shards, logger: logger, clock: clock, held: make(map[int]*Hold), said: make(map[string]time.Duration), wake: backoff.NewWakeup()}
 }
 
 // every returns the time between two steps.
@@ -285,9 +286,13 @@ func (k *Keeper) giveUp(ctx context.Context) {
 	}
 }
 
-// failed logs an error, unless the call failed because this hub ends.
+// failed logs an error, unless the call failed because this hub ends, or the same was logged
+// in the last minute: there are two steps a second.
 func (k *Keeper) failed(ctx context.Context, what string, err error) {
-	if ctx.Err() != context.Canceled {
-		k.logger.Warn(what, "err", err)
+	now := k.clock()
+	if last, ok := k.said[what]; ctx.Err() == context.Canceled || ok && now-last < time.Minute {
+		return
 	}
+	k.said[what] = now
+	k.logger.Warn(what, "err", err)
 }
