@@ -164,3 +164,22 @@ func (w seenSet) hurt(t *testing.T, l *Log, what string) (fate string) {
 	}
 	return fate
 }
+
+// What is kept of a key may be damaged, too. The error says so; retention then goes on with the
+// other sets.
+func TestDamageOfKey(t *testing.T) {
+	t.Parallel()
+	l := startSet(t, shared, 10, Options{})
+	p := changelog.Publish{Changes: changes("a", 1), Key: "key"}
+	_, err := l.Append(t.Context(), "set", p)
+	ok(t, err)
+	known := l.keys("set")[3]
+	whole := shared.admin(t).HGet(t.Context(), known, "1").Val()
+	for _, bad := range []string{"", whole[:40], strings.Replace(whole, "-", "+", 2)} {
+		ok(t, shared.admin(t).HSet(t.Context(), known, "1", bad).Err())
+		_, err := l.Append(t.Context(), "set", p)
+		wants(t, changelog.ErrCorrupt, err)
+		_, err = l.Trim(t.Context(), "set", changelog.Retention{})
+		wants(t, changelog.ErrCorrupt, err)
+	}
+}

@@ -273,7 +273,8 @@ end
 local function known(number)
   local v = redis.call('HGET', KNOWN, number)
   if not v then return nil end
-  local after, upto, key = string.match(string.sub(v, 33), '^(%S+) (%S+) (.*)$')
+  local after, upto, key = string.match(string.sub(v, 33), '^(%d+%-%d+) (%d+%-%d+) (.*)$')
+  if not after then damaged('the record of key ' .. number) end
   return { hash = string.sub(v, 1, 32), cursors = after .. ' ' .. upto, micros = parse(upto).micros, key = key }
 end
 
