@@ -242,7 +242,8 @@ func (st *state) dropShard(s *shard) {
 // again.
 const commitRetry = time.Second
 
-// commit makes changes and takes the request out of the inbox, in one step. build returns
+// commit makes changes and takes the request out of the inbox, in one step, and with it what
+// it may have replaced: after a crash that would be carried out after it. build returns
 // the changes; apply brings them into memory once the store has them. In between the mutex
 // is free, and the state may change, so apply has to look at it again.
 //
@@ -252,13 +253,18 @@ func (s *shard) commit(r *subscription.Request, build func(*state) subscription.
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	st := s.engine.lock()
-	c := build(st)
+	c, done := build(st), s.done
+	s.done = nil
 	st.unlock()
-	if r.Number > 0 {
+	if c.Done = append(c.Done, done...); r.Number > 0 {
 		c.Done = append(c.Done, r.Number)
 	}
 	if len(c.Put)+len(c.Delete)+len(c.Done) > 0 {
 		if err := s.store(s.ctx, c); err != nil && s.ctx.Err() == nil {
+			st = s.engine.lock()
+			s.done = append(s.done, done...)
+			st.engine.saves.Wake()
+			st.unlock()
 			s.engine.opts.Logger.Warn("callbacks: changes wait for the store", "shard", s.claim.Shard, "mode", r.Mode, "err", err)
 			return backoff.Jitter(commitRetry)
 		}

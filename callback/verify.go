@@ -137,7 +137,11 @@ func (s *shard) keep(p *request) (again time.Duration) {
 			}
 			rec.Last = withAttempt(known.Last, c.attempt)
 		}
-		return subscription.Changes{Put: []subscription.Record{rec}}
+		changes := subscription.Changes{Put: []subscription.Record{rec}}
+		if p.older > 0 {
+			changes.Done = []uint64{p.older}
+		}
+		return changes
 	}, func(st *state, done subscription.Changes) {
 		known := s.subs[r.ID()]
 		if known != nil && len(done.Delete) > 0 {

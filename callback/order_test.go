@@ -1,0 +1,64 @@
+package callback
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/callback/subscription"
+)
+
+// What a request has replaced leaves the inbox with it: after a crash it does not come back, and
+// undo what came later.
+func TestReplacedStaysReplaced(t *testing.T) {
+	t.Parallel()
+	restart := func(w *world) {
+		w.crash()
+		w.start(Options{})
+		w.pass(time.Minute)
+	}
+	t.Run("renewals", func(t *testing.T) {
+		inWorld(t, Options{}, func(t *testing.T, w *world) {
+			c, id := w.subscribed()
+			c.agrees(status(http.StatusInternalServerError))
+			w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "first"}) // is tried again soon
+			c.agrees(nil)
+			w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "second"})
+			if got := w.saved(id).Secret; got != "second" {
+				t.Fatalf("the secret is %q", got)
+			}
+			restart(w)
+			if got := w.saved(id).Secret; got != "second" {
+				t.Errorf("after a crash the secret is %q", got)
+			}
+		})
+	})
+	t.Run("removal", func(t *testing.T) {
+		inWorld(t, Options{}, func(t *testing.T, w *world) {
+			c, id := w.subscribed()
+			c.agrees(status(http.StatusInternalServerError))
+			w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url})
+			c.agrees(nil)
+			w.sent(subscription.Request{Mode: subscription.Remove, Callback: c.url})
+			if !w.gone(id) {
+				t.Fatal("it was not removed")
+			}
+			if restart(w); !w.gone(id) {
+				t.Error("after a crash it is there again")
+			}
+		})
+	})
+	t.Run("moves", func(t *testing.T) {
+		inWorld(t, Options{}, func(t *testing.T, w *world) {
+			c, _ := w.subscribed()
+			w.published("a", 3)
+			w.pass(time.Second)
+			w.store.tight.Store(true)
+			w.sent(subscription.Request{Mode: subscription.Move, Callback: c.url})
+			w.store.tight.Store(false)
+			w.sent(subscription.Request{Mode: subscription.Move, Callback: c.url, Start: w.head()})
+			restart(w)
+			c.check(0, 3)
+		})
+	})
+}
