@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/feed"
 )
 
 // What a request has replaced leaves the inbox with it: after a crash it does not come back, and
@@ -60,5 +61,23 @@ func TestReplacedStaysReplaced(t *testing.T) {
 			restart(w)
 			c.check(0, 3)
 		})
+	})
+}
+
+// Of two moves the later one counts, also if the store fails while the first is carried out.
+func TestMovesInOrder(t *testing.T) {
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c, _ := w.subscribed()
+		w.published("a", 3)
+		w.pass(time.Second)
+		w.store.commits(func(subscription.Changes, func() error) error {
+			time.Sleep(time.Second)
+			return feed.ErrUnavailable
+		})
+		w.sent(subscription.Request{Mode: subscription.Move, Callback: c.url})
+		w.store.hook.Store(nil)
+		w.sent(subscription.Request{Mode: subscription.Move, Callback: c.url, Start: w.head()})
+		w.pass(time.Minute)
+		c.check(0, 3)
 	})
 }

@@ -30,6 +30,8 @@ type outage struct {
 
 	alone atomic.Bool  // Join gets no answer
 	stuck atomic.Int32 // commits to this shard hang, if it is not 0
+
+	hook atomic.Pointer[func(changes subscription.Changes, commit func() error) error] // what a commit does instead; nil: it commits
 }
 
 func (o *outage) is(failing bool) error {
@@ -122,7 +124,16 @@ func (o *outage) Commit(ctx context.Context, c claim.Claim, changes subscription
 	if err := o.is(o.full.Load()); err != nil {
 		return err
 	}
-	return o.Disk.Commit(ctx, c, changes)
+	commit := func() error { return o.Disk.Commit(ctx, c, changes) }
+	if hook := o.hook.Load(); hook != nil {
+		return (*hook)(changes, commit)
+	}
+	return commit()
+}
+
+// commits sets what a commit does from now on.
+func (o *outage) commits(hook func(changes subscription.Changes, commit func() error) error) {
+	o.hook.Store(&hook)
 }
 
 // A hub that hands a shard over tries to save its progress until that is done, and keeps

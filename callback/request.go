@@ -302,7 +302,10 @@ func (h *handling) settle(st *state) {
 	if q.stage == dead || s.calls.Err() != nil {
 		return
 	}
-	if h.again > 0 && slices.ContainsFunc(q.requests, func(o *request) bool { return o.Mode == subscription.Remove && o != h.request }) {
+	overtaken := func(o *request) bool { // a removal or, for a move, a later one came, and goes first
+		return o != h.request && (o.Mode == subscription.Remove || o.Mode == subscription.Move && h.Mode == subscription.Move)
+	}
+	if h.again > 0 && slices.ContainsFunc(q.requests, overtaken) {
 		st.finish(s, h.Number)
 		h.again = 0
 	}
