@@ -1,6 +1,7 @@
 package callback
 
 import (
+	"errors"
 	"net/http"
 	"testing"
 	"time"
@@ -79,5 +80,21 @@ func TestMovesInOrder(t *testing.T) {
 		w.sent(subscription.Request{Mode: subscription.Move, Callback: c.url, Start: w.head()})
 		w.pass(time.Minute)
 		c.check(0, 3)
+	})
+}
+
+// A removal removes also what is in the store without the hub's knowledge: the store was asked
+// to keep it, and its answer was lost.
+func TestRemoveWhatIsKeptUnknown(t *testing.T) {
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c := w.listen("a.example")
+		w.store.commits(func(_ subscription.Changes, commit func() error) error { return errors.Join(feed.ErrUnknown, commit()) })
+		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url})
+		w.store.hook.Store(nil)
+		w.saved(id) // operators see it
+		w.sent(subscription.Request{Mode: subscription.Remove, Callback: c.url})
+		if w.pass(time.Minute); !w.gone(id) {
+			t.Error("it is still there")
+		}
 	})
 }

@@ -374,12 +374,12 @@ func (s *shard) end(r *subscription.Request, reason string) (again time.Duration
 	id := r.ID()
 	var about *subscription.Subscription // of what was removed
 	again = s.commit(r, func(*state) (c subscription.Changes) {
-		remove := false
+		remove := r.Mode == subscription.Remove // also one that only the store knows: its answer was lost
 		switch known := s.subs[id]; {
 		case known != nil: // if it is not over, it was renewed in time, or made anew
-			remove = r.Mode == subscription.Remove || known.over != "" && r.Mode != forgotten
+			remove = remove || known.over != "" && r.Mode != forgotten
 		case s.ended[id] != nil:
-			remove = r.Mode == subscription.Remove || r.Mode == forgotten
+			remove = remove || r.Mode == forgotten
 		}
 		if remove {
 			c.Delete = []subscription.ID{id}
