@@ -2,6 +2,7 @@ package callback
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -95,6 +96,34 @@ func TestRemoveWhatIsKeptUnknown(t *testing.T) {
 		w.sent(subscription.Request{Mode: subscription.Remove, Callback: c.url})
 		if w.pass(time.Minute); !w.gone(id) {
 			t.Error("it is still there")
+		}
+	})
+}
+
+// operates sends a request of an operator, and waits until all that follows from it has happened.
+func (w *world) operates(mode subscription.Mode, callback string) {
+	w.t.Helper()
+	ok(w.t, w.engine.Send(w.t.Context(), subscription.Request{Mode: mode, Set: "demo", Callback: callback, At: time.Now()}))
+	w.settled()
+}
+
+// An operator's request does not wait behind a subscriber's request about the same subscription,
+// which waits for a slot.
+func TestOperatorWaitsInNoLine(t *testing.T) {
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c := w.listen("a.example")
+		var id subscription.ID
+		var last string
+		for range 2 {
+			for i := range 30 {
+				last = fmt.Sprint(c.url, "?n=", i)
+				id = w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: last})
+			}
+			c.agrees(hang)
+		}
+		w.operates(subscription.Remove, last)
+		if !w.gone(id) {
+			t.Error("the operator waits for a callback that hangs")
 		}
 	})
 }

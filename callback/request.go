@@ -178,6 +178,7 @@ func (st *state) add(q *requestQueue, r *request) {
 	switch r.Mode {
 	case subscription.Remove, subscription.Retry, subscription.Move, refused: // an operator must not wait for a callback, which may take minutes; nor may rights that ended
 		q.requests = slices.Insert(q.requests, 0, r)
+		st.slots.cancel(&q.task) // it does not wait in the line of a subscriber either
 	default:
 		q.requests = append(q.requests, r)
 	}
