@@ -127,3 +127,23 @@ func TestOperatorWaitsInNoLine(t *testing.T) {
 		}
 	})
 }
+
+// A shard's inbox that subscribers have filled does not keep operators out.
+func TestOperatorInAFullInbox(t *testing.T) {
+	long(t)
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c, id := w.subscribed()
+		c.agrees(hang)
+		for i, n := 0, 0; n < subscription.InboxMax; i++ {
+			if callback := fmt.Sprint(c.url, "?n=", i); subscription.NewID("demo", "", callback).Shard() == id.Shard() {
+				w.send(subscription.Request{Mode: subscription.Subscribe, Callback: callback})
+				n++
+			}
+		}
+		w.pass(time.Second)
+		w.operates(subscription.Remove, c.url)
+		if w.pass(time.Second); !w.gone(id) {
+			t.Error("the operator's request is not carried out")
+		}
+	})
+}

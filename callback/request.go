@@ -19,7 +19,7 @@ const (
 // Most requests of one shard that are taken from the inbox before others are carried
 // out, and most that are read at once.
 const (
-	maxWaiting = subscription.InboxMax
+	maxWaiting = subscription.InboxMax + subscription.InboxMax/10 + 1 // with the room of operators
 	inboxPage  = 100
 )
 
