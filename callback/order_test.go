@@ -147,3 +147,32 @@ func TestOperatorInAFullInbox(t *testing.T) {
 		}
 	})
 }
+
+// A renewal that is kept after an operator's move counts as failing what has failed by then.
+func TestFailingAfterAMove(t *testing.T) {
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c := w.listen("a.example")
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/a"}})
+		w.published("a", 3)
+		w.store.commits(func(changes subscription.Changes, commit func() error) error {
+			if len(changes.Put) > 0 && changes.Put[0].Filter.IsZero() {
+				return feed.ErrFull
+			}
+			return commit()
+		})
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url})
+		c.says(status(http.StatusInternalServerError))
+		w.sent(subscription.Request{Mode: subscription.Move, Callback: c.url})
+		w.pass(10 * time.Second)
+		w.store.hook.Store(nil)
+		w.pass(10 * time.Second)
+		if n := w.engine.present().failing; n != 1 {
+			t.Errorf("while it fails, %d are failing", n)
+		}
+		c.says(nil)
+		w.pass(10 * time.Minute)
+		if n := w.engine.present().failing; n != 0 {
+			t.Errorf("at the end, %d are failing", n)
+		}
+	})
+}

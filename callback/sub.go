@@ -204,7 +204,7 @@ func (st *state) put(s *shard, r *subscription.Record, moved bool) {
 	known.uncheck()
 	if moved {
 		known.moves++
-		known.setFailed(0)
+		known.setFailed(r.Failed)
 		known.Progress, known.until, known.first = r.Progress, feed.Cursor{}, 0
 	}
 	known.Next, known.earliest = time.Time{}, time.Time{}
