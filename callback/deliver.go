@@ -63,8 +63,8 @@ func (s *sub) takeTurn(*state) turn {
 		return nil
 	}
 	e := s.shard.engine
-	if s.about.Every > 0 && s.burst == 0 {
-		s.burst = s.topic.head.Position
+	if head := s.topic.head.Position; s.about.Every > 0 && (s.burst == 0 || s.burst > head) { // positions may have begun anew
+		s.burst = head
 	}
 	s.running = &delivery{
 		sub: s, engine: e, about: s.about, head: s.topic.head, point: point{cursor: s.Cursor, from: s.From, until: s.until, diverged: s.Diverged}, gap: s.Gap, gaps: s.Gaps,

@@ -176,3 +176,23 @@ func TestFailingAfterAMove(t *testing.T) {
 		}
 	})
 }
+
+// A burst that was under way when its set was deleted does not go on in the set that is made anew.
+func TestEveryAfterADeletedSet(t *testing.T) {
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c := w.listen("a.example")
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Every: time.Hour})
+		c.says(status(http.StatusInternalServerError))
+		w.published("a", 9)
+		ok(t, w.hub.Delete(t.Context(), "demo"))
+		c.says(nil)
+		w.pass(10 * time.Minute)
+		for _, name := range []string{"b", "c", "d"} {
+			w.published(name, 1)
+			w.pass(10 * time.Minute)
+		}
+		if got := fmt.Sprint(c.locs()); got != "[b/0?a&b]" {
+			t.Errorf("within an hour it got %v", got)
+		}
+	})
+}
