@@ -93,6 +93,7 @@ func New(o Options) *Client {
 		IdleConnTimeout:        90 * time.Second,
 		TLSHandshakeTimeout:    o.ConnectTimeout,
 		MaxResponseHeaderBytes: 16 << 10,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 5 * time.Second}, // requests that time out do not close a dead connection
 		DisableCompression:     true,
 		ReadBufferSize:         1 << 10,
 		WriteBufferSize:        4 << 10,

@@ -1,0 +1,76 @@
+package outbound
+
+import (
+	"context"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rshub/rshub/internal/pipetest"
+)
+
+// A mute is a connection on which nothing comes or goes any more once dead is set, and which nobody
+// closes: a firewall has forgotten it.
+type mute struct {
+	net.Conn
+	dead *atomic.Bool
+}
+
+func (m mute) Write(p []byte) (int, error) {
+	if m.dead.Load() {
+		return len(p), nil
+	}
+	return m.Conn.Write(p)
+}
+
+// A connection of HTTP/2 on which nothing comes any more is given up. Requests that time out do not
+// close it, as those of HTTP/1 do.
+func TestDeadConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := &pipetest.Network{}
+		protocols := make(chan string, 10)
+		s := &httptest.Server{Listener: network.Listen("127.0.0.1:443"), EnableHTTP2: true, Config: &http.Server{
+			Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { protocols <- r.Proto }),
+		}}
+		s.StartTLS()
+		defer s.Close()
+		dead := new(atomic.Bool)
+		cas := x509.NewCertPool()
+		cas.AddCert(s.Certificate())
+		client := New(Options{CAs: cas, Dial: func(ctx context.Context, n, address string) (net.Conn, error) {
+			c, err := network.Dial(ctx, n, address)
+			return mute{c, dead}, err
+		}})
+		defer client.Close()
+		get := func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+			defer cancel()
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://127.0.0.1/", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := client.RoundTrip(r)
+			if err == nil {
+				err = resp.Body.Close()
+			}
+			return err
+		}
+		if err := get(); err != nil || <-protocols != "HTTP/2.0" {
+			t.Fatal(err)
+		}
+		dead.Store(true)
+		if get() == nil {
+			t.Fatal("it is not dead")
+		}
+		dead = new(atomic.Bool) // the next connection is well
+		time.Sleep(time.Minute)
+		if err := get(); err != nil {
+			t.Errorf("a minute later: %v", err)
+		}
+	})
+}
