@@ -196,3 +196,24 @@ func TestEveryAfterADeletedSet(t *testing.T) {
 		}
 	})
 }
+
+// A failure that was noted while the clock was ahead does not hold a subscription up until then.
+func TestNextByAWrongClock(t *testing.T) {
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c, id := w.subscribed()
+		c.says(status(http.StatusInternalServerError))
+		w.published("a", 3)
+		w.pass(time.Second)
+		r := w.saved(id)
+		w.crash()
+		claims, err := w.registry.Acquire(t.Context(), []int{id.Shard()})
+		ok(t, err)
+		r.Next = time.Now().Add(9 * 24 * time.Hour)
+		ok(t, w.registry.Commit(t.Context(), claims[0], subscription.Changes{Put: []subscription.Record{r}}))
+		ok(t, w.registry.Release(t.Context(), claims))
+		c.says(nil)
+		w.start(Options{})
+		w.pass(2 * time.Hour)
+		c.check(0, 3)
+	})
+}

@@ -78,6 +78,9 @@ func (e *Engine) newShard(h *claim.Hold) *shard {
 	return s
 }
 
+// longestWait is the longest that an outlet has the hub wait after a failure.
+const longestWait = time.Hour
+
 // loadRetry is how long to wait before a shard that could not be loaded is
 // loaded again.
 const loadRetry = time.Second
@@ -170,6 +173,7 @@ func (s *shard) load() bool {
 			continue
 		}
 		x := st.addSub(s, &records[i])
+		x.Next = earlier(x.Next, time.Now().Add(longestWait)) // the clock may have been ahead
 		x.earliest = x.Next
 		x.standing = standingOf(x.Last, x.Failed)
 		st.rest(x)
