@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 )
 
@@ -215,5 +216,29 @@ func TestNextByAWrongClock(t *testing.T) {
 		w.start(Options{})
 		w.pass(2 * time.Hour)
 		c.check(0, 3)
+	})
+}
+
+// In a set that was made anew, and has lost its beginning, nobody knows where the gap ends in the
+// positions of the deleted one.
+func TestGapOfAnotherSet(t *testing.T) {
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
+		c, _ := w.subscribed()
+		w.published("a", 5)
+		c.says(status(http.StatusInternalServerError))
+		w.pass(time.Minute)
+		ok(t, w.hub.Delete(t.Context(), "demo"))
+		w.crash()
+		ok(t, w.log.Make(t.Context(), "demo", feed.Description{}, 10))
+		w.publish("b", 60)
+		w.pass(time.Minute)
+		if _, err := w.log.Trim(t.Context(), "demo", changelog.Retention{Count: 20}); err != nil {
+			t.Fatal(err)
+		}
+		w.start(Options{})
+		w.pass(time.Minute)
+		if h := c.last().header; h.Get("RS-Gap") != "6-" || h.Get("RS-Previous") != "40" {
+			t.Errorf("RS-Gap %q, RS-Previous %q", h.Get("RS-Gap"), h.Get("RS-Previous"))
+		}
 	})
 }

@@ -121,10 +121,10 @@ const (
 // Lost says which positions are lost when the memory has overrun a
 // subscription: "first-last" for the positions after had up to on. In a set
 // that was made again, positions begin anew. Then only the beginning of the gap
-// is known, and the text is "first-".
+// is known, and the text is "first-". The datetime of had is negative if the set was made again.
 func Lost(had, on feed.Cursor) string {
 	text := strconv.FormatUint(had.Position+1, 10) + "-"
-	if on.Position > had.Position {
+	if on.Position > had.Position && had.Micros >= 0 {
 		text += strconv.FormatUint(on.Position, 10)
 	}
 	return text
