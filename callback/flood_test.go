@@ -158,9 +158,7 @@ func TestManyPortsOfOneAddress(t *testing.T) {
 // The first delivery to a callback has less time than those behind it. A callback that is
 // slow gets it again, with all of the time.
 func TestFirstDeliveryIsShort(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
+	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		c, _ := w.subscribed()
 		c.says(func(http.ResponseWriter, *http.Request) { time.Sleep(8 * time.Second) })
 		w.published("a", 1)

@@ -95,10 +95,8 @@ func TestRemovedBeforeRightsAreLookedAt(t *testing.T) {
 // wait, fail, or have a delivery under way. Those of others go on. The callback is told, the
 // record stays for operators, and a new request makes a new subscription.
 func TestRightsEnd(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newRegister()
-		w := newWorld(t, Options{Rights: r})
+	r := newRegister()
+	inWorld(t, Options{Rights: r}, func(t *testing.T, w *world) {
 		idle, failing, slow, other := w.listen("idle.example"), w.listen("failing.example"), w.listen("slow.example"), w.listen("other.example")
 		failing.says(status(http.StatusInternalServerError))
 		slow.says(hang)
@@ -162,10 +160,8 @@ func TestRightsEnd(t *testing.T) {
 // Subscriptions that nothing happens to cost nothing: rights are asked for when they change,
 // and when something is delivered.
 func TestRightsOfIdle(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newRegister()
-		w := newWorld(t, Options{Rights: r})
+	r := newRegister()
+	inWorld(t, Options{Rights: r}, func(t *testing.T, w *world) {
 		for i := range 20 {
 			w.subscribe(w.listen(string(rune('a'+i)) + ".example"))
 		}
@@ -187,10 +183,8 @@ func TestRightsOfIdle(t *testing.T) {
 // A lease ends when the token expires, also if that is later than when it was granted made
 // sooner, and a newer token prolongs it.
 func TestTokenExpires(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newRegister()
-		w := newWorld(t, Options{Rights: r})
+	r := newRegister()
+	inWorld(t, Options{Rights: r}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		begin := time.Now()
 		ask := func(until time.Time) subscription.ID {
@@ -229,10 +223,8 @@ func TestTokenExpires(t *testing.T) {
 
 // An operator may move the end of a token. What the lease was granted for stays as it was.
 func TestTokenExpiresLater(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newRegister()
-		w := newWorld(t, Options{Rights: r})
+	r := newRegister()
+	inWorld(t, Options{Rights: r}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		w.publish("a", 1)
 		begin := time.Now()
@@ -262,10 +254,8 @@ func TestTokenExpiresLater(t *testing.T) {
 // Where the end of a token was, nothing happens once it is elsewhere: no delivery comes before the
 // interval that the subscriber asked for is over.
 func TestTokenExpiredHere(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newRegister()
-		w := newWorld(t, Options{Rights: r})
+	r := newRegister()
+	inWorld(t, Options{Rights: r}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		w.publish("a", 1)
 		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head(), Every: time.Hour})
@@ -351,10 +341,8 @@ func TestTakenOverUnheardOf(t *testing.T) {
 // ends meanwhile with the rights of its subscriber. When they are back, deliveries go on where the
 // callback was told.
 func TestRightsEndDuringARenewal(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newRegister()
-		w := newWorld(t, Options{Rights: r})
+	r := newRegister()
+	inWorld(t, Options{Rights: r}, func(t *testing.T, w *world) {
 		c, id := w.subscribed()
 		time.Sleep(unsureFor)
 		c.says(status(http.StatusInternalServerError))
