@@ -43,7 +43,8 @@ type Quota struct {
 // keeps says what a set keeps.
 type keeps struct {
 	bytes  int64
-	by     string    // who made it, once it was measured
+	by     string    // who made it
+	known  bool      // by is: the set was measured, and was there
 	due    time.Time // of the next look
 	grew   time.Time // when it was published to last
 	often  int       // how often it was published to since the last look
@@ -82,7 +83,7 @@ func (q *Quota) Full(set string) (most int64, full bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	k := q.sets[set]
-	return most, k != nil && most > 0 && max(k.bytes, q.all[k.by]) >= most
+	return most, k != nil && k.known && most > 0 && max(k.bytes, q.all[k.by]) >= most
 }
 
 // together returns what the sets of a maker keep, or a set where nobody knows the makers.
@@ -175,16 +176,16 @@ func (q *Quota) Run(ctx context.Context) {
 	}
 }
 
-// measure returns what a set keeps, and who made it. A set that is gone keeps nothing.
-func (q *Quota) measure(ctx context.Context, set string) (bytes int64, by string, err error) {
+// measure returns what a set keeps, and who made it. A set that is not there keeps nothing.
+func (q *Quota) measure(ctx context.Context, set string) (bytes int64, by string, there bool, err error) {
 	bytes, err = q.store.Kept(ctx, set)
 	if err == nil && q.callers {
 		by, err = q.store.Maker(ctx, set)
 	}
 	if errors.Is(err, feed.ErrNoSet) {
-		return 0, "", nil
+		return 0, "", false, nil
 	}
-	return bytes, by, err
+	return bytes, by, err == nil, err
 }
 
 // look measures the sets that are due.
@@ -205,14 +206,14 @@ func (q *Quota) look(ctx context.Context, now time.Time) {
 		if most == 0 || ctx.Err() != nil {
 			return
 		}
-		bytes, by, err := q.measure(ctx, set)
+		bytes, by, there, err := q.measure(ctx, set)
 		if err != nil {
 			return // the store has a problem; that is said elsewhere
 		}
 		q.mu.Lock()
 		if k := q.sets[set]; k != nil {
 			q.countLocked(k, by, bytes)
-			k.due, k.often = now.Add(quotaSeldom), 0
+			k.due, k.often, k.known = now.Add(quotaSeldom), 0, there
 			if bytes > most/2 {
 				k.due = now // at the next look
 			}

@@ -150,6 +150,23 @@ func TestQuotaOfAMaker(t *testing.T) {
 	})
 }
 
+// What callers without a token have filled does not close the sets of others, not even until a
+// new set is measured, or one that is made again.
+func TestQuotaOfNobody(t *testing.T) {
+	sets := map[string]int64{"1": 100, "bob": 0} // nobody made the first one
+	keeping(t, 100, slog.New(slog.DiscardHandler), sets, func(k *keeper) {
+		k.Grew("1")
+		k.wants(quotaEvery+1, "1")
+		k.keep("bob", 10)
+		k.Grew("bob")
+		k.wants(0, "1")
+		k.wants(quotaEvery, "1")
+		k.keep("bob", 0) // it is deleted
+		k.Grew("bob")
+		k.wants(quotaSeldom+quotaEvery, "1")
+	})
+}
+
 // Whoever publishes to many sets does not get the full ones forgotten, nor keeps new ones
 // from being measured.
 func TestQuotaOfManySets(t *testing.T) {
