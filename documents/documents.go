@@ -42,7 +42,7 @@ import (
 //	{base}/sets/{set}/changelist-{begin}-{n}-from-{micros}.xml   the open Change List that it names
 //	{base}/sets/{set}/changelist-{begin}-{n}-until-{micros}.xml  the closed Change Lists that it names
 //	{base}/sets/{set}/resourcelist.xml                           what the set held at one time: the Resource List, or the index of several
-//	{base}/sets/{set}/resourcelist-{cursor}-{n}.xml              the Resource Lists that it names
+//	{base}/sets/{set}/resourcelist-{cursor}-{n}-{completed}.xml  the Resource Lists that it names
 //
 // the documents of its dialects, {base}/.well-known/resourcesync, the Source Description, and {base}/robots.txt.
 //

@@ -40,7 +40,7 @@ func (d *Server) Framework(ctx context.Context, s feed.State) ([]resourcesync.Ch
 	}
 	c := changed(d.base.ResourceList(s.Set), resourcesync.ResourceList, nil)
 	if resources > maxItems {
-		c.Loc = d.base.Document(s.Set, partName(s, l.Cursor(), 1, 1))
+		c.Loc = d.base.Document(s.Set, partName(s, l.Cursor(), l.Completed, 1, 1))
 		c.Links = []resourcesync.Link{{Rel: "index", Href: d.base.ResourceList(s.Set)}}
 	}
 	c.Lastmod = l.Completed.UTC().Truncate(time.Microsecond) // as the memory keeps it

@@ -51,17 +51,17 @@ type piece struct {
 const bytesOfHead = 16 << 10
 
 // partName names a document of a Resource List, by the block and the number of the piece,
-// both from 1. The name says at which cursor the list is, so it never means another
-// document.
-func partName(s feed.State, at feed.Cursor, block uint64, piece int) string {
+// both from 1. The name says at which cursor the list is, and when it was completed, because a
+// list may be made again at the same cursor. So it never means another document.
+func partName(s feed.State, at feed.Cursor, completed time.Time, block uint64, piece int) string {
 	name := "resourcelist-" + at.String() + "-" + strconv.FormatUint(block, 10)
 	if piece > 1 {
 		name += "." + strconv.Itoa(piece)
 	}
-	return withLastmod(name, s.Lastmod)
+	return withLastmod(name+"-"+strconv.FormatInt(completed.UnixMicro(), 10), s.Lastmod)
 }
 
-// parsePartName reads the numbers in what partName returns. Only partName can say whether a
+// parsePartName reads the first numbers in what partName returns. Only partName can say whether a
 // set has a document of that name.
 func parsePartName(name string) (at feed.Cursor, block uint64, piece int, ok bool) {
 	rest, ok := strings.CutPrefix(name, "resourcelist-")
@@ -155,12 +155,12 @@ func (d *Server) resourceList(ctx context.Context, s feed.State) (*document, err
 // resourcePart returns a document that a Resource List Index names.
 func (d *Server) resourcePart(ctx context.Context, s feed.State, name string, at feed.Cursor, number uint64, n int) (*document, error) {
 	none := notFound("there is no such part of a Resource List; " + d.base.ResourceList(s.Set) + " names those that there are")
-	if partName(s, at, number, n) != name {
-		return nil, none
-	}
 	l, err := d.list(ctx, s, at)
 	if err != nil {
 		return nil, err
+	}
+	if partName(s, at, l.Completed, number, n) != name {
+		return nil, none
 	}
 	all, err := l.Tally(ctx, inventory.Range{})
 	if err != nil {
@@ -280,7 +280,7 @@ func (d *Server) writeResourceIndex(ctx context.Context, w io.Writer, s feed.Sta
 		}
 		for i := range b.pieces {
 			item := resourcesync.Item{At: h.At, Completed: h.Completed}
-			item.Loc = d.base.Document(s.Set, partName(s, l.Cursor(), b.number, i+1))
+			item.Loc = d.base.Document(s.Set, partName(s, l.Cursor(), l.Completed, b.number, i+1))
 			buf = resourcesync.AppendXMLItem(buf, &item, ns)
 		}
 		if len(buf) >= writePage {

@@ -111,7 +111,7 @@ func TestGoldenResourceLists(t *testing.T) {
 	compare("capabilitylist-resourcelist", "/sets/peps/capabilitylist.xml")
 	sh.put(50_020, 50_001, numbered)
 	compare("resourcelist-index", "/sets/peps/resourcelist.xml")
-	compare("resourcelist-part", "/sets/peps/resourcelist-50020-1767323045050020-2.xml")
+	compare("resourcelist-part", "/sets/peps/resourcelist-50020-1767323045050020-2-1767323105000000.xml")
 }
 
 // All documents together name every resource once, and none of them is too large.
@@ -173,7 +173,7 @@ func TestResourceListParts(t *testing.T) {
 	first := sh.put(9, 50_001, numbered)
 	m, s := filled(t, 4, 0, documents.Options{Inventories: sh})
 	other := newServer(m, documents.Options{Inventories: sh})
-	const part = "/sets/peps/resourcelist-9-1767323045000009-2.xml"
+	const part = "/sets/peps/resourcelist-9-1767323045000009-2-1767323105000000.xml"
 	for _, path := range []string{"/sets/peps/resourcelist.xml", part} {
 		for _, encoding := range []string{"identity", "gzip"} {
 			a, b := s.get(path, "Accept-Encoding", encoding), other.get(path, "Accept-Encoding", encoding)
@@ -198,7 +198,7 @@ func TestResourceListParts(t *testing.T) {
 	old := s.get(part).Body.Bytes()
 
 	// With another lastmod its bytes are others. So it has another name.
-	const dated = "/sets/peps/resourcelist-9-1767323045000009-2-datetime.xml"
+	const dated = "/sets/peps/resourcelist-9-1767323045000009-2-1767323105000000-datetime.xml"
 	describe := func(d feed.Description, there, not string) {
 		t.Helper()
 		m.describe("peps", d)
@@ -225,12 +225,37 @@ func TestResourceListParts(t *testing.T) {
 		t.Errorf("a part that is not kept is %d %s", now.Code, now.Body)
 	}
 	for _, path := range []string{
-		"resourcelist-12-1767323045000012-1.xml", // resourcelist.xml has all
-		"resourcelist-12-1767323045000012-0.xml", "resourcelist-12-1767323045000012-9.xml", "resourcelist-12-1767323045000012-1.1.xml", "resourcelist-12-1767323045000012-1.2.xml",
-		"resourcelist-12-1767323045000012-01.xml", "resourcelist-12-1.xml", "resourcelist-.xml", "resourcelist-12-1767323045000012.xml", "resourcelist--1-2-3.xml",
+		"resourcelist-12-1767323045000012-1-1767323105000000.xml", // resourcelist.xml has all
+		"resourcelist-12-1767323045000012-0-1767323105000000.xml", "resourcelist-12-1767323045000012-9-1767323105000000.xml", "resourcelist-12-1767323045000012-1.1-1767323105000000.xml", "resourcelist-12-1767323045000012-1.2-1767323105000000.xml",
+		"resourcelist-12-1767323045000012-01-1767323105000000.xml", "resourcelist-12-1.xml", "resourcelist-12-1767323045000012-1.xml", "resourcelist-.xml", "resourcelist-12-1767323045000012.xml", "resourcelist--1-2-3.xml",
 	} {
 		if w := s.get("/sets/peps/" + path); w.Code != 404 {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+}
+
+// A list that is made again at the same cursor, as when an inventory is turned off and on, is
+// another one. So its parts have other names: caches keep those of the old one for good.
+func TestResourceListMadeAgain(t *testing.T) {
+	sh := &shelf{}
+	sh.put(9, 50_001, numbered)
+	_, s := filled(t, 4, 0, documents.Options{Inventories: sh})
+	old := map[string]string{}
+	for _, url := range s.named("/sets/peps/resourcelist.xml") {
+		old[url] = s.get(url).Body.String()
+	}
+	again := *sh.lists[0]
+	again.Completed = again.Completed.Add(time.Hour)
+	sh.lists[0] = &again
+	for _, url := range s.named("/sets/peps/resourcelist.xml") {
+		if w := s.get(url); w.Code != 200 || old[url] != "" && old[url] != w.Body.String() {
+			t.Errorf("%s is %d, and had other bytes before, with the Cache-Control %s", url, w.Code, w.Header().Get("Cache-Control"))
+		}
+	}
+	for url := range old {
+		if w := s.get(url); w.Code != 404 {
+			t.Errorf("a part of the old list is %d", w.Code)
 		}
 	}
 }
