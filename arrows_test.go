@@ -70,7 +70,7 @@ var arrows = map[string][]string{
 	"dialect/rdm":             {"feed", "problem", "resourcesync"},
 	"dialect/changeset":       {"dialect", "feed", "resourcesync"},
 	"dialect/cloudevents":     {"feed", "resourcesync"},
-	"inventory/live":          {"claim", "feed", "internal/backoff", "inventory", "resourcesync"},
+	"inventory/live":          {"claim", "feed", "internal/backoff", "inventory", "limit", "resourcesync"},
 	"inventory/web":           {"feed", "internal/accept", "inventory", "inventory/audit", "limit", "problem", "resourcesync"},
 	"callback/subscription":   {"changelog", "claim", "feed", "internal/backoff", "internal/packed", "internal/redisconn", "resourcesync"},
 	"callback/outlet":         {"callback/subscription", "feed", "outbound"},

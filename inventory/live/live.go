@@ -50,6 +50,7 @@ var (
 		Detail: "the inventory of this set has not reached that cursor yet; ask again soon"}
 
 	// ErrTooMany means that the maximum number of readers read inventories now.
+	// The maximum of one user is half of that.
 	ErrTooMany = &feed.Error{Code: "too-many", Status: 429, Retry: 5, Text: "too many read inventories",
 		Detail: "too many baselines or audits are under way; ask again soon"}
 
@@ -128,6 +129,7 @@ type Live struct {
 	views   map[string]*view    // one for each set that is read
 	bytes   int                 // memory of all kept states and overlays
 	reading [2]int              // how many readers read now, by kind of reader
+	of      map[reads]int       // the same, of each user
 }
 
 // New returns the Live of a log and the inventories beside it. It makes no inventory
@@ -137,7 +139,7 @@ func New(log Log, store inventory.Store, claims claim.Store, o Options) *Live {
 	o.defaults()
 	l := &Live{
 		log: log, store: store, opts: o, logger: o.Logger, holder: claims.Name(), cache: inventory.NewCache(cacheBytes),
-		metrics: newMetrics(o.Metrics), started: time.Now(), shards: map[int]*claim.Hold{}, views: map[string]*view{},
+		metrics: newMetrics(o.Metrics), started: time.Now(), shards: map[int]*claim.Hold{}, views: map[string]*view{}, of: map[reads]int{},
 	}
 	l.maker = newMaker(l)
 	l.keeper = claim.NewKeeper(claims, worker{l}, Shards, nil, o.Logger.With("work", "inventories"))

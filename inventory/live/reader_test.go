@@ -189,8 +189,8 @@ func TestLimits(t *testing.T) {
 		if _, err := l.At(ctx, "a", feed.Cursor{Position: 7}); !errors.Is(err, feed.ErrGone) {
 			t.Errorf("At: %v", err)
 		}
-		if l.reading != [2]int{} {
-			t.Errorf("readers %v", l.reading)
+		if l.reading != [2]int{} || len(l.of) > 0 {
+			t.Errorf("readers %v, %v", l.reading, l.of)
 		}
 	})
 }

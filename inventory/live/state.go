@@ -10,6 +10,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/limit"
 )
 
 var (
@@ -45,13 +46,14 @@ func (l *Live) At(ctx context.Context, set string, at feed.Cursor) (*inventory.P
 // roots changed meanwhile. Until the time until, it also tries again if the log has not
 // reached the cursor.
 func (l *Live) read(ctx context.Context, kind reader, do func(*view) (*inventory.Pinned, error), set string, until time.Time) (*inventory.Pinned, error) {
-	if !l.admit(kind) {
+	user := limit.FromContext(ctx)
+	if !l.admit(user, kind) {
 		return nil, fmt.Errorf("set %q: %w", set, ErrTooMany)
 	}
 	for try := 1; ; {
 		v, err := l.enter(ctx, set)
 		if err != nil {
-			l.dismiss(kind)
+			l.dismiss(user, kind)
 			return nil, err
 		}
 		h, err := do(v)
@@ -61,7 +63,7 @@ func (l *Live) read(ctx context.Context, kind reader, do func(*view) (*inventory
 			release := h.Release
 			h.Release = sync.OnceFunc(func() {
 				release()
-				l.dismiss(kind)
+				l.dismiss(user, kind)
 			})
 			return h, nil
 		case errors.Is(err, errMoved) && try < moveTries:
@@ -78,7 +80,7 @@ func (l *Live) read(ctx context.Context, kind reader, do func(*view) (*inventory
 		case errors.Is(err, errEarly): // the log has most likely lost the cursor: waiting would never end
 			err = fmt.Errorf("%w: %w", err, feed.ErrGone)
 		}
-		l.dismiss(kind)
+		l.dismiss(user, kind)
 		return nil, err
 	}
 }
@@ -224,23 +226,35 @@ const (
 	baselines
 )
 
-// admit counts a reader, unless there are too many of its kind. It reports
+// A reads is who reads, and how.
+type reads struct {
+	user *limit.User // nil: the hub itself, and whoever has no limits
+	kind reader
+}
+
+// admit counts a reader, unless there are too many of its kind. One user has half of the places
+// at most: it may read as slowly as it likes, and others must not wait for that. admit reports
 // whether it did.
-func (l *Live) admit(kind reader) bool {
+func (l *Live) admit(user *limit.User, kind reader) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.reading[kind] >= [...]int{l.opts.States, l.opts.Baselines}[kind] {
+	most := [...]int{l.opts.States, l.opts.Baselines}[kind]
+	if l.reading[kind] >= most || user != nil && l.of[reads{user, kind}] >= (most+1)/2 {
 		l.metrics.refused[kind].Inc()
 		return false
 	}
 	l.reading[kind]++
+	l.of[reads{user, kind}]++
 	l.metrics.reads[kind].Inc()
 	return true
 }
 
 // dismiss counts a reader less.
-func (l *Live) dismiss(kind reader) {
+func (l *Live) dismiss(user *limit.User, kind reader) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reading[kind]--
+	if l.of[reads{user, kind}]--; l.of[reads{user, kind}] == 0 {
+		delete(l.of, reads{user, kind})
+	}
 }
