@@ -107,7 +107,10 @@ func (s *Server) ServeOne(w http.ResponseWriter, r *http.Request, set string) er
 	if err := feed.CheckSet(set); err != nil {
 		return err
 	}
-	var err error
+	newest, err := newestOf(r)
+	if err != nil {
+		return err
+	}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
 		err = access.MayFollow(ctx, set)
@@ -131,7 +134,7 @@ func (s *Server) ServeOne(w http.ResponseWriter, r *http.Request, set string) er
 	if err != nil {
 		return err
 	}
-	st, err := s.memory.State(ctx, set)
+	view, err := s.look(r, set, newest)
 	if errors.Is(err, feed.ErrUnavailable) && r.Method == http.MethodPut {
 		// The request is carried out. Nobody must be told that nothing was written.
 		err = advise(fmt.Errorf("%w: it was carried out, and then: %v", feed.ErrUnknown, err), describeAgain)
@@ -139,9 +142,20 @@ func (s *Server) ServeOne(w http.ResponseWriter, r *http.Request, set string) er
 	if err != nil {
 		return err
 	}
+	problem.WriteJSON(w, http.StatusOK, view)
+	return nil
+}
+
+// look returns the view of a set, as r asks for it.
+func (s *Server) look(r *http.Request, set string, newest uint64) (View, error) {
+	ctx := r.Context()
+	st, err := s.memory.State(ctx, set)
+	if err != nil {
+		return View{}, err
+	}
 	view := s.view(st, access.FromContext(ctx).Rights)
-	if view.Recent, err = s.recent(r, &st); err != nil {
-		return err
+	if view.Recent, err = s.recent(ctx, &st, newest); err != nil {
+		return view, err
 	}
 	if r.URL.Query().Get("details") == "1" {
 		s.details(ctx, &view, st.NoInventory)
@@ -150,12 +164,9 @@ func (s *Server) ServeOne(w http.ResponseWriter, r *http.Request, set string) er
 		if r.Method == http.MethodPut {
 			s.opts.Sources.Described()
 		}
-		if view.Looked, err = s.opts.Sources.Looked(ctx, st); err != nil {
-			return err
-		}
+		view.Looked, err = s.opts.Sources.Looked(ctx, st)
 	}
-	problem.WriteJSON(w, http.StatusOK, view)
-	return nil
+	return view, err
 }
 
 // delete deletes a set.
@@ -173,22 +184,29 @@ func (s *Server) delete(ctx context.Context, set string) error {
 // mostRecent bounds the parameter recent.
 const mostRecent = 10_000
 
-// recent returns the cursor before the newest changes of a set, as many as the parameter
-// recent says, or all that there are. Who follows from there sees these changes first. It is
-// empty without the parameter.
-func (s *Server) recent(r *http.Request, st *feed.State) (string, error) {
+// newestOf returns the number in the parameter recent; 0: there is none.
+func newestOf(r *http.Request) (uint64, error) {
 	text := r.URL.Query().Get("recent")
 	if text == "" {
-		return "", nil
+		return 0, nil
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || n < 1 || n > mostRecent {
-		return "", resourcesync.Invalid("recent=%.20s: it is a number from 1 to %d", text, mostRecent)
+		return 0, resourcesync.Invalid("recent=%.20s: it is a number from 1 to %d", text, mostRecent)
+	}
+	return n, nil
+}
+
+// recent returns the cursor before the n newest changes of a set, or before all that there are.
+// Who follows from there sees these changes first. It is empty for 0.
+func (s *Server) recent(ctx context.Context, st *feed.State, n uint64) (string, error) {
+	if n == 0 {
+		return "", nil
 	}
 	if st.Head.Position <= st.Floor.Position+n {
 		return st.Floor.String(), nil
 	}
-	at, err := s.memory.At(r.Context(), st.Set, st.Head.Position-n)
+	at, err := s.memory.At(ctx, st.Set, st.Head.Position-n)
 	if errors.Is(err, feed.ErrGone) { // retention has just removed it
 		return st.Head.String(), nil
 	}

@@ -283,3 +283,34 @@ func TestSearchEngines(t *testing.T) {
 		}
 	}
 }
+
+// A lost is Sources whose results cannot be read.
+type lost struct{}
+
+func (lost) Described() {}
+
+func (lost) Looked(context.Context, feed.State) (*Looked, error) {
+	return nil, fmt.Errorf("in a test: %w", feed.ErrUnavailable)
+}
+
+// What was described is not answered as if it was not.
+func TestDescribedAllTheSame(t *testing.T) {
+	log := memorytest.Open(t)
+	s := New(log, hub.New(log, hub.Options{}), "", Options{Inventories: &told{}, Sources: lost{}, Fetcher: anywhere{}})
+	put := func(query, title string) error {
+		r := httptest.NewRequest("PUT", "/sets/demo"+query, strings.NewReader(`{"title":"`+title+`","source":"https://example.org/list.xml"}`))
+		return s.ServeOne(httptest.NewRecorder(), r.WithContext(access.NewContext(r.Context(), access.Caller{Rights: access.All()})), "demo")
+	}
+	if err := put("", "one"); !errors.Is(err, feed.ErrUnknown) {
+		t.Errorf("without the result of the last look: %v", err)
+	}
+	err := put("?recent=x", "two")
+	if st, serr := log.State(t.Context(), "demo"); !errors.Is(err, resourcesync.ErrInvalid) || serr != nil || st.Title != "one" {
+		t.Errorf("with a wrong parameter: %v, and the title is %q, %v", err, st.Title, serr)
+	}
+}
+
+// anywhere fetches any URL.
+type anywhere struct{}
+
+func (anywhere) Check(string, string) error { return nil }
