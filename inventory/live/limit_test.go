@@ -32,3 +32,19 @@ func TestLimitOfOne(t *testing.T) {
 		w.got(l.State(t.Context(), "a", feed.Cursor{}, 0)).Release()
 	})
 }
+
+// Whoever asks for sets that there are not takes no memory.
+func TestSetsThatThereAreNot(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		l, _ := w.made(10, Options{})
+		w.state(l, "a")
+		for _, set := range many(100) {
+			if _, err := l.State(t.Context(), set, feed.Cursor{}, 0); !errors.Is(err, feed.ErrNoSet) {
+				t.Errorf("%s: %v", set, err)
+			}
+		}
+		if n := len(l.views); n != 1 {
+			t.Errorf("%d views are kept", n)
+		}
+	})
+}

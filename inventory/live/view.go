@@ -63,12 +63,15 @@ func (l *Live) enter(ctx context.Context, set string) (*view, error) {
 	}
 }
 
-// leave gives up the turn.
+// leave gives up the turn. It forgets a view that has nothing, because anybody may ask for sets
+// that there are not.
 func (v *view) leave() {
 	<-v.turn
 	v.live.mu.Lock()
 	defer v.live.mu.Unlock()
-	v.waiters--
+	if v.waiters--; v.waiters == 0 && v.overlay == nil && len(v.kept) == 0 && len(v.snapshots) == 0 {
+		delete(v.live.views, v.set)
+	}
 }
 
 // load reads the record. If the set was made anew, v forgets everything.
