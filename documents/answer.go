@@ -144,7 +144,7 @@ func (d *Server) answer(w http.ResponseWriter, r *http.Request, doc *document) e
 // send sends a body as the client takes it. It holds no more of it than a piece: for
 // each piece it looks into the cache. If the cache has dropped the body, the rest is
 // written again as it is read. So what slow clients have not read takes no memory
-// besides the cache.
+// besides the cache. It stops when the client may not read any more.
 func (d *Server) send(w http.ResponseWriter, r *http.Request, doc *document, etag string, compress bool, b *body) {
 	sent := int64(0)
 	for i, n := 0, len(b.pieces); i < n; i++ {
@@ -156,6 +156,9 @@ func (d *Server) send(w http.ResponseWriter, r *http.Request, doc *document, eta
 		sent += int64(len(piece))
 		if i+1 == n {
 			return
+		}
+		if err := r.Context().Err(); err != nil {
+			d.breakOff(r, err)
 		}
 		if b, _ = d.bodies.Get(etag); b == nil {
 			if err := d.stream(w, r, doc, compress, sent); err != nil {

@@ -220,7 +220,7 @@ func (l *listed) Sets(context.Context, ...string) ([]feed.State, error) {
 }
 
 // When rights end, so does a stream of changes that is published, and one of resources that
-// is read.
+// is read, and a document.
 func TestStreamsEnd(t *testing.T) {
 	t.Parallel()
 	file := newTokensFile(t, "publish:*,follow:*", "publish:*,follow:*")
@@ -232,8 +232,11 @@ func TestStreamsEnd(t *testing.T) {
 	slow := http.Client{Transport: &http.Transport{DisableCompression: true, DialContext: smallBuffer(256 << 10)}}
 	defer slow.CloseIdleConnections()
 	resources := ask(t, &slow, "GET", h.URL+"/sets/a/resources", nil, append(file.bearer(1), "Accept", "application/x-ndjson")...)
-	if _, err := resources.Body.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
+	document := ask(t, &slow, "GET", h.URL+"/sets/a/changelist.xml", nil, file.bearer(1)...)
+	for _, slowly := range []*http.Response{resources, document} {
+		if _, err := slowly.Body.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	body, stream := io.Pipe()
 	defer stream.Close()
@@ -248,6 +251,9 @@ func TestStreamsEnd(t *testing.T) {
 	theirs.ends()
 	if _, err := io.Copy(io.Discard, resources.Body); err == nil {
 		t.Error("the stream of resources goes on to its end")
+	}
+	if _, err := io.Copy(io.Discard, document.Body); err == nil {
+		t.Error("a document goes on to its end")
 	}
 	resp := <-published
 	text, err := io.ReadAll(resp.Body)

@@ -91,14 +91,17 @@ func (s *site) serveTopic(w http.ResponseWriter, r *http.Request) error {
 			s.page.ServeDocument(w, r, set)
 			return nil
 		}
+		if !s.subscribe.Wants(r) {
+			return s.Follow(w, r, set, func(w http.ResponseWriter, r *http.Request, set string) error {
+				w.Header().Set("Link", s.base.Link(set))
+				return s.documents.ServeLatest(w, r, set)
+			})
+		}
 		if err := access.MayFollow(r.Context(), set); err != nil {
 			return err
 		}
 		w.Header().Set("Link", s.base.Link(set))
-		if s.subscribe.Wants(r) {
-			return s.anew(r.Context(), set, s.subscribe.Serve(w, r, set))
-		}
-		return s.documents.ServeLatest(w, r, set)
+		return s.anew(r.Context(), set, s.subscribe.Serve(w, r, set))
 	}
 	return problem.NotAllowed(r, "GET, HEAD, POST")
 }
@@ -150,7 +153,7 @@ func (s *site) serveInventory(serve func(http.ResponseWriter, *http.Request, str
 }
 
 // Follow serves a set to callers who may follow it. It stops when they may not any more, because
-// a stream of all resources may take long.
+// a stream of all resources may take long, and so may a document.
 func (s *site) Follow(w http.ResponseWriter, r *http.Request, set string, serve func(http.ResponseWriter, *http.Request, string) error) error {
 	if err := feed.CheckSet(set); err != nil {
 		return err
@@ -249,15 +252,14 @@ func (s *site) serveDocument(w http.ResponseWriter, r *http.Request) error {
 	if more, ok := strings.CutSuffix(name, "/changes"); ok && err == nil {
 		err = feed.CheckSet(set + "/" + more) // the client means a topic, and the set's name has a slash
 	}
-	if err == nil {
-		err = access.MayFollow(r.Context(), set)
-	}
 	if err != nil {
 		return err
 	}
-	return takes(func(w http.ResponseWriter, r *http.Request) error {
-		return s.anew(r.Context(), set, s.documents.ServeSet(w, r, set, name))
-	}, "after", "from")(w, r)
+	return s.Follow(w, r, set, func(w http.ResponseWriter, r *http.Request, set string) error {
+		return takes(func(w http.ResponseWriter, r *http.Request) error {
+			return s.anew(r.Context(), set, s.documents.ServeSet(w, r, set, name))
+		}, "after", "from")(w, r)
+	})
 }
 
 // anew adds to feed.ErrGone the link to where the client can begin anew.
