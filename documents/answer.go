@@ -22,6 +22,7 @@ import (
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/accept"
+	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -341,9 +342,9 @@ func (d *Server) stream(w http.ResponseWriter, r *http.Request, doc *document, c
 }
 
 // breakOff breaks off the connection, so that no client takes a part for the whole
-// document.
+// document. The log has only what is a fault of the hub, and no more than a client may cause.
 func (d *Server) breakOff(r *http.Request, err error) {
-	if r.Context().Err() == nil {
+	if r.Context().Err() == nil && problem.From(err).Status >= http.StatusInternalServerError {
 		d.opts.Logger.ErrorContext(r.Context(), "a document was broken off", "path", r.URL.Path, "err", err)
 	}
 	panic(http.ErrAbortHandler)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/documents"
+	"github.com/rshub/rshub/internal/loggedtest"
 	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/resourcesync"
@@ -75,6 +77,39 @@ func TestDroppedWhileSent(t *testing.T) {
 				t.Errorf("dropped by the memory: %d bytes of %d, %v", w.Body.Len(), want.Body.Len(), broken)
 			}
 		})
+	}
+}
+
+// A client that has no room left for its own slow reading writes nothing into the log: it can
+// do that as often as it likes.
+func TestBrokenOffByItself(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 4_000)
+	for range 5 {
+		m.add("peps", 4_000)
+	}
+	log := &loggedtest.Log{}
+	streams := limit.NewBudget(4<<20, time.Millisecond)
+	s := newServer(m, documents.Options{CacheBytes: 4 << 20, Streams: streams, Logger: log.Logger(slog.LevelInfo)})
+	user := limit.NewContext(t.Context(), limit.New(limit.Options{}).Caller("one", nil))
+	w := &interrupted{httptest.NewRecorder(), func() {
+		for n := 2; n <= 5; n++ {
+			s.get(m.list("peps", n))
+		}
+		if _, err := streams.Take(user, 2<<20); err != nil {
+			t.Error(err)
+		}
+	}}
+	func() {
+		defer func() {
+			if broken := recover(); broken != http.ErrAbortHandler {
+				t.Errorf("it ends with %v", broken)
+			}
+		}()
+		s.ServeHTTP(w, httptest.NewRequestWithContext(user, "GET", m.list("peps", 1), nil))
+	}()
+	if text := log.String(); text != "" {
+		t.Errorf("the log has %s", text)
 	}
 }
 
