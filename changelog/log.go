@@ -162,6 +162,7 @@ type Publish struct {
 	Key     string                // idempotency key, unique per set and caller, at most MaxKey bytes; empty for none
 	Hash    [32]byte              // of the content; a publish with the same Key must have the same Hash
 	Unless  string                // a key that must not have been used, like Key; empty for none
+	There   bool                  // the set is not made if it is not there; only a hub makes sets
 }
 
 // CheckPublishes returns nil when a log can take publishes. Each implementation

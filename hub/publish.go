@@ -244,7 +244,7 @@ func (h *Hub) publish(ctx context.Context, set string, p changelog.Publish) (cha
 	size := p.Size()
 	r := &request{publish: p, size: size}
 	err := h.enqueue(ctx, set, r)
-	if errors.Is(err, feed.ErrNoSet) {
+	if errors.Is(err, feed.ErrNoSet) && !p.There {
 		if err := mayMake(ctx); err != nil {
 			return changelog.Appended{}, err
 		}

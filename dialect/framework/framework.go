@@ -181,7 +181,8 @@ func (a *Announcer) announce(ctx context.Context, channel feed.State, now []reso
 		changes = deleted(known)
 	}
 	if len(changes) > 0 {
-		made, err := a.hub.Publish(ctx, channel.Set, changelog.Publish{Changes: changes})
+		// A channel that was deleted meanwhile must not be made again, and for everybody to see.
+		made, err := a.hub.Publish(ctx, channel.Set, changelog.Publish{Changes: changes, There: true})
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package framework
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -157,4 +158,27 @@ func TestManyAnnouncements(t *testing.T) {
 	r.wants()
 	r.restart()
 	r.wants("capabilitylist created", "description created")
+}
+
+// A deleting hub deletes the channel just before it publishes to it.
+type deleting struct{ *hub.Hub }
+
+func (d deleting) Publish(ctx context.Context, set string, p changelog.Publish) (changelog.Appended, error) {
+	if err := d.Delete(ctx, set); err != nil {
+		return changelog.Appended{}, err
+	}
+	return d.Hub.Publish(ctx, set, p)
+}
+
+// A channel that is deleted meanwhile is not made again: it would not be private any more.
+func TestAnnounceToDeleted(t *testing.T) {
+	r := newRoom(t)
+	r.describe("demo.framework", feed.Description{Private: true})
+	r.announcer.hub = deleting{r.hub}
+	if err := r.announcer.look(t.Context()); !errors.Is(err, feed.ErrNoSet) {
+		t.Errorf("it is announced: %v", err)
+	}
+	if st, err := r.log.State(t.Context(), "demo.framework"); !errors.Is(err, feed.ErrNoSet) {
+		t.Errorf("the channel is there, private is %t, with %d changes: %v", st.Private, st.Len(), err)
+	}
 }
