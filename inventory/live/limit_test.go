@@ -3,7 +3,9 @@ package live
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
@@ -45,6 +47,28 @@ func TestSetsThatThereAreNot(t *testing.T) {
 		}
 		if n := len(l.views); n != 1 {
 			t.Errorf("%d views are kept", n)
+		}
+	})
+}
+
+// While the store has little room, that is said once a minute, and not for each set.
+func TestScarceIsSaidOnceAMinute(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		l := w.idle(Options{Scarce: func(context.Context) bool { return true }})
+		for _, set := range many(50) {
+			w.log.make(set)
+			w.log.publish(set, "+a")
+		}
+		for range 3 {
+			for _, set := range many(50) {
+				if _, ok := l.Unread(t.Context(), set); ok {
+					t.Errorf("retention waits for %s", set)
+				}
+			}
+			w.after(time.Minute)
+		}
+		if n := strings.Count(w.text.String(), "\n"); n != 3 {
+			t.Errorf("it is said %d times", n)
 		}
 	})
 }

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/feed"
@@ -121,6 +122,7 @@ type Live struct {
 	maker   *maker
 	metrics *metrics
 	started time.Time
+	scarce  rate.Sometimes // the log line that the store has little room
 
 	mu sync.Mutex
 
@@ -139,7 +141,7 @@ func New(log Log, store inventory.Store, claims claim.Store, o Options) *Live {
 	o.defaults()
 	l := &Live{
 		log: log, store: store, opts: o, logger: o.Logger, holder: claims.Name(), cache: inventory.NewCache(cacheBytes),
-		metrics: newMetrics(o.Metrics), started: time.Now(), shards: map[int]*claim.Hold{}, views: map[string]*view{}, of: map[reads]int{},
+		metrics: newMetrics(o.Metrics), started: time.Now(), scarce: rate.Sometimes{Interval: time.Minute}, shards: map[int]*claim.Hold{}, views: map[string]*view{}, of: map[reads]int{},
 	}
 	l.maker = newMaker(l)
 	l.keeper = claim.NewKeeper(claims, worker{l}, Shards, nil, o.Logger.With("work", "inventories"))

@@ -23,7 +23,14 @@ func (l *Live) Unread(ctx context.Context, set string) (at feed.Cursor, ok bool)
 	}
 	if errors.Is(err, errStuck) || errors.Is(err, errScarce) {
 		l.metrics.unheld.Inc()
-		l.logger.Error("retention does not wait for an inventory any more", "set", set, "why", err.Error())
+		say := func() {
+			l.logger.Error("retention does not wait for an inventory any more", "set", set, "why", err.Error())
+		}
+		if errors.Is(err, errScarce) { // that is so of all sets that are behind, each time
+			l.scarce.Do(say)
+		} else {
+			say()
+		}
 	} else if !errors.Is(err, feed.ErrNoInventory) && !errors.Is(err, feed.ErrNoSet) && ctx.Err() == nil {
 		l.logger.Warn("it is unknown whether retention has to wait for an inventory", "set", set, "err", err)
 	}
