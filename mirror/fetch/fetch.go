@@ -250,8 +250,6 @@ func (g *getting) from(ctx context.Context, place string) (*Got, error) {
 // once makes one request, and follows redirects. After a *Failure another request is
 // useless now; after any other error it makes sense.
 func (g *getting) once(ctx context.Context, u *url.URL) (*Got, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	if g.Patience > 0 {
 		var end context.CancelFunc
 		ctx, end = context.WithTimeoutCause(ctx, g.Patience, errPatience)
@@ -259,7 +257,7 @@ func (g *getting) once(ctx context.Context, u *url.URL) (*Got, error) {
 	}
 	at := u
 	for hop := 0; ; hop++ {
-		got, to, err := g.ask(ctx, u, at, cancel)
+		got, to, err := g.ask(ctx, u, at)
 		switch {
 		case err != nil && context.Cause(ctx) == errPatience:
 			return nil, &Failure{Err: fmt.Errorf("%w; so far it has %d bytes", errPatience, g.Size()), Part: g.Part}
@@ -274,7 +272,9 @@ func (g *getting) once(ctx context.Context, u *url.URL) (*Got, error) {
 
 // ask makes one request at one of the places to which u leads. It returns the content, or
 // the target of a redirect. Each host has its own bound and its own pauses.
-func (g *getting) ask(ctx context.Context, u, at *url.URL, cancel context.CancelFunc) (got *Got, to *url.URL, err error) {
+func (g *getting) ask(ctx context.Context, u, at *url.URL) (got *Got, to *url.URL, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	host := outbound.Site(at)
 	leave, err := g.hosts.enter(ctx, host)
 	if err != nil {
@@ -293,16 +293,17 @@ func (g *getting) ask(ctx context.Context, u, at *url.URL, cancel context.Cancel
 		}
 		return nil, nil, g.plain(err)
 	}
-	headers.Stop()
+	defer headers.Stop()
 	defer resp.Body.Close()
 	g.hosts.answered(host, resp)
 	if to, err = outbound.RedirectOf(resp); err != nil {
 		return nil, nil, &Failure{Err: err}
 	}
 	if to != nil {
-		_, _ = io.CopyN(io.Discard, resp.Body, moreBytes)
+		_, _ = io.CopyN(io.Discard, resp.Body, moreBytes) // until headers ends it
 		return nil, to, nil
 	}
+	headers.Stop()
 	got, err = g.take(resp, u, cancel)
 	return got, nil, err
 }
