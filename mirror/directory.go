@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"sync"
 	"time"
@@ -60,7 +61,13 @@ type Directory struct {
 	removing sync.Mutex // held while files are removed
 
 	mu   sync.Mutex
-	busy map[string]chan struct{} // by loc: a goroutine works on the resource; closed when it has finished
+	busy map[string]*holder // by loc: a goroutine works on the resource
+}
+
+// A holder is a goroutine that works on a resource.
+type holder struct {
+	done chan struct{}      // closed when it has finished
+	end  context.CancelFunc // ends its work early; nil: it ends soon
 }
 
 var _ Sink = (*Directory)(nil)
@@ -70,7 +77,7 @@ func NewDirectory(h *home.Home, o DirectoryOptions) (*Directory, error) {
 	if o.Did == nil {
 		o.Did = func(Deed) {}
 	}
-	d := &Directory{home: h, fetcher: fetch.New(o.Fetch), opts: o, busy: map[string]chan struct{}{}}
+	d := &Directory{home: h, fetcher: fetch.New(o.Fetch), opts: o, busy: map[string]*holder{}}
 	if h.Copied() {
 		return d, nil // a copy is only read
 	}
@@ -102,20 +109,23 @@ func (d *Directory) sweep() error {
 	return nil
 }
 
-// hold waits until no goroutine works on a resource, and then reserves the
-// resource until release.
+// hold waits until no goroutine works on a resource, and then reserves the resource until
+// release. It ends what Retry does with the resource: that may take hours, and is overtaken.
 func (d *Directory) hold(ctx context.Context, loc string) error {
 	for {
 		d.mu.Lock()
 		other := d.busy[loc]
 		if other == nil {
-			d.busy[loc] = make(chan struct{})
+			d.busy[loc] = &holder{done: make(chan struct{})}
 			d.mu.Unlock()
 			return nil
 		}
+		if other.end != nil {
+			other.end()
+		}
 		d.mu.Unlock()
 		select {
-		case <-other:
+		case <-other.done:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -125,7 +135,7 @@ func (d *Directory) hold(ctx context.Context, loc string) error {
 func (d *Directory) release(loc string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	close(d.busy[loc])
+	close(d.busy[loc].done)
 	delete(d.busy, loc)
 }
 
@@ -172,7 +182,16 @@ func (d *Directory) Retry(ctx context.Context, all bool) (Left, error) {
 		if err != nil || !ok {
 			return outcome{}, err // a newer change was applied, or the resource was deleted
 		}
-		return d.get(ctx, f.Entry, 0, false, nil)
+		mine, end := context.WithCancel(ctx)
+		defer end()
+		d.mu.Lock()
+		d.busy[e.Change.Loc].end = end
+		d.mu.Unlock()
+		o, err := d.get(mine, f.Entry, 0, false, nil)
+		if errors.Is(err, context.Canceled) && ctx.Err() == nil {
+			return outcome{}, nil // a newer change is there
+		}
+		return o, err
 	})
 	if err != nil {
 		return left, err

@@ -398,3 +398,39 @@ func TestTogether(t *testing.T) {
 		b.has(fmt.Sprint(j), fmt.Sprint(29, j))
 	}
 }
+
+// What Retry does with a resource, which may take hours, does not hold up later changes of it.
+func TestApplyDuringRetry(t *testing.T) {
+	b := newBench(t)
+	b.apply(b.entry("/a", "one"), b.entry("/b", "one"), b.entry("/c", "c")) // none is there yet
+	slow := make(chan struct{}, 2)
+	b.answers(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/c" {
+			b.serve(w, r)
+			return
+		}
+		_ = http.NewResponseController(w).Flush()
+		slow <- struct{}{}
+		<-r.Context().Done()
+	})
+	ended := make(chan error)
+	go func() {
+		_, err := b.Retry(t.Context(), true)
+		ended <- err
+	}()
+	<-slow
+	<-slow
+	b.answers(b.serve)
+	b.set("/a", "two")
+	b.set("/c", "c")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // Stall ends a silent server after 30 s
+	defer cancel()
+	if err := b.Apply(ctx, []feed.Entry{b.entry("/a", "two"), b.entry("/b", "")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	b.has("a", "two")
+	b.has("b", "")
+}
