@@ -381,11 +381,11 @@ func (g *getting) take(resp *http.Response, u *url.URL, cancel context.CancelFun
 		}
 	case status == http.StatusRequestedRangeNotSatisfiable:
 		g.Part = nil
-		return nil, fmt.Errorf("the answer is %s", resp.Status)
+		return nil, answered(resp)
 	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable, status >= 500:
-		return nil, fmt.Errorf("the answer is %s", resp.Status)
+		return nil, answered(resp)
 	case status != http.StatusOK:
-		return nil, &Failure{Err: fmt.Errorf("the answer is %s", resp.Status)}
+		return nil, &Failure{Err: answered(resp)}
 	case g.encoded(resp):
 		g.Part = nil
 		return nil, errWrong{fmt.Errorf("the content comes encoded with %.40q: neither was that asked for, nor does the source say so", resp.Header.Get("Content-Encoding"))}
@@ -400,6 +400,12 @@ func (g *getting) take(resp *http.Response, u *url.URL, cancel context.CancelFun
 	}
 	got.Size, got.SHA256 = g.Size(), g.SHA256()
 	return got, nil
+}
+
+// answered returns the error for an answer without a content. It does not have the server's own
+// words: they may be long, and control a terminal.
+func answered(resp *http.Response) error {
+	return errors.New(strings.TrimSpace(fmt.Sprintf("the answer is %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))))
 }
 
 // encoded reports whether an answer has another encoding than the source says. A length or a hash

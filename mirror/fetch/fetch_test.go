@@ -405,23 +405,6 @@ func TestStalled(t *testing.T) {
 	fails(t, err, "")
 }
 
-// A redirect whose own text never comes leads on all the same.
-func TestStalledRedirect(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, Options{Stall: 100 * time.Millisecond, Tries: 1}, func(n int, w http.ResponseWriter, r *http.Request) bool {
-		if n > 1 {
-			return false
-		}
-		w.Header().Set("Location", "/b")
-		w.Header().Set("Content-Length", "100")
-		w.WriteHeader(http.StatusFound)
-		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done()
-		return true
-	})
-	b.right(b.get(Wanted{}))
-}
-
 // No more requests are under way than allowed, and none is lost.
 func TestBounds(t *testing.T) {
 	t.Parallel()
