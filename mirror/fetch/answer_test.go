@@ -2,10 +2,16 @@ package fetch
 
 import (
 	"fmt"
+	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/rshub/rshub/resourcesync"
 )
 
 // A redirect whose own text never comes leads on all the same.
@@ -43,3 +49,47 @@ func TestWordsOfStatus(t *testing.T) {
 		t.Errorf("the error is %.100q", f)
 	}
 }
+
+// A host that says nothing at all is left alone for a while: else each of its resources would wait
+// for it, and with them what is applied together with them.
+func TestSilentHost(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		silent, requests := true, 0
+		f := New(Options{Client: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			if requests++; silent && r.URL.Host == "h" {
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			}
+			return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(content)), Request: r}, nil
+		})}})
+		get := func(loc string) error {
+			file, err := os.Create(filepath.Join(dir, "file"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			_, err = f.Get(t.Context(), Wanted{Change: &resourcesync.Change{Loc: loc}}, file)
+			return err
+		}
+		began := time.Now()
+		for range 20 {
+			fails(t, get("http://h/a"), "does not answer, and is not asked until")
+		}
+		if took := time.Since(began); took > time.Minute || requests != 1 {
+			t.Errorf("it took %v, and %d requests", took, requests)
+		}
+		if err := get("http://other/a"); err != nil {
+			t.Error(err)
+		}
+		silent = false
+		time.Sleep(time.Minute)
+		if err := get("http://h/a"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

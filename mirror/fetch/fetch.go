@@ -273,6 +273,7 @@ func (g *getting) once(ctx context.Context, u *url.URL) (*Got, error) {
 // ask makes one request at one of the places to which u leads. It returns the content, or
 // the target of a redirect. Each host has its own bound and its own pauses.
 func (g *getting) ask(ctx context.Context, u, at *url.URL) (got *Got, to *url.URL, err error) {
+	all := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	host := outbound.Site(at)
@@ -285,9 +286,13 @@ func (g *getting) ask(ctx context.Context, u, at *url.URL) (got *Got, to *url.UR
 	if err != nil {
 		return nil, nil, err
 	}
+	began := time.Now()
 	headers := time.AfterFunc(g.opts.Stall, cancel)
 	resp, err := g.opts.Client.Do(r)
 	if err != nil {
+		if all.Err() == nil {
+			g.hosts.unanswered(host, began)
+		}
 		if !headers.Stop() {
 			err = fmt.Errorf("no answer comes within %v", g.opts.Stall)
 		}

@@ -36,7 +36,9 @@ type host struct {
 	slots    chan struct{}
 	visitors int       // requests that are under way or wait
 	until    time.Time // no request before this time
-	busy     int       // busy answers in a row
+	busy     int       // busy answers in a row, or times of silence
+	silent   bool      // until is because of silence
+	heard    time.Time // when the newest answer came
 }
 
 func newHosts(total, perHost int) *hosts {
@@ -45,11 +47,15 @@ func newHosts(total, perHost int) *hosts {
 
 // A Paused means that a host wants no requests until some time.
 type Paused struct {
-	Host  string
-	Until time.Time
+	Host   string
+	Until  time.Time
+	Silent bool // it said nothing at all
 }
 
 func (p *Paused) Error() string {
+	if p.Silent {
+		return fmt.Sprintf("%s does not answer, and is not asked until %s", p.Host, p.Until.UTC().Format(time.RFC3339))
+	}
 	return fmt.Sprintf("%s asks to wait until %s", p.Host, p.Until.UTC().Format(time.RFC3339))
 }
 
@@ -101,14 +107,14 @@ func take(ctx context.Context, slots chan struct{}) error {
 func (h *hosts) wait(ctx context.Context, name string, at *host) error {
 	for {
 		h.mu.Lock()
-		until := at.until
+		until, silent := at.until, at.silent
 		h.mu.Unlock()
 		left := time.Until(until)
 		switch {
 		case left <= 0:
 			return nil
 		case left > shortPause:
-			return &Paused{name, until}
+			return &Paused{name, until, silent}
 		}
 		if err := backoff.Sleep(ctx, left); err != nil {
 			return err
@@ -122,6 +128,7 @@ func (h *hosts) answered(name string, resp *http.Response) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := h.byName[name]
+	at.heard = time.Now()
 	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusServiceUnavailable {
 		at.busy = 0
 		return
@@ -132,6 +139,21 @@ func (h *hosts) answered(name string, resp *http.Response) {
 	}
 	at.busy++
 	if until := time.Now().Add(pause); until.After(at.until) {
-		at.until = until
+		at.until, at.silent = until, false
 	}
+}
+
+// unanswered notes that a request had no answer. After a long wait, and if no other request had an
+// answer meanwhile, the host gets a pause: else each of its resources would wait as long, and
+// what is applied together with them. The caller has called enter, and not leave yet.
+func (h *hosts) unanswered(name string, began time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at, now := h.byName[name], time.Now()
+	waited := now.Sub(began)
+	if waited <= shortPause || at.heard.After(began) || at.until.After(now) {
+		return
+	}
+	at.until, at.silent = now.Add(backoff.Doubled(waited, mostPause, at.busy)), true
+	at.busy++
 }
