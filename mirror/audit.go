@@ -110,12 +110,20 @@ type auditing struct {
 
 const repairBatch = 200 // the most files of one repair
 
-func (a *auditing) run(ctx context.Context) error {
+func (a *auditing) run(ctx context.Context) (err error) {
 	hub, set, ok := a.source.RSHub()
 	if !ok {
 		return a.withLists(ctx)
 	}
-	c, err := client.New(hub, a.Mirror.opts.Hub)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer func() {
+		if cause := context.Cause(ctx); errors.Is(err, context.Canceled) && cause != nil {
+			err = cause
+		}
+	}()
+	o, answers := a.patient(cancel, true)
+	c, err := client.New(hub, o)
 	if err != nil {
 		return &SourceError{err}
 	}
@@ -124,21 +132,23 @@ func (a *auditing) run(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
+	answers()
 	a.hub, a.set = c, set
-	return a.withHub(ctx)
+	return a.withHub(ctx, answers)
 }
 
-// withHub audits a mirror that follows a hub.
-func (a *auditing) withHub(ctx context.Context) (err error) {
+// withHub audits a mirror that follows a hub. It calls answers when the hub has answered.
+func (a *auditing) withHub(ctx context.Context, answers func()) (err error) {
 	wrong, err := a.compareHub(ctx)
 	if err != nil {
 		return err
 	}
+	answers()
 	if a.opts.Repair && len(wrong) > 0 { // the files stay, so the mirror fetches only what differs
 		if err := a.home.ForgetPages(); err != nil {
 			return err
 		}
-		if _, err := a.replica(ctx, a.hub, a.set, true, false, func() {}); err != nil {
+		if _, err := a.replica(ctx, a.hub, a.set, true, false, answers); err != nil {
 			return err
 		}
 	}

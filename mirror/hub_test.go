@@ -156,6 +156,24 @@ func TestPatienceBeginsWithAFailure(t *testing.T) {
 	}
 }
 
+// An audit waits as long as Patience for a hub that is away.
+func TestPatienceOfAnAudit(t *testing.T) {
+	t.Parallel()
+	f := newFollowed(t)
+	f.mirror()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	hub := &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) { return nil, errors.New("away") })}
+	o := Options{HTTP: hub, Patience: time.Nanosecond, Hub: client.Options{HTTP: hub}}
+	var failed error
+	for _, err := range New(f.home, f.source, f.Directory, o).Audit(ctx, f.Directory, AuditOptions{}) {
+		failed = err
+	}
+	if _, ok := errors.AsType[*SourceError](failed); !ok || ctx.Err() != nil {
+		t.Errorf("Audit = %v", failed)
+	}
+}
+
 // What is deleted while the source's list is read is in no baseline of a hub that does not
 // know all resources.
 func TestDeletedMeanwhile(t *testing.T) {

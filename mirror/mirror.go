@@ -145,13 +145,11 @@ func (m *Mirror) Run(ctx context.Context, once bool) (Left, error) {
 	return m.sink.Retry(ctx, true)
 }
 
-func (m *Mirror) follow(ctx context.Context, cancel context.CancelCauseFunc, once bool) error {
-	hub, set, ok := m.source.RSHub()
-	if !ok {
-		return m.lists(ctx, once)
-	}
+// patient returns options for a hub, and what has to be called when the hub has answered. With
+// once, cancel is called when the hub has not answered for as long as Patience.
+func (m *Mirror) patient(cancel context.CancelCauseFunc, once bool) (o client.Options, answers func()) {
 	var away time.Time // since when the hub does not answer; zero: it does
-	o := m.opts.Hub
+	o = m.opts.Hub
 	note := o.Note
 	o.Note = func(err error, wait time.Duration) {
 		if note != nil {
@@ -165,7 +163,15 @@ func (m *Mirror) follow(ctx context.Context, cancel context.CancelCauseFunc, onc
 			cancel(&SourceError{fmt.Errorf("gave up after %v: %w", since.Round(time.Second), err)})
 		}
 	}
-	answers := func() { away = time.Time{} }
+	return o, func() { away = time.Time{} }
+}
+
+func (m *Mirror) follow(ctx context.Context, cancel context.CancelCauseFunc, once bool) error {
+	hub, set, ok := m.source.RSHub()
+	if !ok {
+		return m.lists(ctx, once)
+	}
+	o, answers := m.patient(cancel, once)
 	c, err := client.New(hub, o)
 	if err != nil {
 		return &SourceError{err}
