@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -223,6 +224,8 @@ func (a *auditing) unexpected(ctx context.Context) error {
 func (a *auditing) strangers(ctx context.Context) error {
 	return fs.WalkDir(a.home.Root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
+		case errors.Is(err, fs.ErrNotExist) && name != ".": // removed meanwhile
+			return nil
 		case err != nil:
 			return err
 		case ctx.Err() != nil:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/source/discovery"
 )
 
 // booked returns what an audit says of the files, if the bookkeeping has these entries, and
@@ -128,5 +129,31 @@ func TestLostAndFound(t *testing.T) {
 	}
 	if found := b.booked(feed.Cursor{}); len(found) > 0 {
 		t.Errorf("the audit finds %q", found)
+	}
+}
+
+// A directory may be removed while an audit looks for files: a running mirror does that.
+func TestDirectoryIsRemoved(t *testing.T) {
+	b := newBench(t)
+	for _, name := range []string{"a", "b"} {
+		if err := os.MkdirAll(filepath.Join(b.dir, name), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, "a", "stranger"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for p, err := range New(b.home, &discovery.Source{}, b.Directory, Options{}).Audit(t.Context(), b.Directory, AuditOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		found++
+		if err := os.Remove(filepath.Join(b.dir, "b")); err != nil || p.Path != "a/stranger" {
+			t.Errorf("%+v, %v", p, err)
+		}
+	}
+	if found != 1 {
+		t.Errorf("%d problems", found)
 	}
 }
