@@ -42,13 +42,19 @@ func appendLine(dst []byte, e *feed.Entry) []byte {
 	return append(resourcesync.AppendJSONMembers(dst, &c), "}\n"...)
 }
 
-// Lines is a Sink that writes every entry as a line of NDJSON.
+// Lines is a Sink that writes every entry as a line of NDJSON. It makes the lines durable if W is
+// a file.
 type Lines struct{ W io.Writer }
 
 // Apply writes the entries. What was written before a crash may be written again.
 func (l Lines) Apply(_ context.Context, entries []feed.Entry) error {
 	if _, err := l.W.Write(lines(entries)); err != nil {
 		return fmt.Errorf("write the changes: %w", err)
+	}
+	if f, ok := l.W.(interface{ Sync() error }); ok { // else the cursor would be durable before a file has the lines
+		if err := f.Sync(); lasting(err) { // a pipe has nothing to sync
+			return fmt.Errorf("write the changes: %w", err)
+		}
 	}
 	return nil
 }

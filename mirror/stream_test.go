@@ -40,3 +40,40 @@ func TestCommand(t *testing.T) {
 		t.Error("a command that is not there succeeded")
 	}
 }
+
+// A synced is a file that remembers how much of it is durable.
+type synced struct {
+	*os.File
+	durable int64
+}
+
+func (s *synced) Sync() error {
+	info, err := s.Stat()
+	if err == nil {
+		s.durable, err = info.Size(), s.File.Sync()
+	}
+	return err
+}
+
+// The cursor is stored after Apply, so the lines are durable by then. A pipe takes them, too.
+func TestLinesAreDurable(t *testing.T) {
+	f, err := os.Create(t.TempDir() + "/lines")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	entries := []feed.Entry{{Change: resourcesync.Change{Loc: "https://h/a", Change: resourcesync.Created}}}
+	s := &synced{File: f}
+	if err := (Lines{s}).Apply(t.Context(), entries); err != nil || s.durable != int64(len(lines(entries))) {
+		t.Errorf("%d bytes are durable, %v", s.durable, err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	if err := (Lines{w}).Apply(t.Context(), entries); err != nil {
+		t.Error(err)
+	}
+}
