@@ -16,6 +16,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/mirror/home"
+	"github.com/rshub/rshub/mirror/ledger"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/discovery"
 	"github.com/rshub/rshub/source/reconcile"
@@ -433,4 +434,21 @@ func TestApplyDuringRetry(t *testing.T) {
 	}
 	b.has("a", "two")
 	b.has("b", "")
+}
+
+// What failed while the clock was ahead is not left alone until that time comes.
+func TestRetryAfterAWrongClock(t *testing.T) {
+	b := newBench(t)
+	b.set("/a", "one")
+	e := b.entry("/a", "one")
+	var batch ledger.Batch
+	at := time.Now().Add(9 * 365 * 24 * time.Hour)
+	batch.Failure(ledger.Failure{Loc: e.Change.Loc, Entry: e, Since: at, Next: at.Add(time.Minute), Tries: 1})
+	if err := b.home.Ledger.Commit(&batch); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := b.Retry(t.Context(), false); err != nil || left.Resources != 0 {
+		t.Errorf("%+v is left, %v", left, err)
+	}
+	b.has("a", "one")
 }
