@@ -110,13 +110,18 @@ func oneWord(s string) bool {
 }
 
 // checkRedirect follows the redirects of a GET only. A redirect could turn a publish
-// into a GET, or carry the changes to another host. People must decide about that.
-func checkRedirect(_ *http.Request, via []*http.Request) error {
+// into a GET, or carry the changes to another host. People must decide about that. The token
+// stays with the host and port that it is for.
+func checkRedirect(req *http.Request, via []*http.Request) error {
 	if via[0].Method != http.MethodGet {
 		return http.ErrUseLastResponse
 	}
 	if len(via) == 10 {
 		return errors.New("stopped after 10 redirects")
+	}
+	to, from := req.URL, via[0].URL
+	if !strings.EqualFold(to.Host, from.Host) || to.Scheme != from.Scheme && to.Scheme != "https" {
+		req.Header.Del("Authorization") // net/http leaves it for other ports, for subdomains, and for http after https
 	}
 	return nil
 }
