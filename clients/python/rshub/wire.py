@@ -23,6 +23,7 @@ TIMEOUT = 30.0  # seconds without a byte of an answer, besides the time that the
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 LONGEST_WAIT = 3600.0  # seconds that an answer may hold back one who follows: a wrong clock asks for years
 MAX_ANSWER = 64 << 20
+OVERHEAD = 64  # bytes of memory that a line of an event takes besides its text
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # of a character, escaped
 
 
@@ -59,7 +60,7 @@ class Wire:
 
     def events(self, url: str, headers: Dict[str, str]) -> Iterator[Tuple[str, Any]]:
         """Asks for an event stream, and yields the type and the JSON of each event until the stream ends."""
-        kind, data = "", []
+        kind, data, size = "", [], 0
         headers = {"Accept": "text/event-stream, application/problem+json", **headers}
         with self._open(url, None, headers, SILENCE - TIMEOUT, "text/event-stream") as answer:
             while True:
@@ -77,6 +78,9 @@ class Wire:
                     kind = value.decode(errors="replace")
                 elif name == b"data":
                     data.append(value)
+                    size += len(value) + OVERHEAD
+                    if size > MAX_ANSWER:
+                        raise NotAHub(f"{url} sends an event with more than 64 MiB")
                 elif not line.strip():
                     if data:
                         try:
@@ -84,7 +88,7 @@ class Wire:
                         except ValueError as e:
                             raise NotAHub(f"{url} sends an event that is no JSON") from e
                         yield kind, read
-                    kind, data = "", []
+                    kind, data, size = "", [], 0
 
     @contextlib.contextmanager
     def _open(self, url: str, body: Any, headers: Dict[str, str], wait: float, kind: str) -> Iterator[http.client.HTTPResponse]:

@@ -4,6 +4,7 @@ import http.server
 import json
 import threading
 import unittest
+from unittest import mock
 
 import rshub
 from rshub.inventory import Inventory
@@ -138,6 +139,13 @@ class Strange(unittest.TestCase):
         for answer in (b"<html>", page("0-0", "0-0"), [event(page("0-0", "0-0", set="other"))], ["data: []\n\n"]):
             self.script[:] = [answer]
             with self.assertRaises(rshub.NotAHub, msg=answer):
+                next(self.client.follow("demo", "start", stream=True))
+
+    def test_endless_event(self):
+        """An event of many lines has no more than 64 MiB either."""
+        with mock.patch("rshub.wire.MAX_ANSWER", 1 << 20):
+            self.script[:] = [["data: x\n" * (1 << 18), "\n"]]
+            with self.assertRaisesRegex(rshub.NotAHub, "sends an event with more"):
                 next(self.client.follow("demo", "start", stream=True))
 
     def test_baseline(self):
