@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 
@@ -34,3 +35,12 @@ class CursorFile:
             f.flush()
             os.fsync(f.fileno())
         os.replace(beside, self.path)
+        if os.name == "posix":  # elsewhere a directory cannot be opened
+            directory = os.open(os.path.dirname(self.path) or ".", os.O_RDONLY)
+            try:
+                os.fsync(directory)  # else a crash of the machine may leave no file, and follow would begin at first
+            except OSError as e:
+                if e.errno != errno.EINVAL:  # a file system that cannot do it
+                    raise
+            finally:
+                os.close(directory)

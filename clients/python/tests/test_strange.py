@@ -2,6 +2,8 @@
 
 import http.server
 import json
+import os
+import tempfile
 import threading
 import unittest
 from unittest import mock
@@ -27,6 +29,22 @@ def event(answer):
 
 
 END = (200, {"set": "demo", "baseline": False, "complete": True, "count": 2, "cursor": "7-7", "changes": [], "position": "", "content": ""})
+
+
+class Kept(unittest.TestCase):
+    @unittest.skipUnless(os.path.exists("/proc/self/fd"), "needs /proc")
+    def test_name_of_a_cursor(self):
+        """The name of the file is durable, too: after a power failure the file is there."""
+        synced, sync = [], os.fsync
+
+        def note(fd):
+            synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+            sync(fd)
+
+        with tempfile.TemporaryDirectory() as directory, mock.patch("os.fsync", note):
+            place = os.path.join(os.path.realpath(directory), "cursor")
+            rshub.CursorFile(place).write("1-1")
+            self.assertEqual(synced, [place + ".new", os.path.dirname(place)])
 
 
 class Strange(unittest.TestCase):
