@@ -167,7 +167,7 @@ def changes(client: Client, set_name: str, since: str, prefix: str, to: str) -> 
     """Yields the changes after a cursor up to a later one."""
     if since == to:
         return
-    for batch in client.follow(set_name, since, prefix=prefix, once=True):
+    for batch in client.follow(set_name, since, prefix=prefix):  # not once: what answers now may be behind what was looked at
         if batch.diverged:
             raise Gone(410, {"title": "Gone", "detail": "the hub's log has lost its newest changes", "type": "/problems/gone"})
         for change in batch.changes:

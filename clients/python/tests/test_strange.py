@@ -3,6 +3,7 @@
 import http.server
 import json
 import os
+import sqlite3
 import tempfile
 import threading
 import unittest
@@ -229,3 +230,16 @@ class Strange(unittest.TestCase):
         with self.assertRaises(rshub.Gone):
             self.client.audit("demo", [{"loc": "a"}])
         self.assertEqual(len(self.script), 8)
+
+    def test_audit_of_a_replica_asks_for_all(self):
+        """A hub that is behind the one that was looked at does not make a copy differ."""
+        replica = rshub.Replica(sqlite3.connect(":memory:", isolation_level=None), self.client, "demo")
+        replica.db.execute("UPDATE rshub_set SET cursor = '5-1005', whole = 1")
+        news = page("5-1005", "7-1007", 6, 7)
+        content = Inventory(news[1]["changes"], "position")
+        look = {"set": "demo", "cursor": "7-1007", "complete": True, "count": 2, "position": content.range()["digest"], "content": "x"}
+        differ = {"set": "demo", "cursor": "7-1007", "ranges": [{"from": None, "to": None, "count": 2, "resources": [
+            {"loc": c["loc"], "e": content.elements[i][:16].hex()} for i, c in enumerate(news[1]["changes"])]}]}  # fmt: skip
+        self.script[:] = [(200, look), page("5-1005", "5-1005"), news, (200, differ)]
+        self.assertEqual(replica.audit(), [])
+        self.assertEqual(len(self.script), 1)
