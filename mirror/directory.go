@@ -66,8 +66,9 @@ type Directory struct {
 
 // A holder is a goroutine that works on a resource.
 type holder struct {
-	done chan struct{}      // closed when it has finished
-	end  context.CancelFunc // ends its work early; nil: it ends soon
+	done  chan struct{}      // closed when it has finished
+	end   context.CancelFunc // ends its work early; nil: it ends soon
+	ended bool               // somebody else wants the resource
 }
 
 var _ Sink = (*Directory)(nil)
@@ -120,7 +121,7 @@ func (d *Directory) hold(ctx context.Context, loc string) error {
 			d.mu.Unlock()
 			return nil
 		}
-		if other.end != nil {
+		if other.ended = true; other.end != nil {
 			other.end()
 		}
 		d.mu.Unlock()
@@ -186,7 +187,11 @@ func (d *Directory) Retry(ctx context.Context, all bool) (Left, error) {
 		mine, end := context.WithCancel(ctx)
 		defer end()
 		d.mu.Lock()
-		d.busy[e.Change.Loc].end = end
+		if h := d.busy[e.Change.Loc]; h.ended {
+			end()
+		} else {
+			h.end = end
+		}
 		d.mu.Unlock()
 		o, err := d.get(mine, f.Entry, 0, false, nil)
 		if errors.Is(err, context.Canceled) && ctx.Err() == nil {
