@@ -195,12 +195,12 @@ func (p *Poller) scan(ctx context.Context) {
 			p.catchUp(ctx, st)
 		case s == nil:
 		case s.every > 0, s.url != st.ChangeList, !mine && s.in == nil && s.next.IsZero():
-			delete(p.sources, st.Set)
+			p.forget(st.Set)
 		}
 	}
 	for _, set := range slices.Collect(maps.Keys(p.sources)) {
 		if !there[set] { // the set was deleted; Outcome.Begin keeps old outcomes from a new set
-			delete(p.sources, set)
+			p.forget(set)
 			_ = errors.Join(p.outcomes.Put(ctx, set, nil), p.outcomes.Put(ctx, stateOf(set), nil), p.outcomes.Put(ctx, pingOf(set), nil))
 		}
 	}
@@ -238,8 +238,18 @@ func (p *Poller) add(ctx context.Context, st feed.State, url string) *source {
 		}
 	}
 	s := &source{state: st, url: url, last: last}
+	p.forget(st.Set)
 	p.sources[st.Set] = s
 	return s
+}
+
+// forget gives up a source. It ends a look under way: that would publish what is not the set's
+// any more, and if it is slow, nothing would move it out of the room for quick ones.
+func (p *Poller) forget(set string) {
+	if s := p.sources[set]; s != nil && s.in != nil {
+		s.cancel()
+	}
+	delete(p.sources, set)
 }
 
 func earlier(a, b time.Time) time.Time {
