@@ -17,6 +17,10 @@ import (
 func TestParseDump(t *testing.T) {
 	dir := t.TempDir()
 	out := filepath.Join(t.TempDir(), "out")
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
 	urls := "-base https://e.org/ -out-url https://d.org/ "
 	for _, test := range []struct {
 		args string
@@ -31,6 +35,8 @@ func TestParseDump(t *testing.T) {
 		{"-base https://e.org/ " + dir + " " + out, "-out-url URL is missing"},
 		{"-base https://e.org/ -out-url https://d.org/?a " + dir + " " + out, "the URL of the dumps"},
 		{urls + dir + " " + dir + "/out", "packed itself"},
+		{urls + link + " " + dir + "/out", "packed itself"},
+		{urls + dir + " " + link + "/new/out", "packed itself"},
 		{urls + "-package-count 50001 " + dir + " " + out, "-package-count"},
 		{urls + "-package-size 0 " + dir + " " + out, "above 0"},
 		{urls + "-full-every 0s " + dir + " " + out, "-full-every"},

@@ -64,6 +64,11 @@ func TestStateOutside(t *testing.T) {
 	dir := t.TempDir()
 	b.runBare(exitUsage, "sync", "-hub", b.hub.URL, "-set", "peps", "-base", "https://e.org/", "-state", filepath.Join(dir, "state"), dir)
 	b.says("-state")
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	b.runBare(exitUsage, "sync", "-hub", b.hub.URL, "-set", "peps", "-base", "https://e.org/", "-state", filepath.Join(dir, "state"), link)
 	if len(b.hub.requests) > 0 {
 		t.Error("the hub was asked")
 	}

@@ -89,15 +89,29 @@ func (c *Command) Check(from string) error {
 	return o.Check()
 }
 
-// Within reports whether a path is in a directory, or is the directory.
+// Within reports whether a path is in a directory, or is the directory, also if symbolic links
+// lead there.
 func Within(path, dir string) bool {
-	path, err1 := filepath.Abs(path)
-	dir, err2 := filepath.Abs(dir)
+	path, err1 := resolved(path)
+	dir, err2 := resolved(dir)
 	if err1 != nil || err2 != nil {
 		return false
 	}
 	rel, err := filepath.Rel(dir, path)
 	return err == nil && filepath.IsLocal(rel)
+}
+
+// resolved returns a path without symbolic links, as far as it exists.
+func resolved(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil || filepath.Dir(path) == path {
+		return real, err
+	}
+	dir, err := resolved(filepath.Dir(path))
+	return filepath.Join(dir, filepath.Base(path)), err
 }
 
 // Run makes dumps of a listing, tells on Stderr what cannot be read, and prints the summary.
