@@ -73,7 +73,7 @@ func (s *syncing) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer release()
-	list, err := s.listing(ctx, o.Dir)
+	list, err := s.listing(ctx)
 	if err != nil {
 		return err
 	}
@@ -123,12 +123,9 @@ func (s *syncing) readToll(o *reconcile.Options) error {
 	return nil
 }
 
-func (s *syncing) listing(ctx context.Context, state string) (list reconcile.Listing, err error) {
+func (s *syncing) listing(ctx context.Context) (list reconcile.Listing, err error) {
 	switch s.cfg.kind {
 	case aDirectory:
-		if state != "" {
-			s.cfg.files.Ledger = filepath.Join(state, "hashes")
-		}
 		if s.tree, err = directory.Open(s.cfg.what, s.cfg.files.base, s.cfg.files.Options); err != nil {
 			return nil, err
 		}
@@ -210,11 +207,14 @@ func (s *syncing) openState(o *reconcile.Options) (release func(), err error) {
 	if release, err = lockState(filepath.Join(dir, "lock")); err != nil {
 		return nil, err
 	}
-	if err := reconcile.Sweep(dir); err != nil {
+	s.cfg.files.Ledger, o.Dir = filepath.Join(dir, "hashes"), filepath.Join(dir, "lists") // the state may have files of others beside it
+	if err = os.MkdirAll(o.Dir, 0o700); err == nil {
+		err = reconcile.Sweep(o.Dir)
+	}
+	if err != nil {
 		release()
 		return nil, err
 	}
-	o.Dir = dir
 	return release, nil
 }
 

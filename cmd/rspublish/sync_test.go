@@ -74,6 +74,24 @@ func TestStateOutside(t *testing.T) {
 	}
 }
 
+// The directory of the state may be one that has files of others, such as a home. They stay,
+// whatever their names are.
+func TestStateBesideOthers(t *testing.T) {
+	hub, b := hubtest.Start(t).URL, newBench(t)
+	b.write("a", "a")
+	state := t.TempDir()
+	book := filepath.Join(state, "pages-of-a-book")
+	if err := os.Mkdir(book, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		b.runBare(0, "sync", "-hub", hub, "-set", "peps", "-base", "https://e.org/", "-settle", "0", "-state", state, b.dir)
+	}
+	if _, err := os.Stat(book); err != nil {
+		t.Error(err)
+	}
+}
+
 // A dry run whose changes cannot be written has failed: else the file of a script lacks some
 // of them, and nobody knows.
 func TestDryRunOnFullDisk(t *testing.T) {
