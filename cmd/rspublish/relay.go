@@ -73,6 +73,11 @@ func (r *relaying) run(ctx context.Context) error {
 		if r.cfg.once || ctx.Err() != nil {
 			return err
 		}
+		if busy, ok := errors.AsType[*harvest.Busy](err); ok {
+			if at := r.now().Add(busy.After); at.After(next) {
+				next = at
+			}
+		}
 		if err != nil {
 			r.bar.Note("rspublish: %v; looking again at %s", err, next.Format(time.TimeOnly))
 		}

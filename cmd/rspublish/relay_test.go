@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -119,5 +120,28 @@ func TestRelayRuns(t *testing.T) {
 	var line map[string]any
 	if err := json.Unmarshal([]byte(out.String()), &line); err != nil || line["how"] != "compared" || line["created"] != 1.0 || line["listed"] != 2.0 {
 		t.Errorf("it prints %s: %v", out.String(), err)
+	}
+}
+
+// A server that asks for more patience than a look has is asked again when it says, and no
+// sooner.
+func TestRelayWaits(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	b.ctx = ctx
+	var asked []time.Time
+	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked = append(asked, b.clock.now()); len(asked) == 2 {
+			cancel()
+		}
+		w.Header().Set("Retry-After", "14400")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer source.Close()
+	b.runBare(exitInterrupted, "relay", "-hub", b.hub.URL, "-set", "peps", "-every", "1m", source.URL+"/list.xml")
+	if len(asked) != 2 || asked[1].Sub(asked[0]) < 4*time.Hour {
+		t.Errorf("it was asked at %v", asked)
 	}
 }
