@@ -42,7 +42,7 @@ func Find(ctx context.Context, g *harvest.Getter, address string) (*Source, erro
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, resourcesync.Invalid("%s is not a URL that begins with http:// or https://", resourcesync.Shorten(address))
 	}
-	f := &finder{getter: g, pages: map[string]*page{}}
+	f := &finder{getter: g, pages: map[string]*page{}, room: maxKept}
 	s, err := f.find(ctx, u)
 	if err != nil {
 		return nil, err
@@ -57,6 +57,7 @@ func Find(ctx context.Context, g *harvest.Getter, address string) (*Source, erro
 type finder struct {
 	getter *harvest.Getter
 	pages  map[string]*page // by the requested URL
+	room   int              // bytes of memory that further pages may take
 }
 
 // get returns a page. It requests each page only once.
@@ -67,7 +68,7 @@ func (f *finder) get(ctx context.Context, address string) (*page, error) {
 	if len(f.pages) == maxPages {
 		return nil, fmt.Errorf("gave up after %d documents, the next would be %s", maxPages, address)
 	}
-	p, err := get(ctx, f.getter, address)
+	p, err := get(ctx, f.getter, address, &f.room)
 	if err != nil {
 		return nil, err
 	}

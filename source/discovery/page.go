@@ -23,6 +23,7 @@ import (
 const (
 	maxHTML = 1 << 20 // bytes of a page that are searched for links
 	sniffed = 512     // bytes of an answer that show its kind
+	maxKept = 8 << 20 // bytes of memory that the pages of one Find take, about
 )
 
 // A page is the part of one answer that matters for discovery.
@@ -34,19 +35,32 @@ type page struct {
 	// has items only for a Source Description or a Capability List. Other documents may
 	// be large, and their header is enough.
 	doc *resourcesync.Document
+
+	room *int // bytes of memory that the pages of the Find may still take
+}
+
+// keep takes room.
+func (p *page) keep(bytes int) error {
+	if *p.room -= bytes; *p.room < 0 {
+		return resourcesync.Invalid("what the site says of its documents takes more than %d MiB of memory", maxKept>>20)
+	}
+	return nil
 }
 
 // get requests a page. An error is one of the Getter, or means that the answer is a
-// ResourceSync document that cannot be read.
-func get(ctx context.Context, g *harvest.Getter, address string) (*page, error) {
+// ResourceSync document that cannot be read. The page takes room.
+func get(ctx context.Context, g *harvest.Getter, address string, room *int) (*page, error) {
 	a, err := g.Get(ctx, "the page", address, harvest.Version{})
 	if err != nil {
 		return nil, err
 	}
 	defer a.Close()
-	p := &page{url: a.URL}
-	p.take(feed.ParseLinks(a.Header.Values("Link")), p.url)
-	if err := p.read(bufio.NewReader(a.Body), a.Header.Get("Content-Type")); err != nil {
+	p := &page{url: a.URL, room: room}
+	err = p.take(feed.ParseLinks(a.Header.Values("Link")), p.url)
+	if err == nil {
+		err = p.read(bufio.NewReader(a.Body), a.Header.Get("Content-Type"))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", harvest.Plain(p.url), harvest.Explain(ctx, err))
 	}
 	return p, nil
@@ -99,6 +113,9 @@ func (p *page) xml(body io.Reader, ours bool) error {
 	}
 	doc := &resourcesync.Document{Header: h}
 	resolve(p.url, doc.Links)
+	if err := p.keep((&resourcesync.Change{Links: doc.Links}).Size()); err != nil {
+		return err
+	}
 	for h.Capability == resourcesync.Description || h.Capability == resourcesync.CapabilityList {
 		it, err := in.Next()
 		if err == io.EOF {
@@ -109,6 +126,9 @@ func (p *page) xml(body io.Reader, ours bool) error {
 		}
 		it.Loc = absolute(p.url, it.Loc)
 		resolve(p.url, it.Links)
+		if err := p.keep(it.Size()); err != nil {
+			return err
+		}
 		doc.Items = append(doc.Items, *it)
 	}
 	p.doc = doc
@@ -141,7 +161,9 @@ func (p *page) html(body io.Reader) error {
 				base = u
 			}
 		case t.Data == "link" && href != "":
-			p.take([]feed.Link{{URI: href, Rel: attrs["rel"]}}, base)
+			if err := p.take([]feed.Link{{URI: href, Rel: attrs["rel"]}}, base); err != nil {
+				return err
+			}
 		case t.Data == "body":
 			return nil // links for the whole page are in its head
 		}
@@ -149,11 +171,15 @@ func (p *page) html(body io.Reader) error {
 }
 
 // take keeps links, which are relative to a base.
-func (p *page) take(links []feed.Link, base *url.URL) {
+func (p *page) take(links []feed.Link, base *url.URL) error {
 	for _, l := range links {
 		l.URI = absolute(base, l.URI)
+		if err := p.keep(100 + len(l.URI) + len(l.Rel)); err != nil {
+			return err
+		}
 		p.links = append(p.links, l)
 	}
+	return nil
 }
 
 // rel returns the targets of the links of a relation, each once.
