@@ -20,7 +20,8 @@ import (
 const (
 	robotsMax   = 512 << 10 // bytes of a robots.txt that are read
 	robotsFor   = 24 * time.Hour
-	sitemapsMax = 1000 // the most sitemaps of a robots.txt
+	robotsAgain = 10 * time.Minute // until a robots.txt that could not be read is requested again
+	sitemapsMax = 1000             // the most sitemaps of a robots.txt
 	delayMost   = time.Minute
 )
 
@@ -59,6 +60,7 @@ func (g *Getter) readRobots(ctx context.Context, h *host, u *url.URL) {
 		return
 	}
 	at := &url.URL{Scheme: u.Scheme, Host: u.Host, Path: "/robots.txt"}
+	was := h.robots.delay
 	h.robots = robots{}
 	for range redirectsMax + 1 {
 		to, err := g.askRobots(ctx, h, at)
@@ -72,6 +74,12 @@ func (g *Getter) readRobots(ctx context.Context, h *host, u *url.URL) {
 	}
 	if ctx.Err() == nil {
 		h.asked = time.Now()
+	}
+	if h.robots.failed != nil {
+		h.robots.delay = max(h.robots.delay, was) // what it said before still counts
+		if ctx.Err() == nil {
+			h.asked = h.asked.Add(robotsAgain - robotsFor)
+		}
 	}
 }
 

@@ -119,3 +119,42 @@ func TestGetterForgetsHosts(t *testing.T) {
 		}
 	})
 }
+
+// What a robots.txt has said counts as long as it cannot be read, and it is soon asked for again.
+func TestDelayOutlivesAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		status, delay, asked := http.StatusOK, 60, 0
+		g := &Getter{Robots: true, Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			a := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("urn:x:1")), Request: r}
+			if r.URL.Path == "/robots.txt" {
+				asked++
+				a.StatusCode, a.Body = status, io.NopCloser(strings.NewReader(fmt.Sprintf("User-agent: *\nCrawl-delay: %d", delay)))
+			}
+			return a, nil
+		})}}
+		pause := func(want time.Duration) {
+			t.Helper()
+			begin := time.Now()
+			for range 2 {
+				a, err := g.Get(t.Context(), "the list", "http://slow.example/list", Version{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				a.Close()
+			}
+			if took := time.Since(begin); took != want {
+				t.Errorf("two requests took %v, not %v", took, want)
+			}
+		}
+		pause(time.Minute)
+		time.Sleep(25 * time.Hour)
+		status = http.StatusServiceUnavailable
+		pause(time.Minute)
+		if asked != 2 {
+			t.Errorf("robots.txt was requested %d times", asked)
+		}
+		time.Sleep(time.Hour)
+		status, delay = http.StatusOK, 30
+		pause(30 * time.Second)
+	})
+}
