@@ -10,6 +10,7 @@ import (
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/changelog/redislog"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/source/poll"
 )
 
 // A Copied is what Copy has copied.
@@ -58,7 +59,25 @@ func Copy(ctx context.Context, c Config, report func(Copied)) (done Copied, err 
 	if err := copyComplete(ctx, from, to); err != nil {
 		return done, err
 	}
+	if err := copySources(ctx, from, poll.InRedis(conn, c.Prefix)); err != nil {
+		return done, err
+	}
 	return done, to.Finish(ctx)
+}
+
+// copySources copies what the hub knows of the sources that it polls, such as pings that it has
+// answered and not looked for yet.
+func copySources(ctx context.Context, from *disklog.Log, to poll.Outcomes) error {
+	states, err := from.Sets(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range states {
+		if err := poll.Copy(ctx, poll.OnDisk(from.Keep(sourceKeep)), to, s.Set); err != nil {
+			return fmt.Errorf("copy what is known of the source of set %q: %w", s.Set, err)
+		}
+	}
+	return nil
 }
 
 // copyComplete says of the copied sets which ones the hub knows all resources of. If

@@ -2,8 +2,12 @@ package main
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rshub/rshub/internal/loggedtest"
 	"github.com/rshub/rshub/internal/redistest"
@@ -96,5 +100,35 @@ func publishOne(t *testing.T, url string) {
 	resp, text := servertest.Do(t, "POST", url+"/sets/demo/changes", `{"changes":[{"loc":"https://example.org/a","change":"created"}]}`, "Content-Type", "application/json")
 	if resp.StatusCode != 200 {
 		t.Fatalf("a publish is answered %s: %s", resp.Status, text)
+	}
+}
+
+// A ping that was answered is looked at by the hubs that go on with the copy.
+func TestCopyOfPing(t *testing.T) {
+	asked := make(chan struct{}, 100)
+	source := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-r.Context().Done()
+	}))
+	t.Cleanup(source.Close)
+	h := start(t, "RSHUB_CALLBACK_ALLOW", "127.0.0.0/8")
+	servertest.Do(t, "PUT", h.URL+"/sets/demo", `{"changelist":"`+source.URL+`/list.xml"}`, "Content-Type", "application/json")
+	if resp, text := servertest.Do(t, "POST", h.URL+"/hub", "hub.mode=publish&hub.url="+url.QueryEscape(h.URL+"/sets/demo/changes"), "Content-Type", "application/x-www-form-urlencoded"); resp.StatusCode != 204 {
+		t.Fatalf("the ping is answered %s: %s", resp.Status, text)
+	}
+	<-asked
+	h.Stop()
+	redis := "redis://" + redistest.Start(t).Addr
+	if code, _, stderr := runCommand(t, t.Context(), "copy", "--from", h.data, "--to", redis); code != 0 {
+		t.Fatal(stderr)
+	}
+	for len(asked) > 0 {
+		<-asked
+	}
+	start(t, "RSHUB_REDIS_URL", redis, "RSHUB_BASE_URL", "https://hub.example.org", "RSHUB_CALLBACK_ALLOW", "127.0.0.0/8")
+	select {
+	case <-asked:
+	case <-time.After(30 * time.Second):
+		t.Error("nobody looks at the source")
 	}
 }

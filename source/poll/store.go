@@ -8,6 +8,20 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 )
 
+// Copy copies what is stored of a set.
+func Copy(ctx context.Context, from, to Outcomes, set string) error {
+	for _, name := range []string{set, stateOf(set), pingOf(set)} {
+		text, err := from.Get(ctx, name)
+		if err == nil && text != nil {
+			err = to.Put(ctx, name, text)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // OnDisk returns the Outcomes in a Keep. Each set has a key.
 func OnDisk(keep claim.Keep) Outcomes { return disk{keep} }
 
