@@ -45,7 +45,7 @@ func (h *Hub) Follow(ctx context.Context, set string, after feed.Cursor) iter.Se
 				case ctx.Err() != nil:
 					return
 				case errors.Is(err, feed.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-					h.sayWaiting(set, err)
+					h.waiting.Do(func() { h.opts.Logger.Warn("follow: waiting for the memory", "set", set, "err", err) })
 					failures++
 					backoff.Wait(ctx, backoff.Doubled(100*time.Millisecond, 5*time.Second, failures))
 					continue
@@ -66,15 +66,6 @@ func (h *Hub) Follow(ctx context.Context, set string, after feed.Cursor) iter.Se
 			case <-ctx.Done():
 			}
 		}
-	}
-}
-
-// sayWaiting logs that a follower waits for the memory, unless that was logged in the last
-// minute: thousands may wait.
-func (h *Hub) sayWaiting(set string, err error) {
-	now := time.Now().UnixMicro()
-	if last := h.said.Load(); now-last >= time.Minute.Microseconds() && h.said.CompareAndSwap(last, now) {
-		h.opts.Logger.Warn("follow: waiting for the memory", "set", set, "err", err)
 	}
 }
 

@@ -103,10 +103,11 @@ func (h *Hub) readForm(r *http.Request, in *intake, set string, f *Form, key str
 		return p, err
 	}
 	in.pay(len(changes))
-	p.Changes, p.Hash = changes, sha256.Sum256(body)
+	said := body
 	if len(r.Header[f.Header]) > 0 { // the body does not say all
-		p.Hash = sha256.Sum256(append(body, identity...))
+		said = append(said, identity...)
 	}
+	p.Changes, p.Hash = changes, sha256.Sum256(said)
 	switch {
 	case key != "":
 		p.Key, p.Unless = h.documentKey(r.Context(), key), h.linesKey(r.Context(), key, 1)

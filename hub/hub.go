@@ -14,10 +14,10 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
@@ -91,7 +91,7 @@ type Hub struct {
 
 	doubted backoff.Wakeup // wakes watch because tails may be in doubt
 	glances glances        // show that a log has lost its newest entries
-	said    atomic.Int64   // when sayWaiting last logged, in microseconds
+	waiting rate.Sometimes // the log line that followers wait for the memory: thousands may
 
 	wg sync.WaitGroup // of the goroutines that drain the queues; one is added only while mu is held and closed is false
 }
@@ -122,7 +122,7 @@ func New(log changelog.Log, o Options) *Hub {
 	}
 	return &Hub{
 		log: log, opts: o, forms: append([]*Form{xmlForm, jsonForm, ndjsonForm}, o.Forms...), metrics: newMetrics(o.Metrics), pages: newPages(log),
-		queues: map[string]*queue{}, tails: map[string]*tail{}, doubted: backoff.NewWakeup(),
+		queues: map[string]*queue{}, tails: map[string]*tail{}, doubted: backoff.NewWakeup(), waiting: rate.Sometimes{Interval: time.Minute},
 		turns: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)),
 	}
 }
