@@ -201,7 +201,9 @@ func (p *Poller) scan(ctx context.Context) {
 	for _, set := range slices.Collect(maps.Keys(p.sources)) {
 		if !there[set] { // the set was deleted; Outcome.Begin keeps old outcomes from a new set
 			p.forget(set)
-			_ = errors.Join(p.outcomes.Put(ctx, set, nil), p.outcomes.Put(ctx, stateOf(set), nil), p.outcomes.Put(ctx, pingOf(set), nil))
+			for _, name := range namesOf(set) {
+				_ = p.outcomes.Put(ctx, name, nil)
+			}
 		}
 	}
 }

@@ -8,9 +8,12 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 )
 
+// namesOf returns the names of all that is stored of a set.
+func namesOf(set string) []string { return []string{set, stateOf(set), pingOf(set)} }
+
 // Copy copies what is stored of a set.
 func Copy(ctx context.Context, from, to Outcomes, set string) error {
-	for _, name := range []string{set, stateOf(set), pingOf(set)} {
+	for _, name := range namesOf(set) {
 		text, err := from.Get(ctx, name)
 		if err == nil && text != nil {
 			err = to.Put(ctx, name, text)
