@@ -110,7 +110,7 @@ func (h *Hub) readForm(r *http.Request, in *intake, set string, f *Form, key str
 	p.Changes, p.Hash = changes, sha256.Sum256(said)
 	switch {
 	case key != "":
-		p.Key, p.Unless = h.documentKey(r.Context(), key), h.linesKey(r.Context(), key, 1)
+		p.Key, p.Unless = h.documentKey(r.Context(), key), h.linesKey(r.Context(), key, 1, "")
 	case identity != "": // which says all that counts: the same said in another way is no error
 		p.Key, p.Hash = h.callerKey(r.Context(), "identity", identity), sha256.Sum256([]byte(identity))
 	}

@@ -37,9 +37,19 @@ func (h *Hub) documentKey(ctx context.Context, key string) string {
 	return h.callerKey(ctx, "document", key)
 }
 
-// linesKey returns the key of batch i of a stream, from 1.
-func (h *Hub) linesKey(ctx context.Context, key string, i int) string {
-	return h.callerKey(ctx, "lines", key, strconv.Itoa(i))
+// linesKey returns the key of batch i of a stream, from 1. after is the cursor of the
+// batch before it, empty for the first.
+//
+// The keys form a chain, because each key expires by itself, the oldest first. When the
+// stream is sent again, the batches whose keys are still known are replayed up to the
+// first one that is not. That batch is appended again and gets a new cursor, so the keys
+// of all later batches are new as well. Without the cursor, the later batches would be
+// replayed, and the log would have an earlier batch after them.
+func (h *Hub) linesKey(ctx context.Context, key string, i int, after string) string {
+	if i == 1 {
+		return h.callerKey(ctx, "lines", key, "1")
+	}
+	return h.callerKey(ctx, "lines", key, strconv.Itoa(i), after)
 }
 
 // callerKey makes a key that no other caller can make. It is a digest, so its

@@ -21,18 +21,18 @@ const (
 	maxLine       = 1 << 20 // bytes of one line
 )
 
-// receiveLines appends a stream of one change a line, in batches of 1,000
-// lines. Blank lines count, so that the cut depends on nothing but line
-// numbers. Each batch is taken whole or not at all. The key of a batch is made
-// from the client's key and the number of the batch; so a client can send the
-// whole stream again with the same key, and the hub adds only what is missing.
-// An error is a *problem.Problem that says what was accepted.
+// receiveLines appends a stream of one change per line, in batches of 1,000
+// lines. Blank lines count, so that the cut depends only on line numbers. Each
+// batch is accepted as a whole or not at all. A client can send the whole stream
+// again with the same key; see linesKey for what the hub then adds. An error is a
+// *problem.Problem that says what was accepted.
 func (h *Hub) receiveLines(ctx context.Context, set, key string, from *intake) (*feed.Receipt, error) {
 	in := lineReader{set: set, from: from, r: resourcesync.NewNDJSONReader(from, resourcesync.Limits{Bytes: maxLine}), maxBytes: h.opts.MaxBody}
 	if key != "" {
 		in.sum = sha256.New()
 	}
 	all := &feed.Receipt{Set: set}
+	var last feed.Cursor // of the newest batch
 	for i := 1; in.err != io.EOF; i++ {
 		var p changelog.Publish
 		var err error
@@ -50,13 +50,18 @@ func (h *Hub) receiveLines(ctx context.Context, set, key string, from *intake) (
 			h.metrics.published(changelog.Appended{}, err, 0)
 		} else if len(p.Changes) > 0 {
 			if key != "" {
-				p.Key = h.linesKey(ctx, key, i)
+				p.Key = h.linesKey(ctx, key, i, all.Cursor)
 				if i == 1 {
 					p.Unless = h.documentKey(ctx, key)
 				}
 			}
 			var a changelog.Appended
-			if a, err = h.Publish(ctx, set, p); err == nil {
+			if a, err = h.Publish(ctx, set, p); err == nil && a.After.Position < last.Position {
+				// The set was deleted, or its log lost its tail, and the earlier batches with it.
+				all, err = &feed.Receipt{Set: set}, fmt.Errorf("append lines after %v: got cursor %v: %w", last, a.Cursor, feed.ErrUnknown)
+			}
+			if err == nil {
+				last = a.Cursor
 				all.Add(feed.NewReceipt(set, a.Cursor, a.Count, a.Replayed), in.line)
 			}
 		}

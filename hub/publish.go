@@ -188,7 +188,7 @@ func (h *Hub) readDocument(ctx context.Context, in *intake, form *Form, key stri
 	p.Hash = [32]byte(sum.Sum(nil))
 	switch {
 	case key != "":
-		p.Key, p.Unless = h.documentKey(ctx, key), h.linesKey(ctx, key, 1)
+		p.Key, p.Unless = h.documentKey(ctx, key), h.linesKey(ctx, key, 1, "")
 	case !doc.From.IsZero() && !doc.Until.IsZero():
 		// A document with an interval is unique, so the same document again is a retry.
 		p.Key = h.callerKey(ctx, "interval", string(p.Hash[:]))

@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"net/http"
 
 	"github.com/rshub/rshub/client"
@@ -33,9 +32,9 @@ type publication struct {
 // A job is an input, and how much of it is published.
 type job struct {
 	in      *input
-	name    string    // begins the keys of its batches; empty: the keys follow from the content
-	content hash.Hash // of the batches so far
-	begun   bool      // the hub may have some of its changes
+	name    string // name of the keys of its batches; empty if the keys follow from the content
+	after   string // cursor of the previous batch, empty if there is none
+	begun   bool   // the hub may have some of its changes
 	done    bool
 	batches int // accepted batches
 	changes int // accepted changes
@@ -44,22 +43,28 @@ type job struct {
 // newJob returns the job of an input. A file is recognised by its content, so it is not
 // published twice within a day. Other inputs are new each time, unless they have a name.
 func newJob(in *input, cfg *config) *job {
-	j := &job{in: in, name: cfg.key, content: sha256.New()}
+	j := &job{in: in, name: cfg.key}
 	if j.name == "" && (in.file == nil || cfg.again) {
 		j.name = rand.Text()
 	}
 	return j
 }
 
-// key returns the idempotency key of the next batch. The hub knows keys for a day.
-// Without a name, the key is a digest of all batches up to this one. So two files with
-// the same beginning have the same keys for it.
+// key returns the idempotency key of the next batch. It depends on the cursor of the
+// previous batch, because the hub forgets keys one by one, the oldest first, after a day.
+// If a batch is appended again, all batches after it get new keys, so the hub never
+// replays a batch behind one that it has appended again.
+//
+// Without a name, the key also depends on the content. The batch before the first one is
+// then the last one of the previous input: the same files in the same order have the same
+// keys.
 func (j *job) key(b *batch) string {
-	if j.name != "" {
-		return fmt.Sprintf("%s/%d", j.name, j.batches+1)
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %d %s\n", j.name, j.batches+1, j.after)
+	if j.name == "" {
+		h.Write(b.body)
 	}
-	j.content.Write(b.body)
-	return hex.EncodeToString(j.content.Sum(nil))
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 func (r *publication) close() {
@@ -136,6 +141,9 @@ func (r *publication) filled(j *job, total int) error {
 
 func (r *publication) publish(ctx context.Context, j *job) error {
 	r.bar.start(j.in.name, false, j.in.total)
+	if j.name == "" {
+		j.after = r.cursor
+	}
 	sum := sha256.New()
 	b := &batch{first: 1}
 	for e, err := range j.in.read(ctx, sum) {
@@ -178,6 +186,7 @@ func (r *publication) send(ctx context.Context, j *job, b *batch) error {
 	}
 	j.changes += got.Count
 	j.batches++
+	j.after = got.Cursor
 	r.total += got.Count
 	r.cursor = got.Cursor
 	if got.Replayed {

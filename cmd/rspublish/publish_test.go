@@ -312,12 +312,13 @@ func TestSetDeletedWhileItIsPublished(t *testing.T) {
 }
 
 // A file is known by its content, wherever it is. What it has in common with an earlier
-// one at its beginning, in whole batches, is known too.
+// one at its beginning, in whole batches, is known too. Several files are known in their
+// order.
 func TestKnownByContent(t *testing.T) {
 	b := newBench(t)
 	file := b.write("a", lines(1, 2000))
 	b.run(0, file)
-	for _, args := range [][]string{{file}, {b.write("copy", lines(1, 2000))}, {file, file}} {
+	for _, args := range [][]string{{file}, {b.write("copy", lines(1, 2000))}} {
 		b.run(0, args...)
 		if !strings.Contains(b.stdout, "already there") {
 			t.Errorf("it says %s", b.stdout)
@@ -334,6 +335,13 @@ func TestKnownByContent(t *testing.T) {
 	b.run(0, "-again", file)
 	if n := len(b.hub.locs); n != 5700 {
 		t.Errorf("again, the hub has %d changes", n)
+	}
+	other := b.write("b", lines(5001, 5100))
+	for range 2 {
+		b.run(0, file, other)
+		if n := len(b.hub.locs); n != 5800 {
+			t.Errorf("with another file behind it, the hub has %d changes", n)
+		}
 	}
 	b.hub.delete() // a new set knows nothing
 	b.run(0, b.write("a", lines(1, 1500)))
