@@ -137,6 +137,7 @@ var arrows = map[string][]string{
 	"internal/unittest":                  {},
 	"internal/keeptest":                  {},
 	"internal/loggedtest":                {},
+	"internal/heaptest":                  {},
 	"internal/hubtest":                   {"internal/loggedtest", "internal/servertest", "server"},
 	"internal/memorytest":                {"changelog", "changelog/disklog", "feed", "resourcesync"},
 	"internal/metricstest":               {},

@@ -91,6 +91,7 @@ func (r *Replica) newest(ctx context.Context, root inventory.Root) (_ *inventory
 		}
 		for _, e := range b.Entries {
 			if delete(deleted, e.Change.Loc); e.Change.Change == resourcesync.Deleted {
+				e = e.Clone()
 				deleted[e.Change.Loc] = e
 			}
 		}

@@ -14,6 +14,11 @@ type Entry struct {
 	Change resourcesync.Change
 }
 
+// Clone returns a copy of e that shares no memory with it: see resourcesync.Change.Clone.
+// A caller that keeps an entry longer than the page, block or answer from which it was
+// decoded clones it.
+func (e *Entry) Clone() Entry { return Entry{e.Cursor, e.Change.Clone()} }
+
 // A Batch is a run of consecutive entries: what one publish added, a part of
 // that, or several publishes. All followers share one Batch, so nobody may
 // change it.

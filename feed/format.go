@@ -25,8 +25,8 @@ type Format struct {
 	// Link header. If b is pushed, next is empty.
 	Append func(dst []byte, b *Batch, next string) []byte
 
-	// Parts appends a page in parts, so that it never has to be in memory whole. Nil: a
-	// page of the format is made by Append alone.
+	// Parts appends a page in parts, so that neither its entries nor its text have to be in
+	// memory as a whole. Every format of pages has it.
 	Parts *Parts
 
 	// Baseline returns what writes one part of a baseline. Nil: the format cannot show
@@ -37,9 +37,9 @@ type Format struct {
 // Parts write a page of a batch piece by piece. Together they write the same as
 // Format.Append.
 type Parts struct {
-	Head  func(dst []byte, b *Batch, next string) []byte // what stands before the first entry; of its entries b needs only the first
-	Entry func(dst []byte, e *Entry, first bool) []byte  // an entry, with what stands between it and the one before; first: there is none before
-	Tail  func(dst []byte) []byte                        // what stands behind the last entry
+	Head  func(dst []byte, b *Batch, next string) []byte            // what stands before the first entry; of its entries b needs only the first
+	Entry func(dst []byte, set string, e *Entry, first bool) []byte // an entry of a set, after what separates it from the previous one; first: there is none
+	Tail  func(dst []byte) []byte                                   // what stands behind the last entry
 }
 
 // The formats of changes.
@@ -55,7 +55,7 @@ var (
 		return dst
 	}, Parts: &Parts{
 		Head:  func(dst []byte, b *Batch, next string) []byte { return b.appendJSONHead(dst, next) },
-		Entry: appendMember,
+		Entry: func(dst []byte, _ string, e *Entry, first bool) []byte { return appendMember(dst, e, first) },
 		Tail:  func(dst []byte) []byte { return append(dst, "]}\n"...) },
 	}, Baseline: func() *BaselineWriter { return baselineJSON }}
 
@@ -75,7 +75,7 @@ var (
 		return dst
 	}, Parts: &Parts{
 		Head:  func(dst []byte, _ *Batch, _ string) []byte { return dst },
-		Entry: appendLine,
+		Entry: func(dst []byte, _ string, e *Entry, first bool) []byte { return appendLine(dst, e, first) },
 		Tail:  func(dst []byte) []byte { return dst },
 	}, Baseline: func() *BaselineWriter { return baselineNDJSON }}
 )

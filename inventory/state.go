@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory/digest"
@@ -161,6 +162,7 @@ func (s *State) Split(ctx context.Context, r Range, n int) ([]Part, error) {
 	parts := make([]Part, len(cuts)+1)
 	parts[0].From, parts[len(cuts)].To = r.From, r.To
 	for i, cut := range cuts {
+		cut = strings.Clone(cut) // a part outlives the page
 		parts[i].To, parts[i+1].From = cut, cut
 	}
 	for i := range parts {
@@ -183,7 +185,7 @@ func (s *State) splitByWalk(ctx context.Context, r Range, count uint64, n int) (
 		}
 		p := &parts[len(parts)-1]
 		if p.Tally.Count == most {
-			p.To = page.Separator(last, e.Change.Loc)
+			p.To = strings.Clone(page.Separator(last, e.Change.Loc)) // a part outlives the page
 			parts = append(parts, Part{Range: Range{p.To, r.To}})
 			p = &parts[len(parts)-1]
 		}

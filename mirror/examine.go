@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"strings"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
@@ -59,7 +58,8 @@ func (a *auditing) file(ctx context.Context, e feed.Entry) error {
 	if err != nil || p == nil {
 		return err
 	}
-	p.In, p.Loc, p.entry = InFiles, strings.Clone(e.Change.Loc), e
+	p.entry = e.Clone()
+	p.In, p.Loc = InFiles, p.entry.Change.Loc
 	if !a.opts.Repair {
 		return a.found(ctx, *p)
 	}

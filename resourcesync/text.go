@@ -11,7 +11,11 @@ import (
 const xmlSpace = " \t\r\n"
 
 func trim(s string) string {
-	return strings.Trim(s, xmlSpace)
+	trimmed := strings.Trim(s, xmlSpace)
+	if len(trimmed) < len(s) {
+		return strings.Clone(trimmed) // the space, which may be long, must not stay in memory
+	}
+	return s
 }
 
 func blank(b []byte) bool {

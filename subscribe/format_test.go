@@ -17,15 +17,20 @@ import (
 func TestThirdFormat(t *testing.T) {
 	var mu sync.Mutex
 	made := map[*feed.Batch]int{}
-	locs := &feed.Format{Name: "test.locs", MediaType: "text/uri-list", Append: func(dst []byte, b *feed.Batch, next string) []byte {
-		if next == "" {
-			mu.Lock()
-			made[b]++
-			mu.Unlock()
-		}
-		dst = fmt.Appendf(dst, "# %v", b.Cursor)
-		for _, e := range b.Entries {
-			dst = append(append(dst, '\n'), e.Change.Loc...)
+	parts := &feed.Parts{
+		Head: func(dst []byte, b *feed.Batch, _ string) []byte { return fmt.Appendf(dst, "# %v", b.Cursor) },
+		Entry: func(dst []byte, _ string, e *feed.Entry, _ bool) []byte {
+			return append(append(dst, '\n'), e.Change.Loc...)
+		},
+		Tail: func(dst []byte) []byte { return dst },
+	}
+	locs := &feed.Format{Name: "test.locs", MediaType: "text/uri-list", Parts: parts, Append: func(dst []byte, b *feed.Batch, next string) []byte {
+		mu.Lock()
+		made[b]++
+		mu.Unlock()
+		dst = parts.Head(dst, b, next)
+		for i := range b.Entries {
+			dst = parts.Entry(dst, b.Set, &b.Entries[i], i == 0)
 		}
 		return dst
 	}}

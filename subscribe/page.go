@@ -40,8 +40,7 @@ type page struct {
 	room   *limit.Budget
 	zstd   bool // each piece is sent as a frame of Zstandard (RFC 8878)
 
-	// batch has the page's place in the log. Of its entries it has only the first, but
-	// it has all of them in a format that writes no parts.
+	// batch has the page's place in the log. Of its entries it has only the first.
 	batch *feed.Batch
 	count int  // of entries
 	bytes int  // of entries, as text
@@ -106,12 +105,10 @@ func (p *page) settled(since string, now time.Time) bool {
 
 // add adds an entry, unless it does not fit.
 func (p *page) add(e *feed.Entry) bool {
-	last, n := p.lastPiece(), e.Change.Size()
+	last := p.lastPiece()
 	begin := len(last.text)
-	if p.format.Parts != nil {
-		last.text = p.format.Parts.Entry(last.text, e, p.count == 0)
-		n = len(last.text) - begin
-	}
+	last.text = p.format.Parts.Entry(last.text, p.batch.Set, e, p.count == 0)
+	n := len(last.text) - begin
 	if p.count > 0 && p.bytes+n > maxPage {
 		if p.full = true; begin == 0 {
 			p.pieces = p.pieces[:len(p.pieces)-1] // it was made for this entry
@@ -121,8 +118,8 @@ func (p *page) add(e *feed.Entry) bool {
 		return false
 	}
 	last.end = e.Cursor
-	if p.count == 0 || p.format.Parts == nil {
-		p.batch.Entries = append(p.batch.Entries, *e)
+	if p.count == 0 {
+		p.batch.Entries = []feed.Entry{e.Clone()}
 	}
 	p.count, p.bytes = p.count+1, p.bytes+n
 	p.full = p.count == p.poll.limit
@@ -146,12 +143,9 @@ func (p *page) end(next string) (length int) {
 		p.pieces = []piece{{}}
 	}
 	last := &p.pieces[len(p.pieces)-1]
-	if last.end = p.batch.Cursor; p.format.Parts == nil {
-		last.text = p.format.Append(nil, p.batch, next)
-	} else {
-		last.text = p.format.Parts.Tail(last.text)
-		p.pieces[0].text = slices.Concat(p.format.Parts.Head(nil, p.batch, next), p.pieces[0].text)
-	}
+	last.end = p.batch.Cursor
+	last.text = p.format.Parts.Tail(last.text)
+	p.pieces[0].text = slices.Concat(p.format.Parts.Head(nil, p.batch, next), p.pieces[0].text)
 	p.batch.Entries = nil
 	for i := range p.pieces {
 		length += len(p.pieces[i].text)
@@ -231,7 +225,7 @@ func (s *Server) remake(ctx context.Context, p *page, after feed.Cursor) (text [
 		for i := range b.Entries {
 			e := &b.Entries[i]
 			if p.poll.filter.Match(&e.Change) {
-				text = p.format.Parts.Entry(text, e, false)
+				text = p.format.Parts.Entry(text, p.batch.Set, e, false)
 			}
 			if after = e.Cursor; len(text) >= maxChunk {
 				break

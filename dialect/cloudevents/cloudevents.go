@@ -42,15 +42,22 @@ func (w Writer) Message() *feed.Format {
 
 // Page is the format of a page: an array of events, of which each is a change.
 func (w Writer) Page() *feed.Format {
-	return &feed.Format{MediaType: BatchMediaType, Append: func(dst []byte, b *feed.Batch, _ string) []byte {
-		dst = append(dst, '[')
-		for i := range b.Entries {
-			if i > 0 {
+	parts := &feed.Parts{
+		Head: func(dst []byte, _ *feed.Batch, _ string) []byte { return append(dst, '[') },
+		Entry: func(dst []byte, set string, e *feed.Entry, first bool) []byte {
+			if !first {
 				dst = append(dst, ',')
 			}
-			dst = w.appendEvent(dst, b.Set, &b.Entries[i])
+			return w.appendEvent(dst, set, e)
+		},
+		Tail: func(dst []byte) []byte { return append(dst, "]\n"...) },
+	}
+	return &feed.Format{MediaType: BatchMediaType, Parts: parts, Append: func(dst []byte, b *feed.Batch, next string) []byte {
+		dst = parts.Head(dst, b, next)
+		for i := range b.Entries {
+			dst = parts.Entry(dst, b.Set, &b.Entries[i], i == 0)
 		}
-		return append(dst, "]\n"...)
+		return parts.Tail(dst)
 	}}
 }
 

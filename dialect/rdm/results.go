@@ -164,7 +164,7 @@ func (v *view) ordered(all entries) entries {
 				yield(nil, err)
 				return
 			}
-			best = append(best, *e)
+			best = append(best, e.Clone())
 			if bytes += int(e.Change.Memory()); len(best) >= 2*v.hits || bytes > orderRoom {
 				cut()
 			}

@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
@@ -165,7 +166,8 @@ func (a *answer) add(ctx context.Context, asked *Asked) error {
 	return nil
 }
 
-// list adds a range with its resources.
+// list adds a range with its resources. It clones what it keeps of them, because the
+// strings of an entry keep the page in memory from which it was decoded.
 func (a *answer) list(ctx context.Context, r inventory.Range, count int) error {
 	listed := Answered{Range: r, Count: uint64(count), Listed: true, Resources: make([]Resource, 0, count)}
 	a.bytes += answeredBytes + len(r.From) + len(r.To)
@@ -173,13 +175,12 @@ func (a *answer) list(ctx context.Context, r inventory.Range, count int) error {
 		if err != nil {
 			return err
 		}
-		resource := Resource{Loc: e.Change.Loc, Position: e.Position, E: mark(e, a.by)}
+		resource := Resource{Loc: strings.Clone(e.Change.Loc), Position: e.Position, E: mark(e, a.by)}
 		a.bytes += resourceBytes + len(resource.Loc)
 		if a.details {
 			if n := e.Change.Size(); a.entries == 0 || a.entries+n <= maxDetails {
 				a.entries += n
-				whole := *e
-				resource.Entry = &whole
+				resource.Entry = new(e.Clone())
 			}
 		}
 		listed.Resources = append(listed.Resources, resource)

@@ -330,14 +330,16 @@ func (c *comparison) differ(own *feed.Entry, theirs *Resource) error {
 	}
 	var d Difference
 	if own != nil {
-		whole := *own
-		d.Loc, d.Own, d.Kind = own.Change.Loc, &whole, Extra
+		d.Own, d.Kind = new(own.Clone()), Extra
+		d.Loc = d.Own.Change.Loc
 	}
 	if theirs != nil {
-		d.Loc, d.Theirs, d.Kind = theirs.Loc, theirs.Entry, Missing
-		if d.Theirs == nil {
-			d.Theirs = &feed.Entry{Cursor: feed.Cursor{Position: theirs.Position}, Change: resourcesync.Change{Loc: theirs.Loc}}
+		d.Theirs, d.Kind = &feed.Entry{Cursor: feed.Cursor{Position: theirs.Position}, Change: resourcesync.Change{Loc: theirs.Loc}}, Missing
+		if theirs.Entry != nil {
+			d.Theirs = theirs.Entry
 		}
+		d.Theirs = new(d.Theirs.Clone())
+		d.Loc = d.Theirs.Change.Loc
 	}
 	if d.Own != nil && d.Theirs != nil {
 		d.Kind = Stale

@@ -8,7 +8,6 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
@@ -116,7 +115,7 @@ func (d *Difference) AppendJSON(dst []byte) []byte {
 		dst = append(resourcesync.AppendJSONMembers(append(dst, `,"own":{`...), &c), '}')
 	}
 	if d.Theirs != nil {
-		dst = feed.JSON.Parts.Entry(append(dst, `,"hub":`...), d.Theirs, true)
+		dst = d.Theirs.AppendJSON(append(dst, `,"hub":`...))
 	}
 	return append(dst, '}')
 }

@@ -61,10 +61,17 @@ type Trail interface {
 
 // A Set is a set of the hub in this process, as package reconcile sees it. It is compared and
 // published to without a request, and with all rights.
+//
+// One goroutine at a time may use a Set.
 type Set struct {
 	Hub  *Hub
 	Name string
+
+	comparing *comparison // nil if Differences does not run
 }
+
+// A span is a part of the log: the entries behind one cursor, up to another one.
+type span struct{ after, last feed.Cursor }
 
 var _ reconcile.Hub = (*Set)(nil)
 
@@ -72,7 +79,8 @@ const (
 	patience = 5 * time.Minute // for the hub's own memory and inventory
 	wait     = 5 * time.Second // for the newest inventory
 	audits   = 5               // how often a comparison begins anew because its inventory is not kept any more
-	found    = 10_000          // differences that are held until the log was asked about them
+	found    = 10_000          // differences that are held until the log was read
+	heldSize = 8 << 20         // bytes of these, about
 	page     = 1_000           // entries of the log that are read at once
 )
 
@@ -99,7 +107,9 @@ func (s *Set) patiently(ctx context.Context, f func() error) error {
 // Differences compares by content.
 func (s *Set) Differences(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
 	return func(yield func(audit.Difference, error) bool) {
-		c := &comparison{Set: s, yield: yield, named: map[string]bool{}}
+		c := &comparison{Set: s, yield: yield}
+		s.comparing = c
+		defer func() { s.comparing = nil }()
 		for n := 1; ; n++ {
 			err := c.run(ctx, tally, own, look)
 			if errors.Is(err, feed.ErrGone) && !c.begun && n < audits {
@@ -119,10 +129,11 @@ var errNoMore = errors.New("the caller wants no more")
 type comparison struct {
 	*Set
 	yield func(audit.Difference, error) bool
-	since feed.Cursor     // where named goes on in the log
-	named map[string]bool // locs that the log names since the first look
+	first feed.Cursor // of the first look; zero before it
 	found []audit.Difference
-	begun bool // something was yielded
+	size  int64  // about the bytes of found
+	begun bool   // something was yielded
+	own   []span // publishes of the Set since the first look, in the order of the log
 }
 
 func (c *comparison) run(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) error {
@@ -131,8 +142,8 @@ func (c *comparison) run(ctx context.Context, tally reconcile.Tally, own client.
 		return err
 	}
 	look(l)
-	if c.since.IsZero() {
-		c.since = l.Cursor
+	if c.first.IsZero() {
+		c.first = l.Cursor
 	}
 	t, err := tally(ctx)
 	if err != nil || t.Count == l.Count && t.Digest(digest.ByContent) == l.Content {
@@ -146,12 +157,18 @@ func (c *comparison) run(ctx context.Context, tally reconcile.Tally, own client.
 		q.At = l.Cursor
 		return c.ask(ctx, q)
 	}
-	c.found = nil
+	c.found, c.size = nil, 0
 	for d, err := range audit.Compare(ctx, mine, digest.ByContent, inventory.Range{}, ask) {
 		if err != nil {
 			return err
 		}
-		if c.found = append(c.found, d); len(c.found) == found {
+		c.found = append(c.found, d)
+		for _, e := range []*feed.Entry{d.Own, d.Theirs} {
+			if e != nil {
+				c.size += e.Change.Memory()
+			}
+		}
+		if len(c.found) == found || c.size > heldSize {
 			if err := c.tell(ctx); err != nil {
 				return err
 			}
@@ -201,36 +218,65 @@ func (c *comparison) ask(ctx context.Context, q audit.Question) (reply audit.Rep
 	return reply, err
 }
 
-// tell yields the differences that were found. It leaves out resources that another publisher
-// has published since the first look.
+// tell yields the differences that were found. It leaves out resources that another
+// publisher has published since the first look.
 func (c *comparison) tell(ctx context.Context) error {
-	for end := false; !end; {
-		var b *feed.Batch
-		err := c.patiently(ctx, func() (err error) {
-			b, err = c.Hub.Memory.Since(ctx, c.Name, c.since, page)
-			return err
-		})
-		if err == nil && b.Diverged {
-			err = fmt.Errorf("%w: the log of set %q does not hold %v", feed.ErrGone, c.Name, c.since)
-		}
-		if err != nil {
-			return err
-		}
-		for i := range b.Entries {
-			c.named[b.Entries[i].Change.Loc] = true
-		}
-		end, c.since = len(b.Entries) == 0, b.Cursor
+	unnamed := make(map[string]bool, len(c.found))
+	for i := range c.found {
+		unnamed[c.found[i].Loc] = true
+	}
+	if err := c.drop(ctx, unnamed); err != nil {
+		return err
 	}
 	for _, d := range c.found {
-		if c.named[d.Loc] {
+		if !unnamed[d.Loc] {
 			continue
 		}
 		if c.begun = true; !c.yield(d, nil) {
 			return errNoMore
 		}
 	}
-	c.found = c.found[:0]
+	c.found, c.size = c.found[:0], 0
 	return nil
+}
+
+// drop removes the locs that the log names since the first look. It reads the log from
+// there each time: a memory of all names would grow with the log. It passes over the
+// publishes of the Set itself, which are most of what is new: each names only resources
+// that were yielded before.
+func (c *comparison) drop(ctx context.Context, locs map[string]bool) error {
+	own := c.own
+	for at := c.first; ; {
+		for len(own) > 0 && own[0].after.Position < at.Position {
+			own = own[1:]
+		}
+		limit := page
+		if len(own) > 0 {
+			if at == own[0].after {
+				at = own[0].last
+				continue
+			}
+			limit = int(min(page, own[0].after.Position-at.Position))
+		}
+		var b *feed.Batch
+		err := c.patiently(ctx, func() (err error) {
+			b, err = c.Hub.Memory.Since(ctx, c.Name, at, limit)
+			return err
+		})
+		if err == nil && b.Diverged {
+			err = fmt.Errorf("%w: the log of set %q does not hold %v", feed.ErrGone, c.Name, at)
+		}
+		if err != nil {
+			return err
+		}
+		if len(b.Entries) == 0 {
+			return nil
+		}
+		for i := range b.Entries {
+			delete(locs, b.Entries[i].Change.Loc)
+		}
+		at = b.Cursor
+	}
 }
 
 // Publish publishes under a key of the poller.
@@ -244,10 +290,21 @@ func (s *Set) Publish(ctx context.Context, key string, changes []resourcesync.Ch
 		noting, noted := s.Hub.Trail.Fetched(ctx, s.Name)
 		a, err := s.Hub.Publisher.Publish(noting, s.Name, p)
 		noted(err)
-		at = a.Cursor
+		if at = a.Cursor; err == nil && !a.Replayed && s.comparing != nil {
+			s.comparing.published(span{a.After, a.Cursor})
+		}
 		return err
 	})
 	return at, err
+}
+
+// published notes a publish of the Set.
+func (c *comparison) published(p span) {
+	if n := len(c.own); n > 0 && c.own[n-1].last == p.after {
+		c.own[n-1].last = p.last
+		return
+	}
+	c.own = append(c.own, p)
 }
 
 // Holds reports whether the log holds a cursor, or held it until retention removed it.

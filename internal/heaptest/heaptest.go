@@ -1,0 +1,30 @@
+// Package heaptest measures how much memory a value keeps, for tests of what code may
+// retain.
+package heaptest
+
+import (
+	"runtime"
+	"testing"
+)
+
+// Kept returns by how many bytes the live heap grows while the result of make is
+// reachable. No other goroutine may allocate in the meantime, so tests that call it are
+// not parallel.
+func Kept(t testing.TB, make func() any) int64 {
+	t.Helper()
+	before := live()
+	v := make()
+	after := live()
+	runtime.KeepAlive(v)
+	return after - before
+}
+
+// live returns the bytes of all reachable objects.
+func live() int64 {
+	for range 3 { // pools and finalizers need more than one collection
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

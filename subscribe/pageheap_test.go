@@ -1,0 +1,60 @@
+package subscribe
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/dialect/cloudevents"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/heaptest"
+	"github.com/rshub/rshub/internal/packed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A page in every format keeps the text of its own entries, not the blocks from which
+// they were read.
+func TestPageKeepsNoBlocks(t *testing.T) {
+	for _, f := range append(feed.Pages(), cloudevents.Writer{Base: "https://hub.example.org"}.Page()) {
+		t.Run(f.MediaType, func(t *testing.T) {
+			s := &Server{}
+			kept := heaptest.Kept(t, func() any {
+				begin := &feed.Batch{Set: "demo"}
+				p := s.newPage(begin, poll{limit: 10_000, filter: feed.Filter{Types: []string{"text/html"}}}, f)
+				for i := range 40 {
+					p.extend(decodedBlock(i))
+				}
+				if p.count != 40 || p.batch.Cursor.Position != 4000 {
+					t.Fatalf("the page has %d entries up to %v, want 40 up to 4000", p.count, p.batch.Cursor)
+				}
+				return p
+			})
+			if kept > pageRoom {
+				t.Errorf("the page keeps %d bytes, want at most %d", kept, pageRoom)
+			}
+		})
+	}
+}
+
+// decodedBlock returns block i of a log: 100 entries of 10 KB, which are parts of one
+// text, as blocks of the change memory are. The type of one entry is text/html.
+func decodedBlock(i int) *feed.Batch {
+	var text []byte
+	for k := range 100 {
+		c := resourcesync.Change{Loc: fmt.Sprintf("https://example.org/%d/%d", i, k), Change: resourcesync.Updated, Type: "text/plain",
+			Attrs: []resourcesync.Attr{{Namespace: "urn:x", Name: "large", Value: strings.Repeat("x", 10_000)}}}
+		if k == 50 {
+			c.Type, c.Attrs = "text/html", nil
+		}
+		text = packed.AppendChange(text, &c)
+	}
+	r := packed.NewReader(string(text))
+	b := &feed.Batch{Set: "demo", Entries: make([]feed.Entry, 100)}
+	for k := range b.Entries {
+		position := uint64(i*100 + k + 1)
+		b.Entries[k].Cursor = feed.Cursor{Position: position, Micros: int64(position)}
+		r.Change(&b.Entries[k].Change)
+	}
+	b.Cursor = b.Entries[99].Cursor
+	return b
+}
