@@ -97,7 +97,8 @@ type Log interface {
 	// Hash is the same, the Appended is that of the first publish, with Replayed set.
 	// If the Hash differs, the Appended has Err = ErrKeyReused. It also has this Err
 	// if the set has seen Unless and not Key. The other publishes of the call are
-	// added all the same.
+	// added anyway. While the store's clock is in doubt, no key expires by KeyAge. That is
+	// known without a Tick, too: the clock is compared with the noted time.
 	Append(ctx context.Context, set string, publishes ...Publish) ([]Appended, error)
 
 	// Since returns the entries that directly follow a cursor, in one atomic
@@ -142,7 +143,7 @@ type Log interface {
 	// hub of the memory. It returns true while the clock is in doubt, and nothing may
 	// then be removed because of its age. The clock comes into doubt when it is ahead of
 	// the last noted time by more than ClockStep: either it is wrong, or no hub ran for
-	// that long. The doubt ends after ClockDoubt, or when the clock is set back. A store
+	// that long. No idempotency key expires by its age then. The doubt ends after ClockDoubt, or when the clock is set back. A store
 	// whose clock is not the hub's is in doubt while the two differ by more than the
 	// clock skew.
 	Tick(ctx context.Context) (doubtful bool, err error)

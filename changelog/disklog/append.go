@@ -65,6 +65,7 @@ type appending struct {
 	full      error              // why nothing can be added, if so; what the log has is still answered
 	seen      map[string]receipt // the publishes of this call by their keys
 	tip       tip                // the tip of the set after this call
+	doubtful  bool               // the clock is in doubt, so no key expires by its age
 	batch     *pebble.Batch      // the applied batch, to wait for; nil when nothing was written
 }
 
@@ -91,7 +92,7 @@ func (l *Log) write(ctx context.Context, a *appending) error {
 	if s.tip.Head.Micros > now+l.opts.ClockSkew.Microseconds() {
 		return feed.Ahead(s.tip.Head, time.UnixMicro(now))
 	}
-	a.tip = s.tip
+	a.tip, a.doubtful = s.tip, l.clock.Load().Doubtful(now)
 	b := l.db.NewBatch()
 	for i := range a.publishes {
 		p := &a.publishes[i]

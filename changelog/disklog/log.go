@@ -83,9 +83,10 @@ type Log struct {
 	db   *pebble.DB
 
 	// Any goroutine may read and set these.
-	opened atomic.Bool // Pebble is open, so a failed write ends the process
-	failed atomic.Bool // a write has failed
-	ending sync.Once   // calls Fatal
+	opened atomic.Bool                     // Pebble is open, so a failed write ends the process
+	failed atomic.Bool                     // a write has failed
+	ending sync.Once                       // calls Fatal
+	clock  atomic.Pointer[changelog.Clock] // what Tick has noted, in this process or before
 
 	making  sync.Mutex // held while a set is made or deleted
 	ticking sync.Mutex // held by Tick
@@ -139,6 +140,11 @@ func (l *Log) open() (err error) {
 	if err := l.identify(); err != nil {
 		return fmt.Errorf("open the change memory in %s: %w", l.dir, err)
 	}
+	clock, err := l.readClock()
+	if err != nil {
+		return fmt.Errorf("open the change memory in %s: read the noted time: %w", l.dir, err)
+	}
+	l.clock.Store(&clock)
 	if err := l.load(); err != nil {
 		return fmt.Errorf("open the change memory in %s: %w", l.dir, err)
 	}

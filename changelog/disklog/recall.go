@@ -56,7 +56,7 @@ func (l *Log) receipt(set, key string) (r receipt, ok bool, err error) {
 }
 
 func (a *appending) expired(r receipt, now int64) bool {
-	return a.tip.Keys-r.Number >= changelog.KeyCount || now-r.Cursor.Micros > changelog.KeyAge.Microseconds()
+	return a.tip.Keys-r.Number >= changelog.KeyCount || !a.doubtful && now-r.Cursor.Micros > changelog.KeyAge.Microseconds()
 }
 
 // remember keeps the receipt of a publish that was added.

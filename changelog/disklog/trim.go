@@ -28,7 +28,7 @@ func (l *Log) trim(ctx context.Context, name string, r changelog.Retention) (int
 	if err != nil {
 		return 0, err
 	}
-	return removed, l.forget(ctx, s, r.Doubtful)
+	return removed, l.forget(ctx, s, r.Doubtful || l.clock.Load().Doubtful(l.now()))
 }
 
 // cutLists removes the oldest closed lists that retention does not keep. It returns
@@ -71,34 +71,35 @@ func (l *Log) Tick(ctx context.Context) (doubtful bool, err error) {
 	}
 	l.ticking.Lock()
 	defer l.ticking.Unlock()
-	v, err := l.get(clockKey)
-	if err == nil && len(v) != 16 && v != nil {
-		err = fmt.Errorf("%w: the time has %d bytes", changelog.ErrCorrupt, len(v))
-	}
+	was, err := l.readClock()
 	if err != nil {
 		return false, fmt.Errorf("note the time: %w", err)
 	}
-	now, at, was := l.now(), int64(0), int64(0)
-	if v != nil {
-		at, was = int64(binary.BigEndian.Uint64(v)), int64(binary.BigEndian.Uint64(v[8:]))
-	}
-	doubted := was
-	switch step, doubt := changelog.ClockStep.Microseconds(), changelog.ClockDoubt.Microseconds(); {
-	case at > 0 && now-at > step:
-		doubted = now
-	case now < doubted || now-doubted >= doubt:
-		doubted = 0
-	}
+	now := l.now()
+	c := was.Tick(now)
 	// Write only now and then, so that an idle hub seldom writes.
-	if d := now - at; doubted != was || max(d, -d) >= changelog.ClockStep.Microseconds()/6 {
+	if d := now - was.At; c.Doubted != was.Doubted || max(d, -d) >= changelog.ClockStep.Microseconds()/6 {
 		b := l.db.NewBatch()
-		v := binary.BigEndian.AppendUint64(nil, uint64(now))
-		put(b, clockKey, binary.BigEndian.AppendUint64(v, uint64(doubted)))
+		v := binary.BigEndian.AppendUint64(nil, uint64(c.At))
+		put(b, clockKey, binary.BigEndian.AppendUint64(v, uint64(c.Doubted)))
 		if err := l.commit(b); err != nil {
 			return false, fmt.Errorf("note the time: %w", err)
 		}
 	}
-	return doubted > 0, nil
+	l.clock.Store(&c)
+	return c.Doubted > 0, nil
+}
+
+// readClock reads what Tick has noted.
+func (l *Log) readClock() (c changelog.Clock, err error) {
+	v, err := l.get(clockKey)
+	switch {
+	case err != nil || v == nil:
+		return c, err
+	case len(v) != 16:
+		return c, fmt.Errorf("%w: the time has %d bytes", changelog.ErrCorrupt, len(v))
+	}
+	return changelog.Clock{At: int64(binary.BigEndian.Uint64(v)), Doubted: int64(binary.BigEndian.Uint64(v[8:]))}, nil
 }
 
 // retain returns the floor that results from retention, or the present floor if

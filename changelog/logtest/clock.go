@@ -1,6 +1,7 @@
 package logtest
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -183,6 +184,57 @@ var clockTests = []test{
 		m.same("a retry", m.publish(keyed("key", 1))[0], kept)
 		m.clock.advance(ahead)
 		m.trims(changelog.Retention{Age: time.Hour}, 80)
+	}},
+	{"no key expires by its age while the clock is in doubt", true, func(m *memory) {
+		m.make(name, k)
+		m.ticks(false)
+		first := m.publish(keyed("key", 1))[0]
+		first.Replayed = true
+		known := func() {
+			m.Helper()
+			m.same("a retry", m.publish(keyed("key", 1))[0], first)
+			m.wants(feed.ErrKeyReused, m.publish(keyed("key", 2))[0].Err)
+			other := publish(1)
+			other.Unless = "key"
+			m.wants(feed.ErrKeyReused, m.publish(other)[0].Err)
+		}
+		m.clock.advance(2 * changelog.KeyAge)
+		known() // before the first Tick,
+		m.trims(changelog.Retention{}, 0)
+		known()
+		m.reopen() // in a hub that starts,
+		known()
+		m.ticks(true)
+		known() // and until the doubt ends.
+		m.reopen()
+		known()
+		for range 23 {
+			m.clock.advance(time.Hour)
+			m.ticks(true)
+		}
+		m.trims(changelog.Retention{Doubtful: true}, 0)
+		known()
+		m.clock.advance(time.Hour)
+		m.ticks(false)
+		m.same("replayed", m.publish(keyed("key", 2))[0].Replayed, false)
+	}},
+	{"keys expire by count while the clock is in doubt", true, func(m *memory) {
+		if race {
+			m.Skip("100,000 publishes take minutes with the race detector")
+		}
+		m.make(name, 10_000)
+		m.ticks(false)
+		m.publish(keyed("key", 1))
+		m.clock.advance(ahead)
+		m.ticks(true)
+		for i := range 10 {
+			p := make([]changelog.Publish, changelog.KeyCount/10)
+			for j := range p {
+				p[j] = keyed(fmt.Sprint("n", i*len(p)+j), 1)
+			}
+			m.publish(p...)
+		}
+		m.same("replayed", m.publish(keyed("key", 1))[0].Replayed, false)
 	}},
 }
 

@@ -42,7 +42,7 @@ func (l *Log) append(ctx context.Context, set string, publishes []changelog.Publ
 	if err := l.refused(); err != nil {
 		return nil, err
 	}
-	a := appending{publishes: publishes, id: rand.Text(), common: l.common()}
+	a := appending{publishes: publishes, id: rand.Text(), common: l.common(), doubts: l.doubts()}
 	var appended []changelog.Appended
 	err := l.change(ctx, set, func(c *redisconn.Call, end tail) (err error) {
 		appended, err = l.appendTo(ctx, c, set, &a, end)
@@ -92,6 +92,7 @@ type appending struct {
 	blocks    [][]changelog.CutBlock // the blocks of each publish, encoded for the positions that this hub expects
 	id        string
 	common    []any // see Log.common
+	doubts    []any // see Log.doubts
 }
 
 // cut encodes the publishes for the log whose tail is end, at the positions that they
@@ -135,13 +136,14 @@ func (a *appending) args(waits bool) []any {
 	if waits {
 		wait = "wait"
 	}
-	n := 9
+	n := 12
 	for _, blocks := range a.blocks {
 		n += 4 + 2*len(blocks)
 	}
 	args := make([]any, 0, n)
 	args = append(args, a.common...)
-	args = append(args, a.begin, a.id, changelog.KeyAge.Microseconds(), changelog.KeyCount, wait, len(a.publishes))
+	args = append(args, a.begin, a.id, changelog.KeyAge.Microseconds(), changelog.KeyCount, wait)
+	args = append(append(args, a.doubts...), len(a.publishes))
 	for i := range a.publishes {
 		p := &a.publishes[i]
 		args = append(args, p.Key, p.Hash[:], p.Unless, len(a.blocks[i]))

@@ -1,6 +1,6 @@
 -- append adds publishes. ARGV: 4 begin, 5 id of the call, 6 KeyAge in microseconds,
--- 7 KeyCount, 8 "wait" when the hub waits for replicas, 9 number of publishes; then
--- per publish: the key or "", the hash, a key that must not have been used or "", the
+-- 7 KeyCount, 8 "wait" when the hub waits for replicas, 9 to 11 when the clock is in
+-- doubt, see doubtful, 12 number of publishes; then per publish: the key or "", the hash, a key that must not have been used or "", the
 -- number of blocks, and per block the number of entries and the bytes.
 --
 -- Answers:
@@ -41,14 +41,15 @@ end
 
 -- First find out what there is to do. Nothing is written before all checks are done.
 local maxAge, maxCount = tonumber(ARGV[6]), tonumber(ARGV[7])
+if doubtful(now, 9) then maxAge = math.huge end
 local head = s.head
 local micros = math.max(now - 1, head.micros) -- one microsecond before the first entry
 local answer = { write(head), text(micros + 1) }
 local cut, fits = { 'cut', text(s.size) }, true
 local added, keys, seen = {}, {}, {}
 local latest
-local arg = 10
-for i = 1, tonumber(ARGV[9]) do
+local arg = 13
+for i = 1, tonumber(ARGV[12]) do
   local key, hash, unless, count = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], tonumber(ARGV[arg + 3])
   arg = arg + 4
   local old

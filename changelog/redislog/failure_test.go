@@ -77,7 +77,7 @@ func TestLateRequest(t *testing.T) {
 		return strings.Replace(s, "redis.call('TIME')", "{ 0, redis.call('GET', '"+t.Name()+"') }", 1)
 	}})
 	makeSet(t, l, 10)
-	a := appending{publishes: []changelog.Publish{{Changes: changes("a", 1)}}, id: "call", common: l.common()}
+	a := appending{publishes: []changelog.Publish{{Changes: changes("a", 1)}}, id: "call", common: l.common(), doubts: l.doubts()}
 	a.cut(tail{10, 0, state(t, l).Begin})
 	first := ""
 	for range 400 { // ten seconds

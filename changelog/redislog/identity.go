@@ -34,6 +34,7 @@ func (l *Log) memory(ctx context.Context, task string) (a redisconn.Answer, err 
 	}
 	secret := a.Text(5)
 	l.secret.Store(&secret)
+	l.clock.Store(&changelog.Clock{At: a.Number(6), Doubted: a.Number(7)})
 	return a, checkFormat(a.Text(1))
 }
 

@@ -48,6 +48,13 @@ local function clock()
   return t[1] * 1000000 + t[2]
 end
 
+-- doubtful reports whether the clock is in doubt at a time: after ARGV[i], and from
+-- ARGV[i + 1] until before ARGV[i + 2]. Tick has noted these on the memory's key, which
+-- may be on another server than those of a set.
+local function doubtful(now, i)
+  return now > tonumber(ARGV[i]) or now >= tonumber(ARGV[i + 1]) and now < tonumber(ARGV[i + 2])
+end
+
 -- damaged ends the script with an error. The client looks for the word "damaged: ".
 local function damaged(what) error('damaged: ' .. what) end
 

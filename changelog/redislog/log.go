@@ -66,8 +66,9 @@ type Log struct {
 	// Any goroutine may read and set these, except that only become sets id, with mu held.
 	id      atomic.Pointer[string]
 	secret  atomic.Pointer[string]
-	checked atomic.Int64          // when fit last checked the servers, in microseconds
-	unfit   atomic.Pointer[error] // why nothing must be written; nil: no known reason
+	clock   atomic.Pointer[changelog.Clock] // what Tick has noted, of this hub or another one
+	checked atomic.Int64                    // when fit last checked the servers, in microseconds
+	unfit   atomic.Pointer[error]           // why nothing must be written; nil: no known reason
 
 	mu    sync.Mutex
 	tails map[string]tail // by set
@@ -89,6 +90,7 @@ func Open(ctx context.Context, conn *redisconn.Conn, opts Options) (*Log, error)
 func open(ctx context.Context, conn *redisconn.Conn, opts Options, identify func(*Log) error) (*Log, error) {
 	l := &Log{opts: opts.withDefaults(), conn: conn, tails: make(map[string]tail)}
 	l.secret.Store(new(string))
+	l.clock.Store(new(changelog.Clock))
 	err := checkPrefix(l.opts.Prefix)
 	if err == nil {
 		l.scripts.readAll(l.opts.edit)

@@ -118,7 +118,7 @@ func TestDamageOfPlaceStays(t *testing.T) {
 		defer func() { ok(t, s.admin.HSet(ctx, keys[0], "log", log).Err()) }()
 		// Only the step that decides: the next one would remove what this test puts back.
 		err := l.read(ctx, func(try *redisconn.Try) error {
-			_, err := l.ask(try, l.scripts.trim, keys, begin, 0, 5, 0, 1, "")
+			_, err := l.ask(try, l.scripts.trim, keys, append([]any{begin, 0, 5, 0, 1, ""}, l.doubts()...)...)
 			return err
 		})
 		if floor := state(t, l).Floor; floor.Position > 0 && floor != s.entries[14].Cursor || err == nil && floor.Position == 0 {

@@ -121,7 +121,7 @@ func tellAppend(t *testing.T, l *Log) {
 	t.Helper()
 	s := state(t, l)
 	a := tornAppend
-	a.common = l.common()
+	a.common, a.doubts = l.common(), l.doubts()
 	a.cut(tail{s.ListSize, s.Head.Position, s.Begin})
 	reply := send(t, l, &a)
 	if reply.Word() != "ok" {

@@ -35,7 +35,7 @@ func (l *Log) trim(ctx context.Context, set string, r changelog.Retention) (remo
 		var reply redisconn.Answer
 		err := l.change(ctx, set, func(c *redisconn.Call, end tail) error {
 			return l.do(ctx, c, func(t *redisconn.Try) (err error) {
-				reply, err = l.ask(t, l.scripts.trim, l.keys(set), end.begin, age, r.Count, keyAge, changelog.KeyCount, hold)
+				reply, err = l.ask(t, l.scripts.trim, l.keys(set), append([]any{end.begin, age, r.Count, keyAge, changelog.KeyCount, hold}, l.doubts()...)...)
 				return err
 			})
 		})
@@ -64,13 +64,30 @@ func (l *Log) trim(ctx context.Context, set string, r changelog.Retention) (remo
 func (l *Log) Tick(ctx context.Context) (doubtful bool, err error) {
 	err = l.read(ctx, func(t *redisconn.Try) error {
 		a, err := l.ask(t, l.scripts.tick, []string{l.memoryKey()}, changelog.ClockStep.Microseconds(), changelog.ClockDoubt.Microseconds())
-		doubtful = a.Number(1) == 1
+		if err == nil {
+			doubtful = a.Number(1) == 1
+			l.clock.Store(&changelog.Clock{At: a.Number(2), Doubted: a.Number(3)})
+		}
 		return err
 	})
 	if err != nil {
 		return false, fmt.Errorf("note the time: %w", err)
 	}
 	return doubtful, nil
+}
+
+// doubts returns the arguments that the function doubtful of the scripts needs: the time
+// after which the clock is in doubt, and the time from which and the time until which it is.
+func (l *Log) doubts() []any {
+	c := l.clock.Load()
+	after, from, until := int64(feed.MaxNumber), int64(0), int64(0)
+	if c.At > 0 {
+		after = c.At + changelog.ClockStep.Microseconds()
+	}
+	if c.Doubted > 0 {
+		from, until = c.Doubted, c.Doubted+changelog.ClockDoubt.Microseconds()
+	}
+	return []any{after, from, until}
 }
 
 // saves reports whether packing saves much memory. It does if live blocks are small on

@@ -1,7 +1,8 @@
 -- trim removes closed lists, and forgets a part of the expired keys. It forgets only
 -- a part because Redis serves nobody while a script runs. ARGV: 4 begin, 5 the age in
 -- microseconds and 6 the count that retention keeps, 7 KeyAge in microseconds,
--- 8 KeyCount, 9 the position behind which nothing is removed, "" for none.
+-- 8 KeyCount, 9 the position behind which nothing is removed, "" for none, 10 to 12 when
+-- the clock is in doubt, see doubtful.
 --
 -- Answers: ok REMOVED MORE SIZE BLOCKS ENTRIES SWEEP: how many entries were removed,
 -- 1 when keys are left to forget, the list size, how many blocks are live and how many
@@ -15,6 +16,7 @@ local age, count = tonumber(ARGV[5]), tonumber(ARGV[6])
 local maxAge, maxCount = tonumber(ARGV[7]), tonumber(ARGV[8])
 -- The hub has asked tick before, but the clock may be another one since, as after a failover.
 if math.abs(now - ARGV[2]) > skew then age, maxAge = 0, math.huge end
+if doubtful(now, 10) then maxAge = math.huge end
 
 room()
 local upto = 0 -- entries up to this position may be removed
