@@ -87,7 +87,8 @@ type Log interface {
 	// durable step. When it returns nil, every publish whose Appended has no Err
 	// is kept whole, and survives a crash of the process and of the machine.
 	// When it returns an error (ErrNoSet, ErrFull, ErrClock, ErrUnavailable or
-	// another), no publish was added. ErrUnknown is the exception: then either all
+	// another), no publish was added. A call whose publishes the set has all seen is
+	// answered even if nothing can be added, because of ErrFull or a head in the future. ErrUnknown is the exception: then either all
 	// publishes were added or none. ErrClock means that the set's newest entry lies
 	// further in the future than the clock skew, or that the hub's clock and the
 	// store's differ by more than that.
@@ -96,8 +97,8 @@ type Log interface {
 	// within the last KeyCount keys. Earlier publishes of the same call count. If the
 	// Hash is the same, the Appended is that of the first publish, with Replayed set.
 	// If the Hash differs, the Appended has Err = ErrKeyReused. It also has this Err
-	// if the set has seen Unless and not Key. The other publishes of the call are
-	// added anyway. While the store's clock is in doubt, no key expires by KeyAge. That is
+	// if the set has seen Unless and not Key. A publish with Refused that the set has not
+	// seen has Refused as its Err. The other publishes of the call are added anyway. While the store's clock is in doubt, no key expires by KeyAge. That is
 	// known without a Tick, too: the clock is compared with the noted time.
 	Append(ctx context.Context, set string, publishes ...Publish) ([]Appended, error)
 
@@ -164,6 +165,7 @@ type Publish struct {
 	Hash    [32]byte              // of the content; a publish with the same Key must have the same Hash
 	Unless  string                // a key that must not have been used, like Key; empty for none
 	There   bool                  // the set is not made if it is not there; only a hub makes sets
+	Refused error                 // why the publish must not be added, such as a quota; nil if it may be added
 }
 
 // CheckPublishes returns nil when a log can take publishes. Each implementation
@@ -189,7 +191,7 @@ type Appended struct {
 	Count    int         // number of its entries
 	Blocks   []CutBlock  // its entries as the log keeps them, to announce them to other hubs; nil in a log that no other hub can read
 	Replayed bool        // the log had it before this call
-	Err      error       // feed.ErrKeyReused when it was refused
+	Err      error       // why it was not added: feed.ErrKeyReused, or Publish.Refused
 }
 
 // Retention says what to keep. Trim removes the oldest closed list, again and

@@ -222,6 +222,58 @@ func TestFullSet(t *testing.T) {
 	}
 }
 
+// A publishOnce is a Quota that is full after the first publish.
+type publishOnce bool
+
+func (q *publishOnce) Full(string) (int64, bool) { return 1000, bool(*q) }
+func (q *publishOnce) Grew(string)               { *q = true }
+
+// A retry of a publish that the memory has is answered as a repeat, even if the set takes no
+// more changes. Anything else is refused.
+func TestRetryToARefusingSet(t *testing.T) {
+	refusals := map[string]func() (*Hub, *testLog, int){
+		"the set is full": func() (*Hub, *testLog, int) {
+			h, log := newHub(t, Options{Quota: new(publishOnce)})
+			return h, log, http.StatusInsufficientStorage
+		},
+		"the set is no longer listed": func() (*Hub, *testLog, int) {
+			h, log := newHub(t, Options{})
+			return h, log, http.StatusNotFound
+		},
+	}
+	interval := xmlOf(`<rs:md capability="changelist" from="2026-01-01T00:00:00Z" until="2026-01-02T00:00:00Z"/>`)
+	for name, refusal := range refusals {
+		for _, tt := range []struct {
+			name, body string
+			headers    []string
+		}{
+			{"JSON", jsonDoc, []string{"Content-Type", jsonType, "Idempotency-Key", "k"}},
+			{"NDJSON", linesDoc, []string{"Content-Type", ndjson, "Idempotency-Key", "k"}},
+			{"XML with an interval", interval, []string{"Content-Type", "application/xml"}},
+		} {
+			t.Run(name+"/"+tt.name, func(t *testing.T) {
+				h, log, status := refusal()
+				first := receiptOf(t, post(h, tt.body, tt.headers...))
+				if status == http.StatusNotFound {
+					h.opts.Sets = []string{"other"}
+				}
+				again := receiptOf(t, post(h, tt.body, tt.headers...))
+				if first.Replayed = true; again != first {
+					t.Errorf("retry = %+v, want %+v", again, first)
+				}
+				for _, headers := range [][]string{{"Content-Type", jsonType}, {"Content-Type", jsonType, "Idempotency-Key", "other"}} {
+					if w := post(h, jsonDoc, headers...); w.Code != status {
+						t.Errorf("new publish: got %d, want %d", w.Code, status)
+					}
+				}
+				if n := len(locs(t, log, "demo")); n != first.Count {
+					t.Errorf("the log has %d entries, want %d", n, first.Count)
+				}
+			})
+		}
+	}
+}
+
 // A publisher that sends a byte now and then is cut, although it is never silent for long.
 func TestDrippingPublisher(t *testing.T) {
 	for _, mediaType := range []string{jsonType, ndjson} {

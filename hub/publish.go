@@ -150,9 +150,6 @@ func (h *Hub) open(w http.ResponseWriter, r *http.Request, set string) (in *inta
 	if form, err = h.form(r.Header); err != nil {
 		return nil, nil, "", err
 	}
-	if err := h.fits(set); err != nil {
-		return nil, nil, "", err
-	}
 	if in, err = h.take(r.Context()); err != nil {
 		return nil, nil, "", err
 	}
@@ -235,15 +232,15 @@ func (h *Hub) publish(ctx context.Context, set string, p changelog.Publish) (cha
 	if err := check(set, &p); err != nil {
 		return changelog.Appended{}, err
 	}
-	if !h.Waits(set) {
-		return changelog.Appended{}, feed.ErrNoSet
-	}
-	if err := h.fits(set); err != nil {
-		return changelog.Appended{}, err
+	if p.Refused = h.refusal(set); p.Refused != nil && p.Key == "" {
+		return changelog.Appended{}, p.Refused
 	}
 	size := p.Size()
 	r := &request{publish: p, size: size}
 	err := h.enqueue(ctx, set, r)
+	if errors.Is(err, feed.ErrNoSet) && p.Refused != nil {
+		return changelog.Appended{}, p.Refused
+	}
 	if errors.Is(err, feed.ErrNoSet) && !p.There {
 		if err := mayMake(ctx); err != nil {
 			return changelog.Appended{}, err
@@ -261,8 +258,13 @@ func (h *Hub) publish(ctx context.Context, set string, p changelog.Publish) (cha
 // an error if the limit is reached.
 func mayMake(ctx context.Context) error { return limit.FromContext(ctx).Use(limit.Sets, 1) }
 
-// fits returns an error if a set is full.
-func (h *Hub) fits(set string) error {
+// refusal returns why nothing may be added to a set, or nil. All refusals that depend on
+// the hub's settings or on what the memory holds are here or in Log.Append, because a
+// retry of a publish that the memory holds is answered anyway: see Publish.Refused.
+func (h *Hub) refusal(set string) error {
+	if !h.Waits(set) {
+		return feed.ErrNoSet
+	}
 	if h.opts.Quota == nil {
 		return nil
 	}

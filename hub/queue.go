@@ -130,6 +130,15 @@ func (h *Hub) append(ctx context.Context, set string, requests []*request) {
 		publishes[i] = r.publish
 	}
 	results, err := h.log.Append(ctx, set, publishes...)
+	if len(requests) > 1 && (errors.Is(err, feed.ErrFull) || errors.Is(err, feed.ErrClock)) {
+		// Nothing can be added, but some of the publishes may be retries of what the memory has.
+		for i := range publishes {
+			publishes[i].Refused = err
+		}
+		if answered, again := h.log.Append(ctx, set, publishes...); again == nil {
+			results, err = answered, nil
+		}
+	}
 	if err != nil {
 		for _, r := range requests {
 			r.err = err

@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -318,5 +321,45 @@ func TestDeleteInTurn(t *testing.T) {
 	}
 	if err := New(log, Options{}).Delete(t.Context(), "other"); !errors.Is(err, feed.ErrNoSet) {
 		t.Errorf("Delete of no set: %v", err)
+	}
+}
+
+// While nothing can be added, a retry of what the memory has is answered as a repeat, also
+// if it was gathered with new publishes.
+func TestRetryWhileNothingFits(t *testing.T) {
+	fs := vfs.NewMem()
+	memory, err := disklog.Open("data", disklog.Options{FS: fs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close()
+	log := &testLog{Log: memory}
+	h := New(log, Options{Base: base})
+	defer h.Close()
+	kept := changelog.Publish{Key: "k", Hash: [32]byte{1}, Changes: changes("kept", 1)}
+	first, err := h.Publish(t.Context(), "demo", kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, answers := held(t.Context(), t, h, log)
+	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 20, TotalBytes: 1 << 40})
+	publish(t.Context(), h, "new", changes("new", 1), answers)
+	retried := make(chan changelog.Appended, 1)
+	go func() {
+		a, err := h.Publish(t.Context(), "demo", kept)
+		if err != nil {
+			t.Errorf("Publish of a retry: %v", err)
+		}
+		retried <- a
+	}()
+	waiting(h, "demo", 2)
+	close(g.open)
+	for range 2 { // the one that was held found a full disk as well
+		if a := <-answers; !errors.Is(a.err, feed.ErrFull) {
+			t.Errorf("publish %s: got %v, want ErrFull", a.name, a.err)
+		}
+	}
+	if a := <-retried; !a.Replayed || a.Cursor != first.Cursor {
+		t.Errorf("retry = %+v, want a repeat of %v", a, first.Cursor)
 	}
 }

@@ -32,8 +32,8 @@ func (l *Log) append(ctx context.Context, name string, publishes []changelog.Pub
 	if s == nil {
 		return nil, feed.ErrNoSet
 	}
-	a := appending{set: s, publishes: publishes, appended: make([]changelog.Appended, len(publishes)), full: l.room()}
-	if state := s.state.Load(); state != nil && a.full == nil {
+	a := appending{set: s, publishes: publishes, appended: make([]changelog.Appended, len(publishes)), refused: l.room()}
+	if state := s.state.Load(); state != nil && a.refused == nil {
 		a.cut(state)
 	}
 	if err := l.write(ctx, &a); err != nil {
@@ -62,7 +62,7 @@ type appending struct {
 	publishes []changelog.Publish
 	blocks    [][]changelog.CutBlock // the blocks of each publish, encoded for the positions that cut expected
 	appended  []changelog.Appended
-	full      error              // why nothing can be added, if so; what the log has is still answered
+	refused   error              // why nothing can be added, nil if something can; what the log has is answered anyway
 	seen      map[string]receipt // the publishes of this call by their keys
 	tip       tip                // the tip of the set after this call
 	doubtful  bool               // the clock is in doubt, so no key expires by its age
@@ -89,8 +89,8 @@ func (l *Log) write(ctx context.Context, a *appending) error {
 	}
 	defer s.write.Unlock()
 	now := l.now()
-	if s.tip.Head.Micros > now+l.opts.ClockSkew.Microseconds() {
-		return feed.Ahead(s.tip.Head, time.UnixMicro(now))
+	if a.refused == nil && s.tip.Head.Micros > now+l.opts.ClockSkew.Microseconds() {
+		a.refused = feed.Ahead(s.tip.Head, time.UnixMicro(now))
 	}
 	a.tip, a.doubtful = s.tip, l.clock.Load().Doubtful(now)
 	b := l.db.NewBatch()
@@ -109,9 +109,13 @@ func (l *Log) write(ctx context.Context, a *appending) error {
 			a.appended[i].Err = feed.ErrKeyReused
 			continue
 		}
-		if !again && a.full != nil {
+		if !again && p.Refused != nil {
+			a.appended[i].Err = p.Refused
+			continue
+		}
+		if !again && a.refused != nil {
 			b.Close()
-			return a.full
+			return a.refused
 		}
 		if !again {
 			r = a.addLocked(b, i, now)

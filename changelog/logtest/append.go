@@ -56,13 +56,15 @@ var appendTests = []test{
 	}},
 	{"the clock is behind", true, func(m *memory) {
 		m.make(name, k)
-		m.publish(keyed("key", 1))
+		first := m.publish(keyed("key", 1))[0]
 		s := m.state()
 		m.clock.set(s.Head.Time().Add(-skew - time.Microsecond))
-		for _, p := range []changelog.Publish{publish(1), keyed("key", 1)} {
-			_, err := m.Append(m.ctx, name, p)
+		for _, p := range [][]changelog.Publish{{publish(1)}, {keyed("other", 1)}, {keyed("key", 1), publish(1)}} {
+			_, err := m.Append(m.ctx, name, p...)
 			m.wants(feed.ErrClock, err)
 		}
+		first.Replayed = true
+		m.same("a retry", m.publish(keyed("key", 1))[0], first)
 		m.same("state", m.state(), s)
 		m.same("entries", len(m.all(feed.Cursor{})), 1)
 		m.clock.advance(time.Microsecond)

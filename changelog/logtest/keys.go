@@ -1,6 +1,7 @@
 package logtest
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -80,6 +81,30 @@ var keyTests = []test{
 		m.wants(feed.ErrKeyReused, m.publish(unless("a", 2, "b"))[0].Err)
 		_, err := m.Append(m.ctx, name, unless("d", 1, strings.Repeat("x", changelog.MaxKey+1)))
 		m.wants(resourcesync.ErrInvalid, err)
+	}},
+	{"refused", false, func(m *memory) {
+		m.make(name, k)
+		first := m.publish(keyed("key", 1))[0]
+		first.Replayed = true
+		why := errors.New("the set is full")
+		refused := func(p changelog.Publish) changelog.Publish {
+			p.Refused = why
+			return p
+		}
+		m.same("a retry", m.publish(refused(keyed("key", 1)))[0], first)
+		s := m.state()
+		for _, p := range []changelog.Publish{refused(publish(25)), refused(keyed("other", 1))} {
+			m.same("answer", m.publish(p)[0], changelog.Appended{Err: why})
+		}
+		m.wants(feed.ErrKeyReused, m.publish(refused(keyed("key", 2)))[0].Err)
+		m.same("state", m.state(), s)
+		a := m.publish(refused(publish(3)), publish(20), refused(keyed("key", 1)), refused(keyed("other", 1)), keyed("other", 2))
+		m.same("answer 0", a[0].Err, why)
+		m.same("after", a[1].After, s.Head)
+		m.same("answer 2", a[2], first)
+		m.same("answer 3", a[3].Err, why)
+		m.same("after", a[4].After, a[1].Cursor)
+		m.same("head", m.state().Head, a[4].Cursor)
 	}},
 	{"an excluded key expires", true, func(m *memory) {
 		m.make(name, k)

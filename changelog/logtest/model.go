@@ -174,16 +174,19 @@ func (r *run) append(s *modelSet) {
 		publishes[i] = p
 	}
 	got, err := r.Append(r.ctx, s.Set, publishes...)
-	if s.Head.Micros > r.now()+skew.Microseconds() {
+	seen := func(key string) bool {
+		a, ok := s.keys[key]
+		return ok && r.now()-a.Cursor.Micros <= changelog.KeyAge.Microseconds()
+	}
+	if s.Head.Micros > r.now()+skew.Microseconds() && slices.ContainsFunc(publishes, func(p changelog.Publish) bool { return !seen(p.Key) && !seen(p.Unless) }) {
 		r.wants(feed.ErrClock, err)
 		return
 	}
 	r.ok(err)
 	for i, p := range publishes {
-		want, known := s.keys[p.Key]
-		known = known && r.now()-want.Cursor.Micros <= changelog.KeyAge.Microseconds()
-		other, barred := s.keys[p.Unless]
-		barred = !known && barred && r.now()-other.Cursor.Micros <= changelog.KeyAge.Microseconds()
+		known := seen(p.Key)
+		barred := !known && seen(p.Unless)
+		want := s.keys[p.Key]
 		switch {
 		case barred, known && s.hashes[p.Key] != p.Hash[0]:
 			r.wants(feed.ErrKeyReused, got[i].Err)

@@ -1,10 +1,12 @@
 package redislog
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,8 +41,9 @@ func (l *Log) append(ctx context.Context, set string, publishes []changelog.Publ
 	if err := changelog.CheckPublishes(publishes); err != nil {
 		return nil, err
 	}
-	if err := l.refused(); err != nil {
-		return nil, err
+	refused := l.refused()
+	if refused != nil {
+		publishes = refuseAll(publishes, refused)
 	}
 	a := appending{publishes: publishes, id: rand.Text(), common: l.common(), doubts: l.doubts()}
 	var appended []changelog.Appended
@@ -48,7 +51,19 @@ func (l *Log) append(ctx context.Context, set string, publishes []changelog.Publ
 		appended, err = l.appendTo(ctx, c, set, &a, end)
 		return err
 	})
+	if err == nil && refused != nil && !slices.ContainsFunc(appended, func(a changelog.Appended) bool { return a.Replayed }) {
+		return nil, refused
+	}
 	return appended, err
+}
+
+// refuseAll returns the publishes, each with a reason why it must not be added.
+func refuseAll(publishes []changelog.Publish, why error) []changelog.Publish {
+	publishes = slices.Clone(publishes)
+	for i := range publishes {
+		publishes[i].Refused = cmp.Or(publishes[i].Refused, why)
+	}
+	return publishes
 }
 
 // appendTo sends an append until its blocks fit.
@@ -102,6 +117,9 @@ func (a *appending) cut(end tail) {
 	first := end.position + 1
 	a.blocks = make([][]changelog.CutBlock, len(a.publishes))
 	for i, publish := range a.publishes {
+		if publish.Refused != nil {
+			continue // without a block, it is only answered if the set has seen it
+		}
 		a.blocks[i] = changelog.CutBlocks(publish.Changes, first, end.size)
 		first += uint64(len(publish.Changes))
 	}
@@ -174,8 +192,12 @@ func (a *appending) read(text string) ([]changelog.Appended, feed.Cursor, error)
 	for i := range appended {
 		if len(fields) > 0 && fields[0] == strconv.Itoa(i) {
 			next()
-			if next() == "reused" {
+			switch next() {
+			case "reused":
 				appended[i].Err = feed.ErrKeyReused
+				continue
+			case "refused":
+				appended[i].Err = a.publishes[i].Refused
 				continue
 			}
 			after, err := feed.ParseCursor(next())

@@ -1,14 +1,16 @@
 -- append adds publishes. ARGV: 4 begin, 5 id of the call, 6 KeyAge in microseconds,
 -- 7 KeyCount, 8 "wait" when the hub waits for replicas, 9 to 11 when the clock is in
--- doubt, see doubtful, 12 number of publishes; then per publish: the key or "", the hash, a key that must not have been used or "", the
--- number of blocks, and per block the number of entries and the bytes.
+-- doubt, see doubtful, 12 number of publishes; then per publish: the key or "", the hash,
+-- a key that must not have been used or "", the number of blocks, and per block the number
+-- of entries and the bytes. A publish without a block must not be added: it is answered if
+-- the set has seen it.
 --
 -- Answers:
 --   ok ANSWER           ANSWER is one text, "HEAD FIRST ...". HEAD is the head before
 --                       the append. FIRST is the datetime of the first entry that was
 --                       added; all added entries are 1 µs apart. Then follows, for
 --                       each publish that was not added, its number from 0 and "again
---                       AFTER CURSOR" or "reused"
+--                       AFTER CURSOR", "reused" or "refused"
 --   cut SIZE POSITION...  a block would cross the boundary of a list: the list size,
 --                       and the position before each publish, -1 for a publish that
 --                       is not added
@@ -35,9 +37,8 @@ for _, key in ipairs({ CALLS0, CALLS1 }) do
 end
 
 local now = clock()
-if math.abs(now - ARGV[2]) > skew or s.head.micros - now > skew then
-  return { 'clock', text(now), write(s.head) }
-end
+local late = { 'clock', text(now), write(s.head) }
+if math.abs(now - ARGV[2]) > skew then return late end
 
 -- First find out what there is to do. Nothing is written before all checks are done.
 local maxAge, maxCount = tonumber(ARGV[6]), tonumber(ARGV[7])
@@ -57,9 +58,9 @@ for i = 1, tonumber(ARGV[12]) do
   if key ~= '' then old = find(key) end
   local same = old and old.hash == hash
   if not old and unless ~= '' then old = find(unless) end
-  if old then
+  if old or count == 0 then
     answer[#answer + 1] = i - 1
-    answer[#answer + 1] = same and 'again ' .. old.cursors or 'reused'
+    answer[#answer + 1] = same and 'again ' .. old.cursors or old and 'reused' or 'refused'
     cut[#cut + 1] = '-1'
     arg = arg + 2 * count
   else
@@ -81,6 +82,7 @@ for i = 1, tonumber(ARGV[12]) do
     end
   end
 end
+if #added > 0 and s.head.micros - now > skew then return late end
 if not fits then return cut end
 answer = table.concat(answer, ' ')
 if #added == 0 then return again(answer) end

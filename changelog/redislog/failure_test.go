@@ -221,8 +221,14 @@ func TestEviction(t *testing.T) {
 	policy("noeviction")
 	l := startSet(t, s, 10, Options{})
 	add(t, l, "a", 1)
+	kept := changelog.Publish{Changes: changes("kept", 1), Key: "key"}
+	_, err = l.Append(t.Context(), "set", kept)
+	ok(t, err)
 	policy("volatile-lru")
 	wants(t, feed.ErrUnavailable, l.Check(t.Context()))
+	if a, err := l.Append(t.Context(), "set", kept, changelog.Publish{Changes: changes("b", 1)}); err != nil || !a[0].Replayed || !errors.Is(a[1].Err, feed.ErrUnavailable) {
+		t.Errorf("Append of a retry and a new publish = %+v, %v", a, err)
+	}
 	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("b", 1)})
 	wants(t, feed.ErrUnavailable, err)
 	policy("noeviction")
