@@ -86,7 +86,7 @@ var arrows = map[string][]string{
 
 	"activity": {"access", "feed", "internal/backoff", "problem", "resourcesync"},
 
-	"backup": {"changelog/disklog", "internal/durable", "problem"},
+	"backup": {"changelog/disklog", "feed", "feed", "internal/durable", "problem"},
 	"sets":   {"access", "activity", "feed", "internal/setting", "internal/trail", "limit", "problem", "resourcesync"},
 
 	"source/relay": {"source/discovery", "feed", "source/harvest", "source/harvest/oaipmh", "inventory/audit", "outbound", "source/reconcile", "resourcesync"},

@@ -11,9 +11,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/internal/durable"
 )
 
@@ -36,8 +38,10 @@ func writeArchive(w io.Writer, dir string) error {
 // Fetch copies the change memory of a running hub on this machine to the new directory dir.
 // listen is the hub's Config.OpsListen. If the hub has tokens, token must have the right to
 // operate. The directory gets its name only when all of its files are complete and durable.
-// Fetch blocks until then, and returns the number of files and of bytes that it copied.
-func Fetch(ctx context.Context, listen, token, dir string) (files int, bytes int64, err error) {
+// Fetch blocks until then, and returns the number of files and of bytes that it copied. It
+// copies nothing if less than reserve bytes of the disk would then be free: the hub may
+// need them.
+func Fetch(ctx context.Context, listen, token, dir string, reserve uint64) (files int, bytes int64, err error) {
 	ops, err := opsAddress(listen)
 	if err != nil {
 		return 0, 0, err
@@ -54,7 +58,7 @@ func Fetch(ctx context.Context, listen, token, dir string) (files int, bytes int
 		return 0, 0, fmt.Errorf("make the backup's directory: %w", err)
 	}
 	defer os.RemoveAll(partial)
-	if files, bytes, err = getBackup(ctx, &http.Client{Transport: transport}, ops, token, partial); err != nil {
+	if files, bytes, err = getBackup(ctx, &http.Client{Transport: transport}, ops, token, partial, reserve); err != nil {
 		return 0, 0, fmt.Errorf("fetch a backup from the hub at %s: %w", ops, err)
 	}
 	if err = os.Rename(partial, dir); err == nil {
@@ -88,7 +92,7 @@ func opsAddress(listen string) (string, error) {
 
 // getBackup fetches a backup from a hub and saves it in a directory, complete and
 // durable.
-func getBackup(ctx context.Context, client *http.Client, ops, token, dir string) (files int, bytes int64, err error) {
+func getBackup(ctx context.Context, client *http.Client, ops, token, dir string, reserve uint64) (files int, bytes int64, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, ops+"/backup", nil)
 	if err != nil {
 		return 0, 0, err
@@ -105,7 +109,24 @@ func getBackup(ctx context.Context, client *http.Client, ops, token, dir string)
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 2048))
 		return 0, 0, fmt.Errorf("it answered %s: %s", resp.Status, strings.TrimSpace(string(text)))
 	}
+	if err := room(resp.Header.Get(sizeHeader), dir, reserve); err != nil {
+		return 0, 0, err
+	}
 	return readArchive(resp.Body, dir)
+}
+
+// room returns an error if a directory has too little room for files of a size, in bytes.
+// A hub of an older version does not tell the size.
+func room(size, dir string, reserve uint64) error {
+	want, err := strconv.ParseUint(size, 10, 64)
+	if err != nil {
+		return nil
+	}
+	free, err := disklog.FreeSpace(dir)
+	if err == nil && free < want+reserve {
+		return fmt.Errorf("the disk of %s has %d MiB left, want %d MiB for the backup and %d MiB for the reserve", dir, free>>20, want>>20, reserve>>20)
+	}
+	return nil
 }
 
 // readArchive saves the files of a backup in a directory.

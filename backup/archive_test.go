@@ -55,7 +55,7 @@ func TestBackupRefused(t *testing.T) {
 			defer srv.Close()
 			parent := t.TempDir()
 			dir := filepath.Join(parent, "copy")
-			_, _, err := Fetch(t.Context(), srv.Listener.Addr().String(), "", dir)
+			_, _, err := Fetch(t.Context(), srv.Listener.Addr().String(), "", dir, 0)
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("it ended with %v, want %q", err, test.want)
 			}

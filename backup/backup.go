@@ -3,14 +3,18 @@
 package backup
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/problem"
 )
 
@@ -39,15 +43,42 @@ func (b *Source) Serve(w http.ResponseWriter, r *http.Request) error {
 	if err == nil {
 		err = b.Disk.Checkpoint(filepath.Join(tmp, b.Memory))
 	}
+	var size int64
+	if err == nil {
+		size, err = sizeOf(tmp)
+	}
+	if errors.Is(err, feed.ErrFull) {
+		return problem.New(http.StatusInsufficientStorage, "full", "the backup could not be made: "+err.Error())
+	}
 	if err != nil {
 		return problem.New(http.StatusInternalServerError, "internal", "the backup could not be made: "+err.Error())
 	}
 	w.Header().Set("Content-Type", "application/x-tar")
+	w.Header().Set(sizeHeader, strconv.FormatInt(size, 10))
 	if err := writeArchive(w, tmp); err != nil {
 		b.Logger.ErrorContext(r.Context(), "backup was cut short", "err", err)
 		panic(http.ErrAbortHandler) // breaks the connection, so that the client does not take the archive for complete
 	}
 	return nil
+}
+
+// sizeHeader has the bytes of the files in the archive, so that the other end can check
+// whether there is room for them.
+const sizeHeader = "Rshub-Backup-Size"
+
+// sizeOf returns the bytes of all files below a directory.
+func sizeOf(dir string) (bytes int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			bytes += info.Size()
+		}
+		return err
+	})
+	return bytes, err
 }
 
 // prefix begins the name of the directory in which the hub prepares a backup.

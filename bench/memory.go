@@ -62,7 +62,7 @@ func (b *bench) onDisk() *memory {
 func (b *bench) diskAt(dir string) *memory {
 	m := &memory{poll: 500 * time.Millisecond}
 	open := func() {
-		log := have(disklog.Open(filepath.Join(dir, "changes"), disklog.Options{}))
+		log := have(disklog.Open(context.Background(), filepath.Join(dir, "changes"), disklog.Options{}))
 		m.log = log
 		m.claims = func() claim.Store { return have(claim.OpenLocal(b.ctx, log.Keep("inventory"), live.Shards)) }
 	}

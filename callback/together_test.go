@@ -34,7 +34,7 @@ import (
 func TestHandOver(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	log, err := disklog.Open(t.TempDir(), disklog.Options{})
+	log, err := disklog.Open(t.Context(), t.TempDir(), disklog.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

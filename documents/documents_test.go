@@ -54,7 +54,7 @@ type memory struct {
 func newMemory(t testing.TB) *memory {
 	m := &memory{TB: t}
 	m.now.Store(began.UnixNano())
-	log, err := disklog.Open(t.TempDir(), disklog.Options{Now: m.clock})
+	log, err := disklog.Open(t.Context(), t.TempDir(), disklog.Options{Now: m.clock})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func TestLookBack(t *testing.T) {
 			if err := disk.Checkpoint(dir); err != nil {
 				t.Fatal(err)
 			}
-			replica, err := disklog.Open(dir, disklog.Options{})
+			replica, err := disklog.Open(t.Context(), dir, disklog.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

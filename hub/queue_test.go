@@ -328,7 +328,7 @@ func TestDeleteInTurn(t *testing.T) {
 // if it was gathered with new publishes.
 func TestRetryWhileNothingFits(t *testing.T) {
 	fs := vfs.NewMem()
-	memory, err := disklog.Open("data", disklog.Options{FS: fs})
+	memory, err := disklog.Open(t.Context(), "data", disklog.Options{FS: fs})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -113,7 +113,7 @@ func TestStreamResentAfterItsFirstKeyExpired(t *testing.T) {
 
 func openDisk(t *testing.T, o disklog.Options) changelog.Log {
 	t.Helper()
-	log, err := disklog.Open(t.TempDir(), o)
+	log, err := disklog.Open(t.Context(), t.TempDir(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

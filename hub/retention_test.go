@@ -27,7 +27,7 @@ import (
 func TestClockAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead time.Duration
-		log, err := disklog.Open(filepath.Join(t.TempDir(), "log"), disklog.Options{Now: func() time.Time { return time.Now().Add(ahead) }})
+		log, err := disklog.Open(t.Context(), filepath.Join(t.TempDir(), "log"), disklog.Options{Now: func() time.Time { return time.Now().Add(ahead) }})
 		if err != nil {
 			t.Fatal(err)
 		}

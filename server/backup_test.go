@@ -60,7 +60,7 @@ func TestListsOfBackup(t *testing.T) {
 	hubs := []*started{original}
 	for _, name := range []string{"first", "second"} {
 		dir := filepath.Join(t.TempDir(), name)
-		if _, _, err := backup.Fetch(t.Context(), strings.TrimPrefix(original.Ops, "http://"), "", dir); err != nil {
+		if _, _, err := backup.Fetch(t.Context(), strings.TrimPrefix(original.Ops, "http://"), "", dir, 0); err != nil {
 			t.Fatal(err)
 		}
 		hubs = append(hubs, start(t, Config{Data: dir, BaseURL: original.URL}))

@@ -27,7 +27,7 @@ func Copy(ctx context.Context, c Config, report func(Copied)) (done Copied, err 
 	c = c.withDefaults()
 	o := c.diskOptions()
 	o.Existing = true
-	from, err := disklog.Open(filepath.Join(c.Data, storeDir), o)
+	from, err := disklog.Open(ctx, filepath.Join(c.Data, storeDir), o)
 	if err != nil {
 		return done, err
 	}

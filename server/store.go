@@ -117,8 +117,10 @@ func (s *Server) openDisk(ctx context.Context) (*store, error) {
 	}
 	o := c.diskOptions()
 	o.Logger = c.Logger
-	memory, err := disklog.Open(filepath.Join(c.Data, storeDir), o)
-	if err != nil {
+	memory, err := disklog.Open(ctx, filepath.Join(c.Data, storeDir), o)
+	if err != nil && ctx.Err() != nil {
+		return nil, errStopped
+	} else if err != nil {
 		return nil, err
 	}
 	subscriptions, claims, err := c.subscriptionsOnDisk(ctx, memory.Keep(callbackKeep))

@@ -50,7 +50,7 @@ type settings struct {
 
 func newSite(t testing.TB, o settings) *site {
 	t.Helper()
-	log, err := disklog.Open(t.TempDir(), disklog.Options{})
+	log, err := disklog.Open(t.Context(), t.TempDir(), disklog.Options{})
 	ok(t, err)
 	s := &site{TB: t, log: log, hub: hub.New(log, hub.Options{Sets: o.sets, ListSize: max(o.listSize, 10)})}
 	for _, set := range o.sets {

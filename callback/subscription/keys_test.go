@@ -182,7 +182,7 @@ func TestSecretsAtRest(t *testing.T) {
 	keys := keysOf(t, "one")
 
 	dir := t.TempDir()
-	log, err := disklog.Open(filepath.Join(dir, "changes"), disklog.Options{})
+	log, err := disklog.Open(t.Context(), filepath.Join(dir, "changes"), disklog.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

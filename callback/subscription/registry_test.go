@@ -31,7 +31,7 @@ func TestDisk(t *testing.T) {
 		start := func() {
 			stop()
 			var err error
-			if log, err = disklog.Open(dir, disklog.Options{}); err != nil {
+			if log, err = disklog.Open(t.Context(), dir, disklog.Options{}); err != nil {
 				t.Fatal(err)
 			}
 		}

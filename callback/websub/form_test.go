@@ -165,7 +165,7 @@ func FuzzForm(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
-	log, err := disklog.Open(f.TempDir(), disklog.Options{})
+	log, err := disklog.Open(f.Context(), f.TempDir(), disklog.Options{})
 	if err == nil {
 		err = log.Make(f.Context(), "demo", feed.Description{}, 100)
 	}

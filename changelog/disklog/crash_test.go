@@ -41,7 +41,7 @@ func start(t *testing.T, dir string, o Options) *Log {
 	if o.Fatal == nil {
 		o.Fatal = fatal(t)
 	}
-	l, err := Open(dir, o)
+	l, err := Open(t.Context(), dir, o)
 	ok(t, err)
 	return l
 }

@@ -120,7 +120,7 @@ func (w truth) hurt(t *testing.T, what string, fs vfs.FS, dir string) fate {
 	t.Helper()
 	var log strings.Builder
 	ended := ""
-	l, err := Open(dir, Options{FS: fs, Logger: slog.New(slog.NewTextHandler(&log, nil)), Fatal: func(msg string, err error) { ended = fmt.Sprint(msg, ": ", err) }})
+	l, err := Open(t.Context(), dir, Options{FS: fs, Logger: slog.New(slog.NewTextHandler(&log, nil)), Fatal: func(msg string, err error) { ended = fmt.Sprint(msg, ": ", err) }})
 	if err != nil {
 		if !strings.Contains(err.Error(), dir) {
 			t.Errorf("%s: the error does not name the directory: %v", what, err)

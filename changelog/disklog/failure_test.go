@@ -265,14 +265,14 @@ func says(t *testing.T, err error, words ...string) {
 
 func TestInUse(t *testing.T) {
 	if dir := os.Getenv("DISKLOG_TEST_IN_USE"); dir != "" { // the other process
-		_, err := Open(dir, Options{})
+		_, err := Open(t.Context(), dir, Options{})
 		fmt.Println(err)
 		os.Exit(0)
 	}
 	t.Parallel()
 	dir := t.TempDir()
 	l := filled(t, dir, Options{})
-	_, err := Open(dir, Options{})
+	_, err := Open(t.Context(), dir, Options{})
 	says(t, err, dir, "in use")
 	cmd := exec.Command(os.Args[0], "-test.run=^TestInUse$")
 	cmd.Env = append(os.Environ(), "DISKLOG_TEST_IN_USE="+dir)
@@ -291,9 +291,9 @@ func TestCannotOpen(t *testing.T) {
 	t.Run("a file in its place", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "data")
 		ok(t, os.WriteFile(path, nil, 0o644))
-		_, err := Open(path, Options{})
+		_, err := Open(t.Context(), path, Options{})
 		says(t, err, path, "cannot be made")
-		_, err = Open(filepath.Join(path, "below"), Options{})
+		_, err = Open(t.Context(), filepath.Join(path, "below"), Options{})
 		says(t, err, path, "cannot be made")
 	})
 	t.Run("read-only", func(t *testing.T) {
@@ -305,7 +305,7 @@ func TestCannotOpen(t *testing.T) {
 			}
 			return nil
 		}))
-		_, err := Open("data", Options{FS: ro})
+		_, err := Open(t.Context(), "data", Options{FS: ro})
 		says(t, err, "data", "cannot be written", "read-only")
 	})
 	t.Run("newer format", func(t *testing.T) {
@@ -314,7 +314,7 @@ func TestCannotOpen(t *testing.T) {
 		ok(t, l.db.Set(formatKey, []byte("2"), pebble.Sync))
 		stop(t, l)
 		for range 2 { // a failed call must leave nothing locked
-			_, err := Open("data", Options{FS: fs})
+			_, err := Open(t.Context(), "data", Options{FS: fs})
 			says(t, err, "data", `format "2"`, "newer")
 		}
 	})
@@ -323,7 +323,7 @@ func TestCannotOpen(t *testing.T) {
 		db, err := pebble.Open("data", &pebble.Options{FS: fs, Logger: chatter{&Log{opts: Options{}.withDefaults()}}})
 		ok(t, err)
 		ok(t, errors.Join(db.Set([]byte("a"), []byte("b"), pebble.Sync), db.Close()))
-		_, err = Open("data", Options{FS: fs})
+		_, err = Open(t.Context(), "data", Options{FS: fs})
 		says(t, err, "data", "another program")
 	})
 	t.Run("no tip", func(t *testing.T) {
@@ -331,7 +331,7 @@ func TestCannotOpen(t *testing.T) {
 		l := filled(t, "data", Options{FS: fs})
 		ok(t, l.db.Delete(tipKey("set"), pebble.Sync))
 		stop(t, l)
-		_, err := Open("data", Options{FS: fs})
+		_, err := Open(t.Context(), "data", Options{FS: fs})
 		names(t, err, "data", `"set"`)
 	})
 }

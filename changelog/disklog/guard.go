@@ -19,8 +19,12 @@ import (
 // fixed in v2.1.7).
 //
 // And the guard is patient where Pebble is not, see patience.
+//
+// It does so only in the store's own directory. Pebble also writes checkpoints through it,
+// and a failed copy must not end the process.
 type guard struct {
 	vfs.FS
+	dir      string      // of the store
 	failed   func(error) // called for the write-ahead log
 	fail     func(error) // called for the directory
 	patience *patience
@@ -29,7 +33,7 @@ type guard struct {
 func (g guard) Unwrap() vfs.FS { return g.FS }
 
 func (g guard) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	if strings.HasPrefix(g.PathBase(name), "marker.") {
+	if g.owns(name) && strings.HasPrefix(g.PathBase(name), "marker.") {
 		if err := syncDir(g.FS, g.PathDir(name)); err != nil {
 			return nil, err
 		}
@@ -56,13 +60,21 @@ func (g guard) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.Open
 // here the guard always ends the process.
 func (g guard) OpenDir(name string) (vfs.File, error) {
 	f, err := wait(g.patience, func() (vfs.File, error) { return g.FS.OpenDir(name) })
-	if err != nil {
-		return nil, err
+	if err != nil || g.PathBase(name) != g.PathBase(g.dir) || g.PathDir(name) != g.PathDir(g.dir) {
+		return f, err
 	}
 	return guardedDir{f, guarded{f, name, g.fail}}, nil
 }
 
+// owns reports whether a file is in the store's own directory.
+func (g guard) owns(name string) bool {
+	return g.PathDir(name) == g.PathDir(g.PathJoin(g.dir, "x"))
+}
+
 func (g guard) watch(name string, f vfs.File, err error) (vfs.File, error) {
+	if !g.owns(name) {
+		return f, err
+	}
 	switch filepath.Ext(name) {
 	case ".sst":
 		if g.patience.table(err) != nil {

@@ -131,7 +131,7 @@ func TestKeepForget(t *testing.T) {
 		o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
 	}}
 	open := func() *Log {
-		l, err := Open(filepath.Join(dir, "data"), o)
+		l, err := Open(t.Context(), filepath.Join(dir, "data"), o)
 		ok(t, err)
 		return l
 	}

@@ -83,10 +83,11 @@ type Log struct {
 	db   *pebble.DB
 
 	// Any goroutine may read and set these.
-	opened atomic.Bool                     // Pebble is open, so a failed write ends the process
-	failed atomic.Bool                     // a write has failed
-	ending sync.Once                       // calls Fatal
-	clock  atomic.Pointer[changelog.Clock] // what Tick has noted, in this process or before
+	opened  atomic.Bool                     // Pebble is open, so a failed write ends the process
+	opening chan error                      // why recovery cannot go on, before opened; it has room for one
+	failed  atomic.Bool                     // a write has failed
+	ending  sync.Once                       // calls Fatal
+	clock   atomic.Pointer[changelog.Clock] // what Tick has noted, in this process or before
 
 	making  sync.Mutex // held while a set is made or deleted
 	ticking sync.Mutex // held by Tick
@@ -101,9 +102,12 @@ var _ changelog.Log = (*Log)(nil)
 // memory if there is none, unless opts.Existing. After a crash at any moment the
 // memory holds everything that was acknowledged. Only one process may have the
 // directory open: ErrInUse. The caller closes the Log.
-func Open(dir string, opts Options) (*Log, error) {
-	l := &Log{dir: dir, opts: opts.withDefaults(), sets: make(map[string]*set)}
-	if err := l.open(); err != nil {
+//
+// Open blocks until the memory has recovered. It returns an error if the disk has too
+// little room for that, and the cause of ctx if ctx is done first.
+func Open(ctx context.Context, dir string, opts Options) (*Log, error) {
+	l := &Log{dir: dir, opts: opts.withDefaults(), opening: make(chan error, 1), sets: make(map[string]*set)}
+	if err := l.open(ctx); err != nil {
 		if l.db != nil {
 			err = errors.Join(err, l.db.Close())
 		}
@@ -115,7 +119,7 @@ func Open(dir string, opts Options) (*Log, error) {
 	return l, nil
 }
 
-func (l *Log) open() (err error) {
+func (l *Log) open(ctx context.Context) (err error) {
 	if err := l.exists(); err != nil {
 		return err
 	}
@@ -132,11 +136,9 @@ func (l *Log) open() (err error) {
 	if err := checkTail(l.opts.FS, l.dir); err != nil {
 		return fmt.Errorf("open the change memory in %s: %w", l.dir, err)
 	}
-	if l.db, err = pebble.Open(l.dir, l.pebbleOptions()); err != nil {
-		l.db = nil
-		return fmt.Errorf("open the change memory in %s: %w", l.dir, damage(err))
+	if err := l.openPebble(ctx); err != nil {
+		return fmt.Errorf("open the change memory in %s: %w", l.dir, err)
 	}
-	l.opened.Store(true)
 	if err := l.identify(); err != nil {
 		return fmt.Errorf("open the change memory in %s: %w", l.dir, err)
 	}
@@ -261,6 +263,13 @@ func (l *Log) Space() (free, reserve uint64, err error) {
 	return usage.AvailBytes, l.opts.Reserve, nil
 }
 
+// FreeSpace returns how many bytes are free on the disk of a directory. The error is
+// vfs.ErrUnsupported if the system cannot tell.
+func FreeSpace(dir string) (bytes uint64, err error) {
+	usage, err := vfs.Default.GetDiskUsage(dir)
+	return usage.AvailBytes, err
+}
+
 // Kept returns about how many bytes of the disk a set takes: its log, its keys and the
 // pages of its inventory, as stored on disk. It does not count the newest writes, some
 // MB for all sets together.
@@ -289,10 +298,50 @@ func (l *Log) Capacity() (bytes int64, err error) {
 // Checkpoint writes a consistent copy of the memory into a directory, which must not
 // exist. The memory stays in use meanwhile. The copy has everything that was
 // acknowledged before the call. Open opens it. On the same disk the copy is cheap:
-// Checkpoint makes hard links to files that do not change any more.
+// Checkpoint makes hard links to files that no longer change, and copies the others. It
+// returns ErrFull, and writes nothing, if less than the reserve would then be free.
 func (l *Log) Checkpoint(dir string) error {
-	if err := l.db.Checkpoint(dir, pebble.WithFlushedWAL()); err != nil {
+	err := l.roomToCopy()
+	if err == nil {
+		err = l.checkpoint(dir)
+	}
+	if err != nil {
 		return fmt.Errorf("copy the change memory in %s to %s: %w", l.dir, dir, err)
+	}
+	return nil
+}
+
+// checkpoint returns it as an error when Pebble panics because the copy's directory cannot
+// be synced. Pebble releases all its locks then.
+func (l *Log) checkpoint(dir string) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			failed, ok := r.(error)
+			if !ok {
+				panic(r)
+			}
+			err = errors.Join(failed, l.opts.FS.RemoveAll(dir))
+		}
+	}()
+	return l.db.Checkpoint(dir, pebble.WithFlushedWAL())
+}
+
+// roomToCopy returns ErrFull if there is too little room for the files that a checkpoint
+// cannot link.
+func (l *Log) roomToCopy() error {
+	free, reserve, err := l.Space()
+	if errors.Is(err, vfs.ErrUnsupported) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	want, err := sizeOf(l.opts.FS, l.dir, func(name string) bool { return !strings.HasSuffix(name, ".sst") })
+	if err != nil {
+		return err
+	}
+	if want += reserve; free < want {
+		return fmt.Errorf("%w: the disk has %d MiB left, want %d MiB for the copy and the reserve", feed.ErrFull, free>>20, (want+1<<20-1)>>20)
 	}
 	return nil
 }

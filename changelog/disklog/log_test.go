@@ -14,7 +14,7 @@ func TestLog(t *testing.T) {
 	t.Parallel()
 	logtest.Run(t, logtest.Backend{FakeClock: true, New: func(t *testing.T, o logtest.Options) func() (changelog.Log, error) {
 		opts := Options{FS: vfs.NewMem(), Now: o.Now, ClockSkew: o.ClockSkew, Fatal: fatal(t)}
-		return func() (changelog.Log, error) { return Open("data", opts) }
+		return func() (changelog.Log, error) { return Open(t.Context(), "data", opts) }
 	}})
 }
 

@@ -87,7 +87,7 @@ func TestFaultPoints(t *testing.T) {
 		l.Open = func() (changelog.Log, error) {
 			disk.opening.Store(true)
 			defer disk.opening.Store(false)
-			log, err := Open("a/data", Options{FS: fs, tune: tune, Now: l.Now, Fatal: fatal})
+			log, err := Open(t.Context(), "a/data", Options{FS: fs, tune: tune, Now: l.Now, Fatal: fatal})
 			if err != nil {
 				return nil, err // not a nil *Log
 			}

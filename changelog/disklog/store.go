@@ -19,7 +19,7 @@ import (
 func (l *Log) pebbleOptions() *pebble.Options {
 	patience := &patience{logger: l.opts.Logger}
 	o := &pebble.Options{
-		FS:     guard{l.opts.FS, l.failedLog, l.fail, patience},
+		FS:     guard{l.opts.FS, l.dir, l.failedLog, l.fail, patience},
 		Lock:   l.lock,
 		Logger: chatter{l},
 		// A store cannot go back to an older format. So the format is fixed here,
@@ -38,7 +38,15 @@ func (l *Log) pebbleOptions() *pebble.Options {
 		FlushDelayDeleteRange:       10 * time.Second, // after retention has removed entries, their space is free this soon
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 		EventListener: &pebble.EventListener{
-			BackgroundError: func(err error) { patience.say("the change memory failed in the background", err) },
+			BackgroundError: func(err error) {
+				patience.say("the change memory failed in the background", err)
+				if !l.opened.Load() {
+					select {
+					case l.opening <- err:
+					default:
+					}
+				}
+			},
 			WALCreated: func(info pebble.WALCreateInfo) {
 				if info.Err != nil {
 					l.failedLog(info.Err)

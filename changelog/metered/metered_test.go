@@ -60,7 +60,7 @@ func calls(ctx context.Context, log changelog.Log) map[string]error {
 }
 
 func TestMetered(t *testing.T) {
-	disk, err := disklog.Open(t.TempDir(), disklog.Options{})
+	disk, err := disklog.Open(t.Context(), t.TempDir(), disklog.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ type source struct {
 
 func newSource(t *testing.T) source {
 	t.Helper()
-	l, err := disklog.Open("data", disklog.Options{FS: vfs.NewMem()})
+	l, err := disklog.Open(t.Context(), "data", disklog.Options{FS: vfs.NewMem()})
 	ok(t, err)
 	t.Cleanup(func() { ok(t, l.Close()) })
 	return source{t, l}

@@ -21,7 +21,7 @@ func fetchBackup(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	files, bytes, err := backup.Fetch(ctx, c.OpsListen, os.Getenv("RSHUB_TOKEN"), dir)
+	files, bytes, err := backup.Fetch(ctx, c.OpsListen, os.Getenv("RSHUB_TOKEN"), dir, uint64(c.DiskReserve))
 	if err != nil {
 		return inVariables(err)
 	}

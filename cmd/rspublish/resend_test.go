@@ -35,7 +35,7 @@ func TestResentAfterTheFirstKeyExpired(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			now, perBatch := time.Now(), 10*time.Second
-			log, err := disklog.Open(t.TempDir(), disklog.Options{Now: func() time.Time { return now }})
+			log, err := disklog.Open(t.Context(), t.TempDir(), disklog.Options{Now: func() time.Time { return now }})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,7 +15,7 @@ import (
 // Open returns a memory of its own, which is closed when the test ends.
 func Open(t testing.TB) *disklog.Log {
 	t.Helper()
-	log, err := disklog.Open(t.TempDir(), disklog.Options{})
+	log, err := disklog.Open(t.Context(), t.TempDir(), disklog.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

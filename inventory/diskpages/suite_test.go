@@ -15,7 +15,7 @@ func TestInventory(t *testing.T) { storetest.Inventory(t, openBeside) }
 
 // openBeside opens a store beside a log.
 func openBeside(t *testing.T) storetest.Env {
-	log, err := disklog.Open("log", disklog.Options{FS: vfs.NewMem(), Reserve: 1})
+	log, err := disklog.Open(t.Context(), "log", disklog.Options{FS: vfs.NewMem(), Reserve: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

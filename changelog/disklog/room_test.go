@@ -1,0 +1,155 @@
+package disklog
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/rshub/rshub/feed"
+)
+
+// crashed returns the files of a memory that has something to recover.
+func crashed(t *testing.T) *vfs.MemFS {
+	t.Helper()
+	fs := vfs.NewCrashableMem()
+	l := filled(t, "data", Options{FS: fs})
+	defer stop(t, l)
+	return fs.CrashClone(vfs.CrashCloneCfg{})
+}
+
+// noSpace returns files on which writes of some names fail, because the disk is full.
+func noSpace(files vfs.FS, fails func(path string) bool) vfs.FS {
+	return errorfs.Wrap(files, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if (op.Kind == errorfs.OpCreate || op.Kind == errorfs.OpFileWrite) && fails(op.Path) {
+			return syscall.ENOSPC
+		}
+		return nil
+	}))
+}
+
+// A memory that cannot recover because the disk is full says so, and is whole when there is
+// room.
+func TestOpenOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		full func(fs *vfs.MemFS) vfs.FS
+		want []string
+	}{
+		{"known before", func(fs *vfs.MemFS) vfs.FS {
+			fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 2 << 20, TotalBytes: 1 << 40})
+			return fs
+		}, []string{"data", "2 MiB left", "make room"}},
+		{"while it recovers", func(fs *vfs.MemFS) vfs.FS {
+			return noSpace(fs, func(path string) bool { return strings.HasSuffix(path, ".sst") })
+		}, []string{"data", "replay", "no space left"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			fs := crashed(t)
+			again := fs.CrashClone(vfs.CrashCloneCfg{})
+			_, err := Open(t.Context(), "data", Options{FS: tt.full(fs)})
+			if err == nil {
+				t.Fatal("Open succeeded on a full disk")
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("Open: got %q, want %q in it", err, want)
+				}
+			}
+			l := start(t, "data", Options{FS: again})
+			defer stop(t, l)
+			if n := len(entries(t, l, "set")); n != 100 {
+				t.Errorf("got %d entries, want 100", n)
+			}
+		})
+	}
+}
+
+// Open ends when its context does, whatever it waits for.
+func TestOpenIsCanceled(t *testing.T) {
+	t.Parallel()
+	blocked, release := make(chan struct{}), make(chan struct{})
+	defer close(release)
+	block := sync.OnceFunc(func() { close(blocked) })
+	fs := errorfs.Wrap(crashed(t), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") {
+			block()
+			<-release
+		}
+		return nil
+	}))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stopped := errors.New("stopped")
+	go func() {
+		<-blocked
+		cancel(stopped)
+	}()
+	if _, err := Open(ctx, "data", Options{FS: fs}); !errors.Is(err, stopped) {
+		t.Errorf("Open: got %v, want %v", err, stopped)
+	}
+}
+
+// A copy that fails leaves the memory as it is, and in use.
+func TestCheckpointFails(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		fails func(path string) bool
+	}{
+		{"write-ahead log", func(path string) bool { return strings.HasSuffix(path, ".log") }},
+		{"manifest", func(path string) bool { return strings.HasPrefix(filepath.Base(path), "MANIFEST") }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			fs := noSpace(vfs.NewMem(), func(path string) bool { return strings.HasPrefix(path, "copy") && tt.fails(path) })
+			l := filled(t, "data", Options{FS: fs}) // its Fatal fails the test
+			defer stop(t, l)
+			if err := l.Checkpoint("copy"); !errors.Is(err, syscall.ENOSPC) {
+				t.Errorf("Checkpoint: got %v, want %v", err, syscall.ENOSPC)
+			}
+			add(t, l, "set", "y", 10)
+		})
+	}
+}
+
+// A failed sync of the copy's directory is an error of the copy alone.
+func TestCheckpointDirFails(t *testing.T) {
+	t.Parallel()
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileSync && op.Path == "copy" {
+			return syscall.EIO
+		}
+		return nil
+	}))
+	l := filled(t, "data", Options{FS: fs})
+	defer stop(t, l)
+	if err := l.Checkpoint("copy"); !errors.Is(err, syscall.EIO) {
+		t.Errorf("Checkpoint: got %v, want %v", err, syscall.EIO)
+	}
+	add(t, l, "set", "y", 10)
+}
+
+// A copy is refused before anything is written, if it would take the room that the memory
+// needs.
+func TestCheckpointAsksForRoom(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	l := filled(t, "data", Options{FS: fs})
+	defer stop(t, l)
+	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 64<<20 + 100, TotalBytes: 1 << 40})
+	if err := l.Checkpoint("copy"); !errors.Is(err, feed.ErrFull) {
+		t.Errorf("Checkpoint: got %v, want %v", err, feed.ErrFull)
+	}
+	if _, err := fs.Stat("copy"); err == nil {
+		t.Error("a part of the copy is left")
+	}
+	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 128 << 20, TotalBytes: 1 << 40})
+	ok(t, l.Checkpoint("copy"))
+}
+
