@@ -85,7 +85,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     audit = command("audit", _audit, "Compare a list of resources with what the hub knows, by content; exit with 1 if they differ.")
     audit.add_argument("--name", default="rshub for Python", help="the hub keeps under this name when the list last equalled what it knows (default: %(default)s)")
     publish = command("publish", _publish, "Publish changes, 1,000 at a time.")
-    publish.add_argument("--key", help="publish the same changes with the same key again without doubling them, within a day")
+    publish.add_argument("--key", help="publish the same changes with the same key again: without doubling them within a day, and later all again, in order")
     for sub in (follow, baseline, audit):
         sub.add_argument("--prefix", default="", help="only resources whose loc begins with it")
     for sub in (audit, publish):

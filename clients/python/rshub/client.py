@@ -146,8 +146,11 @@ class Client:
         self, set_name: str, changes: Iterable[Dict[str, Any]], *, key: Optional[str] = None, size: int = 1000
     ) -> Iterator[_publish.Receipt]:
         """Publishes any number of changes, size at a time, and yields a receipt for each such batch. What the
-        receipts name is published; an error ends it there. With a key, the batches have the keys key-1, key-2 and so
-        on. Then the same changes may be published again after a crash, within a day and with the same size.
+        receipts name is published; an error ends it there. With a key, the same changes may be published again after a
+        crash, with the same key and size: batches that the hub remembers are not appended again, for a day. If the hub
+        has forgotten a batch, it appends that batch and all later ones again, in order.
+
+        The key of each batch is made of the key, the batch's number, and the cursor of the batch before.
 
         Nothing is sent until the receipts are asked for.
         """

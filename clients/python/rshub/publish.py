@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional
@@ -29,9 +31,7 @@ def publish(client: Client, set_name: str, changes: List[Dict[str, Any]], key: O
     """See Client.publish."""
     if not changes:
         raise ValueError("there is no change to publish")
-    word = secrets.token_urlsafe(18) if key is None else key
-    if not (word.isascii() and word.isprintable() and word and " " not in word):
-        raise ValueError("a key must be one word of ASCII")
+    word = secrets.token_urlsafe(18) if key is None else _check_key(key)
     topic = client.topic(set_name)
     sent = False  # a try may have reached the hub
 
@@ -58,9 +58,30 @@ def publish_all(
     client: Client, set_name: str, changes: Iterable[Dict[str, Any]], key: Optional[str], size: int
 ) -> Iterator[Receipt]:
     """See Client.publish_all."""
+    if key is not None:
+        _check_key(key)
     rest = iter(changes)
+    before = ""  # cursor of the receipt of the batch before
     for n in itertools.count(1):
         batch = list(itertools.islice(rest, size))
         if not batch:
             return
-        yield publish(client, set_name, batch, None if key is None else f"{key}-{n}")
+        receipt = publish(client, set_name, batch, None if key is None else _batch_key(key, n, before))
+        before = receipt.cursor
+        yield receipt
+
+
+def _batch_key(key: str, n: int, before: str) -> str:
+    """Returns the Idempotency-Key of batch n of a stream; before is the cursor of the receipt of batch n-1, empty for
+    the first.
+
+    The hub forgets keys one by one. If it appends a batch again, that batch has another cursor, and so all later batches
+    have other keys: none of them can be replayed behind it, and the log keeps the order of the stream. The changes are
+    not in the key: the hub itself refuses other changes with the same key."""
+    return hashlib.sha256(json.dumps([key, n, before]).encode()).hexdigest()
+
+
+def _check_key(key: str) -> str:
+    if not (key.isascii() and key.isprintable() and key and " " not in key):
+        raise ValueError(f"invalid key {key!r}: want one word of ASCII")
+    return key

@@ -140,10 +140,12 @@ def names(changes):
 
 class Proxy:
     """Stands before a hub. plan has what happens to the next POSTs: "lose" forwards one and closes the connection without
-    an answer, "refuse" closes it at once, and a number is answered as a status with Retry-After: 1."""
+    an answer, "refuse" closes it at once, and a number is answered as a status with Retry-After: 1. expired has the keys that
+    the hub is to forget, as it does after a day: it gets others in their place."""
 
     def __init__(self, hub):
         self.plan = []
+        self.expired = set()
         self.seen = []
         proxy = self
 
@@ -167,7 +169,10 @@ class Proxy:
             def forward(self, answer=True):
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 connection = http.client.HTTPConnection(hub.host, timeout=PATIENCE)
-                connection.request(self.command, self.path, body or None, {k: v for k, v in self.headers.items() if k != "Host"})
+                headers = {k: v for k, v in self.headers.items() if k != "Host"}
+                if headers.get("Idempotency-Key") in proxy.expired:
+                    headers["Idempotency-Key"] += "-a-day-later"
+                connection.request(self.command, self.path, body or None, headers)
                 got = connection.getresponse()
                 text = got.read()
                 connection.close()

@@ -91,6 +91,42 @@ class Publish(HubTest):
         self.assertTrue(all(r.replayed for r in again))
         self.assertEqual(len(self.memory()), 2500)
 
+    def test_many_after_keys_expired(self):
+        """What the hub appends again, it appends in order: nothing is replayed behind a batch that was appended."""
+        every = changes("a") + changes("b") + changes("a", change="deleted")
+        load = lambda: list(self.lossy.publish_all(self.set_name, every, key="load", size=1))  # noqa: E731
+        load()
+        keys = list(self.proxy.seen)
+        for n, want in ((0, [False, False, False]), (1, [True, False, False]), (2, [True, True, False])):
+            with self.subTest(expired=n + 1):
+                before = len(self.memory())
+                self.proxy.expired = {keys[n]}
+                self.assertEqual([r.replayed for r in load()], want)
+                self.assertEqual(self.memory()[before:], ["a", "b", "a"][n:])
+        with self.assertRaises(rshub.Refused) as caught:
+            list(self.client.publish_all(self.set_name, changes("c"), key="load"))
+        self.assertEqual(caught.exception.code, "key-reused")
+
+    def test_keys_of_batches(self):
+        """The key, the number and the cursor cannot be confused, and nothing of the changes is in a key."""
+        sent = []
+
+        def request(topic, *, body, headers):
+            sent.append(headers["Idempotency-Key"])
+            return {"set": "demo", "first": cursor, "cursor": cursor, "count": 1}
+
+        client = rshub.Client("http://127.0.0.1:1", patience=0)
+        client.request = request
+        for key, cursor, names in (("a", "1-1", "bc"), ("a", "1-1", "de"), ("a", "2-1", "bc"), ("a-1", "1-1", "bc"), ("a1", "-1", "bc")):
+            list(client.publish_all("demo", changes(*names), key=key, size=1))
+        firsts, seconds = sent[::2], sent[1::2]
+        self.assertEqual((firsts[0], seconds[0]), (firsts[1], seconds[1]))
+        self.assertEqual((firsts[0], len(set(firsts[2:]))), (firsts[2], 3))
+        self.assertEqual(len(set(seconds[1:])), 4)
+        self.assertEqual({len(key) for key in sent}, {64})
+        with self.assertRaises(ValueError):
+            list(client.publish_all("demo", changes("a"), key="two words"))
+
     def test_nothing(self):
         with self.assertRaises(ValueError):
             self.client.publish(self.set_name, [])
