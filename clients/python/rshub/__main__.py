@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import stat
 import sys
 from typing import Any, Dict, Iterator, List, Optional, TextIO
 
@@ -24,6 +25,17 @@ def _put(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False))
 
 
+def _sync() -> None:
+    """Hands over what was printed. If standard output is a file, it is durable then."""
+    sys.stdout.flush()
+    try:
+        fd = sys.stdout.fileno()
+    except OSError:  # another program has replaced it
+        return
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        os.fsync(fd)
+
+
 def _follow(client: Client, args: argparse.Namespace) -> int:
     place = CursorFile(args.cursor, first=args.since) if args.cursor else None
     for batch in client.follow(args.set, place.read() if place else args.since, prefix=args.prefix, once=args.once, stream=args.stream):
@@ -31,9 +43,11 @@ def _follow(client: Client, args: argparse.Namespace) -> int:
             print("rshub: the hub has lost its newest changes; changes may come again", file=sys.stderr)
         for change in batch.changes:
             _put(change)
-        sys.stdout.flush()  # before the cursor is kept
         if place:
+            _sync()  # else a crash could leave the cursor of changes that the output does not have
             place.write(batch.cursor)
+        else:
+            sys.stdout.flush()
     return 0
 
 

@@ -1,6 +1,9 @@
 """What is no hub, or a broken one, must not look like a hub that has no more changes, or like a copy in sync."""
 
+import contextlib
+import errno
 import http.server
+import io
 import json
 import os
 import sqlite3
@@ -10,6 +13,7 @@ import unittest
 from unittest import mock
 
 import rshub
+from rshub.__main__ import main
 from rshub.inventory import Inventory
 
 GONE = (410, {"type": "https://github.com/rshub/rshub/terms/problems/gone", "title": "Gone", "detail": "begin anew"})
@@ -23,6 +27,12 @@ def page(after, cursor, *positions, **more):
 def part(cursor, *letters, **more):
     resources = [{"position": 1, "datetime": "2026-01-01T00:00:00Z", "loc": letter, "change": "updated"} for letter in letters]
     return 200, {"set": "demo", "baseline": True, "complete": True, "count": 2, "cursor": cursor, "resources": resources, **more}
+
+
+def lines(path):
+    """How many lines a file has."""
+    with open(path, encoding="utf-8") as f:
+        return len(f.readlines())
 
 
 def event(answer):
@@ -166,6 +176,40 @@ class Strange(unittest.TestCase):
             self.script[:] = [["data: x\n" * (1 << 18), "\n"]]
             with self.assertRaisesRegex(rshub.NotAHub, "sends an event with more"):
                 next(self.client.follow("demo", "start", stream=True))
+
+    @unittest.skipUnless(os.path.exists("/proc/self/fd"), "needs /proc")
+    def test_output_before_the_cursor(self):
+        """If the output is a file, it is durable before the cursor is. An error of that is not ignored."""
+        sync, full = os.fsync, OSError(errno.EIO, "Input/output error")
+        for what, error, want in (("durable", None, 0), ("not durable", full, 2)):
+            with self.subTest(what), tempfile.TemporaryDirectory() as directory:
+                directory = os.path.realpath(directory)
+                out, place = directory + "/out", directory + "/cursor"
+                synced = []
+
+                def note(fd):
+                    synced.append((os.readlink(f"/proc/self/fd/{fd}"), lines(out)))
+                    if error and synced[-1][0] == out:
+                        raise error
+                    sync(fd)
+
+                self.script[:] = [page("0-0", "2-2", 1, 2), page("2-2", "2-2")]
+                follow = ["--hub", self.client.hub, "follow", "demo", "--since", "start", "--once", "--cursor", place]
+                said = io.StringIO()
+                with open(out, "w") as stdout, contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(said), mock.patch("os.fsync", note):
+                    self.assertEqual(main(follow), want, said.getvalue())
+                if error:
+                    self.assertEqual((synced, os.path.exists(place)), ([(out, 2)], False))
+                    self.assertIn("Input/output error", said.getvalue())
+                else:
+                    self.assertEqual(synced, [(out, 2), (place + ".new", 2), (directory, 2)])
+
+    def test_output_that_is_no_file(self):
+        with tempfile.TemporaryDirectory() as directory, contextlib.redirect_stdout(io.StringIO()) as said:
+            place = directory + "/cursor"
+            self.script[:] = [page("0-0", "1-1", 1), page("1-1", "1-1")]
+            self.assertEqual(main(["--hub", self.client.hub, "follow", "demo", "--since", "start", "--once", "--cursor", place]), 0)
+            self.assertEqual((rshub.CursorFile(place).read(), json.loads(said.getvalue())["position"]), ("1-1", 1))
 
     def test_baseline(self):
         """A baseline that is gone begins anew, and the page says so."""
