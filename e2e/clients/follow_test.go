@@ -6,10 +6,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/rshub/rshub/e2e/internal/browser"
@@ -88,6 +92,92 @@ func TestNodeFollows(t *testing.T) {
 	if code := p.Wait(); code != 3 {
 		t.Errorf("a cursor that is gone ends the script with %d: %s", code, p.Stderr.String())
 	}
+}
+
+// TestNodeOutput has examples/follow/follow.mjs print into a file, and where there is no
+// room. The cursor is written when the changes are durable, and not before.
+func TestNodeOutput(t *testing.T) {
+	t.Parallel()
+	program := node(t)
+	h := hubtest.StartHub(t)
+	hubtest.Publish(t, h, "demo", hubtest.Changes("first", 3))
+	// Syncs and renames are printed on standard error.
+	watch := filepath.Join(t.TempDir(), "watch.cjs")
+	if err := os.WriteFile(watch, []byte(`const fs = require("node:fs"), { fsyncSync, renameSync } = fs;
+fs.fsyncSync = (fd) => { console.error("sync " + fs.readlinkSync("/proc/self/fd/" + fd)); fsyncSync(fd); };
+fs.renameSync = (from, to) => { renameSync(from, to); console.error("rename " + to); };
+require("node:module").syncBuiltinESMExports();
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start := func(t *testing.T, out, cursor string) *exec.Cmd {
+		t.Helper()
+		f, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE, 0o600)
+		if err != nil {
+			t.Skip(err)
+		}
+		defer f.Close()
+		said, err := os.Create(cursor + ".said")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer said.Close()
+		cmd := exec.Command(program, "--require", watch, root(t, "examples", "follow", "follow.mjs"), h.Topic("demo"), cursor)
+		cmd.Stdout, cmd.Stderr = f, said
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill() })
+		return cmd
+	}
+	read := func(path string) string {
+		text, _ := os.ReadFile(path)
+		return string(text)
+	}
+	t.Run("file", func(t *testing.T) {
+		dir, err := filepath.EvalSymlinks(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, cursor := filepath.Join(dir, "out"), filepath.Join(dir, "cursor")
+		cmd := start(t, out, cursor)
+		hubtest.Until(t, "the cursor is written", func() error {
+			if !strings.HasPrefix(read(cursor), "3-") {
+				return errors.New(read(cursor + ".said"))
+			}
+			return nil
+		})
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if n := strings.Count(read(out), "\n"); n != 3 {
+			t.Errorf("the output has %d lines, want 3", n)
+		}
+		said := read(cursor + ".said")
+		order := "sync " + out + "\nsync " + cursor + ".new\nrename " + cursor + "\n"
+		if !strings.Contains(said, order) || !strings.Contains(said, "sync "+dir+"\n") {
+			t.Errorf("syncs and renames are\n%swant\n%sand a sync of %s", said, order, dir)
+		}
+	})
+	t.Run("full", func(t *testing.T) {
+		cursor := filepath.Join(t.TempDir(), "cursor")
+		cmd := start(t, "/dev/full", cursor)
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		hubtest.Until(t, "the script ends", func() error {
+			select {
+			case <-ended:
+				return nil
+			default:
+				if at := read(cursor); strings.HasPrefix(at, "3-") {
+					t.Fatalf("the cursor is %s after changes that were not printed", at)
+				}
+				return errors.New("it follows")
+			}
+		})
+		if at := read(cursor); cmd.ProcessState.ExitCode() != 1 || strings.HasPrefix(at, "3-") {
+			t.Errorf("the script ended with %d and the cursor %q, want 1: %s", cmd.ProcessState.ExitCode(), at, read(cursor+".said"))
+		}
+	})
 }
 
 // TestPage opens examples/follow/page.html in a browser, while the hub is killed.

@@ -4,11 +4,37 @@
 //   node follow.mjs http://127.0.0.1:8080/sets/demo/changes cursor.txt
 //
 // (A browser has EventSource for this: see page.html. Node has it only from version 22 on, behind a flag.)
-import { closeSync, existsSync, fsyncSync, openSync, readFileSync, renameSync, writeSync } from "node:fs";
+import { closeSync, existsSync, fstatSync, fsyncSync, openSync, readFileSync, renameSync, writeSync } from "node:fs";
+import { dirname } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
 const [topic, path] = process.argv.slice(2);
 let cursor = existsSync(path) ? readFileSync(path, "utf8").trim() : "";
+
+const pause = new Int32Array(new SharedArrayBuffer(4));
+
+function print(text) { // returns when standard output has all of it, and durably if it is a file; console.log ignores errors
+  for (let rest = Buffer.from(text); rest.length; ) {
+    try {
+      rest = rest.subarray(writeSync(1, rest));
+    } catch (e) {
+      if (e.code !== "EAGAIN") throw e;
+      Atomics.wait(pause, 0, 0, 10); // the pipe is full
+    }
+  }
+  if (fstatSync(1).isFile()) fsyncSync(1);
+}
+
+function syncDirectory(name) {
+  const directory = openSync(name, "r");
+  try {
+    fsyncSync(directory);
+  } catch (e) {
+    if (e.code !== "EINVAL") throw e; // a file system that cannot do it
+  } finally {
+    closeSync(directory);
+  }
+}
 
 function keep(next) { // the file has this cursor or the one before, and never a part of one
   const file = openSync(path + ".new", "w");
@@ -16,6 +42,7 @@ function keep(next) { // the file has this cursor or the one before, and never a
   fsyncSync(file);
   closeSync(file);
   renameSync(path + ".new", path);
+  if (process.platform !== "win32") syncDirectory(dirname(path)); // else a crash of the machine may leave no file
   cursor = next;
 }
 
@@ -23,8 +50,13 @@ function take({ event, data }) {
   const m = JSON.parse(data);
   if (event === "gone") throw new Gone();
   if (m.diverged) console.error("the hub lost its newest changes: positions may come again");
-  for (const change of m.changes ?? []) console.log(JSON.stringify(change)); // process the changes, and then keep the cursor
-  if (m.cursor && m.cursor !== cursor) keep(m.cursor);
+  try {
+    print((m.changes ?? []).map((change) => JSON.stringify(change) + "\n").join("")); // process the changes, and then keep the cursor
+    if (m.cursor && m.cursor !== cursor) keep(m.cursor);
+  } catch (e) { // part of a line may be printed, and another try would not mend it
+    console.error(`cannot keep changes: ${e.message}`);
+    process.exit(1);
+  }
 }
 
 class Gone extends Error {
