@@ -10,15 +10,16 @@ import sys
 from typing import Any, Dict, Iterator, List, Optional, TextIO
 
 from . import Client, CursorFile, Error
+from .wire import read_json
 
 
 def _lines(file: TextIO) -> Iterator[Dict[str, Any]]:
     for number, line in enumerate(file, 1):
         if line.strip():
             try:
-                yield json.loads(line)
+                yield read_json(line.encode())
             except ValueError as e:
-                raise SystemExit(f"rshub: line {number} is no JSON: {e}") from None
+                raise SystemExit(f"rshub: read line {number}: invalid JSON: {e}") from None
 
 
 def _put(value: Any) -> None:

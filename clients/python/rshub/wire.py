@@ -23,7 +23,9 @@ TIMEOUT = 30.0  # seconds without a byte of an answer, besides the time that the
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 LONGEST_WAIT = 3600.0  # seconds that an answer may hold back one who follows: a wrong clock asks for years
 MAX_ANSWER = 64 << 20
+MAX_DEPTH = 100  # arrays and objects around a value; what a hub sends needs less than ten
 OVERHEAD = 64  # bytes of memory that a line of an event takes besides its text
+_TOO_DEEP = f"the JSON is nested more than {MAX_DEPTH} levels deep"
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # of a character, escaped
 
 
@@ -54,7 +56,7 @@ class Wire:
             except (OSError, http.client.HTTPException) as e:
                 raise _unreachable(self._hub, e) from e
         try:
-            return _read(content)
+            return read_json(content)
         except ValueError as e:
             raise NotAHub(f"{url} answers 200, but not with JSON; is the URL right?") from e
 
@@ -84,7 +86,7 @@ class Wire:
                 elif not line.strip():
                     if data:
                         try:
-                            read = _read(b"\n".join(data))
+                            read = read_json(b"\n".join(data))
                         except ValueError as e:
                             raise NotAHub(f"{url} sends an event that is no JSON") from e
                         yield kind, read
@@ -147,7 +149,7 @@ def _failed(hub: str, e: urllib.error.HTTPError) -> Error:
     problem: Dict[str, Any] = {}
     try:
         if e.headers.get_content_type() == "application/problem+json":
-            read = json.loads(e.read(1 << 20))
+            read = read_json(e.read(1 << 20))
             problem = read if isinstance(read, dict) else {}
     except (OSError, http.client.HTTPException, ValueError):
         pass  # the status says enough
@@ -185,9 +187,24 @@ def _unreachable(hub: str, e: Exception) -> Unavailable:
     return Unavailable(f"cannot reach {hub}: {reason or type(reason).__name__}", lasting=certificate, unsent=unsent)
 
 
-def _read(text: bytes) -> Any:
-    """Reads JSON. Half a character, which JSON can have and UTF-8 cannot, is a ValueError, too."""
-    read = json.loads(text)
+def read_json(text: bytes) -> Any:
+    """Reads JSON. Two kinds that JSON allows are a ValueError, too: half a character, which UTF-8 cannot have, and values
+    in more than MAX_DEPTH others, which Python may be able to read and not to write."""
+    try:
+        read = json.loads(text)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    level: List[Any] = [read]
+    for _ in range(MAX_DEPTH + 1):
+        inner: List[Any] = []
+        for held in level:
+            if isinstance(held, dict):
+                inner.extend(held.values())
+            elif isinstance(held, list):
+                inner.extend(held)
+        level = inner
+    if level:
+        raise ValueError(_TOO_DEEP)
     if _HALF.search(text):
         json.dumps(read, ensure_ascii=False).encode()
     return read

@@ -167,7 +167,13 @@ class Program(HubTest):
         self.assertEqual(sorted(names(map(json.loads, copy.splitlines()))), ["a", "b", "c", "d"])
         self.run_program("audit", self.set_name, stdin=copy)
         _, said = self.run_program("publish", self.set_name, stdin="{", status=1)
-        self.assertIn("line 1 is no JSON", said)
+        self.assertIn("read line 1: invalid JSON", said)
+        for bad in ("[" * 100_000 + "]" * 100_000, '{"a":' * 101 + "1" + "}" * 101, '{"loc":"https://example.org/\\ud83d","change":"created"}'):
+            for command in ("publish", "audit"):
+                with self.subTest(command, bad=bad[:40]):
+                    out, said = self.run_program(command, self.set_name, stdin="\n" + bad + "\n", status=1)
+                    self.assertEqual((out, len(said.splitlines())), ("", 1), said)
+                    self.assertIn("read line 2: invalid JSON", said)
         _, said = self.run_program("publish", self.set_name, stdin='{"loc":"/a","change":"created"}\n', status=2)
         self.assertIn("it is not an absolute URI", said)
         _, said = self.run_program("follow", self.set_name, "--since", "never", status=2)

@@ -59,7 +59,7 @@ class Kept(unittest.TestCase):
 
 
 class Strange(unittest.TestCase):
-    """A server that gives answers by a script: (status, JSON), bytes as HTML, or "torn"."""
+    """A server that gives answers by a script: (status, value), (status, JSON), bytes as HTML, or "torn"."""
 
     def setUp(self):
         script = self.script = []
@@ -77,7 +77,8 @@ class Strange(unittest.TestCase):
                     status, kind, text = 200, "text/html", answer
                 else:
                     status = answer[0]
-                    kind, text = "application/json" if status == 200 else "application/problem+json", json.dumps(answer[1]).encode()
+                    kind = "application/json" if status == 200 else "application/problem+json"
+                    text = answer[1].encode() if isinstance(answer[1], str) else json.dumps(answer[1]).encode()
                 self.send_response(status)
                 if status == 503:
                     self.send_header("Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT")
@@ -137,6 +138,52 @@ class Strange(unittest.TestCase):
         self.assertEqual(next(self.client.follow("demo", "start")).changes[0]["title"], "\U0001f600")
         with self.assertRaises(rshub.NotAHub):
             next(self.client.follow("demo", "start"))
+
+    def test_depth(self):
+        """What is nested too deeply is no answer of a hub, wherever it comes: Python may be able to read it, and not to
+        write it."""
+        self.client.pause = mock.Mock(side_effect=AssertionError("it asks again"))
+        own = [{"loc": "a", "length": 1}]
+        look = (200, {"set": "demo", "cursor": "7-7", "complete": True, "count": 4, "weak": 4, "position": "x", "content": "x"})
+        for what, deep in (("arrays", "[" * 100_000 + "]" * 100_000), ("objects", '{"a":' * 100_000 + "1" + "}" * 100_000), ("a bit", "[" * 102 + "]" * 102)):
+
+            def nested(answer, deep=deep):
+                return 200, json.dumps({**answer[1], "x": "X"}).replace('"X"', deep)
+
+            db = sqlite3.connect(":memory:", isolation_level=None)
+            for name, script, do in (
+                ("page", [nested(page("0-0", "1-1", 1))], lambda: next(self.client.follow("demo", "start"))),
+                ("change", [(200, json.dumps(page("0-0", "1-1", 1)[1]).replace('"updated"', f'"updated", "x": {deep}'))], lambda: next(self.client.follow("demo", "start"))),
+                ("event", [[f"data: {nested(page('0-0', '0-0'))[1]}\n\n"]], lambda: next(self.client.follow("demo", "start", stream=True))),
+                ("CloudEvent", [[f"data: {deep}\n\n"]], lambda: list(self.client.events(self.client.hub))),
+                ("baseline", [nested(part("5-5~1", "a"))], lambda: next(self.client.baseline("demo"))),
+                ("replica", [nested(part("5-5~1", "a"))], lambda: list(rshub.Replica(db, self.client, "demo").catch_up())),
+                ("look", [nested(look)], lambda: self.client.look("demo")),
+                ("ranges", [look, nested((200, {"set": "demo", "cursor": "7-7", "ranges": []}))], lambda: self.client.audit("demo", own)),
+                ("receipt", [nested((200, {"set": "demo", "first": "1-1", "cursor": "1-1", "count": 1}))], lambda: self.client.publish("demo", own)),
+            ):
+                with self.subTest(what, of=name):
+                    self.script[:] = script
+                    with self.assertRaises(rshub.NotAHub):
+                        do()
+            db.close()
+            with self.subTest(what, of="problem"):
+                problem = f'{{"type": "https://github.com/rshub/rshub/terms/problems/gone", "title": "Gone", "detail": {deep}}}'
+                self.script[:] = [(410, problem)]
+                with self.assertRaisesRegex(rshub.Refused, "410"):
+                    next(self.client.follow("demo", "start"))
+        self.script[:] = [(200, json.dumps(page("0-0", "1-1", 1)[1]).replace('"updated"', f'"updated", "x": {"[" * 97 + "]" * 97}')), page("1-1", "1-1")]
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            self.assertEqual(main(["--hub", self.client.hub, "follow", "demo", "--since", "start", "--once"]), 0)
+        self.assertIn("[" * 97, said.getvalue())
+
+    def test_depth_goes_on(self):
+        """After one good answer, one that is nested too deeply is an outage."""
+        deep = "[" * 100_000 + "]" * 100_000
+        self.script[:] = [page("0-0", "2-2", 1, 2), (200, deep), (503, f'{{"detail": {deep}}}'), page("2-2", "3-3", 3), page("3-3", "3-3")]
+        with self.assertLogs("rshub") as logged:
+            batches = list(self.client.follow("demo", "start", once=True))
+        self.assertEqual(([c["position"] for b in batches for c in b.changes], len(logged.output)), ([1, 2, 3], 2))
 
     def test_follow_goes_on(self):
         """After one good answer, a strange one is an outage."""
