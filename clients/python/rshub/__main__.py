@@ -10,16 +10,22 @@ import sys
 from typing import Any, Dict, Iterator, List, Optional, TextIO
 
 from . import Client, CursorFile, Error
-from .wire import read_json
+from .wire import is_a, read_json
 
 
 def _lines(file: TextIO) -> Iterator[Dict[str, Any]]:
     for number, line in enumerate(file, 1):
         if line.strip():
             try:
-                yield read_json(line.encode())
+                read = read_json(line.encode())
             except ValueError as e:
-                raise SystemExit(f"rshub: read line {number}: invalid JSON: {e}") from None
+                raise ValueError(f"read line {number}: invalid JSON: {e}") from None
+            if not isinstance(read, dict) or not isinstance(read.get("loc"), str):
+                raise ValueError(f"read line {number}: want an object with loc")
+            for name, kind in (("hash", str), ("lastmod", str), ("length", int)):
+                if read.get(name) is not None and not is_a(read[name], kind):
+                    raise ValueError(f"read line {number}: invalid {name} {read[name]!r}")
+            yield read
 
 
 def _put(value: Any) -> None:

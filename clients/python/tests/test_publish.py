@@ -166,15 +166,31 @@ class Program(HubTest):
         copy += later
         self.assertEqual(sorted(names(map(json.loads, copy.splitlines()))), ["a", "b", "c", "d"])
         self.run_program("audit", self.set_name, stdin=copy)
-        _, said = self.run_program("publish", self.set_name, stdin="{", status=1)
+        _, said = self.run_program("publish", self.set_name, stdin="{", status=2)
         self.assertIn("read line 1: invalid JSON", said)
-        for bad in ("[" * 100_000 + "]" * 100_000, '{"a":' * 101 + "1" + "}" * 101, '{"loc":"https://example.org/\\ud83d","change":"created"}'):
-            for command in ("publish", "audit"):
-                with self.subTest(command, bad=bad[:40]):
-                    out, said = self.run_program(command, self.set_name, stdin="\n" + bad + "\n", status=1)
-                    self.assertEqual((out, len(said.splitlines())), ("", 1), said)
-                    self.assertIn("read line 2: invalid JSON", said)
         _, said = self.run_program("publish", self.set_name, stdin='{"loc":"/a","change":"created"}\n', status=2)
         self.assertIn("it is not an absolute URI", said)
         _, said = self.run_program("follow", self.set_name, "--since", "never", status=2)
         self.assertIn("400", said)
+
+    def test_bad_lines(self):
+        """A line that cannot be used is named by its number, and is no difference."""
+        loc = '{"loc":"https://example.org/a","change":"created",'
+        for bad, want in (
+            ("{", "invalid JSON"),
+            ("[" * 100_000 + "]" * 100_000, "invalid JSON"),
+            ('{"a":' * 101 + "1" + "}" * 101, "invalid JSON"),
+            (loc + '"type":"\\ud83d"}', "invalid JSON"),
+            ("1", "want an object with loc"),
+            ('["loc"]', "want an object with loc"),
+            ('{"change":"created"}', "want an object with loc"),
+            ('{"loc":1,"change":"created"}', "want an object with loc"),
+            (loc + '"hash":["sha-256:00"]}', "invalid hash"),
+            (loc + '"lastmod":2024}', "invalid lastmod 2024"),
+            (loc + '"length":"5"}', "invalid length '5'"),
+        ):
+            for command in ("publish", "audit"):
+                with self.subTest(command, bad=bad[:60]):
+                    out, said = self.run_program(command, self.set_name, stdin="\n" + bad + "\n", status=2)
+                    self.assertEqual((out, len(said.splitlines())), ("", 1), said)
+                    self.assertIn(f"rshub: read line 2: {want}", said)
