@@ -28,7 +28,8 @@ func NewLine(name, rights string, expires time.Time) (token, line string, err er
 }
 
 // AddLine adds a line to a tokens file, if the result is a valid tokens file. A hub never
-// reads half a file. When AddLine returns nil, the line is durable.
+// reads half a file. The file keeps its owner, group and mode; if it cannot, AddLine returns
+// an error. When AddLine returns nil, the line is durable.
 func AddLine(path, line string) error {
 	mode := os.FileMode(0o600)
 	if info, err := os.Stat(path); err == nil {
@@ -46,7 +47,8 @@ func AddLine(path, line string) error {
 	text, err := withLine(path, line)
 	if err == nil {
 		_, err = f.WriteString(text)
-		err = errors.Join(err, f.Chmod(mode)) // the umask may have removed rights that the hub's group needs
+		err = errors.Join(err, durable.KeepOwner(f, path)) // the caller may be root, and the hub not
+		err = errors.Join(err, f.Chmod(mode))              // the umask may have removed rights that the hub's group needs
 	}
 	if err != nil {
 		_ = f.Close()           // the file is abandoned

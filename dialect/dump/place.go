@@ -144,7 +144,12 @@ func (p *place) create(name string) (*os.File, error) {
 	if err := p.opts.step("create " + name); err != nil {
 		return nil, err
 	}
-	return os.OpenFile(p.path(temporary+"/"+name), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
+	file := p.path(temporary + "/" + name)
+	// What a killed run left is removed, not opened: it could be a link to a file elsewhere.
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 }
 
 // put closes a temporary file, and moves it to its place, where it is durable.

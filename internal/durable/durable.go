@@ -11,11 +11,13 @@ import (
 
 // Replace makes f, which was written on the same file system, the file at path. At any time,
 // also after a crash, path is either the whole old file or the whole new one. When Replace
-// returns nil, it is the new one for good. f keeps its permissions.
+// returns nil, it is the new one for good. f keeps its permissions. It gets the owner and the
+// group of the old file, as far as the process may change them: see KeepOwner.
 //
 // Replace closes f. After an error it has removed f, and path is the old file. Only if the
 // new name cannot be made durable, path is the new file, and a crash may undo that.
 func Replace(f *os.File, path string) error {
+	_ = KeepOwner(f, path) // callers that need it call it themselves
 	err := errors.Join(f.Sync(), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)

@@ -1,0 +1,8 @@
+//go:build !unix
+
+package durable
+
+import "os"
+
+// KeepOwner does nothing: a file gets its rights from its directory.
+func KeepOwner(*os.File, string) error { return nil }
