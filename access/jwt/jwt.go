@@ -25,7 +25,7 @@ const (
 	maxToken = 8 << 10 // the longest token, in bytes
 	maxName  = 200     // the longest sub, in bytes
 	maxKnown = 4096    // verified tokens in each of the two caches, fresh and old
-	maxTries = 4       // the most keys that one token is checked with
+	maxTries = 16      // the most keys that one token is checked with
 )
 
 // rightsClaim is the claim with the caller's rights: a string, or an array of strings
@@ -204,14 +204,17 @@ func (a *Authenticator) verify(token string) (known, error) {
 	}
 	header := parsed.Headers[0]
 	keys, version := a.keys.find(header.KeyID, jose.SignatureAlgorithm(header.Algorithm))
-	if version == 0 {
+	switch {
+	case version == 0:
 		return known{}, unavailable()
+	case len(keys) > maxTries: // with a key ID there are never more; see checkTries
+		return known{}, access.Unknown(fmt.Sprintf("the JWT names no key (kid): its issuer has %d keys for its algorithm, and the hub tries at most %d", len(keys), maxTries))
 	}
 	var registered jwt.Claims
 	var claims map[string]json.RawMessage
 	err = errors.New("no key fits")
 	by := ""
-	for _, k := range keys[:min(len(keys), maxTries)] {
+	for _, k := range keys {
 		if err = parsed.Claims(k.key, &registered, &claims); err == nil {
 			by = k.thumbprint
 			break

@@ -173,6 +173,102 @@ func TestPEM(t *testing.T) {
 	}
 }
 
+// ecKeys returns n key pairs of the issuer for ES256, with or without IDs.
+func ecKeys(t *testing.T, n int, ids bool) (all []*pair) {
+	t.Helper()
+	for i := range n {
+		private := anotherKey(t)
+		p := &pair{"", jose.ES256, private, &private.PublicKey}
+		if ids {
+			p.id = fmt.Sprint("k", i+1)
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+func pemText(t *testing.T, keys []*pair) (text []byte) {
+	t.Helper()
+	for _, p := range keys {
+		der, err := x509.MarshalPKIXPublicKey(p.public)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})...)
+	}
+	return text
+}
+
+func jwkText(t *testing.T, keys []*pair) []byte {
+	t.Helper()
+	var set jose.JSONWebKeySet
+	for _, p := range keys {
+		set.Keys = append(set.Keys, jose.JSONWebKey{KeyID: p.id, Key: p.public})
+	}
+	text, err := json.Marshal(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestManyKeys(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		keys  int
+		ids   bool // the keys of a JWK Set have IDs
+		form  func(*testing.T, []*pair) []byte
+		kid   bool // each token names a key
+		wrong string
+	}{
+		{"PEM", 16, false, pemText, false, ""},
+		{"PEM and kid", 16, false, pemText, true, ""},
+		{"set", 16, true, jwkText, false, ""},
+		{"set and kid", 16, true, jwkText, true, ""},
+		{"set without IDs", 16, false, jwkText, false, ""},
+		{"set without IDs and kid", 16, false, jwkText, true, ""},
+		{"large set and kid", 100, true, jwkText, true, ""},
+		{"large set", 17, true, jwkText, false, "names no key (kid)"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			keys := ecKeys(t, tt.keys, tt.ids)
+			a := open(t, file(t, tt.form(t, keys)))
+			for i, p := range keys {
+				signer := *p
+				signer.id = ""
+				if tt.kid {
+					signer.id = fmt.Sprint("k", i+1)
+				}
+				_, err := caller(a, sign(t, &signer, claims(nil)))
+				if tt.wrong == "" && err != nil || tt.wrong != "" && (err == nil || !strings.Contains(err.Error(), tt.wrong)) {
+					t.Errorf("key %d: Caller() = %v, want %q", i+1, err, tt.wrong)
+				}
+			}
+		})
+	}
+}
+
+// A document of keys is refused if a token would have to be checked with too many of them.
+func TestKeysThatNoIDTellsApart(t *testing.T) {
+	same := ecKeys(t, 17, true)
+	for _, p := range same {
+		p.id = "k"
+	}
+	for name, text := range map[string][]byte{
+		"PEM":             pemText(t, ecKeys(t, 17, false)),
+		"set without IDs": jwkText(t, ecKeys(t, 17, false)),
+		"one ID":          jwkText(t, same),
+		"some IDs":        jwkText(t, append(ecKeys(t, 16, false), ecKeys(t, 1, true)...)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := OpenKeys(file(t, text), slog.New(slog.DiscardHandler))
+			if want := "got 17 keys for ES256"; err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("OpenKeys() = %v, want %q", err, want)
+			}
+		})
+	}
+}
+
 func TestClaims(t *testing.T) {
 	a := open(t, file(t, set(t, "ec")))
 	now := time.Now()

@@ -233,7 +233,11 @@ func (k *Keys) read(ctx context.Context) ([]byte, error) {
 // used is an error.
 func parseKeys(text []byte, web bool) ([]key, error) {
 	if block, _ := pem.Decode(text); block != nil && !web {
-		return parsePEM(text)
+		keys, err := parsePEM(text)
+		if err == nil {
+			err = checkTries(keys)
+		}
+		return keys, err
 	}
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -256,7 +260,34 @@ func parseKeys(text []byte, web bool) ([]key, error) {
 	if len(keys) == 0 {
 		return nil, errors.New("it has no key that can be used: RSA, EC (P-256, P-384, P-521) or Ed25519; for HMAC, in a file only")
 	}
-	return keys, nil
+	return keys, checkTries(keys)
+}
+
+// checkTries returns an error if a token that names its key would have to be checked with
+// more than maxTries keys: those with the same ID, and those without an ID.
+func checkTries(keys []key) error {
+	type group struct {
+		id        string
+		algorithm jose.SignatureAlgorithm
+	}
+	size := map[group]int{}
+	for _, k := range keys {
+		for _, a := range k.algorithms {
+			size[group{k.id, a}]++
+		}
+	}
+	for _, k := range keys {
+		for _, a := range k.algorithms {
+			n := size[group{"", a}]
+			if k.id != "" {
+				n += size[group{k.id, a}]
+			}
+			if n > maxTries {
+				return fmt.Errorf("got %d keys for %s that no key ID (kid) tells apart, want at most %d; use a JWK Set with a kid for each key", n, a, maxTries)
+			}
+		}
+	}
+	return nil
 }
 
 func parseJWK(raw []byte, web bool) (key, error) {
