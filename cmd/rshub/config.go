@@ -139,6 +139,11 @@ func readConfig() (*config, error) {
 			p.add("RSHUB_ORIGINS", "has %q, which is not an origin such as https://example.org", o)
 		}
 	}
+	for i, audience := range c.JWTAudience {
+		if c.JWTAudience[i] = strings.TrimSpace(audience); c.JWTAudience[i] == "" {
+			p.add("RSHUB_JWT_AUDIENCE", "has an empty entry; write audiences such as https://hub.example.org with one comma between two")
+		}
+	}
 	for _, d := range []struct {
 		name         string
 		value, least time.Duration

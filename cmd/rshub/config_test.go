@@ -108,6 +108,51 @@ func TestConfigProblems(t *testing.T) {
 	}
 }
 
+// TestListVariables reads each variable that is a list, with blanks around an entry and
+// with an empty entry. A new list needs a row.
+func TestListVariables(t *testing.T) {
+	rows := map[string][2]string{ // two entries
+		"RSHUB_HOSTS":           {"a.example.org", "b.example.org"},
+		"RSHUB_ORIGINS":         {"https://a.example.org", "https://b.example.org"},
+		"RSHUB_TRUSTED_PROXIES": {"10.0.0.0/8", "192.168.0.0/16"},
+		"RSHUB_SETS":            {"a", "b"},
+		"RSHUB_JWT_AUDIENCE":    {"https://a.example.org", "https://b.example.org"},
+		"RSHUB_LIMITS_CALLER":   {"publishes:1/s", "sets:2/h"},
+		"RSHUB_LIMITS_ADDRESS":  {"publishes:1/s", "sets:2/h"},
+		"RSHUB_CALLBACK_ALLOW":  {"10.0.0.0/8", "192.168.0.0/16"},
+	}
+	for i, f := range reflect.VisibleFields(reflect.TypeFor[config]()) {
+		name := f.Tag.Get("envconfig")
+		row, ok := rows[name]
+		if kind := f.Type.Kind(); !ok && (kind == reflect.Slice || kind == reflect.Array) {
+			t.Errorf("%s is a list, and has no row", name)
+		}
+		if !ok {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			others := []string{"RSHUB_JWT_KEYS", "https://id.example.org/keys", "RSHUB_JWT_ISSUER", "https://id.example.org/", "RSHUB_BASE_URL", "http://127.0.0.1:8080"}
+			value := func(text string) (any, error) {
+				setenv(t, append(others, name, text)...)
+				c, err := readConfig()
+				return reflect.ValueOf(c).Elem().Field(i).Interface(), err
+			}
+			want, err := value(row[0] + "," + row[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := value(" " + row[0] + " , " + row[1] + " "); err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("with blanks the value is %v, %v; want %v", got, err, want)
+			}
+			for _, text := range []string{row[0] + ",", "," + row[0], row[0] + ", ," + row[1]} {
+				if got, err := value(text); err == nil || !strings.Contains(err.Error(), name) {
+					t.Errorf("value of %q = %v, %v; want an error that names %s", text, got, err, name)
+				}
+			}
+		})
+	}
+}
+
 func TestUnknownVariables(t *testing.T) {
 	setenv(t, "RSHUB_LISTEN", "x", "RSHUB_LISTENN", "x", "RSHUB_TOKEN", "x", "RSHUB_REDDIS_URL", "redis://x",
 		"RSHUB_CALLBACK_PORT", "443", "RSHUB_PORTS", "80",

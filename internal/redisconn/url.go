@@ -84,7 +84,7 @@ func parseURL(text string) (o *redis.UniversalOptions, err error) {
 		port = "26379"
 	}
 	for host := range strings.SplitSeq(hosts, ",") {
-		addr, err := address(host, port)
+		addr, err := address(strings.TrimSpace(host), port)
 		if err != nil {
 			return nil, err
 		}

@@ -23,6 +23,7 @@ func TestParseURL(t *testing.T) {
 		{"unix:///run/redis.sock?db=3", []string{"/run/redis.sock"}, 3, false, "", ""},
 		{"unix://user:pass@/run/redis.sock", []string{"/run/redis.sock"}, 0, false, "", "user"},
 		{"redis-sentinel://a,b:1/2?master=m", []string{"a:26379", "b:1"}, 2, false, "m", ""},
+		{"redis-sentinel://a, b:1 /2?master=m", []string{"a:26379", "b:1"}, 2, false, "m", ""},
 		{"rediss-sentinel://a?master_name=m&client_name=hub", []string{"a:26379"}, 0, true, "m", ""},
 	} {
 		o, err := parseURL(test.url)
