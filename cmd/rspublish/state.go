@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,7 +25,11 @@ func (p *program) statePath(given, command string, of ...string) (string, error)
 	return filepath.Join(cache, "rspublish", command+"-"+hex.EncodeToString(sum[:16])), err
 }
 
-// lockState makes the directory of a lock, and takes the lock.
+// errLocked reports that another process holds the lock of a state.
+var errLocked = errors.New("another rspublish uses the state")
+
+// lockState makes the directory of a lock, and locks it until release. The error is errLocked
+// if another process holds the lock. It does not wait.
 func lockState(path string) (release func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of the state: %w; -state names another", err)
@@ -38,24 +41,19 @@ func lockState(path string) (release func(), err error) {
 	release = func() { _ = f.Close() }
 	if !filelock.Lock(f) {
 		release()
-		return nil, fmt.Errorf("another rspublish uses the state (it has locked %s)", path)
+		return nil, fmt.Errorf("%w (it has locked %s)", errLocked, path)
 	}
 	return release, nil
 }
 
-// store stores v as JSON in a file, and makes it durable. If the machine crashes meanwhile,
-// the file is whole, the old one or the new one. Only one process at a time may store a file.
+// store stores v as JSON in a file, and makes it durable. At any time, also after a crash and
+// while other processes store the file, it is one of the stored files, as a whole.
 func store(path string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	// What a killed process left is removed, not opened: it could be a link to a file that
-	// does not belong to the directory's owner.
-	if err := os.Remove(path + ".new"); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.new")
 	if err != nil {
 		return err
 	}

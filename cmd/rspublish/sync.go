@@ -189,13 +189,14 @@ func (s *syncing) lines(ctx context.Context) (reconcile.Listing, error) {
 	}, nil
 }
 
-// openState makes and locks the directory with the state of a directory that is synced, and
-// removes temporary files of a killed run. A list has no such state.
+// openState makes and locks the directory with the state of the source, and removes temporary
+// files of a killed run. The state of a list is only how many resources were deleted within a
+// day: a dry run does not need it.
 func (s *syncing) openState(o *reconcile.Options) (release func(), err error) {
-	release = func() {}
 	if s.cfg.kind != aDirectory {
-		return release, nil
+		return s.lockToll()
 	}
+	release = func() {}
 	dir, err := s.stateDir()
 	if err != nil {
 		s.bar.Note("rspublish: warning: there is no place to remember what is listed, so all is read each time (-state gives one): %v", err)
@@ -216,6 +217,28 @@ func (s *syncing) openState(o *reconcile.Options) (release func(), err error) {
 		return nil, err
 	}
 	return release, nil
+}
+
+// lockToll locks the state of a list. Without a place for it, such as on a file system that is
+// read-only, a list can be synced until resources are to be deleted.
+func (s *syncing) lockToll() (release func(), err error) {
+	release = func() {}
+	dir, err := s.stateDir()
+	if err != nil || s.cfg.dry {
+		return release, nil
+	}
+	locked := release
+	if err = os.MkdirAll(dir, 0o700); err == nil {
+		locked, err = lockState(filepath.Join(dir, "lock"))
+	}
+	switch {
+	case errors.Is(err, errLocked):
+		return nil, err
+	case err != nil:
+		s.bar.Note("rspublish: warning: deletions cannot be counted: %v", err)
+		return release, nil
+	}
+	return locked, nil
 }
 
 // stateDir returns the directory for the state: the one that the user names, or one of this

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/internal/hubtest"
+	"github.com/rshub/rshub/source/reconcile"
 )
 
 func TestParseSync(t *testing.T) {
@@ -189,4 +191,82 @@ func TestSyncOfLists(t *testing.T) {
 	docs.Delete("/robots.txt") // the sitemaps move
 	docs.Store("/sitemap.xml", sitemap("1", "3", "4", "5"))
 	run(0, `"created":1,"updated":0,"deleted":0,`, "", web.URL+"/")
+}
+
+// Only one run at a time uses the state of a source, whatever kind of source it is.
+func TestStateIsLocked(t *testing.T) {
+	hub, b := hubtest.Start(t).URL, newBench(t)
+	b.write("a", "a")
+	list := b.write("list", `{"loc":"https://e.org/1"}`+"\n")
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><url><loc>https://e.org/1</loc></url></urlset>`)
+	}))
+	defer web.Close()
+	for _, tt := range []struct {
+		name, source string
+		flags        []string
+	}{
+		{"directory", b.dir, []string{"-base", "https://e.org/", "-settle", "0"}},
+		{"file", list, nil},
+		{"URL", web.URL + "/list.xml", nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			args := append(append([]string{"sync", "-hub", hub, "-set", "of-" + strings.ToLower(tt.name)}, tt.flags...), tt.source)
+			b.runBare(0, args...)
+			locks, err := filepath.Glob(filepath.Join(b.cache, "rspublish", "sync-*", "lock"))
+			if err != nil || len(locks) == 0 {
+				t.Fatalf("locks are %v, %v; want one", locks, err)
+			}
+			for _, path := range locks {
+				release, err := lockState(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer release()
+			}
+			b.runBare(exitInput, args...)
+			b.says("another rspublish uses the state")
+		})
+	}
+}
+
+// A list is synced where no state can be written, until something is to be deleted.
+func TestListWithoutState(t *testing.T) {
+	hub, b := hubtest.Start(t).URL, newBench(t)
+	b.cache = filepath.Join(t.TempDir(), "cache")
+	if err := os.Symlink(b.cache+"-none", b.cache); err != nil { // no directory can be made there
+		t.Fatal(err)
+	}
+	run := func(code int, list string) {
+		t.Helper()
+		b.stdin = strings.NewReader(list)
+		b.runBare(code, "sync", "-hub", hub, "-set", "peps", "-")
+	}
+	run(0, `{"loc":"https://e.org/1"}`+"\n"+`{"loc":"https://e.org/2"}`+"\n")
+	b.says("warning: deletions cannot be counted")
+}
+
+// Several processes may store one file at once, such as on a file system without locks.
+func TestStoreTogether(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "deletions.json")
+	tolls := []reconcile.Toll{{Held: 123456, Deleted: 1234, Allowed: true}, {Held: 1, Deleted: 1}}
+	for range 300 {
+		var wg sync.WaitGroup
+		for i := range tolls {
+			wg.Go(func() {
+				if err := store(path, &tolls[i]); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got reconcile.Toll
+		if err := json.Unmarshal(b, &got); err != nil || got != tolls[0] && got != tolls[1] {
+			t.Fatalf("the file is %q, %v; want one of the two", b, err)
+		}
+	}
 }
