@@ -24,6 +24,7 @@ import (
 const (
 	every    = 5 * time.Second
 	share    = 200              // looks take at most 1/share of the time
+	peeks    = 10               // peeks take at most 1/peeks of the time
 	Step     = 10 * time.Second // the step of a chart
 	points   = 360              // the steps of a chart: an hour
 	mostSets = 256              // the most sets with charts
@@ -71,6 +72,11 @@ type Recorder struct {
 	now    map[string]Following
 	failed failures
 	proofs []Proof // sorted by At
+
+	// Of peeks, which read the heads between two looks.
+	pending uint64        // changes of all sets since the last look
+	peeked  time.Time     // when the last peek was
+	took    time.Duration // how long it took
 }
 
 // A known holds the heads of a set's log at the looks of the last minute.
@@ -108,10 +114,68 @@ func (r *Recorder) Run(ctx context.Context) {
 func (r *Recorder) Delivered(set string, changes int) {
 	r.delivered.Add(uint64(changes))
 	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if c := r.charts[set]; c != nil {
+	c, free := r.charts[set], len(r.charts) < mostSets
+	r.mu.RUnlock()
+	if c == nil && free {
+		c = r.freeChart(set)
+	}
+	if c != nil {
 		c.delivered.Add(uint64(changes))
 	}
+}
+
+// freeChart returns the chart of a set, or a new one if no other set has to lose its chart
+// for that; otherwise nil.
+func (r *Recorder) freeChart(set string) *chart {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.charts[set]
+	if c == nil && len(r.charts) < mostSets {
+		c = new(chart)
+		r.charts[set] = c
+	}
+	return c
+}
+
+// peek counts the changes of all sets since the last look. It does nothing if an earlier
+// peek took too long for that.
+func (r *Recorder) peek(ctx context.Context) {
+	now := r.opts.Now()
+	r.mu.Lock()
+	due := now.Sub(r.peeked) >= peeks*r.took
+	if due {
+		r.peeked = now // no other caller does the same
+	}
+	r.mu.Unlock()
+	if !due {
+		return
+	}
+	begin := time.Now()
+	states, err := r.log.Sets(ctx)
+	if err != nil {
+		return // the next look logs it
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.took, r.pending = time.Since(begin), 0
+	for _, st := range states {
+		r.pending += r.sinceLookLocked(&st)
+	}
+}
+
+// sinceLookLocked returns how many changes were added to a set since the last look.
+func (r *Recorder) sinceLookLocked(st *feed.State) uint64 {
+	k := r.known[st.Set]
+	switch {
+	case r.begun.IsZero() || k == nil && len(r.known) >= mostKnow:
+		return 0
+	case k == nil:
+		return st.Head.Position
+	case k.begin != st.Begin:
+		return 0 // as in knowLocked
+	}
+	last := k.heads[(k.n-1)%len(k.heads)]
+	return max(st.Head.Position, last) - last
 }
 
 // look looks at all sets, and at who follows them.
@@ -130,7 +194,7 @@ func (r *Recorder) look(ctx context.Context) {
 	now := r.opts.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.now = following
+	r.now, r.pending = following, 0
 	first := r.begun.IsZero()
 	if first {
 		r.begun = now
@@ -156,6 +220,10 @@ func (r *Recorder) look(ctx context.Context) {
 	for set := range r.known {
 		if !alive[set] {
 			delete(r.known, set)
+		}
+	}
+	for set := range r.charts {
+		if !alive[set] {
 			delete(r.charts, set)
 		}
 	}
@@ -294,20 +362,25 @@ type Hour struct {
 
 // Hour returns the last hour of a set, or of all sets if set is empty. The first call for
 // a set begins its chart. An Hour has no steps from before the hub started, or from
-// before the chart began.
+// before the chart began. The changes are as of the last look.
 func (r *Recorder) Hour(set string) Hour {
-	now := r.opts.Now()
-	last := now.UnixNano() / int64(Step)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := r.total
+	return r.hourLocked(set, 0)
+}
+
+// hourLocked is Hour with changes since the last look. It needs r.mu held.
+func (r *Recorder) hourLocked(set string, pending uint64) Hour {
+	now := r.opts.Now()
+	last := now.UnixNano() / int64(Step)
+	c, delivered := r.total, &r.delivered
 	if set != "" {
 		if c = r.charts[set]; c == nil {
 			if c = r.chartLocked(set, now, math.MaxUint64); c == nil {
 				c = new(chart) // no chart is free: this one stays empty
 			}
 		}
-		c.asked = now
+		c.asked, delivered = now, &c.delivered
 	}
 	first := last
 	if !r.begun.IsZero() {
@@ -322,5 +395,23 @@ func (r *Recorder) Hour(set string) Hour {
 		}
 		h.Changes, h.Deliveries, h.Lag = append(h.Changes, c.changes[i]), append(h.Deliveries, c.deliveries[i]), append(h.Lag, c.lag[i])
 	}
+	if newest := len(h.Changes) - 1; newest >= 0 { // otherwise the clock was set back
+		h.Changes[newest] = plus(h.Changes[newest], pending)
+		h.Deliveries[newest] = plus(h.Deliveries[newest], delivered.Load())
+	}
 	return h
+}
+
+// hourNow is Hour with the changes until now. st is the present state of the set, nil for
+// all sets.
+func (r *Recorder) hourNow(ctx context.Context, st *feed.State) Hour {
+	if st == nil {
+		r.peek(ctx)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.hourLocked("", r.pending)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.hourLocked(st.Set, r.sinceLookLocked(st))
 }

@@ -2,14 +2,17 @@ package activity
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
+	"net/http/httptest"
 	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/feed"
 )
 
@@ -21,11 +24,13 @@ type heads struct {
 
 func newHeads() *heads { return &heads{all: map[string]feed.State{}} }
 
-func (h *heads) Sets(context.Context, ...string) (states []feed.State, err error) {
+func (h *heads) Sets(_ context.Context, names ...string) (states []feed.State, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, st := range h.all {
-		states = append(states, st)
+	for name, st := range h.all {
+		if len(names) == 0 || slices.Contains(names, name) {
+			states = append(states, st)
+		}
 	}
 	return states, nil
 }
@@ -44,6 +49,54 @@ func sum(values []uint32) (n uint64) {
 		n += uint64(v)
 	}
 	return n
+}
+
+// TestHourIsUpToDate asks for charts between two looks: they have what has just happened,
+// once, and the next look does not change that.
+func TestHourIsUpToDate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newHeads()
+		log.at("old", 1_000_000) // from before the hub started
+		r := New(log, Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); r.Run(ctx) }()
+		defer func() { cancel(); <-done }()
+		synctest.Wait()
+		served := func(set string) HourView {
+			t.Helper()
+			w := httptest.NewRecorder()
+			req := httptest.NewRequestWithContext(access.NewContext(ctx, access.Caller{Name: "me", Rights: access.All()}), "GET", "/", nil)
+			if err := r.ServeHour(w, req, set); err != nil {
+				t.Fatal(err)
+			}
+			var v HourView
+			if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+		check := func(set string, changes, deliveries uint64) {
+			t.Helper()
+			if v := served(set); sum(v.Changes) != changes || sum(v.Deliveries) != deliveries {
+				t.Errorf("at %v the hour of %q has %d changes and %d deliveries, want %d and %d", time.Now(), set, sum(v.Changes), sum(v.Deliveries), changes, deliveries)
+			}
+		}
+		time.Sleep(time.Second)
+		log.at("new", 5000)
+		log.at("old", 1_000_003)
+		r.Delivered("new", 4000)
+		r.Delivered("old", 2)
+		for range 12 { // looks are between these
+			check("new", 5000, 4000)
+			check("old", 3, 2)
+			check("", 5003, 4002)
+			time.Sleep(time.Second)
+		}
+		log.at("new", 5001)
+		check("new", 5001, 4000)
+		check("", 5004, 4002)
+	})
 }
 
 // A following is who follows in a test.

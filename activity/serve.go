@@ -40,12 +40,15 @@ func (r *Recorder) ServeHour(w http.ResponseWriter, req *http.Request, set strin
 	if err := problem.OnlyRead(req, "GET, HEAD"); err != nil {
 		return err
 	}
+	var now *feed.State
 	if set != "" {
-		if _, err := r.state(req.Context(), set); err != nil {
-			return err // nobody has charts of sets that are not there
+		st, err := r.state(req.Context(), set)
+		if err != nil {
+			return err // there are no charts of sets that do not exist
 		}
+		now = &st
 	}
-	h := r.Hour(set)
+	h := r.hourNow(req.Context(), now)
 	problem.WriteJSON(w, http.StatusOK, HourView{set, string(resourcesync.AppendTime(nil, h.From)), Step.Seconds(), h.Changes, h.Deliveries, h.Lag})
 	return nil
 }
