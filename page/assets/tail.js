@@ -170,21 +170,45 @@ export function tail(element, set, parameters, signal) {
     }
   }
 
+  // showOlder appends the newest changes that are older than those in the list and pass the
+  // filter. It looks for them in larger and larger windows of positions, until some are found,
+  // or the start of the log or the bound of the parameter recent is reached.
   async function showOlder() {
-    const oldest = Number(list.lastChild?.querySelector(".position")?.textContent.slice(1));
+    const position = (cursor) => Number(cursor.split("-")[0]);
+    const bottom = () => Number(list.lastChild?.querySelector(".position")?.textContent.slice(1));
+    const oldest = bottom(), furthest = 10000, f = filter();
     if (!oldest) return;
     pauseOrGo(true);
     older.disabled = true;
     try {
-      const now = await get(`sets/${set}`, {}, { signal });
-      const head = Number(now.head.split("-")[0]);
-      const back = Math.min(head - oldest + 1 + most / 2, 10000);
-      const { recent } = await get(`sets/${set}`, { recent: back }, { signal });
-      const page = await get(`sets/${set}/changes`, { since: recent, limit: most / 2, ...filter() }, { signal });
-      const before = page.changes.filter((e) => e.position < oldest).reverse();
-      list.append(...before.map((e) => row(e)));
-      extra += before.length;
-      if (before.length === 0) fill(news, note("warn", back === 10000 ? "The page goes back 10,000 changes. A program can read all of them: see Follow." : "There are no older changes, or the filter leaves them out."));
+      let head = position((await get(`sets/${set}`, {}, { signal })).head);
+      let found = [], upto = oldest, bound = false, start = false; // below upto nothing was read yet
+      for (let window = most / 2; found.length === 0 && !bound && !start; window *= 4) {
+        const back = Math.min(Math.max(head - upto, 0) + 1 + window, furthest);
+        const now = await get(`sets/${set}`, { recent: back }, { signal });
+        head = position(now.head);
+        let at = position(now.recent), since = now.recent;
+        bound = back === furthest;
+        start = at === 0 || at > head - back;
+        const first = at + 1;
+        while (at < upto - 1) { // a page ends early if its changes are large
+          const page = await get(`sets/${set}/changes`, { since, limit: Math.min(window, furthest), ...f }, { signal });
+          found.push(...page.changes.filter((e) => e.position < upto));
+          if (page.changes.length === 0 || position(page.cursor) <= at) break;
+          at = position(page.cursor);
+          since = page.cursor;
+        }
+        upto = Math.min(upto, first);
+      }
+      if (bottom() === oldest) { // otherwise the list began anew
+        const rows = found.slice(-most / 2).reverse().map((e) => row(e));
+        list.append(...rows);
+        extra += rows.length;
+        if (rows.length === 0) {
+          fill(news, note("warn", start ? "There are no older changes, or the filter leaves them out." :
+            "The page goes back 10,000 changes, and there are no older ones among these that pass the filter. There may be still older ones: a program can read all of them, see Follow."));
+        }
+      }
     } catch (e) {
       fill(news, note("bad", e.message));
     }
