@@ -15,6 +15,7 @@ import (
 
 var (
 	promiseTest   = regexp.MustCompile("`(\\./[a-z0-9/]+) (Test[A-Za-z0-9]+)`")
+	securityProof = regexp.MustCompile("^(?:(\\.(?:/[a-z0-9/]+)?) ((?:Test|Fuzz)[A-Za-z0-9]+)|make ([a-z]+))$")
 	promiseMutant = regexp.MustCompile("`([a-z0-9-]+)`")
 	patchTest     = regexp.MustCompile(`(?m)^Test: (\S+) (Test[A-Za-z0-9]+)(?:/\S+)?(?: long)?$`)
 	patchBreaks   = regexp.MustCompile(`(?m)^Breaks: (\S+)$`)
@@ -104,6 +105,41 @@ func TestCapabilities(t *testing.T) {
 		for _, test := range tests {
 			exists(t, row[1], test[1], test[2])
 		}
+	}
+}
+
+// TestSecurity holds the tables in SECURITY.md against the tests: each defence names its proof,
+// which is tests, fuzz tests or targets of the Makefile that exist.
+func TestSecurity(t *testing.T) {
+	b, err := os.ReadFile("SECURITY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile(`(?m)^\| .+? \| (.+?) \| .+ \| (.+?) \|$`).FindAllStringSubmatch(string(b), -1)
+	n := 0
+	for _, row := range rows {
+		if row[2] == "proof" { // the head of a table
+			continue
+		}
+		n++
+		for name := range strings.SplitSeq(row[2], ", ") {
+			proof := securityProof.FindStringSubmatch(strings.Trim(name, "`"))
+			switch {
+			case proof == nil:
+				t.Errorf("%s: got the proof %s, want `PACKAGE TEST` or `make TARGET`", row[1], name)
+			case proof[3] == "":
+				exists(t, row[1], proof[1], proof[2])
+			case !regexp.MustCompile(`(?m)^` + proof[3] + `:`).Match(makefile):
+				t.Errorf("%s names make %s, which is not in the Makefile", row[1], proof[3])
+			}
+		}
+	}
+	if n < 50 {
+		t.Fatalf("got %d defences, want at least 50", n)
 	}
 }
 
