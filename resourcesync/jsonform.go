@@ -208,10 +208,38 @@ func unknown(of, name string) error {
 	hint := ""
 	if of == "a document" && name == "loc" { // a change alone: what many try first
 		hint = `; changes stand in {"changes": [...]}, or one on each line as application/x-ndjson`
-	} else if meant := nearest.Of(name, members[of]); meant != "" {
-		hint = `; did you mean "` + meant + `"?`
+	} else {
+		hint = memberHint(name, members[of])
 	}
 	return Invalid("unknown member %s in %s%s", quote(name), of, hint)
+}
+
+// memberHint returns the known member that a name is probably meant to be, or else all of them,
+// as the end of an error.
+func memberHint(name string, known []string) string {
+	if meant := nearest.Of(name, known); meant != "" {
+		return `; did you mean "` + meant + `"?`
+	}
+	if len(known) == 0 {
+		return ""
+	}
+	return "; known members: " + strings.Join(known, ", ")
+}
+
+// membersOf returns the members of the JSON objects that are read into a struct.
+func membersOf(t reflect.Type) (names []string) {
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == nil || t.Kind() != reflect.Struct {
+		return nil
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 var members = map[string][]string{
@@ -262,7 +290,8 @@ func JSONError(err error) error {
 		}
 		return Invalid("not valid JSON: %s, after %d bytes", Shorten(syntax.Err.Error()), syntax.ByteOffset)
 	case errors.Is(err, json.ErrUnknownName) && errors.As(err, &value):
-		return Invalid("unknown member %s", quote(value.JSONPointer.LastToken()))
+		name := value.JSONPointer.LastToken()
+		return Invalid("unknown member %s%s", quote(name), memberHint(name, membersOf(value.GoType)))
 	case errors.As(err, &value) && (value.Err == nil || len(value.JSONValue) > 0):
 		return valueError(value)
 	}
