@@ -103,11 +103,12 @@ type Options struct {
 	// and may be a deletion. By default such a list is an error.
 	Doubles bool
 
-	// Missing is called with the resources that would be deleted, if the list has no gap. It
-	// returns those that must not be deleted yet, which MaxDelete does not count. It also
-	// says whether the list is whole; if not, the hub is not told that it knows all
-	// resources. Default: all are deleted.
-	Missing func(locs []string) (keep []string, whole bool)
+	// Missing is called once after the list was read, if it has no gap. It returns a function
+	// that is called once with each resource that would be deleted, and reports whether that
+	// must not be deleted yet; MaxDelete does not count it then. whole reports whether the
+	// list is whole; if not, the hub is not told that it knows all resources. Default: all
+	// are deleted.
+	Missing func() (keep func(loc string) bool, whole bool)
 
 	// Dry is called with each change, instead of publishing it. Nothing at the hub is
 	// changed. Its error ends the Sync.
@@ -144,7 +145,7 @@ type Result struct {
 
 	Unknown int // resources that cannot be compared, and are left alone at the hub
 	Gaps    int // gaps of the list
-	Kept    int // resources of the hub that are not in the list, and are not deleted because of the gaps
+	Kept    int // resources of the hub that are not in the list, and are not deleted because of the gaps or of Options.Missing
 
 	Cursor   feed.Cursor // cursor of the hub's log at which list and hub were equal, except for what is counted above
 	Complete bool        // the hub knows all resources of the set

@@ -52,13 +52,15 @@ type run struct {
 	result Result
 
 	changes *inventory.State // the changes to publish, see toDelete; nil: none
-	spared  map[string]bool  // deletions among them that must wait
-	parts   bool             // the list may lack some resources
+
+	spare  func(loc string) bool // see Options.Missing; nil if it was not called
+	spared int                   // resources that it keeps
+	parts  bool                  // the list may lack some resources
 }
 
 // The changes of a run are kept in an inventory, in the order of loc. The position of an entry
 // says what it is: a change to publish; a deletion, because an inventory cannot hold one; or a
-// resource of the hub that is in a gap of the list, and so no change.
+// resource of the hub that is kept, because it is in a gap of the list or must not be deleted yet.
 const (
 	toPublish = 1
 	toDelete  = 2
@@ -69,9 +71,7 @@ func (r *run) sync(ctx context.Context) (err error) {
 	if r.changes, err = r.collect(ctx, r.differences(ctx)); err != nil {
 		return cmp.Or(r.failed, err)
 	}
-	if err := r.missing(ctx); err != nil {
-		return err
-	}
+	r.missing()
 	res := &r.result
 	if err := r.opts.Toll.Check(r.opts.MaxDelete, uint64(res.Deleted), res.Held, res.Listed, r.opts.Now()); err != nil {
 		return err
@@ -86,7 +86,7 @@ func (r *run) sync(ctx context.Context) (err error) {
 	if err := r.publish(ctx); err != nil || r.opts.Dry != nil {
 		return err
 	}
-	whole := res.Gaps == 0 && len(r.spared) == 0 && !r.parts && r.opts.Prefix == ""
+	whole := res.Gaps == 0 && r.spared == 0 && !r.parts && r.opts.Prefix == ""
 	if whole && !res.Complete {
 		if err := r.hub.Complete(ctx); err != nil {
 			return fmt.Errorf("say that the hub knows all resources: %w", err)
@@ -96,28 +96,13 @@ func (r *run) sync(ctx context.Context) (err error) {
 	return nil
 }
 
-// missing asks Options.Missing which resources must not be deleted yet.
-func (r *run) missing(ctx context.Context) error {
-	if r.opts.Missing == nil || r.result.Gaps > 0 {
-		return nil // after a gap, it is unknown what is missing
+// missing calls Options.Missing once, after the list was read.
+func (r *run) missing() {
+	if r.opts.Missing == nil || r.spare != nil || r.result.Gaps > 0 {
+		return // after a gap, it is unknown what is missing
 	}
-	var locs []string
-	for c, err := range r.all(ctx) {
-		if err != nil {
-			return err
-		}
-		if c.Change == resourcesync.Deleted {
-			locs = append(locs, c.Loc)
-		}
-	}
-	r.spared = map[string]bool{}
-	keep, whole := r.opts.Missing(locs)
-	for _, loc := range keep {
-		r.spared[loc] = true
-	}
-	r.parts = !whole
-	r.result.Kept, r.result.Deleted = r.result.Kept+len(r.spared), r.result.Deleted-len(r.spared)
-	return nil
+	keep, whole := r.opts.Missing()
+	r.spare, r.parts = keep, !whole
 }
 
 // collect sorts changes, if there are any.
@@ -196,6 +181,11 @@ func (r *run) judge(d *audit.Difference) *feed.Entry {
 		return change(d.Own, resourcesync.Updated, toPublish)
 	}
 	if r.open || r.gaps[d.Loc] {
+		r.result.Kept++
+		return change(d.Theirs, resourcesync.Updated, toKeep)
+	}
+	if r.missing(); r.spare != nil && r.spare(d.Loc) {
+		r.spared++
 		r.result.Kept++
 		return change(d.Theirs, resourcesync.Updated, toKeep)
 	}
@@ -291,7 +281,7 @@ func (r *run) all(ctx context.Context) iter.Seq2[*resourcesync.Change, error] {
 					yield(nil, err)
 					return
 				}
-				if e.Position != kind || kind == toDelete && r.spared[e.Change.Loc] {
+				if e.Position != kind {
 					continue
 				}
 				c := e.Change

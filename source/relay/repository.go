@@ -85,12 +85,12 @@ func (r *Relay) harvestAll(ctx context.Context) (Result, error) {
 	next := r.st.Harvest
 	missing := r.st.Missing // stays so unless the list is whole
 	n := &nameless{was: r.st.Nameless, now: map[string]int64{}, at: r.opts.Now().Unix()}
-	res, err := r.compare(ctx, r.records(h.Resources(ctx, &next), n), reconcile.Options{Missing: func(gone []string) (keep []string, whole bool) {
+	res, err := r.compare(ctx, r.records(h.Resources(ctx, &next), n), reconcile.Options{Missing: func() (keep func(string) bool, whole bool) {
 		missing = map[string]int64{}
-		for _, loc := range gone {
+		return func(loc string) bool {
 			since, before := r.st.Missing[loc]
 			if before && n.at-since >= int64(missedFor/time.Second) && n.allBefore(since) {
-				continue
+				return false
 			}
 			if !before {
 				since = n.at
@@ -98,12 +98,8 @@ func (r *Relay) harvestAll(ctx context.Context) (Result, error) {
 			if len(missing) < maxMissing {
 				missing[loc] = since
 			}
-			keep = append(keep, loc)
-		}
-		if n.fresh {
-			return gone, false // it is unknown yet which of them are gone
-		}
-		return keep, true
+			return true
+		}, !n.fresh // with a new record it is unknown which of them are gone, and allBefore is false
 	}})
 	res.Gaps += n.count
 	if err != nil {
