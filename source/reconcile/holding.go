@@ -19,6 +19,7 @@ import (
 type holding struct {
 	dir   string
 	opts  *Options
+	room  room
 	list  *spool
 	store *diskpages.Store // nil until the list is sorted
 	state *inventory.State // of the list; nil until it is sorted
@@ -47,7 +48,7 @@ func newHolding(o *Options) (*holding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a temporary directory: %w", err)
 	}
-	return &holding{dir: dir, opts: o}, nil
+	return &holding{dir: dir, opts: o, room: room{ask: o.Room}}, nil
 }
 
 // own returns the list, sorted.

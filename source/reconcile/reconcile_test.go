@@ -483,7 +483,7 @@ func TestSpool(t *testing.T) {
 			Links: []resourcesync.Link{{Rel: "duplicate", Href: loc("c"), Pri: 2}}, Attrs: []resourcesync.Attr{{Namespace: "urn:x", Name: "y", Value: "a\n\"b\""}}}},
 		{Cursor: feed.Cursor{Position: 9}, Change: resourcesync.Change{Loc: loc("a"), Change: resourcesync.Updated, Hash: "md5:00 sha-256:11", Type: "text/plain", Changefreq: "daily"}},
 	}
-	s, err := newSpool(t.TempDir(), func(int64) error { return nil }, func(add func(*feed.Entry) error) error {
+	s, err := newSpool(t.TempDir(), &room{ask: func(int64) error { return nil }}, func(add func(*feed.Entry) error) error {
 		return errors.Join(add(&entries[0]), add(&entries[1]))
 	})
 	if err != nil {

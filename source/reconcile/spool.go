@@ -24,15 +24,30 @@ type spool struct {
 	tally digest.Tally // of all lines; that of no hub if one is a deletion, or if a resource comes twice
 }
 
-// roomStep is how many bytes are written between two calls of room. A sorted list takes
-// about twice its bytes.
+// roomStep is how many bytes are taken between two calls of Options.Room. roomFactor is how many
+// times its bytes a list takes with the sorted one, and changes while they are sorted.
 const (
-	roomStep   = 4 << 20
+	roomStep   = 8 << 20
 	roomFactor = 2
 )
 
+// A room counts what temporary files take.
+type room struct {
+	ask            func(bytes int64) error // Options.Room
+	taken, allowed int64
+}
+
+// take takes more bytes, if there is room.
+func (r *room) take(bytes int64) error {
+	if r.taken += bytes; r.taken <= r.allowed {
+		return nil
+	}
+	r.allowed = r.taken + roomStep
+	return r.ask(r.allowed)
+}
+
 // newSpool makes a spool in a directory, if there is room. fill adds the list.
-func newSpool(dir string, room func(int64) error, fill func(add func(*feed.Entry) error) error) (_ *spool, err error) {
+func newSpool(dir string, room *room, fill func(add func(*feed.Entry) error) error) (_ *spool, err error) {
 	s := &spool{}
 	if s.file, err = os.OpenFile(filepath.Join(dir, "list"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 		return nil, fmt.Errorf("keep the list: %w", err)
@@ -40,7 +55,6 @@ func newSpool(dir string, room func(int64) error, fill func(add func(*feed.Entry
 	out := bufio.NewWriterSize(s.file, 256<<10)
 	var line []byte
 	var h digest.Hasher
-	written, allowed := int64(0), int64(0)
 	err = fill(func(e *feed.Entry) error {
 		t := h.Tally(e)
 		if e.Change.Change == resourcesync.Deleted { // the hub holds no resource with this version
@@ -49,11 +63,8 @@ func newSpool(dir string, room func(int64) error, fill func(add func(*feed.Entry
 		s.tally.Add(&t)
 		line = append(strconv.AppendUint(line[:0], e.Position, 10), ' ', '{')
 		line = append(resourcesync.AppendJSONMembers(line, &e.Change), '}', '\n')
-		if written += int64(len(line)); written > allowed {
-			allowed = written + roomStep
-			if err := room(roomFactor * allowed); err != nil {
-				return fmt.Errorf("keep the list: %w", err)
-			}
+		if err := room.take(roomFactor * int64(len(line))); err != nil {
+			return fmt.Errorf("keep the list: %w", err)
 		}
 		if _, err := out.Write(line); err != nil {
 			return fmt.Errorf("keep the list: %w", err)

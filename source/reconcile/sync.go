@@ -113,8 +113,18 @@ func (r *run) collect(ctx context.Context, changes iter.Seq2[*feed.Entry, error]
 	if err != nil || !more {
 		return nil, err
 	}
+	var line []byte
 	return r.holding.sorted(ctx, "changes", func(yield func(*feed.Entry, error) bool) {
-		for ; more && yield(e, err); e, err, more = next() {
+		for ; more; e, err, more = next() {
+			if err == nil {
+				line = resourcesync.AppendJSONMembers(line[:0], &e.Change)
+				if err = r.holding.room.take(roomFactor * int64(len(line))); err != nil {
+					err = fmt.Errorf("keep the changes: %w", err)
+				}
+			}
+			if !yield(e, err) {
+				return
+			}
 		}
 	})
 }
@@ -202,7 +212,7 @@ func change(of *feed.Entry, t resourcesync.ChangeType, kind uint64) *feed.Entry 
 // tally returns the tally of the list. The first call reads the list.
 func (r *run) tally(ctx context.Context) (digest.Tally, error) {
 	if r.holding.list == nil {
-		list, err := newSpool(r.holding.dir, r.opts.Room, func(add func(*feed.Entry) error) error { return r.read(ctx, add) })
+		list, err := newSpool(r.holding.dir, &r.holding.room, func(add func(*feed.Entry) error) error { return r.read(ctx, add) })
 		if err != nil {
 			r.failed = err
 			return digest.Tally{}, err

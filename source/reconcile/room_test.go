@@ -1,0 +1,81 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// usage returns how many bytes the files below a directory have.
+func usage(t *testing.T, dir string) (bytes int64) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			bytes += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes
+}
+
+// The room that is asked for includes the sorted list and the changes, all of which are new.
+func TestRoomOfChanges(t *testing.T) {
+	const n = 100_000
+	random := rand.New(rand.NewPCG(1, 2))
+	l := func(context.Context) iter.Seq2[*feed.Entry, error] {
+		return func(yield func(*feed.Entry, error) bool) {
+			for i := range n {
+				e := entry(fmt.Sprint(random.Int64(), "-", i), "")
+				e.Change.Hash = fmt.Sprintf("md5:%016x%016x", random.Uint64(), random.Uint64()) // which does not compress
+				if !yield(e, nil) {
+					return
+				}
+			}
+		}
+	}
+	dir := t.TempDir()
+	var room, used int64
+	s := New(newHub(t), l, Options{
+		Dir:     dir,
+		Room:    func(bytes int64) error { room = max(room, bytes); return nil },
+		Dry:     func(*resourcesync.Change) error { return nil },
+		Planned: func(Result) { used = usage(t, dir) },
+	})
+	defer s.Close()
+	if _, err := s.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if used > room || used < room/4 {
+		t.Errorf("files take %d bytes, and there is room for %d", used, room)
+	}
+}
+
+// A look ends if there is no room for the changes, although there was for the list.
+func TestNoRoomForChanges(t *testing.T) {
+	h := &vastHub{n: 30_000}
+	s := New(h, list{"a": "1"}.listing(&Gap{Err: errors.New("unreadable")}), Options{Dir: t.TempDir(), Room: func(bytes int64) error {
+		if bytes > 9<<20 {
+			return feed.ErrFull
+		}
+		return nil
+	}})
+	defer s.Close()
+	if _, err := s.Sync(t.Context()); !errors.Is(err, feed.ErrFull) {
+		t.Errorf("Sync() = %v, want %v", err, feed.ErrFull)
+	}
+}
