@@ -244,6 +244,12 @@ func TestListWithoutState(t *testing.T) {
 	}
 	run(0, `{"loc":"https://e.org/1"}`+"\n"+`{"loc":"https://e.org/2"}`+"\n")
 	b.says("warning: deletions cannot be counted")
+	run(exitInput, `{"loc":"https://e.org/1"}`+"\n")
+	b.stdin = strings.NewReader(`{"loc":"https://e.org/1"}` + "\n" + `{"loc":"https://e.org/2"}` + "\n")
+	b.runBare(0, "sync", "-json", "-hub", hub, "-set", "peps", "-")
+	if !strings.Contains(b.stdout, `"created":0`) {
+		t.Errorf("sync of the first list says %s; want that nothing was deleted before", b.stdout)
+	}
 }
 
 // Several processes may store one file at once, such as on a file system without locks.

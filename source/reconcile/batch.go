@@ -17,9 +17,10 @@ import (
 // the hub does not accept a late batch twice. If the same changes come again later,
 // because a resource changed back, the cursor has moved, so the key is a new one.
 type Batch struct {
-	hub  Hub
-	head feed.Cursor
-	sent func(head feed.Cursor, changes []resourcesync.Change) error
+	hub     Hub
+	head    feed.Cursor
+	sending func(head feed.Cursor, changes []resourcesync.Change) error // called before each publish; nil: nothing is called
+	sent    func(head feed.Cursor, changes []resourcesync.Change) error
 
 	changes []resourcesync.Change
 	bytes   int
@@ -54,6 +55,11 @@ func (b *Batch) Send(ctx context.Context) error {
 		line = append(resourcesync.AppendJSONMembers(line, &b.changes[i]), '\n')
 		h.Write(line)
 		line = line[:0]
+	}
+	if b.sending != nil {
+		if err := b.sending(b.head, b.changes); err != nil {
+			return err
+		}
 	}
 	head, err := b.hub.Publish(ctx, hex.EncodeToString(h.Sum(nil)[:16]), b.changes)
 	if err != nil {

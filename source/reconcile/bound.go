@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rshub/rshub/feed"
 )
 
 // A Bound says how many resources may be deleted at once. The zero Bound allows ten
@@ -63,6 +65,14 @@ type Toll struct {
 	Held    uint64    `json:"held"`              // resources that the hub had then
 	Deleted uint64    `json:"deleted"`           // deletions since then
 	Allowed bool      `json:"allowed,omitempty"` // an operator has allowed more than the zero Bound
+	Unsure  *Unsure   `json:"unsure,omitempty"`  // deletions among those that may not be published; nil if there are none
+}
+
+// Unsure are deletions that were counted before they were published. If the publisher crashes
+// at that moment, the log of the hub tells whether it has them.
+type Unsure struct {
+	After string `json:"after"` // cursor of the log before them
+	Toll  Toll   `json:"toll"`  // the Toll without them
 }
 
 // at returns the toll that counts for a Bound at a time. Deletions that an operator has
@@ -96,8 +106,28 @@ func (t *Toll) Count(b Bound, deleted, held uint64, now time.Time) {
 		*t = Toll{Since: now.UTC(), Held: held}
 	}
 	before := max(t.Held, held+t.Deleted)
-	t.Deleted += deleted
+	t.Deleted, t.Unsure = t.Deleted+deleted, nil
 	t.Allowed = t.Allowed || !Bound{}.Allows(t.Deleted, before, 1)
+}
+
+// countUnsure is Count before the deletions are published after a cursor.
+func (t *Toll) countUnsure(b Bound, deleted, held uint64, now time.Time, after feed.Cursor) {
+	was := *t
+	was.Unsure = nil
+	t.Count(b, deleted, held, now)
+	t.Unsure = &Unsure{After: after.String(), Toll: was}
+}
+
+// settle says that the hub's log is at a cursor. If it is where it was before deletions that
+// are unsure, these were not published, and no longer count. It reports whether that is so.
+func (t *Toll) settle(at feed.Cursor) bool {
+	u := t.Unsure
+	t.Unsure = nil
+	if u == nil || u.After != at.String() {
+		return false
+	}
+	*t = u.Toll
+	return true
 }
 
 // A TooMany is the error for more deletions than the Bound allows. Nothing was published.

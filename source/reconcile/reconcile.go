@@ -129,7 +129,8 @@ type Options struct {
 	// nothing is called.
 	Published func(int)
 
-	// Counted is called when the Toll has changed. Its error ends the Sync or the Update.
+	// Counted is called when the Toll has changed, before the deletions are published. It
+	// stores the Toll. Its error ends the Sync or the Update, and then they are not published.
 	// Default: nothing is called.
 	Counted func() error
 
@@ -216,18 +217,38 @@ func New(hub Hub, listing Listing, o Options) *Source {
 	return &Source{hub: hub, listing: listing, opts: o}
 }
 
-func (s *Source) sent(head feed.Cursor, changes []resourcesync.Change) error {
-	s.opts.Published(len(changes))
-	var sent Result
-	sent.Count(head, changes)
-	deleted := uint64(sent.Deleted)
+// batch returns a Batch that counts deletions.
+func (s *Source) batch(head feed.Cursor) *Batch {
+	b := NewBatch(s.hub, head, s.sent)
+	b.sending = s.sending
+	return b
+}
+
+func deletions(changes []resourcesync.Change) uint64 {
+	var r Result
+	r.Count(feed.Cursor{}, changes)
+	return uint64(r.Deleted)
+}
+
+// sending counts deletions before they are published: otherwise a run after a crash could
+// delete as many again.
+func (s *Source) sending(head feed.Cursor, changes []resourcesync.Change) error {
+	deleted := deletions(changes)
 	if deleted == 0 {
 		return nil
 	}
-	s.opts.Toll.Count(s.opts.MaxDelete, deleted, s.held, s.opts.Now())
-	s.held -= min(deleted, s.held)
+	s.opts.Toll.countUnsure(s.opts.MaxDelete, deleted, s.held, s.opts.Now(), head)
 	if err := s.opts.Counted(); err != nil {
-		return fmt.Errorf("keep how many resources were deleted: %w", err)
+		return fmt.Errorf("keep how many resources are deleted: %w", err)
+	}
+	return nil
+}
+
+func (s *Source) sent(_ feed.Cursor, changes []resourcesync.Change) error {
+	s.opts.Published(len(changes))
+	if deleted := deletions(changes); deleted > 0 {
+		s.opts.Toll.Unsure = nil
+		s.held -= min(deleted, s.held)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -543,6 +544,70 @@ func TestToll(t *testing.T) {
 	now = now.Add(25 * time.Hour)
 	run(10, Bound{}, "<nil>")
 	h.equals(l)
+}
+
+// TestTollAfterCrash ends runs between a publish and its answer, or before the publish. The
+// next run has only what was stored of the Toll.
+func TestTollAfterCrash(t *testing.T) {
+	errCrash := errors.New("the publisher crashes")
+	for _, tt := range []struct {
+		name      string
+		published bool // before the crash
+		want      string
+	}{
+		{"published", true, "15 more of the 200 known resources would be deleted, after 15 within a day"},
+		{"not published", false, "30 of the 200 known resources would be deleted"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHub(t)
+			l := numbered(200)
+			if _, _, err := h.sync(l.listing(), Options{}); err != nil {
+				t.Fatal(err)
+			}
+			now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+			stored, crash := []byte("{}"), false
+			run := func(from, to int) error {
+				t.Helper()
+				for i := from; i < to; i++ {
+					delete(l, fmt.Sprintf("%05d", i))
+				}
+				var toll Toll
+				if err := json.Unmarshal(stored, &toll); err != nil {
+					t.Fatal(err)
+				}
+				_, _, err := h.sync(l.listing(), Options{Toll: &toll, Now: func() time.Time { return now }, Counted: func() (err error) {
+					stored, err = json.Marshal(&toll)
+					if err == nil && crash {
+						err = errCrash
+					}
+					return err
+				}})
+				return err
+			}
+			if tt.published {
+				h.lose = h.batches + 1
+			} else {
+				crash = true
+			}
+			if err := run(0, 15); !errors.Is(err, errLost) && !errors.Is(err, errCrash) {
+				t.Fatalf("Sync() = %v, want a crash", err)
+			}
+			crash = false
+			if err := run(15, 30); fmt.Sprint(err) != tt.want {
+				t.Errorf("Sync() of 15 more = %v, want %s", err, tt.want)
+			}
+			for i := 15; i < 30; i++ { // they come back
+				l[fmt.Sprintf("%05d", i)] = "1"
+			}
+			if err := run(0, 15); err != nil { // which may be deleted, once
+				t.Errorf("Sync() of the same = %v", err)
+			}
+			h.equals(l)
+			if err := run(15, 21); err == nil {
+				t.Error("Sync() of 6 more succeeds, want an error")
+			}
+		})
+	}
 }
 
 func TestBound(t *testing.T) {

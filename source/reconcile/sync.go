@@ -73,6 +73,11 @@ func (r *run) sync(ctx context.Context) (err error) {
 	}
 	r.missing()
 	res := &r.result
+	if r.look.Set != "" && r.opts.Toll.settle(r.look.Cursor) && r.opts.Dry == nil {
+		if err := r.opts.Counted(); err != nil {
+			return fmt.Errorf("keep how many resources were deleted: %w", err)
+		}
+	}
 	if err := r.opts.Toll.Check(r.opts.MaxDelete, uint64(res.Deleted), res.Held, res.Listed, r.opts.Now()); err != nil {
 		return err
 	}
@@ -307,7 +312,7 @@ func (r *run) all(ctx context.Context) iter.Seq2[*resourcesync.Change, error] {
 }
 
 func (r *run) publish(ctx context.Context) error {
-	b := NewBatch(r.hub, r.result.Cursor, r.sent)
+	b := r.batch(r.result.Cursor)
 	for c, err := range r.all(ctx) {
 		switch {
 		case err != nil:

@@ -144,7 +144,7 @@ func (u *update) publish(ctx context.Context) error {
 		return err
 	}
 	all := append(u.changes, u.gone...)
-	b := NewBatch(u.hub, u.head, u.sent)
+	b := u.batch(u.head)
 	entries := make([]feed.Entry, len(all))
 	for i := range all {
 		if err := b.Add(ctx, &all[i]); err != nil {
