@@ -2,6 +2,8 @@ package access
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -44,8 +46,8 @@ func (w *Watch) While(ctx context.Context, may func(Caller) error, end func(erro
 	u := &watched{FromContext(ctx), may, end}
 	w.mu.Lock()
 	w.rights[u] = struct{}{}
-	w.checkLocked(u) // the rights may have changed since the request began
 	w.mu.Unlock()
+	w.check(u) // the rights may have changed since the request began
 	return func() {
 		w.mu.Lock()
 		delete(w.rights, u)
@@ -80,22 +82,29 @@ func (w *Watch) Recheck() {
 func (w *Watch) sweep() {
 	version := w.authenticator.Version()
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	if version == w.version && !w.again && (w.first.IsZero() || time.Now().Before(w.first)) {
+		w.mu.Unlock()
 		return
 	}
 	w.version, w.again, w.first = version, false, time.Time{}
-	for u := range w.rights {
-		w.checkLocked(u)
+	all := slices.Collect(maps.Keys(w.rights))
+	w.mu.Unlock()
+	for _, u := range all {
+		w.check(u)
 	}
 }
 
-// checkLocked calls u's end, and drops u, if its caller has lost the right. The caller
-// holds w.mu.
-func (w *Watch) checkLocked(u *watched) {
+// check calls u's end, and drops u, if its caller has lost the right. It does not hold w.mu
+// while it finds that out: after a change of keys, each JWT is verified again.
+func (w *Watch) check(u *watched) {
 	now, err := u.caller.Now()
 	if err == nil {
 		err = u.may(now)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, held := w.rights[u]; !held {
+		return // it was released, or ended by another check
 	}
 	if err != nil {
 		u.end(err)
