@@ -158,7 +158,7 @@ func (s *site) restore(t *testing.T, c *copied) {
 	if err := s.log.Close(); err != nil {
 		t.Fatal(err)
 	}
-	log, err := disklog.Open(t.Context(), c.dir, disklog.Options{})
+	log, err := disklog.Open(context.Background(), c.dir, disklog.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

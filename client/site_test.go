@@ -42,7 +42,7 @@ type site struct {
 
 // open opens a site in a directory. The caller closes it.
 func open(dir string) (*site, error) {
-	log, err := disklog.Open(t.Context(), dir, disklog.Options{})
+	log, err := disklog.Open(context.Background(), dir, disklog.Options{})
 	if err != nil {
 		return nil, err
 	}
