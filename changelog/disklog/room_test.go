@@ -152,4 +152,3 @@ func TestCheckpointAsksForRoom(t *testing.T) {
 	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 128 << 20, TotalBytes: 1 << 40})
 	ok(t, l.Checkpoint("copy"))
 }
-
