@@ -15,7 +15,7 @@ import (
 
 var (
 	promiseTest   = regexp.MustCompile("`(\\./[a-z0-9/]+) (Test[A-Za-z0-9]+)`")
-	securityProof = regexp.MustCompile("^(?:(\\.(?:/[a-z0-9/]+)?) ((?:Test|Fuzz)[A-Za-z0-9]+)|make ([a-z]+))$")
+	securityProof = regexp.MustCompile(`^(?:(\.(?:/[a-z0-9/]+)?) ((?:Test|Fuzz)[A-Za-z0-9]+)|make ([a-z]+))$`)
 	promiseMutant = regexp.MustCompile("`([a-z0-9-]+)`")
 	patchTest     = regexp.MustCompile(`(?m)^Test: (\S+) (Test[A-Za-z0-9]+)(?:/\S+)?(?: long)?$`)
 	patchBreaks   = regexp.MustCompile(`(?m)^Breaks: (\S+)$`)
