@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -15,12 +16,15 @@ import (
 // openPebble opens l.db, which replays the write-ahead log.
 //
 // Pebble repeats a write that fails during the replay forever, and cannot be told to stop.
-// So openPebble returns after the first such failure, and when ctx is done. It then leaves
-// Pebble's goroutine and the lock of the directory behind, which end with the process. As
-// after a crash, the next process recovers.
+// So openPebble returns after the first such failure, and some seconds after ctx is done. It
+// then leaves Pebble's goroutine and the lock of the directory behind, which end with the
+// process. As after a crash, the next process recovers.
 func (l *Log) openPebble(ctx context.Context) error {
 	if err := l.roomToRecover(); err != nil {
 		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	type result struct {
 		db  *pebble.DB
@@ -53,9 +57,21 @@ func (l *Log) openPebble(ctx context.Context) error {
 	case err := <-l.opening:
 		return leave(fmt.Errorf("replay the write-ahead log: %w", err))
 	case <-ctx.Done():
-		return leave(context.Cause(ctx))
 	}
+	select {
+	case r := <-opened:
+		if r.err == nil {
+			_ = r.db.Close()
+		}
+		return context.Cause(ctx)
+	case <-l.opening:
+	case <-time.After(openGrace):
+	}
+	return leave(context.Cause(ctx))
 }
+
+// openGrace is how long openPebble waits for Pebble after it is told to stop.
+const openGrace = 3 * time.Second
 
 // recoveryRoom is what recovery writes besides the tables: a new write-ahead log, a
 // manifest, and the identity of a new memory.

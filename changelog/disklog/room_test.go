@@ -5,9 +5,10 @@ import (
 	"errors"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -75,25 +76,36 @@ func TestOpenOnAFullDisk(t *testing.T) {
 // Open ends when its context does, whatever it waits for.
 func TestOpenIsCanceled(t *testing.T) {
 	t.Parallel()
-	blocked, release := make(chan struct{}), make(chan struct{})
-	defer close(release)
-	block := sync.OnceFunc(func() { close(blocked) })
-	fs := errorfs.Wrap(crashed(t), errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") {
-			block()
-			<-release
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		defer close(release)
+		fs := errorfs.Wrap(crashed(t), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") {
+				<-release
+			}
+			return nil
+		}))
+		ctx, cancel := context.WithCancelCause(t.Context())
+		stopped := errors.New("stopped")
+		time.AfterFunc(time.Minute, func() { cancel(stopped) })
+		if _, err := Open(ctx, "data", Options{FS: fs}); !errors.Is(err, stopped) {
+			t.Errorf("Open: got %v, want %v", err, stopped)
 		}
-		return nil
-	}))
-	ctx, cancel := context.WithCancelCause(t.Context())
-	stopped := errors.New("stopped")
-	go func() {
-		<-blocked
-		cancel(stopped)
-	}()
-	if _, err := Open(ctx, "data", Options{FS: fs}); !errors.Is(err, stopped) {
-		t.Errorf("Open: got %v, want %v", err, stopped)
+	})
+}
+
+// After a context that ended early, the directory is free again.
+func TestOpenAfterCanceled(t *testing.T) {
+	t.Parallel()
+	fs := crashed(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Open(ctx, "data", Options{FS: fs}); err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("Open: got %v, want %v", err, context.Canceled)
+	} else if err == nil {
+		t.Error("Open succeeded with a canceled context")
 	}
+	stop(t, start(t, "data", Options{FS: fs}))
 }
 
 // A copy that fails leaves the memory as it is, and in use.
