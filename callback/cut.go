@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 
@@ -18,6 +19,7 @@ type point struct {
 	cursor   feed.Cursor
 	from     feed.Cursor // Progress.From
 	until    feed.Cursor // the end of the cut that is tried again; zero: the next cut is a new one
+	number   uint64      // of the delivery that is tried again; zero: the next cut is a new one
 	diverged bool        // the log has lost its tail, and the subscription is still to be told
 }
 
@@ -36,9 +38,9 @@ type cut struct {
 	body    [][]byte    // shared with other cuts, so nobody may change it
 }
 
-// size returns the length of the body in bytes.
-func (c *cut) size() (n int64) {
-	for _, part := range c.body {
+// sizeOf returns the length of a body in bytes.
+func sizeOf(body [][]byte) (n int64) {
+	for _, part := range body {
 		n += int64(len(part))
 	}
 	return n
@@ -47,7 +49,7 @@ func (c *cut) size() (n int64) {
 // smallBody is the size up to which a body is put together in one piece, in bytes.
 // net/http knows that such a body is in memory, and sends it with the headers in one
 // write.
-const smallBody = 64 << 10
+const smallBody = 16 << 10
 
 // notification is the form of subscriptions that name none: a change notification. A < in a
 // value is escaped, so nothing but an entry begins or ends as one.
@@ -57,7 +59,28 @@ var notification = &outlet.Format{
 		return feed.NewXMLWriter().AppendHeader(make([]byte, 0, 512), b.Header())
 	},
 	Begin: []byte("  <url>"), End: []byte("</url>\n"),
-	Tail: resourcesync.AppendXMLFooter(nil, &resourcesync.Header{}),
+	Tail:  resourcesync.AppendXMLFooter(nil, &resourcesync.Header{}),
+	Stamp: []byte("<rs:md"),
+}
+
+// stamp returns a body with the number of its delivery and the gap before it, if the form
+// has a place for them. The signature covers them there, so that an old delivery cannot be
+// passed off as a new one. The text of the changes stays shared.
+func stamp(body [][]byte, format *outlet.Format, number uint64, gap string) [][]byte {
+	if format.Stamp == nil {
+		return body
+	}
+	attrs := fmt.Appendf(make([]byte, 0, 64), ` h:delivery="%d"`, number)
+	if gap != "" {
+		attrs = fmt.Appendf(attrs, ` h:gap="%s"`, gap)
+	}
+	head := body[0]
+	at := bytes.Index(head, format.Stamp) + len(format.Stamp)
+	body = slices.Concat([][]byte{head[:at:at], attrs, head[at:]}, body[1:])
+	if sizeOf(body) <= smallBody {
+		return [][]byte{slices.Concat(body...)}
+	}
+	return body
 }
 
 // errNothing means that nothing follows a cursor now.
@@ -117,7 +140,7 @@ func (e *Engine) next(ctx context.Context, set string, at *point, f *feed.Filter
 			return nil, err
 		}
 		if len(more) == 0 || more[0].Diverged { // what was tried is not in the log any more
-			at.until = feed.Cursor{}
+			at.until, at.number = feed.Cursor{}, 0
 			break
 		}
 		batches = slices.Concat(batches, more) // followers share both
@@ -212,7 +235,7 @@ func (x *builder) done(first *feed.Batch, diverged bool) *cut {
 		entries := []feed.Entry{{Cursor: feed.Cursor{Micros: c.first}}}
 		head := x.format.Head(&feed.Batch{Set: first.Set, After: c.from, Cursor: c.cursor, Diverged: diverged, Entries: entries})
 		c.body = slices.Concat([][]byte{head}, x.parts, [][]byte{x.format.Tail})
-		if c.size() <= smallBody {
+		if x.format.Stamp == nil && sizeOf(c.body) <= smallBody { // else stamp does it
 			c.body = [][]byte{slices.Concat(c.body...)}
 		}
 	case c.from.IsZero():

@@ -24,8 +24,8 @@ import (
 func body(t testing.TB, c *cut) []byte {
 	t.Helper()
 	b, err := io.ReadAll(outbound.NewBody(c.body))
-	if err != nil || int64(len(b)) != c.size() {
-		t.Fatalf("%d bytes of %d: %v", len(b), c.size(), err)
+	if err != nil || int64(len(b)) != sizeOf(c.body) {
+		t.Fatalf("%d bytes of %d: %v", len(b), sizeOf(c.body), err)
 	}
 	return b
 }

@@ -52,6 +52,7 @@ type delivery struct {
 
 	// Set by do, read by settle after do.
 	cut     *cut  // the cut that was sent; nil: none was
+	size    int64 // bytes of the body that was sent
 	err     error // why nothing was sent: errNothing, errMayNot, errNoKey, or the log could not be read; nil: a filter left out all
 	attempt subscription.Attempt
 	verdict outlet.Verdict
@@ -67,7 +68,7 @@ func (s *sub) takeTurn(*state) turn {
 		s.burst = head
 	}
 	s.running = &delivery{
-		sub: s, engine: e, about: s.about, head: s.topic.head, point: point{cursor: s.Cursor, from: s.From, until: s.until, diverged: s.Diverged}, gap: s.Gap, gaps: s.Gaps,
+		sub: s, engine: e, about: s.about, head: s.topic.head, point: point{cursor: s.Cursor, from: s.From, until: s.until, number: s.number, diverged: s.Diverged}, gap: s.Gap, gaps: s.Gaps,
 		failed: s.Failed, first: s.standing == untried, limit: cmp.Or(int(s.batch.most), e.opts.MaxChanges), moves: s.moves,
 	}
 	s.running.ctx, s.running.end = context.WithCancel(s.shard.calls)
@@ -96,7 +97,7 @@ func (d *delivery) do() {
 		case d.err != nil:
 			return
 		case c.changes == 0:
-			d.point.from, d.point.cursor, d.point.until = c.from, c.cursor, feed.Cursor{}
+			d.point.from, d.point.cursor, d.point.until, d.point.number = c.from, c.cursor, feed.Cursor{}, 0
 		default:
 			d.send(c)
 			return
@@ -142,10 +143,19 @@ func (d *delivery) send(c *cut) {
 		return
 	}
 	d.cut = c
+	if d.point.number == 0 {
+		d.point.number = d.sub.shard.deliveries.Add(1)
+	}
+	format, gap := d.engine.format(d.about.Form), ""
+	if !d.gap.IsZero() {
+		gap = outlet.Lost(d.gap, c.from)
+	}
+	body := stamp(c.body, format, d.point.number, gap)
+	d.size = sizeOf(body)
 	begin := time.Now()
 	d.verdict = d.engine.outlet(d.about.Form).Deliver(d.ctx, &outlet.Delivery{
-		To: d.about, Format: d.engine.format(d.about.Form), Body: c.body, Changes: c.changes, From: c.from, Cursor: c.cursor,
-		Attempt: d.failed + 1, First: d.first, Gap: d.gap, Diverged: d.point.diverged,
+		To: d.about, Format: format, Body: body, Changes: c.changes, From: c.from, Cursor: c.cursor,
+		Attempt: d.failed + 1, First: d.first, Number: d.point.number, Gap: d.gap, Diverged: d.point.diverged,
 	})
 	d.attempt = subscription.Attempt{At: begin.UTC(), Kind: "deliver", Status: d.verdict.Status, Took: time.Since(begin), Changes: c.changes, Error: d.verdict.Error}
 }
@@ -172,6 +182,7 @@ func (d *delivery) settle(st *state) {
 		return
 	}
 	s.Last = withAttempt(s.Last, d.attempt)
+	s.Delivery = d.point.number
 	st.markDirty(s)
 	e.opts.Meter.Count(meter.Delivery, d.verdict.Outcome, d.attempt.Took)
 	if d.failed > 0 {
@@ -197,7 +208,7 @@ func (st *state) succeed(d *delivery) {
 	s, e := d.sub, d.engine
 	e.opts.Activity.Delivered(d.about.Set, d.cut.changes)
 	e.metrics.deliveries.Inc()
-	e.metrics.bytes.Add(float64(d.cut.size()))
+	e.metrics.bytes.Add(float64(d.size))
 	e.metrics.changes.Add(float64(d.cut.changes))
 	st.advance(d, point{cursor: d.cut.cursor})
 	s.batch.succeed(e.opts.MaxChanges)
@@ -230,7 +241,7 @@ func (st *state) advance(d *delivery, to point) {
 		s.first = 0
 		s.markSkipped()
 	}
-	s.Cursor, s.From, s.until, s.Diverged = to.cursor, to.from, to.until, to.diverged
+	s.Cursor, s.From, s.until, s.number, s.Diverged = to.cursor, to.from, to.until, to.number, to.diverged
 }
 
 // unsent goes on after a turn in which nothing was sent.
@@ -284,7 +295,7 @@ func (st *state) fail(d *delivery) {
 	s.standing = doubtful
 	if d.verdict.Decision == outlet.Smaller && d.cut.changes > 1 {
 		s.batch.refuse(d.cut.changes)
-		s.until = feed.Cursor{} // the callback may take fewer changes, so there is no reason to wait long
+		s.until, s.number = feed.Cursor{}, 0 // the callback may take fewer changes, so there is no reason to wait long
 		s.Next = now.Add(max(backoff.Jitter(firstRetry), d.verdict.After))
 		s.earliest = s.Next
 	} else {

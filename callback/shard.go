@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
@@ -35,6 +36,12 @@ type shard struct {
 	// is noted. Otherwise one Commit could overtake another, and the older progress would
 	// be saved last. It is locked before Engine.mu.
 	committing sync.Mutex
+
+	// deliveries is the number of the newest delivery to a subscription of the shard. It
+	// begins at the claim's number, which is the time of the store's clock in microseconds,
+	// or later if the shard was claimed before. So the numbers of a subscription rise even
+	// if its record was lost, restored or copied, or made again. Any goroutine may add to it.
+	deliveries atomic.Uint64
 
 	loaded   bool // before that no request is carried out
 	leaving  bool // no task gets a slot any more
@@ -144,6 +151,10 @@ func (e worker) Yield(h *claim.Hold) {
 	})
 }
 
+// unsaved is more than the deliveries of a shard whose numbers a hub that crashed had not
+// saved.
+const unsaved = 1 << 16
+
 // load loads the shard's subscriptions and lets them have their turns. It returns false
 // if it has to be called again.
 func (s *shard) load() bool {
@@ -167,7 +178,11 @@ func (s *shard) load() bool {
 		return true // the claim is lost already
 	}
 	s.loaded = true
+	s.deliveries.Store(s.claim.Number)
 	for i := range records {
+		if stored := records[i].Delivery + unsaved; records[i].Delivery > 0 && stored > s.deliveries.Load() {
+			s.deliveries.Store(stored) // the store's clock was ahead
+		}
 		if !records[i].Ended.IsZero() {
 			st.keepEnded(s, &records[i].Subscription)
 			continue

@@ -35,6 +35,7 @@ type sub struct {
 	// Where the sub stands.
 	subscription.Progress
 	until    feed.Cursor // see point
+	number   uint64      // see point
 	rightEnd time.Time   // when the right of whoever made it ends; zero: not known
 	first    int64       // datetime of the entry behind cursor; 0: not known
 	moves    int         // how often the sub was made to go on elsewhere: a delivery that began before moves nothing
@@ -205,7 +206,7 @@ func (st *state) put(s *shard, r *subscription.Record, moved bool) {
 	if moved {
 		known.moves++
 		known.setFailed(r.Failed)
-		known.Progress, known.until, known.first = r.Progress, feed.Cursor{}, 0
+		known.Progress, known.until, known.number, known.first = r.Progress, feed.Cursor{}, 0, 0
 	}
 	known.Next, known.earliest = time.Time{}, time.Time{}
 	if known.stage == idle {

@@ -47,8 +47,11 @@ type localShard struct {
 func OpenLocal(ctx context.Context, keep Keep, shards int) (*Local, error) {
 	started, err := keep.Get(ctx, "started")
 	now := uint64(time.Now().UnixMicro())
-	if len(started) == 8 { // higher than all numbers of the last process, which cannot claim a shard four billion times
-		now = max(now, binary.BigEndian.Uint64(started)+1<<32)
+	if len(started) == 8 {
+		// Higher than all numbers of the last process, which cannot claim a shard a million
+		// times, but hardly ahead of the clock: after a restore, the numbers of the copy must
+		// be higher than those that were used since.
+		now = max(now, binary.BigEndian.Uint64(started)+1<<20)
 	}
 	if err == nil {
 		err = keep.Apply(ctx, map[string][]byte{"started": binary.BigEndian.AppendUint64(nil, now)}, false)
@@ -85,7 +88,7 @@ func (l *Local) Acquire(ctx context.Context, shards []int) ([]Claim, error) {
 	for _, shard := range shards {
 		s := &l.shards[shard]
 		s.change.Lock()
-		s.last++
+		s.last = max(s.last+1, uint64(time.Now().UnixMicro()))
 		s.claim.Store(s.last)
 		claims = append(claims, Claim{shard, s.last, l.Name()})
 		s.change.Unlock()

@@ -41,6 +41,7 @@ type Delivery struct {
 	Cursor   feed.Cursor // where the interval ends, and the next delivery begins
 	Attempt  int         // 1 for the first attempt since the last success
 	First    bool        // nothing was delivered to the callback yet: it gets less time, since it may be one that hangs
+	Number   uint64      // Progress.Delivery of this delivery
 	Gap      feed.Cursor // if the memory overran the subscription: the cursor that it had reached before; zero: no changes are missing
 	Diverged bool        // the log had lost its tail, so From is not the Cursor of the delivery before
 }
@@ -60,6 +61,7 @@ type Format struct {
 	Batch      *feed.Format               // the document of a batch
 	Head       func(b *feed.Batch) []byte // what stands in it before the first entry; of its entries b needs only the first
 	Begin, End []byte                     // of an entry; nothing else in it has them
+	Stamp      []byte                     // text in the head after which the attributes of a delivery are inserted; nil if the form has no place for them
 	Tail       []byte                     // what stands behind the last entry
 	Outlet     Outlet                     // the way to those who get it; nil: that of change notifications
 }

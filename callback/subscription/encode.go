@@ -156,6 +156,9 @@ func encodeProgress(p *Progress) []byte {
 		b = binary.AppendUvarint(b, uint64(a.Changes))
 		b = packed.AppendString(b, a.Error)
 	}
+	if p.Delivery > 0 {
+		b = binary.AppendUvarint(b, p.Delivery)
+	}
 	return b
 }
 
@@ -185,6 +188,9 @@ func decodeProgress(b []byte) (p Progress, err error) {
 			At: r.time(), Kind: kindOf(r.String()), Status: int(r.Number()),
 			Took: time.Duration(r.Signed()), Changes: int(r.Number()), Error: strings.Clone(r.String()),
 		})
+	}
+	if !r.Done() && !r.Bad() { // an older version stored no number
+		p.Delivery = r.Number()
 	}
 	if !r.Done() {
 		return p, fmt.Errorf("%w: a progress of %d bytes", changelog.ErrCorrupt, len(b))

@@ -141,3 +141,18 @@ func TestDamagedSubscription(t *testing.T) {
 		t.Errorf("without a checksum it is read as %+v, %v", got, err)
 	}
 }
+
+// A progress that an older version stored, without the number of its newest delivery, is
+// read.
+func TestProgressWithoutDelivery(t *testing.T) {
+	want := Progress{Cursor: feed.Cursor{Position: 7, Micros: 8}, Last: []Attempt{{Kind: "deliver", Status: 204}}}
+	old := encodeProgress(&want)
+	with := want
+	with.Delivery = 9
+	if b := encodeProgress(&with); string(b[:len(old)]) != string(old) || len(b) != len(old)+1 {
+		t.Errorf("the number is not the end of %x", b)
+	}
+	if got, err := decodeProgress(old); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("decodeProgress() = %+v, %v, want %+v", got, err, want)
+	}
+}

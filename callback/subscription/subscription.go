@@ -134,6 +134,7 @@ type Progress struct {
 	Gap      feed.Cursor `json:"gap,omitzero"`      // if the memory overran the subscription: the cursor that it had reached before; kept until a delivery has said so
 	Gaps     int         `json:"gaps,omitempty"`    // how often the memory overran it
 	Diverged bool        `json:"diverged,omitzero"` // the log had lost its tail; kept until a delivery has said so
+	Delivery uint64      `json:"delivery,omitzero"` // number of the newest delivery; zero if there was none
 	Failed   int         `json:"failed,omitempty"`  // number of attempts since the last success
 	Next     time.Time   `json:"next,omitzero"`     // after a failure, the earliest time of the next attempt
 	Last     []Attempt   `json:"last,omitempty"`    // the newest attempts, oldest first, at most MaxAttempts

@@ -34,7 +34,7 @@ func record(set string, n int) subscription.Record {
 func progress(n int) subscription.Progress {
 	p := subscription.Progress{
 		Cursor: feed.Cursor{Position: uint64(n), Micros: 1<<53 - 1}, From: feed.Cursor{Position: 3, Micros: 4}, Gap: feed.Cursor{Position: 1<<53 - 1, Micros: 5},
-		Gaps: n, Diverged: n%2 == 1, Failed: 3, Next: at.Add(time.Second),
+		Gaps: n, Diverged: n%2 == 1, Failed: 3, Delivery: uint64(n), Next: at.Add(time.Second),
 	}
 	for i := range n % 11 {
 		p.Last = append(p.Last, subscription.Attempt{
