@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -58,7 +59,7 @@ func (r *receiver) start(t *testing.T) {
 
 // A spooled line is a delivery as the receiver keeps it.
 type spooled struct {
-	Mark    uint64
+	Mark    string // POSITION/NUMBER, or POSITION if no number is known
 	Missed  bool
 	Changes []struct {
 		Position uint64
@@ -66,6 +67,13 @@ type spooled struct {
 		Change   string
 		Datetime string
 	}
+}
+
+// position is the position of the mark; 0 if there is none.
+func (l spooled) position() uint64 {
+	at, _, _ := strings.Cut(l.Mark, "/")
+	n, _ := strconv.ParseUint(at, 10, 64)
+	return n
 }
 
 func (r *receiver) lines(t *testing.T) (all []spooled) {
@@ -95,8 +103,8 @@ func (r *receiver) has(t *testing.T, n int) {
 				}
 				next++
 			}
-			if l.Mark != next-1 || l.Missed {
-				t.Fatalf("a line with the mark %d, missed %t, ends with position %d", l.Mark, l.Missed, next-1)
+			if l.position() != next-1 || l.Missed {
+				t.Fatalf("a line with the mark %q, missed %t, ends with position %d", l.Mark, l.Missed, next-1)
 			}
 		}
 		if int(next)-1 != n {
@@ -119,24 +127,27 @@ func (r *receiver) post(t *testing.T, body, signature string, headers ...string)
 	return a.Status
 }
 
+// receivers are the commands of the receivers by their languages.
+var receivers = map[string]func(*testing.T) []string{
+	"python": func(t *testing.T) []string {
+		return []string{python(t), root(t, "examples", "callback", "receiver.py")}
+	},
+	"node": func(t *testing.T) []string { return []string{node(t), root(t, "examples", "callback", "receiver.mjs")} },
+	"go": func(t *testing.T) []string {
+		program := filepath.Join(t.TempDir(), "receiver")
+		build := exec.Command("go", "build", "-o", program, "./examples/callback")
+		build.Dir = root(t)
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("build the receiver: %v\n%s", err, out)
+		}
+		return []string{program}
+	},
+}
+
 // TestReceivers lets each receiver take deliveries of a hub, while both are killed.
 func TestReceivers(t *testing.T) {
 	t.Parallel()
-	for name, command := range map[string]func(*testing.T) []string{
-		"python": func(t *testing.T) []string {
-			return []string{python(t), root(t, "examples", "callback", "receiver.py")}
-		},
-		"node": func(t *testing.T) []string { return []string{node(t), root(t, "examples", "callback", "receiver.mjs")} },
-		"go": func(t *testing.T) []string {
-			program := filepath.Join(t.TempDir(), "receiver")
-			build := exec.Command("go", "build", "-o", program, "./examples/callback")
-			build.Dir = root(t)
-			if out, err := build.CombinedOutput(); err != nil {
-				t.Fatalf("build the receiver: %v\n%s", err, out)
-			}
-			return []string{program}
-		},
-	} {
+	for name, command := range receivers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := hubtest.NewHub(t, "RSHUB_CALLBACK_ALLOW=127.0.0.0/8")
@@ -268,15 +279,17 @@ func receiveNewSecret(t *testing.T, h *hubtest.Hub, r *receiver) {
 	}
 }
 
+// notification is the body of a delivery: changes of the positions after one up to another.
+func notification(after, until uint64, attrs string) string {
+	var urls strings.Builder
+	for p := after + 1; p <= until; p++ {
+		fmt.Fprintf(&urls, `<url><loc>https://example.org/%d</loc><rs:md change="updated" datetime="2026-01-01T00:00:00.000001Z" h:position="%d"/></url>`, p, p)
+	}
+	return fmt.Sprintf(`<?xml version="1.0" encoding="UTF-8"?>`+"\n"+`<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/" xmlns:h="https://github.com/rshub/rshub/terms/"><rs:md capability="changenotification" h:after="%d-5" h:cursor="%d-9"%s/>%s</urlset>`, after, until, attrs, urls.String())
+}
+
 // receiveAgain sends the receiver repeats, a gap, and the beginning of a set made anew.
 func receiveAgain(t *testing.T, h *hubtest.Hub, r *receiver) {
-	notification := func(after, until uint64, attrs string) string {
-		var urls strings.Builder
-		for p := after + 1; p <= until; p++ {
-			fmt.Fprintf(&urls, `<url><loc>https://example.org/%d</loc><rs:md change="updated" datetime="2026-01-01T00:00:00.000001Z" h:position="%d"/></url>`, p, p)
-		}
-		return fmt.Sprintf(`<?xml version="1.0" encoding="UTF-8"?>`+"\n"+`<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/" xmlns:h="https://github.com/rshub/rshub/terms/"><rs:md capability="changenotification" h:after="%d-5" h:cursor="%d-9"%s/>%s</urlset>`, after, until, attrs, urls.String())
-	}
 	for _, step := range []struct {
 		name         string
 		after, until uint64
@@ -305,8 +318,137 @@ func receiveAgain(t *testing.T, h *hubtest.Hub, r *receiver) {
 		switch {
 		case step.news < 0 && len(news) > 0:
 			t.Errorf("%s is kept: %+v", step.name, news)
-		case step.news >= 0 && (len(news) != 1 || news[0].Missed != step.missed || len(news[0].Changes) != step.news || news[0].Mark != step.until):
+		case step.news >= 0 && (len(news) != 1 || news[0].Missed != step.missed || len(news[0].Changes) != step.news || news[0].position() != step.until):
 			t.Errorf("%s is kept as %+v", step.name, news)
 		}
+	}
+}
+
+// TestReceiverReplays sends each receiver deliveries that it had before, which an attacker
+// may send with other headers. Only a delivery with a higher number moves the mark back.
+func TestReceiverReplays(t *testing.T) {
+	t.Parallel()
+	const diverged = ` h:diverged="true"`
+	tests := []struct {
+		name         string
+		stored       string // mark before; with a number n
+		after, until uint64
+		delivery     string // n-1, n, n+1, or empty
+		attrs, gap   string // of the body; the header RS-Gap
+		mark         string // empty: no line
+		news         int
+		missed       bool
+	}{
+		{"lower", "50/n", 50, 51, "n-1", "", "", "", 0, false},
+		{"lower, one is missing", "50/n", 60, 61, "n-1", "", "", "", 0, false},
+		{"lower, a gap", "50/n", 9, 10, "n-1", ` h:gap="4-9"`, "4-9", "", 0, false},
+		{"lower, a lost tail", "50/n", 40, 42, "n-1", diverged, "", "", 0, false},
+		{"lower, an added header", "50/n", 40, 42, "n-1", "", "1-", "", 0, false},
+		{"equal", "50/n", 40, 50, "n", "", "", "", 0, false},
+		{"equal, with more", "50/n", 48, 52, "n", "", "", "52/n", 2, false},
+		{"equal, one is missing", "50/n", 60, 61, "n", "", "", "61/n", 1, true},
+		{"equal, a gap", "50/n", 49, 50, "n", ` h:gap="4-49"`, "4-49", "", 0, false},
+		{"equal, a lost tail", "50/n", 40, 42, "n", diverged, "", "", 0, false},
+		{"equal, an added header", "50/n", 40, 42, "n", "", "1-", "", 0, false},
+		{"missing", "50/n", 50, 51, "", "", "", "51/n", 1, false},
+		{"missing, one is missing", "50/n", 60, 61, "", "", "", "61/n", 1, true},
+		{"missing, a gap ahead", "50/n", 60, 61, "", "", "51-60", "61/n", 1, true},
+		{"missing, a lost tail", "50/n", 40, 42, "", diverged, "", "", 0, false},
+		{"missing, an added header", "50/n", 40, 42, "", "", "1-", "", 0, false},
+		{"higher", "50/n", 50, 51, "n+1", "", "", "51/n+1", 1, false},
+		{"higher, a repeat", "50/n", 40, 50, "n+1", "", "", "50/n+1", 0, false},
+		{"higher, one is missing", "50/n", 60, 61, "n+1", "", "", "61/n+1", 1, true},
+		{"higher, a gap", "50/n", 0, 2, "n+1", ` h:gap="1-"`, "1-", "2/n+1", 2, true},
+		{"higher, a lost tail", "50/n", 40, 42, "n+1", diverged, "", "42/n+1", 2, false},
+		{"higher, an added header", "50/n", 40, 42, "n+1", "", "1-", "50/n+1", 0, false},
+		{"unknown", "50", 50, 51, "n", "", "", "51/n", 1, false},
+		{"unknown, a gap", "50", 0, 2, "n", ` h:gap="1-"`, "1-", "2/n", 2, true},
+		{"unknown, a lost tail", "50", 40, 42, "n", diverged, "", "42/n", 2, false},
+		{"unknown, an added header", "50", 40, 42, "n", "", "1-", "50/n", 0, false},
+		{"unknown and missing, a gap", "50", 0, 2, "", "", "1-", "2", 2, true},
+		{"unknown and missing, a repeat", "50", 40, 42, "", "", "", "", 0, false},
+		{"first", "", 9, 10, "n", "", "", "10/n", 1, false},
+		{"first, an added header", "", 9, 10, "n", "", "1-", "10/n", 1, false},
+	}
+	for language, command := range receivers {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			r := &receiver{command: command(t), addr: hubtest.FreePort(t), topic: "http://127.0.0.1/sets/demo/changes", secret: "secret"}
+			r.url = "http://" + r.addr + "/changes"
+			deliver := func(t *testing.T, body string, headers ...string) {
+				t.Helper()
+				if got := r.post(t, body, sign(r.secret, body), headers...); got != http.StatusNoContent {
+					t.Fatalf("the answer is %d, want 204: %s", got, r.Stderr.String())
+				}
+			}
+			numbered := func(text string, n uint64) string {
+				return strings.NewReplacer("n-1", fmt.Sprint(n-1), "n+1", fmt.Sprint(n+1), "n", fmt.Sprint(n)).Replace(text)
+			}
+			restart := func(spool string) { // the process outlives the row that started it
+				if r.Process != nil {
+					r.Kill()
+				}
+				r.spool = filepath.Join(t.TempDir(), "spool")
+				if spool != "" {
+					if err := os.WriteFile(r.spool, []byte(spool), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				r.start(t)
+			}
+			again := func() {
+				r.Kill()
+				r.start(t)
+			}
+			restart("")
+			for i, test := range tests {
+				t.Run(test.name, func(t *testing.T) {
+					n := uint64(1)<<62 + 10*uint64(i) // not exact as a float64
+					switch test.stored {
+					case "":
+						restart("")
+					case "50": // as the version without numbers stored it
+						restart(`{"mark":50,"missed":false,"changes":[]}`+"\n")
+					default:
+						deliver(t, notification(50, 50, diverged+fmt.Sprintf(` h:delivery="%d"`, n)))
+						if i%4 == 0 { // the number is stored, too
+							again()
+						}
+					}
+					before := r.lines(t)
+					attrs := test.attrs
+					if test.delivery != "" {
+						attrs += fmt.Sprintf(` h:delivery="%s"`, numbered(test.delivery, n))
+					}
+					var headers []string
+					if test.gap != "" {
+						headers = []string{"RS-Gap: " + test.gap}
+					}
+					for range 2 { // the hub did not get the first answer
+						deliver(t, notification(test.after, test.until, attrs), headers...)
+						if test.stored == "50" && test.delivery == "" {
+							break // a repeat that has no number cannot be told from a new gap
+						}
+					}
+					news := r.lines(t)[len(before):]
+					if test.mark == "" {
+						if len(news) > 0 {
+							t.Errorf("the receiver stored %+v, want nothing", news)
+						}
+						return
+					}
+					want := numbered(test.mark, n)
+					if len(news) != 1 || news[0].Mark != want || len(news[0].Changes) != test.news || news[0].Missed != test.missed {
+						t.Errorf("the receiver stored %+v, want mark %s, %d changes, missed %t", news, want, test.news, test.missed)
+					}
+				})
+			}
+			for _, bad := range []string{"", "x", "-1", "1.5", "9223372036854775808"} {
+				body := notification(0, 1, fmt.Sprintf(` h:delivery="%s"`, bad))
+				if got := r.post(t, body, sign(r.secret, body)); got != http.StatusBadRequest {
+					t.Errorf("h:delivery=%q is answered %d, want 400", bad, got)
+				}
+			}
+		})
 	}
 }

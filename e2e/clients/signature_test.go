@@ -78,7 +78,7 @@ e, secret, mark = os.environ, "own", None
 headers, body, query = {e["NAME"]: e["SIGNED"], "RS-Signature": e["ASKED"]}, e["BODY"].encode(), e["QUERY"]
 try:
 `+regexp.MustCompile(`(?m)^`).ReplaceAllString(strings.TrimRight(block("python"), "\n"), "    ")+`
-    print("true" if news.mark == 1 else "?", file=sys.stderr)
+    print("true" if news.mark == "1" else "?", file=sys.stderr)
 except rshub.BadSignature:
     print("false", file=sys.stderr)
 `)},

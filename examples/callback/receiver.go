@@ -5,7 +5,8 @@
 //
 // The file has a line for each delivery: {"mark", "missed", "changes"}. "missed" means
 // that changes are missing: read a baseline. The mark of the last line says how far
-// deliveries were processed, so only the file has to survive a crash.
+// deliveries were processed, as "POSITION/NUMBER", so only the file has to survive a
+// crash. NUMBER is that of the newest delivery; it is missing if the hub numbers none.
 package main
 
 import (
@@ -32,12 +33,15 @@ import (
 const most = 16 << 20 // bytes of a delivery; a hub sends about 1 MiB
 
 // A notification is the part of a delivery's body that the receiver reads. The
-// attributes after, cursor, diverged and position are in the hub's namespace.
+// attributes after, cursor, delivery, gap, diverged and position are in the hub's
+// namespace.
 type notification struct {
 	MD struct {
-		After    string `xml:"https://github.com/rshub/rshub/terms/ after,attr"`
-		Cursor   string `xml:"https://github.com/rshub/rshub/terms/ cursor,attr"`
-		Diverged bool   `xml:"https://github.com/rshub/rshub/terms/ diverged,attr"`
+		After    string  `xml:"https://github.com/rshub/rshub/terms/ after,attr"`
+		Cursor   string  `xml:"https://github.com/rshub/rshub/terms/ cursor,attr"`
+		Delivery *number `xml:"https://github.com/rshub/rshub/terms/ delivery,attr"` // nil if the hub is older
+		Gap      string  `xml:"https://github.com/rshub/rshub/terms/ gap,attr"`
+		Diverged bool    `xml:"https://github.com/rshub/rshub/terms/ diverged,attr"`
 	} `xml:"http://www.openarchives.org/rs/terms/ md"`
 	URLs []struct {
 		Loc     string `xml:"loc"`
@@ -60,8 +64,46 @@ type change struct {
 	Hash     string `json:"hash,omitempty"`
 }
 
+// A number is a decimal integer below 2^63.
+type number uint64
+
+func (n *number) UnmarshalText(text []byte) error {
+	v, err := strconv.ParseUint(string(text), 10, 63)
+	*n = number(v)
+	return err
+}
+
+// A mark says what was processed: the changes up to a position, and the deliveries up to
+// a number. Its text is POSITION/NUMBER.
+type mark struct {
+	position uint64
+	number   *number // nil if no delivery had one
+}
+
+func (m mark) MarshalText() ([]byte, error) {
+	text := strconv.AppendUint(nil, m.position, 10)
+	if m.number != nil {
+		text = strconv.AppendUint(append(text, '/'), uint64(*m.number), 10)
+	}
+	return text, nil
+}
+
+// UnmarshalJSON also reads a JSON number, which older versions of this program stored.
+func (m *mark) UnmarshalJSON(text []byte) error {
+	at, of, numbered := bytes.Cut(bytes.Trim(text, `"`), []byte("/"))
+	if numbered {
+		m.number = new(number)
+		if err := m.number.UnmarshalText(of); err != nil {
+			return err
+		}
+	}
+	var err error
+	m.position, err = strconv.ParseUint(string(at), 10, 64)
+	return err
+}
+
 type line struct {
-	Mark    uint64   `json:"mark"`
+	Mark    mark     `json:"mark"`
 	Missed  bool     `json:"missed"`
 	Changes []change `json:"changes"`
 }
@@ -72,7 +114,7 @@ type callback struct {
 
 	mu   sync.Mutex // held while a delivery is taken
 	file *os.File
-	mark *uint64 // mark of the last line; nil: no line yet
+	mark *mark // mark of the last line; nil: no line yet
 }
 
 // open opens the file. It removes the part of a line that a crash may have left; that
@@ -121,9 +163,9 @@ func (c *callback) asked(r *http.Request) bool {
 	return err == nil && time.Since(at).Abs() < 5*time.Minute && signed(c.secret, []byte(r.URL.RawQuery), r.Header, "RS-Signature")
 }
 
-// take stores new deliveries. Their order is in the body, which the signature
-// covers.
-func (c *callback) take(body []byte, gap string) error {
+// take stores new deliveries. Their order is in the body, which the signature covers.
+// header is RS-Gap, which counts only if the hub is older than h:delivery.
+func (c *callback) take(body []byte, header string) error {
 	var n notification
 	if err := xml.Unmarshal(body, &n); err != nil {
 		return err
@@ -133,19 +175,37 @@ func (c *callback) take(body []byte, gap string) error {
 	if err != nil {
 		return err
 	}
+	gap := n.MD.Gap
+	if n.MD.Delivery == nil {
+		gap = header
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	from := after
-	if c.mark != nil && gap == "" && !n.MD.Diverged { // otherwise positions may be numbered differently from here on
-		from = *c.mark
+	var newest *number
+	if c.mark != nil {
+		newest = c.mark.number
 	}
-	l := line{Mark: max(from, to), Missed: gap != "" || c.mark != nil && after > *c.mark, Changes: []change{}}
+	if newest != nil && n.MD.Delivery != nil && *n.MD.Delivery < *newest {
+		return nil // it is a replay
+	}
+	higher := newest == nil || n.MD.Delivery != nil && *n.MD.Delivery > *newest
+	from := after
+	// A gap or a lost tail may number positions differently from here on. In a delivery that
+	// is no newer than the last one it is a replay or a retry.
+	if c.mark != nil && (!higher || gap == "" && !n.MD.Diverged) {
+		from = c.mark.position
+	}
+	next := mark{max(from, to), newest}
+	if higher {
+		next.number = n.MD.Delivery
+	}
+	l := line{Mark: next, Missed: higher && gap != "" || c.mark != nil && after > c.mark.position, Changes: []change{}}
 	for _, u := range n.URLs {
 		if u.MD.Position > from {
 			l.Changes = append(l.Changes, change{u.MD.Position, u.Loc, u.MD.Change, u.MD.Datetime, u.Lastmod, u.MD.Hash})
 		}
 	}
-	if len(l.Changes) == 0 && !l.Missed && c.mark != nil && l.Mark == *c.mark {
+	if len(l.Changes) == 0 && !l.Missed && c.mark != nil && next.position == c.mark.position && (!higher || next.number == nil) {
 		return nil // it is a repeat
 	}
 	text, err := json.Marshal(l)

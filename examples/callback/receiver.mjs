@@ -4,7 +4,8 @@
 //   CALLBACK_SECRET=... node receiver.mjs 127.0.0.1:9000 http://127.0.0.1:8080/sets/demo/changes spool.ndjson
 //
 // The file has a line for each delivery: {"mark", "missed", "changes"}. "missed" means: read a baseline. The mark of the
-// last line is what was processed, so the file is all that has to survive a crash.
+// last line is what was processed, "POSITION/NUMBER", so the file is all that has to survive a crash. NUMBER is that of the
+// newest delivery; it is missing if the hub numbers none.
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { closeSync, fsyncSync, ftruncateSync, openSync, readFileSync, writeSync } from "node:fs";
 import { createServer } from "node:http";
@@ -20,7 +21,13 @@ const text = readFileSync(path);
 const whole = text.lastIndexOf(10) + 1;
 ftruncateSync(file, whole);
 const last = text.subarray(0, whole).toString().trimEnd().split("\n").pop();
-let mark = last ? JSON.parse(last).mark : null;
+let [mark, newest] = last ? readMark(String(JSON.parse(last).mark)) : [null, null]; // the position, and the number of the newest delivery
+
+function readMark(text) { // older versions of this program stored the position alone
+  const [, at, number] = /^(\d+)(?:\/(\d+))?$/.exec(text) ?? [];
+  if (at === undefined) throw new Error(`invalid mark ${JSON.stringify(text)}`);
+  return [Number(at), number === undefined ? null : BigInt(number)];
+}
 
 // The signature of a body, or of a query. For a day after the secret was changed the hub signs with both, so it does
 // not matter when this receiver gets the new one.
@@ -68,20 +75,27 @@ function read(body) {
       hash: attribute(md, "hash"),
     };
   });
-  return { changes, after: position(attribute(top, "h:after") ?? "0"), to: position(attribute(top, "h:cursor")), diverged: attribute(top, "h:diverged") === "true" };
+  const delivery = attribute(top, "h:delivery");
+  if (delivery !== undefined && !(/^\d+$/.test(delivery) && BigInt(delivery) < 2n ** 63n)) throw new Error(`invalid h:delivery ${JSON.stringify(delivery)}`);
+  const number = delivery === undefined ? null : BigInt(delivery); // a Number is exact only below 2^53
+  return { changes, number, gap: attribute(top, "h:gap"), after: position(attribute(top, "h:after") ?? "0"), to: position(attribute(top, "h:cursor")), diverged: attribute(top, "h:diverged") === "true" };
 }
 
-// Keeps what is new. The order is in the body, which the signature covers. A write that fails ends the program: the
+// Stores what is new. The order is in the body, which the signature covers. A write that fails ends the program: the
 // file may have a part of the line then, and the next start removes it.
-function take(d, gap) {
-  const missed = Boolean(gap) || (mark !== null && d.after > mark);
-  const from = mark === null || gap || d.diverged ? d.after : mark; // positions may count otherwise from here on
+function take(d, header) {
+  if (newest !== null && d.number !== null && d.number < newest) return; // a replay
+  const gap = d.number === null ? header : d.gap; // older hubs have it in the header alone, which is not signed
+  const higher = newest === null || (d.number !== null && d.number > newest);
+  const missed = (higher && Boolean(gap)) || (mark !== null && d.after > mark);
+  const from = mark === null || (higher && (gap || d.diverged)) ? d.after : mark; // positions may be numbered differently from here on
   const to = Math.max(from, d.to);
+  const number = higher ? d.number : newest;
   const changes = d.changes.filter((c) => c.position > from);
-  if (changes.length || missed || to !== mark) { // else it is a repeat
-    writeSync(file, JSON.stringify({ mark: to, missed, changes }) + "\n");
+  if (changes.length || missed || to !== mark || number !== newest) { // else it is a repeat
+    writeSync(file, JSON.stringify({ mark: number === null ? `${to}` : `${to}/${number}`, missed, changes }) + "\n");
     fsyncSync(file);
-    mark = to;
+    [mark, newest] = [to, number];
   }
 }
 

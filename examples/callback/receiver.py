@@ -4,7 +4,8 @@
     CALLBACK_SECRET=... python3 receiver.py 127.0.0.1:9000 http://127.0.0.1:8080/sets/demo/changes spool.ndjson
 
 The file has a line for each delivery: {"mark", "missed", "changes"}. "missed" means: read a baseline. The mark of the last
-line is what was processed, so the file is all that has to survive a crash.
+line is what was processed, "POSITION/NUMBER", so the file is all that has to survive a crash. NUMBER is that of the newest
+delivery; it is missing if the hub numbers none.
 """
 
 import hmac
@@ -28,7 +29,7 @@ class Spool:
         text = self.file.read()
         self.file.truncate(text.rfind(b"\n") + 1)  # a crash may have left a part of a line, which was not acknowledged
         lines = text[: text.rfind(b"\n") + 1].splitlines()
-        self.mark = json.loads(lines[-1])["mark"] if lines else None
+        self.mark = str(json.loads(lines[-1])["mark"]) if lines else None
 
     def take(self, delivery):
         news = delivery.news(self.mark)

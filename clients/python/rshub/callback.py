@@ -1,9 +1,9 @@
 """Callbacks: what a hub POSTs to a destination (WebSub). docs/callbacks.md of rshub describes the deliveries.
 
     delivery = rshub.read_delivery(headers, body, secret)    # raises BadSignature, ValueError
-    news = delivery.news(mark)                               # mark: what was kept last; None at first
+    news = delivery.news(mark)                               # mark: the text that was stored last; None at first
     if news.missed: read a baseline
-    process(news.changes), and keep news.mark with the result
+    process(news.changes), and store news.mark with the result
 
 Answer 2xx only when the changes are safe: the hub sends a delivery again until it gets that answer.
 """
@@ -16,7 +16,7 @@ import hmac
 import time
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Union
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 from urllib.parse import parse_qs
 
 from .errors import Error
@@ -51,8 +51,10 @@ class News:
 
     #: Those that were not processed yet. None of them: the delivery is a repeat.
     changes: List[Dict[str, Any]]
-    #: To be kept with the result of the changes, and given to the next delivery.
-    mark: int
+    #: To be stored with the result of the changes, and given to the next delivery: the position up to which changes were
+    #: processed, and the number of the newest delivery. It is an opaque text, "POSITION/NUMBER", or "POSITION" if the hub
+    #: numbers no deliveries.
+    mark: str
     #: Changes before these will not come any more: read a baseline.
     missed: bool
 
@@ -68,19 +70,57 @@ class Delivery:
     cursor: str
     #: 1, or more when the hub sends it again.
     attempt: int = 1
-    #: The positions that are gone, as RS-Gap says: "first-last", or "first-" when the set was made anew. Else empty.
+    #: The positions that are gone: "first-last", or "first-" if the set was made anew. Else empty.
     gap: str = ""
     #: The hub has lost its newest changes, and repeats rather than skips.
     diverged: bool = False
+    #: The number of the delivery. Retries have the same number, later deliveries a higher one. None if the hub is older
+    #: than these numbers.
+    number: Optional[int] = None
 
-    def news(self, mark: Optional[int]) -> News:
-        """Says what is new for a destination that has processed everything up to a mark; None: it begins."""
-        before = position(self.after)
-        missed = bool(self.gap) or mark is not None and before > mark
-        if mark is None or self.gap or self.diverged:
-            mark = before  # positions may count otherwise from here on
-        changes = [c for c in self.changes if c["position"] > mark]
-        return News(changes, max(mark, position(self.cursor)), missed)
+    def news(self, mark: Union[str, int, None]) -> News:
+        """Returns what is new for a destination that stored a mark. None is the mark of a destination without one. A
+        position alone, as older versions of this package had it, is a mark without a number.
+
+        A delivery with a lower number than the mark's is a replay, and nothing of it is new. A gap or a lost tail moves the
+        mark back only if the number is higher: the signature of an old delivery stays good forever. Raises ValueError for
+        an invalid mark."""
+        at, newest = _read_mark(mark)
+        before, end = position(self.after), position(self.cursor)
+        if newest is not None and self.number is not None and self.number < newest:
+            return News([], _mark(at or 0, newest), False)
+        missed = at is not None and before > at
+        if newest is None or self.number is not None and self.number > newest:
+            missed = missed or bool(self.gap)
+            if self.gap or self.diverged:
+                at = before  # positions may be numbered differently from here on
+            newest = self.number
+        if at is None:
+            at = before
+        changes = [c for c in self.changes if c["position"] > at]
+        return News(changes, _mark(max(at, end), newest), missed)
+
+
+def _mark(at: int, newest: Optional[int]) -> str:
+    return str(at) if newest is None else f"{at}/{newest}"
+
+
+def _read_mark(mark: Union[str, int, None]) -> Tuple[Optional[int], Optional[int]]:
+    """Returns the position and the number of a mark."""
+    if mark is None:
+        return None, None
+    at, slash, newest = str(mark).partition("/")
+    try:
+        return _natural(at), _natural(newest) if slash else None
+    except ValueError:
+        raise ValueError(f"invalid mark {mark!r}; store News.mark as it is") from None
+
+
+def _natural(text: str) -> int:
+    """Reads a decimal integer below 2^63."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= 19 and int(text) < 1 << 63):
+        raise ValueError(f"invalid number {text!r}")
+    return int(text)
 
 
 def _signed(secret: Union[str, bytes], text: bytes, named: Mapping[str, str], name: str) -> bool:
@@ -111,7 +151,8 @@ def read_delivery(headers: Mapping[str, str], body: bytes, secret: Union[str, by
     knows the callback's URL can deliver.
 
     headers may be a dict, or what http.server, WSGI frameworks and the like have. The order of deliveries is taken
-    from the body, which the signature covers. Only RS-Gap, which the body does not have, and RS-Attempt are headers.
+    from the body, which the signature covers. RS-Attempt is a header, and so is RS-Gap, but only if the body has no number
+    of the delivery, as those of older hubs.
 
     Raises BadSignature, or ValueError if the body is no delivery of an rshub.
     """
@@ -129,13 +170,17 @@ def read_delivery(headers: Mapping[str, str], body: bytes, secret: Union[str, by
     cursor = md.get(_HUB + "cursor") if md is not None else None
     if md is None or cursor is None or root.tag != _SITEMAP + "urlset":
         raise ValueError("the delivery is no change notification of an rshub")
+    after, number = md.get(_HUB + "after") or "0-0", md.get(_HUB + "delivery")
+    for place in (after, cursor):
+        _natural(place.partition("-")[0])
     return Delivery(
         [_change(url) for url in root.iter(_SITEMAP + "url")],
-        md.get(_HUB + "after") or "0-0",
+        after,
         cursor,
         int(named.get("rs-attempt") or 1),
-        named.get("rs-gap") or "",
+        (named.get("rs-gap") if number is None else md.get(_HUB + "gap")) or "",
         md.get(_HUB + "diverged") == "true",
+        None if number is None else _natural(number),
     )
 
 

@@ -114,20 +114,89 @@ class Deliveries(unittest.TestCase):
     def test_order(self):
         """Each step: the mark, a delivery, and what is new, the next mark, and whether something was missed."""
         for what, mark, d, want in (
-            ("the first", None, delivery(7, 9, 8, 9), (["8", "9"], 9, False)),
-            ("the next", 9, delivery(9, 10, 10), (["10"], 10, False)),
-            ("a repeat", 10, delivery(9, 10, 10), ([], 10, False)),
-            ("a repeat that was cut otherwise", 9, delivery(7, 11, 8, 9, 10, 11), (["10", "11"], 11, False)),
-            ("an old repeat", 20, delivery(7, 9, 8, 9), ([], 20, False)),
-            ("a filter left the last one out", 9, delivery(9, 12, 10), (["10"], 12, False)),
-            ("after that", 12, delivery(12, 13, 13), (["13"], 13, False)),
-            ("one is missing", 9, delivery(10, 11, 11), (["11"], 11, True)),
-            ("a gap", 3, delivery(9, 10, 10, RS_Gap="4-9"), (["10"], 10, True)),
-            ("the set was made anew", 50, delivery(0, 2, 1, 2, RS_Gap="1-"), (["1", "2"], 2, True)),
-            ("the log lost its tail", 50, delivery(40, 42, 41, 42, more=' h:diverged="true"'), (["41", "42"], 42, False)),
+            ("the first", None, delivery(7, 9, 8, 9), (["8", "9"], "9", False)),
+            ("the next", "9", delivery(9, 10, 10), (["10"], "10", False)),
+            ("a repeat", "10", delivery(9, 10, 10), ([], "10", False)),
+            ("a repeat that was cut otherwise", "9", delivery(7, 11, 8, 9, 10, 11), (["10", "11"], "11", False)),
+            ("an old repeat", "20", delivery(7, 9, 8, 9), ([], "20", False)),
+            ("a filter left the last one out", "9", delivery(9, 12, 10), (["10"], "12", False)),
+            ("after that", "12", delivery(12, 13, 13), (["13"], "13", False)),
+            ("one is missing", "9", delivery(10, 11, 11), (["11"], "11", True)),
+            ("a gap", "3", delivery(9, 10, 10, RS_Gap="4-9"), (["10"], "10", True)),
+            ("the set was made anew", "50", delivery(0, 2, 1, 2, RS_Gap="1-"), (["1", "2"], "2", True)),
+            ("the log lost its tail", "50", delivery(40, 42, 41, 42, more=' h:diverged="true"'), (["41", "42"], "42", False)),
+            ("a position of an older version", 9, delivery(7, 10, 8, 9, 10), (["10"], "10", False)),
         ):
             news = d.news(mark)
             self.assertEqual((names(news.changes), news.mark, news.missed), want, what)
+
+    def test_numbers(self):
+        """A gap or a lost tail counts only in a delivery with a higher number, or if no number is known."""
+        gap, lost, new = ' h:gap="4-9"', ' h:diverged="true"', {"RS_Gap": "1-"}
+
+        def numbered(n, *rest, more="", **headers):
+            return delivery(*rest, more=more + f' h:delivery="{n}"', **headers)
+
+        for what, mark, d, want in (
+            ("the first", None, numbered(5, 7, 9, 8, 9), (["8", "9"], "9/5", False)),
+            ("the first with a gap", None, numbered(5, 9, 10, 10, more=gap), (["10"], "10/5", True)),
+            ("no number yet", "9", numbered(5, 9, 10, 10), (["10"], "10/5", False)),
+            ("no number yet, and an int", 9, numbered(5, 9, 10, 10), (["10"], "10/5", False)),
+            ("no number yet, a gap", "3", numbered(5, 9, 10, 10, more=gap), (["10"], "10/5", True)),
+            ("no number yet, a lost tail", "50", numbered(5, 40, 42, 41, 42, more=lost), (["41", "42"], "42/5", False)),
+            ("no number yet, a header that is not signed", "50", numbered(5, 0, 2, 1, 2, **new), ([], "50/5", False)),
+            ("higher", "9/5", numbered(6, 9, 10, 10), (["10"], "10/6", False)),
+            ("higher, a repeat", "9/5", numbered(6, 7, 9, 8, 9), ([], "9/6", False)),
+            ("higher, one is missing", "9/5", numbered(7, 10, 11, 11), (["11"], "11/7", True)),
+            ("higher, a gap", "3/5", numbered(6, 9, 10, 10, more=gap), (["10"], "10/6", True)),
+            ("higher, the set was made anew", "50/5", numbered(6, 0, 2, 1, 2, more=' h:gap="1-"'), (["1", "2"], "2/6", True)),
+            ("higher, a lost tail", "50/5", numbered(6, 40, 42, 41, 42, more=lost), (["41", "42"], "42/6", False)),
+            ("higher, a header that is not signed", "50/5", numbered(6, 0, 2, 1, 2, **new), ([], "50/6", False)),
+            ("equal", "9/5", numbered(5, 7, 9, 8, 9), ([], "9/5", False)),
+            ("equal, with more", "9/5", numbered(5, 7, 11, 8, 9, 10, 11), (["10", "11"], "11/5", False)),
+            ("equal, one is missing", "9/5", numbered(5, 10, 11, 11), (["11"], "11/5", True)),
+            ("equal, a gap", "10/5", numbered(5, 9, 10, 10, more=gap), ([], "10/5", False)),
+            ("equal, a lost tail", "50/5", numbered(5, 40, 42, 41, 42, more=lost), ([], "50/5", False)),
+            ("equal, a header that is not signed", "50/5", numbered(5, 0, 2, 1, 2, **new), ([], "50/5", False)),
+            ("lower", "9/5", numbered(4, 9, 10, 10), ([], "9/5", False)),
+            ("lower, one is missing", "9/5", numbered(4, 12, 13, 13), ([], "9/5", False)),
+            ("lower, a gap", "10/5", numbered(4, 2, 4, 3, 4, more=gap), ([], "10/5", False)),
+            ("lower, a lost tail", "50/5", numbered(4, 40, 42, 41, 42, more=lost), ([], "50/5", False)),
+            ("lower, a header that is not signed", "50/5", numbered(4, 0, 2, 1, 2, **new), ([], "50/5", False)),
+            ("missing", "9/5", delivery(9, 10, 10), (["10"], "10/5", False)),
+            ("missing, a repeat", "9/5", delivery(7, 9, 8, 9), ([], "9/5", False)),
+            ("missing, one is missing", "9/5", delivery(10, 11, 11), (["11"], "11/5", True)),
+            ("missing, a gap ahead", "3/5", delivery(9, 10, 10, RS_Gap="4-9"), (["10"], "10/5", True)),
+            ("missing, a gap behind", "50/5", delivery(0, 2, 1, 2, **new), ([], "50/5", False)),
+            ("missing, a lost tail", "50/5", delivery(40, 42, 41, 42, more=lost), ([], "50/5", False)),
+            ("the highest", f"9/{2**63 - 2}", numbered(2**63 - 1, 9, 10, 10), (["10"], f"10/{2**63 - 1}", False)),
+            ("one below the highest", f"9/{2**63 - 1}", numbered(2**63 - 2, 9, 10, 10), ([], f"9/{2**63 - 1}", False)),
+            ("zero", None, numbered(0, 0, 1, 1), (["1"], "1/0", False)),
+            ("after zero", "1/0", numbered(0, 0, 1, 1, more=lost), ([], "1/0", False)),
+        ):
+            with self.subTest(what):
+                news = d.news(mark)
+                self.assertEqual((names(news.changes), news.mark, news.missed), want)
+
+    def test_number_and_gap(self):
+        d = delivery(9, 10, 10, more=' h:delivery="7" h:gap="4-9"', RS_Gap="1-")
+        self.assertEqual((d.number, d.gap), (7, "4-9"))
+        d = delivery(9, 10, 10, more=' h:delivery="7"', RS_Gap="1-")
+        self.assertEqual((d.number, d.gap), (7, ""))
+        d = delivery(9, 10, 10, RS_Gap="4-9")
+        self.assertEqual((d.number, d.gap), (None, "4-9"))
+
+    def test_bad_numbers(self):
+        for number in ("", "x", "-1", "+1", "1.5", "1_0", "\u0661", str(2**63), "1" * 5000):
+            with self.subTest(number=number[:20]), self.assertRaises(ValueError):
+                delivery(9, 10, 10, more=f' h:delivery="{number}"')
+            for mark in (f"9/{number}", f"{number}/9", number):
+                with self.subTest(mark=mark[:20]), self.assertRaisesRegex(ValueError, "invalid mark"):
+                    delivery(9, 10, 10).news(mark)
+        for place in ("after", "cursor"):
+            body = BODY.format(**{"after": 1, "cursor": 2, place: "x"}, more="", entries="").encode()
+            with self.subTest(place), self.assertRaises(ValueError):
+                rshub.read_delivery({}, body, None)
 
     def test_bad(self):
         for body in (
