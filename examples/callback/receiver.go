@@ -17,6 +17,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -24,6 +25,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -128,13 +131,26 @@ func (c *callback) open(path string) error {
 	if c.file, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 		return err
 	}
-	if err := c.file.Truncate(int64(whole)); err != nil || whole == 0 {
+	if err := errors.Join(c.file.Truncate(int64(whole)), syncDir(filepath.Dir(path))); err != nil || whole == 0 {
 		return err
 	}
 	var last line
 	err = json.Unmarshal(text[bytes.LastIndexByte(text[:whole-1], '\n')+1:whole], &last)
 	c.mark = &last.Mark
 	return err
+}
+
+// syncDir makes the names in a directory durable. Otherwise a crash of the machine may
+// leave no file.
+func syncDir(path string) error {
+	if runtime.GOOS == "windows" { // it cannot sync directories
+		return nil
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // signed checks the signatures of a body, or of a query. For a day after a change of the

@@ -7,8 +7,9 @@
 // last line is what was processed, "POSITION/NUMBER", so the file is all that has to survive a crash. NUMBER is that of the
 // newest delivery; it is missing if the hub numbers none.
 import { createHmac, timingSafeEqual } from "node:crypto";
-import { closeSync, fsyncSync, ftruncateSync, openSync, readFileSync, writeSync } from "node:fs";
+import { closeSync, fsyncSync, ftruncateSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
+import { dirname } from "node:path";
 
 const [address, topic, path] = process.argv.slice(2);
 const secret = process.env.CALLBACK_SECRET;
@@ -20,6 +21,11 @@ const file = openSync(path, "a+");
 const text = readFileSync(path);
 const whole = text.lastIndexOf(10) + 1;
 ftruncateSync(file, whole);
+if (process.platform !== "win32") { // else a crash of the machine may leave no file
+  const directory = openSync(dirname(path), "r");
+  fsyncSync(directory);
+  closeSync(directory);
+}
 const last = text.subarray(0, whole).toString().trimEnd().split("\n").pop();
 let [mark, newest] = last ? readMark(String(JSON.parse(last).mark)) : [null, null]; // the position, and the number of the newest delivery
 
@@ -93,7 +99,8 @@ function take(d, header) {
   const number = higher ? d.number : newest;
   const changes = d.changes.filter((c) => c.position > from);
   if (changes.length || missed || to !== mark || number !== newest) { // else it is a repeat
-    writeSync(file, JSON.stringify({ mark: number === null ? `${to}` : `${to}/${number}`, missed, changes }) + "\n");
+    const line = JSON.stringify({ mark: number === null ? `${to}` : `${to}/${number}`, missed, changes }) + "\n";
+    writeFileSync(file, line); // all of it, or an error; writeSync may write a part
     fsyncSync(file);
     [mark, newest] = [to, number];
   }

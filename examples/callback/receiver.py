@@ -29,6 +29,10 @@ class Spool:
         text = self.file.read()
         self.file.truncate(text.rfind(b"\n") + 1)  # a crash may have left a part of a line, which was not acknowledged
         lines = text[: text.rfind(b"\n") + 1].splitlines()
+        if os.name == "posix":  # else a crash of the machine may leave no file
+            directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
+            os.fsync(directory)
+            os.close(directory)
         self.mark = str(json.loads(lines[-1])["mark"]) if lines else None
 
     def take(self, delivery):

@@ -4,7 +4,7 @@
 //   node follow.mjs http://127.0.0.1:8080/sets/demo/changes cursor.txt
 //
 // (A browser has EventSource for this: see page.html. Node has it only from version 22 on, behind a flag.)
-import { closeSync, existsSync, fstatSync, fsyncSync, openSync, readFileSync, renameSync, writeSync } from "node:fs";
+import { closeSync, existsSync, fstatSync, fsyncSync, openSync, readFileSync, renameSync, writeFileSync, writeSync } from "node:fs";
 import { dirname } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -38,7 +38,7 @@ function syncDirectory(name) {
 
 function keep(next) { // the file has this cursor or the one before, and never a part of one
   const file = openSync(path + ".new", "w");
-  writeSync(file, next + "\n");
+  writeFileSync(file, next + "\n");
   fsyncSync(file);
   closeSync(file);
   renameSync(path + ".new", path);
