@@ -408,7 +408,7 @@ func TestReceiverReplays(t *testing.T) {
 					case "":
 						restart("")
 					case "50": // as the version without numbers stored it
-						restart(`{"mark":50,"missed":false,"changes":[]}`+"\n")
+						restart(`{"mark":50,"missed":false,"changes":[]}` + "\n")
 					default:
 						deliver(t, notification(50, 50, diverged+fmt.Sprintf(` h:delivery="%d"`, n)))
 						if i%4 == 0 { // the number is stored, too
