@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -106,6 +107,9 @@ func sizeOf(fs vfs.FS, dir string, wanted func(name string) bool) (bytes uint64,
 			continue
 		}
 		info, err := fs.Stat(fs.PathJoin(dir, name))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // Pebble has removed it in the meantime
+		}
 		if err != nil {
 			return 0, err
 		}

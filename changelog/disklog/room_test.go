@@ -3,6 +3,7 @@ package disklog
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -162,5 +163,19 @@ func TestCheckpointAsksForRoom(t *testing.T) {
 		t.Error("a part of the copy is left")
 	}
 	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 128 << 20, TotalBytes: 1 << 40})
+	ok(t, l.Checkpoint("copy"))
+}
+
+// A file that Pebble removes while the room is computed is no error.
+func TestCheckpointWhileFilesGo(t *testing.T) {
+	t.Parallel()
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpStat && strings.HasSuffix(op.Path, ".log") {
+			return os.ErrNotExist
+		}
+		return nil
+	}))
+	l := filled(t, "data", Options{FS: fs})
+	defer stop(t, l)
 	ok(t, l.Checkpoint("copy"))
 }
