@@ -39,7 +39,8 @@ const (
 
 // A Getter asks the servers of sources for documents, as a considerate guest: it makes
 // one request at a time to a host, says who it is, waits as long as a busy server asks,
-// and gives up an answer that comes too slowly. It follows few redirects. The fields
+// and gives up an answer that comes too slowly. It follows few redirects. While a host
+// wants to be left alone, a request to it fails with a *Busy and is not made. The fields
 // must not be changed after the first use. Several goroutines may use it.
 type Getter struct {
 	Client    *http.Client                    // makes the requests; its CheckRedirect is not used
@@ -64,6 +65,26 @@ type host struct {
 	robots robots
 	asked  time.Time // when its robots.txt was requested; zero: never
 	left   time.Time // when the last request ended; zero: never
+	busy   *Busy     // the newest answer that asked to wait; nil if there was none
+	until  time.Time // when the wait that busy asks for ends
+}
+
+// refused notes the error of a request, which may be that the host asked to wait. Then all
+// requests to it wait: a caller with a new reason to ask does not know what the host
+// answered before.
+func (h *host) refused(err error) error {
+	if busy, ok := errors.AsType[*Busy](err); ok && busy.After > 0 {
+		h.busy, h.until = busy, time.Now().Add(busy.After)
+	}
+	return err
+}
+
+// waiting returns what is left of the wait that the host asked for, nil if nothing is.
+func (h *host) waiting() *Busy {
+	if left := time.Until(h.until); left > 0 {
+		return &Busy{h.busy.Status, left}
+	}
+	return nil
 }
 
 // A Version identifies a version of a document, in the words of its server. The zero
@@ -236,7 +257,7 @@ func (g *Getter) ask(ctx context.Context, what string, u *url.URL, known Version
 	if err := g.check(what, u); err != nil {
 		return nil, nil, err
 	}
-	leave, err := g.enter(ctx, u)
+	h, leave, err := g.enter(ctx, u)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -263,7 +284,7 @@ func (g *Getter) ask(ctx context.Context, what string, u *url.URL, known Version
 		if to, err := outbound.RedirectOf(resp); to != nil || err != nil {
 			return nil, to, err
 		}
-		return nil, nil, unanswered(resp)
+		return nil, nil, h.refused(unanswered(resp))
 	}
 	body := outbound.NewPaced(resp.Body, paceBytes, paceTime, cancel)
 	unpacked, err := unpack(body)
@@ -334,20 +355,25 @@ func (g *Getter) request(ctx context.Context, u *url.URL, known Version) (resp *
 	return nil, nil, outbound.Explain(err)
 }
 
-// enter waits for the turn at a host. The caller must call leave.
-func (g *Getter) enter(ctx context.Context, u *url.URL) (leave func(), err error) {
-	h, err := g.turn(ctx, u)
+// enter waits for the turn at a host. The caller must call leave. The error is a *Busy if
+// the host wants to be left alone.
+func (g *Getter) enter(ctx context.Context, u *url.URL) (h *host, leave func(), err error) {
+	h, err = g.turn(ctx, u)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	if busy := h.waiting(); busy != nil {
+		<-h.turn
+		return nil, nil, busy
 	}
 	if g.Robots && !h.left.IsZero() { // the first request need not wait
 		g.readRobots(ctx, h, u)
 	}
 	if wait := time.Until(h.left.Add(h.robots.delay)); wait > 0 && backoff.Sleep(ctx, wait) != nil {
 		<-h.turn
-		return nil, outbound.Explain(context.Cause(ctx))
+		return nil, nil, outbound.Explain(context.Cause(ctx))
 	}
-	return func() {
+	return h, func() {
 		h.left = time.Now()
 		<-h.turn
 	}, nil
@@ -384,7 +410,7 @@ func (h *host) rested() bool {
 	select {
 	case h.turn <- struct{}{}:
 		defer func() { <-h.turn }()
-		return time.Since(h.left) >= h.robots.delay
+		return time.Since(h.left) >= h.robots.delay && h.waiting() == nil
 	default:
 		return false
 	}
