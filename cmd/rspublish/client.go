@@ -25,7 +25,7 @@ func (p *program) newSet(cfg *config, prefix string, note func(string, ...any)) 
 // newGetter returns a getter of the source's documents. Before it tries again, it calls note.
 func (p *program) newGetter(cfg *config, note func(string, ...any)) *harvest.Getter {
 	return &harvest.Getter{
-		Client: cfg.server(), UserAgent: agent(), Robots: true,
+		Client: cfg.server(), UserAgent: agent(), Robots: true, Now: p.now,
 		Note: func(err error, wait time.Duration) {
 			note("rspublish: %v; asking again in %s", err, wait.Round(time.Second))
 		},

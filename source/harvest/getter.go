@@ -49,6 +49,7 @@ type Getter struct {
 	Tries     int                             // how often a document is requested while its server is busy or unreachable; default 4
 	Wait      time.Duration                   // the longest wait that a server may ask for; default 1 hour
 	Robots    bool                            // obey the Crawl-delay of the host's robots.txt, up to a minute
+	Now       func() time.Time                // for the wait that a host asks for; default: time.Now
 	Note      func(error, time.Duration)      // called before a document is requested again, with the reason and the wait; default: nothing is called
 
 	of *Getter // the Getter whose turns at hosts it shares; nil: its own
@@ -72,16 +73,16 @@ type host struct {
 // refused notes the error of a request, which may be that the host asked to wait. Then all
 // requests to it wait: a caller with a new reason to ask does not know what the host
 // answered before.
-func (h *host) refused(err error) error {
+func (h *host) refused(err error, now time.Time) error {
 	if busy, ok := errors.AsType[*Busy](err); ok && busy.After > 0 {
-		h.busy, h.until = busy, time.Now().Add(busy.After)
+		h.busy, h.until = busy, now.Add(busy.After)
 	}
 	return err
 }
 
 // waiting returns what is left of the wait that the host asked for, nil if nothing is.
-func (h *host) waiting() *Busy {
-	if left := time.Until(h.until); left > 0 {
+func (h *host) waiting(now time.Time) *Busy {
+	if left := h.until.Sub(now); left > 0 {
 		return &Busy{h.busy.Status, left}
 	}
 	return nil
@@ -173,7 +174,14 @@ func (g *Getter) Retry(ctx context.Context, f func() error) error {
 // Once returns a Getter like g that makes only one try. It shares the turns at hosts with
 // g.
 func (g *Getter) Once() *Getter {
-	return &Getter{Client: g.Client, Check: g.Check, UserAgent: g.UserAgent, Wait: g.Wait, Robots: g.Robots, Tries: 1, of: g.root()}
+	return &Getter{Client: g.Client, Check: g.Check, UserAgent: g.UserAgent, Wait: g.Wait, Now: g.Now, Robots: g.Robots, Tries: 1, of: g.root()}
+}
+
+func (g *Getter) now() time.Time {
+	if g.Now == nil {
+		return time.Now()
+	}
+	return g.Now()
 }
 
 // root returns the Getter whose turns at hosts g shares.
@@ -284,7 +292,7 @@ func (g *Getter) ask(ctx context.Context, what string, u *url.URL, known Version
 		if to, err := outbound.RedirectOf(resp); to != nil || err != nil {
 			return nil, to, err
 		}
-		return nil, nil, h.refused(unanswered(resp))
+		return nil, nil, h.refused(unanswered(resp), g.now())
 	}
 	body := outbound.NewPaced(resp.Body, paceBytes, paceTime, cancel)
 	unpacked, err := unpack(body)
@@ -362,7 +370,7 @@ func (g *Getter) enter(ctx context.Context, u *url.URL) (h *host, leave func(), 
 	if err != nil {
 		return nil, nil, err
 	}
-	if busy := h.waiting(); busy != nil {
+	if busy := h.waiting(g.now()); busy != nil {
 		<-h.turn
 		return nil, nil, busy
 	}
@@ -391,7 +399,8 @@ func (g *Getter) turn(ctx context.Context, u *url.URL) (*host, error) {
 	h := root.hosts[name]
 	if h == nil {
 		if len(root.hosts) >= hostsMost {
-			maps.DeleteFunc(root.hosts, func(_ string, h *host) bool { return h.rested() })
+			now := g.now()
+			maps.DeleteFunc(root.hosts, func(_ string, h *host) bool { return h.rested(now) })
 		}
 		h = &host{turn: make(chan struct{}, 1)}
 		root.hosts[name] = h
@@ -406,11 +415,11 @@ func (g *Getter) turn(ctx context.Context, u *url.URL) (*host, error) {
 }
 
 // rested reports whether a host has no request under way, and wants no pause before the next.
-func (h *host) rested() bool {
+func (h *host) rested(now time.Time) bool {
 	select {
 	case h.turn <- struct{}{}:
 		defer func() { <-h.turn }()
-		return time.Since(h.left) >= h.robots.delay && h.waiting() == nil
+		return time.Since(h.left) >= h.robots.delay && h.waiting(now) == nil
 	default:
 		return false
 	}

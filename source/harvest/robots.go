@@ -43,7 +43,7 @@ func (g *Getter) Sitemaps(ctx context.Context, site *url.URL) ([]string, error) 
 		return nil, err
 	}
 	defer func() { <-h.turn }()
-	if busy := h.waiting(); busy != nil {
+	if busy := h.waiting(g.now()); busy != nil {
 		return nil, fmt.Errorf("the robots.txt of %s: %w", Plain(site), busy)
 	}
 	if h.robots.failed != nil {
@@ -103,7 +103,7 @@ func (g *Getter) askRobots(ctx context.Context, h *host, at *url.URL) (to *url.U
 		return to, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, h.refused(unanswered(resp))
+		return nil, h.refused(unanswered(resp), g.now())
 	}
 	in, err := unpack(body)
 	if err == nil {
