@@ -161,6 +161,8 @@ func TestReceivers(t *testing.T) {
 			receiveAll(t, h, r)
 			receiveBad(t, r, signed)
 			receiveAgain(t, h, r)
+			h.Kill()
+			h.Start(t)
 			receiveNewSecret(t, h, r)
 		})
 	}
@@ -288,9 +290,17 @@ func notification(after, until uint64, attrs string) string {
 	return fmt.Sprintf(`<?xml version="1.0" encoding="UTF-8"?>`+"\n"+`<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/" xmlns:h="https://github.com/rshub/rshub/terms/"><rs:md capability="changenotification" h:after="%d-5" h:cursor="%d-9"%s/>%s</urlset>`, after, until, attrs, urls.String())
 }
 
-// receiveAgain sends the receiver repeats, a gap, and the beginning of a set made anew.
+// receiveAgain sends the receiver repeats, a gap, and the beginning of a set made anew. Their
+// numbers follow those of the hub, which has to start again before its next delivery: then its
+// numbers are higher.
 func receiveAgain(t *testing.T, h *hubtest.Hub, r *receiver) {
-	for _, step := range []struct {
+	lines := r.lines(t)
+	_, newest, _ := strings.Cut(lines[len(lines)-1].Mark, "/")
+	number, err := strconv.ParseUint(newest, 10, 64)
+	if err != nil {
+		t.Fatalf("the mark is %q, want a number in it", lines[len(lines)-1].Mark)
+	}
+	for i, step := range []struct {
 		name         string
 		after, until uint64
 		attrs, gap   string
@@ -306,11 +316,16 @@ func receiveAgain(t *testing.T, h *hubtest.Hub, r *receiver) {
 		{"a set made anew", 0, 2, "", "1-", 2, true},
 	} {
 		before := r.lines(t)
-		body := notification(step.after, step.until, step.attrs)
+		if i > 0 { // a repeat has the number of what it repeats
+			number++
+		}
+		attrs := fmt.Sprintf(` h:delivery="%d"`, number) + step.attrs
 		var headers []string
 		if step.gap != "" {
+			attrs += fmt.Sprintf(` h:gap="%s"`, step.gap)
 			headers = append(headers, "RS-Gap: "+step.gap)
 		}
+		body := notification(step.after, step.until, attrs)
 		if got := r.post(t, body, sign(r.secret, body), headers...); got != http.StatusNoContent {
 			t.Fatalf("%s is answered %d: %s", step.name, got, r.Stderr.String())
 		}
