@@ -144,9 +144,9 @@ type Log interface {
 	// hub of the memory. It returns true while the clock is in doubt, and nothing may
 	// then be removed because of its age. The clock comes into doubt when it is ahead of
 	// the last noted time by more than ClockStep: either it is wrong, or no hub ran for
-	// that long. No idempotency key expires by its age then. The doubt ends after ClockDoubt, or when the clock is set back. A store
-	// whose clock is not the hub's is in doubt while the two differ by more than the
-	// clock skew.
+	// that long. No idempotency key expires by its age then. The doubt ends after
+	// ClockDoubt, or when the clock is set back. A store whose clock is not the hub's is in
+	// doubt while the two differ by more than the clock skew.
 	Tick(ctx context.Context) (doubtful bool, err error)
 
 	// Check returns nil when an append could succeed now, and otherwise why not. It

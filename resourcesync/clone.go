@@ -7,32 +7,29 @@ import "strings"
 // empty one. A caller that keeps a change longer than that text clones it.
 func (c *Change) Clone() Change {
 	clone := *c
-	clone.Loc = strings.Clone(c.Loc)
-	clone.Change = c.Change.clone()
-	clone.Changefreq = strings.Clone(c.Changefreq)
-	clone.Hash = strings.Clone(c.Hash)
-	clone.Length = cloneLength(c.Length)
-	clone.Type = strings.Clone(c.Type)
-	clone.Encoding = strings.Clone(c.Encoding)
-	clone.Path = strings.Clone(c.Path)
-	clone.Attrs = cloneAttrs(c.Attrs)
-	if c.Links != nil {
-		clone.Links = make([]Link, len(c.Links))
-	}
-	for i := range c.Links {
-		l := c.Links[i]
-		l.Rel = strings.Clone(l.Rel)
-		l.Href = strings.Clone(l.Href)
-		l.Hash = strings.Clone(l.Hash)
-		l.Length = cloneLength(l.Length)
-		l.Type = strings.Clone(l.Type)
-		l.Encoding = strings.Clone(l.Encoding)
-		l.Path = strings.Clone(l.Path)
-		l.Profile = strings.Clone(l.Profile)
-		l.Attrs = cloneAttrs(l.Attrs)
-		clone.Links[i] = l
+	clone.Change, clone.Length, clone.Attrs = c.Change.clone(), cloneLength(c.Length), cloneAttrs(c.Attrs)
+	cloneStrings(&clone.Loc, &clone.Changefreq, &clone.Hash, &clone.Type, &clone.Encoding, &clone.Path)
+	clone.Links = cloneSlice(c.Links)
+	for i := range clone.Links {
+		l := &clone.Links[i]
+		l.Length, l.Attrs = cloneLength(l.Length), cloneAttrs(l.Attrs)
+		cloneStrings(&l.Rel, &l.Href, &l.Hash, &l.Type, &l.Encoding, &l.Path, &l.Profile)
 	}
 	return clone
+}
+
+// cloneSlice is slices.Clone, except that an empty copy does not share memory either.
+func cloneSlice[T any](s []T) []T {
+	if s == nil {
+		return nil
+	}
+	return append(make([]T, 0, len(s)), s...)
+}
+
+func cloneStrings(of ...*string) {
+	for _, s := range of {
+		*s = strings.Clone(*s)
+	}
 }
 
 func (t ChangeType) clone() ChangeType {
@@ -55,12 +52,9 @@ func cloneLength(n *int64) *int64 {
 }
 
 func cloneAttrs(attrs []Attr) []Attr {
-	if attrs == nil {
-		return nil
-	}
-	clone := make([]Attr, len(attrs))
-	for i, a := range attrs {
-		clone[i] = Attr{strings.Clone(a.Namespace), strings.Clone(a.Name), strings.Clone(a.Value)}
+	clone := cloneSlice(attrs)
+	for i := range clone {
+		cloneStrings(&clone[i].Namespace, &clone[i].Name, &clone[i].Value)
 	}
 	return clone
 }

@@ -60,7 +60,7 @@ func (g guard) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.Open
 // here the guard always ends the process.
 func (g guard) OpenDir(name string) (vfs.File, error) {
 	f, err := wait(g.patience, func() (vfs.File, error) { return g.FS.OpenDir(name) })
-	if err != nil || g.PathBase(name) != g.PathBase(g.dir) || g.PathDir(name) != g.PathDir(g.dir) {
+	if err != nil || !g.owns(g.PathJoin(name, "x")) {
 		return f, err
 	}
 	return guardedDir{f, guarded{f, name, g.fail}}, nil

@@ -239,18 +239,18 @@ func (l *Log) Check(ctx context.Context) error {
 }
 
 // room returns ErrFull when the disk has less free space than the reserve.
-func (l *Log) room() error {
-	free, reserve, err := l.Space()
+func (l *Log) room() error { return l.roomFor(l.opts.Reserve, "the reserve") }
+
+// roomFor returns ErrFull if fewer than want bytes are free. need says what they are for.
+func (l *Log) roomFor(want uint64, need string) error {
+	free, _, err := l.Space()
 	if errors.Is(err, vfs.ErrUnsupported) {
 		return nil // the free space is unknown; a write to a full disk will fail
 	}
-	if err != nil {
-		return err
+	if err == nil && free < want {
+		err = fmt.Errorf("%w: the disk of %s has %d MiB left, want %d MiB for %s", feed.ErrFull, l.dir, free>>20, (want+1<<20-1)>>20, need)
 	}
-	if free < reserve {
-		return fmt.Errorf("%w: the disk of %s has %d MiB left, less than the reserve of %d MiB", feed.ErrFull, l.dir, free>>20, reserve>>20)
-	}
-	return nil
+	return err
 }
 
 // Space returns how many bytes are free on the memory's disk, and the reserve: with
@@ -329,21 +329,11 @@ func (l *Log) checkpoint(dir string) (err error) {
 // roomToCopy returns ErrFull if there is too little room for the files that a checkpoint
 // cannot link.
 func (l *Log) roomToCopy() error {
-	free, reserve, err := l.Space()
-	if errors.Is(err, vfs.ErrUnsupported) {
-		return nil
-	}
+	size, err := sizeOf(l.opts.FS, l.dir, func(name string) bool { return !strings.HasSuffix(name, ".sst") })
 	if err != nil {
 		return err
 	}
-	want, err := sizeOf(l.opts.FS, l.dir, func(name string) bool { return !strings.HasSuffix(name, ".sst") })
-	if err != nil {
-		return err
-	}
-	if want += reserve; free < want {
-		return fmt.Errorf("%w: the disk has %d MiB left, want %d MiB for the copy and the reserve", feed.ErrFull, free>>20, (want+1<<20-1)>>20)
-	}
-	return nil
+	return l.roomFor(size+l.opts.Reserve, "the copy and the reserve")
 }
 
 // Close releases the store. Nothing may be called after it.

@@ -81,17 +81,13 @@ const recoveryRoom = 4 << 20
 // roomToRecover returns an error if the disk may have too little room to replay the
 // write-ahead log. The replay writes tables that are at most as large as the log.
 func (l *Log) roomToRecover() error {
-	want, err := sizeOf(l.opts.FS, l.dir, func(name string) bool { return strings.HasSuffix(name, ".log") })
+	size, err := sizeOf(l.opts.FS, l.dir, func(name string) bool { return strings.HasSuffix(name, ".log") })
 	if err != nil {
 		return err
 	}
-	want += recoveryRoom
-	free, _, err := l.Space()
-	if errors.Is(err, vfs.ErrUnsupported) {
-		return nil
-	}
-	if err == nil && free < want {
-		err = fmt.Errorf("%w: the disk has %d MiB left, want %d MiB to recover; make room, then start again", feed.ErrFull, free>>20, (want+1<<20-1)>>20)
+	err = l.roomFor(size+recoveryRoom, "recovery")
+	if errors.Is(err, feed.ErrFull) {
+		err = fmt.Errorf("%w; make room, then start again", err)
 	}
 	return err
 }

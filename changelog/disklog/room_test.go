@@ -26,14 +26,19 @@ func crashed(t *testing.T) *vfs.MemFS {
 	return fs.CrashClone(vfs.CrashCloneCfg{})
 }
 
-// noSpace returns files on which writes of some names fail, because the disk is full.
-func noSpace(files vfs.FS, fails func(path string) bool) vfs.FS {
+// failing returns files on which some operations fail.
+func failing(files vfs.FS, err error, fails func(op errorfs.Op) bool) vfs.FS {
 	return errorfs.Wrap(files, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if (op.Kind == errorfs.OpCreate || op.Kind == errorfs.OpFileWrite) && fails(op.Path) {
-			return syscall.ENOSPC
+		if fails(op) {
+			return err
 		}
 		return nil
 	}))
+}
+
+// writes reports whether an operation needs room on the disk.
+func writes(op errorfs.Op) bool {
+	return op.Kind == errorfs.OpCreate || op.Kind == errorfs.OpFileWrite
 }
 
 // A memory that cannot recover because the disk is full says so, and is whole when there is
@@ -50,7 +55,7 @@ func TestOpenOnAFullDisk(t *testing.T) {
 			return fs
 		}, []string{"data", "2 MiB left", "make room"}},
 		{"while it recovers", func(fs *vfs.MemFS) vfs.FS {
-			return noSpace(fs, func(path string) bool { return strings.HasSuffix(path, ".sst") })
+			return failing(fs, syscall.ENOSPC, func(op errorfs.Op) bool { return writes(op) && strings.HasSuffix(op.Path, ".sst") })
 		}, []string{"data", "replay", "no space left"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -114,38 +119,23 @@ func TestCheckpointFails(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name  string
-		fails func(path string) bool
+		fails func(op errorfs.Op) bool
+		err   error
 	}{
-		{"write-ahead log", func(path string) bool { return strings.HasSuffix(path, ".log") }},
-		{"manifest", func(path string) bool { return strings.HasPrefix(filepath.Base(path), "MANIFEST") }},
+		{"write-ahead log", func(op errorfs.Op) bool { return writes(op) && strings.HasSuffix(op.Path, ".log") }, syscall.ENOSPC},
+		{"manifest", func(op errorfs.Op) bool { return writes(op) && strings.HasPrefix(filepath.Base(op.Path), "MANIFEST") }, syscall.ENOSPC},
+		{"sync of the directory", func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileSync && op.Path == "copy" }, syscall.EIO},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			fs := noSpace(vfs.NewMem(), func(path string) bool { return strings.HasPrefix(path, "copy") && tt.fails(path) })
+			fs := failing(vfs.NewMem(), tt.err, func(op errorfs.Op) bool { return strings.HasPrefix(op.Path, "copy") && tt.fails(op) })
 			l := filled(t, "data", Options{FS: fs}) // its Fatal fails the test
 			defer stop(t, l)
-			if err := l.Checkpoint("copy"); !errors.Is(err, syscall.ENOSPC) {
-				t.Errorf("Checkpoint: got %v, want %v", err, syscall.ENOSPC)
+			if err := l.Checkpoint("copy"); !errors.Is(err, tt.err) {
+				t.Errorf("Checkpoint: got %v, want %v", err, tt.err)
 			}
 			add(t, l, "set", "y", 10)
 		})
 	}
-}
-
-// A failed sync of the copy's directory is an error of the copy alone.
-func TestCheckpointDirFails(t *testing.T) {
-	t.Parallel()
-	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind == errorfs.OpFileSync && op.Path == "copy" {
-			return syscall.EIO
-		}
-		return nil
-	}))
-	l := filled(t, "data", Options{FS: fs})
-	defer stop(t, l)
-	if err := l.Checkpoint("copy"); !errors.Is(err, syscall.EIO) {
-		t.Errorf("Checkpoint: got %v, want %v", err, syscall.EIO)
-	}
-	add(t, l, "set", "y", 10)
 }
 
 // A copy is refused before anything is written, if it would take the room that the memory
@@ -166,15 +156,12 @@ func TestCheckpointAsksForRoom(t *testing.T) {
 	ok(t, l.Checkpoint("copy"))
 }
 
-// A file that Pebble removes while the room is computed is no error.
+// A file that Pebble removes while the room is computed is not an error.
 func TestCheckpointWhileFilesGo(t *testing.T) {
 	t.Parallel()
-	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind == errorfs.OpStat && strings.HasSuffix(op.Path, ".log") {
-			return os.ErrNotExist
-		}
-		return nil
-	}))
+	fs := failing(vfs.NewMem(), os.ErrNotExist, func(op errorfs.Op) bool {
+		return op.Kind == errorfs.OpStat && strings.HasSuffix(op.Path, ".log")
+	})
 	l := filled(t, "data", Options{FS: fs})
 	defer stop(t, l)
 	ok(t, l.Checkpoint("copy"))

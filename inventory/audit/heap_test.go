@@ -10,6 +10,7 @@ import (
 	"github.com/rshub/rshub/internal/heaptest"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/inventory/storetest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -22,7 +23,7 @@ func longLocs(t *testing.T, n int, hash func(i int) int) *inventory.State {
 			Loc: longLoc(i), Change: resourcesync.Created, Hash: fmt.Sprintf("md5:%032x", hash(i)),
 		}}
 	}
-	return stored(t, inventory.Options{}, feed.Cursor{Position: uint64(n), Micros: int64(n)}, entries)
+	return storetest.Holding(t, inventory.Options{}, feed.Cursor{Position: uint64(n), Micros: int64(n)}, entries)
 }
 
 func longLoc(i int) string {

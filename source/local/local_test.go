@@ -15,6 +15,7 @@ import (
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/inventory/storetest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -58,18 +59,7 @@ func (noTrail) Fetched(ctx context.Context, _ string) (context.Context, func(err
 
 func stateAt(t *testing.T, at feed.Cursor, entries []feed.Entry) *inventory.State {
 	t.Helper()
-	v := inventory.New(inventory.NewMemory(), "set", inventory.Options{})
-	root, err := v.Commit(t.Context(), inventory.Changes{To: at, Sorted: func(yield func(*feed.Entry) bool) {
-		for i := range entries {
-			if !yield(&entries[i]) {
-				return
-			}
-		}
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v.Tree(root).State()
+	return storetest.Holding(t, inventory.Options{}, at, entries)
 }
 
 // Differences leaves out what others have published since its first look, whether the log
