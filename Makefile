@@ -1,119 +1,170 @@
-# make build     the three programs, in bin/
-# make image     the container image, in dist/image.tar
-# make release   everything that a release consists of, in dist/, verified
-# make check     format, vet, static analysis, and the short tests of each package
-# make test      the gate, what any change may break: check, and the built programs (e2e/smoke)
-# make concerned SINCE=COMMIT
-#                the parts of prove that the changes since a commit concern
-# make prove     all the rest: the parts that have not passed at this commit; or PART=NAME.
-#                CONTRIBUTING.md lists the parts
-# make mutants   that each wrong edit in tools/mutants/patches is noticed by the test that
-#                it names; MUTANTS is a pattern of names
-# make chart     the Helm chart: linted, rendered, and read as Kubernetes reads it
-# make verify    that every module that Go downloaded is what the checksums say, for each
-#                module of the repository
-# make licences  writes THIRD_PARTY.md, which make thirdparty compares
-# make bench     what it costs, each figure beside a floor measured in the same run
-# make fuzz      each fuzz test for FUZZTIME: a count (go test -fuzz reports a time that
-#                ends within an input as a failure now and then)
-# make soak      faults at random for SOAK (a duration), on programs with the race
-#                detector; SEED=n repeats the choices of a run
+# make build      the three programs, in bin/
+# make test       the gate: check, and the built programs (e2e/smoke)
+# make check      lint, and the short tests of each package
+# make lint       format, vet and staticcheck
+# make prove      the long tests, in parts; PART=NAME runs one, make parts lists them.
+#                 docs/dev/testing.md describes them
+# make bench      measurements, each relative to a floor of the same run; BENCH has its flags
+# make fuzz       each fuzz test, FUZZTIME inputs each. A count, because go test -fuzz can report
+#                 a time that ends within an input as a failure
+# make mutants    the wrong edits in tools/mutants, which tests must notice; MUTANTS is a pattern
+# make soak       random faults for SOAK (a duration); SEED=n repeats the choices of a run
+# make chart      the Helm chart; UPDATE=-update writes its golden files and tables
+# make image      the container image, in dist/image.tar
+# make release    all artefacts of a release, in dist/, verified
+# make verify     the checksums of every downloaded module
 GO       ?= go
 FUZZTIME ?= 100000x
 SOAK     ?= 10m
-TOOL     := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 
-# Everything is compiled as it is released, so that this is what is tested and
-# measured, and compiled once. Only the race detector needs cgo.
+# Programs are built without cgo; -trimpath lets all checkouts share Go's build cache.
 export CGO_ENABLED := 0
 export GOFLAGS     := $(GOFLAGS) -trimpath
 
-# Vet and staticcheck, for packages of a module.
-check = cd $(1) && $(GO) vet $(2) && $(TOOL) staticcheck $(2)
+# The gate vets, tests and runs one build of each package, with the race detector. That needs cgo;
+# the tag selects the zstd of programs without cgo.
+lint unit smoke soak: private export CGO_ENABLED := 1
+lint unit smoke soak: private export GOFLAGS := $(GOFLAGS) -race -tags=pebblegozstd
+smoke soak: export RSHUB_E2E_RACE := 1
 
-.PHONY: all build image release verify licences thirdparty packaging check test concerned prove need lint tools chart bench fuzz mutants soak clean
+# Go tools, in the versions of tools/go.mod.
+GOTESTSUM   := $(CURDIR)/bin/tools/gotestsum
+STATICCHECK := $(CURDIR)/bin/tools/staticcheck
+
+# $(call gotest,DIR,PACKAGES,FLAGS) tests packages of the module in DIR. At most two failed tests
+# are run again; a pass is then reported as flaky. JUNIT=DIR writes a JUnit file per call.
+gotest = cd $(1) && $(GOTESTSUM) --format=pkgname --format-hide-empty-pkg --hide-summary=skipped \
+	--rerun-fails=1 --rerun-fails-max-failures=2 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race \
+	$(if $(JUNIT),--junitfile=$(JUNIT)/$@-$$$$.xml) --packages="$(2)" -- -vet=off $(3)
+
+# $(call e2e,PACKAGES,FLAGS) tests the built programs. Go does not know that these tests run the
+# programs, so their results are not cached.
+e2e = $(call gotest,e2e,$(1),-count=1 -timeout=0 -parallel=4 -p=1 $(2))
+
+.PHONY: all build image release verify check test unit smoke lint need prove parts chart bench fuzz mutants soak clean
 
 all: build
 
 build:
 	scripts/build bin
 
-# VERSION is for both; the release finds it when it is not given. The image's name in its
-# file is localhost/rshub, with the tag that the chart asks for.
-image:
-	@rm -rf dist/programs
-	GOOS=linux GOARCH=amd64 scripts/build dist/programs/linux_amd64
-	GOOS=linux GOARCH=arm64 scripts/build dist/programs/linux_arm64
-	cd tools/image && $(GO) run . -root $(CURDIR) -programs $(CURDIR)/dist/programs -o $(CURDIR)/dist/image.tar \
-	  -version '$(VERSION)' -tag "$$(sed -n 's/^appVersion: //p' $(CURDIR)/deploy/helm/rshub/Chart.yaml)" -revision "$$(git log -1 --format=%H)" -created "$$(git log -1 --format=%cI)"
-	@rm -r dist/programs
+bin/tools/gotestsum: tools/go.mod
+	$(GO) build -modfile=tools/go.mod -o $@ gotest.tools/gotestsum
+bin/tools/staticcheck: tools/go.mod
+	$(GO) build -modfile=tools/go.mod -o $@ honnef.co/go/tools/cmd/staticcheck
 
-release: verify packaging
-	cd tools/release && $(GO) run . -root $(CURDIR) -version '$(VERSION)' $(RELEASE)
+# --- the gate ---
 
-# The tests of the image and of the release.
-packaging:
-	cd tools && $(GO) test ./image ./release
+test: check smoke
 
-verify:
-	scripts/verify -strict
+check: lint unit
 
-licences:
-	cd tools/licences && $(GO) run . -write
-
-thirdparty:
-	cd tools && $(GO) test ./licences
-	cd tools/licences && $(GO) run .
-	scripts/verify
-
-# tools/proof has the parts, and says at the end what each took.
-PROOF := cd tools && $(GO) run ./proof
-
-test: need
-	$(PROOF) gate
-
-check: need
-	$(PROOF) gate lint unit race
-
-concerned:
-	@scripts/need all
-	$(PROOF) concerned $(SINCE)
-
-prove:
-	@scripts/need all
-	$(PROOF) all $(PART)
-
-# What the gate needs besides Go; installed with apt where that is possible.
+# Installs what the gate needs in addition to Go and make, with apt if possible.
 need:
 	@scripts/need
 
-# Packages with the types of Kubernetes or the engine of Prometheus take longer to compile than all
-# the rest. They are looked at by make chart, and the tools by make tools.
-lint:
+lint: bin/tools/staticcheck
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }
-	@$(call check,.,./...)
-	@$(call check,e2e,$$($(GO) list ./... | grep -vE '/e2e/(alerts|chart)$$'))
+	$(GO) vet ./... && $(STATICCHECK) ./...
+	cd e2e && $(GO) vet ./smoke && $(STATICCHECK) ./smoke
 
-tools:
-	@$(call check,tools,./...)
+unit: need bin/tools/gotestsum
+	$(call gotest,.,$(call packages,./...,/bench),-short -parallel=6 -p=3)
 
-# Not vetted, only because that takes long. Not cached: the chart is outside of that module.
-# UPDATE=-update writes the golden files anew.
+smoke: need bin/tools/gotestsum
+	$(call e2e,./smoke)
+
+# $(call packages,PATTERNS,REGEXP) lists the packages that do not match REGEXP.
+packages = $$($(GO) list $(1) | grep -vE '$(2)' | tr '\n' ' ')
+
+# --- the long tests ---
+
+PARTS := lint stores points long attack callback cluster ends follow dialect inventory mirror openapi operate clients \
+	page polled proxy deploy soak mutants licences bench
+
+prove: $(if $(PART),prove-$(PART),$(PARTS:%=prove-%))
+parts:
+	@echo $(PARTS)
+
+$(PARTS:%=prove-%): need-all bin/tools/gotestsum
+.PHONY: need-all $(PARTS:%=prove-%)
+need-all:
+	@scripts/need all
+
+STORES := ./changelog/... ./inventory/... ./callback/subscription/... ./claim/... ./internal/redisconn/...
+stores := /(changelog|inventory|callback/subscription|claim|internal/redisconn)(/|$$)
+
+prove-lint: bin/tools/staticcheck
+	cd e2e && $(GO) vet ./... && $(STATICCHECK) ./...
+	for module in image release; do (cd tools/$$module && $(GO) vet ./... && $(STATICCHECK) ./...) || exit 1; done
+	$(GO) run -modfile=tools/go.mod github.com/rhysd/actionlint/cmd/actionlint
+prove-stores:
+	$(call gotest,.,$(STORES),-parallel=6 -timeout=0)
+prove-points: export RSHUB_PROVE := 1
+prove-points:
+	$(call gotest,.,./changelog/disklog ./changelog/redislog,-count=1 -timeout=0 -parallel=6 -run='^(TestFaultPoints|TestDamageAtRest)$$')
+	$(call gotest,.,./changelog/disklog ./changelog/redislog ./inventory ./inventory/diskpages,-count=1 -timeout=0 -run='^(TestInventories|TestInventory|TestMemoryInventory)$$')
+	$(call gotest,.,./source/directory,-count=1 -timeout=0 -run=^TestWatcher)
+prove-long:
+	$(call gotest,.,$(call packages,./...,/bench|$(stores)),-timeout=0)
+prove-attack:
+	$(call e2e,./attack,-parallel=2)
+prove-callback:
+	$(call e2e,./callback ./conformance)
+prove-cluster:
+	$(call e2e,./cluster ./faults,-skip=^TestEnds$$)
+prove-ends:
+	$(call e2e,./faults,-run=^TestEnds$$)
+prove-follow:
+	$(call e2e,./follow ./publish,-p=2)
+prove-dialect prove-inventory prove-operate prove-clients prove-page prove-polled prove-proxy: prove-%:
+	$(call e2e,./$*)
+prove-mirror:
+	$(call e2e,./mirror ./source,-p=2)
+prove-openapi:
+	$(call e2e,./openapi,-parallel=2)
+prove-deploy: chart
+	cd tools/image && $(GO) test .
+	$(call e2e,./deploy)
+prove-soak: soak
+prove-mutants: mutants
+prove-licences: verify
+	scripts/licences /dev/null
+prove-bench:
+	$(call gotest,.,./bench/...,-timeout=0)
+
+# Not cached: the chart is outside of that module.
 chart:
-	cd e2e && $(TOOL) staticcheck ./alerts ./chart && $(GO) test -count=1 -vet=off ./alerts && $(GO) test -count=1 -vet=off ./chart $(UPDATE)
+	cd e2e && $(GO) test -count=1 -vet=off ./alerts && $(GO) test -count=1 -vet=off ./chart $(UPDATE)
 
-# Not cached: Go does not know that these tests read the whole tree.
 mutants:
-	cd tools/mutants && $(GO) test -count=1 . && $(GO) run . -run '$(MUTANTS)'
-
-bench:
-	$(GO) run ./bench $(BENCH)
+	scripts/mutants '$(or $(MUTANTS),*)'
 
 fuzz:
 	scripts/fuzz $(FUZZTIME)
 
 soak:
-	@cd e2e && RSHUB_E2E_RACE=1 RSHUB_SOAK=$(SOAK) RSHUB_E2E_SEED=$(SEED) CGO_ENABLED=1 $(GO) test -race -tags=pebblegozstd -count=1 -timeout 0 -v -run '^TestSoak$$' ./faults
+	cd e2e && RSHUB_SOAK=$(SOAK) RSHUB_E2E_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run '^TestSoak$$' ./faults
+
+bench:
+	$(GO) run ./bench $(BENCH)
+
+# --- artefacts ---
+
+# The name of the image in its file is localhost/rshub, with the tag that the chart uses.
+image: PROGRAMS := $(CURDIR)/dist/programs
+image:
+	@rm -rf $(PROGRAMS)
+	for a in amd64 arm64; do GOOS=linux GOARCH=$$a scripts/build $(PROGRAMS)/linux_$$a && scripts/licences $(PROGRAMS)/linux_$$a/THIRD_PARTY.txt || exit 1; done
+	cd tools/image && $(GO) run . -root $(CURDIR) -programs $(PROGRAMS) -o $(CURDIR)/dist/image.tar -version '$(VERSION)' \
+		-tag "$$(sed -n 's/^appVersion: //p' $(CURDIR)/deploy/helm/rshub/Chart.yaml)" -revision "$$(git log -1 --format=%H)" -created "$$(git log -1 --format=%cI)"
+	@rm -r $(PROGRAMS)
+
+release: verify
+	scripts/release
+
+verify:
+	scripts/verify -strict
 
 clean:
 	rm -rf bin dist

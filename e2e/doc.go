@@ -27,7 +27,6 @@
 //	RSHUB_E2E_NO_BROWSER=1 go test -count=1 ./follow    without Chromium
 //	RSHUB_E2E_FULL=1 go test -count=1 -timeout 0 ./callback ./faults ./polled    in full size
 //	RSHUB_E2E_SEED=n                                with the choices of another run
-//	RSHUB_E2E_PROGRAMS=DIR go test -count=1 -p 1 ./...    with the programs in DIR
 //	RSHUB_SOAK=2h go test -count=1 -timeout 0 -v -run '^TestSoak$' ./faults
 //	                                                random faults for so long; see make soak
 //

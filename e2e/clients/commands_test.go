@@ -18,7 +18,7 @@ import (
 // The commands of a page are typed one block after the other into one shell, in a clone.
 // Only addresses and places are others. Where a page does not start a hub first, one runs
 // already that has a set. internal/pagetest explains what a page says of its blocks.
-// CONTRIBUTING.md lists the blocks that no test runs.
+// A comment before a block says why no test runs it.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob(root(t, "docs", "*.md"))

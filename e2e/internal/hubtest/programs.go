@@ -22,8 +22,7 @@ var Rshub, Rspublish, Rsmirror string
 // waits that long.
 var Patience = 30 * time.Second
 
-// Main is the TestMain of every package: it has the programs built, and runs the
-// tests. RSHUB_E2E_PROGRAMS names a directory that has the programs already.
+// Main is the TestMain of every package: it builds the programs and runs the tests.
 func Main(m *testing.M) { os.Exit(buildAndRun(m)) }
 
 func buildAndRun(m *testing.M) int {
@@ -31,23 +30,20 @@ func buildAndRun(m *testing.M) int {
 	if race {
 		Patience *= 4
 	}
-	dir := os.Getenv("RSHUB_E2E_PROGRAMS")
-	if dir == "" {
-		var err error
-		if dir, err = os.MkdirTemp("", "rshub-e2e-"); err != nil {
-			fmt.Fprintln(os.Stderr, "e2e:", err)
-			return 1
-		}
-		defer os.RemoveAll(dir)
-		cmd := exec.Command("../../scripts/build", dir) // what is tested is what is released
-		if race {
-			cmd = exec.Command("go", "build", "-race", "-o", dir+string(filepath.Separator), "./cmd/rshub", "./cmd/rspublish", "./cmd/rsmirror")
-			cmd.Dir = "../.."
-		}
-		if out, err := cmd.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "e2e: build the programs: %v\n%s", err, out)
-			return 1
-		}
+	dir, err := os.MkdirTemp("", "rshub-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	cmd := exec.Command("../../scripts/build", dir)
+	if race {
+		cmd = exec.Command("go", "build", "-race", "-o", dir+string(filepath.Separator), "./cmd/rshub", "./cmd/rspublish", "./cmd/rsmirror")
+		cmd.Dir = "../.."
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "e2e: build the programs: %v\n%s", err, out)
+		return 1
 	}
 	suffix := ""
 	if runtime.GOOS == "windows" {
