@@ -49,8 +49,8 @@ func TestImage(t *testing.T) {
 	if owner := info.Sys().(*syscall.Stat_t); info.Mode() != os.ModeDir|0o700 || int(owner.Uid) != c.ids(t).uid || int(owner.Gid) != c.ids(t).gid {
 		t.Errorf("the image's /data is %v of %d:%d", info.Mode(), owner.Uid, owner.Gid)
 	}
-	for _, name := range []string{"LICENSE", "THIRD_PARTY.md"} {
-		want, err := os.ReadFile(filepath.Join("../..", name))
+	for name, dir := range map[string]string{"LICENSE": "../..", "THIRD_PARTY.txt": filepath.Dir(hubtest.Rshub)} {
+		want, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,6 +146,9 @@ func makeImage(t *testing.T) (file string) {
 	tool := filepath.Join(dir, "image")
 	if out, err := exec.Command("go", "build", "-C", "../../tools/image", "-o", tool, ".").CombinedOutput(); err != nil {
 		t.Fatalf("build tools/image: %v\n%s", err, out)
+	}
+	if out, err := exec.Command("../../scripts/licences", filepath.Join(filepath.Dir(hubtest.Rshub), "THIRD_PARTY.txt")).CombinedOutput(); err != nil {
+		t.Fatalf("scripts/licences: %v\n%s", err, out)
 	}
 	var files, digests []string
 	for _, programs := range []string{"one", "other"} {

@@ -10,9 +10,10 @@ type contents struct {
 
 // A file of the image, or an empty directory of the user that the hub runs as.
 type file struct {
-	from string // in the directory of the programs, or in the repository; empty: it is a directory
+	from string // in the directory of the programs, or of the repository; empty for a directory
 	to   string
-	kept bool // from is in the repository
+	mode int64 // permissions
+	kept bool  // from is in the repository
 }
 
 // user is who the hub runs as.
@@ -23,8 +24,8 @@ const user = 65532
 func newContents(version, revision, created string) *contents {
 	c := &contents{
 		files: []file{
-			{from: "rshub", to: "rshub"}, {from: "rspublish", to: "rspublish"}, {from: "rsmirror", to: "rsmirror"},
-			{from: "LICENSE", to: "LICENSE", kept: true}, {from: "THIRD_PARTY.md", to: "THIRD_PARTY.md", kept: true}, {to: "data"},
+			{from: "rshub", to: "rshub", mode: 0o755}, {from: "rspublish", to: "rspublish", mode: 0o755}, {from: "rsmirror", to: "rsmirror", mode: 0o755},
+			{from: "LICENSE", to: "LICENSE", mode: 0o644, kept: true}, {from: "THIRD_PARTY.txt", to: "THIRD_PARTY.txt", mode: 0o644}, {to: "data", mode: 0o700},
 		},
 		config: v1.Config{
 			User: "65532:65532", Env: []string{"RSHUB_LISTEN=:8080", "RSHUB_OPS_LISTEN=:8081", "RSHUB_DATA=/data"},

@@ -63,15 +63,15 @@ func layer(f file, root, out string, when time.Time) ([]byte, error) {
 	z := gzip.NewWriter(&b)
 	w := tar.NewWriter(z)
 	h := &tar.Header{
-		Name: f.to, Typeflag: tar.TypeReg, Mode: 0o755, ModTime: when, Format: tar.FormatPAX,
+		Name: f.to, Typeflag: tar.TypeReg, Mode: f.mode, ModTime: when, Format: tar.FormatPAX,
 	}
 	var content []byte
 	if f.from == "" {
-		h.Name, h.Typeflag, h.Mode, h.Uid, h.Gid = h.Name+"/", tar.TypeDir, 0o700, user, user
+		h.Name, h.Typeflag, h.Uid, h.Gid = h.Name+"/", tar.TypeDir, user, user
 	} else {
 		dir := out
 		if f.kept {
-			dir, h.Mode = root, 0o644
+			dir = root
 		}
 		var err error
 		if content, err = os.ReadFile(filepath.Join(dir, f.from)); err != nil {
