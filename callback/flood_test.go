@@ -62,7 +62,7 @@ func (w *world) waits(c *callee) (verified, delivered time.Duration) {
 			if time.Since(begin) > 10*time.Minute {
 				w.t.Fatal("it waits for more than ten minutes")
 			}
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * time.Millisecond) // in fake time
 		}
 		return time.Since(begin)
 	}

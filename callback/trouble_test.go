@@ -37,7 +37,7 @@ func TestHostileAnswers(t *testing.T) {
 				return
 			}
 			for {
-				time.Sleep(time.Second)
+				time.Sleep(time.Second) // in fake time
 				if _, err := io.WriteString(c, forever); err != nil {
 					return
 				}

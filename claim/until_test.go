@@ -21,13 +21,13 @@ func (*slowStore) Leave(context.Context) error            { return nil }
 func (*slowStore) Release(context.Context, []Claim) error { return nil }
 func (s *slowStore) Acquire(_ context.Context, shards []int) ([]Claim, error) {
 	s.ends = time.Now().Add(s.ClaimFor())
-	time.Sleep(s.late)
+	time.Sleep(s.late) // in fake time
 	return []Claim{{shards[0], 1, "hub"}}, nil
 }
 
 func (s *slowStore) Renew(_ context.Context, claims []Claim) ([]Claim, error) {
 	s.ends = time.Now().Add(s.ClaimFor())
-	time.Sleep(s.late)
+	time.Sleep(s.late) // in fake time
 	return claims, nil
 }
 

@@ -290,7 +290,7 @@ func TestDrippingPublisher(t *testing.T) {
 				if _, err := pipe.Write([]byte(body[i : i+1])); err != nil {
 					return
 				}
-				time.Sleep(20 * time.Millisecond)
+				time.Sleep(20 * time.Millisecond) // a slow client
 			}
 			_ = pipe.Close()
 		}()

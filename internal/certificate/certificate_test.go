@@ -39,7 +39,7 @@ func watch(t *testing.T) *bench {
 
 // look waits until the files were looked at.
 func (b *bench) look() {
-	time.Sleep(reread.Every + 1)
+	time.Sleep(reread.Every + 1) // in fake time
 	synctest.Wait()
 }
 

@@ -20,7 +20,7 @@ func Seed(t testing.TB) uint64 {
 			t.Fatalf("RSHUB_SEED: %v", err)
 		}
 	} else if !testing.Short() {
-		seed = rand.Uint64()
+		seed = rand.Uint64() // the test logs its seed
 	}
 	t.Logf("RSHUB_SEED=%d repeats these choices", seed)
 	return seed

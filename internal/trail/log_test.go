@@ -38,7 +38,7 @@ func newBench(t *testing.T) *bench {
 }
 
 func (b *bench) pass(d time.Duration) {
-	time.Sleep(d)
+	time.Sleep(d) // in fake time
 	synctest.Wait()
 }
 

@@ -328,7 +328,7 @@ func (w *world) got(h *inventory.Pinned, err error) *inventory.Pinned {
 
 // after lets time pass.
 func (w *world) after(d time.Duration) {
-	time.Sleep(d)
+	time.Sleep(d) // in fake time
 	synctest.Wait()
 }
 

@@ -296,7 +296,7 @@ func TestRedirectedHost(t *testing.T) {
 		n := now.Add(1)
 		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
 		}
-		time.Sleep(time.Millisecond) // so that requests are under way together
+		time.Sleep(time.Millisecond) // a slow server, so that requests are in progress together
 		now.Add(-1)
 		if r.Header.Get("Authorization") != "" {
 			password.Store(true)
@@ -413,7 +413,7 @@ func TestBounds(t *testing.T) {
 		n := now.Add(1)
 		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
 		}
-		time.Sleep(time.Millisecond) // so that requests are under way together
+		time.Sleep(time.Millisecond) // a slow server, so that requests are in progress together
 		now.Add(-1)
 		_, _ = w.Write([]byte(content))
 	})

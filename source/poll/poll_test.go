@@ -120,7 +120,7 @@ func (w *world) run(t *testing.T, o Outcomes, others ...Pings) (p *Poller, stop 
 
 // after lets time pass, and returns the looks since the last call.
 func (w *world) after(d time.Duration) []string {
-	time.Sleep(d)
+	time.Sleep(d) // in fake time
 	synctest.Wait()
 	return w.looked()
 }

@@ -1,0 +1,198 @@
+// Package rules tests the source tree itself: what packages link, how tests sleep and choose at
+// random, and that the tests and links named in the documentation exist.
+package rules
+
+import (
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const root, module = "../..", "github.com/rshub/rshub/"
+
+// notLinked lists packages and what they must not link, even indirectly: import paths with all
+// below. A leading ./ stands for the module.
+var notLinked = map[string]string{
+	"access problem":                         "github.com/prometheus github.com/klauspost/compress/zstd ./changelog",
+	"changelog":                              "net/http github.com/prometheus",
+	"cmd/rsmirror cmd/rspublish":             "github.com/redis github.com/nats-io ./changelog",
+	"dialect/dump":                           "github.com/cockroachdb net/http ./changelog",
+	"hub":                                    "./callback ./documents ./subscribe ./server",
+	"callback":                               "./documents ./hub ./subscribe ./server",
+	"documents":                              "./callback ./hub ./subscribe ./server",
+	"subscribe":                              "./callback ./documents ./hub ./server",
+	"inventory":                              "./changelog github.com/cockroachdb github.com/redis",
+	"resourcesync":                           "./feed net/http",
+	"client source/discovery source/harvest": "github.com/cockroachdb github.com/redis github.com/prometheus ./changelog",
+}
+
+// importers lists the only packages that may import a third party, besides bench.
+var importers = map[string][]string{
+	"github.com/redis/":           {"internal/redisconn", "internal/redistest"},
+	"github.com/nats-io/":         {"hub"},
+	"github.com/gorilla/":         {"subscribe"},
+	"github.com/cockroachdb/":     {"changelog/disklog", "internal/pebbledb", "inventory/diskpages", "mirror/ledger", "source/directory"},
+	"github.com/kelseyhightower/": {"cmd/rshub"},
+}
+
+func TestImports(t *testing.T) {
+	linked := map[string][]string{} // by package
+	for _, line := range lines(t, "go", "list", "-f", `{{.ImportPath}}|{{join .Imports " "}}|{{join .Deps " "}}`, "./...") {
+		fields := strings.Split(line, "|")
+		pkg := strings.TrimPrefix(fields[0], module)
+		linked[pkg] = strings.Fields(fields[2])
+		for _, imported := range strings.Fields(fields[1]) {
+			for third, allowed := range importers {
+				if strings.HasPrefix(imported, third) && pkg != "bench" && !slices.Contains(allowed, pkg) {
+					t.Errorf("%s imports %s; only %v may", pkg, imported, allowed)
+				}
+			}
+		}
+	}
+	for packages, prohibited := range notLinked {
+		for pkg := range strings.FieldsSeq(packages) {
+			if linked[pkg] == nil {
+				t.Errorf("notLinked has %s, which does not exist", pkg)
+			}
+			for _, dep := range linked[pkg] {
+				for p := range strings.FieldsSeq(strings.ReplaceAll(prohibited, "./", module)) {
+					if strings.HasPrefix(dep+"/", p+"/") {
+						t.Errorf("%s links %s", pkg, dep)
+					}
+				}
+			}
+		}
+	}
+}
+
+var (
+	waits  = regexp.MustCompile(`\btime\.Sleep\(|\brand\.(Int|N\(|Perm|Shuffle|Uint|Float|New.*time\.Now)`)
+	bubble = regexp.MustCompile(`^(\t*).*\b(synctest\.Test|inWorld)\(.*\{$`) // inWorld calls synctest.Test
+	excuse = regexp.MustCompile(`// .*(fake time|slow|logs its seed)`)
+)
+
+// TestWaits finds tests that sleep outside fake time, and random choices that differ in each run.
+// A comment on the line excuses it with a reason: fake time, slow, or logs its seed.
+func TestWaits(t *testing.T) {
+	for _, file := range lines(t, "git", "ls-files", "*_test.go", "*test/*.go", ":!bench", ":!e2e") {
+		end := "" // the line that ends the bubble; "" outside a bubble
+		for i, line := range strings.Split(read(t, file), "\n") {
+			switch m := bubble.FindStringSubmatch(line); {
+			case end != "" && line == end:
+				end = ""
+			case end == "" && m != nil:
+				end = m[1] + "})"
+			case end == "" && waits.MatchString(line) && !excuse.MatchString(line):
+				t.Errorf("%s:%d: sleep or random choice; wait for a condition, or use synctest or chancetest: %s", file, i+1, strings.TrimSpace(line))
+			}
+		}
+	}
+}
+
+// lines returns the lines that a command prints in the root directory.
+func lines(t *testing.T, name string, args ...string) []string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
+}
+
+// read returns the text of a file, by its path from the root.
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+var (
+	namedTest = regexp.MustCompile("(?m)(?:`|^Test: )\\./([a-z0-9/_-]+) ((?:Test|Fuzz)[A-Za-z0-9_]+)")
+	mutants   = regexp.MustCompile(`(?s)\n- Mutants: (.*?)(?:\n\n|\n- |$)`)
+	header    = regexp.MustCompile(`^Wrong: .+\nBreaks: (I\d+)\nTest: `)
+	quoted    = regexp.MustCompile("`([a-z0-9-]+)`")
+)
+
+// TestNamedTests checks that the tests named in documents and patches exist, that each invariant
+// has one, and that docs/promise.md and the patches agree on which mutant breaks which invariant.
+func TestNamedTests(t *testing.T) {
+	var promised, patched []string
+	for section := range strings.SplitSeq(read(t, "docs/promise.md"), "\n## ") {
+		invariant, _, _ := strings.Cut(section, ":")
+		m := mutants.FindStringSubmatch(section)
+		if !strings.HasPrefix(invariant, "I") {
+			continue // the introduction
+		}
+		if m == nil || !namedTest.MatchString(section) {
+			t.Fatalf("docs/promise.md: %s names no test or no mutant", invariant)
+		}
+		for _, name := range quoted.FindAllStringSubmatch(m[1], -1) {
+			promised = append(promised, invariant+" "+name[1])
+		}
+	}
+	documents := []string{"docs/promise.md", "docs/capabilities.md", "docs/dev/threat-model.md"}
+	for _, patch := range lines(t, "git", "ls-files", "*.patch") {
+		documents = append(documents, patch)
+		m := header.FindStringSubmatch(read(t, patch))
+		if m == nil {
+			t.Fatalf("%s: want the header lines Wrong, Breaks and Test", patch)
+		}
+		patched = append(patched, m[1]+" "+strings.TrimSuffix(path.Base(patch), ".patch"))
+	}
+	if slices.Sort(promised); !slices.Equal(promised, slices.Sorted(slices.Values(patched))) {
+		t.Errorf("docs/promise.md has the mutants\n%q, tools/mutants has\n%q", promised, patched)
+	}
+	sources := lines(t, "git", "ls-files", "*_test.go")
+	for _, document := range documents {
+		for _, m := range namedTest.FindAllStringSubmatch(read(t, document), -1) {
+			if !slices.ContainsFunc(sources, func(f string) bool { return path.Dir(f) == m[1] && strings.Contains(read(t, f), "\nfunc "+m[2]+"(") }) {
+				t.Errorf("%s names ./%s %s, which does not exist", document, m[1], m[2])
+			}
+		}
+	}
+}
+
+var (
+	link   = regexp.MustCompile(`\]\(([^()\s#]*)(#[^()\s]*)?\)`)
+	code   = regexp.MustCompile("(?ms)^```.*?^```$|`[^`\n]*`")
+	title  = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	noSlug = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// hasAnchor reports whether a document has a heading with this anchor, as GitHub derives it.
+func hasAnchor(text, anchor string) bool {
+	return slices.ContainsFunc(title.FindAllStringSubmatch(text, -1), func(m []string) bool {
+		slug := noSlug.ReplaceAllString(strings.ToLower(link.ReplaceAllString(m[1], "]")), "")
+		return "#"+strings.ReplaceAll(slug, " ", "-") == anchor
+	})
+}
+
+// TestLinks checks the links of all documents to files and headings of the repository.
+func TestLinks(t *testing.T) {
+	for _, document := range lines(t, "git", "ls-files", "*.md") {
+		for _, m := range link.FindAllStringSubmatch(code.ReplaceAllString(read(t, document), ""), -1) {
+			target := document
+			if m[1] != "" {
+				target = path.Join(path.Dir(document), m[1])
+			}
+			if strings.Contains(m[1], ":") {
+				continue // another site
+			}
+			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
+				t.Errorf("%s: broken link: %v", document, err)
+			} else if m[2] != "" && path.Ext(target) == ".md" && !hasAnchor(read(t, target), m[2]) {
+				t.Errorf("%s: broken link: %s has no heading %s", document, target, m[2])
+			}
+		}
+	}
+}
