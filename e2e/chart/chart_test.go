@@ -162,11 +162,11 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestGolden compares all that is installed with what was read and found good.
+// TestGolden compares three renderings with reviewed files. TestManifests checks all cases.
 func TestGolden(t *testing.T) {
-	for name, text := range cases(t) {
+	for _, name := range []string{"default", "cluster", "closed"} {
 		t.Run(name, func(t *testing.T) {
-			texts, err := render(t, parse(t, text), installed)
+			texts, err := render(t, parse(t, cases(t)[name]), installed)
 			if err != nil {
 				t.Fatal(err)
 			}
