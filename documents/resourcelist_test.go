@@ -125,7 +125,7 @@ func TestResourceListIsCut(t *testing.T) {
 		{30_000, long, 2},
 	} {
 		t.Run(fmt.Sprintf("%d/%d", test.count, test.parts), func(t *testing.T) {
-			if testing.Short() && test.count > 50_001 {
+			if testing.Short() && test.count > 1 && test.count != 50_001 {
 				t.Skip("writes large documents")
 			}
 			sh := &shelf{}

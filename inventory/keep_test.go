@@ -235,6 +235,9 @@ func TestOrder(t *testing.T) {
 func TestSizes(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 70, 80, 5000, 49_999, 50_001} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			if testing.Short() && n > 5000 {
+				t.Skip("long")
+			}
 			v := New(NewMemory(), "set", Options{})
 			root := commit(t, v, n)
 			if root.Tally.Count != uint64(n) {

@@ -31,7 +31,11 @@ func TestRoom(t *testing.T) {
 		{"XML, an element of many attributes", head + "<url", strings.Repeat(` a=""`, 50_000), "/></urlset>", 7, ReadXML},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			text := test.begin + strings.Repeat(test.entry, test.n) + test.end
+			n := test.n
+			if testing.Short() {
+				n = (n + 4) / 5
+			}
+			text := test.begin + strings.Repeat(test.entry, n) + test.end
 			var before, after runtime.MemStats
 			most, worst := int64(0), uint64(0)
 			runtime.GC()
@@ -80,7 +84,7 @@ func TestRoomEnds(t *testing.T) {
 		read := int64(0)
 		endless := io.MultiReader(strings.NewReader(test.head), &repeater{text: test.repeat, read: &read})
 		_, err := test.read(endless, Limits{Bytes: 1 << 40, Entries: 1 << 30, Room: func(bytes int64) error {
-			if bytes > 10<<20 {
+			if bytes > 2<<20 {
 				return full
 			}
 			return nil
@@ -93,7 +97,11 @@ func TestRoomEnds(t *testing.T) {
 		}
 		read = 0
 		endless = io.MultiReader(strings.NewReader(test.head), &repeater{text: test.repeat, read: &read})
-		if _, err = test.read(endless, Limits{}); !errors.Is(err, ErrTooLarge) {
+		limits := Limits{}
+		if testing.Short() {
+			limits.Bytes = 4 << 20
+		}
+		if _, err = test.read(endless, limits); !errors.Is(err, ErrTooLarge) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -141,8 +141,12 @@ func compareRandom(t *testing.T, seed uint64, locs, faults int) {
 }
 
 func TestCompare(t *testing.T) {
+	seeds := uint64(4)
+	if testing.Short() {
+		seeds = 1
+	}
 	for _, locs := range []int{0, 1, 2, 10, 64, 65, 66, 300, 3000} {
-		for seed := range uint64(4) {
+		for seed := range seeds {
 			compareRandom(t, seed, locs, 0)
 			compareRandom(t, seed, locs, 10)
 			compareRandom(t, seed, locs, locs)
@@ -161,17 +165,20 @@ func FuzzCompare(f *testing.F) {
 // BenchmarkCompare does it in a million.
 func TestCompareFew(t *testing.T) {
 	ctx := context.Background()
-	all := sourcetest.PEPs(100_000)
-	head := feed.Cursor{Position: 100_020, Micros: 1_800_000_000_000_000}
+	n, seeds := 100_000, uint64(3)
+	if testing.Short() {
+		n, seeds = 20_000, 1
+	}
+	all := sourcetest.PEPs(n)
+	head := feed.Cursor{Position: uint64(n + 20), Micros: 1_800_000_000_000_000}
 	hub := holding(t, head, all)
-	for seed := range uint64(3) {
+	for seed := range seeds {
 		src := sourcetest.New(seed, 1)
-		src.Head = feed.Cursor{Position: 100_000, Micros: 1_790_000_000_000_000}
+		src.Head = feed.Cursor{Position: uint64(n), Micros: 1_790_000_000_000_000}
 		o := holding(t, src.Head, all).Overlay()
 		var want []string
 		for i := range 10 {
-			n := src.IntN(100_000)
-			e := src.Existing(all[n].Change.Loc)
+			e := src.Existing(all[src.IntN(n)].Change.Loc)
 			kind := "stale "
 			switch i % 3 {
 			case 1:
@@ -202,7 +209,8 @@ func TestCompareFew(t *testing.T) {
 // TestCompareAll compares a state with an empty one, both ways: everything differs.
 func TestCompareAll(t *testing.T) {
 	at := feed.Cursor{Position: 1, Micros: 1}
-	all, none := holding(t, at, sourcetest.PEPs(20_000)), holding(t, at, nil)
+	const n = 5_000
+	all, none := holding(t, at, sourcetest.PEPs(n)), holding(t, at, nil)
 	for _, test := range []struct {
 		own, theirs *inventory.State
 		kind        string
@@ -210,7 +218,7 @@ func TestCompareAll(t *testing.T) {
 	}{{all, none, "extra ", 1}, {none, all, "missing ", 15}} {
 		l := new(line)
 		got := differences(t, test.own, digest.ByPosition, inventory.Range{}, l.to(test.theirs))
-		if len(got) != 20_000 || !strings.HasPrefix(got[0], test.kind) || !strings.HasPrefix(got[19_999], test.kind) || l.asked > test.asked {
+		if len(got) != n || !strings.HasPrefix(got[0], test.kind) || !strings.HasPrefix(got[n-1], test.kind) || l.asked > test.asked {
 			t.Errorf("%d differences like %s after %d questions, %d bytes down", len(got), got[0], l.asked, l.down)
 		}
 	}

@@ -33,7 +33,7 @@ func longLoc(i int) string {
 // A Reply keeps about as much memory as its text has, not the pages that its resources
 // are from.
 func TestReplyOwnsItsText(t *testing.T) {
-	const n, ranges = 10_000, 300
+	const n, ranges = 3_000, 90
 	state := longLocs(t, n, func(int) int { return 0 })
 	for _, tt := range []struct {
 		name  string
