@@ -75,6 +75,7 @@ type faulty struct {
 	hooked
 
 	mu    sync.Mutex
+	calls int // since set
 	left  int // calls until the fault; below 0: there is none
 	fault fault
 	met   bool // the fault has happened
@@ -98,7 +99,7 @@ func (s *faulty) Remove(ctx context.Context, set string, begin int64, numbers []
 func (s *faulty) set(n int, f fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.left, s.fault, s.met = n, f, false
+	s.calls, s.left, s.fault, s.met = 0, n, f, false
 }
 
 // keeps makes the store remove nothing while do runs.
@@ -119,12 +120,13 @@ func (s *faulty) clogged() bool {
 	return s.clog
 }
 
-// heal disarms the store. It reports whether the fault has happened.
-func (s *faulty) heal() bool {
+// heal disarms the store. It returns how often it was called since set, and whether the
+// fault has happened.
+func (s *faulty) heal() (calls int, met bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.left = -1
-	return s.met
+	return s.calls, s.met
 }
 
 // part returns for how many of n pages the failing call is still done.
@@ -143,6 +145,7 @@ func (s *faulty) part(n int) int {
 // call makes a call, or fails.
 func (s *faulty) call(do func() error) error {
 	s.mu.Lock()
+	s.calls++
 	now, dead := s.left == 0, s.left == 0 && s.met
 	if s.left > 0 {
 		s.left--

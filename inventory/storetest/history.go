@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -76,37 +77,50 @@ func part(i int) (first, step int) {
 }
 
 // eachCall repeats an operation, and lets each of its store calls fail once, in each
-// way.
+// way. A short test has one fault of each kind, at calls that are evenly apart.
 func eachCall(t *testing.T, h *history, op func(h *history) error) {
+	repeats := 0
+	repeat := func(n int, fault fault) (calls int, met bool) {
+		h.publish(1 + h.random.IntN(20))
+		h.must(h.commit(h.hubs[1]))
+		h.learn()
+		h.must(h.unpinAll())
+		if repeats%4 > 1 { // an older root lives, or dies
+			h.must(h.pin(h.hubs[1]))
+		}
+		h.publish(1 + h.random.IntN(20))
+		h.faulty.keeps(func() { h.must(h.commitAnew(h.hubs[0])) }) // leaves pages that are to be removed
+		h.learn()
+		if repeats%4 == 3 {
+			h.must(h.unpinAll())
+		}
+		repeats++
+		h.publish(1 + h.random.IntN(20))
+		h.faulty.set(n, fault)
+		err := op(h)
+		calls, met = h.faulty.heal()
+		if err != nil && (!met || !planned(err)) {
+			t.Fatalf("fault %d at call %d: %v", fault, n, err)
+		}
+		h.check()
+		h.must(h.commit(h.hubs[1]))
+		h.learn()
+		if !met && calls < 2 {
+			t.Fatalf("the operation makes only %d calls", calls)
+		}
+		return calls, met
+	}
+	if testing.Short() {
+		calls, _ := repeat(math.MaxInt, refused)
+		for fault := range faults {
+			repeat(int(fault)*calls/int(faults), fault)
+		}
+		h.settle()
+		return
+	}
 	for fault := range faults {
 		for n, step := part(int(fault)); ; n += step {
-			h.publish(1 + h.random.IntN(20))
-			h.must(h.commit(h.hubs[1]))
-			h.learn()
-			h.must(h.unpinAll())
-			if n%4 > 1 { // an older root lives, or dies
-				h.must(h.pin(h.hubs[1]))
-			}
-			h.publish(1 + h.random.IntN(20))
-			h.faulty.keeps(func() { h.must(h.commitAnew(h.hubs[0])) }) // leaves pages that are to be removed
-			h.learn()
-			if n%4 == 3 {
-				h.must(h.unpinAll())
-			}
-			h.publish(1 + h.random.IntN(20))
-			h.faulty.set(n, fault)
-			err := op(h)
-			met := h.faulty.heal()
-			if err != nil && (!met || !planned(err)) {
-				t.Fatalf("fault %d at call %d: %v", fault, n, err)
-			}
-			h.check()
-			h.must(h.commit(h.hubs[1]))
-			h.learn()
-			if !met {
-				if n < 2 {
-					t.Fatalf("the operation makes only %d calls", n)
-				}
+			if _, met := repeat(n, fault); !met {
 				break
 			}
 		}
@@ -130,7 +144,7 @@ func History(t *testing.T, e Env, seed uint64, steps int) {
 			h.faulty.set(h.random.IntN(12), fault(h.random.IntN(int(faults))))
 		}
 		err := h.step(hub)
-		if met := h.faulty.heal(); err != nil && (!met || !planned(err)) {
+		if _, met := h.faulty.heal(); err != nil && (!met || !planned(err)) {
 			t.Fatal(err)
 		}
 		h.check()
