@@ -14,6 +14,9 @@ import (
 // at is the time in all records.
 var at = time.Date(2026, 3, 4, 5, 6, 7, 89_000, time.UTC)
 
+// form is the form of all records but the plain ones.
+const form = "atom.xml"
+
 func url(n int) string { return fmt.Sprintf("https://example.org/callback?n=%d&x=<é>", n) }
 
 // record returns a record with a value in each field but Sealed, which is of the key that a
@@ -21,7 +24,7 @@ func url(n int) string { return fmt.Sprintf("https://example.org/callback?n=%d&x
 func record(set string, n int) subscription.Record {
 	return subscription.Record{
 		Subscription: subscription.Subscription{
-			Set: set, Form: "atom.xml", Callback: url(n), Secret: strings.Repeat("ß€𝄞\x00\"\\\n\u2028", 12) + "1234567", Former: "fo\x00rmer",
+			Set: set, Form: form, Callback: url(n), Secret: strings.Repeat("ß€𝄞\x00\"\\\n\u2028", 12) + "1234567", Former: "fo\x00rmer",
 			Every:    90 * time.Minute,
 			Filter:   feed.Filter{Prefix: "https://example.org/*", Changes: []resourcesync.ChangeType{resourcesync.Created}, Types: []string{"text/*"}, Collection: "https://example.org/all"},
 			LeaseEnd: at.Add(time.Hour), Token: fmt.Sprint("token", n), By: subscription.ByToken("ä"), Key: "thumbprint", Anyone: true, Made: at, Renewed: at.Add(time.Minute),
@@ -52,8 +55,8 @@ func plain(set string, n int) subscription.Record {
 // inShard returns n records of a set that are in the given shard.
 func inShard(set string, shard, n int) (all []subscription.Record) {
 	for i := 0; len(all) < n; i++ {
-		if r := record(set, i); r.ID().Shard() == shard {
-			all = append(all, r)
+		if subscription.NewID(set, form, url(i)).Shard() == shard {
+			all = append(all, record(set, i))
 		}
 	}
 	return all
