@@ -34,7 +34,7 @@ type resources struct {
 	shelf   *shelf
 	cursor  feed.Cursor
 	entries []feed.Entry
-	tallies []digest.Tally // of one resource each
+	tallies []digest.Tally // of all entries before each, and of all
 }
 
 func (s *shelf) Snapshot(ctx context.Context, set string, at feed.Cursor) (*subscribe.Snapshot, error) {
@@ -86,10 +86,12 @@ func (s *shelf) fold(ctx context.Context, state feed.State) (resources, error) {
 		}
 		cur = b.Cursor
 	}
-	r := resources{shelf: s, cursor: cur}
+	r := resources{shelf: s, cursor: cur, tallies: make([]digest.Tally, 1)}
 	for _, loc := range slices.Sorted(maps.Keys(all)) {
 		e := all[loc]
-		r.entries, r.tallies = append(r.entries, e), append(r.tallies, digest.TallyOf(&e))
+		sum := digest.TallyOf(&e)
+		sum.Add(&r.tallies[len(r.entries)])
+		r.entries, r.tallies = append(r.entries, e), append(r.tallies, sum)
 	}
 	return r, nil
 }
@@ -103,9 +105,10 @@ func (s *shelf) holding() int {
 func (r resources) Cursor() feed.Cursor { return r.cursor }
 
 func (r resources) Tally(_ context.Context, in inventory.Range) (t digest.Tally, err error) {
-	for i := r.find(in.From); i < len(r.entries) && in.Has(r.entries[i].Change.Loc); i++ {
-		t.Add(&r.tallies[i])
-	}
+	from := r.find(in.From)
+	to := from + sort.Search(len(r.entries)-from, func(i int) bool { return !in.Has(r.entries[from+i].Change.Loc) })
+	t = r.tallies[to]
+	t.Sub(&r.tallies[from])
 	return t, nil
 }
 
