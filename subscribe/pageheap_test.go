@@ -21,11 +21,11 @@ func TestPageKeepsNoBlocks(t *testing.T) {
 			kept := heaptest.Kept(t, func() any {
 				begin := &feed.Batch{Set: "demo"}
 				p := s.newPage(begin, poll{limit: 10_000, filter: feed.Filter{Types: []string{"text/html"}}}, f)
-				for i := range 40 {
+				for i := range 20 {
 					p.extend(decodedBlock(i))
 				}
-				if p.count != 40 || p.batch.Cursor.Position != 4000 {
-					t.Fatalf("the page has %d entries up to %v, want 40 up to 4000", p.count, p.batch.Cursor)
+				if p.count != 20 || p.batch.Cursor.Position != 2000 {
+					t.Fatalf("the page has %d entries up to %v, want 20 up to 2000", p.count, p.batch.Cursor)
 				}
 				return p
 			})
