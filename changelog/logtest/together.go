@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
@@ -55,6 +56,7 @@ var togetherTests = []test{
 					m.Error(err)
 					return
 				}
+				time.Sleep(time.Millisecond)
 			}
 		})
 		running.Wait()
@@ -166,8 +168,11 @@ func (m *memory) follow(seen map[uint64]string, limit int, done *atomic.Bool) fe
 			c = e.Cursor
 			seen[e.Position] = e.Change.Loc
 		}
-		if last && len(b.Entries) == 0 {
-			return c
+		if len(b.Entries) == 0 {
+			if last {
+				return c
+			}
+			time.Sleep(time.Millisecond)
 		}
 	}
 }
