@@ -49,11 +49,11 @@ func TestRuns(t *testing.T) {
 					}
 				}}
 				w.log.make("a")
-				w.log.publish("a", many(30_000)...)
-				w.log.publish("a", many(30_000)[10_000:20_000]...)
-				w.log.publish("a", "-000001", "-029999", "+000001")
-				l, _ := w.hub(Options{WaitBytes: 600_000})
-				for i := 0; w.head("a").Newest().Cursor.Position < 40_003; i++ {
+				w.log.publish("a", many(15_000)...)
+				w.log.publish("a", many(15_000)[5_000:10_000]...)
+				w.log.publish("a", "-000001", "-014999", "+000001")
+				l, _ := w.hub(Options{WaitBytes: 300_000})
+				for i := 0; w.head("a").Newest().Cursor.Position < 20_003; i++ {
 					if i == 100 {
 						t.Fatalf("the root is at %v\n%s", w.head("a").Newest().Cursor, w.text)
 					}
