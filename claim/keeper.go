@@ -184,16 +184,19 @@ func (k *Keeper) renew(ctx context.Context) {
 	defer cancel()
 	until := k.in(k.counts())
 	renewed, err := k.store.Renew(ctx, all)
-	has := make(map[int]bool, len(renewed))
 	for _, r := range renewed {
-		h := k.held[r.Shard]
-		h.until.Store(until)
-		has[r.Shard] = true
+		k.held[r.Shard].until.Store(until)
 	}
 	if err != nil {
 		k.failed(ctx, "claims cannot be renewed", err)
 	}
-	k.lose(func(h *Hold) bool { return err == nil && !has[h.Shard] || h.Over() })
+	late := until.over(k.clock) // the answer took so long that the renewed claims have ended, too
+	k.lose(func(h *Hold) bool {
+		if h.until.Load() == until {
+			return late
+		}
+		return err == nil || h.Over()
+	})
 }
 
 // acquire claims the shards that this hub should have and does not have.
