@@ -27,7 +27,7 @@ const (
 // those that are new: any hub may have sent them.
 func (e *Engine) lookIntoInboxes(ctx context.Context) {
 	st := e.lock()
-	var shards []int
+	shards := make([]int, 0, len(st.shards))
 	for number, s := range st.shards {
 		if s.loaded && !s.leaving {
 			shards = append(shards, number)

@@ -2,7 +2,6 @@ package callback
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -43,8 +42,13 @@ const (
 // loaded since the last time. It takes one shard after the other, and asks without the mutex.
 func (e *Engine) lookAtRights(context.Context) {
 	version := e.opts.Rights.Version()
+	var shards []*shard
 	st := e.lock()
-	shards := slices.Collect(maps.Values(st.shards))
+	for _, s := range st.shards {
+		if s.rights != version || len(s.unchecked) > 0 {
+			shards = append(shards, s)
+		}
+	}
 	st.unlock()
 	for _, s := range shards {
 		s.lookAtRights(version)
