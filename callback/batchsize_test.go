@@ -9,7 +9,7 @@ import (
 // A callback that answered 413 for a while gets its backlog in large deliveries again
 // once it is well.
 func TestTooLargeIsForgotten(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
 		c, _ := w.subscribed()
 		c.says(status(http.StatusRequestEntityTooLarge))
 		for range 2 {

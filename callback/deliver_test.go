@@ -47,7 +47,7 @@ func TestDeliver(t *testing.T) {
 // With rs.every, deliveries come in bursts: each goes to the end of what there was when it
 // began, and the next begins no sooner than the interval after it. An operator need not wait.
 func TestEvery(t *testing.T) {
-	inWorld(t, Options{MaxChanges: 10}, func(t *testing.T, w *world) {
+	inLongWorld(t, Options{MaxChanges: 10}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head(), Every: 10 * time.Minute})
 		took := func(want int) {
@@ -91,7 +91,7 @@ func TestEvery(t *testing.T) {
 // What cannot be delivered for an hour comes coalesced, in order and complete.
 func TestFailsForAnHour(t *testing.T) {
 	long(t)
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
 		c, id := w.subscribed()
 		c.says(status(500))
 		w.published("first", 2)
@@ -121,7 +121,7 @@ func TestFailsForAnHour(t *testing.T) {
 // As long as nothing new comes, the waits between tries grow.
 func TestBackoff(t *testing.T) {
 	long(t)
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
 		c, _ := w.subscribed()
 		c.says(status(503))
 		w.publish("a", 1)
@@ -144,7 +144,7 @@ func TestBackoff(t *testing.T) {
 // comes later than that brings the try forward.
 func TestNewChangesTryAgain(t *testing.T) {
 	long(t)
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
 		c, _ := w.subscribed()
 		c.says(status(500))
 		for range 2000 {
@@ -204,7 +204,7 @@ func TestStatuses(t *testing.T) {
 }
 
 func TestGoneEnds(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
 		c, id := w.subscribed()
 		c.says(status(410))
 		w.published("a", 1)
@@ -241,7 +241,7 @@ func TestRetryAfter(t *testing.T) {
 		"nonsense": {func() string { return "-5" }, 0, 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, Options{}, func(t *testing.T, w *world) {
+			inLongWorld(t, Options{}, func(t *testing.T, w *world) {
 				c, _ := w.subscribed()
 				c.says(func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("Retry-After", test.value())

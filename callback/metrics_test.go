@@ -49,7 +49,7 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := reader{t, prometheus.NewRegistry()}
-		w := newWorld(t, Options{Metrics: r.registry, Meter: meter.New(r.registry)})
+		w := newWorldWithClaims(t, Options{Metrics: r.registry, Meter: meter.New(r.registry)}, longClaim)
 		r.is(map[string]float64{
 			"rshub_callback_claims": subscription.Shards, "rshub_callback_claims_gained_total": subscription.Shards, "rshub_callback_claims_lost_total": 0,
 			"rshub_callback_subscriptions": 0, attemptsOf("delivery", "timeout"): 0, lagChanges: 0, lagSeconds: 0,
@@ -98,7 +98,7 @@ func TestMetricsAfterAStart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: make prove PART=long")
 	}
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
 		c, _ := w.subscribed()
 		w.published("a", 1)
 		c.says(status(500))
@@ -120,7 +120,7 @@ func TestMetricsOfEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := reader{t, prometheus.NewRegistry()}
-		w := newWorld(t, Options{Metrics: r.registry, Meter: meter.New(r.registry)})
+		w := newWorldWithClaims(t, Options{Metrics: r.registry, Meter: meter.New(r.registry)}, longClaim)
 		ended := func(reason string) string { return fmt.Sprintf("rshub_callback_ended_total{reason=%q}", reason) }
 
 		c := w.listen("unsubscribes.example")

@@ -83,7 +83,7 @@ func TestDeliveryNumber(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, Options{}, func(t *testing.T, w *world) {
+			inLongWorld(t, Options{}, func(t *testing.T, w *world) {
 				c, id := w.subscribed()
 				w.published("a", 1)
 				w.pass(time.Millisecond)

@@ -1,6 +1,7 @@
 package callback
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -22,6 +23,8 @@ import (
 // An outage is a registry with its claims that fails for a while.
 type outage struct {
 	registrytest.Disk
+	claimFor time.Duration // how long claims last; zero means as long as those of Disk; never changed
+
 	tight atomic.Bool // it takes no records
 	full  atomic.Bool // it commits nothing
 	down  atomic.Bool // it does nothing at all
@@ -40,6 +43,8 @@ func (o *outage) is(failing bool) error {
 	}
 	return nil
 }
+
+func (o *outage) ClaimFor() time.Duration { return cmp.Or(o.claimFor, o.Disk.ClaimFor()) }
 
 func (o *outage) Send(ctx context.Context, r subscription.Request) error {
 	if err := o.is(false); err != nil {

@@ -166,7 +166,7 @@ func TestUnsubscribe(t *testing.T) {
 
 func TestLeaseEnds(t *testing.T) {
 	long(t)
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
 		for i, answer := range []func(http.ResponseWriter, *http.Request){nil, status(500)} {
 			c := w.listen(fmt.Sprint("host", i, ".example"))
 			id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second, Start: w.head()})
@@ -201,7 +201,7 @@ func TestLeaseEnds(t *testing.T) {
 
 // A callback whose set was removed and not made anew is told so when its lease ends.
 func TestExpiryWithoutASet(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
 		w.publish("a", 1)
 		c := w.listen("a.example")
 		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second, Start: w.head()})
@@ -220,7 +220,7 @@ func TestExpiryWithoutASet(t *testing.T) {
 // A renewal that came before the lease ended counts, though it is confirmed
 // after that.
 func TestRenewalAtTheEnd(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second})
 		w.publish("a", 1)

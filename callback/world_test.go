@@ -62,11 +62,18 @@ type world struct {
 
 func newWorld(t testing.TB, o Options) *world {
 	t.Helper()
+	return newWorldWithClaims(t, o, 0)
+}
+
+// newWorldWithClaims is newWorld with claims that last claimFor, or as long as those of a hub on
+// disk if claimFor is zero.
+func newWorldWithClaims(t testing.TB, o Options, claimFor time.Duration) *world {
+	t.Helper()
 	w := &world{t: t, log: memorytest.Open(t), net: &pipetest.Network{}}
 	w.hub = hub.New(w.log, hub.Options{Base: base})
 	t.Cleanup(w.hub.Close)
 	w.registry = registrytest.OpenDisk(t, w.log.Keep("callback"))
-	w.store = &outage{Disk: w.registry}
+	w.store = &outage{Disk: w.registry, claimFor: claimFor}
 	w.start(o)
 	t.Cleanup(func() { w.crash(); w.net.Close() })
 	return w
@@ -77,6 +84,17 @@ func inWorld(t *testing.T, o Options, test func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t, o)) })
+}
+
+// longClaim is how long claims last in tests that are not about them and in which minutes pass:
+// such a test would spend most of its time on renewing 256 claims twice a second.
+const longClaim = time.Hour
+
+// inLongWorld is inWorld with claims that last longClaim.
+func inLongWorld(t *testing.T, o Options, test func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { test(t, newWorldWithClaims(t, o, longClaim)) })
 }
 
 func ok(t testing.TB, err error) {
