@@ -182,18 +182,18 @@ func TestFailingAfterAMove(t *testing.T) {
 func TestEveryAfterADeletedSet(t *testing.T) {
 	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
-		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Every: time.Hour})
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Every: 12 * time.Minute})
 		c.says(status(http.StatusInternalServerError))
 		w.published("a", 9)
 		ok(t, w.hub.Delete(t.Context(), "demo"))
 		c.says(nil)
-		w.pass(10 * time.Minute)
+		w.pass(2 * time.Minute)
 		for _, name := range []string{"b", "c", "d"} {
 			w.published(name, 1)
-			w.pass(10 * time.Minute)
+			w.pass(2 * time.Minute)
 		}
 		if got := fmt.Sprint(c.locs()); got != "[b/0?a&b]" {
-			t.Errorf("within an hour it got %v", got)
+			t.Errorf("within one interval it got %v", got)
 		}
 	})
 }
@@ -214,7 +214,7 @@ func TestNextByAWrongClock(t *testing.T) {
 		ok(t, w.registry.Release(t.Context(), claims))
 		c.says(nil)
 		w.start(Options{})
-		w.pass(2 * time.Hour)
+		w.pass(longestWait + time.Second)
 		c.check(0, 3)
 	})
 }

@@ -233,14 +233,14 @@ func TestTokenExpiresLater(t *testing.T) {
 			return w.send(subscription.Request{Mode: mode, Callback: c.url, Start: w.head(), Lease: 10 * time.Hour, By: by})
 		}
 		id := ask(subscription.Subscribe, alice)
-		r.set(alice, begin.Add(time.Hour))
+		r.set(alice, begin.Add(5*time.Minute))
 		time.Sleep(2 * rightsEvery)
 		ask(subscription.Retry, alice)
 		if got := w.saved(id).LeaseEnd; !got.Equal(begin.Add(10 * time.Hour)) {
 			t.Errorf("what is kept ends at %v", got)
 		}
 		r.set(alice, time.Time{})
-		w.pass(2 * time.Hour)
+		w.pass(10 * time.Minute)
 		if w.gone(id) || len(c.denied()) > 0 {
 			t.Fatalf("it has ended: %q", c.denied())
 		}
@@ -258,16 +258,16 @@ func TestTokenExpiredHere(t *testing.T) {
 	inLongWorld(t, Options{Rights: r}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		w.publish("a", 1)
-		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head(), Every: time.Hour})
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head(), Every: 12 * time.Minute})
 		w.published("b", 1)
-		r.set(alice, time.Now().Add(10*time.Minute))
+		r.set(alice, time.Now().Add(2*time.Minute))
 		w.publish("c", 1)
 		time.Sleep(time.Minute)
 		r.set(alice, time.Time{})
 		for _, test := range []struct {
 			after time.Duration
 			want  int
-		}{{30 * time.Minute, 1}, {30 * time.Minute, 2}} {
+		}{{6 * time.Minute, 1}, {6 * time.Minute, 2}} {
 			w.pass(test.after)
 			if n := deliveries(c); n != test.want {
 				t.Errorf("after %v more there are %d deliveries, want %d", test.after, n, test.want)
@@ -317,7 +317,7 @@ func TestTakenOverUnheardOf(t *testing.T) {
 	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, By: "token new", Start: w.head()})
-		time.Sleep(time.Hour)
+		time.Sleep(2 * unsureFor) // it is no longer new
 		w.shutdown()
 		r := newRegister()
 		w.start(Options{Rights: r})
