@@ -138,16 +138,7 @@ func TestCountOfAPart(t *testing.T) {
 			t.Errorf("all hubs have %+v", c)
 		}
 		e := w.engine
-		drop := func(wanted func(shard int) bool) {
-			st := e.lock()
-			defer st.unlock()
-			for i, s := range st.shards {
-				if wanted(i) {
-					st.dropShard(s)
-				}
-			}
-		}
-		drop(func(i int) bool { return i%3 != 0 })
+		w.drop(func(i int) bool { return i%3 != 0 })
 		if c := count(); c.Host < n*8/10 || c.Host > n*12/10 || c.Set != c.Host {
 			t.Errorf("a third knows %d of %d, and concludes on %+v", w.engine.present().subscriptions, n, c)
 		}
@@ -157,7 +148,7 @@ func TestCountOfAPart(t *testing.T) {
 		if c := count(); c != (subscription.Count{}) {
 			t.Errorf("a part that is not loaded concludes on %+v", c)
 		}
-		drop(func(int) bool { return true })
+		w.drop(func(int) bool { return true })
 		if c := count(); c != (subscription.Count{}) {
 			t.Errorf("without a shard there are %+v", c)
 		}

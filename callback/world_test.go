@@ -130,11 +130,25 @@ func (w *world) Keeps(context.Context, string) bool { return w.inventory }
 func (w *world) crash() {
 	st := w.engine.lock()
 	st.draining = true
-	for _, s := range st.shards {
-		st.dropShard(s)
-	}
+	st.dropShards(func(int) bool { return true })
 	st.unlock()
 	w.shutdown()
+}
+
+// dropShards drops the shards for which drop returns true.
+func (st *state) dropShards(drop func(shard int) bool) {
+	for i, s := range st.shards {
+		if drop(i) {
+			st.dropShard(s)
+		}
+	}
+}
+
+// drop drops the shards for which drop returns true, as if the hub had lost them.
+func (w *world) drop(drop func(shard int) bool) {
+	st := w.engine.lock()
+	defer st.unlock()
+	st.dropShards(drop)
 }
 
 // shutdown stops the engine in good order.
