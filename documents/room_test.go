@@ -42,11 +42,11 @@ func TestDroppedWhileSent(t *testing.T) {
 	for _, coding := range []string{"gzip", "identity"} {
 		t.Run(coding, func(t *testing.T) {
 			m := newMemory(t)
-			m.make("peps", 1_000)
+			m.make("peps", 2_000)
 			for range 5 {
-				m.add("peps", 1_000)
+				m.add("peps", 2_000)
 			}
-			s := newServer(m, documents.Options{CacheBytes: 1 << 20})
+			s := newServer(m, documents.Options{CacheBytes: 2 << 20})
 			want := s.get(m.list("peps", 1), "Accept-Encoding", coding)
 			slowly := func(happens func()) (w *interrupted, broken any) {
 				r := httptest.NewRequestWithContext(t.Context(), "GET", m.list("peps", 1), nil)

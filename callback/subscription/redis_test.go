@@ -199,7 +199,7 @@ func TestRedisKilled(t *testing.T) {
 					return
 				}
 				if err != nil {
-					time.Sleep(time.Millisecond) // until Redis is there again
+					time.Sleep(time.Millisecond) // a poll, until Redis is reachable
 					continue
 				}
 				mu.Lock()
@@ -229,7 +229,7 @@ func TestRedisKilled(t *testing.T) {
 				err = r.Commit(t.Context(), c, changes)
 			}
 			if err != nil {
-				time.Sleep(time.Millisecond)
+				time.Sleep(time.Millisecond) // a poll
 			}
 			if !passing(err) {
 				t.Error(err)

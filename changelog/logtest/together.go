@@ -56,7 +56,7 @@ var togetherTests = []test{
 					m.Error(err)
 					return
 				}
-				time.Sleep(time.Millisecond)
+				time.Sleep(time.Millisecond) // a poll
 			}
 		})
 		running.Wait()
@@ -172,7 +172,7 @@ func (m *memory) follow(seen map[uint64]string, limit int, done *atomic.Bool) fe
 			if last {
 				return c
 			}
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond) // a poll
 		}
 	}
 }

@@ -27,7 +27,7 @@ var (
 // The hub takes the environment and the tokens file that the chart makes.
 func TestChart(t *testing.T) {
 	files, err := filepath.Glob("../../e2e/chart/golden/*.yaml")
-	if err != nil || len(files) < 8 {
+	if err != nil || len(files) < 3 {
 		t.Fatalf("there are only %d renderings of the chart, %v", len(files), err)
 	}
 	for _, file := range files {
