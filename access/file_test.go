@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rshub/rshub/internal/loggedtest"
 	"github.com/rshub/rshub/internal/reread"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // A fileBench is a tokens file that is watched, in fake time.
@@ -21,7 +21,7 @@ type fileBench struct {
 	*testing.T
 	path string
 	file *TokensFile
-	log  loggedtest.Log
+	log  testutil.Log
 }
 
 func watchFile(t *testing.T, lines ...string) *fileBench {

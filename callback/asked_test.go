@@ -12,7 +12,7 @@ import (
 
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/callback/websub"
-	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // A request to go on behind a cursor that the log has lost is taken, and the first
@@ -56,7 +56,7 @@ func TestSinceLostTail(t *testing.T) {
 func TestDiscretion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		log := &loggedtest.Log{}
+		log := &testutil.Log{}
 		discreet := func(what, text string) {
 			t.Helper()
 			if strings.Contains(text, hushed) {

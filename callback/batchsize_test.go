@@ -3,13 +3,16 @@ package callback
 import (
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
 // A callback that answered 413 for a while gets its backlog in large deliveries again
 // once it is well.
 func TestTooLargeIsForgotten(t *testing.T) {
-	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{})
 		c, _ := w.subscribed()
 		c.says(status(http.StatusRequestEntityTooLarge))
 		for range 2 {

@@ -11,7 +11,7 @@ import (
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/callback/websub"
-	"github.com/rshub/rshub/internal/memorytest"
+	"github.com/rshub/rshub/internal/testutil/memorytest"
 )
 
 // New subscriptions are bounded by host and by set, renewals never are.

@@ -16,7 +16,7 @@ import (
 	"github.com/rshub/rshub/dialect/atom"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
-	"github.com/rshub/rshub/internal/memorytest"
+	"github.com/rshub/rshub/internal/testutil/memorytest"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
 )

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
@@ -47,7 +48,9 @@ func TestDeliver(t *testing.T) {
 // With rs.every, deliveries come in bursts: each goes to the end of what there was when it
 // began, and the next begins no sooner than the interval after it. An operator need not wait.
 func TestEvery(t *testing.T) {
-	inLongWorld(t, Options{MaxChanges: 10}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{MaxChanges: 10})
 		c := w.listen("a.example")
 		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head(), Every: 10 * time.Minute})
 		took := func(want int) {
@@ -91,7 +94,9 @@ func TestEvery(t *testing.T) {
 // What cannot be delivered for an hour comes coalesced, in order and complete.
 func TestFailsForAnHour(t *testing.T) {
 	long(t)
-	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{})
 		c, id := w.subscribed()
 		c.says(status(500))
 		w.published("first", 2)
@@ -121,7 +126,9 @@ func TestFailsForAnHour(t *testing.T) {
 // As long as nothing new comes, the waits between tries grow.
 func TestBackoff(t *testing.T) {
 	long(t)
-	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{})
 		c, _ := w.subscribed()
 		c.says(status(503))
 		w.publish("a", 1)
@@ -144,7 +151,9 @@ func TestBackoff(t *testing.T) {
 // comes later than that brings the try forward.
 func TestNewChangesTryAgain(t *testing.T) {
 	long(t)
-	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{})
 		c, _ := w.subscribed()
 		c.says(status(500))
 		for range 2000 {
@@ -204,7 +213,9 @@ func TestStatuses(t *testing.T) {
 }
 
 func TestGoneEnds(t *testing.T) {
-	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{})
 		c, id := w.subscribed()
 		c.says(status(410))
 		w.published("a", 1)
@@ -241,7 +252,9 @@ func TestRetryAfter(t *testing.T) {
 		"nonsense": {func() string { return "-5" }, 0, 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inLongWorld(t, Options{}, func(t *testing.T, w *world) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newLongWorld(t, Options{})
 				c, _ := w.subscribed()
 				c.says(func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("Retry-After", test.value())

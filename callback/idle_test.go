@@ -8,7 +8,7 @@ import (
 
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/hub"
-	"github.com/rshub/rshub/internal/memorytest"
+	"github.com/rshub/rshub/internal/testutil/memorytest"
 )
 
 // TestIdleMemory holds what a subscription costs while nothing happens: memory

@@ -15,7 +15,7 @@ import (
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/metricstest"
+	"github.com/rshub/rshub/internal/testutil/metricstest"
 	"github.com/rshub/rshub/outbound/meter"
 )
 
@@ -49,7 +49,7 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := reader{t, prometheus.NewRegistry()}
-		w := newWorldWithClaims(t, Options{Metrics: r.registry, Meter: meter.New(r.registry)}, longClaim)
+		w := newLongWorld(t, Options{Metrics: r.registry, Meter: meter.New(r.registry)})
 		r.is(map[string]float64{
 			"rshub_callback_claims": subscription.Shards, "rshub_callback_claims_gained_total": subscription.Shards, "rshub_callback_claims_lost_total": 0,
 			"rshub_callback_subscriptions": 0, attemptsOf("delivery", "timeout"): 0, lagChanges: 0, lagSeconds: 0,
@@ -98,7 +98,9 @@ func TestMetricsAfterAStart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: make prove PART=long")
 	}
-	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{})
 		c, _ := w.subscribed()
 		w.published("a", 1)
 		c.says(status(500))
@@ -120,7 +122,7 @@ func TestMetricsOfEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := reader{t, prometheus.NewRegistry()}
-		w := newWorldWithClaims(t, Options{Metrics: r.registry, Meter: meter.New(r.registry)}, longClaim)
+		w := newLongWorld(t, Options{Metrics: r.registry, Meter: meter.New(r.registry)})
 		ended := func(reason string) string { return fmt.Sprintf("rshub_callback_ended_total{reason=%q}", reason) }
 
 		c := w.listen("unsubscribes.example")

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
@@ -83,7 +84,9 @@ func TestDeliveryNumber(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			inLongWorld(t, Options{}, func(t *testing.T, w *world) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newLongWorld(t, Options{})
 				c, id := w.subscribed()
 				w.published("a", 1)
 				w.pass(time.Millisecond)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
@@ -151,7 +152,9 @@ func TestOperatorInAFullInbox(t *testing.T) {
 
 // A renewal that is kept after an operator's move counts as failing what has failed by then.
 func TestFailingAfterAMove(t *testing.T) {
-	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{})
 		c := w.listen("a.example")
 		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/a"}})
 		w.published("a", 3)
@@ -180,7 +183,9 @@ func TestFailingAfterAMove(t *testing.T) {
 
 // A burst that was under way when its set was deleted does not go on in the set that is made anew.
 func TestEveryAfterADeletedSet(t *testing.T) {
-	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{})
 		c := w.listen("a.example")
 		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Every: 12 * time.Minute})
 		c.says(status(http.StatusInternalServerError))
@@ -200,7 +205,9 @@ func TestEveryAfterADeletedSet(t *testing.T) {
 
 // A failure that was noted while the clock was ahead does not hold a subscription up until then.
 func TestNextByAWrongClock(t *testing.T) {
-	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{})
 		c, id := w.subscribed()
 		c.says(status(http.StatusInternalServerError))
 		w.published("a", 3)
@@ -223,7 +230,9 @@ func TestNextByAWrongClock(t *testing.T) {
 // In a set that was made anew, and has lost its beginning, nobody knows where the gap ends in the
 // positions of the deleted one.
 func TestGapOfAnotherSet(t *testing.T) {
-	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{})
 		c, _ := w.subscribed()
 		w.published("a", 5)
 		c.says(status(http.StatusInternalServerError))

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	promtest "github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/callback/subscription/registrytest"
@@ -249,7 +249,7 @@ func TestJoinHangs(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		w.published("a", 1)
 		c.check(0, 1)
-		if lost := testutil.ToFloat64(w.engine.metrics.claimsLost); lost != 0 {
+		if lost := promtest.ToFloat64(w.engine.metrics.claimsLost); lost != 0 {
 			t.Errorf("%v claims were lost", lost)
 		}
 	})

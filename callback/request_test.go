@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
@@ -13,7 +14,9 @@ import (
 
 // A store that takes no records keeps renewals waiting, and nothing else.
 func TestFullStore(t *testing.T) {
-	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{})
 		c := w.listen("a.example")
 		renew := func(i int) subscription.ID {
 			return w.send(subscription.Request{Mode: subscription.Subscribe, Callback: fmt.Sprint(c.url, "?n=", i), Start: w.head()})
@@ -67,7 +70,9 @@ func TestRenewalWaitsForAHub(t *testing.T) {
 	t.Parallel()
 	for _, agrees := range []bool{true, false} {
 		t.Run(fmt.Sprint("agrees ", agrees), func(t *testing.T) {
-			inLongWorld(t, Options{}, func(t *testing.T, w *world) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newLongWorld(t, Options{})
 				c := w.listen("a.example")
 				id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second, Start: w.head()})
 				c.says(status(503))
@@ -160,7 +165,9 @@ func TestMoveBeforeARenewalIsKept(t *testing.T) {
 
 // Of many requests for one subscription that wait, few are kept, and the newest counts.
 func TestRequestsReplaceEachOther(t *testing.T) {
-	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{})
 		c, id := w.subscribed()
 		c.agrees(hang)
 		for range 300 {
@@ -187,7 +194,9 @@ func TestRequestsReplaceEachOther(t *testing.T) {
 // An operator's request does not wait for a callback that does not answer. An operator's
 // removal drops the requests that wait.
 func TestOperatorGoesFirst(t *testing.T) {
-	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{})
 		c, id := w.subscribed()
 		w.published("a", 1)
 		c.agrees(hang)
@@ -338,7 +347,9 @@ func TestFirstStartCounts(t *testing.T) {
 
 // What a callback has confirmed is not asked again because of a newer request.
 func TestConfirmedIsKept(t *testing.T) {
-	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{})
 		c := w.listen("a.example")
 		w.store.tight.Store(true)
 		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})

@@ -96,7 +96,9 @@ func TestRemovedBeforeRightsAreLookedAt(t *testing.T) {
 // record stays for operators, and a new request makes a new subscription.
 func TestRightsEnd(t *testing.T) {
 	r := newRegister()
-	inLongWorld(t, Options{Rights: r}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{Rights: r})
 		idle, failing, slow, other := w.listen("idle.example"), w.listen("failing.example"), w.listen("slow.example"), w.listen("other.example")
 		failing.says(status(http.StatusInternalServerError))
 		slow.says(hang)
@@ -161,7 +163,9 @@ func TestRightsEnd(t *testing.T) {
 // and when something is delivered.
 func TestRightsOfIdle(t *testing.T) {
 	r := newRegister()
-	inLongWorld(t, Options{Rights: r}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{Rights: r})
 		for i := range 20 {
 			w.subscribe(w.listen(string(rune('a'+i)) + ".example"))
 		}
@@ -184,7 +188,9 @@ func TestRightsOfIdle(t *testing.T) {
 // sooner, and a newer token prolongs it.
 func TestTokenExpires(t *testing.T) {
 	r := newRegister()
-	inLongWorld(t, Options{Rights: r}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{Rights: r})
 		c := w.listen("a.example")
 		begin := time.Now()
 		ask := func(until time.Time) subscription.ID {
@@ -224,7 +230,9 @@ func TestTokenExpires(t *testing.T) {
 // An operator may move the end of a token. What the lease was granted for stays as it was.
 func TestTokenExpiresLater(t *testing.T) {
 	r := newRegister()
-	inLongWorld(t, Options{Rights: r}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{Rights: r})
 		c := w.listen("a.example")
 		w.publish("a", 1)
 		begin := time.Now()
@@ -255,7 +263,9 @@ func TestTokenExpiresLater(t *testing.T) {
 // interval that the subscriber asked for is over.
 func TestTokenExpiredHere(t *testing.T) {
 	r := newRegister()
-	inLongWorld(t, Options{Rights: r}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{Rights: r})
 		c := w.listen("a.example")
 		w.publish("a", 1)
 		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head(), Every: 12 * time.Minute})
@@ -282,7 +292,7 @@ func TestUnheardOf(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegister()
-		w := newWorldWithClaims(t, Options{}, longClaim)
+		w := newLongWorld(t, Options{})
 		heard, never := w.listen("heard.example"), w.listen("never.example")
 		first := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: heard.url, By: "token new", Start: w.head()})
 		second := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: never.url, By: "token wrong", Start: w.head()})
@@ -314,7 +324,9 @@ func TestUnheardOf(t *testing.T) {
 // A hub that takes a subscription over may not have heard of its token yet either, also if the
 // subscription is not new: only the hub before may have read the newest keys.
 func TestTakenOverUnheardOf(t *testing.T) {
-	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{})
 		c := w.listen("a.example")
 		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, By: "token new", Start: w.head()})
 		time.Sleep(2 * unsureFor) // it is no longer new
@@ -342,7 +354,9 @@ func TestTakenOverUnheardOf(t *testing.T) {
 // callback was told.
 func TestRightsEndDuringARenewal(t *testing.T) {
 	r := newRegister()
-	inLongWorld(t, Options{Rights: r}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{Rights: r})
 		c, id := w.subscribed()
 		time.Sleep(unsureFor)
 		c.says(status(http.StatusInternalServerError))
@@ -372,7 +386,7 @@ func TestRightsEndInAForm(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegister()
-		w := newWorldWithClaims(t, Options{Rights: r, Formats: map[string]*outlet.Format{"atom.xml": atomFormat}}, longClaim)
+		w := newLongWorld(t, Options{Rights: r, Formats: map[string]*outlet.Format{"atom.xml": atomFormat}})
 		made, asked := w.listen("made.example"), w.listen("asked.example")
 		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: made.url, Form: "atom.xml", Lease: 5 * time.Minute})
 		r.remove(alice)

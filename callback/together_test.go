@@ -20,11 +20,11 @@ import (
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/hub"
-	"github.com/rshub/rshub/internal/metricstest"
 	"github.com/rshub/rshub/internal/redisconn"
-	"github.com/rshub/rshub/internal/redisconn/conntest"
-	"github.com/rshub/rshub/internal/redistest"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/conntest"
+	"github.com/rshub/rshub/internal/testutil/metricstest"
+	"github.com/rshub/rshub/internal/testutil/redistest"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -80,7 +80,7 @@ func TestHandOver(t *testing.T) {
 		t.Helper()
 		return metricstest.Values(t, metrics[i])["rshub_callback_"+name]
 	}
-	untiltest.Done(t, "both have shards, all are claimed", func() bool {
+	testutil.Until(t, "both have shards, all are claimed", func() bool {
 		a, b := get(0, "claims"), get(1, "claims")
 		return a > 80 && b > 80 && a+b == subscription.Shards
 	})
@@ -90,7 +90,7 @@ func TestHandOver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	untiltest.Done(t, "all are verified", func() bool { return get(0, "subscriptions")+get(1, "subscriptions") == n })
+	testutil.Until(t, "all are verified", func() bool { return get(0, "subscriptions")+get(1, "subscriptions") == n })
 	publish := func(i int) {
 		t.Helper()
 		c := []resourcesync.Change{{Loc: fmt.Sprint("https://example.org/", i), Change: resourcesync.Updated}}
@@ -98,7 +98,7 @@ func TestHandOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := fmt.Sprintf("%d-%d", i-1, i)
-		untiltest.Done(t, "a change is delivered to all", func() bool {
+		testutil.Until(t, "a change is delivered to all", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			arrived := 0

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
@@ -166,7 +167,9 @@ func TestUnsubscribe(t *testing.T) {
 
 func TestLeaseEnds(t *testing.T) {
 	long(t)
-	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{})
 		for i, answer := range []func(http.ResponseWriter, *http.Request){nil, status(500)} {
 			c := w.listen(fmt.Sprint("host", i, ".example"))
 			id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second, Start: w.head()})
@@ -201,7 +204,9 @@ func TestLeaseEnds(t *testing.T) {
 
 // A callback whose set was removed and not made anew is told so when its lease ends.
 func TestExpiryWithoutASet(t *testing.T) {
-	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{})
 		w.publish("a", 1)
 		c := w.listen("a.example")
 		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second, Start: w.head()})
@@ -220,7 +225,9 @@ func TestExpiryWithoutASet(t *testing.T) {
 // A renewal that came before the lease ended counts, though it is confirmed
 // after that.
 func TestRenewalAtTheEnd(t *testing.T) {
-	inLongWorld(t, Options{}, func(t *testing.T, w *world) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, Options{})
 		c := w.listen("a.example")
 		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second})
 		w.publish("a", 1)

@@ -24,8 +24,8 @@ import (
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
-	"github.com/rshub/rshub/internal/memorytest"
-	"github.com/rshub/rshub/internal/pipetest"
+	"github.com/rshub/rshub/internal/testutil/memorytest"
+	"github.com/rshub/rshub/internal/testutil/pipetest"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -65,6 +65,13 @@ func newWorld(t testing.TB, o Options) *world {
 	return newWorldWithClaims(t, o, 0)
 }
 
+// newLongWorld is newWorld for tests in which minutes pass, unless they are about claims: theirs
+// last an hour. Otherwise most of the test would be renewals of 256 claims twice a second.
+func newLongWorld(t testing.TB, o Options) *world {
+	t.Helper()
+	return newWorldWithClaims(t, o, time.Hour)
+}
+
 // newWorldWithClaims is newWorld with claims that last claimFor, or as long as those of a hub on
 // disk if claimFor is zero.
 func newWorldWithClaims(t testing.TB, o Options, claimFor time.Duration) *world {
@@ -84,17 +91,6 @@ func inWorld(t *testing.T, o Options, test func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t, o)) })
-}
-
-// longClaim is how long claims last in tests that are not about them and in which minutes pass:
-// such a test would spend most of its time on renewing 256 claims twice a second.
-const longClaim = time.Hour
-
-// inLongWorld is inWorld with claims that last longClaim.
-func inLongWorld(t *testing.T, o Options, test func(t *testing.T, w *world)) {
-	t.Helper()
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) { test(t, newWorldWithClaims(t, o, longClaim)) })
 }
 
 func ok(t testing.TB, err error) {

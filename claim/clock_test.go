@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/internal/redisconn"
-	"github.com/rshub/rshub/internal/redisconn/conntest"
-	"github.com/rshub/rshub/internal/redistest"
+	"github.com/rshub/rshub/internal/testutil/conntest"
+	"github.com/rshub/rshub/internal/testutil/redistest"
 )
 
 // storeOn returns a hub's claims on a server.

@@ -13,11 +13,10 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/keeptest"
 	"github.com/rshub/rshub/internal/redisconn"
-	"github.com/rshub/rshub/internal/redisconn/conntest"
-	"github.com/rshub/rshub/internal/redistest"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/conntest"
+	"github.com/rshub/rshub/internal/testutil/redistest"
 )
 
 // shards is how many shards the tests share.
@@ -177,7 +176,7 @@ func (d *desk) has() (shards []int) {
 // A hub that is alone claims every shard at once, and keeps them.
 func TestClaimsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		local, err := OpenLocal(t.Context(), &keeptest.Map{}, shards)
+		local, err := OpenLocal(t.Context(), &testutil.Map{}, shards)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -238,7 +237,7 @@ func TestClaimsAlone(t *testing.T) {
 // A worker that does not end its work in time loses its claims.
 func TestClaimsGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		local, err := OpenLocal(t.Context(), &keeptest.Map{}, shards)
+		local, err := OpenLocal(t.Context(), &testutil.Map{}, shards)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -328,27 +327,27 @@ func TestClaimsTogether(t *testing.T) {
 		return newRig(t, r, w)
 	}
 	a := hub()
-	untiltest.Done(t, "one has all", func() bool { return balanced(a) })
+	testutil.Until(t, "one has all", func() bool { return balanced(a) })
 	a.slow = 10 * time.Millisecond
 	b := hub()
 	c := hub()
 	begun := time.Now()
-	untiltest.Done(t, "three share", func() bool { return balanced(a, b, c) })
+	testutil.Until(t, "three share", func() bool { return balanced(a, b, c) })
 	t.Logf("three share after %v: %d, %d, %d", time.Since(begun), len(a.has()), len(b.has()), len(c.has()))
 
 	begun = time.Now()
 	c.kill()
-	untiltest.Done(t, "two share", func() bool { return balanced(a, b) })
+	testutil.Until(t, "two share", func() bool { return balanced(a, b) })
 	t.Logf("two share after %v", time.Since(begun))
 
 	before := b.has()
 	b.frozen.Store(true)
-	untiltest.Done(t, "one has all", func() bool { return balanced(a) })
+	testutil.Until(t, "one has all", func() bool { return balanced(a) })
 	if n := len(b.has()); n != 0 {
 		t.Errorf("who is frozen has %d shards", n)
 	}
 	b.frozen.Store(false)
-	untiltest.Done(t, "two share", func() bool { return balanced(a, b) })
+	testutil.Until(t, "two share", func() bool { return balanced(a, b) })
 	if b.lostSoFar() < len(before) {
 		t.Errorf("who was frozen had %d shards and lost %d", len(before), b.lostSoFar())
 	}
@@ -369,12 +368,12 @@ func TestClaimsForgotten(t *testing.T) {
 		r := NewRedis(conntest.Open(t, s.Addr, redisconn.Options{}), "test", "work", RedisOptions{ClaimFor: time.Second, LiveFor: 500 * time.Millisecond})
 		rigs = append(rigs, newRig(t, r, new(witness)))
 	}
-	untiltest.Done(t, "two share", func() bool { return balanced(rigs...) })
+	testutil.Until(t, "two share", func() bool { return balanced(rigs...) })
 	before := max(rigs[0].number(shards/2), rigs[1].number(shards/2))
 	if err := s.Client().FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	untiltest.Done(t, "all is claimed anew", func() bool {
+	testutil.Until(t, "all is claimed anew", func() bool {
 		return balanced(rigs...) && min(rigs[0].lostSoFar(), rigs[1].lostSoFar()) > 0
 	})
 	if after := max(rigs[0].number(shards/2), rigs[1].number(shards/2)); after <= before {
@@ -407,13 +406,13 @@ func TestClaimsLeave(t *testing.T) {
 		}()
 		ends = append(ends, func() { stop(); <-ended })
 	}
-	untiltest.Done(t, "two share", func() bool {
+	testutil.Until(t, "two share", func() bool {
 		a, b := len(hubs[0].has()), len(hubs[1].has())
 		return a+b == shards && a > shards/4 && b > shards/4
 	})
 	begun := time.Now()
 	ends[0]()
-	untiltest.Done(t, "one has all", func() bool { return len(hubs[1].has()) == shards })
+	testutil.Until(t, "one has all", func() bool { return len(hubs[1].has()) == shards })
 	if d := time.Since(begun); d > hubs[0].ClaimFor()/2 {
 		t.Errorf("the other hub has all after %v", d)
 	} else {

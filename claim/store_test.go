@@ -7,16 +7,16 @@ import (
 
 	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/claim/claimtest"
-	"github.com/rshub/rshub/internal/keeptest"
 	"github.com/rshub/rshub/internal/redisconn"
-	"github.com/rshub/rshub/internal/redisconn/conntest"
-	"github.com/rshub/rshub/internal/redistest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/conntest"
+	"github.com/rshub/rshub/internal/testutil/redistest"
 )
 
 func TestLocal(t *testing.T) {
 	t.Parallel()
 	claimtest.Run(t, claimtest.Backend{New: func(t *testing.T) claimtest.Place {
-		k := &keeptest.Map{}
+		k := &testutil.Map{}
 		return claimtest.Place{Open: func() claim.Store {
 			l, err := claim.OpenLocal(t.Context(), k, claimtest.Shards)
 			if err != nil {

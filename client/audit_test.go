@@ -17,7 +17,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/chancetest"
+	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/digest"
@@ -99,7 +99,7 @@ func TestAuditByContent(t *testing.T) {
 	for i := range planted {
 		h.set(planted[i].Change)
 	}
-	random := chancetest.New(t)
+	random := testutil.Rand(t)
 	wg.Go(func() {
 		for n := 0; ctx.Err() == nil; n++ {
 			change := resourcesync.Change{Loc: fmt.Sprint("urn:", 100+random.IntN(1_500)), Change: resourcesync.Updated, Hash: fmt.Sprintf("md5:%032x", n)}

@@ -16,7 +16,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/chancetest"
+	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/diskpages"
@@ -35,7 +35,7 @@ type destination struct {
 }
 
 func newDestination(t *testing.T, c *client.Client, store inventory.Store, o client.ReplicaOptions) *destination {
-	d := &destination{t: t, store: store, o: o, random: chancetest.New(t), held: map[string]uint64{}}
+	d := &destination{t: t, store: store, o: o, random: testutil.Rand(t), held: map[string]uint64{}}
 	d.reopen(c)
 	return d
 }
@@ -510,7 +510,7 @@ func TestReplicaAudit(t *testing.T) {
 			}
 		}
 	})
-	random := chancetest.New(t)
+	random := testutil.Rand(t)
 	wg.Go(func() {
 		for ctx.Err() == nil {
 			kind := []resourcesync.ChangeType{resourcesync.Updated, resourcesync.Deleted}[random.IntN(2)]

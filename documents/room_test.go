@@ -15,8 +15,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/documents"
-	"github.com/rshub/rshub/internal/loggedtest"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -88,7 +87,7 @@ func TestBrokenOffByItself(t *testing.T) {
 	for range 5 {
 		m.add("peps", 4_000)
 	}
-	log := &loggedtest.Log{}
+	log := &testutil.Log{}
 	streams := limit.NewBudget(4<<20, time.Millisecond)
 	s := newServer(m, documents.Options{CacheBytes: 4 << 20, Streams: streams, Logger: log.Logger(slog.LevelInfo)})
 	user := limit.NewContext(t.Context(), limit.New(limit.Options{}).Caller("one", nil))
@@ -149,7 +148,7 @@ func TestSlowClientsHoldNothing(t *testing.T) {
 	if most > before+all*2/3 {
 		t.Fatal("the lists are too small for this test")
 	}
-	untiltest.Done(t, "the bodies are let go", func() bool { return heap() < most })
+	testutil.Until(t, "the bodies are let go", func() bool { return heap() < most })
 }
 
 // A shortListener gives its connections little room for what is not read.

@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	promtest "github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // heard returns what a hub announces of a batch.
@@ -292,7 +292,7 @@ func TestForged(t *testing.T) {
 						last = at
 					}
 				}
-				if n := testutil.ToFloat64(bus.metrics.refused); (n == 8) != test.refused || n != 0 && !test.refused {
+				if n := promtest.ToFloat64(bus.metrics.refused); (n == 8) != test.refused || n != 0 && !test.refused {
 					t.Errorf("%v were refused", n)
 				}
 				stop()
@@ -339,7 +339,7 @@ func TestFlood(t *testing.T) {
 // one it is, once.
 func TestCompareBesideABadSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var lines loggedtest.Log
+		var lines testutil.Log
 		h, log := newHub(t, Options{Shared: 2 * time.Second, Logger: lines.Logger(slog.LevelInfo)})
 		stop := running(t, h)
 		readers := map[string]*reader{}

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/changelog"
-	"github.com/rshub/rshub/internal/pipetest"
+	"github.com/rshub/rshub/internal/testutil/pipetest"
 )
 
 // serveOver sends a request, or a part of one, over a real connection and returns

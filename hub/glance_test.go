@@ -12,8 +12,8 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/loggedtest"
-	"github.com/rshub/rshub/internal/memorytest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/memorytest"
 )
 
 // A failing log does not say what is at a position.
@@ -56,7 +56,7 @@ func TestLookBack(t *testing.T) {
 			}
 			defer replica.Close()
 
-			var lines loggedtest.Log
+			var lines testutil.Log
 			log := &testLog{Log: disk}
 			h := New(log, Options{Shared: time.Second, Logger: lines.Logger(slog.LevelInfo)})
 			h.tails["set"] = &tail{moved: make(chan struct{})} // as if it were followed
@@ -90,7 +90,7 @@ func (damaged) At(context.Context, string, uint64) (feed.Cursor, error) {
 
 // A set that is damaged is named once, and not at each look.
 func TestLookBackAtDamage(t *testing.T) {
-	var lines loggedtest.Log
+	var lines testutil.Log
 	h, log := newHub(t, Options{Shared: time.Second, Logger: lines.Logger(slog.LevelInfo)})
 	log.Log = damaged{log.Log}
 	for range 2 {

@@ -12,7 +12,7 @@ import (
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/memorytest"
+	"github.com/rshub/rshub/internal/testutil/memorytest"
 	"github.com/rshub/rshub/resourcesync"
 )
 

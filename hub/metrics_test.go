@@ -10,11 +10,11 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	promtest "github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/metricstest"
+	"github.com/rshub/rshub/internal/testutil/metricstest"
 )
 
 // Each metric counts what its help text says, and nothing else.
@@ -31,7 +31,7 @@ func TestMetrics(t *testing.T) {
 	}
 	r := follow(t, h, "demo", first.Cursor)
 	attached(h, "demo", 1)
-	for testutil.ToFloat64(h.metrics.misses) == 0 { // the follower reads the memory first
+	for promtest.ToFloat64(h.metrics.misses) == 0 { // the follower reads the memory first
 		runtime.Gosched()
 	}
 	if _, err := h.Publish(ctx, "demo", keyed); err != nil {
@@ -65,7 +65,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	leaves(t, r)
-	misses := testutil.ToFloat64(h.metrics.misses) // an unknown append made the follower look again
+	misses := promtest.ToFloat64(h.metrics.misses) // an unknown append made the follower look again
 	h.tidy(t.Context())
 	metricstest.Check(t, reg, map[string]float64{
 		"rshub_published_changes_total":              7,
@@ -153,7 +153,7 @@ func TestRepairedIsCounted(t *testing.T) {
 	compare()
 	r.to(t, other[0].Cursor)
 	compare()
-	if n := testutil.ToFloat64(h.metrics.repaired); n != 1 {
+	if n := promtest.ToFloat64(h.metrics.repaired); n != 1 {
 		t.Errorf("%v repairs, want 1", n)
 	}
 	leaves(t, r)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // Followers that are behind share the room for what they read.
@@ -37,7 +37,7 @@ func TestReadsAreBounded(t *testing.T) {
 		readers = append(readers, follow(t, h, "a", at))
 	}
 	stack := make([]byte, 4<<20)
-	untiltest.Done(t, "all want to read", func() bool {
+	testutil.Until(t, "all want to read", func() bool {
 		return strings.Count(string(stack[:runtime.Stack(stack, true)]), "hub.(*pages).read(") == followers
 	})
 	if n := most.Load(); n > maxReads {
@@ -150,7 +150,7 @@ func TestPageFromBeforeAPublish(t *testing.T) {
 	mustPublish(t, h, "a", changes("a", 1))
 	after := entries()
 	stack := make([]byte, 4<<20)
-	untiltest.Done(t, "both want the page", func() bool {
+	testutil.Until(t, "both want the page", func() bool {
 		return strings.Count(string(stack[:runtime.Stack(stack, true)]), "flight.(*Group[...]).Do(") == 2
 	})
 	close(held.release)

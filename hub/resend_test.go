@@ -12,7 +12,7 @@ import (
 	"github.com/rshub/rshub/changelog/redislog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/redisconn"
-	"github.com/rshub/rshub/internal/redistest"
+	"github.com/rshub/rshub/internal/testutil/redistest"
 )
 
 // A stream that is sent again after the key of its first batch has expired is appended

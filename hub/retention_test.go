@@ -17,8 +17,8 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/memorytest"
-	"github.com/rshub/rshub/internal/metricstest"
+	"github.com/rshub/rshub/internal/testutil/memorytest"
+	"github.com/rshub/rshub/internal/testutil/metricstest"
 )
 
 // A clock that goes years ahead makes retention remove nothing for its age, and the hub

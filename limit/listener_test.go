@@ -14,19 +14,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/conntest"
-	"github.com/rshub/rshub/internal/loggedtest"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // listen serves connections as a hub with so many would, over TLS if secure is set.
-func listen(t *testing.T, d Descriptors, secure bool) (*Listener, string, *loggedtest.Log) {
+func listen(t *testing.T, d Descriptors, secure bool) (*Listener, string, *testutil.Log) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := &loggedtest.Log{}
+	log := &testutil.Log{}
 	bounded := Listen(l, d, nil, log.Logger(slog.LevelInfo))
 	srv := httptest.NewUnstartedServer(RefuseExcess(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/hijack" {
@@ -62,16 +60,16 @@ const (
 // and a place is free again when a connection ends, also one that is no HTTP any more.
 func TestListener(t *testing.T) {
 	c, addr, log := listen(t, Descriptors{Users: 2, Excess: 3}, false)
-	one := conntest.Dial(t, "", addr, aRequest)
-	if answer := conntest.Begun(one); !strings.HasPrefix(answer, "HTTP/1.1 200 ") {
+	one := testutil.Dial(t, "", addr, aRequest)
+	if answer := testutil.ReadStart(one); !strings.HasPrefix(answer, "HTTP/1.1 200 ") {
 		t.Fatal(answer)
 	}
-	two := conntest.Dial(t, "", addr, "GET /hijack HTTP/1.1\r\nHost: x\r\n\r\n")
-	if answer := conntest.Begun(two); !strings.HasPrefix(answer, "HTTP/1.1 101 ") {
+	two := testutil.Dial(t, "", addr, "GET /hijack HTTP/1.1\r\nHost: x\r\n\r\n")
+	if answer := testutil.ReadStart(two); !strings.HasPrefix(answer, "HTTP/1.1 101 ") {
 		t.Fatal(answer)
 	}
 	for range 2 {
-		answer := conntest.Begun(conntest.Dial(t, "", addr, aRequest))
+		answer := testutil.ReadStart(testutil.Dial(t, "", addr, aRequest))
 		for _, want := range []string{"HTTP/1.1 503 ", "Retry-After: 10\r\n", "Connection: close\r\n", "too-many-connections"} {
 			if !strings.Contains(answer, want) {
 				t.Errorf("it lacks %q: %s", want, answer)
@@ -80,19 +78,19 @@ func TestListener(t *testing.T) {
 	}
 	for _, conn := range []net.Conn{one, two} {
 		_ = conn.Close()
-		untiltest.Done(t, "a connection fits again", func() bool {
+		testutil.Until(t, "a connection fits again", func() bool {
 			open, _ := c.count(netip.Prefix{})
 			return open < 2
 		})
-		if answer := conntest.Begun(conntest.Dial(t, "", addr, aRequest)); !strings.HasPrefix(answer, "HTTP/1.1 200 ") {
+		if answer := testutil.ReadStart(testutil.Dial(t, "", addr, aRequest)); !strings.HasPrefix(answer, "HTTP/1.1 200 ") {
 			t.Fatal(answer)
 		}
 	}
 	// Those that say nothing do not get in the way of the listener.
 	for range c.excess {
-		conntest.Dial(t, "", addr, "")
+		testutil.Dial(t, "", addr, "")
 	}
-	if answer := conntest.Begun(conntest.Dial(t, "", addr, aRequest)); answer != "" {
+	if answer := testutil.ReadStart(testutil.Dial(t, "", addr, aRequest)); answer != "" {
 		t.Errorf("it gets %s", answer)
 	}
 	if n := c.Refused(); n != 6 {
@@ -113,21 +111,21 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 			c, addr, _ := listen(t, d, false)
 			var conns []net.Conn
 			for range 4 {
-				conns = append(conns, conntest.Dial(t, "", addr, ""))
+				conns = append(conns, testutil.Dial(t, "", addr, ""))
 			}
 			fmt.Fprint(conns[0], aRequest) // from now on the newest of those that wait
-			conntest.Begun(conns[0])
+			testutil.ReadStart(conns[0])
 			fmt.Fprint(conns[1], halfOfOne) // it never sends the rest
-			untiltest.Done(t, "a new connection is served", func() bool {
-				conn := conntest.Dial(t, "", addr, aRequest)
+			testutil.Until(t, "a new connection is served", func() bool {
+				conn := testutil.Dial(t, "", addr, aRequest)
 				defer conn.Close()
-				return strings.HasPrefix(conntest.Begun(conn), "HTTP/1.1 200 ")
+				return strings.HasPrefix(testutil.ReadStart(conn), "HTTP/1.1 200 ")
 			})
 			if n := c.Ended(); n < 1 || n > 4 {
 				t.Errorf("%v connections were ended", n)
 			}
 			fmt.Fprint(conns[0], aRequest)
-			if conntest.Begun(conns[0]) == "" {
+			if testutil.ReadStart(conns[0]) == "" {
 				t.Error("the newest was closed")
 			}
 		})
@@ -143,7 +141,7 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	for _, test := range []struct{ from, want string }{
 		{"127.0.0.1", "HTTP/1.1 200 "}, {"127.0.0.1", "HTTP/1.1 200 "}, {"127.0.0.1", "HTTP/1.1 503 "}, {"127.0.0.2", "HTTP/1.1 200 "},
 	} {
-		if got := conntest.Begun(conntest.Dial(t, test.from, addr, aRequest)); !strings.HasPrefix(got, test.want) {
+		if got := testutil.ReadStart(testutil.Dial(t, test.from, addr, aRequest)); !strings.HasPrefix(got, test.want) {
 			t.Errorf("from %s: %q, want %q", test.from, got, test.want)
 		}
 	}
@@ -187,7 +185,7 @@ func TestListenerTLS(t *testing.T) {
 		}
 		defer conn.Close()
 		_, _ = io.WriteString(conn, aRequest)
-		if got := conntest.Begun(conn); !strings.HasPrefix(got, want) {
+		if got := testutil.ReadStart(conn); !strings.HasPrefix(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

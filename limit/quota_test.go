@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // A measured is a Store that tests measure. It has room for 1,000 bytes.
@@ -91,7 +91,7 @@ func (k *keeper) wants(after time.Duration, full string) {
 // A set that keeps as much as it may is found within seconds, and a set that is near is
 // looked at often.
 func TestQuota(t *testing.T) {
-	log := &loggedtest.Log{}
+	log := &testutil.Log{}
 	keeping(t, 0, log.Logger(slog.LevelInfo), map[string]int64{"big": 900, "small": 10}, func(k *keeper) {
 		k.Grew("big")
 		k.Grew("small")

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/mirror/home"
 	"github.com/rshub/rshub/source/discovery"
 )
@@ -71,7 +71,7 @@ func TestBeside(t *testing.T) {
 	if err := copied.Close(); err != nil {
 		t.Error(err)
 	}
-	untiltest.Done(t, "nothing is left of the audits", func() bool {
+	testutil.Until(t, "nothing is left of the audits", func() bool {
 		left, err := os.ReadDir(filepath.Join(b.dir, ".rsmirror/audits"))
 		return err == nil && len(left) == 0
 	})

@@ -16,9 +16,9 @@ import (
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/hubtest"
-	"github.com/rshub/rshub/internal/servertest"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/hubtest"
+	"github.com/rshub/rshub/internal/testutil/servertest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/discovery"
 	"github.com/rshub/rshub/source/harvest"
@@ -186,7 +186,7 @@ func TestDeletedMeanwhile(t *testing.T) {
 				others = append(others, resourcesync.Change{Loc: fmt.Sprint("urn:", i), Change: resourcesync.Updated})
 			}
 			f.tell(others...)
-			untiltest.Done(f.t, "a baseline has it", func() bool {
+			testutil.Until(f.t, "a baseline has it", func() bool {
 				for page, err := range f.Baseline(f.t.Context(), "demo", client.BaselineOptions{Limit: 1}) {
 					return err == nil && page.Place.Position > 3_000
 				}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/source/discovery"
 	"github.com/rshub/rshub/source/reconcile"
 )
@@ -187,7 +187,7 @@ func TestListBreaks(t *testing.T) {
 	} {
 		broken.Store(&f)
 		before := looks.Load()
-		untiltest.Done(t, "the list was looked at", func() bool {
+		testutil.Until(t, "the list was looked at", func() bool {
 			select {
 			case <-ended:
 				t.Fatal("it has ended")
@@ -202,7 +202,7 @@ func TestListBreaks(t *testing.T) {
 	b.set("/f20", "new")
 	b.set("/list.xml", document("resourcelist", `at="2026-01-05T00:00:00Z"`, append(entries(19), fmt.Sprintf(`<url><loc>%s/f20</loc><rs:md hash="%s"/></url>`, b.URL, sumOf("new")))...))
 	broken.Store(nil)
-	untiltest.Done(t, "the mirror is right again", func() bool {
+	testutil.Until(t, "the mirror is right again", func() bool {
 		_, had, err := b.home.Ledger.File(b.URL + "/f19")
 		_, has, err2 := b.home.Ledger.File(b.URL + "/f20")
 		return err == nil && err2 == nil && !had && has
@@ -371,7 +371,7 @@ func TestChangeListsAreStreamed(t *testing.T) {
 		const rest = 500 // bytes
 		_, _ = io.WriteString(w, text[:len(text)-rest])
 		_ = http.NewResponseController(w).Flush()
-		untiltest.Done(t, "what came was applied, but a batch", func() bool { return sink.n.Load() >= int64(list*each+each-listBatch) })
+		testutil.Until(t, "what came was applied, but a batch", func() bool { return sink.n.Load() >= int64(list*each+each-listBatch) })
 		if n := sink.n.Load(); n > int64((list+1)*each) {
 			t.Errorf("%d changes were applied before they came", n)
 		}

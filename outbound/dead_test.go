@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rshub/rshub/internal/pipetest"
+	"github.com/rshub/rshub/internal/testutil/pipetest"
 )
 
 // A mute is a connection on which nothing comes or goes any more once dead is set, and which nobody

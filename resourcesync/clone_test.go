@@ -9,7 +9,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/rshub/rshub/internal/heaptest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // A clone equals its change, and no string, slice or number of it is in the memory of the
@@ -95,7 +95,7 @@ func TestReadXMLKeepsNoSpace(t *testing.T) {
 	}
 	doc.WriteString(`</urlset>`)
 	text := doc.String()
-	kept := heaptest.Kept(t, func() any {
+	kept := testutil.KeptBytes(t, func() any {
 		d, err := ReadXML(strings.NewReader(text), Limits{})
 		if err != nil || len(d.Items) != n || d.Items[0].Loc != "https://example.org/0" || d.Items[0].Type != "text/html" {
 			t.Fatalf("ReadXML() = %d items, %v", len(d.Items), err)

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/backup"
-	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
 // What a hub that was killed during a backup left is removed, and nothing else:

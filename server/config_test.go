@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/certificate/certtest"
+	"github.com/rshub/rshub/internal/testutil/certtest"
 )
 
 // New refuses what would break a hub, all at once, and calls the fields by their

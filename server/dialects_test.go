@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // A set whose description names a search engine tells it of changes below the key's folder. It
@@ -32,7 +32,7 @@ func TestSearchEngine(t *testing.T) {
 	url := engine.URL + "/indexnow?key=0123456789&keyLocation=" + engine.URL + "/site/key.txt"
 	listed := func(want int) {
 		t.Helper()
-		untiltest.Done(t, "the subscription is there, or gone", func() bool {
+		testutil.Until(t, "the subscription is there, or gone", func() bool {
 			return strings.Count(h.wants(200, "GET", "/sets/demo/subscriptions", ""), `"callback"`) == want
 		})
 	}

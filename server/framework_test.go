@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // A set whose description asks for it has a channel that announces what changes in its
@@ -22,7 +22,7 @@ func TestFramework(t *testing.T) {
 	}
 	h.wants(404, "GET", "/sets/demo.framework/changes", "")
 	h.describes("demo", `{"framework":true}`, owner...)
-	untiltest.Done(t, "the documents are announced", func() bool {
+	testutil.Until(t, "the documents are announced", func() bool {
 		return strings.Contains(h.wants(200, "GET", "/sets/demo.framework/changelist.xml", ""), ` capability="capabilitylist"/>`)
 	})
 	if text := h.wants(200, "GET", "/sets/demo.framework/changes", ""); !strings.Contains(text, `<rs:md capability="framework-notification" from=`) {

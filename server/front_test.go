@@ -13,8 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/conntest"
-	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // Who takes nothing of a large answer is cut, whatever the answer.
@@ -34,7 +33,7 @@ func TestSlowReader(t *testing.T) {
 	}
 	srv.Start()
 	defer srv.Close()
-	conntest.Dial(t, "", srv.Listener.Addr().String(), "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	testutil.Dial(t, "", srv.Listener.Addr().String(), "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	if err := <-failed; !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the answer ended with %v", err)
 	}
@@ -43,7 +42,7 @@ func TestSlowReader(t *testing.T) {
 // Only what an operator has to know of net/http's complaints is more than debug, and it
 // is said once a minute.
 func TestNetHTTPLog(t *testing.T) {
-	log := &loggedtest.Log{}
+	log := &testutil.Log{}
 	srv := newHTTPServer(nil, time.Second, log.Logger(slog.LevelInfo))
 	srv.ErrorLog.Print("http: URL query contains semicolon")
 	for range 10 {
@@ -108,7 +107,7 @@ func TestRefusedUpload(t *testing.T) {
 	} {
 		t.Run(test.path+fmt.Sprint(test.status), func(t *testing.T) {
 			t.Parallel()
-			conn := conntest.Dial(t, "", strings.TrimPrefix(h.URL, "http://"), fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%sContent-Length: %d\r\n\r\n", test.method, test.path, test.header, len(body)))
+			conn := testutil.Dial(t, "", strings.TrimPrefix(h.URL, "http://"), fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%sContent-Length: %d\r\n\r\n", test.method, test.path, test.header, len(body)))
 			if _, err := io.WriteString(conn, body); err != nil {
 				t.Fatalf("send the body: %v", err)
 			}

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/conntest"
-	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
 // Pages of others are kept away, and so are names that were bound to this
@@ -152,7 +152,7 @@ func TestNoHost(t *testing.T) {
 		{"GET http://evil.example/sets HTTP/1.1\r\nHost:\r\n\r\n", 421},
 		{"GET http://evil.example/sets HTTP/1.1\r\nHost: localhost\r\n\r\n", 421},
 	} {
-		answer := strings.Fields(conntest.Begun(conntest.Dial(t, "", strings.TrimPrefix(h.URL, "http://"), test.request)))
+		answer := strings.Fields(testutil.ReadStart(testutil.Dial(t, "", strings.TrimPrefix(h.URL, "http://"), test.request)))
 		if len(answer) < 2 || answer[1] != fmt.Sprint(test.status) {
 			t.Errorf("%q: %v", test.request, answer)
 		}

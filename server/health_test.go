@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/redistest"
-	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/testutil/redistest"
+	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
 // readiness asks whether a hub is ready, and by which checks.

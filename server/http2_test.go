@@ -15,8 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/rshub/rshub/internal/conntest"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // A proxy speaks HTTP/2 without TLS to a hub.
@@ -163,7 +162,7 @@ func TestHTTP2SlowReader(t *testing.T) {
 		p.publish(topic, loc, 100_000)
 		quick.gets(loc)
 	}
-	untiltest.Done(t, "the slow stream is ended", func() bool {
+	testutil.Until(t, "the slow stream is ended", func() bool {
 		quick.lives() // a look for each sign of life
 		return h.value(`rshub_followers_closed_total{kind="eventstream",reason="slow"}`) == 1
 	})
@@ -191,7 +190,7 @@ func TestHTTP2Stalled(t *testing.T) {
 		other.publish(topic, loc, 1_000_000)
 		quick.gets(loc)
 	}
-	untiltest.Done(t, "the connection is closed", func() bool {
+	testutil.Until(t, "the connection is closed", func() bool {
 		quick.lives()
 		return h.value(`rshub_followers{kind="eventstream"}`) == 1
 	})
@@ -226,7 +225,7 @@ func TestRefusalsThatNobodyTakes(t *testing.T) {
 		block := []byte{0x82, 0x86, 0x84, 0x41, 9} // GET, http, /, :authority
 		frame(&b, headersFrame, endStream|endHeaders, uint32(2*i+1), append(block, "localhost"...))
 	}
-	conn := conntest.Dial(t, "", strings.TrimPrefix(h.URL, "http://"), b.String())
+	conn := testutil.Dial(t, "", strings.TrimPrefix(h.URL, "http://"), b.String())
 	_ = conn.SetDeadline(time.Now().Add(40 * time.Second)) // less than WriteTimeout
 	const held = 20 + fullRefusals                         // those that are within the limit have their answers kept
 	for ended := 0; ended < maxStreams-held; {

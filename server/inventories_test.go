@@ -7,9 +7,8 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/conntest"
-	"github.com/rshub/rshub/internal/servertest"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
 // What a set holds is read at URLs that its documents and links name, and nothing names
@@ -44,11 +43,11 @@ func TestInventories(t *testing.T) {
 	}
 	h.refuses(http.StatusNotFound, "incomplete", "GET", "/sets/demo/resourcelist.xml", "")
 	h.describes("demo", `{"complete":true}`)
-	untiltest.Done(t, "there is a Resource List", func() bool {
+	testutil.Until(t, "there is a Resource List", func() bool {
 		resp, _ := servertest.Do(t, "GET", set+"/resourcelist.xml", "")
 		return resp.StatusCode == http.StatusOK
 	})
-	untiltest.Done(t, "the baseline is of a complete inventory", func() bool { // readers may share a state that is a moment older
+	testutil.Until(t, "the baseline is of a complete inventory", func() bool { // readers may share a state that is a moment older
 		return strings.Contains(get("/changes?since=baseline", http.StatusOK), `"complete":true`)
 	})
 	var look struct {
@@ -107,7 +106,7 @@ func TestReadersLimits(t *testing.T) {
 	h.describes("demo", `{"inventory":"off"}`) // so that the first one has all resources
 	h.wants(200, "POST", "/sets/demo/changes", changes(count, 1_900), asNDJSON...)
 	h.describes("demo", `{"inventory":"on"}`)
-	untiltest.Done(t, "the inventory is written with all resources", func() bool { // a baseline of fewer is soon over
+	testutil.Until(t, "the inventory is written with all resources", func() bool { // a baseline of fewer is soon over
 		return strings.Contains(h.wants(200, "GET", "/sets?details=1", ""), fmt.Sprintf(`"resources":%d`, count))
 	})
 	for _, test := range []struct {
@@ -127,7 +126,7 @@ func TestReadersLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(stalled, "GET /sets/demo%s HTTP/1.1\r\nHost: localhost\r\nAccept: %s\r\n\r\n", test.path, test.accept)
-		if answer := conntest.Begun(stalled); !strings.HasPrefix(answer, "HTTP/1.1 200 ") { // it reads no more than that
+		if answer := testutil.ReadStart(stalled); !strings.HasPrefix(answer, "HTTP/1.1 200 ") { // it reads no more than that
 			t.Fatalf("the first reader: %s", answer)
 		}
 		for _, other := range test.others {
@@ -138,6 +137,6 @@ func TestReadersLimits(t *testing.T) {
 			}
 		}
 		_ = stalled.Close()
-		untiltest.Done(t, "the next one may read", func() bool { resp, _ := ask(test.others[0]); return resp.StatusCode == http.StatusOK })
+		testutil.Until(t, "the next one may read", func() bool { resp, _ := ask(test.others[0]); return resp.StatusCode == http.StatusOK })
 	}
 }

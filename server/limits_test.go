@@ -12,10 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/access"
-	"github.com/rshub/rshub/internal/conntest"
 	"github.com/rshub/rshub/internal/forwarded"
-	"github.com/rshub/rshub/internal/servertest"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/servertest"
 	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/problem"
 )
@@ -89,22 +88,22 @@ func TestConnectionLimit(t *testing.T) {
 	addr := strings.TrimPrefix(h.URL, "http://")
 	open := func(how string) net.Conn {
 		t.Helper()
-		return conntest.Dial(t, "", addr, "GET /sets/demo/changes"+how+"\r\n\r\n")
+		return testutil.Dial(t, "", addr, "GET /sets/demo/changes"+how+"\r\n\r\n")
 	}
 	const (
 		stream = " HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream"
 		socket = " HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
 	)
 	one, two := open(stream), open(socket)
-	if answer := conntest.Begun(one); !strings.HasPrefix(answer, "HTTP/1.1 200 ") {
+	if answer := testutil.ReadStart(one); !strings.HasPrefix(answer, "HTTP/1.1 200 ") {
 		t.Fatal(answer)
 	}
-	if answer := conntest.Begun(two); !strings.HasPrefix(answer, "HTTP/1.1 101 ") {
+	if answer := testutil.ReadStart(two); !strings.HasPrefix(answer, "HTTP/1.1 101 ") {
 		t.Fatal(answer)
 	}
 	three := open("?since=now&wait=1m HTTP/1.1\r\nHost: localhost")
-	untiltest.Done(t, "the poll waits", func() bool { return h.value(`rshub_followers{kind="longpoll"}`) == 1 })
-	if answer := conntest.Begun(open(stream)); !strings.HasPrefix(answer, "HTTP/1.1 429 ") || !strings.Contains(strings.ToLower(answer), "ratelimit-policy: \"connections\";q=3\r\n") {
+	testutil.Until(t, "the poll waits", func() bool { return h.value(`rshub_followers{kind="longpoll"}`) == 1 })
+	if answer := testutil.ReadStart(open(stream)); !strings.HasPrefix(answer, "HTTP/1.1 429 ") || !strings.Contains(strings.ToLower(answer), "ratelimit-policy: \"connections\";q=3\r\n") {
 		t.Error(answer)
 	}
 	for _, conn := range []net.Conn{one, two, three} {
@@ -112,8 +111,8 @@ func TestConnectionLimit(t *testing.T) {
 	}
 	// The hub notices each end by itself. So that one place is free says nothing of the others.
 	for range 3 {
-		untiltest.Done(t, "there is room for three again", func() bool {
-			return strings.HasPrefix(conntest.Begun(open(stream)), "HTTP/1.1 200 ")
+		testutil.Until(t, "there is room for three again", func() bool {
+			return strings.HasPrefix(testutil.ReadStart(open(stream)), "HTTP/1.1 200 ")
 		})
 	}
 }

@@ -13,10 +13,9 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/access"
-	"github.com/rshub/rshub/internal/loggedtest"
-	"github.com/rshub/rshub/internal/metricstest"
-	"github.com/rshub/rshub/internal/servertest"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/metricstest"
+	"github.com/rshub/rshub/internal/testutil/servertest"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -29,7 +28,7 @@ type started struct {
 	*servertest.Hub
 	server *Server
 	data   string
-	log    *loggedtest.Log
+	log    *testutil.Log
 }
 
 // start starts a server with ports, a directory and a log of its own where c has
@@ -43,7 +42,7 @@ func start(t *testing.T, c Config, level ...slog.Level) *started {
 	if c.Data == "" {
 		c.Data = t.TempDir()
 	}
-	h := &started{data: c.Data, log: &loggedtest.Log{}}
+	h := &started{data: c.Data, log: &testutil.Log{}}
 	c.Logger = h.log.Logger(append(level, slog.LevelInfo)[0])
 	c.Version = "v1.2.3"
 	var err error
@@ -90,7 +89,7 @@ func (h *started) refuses(status int, kind, method, path, body string, headers .
 // says waits until the log has a text.
 func (h *started) says(text string) {
 	h.Testing().Helper()
-	untiltest.Done(h.Testing(), "the log has "+text, func() bool { return strings.Contains(h.log.String(), text) })
+	testutil.Until(h.Testing(), "the log has "+text, func() bool { return strings.Contains(h.log.String(), text) })
 }
 
 // value returns the value of one of the hub's metrics.
@@ -209,7 +208,7 @@ func (h *started) polls(by *http.Client, set string, headers ...string) <-chan *
 	h.Testing().Helper()
 	polled := make(chan *http.Response, 1)
 	go func() { polled <- ask(h.Testing(), by, "GET", h.topic(set)+"?since=now&wait=5m", nil, headers...) }()
-	untiltest.Done(h.Testing(), "the poll waits", func() bool { return h.value(`rshub_followers{kind="longpoll"}`) == 1 })
+	testutil.Until(h.Testing(), "the poll waits", func() bool { return h.value(`rshub_followers{kind="longpoll"}`) == 1 })
 	return polled
 }
 

@@ -18,8 +18,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/access/ticket"
-	"github.com/rshub/rshub/internal/servertest"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
 // A callee is a callback that agrees to everything, and notes what it is told.
@@ -63,7 +63,7 @@ func (c *callee) subscribe(t *testing.T, h *started, set, secret string, headers
 // confirms waits until a callback at a host has confirmed a request, and that is kept.
 func (h *started) confirms(t *testing.T, host string) {
 	t.Helper()
-	untiltest.Done(t, "the callback confirms", func() bool {
+	testutil.Until(t, "the callback confirms", func() bool {
 		return slices.ContainsFunc(h.log.Lines(t, "callbacks: confirmed"), func(line map[string]any) bool { return line["host"] == host })
 	})
 }
@@ -71,13 +71,13 @@ func (h *started) confirms(t *testing.T, host string) {
 // gets waits until there were more deliveries than so many.
 func (c *callee) gets(t *testing.T, what string, than int) {
 	t.Helper()
-	untiltest.Done(t, what, func() bool { n, _ := c.noted(); return n > than })
+	testutil.Until(t, what, func() bool { n, _ := c.noted(); return n > than })
 }
 
 // isDenied waits until the callback is told that its subscription ended.
 func (c *callee) isDenied(t *testing.T, what string) (why string) {
 	t.Helper()
-	untiltest.Done(t, what, func() bool { _, why = c.noted(); return why != "" })
+	testutil.Until(t, what, func() bool { _, why = c.noted(); return why != "" })
 	return why
 }
 
@@ -146,7 +146,7 @@ func TestSubscriptionsEnd(t *testing.T) {
 	if n := h.value(`rshub_callback_ended_total{reason="rights"}`); n != 3 {
 		t.Errorf("the metrics have %v that ended", n)
 	}
-	untiltest.Done(t, "the details count what is left, and how much is published", func() bool { // every five seconds
+	testutil.Until(t, "the details count what is left, and how much is published", func() bool { // every five seconds
 		body := h.wants(200, "GET", "/sets/a?details=1", "", operator...)
 		return strings.Contains(body, `"followers":1,`) && strings.Contains(body, `"rate":`)
 	})
@@ -188,7 +188,7 @@ func TestSecretKeys(t *testing.T) {
 	h.Stop()
 	for _, keys := range []string{key("AAA"), key("BBB") + "," + key("AAA"), key("BBB")} {
 		h = begin(keys)
-		untiltest.Done(t, "its secret is encrypted with the first key", func() bool {
+		testutil.Until(t, "its secret is encrypted with the first key", func() bool {
 			return h.value("rshub_callback_subscriptions") == 1 && h.value("rshub_callback_stale_secrets") == 0
 		})
 		took(h, "with "+keys)
@@ -200,7 +200,7 @@ func TestSecretKeys(t *testing.T) {
 	before, _ := c.noted()
 	for _, keys := range []string{"", key("AAA")} {
 		h = begin(keys)
-		untiltest.Done(t, "the key is missing", func() bool { return h.value("rshub_callback_locked") == 1 })
+		testutil.Until(t, "the key is missing", func() bool { return h.value("rshub_callback_locked") == 1 })
 		if _, checks := readiness(t, h); checks["secret_keys"].OK || checks["secret_keys"].Required || !strings.Contains(checks["secret_keys"].Reason, "BBB") {
 			t.Errorf("ready: %v", checks)
 		}
@@ -259,7 +259,7 @@ func TestRequestsOfSubscribers(t *testing.T) {
 		h.reads(&answer, "/sets/a/requests", bearer(who)...)
 		return answer.Requests
 	}
-	untiltest.Done(t, "the request is refused", func() bool {
+	testutil.Until(t, "the request is refused", func() bool {
 		all := get(1)
 		return len(all) == 1 && all[0].State == "refused"
 	})

@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/access/ticket"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // The sets of a caller. Their names are equally long, so that answers are, too.
@@ -198,12 +198,12 @@ func (m *matrix) make(t *testing.T, set string) {
 	m.own(t, set, row{method: "PUT", url: "/sets/SET", there: 200, headers: asJSON,
 		body: fmt.Sprintf(`{"title":"%s SET","changelist":"CALLBACK/changelist.xml","complete":true,"private":%t}`, title, strings.HasSuffix(set, hidden))})
 	m.own(t, set, row{method: "POST", url: "/hub", there: 202, body: "hub.mode=subscribe&hub.callback=CALLBACK/SET/kept" + topicField, headers: asForm})
-	untiltest.Done(t, "there is a subscription of "+set, func() bool {
+	testutil.Until(t, "there is a subscription of "+set, func() bool {
 		resp, _ := m.do(t, m.URL, &cell{row: row{method: "GET", url: "/subscriptions/STATUS"}, authorized: m.owner, set: set})
 		return resp.StatusCode == http.StatusOK
 	})
 	for _, document := range []string{"resourcelist.xml", "changelist-index.xml"} {
-		untiltest.Done(t, document+" of "+set+" is there", func() bool {
+		testutil.Until(t, document+" of "+set+" is there", func() bool {
 			resp, body := m.do(t, m.URL, &cell{row: row{method: "GET", url: "/sets/SET/" + document}, authorized: m.owner, set: set})
 			if list := firstList.FindString(body); list != "" {
 				m.list.Store(set, list)

@@ -12,11 +12,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
-	"github.com/rshub/rshub/internal/certificate/certtest"
-	"github.com/rshub/rshub/internal/metricstest"
-	"github.com/rshub/rshub/internal/operatetest"
-	"github.com/rshub/rshub/internal/redistest"
-	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/testutil/certtest"
+	"github.com/rshub/rshub/internal/testutil/metricstest"
+	"github.com/rshub/rshub/internal/testutil/redistest"
+	"github.com/rshub/rshub/internal/testutil/servertest"
+	"github.com/rshub/rshub/internal/testutil/tabletest"
 )
 
 // The metrics are there for whoever reaches the address for operations: as the
@@ -140,9 +140,9 @@ func TestMetricsTable(t *testing.T) {
 			}
 			labels = append(labels, text)
 		}
-		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", name, f.kind, strings.Join(labels, "; "), operatetest.Cell(f.help))
+		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", name, f.kind, strings.Join(labels, "; "), tabletest.Cell(f.help))
 	}
-	operatetest.Check(t, "../docs/reference.md", "metrics", table.String())
+	tabletest.Check(t, "../docs/reference.md", "metrics", table.String())
 }
 
 // A family is a metric as it is served.

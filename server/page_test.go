@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/testutil/servertest"
 	"github.com/rshub/rshub/sets"
 )
 

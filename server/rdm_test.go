@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/dialect/rdm"
-	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
 var asRDM = []string{"Content-Type", rdm.MediaType}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/loggedtest"
-	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/servertest"
 	"github.com/rshub/rshub/problem"
 )
 
@@ -61,7 +61,7 @@ func TestRequestID(t *testing.T) {
 
 // A panic is no secret, and ends nothing but its request.
 func TestPanicIsLogged(t *testing.T) {
-	log := &loggedtest.Log{}
+	log := &testutil.Log{}
 	q := &requests{log: slog.New(requestHandler{log.Logger(slog.LevelInfo).Handler()})}
 	for _, what := range []any{"a bug", http.ErrAbortHandler} {
 		func() {

@@ -23,9 +23,9 @@ import (
 	"github.com/rshub/rshub/access/ticket"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/redistest"
-	"github.com/rshub/rshub/internal/servertest"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/redistest"
+	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
 // A tokensFile is a file of tokens that a test changes.
@@ -123,7 +123,7 @@ func TestRightsEnd(t *testing.T) {
 	}
 	// A file with a mistake leaves the tokens in force, and /readyz says so.
 	file.write(t, "nonsense")
-	untiltest.Done(t, "the file is read", func() bool { return h.server.callers.authenticator.Err() != nil })
+	testutil.Until(t, "the file is read", func() bool { return h.server.callers.authenticator.Err() != nil })
 	if ready, checks := readiness(t, h); !ready || checks["callers"].OK || checks["callers"].Required || !strings.Contains(checks["callers"].Reason, "line 1") {
 		t.Errorf("ready is %t, %v", ready, checks)
 	}

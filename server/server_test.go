@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/servertest"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
 func TestStartup(t *testing.T) {
@@ -61,7 +61,7 @@ func TestStopWhilePublishing(t *testing.T) {
 	if _, err := send.Write(bytes.Repeat(line, 1000)); err != nil {
 		t.Fatal(err)
 	}
-	untiltest.Done(t, "the first batch is there, so the request is under way", func() bool {
+	testutil.Until(t, "the first batch is there, so the request is under way", func() bool {
 		return strings.Contains(h.wants(200, "GET", "/sets", ""), `"changes":1000`)
 	})
 	h.Cancel()

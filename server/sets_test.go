@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/activity"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/sets"
 )
 
@@ -27,7 +27,7 @@ func TestDetails(t *testing.T) {
 		t.Errorf("nobody asked for details: %+v", v)
 	}
 	for _, path := range []string{"/sets?details=1", "/sets/demo?details=1"} {
-		untiltest.Done(t, path+" has details", func() bool {
+		testutil.Until(t, path+" has details", func() bool {
 			v := get(path)
 			return v.Resources != nil && *v.Resources == 1 && v.Followers != nil && *v.Followers == 0
 		})

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/sets"
 )
 
@@ -31,7 +31,7 @@ func TestSource(t *testing.T) {
 	owner, follower := bearer(texts[0]), bearer(texts[1])
 	looked := func(set string) (view sets.View) {
 		t.Helper()
-		untiltest.Done(t, "the hub looks at the source", func() bool {
+		testutil.Until(t, "the hub looks at the source", func() bool {
 			h.reads(&view, "/sets/"+set, owner...)
 			return view.Looked != nil
 		})

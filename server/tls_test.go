@@ -15,11 +15,9 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/rshub/rshub/internal/certificate/certtest"
-	"github.com/rshub/rshub/internal/conntest"
-	"github.com/rshub/rshub/internal/loggedtest"
-	"github.com/rshub/rshub/internal/servertest"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/certtest"
+	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
 // A secured is a hub that speaks TLS.
@@ -181,7 +179,7 @@ func TestStalledTLS(t *testing.T) {
 		s.publish(300, 2000)
 		s.read(healthy, 300)
 	}
-	untiltest.Done(t, "the stalled client is cut", func() bool {
+	testutil.Until(t, "the stalled client is cut", func() bool {
 		s.get(s.topic("other") + "?since=now&wait=100ms") // so that it looks seldom
 		return s.value(`rshub_followers_closed_total{kind="websocket",reason="slow"}`) == 1
 	})
@@ -245,7 +243,7 @@ func TestStrictTransport(t *testing.T) {
 // HTTP/2 without TLS.
 func TestHandshakeIsBounded(t *testing.T) {
 	t.Parallel()
-	pair, log := certtest.New(t), &loggedtest.Log{}
+	pair, log := certtest.New(t), &testutil.Log{}
 	server, err := New(Config{Listen: "127.0.0.1:0", OpsListen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo),
 		TLSCertFile: pair.Cert, TLSKeyFile: pair.Key})
 	if err != nil {
@@ -263,7 +261,7 @@ func TestHandshakeIsBounded(t *testing.T) {
 	h := servertest.Start(t, server, log)
 	for _, url := range []string{h.URL, h.Ops} {
 		for _, says := range []string{"", "\x16\x03", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"} {
-			conn := conntest.Dial(t, "", strings.TrimPrefix(url, "http://"), says)
+			conn := testutil.Dial(t, "", strings.TrimPrefix(url, "http://"), says)
 			var answer strings.Builder
 			if _, err := io.Copy(&answer, conn); errors.Is(err, context.DeadlineExceeded) || err != nil && strings.Contains(err.Error(), "timeout") {
 				t.Errorf("%q is waited for: %v", says, err)

@@ -15,10 +15,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/rshub/rshub/internal/operatetest"
-	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/servertest"
+	"github.com/rshub/rshub/internal/testutil/tabletest"
 	"github.com/rshub/rshub/internal/trail"
-	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // audited returns the lines of an audit log.
@@ -68,7 +68,7 @@ func TestAuditLogTable(t *testing.T) {
 	do(alice, "POST", topic, "application/json", servertest.OneChange, 200)
 	do(alice, "POST", h.URL+"/hub", forms, form("subscribe"), 202)
 	var list struct{ Subscriptions []struct{ ID string } }
-	untiltest.Done(t, "the subscription is there", func() bool {
+	testutil.Until(t, "the subscription is there", func() bool {
 		if err := json.Unmarshal([]byte(do(operator, "GET", h.URL+"/sets/demo/subscriptions", "", "", 200)), &list); err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func TestAuditLogTable(t *testing.T) {
 	if len(examples) > 0 {
 		t.Errorf("the table lacks %v", examples)
 	}
-	operatetest.Check(t, "../docs/operate.md", "audit log", table.String())
+	tabletest.Check(t, "../docs/operate.md", "audit log", table.String())
 }
 
 // fixed returns a line in which all is replaced that each run has otherwise.
@@ -164,7 +164,7 @@ func TestAuditLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.server.ReopenAuditLog()
-	untiltest.Done(t, "the file is made anew", func() bool { _, err := os.Stat(path); return err == nil })
+	testutil.Until(t, "the file is made anew", func() bool { _, err := os.Stat(path); return err == nil })
 	h.Publish("demo")
 	h.Stop()
 	want := []string{`"changes":1500,`, `"replayed":true,`, `"changes":1000,`}
@@ -183,7 +183,7 @@ func TestAuditLog(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err == nil {
 		full := start(t, Config{AuditLog: "/dev/full", Metrics: prometheus.NewRegistry()})
 		full.Publish("demo")
-		untiltest.Done(t, "the failure is seen", func() bool {
+		testutil.Until(t, "the failure is seen", func() bool {
 			ready, checks := readiness(t, full)
 			return ready && !checks["audit_log"].Required && strings.HasPrefix(checks["audit_log"].Reason, "write the audit log: ")
 		})

@@ -14,7 +14,7 @@ import (
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
-	"github.com/rshub/rshub/internal/memorytest"
+	"github.com/rshub/rshub/internal/testutil/memorytest"
 	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"

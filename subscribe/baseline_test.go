@@ -15,7 +15,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/resourcesync"
@@ -30,7 +30,7 @@ func newBaselineSite(t testing.TB, o settings, n int) (*site, *shelf) {
 	sh.log = s.log
 	t.Cleanup(func() {
 		s.shutdown()
-		untiltest.Done(t, "every snapshot is released", func() bool { return sh.holding() == 0 })
+		testutil.Until(t, "every snapshot is released", func() bool { return sh.holding() == 0 })
 	})
 	s.history(n)
 	return s, sh
@@ -325,7 +325,7 @@ func TestSlowBaseline(t *testing.T) {
 		for range clients {
 			slow = append(slow, s.slowly(query, "application/json, text/event-stream;q=0."+fmt.Sprint(len(query)%2)))
 		}
-		untiltest.Done(t, "all of them are under way", func() bool { return sh.holding() == clients })
+		testutil.Until(t, "all of them are under way", func() bool { return sh.holding() == clients })
 		if taken := streams.Taken(); taken != int64(clients)<<20 {
 			t.Errorf("%d bytes of room are taken", taken)
 		}
@@ -338,7 +338,7 @@ func TestSlowBaseline(t *testing.T) {
 		for _, p := range slow {
 			_ = p.conn.Close()
 		}
-		untiltest.Done(t, "the room is free again", func() bool { return streams.Taken() == 0 })
+		testutil.Until(t, "the room is free again", func() bool { return streams.Taken() == 0 })
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/metricstest"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/metricstest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -133,7 +133,7 @@ func TestEventConnections(t *testing.T) {
 				events.readTo(s.publishLarge(size))
 			}
 			leaver.cancel()
-			untiltest.Done(t, "one has left", func() bool { return metricstest.Values(t, reg)[by("followers", "eventstream")] == 1 })
+			testutil.Until(t, "one has left", func() bool { return metricstest.Values(t, reg)[by("followers", "eventstream")] == 1 })
 			ended := make(chan error, 1)
 			go func() { ended <- s.server.Shutdown(t.Context()) }()
 			if err := readAll(events); err != io.EOF {
@@ -209,7 +209,7 @@ func TestDivergedInTheMiddle(t *testing.T) {
 		f := &script{head: run(old, 0, 7).Cursor, next: make(chan []*feed.Batch)}
 		s := newScript(t, f)
 		c := s.follow(query, dialer{})
-		untiltest.Done(t, "it is in its group", func() bool { return !strings.Contains(stacks(), "subscribe.(*conn).follow") })
+		testutil.Until(t, "it is in its group", func() bool { return !strings.Contains(stacks(), "subscribe.(*conn).follow") })
 		f.next <- []*feed.Batch{run(old, 7, 10), run(old, 10, 12)}
 		f.next <- []*feed.Batch{diverged}
 		f.next <- []*feed.Batch{run(young, 9, 10)}

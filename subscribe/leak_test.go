@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/subscribe"
 )
 
@@ -47,7 +47,7 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 	for range 20 {
 		s.publishLarge(100_000)
 	}
-	untiltest.Done(t, "the page is waited for", func() bool { return strings.Contains(stacks(), "subscribe.(*Server).collect") || s.Failed() })
+	testutil.Until(t, "the page is waited for", func() bool { return strings.Contains(stacks(), "subscribe.(*Server).collect") || s.Failed() })
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // some take nothing: it does not wait for them
 	defer cancel()
 	if err := s.server.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
@@ -82,7 +82,7 @@ func TestNothingIsKept(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	untiltest.Done(t, "all goroutines end", func() bool {
+	testutil.Until(t, "all goroutines end", func() bool {
 		all := stacks()
 		return !strings.Contains(all, "subscribe.(*conn)") && !strings.Contains(all, "subscribe.(*Server).run(")
 	})

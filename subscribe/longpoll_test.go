@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -191,7 +191,7 @@ func TestLongPoll(t *testing.T) {
 	}
 	waiting := func(query string) {
 		poll(query)
-		untiltest.Done(t, "it waits", func() bool { return strings.Contains(stacks(), "hub.(*Hub).Follow") })
+		testutil.Until(t, "it waits", func() bool { return strings.Contains(stacks(), "hub.(*Hub).Follow") })
 	}
 
 	poll("?since=start&wait=1m") // there is something at once

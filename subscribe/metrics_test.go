@@ -17,8 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/metricstest"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/metricstest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -43,7 +43,7 @@ func TestMetrics(t *testing.T) {
 		_, body := s.get("?wait=1m", "Accept", "application/json")
 		page <- len(body)
 	}()
-	untiltest.Done(t, "all are current", func() bool {
+	testutil.Until(t, "all are current", func() bool {
 		return metricstest.Values(t, reg)[by("followers", "longpoll")] == 1 && strings.Contains(stacks(), "subscribe.(*Server).collect") &&
 			!strings.Contains(stacks(), "subscribe.(*conn).follow")
 	})
@@ -71,7 +71,7 @@ func TestMetrics(t *testing.T) {
 		by("delivered_bytes_total", "longpoll"):    float64(polled + len(body)),
 	}
 	// It is counted a moment after it was sent.
-	untiltest.Done(t, "all is counted", func() bool {
+	testutil.Until(t, "all is counted", func() bool {
 		got := metricstest.Values(t, reg)
 		for _, kind := range []string{"websocket", "eventstream", "longpoll"} {
 			if name := by("delivered_bytes_total", kind); got[name] < want[name] {
@@ -104,10 +104,10 @@ func TestLag(t *testing.T) {
 	if behind < 1 || behind > published || age <= 0 || age > patience.Seconds() {
 		t.Errorf("the slowest WebSocket is %v changes and %v s behind", behind, age)
 	}
-	untiltest.Done(t, "the stream is behind too", func() bool { return metricstest.Values(t, reg)[by("follower_lag_changes", "eventstream")] > 0 })
+	testutil.Until(t, "the stream is behind too", func() bool { return metricstest.Values(t, reg)[by("follower_lag_changes", "eventstream")] > 0 })
 	stalled.readTo(end)
 	stream.readTo(end)
-	untiltest.Done(t, "nobody is behind", func() bool {
+	testutil.Until(t, "nobody is behind", func() bool {
 		for name, v := range metricstest.Values(t, reg) {
 			if strings.HasPrefix(name, "rshub_follower_lag") && v != 0 {
 				return false
@@ -138,9 +138,9 @@ func TestLagOfFilteredLongPoll(t *testing.T) {
 		got := metricstest.Values(t, reg)
 		return got[by("followers", "longpoll")] == 1 && got[by("follower_lag_changes", "longpoll")] == 0 && strings.Contains(stacks(), "subscribe.(*Server).collect")
 	}
-	untiltest.Done(t, "it is not behind by what was there", current)
+	testutil.Until(t, "it is not behind by what was there", current)
 	s.publish(3)
-	untiltest.Done(t, "nor by what comes", current)
+	testutil.Until(t, "nor by what comes", current)
 	leave()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended before: %v", err)
@@ -282,12 +282,12 @@ func TestFollowing(t *testing.T) {
 	start.readTo(end)
 	events.nextChanges()
 	s.get("?since=start")
-	untiltest.Done(t, "all that was sent is counted", func() bool {
+	testutil.Until(t, "all that was sent is counted", func() bool {
 		got.mu.Lock()
 		defer got.mu.Unlock()
 		return len(got.sets) == 1 && got.sets["a"] == 3*3
 	})
-	untiltest.Done(t, "both are current", func() bool {
+	testutil.Until(t, "both are current", func() bool {
 		f := s.server.Following()
 		return len(f) == 1 && f["a"] == subscribe.Following{Followers: 2}
 	})

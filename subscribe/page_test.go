@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/internal/zst"
 	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/resourcesync"
@@ -151,8 +151,8 @@ func TestSlowPages(t *testing.T) {
 			for range clients {
 				slow = append(slow, s.slowly(query, accepted))
 			}
-			untiltest.Done(t, "the room is free again", func() bool { return answers.Taken() == 0 })
-			untiltest.Done(t, "the texts are let go", func() bool { return heap() < before+clients*(256<<10) })
+			testutil.Until(t, "the room is free again", func() bool { return answers.Taken() == 0 })
+			testutil.Until(t, "the texts are let go", func() bool { return heap() < before+clients*(256<<10) })
 			if _, again := s.get(query, "Accept", accept); !bytes.Equal(again, want) {
 				t.Error("another client gets another page")
 			}
@@ -245,7 +245,7 @@ func TestSlowPageIsBrokenOff(t *testing.T) {
 			for _, accept := range []string{"application/json", "application/x-ndjson"} {
 				memory.since.Store(nil)
 				p := s.slowly("?since=start&limit=10000", accept)
-				untiltest.Done(t, "the text is let go", func() bool { return answers.Taken() == 0 })
+				testutil.Until(t, "the text is let go", func() bool { return answers.Taken() == 0 })
 				memory.since.Store(&change)
 				if got, err := p.rest(); err == nil {
 					t.Errorf("%s: a whole page of %d bytes", accept, len(got))
@@ -290,7 +290,7 @@ func TestWaitingTakesNoRoom(t *testing.T) {
 			got <- string(body)
 		}()
 	}
-	untiltest.Done(t, "all wait", func() bool {
+	testutil.Until(t, "all wait", func() bool {
 		return strings.Count(stacks(), "subscribe.(*Server).collect") >= clients && answers.Taken() == 0
 	})
 	end := s.publish(1)
@@ -299,5 +299,5 @@ func TestWaitingTakesNoRoom(t *testing.T) {
 			t.Error(body)
 		}
 	}
-	untiltest.Done(t, "no room is taken", func() bool { return answers.Taken() == 0 })
+	testutil.Until(t, "no room is taken", func() bool { return answers.Taken() == 0 })
 }

@@ -7,8 +7,8 @@ import (
 
 	"github.com/rshub/rshub/dialect/cloudevents"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/heaptest"
 	"github.com/rshub/rshub/internal/packed"
+	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -18,7 +18,7 @@ func TestPageKeepsNoBlocks(t *testing.T) {
 	for _, f := range append(feed.Pages(), cloudevents.Writer{Base: "https://hub.example.org"}.Page()) {
 		t.Run(f.MediaType, func(t *testing.T) {
 			s := &Server{}
-			kept := heaptest.Kept(t, func() any {
+			kept := testutil.KeptBytes(t, func() any {
 				begin := &feed.Batch{Set: "demo"}
 				p := s.newPage(begin, poll{limit: 10_000, filter: feed.Filter{Types: []string{"text/html"}}}, f)
 				for i := range 20 {

@@ -24,9 +24,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/chancetest"
-	"github.com/rshub/rshub/internal/metricstest"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/metricstest"
 	"github.com/rshub/rshub/internal/zst"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
@@ -89,7 +88,7 @@ func stalledClient(t *testing.T, query string, o settings) {
 			c.readTo(end)
 		}
 	}
-	untiltest.Done(t, "both are given up", func() bool {
+	testutil.Until(t, "both are given up", func() bool {
 		got := metricstest.Values(t, reg)
 		return got[by("followers", "websocket")] == float64(len(others)) && got[by("followers", "eventstream")] == 0
 	})
@@ -201,7 +200,7 @@ func TestStalledMemory(t *testing.T) {
 		c.nextChanges()
 	}
 	other.ws.Close()
-	untiltest.Done(t, "what was missed is let go", func() bool { return f.kept() == 0 })
+	testutil.Until(t, "what was missed is let go", func() bool { return f.kept() == 0 })
 	for _, c := range stalled {
 		c.readTo(end)
 	}
@@ -287,7 +286,7 @@ func slowButSteady(t *testing.T, o settings) {
 // of header, the stream goes on with the rest of it.
 func TestPartialWrites(t *testing.T) {
 	t.Parallel()
-	random := chancetest.New(t)
+	random := testutil.Rand(t)
 	s := newSite(t, settings{sendBuffer: smallSend})
 	s.publish(1)
 	var wg sync.WaitGroup
@@ -347,7 +346,7 @@ func readToEnd(c reader) error {
 // one by one; some are slow, some vanish. Everybody sees consecutive positions
 // from where it began.
 func TestComingAndGoing(t *testing.T) {
-	seed := chancetest.Seed(t)
+	seed := testutil.Seed(t)
 	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: 20 * time.Second}, sendBuffer: 16 << 10})
 	s.publish(1)
 	queries := []string{"", "", "?since=start", "?prefix=https://example.org/1", "?change=created", "?type=text/html&since=start"}

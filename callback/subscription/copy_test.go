@@ -10,10 +10,10 @@ import (
 
 	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/keeptest"
 	"github.com/rshub/rshub/internal/redisconn"
-	"github.com/rshub/rshub/internal/redisconn/conntest"
-	"github.com/rshub/rshub/internal/redistest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/conntest"
+	"github.com/rshub/rshub/internal/testutil/redistest"
 )
 
 // content returns everything that a registry holds, except the numbers of requests.
@@ -43,7 +43,7 @@ func content(t *testing.T, r Registry) (records map[ID]Record, requests map[int]
 func TestCopy(t *testing.T) {
 	ctx := t.Context()
 	now := time.Date(2026, 3, 4, 5, 6, 0, 0, time.UTC)
-	disk := openDisk(t, &keeptest.Map{})
+	disk := openDisk(t, &testutil.Map{})
 	for n := range 60 {
 		r := Record{
 			Subscription: Subscription{

@@ -5,12 +5,12 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/claim"
-	"github.com/rshub/rshub/internal/keeptest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // A slow is a Keep that holds up each write until the test lets it go on.
 type slow struct {
-	*keeptest.Map
+	*testutil.Map
 	writing, proceed chan struct{}
 }
 
@@ -24,7 +24,7 @@ func (k *slow) Apply(ctx context.Context, writes map[string][]byte, grows bool) 
 
 // Claims are renewed while the disk is busy with a commit.
 func TestDiskIsSlow(t *testing.T) {
-	k := &slow{Map: &keeptest.Map{}}
+	k := &slow{Map: &testutil.Map{}}
 	d := openDisk(t, k)
 	c := claimOn(t, d, 1)
 	k.writing, k.proceed = make(chan struct{}), make(chan struct{})
@@ -41,7 +41,7 @@ func TestDiskIsSlow(t *testing.T) {
 }
 
 func TestDiskCorrupt(t *testing.T) {
-	k := &keeptest.Map{}
+	k := &testutil.Map{}
 	d := openDisk(t, k)
 	some := subscriptions(1, 3)
 	if err := d.Commit(t.Context(), claimOn(t, d, 1), Changes{Put: some}); err != nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/redisconn"
-	"github.com/rshub/rshub/internal/redisconn/conntest"
-	"github.com/rshub/rshub/internal/redistest"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/conntest"
+	"github.com/rshub/rshub/internal/testutil/redistest"
 )
 
 type redisClaims = claim.Redis
@@ -239,12 +239,12 @@ func TestRedisKilled(t *testing.T) {
 	})
 	for range 3 {
 		n := count()
-		untiltest.Done(t, "more is sent", func() bool { return count() > n+100 || t.Failed() })
+		testutil.Until(t, "more is sent", func() bool { return count() > n+100 || t.Failed() })
 		s.Kill()
 		s.Restart()
 	}
 	n := count()
-	untiltest.Done(t, "more is sent", func() bool { return count() > n+100 || t.Failed() })
+	testutil.Until(t, "more is sent", func() bool { return count() > n+100 || t.Failed() })
 	stop()
 	running.Wait()
 	if t.Failed() {
@@ -303,7 +303,7 @@ func TestRedisErrors(t *testing.T) {
 		}
 	}
 	s.Kill()
-	untiltest.Done(t, "it cannot be reached", func() bool {
+	testutil.Until(t, "it cannot be reached", func() bool {
 		err := r.Send(ctx, Request{Set: "set"})
 		if err == nil {
 			t.Fatal("no error")
@@ -368,7 +368,7 @@ func TestRedisWait(t *testing.T) {
 	patient := hubWith(t, conntest.Open(t, primary.Addr, redisconn.Options{Wait: 1, WaitTimeout: time.Minute}), "p", RedisOptions{}, claim.RedisOptions{})
 	some := subscriptions(1, 2)
 	request := Request{Mode: Subscribe, Set: "set", Callback: some[0].Callback}
-	untiltest.Done(t, "the replica follows", func() bool { return r.Send(ctx, request) == nil })
+	testutil.Until(t, "the replica follows", func() bool { return r.Send(ctx, request) == nil })
 	c := claimOn(t, r, 1)
 	all := Changes{Put: some, Progress: map[ID]Progress{some[0].ID(): {Failed: 1}}}
 	if err := patient.Commit(ctx, c, all); err != nil {

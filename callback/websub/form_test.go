@@ -16,9 +16,8 @@ import (
 	"github.com/rshub/rshub/callback/subscription/registrytest"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/keeptest"
-	"github.com/rshub/rshub/internal/loggedtest"
-	"github.com/rshub/rshub/internal/memorytest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/memorytest"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -174,8 +173,8 @@ func FuzzForm(f *testing.F) {
 	}
 	f.Cleanup(func() { _ = log.Close() })
 	f.Fuzz(func(t *testing.T, body string) {
-		registry := registrytest.OpenDisk(t, &keeptest.Map{})
-		f := &front{t: t, log: log, logged: &loggedtest.Log{}, registry: registry}
+		registry := registrytest.OpenDisk(t, &testutil.Map{})
+		f := &front{t: t, log: log, logged: &testutil.Log{}, registry: registry}
 		sent := &noting{resting: resting{registry}}
 		f.server = NewServer(sent, registry, log, outbound.New(outbound.Options{}).Check, base, Options{})
 		w := httptest.NewRecorder()

@@ -10,7 +10,7 @@ import (
 
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/memorytest"
+	"github.com/rshub/rshub/internal/testutil/memorytest"
 )
 
 // A list has pages. Each subscription is on exactly one of them.

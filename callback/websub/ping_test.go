@@ -11,7 +11,7 @@ import (
 
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/memorytest"
+	"github.com/rshub/rshub/internal/testutil/memorytest"
 )
 
 // A polled notes the sets that are pinged. The set away cannot be read.

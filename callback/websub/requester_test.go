@@ -11,7 +11,7 @@ import (
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/forwarded"
-	"github.com/rshub/rshub/internal/memorytest"
+	"github.com/rshub/rshub/internal/testutil/memorytest"
 )
 
 func TestRequester(t *testing.T) {

@@ -21,8 +21,8 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/loggedtest"
-	"github.com/rshub/rshub/internal/memorytest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/memorytest"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/problem"
 )
@@ -47,12 +47,12 @@ type front struct {
 	log      *disklog.Log
 	registry registrytest.Disk
 	server   *Server
-	logged   *loggedtest.Log
+	logged   *testutil.Log
 }
 
 func newFront(t *testing.T, o Options) *front {
 	t.Helper()
-	f := &front{t: t, log: memorytest.Open(t), logged: &loggedtest.Log{}}
+	f := &front{t: t, log: memorytest.Open(t), logged: &testutil.Log{}}
 	f.registry = registrytest.OpenDisk(t, f.log.Keep("callback"))
 	o.Now = func() time.Time { return now }
 	f.server = NewServer(resting{f.registry}, f.registry, f.log, outbound.New(outbound.Options{Self: base}).Check, base, o)

@@ -13,7 +13,7 @@ import (
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/memorytest"
+	"github.com/rshub/rshub/internal/testutil/memorytest"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )

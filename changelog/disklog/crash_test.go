@@ -17,7 +17,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/chancetest"
+	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -116,7 +116,7 @@ func entries(t *testing.T, l *Log, set string) []feed.Entry {
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	const sets = 3
-	rng := chancetest.New(t)
+	rng := testutil.Rand(t)
 	fs := vfs.NewCrashableMem()
 	var acked, shown [sets]feed.Cursor // what must be there
 	keys := make(map[string]changelog.Appended)

@@ -17,7 +17,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/chancetest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // A disk is the files of a memory by their names.
@@ -241,7 +241,7 @@ func TestDamageAtRest(t *testing.T) {
 	if f := w.hurt(t, "unhurt", whole.write(t, dir), dir); f != unhurt {
 		t.Fatalf("a whole memory: %s", f)
 	}
-	rng := chancetest.New(t)
+	rng := testutil.Rand(t)
 	fates := map[string]map[fate]int{}
 	for _, name := range slices.Sorted(maps.Keys(whole)) {
 		b := whole[name]

@@ -18,7 +18,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // While files cannot be made, the store tries again now and then, and not as fast as it
@@ -47,7 +47,7 @@ func TestPatience(t *testing.T) {
 					}
 					tries.Add(1)
 					return fmt.Errorf("open a file: %w", test.err)
-				})), &loggedtest.Log{}
+				})), &testutil.Log{}
 				l := start(t, "data", Options{FS: files, Logger: lines.Logger(slog.LevelInfo), tune: func(o *pebble.Options) {
 					o.MemTableSize, o.MemTableStopWritesThreshold = 256<<10, 1000
 				}})

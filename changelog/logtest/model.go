@@ -12,7 +12,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/chancetest"
+	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -25,7 +25,7 @@ var modelTests = []test{
 // run instead of four.
 func (m *memory) random(wild bool) {
 	was := make(map[string]changelog.Left)
-	seed := chancetest.Seed(m.T)
+	seed := testutil.Seed(m.T)
 	runs := uint64(4)
 	if testing.Short() {
 		runs = 1

@@ -13,7 +13,7 @@ import (
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/changelog/metered"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/metricstest"
+	"github.com/rshub/rshub/internal/testutil/metricstest"
 	"github.com/rshub/rshub/resourcesync"
 )
 

@@ -12,9 +12,9 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/certificate/certtest"
 	"github.com/rshub/rshub/internal/redisconn"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/certtest"
 )
 
 // works adds and reads by a URL.
@@ -54,9 +54,9 @@ func TestSentinel(t *testing.T) {
 	id, head := l.ID(), state(t, l).Head
 	admin := redis.NewSentinelClient(&redis.Options{Addr: sentinel.addr})
 	defer admin.Close()
-	untiltest.Done(t, "the second server is known", func() bool { return len(admin.Replicas(t.Context(), "one").Val()) == 1 })
+	testutil.Until(t, "the second server is known", func() bool { return len(admin.Replicas(t.Context(), "one").Val()) == 1 })
 	first.kill()
-	untiltest.Done(t, "the second server takes appends", func() bool {
+	testutil.Until(t, "the second server takes appends", func() bool {
 		a, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("b", 1), Key: "key"})
 		return err == nil && a[0].After == head
 	})

@@ -11,7 +11,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/redisconn"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // Redis is killed under load and comes back. Every acknowledged change must be there. Every
@@ -64,12 +64,12 @@ func TestKill(t *testing.T) {
 	}
 	for range kills {
 		n := progress()
-		untiltest.Done(t, "100 publishes more are acknowledged", func() bool { return progress() > n+100 || t.Failed() })
+		testutil.Until(t, "100 publishes more are acknowledged", func() bool { return progress() > n+100 || t.Failed() })
 		s.kill()
 		ok(t, s.start())
 	}
 	n := progress()
-	untiltest.Done(t, "20 publishes more are acknowledged", func() bool { return progress() > n+20 || t.Failed() })
+	testutil.Until(t, "20 publishes more are acknowledged", func() bool { return progress() > n+20 || t.Failed() })
 	close(stop)
 	running.Wait()
 	at := make(map[string]feed.Cursor)
@@ -95,7 +95,7 @@ func follow(t *testing.T, replica, primary *server) {
 	host, port, _ := strings.Cut(primary.addr, ":")
 	admin := replica.admin(t)
 	ok(t, admin.ReplicaOf(t.Context(), host, port).Err())
-	untiltest.Done(t, "the replica follows", func() bool {
+	testutil.Until(t, "the replica follows", func() bool {
 		return strings.Contains(admin.Info(t.Context(), "replication").Val(), "master_link_status:up")
 	})
 }
@@ -119,7 +119,7 @@ func TestFailover(t *testing.T) {
 		return last
 	}
 	kept := singles(before, "kept", 30)
-	untiltest.Done(t, "the entries are older than the skew", func() bool {
+	testutil.Until(t, "the entries are older than the skew", func() bool {
 		now, err := before.same(t.Context(), "")
 		ok(t, err)
 		return now > kept.Cursor.Micros+2*skew.Microseconds()
@@ -192,7 +192,7 @@ func TestWait(t *testing.T) {
 	}
 	wants(t, feed.ErrUnknown, l.Check(ctx))
 	follow(t, replica, primary)
-	untiltest.Done(t, "the replica has it all", func() bool { return l.Check(ctx) == nil })
+	testutil.Until(t, "the replica has it all", func() bool { return l.Check(ctx) == nil })
 	l = startOn(t, connect(t, primary.url(), redisconn.Options{Wait: 1, WaitTimeout: time.Minute}), Options{Prefix: l.opts.Prefix}) // a replica may take its time
 	ok(t, primary.admin(t).ScriptFlush(ctx).Err())
 	before := written(t, primary)

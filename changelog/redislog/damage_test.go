@@ -10,7 +10,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/chancetest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // TestDamageAtRest flips bytes in what Redis holds of a set, and cuts it short. What is
@@ -30,7 +30,7 @@ func TestDamageAtRest(t *testing.T) {
 	admin, ctx := shared.admin(t), t.Context()
 	w := seenOf(t, l)
 	keys := l.keys("set")
-	rng := chancetest.New(t)
+	rng := testutil.Rand(t)
 	fates := map[string]map[string]int{}
 	hurt := func(kind, key, field, what, value string) {
 		whole := admin.HGet(ctx, key, field).Val()

@@ -12,7 +12,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/redisconn"
-	"github.com/rshub/rshub/internal/redistest"
+	"github.com/rshub/rshub/internal/testutil/redistest"
 )
 
 func TestLostAnswer(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/rshub/rshub/changelog/logtest"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/redisconn"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // storeClock makes the hub's clock, which a test can set, Redis' own.
@@ -58,7 +58,7 @@ func newCluster(t *testing.T) string {
 	t.Helper()
 	s := newServer(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
 	ok(t, s.admin(t).ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
-	untiltest.Done(t, "the cluster is well", func() bool {
+	testutil.Until(t, "the cluster is well", func() bool {
 		return strings.Contains(s.admin(t).ClusterInfo(t.Context()).Val(), "cluster_state:ok")
 	})
 	return s.url() + "?cluster=true"

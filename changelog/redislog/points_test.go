@@ -11,7 +11,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/logtest"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/redistest"
+	"github.com/rshub/rshub/internal/testutil/redistest"
 )
 
 // everything says that a test that has a fixed sample is to try everything.

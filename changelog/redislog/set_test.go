@@ -10,8 +10,8 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/redisconn"
-	"github.com/rshub/rshub/internal/redistest"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/redistest"
 )
 
 func TestManySets(t *testing.T) {
@@ -57,13 +57,13 @@ func TestNameWaits(t *testing.T) {
 		ok(t, s.admin(t).Do(ctx, "cluster", "meet", host, port, sets.args[len(sets.args)-1]).Err())
 	}
 	id := sets.admin(t).Do(ctx, "cluster", "myid").Val()
-	untiltest.Done(t, "the replica follows", func() bool {
+	testutil.Until(t, "the replica follows", func() bool {
 		_ = replica.admin(t).Do(ctx, "cluster", "replicate", id).Err()
 		n, _ := sets.admin(t).Do(ctx, "wait", 1, 100).Int()
 		return n == 1
 	})
 	for _, s := range []*server{names, sets} {
-		untiltest.Done(t, "the servers know each other", func() bool {
+		testutil.Until(t, "the servers know each other", func() bool {
 			info := s.admin(t).ClusterInfo(ctx).Val()
 			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_slots_assigned:16384")
 		})

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/claim"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // Shards is the number of shards that a store under test must have.
@@ -89,7 +89,7 @@ func (h *hub) restart() {
 // yet. A claim that is not complete fails the test.
 func Acquire(t testing.TB, s claim.Store, shard int) (c claim.Claim) {
 	t.Helper()
-	untiltest.Done(t, "the shard is free", func() bool {
+	testutil.Until(t, "the shard is free", func() bool {
 		claims, err := s.Acquire(t.Context(), []int{shard})
 		if err != nil {
 			t.Fatal(err)
@@ -269,7 +269,7 @@ var tests = []test{
 		claims := []claim.Claim{h.claim(1)}
 		marker, err := b.Acquire(b.ctx, []int{2})
 		h.ok(err)
-		untiltest.Done(h, "a claim that came later has ended", func() bool {
+		testutil.Until(h, "a claim that came later has ended", func() bool {
 			claims, err := h.Acquire(h.ctx, []int{2})
 			h.ok(err)
 			return len(claims) == 1 && claims[0].Number > marker[0].Number
@@ -337,11 +337,11 @@ var tests = []test{
 		if slices.Contains(join(b), c.Name()) {
 			h.Error("who left is there")
 		}
-		untiltest.Done(h, "who does not join dies", func() bool {
+		testutil.Until(h, "who does not join dies", func() bool {
 			live := join(b)
 			return !slices.Contains(live, h.Name())
 		})
-		untiltest.Done(h, "who came back is not alone", func() bool {
+		testutil.Until(h, "who came back is not alone", func() bool {
 			join(b) // it may have been away for too long, on a busy machine
 			return slices.Contains(join(h), b.Name())
 		})

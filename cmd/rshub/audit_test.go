@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
 // post publishes changes, one on each line.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/servertest"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
 // backupOf runs rshub backup against a hub.
@@ -37,7 +37,7 @@ func TestBackup(t *testing.T) {
 	if n := strings.Count(state(h), `"position"`); n != 2 {
 		t.Errorf("the hub has %d changes, want 2", n)
 	}
-	untiltest.Done(t, "the hub removes what it has copied", func() bool { // after its last byte was sent
+	testutil.Until(t, "the hub removes what it has copied", func() bool { // after its last byte was sent
 		left, err := filepath.Glob(filepath.Join(h.data, ".rshub-backup-*"))
 		return err == nil && len(left) == 0
 	})

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/operatetest"
+	"github.com/rshub/rshub/internal/testutil/tabletest"
 )
 
 func TestDefaults(t *testing.T) {
@@ -182,7 +182,7 @@ func TestConfigurationTable(t *testing.T) {
 		if value != "" {
 			value = "`" + value + "`"
 		}
-		fmt.Fprintf(&table, "| `%s` | %s | %s |\n", f.Tag.Get("envconfig"), value, operatetest.Cell(f.Tag.Get("desc")))
+		fmt.Fprintf(&table, "| `%s` | %s | %s |\n", f.Tag.Get("envconfig"), value, tabletest.Cell(f.Tag.Get("desc")))
 	}
-	operatetest.Check(t, "../../docs/reference.md", "configuration", strings.TrimPrefix(table.String(), "\n"))
+	tabletest.Check(t, "../../docs/reference.md", "configuration", strings.TrimPrefix(table.String(), "\n"))
 }

@@ -9,15 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/loggedtest"
-	"github.com/rshub/rshub/internal/redistest"
-	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/redistest"
+	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
 // runCommand runs rshub with arguments in a directory of its own.
 func runCommand(t *testing.T, ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	var out, log loggedtest.Log
+	var out, log testutil.Log
 	code = run(ctx, args, &out, &log)
 	return code, out.String(), log.String()
 }

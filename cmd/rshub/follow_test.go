@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/loggedtest"
-	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/servertest"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -24,7 +24,7 @@ type reading struct {
 	lines *bufio.Scanner
 	stop  context.CancelFunc
 	code  chan int
-	errs  loggedtest.Log
+	errs  testutil.Log
 }
 
 func startFollow(t *testing.T, args ...string) *reading {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/loggedtest"
-	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
 // setenv makes name, value, name, value the only variables of rshub's.
@@ -33,13 +33,13 @@ type started struct {
 	*servertest.Hub
 	t    *testing.T
 	data string
-	log  *loggedtest.Log
+	log  *testutil.Log
 }
 
 // start starts a hub on ports of its own, with more variables.
 func start(t *testing.T, variables ...string) *started {
 	t.Helper()
-	h := &started{t: t, data: t.TempDir(), log: &loggedtest.Log{}}
+	h := &started{t: t, data: t.TempDir(), log: &testutil.Log{}}
 	setenv(t, append([]string{"RSHUB_LISTEN", "127.0.0.1:0", "RSHUB_OPS_LISTEN", "127.0.0.1:0", "RSHUB_DATA", h.data}, variables...)...)
 	server, err := newHub(h.log)
 	if err != nil {

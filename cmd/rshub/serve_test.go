@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/internal/build"
-	"github.com/rshub/rshub/internal/redistest"
-	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/testutil/redistest"
+	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
 // What serves is package server; here is how the environment says it.

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/rshub/rshub/internal/unittest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 func TestCommandLine(t *testing.T) {
@@ -198,7 +198,7 @@ func TestSummaryIsLost(t *testing.T) {
 
 // The unit of systemd starts rsmirror with flags that there are.
 func TestUnit(t *testing.T) {
-	args := unittest.Args(t, "../../deploy/systemd/rsmirror@.service", map[string]string{"URL": "https://example.org/", "ARGS": "-public -q"})
+	args := testutil.UnitArgs(t, "../../deploy/systemd/rsmirror@.service", map[string]string{"URL": "https://example.org/", "ARGS": "-public -q"})
 	cfg, err := parse(args, func(string) string { return "" })
 	if err != nil || cfg.settings.URL != "https://example.org/" || cfg.dir != "/var/lib/rsmirror/name" || !cfg.public {
 		t.Errorf("%q is read as %+v, %v", args, cfg, err)

@@ -4,14 +4,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/unittest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // The unit of systemd starts rspublish watch with flags that there are.
 func TestUnit(t *testing.T) {
 	dir := t.TempDir()
 	env := map[string]string{"DIR": dir, "BASE": "https://example.org/", "ARGS": "-settle 5s", "RSPUBLISH_SET": "name"}
-	args := unittest.Args(t, "../../deploy/systemd/rspublish-watch@.service", env)
+	args := testutil.UnitArgs(t, "../../deploy/systemd/rspublish-watch@.service", env)
 	if args[0] != "watch" {
 		t.Fatalf("the unit starts %q", args)
 	}

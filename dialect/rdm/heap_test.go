@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/heaptest"
 	"github.com/rshub/rshub/internal/packed"
+	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -27,7 +27,7 @@ func TestOrderedKeepsNoPages(t *testing.T) {
 		}
 	})
 	var found []string
-	kept := heaptest.Kept(t, func() any {
+	kept := testutil.KeptBytes(t, func() any {
 		for e, err := range v.ordered(all) {
 			if err != nil {
 				t.Fatal(err)

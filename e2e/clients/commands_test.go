@@ -11,13 +11,13 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
-	"github.com/rshub/rshub/internal/pagetest"
+	"github.com/rshub/rshub/internal/testutil/pagetest"
 )
 
 // TestCommands runs the commands of README.md and of each page of docs, out of the page.
 // The commands of a page are typed one block after the other into one shell, in a clone.
 // Only addresses and places are others. Where a page does not start a hub first, one runs
-// already that has a set. internal/pagetest explains what a page says of its blocks.
+// already that has a set. internal/testutil/pagetest explains what a page says of its blocks.
 // A comment before a block says why no test runs it.
 func TestCommands(t *testing.T) {
 	t.Parallel()

@@ -12,7 +12,7 @@ import (
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 	"github.com/rshub/rshub/e2e/internal/trial"
-	"github.com/rshub/rshub/internal/operatetest"
+	"github.com/rshub/rshub/internal/testutil/tabletest"
 )
 
 func TestMain(m *testing.M) { hubtest.Main(m) }
@@ -53,7 +53,7 @@ func TestTable(t *testing.T) {
 			fmt.Fprintf(&b, "| %s | %s |\n", r.name, all[r.name].does)
 		}
 	}
-	operatetest.Check(t, "../../docs/conformance.md", "rules", b.String())
+	tabletest.Check(t, "../../docs/conformance.md", "rules", b.String())
 }
 
 // start starts a hub that waits an hour for a callback's answer: who is held up by a

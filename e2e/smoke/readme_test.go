@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
-	"github.com/rshub/rshub/internal/pagetest"
+	"github.com/rshub/rshub/internal/testutil/pagetest"
 )
 
 var (

@@ -11,9 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rshub/rshub/internal/certificate/certtest"
-	"github.com/rshub/rshub/internal/loggedtest"
 	"github.com/rshub/rshub/internal/reread"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/certtest"
 )
 
 // A bench is a certificate whose files are watched, in fake time.
@@ -21,7 +21,7 @@ type bench struct {
 	*testing.T
 	*certtest.Pair
 	files *Files
-	log   loggedtest.Log
+	log   testutil.Log
 }
 
 func watch(t *testing.T) *bench {

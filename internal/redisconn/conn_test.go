@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/redistest"
+	"github.com/rshub/rshub/internal/testutil/redistest"
 )
 
 func connect(t testing.TB, url string, o Options) *Conn {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/redistest"
+	"github.com/rshub/rshub/internal/testutil/redistest"
 )
 
 // If Redis has too many connections, nothing is sent on a new one, however Redis cuts it off

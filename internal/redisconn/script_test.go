@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/redistest"
+	"github.com/rshub/rshub/internal/testutil/redistest"
 )
 
 func TestAnswer(t *testing.T) {

@@ -33,7 +33,7 @@ var notLinked = map[string]string{
 
 // importers lists the only packages that may import a third party, besides bench.
 var importers = map[string][]string{
-	"github.com/redis/":           {"internal/redisconn", "internal/redistest"},
+	"github.com/redis/":           {"internal/redisconn", "internal/testutil/redistest"},
 	"github.com/nats-io/":         {"hub"},
 	"github.com/gorilla/":         {"subscribe"},
 	"github.com/cockroachdb/":     {"changelog/disklog", "internal/pebbledb", "inventory/diskpages", "mirror/ledger", "source/directory"},
@@ -72,14 +72,14 @@ func TestImports(t *testing.T) {
 
 var (
 	waits  = regexp.MustCompile(`\btime\.Sleep\(|\brand\.(Int|N\(|Perm|Shuffle|Uint|Float|New.*time\.Now)`)
-	bubble = regexp.MustCompile(`^(\t*).*\b(synctest\.Test|in(Long)?World)\(.*\{$`) // inWorld and inLongWorld call it
+	bubble = regexp.MustCompile(`^(\t*).*\b(synctest\.Test|inWorld)\(.*\{$`) // inWorld calls it
 	excuse = regexp.MustCompile(`// .*(fake time|slow|poll|logs its seed)`)
 )
 
 // TestWaits finds tests that sleep outside fake time, and random choices that differ in each run.
 // A comment on the line excuses it with a reason: fake time, slow, a poll, or logs its seed.
 func TestWaits(t *testing.T) {
-	for _, file := range lines(t, "git", "ls-files", "*_test.go", "*test/*.go", ":!bench", ":!e2e") {
+	for _, file := range lines(t, "git", "ls-files", "*_test.go", "*test/*.go", "internal/testutil", ":!bench", ":!e2e") {
 		end := "" // the line that ends the bubble; "" outside a bubble
 		for i, line := range strings.Split(read(t, file), "\n") {
 			switch m := bubble.FindStringSubmatch(line); {
@@ -88,7 +88,7 @@ func TestWaits(t *testing.T) {
 			case end == "" && m != nil:
 				end = m[1] + "})"
 			case end == "" && waits.MatchString(line) && !excuse.MatchString(line):
-				t.Errorf("%s:%d: sleep or random choice; wait for a condition, or use synctest or chancetest: %s", file, i+1, strings.TrimSpace(line))
+				t.Errorf("%s:%d: sleep or random choice; wait for a condition, or use synctest or testutil: %s", file, i+1, strings.TrimSpace(line))
 			}
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // A bench is an audit log, in fake time.
@@ -25,7 +25,7 @@ type bench struct {
 	*testing.T
 	*Log
 	path string
-	said loggedtest.Log
+	said testutil.Log
 }
 
 func newBench(t *testing.T) *bench {

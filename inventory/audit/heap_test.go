@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/heaptest"
+	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/inventory/storetest"
@@ -52,7 +52,7 @@ func TestReplyOwnsItsText(t *testing.T) {
 				q.Ranges = append(q.Ranges, Asked{Range: inventory.Range{From: longLoc(first), To: longLoc(first + tt.width)}})
 			}
 			var reply Reply
-			kept := heaptest.Kept(t, func() any {
+			kept := testutil.KeptBytes(t, func() any {
 				var err error
 				if reply, err = Answer(t.Context(), state, q); err != nil {
 					t.Fatal(err)
@@ -78,7 +78,7 @@ func TestDifferencesOwnTheirText(t *testing.T) {
 	})
 	ask := func(ctx context.Context, q Question) (Reply, error) { return Answer(ctx, theirs, q) }
 	var found []Difference
-	kept := heaptest.Kept(t, func() any {
+	kept := testutil.KeptBytes(t, func() any {
 		for d, err := range Compare(t.Context(), own, digest.ByContent, inventory.Range{}, ask) {
 			if err != nil {
 				t.Fatal(err)

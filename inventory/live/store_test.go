@@ -12,12 +12,11 @@ import (
 	"github.com/rshub/rshub/changelog/redislog"
 	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/keeptest"
-	"github.com/rshub/rshub/internal/memorytest"
 	"github.com/rshub/rshub/internal/redisconn"
-	"github.com/rshub/rshub/internal/redisconn/conntest"
-	"github.com/rshub/rshub/internal/redistest"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/conntest"
+	"github.com/rshub/rshub/internal/testutil/memorytest"
+	"github.com/rshub/rshub/internal/testutil/redistest"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -25,7 +24,7 @@ import (
 func TestDisk(t *testing.T) {
 	t.Parallel()
 	log := memorytest.Open(t)
-	claims, err := claim.OpenLocal(t.Context(), &keeptest.Map{}, Shards)
+	claims, err := claim.OpenLocal(t.Context(), &testutil.Map{}, Shards)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,14 +128,14 @@ func together(t *testing.T, log changelog.Log, store inventory.Store, claims ...
 		hubs[i%len(hubs)].maker.ask(name(i), false)
 		s, err := log.State(ctx, name(i))
 		ok(err)
-		untiltest.Done(t, "everything is committed", func() bool {
+		testutil.Until(t, "everything is committed", func() bool {
 			_, head, err := v.Load(ctx)
 			ok(err)
 			return head.Newest().Cursor == s.Head
 		})
 		for _, l := range hubs {
 			ok(l.Complete(ctx, name(i), true))
-			untiltest.Done(t, "there is a Resource List", func() bool {
+			testutil.Until(t, "there is a Resource List", func() bool {
 				list, err := l.ResourceList(ctx, name(i), feed.Cursor{})
 				if err == nil {
 					check(i, list.Pinned, nil)

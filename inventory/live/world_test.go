@@ -16,7 +16,7 @@ import (
 
 	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/keeptest"
+	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/storetest"
 	"github.com/rshub/rshub/resourcesync"
@@ -301,7 +301,7 @@ func (w *world) made(n int, o Options) (l *Live, stop func()) {
 // idle returns a hub that makes nothing.
 func (w *world) idle(o Options) *Live {
 	w.t.Helper()
-	claims, err := claim.OpenLocal(w.t.Context(), &keeptest.Map{}, Shards)
+	claims, err := claim.OpenLocal(w.t.Context(), &testutil.Map{}, Shards)
 	w.ok(err)
 	o.Logger = slog.New(slog.NewTextHandler(w.text, nil))
 	return New(w.log, w.store, seldom{claims}, o)

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/chancetest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 const watchBase = "https://example.org/d/"
@@ -399,7 +399,7 @@ func TestDirtIsBounded(t *testing.T) {
 // Files and directories change at random while they are told of.
 func TestWatcherRandom(t *testing.T) {
 	t.Parallel()
-	r := chancetest.New(t)
+	r := testutil.Rand(t)
 	w := newWatch(t, "d0/f0", "d1/d2/f1")
 	path := func(depth int) (p string) {
 		p = w.dir

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/hubtest"
+	"github.com/rshub/rshub/internal/testutil/hubtest"
 	"github.com/rshub/rshub/source/discovery"
 	"github.com/rshub/rshub/source/harvest"
 )

@@ -19,7 +19,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rshub/rshub/internal/pipetest"
+	"github.com/rshub/rshub/internal/testutil/pipetest"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
 )

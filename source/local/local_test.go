@@ -11,7 +11,7 @@ import (
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
-	"github.com/rshub/rshub/internal/memorytest"
+	"github.com/rshub/rshub/internal/testutil/memorytest"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/digest"

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rshub/rshub/internal/keeptest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // A look ends when its source is not that of the set any more. Otherwise it would publish what
@@ -23,7 +23,7 @@ func TestLookOfAFormerSource(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w, ended := newWorld(), make(chan struct{})
 			w.describe("a", "http://a.example/", time.Hour)
-			p := New(w, OnDisk(&keeptest.Map{}), func(ctx context.Context, _ string, out *Outcome) error {
+			p := New(w, OnDisk(&testutil.Map{}), func(ctx context.Context, _ string, out *Outcome) error {
 				if out.Source == "http://a.example/" && out.Begin == 1 {
 					<-ctx.Done()
 					close(ended)

@@ -17,9 +17,9 @@ import (
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/hubtest"
-	"github.com/rshub/rshub/internal/keeptest"
-	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/hubtest"
+	"github.com/rshub/rshub/internal/testutil/servertest"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/source/harvest"
 	"github.com/rshub/rshub/source/poll"
@@ -106,7 +106,7 @@ func TestRelayed(t *testing.T) {
 	}
 	s := newSite(t)
 	dir := filepath.Join(t.TempDir(), "not there yet")
-	look := poll.Relayed(&harvest.Getter{Client: s.Client(), Tries: 1}, func(set string) reconcile.Hub { return &ofHub{reconcile.Set{Client: c, Name: set}} }, poll.OnDisk(&keeptest.Map{}), poll.RelayOptions{
+	look := poll.Relayed(&harvest.Getter{Client: s.Client(), Tries: 1}, func(set string) reconcile.Hub { return &ofHub{reconcile.Set{Client: c, Name: set}} }, poll.OnDisk(&testutil.Map{}), poll.RelayOptions{
 		Dir: dir, Note: func(set, text string) { t.Log(set, text) },
 		Room:   func(context.Context, string, int64) error { return nil },
 		Memory: func(context.Context) (func(), error) { return func() {}, nil },

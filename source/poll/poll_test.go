@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/keeptest"
+	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/harvest"
 )
@@ -143,7 +143,7 @@ func ping(t *testing.T, p *Poller, set string) {
 // also over a restart; sooner after a failure, but not before a server allows it.
 func TestTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, kept := newWorld(), OnDisk(&keeptest.Map{})
+		w, kept := newWorld(), OnDisk(&testutil.Map{})
 		p, stop := w.run(t, kept)
 		w.want(t, 10*time.Minute)
 		w.describe("a", "http://example.org/a", 15*time.Minute)
@@ -220,7 +220,7 @@ func TestDiscreet(t *testing.T) {
 func TestPing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		p, stop := w.run(t, OnDisk(&keeptest.Map{}))
+		p, stop := w.run(t, OnDisk(&testutil.Map{}))
 		for range 2 {
 			if err := p.Ping(t.Context(), "a"); !errors.Is(err, resourcesync.ErrInvalid) || !strings.Contains(err.Error(), `/a with {"changelist"`) {
 				t.Errorf("without a list: %v", err)
@@ -272,7 +272,7 @@ func TestPing(t *testing.T) {
 // hub later, or by another one. A look that has ended is not made again.
 func TestPingOutlivesTheHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, kept := newWorld(), OnDisk(&keeptest.Map{})
+		w, kept := newWorld(), OnDisk(&testutil.Map{})
 		w.sets["a"] = feed.State{Set: "a", Begin: 1, Description: feed.Description{ChangeList: "http://a.example/"}}
 		w.hangs["a"] = true
 		p, stop := w.run(t, kept)
@@ -301,7 +301,7 @@ func TestPingOfAnother(t *testing.T) {
 		w, shared := newWorld(), &pinged{}
 		w.sets["a"] = feed.State{Set: "a", Begin: 1, Description: feed.Description{ChangeList: "http://a.example/"}}
 		w.others["a"] = true
-		p, stop := w.run(t, OnDisk(&keeptest.Map{}), shared)
+		p, stop := w.run(t, OnDisk(&testutil.Map{}), shared)
 		ping(t, p, "a")
 		w.want(t, time.Hour)
 		w.set(func() { delete(w.others, "a") }) // what another hub would do
@@ -317,7 +317,7 @@ func TestPingAtTheStart(t *testing.T) {
 		w := newWorld()
 		w.sets["a"] = feed.State{Set: "a", Begin: 1, Description: feed.Description{ChangeList: "http://a.example/"}}
 		w.others["a"] = true
-		p, stop := w.run(t, OnDisk(&keeptest.Map{}))
+		p, stop := w.run(t, OnDisk(&testutil.Map{}))
 		ping(t, p, "a")
 		w.want(t, time.Minute)
 		w.set(func() { delete(w.others, "a") })
@@ -374,7 +374,7 @@ func TestSlow(t *testing.T) {
 					w.sets[set] = feed.State{Set: set, Begin: 1, Description: feed.Description{By: test.by(i), Source: test.url(i), Every: time.Minute}}
 					w.hangs[set] = true
 				}
-				_, stop := w.run(t, OnDisk(&keeptest.Map{}))
+				_, stop := w.run(t, OnDisk(&testutil.Map{}))
 				defer stop()
 				time.Sleep(scanEvery)
 				synctest.Wait()
@@ -419,7 +419,7 @@ func TestEndedLookIsWaitedFor(t *testing.T) {
 			<-free
 			return ctx.Err()
 		}
-		p := New(w, OnDisk(&keeptest.Map{}), look, Options{Mine: func(set string) bool {
+		p := New(w, OnDisk(&testutil.Map{}), look, Options{Mine: func(set string) bool {
 			if !w.hangs[set] {
 				if rounds++; rounds == 1000 {
 					close(free) // otherwise the fake time stands still
@@ -449,7 +449,7 @@ func TestEndedLookIsWaitedFor(t *testing.T) {
 // way at a time, and that one that hangs holds up no other, nor the end.
 func TestShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, kept := newWorld(), OnDisk(&keeptest.Map{})
+		w, kept := newWorld(), OnDisk(&testutil.Map{})
 		w.others["theirs"] = true
 		w.describe("theirs", "http://theirs.example/", time.Hour)
 		for i := range slowLooks {

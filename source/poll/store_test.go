@@ -3,10 +3,10 @@ package poll_test
 import (
 	"testing"
 
-	"github.com/rshub/rshub/internal/memorytest"
 	"github.com/rshub/rshub/internal/redisconn"
-	"github.com/rshub/rshub/internal/redisconn/conntest"
-	"github.com/rshub/rshub/internal/redistest"
+	"github.com/rshub/rshub/internal/testutil/conntest"
+	"github.com/rshub/rshub/internal/testutil/memorytest"
+	"github.com/rshub/rshub/internal/testutil/redistest"
 	"github.com/rshub/rshub/source/poll"
 )
 

@@ -17,8 +17,8 @@ import (
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/hubtest"
-	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/testutil/hubtest"
+	"github.com/rshub/rshub/internal/testutil/servertest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/harvest"
 	"github.com/rshub/rshub/source/reconcile"

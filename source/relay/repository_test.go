@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/oaitest"
+	"github.com/rshub/rshub/internal/testutil/oaitest"
 	"github.com/rshub/rshub/source/reconcile"
 	"github.com/rshub/rshub/source/relay"
 )

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rshub/rshub/internal/pipetest"
+	"github.com/rshub/rshub/internal/testutil/pipetest"
 	"github.com/rshub/rshub/source/harvest"
 	"github.com/rshub/rshub/source/relay"
 )

@@ -12,7 +12,7 @@ import (
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // request returns request n about a record, with a value in each field.
@@ -116,7 +116,7 @@ var inboxTests = []test{
 		seen := make(map[time.Duration]bool)
 		var next [senders]time.Duration
 		var after uint64
-		untiltest.Done(h, "all requests are there", func() bool {
+		testutil.Until(h, "all requests are there", func() bool {
 			some, err := h.Inbox(h.ctx, 9, after, 100)
 			h.ok(err)
 			for _, q := range some {
@@ -180,7 +180,7 @@ var inboxTests = []test{
 				}
 			}
 		})
-		untiltest.Done(h, "all is done", func() bool {
+		testutil.Until(h, "all is done", func() bool {
 			some, err := h.Inbox(h.ctx, 9, 0, 1)
 			h.ok(err)
 			found, err := h.Find(h.ctx, r.ID())

@@ -3,7 +3,7 @@ package hubtest
 import (
 	"testing"
 
-	"github.com/rshub/rshub/internal/certificate/certtest"
+	"github.com/rshub/rshub/internal/testutil/certtest"
 )
 
 // Certificate makes a certificate for 127.0.0.1 and localhost that signs itself, and returns

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/oaitest"
+	"github.com/rshub/rshub/internal/testutil/oaitest"
 	"github.com/rshub/rshub/resourcesync"
 )
 

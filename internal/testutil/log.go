@@ -1,5 +1,4 @@
-// Package loggedtest keeps what a program logs, for tests.
-package loggedtest
+package testutil
 
 import (
 	"bytes"

@@ -1,6 +1,4 @@
-// Package chancetest gives tests their random numbers. With -short they are the same in
-// each run. Otherwise they differ, and the test logs how to repeat them.
-package chancetest
+package testutil
 
 import (
 	"math/rand/v2"
@@ -26,8 +24,8 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
-// New returns a source with this seed. One goroutine may use it.
-func New(t testing.TB) *rand.Rand {
+// Rand returns a source of random numbers with the seed of Seed. One goroutine may use it.
+func Rand(t testing.TB) *rand.Rand {
 	t.Helper()
 	return rand.New(rand.NewPCG(Seed(t), 0))
 }

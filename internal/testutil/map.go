@@ -1,6 +1,4 @@
-// Package keeptest has a small store in memory, for tests of code that keeps
-// data in a store.
-package keeptest
+package testutil
 
 import (
 	"context"

@@ -1,14 +1,13 @@
-// Package untiltest waits in tests for a condition, instead of for a time.
-package untiltest
+package testutil
 
 import (
 	"testing"
 	"time"
 )
 
-// Done waits until done returns true. After a minute it fails the test, saying what
+// Until waits until done returns true. After a minute it fails the test, saying what
 // it waited for.
-func Done(t testing.TB, what string, done func() bool) {
+func Until(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

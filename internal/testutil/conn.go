@@ -1,5 +1,4 @@
-// Package conntest speaks HTTP to a server byte by byte.
-package conntest
+package testutil
 
 import (
 	"io"
@@ -22,8 +21,8 @@ func Dial(t *testing.T, from, addr, says string) net.Conn {
 	return conn
 }
 
-// Begun returns the beginning of what a connection is answered, or nothing if it is closed.
-func Begun(conn net.Conn) string {
+// ReadStart returns the start of the response on a connection, or "" if it is closed.
+func ReadStart(conn net.Conn) string {
 	b := make([]byte, 4096)
 	n, _ := io.ReadAtLeast(conn, b, 20)
 	return string(b[:n])

@@ -6,15 +6,15 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/rshub/rshub/internal/loggedtest"
-	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/testutil"
+	"github.com/rshub/rshub/internal/testutil/servertest"
 	"github.com/rshub/rshub/server"
 )
 
 // Start runs a hub until the test ends.
 func Start(t testing.TB) *servertest.Hub {
 	t.Helper()
-	var log loggedtest.Log
+	var log testutil.Log
 	s, err := server.New(server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo)})
 	if err != nil {
 		t.Fatal(err)

@@ -1,16 +1,14 @@
-// Package heaptest measures how much memory a value keeps, for tests of what code may
-// retain.
-package heaptest
+package testutil
 
 import (
 	"runtime"
 	"testing"
 )
 
-// Kept returns by how many bytes the live heap grows while the result of make is
+// KeptBytes returns by how many bytes the live heap grows while the result of make is
 // reachable. No other goroutine may allocate in the meantime, so tests that call it are
 // not parallel.
-func Kept(t testing.TB, make func() any) int64 {
+func KeptBytes(t testing.TB, make func() any) int64 {
 	t.Helper()
 	before := live()
 	v := make()

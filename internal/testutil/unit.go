@@ -1,5 +1,4 @@
-// Package unittest reads units of systemd, for tests.
-package unittest
+package testutil
 
 import (
 	"os"
@@ -10,10 +9,10 @@ import (
 	"testing"
 )
 
-// Args checks the systemd unit in a file, with systemd itself if it is installed. It
+// UnitArgs checks the systemd unit in a file, with systemd itself if it is installed. It
 // returns the arguments with which the unit starts the program. env has the variables
 // that an operator sets.
-func Args(t *testing.T, file string, env map[string]string) []string {
+func UnitArgs(t *testing.T, file string, env map[string]string) []string {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package operatetest lets tests compare tables in docs/reference.md, and in other pages,
+// Package tabletest lets tests compare tables in docs/reference.md, and in other pages,
 // with the code that they come from.
-package operatetest
+package tabletest
 
 import (
 	"flag"
