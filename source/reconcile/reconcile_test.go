@@ -342,7 +342,7 @@ func TestGaps(t *testing.T) {
 
 // What a gap keeps takes no memory: a whole hub may be in an unreadable directory.
 func TestKeptTakesNoMemory(t *testing.T) {
-	const n = 5_000
+	const n = 2_000
 	h := newHub(t)
 	h.exists = true
 	for i := range n {

@@ -35,7 +35,10 @@ func usage(t *testing.T, dir string) (bytes int64) {
 
 // The room that is asked for includes the sorted list and the changes, all of which are new.
 func TestRoomOfChanges(t *testing.T) {
-	const n = 100_000
+	n := 100_000
+	if testing.Short() {
+		n = 20_000
+	}
 	random := rand.New(rand.NewPCG(1, 2))
 	l := func(context.Context) iter.Seq2[*feed.Entry, error] {
 		return func(yield func(*feed.Entry, error) bool) {
