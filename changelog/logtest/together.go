@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
@@ -19,7 +18,16 @@ var togetherTests = []test{
 		var running, readersDone sync.WaitGroup
 		var done atomic.Bool
 		locs := make(map[uint64]string) // by position, as the publishers were told
-		var mu sync.Mutex
+		var newest uint64               // of these positions
+		var mu sync.Mutex               // guards locs and newest
+		told := sync.NewCond(&mu)       // newest or done has changed
+		more := func(position uint64) { // waits for a newer one, or until done
+			mu.Lock()
+			defer mu.Unlock()
+			for !done.Load() && newest <= position {
+				told.Wait()
+			}
+		}
 		for p := range publishers {
 			running.Go(func() {
 				for i := range each {
@@ -37,6 +45,8 @@ var togetherTests = []test{
 						m.Errorf("head is %v after %v was acknowledged, %v", s.Head, a[0].Cursor, err)
 					}
 					mu.Lock()
+					newest = max(newest, a[0].Cursor.Position)
+					told.Broadcast()
 					for n, c := range batch.Changes {
 						locs[a[0].After.Position+1+uint64(n)] = c.Loc
 					}
@@ -48,19 +58,25 @@ var togetherTests = []test{
 		ends := make([]feed.Cursor, readers)
 		for r := range readers {
 			seen[r] = make(map[uint64]string)
-			readersDone.Go(func() { ends[r] = m.follow(seen[r], 1+r*40, &done) })
+			readersDone.Go(func() { ends[r] = m.follow(seen[r], 1+r*40, &done, more) })
 		}
 		readersDone.Go(func() {
-			for !done.Load() {
+			for position := uint64(0); !done.Load(); {
+				more(position)
+				mu.Lock()
+				position = newest
+				mu.Unlock()
 				if _, err := m.Trim(m.ctx, name, changelog.Retention{Count: 500}); err != nil {
 					m.Error(err)
 					return
 				}
-				time.Sleep(time.Millisecond) // a poll
 			}
 		})
 		running.Wait()
+		mu.Lock()
 		done.Store(true)
+		told.Broadcast()
+		mu.Unlock()
 		readersDone.Wait()
 		head := m.state().Head
 		m.same("entries", uint64(len(locs)), head.Position)
@@ -135,10 +151,10 @@ var togetherTests = []test{
 	}},
 }
 
-// follow reads until nothing more comes, and keeps what it has read. If retention has
-// removed the entries after its cursor, it continues at the floor. It returns its
-// last cursor.
-func (m *memory) follow(seen map[uint64]string, limit int, done *atomic.Bool) feed.Cursor {
+// follow reads until nothing more comes, and keeps what it has read. more waits for entries
+// after a position. If retention has removed the entries after its cursor, it continues at
+// the floor. It returns its last cursor.
+func (m *memory) follow(seen map[uint64]string, limit int, done *atomic.Bool, more func(position uint64)) feed.Cursor {
 	var c feed.Cursor
 	for {
 		last := done.Load() // before the read: everything acknowledged so far must be in it
@@ -172,7 +188,7 @@ func (m *memory) follow(seen map[uint64]string, limit int, done *atomic.Bool) fe
 			if last {
 				return c
 			}
-			time.Sleep(time.Millisecond) // a poll
+			more(c.Position)
 		}
 	}
 }

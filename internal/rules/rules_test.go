@@ -73,11 +73,11 @@ func TestImports(t *testing.T) {
 var (
 	waits  = regexp.MustCompile(`\btime\.Sleep\(|\brand\.(Int|N\(|Perm|Shuffle|Uint|Float|New.*time\.Now)`)
 	bubble = regexp.MustCompile(`^(\t*).*\b(synctest\.Test|inWorld)\(.*\{$`) // inWorld calls it
-	excuse = regexp.MustCompile(`// .*(fake time|slow|poll|logs its seed)`)
+	excuse = regexp.MustCompile(`// .*(fake time|slow|logs its seed)`)
 )
 
 // TestWaits finds tests that sleep outside fake time, and random choices that differ in each run.
-// A comment on the line excuses it with a reason: fake time, slow, a poll, or logs its seed.
+// A comment on the line excuses it with a reason: fake time, slow, or logs its seed.
 func TestWaits(t *testing.T) {
 	for _, file := range lines(t, "git", "ls-files", "*_test.go", "*test/*.go", "internal/testutil", ":!bench", ":!e2e") {
 		end := "" // the line that ends the bubble; "" outside a bubble
