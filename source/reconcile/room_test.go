@@ -37,7 +37,7 @@ func usage(t *testing.T, dir string) (bytes int64) {
 func TestRoomOfChanges(t *testing.T) {
 	n := 100_000
 	if testing.Short() {
-		n = 20_000
+		n = 30_000
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	l := func(context.Context) iter.Seq2[*feed.Entry, error] {
