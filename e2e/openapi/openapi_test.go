@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"mime"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -208,24 +210,84 @@ func (d *document) check(t *testing.T, base string, r request) {
 	}
 }
 
-// checkRoutes checks that the document has each route of server/site.go.
-func (d *document) checkRoutes(t *testing.T, samples map[string]request) {
+// checkRoutes checks that the document has each route of server/site.go, and for each route the
+// query parameters that it takes, with their bounds, and the methods that it allows.
+func (d *document) checkRoutes(t *testing.T, base string, samples map[string]request) {
 	source, err := os.ReadFile("../../server/site.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	mux, used := http.NewServeMux(), map[string]bool{"/": true}
+	mux := http.NewServeMux()
 	routes := regexp.MustCompile(`mux\.handle\("([^"]+)"`).FindAllStringSubmatch(string(source), -1)
-	for _, m := range append(routes, []string{"", "/hub"}, []string{"", "/publish"}, []string{"", "/subscribe"}) {
+	hubPaths := regexp.MustCompile(`hubPaths = \[\]string\{.*\}`).FindString(string(source))
+	routes = append(routes, regexp.MustCompile(`"([^"]+)"`).FindAllStringSubmatch(hubPaths, -1)...)
+	for _, m := range routes {
 		mux.HandleFunc(m[1], http.NotFound)
 	}
-	for _, r := range samples {
-		_, pattern := mux.Handler(httptest.NewRequest(r.method, r.url, nil))
-		used[pattern] = true
+	documented := map[string]map[string]bool{} // parameters, by route
+	urls := map[string]string{}                // a path, by route
+	for id, op := range d.operations() {
+		path, _, _ := strings.Cut(samples[id[0]+id[1]].url, "?")
+		_, route := mux.Handler(httptest.NewRequest(id[0], path, nil))
+		if route == "/" {
+			t.Errorf("%s is not routed", id[1])
+		}
+		if urls[route] = path; documented[route] == nil {
+			documented[route] = map[string]bool{}
+		}
+		for _, p := range op.Parameters {
+			if p.In != "query" {
+				continue
+			}
+			documented[route][p.Name] = true
+			if schema := p.Schema.Schema(); id[0] == http.MethodGet {
+				checkBound(t, base+path+"?"+p.Name, schema.Minimum, -1)
+				checkBound(t, base+path+"?"+p.Name, schema.Maximum, 1)
+			}
+		}
 	}
+	takes := regexp.MustCompile(`unknown parameter .* which takes ([a-z, -]+)["\n]`)
 	for _, m := range routes {
-		if !used[m[1]] {
+		if documented[m[1]] == nil && m[1] != "/" {
 			t.Errorf("the document has no %s", m[1])
+			continue
+		}
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			_, _, body := send(t, base, request{method: method, url: urls[m[1]] + "?2=1"})
+			if said := takes.FindSubmatch(body); said != nil && m[1] != "/" {
+				got := strings.Split(strings.Replace(string(said[1]), "none", "", 1), ", ")
+				slices.Sort(got)
+				if want := slices.Sorted(maps.Keys(documented[m[1]])); strings.Join(got, ",") != strings.Join(want, ",") {
+					t.Errorf("%s takes %q, the document has %q", m[1], got, want)
+				}
+			}
+		}
+	}
+	for path, item := range d.Paths.PathItems.FromOldest() {
+		var methods []string
+		for method := range item.GetOperations().KeysFromOldest() {
+			if methods = append(methods, strings.ToUpper(method)); method == "get" {
+				methods = append(methods, http.MethodHead)
+			}
+		}
+		slices.Sort(methods)
+		url, _, _ := strings.Cut(samples[methods[0]+path].url, "?")
+		_, resp, _ := send(t, base, request{method: http.MethodPatch, url: url})
+		if got, want := resp.Header.Get("Allow"), strings.Join(methods, ", "); resp.StatusCode != http.StatusMethodNotAllowed || got != want {
+			t.Errorf("PATCH %s: got %d, Allow %q, want 405, %q", path, resp.StatusCode, got, want)
+		}
+	}
+}
+
+// checkBound checks that a parameter takes its bound, and not the number beyond, if it has a bound.
+func checkBound(t *testing.T, parameter string, bound *float64, step int) {
+	for _, beyond := range []int{0, step} {
+		if bound == nil {
+			return
+		}
+		r := request{method: http.MethodGet, url: fmt.Sprintf("%s=%d", parameter, int(*bound)+beyond)}
+		if _, resp, _ := send(t, "", r); (resp.StatusCode == http.StatusBadRequest) != (beyond != 0) {
+			t.Errorf("GET %s: got %d", r.url, resp.StatusCode)
 		}
 	}
 }
@@ -258,13 +320,16 @@ func TestDocument(t *testing.T) {
 	d := readDocument(t, h)
 	callback, statuses := startCallback(t)
 	samples := map[string]request{} // the first request of each operation
-	for _, r := range requests(t, "open", fill(t, h, callback, statuses)...) {
+	all := requests(t, "open", fill(t, h, callback, statuses)...)
+	for _, r := range all {
 		if template, _ := d.find(r.method, r.url); samples[r.method+template].url == "" {
 			samples[r.method+template] = r
 		}
+	}
+	d.checkRoutes(t, h.URL, samples) // before requests remove what it reads
+	for _, r := range all {
 		d.check(t, h.URL, r)
 	}
-	d.checkRoutes(t, samples)
 	d.checkPrivate(t, callback, statuses)
 	d.checkRefusals(t, h, samples)
 	d.checkSeen(t)

@@ -99,7 +99,7 @@ func TestPlaces(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l := open(t, dir)
-	seed := uint64(time.Now().UnixNano())
+	seed := uint64(time.Now().UnixNano()) // the test logs its seed
 	t.Log("seed", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	names := []string{"a", "A", "a/b", "a/B", "A/b", "a/b/c", "a/", "a//", "?a", "a?b/c", "b", "b/c", "B"}
