@@ -63,7 +63,7 @@ check: lint unit
 need:
 	@scripts/need
 
-lint: bin/tools/staticcheck
+lint: need bin/tools/staticcheck
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }
 	$(GO) vet ./... && $(STATICCHECK) ./...
 	cd e2e && $(GO) vet ./smoke && $(STATICCHECK) ./smoke
@@ -155,7 +155,9 @@ bench:
 image: PROGRAMS := $(CURDIR)/dist/programs
 image:
 	@rm -rf $(PROGRAMS)
-	for a in amd64 arm64; do GOOS=linux GOARCH=$$a scripts/build $(PROGRAMS)/linux_$$a && scripts/licences $(PROGRAMS)/linux_$$a/THIRD_PARTY.txt || exit 1; done
+	for a in amd64 arm64; do GOOS=linux GOARCH=$$a scripts/build $(PROGRAMS)/linux_$$a || exit 1; done
+	scripts/licences $(PROGRAMS)/THIRD_PARTY.txt
+	for a in amd64 arm64; do cp $(PROGRAMS)/THIRD_PARTY.txt $(PROGRAMS)/linux_$$a || exit 1; done
 	cd tools/image && $(GO) run . -root $(CURDIR) -programs $(PROGRAMS) -o $(CURDIR)/dist/image.tar -version '$(VERSION)' \
 		-tag "$$(sed -n 's/^appVersion: //p' $(CURDIR)/deploy/helm/rshub/Chart.yaml)" -revision "$$(git log -1 --format=%H)" -created "$$(git log -1 --format=%cI)"
 	@rm -r $(PROGRAMS)
