@@ -1,9 +1,7 @@
 package hub
 
 import (
-	"compress/gzip"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/internal/backoff"
+	"github.com/rshub/rshub/internal/gunzip"
 	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
@@ -162,25 +161,14 @@ func (h *Hub) body(w http.ResponseWriter, r *http.Request, patient *patientReade
 	case "", "identity":
 		return body, nil
 	case "gzip", "x-gzip":
-		z, err := gzip.NewReader(body)
+		z, err := gunzip.NewReader(body)
 		if err != nil {
 			return nil, problem.Unreadable(err)
 		}
-		return unpacking{z}, nil
+		return z, nil
 	default:
 		return nil, h.unsupported(fmt.Sprintf("the Content-Encoding is %q; send gzip or none", e))
 	}
-}
-
-// unpacking is a gzip reader whose error says so when the body was cut off.
-type unpacking struct{ *gzip.Reader }
-
-func (u unpacking) Read(b []byte) (int, error) {
-	n, err := u.Reader.Read(b)
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		err = resourcesync.Invalid("the gzip of the body ends early: a part of it is missing at its end")
-	}
-	return n, err
 }
 
 // leastRate is the least bytes a second at which a body must come, after the first

@@ -111,7 +111,10 @@ func (in *lineReader) batch(end int) (p changelog.Publish, err error) {
 		}
 		in.entry++
 		if in.err != nil {
-			return p, in.others(in.place(problem.Unreadable(in.err)), end)
+			if _, ok := errors.AsType[*resourcesync.Error](in.err); !ok { // it is not about a line
+				return p, problem.Unreadable(in.err)
+			}
+			return p, in.others(in.place(in.err), end)
 		}
 		in.line = in.r.Line()
 		line := in.r.Bytes()

@@ -1,14 +1,13 @@
 package problem
 
 import (
-	"compress/flate"
-	"compress/gzip"
 	"errors"
 	"io"
 	"net/http"
 	"os"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/gunzip"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -18,20 +17,20 @@ func Unreadable(err error) error {
 	if _, ok := errors.AsType[*resourcesync.Error](err); ok {
 		return err
 	}
+	if e, ok := errors.AsType[*gunzip.Error](err); ok {
+		return resourcesync.Invalid("the body: %s", e.Rule)
+	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return err
 	}
 	if _, ok := errors.AsType[*feed.Error](err); ok { // the hub has no room
 		return err
 	}
-	_, corrupt := errors.AsType[flate.CorruptInputError](err)
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return resourcesync.Invalid("the body ends early")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return New(http.StatusRequestTimeout, "timeout", "the body came too slowly, or nothing came for too long")
-	case corrupt, errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum):
-		return resourcesync.Invalid("the body is not the gzip that Content-Encoding promises")
 	}
 	return New(http.StatusBadRequest, "unreadable", "the body could not be read: "+err.Error())
 }

@@ -2,6 +2,8 @@ package resourcesync
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -49,7 +51,10 @@ func decodeDocument(r io.Reader, l Limits, m *room) (*Document, error) {
 	m.begun, m.held = 0, 0
 	in := jsonDocument{Changes: jsonChanges{limits: l, wrong: mistakes{room: m}}}
 	err := json.UnmarshalRead(r, &in, decoding)
+	_, tooLarge := errors.AsType[*Error](m.err)
 	switch {
+	case m.err != nil && m.err != io.EOF && !tooLarge:
+		err = fmt.Errorf("read document: %w", m.err) // the decoder wraps it more than once
 	case in.Changes.err != nil:
 		err = in.Changes.err
 	case err != nil:

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -13,6 +12,7 @@ import (
 	"iter"
 	"os"
 
+	"github.com/rshub/rshub/internal/gunzip"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -234,25 +234,14 @@ const peekSize = 64 << 10
 // unpacked returns the content of r, decompressed if it is gzip.
 func unpacked(r io.Reader) (*bufio.Reader, error) {
 	in := bufio.NewReaderSize(r, peekSize)
-	if magic, _ := in.Peek(2); !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+	if begin, _ := in.Peek(2); !gunzip.IsGzip(begin) {
 		return in, nil
 	}
-	z, err := gzip.NewReader(in)
+	z, err := gunzip.NewReader(in)
 	if err != nil {
-		return nil, fmt.Errorf("unpack: %w", err)
+		return nil, err
 	}
-	return bufio.NewReaderSize(unpacking{z}, peekSize), nil
-}
-
-// unpacking is a gzip reader whose errors say that gzip was cut off.
-type unpacking struct{ *gzip.Reader }
-
-func (u unpacking) Read(b []byte) (int, error) {
-	n, err := u.Reader.Read(b)
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		err = errors.New("unpack: the gzip ends early: a part of it is missing at its end")
-	}
-	return n, err
+	return bufio.NewReaderSize(z, peekSize), nil
 }
 
 // firstByte returns the first byte that is not white space. It consumes nothing, so

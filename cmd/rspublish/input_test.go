@@ -70,6 +70,7 @@ func TestFormats(t *testing.T) {
 		{"ndjson that begins with neither", `{"lastmod":"2026-01-01","length":3,"ln":[{"rel":"up","href":"https://a/"}],"loc":"https://example.org/1","change":"updated"}`, 1},
 		{"empty", "", 0},
 		{"blank", " \n\t\n", 0},
+		{"gzip with padding", gzipped(lines(1, 3)) + strings.Repeat("\x00", 512), 3},
 		{"gzip of nothing", gzipped(""), 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -145,7 +146,11 @@ func TestBadInput(t *testing.T) {
 		{"text", "hello", []string{`begins with 'h'`}},
 		{"gzip cut", gzipped(lines(1, 3000))[:300], []string{"the gzip ends early"}},
 		{"gzip without its end", strings.TrimSuffix(gzipped(lines(1, 3)), "\x00"), []string{"the gzip ends early"}},
-		{"gzip header only", "\x1f\x8b", []string{"unpack"}},
+		{"bytes after the gzip of ndjson", gzipped(lines(1, 3)) + "\n", []string{"1 byte after the end of the gzip"}},
+		{"bytes after the gzip of json", gzipped(jsonDocument(1, 3)) + "<html>", []string{"a.xml: read document: 6 bytes after the end of the gzip"}},
+		{"bytes after the gzip of xml", gzipped(document("changelist", 1, 3)) + "<html>", []string{"a.xml: read document: 6 bytes after the end of the gzip"}},
+		{"gzip of json cut", gzipped(jsonDocument(1, 3000))[:300], []string{"a.xml: read document: the gzip ends early"}},
+		{"gzip header only", "\x1f\x8b", []string{"the gzip ends early"}},
 		{"an object that is neither", `{"a":1}`, []string{"line 1: entry 1"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

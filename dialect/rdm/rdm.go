@@ -4,10 +4,10 @@ package rdm
 
 import (
 	"cmp"
-	"compress/gzip"
 	"context"
 	"fmt"
 	"html"
+	"io"
 	"iter"
 	"log/slog"
 	"mime"
@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/gunzip"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -199,11 +200,11 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request) (*Reader, error) {
 	switch strings.ToLower(strings.TrimSpace(r.Header.Get("Content-Encoding"))) {
 	case "", "identity":
 	case "gzip", "x-gzip":
-		z, err := gzip.NewReader(body)
+		z, err := gunzip.NewReader(body)
 		if err != nil {
-			return nil, resourcesync.Invalid("the body is not the gzip that Content-Encoding promises")
+			return nil, problem.Unreadable(err)
 		}
-		body = z
+		body = io.NopCloser(z)
 	default:
 		return nil, unsupported("the Content-Encoding of a message is gzip or none")
 	}

@@ -2,8 +2,6 @@ package harvest
 
 import (
 	"bufio"
-	"compress/flate"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/internal/backoff"
+	"github.com/rshub/rshub/internal/gunzip"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
@@ -129,6 +128,7 @@ func IsAway(err error) bool {
 
 // An Answer is a document that a server sends.
 type Answer struct {
+	Status   int       // 200, unless it comes from GetAny
 	Body     io.Reader // the document, unpacked
 	URL      *url.URL  // where it is, after redirects
 	Header   http.Header
@@ -147,10 +147,21 @@ func (a *Answer) Close() { a.close() }
 // little data comes. Errors do not contain the query of the URL, which may be a secret.
 func (g *Getter) Get(ctx context.Context, what, target string, known Version) (a *Answer, err error) {
 	err = g.Retry(ctx, func() error {
-		a, err = g.try(ctx, what, target, known)
+		a, err = g.try(ctx, what, target, known, false)
 		return err
 	})
 	return a, err
+}
+
+// GetAny makes one try to get the document at target, whatever the status of the answer is.
+// It follows redirects, and an answer that asks to be called later is a *Busy.
+func (g *Getter) GetAny(ctx context.Context, what, target string) (*Answer, error) {
+	return g.try(ctx, what, target, Version{}, true)
+}
+
+// Refused returns the error of Get for an answer that has another status than 200.
+func (a *Answer) Refused(what string) error {
+	return fmt.Errorf("%s (%s): %w", what, Plain(a.URL), answered(a.Status))
 }
 
 // Retry calls f until it succeeds. It calls f again only while a server is busy or
@@ -219,14 +230,14 @@ func (g *Getter) again(err error, try int) (time.Duration, bool) {
 	return 0, false
 }
 
-// try makes one try, and follows redirects.
-func (g *Getter) try(ctx context.Context, what, target string, known Version) (*Answer, error) {
+// try makes one try, and follows redirects. any says that every status is an answer.
+func (g *Getter) try(ctx context.Context, what, target string, known Version, any bool) (*Answer, error) {
 	u, err := url.Parse(target)
 	if err != nil {
 		return nil, fmt.Errorf("%s: its URL cannot be read", what) // err contains the URL
 	}
 	for hop := 0; ; hop++ {
-		a, to, err := g.ask(ctx, what, u, known)
+		a, to, err := g.ask(ctx, what, u, known, any)
 		if err != nil && err != ErrUnchanged {
 			return nil, fmt.Errorf("%s (%s): %w", what, Plain(u), err)
 		}
@@ -261,7 +272,7 @@ func (g *Getter) check(name string, u *url.URL) error {
 }
 
 // ask makes one request. It returns the answer, or where a redirect leads.
-func (g *Getter) ask(ctx context.Context, what string, u *url.URL, known Version) (a *Answer, to *url.URL, err error) {
+func (g *Getter) ask(ctx context.Context, what string, u *url.URL, known Version, any bool) (a *Answer, to *url.URL, err error) {
 	if err := g.check(what, u); err != nil {
 		return nil, nil, err
 	}
@@ -292,19 +303,19 @@ func (g *Getter) ask(ctx context.Context, what string, u *url.URL, known Version
 		if to, err := outbound.RedirectOf(resp); to != nil || err != nil {
 			return nil, to, err
 		}
-		return nil, nil, h.refused(unanswered(resp), g.now())
+		err := unanswered(resp)
+		if _, busy := errors.AsType[*Busy](err); busy || !any {
+			return nil, nil, h.refused(err, g.now())
+		}
 	}
 	body := outbound.NewPaced(resp.Body, paceBytes, paceTime, cancel)
 	unpacked, err := unpack(body)
 	if err != nil {
 		body.Stop()
-		if _, known := errors.AsType[*outbound.Failure](err); !known {
-			err = outbound.Explain(err)
-		}
-		return nil, nil, err
+		return nil, nil, Explain(ctx, err)
 	}
 	return &Answer{
-		Body: unpacked, URL: u, Header: resp.Header, Version: VersionOf(resp),
+		Status: resp.StatusCode, Body: unpacked, URL: u, Header: resp.Header, Version: VersionOf(resp),
 		Complete: resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0 || resp.ProtoMajor > 1 || resp.Uncompressed,
 		close: sync.OnceFunc(func() {
 			body.Stop()
@@ -321,8 +332,12 @@ func unanswered(resp *http.Response) error {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		return &Busy{status, min(problem.RetryAfter(resp.Header, time.Now()), afterMost)}
 	default:
-		return outbound.Answered(fmt.Sprintf("the answer is %d", status), status)
+		return answered(status)
 	}
+}
+
+func answered(status int) error {
+	return outbound.Answered(fmt.Sprintf("the answer is %d", status), status)
 }
 
 // request sends a request, and waits until the answer begins. The caller must call
@@ -453,10 +468,10 @@ func unpack(r io.Reader) (io.Reader, error) {
 	for range packedTwice {
 		in := bufio.NewReaderSize(r, 32<<10)
 		r = in
-		if magic, _ := in.Peek(2); string(magic) != "\x1f\x8b" { // the first read returns an error again
+		if begin, _ := in.Peek(2); !gunzip.IsGzip(begin) { // the first read returns an error again
 			return r, nil
 		}
-		packed, err := gzip.NewReader(in)
+		packed, err := gunzip.NewReader(in)
 		if err != nil {
 			return nil, damaged(err)
 		}
@@ -465,8 +480,9 @@ func unpack(r io.Reader) (io.Reader, error) {
 	return r, nil
 }
 
-// unpacking is a gzip reader whose errors say that a document is compressed.
-type unpacking struct{ *gzip.Reader }
+// unpacking is a gzip reader. The errors of a damaged gzip say that the document may be
+// whole at another try.
+type unpacking struct{ *gunzip.Reader }
 
 func (u unpacking) Read(b []byte) (int, error) {
 	n, err := u.Reader.Read(b)
@@ -474,8 +490,12 @@ func (u unpacking) Read(b []byte) (int, error) {
 }
 
 func damaged(err error) error {
-	if errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader) || errors.As(err, new(flate.CorruptInputError)) {
-		return &outbound.Failure{Text: "it is packed by gzip, and damaged", Outcome: outbound.Other}
+	e, ok := errors.AsType[*gunzip.Error](err)
+	switch {
+	case !ok:
+		return err
+	case e.Damaged:
+		return &outbound.Failure{Text: e.Rule, Outcome: outbound.Other}
 	}
-	return err
+	return resourcesync.Invalid("%s", e.Rule)
 }
