@@ -12,10 +12,14 @@ var ErrInvalid = errors.New("invalid")
 // ErrTooLarge means that input exceeds one of the Limits.
 var ErrTooLarge = errors.New("too large")
 
+// ErrLoc means that the loc of an entry cannot be read, so it is unknown which resource the
+// entry is about. It is an ErrInvalid.
+var ErrLoc = fmt.Errorf("%w loc", ErrInvalid)
+
 // An Error names the rule that input breaks, and where. errors.Is finds ErrInvalid or
 // ErrTooLarge in it.
 type Error struct {
-	Err   error  // ErrInvalid or ErrTooLarge
+	Err   error  // ErrInvalid, ErrLoc or ErrTooLarge
 	Entry int    // the entry, from 1; 0 when the error is not about an entry
 	Line  int    // the line, from 1; 0 when unknown
 	Loc   string // the entry's loc, shortened; empty when unknown

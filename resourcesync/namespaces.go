@@ -13,6 +13,8 @@ const (
 	xmlNS     = "http://www.w3.org/XML/1998/namespace"
 	xmlnsNS   = "http://www.w3.org/2000/xmlns/"
 	xsiNS     = "http://www.w3.org/2001/XMLSchema-instance"
+
+	undeclaredNS = "undeclared:" // of a prefix that is not declared
 )
 
 // Namespaces say how a document is written: which prefixes for foreign namespaces its
@@ -66,10 +68,10 @@ func isForeign(uri string) bool {
 }
 
 // dropped reports whether readers leave out attributes of the namespace uri. Those of
-// Terms are a hub's own, and those of XML Schema describe the document and not the
-// resource.
+// Terms are a hub's own, those of XML Schema describe the document and not the
+// resource, and the meaning of those without a declaration is unknown.
 func dropped(uri string) bool {
-	return uri == Terms || uri == xsiNS
+	return uri == Terms || uri == xsiNS || uri == undeclaredNS
 }
 
 func isLocalPrefix(s string) bool {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"strings"
+
+	"github.com/rshub/rshub/internal/xmlrepair"
 )
 
 // A Reader reads an XML document one entry at a time, in bounded memory. It accepts
@@ -29,6 +31,7 @@ type Reader struct {
 	inEntry bool              // the reader is within an entry
 	line    int               // where the entry begins
 	loc     string            // the loc of this entry, as far as it was read
+	badLoc  string            // why the loc of this entry cannot be read; empty if it can or if mistakes end the reading
 	text    []byte            // buffer of textElement
 	odd     func(*Error)      // is told of mistakes that are passed over; nil: they end the reading
 	err     error             // the error that ended the reading, if any
@@ -42,15 +45,16 @@ func NewXMLReader(r io.Reader, l Limits) *Reader {
 	return &Reader{in: newXMLTokens(m, l.Bytes), room: m, limits: l}
 }
 
-// Tolerate lets the Reader pass over mistakes that lose no entry and that real documents
-// have: an element, an attribute or text that has no place where it
-// stands, a value that cannot be read, another namespace for sitemaps, a "&" that is
-// not escaped. What such a mistake says is left out, and odd is told of it. What may
-// lose an entry still ends the reading. Tolerate must be called before Header and
-// Next.
+// Tolerate lets the Reader ignore mistakes of real documents that lose no entry: text of
+// other elements that is not well-formed, an element, an attribute or text in the wrong
+// place, a value that cannot be read, another namespace for sitemaps, a prefix that is not
+// declared, a document type without declarations. It omits what is wrong, and calls odd with
+// the mistake. A loc that is missing or not well-formed is an ErrLoc of its entry. Any other mistake that
+// may lose an entry ends the reading. The document must be in UTF-8, whatever encoding it
+// declares. Tolerate must be called before Header and Next.
 func (r *Reader) Tolerate(odd func(*Error)) {
 	r.odd = odd
-	r.in.dec.Strict = false
+	r.in.tolerate(func(e *Error) { _ = r.mistake(e) })
 }
 
 // mistake returns e, or nil when e is passed over.
@@ -73,11 +77,15 @@ func (r *Reader) Header() (Header, error) {
 }
 
 // Next returns the next entry, which belongs to the caller. After the last entry, if
-// the document ends properly, it returns io.EOF. After an error, Next returns the same
+// the document ends properly, it returns io.EOF. With an ErrLoc it also returns the entry,
+// and the next call returns the entry after it. After any other error, Next returns the same
 // error again and again.
 func (r *Reader) Next() (*Item, error) {
 	it := new(Item)
 	if err := r.read(it); err != nil {
+		if errors.Is(err, ErrLoc) {
+			return it, err
+		}
 		return nil, err
 	}
 	return it, nil
@@ -153,8 +161,12 @@ func (r *Reader) read(it *Item) error {
 	if r.err != nil {
 		return r.err
 	}
-	r.err = r.locate(r.next(it))
-	return r.err
+	err := r.locate(r.next(it))
+	if r.badLoc != "" && err == nil {
+		return inEntry(&Error{Err: ErrLoc, Line: r.line, Rule: r.badLoc}, r.entries, r.loc)
+	}
+	r.err = err
+	return err
 }
 
 // locate adds to an *Error which entry it is about.
@@ -265,7 +277,7 @@ func (r *Reader) next(it *Item) error {
 		el = nil
 	}
 	r.entries++
-	r.inEntry, r.loc = true, ""
+	r.inEntry, r.loc, r.badLoc = true, "", ""
 	if r.entries > r.limits.Entries {
 		e := r.limits.tooMany(r.entries)
 		e.Line = r.in.line
@@ -298,6 +310,9 @@ func (r *Reader) readEntry(it *Item) error {
 		case xml.Name{Space: sitemapNS, Local: "loc"}:
 			err = r.textElement("loc", &loc, &it.Loc)
 			r.loc = it.Loc
+			if r.odd != nil && xmlrepair.IsDamaged(r.text) {
+				r.badLoc = `loc is not well-formed XML: it has a bare "&", an undefined entity or a forbidden character`
+			}
 		case xml.Name{Space: sitemapNS, Local: "lastmod"}:
 			var s string
 			if lastmod && r.odd != nil {
@@ -340,7 +355,11 @@ func (r *Reader) readEntry(it *Item) error {
 	if r.header.Capability == FrameworkNotification {
 		it.Attrs, it.Capability = append(it.Attrs, CapabilityAttr(it.Capability)), ""
 	}
-	if it.Loc == "" {
+	switch {
+	case it.Loc != "":
+	case r.odd != nil:
+		r.badLoc = "loc is missing"
+	default:
 		r.in.line = r.line
 		return r.in.fail("loc is missing")
 	}
@@ -400,7 +419,9 @@ func (r *Reader) skip() error {
 		if err != nil {
 			return err
 		}
-		switch tok.(type) {
+		switch tok := tok.(type) {
+		case xml.CharData:
+			r.in.checkDamage(tok, "an element that is not read")
 		case xml.StartElement:
 			depth++
 		case xml.EndElement:

@@ -9,6 +9,8 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/rshub/rshub/internal/xmlrepair"
 )
 
 // maxAttributes is how many attributes an element of the input may have, with the
@@ -29,11 +31,12 @@ type xmlTokens struct {
 	dec      *xml.Decoder
 	open     []openElement
 	bindings []binding
-	raw      []rawName // the names of the current element's attributes
-	alias    *string   // a namespace of elements that is read as that of sitemaps, if not nil
-	started  bool      // the root has begun
-	line     int       // where the last token begins; 0 before the first
-	broken   bool      // a token could not be read
+	raw      []rawName    // the names of the current element's attributes
+	alias    *string      // a namespace of elements that is read as that of sitemaps, if not nil
+	started  bool         // the root has begun
+	line     int          // where the last token begins; 0 before the first
+	broken   bool         // a token could not be read
+	odd      func(*Error) // called with mistakes that are ignored; nil if none are
 }
 
 type rawName struct{ prefix, local string }
@@ -61,6 +64,14 @@ func newXMLTokens(r io.Reader, maxBytes int64) *xmlTokens {
 	return t
 }
 
+// tolerate ignores text that is not well-formed, and calls odd with it.
+func (t *xmlTokens) tolerate(odd func(*Error)) {
+	t.dec = xml.NewDecoder(xmlrepair.NewReader(t.in, nil))
+	t.dec.Strict = false
+	t.dec.CharsetReader = func(_ string, r io.Reader) (io.Reader, error) { return r, nil }
+	t.odd = odd
+}
+
 // encoding skips a byte order mark of UTF-8, and refuses UTF-16 and UTF-32. It ignores
 // an error of reading: the read of the first token returns that error again.
 func (t *xmlTokens) encoding() error {
@@ -69,7 +80,7 @@ func (t *xmlTokens) encoding() error {
 	case bytes.HasPrefix(mark, []byte("\xEF\xBB\xBF")):
 		_, _ = t.in.Discard(3)
 	case bytes.HasPrefix(mark, []byte("\xFE\xFF")), bytes.HasPrefix(mark, []byte("\xFF\xFE")), bytes.IndexByte(mark, 0) >= 0:
-		return t.fail("the document is encoded in UTF-8, not in UTF-16 or UTF-32")
+		return t.fail("the document must be UTF-8, not UTF-16 or UTF-32")
 	}
 	return nil
 }
@@ -81,7 +92,7 @@ func charset(name string, r io.Reader) (io.Reader, error) {
 	case "us-ascii", "ascii":
 		return r, nil
 	}
-	return nil, &Error{Err: ErrInvalid, Rule: "the document is encoded in UTF-8, not in " + Shorten(name)}
+	return nil, &Error{Err: ErrInvalid, Rule: "the document must be UTF-8; its declaration says " + quote(name)}
 }
 
 // next returns an xml.StartElement, an xml.EndElement, or xml.CharData. In a start
@@ -124,13 +135,41 @@ func (t *xmlTokens) read() (xml.Token, error) {
 			if !utf8.Valid(tok) {
 				return nil, t.fail("a comment is not valid UTF-8")
 			}
+			t.checkDamage(tok, "a comment")
 		case xml.ProcInst:
 			if strings.EqualFold(tok.Target, "xml") && start > 0 {
 				return nil, t.fail("the XML declaration stands at the very beginning")
 			}
 		case xml.Directive:
-			return nil, t.fail("a document type declaration (<!DOCTYPE) is not allowed")
+			if err := t.documentType(string(tok)); err != nil {
+				return nil, err
+			}
 		}
+	}
+}
+
+// documentType refuses a document type declaration, unless mistakes are ignored and it
+// declares nothing but a name.
+func (t *xmlTokens) documentType(text string) error {
+	fields := strings.Fields(text)
+	switch {
+	case len(fields) > 1 && strings.EqualFold(fields[0], "DOCTYPE") && strings.EqualFold(fields[1], "html"):
+		return t.fail(webPage)
+	case t.odd == nil:
+		return t.fail("a document type declaration (<!DOCTYPE) is not allowed")
+	case strings.Contains(text, "["):
+		return t.fail("a document type declaration (<!DOCTYPE) must not declare entities or elements")
+	}
+	return nil
+}
+
+// webPage is the rule that an HTML page in place of a document breaks.
+const webPage = "this is a web page (HTML)"
+
+// checkDamage calls odd if a text is not well-formed; name says what has it.
+func (t *xmlTokens) checkDamage(text []byte, name string) {
+	if t.odd != nil && xmlrepair.IsDamaged(text) {
+		t.odd(t.fail("%s has text that is not well-formed XML", name))
 	}
 }
 
@@ -159,8 +198,13 @@ func (t *xmlTokens) start(el xml.StartElement) (xml.Token, error) {
 			declares = true
 		}
 		if !declares {
+			raw := rawName{a.Name.Space, a.Name.Local}
+			if t.odd != nil && xmlrepair.IsDamaged([]byte(a.Value)) && raw.local != "capability" { // it decides what the document is
+				t.checkDamage([]byte(a.Value), fmt.Sprintf("attribute %s of %s", Shorten(raw.String()), Shorten(name.String())))
+				continue
+			}
 			attrs = append(attrs, a)
-			t.raw = append(t.raw, rawName{a.Name.Space, a.Name.Local})
+			t.raw = append(t.raw, raw)
 			continue
 		}
 		if err := t.bind(prefix, a.Value); err != nil {
@@ -179,9 +223,14 @@ func (t *xmlTokens) start(el xml.StartElement) (xml.Token, error) {
 			return nil, err
 		}
 		for j := range i {
-			if attrs[j].Name == attrs[i].Name {
-				return nil, t.fail("attribute %s of %s is there twice", Shorten(t.raw[i].String()), Shorten(name.String()))
+			if attrs[j].Name != attrs[i].Name {
+				continue
 			}
+			e := t.fail("attribute %s of %s is there twice", Shorten(t.raw[i].String()), Shorten(name.String()))
+			if t.odd == nil || el.Name.Space == sitemapNS || el.Name.Space == rsNS {
+				return nil, e
+			}
+			t.odd(e)
 		}
 	}
 	el.Attr = attrs
@@ -226,7 +275,12 @@ func (t *xmlTokens) resolve(n rawName, element bool) (string, error) {
 	if n.prefix == "" {
 		return "", nil
 	}
-	return "", t.fail("the namespace prefix %s is not declared", quote(n.prefix))
+	e := t.fail("the namespace prefix %s is not declared", quote(n.prefix))
+	if t.odd == nil || element && (n.prefix == "rs" || n.local == "md" || n.local == "ln") { // it may say what the document is, or that a resource is deleted
+		return "", e
+	}
+	t.odd(e)
+	return undeclaredNS, nil
 }
 
 func (t *xmlTokens) end(name rawName) error {

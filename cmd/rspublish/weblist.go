@@ -26,7 +26,7 @@ func (s *syncing) weblist() reconcile.Listing {
 		if err != nil {
 			return func(yield func(*feed.Entry, error) bool) { yield(nil, err) }
 		}
-		return lister.Resources(ctx, at)
+		return relay.Gaps(lister.Resources(ctx, at))
 	}
 }
 

@@ -102,7 +102,14 @@ func (p *page) read(body *bufio.Reader, contentType string) error {
 // xml reads a document. It returns an error if the root element is that of a sitemap
 // and the document cannot be read. It ignores all other XML.
 func (p *page) xml(body io.Reader, ours bool) error {
-	in := resourcesync.NewXMLReader(body, resourcesync.Limits{})
+	utf8, err := harvest.DecodeXML(body)
+	if err != nil && !ours {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	in := resourcesync.NewXMLReader(utf8, resourcesync.Limits{})
 	in.Tolerate(func(*resourcesync.Error) {}) // the URLs are right even if a time has no zone
 	h, err := in.Header()
 	if err != nil {

@@ -87,7 +87,11 @@ func (d *dumpReader) document(a *Answer, first bool) (parts []Package, err error
 	l.open(a)
 	limits := l.limits()
 	most := min(limits.Entries, maxEntries)
-	r := resourcesync.NewXMLReader(a.Body, limits)
+	in, err := DecodeXML(a.Body)
+	if err != nil {
+		return nil, err
+	}
+	r := resourcesync.NewXMLReader(in, limits)
 	r.Tolerate(l.once)
 	h, err := r.Header()
 	switch {
@@ -161,7 +165,12 @@ func (l *Lister) manifest(ctx context.Context, capability string, get func() (*A
 		this := l.begin(ctx)
 		this.yield, this.manifest = yield, capability
 		if capability == resourcesync.ChangeDumpManifest {
-			this.change = func(c *resourcesync.Change, _ error) bool { return yield(&feed.Entry{Change: *c}, nil) }
+			this.change = func(c *resourcesync.Change, err error) bool {
+				if err != nil {
+					return yield(nil, err)
+				}
+				return yield(&feed.Entry{Change: *c}, nil)
+			}
 		}
 		a, err := get()
 		if err == nil {

@@ -20,6 +20,21 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
+// A Skipped stands for an entry of a document whose loc cannot be read, so it is unknown
+// which resource it is about. The caller must not conclude that a resource is missing at
+// the source. It does not end a sequence.
+type Skipped struct {
+	Document string              // URL of the document, without secrets
+	Change   resourcesync.Change // entry, with a loc that names no resource
+	Err      *resourcesync.Error // place and rule
+}
+
+// Error names the document, the entry and the rule.
+func (s *Skipped) Error() string { return s.Document + ": " + s.Err.Error() }
+
+// Unwrap returns Err.
+func (s *Skipped) Unwrap() error { return s.Err }
+
 // A Lister lists the resources that a source has: those of a Resource List, of an index of
 // Resource Lists, of a sitemap as most websites have one, of an index of sitemaps, or of a
 // text with one URL on each line; packed by gzip or not.
@@ -55,17 +70,18 @@ func (s *Seen) unchangeable(list string) bool {
 // each is its number in the whole listing, from 1; its change is updated, and has what
 // the listing says about the resource. A loc that the listing has twice is yielded twice.
 //
-// An error ends the sequence. It names the document, and wraps a *resourcesync.Error that
-// names the entry and the rule, an *outbound.Failure, a *Busy, or the error of ctx. After
-// an error, the caller must not conclude that a resource is missing at the source.
+// An error that is not a *Skipped ends the sequence. It names the document, and wraps a
+// *resourcesync.Error that names the entry and the rule, an *outbound.Failure, a *Busy, or
+// the error of ctx. After an error, the caller must not conclude that a resource is missing
+// at the source.
 func (l *Lister) Resources(ctx context.Context, list string) iter.Seq2[*feed.Entry, error] {
 	return l.Since(ctx, list, nil)
 }
 
 // Since is Resources, but if no document of the listing changed since the reading that
 // seen describes, it yields only the error ErrUnchanged. After the last resource, seen
-// describes the present reading; after an error it is unchanged. A nil seen is never
-// changed.
+// describes the present reading; after an error it is unchanged. A listing with a *Skipped
+// is never found unchanged. A nil seen is never changed.
 func (l *Lister) Since(ctx context.Context, list string, seen *Seen) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		this := l.begin(ctx)
@@ -113,7 +129,7 @@ func (l *listing) remember(seen *Seen) {
 	if seen == nil {
 		return
 	}
-	if len(l.now.Documents) > maxRemembered {
+	if len(l.now.Documents) > maxRemembered || l.skipped && l.change == nil {
 		l.now.Documents, l.now.Versions = nil, nil
 	}
 	*seen = l.now
@@ -229,7 +245,11 @@ func (b *bounded) Read(p []byte) (int, error) {
 
 // xml reads a Resource List, a sitemap, or an index of them.
 func (l *listing) xml(in io.Reader, p part) (parts []part, err error) {
-	r := resourcesync.NewXMLReader(in, l.limits())
+	utf8, err := DecodeXML(in)
+	if err != nil {
+		return nil, err
+	}
+	r := resourcesync.NewXMLReader(utf8, l.limits())
 	r.Tolerate(l.once)
 	h, err := r.Header()
 	if err != nil {
@@ -257,12 +277,14 @@ func (l *listing) xml(in io.Reader, p part) (parts []part, err error) {
 		if err == io.EOF {
 			return l.named(p, oldestFirst(parts, func(p *part) time.Time { return p.from })), l.flush()
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, resourcesync.ErrLoc) {
 			return nil, err
 		}
 		switch {
 		case h.Index && n > maxEntries:
 			err = &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: n, Rule: fmt.Sprintf("an index has at most %d entries", maxEntries)}
+		case err != nil:
+			err = l.skip(&it.Change, it.Until, err)
 		case h.Index:
 			parts, err = l.member(n, it, parts)
 		case l.change != nil:
@@ -322,7 +344,7 @@ func (l *listing) member(n int, it *resourcesync.Item, parts []part) ([]part, er
 	at := l.doc.URL
 	loc, err := address(at, it.Loc)
 	if err != nil {
-		return nil, entryError(n, it.Loc, "loc: "+err.Error())
+		return parts, l.skip(&it.Change, it.Until, locError(n, it.Loc, err))
 	}
 	if loc.User == nil && loc.Host == at.Host && loc.Scheme == at.Scheme {
 		loc.User = at.User
@@ -340,6 +362,27 @@ func (l *listing) resource(n int, c *resourcesync.Change) error {
 		return err
 	}
 	if !l.yield(&feed.Entry{Cursor: feed.Cursor{Position: l.count}, Change: *c}, nil) {
+		return errStopped
+	}
+	return nil
+}
+
+// skip yields a *Skipped for an entry, unless it is only about changes before those that
+// are wanted. until is the end of a Change List that it names; zero if unknown.
+func (l *listing) skip(c *resourcesync.Change, until time.Time, err error) error {
+	if c.Datetime = cmp.Or(c.Datetime, c.Lastmod); l.ahead(c.Datetime) {
+		c.Datetime = l.last
+	}
+	if at := cmp.Or(until, c.Datetime); l.change != nil && !at.IsZero() && at.Before(l.since) {
+		return nil
+	}
+	if had, err := l.got.had(c.Loc); had || err != nil {
+		return err
+	}
+	l.skipped = true
+	e, _ := errors.AsType[*resourcesync.Error](err)
+	s := &Skipped{Plain(l.doc.URL), *c, e}
+	if l.change != nil && !l.change(nil, s) || l.change == nil && !l.yield(nil, s) {
 		return errStopped
 	}
 	return nil
@@ -405,9 +448,11 @@ func (l *listing) tell(n int, c *resourcesync.Change) error {
 }
 
 // takeIn checks and counts entry n of a document. It reports whether an earlier reading
-// of the document already had it.
+// of the document already had it, or it was skipped.
 func (l *listing) takeIn(n int, c *resourcesync.Change) (had bool, err error) {
-	if err := l.check(n, c); err != nil {
+	if err := l.check(n, c); errors.Is(err, resourcesync.ErrLoc) {
+		return true, l.skip(c, time.Time{}, err)
+	} else if err != nil {
 		return false, err
 	}
 	if had, err := l.got.had(c.Loc); had || err != nil {
@@ -425,12 +470,19 @@ func entryError(n int, loc, rule string) *resourcesync.Error {
 	return &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: n, Loc: resourcesync.Shorten(loc), Rule: rule}
 }
 
+// locError returns the error of an entry whose loc is not a URL.
+func locError(n int, loc string, err error) *resourcesync.Error {
+	e := entryError(n, loc, "loc: "+err.Error())
+	e.Err = resourcesync.ErrLoc
+	return e
+}
+
 // check makes an entry acceptable for a hub. It leaves out wrong optional parts.
 func (l *listing) check(n int, c *resourcesync.Change) error {
 	if err := resourcesync.CheckURI("loc", c.Loc); err != nil || strings.Contains(c.Loc, "#") {
 		loc, err := address(l.doc.URL, c.Loc)
 		if err != nil {
-			return entryError(n, c.Loc, "loc: "+err.Error())
+			return locError(n, c.Loc, err)
 		}
 		l.once(entryError(n, c.Loc, "loc is no absolute URI without a fragment; it is taken for "+resourcesync.Shorten(loc.String())))
 		c.Loc = loc.String()

@@ -109,7 +109,8 @@ func TestListerReads(t *testing.T) {
 		{"no namespace", map[string]string{"/list": `<urlset><url><loc>https://a.example/1</loc></url></urlset>`}, []string{"https://a.example/1"}, "the namespace of urlset"},
 		{"dates that are none", map[string]string{"/list": sitemapOpen + `<url><loc>https://a.example/1</loc><lastmod>2024-02-30</lastmod></url><url><loc>https://a.example/2</loc><lastmod/></url></urlset>`},
 			[]string{"https://a.example/1", "https://a.example/2"}, "day out of range"},
-		{"a bare &", map[string]string{"/list": sitemapOpen + `<url><loc>https://a.example/?a=1&b=2</loc></url></urlset>`}, []string{"https://a.example/?a=1&b=2"}, ""},
+		{"an encoding", map[string]string{"/list": `<?xml version="1.0" encoding="windows-1252"?>` + sitemapOpen[21:] + "<url><loc>https://a.example/\xe4</loc></url></urlset>"}, []string{"https://a.example/%C3%A4"}, "it is taken for"},
+		{"a document type", map[string]string{"/list": `<!DOCTYPE urlset PUBLIC "x" "http://x.example/sitemap.dtd">` + sitemapOpen[21:] + "<url><loc>https://a.example/1</loc></url></urlset>"}, []string{"https://a.example/1"}, ""},
 		{"locs that are no URIs", map[string]string{"/list": sitemapOpen + `<url><loc>https://a.example/ä b?c=d e#f</loc></url><url><loc>/x</loc></url></urlset>`},
 			[]string{"https://a.example/%C3%A4%20b?c=d%20e", "HOST/x"}, "it is taken for"},
 		{"values that a hub refuses", map[string]string{"/list": rsOpen + `<rs:md capability="resourcelist"/><url><loc>https://a.example/1</loc><changefreq>Daily</changefreq>
@@ -159,8 +160,19 @@ func TestListerRefuses(t *testing.T) {
 		want   string
 	}{
 		{"nothing", says(""), "the list (HOST/list?…): the document is empty"},
-		{"a page", says("<!doctype html><html></html>"), "document type"},
-		{"a page as XML", says(`<html xmlns="http://www.w3.org/1999/xhtml"/>`), "the root element is urlset or sitemapindex"},
+		{"a page", says("<!doctype html><html></html>"), "this is a web page (HTML)"},
+		{"a page as XML", says(`<html xmlns="http://www.w3.org/1999/xhtml"/>`), "this is a web page (HTML)"},
+		{"a part that is a page", func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/list" {
+				_, _ = io.WriteString(w, sitemapIndex("/a"))
+			} else {
+				_, _ = io.WriteString(w, "<!-- x -->\n<HTML lang=en><p>down & out")
+			}
+		}, "list 1 of the index (HOST/a): this is a web page (HTML)"},
+		{"another root", says("<rss/>"), "the root element is urlset or sitemapindex"},
+		{"declarations", says(`<!DOCTYPE urlset [<!ENTITY a "b">]>` + sitemapOpen[21:] + "</urlset>"), "must not declare entities"},
+		{"an unknown encoding", says(`<?xml version="1.0" encoding="EBCDIC-37"?><urlset/>`), `the document must be UTF-8; its declaration says "EBCDIC-37"`},
+		{"UTF-16", says("\xff\xfe<\x00u\x00"), "must be UTF-8, not UTF-16"},
 		{"JSON", says(`{"error": "busy"}`), "neither XML nor a text"},
 		{"a word", says("oops"), "line 1: entry 1 (oops): it is neither XML nor a text"},
 		{"half of it", says(sitemapOpen + entry + `<url><loc>https`), "entry 2"},
@@ -176,12 +188,12 @@ func TestListerRefuses(t *testing.T) {
 		{"too many lines", says("urn:1:1\nurn:1:2\nurn:1:3\nurn:1:4\n"), "at most 3 entries"},
 		{"too large", says(sitemapOpen + strings.Repeat(" ", 2000) + "</urlset>"), "has more"},
 		{"a text too large", says("urn:1:1\n" + strings.Repeat(" ", 2000)), "has more bytes"},
-		{"a damaged pack", says(packed(sitemapOpen + entry + "</urlset>")[:60]), "it ends early"},
+		{"a damaged pack", says(packed(sitemapOpen + entry + "</urlset>")[:60]), "the gzip ends early"},
 		{"a wrong checksum", func(w http.ResponseWriter, _ *http.Request) {
 			b := []byte(packed(sitemapOpen + entry + "</urlset>"))
 			b[len(b)-8] ^= 1
 			_, _ = w.Write(b)
-		}, "it is packed by gzip, and damaged"},
+		}, "the gzip is damaged"},
 		{"a wrong Content-Length", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1000")
 			_, _ = io.WriteString(w, sitemapOpen+entry+"</urlset>")

@@ -34,6 +34,8 @@ type listing struct {
 	count uint64 // number of resources or changes so far
 	left  *int64 // bytes that all documents may still have, unpacked; nil: not bounded
 
+	skipped bool // a *Skipped was yielded
+
 	// Of the current document.
 	doc  *Answer
 	got  *progress       // its entries

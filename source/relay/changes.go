@@ -94,10 +94,13 @@ func (r *Relay) baseline(ctx context.Context) (Result, error) {
 	list := func(yield func(*feed.Entry, error) bool) {
 		n := uint64(0)
 		for e, err := range r.believed(r.lister.Since(ctx, r.st.Source.ResourceList, &seen), trust) {
-			if !yield(e, err) || err != nil {
+			_, skipped := errors.AsType[*harvest.Skipped](err)
+			if !yield(e, err) || err != nil && !skipped {
 				return
 			}
-			n = e.Position
+			if !skipped {
+				n = e.Position
+			}
 		}
 		at := seen.At
 		if at.IsZero() {
@@ -106,6 +109,13 @@ func (r *Relay) baseline(ctx context.Context) (Result, error) {
 		*next = Mark{Begin: at.UTC(), Datetime: at.UTC(), Recent: map[string]time.Time{}}
 		var reach harvest.Reach
 		for c, err := range r.lister.Changes(ctx, r.st.Source.ChangeList, at, &changes, &reach) {
+			if skipped, ok := errors.AsType[*harvest.Skipped](err); ok {
+				next.add(&skipped.Change, at)
+				if !yield(nil, err) {
+					return
+				}
+				continue
+			}
 			if err != nil {
 				yield(nil, err)
 				return
@@ -145,10 +155,20 @@ func (r *Relay) increments(ctx context.Context) (res Result, reach harvest.Reach
 			res.How = Unchanged
 			return res, reach, nil
 		}
-		if err != nil {
+		skipped, isSkipped := errors.AsType[*harvest.Skipped](err)
+		switch {
+		case isSkipped:
+			c = &skipped.Change
+		case err != nil:
 			return res, reach, err
 		}
 		if _, had := was.Recent[next.add(c, was.since())]; had {
+			continue
+		}
+		if isSkipped {
+			if res.Gaps++; res.Gaps <= maxGaps {
+				r.opts.Gap(skipped)
+			}
 			continue
 		}
 		pass(c)

@@ -24,7 +24,7 @@ func (r *Relay) compare(ctx context.Context, list iter.Seq2[*feed.Entry, error],
 	o.Dir, o.Now, o.Room, o.Memory = r.opts.Dir, r.opts.Now, r.opts.Room, r.opts.Memory
 	o.Counted = func() error { return r.opts.Save(r.st) }
 	o.Gap = func(gap *reconcile.Gap) { r.opts.Gap(gap) }
-	source := reconcile.New(r.hub, func(context.Context) iter.Seq2[*feed.Entry, error] { return fewGaps(list) }, o)
+	source := reconcile.New(r.hub, func(context.Context) iter.Seq2[*feed.Entry, error] { return Gaps(list) }, o)
 	defer source.Close() // its files are temporary
 	begun := r.opts.Now()
 	res, err := source.Sync(ctx)
@@ -35,11 +35,15 @@ func (r *Relay) compare(ctx context.Context, list iter.Seq2[*feed.Entry, error],
 	return Result{Compared, res}, nil
 }
 
-// fewGaps yields the gaps of a list, up to maxGaps.
-func fewGaps(list iter.Seq2[*feed.Entry, error]) iter.Seq2[*feed.Entry, error] {
+// Gaps yields the entries of a list, and up to 1,000 gaps: those of the list and a gap for
+// each *harvest.Skipped.
+func Gaps(list iter.Seq2[*feed.Entry, error]) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		gaps := 0
 		for e, err := range list {
+			if skipped, ok := errors.AsType[*harvest.Skipped](err); ok {
+				err = &reconcile.Gap{Err: skipped}
+			}
 			if _, ok := errors.AsType[*reconcile.Gap](err); ok {
 				if gaps++; gaps == maxGaps {
 					err = &reconcile.Gap{Err: errors.New("and more")}

@@ -1,0 +1,278 @@
+// Package xmlrepair makes XML readable that is not well-formed in a few places, such as a
+// title with a control character or a URL with a bare ampersand. Such a place must not hide
+// the rest of a document.
+package xmlrepair
+
+import (
+	"bufio"
+	"bytes"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Damage replaces each piece of text that is not well-formed. It is a noncharacter, which
+// Unicode reserves for internal use.
+const Damage = '\uFDD0'
+
+// IsDamaged reports whether a text lacks a piece that was not well-formed.
+func IsDamaged(text []byte) bool { return bytes.Contains(text, damage) }
+
+var damage = []byte(string(Damage))
+
+// maxReference bounds a character or entity reference, in bytes.
+const maxReference = 64
+
+// A Reader reads a document in UTF-8 and replaces by Damage what XML 1.0 forbids in texts,
+// attribute values, comments, processing instructions and CDATA sections: bytes that are
+// not UTF-8, forbidden characters and references to them, entities that are not defined,
+// and unescaped markup. Line ends remain. It neither checks nor changes the structure of
+// elements.
+type Reader struct {
+	in       *bufio.Reader
+	entities map[string]string // further defined entities
+	context  context           // of the next byte of in
+	quote    byte              // around the current attribute value
+	out      []byte            // repaired bytes
+	off      int               // number of bytes of out that were read
+	err      error             // first error of in, returned after the bytes before it
+}
+
+// A context is the kind of markup that the next byte belongs to. It decides which bytes
+// are special.
+type context uint8
+
+const (
+	inText context = 1 << iota
+	inTag
+	inValue
+	inComment
+	inCDATA
+	inInstruction
+	inDeclaration // <!DOCTYPE …>
+)
+
+// everywhere marks bytes that are special in every context.
+const everywhere = inText | inTag | inValue | inComment | inCDATA | inInstruction | inDeclaration
+
+// special has the contexts in which a byte may need a repair or change the context.
+var special = func() (t [256]context) {
+	for i := range t {
+		if i < ' ' && i != '\t' && i != '\n' && i != '\r' || i >= utf8.RuneSelf {
+			t[i] = everywhere
+		}
+	}
+	t['<'] = inText | inValue
+	t['&'] = inText | inValue
+	t[']'] = inText | inCDATA
+	t['"'] = inTag | inValue
+	t['\''] = t['"']
+	t['>'] = inTag | inDeclaration
+	t['-'] = inComment
+	t['?'] = inInstruction
+	return t
+}()
+
+// NewReader returns a Reader of in. References to entities, which has no ampersands and
+// semicolons, are left to the caller's decoder, like those that XML defines.
+func NewReader(in *bufio.Reader, entities map[string]string) *Reader {
+	return &Reader{in: in, entities: entities, context: inText}
+}
+
+// Read reads repaired bytes.
+func (r *Reader) Read(p []byte) (int, error) {
+	if err := r.fill(); err != nil {
+		return 0, err
+	}
+	n := copy(p, r.out[r.off:])
+	r.off += n
+	return n, nil
+}
+
+// ReadByte reads a repaired byte.
+func (r *Reader) ReadByte() (byte, error) {
+	if r.off == len(r.out) {
+		if err := r.fill(); err != nil {
+			return 0, err
+		}
+	}
+	r.off++
+	return r.out[r.off-1], nil
+}
+
+// fill repairs the next bytes unless some are left.
+func (r *Reader) fill() error {
+	for r.off == len(r.out) {
+		if len(r.peek(1)) == 0 {
+			return r.err
+		}
+		b, _ := r.in.Peek(r.in.Buffered())
+		n := 0
+		for n < len(b) && special[b[n]]&r.context == 0 {
+			n++
+		}
+		r.out, r.off = append(r.out[:0], b[:n]...), 0
+		_, _ = r.in.Discard(n)
+		if n < len(b) {
+			r.repair(b[n])
+		}
+	}
+	return nil
+}
+
+// repair handles the special byte c, which is the next one, and what belongs to it.
+func (r *Reader) repair(c byte) {
+	switch {
+	case c >= utf8.RuneSelf:
+		b := r.peek(utf8.UTFMax)
+		if char, size := utf8.DecodeRune(b); char == utf8.RuneError && size == 1 || !isChar(char) {
+			r.damage(size)
+		} else {
+			r.keep(b[:size])
+		}
+	case c < ' ':
+		r.damage(1)
+	case r.context == inText && c == '<':
+		r.markup()
+	case c == '<':
+		r.damage(1)
+	case c == '&':
+		r.reference()
+	case c == ']' && bytes.HasPrefix(r.peek(3), []byte("]]>")):
+		if r.context == inText {
+			r.damage(3)
+			return
+		}
+		r.enter(inText, "]]>")
+	case c == '-' && bytes.HasPrefix(r.peek(3), []byte("-->")):
+		r.enter(inText, "-->")
+	case c == '-' && bytes.HasPrefix(r.peek(2), []byte("--")):
+		r.damage(1)
+	case c == '?' && bytes.HasPrefix(r.peek(2), []byte("?>")):
+		r.enter(inText, "?>")
+	case c == '>':
+		r.enter(inText, ">")
+	case c == '"' || c == '\'':
+		r.quoted(c)
+	default:
+		r.keep([]byte{c})
+	}
+}
+
+// markup handles a "<" in text.
+func (r *Reader) markup() {
+	b := r.peek(len("<![CDATA["))
+	switch {
+	case bytes.HasPrefix(b, []byte("<!--")):
+		r.enter(inComment, "<!--")
+	case bytes.HasPrefix(b, []byte("<![CDATA[")):
+		r.enter(inCDATA, "<![CDATA[")
+	case bytes.HasPrefix(b, []byte("<!")):
+		r.enter(inDeclaration, "<!")
+	case bytes.HasPrefix(b, []byte("<?")):
+		r.enter(inInstruction, "<?")
+	case len(b) > 1 && isNameStart(b[1]), bytes.HasPrefix(b, []byte("</")), len(b) == 1:
+		r.enter(inTag, "<")
+	default:
+		r.damage(1)
+	}
+}
+
+// quoted handles a quotation mark within a tag.
+func (r *Reader) quoted(c byte) {
+	switch {
+	case r.context == inTag:
+		r.quote = c
+		r.enter(inValue, string(c))
+	case r.quote == c:
+		r.enter(inTag, string(c))
+	default: // the other mark, within a value
+		r.keep([]byte{c})
+	}
+}
+
+// reference handles an ampersand in text or an attribute value.
+func (r *Reader) reference() {
+	b := r.peek(maxReference)
+	end := bytes.IndexByte(b, ';')
+	if end < 0 {
+		r.damage(1)
+		return
+	}
+	name := string(b[1:end])
+	switch {
+	case r.isDefined(name):
+		r.keep(b[:end+1])
+	case isReference(name):
+		r.damage(end + 1)
+	default: // the semicolon belongs to something else
+		r.damage(1)
+	}
+}
+
+// isDefined reports whether &name; is a reference that XML or the caller defines.
+func (r *Reader) isDefined(name string) bool {
+	switch name {
+	case "lt", "gt", "amp", "apos", "quot":
+		return true
+	}
+	if digits, ok := strings.CutPrefix(name, "#"); ok {
+		base := 10
+		if hex, ok := strings.CutPrefix(digits, "x"); ok {
+			digits, base = hex, 16
+		}
+		n, err := strconv.ParseUint(digits, base, 32)
+		return err == nil && n <= utf8.MaxRune && isChar(rune(n))
+	}
+	_, ok := r.entities[name]
+	return ok
+}
+
+// isReference reports whether name looks like that of an entity or a character.
+func isReference(name string) bool {
+	for i := range len(name) {
+		if c := name[i]; !isNameStart(c) && (c < '0' || c > '9') && (c != '#' || i > 0) {
+			return false
+		}
+	}
+	return name != ""
+}
+
+func isNameStart(c byte) bool {
+	return 'a' <= c|0x20 && c|0x20 <= 'z' || c == '_' || c == ':' || c >= utf8.RuneSelf
+}
+
+// isChar reports whether XML 1.0 allows a character (section 2.2).
+func isChar(c rune) bool {
+	return c == '\t' || c == '\n' || c == '\r' || ' ' <= c && c <= 0xD7FF || 0xE000 <= c && c <= 0xFFFD || 0x10000 <= c
+}
+
+// peek returns up to n of the next bytes; fewer only if in ends or fails before.
+func (r *Reader) peek(n int) []byte {
+	if r.err != nil {
+		n = min(n, r.in.Buffered())
+	}
+	b, err := r.in.Peek(n)
+	if r.err == nil {
+		r.err = err
+	}
+	return b
+}
+
+// keep passes bytes on that peek returned.
+func (r *Reader) keep(b []byte) {
+	r.out = append(r.out, b...)
+	_, _ = r.in.Discard(len(b))
+}
+
+// enter passes the next bytes on, which lead into a context.
+func (r *Reader) enter(c context, bytes string) {
+	r.context = c
+	r.keep([]byte(bytes))
+}
+
+// damage replaces the next n bytes.
+func (r *Reader) damage(n int) {
+	r.out = append(r.out, damage...)
+	_, _ = r.in.Discard(n)
+}

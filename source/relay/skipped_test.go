@@ -1,0 +1,97 @@
+package relay_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// While a list has an entry whose loc cannot be read, nothing is deleted, and each look
+// names the entry.
+func TestListSkips(t *testing.T) {
+	s := new(site)
+	w := newWorld(t, s)
+	s.put("/sitemap.xml", listOf("a", "b", "sun1", "sun2"))
+	w.begin("/sitemap.xml")
+	w.look("compared 4 0 0")
+	s.put("/sitemap.xml", listOf("a", "c", "sun&#55356;&#57118;", "sun&#55356;&#57119;"))
+	for _, want := range []string{"compared 1 0 0", "compared 0 0 0"} {
+		w.gaps = nil
+		if res := w.look(want); res.Gaps != 2 || res.Deleted != 0 {
+			t.Errorf("Look() = %+v, want 2 gaps and 0 deleted", res)
+		}
+		if len(w.gaps) != 2 || !strings.Contains(w.gaps[0], "entry 3 (https://a.example/sun") || !strings.Contains(w.gaps[1], "entry 4 (https://a.example/sun") {
+			t.Errorf("got gaps %q, want entries 3 and 4", w.gaps)
+		}
+		w.has("a", "b", "c", "sun1", "sun2")
+	}
+	s.put("/sitemap.xml", listOf("a", "c", "sun2"))
+	if res := w.look("compared 0 0 2"); res.Gaps != 0 {
+		t.Errorf("Look() = %+v, want no gap", res)
+	}
+}
+
+// A set that was never compared without a gap is not complete.
+func TestListSkipsFirst(t *testing.T) {
+	s := new(site)
+	w := newWorld(t, s)
+	s.put("/sitemap.xml", listOf("a", "b&"))
+	w.begin("/sitemap.xml")
+	if res := w.look("compared 1 0 0"); res.Complete || res.Gaps != 1 {
+		t.Errorf("Look() = %+v, want 1 gap and not complete", res)
+	}
+	s.put("/sitemap.xml", listOf("a", "b"))
+	if res := w.look("compared 1 0 0"); !res.Complete {
+		t.Errorf("Look() = %+v, want complete", res)
+	}
+}
+
+// A change whose loc cannot be read is named once, and all others are published.
+func TestChangeListSkips(t *testing.T) {
+	s := new(site)
+	w := newWorld(t, s)
+	s.put("/changes.xml", changesOf(0, "a created 1", "b created 2"))
+	w.begin("/changes.xml")
+	w.look("changes 2 0 0")
+	s.put("/changes.xml", changesOf(0, "a created 1", "b created 2", "c& created 3", "b deleted 4", "d created 5"))
+	if res := w.look("changes 1 0 1"); res.Gaps != 1 {
+		t.Errorf("Look() = %+v, want 1 gap", res)
+	}
+	s.put("/changes.xml", changesOf(0, "a created 1", "b created 2", "c& created 3", "b deleted 4", "d created 5", "e created 6"))
+	if res := w.look("changes 1 0 0"); res.Gaps != 0 {
+		t.Errorf("Look() = %+v, want no gap", res)
+	}
+	w.has("a", "d", "e")
+	if len(w.gaps) != 1 || !strings.Contains(w.gaps[0], "entry 3 (https://a.example/c") {
+		t.Errorf("got gaps %q, want one for entry 3", w.gaps)
+	}
+}
+
+// If a Resource List or the Change List after it has such an entry, nothing is deleted.
+func TestBaselineSkips(t *testing.T) {
+	for name, docs := range map[string][2]string{
+		"list":    {"a|b&", ""},
+		"changes": {"a", "c& created 3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := new(site)
+			w := newWorld(t, s)
+			list := func(resources string) string {
+				return strings.Replace(listOf(strings.Split(resources, "|")...), opening, opening+`<rs:md capability="resourcelist" at="`+minute(1)+`"/>`, 1)
+			}
+			s.put("/capabilities.xml", opening+`<rs:md capability="capabilitylist"/><url><loc>HOST/list.xml</loc><rs:md capability="resourcelist"/></url><url><loc>HOST/changes.xml</loc><rs:md capability="changelist"/></url></urlset>`)
+			s.put("/list.xml", list("a|b"))
+			s.put("/changes.xml", changesOf(0))
+			w.begin("/capabilities.xml")
+			w.look("compared 2 0 0")
+			s.put("/list.xml", list(docs[0]))
+			s.put("/changes.xml", changesOf(0, slices.DeleteFunc([]string{docs[1]}, func(s string) bool { return s == "" })...))
+			w.clock = w.clock.Add(25 * time.Hour)
+			if res := w.look("compared 0 0 0"); res.Gaps != 1 {
+				t.Errorf("Look() = %+v, want 1 gap", res)
+			}
+			w.has("a", "b")
+		})
+	}
+}
