@@ -29,6 +29,7 @@ type Faults struct {
 	RefuseTimes  bool   // datestamps with a time of day are a badArgument, although Identify says otherwise
 	StampNow     bool   // each datestamp is the time of the request
 	Headless     string // the answer to ListIdentifiers: badVerb, or an HTTP status
+	ErrorStatus  int    // the HTTP status of error answers; 0: 200
 	BadRecord    bool   // each list has a record without an identifier, and one with bytes that are not UTF-8
 }
 
@@ -152,6 +153,9 @@ func (r *Repository) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if strings.HasPrefix(q.Get("verb"), "List") && r.faults.Cut > 0 {
 		r.faults.Cut--
 		answer = answer[:len(answer)/2]
+	}
+	if strings.HasPrefix(body, "<error") && r.faults.ErrorStatus > 0 {
+		w.WriteHeader(r.faults.ErrorStatus)
 	}
 	_, _ = w.Write([]byte(answer))
 }

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/rshub/rshub/internal/xmlrepair"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -37,10 +38,11 @@ func (h *Harvest) Contents(ctx context.Context) iter.Seq2[*Content, error] {
 			return
 		}
 		l := new(List)
-		s := Selection{Prefix: cmp.Or(h.Prefix, "oai_dc"), Set: h.Set, Records: true, whole: true}
+		s := Selection{Prefix: cmp.Or(h.Prefix, "oai_dc"), Set: h.Set, Records: true, whole: true, again: true}
 		for rec, err := range h.Repository.List(ctx, l, id.Granularity, s) {
 			var c *Content
 			if err == nil {
+				h.noteDamage(l, rec)
 				c, err = h.content(id, s.Prefix, rec, l.Count)
 			}
 			if !yield(c, err) {
@@ -83,7 +85,8 @@ func (f *frame) answer(id *Identity, prefix string, rec *Record) []byte {
 	fmt.Fprintf(&b, "%s%s<%sresponseDate>%s</%[3]sresponseDate>", xml.Header, f.root, prolog, escaped(date))
 	fmt.Fprintf(&b, `<%srequest verb="GetRecord" identifier="%s" metadataPrefix="%s">%s</%[1]srequest>`, prolog, escaped(rec.Identifier), escaped(prefix), escaped(id.BaseURL))
 	fmt.Fprintf(&b, "<%s%s%s</%[1]s></%[4]s>\n", one, f.list[len("<"+list):], rec.text, root)
-	return named.ReplaceAllFunc(b.Bytes(), func(text []byte) []byte {
+	text := bytes.ReplaceAll(b.Bytes(), []byte(string(xmlrepair.Damage)), []byte("\ufffd"))
+	return named.ReplaceAllFunc(text, func(text []byte) []byte {
 		name, isEntity := bytes.CutPrefix(bytes.TrimSuffix(text, []byte(";")), []byte("&"))
 		character, known := xml.HTMLEntity[string(name)]
 		if !isEntity || !known || strings.ContainsAny(character, `&<>"`) {

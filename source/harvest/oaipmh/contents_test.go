@@ -15,9 +15,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// wantAnswer checks that an answer is a whole document of XML, without the entities of HTML, and
-// that a reader of the protocol finds the same record in it.
-func wantAnswer(t *testing.T, answer []byte, rec *Record) {
+func wantWellFormed(t *testing.T, answer []byte) {
 	t.Helper()
 	for dec := xml.NewDecoder(bytes.NewReader(answer)); ; {
 		if _, err := dec.Token(); err == io.EOF {
@@ -26,6 +24,13 @@ func wantAnswer(t *testing.T, answer []byte, rec *Record) {
 			t.Fatalf("%v in the answer %q", err, answer)
 		}
 	}
+}
+
+// wantAnswer checks that an answer is a whole document of XML, without the entities of HTML, and
+// that a reader of the protocol finds the same record in it.
+func wantAnswer(t *testing.T, answer []byte, rec *Record) {
+	t.Helper()
+	wantWellFormed(t, answer)
 	list := bytes.ReplaceAll(answer, []byte("GetRecord"), []byte("ListRecords"))
 	p, err := readPart(bytes.NewReader(list), false)
 	if err != nil || len(p.records) != 1 || p.records[0].Print != rec.Print || strings.ReplaceAll(p.records[0].Identifier, "ListRecords", "GetRecord") != strings.ReplaceAll(rec.Identifier, "ListRecords", "GetRecord") {

@@ -76,6 +76,14 @@ func (h *Harvest) note(format string, args ...any) {
 	}
 }
 
+// noteDamage notes the first record of a list whose metadata is not well-formed.
+func (h *Harvest) noteDamage(l *List, rec *Record) {
+	if rec.Damaged && !l.damaged {
+		l.damaged = true
+		h.note("record %d (%.200q): its metadata has text that is not well-formed XML, which is left out", l.Count, rec.Identifier)
+	}
+}
+
 // selection returns what to list. With datestamps of days, only the metadata can show
 // that a record changed twice in one day.
 func (h *Harvest) selection(g Granularity) Selection {
@@ -108,7 +116,7 @@ func (h *Harvest) resources(ctx context.Context, st *State, yield func(*feed.Ent
 		return State{}, err
 	}
 	s := h.selection(id.Granularity)
-	s.Records = h.Loc == Metadata // a full comparison needs no prints
+	s.Records, s.again = h.Loc == Metadata, true // a full comparison needs no prints
 	l := new(List)
 	clock := clock{}
 	recent := map[string]string{}
@@ -121,6 +129,7 @@ func (h *Harvest) resources(ctx context.Context, st *State, yield func(*feed.Ent
 		}
 		var loc, rule string
 		if err == nil {
+			h.noteDamage(l, rec)
 			loc, rule = h.Loc.of(h.Repository, s.Prefix, rec)
 		}
 		if rule != "" {
@@ -138,7 +147,7 @@ func (h *Harvest) resources(ctx context.Context, st *State, yield func(*feed.Ent
 			}
 			continue
 		case is(err, badResumptionToken):
-			return State{}, fmt.Errorf("the list has to be begun again: %w", err)
+			return State{}, fmt.Errorf("the list was started from scratch, and again: %w", err)
 		case err != nil:
 			return State{}, err
 		}
@@ -159,6 +168,9 @@ func (h *Harvest) resources(ctx context.Context, st *State, yield func(*feed.Ent
 		if !yield(e, nil) {
 			return State{}, errStopped
 		}
+	}
+	if l.Again != nil {
+		h.note("the list was started from scratch: %v", l.Again)
 	}
 	if doubt != nil && !yield(nil, doubt) {
 		return State{}, errStopped
@@ -232,6 +244,8 @@ type window struct {
 	recent map[string]string // see State.Recent
 	spread time.Duration     // how far the datestamps of new changes lie before Low
 	short  bool              // a list may lack the records at its end
+
+	undated bool // a record without a datestamp was noted
 
 	told, seen map[[sha256.Size]byte]int // how many records like a bad one were reported, and how many the list has so far
 }
@@ -307,7 +321,7 @@ func (w *window) list(ctx context.Context, from, until time.Time) error {
 // the same, so they are counted.
 func (w *window) bad(b *Bad) {
 	if len(w.told) < maxNews { // it bounds the memory
-		key := sha256.Sum256([]byte(b.Identifier + "\n" + b.Datestamp))
+		key := b.key()
 		if w.seen[key]++; w.seen[key] <= w.told[key] {
 			return
 		}
@@ -320,8 +334,9 @@ func (w *window) bad(b *Bad) {
 
 func (w *window) see(rec *Record, l *List, prefix string) error {
 	w.clock.see(rec, l.Begun)
+	w.noteDamage(l, rec)
 	key, version := versionOf(rec)
-	if w.was.Recent[key] == version {
+	if was, known := w.was.Recent[key]; known && was == version {
 		w.recent[key] = version
 		return nil
 	}
@@ -336,7 +351,13 @@ func (w *window) see(rec *Record, l *List, prefix string) error {
 	if lag := w.was.Low.Sub(rec.Time) - w.id.Granularity.Step(); w.was.Recent != nil && !rec.Time.Before(w.was.Since) && lag > 0 {
 		w.spread = max(w.spread, min(lag, mostOverlap))
 	}
-	if !rec.Time.After(l.Begun.Add(-freshTime)) || rec.Print != [8]byte{} {
+	switch {
+	case version == "": // the next window cannot tell whether it has changed again
+		if !w.undated {
+			w.undated = true
+			w.note("record %d (%.200q) has no datestamp: it is published whenever it is listed", l.Count, rec.Identifier)
+		}
+	case !rec.Time.After(l.Begun.Add(-freshTime)) || rec.Print != [8]byte{}:
 		w.recent[key] = version
 	}
 	c := resourcesync.Change{Loc: loc, Change: resourcesync.Updated, Lastmod: rec.Time, Links: w.id.collections(rec, prefix)}

@@ -29,6 +29,7 @@ type Selection struct {
 	Records bool // list whole records, not only their headers. A repository that cannot list headers lists records in any case
 
 	whole bool // keep the text of the records; Records must be set, too
+	again bool // list everything once more if a resumptionToken expires
 }
 
 // A Doubt says that a list may not be whole, although nothing failed. The yielded
@@ -64,18 +65,29 @@ func (b *Bad) Error() string {
 	return fmt.Sprintf("record %d (%.200q): %s", b.Number, b.Identifier, b.Rule)
 }
 
+// key identifies records that look the same.
+func (b *Bad) key() [sha256.Size]byte {
+	return sha256.Sum256([]byte(b.Identifier + "\n" + b.Datestamp))
+}
+
 // A List is one list of records, while it is read.
 type List struct {
 	Begun time.Time // the repository's time when the list began; zero: it does not say
 	Count int       // records so far
 	Size  int       // records that the repository announced, an estimate; 0: unknown
+
+	Again error // why the list was started from scratch; nil if it was not
+
+	damaged bool                      // a record with damaged metadata was noted
+	bad     map[[sha256.Size]byte]int // how many records like a bad one came before Again; nil if it is not needed
 }
 
 // List lists the records of a selection. A record may come twice. A *Bad stands for one
 // record. A *Doubt comes last in the sequence. Every other error ends it. It is a
 // *Broken, an *Error of the repository, or one of harvest.Getter. With the code
 // badResumptionToken the list has to be begun again. l is filled in from the first
-// record on.
+// record on. If l.Again is set, all records come once more, and only *Bad that did not come
+// before.
 func (r *Repository) List(ctx context.Context, l *List, g Granularity, s Selection) iter.Seq2[*Record, error] {
 	return func(yield func(*Record, error) bool) {
 		if err := r.list(ctx, l, g, s, yield); err != nil && err != errStopped {
@@ -87,6 +99,33 @@ func (r *Repository) List(ctx context.Context, l *List, g Granularity, s Selecti
 var errStopped = errors.New("the caller wants no more")
 
 func (r *Repository) list(ctx context.Context, l *List, g Granularity, s Selection, yield func(*Record, error) bool) error {
+	if !s.again {
+		return r.listOnce(ctx, l, g, s, yield)
+	}
+	l.bad = map[[sha256.Size]byte]int{}
+	err := r.listOnce(ctx, l, g, s, func(rec *Record, err error) bool {
+		if b, ok := errors.AsType[*Bad](err); ok && len(l.bad) < maxBad {
+			l.bad[b.key()]++
+		}
+		return yield(rec, err)
+	})
+	if !is(err, badResumptionToken) {
+		return err
+	}
+	l.Again, l.Count, l.Size = err, 0, 0
+	return r.listOnce(ctx, l, g, s, func(rec *Record, err error) bool {
+		if b, ok := errors.AsType[*Bad](err); ok && l.bad[b.key()] > 0 {
+			l.bad[b.key()]--
+			return true
+		}
+		return yield(rec, err)
+	})
+}
+
+// maxBad bounds the memory for bad records of a list that may be started from scratch.
+const maxBad = 100_000
+
+func (r *Repository) listOnce(ctx context.Context, l *List, g Granularity, s Selection, yield func(*Record, error) bool) error {
 	if !s.Records && !r.noIdentifiers {
 		err := r.listBy(ctx, "ListIdentifiers", l, g, s, yield)
 		if !lacksVerb(err) || l.Count > 0 {
@@ -138,7 +177,7 @@ func (r *Repository) listBy(ctx context.Context, verb string, l *List, g Granula
 			}
 			return err
 		}
-		if number == 1 {
+		if number == 1 && l.Begun.IsZero() {
 			l.Begun = p.responseDate
 		}
 		l.Size = max(l.Size, p.size)

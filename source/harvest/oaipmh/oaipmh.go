@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"time"
 
@@ -69,9 +70,9 @@ type Error struct {
 // Error returns code and text.
 func (e *Error) Error() string {
 	if e.Text == "" {
-		return "the repository answers " + e.Code
+		return "the repository answers " + resourcesync.Shorten(e.Code)
 	}
-	return fmt.Sprintf("the repository answers %s: %s", e.Code, resourcesync.Shorten(e.Text))
+	return fmt.Sprintf("the repository answers %s: %s", resourcesync.Shorten(e.Code), resourcesync.Shorten(e.Text))
 }
 
 // The codes on which a harvester acts.
@@ -129,23 +130,34 @@ func (r *Repository) ask(ctx context.Context, arguments url.Values, whole bool) 
 
 var errCut = errors.New("the answer was cut off")
 
-func (r *Repository) read(ctx context.Context, what string, u *url.URL, whole bool) (*part, error) {
-	a, err := r.Getter.Get(ctx, what, u.String(), harvest.Version{})
-	if err != nil {
-		return nil, err
-	}
-	defer a.Close()
-	p, err := readPart(a.Body, whole)
+// read requests an answer and reads it, and tries again while the repository is busy or
+// unreachable. Many repositories send an error of the protocol with a status of HTTP, such
+// as 422 or 404: then the error counts, not the status.
+func (r *Repository) read(ctx context.Context, what string, u *url.URL, whole bool) (p *part, err error) {
+	var bad error
+	err = r.Getter.Retry(ctx, func() error {
+		a, err := r.Getter.Once().GetAny(ctx, what, u.String())
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		if p, bad = readPart(a.Body, whole); a.Status != http.StatusOK && (bad != nil || p.err == nil) {
+			return a.Refused(what)
+		}
+		return nil
+	})
 	switch {
-	case err == nil:
+	case err != nil:
+		return nil, err
+	case bad == nil:
 		return p, nil
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	}
-	if e, ok := errors.AsType[*resourcesync.Error](err); ok {
+	if e, ok := errors.AsType[*resourcesync.Error](bad); ok {
 		return nil, resourcesync.About(fmt.Sprintf("%s (%s)", what, harvest.Plain(u)), e)
 	}
-	return nil, fmt.Errorf("%s (%s): %w: %w", what, harvest.Plain(u), errCut, err)
+	return nil, fmt.Errorf("%s (%s): %w: %w", what, harvest.Plain(u), errCut, bad)
 }
 
 // Identify asks a repository who it is. The error wraps a *resourcesync.Error if the URL

@@ -14,7 +14,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/rshub/rshub/internal/xmlrepair"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/source/harvest"
 )
 
 const (
@@ -35,6 +37,7 @@ type Record struct {
 	Sets       []string // the values of setSpec, maxSets at most
 	URLs       []string // URLs that the metadata gives as an identifier, such as dc:identifier
 	Print      [8]byte  // a hash of the metadata; only in lists of records
+	Damaged    bool     // the metadata has text that is not well-formed XML, which is left out
 
 	bad   string // what is wrong with the record; empty: nothing
 	text  []byte // of the whole record, as it came; nil: it was not kept
@@ -55,18 +58,27 @@ type part struct {
 	frame frame // around the records, if their text is kept
 }
 
-// readPart reads an answer to its end. An error is a *resourcesync.Error, or the error of r.
-// whole says to keep the text of each record.
+// readPart reads an answer to its end. Text that is not well-formed damages only its record.
+// An error is a *resourcesync.Error, or the error of r. whole says to keep the text of each
+// record.
 func readPart(r io.Reader, whole bool) (*part, error) {
+	source := &source{r: r, left: maxPart}
+	utf8, err := harvest.DecodeXML(source)
+	if err != nil {
+		return nil, err
+	}
+	if mark, _ := utf8.Peek(3); string(mark) == "\ufeff" {
+		_, _ = utf8.Discard(3)
+	}
+	repaired := xmlrepair.NewReader(utf8, xml.HTMLEntity)
 	in := &partReader{part: &part{}}
-	clean := newCleaner(r)
-	if in.dec = xml.NewDecoder(clean); whole {
-		in.tape = &tape{Reader: bufio.NewReader(clean)}
+	if in.dec = xml.NewDecoder(repaired); whole {
+		in.tape = &tape{Reader: bufio.NewReader(repaired)}
 		in.dec = xml.NewDecoder(in.tape)
 	}
 	in.dec.Entity = xml.HTMLEntity
 	in.dec.CharsetReader = func(_ string, r io.Reader) (io.Reader, error) { return r, nil }
-	err := in.document()
+	err = in.document()
 	if own, ok := errors.AsType[*resourcesync.Error](err); ok {
 		own.Line, _ = in.dec.InputPos()
 		return nil, own
@@ -77,13 +89,32 @@ func readPart(r io.Reader, whole bool) (*part, error) {
 		}
 		return nil, &resourcesync.Error{Err: resourcesync.ErrInvalid, Line: syntax.Line, Rule: "not well-formed XML: " + resourcesync.Shorten(syntax.Msg)}
 	}
-	if err != nil && clean.err == nil { // such as a version of XML that there is not
+	if err != nil && source.err == nil { // such as an unknown version of XML
 		return nil, resourcesync.Invalid("not well-formed XML: %s", resourcesync.Shorten(err.Error()))
 	}
 	if err != nil {
 		return nil, err
 	}
 	return in.part, nil
+}
+
+// A source is an answer as it comes. It bounds it and remembers why it ended early.
+type source struct {
+	r    io.Reader
+	left int   // bytes that may still come
+	err  error // nil if it did not end early
+}
+
+// Read reads the answer.
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if s.left -= n; s.left < 0 {
+		n, err = 0, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("an answer has at most %d bytes, unpacked", maxPart)}
+	}
+	if err != nil && err != io.EOF {
+		s.err = err
+	}
+	return n, err
 }
 
 // A partReader reads an answer. It recognizes elements by their local names, because
@@ -116,7 +147,7 @@ func (in *partReader) next() (*xml.StartElement, error) {
 func (in *partReader) step() (xml.Token, error) {
 	in.begun = in.dec.InputOffset()
 	tok, err := in.dec.Token()
-	switch tok.(type) {
+	switch tok := tok.(type) {
 	case xml.StartElement:
 		if in.depth++; in.depth > maxDepth {
 			return nil, resourcesync.Invalid("elements are nested more than %d levels deep", maxDepth)
@@ -124,7 +155,9 @@ func (in *partReader) step() (xml.Token, error) {
 	case xml.EndElement:
 		in.depth--
 	case xml.Directive:
-		return nil, resourcesync.Invalid("a document type declaration (<!DOCTYPE) is not allowed")
+		if bytes.IndexByte(tok, '[') >= 0 {
+			return nil, resourcesync.Invalid("a document type declaration (<!DOCTYPE) must not declare entities or elements")
+		}
 	}
 	if err == io.EOF && in.depth > 0 {
 		err = resourcesync.Invalid("the answer ends early")
@@ -278,6 +311,8 @@ func (in *partReader) listed(el *xml.StartElement) error {
 			rec.bad = "it has no identifier"
 		case strings.ContainsRune(rec.Identifier, utf8.RuneError):
 			rec.bad = "its identifier is not UTF-8"
+		case xmlrepair.IsDamaged([]byte(rec.Identifier)):
+			rec.bad = "its identifier is not well-formed XML"
 		}
 		in.records = append(in.records, rec)
 		return nil
@@ -291,7 +326,9 @@ func (in *partReader) listed(el *xml.StartElement) error {
 			}
 		}
 		var err error
-		in.part.token, err = in.text()
+		if in.part.token, err = in.text(); err == nil && xmlrepair.IsDamaged([]byte(in.part.token)) {
+			err = resourcesync.Invalid("the resumptionToken is not well-formed XML")
+		}
 		return err
 	}
 	return in.skip()
@@ -312,7 +349,7 @@ func (in *partReader) header(el *xml.StartElement, rec *Record) error {
 			rec.Time = readTime(rec.Datestamp)
 		case "setSpec":
 			var spec string
-			if spec, err = in.text(); spec != "" && len(rec.Sets) < maxSets {
+			if spec, err = in.text(); spec != "" && len(rec.Sets) < maxSets && !xmlrepair.IsDamaged([]byte(spec)) {
 				rec.Sets = append(rec.Sets, spec)
 			}
 		default:
@@ -353,7 +390,11 @@ func (in *partReader) metadata(rec *Record) error {
 			if inside == 0 && tok.Name.Local == "identifier" {
 				inside, text = in.depth, text[:0]
 			}
+			for _, a := range tok.Attr {
+				rec.Damaged = rec.Damaged || xmlrepair.IsDamaged([]byte(a.Value))
+			}
 		case xml.CharData:
+			rec.Damaged = rec.Damaged || xmlrepair.IsDamaged(tok)
 			if inside > 0 && len(text)+len(tok) <= maxText {
 				text = append(text, tok...)
 			}
@@ -393,56 +434,4 @@ func readTime(s string) time.Time {
 		t, _ = resourcesync.ParseTime(s + "Z")
 	}
 	return t
-}
-
-// A cleaner passes on only characters that XML 1.0 allows. It drops a byte order mark and
-// forbidden characters, and replaces bytes that are not UTF-8. One record with such a
-// byte must not hide all others.
-type cleaner struct {
-	in   *bufio.Reader
-	left int // bytes that may still come
-	out  []byte
-	err  error // why in ended before its end; nil: it did not
-}
-
-func newCleaner(r io.Reader) *cleaner {
-	c := &cleaner{in: bufio.NewReaderSize(r, 32<<10), left: maxPart}
-	if mark, _ := c.in.Peek(3); string(mark) == "\ufeff" {
-		_, _ = c.in.Discard(3)
-	}
-	return c
-}
-
-// Read reads what XML can have.
-func (c *cleaner) Read(p []byte) (n int, err error) {
-	for n < len(p) {
-		if len(c.out) > 0 {
-			k := copy(p[n:], c.out)
-			c.out = c.out[k:]
-			n += k
-			continue
-		}
-		if n > 0 && c.in.Buffered() < utf8.UTFMax {
-			return n, nil // return what has come first
-		}
-		r, size, err := c.in.ReadRune()
-		if err != nil {
-			if err != io.EOF {
-				c.err = err
-			}
-			return n, err
-		}
-		if c.left -= size; c.left < 0 {
-			return n, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("an answer has at most %d bytes, unpacked", maxPart)}
-		}
-		switch {
-		case r < ' ' && r != '\t' && r != '\n' && r != '\r', r == 0xFFFE, r == 0xFFFF:
-		case r < utf8.RuneSelf:
-			p[n] = byte(r)
-			n++
-		default:
-			c.out = utf8.AppendRune(c.out[:0], r)
-		}
-	}
-	return n, nil
 }
