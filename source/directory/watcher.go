@@ -37,14 +37,19 @@ type Watcher struct {
 	add  func(name string) error // watches a directory; fs.Add, or a test's function
 	done chan struct{}           // closed when run has ended
 
-	watched map[string]bool // watched directories; only the goroutine that calls Resources and Next uses it
-	trouble error           // error of the first directory that could not be watched since the last Trouble
-	blind   int             // how many directories could not be watched
+	// Only the goroutine that calls Resources and Next uses these.
+	watched map[string]bool      // watched directories
+	missing map[string]time.Time // watched directories that were recently found missing, and when
+	trouble error                // error of the first directory that could not be watched since the last Trouble
+	blind   int                  // how many directories could not be watched
 
 	mu    sync.Mutex
 	dirt  dirt
 	moved backoff.Wakeup // says that a path was marked
 }
+
+// missingFor is longer than an event of the system takes to come.
+const missingFor = time.Minute
 
 // batch is how many paths one Next looks at.
 const batch = 1_000
@@ -70,7 +75,7 @@ func newWatcher(t *Tree) (*Watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", t.dir, err)
 	}
-	w := &Watcher{tree: t, fs: f, add: f.Add, done: make(chan struct{}), watched: map[string]bool{}, moved: backoff.NewWakeup()}
+	w := &Watcher{tree: t, fs: f, add: f.Add, done: make(chan struct{}), watched: map[string]bool{}, missing: map[string]time.Time{}, moved: backoff.NewWakeup()}
 	t.enter, t.busy = w.enter, w.busy
 	return w, nil
 }
@@ -219,6 +224,7 @@ func (w *Watcher) forget() {
 		_ = w.fs.Remove(w.tree.join(dir)) // the system may have ended it already
 	}
 	clear(w.watched)
+	clear(w.missing)
 }
 
 // look looks at paths. It returns existing files before removed ones.
@@ -230,11 +236,12 @@ func (w *Watcher) look(ctx context.Context, paths map[string]spot) ([]reconcile.
 	defer r.close()
 	var files, gone []reconcile.Sight
 	types := map[string]string{}
+	maps.DeleteFunc(w.missing, func(_ string, at time.Time) bool { return w.tree.opts.Now().Sub(at) > missingFor })
 	for _, p := range slices.Sorted(maps.Keys(paths)) {
 		if w.tree.unfit(p) != nil {
 			continue // the list reports it
 		}
-		if paths[p].moved && w.watched[p] {
+		if _, missing := w.missing[p]; paths[p].moved && (missing || w.watched[p]) {
 			// The watches of the directories below it still have their old
 			// paths.
 			return w.lost()
@@ -251,6 +258,9 @@ func (w *Watcher) look(ctx context.Context, paths map[string]spot) ([]reconcile.
 				w.arrive(p)
 			}
 		case errors.Is(err, errNoFile):
+			if w.watched[p] { // if it was moved, the event may come later
+				w.missing[p] = w.tree.opts.Now()
+			}
 			delete(w.watched, p)
 		case err != nil:
 			continue // the list reports it

@@ -587,3 +587,19 @@ func TestWatcherEnds(t *testing.T) {
 		t.Error("everything was listed anew")
 	}
 }
+
+// A directory is found missing before the event of its move comes. Then its watch and those
+// of the directories below it still have their old paths.
+func TestWatcherOfALateMove(t *testing.T) {
+	t.Parallel()
+	w := newUnread(t, "from/f", "from/sub/f")
+	w.do(os.Rename(w.path("from"), w.path("to")))
+	w.mark("from", spot{})
+	w.do(w.next(t.Context()))
+	go w.run()
+	w.settles()
+	for _, name := range []string{"to/f", "to/sub/f"} {
+		w.do(os.Remove(w.path(name)))
+		w.settles()
+	}
+}
