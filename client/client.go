@@ -24,6 +24,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/backoff"
+	"github.com/rshub/rshub/internal/idn"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -76,6 +77,9 @@ func New(hub string, o Options) (*Client, error) {
 		return nil, resourcesync.Invalid("a hub's URL must not have a query or a fragment")
 	case !oneWord(o.Token):
 		return nil, resourcesync.Invalid("a token must be one word of ASCII")
+	}
+	if err := idn.Host(u); err != nil {
+		return nil, resourcesync.Invalid("a hub's URL must be like https://hub.example.org: %v", err)
 	}
 	u.Host = strings.ToLower(u.Host)
 	if o.UserAgent == "" {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/rshub/rshub/internal/idn"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -98,7 +99,10 @@ func (a *addresses) check(name, target string) error {
 	u, err := url.Parse(target)
 	switch {
 	case err == nil && strings.ContainsFunc(u.Host, func(r rune) bool { return r > '~' }): // Parse decodes a percent-encoded host
-		return resourcesync.Invalid("the %s's host is not ASCII: write it with xn--, as DNS has it", name)
+		if ascii, err := idn.URL(target); err == nil {
+			return resourcesync.Invalid("the %s's host is not in ASCII; use %q", name, ascii)
+		}
+		return resourcesync.Invalid("the %s's host is not in ASCII, and has no form with xn--", name)
 	case strings.ContainsFunc(target, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return resourcesync.Invalid("a %s has no blank, control or non-ASCII characters: percent-encode them", name)
 	case err != nil:

@@ -167,9 +167,9 @@ func TestCheckCallback(t *testing.T) {
 		"http://example.org/a b":      "percent-encode",
 		"http://example.org/\n":       "percent-encode",
 		"http://example.org/ä":        "percent-encode",
-		"http://bücher.example/":      "xn--",
-		"http://b%C3%BCcher.example/": "xn--",
-		"http://%EF%BD%85xample.org/": "xn--", // a wide e
+		"http://bücher.example/":      `use "http://xn--bcher-kva.example/"`,
+		"http://b%C3%BCcher.example/": `use "http://xn--bcher-kva.example/"`,
+		"http://%EF%BD%85xample.org/": `use "http://example.org/"`, // a wide e
 		"http://example.org/a\"b":     "percent-encoded",
 		"http://example.org/%zz":      "no URL",
 		"http://example.org:22/":      "a callback on port 22 is not allowed: the ports are 80, 443 and from 1024 on",

@@ -1,6 +1,10 @@
 package resourcesync
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/rshub/rshub/internal/idn"
+)
 
 // CheckURI returns nil when s is an absolute URI (RFC 3986) of at most 2,048
 // bytes. The error is an *Error that begins with name.
@@ -49,6 +53,8 @@ func badURI(s string) string {
 			if i+2 >= len(rest) || !isHex(rest[i+1]) || !isHex(rest[i+2]) {
 				return `two hex digits follow a "%" in a URI`
 			}
+		case b >= 0x80 && i < hostEnd && badHost(s) != "":
+			return badHost(s)
 		case b >= 0x80:
 			return "letters other than ASCII's are percent-encoded in a URI"
 		case b <= ' ' || b == 0x7F:
@@ -56,6 +62,19 @@ func badURI(s string) string {
 		default:
 			return "a URI does not have the character " + quote(string(b))
 		}
+	}
+	return ""
+}
+
+// badHost says that the host of an absolute URI is not in ASCII, even if it is
+// percent-encoded. No such host exists in DNS.
+func badHost(s string) string {
+	ascii, err := idn.URL(s)
+	switch {
+	case err != nil:
+		return "its host is not in ASCII, and has no form with xn--"
+	case ascii != s:
+		return "its host is not in ASCII; use " + quote(ascii)
 	}
 	return ""
 }

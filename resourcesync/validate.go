@@ -44,7 +44,7 @@ func (c *Change) rule() string {
 	case !c.Change.known():
 		return unknownChange(string(c.Change))
 	}
-	if rule := uriRule("loc", c.Loc); rule != "" {
+	if rule := uriRule("loc", c.Loc); rule != "" && (c.Change != Deleted || badURI(c.Loc) != "") { // a set may have it since before hosts were checked
 		return rule
 	}
 	if rule := timeRule("datetime", c.Datetime); rule != "" {
@@ -139,7 +139,11 @@ func uriRule(name, s string) string {
 	if len(s) > maxURI {
 		return fmt.Sprintf("%s is longer than %d bytes", name, maxURI)
 	}
-	if bad := badURI(s); bad != "" {
+	bad := badURI(s)
+	if bad == "" && strings.Contains(s, "%") {
+		bad = badHost(s)
+	}
+	if bad != "" {
 		return name + ": " + bad
 	}
 	return ""

@@ -21,6 +21,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/build"
+	"github.com/rshub/rshub/internal/idn"
 	"github.com/rshub/rshub/internal/nearest"
 	"github.com/rshub/rshub/internal/setting"
 	"github.com/rshub/rshub/limit"
@@ -260,7 +261,11 @@ func (c *config) checkAddresses(p *problems) {
 	if c.BaseURL == "" {
 		return
 	}
-	switch u, err := url.Parse(c.BaseURL); {
+	u, err := url.Parse(c.BaseURL)
+	if err == nil {
+		err = idn.Host(u)
+	}
+	switch {
 	case err == nil && u.User != nil:
 		p.add("RSHUB_BASE_URL", "has a user or a password in it; it is a URL such as https://hub.example.org")
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "":

@@ -28,7 +28,7 @@ func TestDefaults(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	setenv(t, "RSHUB_LISTEN", "0.0.0.0:80", "RSHUB_BASE_URL", "https://Hub.example.org/rs//", "RSHUB_INSECURE", insecure,
+	setenv(t, "RSHUB_LISTEN", "0.0.0.0:80", "RSHUB_BASE_URL", "https://Hub.bücher.example/rs//", "RSHUB_INSECURE", insecure,
 		"RSHUB_OPS_LISTEN", "", "RSHUB_SETS", "a, b", "RSHUB_ORIGINS", "https://Example.org,*", "RSHUB_MAX_BODY", "2MiB", "RSHUB_LOG_LEVEL", "debug",
 		"RSHUB_CALLBACK_ALLOW", "127.0.0.0/8, 10.0.0.0/8",
 		// Without their prefix they are others' variables.
@@ -37,7 +37,7 @@ func TestConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.BaseURL != "https://Hub.example.org/rs" || c.OpsListen != "" || !slices.Equal(c.Sets, []string{"a", "b"}) || !slices.Equal(c.Origins, []string{"https://example.org", "*"}) {
+	if c.BaseURL != "https://hub.xn--bcher-kva.example/rs" || c.OpsListen != "" || !slices.Equal(c.Sets, []string{"a", "b"}) || !slices.Equal(c.Origins, []string{"https://example.org", "*"}) {
 		t.Errorf("the configuration is %+v", c)
 	}
 	if fmt.Sprint(c.CallbackAllow) != "[127.0.0.0/8 10.0.0.0/8]" {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rshub/rshub/internal/idn"
 	"github.com/rshub/rshub/internal/setting"
 	"github.com/rshub/rshub/mirror/home"
 	"github.com/rshub/rshub/outbound"
@@ -109,6 +110,9 @@ func (c *config) flags(tokenFile *string) *flag.FlagSet {
 func (c *config) contentToken(text string) error {
 	site, file, ok := strings.Cut(text, "=")
 	u, err := url.Parse(site)
+	if err == nil {
+		err = idn.Host(u)
+	}
 	if !ok || file == "" || err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
 		return errors.New("write it as https://HOST=FILE")
 	}
@@ -158,6 +162,9 @@ func (c *config) arguments(args []string) error {
 // target checks what to mirror, and where to.
 func (c *config) target(address string) error {
 	u, err := url.Parse(address)
+	if err == nil {
+		err = idn.Host(u)
+	}
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
 		if strings.Contains(address, "@") { // it may hold a password

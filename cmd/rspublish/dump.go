@@ -13,6 +13,7 @@ import (
 
 	"github.com/rshub/rshub/dialect/dump"
 	"github.com/rshub/rshub/internal/dumping"
+	"github.com/rshub/rshub/internal/idn"
 	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/internal/setting"
 	"github.com/rshub/rshub/source/directory"
@@ -79,7 +80,12 @@ func (d *directoryFlags) define(fs *flag.FlagSet) {
 
 // check returns nil if a directory can be listed.
 func (d *directoryFlags) check() error {
-	switch err := directory.CheckBase(d.base); {
+	base, err := idn.URL(d.base)
+	if err == nil {
+		d.base = base
+		err = directory.CheckBase(base)
+	}
+	switch {
 	case d.base == "":
 		return errors.New("-base URL is missing: under which URL are the files of the directory? The file a/b is at URL/a/b")
 	case err != nil:

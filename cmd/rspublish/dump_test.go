@@ -142,7 +142,7 @@ func TestDumpRecords(t *testing.T) {
 	repository.Misbehave(oaitest.Faults{})
 	dump(exitOK, "1 deleted of 2 resources")
 	repository.Misbehave(oaitest.Faults{Page: "<html>"})
-	dump(exitInput, "the root element is html")
+	dump(exitInput, "this is a web page (HTML)")
 	repository.Misbehave(oaitest.Faults{Page: "<OAI-PMH><error code='noRecordsMatch'/></OAI-PMH>"})
 	dump(exitTooMany, "-max-delete 2")
 }

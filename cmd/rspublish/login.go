@@ -2,10 +2,12 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
 
+	"github.com/rshub/rshub/internal/idn"
 	"github.com/rshub/rshub/outbound"
 )
 
@@ -30,6 +32,10 @@ func (l *login) RoundTrip(r *http.Request) (*http.Response, error) {
 // NAME:PASSWORD from the environment, which is safer: every user of the machine can read
 // command lines.
 func (c *config) asks(source, fromEnv string) (string, error) {
+	source, err := idn.URL(source)
+	if err != nil {
+		return "", fmt.Errorf("the URL of the source cannot be read: %w", err)
+	}
 	u, err := url.Parse(source)
 	if err != nil || u.Host == "" {
 		return "", errors.New("the URL of the source cannot be read") // without the text, which may hold a password

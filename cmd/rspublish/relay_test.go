@@ -22,6 +22,10 @@ func TestParseRelay(t *testing.T) {
 	if err != nil || !cfg.isOAI() || cfg.every != 5*time.Minute || cfg.full != relay.DefaultFull || cfg.what != "https://a.example/oai" {
 		t.Errorf("it is %+v, %v", cfg, err)
 	}
+	cfg, err = parseRelay([]string{"-set", "x", "-hub", "https://bücher.example", "https://me:SECRET@bücher.example/ä"}, none)
+	if err != nil || cfg.what != "https://xn--bcher-kva.example/%C3%A4" || cfg.login.origin != "https://xn--bcher-kva.example:443" {
+		t.Errorf("parseRelay() = %+v, %v, want hosts in ASCII", cfg, err)
+	}
 	for args, want := range map[string]string{
 		"":                                       "which source?",
 		"https://a.example/ -once":               "write flags before the URL",

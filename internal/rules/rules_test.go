@@ -40,7 +40,7 @@ var importers = map[string][]string{
 	"github.com/cockroachdb/":     {"changelog/disklog", "internal/pebbledb", "inventory/diskpages", "mirror/ledger", "source/directory"},
 	"github.com/kelseyhightower/": {"cmd/rshub"},
 	"github.com/prometheus/":      {"callback", "changelog/metered", "hub", "internal/testutil/metricstest", "inventory/live", "outbound/meter", "server", "subscribe"},
-	"golang.org/x/net":            {"source/discovery", "source/harvest"},
+	"golang.org/x/net":            {"internal/idn", "source/discovery", "source/harvest"},
 	"github.com/go-jose/":         {"access/jwt"},
 	"github.com/fsnotify/":        {"source/directory"},
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/idn"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/harvest"
@@ -228,6 +229,7 @@ func absolute(base *url.URL, reference string) string {
 	if err != nil {
 		return reference
 	}
+	_ = idn.Host(u) // what cannot be a host fails when it is requested
 	u.Fragment, u.RawFragment = "", ""
 	return u.String()
 }

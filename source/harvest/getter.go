@@ -15,6 +15,7 @@ import (
 
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/internal/gunzip"
+	"github.com/rshub/rshub/internal/idn"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
@@ -237,6 +238,9 @@ func (g *Getter) try(ctx context.Context, what, target string, known Version, an
 		return nil, fmt.Errorf("%s: its URL cannot be read", what) // err contains the URL
 	}
 	for hop := 0; ; hop++ {
+		if err := idn.Host(u); err != nil {
+			return nil, fmt.Errorf("%s (%s): %w", what, Plain(u), resourcesync.Invalid("%v", err))
+		}
 		a, to, err := g.ask(ctx, what, u, known, any)
 		if err != nil && err != ErrUnchanged {
 			return nil, fmt.Errorf("%s (%s): %w", what, Plain(u), err)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/idn"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -486,6 +487,11 @@ func (l *listing) check(n int, c *resourcesync.Change) error {
 		}
 		l.once(entryError(n, c.Loc, "loc is no absolute URI without a fragment; it is taken for "+resourcesync.Shorten(loc.String())))
 		c.Loc = loc.String()
+	}
+	for i := range c.Links {
+		if href, err := idn.URL(c.Links[i].Href); err == nil {
+			c.Links[i].Href = href
+		}
 	}
 	mend(c, func(e *resourcesync.Error) {
 		e.Entry = n

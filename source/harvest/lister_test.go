@@ -113,6 +113,8 @@ func TestListerReads(t *testing.T) {
 		{"a document type", map[string]string{"/list": `<!DOCTYPE urlset PUBLIC "x" "http://x.example/sitemap.dtd">` + sitemapOpen[21:] + "<url><loc>https://a.example/1</loc></url></urlset>"}, []string{"https://a.example/1"}, ""},
 		{"locs that are no URIs", map[string]string{"/list": sitemapOpen + `<url><loc>https://a.example/ä b?c=d e#f</loc></url><url><loc>/x</loc></url></urlset>`},
 			[]string{"https://a.example/%C3%A4%20b?c=d%20e", "HOST/x"}, "it is taken for"},
+		{"internationalized hosts", map[string]string{"/list": rsOpen + `<url><loc>https://bücher.example/ä</loc></url><url><loc>https://b%C3%BCcher.example/2</loc><rs:ln rel="up" href="https://BÜCHER.example/"/></url></urlset>`},
+			[]string{"https://xn--bcher-kva.example/%C3%A4", "https://xn--bcher-kva.example/2 up=https://xn--bcher-kva.example/"}, "it is taken for"},
 		{"values that a hub refuses", map[string]string{"/list": rsOpen + `<rs:md capability="resourcelist"/><url><loc>https://a.example/1</loc><changefreq>Daily</changefreq>
 			<rs:md hash="1584" length="many" type="html" change="moved"/><rs:ln rel="x"/><rs:ln rel="Is No Rel" href="https://a.example/2"/><lastmod>2026</lastmod></url>text<rs:md/></urlset>`},
 			[]string{"https://a.example/1 2026-01-01T00:00:00Z"}, "a hash names its algorithm"},

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rshub/rshub/internal/idn"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -46,7 +47,7 @@ func mend(c *resourcesync.Change, odd func(*resourcesync.Error)) {
 }
 
 // address resolves a URL in a document at base. It encodes spaces and non-ASCII letters,
-// and drops a fragment.
+// writes the host as DNS has it, and drops a fragment.
 func address(base *url.URL, loc string) (*url.URL, error) {
 	u, err := parse(strings.TrimSpace(loc))
 	if err != nil {
@@ -56,6 +57,9 @@ func address(base *url.URL, loc string) (*url.URL, error) {
 		plain := *base
 		plain.User = nil
 		u = plain.ResolveReference(u)
+	}
+	if err := idn.Host(u); err != nil {
+		return nil, err
 	}
 	u.Fragment, u.RawFragment = "", ""
 	u.RawQuery = encode(u.RawQuery)

@@ -24,6 +24,7 @@ func TestListerSkips(t *testing.T) {
 		{"byte that is not UTF-8", "https://a.example/\xe4", rule},
 		{"end of CDATA", "https://a.example/]]>", rule},
 		{"no loc", "", "loc is missing"},
+		{"no name of DNS", "https://\u2100.example/", "invalid host"},
 		{"no host", "https://", "has no host"},
 		{"blank in the host", "https://a b.example/", "invalid character"},
 	} {

@@ -60,7 +60,11 @@ type world struct {
 
 func newWorld(t *testing.T, source http.Handler) *world {
 	t.Helper()
-	running := hubtest.Start(t)
+	return newWorldOf(t, hubtest.Start(t), source)
+}
+
+func newWorldOf(t *testing.T, running *servertest.Hub, source http.Handler) *world {
+	t.Helper()
 	c, err := client.New(running.URL, client.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -14,8 +14,14 @@ import (
 // Start runs a hub until the test ends.
 func Start(t testing.TB) *servertest.Hub {
 	t.Helper()
+	return StartAt(t, t.TempDir())
+}
+
+// StartAt is Start with the memory in a directory.
+func StartAt(t testing.TB, dir string) *servertest.Hub {
+	t.Helper()
 	var log testutil.Log
-	s, err := server.New(server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo)})
+	s, err := server.New(server.Config{Listen: "127.0.0.1:0", Data: dir, Logger: log.Logger(slog.LevelInfo)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/idn"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -385,9 +386,13 @@ func (id *Identity) collections(rec *Record, prefix string) (links []resourcesyn
 	if id.BaseURL == "" {
 		return nil
 	}
+	base, err := idn.URL(id.BaseURL)
+	if err != nil {
+		return nil
+	}
 	for _, spec := range rec.Sets {
 		q := url.Values{"verb": {"ListIdentifiers"}, "metadataPrefix": {prefix}, "set": {spec}}
-		if href := id.BaseURL + "?" + q.Encode(); resourcesync.CheckURI("set", href) == nil {
+		if href := base + "?" + q.Encode(); resourcesync.CheckURI("set", href) == nil {
 			links = append(links, resourcesync.Link{Rel: "collection", Href: href})
 		}
 	}

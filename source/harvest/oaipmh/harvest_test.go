@@ -506,6 +506,7 @@ func TestTemplate(t *testing.T) {
 	for template, want := range map[Template]string{
 		"https://a.example/{identifier}":       "https://a.example/oai:x.org:a%20b/c%3F",
 		"https://a.example/abs/{local}":        "https://a.example/abs/a%20b/c%3F",
+		"https://bücher.example/{local}":       "https://xn--bcher-kva.example/a%20b/c%3F",
 		"https://a.example/?id={identifier}&x": "https://a.example/?id=oai%3Ax.org%3Aa+b%2Fc%3F&x",
 	} {
 		if err := template.Check(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/rshub/rshub/internal/idn"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -27,7 +28,11 @@ func (t Template) Check() error {
 	if !strings.Contains(string(t), "{identifier}") && !strings.Contains(string(t), "{local}") {
 		return resourcesync.Invalid("the template %s has neither {identifier} nor {local}: all records would have one URL", resourcesync.Shorten(string(t)))
 	}
-	return resourcesync.CheckURI("the template", t.fill("oai:example.org:1"))
+	example, err := idn.URL(t.fill("oai:example.org:1"))
+	if err != nil {
+		return resourcesync.Invalid("the template: %v", err)
+	}
+	return resourcesync.CheckURI("the template", example)
 }
 
 // of returns the URL of a record's resource. rule says why there is none.
@@ -51,6 +56,9 @@ func (t Template) of(r *Repository, prefix string, rec *Record) (loc, rule strin
 		return "", "its metadata has no URL as an identifier"
 	default:
 		loc = rec.URLs[0]
+	}
+	if ascii, err := idn.URL(loc); err == nil {
+		loc = ascii
 	}
 	if err := resourcesync.CheckURI("its URL", loc); err != nil {
 		return "", err.Error()
