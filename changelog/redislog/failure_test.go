@@ -372,3 +372,38 @@ func TestSetsBesideABadOne(t *testing.T) {
 		}
 	}
 }
+// A server of a Cluster is refused if its URL does not say so, unless it serves all slots.
+func TestUndeclaredCluster(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, "--cluster-enabled", "yes")
+	admin := s.admin(t)
+	for _, tt := range []struct {
+		name     string
+		from, to int
+		want     string
+	}{
+		{"no slot", 0, -1, "serves 0 of 16384 slots: add ?cluster=true"},
+		{"one slot", 5, 5, "serves 1 of 16384 slots: add ?cluster=true"},
+		{"two ranges", 100, 200, "serves 102 of 16384 slots: add ?cluster=true"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.from <= tt.to {
+				ok(t, admin.ClusterAddSlotsRange(t.Context(), tt.from, tt.to).Err())
+			}
+			_, err := openAt(t, s.url(), Options{})
+			if err == nil || !strings.Contains(err.Error(), tt.want) || MayPass(err) {
+				t.Errorf("Open() = %v (MayPass %v), want %q", err, MayPass(err), tt.want)
+			}
+		})
+	}
+	for _, r := range [][2]int{{0, 4}, {6, 99}, {201, 16383}} {
+		ok(t, admin.ClusterAddSlotsRange(t.Context(), r[0], r[1]).Err())
+	}
+	for {
+		info, err := admin.ClusterInfo(t.Context()).Result()
+		if ok(t, err); strings.Contains(info, "cluster_state:ok") {
+			break
+		}
+	}
+	startSet(t, s, 10, Options{})
+}

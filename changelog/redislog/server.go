@@ -50,6 +50,9 @@ func MayPass(err error) bool {
 	return errors.Is(err, feed.ErrUnavailable) && !errors.Is(err, errUnfit) && !redisconn.Denied(err)
 }
 
+// clusterSlots is how many slots a Redis Cluster has.
+const clusterSlots = 16384
+
 var errUnfit = fmt.Errorf("%w: this Redis cannot keep it", feed.ErrUnavailable)
 
 func (l *Log) look(ctx context.Context, first bool) error {
@@ -77,6 +80,19 @@ func (l *Log) lookAt(t *redisconn.Try, first bool) error {
 	}
 	if policy := info["maxmemory_policy"]; policy != "noeviction" {
 		return refuse("%w: it may evict keys (its maxmemory-policy is %q): set maxmemory-policy to noeviction", errUnfit, policy)
+	}
+	if info["cluster_enabled"] == "1" && !l.conn.Cluster() {
+		slots, err := t.Slots()
+		switch {
+		case redisconn.Forbidden(err):
+			if first {
+				l.opts.Logger.Warn("Redis has cluster mode on, and its user may not ask CLUSTER NODES: if other servers belong to it, add ?cluster=true to its URL", "err", err)
+			}
+		case err != nil:
+			return err
+		case slots != clusterSlots:
+			return refuse("%w: it is one server of a Redis Cluster and serves %d of %d slots: add ?cluster=true to its URL", errUnfit, slots, clusterSlots)
+		}
 	}
 	if first && info["aof_enabled"] == "0" {
 		l.opts.Logger.Warn("Redis has no append-only file: a crash of Redis loses changes that were accepted; set appendonly yes")

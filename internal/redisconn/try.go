@@ -3,6 +3,9 @@ package redisconn
 import (
 	"context"
 	"errors"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -34,6 +37,37 @@ func (t *Try) EachMaster(do func(*Try) error) error {
 // Info returns what a server says about itself. In a Cluster it is for use in
 // EachMaster.
 func (t *Try) Info() (string, error) { return t.node.Info(t.ctx).Result() }
+
+// Slots returns how many slots of a Cluster a server serves.
+func (t *Try) Slots() (int, error) {
+	text, err := t.node.ClusterNodes(t.ctx).Result()
+	if err != nil {
+		return 0, err
+	}
+	slots := 0
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) < 8 || !slices.Contains(strings.Split(fields[2], ","), "myself") {
+			continue
+		}
+		for _, field := range fields[8:] {
+			if strings.HasPrefix(field, "[") { // a slot that is being moved
+				continue
+			}
+			first, last, isRange := strings.Cut(field, "-")
+			if !isRange {
+				last = first
+			}
+			from, err := strconv.Atoi(first)
+			to, err2 := strconv.Atoi(last)
+			if err := errors.Join(err, err2); err != nil {
+				return 0, err
+			}
+			slots += to - from + 1
+		}
+	}
+	return slots, nil
+}
 
 // MemoryUsage returns about how much memory keys take together, in one round trip. A
 // missing key takes none. All keys must be in one slot.
