@@ -16,6 +16,7 @@ import (
 )
 
 const (
+	ndjson         = "application/x-ndjson"
 	publishTimeout = time.Minute // one try of a publish, from the connection to the answer
 	maxReceipt     = 1 << 20     // bytes
 )
@@ -61,7 +62,7 @@ func (c *Client) Publish(ctx context.Context, set, key string, changes []resourc
 // error may be published, and a *Refused says in Accepted how many. lines must not
 // change until PublishLines returns.
 func (c *Client) PublishLines(ctx context.Context, set, key string, lines []byte, count int) (*feed.Receipt, error) {
-	return c.publish(ctx, set, key, "application/x-ndjson", lines, count)
+	return c.publish(ctx, set, key, ndjson, lines, count)
 }
 
 func (c *Client) publish(ctx context.Context, set, key, mediaType string, body []byte, count int) (*feed.Receipt, error) {
@@ -147,6 +148,9 @@ func (c *Client) post(ctx context.Context, set, key, mediaType string, body []by
 	// know whether an answer was lost.
 	req.GetBody = nil
 	req.Header.Set("Content-Type", mediaType)
+	if mediaType == ndjson {
+		req.Header.Set("Incremental", "?1") // RFC 10036: the hub takes a stream of lines as it comes, so a proxy need not buffer it
+	}
 	req.Header.Set("Accept", "application/json, application/problem+json")
 	req.Header.Set("Idempotency-Key", key)
 	err = c.exchange(req, func(resp *http.Response) error {

@@ -60,6 +60,32 @@ func TestPublish(t *testing.T) {
 	}
 }
 
+func TestPublishIncremental(t *testing.T) {
+	got := ""
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header.Get("Incremental") }))
+	defer s.Close()
+	c := newClient(t, s.URL, client.Options{Patience: -1})
+	for _, tt := range []struct {
+		name    string
+		publish func() (*feed.Receipt, error)
+		want    string
+	}{
+		{"document", func() (*feed.Receipt, error) { return c.Publish(t.Context(), "demo", "", updated("urn:1")) }, ""},
+		{"lines", func() (*feed.Receipt, error) {
+			return c.PublishLines(t.Context(), "demo", "", []byte(`{"loc":"urn:1","change":"created"}`+"\n"), 1)
+		}, "?1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := tt.publish(); !errors.Is(err, client.ErrNoHub) {
+				t.Errorf("publish = %v, want %v", err, client.ErrNoHub)
+			}
+			if got != tt.want {
+				t.Errorf("header Incremental = %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
 // What is wrong in itself is not sent.
 func TestPublishChecks(t *testing.T) {
 	s := newSite(t)

@@ -1,12 +1,18 @@
 package subscribe
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
+	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"slices"
+	"time"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 const eventStream = "text/event-stream"
@@ -44,19 +50,50 @@ func lastEvent(err error) []byte {
 	return slices.Concat([]byte("event: "+name+"\ndata: "), body, []byte("\n\n"))
 }
 
+// resumeParameters are the query parameters that stand in for the header Last-Event-ID, for
+// clients that cannot set it. The first that is not empty counts: a polyfill of EventSource
+// appends lastEventId to a URL that may already have one of the others, which are Mercure's.
+var resumeParameters = []string{"lastEventId", "lastEventID", "Last-Event-ID"}
+
+// resumption returns where a client wants an event stream to start: the header Last-Event-ID,
+// else one of resumeParameters, else since. A client that reconnects uses its first URL, so
+// since is older than the others.
+func resumption(r *http.Request) string {
+	q := r.URL.Query()
+	ids := []string{r.Header.Get("Last-Event-ID")}
+	for _, name := range resumeParameters {
+		ids = append(ids, q.Get(name))
+	}
+	return cmp.Or(append(ids, q.Get("since"))...)
+}
+
+// refuseResumption returns an error if q has one of resumeParameters. Only an event stream
+// takes them; elsewhere they would have no effect.
+func refuseResumption(q url.Values) error {
+	for _, name := range resumeParameters {
+		if q.Get(name) != "" {
+			return resourcesync.Invalid("%s resumes an event stream, which is requested with Accept: text/event-stream; otherwise send the cursor as since", name)
+		}
+	}
+	return nil
+}
+
+// Bounds of the wait before a client reconnects. Each connection gets a random wait, so that
+// clients that lost their connections together do not return together.
+const (
+	minRetry = time.Second
+	maxRetry = 5 * time.Second
+)
+
 // serveEvents lets a client follow by an event stream. Over HTTP/1 it takes over the
 // connection when net/http has written the head of the response, and returns.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string) error {
-	since := r.URL.Query().Get("since")
-	if id := r.Header.Get("Last-Event-ID"); id != "" {
-		since = id // a browser that connects again uses its first URL, with the old since
-	}
 	filter, err := feed.ParseFilter(r.URL.Query())
 	if err != nil {
 		return err
 	}
 	c := &conn{server: s, filter: filter, key: groupKey{set: set, wire: wire{s.eventFormat(r), bare}}}
-	first, err := c.begin(r.Context(), since)
+	first, err := c.begin(r.Context(), resumption(r))
 	if err != nil {
 		return err
 	}
@@ -64,6 +101,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string)
 	h.Set("Content-Type", eventStream)
 	h.Set("Cache-Control", "no-store, no-transform") // a proxy that compresses would hold events back
 	h.Set("X-Accel-Buffering", "no")                 // so that nginx does not buffer the stream
+	h.Set("Incremental", "?1")                       // RFC 10036, for other proxies
 	if r.ProtoMajor == 1 {
 		h.Set("Connection", "close") // it cannot be given back to net/http
 	}
@@ -78,7 +116,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string)
 		c.endBaseline()
 		return nil // the client is gone
 	}
-	begin := []byte("retry: 1000\n")
+	begin := fmt.Appendf(nil, "retry: %d\n", (minRetry + rand.N(maxRetry-minRetry+1)).Milliseconds())
 	if first != nil {
 		begin = append(begin, first.In(c.key.format)...)
 	}

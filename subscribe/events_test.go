@@ -7,6 +7,8 @@ import (
 	"iter"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -28,11 +30,13 @@ func TestEvents(t *testing.T) {
 	ws := s.follow("", dialer{})
 	events := s.stream("")
 	e, first := events.next()
-	if e.id != begin.String() || first.Set != "a" || first.After != begin.String() || len(first.Changes) > 0 || events.retry != "1000" {
-		t.Errorf("the first event is %+v, retry %s", e, events.retry)
+	if e.id != begin.String() || first.Set != "a" || first.After != begin.String() || len(first.Changes) > 0 {
+		t.Errorf("the first event is %+v", e)
 	}
-	if h := events.resp.Header; h.Get("Cache-Control") != "no-store, no-transform" || h.Get("X-Accel-Buffering") != "no" || h.Get("Vary") != "Accept" {
-		t.Errorf("header %v", h)
+	for name, want := range map[string]string{"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no", "Incremental": "?1", "Vary": "Accept"} {
+		if got := events.resp.Header.Get(name); got != want {
+			t.Errorf("header %s = %q, want %q", name, got, want)
+		}
 	}
 	for range 5 {
 		end := s.publish(3)
@@ -59,6 +63,95 @@ func TestEvents(t *testing.T) {
 		t.Errorf("%d entries after Last-Event-ID, want 15", again.entries)
 	}
 	s.refused(s.url(""), 400, "since is a cursor", "Accept", "text/event-stream", "Last-Event-ID", "nonsense")
+}
+
+func TestEventResume(t *testing.T) {
+	s := newSite(t, settings{})
+	oldest := s.publish(1).String()
+	older := s.publish(1).String()
+	newer := s.publish(1).String()
+	for _, tt := range []struct {
+		name, query string
+		header      []string
+		want        string // id of the first event
+	}{
+		{"polyfill", "?lastEventId=" + newer, nil, newer},
+		{"Mercure", "?lastEventID=" + newer, nil, newer},
+		{"older Mercure", "?Last-Event-ID=" + newer, nil, newer},
+		{"parameter and since", "?since=start&lastEventId=" + newer, nil, newer},
+		{"parameter and since=baseline", "?since=baseline&lastEventId=" + newer, nil, newer},
+		{"parameter and invalid since", "?since=nonsense&lastEventId=" + newer, nil, newer},
+		{"header and parameter", "?since=start&lastEventId=" + older, []string{"Last-Event-ID", newer}, newer},
+		{"header and invalid parameter", "?lastEventId=nonsense", []string{"Last-Event-ID", newer}, newer},
+		{"polyfill and Mercure", "?lastEventID=" + older + "&Last-Event-ID=" + oldest + "&lastEventId=" + newer, nil, newer},
+		{"both of Mercure", "?Last-Event-ID=" + older + "&lastEventID=" + newer, nil, newer},
+		{"empty parameter", "?lastEventId=&since=" + older, nil, older},
+		{"empty header", "?lastEventId=" + older, []string{"Last-Event-ID", ""}, older},
+		{"with a filter", "?change=updated&lastEventId=" + older, nil, older},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			events := s.stream(tt.query, tt.header...)
+			defer events.cancel()
+			if e, _ := events.next(); e.id != tt.want {
+				t.Errorf("stream(%q, %q) starts at %q, want %q", tt.query, tt.header, e.id, tt.want)
+			}
+		})
+	}
+}
+
+func TestEventResumeRefused(t *testing.T) {
+	s := newSite(t, settings{})
+	cursor := s.publish(1).String()
+	stream, page := []string{"Accept", "text/event-stream"}, []string{"Accept", "application/json"}
+	for _, tt := range []struct {
+		name, query string
+		header      []string
+		want        string
+	}{
+		{"malformed header", "", append(stream, "Last-Event-ID", "nonsense"), "since is a cursor"},
+		{"malformed header, valid parameter", "?lastEventId=" + cursor, append(stream, "Last-Event-ID", "nonsense"), "since is a cursor"},
+		{"malformed polyfill", "?lastEventId=nonsense", stream, "since is a cursor"},
+		{"malformed Mercure", "?lastEventID=nonsense", stream, "since is a cursor"},
+		{"malformed older Mercure", "?Last-Event-ID=nonsense", stream, "since is a cursor"},
+		{"twice", "?lastEventId=" + cursor + "&lastEventId=" + cursor, stream, "lastEventId is there 2 times"},
+		{"page", "?since=start&lastEventId=" + cursor, page, `lastEventId resumes an event stream`},
+		{"WebSocket", "?lastEventID=" + cursor, []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version", "13"}, `lastEventID resumes an event stream`},
+		{"no Accept", "?Last-Event-ID=" + cursor, nil, `Last-Event-ID resumes an event stream`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second) // a stream that is not refused does not end
+			defer cancel()
+			w := httptest.NewRecorder()
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/sets/a/changes"+tt.query, nil)
+			for i := 0; i < len(tt.header); i += 2 {
+				r.Header.Set(tt.header[i], tt.header[i+1])
+			}
+			serve(s.server, w, r, "a")
+			if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), tt.want) {
+				t.Errorf("GET %s with %q = %d %s, want 400 with %q", tt.query, tt.header, w.Code, w.Body, tt.want)
+			}
+		})
+	}
+}
+
+// Clients that lost their connections together must not come back together.
+func TestEventRetry(t *testing.T) {
+	s := newSite(t, settings{})
+	s.publish(1)
+	const streams = 20
+	waits := map[string]int{}
+	for range streams {
+		events := s.stream("")
+		events.next()
+		waits[events.retry]++
+		if n, err := strconv.Atoi(events.retry); err != nil || n < 1000 || n > 5000 {
+			t.Errorf("retry = %q, want 1000 to 5000", events.retry)
+		}
+		events.cancel()
+	}
+	if len(waits) < streams/2 {
+		t.Errorf("got %d different retries of %d streams, want one per stream: %v", len(waits), streams, waits)
+	}
 }
 
 // A heartbeat is a comment, and no event. When a filter moved the cursor, it is an
@@ -234,6 +327,8 @@ func TestDivergedInTheMiddle(t *testing.T) {
 	}
 }
 
+var streamStart = regexp.MustCompile(`^retry: [1-5][0-9]{3}\nid: `)
+
 func FuzzSince(f *testing.F) {
 	s := newSite(f, settings{})
 	s.publish(3)
@@ -266,7 +361,7 @@ func FuzzSince(f *testing.F) {
 					t.Fatalf("since=%q: %v: %s", since, err, body)
 				}
 				mustCursor(t, m.Cursor)
-			case len(body) > 0 && !bytes.HasPrefix(body, []byte("retry: 1000\nid: ")):
+			case len(body) > 0 && !streamStart.Match(body):
 				t.Fatalf("since=%q: %s", since, body)
 			}
 		}

@@ -32,6 +32,9 @@ type poll struct {
 
 // parsePoll reads the parameters of a poll, except for its cursor.
 func parsePoll(q url.Values) (p poll, err error) {
+	if err := refuseResumption(q); err != nil {
+		return p, err
+	}
 	p.limit = defaultLimit
 	if v := q.Get("limit"); v != "" {
 		n, err := strconv.Atoi(v)

@@ -23,6 +23,9 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, set stri
 	}
 	joinLines(r.Header, "Sec-Websocket-Protocol") // gorilla reads only the first line
 	q := r.URL.Query()
+	if err := refuseResumption(q); err != nil {
+		return err
+	}
 	filter, err := feed.ParseFilter(q)
 	if err != nil {
 		return err

@@ -246,7 +246,7 @@ func (d *document) checkRoutes(t *testing.T, base string, samples map[string]req
 			}
 		}
 	}
-	takes := regexp.MustCompile(`unknown parameter .* which takes ([a-z, -]+)["\n]`)
+	takes := regexp.MustCompile(`unknown parameter .* which takes ([A-Za-z, -]+)["\n]`)
 	for _, m := range routes {
 		if documented[m[1]] == nil && m[1] != "/" {
 			t.Errorf("the document has no %s", m[1])
