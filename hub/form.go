@@ -27,8 +27,8 @@ const (
 
 // A Form is a form of the body of a publish.
 type Form struct {
-	MediaTypes []string // the first is the one that clients are told
-	Header     string   // a request with this header is of the form, too, whatever its media type; in the spelling of net/http
+	MediaTypes []string
+	Header     string // a request with this header is of the form, too, whatever its media type; in the spelling of net/http
 
 	// Read returns the changes that a request to a set says; there may be none. The identity
 	// is the same for a request that says the same again: it counts as an Idempotency-Key
@@ -67,23 +67,35 @@ func (h *Hub) form(header http.Header) (*Form, error) {
 	if i >= 0 {
 		return h.forms[i], nil
 	}
-	return nil, h.unsupported(fmt.Sprintf("the Content-Type is %q; changes are sent as %s", value, h.formNames()))
+	return nil, h.unsupported(fmt.Sprintf("the Content-Type is %q; changes are sent as %s", value, h.FormNames()))
 }
 
-// formNames returns the media types in which changes are sent, one of each form.
-func (h *Hub) formNames() string {
-	var names []string
+// mediaTypes returns the media types of all forms.
+func (h *Hub) mediaTypes() string {
+	var all []string
 	for _, f := range h.forms {
-		names = append(names, f.MediaTypes[0])
+		all = append(all, f.MediaTypes...)
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(all, ", ")
+}
+
+// FormNames returns, for an error, how the body of a publish can be labelled: the media types
+// of all forms, and the headers that stand in for a media type.
+func (h *Hub) FormNames() string {
+	names := h.mediaTypes()
+	for _, f := range h.forms {
+		if f.Header != "" {
+			names += ", or with the header " + f.Header
+		}
+	}
+	return names
 }
 
 // unsupported returns the problem of a body in a form that the hub does not
 // read, with the forms that it does.
 func (h *Hub) unsupported(detail string) error {
 	p := problem.New(http.StatusUnsupportedMediaType, "unsupported", detail)
-	p.Header = http.Header{"Accept-Post": {h.formNames()}, "Accept-Encoding": {"gzip"}}
+	p.Header = http.Header{"Accept-Post": {h.mediaTypes()}, "Accept-Encoding": {"gzip"}}
 	return p
 }
 

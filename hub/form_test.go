@@ -55,7 +55,7 @@ func TestForms(t *testing.T) {
 		{"too large", nil, strings.Repeat("#\n", 6_000), 413, "10000 bytes", 9},
 		{"too large once unpacked", []string{"Content-Encoding", "gzip"}, gzipped(strings.Repeat("#\n", 6_000)), 413, "10000 bytes", 9},
 		{"half a gzip", []string{"Content-Encoding", "gzip"}, gzipped(loc1)[:20], 400, "ends early", 9},
-		{"no form", []string{"Content-Type", "text/plain"}, loc1, 415, "application/x-ndjson, text/x-locs", 9},
+		{"no form", []string{"Content-Type", "text/plain"}, loc1, 415, "changes are sent as application/xml, text/xml, application/json, application/x-ndjson, application/ndjson, application/jsonl, text/x-locs, text/x-loc, or with the header X-Locs", 9},
 	} {
 		headers := test.headers
 		if len(headers) == 0 || headers[0] != "Content-Type" {

@@ -156,7 +156,7 @@ func TestServePublishRefuses(t *testing.T) {
 		entry, line                       int
 		detail                            string // a part of it
 	}{
-		{"no type", "", "", jsonDoc, 415, "unsupported", 0, 0, "changes are sent as application/xml, application/json, application/x-ndjson"},
+		{"no type", "", "", jsonDoc, 415, "unsupported", 0, 0, "changes are sent as application/xml, text/xml, application/json, application/x-ndjson, application/ndjson, application/jsonl"},
 		{"a form", "application/x-www-form-urlencoded", "", jsonDoc, 415, "unsupported", 0, 0, "application/x-www-form-urlencoded"},
 		{"charset", "application/xml; charset=iso-8859-1", "", xmlOf(""), 415, "unsupported", 0, 0, "send UTF-8"},
 		{"coding", xmlType, "br", xmlOf(""), 415, "unsupported", 0, 0, "send gzip or none"},

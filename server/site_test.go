@@ -168,7 +168,7 @@ func TestErrorsOfForms(t *testing.T) {
 		{open, "/hub", []string{"Content-Type", form + "; charset"}, 400, true, "hub.mode"},
 		{open, "/subscribe", []string{"Content-Type", form + "; charset=utf-8"}, 400, true, "hub.mode"},
 		{open, "/hub", []string{"Content-Type", "multipart/form-data; boundary=x"}, 415, true, form},
-		{open, "/subscribe", []string{"Content-Type", "text/plain"}, 415, true, "application/x-ndjson"},
+		{open, "/subscribe", []string{"Content-Type", "text/plain"}, 415, true, "application/x-ndjson, application/ndjson, application/jsonl, application/cloudevents+json, application/cloudevents-batch+json, or with the header Ce-Specversion, each with Link"},
 		{open, "/hub", nil, 415, true, form},
 		{open, "/hub", []string{"Content-Type", "application/json"}, 400, false, "Link"},
 		{open, "/hub", []string{"Content-Type", "text/plain", "Link", "<x>"}, 400, false, "Link"},

@@ -118,8 +118,23 @@ func (m *Mapping) kind(e event) (string, error) {
 	case said == "":
 		return "", resourcesync.Invalid("%s is missing, where the description of the set says that the kind of change stands", m.Change)
 	}
-	return "", resourcesync.Invalid(`%s is %q, and its last word is none of created, updated and deleted: "cloudevents" in the description of the set can say what it means`,
-		m.Change, resourcesync.Shorten(said))
+	return "", resourcesync.Invalid(`%s is %q, whose last word is not created, updated or deleted; %s`, m.Change, resourcesync.Shorten(said), m.advice(said))
+}
+
+// maxAdvised bounds the bytes of a kind of change that advice quotes as a setting.
+const maxAdvised = 200
+
+// advice returns how to map a kind of change that is not mapped.
+func (m *Mapping) advice(said string) string {
+	if len(said) > maxAdvised { // it cannot be shortened: the setting would map another kind
+		return `"types" in "cloudevents" in the description of the set can say what it means`
+	}
+	quoted, _ := jsontext.AppendQuote(nil, said) // said is UTF-8
+	place := `"cloudevents"`
+	if len(m.Types) > 0 {
+		place = `the types in "cloudevents"`
+	}
+	return fmt.Sprintf(`to leave such events out, add "types":{%s:"none"} to %s in the description of the set, and to make them changes, write created, updated or deleted instead of none`, quoted, place)
 }
 
 // kindOf returns what a type says by its last word, or "". A version may follow the word, as in

@@ -26,7 +26,8 @@ const Header = "Ce-Specversion"
 // Read returns the changes that the events of a request are, in their order, by the mapping in
 // the description of the set. An event that is none is left out. A wrong event makes the error
 // a *resourcesync.Error, with its number from 1, and with up to resourcesync.MaxErrors of them.
-// An error of l.Room is returned as it is. Of the limits, Bytes and Depth do not count.
+// An error of l.Room is returned as it is. Of the limits, Bytes and Depth do not count. An array
+// is a batch even if the request labels it as one event.
 //
 // The identity is the same for a request that says the same again: the same kinds of changes
 // of the same resources, with the same ids and sources. These two alone do not tell all events
@@ -89,10 +90,16 @@ func Read(body []byte, header http.Header, d feed.Description, l resourcesync.Li
 	return changes, string(sum.Sum(nil)), nil
 }
 
-// each calls do with each event of a body. It returns the number of the event that it is at.
+// each calls do with each event of a body, which is one event, or a batch: an array. It returns
+// the number of the event that it is at.
 func each(body []byte, batch bool, do func(n int, raw jsontext.Value) error) (n int, err error) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(body))
-	if batch && d.PeekKind() != '[' {
+	switch kind := d.PeekKind(); {
+	case kind == '[':
+		batch = true // Debezium labels a batch as one event
+	case batch && kind == '{':
+		return 0, resourcesync.Invalid("a batch is an array of events, not an object; send one event as %s", MediaType)
+	case batch:
 		return 0, resourcesync.Invalid("a batch is an array of events")
 	}
 	if batch {

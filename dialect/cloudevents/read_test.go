@@ -79,7 +79,12 @@ func TestMapping(t *testing.T) {
 		{"Debezium, deleted", debezium, eventOf("io.debezium.connector.postgresql.DataChangeEvent", "/debezium/postgresql/shop", "", `,"iodebeziumop":"d","data":{"before":{"id":1004},"after":null}`), `"loc":"https://example.org/items/1004","change":"deleted"`},
 		{"a value and a type", `{"change":"/op","types":{"t":"none","x":"none"}}`, `[` + eventOf("x", "/any", "", ``) + `,` + eventOf("y", "/any", "", `,"op":"t"`) + `]`, ``},
 
-		{"an unknown type", ``, eventOf("com.example.moved", "/any", "https://example.org/a", ``), `!entry 1: /type is "com.example.moved", and its last word`},
+		{"an unknown type", ``, eventOf("com.example.moved", "/any", "https://example.org/a", ``), `!entry 1: /type is "com.example.moved", whose last word is not created, updated or deleted; to leave such events out, add "types":{"com.example.moved":"none"} to "cloudevents" in the description of the set`},
+		{"Debezium, an unknown operation", debezium, eventOf("io.debezium.connector.postgresql.DataChangeEvent", "/debezium/postgresql/shop", "", `,"iodebeziumop":"m","data":{}`), `!entry 1: /iodebeziumop is "m", whose last word is not created, updated or deleted; to leave such events out, add "types":{"m":"none"} to`},
+		{"an unknown operation next to types", `{"change":"/op","types":{"t":"none"}}`, eventOf(created, "/any", "", `,"op":"m"`), `!entry 1: /op is "m", whose last word is not created, updated or deleted; to leave such events out, add "types":{"m":"none"} to the types in "cloudevents"`},
+		{"an unknown operation that is quoted", `{"change":"/op"}`, eventOf(created, "/any", "", `,"op":"a\"b\u0007\\"`), `!entry 1: /op is "a\"b�\\", whose last word is not created, updated or deleted; to leave such events out, add "types":{"a\"b\u0007\\":"none"} to`},
+		{"an unknown operation that is a number", `{"change":"/op"}`, eventOf(created, "/any", "", `,"op":7`), `!entry 1: /op is "7", whose last word is not created, updated or deleted; to leave such events out, add "types":{"7":"none"} to`},
+		{"an unknown operation that is long", `{"change":"/op"}`, eventOf(created, "/any", "", `,"op":"`+strings.Repeat("x", 300)+`"`), `!entry 1: /op is "` + strings.Repeat("x", 120) + `…", whose last word is not created, updated or deleted; "types" in "cloudevents" in the description of the set can say what it means`},
 		{"no kind", `{"change":"/op"}`, eventOf(created, "/any", "https://example.org/a", ``), `!entry 1: /op is missing`},
 		{"a subject that leads nowhere", ``, eventOf(created, "/any", "a", ``), `!entry 1: subject "a" is no URI of the web`},
 		{"no subject", ``, eventOf(created, "https://example.org/", "", ``), `!entry 1: subject "" is no URI of the web`},
@@ -120,9 +125,6 @@ func TestMapping(t *testing.T) {
 			t.Errorf("%s: %s, %v, want %s", test.name, shown(changes), err, test.want)
 		}
 	}
-	if _, _, err := read([]byte(`7`), BatchMediaType, ""); err == nil || err.Error() != "a batch is an array of events" {
-		t.Errorf("a batch that is a number: %v", err)
-	}
 	full := errors.New("full")
 	if _, _, err := Read([]byte(eventOf(created, "/", "https://example.org/a", "")), http.Header{}, feed.Description{}, resourcesync.Limits{Room: func(n int64) error {
 		if n < 1000 {
@@ -131,6 +133,40 @@ func TestMapping(t *testing.T) {
 		return full
 	}}); err != full {
 		t.Errorf("without room: %v", err)
+	}
+}
+
+// Debezium labels a batch as one event.
+func TestBatchLabels(t *testing.T) {
+	one, two := eventOf(created, "/any", "https://example.org/a", ""), eventOf(created, "/any", "https://example.org/b", "")
+	first, second := `"loc":"https://example.org/a","change":"created"`, `"loc":"https://example.org/b","change":"created"`
+	for _, tt := range []struct {
+		name, mediaType, body, want string // want is an error after "!"
+	}{
+		{"event as event", MediaType, one, first},
+		{"array as batch", BatchMediaType, `[` + one + `,` + two + `]`, first + "\n" + second},
+		{"array as event", MediaType, `[` + one + `,` + two + `]`, first + "\n" + second},
+		{"array of one as event", MediaType, `[` + one + `]`, first},
+		{"array as event, indented", MediaType, "\r\n\t [\n" + one + "\n, " + two + "\n]\n", first + "\n" + second},
+		{"array as event, with a charset", MediaType + "; charset=utf-8", `[` + one + `]`, first},
+		{"empty array as event", MediaType, `[]`, ""},
+		{"array in an array as event", MediaType, `[` + one + `,[` + two + `]]`, "!entry 2: an event is an object"},
+		{"half an array as event", MediaType, `[` + one, "!entry 2: the document ends early"},
+		{"array as event, and another", MediaType, `[` + one + `][` + two + `]`, "!something follows the end of the events"},
+		{"event as batch", BatchMediaType, one, "!a batch is an array of events, not an object; send one event as application/cloudevents+json"},
+		{"number as batch", BatchMediaType, "7", "!a batch is an array of events"},
+		{"nothing as batch", BatchMediaType, "", "!a batch is an array of events"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			changes, _, err := read([]byte(tt.body), tt.mediaType, "")
+			got := shown(changes)
+			if err != nil {
+				got = "!" + err.Error()
+			}
+			if got != tt.want {
+				t.Errorf("Read(%q as %s) = %s, want %s", tt.body, tt.mediaType, got, tt.want)
+			}
+		})
 	}
 }
 
