@@ -50,7 +50,7 @@ func TestOutcomes(t *testing.T) {
 		c := w.listen("refuses.example")
 		c.agrees(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "what?") })
 		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, By: "token bob"})
-		check("a wrong challenge", `demo subscribe 200 true "the answer's body is not the challenge" by token bob`)
+		check("a wrong challenge", `demo subscribe 200 true "the answer's body: got \"what?\", want the challenge" by token bob`)
 
 		c = w.listen("away.example")
 		c.agrees(status(503))

@@ -397,7 +397,7 @@ func (s *shard) end(r *subscription.Request, reason string) (again time.Duration
 		}
 	})
 	if about != nil && reason != "" {
-		s.deny(about, reason)
+		s.deny(about, "", reason)
 	}
 	return again
 }

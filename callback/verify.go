@@ -200,14 +200,15 @@ func (e *Engine) whyExpired(ctx context.Context, set string) string {
 }
 
 // deny tells a callback once that its subscription ended. A callback that cannot be
-// told is logged, and not tried again.
-func (s *shard) deny(about *subscription.Subscription, reason string) {
+// told is logged, and not tried again. verifyToken is that of the request that is denied; it is
+// empty if a subscription ended.
+func (s *shard) deny(about *subscription.Subscription, verifyToken, reason string) {
 	if !s.mayCall() {
 		return
 	}
 	e, begin := s.engine, time.Now()
 	secret, former := about.Secrets(begin)
-	v := e.outlet(about.Form).Deny(s.calls, &outlet.Denial{Set: about.Set, Form: about.Form, Callback: about.Callback, Reason: reason, Keys: outlet.Keys{Secret: secret, Former: former}})
+	v := e.outlet(about.Form).Deny(s.calls, &outlet.Denial{Set: about.Set, Form: about.Form, Callback: about.Callback, Reason: reason, VerifyToken: verifyToken, Keys: outlet.Keys{Secret: secret, Former: former}})
 	if s.calls.Err() != nil {
 		return // the shard ended, and the call was given up
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -49,6 +50,54 @@ func TestVerify(t *testing.T) {
 				t.Errorf("%s: saved %+v", callback, r)
 			}
 		}
+	})
+}
+
+// Each request has a verify token of its own, which stays with it through retries and a crash.
+func TestVerifyToken(t *testing.T) {
+	rights := newRegister()
+	inWorld(t, Options{Rights: rights}, func(t *testing.T, w *world) {
+		c := w.listen("a.example")
+		check := func(step string, want ...string) {
+			t.Helper()
+			w.settled()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			var got []string
+			for _, r := range c.asked {
+				q := r.URL.Query()
+				got = append(got, fmt.Sprintf("%s %q", q.Get("hub.mode"), q["hub.verify_token"]))
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: the callback was asked %q, want %q", step, got, want)
+			}
+			c.asked = nil
+		}
+		ask := func(mode subscription.Mode, token string) subscription.ID {
+			t.Helper()
+			return w.sent(subscription.Request{Mode: mode, Callback: c.url, VerifyToken: token, By: alice, Lease: time.Hour})
+		}
+		c.agrees(status(503))
+		ask(subscription.Subscribe, "one")
+		check("first", `subscribe ["one"]`)
+		w.crash()
+		w.start(Options{Rights: rights})
+		time.Sleep(time.Minute)
+		check("after a crash", `subscribe ["one"]`, `subscribe ["one"]`, `subscribe ["one"]`)
+		c.agrees(nil)
+		ask(subscription.Subscribe, "two")
+		ask(subscription.Subscribe, "three")
+		ask(subscription.Subscribe, "")
+		check("renewals", `subscribe ["two"]`, `subscribe ["three"]`, "subscribe []")
+		id := ask(subscription.Unsubscribe, "four")
+		check("unsubscribe", `unsubscribe ["four"]`)
+		if !w.gone(id) {
+			t.Error("the subscription was not removed")
+		}
+		rights.remove(alice)
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, VerifyToken: "five", By: alice, Lease: time.Hour, At: time.Now()})
+		time.Sleep(5 * time.Minute)
+		check("refused", `denied ["five"]`)
 	})
 }
 

@@ -80,7 +80,9 @@ type Question struct {
 // A Denial says that a subscription ended, and why.
 type Denial struct {
 	Set, Form, Callback, Reason string
-	Keys                        Keys // that sign it
+
+	VerifyToken string // of the request that is denied; empty if a subscription ended
+	Keys        Keys   // that sign it
 }
 
 // Keys are the secrets that sign a request to a callback. Both may be empty.

@@ -57,15 +57,16 @@ func decodeSubscription(b []byte, keys *Keys) (s Subscription, err error) {
 }
 
 // encodeRequest returns the bytes that a registry keeps of r. The number is not
-// in them. The secret is encrypted like that of a subscription.
+// in them. The secret and the verify token are encrypted like the secret of a subscription.
 func encodeRequest(r *Request, keys *Keys) ([]byte, error) {
-	if err := checkText(r.Set, r.Form, r.Callback, r.Secret, r.By, r.Token, r.Filter.Prefix); err != nil {
+	if err := checkText(r.Set, r.Form, r.Callback, r.Secret, r.VerifyToken, r.By, r.Token, r.Filter.Prefix); err != nil {
 		return nil, err
 	}
 	kept := *r
 	kept.At, kept.Until = micros(r.At), micros(r.Until)
-	if r.Sealed == "" && r.Secret != "" && keys.encrypts() {
-		kept.Secret, kept.Sealed = keys.seal(r.ID(), useSecret, r.Secret), keys.first
+	if r.Sealed == "" && r.Secret+r.VerifyToken != "" && keys.encrypts() {
+		id := r.ID()
+		kept.Secret, kept.VerifyToken, kept.Sealed = keys.seal(id, useSecret, r.Secret), keys.seal(id, useVerify, r.VerifyToken), keys.first
 	}
 	return marshal(&kept)
 }
@@ -75,8 +76,11 @@ func encodeRequest(r *Request, keys *Keys) ([]byte, error) {
 func decodeRequest(number uint64, b []byte, keys *Keys) (r Request) {
 	err := unmarshal(b, &r)
 	if err == nil && keys.has(r.Sealed) {
-		r.Secret, err = keys.open(r.Sealed, r.ID(), useSecret, r.Secret)
+		id, key := r.ID(), r.Sealed
 		r.Sealed = ""
+		if r.Secret, err = keys.open(key, id, useSecret, r.Secret); err == nil {
+			r.VerifyToken, err = keys.open(key, id, useVerify, r.VerifyToken)
+		}
 	}
 	if err != nil {
 		r = Request{}

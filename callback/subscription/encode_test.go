@@ -156,3 +156,17 @@ func TestProgressWithoutDelivery(t *testing.T) {
 		t.Errorf("decodeProgress() = %+v, %v, want %+v", got, err, want)
 	}
 }
+
+// A request that an older version stored, without a verify token, is read, and one that has
+// none is stored as before.
+func TestRequestWithoutVerifyToken(t *testing.T) {
+	at := time.UnixMicro(1_772_600_767_000_089).UTC()
+	want := Request{Mode: Subscribe, Set: "demo", Callback: "https://example.org/callback", Secret: "s3cret", At: at}
+	const old = `{"mode":"subscribe","set":"demo","callback":"https://example.org/callback","secret":"s3cret","at":"2026-03-04T05:06:07.000089Z","sum":"48dfa930"}`
+	if got := decodeRequest(0, []byte(old), nil); !reflect.DeepEqual(got, want) {
+		t.Errorf("decodeRequest(%s) = %+v, want %+v", old, got, want)
+	}
+	if got, err := encodeRequest(&want, nil); err != nil || string(got) != old {
+		t.Errorf("encodeRequest() = %s, %v, want %s", got, err, old)
+	}
+}

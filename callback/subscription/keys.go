@@ -72,6 +72,7 @@ func (k *Keys) has(id string) bool { return k != nil && k.all[id] != nil }
 const (
 	useSecret = "secret"
 	useFormer = "former"
+	useVerify = "verify"
 )
 
 // seal encrypts a secret of a subscription with the first key. The empty secret stays empty.

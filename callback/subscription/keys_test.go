@@ -148,20 +148,28 @@ func TestSealed(t *testing.T) {
 		t.Errorf("with another key of the same ID: %v", err)
 	}
 
-	r := Request{Mode: Subscribe, Set: "demo", Callback: "https://callback.example/", Secret: "very-secret", At: now, Until: now}
-	b, err := encodeRequest(&r, keysOf(t, "one"))
-	if err != nil || bytes.Contains(b, []byte(r.Secret)) {
-		t.Errorf("kept is %s, %v", b, err)
-	}
-	if got := decodeRequest(0, b, keysOf(t, "two", "one")); !reflect.DeepEqual(got, r) {
-		t.Errorf("is %+v, want %+v", got, r)
-	}
-	waiting := decodeRequest(0, b, nil)
-	if waiting.Sealed != "one" || waiting.Mode != Subscribe {
-		t.Errorf("without its key it is %+v", waiting)
-	}
-	if again, err := encodeRequest(&waiting, keysOf(t, "two")); err != nil || !reflect.DeepEqual(decodeRequest(0, again, keysOf(t, "one")), r) {
-		t.Errorf("copied it is %s, %v", again, err)
+	for name, r := range map[string]Request{
+		"a secret":       {Mode: Subscribe, Secret: "very-secret"},
+		"a verify token": {Mode: Unsubscribe, VerifyToken: "verify-me"},
+		"both":           {Mode: Subscribe, Secret: "very-secret", VerifyToken: "verify-me"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r.Set, r.Callback, r.At, r.Until = "demo", "https://callback.example/", now, now
+			b, err := encodeRequest(&r, keysOf(t, "one"))
+			if err != nil || bytes.Contains(b, []byte("very-secret")) || bytes.Contains(b, []byte("verify-me")) {
+				t.Errorf("kept is %s, %v", b, err)
+			}
+			if got := decodeRequest(0, b, keysOf(t, "two", "one")); !reflect.DeepEqual(got, r) {
+				t.Errorf("is %+v, want %+v", got, r)
+			}
+			waiting := decodeRequest(0, b, nil)
+			if waiting.Sealed != "one" || waiting.Mode != r.Mode {
+				t.Errorf("without its key it is %+v", waiting)
+			}
+			if again, err := encodeRequest(&waiting, keysOf(t, "two")); err != nil || !reflect.DeepEqual(decodeRequest(0, again, keysOf(t, "one")), r) {
+				t.Errorf("copied it is %s, %v", again, err)
+			}
+		})
 	}
 }
 

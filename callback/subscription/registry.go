@@ -88,7 +88,7 @@ type Request struct {
 	Form     string        `json:"form,omitempty"` // see Subscription.Form
 	Callback string        `json:"callback"`
 	Secret   string        `json:"secret,omitempty"`   // with Subscribe; with Unsubscribe it only shows who asks
-	Sealed   string        `json:"sealed,omitempty"`   // see Subscription.Sealed
+	Sealed   string        `json:"sealed,omitempty"`   // see Subscription.Sealed; of Secret and VerifyToken
 	Lease    time.Duration `json:"lease,omitempty"`    // with Subscribe: the lease that is granted
 	Filter   feed.Filter   `json:"filter,omitzero"`    // with Subscribe
 	Every    time.Duration `json:"every,omitempty"`    // with Subscribe: see Subscription.Every
@@ -97,10 +97,14 @@ type Request struct {
 	Diverged bool          `json:"diverged,omitempty"` // with Start: the log had lost its tail since the cursor that was asked for
 	By       string        `json:"by,omitempty"`       // by a subscriber: who asks, from ByToken or ByAddress; empty: unknown
 	Token    string        `json:"token,omitempty"`    // by a subscriber: the token that the request shows, as whoever made the subscription knows it
-	Key      string        `json:"key,omitempty"`      // by a subscriber: see Subscription.Key
-	Anyone   bool          `json:"anyone,omitempty"`   // by a subscriber: see Subscription.Anyone
-	Until    time.Time     `json:"until,omitzero"`     // by a subscriber: when its token expires; zero: it does not
-	At       time.Time     `json:"at"`                 // when it was accepted
+	// VerifyToken is the hub.verify_token of PubSubHubbub 0.3 section 6.1: each verification and
+	// denial of the request sends it back to the callback. It may be a secret. Empty means none.
+	VerifyToken string `json:"verifyToken,omitempty"`
+
+	Key    string    `json:"key,omitempty"`    // by a subscriber: see Subscription.Key
+	Anyone bool      `json:"anyone,omitempty"` // by a subscriber: see Subscription.Anyone
+	Until  time.Time `json:"until,omitzero"`   // by a subscriber: when its token expires; zero: it does not
+	At     time.Time `json:"at"`               // when it was accepted
 }
 
 // A Mode says what a Request wants.

@@ -10,8 +10,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/feed"
@@ -165,7 +168,10 @@ func (c *Caller) Confirm(ctx context.Context, q *outlet.Question) outlet.Verdict
 	defer cancel()
 	ctx, peer := outbound.WithPeer(ctx, q.Request.By)
 	status, err := c.get(ctx, addQuery(q.Request.Callback, params), q.Keys, func(body io.Reader) (err error) {
-		answer, err = io.ReadAll(io.LimitReader(body, int64(len(challenge))+1))
+		answer, err = io.ReadAll(io.LimitReader(body, int64(max(len(challenge), maxQuoted))+1))
+		if len(answer) > len(challenge) {
+			return nil // it is wrong, whatever follows
+		}
 		return err
 	})
 	refused := func(d outlet.Decision, f *outbound.Failure) outlet.Verdict {
@@ -181,14 +187,46 @@ func (c *Caller) Confirm(ctx context.Context, q *outlet.Question) outlet.Verdict
 	case status < 200 || status > 299:
 		return refused(outlet.Over, outbound.Answered("the answer is no confirmation", status))
 	case string(answer) != challenge:
-		return refused(outlet.Over, &outbound.Failure{Text: "the answer's body is not the challenge", Outcome: outbound.Other})
+		return refused(outlet.Over, &outbound.Failure{Text: wrongAnswer(answer, q), Outcome: outbound.Other})
 	}
 	return outlet.Verdict{Decision: outlet.Done, Status: status, Outcome: outbound.Success, Place: peer.Place()}
 }
 
+// maxQuoted bounds the bytes of a wrong answer to a verification that an error quotes.
+const maxQuoted = 40
+
+// wrongAnswer describes the body of an answer that is not the challenge, of which answer is the
+// beginning. The subscriber and the log see it, so it ends before anything that is secret in q:
+// a callback may send back its query.
+func wrongAnswer(answer []byte, q *outlet.Question) string {
+	text := string(answer[:min(len(answer), maxQuoted)])
+	for _, secret := range []string{q.Token, q.Request.VerifyToken, q.Request.Secret, q.Keys.Secret, q.Keys.Former} {
+		for _, s := range []string{secret, url.QueryEscape(secret)} {
+			if i := strings.Index(text, s[:min(len(s), knownBy)]); i >= 0 && len(s) >= knownBy {
+				text = text[:i]
+			}
+		}
+	}
+	if len(text) == len(answer) {
+		return fmt.Sprintf("the answer's body: got %q, want the challenge", text)
+	}
+	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
+		if last := text[len(text)-n:]; utf8.RuneStart(last[0]) {
+			if !utf8.FullRuneInString(last) { // it was cut
+				text = text[:len(text)-n]
+			}
+			break
+		}
+	}
+	return fmt.Sprintf("the answer's body: got %q (first %d bytes), want the challenge", text+"…", len(text))
+}
+
+// knownBy is how many bytes at the beginning of a secret show that it is in a text.
+const knownBy = 4
+
 // Deny tells a callback that its subscription ended (section 5.2).
 func (c *Caller) Deny(ctx context.Context, d *outlet.Denial) outlet.Verdict {
-	q := []param{{"hub.mode", "denied"}, {"hub.topic", c.base.TopicIn(d.Set, d.Form)}, {"hub.reason", d.Reason}}
+	q := withVerifyToken([]param{{"hub.mode", "denied"}, {"hub.topic", c.base.TopicIn(d.Set, d.Form)}, {"hub.reason", d.Reason}}, d.VerifyToken)
 	status, err := c.get(ctx, addQuery(d.Callback, dated(q, d.Keys)), d.Keys, nil)
 	if err != nil {
 		f := outbound.Explain(err)

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -66,6 +67,99 @@ func TestRealCallbacks(t *testing.T) {
 				t.Errorf("%+v, want %q", v, test.reason)
 			case strings.Contains(v.Error, "127.0.0.1"):
 				t.Errorf("the error shows an address: %s", v.Error)
+			}
+		})
+	}
+}
+
+func TestConfirm(t *testing.T) {
+	const verifyToken, statusToken = "v&é token", "STATUSTOKEN"
+	echo := func(name string) func(url.Values) string { return func(q url.Values) string { return q.Get(name) } }
+	says := func(text string) func(url.Values) string { return func(url.Values) string { return text } }
+	for _, tt := range []struct {
+		name   string
+		answer func(url.Values) string
+		want   string // error; empty means confirmed
+	}{
+		{"challenge", echo("hub.challenge"), ""},
+		{"challenge and newline", func(q url.Values) string { return q.Get("hub.challenge") + "\n" }, `got "CHALLENGE\n", want the challenge`},
+		{"challenge twice", func(q url.Values) string { return q.Get("hub.challenge") + q.Get("hub.challenge") }, `got "CHALLENGEREST…" (first 40 bytes), want the challenge`},
+		{"nothing", says(""), `got "", want the challenge`},
+		{"short", says("ok"), `got "ok", want the challenge`},
+		{"40 bytes", says(strings.Repeat("x", 40)), `got "` + strings.Repeat("x", 40) + `", want the challenge`},
+		{"41 bytes", says(strings.Repeat("x", 41)), `got "` + strings.Repeat("x", 40) + `…" (first 40 bytes), want the challenge`},
+		{"page", says("<html>" + strings.Repeat("y", 1000)), `got "<html>` + strings.Repeat("y", 34) + `…" (first 40 bytes), want the challenge`},
+		{"control characters", says("a\x00\x1b[31m\r\n\"\\\u202e"), `got "a\x00\x1b[31m\r\n\"\\\u202e", want the challenge`},
+		{"invalid UTF-8", says("a\xff"), `got "a\xff", want the challenge`},
+		{"cut in a character", says(strings.Repeat("x", 39) + "éé"), `got "` + strings.Repeat("x", 39) + `…" (first 39 bytes), want the challenge`},
+		{"verify token", says("got=" + verifyToken), `got "got=…" (first 4 bytes), want the challenge`},
+		{"escaped verify token", says("got=" + url.QueryEscape(verifyToken)), `got "got=…" (first 4 bytes), want the challenge`},
+		{"status", says("s=" + statusToken), `got "s=…" (first 2 bytes), want the challenge`},
+		{"start of the status token", says(strings.Repeat("x", 34) + statusToken), `got "` + strings.Repeat("x", 34) + `…" (first 34 bytes), want the challenge`},
+		{"secret", says("s=" + secret), `got "s=…" (first 2 bytes), want the challenge`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var asked url.Values
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				asked = r.URL.Query()
+				_, _ = io.WriteString(w, tt.answer(asked))
+			}))
+			defer s.Close()
+			client := outbound.New(outbound.Options{Allow: loopback})
+			defer client.Close()
+			v := NewCaller(client, base, CallerOptions{}).Confirm(t.Context(), &outlet.Question{
+				Request: &subscription.Request{Mode: subscription.Subscribe, Set: "demo", Callback: s.URL, VerifyToken: verifyToken},
+				Token:   statusToken, Keys: outlet.Keys{Secret: secret},
+			})
+			challenge := asked.Get("hub.challenge")
+			want := strings.NewReplacer("CHALLENGE", challenge, "REST", (challenge + challenge)[len(challenge):40]).Replace(tt.want)
+			if want != "" {
+				want = "the answer's body: " + want
+			}
+			if v.Error != want || (v.Decision == outlet.Done) != (want == "") {
+				t.Errorf("Confirm() = %+v, want %q", v, want)
+			}
+		})
+	}
+}
+
+func TestVerifyToken(t *testing.T) {
+	for _, tt := range []struct {
+		name, callback, token string
+		mode                  subscription.Mode
+		want                  []string
+	}{
+		{"subscribe", "", "subscribeX", subscription.Subscribe, []string{"subscribeX"}},
+		{"unsubscribe", "", "subscribeX", subscription.Unsubscribe, []string{"subscribeX"}},
+		{"escaped", "", " a&b=%\x00é", subscription.Subscribe, []string{" a&b=%\x00é"}},
+		{"none", "", "", subscription.Subscribe, nil},
+		{"none, to unsubscribe", "", "", subscription.Unsubscribe, nil},
+		{"callback has one", "?hub.verify_token=own", "x", subscription.Subscribe, []string{"own", "x"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var asked []url.Values
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				asked = append(asked, r.URL.Query())
+				_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge"))
+			}))
+			defer s.Close()
+			client := outbound.New(outbound.Options{Allow: loopback})
+			defer client.Close()
+			c := NewCaller(client, base, CallerOptions{})
+			r := &subscription.Request{Mode: tt.mode, Set: "demo", Callback: s.URL + tt.callback, VerifyToken: tt.token}
+			if v := c.Confirm(t.Context(), &outlet.Question{Request: r}); v.Decision != outlet.Done {
+				t.Errorf("Confirm() = %+v, want it done", v)
+			}
+			if v := c.Deny(t.Context(), &outlet.Denial{Set: "demo", Callback: r.Callback, VerifyToken: tt.token}); v.Decision != outlet.Done {
+				t.Errorf("Deny() = %+v, want it done", v)
+			}
+			for _, q := range asked {
+				if got := q["hub.verify_token"]; !slices.Equal(got, tt.want) {
+					t.Errorf("hub.mode=%s has hub.verify_token = %q, want %q", q.Get("hub.mode"), got, tt.want)
+				}
+			}
+			if len(asked) != 2 {
+				t.Errorf("got %d requests, want 2", len(asked))
 			}
 		})
 	}

@@ -20,10 +20,11 @@ import (
 )
 
 const (
-	formType   = "application/x-www-form-urlencoded"
-	maxForm    = 64 << 10 // bytes
-	maxSecret  = 199      // bytes: section 5.1 asks for less than 200
-	publishing = "publish"
+	formType       = "application/x-www-form-urlencoded"
+	maxForm        = 64 << 10 // bytes
+	maxSecret      = 199      // bytes: section 5.1 asks for less than 200
+	maxVerifyToken = 2048     // bytes, as of a callback, since both are in the URL of the verification
+	publishing     = "publish"
 )
 
 // IsForm reports whether a request carries a form, as all requests of WebSub do
@@ -143,6 +144,15 @@ func (f *form) secret() string {
 	return secret
 }
 
+// verifyToken reads hub.verify_token of PubSubHubbub 0.3 (section 6.1).
+func (f *form) verifyToken() string {
+	token := f.one("hub.verify_token")
+	if len(token) > maxVerifyToken {
+		f.refuse("hub.verify_token: got %d bytes, want at most %d", len(token), maxVerifyToken)
+	}
+	return token
+}
+
 // token reads rs.status, the URL of the subscription's status, and returns the token in
 // it: whoever made the subscription knows it.
 func (f *form) token(base feed.Base) string {
@@ -155,18 +165,19 @@ func (f *form) token(base feed.Base) string {
 	return token
 }
 
-// lease reads hub.lease_seconds and returns the lease that is granted.
+// lease reads hub.lease_seconds and returns the lease that is granted. Zero asks for the longest
+// lease, as at other hubs: it once meant that a subscription does not end.
 func (f *form) lease(o *Options) time.Duration {
 	text := f.one("hub.lease_seconds")
 	if text == "" {
 		return o.LeaseDefault
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
-	if errors.Is(err, strconv.ErrRange) {
+	if errors.Is(err, strconv.ErrRange) || err == nil && n == 0 {
 		return o.LeaseMax
 	}
-	if err != nil || n == 0 {
-		f.refuse("hub.lease_seconds=%.40q: it is a number of seconds, at least 1", text)
+	if err != nil {
+		f.refuse("hub.lease_seconds=%.40q: it is a number of seconds, or 0 for the longest lease", text)
 	}
 	return min(max(time.Duration(min(n, uint64(o.LeaseMax/time.Second)))*time.Second, o.LeaseMin), o.LeaseMax)
 }

@@ -253,7 +253,7 @@ func (s *Server) parse(from *http.Request, form *form, r subscription.Request) (
 	if r.Secret = form.secret(); form.err != nil && r.Mode == subscription.Unsubscribe {
 		r.Secret, form.err = "", nil // a request to unsubscribe needs none
 	}
-	r.Token = form.token(s.base)
+	r.Token, r.VerifyToken = form.token(s.base), form.verifyToken()
 	if r.Mode == subscription.Unsubscribe {
 		if form.err != nil {
 			return r, form.err

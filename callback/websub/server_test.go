@@ -407,10 +407,10 @@ func TestUnsubscribeKnown(t *testing.T) {
 	}
 	r := subscription.Record{Subscription: subscription.Subscription{Set: "demo", Callback: "https://kept.example/", LeaseEnd: now}}
 	f.put(r)
-	if status, text := f.post(asking("hub.mode", "unsubscribe", "hub.callback", r.Callback)); status != 202 {
+	if status, text := f.post(asking("hub.mode", "unsubscribe", "hub.callback", r.Callback, "hub.verify_token", "v")); status != 202 {
 		t.Errorf("with a subscription it is answered %d: %s", status, text)
 	}
-	if q := f.newest(); q.Mode != subscription.Unsubscribe || q.ID() != r.ID() || q.Lease != 0 {
+	if q := f.newest(); q.Mode != subscription.Unsubscribe || q.ID() != r.ID() || q.Lease != 0 || q.VerifyToken != "v" {
 		t.Errorf("kept is %+v", q)
 	}
 }

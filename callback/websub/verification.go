@@ -18,7 +18,7 @@ type param struct{ name, value string }
 // sees how its request was understood. status is the URL of the subscription's status.
 func verification(of *outlet.Question, topic, status string) []param {
 	r := of.Request
-	q := []param{{"hub.mode", string(r.Mode)}, {"hub.topic", topic}}
+	q := withVerifyToken([]param{{"hub.mode", string(r.Mode)}, {"hub.topic", topic}}, r.VerifyToken)
 	if r.Mode != subscription.Subscribe {
 		return q
 	}
@@ -37,6 +37,14 @@ func verification(of *outlet.Question, topic, status string) []param {
 		q = append(q, param{"rs.every", r.Every.String()})
 	}
 	return q
+}
+
+// withVerifyToken appends the verify token of a request, unless it has none.
+func withVerifyToken(q []param, token string) []param {
+	if token == "" {
+		return q
+	}
+	return append(q, param{"hub.verify_token", token})
 }
 
 // addQuery appends parameters to a callback. The callback's own query stays

@@ -41,7 +41,7 @@ func (s *Server) Waiting(ctx context.Context, set, by string) (waiting []subscri
 			if r.Set != set || r.Mode != subscription.Subscribe && r.Mode != subscription.Unsubscribe || by != "" && r.By != by {
 				continue
 			}
-			r.Secret, r.Token = "", ""
+			r.Secret, r.Token, r.VerifyToken = "", "", ""
 			if waiting = append(waiting, r); len(waiting) == waitingMost {
 				return waiting, nil
 			}
