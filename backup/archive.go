@@ -42,7 +42,7 @@ func writeArchive(w io.Writer, dir string) error {
 // copies nothing if less than reserve bytes of the disk would then be free: the hub may
 // need them.
 func Fetch(ctx context.Context, listen, token, dir string, reserve uint64) (files int, bytes int64, err error) {
-	ops, err := opsAddress(listen)
+	ops, err := OpsAddress(listen)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -70,11 +70,11 @@ func Fetch(ctx context.Context, listen, token, dir string, reserve uint64) (file
 	return files, bytes, nil
 }
 
-// opsAddress returns the address by which this machine reaches a hub that listens on
-// the address listen. If the hub listens on all addresses, this is loopback.
-func opsAddress(listen string) (string, error) {
+// OpsAddress returns the address by which this machine reaches a hub whose Config.OpsListen
+// is listen. If the hub listens on all addresses, this is loopback.
+func OpsAddress(listen string) (string, error) {
 	if listen == "" {
-		return "", errors.New("Config.OpsListen is empty; a backup is fetched from there")
+		return "", errors.New("Config.OpsListen is empty")
 	}
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {

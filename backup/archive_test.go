@@ -86,8 +86,8 @@ func TestOpsAddress(t *testing.T) {
 		{"", ""},
 		{"8081", ""},
 	} {
-		if got, err := opsAddress(test.listen); got != test.want || (err == nil) != (test.want != "") {
-			t.Errorf("opsAddress(%q) = %q, %v", test.listen, got, err)
+		if got, err := OpsAddress(test.listen); got != test.want || (err == nil) != (test.want != "") {
+			t.Errorf("OpsAddress(%q) = %q, %v", test.listen, got, err)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -113,7 +114,7 @@ func (s *Server) openRedis(ctx context.Context) (*store, error) {
 func (s *Server) openDisk(ctx context.Context) (*store, error) {
 	c := &s.config
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
-		return nil, fmt.Errorf("make the data directory: %w", err)
+		return nil, fmt.Errorf("make the data directory: %w", explainDenied(err, c.Data))
 	}
 	o := c.diskOptions()
 	o.Logger = c.Logger
@@ -121,7 +122,7 @@ func (s *Server) openDisk(ctx context.Context) (*store, error) {
 	if err != nil && ctx.Err() != nil {
 		return nil, errStopped
 	} else if err != nil {
-		return nil, err
+		return nil, explainDenied(err, c.Data)
 	}
 	subscriptions, claims, err := c.subscriptionsOnDisk(ctx, memory.Keep(callbackKeep))
 	var kept inventoryStore
@@ -139,6 +140,15 @@ func (s *Server) openDisk(ctx context.Context) (*store, error) {
 		memory: metered.New(memory, s.metrics), subscriptions: subscriptions, claims: claims, inventories: kept,
 		ticketKeys: ticket.NewOwnKeys(), disk: memory,
 	}, nil
+}
+
+// explainDenied adds to an error of permissions who the hub runs as: in a container, nobody
+// knows.
+func explainDenied(err error, dir string) error {
+	if !errors.Is(err, fs.ErrPermission) || os.Getuid() < 0 { // Windows has no numbers
+		return err
+	}
+	return fmt.Errorf("%w; the hub runs as user %d and group %d: let it write to %s", err, os.Getuid(), os.Getgid(), dir)
 }
 
 // subscriptionsInRedis opens the subscriptions beside a memory in Redis.

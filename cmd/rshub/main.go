@@ -39,6 +39,9 @@ const usage = `rshub is a ResourceSync push hub.
                        make a token and the line for RSHUB_TOKENS_FILE; RIGHTS
                        are publish:SET, follow:SET and operate, separated by
                        commas, where SET may end in *
+  rshub health         ask the hub of this machine whether it is ready: exit code
+                       0 if so, 1 if not, 2 if RSHUB_OPS_LISTEN is empty; it
+                       takes at most five seconds
   rshub version        print the version, and what rshub was built from
   rshub -h             print this
 
@@ -73,6 +76,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		err = follow(ctx, args[1:], stdout, stderr)
 	case "audit":
 		err = auditList(ctx, args[1:], os.Stdin, stdout, stderr)
+	case "health":
+		err = checkHealth(ctx, args, stdout)
 	case "token":
 		err = token(args[1:], stdout)
 	case "version", "-version", "--version":

@@ -1,6 +1,10 @@
 package main
 
-import v1 "github.com/google/go-containerregistry/pkg/v1"
+import (
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
 
 // Contents are what the image holds, and how it is run.
 type contents struct {
@@ -30,6 +34,7 @@ func newContents(version, revision, created string) *contents {
 		config: v1.Config{
 			User: "65532:65532", Env: []string{"RSHUB_LISTEN=:8080", "RSHUB_OPS_LISTEN=:8081", "RSHUB_DATA=/data"},
 			Volumes: map[string]struct{}{"/data": {}}, ExposedPorts: map[string]struct{}{"8080/tcp": {}, "8081/tcp": {}}, Entrypoint: []string{"/rshub"},
+			Healthcheck: &v1.HealthConfig{Test: []string{"CMD", "/rshub", "health"}, Interval: 10 * time.Second, Timeout: 5 * time.Second, StartPeriod: time.Minute, Retries: 3},
 			Labels: map[string]string{
 				"org.opencontainers.image.title":         "rshub",
 				"org.opencontainers.image.description":   "A ResourceSync push hub",

@@ -1,12 +1,27 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
+
+// healthcheck returns the line of a Dockerfile for a check.
+func healthcheck(h *v1.HealthConfig) string {
+	test, _ := json.Marshal(h.Test[1:]) // strings are always JSON
+	return fmt.Sprintf("HEALTHCHECK --interval=%s --timeout=%s --start-period=%s --retries=%d %s %s",
+		short(h.Interval), short(h.Timeout), short(h.StartPeriod), h.Retries, h.Test[0], strings.ReplaceAll(string(test), ",", ", "))
+}
+
+// short writes a duration in seconds.
+func short(d time.Duration) string { return fmt.Sprintf("%ds", int(d.Seconds())) }
 
 // deploy/Dockerfile makes the same image.
 func TestDockerfile(t *testing.T) {
@@ -27,7 +42,7 @@ func TestDockerfile(t *testing.T) {
 			want = append(want, "COPY --from=build /out/"+f.from+" /"+f.to)
 		}
 	}
-	want = append(want, "USER "+c.config.User, "ENV "+strings.Join(c.config.Env, " "), "VOLUME /data", "EXPOSE 8080 8081", `ENTRYPOINT ["`+c.config.Entrypoint[0]+`"]`)
+	want = append(want, "USER "+c.config.User, "ENV "+strings.Join(c.config.Env, " "), "VOLUME /data", "EXPOSE 8080 8081", healthcheck(c.config.Healthcheck), `ENTRYPOINT ["`+c.config.Entrypoint[0]+`"]`)
 	var got, labels []string
 	for line := range strings.Lines(stage) {
 		line = strings.TrimSuffix(strings.TrimSpace(line), ` \`)

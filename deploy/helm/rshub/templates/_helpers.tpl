@@ -61,10 +61,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "rshub.baseURL" -}}
 {{- if .Values.baseURL -}}
 {{ .Values.baseURL | trimSuffix "/" }}
-{{- else if .Values.ingress.enabled -}}
-{{ ternary "https" "http" .Values.ingress.tls }}://{{ .Values.ingress.host }}
-{{- else if .Values.httpRoute.enabled -}}
-{{ ternary "https" "http" .Values.httpRoute.tls }}://{{ first .Values.httpRoute.hostnames }}
+{{- else if (.Values.ingress).enabled -}}
+{{ ternary "https" "http" (.Values.ingress).tls }}://{{ (.Values.ingress).host }}
+{{- else if (.Values.httpRoute).enabled -}}
+{{ ternary "https" "http" (.Values.httpRoute).tls }}://{{ first (.Values.httpRoute).hostnames }}
 {{- else -}}
 {{ include "rshub.inside" . }}
 {{- end -}}
@@ -141,8 +141,8 @@ written in something else than Mi or Gi.
 
 {{/* "test" where there is something to test with. */}}
 {{- define "rshub.test" -}}
-{{- $sets := include "rshub.sets" . | default .Values.test.set | splitList "," -}}
-{{- if and .Values.test.enabled (has .Values.test.set $sets) }}test{{ end -}}
+{{- $sets := include "rshub.sets" . | default (.Values.test).set | default "" | splitList "," -}}
+{{- if and (.Values.test).enabled (has (.Values.test).set $sets) }}test{{ end -}}
 {{- end -}}
 
 {{/* "may" where the rights that are the first of a list let do the second with the set that is the third. */}}

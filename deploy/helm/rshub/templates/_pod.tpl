@@ -101,7 +101,7 @@ spec:
         {{- with $v.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
-  {{- $disk := and (not $redis) (or $v.persistence.existingClaim (not $v.persistence.enabled)) }}
+  {{- $disk := and (not $redis) (or $v.persistence.existingClaim (not ($v.persistence).enabled)) }}
   {{- if or $redis $disk $tokens $v.nats.credentialsSecret $v.nats.caSecret $v.extraVolumes }}
   volumes:
     {{- if $redis }}

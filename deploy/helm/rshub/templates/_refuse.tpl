@@ -7,7 +7,7 @@ misspelt values.schema.json finds.
 {{- $redis := include "rshub.redis" . -}}
 {{- $nats := include "rshub.nats" . -}}
 {{- $open := include "rshub.tokensSecret" . | empty -}}
-{{- $outside := or $v.ingress.enabled $v.httpRoute.enabled (ne $v.service.type "ClusterIP") -}}
+{{- $outside := or ($v.ingress).enabled ($v.httpRoute).enabled (ne $v.service.type "ClusterIP") -}}
 
 {{- /* the image */ -}}
 {{- if not $v.image.repository }}
@@ -18,10 +18,10 @@ misspelt values.schema.json finds.
 {{- if hasKey $v "replicas" }}
 - replicas is not a value of this chart: how many hubs there are is replicaCount.
 {{- end }}
-{{- if and (gt (int $v.replicaCount) 1) (not $redis) (not $v.autoscaling.enabled) }}
+{{- if and (gt (int $v.replicaCount) 1) (not $redis) (not ($v.autoscaling).enabled) }}
 - replicaCount is {{ $v.replicaCount }}, and hubs share a memory only in Redis: set redis.url or redis.existingSecret, or leave replicaCount at 1.
 {{- end }}
-{{- if and $v.autoscaling.enabled (not $redis) }}
+{{- if and ($v.autoscaling).enabled (not $redis) }}
 - autoscaling makes several hubs, and they share a memory only in Redis: set redis.url or redis.existingSecret.
 {{- end }}
 {{- if and $nats (not $redis) }}
@@ -76,8 +76,8 @@ misspelt values.schema.json finds.
 {{- else }}
 {{- range $act := list "publish" "follow" }}
 {{- $rights := printf "%s,%s" (index $v.tokens.make $act).rights $v.tokens.anyone }}
-{{- if not (include "rshub.may" (list $rights $act $v.test.set)) }}
-- helm test may not {{ $act }} {{ $v.test.set }} by tokens.make.{{ $act }}.rights: set test.set to a set that they name, or test.enabled to false.
+{{- if not (include "rshub.may" (list $rights $act ($v.test).set)) }}
+- helm test may not {{ $act }} {{ ($v.test).set }} by tokens.make.{{ $act }}.rights: set test.set to a set that they name, or test.enabled to false.
 {{- end }}
 {{- end }}
 {{- end }}
@@ -101,21 +101,21 @@ misspelt values.schema.json finds.
 {{- end }}
 
 {{- /* how others reach it */ -}}
-{{- if and $v.ingress.enabled (not $v.ingress.host) }}
+{{- if and ($v.ingress).enabled (not ($v.ingress).host) }}
 - ingress.enabled needs ingress.host, the host name of the hub.
 {{- end }}
-{{- if and $v.ingress.tlsSecret (not $v.ingress.tls) }}
+{{- if and ($v.ingress).tlsSecret (not ($v.ingress).tls) }}
 - ingress.tlsSecret has a certificate, and ingress.tls is false: set it to true, or leave the certificate out.
 {{- end }}
-{{- if and $v.httpRoute.enabled (not (and $v.httpRoute.parentRefs $v.httpRoute.hostnames)) }}
+{{- if and ($v.httpRoute).enabled (not (and ($v.httpRoute).parentRefs ($v.httpRoute).hostnames)) }}
 - httpRoute.enabled needs httpRoute.parentRefs, the Gateways, and httpRoute.hostnames, the host names of the hub.
 {{- end }}
-{{- if and $v.ingress.enabled $v.httpRoute.enabled (not $v.baseURL) $v.httpRoute.hostnames }}
-{{- if ne $v.ingress.host (first $v.httpRoute.hostnames) }}
-- the Ingress has the host {{ $v.ingress.host }}, the HTTPRoute {{ first $v.httpRoute.hostnames }}, and a hub has one URL: set baseURL.
+{{- if and ($v.ingress).enabled ($v.httpRoute).enabled (not $v.baseURL) ($v.httpRoute).hostnames }}
+{{- if ne ($v.ingress).host (first ($v.httpRoute).hostnames) }}
+- the Ingress has the host {{ ($v.ingress).host }}, the HTTPRoute {{ first ($v.httpRoute).hostnames }}, and a hub has one URL: set baseURL.
 {{- end }}
 {{- end }}
-{{- if and (ne $v.service.type "ClusterIP") (not $v.baseURL) (not $v.ingress.enabled) (not $v.httpRoute.enabled) }}
+{{- if and (ne $v.service.type "ClusterIP") (not $v.baseURL) (not ($v.ingress).enabled) (not ($v.httpRoute).enabled) }}
 - service.type is {{ $v.service.type }}, so others reach the hub from outside: set baseURL to the URL that they use.
 {{- end }}
 {{- if ne $v.service.type "LoadBalancer" }}
@@ -128,8 +128,8 @@ misspelt values.schema.json finds.
 {{- end }}
 
 {{- /* whom it may reach */ -}}
-{{- if $v.networkPolicy.enabled }}
-{{- range $name, $ports := dict "redis" $v.networkPolicy.redisPorts "nats" $v.networkPolicy.natsPorts }}
+{{- if ($v.networkPolicy).enabled }}
+{{- range $name, $ports := dict "redis" ($v.networkPolicy).redisPorts "nats" ($v.networkPolicy).natsPorts }}
 {{- range include "rshub.ports" (index $v $name).url | splitList " " }}
 {{- if and . (not (has . (toStrings $ports))) }}
 - {{ $name }}.url has the port {{ . }}, and networkPolicy.{{ $name }}Ports lets the hub reach only {{ join ", " $ports }}: add it there.
@@ -137,10 +137,10 @@ misspelt values.schema.json finds.
 {{- end }}
 {{- end }}
 {{- end }}
-{{- if and $v.networkPolicy.enabled $v.serviceMonitor.enabled (not $v.networkPolicy.opsFrom) }}
+{{- if and ($v.networkPolicy).enabled ($v.serviceMonitor).enabled (not ($v.networkPolicy).opsFrom) }}
 - serviceMonitor lets Prometheus read the metrics, and networkPolicy lets nobody: name it in networkPolicy.opsFrom.
 {{- end }}
-{{- if and $v.prometheusRule.enabled (not $v.serviceMonitor.enabled) (not $v.prometheusRule.matchers) }}
+{{- if and ($v.prometheusRule).enabled (not ($v.serviceMonitor).enabled) (not ($v.prometheusRule).matchers) }}
 - prometheusRule has alerts of the job that the ServiceMonitor makes, and there is none: set serviceMonitor.enabled, or prometheusRule.matchers to what your own job's hubs have, such as job="rshub".
 {{- end }}
 
@@ -154,7 +154,7 @@ misspelt values.schema.json finds.
 - extraEnv and config both have {{ .name }}: leave one out.
 {{- end }}
 {{- end }}
-{{- range $name, $change := $v.prometheusRule.alerts }}
+{{- range $name, $change := ($v.prometheusRule).alerts }}
 {{- if not (has $name (include "rshub.alertNames" $ | splitList " ")) }}
 - prometheusRule.alerts.{{ $name }}: there is no such alert; there are {{ include "rshub.alertNames" $ | replace " " ", " }}.
 {{- end }}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kelseyhightower/envconfig"
+
+	"github.com/rshub/rshub/backup"
+	"github.com/rshub/rshub/outbound"
+)
+
+// healthTimeout bounds a whole check. Container engines give up later.
+const healthTimeout = 4 * time.Second
+
+// checkHealth asks the hub of this machine whether it is ready. It returns nil if so. It
+// reads no more of the configuration than it needs: a hub that runs has a valid one.
+func checkHealth(ctx context.Context, args []string, stdout io.Writer) error {
+	if err := noArguments(args); err != nil {
+		return err
+	}
+	var c struct {
+		OpsListen string `envconfig:"RSHUB_OPS_LISTEN" default:"127.0.0.1:8081"`
+	}
+	if err := envconfig.Process("", &c); err != nil {
+		return err
+	}
+	if c.OpsListen == "" {
+		return usageError("RSHUB_OPS_LISTEN is empty, so the hub does not say whether it is ready")
+	}
+	address, err := backup.OpsAddress(c.OpsListen)
+	if err != nil {
+		return inVariables(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", nil)
+	if err != nil {
+		return fmt.Errorf("RSHUB_OPS_LISTEN is %q: %w", c.OpsListen, err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // no proxy: the hub is here
+	resp, err := client.Do(r)
+	if err != nil {
+		return fmt.Errorf("the hub at %s does not answer: %w", address, outbound.Explain(err))
+	}
+	defer resp.Body.Close()
+	var answer struct {
+		Ready  bool
+		Checks map[string]struct {
+			OK     bool
+			Reason string
+		}
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(&answer); err != nil {
+		return fmt.Errorf("the server at %s is not a hub: it answers /readyz with status %d", address, resp.StatusCode)
+	}
+	if resp.StatusCode == http.StatusOK && answer.Ready {
+		fmt.Fprintln(stdout, "ready")
+		return nil
+	}
+	var reasons []string
+	for _, name := range slices.Sorted(maps.Keys(answer.Checks)) {
+		if check := answer.Checks[name]; !check.OK {
+			reasons = append(reasons, name+": "+check.Reason)
+		}
+	}
+	return fmt.Errorf("the hub is not ready: %s", strings.Join(reasons, "; "))
+}
