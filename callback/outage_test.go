@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"log/slog"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/testutil"
 )
 
 // An outage is a registry with its claims that fails for a while.
@@ -217,6 +220,22 @@ func TestOutageDuringVerification(t *testing.T) {
 			})
 		})
 	}
+}
+
+// If the store is away until all claims have ended, one line of the log says so.
+func TestClaimsEndTogether(t *testing.T) {
+	var log testutil.Log
+	inWorld(t, Options{Logger: log.Logger(slog.LevelInfo)}, func(t *testing.T, w *world) {
+		time.Sleep(time.Second)
+		w.store.down.Store(true)
+		time.Sleep(time.Minute)
+		if p := w.engine.present(); p.claims != 0 {
+			t.Fatalf("got %d claims, want 0", p.claims)
+		}
+		if n := strings.Count(log.String(), "not renewed in time"); n != 1 {
+			t.Errorf("got %d lines about claims that ended, want 1", n)
+		}
+	})
 }
 
 // A subscription that is to end while the store fails gets nothing more, and ends once

@@ -211,10 +211,19 @@ func (st *state) stillHas(s *shard) bool {
 		return true
 	}
 	if st.shards[s.claim.Shard] == s {
-		s.engine.opts.Logger.Warn("callbacks: a claim was not renewed in time", "shard", s.claim.Shard)
+		st.warnLate()
 		st.lose(s)
 	}
 	return false
+}
+
+// warnLate logs, at most once a minute, that claims were not renewed in time: usually those
+// on all shards are lost together.
+func (st *state) warnLate() {
+	if now := time.Now(); now.Sub(st.warned) >= time.Minute {
+		st.warned = now
+		st.engine.opts.Logger.Warn("callbacks: claims were not renewed in time; the work on their shards stops")
+	}
 }
 
 // mayCall reports whether the claim still counts, so that a callback may be called. A

@@ -1,5 +1,7 @@
 package callback
 
+import "time"
+
 // A state is what the Engine's mutex guards: the fields here, and all that is reached by
 // them, but what says that it is never changed or has a mutex of its own. Engine.lock
 // returns it, so whoever has a state holds the mutex.
@@ -13,7 +15,8 @@ type state struct {
 	topics   map[string]*topic
 	slots    *slots
 	schedule schedule
-	draining bool // no task gets a slot any more
+	warned   time.Time // when warnLate last logged
+	draining bool      // no task gets a slot any more
 
 	publishes uint64 // how often something new came in any set
 
