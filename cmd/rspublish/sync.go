@@ -177,6 +177,10 @@ func (s *syncing) lines(ctx context.Context) (reconcile.Listing, error) {
 				yield(nil, fmt.Errorf("%s: %w", in.name, err))
 				return
 			}
+			if first, _ := firstByte(plain); first == '<' {
+				yield(nil, fmt.Errorf("%s: it is XML; a list in XML, such as a sitemap, is read from a URL: rspublish sync -set NAME https://…", in.name))
+				return
+			}
 			for e, err := range audit.List(plain) {
 				if err != nil {
 					err = fmt.Errorf("%s: %w; nothing was published", in.name, err)

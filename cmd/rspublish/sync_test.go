@@ -245,6 +245,8 @@ func TestListWithoutState(t *testing.T) {
 	run(0, `{"loc":"https://e.org/1"}`+"\n"+`{"loc":"https://e.org/2"}`+"\n")
 	b.says("warning: deletions cannot be counted")
 	run(exitInput, `{"loc":"https://e.org/1"}`+"\n")
+	run(exitInput, "\n<urlset/>")
+	b.says("it is XML; a list in XML, such as a sitemap, is read from a URL")
 	b.stdin = strings.NewReader(`{"loc":"https://e.org/1"}` + "\n" + `{"loc":"https://e.org/2"}` + "\n")
 	b.runBare(0, "sync", "-json", "-hub", hub, "-set", "peps", "-")
 	if !strings.Contains(b.stdout, `"created":0`) {
