@@ -45,9 +45,10 @@ func (l *Log) refused() error {
 
 // MayPass reports whether an error of Open means that Redis cannot be reached or is
 // not ready yet. It then makes sense to try again. It makes no sense if Redis refuses
-// the credentials, or if its settings do not allow a memory.
+// the credentials, if its certificate is not trusted, or if its settings do not allow a
+// memory.
 func MayPass(err error) bool {
-	return errors.Is(err, feed.ErrUnavailable) && !errors.Is(err, errUnfit) && !redisconn.Denied(err)
+	return errors.Is(err, feed.ErrUnavailable) && !errors.Is(err, errUnfit) && !redisconn.Denied(err) && !redisconn.Untrusted(err)
 }
 
 // clusterSlots is how many slots a Redis Cluster has.

@@ -61,6 +61,9 @@ func (c *Call) run(ctx context.Context, tries int, step func(*Try) error) error 
 	t := &Try{conn: c.conn, node: c.conn.client, ctx: limited, noted: context.WithValue(limited, callKey{}, c)}
 	for n := 1; ; n++ {
 		err := step(t)
+		if _, said := Said(err); err == nil || said {
+			c.conn.answered.Store(true)
+		}
 		if err == nil {
 			return nil
 		}
@@ -84,8 +87,10 @@ func (c *Call) Verdict(ctx context.Context, err error) error {
 		// error must not look like a refusal.
 		return fmt.Errorf("%w: %v", feed.ErrUnknown, err)
 	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("%w: %v", ctx.Err(), err)
+	if why := ctx.Err(); errors.Is(err, why) {
+		return c.conn.explain(why)
+	} else if why != nil {
+		return fmt.Errorf("%w: %v", why, err)
 	}
-	return meaning(err)
+	return meaning(c.conn.explain(err))
 }

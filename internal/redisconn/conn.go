@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -46,6 +47,9 @@ type Conn struct {
 	opts    Options
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // the client of a Cluster, else nil
+
+	tls      bool
+	answered atomic.Bool // Redis has answered once
 }
 
 // Open reads the URL of a Redis. It does not connect: the first call does. The
@@ -68,7 +72,7 @@ func Open(url string, opts Options) (*Conn, error) {
 		return nil, fmt.Errorf("the URL of Redis: %w", err)
 	}
 	hush()
-	c := &Conn{opts: opts.withDefaults()}
+	c := &Conn{opts: opts.withDefaults(), tls: o.TLSConfig != nil}
 	o.DialTimeout = c.opts.Timeout
 	o.ReadTimeout = c.opts.Timeout + c.opts.WaitTimeout
 	o.WriteTimeout = c.opts.Timeout

@@ -1,8 +1,11 @@
 package redisconn
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -17,6 +20,46 @@ func Said(err error) (text string, ok bool) {
 		return e.Error(), true
 	}
 	return "", false
+}
+
+// A sentence replaces the text of an error.
+type sentence struct {
+	text string
+	err  error
+}
+
+func (s *sentence) Error() string { return s.text }
+func (s *sentence) Unwrap() error { return s.err }
+
+// explain says in words that Redis did not answer. If it never did, the error has advice:
+// one end may speak TLS and the other not.
+func (c *Conn) explain(err error) error {
+	var text, advice string
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		text = "no answer from Redis in time"
+		if c.tls {
+			advice = "; if it does not speak TLS, its URL begins with redis:// or redis-sentinel://"
+		}
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		text = "Redis closed the connection"
+		if !c.tls {
+			advice = "; if it speaks TLS, its URL begins with rediss:// or rediss-sentinel://"
+		}
+	default:
+		return err
+	}
+	if !c.answered.Load() {
+		text += advice
+	}
+	return &sentence{text, err}
+}
+
+// Untrusted reports whether the certificate of Redis could not be verified. Such an error is
+// not temporary.
+func Untrusted(err error) bool {
+	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
+	return ok
 }
 
 // meaning wraps an error with the matching error of package feed.

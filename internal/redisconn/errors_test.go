@@ -1,14 +1,18 @@
 package redisconn
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/testutil/certtest"
 	"github.com/rshub/rshub/internal/testutil/redistest"
 )
 
@@ -214,5 +218,54 @@ func TestLost(t *testing.T) {
 	write = c.Writing()
 	if err := write.Do(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || write.Lost() {
 		t.Errorf("a greeting: %v", err)
+	}
+}
+
+// A server that speaks TLS where the URL says that it does not, or the reverse, and one with
+// an unknown certificate, are named in words.
+func TestUnlikeServers(t *testing.T) {
+	pair := certtest.New(t)
+	certificate, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
+	ok(t, err)
+	speaks, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{certificate}})
+	ok(t, err)
+	defer speaks.Close()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // answers nothing, as Redis does to a greeting of TLS
+	ok(t, err)
+	defer silent.Close()
+	go func() {
+		for {
+			conn, err := speaks.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.(*tls.Conn).Handshake() // fails
+			_ = conn.Close()
+		}
+	}()
+	for _, tt := range []struct {
+		name, url, want string
+		untrusted       bool
+	}{
+		{"TLS not expected", "redis://" + speaks.Addr().String(), "Redis closed the connection; if it speaks TLS, its URL begins with rediss://", false},
+		{"TLS expected", "rediss://" + silent.Addr().String(), "no answer from Redis in time; if it does not speak TLS, its URL begins with redis://", false},
+		{"unknown certificate", "rediss://" + speaks.Addr().String(), "failed to verify certificate", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := connect(t, tt.url, Options{Timeout: 100 * time.Millisecond})
+			steps := 0
+			err := c.Reading().Once(t.Context(), step(&steps))
+			if !errors.Is(err, feed.ErrUnavailable) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Once() = %v, want %q", err, tt.want)
+			}
+			if Untrusted(err) != tt.untrusted {
+				t.Errorf("Untrusted(%v) = %v, want %v", err, Untrusted(err), tt.untrusted)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			if err := c.Reading().Once(ctx, step(&steps)); strings.Count(err.Error(), "deadline exceeded") > 0 {
+				t.Errorf("Once() = %v, want no text of package context", err)
+			}
+		})
 	}
 }
