@@ -24,8 +24,10 @@ func rows(locs ...string) iter.Seq2[*feed.Entry, error] {
 	}
 }
 
-// severalRuns is more resources than one run holds.
-const severalRuns = runBytes/changeBytes + 7
+// severalRuns is more resources than one run holds if their locs end with longEnd.
+const severalRuns = runBytes/1_000 + 7
+
+var longEnd = strings.Repeat("x", 1_000)
 
 // A list in any order becomes an inventory, whether it fits into memory or not, and the
 // store keeps nothing else of it.
@@ -35,7 +37,7 @@ func TestCollect(t *testing.T) {
 	for _, n := range []int{0, 1, severalRuns, 10} {
 		locs := make([]string, n)
 		for i := range locs {
-			locs[i] = fmt.Sprintf("https://example.org/%d", i)
+			locs[i] = fmt.Sprintf("https://example.org/%d/%s", i, longEnd)
 		}
 		random.Shuffle(n, func(i, j int) { locs[i], locs[j] = locs[j], locs[i] })
 		s, err := Collect(t.Context(), store, "demo", rows(locs...))
@@ -68,8 +70,9 @@ func TestCollect(t *testing.T) {
 func TestCollectTwice(t *testing.T) {
 	far := make([]string, severalRuns)
 	for i := range far {
-		far[i] = fmt.Sprintf("urn:%d", i)
+		far[i] = fmt.Sprintf("urn:%d:%s", i, longEnd)
 	}
+	far[7] = "urn:7"
 	for _, test := range []struct {
 		locs []string
 		want string
