@@ -140,7 +140,7 @@ func TestGaps(t *testing.T) {
 
 // A content that is not what the list says, or breaks off, is a gap.
 func TestContents(t *testing.T) {
-	large := strings.Repeat("large", wholeMost)
+	large := strings.Repeat("large", wholeMost/2)
 	for name, open := range map[string]func() (io.ReadCloser, error){
 		"closed":  func() (io.ReadCloser, error) { return nil, errors.New("no") },
 		"shorter": func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(large[1:])), nil },
