@@ -520,7 +520,11 @@ func TestReplicaAudit(t *testing.T) {
 			}
 		}
 	})
-	for range 5 {
+	audits := 5
+	if testing.Short() {
+		audits = 2
+	}
+	for range audits {
 		if found := differences(t, d.replica.Audit(t.Context(), client.AuditOptions{})); fmt.Sprint(found) != fmt.Sprint(want) {
 			t.Fatalf("the audit finds %v, want %v", found, want)
 		}
