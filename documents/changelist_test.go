@@ -350,11 +350,15 @@ func TestStreamed(t *testing.T) {
 // gets is complete.
 func TestConcurrent(t *testing.T) {
 	m, s := filled(t, 50, 120, documents.Options{CacheBytes: 200 << 10})
+	rounds := 60
+	if testing.Short() {
+		rounds = 25
+	}
 	var writers, readers sync.WaitGroup
 	stop := make(chan struct{})
 	writers.Go(func() {
 		defer close(stop)
-		for range 60 {
+		for range rounds {
 			m.add("peps", 17)
 			m.trim("peps", 300)
 		}
