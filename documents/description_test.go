@@ -1,6 +1,7 @@
 package documents_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -176,10 +177,22 @@ func TestDescriptionIsCut(t *testing.T) {
 			if n := w.Body.Len(); n > 50<<20 {
 				t.Errorf("%s: %s has %d bytes", test.name, url, n)
 			}
-			doc, err := resourcesync.ReadXML(w.Body, resourcesync.Limits{})
+			body := w.Body.Bytes()
+			var urls []resourcesync.Item
+			if testing.Short() && len(body) > 1<<20 { // parsing it all is slow: parse the first set, and search for the others
+				first := bytes.Index(body, []byte("</url>")) + len("</url>")
+				for part := range bytes.SplitSeq(body[first:], []byte("<loc>")) {
+					if loc, _, ok := bytes.Cut(part, []byte("</loc>")); ok {
+						urls = append(urls, resourcesync.Item{Change: resourcesync.Change{Loc: string(loc)}})
+					}
+				}
+				body = append(body[:first:first], "</urlset>"...)
+			}
+			doc, err := resourcesync.ReadXML(bytes.NewReader(body), resourcesync.Limits{})
 			if err != nil || doc.Capability != resourcesync.Description {
 				t.Fatalf("%s: %s is %+v, %v", test.name, url, doc.Header, err)
 			}
+			doc.Items = append(doc.Items, urls...)
 			return doc
 		}
 		all, parts := read("/.well-known/resourcesync"), 0
