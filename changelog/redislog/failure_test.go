@@ -372,6 +372,7 @@ func TestSetsBesideABadOne(t *testing.T) {
 		}
 	}
 }
+
 // A server of a Cluster is refused if its URL does not say so, unless it serves all slots.
 func TestUndeclaredCluster(t *testing.T) {
 	t.Parallel()
