@@ -28,6 +28,7 @@ type source struct {
 
 	mu     sync.Mutex
 	pages  map[string]string // the document at each URL, without scheme and host; "name?" is for any query that is not there
+	once   map[string]string // the document at a URL for one request only
 	edits  []string          // old and new texts, for all documents
 	user   string            // with the password; empty: everybody may read
 	asked  []string
@@ -97,7 +98,11 @@ func (s *source) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if q.Has("from") { // a window
 		q.Set("from", "")
 	}
-	name, ok := s.pages[r.URL.RequestURI()]
+	name, ok := s.once[r.URL.RequestURI()]
+	delete(s.once, r.URL.RequestURI())
+	if !ok {
+		name, ok = s.pages[r.URL.RequestURI()]
+	}
 	if !ok {
 		name, ok = s.pages[r.URL.Path+"?"+q.Encode()]
 	}
@@ -113,6 +118,9 @@ func (s *source) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	text := strings.NewReplacer(s.edits...).Replace(string(b))
 	text = strings.NewReplacer("{now}", time.Now().UTC().Format("2006-01-02T15:04:05Z"), "{from}", from).Replace(text)
 	w.Header().Set("Content-Type", "application/xml")
+	if strings.HasSuffix(name, "-422.xml") {
+		w.WriteHeader(http.StatusUnprocessableEntity)
+	}
 	_, _ = io.WriteString(w, text)
 }
 
@@ -235,6 +243,33 @@ func TestRelayDSpace(t *testing.T) {
 		r.holds("pages", "https://dspace.example.com/", "collections/56ad1f1b-6a55-4a3b-a3f2-ec2a6d7a1c02", "communities/0f7e2a52-98b5-4f3e-8c7e-3f7f0b1d6a01",
 			"entities/person/e6b0a6ac-2b9d-4c55-8d35-1b6f3f1f7b05", "items/a3c1f7de-77e1-4d8a-b1c5-2d1be90f4c04")
 	})
+}
+
+// TestRelayInvenioRDM runs the recipe for InvenioRDM, which sends its errors with status 422: the
+// first look, a quiet one, a change, a token that expires, and a record that vanishes.
+func TestRelayInvenioRDM(t *testing.T) {
+	t.Parallel()
+	const (
+		list = "/oai2d?metadataPrefix=oai_dc&verb=ListIdentifiers"
+		next = "/oai2d?resumptionToken=.eJwTOKEN.sig&verb=ListIdentifiers"
+		news = "/oai2d?from=&metadataPrefix=oai_dc&verb=ListIdentifiers"
+	)
+	commands := recipes(t, "inveniordm.md")
+	s := serve(t, "inveniordm", map[string]string{"/oai2d?verb=Identify": "identify.xml", list: "identifiers.xml", next: "identifiers-2.xml", news: "none-422.xml"})
+	r := s.cook(t, commands[0])
+	const base = "https://rdm.example.com/records/"
+	all := []string{"3x1ak-2bn61", "4c9qe-d1m07", "5p0hs-9ve32", "6zt8f-k4j28", "7m2yw-x8c10", "8b5dn-q7r94", "9e6gv-t3w57", "ah1jr-y0z83", "bk4cx-m6p19", "cn7tq-v2s45", "dq0wz-f8h62", "et3ke-j5g71"}
+	r.look(0, "", "relayed to records: 12 created, 0 updated, 0 deleted")
+	r.holds("records", base, all...)
+	r.look(0, "", "relayed to records: 0 created, 0 updated, 0 deleted")
+	s.pages[news] = "identifiers-changed.xml"
+	r.look(0, "", "relayed to records: 0 created, 1 updated, 0 deleted")
+	all = append(all, "fw6pm-c1b34")
+	r.holds("records", base, all...)
+	s.once = map[string]string{next: "expired-422.xml"}
+	s.pages[news], s.pages[next] = "none-422.xml", "identifiers-vanished.xml"
+	r.look(0, "-full 1ns", "the list was started from scratch: the repository answers badResumptionToken")
+	r.holds("records", base, all...) // what vanished is deleted by a comparison 20 hours later
 }
 
 // TestRelayHyrax runs the recipe for Hyrax: the Change List has no datetimes, begins with

@@ -81,7 +81,7 @@ func find(ctx context.Context, getter *harvest.Getter, target string) (Source, e
 	}
 	l := &harvest.Lister{Getter: getter}
 	for _, listErr := range l.Resources(ctx, target) {
-		if listErr == nil {
+		if _, skipped := errors.AsType[*harvest.Skipped](listErr); listErr == nil || skipped {
 			return Source{ResourceList: target}, nil
 		}
 		return Source{}, nothing(target, err, listErr)
