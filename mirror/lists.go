@@ -179,10 +179,15 @@ func (m *Mirror) takeList(ctx context.Context, st *looks) error {
 	if seen == nil || !st.Listed || st.Bare {
 		seen = new(harvest.Seen) // read all
 	}
+	var skipped skips
 	for e, err := range m.lister.Since(ctx, m.resources(), seen) {
 		if errors.Is(err, harvest.ErrUnchanged) {
 			t.begin(st)
 			return nil
+		}
+		if s, ok := errors.AsType[*harvest.Skipped](err); ok {
+			skipped.note(m, s)
+			continue
 		}
 		if err != nil {
 			return cmp.Or(t.apply(ctx), error(&SourceError{err})) // an error of the disk is worse
@@ -197,8 +202,29 @@ func (m *Mirror) takeList(ctx context.Context, st *looks) error {
 	if err := t.apply(ctx); err != nil {
 		return err
 	}
+	if skipped.count > 0 {
+		return &SourceError{fmt.Errorf("%d of the entries of the list cannot be read, so nothing is deleted; the first is %w", skipped.count, skipped.first)}
+	}
 	st.Seen = seen
 	return t.end(ctx, st)
+}
+
+// maxNotes is how many skipped entries of a document are noted one by one.
+const maxNotes = 20
+
+// skips counts the entries of a listing that cannot be read.
+type skips struct {
+	count int
+	first *harvest.Skipped
+}
+
+func (s *skips) note(m *Mirror, skipped *harvest.Skipped) {
+	if s.first == nil {
+		s.first = skipped
+	}
+	if s.count++; s.count <= maxNotes {
+		m.opts.Note("%v", skipped)
+	}
 }
 
 // end removes resources that were not seen, and records that everything was
@@ -247,7 +273,13 @@ func (m *Mirror) listedAt(ctx context.Context) (time.Time, error) {
 		return time.Time{}, &SourceError{err}
 	}
 	defer a.Close()
-	h, err := resourcesync.NewXMLReader(a.Body, m.lister.Limits).Header()
+	var h resourcesync.Header
+	in, err := harvest.DecodeXML(a.Body)
+	if err == nil {
+		r := resourcesync.NewXMLReader(in, m.lister.Limits)
+		r.Tolerate(func(*resourcesync.Error) {}) // the reading of the whole list notes them
+		h, err = r.Header()
+	}
 	if err != nil {
 		return time.Time{}, &SourceError{fmt.Errorf("the Resource List %s: %w", harvest.Plain(a.URL), err)}
 	}
@@ -394,11 +426,20 @@ func (m *Mirror) takeChanges(ctx context.Context, st *looks) (gap bool, err erro
 		seen = *st.Lists
 	}
 	var reach harvest.Reach
-	newest, batch := st.Changed, make([]resourcesync.Change, 0, listBatch)
+	newest, hole, batch := st.Changed, st.Hole, make([]resourcesync.Change, 0, listBatch)
+	var skipped skips
 	for c, err := range m.lister.Changes(ctx, m.source.ChangeList, st.since(), &seen, &reach) {
+		s, isSkipped := errors.AsType[*harvest.Skipped](err)
 		switch {
 		case errors.Is(err, harvest.ErrUnchanged):
 			return false, nil
+		case isSkipped && st.lost(reach.From):
+			return true, nil
+		case isSkipped: // only a later Resource List shows which resource it was
+			skipped.note(m, s)
+			newest = latest(newest, s.Change.Datetime)
+			hole = latest(hole, newest)
+			continue
 		case err != nil:
 			return false, &SourceError{err}
 		case st.lost(reach.From):
@@ -427,7 +468,17 @@ func (m *Mirror) takeChanges(ctx context.Context, st *looks) (gap bool, err erro
 	if st.Changed, st.Until, st.Lists = newest, reach.Until, &seen; st.Begin.IsZero() {
 		st.Begin = newest
 	}
+	if m.listed() {
+		st.Hole = hole
+	}
 	return false, m.keep(st)
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // applyChanges applies those changes that were not applied yet. packed is as in
