@@ -18,7 +18,9 @@ import (
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/directory"
+	"github.com/rshub/rshub/source/harvest"
 	"github.com/rshub/rshub/source/reconcile"
+	"github.com/rshub/rshub/source/relay"
 )
 
 func (p *program) runSync(ctx context.Context, watch bool, args []string) int {
@@ -37,6 +39,7 @@ type syncing struct {
 	cfg  *syncConfig
 	bar  *report
 	tree *directory.Tree // the tree of a directory
+	seen harvest.Seen    // what the list at a URL was read from
 
 	synced bool // the hub was up to date once in this run
 }
@@ -92,7 +95,7 @@ func (s *syncing) sync(ctx context.Context, source *reconcile.Source) error {
 	r, err := source.Sync(ctx)
 	s.bar.Clear()
 	if err != nil {
-		return s.cfg.explained(err)
+		return s.cfg.explained(relay.NameMove(err, &s.seen))
 	}
 	s.synced = true
 	s.summarize(&r)

@@ -26,7 +26,8 @@ func (s *syncing) weblist() reconcile.Listing {
 		if err != nil {
 			return func(yield func(*feed.Entry, error) bool) { yield(nil, err) }
 		}
-		return relay.Gaps(lister.Resources(ctx, at))
+		s.seen = harvest.Seen{}
+		return relay.Gaps(lister.Since(ctx, at, &s.seen))
 	}
 }
 

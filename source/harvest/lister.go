@@ -59,6 +59,8 @@ type Seen struct {
 	At        time.Time          `json:"at"`        // when the source began to make the list, by its clock; zero: it does not say
 	Documents []string           `json:"documents"` // the URLs of its documents, from the first
 	Versions  map[string]Version `json:"versions"`  // by URL; without the documents whose server names no version
+
+	Moved string `json:"moved,omitempty"` // origin of the listing if its server redirects to another host
 }
 
 // unchangeable reports whether all documents of a list have a version, so that their

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"net/url"
 	"slices"
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -186,6 +188,9 @@ func (l *listing) open(a *Answer) { l.doc, l.said = a, map[string]bool{} }
 func (l *listing) document(a *Answer, p part, got *progress) (parts []part, err error) {
 	defer a.Close()
 	l.open(a)
+	if at, err := url.Parse(p.url); err == nil && len(l.now.Documents) == 0 && outbound.Site(at) != outbound.Site(a.URL) {
+		l.now.Moved = a.URL.Scheme + "://" + a.URL.Host
+	}
 	l.got, l.undated = got, nil
 	got.passed, got.again = 0, 0
 	name := fmt.Sprintf("%s (%s)", p.what, Plain(a.URL))

@@ -136,13 +136,22 @@ type TooMany struct {
 	Before  uint64 // resources that were already deleted that day
 	Held    uint64 // resources that the hub had at the beginning of that day; or has now, if the source has none
 	Listed  uint64 // resources that the source has
+
+	Moved string // origin that the source redirects to; empty if unknown or the same
 }
 
 // Most returns the number for a Bound that would allow the deletions.
 func (e *TooMany) Most() uint64 { return e.Deleted + e.Before }
 
-// Error returns the numbers.
+// Error returns the numbers, and where the source has moved.
 func (e *TooMany) Error() string {
+	if e.Moved != "" {
+		return fmt.Sprintf("%s: the source redirects to %s, which may name all resources anew", e.numbers(), e.Moved)
+	}
+	return e.numbers()
+}
+
+func (e *TooMany) numbers() string {
 	switch {
 	case e.Listed == 0:
 		return fmt.Sprintf("the source has no resource at all, and %d are known", e.Held)

@@ -136,7 +136,7 @@ func (r *Relay) baseline(ctx context.Context) (Result, error) {
 	}
 	res, err := r.compare(ctx, list, reconcile.Options{Looked: func(l audit.Look) { held = l.Count }})
 	if err != nil {
-		return res, err
+		return res, NameMove(err, &seen)
 	}
 	next.trim()
 	r.st.Trust, r.st.Mark, r.st.Seen, r.st.Short = trust.end(r.opts.Note), *next, changes, short

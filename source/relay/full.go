@@ -70,10 +70,18 @@ func (r *Relay) list(ctx context.Context, full bool) (Result, error) {
 		return Result{How: Unchanged}, nil
 	}
 	if err != nil {
-		return res, err
+		return res, NameMove(err, &seen)
 	}
 	r.st.Seen, r.st.Trust = seen, trust.end(r.opts.Note)
 	return res, nil
+}
+
+// NameMove adds to a *reconcile.TooMany where the listing that seen describes has moved.
+func NameMove(err error, seen *harvest.Seen) error {
+	if many, ok := errors.AsType[*reconcile.TooMany](err); ok {
+		many.Moved = seen.Moved
+	}
+	return err
 }
 
 // believed removes from a list the parts that are not trusted.

@@ -1,6 +1,9 @@
 package relay_test
 
 import (
+	"fmt"
+	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -94,4 +97,30 @@ func TestBaselineSkips(t *testing.T) {
 			w.has("a", "b")
 		})
 	}
+}
+
+// A refusal names the host that the list was redirected to, because all resources of a site
+// that has moved look new.
+func TestListMoved(t *testing.T) {
+	s := new(site)
+	moved := false
+	w := newWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if host, port, _ := net.SplitHostPort(r.Host); moved && host == "127.0.0.1" {
+			http.Redirect(rw, r, "http://localhost:"+port+r.URL.Path, http.StatusMovedPermanently)
+			return
+		}
+		s.ServeHTTP(rw, r)
+	}))
+	names := func(prefix string) (all []string) {
+		for i := range 20 {
+			all = append(all, fmt.Sprint(prefix, i))
+		}
+		return all
+	}
+	s.put("/sitemap.xml", listOf(names("old")...))
+	w.begin("/sitemap.xml")
+	w.look("compared 20 0 0")
+	s.put("/sitemap.xml", listOf(names("new")...))
+	moved = true
+	w.look("20 of the 20 known resources would be deleted: the source redirects to http://localhost:")
 }
