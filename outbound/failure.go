@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -40,6 +41,7 @@ func Answered(what string, status int) *Failure {
 // query may be a secret, nor addresses of the hub's network.
 func Explain(err error) *Failure {
 	var dns *net.DNSError
+	var reset streamError
 	switch {
 	case errors.Is(err, ErrAddress):
 		return &Failure{Text: ErrAddress.Error(), Outcome: RefusedAddress}
@@ -57,10 +59,36 @@ func Explain(err error) *Failure {
 		return &Failure{Text: "the connection was refused", Outcome: Unreachable}
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
 		return &Failure{Text: "the host cannot be reached", Outcome: Unreachable}
+	case errors.As(err, &reset):
+		return &Failure{Text: fmt.Sprintf("the server reset the stream (%s)", reset.name()), Outcome: Other}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.ErrClosedPipe):
 		return &Failure{Text: "the connection was closed before the answer", Outcome: Other}
 	}
 	return &Failure{Text: "the answer is not HTTP", Outcome: Other}
+}
+
+// A streamError is an HTTP/2 stream that was reset. Its fields are those of the unexported
+// error of net/http, so errors.As finds that.
+type streamError struct {
+	StreamID uint32
+	Code     uint32
+	Cause    error
+}
+
+// Error returns the name of the code.
+func (e streamError) Error() string { return "stream reset: " + e.name() }
+
+// codes are the names of the error codes of HTTP/2 (RFC 9113, section 7).
+var codes = [...]string{
+	"NO_ERROR", "PROTOCOL_ERROR", "INTERNAL_ERROR", "FLOW_CONTROL_ERROR", "SETTINGS_TIMEOUT", "STREAM_CLOSED", "FRAME_SIZE_ERROR",
+	"REFUSED_STREAM", "CANCEL", "COMPRESSION_ERROR", "CONNECT_ERROR", "ENHANCE_YOUR_CALM", "INADEQUATE_SECURITY", "HTTP_1_1_REQUIRED",
+}
+
+func (e streamError) name() string {
+	if int(e.Code) < len(codes) {
+		return codes[e.Code]
+	}
+	return fmt.Sprintf("code %d", e.Code)
 }
 
 // isTLS reports whether a TLS handshake failed. Most errors of crypto/tls have

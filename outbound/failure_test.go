@@ -47,3 +47,34 @@ func TestExplainTLS(t *testing.T) {
 		})
 	}
 }
+
+// A server that resets an HTTP/2 stream is not taken for one that does not speak HTTP.
+func TestExplainReset(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/later" {
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+		}
+		panic(http.ErrAbortHandler)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	client := New(Options{Allow: loopback, CAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs})
+	defer client.Close()
+	for _, path := range []string{"/", "/later"} {
+		t.Run(path, func(t *testing.T) {
+			resp, err := client.HTTP().Get(server.URL + path)
+			if err == nil {
+				_, err = io.ReadAll(resp.Body)
+				resp.Body.Close()
+			}
+			if got, want := Explain(err).Text, "the server reset the stream (INTERNAL_ERROR)"; got != want {
+				t.Errorf("Explain(%v) = %q, want %q", err, got, want)
+			}
+		})
+	}
+	if got, want := Explain(streamError{Code: 8}).Text, "the server reset the stream (CANCEL)"; got != want {
+		t.Errorf("Explain(CANCEL) = %q, want %q", got, want)
+	}
+}
