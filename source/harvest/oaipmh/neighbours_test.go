@@ -165,3 +165,59 @@ func TestDamage(t *testing.T) {
 		})
 	}
 }
+
+// A resumptionToken is sent back as it came, whatever characters it has.
+func TestTokenCharacters(t *testing.T) {
+	const token = `a+b%2Bc&d=e/f?g#h ü"<'` + "`|{}[]^~\\"
+	var got []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		if q.Get("key") != "a+b" || len(q["verb"]) != 1 {
+			t.Errorf("got query %q", r.URL.RawQuery)
+		}
+		text, id := token, "1"
+		if q.Has("resumptionToken") {
+			got = append(got, q.Get("resumptionToken"))
+			text, id = "", "2"
+		}
+		fmt.Fprintf(w, `<OAI-PMH><ListIdentifiers><header><identifier>oai:x:%s</identifier></header><resumptionToken> %s </resumptionToken></ListIdentifiers></OAI-PMH>`, id, escaped(text))
+	}))
+	defer s.Close()
+	r := &Repository{Getter: &harvest.Getter{Client: http.DefaultClient}, URL: s.URL + "/oai?key=a%2Bb"}
+	for _, err := range r.List(t.Context(), new(List), Seconds, Selection{Prefix: "oai_dc"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(got, []string{token}) {
+		t.Errorf("got tokens %q, want %q once", got, token)
+	}
+}
+
+// Datestamps with fractions and offsets are read, although the protocol has neither.
+func TestDatestamps(t *testing.T) {
+	want := time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC)
+	for datestamp, want := range map[string]time.Time{
+		"2026-03-01T11:00:00Z":           want,
+		"2026-03-01T11:00:00.250Z":       want.Add(250 * time.Millisecond),
+		"2026-03-01T16:30:00+05:30":      want,
+		"2026-03-01T03:00:00.5-08:00":    want.Add(500 * time.Millisecond),
+		"2026-03-01T11:00:00":            want,
+		"2026-03-01T11:00Z":              want,
+		"2026-03-01":                     time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC),
+		" 2026-03-01T11:00:00Z\n":        want,
+		"2026-03-01T11:00:00.123456789Z": want.Add(123456 * time.Microsecond),
+		"2026-02-30T11:00:00Z":           {},
+		"yesterday":                      {},
+	} {
+		t.Run(datestamp, func(t *testing.T) {
+			p, err := readPart(strings.NewReader("<OAI-PMH><ListIdentifiers><header><identifier>x</identifier><datestamp>"+datestamp+"</datestamp></header></ListIdentifiers></OAI-PMH>"), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := p.records[0].Time; !got.Truncate(time.Microsecond).Equal(want) {
+				t.Errorf("got time %v, want %v", got, want)
+			}
+		})
+	}
+}
