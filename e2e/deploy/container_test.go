@@ -23,11 +23,13 @@ import (
 // A container is an image that was unpacked, to run programs of.
 type container struct {
 	root   string // what the programs see as /
+	user   int    // who the programs run as; 0: the image's user
 	config struct {
 		Config struct {
 			User            string
 			Env, Entrypoint []string
 			Labels          map[string]string
+			Healthcheck     struct{ Test []string }
 		}
 	}
 }
@@ -121,6 +123,9 @@ func (c *container) ids(t *testing.T) (i ids) {
 	if _, err := fmt.Sscanf(c.config.Config.User, "%d:%d", &i.uid, &i.gid); err != nil || i.uid == 0 {
 		t.Fatalf("the image's user is %q: %v", c.config.Config.User, err)
 	}
+	if c.user != 0 {
+		i.uid = c.user
+	}
 	return i
 }
 
@@ -185,7 +190,12 @@ func (c *container) start(t *testing.T, env []string, command ...string) *hubtes
 
 func (c *container) run(t *testing.T, command ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	p := c.start(t, nil, command...)
+	return c.runWith(t, nil, command...)
+}
+
+func (c *container) runWith(t *testing.T, env []string, command ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	p := c.start(t, env, command...)
 	code = p.Wait()
 	return code, p.Stdout.String(), p.Stderr.String()
 }

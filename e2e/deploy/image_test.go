@@ -78,17 +78,32 @@ func TestImage(t *testing.T) {
 		"RSHUB_LISTEN="+anywhere(addr), "RSHUB_OPS_LISTEN="+anywhere(ops), "RSHUB_BASE_URL="+h.URL,
 		"RSHUB_CALLBACK_CA_FILE=/etc/rshub/ca/ca.pem", "RSHUB_CALLBACK_ALLOW=127.0.0.0/8", // in config
 	))
-	hubtest.Until(t, "the hub is ready", func() error {
-		if h.Ended() {
-			t.Fatalf("it ended: %s", h.Stderr.String())
-		}
-		a, err := hubtest.Request(http.MethodGet, h.Ops+"/readyz", nil)
-		if err == nil && a.Status != http.StatusOK {
-			err = fmt.Errorf("%d: %s", a.Status, a.Body)
-		}
-		return err
-	})
+	ready := func() {
+		t.Helper()
+		hubtest.Until(t, "the hub is ready", func() error {
+			if h.Ended() {
+				t.Fatalf("it ended: %s", h.Stderr.String())
+			}
+			a, err := hubtest.Request(http.MethodGet, h.Ops+"/readyz", nil)
+			if err == nil && a.Status != http.StatusOK {
+				err = fmt.Errorf("%d: %s", a.Status, a.Body)
+			}
+			return err
+		})
+	}
+	ready()
 	confined(t, h.Process)
+	health := func(want int) {
+		t.Helper()
+		check := c.config.Config.Healthcheck.Test
+		if len(check) < 2 || check[0] != "CMD" {
+			t.Fatalf("the image's health check is %q", check)
+		}
+		if code, out, said := c.runWith(t, []string{"RSHUB_OPS_LISTEN=" + anywhere(ops)}, check[1:]...); code != want {
+			t.Errorf("%q = %d: %s%s, want %d", check[1:], code, out, said, want)
+		}
+	}
+	health(0)
 
 	const set = "image"
 	bearer := "Authorization: Bearer " + token
@@ -109,6 +124,14 @@ func TestImage(t *testing.T) {
 	if said := h.Stderr.String(); strings.Contains(said, "after the grace period") || !strings.Contains(said, `"stopped"`) {
 		t.Errorf("it did not stop as it should: %s", trial.Tail(said))
 	}
+	health(1)
+
+	// Platforms such as OpenShift choose a user.
+	c.user = 1000680000
+	h.Process = c.start(t, append(chartVariables(t), "RSHUB_LISTEN="+anywhere(addr), "RSHUB_OPS_LISTEN="+anywhere(ops), "RSHUB_BASE_URL="+h.URL, "RSHUB_DATA=/data/other"))
+	ready()
+	health(0)
+	h.Stop(t)
 	for _, name := range []string{"rspublish", "rsmirror"} {
 		if code, out, said := c.run(t, "/"+name, "-version"); code != 0 || !strings.HasPrefix(out, name+" ") {
 			t.Errorf("%s in the image ends with %d: %s%s", name, code, out, said)
