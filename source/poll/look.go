@@ -27,6 +27,9 @@ type RelayOptions struct {
 	Note   func(set, text string)                                   // called with oddities of a source
 }
 
+// maxNotedGaps is how many gaps of one look are noted one by one: every look finds them again.
+const maxNotedGaps = 20
+
 // Relayed returns a Look that uses package relay. hub returns a client of the hub itself.
 // Relayed also stores in outcomes what it needs to see changes since the last look. The first
 // look removes what a hub that was killed has left in Dir. If it cannot, the next one tries.
@@ -57,6 +60,7 @@ func Relayed(getter *harvest.Getter, hub func(set string) reconcile.Hub, outcome
 			}
 			return relay.Find(ctx, getter, out.Source)
 		}
+		gaps := 0
 		r := relay.New(hub(set), getter, &kept.State, relay.Options{
 			Dir:    o.Dir,
 			Total:  o.Total,
@@ -64,7 +68,11 @@ func Relayed(getter *harvest.Getter, hub func(set string) reconcile.Hub, outcome
 			Room:   func(bytes int64) error { return o.Room(ctx, set, bytes) },
 			Find:   find,
 			Note:   func(text string) { o.Note(set, text) },
-			Gap:    func(gap error) { o.Note(set, gap.Error()) },
+			Gap: func(gap error) {
+				if gaps++; gaps <= maxNotedGaps {
+					o.Note(set, gap.Error())
+				}
+			},
 			Save: func(st *relay.State) error {
 				text, err := json.Marshal(state{out.Begin, out.Source, *st})
 				if err == nil {
@@ -74,6 +82,9 @@ func Relayed(getter *harvest.Getter, hub func(set string) reconcile.Hub, outcome
 			},
 		})
 		found, err := r.Look(ctx)
+		if gaps > maxNotedGaps {
+			o.Note(set, fmt.Sprintf("and %d more parts of the source could not be read", gaps-maxNotedGaps))
+		}
 		if many, ok := errors.AsType[*reconcile.TooMany](err); ok {
 			twice := ""
 			if kept.State.Source.Repository != nil {

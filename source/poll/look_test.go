@@ -105,9 +105,9 @@ func TestRelayed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSite(t)
-	dir := filepath.Join(t.TempDir(), "not there yet")
+	dir, notes := filepath.Join(t.TempDir(), "not there yet"), []string{}
 	look := poll.Relayed(&harvest.Getter{Client: s.Client(), Tries: 1}, func(set string) reconcile.Hub { return &ofHub{reconcile.Set{Client: c, Name: set}} }, poll.OnDisk(&testutil.Map{}), poll.RelayOptions{
-		Dir: dir, Note: func(set, text string) { t.Log(set, text) },
+		Dir: dir, Note: func(_, text string) { notes = append(notes, text) },
 		Room:   func(context.Context, string, int64) error { return nil },
 		Memory: func(context.Context) (func(), error) { return func() {}, nil },
 	})
@@ -155,6 +155,16 @@ func TestRelayed(t *testing.T) {
 	again("demo", 0, 0, 0, 0, "sitemap.xml")
 	s.has("a", "b 2026-02-02", "d", "e")
 	again("demo", 4, 1, 0, 0, "")
+
+	// Entries that cannot be read are counted, and the first of them noted.
+	notes = nil
+	s.has("a", "b 2026-02-02", strings.Repeat("x&y</loc></url><url><loc>https://example.org/", 30)+"f")
+	again("demo", 3, 1, 0, 0, "")
+	if want := "and 10 more parts of the source could not be read"; out.Gaps != 30 || len(notes) != 21 || notes[20] != want {
+		t.Errorf("got %d gaps and the notes %q, want 30 and 21 notes, the last %q", out.Gaps, notes, want)
+	}
+	s.has("a", "b 2026-02-02", "d", "e")
+	again("demo", 4, 0, 0, 1, "")
 
 	// What others delete comes back at the next look, when the server knows no versions.
 	s.mu.Lock()
