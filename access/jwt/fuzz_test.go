@@ -51,6 +51,8 @@ func FuzzClaims(f *testing.F) {
 		`{"iss":"` + issuer + `","aud":"` + audience + `","sub":"a","sub":"b","exp":99999999999}`, `{"iss":"` + issuer + `","aud":"` + audience + `","sub":"\u0000","exp":99999999999}`,
 		`{"iss":"` + issuer + `","aud":"` + audience + `","sub":"a","exp":99999999999,"nbf":99999999998}`, `{"iss":"` + issuer + `","aud":"` + audience + `","sub":"a","exp":-1}`,
 		`{"iss":"` + issuer + `","aud":"` + audience + `","sub":"a","exp":9223372036854775808,"scope":"publish:*"}`, `{"iss":"` + issuer + `","aud":{"x":1},"sub":"a","exp":"99999999999"}`,
+		`{"iss":"` + issuer + `","aud":"` + audience + `","sub":"a","exp":99999999999,"scp":["publish:a","openid"]}`,
+		`{"iss":"` + issuer + `","aud":"` + audience + `","sub":"a","exp":99999999999,"scope":"follow:b","scp":"publish:a"}`,
 	} {
 		f.Add(s)
 	}
@@ -84,8 +86,12 @@ func FuzzClaims(f *testing.F) {
 				t.Errorf("%q is not good yet", payload)
 			}
 		}
-		words, _ := plain["scope"].(string)
-		if list, ok := plain["scope"].([]any); ok {
+		claim := plain["scope"]
+		if claim == nil {
+			claim = plain["scp"]
+		}
+		words, _ := claim.(string)
+		if list, ok := claim.([]any); ok {
 			for _, w := range list {
 				text, _ := w.(string)
 				words += " " + text

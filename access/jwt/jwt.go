@@ -22,15 +22,17 @@ import (
 )
 
 const (
-	maxToken = 8 << 10 // the longest token, in bytes
-	maxName  = 200     // the longest sub, in bytes
-	maxKnown = 4096    // verified tokens in each of the two caches, fresh and old
-	maxTries = 16      // the most keys that one token is checked with
+	maxToken  = 16 << 10 // the longest token, in bytes
+	maxName   = 200      // the longest sub, in bytes
+	maxKnown  = 4096     // verified tokens in each of the two caches, fresh and old
+	maxRights = 4 << 20  // bytes of rights in each of the two caches
+	maxTries  = 16       // the most keys that one token is checked with
 )
 
-// rightsClaim is the claim with the caller's rights: a string, or an array of strings
-// (RFC 8693, 4.2).
-const rightsClaim = "scope"
+// rightsClaims are the claims that may hold the caller's rights, as a string of words or
+// as an array of strings. Only the first that is present counts. Standard issuers send
+// scope (RFC 8693, section 4.2), others scp.
+var rightsClaims = []string{"scope", "scp"}
 
 // Options of an Authenticator. Those without a default are required.
 type Options struct {
@@ -53,6 +55,7 @@ type Authenticator struct {
 
 	mu         sync.Mutex
 	fresh, old map[[sha256.Size]byte]known // tokens that were verified
+	freshBytes int                         // bytes of rights in fresh
 }
 
 var _ access.Authenticator = (*Authenticator)(nil)
@@ -61,6 +64,7 @@ var _ access.Authenticator = (*Authenticator)(nil)
 type known struct {
 	name    string
 	rights  access.Rights
+	size    int // bytes of the words that rights were parsed from
 	begins  time.Time
 	expires time.Time
 	version uint64
@@ -182,9 +186,10 @@ func (a *Authenticator) keysVersion() uint64 {
 
 // rememberLocked needs a.mu held.
 func (a *Authenticator) rememberLocked(sum [sha256.Size]byte, k known) {
-	if len(a.fresh) >= maxKnown {
-		a.old, a.fresh = a.fresh, make(map[[sha256.Size]byte]known, maxKnown)
+	if len(a.fresh) >= maxKnown || a.freshBytes+k.size > maxRights {
+		a.old, a.fresh, a.freshBytes = a.fresh, make(map[[sha256.Size]byte]known), 0
 	}
+	a.freshBytes += k.size - a.fresh[sum].size
 	a.fresh[sum] = k
 }
 
@@ -243,30 +248,35 @@ func (a *Authenticator) read(registered *jwt.Claims, claims map[string]json.RawM
 	case registered.Subject == "" || len(registered.Subject) > maxName || strings.ContainsFunc(registered.Subject, func(c rune) bool { return c < ' ' || c == 0x7F || c == 0xFFFD }):
 		return known{}, access.Unknown(fmt.Sprintf("the JWT does not say whose it is (sub), in at most %d bytes", maxName))
 	}
-	rights, err := readRights(claims[rightsClaim])
+	name, claim := rightsClaim(claims)
+	rights, size, err := readRights(claim)
 	if err != nil {
-		return known{}, access.Unknown("the JWT's claim " + rightsClaim + ": " + err.Error())
+		return known{}, access.Unknown("the JWT's claim " + name + ": " + err.Error())
 	}
 	begins := registered.NotBefore.Time()
 	if issued := registered.IssuedAt.Time(); issued.After(begins) {
 		begins = issued
 	}
-	return known{access.JWTPrefix + registered.Subject, rights, begins, registered.Expiry.Time(), version, key}, nil
+	return known{access.JWTPrefix + registered.Subject, rights, size, begins, registered.Expiry.Time(), version, key}, nil
+}
+
+// rightsClaim returns the claim with the caller's rights and its name. If all
+// rightsClaims are absent or null, both are empty.
+func rightsClaim(claims map[string]json.RawMessage) (name string, claim json.RawMessage) {
+	for _, name := range rightsClaims {
+		if claim := claims[name]; len(claim) > 0 && string(claim) != "null" {
+			return name, claim
+		}
+	}
+	return "", nil
 }
 
 // readRights reads the rights from a claim. It ignores words that are not rights of
-// rshub, because they are meant for other services.
-func readRights(claim json.RawMessage) (access.Rights, error) {
-	if len(claim) == 0 || string(claim) == "null" {
-		return access.Rights{}, nil
-	}
-	var text string
-	if json.Unmarshal(claim, &text) != nil {
-		var list []string
-		if json.Unmarshal(claim, &list) != nil {
-			return access.Rights{}, errors.New("it is neither a text nor a list of texts")
-		}
-		text = strings.Join(list, " ")
+// rshub, because they are meant for other services. size is the length of the others.
+func readRights(claim json.RawMessage) (r access.Rights, size int, err error) {
+	text, err := readWords(claim)
+	if err != nil {
+		return access.Rights{}, 0, err
 	}
 	var rights []string
 	for word := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ' ' || c == ',' }) {
@@ -275,9 +285,27 @@ func readRights(claim json.RawMessage) (access.Rights, error) {
 		}
 	}
 	if len(rights) == 0 {
-		return access.Rights{}, nil
+		return access.Rights{}, 0, nil
 	}
-	return access.ParseRights(strings.Join(rights, ","))
+	joined := strings.Join(rights, ",")
+	r, err = access.ParseRights(joined)
+	return r, len(joined), err
+}
+
+// readWords returns the words of a claim, separated by spaces.
+func readWords(claim json.RawMessage) (string, error) {
+	if len(claim) == 0 {
+		return "", nil
+	}
+	var text string
+	if json.Unmarshal(claim, &text) == nil {
+		return text, nil
+	}
+	var list []string
+	if json.Unmarshal(claim, &list) != nil {
+		return "", errors.New("it is neither a string nor an array of strings")
+	}
+	return strings.Join(list, " "), nil
 }
 
 func unavailable() error {
