@@ -199,7 +199,8 @@ func MayOperate(ctx context.Context) error {
 }
 
 // need returns nil when the caller is allowed, or else the problem that names
-// the missing right.
+// the missing right. To a caller with a JWT, the problem also shows the claim in which
+// its rights were expected.
 func (c Caller) need(allowed bool, right string) error {
 	switch {
 	case allowed:
@@ -207,7 +208,14 @@ func (c Caller) need(allowed bool, right string) error {
 	case c.Name == "":
 		return unauthorized("", "this needs a token with the right "+right+": Authorization: Bearer TOKEN")
 	}
-	return problem.New(http.StatusForbidden, "forbidden", "your token does not have the right "+right)
+	detail := "your token does not have the right " + right
+	if c.Claim != "" {
+		detail += ": " + c.Claim + "; want " + right
+		if kind, _, ok := strings.Cut(right, ":"); ok {
+			detail += " or " + kind + ":*"
+		}
+	}
+	return problem.New(http.StatusForbidden, "forbidden", detail)
 }
 
 // unauthorized returns the problem of a request without a valid token. code is

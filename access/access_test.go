@@ -115,6 +115,9 @@ func TestMay(t *testing.T) {
 					continue
 				}
 				p, ok := errors.AsType[*problem.Problem](may.err)
+				if want := "your token does not have the right " + may.what; ok && p.Status == http.StatusForbidden && p.Detail != want {
+					t.Errorf("%s: detail %q, want %q", may.what, p.Detail, want)
+				}
 				if !ok || p.Status != may.want || !strings.Contains(p.Detail, may.what) {
 					t.Errorf("%s: %v, want %d", may.what, may.err, may.want)
 					continue

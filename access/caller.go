@@ -18,6 +18,7 @@ type Caller struct {
 	Limits  *limit.Limits // the caller's own limits, which replace the limits for all callers; nil: none
 	Mark    uint64        // differs between two tokens of the same name; 0: the caller has a JWT, or no token
 	Key     string        // thumbprint of the key that verified the JWT; empty: the caller has no JWT
+	Claim   string        // a clause on the claim with the JWT's rights, for refusals; empty: the caller has no JWT
 	Ticket  bool          // the caller has only a ticket of who has the name, see Tickets
 
 	// Private reports whether a set is private. It is asked for callers that have only

@@ -10,9 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
@@ -27,6 +29,7 @@ const (
 	maxKnown  = 4096     // verified tokens in each of the two caches, fresh and old
 	maxRights = 4 << 20  // bytes of rights in each of the two caches
 	maxTries  = 16       // the most keys that one token is checked with
+	maxShown  = 200      // bytes of a claim that a refusal shows
 )
 
 // rightsClaims are the claims that may hold the caller's rights, as a string of words or
@@ -64,7 +67,8 @@ var _ access.Authenticator = (*Authenticator)(nil)
 type known struct {
 	name    string
 	rights  access.Rights
-	size    int // bytes of the words that rights were parsed from
+	size    int    // bytes of the words that rights were parsed from
+	claim   string // Caller.Claim
 	begins  time.Time
 	expires time.Time
 	version uint64
@@ -148,7 +152,7 @@ func (a *Authenticator) caller(token string) (access.Caller, error) {
 		anyone = a.opts.Others.Anyone()
 	}
 	c := access.NewCaller(k.name, k.rights, anyone, k.expires, func() (access.Caller, error) { return a.caller(token) })
-	c.Key = k.key
+	c.Key, c.Claim = k.key, k.claim
 	return c, nil
 }
 
@@ -249,7 +253,11 @@ func (a *Authenticator) read(registered *jwt.Claims, claims map[string]json.RawM
 		return known{}, access.Unknown(fmt.Sprintf("the JWT does not say whose it is (sub), in at most %d bytes", maxName))
 	}
 	name, claim := rightsClaim(claims)
-	rights, size, err := readRights(claim)
+	words, err := readWords(claim)
+	if err != nil {
+		return known{}, access.Unknown("the JWT's claim " + name + ": " + err.Error())
+	}
+	rights, size, err := readRights(words)
 	if err != nil {
 		return known{}, access.Unknown("the JWT's claim " + name + ": " + err.Error())
 	}
@@ -257,7 +265,7 @@ func (a *Authenticator) read(registered *jwt.Claims, claims map[string]json.RawM
 	if issued := registered.IssuedAt.Time(); issued.After(begins) {
 		begins = issued
 	}
-	return known{access.JWTPrefix + registered.Subject, rights, size, begins, registered.Expiry.Time(), version, key}, nil
+	return known{access.JWTPrefix + registered.Subject, rights, size, describe(name, words), begins, registered.Expiry.Time(), version, key}, nil
 }
 
 // rightsClaim returns the claim with the caller's rights and its name. If all
@@ -271,15 +279,30 @@ func rightsClaim(claims map[string]json.RawMessage) (name string, claim json.Raw
 	return "", nil
 }
 
-// readRights reads the rights from a claim. It ignores words that are not rights of
-// rshub, because they are meant for other services. size is the length of the others.
-func readRights(claim json.RawMessage) (r access.Rights, size int, err error) {
-	text, err := readWords(claim)
-	if err != nil {
-		return access.Rights{}, 0, err
+// describe returns the clause of Caller.Claim on a claim with some words. Only the start
+// of long words is shown. An empty name means that the token has no such claim.
+//
+// The result is ASCII: it is also the reason of a close frame, which may be cut anywhere.
+func describe(name, words string) string {
+	if name == "" {
+		return fmt.Sprintf("it has no claim %q or %q", rightsClaims[0], rightsClaims[1])
 	}
+	more := ""
+	if len(words) > maxShown {
+		cut := maxShown
+		for !utf8.RuneStart(words[cut]) {
+			cut--
+		}
+		words, more = words[:cut], "..."
+	}
+	return fmt.Sprintf("its claim %q holds %s%s", name, strconv.QuoteToASCII(words), more)
+}
+
+// readRights reads the rights among the words of a claim. It ignores other words, because
+// they are meant for other services. size is the length of the rights.
+func readRights(words string) (r access.Rights, size int, err error) {
 	var rights []string
-	for word := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ' ' || c == ',' }) {
+	for word := range strings.FieldsFuncSeq(words, func(c rune) bool { return c == ' ' || c == ',' }) {
 		if word == "operate" || strings.HasPrefix(word, "publish:") || strings.HasPrefix(word, "follow:") {
 			rights = append(rights, word)
 		}

@@ -352,6 +352,49 @@ func TestRightsClaim(t *testing.T) {
 	}
 }
 
+func TestForbidden(t *testing.T) {
+	a := open(t, file(t, set(t, "ec")))
+	const lacks = "your token does not have the right "
+	long := strings.Repeat("openid ", 1000)
+	for _, tt := range []struct {
+		name       string
+		scope, scp any // nil if absent
+		want       string
+	}{
+		{"scope", "openid profile", nil, `its claim "scope" holds "openid profile"`},
+		{"scope array", []string{"openid", "profile"}, nil, `its claim "scope" holds "openid profile"`},
+		{"scope empty", "", nil, `its claim "scope" holds ""`},
+		{"scope and scp", "openid", "publish:demo", `its claim "scope" holds "openid"`},
+		{"scp", nil, "openid publish:other", `its claim "scp" holds "openid publish:other"`},
+		{"scp array", nil, []string{"openid", "publish:other"}, `its claim "scp" holds "openid publish:other"`},
+		{"neither", nil, nil, `it has no claim "scope" or "scp"`},
+		{"long", long, nil, `its claim "scope" holds "` + long[:200] + `"...`},
+		{"long and not ASCII", strings.Repeat("é", 5000), nil, `its claim "scope" holds "` + strings.Repeat(`\u00e9`, 100) + `"...`},
+		{"cut within a rune", "a" + strings.Repeat("é", 5000), nil, `its claim "scope" holds "a` + strings.Repeat(`\u00e9`, 99) + `"...`},
+		{"control characters", "a\x1b[31m\r\nb\"\u202e", nil, `its claim "scope" holds "a\x1b[31m\r\nb\"\u202e"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			token := sign(t, pairs()["ec"], claims(map[string]any{"scope": tt.scope, "scp": tt.scp, "email": "alice@example.org"}))
+			for range 2 { // the second time from the cache
+				c, err := caller(a, token)
+				if err != nil {
+					t.Fatalf("Caller() = %v", err)
+				}
+				ctx := access.NewContext(t.Context(), c)
+				for want, err := range map[string]error{
+					lacks + "publish:demo: " + tt.want + "; want publish:demo or publish:*": access.MayPublish(ctx, "demo"),
+					lacks + "follow:demo: " + tt.want + "; want follow:demo or follow:*":    access.MayFollow(ctx, "demo"),
+					lacks + "operate: " + tt.want + "; want operate":                        access.MayOperate(ctx),
+				} {
+					if p, ok := errors.AsType[*problem.Problem](err); !ok || p.Status != http.StatusForbidden || p.Detail != want {
+						t.Errorf("got %v, want 403 with %q", err, want)
+					}
+				}
+			}
+		})
+	}
+}
+
 // sized returns a valid token of n bytes, for any n that its base64 can have.
 func sized(t *testing.T, n int) string {
 	t.Helper()
@@ -680,7 +723,11 @@ func FuzzCaller(f *testing.F) {
 			t.Errorf("%q is %+v, %v", token, c, err)
 		}
 		var rights access.Rights
-		if rights, _, err = readRights(json.RawMessage(token)); err == nil && rights.Operate() && !strings.Contains(token, "operate") && !strings.Contains(token, `\u`) {
+		words, err := readWords(json.RawMessage(token))
+		if err == nil {
+			rights, _, err = readRights(words)
+		}
+		if err == nil && rights.Operate() && !strings.Contains(token, "operate") && !strings.Contains(token, `\u`) {
 			t.Errorf("%q allows to operate", token)
 		}
 	})
