@@ -39,6 +39,7 @@ func (s *Server) users(g *guard, routes *router) http.Handler {
 	return chain(routes,
 		routes.counted,    // counts also what the steps below refuse
 		readOn,            // reads what is left of a body, so that the client sees a refusal
+		boundHeader,       // before any step reads the header or shows a part of it
 		g.keep,            // refuses a foreign page or a wrong host before it looks at tokens
 		s.callers.limited, // finds out who the caller is, and counts the request for its limits
 	)
@@ -47,7 +48,7 @@ func (s *Server) users(g *guard, routes *router) http.Handler {
 // operators takes requests at the operations address to the routes. Each route asks for the
 // caller by itself, because probes and metrics need no token.
 func (s *Server) operators(g *guard, routes *mux) http.Handler {
-	return chain(routes, g.ofOps(s.probed()).keep)
+	return chain(routes, boundHeader, g.ofOps(s.probed()).keep)
 }
 
 // starting answers users, and operators, while the hub waits for its memory.
@@ -55,7 +56,7 @@ func (s *Server) starting(g *guard) (users, operators http.Handler) {
 	refused, probes := s.errors.Handle(serveStarting), newMux()
 	s.health.routes(probes)
 	probes.Handle("/", refused)
-	return chain(refused, g.keep), s.operators(g, probes)
+	return chain(refused, boundHeader, g.keep), s.operators(g, probes)
 }
 
 // probed reports whether others than this machine may reach the hub, so that probes do.

@@ -134,7 +134,7 @@ func newHTTPServer(h http.Handler, writeTimeout time.Duration, log *slog.Logger)
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       time.Minute,
 		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    32 << 10,
+		MaxHeaderBytes:    maxReadHeader,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: writeTimeout},
 		ErrorLog:          slog.NewLogLogger(&netHTTPHandler{Handler: log.Handler(), said: rate.Sometimes{Interval: time.Minute}}, slog.LevelDebug),
 	}

@@ -35,12 +35,17 @@ var (
 	noSource = []string{"no-referrer"}
 )
 
+// protect sets these headers.
+func protect(h http.Header) {
+	h["X-Content-Type-Options"], h["Content-Security-Policy"] = noSniff, noScript
+	h["Cross-Origin-Resource-Policy"], h["Referrer-Policy"] = sameSite, noSource
+}
+
 // keep passes allowed requests to next, and answers the preflight requests of browsers.
 func (g *guard) keep(next http.Handler) http.Handler {
 	return g.errors.Handle(func(w http.ResponseWriter, r *http.Request) error {
 		header := w.Header()
-		header["X-Content-Type-Options"], header["Content-Security-Policy"] = noSniff, noScript
-		header["Cross-Origin-Resource-Policy"], header["Referrer-Policy"] = sameSite, noSource
+		protect(header)
 		if r.TLS != nil && g.strict(r) {
 			header["Strict-Transport-Security"] = strict
 		}

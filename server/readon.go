@@ -21,10 +21,11 @@ func readOn(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		expects := r.Header.Get("Expect") != "" // boundHeader may empty the header
 		body := &watchedBody{ReadCloser: r.Body}
 		r.Body = body
 		next.ServeHTTP(w, r)
-		if body.ended || r.ContentLength == 0 || r.Header.Get("Expect") != "" { // a client that sends Expect may not have sent the body
+		if body.ended || r.ContentLength == 0 || expects { // a client that sends Expect may not have sent the body
 			return
 		}
 		c := http.NewResponseController(w)

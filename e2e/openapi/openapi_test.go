@@ -456,6 +456,7 @@ func (d *document) checkRefusals(t *testing.T, h *hubtest.Hub, samples map[strin
 			{http.StatusUnauthorized, known.URL, "|Authorization: Bearer wrong"},
 			{http.StatusForbidden, h.URL, "|Origin: https://evil.example"},
 			{http.StatusMisdirectedRequest, h.URL, "|Host: evil.example"},
+			{http.StatusRequestHeaderFieldsTooLarge, h.URL, "|X-Large: " + strings.Repeat("a", 33<<10)},
 			{http.StatusTooManyRequests, limited.URL, ""},
 			{http.StatusServiceUnavailable, starting.URL, ""},
 		} {
