@@ -63,6 +63,7 @@ func TestOneHub(t *testing.T) {
 		t.Run("long poll", func(t *testing.T) { t.Parallel(); longPoll(t, s) })
 		t.Run("large publish", func(t *testing.T) { t.Parallel(); largePublish(t, s) })
 		t.Run("unbuffered publish", func(t *testing.T) { t.Parallel(); unbuffered(t, s) })
+		t.Run("large header", func(t *testing.T) { t.Parallel(); largeHeader(t, s) })
 		t.Run("names", func(t *testing.T) { t.Parallel(); names(t, s) })
 	})
 }
@@ -219,6 +220,35 @@ func unbuffered(t *testing.T, s *server) {
 		}
 		if a := <-answer; !strings.HasPrefix(a, "200 ") || !strings.Contains(a, `"count":1001`) {
 			t.Errorf("the publish is answered %s", a)
+		}
+	}
+}
+
+// largeHeader sends a token of 16 KiB, a header of almost 32 KiB, and one that the hub refuses.
+func largeHeader(t *testing.T, s *server) {
+	token := "Authorization: Bearer " + strings.Repeat("a", 16<<10)
+	for _, http2 := range []bool{false, true} {
+		c := s.client(t, "127.0.0.1", http2)
+		for _, tt := range []struct {
+			name    string
+			headers []string
+			status  int
+		}{
+			{"token", []string{token}, http.StatusOK},
+			{"token and others", []string{token, "X-Large: " + strings.Repeat("b", 15<<10)}, http.StatusOK},
+			{"long line", []string{"X-Large: " + strings.Repeat("b", 31<<10)}, http.StatusOK},
+			{"above the limit", []string{token, "X-Large: " + strings.Repeat("b", 17<<10)}, http.StatusRequestHeaderFieldsTooLarge},
+			{"long line above the limit", []string{"X-Large: " + strings.Repeat("b", 40<<10)}, http.StatusRequestHeaderFieldsTooLarge},
+		} {
+			t.Run(fmt.Sprintf("%s, HTTP/2 %t", tt.name, http2), func(t *testing.T) {
+				a := exchange(t, c, http.MethodGet, s.url+"/sets", nil, tt.headers...)
+				if a.Status != tt.status {
+					t.Errorf("got %d %.300s, want %d", a.Status, a.Body, tt.status)
+				}
+				if want := "problems/header-too-large"; a.Status == http.StatusRequestHeaderFieldsTooLarge && !strings.Contains(string(a.Body), want) {
+					t.Errorf("got %.300s, want the hub's problem %s", a.Body, want)
+				}
+			})
 		}
 	}
 }
