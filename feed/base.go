@@ -26,6 +26,15 @@ func (b Base) Set(set string) string { return b.Sets() + "/" + set }
 // Description returns the URL of the Source Description with every set.
 func (b Base) Description() string { return string(b) + "/.well-known/resourcesync" }
 
+// Catalog returns the URL of the API catalog of the hub (RFC 9727).
+func (b Base) Catalog() string { return string(b) + "/.well-known/api-catalog" }
+
+// CatalogLink returns the value of a Link header that names the API catalog.
+func (b Base) CatalogLink() string { return "<" + b.Catalog() + `>; rel="api-catalog"` }
+
+// OpenAPI returns the URL of the OpenAPI document of the hub.
+func (b Base) OpenAPI() string { return string(b) + "/openapi.json" }
+
 // DescriptionPart returns the URL of a part of it, if it is an index.
 func (b Base) DescriptionPart(n int) string { return b.Description() + "?part=" + strconv.Itoa(n) }
 

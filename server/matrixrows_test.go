@@ -126,6 +126,7 @@ var siteRows = []row{
 	{method: "GET", url: "/sets?limit=0", needs: nothing, there: 400, absent: 400},
 	{method: "GET", url: "/.well-known/resourcesync", needs: nothing, there: 200, absent: 200},
 	{method: "GET", url: "/robots.txt", needs: nothing, there: 404, absent: 404},
+	{method: "GET", url: "/.well-known/api-catalog", needs: nothing, there: 200, absent: 200},
 	{method: "GET", url: "/openapi.json", needs: nothing, there: 200, absent: 200},
 	{method: every, url: "/nothing", needs: nothing, there: 404, absent: 404},
 	{method: "GET", url: "/sets/SET", needs: follow, there: 200, absent: 404},

@@ -35,7 +35,8 @@ type site struct {
 	rdm         *rdm.Server
 	page        *page.Server
 	activity    *activity.Recorder
-	api         *description
+	api         *staticDocument
+	catalog     *staticDocument
 	callers     *callers
 	inventories inventories
 }
@@ -49,6 +50,7 @@ func (s *site) routes(mux *router) {
 	mux.handle("/failures", pageRoute, takes(of(s.activity.ServeFailures)))
 	mux.handle("/sources", pageRoute, takes(s.sets.ServeSources, "after"))
 	mux.handle("/.well-known/resourcesync", documentsRoute, s.serveDescription)
+	mux.handle("/.well-known/api-catalog", documentsRoute, takes(s.catalog.serve))
 	mux.handle("/openapi.json", documentsRoute, takes(s.api.serve))
 	mux.handle("/robots.txt", documentsRoute, takes(s.documents.ServeRobots))
 	for _, path := range hubPaths {
@@ -233,6 +235,7 @@ func (s *site) serveStatus(w http.ResponseWriter, r *http.Request) error {
 
 // serveDescription serves the Source Description of the hub.
 func (s *site) serveDescription(w http.ResponseWriter, r *http.Request) error {
+	w.Header().Set("Link", s.base.CatalogLink())
 	w.Header().Add("Vary", "Accept")
 	if page.Visits(r) {
 		s.page.ServeDocument(w, r, "")

@@ -163,7 +163,7 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 		page: page.New(described, base, page.Options{
 			Version: s.config.Version, Fixed: len(s.config.Sets) > 0, Tokens: s.config.Callers != nil, Holds: p.live != nil,
 		}),
-		activity: p.activity, api: newDescription(base, s.config.Version), callers: s.callers, inventories: p.inventories,
+		activity: p.activity, api: newDescription(base, s.config.Version), catalog: newCatalog(base), callers: s.callers, inventories: p.inventories,
 	}
 	site.rdm = rdm.New(catalogs{site, store.memory, p.streams}, base, s.config.MaxBody, s.log)
 	mux := newRouter(s.metrics, s.errors)
