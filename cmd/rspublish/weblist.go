@@ -36,7 +36,7 @@ func (s *syncing) findList(ctx context.Context, getter *harvest.Getter) (string,
 	if err != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
 		return s.cfg.what, nil
 	}
-	source, err := relay.Find(ctx, getter, s.cfg.what)
+	source, err := relay.FindList(ctx, getter, s.cfg.what)
 	if err == nil && source.ResourceList == "" {
 		err = fmt.Errorf("the site has %s, and no list of all its resources: rspublish relay follows it", &source)
 	}

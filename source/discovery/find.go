@@ -26,14 +26,23 @@ const maxPages = 200 // the most documents that one Find requests; most are the 
 //   - a page that links to one of these (rel=resourcesync, in HTML or in its Link header),
 //   - anything at a site that has a Source Description at /.well-known/resourcesync; if
 //     there is nothing at the URL itself, the description must be below it,
+//   - an API catalog (RFC 9727) that names one of these, a page that links to such a
+//     catalog, or the root of a site that has one at /.well-known/api-catalog,
 //   - the root of a site that has a sitemap.
 //
 // Find tries in this order: the URL itself; then .well-known/resourcesync below it, and,
-// if the URL exists, beside it and at the root of the site; and if the URL is the root of
-// a site, then the sitemap to which its page links (rel=sitemap), the sitemaps that its
+// if the URL exists, beside it and at the root of the site; then the API catalogs that the
+// page links to (rel=api-catalog), and if the URL is the root of a site,
+// /.well-known/api-catalog, and what these name: ResourceSync, a repository that speaks
+// OAI-PMH, a sitemap; and if the URL is the root of a site, then the sitemap to which its page links (rel=sitemap), the sitemaps that its
 // robots.txt names, and /sitemap.xml. The first that exists counts. If robots.txt names
 // several sitemaps, it is the Sitemap of the Source itself: a harvest.Lister reads it as
-// an index.
+// an index. A catalog counts only with one repository, and with one sitemap: of several,
+// each may have a part of the resources. Find looks for a sitemap even if it found a
+// repository, for callers that only read lists.
+//
+// A catalog that cannot be parsed counts as absent. A server that does not answer at
+// present ends the search, because what it would name goes before what comes later.
 //
 // An error is a *Several, wraps ErrNothing, or is an error of g, which says which request
 // failed and why. Several goroutines may call Find.
@@ -101,14 +110,61 @@ func (f *finder) find(ctx context.Context, u *url.URL) (*Source, error) {
 			return s, err
 		}
 	}
+	catalogs, cerr := f.catalogs(ctx, f.catalogPlaces(u, &root, bare))
+	if cerr != nil {
+		return nil, cerr
+	}
+	if s, err := f.described(ctx, catalogs); s != nil || err != nil {
+		return s, err
+	}
+	repository, cerr := f.repository(ctx, catalogs)
+	if cerr != nil {
+		return nil, cerr
+	}
+	listed, cerr := f.catalogSitemap(ctx, catalogs)
+	if cerr != nil {
+		return nil, cerr
+	}
+	if listed != "" || repository != "" && !bare {
+		return &Source{Repository: repository, Sitemap: listed}, nil
+	}
 	if !bare {
 		return nil, fmt.Errorf("%w, and there is nothing at /.well-known/resourcesync", err)
 	}
 	s, serr := f.sitemap(ctx, u)
+	if serr == nil && repository != "" {
+		if s == nil {
+			s = new(Source)
+		}
+		s.Repository = repository
+	}
+	if n := len(catalogs.services[oaiPMH]); serr == nil && s == nil && n > 1 {
+		return nil, fmt.Errorf("%w, and the API catalog of the site names %d repositories that speak OAI-PMH: use the URL of one, such as %s",
+			err, n, catalogs.services[oaiPMH][0][0])
+	}
 	if serr == nil && s == nil {
 		serr = fmt.Errorf("%w, and there is neither /.well-known/resourcesync nor a sitemap: robots.txt names none, and none is at /sitemap.xml", err)
 	}
 	return s, serr
+}
+
+// catalogPlaces returns the URLs of the API catalogs of a site: the URL itself if it is that of a
+// catalog, those to which its page links, and for the root of a site the well-known one.
+func (f *finder) catalogPlaces(u, root *url.URL, bare bool) []string {
+	var places []string
+	if p := f.pages[u.String()]; p != nil {
+		if p.linkset != nil {
+			places = append(places, u.String())
+		}
+		if p.html { // other answers may have the header of the whole site
+			linked := p.rel("api-catalog")
+			places = append(places, linked[:min(len(linked), maxNested)]...)
+		}
+	}
+	if bare {
+		places = append(places, root.ResolveReference(&url.URL{Path: "/.well-known/api-catalog"}).String())
+	}
+	return places
 }
 
 // refused reports whether a server refuses a page, and is not only busy.

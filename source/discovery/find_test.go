@@ -47,6 +47,9 @@ func (s site) start(t *testing.T) (base string) {
 		if w.Header().Get("Location") != "" {
 			w.WriteHeader(http.StatusFound)
 		}
+		if w.Header().Get("Retry-After") != "" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
 		_, _ = w.Write([]byte(text))
 	}))
 	t.Cleanup(server.Close)

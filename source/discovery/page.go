@@ -37,6 +37,10 @@ type page struct {
 	// be large, and their header is enough.
 	doc *resourcesync.Document
 
+	linkset *linkset // API catalog in the answer; nil if it is not one
+	html    bool     // the answer is an HTML page
+	text    bool     // the answer is plain text
+
 	room *int // bytes of memory that the pages of the Find may still take
 }
 
@@ -93,10 +97,17 @@ func (p *page) read(body *bufio.Reader, contentType string) error {
 	media, _, _ := mime.ParseMediaType(contentType)
 	switch {
 	case media == "text/html", media == "application/xhtml+xml", strings.HasPrefix(http.DetectContentType(begin), "text/html"):
-		return p.html(io.LimitReader(body, maxHTML))
+		p.html = true
+		return p.readHTML(io.LimitReader(body, maxHTML))
+	case media == linksetType, media == "application/json":
+		if p.linkset, err = readLinkset(body, p.url); err != nil || p.linkset == nil {
+			return err
+		}
+		return p.keep(p.linkset.size())
 	case bytes.HasPrefix(begin, []byte("<")):
 		return p.xml(body, bytes.Contains(begin, []byte("urlset")) || bytes.Contains(begin, []byte("sitemapindex")))
 	}
+	p.text = media == "text/plain"
 	return nil
 }
 
@@ -143,8 +154,8 @@ func (p *page) xml(body io.Reader, ours bool) error {
 	return nil
 }
 
-// html takes the links of an HTML page from its link elements.
-func (p *page) html(body io.Reader) error {
+// readHTML takes the links of an HTML page from its link elements.
+func (p *page) readHTML(body io.Reader) error {
 	base := p.url
 	for z := html.NewTokenizer(body); ; {
 		switch z.Next() {

@@ -24,6 +24,8 @@ type Source struct {
 	ChangeDump   string // or an index
 	Sitemap      string // a sitemap, or a robots.txt that names several, if Find found one; it is not part of ResourceSync, but lists resources, too
 
+	Repository string // base URL of a repository that speaks OAI-PMH, if an API catalog named one that answers
+
 	Topic string   // topic of Change Notifications
 	Hubs  []string // hubs of the topic, where a destination subscribes
 

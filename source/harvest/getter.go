@@ -2,6 +2,7 @@ package harvest
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,6 +47,7 @@ type Getter struct {
 	Client    *http.Client                    // makes the requests; its CheckRedirect is not used
 	Check     func(name, target string) error // returns an error if a URL must not be requested; name says what the URL is; default: http and https are allowed
 	UserAgent string                          // default: outbound.UserAgent
+	Accept    string                          // media types to ask for; default: XML rather than others
 	Tries     int                             // how often a document is requested while its server is busy or unreachable; default 4
 	Wait      time.Duration                   // the longest wait that a server may ask for; default 1 hour
 	Robots    bool                            // obey the Crawl-delay of the host's robots.txt, up to a minute
@@ -186,7 +188,7 @@ func (g *Getter) Retry(ctx context.Context, f func() error) error {
 // Once returns a Getter like g that makes only one try. It shares the turns at hosts with
 // g.
 func (g *Getter) Once() *Getter {
-	return &Getter{Client: g.Client, Check: g.Check, UserAgent: g.UserAgent, Wait: g.Wait, Now: g.Now, Robots: g.Robots, Tries: 1, of: g.root()}
+	return &Getter{Client: g.Client, Check: g.Check, UserAgent: g.UserAgent, Accept: g.Accept, Wait: g.Wait, Now: g.Now, Robots: g.Robots, Tries: 1, of: g.root()}
 }
 
 func (g *Getter) now() time.Time {
@@ -357,7 +359,7 @@ func (g *Getter) request(ctx context.Context, u *url.URL, known Version) (resp *
 	if g.UserAgent != "" {
 		r.Header.Set("User-Agent", g.UserAgent)
 	}
-	r.Header.Set("Accept", "application/xml, text/xml;q=0.9, */*;q=0.5")
+	r.Header.Set("Accept", cmp.Or(g.Accept, "application/xml, text/xml;q=0.9, */*;q=0.5"))
 	r.Header.Set("Accept-Encoding", "gzip")
 	if known.ETag != "" {
 		r.Header.Set("If-None-Match", known.ETag)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -121,5 +122,31 @@ func TestFindNothing(t *testing.T) {
 	}
 	if source, err := relay.Find(t.Context(), w.getter(), w.url+"/list.txt"); err != nil || source.ResourceList == "" {
 		t.Errorf("it is %+v, %v", source, err)
+	}
+}
+
+// The API catalog of a site names a repository. Callers that only read lists get the sitemap.
+func TestFindInCatalog(t *testing.T) {
+	t.Parallel()
+	s := http.NewServeMux()
+	s.HandleFunc("/.well-known/api-catalog", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/linkset+json")
+		_, _ = io.WriteString(w, `{"linkset":[{"anchor":"/odd/oai","service-doc":[{"href":"http://www.openarchives.org/OAI/2.0/openarchivesprotocol.htm"}]}]}`)
+	})
+	s.HandleFunc("/odd/oai", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `<OAI-PMH xmlns="http://www.openarchives.org/OAI/2.0/"><Identify><repositoryName>Odd</repositoryName><baseURL>x</baseURL>`+
+			`<earliestDatestamp>2026-01-01</earliestDatestamp><deletedRecord>no</deletedRecord><granularity>YYYY-MM-DD</granularity></Identify></OAI-PMH>`)
+	})
+	s.HandleFunc("/sitemap.xml", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, listOf("a@2026-01-01")) })
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	getter := &harvest.Getter{Client: server.Client(), Tries: 1}
+	got, err := relay.Find(t.Context(), getter, server.URL)
+	if err != nil || got.Repository == nil || got.Repository.URL != server.URL+"/odd/oai" {
+		t.Errorf("Find = %+v, %v, want the repository %s/odd/oai", got, err, server.URL)
+	}
+	got, err = relay.FindList(t.Context(), getter, server.URL)
+	if want := (relay.Source{ResourceList: server.URL + "/sitemap.xml"}); err != nil || got != want {
+		t.Errorf("FindList = %+v, %v, want %+v", got, err, want)
 	}
 }
