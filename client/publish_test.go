@@ -390,3 +390,25 @@ func TestClock(t *testing.T) {
 		}
 	})
 }
+
+// A proxy that answers 200 without the hub's receipt has published nothing.
+func TestPublishBodyLost(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"empty": func(http.ResponseWriter, *http.Request) {},
+		"page":  func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>welcome</html>") },
+		"other JSON": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, "{}")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := httptest.NewServer(answer)
+			defer s.Close()
+			c := newClient(t, s.URL, client.Options{Patience: time.Nanosecond})
+			r, err := c.Publish(t.Context(), "demo", "key", updated("urn:x:a"))
+			if err == nil || !strings.Contains(err.Error(), "not as a hub does") {
+				t.Errorf("Publish() = %+v, %v, want an error", r, err)
+			}
+		})
+	}
+}

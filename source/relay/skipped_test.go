@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
 // While a list has an entry whose loc cannot be read, nothing is deleted, and each look
@@ -123,4 +125,68 @@ func TestListMoved(t *testing.T) {
 	s.put("/sitemap.xml", listOf(names("new")...))
 	moved = true
 	w.look("20 of the 20 known resources would be deleted: the source redirects to http://localhost:")
+}
+
+// Whatever is wrong with a list, nothing that it may still name is deleted.
+func TestFaultyListDeletesNothing(t *testing.T) {
+	whole := listOf("a", "b", "c")
+	last := "<url><loc>https://a.example/c</loc></url>"
+	for name, doc := range map[string]string{
+		"empty":                       "",
+		"blank":                       " \n",
+		"cut off":                     whole[:len(whole)-12],
+		"cut off in an entry":         whole[:strings.Index(whole, "/b<")],
+		"web page":                    "<!DOCTYPE html><html><body>down for maintenance</body></html>",
+		"fragment of a web page":      "<title>502 Bad Gateway",
+		"JSON":                        `{"error":"down"}`,
+		"text":                        "down for maintenance",
+		"another root":                "<rss/>",
+		"index of itself":             `<sitemapindex xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><sitemap><loc>HOST/sitemap.xml</loc></sitemap></sitemapindex>`,
+		"index of nothing there":      `<sitemapindex xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><sitemap><loc>HOST/none.xml</loc></sitemap></sitemapindex>`,
+		"no entries":                  listOf(),
+		"deleted entry":               strings.Replace(whole, last, `<url><loc>https://a.example/c</loc><rs:md change="deleted"/></url>`, 1),
+		"entry of another namespace":  strings.Replace(whole, last, `<url xmlns="urn:x"><loc>https://a.example/c</loc></url>`, 1),
+		"entry without its end":       strings.Replace(whole, "</url>", "", 1),
+		"two locs":                    strings.Replace(whole, last, "<url><loc>https://a.example/c</loc><loc>https://a.example/d</loc></url>", 1),
+		"entity":                      strings.Replace(whole, "/c<", "/&c;<", 1),
+		"surrogate":                   strings.Replace(whole, "/c<", "/&#xD83C;<", 1),
+		"no loc":                      strings.Replace(whole, last, "<url/>", 1),
+		"no URL":                      strings.Replace(whole, last, "<url><loc>https://</loc></url>", 1),
+		"text that hides an entry":    strings.Replace(whole, last, "< "+last[1:], 1),
+		"comment without an end":      strings.Replace(whole, last, "<!-- "+last, 1),
+		"CDATA without an end":        strings.Replace(whole, last, "<![CDATA["+last, 1),
+		"instruction without an end":  strings.Replace(whole, last, "<?php "+last, 1),
+		"quotation without an end":    strings.Replace(whole, last, `<rs:ln rel="up href="x"/>`+last, 1),
+		"declarations":                "<!DOCTYPE urlset [<!ENTITY c 'x'>]>" + whole,
+		"unknown encoding":            `<?xml version="1.0" encoding="x-none"?>` + whole,
+		"UTF-16":                      "\xff\xfe<\x00",
+		"other text after the root":   whole + "x",
+		"another list after the root": whole + whole,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := new(site)
+			w := newWorld(t, s)
+			s.put("/sitemap.xml", whole)
+			w.begin("/sitemap.xml")
+			w.look("compared 3 0 0")
+			s.put("/sitemap.xml", doc)
+			w.restart()
+			res, err := w.relay.Look(t.Context())
+			if res.Deleted > 0 || err == nil && res.Gaps == 0 {
+				t.Errorf("Look() = %+v, %v, want an error or a gap, and nothing deleted", res, err)
+			}
+			for _, loc := range []string{"a", "b", "c"} {
+				w.holds(loc)
+			}
+		})
+	}
+}
+
+// holds checks that the hub holds a loc below the source.
+func (w *world) holds(name string) {
+	w.t.Helper()
+	_, body := servertest.Do(w.t, http.MethodGet, w.base+"/sets/demo/resources", "", "Accept", "application/json")
+	if !strings.Contains(body, `"https://a.example/`+name+`"`) {
+		w.t.Errorf("the hub lacks %s", name)
+	}
 }
