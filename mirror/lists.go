@@ -119,17 +119,21 @@ func (m *Mirror) look(ctx context.Context) error {
 	// A Change Dump has the contents of its time, so it must be known from when on to
 	// apply them.
 	unknown := m.source.ChangeList == "" && st.Changed.IsZero() && st.Package == ""
+	var incomplete error // entries of the list were skipped
 	if m.listed() && (!st.Listed || !m.changing() || unknown || !st.Hole.IsZero()) {
-		if err := m.takeAll(ctx, &st); err != nil {
+		err := m.takeAll(ctx, &st)
+		if _, skipped := errors.AsType[*harvest.Skipped](err); skipped {
+			incomplete = err
+		} else if err != nil {
 			return err
 		}
 	}
 	if !m.changing() {
-		return nil
+		return incomplete
 	}
 	gap, err := m.takeChanges(ctx, &st)
 	if err != nil || !gap {
-		return err
+		return cmp.Or(err, incomplete)
 	}
 	before, changes := st.Changed, "Change List"
 	if m.source.ChangeList == "" {

@@ -68,3 +68,23 @@ func TestChangesSkip(t *testing.T) {
 	b.has("old", "")
 	b.has("new", "/new")
 }
+
+// An entry of the list whose loc cannot be read does not hold up the Change List.
+func TestListSkipsChanges(t *testing.T) {
+	b := newBench(t)
+	entry := func(name string) string {
+		b.set(name, name)
+		return fmt.Sprintf(`<url><loc>%s%s</loc><rs:md hash="%s"/></url>`, b.URL, name, sumOf(name))
+	}
+	source := &discovery.Source{ResourceList: b.URL + "/list.xml", ChangeList: b.URL + "/changes.xml"}
+	b.set("/list.xml", document("resourcelist", `at="2026-01-01T00:00:00Z"`, entry("/a"), entry("/old"), "<url><loc>"+b.URL+"/x&y</loc></url>"))
+	b.set("/changes.xml", document("changelist", `from="2026-01-01T00:00:00Z"`))
+	for _, changes := range []string{"", fmt.Sprintf(`<url><loc>%s/old</loc><rs:md change="deleted" datetime="2026-01-01T00:00:10Z"/></url>`, b.URL)} {
+		b.set("/changes.xml", document("changelist", `from="2026-01-01T00:00:00Z"`, changes))
+		if _, err := b.once(source); err == nil || !strings.Contains(err.Error(), "1 of the entries of the list cannot be read") {
+			t.Errorf("Run() = %v, want the entry", err)
+		}
+	}
+	b.has("a", "/a")
+	b.has("old", "")
+}

@@ -34,6 +34,7 @@ type xmlTokens struct {
 	raw      []rawName    // the names of the current element's attributes
 	alias    *string      // a namespace of elements that is read as that of sitemaps, if not nil
 	started  bool         // the root has begun
+	typed    bool         // there was a document type declaration
 	line     int          // where the last token begins; 0 before the first
 	broken   bool         // a token could not be read
 	odd      func(*Error) // called with mistakes that are ignored; nil if none are
@@ -157,9 +158,12 @@ func (t *xmlTokens) documentType(text string) error {
 		return t.fail(webPage)
 	case t.odd == nil:
 		return t.fail("a document type declaration (<!DOCTYPE) is not allowed")
-	case strings.Contains(text, "["):
+	case t.started || t.typed || len(fields) == 0 || !strings.EqualFold(fields[0], "DOCTYPE"): // it may hide elements
+		return t.fail("a declaration (<!) is not allowed here")
+	case strings.ContainsAny(text, "[<"):
 		return t.fail("a document type declaration (<!DOCTYPE) must not declare entities or elements")
 	}
+	t.typed = true
 	return nil
 }
 
@@ -197,10 +201,16 @@ func (t *xmlTokens) start(el xml.StartElement) (xml.Token, error) {
 		case a.Name.Space == "" && a.Name.Local == "xmlns":
 			declares = true
 		}
+		if declares && t.odd != nil && xmlrepair.IsDamaged([]byte(a.Value)) {
+			return nil, t.fail("the namespace of prefix %s is not well-formed XML", quote(prefix))
+		}
 		if !declares {
 			raw := rawName{a.Name.Space, a.Name.Local}
-			if t.odd != nil && xmlrepair.IsDamaged([]byte(a.Value)) && raw.local != "capability" { // it decides what the document is
-				t.checkDamage([]byte(a.Value), fmt.Sprintf("attribute %s of %s", Shorten(raw.String()), Shorten(name.String())))
+			if t.odd != nil && xmlrepair.IsDamaged([]byte(a.Value)) {
+				if name.local == "md" && (raw.local == "capability" || raw.local == "change") { // it says what the document is, or that a resource is deleted
+					return nil, t.fail("attribute %s of %s is not well-formed XML", quote(raw.String()), quote(name.String()))
+				}
+				t.checkDamage([]byte(a.Value), fmt.Sprintf("an attribute, %s of %s,", quote(raw.String()), quote(name.String())))
 				continue
 			}
 			attrs = append(attrs, a)
@@ -226,11 +236,12 @@ func (t *xmlTokens) start(el xml.StartElement) (xml.Token, error) {
 			if attrs[j].Name != attrs[i].Name {
 				continue
 			}
-			e := t.fail("attribute %s of %s is there twice", Shorten(t.raw[i].String()), Shorten(name.String()))
+			e := t.fail("attribute %s of %s is there twice", quote(t.raw[i].String()), quote(name.String()))
 			if t.odd == nil || el.Name.Space == sitemapNS || el.Name.Space == rsNS {
 				return nil, e
 			}
 			t.odd(e)
+			break
 		}
 	}
 	el.Attr = attrs

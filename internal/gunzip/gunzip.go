@@ -20,7 +20,7 @@ type Error struct {
 // Error returns the Rule.
 func (e *Error) Error() string { return e.Rule }
 
-// maxTrailer bounds how many bytes after the end of a gzip are counted.
+// maxTrailer bounds how many bytes after the end of a gzip are read.
 const maxTrailer = 1 << 20
 
 // IsGzip reports whether a document that starts with begin is gzip.
@@ -109,7 +109,7 @@ func (r *Reader) next() error {
 			return &Error{Rule: fmt.Sprintf("%d bytes after the end of the gzip", trailer)}
 		case err != nil:
 			return err
-		case trailer == maxTrailer && !zeros:
+		case trailer >= maxTrailer:
 			return &Error{Rule: fmt.Sprintf("more than %d bytes after the end of the gzip", maxTrailer)}
 		}
 	}

@@ -26,8 +26,8 @@ const maxReference = 64
 // A Reader reads a document in UTF-8 and replaces by Damage what XML 1.0 forbids in texts,
 // attribute values, comments, processing instructions and CDATA sections: bytes that are
 // not UTF-8, forbidden characters and references to them, entities that are not defined,
-// and unescaped markup. Line ends remain. It neither checks nor changes the structure of
-// elements.
+// "]]>" and "<" in text. Line ends remain. It neither checks nor changes what may hide
+// elements: tags, a "<" in an attribute value, "--" in a comment.
 type Reader struct {
 	in       *bufio.Reader
 	entities map[string]string // further defined entities
@@ -62,7 +62,7 @@ var special = func() (t [256]context) {
 			t[i] = everywhere
 		}
 	}
-	t['<'] = inText | inValue
+	t['<'] = inText
 	t['&'] = inText | inValue
 	t[']'] = inText | inCDATA
 	t['"'] = inTag | inValue
@@ -134,8 +134,6 @@ func (r *Reader) repair(c byte) {
 		r.damage(1)
 	case r.context == inText && c == '<':
 		r.markup()
-	case c == '<':
-		r.damage(1)
 	case c == '&':
 		r.reference()
 	case c == ']' && bytes.HasPrefix(r.peek(3), []byte("]]>")):
@@ -146,8 +144,6 @@ func (r *Reader) repair(c byte) {
 		r.enter(inText, "]]>")
 	case c == '-' && bytes.HasPrefix(r.peek(3), []byte("-->")):
 		r.enter(inText, "-->")
-	case c == '-' && bytes.HasPrefix(r.peek(2), []byte("--")):
-		r.damage(1)
 	case c == '?' && bytes.HasPrefix(r.peek(2), []byte("?>")):
 		r.enter(inText, "?>")
 	case c == '>':

@@ -29,8 +29,8 @@ func TestReader(t *testing.T) {
 		{"encoded surrogate", "<a>\xed\xa0\x80</a>", "<a>◊◊◊</a>"},
 		{"end of CDATA in text", "<a>x ]]> y ]]]></a>", "<a>x ◊ y ]◊</a>"},
 		{"markup in text", "<a>1 < 2 <3 <</a>", "<a>1 ◊ 2 ◊3 ◊</a>"},
-		{"markup in a value", "<a b='<c>'>&</a>", "<a b='◊c>'>◊</a>"},
-		{"comment", "<!-- a -- b \xff & --- --->&", "<!-- a ◊- b ◊ & ◊◊- ◊-->◊"},
+		{"markup in a value", "<a b='<c>'>&</a>", "<a b='<c>'>◊</a>"},
+		{"comment", "<!-- a -- b \xff & --- --->&", "<!-- a -- b ◊ & --- --->◊"},
 		{"CDATA", "<![CDATA[\x01&\xff]]>&", "<![CDATA[◊&◊]]>◊"},
 		{"instruction", "<?x \x01&?>&", "<?x ◊&?>◊"},
 		{"document type", `<!DOCTYPE a SYSTEM "b&c">&`, `<!DOCTYPE a SYSTEM "b&c">◊`},
@@ -70,7 +70,7 @@ func FuzzReader(f *testing.F) {
 		if strings.ContainsAny(text, "<") {
 			return // it may be markup
 		}
-		doc := "<a><b c='" + strings.ReplaceAll(text, "'", "") + "'>" + text + "</b><!--" + strings.ReplaceAll(text, "-->", "") + "x--><d/></a>"
+		doc := "<a><b c='" + strings.ReplaceAll(text, "'", "") + "'>" + text + "</b><!--" + strings.ReplaceAll(text, "-", "") + "x--><d/></a>"
 		texts := func(r io.Reader) (all []string, err error) {
 			for dec := xml.NewDecoder(r); ; {
 				tok, err := dec.Token()

@@ -318,6 +318,9 @@ func (g *Getter) ask(ctx context.Context, what string, u *url.URL, known Version
 	unpacked, err := unpack(body)
 	if err != nil {
 		body.Stop()
+		if resp.StatusCode != http.StatusOK {
+			return nil, nil, unanswered(resp)
+		}
 		return nil, nil, Explain(ctx, err)
 	}
 	return &Answer{

@@ -158,23 +158,24 @@ func Explain(ctx context.Context, err error) error {
 	return outbound.Explain(err)
 }
 
-// text reports whether a document is text, not XML. It skips a byte order mark and blanks
-// before either.
-func text(in *bufio.Reader) (bool, error) {
+// text reports whether a document is text, not XML, and whether it has a byte order mark of
+// UTF-8. It skips the mark, and blanks before either.
+func text(in *bufio.Reader) (isText, marked bool, err error) {
 	for first := true; ; first = false {
 		mark, err := in.Peek(3)
 		switch {
 		case len(mark) == 0 && err == io.EOF:
-			return false, resourcesync.Invalid("the document is empty")
+			return false, marked, resourcesync.Invalid("the document is empty")
 		case len(mark) == 0:
-			return false, err
+			return false, marked, err
 		case first && bytes.Equal(mark, []byte("\ufeff")):
+			marked = true
 			_, _ = in.Discard(3)
 		case bytes.IndexByte([]byte(" \t\r\n"), mark[0]) >= 0:
 			_, _ = in.Discard(1)
 		default:
 			// A NUL and the marks of UTF-16 are not text; the XML reader reports them.
-			return mark[0] != '<' && mark[0] < 0xFE && bytes.IndexByte(mark, 0) < 0, nil
+			return mark[0] != '<' && mark[0] < 0xFE && bytes.IndexByte(mark, 0) < 0, marked, nil
 		}
 	}
 }
@@ -247,7 +248,10 @@ func (b *bounded) Read(p []byte) (int, error) {
 }
 
 // xml reads a Resource List, a sitemap, or an index of them.
-func (l *listing) xml(in io.Reader, p part) (parts []part, err error) {
+func (l *listing) xml(in io.Reader, p part, marked bool) (parts []part, err error) {
+	if marked { // then it is UTF-8, whatever it declares
+		in = io.MultiReader(strings.NewReader("\ufeff"), in)
+	}
 	utf8, err := DecodeXML(in)
 	if err != nil {
 		return nil, err
@@ -373,11 +377,12 @@ func (l *listing) resource(n int, c *resourcesync.Change) error {
 // skip yields a *Skipped for an entry, unless it is only about changes before those that
 // are wanted. until is the end of a Change List that it names; zero if unknown.
 func (l *listing) skip(c *resourcesync.Change, until time.Time, err error) error {
-	if c.Datetime = cmp.Or(c.Datetime, c.Lastmod); l.ahead(c.Datetime) {
-		c.Datetime = l.last
-	}
+	c.Datetime = cmp.Or(c.Datetime, c.Lastmod)
 	if at := cmp.Or(until, c.Datetime); l.change != nil && !at.IsZero() && at.Before(l.since) {
 		return nil
+	}
+	if l.ahead(c.Datetime) { // it must be wrong, so the entry may be new
+		c.Datetime = l.last
 	}
 	if had, err := l.got.had(c.Loc); had || err != nil {
 		return err

@@ -199,7 +199,7 @@ func (l *listing) document(a *Answer, p part, got *progress) (parts []part, err 
 		body = &bounded{body, l.left, fmt.Sprintf("all documents together have more than %d MiB, unpacked", l.Total.Bytes>>20)}
 	}
 	in := bufio.NewReaderSize(body, 32<<10)
-	isText, err := text(in)
+	isText, marked, err := text(in)
 	switch {
 	case err != nil:
 	case isText && (l.change != nil || l.manifest != ""):
@@ -211,7 +211,7 @@ func (l *listing) document(a *Answer, p part, got *progress) (parts []part, err 
 	case isText:
 		err = l.lines(in)
 	default:
-		parts, err = l.xml(in, p)
+		parts, err = l.xml(in, p, marked)
 	}
 	if err == errStopped {
 		return nil, err

@@ -49,6 +49,9 @@ func mend(c *resourcesync.Change, odd func(*resourcesync.Error)) {
 // address resolves a URL in a document at base. It encodes spaces and non-ASCII letters,
 // writes the host as DNS has it, and drops a fragment.
 func address(base *url.URL, loc string) (*url.URL, error) {
+	if strings.ContainsAny(loc, "<>") { // markup, such as the entries after a CDATA section without its end
+		return nil, errors.New("it has markup")
+	}
 	u, err := parse(strings.TrimSpace(loc))
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package harvest
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -71,7 +72,6 @@ func TestListerIgnores(t *testing.T) {
 	title := func(text string) string { return "<x:image><x:title>" + text + "</x:title></x:image>" }
 	for _, tt := range []struct{ name, in, want string }{
 		{"byte in a comment", "<!-- \xff -->", "a comment has text"},
-		{"dashes in a comment", "<!-- a -- b -->", "a comment has text"},
 		{"byte", title("it\x92s"), "an element that is not read has text"},
 		{"control character", title("\x03"), "an element that is not read has text"},
 		{"reference to a control character", title("&#3;"), "an element that is not read has text"},
@@ -79,13 +79,13 @@ func TestListerIgnores(t *testing.T) {
 		{"HTML entity", title("&eacute;"), "an element that is not read has text"},
 		{"bare ampersand", title("Q&A"), "an element that is not read has text"},
 		{"less-than sign", title("1 < 2"), "an element that is not read has text"},
-		{"value of an attribute", `<x:y z="&#3;<"/>`, "attribute z of x:y has text"},
-		{"attribute twice", `<x:y z="1" z="2"/>`, "attribute z of x:y is there twice"},
+		{"value of an attribute", `<x:y z="&#3;"/>`, `an attribute, "z" of "x:y", has text`},
+		{"attribute twice", `<x:y z="1" z="2"/>`, `attribute "z" of "x:y" is there twice`},
 		{"undeclared prefix", "<video:x>1</video:x>", `prefix "video" is not declared`},
 		{"undeclared prefix of an attribute", `<x:y video:z="1"/>`, `prefix "video" is not declared`},
 		{"lastmod", "<lastmod>2026&nbsp;</lastmod>", "lastmod"},
-		{"type", `<rs:md type="text&html"/>`, "attribute type of rs:md has text"},
-		{"href", `<rs:ln rel="up" href="https://a.example/?a&b"/>`, "attribute href of rs:ln has text"},
+		{"type", `<rs:md type="text&html"/>`, `an attribute, "type" of "rs:md", has text`},
+		{"href", `<rs:ln rel="up" href="https://a.example/?a&b"/>`, `an attribute, "href" of "rs:ln", has text`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := newOrigin(t)
@@ -106,7 +106,16 @@ func TestListerRefusesDamage(t *testing.T) {
 	for _, tt := range []struct{ name, doc, want string }{
 		{"undeclared rs", sitemapOpen + `<rs:md capability="changelist"/></urlset>`, `prefix "rs" is not declared`},
 		{"undeclared md", sitemapOpen + `<url><loc>https://a.example/1</loc><r:md change="deleted"/></url></urlset>`, `prefix "r" is not declared`},
-		{"capability", rsOpen + `<rs:md capability="change&list"/></urlset>`, "its capability is"},
+		{"capability", rsOpen + `<rs:md capability="change&list"/></urlset>`, `attribute "capability" of "rs:md" is not well-formed`},
+		{"change", rsOpen + `<url><loc>https://a.example/1</loc><rs:md change="deleted&#1;"/></url></urlset>`, `attribute "change" of "rs:md" is not well-formed`},
+		{"namespace", `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/&#1;"><rs:md capability="changelist"/></urlset>`, `the namespace of prefix "rs" is not well-formed`},
+		{"comment with two hyphens", sitemapOpen + "<!-- old -><url><loc>https://a.example/1</loc></url><!-- new --></urlset>", "not allowed in comments"},
+		{"comment that ends like HTML's", sitemapOpen + "<!-- old --!><url><loc>https://a.example/1</loc></url><!-- new --></urlset>", "not allowed in comments"},
+		{"declaration", sitemapOpen + "<! <url><loc>https://a.example/1</loc></url>></urlset>", "a declaration (<!) is not allowed here"},
+		{"declaration in text", sitemapOpen + "<url><loc>https://a.example/?q=<!b>c</loc></url></urlset>", "a declaration (<!) is not allowed here"},
+		{"two document types", "<!DOCTYPE urlset><!DOCTYPE urlset>" + sitemapOpen[21:] + "</urlset>", "a declaration (<!) is not allowed here"},
+		{"document type after the root", sitemapOpen + "</urlset><!DOCTYPE urlset>", "a declaration (<!) is not allowed here"},
+		{"quotation without an end", rsOpen + `<url><loc>https://a.example/1</loc><x:t y="en>1</x:t></url><url><loc>https://a.example/2</loc><x:t>24" > 20</x:t></url></urlset>`, "unescaped < inside quoted string"},
 		{"change twice", rsOpen + `<url><loc>https://a.example/1</loc><rs:md change="updated" change="deleted"/></url></urlset>`, "is there twice"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -126,7 +135,7 @@ func TestListerSkipsChanges(t *testing.T) {
 		return `<url><loc>https://a.example/` + loc + `</loc><rs:md change="updated" datetime="` + datetime + `"/></url>`
 	}
 	o.put("/list", rsOpen+`<rs:md capability="changelist" from="2026-01-01T00:00:00Z"/>`+
-		entry("a&amp;", "2026-01-01T01:00:00Z")+entry("b&", "2026-01-01T02:00:00Z")+entry("c&", "2026-01-01T03:00:00Z")+entry("d", "2026-01-01T04:00:00Z")+entry("e&", "9999-01-01T00:00:00Z")+"</urlset>")
+		entry("a&amp;", "2026-01-01T01:00:00Z")+entry("b&", "2026-01-01T02:00:00Z")+entry("c&", "2026-01-01T03:00:00Z")+entry("future&", "9999-01-01T00:00:00Z")+entry("d", "2026-01-01T04:00:00Z")+entry("e&", "9999-01-01T00:00:00Z")+"</urlset>")
 	var got []string
 	since := time.Date(2026, 1, 1, 3, 0, 0, 0, time.UTC)
 	for c, err := range (&Lister{Getter: &Getter{Client: http.DefaultClient}}).Changes(t.Context(), o.url+"/list", since, nil, nil) {
@@ -138,7 +147,33 @@ func TestListerSkipsChanges(t *testing.T) {
 			got = append(got, c.Loc)
 		}
 	}
-	if want := []string{"skipped 03:00:00", "https://a.example/d", "skipped 04:00:00"}; !slices.Equal(got, want) {
+	if want := []string{"skipped 03:00:00", "skipped 01:00:00", "https://a.example/d", "skipped 04:00:00"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A byte order mark says more than the encoding that a document declares.
+func TestListerMarked(t *testing.T) {
+	o := newOrigin(t)
+	o.put("/list", "\ufeff<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?>"+sitemapOpen[21:]+"<url><loc>https://a.example/é</loc></url></urlset>")
+	locs, _, err := listAll(t.Context(), &Lister{Getter: &Getter{Client: http.DefaultClient}}, o.url+"/list")
+	if want := []string{"https://a.example/%C3%A9"}; err != nil || !slices.Equal(locs, want) {
+		t.Errorf("got locs %q, %v, want %q", locs, err, want)
+	}
+}
+
+// Mistakes of one kind are noted once, whatever names they have, and cost little.
+func TestListerNotesOnce(t *testing.T) {
+	var doc strings.Builder
+	doc.WriteString(rsOpen + "<url><loc>https://a.example/1</loc>")
+	for i := range 1000 {
+		fmt.Fprintf(&doc, `<x:t a%d="&"/>`, i)
+	}
+	doc.WriteString("<x:t" + strings.Repeat(` a=""`, 250) + "/></url></urlset>")
+	o := newOrigin(t)
+	o.put("/list", doc.String())
+	_, odd, err := listAll(t.Context(), &Lister{Getter: &Getter{Client: http.DefaultClient}}, o.url+"/list")
+	if err != nil || len(odd) != 2 {
+		t.Errorf("got %d notes, %v, want 2", len(odd), err)
 	}
 }

@@ -67,6 +67,10 @@ func TestRefusals(t *testing.T) {
 		{"error without text", 400, `<error code="badArgument"/>`, "the repository answers badArgument", false},
 		{"list with a status", 404, "<ListIdentifiers/>", "/oai?…): the answer is 404", true},
 		{"page with a status", 410, "</OAI-PMH><html>", "/oai?…): the answer is 410", true},
+		{"comment with two hyphens", 200, "<ListIdentifiers><!-- x -><header><identifier>1</identifier></header><!-- y --></ListIdentifiers>", "not allowed in comments", false},
+		{"declaration", 200, "<ListIdentifiers><!x <header><identifier>1</identifier></header>></ListIdentifiers>", "a declaration (<!) is not allowed here", false},
+		{"declaration in an identifier", 200, "<ListIdentifiers><header><identifier>a<!x>b</identifier></header></ListIdentifiers>", "a declaration (<!) is not allowed here", false},
+		{"quotation without an end", 200, `<ListIdentifiers><header x="></header><header><identifier>1</identifier></header><header y="></header></ListIdentifiers>`, "unescaped < inside quoted string", false},
 		{"page", 200, "</OAI-PMH><html>", "/oai?…): an element stands after the root element", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -125,8 +129,9 @@ func TestDamage(t *testing.T) {
 		{"reference to one", record("1", "a&#3;") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): its metadata has text`},
 		{"bare ampersand", record("1", "Q&A") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): its metadata has text`},
 		{"byte", record("1", "it\x92s ]]>") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): its metadata has text`},
-		{"attribute", record("1", "<a b='&#x1F;<'/>") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): its metadata has text`},
+		{"attribute", record("1", "<a b='&#x1F;'/>") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): its metadata has text`},
 		{"entity of HTML", record("1", "&eacute;") + record("2", "b"), "", []string{"1", "2"}, ""},
+		{"status", strings.Replace(record("1", "a"), "<header>", `<header status="deleted&#1;">`, 1) + record("2", "b"), "", []string{"its status is not well-formed XML", "2"}, ""},
 		{"identifier with a control character", record("1\x01", "a") + record("2", "b"), "", []string{"its identifier is not well-formed XML", "2"}, ""},
 		{"identifier with surrogates", record("1&#55356;&#57118;", "a") + record("2", "b"), "", []string{"its identifier is not well-formed XML", "2"}, ""},
 		{"URL", record("1", "</title><identifier>https://a.example/1?a&b</identifier><title>") + record("2", "</title><identifier>https://a.example/2</identifier><title>"), Metadata,

@@ -121,10 +121,11 @@ func (s *source) Read(p []byte) (int, error) {
 // repositories declare the namespace in many ways.
 type partReader struct {
 	*part
-	dec   *xml.Decoder
-	depth int
-	tape  *tape // nil: no text is kept
-	begun int64 // where the token that was read last begins
+	dec    *xml.Decoder
+	depth  int
+	rooted bool  // the root has begun
+	tape   *tape // nil: no text is kept
+	begun  int64 // where the token that was read last begins
 }
 
 // next returns the next start element within the current one; nil at its end.
@@ -149,13 +150,17 @@ func (in *partReader) step() (xml.Token, error) {
 	tok, err := in.dec.Token()
 	switch tok := tok.(type) {
 	case xml.StartElement:
+		in.rooted = true
 		if in.depth++; in.depth > maxDepth {
 			return nil, resourcesync.Invalid("elements are nested more than %d levels deep", maxDepth)
 		}
 	case xml.EndElement:
 		in.depth--
 	case xml.Directive:
-		if bytes.IndexByte(tok, '[') >= 0 {
+		switch fields := bytes.Fields(tok); {
+		case in.rooted, len(fields) == 0 || !bytes.EqualFold(fields[0], []byte("DOCTYPE")): // it may hide records
+			return nil, resourcesync.Invalid("a declaration (<!) is not allowed here")
+		case bytes.ContainsAny(tok, "[<"):
 			return nil, resourcesync.Invalid("a document type declaration (<!DOCTYPE) must not declare entities or elements")
 		}
 	}
@@ -336,8 +341,12 @@ func (in *partReader) listed(el *xml.StartElement) error {
 
 func (in *partReader) header(el *xml.StartElement, rec *Record) error {
 	for _, a := range el.Attr {
-		if a.Name.Local == "status" && strings.TrimSpace(a.Value) == "deleted" {
-			rec.Deleted = true
+		if a.Name.Local != "status" {
+			continue
+		}
+		rec.Deleted = strings.TrimSpace(a.Value) == "deleted"
+		if xmlrepair.IsDamaged([]byte(a.Value)) {
+			rec.bad = "its status is not well-formed XML"
 		}
 	}
 	return in.each(func(el *xml.StartElement) (err error) {
@@ -345,7 +354,9 @@ func (in *partReader) header(el *xml.StartElement, rec *Record) error {
 		case "identifier":
 			rec.Identifier, err = in.text()
 		case "datestamp":
-			rec.Datestamp, err = in.text()
+			if rec.Datestamp, err = in.text(); xmlrepair.IsDamaged([]byte(rec.Datestamp)) {
+				rec.Datestamp = ""
+			}
 			rec.Time = readTime(rec.Datestamp)
 		case "setSpec":
 			var spec string
