@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/rshub/rshub/internal/xmlrepair"
 )
 
 func FuzzReadXML(f *testing.F) {
@@ -46,7 +47,7 @@ func FuzzAppendEscaped(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		want := escapes.Replace(strings.Map(func(r rune) rune {
-			if isXMLChar(r) {
+			if xmlrepair.IsChar(r) {
 				return r
 			}
 			return utf8.RuneError

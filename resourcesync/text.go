@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/rshub/rshub/internal/xmlrepair"
 )
 
 // xmlSpace is what XML 1.0 counts as white space.
@@ -46,14 +48,6 @@ func isOneSpaced(s string) bool {
 	return s == "" || s[0] != ' ' && s[len(s)-1] != ' ' && !strings.Contains(s, "  ")
 }
 
-// isXMLChar reports whether XML 1.0 can carry r (XML 1.0, section 2.2).
-func isXMLChar(r rune) bool {
-	return r == '\t' || r == '\n' || r == '\r' ||
-		0x20 <= r && r <= 0xD7FF ||
-		0xE000 <= r && r <= 0xFFFD ||
-		0x10000 <= r && r <= 0x10FFFF
-}
-
 // badText says why XML cannot carry s. It returns "" if XML can.
 func badText(s string) string {
 	for i := 0; i < len(s); {
@@ -65,7 +59,7 @@ func badText(s string) string {
 		switch {
 		case r == utf8.RuneError && size == 1:
 			return "it is not valid UTF-8"
-		case !isXMLChar(r):
+		case !xmlrepair.IsChar(r):
 			return "XML cannot carry the character U+" + strings.ToUpper(strconv.FormatInt(int64(r)+0x10000, 16)[1:])
 		}
 		i += size

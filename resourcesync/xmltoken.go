@@ -142,26 +142,24 @@ func (t *xmlTokens) read() (xml.Token, error) {
 				return nil, t.fail("the XML declaration stands at the very beginning")
 			}
 		case xml.Directive:
-			if err := t.documentType(string(tok)); err != nil {
+			if err := t.documentType(tok); err != nil {
 				return nil, err
 			}
 		}
 	}
 }
 
-// documentType refuses a document type declaration, unless mistakes are ignored and it
-// declares nothing but a name.
-func (t *xmlTokens) documentType(text string) error {
-	fields := strings.Fields(text)
-	switch {
-	case len(fields) > 1 && strings.EqualFold(fields[0], "DOCTYPE") && strings.EqualFold(fields[1], "html"):
+// documentType refuses a declaration, unless mistakes are ignored and it is a document type
+// without declarations of its own.
+func (t *xmlTokens) documentType(text []byte) error {
+	if fields := bytes.Fields(text); len(fields) > 1 && bytes.EqualFold(fields[0], []byte("DOCTYPE")) && bytes.EqualFold(fields[1], []byte("html")) {
 		return t.fail(webPage)
-	case t.odd == nil:
+	}
+	if t.odd == nil {
 		return t.fail("a document type declaration (<!DOCTYPE) is not allowed")
-	case t.started || t.typed || len(fields) == 0 || !strings.EqualFold(fields[0], "DOCTYPE"): // it may hide elements
-		return t.fail("a declaration (<!) is not allowed here")
-	case strings.ContainsAny(text, "[<"):
-		return t.fail("a document type declaration (<!DOCTYPE) must not declare entities or elements")
+	}
+	if rule := xmlrepair.DeclarationRule(text, !t.started && !t.typed); rule != "" {
+		return t.fail("%s", rule)
 	}
 	t.typed = true
 	return nil
@@ -201,24 +199,22 @@ func (t *xmlTokens) start(el xml.StartElement) (xml.Token, error) {
 		case a.Name.Space == "" && a.Name.Local == "xmlns":
 			declares = true
 		}
-		if declares && t.odd != nil && xmlrepair.IsDamaged([]byte(a.Value)) {
+		damaged := t.odd != nil && xmlrepair.IsDamaged([]byte(a.Value))
+		raw := rawName{a.Name.Space, a.Name.Local}
+		switch {
+		case declares && damaged:
 			return nil, t.fail("the namespace of prefix %s is not well-formed XML", quote(prefix))
-		}
-		if !declares {
-			raw := rawName{a.Name.Space, a.Name.Local}
-			if t.odd != nil && xmlrepair.IsDamaged([]byte(a.Value)) {
-				if name.local == "md" && (raw.local == "capability" || raw.local == "change") { // it says what the document is, or that a resource is deleted
-					return nil, t.fail("attribute %s of %s is not well-formed XML", quote(raw.String()), quote(name.String()))
-				}
-				t.checkDamage([]byte(a.Value), fmt.Sprintf("an attribute, %s of %s,", quote(raw.String()), quote(name.String())))
-				continue
+		case declares:
+			if err := t.bind(prefix, a.Value); err != nil {
+				return nil, err
 			}
+		case damaged && name.local == "md" && (raw.local == "capability" || raw.local == "change"): // it says what the document is, or that a resource is deleted
+			return nil, t.fail("attribute %s of %s is not well-formed XML", quote(raw.String()), quote(name.String()))
+		case damaged:
+			t.checkDamage([]byte(a.Value), fmt.Sprintf("an attribute, %s of %s,", quote(raw.String()), quote(name.String())))
+		default:
 			attrs = append(attrs, a)
 			t.raw = append(t.raw, raw)
-			continue
-		}
-		if err := t.bind(prefix, a.Value); err != nil {
-			return nil, err
 		}
 	}
 	var err error

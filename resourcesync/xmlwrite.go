@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"time"
 	"unicode/utf8"
+
+	"github.com/rshub/rshub/internal/xmlrepair"
 )
 
 // AppendXMLHeader appends everything before the first entry: the XML declaration, the
@@ -220,7 +222,7 @@ func escape(s string) (to string, size int) {
 		return "&#xD;", 1
 	}
 	r, size := utf8.DecodeRuneInString(s)
-	if isXMLChar(r) && !(r == utf8.RuneError && size == 1) {
+	if xmlrepair.IsChar(r) && !(r == utf8.RuneError && size == 1) {
 		return "", size
 	}
 	return "\uFFFD", size

@@ -58,9 +58,8 @@ var resumeParameters = []string{"lastEventId", "lastEventID", "Last-Event-ID"}
 // resumption returns where a client wants an event stream to start: the header Last-Event-ID,
 // else one of resumeParameters, else since. A client that reconnects uses its first URL, so
 // since is older than the others.
-func resumption(r *http.Request) string {
-	q := r.URL.Query()
-	ids := []string{r.Header.Get("Last-Event-ID")}
+func resumption(h http.Header, q url.Values) string {
+	ids := []string{h.Get("Last-Event-ID")}
 	for _, name := range resumeParameters {
 		ids = append(ids, q.Get(name))
 	}
@@ -88,12 +87,13 @@ const (
 // serveEvents lets a client follow by an event stream. Over HTTP/1 it takes over the
 // connection when net/http has written the head of the response, and returns.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string) error {
-	filter, err := feed.ParseFilter(r.URL.Query())
+	q := r.URL.Query()
+	filter, err := feed.ParseFilter(q)
 	if err != nil {
 		return err
 	}
 	c := &conn{server: s, filter: filter, key: groupKey{set: set, wire: wire{s.eventFormat(r), bare}}}
-	first, err := c.begin(r.Context(), resumption(r))
+	first, err := c.begin(r.Context(), resumption(r.Header, q))
 	if err != nil {
 		return err
 	}

@@ -125,7 +125,7 @@ func (r *Reader) repair(c byte) {
 	switch {
 	case c >= utf8.RuneSelf:
 		b := r.peek(utf8.UTFMax)
-		if char, size := utf8.DecodeRune(b); char == utf8.RuneError && size == 1 || !isChar(char) {
+		if char, size := utf8.DecodeRune(b); char == utf8.RuneError && size == 1 || !IsChar(char) {
 			r.damage(size)
 		} else {
 			r.keep(b[:size])
@@ -218,7 +218,7 @@ func (r *Reader) isDefined(name string) bool {
 			digits, base = hex, 16
 		}
 		n, err := strconv.ParseUint(digits, base, 32)
-		return err == nil && n <= utf8.MaxRune && isChar(rune(n))
+		return err == nil && n <= utf8.MaxRune && IsChar(rune(n))
 	}
 	_, ok := r.entities[name]
 	return ok
@@ -238,9 +238,27 @@ func isNameStart(c byte) bool {
 	return 'a' <= c|0x20 && c|0x20 <= 'z' || c == '_' || c == ':' || c >= utf8.RuneSelf
 }
 
-// isChar reports whether XML 1.0 allows a character (section 2.2).
-func isChar(c rune) bool {
-	return c == '\t' || c == '\n' || c == '\r' || ' ' <= c && c <= 0xD7FF || 0xE000 <= c && c <= 0xFFFD || 0x10000 <= c
+// IsChar reports whether XML 1.0 allows a character (section 2.2).
+func IsChar(c rune) bool {
+	return c == '\t' || c == '\n' || c == '\r' ||
+		0x20 <= c && c <= 0xD7FF ||
+		0xE000 <= c && c <= 0xFFFD ||
+		0x10000 <= c && c <= utf8.MaxRune
+}
+
+// DeclarationRule returns the rule that a declaration, such as <!DOCTYPE urlset>, breaks. text is
+// the text between "<!" and ">". Only a document type without declarations of its own is
+// allowed, and only if first is true: before the root, once. Other declarations may hide
+// elements. The result is empty if no rule is broken.
+func DeclarationRule(text []byte, first bool) string {
+	fields := bytes.Fields(text)
+	switch {
+	case !first || len(fields) == 0 || !bytes.EqualFold(fields[0], []byte("DOCTYPE")):
+		return "a declaration (<!) is not allowed here"
+	case bytes.ContainsAny(text, "[<"):
+		return "a document type declaration (<!DOCTYPE) must not declare entities or elements"
+	}
+	return ""
 }
 
 // peek returns up to n of the next bytes; fewer only if in ends or fails before.

@@ -2,7 +2,6 @@ package harvest
 
 import (
 	"bufio"
-	"bytes"
 	"io"
 	"regexp"
 	"strings"
@@ -25,18 +24,31 @@ var (
 	htmlStart           = regexp.MustCompile(`(?i)^<(!doctype\s+html|html|head|body|title|script|meta)\b`)
 )
 
-// DecodeXML returns an XML document as UTF-8, whatever encoding it declares. UTF-16 and
-// UTF-32 are left to the caller to refuse. An error is a *resourcesync.Error: the encoding is
-// unknown, or the document is a web page.
+// DecodeXML returns an XML document as UTF-8, whatever encoding it declares, and without a
+// byte order mark. UTF-16 and UTF-32 are left to the caller to refuse. An error is a
+// *resourcesync.Error: the encoding is unknown, or the document is a web page.
 func DecodeXML(r io.Reader) (*bufio.Reader, error) {
 	in := bufio.NewReaderSize(r, 32<<10)
+	mark, _ := in.Peek(len(utf8Mark)) // the first read returns an error again
+	marked := string(mark) == utf8Mark
+	if marked {
+		_, _ = in.Discard(len(utf8Mark))
+	}
+	return decodeXML(in, marked)
+}
+
+// utf8Mark is the byte order mark of UTF-8. It says more than the encoding that a document
+// declares.
+const utf8Mark = "\ufeff"
+
+// decodeXML is DecodeXML behind the byte order mark. marked says that there was one.
+func decodeXML(in *bufio.Reader, marked bool) (*bufio.Reader, error) {
 	begin, _ := in.Peek(declared) // the first read returns an error again
-	begin, isMarked := bytes.CutPrefix(begin, []byte("\ufeff"))
 	if htmlStart.Match(begin[len(beforeRoot.Find(begin)):]) {
 		return nil, resourcesync.Invalid("this is a web page (HTML)")
 	}
 	label := encodingDeclaration.FindSubmatch(begin)
-	if label == nil || isMarked {
+	if label == nil || marked {
 		return in, nil
 	}
 	said := string(label[1])

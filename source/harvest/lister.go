@@ -168,7 +168,7 @@ func text(in *bufio.Reader) (isText, marked bool, err error) {
 			return false, marked, resourcesync.Invalid("the document is empty")
 		case len(mark) == 0:
 			return false, marked, err
-		case first && bytes.Equal(mark, []byte("\ufeff")):
+		case first && string(mark) == utf8Mark:
 			marked = true
 			_, _ = in.Discard(3)
 		case bytes.IndexByte([]byte(" \t\r\n"), mark[0]) >= 0:
@@ -248,11 +248,8 @@ func (b *bounded) Read(p []byte) (int, error) {
 }
 
 // xml reads a Resource List, a sitemap, or an index of them.
-func (l *listing) xml(in io.Reader, p part, marked bool) (parts []part, err error) {
-	if marked { // then it is UTF-8, whatever it declares
-		in = io.MultiReader(strings.NewReader("\ufeff"), in)
-	}
-	utf8, err := DecodeXML(in)
+func (l *listing) xml(in *bufio.Reader, p part, marked bool) (parts []part, err error) {
+	utf8, err := decodeXML(in, marked)
 	if err != nil {
 		return nil, err
 	}

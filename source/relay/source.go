@@ -53,9 +53,9 @@ func (p *Repository) harvest(r *Relay) *oaipmh.Harvest {
 // documents that it names, a Change List, a Resource List or a sitemap, the base URL of a
 // repository, or a site, in the order that discovery.Find has. Find also finds a list
 // that only a lenient reader can read. It prefers the repository that the API catalog of a
-// site names to a sitemap, because a repository lists deletions and changes. While a server is busy or unreachable, Find begins
-// again as often as getter requests a document. The error is a *discovery.Several when
-// the URL leads to several sets of resources.
+// site names to a sitemap, because a repository lists deletions and changes. While a server
+// is busy or unreachable, Find starts again as often as getter requests a document. The error
+// is a *discovery.Several if the URL leads to several sets of resources.
 func Find(ctx context.Context, getter *harvest.Getter, target string) (Source, error) {
 	return retryFind(ctx, getter, target, false)
 }
@@ -77,18 +77,16 @@ func retryFind(ctx context.Context, getter *harvest.Getter, target string, lists
 
 func find(ctx context.Context, getter *harvest.Getter, target string, lists bool) (Source, error) {
 	found, err := discovery.Find(ctx, getter, target)
-	if err == nil && found.Repository != "" && !lists {
+	listed := err == nil && (found.ChangeList != "" || found.ResourceList != "" || found.Sitemap != "")
+	if err == nil && found.Repository != "" && !(lists && listed) {
 		return Source{Repository: &Repository{URL: found.Repository}}, nil
 	}
-	if err == nil && (found.ChangeList != "" || found.ResourceList != "" || found.Sitemap != "") {
+	if listed {
 		s := Source{ChangeList: found.ChangeList, ResourceList: found.ResourceList}
 		if s.ResourceList == "" {
 			s.ResourceList = found.Sitemap
 		}
 		return s, nil
-	}
-	if err == nil && found.Repository != "" {
-		return Source{Repository: &Repository{URL: found.Repository}}, nil
 	}
 	if _, several := errors.AsType[*discovery.Several](err); several || ctx.Err() != nil || harvest.IsAway(err) && !answers(err) {
 		return Source{}, err

@@ -67,9 +67,6 @@ func readPart(r io.Reader, whole bool) (*part, error) {
 	if err != nil {
 		return nil, err
 	}
-	if mark, _ := utf8.Peek(3); string(mark) == "\ufeff" {
-		_, _ = utf8.Discard(3)
-	}
 	repaired := xmlrepair.NewReader(utf8, xml.HTMLEntity)
 	in := &partReader{part: &part{}}
 	if in.dec = xml.NewDecoder(repaired); whole {
@@ -157,11 +154,8 @@ func (in *partReader) step() (xml.Token, error) {
 	case xml.EndElement:
 		in.depth--
 	case xml.Directive:
-		switch fields := bytes.Fields(tok); {
-		case in.rooted, len(fields) == 0 || !bytes.EqualFold(fields[0], []byte("DOCTYPE")): // it may hide records
-			return nil, resourcesync.Invalid("a declaration (<!) is not allowed here")
-		case bytes.ContainsAny(tok, "[<"):
-			return nil, resourcesync.Invalid("a document type declaration (<!DOCTYPE) must not declare entities or elements")
+		if rule := xmlrepair.DeclarationRule(tok, !in.rooted); rule != "" {
+			return nil, resourcesync.Invalid("%s", rule)
 		}
 	}
 	if err == io.EOF && in.depth > 0 {
