@@ -42,13 +42,36 @@ func TestSentinel(t *testing.T) {
 		t.Skip("long: make prove PART=stores")
 	}
 	t.Parallel()
-	first, second := newServer(t), newServer(t)
-	follow(t, second, first)
-	host, port, _ := strings.Cut(first.addr, ":")
-	config := filepath.Join(t.TempDir(), "sentinel.conf")
-	ok(t, os.WriteFile(config, []byte("sentinel monitor one "+host+" "+port+" 1\nsentinel down-after-milliseconds one 300\nsentinel failover-timeout one 3000\n"), 0o600))
-	sentinel := newSentinel(t, config)
-	url := "redis-sentinel://" + sentinel.addr + "?master=one"
+	t.Run("addresses", func(t *testing.T) {
+		t.Parallel()
+		first, second := newServer(t), newServer(t)
+		follow(t, second, first)
+		sentinel := newSentinel(t, first.addr)
+		failOver(t, "redis-sentinel://"+sentinel.addr+"?master=one", sentinel, first)
+	})
+	// The certificate is for localhost only, so a connection to an address fails.
+	t.Run("names over TLS", func(t *testing.T) {
+		t.Parallel()
+		cert := certtest.NewFor(t, "localhost")
+		secure := func(args ...string) (addr string, all []string) {
+			_, port, _ := net.SplitHostPort(freeAddr(t))
+			return "localhost:" + port, append([]string{"--tls-port", port, "--tls-replication", "yes",
+				"--tls-cert-file", cert.Cert, "--tls-key-file", cert.Key, "--tls-ca-cert-file", cert.Cert, "--tls-auth-clients", "no"}, args...)
+		}
+		addr, args := secure("--replica-announce-ip", "localhost")
+		first := newServer(t, args...)
+		_, port, _ := strings.Cut(addr, ":")
+		_, args = secure("--replica-announce-ip", "localhost", "--replicaof", "localhost", port)
+		newServer(t, args...)
+		sentinelAddr, args := secure("--sentinel", "resolve-hostnames", "yes", "--sentinel", "announce-hostnames", "yes", "--sentinel", "announce-ip", "localhost")
+		failOver(t, "rediss-sentinel://"+sentinelAddr+"?master=one&ca_file="+cert.Cert, newSentinel(t, addr, args...), first)
+	})
+}
+
+// failOver kills the first of two servers, and checks that a log reads and appends at the
+// second, which a Sentinel promotes.
+func failOver(t *testing.T, url string, sentinel, first *server) {
+	t.Helper()
 	waiting := works(t, url, redisconn.Options{Wait: 1, WaitTimeout: 5 * time.Second})
 	l := start(t, url, Options{Prefix: waiting.opts.Prefix}) // the only replica is to be the primary, and then there is none
 	id, head := l.ID(), state(t, l).Head
@@ -61,15 +84,19 @@ func TestSentinel(t *testing.T) {
 		return err == nil && a[0].After == head
 	})
 	if n := len(all(t, l, feed.Cursor{})); n != 26 || l.Check(t.Context()) != nil || l.ID() != id {
-		t.Errorf("%d entries", n)
+		t.Errorf("got %d entries of memory %s, Check() = %v; want 26 of %s, nil", n, l.ID(), l.Check(t.Context()), id)
 	}
 }
 
-// newSentinel is a server of another kind.
-func newSentinel(t *testing.T, config string) *server {
-	s := &server{addr: freeAddr(t), dir: filepath.Dir(config)}
+// newSentinel starts a Sentinel that monitors the server at an address, with more arguments.
+func newSentinel(t *testing.T, monitored string, args ...string) *server {
+	t.Helper()
+	s := &server{addr: freeAddr(t), dir: t.TempDir()}
 	_, port, _ := net.SplitHostPort(s.addr)
-	ok(t, s.run(config, "--sentinel", "--bind", "127.0.0.1", "--port", port))
+	host, monitoredPort, _ := net.SplitHostPort(monitored)
+	config := filepath.Join(s.dir, "sentinel.conf")
+	ok(t, os.WriteFile(config, []byte("sentinel monitor one "+host+" "+monitoredPort+" 1\nsentinel down-after-milliseconds one 300\nsentinel failover-timeout one 3000\n"), 0o600))
+	ok(t, s.run(append([]string{config, "--sentinel", "--bind", "127.0.0.1", "--port", port, "--logfile", filepath.Join(s.dir, "redis.log")}, args...)...))
 	t.Cleanup(s.kill)
 	return s
 }

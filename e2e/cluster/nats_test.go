@@ -1,9 +1,14 @@
 package cluster
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"strconv"
 	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
@@ -44,4 +49,69 @@ func TestNATSNeverThere(t *testing.T) {
 		p.Check(t, all)
 		allSaw(t, followers, all)
 	}
+}
+
+// TestNATSLameDuck moves the connections of two hubs from a NATS server in lame duck mode to
+// one with a smaller max_payload. No announcement is too large for the new server, and
+// followers receive everything that was published before, during and after the move.
+func TestNATSLameDuck(t *testing.T) {
+	t.Parallel()
+	const set = "lameduck"
+	old := &hubtest.NATSServer{Addr: hubtest.FreePort(t), Options: server.Options{LameDuckGracePeriod: 10 * time.Millisecond, LameDuckDuration: time.Second}}
+	old.Start(t)
+	t.Cleanup(old.Stop)
+	next := &hubtest.NATSServer{Addr: hubtest.FreePort(t), Options: server.Options{MaxPayload: 2048}}
+	redis := hubtest.StartRedis(t)
+	hubs := []*hubtest.Hub{hubtest.NewHub(t), hubtest.NewHub(t)}
+	for _, h := range hubs {
+		h.Start(t, "RSHUB_BASE_URL="+hubs[0].URL, "RSHUB_REDIS_URL=redis://"+redis.Addr, "RSHUB_NATS_URL=nats://"+old.Addr+",nats://"+next.Addr)
+		connected(t, h)
+	}
+	next.Start(t) // only now, so that both hubs are at the old server
+	t.Cleanup(next.Stop)
+	followers := everybody(t, set, hubs...)
+	publisher := hubtest.Publishing(t, hubs[0], set, "during", true)
+	hubtest.GoesOn(t, 20, publisher)
+
+	old.S.LameDuckShutdown()
+	hubtest.Until(t, "both hubs are at the next server", func() error {
+		if n := next.S.NumClients(); n != 2 {
+			return fmt.Errorf("%d clients", n)
+		}
+		return nil
+	})
+	for _, h := range hubs {
+		connected(t, h)
+	}
+	hubtest.GoesOn(t, 20, publisher)
+	publisher.Finish()
+
+	counter := func(h *hubtest.Hub, name string) float64 {
+		return hubtest.Metric(t, h, "rshub_announcements_"+name+"_total")
+	}
+	sent, lost, received := counter(hubs[0], "sent"), counter(hubs[0], "lost"), counter(hubs[1], "received")
+	hubtest.Publish(t, hubs[0], set, hubtest.GeneratedLoad(t, 200).NDJSON(0, 200)) // about 20 KB compressed
+	all := hubtest.Memory(t, hubs[0], set)
+	publisher.Check(t, all)
+	allSaw(t, followers, all)
+	if n := counter(hubs[0], "sent") - sent; n == 0 {
+		t.Error("got no announcement of the large publish, want at least 1")
+	}
+	if n := counter(hubs[0], "lost") - lost; n != 0 {
+		t.Errorf("got %v lost announcements after the move, want 0", n)
+	}
+	if n := counter(hubs[1], "received") - received; n == 0 {
+		t.Error("the other hub received no announcement after the move, want at least 1")
+	}
+}
+
+// connected waits until a hub has a connection to NATS.
+func connected(t *testing.T, h *hubtest.Hub) {
+	t.Helper()
+	hubtest.Until(t, "the hub is connected to NATS", func() error {
+		if c := hubtest.Ready(t, h).Checks["nats"]; !c.OK {
+			return errors.New(c.Reason)
+		}
+		return nil
+	})
 }

@@ -26,15 +26,6 @@ func TestNATSPassword(t *testing.T) {
 	nats.Start(t)
 	t.Cleanup(func() { nats.Stop() })
 	h := hubtest.StartHub(t, "RSHUB_REDIS_URL=redis://"+redis.Addr, "RSHUB_NATS_URL=nats://hub:right@"+nats.Addr, "RSHUB_BASE_URL=http://127.0.0.1:1")
-	connected := func() {
-		t.Helper()
-		hubtest.Until(t, "the hub has NATS", func() error {
-			if v := hubtest.Ready(t, h); !v.Checks["nats"].OK {
-				return errors.New(v.Checks["nats"].Reason)
-			}
-			return nil
-		})
-	}
 	h.Says("uthorization") // nats.go begins it with a capital letter, or not
 	restart := func(password string) {
 		nats.Stop()
@@ -42,7 +33,7 @@ func TestNATSPassword(t *testing.T) {
 		nats.Start(t)
 	}
 	restart("right")
-	connected()
+	connected(t, h)
 	restart("another")
 	tries := nats.S.NumClients
 	hubtest.Until(t, "the hub was refused more than once", func() error {
@@ -55,7 +46,7 @@ func TestNATSPassword(t *testing.T) {
 		return nil
 	})
 	restart("right")
-	connected()
+	connected(t, h)
 }
 
 // Two hubs reach Redis and NATS over TLS only, trust a CA of their own, and log

@@ -17,21 +17,34 @@ import (
 	"time"
 )
 
-// A Pair is the files of a certificate for 127.0.0.1, localhost and hub.example.org, which
+// A Pair is the files of a certificate, by New for 127.0.0.1, localhost and hub.example.org, which
 // signs itself, and of its key.
 type Pair struct {
 	Cert, Key string // paths
 
-	t      testing.TB
-	serial int64
-	Pool   *x509.CertPool // trusts every certificate that was written
+	t         testing.TB
+	serial    int64
+	names     []string
+	addresses []net.IP
+	Pool      *x509.CertPool // trusts every certificate that was written
 }
 
 // New writes a certificate that is good for an hour into a new directory.
 func New(t testing.TB) *Pair {
 	t.Helper()
+	return newPair(t, []string{"localhost", "hub.example.org"}, net.IPv4(127, 0, 0, 1))
+}
+
+// NewFor is New for a certificate of host names only.
+func NewFor(t testing.TB, names ...string) *Pair {
+	t.Helper()
+	return newPair(t, names)
+}
+
+func newPair(t testing.TB, names []string, addresses ...net.IP) *Pair {
+	t.Helper()
 	dir := t.TempDir()
-	p := &Pair{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), t: t, Pool: x509.NewCertPool()}
+	p := &Pair{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), t: t, names: names, addresses: addresses, Pool: x509.NewCertPool()}
 	p.Renew(time.Now().Add(time.Hour))
 	return p
 }
@@ -64,7 +77,7 @@ func (p *Pair) Make(begins, expires time.Time) (cert, key []byte) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(p.serial), Subject: pkix.Name{CommonName: "rshub's tests"}, NotBefore: begins, NotAfter: expires,
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost", "hub.example.org"},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: p.addresses, DNSNames: p.names,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
