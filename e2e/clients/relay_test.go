@@ -272,6 +272,49 @@ func TestRelayInvenioRDM(t *testing.T) {
 	r.holds("records", base, all...) // what vanished is deleted by a comparison 20 hours later
 }
 
+// TestRelayWEKO3 runs the recipe for WEKO3, which sends its errors with status 422 and reports
+// deleted records. A resource is the record itself.
+func TestRelayWEKO3(t *testing.T) {
+	t.Parallel()
+	const news = "/oai?from=&metadataPrefix=jpcoar_1.0&verb=ListIdentifiers"
+	s := serve(t, "weko3", map[string]string{
+		"/oai?verb=Identify": "identify.xml",
+		"/oai?metadataPrefix=jpcoar_1.0&verb=ListIdentifiers":     "identifiers.xml",
+		"/oai?resumptionToken=.eJxTOKEN.sig&verb=ListIdentifiers": "identifiers-2.xml",
+		news: "none-422.xml",
+	})
+	r := s.cook(t, recipes(t, "weko3.md")[0])
+	const base = "https://weko.example.com/oai?identifier=oai%3Aweko.example.com%3A"
+	const end = "&metadataPrefix=jpcoar_1.0&verb=GetRecord"
+	r.look(0, "", "relayed to items: 4 created, 0 updated, 0 deleted")
+	r.holds("items", base, "00000012"+end, "00000013"+end, "00000014"+end, "00000020"+end)
+	r.look(0, "", "relayed to items: 0 created, 0 updated, 0 deleted")
+	s.pages[news] = "identifiers-changed.xml"
+	r.look(0, "", "relayed to items: 0 created, 2 updated, 1 deleted")
+	r.holds("items", base, "00000012"+end, "00000013"+end, "00000020"+end, "00000021"+end)
+}
+
+// TestRelayDataverse runs the recipe for Dataverse, whose identifiers are persistent identifiers
+// that have slashes.
+func TestRelayDataverse(t *testing.T) {
+	t.Parallel()
+	const news = "/oai?from=&metadataPrefix=oai_dc&verb=ListIdentifiers"
+	s := serve(t, "dataverse", map[string]string{
+		"/oai?verb=Identify":                                                         "identify.xml",
+		"/oai?metadataPrefix=oai_dc&verb=ListIdentifiers":                            "identifiers.xml",
+		"/oai?resumptionToken=b2Zmc2V0OjozfHByZWZpeDo6b2FpX2Rj&verb=ListIdentifiers": "identifiers-2.xml",
+		news: "none.xml",
+	})
+	r := s.cook(t, recipes(t, "dataverse.md")[0])
+	const base = "https://dataverse.example.com/dataset.xhtml?persistentId=doi"
+	r.look(0, "", "relayed to datasets: 4 created, 0 updated, 0 deleted")
+	r.holds("datasets", base, "%3A10.5072%2FFK2%2F4VTLPU", "%3A10.5072%2FFK2%2FABCDEF", "%3A10.5072%2FFK2%2FWHO1AM", "%3A10.5072%2FFK2%2FXYZ789")
+	r.look(0, "", "relayed to datasets: 0 created, 0 updated, 0 deleted")
+	s.pages[news] = "identifiers-changed.xml"
+	r.look(0, "", "relayed to datasets: 0 created, 2 updated, 1 deleted")
+	r.holds("datasets", base, "%3A10.5072%2FFK2%2FABCDEF", "%3A10.5072%2FFK2%2FNEW1ST", "%3A10.5072%2FFK2%2FWHO1AM", "%3A10.5072%2FFK2%2FXYZ789")
+}
+
 // TestRelayHyrax runs the recipe for Hyrax: the Change List has no datetimes, begins with
 // the newest change, and does not name what was deleted.
 func TestRelayHyrax(t *testing.T) {
