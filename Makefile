@@ -29,7 +29,7 @@ smoke soak: export RSHUB_E2E_RACE := 1
 
 # Go tools, in the versions of tools/go.mod.
 GOTESTSUM   := $(CURDIR)/bin/tools/gotestsum
-STATICCHECK := $(CURDIR)/bin/tools/staticcheck
+STATICCHECK := $(CURDIR)/bin/tools/staticcheck -checks=all
 
 # $(call gotest,DIR,PACKAGES,FLAGS) tests packages of the module in DIR. At most two failed tests
 # are run again; a pass is then reported as flaky. JUNIT=DIR writes a JUnit file per call.
@@ -46,7 +46,7 @@ e2e = $(call gotest,e2e,$(1),-count=1 -timeout=0 -parallel=4 -p=1 $(2))
 all: build
 
 build:
-	scripts/build bin
+	tools/scripts/build bin
 
 bin/tools/gotestsum: tools/go.mod
 	$(GO) build -modfile=tools/go.mod -o $@ gotest.tools/gotestsum
@@ -61,15 +61,16 @@ check: lint unit
 
 # Installs what the gate needs in addition to Go and make, with apt if possible.
 need:
-	@scripts/need
+	@tools/scripts/need
 
 lint: need bin/tools/staticcheck
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }
 	$(GO) vet ./... && $(STATICCHECK) ./...
 	cd e2e && $(GO) vet ./smoke && $(STATICCHECK) ./smoke
+	cd tools/bench && $(GO) vet .
 
 unit: need bin/tools/gotestsum
-	$(call gotest,.,$(call packages,./...,/bench),-short -parallel=6 -p=3)
+	$(call gotest,.,./...,-short -parallel=6 -p=3)
 
 smoke: need bin/tools/gotestsum
 	$(call e2e,./smoke)
@@ -89,24 +90,24 @@ parts:
 $(PARTS:%=prove-%): need-all bin/tools/gotestsum
 .PHONY: need-all $(PARTS:%=prove-%)
 need-all:
-	@scripts/need all
+	@tools/scripts/need all
 
-STORES := ./changelog/... ./inventory/... ./callback/subscription/... ./claim/... ./internal/redisconn/...
-stores := /(changelog|inventory|callback/subscription|claim|internal/redisconn)(/|$$)
+STORES := ./changelog/... ./callback/subscription/... ./internal/claim/... ./internal/inventory/... ./internal/redisconn/...
+stores := /(changelog|callback/subscription|internal/claim|internal/inventory|internal/redisconn)(/|$$)
 
 prove-lint: bin/tools/staticcheck
 	cd e2e && $(GO) vet ./... && $(STATICCHECK) ./...
-	for module in image release; do (cd tools/$$module && $(GO) vet ./... && $(STATICCHECK) ./...) || exit 1; done
+	for module in image release bench; do (cd tools/$$module && $(GO) vet ./... && $(STATICCHECK) ./...) || exit 1; done
 	$(GO) run -modfile=tools/go.mod github.com/rhysd/actionlint/cmd/actionlint
 prove-stores:
 	$(call gotest,.,$(STORES),-parallel=6 -timeout=0)
 prove-points: export RSHUB_PROVE := 1
 prove-points:
 	$(call gotest,.,./changelog/disklog ./changelog/redislog,-count=1 -timeout=0 -parallel=6 -run='^(TestFaultPoints|TestDamageAtRest)$$')
-	$(call gotest,.,./changelog/disklog ./changelog/redislog ./inventory ./inventory/diskpages,-count=1 -timeout=0 -run='^(TestInventories|TestInventory|TestMemoryInventory)$$')
-	$(call gotest,.,./source/directory,-count=1 -timeout=0 -run=^TestWatcher)
+	$(call gotest,.,./changelog/disklog ./changelog/redislog ./internal/inventory ./internal/inventory/diskpages,-count=1 -timeout=0 -run='^(TestInventories|TestInventory|TestMemoryInventory)$$')
+	$(call gotest,.,./internal/source/directory,-count=1 -timeout=0 -run=^TestWatcher)
 prove-long:
-	$(call gotest,.,$(call packages,./...,/bench|$(stores)),-timeout=0)
+	$(call gotest,.,$(call packages,./...,$(stores)),-timeout=0)
 prove-attack:
 	$(call e2e,./attack,-parallel=2)
 prove-callback:
@@ -129,25 +130,25 @@ prove-deploy: chart
 prove-soak: soak
 prove-mutants: mutants
 prove-licences: verify
-	scripts/licences /dev/null
+	tools/scripts/licences /dev/null
 prove-bench:
-	$(call gotest,.,./bench/...,-timeout=0)
+	$(call gotest,tools/bench,./...,-timeout=0)
 
 # Not cached: the chart is outside of that module.
 chart:
 	cd e2e && $(GO) test -count=1 -vet=off ./alerts && $(GO) test -count=1 -vet=off ./chart $(UPDATE)
 
 mutants:
-	scripts/mutants '$(or $(MUTANTS),*)'
+	tools/scripts/mutants '$(or $(MUTANTS),*)'
 
 fuzz:
-	scripts/fuzz $(FUZZTIME)
+	tools/scripts/fuzz $(FUZZTIME)
 
 soak:
 	cd e2e && RSHUB_SOAK=$(SOAK) RSHUB_E2E_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run '^TestSoak$$' ./faults
 
 bench:
-	$(GO) run ./bench $(BENCH)
+	$(GO) build -C tools/bench -o $(CURDIR)/bin/tools/bench . && bin/tools/bench $(BENCH)
 
 # --- artefacts ---
 
@@ -155,18 +156,18 @@ bench:
 image: PROGRAMS := $(CURDIR)/dist/programs
 image:
 	@rm -rf $(PROGRAMS)
-	for a in amd64 arm64; do GOOS=linux GOARCH=$$a scripts/build $(PROGRAMS)/linux_$$a || exit 1; done
-	scripts/licences $(PROGRAMS)/THIRD_PARTY.txt
+	for a in amd64 arm64; do GOOS=linux GOARCH=$$a tools/scripts/build $(PROGRAMS)/linux_$$a || exit 1; done
+	tools/scripts/licences $(PROGRAMS)/THIRD_PARTY.txt
 	for a in amd64 arm64; do cp $(PROGRAMS)/THIRD_PARTY.txt $(PROGRAMS)/linux_$$a || exit 1; done
 	cd tools/image && $(GO) run . -root $(CURDIR) -programs $(PROGRAMS) -o $(CURDIR)/dist/image.tar -version '$(VERSION)' \
 		-tag "$$(sed -n 's/^appVersion: //p' $(CURDIR)/deploy/helm/rshub/Chart.yaml)" -revision "$$(git log -1 --format=%H)" -created "$$(git log -1 --format=%cI)"
 	@rm -r $(PROGRAMS)
 
 release: verify
-	scripts/release
+	tools/scripts/release
 
 verify:
-	scripts/verify -strict
+	tools/scripts/verify -strict
 
 clean:
 	rm -rf bin dist

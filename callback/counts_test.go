@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/callback/websub"
+	"github.com/rshub/rshub/internal/access"
 	"github.com/rshub/rshub/internal/testutil/memorytest"
 )
 

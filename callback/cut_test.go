@@ -13,11 +13,11 @@ import (
 	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
-	"github.com/rshub/rshub/dialect/atom"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/internal/dialect/atom"
+	"github.com/rshub/rshub/internal/outbound"
 	"github.com/rshub/rshub/internal/testutil/memorytest"
-	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
 )
 

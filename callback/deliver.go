@@ -11,7 +11,7 @@ import (
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/backoff"
-	"github.com/rshub/rshub/outbound/meter"
+	"github.com/rshub/rshub/internal/outbound/meter"
 )
 
 // maxEmpty bounds how many cuts one turn makes while the filter leaves each of them

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
-	"github.com/rshub/rshub/outbound"
+	"github.com/rshub/rshub/internal/outbound"
 )
 
 func TestDeliver(t *testing.T) {

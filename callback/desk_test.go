@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/callback/websub"
-	"github.com/rshub/rshub/outbound"
-	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/internal/access"
+	"github.com/rshub/rshub/internal/outbound"
+	"github.com/rshub/rshub/internal/problem"
 )
 
 // A desk is where subscribers and operators ask a world's engine for something.

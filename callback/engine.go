@@ -32,8 +32,8 @@ import (
 
 	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/callback/subscription"
-	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/internal/backoff"
+	"github.com/rshub/rshub/internal/claim"
 )
 
 // An Engine delivers to the subscriptions of those shards that this hub has a

@@ -15,8 +15,8 @@ import (
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/outbound/meter"
 	"github.com/rshub/rshub/internal/testutil/metricstest"
-	"github.com/rshub/rshub/outbound/meter"
 )
 
 // A reader reads what is on a registry.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/callback/subscription"
-	"github.com/rshub/rshub/claim"
-	"github.com/rshub/rshub/outbound/meter"
+	"github.com/rshub/rshub/internal/claim"
+	"github.com/rshub/rshub/internal/outbound/meter"
 )
 
 // InFlight is how many requests to callbacks may be under way at once, by default.

@@ -18,8 +18,8 @@ import (
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/callback/subscription/registrytest"
 	"github.com/rshub/rshub/changelog"
-	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/claim"
 	"github.com/rshub/rshub/internal/testutil"
 )
 

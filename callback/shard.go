@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
-	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/internal/backoff"
+	"github.com/rshub/rshub/internal/claim"
 )
 
 // A shard is one part of the registry that this hub has a claim on: subscriptions, and

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
-	"github.com/rshub/rshub/outbound"
+	"github.com/rshub/rshub/internal/outbound"
 )
 
 // A standing is what the requests to a callback have shown of it. All but proven are on

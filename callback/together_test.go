@@ -18,14 +18,14 @@ import (
 	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
-	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/internal/claim"
+	"github.com/rshub/rshub/internal/outbound"
 	"github.com/rshub/rshub/internal/redisconn"
 	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/internal/testutil/conntest"
 	"github.com/rshub/rshub/internal/testutil/metricstest"
 	"github.com/rshub/rshub/internal/testutil/redistest"
-	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/changelog"
-	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/claim"
 )
 
 // Callbacks that misbehave in every way that a server can.

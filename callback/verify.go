@@ -10,8 +10,8 @@ import (
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/backoff"
-	"github.com/rshub/rshub/outbound"
-	"github.com/rshub/rshub/outbound/meter"
+	"github.com/rshub/rshub/internal/outbound"
+	"github.com/rshub/rshub/internal/outbound/meter"
 )
 
 // verifyRetries are the waits before the second and third try of a verification. Only a

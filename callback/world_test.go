@@ -24,9 +24,9 @@ import (
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/internal/outbound"
 	"github.com/rshub/rshub/internal/testutil/memorytest"
 	"github.com/rshub/rshub/internal/testutil/pipetest"
-	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 

@@ -25,7 +25,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/internal/idn"
-	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 

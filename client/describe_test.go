@@ -11,7 +11,7 @@ import (
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/internal/problem"
 )
 
 // Describe and Complete say what the hub reads, and try again while it is not ready.

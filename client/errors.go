@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/internal/problem"
 )
 
 // A Refused is an answer that the same request would get again, because the token, the

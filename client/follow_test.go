@@ -18,7 +18,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/internal/problem"
 )
 
 // A reader takes in what a Follow yields, and holds it against the promise.

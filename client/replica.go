@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/inventory"
-	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/internal/inventory"
+	"github.com/rshub/rshub/internal/inventory/audit"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -75,7 +75,7 @@ func (e *TooManyDeleted) Error() string {
 // Audit.
 //
 // The store belongs to the destination, in memory or on disk (package
-// inventory/diskpages). It has no log beside it. One program at a time may use a Replica.
+// internal/inventory/diskpages). It has no log beside it. One program at a time may use a Replica.
 // Several goroutines may use it, but only one at a time may be in Follow or CatchUp.
 type Replica struct {
 	client *Client

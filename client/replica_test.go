@@ -16,11 +16,11 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/inventory"
+	"github.com/rshub/rshub/internal/inventory/audit"
+	"github.com/rshub/rshub/internal/inventory/diskpages"
+	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/internal/testutil"
-	"github.com/rshub/rshub/inventory"
-	"github.com/rshub/rshub/inventory/audit"
-	"github.com/rshub/rshub/inventory/diskpages"
-	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/inventory"
-	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/internal/inventory"
+	"github.com/rshub/rshub/internal/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/client"
-	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/internal/inventory"
 	"github.com/rshub/rshub/resourcesync"
 )
 

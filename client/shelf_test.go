@@ -14,8 +14,8 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/inventory"
-	"github.com/rshub/rshub/inventory/storetest"
+	"github.com/rshub/rshub/internal/inventory"
+	"github.com/rshub/rshub/internal/inventory/storetest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )

@@ -15,8 +15,8 @@ import (
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
-	"github.com/rshub/rshub/inventory/web"
-	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/internal/inventory/web"
+	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/internal/inventory/audit"
 )
 
 // ErrOther means that a hub does not hold what a proof says.

@@ -32,7 +32,7 @@ type Description struct {
 	Source string        `json:"source,omitempty"` // URL of a list of the set's resources that the hub polls; no document shows it
 	Every  time.Duration `json:"every,omitempty"`  // how often; 0 if there is no Source
 
-	CloudEvents RawJSON `json:"cloudevents,omitempty"` // what the events of the source mean, as package dialect/cloudevents has it; no document shows it
+	CloudEvents RawJSON `json:"cloudevents,omitempty"` // what the events of the source mean, see docs/cloudevents.md; no document shows it
 
 	By string `json:"by,omitempty"` // name of the caller who made the set; empty: one without a token. No document shows it
 }

@@ -19,11 +19,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
-	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/access"
 	"github.com/rshub/rshub/internal/backoff"
-	"github.com/rshub/rshub/limit"
+	"github.com/rshub/rshub/internal/limit"
 )
 
 // Options of a Hub. Zero values are the defaults.

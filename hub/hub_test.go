@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/access"
 	"github.com/rshub/rshub/internal/testutil/memorytest"
 	"github.com/rshub/rshub/resourcesync"
 )

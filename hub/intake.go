@@ -10,8 +10,8 @@ import (
 
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/internal/gunzip"
-	"github.com/rshub/rshub/limit"
-	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/internal/limit"
+	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/changelog"
-	"github.com/rshub/rshub/limit"
-	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/internal/limit"
+	"github.com/rshub/rshub/internal/problem"
 )
 
 // postOf publishes to the set demo as a user.

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/internal/access"
 	"github.com/rshub/rshub/resourcesync"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 

@@ -13,12 +13,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/access"
+	"github.com/rshub/rshub/internal/limit"
+	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/internal/trail"
-	"github.com/rshub/rshub/limit"
-	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 

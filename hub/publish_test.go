@@ -13,10 +13,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/internal/access"
+	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 

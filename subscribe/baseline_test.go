@@ -15,9 +15,9 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/inventory/digest"
+	"github.com/rshub/rshub/internal/limit"
 	"github.com/rshub/rshub/internal/testutil"
-	"github.com/rshub/rshub/inventory/digest"
-	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )

@@ -6,7 +6,7 @@ import (
 	"net/http"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/internal/problem"
 )
 
 // serveBaselinePage answers with a page of a baseline: the next resources, or the end of

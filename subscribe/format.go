@@ -9,8 +9,8 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/accept"
+	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/internal/zst"
-	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/accept"
+	"github.com/rshub/rshub/internal/access"
 	"github.com/rshub/rshub/resourcesync"
 )
 

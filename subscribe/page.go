@@ -10,8 +10,8 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/limit"
 	"github.com/rshub/rshub/internal/zst"
-	"github.com/rshub/rshub/limit"
 )
 
 const (

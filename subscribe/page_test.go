@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/limit"
 	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/internal/zst"
-	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/dialect/cloudevents"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/dialect/cloudevents"
 	"github.com/rshub/rshub/internal/packed"
 	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/resourcesync"

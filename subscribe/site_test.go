@@ -18,8 +18,8 @@ import (
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/internal/testutil/pipetest"
-	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )

@@ -18,8 +18,8 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/limit"
-	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/internal/limit"
+	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 

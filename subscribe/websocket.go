@@ -12,7 +12,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/internal/problem"
 )
 
 // serveWebSocket lets a client follow over a WebSocket. It returns as soon as the

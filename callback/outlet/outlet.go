@@ -11,7 +11,7 @@ import (
 
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/outbound"
+	"github.com/rshub/rshub/internal/outbound"
 )
 
 // An Outlet is a way to callbacks. The engine knows nothing more of how a delivery leaves. Each

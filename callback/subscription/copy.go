@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/changelog"
-	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/internal/backoff"
+	"github.com/rshub/rshub/internal/claim"
 )
 
 // How much Copy handles at once.

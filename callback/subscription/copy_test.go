@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/claim"
 	"github.com/rshub/rshub/internal/redisconn"
 	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/internal/testutil/conntest"

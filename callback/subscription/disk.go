@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/changelog"
-	"github.com/rshub/rshub/claim"
+	"github.com/rshub/rshub/internal/claim"
 )
 
 // A Keep is a durable, ordered map from keys to bytes. Package disklog has one.

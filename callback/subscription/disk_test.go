@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/rshub/rshub/claim"
+	"github.com/rshub/rshub/internal/claim"
 	"github.com/rshub/rshub/internal/testutil"
 )
 

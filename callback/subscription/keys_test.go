@@ -13,7 +13,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
-	"github.com/rshub/rshub/claim"
+	"github.com/rshub/rshub/internal/claim"
 	"github.com/rshub/rshub/internal/redisconn"
 	"github.com/rshub/rshub/internal/testutil/conntest"
 	"github.com/rshub/rshub/internal/testutil/redistest"

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rshub/rshub/claim"
+	"github.com/rshub/rshub/internal/claim"
 	"github.com/rshub/rshub/internal/redisconn"
 )
 

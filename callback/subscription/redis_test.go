@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rshub/rshub/changelog"
-	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/claim"
 	"github.com/rshub/rshub/internal/redisconn"
 	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/internal/testutil/conntest"

@@ -7,8 +7,8 @@ import (
 	"iter"
 	"time"
 
-	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/claim"
 )
 
 // A Registry keeps the subscriptions of all hubs that share one change memory.

@@ -10,7 +10,7 @@ import (
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/callback/subscription/registrytest"
 	"github.com/rshub/rshub/changelog/disklog"
-	"github.com/rshub/rshub/claim"
+	"github.com/rshub/rshub/internal/claim"
 	"github.com/rshub/rshub/internal/redisconn"
 	"github.com/rshub/rshub/internal/testutil/conntest"
 	"github.com/rshub/rshub/internal/testutil/redistest"

@@ -18,8 +18,8 @@ import (
 
 	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/outbound"
-	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/internal/outbound"
+	"github.com/rshub/rshub/internal/problem"
 )
 
 // CallerOptions are the options of a Caller. Zero values are the defaults.

@@ -16,7 +16,7 @@ import (
 	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/outbound"
+	"github.com/rshub/rshub/internal/outbound"
 )
 
 // loopback lets callbacks lead to this machine.

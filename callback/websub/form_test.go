@@ -11,14 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/callback/subscription/registrytest"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/access"
+	"github.com/rshub/rshub/internal/outbound"
 	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/internal/testutil/memorytest"
-	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
 )
 

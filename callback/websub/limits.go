@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/callback/subscription"
-	"github.com/rshub/rshub/outbound"
-	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/internal/access"
+	"github.com/rshub/rshub/internal/outbound"
+	"github.com/rshub/rshub/internal/problem"
 )
 
 // maxAgain is how many requests in one minute may be about one existing

@@ -11,8 +11,8 @@ import (
 
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/internal/trail"
-	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/internal/access"
+	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/internal/trail"
-	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 

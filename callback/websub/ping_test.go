@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/access"
 	"github.com/rshub/rshub/internal/testutil/memorytest"
 )
 

@@ -3,8 +3,8 @@ package websub
 import (
 	"net/http"
 
-	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/internal/access"
 	"github.com/rshub/rshub/internal/forwarded"
 )
 

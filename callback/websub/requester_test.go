@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/access"
 	"github.com/rshub/rshub/internal/forwarded"
 	"github.com/rshub/rshub/internal/testutil/memorytest"
 )

@@ -19,13 +19,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/access"
+	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/internal/trail"
-	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 

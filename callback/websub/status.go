@@ -11,7 +11,7 @@ import (
 
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/internal/problem"
 )
 
 // A shown is a subscription as operators and its subscriber see it. It has no

@@ -13,8 +13,8 @@ import (
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/internal/testutil/memorytest"
-	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 

@@ -20,7 +20,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/internal/inventory"
 )
 
 // filled is a memory with one set of blocks that end at 10, 20, ... 100.

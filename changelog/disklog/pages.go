@@ -11,7 +11,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/internal/inventory"
 )
 
 // pages stores the pages of the inventories of a Log's sets. They share the write-ahead

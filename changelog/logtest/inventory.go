@@ -10,7 +10,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/internal/inventory"
 )
 
 // inventoryOf returns the inventory of a set of the memory.

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/changelog"
-	"github.com/rshub/rshub/documents"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/documents"
 	"github.com/rshub/rshub/resourcesync"
 )
 

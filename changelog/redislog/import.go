@@ -10,8 +10,8 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/inventory"
 	"github.com/rshub/rshub/internal/redisconn"
-	"github.com/rshub/rshub/inventory"
 )
 
 // A Source is a change memory that is copied. Nothing may write to it meanwhile.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/inventory"
 	"github.com/rshub/rshub/internal/redisconn"
-	"github.com/rshub/rshub/inventory"
 )
 
 // pages stores the pages of the inventories of a Log's sets. Each step that changes

@@ -12,9 +12,9 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/inventory"
+	"github.com/rshub/rshub/internal/inventory/storetest"
 	"github.com/rshub/rshub/internal/redisconn"
-	"github.com/rshub/rshub/inventory"
-	"github.com/rshub/rshub/inventory/storetest"
 )
 
 func TestPages(t *testing.T) {

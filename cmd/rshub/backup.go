@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/rshub/rshub/backup"
+	"github.com/rshub/rshub/internal/backup"
 )
 
 // fetchBackup fetches the change memory of the running hub into a new data directory.

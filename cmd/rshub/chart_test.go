@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/internal/access"
 )
 
 // Where the chart takes a value from a Secret, a hub would read this.

@@ -16,17 +16,17 @@ import (
 
 	"github.com/kelseyhightower/envconfig"
 
-	"github.com/rshub/rshub/access"
-	"github.com/rshub/rshub/access/jwt"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/access"
+	"github.com/rshub/rshub/internal/access/jwt"
 	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/internal/idn"
+	"github.com/rshub/rshub/internal/limit"
 	"github.com/rshub/rshub/internal/nearest"
+	"github.com/rshub/rshub/internal/server"
 	"github.com/rshub/rshub/internal/setting"
-	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/resourcesync"
-	"github.com/rshub/rshub/server"
 )
 
 // config is the whole configuration, read from the environment. Each tag has the full

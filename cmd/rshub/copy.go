@@ -13,7 +13,7 @@ import (
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/internal/redisconn"
-	"github.com/rshub/rshub/server"
+	"github.com/rshub/rshub/internal/server"
 )
 
 const copyUsage = `rshub copy --from DIR --to URL copies what a hub keeps from its data directory into a

@@ -15,8 +15,8 @@ import (
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/build"
+	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/internal/progress"
-	"github.com/rshub/rshub/problem"
 )
 
 const followUsage = `rshub follow -set SET prints the changes of a set as they come, as JSON, one

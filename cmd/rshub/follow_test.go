@@ -12,9 +12,9 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/internal/testutil/servertest"
-	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 

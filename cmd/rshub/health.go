@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rshub/rshub/backup"
-	"github.com/rshub/rshub/outbound"
+	"github.com/rshub/rshub/internal/backup"
+	"github.com/rshub/rshub/internal/outbound"
 )
 
 // healthTimeout bounds a whole check. Container engines give up later.

@@ -15,8 +15,8 @@ import (
 	"syscall"
 
 	"github.com/rshub/rshub/internal/progress"
+	"github.com/rshub/rshub/internal/server"
 	"github.com/rshub/rshub/internal/trail"
-	"github.com/rshub/rshub/server"
 )
 
 // serve runs the hub until ctx is done.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/internal/access"
 )
 
 const tokenUsage = "rshub token new -name NAME -rights RIGHTS [-expires TIME] [-file FILE]"

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/internal/access"
 )
 
 var tokenText = regexp.MustCompile(`(?m)^token: (rshub_[A-Z2-7]{26})$`)

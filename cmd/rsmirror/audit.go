@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/rshub/rshub/mirror"
-	"github.com/rshub/rshub/mirror/home"
+	"github.com/rshub/rshub/internal/mirror"
+	"github.com/rshub/rshub/internal/mirror/home"
 )
 
 // auditDirectory audits a mirror, and prints the problems.

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/internal/idn"
+	"github.com/rshub/rshub/internal/mirror/home"
+	"github.com/rshub/rshub/internal/outbound"
 	"github.com/rshub/rshub/internal/setting"
-	"github.com/rshub/rshub/mirror/home"
-	"github.com/rshub/rshub/outbound"
+	"github.com/rshub/rshub/internal/source/reconcile"
 	"github.com/rshub/rshub/resourcesync"
-	"github.com/rshub/rshub/source/reconcile"
 )
 
 // config is what the command line and the environment ask for.

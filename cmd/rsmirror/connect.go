@@ -11,10 +11,10 @@ import (
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/internal/build"
-	"github.com/rshub/rshub/mirror"
-	"github.com/rshub/rshub/outbound"
-	"github.com/rshub/rshub/source/discovery"
-	"github.com/rshub/rshub/source/harvest"
+	"github.com/rshub/rshub/internal/mirror"
+	"github.com/rshub/rshub/internal/outbound"
+	"github.com/rshub/rshub/internal/source/discovery"
+	"github.com/rshub/rshub/internal/source/harvest"
 )
 
 func userAgent() string { return "rsmirror/" + build.Version() }

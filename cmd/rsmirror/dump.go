@@ -10,18 +10,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rshub/rshub/dialect/dump"
-	"github.com/rshub/rshub/internal/dumping"
+	"github.com/rshub/rshub/internal/dump"
+	"github.com/rshub/rshub/internal/dumpcmd"
+	"github.com/rshub/rshub/internal/mirror/home"
+	"github.com/rshub/rshub/internal/mirror/ledger"
 	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/internal/setting"
-	"github.com/rshub/rshub/mirror/home"
-	"github.com/rshub/rshub/mirror/ledger"
 	"github.com/rshub/rshub/resourcesync"
 )
 
 // runDump runs the command dump.
 func runDump(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) int {
-	c, cfg := &dumping.Command{Program: "rsmirror", Stdout: stdout, Stderr: stderr}, &config{once: true}
+	c, cfg := &dumpcmd.Command{Program: "rsmirror", Stdout: stdout, Stderr: stderr}, &config{once: true}
 	fs := flag.NewFlagSet("rsmirror dump", flag.ContinueOnError)
 	c.Flags(fs)
 	setting.DurationVar(fs, &cfg.retry, "retry", 10*time.Minute, "")
@@ -39,7 +39,7 @@ func runDump(ctx context.Context, args []string, env func(string) string, stdout
 }
 
 // dump packs what a mirror has.
-func (p *program) dump(ctx context.Context, c *dumping.Command) (err error) {
+func (p *program) dump(ctx context.Context, c *dumpcmd.Command) (err error) {
 	h, err := home.OpenOrCopy(ctx, p.dir, p.retry)
 	if err != nil {
 		return err

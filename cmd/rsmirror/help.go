@@ -1,6 +1,6 @@
 package main
 
-import "github.com/rshub/rshub/internal/dumping"
+import "github.com/rshub/rshub/internal/dumpcmd"
 
 const help = `rsmirror keeps a copy of the resources of a source, and proves that it is right.
 
@@ -101,7 +101,7 @@ rsmirror dump
   server, without .rsdump, which holds what rsmirror remembers. Another rsmirror may work in
   DIR meanwhile. -retry, -max-delete and -q are as above, -json prints the summary as JSON.
 
-` + dumping.Help + `
+` + dumpcmd.Help + `
 Exit codes
   0    DIR has everything; without -once: rsmirror was told to end (SIGINT or SIGTERM)
   1    -once: some resources are missing, because they could not be fetched;

@@ -16,10 +16,10 @@ import (
 	_ "golang.org/x/crypto/x509roots/fallback" // for images, which have no certificate authorities
 
 	"github.com/rshub/rshub/internal/build"
+	"github.com/rshub/rshub/internal/mirror"
+	"github.com/rshub/rshub/internal/mirror/home"
 	"github.com/rshub/rshub/internal/progress"
-	"github.com/rshub/rshub/mirror"
-	"github.com/rshub/rshub/mirror/home"
-	"github.com/rshub/rshub/source/reconcile"
+	"github.com/rshub/rshub/internal/source/reconcile"
 )
 
 // The exit codes. Scripts rely on them. help.go explains them to users.

@@ -9,10 +9,10 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/rshub/rshub/internal/mirror"
+	"github.com/rshub/rshub/internal/mirror/fetch"
+	"github.com/rshub/rshub/internal/mirror/home"
 	"github.com/rshub/rshub/internal/progress"
-	"github.com/rshub/rshub/mirror"
-	"github.com/rshub/rshub/mirror/fetch"
-	"github.com/rshub/rshub/mirror/home"
 )
 
 // mirror mirrors a source until ctx is done, or once.

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rshub/rshub/internal/mirror"
 	"github.com/rshub/rshub/internal/progress"
-	"github.com/rshub/rshub/mirror"
 )
 
 // A report shows the progress of the mirroring to a person.

@@ -9,9 +9,9 @@ import (
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/build"
+	"github.com/rshub/rshub/internal/source/harvest"
+	"github.com/rshub/rshub/internal/source/reconcile"
 	"github.com/rshub/rshub/resourcesync"
-	"github.com/rshub/rshub/source/harvest"
-	"github.com/rshub/rshub/source/reconcile"
 )
 
 func agent() string { return "rspublish/" + build.Version() }

@@ -15,8 +15,8 @@ import (
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/setting"
+	"github.com/rshub/rshub/internal/source/reconcile"
 	"github.com/rshub/rshub/resourcesync"
-	"github.com/rshub/rshub/source/reconcile"
 )
 
 // config is what the command line and the environment ask for.

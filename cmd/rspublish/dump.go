@@ -11,18 +11,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rshub/rshub/dialect/dump"
-	"github.com/rshub/rshub/internal/dumping"
+	"github.com/rshub/rshub/internal/dump"
+	"github.com/rshub/rshub/internal/dumpcmd"
 	"github.com/rshub/rshub/internal/idn"
 	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/internal/setting"
-	"github.com/rshub/rshub/source/directory"
-	"github.com/rshub/rshub/source/harvest/oaipmh"
-	"github.com/rshub/rshub/source/reconcile"
+	"github.com/rshub/rshub/internal/source/directory"
+	"github.com/rshub/rshub/internal/source/harvest/oaipmh"
+	"github.com/rshub/rshub/internal/source/reconcile"
 )
 
 type dumpConfig struct {
-	dumping.Command
+	dumpcmd.Command
 	flags      *flag.FlagSet
 	from       string // the directory, or the URL of the repository
 	files      directoryFlags

@@ -1,6 +1,6 @@
 package main
 
-import "github.com/rshub/rshub/internal/dumping"
+import "github.com/rshub/rshub/internal/dumpcmd"
 
 // The flags say what they do where they are defined. docs/http.md, docs/sources.md,
 // docs/relay.md and docs/dumps.md say more.
@@ -101,7 +101,7 @@ Examples
   rspublish dump -base https://example.org/ -out-url https://example.org/dumps/ /srv/files /srv/dumps
   rspublish dump -out-url https://example.org/dumps/ https://example.org/oai /srv/dumps
 
-` + dumping.Help
+` + dumpcmd.Help
 
 const exitCodes = `
 Exit codes

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/rshub/rshub/internal/idn"
-	"github.com/rshub/rshub/outbound"
+	"github.com/rshub/rshub/internal/outbound"
 )
 
 // A login sends a user and a password with each request to one server, and to no other

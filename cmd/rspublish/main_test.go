@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/internal/problem"
 )
 
 // A testHub does what the hub's API says of NDJSON batches with keys.

@@ -9,11 +9,11 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/rshub/rshub/dialect/dump"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/inventory"
-	"github.com/rshub/rshub/inventory/diskpages"
-	"github.com/rshub/rshub/source/harvest/oaipmh"
+	"github.com/rshub/rshub/internal/dump"
+	"github.com/rshub/rshub/internal/inventory"
+	"github.com/rshub/rshub/internal/inventory/diskpages"
+	"github.com/rshub/rshub/internal/source/harvest/oaipmh"
 )
 
 // records lists the records of a repository, each with the answer to GetRecord as its content.

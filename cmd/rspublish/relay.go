@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/internal/backoff"
-	"github.com/rshub/rshub/source/harvest"
-	"github.com/rshub/rshub/source/harvest/oaipmh"
-	"github.com/rshub/rshub/source/reconcile"
-	"github.com/rshub/rshub/source/relay"
+	"github.com/rshub/rshub/internal/source/harvest"
+	"github.com/rshub/rshub/internal/source/harvest/oaipmh"
+	"github.com/rshub/rshub/internal/source/reconcile"
+	"github.com/rshub/rshub/internal/source/relay"
 )
 
 // shown is how many notes, and how many gaps, of one look are printed.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/source/reconcile"
-	"github.com/rshub/rshub/source/relay"
+	"github.com/rshub/rshub/internal/source/reconcile"
+	"github.com/rshub/rshub/internal/source/relay"
 )
 
 func TestParseRelay(t *testing.T) {

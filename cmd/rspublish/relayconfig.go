@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/internal/setting"
-	"github.com/rshub/rshub/source/reconcile"
-	"github.com/rshub/rshub/source/relay"
+	"github.com/rshub/rshub/internal/source/reconcile"
+	"github.com/rshub/rshub/internal/source/relay"
 )
 
 // leastEvery is the least time between two looks, to spare other people's servers.

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
-	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/internal/access"
+	"github.com/rshub/rshub/internal/problem"
 )
 
 // A nightly job publishes the same inputs. In the second night the hub has forgotten the

@@ -6,9 +6,9 @@ import (
 	"io"
 
 	"github.com/rshub/rshub/internal/progress"
-	"github.com/rshub/rshub/source/directory"
-	"github.com/rshub/rshub/source/reconcile"
-	"github.com/rshub/rshub/source/relay"
+	"github.com/rshub/rshub/internal/source/directory"
+	"github.com/rshub/rshub/internal/source/reconcile"
+	"github.com/rshub/rshub/internal/source/relay"
 )
 
 // deeds are what scripts read of published changes.

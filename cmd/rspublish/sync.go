@@ -14,13 +14,13 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/dumping"
-	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/internal/dumpcmd"
+	"github.com/rshub/rshub/internal/inventory/audit"
+	"github.com/rshub/rshub/internal/source/directory"
+	"github.com/rshub/rshub/internal/source/harvest"
+	"github.com/rshub/rshub/internal/source/reconcile"
+	"github.com/rshub/rshub/internal/source/relay"
 	"github.com/rshub/rshub/resourcesync"
-	"github.com/rshub/rshub/source/directory"
-	"github.com/rshub/rshub/source/harvest"
-	"github.com/rshub/rshub/source/reconcile"
-	"github.com/rshub/rshub/source/relay"
 )
 
 func (p *program) runSync(ctx context.Context, watch bool, args []string) int {
@@ -209,7 +209,7 @@ func (s *syncing) openState(o *reconcile.Options) (release func(), err error) {
 		s.bar.Note("rspublish: warning: there is no place to remember what is listed, so all is read each time (-state gives one): %v", err)
 		return release, nil
 	}
-	if dumping.Within(dir, s.cfg.what) {
+	if dumpcmd.Within(dir, s.cfg.what) {
 		return nil, fail(exitUsage, "-state: %s is in the directory that is synced, and would be published with it", dir)
 	}
 	if release, err = lockState(filepath.Join(dir, "lock")); err != nil {

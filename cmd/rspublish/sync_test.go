@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/testutil/hubtest"
-	"github.com/rshub/rshub/source/reconcile"
+	"github.com/rshub/rshub/internal/source/reconcile"
+	"github.com/rshub/rshub/internal/testutil/localhub"
 )
 
 func TestParseSync(t *testing.T) {
@@ -79,7 +79,7 @@ func TestStateOutside(t *testing.T) {
 // The directory of the state may be one that has files of others, such as a home. They stay,
 // whatever their names are.
 func TestStateBesideOthers(t *testing.T) {
-	hub, b := hubtest.Start(t).URL, newBench(t)
+	hub, b := localhub.Start(t).URL, newBench(t)
 	b.write("a", "a")
 	state := t.TempDir()
 	book := filepath.Join(state, "pages-of-a-book")
@@ -102,7 +102,7 @@ func TestDryRunOnFullDisk(t *testing.T) {
 		t.Skip(err)
 	}
 	defer full.Close()
-	hub, b := hubtest.Start(t).URL, newBench(t)
+	hub, b := localhub.Start(t).URL, newBench(t)
 	var stderr strings.Builder
 	p := &program{env: func(string) string { return "" }, stdin: strings.NewReader(`{"loc":"https://e.org/a"}`), stdout: full, stderr: &stderr,
 		cacheDir: func() (string, error) { return b.cache, nil }, now: b.clock.now, sleep: b.clock.sleep}
@@ -113,7 +113,7 @@ func TestDryRunOnFullDisk(t *testing.T) {
 
 // The bound on deletions is for all runs of a day together.
 func TestDeletionsOfADay(t *testing.T) {
-	hub, b := hubtest.Start(t).URL, newBench(t)
+	hub, b := localhub.Start(t).URL, newBench(t)
 	sync := func(code, have int, args ...string) {
 		t.Helper()
 		var list strings.Builder
@@ -139,7 +139,7 @@ func TestDeletionsOfADay(t *testing.T) {
 // What is synced may be standard input, a file, a sitemap, or a site of which only the address is
 // known. A list that is broken deletes nothing, whatever may be deleted.
 func TestSyncOfLists(t *testing.T) {
-	hub, b := hubtest.Start(t).URL, newBench(t)
+	hub, b := localhub.Start(t).URL, newBench(t)
 	var docs sync.Map // by path
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if doc, ok := docs.Load(r.URL.Path); ok {
@@ -195,7 +195,7 @@ func TestSyncOfLists(t *testing.T) {
 
 // Only one run at a time uses the state of a source, whatever kind of source it is.
 func TestStateIsLocked(t *testing.T) {
-	hub, b := hubtest.Start(t).URL, newBench(t)
+	hub, b := localhub.Start(t).URL, newBench(t)
 	b.write("a", "a")
 	list := b.write("list", `{"loc":"https://e.org/1"}`+"\n")
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -232,7 +232,7 @@ func TestStateIsLocked(t *testing.T) {
 
 // A list is synced where no state can be written, until something is to be deleted.
 func TestListWithoutState(t *testing.T) {
-	hub, b := hubtest.Start(t).URL, newBench(t)
+	hub, b := localhub.Start(t).URL, newBench(t)
 	b.cache = filepath.Join(t.TempDir(), "cache")
 	if err := os.Symlink(b.cache+"-none", b.cache); err != nil { // no directory can be made there
 		t.Fatal(err)

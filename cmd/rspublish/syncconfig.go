@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/internal/setting"
-	"github.com/rshub/rshub/source/reconcile"
+	"github.com/rshub/rshub/internal/source/reconcile"
 )
 
 // syncConfig is what the command line and the environment say to sync and

@@ -7,8 +7,8 @@ import (
 
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/internal/progress"
-	"github.com/rshub/rshub/source/directory"
-	"github.com/rshub/rshub/source/reconcile"
+	"github.com/rshub/rshub/internal/source/directory"
+	"github.com/rshub/rshub/internal/source/reconcile"
 )
 
 // maxWaiting is the most changes that are published between two syncs, because they take

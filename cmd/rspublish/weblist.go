@@ -8,10 +8,10 @@ import (
 	"strings"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/source/harvest"
+	"github.com/rshub/rshub/internal/source/reconcile"
+	"github.com/rshub/rshub/internal/source/relay"
 	"github.com/rshub/rshub/resourcesync"
-	"github.com/rshub/rshub/source/harvest"
-	"github.com/rshub/rshub/source/reconcile"
-	"github.com/rshub/rshub/source/relay"
 )
 
 // weblist returns the list at the URL. If the URL is a site, it finds the

@@ -59,7 +59,7 @@ func (i *issuer) sign(header map[string]any, claims string) string {
 	return text + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(i.key, []byte(text)))
 }
 
-// forgeries are tokens that nobody gave out, or that are over. Package access/jwt has all.
+// forgeries are tokens that nobody gave out, or that are over. Package internal/access/jwt has all.
 func forgeries(i *issuer) []attack {
 	return []attack{{"forged and replayed tokens", func(a *attacker) {
 		elsewhere := notCalled(a.t) // where keys might be read from

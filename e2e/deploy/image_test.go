@@ -170,8 +170,8 @@ func makeImage(t *testing.T) (file string) {
 	if out, err := exec.Command("go", "build", "-C", "../../tools/image", "-o", tool, ".").CombinedOutput(); err != nil {
 		t.Fatalf("build tools/image: %v\n%s", err, out)
 	}
-	if out, err := exec.Command("../../scripts/licences", filepath.Join(filepath.Dir(hubtest.Rshub), "THIRD_PARTY.txt")).CombinedOutput(); err != nil {
-		t.Fatalf("scripts/licences: %v\n%s", err, out)
+	if out, err := exec.Command("../../tools/scripts/licences", filepath.Join(filepath.Dir(hubtest.Rshub), "THIRD_PARTY.txt")).CombinedOutput(); err != nil {
+		t.Fatalf("tools/scripts/licences: %v\n%s", err, out)
 	}
 	var files, digests []string
 	for _, programs := range []string{"one", "other"} {

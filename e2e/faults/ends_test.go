@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
-	"github.com/rshub/rshub/mirror/filename"
+	"github.com/rshub/rshub/internal/mirror/filename"
 )
 
 // An end is the source's end of the wire.

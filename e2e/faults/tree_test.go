@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/mirror/filename"
+	"github.com/rshub/rshub/internal/mirror/filename"
 )
 
 const many = 40 // files come, go or move with their directory, at most

@@ -13,10 +13,10 @@ import (
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/inventory"
-	"github.com/rshub/rshub/inventory/audit"
-	"github.com/rshub/rshub/inventory/digest"
-	"github.com/rshub/rshub/inventory/sourcetest"
+	"github.com/rshub/rshub/internal/inventory"
+	"github.com/rshub/rshub/internal/inventory/audit"
+	"github.com/rshub/rshub/internal/inventory/digest"
+	"github.com/rshub/rshub/internal/inventory/sourcetest"
 	"github.com/rshub/rshub/resourcesync"
 )
 

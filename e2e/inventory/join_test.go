@@ -12,9 +12,9 @@ import (
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
-	"github.com/rshub/rshub/inventory/audit"
-	"github.com/rshub/rshub/inventory/digest"
-	"github.com/rshub/rshub/inventory/diskpages"
+	"github.com/rshub/rshub/internal/inventory/audit"
+	"github.com/rshub/rshub/internal/inventory/digest"
+	"github.com/rshub/rshub/internal/inventory/diskpages"
 )
 
 // What a destination is told: its hub, its set, the directory of its pages, and after how

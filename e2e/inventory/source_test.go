@@ -15,8 +15,8 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 	"github.com/rshub/rshub/e2e/internal/trial"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/inventory/digest"
-	"github.com/rshub/rshub/inventory/sourcetest"
+	"github.com/rshub/rshub/internal/inventory/digest"
+	"github.com/rshub/rshub/internal/inventory/sourcetest"
 	"github.com/rshub/rshub/resourcesync"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/inventory/sourcetest"
+	"github.com/rshub/rshub/internal/inventory/sourcetest"
 	"github.com/rshub/rshub/resourcesync"
 )
 

@@ -210,10 +210,10 @@ func (d *document) check(t *testing.T, base string, r request) {
 	}
 }
 
-// checkRoutes checks that the document has each route of server/site.go, and for each route the
+// checkRoutes checks that the document has each route of internal/server/site.go, and for each route the
 // query parameters that it takes, with their bounds, and the methods that it allows.
 func (d *document) checkRoutes(t *testing.T, base string, samples map[string]request) {
-	source, err := os.ReadFile("../../server/site.go")
+	source, err := os.ReadFile("../../internal/server/site.go")
 	if err != nil {
 		t.Fatal(err)
 	}

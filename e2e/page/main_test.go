@@ -118,7 +118,7 @@ func (b tab) on(s screen) {
 	}
 }
 
-// axe is where scripts/need installs axe-core.
+// axe is where tools/scripts/need installs axe-core.
 const axe = "node_modules/axe-core/axe.min.js"
 
 // looks checks a view on all screens: nothing is wider than the screen, axe-core finds
@@ -127,7 +127,7 @@ func (b tab) looks(view string) {
 	b.t.Helper()
 	script, err := os.ReadFile(axe)
 	if err != nil {
-		b.t.Fatalf("axe-core is not installed: scripts/need installs it: %v", err)
+		b.t.Fatalf("axe-core is not installed: tools/scripts/need installs it: %v", err)
 	}
 	browser.Evaluate[bool](b.t, b, string(script)+"; true")
 	for _, s := range screens {

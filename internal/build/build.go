@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// version is set by the linker (see scripts/build) in a build without the repository's
+// version is set by the linker (see tools/scripts/build) in a build without the repository's
 // history, for instance of an image, where the toolchain does not know the version.
 var version string
 

@@ -19,30 +19,33 @@ const root, module = "../..", "github.com/rshub/rshub/"
 // notLinked lists packages and what they must not link, even indirectly: import paths with all
 // below. A leading ./ stands for the module.
 var notLinked = map[string]string{
-	"access problem":                         "github.com/prometheus github.com/klauspost/compress/zstd ./changelog",
-	"changelog":                              "net/http github.com/prometheus",
-	"cmd/rsmirror cmd/rspublish":             "github.com/redis github.com/nats-io ./changelog",
-	"dialect/dump":                           "github.com/cockroachdb net/http ./changelog",
-	"hub":                                    "./callback ./documents ./subscribe ./server",
-	"callback":                               "./documents ./hub ./subscribe ./server",
-	"documents":                              "./callback ./hub ./subscribe ./server",
-	"subscribe":                              "./callback ./documents ./hub ./server",
-	"inventory":                              "./changelog github.com/cockroachdb github.com/redis",
-	"resourcesync":                           "./feed net/http",
-	"client source/discovery source/harvest": "github.com/cockroachdb github.com/redis github.com/prometheus ./changelog",
+	"internal/access internal/problem": "github.com/prometheus github.com/klauspost/compress/zstd ./changelog",
+	"changelog":                        "net/http github.com/prometheus",
+	"cmd/rsmirror cmd/rspublish":       "github.com/redis github.com/nats-io ./changelog",
+	"internal/dump":                    "github.com/cockroachdb net/http ./changelog",
+	"hub":                              "./callback ./internal/documents ./subscribe ./internal/server",
+	"callback":                         "./internal/documents ./hub ./subscribe ./internal/server",
+	"internal/documents":               "./callback ./hub ./subscribe ./internal/server",
+	"subscribe":                        "./callback ./internal/documents ./hub ./internal/server",
+	"internal/inventory":               "./changelog github.com/cockroachdb github.com/redis",
+	"resourcesync":                     "./feed net/http",
+	"client internal/source/discovery internal/source/harvest": "github.com/cockroachdb github.com/redis github.com/prometheus ./changelog",
 }
 
-// importers lists the only packages that may import a third party, besides bench.
+// public matches the packages that other modules may import.
+var public = regexp.MustCompile(`^(resourcesync|feed|client|hub|subscribe|callback|changelog)(/|$)`)
+
+// importers lists the only packages that may import a third party.
 var importers = map[string][]string{
 	"github.com/redis/":           {"internal/redisconn", "internal/testutil/redistest"},
 	"github.com/nats-io/":         {"hub"},
 	"github.com/gorilla/":         {"subscribe"},
-	"github.com/cockroachdb/":     {"changelog/disklog", "internal/pebbledb", "inventory/diskpages", "mirror/ledger", "source/directory"},
+	"github.com/cockroachdb/":     {"changelog/disklog", "internal/pebbledb", "internal/inventory/diskpages", "internal/mirror/ledger", "internal/source/directory"},
 	"github.com/kelseyhightower/": {"cmd/rshub"},
-	"github.com/prometheus/":      {"callback", "changelog/metered", "hub", "internal/testutil/metricstest", "inventory/live", "outbound/meter", "server", "subscribe"},
-	"golang.org/x/net":            {"internal/idn", "source/discovery", "source/harvest"},
-	"github.com/go-jose/":         {"access/jwt"},
-	"github.com/fsnotify/":        {"source/directory"},
+	"github.com/prometheus/":      {"callback", "changelog/metered", "hub", "internal/testutil/metricstest", "internal/inventory/live", "internal/outbound/meter", "internal/server", "subscribe"},
+	"golang.org/x/net":            {"internal/idn", "internal/source/discovery", "internal/source/harvest"},
+	"github.com/go-jose/":         {"internal/access/jwt"},
+	"github.com/fsnotify/":        {"internal/source/directory"},
 }
 
 var (
@@ -64,13 +67,16 @@ var (
 
 func TestImports(t *testing.T) {
 	linked := map[string][]string{} // by package
-	for _, line := range lines(t, "go", "list", "-f", `{{.ImportPath}}|{{join .Imports " "}}|{{join .Deps " "}}`, "./...") {
+	for _, line := range lines(t, "go", "list", "-f", `{{.ImportPath}}|{{join .Imports " "}}|{{join .Deps " "}}|{{.Name}}`, "./...") {
 		fields := strings.Split(line, "|")
 		pkg := strings.TrimPrefix(fields[0], module)
+		if fields[3] != "main" && !strings.HasPrefix(pkg, "internal/") && !public.MatchString(pkg) {
+			t.Errorf("other modules can import %s; move it below internal", pkg)
+		}
 		linked[pkg] = strings.Fields(fields[2])
 		for _, imported := range strings.Fields(fields[1]) {
 			for third, allowed := range importers {
-				if strings.HasPrefix(imported, third) && pkg != "bench" && !slices.Contains(allowed, pkg) {
+				if strings.HasPrefix(imported, third) && !slices.Contains(allowed, pkg) {
 					t.Errorf("%s imports %s; only %v may", pkg, imported, allowed)
 				}
 			}
@@ -95,7 +101,7 @@ func TestImports(t *testing.T) {
 // TestWaits finds tests that sleep outside fake time, and random choices that differ in each run.
 // A comment on the line excuses it with a reason: fake time, slow, or logs its seed.
 func TestWaits(t *testing.T) {
-	for _, file := range lines(t, "git", "ls-files", "*_test.go", "*test/*.go", "internal/testutil", ":!bench", ":!e2e") {
+	for _, file := range lines(t, "git", "ls-files", "*_test.go", "*test/*.go", "internal/testutil", ":!tools/bench", ":!e2e") {
 		end := "" // the line that ends the bubble; "" outside a bubble
 		for i, line := range strings.Split(read(t, file), "\n") {
 			// Regular expressions are slow under the race detector: most lines have none of these words.
@@ -208,6 +214,27 @@ func TestLinks(t *testing.T) {
 			} else if m[2] != "" && path.Ext(target) == ".md" && !hasAnchor(target, m[2]) {
 				t.Errorf("%s: broken link: %s has no heading %s", document, target, m[2])
 			}
+		}
+	}
+}
+
+// TestBenchModule compares the versions in tools/bench/go.mod with those of the root, so that
+// measurements link what the programs link.
+func TestBenchModule(t *testing.T) {
+	required := func(file string) map[string]string {
+		versions := map[string]string{}
+		for _, m := range regexp.MustCompile(`(?m)^\t(\S+) (v\S+)`).FindAllStringSubmatch(read(t, file), -1) {
+			versions[m[1]] = m[2]
+		}
+		return versions
+	}
+	root, bench := required("go.mod"), required("tools/bench/go.mod")
+	if len(bench) == 0 {
+		t.Fatal("got no requirements of tools/bench, want some")
+	}
+	for name, version := range bench {
+		if want, ok := root[name]; ok && version != want {
+			t.Errorf("tools/bench/go.mod requires %s %s, want %s as in go.mod", name, version, want)
 		}
 	}
 }

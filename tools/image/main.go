@@ -1,5 +1,5 @@
 // Command image makes the container image of rshub without a container engine:
-// from the programs, as scripts/build makes them. The same programs make the same image,
+// from the programs, as tools/scripts/build makes them. The same programs make the same image,
 // byte for byte.
 package main
 

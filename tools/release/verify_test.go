@@ -1,4 +1,4 @@
-// Package release tests the artefacts of a release. scripts/release runs it with DIST, the
+// Package release tests the artefacts of a release. tools/scripts/release runs it with DIST, the
 // directory of the artefacts, PROGRAMS, the directory of the programs by platform, PLATFORMS,
 // VERSION and REVISION.
 package release
@@ -53,7 +53,7 @@ func contains(t *testing.T, listing, prefix string, paths ...string) {
 // eachPlatform runs a subtest per platform of the release.
 func eachPlatform(t *testing.T, test func(t *testing.T, system, architecture string)) {
 	if dist == "" {
-		t.Skip("DIST is not set; scripts/release runs this test")
+		t.Skip("DIST is not set; tools/scripts/release runs this test")
 	}
 	for platform := range strings.FieldsSeq(os.Getenv("PLATFORMS")) {
 		system, architecture, _ := strings.Cut(platform, "/")

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
-	"github.com/rshub/rshub/claim"
+	"github.com/rshub/rshub/internal/claim"
 )
 
 // fenced fails the test unless a registry refuses to write under a claim.

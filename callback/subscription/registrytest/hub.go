@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/callback/subscription"
-	"github.com/rshub/rshub/claim"
-	"github.com/rshub/rshub/claim/claimtest"
+	"github.com/rshub/rshub/internal/claim"
+	"github.com/rshub/rshub/internal/claim/claimtest"
 )
 
 // A hub is a registry under test. Its steps fail the test instead of returning

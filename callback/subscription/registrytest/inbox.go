@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
-	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/claim"
 	"github.com/rshub/rshub/internal/testutil"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/callback/subscription"
-	"github.com/rshub/rshub/claim"
+	"github.com/rshub/rshub/internal/claim"
 )
 
 // A Backend is a kind of registry.

@@ -1,5 +1,5 @@
 """What somebody holds of a set, and its digests. docs/audit.md of rshub is the specification, and the vectors in
-inventory/audit/testdata/digest.json hold this module, docs/audit.py and the hub to it."""
+internal/inventory/audit/testdata/digest.json hold this module, docs/audit.py and the hub to it."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ class Vectors(unittest.TestCase):
     """The digests that the hub and docs/audit.py are held to, too."""
 
     def setUp(self):
-        self.vectors = vectors("inventory/audit/testdata/digest.json")
+        self.vectors = vectors("internal/inventory/audit/testdata/digest.json")
 
     def test_versions(self):
         for v in self.vectors["versions"]:

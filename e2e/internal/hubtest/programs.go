@@ -36,7 +36,7 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	cmd := exec.Command("../../scripts/build", dir)
+	cmd := exec.Command("../../tools/scripts/build", dir)
 	if race {
 		cmd = exec.Command("go", "build", "-race", "-o", dir+string(filepath.Separator), "./cmd/rshub", "./cmd/rspublish", "./cmd/rsmirror")
 		cmd.Dir = "../.."

@@ -3,7 +3,7 @@ package servertest
 import (
 	"strings"
 
-	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/internal/access"
 )
 
 // Tokens returns the text of a tokens file, with a new token for each of the

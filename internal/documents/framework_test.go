@@ -1,0 +1,58 @@
+package documents_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/rshub/rshub/internal/access"
+	"github.com/rshub/rshub/internal/documents"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// Framework names documents that there are, and the digests are those of their bytes.
+func TestFrameworkDocuments(t *testing.T) {
+	sh := &shelf{}
+	m, s := filled(t, 4, 0, documents.Options{Inventories: sh})
+	wants := func(want ...string) {
+		t.Helper()
+		all, err := s.Framework(t.Context(), m.state("peps"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		states, err := m.Sets(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := access.NewContext(t.Context(), access.Caller{Rights: access.All()})
+		description, err := s.FrameworkDescription(ctx, states)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := []string{}
+		for _, c := range append(all, description) {
+			got = append(got, c.Framework())
+			for _, url := range append([]resourcesync.Link{{Href: c.Loc}}, c.Links...) {
+				w := s.get(url.Href[len(base):])
+				if w.Code != http.StatusOK {
+					t.Errorf("GET %s: %d", url.Href, w.Code)
+				}
+				if sum := fmt.Sprintf("sha-256:%x", sha256.Sum256(w.Body.Bytes())); url.Rel == "" && c.Hash != "" && c.Hash != sum {
+					t.Errorf("%s has the digest %s, want %s", c.Loc, c.Hash, sum)
+				}
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("documents %q, want %q", got, want)
+		}
+	}
+	sh.put(1, 0, numbered)
+	wants("capabilitylist", "description")
+	m.add("peps", 9)
+	sh.put(9, 4, numbered)
+	wants("capabilitylist", "changelist", "resourcelist", "description")
+	sh.put(50_020, 50_001, numbered)
+	wants("capabilitylist", "changelist", "resourcelist", "description")
+}

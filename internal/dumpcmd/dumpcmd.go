@@ -1,0 +1,202 @@
+// Package dumpcmd has what the commands that make dumps share: flags, progress, and
+// the summary.
+package dumpcmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"iter"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/internal/dump"
+	"github.com/rshub/rshub/internal/progress"
+	"github.com/rshub/rshub/internal/setting"
+	"github.com/rshub/rshub/internal/source/reconcile"
+)
+
+// A Command makes dumps in the directory Out.
+type Command struct {
+	Program   string // for messages
+	Out       string
+	Options   dump.Options
+	MaxDelete reconcile.Bound
+	JSON      bool // print the summary as JSON
+	Line      *progress.Line
+	Stdout    io.Writer
+	Stderr    io.Writer
+}
+
+// Flags adds the flags that say how to pack, which Help explains.
+func (c *Command) Flags(fs *flag.FlagSet) {
+	o := &c.Options
+	o.Size = 512 << 20
+	fs.StringVar(&o.URL, "out-url", "", "")
+	fs.Func("package-size", "", func(s string) error {
+		var n setting.Size
+		err := n.Decode(s)
+		o.Size = int64(n)
+		return err
+	})
+	fs.IntVar(&o.Count, "package-count", 10_000, "")
+	fs.BoolVar(&o.Full, "full", false, "")
+	setting.DurationVar(fs, &o.Every, "full-every", 30*24*time.Hour, "")
+	fs.IntVar(&o.Keep, "keep", 1, "")
+	fs.Func("max-delete", "", func(s string) (err error) {
+		c.MaxDelete, err = reconcile.ParseBound(s)
+		return err
+	})
+	fs.BoolVar(&c.JSON, "json", false, "")
+}
+
+// Parse reads the arguments of a command: its flags, and then what from is called, and OUT. It
+// returns the first of the two, and flag.ErrHelp for -h.
+func (c *Command) Parse(fs *flag.FlagSet, args []string, from string) (string, error) {
+	fs.SetOutput(io.Discard)
+	if err := setting.ParseFlags(fs, args); err != nil {
+		return "", err
+	}
+	switch args := fs.Args(); {
+	case len(args) > 1 && strings.HasPrefix(args[len(args)-1], "-"):
+		return "", fmt.Errorf("write flags before %s and OUT: %s stands after them", from, args[len(args)-1])
+	case len(args) != 2:
+		return "", fmt.Errorf("give %s and OUT after the flags", from)
+	default:
+		c.Out = args[1]
+		return args[0], nil
+	}
+}
+
+// Check returns nil if the flags can be used for a dump of a directory from; empty: what is
+// packed is elsewhere.
+func (c *Command) Check(from string) error {
+	o := &c.Options
+	switch {
+	case o.URL == "":
+		return errors.New("-out-url URL is missing: under which URL will OUT be served? The dumps name their files by it")
+	case o.Count < 1 || o.Count > 50_000:
+		return errors.New("-package-count must be from 1 to 50000")
+	case o.Every <= 0 || o.Keep < 1 || o.Size < 1:
+		return errors.New("-full-every, -keep and -package-size must be above 0")
+	case from != "" && Within(c.Out, from):
+		return fmt.Errorf("%s is in %s, and so would be packed itself", c.Out, from)
+	}
+	return o.Check()
+}
+
+// Within reports whether a path is in a directory, or is the directory, also if symbolic links
+// lead there.
+func Within(path, dir string) bool {
+	path, err1 := resolved(path)
+	dir, err2 := resolved(dir)
+	if err1 != nil || err2 != nil {
+		return false
+	}
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// resolved returns a path without symbolic links, as far as it exists.
+func resolved(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil || filepath.Dir(path) == path {
+		return real, err
+	}
+	dir, err := resolved(filepath.Dir(path))
+	return filepath.Join(dir, filepath.Base(path)), err
+}
+
+// Run makes dumps of a listing, tells on Stderr what cannot be read, and prints the summary.
+// The error is a *reconcile.TooMany if more would be deleted than MaxDelete allows.
+func (c *Command) Run(ctx context.Context, list dump.Listing) (dump.Result, error) {
+	o := c.Options
+	o.Gap = func(g *dump.Gap) {
+		c.Line.Clear()
+		fmt.Fprintf(c.Stderr, "%s: %v\n", c.Program, g)
+	}
+	o.Allow = func(deleted, held, listed uint64) error {
+		if c.MaxDelete.Allows(deleted, held, listed) {
+			return nil
+		}
+		return &reconcile.TooMany{Deleted: deleted, Held: held, Listed: listed}
+	}
+	c.Line.Begin()
+	r, err := dump.Make(ctx, c.Out, c.counted(list), o)
+	c.Line.Clear()
+	if err != nil {
+		return r, err
+	}
+	if r.Delayed {
+		c.Line.Note("%s: there is no new Resource Dump: it would lack what could not be read, and destinations would delete that", c.Program)
+	}
+	switch {
+	case c.JSON:
+		err = json.NewEncoder(c.Stdout).Encode(r)
+	case !c.Line.Quiet:
+		_, err = fmt.Fprintln(c.Stdout, sentence(&r))
+	}
+	return r, err
+}
+
+// counted tells how many resources of a listing are done.
+func (c *Command) counted(list dump.Listing) dump.Listing {
+	return func(ctx context.Context) iter.Seq2[*dump.Resource, error] {
+		return func(yield func(*dump.Resource, error) bool) {
+			n := 0
+			for r, err := range list(ctx) {
+				n++
+				c.Tell(n, "resources")
+				if !yield(r, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Tell tells how many of something are done.
+func (c *Command) Tell(n int, of string) {
+	text := func(time.Time) string { return progress.Group(n) + " " + of }
+	c.Line.Update(text, text)
+}
+
+// sentence returns what a run has done.
+func sentence(r *dump.Result) string {
+	listed := progress.Count(r.Listed, "resource")
+	switch {
+	case r.At.IsZero():
+		return "nothing has changed in " + listed
+	case r.Full && r.Created+r.Updated+r.Deleted == 0:
+		return fmt.Sprintf("packed all: %s in %s, %d bytes", listed, progress.Count(r.Packages, "package"), r.Bytes)
+	}
+	s := fmt.Sprintf("packed changes: %d created, %d updated, %d deleted of %s, in %s, %d bytes", r.Created, r.Updated, r.Deleted, listed, progress.Count(r.Packages, "package"), r.Bytes)
+	if r.Full {
+		s += ", with a new Resource Dump"
+	}
+	return s
+}
+
+// Help explains the flags.
+const Help = `Packages
+  -out-url URL      where OUT will be on the web; required, and the same in each run
+  -package-size N   most bytes of a package, such as 100MiB (default 512MiB). A resource that
+                    is larger has a package of its own
+  -package-count N  most resources of a package, up to 50000 (default 10000)
+  -full             make a new Resource Dump now
+  -full-every DURATION
+                    make one when the newest is as old (default 30d). Other runs only add
+                    what has changed to the Change Dump
+  -keep N           keep N Resource Dumps, with the changes since, and name them in the
+                    archives (default 1)
+  -max-delete BOUND how many resources may be deleted by one run: a number, a share such as
+                    20%, or all. With more, nothing is published. Default: ten resources or
+                    10%, whichever is more, but none because of a source that is empty
+`

@@ -1,0 +1,261 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/inventory"
+	"github.com/rshub/rshub/internal/inventory/digest"
+	"github.com/rshub/rshub/internal/inventory/sourcetest"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// vectors is testdata/digest.json, which docs/audit.md points to.
+type vectors struct {
+	Versions []struct {
+		Name    string
+		Change  json.RawMessage
+		Version string
+		Weak    bool
+	}
+	Elements []struct{ Loc, Version, E string }
+	Digests  []struct {
+		Sum    digest.Sum
+		Count  uint64
+		Digest string
+	}
+	Prefixes []struct{ Prefix, From, To string }
+	Sets     []struct {
+		Name      string
+		Resources []json.RawMessage
+		Ranges    []struct {
+			From, To          string
+			Count, Weak       uint64
+			Position, Content string
+		}
+	}
+}
+
+// TestVectors holds the digest against what others have computed.
+func TestVectors(t *testing.T) {
+	text, err := os.ReadFile("testdata/digest.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v vectors
+	if err := json.Unmarshal(text, &v); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range v.Versions {
+		change := c.Change
+		doc, err := resourcesync.ReadJSON(strings.NewReader(`{"changes":[`+string(change)+`]}`), resourcesync.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if version, weak := digest.Version(&doc.Items[0].Change); version != c.Version || weak != c.Weak {
+			t.Errorf("%s: %q, weak %t; want %q, %t", c.Name, version, weak, c.Version, c.Weak)
+		}
+	}
+	for _, c := range v.Elements {
+		if e := digest.Element(c.Loc, c.Version); hex.EncodeToString(e[:]) != c.E {
+			t.Errorf("Element(%q, %q) = %x, want %s", c.Loc, c.Version, e, c.E)
+		}
+	}
+	for _, c := range v.Digests {
+		if d := digest.Make(&c.Sum, c.Count); d.String() != c.Digest {
+			t.Errorf("%d resources, sum %x: %v, want %s", c.Count, c.Sum, d, c.Digest)
+		}
+	}
+	for _, c := range v.Prefixes {
+		if r := inventory.Prefix(c.Prefix); r != (inventory.Range{From: c.From, To: c.To}) {
+			t.Errorf("Prefix(%q) = %q", c.Prefix, r)
+		}
+	}
+	for _, set := range v.Sets {
+		now := sourcetest.Set{}
+		for _, r := range set.Resources {
+			e, err := feed.ParseEntry(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			now.Add(e)
+		}
+		s := holding(t, feed.Cursor{}, now.Entries())
+		for _, r := range set.Ranges {
+			look, err := LookAt(context.Background(), s, inventory.Range{From: r.From, To: r.To})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if look.Count != r.Count || look.Weak != r.Weak || look.Position.String() != r.Position || look.Content.String() != r.Content {
+				t.Errorf("%s from %q to %q: %+v, want %+v", set.Name, r.From, r.To, look, r)
+			}
+		}
+	}
+}
+
+// python runs docs/audit.py. It returns what the program printed on its two outputs.
+func python(t *testing.T, arguments ...string) (out, errs string, status int) {
+	t.Helper()
+	program, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("docs/audit.py is not tried: there is no python3 here")
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), program, append([]string{"../../../docs/audit.py"}, arguments...)...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
+}
+
+// TestPythonVectors lets the reference check the same digests.
+func TestPythonVectors(t *testing.T) {
+	if out, errs, status := python(t, "--vectors", "testdata/digest.json"); status != 0 {
+		t.Errorf("status %d\n%s%s", status, out, errs)
+	}
+	broken := filepath.Join(t.TempDir(), "broken.json")
+	text, _ := os.ReadFile("testdata/digest.json")
+	if err := os.WriteFile(broken, bytes.Replace(text, []byte(`;10"`), []byte(`;11"`), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs, status := python(t, "--vectors", broken); status == 0 || !strings.Contains(errs, "AssertionError") {
+		t.Errorf("with a broken vector: status %d\n%s", status, errs)
+	}
+}
+
+// A site is what a program outside sees of one set: a baseline in pages, changes and
+// audits.
+type site struct {
+	t    *testing.T
+	base []feed.Entry
+	at   feed.Cursor // of the base
+	log  []feed.Entry
+	head *inventory.State
+}
+
+func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.Method == http.MethodPost:
+		q, err := ReadQuestion(r.Body)
+		if err == nil {
+			var reply Reply
+			reply, err = Answer(r.Context(), s.head, q)
+			reply.Set = "demo"
+			w.Write(reply.AppendJSON(nil))
+		}
+		if err != nil {
+			s.t.Error(err)
+		}
+	case strings.HasSuffix(r.URL.Path, "/audit"):
+		look, err := LookAt(r.Context(), s.head, inventory.Range{})
+		if err != nil {
+			s.t.Error(err)
+		}
+		look.Set = "demo"
+		w.Write(look.AppendJSON(nil))
+	default:
+		s.page(w, r.URL.Query().Get("since"))
+	}
+}
+
+// page writes what lies behind a cursor or a place: some resources or some changes.
+func (s *site) page(w http.ResponseWriter, since string) {
+	rank := 0
+	if cursor, place, ok := strings.Cut(since, "~"); ok || since == "baseline" {
+		rank, _ = strconv.Atoi(place)
+		if entries := s.base[rank:]; len(entries) > 0 {
+			entries = entries[:min(len(entries), 97)]
+			fmt.Fprintf(w, `{"set":"demo","baseline":true,"restart":%t,"cursor":"%v~%d","resources":[%s]}`, rank == 0, s.at, rank+len(entries), objects(entries))
+			return
+		}
+		fmt.Fprintf(w, `{"set":"demo","baseline":false,"cursor":"%v","changes":[]}`, cursor)
+		return
+	}
+	after, err := feed.ParseCursor(since)
+	if err != nil {
+		s.t.Error(err)
+	}
+	entries := s.log[slices.IndexFunc(append(s.log, feed.Entry{}), func(e feed.Entry) bool { return e.Position > after.Position || e.Position == 0 }):]
+	entries = entries[:min(len(entries), 61)]
+	fmt.Fprintf(w, `{"set":"demo","cursor":"%v","changes":[%s]}`, entries[len(entries)-1].Cursor, objects(entries))
+}
+
+func objects(entries []feed.Entry) []byte {
+	var b []byte
+	for i := range entries {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		r := Resource{Loc: entries[i].Change.Loc, Position: entries[i].Position, Entry: &entries[i]}
+		b = r.appendJSON(b)
+	}
+	return b
+}
+
+// TestPythonAudit lets the reference read a baseline and the changes after it, and find
+// faults in a list.
+func TestPythonAudit(t *testing.T) {
+	src := sourcetest.New(11, 600)
+	now := sourcetest.Set{}
+	for range 900 {
+		now.Add(src.Next())
+	}
+	s := &site{t: t, base: now.Entries(), at: src.Head}
+	o := holding(t, s.at, s.base).Overlay()
+	for range 200 {
+		e := src.Next()
+		s.log = append(s.log, e)
+		now.Add(e)
+	}
+	if err := o.Add(context.Background(), s.log); err != nil {
+		t.Fatal(err)
+	}
+	s.head = o.State(src.Head)
+	s.log = append(s.log, src.Next(), src.Next()) // nobody has looked at these
+	server := httptest.NewServer(s)
+	defer server.Close()
+
+	out, errs, status := python(t, server.URL+"/sets/demo")
+	if lines := strings.Count(out, "\n"); status != 0 || errs != "" || lines != len(now) {
+		t.Fatalf("status %d, %d resources, want %d\n%s", status, lines, len(now), errs)
+	}
+
+	// The list is what the hub has, but for some faults.
+	lines := strings.SplitAfter(out, "\n")
+	loc := func(line string) string {
+		var r struct{ Loc string }
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		return r.Loc
+	}
+	want := []string{`{"difference": "missing", "loc": "` + loc(lines[100]) + `"}`, `{"difference": "stale", "loc": "` + loc(lines[7]) + `"}`,
+		`{"difference": "extra", "loc": "https://example.org/more"}`}
+	lines[7] = `{"loc":"` + loc(lines[7]) + `","hash":"md5:00"}` + "\n"
+	lines[100] = `{"loc":"https://example.org/more"}` + "\n"
+	file := filepath.Join(t.TempDir(), "list.ndjson")
+	if err := os.WriteFile(file, []byte(strings.Join(lines, "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, errs, status = python(t, server.URL+"/sets/demo", file)
+	got := strings.Split(strings.TrimSpace(out), "\n")
+	slices.Sort(got)
+	slices.Sort(want)
+	if status != 1 || !slices.Equal(got, want) {
+		t.Errorf("status %d\n%s\nwant\n%s\n%s", status, got, want, errs)
+	}
+}

@@ -1,0 +1,237 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/inventory/digest"
+	"github.com/rshub/rshub/internal/inventory/page"
+)
+
+// Check reads the whole inventory, and returns what is wrong with it: pages that are
+// missing, damaged, out of order, or have wrong counts or sums (ErrDamaged), and pages
+// that no root or list names. It reads every page once. If another committer changes the
+// inventory meanwhile, it returns ErrRaced.
+func (v *Inventory) Check(ctx context.Context) error {
+	rec, head, err := v.Load(ctx)
+	if err != nil {
+		return err
+	}
+	c := &checker{v: v, ctx: ctx, begin: rec.Log.Begin, seen: map[uint64]*checked{}, owned: map[uint64]bool{}}
+	for i := range head.Roots {
+		c.root(&head.Roots[i])
+	}
+	c.dead(head)
+	c.owners(head)
+	after, _, err := v.Load(ctx)
+	switch {
+	case err != nil:
+		return err
+	case after.Version != rec.Version || after.Log.Begin != rec.Log.Begin:
+		return fmt.Errorf("set %q was changed while it was checked: %w", v.set, ErrRaced)
+	case c.failed != nil:
+		return c.failed
+	}
+	return errors.Join(c.wrong...)
+}
+
+// A checker is one Check.
+type checker struct {
+	v      *Inventory
+	ctx    context.Context
+	begin  int64
+	tree   *Tree
+	seen   map[uint64]*checked
+	owned  map[uint64]bool // pages that a root needs, or that have to be removed
+	wrong  []error
+	failed error // an error of the store
+	hash   digest.Hasher
+	decode page.Decoder
+}
+
+// A checked is a page that was read, with what Check found in it and below it.
+type checked struct {
+	digest.Tally
+	newest      uint64
+	first, last string // locs
+	pages       []uint64
+	bytes       uint64
+}
+
+func (c *checker) say(format string, args ...any) {
+	c.wrong = append(c.wrong, fmt.Errorf("%w: set %q: "+format, append([]any{ErrDamaged, c.v.set}, args...)...))
+}
+
+func (c *checker) root(k *Kept) {
+	c.tree = c.v.Tree(k.Root)
+	found := &checked{}
+	if k.Height > 0 {
+		found = c.page(k.Page, k.Height-1)
+	}
+	if found == nil {
+		return
+	}
+	for _, n := range found.pages {
+		c.owned[n] = true
+		if n > k.Upto {
+			c.say("root %d has page %d, which is newer", k.Upto, n)
+		}
+	}
+	if found.Tally != k.Tally || uint64(len(found.pages)) != k.Pages || found.bytes != k.Bytes {
+		c.say("root %d says that it has %d resources on %d pages of %d bytes, and has %d on %d of %d, or the sums differ",
+			k.Upto, k.Tally.Count, k.Pages, k.Bytes, found.Count, len(found.pages), found.bytes)
+	}
+}
+
+// page checks a page and those below it. It returns nil if one of them cannot be read.
+func (c *checker) page(number uint64, level int) *checked {
+	if seen, ok := c.seen[number]; ok {
+		return seen
+	}
+	c.seen[number] = nil
+	pages, err := c.tree.read(c.ctx, []uint64{number})
+	switch {
+	case errors.Is(err, ErrDamaged) || errors.Is(err, feed.ErrGone):
+		c.wrong = append(c.wrong, err)
+		return nil
+	case err != nil:
+		c.failed = err
+		return nil
+	}
+	found := &checked{pages: []uint64{number}, bytes: uint64(len(pages[0]))}
+	if level == 0 {
+		err = c.leaf(found, number, pages[0])
+	} else {
+		err = c.inner(found, number, level, pages[0])
+	}
+	if err != nil {
+		c.wrong = append(c.wrong, c.tree.damaged(number, err))
+		return nil
+	}
+	c.seen[number] = found
+	return found
+}
+
+func (c *checker) leaf(found *checked, number uint64, b []byte) error {
+	l, err := page.OpenLeaf(number, b)
+	if err != nil {
+		return err
+	}
+	entries, err := c.decode.Decode(nil, l)
+	if err != nil {
+		return err
+	}
+	if len(entries) == 0 {
+		return errors.New("it holds no resource")
+	}
+	for i := range entries {
+		e := &entries[i]
+		if e.Change.Loc <= found.last {
+			return errors.New("its resources are not in order")
+		}
+		if !Exists(e) {
+			return errors.New("it holds a resource that does not exist")
+		}
+		found.last = e.Change.Loc
+		t := c.hash.Tally(e)
+		found.Add(&t)
+		found.newest = max(found.newest, e.Position)
+	}
+	found.first = entries[0].Change.Loc
+	return nil
+}
+
+func (c *checker) inner(found *checked, number uint64, level int, b []byte) error {
+	refs, err := page.OpenInner(number, b)
+	if err != nil {
+		return err
+	}
+	for i := range refs {
+		r := &refs[i]
+		below := c.page(r.Number, level-1)
+		if below == nil {
+			return fmt.Errorf("page %d below it cannot be read", r.Number)
+		}
+		switch {
+		case below.Tally != r.Tally || below.newest != r.Newest:
+			return fmt.Errorf("page %d below it has other counts or sums", r.Number)
+		case below.first < r.First || below.first <= found.last:
+			return fmt.Errorf("page %d below it is out of order", r.Number)
+		case i+1 < len(refs) && below.last >= refs[i+1].First:
+			return fmt.Errorf("page %d below it reaches into the next", r.Number)
+		}
+		if i == 0 {
+			found.first = below.first
+		}
+		found.last = below.last
+		found.Add(&below.Tally)
+		found.newest = max(found.newest, below.newest)
+		found.pages = append(found.pages, below.pages...)
+		found.bytes += below.bytes
+	}
+	return nil
+}
+
+// dead checks that the list of each root names the pages that the next root does not have.
+func (c *checker) dead(head *Head) {
+	for i := range head.Roots {
+		k, newer := &head.Roots[i], map[uint64]bool{}
+		var want []uint64
+		if i+1 < len(head.Roots) { // the newest root has no dead pages
+			for _, n := range c.pagesOf(&head.Roots[i+1]) {
+				newer[n] = true
+			}
+			want = slices.DeleteFunc(slices.Clone(c.pagesOf(k)), func(n uint64) bool { return newer[n] })
+		}
+		dead := c.list(k.Dead)
+		slices.Sort(want)
+		slices.Sort(dead)
+		if !slices.Equal(want, dead) {
+			c.say("the list of dead pages of root %d has %d pages, and should have %d", k.Upto, len(dead), len(want))
+		}
+	}
+}
+
+// pagesOf returns the pages of a root that was read.
+func (c *checker) pagesOf(k *Kept) []uint64 {
+	if found := c.seen[k.Page]; k.Height > 0 && found != nil {
+		return found.pages
+	}
+	return nil
+}
+
+// list returns the numbers of a list.
+func (c *checker) list(first uint64) []uint64 {
+	l, err := c.v.readList(c.ctx, c.begin, first)
+	if err != nil {
+		c.failed = err
+	}
+	for _, n := range l.pages {
+		c.owned[n] = true
+	}
+	return l.numbers
+}
+
+// owners checks that a root or a list names every page.
+func (c *checker) owners(head *Head) {
+	trash := map[uint64]bool{}
+	for _, n := range c.list(head.Trash) {
+		if trash[n] = true; c.owned[n] {
+			c.say("page %d is to be removed, and is needed", n)
+		}
+	}
+	for n, err := range c.v.store.Numbers(c.ctx, c.v.set, c.begin) {
+		if err != nil {
+			c.failed = err
+			return
+		}
+		reserved := slices.ContainsFunc(head.Reserved, func(s Span) bool { return s.From <= n && n < s.To })
+		if c.owned[n] || trash[n] || reserved || n < head.Sweep {
+			continue
+		}
+		c.wrong = append(c.wrong, fmt.Errorf("set %q: page %d is in no root and no list", c.v.set, n))
+	}
+}

@@ -1,0 +1,152 @@
+package diskpages
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/rshub/rshub/internal/inventory"
+	"github.com/rshub/rshub/internal/pebbledb"
+)
+
+// Load returns the record of a set.
+func (s *Store) Load(ctx context.Context, set string) (inventory.Record, error) {
+	r, err := s.record(ctx, set)
+	r.Now = time.Now().UnixMicro()
+	return r, err
+}
+
+// record returns the stored record of a set.
+func (s *Store) record(ctx context.Context, set string) (r inventory.Record, err error) {
+	if err := ctx.Err(); err != nil {
+		return r, err
+	}
+	if set == "" || strings.Contains(set, "/") {
+		return r, fmt.Errorf("%q cannot name an inventory", set)
+	}
+	r.Log.Set = set
+	b, err := pebbledb.Get(s.db, recordPrefix+set)
+	if b == nil || err != nil {
+		return r, err
+	}
+	if len(b) < 24 {
+		return r, fmt.Errorf("%w: its record has %d bytes", inventory.ErrDamaged, len(b))
+	}
+	r.Version, r.Attempt, r.Head = binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:]), b[24:]
+	return r, nil
+}
+
+// Swap replaces the record of a set.
+func (s *Store) Swap(ctx context.Context, set string, w inventory.Swap) error {
+	b := s.db.NewBatch()
+	err := s.swap(ctx, set, w, b)
+	if err == nil && durable(w) {
+		err = s.known(b.SyncWait())
+	}
+	return err
+}
+
+// durable reports whether a Swap has to survive a crash. A Swap that reaches a cursor
+// has to survive, too: a destination that lost it would have to read the same baseline
+// again.
+func durable(w inventory.Swap) bool { return w.Durable || !w.At.IsZero() }
+
+func (s *Store) swap(ctx context.Context, set string, w inventory.Swap, b *pebble.Batch) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, err := s.record(ctx, set)
+	switch {
+	case err != nil:
+		return err
+	case w.Begin != 0:
+		return inventory.ErrLog
+	case w.Version != r.Version:
+		return inventory.ErrRaced
+	}
+	v := make([]byte, 8, 24+len(w.Head)) // 0: when the log began
+	v = binary.BigEndian.AppendUint64(v, w.Version+1)
+	v = binary.BigEndian.AppendUint64(v, w.Attempt)
+	_ = b.Set([]byte(recordPrefix+set), append(v, w.Head...), nil) // cannot fail: a batch is in memory until it is applied
+	if durable(w) {
+		return s.known(s.db.ApplyNoSyncWait(b, pebble.Sync))
+	}
+	return s.known(s.db.Apply(b, pebble.NoSync))
+}
+
+// Put writes pages.
+func (s *Store) Put(ctx context.Context, set string, begin int64, attempt uint64, pages []inventory.Page) error {
+	b := s.db.NewBatch()
+	for _, p := range pages {
+		_ = b.Set(pageKey(set, p.Number), p.Bytes, nil)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, err := s.record(ctx, set)
+	if err != nil {
+		return err
+	}
+	if begin != 0 || attempt == 0 || r.Attempt != attempt {
+		return inventory.ErrRaced
+	}
+	return s.known(s.db.Apply(b, pebble.NoSync))
+}
+
+// Get returns the bytes of pages.
+func (s *Store) Get(ctx context.Context, set string, begin int64, numbers []uint64) ([][]byte, error) {
+	pages := make([][]byte, len(numbers))
+	if err := ctx.Err(); err != nil || begin != 0 {
+		return pages, err
+	}
+	var err error
+	for i, n := range numbers {
+		if pages[i], err = pebbledb.Get(s.db, string(pageKey(set, n))); err != nil {
+			return nil, fmt.Errorf("page %d: %w", n, err)
+		}
+	}
+	return pages, nil
+}
+
+// Remove removes pages.
+func (s *Store) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
+	if err := ctx.Err(); err != nil || begin != 0 {
+		return err
+	}
+	b := s.db.NewBatch()
+	for _, n := range numbers {
+		_ = b.Delete(pageKey(set, n), nil)
+	}
+	return s.known(s.db.Apply(b, pebble.NoSync))
+}
+
+// Numbers yields the numbers of all pages of a set.
+func (s *Store) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[uint64, error] {
+	return func(yield func(uint64, error) bool) {
+		if begin != 0 {
+			return
+		}
+		prefix := []byte(pagePrefix + set + "/")
+		it, err := s.db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: prefix, UpperBound: []byte(pagePrefix + set + "0")})
+		if err != nil {
+			yield(0, err)
+			return
+		}
+		defer it.Close()
+		for it.First(); it.Valid(); it.Next() {
+			if !yield(binary.BigEndian.Uint64(it.Key()[len(prefix):]), nil) {
+				return
+			}
+		}
+		if err := it.Error(); err != nil {
+			yield(0, err)
+		}
+	}
+}
+
+func pageKey(set string, number uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte(pagePrefix+set+"/"), number)
+}

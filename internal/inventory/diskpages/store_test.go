@@ -1,0 +1,62 @@
+package diskpages
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/rshub/rshub/internal/inventory"
+)
+
+func open(t *testing.T, dir string, o Options) *Store {
+	t.Helper()
+	s, err := Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// What was written is there after the store was closed, and it is of one set only.
+func TestReopen(t *testing.T) {
+	dir, ctx := filepath.Join(t.TempDir(), "a", "b"), t.Context()
+	s := open(t, dir, Options{})
+	if err := s.Swap(ctx, "demo", inventory.Swap{Attempt: 5, Head: []byte("head")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Put(ctx, "demo", 0, 5, []inventory.Page{{Number: 2, Bytes: []byte("two")}, {Number: 300, Bytes: []byte{}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir, Options{}); err == nil {
+		t.Error("the directory opens twice")
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir, Options{})
+	defer s.Close()
+	r, err := s.Load(ctx, "demo")
+	if err != nil || string(r.Head) != "head" || r.Version == 0 || r.Attempt != 5 || r.Now == 0 || r.Log.Set != "demo" {
+		t.Errorf("the record is %+v, %v", r, err)
+	}
+	pages, err := s.Get(ctx, "demo", 0, []uint64{300, 2, 1})
+	if err != nil || pages[0] == nil || string(pages[1]) != "two" || pages[2] != nil {
+		t.Errorf("the pages are %q, %v", pages, err)
+	}
+	var numbers []uint64
+	for n, err := range s.Numbers(ctx, "demo", 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbers = append(numbers, n)
+	}
+	if !slices.Equal(numbers, []uint64{2, 300}) {
+		t.Errorf("the numbers are %v", numbers)
+	}
+	if r, err := s.Load(ctx, "demo~baseline"); err != nil || r.Version != 0 {
+		t.Errorf("another set has the record %+v, %v", r, err)
+	}
+	if _, err := s.Load(ctx, "demo/1"); err == nil {
+		t.Error("a set's name has a slash")
+	}
+}

@@ -1,0 +1,127 @@
+package inventory
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/inventory/digest"
+)
+
+// maxHeight bounds the height of a tree. It keeps a damaged head from sending a reader
+// deeper.
+const maxHeight = 32
+
+// A Root is the tree of a set at one cursor of its log.
+type Root struct {
+	Begin  int64        `json:"begin"`  // when the log began, as in feed.State
+	Cursor feed.Cursor  `json:"cursor"` // the root holds what the log says up to here
+	Page   uint64       `json:"page"`   // the number of the page at the top; 0: there is no resource
+	Height int          `json:"height"` // levels of pages; 0: there is no resource
+	Upto   uint64       `json:"upto"`   // identifies the root: it rises from root to root, and no page of the root has a higher number
+	Tally  digest.Tally `json:"tally"`
+	Pages  uint64       `json:"pages"` // of the tree
+	Bytes  uint64       `json:"bytes"` // of all these pages together
+	Made   int64        `json:"made"`  // when it was made, by the store's clock, in microseconds since 1970
+}
+
+// A Pin says that a root has a reader. While it lasts, the pages of the root stay.
+type Pin struct {
+	Holder string `json:"holder"`
+	Until  int64  `json:"until"` // by the store's clock, in microseconds since 1970
+}
+
+// A Span is the page numbers from From on, up to and without To.
+type Span struct {
+	From uint64 `json:"from"`
+	To   uint64 `json:"to"`
+}
+
+// A Kept is a root that is kept, with the reasons to keep it and the pages that
+// only it has.
+type Kept struct {
+	Root
+	Pins   []Pin  `json:"pins,omitempty"`
+	Listed int64  `json:"listed,omitempty"` // when the root became the root of a Resource List, by the store's clock, in microseconds since 1970; 0: it is none
+	Dead   uint64 `json:"dead,omitempty"`   // first page of the list of this root's pages that newer roots do not have; 0: there is none
+}
+
+// A Head is the content of an inventory's record, see Record.Head.
+type Head struct {
+	Next     uint64      `json:"next"`               // no page has this number or a higher one
+	Reserved []Span      `json:"reserved,omitempty"` // page numbers that no root has: the last span is the present attempt's, the others belong to ended attempts
+	Trash    uint64      `json:"trash,omitempty"`    // first page of the list of pages that nobody needs any more; 0: there is none
+	Sweep    uint64      `json:"sweep,omitempty"`    // nobody needs any page with a lower number than this
+	Roots    []Kept      `json:"roots,omitempty"`    // oldest first
+	Complete feed.Cursor `json:"complete"`           // the cursor as of which a publisher said that the hub knows all resources; zero: nobody said so, or it is not true any more
+	Why      string      `json:"why,omitempty"`      // why the inventory is not complete any more, for people
+}
+
+// Newest returns the newest root. Without one it returns the zero Root, which holds no
+// resource, at the zero cursor.
+func (h *Head) Newest() Root {
+	if n := len(h.Roots); n > 0 {
+		return h.Roots[n-1].Root
+	}
+	return Root{}
+}
+
+// find returns the root that upto identifies, or nil.
+func (h *Head) find(upto uint64) *Kept {
+	for i := range h.Roots {
+		if h.Roots[i].Upto == upto {
+			return &h.Roots[i]
+		}
+	}
+	return nil
+}
+
+// IsComplete reports whether the hub knows all resources of the set at a cursor.
+func (h *Head) IsComplete(at feed.Cursor) bool {
+	return !h.Complete.IsZero() && at.Position >= h.Complete.Position
+}
+
+func (h *Head) encode() []byte {
+	b, _ := json.Marshal(h) // strings and numbers only
+	return b
+}
+
+func decodeHead(b []byte) (*Head, error) {
+	h := &Head{Next: 1}
+	if len(b) == 0 {
+		return h, nil
+	}
+	if err := json.Unmarshal(b, h); err != nil {
+		return nil, err
+	}
+	if rule := h.broken(); rule != "" {
+		return nil, errors.New(rule)
+	}
+	return h, nil
+}
+
+// broken returns the rule that a head breaks, or "".
+func (h *Head) broken() string {
+	upto := uint64(0)
+	for _, k := range h.Roots {
+		switch {
+		case k.Upto <= upto || k.Upto >= h.Next:
+			return fmt.Sprintf("root %d is out of order", k.Upto)
+		case k.Page > k.Upto || k.Height < 0 || k.Height > maxHeight || (k.Page == 0) != (k.Height == 0):
+			return fmt.Sprintf("root %d cannot be read", k.Upto)
+		case k.Dead >= h.Next:
+			return fmt.Sprintf("the dead pages of root %d have no list", k.Upto)
+		}
+		upto = k.Upto
+	}
+	for _, s := range h.Reserved {
+		if s.From >= s.To || s.To > h.Next {
+			return "numbers are reserved that do not exist yet"
+		}
+	}
+	if h.Next == 0 || h.Trash >= h.Next || h.Sweep > h.Next {
+		return "it names pages that do not exist yet"
+	}
+	return ""
+}

@@ -1,0 +1,161 @@
+package ledger
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/mirror/filename"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+func open(t *testing.T, dir string) *Ledger {
+	t.Helper()
+	l, err := Open(dir, func(err error) { panic(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func entry(loc string, position uint64) feed.Entry {
+	n := int64(7)
+	return feed.Entry{Cursor: feed.Cursor{Position: position, Micros: int64(position) * 1e6}, Change: resourcesync.Change{
+		Loc: loc, Change: resourcesync.Updated, Hash: "md5:00 sha-256:11", Length: &n, Lastmod: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC),
+		Links: []resourcesync.Link{{Rel: "duplicate", Href: "https://example.org/<&>"}},
+	}}
+}
+
+func commit(t *testing.T, l *Ledger, b *Batch) {
+	t.Helper()
+	if err := l.Commit(b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What is committed is there when the ledger is opened again, and nothing else.
+func TestKeeps(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l := open(t, dir)
+	if _, err := Open(dir, nil); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("a second Open: %v", err)
+	}
+	file := File{Loc: "https://h/a", Path: "h/A", Size: 5, Mtime: 6, SHA256: "ab", ETag: `"x"`, Modified: "y", Entry: entry("https://h/a", 1)}
+	failure := Failure{Loc: "https://h/b", Entry: entry("https://h/b", 2), Reason: "<no>", Since: time.Unix(1, 0).UTC(), Next: time.Unix(2, 0).UTC(), Tries: 3, Part: &Part{"p", "u", `"e"`}}
+	listed := Listed{Entry: entry("https://h/c", 0), Look: 4}
+	var b Batch
+	b.File(file)
+	b.Failure(failure)
+	b.Listed(listed)
+	b.Meta("m", []int{1})
+	commit(t, l, &b)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l = open(t, dir)
+	defer l.Close()
+	if got, ok, err := l.File(file.Loc); err != nil || !ok || !reflect.DeepEqual(got, file) {
+		t.Errorf("File = %+v, %v, %v", got, ok, err)
+	}
+	if got, ok, err := l.Failure(failure.Loc); err != nil || !ok || !reflect.DeepEqual(got, failure) {
+		t.Errorf("Failure = %+v, %v, %v", got, ok, err)
+	}
+	if got, ok, err := l.Seen("https://h/c"); err != nil || !ok || !reflect.DeepEqual(got, listed) {
+		t.Errorf("Seen = %+v, %v, %v", got, ok, err)
+	}
+	var m []int
+	if ok, err := l.Meta("m", &m); err != nil || !ok || len(m) != 1 {
+		t.Errorf("Meta = %v, %v, %v", m, ok, err)
+	}
+	if loc, ok, err := l.Owner("H/a"); err != nil || !ok || loc != file.Loc {
+		t.Errorf("Owner = %q, %v, %v", loc, ok, err)
+	}
+	if got := l.Counts(); got != (Counts{1, 5, 1}) {
+		t.Errorf("Counts = %+v", got)
+	}
+	if _, ok, err := l.File("https://h/b"); ok || err != nil {
+		t.Errorf("a file that was never made: %v, %v", ok, err)
+	}
+	b = Batch{}
+	b.Remove(file.Loc)
+	b.File(File{Loc: failure.Loc, Path: "h/b", Size: 1, Entry: failure.Entry})
+	b.Unlisted("https://h/c")
+	b.Meta("m", nil)
+	commit(t, l, &b)
+	if got := l.Counts(); got != (Counts{1, 1, 0}) {
+		t.Errorf("Counts = %+v", got)
+	}
+	if _, ok, _ := l.Owner("h/a"); ok {
+		t.Error("the path of a file that is gone is not free")
+	}
+}
+
+// No two resources have one path, whatever order they come and go in, and counts are right.
+func TestPlaces(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l := open(t, dir)
+	seed := uint64(time.Now().UnixNano()) // the test logs its seed
+	t.Log("seed", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	names := []string{"a", "A", "a/b", "a/B", "A/b", "a/b/c", "a/", "a//", "?a", "a?b/c", "b", "b/c", "B"}
+	held := map[string]string{}  // path by loc
+	paths := map[string]string{} // loc by path in lower case
+	for i := range 600 {
+		loc := "https://h/" + names[r.IntN(len(names))]
+		var b Batch
+		switch path, has := held[loc]; {
+		case has && r.IntN(2) == 0:
+			b.Remove(loc)
+			delete(held, loc)
+			delete(paths, strings.ToLower(path))
+		default:
+			if err := l.Place(filename.Names{}, loc, "https://h/"+names[r.IntN(len(names))]); err != nil {
+				t.Fatal(err)
+			}
+			got, ok, err := l.Path(loc)
+			if err != nil || !ok {
+				t.Fatal(ok, err)
+			}
+			if has && got != path {
+				t.Fatalf("%s has the path %s, and had %s", loc, got, path)
+			}
+			if other, taken := paths[strings.ToLower(got)]; taken && other != loc {
+				t.Fatalf("%s and %s have the path %s", loc, other, got)
+			}
+			for p := range paths {
+				if q := strings.ToLower(got); strings.HasPrefix(p, q+"/") || strings.HasPrefix(q, p+"/") {
+					t.Fatalf("%s is a file and a directory: %s", got, p)
+				}
+			}
+			if r.IntN(3) == 0 {
+				b.Failure(Failure{Loc: loc, Entry: entry(loc, 1)})
+				break
+			}
+			b.File(File{Loc: loc, Path: got, Size: 1, Entry: entry(loc, uint64(i+1))})
+			held[loc], paths[strings.ToLower(got)] = got, loc
+		}
+		commit(t, l, &b)
+		if i%150 == 0 {
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			l = open(t, dir)
+		}
+	}
+	defer l.Close()
+	n := 0
+	for f, err := range l.Files(t.Context()) {
+		if err != nil || held[f.Loc] != f.Path {
+			t.Errorf("%+v, %v, and it ought to have the path %q", f, err, held[f.Loc])
+		}
+		n++
+	}
+	if n != len(held) || l.Counts().Files != int64(n) {
+		t.Errorf("%d files, counted %d, and there ought to be %d", n, l.Counts().Files, len(held))
+	}
+}

@@ -1,0 +1,102 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/mirror/home"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// As many files as are made durable together come into their places, and nothing is left.
+func TestCommitOfMany(t *testing.T) {
+	b := newBench(t)
+	const n = 3 * many
+	name := func(i int) string { return fmt.Sprintf("/d%d/%d", i%(many+5), i) }
+	for _, text := range []string{"old", "new"} {
+		var all []feed.Entry
+		for i := range n {
+			b.set(name(i), text)
+			all = append(all, b.entry(name(i), text))
+		}
+		b.apply(all...)
+	}
+	for i := range n {
+		if got, err := os.ReadFile(filepath.Join(b.dir, name(i))); err != nil || string(got) != "new" {
+			t.Errorf("%s has %q, %v", name(i), got, err)
+		}
+	}
+	if left, err := os.ReadDir(filepath.Join(b.dir, filepath.FromSlash(home.Parts))); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+	if c := b.home.Ledger.Counts(); c.Files != n || c.Failures != 0 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// What came before an Apply is interrupted is whole, or it is not there at all.
+func TestInterruptedApply(t *testing.T) {
+	b := newBench(t)
+	const n = 3 * many
+	var all []feed.Entry
+	for i := range n {
+		name := fmt.Sprint("/", i)
+		b.set(name, "text")
+		all = append(all, b.entry(name, "text"))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	o := DirectoryOptions{}
+	o.Fetch.Client = b.Client()
+	o.Fetch.Client.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+		if r.URL.Path == "/20" {
+			cancel()
+		}
+		return http.DefaultTransport.RoundTrip(r)
+	})
+	b.reopen(o)
+	if err := b.Apply(ctx, all); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	whole := int64(0)
+	for i := range n {
+		got, err := os.ReadFile(filepath.Join(b.dir, fmt.Sprint(i)))
+		if err == nil && string(got) == "text" {
+			whole++
+		} else if !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%d has %q, %v", i, got, err)
+		}
+	}
+	if c := b.home.Ledger.Counts(); c.Files != whole || whole == n {
+		t.Errorf("%d files are there, and the ledger has %d", whole, c.Files)
+	}
+	b.reopen(DirectoryOptions{})
+	b.apply(all...)
+	if c := b.home.Ledger.Counts(); c.Files != n {
+		t.Errorf("%d files are there in the end", c.Files)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestMixed(t *testing.T) {
+	var entries []feed.Entry
+	for _, loc := range []string{"http://a/1", "http://a/2", "http://a/3", "http://b/1", "http://c/1", "http://b/2"} {
+		entries = append(entries, feed.Entry{Change: resourcesync.Change{Loc: loc}})
+	}
+	var got []string
+	for _, e := range mixed(entries) {
+		got = append(got, e.Change.Loc[7:])
+	}
+	if want := []string{"a/1", "b/1", "c/1", "a/2", "b/2", "a/3"}; !slices.Equal(got, want) {
+		t.Errorf("mixed: %v", got)
+	}
+}

@@ -1,0 +1,169 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/changelog/redislog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/claim"
+	"github.com/rshub/rshub/internal/documents"
+	"github.com/rshub/rshub/internal/inventory"
+	"github.com/rshub/rshub/internal/inventory/live"
+	"github.com/rshub/rshub/internal/inventory/web"
+	"github.com/rshub/rshub/internal/redisconn"
+	"github.com/rshub/rshub/internal/sets"
+	"github.com/rshub/rshub/subscribe"
+)
+
+// An inventoryStore is where the inventories of sets are kept, and who makes them.
+type inventoryStore struct {
+	store  inventory.Store
+	claims claim.Store
+	poll   time.Duration                           // how often to look at sets that change
+	scarce func(context.Context) bool              // whether the store has little room left
+	sweep  func(context.Context, int) (int, error) // see live.Options; nil: nothing is left
+}
+
+// How often the maker of inventories looks at sets that change. A look at Redis costs
+// more.
+const (
+	pollDisk  = 500 * time.Millisecond
+	pollRedis = 2 * time.Second
+)
+
+// inventoryHubs is the name of the key of the hubs that keep inventories.
+const inventoryHubs = "inventory-hubs"
+
+// inventoriesInRedis returns the inventories beside a memory in Redis. A hub that keeps
+// none (RSHUB_INVENTORY=off) is not among those that share the claims on them.
+func (c *Config) inventoriesInRedis(conn *redisconn.Conn, memory *redislog.Log) inventoryStore {
+	keepers := claim.NewRedis(conn, c.Prefix, live.Kind, claim.RedisOptions{Hubs: inventoryHubs})
+	return inventoryStore{
+		store: memory.Inventories(), claims: keepers, poll: pollRedis, sweep: memory.SweepDeleted,
+		scarce: func(ctx context.Context) bool {
+			used, most, err := memory.Memory(ctx)
+			return err == nil && most > 0 && used > most/100*85
+		},
+	}
+}
+
+// inventoriesOnDisk returns the inventories beside a memory on the disk.
+func inventoriesOnDisk(ctx context.Context, memory *disklog.Log) (inventoryStore, error) {
+	claims, err := claim.OpenLocal(ctx, memory.Keep(inventoryKeep), live.Shards)
+	if err != nil {
+		return inventoryStore{}, fmt.Errorf("open the inventories: %w", err)
+	}
+	return inventoryStore{
+		store: memory.Inventories(), claims: claims, poll: pollDisk,
+		scarce: func(context.Context) bool {
+			free, reserve, err := memory.Space()
+			return err == nil && free < 2*reserve
+		},
+	}, nil
+}
+
+// inventories are what the hub knows of what sets hold, in the form that each part reads.
+type inventories struct {
+	memory changelog.Log
+	store  inventory.Store
+	live   *live.Live // nil: the hub keeps no inventories
+}
+
+var (
+	_ web.States            = inventories{}
+	_ subscribe.Inventories = inventories{}
+	_ documents.Inventories = inventories{}
+	_ sets.Inventories      = inventories{}
+)
+
+// Keeps reports whether the hub keeps an inventory of a set. If the set cannot be looked at,
+// a caller that asks for its inventory is told why.
+func (v inventories) Keeps(ctx context.Context, set string) bool {
+	if v.live == nil {
+		return false
+	}
+	state, err := v.memory.State(ctx, set)
+	return err != nil || !state.NoInventory
+}
+
+// State and At are for audits, and for lists of resources.
+func (v inventories) State(ctx context.Context, set string, from feed.Cursor, wait time.Duration) (*inventory.Pinned, error) {
+	if v.live == nil {
+		return nil, feed.ErrNoInventory
+	}
+	return v.live.State(ctx, set, from, wait)
+}
+
+func (v inventories) At(ctx context.Context, set string, at feed.Cursor) (*inventory.Pinned, error) {
+	if v.live == nil {
+		return nil, feed.ErrNoInventory
+	}
+	return v.live.At(ctx, set, at)
+}
+
+// Snapshot is for baselines.
+func (v inventories) Snapshot(ctx context.Context, set string, at feed.Cursor) (*subscribe.Snapshot, error) {
+	var p *inventory.Pinned
+	var err error
+	switch {
+	case v.live == nil:
+		return nil, feed.ErrNoInventory
+	case at.IsZero():
+		p, err = v.live.Baseline(ctx, set)
+	default:
+		p, err = v.live.BaselineAt(ctx, set, at)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &subscribe.Snapshot{Resources: p, Complete: p.Complete, Release: p.Release}, nil
+}
+
+// ResourceList is for documents.
+func (v inventories) ResourceList(ctx context.Context, set string, at feed.Cursor) (*documents.List, error) {
+	if v.live == nil {
+		return nil, feed.ErrNoInventory
+	}
+	l, err := v.live.ResourceList(ctx, set, at)
+	if err != nil {
+		return nil, err
+	}
+	return &documents.List{Resources: l.Pinned, Completed: l.Completed}, nil
+}
+
+// Complete says that the hub knows all resources of a set, or that it does not.
+func (v inventories) Complete(ctx context.Context, set string, complete bool) error {
+	if v.live == nil {
+		return feed.ErrNoInventory
+	}
+	return v.live.Complete(ctx, set, complete)
+}
+
+// Count returns how many resources the inventory of a set has; ok is false if there is none.
+// It does not count those that changed since the inventory was written last.
+func (v inventories) Count(ctx context.Context, set string) (n uint64, ok bool) {
+	if v.live == nil {
+		return 0, false
+	}
+	_, head, err := inventory.New(v.store, set, inventory.Options{}).Load(ctx)
+	if err != nil || len(head.Roots) == 0 {
+		return 0, false
+	}
+	return head.Newest().Tally.Count, true
+}
+
+// wireInventories returns what keeps the inventories, or nil if the hub keeps none.
+func (s *Server) wireInventories(store *store) *live.Live {
+	if s.config.NoInventory {
+		return nil
+	}
+	kept := &store.inventories
+	return live.New(store.memory, kept.store, kept.claims, live.Options{
+		Poll: kept.poll, List: s.config.ResourceListInterval, Scarce: kept.scarce, SweepDeleted: kept.sweep,
+		Baselines: s.config.MaxBaselines, States: s.config.MaxAudits, Logger: s.log, Metrics: s.metrics,
+	})
+}

@@ -1,0 +1,109 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"net/http"
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rshub/rshub/internal/limit"
+)
+
+// newMetrics returns the registry for the hub's metrics. If c has none, it is a new
+// one, which also measures the process.
+func newMetrics(c *Config) *prometheus.Registry {
+	r := c.Metrics
+	if r == nil {
+		r = prometheus.NewRegistry()
+		r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	}
+	promauto.With(r).NewGauge(prometheus.GaugeOpts{
+		Name: "rshub_build_info", Help: "Always 1; the labels say what this rshub was built from.",
+		ConstLabels: prometheus.Labels{"version": c.Version, "goversion": runtime.Version()},
+	}).Set(1)
+	return r
+}
+
+// serveMetrics serves the registry in the format that the client prefers. If a
+// metric cannot be read, it is left out and the error is logged. The other metrics
+// are then all the more important.
+func serveMetrics(r *prometheus.Registry, log *slog.Logger) http.Handler {
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError, EnableOpenMetrics: true,
+	})
+}
+
+// measureDisk adds metrics of the disk that the change memory is on.
+func measureDisk(r prometheus.Registerer, space func() (free, reserve uint64, err error)) {
+	auto := promauto.With(r)
+	gauge := func(name, help string, pick func(free, reserve uint64) uint64) {
+		auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "rshub_disk_" + name, Help: help + "; only where the memory is on the disk."}, func() float64 {
+			free, reserve, err := space()
+			if err != nil {
+				return math.NaN()
+			}
+			return float64(pick(free, reserve))
+		})
+	}
+	gauge("free_bytes", "Free bytes on the disk of RSHUB_DATA", func(free, _ uint64) uint64 { return free })
+	gauge("reserve_bytes", "With fewer free bytes than this, the hub takes no changes", func(_, reserve uint64) uint64 { return reserve })
+}
+
+// A readyGauge is a prometheus.Collector that says the same as /readyz.
+type readyGauge struct{ health *health }
+
+var (
+	isReady      = prometheus.NewDesc("rshub_ready", "Whether the hub is ready, as /readyz says it: 1 or 0.", nil, nil)
+	dependencyOK = prometheus.NewDesc("rshub_dependency_ok", "Whether the change memory, and NATS where there is one, can be used now, and whether the newest tokens and keys of callers (callers) and the certificate are in force, and whether the audit log could be written last (audit_log): 1 or 0. The hub checks it when the metrics are read.", []string{"dependency"}, nil)
+)
+
+func (g readyGauge) Describe(to chan<- *prometheus.Desc) {
+	to <- isReady
+	to <- dependencyOK
+}
+
+func (g readyGauge) Collect(to chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, ok bool, labels ...string) {
+		v := 0.0
+		if ok {
+			v = 1
+		}
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	ready, checks := g.health.ready(context.Background())
+	gauge(isReady, ready)
+	for name, d := range checks {
+		if name != hubCheck { // the hub does not depend on itself
+			gauge(dependencyOK, d.OK, name)
+		}
+	}
+}
+
+// counter adds a metric of what n counts.
+func counter(r prometheus.Registerer, name, help string, labels prometheus.Labels, n func() uint64) {
+	promauto.With(r).NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, func() float64 { return float64(n()) })
+}
+
+// newRefusals returns counts of whom limits refuse, as metrics.
+func newRefusals(r prometheus.Registerer) *limit.Refusals {
+	refusals := &limit.Refusals{}
+	for kind := range limit.Connections + 1 {
+		for whose, count := range map[string]func(limit.Kind) uint64{"caller": refusals.OfCallers, "address": refusals.OfAddresses} {
+			counter(r, "rshub_limit_refused_total", "Requests, and batches of streams, that were refused because a limit was reached, by whose limit it was and what it limits.",
+				prometheus.Labels{"whose": whose, "limit": kind.String()}, func() uint64 { return count(kind) })
+		}
+	}
+	return refusals
+}
+
+// countConnections adds metrics of the connections that a listener, and those beside it,
+// refused or ended.
+func countConnections(r prometheus.Registerer, l *limit.Listener) {
+	counter(r, "rshub_connections_refused_total", "Connections that were refused because there were too many for the limit of file descriptors, or too many from one address.", nil, l.Refused)
+	counter(r, "rshub_connections_ended_total", "Connections without a request that were closed to make room for others.", nil, l.Ended)
+}

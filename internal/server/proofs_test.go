@@ -1,0 +1,66 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/client"
+	"github.com/rshub/rshub/internal/activity"
+	"github.com/rshub/rshub/internal/inventory"
+	"github.com/rshub/rshub/internal/inventory/audit"
+)
+
+// The hub notes who has proved to hold the same, and shows it to operators and to whoever did.
+func TestProofs(t *testing.T) {
+	known, texts := tokens(t, "publish:*,follow:*,operate", "follow:a", "follow:a")
+	h := start(t, Config{Callers: known})
+	h.Publish("a", bearer(texts[0])...)
+	c, err := client.New(h.URL, client.Options{Token: texts[1]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := c.OpenReplica(t.Context(), "a", inventory.NewMemory(), client.ReplicaOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range r.CatchUp(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	prove := func() {
+		t.Helper()
+		for d, err := range r.Audit(t.Context(), client.AuditOptions{Proved: func(p audit.Proof) {
+			if err := c.Tell(t.Context(), "mirror", p); err != nil {
+				t.Error(err)
+			}
+			p.Count++
+			if err := c.Tell(t.Context(), "other", p); err == nil {
+				t.Error("the hub takes a wrong proof")
+			}
+		}}) {
+			t.Fatalf("the audit finds %+v, %v", d, err)
+		}
+	}
+	prove()
+	sees := func(want string) {
+		t.Helper()
+		for who, text := range texts {
+			var answer struct{ Proofs []activity.ProofView }
+			h.reads(&answer, "/sets/a/proofs", bearer(text)...)
+			got := ""
+			for _, p := range answer.Proofs {
+				got += fmt.Sprintf("%s by %s, %d by %s at %s", p.Name, p.Compared, p.Count, strings.Fields(p.By)[0], strings.SplitN(p.Cursor, "-", 2)[0])
+			}
+			if who == 2 && got != "" || who != 2 && got != want {
+				t.Errorf("caller %d sees %q, want %q", who, got, want)
+			}
+		}
+	}
+	sees("mirror by position, 1 by token at 1")
+	h.wants(http.StatusNoContent, "DELETE", "/sets/a", "", bearer(texts[0])...)
+	h.Publish("a", bearer(texts[0])...)
+	sees("") // it was of another set
+}

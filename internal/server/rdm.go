@@ -1,0 +1,42 @@
+package server
+
+import (
+	"context"
+	"iter"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/dialect/rdm"
+	"github.com/rshub/rshub/internal/inventory"
+	"github.com/rshub/rshub/internal/limit"
+)
+
+// catalogs are the sets, as clients of Resource Description Messages know them.
+type catalogs struct {
+	*site
+	changelog.Log
+	streams *limit.Budget
+}
+
+var _ rdm.Hub = catalogs{}
+
+func (c catalogs) Sets(ctx context.Context) ([]feed.State, error) { return c.site.sets.Visible(ctx) }
+
+func (c catalogs) Held(ctx context.Context, set string) (*rdm.Held, error) {
+	p, err := c.inventories.State(ctx, set, feed.Cursor{}, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &rdm.Held{
+		Cursor: p.Cursor(), Release: p.Release, Find: p.Find,
+		All: func(ctx context.Context) iter.Seq2[*feed.Entry, error] { return p.Walk(ctx, inventory.Range{}) },
+	}, nil
+}
+
+func (c catalogs) Room(ctx context.Context, bytes int64) (release func(), err error) {
+	share, err := c.streams.Take(ctx, bytes)
+	if err != nil {
+		return nil, err
+	}
+	return share.Release, nil
+}

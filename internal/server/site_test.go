@@ -1,0 +1,194 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/internal/sets"
+	"github.com/rshub/rshub/internal/testutil/servertest"
+)
+
+// What each URL answers with, and which methods it takes. All other statuses are in the
+// matrix; the types and methods of documents are what documents shows.
+func TestRoutes(t *testing.T) {
+	h := start(t, Config{})
+	h.Publish("demo")
+	for _, test := range []struct {
+		method, path, accept string
+		status               int
+		want                 string // type of the content, or for 405 what is allowed
+	}{
+		{"GET", "/", "", 200, "text/html; charset=utf-8"},
+		{"POST", "/", "", 405, "GET, HEAD"},
+		{"GET", "/hub", "", 200, "text/plain; charset=utf-8"},
+		{"DELETE", "/hub", "", 405, "GET, HEAD, POST"},
+		{"GET", "/sets", "", 200, "application/json"},
+		{"POST", "/sets", "", 405, "GET, HEAD"},
+		{"GET", "/sets/demo", "", 200, "application/json"},
+		{"POST", "/sets/demo", "", 405, "DELETE, GET, HEAD, PUT"},
+		{"GET", "/sets/demo/changes", "", 200, "application/xml"},
+		{"GET", "/sets/demo/changes?since=start", "", 200, "application/json"},
+		{"GET", "/sets/demo/changes", "application/x-ndjson", 200, "application/x-ndjson"},
+		{"PUT", "/sets/demo/changes", "", 405, "GET, HEAD, POST"},
+	} {
+		resp, body := servertest.Do(t, test.method, h.URL+test.path, "", "Accept", test.accept)
+		got := resp.Header.Get("Content-Type")
+		if test.status == http.StatusMethodNotAllowed {
+			got = resp.Header.Get("Allow")
+			checkProblem(t, resp, body, test.status, "method-not-allowed")
+		}
+		if resp.StatusCode != test.status || got != test.want {
+			t.Errorf("%s %s is answered %d with %q, want %d and %q: %s", test.method, test.path, resp.StatusCode, got, test.status, test.want, body)
+		}
+	}
+}
+
+// A set's name cannot have a slash. Whoever tries is told the rule, whatever
+// the URL looks like.
+func TestSlashInSet(t *testing.T) {
+	h := start(t, Config{})
+	h.Publish("a")
+	for _, test := range []struct{ method, path string }{
+		{"POST", "/sets/a/b/changes"}, {"GET", "/sets/a/b/changes"}, {"GET", "/sets/a/b/c/changes?since=start"},
+		{"POST", "/sets/a%2Fb/changes"}, {"GET", "/sets/a%2Fb/changes"}, {"GET", "/sets/a%2fb/changes?since=start"},
+		{"GET", "/sets/a%2Fb/changelist.xml"}, {"GET", "/sets/a%2Fb"}, {"PUT", "/sets/a%2Fb"}, {"DELETE", "/sets/a%2Fb"},
+		{"GET", "/sets/%2e%2e%2fa/changes"}, {"GET", "/sets/A/b/changes"},
+	} {
+		if detail := h.refuses(400, "invalid", test.method, test.path, aPage, asJSON...); !strings.Contains(detail, "a name is 1 to 63 of a-z") {
+			t.Errorf("%s %s says %q", test.method, test.path, detail)
+		}
+	}
+	body := h.wants(200, "GET", "/sets", "")
+	if n := strings.Count(body, `"topic"`); n != 1 {
+		t.Errorf("there are %d sets: %s", n, body)
+	}
+}
+
+func TestDescribeAndDelete(t *testing.T) {
+	h := start(t, Config{})
+	const description = `{"title":"A <demo>","describedby":"https://example.org/about","changelist":"https://example.org/changelist.xml?a=1"}`
+	var v sets.View
+	body := h.describes("demo", description)
+	if err := json.Unmarshal([]byte(body), &v); err != nil || v.Title != "A <demo>" || v.DescribedBy != "https://example.org/about" || v.ChangeList != "https://example.org/changelist.xml?a=1" || v.Topic != h.URL+"/sets/demo/changes" || v.Changes != 0 || v.Updated != "" {
+		t.Errorf("PUT answers %+v", v)
+	}
+	h.Publish("demo")
+	var after sets.View
+	if h.reads(&after, "/sets/demo"); after.Changes != 1 || after.Updated == "" || after.Title != v.Title {
+		t.Errorf("GET answers %+v", after)
+	}
+	for _, test := range []struct{ body, says string }{
+		{`{"title":"a\nb"}`, "one line"},
+		{`{"titel":"a"}`, `unknown member "titel"; did you mean "title"?`},
+		{`{"url":"a"}`, `"complete": true or false}: unknown member "url"`},
+		{`{"changelist":"http://127.0.0.1:9000/list"}`, "a changelist at 127.0.0.1 is not allowed"},
+		{`{"source":"http://10.1.2.3/sitemap.xml"}`, "a source at 10.1.2.3 is not allowed"},
+		{`{"changelist":"` + h.URL + `/sets/other/changelist.xml"}`, "the changelist is on this hub"},
+		{`{"private":true}`, "RSHUB_TOKENS_FILE"}, // there are no tokens, so nothing is private
+	} {
+		if detail := h.refuses(400, "invalid", "PUT", "/sets/demo", test.body); !strings.Contains(detail, test.says) {
+			t.Errorf("PUT %.40q says %q", test.body, detail)
+		}
+	}
+	h.refuses(413, "too-large", "PUT", "/sets/demo", `{"title":"`+strings.Repeat("x", 20_000)+`"}`)
+	h.wants(http.StatusNoContent, "DELETE", "/sets/demo", "")
+	h.refuses(http.StatusNotFound, "no-such-set", "GET", "/sets/demo", "")
+}
+
+// Where a source's own Change List is may be a secret, and what its events are like: only those
+// see it who may say it.
+func TestWhoSeesTheChangeList(t *testing.T) {
+	known, texts := tokens(t, "publish:demo,follow:demo", "follow:demo,publish:other", "follow:demo,operate", "anyone - follow:demo")
+	h := start(t, Config{Callers: known})
+	const list = "https://example.org/secret/changelist.xml"
+	if body := h.describes("demo", `{"changelist":"`+list+`","cloudevents":{"loc":"https://example.org/secret/{subject}"}}`, bearer(texts[0])...); !strings.Contains(body, list) || !strings.Contains(body, "secret/{subject}") {
+		t.Fatalf("PUT is answered %s", body)
+	}
+	for who, want := range []bool{true, false, true, false} {
+		for _, path := range []string{"/sets/demo", "/sets", "/", "/sets/demo/capabilitylist.xml", "/.well-known/resourcesync"} {
+			body := h.wants(200, "GET", path, "", bearer(texts[who])...)
+			if !strings.Contains(body, "demo") {
+				t.Errorf("caller %d: %s is %s", who, path, body)
+			}
+			if got := strings.Contains(body, "secret"); got != (want && strings.HasPrefix(path, "/sets") && !strings.HasSuffix(path, ".xml")) {
+				t.Errorf("caller %d sees the list at %s: %t", who, path, got)
+			}
+		}
+	}
+}
+
+func TestConfiguredSets(t *testing.T) {
+	h := start(t, Config{Sets: []string{"demo"}})
+	h.Publish("demo")
+	h.refuses(http.StatusNotFound, "no-such-set", "POST", "/sets/other/changes", aPage, asJSON...)
+	h.refuses(http.StatusNotFound, "no-such-set", "GET", "/sets/other/changes?since=now", "")
+}
+
+// A parameter that is misspelt is refused with the one that was meant, whether the set is
+// there or not.
+func TestUnknownParameters(t *testing.T) {
+	h := start(t, Config{})
+	h.Publish("demo")
+	for _, test := range []struct{ path, want string }{
+		{"/sets/demo/changes?sicne=start", `unknown parameter "sicne" of this URL; did you mean "since"?`},
+		{"/sets/none/changes?sicne=start", `unknown parameter "sicne" of this URL; did you mean "since"?`},
+		{"/sets/demo/changes?since=start&cursor=1", `unknown parameter "cursor" of this URL, which takes since, limit, wait, prefix, change, type`},
+		{"/sets/demo/resources?prefx=a", `did you mean "prefix"?`},
+		{"/sets/demo/changelist.xml?form=2026-01-01", `did you mean "from"?`},
+		{"/sets?limits=1", `did you mean "limit"?`},
+		{"/sets/demo/ticket?limit=1", `which takes none`},
+	} {
+		if detail := h.refuses(400, "invalid", "GET", test.path, ""); !strings.Contains(detail, test.want) {
+			t.Errorf("%s: %s", test.path, detail)
+		}
+	}
+	for _, path := range []string{"/?x=1", "/sets/demo/changes?since=start&ticket=x", "/.well-known/resourcesync?x=1"} {
+		h.wants(200, "GET", path, "")
+	}
+}
+
+// Whatever is wrong with a form, the answer is a line of text; what is neither a
+// form nor a publish is told what both are.
+func TestErrorsOfForms(t *testing.T) {
+	t.Parallel()
+	known, texts := tokens(t, "follow:*,publish:*")
+	const form = "application/x-www-form-urlencoded"
+	open, guarded := start(t, Config{}), start(t, Config{Callers: known})
+	for _, test := range []struct {
+		h       *started
+		path    string
+		headers []string
+		status  int
+		text    bool // else a problem document
+		says    string
+	}{
+		{open, "/hub", []string{"Content-Type", form}, 400, true, "hub.mode"},
+		{open, "/hub", []string{"Content-Type", form + "; charset"}, 400, true, "hub.mode"},
+		{open, "/subscribe", []string{"Content-Type", form + "; charset=utf-8"}, 400, true, "hub.mode"},
+		{open, "/hub", []string{"Content-Type", "multipart/form-data; boundary=x"}, 415, true, form},
+		{open, "/subscribe", []string{"Content-Type", "text/plain"}, 415, true, "application/x-ndjson, application/ndjson, application/jsonl, application/cloudevents+json, application/cloudevents-batch+json, or with the header Ce-Specversion, each with Link"},
+		{open, "/hub", nil, 415, true, form},
+		{open, "/hub", []string{"Content-Type", "application/json"}, 400, false, "Link"},
+		{open, "/hub", []string{"Content-Type", "text/plain", "Link", "<x>"}, 400, false, "Link"},
+		{open, "/hub", []string{"Content-Type", form, "Origin", "https://evil.example"}, 403, true, "evil.example"},
+		{open, "/hub", []string{"Content-Type", form, "Host", "evil.example"}, 421, true, "evil.example"},
+		{guarded, "/hub", []string{"Content-Type", form, "Authorization", "Bearer rshub_WRONG"}, 401, true, "token"},
+		{guarded, "/hub", []string{"Content-Type", "application/xml", "Authorization", "Bearer rshub_WRONG"}, 401, false, "token"},
+		{guarded, "/sets/demo/changes", []string{"Content-Type", form, "Authorization", "Bearer rshub_WRONG"}, 401, false, "token"},
+		{guarded, "/hub", []string{"Content-Type", form, "Authorization", "Bearer " + texts[0]}, 400, true, "hub.mode"},
+	} {
+		resp, body := servertest.Do(t, "POST", test.h.URL+test.path, "", test.headers...)
+		want := "application/problem+json"
+		if test.text {
+			want = "text/plain; charset=utf-8"
+		}
+		if resp.StatusCode != test.status || resp.Header.Get("Content-Type") != want || !strings.Contains(body, test.says) || strings.Count(body, "\n") != 1 {
+			t.Errorf("%s with %q is answered %d %s: %s", test.path, test.headers, resp.StatusCode, resp.Header.Get("Content-Type"), body)
+		}
+		if got := resp.Header.Get("WWW-Authenticate") != ""; got != (test.status == http.StatusUnauthorized) {
+			t.Errorf("%s with %q has WWW-Authenticate: %t", test.path, test.headers, got)
+		}
+	}
+}

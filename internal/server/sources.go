@@ -1,0 +1,100 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/limit"
+	"github.com/rshub/rshub/internal/outbound"
+	"github.com/rshub/rshub/internal/outbound/meter"
+	"github.com/rshub/rshub/internal/sets"
+	"github.com/rshub/rshub/internal/source/harvest"
+	"github.com/rshub/rshub/internal/source/local"
+	"github.com/rshub/rshub/internal/source/poll"
+	"github.com/rshub/rshub/internal/source/reconcile"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// sourceKeep is the place of the results of looks at sources, in a change memory on the disk.
+const sourceKeep = "sources"
+
+// sources are the sources that the hub polls.
+type sources struct {
+	poller   *poll.Poller
+	outcomes poll.Outcomes
+}
+
+// Bounds of the looks at sources.
+const (
+	sourceBytes   = 8 << 30    // of all documents of one source, unpacked
+	sourceEntries = 10_000_000 // of the same
+	sortBytes     = 64 << 20   // of memory, to sort what a source has
+)
+
+// wireSources returns the poller. It compares and publishes as any source does, but without a
+// connection and with all rights.
+func (s *Server) wireSources(base feed.Base, store *store, p *parts, attempts *meter.Meter) *sources {
+	outcomes, pings, dir := poll.InRedis(store.redis, s.config.Prefix), poll.PingsInRedis(store.redis, s.config.Prefix), ""
+	spools := limit.NewSpools(p.quota, nil)
+	if store.disk != nil {
+		spools = limit.NewSpools(p.quota, store.disk)
+		outcomes, pings, dir = poll.OnDisk(store.disk.Keep(sourceKeep)), nil, s.config.Data
+	}
+	getter := &harvest.Getter{Client: p.outbound.HTTP(), Check: p.outbound.Check, Robots: true, Tries: 2, Wait: 30 * time.Second} // the poller comes again
+	hub := &local.Hub{Memory: store.memory, Publisher: p.hub, Inventories: p.inventories, Trail: s.requests}
+	look := poll.Relayed(getter, func(set string) reconcile.Hub { return &local.Set{Hub: hub, Name: set} }, outcomes, poll.RelayOptions{
+		Dir: dir, Room: spools.Take, Total: resourcesync.Limits{Bytes: sourceBytes, Entries: sourceEntries},
+		Memory: func(ctx context.Context) (func(), error) {
+			share, err := p.streams.Wait(ctx, sortBytes)
+			if err != nil {
+				return nil, err
+			}
+			return share.Release, nil
+		},
+		Note: func(set, text string) { s.log.Debug("a source is odd", "set", set, "what", text) },
+	})
+	o := poll.Options{
+		Sets: base.Sets(), Check: p.outbound.Check, Pings: pings, Logger: s.log,
+		Count: func(st feed.State, err error, took time.Duration) {
+			happened{p.activity}.looked(st.Set, cmp.Or(st.Source, st.ChangeList), err)
+			outcome := outbound.Success
+			if err != nil {
+				outcome = outbound.Other
+			}
+			if failure, ok := errors.AsType[*outbound.Failure](err); ok {
+				outcome = failure.Outcome
+			}
+			attempts.Count(meter.Fetch, outcome, took)
+		},
+	}
+	if p.live != nil {
+		o.Mine = p.live.Mine
+	}
+	return &sources{poll.New(store.memory, outcomes, look, o), outcomes}
+}
+
+// Described makes the poller look soon at sets whose description has changed.
+func (s *sources) Described() { s.poller.Described() }
+
+// Looked returns the result of the last look at the source of a set; nil if there was none.
+func (s *sources) Looked(ctx context.Context, st feed.State) (*sets.Looked, error) {
+	last, err := poll.Last(ctx, s.outcomes, st.Set, st.Begin, st.Source)
+	if last == nil || err != nil {
+		return nil, err
+	}
+	l := &sets.Looked{
+		Time: string(resourcesync.AppendTime(nil, last.Time)), Seconds: last.Took.Round(time.Millisecond).Seconds(), Result: "ok", Error: last.Error,
+		Listed: last.Listed, Gaps: last.Gaps, Created: last.Created, Updated: last.Updated, Deleted: last.Deleted,
+		Next: string(resourcesync.AppendTime(nil, last.Next)),
+	}
+	switch {
+	case last.Error != "":
+		l.Result = "failed"
+	case last.Unchanged:
+		l.Result = "unchanged"
+	}
+	return l, nil
+}

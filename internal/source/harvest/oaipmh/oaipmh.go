@@ -1,0 +1,174 @@
+// Package oaipmh harvests repositories that speak OAI-PMH 2.0 (the Open Archives
+// Initiative's Protocol for Metadata Harvesting): which records they have, and which have
+// changed. It obeys the protocol, but trusts repositories as little as possible: it never
+// takes a list for whole that ends early, repeats itself or is shorter than announced.
+package oaipmh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/rshub/rshub/internal/source/harvest"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A Granularity is how fine the datestamps of a repository are.
+type Granularity bool
+
+// The granularities of the protocol (section 3.3.1).
+const (
+	Days    Granularity = false
+	Seconds Granularity = true
+)
+
+const (
+	dayForm    = "2006-01-02"
+	secondForm = "2006-01-02T15:04:05Z"
+)
+
+// Step is the time between two datestamps that differ.
+func (g Granularity) Step() time.Duration {
+	if g == Seconds {
+		return time.Second
+	}
+	return 24 * time.Hour
+}
+
+func (g Granularity) format(t time.Time) string {
+	if g == Seconds {
+		return t.UTC().Format(secondForm)
+	}
+	return t.UTC().Format(dayForm)
+}
+
+// What a repository says about deleted records (section 2.5.1).
+const (
+	DeletedNo         = "no"         // nothing: deleted records vanish
+	DeletedTransient  = "transient"  // that they are deleted, for a while
+	DeletedPersistent = "persistent" // that they are deleted, for ever
+)
+
+// An Identity is what a repository says about itself (section 4.2).
+type Identity struct {
+	Name        string      `json:"name"`
+	BaseURL     string      `json:"baseURL"`
+	Earliest    string      `json:"earliest"` // datestamp; no record is older
+	Deleted     string      `json:"deleted"`  // DeletedNo, DeletedTransient or DeletedPersistent
+	Granularity Granularity `json:"seconds"`
+}
+
+// An Error is an error answer of a repository (section 3.6).
+type Error struct {
+	Code string // such as badArgument
+	Text string // for people
+}
+
+// Error returns code and text.
+func (e *Error) Error() string {
+	if e.Text == "" {
+		return "the repository answers " + resourcesync.Shorten(e.Code)
+	}
+	return fmt.Sprintf("the repository answers %s: %s", resourcesync.Shorten(e.Code), resourcesync.Shorten(e.Text))
+}
+
+// The codes on which a harvester acts.
+const (
+	badArgument        = "badArgument"
+	badVerb            = "badVerb"
+	badResumptionToken = "badResumptionToken"
+	noRecordsMatch     = "noRecordsMatch"
+)
+
+// is reports whether an error is an Error with a code.
+func is(err error, code string) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Code == code
+}
+
+// A Repository is a client of one repository. One goroutine at a time may use
+// it.
+type Repository struct {
+	Getter *harvest.Getter
+	URL    string // the base URL
+
+	noIdentifiers bool // the repository does not know ListIdentifiers
+}
+
+// partTries is how often an unreadable part is requested, for instance one that was cut
+// off. A part may be requested again with the same token (section 3.5).
+const partTries = 3
+
+// ask sends a request and reads the answer. It asks again when the answer is not a
+// whole document of the protocol. whole says to keep the text of each record.
+func (r *Repository) ask(ctx context.Context, arguments url.Values, whole bool) (p *part, err error) {
+	u, err := url.Parse(r.URL)
+	if err != nil {
+		return nil, errors.New("the base URL of the repository cannot be read") // err contains the URL
+	}
+	q := u.Query()
+	for key, values := range arguments {
+		q[key] = values
+	}
+	u.RawQuery = q.Encode()
+	what := "the answer to " + arguments.Get("verb")
+	for try := 1; ; try++ {
+		if p, err = r.read(ctx, what, u, whole); err == nil && p.err != nil {
+			return p, p.err
+		}
+		if err == nil || try == partTries || ctx.Err() != nil {
+			return p, err
+		}
+		if _, malformed := errors.AsType[*resourcesync.Error](err); !malformed && !errors.Is(err, errCut) {
+			return nil, err // the Getter has already tried again
+		}
+	}
+}
+
+var errCut = errors.New("the answer was cut off")
+
+// read requests an answer and reads it, and tries again while the repository is busy or
+// unreachable. Many repositories send an error of the protocol with a status of HTTP, such
+// as 422 or 404: then the error counts, not the status.
+func (r *Repository) read(ctx context.Context, what string, u *url.URL, whole bool) (p *part, err error) {
+	var bad error
+	err = r.Getter.Retry(ctx, func() error {
+		a, err := r.Getter.Once().GetAny(ctx, what, u.String())
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		if p, bad = readPart(a.Body, whole); a.Status != http.StatusOK && (bad != nil || p.err == nil) {
+			return a.Refused(what)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case bad == nil:
+		return p, nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	}
+	if e, ok := errors.AsType[*resourcesync.Error](bad); ok {
+		return nil, resourcesync.About(fmt.Sprintf("%s (%s)", what, harvest.Plain(u)), e)
+	}
+	return nil, fmt.Errorf("%s (%s): %w: %w", what, harvest.Plain(u), errCut, bad)
+}
+
+// Identify asks a repository who it is. The error wraps a *resourcesync.Error if the URL
+// does not speak OAI-PMH.
+func (r *Repository) Identify(ctx context.Context) (*Identity, error) {
+	p, err := r.ask(ctx, url.Values{"verb": {"Identify"}}, false)
+	if err != nil {
+		return nil, err
+	}
+	if p.identity == nil {
+		return nil, resourcesync.Invalid("the answer to Identify does not say who the repository is")
+	}
+	return p.identity, nil
+}

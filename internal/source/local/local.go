@@ -1,0 +1,332 @@
+// Package local compares a source with a set of the hub in this process, and publishes to that
+// set. Package client does the same over HTTP.
+package local
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/client"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/access"
+	"github.com/rshub/rshub/internal/backoff"
+	"github.com/rshub/rshub/internal/inventory"
+	"github.com/rshub/rshub/internal/inventory/audit"
+	"github.com/rshub/rshub/internal/inventory/digest"
+	"github.com/rshub/rshub/internal/source/reconcile"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A Hub is the hub in this process.
+type Hub struct {
+	Memory      Memory
+	Publisher   Publisher
+	Inventories Inventories
+	Trail       Trail
+}
+
+// A Memory is the part of changelog.Log that is read.
+type Memory interface {
+	State(ctx context.Context, set string) (feed.State, error)
+	Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error)
+}
+
+// A Publisher publishes to a set. It is a *hub.Hub.
+type Publisher interface {
+	Publish(ctx context.Context, set string, p changelog.Publish) (changelog.Appended, error)
+}
+
+// Inventories know what sets hold.
+type Inventories interface {
+	// State returns a state at a cursor that is not before from; with the zero cursor, the
+	// newest one. It waits for such a state, but no longer than wait.
+	State(ctx context.Context, set string, from feed.Cursor, wait time.Duration) (*inventory.Pinned, error)
+	// At returns the state at exactly a cursor, or feed.ErrGone.
+	At(ctx context.Context, set string, at feed.Cursor) (*inventory.Pinned, error)
+	// Complete says that the hub knows all resources of a set, or that it does not.
+	Complete(ctx context.Context, set string, complete bool) error
+}
+
+// A Trail is an audit log.
+type Trail interface {
+	// Fetched returns a context for a publish of what was found at a source, and a function
+	// that adds the publish, with its error, to the audit log.
+	Fetched(ctx context.Context, set string) (context.Context, func(error))
+}
+
+// A Set is a set of the hub in this process, as package reconcile sees it. It is compared and
+// published to without a request, and with all rights.
+//
+// One goroutine at a time may use a Set.
+type Set struct {
+	Hub  *Hub
+	Name string
+
+	comparing *comparison // nil if Differences does not run
+}
+
+// A span is a part of the log: the entries behind one cursor, up to another one.
+type span struct{ after, last feed.Cursor }
+
+var _ reconcile.Hub = (*Set)(nil)
+
+const (
+	patience = 5 * time.Minute // for the hub's own memory and inventory
+	wait     = 5 * time.Second // for the newest inventory
+	audits   = 5               // how often a comparison begins anew because its inventory is not kept any more
+	found    = 10_000          // differences that are held until the log was read
+	heldSize = 8 << 20         // bytes of these, about
+	page     = 1_000           // entries of the log that are read at once
+)
+
+// errDeleted is not feed.ErrNoSet, so that a set that was deleted is not made anew.
+var errDeleted = errors.New("the set was deleted")
+
+// patiently calls f until it succeeds, or until its error does not ask to try again.
+func (s *Set) patiently(ctx context.Context, f func() error) error {
+	for end := time.Now().Add(patience); ; {
+		err := f()
+		if errors.Is(err, feed.ErrNoSet) {
+			return errDeleted
+		}
+		e, ok := errors.AsType[*feed.Error](err)
+		if !ok || e.Retry == 0 || time.Now().After(end) {
+			return err
+		}
+		if backoff.Sleep(ctx, time.Duration(e.Retry)*time.Second) != nil {
+			return errors.Join(err, ctx.Err())
+		}
+	}
+}
+
+// Differences compares by content.
+func (s *Set) Differences(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+	return func(yield func(audit.Difference, error) bool) {
+		c := &comparison{Set: s, yield: yield}
+		s.comparing = c
+		defer func() { s.comparing = nil }()
+		for n := 1; ; n++ {
+			err := c.run(ctx, tally, own, look)
+			if errors.Is(err, feed.ErrGone) && !c.begun && n < audits {
+				continue
+			}
+			if err != nil && err != errNoMore {
+				yield(audit.Difference{}, err)
+			}
+			return
+		}
+	}
+}
+
+var errNoMore = errors.New("the caller wants no more")
+
+// A comparison is one call of Differences.
+type comparison struct {
+	*Set
+	yield func(audit.Difference, error) bool
+	first feed.Cursor // of the first look; zero before it
+	found []audit.Difference
+	size  int64  // about the bytes of found
+	begun bool   // something was yielded
+	own   []span // publishes of the Set since the first look, in the order of the log
+}
+
+func (c *comparison) run(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) error {
+	l, err := c.look(ctx)
+	if err != nil {
+		return err
+	}
+	look(l)
+	if c.first.IsZero() {
+		c.first = l.Cursor
+	}
+	t, err := tally(ctx)
+	if err != nil || t.Count == l.Count && t.Digest(digest.ByContent) == l.Content {
+		return err
+	}
+	mine, err := own(ctx)
+	if err != nil {
+		return err
+	}
+	ask := func(ctx context.Context, q audit.Question) (audit.Reply, error) {
+		q.At = l.Cursor
+		return c.ask(ctx, q)
+	}
+	c.found, c.size = nil, 0
+	for d, err := range audit.Compare(ctx, mine, digest.ByContent, inventory.Range{}, ask) {
+		if err != nil {
+			return err
+		}
+		c.found = append(c.found, d)
+		for _, e := range []*feed.Entry{d.Own, d.Theirs} {
+			if e != nil {
+				c.size += e.Change.Memory()
+			}
+		}
+		if len(c.found) == found || c.size > heldSize {
+			if err := c.tell(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return c.tell(ctx)
+}
+
+// look looks at the newest inventory.
+func (c *comparison) look(ctx context.Context) (l audit.Look, err error) {
+	err = c.patiently(ctx, func() error {
+		held, err := c.Hub.Inventories.State(ctx, c.Name, feed.Cursor{}, wait)
+		if err != nil {
+			return err
+		}
+		defer held.Release()
+		l, err = audit.LookAt(ctx, held.State, inventory.Range{})
+		l.Set, l.Complete = c.Name, held.Complete
+		return err
+	})
+	return l, err
+}
+
+// ask answers a question; one with too large an answer in parts.
+func (c *comparison) ask(ctx context.Context, q audit.Question) (reply audit.Reply, err error) {
+	err = c.patiently(ctx, func() error {
+		held, err := c.Hub.Inventories.At(ctx, c.Name, q.At)
+		if err != nil {
+			return err
+		}
+		defer held.Release()
+		reply, err = audit.Answer(ctx, held.State, q)
+		reply.Set = c.Name
+		return err
+	})
+	half := len(q.Ranges) / 2
+	if !errors.Is(err, resourcesync.ErrTooLarge) || half == 0 {
+		return reply, err
+	}
+	first, second := q, q
+	first.Ranges, second.Ranges = q.Ranges[:half], q.Ranges[half:]
+	if reply, err = c.ask(ctx, first); err != nil {
+		return reply, err
+	}
+	rest, err := c.ask(ctx, second)
+	reply.Ranges = append(reply.Ranges, rest.Ranges...)
+	return reply, err
+}
+
+// tell yields the differences that were found. It leaves out resources that another
+// publisher has published since the first look.
+func (c *comparison) tell(ctx context.Context) error {
+	unnamed := make(map[string]bool, len(c.found))
+	for i := range c.found {
+		unnamed[c.found[i].Loc] = true
+	}
+	if err := c.drop(ctx, unnamed); err != nil {
+		return err
+	}
+	for _, d := range c.found {
+		if !unnamed[d.Loc] {
+			continue
+		}
+		if c.begun = true; !c.yield(d, nil) {
+			return errNoMore
+		}
+	}
+	c.found, c.size = c.found[:0], 0
+	return nil
+}
+
+// drop removes the locs that the log names since the first look. It reads the log from
+// there each time: a memory of all names would grow with the log. It passes over the
+// publishes of the Set itself, which are most of what is new: each names only resources
+// that were yielded before.
+func (c *comparison) drop(ctx context.Context, locs map[string]bool) error {
+	own := c.own
+	for at := c.first; ; {
+		for len(own) > 0 && own[0].after.Position < at.Position {
+			own = own[1:]
+		}
+		limit := page
+		if len(own) > 0 {
+			if at == own[0].after {
+				at = own[0].last
+				continue
+			}
+			limit = int(min(page, own[0].after.Position-at.Position))
+		}
+		var b *feed.Batch
+		err := c.patiently(ctx, func() (err error) {
+			b, err = c.Hub.Memory.Since(ctx, c.Name, at, limit)
+			return err
+		})
+		if err == nil && b.Diverged {
+			err = fmt.Errorf("%w: the log of set %q does not hold %v", feed.ErrGone, c.Name, at)
+		}
+		if err != nil {
+			return err
+		}
+		if len(b.Entries) == 0 {
+			return nil
+		}
+		for i := range b.Entries {
+			delete(locs, b.Entries[i].Change.Loc)
+		}
+		at = b.Cursor
+	}
+}
+
+// Publish publishes under a key of the poller.
+func (s *Set) Publish(ctx context.Context, key string, changes []resourcesync.Change) (at feed.Cursor, err error) {
+	p := changelog.Publish{Changes: changes, Key: "poll-" + key, Hash: sha256.Sum256([]byte(key))} // the key is made of the changes
+	ctx = access.NewContext(ctx, access.Caller{Rights: access.All()})
+	err = s.patiently(ctx, func() error {
+		if _, err := s.Hub.Memory.State(ctx, s.Name); err != nil {
+			return err
+		}
+		noting, noted := s.Hub.Trail.Fetched(ctx, s.Name)
+		a, err := s.Hub.Publisher.Publish(noting, s.Name, p)
+		noted(err)
+		if at = a.Cursor; err == nil && !a.Replayed && s.comparing != nil {
+			s.comparing.published(span{a.After, a.Cursor})
+		}
+		return err
+	})
+	return at, err
+}
+
+// published notes a publish of the Set.
+func (c *comparison) published(p span) {
+	if n := len(c.own); n > 0 && c.own[n-1].last == p.after {
+		c.own[n-1].last = p.last
+		return
+	}
+	c.own = append(c.own, p)
+}
+
+// Holds reports whether the log holds a cursor, or held it until retention removed it.
+func (s *Set) Holds(ctx context.Context, at feed.Cursor) (held bool, err error) {
+	err = s.patiently(ctx, func() error {
+		b, err := s.Hub.Memory.Since(ctx, s.Name, at, 1)
+		if !errors.Is(err, feed.ErrGone) {
+			held = err == nil && !b.Diverged
+			return err
+		}
+		// Either retention removed the entry, or the log is another one, which began later.
+		st, err := s.Hub.Memory.State(ctx, s.Name)
+		held = err == nil && st.Begin <= at.Micros && st.Floor.Position >= at.Position
+		return err
+	})
+	return held, err
+}
+
+// Make makes no set: only a set that there is has a source.
+func (s *Set) Make(context.Context) error { return errDeleted }
+
+// Complete says that the hub knows all resources of the set.
+func (s *Set) Complete(ctx context.Context) error {
+	return s.patiently(ctx, func() error { return s.Hub.Inventories.Complete(ctx, s.Name, true) })
+}

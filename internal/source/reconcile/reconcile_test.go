@@ -1,0 +1,640 @@
+package reconcile
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/client"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/inventory"
+	"github.com/rshub/rshub/internal/inventory/audit"
+	"github.com/rshub/rshub/internal/inventory/digest"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A hubOf is a hub with one set, in memory. It compares with package audit, as a hub does.
+type hubOf struct {
+	t         *testing.T
+	exists    bool
+	resources map[string]feed.Entry
+	keys      map[string]feed.Cursor
+	head      feed.Cursor
+	complete  bool
+	published []string // "created LOC"
+	batches   int
+	lose      int // this batch is taken, and its answer is lost
+}
+
+var errLost = errors.New("the answer is lost")
+
+func newHub(t *testing.T) *hubOf {
+	return &hubOf{t: t, resources: map[string]feed.Entry{}, keys: map[string]feed.Cursor{}}
+}
+
+func (h *hubOf) Differences(ctx context.Context, tally Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+	return func(yield func(audit.Difference, error) bool) {
+		if !h.exists {
+			yield(audit.Difference{}, feed.ErrNoSet)
+			return
+		}
+		theirs, err := inventory.Collect(ctx, inventory.NewMemory(), "hub", func(yield func(*feed.Entry, error) bool) {
+			for _, e := range h.resources {
+				if !yield(&e, nil) {
+					return
+				}
+			}
+		})
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		l, err := audit.LookAt(ctx, theirs, inventory.Range{})
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		l.Set, l.Cursor, l.Complete = "demo", h.head, h.complete
+		look(l)
+		if t, err := tally(ctx); err != nil || t.Count == l.Count && t.Digest(digest.ByContent) == l.Content {
+			if err != nil {
+				yield(audit.Difference{}, err)
+			}
+			return
+		}
+		state, err := own(ctx)
+		if err != nil {
+			yield(audit.Difference{}, err)
+			return
+		}
+		ask := func(ctx context.Context, q audit.Question) (audit.Reply, error) {
+			r, err := audit.Answer(ctx, theirs, q)
+			r.Set, r.Cursor = "demo", h.head
+			return r, err
+		}
+		for d, err := range audit.Compare(ctx, state, digest.ByContent, inventory.Range{}, ask) {
+			if !yield(d, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (h *hubOf) Publish(_ context.Context, key string, changes []resourcesync.Change) (feed.Cursor, error) {
+	if at, ok := h.keys[key]; ok {
+		return at, nil
+	}
+	h.exists = true
+	h.batches++
+	for i := range changes {
+		c := changes[i]
+		if err := c.Validate(); err != nil {
+			return feed.Cursor{}, err
+		}
+		h.head.Position++
+		h.head.Micros++
+		h.published = append(h.published, string(c.Change)+" "+c.Loc)
+		if c.Change == resourcesync.Deleted {
+			delete(h.resources, c.Loc)
+		} else {
+			h.resources[c.Loc] = feed.Entry{Cursor: h.head, Change: c}
+		}
+	}
+	h.keys[key] = h.head
+	if h.batches == h.lose {
+		return feed.Cursor{}, errLost
+	}
+	return h.head, nil
+}
+
+func (h *hubOf) Holds(_ context.Context, at feed.Cursor) (bool, error) {
+	return at.Position <= h.head.Position, nil
+}
+
+func (h *hubOf) Make(context.Context) error     { h.exists = true; return nil }
+func (h *hubOf) Complete(context.Context) error { h.complete = true; return nil }
+
+// A list is a source: resources by name, with the text that they have.
+type list map[string]string
+
+func loc(name string) string { return "https://example.org/" + name }
+
+func entry(name, text string) *feed.Entry {
+	return &feed.Entry{Change: resourcesync.Change{Loc: loc(name), Hash: fmt.Sprintf("md5:%032x", text)}}
+}
+
+// listing lists the resources, with an error at the end.
+func (l list) listing(errs ...error) Listing {
+	return func(context.Context) iter.Seq2[*feed.Entry, error] {
+		return func(yield func(*feed.Entry, error) bool) {
+			for name, text := range l {
+				if !yield(entry(name, text), nil) {
+					return
+				}
+			}
+			for _, err := range errs {
+				if !yield(nil, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// of lists entries.
+func of(entries ...*feed.Entry) Listing {
+	return func(context.Context) iter.Seq2[*feed.Entry, error] {
+		return func(yield func(*feed.Entry, error) bool) {
+			for _, e := range entries {
+				if !yield(e, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func numbered(n int) list {
+	l := list{}
+	for i := range n {
+		l[fmt.Sprintf("%05d", i)] = "1"
+	}
+	return l
+}
+
+// sync syncs once, and returns what was published.
+func (h *hubOf) sync(l Listing, o Options) (Result, []string, error) {
+	h.t.Helper()
+	h.published = nil
+	o.Dir = h.t.TempDir()
+	s := New(h, l, o)
+	r, err := s.Sync(h.t.Context())
+	if e := s.Close(); e != nil {
+		h.t.Error(e)
+	}
+	if err == nil && o.Dry == nil && r.Changes() != len(h.published) {
+		h.t.Errorf("%d changes were published: %+v", len(h.published), r)
+	}
+	return r, h.published, err
+}
+
+func (h *hubOf) equals(l list) {
+	h.t.Helper()
+	if len(h.resources) != len(l) {
+		h.t.Errorf("the hub has %d resources, not %d", len(h.resources), len(l))
+	}
+	for name, text := range l {
+		if e := h.resources[loc(name)]; e.Change.Hash != entry(name, text).Change.Hash {
+			h.t.Errorf("%s is %+v", name, e)
+		}
+	}
+}
+
+func TestSync(t *testing.T) {
+	h := newHub(t)
+	l := numbered(2_500)
+	if r, _, err := h.sync(l.listing(), Options{}); err != nil || r.Created != 2_500 || !r.Complete || !h.complete || h.batches != 3 {
+		t.Fatalf("%+v, %v in %d batches", r, err, h.batches)
+	}
+	h.equals(l)
+	if r, got, err := h.sync(l.listing(), Options{}); err != nil || len(got) > 0 || r.Held != 2_500 || r.Listed != 2_500 {
+		t.Errorf("%+v, %v, %v", r, got, err)
+	}
+	delete(l, "00007")
+	l["00003"], l["x"], l["a"] = "2", "1", "1"
+	want := []string{"updated " + loc("00003"), "created " + loc("a"), "created " + loc("x"), "deleted " + loc("00007")}
+	var dry []string
+	o := Options{Dry: func(c *resourcesync.Change) error {
+		dry = append(dry, string(c.Change)+" "+c.Loc)
+		return nil
+	}}
+	if _, got, err := h.sync(l.listing(), o); err != nil || len(got) > 0 || !slices.Equal(dry, want) {
+		t.Errorf("dry: %v, %v; published %v", dry, err, got)
+	}
+	if _, got, err := h.sync(l.listing(), Options{}); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v", got, err)
+	}
+	h.equals(l)
+}
+
+// An empty source makes an empty set, and the hub knows all of it.
+func TestSyncOfNothing(t *testing.T) {
+	h := newHub(t)
+	if r, _, err := h.sync(list{}.listing(), Options{}); err != nil || !h.exists || !h.complete || !r.Complete {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// A run that broke off after any batch, with its answer or without, is finished by the
+// next one, and nothing comes twice.
+func TestInterruptedSync(t *testing.T) {
+	for lose := 1; lose <= 3; lose++ {
+		h := newHub(t)
+		h.lose = lose
+		l := numbered(2_500)
+		if _, _, err := h.sync(l.listing(), Options{}); !errors.Is(err, errLost) || h.complete {
+			t.Fatal(err)
+		}
+		if _, _, err := h.sync(l.listing(), Options{}); err != nil || h.head.Position != 2_500 || !h.complete {
+			t.Errorf("%v at %v", err, h.head)
+		}
+		h.equals(l)
+	}
+}
+
+// A batch that is sent again because nobody knows whether it arrived has the same key; a
+// resource that goes back to what it was is published anew.
+func TestKeys(t *testing.T) {
+	h := newHub(t)
+	for i, text := range []string{"1", "2", "1", "2"} {
+		l := list{"a": text}
+		if _, got, err := h.sync(l.listing(), Options{}); err != nil || len(got) != 1 {
+			t.Errorf("%d: %v, %v", i, got, err)
+		}
+		h.equals(l)
+	}
+	if len(h.keys) != 4 {
+		t.Errorf("%d keys", len(h.keys))
+	}
+}
+
+func TestBroken(t *testing.T) {
+	broken := errors.New("broken")
+	for _, test := range []struct {
+		name    string
+		listing Listing
+		o       Options
+	}{
+		{"an error at the end", list{"a": "2", "b": "1"}.listing(broken), Options{MaxDelete: Bound{all: true}}},
+		{"a bad loc", of(&feed.Entry{Change: resourcesync.Change{Loc: "/a"}}), Options{}},
+		{"twice", of(entry("a", "2"), entry("a", "3")), Options{}},
+		{"outside of the prefix", list{"a": "2"}.listing(), Options{Prefix: loc("b")}},
+		{"no resource", list{}.listing(), Options{}},
+		{"too few resources", list{"00000": "1"}.listing(), Options{}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			h := newHub(t)
+			l := numbered(12)
+			if _, _, err := h.sync(l.listing(), Options{}); err != nil {
+				t.Fatal(err)
+			}
+			if _, got, err := h.sync(test.listing, test.o); err == nil || len(got) > 0 || strings.Contains(err.Error(), "collect") && test.name != "twice" {
+				t.Errorf("%v, %v", got, err)
+			}
+			h.equals(l)
+		})
+	}
+	h := newHub(t)
+	twice := of(entry("a", "2"), entry("b", "1"), entry("a", "3"))
+	if r, _, err := h.sync(twice, Options{Doubles: true}); err != nil || r.Listed != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	h.equals(list{"a": "3", "b": "1"})
+}
+
+// A list that ends with a deletion may have the tally of what the hub holds: if neither says
+// anything of the resource but its loc. It is deleted all the same.
+func TestDeletionThatSaysNothing(t *testing.T) {
+	h := newHub(t)
+	bare := func(change resourcesync.ChangeType) Listing {
+		return of(entry("a", "1"), &feed.Entry{Change: resourcesync.Change{Loc: loc("b"), Change: change}})
+	}
+	o := Options{Doubles: true}
+	if _, got, err := h.sync(bare(resourcesync.Updated), o); err != nil || len(got) != 2 {
+		t.Fatalf("%v, %v", got, err)
+	}
+	if _, got, err := h.sync(bare(resourcesync.Deleted), o); err != nil || !slices.Equal(got, []string{"deleted " + loc("b")}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	h.equals(list{"a": "1"})
+}
+
+// What a list leaves open is not deleted.
+func TestGaps(t *testing.T) {
+	h := newHub(t)
+	if _, _, err := h.sync(list{"a": "1", "b": "1", "c": "1"}.listing(), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	h.complete = false
+	some := list{"a": "2"}
+	gap := &Gap{Loc: loc("b"), Err: errors.New("unreadable")}
+	everywhere := &Gap{Err: errors.New("an unreadable directory")}
+	told := 0
+	o := Options{Gap: func(*Gap) { told++ }}
+	r, got, err := h.sync(some.listing(everywhere, gap), o)
+	if err != nil || !slices.Equal(got, []string{"updated " + loc("a")}) || r.Kept != 2 || r.Gaps != 2 || told != 2 || r.Complete || h.complete {
+		t.Errorf("%+v, %v, %v", r, got, err)
+	}
+	r, got, err = h.sync(some.listing(gap), Options{})
+	if err != nil || !slices.Equal(got, []string{"deleted " + loc("c")}) || r.Kept != 1 || h.complete {
+		t.Errorf("%+v, %v, %v", r, got, err)
+	}
+	h.equals(list{"a": "2", "b": "1"})
+}
+
+// What a gap keeps takes no memory: a whole hub may be in an unreadable directory.
+func TestKeptTakesNoMemory(t *testing.T) {
+	const n = 2_000
+	h := newHub(t)
+	h.exists = true
+	for i := range n {
+		e := entry(fmt.Sprint(i), "1")
+		h.resources[e.Change.Loc] = *e
+	}
+	s := New(h, list{}.listing(&Gap{Err: errors.New("an unreadable directory")}), Options{Dir: t.TempDir()})
+	defer s.Close()
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	r, err := s.Sync(t.Context())
+	if err != nil || r.Kept != n {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if took := heap() - before; took > n*1_000 {
+		t.Errorf("it takes %d bytes for each resource", took/n)
+	}
+	// The next Update knows them.
+	gone := []Sight{{Loc: loc("7")}, {Loc: loc("8"), Entry: entry("8", "1")}, {Loc: loc("9"), Entry: entry("9", "2")}}
+	if _, err := s.Update(t.Context(), gone); err != nil || !slices.Equal(h.published, []string{"updated " + loc("9"), "deleted " + loc("7")}) {
+		t.Errorf("%v, %v", h.published, err)
+	}
+}
+
+func TestUnknown(t *testing.T) {
+	h := newHub(t)
+	if _, _, err := h.sync(list{"a": "1"}.listing(), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	length := int64(3)
+	bare := of(&feed.Entry{Change: resourcesync.Change{Loc: loc("a"), Length: &length}})
+	if r, got, err := h.sync(bare, Options{}); err != nil || len(got) > 0 || r.Unknown != 1 {
+		t.Errorf("%+v, %v, %v", r, got, err)
+	}
+	if r, got, err := h.sync(bare, Options{Unknown: true}); err != nil || len(got) != 1 || r.Updated != 1 {
+		t.Errorf("%+v, %v, %v", r, got, err)
+	}
+}
+
+func TestUpdate(t *testing.T) {
+	h := newHub(t)
+	l := numbered(100)
+	l["d/1"], l["d/2"], l["d"] = "1", "1", "1"
+	s := New(h, l.listing(&Gap{Loc: loc("busy"), Err: errors.New("busy")}), Options{Dir: t.TempDir()})
+	defer s.Close()
+	if _, err := s.Update(t.Context(), nil); !errors.Is(err, ErrSync) {
+		t.Errorf("before a Sync it is %v", err)
+	}
+	h.exists, h.resources[loc("busy")] = true, *entry("busy", "0")
+	if _, err := s.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, step := range []struct {
+		sights []Sight
+		want   []string
+	}{
+		{[]Sight{{Loc: loc("00001"), Entry: entry("00001", "1")}, {Loc: loc("nothing")}}, nil},
+		{[]Sight{{Loc: loc("00001"), Entry: entry("00001", "2")}, {Loc: loc("new"), Entry: entry("new", "1")}}, []string{"updated " + loc("00001"), "created " + loc("new")}},
+		{[]Sight{{Loc: loc("00001"), Entry: entry("00001", "2")}, {Loc: loc("new")}}, []string{"deleted " + loc("new")}},
+		{[]Sight{{Loc: loc("new"), Entry: entry("new", "1")}}, []string{"created " + loc("new")}},
+		{[]Sight{{Loc: loc("busy"), Entry: entry("busy", "1")}}, []string{"updated " + loc("busy")}},
+		{[]Sight{{Loc: loc("d"), Entry: entry("d", "1"), Below: loc("d/")}, {Loc: loc("d/1"), Below: loc("d/1/")}}, []string{"deleted " + loc("d/1"), "deleted " + loc("d/2")}},
+		{[]Sight{{Loc: loc("d"), Below: loc("d/")}}, []string{"deleted " + loc("d")}},
+	} {
+		h.published = nil
+		if _, err := s.Update(t.Context(), step.sights); err != nil || !slices.Equal(h.published, step.want) {
+			t.Errorf("step %d: %v, %v", i, h.published, err)
+		}
+	}
+	// Deletions of one day count together: 4 so far, of 103.
+	h.published = nil
+	for i := range 20 {
+		name := fmt.Sprintf("%05d", i)
+		_, err := s.Update(t.Context(), []Sight{{Loc: loc(name), Below: loc(name + "/")}})
+		if many, ok := errors.AsType[*TooMany](err); ok {
+			if i != 6 || many.Most() != 11 || len(h.published) != 6 {
+				t.Errorf("deletion %d: %v", i, err)
+			}
+			break
+		}
+		if err != nil || i > 6 {
+			t.Fatalf("deletion %d: %v", i, err)
+		}
+	}
+	// The hub lost its tail: what it knows is not known any more.
+	l["new"] = "1"
+	if _, err := s.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h.head = feed.Cursor{Position: 3, Micros: 3}
+	if _, err := s.Update(t.Context(), []Sight{{Loc: loc("later"), Entry: entry("later", "1")}}); !errors.Is(err, ErrSync) {
+		t.Errorf("after the hub lost its tail it is %v", err)
+	}
+}
+
+// A list that the hub holds is not sorted before there is an update.
+func TestUpdateOfWhatIsHeld(t *testing.T) {
+	h := newHub(t)
+	l := numbered(30)
+	if _, _, err := h.sync(l.listing(), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	h.published = nil
+	dir := t.TempDir()
+	s := New(h, l.listing(&Gap{Loc: loc("busy"), Err: errors.New("busy")}), Options{Dir: dir})
+	defer s.Close()
+	if r, err := s.Sync(t.Context()); err != nil || r.Listed != 30 || r.Held != 30 || r.Gaps != 1 || !r.Complete || r.Cursor != h.head {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if stores, err := filepath.Glob(filepath.Join(dir, "pages-*", "pages")); err != nil || len(stores) > 0 {
+		t.Errorf("the list was sorted: %v, %v", stores, err)
+	}
+	for range 2 {
+		if _, err := s.Update(t.Context(), []Sight{{Loc: loc("00001"), Entry: entry("00001", "2")}, {Loc: loc("00002")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{"updated " + loc("00001"), "deleted " + loc("00002")}; !slices.Equal(h.published, want) {
+		t.Errorf("%v", h.published)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+}
+
+// A list is sorted as it came: with what each resource says, and where it was in the list.
+func TestSpool(t *testing.T) {
+	length := int64(3)
+	entries := []feed.Entry{
+		{Cursor: feed.Cursor{Position: 3}, Change: resourcesync.Change{Loc: loc("b"), Change: resourcesync.Updated, Lastmod: time.Date(2024, 2, 29, 1, 2, 3, 456_789_001, time.UTC), Length: &length,
+			Links: []resourcesync.Link{{Rel: "duplicate", Href: loc("c"), Pri: 2}}, Attrs: []resourcesync.Attr{{Namespace: "urn:x", Name: "y", Value: "a\n\"b\""}}}},
+		{Cursor: feed.Cursor{Position: 9}, Change: resourcesync.Change{Loc: loc("a"), Change: resourcesync.Updated, Hash: "md5:00 sha-256:11", Type: "text/plain", Changefreq: "daily"}},
+	}
+	s, err := newSpool(t.TempDir(), &room{ask: func(int64) error { return nil }}, func(add func(*feed.Entry) error) error {
+		return errors.Join(add(&entries[0]), add(&entries[1]))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	for range 2 {
+		var got []feed.Entry
+		for e, err := range s.resources() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, *e)
+		}
+		if !reflect.DeepEqual(got, entries) {
+			t.Errorf("%+v is read, and %+v was written", got, entries)
+		}
+	}
+}
+
+// The Bound holds for a day, also over several runs.
+func TestToll(t *testing.T) {
+	h := newHub(t)
+	l := numbered(200)
+	if _, _, err := h.sync(l.listing(), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	var toll Toll
+	kept := 0
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	some, err := ParseBound("30")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := 0
+	run := func(n int, b Bound, want string) {
+		t.Helper()
+		for range n {
+			delete(l, fmt.Sprintf("%05d", gone))
+			gone++
+		}
+		_, _, err := h.sync(l.listing(), Options{MaxDelete: b, Toll: &toll, Counted: func() error { kept++; return nil }, Now: func() time.Time { return now }})
+		if got := fmt.Sprint(err); got != want {
+			t.Errorf("the error is %s, not %s", got, want)
+		}
+	}
+	run(12, Bound{}, "<nil>")
+	now = now.Add(23 * time.Hour)
+	run(8, Bound{}, "<nil>")
+	run(4, Bound{}, "4 more of the 200 known resources would be deleted, after 20 within a day")
+	if kept != 2 {
+		t.Errorf("the toll was kept %d times", kept)
+	}
+	run(0, some, "<nil>") // somebody allows it: what comes is counted anew without that bound
+	run(9, some, "9 more of the 200 known resources would be deleted, after 24 within a day")
+	run(0, Bound{}, "<nil>")
+	now = now.Add(25 * time.Hour)
+	run(10, Bound{}, "<nil>")
+	h.equals(l)
+}
+
+// TestTollAfterCrash ends runs between a publish and its answer, or before the publish. The
+// next run has only what was stored of the Toll.
+func TestTollAfterCrash(t *testing.T) {
+	errCrash := errors.New("the publisher crashes")
+	for _, tt := range []struct {
+		name      string
+		published bool // before the crash
+		want      string
+	}{
+		{"published", true, "15 more of the 200 known resources would be deleted, after 15 within a day"},
+		{"not published", false, "30 of the 200 known resources would be deleted"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHub(t)
+			l := numbered(200)
+			if _, _, err := h.sync(l.listing(), Options{}); err != nil {
+				t.Fatal(err)
+			}
+			now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+			stored, crash := []byte("{}"), false
+			run := func(from, to int) error {
+				t.Helper()
+				for i := from; i < to; i++ {
+					delete(l, fmt.Sprintf("%05d", i))
+				}
+				var toll Toll
+				if err := json.Unmarshal(stored, &toll); err != nil {
+					t.Fatal(err)
+				}
+				_, _, err := h.sync(l.listing(), Options{Toll: &toll, Now: func() time.Time { return now }, Counted: func() (err error) {
+					stored, err = json.Marshal(&toll)
+					if err == nil && crash {
+						err = errCrash
+					}
+					return err
+				}})
+				return err
+			}
+			if tt.published {
+				h.lose = h.batches + 1
+			} else {
+				crash = true
+			}
+			if err := run(0, 15); !errors.Is(err, errLost) && !errors.Is(err, errCrash) {
+				t.Fatalf("Sync() = %v, want a crash", err)
+			}
+			crash = false
+			if err := run(15, 30); fmt.Sprint(err) != tt.want {
+				t.Errorf("Sync() of 15 more = %v, want %s", err, tt.want)
+			}
+			for i := 15; i < 30; i++ { // they come back
+				l[fmt.Sprintf("%05d", i)] = "1"
+			}
+			if err := run(0, 15); err != nil { // which may be deleted, once
+				t.Errorf("Sync() of the same = %v", err)
+			}
+			h.equals(l)
+			if err := run(15, 21); err == nil {
+				t.Error("Sync() of 6 more succeeds, want an error")
+			}
+		})
+	}
+}
+
+func TestBound(t *testing.T) {
+	for _, test := range []struct {
+		bound                 string
+		deleted, held, listed uint64
+		want                  bool
+	}{
+		{"", 0, 0, 0, true}, {"", 10, 12, 2, true}, {"", 11, 12, 1, false}, {"", 11, 110, 99, true}, {"", 12, 110, 98, false}, {"", 1, 1, 0, false}, {"", 0, 5, 0, true},
+		{"0", 1, 100, 99, false}, {"0", 0, 100, 100, true}, {"5", 5, 5, 0, true}, {"5", 6, 100, 94, false},
+		{"50%", 50, 100, 50, true}, {"50%", 51, 100, 49, false}, {"0.5%", 1, 100, 99, false}, {"100%", 7, 7, 0, true},
+		{"all", 1_000_000, 1_000_000, 0, true},
+	} {
+		b := Bound{}
+		if test.bound != "" {
+			var err error
+			if b, err = ParseBound(test.bound); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := b.Allows(test.deleted, test.held, test.listed); got != test.want {
+			t.Errorf("%q allows %d of %d with %d listed: %v", test.bound, test.deleted, test.held, test.listed, got)
+		}
+	}
+	for _, bad := range []string{"", "-1", "101%", "x", "%", "NaN%", "1e3", "All"} {
+		if _, err := ParseBound(bad); err == nil {
+			t.Errorf("ParseBound(%q) succeeds", bad)
+		}
+	}
+}

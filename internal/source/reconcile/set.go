@@ -1,0 +1,57 @@
+package reconcile
+
+import (
+	"context"
+	"iter"
+
+	"github.com/rshub/rshub/client"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/inventory/audit"
+	"github.com/rshub/rshub/internal/inventory/digest"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A Set is a Hub that is used through a client. Its errors are those of the
+// client.
+type Set struct {
+	Client *client.Client
+	Name   string
+	Prefix string // only resources whose loc begins with it
+	Keys   string // prefix of the keys of publishes, so that they differ from those of other publishers
+
+	body []byte // of a publish
+}
+
+var _ Hub = (*Set)(nil)
+
+// Differences audits the set by content.
+func (s *Set) Differences(ctx context.Context, tally Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+	return s.Client.Audit(ctx, s.Name, own, client.AuditOptions{By: digest.ByContent, Tally: tally, Prefix: s.Prefix, Settle: 1, Look: look})
+}
+
+// Publish publishes the changes as one batch of lines.
+func (s *Set) Publish(ctx context.Context, key string, changes []resourcesync.Change) (feed.Cursor, error) {
+	s.body = s.body[:0]
+	for i := range changes {
+		s.body = append(s.body, '{')
+		s.body = append(resourcesync.AppendJSONMembers(s.body, &changes[i]), '}', '\n')
+	}
+	receipt, err := s.Client.PublishLines(ctx, s.Name, s.Keys+key, s.body, len(changes))
+	if err != nil {
+		return feed.Cursor{}, err
+	}
+	return feed.ParseCursor(receipt.Cursor)
+}
+
+// Holds reports whether the log holds a cursor.
+func (s *Set) Holds(ctx context.Context, at feed.Cursor) (bool, error) {
+	return s.Client.Holds(ctx, s.Name, at)
+}
+
+// Make makes the set.
+func (s *Set) Make(ctx context.Context) error {
+	return s.Client.Describe(ctx, s.Name, feed.Description{})
+}
+
+// Complete says that the hub knows all resources of the set.
+func (s *Set) Complete(ctx context.Context) error { return s.Client.Complete(ctx, s.Name, true) }

@@ -1,0 +1,130 @@
+package reconcile
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/inventory/digest"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A spool is a whole list in a file, unsorted. It has to be sorted only if the hub does
+// not hold the same. A line of the file is the number of the resource in the list, and
+// the resource as JSON.
+type spool struct {
+	file  *os.File
+	tally digest.Tally // of all lines; that of no hub if one is a deletion, or if a resource comes twice
+}
+
+// roomStep is how many bytes are taken between two calls of Options.Room. roomFactor is how many
+// times its bytes a list takes with the sorted one, and changes while they are sorted.
+const (
+	roomStep   = 8 << 20
+	roomFactor = 2
+)
+
+// A room counts what temporary files take.
+type room struct {
+	ask            func(bytes int64) error // Options.Room
+	taken, allowed int64
+}
+
+// take takes more bytes, if there is room.
+func (r *room) take(bytes int64) error {
+	if r.taken += bytes; r.taken <= r.allowed {
+		return nil
+	}
+	r.allowed = r.taken + roomStep
+	return r.ask(r.allowed)
+}
+
+// newSpool makes a spool in a directory, if there is room. fill adds the list.
+func newSpool(dir string, room *room, fill func(add func(*feed.Entry) error) error) (_ *spool, err error) {
+	s := &spool{}
+	if s.file, err = os.OpenFile(filepath.Join(dir, "list"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		return nil, fmt.Errorf("keep the list: %w", err)
+	}
+	out := bufio.NewWriterSize(s.file, 256<<10)
+	var line []byte
+	var h digest.Hasher
+	err = fill(func(e *feed.Entry) error {
+		t := h.Tally(e)
+		if e.Change.Change == resourcesync.Deleted { // the hub holds no resource with this version
+			t.Content = digest.Element(e.Change.Loc, string(resourcesync.Deleted))
+		}
+		s.tally.Add(&t)
+		line = append(strconv.AppendUint(line[:0], e.Position, 10), ' ', '{')
+		line = append(resourcesync.AppendJSONMembers(line, &e.Change), '}', '\n')
+		if err := room.take(roomFactor * int64(len(line))); err != nil {
+			return fmt.Errorf("keep the list: %w", err)
+		}
+		if _, err := out.Write(line); err != nil {
+			return fmt.Errorf("keep the list: %w", err)
+		}
+		return nil
+	})
+	if err == nil {
+		if err = out.Flush(); err != nil {
+			err = fmt.Errorf("keep the list: %w", err)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func (s *spool) resources() iter.Seq2[*feed.Entry, error] {
+	return func(yield func(*feed.Entry, error) bool) {
+		if err := s.read(func(e *feed.Entry) bool { return yield(e, nil) }); err != nil {
+			yield(nil, fmt.Errorf("read the list again: %w", err))
+		}
+	}
+}
+
+// read calls each with each resource, until it returns false.
+func (s *spool) read(each func(*feed.Entry) bool) error {
+	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	in := bufio.NewReaderSize(s.file, 256<<10)
+	var parser resourcesync.ChangeParser
+	for {
+		line, err := in.ReadBytes('\n')
+		if err == io.EOF && len(line) == 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		number, text, _ := bytes.Cut(line, []byte{' '})
+		position, err := strconv.ParseUint(string(number), 10, 64)
+		if err != nil {
+			return err
+		}
+		c, err := parser.Parse(text)
+		if err != nil {
+			return err
+		}
+		if !each(&feed.Entry{Cursor: feed.Cursor{Position: position}, Change: *c}) {
+			return nil
+		}
+	}
+}
+
+// close closes the file. The file is removed with its directory. A nil spool
+// has no file.
+func (s *spool) close() error {
+	if s == nil {
+		return nil
+	}
+	return s.file.Close()
+}

@@ -1,0 +1,91 @@
+package webpage
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/rshub/rshub/internal/accept"
+	"github.com/rshub/rshub/internal/problem"
+)
+
+//go:embed assets
+var embedded embed.FS
+
+// An asset is a file that the page loads.
+type asset struct {
+	mediaType     string
+	plain, zipped []byte
+}
+
+// version names the assets as they are: it changes with every byte of them. So a
+// browser may keep what it has loaded under that name for ever. modules are the names
+// of the scripts.
+var assets, version, modules = readAssets()
+
+var mediaTypes = map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
+
+func readAssets() (all map[string]asset, version string, modules []string) {
+	all = map[string]asset{}
+	hash := sha256.New()
+	files, err := fs.ReadDir(embedded, "assets")
+	for _, file := range files {
+		name := file.Name()
+		var text []byte
+		if text, err = embedded.ReadFile("assets/" + name); err != nil {
+			break
+		}
+		fmt.Fprintln(hash, name, len(text))
+		hash.Write(text)
+		var zipped bytes.Buffer
+		z, _ := gzip.NewWriterLevel(&zipped, gzip.BestCompression) // fails only for an unknown level
+		_, _ = z.Write(text)                                       // a Buffer does not fail
+		_ = z.Close()
+		all[name] = asset{mediaTypes[path.Ext(name)], text, zipped.Bytes()}
+		if strings.HasSuffix(name, ".js") {
+			modules = append(modules, name)
+		}
+	}
+	if err != nil {
+		panic(err) // what is embedded can be read
+	}
+	return all, hex.EncodeToString(hash.Sum(nil)[:8]), modules
+}
+
+// ServeAsset answers with the file of a name, of the version of the page that named it. A
+// hub of another version, beside this one, may have sent that page. Then the answer is
+// the file as this hub has it, and nobody may keep it.
+func (s *Server) ServeAsset(w http.ResponseWriter, r *http.Request, of, name string) error {
+	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+		return err
+	}
+	a, ok := assets[name]
+	if !ok {
+		return problem.New(http.StatusNotFound, "not-found", "the page has no file of this name")
+	}
+	h := w.Header()
+	h.Set("Content-Type", a.mediaType)
+	h.Set("Cache-Control", "no-cache")
+	if of == version {
+		h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	h.Add("Vary", "Accept-Encoding")
+	body := a.plain
+	if accept.Gzip(r.Header) {
+		h.Set("Content-Encoding", "gzip")
+		body = a.zipped
+	}
+	h.Set("Content-Length", fmt.Sprint(len(body)))
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // the client may be gone
+	}
+	return nil
+}
