@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/callback/websub"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/access"
 	"github.com/rshub/rshub/internal/outbound"
 	"github.com/rshub/rshub/internal/problem"
@@ -26,7 +27,7 @@ type desk struct {
 
 func (w *world) desk(o websub.Options) *desk {
 	check := outbound.New(outbound.Options{Self: base}).Check
-	write := func(w http.ResponseWriter, r *http.Request, err error) *problem.Problem {
+	write := func(w http.ResponseWriter, r *http.Request, err error) *feed.Problem {
 		if r.URL.Path == "/hub" {
 			return problem.WriteText(w, err)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/inventory"
 	"github.com/rshub/rshub/internal/inventory/audit"
+	"github.com/rshub/rshub/internal/inventory/auditor"
 	"github.com/rshub/rshub/internal/inventory/digest"
 	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/internal/testutil"
@@ -32,18 +33,21 @@ type holding struct {
 	of map[string]string
 }
 
-// state returns what it holds now, in a store of its own.
-func (h *holding) state(ctx context.Context) (*inventory.State, error) {
+// all yields what it holds now.
+func (h *holding) all(yield func(*feed.Entry, error) bool) {
 	h.mu.Lock()
 	all := maps.Clone(h.of)
 	h.mu.Unlock()
-	return inventory.Collect(ctx, inventory.NewMemory(), "own", func(yield func(*feed.Entry, error) bool) {
-		for loc, hash := range all {
-			if !yield(&feed.Entry{Change: resourcesync.Change{Loc: loc, Hash: hash}}, nil) {
-				return
-			}
+	for loc, hash := range all {
+		if !yield(&feed.Entry{Change: resourcesync.Change{Loc: loc, Hash: hash}}, nil) {
+			return
 		}
-	})
+	}
+}
+
+// state returns what it holds now, in a store of its own.
+func (h *holding) state(ctx context.Context) (*inventory.State, error) {
+	return inventory.Collect(ctx, inventory.NewMemory(), "own", h.all)
 }
 
 func (h *holding) set(change resourcesync.Change) {
@@ -75,7 +79,7 @@ func TestAuditByContent(t *testing.T) {
 	s := newSite(t)
 	c := newClient(t, s.URL, client.Options{})
 	h := holdingOf(t, s, 900)
-	if found := differences(t, c.Audit(t.Context(), "demo", h.state, client.AuditOptions{By: digest.ByContent})); len(found) > 0 {
+	if found := differences(t, c.Audit(t.Context(), "demo", h.all, client.AuditOptions{})); len(found) > 0 {
 		t.Fatalf("the audit finds %v", found)
 	}
 	planted, want := faults()
@@ -110,8 +114,8 @@ func TestAuditByContent(t *testing.T) {
 		}
 	})
 	for range 2 {
-		o := client.AuditOptions{By: digest.ByContent, Settle: time.Second}
-		if found := differences(t, c.Audit(t.Context(), "demo", h.state, o)); fmt.Sprint(found) != fmt.Sprint(want) {
+		o := client.AuditOptions{Settle: time.Second}
+		if found := differences(t, c.Audit(t.Context(), "demo", h.all, o)); fmt.Sprint(found) != fmt.Sprint(want) {
 			t.Fatalf("the audit finds %v, want %v", found, want)
 		}
 	}
@@ -147,14 +151,14 @@ func TestAuditTally(t *testing.T) {
 		asked := 0
 		own := func(ctx context.Context) (*inventory.State, error) { asked++; return h.state(ctx) }
 		looked := false
-		o := client.AuditOptions{By: digest.ByContent, Look: func(audit.Look) { looked = true }, Tally: func(context.Context) (digest.Tally, error) {
+		o := auditor.Options{By: digest.ByContent, Look: func(audit.Look) { looked = true }, Tally: func(context.Context) (digest.Tally, error) {
 			if !looked {
 				t.Errorf("%s: the tally is asked for before the look", test.name)
 			}
 			return test.tally, test.err
 		}}
 		var failed error
-		for d, err := range c.Audit(t.Context(), "demo", own, o) {
+		for d, err := range c.AuditState(t.Context(), "demo", own, o) {
 			if failed = err; err == nil {
 				t.Errorf("%s: %+v differs", test.name, d)
 			}
@@ -184,8 +188,8 @@ func TestAuditSince(t *testing.T) {
 		before.Time().Add(time.Microsecond).Format(time.RFC3339Nano): "map[urn:1:unknown]",
 		"start": "map[]",
 	} {
-		o := client.AuditOptions{By: digest.ByContent, Since: since}
-		if found := differences(t, c.Audit(t.Context(), "demo", client.Always(list), o)); fmt.Sprint(found) != want {
+		o := auditor.Options{By: digest.ByContent, Since: since}
+		if found := differences(t, c.AuditState(t.Context(), "demo", auditor.Always(list), o)); fmt.Sprint(found) != want {
 			t.Errorf("since %q the audit finds %v, want %s", since, found, want)
 		}
 	}
@@ -198,8 +202,8 @@ func TestAuditAsks(t *testing.T) {
 	var looks []audit.Look
 	c := newClient(t, s.URL, newClock().options())
 	h := holdingOf(t, s, 5_000)
-	o := client.AuditOptions{By: digest.ByContent, Look: func(l audit.Look) { looks = append(looks, l) }}
-	if found := differences(t, c.Audit(t.Context(), "demo", h.state, o)); len(found) > 0 || len(s.asked()) != 1 || len(looks) != 1 || looks[0].Count != 5_000 {
+	o := auditor.Options{By: digest.ByContent, Look: func(l audit.Look) { looks = append(looks, l) }}
+	if found := differences(t, c.AuditState(t.Context(), "demo", h.state, o)); len(found) > 0 || len(s.asked()) != 1 || len(looks) != 1 || looks[0].Count != 5_000 {
 		t.Errorf("equal ends ask %d times, find %v, look at %+v", len(s.asked()), found, looks)
 	}
 
@@ -284,24 +288,24 @@ func TestAuditRefused(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		answer http.HandlerFunc
-		own    client.Own
-		o      client.AuditOptions
+		own    auditor.Own
+		o      auditor.Options
 		want   error
 		text   string
 	}{
-		{"by position, without one", s.ServeHTTP, own.state, client.AuditOptions{}, resourcesync.ErrInvalid, "a state with a cursor"},
-		{"a state that cannot be had", s.ServeHTTP, func(context.Context) (*inventory.State, error) { return nil, broken }, client.AuditOptions{}, broken, ""},
-		{"no hub", text("welcome"), own.state, client.AuditOptions{By: digest.ByContent}, client.ErrNoHub, ""},
-		{"another set", text(strings.Replace(string(look.AppendJSON(nil)), "demo", "other", 1)), own.state, client.AuditOptions{By: digest.ByContent}, client.ErrNoHub, "the set other"},
-		{"no answer", text(string(look.AppendJSON(nil))), own.state, client.AuditOptions{By: digest.ByContent}, client.ErrNoHub, ""},
-		{"no inventory", func(w http.ResponseWriter, r *http.Request) { problem.Write(w, r, feed.ErrNoInventory) }, own.state, client.AuditOptions{By: digest.ByContent}, feed.ErrNoInventory, "404"},
-		{"no such place", s.ServeHTTP, own.state, client.AuditOptions{By: digest.ByContent, Since: "7-7"}, feed.ErrGone, "410"},
+		{"by position, without one", s.ServeHTTP, own.state, auditor.Options{}, resourcesync.ErrInvalid, "a state with a cursor"},
+		{"a state that cannot be had", s.ServeHTTP, func(context.Context) (*inventory.State, error) { return nil, broken }, auditor.Options{}, broken, ""},
+		{"no hub", text("welcome"), own.state, auditor.Options{By: digest.ByContent}, client.ErrNoHub, ""},
+		{"another set", text(strings.Replace(string(look.AppendJSON(nil)), "demo", "other", 1)), own.state, auditor.Options{By: digest.ByContent}, client.ErrNoHub, `the set "other"`},
+		{"no answer", text(string(look.AppendJSON(nil))), own.state, auditor.Options{By: digest.ByContent}, client.ErrNoHub, ""},
+		{"no inventory", func(w http.ResponseWriter, r *http.Request) { problem.Write(w, r, feed.ErrNoInventory) }, own.state, auditor.Options{By: digest.ByContent}, feed.ErrNoInventory, "404"},
+		{"no such place", s.ServeHTTP, own.state, auditor.Options{By: digest.ByContent, Since: "7-7"}, feed.ErrGone, "410"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			hub := httptest.NewServer(test.answer)
 			defer hub.Close()
 			n := 0
-			for d, err := range newClient(t, hub.URL, newClock().options()).Audit(t.Context(), "demo", test.own, test.o) {
+			for d, err := range newClient(t, hub.URL, newClock().options()).AuditState(t.Context(), "demo", test.own, test.o) {
 				if n++; d.Loc != "" || !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.text) {
 					t.Errorf("it yields %+v, %v", d, err)
 				}

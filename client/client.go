@@ -1,12 +1,20 @@
-// Package client lets a program use an rshub. A source publishes with it, and a
-// destination follows.
+// Package client publishes to an rshub, follows it, and proves that a copy is in sync.
 //
-// Both survive outages and restarts of the hub. A publish is sent again with the same
-// Idempotency-Key until the hub has it or refuses it, so the hub does not take it
-// twice. A follow asks again with the cursor of the last batch, so it skips nothing.
+// A source calls Publish. A destination that keeps a copy of a set opens a Replica: it reads a
+// baseline when it must, follows the changes after it, resumes after a restart, and can audit
+// itself. A destination that only reacts to changes calls Follow and keeps the cursor of the last
+// batch. Baseline reads all resources once. A program that never saw the log, but knows what it
+// holds, calls Client.Audit.
 //
-// Follow reads pages of JSON by long poll. This way of following passes every proxy,
-// because each page is one ordinary request and its answer.
+// All of them survive outages and restarts of the hub. A publish is sent again with the same
+// Idempotency-Key until the hub accepts or refuses it, so the hub does not accept it twice. A
+// follow asks again with the cursor of the last batch, so it skips nothing.
+//
+// Follow reads pages of JSON by long poll, which passes every proxy: each page is one ordinary
+// request and its response.
+//
+// The types of changes are in package resourcesync, those of cursors and batches in package feed.
+// Package client/disk stores a Replica on disk. The HTTP API is documented in docs/http.md.
 package client
 
 import (

@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/problem"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 // A Refused is an answer that the same request would get again, because the token, the
 // set, an entry, or the place to follow from is wrong. errors.Is finds the feed.Error
 // that the hub's answer names, such as feed.ErrGone.
 type Refused struct {
-	*problem.Problem
+	*feed.Problem
 
 	Location string // where the answer redirects to; the Client did not follow it
 
@@ -35,11 +35,16 @@ func (r *Refused) Error() string {
 // Unwrap returns the Problem.
 func (r *Refused) Unwrap() error { return r.Problem }
 
+// Is reports whether target is resourcesync.ErrTooLarge and the hub answered 413.
+func (r *Refused) Is(target error) bool {
+	return target == resourcesync.ErrTooLarge && r.Status == http.StatusRequestEntityTooLarge
+}
+
 // An Unavailable says that the hub could not be reached, or was not ready: it answered
 // 5xx, 429 or 408. Unless it is Unsent, the hub may still have the changes of the
 // publish. It is safe to publish them again later with the same key.
 type Unavailable struct {
-	Err     error         // why the last try failed; if the hub answered, errors.AsType finds the *problem.Problem in it
+	Err     error         // why the last try failed; if the hub answered, errors.AsType finds the *feed.Problem in it
 	Tries   int           // how many requests were sent
 	Lasting bool          // trying again does not help: the certificate is bad, or the server speaks https and not http
 	Unsent  bool          // no try got as far as a connection, so the hub surely has none of the changes
@@ -76,7 +81,7 @@ func (s strange) Is(target error) bool { return target == ErrNoHub }
 // An answer is the error for an answer of the hub after which the Client may try again.
 type answer struct {
 	hub feed.Base
-	*problem.Problem
+	*feed.Problem
 }
 
 func (a *answer) Error() string {

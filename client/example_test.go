@@ -9,9 +9,8 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/client"
+	"github.com/rshub/rshub/client/disk"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/inventory"
-	"github.com/rshub/rshub/internal/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -109,8 +108,17 @@ func ExampleReplica() {
 		log.Fatal(err)
 	}
 
-	// A store on disk, diskpages.Open(dir, diskpages.Options{}), survives the program.
-	replica, err := c.OpenReplica(ctx, "articles", inventory.NewMemory(), client.ReplicaOptions{})
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir) // a real destination keeps it, and continues from there
+	store, err := disk.Open(dir, disk.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	replica, err := c.OpenReplica(ctx, "articles", client.ReplicaOptions{Store: store})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -154,16 +162,14 @@ func ExampleClient_Audit() {
 	rows := map[string]string{ // of a database
 		"https://example.org/1": "md5:92eb5ffee6ae2fec3ad71c777531578f",
 	}
-	own := func(ctx context.Context) (*inventory.State, error) {
-		return inventory.Collect(ctx, inventory.NewMemory(), "rows", func(yield func(*feed.Entry, error) bool) {
-			for loc, hash := range rows {
-				if !yield(&feed.Entry{Change: resourcesync.Change{Loc: loc, Hash: hash}}, nil) {
-					return
-				}
+	own := func(yield func(*feed.Entry, error) bool) {
+		for loc, hash := range rows {
+			if !yield(&feed.Entry{Change: resourcesync.Change{Loc: loc, Hash: hash}}, nil) {
+				return
 			}
-		})
+		}
 	}
-	for difference, err := range c.Audit(ctx, "articles", own, client.AuditOptions{By: digest.ByContent, Settle: time.Millisecond}) {
+	for difference, err := range c.Audit(ctx, "articles", own, client.AuditOptions{Settle: time.Millisecond}) {
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -225,7 +225,7 @@ func TestPublishGivesUp(t *testing.T) {
 			if !ok || u.Tries != len(s.asked()) || u.After != test.after || u.Lasting || !strings.Contains(err.Error(), test.says) {
 				t.Fatalf("it ended with %+v", err)
 			}
-			if p, ok := errors.AsType[*problem.Problem](err); !ok || p.Status != 503 || p.Detail != "away" {
+			if p, ok := errors.AsType[*feed.Problem](err); !ok || p.Status != 503 || p.Detail != "away" {
 				t.Errorf("the hub's answer was %+v", p)
 			}
 			var waited time.Duration

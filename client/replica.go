@@ -12,20 +12,23 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/inventory"
-	"github.com/rshub/rshub/internal/inventory/audit"
+	"github.com/rshub/rshub/internal/inventory/auditor"
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// ReplicaOptions say what a Replica holds. Zero values are the defaults.
+// ReplicaOptions configures a Replica. The zero value uses the defaults.
 type ReplicaOptions struct {
-	// Prefix: only resources whose loc begins with it. It must be the same as long as the store
+	// Store holds the bookkeeping of the Replica; package client/disk opens one in a directory.
+	// The caller closes it after the last use of the Replica. One Store may be of Replicas of
+	// several sets. Default: memory, so the next process starts with a baseline.
+	Store Store
+
+	// Prefix: only resources whose loc begins with it. It must be the same as long as Store
 	// is: what a wider one adds is not fetched, and only Audit shows that. Default: all.
 	Prefix string
 
-	Cache *inventory.Cache
-
 	// Collection is a URI: only resources whose newest change has a link rel=collection to
-	// it. A resource that leaves the collection is yielded as deleted. The store holds all
+	// it. A resource that leaves the collection is yielded as deleted. Store has all
 	// resources of the set all the same, because only so the Replica notices that one
 	// leaves, and can audit itself. Default: all.
 	Collection string
@@ -55,7 +58,7 @@ type ReplicaOptions struct {
 }
 
 // A TooManyDeleted says that a baseline would delete more than ReplicaOptions.MaxDelete
-// allows. Nothing was changed, neither at the destination nor in the Replica's store. If
+// allows. Nothing was changed, neither at the destination nor in the Replica. If
 // the deletion is intended, open the Replica with a greater MaxDelete; it then goes on
 // where it was.
 type TooManyDeleted struct {
@@ -74,9 +77,7 @@ func (e *TooManyDeleted) Error() string {
 // follows a set without handling baselines itself, and can prove that it is in sync: see
 // Audit.
 //
-// The store belongs to the destination, in memory or on disk (package
-// internal/inventory/diskpages). It has no log beside it. One program at a time may use a Replica.
-// Several goroutines may use it, but only one at a time may be in Follow or CatchUp.
+// Several goroutines may use a Replica, but only one at a time may be in Follow or CatchUp.
 type Replica struct {
 	client *Client
 	set    string
@@ -110,20 +111,21 @@ const (
 	pinned       = time.Hour
 )
 
-// OpenReplica opens the Replica of a set in a store. If it is new it holds nothing, and
-// Follow begins with a baseline. OpenReplica asks the hub nothing. The caller closes the
-// store when it does not use the Replica any more.
-func (c *Client) OpenReplica(ctx context.Context, set string, store inventory.Store, o ReplicaOptions) (*Replica, error) {
+// OpenReplica opens the Replica of a set. If it is new it holds nothing, and Follow starts with
+// a baseline. OpenReplica sends no request.
+func (c *Client) OpenReplica(ctx context.Context, set string, o ReplicaOptions) (*Replica, error) {
 	if err := feed.CheckSet(set); err != nil {
 		return nil, err
 	}
-	if o.Cache == nil {
-		o.Cache = inventory.NewCache(4 << 20)
+	store, err := pagesOf(o.Store)
+	if err != nil {
+		return nil, fmt.Errorf("open the replica: %w", err)
 	}
+	cache := inventory.NewCache(4 << 20)
 	r := &Replica{
 		client: c, set: set, opts: o,
-		own:      inventory.New(store, set, inventory.Options{Cache: o.Cache}),
-		baseline: inventory.New(store, set+"~baseline", inventory.Options{Cache: o.Cache}),
+		own:      inventory.New(store, set, inventory.Options{Cache: cache}),
+		baseline: inventory.New(store, set+"~baseline", inventory.Options{Cache: cache}),
 	}
 	_, head, err := r.own.Load(ctx)
 	if err != nil {
@@ -165,7 +167,7 @@ type Update struct {
 // hour, whether it now knows all resources, and if so takes another baseline. An
 // interrupted baseline goes on where it was, also in another process.
 //
-// An error is the last thing that Follow yields. It is one of Baseline or of the store, a
+// An error is the last thing that Follow yields. It is one of Baseline or of the Store, a
 // *TooManyDeleted, or one of MayDelete or Begins.
 // When ctx is done, Follow ends without an error.
 func (r *Replica) Follow(ctx context.Context) iter.Seq2[*Update, error] { return r.run(ctx, false) }
@@ -173,7 +175,10 @@ func (r *Replica) Follow(ctx context.Context) iter.Seq2[*Update, error] { return
 // CatchUp is Follow, but it ends when the hub has no more changes.
 func (r *Replica) CatchUp(ctx context.Context) iter.Seq2[*Update, error] { return r.run(ctx, true) }
 
-var errBusy = errors.New("the replica is followed already")
+var (
+	errBusy   = errors.New("the replica is followed already")
+	errEnough = errors.New("the caller wants no more updates")
+)
 
 func (r *Replica) run(ctx context.Context, once bool) iter.Seq2[*Update, error] {
 	return func(yield func(*Update, error) bool) {
@@ -253,8 +258,7 @@ func (r *Replica) outgrow(ctx context.Context) {
 	r.looked = now
 	once := *r.client
 	once.opts.Patience = -1
-	a := &auditor{client: &once, set: r.set, opts: AuditOptions{Prefix: r.opts.Prefix, Look: func(audit.Look) {}}}
-	if look, err := a.look(ctx, feed.Cursor{}); err != nil || !look.Complete {
+	if look, err := auditor.Look(ctx, &once, r.set, r.opts.Prefix); err != nil || !look.Complete {
 		return
 	}
 	r.mu.Lock()
@@ -297,9 +301,9 @@ func (r *Replica) add(ctx context.Context, to feed.Cursor, sorted iter.Seq[*feed
 	return nil
 }
 
-// Flush writes to the store what the destination has applied up to now. Follow and
-// CatchUp do that by themselves, now and then and at their end; before that, a copy of
-// the store has an older state. It may be called while the Replica is followed.
+// Flush writes to the Store what the destination has applied up to now. Follow and
+// CatchUp do that by themselves, now and then and at their end; before that, the
+// Store has an older state. It may be called while the Replica is followed.
 func (r *Replica) Flush(ctx context.Context) error { return r.flush(ctx) }
 
 // flush commits the waiting changes, even if ctx is done.
@@ -332,10 +336,37 @@ func (r *Replica) Cursor() (at feed.Cursor, ok bool) {
 // over. Follow and CatchUp continue the baseline.
 var ErrNotWhole = errors.New("the baseline is not over")
 
+// A State is what a destination held at a cursor. It never changes, and its methods may be called
+// concurrently. They block while the Store is read.
+type State struct{ state *inventory.State }
+
+// Cursor returns the cursor up to which the destination had applied the log.
+func (s *State) Cursor() feed.Cursor { return s.state.Cursor() }
+
+// Get returns the newest change of a resource. ok is false if the destination did not hold it.
+func (s *State) Get(ctx context.Context, loc string) (e feed.Entry, ok bool, err error) {
+	return s.state.Get(ctx, loc)
+}
+
+// All yields the newest change of each resource whose loc starts with a prefix, in the order of
+// loc. An entry is valid until the next one is yielded. An error is the last thing that All
+// yields.
+func (s *State) All(ctx context.Context, prefix string) iter.Seq2[*feed.Entry, error] {
+	return s.state.Walk(ctx, inventory.Prefix(prefix))
+}
+
 // State returns what the destination holds. Later changes of the Replica do not change
 // the state. After an hour, reading it may return feed.ErrGone. The caller calls release
 // when it is done.
-func (r *Replica) State(ctx context.Context) (s *inventory.State, release func(), err error) {
+func (r *Replica) State(ctx context.Context) (s *State, release func(), err error) {
+	state, release, err := r.state(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &State{state}, release, nil
+}
+
+func (r *Replica) state(ctx context.Context) (s *inventory.State, release func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.whole {
@@ -364,13 +395,13 @@ func (r *Replica) State(ctx context.Context) (s *inventory.State, release func()
 //
 // A Replica knows which changes the destination has applied, not whether it still holds
 // the content. To check the content, audit a list of it; see Client.Audit.
-func (r *Replica) Audit(ctx context.Context, o AuditOptions) iter.Seq2[audit.Difference, error] {
-	return func(yield func(audit.Difference, error) bool) {
+func (r *Replica) Audit(ctx context.Context, o AuditOptions) iter.Seq2[Difference, error] {
+	return func(yield func(Difference, error) bool) {
 		if o.Prefix == "" {
 			o.Prefix = r.opts.Prefix
 		}
 		if !strings.HasPrefix(o.Prefix, r.opts.Prefix) {
-			yield(audit.Difference{}, resourcesync.Invalid("the replica holds only what begins with %s", r.opts.Prefix))
+			yield(Difference{}, resourcesync.Invalid("the replica holds only what begins with %s", r.opts.Prefix))
 			return
 		}
 		release := func() {}
@@ -378,13 +409,13 @@ func (r *Replica) Audit(ctx context.Context, o AuditOptions) iter.Seq2[audit.Dif
 		own := func(ctx context.Context) (s *inventory.State, err error) {
 			release()
 			release = func() {}
-			s, end, err := r.State(ctx)
+			s, end, err := r.state(ctx)
 			if err == nil {
 				release = end
 			}
 			return s, err
 		}
-		for d, err := range r.client.Audit(ctx, r.set, own, o) {
+		for d, err := range r.client.audit(ctx, r.set, own, o.auditor()) {
 			if !yield(d, err) {
 				return
 			}

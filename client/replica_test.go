@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -17,7 +18,6 @@ import (
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/inventory"
-	"github.com/rshub/rshub/internal/inventory/audit"
 	"github.com/rshub/rshub/internal/inventory/diskpages"
 	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/internal/testutil"
@@ -44,7 +44,7 @@ func newDestination(t *testing.T, c *client.Client, store inventory.Store, o cli
 func (d *destination) reopen(c *client.Client) {
 	d.t.Helper()
 	var err error
-	if d.replica, err = c.OpenReplica(d.t.Context(), "demo", d.store, d.o); err != nil {
+	if d.replica, err = c.OpenReplicaIn(d.t.Context(), "demo", d.store, d.o); err != nil {
 		d.t.Fatal(err)
 	}
 }
@@ -83,9 +83,9 @@ func (d *destination) catchUp(c *client.Client, kills int) {
 
 // differences returns what an audit finds, and holds it against the promise that it is
 // named once.
-func differences(t *testing.T, found func(yield func(audit.Difference, error) bool)) map[string]audit.Kind {
+func differences(t *testing.T, found iter.Seq2[client.Difference, error]) map[string]client.Kind {
 	t.Helper()
-	all := map[string]audit.Kind{}
+	all := map[string]client.Kind{}
 	for d, err := range found {
 		if err != nil {
 			t.Fatal(err)
@@ -244,7 +244,7 @@ func TestReplicaLeftovers(t *testing.T) {
 		}
 		same(t, fmt.Sprint("complete: ", complete), d.held, want)
 		found := differences(t, d.replica.Audit(t.Context(), client.AuditOptions{}))
-		if len(found) != extra || extra > 0 && found["urn:1"] != audit.Extra {
+		if len(found) != extra || extra > 0 && found["urn:1"] != client.Extra {
 			t.Errorf("the audit finds %v", found)
 		}
 	}
@@ -468,13 +468,13 @@ func (d *destination) plant(entries ...feed.Entry) {
 }
 
 // faults are three resources each that are missing, stale, and extra.
-func faults() (planted []feed.Entry, want map[string]audit.Kind) {
-	want = map[string]audit.Kind{}
+func faults() (planted []feed.Entry, want map[string]client.Kind) {
+	want = map[string]client.Kind{}
 	for i := 1; i <= 3; i++ {
-		for kind, e := range map[audit.Kind]feed.Entry{
-			audit.Missing: {Change: resourcesync.Change{Loc: fmt.Sprint("urn:1", i), Change: resourcesync.Deleted}},
-			audit.Stale:   {Change: resourcesync.Change{Loc: fmt.Sprint("urn:2", i), Change: resourcesync.Created, Hash: "md5:00"}},
-			audit.Extra:   {Change: resourcesync.Change{Loc: fmt.Sprint("urn:no", i), Change: resourcesync.Created}},
+		for kind, e := range map[client.Kind]feed.Entry{
+			client.Missing: {Change: resourcesync.Change{Loc: fmt.Sprint("urn:1", i), Change: resourcesync.Deleted}},
+			client.Stale:   {Change: resourcesync.Change{Loc: fmt.Sprint("urn:2", i), Change: resourcesync.Created, Hash: "md5:00"}},
+			client.Extra:   {Change: resourcesync.Change{Loc: fmt.Sprint("urn:no", i), Change: resourcesync.Created}},
 		} {
 			planted = append(planted, e)
 			want[e.Change.Loc] = kind
@@ -530,7 +530,7 @@ func TestReplicaAudit(t *testing.T) {
 		}
 	}
 	for d, err := range d.replica.Audit(t.Context(), client.AuditOptions{Prefix: "urn:no"}) {
-		if err != nil || d.Kind != audit.Extra {
+		if err != nil || d.Kind != client.Extra {
 			t.Errorf("with a prefix the audit finds %+v, %v", d, err)
 		}
 	}

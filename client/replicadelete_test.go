@@ -22,7 +22,7 @@ func (d *destination) kept(c *client.Client) string {
 	}
 	defer release()
 	all := at.String()
-	for e, err := range state.Walk(d.t.Context(), inventory.Range{}) {
+	for e, err := range state.All(d.t.Context(), "") {
 		if err != nil {
 			d.t.Fatal(err)
 		}

@@ -25,7 +25,7 @@ const (
 // lines. Blank lines count, so that the cut depends only on line numbers. Each
 // batch is accepted as a whole or not at all. A client can send the whole stream
 // again with the same key; see linesKey for what the hub then adds. An error is a
-// *problem.Problem that says what was accepted.
+// *feed.Problem that says what was accepted.
 func (h *Hub) receiveLines(ctx context.Context, set, key string, from *intake) (*feed.Receipt, error) {
 	in := lineReader{set: set, from: from, r: resourcesync.NewNDJSONReader(from, resourcesync.Limits{Bytes: maxLine}), maxBytes: h.opts.MaxBody}
 	if key != "" {
@@ -68,7 +68,7 @@ func (h *Hub) receiveLines(ctx context.Context, set, key string, from *intake) (
 		from.shrink()
 		if err != nil {
 			p := *problem.From(err)
-			p.Accepted = &problem.Accepted{Count: all.Count, Line: all.Line, Cursor: all.Cursor}
+			p.Accepted = &feed.Accepted{Count: all.Count, Line: all.Line, Cursor: all.Cursor}
 			return nil, &p
 		}
 	}

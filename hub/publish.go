@@ -98,7 +98,7 @@ func (h *Hub) receive(w http.ResponseWriter, r *http.Request, set string) (*feed
 	})
 	receipt, err := h.receiveAll(w, r.WithContext(ctx), set)
 	release()
-	if why, ok := context.Cause(ctx).(*problem.Problem); ok && err != nil {
+	if why, ok := context.Cause(ctx).(*feed.Problem); ok && err != nil {
 		p := *why
 		p.Accepted = problem.From(err).Accepted
 		return nil, &p

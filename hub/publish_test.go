@@ -86,9 +86,9 @@ func receiptOf(t *testing.T, w *httptest.ResponseRecorder) feed.Receipt {
 	return r
 }
 
-func problemOf(t *testing.T, status int, header http.Header, body []byte) problem.Problem {
+func problemOf(t *testing.T, status int, header http.Header, body []byte) feed.Problem {
 	t.Helper()
-	var p problem.Problem
+	var p feed.Problem
 	if header.Get("Content-Type") != "application/problem+json" {
 		t.Fatalf("the answer is %d %s", status, body)
 	}

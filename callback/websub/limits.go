@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/access"
 	"github.com/rshub/rshub/internal/outbound"
 	"github.com/rshub/rshub/internal/problem"
@@ -112,9 +113,9 @@ func (s *Server) admit(ctx context.Context, r *subscription.Request) (known bool
 
 // full returns the problem with which a new subscription is refused, or nil
 // when there is room for it.
-func (s *Server) full(ctx context.Context, r *subscription.Request, host string) *problem.Problem {
+func (s *Server) full(ctx context.Context, r *subscription.Request, host string) *feed.Problem {
 	c := s.engine.Count(r, host)
-	refuse := func(status int, format string, args ...any) *problem.Problem {
+	refuse := func(status int, format string, args ...any) *feed.Problem {
 		return problem.New(status, "too-many-subscriptions", fmt.Sprintf(format, args...))
 	}
 	switch {

@@ -75,7 +75,7 @@ func by(r *http.Request, rights access.Rights) *http.Request {
 
 // serveHub answers a form as a hub does, with errors too.
 func (f *front) serveHub(w http.ResponseWriter, r *http.Request) {
-	a := problem.Adapter{Logger: f.logged.Logger(slog.LevelDebug), Write: func(w http.ResponseWriter, _ *http.Request, err error) *problem.Problem {
+	a := problem.Adapter{Logger: f.logged.Logger(slog.LevelDebug), Write: func(w http.ResponseWriter, _ *http.Request, err error) *feed.Problem {
 		return problem.WriteText(w, err)
 	}}
 	a.Handle(f.server.ServeHub)(w, r)

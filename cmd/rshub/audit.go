@@ -16,6 +16,7 @@ import (
 	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/internal/inventory"
 	"github.com/rshub/rshub/internal/inventory/audit"
+	"github.com/rshub/rshub/internal/inventory/auditor"
 	"github.com/rshub/rshub/internal/inventory/digest"
 	"github.com/rshub/rshub/internal/inventory/diskpages"
 	"github.com/rshub/rshub/resourcesync"
@@ -64,9 +65,9 @@ func auditList(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	hub := flags.String("hub", "http://127.0.0.1:8080", "")
 	tokenFile := flags.String("token-file", "", "")
 	name := flags.String("name", "rshub audit", "")
-	a := &auditor{stdout: stdout, stderr: stderr, counts: map[audit.Kind]int{}}
+	a := &differencePrinter{stdout: stdout, stderr: stderr, counts: map[audit.Kind]int{}}
 	var proof *audit.Proof
-	o := client.AuditOptions{By: digest.ByContent, Look: func(l audit.Look) { a.look = l }, Proved: func(p audit.Proof) { proof = &p }}
+	o := auditor.Options{By: digest.ByContent, Look: func(l audit.Look) { a.look = l }, Proved: func(p audit.Proof) { proof = &p }}
 	flags.StringVar(&o.Prefix, "prefix", "", "")
 	flags.StringVar(&o.Since, "since", "", "")
 	flags.DurationVar(&o.Settle, "settle", 5*time.Second, "")
@@ -97,11 +98,11 @@ func auditList(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 		return err
 	}
 	defer done() // the error does not matter: the list is temporary
-	if err := a.print(c.Audit(ctx, *set, client.Always(own), o)); err != nil {
+	if err := a.print(auditor.Audit(ctx, c, *set, auditor.Always(own), o)); err != nil {
 		return said(err)
 	}
 	if proof != nil && *name != "" {
-		if err := c.Tell(ctx, *name, *proof); err != nil {
+		if err := auditor.Tell(ctx, c, *name, *proof); err != nil {
 			fmt.Fprintf(stderr, "rshub: the hub is not told that nothing differs: %v\n", said(err))
 		}
 	}
@@ -138,8 +139,8 @@ func readList(ctx context.Context, file string, stdin io.Reader) (s *inventory.S
 	return s, done, err
 }
 
-// An auditor prints differences.
-type auditor struct {
+// A differencePrinter prints differences.
+type differencePrinter struct {
 	stdout, stderr io.Writer
 	skipUnknown    bool
 
@@ -148,7 +149,7 @@ type auditor struct {
 }
 
 // print prints differences, one on each line.
-func (a *auditor) print(differences iter.Seq2[audit.Difference, error]) error {
+func (a *differencePrinter) print(differences iter.Seq2[audit.Difference, error]) error {
 	var line []byte
 	for d, err := range differences {
 		if err != nil {
@@ -167,7 +168,7 @@ func (a *auditor) print(differences iter.Seq2[audit.Difference, error]) error {
 
 // sum writes a summary to standard error. It returns errDiffers if there are
 // differences.
-func (a *auditor) sum() error {
+func (a *differencePrinter) sum() error {
 	n := a.counts
 	fmt.Fprintf(a.stderr, "rshub: %d missing, %d stale, %d extra, %d unknown; the hub knows %d resources at %v\n",
 		n[audit.Missing], n[audit.Stale], n[audit.Extra], n[audit.Unknown], a.look.Count, a.look.Cursor)
@@ -185,6 +186,6 @@ func (a *auditor) sum() error {
 }
 
 // note writes to standard error why the client tries again.
-func (a *auditor) note(err error, _ time.Duration) {
+func (a *differencePrinter) note(err error, _ time.Duration) {
 	fmt.Fprintf(a.stderr, "rshub: %v; asking again\n", said(err))
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/build"
-	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/internal/progress"
 )
 
@@ -141,7 +140,7 @@ func (f *follower) note(err error, _ time.Duration) {
 // said returns an error with the text of the hub's answer. If err is not an answer
 // of a hub, said returns err.
 func said(err error) error {
-	p, ok := errors.AsType[*problem.Problem](err)
+	p, ok := errors.AsType[*feed.Problem](err)
 	if !ok {
 		return err
 	}

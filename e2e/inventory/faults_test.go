@@ -14,9 +14,6 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/inventory"
-	"github.com/rshub/rshub/internal/inventory/audit"
-	"github.com/rshub/rshub/internal/inventory/digest"
-	"github.com/rshub/rshub/internal/inventory/sourcetest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -28,9 +25,9 @@ const (
 
 // faults are ten faults of a destination: what it holds instead, and how an audit names
 // each.
-func faults(r *rand.Rand, n int) (planted []feed.Entry, names map[string]audit.Kind) {
-	names = map[string]audit.Kind{}
-	plant := func(most int, kind audit.Kind, change func() resourcesync.Change) {
+func faults(r *rand.Rand, n int) (planted []feed.Entry, names map[string]client.Kind) {
+	names = map[string]client.Kind{}
+	plant := func(most int, kind client.Kind, change func() resourcesync.Change) {
 		for len(names) < most {
 			c := change()
 			if names[c.Loc] == "" {
@@ -39,17 +36,17 @@ func faults(r *rand.Rand, n int) (planted []feed.Entry, names map[string]audit.K
 			}
 		}
 	}
-	plant(3, audit.Missing, func() resourcesync.Change { return deleted(locOf(steady, r.IntN(n))) })
-	plant(6, audit.Stale, func() resourcesync.Change { return resource(locOf(steady, r.IntN(n)), 1<<60) })
-	plant(8, audit.Extra, func() resourcesync.Change { return resource(locOf("never", r.IntN(n)), 1) })
-	plant(10, audit.Extra, func() resourcesync.Change { return resource(locOf(dead, r.IntN(50)), 1) }) // deletions that were not applied
+	plant(3, client.Missing, func() resourcesync.Change { return deleted(locOf(steady, r.IntN(n))) })
+	plant(6, client.Stale, func() resourcesync.Change { return resource(locOf(steady, r.IntN(n)), 1<<60) })
+	plant(8, client.Extra, func() resourcesync.Change { return resource(locOf("never", r.IntN(n)), 1) })
+	plant(10, client.Extra, func() resourcesync.Change { return resource(locOf(dead, r.IntN(50)), 1) }) // deletions that were not applied
 	slices.SortFunc(planted, func(a, b feed.Entry) int { return strings.Compare(a.Change.Loc, b.Change.Loc) })
 	return planted, names
 }
 
 // try returns what an audit finds, for who is not the goroutine of a test.
-func try(found func(func(audit.Difference, error) bool)) (map[string]audit.Kind, error) {
-	all := map[string]audit.Kind{}
+func try(found func(func(client.Difference, error) bool)) (map[string]client.Kind, error) {
+	all := map[string]client.Kind{}
 	for d, err := range found {
 		if err != nil {
 			return all, err
@@ -63,7 +60,7 @@ func try(found func(func(audit.Difference, error) bool)) (map[string]audit.Kind,
 }
 
 // names checks that an audit names the faults and nothing else.
-func names(t *testing.T, who string, found func(func(audit.Difference, error) bool), want map[string]audit.Kind) {
+func names(t *testing.T, who string, found func(func(client.Difference, error) bool), want map[string]client.Kind) {
 	t.Helper()
 	if got, err := try(found); err != nil || !maps.Equal(got, want) {
 		t.Fatalf("%s: an audit names %v, not %v: %v", who, got, want, err)
@@ -97,27 +94,31 @@ func plantFaults(t *testing.T, changes int, hubs ...*hubtest.Hub) {
 
 	// A replica with the faults, which goes on to follow.
 	c := newClient(t, hubs[len(hubs)-1])
-	store := inventory.NewMemory()
+	store := memory{inventory.NewMemory()}
 	if err := catchUp(t.Context(), open(t, c, s.set, store)); err != nil {
 		t.Fatal(err)
 	}
 	plantIn(t, store, s.set, planted)
 	replica := open(t, c, s.set, store)
 	// What never saw the log: the truth of the source, with the faults.
-	own := func(ctx context.Context) (*inventory.State, error) {
+	own := func(yield func(*feed.Entry, error) bool) {
 		s.mu.Lock()
 		held := maps.Clone(s.truth)
 		s.mu.Unlock()
 		for _, e := range planted {
 			held.Add(e)
 		}
-		return collect(ctx, held)
+		for _, e := range held {
+			if !yield(&e, nil) {
+				return
+			}
+		}
 	}
 	settled, err := client.New(hubs[0].URL, client.Options{HTTP: hubtest.Client}) // waits as long as it says
 	if err != nil {
 		t.Fatal(err)
 	}
-	names(t, "the list", settled.Audit(t.Context(), s.set, own, client.AuditOptions{By: digest.ByContent}), want)
+	names(t, "the list", settled.Audit(t.Context(), s.set, own, client.AuditOptions{}), want)
 
 	done := s.run(t, r.Uint64(), changes, hubs)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -133,7 +134,7 @@ func plantFaults(t *testing.T, changes int, hubs ...*hubtest.Hub) {
 	})
 	beside.Go(func() {
 		for ctx.Err() == nil {
-			got, err := try(settled.Audit(ctx, s.set, own, client.AuditOptions{By: digest.ByContent}))
+			got, err := try(settled.Audit(ctx, s.set, own, client.AuditOptions{}))
 			if ctx.Err() == nil && (err != nil || !maps.Equal(got, want)) {
 				t.Errorf("the list is audited: %v, %v, want %v", got, err, want)
 				return
@@ -147,7 +148,7 @@ func plantFaults(t *testing.T, changes int, hubs ...*hubtest.Hub) {
 			over = true
 		default:
 		}
-		by := []digest.By{digest.ByPosition, digest.ByContent}[audits%2]
+		by := []client.By{client.ByPosition, client.ByContent}[audits%2]
 		names(t, fmt.Sprintf("the replica by %s, audit %d", by, audits), replica.Audit(t.Context(), client.AuditOptions{By: by}), want)
 	}
 	for _, h := range hubs {
@@ -156,9 +157,15 @@ func plantFaults(t *testing.T, changes int, hubs ...*hubtest.Hub) {
 	t.Logf("while %d changes arrived, %d audits of a replica named the faults, and nothing else", changes, audits)
 }
 
-func open(t *testing.T, c *client.Client, set string, store inventory.Store) *client.Replica {
+// memory is a client.Store that outlives a Replica.
+type memory struct{ inventory.Store }
+
+func (memory) Copy(string) error { return nil }
+func (memory) Close() error      { return nil }
+
+func open(t *testing.T, c *client.Client, set string, store client.Store) *client.Replica {
 	t.Helper()
-	r, err := c.OpenReplica(t.Context(), set, store, client.ReplicaOptions{})
+	r, err := c.OpenReplica(t.Context(), set, client.ReplicaOptions{Store: store})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,16 +201,4 @@ func plantIn(t *testing.T, store inventory.Store, set string, planted []feed.Ent
 	if _, err := v.Commit(t.Context(), inventory.Changes{Base: base, To: base.Cursor, Sorted: sorted}); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// collect makes a state without a cursor.
-func collect(ctx context.Context, held sourcetest.Set) (*inventory.State, error) {
-	return inventory.Collect(ctx, inventory.NewMemory(), "list", func(yield func(*feed.Entry, error) bool) {
-		for i, e := range held.Entries() {
-			e.Cursor = feed.Cursor{Position: uint64(i + 1), Micros: 1}
-			if !yield(&e, nil) {
-				return
-			}
-		}
-	})
 }

@@ -11,10 +11,8 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/client"
+	"github.com/rshub/rshub/client/disk"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
-	"github.com/rshub/rshub/internal/inventory/audit"
-	"github.com/rshub/rshub/internal/inventory/digest"
-	"github.com/rshub/rshub/internal/inventory/diskpages"
 )
 
 // What a destination is told: its hub, its set, the directory of its pages, and after how
@@ -35,7 +33,7 @@ func beDestination() error {
 	if err != nil {
 		return err
 	}
-	store, err := diskpages.Open(os.Getenv(inDirectory), diskpages.Options{})
+	store, err := disk.Open(os.Getenv(inDirectory), disk.Options{})
 	if err != nil {
 		return err
 	}
@@ -44,7 +42,7 @@ func beDestination() error {
 	if err != nil {
 		return err
 	}
-	r, err := c.OpenReplica(ctx, os.Getenv(ofSet), store, client.ReplicaOptions{})
+	r, err := c.OpenReplica(ctx, os.Getenv(ofSet), client.ReplicaOptions{Store: store})
 	if err != nil {
 		return err
 	}
@@ -97,7 +95,7 @@ func (d *destination) inSync(t *testing.T, s *source) {
 	if d.process != nil {
 		d.process.Kill()
 	}
-	store, err := diskpages.Open(d.dir, diskpages.Options{})
+	store, err := disk.Open(d.dir, disk.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,8 +109,8 @@ func (d *destination) inSync(t *testing.T, s *source) {
 	}
 	for _, h := range d.hubs {
 		r := open(t, newClient(t, h), d.set, store)
-		for _, by := range []digest.By{digest.ByPosition, digest.ByContent} {
-			names(t, "the destination", r.Audit(t.Context(), client.AuditOptions{By: by}), map[string]audit.Kind{})
+		for _, by := range []client.By{client.ByPosition, client.ByContent} {
+			names(t, "the destination", r.Audit(t.Context(), client.AuditOptions{By: by}), map[string]client.Kind{})
 		}
 	}
 	t.Logf("the destination was in sync after %d lives", d.lives)

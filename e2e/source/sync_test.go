@@ -20,6 +20,7 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/inventory/audit"
+	"github.com/rshub/rshub/internal/inventory/auditor"
 	"github.com/rshub/rshub/internal/inventory/digest"
 	"github.com/rshub/rshub/internal/inventory/diskpages"
 	"github.com/rshub/rshub/resourcesync"
@@ -140,8 +141,8 @@ func (s *site) proved() {
 		s.Fatal(err)
 	}
 	complete := false
-	o := client.AuditOptions{By: digest.ByContent, Settle: 1, Look: func(l audit.Look) { complete = l.Complete }}
-	for d, err := range c.Audit(s.Context(), "files", client.Always(own), o) {
+	o := auditor.Options{By: digest.ByContent, Settle: 1, Look: func(l audit.Look) { complete = l.Complete }}
+	for d, err := range auditor.Audit(s.Context(), c, "files", auditor.Always(own), o) {
 		if err != nil {
 			s.Fatal(err)
 		}

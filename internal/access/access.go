@@ -221,7 +221,7 @@ func (c Caller) need(allowed bool, right string) error {
 // unauthorized returns the problem of a request without a valid token. code is
 // an error code of RFC 6750 section 3.1, or empty when the request had no token
 // at all.
-func unauthorized(code, detail string) *problem.Problem {
+func unauthorized(code, detail string) *feed.Problem {
 	p := problem.New(http.StatusUnauthorized, "unauthorized", detail)
 	challenge := `Bearer realm="rshub"`
 	if code != "" {

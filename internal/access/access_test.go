@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/problem"
 )
 
 func TestRights(t *testing.T) {
@@ -114,7 +113,7 @@ func TestMay(t *testing.T) {
 					}
 					continue
 				}
-				p, ok := errors.AsType[*problem.Problem](may.err)
+				p, ok := errors.AsType[*feed.Problem](may.err)
 				if want := "your token does not have the right " + may.what; ok && p.Status == http.StatusForbidden && p.Detail != want {
 					t.Errorf("%s: detail %q, want %q", may.what, p.Detail, want)
 				}
@@ -122,7 +121,7 @@ func TestMay(t *testing.T) {
 					t.Errorf("%s: %v, want %d", may.what, may.err, may.want)
 					continue
 				}
-				if got := p.Header.Get("WWW-Authenticate"); (got != "") != (may.want == http.StatusUnauthorized) {
+				if got := http.Header(p.Header).Get("WWW-Authenticate"); (got != "") != (may.want == http.StatusUnauthorized) {
 					t.Errorf("%s: WWW-Authenticate is %q", may.what, got)
 				}
 			}
@@ -159,7 +158,7 @@ func TestMayFollowPrivate(t *testing.T) {
 			}}
 			ctx := NewContext(t.Context(), caller)
 			err = MayFollow(ctx, "demo")
-			p, _ := errors.AsType[*problem.Problem](err)
+			p, _ := errors.AsType[*feed.Problem](err)
 			if test.want != nil && !errors.Is(err, test.want) || test.want == nil && (p == nil || p.Status != http.StatusForbidden || !strings.Contains(p.Detail, "follow:demo")) {
 				t.Errorf("%v", err)
 			}

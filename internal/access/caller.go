@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/limit"
-	"github.com/rshub/rshub/internal/problem"
 )
 
 // A Caller is who makes a request.
@@ -103,8 +103,8 @@ func BearerToken(r *http.Request) (string, error) {
 }
 
 // Expired returns the problem to answer a request whose token has expired.
-func Expired() *problem.Problem { return Unknown("the token has expired") }
+func Expired() *feed.Problem { return Unknown("the token has expired") }
 
 // Unknown returns the problem to answer a request whose token is not known. why is the
 // detail of the problem; it must show nothing of the token.
-func Unknown(why string) *problem.Problem { return unauthorized("invalid_token", why) }
+func Unknown(why string) *feed.Problem { return unauthorized("invalid_token", why) }

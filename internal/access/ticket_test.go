@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rshub/rshub/internal/problem"
+	"github.com/rshub/rshub/feed"
 )
 
 // ticketKeys has the same keys for all hubs, and counts the reads.
@@ -28,7 +28,7 @@ func (k *ticketKeys) TicketKey(_ context.Context, hour int64) ([]byte, error) {
 }
 
 func refused(err error) bool {
-	p := new(problem.Problem)
+	p := new(feed.Problem)
 	return errors.As(err, &p) && p.Status == http.StatusUnauthorized
 }
 

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/problem"
+	"github.com/rshub/rshub/feed"
 )
 
 // Two tokens, and the digests of them that a tokens file holds.
@@ -85,11 +85,11 @@ func TestCaller(t *testing.T) {
 				}
 				return
 			}
-			p, ok := errors.AsType[*problem.Problem](err)
-			if !ok || p.Status != http.StatusUnauthorized || !strings.Contains(p.Header.Get("WWW-Authenticate"), test.challenge) {
+			p, ok := errors.AsType[*feed.Problem](err)
+			if !ok || p.Status != http.StatusUnauthorized || !strings.Contains(http.Header(p.Header).Get("WWW-Authenticate"), test.challenge) {
 				t.Fatalf("the error is %v with %v", err, p)
 			}
-			if strings.Contains(err.Error()+p.Header.Get("WWW-Authenticate"), "secret") {
+			if strings.Contains(err.Error()+http.Header(p.Header).Get("WWW-Authenticate"), "secret") {
 				t.Errorf("the token is in %v", err)
 			}
 			if c.Rights.Follow("demo") {

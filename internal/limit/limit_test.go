@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/problem"
 )
 
@@ -63,11 +64,11 @@ func FuzzParse(f *testing.F) {
 
 func wantProblem(t *testing.T, err error, retry int, words ...string) {
 	t.Helper()
-	p, ok := errors.AsType[*problem.Problem](err)
+	p, ok := errors.AsType[*feed.Problem](err)
 	if !ok || p.Status != 429 || p.RetryAfter != retry {
 		t.Fatalf("%v, want 429 after %d s, got %+v", err, retry, p)
 	}
-	text := p.Detail + " " + p.Header.Get("RateLimit-Policy") + " " + p.Header.Get("RateLimit")
+	text := p.Detail + " " + http.Header(p.Header).Get("RateLimit-Policy") + " " + http.Header(p.Header).Get("RateLimit")
 	for _, w := range words {
 		if !strings.Contains(text, w) {
 			t.Errorf("%q lacks %q", text, w)

@@ -24,7 +24,7 @@ type User struct {
 }
 
 // Use uses n of a kind that counts in a time. If the limit is reached, nothing is used,
-// and the error is the *problem.Problem to answer with. If at least one may be used, all
+// and the error is the *feed.Problem to answer with. If at least one may be used, all
 // n may: a publish with more changes than the limit is accepted, and the next publish
 // waits longer.
 func (u *User) Use(kind Kind, n int64) error {
@@ -123,7 +123,7 @@ func (l Limit) cost(n int64) int64 {
 const longest = 1 << 61
 
 // Open opens one of the user's Connections. The caller calls done once, when it is
-// closed. If the limit is reached, the error is the *problem.Problem to answer with.
+// closed. If the limit is reached, the error is the *feed.Problem to answer with.
 func (u *User) Open() (done func(), err error) {
 	if u == nil {
 		return func() {}, nil

@@ -13,7 +13,6 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/inventory"
 	"github.com/rshub/rshub/internal/inventory/audit"
-	"github.com/rshub/rshub/internal/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -100,12 +99,19 @@ type auditing struct {
 	opts  AuditOptions
 	yield func(Problem) error
 
-	hub      *client.Client   // nil: there is none that keeps an inventory
-	set      string           // of the hub
-	proof    *audit.Proof     // that the bookkeeping is the hub's; nil: there is none
-	expected *inventory.State // the replica's state; nil without a hub
-	broken   []Problem        // files that have to be repaired
-	suspects []Problem        // files that have to be checked again
+	hub      *client.Client // nil: there is none that keeps an inventory
+	set      string         // of the hub
+	proof    *client.Proof  // that the bookkeeping is the hub's; nil: there is none
+	expected held           // the replica's state; nil without a hub
+	broken   []Problem      // files that have to be repaired
+	suspects []Problem      // files that have to be checked again
+}
+
+// held is what a replica holds at a cursor, see client.State.
+type held interface {
+	Cursor() feed.Cursor
+	Get(ctx context.Context, loc string) (e feed.Entry, ok bool, err error)
+	All(ctx context.Context, prefix string) iter.Seq2[*feed.Entry, error]
 }
 
 const repairBatch = 200 // the most files of one repair
@@ -170,7 +176,7 @@ func (a *auditing) compareHub(ctx context.Context) (wrong []Problem, err error) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, closed()) }()
-	for d, err := range r.Audit(ctx, client.AuditOptions{By: digest.ByPosition, Proved: func(p audit.Proof) { a.proof = &p }}) {
+	for d, err := range r.Audit(ctx, client.AuditOptions{Proved: func(p client.Proof) { a.proof = &p }}) {
 		if errors.Is(err, feed.ErrGone) || errors.Is(err, client.ErrNotWhole) {
 			err = fmt.Errorf("the mirror is too far behind to be compared; first run rsmirror, or audit -repair: %w", err)
 		}

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/inventory"
 	"github.com/rshub/rshub/internal/inventory/audit"
 	"github.com/rshub/rshub/internal/mirror/fetch"
 	"github.com/rshub/rshub/internal/mirror/filename"
@@ -23,7 +22,7 @@ func (a *auditing) files(ctx context.Context) error {
 		return nil
 	}
 	if a.expected != nil {
-		for e, err := range a.expected.Walk(ctx, inventory.Range{}) {
+		for e, err := range a.expected.All(ctx, "") {
 			if err == nil && a.wants(&e.Change) {
 				err = a.file(ctx, *e)
 			}

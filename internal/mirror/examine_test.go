@@ -1,6 +1,8 @@
 package mirror
 
 import (
+	"context"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,7 +32,7 @@ func (b *bench) booked(to feed.Cursor, entries ...feed.Entry) (found []string) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	a := &auditing{Mirror: &Mirror{home: b.home}, dir: b.Directory, expected: own.Tree(root).State(), yield: func(p Problem) error {
+	a := &auditing{Mirror: &Mirror{home: b.home}, dir: b.Directory, expected: bookedState{own.Tree(root).State()}, yield: func(p Problem) error {
 		found = append(found, string(p.Kind)+" "+p.Path)
 		return nil
 	}}
@@ -38,6 +40,12 @@ func (b *bench) booked(to feed.Cursor, entries ...feed.Entry) (found []string) {
 		b.t.Fatal(err)
 	}
 	return found
+}
+
+type bookedState struct{ *inventory.State }
+
+func (s bookedState) All(ctx context.Context, prefix string) iter.Seq2[*feed.Entry, error] {
+	return s.Walk(ctx, inventory.Prefix(prefix))
 }
 
 // An update was interrupted: some of its files are there, and the bookkeeping does not have

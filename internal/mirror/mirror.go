@@ -408,11 +408,11 @@ func (m *Mirror) open(ctx context.Context, c *client.Client, set string) (*clien
 	if err != nil {
 		return nil, nil, err
 	}
-	o := client.ReplicaOptions{Prefix: m.opts.Prefix, Collection: m.opts.Collection, Holds: m.holds, MaxDelete: -1, Begins: m.begins}
+	o := client.ReplicaOptions{Store: pages, Prefix: m.opts.Prefix, Collection: m.opts.Collection, Holds: m.holds, MaxDelete: -1, Begins: m.begins}
 	if d, ok := m.sink.(*Directory); ok {
 		o.MayDelete = d.mayDelete
 	}
-	r, err := c.OpenReplica(ctx, set, pages, o)
+	r, err := c.OpenReplica(ctx, set, o)
 	if err != nil {
 		return nil, nil, errors.Join(err, closed())
 	}

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/rshub/rshub/feed"
 )
 
 // A Handler answers a request, or returns an error without having answered
@@ -18,8 +20,8 @@ type Handler func(w http.ResponseWriter, r *http.Request) error
 // they return, and logs the hub's own faults.
 type Adapter struct {
 	Logger *slog.Logger
-	Path   func(path string) string                                         // how the log shows a path; default: unchanged
-	Write  func(w http.ResponseWriter, r *http.Request, err error) *Problem // answers with an error; default: Write
+	Path   func(path string) string                                              // how the log shows a path; default: unchanged
+	Write  func(w http.ResponseWriter, r *http.Request, err error) *feed.Problem // answers with an error; default: Write
 }
 
 // Handle returns h as an http.Handler.
@@ -54,12 +56,12 @@ func (a *Adapter) answer(w http.ResponseWriter, r *http.Request, err error) {
 // returns the problem. If the answer has an X-Request-Id, the document carries
 // it too. Nothing may have been answered before. Headers that the handler set
 // for its own document are removed.
-func Write(w http.ResponseWriter, r *http.Request, err error) *Problem {
+func Write(w http.ResponseWriter, r *http.Request, err error) *feed.Problem {
 	p := From(err)
 	h := w.Header()
-	p.AddHeader(h)
+	SetHeader(h, p)
 	for _, name := range []string{"Etag", "Last-Modified", "Content-Encoding", "Content-Length", "Link"} {
-		if p.Header.Get(name) == "" {
+		if http.Header(p.Header).Get(name) == "" {
 			h.Del(name) // the handler meant it for its document
 		}
 	}
@@ -79,10 +81,10 @@ func Write(w http.ResponseWriter, r *http.Request, err error) *Problem {
 // WriteText answers with err as one line of text, which WebSub asks for where a
 // form is refused (section 5.1.2), and returns the problem. Nothing may have
 // been answered before.
-func WriteText(w http.ResponseWriter, err error) *Problem {
+func WriteText(w http.ResponseWriter, err error) *feed.Problem {
 	p := From(err)
 	h := w.Header()
-	p.AddHeader(h)
+	SetHeader(h, p)
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(p.Status)
 	text := p.Detail
@@ -101,8 +103,8 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // the client may be gone
 }
 
-// AddHeader sets the headers of an answer with p, whatever form its body has.
-func (p *Problem) AddHeader(h http.Header) {
+// SetHeader sets the headers of an answer with p, whatever form its body has.
+func SetHeader(h http.Header, p *feed.Problem) {
 	for name, values := range p.Header {
 		h[name] = values
 	}

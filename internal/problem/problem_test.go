@@ -67,7 +67,7 @@ func TestFrom(t *testing.T) {
 
 func TestProblemError(t *testing.T) {
 	for _, test := range []struct {
-		problem *Problem
+		problem *feed.Problem
 		want    string
 	}{
 		{New(404, "x", ""), "Not Found"},

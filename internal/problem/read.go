@@ -31,14 +31,14 @@ const (
 //
 // Texts are made safe for a terminal: one line of bounded length. An error
 // means that the answer broke off. The caller closes the body.
-func Read(resp *http.Response, now time.Time) (*Problem, error) {
+func Read(resp *http.Response, now time.Time) (*feed.Problem, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument))
 	if err != nil {
 		return nil, fmt.Errorf("read the answer %d: %w", resp.StatusCode, err)
 	}
-	p := new(Problem)
+	p := new(feed.Problem)
 	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); t != "application/problem+json" || json.Unmarshal(body, p) != nil {
-		p = &Problem{Type: "about:blank"} // RFC 9457 section 4.2.1: nothing beyond the status
+		p = &feed.Problem{Type: "about:blank"} // RFC 9457 section 4.2.1: nothing beyond the status
 	}
 	p.Status = resp.StatusCode
 	p.Title, p.Detail, p.Loc = line(p.Title), line(p.Detail), line(p.Loc)

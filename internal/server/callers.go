@@ -86,7 +86,7 @@ func (c *callers) caller(r *http.Request) (caller access.Caller, err error) {
 	if text != "" {
 		caller, err = c.tickets.Caller(r.Context(), text)
 	}
-	if refused := new(problem.Problem); text == "" || !inURL && errors.As(err, &refused) { // an old cookie does no harm
+	if refused := new(feed.Problem); text == "" || !inURL && errors.As(err, &refused) { // an old cookie does no harm
 		caller, err = c.authenticator.Caller(r)
 	}
 	if err == nil {

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/access"
-	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/internal/testutil/metricstest"
 	"github.com/rshub/rshub/internal/testutil/servertest"
@@ -101,7 +101,7 @@ func (h *started) value(name string) float64 {
 // checkProblem checks that an answer is a problem of a kind, and returns its detail.
 func checkProblem(t testing.TB, resp *http.Response, body string, status int, kind string) string {
 	t.Helper()
-	var p problem.Problem
+	var p feed.Problem
 	if err := json.Unmarshal([]byte(body), &p); err != nil || resp.Header.Get("Content-Type") != "application/problem+json" {
 		t.Errorf("the answer is no problem: %d %s", resp.StatusCode, body)
 		return ""

@@ -8,8 +8,6 @@ import (
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/internal/activity"
-	"github.com/rshub/rshub/internal/inventory"
-	"github.com/rshub/rshub/internal/inventory/audit"
 )
 
 // The hub notes who has proved to hold the same, and shows it to operators and to whoever did.
@@ -21,7 +19,7 @@ func TestProofs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := c.OpenReplica(t.Context(), "a", inventory.NewMemory(), client.ReplicaOptions{})
+	r, err := c.OpenReplica(t.Context(), "a", client.ReplicaOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +30,7 @@ func TestProofs(t *testing.T) {
 	}
 	prove := func() {
 		t.Helper()
-		for d, err := range r.Audit(t.Context(), client.AuditOptions{Proved: func(p audit.Proof) {
+		for d, err := range r.Audit(t.Context(), client.AuditOptions{Proved: func(p client.Proof) {
 			if err := c.Tell(t.Context(), "mirror", p); err != nil {
 				t.Error(err)
 			}

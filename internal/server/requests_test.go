@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/problem"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/internal/testutil/servertest"
 )
@@ -37,7 +37,7 @@ func TestRequestID(t *testing.T) {
 			if (id == test.id) != test.kept || !goodRequestID(id) {
 				t.Errorf("the id %q is answered with %q", test.id, id)
 			}
-			var p problem.Problem
+			var p feed.Problem
 			if err := json.Unmarshal([]byte(body), &p); err != nil || p.RequestID != id {
 				t.Errorf("the problem is %s, and the id %q", body, id)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/rshub/rshub/callback/websub"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/dialect/rdm"
 	"github.com/rshub/rshub/internal/nearest"
 	"github.com/rshub/rshub/internal/problem"
@@ -78,7 +79,7 @@ func (r *router) handle(pattern, route string, h problem.Handler) {
 }
 
 // writeError answers with an error in the form that clients of a URL read.
-func writeError(w http.ResponseWriter, r *http.Request, err error) *problem.Problem {
+func writeError(w http.ResponseWriter, r *http.Request, err error) *feed.Problem {
 	switch {
 	case r.URL.Path == rdm.Path:
 		return rdm.WriteError(w, err)

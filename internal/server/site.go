@@ -167,7 +167,7 @@ func (s *site) Follow(w http.ResponseWriter, r *http.Request, set string, serve 
 	defer cancel(nil)
 	defer s.callers.WhileFollowing(ctx, set, func(why error) { cancel(problem.From(why)) })()
 	err := serve(w, r.WithContext(ctx), set)
-	if why, ok := context.Cause(ctx).(*problem.Problem); ok && err != nil {
+	if why, ok := context.Cause(ctx).(*feed.Problem); ok && err != nil {
 		return why
 	}
 	return err

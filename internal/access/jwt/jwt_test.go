@@ -26,8 +26,8 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/access"
-	"github.com/rshub/rshub/internal/problem"
 )
 
 const (
@@ -303,7 +303,7 @@ func TestClaims(t *testing.T) {
 		if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %v", test.name, err)
 		}
-		if p, ok := errors.AsType[*problem.Problem](err); err != nil && (!ok || p.Status != http.StatusUnauthorized || c.Rights.Follow("x")) {
+		if p, ok := errors.AsType[*feed.Problem](err); err != nil && (!ok || p.Status != http.StatusUnauthorized || c.Rights.Follow("x")) {
 			t.Errorf("%s: the answer is %v, for %+v", test.name, p, c)
 		}
 	}
@@ -386,7 +386,7 @@ func TestForbidden(t *testing.T) {
 					lacks + "follow:demo: " + tt.want + "; want follow:demo or follow:*":    access.MayFollow(ctx, "demo"),
 					lacks + "operate: " + tt.want + "; want operate":                        access.MayOperate(ctx),
 				} {
-					if p, ok := errors.AsType[*problem.Problem](err); !ok || p.Status != http.StatusForbidden || p.Detail != want {
+					if p, ok := errors.AsType[*feed.Problem](err); !ok || p.Status != http.StatusForbidden || p.Detail != want {
 						t.Errorf("got %v, want 403 with %q", err, want)
 					}
 				}
@@ -477,7 +477,7 @@ func TestForgedTokens(t *testing.T) {
 		"a token that is long": good[0] + "." + strings.Repeat("A", 17000) + "." + good[2],
 	} {
 		c, err := caller(a, token)
-		if p, ok := errors.AsType[*problem.Problem](err); !ok || p.Status != http.StatusUnauthorized || c.Name != "" || c.Rights.Follow("x") || c.Rights.Operate() {
+		if p, ok := errors.AsType[*feed.Problem](err); !ok || p.Status != http.StatusUnauthorized || c.Name != "" || c.Rights.Follow("x") || c.Rights.Operate() {
 			t.Errorf("%s: %+v, %v", name, c, err)
 		}
 		if err != nil && len(good[2]) > 0 && strings.Contains(err.Error(), good[2]) {
@@ -542,7 +542,7 @@ func TestKeysOfTheWeb(t *testing.T) {
 	a := open(t, srv.URL+"/keys")
 	token := sign(t, pairs()["ec"], claims(nil))
 	_, err := caller(a, token)
-	if p, ok := errors.AsType[*problem.Problem](err); !ok || p.Status != http.StatusServiceUnavailable || p.RetryAfter == 0 {
+	if p, ok := errors.AsType[*feed.Problem](err); !ok || p.Status != http.StatusServiceUnavailable || p.RetryAfter == 0 {
 		t.Errorf("without keys: %v", err)
 	}
 	look := func() error {

@@ -263,10 +263,10 @@ func writeStatus(w http.ResponseWriter, status int, header *Object, text string)
 
 // WriteError answers a message with err, and returns the problem that it is. Nothing may have been
 // answered before.
-func WriteError(w http.ResponseWriter, err error) *problem.Problem {
+func WriteError(w http.ResponseWriter, err error) *feed.Problem {
 	p := problem.From(err)
 	text := cmp.Or(p.Detail, p.Title)
-	p.AddHeader(w.Header())
+	problem.SetHeader(w.Header(), p)
 	w.Header().Del("Last-Modified") // of what was not answered
 	o := header(statusResponse, "", text)
 	o.add("RDM-Error-Number", strconv.Itoa(p.Status))

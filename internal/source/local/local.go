@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/changelog"
-	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/access"
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/internal/inventory"
 	"github.com/rshub/rshub/internal/inventory/audit"
+	"github.com/rshub/rshub/internal/inventory/auditor"
 	"github.com/rshub/rshub/internal/inventory/digest"
 	"github.com/rshub/rshub/internal/source/reconcile"
 	"github.com/rshub/rshub/resourcesync"
@@ -105,7 +105,7 @@ func (s *Set) patiently(ctx context.Context, f func() error) error {
 }
 
 // Differences compares by content.
-func (s *Set) Differences(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+func (s *Set) Differences(ctx context.Context, tally reconcile.Tally, own auditor.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
 	return func(yield func(audit.Difference, error) bool) {
 		c := &comparison{Set: s, yield: yield}
 		s.comparing = c
@@ -136,7 +136,7 @@ type comparison struct {
 	own   []span // publishes of the Set since the first look, in the order of the log
 }
 
-func (c *comparison) run(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) error {
+func (c *comparison) run(ctx context.Context, tally reconcile.Tally, own auditor.Own, look func(audit.Look)) error {
 	l, err := c.look(ctx)
 	if err != nil {
 		return err

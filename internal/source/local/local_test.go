@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/changelog"
-	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
 	"github.com/rshub/rshub/internal/inventory"
 	"github.com/rshub/rshub/internal/inventory/audit"
+	"github.com/rshub/rshub/internal/inventory/auditor"
 	"github.com/rshub/rshub/internal/inventory/digest"
 	"github.com/rshub/rshub/internal/inventory/storetest"
 	"github.com/rshub/rshub/internal/testutil/memorytest"
@@ -99,7 +99,7 @@ func TestDifferencesOthersPublish(t *testing.T) {
 	}
 	var batch []resourcesync.Change
 	tally := func(context.Context) (digest.Tally, error) { return mine.Tally(t.Context(), inventory.Range{}) }
-	for d, err := range s.Differences(t.Context(), tally, client.Always(mine), func(audit.Look) { publishOther(0); publishOther(n - 1) }) {
+	for d, err := range s.Differences(t.Context(), tally, auditor.Always(mine), func(audit.Look) { publishOther(0); publishOther(n - 1) }) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +141,7 @@ func TestDifferencesLogIsGone(t *testing.T) {
 	mine := stateAt(t, feed.Cursor{}, []feed.Entry{{Change: resourcesync.Change{Loc: "https://example.org/a", Change: resourcesync.Created}}})
 	looks := 0
 	tally := func(context.Context) (digest.Tally, error) { return mine.Tally(t.Context(), inventory.Range{}) }
-	for _, err := range s.Differences(t.Context(), tally, client.Always(mine), func(audit.Look) { looks++ }) {
+	for _, err := range s.Differences(t.Context(), tally, auditor.Always(mine), func(audit.Look) { looks++ }) {
 		if !errors.Is(err, feed.ErrGone) {
 			t.Errorf("got %v, want ErrGone", err)
 		}

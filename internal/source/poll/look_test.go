@@ -18,6 +18,7 @@ import (
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/inventory/audit"
+	"github.com/rshub/rshub/internal/inventory/auditor"
 	"github.com/rshub/rshub/internal/source/harvest"
 	"github.com/rshub/rshub/internal/source/poll"
 	"github.com/rshub/rshub/internal/source/reconcile"
@@ -82,7 +83,7 @@ type ofHub struct{ reconcile.Set }
 
 var errDeleted = errors.New("the set was deleted")
 
-func (s *ofHub) Differences(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+func (s *ofHub) Differences(ctx context.Context, tally reconcile.Tally, own auditor.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
 	return func(yield func(audit.Difference, error) bool) {
 		for d, err := range s.Set.Differences(ctx, tally, own, look) {
 			if errors.Is(err, feed.ErrNoSet) {

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/inventory/audit"
+	"github.com/rshub/rshub/internal/inventory/auditor"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -24,7 +24,7 @@ func vastLoc(i int) string {
 	return fmt.Sprintf("https://example.org/%s/%09d", strings.Repeat("long", 100), i)
 }
 
-func (h *vastHub) Differences(ctx context.Context, tally Tally, _ client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+func (h *vastHub) Differences(ctx context.Context, tally Tally, _ auditor.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
 	return func(yield func(audit.Difference, error) bool) {
 		look(audit.Look{Set: "demo", Cursor: feed.Cursor{Position: uint64(h.n), Micros: 1}, Count: uint64(h.n)})
 		if _, err := tally(ctx); err != nil {

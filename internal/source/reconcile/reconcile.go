@@ -13,10 +13,10 @@ import (
 	"iter"
 	"time"
 
-	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/inventory"
 	"github.com/rshub/rshub/internal/inventory/audit"
+	"github.com/rshub/rshub/internal/inventory/auditor"
 	"github.com/rshub/rshub/internal/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -49,7 +49,7 @@ type Hub interface {
 	// tally; if that equals the hub's tally, there are no differences. Otherwise it calls
 	// own, which must return the same state each time. The error is feed.ErrNoSet if
 	// there is no such set.
-	Differences(ctx context.Context, tally Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error]
+	Differences(ctx context.Context, tally Tally, own auditor.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error]
 
 	// Publish publishes at most MaxBatch changes, all or none. The hub accepts the same
 	// changes with the same key only once. Publish returns the cursor of the last

@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/inventory"
 	"github.com/rshub/rshub/internal/inventory/audit"
+	"github.com/rshub/rshub/internal/inventory/auditor"
 	"github.com/rshub/rshub/internal/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -42,7 +42,7 @@ func newHub(t *testing.T) *hubOf {
 	return &hubOf{t: t, resources: map[string]feed.Entry{}, keys: map[string]feed.Cursor{}}
 }
 
-func (h *hubOf) Differences(ctx context.Context, tally Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+func (h *hubOf) Differences(ctx context.Context, tally Tally, own auditor.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
 	return func(yield func(audit.Difference, error) bool) {
 		if !h.exists {
 			yield(audit.Difference{}, feed.ErrNoSet)

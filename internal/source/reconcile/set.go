@@ -7,6 +7,7 @@ import (
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/inventory/audit"
+	"github.com/rshub/rshub/internal/inventory/auditor"
 	"github.com/rshub/rshub/internal/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -25,8 +26,8 @@ type Set struct {
 var _ Hub = (*Set)(nil)
 
 // Differences audits the set by content.
-func (s *Set) Differences(ctx context.Context, tally Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
-	return s.Client.Audit(ctx, s.Name, own, client.AuditOptions{By: digest.ByContent, Tally: tally, Prefix: s.Prefix, Settle: 1, Look: look})
+func (s *Set) Differences(ctx context.Context, tally Tally, own auditor.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+	return auditor.Audit(ctx, s.Client, s.Name, own, auditor.Options{By: digest.ByContent, Tally: tally, Prefix: s.Prefix, Settle: 1, Look: look})
 }
 
 // Publish publishes the changes as one batch of lines.
