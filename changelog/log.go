@@ -1,7 +1,9 @@
-// Package changelog is the change memory: per set of resources, a bounded
-// ordered log of the changes that were accepted. It defines what a Log must do
-// and how blocks store changes. The packages disklog and redislog have the
-// logs; logtest is their contract as a test suite.
+// Package changelog defines the change memory: for each set, a bounded and ordered log of the
+// changes that the hub accepted. It defines the contract of a Log, and how blocks store changes.
+//
+// Packages disklog and redislog implement Log; package logtest is its contract as a test suite.
+// Package changelog does not know who publishes or reads: package hub appends to a Log, and follows
+// it. The package carries no compatibility promise.
 package changelog
 
 import (

@@ -1,7 +1,9 @@
-// Package feed holds what both ends of the wire know: the names of sets,
-// cursors, entries and batches with their JSON and XML, the state of a set, the
-// URLs of a hub, and the errors that both ends decide by. It knows no server
-// and no store.
+// Package feed defines what a hub and its clients share: names of sets, cursors, entries and
+// batches with their JSON and XML, the state of a set, the URLs of a hub, and the errors that both
+// ends branch on.
+//
+// It is a part of the public API. It knows no server and no store. The changes inside an entry are
+// those of package resourcesync; package client reads and writes what feed defines.
 package feed
 
 import (

@@ -1,9 +1,13 @@
-// Package hub is the middle of rshub: publishes come in, are appended to the
-// change memory, and go out to everybody who follows. It decodes and validates
-// what sources POST, gathers concurrent publishes into one append, and keeps a
-// window of recent batches for followers that are up to date. Over NATS, hubs
-// of one memory tell each other what they appended. The package does not know
-// who follows, nor how the memory stores changes.
+// Package hub is the center of rshub: it accepts what sources publish, appends it to the change
+// memory, and passes it on to followers.
+//
+// It decodes and validates what sources POST, gathers concurrent publishes into one append, and
+// caches a window of recent batches for followers that are up to date. Hubs that share a memory
+// announce to each other over NATS what they appended.
+//
+// The package does not know who follows (packages subscribe, callback and internal/documents do),
+// nor how the memory stores changes (package changelog). The path of a change is publish.go,
+// queue.go, tail.go and follow.go. The package carries no compatibility promise.
 package hub
 
 import (

@@ -1,6 +1,9 @@
-// Package resourcesync is the ResourceSync standard (ANSI/NISO Z39.99-2017 and
-// its Change Notification and Archives companions): a Change, the documents
-// that carry changes, and their XML and JSON forms. It knows no server.
+// Package resourcesync implements the documents of the ResourceSync standard (ANSI/NISO
+// Z39.99-2017, with its companions on change notification and archives): a Change, the documents
+// that carry changes, and their XML and JSON forms.
+//
+// It is a part of the public API. It reads and writes documents, and validates changes. It knows no
+// sets, cursors or servers: package feed adds those.
 package resourcesync
 
 import "time"

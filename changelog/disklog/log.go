@@ -1,6 +1,10 @@
-// Package disklog keeps the change memory on the local disk, for one hub that
-// needs no other server. It stores blocks in Pebble: one write-ahead log and
-// one group commit over all sets.
+// Package disklog implements changelog.Log on the local disk, for one hub that needs no other
+// server. It stores blocks in Pebble, with one write-ahead log and one group commit for all sets.
+//
+// It also stores the pages of inventories (internal/inventory.Store) next to the log that they are
+// made from. Subscriptions and claims share its database through Log.Keep. Read package changelog
+// for the contract, and log.go for the layout of keys. The package carries no compatibility
+// promise.
 package disklog
 
 import (

@@ -1,5 +1,9 @@
-// Package logtest is the contract of changelog.Log as a test suite: it states
-// what every change memory must do. Each backend runs it in a test of its own.
+// Package logtest is the contract of changelog.Log as a test suite. Each implementation runs it in
+// a test of its own.
+//
+// The tests cover order, cursors, retention, retries with a key, and what a reader is told after a
+// failover. They do not cover durability after a crash: that is tested in packages disklog and
+// redislog.
 package logtest
 
 import (

@@ -1,4 +1,7 @@
-// Package metered counts and times the calls to a change memory, for Prometheus.
+// Package metered wraps a changelog.Log, and counts and times its calls for Prometheus.
+//
+// It is a package of its own so that changelog does not link Prometheus. It changes no result.
+// Package internal/server wraps the log of a hub with it.
 package metered
 
 import (

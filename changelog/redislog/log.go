@@ -1,15 +1,16 @@
-// Package redislog keeps the change memory in Redis, for several hubs. It stores
-// blocks in hashes. Each step on a set is one script, so it is atomic. All keys of a
-// set share a hash tag, so the memory can be in a Redis Cluster. If Redis is killed in
-// the middle of a step, the rest of the step in the append-only file does no harm: see
-// lib.lua.
+// Package redislog implements changelog.Log in Redis, for several hubs. It stores blocks in hashes.
+// Each step on a set is one script, so it is atomic. All keys of a set share a hash tag, so the
+// memory can be in a Redis Cluster. If Redis is killed in the middle of a step, the rest of the
+// step in the append-only file does no harm: see lib.lua.
 //
-// The settings of Redis decide how safe an append is. With appendfsync always, it
-// survives a crash of the machine. With appendfsync everysec, a crash loses the
-// appends of about the last second. A failover loses the appends that the replica did
-// not have; a Conn that waits for replicas makes that unlikely. Followers notice a
-// loss, because cursors verify themselves. Other hubs may read an entry while its
-// append still waits for replicas.
+// The settings of Redis decide how durable an append is. With appendfsync always, it survives a
+// crash of the machine. With appendfsync everysec, a crash loses the appends of about the last
+// second. A failover loses the appends that the replica did not have; a Conn that waits for
+// replicas makes that unlikely. Followers notice a loss, because cursors verify themselves. Other
+// hubs may read an entry while its append still waits for replicas.
+//
+// Package changelog has the contract, and package internal/redisconn the connection. The package
+// carries no compatibility promise.
 package redislog
 
 import (

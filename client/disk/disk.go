@@ -1,5 +1,8 @@
-// Package disk keeps the bookkeeping of a client.Replica in a directory of the local disk, so that
-// the next process continues where the last one stopped.
+// Package disk opens a client.Store in a directory of the local disk, so that a client.Replica
+// continues in the next process where the last one stopped.
+//
+// The format of the directory is internal. Back it up with Store.Copy, not by copying files.
+// Package client documents what a Replica does.
 package disk
 
 import (

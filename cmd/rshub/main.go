@@ -1,6 +1,8 @@
-// Command rshub is a ResourceSync push hub. Sources tell it which of their resources
-// were created, updated or deleted. It remembers these changes and pushes them to
-// everybody who follows.
+// Command rshub is a ResourceSync push hub. Sources report which of their resources were created,
+// updated or deleted. The hub stores these changes and pushes them to followers.
+//
+// config.go has the environment; package internal/server is the hub itself. docs/start.md shows how
+// to run it.
 package main
 
 import (

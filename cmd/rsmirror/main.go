@@ -1,5 +1,7 @@
-// Command rsmirror is the destination's tool. It keeps a copy of a source's resources in a
-// directory, or brings their changes to another program, and proves that the copy is right.
+// Command rsmirror is the tool of a destination. It maintains a copy of a source's resources in a
+// directory, or passes their changes on to another program, and proves that the copy is right.
+//
+// Package internal/mirror does the work. docs/destinations.md describes the command.
 package main
 
 import (

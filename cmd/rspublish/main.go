@@ -1,9 +1,13 @@
-// Command rspublish is the source's tool. It publishes changes to an rshub: from files,
-// from standard input or from its command line. It publishes them in order, and each only
-// once, even after interruptions. For a source without a record of its changes, a
-// directory or a list, rspublish finds out what has changed: sync does so once, watch as
-// changes happen, and relay polls a source on the web. dump packs a directory, or the records of
-// a repository, for destinations that want everything in few requests.
+// Command rspublish is the tool of a source. It publishes changes to a hub: from files, standard
+// input or its command line, in order, and each only once, even after interruptions.
+//
+// For a source without a record of its changes, rspublish finds out what has changed: sync does so
+// once for a directory or a list, watch as changes happen, and relay polls a source on the web.
+// dump packs a directory, or the records of a repository, for destinations that want everything in
+// few requests.
+//
+// The packages of internal/source do the work. docs/sources.md and docs/relay.md describe the
+// commands.
 package main
 
 import (

@@ -1,6 +1,8 @@
-// Package accept reads what a client accepts: the headers Accept and Accept-Encoding
-// (RFC 9110 section 12.5). It is the only reader of both. It ignores elements of a
-// header that it cannot read.
+// Package accept parses the request headers Accept and Accept-Encoding (RFC 9110 section 12.5), and
+// ignores elements that are not valid.
+//
+// It chooses among the forms that a handler offers, and knows none of them. All handlers use it, so
+// that the same header means the same everywhere.
 package accept
 
 import (

@@ -1,6 +1,9 @@
-// Package access decides who may do what: publish to a set, follow it, or
-// operate the hub. A bearer token says who calls. Rights travel through the
-// program only in a request's context. The package knows no store.
+// Package access decides who may do what: publish to a set, follow it, or operate the hub. A bearer
+// token identifies the caller, and the caller's rights travel in the context of a request.
+//
+// Tokens come from a file (this package) or an identity provider (package jwt); package ticket lets
+// browsers follow. The package knows no store, and does not limit how much a caller does: package
+// internal/limit does.
 package access
 
 import (

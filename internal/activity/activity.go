@@ -1,11 +1,10 @@
-// Package activity remembers what happened at one hub in the last hour: how many changes
-// each set got, how many were delivered, how far followers were behind, what went wrong,
-// and when destinations were last proved equal. The page shows it beside the present state. It is in memory only, so it is lost
-// when the hub ends; use Prometheus for longer records.
+// Package activity remembers the last hour of one hub: how many changes each set got, how many were
+// delivered, how far followers lagged, what failed, and when destinations were last proved equal.
+// The web page shows it.
 //
-// Its memory is bounded: at most 256 sets have charts, those that are looked at and
-// the busiest. Its work is bounded, too: it reads the heads of all logs every 5 seconds,
-// or less often if that takes long.
+// Everything is in memory, and is lost when the hub stops; Prometheus has longer records. Memory is
+// bounded: at most 256 sets have charts, those that somebody views and the busiest. Work is
+// bounded, too: the heads of all logs are read every 5 seconds, or less often if that takes long.
 package activity
 
 import (

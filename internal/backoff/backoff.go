@@ -1,5 +1,7 @@
-// Package backoff waits before something is tried again. Its waits are random within
-// bounds. So callers that failed at the same time do not try again at the same time.
+// Package backoff computes and waits for the time before another try. Waits are random within
+// bounds, so that callers that failed together do not try again together.
+//
+// It does not retry: the caller owns the loop, and decides which errors are worth another try.
 package backoff
 
 import (

@@ -1,5 +1,8 @@
-// Package backup copies the change memory of a running hub, which is on its disk, to another
-// directory.
+// Package backup sends a copy of the change memory of a running hub, if it is on disk, as a tar
+// archive, and unpacks such an archive for rshub backup.
+//
+// Package disklog makes the copy while the hub works. The archive is a data directory for a hub. A
+// memory in Redis is backed up with the tools of Redis.
 package backup
 
 import (

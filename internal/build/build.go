@@ -1,4 +1,7 @@
-// Package build says what a program was built from.
+// Package build returns the version that a program was built from.
+//
+// The linker sets it in a release (tools/scripts/build); otherwise it comes from the build
+// information of Go. All programs use it for -version, User-Agent headers and metrics.
 package build
 
 import (

@@ -1,5 +1,8 @@
-// Package certificate keeps the certificate of a TLS server, and reads it anew when its
-// files change.
+// Package certificate loads the certificate of a TLS server, and loads it again when its files
+// change.
+//
+// A file that cannot be read leaves the last good certificate in use. The package knows nothing of
+// the server; package internal/server passes it to net/http.
 package certificate
 
 import (

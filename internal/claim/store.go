@@ -1,11 +1,11 @@
-// Package claim decides which of several hubs does which part of the work. The
-// work is divided into shards. A hub claims a shard before it works on it,
-// renews the claim, and hands shards over when hubs come or go. A Keeper does
-// that for one hub; a Store holds the claims of all hubs, in Redis or, for a
-// single hub, on disk. Each claim has a number that only rises, by which a
-// store refuses writes under an old claim (fencing).
+// Package claim divides work among hubs. Work is divided into shards: a hub claims a shard before
+// it works on it, renews the claim, and hands shards over when hubs come or go.
 //
-// The package does not know what the work on a shard is.
+// A Keeper does that for one hub. A Store holds the claims of all hubs, in Redis or, for a single
+// hub, on disk. Each claim has a number that only increases, by which a store refuses writes under
+// an older claim (fencing).
+//
+// The package does not know what the work is: packages callback and internal/inventory/live do.
 package claim
 
 import (

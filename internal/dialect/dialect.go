@@ -1,6 +1,9 @@
-// Package dialect says what a set's change memory looks like to those who write it as
-// documents of other standards. Each standard has a package below this one, and none of
-// them knows a server: package documents reads the memory for them, and answers.
+// Package dialect defines how a set is written as the documents of a standard other than
+// ResourceSync. Each standard is a package below this one.
+//
+// A Form only encodes: it knows no server and no store. Package internal/documents reads the change
+// memory, calls the form, and serves the result. docs/dialects.md describes the standards for
+// users.
 package dialect
 
 import (

@@ -1,8 +1,10 @@
-// Package documents serves the change memory as the documents of the
-// ResourceSync standard: Source Description, Capability Lists, Change Lists,
-// Resource Lists and their indexes, and the latest change notification. A destination that pulls
-// needs nothing else. The package reads the memory directly; it does not know
-// the hub or its followers.
+// Package documents serves the change memory as the documents of the ResourceSync standard: the
+// Source Description, Capability Lists, Change Lists, Resource Lists and their indexes, and the
+// latest change notification. A destination that pulls requires nothing else.
+//
+// It reads the change memory and the inventories directly, and does not know package hub or its
+// followers. Documents of other standards are encoded by the packages of internal/dialect. Package
+// resourcesync writes the XML.
 package documents
 
 import (

@@ -1,10 +1,12 @@
-// Package dump packs the resources of a source into the ZIP files of Resource Dumps and
-// Change Dumps, and keeps the documents that name them: in a directory that any web server
-// can serve, or that is copied to storage behind one.
+// Package dump packs the resources of a source into the ZIP files of Resource Dumps and Change
+// Dumps, and maintains the documents that list them, in a directory that any web server can serve.
 //
-// Each run compares what the source has with what it had in the run before. It packs what is
-// new, different or deleted for the Change Dump, and sometimes everything for a new Resource
-// Dump. A file with a time in its name never changes, and only the documents without one do.
+// Each run compares what the source has with the previous run. What is new, different or deleted
+// goes into the Change Dump; now and then everything goes into a new Resource Dump. A file with a
+// time in its name never changes; only the documents without one do.
+//
+// The package lists no source and parses no flags: package internal/dumpcmd does. docs/dumps.md
+// describes dumps for users.
 package dump
 
 import (

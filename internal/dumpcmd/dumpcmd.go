@@ -1,5 +1,7 @@
-// Package dumpcmd has what the commands that make dumps share: flags, progress, and
-// the summary.
+// Package dumpcmd implements what the commands that make dumps share: flags, progress, and the
+// summary.
+//
+// Package internal/dump makes the files. The commands are rspublish dump and rsmirror dump.
 package dumpcmd
 
 import (

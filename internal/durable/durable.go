@@ -1,4 +1,7 @@
-// Package durable lets files, and the names of files, survive a crash of the machine.
+// Package durable makes files, and the names of files, survive a crash of the machine: it syncs
+// files and directories in the right order, and replaces a file atomically.
+//
+// It does not lock: package internal/filelock does.
 package durable
 
 import (

@@ -1,3 +1,5 @@
-// Package filelock locks a file for one process, so that two runs of a program do not work
-// in the same directory.
+// Package filelock locks a file for one process, so that two processes do not work in the same
+// directory.
+//
+// The operating system releases the lock when the process ends, however it ends.
 package filelock

@@ -1,5 +1,6 @@
-// Package flight makes a value once when several callers want it at the same time. It
-// keeps no values: a later call makes the value anew.
+// Package flight computes a value once if several callers request it at the same time.
+//
+// It caches nothing: a later call computes the value again. Package internal/lru is the cache.
 package flight
 
 import (

@@ -1,6 +1,8 @@
-// Package forwarded finds out the network address of the client behind a request. A proxy
-// hides that address, and passes it on in a header. Anybody can send such a header, so
-// only the parts count that trusted proxies have written.
+// Package forwarded determines the network address of the client behind a request.
+//
+// A proxy hides that address and passes it on in a header. Anyone can send such a header, so only
+// the parts that trusted proxies have written count. What the address is used for, such as limits
+// and logs, is decided elsewhere.
 package forwarded
 
 import (

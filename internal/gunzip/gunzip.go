@@ -1,5 +1,8 @@
-// Package gunzip unpacks gzip as other people write it: with padding, and with clear errors
-// for everything else after its end.
+// Package gunzip reads gzip as servers and tools really send it: several members, and zeros after
+// the last one.
+//
+// Anything else after the end is an error that says so. Hub, client and harvester use it, so that
+// the same file is accepted everywhere.
 package gunzip
 
 import (

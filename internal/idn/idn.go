@@ -1,4 +1,7 @@
-// Package idn writes internationalized hosts of URLs as DNS has them (RFC 5891).
+// Package idn converts internationalized host names in URLs to ASCII (RFC 5891), as DNS requires.
+//
+// Everything that is read from a source or a configuration passes through it, so that one host has
+// one spelling. Paths and queries are left alone.
 package idn
 
 import (

@@ -1,18 +1,19 @@
-// Package inventory keeps what a set holds now: for every resource that exists, its
-// newest change, with the position and the datetime of that change, in the order of loc
-// (bytes as they are kept, never normalised). The log says what happened; the inventory
-// says what exists. A follower makes it from the log; an append never does.
+// Package inventory stores what a set holds now: for every resource that exists, its newest change
+// with position and datetime, in the order of loc (bytes as stored, never normalized). The log says
+// what happened; the inventory says what exists. A follower makes it from the log; an append never
+// does.
 //
-// An inventory is a Root, which is a copy-on-write tree at one cursor, and the log after
-// that cursor. A commit never changes a page: it writes new pages, and then replaces one
-// small record, the head. So it does not disturb readers of older roots. A torn or late
-// commit does no harm, and neither do two commits at once.
+// An inventory is a Root, which is a copy-on-write tree at one cursor, plus the log after that
+// cursor. A commit never changes a page: it writes new pages, and then replaces one small record,
+// the head. So it does not disturb readers of older roots, and neither a torn or late commit nor
+// two commits at once do harm.
 //
-// A State knows the digest of any range of locs. So a destination can prove that it is
-// in sync, and find every difference if it is not: see package audit.
+// A State has the digest of any range of locs, so a destination can prove that it is in sync, or
+// find every difference: package audit does.
 //
-// The package knows no store and no server. A Store is an interface that the change
-// memories fulfil, and Memory keeps pages in memory.
+// The package knows no server. Store is an interface that the change memories implement; Memory is
+// a Store in memory. Package live maintains the inventories of a hub. docs/dev/inventory.md
+// discusses the design.
 package inventory
 
 import (

@@ -1,8 +1,12 @@
-// Package limit bounds how much each caller, each address and all of them together may
-// use of a hub. A Limiter bounds requests in a time, and connections at once. A Listener
-// bounds connections by the file descriptors of the process. A Budget bounds memory for
-// requests and answers. A Quota bounds what a set keeps, and Spools bound temporary files.
-// The cost of a check does not depend on the number of callers.
+// Package limit bounds how much each caller, each address and all of them together may use of a
+// hub.
+//
+// A Limiter bounds requests in a time, and connections at once. A Listener bounds connections by
+// the file descriptors of the process. A Budget bounds memory for requests and answers. A Quota
+// bounds what a set stores, and Spools bound temporary files. The cost of a check does not depend
+// on the number of callers.
+//
+// Who a caller is, package access decides.
 package limit
 
 import (

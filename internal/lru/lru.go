@@ -1,5 +1,7 @@
-// Package lru keeps values by key, bounded by their size. When they are too large
-// together, it drops the least recently used values.
+// Package lru caches values by key, bounded by their total size. If they exceed it, the least
+// recently used are dropped.
+//
+// It does not compute values: package internal/flight does so once for concurrent callers.
 package lru
 
 import (

@@ -1,5 +1,10 @@
-// Package mirror keeps a copy of a source's resources: it reads a hub or the source's
-// lists, and passes the resources on to a Sink, such as a directory.
+// Package mirror maintains a copy of a source's resources: it reads a hub, or the source's lists,
+// and passes the resources on to a Sink such as a directory.
+//
+// Its parts: package home is the directory of the bookkeeping, ledger and filename say which file
+// belongs to which resource, fetch gets contents, pack reads dumps, and patch applies changes of
+// content. What exists at the source comes from package client (a hub) or internal/source/harvest
+// (lists). rsmirror is its command.
 package mirror
 
 import (

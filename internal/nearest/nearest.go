@@ -1,4 +1,7 @@
-// Package nearest finds the word that a person probably meant.
+// Package nearest returns the word of a list that a user probably meant, for messages such as
+// "unknown member lastmodd; did you mean lastmod?".
+//
+// It suggests nothing if no word is similar.
 package nearest
 
 import "strings"

@@ -1,8 +1,9 @@
-// Package outbound makes HTTP requests to addresses that strangers name: the
-// callbacks of subscribers, the lists of sources. It decides which addresses
-// may be reached, keeps and bounds connections, and describes the result of a
-// request by one word and by a text without secrets. It does not know what the
-// requests are for.
+// Package outbound makes HTTP requests to addresses that strangers name: callbacks of subscribers,
+// lists of sources.
+//
+// It decides which addresses may be reached, bounds and reuses connections, and describes the
+// result of a request by one word and by a text without secrets. It does not know the purpose of a
+// request. Package meter counts requests for Prometheus.
 package outbound
 
 import (

@@ -1,6 +1,8 @@
-// Package packed encodes changes in few bytes, for the blocks of the change memory
-// and the pages of inventories. The form has no checksum and no version; its users
-// add them.
+// Package packed encodes changes in few bytes, for the blocks of the change memory and the pages of
+// inventories.
+//
+// The form has no checksum and no version: those who store it, such as packages changelog and
+// internal/inventory/page, add them.
 package packed
 
 import (

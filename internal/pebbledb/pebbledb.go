@@ -1,5 +1,8 @@
-// Package pebbledb opens databases of Pebble for programs in which the database is a
-// small part. They use little memory, and no processor time when nobody uses them.
+// Package pebbledb opens Pebble databases for programs in which the database is a small part: with
+// little memory, and without processor time while idle.
+//
+// It names the format, so that a database is not opened by a program that expects another. Package
+// disklog, whose database is the center of a hub, opens its own.
 package pebbledb
 
 import (

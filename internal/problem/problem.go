@@ -1,9 +1,10 @@
-// Package problem turns errors into answers. An error carries its own status,
-// as a *feed.Problem, a *feed.Error or a *resourcesync.Error; every other error is a
-// failure of the hub. From is the only place that decides which status an error
-// has. Adapter is the only place that answers with it and logs it. At the other
-// end, Read turns such an answer into a Problem again. The package knows no
-// store.
+// Package problem converts errors to HTTP responses, and back. An error carries its own status, as
+// a *feed.Problem, a *feed.Error or a *resourcesync.Error; every other error is a failure of the
+// hub.
+//
+// From is the only place that decides which status an error has. Adapter is the only place that
+// writes and logs it. At the other end, Read parses such a response into a Problem again. The
+// package knows no store.
 package problem
 
 import (

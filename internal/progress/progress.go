@@ -1,5 +1,7 @@
-// Package progress tells a person how far a program is. On a terminal it overwrites one
-// line; elsewhere it writes a new line now and then.
+// Package progress shows a person how far a program is: on a terminal it overwrites one line,
+// elsewhere it prints a line now and then.
+//
+// The caller counts. Package progress only decides when to print.
 package progress
 
 import (

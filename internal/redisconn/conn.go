@@ -1,8 +1,9 @@
-// Package redisconn is the only part of rshub that speaks to Redis. A Conn
-// makes calls. It tries a call again while that makes sense, and translates the
-// outcome of all tries into the errors of package feed. So callers need not
-// know the client library, and the same failure gives each of them the same
-// error.
+// Package redisconn is the only part of rshub that imports a Redis client. A Conn makes calls,
+// tries a call again if that makes sense, and translates the outcome of all tries into the errors
+// of package feed.
+//
+// So its callers need not know the client library, and the same failure gives each of them the same
+// error. It knows no keys: package redislog does, and the registries and claims in Redis.
 package redisconn
 
 import (

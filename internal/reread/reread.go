@@ -1,5 +1,8 @@
-// Package reread reads files and documents again and again, because they may be replaced
-// while the process runs.
+// Package reread reads files and documents regularly, because they may be replaced while the
+// process runs.
+//
+// A version that is not valid leaves the last good one in force. It reads the tokens file, the keys
+// of an identity provider, and certificates.
 package reread
 
 import (

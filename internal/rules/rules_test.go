@@ -1,5 +1,9 @@
-// Package rules tests the source tree itself: what packages link, how tests sleep and choose at
-// random, and that the tests and links named in the documentation exist.
+// Package rules tests the source tree itself: which packages link what, that the public API names
+// no internal type, how tests sleep and choose at random, and that tests and links in the
+// documentation exist.
+//
+// It has no code outside tests. A rule belongs here only if the compiler, vet and staticcheck
+// cannot check it.
 package rules
 
 import (

@@ -1,7 +1,9 @@
-// Package server is one hub as an HTTP server. It opens the change memory, connects
-// the parts that publish, follow, call back and serve documents, serves them at one
-// address, and stops them in order. It is the whole program rshub except for its
-// commands and its environment.
+// Package server is a hub as an HTTP server. It opens the change memory, connects the parts that
+// publish, follow, call back and serve documents, serves them at one address, and stops them in
+// order. It is the whole program rshub except for its commands and its environment.
+//
+// wire.go is the drawing of a hub: it makes the parts and connects them. site.go has the routes.
+// The parts do not know each other, nor this package.
 package server
 
 import (

@@ -36,7 +36,7 @@ const (
 
 // wireSources returns the poller. It compares and publishes as any source does, but without a
 // connection and with all rights.
-func (s *Server) wireSources(base feed.Base, store *store, p *parts, attempts *meter.Meter) *sources {
+func (s *Server) wireSources(base feed.Base, store *store, p *parts) *sources {
 	outcomes, pings, dir := poll.InRedis(store.redis, s.config.Prefix), poll.PingsInRedis(store.redis, s.config.Prefix), ""
 	spools := limit.NewSpools(p.quota, nil)
 	if store.disk != nil {
@@ -67,7 +67,7 @@ func (s *Server) wireSources(base feed.Base, store *store, p *parts, attempts *m
 			if failure, ok := errors.AsType[*outbound.Failure](err); ok {
 				outcome = failure.Outcome
 			}
-			attempts.Count(meter.Fetch, outcome, took)
+			p.attempts.Count(meter.Fetch, outcome, took)
 		},
 	}
 	if p.live != nil {

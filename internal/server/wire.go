@@ -35,14 +35,16 @@ type parts struct {
 	engine      *callback.Engine
 	websub      *websub.Server
 	outbound    *outbound.Client
+	attempts    *meter.Meter // counts requests of outbound
 	web         *web.Server
 	quota       *limit.Quota
-	live        *live.Live // nil: the hub keeps no inventories
+	live        *live.Live // nil if the hub has no inventories
 	inventories inventories
-	sources     *sources // nil: the hub looks at none
+	sources     *sources // nil if the hub polls none
 	announcer   *framework.Announcer
 	activity    *activity.Recorder
-	streams     *limit.Budget // for answers that are held while clients take them
+	answers     *limit.Budget // memory for answers while the hub makes them
+	streams     *limit.Budget // memory for answers while clients read them
 }
 
 // compareEvery is how often a hub looks for changes that were not announced.
@@ -60,23 +62,46 @@ const (
 // until they are accepted. It is ten times Config.MaxBody if that is more.
 const intakeBytes = 512 << 20
 
-// wire makes the parts and connects them with each other. idle bounds the idle
-// connections to callbacks.
+// wire makes the parts and connects them. Each step uses those before it:
+//
+//	POST ─→ hub ─→ change memory ─→ inventories
+//	         │          │                │
+//	         ├─→ subscribe (WebSocket, event stream, long poll)
+//	         ├─→ engine ─→ websub, IndexNow (callbacks)
+//	         │          └─→ documents, web (what is pulled)
+//	         ↑
+//	      sources (polled)
+//
+// idle bounds the idle connections to callbacks.
 func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, idle int) *parts {
-	c, log, p := &s.config, store.memory, &parts{streams: limit.NewBudget(streamBytes, limit.Patience)}
-	answers := limit.NewBudget(answerBytes, limit.Patience)
-	shared := time.Duration(0)
-	if c.RedisURL != "" {
-		shared = compareEvery
+	p := &parts{
+		answers: limit.NewBudget(answerBytes, limit.Patience), streams: limit.NewBudget(streamBytes, limit.Patience),
+		attempts: meter.New(s.metrics),
+		outbound: outbound.New(outbound.Options{Self: string(base), Allow: s.config.CallbackAllow, CAs: s.config.CallbackCAs, Idle: idle}),
 	}
 	p.live = s.wireInventories(store)
-	p.inventories = inventories{memory: log, store: store.inventories.store, live: p.live}
+	p.inventories = inventories{memory: store.memory, store: store.inventories.store, live: p.live}
+	s.wireHub(p, base, store, bus)
+	p.activity = activity.New(store.memory, activity.Options{Followers: p, Logger: s.log})
+	s.wireFollowers(p, base, guard, store)
+	s.wireDocuments(p, base, store)
+	s.wireCallbacks(p, base, store)
+	s.metrics.MustRegister(readyGauge{s.health})
+	return p
+}
+
+// wireHub makes what accepts publishes and passes them on.
+func (s *Server) wireHub(p *parts, base feed.Base, store *store, bus *hub.Bus) {
+	c := &s.config
 	p.quota = limit.NewQuota(store, c.SetQuota, c.Callers != nil, s.log)
 	o := hub.Options{
 		Base: base, Sets: c.Sets, ListSize: c.ChangeListSize, MaxBody: c.MaxBody, Retention: c.Retention,
-		Logger: s.log, Metrics: s.metrics, Bus: bus, Shared: shared, Quota: p.quota,
+		Logger: s.log, Metrics: s.metrics, Bus: bus, Quota: p.quota,
 		Forms:  []*hub.Form{{MediaTypes: []string{cloudevents.MediaType, cloudevents.BatchMediaType}, Header: cloudevents.Header, Read: cloudevents.Read}},
 		Intake: limit.NewBudget(max(intakeBytes, 10*c.MaxBody), limit.Patience),
+	}
+	if c.RedisURL != "" {
+		o.Shared = compareEvery
 	}
 	if p.live != nil {
 		o.Inventories = p.live
@@ -84,47 +109,50 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	if c.Callers != nil {
 		o.Rights = s.callers
 	}
-	p.hub = hub.New(log, o)
-	p.activity = activity.New(log, activity.Options{Followers: p, Logger: s.log})
+	p.hub = hub.New(store.memory, o)
+}
+
+// wireFollowers makes what serves clients that hold a connection.
+func (s *Server) wireFollowers(p *parts, base feed.Base, guard *guard, store *store) {
 	events := cloudevents.Writer{Base: base}
-	p.subscribe = subscribe.New(p.hub, log, subscribe.Options{
-		Base: base, CheckOrigin: guard.allows, Heartbeat: c.Heartbeat, WriteTimeout: c.WriteTimeout,
-		Logger: s.log, Metrics: s.metrics, Answers: answers, Streams: p.streams,
+	p.subscribe = subscribe.New(p.hub, store.memory, subscribe.Options{
+		Base: base, CheckOrigin: guard.allows, Heartbeat: s.config.Heartbeat, WriteTimeout: s.config.WriteTimeout,
+		Logger: s.log, Metrics: s.metrics, Answers: p.answers, Streams: p.streams,
 		Inventories: p.inventories, Rights: s.callers, Deliveries: p.activity,
 		Messages: append(feed.Messages(), subscribe.JSONZstd, events.Message()), Pages: append(feed.Pages(), events.Page()),
 	})
-	p.web = web.New(p.inventories, base, web.Options{Answers: answers, Streams: p.streams, Proofs: happened{p.activity}, Logger: s.log})
-	listed := documents.Options{
-		DescribedBy: c.DescribedBy, Sets: p.hub, Logger: s.log, Answers: answers, Streams: p.streams,
-		Dialects: dialects(),
-	}
+}
+
+// wireDocuments makes what clients pull: documents, inventories and audits.
+func (s *Server) wireDocuments(p *parts, base feed.Base, store *store) {
+	p.web = web.New(p.inventories, base, web.Options{Answers: p.answers, Streams: p.streams, Proofs: happened{p.activity}, Logger: s.log})
+	o := documents.Options{DescribedBy: s.config.DescribedBy, Sets: p.hub, Logger: s.log, Answers: p.answers, Streams: p.streams, Dialects: dialects()}
+	announced := framework.Options{Anyone: s.callers.anyone, Logger: s.log}
 	if p.live != nil {
-		listed.Inventories = p.inventories
+		o.Inventories = p.inventories
+		announced.Mine = p.live.Mine
 	}
-	p.documents = documents.New(log, base, listed)
-	told := framework.Options{Anyone: s.callers.anyone, Logger: s.log}
-	if p.live != nil {
-		told.Mine = p.live.Mine
-	}
-	p.announcer = framework.New(log, p.hub, p.documents, told)
-	attempts := meter.New(s.metrics)
-	p.outbound = outbound.New(outbound.Options{Self: string(base), Allow: c.CallbackAllow, CAs: c.CallbackCAs, Idle: idle})
-	caller := websub.NewCaller(p.outbound, base, websub.CallerOptions{Timeout: c.CallbackTimeout, Inventories: p.inventories})
+	p.documents = documents.New(store.memory, base, o)
+	p.announcer = framework.New(store.memory, p.hub, p.documents, announced)
+}
+
+// wireCallbacks makes what calls destinations and search engines, and polls sources.
+func (s *Server) wireCallbacks(p *parts, base feed.Base, store *store) {
+	c := &s.config
 	topics := formats(base)
 	pushed := maps.Clone(topics)
 	pushed[indexnow.Form] = indexnow.NewFormat(p.outbound)
-	p.engine = callback.New(store.subscriptions, store.claims, log, p.hub, caller, callback.Options{
-		Logger: s.log, Metrics: s.metrics, Meter: attempts, Rights: s.callers.rights(),
+	caller := websub.NewCaller(p.outbound, base, websub.CallerOptions{Timeout: c.CallbackTimeout, Inventories: p.inventories})
+	p.engine = callback.New(store.subscriptions, store.claims, store.memory, p.hub, caller, callback.Options{
+		Logger: s.log, Metrics: s.metrics, Meter: p.attempts, Rights: s.callers.rights(),
 		Activity: happened{p.activity}, Formats: pushed,
 	})
-	subscribing := websub.Options{Formats: topics, Sets: p.hub, Inventories: p.inventories, LeaseMin: c.LeaseMin, MaxRequests: c.CallbackRequests}
+	o := websub.Options{Formats: topics, Sets: p.hub, Inventories: p.inventories, LeaseMin: c.LeaseMin, MaxRequests: c.CallbackRequests}
 	if !c.NoPoll {
-		p.sources = s.wireSources(base, store, p, attempts)
-		subscribing.Sources = p.sources.poller
+		p.sources = s.wireSources(base, store, p)
+		o.Sources = p.sources.poller
 	}
-	p.websub = websub.NewServer(p.engine, store.subscriptions, log, p.outbound.Check, base, subscribing)
-	s.metrics.MustRegister(readyGauge{s.health})
-	return p
+	p.websub = websub.NewServer(p.engine, store.subscriptions, store.memory, p.outbound.Check, base, o)
 }
 
 // runs returns the functions that run in the background.

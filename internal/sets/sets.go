@@ -1,4 +1,8 @@
 // Package sets serves the JSON API of sets: it lists, shows, describes and deletes them.
+//
+// The description of a set says who may see it, where its source is, and how its documents look.
+// Other parts act on it: package internal/source/poll polls the source, and package
+// internal/documents writes the documents.
 package sets
 
 import (

@@ -1,4 +1,8 @@
-// Package setting reads the kinds of values that settings have.
+// Package setting parses the kinds of values that settings and flags have, such as durations, sizes
+// and tokens in files.
+//
+// Which settings exist is defined by the commands: cmd/rshub/config.go, and the flags of rspublish
+// and rsmirror.
 package setting
 
 import (

@@ -1,5 +1,8 @@
-// Package slab allocates many small values together, where an allocation for each would take
+// Package slab allocates many small values together, where one allocation for each would take
 // longer than making the value.
+//
+// A slab stays in memory until none of its values is referenced. So whoever keeps one value for
+// long copies it.
 package slab
 
 // most is how many values are allocated together at most.

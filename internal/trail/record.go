@@ -1,6 +1,8 @@
-// Package trail writes the audit log of a hub: who did what, and who was refused. A
-// request has a Record in its context, and its handlers note there what it does. A Log
-// writes Records as lines of JSON, in the background.
+// Package trail writes the audit log of a hub: who did what, and who was refused.
+//
+// A request has a Record in its context, in which handlers note what it does. A Log writes Records
+// as lines of JSON, in the background. What is an action is defined by the handlers;
+// docs/operate.md describes the log.
 package trail
 
 import (

@@ -1,7 +1,10 @@
-// Package webpage is the web page of a hub: what people see in a browser. Its HTML
-// says the most important things to a browser without JavaScript. With JavaScript
-// it shows what the hub's own API says to the caller who is signed in.
-// Scripts, styles and images are embedded, and nothing is loaded from elsewhere.
+// Package webpage is the web page of a hub. Its HTML shows the essentials to a browser without
+// JavaScript. With JavaScript it shows what the hub's own API returns to the caller who is signed
+// in.
+//
+// Scripts, styles and images are embedded, and nothing is loaded from elsewhere. The package reads
+// sets through an interface, and knows no store. docs/page.md describes the page; e2e/page tests it
+// in a browser.
 package webpage
 
 import (

@@ -1,6 +1,10 @@
-// Package xmlrepair makes XML readable that is not well-formed in a few places, such as a
-// title with a control character or a URL with a bare ampersand. Such a place must not hide
-// the rest of a document.
+// Package xmlrepair makes XML readable that is not well-formed in a few places, such as a title
+// with a control character or a URL with a bare ampersand. Such a place must not hide the rest of a
+// document.
+//
+// It replaces what cannot be read by a mark, so that a reader can skip the entry. It never repairs
+// what could hide entries. Packages resourcesync (if its Reader tolerates faults), harvest and
+// oaipmh use it; what is sent to a hub is read strictly.
 package xmlrepair
 
 import (

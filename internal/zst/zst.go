@@ -1,4 +1,7 @@
-// Package zst compresses and decompresses texts with Zstandard (RFC 8878).
+// Package zst compresses and decompresses texts with Zstandard (RFC 8878), with bounds on memory.
+//
+// It wraps one library for all of rshub. Formats that use it are in package feed and the change
+// memory.
 package zst
 
 import (

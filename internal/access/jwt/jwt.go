@@ -1,6 +1,8 @@
-// Package jwt authenticates callers by JSON Web Tokens (RFC 7519). An issuer, such
-// as an identity provider, signs them. The rights of a caller are in a claim of the
-// token.
+// Package jwt authenticates callers by JSON Web Tokens (RFC 7519), which an issuer such as an
+// identity provider signs. A claim of the token has the caller's rights.
+//
+// It fetches and caches the issuer's keys, and validates signature, times, issuer and audience.
+// What the rights allow is decided in package access.
 package jwt
 
 import (

@@ -1,4 +1,9 @@
-// Package ticket serves tickets, with which a browser follows a set that needs a token.
+// Package ticket serves tickets: short-lived secrets in a URL or a cookie with which a browser
+// follows a set that requires a token. A browser cannot send a header with a WebSocket or an event
+// stream.
+//
+// A ticket has the rights of the caller who requested it, never more. Package access documents
+// rights.
 package ticket
 
 import (

@@ -1,7 +1,8 @@
-// Package claimtest states what every store of claims must do. It is the
-// contract of claim.Store as a test suite, which each backend runs in a test of
-// its own. It does not test that a store refuses writes under a lost claim; the
-// suites of the stores with such writes do.
+// Package claimtest is the contract of claim.Store as a test suite. Each store runs it in a test of
+// its own.
+//
+// It does not test that a store refuses writes under a lost claim: the suites of the stores with
+// such writes do.
 package claimtest
 
 import (

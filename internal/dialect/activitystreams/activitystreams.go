@@ -1,7 +1,8 @@
-// Package activitystreams writes a set's changes as an ordered collection of ActivityStreams
-// 2.0, as the IIIF Change Discovery API 1.0 (level 2) and Entity Metadata Management have it.
-// Clients begin at the last page of the collection, and walk back until they find a time that
-// they know.
+// Package activitystreams writes a set's changes as an ordered collection of ActivityStreams 2.0,
+// as the IIIF Change Discovery API 1.0 (level 2) and Entity Metadata Management require.
+//
+// Clients start at the last page of the collection and walk back until they find a time that they
+// know. Package dialect defines the interface.
 package activitystreams
 
 import (

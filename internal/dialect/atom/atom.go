@@ -1,5 +1,7 @@
-// Package atom writes a set's changes as an Atom feed (RFC 4287), with archives (RFC 5005
-// section 4). Any reader of feeds can read them.
+// Package atom writes a set's changes as an Atom feed (RFC 4287) with archives (RFC 5005 section
+// 4), which any feed reader can read.
+//
+// Package dialect defines the interface; package internal/documents serves the feed.
 package atom
 
 import (

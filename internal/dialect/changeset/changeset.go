@@ -1,6 +1,8 @@
-// Package changeset writes a set's changes as the changesets of the draft of ResourceSync of
-// 2012, the Sitemap-based Approach (section 4.1). A client remembers the link rel=next of the
-// changeset that it read last, and finds there what has changed since.
+// Package changeset writes a set's changes as the changesets of the ResourceSync draft of 2012, the
+// Sitemap-based Approach (section 4.1).
+//
+// A client remembers the link rel=next of the changeset that it read last, and finds there what has
+// changed since. Package dialect defines the interface.
 package changeset
 
 import (

@@ -1,6 +1,9 @@
-// Package cloudevents is the dialect of CloudEvents 1.0: events become changes, and changes
-// become events. It has their JSON format, alone and in batches, their binding to HTTP in its
-// three modes, and the messages of their binding to WebSockets. It knows no server.
+// Package cloudevents converts between changes and CloudEvents 1.0: the JSON format, single or
+// batched, the HTTP binding in its three modes, and the messages of the WebSocket binding.
+//
+// A Mapping, from the description of a set, says what the events of a source mean. The package
+// knows no server: package hub reads events with it, and packages subscribe and callback write
+// them.
 package cloudevents
 
 import (

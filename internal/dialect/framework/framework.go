@@ -1,6 +1,9 @@
-// Package framework announces what changes in the documents of sets (Framework Notification
-// 1.0.1). The announcements to a set's followers are changes in a set of their own, which has
-// the name that feed.Framework returns: so it is pushed, listed and kept as any set is.
+// Package framework announces changes of the documents of sets (Framework Notification 1.0.1), such
+// as a new Resource List.
+//
+// The announcements to a set's followers are changes in a set of their own, named by
+// feed.Framework. So they are pushed, listed and stored like those of any set, and this package
+// delivers nothing itself.
 package framework
 
 import (

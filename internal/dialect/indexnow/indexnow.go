@@ -1,6 +1,8 @@
-// Package indexnow tells search engines what changed in a set, by the IndexNow protocol
-// (https://www.indexnow.org/documentation). It is an outlet of the delivery engine, so changes
-// are batched, and sent again until the engine has taken them.
+// Package indexnow reports changes to search engines by the IndexNow protocol
+// (https://www.indexnow.org/documentation).
+//
+// It is an outlet of the delivery engine: package callback batches the changes, and tries again
+// until the search engine has accepted them.
 package indexnow
 
 import (

@@ -1,5 +1,8 @@
-// Package rdm speaks Resource Description Messages 1.0 (W3C Note draft of 1996) for a hub:
-// clients read what a set holds, and what was deleted, and send changes, as objects of SOIF.
+// Package rdm implements Resource Description Messages 1.0 (a W3C Note draft of 1996) for a hub:
+// clients read what a set holds and what was deleted, and send changes, as SOIF objects.
+//
+// It parses and answers messages. The sets behind them are an interface, which package
+// internal/server implements.
 package rdm
 
 import (

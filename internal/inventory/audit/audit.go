@@ -1,9 +1,10 @@
-// Package audit compares what two ends hold of a set. Both look at the same cursor. If
-// their digests differ, they divide the locs into ranges and compare the digests of the
-// ranges. They divide again where digests differ, until every difference is named.
+// Package audit compares two inventories at the same cursor. If their digests differ, it divides
+// the locs into ranges and compares the digests of the ranges, again and again, until every
+// difference is named.
 //
-// Compare is the asking end; Answer is the end that is asked, such as a hub. They
-// exchange a Look, then Questions and Replies, as JSON. The package does not send them.
+// Compare is the asking end, and Answer the end that is asked, such as a hub. They exchange a Look,
+// then Questions and Replies, as JSON; docs/audit.md defines them for other implementations. The
+// package does not send them: package auditor does.
 package audit
 
 import (

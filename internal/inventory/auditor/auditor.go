@@ -1,6 +1,9 @@
-// Package auditor audits what a hub knows of a set, over HTTP: it carries the questions of
-// package audit to the hub, and the answers back. Package client offers it to other modules,
-// without the types of inventories.
+// Package auditor compares what the caller holds with what a hub knows, over HTTP: it sends the
+// questions of package audit to the hub until every difference is named, and checks differences a
+// second time if changes may be on their way.
+//
+// It sends requests through a Hub, which is a *client.Client. Package client offers audits to other
+// modules, without the types of inventories.
 package auditor
 
 import (

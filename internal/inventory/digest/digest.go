@@ -1,8 +1,9 @@
-// Package digest describes many resources without naming them: their number, and digests
-// that show whether two ends hold the same. Each resource has an element, a hash of its
-// loc and its version. A Tally has the sums of the elements, so tallies of neighbouring
-// ranges can be added and subtracted. docs/audit.md defines the digest for other
-// implementations.
+// Package digest describes many resources without naming them: their number, and digests that are
+// equal if two ends hold the same.
+//
+// Each resource has an element, a hash of its loc and its version. A Tally has the sums of the
+// elements, so the tallies of neighboring ranges can be added and subtracted. docs/audit.md defines
+// the digest for other implementations. Package audit uses it to find differences.
 package digest
 
 import (

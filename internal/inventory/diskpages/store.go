@@ -1,7 +1,8 @@
-// Package diskpages keeps inventories in a directory of the local disk. It is for
-// programs that hold a copy of a set and audit it, see client.Replica. Such
-// programs have no change memory that could keep the pages. Every set exists, its log
-// began at 0, and it holds every cursor.
+// Package diskpages implements inventory.Store in a directory of the local disk, with Pebble. It is
+// for programs that hold a copy of a set and audit it; see client/disk.
+//
+// Such programs have no change memory that could store the pages. So every set exists, its log
+// began at 0, and it holds every cursor. A hub stores its pages with disklog or redislog instead.
 package diskpages
 
 import (

@@ -1,19 +1,19 @@
-// Package live keeps the inventories of one hub, and hands them to readers.
+// Package live maintains the inventories of one hub, and provides them to readers.
 //
-// The maker follows the logs of the sets whose shard this hub claims, and commits the
-// waiting changes. One goroutine does that for all sets, one set after another. Two hubs
-// that make the same inventory do no harm, so a claim only saves work.
+// The maker follows the logs of the sets whose shard this hub claims, and commits the waiting
+// changes. One goroutine does that for all sets, one after another. Two hubs that make the same
+// inventory do no harm: a claim only saves work.
 //
-// Readers need no claim. On every hub, a reader gets the newest root of a set, or one
-// that others already read, and the log after it. A state is kept for a while, because
-// audits and pages ask for it again.
+// Readers need no claim. On every hub, a reader gets the newest root of a set, or one that others
+// already read, and the log after it. States are cached for a while, because audits and pages
+// request them again.
 //
-// The words, on the way from the store to a reader:
+// The terms, on the way from the store to a reader:
 //   - A root is a tree that a maker has committed. A baseline and a Resource List are a root as it is.
 //   - An overlay is what the log has after a root, in memory. Both together are a state: what the set
 //     held at a cursor.
 //   - A snapshot is a root that readers of this hub use. A pin in the store keeps it from being dropped.
-//   - A view is all that this hub has of a set for its readers: snapshots, an overlay, and kept states.
+//   - A view is all that this hub has of a set for its readers: snapshots, an overlay, and cached states.
 package live
 
 import (

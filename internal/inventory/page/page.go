@@ -1,6 +1,8 @@
-// Package page encodes the pages of an inventory's tree: leaves with resources, inner
-// pages that describe the pages below them, and lists of page numbers. It writes and
-// reads rows, and decides how many fit on a page. It does not store pages.
+// Package page encodes the pages of an inventory's tree: leaves with resources, inner pages that
+// describe the pages below them, and lists of page numbers. It writes and reads rows, and decides
+// how many fit on a page.
+//
+// It stores nothing: package inventory writes pages to a Store.
 package page
 
 import (

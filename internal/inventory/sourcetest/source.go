@@ -1,6 +1,7 @@
-// Package sourcetest makes random changes of one log, for tests of what a set holds, and
-// a map as the simplest model of a set. It does not import package inventory, so that
-// its tests can use sourcetest.
+// Package sourcetest makes random changes of one log for tests, and a map as the simplest model of
+// a set.
+//
+// It does not import package inventory, so that the tests of inventory can use it.
 package sourcetest
 
 import (

@@ -1,5 +1,7 @@
-// Package storetest states what every inventory.Store must do, and compares inventories
-// on it with a plain map. The tests of each store run both.
+// Package storetest is the contract of inventory.Store as a test suite, and a comparison of
+// inventories on it with a plain map.
+//
+// Each store runs both in tests of its own: diskpages, disklog, redislog, and inventory.Memory.
 package storetest
 
 import (

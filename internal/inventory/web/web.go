@@ -1,5 +1,8 @@
-// Package web lets clients read over HTTP what a set holds now, and compare it with
-// what they hold. It does not know how an inventory is made or stored.
+// Package web serves inventories over HTTP: the resources of a set as pages, and the answers of
+// audits.
+//
+// It parses requests and encodes answers. How an inventory is made or stored is behind an
+// interface, which package live implements. docs/inventory.md and docs/audit.md describe the API.
 package web
 
 import (

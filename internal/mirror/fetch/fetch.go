@@ -1,5 +1,7 @@
-// Package fetch fetches the contents of resources over HTTP: many at once, but few
-// from one host. It verifies length and hash.
+// Package fetch gets the contents of resources over HTTP, many at once but few from one host, and
+// verifies length and hash.
+//
+// It does not decide what to get, when to try again, or where to store it: package mirror does.
 package fetch
 
 import (

@@ -1,5 +1,8 @@
-// Package home keeps the directory of a mirror: who may open it, what defines the mirror, and
-// where its bookkeeping is.
+// Package home owns the directory of a mirror: which process may open it, what defines the mirror,
+// and where its bookkeeping is.
+//
+// The bookkeeping itself is in package ledger, and in the pages of a client.Replica. The files of
+// the mirror belong to package mirror.
 package home
 
 import (

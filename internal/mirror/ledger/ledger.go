@@ -1,7 +1,9 @@
-// Package ledger keeps the bookkeeping of a mirror in a directory of the local disk:
-// which files it has made, which resources it could not fetch yet, what a source without
-// a hub has listed, and a few settings. It survives the end of the process, and of the
-// machine, at any moment.
+// Package ledger stores the bookkeeping of a mirror in a directory of the local disk: which files
+// it has made, which resources it could not get yet, what a source without a hub has listed, and a
+// few settings.
+//
+// It survives the end of the process, and of the machine, at any moment. It touches none of the
+// files themselves: package mirror does, and commits to the ledger afterward.
 package ledger
 
 import (

@@ -1,5 +1,7 @@
-// Package pack reads the ZIP files of dumps: a manifest, and the contents of resources. Its
-// bounds keep a hostile file from filling the memory or the disk.
+// Package pack reads the ZIP files of dumps: a manifest, and the contents of resources. Bounds keep
+// a hostile file from filling memory or disk.
+//
+// It does not download: package mirror passes it a file.
 package pack
 
 import (

@@ -1,5 +1,7 @@
-// Package patch applies what a source says of a change alone (core section 14.4) to the content
-// that a mirror has: JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7396).
+// Package patch applies a described change (core section 14.4) to the content that a mirror has:
+// JSON Patch (RFC 6902) or JSON Merge Patch (RFC 7396).
+//
+// It works on bytes. Package mirror gets the patch, and verifies the result by its hash.
 package patch
 
 import (

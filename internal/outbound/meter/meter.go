@@ -1,6 +1,6 @@
-// Package meter counts, for Prometheus, the requests that package outbound
-// makes, and how long they take. Only it knows Prometheus, so outbound does not
-// import it.
+// Package meter counts and times the requests of package outbound for Prometheus.
+//
+// It is a package of its own so that outbound does not link Prometheus.
 package meter
 
 import (

@@ -1,9 +1,11 @@
-// Package directory lists the files of a directory as resources, and notices when they
-// change. A file below the directory is the resource at the same path below a base URL.
+// Package directory lists the files of a directory as resources, and notices when they change. A
+// file below the directory is the resource at the same path below a base URL.
 //
-// Only regular files are resources. Symbolic links, devices, sockets and pipes are left
-// out: a link could lead out of the directory, and what it leads to is listed at its own
-// place if it is inside. No name, such as index.html, has a special meaning.
+// Only regular files are resources. Symbolic links, devices, sockets and pipes are left out: a link
+// could lead out of the directory, and what it leads to is listed at its own place if it is inside.
+// No name, such as index.html, has a special meaning.
+//
+// The package publishes nothing: package reconcile does.
 package directory
 
 import (

@@ -1,6 +1,8 @@
-// Package discovery finds out what a source of ResourceSync offers, from almost any
-// of its URLs: a topic, a Capability List, a Source Description, one of the lists, a
-// page that links to one of these, or just a site.
+// Package discovery finds out what a source offers, from almost any of its URLs: a topic, a
+// Capability List, a Source Description, one of the lists, an API catalog, a page that links to one
+// of these, or just a site.
+//
+// It reads only what it needs to find the lists; package harvest reads the lists themselves.
 package discovery
 
 import (

@@ -1,6 +1,10 @@
-// Package harvest reads other people's sources. A Getter asks their servers, and a Lister
-// reads their lists: the resources of a Resource List or a sitemap, the changes of Change
-// Lists, and the packages of a dump. It stores nothing.
+// Package harvest reads the lists of sources. A Getter requests them, and a Lister reads them: the
+// resources of a Resource List or a sitemap, the changes of Change Lists, and the packages of a
+// dump.
+//
+// It reads faulty documents as far as that is safe, and reports what it skipped. It stores nothing,
+// and compares nothing: packages reconcile, relay and mirror do. Package oaipmh reads repositories
+// that speak OAI-PMH.
 package harvest
 
 import (

@@ -1,5 +1,7 @@
-// Package local compares a source with a set of the hub in this process, and publishes to that
-// set. Package client does the same over HTTP.
+// Package local compares a source with a set of the hub in this process, and publishes to that set.
+// It implements reconcile.Hub without HTTP.
+//
+// Package reconcile decides what to publish; reconcile.Set is the same over HTTP.
 package local
 
 import (

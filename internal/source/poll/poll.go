@@ -1,11 +1,11 @@
-// Package poll looks at the sources of sets that nobody publishes to. If the description
-// of a set names a source, the hub looks there regularly, and publishes what is new. So
-// any website with a sitemap becomes a set that can be followed. If the description names
-// the source's Change List, the hub looks there when the source says that it has news (a
-// ping).
+// Package poll polls the sources of sets that nobody publishes to. If the description of a set
+// names a source, the hub checks it regularly and publishes what is new. So any website with a
+// sitemap becomes a set that can be followed. If the description names the source's Change List,
+// the hub reads it when the source sends a ping.
 //
-// The hub that makes the inventory of a set looks at its source. Two hubs that do it at once
-// may publish a change twice, which does no harm.
+// The hub that makes the inventory of a set polls its source. Two hubs that do so at once may
+// publish a change twice, which does no harm. Package relay reads the sources; package poll decides
+// when.
 package poll
 
 import (

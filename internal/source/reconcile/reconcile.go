@@ -1,10 +1,12 @@
-// Package reconcile brings a hub up to date with a source. The source only has to list
-// its resources: a directory, an export of a database, a sitemap. Package reconcile finds
-// by an audit what the hub does not know yet, and publishes only that.
+// Package reconcile brings a hub up to date with a source that can only list its resources: a
+// directory, an export of a database, a sitemap. An audit finds what the hub does not know yet, and
+// only that is published.
 //
-// A broken list must not cause deletions at the hub. So nothing is published after a list
-// that ends with an error, nothing is deleted in the gaps of a list (see Gap), and a
-// Bound limits all deletions.
+// A broken list must not cause deletions at the hub. So nothing is published after a list that ends
+// with an error, nothing is deleted in the gaps of a list (see Gap), and a Bound limits all
+// deletions.
+//
+// The package reads no source: packages directory and harvest do.
 package reconcile
 
 import (

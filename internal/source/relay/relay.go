@@ -1,8 +1,10 @@
-// Package relay follows sources that can only be polled, and tells a hub what is new:
-// those that have Change Lists, those that only list what they have (a Resource List, a
-// sitemap), and repositories that speak OAI-PMH. A Relay looks at a source again and
-// again, and stores what it needs to see changes at the next look. From time to time it
-// compares the whole source with the hub, because no way to poll shows every change.
+// Package relay follows sources that can only be polled, and publishes what is new to a hub:
+// sources with Change Lists, sources that only list what they have (a Resource List, a sitemap),
+// and repositories that speak OAI-PMH.
+//
+// A Relay polls a source again and again, and stores what it needs to detect changes at the next
+// poll. From time to time it compares the whole source with the hub (package reconcile), because no
+// way of polling shows every change. rspublish relay and package poll run it.
 package relay
 
 import (

@@ -1,4 +1,7 @@
-// Package certtest makes certificates for tests.
+// Package certtest makes certificates for tests of TLS.
+//
+// The certificates sign themselves and expire soon. Certificates that expire or change are tested
+// with Pair.Renew.
 package certtest
 
 import (

@@ -1,4 +1,6 @@
-// Package conntest opens Conns to a Redis for tests.
+// Package conntest opens Conns of package internal/redisconn for tests.
+//
+// The servers themselves come from package redistest.
 package conntest
 
 import (

@@ -1,5 +1,7 @@
-// Package localhub starts a hub in the process of a test: with its memory on the disk,
-// without tokens, and with the defaults for all else.
+// Package localhub starts a hub in the process of a test: with its memory on disk, without tokens,
+// and with the defaults for everything else.
+//
+// Tests of the hub itself use package servertest. Tests in e2e start the built program instead.
 package localhub
 
 import (

@@ -1,4 +1,6 @@
 // Package memorytest makes change memories on disk for tests, and fills them.
+//
+// It is for tests of what reads a memory. The memories themselves are tested by changelog/logtest.
 package memorytest
 
 import (

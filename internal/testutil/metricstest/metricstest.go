@@ -1,4 +1,6 @@
-// Package metricstest reads metrics, for tests.
+// Package metricstest reads metrics of Prometheus in tests.
+//
+// It reads a registry directly, without HTTP.
 package metricstest
 
 import (

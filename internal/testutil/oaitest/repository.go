@@ -1,5 +1,7 @@
-// Package oaitest is a repository that speaks OAI-PMH 2.0, for tests. It keeps to the
-// protocol, unless a test says how it misbehaves.
+// Package oaitest is a repository that speaks OAI-PMH 2.0, for tests.
+//
+// It follows the protocol unless a test says how it misbehaves. Answers of real repositories are in
+// e2e/clients/testdata.
 package oaitest
 
 import (

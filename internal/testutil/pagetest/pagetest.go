@@ -1,5 +1,6 @@
-// Package pagetest finds the commands in pages of the documentation, for tests that run
-// them and for the list of those that no test runs.
+// Package pagetest finds the commands in pages of the documentation.
+//
+// Tests in e2e run them, and a test lists those that no test runs.
 package pagetest
 
 import (

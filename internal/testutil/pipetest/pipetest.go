@@ -1,5 +1,7 @@
-// Package pipetest is a network within the process. With it, tests of network code can
-// have fake time (testing/synctest).
+// Package pipetest is a network within the process.
+//
+// With it, tests of network code can run in fake time (testing/synctest), which a real socket
+// prevents.
 package pipetest
 
 import (

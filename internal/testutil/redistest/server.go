@@ -1,4 +1,7 @@
-// Package redistest starts redis-servers for tests.
+// Package redistest starts redis-servers for tests, and proxies that delay or lose what is sent to
+// them.
+//
+// Package conntest opens connections to them.
 package redistest
 
 import (

@@ -1,4 +1,7 @@
-// Package servertest runs a hub in the process of a test, and makes requests to it.
+// Package servertest runs a hub in the process of a test, and sends requests to it.
+//
+// It takes the server from its caller, so that the tests of package internal/server can use it,
+// too. Package localhub makes one with the defaults.
 package servertest
 
 import (

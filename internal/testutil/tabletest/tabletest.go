@@ -1,5 +1,7 @@
-// Package tabletest lets tests compare tables in docs/reference.md, and in other pages,
-// with the code that they come from.
+// Package tabletest compares tables in docs/reference.md, and in other pages, with the code that
+// they are generated from.
+//
+// With -update, the test writes the table.
 package tabletest
 
 import (

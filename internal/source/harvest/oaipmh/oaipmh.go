@@ -1,7 +1,9 @@
-// Package oaipmh harvests repositories that speak OAI-PMH 2.0 (the Open Archives
-// Initiative's Protocol for Metadata Harvesting): which records they have, and which have
-// changed. It obeys the protocol, but trusts repositories as little as possible: it never
-// takes a list for whole that ends early, repeats itself or is shorter than announced.
+// Package oaipmh harvests repositories that speak OAI-PMH 2.0 (the Open Archives Initiative
+// Protocol for Metadata Harvesting): which records they have, and which have changed.
+//
+// It follows the protocol, but trusts repositories as little as possible: a list that ends early,
+// repeats itself or is shorter than announced never counts as complete. Package relay decides when
+// to harvest.
 package oaipmh
 
 import (
