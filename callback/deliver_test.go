@@ -16,7 +16,7 @@ func TestDeliver(t *testing.T) {
 		w.publish("old", 3)
 		c := w.listen("a.example")
 		c.url += "?key=a%2Fb&x"
-		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "hush", Start: w.head()})
+		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Secret: "hush"}, Start: w.head()})
 		if tries, _, asked := c.counts(); tries != 0 || asked != 1 {
 			t.Fatalf("%d deliveries and %d questions before anything new", tries, asked)
 		}
@@ -52,7 +52,7 @@ func TestEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLongWorld(t, Options{MaxChanges: 10})
 		c := w.listen("a.example")
-		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head(), Every: 10 * time.Minute})
+		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head(), Terms: subscription.Terms{Every: 10 * time.Minute}})
 		took := func(want int) {
 			t.Helper()
 			w.settled()

@@ -28,7 +28,7 @@ func TestIdleMemory(t *testing.T) {
 		r := subscription.Record{
 			Subscription: subscription.Subscription{
 				Set: fmt.Sprint("set", i%sets), Callback: fmt.Sprintf("https://subscriber-%d.example.org/callbacks/resourcesync?key=%032x", i%1000, i),
-				Secret: fmt.Sprintf("%032x", i), LeaseEnd: time.Now().Add(time.Hour), Token: fmt.Sprintf("%026d", i), Made: time.Now(), Renewed: time.Now(),
+				Terms: subscription.Terms{Secret: fmt.Sprintf("%032x", i)}, LeaseEnd: time.Now().Add(time.Hour), Token: fmt.Sprintf("%026d", i), Made: time.Now(), Renewed: time.Now(),
 			},
 			Progress: subscription.Progress{Last: make([]subscription.Attempt, subscription.MaxAttempts)},
 		}

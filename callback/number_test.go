@@ -49,7 +49,7 @@ func TestDeliveryNumber(t *testing.T) {
 			w.start(Options{})
 		}},
 		{"renewal", func(_ *testing.T, w *world, c *callee, _ subscription.ID) {
-			w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "new"})
+			w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Secret: "new"}})
 		}},
 		{"move", func(_ *testing.T, w *world, c *callee, _ subscription.ID) {
 			w.sent(subscription.Request{Mode: subscription.Move, Callback: c.url, Start: w.head()})

@@ -26,9 +26,9 @@ func TestReplacedStaysReplaced(t *testing.T) {
 		inWorld(t, Options{}, func(t *testing.T, w *world) {
 			c, id := w.subscribed()
 			c.agrees(status(http.StatusInternalServerError))
-			w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "first"}) // is tried again soon
+			w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Secret: "first"}}) // is tried again soon
 			c.agrees(nil)
-			w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "second"})
+			w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Secret: "second"}})
 			if got := w.saved(id).Secret; got != "second" {
 				t.Fatalf("the secret is %q", got)
 			}
@@ -156,7 +156,7 @@ func TestFailingAfterAMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLongWorld(t, Options{})
 		c := w.listen("a.example")
-		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/a"}})
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Filter: feed.Filter{Prefix: "https://example.org/a"}}})
 		w.published("a", 3)
 		w.store.commits(func(changes subscription.Changes, commit func() error) error {
 			if len(changes.Put) > 0 && changes.Put[0].Filter.IsZero() {
@@ -187,7 +187,7 @@ func TestEveryAfterADeletedSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLongWorld(t, Options{})
 		c := w.listen("a.example")
-		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Every: 12 * time.Minute})
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Every: 12 * time.Minute}})
 		c.says(status(http.StatusInternalServerError))
 		w.published("a", 9)
 		ok(t, w.hub.Delete(t.Context(), "demo"))

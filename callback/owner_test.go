@@ -3,10 +3,12 @@ package callback
 import (
 	"net/http"
 	"net/netip"
+	"reflect"
 	"testing"
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/callback/subscription/registrytest"
 )
 
 // stranger is a caller without a token.
@@ -18,9 +20,9 @@ func TestStrangersRenewal(t *testing.T) {
 	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		c.agrees(status(http.StatusServiceUnavailable)) // so that both requests wait
-		own := subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "own", Lease: time.Hour}
+		own := subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Secret: "own"}, Lease: time.Hour}
 		id := w.sent(own)
-		theirs := subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "theirs", Lease: 2 * time.Hour, By: stranger}
+		theirs := subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Secret: "theirs"}, Lease: 2 * time.Hour, By: stranger}
 		w.sent(theirs)
 		c.agrees(nil)
 		w.pass(time.Minute)
@@ -49,13 +51,32 @@ func TestStrangersRenewal(t *testing.T) {
 		}
 		// Who knows the secret may also shorten the lease.
 		for _, lease := range []time.Duration{3 * time.Hour, 2 * time.Hour} {
-			w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "own", Lease: lease, By: stranger, Token: "wrong"})
+			w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Secret: "own"}, Lease: lease, By: stranger, Token: "wrong"})
 			granted := c.question().Get("hub.lease_seconds")
 			if want := map[time.Duration]string{3 * time.Hour: "10800", 2 * time.Hour: "7200"}[lease]; granted != want {
 				t.Errorf("for %v, %s s are granted", lease, granted)
 			}
 		}
 	})
+}
+
+// A stranger's request replaces none that waits and has other terms.
+func TestStrangersRequest(t *testing.T) {
+	for name, terms := range registrytest.Terms(t) {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Options{}, func(t *testing.T, w *world) {
+				c := w.listen("a.example")
+				c.agrees(status(http.StatusServiceUnavailable)) // so that both requests wait
+				id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: time.Hour})
+				w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: time.Hour, Terms: terms, By: stranger})
+				c.agrees(nil)
+				w.pass(time.Minute)
+				if r := w.saved(id); !reflect.DeepEqual(r.Terms, subscription.Terms{}) || r.By != subscription.ByToken("alice") {
+					t.Errorf("got terms %+v by %s, want none by alice", r.Terms, r.By)
+				}
+			})
+		})
+	}
 }
 
 // Without a secret a stranger can prolong a lease, but not shorten it, and the callback is

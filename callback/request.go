@@ -157,7 +157,7 @@ func (st *state) addRequest(s *shard, r subscription.Request) {
 func (st *state) add(q *requestQueue, r *request) {
 	same := func(o *request) bool {
 		return o.Mode == r.Mode && o.Move == r.Move && o.confirmed == nil &&
-			r.May(&subscription.Subscription{Secret: o.Secret, Filter: o.Filter, Every: o.Every, By: o.By}) == nil
+			r.May(&subscription.Subscription{Terms: o.Terms, By: o.By}) == nil
 	}
 	for i, o := range q.requests {
 		between := slices.ContainsFunc(q.requests[i:], func(o *request) bool { return o.Mode == subscription.Unsubscribe })

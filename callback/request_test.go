@@ -109,7 +109,7 @@ func TestRenewalWaitsForAHub(t *testing.T) {
 func TestRenewalWithAnotherFilter(t *testing.T) {
 	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
-		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Filter: feed.Filter{Prefix: "https://example.org/x"}}})
 		w.publish("x", 1)
 		w.settled() // else both may be one reading
 		w.published("y", 5)
@@ -147,7 +147,7 @@ func TestRenewalWithAnotherFilter(t *testing.T) {
 func TestMoveBeforeARenewalIsKept(t *testing.T) {
 	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
-		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Filter: feed.Filter{Prefix: "https://example.org/x"}}})
 		w.published("x", 3)
 		w.store.tight.Store(true)
 		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
@@ -174,7 +174,7 @@ func TestRequestsReplaceEachOther(t *testing.T) {
 			w.send(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url})
 			w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second})
 		}
-		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "last"})
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Secret: "last"}})
 		w.pass(time.Second)
 		waiting, err := w.registry.Inbox(t.Context(), id.Shard(), 0, 1000)
 		if err != nil || len(waiting) > 4 {

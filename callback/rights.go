@@ -205,7 +205,7 @@ func (s *shard) refuseRequest(r *subscription.Request, why string) (again time.D
 	st.finish(s, r.Number)
 	st.unlock()
 	s.engine.opts.Activity.Called(outcome(r, &subscription.Attempt{Error: why}, true))
-	s.deny(&subscription.Subscription{Set: r.Set, Form: r.Form, Callback: r.Callback, Secret: r.Secret, By: r.By}, r.VerifyToken, why)
+	s.deny(&subscription.Subscription{Set: r.Set, Form: r.Form, Callback: r.Callback, Terms: r.Terms, By: r.By}, r.VerifyToken, why)
 	return 0
 }
 

@@ -105,7 +105,7 @@ func TestRightsEnd(t *testing.T) {
 		w.publish("a", 1)
 		var ids []subscription.ID
 		for _, c := range []*callee{idle, failing, slow} {
-			ids = append(ids, w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "own", Start: w.head(), Lease: 5 * time.Minute}))
+			ids = append(ids, w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Secret: "own"}, Start: w.head(), Lease: 5 * time.Minute}))
 		}
 		theirs := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: other.url, By: bob, Start: w.head()})
 		w.publish("b", 1)
@@ -268,7 +268,7 @@ func TestTokenExpiredHere(t *testing.T) {
 		w := newLongWorld(t, Options{Rights: r})
 		c := w.listen("a.example")
 		w.publish("a", 1)
-		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head(), Every: 12 * time.Minute})
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head(), Terms: subscription.Terms{Every: 12 * time.Minute}})
 		w.published("b", 1)
 		r.set(alice, time.Now().Add(2*time.Minute))
 		w.publish("c", 1)
@@ -416,7 +416,7 @@ func TestTwoSecrets(t *testing.T) {
 		c.url += "?own=1"
 		ask := func(secret string) {
 			t.Helper()
-			w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: secret, Start: w.head(), Lease: 72 * time.Hour})
+			w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Secret: secret}, Start: w.head(), Lease: 72 * time.Hour})
 		}
 		asked := func(mode, secret, former string) {
 			t.Helper()
@@ -464,7 +464,7 @@ func TestTwoSecrets(t *testing.T) {
 		delivered("two", "one")
 		ask("three")
 		delivered("three", "two")
-		w.sent(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url, Secret: "wrong"})
+		w.sent(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url, Terms: subscription.Terms{Secret: "wrong"}})
 		asked("unsubscribe", "three", "two")
 		ask("four")
 		asked("subscribe", "four", "")

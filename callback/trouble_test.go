@@ -245,7 +245,7 @@ func TestDiverged(t *testing.T) {
 func TestFilter(t *testing.T) {
 	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
-		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
+		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Filter: feed.Filter{Prefix: "https://example.org/x"}}})
 		w.published("x", 1)
 		until := c.last().doc.Header.Until
 		for range 50 {
@@ -278,7 +278,7 @@ func TestFilterPasses(t *testing.T) {
 	for name, ask := range map[string]func(w *world, c *callee){
 		"retry": func(w *world, c *callee) { w.send(subscription.Request{Mode: subscription.Retry, Callback: c.url}) },
 		"renewal": func(w *world, c *callee) {
-			w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
+			w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Filter: feed.Filter{Prefix: "https://example.org/x"}}})
 		},
 		"shutdown": func(w *world, _ *callee) {
 			w.shutdown()
@@ -293,7 +293,7 @@ func TestFilterPasses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, Options{}, func(t *testing.T, w *world) {
 				c := w.listen("a.example")
-				id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
+				id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Filter: feed.Filter{Prefix: "https://example.org/x"}}})
 				first := w.publish("y", 2).Cursor
 				end := w.publish("y", 1).Cursor
 				w.settled()
@@ -326,7 +326,7 @@ func TestFilterBacklog(t *testing.T) {
 			w.publish("y", 1000)
 		}
 		w.publish("x", 2)
-		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Filter: feed.Filter{Prefix: "https://example.org/x"}}})
 		if tries, _, _ := c.counts(); tries != 1 || len(c.locs()) != 2 || c.last().header.Get("RS-Previous") != "0" {
 			t.Errorf("%d tries: %v", tries, c.locs())
 		}
@@ -434,7 +434,7 @@ func TestGapWithFilter(t *testing.T) {
 	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		ok(t, w.log.Make(t.Context(), "demo", feed.Description{}, 10))
 		c := w.listen("a.example")
-		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Filter: feed.Filter{Prefix: "https://example.org/x"}}})
 		w.published("x", 5)
 		w.published("y", 3)
 		c.says(status(500))

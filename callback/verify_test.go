@@ -26,7 +26,7 @@ func TestVerify(t *testing.T) {
 			start := feed.Cursor{Position: 2, Micros: w.head().Micros - 1}
 			id := w.send(subscription.Request{
 				Mode: subscription.Subscribe, Callback: callback, Start: start, Lease: 3600 * time.Second,
-				Filter: feed.Filter{Prefix: "https://example.org/x&y", Changes: []resourcesync.ChangeType{resourcesync.Created, resourcesync.Deleted}},
+				Terms: subscription.Terms{Filter: feed.Filter{Prefix: "https://example.org/x&y", Changes: []resourcesync.ChangeType{resourcesync.Created, resourcesync.Deleted}}},
 			})
 			w.settled()
 			r := w.saved(id)
@@ -131,12 +131,12 @@ func TestNotConfirmed(t *testing.T) {
 					wait = time.Minute
 				}
 				fresh, known := w.listen("fresh.example"), w.listen("known.example")
-				id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: known.url, Secret: "old", Lease: time.Hour, Start: w.head()})
+				id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: known.url, Terms: subscription.Terms{Secret: "old"}, Lease: time.Hour, Start: w.head()})
 				before := w.saved(id)
 				fresh.agrees(test.agree)
 				known.agrees(test.agree)
 				other := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: fresh.url})
-				w.send(subscription.Request{Mode: subscription.Subscribe, Callback: known.url, Secret: "new", Lease: 2 * time.Hour, Filter: feed.Filter{Prefix: "no"}, Move: true})
+				w.send(subscription.Request{Mode: subscription.Subscribe, Callback: known.url, Terms: subscription.Terms{Secret: "new", Filter: feed.Filter{Prefix: "no"}}, Lease: 2 * time.Hour, Move: true})
 				time.Sleep(wait)
 				w.publish("a", 1)
 				w.send(subscription.Request{Mode: subscription.Unsubscribe, Callback: known.url})
@@ -161,14 +161,14 @@ func TestNotConfirmed(t *testing.T) {
 func TestRenew(t *testing.T) {
 	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
-		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "old", Lease: time.Hour})
+		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Secret: "old"}, Lease: time.Hour})
 		c.says(status(500))
 		w.publish("a", 2)
 		time.Sleep(time.Minute)
 		tries, _, _ := c.counts()
 		token := w.saved(id).Token
 		c.says(nil)
-		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "new", Lease: 2 * time.Hour, Start: w.head()})
+		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Secret: "new"}, Lease: 2 * time.Hour, Start: w.head()})
 		c.check(0, 2) // a fresh verification tries at once
 		if n, _, _ := c.counts(); n != tries+1 {
 			t.Errorf("%d tries after the renewal", n-tries)

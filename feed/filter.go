@@ -23,8 +23,10 @@ type Filter struct {
 	Collection string
 }
 
-// ParseFilter reads the parameters prefix, change, type and collection. Change and type may
-// have several values, repeated or separated by commas. An error is a
+// FilterParameters are the parameters of a filter.
+var FilterParameters = []string{"prefix", "change", "type", "collection"}
+
+// ParseFilter reads FilterParameters. Change and type may have several values, repeated or separated by commas. An error is a
 // *resourcesync.Error with ErrInvalid, whose Rule begins with the parameter's
 // name.
 func ParseFilter(q url.Values) (Filter, error) {

@@ -47,7 +47,7 @@ func TestCopy(t *testing.T) {
 	for n := range 60 {
 		r := Record{
 			Subscription: Subscription{
-				Set: "demo", Callback: fmt.Sprintf("https://callback.example/%d", n), Secret: "secret",
+				Set: "demo", Callback: fmt.Sprintf("https://callback.example/%d", n), Terms: Terms{Secret: "secret"},
 				LeaseEnd: now.Add(time.Hour), Token: fmt.Sprint("token", n), Made: now.Add(-time.Hour),
 			},
 			Progress: Progress{
@@ -60,7 +60,7 @@ func TestCopy(t *testing.T) {
 		}
 	}
 	for i := range 30 {
-		r := Request{Mode: Subscribe, Set: "demo", Callback: fmt.Sprint("https://new.example/", i%7), Secret: "secret", Lease: time.Duration(i), At: now}
+		r := Request{Mode: Subscribe, Set: "demo", Callback: fmt.Sprint("https://new.example/", i%7), Terms: Terms{Secret: "secret"}, Lease: time.Duration(i), At: now}
 		if err := disk.Send(ctx, r); err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 // No field is forgotten: each field of a Progress is set, and to another value.
@@ -93,8 +94,8 @@ func FuzzProgress(f *testing.F) {
 // wrote that knew no checksum is read.
 func TestDamagedSubscription(t *testing.T) {
 	at := time.UnixMicro(1_772_600_767_000_089).UTC()
-	s := Subscription{Set: "demo", Callback: "https://example.org/callback", Secret: "s3cret", LeaseEnd: at.Add(time.Hour), Made: at, Renewed: at}
-	r := Request{Mode: "subscribe", Set: "demo", Callback: "https://example.org/callback", Secret: "s3cret", At: at}
+	s := Subscription{Set: "demo", Callback: "https://example.org/callback", Terms: Terms{Secret: "s3cret"}, LeaseEnd: at.Add(time.Hour), Made: at, Renewed: at}
+	r := Request{Mode: "subscribe", Set: "demo", Callback: "https://example.org/callback", Terms: Terms{Secret: "s3cret"}, At: at}
 	whole, err := encodeSubscription(&s, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +162,7 @@ func TestProgressWithoutDelivery(t *testing.T) {
 // none is stored as before.
 func TestRequestWithoutVerifyToken(t *testing.T) {
 	at := time.UnixMicro(1_772_600_767_000_089).UTC()
-	want := Request{Mode: Subscribe, Set: "demo", Callback: "https://example.org/callback", Secret: "s3cret", At: at}
+	want := Request{Mode: Subscribe, Set: "demo", Callback: "https://example.org/callback", Terms: Terms{Secret: "s3cret"}, At: at}
 	const old = `{"mode":"subscribe","set":"demo","callback":"https://example.org/callback","secret":"s3cret","at":"2026-03-04T05:06:07.000089Z","sum":"48dfa930"}`
 	if got := decodeRequest(0, []byte(old), nil); !reflect.DeepEqual(got, want) {
 		t.Errorf("decodeRequest(%s) = %+v, want %+v", old, got, want)
@@ -169,4 +170,29 @@ func TestRequestWithoutVerifyToken(t *testing.T) {
 	if got, err := encodeRequest(&want, nil); err != nil || string(got) != old {
 		t.Errorf("encodeRequest() = %s, %v, want %s", got, err, old)
 	}
+}
+
+// What an older version stored, with the terms apart, is read.
+func TestTermsApart(t *testing.T) {
+	at := time.UnixMicro(1_772_600_767_000_089).UTC()
+	const terms = `"filter":{"Prefix":"https://example.org/","Changes":["created"],"Types":["text/*"],"Collection":"https://example.org/c"},"every":60000000000,`
+	want := Terms{Secret: "s3cret", Every: time.Minute, Filter: feed.Filter{
+		Prefix: "https://example.org/", Changes: []resourcesync.ChangeType{resourcesync.Created}, Types: []string{"text/*"}, Collection: "https://example.org/c",
+	}}
+	t.Run("subscription", func(t *testing.T) {
+		const old = `{"set":"demo","callback":"https://example.org/callback","secret":"s3cret","former":"f0rmer",` + terms +
+			`"leaseEnd":"2026-03-04T05:06:07.000089Z","token":"t","made":"2026-03-04T05:06:07.000089Z","formerEnd":"2026-03-04T05:06:07.000089Z","sum":"109d5e4b"}`
+		want := Subscription{Set: "demo", Callback: "https://example.org/callback", Terms: want, Former: "f0rmer", LeaseEnd: at, Token: "t", Made: at, FormerEnd: at}
+		if got, err := decodeSubscription([]byte(old), nil); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("decodeSubscription(%s) = %+v, %v, want %+v", old, got, err, want)
+		}
+	})
+	t.Run("request", func(t *testing.T) {
+		const old = `{"mode":"subscribe","set":"demo","callback":"https://example.org/callback","secret":"s3cret","sealed":"key","lease":3600000000000,` + terms +
+			`"at":"2026-03-04T05:06:07.000089Z","sum":"e658bbf8"}`
+		want := Request{Mode: Subscribe, Set: "demo", Callback: "https://example.org/callback", Terms: want, Sealed: "key", Lease: time.Hour, At: at}
+		if got := decodeRequest(0, []byte(old), nil); !reflect.DeepEqual(got, want) {
+			t.Errorf("decodeRequest(%s) = %+v, want %+v", old, got, want)
+		}
+	})
 }

@@ -71,7 +71,7 @@ func TestParseKeys(t *testing.T) {
 func TestSealed(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 4, 5, 6, 0, 0, time.UTC)
-	s := Subscription{Set: "demo", Callback: "https://callback.example/", Secret: "very-secret", Former: "before-that", FormerEnd: now, LeaseEnd: now, Token: "t", Made: now}
+	s := Subscription{Set: "demo", Callback: "https://callback.example/", Terms: Terms{Secret: "very-secret"}, Former: "before-that", FormerEnd: now, LeaseEnd: now, Token: "t", Made: now}
 	encode := func(s Subscription, k *Keys) []byte {
 		t.Helper()
 		b, err := encodeSubscription(&s, k)
@@ -125,7 +125,7 @@ func TestSealed(t *testing.T) {
 			t.Errorf("it signs with %q and %q", secret, former)
 		}
 		// Who has seen the store, but not the secret, has nothing to show.
-		if r := (&Request{Mode: Subscribe, Secret: locked.Secret}); r.Shows(&locked) || !errors.Is(r.May(&locked), ErrNotYours) {
+		if r := (&Request{Mode: Subscribe, Terms: Terms{Secret: locked.Secret}}); r.Shows(&locked) || !errors.Is(r.May(&locked), ErrNotYours) {
 			t.Error("what is encrypted passes for the secret")
 		}
 	}
@@ -149,9 +149,9 @@ func TestSealed(t *testing.T) {
 	}
 
 	for name, r := range map[string]Request{
-		"a secret":       {Mode: Subscribe, Secret: "very-secret"},
+		"a secret":       {Mode: Subscribe, Terms: Terms{Secret: "very-secret"}},
 		"a verify token": {Mode: Unsubscribe, VerifyToken: "verify-me"},
-		"both":           {Mode: Subscribe, Secret: "very-secret", VerifyToken: "verify-me"},
+		"both":           {Mode: Subscribe, Terms: Terms{Secret: "very-secret"}, VerifyToken: "verify-me"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.Set, r.Callback, r.At, r.Until = "demo", "https://callback.example/", now, now
@@ -184,9 +184,9 @@ func TestSecretsAtRest(t *testing.T) {
 	const secret, former = "a-very-secret-text", "its-former-secret-text"
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	record := Record{Subscription: Subscription{
-		Set: "demo", Callback: "https://callback.example/", Secret: secret, Former: former, FormerEnd: now.Add(time.Hour), LeaseEnd: now.Add(time.Hour), Token: "t", Made: now,
+		Set: "demo", Callback: "https://callback.example/", Terms: Terms{Secret: secret}, Former: former, FormerEnd: now.Add(time.Hour), LeaseEnd: now.Add(time.Hour), Token: "t", Made: now,
 	}}
-	request := Request{Mode: Subscribe, Set: "demo", Callback: "https://new.example/", Secret: secret, At: now}
+	request := Request{Mode: Subscribe, Set: "demo", Callback: "https://new.example/", Terms: Terms{Secret: secret}, At: now}
 	keys := keysOf(t, "one")
 
 	dir := t.TempDir()

@@ -4,6 +4,7 @@ import (
 	"crypto/subtle"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/rshub/rshub/feed"
 )
@@ -13,6 +14,21 @@ import (
 var ErrNotYours = &feed.Error{Code: "not-yours", Status: 403, Text: "the subscription was made by somebody else",
 	Detail: "this callback has a subscription to this topic, and nothing shows that you made it: to change its hub.secret, its filter or its place, or to end one that was made with a token, " +
 		"send the present hub.secret, or rs.status with the URL that the callback was told when it was asked to confirm; without them a renewal can only prolong the lease"}
+
+// Terms are what a subscriber chose for its deliveries. Only whoever made a subscription may
+// change them. They are stored as a part of the Subscription or Request that has them.
+type Terms struct {
+	Secret string        `json:"secret,omitempty"` // for signatures; never shown; with Unsubscribe it only shows who asks
+	Filter feed.Filter   `json:"filter,omitzero"`
+	Every  time.Duration `json:"every,omitempty"` // the least time between the end of what was to be delivered and the next delivery; 0: none
+}
+
+// same reports whether other are the same terms. Neither may have an encrypted secret.
+func (t *Terms) same(other *Terms) bool {
+	return subtle.ConstantTimeCompare([]byte(t.Secret), []byte(other.Secret)) == 1 &&
+		t.Filter.Key() == other.Filter.Key() &&
+		t.Every == other.Every
+}
 
 const byToken = "token "
 
@@ -69,7 +85,7 @@ func (r *Request) May(s *Subscription) error {
 		return nil
 	case r.Mode == Unsubscribe && !strings.HasPrefix(s.By, byToken):
 		return nil
-	case r.Mode == Subscribe && s.Sealed == "" && r.Secret == s.Secret && r.Filter.Key() == s.Filter.Key() && r.Every == s.Every && !r.Move:
+	case r.Mode == Subscribe && s.Sealed == "" && r.Terms.same(&s.Terms) && !r.Move:
 		return nil
 	}
 	return ErrNotYours

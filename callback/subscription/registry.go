@@ -87,11 +87,9 @@ type Request struct {
 	Set      string        `json:"set"`
 	Form     string        `json:"form,omitempty"` // see Subscription.Form
 	Callback string        `json:"callback"`
-	Secret   string        `json:"secret,omitempty"`   // with Subscribe; with Unsubscribe it only shows who asks
+	Terms                  // with Subscribe
 	Sealed   string        `json:"sealed,omitempty"`   // see Subscription.Sealed; of Secret and VerifyToken
 	Lease    time.Duration `json:"lease,omitempty"`    // with Subscribe: the lease that is granted
-	Filter   feed.Filter   `json:"filter,omitzero"`    // with Subscribe
-	Every    time.Duration `json:"every,omitempty"`    // with Subscribe: see Subscription.Every
 	Start    feed.Cursor   `json:"start,omitzero"`     // with Subscribe and Move: the cursor from which deliveries go on
 	Move     bool          `json:"move,omitempty"`     // with Subscribe: Start counts for a renewal too
 	Diverged bool          `json:"diverged,omitempty"` // with Start: the log had lost its tail since the cursor that was asked for
@@ -139,7 +137,7 @@ func (r *Request) ID() ID { return NewID(r.Set, r.Form, r.Callback) }
 func (r *Request) Makes(was *Subscription, now time.Time) Subscription {
 	now = now.UTC().Round(0)
 	wanted := Subscription{
-		Set: r.Set, Form: r.Form, Callback: r.Callback, Secret: r.Secret, Filter: r.Filter, Every: r.Every,
+		Set: r.Set, Form: r.Form, Callback: r.Callback, Terms: r.Terms,
 		LeaseEnd: now.Add(r.Lease), Token: was.Token, By: was.By, Made: was.Made,
 	}
 	if was.Token == "" || !was.Ended.IsZero() {

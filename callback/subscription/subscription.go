@@ -74,20 +74,18 @@ func (id ID) Shard() int { return int(id[0]) }
 // A Subscription is what a subscriber asked for and has confirmed. It changes
 // only when a request of the subscriber or of an operator is carried out.
 type Subscription struct {
-	Set      string        `json:"set"`
-	Form     string        `json:"form,omitempty"`   // of what is delivered, as feed.Base.TopicIn names it; empty: change notifications
-	Callback string        `json:"callback"`         // exactly as the subscriber gave it
-	Secret   string        `json:"secret,omitempty"` // for signatures; never shown
-	Former   string        `json:"former,omitempty"` // the secret before, which signs too until FormerEnd
-	Filter   feed.Filter   `json:"filter,omitzero"`
-	Every    time.Duration `json:"every,omitempty"` // the least time between the end of what was to be delivered and the next delivery; 0: none
-	LeaseEnd time.Time     `json:"leaseEnd"`
-	Token    string        `json:"token"`            // whoever knows it may read the subscription's status
-	By       string        `json:"by,omitempty"`     // who made it, see Request.By; empty: unknown, or made before this was kept
-	Key      string        `json:"key,omitempty"`    // the thumbprint of the key that verified the JWT with which it was made; empty: it was no JWT
-	Anyone   bool          `json:"anyone,omitempty"` // it was made with nothing but the right to follow that anyone has, also if By is of a token
-	Made     time.Time     `json:"made"`             // when it was first verified
-	Renewed  time.Time     `json:"renewed,omitzero"`
+	Set      string `json:"set"`
+	Form     string `json:"form,omitempty"` // of what is delivered, as feed.Base.TopicIn names it; empty: change notifications
+	Callback string `json:"callback"`       // exactly as the subscriber gave it
+	Terms
+	Former   string    `json:"former,omitempty"` // the secret before, which signs too until FormerEnd
+	LeaseEnd time.Time `json:"leaseEnd"`
+	Token    string    `json:"token"`            // whoever knows it may read the subscription's status
+	By       string    `json:"by,omitempty"`     // who made it, see Request.By; empty: unknown, or made before this was kept
+	Key      string    `json:"key,omitempty"`    // the thumbprint of the key that verified the JWT with which it was made; empty: it was no JWT
+	Anyone   bool      `json:"anyone,omitempty"` // it was made with nothing but the right to follow that anyone has, also if By is of a token
+	Made     time.Time `json:"made"`             // when it was first verified
+	Renewed  time.Time `json:"renewed,omitzero"`
 
 	FormerEnd time.Time `json:"formerEnd,omitzero"`
 	Until     time.Time `json:"until,omitzero"` // when the token expires with which it was made; the lease ends then at the latest; zero: it does not

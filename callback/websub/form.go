@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -182,6 +183,39 @@ func (f *form) lease(o *Options) time.Duration {
 	return min(max(time.Duration(min(n, uint64(o.LeaseMax/time.Second)))*time.Second, o.LeaseMin), o.LeaseMax)
 }
 
+// shownTerms are the terms of a subscription as callbacks, subscribers and operators see them.
+type shownTerms struct {
+	Prefix string   `json:"rs.prefix,omitempty"`
+	Change []string `json:"rs.change,omitempty"`
+	Type   []string `json:"rs.type,omitempty"`
+	Within string   `json:"rs.collection,omitempty"`
+	Every  string   `json:"rs.every,omitempty"`
+	Signed bool     `json:"signed"` // it has a secret
+}
+
+// showTerms returns terms as they are shown.
+func showTerms(t *subscription.Terms) shownTerms {
+	filter := t.Filter.Values()
+	v := shownTerms{Prefix: filter.Get("prefix"), Change: filter["change"], Type: filter["type"], Within: filter.Get("collection"), Signed: t.Secret != ""}
+	if t.Every > 0 {
+		v.Every = t.Every.String()
+	}
+	return v
+}
+
+// params returns the parameters that choose these terms, except the secret.
+func (v shownTerms) params() []param {
+	return slices.DeleteFunc([]param{
+		{"rs.prefix", v.Prefix}, {"rs.change", strings.Join(v.Change, ",")}, {"rs.type", strings.Join(v.Type, ",")}, {"rs.collection", v.Within},
+		{"rs.every", v.Every},
+	}, func(p param) bool { return p.value == "" })
+}
+
+// terms reads the parameters that choose the terms of a subscription.
+func (f *form) terms() subscription.Terms {
+	return subscription.Terms{Secret: f.secret(), Filter: f.filter(), Every: f.every()}
+}
+
 // Bounds of rs.every.
 const (
 	everyAtLeast = time.Second
@@ -201,10 +235,10 @@ func (f *form) every() time.Duration {
 	return every
 }
 
-// filter reads rs.prefix, rs.change, rs.type and rs.collection.
+// filter reads feed.FilterParameters, which begin with "rs." here.
 func (f *form) filter() feed.Filter {
 	q := url.Values{}
-	for _, name := range []string{"prefix", "change", "type", "collection"} {
+	for _, name := range feed.FilterParameters {
 		if v, ok := f.Values["rs."+name]; ok {
 			q[name] = v
 		}

@@ -144,7 +144,7 @@ func TestTakenForms(t *testing.T) {
 				t.Fatalf("it is answered %d: %s", status, text)
 			}
 			want := subscription.Request{
-				Mode: subscription.Subscribe, Set: "demo", Callback: "https://callback.example/cb", Secret: secret,
+				Mode: subscription.Subscribe, Set: "demo", Callback: "https://callback.example/cb", Terms: subscription.Terms{Secret: secret},
 				Lease: 10 * day, Start: head, By: subscription.ByToken("alice"), At: now,
 			}
 			got := f.newest()

@@ -47,7 +47,7 @@ func TestNotYours(t *testing.T) {
 	memorytest.Fill(t, f.log, "demo")
 	const token = "TOKEN"
 	kept := subscription.Record{Subscription: subscription.Subscription{
-		Set: "demo", Callback: "https://callback.example/cb", Secret: secret, Token: token, By: subscription.ByToken("alice"), LeaseEnd: now.AddDate(0, 0, 1),
+		Set: "demo", Callback: "https://callback.example/cb", Terms: subscription.Terms{Secret: secret}, Token: token, By: subscription.ByToken("alice"), LeaseEnd: now.AddDate(0, 0, 1),
 	}, Progress: subscription.Progress{Cursor: feed.Cursor{}}}
 	f.put(kept)
 	status := base + "/subscriptions/" + kept.ID().String() + "."

@@ -250,7 +250,9 @@ func (s *Server) parse(from *http.Request, form *form, r subscription.Request) (
 	if r.Callback = form.callback(s.check); form.err != nil {
 		return r, form.err
 	}
-	if r.Secret = form.secret(); form.err != nil && r.Mode == subscription.Unsubscribe {
+	if r.Mode == subscription.Subscribe {
+		r.Lease, r.Terms = form.lease(&s.opts), form.terms()
+	} else if r.Secret = form.secret(); form.err != nil {
 		r.Secret, form.err = "", nil // a request to unsubscribe needs none
 	}
 	r.Token, r.VerifyToken = form.token(s.base), form.verifyToken()
@@ -263,7 +265,6 @@ func (s *Server) parse(from *http.Request, form *form, r subscription.Request) (
 		}
 		return r, s.asked(ctx, r.ID())
 	}
-	r.Lease, r.Filter, r.Every = form.lease(&s.opts), form.filter(), form.every()
 	since := form.one("rs.since")
 	if form.err != nil {
 		return r, form.err

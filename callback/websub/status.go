@@ -26,12 +26,7 @@ type shown struct {
 	By       string     `json:"by,omitempty"` // who made it; only operators see it
 	Cursor   string     `json:"cursor"`       // of the last change that was delivered
 	Lag      lag        `json:"lag"`
-	Prefix   string     `json:"rs.prefix,omitempty"`
-	Change   []string   `json:"rs.change,omitempty"`
-	Type     []string   `json:"rs.type,omitempty"`
-	Within   string     `json:"rs.collection,omitempty"`
-	Every    string     `json:"rs.every,omitempty"`
-	Signed   bool       `json:"signed"`           // it has a secret
+	shownTerms
 	Failed   int        `json:"failed,omitempty"` // number of attempts since the last success
 	Next     *time.Time `json:"next,omitempty"`   // time of the next attempt
 	Gaps     int        `json:"gaps,omitempty"`   // how often the change memory overran it
@@ -62,14 +57,8 @@ func (s *Server) view(ctx context.Context, r *subscription.Record) (shown, error
 	id := r.ID()
 	v := shown{
 		ID: id.String(), Topic: s.base.TopicIn(r.Set, r.Form), Callback: r.Callback, Cursor: r.Cursor.String(),
-		Prefix: r.Filter.Prefix, Type: r.Filter.Types, Within: r.Filter.Collection, Signed: r.Secret != "",
-		Failed: r.Failed, Gaps: r.Gaps, Made: r.Made, LeaseEnd: r.LeaseEnd, Attempts: []tried{},
-	}
-	if r.Every > 0 {
-		v.Every = r.Every.String()
-	}
-	for _, c := range r.Filter.Changes {
-		v.Change = append(v.Change, string(c))
+		shownTerms: showTerms(&r.Terms),
+		Failed:     r.Failed, Gaps: r.Gaps, Made: r.Made, LeaseEnd: r.LeaseEnd, Attempts: []tried{},
 	}
 	if !r.Renewed.IsZero() {
 		v.Renewed = &r.Renewed

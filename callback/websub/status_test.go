@@ -22,7 +22,7 @@ import (
 func record(n int, cursor feed.Cursor) subscription.Record {
 	return subscription.Record{
 		Subscription: subscription.Subscription{
-			Set: "demo", Callback: fmt.Sprintf("https://callback.example/%d", n), Secret: secret,
+			Set: "demo", Callback: fmt.Sprintf("https://callback.example/%d", n), Terms: subscription.Terms{Secret: secret},
 			LeaseEnd: now.Add(time.Hour), Token: fmt.Sprint("token", n), Made: now.Add(-time.Hour),
 		},
 		Progress: subscription.Progress{Cursor: cursor},

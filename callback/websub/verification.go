@@ -27,16 +27,7 @@ func verification(of *outlet.Question, topic, status string) []param {
 		param{"rs.since", of.Since.String()},
 		param{"rs.renewed", strconv.FormatBool(of.Renewal)},
 		param{"rs.status", status})
-	filter := r.Filter.Values()
-	for _, name := range []string{"prefix", "change", "type", "collection"} {
-		if values := filter[name]; len(values) > 0 {
-			q = append(q, param{"rs." + name, strings.Join(values, ",")})
-		}
-	}
-	if r.Every > 0 {
-		q = append(q, param{"rs.every", r.Every.String()})
-	}
-	return q
+	return append(q, showTerms(&r.Terms).params()...)
 }
 
 // withVerifyToken appends the verify token of a request, unless it has none.

@@ -169,7 +169,7 @@ func (b *bench) withSubscriptions() (empty, full string, texts float64) {
 	for i := range b.subscriptions {
 		r := subscription.Record{Subscription: subscription.Subscription{
 			Set: benchSet, Callback: fmt.Sprintf("https://subscriber-%d.example.org/callbacks/resourcesync?key=%032x", i%1000, i),
-			Secret: fmt.Sprintf("%032x", i), LeaseEnd: now.Add(24 * time.Hour), Token: fmt.Sprintf("%026d", i), Made: now, Renewed: now,
+			Terms: subscription.Terms{Secret: fmt.Sprintf("%032x", i)}, LeaseEnd: now.Add(24 * time.Hour), Token: fmt.Sprintf("%026d", i), Made: now, Renewed: now,
 		}}
 		r.Cursor = at
 		r.Last = []subscription.Attempt{{At: now, Kind: "deliver", Status: http.StatusOK, Took: time.Millisecond, Changes: 1}}

@@ -18,7 +18,7 @@ import (
 // request returns request n about a record, with a value in each field.
 func request(r *subscription.Record, n int) subscription.Request {
 	return subscription.Request{
-		Mode: subscription.Subscribe, Set: r.Set, Form: r.Form, Callback: r.Callback, Secret: r.Secret, By: r.By, Key: r.Key, Anyone: r.Anyone, Token: r.Token, VerifyToken: "verify-me", Until: r.Until, Lease: time.Duration(n), Filter: r.Filter, Every: r.Every,
+		Mode: subscription.Subscribe, Set: r.Set, Form: r.Form, Callback: r.Callback, Terms: r.Terms, By: r.By, Key: r.Key, Anyone: r.Anyone, Token: r.Token, VerifyToken: "verify-me", Until: r.Until, Lease: time.Duration(n),
 		Start: feed.Cursor{Position: uint64(n), Micros: 7}, Move: true, Diverged: true, At: at.Add(time.Duration(n) * time.Second),
 	}
 }

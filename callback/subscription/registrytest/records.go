@@ -3,6 +3,8 @@ package registrytest
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,9 +26,11 @@ func url(n int) string { return fmt.Sprintf("https://example.org/callback?n=%d&x
 func record(set string, n int) subscription.Record {
 	return subscription.Record{
 		Subscription: subscription.Subscription{
-			Set: set, Form: form, Callback: url(n), Secret: strings.Repeat("ß€𝄞\x00\"\\\n\u2028", 12) + "1234567", Former: "fo\x00rmer",
-			Every:    90 * time.Minute,
-			Filter:   feed.Filter{Prefix: "https://example.org/*", Changes: []resourcesync.ChangeType{resourcesync.Created}, Types: []string{"text/*"}, Collection: "https://example.org/all"},
+			Set: set, Form: form, Callback: url(n), Former: "fo\x00rmer",
+			Terms: subscription.Terms{
+				Secret: strings.Repeat("ß€𝄞\x00\"\\\n\u2028", 12) + "1234567", Every: 90 * time.Minute,
+				Filter: feed.Filter{Prefix: "https://example.org/*", Changes: []resourcesync.ChangeType{resourcesync.Created}, Types: []string{"text/*"}, Collection: "https://example.org/all"},
+			},
 			LeaseEnd: at.Add(time.Hour), Token: fmt.Sprint("token", n), By: subscription.ByToken("ä"), Key: "thumbprint", Anyone: true, Made: at, Renewed: at.Add(time.Minute),
 			FormerEnd: at.Add(2 * time.Hour), Until: at.Add(3 * time.Hour), Ended: at.Add(4 * time.Hour), Why: "the token is gone",
 		},
@@ -98,6 +102,24 @@ var recordTests = []test{
 		}
 		h.restart()
 		h.has(7, want...)
+	}},
+	{"each of the terms", false, func(h *hub) {
+		all := Terms(h)
+		records := inShard("set", 5, len(all))
+		var requests []subscription.Request
+		for i, name := range slices.Sorted(maps.Keys(all)) {
+			records[i].Terms = all[name]
+			requests = append(requests, request(&records[i], i))
+			h.ok(h.Send(h.ctx, requests[i]))
+		}
+		h.put(records...)
+		h.restart()
+		h.has(5, records...)
+		got := h.inbox(5, 100)
+		for i := range min(len(got), len(requests)) {
+			requests[i].Number = got[i].Number
+		}
+		h.same(got, requests)
 	}},
 	{"changes", false, func(h *hub) {
 		r := inShard("set", 3, 4)

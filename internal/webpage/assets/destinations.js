@@ -25,7 +25,7 @@ export function subscription(s, act, open = false) {
     ["Made", [time(s.made), s.by ? ` by ${s.by}` : ""]],
     ["Cursor", h("code", {}, s.cursor)],
     ["Signed", s.signed ? "yes, with its secret" : "no: it has no secret"],
-    s["rs.prefix"] || s["rs.change"] || s["rs.type"] || s["rs.collection"] ? ["Only", [s["rs.prefix"], ...(s["rs.change"] ?? []), ...(s["rs.type"] ?? []), s["rs.collection"]].filter(Boolean).join(", ")] : null,
+    ...Object.entries(s).filter(([name]) => name.startsWith("rs.")).map(([name, value]) => [name, [value].flat().join(", ")]),
   ].filter(Boolean);
   const history = h("details", { open }, h("summary", {}, `The last ${plural(s.attempts.length, "attempt")}`), attempts(s.attempts));
   return h("section", { class: "card subscription", "aria-label": s.callback },
