@@ -23,6 +23,9 @@ const (
 	compressFrom = 16 << 10 // bytes of a page; compressing a smaller one takes longer than making it
 )
 
+// pageParameters are those of a page, which the URL of the next page repeats.
+var pageParameters = []string{"limit", "wait"}
+
 // A poll asks for a page: the next changes after a cursor.
 type poll struct {
 	limit  int
@@ -174,7 +177,7 @@ func (s *Server) collect(ctx context.Context, page *page, looked func(feed.Curso
 // nextURL returns the URL of the page after a cursor, or after a place in a baseline.
 func (s *Server) nextURL(set, since string, q url.Values, filter feed.Filter) string {
 	next := filter.Values()
-	for _, name := range []string{"limit", "wait"} {
+	for _, name := range pageParameters {
 		if v := q.Get(name); v != "" {
 			next.Set(name, v)
 		}

@@ -168,20 +168,15 @@ func New(f Follower, m Memory, o Options) *Server {
 }
 
 // Parameters are the query parameters of a request that asks to follow.
-var Parameters = slices.Concat([]string{"since", "limit", "wait", "prefix", "change", "type", "collection"}, resumeParameters)
-
-// singleParameters are those of Parameters that a request has at most once.
-var singleParameters = slices.Concat([]string{"since", "limit", "wait"}, resumeParameters)
+var Parameters = slices.Concat([]string{"since"}, pageParameters, feed.FilterParameters, resumeParameters)
 
 // Wants reports whether r, a GET of a topic, asks to follow the topic and not for the
 // latest change notification. It asks to follow if it has a parameter of the query, is
 // a WebSocket handshake, or prefers a media type for following to XML.
 func (s *Server) Wants(r *http.Request) bool {
 	q := r.URL.Query()
-	for _, name := range Parameters {
-		if q.Has(name) {
-			return true
-		}
+	if slices.ContainsFunc(Parameters, q.Has) {
+		return true
 	}
 	return isWebSocket(r) || s.mediaType(r, feed.XML.MediaType) != feed.XML.MediaType
 }
@@ -207,8 +202,8 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, set string) error
 	defer s.requests.Done()
 	w.Header().Add("Vary", "Accept")
 	q := r.URL.Query()
-	for _, name := range singleParameters {
-		if n := len(q[name]); n > 1 { // one of the two values would be ignored
+	for _, name := range Parameters {
+		if n := len(q[name]); n > 1 && !slices.Contains(feed.FilterParameters, name) { // one of the two values would be ignored
 			return resourcesync.Invalid("%s is there %d times; give it once", name, n)
 		}
 	}
