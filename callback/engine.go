@@ -1,28 +1,20 @@
-// Package callback is the delivery engine: it delivers changes to destinations
-// that are called, and makes, renews and ends their subscriptions as the requests
-// about them say.
+// Package callback is the delivery engine: it delivers changes to destinations that are called, and
+// makes, renews and ends their subscriptions as requests ask. It knows no HTTP: package websub is
+// its outlet, and the server that sends it requests.
 //
-// A subscription is a cursor in a set's log and a wake-up. There is no queue per
-// subscription: what follows the cursor is what is to be delivered, a retry leaves
-// the cursor where it is, and recovery after a crash is reading the cursor again.
-// Subscriptions are divided into shards, and one hub at a time works on a shard: the
-// hub that has the claim on it.
+// A subscription is a cursor in a set's log and a wake-up. It has no queue: what follows the cursor
+// is what is to be delivered, a retry leaves the cursor where it is, and recovery after a crash is
+// reading from the cursor again. Subscriptions are divided into shards, and the hub that holds the
+// claim on a shard works on it.
 //
-// The engine knows
-//   - a registry (package subscription), which keeps the subscriptions and the
-//     inboxes of requests about them,
-//   - claims (package claim), which say what shards this hub works on,
-//   - a follower, which yields what is new in a set, and has what is older,
-//   - the log, which says where it begins and ends,
-//   - an outlet (package outlet), which calls the callbacks.
+// The engine uses a registry (package subscription) for subscriptions and the inboxes of requests,
+// claims (package internal/claim), a follower for what is new in a set, the log for where it starts
+// and ends, and an outlet (package outlet).
 //
-// It knows no HTTP: package websub is its outlet, and the server that sends it
-// requests.
-//
-// The way of a delivery: Engine.publish wakes the subscriptions of a set (topic.go), and
-// each waits for a slot (slots.go). Then delivery.do makes a cut of what comes next (cut.go),
-// and hands it to the outlet (deliver.go). delivery.settle moves the cursor on, and shard.save
-// commits it a moment later (shard.go).
+// The path of a delivery: Engine.publish wakes the subscriptions of a set (topic.go), and each
+// waits for a slot (slots.go). Then delivery.do cuts what comes next (cut.go) and passes it to the
+// outlet (deliver.go). delivery.settle advances the cursor, and shard.save commits it a moment
+// later (shard.go). The package carries no compatibility promise.
 package callback
 
 import (

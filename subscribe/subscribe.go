@@ -1,6 +1,10 @@
-// Package subscribe serves destinations that hold a connection. It lets them follow a
-// set over WebSocket, as an event stream, and page by page with a long poll. They go
-// on where they stopped.
+// Package subscribe serves destinations that hold a connection: they follow a set over WebSocket,
+// as an event stream, or page by page with a long poll, and resume where they stopped.
+//
+// Followers of one set that want the same bytes form a group, which encodes and waits once for all
+// of them: read group.go next. The package reads changes from package hub and baselines from an
+// inventory. It does not store anything about a follower. Destinations that are called are served
+// by package callback. The package carries no compatibility promise.
 package subscribe
 
 import (

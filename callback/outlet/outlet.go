@@ -1,6 +1,9 @@
-// Package outlet states what the delivery engine needs of a way out: to deliver
-// a change notification, to confirm a subscription, and to get a verdict back.
-// It knows no HTTP. Package websub fulfils it, and package callback uses it.
+// Package outlet defines what the delivery engine requires of a way to deliver: send a change
+// notification, confirm or deny a subscription, and return a verdict.
+//
+// It contains interfaces and types only, and knows no HTTP. Package callback calls an outlet;
+// packages callback/websub and internal/dialect/indexnow implement one. Read callback/deliver.go
+// next. The package carries no compatibility promise.
 package outlet
 
 import (

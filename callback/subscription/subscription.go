@@ -1,10 +1,13 @@
-// Package subscription says what is kept of a subscription, and where: the
-// subscription and its progress, the requests that wait to be carried out, and
-// the registries that keep all that, on the disk or in Redis.
+// Package subscription defines the stored form of subscriptions, of their progress, and of the
+// requests that wait to be carried out. It also defines the registries that store them, on disk or
+// in Redis.
 //
-// Subscriptions are divided into shards. One hub at a time works on a shard:
-// the hub that has the claim on it. Every write to a shard is fenced by that
-// claim. The package delivers nothing; package callback does.
+// Subscriptions are divided into shards. One hub at a time works on a shard: the hub that holds its
+// claim (package internal/claim). Every write to a shard is fenced by that claim.
+//
+// The package delivers nothing and decides nothing about requests; package callback does. The
+// contract of a registry is the test suite in package registrytest. The package carries no
+// compatibility promise.
 package subscription
 
 import (

@@ -1,11 +1,10 @@
-// Package websub is the WebSub protocol over HTTP (W3C Recommendation of 23
-// January 2018): the requests of subscribers, the pings of sources, the pages
-// of operators, and the requests to callbacks. Sections in its comments are
-// those of WebSub, unless another standard is named.
+// Package websub implements WebSub (W3C Recommendation of 23 January 2018) over HTTP: requests of
+// subscribers, pings of sources, the pages of operators, and the requests to callbacks. Sections in
+// its comments are those of WebSub, unless another standard is named.
 //
-// It carries out nothing: a Server turns each request into a
-// subscription.Request, which the engine of package callback carries out, with
-// a Caller as its outlet.
+// A Server turns each request into a subscription.Request and carries out nothing itself. The
+// engine of package callback does that, with a Caller as its outlet. How often to try again and
+// what to deliver is decided there, too. The package carries no compatibility promise.
 package websub
 
 import (

@@ -134,7 +134,7 @@ func TestUnknownParameters(t *testing.T) {
 	for _, test := range []struct{ path, want string }{
 		{"/sets/demo/changes?sicne=start", `unknown parameter "sicne" of this URL; did you mean "since"?`},
 		{"/sets/none/changes?sicne=start", `unknown parameter "sicne" of this URL; did you mean "since"?`},
-		{"/sets/demo/changes?since=start&cursor=1", `unknown parameter "cursor" of this URL, which takes since, `},
+		{"/sets/demo/changes?since=start&cursor=1", `unknown parameter "cursor" of this URL, which takes since, limit, wait, prefix, change, type`},
 		{"/sets/demo/resources?prefx=a", `did you mean "prefix"?`},
 		{"/sets/demo/changelist.xml?form=2026-01-01", `did you mean "from"?`},
 		{"/sets?limits=1", `did you mean "limit"?`},

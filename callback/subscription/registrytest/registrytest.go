@@ -1,6 +1,8 @@
-// Package registrytest states what every registry of subscriptions must do. It
-// is the contract of subscription.Registry as a test suite, which each backend
-// runs in a test of its own.
+// Package registrytest is the contract of subscription.Registry as a test suite. Each registry runs
+// it in a test of its own.
+//
+// It covers what a registry must store, list and fence. It does not cover deliveries, which package
+// callback tests. To add a registry, read package subscription first.
 package registrytest
 
 import (
