@@ -91,7 +91,8 @@ type AuditOptions struct {
 // own yields the caller's resources, in any order, each loc once, with what is known of their
 // content: hash, lastmod or length. The caller does not need the log for
 // them: they may come from a directory or a database. Changes may be on their way to the hub, so
-// Audit checks the differences again, after Settle, and iterates over own a second time. It
+// Audit checks the differences again, after Settle. For that it iterates over own once more for
+// each 10,000 differences, and from scratch if the hub drops the state that it compares with. It
 // yields only differences that are unchanged, and whose resources the log has not named since
 // Since.
 //
@@ -106,12 +107,32 @@ func (c *Client) Audit(ctx context.Context, set string, own iter.Seq2[*feed.Entr
 			return
 		}
 		o.By = ByContent
-		n := 0
-		c.audit(ctx, set, func(ctx context.Context) (*inventory.State, error) {
-			n++ // the last two states are compared
-			return inventory.Collect(ctx, pages, fmt.Sprintf("%s~own%d", set, n%2), own)
-		}, o.auditor())(yield)
+		l := &ownList{pages: pages, set: set, resources: own}
+		to := o.auditor()
+		to.Begin = l.begin
+		c.audit(ctx, set, l.state, to)(yield)
 	}
+}
+
+// An ownList collects the caller's resources for an audit, each time that it needs them.
+type ownList struct {
+	pages     inventory.Store
+	set       string
+	resources iter.Seq2[*feed.Entry, error]
+	later     bool // the first state of the comparison is collected
+}
+
+func (l *ownList) begin() { l.later = false }
+
+// state returns a new state. It replaces the last one, but not the first after begin: a
+// comparison reads that until its end, while it checks differences with later states.
+func (l *ownList) state(ctx context.Context) (*inventory.State, error) {
+	name := l.set + "~own"
+	if l.later {
+		name += "~later"
+	}
+	l.later = true
+	return inventory.Collect(ctx, l.pages, name, l.resources)
 }
 
 // auditor returns the options with which package auditor does the same.

@@ -55,6 +55,11 @@ type Options struct {
 
 	Look func(audit.Look) // called with each look at the hub; default: nothing is called
 
+	// Begin is called when Audit starts to compare, and when it starts again from scratch
+	// because the hub dropped its state. The states that own returned before are no longer
+	// read. Default: nothing is called.
+	Begin func()
+
 	// Proved is called at most once, if the caller's resources within Prefix have the hub's
 	// digest at one cursor. The caller may give the proof to Tell. An audit by content
 	// may yield nothing without a proof, because equal contents can have versions of
@@ -71,8 +76,8 @@ const (
 	maxAudits     = 5       // how often an audit begins, because the hub dropped the state that it compared with
 )
 
-// An Own returns the state that the caller holds now. The caller keeps the pages of the
-// state until the audit has ended.
+// An Own returns the state that the caller holds now. Audit reads the first state after
+// Options.Begin until the next Begin, and each later one until the next call.
 type Own func(ctx context.Context) (*inventory.State, error)
 
 // Always returns an Own of a state that does not change.
@@ -109,6 +114,9 @@ func Audit(ctx context.Context, hub Hub, set string, own Own, o Options) iter.Se
 	}
 	if o.Look == nil {
 		o.Look = func(audit.Look) {}
+	}
+	if o.Begin == nil {
+		o.Begin = func() {}
 	}
 	if o.Proved == nil {
 		o.Proved = func(audit.Proof) {}
@@ -154,6 +162,7 @@ type auditor struct {
 // run compares both ends once.
 func (a *auditor) run(ctx context.Context) (err error) {
 	a.asked = false
+	a.opts.Begin()
 	var look audit.Look
 	content := a.opts.By == digest.ByContent
 	if content { // before own is called, so that the log after the look names every change made meanwhile
