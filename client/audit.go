@@ -152,7 +152,7 @@ func (c *Client) audit(ctx context.Context, set string, own auditor.Own, o audit
 	return func(yield func(Difference, error) bool) {
 		for d, err := range auditor.Audit(ctx, c, set, own, o) {
 			if errors.Is(err, auditor.ErrInconsistent) {
-				err = fmt.Errorf("%w (%w)", ErrNoHub, err)
+				err = strange(fmt.Sprintf("%s shows no difference, and another digest", c.base.Audit(set)))
 			}
 			if !yield(Difference{Kind(d.Kind), d.Loc, d.Own, d.Theirs}, err) {
 				return
@@ -162,7 +162,7 @@ func (c *Client) audit(ctx context.Context, set string, own auditor.Own, o audit
 }
 
 // ErrOther means that a hub does not hold what a proof says.
-var ErrOther = errors.New("the hub has something else")
+var ErrOther = auditor.ErrOther
 
 // Tell tells a hub that a destination has proved to hold the same. The hub compares the
 // proof with what it held at that cursor, and shows its operators when the destination of
@@ -178,9 +178,5 @@ func (c *Client) Tell(ctx context.Context, name string, p Proof) error {
 	if err != nil {
 		return err
 	}
-	err = auditor.Tell(ctx, c, name, audit.Proof{Set: p.Set, Prefix: p.Prefix, By: digest.By(p.By), Cursor: p.Cursor, Count: p.Count, Digest: d})
-	if errors.Is(err, auditor.ErrOther) {
-		err = fmt.Errorf("%w (%w)", ErrOther, err)
-	}
-	return err
+	return auditor.Tell(ctx, c, name, audit.Proof{Set: p.Set, Prefix: p.Prefix, By: digest.By(p.By), Cursor: p.Cursor, Count: p.Count, Digest: d})
 }
