@@ -79,7 +79,9 @@ func (r *reader) unread(err error) error {
 // failed returns how long to wait after err before the next try, or the error that ends
 // the reading.
 func (r *reader) failed(err error) (time.Duration, error) {
-	if errors.Is(err, resourcesync.ErrTooLarge) && r.limit > 1 {
+	// A Refused is ErrTooLarge too, but a smaller page does not change the hub's mind.
+	_, refused := errors.AsType[*Refused](err)
+	if !refused && errors.Is(err, resourcesync.ErrTooLarge) && r.limit > 1 {
 		r.limit /= 2
 		r.most = r.limit
 		return 0, nil
