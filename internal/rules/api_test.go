@@ -58,6 +58,9 @@ func (w *apiWalker) walk(where string, t types.Type) {
 		for arg := range t.TypeArgs().Types() {
 			w.walk(where, arg)
 		}
+		for p := range t.TypeParams().TypeParams() {
+			w.walk(where, p)
+		}
 		if path := t.Obj().Pkg(); path == nil || !strings.HasPrefix(path.Path()+"/", module) {
 			return // its own API is not ours
 		}
@@ -83,6 +86,9 @@ func (w *apiWalker) walk(where string, t types.Type) {
 			w.walk(where, e)
 		}
 	case *types.Signature:
+		for p := range t.TypeParams().TypeParams() {
+			w.walk(where, p)
+		}
 		for _, list := range []*types.Tuple{t.Params(), t.Results()} {
 			for v := range list.Variables() {
 				w.walk(where, v.Type())
@@ -93,7 +99,13 @@ func (w *apiWalker) walk(where string, t types.Type) {
 		w.walk(where, t.Elem())
 	case interface{ Elem() types.Type }: // pointer, slice, array, channel
 		w.walk(where, t.Elem())
-	case *types.Basic, *types.TypeParam:
+	case *types.TypeParam:
+		w.walk(where, t.Constraint())
+	case *types.Union:
+		for term := range t.Terms() {
+			w.walk(where, term.Type())
+		}
+	case *types.Basic:
 	default:
 		w.t.Errorf("%s: %s", where, fmt.Sprintf("cannot walk %T", t))
 	}
