@@ -171,8 +171,8 @@ var ErrOther = auditor.ErrOther
 //
 // Tell tries again as Publish does when the hub cannot be reached. It returns ErrOther if
 // the hub held something else. It returns feed.ErrGone if the hub can no longer check that
-// cursor, which it can for some minutes after the audit. The other errors are
-// those of Audit; a hub of an earlier version refuses it.
+// cursor, which it can for some minutes after the audit. Otherwise it
+// returns the errors of Audit; a hub of an earlier version refuses it.
 func (c *Client) Tell(ctx context.Context, name string, p Proof) error {
 	d, err := digest.Parse(p.Digest)
 	if err != nil {

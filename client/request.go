@@ -50,8 +50,8 @@ func (c *Client) Request(ctx context.Context, method, ref string, body []byte, r
 }
 
 // ReadUpTo yields the changes of a set after a place, up to a cursor, which the log must hold.
-// Place and errors are those of Follow; the error is feed.ErrGone also if the log has lost its
-// tail. Unlike Follow, ReadUpTo yields ctx's error when ctx is done.
+// It accepts the places of Follow, and returns its errors. If the log has lost its tail, the error is
+// feed.ErrGone. Unlike Follow, ReadUpTo yields ctx's error when ctx is done.
 func (c *Client) ReadUpTo(ctx context.Context, set, place string, f feed.Filter, to feed.Cursor) iter.Seq2[[]feed.Entry, error] {
 	return func(yield func([]feed.Entry, error) bool) {
 		if place == to.String() {

@@ -23,7 +23,7 @@ const (
 	compressFrom = 16 << 10 // bytes of a page; compressing a smaller one takes longer than making it
 )
 
-// pageParameters are those of a page, which the URL of the next page repeats.
+// pageParameters are the query parameters of a page, which the URL of the next page repeats.
 var pageParameters = []string{"limit", "wait"}
 
 // A poll asks for a page: the next changes after a cursor.

@@ -15,12 +15,12 @@ var ErrNotYours = &feed.Error{Code: "not-yours", Status: 403, Text: "the subscri
 	Detail: "this callback has a subscription to this topic, and nothing shows that you made it: to change its hub.secret, its filter or its place, or to end one that was made with a token, " +
 		"send the present hub.secret, or rs.status with the URL that the callback was told when it was asked to confirm; without them a renewal can only prolong the lease"}
 
-// Terms are what a subscriber chose for its deliveries. Only whoever made a subscription may
-// change them. They are stored as a part of the Subscription or Request that has them.
+// Terms are what a subscriber chose for its deliveries. Only the subscriber may change
+// them. They are stored as a part of the Subscription or Request that has them.
 type Terms struct {
 	Secret string        `json:"secret,omitempty"` // for signatures; never shown; with Unsubscribe it only shows who asks
 	Filter feed.Filter   `json:"filter,omitzero"`
-	Every  time.Duration `json:"every,omitempty"` // the least time between the end of what was to be delivered and the next delivery; 0: none
+	Every  time.Duration `json:"every,omitempty"` // minimum time from the end of one burst of deliveries to the next; zero means none
 }
 
 // same reports whether other are the same terms. Neither may have an encrypted secret.

@@ -12,7 +12,7 @@ import (
 
 // Options configures a Store. The zero value uses the defaults.
 type Options struct {
-	// Fatal is called when a write fails in a way after which nobody knows what reached the
+	// Fatal is called when a write fails, because it is then unknown what reached the
 	// disk. It must end the process. Open then finds what was durable. Default: print the
 	// error, and exit with status 1.
 	Fatal func(error)

@@ -191,6 +191,18 @@ func (r *recipe) holds(set, base string, want ...string) {
 	}
 }
 
+// relaysChanges checks three runs of a recipe for OAI-PMH: the first; one without changes; and one
+// in which the document identifiers-changed.xml at news updates, adds and deletes a record.
+func (r *recipe) relaysChanges(set, news, base string, before, after []string) {
+	r.t.Helper()
+	r.look(0, "", "relayed to "+set+": 4 created, 0 updated, 0 deleted")
+	r.holds(set, base, before...)
+	r.look(0, "", "relayed to "+set+": 0 created, 0 updated, 0 deleted")
+	r.pages[news] = "identifiers-changed.xml"
+	r.look(0, "", "relayed to "+set+": 0 created, 2 updated, 1 deleted") // OAI-PMH does not tell what is new
+	r.holds(set, base, after...)
+}
+
 // tree returns the files in a directory.
 func tree(t *testing.T, dir string) (files []string) {
 	t.Helper()
@@ -286,12 +298,9 @@ func TestRelayWEKO3(t *testing.T) {
 	r := s.cook(t, recipes(t, "weko3.md")[0])
 	const base = "https://weko.example.com/oai?identifier=oai%3Aweko.example.com%3A"
 	const end = "&metadataPrefix=jpcoar_1.0&verb=GetRecord"
-	r.look(0, "", "relayed to items: 4 created, 0 updated, 0 deleted")
-	r.holds("items", base, "00000012"+end, "00000013"+end, "00000014"+end, "00000020"+end)
-	r.look(0, "", "relayed to items: 0 created, 0 updated, 0 deleted")
-	s.pages[news] = "identifiers-changed.xml"
-	r.look(0, "", "relayed to items: 0 created, 2 updated, 1 deleted")
-	r.holds("items", base, "00000012"+end, "00000013"+end, "00000020"+end, "00000021"+end)
+	r.relaysChanges("items", news, base,
+		[]string{"00000012" + end, "00000013" + end, "00000014" + end, "00000020" + end},
+		[]string{"00000012" + end, "00000013" + end, "00000020" + end, "00000021" + end})
 }
 
 // TestRelayDataverse runs the recipe for Dataverse, whose identifiers are persistent identifiers
@@ -306,13 +315,8 @@ func TestRelayDataverse(t *testing.T) {
 		news: "none.xml",
 	})
 	r := s.cook(t, recipes(t, "dataverse.md")[0])
-	const base = "https://dataverse.example.com/dataset.xhtml?persistentId=doi"
-	r.look(0, "", "relayed to datasets: 4 created, 0 updated, 0 deleted")
-	r.holds("datasets", base, "%3A10.5072%2FFK2%2F4VTLPU", "%3A10.5072%2FFK2%2FABCDEF", "%3A10.5072%2FFK2%2FWHO1AM", "%3A10.5072%2FFK2%2FXYZ789")
-	r.look(0, "", "relayed to datasets: 0 created, 0 updated, 0 deleted")
-	s.pages[news] = "identifiers-changed.xml"
-	r.look(0, "", "relayed to datasets: 0 created, 2 updated, 1 deleted")
-	r.holds("datasets", base, "%3A10.5072%2FFK2%2FABCDEF", "%3A10.5072%2FFK2%2FNEW1ST", "%3A10.5072%2FFK2%2FWHO1AM", "%3A10.5072%2FFK2%2FXYZ789")
+	const base = "https://dataverse.example.com/dataset.xhtml?persistentId=doi%3A10.5072%2FFK2%2F"
+	r.relaysChanges("datasets", news, base, []string{"4VTLPU", "ABCDEF", "WHO1AM", "XYZ789"}, []string{"ABCDEF", "NEW1ST", "WHO1AM", "XYZ789"})
 }
 
 // TestRelayHyrax runs the recipe for Hyrax: the Change List has no datetimes, begins with
