@@ -148,7 +148,7 @@ func TestSignIn(t *testing.T) {
 	filled(t, h, "secrets", "Secrets", 5, bearer...)
 
 	b := open(t, browser.Start(t), h.URL+"/")
-	b.has("There are no sets that you may see")
+	b.has("No sets are visible to you")
 	b.signIn("rshub_WRONG")
 	b.has("does not take this token")
 	b.looks("sign-in")

@@ -74,9 +74,10 @@ export async function overview(main, signal) {
   function none(prefix) {
     if (prefix) return fill(state, note("", `No set that you may see begins with ${prefix}.`));
     const signIn = hasTokens && !session.token();
-    return fill(state, h("section", { class: "card" }, h("h2", {}, "There are no sets that you may see"),
+    return fill(state, h("section", { class: "card" }, h("h2", {}, "No sets are visible to you"),
+      h("img", { class: "drawing", src: new URL("hub.svg", import.meta.url), alt: "Sources publish changes to the hub, which pushes them to destinations.", width: 790, height: 236 }),
       signIn ? h("p", {}, h("button", { type: "button", class: "main", onclick: () => session.open() }, "Sign in")) : null,
-      document.body.dataset.fixed === "true" ? null : [h("p", {}, "The first publish to a set makes it:"),
+      document.body.dataset.fixed === "true" ? null : [h("p", {}, "The first publish to a set creates it:"),
         copyable(`curl -H 'Content-Type: application/json'${hasTokens ? ' -H "Authorization: Bearer $TOKEN"' : ""} '${base}/sets/demo/changes' \\\n  -d '{"changes":[{"loc":"https://example.org/a","change":"created"}]}'`, "command that publishes a change")]));
   }
 
