@@ -38,17 +38,17 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		return auto.NewCounter(prometheus.CounterOpts{Name: "rshub_" + name, Help: help, ConstLabels: callbackKind})
 	}
 	m := &metrics{
-		deliveries:   shared("deliveries_total", "Messages, events, pages and requests with changes that were delivered to followers."),
-		bytes:        shared("delivered_bytes_total", "Bytes of what was delivered to followers."),
-		changes:      shared("delivered_changes_total", "Changes that were delivered to followers."),
-		retries:      counter("retries_total", "Deliveries that were tried again after a failure."),
-		gaps:         counter("gaps_total", "Times that the change memory overran a subscription: changes were gone before they could be delivered."),
-		claimsGained: counter("claims_gained_total", "Claims on shards that this hub gained."),
-		claimsLost:   counter("claims_lost_total", "Claims on shards that this hub lost before it gave them up."),
+		deliveries:   shared("deliveries_total", "Messages, events, pages and requests with changes delivered to followers."),
+		bytes:        shared("delivered_bytes_total", "Bytes delivered to followers."),
+		changes:      shared("delivered_changes_total", "Changes delivered to followers."),
+		retries:      counter("retries_total", "Retried deliveries."),
+		gaps:         counter("gaps_total", "Subscriptions that fell behind retention: changes were gone before they could be delivered."),
+		claimsGained: counter("claims_gained_total", "Claims on shards gained by this hub."),
+		claimsLost:   counter("claims_lost_total", "Claims on shards lost by this hub, except those it released."),
 		ended:        map[subscription.Mode]prometheus.Counter{},
 	}
 	reasons := auto.NewCounterVec(prometheus.CounterOpts{
-		Name: "rshub_callback_ended_total", Help: "Subscriptions that ended, and why.",
+		Name: "rshub_callback_ended_total", Help: "Ended subscriptions by reason.",
 	}, []string{"reason"})
 	for mode, reason := range map[subscription.Mode]string{ended: "gone", expired: "lease", subscription.Unsubscribe: "unsubscribed", subscription.Remove: "removed", refused: "rights"} {
 		m.ended[mode] = reasons.WithLabelValues(reason)
@@ -141,13 +141,13 @@ func (g gauges) Collect(to chan<- prometheus.Metric) {
 	gauge := func(name, help string, v float64, labels prometheus.Labels) {
 		to <- prometheus.MustNewConstMetric(prometheus.NewDesc("rshub_"+name, help, nil, labels), prometheus.GaugeValue, v)
 	}
-	gauge("callback_claims", "Shards of subscriptions that this hub has a claim on.", float64(p.claims), nil)
+	gauge("callback_claims", "Shards of subscriptions claimed by this hub.", float64(p.claims), nil)
 	gauge("callback_subscriptions", "Subscriptions in the shards of this hub.", float64(p.subscriptions), nil)
-	gauge("callback_failing", "Subscriptions of this hub whose last delivery failed.", float64(p.failing), nil)
-	gauge("callback_stale_secrets", "Subscriptions of this hub whose secrets are in clear, or encrypted with another key than the first.", float64(p.stale), nil)
-	gauge("callback_locked", "Subscriptions of this hub that wait for a key which is missing: their secrets are encrypted with it.", float64(p.locked), nil)
-	gauge("callback_in_flight", "Requests to callbacks that are under way.", float64(p.inFlight), nil)
+	gauge("callback_failing", "Subscriptions in the shards of this hub whose last delivery failed.", float64(p.failing), nil)
+	gauge("callback_stale_secrets", "Subscriptions in the shards of this hub whose secrets are in clear, or not encrypted with the first key.", float64(p.stale), nil)
+	gauge("callback_locked", "Subscriptions in the shards of this hub that wait for the missing key of their secret.", float64(p.locked), nil)
+	gauge("callback_in_flight", "Requests to callbacks in progress.", float64(p.inFlight), nil)
 	gauge("followers", "Followers of this hub.", float64(p.subscriptions), callbackKind)
-	gauge("follower_lag_changes", "Changes that the slowest follower of this hub has not got yet.", float64(p.lagChanges), callbackKind)
-	gauge("follower_lag_seconds", "Age of the oldest change that a follower of this hub has not got yet.", p.lag.Seconds(), callbackKind)
+	gauge("follower_lag_changes", "Changes that the slowest follower of this hub has not received yet.", float64(p.lagChanges), callbackKind)
+	gauge("follower_lag_seconds", "Age of the oldest change that a follower of this hub has not received yet, in seconds.", p.lag.Seconds(), callbackKind)
 }

@@ -41,36 +41,36 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 	publishes := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "rshub_publishes_total",
-		Help: "Batches that publishers sent: accepted, replayed (a retry of an accepted batch), refused (the publisher's fault) or failed (the hub's fault).",
+		Help: "Published batches: accepted, replayed (a retry of an accepted batch), refused (the publisher's fault) or failed (the hub's fault).",
 	}, []string{"outcome"})
 	reads := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "rshub_window_reads_total",
-		Help: "Reads of followers, answered by the window of recent batches (hit), by what another follower has read (shared) or by the change memory (miss).",
+		Help: "Reads of followers, answered by the window of recent batches (hit), by another follower's read (shared) or by the change memory (miss).",
 	}, []string{"outcome"})
 	m := &metrics{
-		changes:  counter("published_changes_total", "Changes that were accepted, which means that the memory has them durably; without replays."),
+		changes:  counter("published_changes_total", "Accepted changes, which are durable; without replays."),
 		accepted: publishes.WithLabelValues("accepted"), replayed: publishes.WithLabelValues("replayed"),
 		refused: publishes.WithLabelValues("refused"), failed: publishes.WithLabelValues("failed"),
 		duration: auto.NewHistogram(prometheus.HistogramOpts{
-			Name: "rshub_publish_duration_seconds", Help: "Time from reading a batch to its durable acceptance, for batches that were accepted.",
+			Name: "rshub_publish_duration_seconds", Help: "Time from reading an accepted batch to its durable acceptance, in seconds.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}),
-		sets:     gauge("log_sets", "Sets in the memory; looked up each minute."),
-		kept:     gauge("log_changes", "Changes that the memory keeps, of all sets; looked up each minute."),
-		oldest:   gauge("log_oldest_timestamp_seconds", "How far back the memory reaches, in the set where it reaches furthest; looked up each minute. 0 while there are no changes."),
-		removed:  counter("retention_removed_changes_total", "Changes that this hub removed because of their age or number."),
+		sets:     gauge("log_sets", "Sets in the memory; updated every minute."),
+		kept:     gauge("log_changes", "Changes in the memory, of all sets; updated every minute."),
+		oldest:   gauge("log_oldest_timestamp_seconds", "Time of the oldest change of any set, in seconds since the epoch; updated every minute. 0 without changes."),
+		removed:  counter("retention_removed_changes_total", "Changes removed by this hub because of their age or number."),
 		hits:     reads.WithLabelValues("hit"),
 		shared:   reads.WithLabelValues("shared"),
 		misses:   reads.WithLabelValues("miss"),
-		repaired: counter("announcements_repaired_total", "Times that a check of the memory found changes of other hubs that were not announced, or that were announced without their content."),
+		repaired: counter("announcements_repaired_total", "Checks of the memory that found unannounced changes from other hubs, or changes announced without their content."),
 	}
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "rshub_log_newest_timestamp_seconds",
-		Help: "When the newest change was accepted, by any hub; changes of other hubs are looked up each minute. 0 while there are no changes.",
+		Help: "Time of the newest change accepted by any hub, in seconds since the epoch; changes from other hubs are counted every minute. 0 without changes.",
 	}, func() float64 { return seconds(m.newest.Load()) })
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "rshub_clock_doubtful",
-		Help: "1 while retention by age pauses, because the clock went ahead by more than an hour, or no hub ran for so long; else 0.",
+		Help: "1 while retention by age is paused, because the clock jumped ahead by more than an hour or no hub ran for that long; otherwise 0.",
 	}, func() float64 {
 		if m.doubt.Load() {
 			return 1
@@ -145,7 +145,7 @@ func newBusMetrics(r prometheus.Registerer, connected func() bool) *busMetrics {
 		return auto.NewCounter(prometheus.CounterOpts{Name: "rshub_announcements_" + name, Help: help})
 	}
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "rshub_nats_connected", Help: "Whether there is a connection to NATS, 1 or 0; only where RSHUB_NATS_URL is set.",
+		Name: "rshub_nats_connected", Help: "1 if connected to NATS, otherwise 0; only with RSHUB_NATS_URL.",
 	}, func() float64 {
 		if connected() {
 			return 1
@@ -153,9 +153,9 @@ func newBusMetrics(r prometheus.Registerer, connected func() bool) *busMetrics {
 		return 0
 	})
 	return &busMetrics{
-		sent:     counter("sent_total", "Announcements that were given to NATS; only where RSHUB_NATS_URL is set."),
-		received: counter("received_total", "Announcements that were received, including those that were refused; only where RSHUB_NATS_URL is set."),
-		lost:     counter("lost_total", "Announcements that were not sent, and times that NATS dropped announcements because this hub was too slow; only where RSHUB_NATS_URL is set."),
-		refused:  counter("refused_total", "Announcements that were received and refused: made without the secret of this memory, by another version of rshub, or too long ago; only where RSHUB_NATS_URL is set."),
+		sent:     counter("sent_total", "Announcements sent to NATS; only with RSHUB_NATS_URL."),
+		received: counter("received_total", "Announcements received, including refused ones; only with RSHUB_NATS_URL."),
+		lost:     counter("lost_total", "Announcements that could not be sent, plus drops by NATS because this hub was too slow; only with RSHUB_NATS_URL."),
+		refused:  counter("refused_total", "Received announcements that were refused: made without the secret of this memory, by another version of rshub, or too old; only with RSHUB_NATS_URL."),
 	}
 }

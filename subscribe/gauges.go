@@ -97,7 +97,7 @@ func (g gauges) Collect(to chan<- prometheus.Metric) {
 			to <- prometheus.MustNewConstMetric(of, prometheus.GaugeValue, v)
 		}
 		gauge("followers", "Followers of this hub.", float64(p.Followers))
-		gauge("follower_lag_changes", "Changes that the slowest follower of this hub has not got yet.", float64(p.Changes))
-		gauge("follower_lag_seconds", "Age of the oldest change that a follower of this hub has not got yet.", p.Lag.Seconds())
+		gauge("follower_lag_changes", "Changes that the slowest follower of this hub has not received yet.", float64(p.Changes))
+		gauge("follower_lag_seconds", "Age of the oldest change that a follower of this hub has not received yet, in seconds.", p.Lag.Seconds())
 	}
 }

@@ -114,20 +114,20 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{}
 	ended := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "rshub_followers_closed_total",
-		Help: "Connections of followers that ended: the client left or broke off (client), read too slowly (slow), gave no sign of life (silent), " +
-			"asked for changes that the memory no longer has (gone), lost the right to follow (right); the hub stopped (stopping) or failed (error).",
+		Help: "Ended connections of followers: the client left or broke off (client), read too slowly (slow), did not respond (silent), " +
+			"asked for changes that are gone (gone), lost the right to follow (right); the hub stopped (stopping) or failed (error).",
 	}, []string{"kind", "reason"})
 	for k, name := range kindNames {
 		counter := func(metric, help string) prometheus.Counter {
 			return auto.NewCounter(prometheus.CounterOpts{Name: "rshub_" + metric, Help: help, ConstLabels: prometheus.Labels{"kind": name}})
 		}
 		m.delivered[k] = delivered{
-			messages: counter("deliveries_total", "Messages, events, pages and requests with changes that were delivered to followers."),
-			bytes:    counter("delivered_bytes_total", "Bytes of what was delivered to followers."),
-			changes:  counter("delivered_changes_total", "Changes that were delivered to followers."),
+			messages: counter("deliveries_total", "Messages, events, pages and requests with changes delivered to followers."),
+			bytes:    counter("delivered_bytes_total", "Bytes delivered to followers."),
+			changes:  counter("delivered_changes_total", "Changes delivered to followers."),
 		}
-		m.baselines[k].resources = counter("baseline_resources_total", "Resources that baselines named to their clients.")
-		m.baselines[k].bytes = counter("baseline_bytes_total", "Bytes of the baselines that clients read.")
+		m.baselines[k].resources = counter("baseline_resources_total", "Resources sent in baselines.")
+		m.baselines[k].bytes = counter("baseline_bytes_total", "Bytes of baselines sent to clients.")
 		if kind(k) == byLongPoll {
 			continue
 		}

@@ -37,13 +37,13 @@ type operation struct {
 func New(inner changelog.Log, r prometheus.Registerer) changelog.Log {
 	auto := promauto.With(r)
 	calls := auto.NewCounterVec(prometheus.CounterOpts{
-		Name: "rshub_store_calls_total", Help: "Calls to the change memory; one append of several publishes together is one call.",
+		Name: "rshub_store_calls_total", Help: "Calls to the change memory; one append may have several publishes.",
 	}, []string{"op"})
 	failed := auto.NewCounterVec(prometheus.CounterOpts{
-		Name: "rshub_store_errors_total", Help: "Calls to the change memory that failed. An answer that a set does not exist, or that a cursor is gone, is not a failure.",
+		Name: "rshub_store_errors_total", Help: "Failed calls to the change memory. A nonexistent set or a cursor that is gone is not a failure.",
 	}, []string{"op"})
 	durations := auto.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "rshub_store_call_duration_seconds", Help: "Time that calls to the change memory took, including failed calls.",
+		Name: "rshub_store_call_duration_seconds", Help: "Duration of calls to the change memory in seconds, including failed calls.",
 		Buckets: []float64{.0001, .001, .005, .025, .1, .5, 2.5, 10},
 	}, []string{"op"})
 	op := func(name string) *operation {

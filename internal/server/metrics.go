@@ -23,7 +23,7 @@ func newMetrics(c *Config) *prometheus.Registry {
 		r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	}
 	promauto.With(r).NewGauge(prometheus.GaugeOpts{
-		Name: "rshub_build_info", Help: "Always 1; the labels say what this rshub was built from.",
+		Name: "rshub_build_info", Help: "Constant 1, labeled with the version of rshub and of Go.",
 		ConstLabels: prometheus.Labels{"version": c.Version, "goversion": runtime.Version()},
 	}).Set(1)
 	return r
@@ -42,7 +42,7 @@ func serveMetrics(r *prometheus.Registry, log *slog.Logger) http.Handler {
 func measureDisk(r prometheus.Registerer, space func() (free, reserve uint64, err error)) {
 	auto := promauto.With(r)
 	gauge := func(name, help string, pick func(free, reserve uint64) uint64) {
-		auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "rshub_disk_" + name, Help: help + "; only where the memory is on the disk."}, func() float64 {
+		auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "rshub_disk_" + name, Help: help + "; only with the memory on disk."}, func() float64 {
 			free, reserve, err := space()
 			if err != nil {
 				return math.NaN()
@@ -51,15 +51,15 @@ func measureDisk(r prometheus.Registerer, space func() (free, reserve uint64, er
 		})
 	}
 	gauge("free_bytes", "Free bytes on the disk of RSHUB_DATA", func(free, _ uint64) uint64 { return free })
-	gauge("reserve_bytes", "With fewer free bytes than this, the hub takes no changes", func(_, reserve uint64) uint64 { return reserve })
+	gauge("reserve_bytes", "Free bytes below which the hub accepts no changes", func(_, reserve uint64) uint64 { return reserve })
 }
 
 // A readyGauge is a prometheus.Collector that says the same as /readyz.
 type readyGauge struct{ health *health }
 
 var (
-	isReady      = prometheus.NewDesc("rshub_ready", "Whether the hub is ready, as /readyz says it: 1 or 0.", nil, nil)
-	dependencyOK = prometheus.NewDesc("rshub_dependency_ok", "Whether the change memory, and NATS where there is one, can be used now, and whether the newest tokens and keys of callers (callers) and the certificate are in force, and whether the audit log could be written last (audit_log): 1 or 0. The hub checks it when the metrics are read.", []string{"dependency"}, nil)
+	isReady      = prometheus.NewDesc("rshub_ready", "1 if the hub is ready, as at /readyz, otherwise 0.", nil, nil)
+	dependencyOK = prometheus.NewDesc("rshub_dependency_ok", "1 if the dependency is usable, otherwise 0, checked on each scrape. callers: the newest tokens and JWT keys are in force; certificate: the newest certificate is in force; audit_log: the last write succeeded.", []string{"dependency"}, nil)
 )
 
 func (g readyGauge) Describe(to chan<- *prometheus.Desc) {
@@ -94,7 +94,7 @@ func newRefusals(r prometheus.Registerer) *limit.Refusals {
 	refusals := &limit.Refusals{}
 	for kind := range limit.Connections + 1 {
 		for whose, count := range map[string]func(limit.Kind) uint64{"caller": refusals.OfCallers, "address": refusals.OfAddresses} {
-			counter(r, "rshub_limit_refused_total", "Requests, and batches of streams, that were refused because a limit was reached, by whose limit it was and what it limits.",
+			counter(r, "rshub_limit_refused_total", "Requests and batches of streams refused by a limit, by owner and kind of the limit.",
 				prometheus.Labels{"whose": whose, "limit": kind.String()}, func() uint64 { return count(kind) })
 		}
 	}
@@ -104,6 +104,6 @@ func newRefusals(r prometheus.Registerer) *limit.Refusals {
 // countConnections adds metrics of the connections that a listener, and those beside it,
 // refused or ended.
 func countConnections(r prometheus.Registerer, l *limit.Listener) {
-	counter(r, "rshub_connections_refused_total", "Connections that were refused because there were too many for the limit of file descriptors, or too many from one address.", nil, l.Refused)
-	counter(r, "rshub_connections_ended_total", "Connections without a request that were closed to make room for others.", nil, l.Ended)
+	counter(r, "rshub_connections_refused_total", "Connections refused because of the limit of file descriptors, or too many from one address.", nil, l.Refused)
+	counter(r, "rshub_connections_ended_total", "Idle connections closed to make room for others.", nil, l.Ended)
 }

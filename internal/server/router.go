@@ -57,7 +57,7 @@ func newRouter(r prometheus.Registerer, errors *problem.Adapter) *router {
 		ServeMux: http.NewServeMux(),
 		errors:   errors,
 		responses: promauto.With(r).NewCounterVec(prometheus.CounterOpts{
-			Name: "rshub_http_responses_total", Help: "Answers to requests at RSHUB_LISTEN, by route and class of the status; a WebSocket is a 101.",
+			Name: "rshub_http_responses_total", Help: "Responses at RSHUB_LISTEN by route and status class; a WebSocket counts as 101.",
 		}, []string{"route", "code"}),
 		counters: map[string]*[len(classes)]prometheus.Counter{},
 	}

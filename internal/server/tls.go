@@ -20,7 +20,7 @@ func (s *Server) openCertificate() (err error) {
 		return fmt.Errorf("Config.TLSCertFile: %w", err)
 	}
 	promauto.With(s.metrics).NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "rshub_certificate_expires_timestamp_seconds", Help: "When the TLS certificate in force ends; only where the hub speaks TLS.",
+		Name: "rshub_certificate_expires_timestamp_seconds", Help: "Expiry of the TLS certificate in use, in seconds since the epoch; only with TLS.",
 	}, func() float64 { return float64(s.certificate.Expires().Unix()) })
 	return nil
 }

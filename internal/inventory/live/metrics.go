@@ -25,20 +25,20 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 	failures := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "rshub_inventory_failures_total",
-		Help: "Failures of inventories. late: one could not be made up to date, and is tried again. lost: one is no longer complete, because changes were lost or removed before it had them. unheld: retention did not wait for one, because it was stuck for a day or the store had little room.",
+		Help: "Failures of inventories. late: an update failed and is retried. lost: an inventory is no longer complete, because changes were lost or removed before it had them. unheld: retention did not wait for an inventory, because it was stuck for a day or the store was nearly full.",
 	}, []string{"kind"})
 	reads := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "rshub_inventory_reads_total",
-		Help: "Baselines, and reads of states for audits and listings: begun, or refused with 429 because too many were under way.",
+		Help: "Reads of baselines, and of states for audits and listings: begun, or refused with 429 because of too many.",
 	}, []string{"reader", "outcome"})
 	by := func(outcome string) [2]prometheus.Counter {
 		return [2]prometheus.Counter{states: reads.WithLabelValues("state", outcome), baselines: reads.WithLabelValues("baseline", outcome)}
 	}
 	return &metrics{
-		commits: counter("commits_total", "Roots of inventories that this hub made."),
-		lists:   counter("lists_total", "Resource Lists that this hub made."),
+		commits: counter("commits_total", "Roots of inventories committed by this hub."),
+		lists:   counter("lists_total", "Resource Lists made by this hub."),
 		duration: auto.NewHistogram(prometheus.HistogramOpts{
-			Name: "rshub_inventory_commit_duration_seconds", Help: "Time that it took to make a root.",
+			Name: "rshub_inventory_commit_duration_seconds", Help: "Duration of inventory commits in seconds.",
 			Buckets: []float64{.001, .005, .025, .1, .5, 2.5, 10, 60},
 		}),
 		failed: failures.WithLabelValues("late"), fallen: failures.WithLabelValues("lost"), unheld: failures.WithLabelValues("unheld"),
@@ -102,28 +102,28 @@ func newGauges(r prometheus.Registerer, l *Live) {
 	made := func(name, help string, value func(p *present) float64) {
 		gauge(name, help, nil, &l.maker.mu, func() float64 { return value(&l.maker.present) })
 	}
-	made("sets", "Sets whose inventory this hub makes.", func(p *present) float64 { return float64(p.sets) })
-	made("lag_changes", "Changes that are not in the newest root of a set yet, for the set with the most of them, of the sets made by this hub.", func(p *present) float64 { return float64(p.lagChanges) })
-	made("lag_seconds", "Age of the oldest change that is in no root yet, of all sets made by this hub. Ten minutes are normal in a large set.", func(p *present) float64 {
+	made("sets", "Sets whose inventory this hub maintains.", func(p *present) float64 { return float64(p.sets) })
+	made("lag_changes", "Largest number of changes of a set that are not in its newest root yet, among sets maintained by this hub.", func(p *present) float64 { return float64(p.lagChanges) })
+	made("lag_seconds", "Age of the oldest change that is in no root yet, in seconds, among sets maintained by this hub. Ten minutes are normal in a large set.", func(p *present) float64 {
 		if p.since == 0 {
 			return 0
 		}
 		return max(0, time.Since(time.UnixMicro(p.since)).Seconds())
 	})
-	made("resources", "Resources in the newest roots of the sets made by this hub.", func(p *present) float64 { return float64(p.resources) })
+	made("resources", "Resources in the newest roots of the sets maintained by this hub.", func(p *present) float64 { return float64(p.resources) })
 	made("pages", "Pages of these roots.", func(p *present) float64 { return float64(p.pages) })
-	made("bytes", "Bytes of these pages, without what the store adds.", func(p *present) float64 { return float64(p.bytes) })
-	made("roots", "Roots that exist, of the sets made by this hub, as it last saw them.", func(p *present) float64 { return float64(p.roots) })
-	made("waiting_bytes", "Bytes in memory of the changes that wait for a commit.", func(p *present) float64 { return float64(p.waiting) })
+	made("bytes", "Bytes of these pages, without overhead of the store.", func(p *present) float64 { return float64(p.bytes) })
+	made("roots", "Existing roots of the sets maintained by this hub, at its last check.", func(p *present) float64 { return float64(p.roots) })
+	made("waiting_bytes", "Memory of changes pending a commit, in bytes.", func(p *present) float64 { return float64(p.waiting) })
 	for kind, name := range [...]string{states: "state", baselines: "baseline"} {
-		gauge("readers", "Baselines and states that are being read from this hub now.", prometheus.Labels{"reader": name}, &l.mu, func() float64 { return float64(l.reading[kind]) })
+		gauge("readers", "Baselines and states being read from this hub.", prometheus.Labels{"reader": name}, &l.mu, func() float64 { return float64(l.reading[kind]) })
 	}
-	gauge("snapshots", "Roots that this hub's readers use, or used a short while ago.", nil, &l.mu, func() float64 {
+	gauge("snapshots", "Roots in use by this hub's readers, now or recently.", nil, &l.mu, func() float64 {
 		n := 0
 		for _, v := range l.views {
 			n += len(v.snapshots)
 		}
 		return float64(n)
 	})
-	gauge("kept_bytes", "Bytes in memory, about, of the states that this hub keeps for readers who come back.", nil, &l.mu, func() float64 { return float64(l.bytes) })
+	gauge("kept_bytes", "Approximate memory of states cached for returning readers, in bytes.", nil, &l.mu, func() float64 { return float64(l.bytes) })
 }

@@ -36,10 +36,10 @@ type Meter struct {
 func New(r prometheus.Registerer) *Meter {
 	m, auto := &Meter{}, promauto.With(r)
 	attempts := auto.NewCounterVec(prometheus.CounterOpts{
-		Name: "rshub_callback_attempts_total", Help: "Requests to callbacks that ended, and fetches of the lists of sources that ping or are polled.",
+		Name: "rshub_callback_attempts_total", Help: "Finished requests to callbacks, and fetches of the lists of sources that ping or are polled.",
 	}, []string{"kind", "outcome"})
 	durations := auto.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "rshub_callback_attempt_duration_seconds", Help: "Time of each attempt that rshub_callback_attempts_total counts.",
+		Name: "rshub_callback_attempt_duration_seconds", Help: "Duration of the requests that rshub_callback_attempts_total counts, in seconds.",
 		Buckets: []float64{.002, .01, .05, .25, 1, 5, 15, 60},
 	}, []string{"kind"})
 	for p, name := range names { // create all counters at once: an alert cannot see the first rise of a new counter
