@@ -53,25 +53,25 @@ The exit status is 0 if nothing differs, 1 if something does, 2 if the command f
 million lines take a temporary directory of some 100 MB (in TMPDIR) and little memory.
 `
 
-// errDiffers means that an audit has found differences. They are already
+// errDifferences means that an audit has found differences. They are already
 // printed.
-var errDiffers = errors.New("there are differences")
+var errDifferences = errors.New("there are differences")
 
-// auditList compares a list with what a hub knows.
-func auditList(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+// runAudit compares a list with what a hub knows.
+func runAudit(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("rshub audit", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	set := flags.String("set", "", "")
 	hub := flags.String("hub", "http://127.0.0.1:8080", "")
 	tokenFile := flags.String("token-file", "", "")
 	name := flags.String("name", "rshub audit", "")
-	a := &differencePrinter{stdout: stdout, stderr: stderr, counts: map[audit.Kind]int{}}
+	printer := &differencePrinter{stdout: stdout, stderr: stderr, counts: map[audit.Kind]int{}}
 	var proof *audit.Proof
-	o := auditor.Options{By: digest.ByContent, Look: func(l audit.Look) { a.look = l }, Proved: func(p audit.Proof) { proof = &p }}
+	o := auditor.Options{By: digest.ByContent, Look: func(look audit.Look) { printer.latest = look }, Proved: func(p audit.Proof) { proof = &p }}
 	flags.StringVar(&o.Prefix, "prefix", "", "")
 	flags.StringVar(&o.Since, "since", "", "")
 	flags.DurationVar(&o.Settle, "settle", 5*time.Second, "")
-	flags.BoolVar(&a.skipUnknown, "skip-unknown", false, "")
+	flags.BoolVar(&printer.skipUnknown, "skip-unknown", false, "")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		_, err = fmt.Fprint(stdout, auditUsage)
@@ -89,24 +89,24 @@ func auditList(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	if err != nil {
 		return err
 	}
-	c, err := client.New(*hub, client.Options{Token: token, UserAgent: "rshub/" + build.Version(), Patience: time.Minute, Note: a.note})
+	c, err := client.New(*hub, client.Options{Token: token, UserAgent: "rshub/" + build.Version(), Patience: time.Minute, Note: printer.printRetry})
 	if err != nil {
 		return usageError("-hub is a URL such as https://hub.example.org, and the token one word: " + err.Error())
 	}
-	own, done, err := readList(ctx, flags.Arg(0), stdin)
+	list, cleanup, err := readList(ctx, flags.Arg(0), stdin)
 	if err != nil {
 		return err
 	}
-	defer done() // the error does not matter: the list is temporary
-	if err := a.print(auditor.Audit(ctx, c, *set, auditor.Always(own), o)); err != nil {
-		return said(err)
+	defer cleanup() // the error does not matter: the list is temporary
+	if err := printer.printDifferences(auditor.Audit(ctx, c, *set, auditor.Always(list), o)); err != nil {
+		return hubError(err)
 	}
 	if proof != nil && *name != "" {
 		if err := auditor.Tell(ctx, c, *name, *proof); err != nil {
-			fmt.Fprintf(stderr, "rshub: the hub is not told that nothing differs: %v\n", said(err))
+			fmt.Fprintf(stderr, "rshub: the hub is not told that nothing differs: %v\n", hubError(err))
 		}
 	}
-	return a.sum()
+	return printer.printSummary()
 }
 
 // readToken returns the token in a file, or the one in the environment.
@@ -122,7 +122,7 @@ func readToken(file string) (string, error) {
 }
 
 // readList reads a list into a temporary directory, which done removes.
-func readList(ctx context.Context, file string, stdin io.Reader) (s *inventory.State, done func() error, err error) {
+func readList(ctx context.Context, file string, stdin io.Reader) (list *inventory.State, cleanup func() error, err error) {
 	in := stdin
 	if file != "-" {
 		f, err := os.Open(file)
@@ -132,11 +132,11 @@ func readList(ctx context.Context, file string, stdin io.Reader) (s *inventory.S
 		defer f.Close()
 		in = f
 	}
-	s, done, err = diskpages.Collect(ctx, "list", audit.List(in))
+	list, cleanup, err = diskpages.Collect(ctx, "list", audit.List(in))
 	if e, ok := errors.AsType[*resourcesync.Error](err); ok {
 		err = fmt.Errorf("%s: %w", file, e)
 	}
-	return s, done, err
+	return list, cleanup, err
 }
 
 // A differencePrinter prints differences.
@@ -144,48 +144,48 @@ type differencePrinter struct {
 	stdout, stderr io.Writer
 	skipUnknown    bool
 
-	look   audit.Look // the newest look at the hub
+	latest audit.Look // the newest look at the hub
 	counts map[audit.Kind]int
 }
 
-// print prints differences, one on each line.
-func (a *differencePrinter) print(differences iter.Seq2[audit.Difference, error]) error {
+// printDifferences prints differences, one on each line.
+func (p *differencePrinter) printDifferences(differences iter.Seq2[audit.Difference, error]) error {
 	var line []byte
 	for d, err := range differences {
 		if err != nil {
 			return err
 		}
-		if a.counts[d.Kind]++; d.Kind == audit.Unknown && a.skipUnknown {
+		if p.counts[d.Kind]++; d.Kind == audit.Unknown && p.skipUnknown {
 			continue
 		}
 		line = append(d.AppendJSON(line[:0]), '\n')
-		if _, err := a.stdout.Write(line); err != nil {
+		if _, err := p.stdout.Write(line); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sum writes a summary to standard error. It returns errDiffers if there are
+// printSummary writes a summary to standard error. It returns errDiffers if there are
 // differences.
-func (a *differencePrinter) sum() error {
-	n := a.counts
-	fmt.Fprintf(a.stderr, "rshub: %d missing, %d stale, %d extra, %d unknown; the hub knows %d resources at %v\n",
-		n[audit.Missing], n[audit.Stale], n[audit.Extra], n[audit.Unknown], a.look.Count, a.look.Cursor)
-	if !a.look.Complete {
-		fmt.Fprintln(a.stderr, "rshub: nobody has said that the hub knows all resources of the set")
+func (p *differencePrinter) printSummary() error {
+	n := p.counts
+	fmt.Fprintf(p.stderr, "rshub: %d missing, %d stale, %d extra, %d unknown; the hub knows %d resources at %v\n",
+		n[audit.Missing], n[audit.Stale], n[audit.Extra], n[audit.Unknown], p.latest.Count, p.latest.Cursor)
+	if !p.latest.Complete {
+		fmt.Fprintln(p.stderr, "rshub: nobody has said that the hub knows all resources of the set")
 	}
 	differences := n[audit.Missing] + n[audit.Stale] + n[audit.Extra]
-	if !a.skipUnknown {
+	if !p.skipUnknown {
 		differences += n[audit.Unknown]
 	}
 	if differences > 0 {
-		return errDiffers
+		return errDifferences
 	}
 	return nil
 }
 
-// note writes to standard error why the client tries again.
-func (a *differencePrinter) note(err error, _ time.Duration) {
-	fmt.Fprintf(a.stderr, "rshub: %v; asking again\n", said(err))
+// printRetry writes to standard error why the client tries again.
+func (p *differencePrinter) printRetry(err error, _ time.Duration) {
+	fmt.Fprintf(p.stderr, "rshub: %v; asking again\n", hubError(err))
 }

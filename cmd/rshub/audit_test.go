@@ -12,8 +12,8 @@ import (
 	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
-// post publishes changes, one on each line.
-func (h *started) post(set, lines string) {
+// publishLines publishes changes, one on each line.
+func (h *testHub) publishLines(set, lines string) {
 	h.t.Helper()
 	resp, text := servertest.Do(h.t, "POST", h.URL+"/sets/"+set+"/changes", lines, "Content-Type", "application/x-ndjson")
 	if resp.StatusCode != http.StatusOK {
@@ -23,8 +23,8 @@ func (h *started) post(set, lines string) {
 
 // An audit names what is missing, stale, extra and unknown, and nothing else.
 func TestAudit(t *testing.T) {
-	h := start(t)
-	h.post("demo", `{"loc":"urn:a","change":"created","hash":"md5:0cc175b9c0f1b6a831c399e269772661","type":"text/plain"}
+	h := startHub(t)
+	h.publishLines("demo", `{"loc":"urn:a","change":"created","hash":"md5:0cc175b9c0f1b6a831c399e269772661","type":"text/plain"}
 {"loc":"urn:b","change":"created","hash":"md5:92eb5ffee6ae2fec3ad71c777531578f"}
 {"loc":"urn:c","change":"updated","lastmod":"2026-01-02T03:04:05Z","length":7}
 {"loc":"urn:d","change":"created"}
@@ -33,14 +33,14 @@ func TestAudit(t *testing.T) {
 {"loc":"urn:f","change":"created"}
 `)
 	list := filepath.Join(t.TempDir(), "list.ndjson")
-	write(t, list, `{"loc":"urn:f"}
+	writeFile(t, list, `{"loc":"urn:f"}
 {"loc":"urn:e"}
 {"loc":"urn:d","length":3}
 
 {"loc":"urn:c","lastmod":"2026-01-02T03:04:05Z"}
 {"loc":"urn:b","hash":"md5:0cc175b9c0f1b6a831c399e269772661","length":1}
 `)
-	code, stdout, stderr := command(t, "audit", "-hub", h.URL, "-set", "demo", "-settle", "0s", list)
+	code, stdout, stderr := runCommand(t, "audit", "-hub", h.URL, "-set", "demo", "-settle", "0s", list)
 	found := map[string]string{}
 	for line := range strings.Lines(stdout) {
 		var d struct {
@@ -76,19 +76,19 @@ func TestAudit(t *testing.T) {
 	}
 
 	for prefix, code := range map[string]int{"urn:d": 0, "urn:c": 0, "urn:a": 1, "urn:x": 0} {
-		if got, stdout, stderr := command(t, "audit", "-hub", h.URL, "-set", "demo", "-settle", "0s", "-skip-unknown", "-prefix", prefix, list); got != code {
+		if got, stdout, stderr := runCommand(t, "audit", "-hub", h.URL, "-set", "demo", "-settle", "0s", "-skip-unknown", "-prefix", prefix, list); got != code {
 			t.Errorf("of %s, exit %d: %s%s", prefix, got, stdout, stderr)
 		}
 	}
-	if got, stdout, stderr := command(t, "audit", "-hub", h.URL, "-set", "demo", "-settle", "0s", "-since", "start", list); got != 0 || stdout != "" {
+	if got, stdout, stderr := runCommand(t, "audit", "-hub", h.URL, "-set", "demo", "-settle", "0s", "-since", "start", list); got != 0 || stdout != "" {
 		t.Errorf("since the start, exit %d: %s%s", got, stdout, stderr)
 	}
 
 	// From standard input, with the token from a file.
 	path := filepath.Join(t.TempDir(), "token")
-	write(t, path, "secret\n")
+	writeFile(t, path, "secret\n")
 	var out, errs bytes.Buffer
-	err := auditList(t.Context(), []string{"-hub", h.URL, "-set", "demo", "-settle", "0s", "-token-file", path, "-prefix", "urn:f", "-"}, strings.NewReader(`{"loc":"urn:f"}`), &out, &errs)
+	err := runAudit(t.Context(), []string{"-hub", h.URL, "-set", "demo", "-settle", "0s", "-token-file", path, "-prefix", "urn:f", "-"}, strings.NewReader(`{"loc":"urn:f"}`), &out, &errs)
 	if err != nil || out.Len() > 0 {
 		t.Errorf("from standard input: %v %s %s", err, &out, &errs)
 	}
@@ -101,16 +101,16 @@ func TestAudit(t *testing.T) {
 }
 
 // An audit that cannot be made is told from one that finds differences.
-func TestAuditFails(t *testing.T) {
-	path, texts := tokens(t, "publish:*", "follow:demo")
-	h := start(t, "RSHUB_TOKENS_FILE", path)
+func TestAuditErrors(t *testing.T) {
+	path, texts := writeTokens(t, "publish:*", "follow:demo")
+	h := startHub(t, "RSHUB_TOKENS_FILE", path)
 	h.Publish("demo", "Authorization", "Bearer "+texts[0])
 	setenv(t, "RSHUB_TOKEN", texts[1])
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
 	dir := t.TempDir()
 	list := func(name, lines string) string {
-		write(t, filepath.Join(dir, name), lines)
+		writeFile(t, filepath.Join(dir, name), lines)
 		return filepath.Join(dir, name)
 	}
 	good := list("good", `{"loc":"urn:a"}`)
@@ -133,13 +133,13 @@ func TestAuditFails(t *testing.T) {
 		{"a loc twice", []string{"-set", "demo", list("twice", "{\"loc\":\"urn:a\"}\n{\"loc\":\"urn:b\"}\n{\"loc\":\"urn:a\"}")}, "twice: line 3: urn:a: it is there twice: line 1"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			code, stdout, stderr := command(t, append([]string{"audit", "-hub", h.URL, "-settle", "0s"}, test.args...)...)
+			code, stdout, stderr := runCommand(t, append([]string{"audit", "-hub", h.URL, "-settle", "0s"}, test.args...)...)
 			if code != 2 || stdout != "" || !strings.Contains(stderr, test.want) || strings.Contains(stderr, texts[1]) {
 				t.Errorf("exit %d, %q, %q", code, stdout, stderr)
 			}
 		})
 	}
-	if code, stdout, _ := command(t, "audit", "-h"); code != 0 || !strings.Contains(stdout, "-skip-unknown") {
+	if code, stdout, _ := runCommand(t, "audit", "-h"); code != 0 || !strings.Contains(stdout, "-skip-unknown") {
 		t.Errorf("help: exit %d, %s", code, stdout)
 	}
 	left, err := os.ReadDir(temporary)

@@ -11,8 +11,8 @@ import (
 	"github.com/rshub/rshub/internal/backup"
 )
 
-// fetchBackup fetches the change memory of the running hub into a new data directory.
-func fetchBackup(ctx context.Context, args []string, stdout io.Writer) error {
+// runBackup fetches the change memory of the running hub into a new data directory.
+func runBackup(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(args) != 1 || strings.HasPrefix(args[0], "-") {
 		return usageError("rshub backup DIR")
 	}
@@ -23,7 +23,7 @@ func fetchBackup(ctx context.Context, args []string, stdout io.Writer) error {
 	}
 	files, bytes, err := backup.Fetch(ctx, c.OpsListen, os.Getenv("RSHUB_TOKEN"), dir, uint64(c.DiskReserve))
 	if err != nil {
-		return inVariables(err)
+		return withVariableNames(err)
 	}
 	fmt.Fprintf(stdout, "%s holds the change memory, %d files, %d bytes; start from it with RSHUB_DATA=%s\n", dir, files, bytes, dir)
 	return nil

@@ -12,29 +12,29 @@ import (
 	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
-// backupOf runs rshub backup against a hub.
-func backupOf(t *testing.T, ops, dir string) (code int, stdout, stderr string) {
+// runBackupCommand runs rshub backup against a hub.
+func runBackupCommand(t *testing.T, ops, dir string) (code int, stdout, stderr string) {
 	t.Helper()
 	t.Setenv("RSHUB_OPS_LISTEN", strings.TrimPrefix(ops, "http://"))
-	return command(t, "backup", dir)
+	return runCommand(t, "backup", dir)
 }
 
 // A backup is a data directory that a hub starts from, and the hub that it was
 // made of goes on.
 func TestBackup(t *testing.T) {
-	h := start(t)
+	h := startHub(t)
 	h.Publish("demo")
 	dir := filepath.Join(t.TempDir(), "copy")
-	code, stdout, stderr := backupOf(t, h.Ops, dir)
+	code, stdout, stderr := runBackupCommand(t, h.Ops, dir)
 	if code != 0 || !strings.Contains(stdout, "RSHUB_DATA="+dir) {
 		t.Fatalf("exit %d, %q, %q", code, stdout, stderr)
 	}
 	h.Publish("demo")
-	state := func(h *started) string {
+	changes := func(h *testHub) string {
 		_, body := servertest.Do(t, "GET", h.URL+"/sets/demo/changes?since=start", "")
 		return body
 	}
-	if n := strings.Count(state(h), `"position"`); n != 2 {
+	if n := strings.Count(changes(h), `"position"`); n != 2 {
 		t.Errorf("the hub has %d changes, want 2", n)
 	}
 	testutil.Until(t, "the hub removes what it has copied", func() bool { // after its last byte was sent
@@ -52,15 +52,15 @@ func TestBackup(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	restored := start(t, "RSHUB_DATA", dir)
-	if n := strings.Count(state(restored), `"position"`); n != 1 {
+	restored := startHub(t, "RSHUB_DATA", dir)
+	if n := strings.Count(changes(restored), `"position"`); n != 1 {
 		t.Errorf("the restored hub has %d changes, want 1", n)
 	}
 }
 
-func TestBackupNeedsOperate(t *testing.T) {
-	file, texts := tokens(t, "operate", "publish:*,follow:*")
-	h := start(t, "RSHUB_TOKENS_FILE", file)
+func TestBackupRequiresOperateRight(t *testing.T) {
+	file, texts := writeTokens(t, "operate", "publish:*,follow:*")
+	h := startHub(t, "RSHUB_TOKENS_FILE", file)
 	for _, test := range []struct {
 		name, token string
 		code        int
@@ -73,7 +73,7 @@ func TestBackupNeedsOperate(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Setenv("RSHUB_TOKEN", test.token)
 			dir := filepath.Join(t.TempDir(), "copy")
-			code, _, stderr := backupOf(t, h.Ops, dir)
+			code, _, stderr := runBackupCommand(t, h.Ops, dir)
 			if code != test.code || !strings.Contains(stderr, test.stderr) || test.token != "" && strings.Contains(stderr, test.token) {
 				t.Errorf("exit %d, %q", code, stderr)
 			}
@@ -86,12 +86,12 @@ func TestBackupNeedsOperate(t *testing.T) {
 
 func TestBackupWithoutHub(t *testing.T) {
 	setenv(t)
-	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	unused, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := nobody.Addr().String()
-	if err := nobody.Close(); err != nil {
+	addr := unused.Addr().String()
+	if err := unused.Close(); err != nil {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
@@ -109,7 +109,7 @@ func TestBackupWithoutHub(t *testing.T) {
 			if err := test.prepare(dir); err != nil {
 				t.Fatal(err)
 			}
-			code, stdout, stderr := backupOf(t, test.ops, dir)
+			code, stdout, stderr := runBackupCommand(t, test.ops, dir)
 			if code != 1 || stdout != "" || !strings.Contains(stderr, test.want) {
 				t.Errorf("exit %d, %q, %q", code, stdout, stderr)
 			}

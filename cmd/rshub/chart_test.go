@@ -16,7 +16,7 @@ import (
 )
 
 // Where the chart takes a value from a Secret, a hub would read this.
-var fromSecrets = map[string]string{"RSHUB_REDIS_URL": "redis://redis:6379", "RSHUB_NATS_URL": "nats://nats:4222"}
+var secretValues = map[string]string{"RSHUB_REDIS_URL": "redis://redis:6379", "RSHUB_NATS_URL": "nats://nats:4222"}
 
 var (
 	chartVariable = regexp.MustCompile(`(?m)^ +- name: (RSHUB_[A-Z_]+)\n +(value|valueFrom): ?(.*)$`)
@@ -32,12 +32,12 @@ func TestChart(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			hub, test, _ := strings.Cut(read(t, file), "helm.sh/hook: test")
+			hub, test, _ := strings.Cut(readFile(t, file), "helm.sh/hook: test")
 			variables := map[string]string{}
 			for _, v := range chartVariable.FindAllStringSubmatch(hub, -1) {
 				variables[v[1]] = strings.Trim(v[3], `"`)
 				if v[2] == "valueFrom" {
-					variables[v[1]] = fromSecrets[v[1]]
+					variables[v[1]] = secretValues[v[1]]
 				}
 			}
 			if len(variables) < 5 {

@@ -88,15 +88,15 @@ type config struct {
 	LogLevel     slog.Level    `envconfig:"RSHUB_LOG_LEVEL" default:"info" desc:"lowest level that is logged: debug, info, warn or error"`
 }
 
-// problems collects all mistakes in the configuration.
-type problems struct {
-	errs       []error
-	unreadable map[string]bool // variables that could not be read, so that their values are not checked
+// configErrors collects all mistakes in the configuration.
+type configErrors struct {
+	errs     []error
+	unparsed map[string]bool // variables that could not be read, so that their values are not checked
 }
 
 // add adds a mistake in a variable.
-func (p *problems) add(name, format string, args ...any) {
-	if !p.unreadable[name] {
+func (p *configErrors) add(name, format string, args ...any) {
+	if !p.unparsed[name] {
 		p.errs = append(p.errs, fmt.Errorf(name+" "+format, args...))
 	}
 }
@@ -105,7 +105,7 @@ func (p *problems) add(name, format string, args ...any) {
 // once.
 func readConfig() (*config, error) {
 	var c config
-	p := &problems{unreadable: map[string]bool{}}
+	p := &configErrors{unparsed: map[string]bool{}}
 	c.read(p)
 	c.checkAddresses(p)
 	checkSets(p, "RSHUB_SETS", c.Sets)
@@ -129,7 +129,7 @@ func readConfig() (*config, error) {
 		p.add("RSHUB_MAX_BODY", "is %d bytes; it is 1KiB to 1TiB", c.MaxBody)
 	}
 	for i, host := range c.Hosts {
-		if c.Hosts[i] = strings.ToLower(strings.TrimSpace(host)); !hostForm.MatchString(c.Hosts[i]) {
+		if c.Hosts[i] = strings.ToLower(strings.TrimSpace(host)); !hostPattern.MatchString(c.Hosts[i]) {
 			p.add("RSHUB_HOSTS", "has %q; a name is like rshub.default.svc, without a port", host)
 		}
 	}
@@ -162,15 +162,15 @@ func readConfig() (*config, error) {
 }
 
 // checkStore checks the part of the configuration that store returns.
-func (c *config) checkStore(p *problems) {
-	if !prefixForm.MatchString(c.Prefix) {
+func (c *config) checkStore(p *configErrors) {
+	if !prefixPattern.MatchString(c.Prefix) {
 		p.add("RSHUB_PREFIX", "is %q; it is 1 to 40 of a-z, A-Z, 0-9, hyphen and underscore", c.Prefix)
 	}
 	if c.RedisWait < 0 || c.RedisWait > 0 && c.RedisURL == "" {
 		p.add("RSHUB_REDIS_WAIT", "is %d; it is a number of replicas of RSHUB_REDIS_URL", c.RedisWait)
 	}
-	if least := 100 * time.Millisecond; c.RedisTimeout < least {
-		p.add("RSHUB_REDIS_TIMEOUT", "is %v; it must be at least %v", c.RedisTimeout, least)
+	if minTimeout := 100 * time.Millisecond; c.RedisTimeout < minTimeout {
+		p.add("RSHUB_REDIS_TIMEOUT", "is %v; it must be at least %v", c.RedisTimeout, minTimeout)
 	}
 	if c.SecretKeys == "" {
 		return
@@ -182,11 +182,11 @@ func (c *config) checkStore(p *problems) {
 
 // read reads the environment. It calls envconfig once for each variable, because
 // envconfig stops at the first variable that it cannot read.
-func (c *config) read(p *problems) {
+func (c *config) read(p *configErrors) {
 	fields := reflect.ValueOf(c).Elem()
 	for i := range fields.NumField() {
-		alone := reflect.New(reflect.StructOf([]reflect.StructField{fields.Type().Field(i)}))
-		err := envconfig.Process("", alone.Interface())
+		single := reflect.New(reflect.StructOf([]reflect.StructField{fields.Type().Field(i)}))
+		err := envconfig.Process("", single.Interface())
 		if e, ok := errors.AsType[*envconfig.ParseError](err); ok {
 			if fields.Field(i).Type() == reflect.TypeFor[time.Duration]() { // envconfig does not know days
 				var d time.Duration
@@ -196,16 +196,16 @@ func (c *config) read(p *problems) {
 				}
 			}
 			p.add(e.KeyName, "is %q: %w", e.Value, e.Err)
-			p.unreadable[e.KeyName] = true
+			p.unparsed[e.KeyName] = true
 		} else if err != nil {
 			p.errs = append(p.errs, err)
 		}
-		fields.Field(i).Set(alone.Elem().Field(0))
+		fields.Field(i).Set(single.Elem().Field(0))
 	}
 }
 
 // checkSets trims names of sets, and checks them.
-func checkSets(p *problems, name string, sets []string) {
+func checkSets(p *configErrors, name string, sets []string) {
 	for i, set := range sets {
 		sets[i] = strings.TrimSpace(set)
 		if err := feed.CheckSet(sets[i]); err != nil {
@@ -219,7 +219,7 @@ const insecure = "anyone-may-publish"
 
 // checkAddresses checks the addresses that the hub listens on and its URL. Without
 // tokens, an address that others can reach is refused.
-func (c *config) checkAddresses(p *problems) {
+func (c *config) checkAddresses(p *configErrors) {
 	open := c.TokensFile == "" && c.JWTKeys == "" && c.Insecure != insecure
 	switch host, _, err := net.SplitHostPort(c.Listen); {
 	case err != nil:
@@ -275,11 +275,11 @@ func (c *config) checkAddresses(p *problems) {
 	}
 }
 
-var prefixForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
+var prefixPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
 
-var hostForm = regexp.MustCompile(`^(\*|[a-z0-9_-]+(\.[a-z0-9_-]+)*)$`)
+var hostPattern = regexp.MustCompile(`^(\*|[a-z0-9_-]+(\.[a-z0-9_-]+)*)$`)
 
-var serviceLink = regexp.MustCompile(`_PORT_[0-9]+_`)
+var serviceLinkPattern = regexp.MustCompile(`_PORT_[0-9]+_`)
 
 // unknownVariables returns the variables that begin with RSHUB_ and that rshub does
 // not know. They are probably misspelt.
@@ -293,7 +293,7 @@ func unknownVariables() []string {
 		name, value, _ := strings.Cut(v, "=")
 		switch {
 		case !strings.HasPrefix(name, "RSHUB_") || known[name]:
-		case strings.Contains(name, "_SERVICE_"), serviceLink.MatchString(name), strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://"):
+		case strings.Contains(name, "_SERVICE_"), serviceLinkPattern.MatchString(name), strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://"):
 			// Kubernetes sets these for every service whose name begins with rshub.
 		default:
 			unknown = append(unknown, name)
@@ -307,11 +307,11 @@ func unknownVariables() []string {
 func checkVariables() error {
 	var errs []error
 	for _, name := range unknownVariables() {
-		meant := ""
-		if near := nearest.Of(name, variables()); near != "" {
-			meant = "; did you mean " + near + "?"
+		hint := ""
+		if suggestion := nearest.Of(name, variables()); suggestion != "" {
+			hint = "; did you mean " + suggestion + "?"
 		}
-		errs = append(errs, fmt.Errorf("rshub knows no variable %s%s", name, meant))
+		errs = append(errs, fmt.Errorf("rshub knows no variable %s%s", name, hint))
 	}
 	return errors.Join(errs...)
 }
@@ -326,32 +326,32 @@ func variables() (names []string) {
 
 // printVariables explains every variable, in groups.
 func printVariables(w io.Writer) error {
-	var all strings.Builder
+	var text strings.Builder
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[config]()) {
 		if group := f.Tag.Get("group"); group != "" {
-			fmt.Fprintf(&all, "\n%s\n", group)
+			fmt.Fprintf(&text, "\n%s\n", group)
 		}
-		fmt.Fprintf(&all, "\n  %s", f.Tag.Get("envconfig"))
+		fmt.Fprintf(&text, "\n  %s", f.Tag.Get("envconfig"))
 		if value := f.Tag.Get("default"); value != "" {
-			fmt.Fprintf(&all, "  (default %s)", value)
+			fmt.Fprintf(&text, "  (default %s)", value)
 		}
-		all.WriteString("\n")
+		text.WriteString("\n")
 		line := "     "
 		for word := range strings.FieldsSeq(f.Tag.Get("desc")) {
-			if len(line)+1+len(word) > helpColumns && len(line) > 5 {
-				all.WriteString(line + "\n")
+			if len(line)+1+len(word) > helpWidth && len(line) > 5 {
+				text.WriteString(line + "\n")
 				line = "     "
 			}
 			line += " " + word
 		}
-		all.WriteString(line + "\n")
+		text.WriteString(line + "\n")
 	}
-	_, err := io.WriteString(w, strings.TrimPrefix(all.String(), "\n"))
+	_, err := io.WriteString(w, strings.TrimPrefix(text.String(), "\n"))
 	return err
 }
 
-// helpColumns is how many columns a line of the help has.
-const helpColumns = 80
+// helpWidth is how many columns a line of the help has.
+const helpWidth = 80
 
 // server returns the configuration for package server. It reads the files that the
 // variables name.

@@ -34,8 +34,8 @@ You may interrupt the command. Run it again, and it begins anew. No hub can star
 that is not finished.
 `
 
-// copyMemory copies a change memory from the disk into Redis.
-func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+// runCopy copies a change memory from the disk into Redis.
+func runCopy(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("rshub copy", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	from, to := flags.String("from", "", ""), flags.String("to", "", "")
@@ -47,26 +47,26 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		return usageError(err.Error())
 	case flags.NArg() > 0 || *from == "" || *to == "":
 		return usageError("rshub copy --from DIR --to URL")
-	case inRedis(*from):
+	case isRedisURL(*from):
 		return usageError(fmt.Sprintf("--from %s is not a directory; to copy a memory in Redis, use the tools of Redis", redisconn.WithoutSecret(*from)))
-	case !inRedis(*to):
+	case !isRedisURL(*to):
 		return usageError("--to is not a URL such as redis://localhost:6379")
 	}
-	c, p := new(config), &problems{unreadable: map[string]bool{}}
+	c, p := new(config), &configErrors{unparsed: map[string]bool{}}
 	c.read(p)
 	c.Data, c.RedisURL = *from, *to
 	c.checkStore(p)
 	if err := errors.Join(p.errs...); err != nil {
 		return fmt.Errorf("configuration:\n%w", err)
 	}
-	begin := time.Now()
+	start := time.Now()
 	line := progress.Line{W: stderr, Terminal: progress.IsTerminal(stderr), Now: time.Now}
 	line.Begin()
 	store := c.store()
 	store.Logger = newLogger(stderr, slog.LevelWarn)
-	done, err := server.Copy(ctx, store, func(now server.Copied) {
+	copied, err := server.Copy(ctx, store, func(copied server.Copied) {
 		text := func(time.Time) string {
-			return fmt.Sprintf("%s and %s are copied", progress.Count(now.Sets, "set"), progress.Count(now.Changes, "change"))
+			return fmt.Sprintf("%s and %s are copied", progress.Count(copied.Sets, "set"), progress.Count(copied.Changes, "change"))
 		}
 		line.Update(text, text)
 	})
@@ -83,10 +83,10 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if c.Prefix != "rshub" {
 		variables += " and RSHUB_PREFIX=" + c.Prefix
 	}
-	fmt.Fprintf(stdout, "%s holds the change memory now: %s, %s, %s; in %v. Start from it with %s\n", redisconn.WithoutSecret(*to), progress.Count(done.Sets, "set"),
-		progress.Count(done.Changes, "change"), progress.Count(done.Subscriptions, "subscription"), time.Since(begin).Round(time.Millisecond), variables)
+	fmt.Fprintf(stdout, "%s holds the change memory now: %s, %s, %s; in %v. Start from it with %s\n", redisconn.WithoutSecret(*to), progress.Count(copied.Sets, "set"),
+		progress.Count(copied.Changes, "change"), progress.Count(copied.Subscriptions, "subscription"), time.Since(start).Round(time.Millisecond), variables)
 	return nil
 }
 
-// inRedis reports whether a change memory is in a Redis, and not in a directory.
-func inRedis(memory string) bool { return strings.Contains(memory, "://") }
+// isRedisURL reports whether a change memory is in a Redis, and not in a directory.
+func isRedisURL(location string) bool { return strings.Contains(location, "://") }

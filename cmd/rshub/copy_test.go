@@ -14,22 +14,22 @@ import (
 	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
-// runCommand runs rshub with arguments in a directory of its own.
-func runCommand(t *testing.T, ctx context.Context, args ...string) (code int, stdout, stderr string) {
+// runCommandContext runs rshub with arguments in a directory of its own.
+func runCommandContext(t *testing.T, ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, log testutil.Log
 	code = run(ctx, args, &out, &log)
 	return code, out.String(), log.String()
 }
 
-func TestCopyCalls(t *testing.T) {
+func TestCopyCommandLine(t *testing.T) {
 	setenv(t)
 	t.Chdir(t.TempDir())
-	const nobody = "redis://user:secret@127.0.0.1:1"
+	const unreachable = "redis://user:secret@127.0.0.1:1"
 	for _, test := range []struct {
 		args string
 		code int
-		says string
+		want string
 	}{
 		{"-h", 0, "--from DIR"},
 		{"", 2, "--from DIR --to URL"},
@@ -37,12 +37,12 @@ func TestCopyCalls(t *testing.T) {
 		{"--from a --to b c", 2, "--from DIR --to URL"},
 		{"--form a", 2, "-form"},
 		{"--from a --to localhost:6379", 2, "not a URL such as redis://localhost:6379"},
-		{"--from " + nobody + " --to a", 2, "is not a directory"},
-		{"--from none --to " + nobody, 1, "no change memory in none"},
+		{"--from " + unreachable + " --to a", 2, "is not a directory"},
+		{"--from none --to " + unreachable, 1, "no change memory in none"},
 	} {
-		code, stdout, stderr := runCommand(t, t.Context(), append([]string{"copy"}, strings.Fields(test.args)...)...)
-		if code != test.code || !strings.Contains(stdout+stderr, test.says) {
-			t.Errorf("rshub copy %s ended with %d, want %d and %q:\n%s%s", test.args, code, test.code, test.says, stdout, stderr)
+		code, stdout, stderr := runCommandContext(t, t.Context(), append([]string{"copy"}, strings.Fields(test.args)...)...)
+		if code != test.code || !strings.Contains(stdout+stderr, test.want) {
+			t.Errorf("rshub copy %s ended with %d, want %d and %q:\n%s%s", test.args, code, test.code, test.want, stdout, stderr)
 		}
 		if strings.Contains(stdout+stderr, "secret") {
 			t.Errorf("rshub copy %s tells the password: %s", test.args, stderr)
@@ -54,29 +54,29 @@ func TestCopyCalls(t *testing.T) {
 func TestCopyVariables(t *testing.T) {
 	t.Chdir(t.TempDir())
 	setenv(t, "RSHUB_PREFIX", "a:b", "RSHUB_REDIS_TIMEOUT", "1ms", "RSHUB_REDIS_WAIT", "-1", "RSHUB_SECRET_KEYS", "k:x", "RSHUB_HEARTBEAT", "often")
-	code, _, stderr := runCommand(t, t.Context(), "copy", "--from", "none", "--to", "redis://127.0.0.1:1")
+	code, _, stderr := runCommandContext(t, t.Context(), "copy", "--from", "none", "--to", "redis://127.0.0.1:1")
 	for _, name := range []string{"PREFIX is", "REDIS_TIMEOUT is", "REDIS_WAIT is", "SECRET_KEYS cannot", "HEARTBEAT is"} {
 		if code != 1 || !strings.Contains(stderr, "\nRSHUB_"+name) {
 			t.Errorf("exit %d, and nothing says that RSHUB_%s:\n%s", code, name, stderr)
 		}
 	}
-	if code, stdout, stderr := runCommand(t, t.Context(), "copy", "-h"); code != 0 || stdout != copyUsage {
+	if code, stdout, stderr := runCommandContext(t, t.Context(), "copy", "-h"); code != 0 || stdout != copyUsage {
 		t.Errorf("the help ended with %d: %s%s", code, stdout, stderr)
 	}
 	setenv(t, "RSHUB_REDIS_WAIT", "1") // counts replicas of --to
-	if _, _, stderr := runCommand(t, t.Context(), "copy", "--from", "none", "--to", "redis://127.0.0.1:1"); !strings.Contains(stderr, "no change memory in none") {
+	if _, _, stderr := runCommandContext(t, t.Context(), "copy", "--from", "none", "--to", "redis://127.0.0.1:1"); !strings.Contains(stderr, "no change memory in none") {
 		t.Errorf("with RSHUB_REDIS_WAIT: %s", stderr)
 	}
 }
 
 func TestCopy(t *testing.T) {
-	h := start(t)
+	h := startHub(t)
 	publishOne(t, h.URL)
 	servertest.Do(t, "PUT", h.URL+"/sets/demo", `{"complete":true}`, "Content-Type", "application/json")
-	copyTo := func(ctx context.Context, url string, code int, says string) {
+	copyTo := func(ctx context.Context, url string, code int, want string) {
 		t.Helper()
-		if got, stdout, stderr := runCommand(t, ctx, "copy", "--from", h.data, "--to", url); got != code || !strings.Contains(stdout+stderr, says) {
-			t.Errorf("it ended with %d, want %d and %q: %s%s", got, code, says, stdout, stderr)
+		if got, stdout, stderr := runCommandContext(t, ctx, "copy", "--from", h.data, "--to", url); got != code || !strings.Contains(stdout+stderr, want) {
+			t.Errorf("it ended with %d, want %d and %q: %s%s", got, code, want, stdout, stderr)
 		}
 	}
 	url := "redis://" + redistest.Start(t).Addr
@@ -88,9 +88,9 @@ func TestCopy(t *testing.T) {
 	copyTo(ctx, url, 1, "run the same command again")
 	copyTo(t.Context(), url, 0, "1 set, 1 change, 0 subscriptions;")
 	copyTo(t.Context(), url, 1, "has a finished copy of this memory already")
-	again := start(t, "RSHUB_REDIS_URL", url, "RSHUB_BASE_URL", "https://hub.example.org")
-	publishOne(t, again.URL)
-	if resp, text := servertest.Do(t, "GET", again.URL+"/sets/demo/resources", ""); resp.StatusCode != 200 || !strings.Contains(text, `"complete":true`) {
+	restarted := startHub(t, "RSHUB_REDIS_URL", url, "RSHUB_BASE_URL", "https://hub.example.org")
+	publishOne(t, restarted.URL)
+	if resp, text := servertest.Do(t, "GET", restarted.URL+"/sets/demo/resources", ""); resp.StatusCode != 200 || !strings.Contains(text, `"complete":true`) {
 		t.Errorf("the resources are answered %s: %s", resp.Status, text)
 	}
 }
@@ -104,30 +104,30 @@ func publishOne(t *testing.T, url string) {
 }
 
 // A ping that was answered is looked at by the hubs that go on with the copy.
-func TestCopyOfPing(t *testing.T) {
-	asked := make(chan struct{}, 100)
+func TestCopyKeepsPendingPing(t *testing.T) {
+	requests := make(chan struct{}, 100)
 	source := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		asked <- struct{}{}
+		requests <- struct{}{}
 		<-r.Context().Done()
 	}))
 	t.Cleanup(source.Close)
-	h := start(t, "RSHUB_CALLBACK_ALLOW", "127.0.0.0/8")
+	h := startHub(t, "RSHUB_CALLBACK_ALLOW", "127.0.0.0/8")
 	servertest.Do(t, "PUT", h.URL+"/sets/demo", `{"changelist":"`+source.URL+`/list.xml"}`, "Content-Type", "application/json")
 	if resp, text := servertest.Do(t, "POST", h.URL+"/hub", "hub.mode=publish&hub.url="+url.QueryEscape(h.URL+"/sets/demo/changes"), "Content-Type", "application/x-www-form-urlencoded"); resp.StatusCode != 204 {
 		t.Fatalf("the ping is answered %s: %s", resp.Status, text)
 	}
-	<-asked
+	<-requests
 	h.Stop()
 	redis := "redis://" + redistest.Start(t).Addr
-	if code, _, stderr := runCommand(t, t.Context(), "copy", "--from", h.data, "--to", redis); code != 0 {
+	if code, _, stderr := runCommandContext(t, t.Context(), "copy", "--from", h.data, "--to", redis); code != 0 {
 		t.Fatal(stderr)
 	}
-	for len(asked) > 0 {
-		<-asked
+	for len(requests) > 0 {
+		<-requests
 	}
-	start(t, "RSHUB_REDIS_URL", redis, "RSHUB_BASE_URL", "https://hub.example.org", "RSHUB_CALLBACK_ALLOW", "127.0.0.0/8")
+	startHub(t, "RSHUB_REDIS_URL", redis, "RSHUB_BASE_URL", "https://hub.example.org", "RSHUB_CALLBACK_ALLOW", "127.0.0.0/8")
 	select {
-	case <-asked:
+	case <-requests:
 	case <-time.After(30 * time.Second):
 		t.Error("nobody looks at the source")
 	}

@@ -39,17 +39,17 @@ cannot be reached, the command asks again until it answers, so no change is miss
 At its end the command prints, on standard error, the -since to go on with.
 `
 
-// followLimit is the most changes of one request of follow with -count.
-const followLimit = 1_000
+// maxRequestChanges is the most changes of one request of follow with -count.
+const maxRequestChanges = 1_000
 
-// follow prints the changes of a set until ctx ends.
-func follow(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+// runFollow prints the changes of a set until ctx ends.
+func runFollow(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("rshub follow", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	set := flags.String("set", "", "")
 	hub := flags.String("hub", "http://127.0.0.1:8080", "")
 	count := flags.Int("count", 0, "")
-	limit := flags.Duration("for", 0, "")
+	duration := flags.Duration("for", 0, "")
 	query := url.Values{}
 	for _, name := range []string{"since", "prefix", "change", "type", "collection"} {
 		flags.Func(name, "", func(v string) error { query.Set(name, v); return nil })
@@ -60,7 +60,7 @@ func follow(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 		return err
 	case err != nil:
 		return usageError(err.Error())
-	case flags.NArg() > 0 || *count < 0 || *limit < 0:
+	case flags.NArg() > 0 || *count < 0 || *duration < 0:
 		return usageError("rshub follow -set SET: rshub follow -h explains it")
 	}
 	if err := feed.CheckSet(*set); err != nil {
@@ -70,34 +70,34 @@ func follow(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 	if err != nil {
 		return err
 	}
-	f := &follower{stdout: stdout, stderr: stderr, count: *count, since: cmp.Or(query.Get("since"), "now")}
-	c, err := client.New(*hub, client.Options{Token: os.Getenv("RSHUB_TOKEN"), UserAgent: "rshub/" + build.Version(), Note: f.note})
+	printer := &changePrinter{stdout: stdout, stderr: stderr, count: *count, since: cmp.Or(query.Get("since"), "now")}
+	c, err := client.New(*hub, client.Options{Token: os.Getenv("RSHUB_TOKEN"), UserAgent: "rshub/" + build.Version(), Note: printer.printRetry})
 	if err != nil {
 		return usageError("-hub is a URL such as https://hub.example.org, and RSHUB_TOKEN a token: " + err.Error())
 	}
-	within := ctx
-	if *limit > 0 {
+	limited := ctx
+	if *duration > 0 {
 		var cancel context.CancelFunc
-		within, cancel = context.WithTimeout(ctx, *limit)
+		limited, cancel = context.WithTimeout(ctx, *duration)
 		defer cancel()
 	}
-	err = f.print(c.Follow(within, *set, f.since, client.FollowOptions{Filter: filter, Limit: min(*count, followLimit)}))
-	if f.since != "now" && f.since != "start" {
-		fmt.Fprintf(stderr, "rshub: go on with -since %s\n", f.since)
+	err = printer.printBatches(c.Follow(limited, *set, printer.since, client.FollowOptions{Filter: filter, Limit: min(*count, maxRequestChanges)}))
+	if printer.since != "now" && printer.since != "start" {
+		fmt.Fprintf(stderr, "rshub: go on with -since %s\n", printer.since)
 	}
 	switch {
 	case ctx.Err() != nil: // the user stopped it: the usual end
 		return nil
-	case within.Err() != nil && f.printed < *count:
-		return fmt.Errorf("%s came within %v, and not %d", progress.Count(f.printed, "change"), *limit, *count)
-	case within.Err() != nil:
+	case limited.Err() != nil && printer.printed < *count:
+		return fmt.Errorf("%s came within %v, and not %d", progress.Count(printer.printed, "change"), *duration, *count)
+	case limited.Err() != nil:
 		return nil
 	}
 	return err
 }
 
-// A follower prints the changes of a set.
-type follower struct {
+// A changePrinter prints the changes of a set.
+type changePrinter struct {
 	stdout, stderr io.Writer
 	count          int // how many changes to print; 0 for all
 
@@ -105,41 +105,41 @@ type follower struct {
 	since   string // where to go on; a cursor after the first batch was printed
 }
 
-// print prints changes, one on each line, until the batches end or count changes are
+// printBatches prints changes, one on each line, until the batches end or count changes are
 // printed.
-func (f *follower) print(batches iter.Seq2[*feed.Batch, error]) error {
+func (p *changePrinter) printBatches(batches iter.Seq2[*feed.Batch, error]) error {
 	for b, err := range batches {
 		if err != nil {
-			return said(err)
+			return hubError(err)
 		}
 		if b.Diverged {
-			fmt.Fprintln(f.stderr, "rshub: the memory has lost its newest changes; some may come again")
+			fmt.Fprintln(p.stderr, "rshub: the memory has lost its newest changes; some may come again")
 		}
 		entries, end := b.Entries, b.Cursor
-		if left := f.count - f.printed; f.count > 0 && left < len(entries) {
-			entries, end = entries[:left], entries[left-1].Cursor
+		if remaining := p.count - p.printed; p.count > 0 && remaining < len(entries) {
+			entries, end = entries[:remaining], entries[remaining-1].Cursor
 		}
 		lines := feed.NDJSON.Append(nil, &feed.Batch{Entries: entries}, "")
-		if _, err := f.stdout.Write(lines); err != nil {
+		if _, err := p.stdout.Write(lines); err != nil {
 			return err
 		}
-		f.printed += len(entries)
-		f.since = end.String()
-		if f.count > 0 && f.printed == f.count {
+		p.printed += len(entries)
+		p.since = end.String()
+		if p.count > 0 && p.printed == p.count {
 			return nil
 		}
 	}
 	return nil
 }
 
-// note writes to standard error why the client tries again.
-func (f *follower) note(err error, _ time.Duration) {
-	fmt.Fprintf(f.stderr, "rshub: %v; asking again\n", said(err))
+// printRetry writes to standard error why the client tries again.
+func (p *changePrinter) printRetry(err error, _ time.Duration) {
+	fmt.Fprintf(p.stderr, "rshub: %v; asking again\n", hubError(err))
 }
 
-// said returns an error with the text of the hub's answer. If err is not an answer
-// of a hub, said returns err.
-func said(err error) error {
+// hubError returns an error with the text of the hub's answer. If err is not an answer
+// of a hub, hubError returns err.
+func hubError(err error) error {
 	p, ok := errors.AsType[*feed.Problem](err)
 	if !ok {
 		return err

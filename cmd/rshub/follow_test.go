@@ -18,8 +18,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A reading is a follow that goes on beside a test.
-type reading struct {
+// A followRun is a follow that goes on beside a test.
+type followRun struct {
 	t     *testing.T
 	lines *bufio.Scanner
 	stop  context.CancelFunc
@@ -27,11 +27,11 @@ type reading struct {
 	errs  testutil.Log
 }
 
-func startFollow(t *testing.T, args ...string) *reading {
+func startFollow(t *testing.T, args ...string) *followRun {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	out, in := io.Pipe()
-	r := &reading{t: t, lines: bufio.NewScanner(out), stop: stop, code: make(chan int, 1)}
+	r := &followRun{t: t, lines: bufio.NewScanner(out), stop: stop, code: make(chan int, 1)}
 	go func() {
 		r.code <- run(ctx, append([]string{"follow"}, args...), in, &r.errs)
 		in.Close()
@@ -43,8 +43,8 @@ func startFollow(t *testing.T, args ...string) *reading {
 	return r
 }
 
-// next returns the loc of the next line.
-func (r *reading) next() string {
+// nextLoc returns the loc of the next line.
+func (r *followRun) nextLoc() string {
 	r.t.Helper()
 	var change struct {
 		Loc      string
@@ -59,18 +59,18 @@ func (r *reading) next() string {
 	return change.Loc
 }
 
-// end waits for the end, and returns the exit code and the cursor to go on with.
-func (r *reading) end() (code int, since string) {
+// wait waits for the end, and returns the exit code and the cursor to go on with.
+func (r *followRun) wait() (code int, cursor string) {
 	r.t.Helper()
 	if r.lines.Scan() {
 		r.t.Errorf("there is a line more: %s", r.lines.Text())
 	}
-	_, since, _ = strings.Cut(r.errs.String(), "go on with -since ")
-	return <-r.code, strings.TrimSpace(since)
+	_, cursor, _ = strings.Cut(r.errs.String(), "go on with -since ")
+	return <-r.code, strings.TrimSpace(cursor)
 }
 
 // publishLocs publishes a change of each.
-func (h *started) publishLocs(set string, locs ...string) {
+func (h *testHub) publishLocs(set string, locs ...string) {
 	h.t.Helper()
 	var body strings.Builder
 	for _, loc := range locs {
@@ -85,20 +85,20 @@ func (h *started) publishLocs(set string, locs ...string) {
 // follow prints the changes that are there and those that come. A second follow from the
 // cursor of the first one prints no change again.
 func TestFollow(t *testing.T) {
-	h := start(t)
+	h := startHub(t)
 	h.publishLocs("demo", "urn:a", "urn:b")
 	r := startFollow(t, "-hub", h.URL+"/", "-set", "demo", "-since", "start")
 	for _, want := range []string{"urn:a", "urn:b"} {
-		if got := r.next(); got != want {
+		if got := r.nextLoc(); got != want {
 			t.Errorf("%s came, and not %s", got, want)
 		}
 	}
 	h.publishLocs("demo", "urn:c")
-	if got := r.next(); got != "urn:c" {
+	if got := r.nextLoc(); got != "urn:c" {
 		t.Errorf("%s came, and not urn:c", got)
 	}
 	r.stop()
-	code, since := r.end()
+	code, since := r.wait()
 	if code != 0 || since == "" {
 		t.Fatalf("it ended with %d: %s", code, &r.errs)
 	}
@@ -106,17 +106,17 @@ func TestFollow(t *testing.T) {
 	h.publishLocs("demo", "urn:d", "urn:e:1", "urn:e:2", "urn:e:3")
 	r = startFollow(t, "-hub", h.URL, "-set", "demo", "-since", since, "-prefix", "urn:e", "-count", "2")
 	for _, want := range []string{"urn:e:1", "urn:e:2"} {
-		if got := r.next(); got != want {
+		if got := r.nextLoc(); got != want {
 			t.Errorf("%s came, and not %s", got, want)
 		}
 	}
-	if code, since := r.end(); code != 0 || !strings.HasPrefix(since, "6-") {
+	if code, since := r.wait(); code != 0 || !strings.HasPrefix(since, "6-") {
 		t.Errorf("it ended with %d: %s", code, &r.errs)
 	}
 }
 
 // follow says what goes wrong on the way, and where to go on.
-func TestFollowSays(t *testing.T) {
+func TestFollowMessages(t *testing.T) {
 	var requests atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if requests.Add(1) == 1 {
@@ -132,7 +132,7 @@ func TestFollowSays(t *testing.T) {
 		_, _ = w.Write(b.JSON())
 	}))
 	defer server.Close()
-	code, stdout, stderr := command(t, "follow", "-hub", server.URL, "-set", "demo", "-count", "1", "-since", "7-7")
+	code, stdout, stderr := runCommand(t, "follow", "-hub", server.URL, "-set", "demo", "-count", "1", "-since", "7-7")
 	if want := `{"position":5,"datetime":"1970-01-01T00:00:00.000005Z","loc":"urn:a","change":"created","{urn:n}a":"ü"}` + "\n"; code != 0 || stdout != want {
 		t.Errorf("exit %d, %s", code, stdout)
 	}
@@ -143,8 +143,8 @@ func TestFollowSays(t *testing.T) {
 }
 
 func TestFollowRefused(t *testing.T) {
-	path, texts := tokens(t, "publish:*", "follow:demo")
-	h := start(t, "RSHUB_TOKENS_FILE", path)
+	path, texts := writeTokens(t, "publish:*", "follow:demo")
+	h := startHub(t, "RSHUB_TOKENS_FILE", path)
 	h.Publish("demo", "Authorization", "Bearer "+texts[0])
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "welcome\n") }))
 	defer other.Close()
@@ -170,7 +170,7 @@ func TestFollowRefused(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			setenv(t, "RSHUB_TOKEN", test.token)
-			code, stdout, stderr := command(t, append([]string{"follow", "-hub", h.URL}, test.args...)...)
+			code, stdout, stderr := runCommand(t, append([]string{"follow", "-hub", h.URL}, test.args...)...)
 			if code != test.code || !strings.Contains(stderr, test.want) {
 				t.Errorf("exit %d, %q", code, stderr)
 			}

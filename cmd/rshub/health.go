@@ -21,17 +21,17 @@ const healthTimeout = 4 * time.Second
 // checkHealth asks the hub of this machine whether it is ready. It returns nil if so. Problems
 // of the configuration do not matter: the hub reports them.
 func checkHealth(ctx context.Context, args []string, stdout io.Writer) error {
-	if err := noArguments(args); err != nil {
+	if err := rejectArguments(args); err != nil {
 		return err
 	}
 	var c config
-	c.read(&problems{unreadable: map[string]bool{}})
+	c.read(&configErrors{unparsed: map[string]bool{}})
 	if c.OpsListen == "" {
 		return usageError("RSHUB_OPS_LISTEN is empty, so the hub does not say whether it is ready")
 	}
 	address, err := backup.OpsAddress(c.OpsListen)
 	if err != nil {
-		return inVariables(err)
+		return withVariableNames(err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()

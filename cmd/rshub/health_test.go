@@ -33,7 +33,7 @@ func TestHealth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nobody := closed.Addr().String()
+	unusedAddr := closed.Addr().String()
 	if err := closed.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestHealth(t *testing.T) {
 		{"not ready", answers(503, `{"ready":false,"checks":{"hub":{"ok":false,"required":true,"reason":"stopping"},"nats":{"ok":false,"reason":"no servers"}}}`), 1, "the hub is not ready: hub: stopping; nats: no servers"},
 		{"ready with another status", answers(500, `{"ready":true}`), 1, "not ready"},
 		{"another server", answers(200, "<html>"), 1, "is not a hub: it answers /readyz with status 200"},
-		{"no server", nobody, 1, "does not answer"},
+		{"no server", unusedAddr, 1, "does not answer"},
 		{"silent", silent.Addr().String(), 1, "does not answer"},
 		{"off", "", 2, "RSHUB_OPS_LISTEN is empty"},
 		{"no port", "127.0.0.1", 1, "RSHUB_OPS_LISTEN"},

@@ -67,21 +67,21 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var err error
 	switch args[0] {
 	case "serve":
-		if err = noArguments(args); err == nil {
+		if err = rejectArguments(args); err == nil {
 			err = serve(ctx, stderr)
 		}
 	case "backup":
-		err = fetchBackup(ctx, args[1:], stdout)
+		err = runBackup(ctx, args[1:], stdout)
 	case "copy":
-		err = copyMemory(ctx, args[1:], stdout, stderr)
+		err = runCopy(ctx, args[1:], stdout, stderr)
 	case "follow":
-		err = follow(ctx, args[1:], stdout, stderr)
+		err = runFollow(ctx, args[1:], stdout, stderr)
 	case "audit":
-		err = auditList(ctx, args[1:], os.Stdin, stdout, stderr)
+		err = runAudit(ctx, args[1:], os.Stdin, stdout, stderr)
 	case "health":
 		err = checkHealth(ctx, args, stdout)
 	case "token":
-		err = token(args[1:], stdout)
+		err = createToken(args[1:], stdout)
 	case "version", "-version", "--version":
 		fmt.Fprintln(stdout, build.Line("rshub"))
 	case "-h", "-help", "--help", "help":
@@ -93,7 +93,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errDiffers):
+	case errors.Is(err, errDifferences):
 		return 1
 	}
 	fmt.Fprintln(stderr, "rshub:", err)
@@ -107,7 +107,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 1
 }
 
-func noArguments(args []string) error {
+func rejectArguments(args []string) error {
 	if len(args) > 1 {
 		return usageError("rshub " + args[0] + " takes no arguments; it is configured by its environment")
 	}

@@ -28,18 +28,18 @@ func setenv(t *testing.T, variables ...string) {
 	}
 }
 
-// A started is a hub in this process.
-type started struct {
+// A testHub is a hub in this process.
+type testHub struct {
 	*servertest.Hub
 	t    *testing.T
 	data string
 	log  *testutil.Log
 }
 
-// start starts a hub on ports of its own, with more variables.
-func start(t *testing.T, variables ...string) *started {
+// startHub starts a hub on ports of its own, with more variables.
+func startHub(t *testing.T, variables ...string) *testHub {
 	t.Helper()
-	h := &started{t: t, data: t.TempDir(), log: &testutil.Log{}}
+	h := &testHub{t: t, data: t.TempDir(), log: &testutil.Log{}}
 	setenv(t, append([]string{"RSHUB_LISTEN", "127.0.0.1:0", "RSHUB_OPS_LISTEN", "127.0.0.1:0", "RSHUB_DATA", h.data}, variables...)...)
 	server, err := newHub(h.log)
 	if err != nil {
@@ -49,18 +49,18 @@ func start(t *testing.T, variables ...string) *started {
 	return h
 }
 
-// tokens writes the file of servertest.Tokens, and returns its path and the tokens.
-func tokens(t *testing.T, rights ...string) (path string, texts []string) {
+// writeTokens writes the file of servertest.Tokens, and returns its path and the tokens.
+func writeTokens(t *testing.T, rights ...string) (path string, tokens []string) {
 	t.Helper()
-	file, texts := servertest.Tokens(rights...)
+	file, tokens := servertest.Tokens(rights...)
 	path = filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return path, texts
+	return path, tokens
 }
 
-func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
+func runCommand(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	code = run(t.Context(), args, &out, &errs)
@@ -69,7 +69,7 @@ func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
 
 func TestHelp(t *testing.T) {
 	setenv(t)
-	code, text, stderr := command(t, "-h")
+	code, text, stderr := runCommand(t, "-h")
 	if code != 0 || stderr != "" {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
@@ -94,9 +94,9 @@ func TestHelp(t *testing.T) {
 			t.Errorf("RSHUB_%s is not explained", name)
 		}
 	}
-	for _, what := range []string{"rshub backup", "rshub token new", "rshub version", "RSHUB_TOKEN "} {
-		if !strings.Contains(text, what) {
-			t.Errorf("%s is not explained", what)
+	for _, command := range []string{"rshub backup", "rshub token new", "rshub version", "RSHUB_TOKEN "} {
+		if !strings.Contains(text, command) {
+			t.Errorf("%s is not explained", command)
 		}
 	}
 }
@@ -121,7 +121,7 @@ func TestRun(t *testing.T) {
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
 			setenv(t, "RSHUB_LISTEN", "here")
-			code, stdout, stderr := command(t, test.args...)
+			code, stdout, stderr := runCommand(t, test.args...)
 			if code != test.code || !strings.Contains(stdout, test.stdout) || !strings.Contains(stderr, test.stderr) {
 				t.Errorf("exit %d, %q, %q", code, stdout, stderr)
 			}

@@ -17,17 +17,17 @@ import (
 // If the system has no certificate authorities, as in the image, the hub trusts those that
 // are compiled in, with and without a file of others.
 func TestWithoutSystemRoots(t *testing.T) {
-	const inside = "RSHUB_TEST_WITHOUT_ROOTS"
+	const childVariable = "RSHUB_TEST_WITHOUT_ROOTS"
 	if runtime.GOOS == "windows" || runtime.GOOS == "darwin" {
 		t.Skip("here the system verifies certificates, and always has authorities")
 	}
-	if os.Getenv(inside) == "" { // a process looks for them once
+	if os.Getenv(childVariable) == "" { // a process looks for them once
 		self, err := os.Executable()
 		if err != nil {
 			t.Fatal(err)
 		}
 		cmd := exec.Command(self, "-test.run=^TestWithoutSystemRoots$", "-test.count=1")
-		cmd.Env = append(os.Environ(), inside+"=1", "SSL_CERT_FILE=/none", "SSL_CERT_DIR=/none")
+		cmd.Env = append(os.Environ(), childVariable+"=1", "SSL_CERT_FILE=/none", "SSL_CERT_DIR=/none")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("without authorities: %v\n%s", err, out)
 		}
@@ -39,7 +39,7 @@ func TestWithoutSystemRoots(t *testing.T) {
 	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	besides, err := readCAs(file)
+	extended, err := readCAs(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestWithoutSystemRoots(t *testing.T) {
 		_, err := c.Verify(x509.VerifyOptions{Roots: pool, CurrentTime: c.NotAfter.Add(-time.Hour)})
 		return err == nil
 	}
-	if trusts(none, server.Certificate()) || !trusts(besides, server.Certificate()) {
+	if trusts(none, server.Certificate()) || !trusts(extended, server.Certificate()) {
 		t.Error("the file's certificate is trusted without the file, or not with it")
 	}
 	n := 0
@@ -63,7 +63,7 @@ func TestWithoutSystemRoots(t *testing.T) {
 		if root.Constraint != nil {
 			continue // some of those may sign only what was signed long ago
 		}
-		if n++; !trusts(none, c) || !trusts(besides, c) {
+		if n++; !trusts(none, c) || !trusts(extended, c) {
 			t.Errorf("%s is not trusted", c.Subject)
 		}
 	}

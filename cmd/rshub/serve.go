@@ -28,16 +28,16 @@ func serve(ctx context.Context, stderr io.Writer) error {
 	if path := os.Getenv("RSHUB_AUDIT_LOG"); path != "" && path != trail.Stderr {
 		hangup := make(chan os.Signal, 1)
 		signal.Notify(hangup, syscall.SIGHUP) // without that, SIGHUP ends the process
-		over := make(chan struct{})
-		defer func() { signal.Stop(hangup); close(hangup); <-over }()
+		stopped := make(chan struct{})
+		defer func() { signal.Stop(hangup); close(hangup); <-stopped }()
 		go func() {
-			defer close(over)
+			defer close(stopped)
 			for range hangup {
 				hub.ReopenAuditLog()
 			}
 		}()
 	}
-	return inVariables(hub.Run(ctx))
+	return withVariableNames(hub.Run(ctx))
 }
 
 // newHub returns a hub configured by the environment. The hub logs to stderr.
@@ -49,24 +49,24 @@ func newHub(stderr io.Writer) (*server.Server, error) {
 	log := newLogger(stderr, c.LogLevel)
 	stdlog.SetFlags(0)
 	stdlog.SetOutput(slog.NewLogLogger(log.Handler(), slog.LevelDebug).Writer()) // net/http logs here when a callback sends unexpected data
-	sc, err := c.server(log)
+	serverConfig, err := c.server(log)
 	if err != nil {
 		return nil, err
 	}
-	hub, err := server.New(sc)
-	return hub, inVariables(err)
+	hub, err := server.New(serverConfig)
+	return hub, withVariableNames(err)
 }
 
-var fieldForm = regexp.MustCompile(`\bConfig\.([A-Z]\w+)`)
+var configFieldPattern = regexp.MustCompile(`\bConfig\.([A-Z]\w+)`)
 
-// inVariables replaces, in an error of package server, the fields of
+// withVariableNames replaces, in an error of package server, the fields of
 // server.Config by the names of variables.
-func inVariables(err error) error {
+func withVariableNames(err error) error {
 	if err == nil {
 		return nil
 	}
-	return errors.New(fieldForm.ReplaceAllStringFunc(err.Error(), func(field string) string {
-		f, _ := reflect.TypeFor[config]().FieldByName(fieldForm.FindStringSubmatch(field)[1])
+	return errors.New(configFieldPattern.ReplaceAllStringFunc(err.Error(), func(field string) string {
+		f, _ := reflect.TypeFor[config]().FieldByName(configFieldPattern.FindStringSubmatch(field)[1])
 		return cmp.Or(f.Tag.Get("envconfig"), field)
 	}))
 }

@@ -19,7 +19,7 @@ import (
 
 // What serves is package server; here is how the environment says it.
 func TestServe(t *testing.T) {
-	h := start(t, "RSHUB_OPS_LISTEN", "")
+	h := startHub(t, "RSHUB_OPS_LISTEN", "")
 	first, _, _ := strings.Cut(h.log.String(), "\n")
 	var line map[string]string
 	if err := json.Unmarshal([]byte(first), &line); err != nil {
@@ -33,14 +33,14 @@ func TestServe(t *testing.T) {
 }
 
 func TestServeRefuses(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	occupied, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
+	defer occupied.Close()
 	file := filepath.Join(t.TempDir(), "file")
-	write(t, file, "alice\n")
-	redis, silent := "redis://"+redistest.Start(t).Addr, "redis://"+taken.Addr().String() // the system takes connections for it
+	writeFile(t, file, "alice\n")
+	redis, silent := "redis://"+redistest.Start(t).Addr, "redis://"+occupied.Addr().String() // the system takes connections for it
 	for _, test := range []struct {
 		name      string
 		variables []string
@@ -49,8 +49,8 @@ func TestServeRefuses(t *testing.T) {
 		{"configuration", []string{"RSHUB_GRACE", "soon"}, "RSHUB_GRACE is \"soon\""},
 		{"no tokens file", []string{"RSHUB_TOKENS_FILE", file + "x"}, "no such file"},
 		{"a bad tokens file", []string{"RSHUB_TOKENS_FILE", file}, "line 1"},
-		{"the address is taken", []string{"RSHUB_LISTEN", taken.Addr().String()}, "RSHUB_LISTEN: "},
-		{"the other address is taken", []string{"RSHUB_OPS_LISTEN", taken.Addr().String()}, "RSHUB_OPS_LISTEN: "},
+		{"the address is taken", []string{"RSHUB_LISTEN", occupied.Addr().String()}, "RSHUB_LISTEN: "},
+		{"the other address is taken", []string{"RSHUB_OPS_LISTEN", occupied.Addr().String()}, "RSHUB_OPS_LISTEN: "},
 		{"Redis does not answer", []string{"RSHUB_REDIS_URL", silent, "RSHUB_BASE_URL", "http://127.0.0.1:1", "RSHUB_START_TIMEOUT", "200ms"}, "RSHUB_REDIS_URL: waited for 200ms (RSHUB_START_TIMEOUT): "},
 		{"a wrong password", []string{"RSHUB_REDIS_URL", strings.Replace(redis, "//", "//nobody:SECRET@", 1), "RSHUB_BASE_URL", "http://127.0.0.1:1", "RSHUB_START_TIMEOUT", "1h"}, "WRONGPASS"},
 		{"no port of NATS", []string{"RSHUB_REDIS_URL", redis, "RSHUB_BASE_URL", "http://127.0.0.1:1", "RSHUB_NATS_URL", "nats://me:SECRET@127.0.0.1:port"}, "rshub: "},
@@ -59,15 +59,15 @@ func TestServeRefuses(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			setenv(t, append([]string{"RSHUB_LISTEN", "127.0.0.1:0", "RSHUB_OPS_LISTEN", "127.0.0.1:0", "RSHUB_DATA", t.TempDir()}, test.variables...)...)
-			code, _, stderr := command(t)
+			code, _, stderr := runCommand(t)
 			if code != 1 || !strings.Contains(stderr, test.want) || strings.Contains(stderr, "SECRET") {
 				t.Errorf("exit %d, %s", code, stderr)
 			}
 		})
 	}
 	t.Run("two hubs", func(t *testing.T) {
-		h := start(t)
-		code, _, stderr := command(t) // in the same environment
+		h := startHub(t)
+		code, _, stderr := runCommand(t) // in the same environment
 		if code != 1 || !strings.Contains(stderr, h.data) || !strings.Contains(stderr, "in use") {
 			t.Errorf("exit %d, %s", code, stderr)
 		}
@@ -76,15 +76,15 @@ func TestServeRefuses(t *testing.T) {
 
 // If a callback sends data that nobody asked for, net/http logs it. That must be in the hub's
 // log as JSON, at the level debug.
-func TestUnaskedAnswer(t *testing.T) {
+func TestUnsolicitedResponseIsLogged(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := start(t, "RSHUB_CALLBACK_ALLOW", "127.0.0.0/8", "RSHUB_LOG_LEVEL", "debug")
+	h := startHub(t, "RSHUB_CALLBACK_ALLOW", "127.0.0.0/8", "RSHUB_LOG_LEVEL", "debug")
 	h.Publish("demo")
 	closed := make(chan error, 1)
-	go func() { closed <- chatty(l) }()
+	go func() { closed <- serveUnsolicited(l) }()
 	form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {h.URL + "/sets/demo/changes"}, "hub.callback": {"http://" + l.Addr().String() + "/cb"}, "rs.since": {"start"}}
 	if resp, body := servertest.Do(t, "POST", h.URL+"/hub", form.Encode(), "Content-Type", "application/x-www-form-urlencoded"); resp.StatusCode != http.StatusAccepted {
 		t.Fatalf("it is answered %d %s", resp.StatusCode, body)
@@ -93,22 +93,22 @@ func TestUnaskedAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.Stop()
-	said := false
+	logged := false
 	for line := range strings.Lines(h.log.String()) {
 		var entry struct{ Level, Msg string }
 		if err := json.Unmarshal([]byte(line), &entry); err != nil {
 			t.Errorf("a line is no JSON: %s", line)
 		}
-		said = said || entry.Level == "DEBUG" && strings.Contains(entry.Msg, "out of turn")
+		logged = logged || entry.Level == "DEBUG" && strings.Contains(entry.Msg, "out of turn")
 	}
-	if !said {
+	if !logged {
 		t.Errorf("the log says nothing of it:\n%s", h.log)
 	}
 }
 
-// chatty confirms one subscription. It takes the first delivery, says more than it was
+// serveUnsolicited confirms one subscription. It takes the first delivery, says more than it was
 // asked for, and returns when the hub has closed the connection.
-func chatty(l net.Listener) error {
+func serveUnsolicited(l net.Listener) error {
 	defer l.Close()
 	answer := func(body func(*http.Request) string, more string) error {
 		c, err := l.Accept()

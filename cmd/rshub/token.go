@@ -13,8 +13,8 @@ import (
 
 const tokenUsage = "rshub token new -name NAME -rights RIGHTS [-expires TIME] [-file FILE]"
 
-// token makes a token and prints it. Only the token's digest is stored.
-func token(args []string, stdout io.Writer) error {
+// createToken makes a token and prints it. Only the token's digest is stored.
+func createToken(args []string, stdout io.Writer) error {
 	if len(args) == 0 || args[0] != "new" {
 		return usageError(tokenUsage)
 	}
@@ -22,7 +22,7 @@ func token(args []string, stdout io.Writer) error {
 	flags.SetOutput(io.Discard)
 	name := flags.String("name", "", "who the token is for")
 	rights := flags.String("rights", "", "publish:SET, follow:SET and operate, separated by commas")
-	until := flags.String("expires", "", "when it ends: a time such as 2027-01-31, or a duration such as 720h")
+	expires := flags.String("expires", "", "when it ends: a time such as 2027-01-31, or a duration such as 720h")
 	file := flags.String("file", "", "tokens file to add the line to")
 	if err := flags.Parse(args[1:]); errors.Is(err, flag.ErrHelp) {
 		return usageError(tokenUsage)
@@ -35,11 +35,11 @@ func token(args []string, stdout io.Writer) error {
 	if _, err := access.ParseRights(*rights); err != nil {
 		return usageError(err.Error())
 	}
-	expires, err := expiry(*until, time.Now())
+	until, err := parseExpiry(*expires, time.Now())
 	if err != nil {
 		return usageError(err.Error())
 	}
-	text, line, err := access.NewLine(*name, *rights, expires)
+	text, line, err := access.NewLine(*name, *rights, until)
 	if err != nil {
 		return usageError(err.Error())
 	}
@@ -54,9 +54,9 @@ func token(args []string, stdout io.Writer) error {
 	return nil
 }
 
-// expiry reads when a token ends: a time, or a duration from now. Empty means
+// parseExpiry reads when a token ends: a time, or a duration from now. Empty means
 // never.
-func expiry(text string, now time.Time) (at time.Time, err error) {
+func parseExpiry(text string, now time.Time) (at time.Time, err error) {
 	if text == "" {
 		return time.Time{}, nil
 	}

@@ -14,7 +14,7 @@ import (
 var tokenText = regexp.MustCompile(`(?m)^token: (rshub_[A-Z2-7]{26})$`)
 
 func TestTokenNew(t *testing.T) {
-	code, stdout, stderr := command(t, "token", "new", "-name", "alice", "-rights", "publish:demo, follow:*")
+	code, stdout, stderr := runCommand(t, "token", "new", "-name", "alice", "-rights", "publish:demo, follow:*")
 	m := tokenText.FindStringSubmatch(stdout)
 	if code != 0 || stderr != "" || m == nil {
 		t.Fatalf("exit %d, %q, %q", code, stdout, stderr)
@@ -38,7 +38,7 @@ func TestTokenNewRefuses(t *testing.T) {
 	} {
 		t.Run(test.name+" "+test.rights, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "tokens")
-			code, stdout, stderr := command(t, "token", "new", "-name", test.name, "-rights", test.rights, "-file", path)
+			code, stdout, stderr := runCommand(t, "token", "new", "-name", test.name, "-rights", test.rights, "-file", path)
 			if code != 2 || stdout != "" || !strings.Contains(stderr, test.want) || strings.Contains(stderr, "SECRET") {
 				t.Errorf("exit %d, %q, %q", code, stdout, stderr)
 			}
@@ -54,7 +54,7 @@ func TestTokenNewInFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "tokens")
 	newToken := func(name string) (int, string, string) {
-		return command(t, "token", "new", "-name", name, "-rights", "publish:demo", "-file", path)
+		return runCommand(t, "token", "new", "-name", name, "-rights", "publish:demo", "-file", path)
 	}
 	if code, _, stderr := newToken("alice"); code != 0 {
 		t.Fatalf("a new file: %s", stderr)
@@ -72,7 +72,7 @@ func TestTokenNewInFile(t *testing.T) {
 	if code != 0 {
 		t.Fatal(stderr)
 	}
-	text := read(t, path)
+	text := readFile(t, path)
 	if m := tokenText.FindStringSubmatch(stdout); m == nil || text != before+"\nalice "+access.Digest(m[1])+" publish:demo\n" {
 		t.Errorf("it says %q and the file is %q", stdout, text)
 	}
@@ -87,16 +87,16 @@ func TestTokenNewInFile(t *testing.T) {
 		want   string
 	}{
 		{"a name twice", func() {}, `the name "alice" is there twice`},
-		{"another command is at work", func() { write(t, path+".new", "") }, "tokens.new exists"},
-		{"the file is broken", func() { remove(t, path+".new"); write(t, path, text+"half\n") }, "line 4"},
+		{"another command is at work", func() { writeFile(t, path+".new", "") }, "tokens.new exists"},
+		{"the file is broken", func() { removeFile(t, path+".new"); writeFile(t, path, text+"half\n") }, "line 4"},
 	} {
 		test.broken()
-		was := read(t, path)
+		was := readFile(t, path)
 		code, stdout, stderr := newToken("alice")
 		if code != 1 || stdout != "" || !strings.Contains(stderr, test.want) {
 			t.Errorf("%s: exit %d, %q, %q", test.name, code, stdout, stderr)
 		}
-		if now := read(t, path); now != was {
+		if now := readFile(t, path); now != was {
 			t.Errorf("%s: the file became %q", test.name, now)
 		}
 	}
@@ -106,7 +106,7 @@ func TestTokenNewInFile(t *testing.T) {
 	}
 }
 
-func read(t *testing.T, path string) string {
+func readFile(t *testing.T, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -115,14 +115,14 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-func write(t *testing.T, path, text string) {
+func writeFile(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func remove(t *testing.T, path string) {
+func removeFile(t *testing.T, path string) {
 	t.Helper()
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)

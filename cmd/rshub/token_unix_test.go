@@ -14,13 +14,13 @@ import (
 // the umask of the user who adds it.
 func TestTokenNewKeepsMode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
-	write(t, path, "anyone - follow:*\n")
+	writeFile(t, path, "anyone - follow:*\n")
 	if err := os.Chmod(path, 0o640); err != nil {
 		t.Fatal(err)
 	}
 	before := syscall.Umask(0o077)
 	defer syscall.Umask(before)
-	if code, _, stderr := command(t, "token", "new", "-name", "alice", "-rights", "publish:demo", "-file", path); code != 0 {
+	if code, _, stderr := runCommand(t, "token", "new", "-name", "alice", "-rights", "publish:demo", "-file", path); code != 0 {
 		t.Fatal(stderr)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
@@ -34,11 +34,11 @@ func TestTokenNewKeepsOwner(t *testing.T) {
 		t.Skip("only root may change owners")
 	}
 	path := filepath.Join(t.TempDir(), "tokens")
-	write(t, path, "anyone - follow:*\n")
+	writeFile(t, path, "anyone - follow:*\n")
 	if err := errors.Join(os.Chown(path, 12345, 23456), os.Chmod(path, 0o640)); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, stderr := command(t, "token", "new", "-name", "alice", "-rights", "publish:demo", "-file", path); code != 0 {
+	if code, _, stderr := runCommand(t, "token", "new", "-name", "alice", "-rights", "publish:demo", "-file", path); code != 0 {
 		t.Fatal(stderr)
 	}
 	info, err := os.Stat(path)

@@ -10,25 +10,25 @@ import (
 	"github.com/rshub/rshub/internal/mirror/home"
 )
 
-// auditDirectory audits a mirror, and prints the problems.
-func (p *program) auditDirectory(ctx context.Context) (err error) {
-	h, err := p.auditHome(ctx)
+// runAudit audits a mirror, and prints the problems.
+func (p *program) runAudit(ctx context.Context) (err error) {
+	h, err := p.openAuditHome(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
-	if err := p.settle(h); err != nil {
+	if err := p.loadSettings(h); err != nil {
 		return err
 	}
 	sink, err := p.sink(h)
 	if err != nil {
 		return err
 	}
-	source, err := p.find(ctx)
+	source, err := p.findSource(ctx)
 	if err != nil {
 		return err
 	}
-	m := mirror.New(h, source, sink, p.options())
+	m := mirror.New(h, source, sink, p.mirrorOptions())
 	if p.repair {
 		if _, err := m.Run(ctx, true); err != nil {
 			return err
@@ -36,13 +36,13 @@ func (p *program) auditDirectory(ctx context.Context) (err error) {
 	}
 	directory, _ := sink.(*mirror.Directory) // nil: the mirror has no files
 	counts := map[mirror.ProblemKind]int{}
-	repaired, found := 0, 0
+	repaired, total := 0, 0
 	lines := json.NewEncoder(p.stdout)
-	for problem, err := range m.Audit(ctx, directory, mirror.AuditOptions{Quick: p.quick, Repair: p.repair, RemoveExtra: p.removeMore, Name: p.name}) {
+	for problem, err := range m.Audit(ctx, directory, mirror.AuditOptions{Quick: p.quick, Repair: p.repair, RemoveExtra: p.removeExtra, Name: p.name}) {
 		if err != nil {
 			return err
 		}
-		found++
+		total++
 		counts[problem.Kind]++
 		if problem.Repaired {
 			repaired++
@@ -54,15 +54,15 @@ func (p *program) auditDirectory(ctx context.Context) (err error) {
 	}
 	n := h.Ledger.Counts()
 	p.report.Note("rsmirror: %d missing, %d stale, %d damaged, %d extra, %d unknown; %d repaired; the mirror has %d files, %s", counts[mirror.Missing],
-		counts[mirror.Stale], counts[mirror.Damaged], counts[mirror.Extra], counts[mirror.Unknown], repaired, n.Files, size(n.Bytes))
-	if found > repaired {
-		return errDiffers
+		counts[mirror.Stale], counts[mirror.Damaged], counts[mirror.Extra], counts[mirror.Unknown], repaired, n.Files, formatBytes(n.Bytes))
+	if total > repaired {
+		return errDifferences
 	}
 	return nil
 }
 
-// settle takes the settings that a mirror was made with.
-func (p *program) settle(h *home.Home) error {
+// loadSettings takes the settings that a mirror was made with.
+func (p *program) loadSettings(h *home.Home) error {
 	settings, ok, err := h.Settings()
 	if err == nil && !ok {
 		err = fmt.Errorf("%s: %w", p.dir, home.ErrNoMirror)
@@ -71,9 +71,9 @@ func (p *program) settle(h *home.Home) error {
 	return err
 }
 
-// auditHome opens the home of a mirror. Without a repair, the home may be in
+// openAuditHome opens the home of a mirror. Without a repair, the home may be in
 // use.
-func (p *program) auditHome(ctx context.Context) (*home.Home, error) {
+func (p *program) openAuditHome(ctx context.Context) (*home.Home, error) {
 	if !p.repair {
 		return home.OpenOrCopy(ctx, p.dir, p.retry)
 	}

@@ -25,9 +25,9 @@ type config struct {
 	once, adopt bool
 	every       time.Duration
 
-	audit                     bool
-	quick, repair, removeMore bool
-	name                      string // of the mirror, for the hub
+	audit                      bool
+	quick, repair, removeExtra bool
+	name                       string // of the mirror, for the hub
 
 	retry             time.Duration
 	parallel, perHost int
@@ -41,8 +41,8 @@ type config struct {
 	version           bool
 }
 
-// parse reads the command line. It returns flag.ErrHelp for -h.
-func parse(args []string, env func(string) string) (*config, error) {
+// parseArgs reads the command line. It returns flag.ErrHelp for -h.
+func parseArgs(args []string, env func(string) string) (*config, error) {
 	cfg := &config{maxSize: 10 << 30}
 	if len(args) > 0 && args[0] == "audit" {
 		cfg.audit, args = true, args[1:]
@@ -51,11 +51,11 @@ func parse(args []string, env func(string) string) (*config, error) {
 		args = []string{"-" + args[0]}
 	}
 	var tokenFile string
-	fs := cfg.flags(&tokenFile)
+	fs := cfg.newFlagSet(&tokenFile)
 	if err := setting.ParseFlags(fs, args); err != nil || cfg.version {
 		return cfg, err
 	}
-	if err := cfg.arguments(fs.Args()); err != nil {
+	if err := cfg.checkArguments(fs.Args()); err != nil {
 		return nil, err
 	}
 	var err error
@@ -63,8 +63,8 @@ func parse(args []string, env func(string) string) (*config, error) {
 	return cfg, err
 }
 
-// flags returns the flags of the command.
-func (c *config) flags(tokenFile *string) *flag.FlagSet {
+// newFlagSet returns the flags of the command.
+func (c *config) newFlagSet(tokenFile *string) *flag.FlagSet {
 	name := "rsmirror"
 	if c.audit {
 		name = "rsmirror audit"
@@ -82,13 +82,13 @@ func (c *config) flags(tokenFile *string) *flag.FlagSet {
 	fs.BoolVar(&c.duplicatesFirst, "duplicates-first", false, "")
 	fs.BoolVar(&c.public, "public", false, "")
 	fs.StringVar(tokenFile, "token-file", "", "")
-	fs.Func("content-token", "", c.contentToken)
+	fs.Func("content-token", "", c.addContentToken)
 	fs.BoolVar(&c.quiet, "q", false, "")
 	if c.audit {
 		fs.BoolVar(&c.quick, "quick", false, "")
 		fs.StringVar(&c.name, "name", "rsmirror", "")
 		fs.BoolVar(&c.repair, "repair", false, "")
-		fs.BoolVar(&c.removeMore, "remove-extra", false, "")
+		fs.BoolVar(&c.removeExtra, "remove-extra", false, "")
 	} else {
 		fs.BoolVar(&c.once, "once", false, "")
 		fs.BoolVar(&c.adopt, "adopt", false, "")
@@ -106,10 +106,10 @@ func (c *config) flags(tokenFile *string) *flag.FlagSet {
 	return fs
 }
 
-// contentToken takes one -content-token: the origin of contents, and the file with its token.
-func (c *config) contentToken(text string) error {
-	site, file, ok := strings.Cut(text, "=")
-	u, err := url.Parse(site)
+// addContentToken takes one -content-token: the origin of contents, and the file with its token.
+func (c *config) addContentToken(value string) error {
+	origin, file, ok := strings.Cut(value, "=")
+	u, err := url.Parse(origin)
 	if err == nil {
 		err = idn.Host(u)
 	}
@@ -127,8 +127,8 @@ func (c *config) contentToken(text string) error {
 	return nil
 }
 
-// arguments checks the arguments, and the flags that depend on them.
-func (c *config) arguments(args []string) error {
+// checkArguments checks the arguments, and the flags that depend on them.
+func (c *config) checkArguments(args []string) error {
 	want := []string{"URL", "DIR"}
 	if c.audit {
 		want = want[1:]
@@ -147,7 +147,7 @@ func (c *config) arguments(args []string) error {
 		return errors.New("-parallel and -per-host must be from 1 to 1000")
 	case c.maxSize == 0:
 		return errors.New("-max-size must be above 0")
-	case c.removeMore && !c.repair:
+	case c.removeExtra && !c.repair:
 		return errors.New("-remove-extra needs -repair")
 	}
 	if c.dir = args[len(args)-1]; c.dir == "" {
@@ -156,11 +156,11 @@ func (c *config) arguments(args []string) error {
 	if c.audit {
 		return nil
 	}
-	return c.target(args[0])
+	return c.setTarget(args[0])
 }
 
-// target checks what to mirror, and where to.
-func (c *config) target(address string) error {
+// setTarget checks what to mirror, and where to.
+func (c *config) setTarget(address string) error {
 	u, err := url.Parse(address)
 	if err == nil {
 		err = idn.Host(u)
@@ -184,11 +184,11 @@ func (c *config) target(address string) error {
 			return fmt.Errorf("-strip: %w", err)
 		}
 	}
-	command, run := strings.CutPrefix(c.settings.To, "exec:")
+	command, isCommand := strings.CutPrefix(c.settings.To, "exec:")
 	switch {
-	case run && strings.TrimSpace(command) == "":
+	case isCommand && strings.TrimSpace(command) == "":
 		return errors.New("-to exec: needs a command, such as -to 'exec:./import.sh'")
-	case !run && c.settings.To != "" && c.settings.To != "ndjson":
+	case !isCommand && c.settings.To != "" && c.settings.To != "ndjson":
 		return errors.New("-to must be ndjson or exec:COMMAND")
 	case c.settings.To != "" && c.settings.Names.Strip != "":
 		return errors.New("-strip cannot be used with -to: it says how paths are made, and -to writes no files")

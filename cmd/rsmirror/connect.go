@@ -19,29 +19,29 @@ import (
 
 func userAgent() string { return "rsmirror/" + build.Version() }
 
-// anywhere returns the transport for URLs that a source names.
-func (p *program) anywhere() http.RoundTripper {
+// foreignTransport returns the transport for URLs that a source names.
+func (p *program) foreignTransport() http.RoundTripper {
 	if p.public {
 		return outbound.New(outbound.Options{PerHost: p.perHost, Idle: p.parallel})
 	}
-	t := transport()
+	t := newTransport()
 	t.MaxIdleConnsPerHost = p.perHost
 	return t
 }
 
-func transport() *http.Transport {
+func newTransport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DisableCompression = true // contents are stored unchanged
 	return t
 }
 
-// A bearer sends tokens, each only to the origin that it is for.
-type bearer struct {
+// A bearerTransport sends tokens, each only to the origin that it is for.
+type bearerTransport struct {
 	http.RoundTripper
 	tokens map[string]string // by origin
 }
 
-func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+func (b bearerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if token := b.tokens[outbound.Origin(r.URL)]; token != "" {
 		r = r.Clone(r.Context())
 		r.Header.Set("Authorization", "Bearer "+token)
@@ -49,57 +49,57 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.RoundTripper.RoundTrip(r)
 }
 
-// An own is a transport that makes the requests to the user's own origin directly. It
+// An originTransport is a transport that makes the requests to the user's own origin directly. It
 // passes requests to other origins, which the source has named, on to anywhere.
-type own struct {
+type originTransport struct {
 	http.RoundTripper
-	origin   string
-	anywhere http.RoundTripper
+	origin  string
+	foreign http.RoundTripper
 }
 
-func (o own) RoundTrip(r *http.Request) (*http.Response, error) {
+func (o originTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if outbound.Origin(r.URL) == o.origin {
 		return o.RoundTripper.RoundTrip(r)
 	}
-	return o.anywhere.RoundTrip(r)
+	return o.foreign.RoundTrip(r)
 }
 
-// documents returns the client for a source's documents, and for its hub.
-func (p *program) documents() *http.Client {
-	var t http.RoundTripper = transport()
+// documentClient returns the client for a source's documents, and for its hub.
+func (p *program) documentClient() *http.Client {
+	var t http.RoundTripper = newTransport()
 	if u, err := url.Parse(p.settings.URL); err == nil {
 		if p.public {
-			t = own{t, outbound.Origin(u), p.anywhere()}
+			t = originTransport{t, outbound.Origin(u), p.foreignTransport()}
 		}
 		if p.token != "" {
-			t = bearer{t, map[string]string{outbound.Origin(u): p.token}}
+			t = bearerTransport{t, map[string]string{outbound.Origin(u): p.token}}
 		}
 	}
 	return &http.Client{Transport: t}
 }
 
-func (p *program) options() mirror.Options {
-	c := p.documents()
+func (p *program) mirrorOptions() mirror.Options {
+	httpClient := p.documentClient()
 	return mirror.Options{
-		HTTP: c, UserAgent: userAgent(), Prefix: p.settings.Prefix, Collection: p.settings.Collection, Every: p.every, Patience: p.retry,
+		HTTP: httpClient, UserAgent: userAgent(), Prefix: p.settings.Prefix, Collection: p.settings.Collection, Every: p.every, Patience: p.retry,
 		MaxSize: int64(p.maxSize),
 		Note:    func(format string, args ...any) { p.report.Note("rsmirror: "+format, args...) },
-		Expect:  p.report.expect,
-		Hub:     client.Options{HTTP: c, UserAgent: userAgent(), Note: p.again},
+		Expect:  p.report.setExpected,
+		Hub:     client.Options{HTTP: httpClient, UserAgent: userAgent(), Note: p.printRetry},
 	}
 }
 
-// again reports that something is tried again.
-func (p *program) again(err error, wait time.Duration) {
+// printRetry reports that something is tried again.
+func (p *program) printRetry(err error, wait time.Duration) {
 	p.report.Note("rsmirror: %v; trying again in %s", err, wait.Round(100*time.Millisecond))
 }
 
-// find finds out what the source offers. It tries again while the source does not answer:
+// findSource finds out what the source offers. It tries again while the source does not answer:
 // with -once at most for the time of -retry.
-func (p *program) find(ctx context.Context) (*discovery.Source, error) {
-	g := &harvest.Getter{Client: p.documents(), UserAgent: userAgent(), Robots: true, Tries: 1}
+func (p *program) findSource(ctx context.Context) (*discovery.Source, error) {
+	g := &harvest.Getter{Client: p.documentClient(), UserAgent: userAgent(), Robots: true, Tries: 1}
 	pause := time.Second
-	for began := time.Now(); ; {
+	for start := time.Now(); ; {
 		source, err := discovery.Find(ctx, g, p.settings.URL)
 		if err == nil {
 			return source, nil
@@ -114,10 +114,10 @@ func (p *program) find(ctx context.Context) (*discovery.Source, error) {
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case !harvest.IsAway(err), errors.Is(err, outbound.ErrAddress), (p.once || p.audit) && time.Since(began)+wait > p.retry:
+		case !harvest.IsAway(err), errors.Is(err, outbound.ErrAddress), (p.once || p.audit) && time.Since(start)+wait > p.retry:
 			return nil, &mirror.SourceError{Err: err}
 		}
-		p.again(err, wait)
+		p.printRetry(err, wait)
 		if err := backoff.Sleep(ctx, wait); err != nil {
 			return nil, err
 		}

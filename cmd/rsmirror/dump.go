@@ -31,11 +31,11 @@ func runDump(ctx context.Context, args []string, env func(string) string, stdout
 		err = c.Check(cfg.dir)
 	}
 	if err != nil {
-		return unparsed(err, stdout, stderr)
+		return reportParseError(err, stdout, stderr)
 	}
 	p := newProgram(cfg, env, stdout, stderr)
 	c.Line = &p.report.Line
-	return p.exit(ctx, p.dump(ctx, c))
+	return p.reportError(ctx, p.dump(ctx, c))
 }
 
 // dump packs what a mirror has.
@@ -45,33 +45,33 @@ func (p *program) dump(ctx context.Context, c *dumpcmd.Command) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
-	if err := p.settle(h); err != nil {
+	if err := p.loadSettings(h); err != nil {
 		return err
 	}
 	if p.settings.To != "" {
 		return fmt.Errorf("%s: the mirror was made with -to, and has no contents", p.dir)
 	}
 	stale := 0
-	r, err := c.Run(ctx, held(h, &stale))
+	r, err := c.Run(ctx, listFiles(h, &stale))
 	if err == nil && stale > 0 {
 		c.Line.Note("rsmirror: %s packed in an older version, because the mirror could not fetch the newest", progress.Count(stale, "resource"))
 	}
 	if err == nil && r.Gaps+stale > 0 {
-		err = errDiffers
+		err = errDifferences
 	}
 	return err
 }
 
-// held lists the files of a mirror. A resource that the mirror could not fetch is a gap,
+// listFiles lists the files of a mirror. A resource that the mirror could not fetch is a gap,
 // unless the mirror has an older version, which counts as stale.
-func held(h *home.Home, stale *int) dump.Listing {
+func listFiles(h *home.Home, stale *int) dump.Listing {
 	return func(ctx context.Context) iter.Seq2[*dump.Resource, error] {
 		return func(yield func(*dump.Resource, error) bool) {
 			next, stop := iter.Pull2(h.Ledger.Failures(ctx))
 			defer stop()
 			failure, err, more := next()
-			// missing yields the failures before a loc; all of them if it is empty.
-			missing := func(loc string) bool {
+			// yieldFailures yields the failures before a loc; all of them if it is empty.
+			yieldFailures := func(loc string) bool {
 				for more && err == nil && (loc == "" || failure.Loc < loc) {
 					if !yield(nil, &dump.Gap{Loc: failure.Loc, Err: errors.New(failure.Reason)}) {
 						return false
@@ -85,24 +85,24 @@ func held(h *home.Home, stale *int) dump.Listing {
 					yield(nil, ferr)
 					return
 				}
-				if !missing(f.Loc) {
+				if !yieldFailures(f.Loc) {
 					return
 				}
 				if more && failure.Loc == f.Loc {
 					*stale++
 					failure, err, more = next()
 				}
-				if !yield(resource(h, f), nil) {
+				if !yield(newResource(h, f), nil) {
 					return
 				}
 			}
-			missing("")
+			yieldFailures("")
 		}
 	}
 }
 
-// resource returns the resource that a file of a mirror has.
-func resource(h *home.Home, f ledger.File) *dump.Resource {
+// newResource returns the resource that a file of a mirror has.
+func newResource(h *home.Home, f ledger.File) *dump.Resource {
 	r := &dump.Resource{Change: f.Entry.Change, Open: func() (io.ReadCloser, error) { return h.Root.Open(f.Path) }}
 	c := &r.Change
 	c.Loc, c.Length = f.Loc, &f.Size

@@ -26,13 +26,13 @@ import (
 
 // The exit codes. Scripts rely on them. help.go explains them to users.
 const (
-	exitOK          = 0
-	exitDiffers     = 1
-	exitUsage       = 2
-	exitDirectory   = home.FatalStatus // 3
-	exitSource      = 4
-	exitTooMany     = 5
-	exitInterrupted = 130
+	exitOK               = 0
+	exitDifferences      = 1
+	exitUsage            = 2
+	exitDirectory        = home.FatalStatus // 3
+	exitSource           = 4
+	exitTooManyDeletions = 5
+	exitInterrupted      = 130
 )
 
 func main() {
@@ -45,26 +45,26 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	if len(args) > 0 && args[0] == "dump" {
 		return runDump(ctx, args[1:], env, stdout, stderr)
 	}
-	cfg, err := parse(args, env)
+	cfg, err := parseArgs(args, env)
 	switch {
 	case err != nil:
-		return unparsed(err, stdout, stderr)
+		return reportParseError(err, stdout, stderr)
 	case cfg.version:
 		fmt.Fprintln(stdout, build.Line("rsmirror"))
 		return exitOK
 	}
 	p := newProgram(cfg, env, stdout, stderr)
 	if cfg.audit {
-		err = p.auditDirectory(ctx)
+		err = p.runAudit(ctx)
 	} else {
-		err = p.mirror(ctx)
+		err = p.runMirror(ctx)
 	}
 	p.report.Clear()
-	return p.exit(ctx, err)
+	return p.reportError(ctx, err)
 }
 
-// unparsed ends a command whose command line asks for help or is wrong.
-func unparsed(err error, stdout, stderr io.Writer) int {
+// reportParseError ends a command whose command line asks for help or is wrong.
+func reportParseError(err error, stdout, stderr io.Writer) int {
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(stdout, help)
 		return exitOK
@@ -89,38 +89,38 @@ func newProgram(cfg *config, env func(string) string, stdout, stderr io.Writer) 
 	return p
 }
 
-// errDiffers means that something is missing or differs. It was already
+// errDifferences means that something is missing or differs. It was already
 // reported.
-var errDiffers = errors.New("there are differences")
+var errDifferences = errors.New("there are differences")
 
-// exit prints what went wrong, and returns the exit code.
-func (p *program) exit(ctx context.Context, err error) int {
-	say := func(text string, args ...any) { fmt.Fprintf(p.stderr, "rsmirror: "+text+"\n", args...) }
+// reportError prints what went wrong, and returns the exit code.
+func (p *program) reportError(ctx context.Context, err error) int {
+	printf := func(text string, args ...any) { fmt.Fprintf(p.stderr, "rsmirror: "+text+"\n", args...) }
 	_, tooMany := errors.AsType[*reconcile.TooMany](err)
-	_, source := errors.AsType[*mirror.SourceError](err)
+	_, sourceFailed := errors.AsType[*mirror.SourceError](err)
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.Is(err, errDiffers):
-		return exitDiffers
+	case errors.Is(err, errDifferences):
+		return exitDifferences
 	case ctx.Err() != nil && (p.once || p.audit):
-		say("interrupted; run it again to go on")
+		printf("interrupted; run it again to go on")
 		return exitInterrupted
 	case ctx.Err() != nil:
 		return exitOK
 	case tooMany:
-		say("%v; none of them is deleted now", err)
-		say("if that is right, allow it with -max-delete: a number, a share such as 50%%, or all")
-		return exitTooMany
-	case source:
-		say("%v", err)
+		printf("%v; none of them is deleted now", err)
+		printf("if that is right, allow it with -max-delete: a number, a share such as 50%%, or all")
+		return exitTooManyDeletions
+	case sourceFailed:
+		printf("%v", err)
 		return exitSource
 	case errors.Is(err, home.ErrForeign):
-		say("%v; -adopt takes it all the same", err)
+		printf("%v; -adopt takes it all the same", err)
 	case errors.Is(err, home.ErrNoMirror):
-		say("%v: rsmirror URL %s makes one", err, p.dir)
+		printf("%v: rsmirror URL %s makes one", err, p.dir)
 	default:
-		say("%v", err)
+		printf("%v", err)
 	}
 	return exitDirectory
 }

@@ -23,7 +23,7 @@ func TestCommandLine(t *testing.T) {
 	for _, test := range []struct {
 		args string
 		code int
-		says string
+		want string
 	}{
 		{"-h", 0, "Exit codes"},
 		{"-version", 0, "rsmirror "},
@@ -65,8 +65,8 @@ func TestCommandLine(t *testing.T) {
 	} {
 		var stdout, stderr strings.Builder
 		code := run(t.Context(), strings.Fields(test.args), func(string) string { return "" }, &stdout, &stderr)
-		if said := stdout.String() + stderr.String(); code != test.code || !strings.Contains(said, test.says) || strings.Contains(said, "secret") {
-			t.Errorf("rsmirror %s ends with %d, not %d, and says %s", test.args, code, test.code, said)
+		if output := stdout.String() + stderr.String(); code != test.code || !strings.Contains(output, test.want) || strings.Contains(output, "secret") {
+			t.Errorf("rsmirror %s ends with %d, not %d, and says %s", test.args, code, test.code, output)
 		}
 	}
 }
@@ -74,11 +74,11 @@ func TestCommandLine(t *testing.T) {
 // With -duplicates-first, a content is got where the source names a duplicate of it.
 func TestDuplicatesFirst(t *testing.T) {
 	var mu sync.Mutex
-	asked := map[string]int{}
+	requests := map[string]int{}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
-		if asked[r.URL.Path]++; r.URL.Path != "/list.xml" {
+		if requests[r.URL.Path]++; r.URL.Path != "/list.xml" {
 			return // it is empty
 		}
 		fmt.Fprintf(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="resourcelist" at="2026-01-01T00:00:00Z"/>`+
@@ -90,10 +90,10 @@ func TestDuplicatesFirst(t *testing.T) {
 		if code := run(t.Context(), strings.Fields("-q -once "+args+" "+s.URL+"/list.xml "+filepath.Join(t.TempDir(), "dir")), func(string) string { return "" }, &out, &out); code != 0 {
 			t.Errorf("rsmirror %s ends with %d, and says %s", args, code, &out)
 		}
-		if asked["/a"]+asked["/duplicate"] != 1 || asked[want] != 1 {
-			t.Errorf("rsmirror %s asked for %v", args, asked)
+		if requests["/a"]+requests["/duplicate"] != 1 || requests[want] != 1 {
+			t.Errorf("rsmirror %s asked for %v", args, requests)
 		}
-		clear(asked)
+		clear(requests)
 	}
 }
 
@@ -101,11 +101,11 @@ func TestDuplicatesFirst(t *testing.T) {
 // redirect.
 func TestTokens(t *testing.T) {
 	var mu sync.Mutex
-	seen := map[string]string{} // the header Authorization of the requests, by path
+	authorization := map[string]string{} // the header Authorization of the requests, by path
 	serve := func(answer http.HandlerFunc) string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			mu.Lock()
-			seen[r.URL.Path] = r.Header.Get("Authorization")
+			authorization[r.URL.Path] = r.Header.Get("Authorization")
 			mu.Unlock()
 			answer(w, r)
 		}))
@@ -129,7 +129,7 @@ func TestTokens(t *testing.T) {
 			http.NotFound(w, r)
 		}
 	})
-	away := serve(http.RedirectHandler(site+"/list.xml", http.StatusFound).ServeHTTP)
+	redirecting := serve(http.RedirectHandler(site+"/list.xml", http.StatusFound).ServeHTTP)
 	dir := t.TempDir()
 	for name, token := range map[string]string{"documents": "tok-documents", "contents": "tok-contents\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(token), 0o600); err != nil {
@@ -139,7 +139,7 @@ func TestTokens(t *testing.T) {
 	mirror := func(args string, want map[string]string) {
 		t.Helper()
 		mu.Lock()
-		clear(seen)
+		clear(authorization)
 		mu.Unlock()
 		var out strings.Builder
 		args = "-once -token-file " + dir + "/documents " + args + " " + filepath.Join(t.TempDir(), "dir")
@@ -149,7 +149,7 @@ func TestTokens(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		for path, token := range want {
-			if got, ok := seen[path]; !ok || got != token {
+			if got, ok := authorization[path]; !ok || got != token {
 				t.Errorf("%s was asked for with %q, not %q", path, got, token)
 			}
 		}
@@ -157,11 +157,11 @@ func TestTokens(t *testing.T) {
 	mirror("-content-token "+contents+"="+dir+"/contents "+site+"/list.xml", map[string]string{
 		"/list.xml": "Bearer tok-documents", "/content": "", "/a": "Bearer tok-contents", "/moved": "Bearer tok-contents", "/from-contents": "", "/plain": "",
 	})
-	mirror(away+"/sitemap.xml", map[string]string{"/sitemap.xml": "Bearer tok-documents", "/list.xml": ""})
+	mirror(redirecting+"/sitemap.xml", map[string]string{"/sitemap.xml": "Bearer tok-documents", "/list.xml": ""})
 }
 
 // With -to ndjson, changes are written, and no files.
-func TestToLines(t *testing.T) {
+func TestToNDJSON(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><url><loc>http://%s/a</loc></url></urlset>`, r.Host)
 	}))
@@ -176,13 +176,13 @@ func TestToLines(t *testing.T) {
 	}
 }
 
-// A full stands for a disk that is full.
-type full struct{}
+// A fullDisk stands for a disk that is full.
+type fullDisk struct{}
 
-func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 
 // A summary that cannot be written is no success: a script would read half of it, or nothing.
-func TestSummaryIsLost(t *testing.T) {
+func TestSummaryWriteError(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"/>`)
 	}))
@@ -190,16 +190,16 @@ func TestSummaryIsLost(t *testing.T) {
 	for _, flag := range []string{"", "-json "} {
 		var stderr strings.Builder
 		args := strings.Fields("-once " + flag + s.URL + "/sitemap.xml " + filepath.Join(t.TempDir(), "dir"))
-		if code := run(t.Context(), args, func(string) string { return "" }, full{}, &stderr); code != 3 {
+		if code := run(t.Context(), args, func(string) string { return "" }, fullDisk{}, &stderr); code != 3 {
 			t.Errorf("rsmirror %s ends with %d, and says %s", flag, code, &stderr)
 		}
 	}
 }
 
 // The unit of systemd starts rsmirror with flags that there are.
-func TestUnit(t *testing.T) {
+func TestSystemdUnit(t *testing.T) {
 	args := testutil.UnitArgs(t, "../../deploy/systemd/rsmirror@.service", map[string]string{"URL": "https://example.org/", "ARGS": "-public -q"})
-	cfg, err := parse(args, func(string) string { return "" })
+	cfg, err := parseArgs(args, func(string) string { return "" })
 	if err != nil || cfg.settings.URL != "https://example.org/" || cfg.dir != "/var/lib/rsmirror/name" || !cfg.public {
 		t.Errorf("%q is read as %+v, %v", args, cfg, err)
 	}

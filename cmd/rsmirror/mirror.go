@@ -15,8 +15,8 @@ import (
 	"github.com/rshub/rshub/internal/progress"
 )
 
-// mirror mirrors a source until ctx is done, or once.
-func (p *program) mirror(ctx context.Context) (err error) {
+// runMirror mirrors a source until ctx is done, or once.
+func (p *program) runMirror(ctx context.Context) (err error) {
 	h, err := home.Open(p.dir, p.adopt)
 	if err != nil {
 		return err
@@ -34,46 +34,46 @@ func (p *program) mirror(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	source, err := p.find(ctx)
+	source, err := p.findSource(ctx)
 	if err == nil {
 		err = h.Settle(p.settings) // not before: the URL may be wrong
 	}
 	if err != nil {
 		return err
 	}
-	left, err := mirror.New(h, source, sink, p.options()).Run(ctx, p.once)
+	remaining, err := mirror.New(h, source, sink, p.mirrorOptions()).Run(ctx, p.once)
 	if err != nil || !p.once {
 		return err
 	}
-	return p.summarize(ctx, h, left)
+	return p.summarize(ctx, h, remaining)
 }
 
 // sink returns the Sink for the changes.
 func (p *program) sink(h *home.Home) (mirror.Sink, error) {
-	command, run := strings.CutPrefix(p.settings.To, "exec:")
+	command, isCommand := strings.CutPrefix(p.settings.To, "exec:")
 	switch {
-	case run:
+	case isCommand:
 		shell := []string{"/bin/sh", "-c"}
 		if runtime.GOOS == "windows" {
 			shell = []string{"cmd", "/C"}
 		}
-		return &mirror.Command{Name: shell[0], Args: append(shell[1:], command), Stdout: p.stdout, Stderr: p.stderr, Note: p.again}, nil
+		return &mirror.Command{Name: shell[0], Args: append(shell[1:], command), Stdout: p.stdout, Stderr: p.stderr, Note: p.printRetry}, nil
 	case p.settings.To != "":
 		return mirror.Lines{W: p.stdout}, nil
 	}
 	return mirror.NewDirectory(h, mirror.DirectoryOptions{
 		Fetch: fetch.Options{
-			Client: &http.Client{Transport: bearer{p.anywhere(), p.contentTokens}}, Parallel: p.parallel, PerHost: p.perHost,
+			Client: &http.Client{Transport: bearerTransport{p.foreignTransport(), p.contentTokens}}, Parallel: p.parallel, PerHost: p.perHost,
 			MaxSize: int64(p.maxSize), UserAgent: userAgent(), DuplicatesFirst: p.duplicatesFirst,
 		},
-		Names: p.settings.Names, MaxDelete: p.maxDelete, Did: p.report.did,
+		Names: p.settings.Names, MaxDelete: p.maxDelete, Did: p.report.record,
 	})
 }
 
 // summarize prints what the mirror has. It returns errDiffers if something is
 // missing.
-func (p *program) summarize(ctx context.Context, h *home.Home, left mirror.Left) (err error) {
-	n, d := h.Ledger.Counts(), p.report.deeds()
+func (p *program) summarize(ctx context.Context, h *home.Home, remaining mirror.Left) (err error) {
+	totals, counts := h.Ledger.Counts(), p.report.counts()
 	p.report.Clear()
 	switch {
 	case p.settings.To != "":
@@ -86,29 +86,29 @@ func (p *program) summarize(ctx context.Context, h *home.Home, left mirror.Left)
 			Kept    int   `json:"kept"`
 			Removed int   `json:"removed"`
 			Missing int64 `json:"missing"`
-		}{n.Files, n.Bytes, d.fetched, d.kept, d.removed, left.Resources})
+		}{totals.Files, totals.Bytes, counts.fetched, counts.kept, counts.removed, remaining.Resources})
 	case !p.quiet:
-		_, err = fmt.Fprintf(p.stdout, "%s files, %s: %s fetched, %s removed, %s missing\n", progress.Group(int(n.Files)), size(n.Bytes),
-			progress.Group(d.fetched), progress.Group(d.removed), progress.Group(int(left.Resources)))
+		_, err = fmt.Fprintf(p.stdout, "%s files, %s: %s fetched, %s removed, %s missing\n", progress.Group(int(totals.Files)), formatBytes(totals.Bytes),
+			progress.Group(counts.fetched), progress.Group(counts.removed), progress.Group(int(remaining.Resources)))
 	}
 	if err != nil {
 		return fmt.Errorf("write the summary: %w", err)
 	}
-	if left.Resources == 0 {
+	if remaining.Resources == 0 {
 		return nil
 	}
-	fmt.Fprintf(p.stderr, "rsmirror: %s could not be got; the next run tries again:\n", progress.Count(left.Resources, "resource"))
-	const most = 10
-	shown := int64(0)
+	fmt.Fprintf(p.stderr, "rsmirror: %s could not be got; the next run tries again:\n", progress.Count(remaining.Resources, "resource"))
+	const maxPrinted = 10
+	printed := int64(0)
 	for f, err := range h.Ledger.Failures(ctx) {
 		if err != nil {
 			return err
 		}
-		if shown++; shown > most {
-			fmt.Fprintf(p.stderr, "  and %s more\n", progress.Group(int(left.Resources-most)))
+		if printed++; printed > maxPrinted {
+			fmt.Fprintf(p.stderr, "  and %s more\n", progress.Group(int(remaining.Resources-maxPrinted)))
 			break
 		}
 		fmt.Fprintf(p.stderr, "  %s: %s\n", f.Loc, f.Reason)
 	}
-	return errDiffers
+	return errDifferences
 }

@@ -12,46 +12,46 @@ import (
 // A report shows the progress of the mirroring to a person.
 type report struct {
 	progress.Line
-	began time.Time
+	started time.Time
 
 	mu       sync.Mutex
 	expected int // number of all resources; 0: unknown
-	done     deeds
+	actions  actionCounts
 }
 
-// deeds count what was done in this run.
-type deeds struct {
+// actionCounts count what was done in this run.
+type actionCounts struct {
 	fetched, kept, failed, removed int
 	bytes                          int64
 }
 
-func (d deeds) total() int { return d.fetched + d.kept + d.failed }
+func (d actionCounts) total() int { return d.fetched + d.kept + d.failed }
 
 func (r *report) start() {
-	r.began = r.Now()
+	r.started = r.Now()
 	r.Begin()
 }
 
-// expect notes how many resources there are.
-func (r *report) expect(n uint64) {
+// setExpected notes how many resources there are.
+func (r *report) setExpected(n uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.expected = int(n)
 }
 
-// did counts what was done for a resource.
-func (r *report) did(d mirror.Deed) {
+// record counts what was done for a resource.
+func (r *report) record(d mirror.Deed) {
 	r.mu.Lock()
 	switch d.Kind {
 	case mirror.Fetched:
-		r.done.fetched++
-		r.done.bytes += d.Bytes
+		r.actions.fetched++
+		r.actions.bytes += d.Bytes
 	case mirror.Kept:
-		r.done.kept++
+		r.actions.kept++
 	case mirror.Failed:
-		r.done.failed++
+		r.actions.failed++
 	case mirror.Removed:
-		r.done.removed++
+		r.actions.removed++
 	}
 	r.mu.Unlock()
 	if d.Kind == mirror.Failed {
@@ -60,10 +60,10 @@ func (r *report) did(d mirror.Deed) {
 	r.Update(r.bar, r.text)
 }
 
-func (r *report) deeds() deeds {
+func (r *report) counts() actionCounts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.done
+	return r.actions
 }
 
 // bar returns the line for a terminal.
@@ -71,33 +71,33 @@ func (r *report) bar(now time.Time) string {
 	r.mu.Lock()
 	total := r.expected
 	r.mu.Unlock()
-	figures := r.text(now)
-	if done := r.deeds().total(); total > 0 && done <= total {
-		figures = fmt.Sprintf("%s%d%%  %s", progress.Bar(done, total), 100*done/total, figures)
+	line := r.text(now)
+	if done := r.counts().total(); total > 0 && done <= total {
+		line = fmt.Sprintf("%s%d%%  %s", progress.Bar(done, total), 100*done/total, line)
 	}
-	return figures
+	return line
 }
 
 // text returns the figures: "12,000 fetched  340 MB  3 failed  900/s".
 func (r *report) text(now time.Time) string {
-	d := r.deeds()
-	s := progress.Group(d.fetched) + " fetched  " + size(d.bytes)
+	d := r.counts()
+	s := progress.Group(d.fetched) + " fetched  " + formatBytes(d.bytes)
 	for _, n := range []struct {
-		n    int
-		what string
+		n     int
+		label string
 	}{{d.kept, "kept"}, {d.removed, "removed"}, {d.failed, "failed"}} {
 		if n.n > 0 {
-			s += fmt.Sprintf("  %s %s", progress.Group(n.n), n.what)
+			s += fmt.Sprintf("  %s %s", progress.Group(n.n), n.label)
 		}
 	}
-	if took := now.Sub(r.began); took > time.Second {
-		s += fmt.Sprintf("  %s/s", progress.Group(int(float64(d.total())/took.Seconds())))
+	if elapsed := now.Sub(r.started); elapsed > time.Second {
+		s += fmt.Sprintf("  %s/s", progress.Group(int(float64(d.total())/elapsed.Seconds())))
 	}
 	return s
 }
 
-// size returns a number of bytes for people.
-func size(n int64) string {
+// formatBytes returns a number of bytes for people.
+func formatBytes(n int64) string {
 	units := []string{"B", "kB", "MB", "GB", "TB"}
 	f := float64(n)
 	for f >= 1000 && len(units) > 1 {

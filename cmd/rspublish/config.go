@@ -21,28 +21,28 @@ import (
 
 // config is what the command line and the environment ask for.
 type config struct {
-	flags      *flag.FlagSet
-	hub, set   string
-	tokenFile  string
-	token      string
-	bareToken  bool   // the token would travel to another machine without encryption
-	login      *login // for the source, if it needs one
-	key        string
-	retry      time.Duration
-	again      bool
-	check      bool
-	allowEmpty bool
-	quiet      bool
-	json       bool
-	version    bool
-	changes    []resourcesync.Change // of -created, -updated and -deleted, in their order
-	files      []string
+	flags        *flag.FlagSet
+	hub, set     string
+	tokenFile    string
+	token        string
+	tokenExposed bool            // the token would travel to another machine without encryption
+	login        *loginTransport // for the source, if it needs one
+	key          string
+	retry        time.Duration
+	again        bool
+	check        bool
+	allowEmpty   bool
+	quiet        bool
+	json         bool
+	version      bool
+	changes      []resourcesync.Change // of -created, -updated and -deleted, in their order
+	files        []string
 }
 
-// parse reads the command line. It returns flag.ErrHelp for -h.
-func parse(args []string, env func(string) string) (*config, error) {
+// parseArgs reads the command line. It returns flag.ErrHelp for -h.
+func parseArgs(args []string, env func(string) string) (*config, error) {
 	cfg := new(config)
-	cfg.define("rspublish", env)
+	cfg.defineFlags("rspublish", env)
 	fs := cfg.flags
 	fs.StringVar(&cfg.key, "key", "", "`KEY`: the name of this run, for one input; the same input with the same key is published once a day")
 	fs.BoolVar(&cfg.again, "again", false, "publish files again although they were published within a day")
@@ -59,14 +59,14 @@ func parse(args []string, env func(string) string) (*config, error) {
 		return cfg, err
 	}
 	cfg.files = fs.Args()
-	if err := cfg.arguments(); err != nil || cfg.set == "" && cfg.check {
+	if err := cfg.checkArguments(); err != nil || cfg.set == "" && cfg.check {
 		return cfg, err
 	}
-	return cfg, cfg.target(env)
+	return cfg, cfg.checkTarget(env)
 }
 
-// define defines the flags that all commands have which publish to a hub.
-func (c *config) define(command string, env func(string) string) {
+// defineFlags defines the flags that all commands have which publish to a hub.
+func (c *config) defineFlags(command string, env func(string) string) {
 	fs := flag.NewFlagSet(command, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.StringVar(&c.hub, "hub", cmp.Or(env("RSPUBLISH_HUB"), "http://127.0.0.1:8080"), "`URL`: the hub (RSPUBLISH_HUB; default http://127.0.0.1:8080)")
@@ -78,15 +78,15 @@ func (c *config) define(command string, env func(string) string) {
 	c.flags = fs
 }
 
-func (c *config) defineBound(bound *reconcile.Bound) {
+func (c *config) defineMaxDelete(bound *reconcile.Bound) {
 	c.flags.Func("max-delete", "`BOUND`: most deletions within a day: a number, a share such as 20%, or all (default: ten or 10%)", func(s string) (err error) {
 		*bound, err = reconcile.ParseBound(s)
 		return err
 	})
 }
 
-// arguments checks the files and changes to publish, and the flags that depend on them.
-func (c *config) arguments() error {
+// checkArguments checks the files and changes to publish, and the flags that depend on them.
+func (c *config) checkArguments() error {
 	stdin := 0
 	for i, file := range c.files {
 		switch {
@@ -94,7 +94,7 @@ func (c *config) arguments() error {
 			return errors.New("a file's name is empty")
 		case file == "-":
 			stdin++
-		case file[0] == '-' && i > 0 && isWord(c.files[0]):
+		case file[0] == '-' && i > 0 && looksLikeCommand(c.files[0]):
 			return fmt.Errorf("there is no command and no file %s; the commands are sync, watch, relay and dump", c.files[0])
 		case file[0] == '-':
 			return fmt.Errorf("write flags before the files: %s stands after one (for a file of that name, write ./%[1]s)", file)
@@ -113,14 +113,14 @@ func (c *config) arguments() error {
 	return nil
 }
 
-// isWord reports whether an argument looks like a command, and not like a file.
-func isWord(s string) bool {
+// looksLikeCommand reports whether an argument looks like a command, and not like a file.
+func looksLikeCommand(s string) bool {
 	_, err := os.Stat(s)
 	return err != nil && !strings.ContainsFunc(s, func(r rune) bool { return r < 'a' || r > 'z' })
 }
 
-// target checks the set's name and the hub's URL, and reads the token.
-func (c *config) target(env func(string) string) (err error) {
+// checkTarget checks the set's name and the hub's URL, and reads the token.
+func (c *config) checkTarget(env func(string) string) (err error) {
 	switch {
 	case c.set == "":
 		return errors.New("which set? give -set NAME or RSPUBLISH_SET")
@@ -139,7 +139,7 @@ func (c *config) target(env func(string) string) (err error) {
 	}
 	if u, err := url.Parse(c.hub); err == nil && c.token != "" {
 		ip := net.ParseIP(u.Hostname())
-		c.bareToken = u.Scheme == "http" && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback())
+		c.tokenExposed = u.Scheme == "http" && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback())
 	}
 	return nil
 }

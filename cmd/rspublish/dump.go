@@ -24,10 +24,10 @@ import (
 type dumpConfig struct {
 	dumpcmd.Command
 	flags      *flag.FlagSet
-	from       string // the directory, or the URL of the repository
+	source     string // the directory, or the URL of the repository
 	files      directoryFlags
 	repository *oaipmh.Harvest // nil: a directory is packed
-	source     config          // has the login at the repository
+	login      config          // has the login at the repository
 }
 
 // parseDump reads the command line of dump, after that word. It returns flag.ErrHelp for -h.
@@ -35,28 +35,28 @@ func parseDump(args []string, env func(string) string) (*dumpConfig, error) {
 	c := &dumpConfig{flags: flag.NewFlagSet("rspublish dump", flag.ContinueOnError)}
 	records := &oaipmh.Harvest{Repository: &oaipmh.Repository{}}
 	c.Flags(c.flags)
-	c.files.define(c.flags)
+	c.files.defineFlags(c.flags)
 	c.Line = new(progress.Line)
 	c.flags.BoolVar(&c.Line.Quiet, "q", false, "print nothing but errors")
-	defineRecords(c.flags, &records.Prefix, &records.Set)
+	defineRecordFlags(c.flags, &records.Prefix, &records.Set)
 	var err error
-	if c.from, err = c.Parse(c.flags, args, "DIRECTORY or URL"); err != nil {
+	if c.source, err = c.Parse(c.flags, args, "DIRECTORY or URL"); err != nil {
 		return c, err
 	}
-	if !strings.HasPrefix(c.from, "https://") && !strings.HasPrefix(c.from, "http://") {
+	if !strings.HasPrefix(c.source, "https://") && !strings.HasPrefix(c.source, "http://") {
 		if records.Prefix != "" || records.Set != "" {
 			return c, errors.New("-prefix and -oai-set are for a repository, which has a URL that begins with https:// or http://")
 		}
 		if err := c.files.check(); err != nil {
 			return c, err
 		}
-		return c, c.Check(c.from)
+		return c, c.Check(c.source)
 	}
 	if c.files.base != "" || c.files.Exclude != nil {
 		return c, errors.New("-base and -exclude are for a directory; the records of a repository have URLs")
 	}
 	c.repository = records
-	if records.Repository.URL, err = c.source.asks(c.from, env("RSPUBLISH_SOURCE_USER")); err != nil {
+	if records.Repository.URL, err = c.login.extractLogin(c.source, env("RSPUBLISH_SOURCE_USER")); err != nil {
 		return c, err
 	}
 	return c, c.Check("")
@@ -68,7 +68,7 @@ type directoryFlags struct {
 	base string
 }
 
-func (d *directoryFlags) define(fs *flag.FlagSet) {
+func (d *directoryFlags) defineFlags(fs *flag.FlagSet) {
 	fs.StringVar(&d.base, "base", "", "`URL`: where the files are on the web: the file a/b is at URL/a/b")
 	fs.Func("exclude", "`PATTERN`: leave out what matches, such as *.tmp or drafts/*; may be repeated", func(pattern string) error {
 		d.Exclude = append(d.Exclude, pattern)
@@ -99,36 +99,36 @@ func (d *directoryFlags) check() error {
 func (p *program) runDump(ctx context.Context, args []string) int {
 	c, err := parseDump(args, p.env)
 	if err != nil {
-		return p.unparsed(err, c.flags, dumpHelp)
+		return p.reportParseError(err, c.flags, dumpHelp)
 	}
 	c.Program, c.Stdout, c.Stderr = "rspublish", p.stdout, p.stderr
 	c.Line.W, c.Line.Terminal, c.Line.Now = p.stderr, p.terminal, p.now
-	return p.ended(ctx, p.dump(ctx, c), false)
+	return p.finish(ctx, p.dump(ctx, c), false)
 }
 
 func (p *program) dump(ctx context.Context, c *dumpConfig) error {
-	list, told := p.records(c), func() {}
+	list, printStats := p.listRecords(c), func() {}
 	if c.repository == nil {
 		c.files.Ledger = filepath.Join(c.Out, dump.HashesDir)
-		tree, err := directory.Open(c.from, c.files.base, c.files.Options)
+		tree, err := directory.Open(c.source, c.files.base, c.files.Options)
 		if err != nil {
 			return err
 		}
 		c.Options.Compare = directory.Compare
-		list, told = files(tree), func() { leftOut(c.Line, tree.Stats()) }
+		list, printStats = listFiles(tree), func() { printSkipped(c.Line, tree.Stats()) }
 	}
 	r, err := c.Run(ctx, list)
 	if err != nil {
-		return c.source.explained(err)
+		return c.login.explainError(err)
 	}
-	if told(); r.Gaps > 0 {
-		return gaps(r.Gaps)
+	if printStats(); r.Gaps > 0 {
+		return gapsError(r.Gaps)
 	}
 	return nil
 }
 
-// files lists the files of a directory with their contents.
-func files(tree *directory.Tree) dump.Listing {
+// listFiles lists the files of a directory with their contents.
+func listFiles(tree *directory.Tree) dump.Listing {
 	return func(ctx context.Context) iter.Seq2[*dump.Resource, error] {
 		return func(yield func(*dump.Resource, error) bool) {
 			contents, err := tree.Contents()

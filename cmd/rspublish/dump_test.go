@@ -24,7 +24,7 @@ func TestParseDump(t *testing.T) {
 	urls := "-base https://e.org/ -out-url https://d.org/ "
 	for _, test := range []struct {
 		args string
-		says string // a part of the error; empty: there is none
+		want string // a part of the error; empty: there is none
 	}{
 		{urls + dir + " " + out, ""},
 		{urls + "-package-size 100MiB -package-count 50000 -full -full-every 7d -keep 3 -max-delete 5% -exclude *.x -temporary -settle 0 -q -json " + dir + " " + out, ""},
@@ -50,8 +50,8 @@ func TestParseDump(t *testing.T) {
 		{"-out-url https://d.org/ https:// " + out, "cannot be read"},
 	} {
 		_, err := parseDump(strings.Fields(test.args), func(string) string { return "" })
-		if test.says == "" && err != nil || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) {
-			t.Errorf("%q: %v, not %q", test.args, err, test.says)
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%q: %v, not %q", test.args, err, test.want)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func TestDump(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	dump(exitTooMany, "-max-delete 3")
+	dump(exitTooManyDeletions, "-max-delete 3")
 	dump(exitOK, "3 deleted of 0 resources", "-max-delete", "all")
 }
 
@@ -144,11 +144,11 @@ func TestDumpRecords(t *testing.T) {
 	repository.Misbehave(oaitest.Faults{Page: "<html>"})
 	dump(exitInput, "this is a web page (HTML)")
 	repository.Misbehave(oaitest.Faults{Page: "<OAI-PMH><error code='noRecordsMatch'/></OAI-PMH>"})
-	dump(exitTooMany, "-max-delete 2")
+	dump(exitTooManyDeletions, "-max-delete 2")
 }
 
 // Whoever reads the records may stop, as after a failure.
-func TestRecordsStop(t *testing.T) {
+func TestListRecordsStops(t *testing.T) {
 	repository := &oaitest.Repository{}
 	server := httptest.NewServer(repository)
 	defer server.Close()
@@ -166,7 +166,7 @@ func TestRecordsStop(t *testing.T) {
 	}
 	c.Line.Now = time.Now
 	n := 0
-	for r, err := range (&program{env: env}).records(c)(t.Context()) {
+	for r, err := range (&program{env: env}).listRecords(c)(t.Context()) {
 		if err != nil || r == nil {
 			t.Fatal(err)
 		}

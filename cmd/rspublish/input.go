@@ -19,11 +19,11 @@ import (
 // An input is a source of changes. It is one of three: a file, which can be read twice;
 // a stream; or changes given on the command line.
 type input struct {
-	name   string
-	file   *os.File // a regular file
-	size   int64    // of file when it was opened; bytes that are appended later are not read
-	stream io.Reader
-	given  []resourcesync.Change
+	name    string
+	file    *os.File // a regular file
+	size    int64    // of file when it was opened; bytes that are appended later are not read
+	stream  io.Reader
+	changes []resourcesync.Change
 
 	sum   []byte // digest of the bytes of file; check sets it
 	total int    // number of changes; -1 while unknown
@@ -39,7 +39,7 @@ type entry struct {
 // openInput opens a file, or takes standard input.
 func openInput(ctx context.Context, name string, stdin io.Reader) (*input, error) {
 	if name == "-" {
-		return &input{name: "standard input", stream: interruptible(ctx, stdin), total: -1}, nil
+		return &input{name: "standard input", stream: interruptibleReader(ctx, stdin), total: -1}, nil
 	}
 	f, err := os.Open(name)
 	if err != nil {
@@ -53,7 +53,7 @@ func openInput(ctx context.Context, name string, stdin io.Reader) (*input, error
 	case info.Mode().IsRegular():
 		return &input{name: name, file: f, size: info.Size(), total: -1}, nil
 	default: // a named pipe, or the shell's <(command)
-		return &input{name: name, stream: interruptible(ctx, f), total: -1}, nil
+		return &input{name: name, stream: interruptibleReader(ctx, f), total: -1}, nil
 	}
 	f.Close()
 	return nil, err
@@ -65,10 +65,10 @@ func (in *input) close() {
 	}
 }
 
-// interruptible returns a reader of r whose Read returns when ctx is done. A read from a
+// interruptibleReader returns a reader of r whose Read returns when ctx is done. A read from a
 // terminal or a pipe cannot be interrupted. So a goroutine does these reads, and after
 // ctx is done it stays blocked in one until the process ends.
-func interruptible(ctx context.Context, r io.Reader) io.Reader {
+func interruptibleReader(ctx context.Context, r io.Reader) io.Reader {
 	pr, pw := io.Pipe()
 	context.AfterFunc(ctx, func() { pr.CloseWithError(ctx.Err()) })
 	go func() {
@@ -80,7 +80,7 @@ func interruptible(ctx context.Context, r io.Reader) io.Reader {
 
 // check reads the input to its end and checks every change. It sets total and sum. It
 // calls seen with the number of changes so far.
-func (in *input) check(ctx context.Context, seen func(changes int)) error {
+func (in *input) check(ctx context.Context, report func(changes int)) error {
 	sum := sha256.New()
 	n := 0
 	for e, err := range in.read(ctx, sum) {
@@ -88,7 +88,7 @@ func (in *input) check(ctx context.Context, seen func(changes int)) error {
 			return err
 		}
 		n = e.number
-		seen(n)
+		report(n)
 	}
 	in.total = n
 	in.sum = sum.Sum(nil)
@@ -126,32 +126,32 @@ func (in *input) read(ctx context.Context, sum io.Writer) iter.Seq2[entry, error
 }
 
 func (in *input) decode(raw io.Reader) iter.Seq2[entry, error] {
-	if in.given != nil {
-		return validated(sliceReader(in.given))
+	if in.changes != nil {
+		return validateAll(sliceReader(in.changes))
 	}
-	next, err := open(raw)
+	next, err := newChangeReader(raw)
 	if err != nil {
 		next = func() (*resourcesync.Change, int, error) { return nil, 0, err }
 	}
-	return validated(next)
+	return validateAll(next)
 }
 
-// A next returns the next change and its line, or io.EOF. The line is 0 if it is not
+// A changeReader returns the next change and its line, or io.EOF. The line is 0 if it is not
 // known.
-type next func() (*resourcesync.Change, int, error)
+type changeReader func() (*resourcesync.Change, int, error)
 
-// validated yields the changes that next returns, until one is not valid. The
+// validateAll yields the changes that next returns, until one is not valid. The
 // *resourcesync.Error for that one names its entry and line, and the mistakes in
 // later changes.
-func validated(next next) iter.Seq2[entry, error] {
+func validateAll(next changeReader) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		for n := 1; ; n++ {
 			c, line, err := next()
 			if err == io.EOF {
 				return
 			}
-			if err = valid(c, n, line, err); err != nil {
-				err = next.others(n, err)
+			if err = validateChange(c, n, line, err); err != nil {
+				err = next.addLaterErrors(n, err)
 			}
 			if !yield(entry{c, n, line}, err) || err != nil {
 				return
@@ -160,8 +160,8 @@ func validated(next next) iter.Seq2[entry, error] {
 	}
 }
 
-// valid returns the error of change number n. err is the error of reading it, or nil.
-func valid(c *resourcesync.Change, n, line int, err error) error {
+// validateChange returns the error of change number n. err is the error of reading it, or nil.
+func validateChange(c *resourcesync.Change, n, line int, err error) error {
 	if err == nil {
 		err = c.Validate()
 	}
@@ -171,23 +171,23 @@ func valid(c *resourcesync.Change, n, line int, err error) error {
 	return err
 }
 
-// lookFor is how many changes after a wrong one are checked for further
+// maxLookahead is how many changes after a wrong one are checked for further
 // mistakes.
-const lookFor = 10_000
+const maxLookahead = 10_000
 
-// others adds to the error of change number n the errors of later changes.
-func (next next) others(n int, err error) error {
+// addLaterErrors adds to the error of change number n the errors of later changes.
+func (next changeReader) addLaterErrors(n int, err error) error {
 	first, ok := errors.AsType[*resourcesync.Error](err)
 	if !ok || !errors.Is(first, resourcesync.ErrInvalid) {
 		return err
 	}
 	last := first
-	for i := n + 1; i < n+lookFor && len(first.More)+1 < resourcesync.MaxErrors; i++ {
+	for i := n + 1; i < n+maxLookahead && len(first.More)+1 < resourcesync.MaxErrors; i++ {
 		c, line, err := next()
 		if e, ok := errors.AsType[*resourcesync.Error](err); err != nil && (!ok || e == last) { // the reader cannot go on
 			break
 		}
-		if e, ok := errors.AsType[*resourcesync.Error](valid(c, i, line, err)); ok {
+		if e, ok := errors.AsType[*resourcesync.Error](validateChange(c, i, line, err)); ok {
 			first.More = append(first.More, e)
 			last = e
 		}
@@ -195,14 +195,14 @@ func (next next) others(n int, err error) error {
 	return err
 }
 
-// open finds out what r holds: XML, JSON or NDJSON, gzipped or not, with or without a
+// newChangeReader finds out what r holds: XML, JSON or NDJSON, gzipped or not, with or without a
 // byte order mark. Only the content decides.
-func open(r io.Reader) (next, error) {
-	in, err := unpacked(r)
+func newChangeReader(r io.Reader) (changeReader, error) {
+	in, err := decompress(r)
 	if err != nil {
 		return nil, err
 	}
-	if mark, _ := in.Peek(3); string(mark) == "\uFEFF" {
+	if bom, _ := in.Peek(3); string(bom) == "\uFEFF" {
 		_, _ = in.Discard(3)
 	}
 	first, err := firstByte(in)
@@ -217,9 +217,9 @@ func open(r io.Reader) (next, error) {
 		// isDocument may have to read a whole change. The limit is the largest line of
 		// NDJSON, so every change that can be published fits. The bytes that isDocument
 		// has read are then read again from seen.
-		var seen bytes.Buffer
-		document := isDocument(io.TeeReader(io.LimitReader(in, 1<<20), &seen))
-		all := io.MultiReader(&seen, in)
+		var head bytes.Buffer
+		document := isDocument(io.TeeReader(io.LimitReader(in, 1<<20), &head))
+		all := io.MultiReader(&head, in)
 		if document {
 			return jsonReader(all)
 		}
@@ -231,10 +231,10 @@ func open(r io.Reader) (next, error) {
 
 const peekSize = 64 << 10
 
-// unpacked returns the content of r, decompressed if it is gzip.
-func unpacked(r io.Reader) (*bufio.Reader, error) {
+// decompress returns the content of r, decompressed if it is gzip.
+func decompress(r io.Reader) (*bufio.Reader, error) {
 	in := bufio.NewReaderSize(r, peekSize)
-	if begin, _ := in.Peek(2); !gunzip.IsGzip(begin) {
+	if header, _ := in.Peek(2); !gunzip.IsGzip(header) {
 		return in, nil
 	}
 	z, err := gunzip.NewReader(in)
@@ -288,13 +288,13 @@ func isDocument(r io.Reader) bool {
 	return false
 }
 
-func xmlReader(r io.Reader) (next, error) {
+func xmlReader(r io.Reader) (changeReader, error) {
 	in := resourcesync.NewXMLReader(r, resourcesync.Limits{})
 	header, err := in.Header()
 	if err != nil {
 		return nil, err
 	}
-	if err := publishable(&header); err != nil {
+	if err := checkPublishable(&header); err != nil {
 		return nil, err
 	}
 	return func() (*resourcesync.Change, int, error) {
@@ -307,10 +307,10 @@ func xmlReader(r io.Reader) (next, error) {
 	}, nil
 }
 
-func jsonReader(r io.Reader) (next, error) {
+func jsonReader(r io.Reader) (changeReader, error) {
 	doc, err := resourcesync.ReadJSON(r, resourcesync.Limits{Check: (*resourcesync.Change).Validate})
 	if doc != nil {
-		if err := publishable(&doc.Header); err != nil {
+		if err := checkPublishable(&doc.Header); err != nil {
 			return nil, err
 		}
 	}
@@ -324,20 +324,20 @@ func jsonReader(r io.Reader) (next, error) {
 	return sliceReader(changes), nil
 }
 
-// publishable returns nil if a document holds changes.
-func publishable(h *resourcesync.Header) error {
+// checkPublishable returns nil if a document holds changes.
+func checkPublishable(h *resourcesync.Header) error {
 	if h.IsChanges() {
 		return nil
 	}
-	what := fmt.Sprintf("its capability is %q", h.Capability)
+	reason := fmt.Sprintf("its capability is %q", h.Capability)
 	if h.Index {
-		what = "it is an index"
+		reason = "it is an index"
 	}
 	return &resourcesync.Error{Err: resourcesync.ErrInvalid,
-		Rule: "the document holds no changes, " + what + ": publish a change notification or a change list"}
+		Rule: "the document holds no changes, " + reason + ": publish a change notification or a change list"}
 }
 
-func ndjsonReader(r io.Reader) next {
+func ndjsonReader(r io.Reader) changeReader {
 	in := resourcesync.NewNDJSONReader(r, resourcesync.Limits{})
 	return func() (*resourcesync.Change, int, error) {
 		c, err := in.Next()
@@ -349,7 +349,7 @@ func ndjsonReader(r io.Reader) next {
 	}
 }
 
-func sliceReader(changes []resourcesync.Change) next {
+func sliceReader(changes []resourcesync.Change) changeReader {
 	return func() (*resourcesync.Change, int, error) {
 		if len(changes) == 0 {
 			return nil, 0, io.EOF

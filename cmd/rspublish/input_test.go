@@ -24,8 +24,8 @@ func gzipped(parts ...string) string {
 	return b.String()
 }
 
-// document writes n entries as an XML document of a capability.
-func document(capability string, from, to int) string {
+// xmlDocument writes n entries as an XML document of a capability.
+func xmlDocument(capability string, from, to int) string {
 	var b strings.Builder
 	b.WriteString(`<?xml version="1.0" encoding="UTF-8"?>
 <urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">
@@ -49,14 +49,14 @@ func TestFormats(t *testing.T) {
 		name, content string
 		want          int
 	}{
-		{"change notification", document("change-notification", 1, 3), 3},
-		{"change list", document("changelist", 1, 3), 3},
-		{"older notification", document("changelist-notification", 1, 3), 3},
-		{"no capability", document("", 1, 3), 3},
-		{"xml after space", "\uFEFF \n" + strings.TrimPrefix(document("changelist", 1, 3), `<?xml version="1.0" encoding="UTF-8"?>`), 3},
-		{"xml with mark", "\uFEFF" + document("changelist", 1, 3), 3},
-		{"xml gzipped", gzipped(document("changelist", 1, 3)), 3},
-		{"xml of several batches", document("changelist", 1, 2500), 2500},
+		{"change notification", xmlDocument("change-notification", 1, 3), 3},
+		{"change list", xmlDocument("changelist", 1, 3), 3},
+		{"older notification", xmlDocument("changelist-notification", 1, 3), 3},
+		{"no capability", xmlDocument("", 1, 3), 3},
+		{"xml after space", "\uFEFF \n" + strings.TrimPrefix(xmlDocument("changelist", 1, 3), `<?xml version="1.0" encoding="UTF-8"?>`), 3},
+		{"xml with mark", "\uFEFF" + xmlDocument("changelist", 1, 3), 3},
+		{"xml gzipped", gzipped(xmlDocument("changelist", 1, 3)), 3},
+		{"xml of several batches", xmlDocument("changelist", 1, 2500), 2500},
 		{"json", jsonDocument(1, 3), 3},
 		{"json with mark", "\uFEFF" + jsonDocument(1, 3), 3},
 		{"json gzipped", gzipped("\uFEFF" + jsonDocument(1, 2500)), 2500},
@@ -74,18 +74,18 @@ func TestFormats(t *testing.T) {
 		{"gzip of nothing", gzipped(""), 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newBench(t)
+			b := newTestEnv(t)
 			var flags []string
 			if test.want == 0 {
 				b.run(exitInput, b.write("any.name", test.content))
-				b.says("any.name: there is no change in it; -allow-empty")
+				b.checkStderr("any.name: there is no change in it; -allow-empty")
 				b.stdin = strings.NewReader(test.content)
 				b.run(exitInput, "-")
-				b.says("there is no change in it; -allow-empty")
+				b.checkStderr("there is no change in it; -allow-empty")
 				flags = []string{"-allow-empty"}
 			}
 			b.run(0, append(flags, b.write("any.name", test.content))...)
-			b.published(test.want)
+			b.checkPublished(test.want)
 			if want := "published " + progress.Count(test.want, "change") + " to peps"; !strings.HasPrefix(b.stdout, want) {
 				t.Errorf("stdout %q", b.stdout)
 			}
@@ -93,29 +93,29 @@ func TestFormats(t *testing.T) {
 			b.hub.locs = nil
 			b.stdin = strings.NewReader(test.content)
 			b.run(0, append(flags, "-")...)
-			b.published(test.want)
+			b.checkPublished(test.want)
 		})
 	}
 }
 
 // All that is wrong in a file is said at once.
-func TestAllErrorsOfAnInput(t *testing.T) {
+func TestAllErrorsAreReported(t *testing.T) {
 	wrong := func(document string) string {
 		return strings.NewReplacer(testLoc(2), "/2", `"`+testLoc(4)+`","change":"updated"`, `"x:4","change":"moved"`, testLoc(4)+"</loc>", "x:4</loc><loc/>").Replace(document)
 	}
-	for name, content := range map[string]string{"xml": wrong(document("changelist", 1, 6)), "json": wrong(jsonDocument(1, 6)), "ndjson": wrong(lines(1, 6))} {
-		b := newBench(t)
+	for name, content := range map[string]string{"xml": wrong(xmlDocument("changelist", 1, 6)), "json": wrong(jsonDocument(1, 6)), "ndjson": wrong(lines(1, 6))} {
+		b := newTestEnv(t)
 		b.run(exitInput, "-check", b.write(name, content))
-		b.says("entry 2 (/2)", "entry 4 (x:4)")
+		b.checkStderr("entry 2 (/2)", "entry 4 (x:4)")
 		if text := b.stderr; strings.Contains(text, "entry 3") || strings.Contains(text, "entry 5") {
 			t.Errorf("%s: %s", name, text)
 		}
 	}
 }
 
-func TestSourceDatetimeStays(t *testing.T) {
-	b := newBench(t)
-	b.run(0, b.write("a", document("changelist", 1, 1)))
+func TestSourceDatetimeIsPreserved(t *testing.T) {
+	b := newTestEnv(t)
+	b.run(0, b.write("a", xmlDocument("changelist", 1, 1)))
 	if want := `"datetime":"2026-01-01T10:00:00Z"`; !strings.Contains(b.hub.requests[0].body, want) {
 		t.Errorf("%s lacks %s", b.hub.requests[0].body, want)
 	}
@@ -125,7 +125,7 @@ func TestBadInput(t *testing.T) {
 	bad := lines(1, 1499) + "\n" + `{"loc":"/relative","change":"updated"}` + "\n" + lines(1501, 1600)
 	for _, test := range []struct {
 		name, content string
-		says          []string
+		want          []string
 	}{
 		{"relative loc", bad, []string{"line 1501: entry 1500 (/relative)", "absolute"}},
 		{"unknown member", lines(1, 1) + `{"loc":"https://a/","change":"updated","size":3}`, []string{"line 2: entry 2", "size"}},
@@ -133,12 +133,12 @@ func TestBadInput(t *testing.T) {
 		{"line too long", lines(1, 1) + `{"loc":"` + strings.Repeat("x", 2<<20), []string{"line 2: entry 2", "1,048,576"}},
 		{"gzip of a line too long", gzipped(lines(1, 1) + `{"loc":"` + strings.Repeat("x", 8<<20)), []string{"line 2: entry 2", "1,048,576"}},
 		{"gzip of white space", gzipped(strings.Repeat(" ", 8<<20)), []string{"white space"}},
-		{"xml entry", strings.Replace(document("changelist", 1, 3), `"updated"`, `"moved"`, 1), []string{"entry 1", "moved"}},
-		{"xml relative loc", strings.Replace(document("changelist", 1, 3), testLoc(2), "/2", 1), []string{"entry 2 (/2)"}},
-		{"xml cut", document("changelist", 1, 3)[:400], []string{"line"}},
-		{"xml too long", document("changelist", 1, 50_001), []string{"50,000 entries"}},
-		{"resource list", document("resourcelist", 1, 3), []string{`"resourcelist"`}},
-		{"index", strings.ReplaceAll(document("changelist", 1, 0), "urlset", "sitemapindex"), []string{"an index"}},
+		{"xml entry", strings.Replace(xmlDocument("changelist", 1, 3), `"updated"`, `"moved"`, 1), []string{"entry 1", "moved"}},
+		{"xml relative loc", strings.Replace(xmlDocument("changelist", 1, 3), testLoc(2), "/2", 1), []string{"entry 2 (/2)"}},
+		{"xml cut", xmlDocument("changelist", 1, 3)[:400], []string{"line"}},
+		{"xml too long", xmlDocument("changelist", 1, 50_001), []string{"50,000 entries"}},
+		{"resource list", xmlDocument("resourcelist", 1, 3), []string{`"resourcelist"`}},
+		{"index", strings.ReplaceAll(xmlDocument("changelist", 1, 0), "urlset", "sitemapindex"), []string{"an index"}},
 		{"json entry", strings.Replace(jsonDocument(1, 3), testLoc(2), "/2", 1), []string{"entry 2 (/2)"}},
 		{"json cut", strings.TrimSuffix(jsonDocument(1, 3), "}\n"), []string{"ends early"}},
 		{"json of a resource list", `{"capability":"resourcelist","changes":[]}`, []string{`"resourcelist"`}},
@@ -148,16 +148,16 @@ func TestBadInput(t *testing.T) {
 		{"gzip without its end", strings.TrimSuffix(gzipped(lines(1, 3)), "\x00"), []string{"the gzip ends early"}},
 		{"bytes after the gzip of ndjson", gzipped(lines(1, 3)) + "\n", []string{"1 byte after the end of the gzip"}},
 		{"bytes after the gzip of json", gzipped(jsonDocument(1, 3)) + "<html>", []string{"a.xml: read document: 6 bytes after the end of the gzip"}},
-		{"bytes after the gzip of xml", gzipped(document("changelist", 1, 3)) + "<html>", []string{"a.xml: read document: 6 bytes after the end of the gzip"}},
+		{"bytes after the gzip of xml", gzipped(xmlDocument("changelist", 1, 3)) + "<html>", []string{"a.xml: read document: 6 bytes after the end of the gzip"}},
 		{"gzip of json cut", gzipped(jsonDocument(1, 3000))[:300], []string{"a.xml: read document: the gzip ends early"}},
 		{"gzip header only", "\x1f\x8b", []string{"the gzip ends early"}},
 		{"an object that is neither", `{"a":1}`, []string{"line 1: entry 1"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newBench(t)
+			b := newTestEnv(t)
 			good := b.write("good", lines(1, 1))
 			b.run(exitInput, good, b.write("a.xml", test.content))
-			b.says(append(test.says, "a.xml: ", "nothing was sent")...)
+			b.checkStderr(append(test.want, "a.xml: ", "nothing was sent")...)
 			if len(b.hub.requests) > 0 || b.stdout != "" {
 				t.Errorf("%d requests, stdout %q", len(b.hub.requests), b.stdout)
 			}
@@ -165,33 +165,33 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-func TestBadInputOfAStreamSaysHowFarItCame(t *testing.T) {
-	b := newBench(t)
+func TestBadStreamReportsProgress(t *testing.T) {
+	b := newTestEnv(t)
 	b.stdin = strings.NewReader(lines(1, 2400) + `{"loc":"/relative","change":"updated"}` + "\n" + lines(2402, 2500))
 	b.run(exitInput, "-key", "my-key", "-")
-	b.published(2000)
-	b.says("standard input: line 2401: entry 2401 (/relative)", "published so far: 2,000 changes", "-key my-key")
+	b.checkPublished(2000)
+	b.checkStderr("standard input: line 2401: entry 2401 (/relative)", "published so far: 2,000 changes", "-key my-key")
 
 	// Mended, the same key goes on after what was accepted.
 	b.stdin = strings.NewReader(lines(1, 2500))
 	b.run(0, "-key", "my-key", "-")
-	b.published(2500)
+	b.checkPublished(2500)
 	if want := "published 2500 changes to peps, cursor 2500-2500 (2000 already there)\n"; b.stdout != want {
 		t.Errorf("stdout %q, want %q", b.stdout, want)
 	}
 }
 
 func TestUnreadableFiles(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	b.run(exitInput, filepath.Join(b.dir, "nosuch"))
-	b.says("nosuch")
+	b.checkStderr("nosuch")
 	b.run(exitInput, b.dir)
-	b.says("is a directory")
+	b.checkStderr("is a directory")
 }
 
-func FuzzOpen(f *testing.F) {
-	for _, seed := range []string{"", " \n", lines(1, 2), jsonDocument(1, 2), document("changelist", 1, 2), "\uFEFF" + lines(1, 1),
-		gzipped(document("changelist", 1, 2)), gzipped(jsonDocument(1, 2), " "), "\x1f\x8b", "{", `{"changes":`, `{"a":[[[[`, "<", "[1]", `{"loc":1}`, "{}\n{}"} {
+func FuzzInput(f *testing.F) {
+	for _, seed := range []string{"", " \n", lines(1, 2), jsonDocument(1, 2), xmlDocument("changelist", 1, 2), "\uFEFF" + lines(1, 1),
+		gzipped(xmlDocument("changelist", 1, 2)), gzipped(jsonDocument(1, 2), " "), "\x1f\x8b", "{", `{"changes":`, `{"a":[[[[`, "<", "[1]", `{"loc":1}`, "{}\n{}"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {

@@ -11,15 +11,15 @@ import (
 	"github.com/rshub/rshub/internal/outbound"
 )
 
-// A login sends a user and a password with each request to one server, and to no other
+// A loginTransport sends a user and a password with each request to one server, and to no other
 // server.
-type login struct {
+type loginTransport struct {
 	http.RoundTripper
 	origin         string
 	user, password string
 }
 
-func (l *login) RoundTrip(r *http.Request) (*http.Response, error) {
+func (l *loginTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if outbound.Origin(r.URL) == l.origin && r.Header.Get("Authorization") == "" {
 		r = r.Clone(r.Context())
 		r.SetBasicAuth(l.user, l.password)
@@ -27,11 +27,11 @@ func (l *login) RoundTrip(r *http.Request) (*http.Response, error) {
 	return l.RoundTripper.RoundTrip(r)
 }
 
-// asks returns the URL of a source without the user and the password in it. It keeps them
+// extractLogin returns the URL of a source without the user and the password in it. It keeps them
 // only for requests, so that nothing prints, stores or publishes them. fromEnv is
 // NAME:PASSWORD from the environment, which is safer: every user of the machine can read
 // command lines.
-func (c *config) asks(source, fromEnv string) (string, error) {
+func (c *config) extractLogin(source, fromEnv string) (string, error) {
 	source, err := idn.URL(source)
 	if err != nil {
 		return "", fmt.Errorf("the URL of the source cannot be read: %w", err)
@@ -40,7 +40,7 @@ func (c *config) asks(source, fromEnv string) (string, error) {
 	if err != nil || u.Host == "" {
 		return "", errors.New("the URL of the source cannot be read") // without the text, which may hold a password
 	}
-	l := &login{RoundTripper: http.DefaultTransport, origin: outbound.Origin(u)}
+	l := &loginTransport{RoundTripper: http.DefaultTransport, origin: outbound.Origin(u)}
 	switch password, _ := u.User.Password(); {
 	case u.User != nil:
 		l.user, l.password = u.User.Username(), password
@@ -54,7 +54,7 @@ func (c *config) asks(source, fromEnv string) (string, error) {
 	return u.String(), nil
 }
 
-func (c *config) server() *http.Client {
+func (c *config) sourceClient() *http.Client {
 	if c.login == nil {
 		return &http.Client{Transport: http.DefaultTransport}
 	}

@@ -11,44 +11,44 @@ import (
 // and the URL that is printed and kept has none.
 func TestLogin(t *testing.T) {
 	t.Parallel()
-	who := func(w http.ResponseWriter, r *http.Request) {
+	echoCredentials := func(w http.ResponseWriter, r *http.Request) {
 		user, password, _ := r.BasicAuth()
 		w.Header().Set("Who", user+":"+password)
 		if to := r.URL.Query().Get("to"); to != "" {
 			http.Redirect(w, r, to, http.StatusFound)
 		}
 	}
-	source := httptest.NewServer(http.HandlerFunc(who))
+	source := httptest.NewServer(http.HandlerFunc(echoCredentials))
 	defer source.Close()
-	other := httptest.NewServer(http.HandlerFunc(who))
+	other := httptest.NewServer(http.HandlerFunc(echoCredentials))
 	defer other.Close()
 	host := strings.TrimPrefix(source.URL, "http://")
-	for _, test := range []struct{ url, env, want string }{
+	for _, test := range []struct{ url, envValue, want string }{
 		{"http://anna:a%20b@" + host + "/list?x", "", "anna:a b"},
 		{source.URL + "/list?x", "anna:a:b", "anna:a:b"},
 		{"http://anna@" + host + "/list?x", "berta:b", "anna:"},
 		{source.URL + "/list?x", "", ":"},
 	} {
 		var c config
-		plain, err := c.asks(test.url, test.env)
+		plain, err := c.extractLogin(test.url, test.envValue)
 		if err != nil || plain != source.URL+"/list?x" {
 			t.Errorf("of %s remains %q, %v", test.url, plain, err)
 		}
-		for ask, want := range map[string]string{
+		for target, want := range map[string]string{
 			plain: test.want, source.URL + "/elsewhere": test.want, other.URL: ":", source.URL + "/?to=" + other.URL: ":", other.URL + "/?to=" + source.URL: test.want,
 		} {
-			resp, err := c.server().Get(ask)
+			resp, err := c.sourceClient().Get(target)
 			if err != nil {
 				t.Fatal(err)
 			}
 			_ = resp.Body.Close()
 			if got := resp.Header.Get("Who"); got != want {
-				t.Errorf("with %s and %q, %s is asked by %q, not %q", test.url, test.env, ask, got, want)
+				t.Errorf("with %s and %q, %s is asked by %q, not %q", test.url, test.envValue, target, got, want)
 			}
 		}
 	}
 	for _, bad := range []string{"https://anna:secret@", "https://anna:secret@h:port/", "http://a b:secret@h/"} {
-		if plain, err := new(config).asks(bad, ""); err == nil || strings.Contains(err.Error(), "secret") {
+		if plain, err := new(config).extractLogin(bad, ""); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s becomes %q, %v", bad, plain, err)
 		}
 	}

@@ -31,14 +31,14 @@ import (
 
 // The exit codes. Scripts rely on them. The text exitCodes explains them to users.
 const (
-	exitOK          = 0
-	exitRefused     = 1
-	exitUsage       = 2
-	exitInput       = 3
-	exitUnavailable = 4
-	exitTooMany     = 5
-	exitGaps        = 6
-	exitInterrupted = 130
+	exitOK               = 0
+	exitRefused          = 1
+	exitUsage            = 2
+	exitInput            = 3
+	exitUnavailable      = 4
+	exitTooManyDeletions = 5
+	exitGaps             = 6
+	exitInterrupted      = 130
 )
 
 func main() {
@@ -69,27 +69,27 @@ type program struct {
 	sleep          func(ctx context.Context, d time.Duration) error // waits before something is tried again
 }
 
-type failure struct {
-	code    int
-	err     error
-	advised bool // the text says what the user can do
+type commandError struct {
+	code      int
+	err       error
+	hasAdvice bool // the text says what the user can do
 }
 
-func (f *failure) Error() string { return f.err.Error() }
-func (f *failure) Unwrap() error { return f.err }
+func (f *commandError) Error() string { return f.err.Error() }
+func (f *commandError) Unwrap() error { return f.err }
 
-func fail(code int, format string, args ...any) error {
-	return &failure{code: code, err: fmt.Errorf(format, args...)}
+func failf(code int, format string, args ...any) error {
+	return &commandError{code: code, err: fmt.Errorf(format, args...)}
 }
 
-// advise is fail for an error whose text says what the user can do.
-func advise(code int, format string, args ...any) error {
-	return &failure{code: code, err: fmt.Errorf(format, args...), advised: true}
+// failWithAdvice is fail for an error whose text says what the user can do.
+func failWithAdvice(code int, format string, args ...any) error {
+	return &commandError{code: code, err: fmt.Errorf(format, args...), hasAdvice: true}
 }
 
-// gaps returns the failure of a command that could not read n parts of its source.
-func gaps(n int) error {
-	return fail(exitGaps, "%s of the source could not be read, see above; all else is published", progress.Count(n, "part"))
+// gapsError returns the failure of a command that could not read n parts of its source.
+func gapsError(n int) error {
+	return failf(exitGaps, "%s of the source could not be read, see above; all else is published", progress.Count(n, "part"))
 }
 
 func (p *program) run(ctx context.Context, args []string) int {
@@ -102,21 +102,21 @@ func (p *program) run(ctx context.Context, args []string) int {
 		case "dump":
 			return p.runDump(ctx, args[1:])
 		case "help", "version":
-			if len(args) == 1 && isWord(args[0]) {
+			if len(args) == 1 && looksLikeCommand(args[0]) {
 				args = []string{"-" + args[0]}
 			}
 		}
 	}
-	cfg, err := parse(args, p.env)
+	cfg, err := parseArgs(args, p.env)
 	switch {
 	case err != nil:
-		return p.unparsed(err, cfg.flags, help)
+		return p.reportParseError(err, cfg.flags, help)
 	case cfg.version:
 		fmt.Fprintln(p.stdout, build.Line("rspublish"))
 		return exitOK
 	}
 
-	bar := p.newReport(cfg)
+	bar := p.newProgressReport(cfg)
 	r := &publication{program: p, cfg: cfg, bar: bar}
 	defer r.close()
 	err = r.run(ctx)
@@ -126,24 +126,24 @@ func (p *program) run(ctx context.Context, args []string) int {
 		return exitOK
 	}
 
-	code := codeOf(err)
+	code := exitCode(err)
 	if ctx.Err() != nil {
 		code, err = exitInterrupted, errors.New("interrupted")
 	}
 	fmt.Fprintf(p.stderr, "rspublish: %v\n", err)
-	for _, line := range r.howToGoOn(err) {
+	for _, line := range r.resumeAdvice(err) {
 		fmt.Fprintf(p.stderr, "rspublish: %s\n", line)
 	}
 	return code
 }
 
-// unparsed ends a command whose command line asks for help or is wrong.
-func (p *program) unparsed(err error, flags *flag.FlagSet, about string) int {
+// reportParseError ends a command whose command line asks for help or is wrong.
+func (p *program) reportParseError(err error, flags *flag.FlagSet, help string) int {
 	if !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintf(p.stderr, "rspublish: %v\n%s -h explains everything.\n", err, flags.Name())
 		return exitUsage
 	}
-	fmt.Fprint(p.stdout, about, "\nFlags\n")
+	fmt.Fprint(p.stdout, help, "\nFlags\n")
 	flags.VisitAll(func(f *flag.Flag) {
 		if value, text := flag.UnquoteUsage(f); text != "" {
 			text = strings.TrimPrefix(text, value+": ")
@@ -154,31 +154,31 @@ func (p *program) unparsed(err error, flags *flag.FlagSet, about string) int {
 	return exitOK
 }
 
-// newReport returns the report of a command. It warns first if the token travels without
+// newProgressReport returns the report of a command. It warns first if the token travels without
 // encryption.
-func (p *program) newReport(cfg *config) *report {
+func (p *program) newProgressReport(cfg *config) *report {
 	bar := &report{Line: progress.Line{W: p.stderr, Terminal: p.terminal, Quiet: cfg.quiet, Now: p.now}}
-	if cfg.bareToken {
+	if cfg.tokenExposed {
 		bar.Note("rspublish: warning: the token travels unencrypted to %s; use https", cfg.hub)
 	}
 	return bar
 }
 
-// ended ends a command that can simply be run again. lasting means that the command runs
+// finish ends a command that can simply be run again. lasting means that the command runs
 // until it is interrupted, and that it has done its work until then.
-func (p *program) ended(ctx context.Context, err error, lasting bool) int {
+func (p *program) finish(ctx context.Context, err error, continuous bool) int {
 	switch {
-	case err == nil, ctx.Err() != nil && lasting:
+	case err == nil, ctx.Err() != nil && continuous:
 		return exitOK
 	case ctx.Err() != nil:
-		err = fail(exitInterrupted, "interrupted; run the same command again to go on")
+		err = failf(exitInterrupted, "interrupted; run the same command again to go on")
 	}
 	fmt.Fprintf(p.stderr, "rspublish: %v\n", err)
-	return codeOf(err)
+	return exitCode(err)
 }
 
-func codeOf(err error) int {
-	if f, ok := errors.AsType[*failure](err); ok {
+func exitCode(err error) int {
+	if f, ok := errors.AsType[*commandError](err); ok {
 		return f.code
 	}
 	return exitInput

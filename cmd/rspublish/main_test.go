@@ -27,7 +27,7 @@ type testHub struct {
 	locs     []string // accepted, in order
 	first    map[string]request
 	ends     map[string]int
-	began    int // when the log began; the entry at position p has the datetime began+p
+	logStart int // when the log began; the entry at position p has the datetime began+p
 
 	// before and after run around the acceptance of request n, from 1. When
 	// one returns true, it has answered.
@@ -45,14 +45,14 @@ func newHub(t *testing.T) *testHub {
 	return h
 }
 
-// delete removes the set. The next publish makes it anew.
-func (h *testHub) delete() {
-	h.began += len(h.locs) + 1
+// deleteSet removes the set. The next publish makes it anew.
+func (h *testHub) deleteSet() {
+	h.logStart += len(h.locs) + 1
 	h.locs, h.first, h.ends = nil, map[string]request{}, map[string]int{}
 }
 
 func (h *testHub) cursor(position int) string {
-	return fmt.Sprintf("%d-%d", position, h.began+position)
+	return fmt.Sprintf("%d-%d", position, h.logStart+position)
 }
 
 func (h *testHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -108,15 +108,15 @@ func writeProblem(w http.ResponseWriter, status int, members string) {
 	fmt.Fprintf(w, `{"status":%d,"title":%q,%s}`, status, http.StatusText(status), members)
 }
 
-// batches returns which batch each request was, counted from 1: requests with the same
+// batchNumbers returns which batch each request was, counted from 1: requests with the same
 // key have the same number.
-func (h *testHub) batches() (numbers []int) {
-	known := map[string]int{}
+func (h *testHub) batchNumbers() (numbers []int) {
+	numberOf := map[string]int{}
 	for _, r := range h.requests {
-		if known[r.key] == 0 {
-			known[r.key] = len(known) + 1
+		if numberOf[r.key] == 0 {
+			numberOf[r.key] = len(numberOf) + 1
 		}
-		numbers = append(numbers, known[r.key])
+		numbers = append(numbers, numberOf[r.key])
 	}
 	return numbers
 }
@@ -142,8 +142,8 @@ func (c *testClock) sleep(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// A bench is where a test runs rspublish, again and again.
-type bench struct {
+// A testEnv is where a test runs rspublish, again and again.
+type testEnv struct {
 	t              *testing.T
 	hub            *testHub
 	dir, cache     string
@@ -155,18 +155,18 @@ type bench struct {
 	stdout, stderr string // of the last run
 }
 
-func newBench(t *testing.T) *bench {
-	return &bench{t: t, hub: newHub(t), dir: t.TempDir(), cache: t.TempDir(), env: map[string]string{}, stdin: strings.NewReader(""),
+func newTestEnv(t *testing.T) *testEnv {
+	return &testEnv{t: t, hub: newHub(t), dir: t.TempDir(), cache: t.TempDir(), env: map[string]string{}, stdin: strings.NewReader(""),
 		clock: &testClock{t: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)}, ctx: t.Context()}
 }
 
 // run runs rspublish at the hub and for the set peps, and checks its exit code.
-func (b *bench) run(want int, args ...string) {
+func (b *testEnv) run(want int, args ...string) {
 	b.t.Helper()
-	b.runBare(want, append([]string{"-hub", b.hub.URL, "-set", "peps"}, args...)...)
+	b.runArgs(want, append([]string{"-hub", b.hub.URL, "-set", "peps"}, args...)...)
 }
 
-func (b *bench) runBare(want int, args ...string) {
+func (b *testEnv) runArgs(want int, args ...string) {
 	b.t.Helper()
 	var stdout, stderr bytes.Buffer
 	p := &program{
@@ -180,7 +180,7 @@ func (b *bench) runBare(want int, args ...string) {
 	}
 }
 
-func (b *bench) write(name, content string) string {
+func (b *testEnv) write(name, content string) string {
 	b.t.Helper()
 	path := filepath.Join(b.dir, name)
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
@@ -189,7 +189,7 @@ func (b *bench) write(name, content string) string {
 	return path
 }
 
-func (b *bench) says(texts ...string) {
+func (b *testEnv) checkStderr(texts ...string) {
 	b.t.Helper()
 	for _, text := range texts {
 		if !strings.Contains(b.stderr, text) {
@@ -198,8 +198,8 @@ func (b *bench) says(texts ...string) {
 	}
 }
 
-// published checks that the hub has the changes 1 to n of lines, once each.
-func (b *bench) published(n int) {
+// checkPublished checks that the hub has the changes 1 to n of lines, once each.
+func (b *testEnv) checkPublished(n int) {
 	b.t.Helper()
 	if len(b.hub.locs) != n {
 		b.t.Fatalf("the hub has %d changes, want %d", len(b.hub.locs), n)
@@ -222,9 +222,9 @@ func lines(from, to int) string {
 }
 
 func TestMixedFlagsKeepTheirOrder(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	b.run(0, "-updated", testLoc(1), "-deleted", testLoc(2), "-updated", testLoc(3), "-created", testLoc(4))
-	b.published(4)
+	b.checkPublished(4)
 	want := `{"loc":"https://example.org/1","change":"updated"}
 {"loc":"https://example.org/2","change":"deleted"}
 {"loc":"https://example.org/3","change":"updated"}
@@ -239,12 +239,12 @@ func TestMixedFlagsKeepTheirOrder(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	file := b.write("a", lines(1, 1))
 	for _, test := range []struct {
 		name string
 		args []string
-		says string
+		want string
 	}{
 		{"nothing", []string{"-set", "peps"}, "nothing to publish"},
 		{"no set", []string{file}, "-set NAME"},
@@ -268,8 +268,8 @@ func TestUsage(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			b := *b
 			b.t = t
-			b.runBare(exitUsage, test.args...)
-			b.says(test.says)
+			b.runArgs(exitUsage, test.args...)
+			b.checkStderr(test.want)
 			if strings.Contains(b.stderr, "pw") {
 				t.Errorf("a password shows: %s", b.stderr)
 			}
@@ -289,8 +289,8 @@ func TestHelp(t *testing.T) {
 		"relay": "hub set token-file retry q json max-delete once every full state oai prefix oai-set loc",
 		"dump":  "base exclude temporary settle q out-url package-size package-count full full-every keep max-delete",
 	} {
-		b := newBench(t)
-		b.runBare(exitOK, append(strings.Fields(command), "-h")...)
+		b := newTestEnv(t)
+		b.runArgs(exitOK, append(strings.Fields(command), "-h")...)
 		for _, name := range strings.Fields(flags) {
 			if strings.Count(b.stdout, "\n  -"+name+" ") != 1 {
 				t.Errorf("the help of %q lacks -%s, or has it twice:\n%s", command, name, b.stdout)
@@ -303,18 +303,18 @@ func TestHelp(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	b.env["RSPUBLISH_HUB"], b.env["RSPUBLISH_SET"] = b.hub.URL+"/", "peps"
-	b.runBare(0, "-q", b.write("a", lines(1, 2)))
-	b.published(2)
+	b.runArgs(0, "-q", b.write("a", lines(1, 2)))
+	b.checkPublished(2)
 	if b.stdout+b.stderr != "" {
 		t.Errorf("-q prints %q %q", b.stdout, b.stderr)
 	}
 }
 
-func TestTokenIsSentAndNeverShown(t *testing.T) {
+func TestTokenIsSentButNotPrinted(t *testing.T) {
 	const token = "s3cret-tok3n"
-	b := newBench(t)
+	b := newTestEnv(t)
 	b.env["RSPUBLISH_TOKEN"] = token
 	file := b.write("a", lines(1, 3))
 	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
@@ -350,7 +350,7 @@ func TestTokenIsSentAndNeverShown(t *testing.T) {
 	}
 }
 
-func TestBareToken(t *testing.T) {
+func TestTokenExposed(t *testing.T) {
 	for _, test := range []struct {
 		hub, token string
 		want       bool
@@ -364,25 +364,25 @@ func TestBareToken(t *testing.T) {
 		{"http://[::1]:8080", "t", false},
 	} {
 		env := map[string]string{"RSPUBLISH_TOKEN": test.token}
-		cfg, err := parse([]string{"-hub", test.hub, "-set", "peps", "a"}, func(name string) string { return env[name] })
-		if err != nil || cfg.bareToken != test.want {
-			t.Errorf("%s with token %q: %v, %v, want %v", test.hub, test.token, cfg.bareToken, err, test.want)
+		cfg, err := parseArgs([]string{"-hub", test.hub, "-set", "peps", "a"}, func(name string) string { return env[name] })
+		if err != nil || cfg.tokenExposed != test.want {
+			t.Errorf("%s with token %q: %v, %v, want %v", test.hub, test.token, cfg.tokenExposed, err, test.want)
 		}
 	}
 }
 
 func TestSummaryAsJSON(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	b.run(0, "-json", b.write("a", lines(1, 2)))
 	if want := `{"set":"peps","published":2,"already":0,"cursor":"2-2"}` + "\n"; b.stdout != want {
 		t.Errorf("got %s want %s", b.stdout, want)
 	}
 }
 
-func TestCheckSendsNothing(t *testing.T) {
-	b := newBench(t)
+func TestCheckSendsNoRequests(t *testing.T) {
+	b := newTestEnv(t)
 	b.stdin = strings.NewReader(lines(3, 5))
-	b.runBare(0, "-check", b.write("a", lines(1, 2)), "-")
+	b.runArgs(0, "-check", b.write("a", lines(1, 2)), "-")
 	if len(b.hub.requests) > 0 || b.stdout != "checked 5 changes\n" {
 		t.Errorf("%d requests, stdout %q", len(b.hub.requests), b.stdout)
 	}

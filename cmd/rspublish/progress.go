@@ -11,16 +11,16 @@ import (
 type report struct {
 	progress.Line
 
-	name    string
-	checked bool // the input is being checked, not published
-	total   int  // -1 while unknown
-	done    int
-	began   time.Time
+	name     string
+	checking bool // the input is being checked, not published
+	total    int  // -1 while unknown
+	done     int
+	started  time.Time
 }
 
-func (p *report) start(name string, checked bool, total int) {
-	p.name, p.checked, p.done, p.total = name, checked, 0, total
-	p.began = p.Now()
+func (p *report) start(name string, checking bool, total int) {
+	p.name, p.checking, p.done, p.total = name, checking, 0, total
+	p.started = p.Now()
 	p.Begin()
 	p.update(0)
 }
@@ -34,8 +34,8 @@ func (p *report) update(done int) {
 // finish reports in one line that the input is published.
 func (p *report) finish() {
 	p.update(p.done)
-	took := p.Now().Sub(p.began)
-	p.Note("%s: %s published in %s%s", p.name, changes(p.done), took.Round(time.Millisecond), p.rate(took, " (", "/s)"))
+	elapsed := p.Now().Sub(p.started)
+	p.Note("%s: %s published in %s%s", p.name, formatChanges(p.done), elapsed.Round(time.Millisecond), p.rate(elapsed, " (", "/s)"))
 }
 
 func (p *report) bar(now time.Time) string {
@@ -48,33 +48,33 @@ func (p *report) bar(now time.Time) string {
 
 // figures are "12,000/20,681  58%  8,400/s  1s left", as far as they are known.
 func (p *report) figures(now time.Time) string {
-	took := now.Sub(p.began)
+	elapsed := now.Sub(p.started)
 	switch {
-	case p.checked:
-		return "checking, " + changes(p.done)
+	case p.checking:
+		return "checking, " + formatChanges(p.done)
 	case p.total < 0:
-		return changes(p.done) + p.rate(took, "  ", "/s")
+		return formatChanges(p.done) + p.rate(elapsed, "  ", "/s")
 	case p.total == 0:
-		return changes(0)
+		return formatChanges(0)
 	}
-	s := fmt.Sprintf("%s/%s  %d%%%s", progress.Group(p.done), progress.Group(p.total), 100*p.done/p.total, p.rate(took, "  ", "/s"))
+	s := fmt.Sprintf("%s/%s  %d%%%s", progress.Group(p.done), progress.Group(p.total), 100*p.done/p.total, p.rate(elapsed, "  ", "/s"))
 	if p.done > 0 && p.done < p.total {
-		left := time.Duration(float64(took) / float64(p.done) * float64(p.total-p.done))
-		s += "  " + left.Round(time.Second).String() + " left"
+		remaining := time.Duration(float64(elapsed) / float64(p.done) * float64(p.total-p.done))
+		s += "  " + remaining.Round(time.Second).String() + " left"
 	}
 	return s
 }
 
 // rate returns the changes per second, between the texts before and after. It is empty
 // while nothing is done yet.
-func (p *report) rate(took time.Duration, before, after string) string {
-	if took <= 0 || p.done == 0 {
+func (p *report) rate(elapsed time.Duration, before, after string) string {
+	if elapsed <= 0 || p.done == 0 {
 		return ""
 	}
-	return before + progress.Group(int(float64(p.done)/took.Seconds())) + after
+	return before + progress.Group(int(float64(p.done)/elapsed.Seconds())) + after
 }
 
-func changes(n int) string {
+func formatChanges(n int) string {
 	if n == 1 {
 		return "1 change"
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/rshub/rshub/internal/progress"
 )
 
-// slow makes every request take a while.
-func (b *bench) slow(d time.Duration) {
+// delayRequests makes every request take a while.
+func (b *testEnv) delayRequests(d time.Duration) {
 	b.hub.before = func(int, http.ResponseWriter, *http.Request) bool {
 		b.clock.mu.Lock()
 		defer b.clock.mu.Unlock()
@@ -20,12 +20,12 @@ func (b *bench) slow(d time.Duration) {
 	}
 }
 
-func TestProgressOnATerminal(t *testing.T) {
-	b := newBench(t)
+func TestProgressOnTerminal(t *testing.T) {
+	b := newTestEnv(t)
 	b.terminal = true
-	b.slow(500 * time.Millisecond)
+	b.delayRequests(500 * time.Millisecond)
 	b.run(0, b.write("a-file-whose-name-is-much-too-long-for-any-line-of-a-terminal-and-goes-on.jsonl", lines(1, 4000)))
-	b.says("checking", "[#####---------------] 1,000/4,000  25%  2,000/s  2s left", "[##########----------] 2,000/4,000  50%", "4,000/4,000  100%")
+	b.checkStderr("checking", "[#####---------------] 1,000/4,000  25%  2,000/s  2s left", "[##########----------] 2,000/4,000  50%", "4,000/4,000  100%")
 	for part := range strings.SplitSeq(b.stderr, "\r\x1b[K") {
 		if !strings.Contains(part, "\n") && utf8.RuneCountInString(part) > progress.Columns {
 			t.Errorf("wider than the terminal: %q", part)
@@ -36,18 +36,18 @@ func TestProgressOnATerminal(t *testing.T) {
 	}
 }
 
-func TestProgressOfAStreamOnATerminal(t *testing.T) {
-	b := newBench(t)
+func TestProgressOfStreamOnTerminal(t *testing.T) {
+	b := newTestEnv(t)
 	b.terminal = true
-	b.slow(500 * time.Millisecond)
+	b.delayRequests(500 * time.Millisecond)
 	b.stdin = strings.NewReader(lines(1, 2000))
 	b.run(0, "-")
-	b.says("standard input  1,000 changes  2,000/s")
+	b.checkStderr("standard input  1,000 changes  2,000/s")
 }
 
-func TestProgressElsewhere(t *testing.T) {
-	b := newBench(t)
-	b.slow(4 * time.Second)
+func TestProgressInLogFile(t *testing.T) {
+	b := newTestEnv(t)
+	b.delayRequests(4 * time.Second)
 	b.run(0, b.write("a", lines(1, 8000)))
 	dir := b.dir + "/"
 	want := dir + "a: 3,000/8,000  37%  250/s  20s left\n" +
@@ -58,10 +58,10 @@ func TestProgressElsewhere(t *testing.T) {
 	}
 }
 
-func TestQuietSaysErrorsOnly(t *testing.T) {
-	b := newBench(t)
+func TestQuietPrintsOnlyErrors(t *testing.T) {
+	b := newTestEnv(t)
 	b.terminal = true
-	b.slow(time.Minute)
+	b.delayRequests(time.Minute)
 	b.run(exitRefused, "-q", "-set", "nosuch", b.write("a", lines(1, 1)))
 	if strings.Contains(b.stderr, "\r") || !strings.HasPrefix(b.stderr, "rspublish: ") {
 		t.Errorf("stderr %q", b.stderr)

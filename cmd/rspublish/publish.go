@@ -34,7 +34,7 @@ type job struct {
 	in      *input
 	name    string // name of the keys of its batches; empty if the keys follow from the content
 	after   string // cursor of the previous batch, empty if there is none
-	begun   bool   // the hub may have some of its changes
+	started bool   // the hub may have some of its changes
 	done    bool
 	batches int // accepted batches
 	changes int // accepted changes
@@ -76,10 +76,10 @@ func (r *publication) close() {
 // run checks all inputs that can be read twice. Then it publishes the inputs, one after
 // the other.
 func (r *publication) run(ctx context.Context) error {
-	if err := r.open(ctx); err != nil {
+	if err := r.openInputs(ctx); err != nil {
 		return err
 	}
-	if err := r.check(ctx); err != nil || r.cfg.check {
+	if err := r.checkInputs(ctx); err != nil || r.cfg.check {
 		return err
 	}
 	var err error
@@ -87,16 +87,16 @@ func (r *publication) run(ctx context.Context) error {
 		return err
 	}
 	for _, j := range r.jobs {
-		if err := r.publish(ctx, j); err != nil {
+		if err := r.publishJob(ctx, j); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *publication) open(ctx context.Context) error {
+func (r *publication) openInputs(ctx context.Context) error {
 	if len(r.cfg.changes) > 0 {
-		r.jobs = append(r.jobs, newJob(&input{name: "the command line", given: r.cfg.changes, total: -1}, r.cfg))
+		r.jobs = append(r.jobs, newJob(&input{name: "the command line", changes: r.cfg.changes, total: -1}, r.cfg))
 	}
 	for _, name := range r.cfg.files {
 		in, err := openInput(ctx, name, r.program.stdin)
@@ -106,12 +106,12 @@ func (r *publication) open(ctx context.Context) error {
 		r.jobs = append(r.jobs, newJob(in, r.cfg))
 	}
 	if r.cfg.key != "" && len(r.jobs) > 1 {
-		return fail(exitUsage, "-key is for one input, and there are %d", len(r.jobs))
+		return failf(exitUsage, "-key is for one input, and there are %d", len(r.jobs))
 	}
 	return nil
 }
 
-func (r *publication) check(ctx context.Context) error {
+func (r *publication) checkInputs(ctx context.Context) error {
 	for _, j := range r.jobs {
 		if j.in.stream != nil && !r.cfg.check {
 			continue // a stream can be read only once
@@ -120,26 +120,26 @@ func (r *publication) check(ctx context.Context) error {
 		if err := j.in.check(ctx, r.bar.update); err != nil {
 			return err
 		}
-		if err := r.filled(j, j.in.total); err != nil {
+		if err := r.checkNotEmpty(j, j.in.total); err != nil {
 			return err
 		}
 		if r.cfg.check {
-			r.bar.Note("%s: %s, all valid", j.in.name, changes(j.in.total))
+			r.bar.Note("%s: %s, all valid", j.in.name, formatChanges(j.in.total))
 			r.total += j.in.total
 		}
 	}
 	return nil
 }
 
-// filled returns an error if an input has no change, unless that is allowed.
-func (r *publication) filled(j *job, total int) error {
+// checkNotEmpty returns an error if an input has no change, unless that is allowed.
+func (r *publication) checkNotEmpty(j *job, total int) error {
 	if total > 0 || r.cfg.allowEmpty {
 		return nil
 	}
-	return advise(exitInput, "%s: there is no change in it; -allow-empty takes it nevertheless", j.in.name)
+	return failWithAdvice(exitInput, "%s: there is no change in it; -allow-empty takes it nevertheless", j.in.name)
 }
 
-func (r *publication) publish(ctx context.Context, j *job) error {
+func (r *publication) publishJob(ctx context.Context, j *job) error {
 	r.bar.start(j.in.name, false, j.in.total)
 	if j.name == "" {
 		j.after = r.cursor
@@ -151,7 +151,7 @@ func (r *publication) publish(ctx context.Context, j *job) error {
 			return err
 		}
 		if !b.add(e) {
-			if err := r.send(ctx, j, b); err != nil {
+			if err := r.sendBatch(ctx, j, b); err != nil {
 				return err
 			}
 			b.reset(e.number)
@@ -159,11 +159,11 @@ func (r *publication) publish(ctx context.Context, j *job) error {
 		}
 	}
 	if len(b.lines) > 0 {
-		if err := r.send(ctx, j, b); err != nil {
+		if err := r.sendBatch(ctx, j, b); err != nil {
 			return err
 		}
 	}
-	if err := r.filled(j, j.changes); err != nil {
+	if err := r.checkNotEmpty(j, j.changes); err != nil {
 		return err
 	}
 	if j.in.file != nil && !bytes.Equal(sum.Sum(nil), j.in.sum) {
@@ -174,93 +174,93 @@ func (r *publication) publish(ctx context.Context, j *job) error {
 	return nil
 }
 
-func (r *publication) send(ctx context.Context, j *job, b *batch) error {
-	before := j.begun
-	j.begun = true
-	got, err := r.client.PublishLines(ctx, r.cfg.set, j.key(b), b.body, len(b.lines))
+func (r *publication) sendBatch(ctx context.Context, j *job, b *batch) error {
+	startedBefore := j.started
+	j.started = true
+	receipt, err := r.client.PublishLines(ctx, r.cfg.set, j.key(b), b.body, len(b.lines))
 	if err != nil {
-		return r.failed(j, b, before, err)
+		return r.sendError(j, b, startedBefore, err)
 	}
-	if err := r.follows(j, got); err != nil {
+	if err := r.checkOrder(j, receipt); err != nil {
 		return err
 	}
-	j.changes += got.Count
+	j.changes += receipt.Count
 	j.batches++
-	j.after = got.Cursor
-	r.total += got.Count
-	r.cursor = got.Cursor
-	if got.Replayed {
-		r.already += got.Count
+	j.after = receipt.Cursor
+	r.total += receipt.Count
+	r.cursor = receipt.Cursor
+	if receipt.Replayed {
+		r.already += receipt.Count
 	}
 	r.bar.update(j.changes)
 	return nil
 }
 
-// follows checks that the hub has put a batch after those that it accepted before in this
+// checkOrder checks that the hub has put a batch after those that it accepted before in this
 // run. If the set was deleted in between, the batch is in a new log, which begins at
 // position 1.
-func (r *publication) follows(j *job, got *feed.Receipt) error {
-	first, err := feed.ParseCursor(got.First)
-	last, lerr := feed.ParseCursor(got.Cursor)
+func (r *publication) checkOrder(j *job, receipt *feed.Receipt) error {
+	first, err := feed.ParseCursor(receipt.First)
+	last, lerr := feed.ParseCursor(receipt.Cursor)
 	if err := errors.Join(err, lerr); err != nil {
-		return fail(exitRefused, "%s: the hub's receipt: %w", j.in.name, err)
+		return failf(exitRefused, "%s: the hub's receipt: %w", j.in.name, err)
 	}
-	if got.Replayed { // it may have come before another input's changes
+	if receipt.Replayed { // it may have come before another input's changes
 		return nil
 	}
 	if first.Position <= r.newest.Position || first.Micros <= r.newest.Micros {
-		return advise(exitRefused, "%s: the hub accepted changes up to cursor %v, and does not hold them any more: the set was deleted, or the hub's memory lost its newest changes. Run the same command again",
+		return failWithAdvice(exitRefused, "%s: the hub accepted changes up to cursor %v, and does not hold them any more: the set was deleted, or the hub's memory lost its newest changes. Run the same command again",
 			j.in.name, r.newest)
 	}
 	r.newest = last
 	return nil
 }
 
-// failed returns the error for a batch that was not published. before means that the hub
+// sendError returns the error for a batch that was not published. before means that the hub
 // may already have had changes of the job.
-func (r *publication) failed(j *job, b *batch, before bool, err error) error {
+func (r *publication) sendError(j *job, b *batch, startedBefore bool, err error) error {
 	refused, _ := errors.AsType[*client.Refused](err)
 	unavailable, _ := errors.AsType[*client.Unavailable](err)
 	bad := refused != nil && (refused.Status == http.StatusBadRequest || refused.Status == http.StatusRequestEntityTooLarge)
 	if bad || refused != nil && !refused.Doubt || unavailable != nil && unavailable.Unsent {
-		j.begun = before // the hub surely does not have the batch
+		j.started = startedBefore // the hub surely does not have the batch
 	}
 	if refused != nil {
 		if located := b.locate(refused); located != nil {
-			return fail(exitRefused, "%s: %w (the hub refused it: %d)", j.in.name, located, refused.Status)
+			return failf(exitRefused, "%s: %w (the hub refused it: %d)", j.in.name, located, refused.Status)
 		}
 	}
 	if errors.Is(err, feed.ErrKeyReused) && r.cfg.key != "" {
-		return advise(exitRefused, "%s: %w: the key %s was used for another input, or this one has changed since; another input needs another -key", j.in.name, err, r.cfg.key)
+		return failWithAdvice(exitRefused, "%s: %w: the key %s was used for another input, or this one has changed since; another input needs another -key", j.in.name, err, r.cfg.key)
 	}
-	return fmt.Errorf("%s: %w", j.in.name, r.cfg.explained(err))
+	return fmt.Errorf("%s: %w", j.in.name, r.cfg.explainError(err))
 }
 
-// howToGoOn returns what to tell the user after an error: what is published, and how to
+// resumeAdvice returns what to tell the user after an error: what is published, and how to
 // continue.
-func (r *publication) howToGoOn(err error) []string {
-	if f, ok := errors.AsType[*failure](err); r.cfg.check || ok && f.advised {
+func (r *publication) resumeAdvice(err error) []string {
+	if f, ok := errors.AsType[*commandError](err); r.cfg.check || ok && f.hasAdvice {
 		return nil
 	}
 	var lines []string
-	begun, again := false, false
+	started, resumable := false, false
 	for _, j := range r.jobs {
-		if !j.begun {
+		if !j.started {
 			continue
 		}
-		begun = true
-		again = again || j.name == ""
+		started = true
+		resumable = resumable || j.name == ""
 		if j.done {
 			if j.name != "" {
 				lines = append(lines, fmt.Sprintf("%s is published; so that it is not published again, use -key %s", j.in.name, j.name))
 			}
 			continue
 		}
-		so := changes(j.changes)
+		published := formatChanges(j.changes)
 		if j.in.total >= 0 {
-			so = progress.Group(j.changes) + " of " + changes(j.in.total)
+			published = progress.Group(j.changes) + " of " + formatChanges(j.in.total)
 		}
-		lines = append(lines, j.in.name+": published so far: "+so)
+		lines = append(lines, j.in.name+": published so far: "+published)
 		switch {
 		case j.name == "":
 		case j.in.stream != nil:
@@ -271,11 +271,11 @@ func (r *publication) howToGoOn(err error) []string {
 	}
 	_, bad := errors.AsType[*resourcesync.Error](err)
 	switch {
-	case !begun:
+	case !started:
 		return []string{"nothing was sent"}
-	case again && bad:
+	case resumable && bad:
 		lines = append(lines, "mend the file and run the same command again: what is the same up to there is not published twice")
-	case again:
+	case resumable:
 		lines = append(lines, "run the same command again to go on")
 	}
 	return lines

@@ -12,10 +12,10 @@ import (
 )
 
 func TestBatches(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	b.run(0, b.write("a", lines(1, 2500)))
-	b.published(2500)
-	if got := b.hub.batches(); !slices.Equal(got, []int{1, 2, 3}) {
+	b.checkPublished(2500)
+	if got := b.hub.batchNumbers(); !slices.Equal(got, []int{1, 2, 3}) {
 		t.Errorf("batches %d", got)
 	}
 	for i, want := range []int{1000, 1000, 500} {
@@ -28,15 +28,15 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-func TestBatchesAreBoundedInBytes(t *testing.T) {
-	b := newBench(t)
+func TestBatchSizeIsBounded(t *testing.T) {
+	b := newTestEnv(t)
 	link := `{"rel":"describedby","href":"https://example.org/` + strings.Repeat("y", 1900) + `"}`
 	var s strings.Builder
 	for i := 1; i <= 60; i++ {
 		fmt.Fprintf(&s, `{"loc":%q,"change":"updated","ln":[%s]}`+"\n", testLoc(i), strings.Repeat(link+",", 99)+link)
 	}
 	b.run(0, b.write("a", s.String()))
-	b.published(60)
+	b.checkPublished(60)
 	for i, r := range b.hub.requests {
 		if len(r.body) > batchBytes {
 			t.Errorf("batch %d has %d bytes", i+1, len(r.body))
@@ -48,16 +48,16 @@ func TestBatchesAreBoundedInBytes(t *testing.T) {
 }
 
 func TestSeveralFilesInOrder(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	b.stdin = strings.NewReader(lines(1501, 1600))
-	b.run(0, b.write("z", lines(1, 1200)), b.write("a.xml", document("changelist", 1201, 1500)), "-", b.write("b.json", jsonDocument(1601, 1700)))
-	b.published(1700)
+	b.run(0, b.write("z", lines(1, 1200)), b.write("a.xml", xmlDocument("changelist", 1201, 1500)), "-", b.write("b.json", jsonDocument(1601, 1700)))
+	b.checkPublished(1700)
 }
 
 // A batch that the hub does not take at once is sent again, with the same key. Which answers ask
 // for that is what package client shows.
 func TestRetries(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
 		switch n {
 		case 2:
@@ -69,18 +69,18 @@ func TestRetries(t *testing.T) {
 		return n == 2 || n == 3
 	}
 	b.run(0, b.write("a", lines(1, 2500)))
-	b.published(2500)
-	b.says("503 Service Unavailable (the memory is away); trying again in ", "429")
+	b.checkPublished(2500)
+	b.checkStderr("503 Service Unavailable (the memory is away); trying again in ", "429")
 	if waits := b.clock.waits; len(waits) != 2 || waits[0] < 250*time.Millisecond || waits[0] > time.Second || waits[1] < 59*time.Second || waits[1] > time.Minute {
 		t.Errorf("it waits %v", waits)
 	}
-	if got := b.hub.batches(); !slices.Equal(got, []int{1, 2, 2, 2, 3}) {
+	if got := b.hub.batchNumbers(); !slices.Equal(got, []int{1, 2, 2, 2, 3}) {
 		t.Errorf("batches %d", got)
 	}
 }
 
 func TestRetryLimit(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	down := true
 	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
 		if down && n > 1 {
@@ -97,7 +97,7 @@ func TestRetryLimit(t *testing.T) {
 	if waited != 2*time.Minute {
 		t.Errorf("waited %v, want 2m", waited)
 	}
-	b.says("503", "gave up after", "(-retry 2m0s)", "published so far: 1,000 of 2,500 changes", "run the same command again to go on")
+	b.checkStderr("503", "gave up after", "(-retry 2m0s)", "published so far: 1,000 of 2,500 changes", "run the same command again to go on")
 	if b.stdout != "" {
 		t.Errorf("stdout %q", b.stdout)
 	}
@@ -110,14 +110,14 @@ func TestRetryLimit(t *testing.T) {
 
 	down = false
 	b.run(0, file)
-	b.published(2500)
+	b.checkPublished(2500)
 }
 
-func TestHubIsNotThere(t *testing.T) {
-	b := newBench(t)
+func TestHubUnreachable(t *testing.T) {
+	b := newTestEnv(t)
 	b.hub.Close()
 	b.run(exitUnavailable, "-retry", "1m", b.write("a", lines(1, 1)))
-	b.says("cannot reach "+b.hub.URL, "refused", "trying again in", "gave up after")
+	b.checkStderr("cannot reach "+b.hub.URL, "refused", "trying again in", "gave up after")
 }
 
 func TestRefusals(t *testing.T) {
@@ -127,7 +127,7 @@ func TestRefusals(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		answer func(w http.ResponseWriter)
-		says   []string
+		want   []string
 	}{
 		{"entry", answer(400, `"entry":3,"line":3,"loc":"https://x/","detail":"line 3: entry 3 (https://x/): loc is not mine"`),
 			[]string{"a: line 1004: entry 1003 (https://x/): loc is not mine (the hub refused it: 400)", "mend the file"}},
@@ -144,7 +144,7 @@ func TestRefusals(t *testing.T) {
 		{"not a hub", func(w http.ResponseWriter) { fmt.Fprint(w, "<html>welcome") }, []string{"not as a hub does"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newBench(t)
+			b := newTestEnv(t)
 			b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
 				if n == 2 {
 					test.answer(w)
@@ -153,37 +153,37 @@ func TestRefusals(t *testing.T) {
 			}
 			file := b.write("a", lines(1, 500)+"\n"+lines(501, 2500)) // a blank line: from there on, line = entry + 1
 			b.run(exitRefused, file)
-			b.says(append(test.says, "published so far: 1,000 of 2,500 changes")...)
+			b.checkStderr(append(test.want, "published so far: 1,000 of 2,500 changes")...)
 			if len(b.hub.requests) != 2 {
 				t.Errorf("%d requests", len(b.hub.requests))
 			}
 			b.run(0, file)
-			b.published(2500)
+			b.checkPublished(2500)
 		})
 	}
 }
 
-func TestRefusedAtOnce(t *testing.T) {
-	b := newBench(t)
+func TestFirstBatchRefused(t *testing.T) {
+	b := newTestEnv(t)
 	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
 		writeProblem(w, 403, `"detail":"no"`)
 		return true
 	}
 	b.run(exitRefused, b.write("a", lines(1, 10)))
-	b.says("nothing was sent")
+	b.checkStderr("nothing was sent")
 }
 
-func TestWrongSchemeIsFinal(t *testing.T) {
-	b := newBench(t)
-	b.runBare(exitUnavailable, "-hub", strings.Replace(b.hub.URL, "http:", "https:", 1), "-set", "peps", "-updated", "https://a/")
-	b.says("HTTP response to HTTPS client")
+func TestWrongSchemeIsNotRetried(t *testing.T) {
+	b := newTestEnv(t)
+	b.runArgs(exitUnavailable, "-hub", strings.Replace(b.hub.URL, "http:", "https:", 1), "-set", "peps", "-updated", "https://a/")
+	b.checkStderr("HTTP response to HTTPS client")
 	if len(b.clock.waits) > 0 {
 		t.Errorf("waits %v", b.clock.waits)
 	}
 }
 
-// interrupted returns a hook of the hub that interrupts the run during request n, from 1.
-func (b *bench) interrupted(n int) func(n int, w http.ResponseWriter, r *http.Request) bool {
+// interruptRequest returns a hook of the hub that interrupts the run during request n, from 1.
+func (b *testEnv) interruptRequest(n int) func(n int, w http.ResponseWriter, r *http.Request) bool {
 	ctx, cancel := context.WithCancel(b.t.Context())
 	b.ctx = ctx
 	return func(request int, _ http.ResponseWriter, r *http.Request) bool {
@@ -200,21 +200,21 @@ func (b *bench) interrupted(n int) func(n int, w http.ResponseWriter, r *http.Re
 func TestInterruptedAndResumed(t *testing.T) {
 	for _, accepted := range []bool{false, true} { // the batch that is under way
 		t.Run(fmt.Sprint(accepted), func(t *testing.T) {
-			b := newBench(t)
+			b := newTestEnv(t)
 			already := 2000
 			if accepted {
-				b.hub.after, already = b.interrupted(3), 3000
+				b.hub.after, already = b.interruptRequest(3), 3000
 			} else {
-				b.hub.before = b.interrupted(3)
+				b.hub.before = b.interruptRequest(3)
 			}
 			file := b.write("a", lines(1, 3500))
 			b.run(exitInterrupted, file)
-			b.says("interrupted", "published so far: 2,000 of 3,500 changes", "run the same command again to go on")
+			b.checkStderr("interrupted", "published so far: 2,000 of 3,500 changes", "run the same command again to go on")
 
 			b.ctx = t.Context()
 			b.run(0, file)
-			b.published(3500)
-			if got := b.hub.batches(); !slices.Equal(got, []int{1, 2, 3, 1, 2, 3, 4}) {
+			b.checkPublished(3500)
+			if got := b.hub.batchNumbers(); !slices.Equal(got, []int{1, 2, 3, 1, 2, 3, 4}) {
 				t.Errorf("batches %d", got)
 			}
 			if want := fmt.Sprintf("published 3500 changes to peps, cursor 3500-3500 (%d already there)\n", already); b.stdout != want {
@@ -224,26 +224,26 @@ func TestInterruptedAndResumed(t *testing.T) {
 	}
 }
 
-func TestInterruptedAmongSeveralFiles(t *testing.T) {
-	b := newBench(t)
-	b.hub.before = b.interrupted(4)
+func TestInterruptedInSecondFile(t *testing.T) {
+	b := newTestEnv(t)
+	b.hub.before = b.interruptRequest(4)
 	files := []string{b.write("a", lines(1, 1500)), b.write("b", lines(1501, 3000)), b.write("c", lines(3001, 3100))}
 	b.run(exitInterrupted, files...)
 
 	b.ctx = t.Context()
 	b.run(0, files...)
-	b.published(3100)
+	b.checkPublished(3100)
 	if want := "published 3100 changes to peps, cursor 3100-3100 (2500 already there)\n"; b.stdout != want {
 		t.Errorf("stdout %q, want %q", b.stdout, want)
 	}
 }
 
 func TestInterruptedStandardInput(t *testing.T) {
-	b := newBench(t)
-	b.hub.before = b.interrupted(2)
+	b := newTestEnv(t)
+	b.hub.before = b.interruptRequest(2)
 	b.stdin = strings.NewReader(lines(1, 2500))
 	b.run(exitInterrupted, "-")
-	b.says("published so far: 1,000 changes")
+	b.checkStderr("published so far: 1,000 changes")
 	_, key, ok := strings.Cut(b.stderr, "-key ")
 	if !ok {
 		t.Fatalf("no key: %s", b.stderr)
@@ -251,11 +251,11 @@ func TestInterruptedStandardInput(t *testing.T) {
 	b.ctx = t.Context()
 	b.stdin = strings.NewReader(lines(1, 2500))
 	b.run(0, "-key", strings.TrimSpace(key), "-")
-	b.published(2500)
+	b.checkPublished(2500)
 }
 
 func TestInterruptedWhileStandardInputIsSilent(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	ctx, cancel := context.WithCancel(b.ctx)
 	b.ctx = ctx
 	r, w, err := os.Pipe()
@@ -272,8 +272,8 @@ func TestInterruptedWhileStandardInputIsSilent(t *testing.T) {
 	b.run(exitInterrupted, "-")
 }
 
-func TestChangedWhileItIsPublished(t *testing.T) {
-	b := newBench(t)
+func TestFileChangedDuringPublish(t *testing.T) {
+	b := newTestEnv(t)
 	file := b.write("a", lines(1, 3000))
 	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
 		if n == 1 {
@@ -291,31 +291,31 @@ func TestChangedWhileItIsPublished(t *testing.T) {
 		return false
 	}
 	b.run(exitInput, file)
-	b.says("changed while it was being published")
-	b.published(3000) // what was appended is for another run
+	b.checkStderr("changed while it was being published")
+	b.checkPublished(3000) // what was appended is for another run
 }
 
-func TestSetDeletedWhileItIsPublished(t *testing.T) {
-	b := newBench(t)
+func TestSetDeletedDuringPublish(t *testing.T) {
+	b := newTestEnv(t)
 	a, c := b.write("a", lines(1, 1500)), b.write("c", lines(1501, 1600))
 	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
 		if n == 3 {
-			b.hub.delete()
+			b.hub.deleteSet()
 		}
 		return false
 	}
 	b.run(exitRefused, a, c)
-	b.says("c: the hub accepted", "does not hold them any more")
-	b.hub.delete()
+	b.checkStderr("c: the hub accepted", "does not hold them any more")
+	b.hub.deleteSet()
 	b.run(0, a, c)
-	b.published(1600)
+	b.checkPublished(1600)
 }
 
 // A file is known by its content, wherever it is. What it has in common with an earlier
 // one at its beginning, in whole batches, is known too. Several files are known in their
 // order.
-func TestKnownByContent(t *testing.T) {
-	b := newBench(t)
+func TestFilesAreRecognizedByContent(t *testing.T) {
+	b := newTestEnv(t)
 	file := b.write("a", lines(1, 2000))
 	b.run(0, file)
 	for _, args := range [][]string{{file}, {b.write("copy", lines(1, 2000))}} {
@@ -323,10 +323,10 @@ func TestKnownByContent(t *testing.T) {
 		if !strings.Contains(b.stdout, "already there") {
 			t.Errorf("it says %s", b.stdout)
 		}
-		b.published(2000)
+		b.checkPublished(2000)
 	}
 	b.run(0, b.write("a", lines(1, 2700))) // it has grown
-	b.published(2700)
+	b.checkPublished(2700)
 	b.write("a", lines(1, 1000)+strings.Replace(lines(1001, 2000), "updated", "created", 1))
 	b.run(0, file)
 	if n := len(b.hub.locs); n != 3700 { // its second batch is another one
@@ -343,14 +343,14 @@ func TestKnownByContent(t *testing.T) {
 			t.Errorf("with another file behind it, the hub has %d changes", n)
 		}
 	}
-	b.hub.delete() // a new set knows nothing
+	b.hub.deleteSet() // a new set knows nothing
 	b.run(0, b.write("a", lines(1, 1500)))
-	b.published(1500)
+	b.checkPublished(1500)
 }
 
 // What is given as flags, or comes from a stream, is new each time, unless it has a key.
-func TestNewEachTime(t *testing.T) {
-	b := newBench(t)
+func TestFlagsAndStreamsAreNotRecognized(t *testing.T) {
+	b := newTestEnv(t)
 	for range 2 {
 		b.run(0, "-updated", testLoc(1))
 		b.stdin = strings.NewReader(lines(1, 1))
@@ -362,5 +362,5 @@ func TestNewEachTime(t *testing.T) {
 		t.Errorf("the hub has %d changes", n)
 	}
 	b.run(exitRefused, "-key", "night", b.write("a", lines(1, 2)))
-	b.says("the key night was used for another input, or this one has changed since")
+	b.checkStderr("the key night was used for another input, or this one has changed since")
 }

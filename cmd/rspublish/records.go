@@ -16,30 +16,30 @@ import (
 	"github.com/rshub/rshub/internal/source/harvest/oaipmh"
 )
 
-// records lists the records of a repository, each with the answer to GetRecord as its content.
-func (p *program) records(c *dumpConfig) dump.Listing {
+// listRecords lists the records of a repository, each with the answer to GetRecord as its content.
+func (p *program) listRecords(c *dumpConfig) dump.Listing {
 	return func(ctx context.Context) iter.Seq2[*dump.Resource, error] {
 		return func(yield func(*dump.Resource, error) bool) {
 			r := &recordList{c: c, dir: filepath.Join(c.Out, dump.ListingDir)}
-			c.repository.Repository.Getter = p.newGetter(&c.source, c.Line.Note)
-			if err := errors.Join(r.list(ctx, yield), r.close()); err != nil && !errors.Is(err, errEnough) {
+			c.repository.Repository.Getter = p.newGetter(&c.login, c.Line.Note)
+			if err := errors.Join(r.list(ctx, yield), r.close()); err != nil && !errors.Is(err, errStopped) {
 				yield(nil, err)
 			}
 		}
 	}
 }
 
-// errEnough means that whoever reads the list wants no more.
-var errEnough = errors.New("enough is listed")
+// errStopped means that whoever reads the list wants no more.
+var errStopped = errors.New("enough is listed")
 
 // A recordList is a list of records in a directory. They come in any order, and are packed in that
 // of their URLs. So their contents are kept in one file, while the records are sorted.
 type recordList struct {
-	c     *dumpConfig
-	dir   string
-	texts *os.File // a line for each record, with nothing in it if the record was deleted
-	store *diskpages.Store
-	gaps  []error // what could not be listed
+	c        *dumpConfig
+	dir      string
+	contents *os.File // a line for each record, with nothing in it if the record was deleted
+	store    *diskpages.Store
+	gaps     []error // what could not be listed
 }
 
 // maxGaps is how many gaps are told one by one.
@@ -51,7 +51,7 @@ func (r *recordList) list(ctx context.Context, yield func(*dump.Resource, error)
 		err = os.Mkdir(r.dir, 0o700)
 	}
 	if err == nil {
-		r.texts, err = os.OpenFile(filepath.Join(r.dir, "texts"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		r.contents, err = os.OpenFile(filepath.Join(r.dir, "texts"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	}
 	if err == nil {
 		r.store, err = diskpages.Open(filepath.Join(r.dir, "pages"), diskpages.Options{})
@@ -59,40 +59,40 @@ func (r *recordList) list(ctx context.Context, yield func(*dump.Resource, error)
 	if err != nil {
 		return fmt.Errorf("keep the list of records: %w", err)
 	}
-	sorted, err := inventory.CollectLast(ctx, r.store, "records", r.fetched(ctx))
+	sorted, err := inventory.CollectLast(ctx, r.store, "records", r.fetchRecords(ctx))
 	if err != nil {
 		return err
 	}
 	for _, gap := range r.gaps {
 		if !yield(nil, &dump.Gap{Err: gap}) {
-			return errEnough
+			return errStopped
 		}
 	}
 	for e, err := range sorted.Walk(ctx, inventory.Range{}) {
 		if err != nil {
 			return err
 		}
-		text := io.NewSectionReader(r.texts, int64(e.Position)-1, *e.Change.Length)
+		text := io.NewSectionReader(r.contents, int64(e.Position)-1, *e.Change.Length)
 		if !yield(&dump.Resource{Change: e.Change, Open: func() (io.ReadCloser, error) { return io.NopCloser(text), nil }}, nil) {
-			return errEnough
+			return errStopped
 		}
 	}
 	return nil
 }
 
-// fetched yields the records in the order in which the repository lists them. The position of
+// fetchRecords yields the records in the order in which the repository lists them. The position of
 // each says where its content is in texts.
-func (r *recordList) fetched(ctx context.Context) iter.Seq2[*feed.Entry, error] {
+func (r *recordList) fetchRecords(ctx context.Context) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		n, next := 0, uint64(1)
 		for c, err := range r.c.repository.Contents(ctx) {
 			bad, isBad := errors.AsType[*oaipmh.Bad](err)
 			if _, isDoubt := errors.AsType[*oaipmh.Doubt](err); isBad || isDoubt {
-				r.gap(bad, err)
+				r.addGap(bad, err)
 				continue
 			}
 			if err == nil {
-				_, err = r.texts.Write(append(c.Text, '\n'))
+				_, err = r.contents.Write(append(c.Text, '\n'))
 			}
 			if err != nil {
 				yield(nil, err)
@@ -108,8 +108,8 @@ func (r *recordList) fetched(ctx context.Context) iter.Seq2[*feed.Entry, error] 
 	}
 }
 
-// gap notes what could not be listed. bad is not nil if that is one record.
-func (r *recordList) gap(bad *oaipmh.Bad, err error) {
+// addGap notes what could not be listed. bad is not nil if that is one record.
+func (r *recordList) addGap(bad *oaipmh.Bad, err error) {
 	switch {
 	case bad != nil && bad.None:
 		r.c.Line.Note("rspublish: %v", bad)
@@ -125,8 +125,8 @@ func (r *recordList) close() (err error) {
 	if r.store != nil {
 		err = r.store.Close()
 	}
-	if r.texts != nil {
-		err = errors.Join(err, r.texts.Close())
+	if r.contents != nil {
+		err = errors.Join(err, r.contents.Close())
 	}
 	return errors.Join(err, os.RemoveAll(r.dir))
 }

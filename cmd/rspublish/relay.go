@@ -16,26 +16,26 @@ import (
 	"github.com/rshub/rshub/internal/source/relay"
 )
 
-// shown is how many notes, and how many gaps, of one look are printed.
-const shown = 20
+// maxPrinted is how many notes, and how many gaps, of one look are printed.
+const maxPrinted = 20
 
 func (p *program) runRelay(ctx context.Context, args []string) int {
 	cfg, err := parseRelay(args, p.env)
 	if err != nil {
-		return p.unparsed(err, cfg.flags, relayHelp)
+		return p.reportParseError(err, cfg.flags, relayHelp)
 	}
-	r := &relaying{program: p, cfg: cfg, bar: p.newReport(&cfg.config)}
+	r := &relayRun{program: p, cfg: cfg, bar: p.newProgressReport(&cfg.config)}
 	err = r.run(ctx)
 	r.bar.Clear()
-	return p.ended(ctx, err, !cfg.once && r.looked)
+	return p.finish(ctx, err, !cfg.once && r.polled)
 }
 
-type relaying struct {
+type relayRun struct {
 	*program
 	cfg    *relayConfig
 	bar    *report
 	file   relayFile
-	looked bool // a look has succeeded in this run
+	polled bool // a look has succeeded in this run
 
 	notes, gaps int // of the current look
 }
@@ -50,26 +50,26 @@ type relayFile struct {
 	path string
 }
 
-func (r *relaying) run(ctx context.Context) error {
+func (r *relayRun) run(ctx context.Context) error {
 	set, err := r.newSet(&r.cfg.config, "", r.bar.Note)
 	if err != nil {
 		return err
 	}
-	release, err := r.open()
+	release, err := r.openState()
 	if err != nil {
 		return err
 	}
 	defer release()
 	getter := r.newGetter(&r.cfg.config, r.bar.Note)
-	looks := relay.New(set, getter, &r.file.State, relay.Options{
-		Find: func(ctx context.Context) (relay.Source, error) { return r.find(ctx, getter) },
+	poller := relay.New(set, getter, &r.file.State, relay.Options{
+		Find: func(ctx context.Context) (relay.Source, error) { return r.findSource(ctx, getter) },
 		Full: r.cfg.full, MaxDelete: r.cfg.maxDelete, Now: r.now,
-		Note: r.note, Gap: r.gap,
-		Save: func(*relay.State) error { return store(r.file.path, &r.file) },
+		Note: r.printNote, Gap: r.printGap,
+		Save: func(*relay.State) error { return storeJSON(r.file.path, &r.file) },
 	})
 	for {
 		next := r.now().Add(backoff.Jitter(r.cfg.every))
-		err := r.look(ctx, looks)
+		err := r.poll(ctx, poller)
 		if r.cfg.once || ctx.Err() != nil {
 			return err
 		}
@@ -87,17 +87,17 @@ func (r *relaying) run(ctx context.Context) error {
 	}
 }
 
-func (r *relaying) find(ctx context.Context, getter *harvest.Getter) (s relay.Source, err error) {
+func (r *relayRun) findSource(ctx context.Context, getter *harvest.Getter) (s relay.Source, err error) {
 	if r.cfg.isOAI() {
 		var id *oaipmh.Identity
-		if id, err = relay.FindRepository(ctx, getter, r.cfg.what); err == nil {
+		if id, err = relay.FindRepository(ctx, getter, r.cfg.source); err == nil {
 			r.bar.Note("rspublish: the repository is %q; it says of deleted records: %s", id.Name, id.Deleted)
 			repository := r.cfg.repository
-			repository.URL = r.cfg.what
+			repository.URL = r.cfg.source
 			s.Repository = &repository
 		}
 	} else {
-		s, err = relay.Find(ctx, getter, r.cfg.what)
+		s, err = relay.Find(ctx, getter, r.cfg.source)
 	}
 	if err == nil {
 		r.bar.Note("rspublish: the source has %s", &s)
@@ -105,56 +105,56 @@ func (r *relaying) find(ctx context.Context, getter *harvest.Getter) (s relay.So
 	return s, err
 }
 
-func (r *relaying) look(ctx context.Context, looks *relay.Relay) error {
+func (r *relayRun) poll(ctx context.Context, poller *relay.Relay) error {
 	r.notes, r.gaps = 0, 0
-	res, err := looks.Look(ctx)
+	res, err := poller.Look(ctx)
 	r.bar.Clear()
-	if hidden := max(r.notes-shown, 0) + max(r.gaps-shown, 0); hidden > 0 {
+	if hidden := max(r.notes-maxPrinted, 0) + max(r.gaps-maxPrinted, 0); hidden > 0 {
 		r.bar.Note("rspublish: and %d more like these", hidden)
 	}
 	if _, refused := errors.AsType[*reconcile.TooMany](err); err == nil || refused && res.Changes() > 0 {
 		r.summarize(&res)
 	}
 	if err != nil {
-		return r.cfg.explained(err)
+		return r.cfg.explainError(err)
 	}
-	r.looked = true
+	r.polled = true
 	if res.Gaps > 0 {
-		return gaps(res.Gaps)
+		return gapsError(res.Gaps)
 	}
 	return nil
 }
 
-func (r *relaying) note(text string) {
-	if r.notes++; r.notes <= shown {
+func (r *relayRun) printNote(text string) {
+	if r.notes++; r.notes <= maxPrinted {
 		r.bar.Note("rspublish: %s", text)
 	}
 }
 
-func (r *relaying) gap(err error) {
-	if r.gaps++; r.gaps <= shown {
+func (r *relayRun) printGap(err error) {
+	if r.gaps++; r.gaps <= maxPrinted {
 		r.bar.Clear()
 		fmt.Fprintf(r.stderr, "rspublish: %v\n", err)
 	}
 }
 
-// open locks the file of the state, and reads it if it exists.
-func (r *relaying) open() (release func(), err error) {
-	want := relayFile{Hub: r.cfg.hub, Set: r.cfg.set, URL: r.cfg.what}
+// openState locks the file of the state, and reads it if it exists.
+func (r *relayRun) openState() (release func(), err error) {
+	want := relayFile{Hub: r.cfg.hub, Set: r.cfg.set, URL: r.cfg.source}
 	if want.path, err = r.statePath(r.cfg.state, "relay", want.Hub, want.Set, want.URL); err != nil {
-		return nil, fail(exitUsage, "there is no place to keep the state (%w): name a file with -state", err)
+		return nil, failf(exitUsage, "there is no place to keep the state (%w): name a file with -state", err)
 	}
 	if release, err = lockState(want.path + ".lock"); err != nil {
 		return nil, err
 	}
-	if err = r.read(&want); err != nil {
+	if err = r.readState(&want); err != nil {
 		release()
 	}
 	return release, err
 }
 
-// read reads the file of the state. It must be of the relay that is wanted.
-func (r *relaying) read(want *relayFile) error {
+// readState reads the file of the state. It must be of the relay that is wanted.
+func (r *relayRun) readState(want *relayFile) error {
 	b, err := os.ReadFile(want.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		r.file = *want
@@ -177,7 +177,7 @@ func (r *relaying) read(want *relayFile) error {
 	}
 	other := repository != r.cfg.repository || r.cfg.oai && got.Source.Repository == nil
 	if other || got.Hub != want.Hub || got.Set != want.Set || got.URL != want.URL {
-		return fail(exitUsage, "%s is the state of another relay (to the set %s of %s): name another file with -state, or remove it", want.path, got.Set, got.Hub)
+		return failf(exitUsage, "%s is the state of another relay (to the set %s of %s): name another file with -state, or remove it", want.path, got.Set, got.Hub)
 	}
 	got.path = want.path
 	return nil

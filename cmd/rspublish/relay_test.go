@@ -19,11 +19,11 @@ func TestParseRelay(t *testing.T) {
 	t.Parallel()
 	none := func(string) string { return "" }
 	cfg, err := parseRelay([]string{"-set", "x", "-every", "5m", "-oai-set", "math", "-max-delete", "20%", "https://a.example/oai"}, none)
-	if err != nil || !cfg.isOAI() || cfg.every != 5*time.Minute || cfg.full != relay.DefaultFull || cfg.what != "https://a.example/oai" {
+	if err != nil || !cfg.isOAI() || cfg.every != 5*time.Minute || cfg.full != relay.DefaultFull || cfg.source != "https://a.example/oai" {
 		t.Errorf("it is %+v, %v", cfg, err)
 	}
 	cfg, err = parseRelay([]string{"-set", "x", "-hub", "https://bücher.example", "https://me:SECRET@bücher.example/ä"}, none)
-	if err != nil || cfg.what != "https://xn--bcher-kva.example/%C3%A4" || cfg.login.origin != "https://xn--bcher-kva.example:443" {
+	if err != nil || cfg.source != "https://xn--bcher-kva.example/%C3%A4" || cfg.login.origin != "https://xn--bcher-kva.example:443" {
 		t.Errorf("parseRelay() = %+v, %v, want hosts in ASCII", cfg, err)
 	}
 	for args, want := range map[string]string{
@@ -50,10 +50,10 @@ func TestParseRelay(t *testing.T) {
 // The state belongs to one relay, and to one process at a time.
 func TestRelayState(t *testing.T) {
 	t.Parallel()
-	open := func(path, set string, oai bool) (*relaying, func(), error) {
-		r := &relaying{program: &program{cacheDir: func() (string, error) { return t.TempDir(), nil }}, cfg: &relayConfig{what: "https://user:secret@a.example/", state: path, oai: oai}}
+	open := func(path, set string, oai bool) (*relayRun, func(), error) {
+		r := &relayRun{program: &program{cacheDir: func() (string, error) { return t.TempDir(), nil }}, cfg: &relayConfig{source: "https://user:secret@a.example/", state: path, oai: oai}}
 		r.cfg.hub, r.cfg.set = "https://hub.example", set
-		release, err := r.open()
+		release, err := r.openState()
 		return r, release, err
 	}
 	path := filepath.Join(t.TempDir(), "new", "state.json")
@@ -65,7 +65,7 @@ func TestRelayState(t *testing.T) {
 		t.Errorf("it is opened twice: %v", err)
 	}
 	r.file.State = relay.State{Version: relay.StateVersion, Source: relay.Source{ChangeList: "https://a.example/c"}, Cursor: "7-8"}
-	if err := store(r.file.path, &r.file); err != nil {
+	if err := storeJSON(r.file.path, &r.file); err != nil {
 		t.Fatal(err)
 	}
 	release()
@@ -97,7 +97,7 @@ func TestRelayState(t *testing.T) {
 }
 
 // What -json prints of a look is JSON, also of a source that cannot be relayed to a hub.
-func TestRelayRuns(t *testing.T) {
+func TestRelayOutput(t *testing.T) {
 	t.Parallel()
 	source := httptest.NewServer(http.NotFoundHandler())
 	defer source.Close()
@@ -119,7 +119,7 @@ func TestRelayRuns(t *testing.T) {
 		t.Errorf("without a repository it ends with %d: %s", code, stderr)
 	}
 	var out strings.Builder
-	r := &relaying{program: &program{stdout: &out}, cfg: &relayConfig{config: config{set: "x", json: true}}}
+	r := &relayRun{program: &program{stdout: &out}, cfg: &relayConfig{config: config{set: "x", json: true}}}
 	r.summarize(&relay.Result{How: relay.Compared, Result: reconcile.Result{Created: 1, Listed: 2}})
 	var line map[string]any
 	if err := json.Unmarshal([]byte(out.String()), &line); err != nil || line["how"] != "compared" || line["created"] != 1.0 || line["listed"] != 2.0 {
@@ -129,23 +129,23 @@ func TestRelayRuns(t *testing.T) {
 
 // A server that asks for more patience than a look has is asked again when it says, and no
 // sooner.
-func TestRelayWaits(t *testing.T) {
+func TestRelayObeysRetryAfter(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newTestEnv(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	b.ctx = ctx
-	var asked []time.Time
+	var requests []time.Time
 	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if asked = append(asked, b.clock.now()); len(asked) == 2 {
+		if requests = append(requests, b.clock.now()); len(requests) == 2 {
 			cancel()
 		}
 		w.Header().Set("Retry-After", "14400")
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	defer source.Close()
-	b.runBare(exitInterrupted, "relay", "-hub", b.hub.URL, "-set", "peps", "-every", "1m", source.URL+"/list.xml")
-	if len(asked) != 2 || asked[1].Sub(asked[0]) < 4*time.Hour {
-		t.Errorf("it was asked at %v", asked)
+	b.runArgs(exitInterrupted, "relay", "-hub", b.hub.URL, "-set", "peps", "-every", "1m", source.URL+"/list.xml")
+	if len(requests) != 2 || requests[1].Sub(requests[0]) < 4*time.Hour {
+		t.Errorf("it was asked at %v", requests)
 	}
 }

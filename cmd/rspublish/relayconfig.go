@@ -12,12 +12,12 @@ import (
 	"github.com/rshub/rshub/internal/source/relay"
 )
 
-// leastEvery is the least time between two looks, to spare other people's servers.
-const leastEvery = time.Second
+// minEvery is the least time between two looks, to spare other people's servers.
+const minEvery = time.Second
 
 type relayConfig struct {
 	config
-	what string // the URL of the source
+	source string // the URL of the source
 
 	once  bool
 	every time.Duration
@@ -33,7 +33,7 @@ type relayConfig struct {
 // for -h.
 func parseRelay(args []string, env func(string) string) (*relayConfig, error) {
 	cfg := new(relayConfig)
-	cfg.define(env)
+	cfg.defineFlags(env)
 	if err := setting.ParseFlags(cfg.flags, args); err != nil {
 		return cfg, err
 	}
@@ -48,37 +48,37 @@ func parseRelay(args []string, env func(string) string) (*relayConfig, error) {
 		return cfg, errors.New("the source must be a URL that begins with https:// or http://; rspublish sync takes files and directories")
 	default:
 		var err error
-		if cfg.what, err = cfg.asks(rest[0], env("RSPUBLISH_SOURCE_USER")); err != nil {
+		if cfg.source, err = cfg.extractLogin(rest[0], env("RSPUBLISH_SOURCE_USER")); err != nil {
 			return cfg, err
 		}
 	}
 	switch {
-	case cfg.every < leastEvery:
-		return cfg, fmt.Errorf("-every must be %v or longer", leastEvery)
+	case cfg.every < minEvery:
+		return cfg, fmt.Errorf("-every must be %v or longer", minEvery)
 	case cfg.full <= 0:
 		return cfg, errors.New("-full must be longer than 0")
 	}
 	if err := cfg.repository.Loc.Check(); err != nil {
 		return cfg, fmt.Errorf("-loc: %w", err)
 	}
-	return cfg, cfg.target(env)
+	return cfg, cfg.checkTarget(env)
 }
 
-func (c *relayConfig) define(env func(string) string) {
-	c.config.define("rspublish relay", env)
+func (c *relayConfig) defineFlags(env func(string) string) {
+	c.config.defineFlags("rspublish relay", env)
 	fs := c.flags
-	c.defineBound(&c.maxDelete)
+	c.defineMaxDelete(&c.maxDelete)
 	fs.BoolVar(&c.once, "once", false, "look once and end, for cron")
 	setting.DurationVar(fs, &c.every, "every", 15*time.Minute, "`DURATION`: how often to look (default 15m), sooner or later by a fifth")
 	setting.DurationVar(fs, &c.full, "full", relay.DefaultFull, "`DURATION`: how often to compare everything (default 24h)")
 	fs.StringVar(&c.state, "state", "", "`FILE`: keeps the state between two looks (default: in your cache directory)")
 	fs.BoolVar(&c.oai, "oai", false, "the URL is a base URL of OAI-PMH; -prefix, -oai-set and -loc say so, too")
-	defineRecords(fs, &c.repository.Prefix, &c.repository.Set)
+	defineRecordFlags(fs, &c.repository.Prefix, &c.repository.Set)
 	fs.StringVar((*string)(&c.repository.Loc), "loc", "", "`TEMPLATE`: the URL of a record's resource, with {identifier} or {local}; or dc:identifier")
 }
 
-// defineRecords defines the flags that choose records of a repository.
-func defineRecords(fs *flag.FlagSet, prefix, set *string) {
+// defineRecordFlags defines the flags that choose records of a repository.
+func defineRecordFlags(fs *flag.FlagSet, prefix, set *string) {
 	fs.StringVar(prefix, "prefix", "", "`NAME`: the metadataPrefix (default oai_dc)")
 	fs.StringVar(set, "oai-set", "", "`SPEC`: only the records of a set of the repository")
 }

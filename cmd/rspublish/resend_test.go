@@ -21,7 +21,7 @@ import (
 // A nightly job publishes the same inputs. In the second night the hub has forgotten the
 // key of the first batch, and still knows the others. Whatever is published again is
 // published in the order of the inputs.
-func TestResentAfterTheFirstKeyExpired(t *testing.T) {
+func TestResendAfterFirstKeyExpired(t *testing.T) {
 	const x = "https://example.org/x"
 	created, deleted := `{"loc":"`+x+`","change":"created"}`+"\n", `{"loc":"`+x+`","change":"deleted"}`+"\n"
 	for _, tt := range []struct {
@@ -49,7 +49,7 @@ func TestResentAfterTheFirstKeyExpired(t *testing.T) {
 				return h.ServePublish(w, r, "peps")
 			}))
 			defer srv.Close()
-			b := newBench(t)
+			b := newTestEnv(t)
 			args := []string{"-hub", srv.URL, "-set", "peps"}
 			if tt.key != "" {
 				args = append(args, "-key", tt.key)

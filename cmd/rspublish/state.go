@@ -16,12 +16,12 @@ import (
 
 // statePath returns where a command keeps its state between two runs: where the user says,
 // or in the cache directory, at a name made of what the state is of.
-func (p *program) statePath(given, command string, of ...string) (string, error) {
-	if given != "" {
-		return given, nil
+func (p *program) statePath(explicit, command string, key ...string) (string, error) {
+	if explicit != "" {
+		return explicit, nil
 	}
 	cache, err := p.cacheDir()
-	sum := sha256.Sum256([]byte(strings.Join(of, "\n")))
+	sum := sha256.Sum256([]byte(strings.Join(key, "\n")))
 	return filepath.Join(cache, "rspublish", command+"-"+hex.EncodeToString(sum[:16])), err
 }
 
@@ -46,9 +46,9 @@ func lockState(path string) (release func(), err error) {
 	return release, nil
 }
 
-// store stores v as JSON in a file, and makes it durable. At any time, also after a crash and
+// storeJSON stores v as JSON in a file, and makes it durable. At any time, also after a crash and
 // while other processes store the file, it is one of the stored files, as a whole.
-func store(path string, v any) error {
+func storeJSON(path string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err

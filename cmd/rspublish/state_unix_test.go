@@ -11,7 +11,7 @@ import (
 
 // The state of a user that root has used once is still that user's, and what is at the name
 // of the new file is not written to.
-func TestStoreKeepsOwner(t *testing.T) {
+func TestStorePreservesOwner(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root may change owners")
 	}
@@ -28,7 +28,7 @@ func TestStoreKeepsOwner(t *testing.T) {
 	if err := os.Symlink(other, path+".new"); err != nil {
 		t.Fatal(err)
 	}
-	if err := store(path, "state"); err != nil {
+	if err := storeJSON(path, "state"); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {

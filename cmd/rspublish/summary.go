@@ -11,8 +11,8 @@ import (
 	"github.com/rshub/rshub/internal/source/relay"
 )
 
-// deeds are what scripts read of published changes.
-type deeds struct {
+// changeCounts are what scripts read of published changes.
+type changeCounts struct {
 	Set     string `json:"set"`
 	Created int    `json:"created"`
 	Updated int    `json:"updated"`
@@ -20,22 +20,22 @@ type deeds struct {
 	Cursor  string `json:"cursor,omitempty"`
 }
 
-// deedsOf returns what a result says of published changes.
-func (c *config) deedsOf(r *reconcile.Result) deeds {
-	d := deeds{Set: c.set, Created: r.Created, Updated: r.Updated, Deleted: r.Deleted}
+// newChangeCounts returns what a result says of published changes.
+func (c *config) newChangeCounts(r *reconcile.Result) changeCounts {
+	d := changeCounts{Set: c.set, Created: r.Created, Updated: r.Updated, Deleted: r.Deleted}
 	if !r.Cursor.IsZero() {
 		d.Cursor = r.Cursor.String()
 	}
 	return d
 }
 
-func (d *deeds) String() string {
+func (d *changeCounts) String() string {
 	return fmt.Sprintf("%s: %d created, %d updated, %d deleted", d.Set, d.Created, d.Updated, d.Deleted)
 }
 
 // A summary is what scripts read of a sync, or of a look of relay.
 type summary struct {
-	deeds
+	changeCounts
 	How      relay.How `json:"how,omitempty"` // of relay
 	Listed   uint64    `json:"listed"`
 	Unknown  int       `json:"unknown"`
@@ -45,13 +45,13 @@ type summary struct {
 	DryRun   bool      `json:"dryRun,omitempty"`
 }
 
-func (c *config) summaryOf(r *reconcile.Result) summary {
-	return summary{deeds: c.deedsOf(r), Listed: r.Listed, Unknown: r.Unknown, Gaps: r.Gaps, Kept: r.Kept, Complete: r.Complete}
+func (c *config) newSummary(r *reconcile.Result) summary {
+	return summary{changeCounts: c.newChangeCounts(r), Listed: r.Listed, Unknown: r.Unknown, Gaps: r.Gaps, Kept: r.Kept, Complete: r.Complete}
 }
 
 // summarize writes the one line about a look that scripts read.
-func (r *relaying) summarize(res *relay.Result) {
-	s := r.cfg.summaryOf(&res.Result)
+func (r *relayRun) summarize(res *relay.Result) {
+	s := r.cfg.newSummary(&res.Result)
 	s.How = res.How
 	switch {
 	case r.cfg.json:
@@ -60,7 +60,7 @@ func (r *relaying) summarize(res *relay.Result) {
 	case res.How == relay.Unchanged:
 		fmt.Fprintf(r.stdout, "unchanged: %s\n", r.cfg.set)
 	default:
-		fmt.Fprintf(r.stdout, "relayed to %v", &s.deeds)
+		fmt.Fprintf(r.stdout, "relayed to %v", &s.changeCounts)
 		if res.How == relay.Compared {
 			fmt.Fprintf(r.stdout, "; compared %s", progress.Count(res.Listed, "resource"))
 		}
@@ -76,19 +76,19 @@ func (r *relaying) summarize(res *relay.Result) {
 
 // summarize writes the one line about a sync that scripts read. With -dry-run, standard
 // output has the changes, so the line is for people.
-func (s *syncing) summarize(r *reconcile.Result) {
+func (s *syncRun) summarize(r *reconcile.Result) {
 	w, verb := s.stdout, "synced"
-	if s.cfg.dry {
+	if s.cfg.dryRun {
 		w, verb = s.stderr, "would sync"
 	}
-	sum := s.cfg.summaryOf(r)
-	sum.DryRun = s.cfg.dry
+	sum := s.cfg.newSummary(r)
+	sum.DryRun = s.cfg.dryRun
 	switch {
 	case s.cfg.json:
 		printJSON(w, sum)
 	case !s.cfg.quiet:
-		fmt.Fprintf(w, "%s %v of %s", verb, &sum.deeds, progress.Count(r.Listed, "resource"))
-		if sum.Cursor != "" && !s.cfg.dry {
+		fmt.Fprintf(w, "%s %v of %s", verb, &sum.changeCounts, progress.Count(r.Listed, "resource"))
+		if sum.Cursor != "" && !s.cfg.dryRun {
 			fmt.Fprintf(w, ", cursor %s", sum.Cursor)
 		}
 		fmt.Fprintln(w)
@@ -100,13 +100,13 @@ func (s *syncing) summarize(r *reconcile.Result) {
 		s.bar.Note("rspublish: %s that were not listed are not deleted, because the list has gaps", progress.Count(r.Kept, "resource"))
 	}
 	if s.tree != nil {
-		leftOut(&s.bar.Line, s.tree.Stats())
+		printSkipped(&s.bar.Line, s.tree.Stats())
 	}
 }
 
-// report writes the line for changes that were published as they happened.
-func (s *syncing) report(r *reconcile.Result) {
-	d := s.cfg.deedsOf(r)
+// printPublished writes the line for changes that were published as they happened.
+func (s *syncRun) printPublished(r *reconcile.Result) {
+	d := s.cfg.newChangeCounts(r)
 	switch {
 	case s.cfg.json:
 		printJSON(s.stdout, d)
@@ -115,8 +115,8 @@ func (s *syncing) report(r *reconcile.Result) {
 	}
 }
 
-// leftOut notes what a directory has that is not a resource.
-func leftOut(line *progress.Line, t directory.Stats) {
+// printSkipped notes what a directory has that is not a resource.
+func printSkipped(line *progress.Line, t directory.Stats) {
 	if t.Links > 0 || t.Special > 0 {
 		line.Note("rspublish: left out: %d symbolic links, %d devices, sockets and pipes", t.Links, t.Special)
 	}

@@ -26,25 +26,25 @@ import (
 func (p *program) runSync(ctx context.Context, watch bool, args []string) int {
 	cfg, err := parseSync(watch, args, p.env)
 	if err != nil {
-		return p.unparsed(err, cfg.flags, syncHelp)
+		return p.reportParseError(err, cfg.flags, syncHelp)
 	}
-	s := &syncing{program: p, cfg: cfg, bar: p.newReport(&cfg.config)}
+	s := &syncRun{program: p, cfg: cfg, bar: p.newProgressReport(&cfg.config)}
 	err = s.run(ctx)
 	s.bar.Clear()
-	return p.ended(ctx, err, watch && s.synced)
+	return p.finish(ctx, err, watch && s.synced)
 }
 
-type syncing struct {
+type syncRun struct {
 	*program
-	cfg  *syncConfig
-	bar  *report
-	tree *directory.Tree // the tree of a directory
-	seen harvest.Seen    // what the list at a URL was read from
+	cfg         *syncConfig
+	bar         *report
+	tree        *directory.Tree // the tree of a directory
+	listVersion harvest.Seen    // what the list at a URL was read from
 
 	synced bool // the hub was up to date once in this run
 }
 
-func (s *syncing) run(ctx context.Context) (err error) {
+func (s *syncRun) run(ctx context.Context) (err error) {
 	set, err := s.newSet(&s.cfg.config, s.cfg.prefix, s.bar.Note)
 	if err != nil {
 		return err
@@ -53,15 +53,15 @@ func (s *syncing) run(ctx context.Context) (err error) {
 		Prefix:    s.cfg.prefix,
 		MaxDelete: s.cfg.maxDelete,
 		Unknown:   s.cfg.unknown,
-		Doubles:   s.cfg.kind == aURL,
+		Doubles:   s.cfg.kind == webSource,
 		Gap: func(g *reconcile.Gap) {
 			s.bar.Clear()
 			fmt.Fprintf(s.stderr, "rspublish: %v\n", g)
 		},
-		Planned:   func(r reconcile.Result) { s.bar.start(s.cfg.what, false, r.Changes()) },
+		Planned:   func(r reconcile.Result) { s.bar.start(s.cfg.source, false, r.Changes()) },
 		Published: func(n int) { s.bar.update(s.bar.done + n) },
 	}
-	if s.cfg.dry {
+	if s.cfg.dryRun {
 		out := bufio.NewWriter(s.stdout)
 		defer func() { err = cmp.Or(err, out.Flush()) }()
 		var line []byte
@@ -91,25 +91,25 @@ func (s *syncing) run(ctx context.Context) (err error) {
 	return s.sync(ctx, source)
 }
 
-func (s *syncing) sync(ctx context.Context, source *reconcile.Source) error {
+func (s *syncRun) sync(ctx context.Context, source *reconcile.Source) error {
 	r, err := source.Sync(ctx)
 	s.bar.Clear()
 	if err != nil {
-		return s.cfg.explained(relay.NameMove(err, &s.seen))
+		return s.cfg.explainError(relay.NameMove(err, &s.listVersion))
 	}
 	s.synced = true
 	s.summarize(&r)
 	if r.Gaps > 0 {
-		return gaps(r.Gaps)
+		return gapsError(r.Gaps)
 	}
 	return nil
 }
 
 // readToll reads the toll of earlier runs of the day, and arranges that it is stored.
 // Without a place for it, -max-delete counts for one run only.
-func (s *syncing) readToll(o *reconcile.Options) error {
+func (s *syncRun) readToll(o *reconcile.Options) error {
 	dir, err := s.stateDir()
-	if err != nil || s.cfg.dry {
+	if err != nil || s.cfg.dryRun {
 		return nil // openState has warned
 	}
 	path := filepath.Join(dir, "deletions.json")
@@ -122,21 +122,21 @@ func (s *syncing) readToll(o *reconcile.Options) error {
 		return fmt.Errorf("read how many resources were deleted within a day: %w: remove %s, and they count as none", err, path)
 	}
 	o.Now = s.now
-	o.Counted = func() error { return errors.Join(os.MkdirAll(dir, 0o700), store(path, o.Toll)) }
+	o.Counted = func() error { return errors.Join(os.MkdirAll(dir, 0o700), storeJSON(path, o.Toll)) }
 	return nil
 }
 
-func (s *syncing) listing(ctx context.Context) (list reconcile.Listing, err error) {
+func (s *syncRun) listing(ctx context.Context) (list reconcile.Listing, err error) {
 	switch s.cfg.kind {
-	case aDirectory:
-		if s.tree, err = directory.Open(s.cfg.what, s.cfg.files.base, s.cfg.files.Options); err != nil {
+	case directorySource:
+		if s.tree, err = directory.Open(s.cfg.source, s.cfg.files.base, s.cfg.files.Options); err != nil {
 			return nil, err
 		}
 		list = s.tree.Resources
-	case aURL:
-		list = s.weblist()
+	case webSource:
+		list = s.webListing()
 	default:
-		list, err = s.lines(ctx)
+		list, err = s.lineListing(ctx)
 	}
 	if s.cfg.noLastmod {
 		list = withoutLastmod(list)
@@ -161,21 +161,21 @@ func withoutLastmod(list reconcile.Listing) reconcile.Listing {
 	}
 }
 
-// lines returns the list in a file, or in standard input, plain or gzipped. It can be read
+// lineListing returns the list in a file, or in standard input, plain or gzipped. It can be read
 // once.
-func (s *syncing) lines(ctx context.Context) (reconcile.Listing, error) {
-	in := &input{name: "standard input", stream: interruptible(ctx, s.stdin)}
-	if s.cfg.what != "-" {
-		f, err := os.Open(s.cfg.what)
+func (s *syncRun) lineListing(ctx context.Context) (reconcile.Listing, error) {
+	in := &input{name: "standard input", stream: interruptibleReader(ctx, s.stdin)}
+	if s.cfg.source != "-" {
+		f, err := os.Open(s.cfg.source)
 		if err != nil {
 			return nil, err
 		}
-		in = &input{name: s.cfg.what, stream: f, file: f}
+		in = &input{name: s.cfg.source, stream: f, file: f}
 	}
 	return func(context.Context) iter.Seq2[*feed.Entry, error] {
 		return func(yield func(*feed.Entry, error) bool) {
 			defer in.close()
-			plain, err := unpacked(in.stream)
+			plain, err := decompress(in.stream)
 			if err != nil {
 				yield(nil, fmt.Errorf("%s: %w", in.name, err))
 				return
@@ -199,9 +199,9 @@ func (s *syncing) lines(ctx context.Context) (reconcile.Listing, error) {
 // openState makes and locks the directory with the state of the source, and removes temporary
 // files of a killed run. The state of a list is only how many resources were deleted within a
 // day: a dry run does not need it.
-func (s *syncing) openState(o *reconcile.Options) (release func(), err error) {
-	if s.cfg.kind != aDirectory {
-		return s.lockToll()
+func (s *syncRun) openState(o *reconcile.Options) (release func(), err error) {
+	if s.cfg.kind != directorySource {
+		return s.lockListState()
 	}
 	release = func() {}
 	dir, err := s.stateDir()
@@ -209,8 +209,8 @@ func (s *syncing) openState(o *reconcile.Options) (release func(), err error) {
 		s.bar.Note("rspublish: warning: there is no place to remember what is listed, so all is read each time (-state gives one): %v", err)
 		return release, nil
 	}
-	if dumpcmd.Within(dir, s.cfg.what) {
-		return nil, fail(exitUsage, "-state: %s is in the directory that is synced, and would be published with it", dir)
+	if dumpcmd.Within(dir, s.cfg.source) {
+		return nil, failf(exitUsage, "-state: %s is in the directory that is synced, and would be published with it", dir)
 	}
 	if release, err = lockState(filepath.Join(dir, "lock")); err != nil {
 		return nil, err
@@ -226,12 +226,12 @@ func (s *syncing) openState(o *reconcile.Options) (release func(), err error) {
 	return release, nil
 }
 
-// lockToll locks the state of a list. Without a place for it, such as on a file system that is
+// lockListState locks the state of a list. Without a place for it, such as on a file system that is
 // read-only, a list can be synced until resources are to be deleted.
-func (s *syncing) lockToll() (release func(), err error) {
+func (s *syncRun) lockListState() (release func(), err error) {
 	release = func() {}
 	dir, err := s.stateDir()
-	if err != nil || s.cfg.dry {
+	if err != nil || s.cfg.dryRun {
 		return release, nil
 	}
 	locked := release
@@ -250,14 +250,14 @@ func (s *syncing) lockToll() (release func(), err error) {
 
 // stateDir returns the directory for the state: the one that the user names, or one of this
 // source and set.
-func (s *syncing) stateDir() (string, error) {
-	of := s.cfg.what
-	if s.cfg.kind == aDirectory {
-		abs, err := filepath.Abs(of)
+func (s *syncRun) stateDir() (string, error) {
+	source := s.cfg.source
+	if s.cfg.kind == directorySource {
+		abs, err := filepath.Abs(source)
 		if err != nil {
 			return "", err
 		}
-		of = abs
+		source = abs
 	}
-	return s.statePath(s.cfg.state, "sync", s.cfg.hub, s.cfg.set, of)
+	return s.statePath(s.cfg.state, "sync", s.cfg.hub, s.cfg.set, source)
 }

@@ -26,7 +26,7 @@ func TestParseSync(t *testing.T) {
 	}
 	for _, test := range []struct {
 		args string
-		says string // a part of the error; empty: there is none
+		want string // a part of the error; empty: there is none
 	}{
 		{"sync -set a -base https://e.org/ " + dir, ""},
 		{"watch -set a -base https://e.org/ " + dir, ""},
@@ -54,23 +54,23 @@ func TestParseSync(t *testing.T) {
 	} {
 		args := strings.Fields(test.args)
 		_, err := parseSync(args[0] == "watch", args[1:], func(string) string { return "" })
-		if test.says == "" && err != nil || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) {
-			t.Errorf("%q: %v, not %q", args, err, test.says)
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%q: %v, not %q", args, err, test.want)
 		}
 	}
 }
 
 // A state inside of the directory would be published with it.
-func TestStateOutside(t *testing.T) {
-	b := newBench(t)
+func TestStateInsideDirectoryIsRefused(t *testing.T) {
+	b := newTestEnv(t)
 	dir := t.TempDir()
-	b.runBare(exitUsage, "sync", "-hub", b.hub.URL, "-set", "peps", "-base", "https://e.org/", "-state", filepath.Join(dir, "state"), dir)
-	b.says("-state")
+	b.runArgs(exitUsage, "sync", "-hub", b.hub.URL, "-set", "peps", "-base", "https://e.org/", "-state", filepath.Join(dir, "state"), dir)
+	b.checkStderr("-state")
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	b.runBare(exitUsage, "sync", "-hub", b.hub.URL, "-set", "peps", "-base", "https://e.org/", "-state", filepath.Join(dir, "state"), link)
+	b.runArgs(exitUsage, "sync", "-hub", b.hub.URL, "-set", "peps", "-base", "https://e.org/", "-state", filepath.Join(dir, "state"), link)
 	if len(b.hub.requests) > 0 {
 		t.Error("the hub was asked")
 	}
@@ -78,8 +78,8 @@ func TestStateOutside(t *testing.T) {
 
 // The directory of the state may be one that has files of others, such as a home. They stay,
 // whatever their names are.
-func TestStateBesideOthers(t *testing.T) {
-	hub, b := localhub.Start(t).URL, newBench(t)
+func TestStateKeepsOtherFiles(t *testing.T) {
+	hub, b := localhub.Start(t).URL, newTestEnv(t)
 	b.write("a", "a")
 	state := t.TempDir()
 	book := filepath.Join(state, "pages-of-a-book")
@@ -87,7 +87,7 @@ func TestStateBesideOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		b.runBare(0, "sync", "-hub", hub, "-set", "peps", "-base", "https://e.org/", "-settle", "0", "-state", state, b.dir)
+		b.runArgs(0, "sync", "-hub", hub, "-set", "peps", "-base", "https://e.org/", "-settle", "0", "-state", state, b.dir)
 	}
 	if _, err := os.Stat(book); err != nil {
 		t.Error(err)
@@ -96,13 +96,13 @@ func TestStateBesideOthers(t *testing.T) {
 
 // A dry run whose changes cannot be written has failed: else the file of a script lacks some
 // of them, and nobody knows.
-func TestDryRunOnFullDisk(t *testing.T) {
+func TestDryRunWriteError(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skip(err)
 	}
 	defer full.Close()
-	hub, b := localhub.Start(t).URL, newBench(t)
+	hub, b := localhub.Start(t).URL, newTestEnv(t)
 	var stderr strings.Builder
 	p := &program{env: func(string) string { return "" }, stdin: strings.NewReader(`{"loc":"https://e.org/a"}`), stdout: full, stderr: &stderr,
 		cacheDir: func() (string, error) { return b.cache, nil }, now: b.clock.now, sleep: b.clock.sleep}
@@ -112,8 +112,8 @@ func TestDryRunOnFullDisk(t *testing.T) {
 }
 
 // The bound on deletions is for all runs of a day together.
-func TestDeletionsOfADay(t *testing.T) {
-	hub, b := localhub.Start(t).URL, newBench(t)
+func TestMaxDeleteCountsWholeDay(t *testing.T) {
+	hub, b := localhub.Start(t).URL, newTestEnv(t)
 	sync := func(code, have int, args ...string) {
 		t.Helper()
 		var list strings.Builder
@@ -121,13 +121,13 @@ func TestDeletionsOfADay(t *testing.T) {
 			fmt.Fprintf(&list, `{"loc":"https://e.org/%d"}`+"\n", i)
 		}
 		b.stdin = strings.NewReader(list.String())
-		b.runBare(code, append(append([]string{"sync", "-hub", hub, "-set", "peps"}, args...), "-")...)
+		b.runArgs(code, append(append([]string{"sync", "-hub", hub, "-set", "peps"}, args...), "-")...)
 	}
 	sync(0, 200)
 	sync(0, 185)
-	sync(exitTooMany, 175)
-	b.says("10 more of the 200 known resources", "after 15 within a day", "-max-delete 25")
-	sync(exitTooMany, 170, "-dry-run", "-max-delete", "10")
+	sync(exitTooManyDeletions, 175)
+	b.checkStderr("10 more of the 200 known resources", "after 15 within a day", "-max-delete 25")
+	sync(exitTooManyDeletions, 170, "-dry-run", "-max-delete", "10")
 	sync(0, 175, "-max-delete", "25")
 	sync(0, 160) // what somebody has allowed does not count any more
 	if b.clock.t = b.clock.t.Add(25 * time.Hour); b.stderr != "" {
@@ -138,8 +138,8 @@ func TestDeletionsOfADay(t *testing.T) {
 
 // What is synced may be standard input, a file, a sitemap, or a site of which only the address is
 // known. A list that is broken deletes nothing, whatever may be deleted.
-func TestSyncOfLists(t *testing.T) {
-	hub, b := localhub.Start(t).URL, newBench(t)
+func TestSyncLists(t *testing.T) {
+	hub, b := localhub.Start(t).URL, newTestEnv(t)
 	var docs sync.Map // by path
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if doc, ok := docs.Load(r.URL.Path); ok {
@@ -159,7 +159,7 @@ func TestSyncOfLists(t *testing.T) {
 	run := func(code int, says, stdin string, args ...string) {
 		t.Helper()
 		b.stdin = strings.NewReader(stdin)
-		b.runBare(code, append([]string{"sync", "-hub", hub, "-set", "peps", "-json"}, args...)...)
+		b.runArgs(code, append([]string{"sync", "-hub", hub, "-set", "peps", "-json"}, args...)...)
 		if !strings.Contains(b.stdout+b.stderr, says) {
 			t.Errorf("%q says %s%s, not %s", args, b.stdout, b.stderr, says)
 		}
@@ -167,7 +167,7 @@ func TestSyncOfLists(t *testing.T) {
 	list := `{"loc":"https://e.org/1","length":1}` + "\n" + `{"loc":"https://e.org/2","length":2}` + "\n"
 	run(0, `"created":2,"updated":0,"deleted":0,`, list, "-")
 	run(0, `"created":0,"updated":1,"deleted":0,`, "", b.write("list", strings.Replace(list, `"length":2`, `"length":3`, 1)))
-	run(exitTooMany, "no resource at all", "", "-")
+	run(exitTooManyDeletions, "no resource at all", "", "-")
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
 	fmt.Fprint(z, list[:len(list)/2])
@@ -195,7 +195,7 @@ func TestSyncOfLists(t *testing.T) {
 
 // Only one run at a time uses the state of a source, whatever kind of source it is.
 func TestStateIsLocked(t *testing.T) {
-	hub, b := localhub.Start(t).URL, newBench(t)
+	hub, b := localhub.Start(t).URL, newTestEnv(t)
 	b.write("a", "a")
 	list := b.write("list", `{"loc":"https://e.org/1"}`+"\n")
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -212,7 +212,7 @@ func TestStateIsLocked(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			args := append(append([]string{"sync", "-hub", hub, "-set", "of-" + strings.ToLower(tt.name)}, tt.flags...), tt.source)
-			b.runBare(0, args...)
+			b.runArgs(0, args...)
 			locks, err := filepath.Glob(filepath.Join(b.cache, "rspublish", "sync-*", "lock"))
 			if err != nil || len(locks) == 0 {
 				t.Fatalf("locks are %v, %v; want one", locks, err)
@@ -224,15 +224,15 @@ func TestStateIsLocked(t *testing.T) {
 				}
 				defer release()
 			}
-			b.runBare(exitInput, args...)
-			b.says("another rspublish uses the state")
+			b.runArgs(exitInput, args...)
+			b.checkStderr("another rspublish uses the state")
 		})
 	}
 }
 
 // A list is synced where no state can be written, until something is to be deleted.
-func TestListWithoutState(t *testing.T) {
-	hub, b := localhub.Start(t).URL, newBench(t)
+func TestSyncListWithoutState(t *testing.T) {
+	hub, b := localhub.Start(t).URL, newTestEnv(t)
 	b.cache = filepath.Join(t.TempDir(), "cache")
 	if err := os.Symlink(b.cache+"-none", b.cache); err != nil { // no directory can be made there
 		t.Fatal(err)
@@ -240,29 +240,29 @@ func TestListWithoutState(t *testing.T) {
 	run := func(code int, list string) {
 		t.Helper()
 		b.stdin = strings.NewReader(list)
-		b.runBare(code, "sync", "-hub", hub, "-set", "peps", "-")
+		b.runArgs(code, "sync", "-hub", hub, "-set", "peps", "-")
 	}
 	run(0, `{"loc":"https://e.org/1"}`+"\n"+`{"loc":"https://e.org/2"}`+"\n")
-	b.says("warning: deletions cannot be counted")
+	b.checkStderr("warning: deletions cannot be counted")
 	run(exitInput, `{"loc":"https://e.org/1"}`+"\n")
 	run(exitInput, "\n<urlset/>")
-	b.says("it is XML; a list in XML, such as a sitemap, is read from a URL")
+	b.checkStderr("it is XML; a list in XML, such as a sitemap, is read from a URL")
 	b.stdin = strings.NewReader(`{"loc":"https://e.org/1"}` + "\n" + `{"loc":"https://e.org/2"}` + "\n")
-	b.runBare(0, "sync", "-json", "-hub", hub, "-set", "peps", "-")
+	b.runArgs(0, "sync", "-json", "-hub", hub, "-set", "peps", "-")
 	if !strings.Contains(b.stdout, `"created":0`) {
 		t.Errorf("sync of the first list says %s; want that nothing was deleted before", b.stdout)
 	}
 }
 
 // Several processes may store one file at once, such as on a file system without locks.
-func TestStoreTogether(t *testing.T) {
+func TestStoreConcurrently(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "deletions.json")
 	tolls := []reconcile.Toll{{Held: 123456, Deleted: 1234, Allowed: true}, {Held: 1, Deleted: 1}}
 	for range 300 {
 		var wg sync.WaitGroup
 		for i := range tolls {
 			wg.Go(func() {
-				if err := store(path, &tolls[i]); err != nil {
+				if err := storeJSON(path, &tolls[i]); err != nil {
 					t.Error(err)
 				}
 			})

@@ -15,9 +15,9 @@ import (
 // watch.
 type syncConfig struct {
 	config
-	watch bool   // the command is watch
-	what  string // a directory, a file, a URL, or - for standard input
-	kind  kindOfSource
+	watch  bool   // the command is watch
+	source string // a directory, a file, a URL, or - for standard input
+	kind   sourceKind
 
 	files directoryFlags
 	state string
@@ -26,47 +26,47 @@ type syncConfig struct {
 	maxDelete reconcile.Bound
 	unknown   bool
 	noLastmod bool
-	dry       bool
+	dryRun    bool
 	every     time.Duration
 }
 
-// A kindOfSource says how a source is read.
-type kindOfSource int
+// A sourceKind says how a source is read.
+type sourceKind int
 
 const (
-	aList kindOfSource = iota // a file or standard input
-	aDirectory
-	aURL
+	listSource sourceKind = iota // a file or standard input
+	directorySource
+	webSource
 )
 
 // parseSync reads the command line of sync or watch, after that word. It
 // returns flag.ErrHelp for -h.
 func parseSync(watch bool, args []string, env func(string) string) (*syncConfig, error) {
 	cfg := &syncConfig{watch: watch}
-	cfg.define(env)
+	cfg.defineFlags(env)
 	if err := setting.ParseFlags(cfg.flags, args); err != nil {
 		return cfg, err
 	}
-	if err := cfg.source(cfg.flags.Args()); err != nil {
+	if err := cfg.setSource(cfg.flags.Args()); err != nil {
 		return cfg, err
 	}
-	if cfg.kind == aURL {
+	if cfg.kind == webSource {
 		var err error
-		if cfg.what, err = cfg.asks(cfg.what, env("RSPUBLISH_SOURCE_USER")); err != nil {
+		if cfg.source, err = cfg.extractLogin(cfg.source, env("RSPUBLISH_SOURCE_USER")); err != nil {
 			return cfg, err
 		}
 	}
-	return cfg, cfg.target(env)
+	return cfg, cfg.checkTarget(env)
 }
 
-func (c *syncConfig) define(env func(string) string) {
+func (c *syncConfig) defineFlags(env func(string) string) {
 	name := "rspublish sync"
 	if c.watch {
 		name = "rspublish watch"
 	}
-	c.config.define(name, env)
-	c.files.define(c.flags)
-	c.defineBound(&c.maxDelete)
+	c.config.defineFlags(name, env)
+	c.files.defineFlags(c.flags)
+	c.defineMaxDelete(&c.maxDelete)
 	c.flags.StringVar(&c.state, "state", "", "`DIR`: remembers hashes and deletions between runs (default: in your cache directory)")
 	if c.watch {
 		setting.DurationVar(c.flags, &c.every, "every", time.Hour, "`DURATION`: how often to sync, which finds what the system did not report (default 1h)")
@@ -75,11 +75,11 @@ func (c *syncConfig) define(env func(string) string) {
 	c.flags.StringVar(&c.prefix, "prefix", "", "`URI`: the list has only locs that begin with it; other resources of the set stay")
 	c.flags.BoolVar(&c.unknown, "unknown", false, "also publish resources that cannot be compared; else they are only counted")
 	c.flags.BoolVar(&c.noLastmod, "no-lastmod", false, "ignore the lastmod in the list; some sitemaps have the time of the request there")
-	c.flags.BoolVar(&c.dry, "dry-run", false, "only print the changes, one on each line as JSON")
+	c.flags.BoolVar(&c.dryRun, "dry-run", false, "only print the changes, one on each line as JSON")
 }
 
-// source checks the source, and the flags that depend on it.
-func (c *syncConfig) source(args []string) error {
+// setSource checks the source, and the flags that depend on it.
+func (c *syncConfig) setSource(args []string) error {
 	switch {
 	case len(args) == 0 && c.watch:
 		return errors.New("which directory? rspublish watch -set NAME -base URL DIRECTORY")
@@ -92,22 +92,22 @@ func (c *syncConfig) source(args []string) error {
 	case c.watch && c.every <= 0:
 		return errors.New("-every must be longer than 0")
 	}
-	c.what = args[0]
-	switch info, err := os.Stat(c.what); {
-	case c.what == "-":
-	case strings.HasPrefix(c.what, "https://"), strings.HasPrefix(c.what, "http://"):
-		c.kind = aURL
+	c.source = args[0]
+	switch info, err := os.Stat(c.source); {
+	case c.source == "-":
+	case strings.HasPrefix(c.source, "https://"), strings.HasPrefix(c.source, "http://"):
+		c.kind = webSource
 	case c.files.base != "", c.watch, err == nil && info.IsDir():
-		c.kind = aDirectory // if it is none, that is found when it is opened
+		c.kind = directorySource // if it is none, that is found when it is opened
 	}
 	switch {
-	case c.kind == aDirectory:
+	case c.kind == directorySource:
 		return c.files.check()
 	case c.watch:
-		return fmt.Errorf("%s is not a directory: only directories are watched", c.what)
+		return fmt.Errorf("%s is not a directory: only directories are watched", c.source)
 	case c.files.base != "" || len(c.files.Exclude) > 0 || c.files.Temporary:
 		return errors.New("-base, -exclude and -temporary are for directories")
-	case c.kind == aList && c.state != "":
+	case c.kind == listSource && c.state != "":
 		return errors.New("-state is for directories and URLs")
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 )
 
 // The unit of systemd starts rspublish watch with flags that there are.
-func TestUnit(t *testing.T) {
+func TestSystemdUnit(t *testing.T) {
 	dir := t.TempDir()
 	env := map[string]string{"DIR": dir, "BASE": "https://example.org/", "ARGS": "-settle 5s", "RSPUBLISH_SET": "name"}
 	args := testutil.UnitArgs(t, "../../deploy/systemd/rspublish-watch@.service", env)

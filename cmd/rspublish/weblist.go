@@ -14,9 +14,9 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// weblist returns the list at the URL. If the URL is a site, it finds the
+// webListing returns the list at the URL. If the URL is a site, it finds the
 // site's list.
-func (s *syncing) weblist() reconcile.Listing {
+func (s *syncRun) webListing() reconcile.Listing {
 	lister := &harvest.Lister{
 		Getter: s.newGetter(&s.cfg.config, s.bar.Note),
 		Odd:    func(document string, mistake *resourcesync.Error) { s.bar.Note("rspublish: %s: %v", document, mistake) },
@@ -26,17 +26,17 @@ func (s *syncing) weblist() reconcile.Listing {
 		if err != nil {
 			return func(yield func(*feed.Entry, error) bool) { yield(nil, err) }
 		}
-		s.seen = harvest.Seen{}
-		return relay.Gaps(lister.Since(ctx, at, &s.seen))
+		s.listVersion = harvest.Seen{}
+		return relay.Gaps(lister.Since(ctx, at, &s.listVersion))
 	}
 }
 
-func (s *syncing) findList(ctx context.Context, getter *harvest.Getter) (string, error) {
-	u, err := url.Parse(s.cfg.what)
+func (s *syncRun) findList(ctx context.Context, getter *harvest.Getter) (string, error) {
+	u, err := url.Parse(s.cfg.source)
 	if err != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
-		return s.cfg.what, nil
+		return s.cfg.source, nil
 	}
-	source, err := relay.FindList(ctx, getter, s.cfg.what)
+	source, err := relay.FindList(ctx, getter, s.cfg.source)
 	if err == nil && source.ResourceList == "" {
 		err = fmt.Errorf("the site has %s, and no list of all its resources: rspublish relay follows it", &source)
 	}
