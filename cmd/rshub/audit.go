@@ -22,42 +22,47 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-const auditUsage = `rshub audit -set SET FILE compares a list of resources with what a hub knows of a set,
-and prints every difference as JSON, one on each line. FILE has one resource on each
-line, in any order, as JSON: {"loc": URI, "hash": "sha-256:HEX", "lastmod": DATETIME,
-"length": BYTES}. Only loc is required. For FILE - the list comes from standard input.
+const auditUsage = `Usage: rshub audit [flags] -set SET FILE
 
-  -set SET          the set
-  -hub URL          the hub, default http://127.0.0.1:8080
-  -token-file FILE  holds the token, if the hub has tokens; without it RSHUB_TOKEN does.
-                    The token needs the right follow:SET
-  -prefix URI       compare only resources whose loc begins with URI
-  -since PLACE      when the list began to be made: a datetime or a cursor. Resources that
-                    changed since are not reported. Default: when the command begins
-  -settle DURATION  how long to wait before the differences are checked again, default 5s,
-                    because a change may still be on its way to the hub
-  -name NAME        the hub keeps under this name when the list last equalled what it knows,
-                    and shows it to its operators; default "rshub audit"
-  -skip-unknown     leave out resources that cannot be compared, because list and hub know
-                    different things about them
+Compare a list of resources with the inventory of a set, and print each difference as a
+JSON object on a line of its own. FILE has one JSON object per line, in any order:
+  {"loc": URI, "hash": "sha-256:HEX", "lastmod": DATETIME, "length": BYTES}
+Only loc is required. If FILE is -, the list is read from standard input.
 
-A line of the answer has a member "difference", which is
-  missing   the hub knows the resource, the list does not have it
-  stale     the list has another version than the hub
-  extra     the list has it, the hub does not know it, or knows that it was deleted
-  unknown   both have it, but know nothing about it that can be compared
-and loc, "own" with the resource of the list, and "hub" with that of the hub. Versions are
-compared by the best evidence that both have: a hash, else lastmod and length.
+  -set SET          name of the set (required)
+  -hub URL          URL of the hub (default http://127.0.0.1:8080)
+  -token-file FILE  file with a token that has the right follow:SET; default: the token
+                    in RSHUB_TOKEN
+  -prefix URI       compare only resources whose loc starts with URI
+  -since POSITION   datetime or cursor at which the creation of the list started; changes
+                    after it are not reported (default: the start of the command)
+  -settle DURATION  wait this long before checking differences again, because changes may
+                    still be on their way to the hub (default 5s)
+  -name NAME        name under which the hub shows its operators when the list was last
+                    equal to the inventory (default "rshub audit")
+  -skip-unknown     do not report resources for which list and hub have no comparable
+                    metadata
 
-The exit status is 0 if nothing differs, 1 if something does, 2 if the command failed. A
-million lines take a temporary directory of some 100 MB (in TMPDIR) and little memory.
+Each line has the members loc, "own" (the resource in the list), "hub" (the resource at
+the hub) and "difference", which is one of
+  missing   only the hub has the resource
+  stale     list and hub have different versions of the resource
+  extra     only the list has the resource; the hub does not know it, or it was deleted
+  unknown   both have the resource, but no comparable metadata
+Versions are compared by the strongest evidence that both have: a hash, else lastmod and
+length.
+
+The exit code is 0 if there are no differences, 1 if there are, 2 if the command failed.
+A million lines need about 100 MB in a temporary directory (TMPDIR), and little memory.
+
+Example:
+  rshub audit -hub https://hub.example.org -set articles resources.ndjson
 `
 
-// errDifferences means that an audit has found differences. They are already
-// printed.
+// errDifferences reports that an audit found differences, which are already printed.
 var errDifferences = errors.New("there are differences")
 
-// runAudit compares a list with what a hub knows.
+// runAudit compares a list of resources with the inventory of a set.
 func runAudit(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("rshub audit", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -79,37 +84,37 @@ func runAudit(ctx context.Context, args []string, stdin io.Reader, stdout, stder
 	case err != nil:
 		return usageError(err.Error())
 	case flags.NArg() != 1 || o.Settle < 0:
-		return usageError("rshub audit -set SET FILE: rshub audit -h explains it")
+		return usageError("rshub audit -set SET FILE: invalid arguments; run 'rshub audit -h' for usage")
 	}
 	if err := feed.CheckSet(*set); err != nil {
 		return usageError("rshub audit -set SET FILE: " + err.Error())
 	}
-	o.Settle = max(o.Settle, 1) // 0 would be the default
+	o.Settle = max(o.Settle, 1) // zero means the default
 	token, err := readToken(*tokenFile)
 	if err != nil {
 		return err
 	}
 	c, err := client.New(*hub, client.Options{Token: token, UserAgent: "rshub/" + build.Version(), Patience: time.Minute, Note: printer.printRetry})
 	if err != nil {
-		return usageError("-hub is a URL such as https://hub.example.org, and the token one word: " + err.Error())
+		return usageError("-hub, -token-file: want a URL such as https://hub.example.org, and a token of one word: " + err.Error())
 	}
 	list, cleanup, err := readList(ctx, flags.Arg(0), stdin)
 	if err != nil {
 		return err
 	}
-	defer cleanup() // the error does not matter: the list is temporary
+	defer cleanup() // ignore the error, because the files are temporary
 	if err := printer.printDifferences(auditor.Audit(ctx, c, *set, auditor.Always(list), o)); err != nil {
 		return hubError(err)
 	}
 	if proof != nil && *name != "" {
 		if err := auditor.Tell(ctx, c, *name, *proof); err != nil {
-			fmt.Fprintf(stderr, "rshub: the hub is not told that nothing differs: %v\n", hubError(err))
+			fmt.Fprintf(stderr, "rshub: report to the hub that there are no differences: %v\n", hubError(err))
 		}
 	}
 	return printer.printSummary()
 }
 
-// readToken returns the token in a file, or the one in the environment.
+// readToken returns the token in file, or the one in RSHUB_TOKEN if file is empty.
 func readToken(file string) (string, error) {
 	if file == "" {
 		return os.Getenv("RSHUB_TOKEN"), nil
@@ -121,7 +126,7 @@ func readToken(file string) (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// readList reads a list into a temporary directory, which done removes.
+// readList reads a list into a temporary directory. The caller must call cleanup to remove it.
 func readList(ctx context.Context, file string, stdin io.Reader) (list *inventory.State, cleanup func() error, err error) {
 	in := stdin
 	if file != "-" {
@@ -139,16 +144,16 @@ func readList(ctx context.Context, file string, stdin io.Reader) (list *inventor
 	return list, cleanup, err
 }
 
-// A differencePrinter prints differences.
+// A differencePrinter prints and counts differences.
 type differencePrinter struct {
 	stdout, stderr io.Writer
 	skipUnknown    bool
 
-	latest audit.Look // the newest look at the hub
+	latest audit.Look // newest summary of the hub's inventory
 	counts map[audit.Kind]int
 }
 
-// printDifferences prints differences, one on each line.
+// printDifferences prints differences, one per line.
 func (p *differencePrinter) printDifferences(differences iter.Seq2[audit.Difference, error]) error {
 	var line []byte
 	for d, err := range differences {
@@ -166,14 +171,13 @@ func (p *differencePrinter) printDifferences(differences iter.Seq2[audit.Differe
 	return nil
 }
 
-// printSummary writes a summary to standard error. It returns errDiffers if there are
-// differences.
+// printSummary writes a summary to standard error. It returns errDifferences if there are any.
 func (p *differencePrinter) printSummary() error {
 	n := p.counts
-	fmt.Fprintf(p.stderr, "rshub: %d missing, %d stale, %d extra, %d unknown; the hub knows %d resources at %v\n",
+	fmt.Fprintf(p.stderr, "rshub: %d missing, %d stale, %d extra, %d unknown; the hub has %d resources at %v\n",
 		n[audit.Missing], n[audit.Stale], n[audit.Extra], n[audit.Unknown], p.latest.Count, p.latest.Cursor)
 	if !p.latest.Complete {
-		fmt.Fprintln(p.stderr, "rshub: nobody has said that the hub knows all resources of the set")
+		fmt.Fprintln(p.stderr, "rshub: the set is not declared complete, so the hub may lack resources")
 	}
 	differences := n[audit.Missing] + n[audit.Stale] + n[audit.Extra]
 	if !p.skipUnknown {
@@ -185,7 +189,7 @@ func (p *differencePrinter) printSummary() error {
 	return nil
 }
 
-// printRetry writes to standard error why the client tries again.
+// printRetry writes the reason for a retry to standard error.
 func (p *differencePrinter) printRetry(err error, _ time.Duration) {
-	fmt.Fprintf(p.stderr, "rshub: %v; asking again\n", hubError(err))
+	fmt.Fprintf(p.stderr, "rshub: %v; retrying\n", hubError(err))
 }

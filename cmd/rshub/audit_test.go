@@ -12,16 +12,17 @@ import (
 	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
-// publishLines publishes changes, one on each line.
+// publishLines publishes NDJSON.
 func (h *testHub) publishLines(set, lines string) {
 	h.t.Helper()
 	resp, text := servertest.Do(h.t, "POST", h.URL+"/sets/"+set+"/changes", lines, "Content-Type", "application/x-ndjson")
 	if resp.StatusCode != http.StatusOK {
-		h.t.Fatalf("publish: %d %s", resp.StatusCode, text)
+		h.t.Fatalf("POST changes = %d %s, want 200", resp.StatusCode, text)
 	}
 }
 
-// An audit names what is missing, stale, extra and unknown, and nothing else.
+// TestAudit checks that an audit reports exactly the resources that are missing, stale, extra or
+// unknown.
 func TestAudit(t *testing.T) {
 	h := startHub(t)
 	h.publishLines("demo", `{"loc":"urn:a","change":"created","hash":"md5:0cc175b9c0f1b6a831c399e269772661","type":"text/plain"}
@@ -56,51 +57,51 @@ func TestAudit(t *testing.T) {
 		}
 		found[d.Loc] = d.Difference
 		if (d.Own == nil) != (d.Difference == "missing") || (d.Hub == nil) != (d.Difference == "extra") {
-			t.Errorf("a difference is %s", line)
+			t.Errorf("difference has wrong members: %s", line)
 		}
 		if d.Loc == "urn:b" && (d.Own.Hash != "md5:0cc175b9c0f1b6a831c399e269772661" || d.Hub.Hash != "md5:92eb5ffee6ae2fec3ad71c777531578f" || d.Hub.Position != 2 || d.Hub.Datetime == "") {
-			t.Errorf("the stale one is %s", line)
+			t.Errorf("stale difference of urn:b = %s", line)
 		}
 	}
 	want := map[string]string{"urn:a": "missing", "urn:b": "stale", "urn:d": "unknown", "urn:e": "extra"}
 	if code != 1 || len(found) != len(want) {
-		t.Errorf("exit %d, it finds %v: %s", code, found, stderr)
+		t.Errorf("rshub audit = %d with %v, want 1 with %v: %s", code, found, want, stderr)
 	}
 	for loc, kind := range want {
 		if found[loc] != kind {
-			t.Errorf("%s is %q, want %q", loc, found[loc], kind)
+			t.Errorf("difference of %s = %q, want %q", loc, found[loc], kind)
 		}
 	}
-	if !strings.Contains(stderr, "1 missing, 1 stale, 1 extra, 1 unknown; the hub knows 5 resources at 7-") || !strings.Contains(stderr, "nobody has said") {
-		t.Errorf("it says %s", stderr)
+	if !strings.Contains(stderr, "1 missing, 1 stale, 1 extra, 1 unknown; the hub has 5 resources at 7-") || !strings.Contains(stderr, "not declared complete") {
+		t.Errorf("stderr = %s, want the summary of an incomplete set", stderr)
 	}
 
 	for prefix, code := range map[string]int{"urn:d": 0, "urn:c": 0, "urn:a": 1, "urn:x": 0} {
 		if got, stdout, stderr := runCommand(t, "audit", "-hub", h.URL, "-set", "demo", "-settle", "0s", "-skip-unknown", "-prefix", prefix, list); got != code {
-			t.Errorf("of %s, exit %d: %s%s", prefix, got, stdout, stderr)
+			t.Errorf("rshub audit -prefix %s = %d, want %d: %s%s", prefix, got, code, stdout, stderr)
 		}
 	}
 	if got, stdout, stderr := runCommand(t, "audit", "-hub", h.URL, "-set", "demo", "-settle", "0s", "-since", "start", list); got != 0 || stdout != "" {
-		t.Errorf("since the start, exit %d: %s%s", got, stdout, stderr)
+		t.Errorf("rshub audit -since start = %d with output %q, want 0 without output: %s", got, stdout, stderr)
 	}
 
-	// From standard input, with the token from a file.
+	// The list comes from standard input, and the token from a file.
 	path := filepath.Join(t.TempDir(), "token")
 	writeFile(t, path, "secret\n")
 	var out, errs bytes.Buffer
 	err := runAudit(t.Context(), []string{"-hub", h.URL, "-set", "demo", "-settle", "0s", "-token-file", path, "-prefix", "urn:f", "-"}, strings.NewReader(`{"loc":"urn:f"}`), &out, &errs)
 	if err != nil || out.Len() > 0 {
-		t.Errorf("from standard input: %v %s %s", err, &out, &errs)
+		t.Errorf("audit of standard input = %v with output %q, want no error or output: %s", err, &out, &errs)
 	}
 
-	// The hub was told of what was equal: the prefix of one resource, and that of none.
+	// Proofs are reported for prefixes without differences: one with a resource, one without.
 	_, text := servertest.Do(t, "GET", h.URL+"/sets/demo/proofs", "")
 	if strings.Contains(text, `"prefix":"urn:a"`) || !strings.Contains(text, `"name":"rshub audit"`) || !strings.Contains(text, `"prefix":"urn:f","compared":"content"`) {
-		t.Errorf("the hub keeps the proofs %s", text)
+		t.Errorf("GET proofs = %s, want proofs for urn:f but not urn:a", text)
 	}
 }
 
-// An audit that cannot be made is told from one that finds differences.
+// TestAuditErrors checks that a failed audit has another exit code than one with differences.
 func TestAuditErrors(t *testing.T) {
 	path, texts := writeTokens(t, "publish:*", "follow:demo")
 	h := startHub(t, "RSHUB_TOKENS_FILE", path)
@@ -122,28 +123,28 @@ func TestAuditErrors(t *testing.T) {
 		{"no set", []string{good}, "rshub audit -set SET FILE"},
 		{"no list", []string{"-set", "demo"}, "rshub audit -h"},
 		{"two lists", []string{"-set", "demo", good, good}, "rshub audit -h"},
-		{"no such list", []string{"-set", "demo", good + "x"}, "no such file"},
-		{"no such token", []string{"-set", "demo", "-token-file", good + "x", good}, "-token-file"},
-		{"no hub", []string{"-set", "demo", "-hub", "hub.example.org", good}, "-hub is a URL"},
+		{"nonexistent list", []string{"-set", "demo", good + "x"}, "no such file"},
+		{"nonexistent token file", []string{"-set", "demo", "-token-file", good + "x", good}, "-token-file"},
+		{"invalid hub URL", []string{"-set", "demo", "-hub", "hub.example.org", good}, "-hub, -token-file: want a URL"},
 		{"another set", []string{"-set", "other", good}, "403"},
-		{"a bad time", []string{"-set", "demo", "-since", "yesterday", good}, "400"},
-		{"no JSON", []string{"-set", "demo", list("text", "{\"loc\":\"urn:a\"}\nurn:b\n")}, "text: line 2: "},
-		{"a relative loc", []string{"-set", "demo", list("relative", `{"loc":"/a"}`)}, "relative: line 1: "},
-		{"a deletion", []string{"-set", "demo", list("deleted", `{"loc":"urn:a","change":"deleted"}`)}, "deleted: line 1: "},
-		{"a loc twice", []string{"-set", "demo", list("twice", "{\"loc\":\"urn:a\"}\n{\"loc\":\"urn:b\"}\n{\"loc\":\"urn:a\"}")}, "twice: line 3: urn:a: it is there twice: line 1"},
+		{"invalid since", []string{"-set", "demo", "-since", "yesterday", good}, "400"},
+		{"invalid JSON", []string{"-set", "demo", list("text", "{\"loc\":\"urn:a\"}\nurn:b\n")}, "text: line 2: "},
+		{"relative loc", []string{"-set", "demo", list("relative", `{"loc":"/a"}`)}, "relative: line 1: "},
+		{"deletion", []string{"-set", "demo", list("deleted", `{"loc":"urn:a","change":"deleted"}`)}, "deleted: line 1: "},
+		{"duplicate loc", []string{"-set", "demo", list("twice", "{\"loc\":\"urn:a\"}\n{\"loc\":\"urn:b\"}\n{\"loc\":\"urn:a\"}")}, "twice: line 3: urn:a: it is there twice: line 1"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			code, stdout, stderr := runCommand(t, append([]string{"audit", "-hub", h.URL, "-settle", "0s"}, test.args...)...)
 			if code != 2 || stdout != "" || !strings.Contains(stderr, test.want) || strings.Contains(stderr, texts[1]) {
-				t.Errorf("exit %d, %q, %q", code, stdout, stderr)
+				t.Errorf("rshub audit = %d, stdout %q, stderr %q, want 2, no stdout and %q", code, stdout, stderr, test.want)
 			}
 		})
 	}
 	if code, stdout, _ := runCommand(t, "audit", "-h"); code != 0 || !strings.Contains(stdout, "-skip-unknown") {
-		t.Errorf("help: exit %d, %s", code, stdout)
+		t.Errorf("rshub audit -h = %d, %s, want 0 and the flags", code, stdout)
 	}
 	left, err := os.ReadDir(temporary)
 	if err != nil || len(left) > 0 {
-		t.Errorf("it leaves %v, %v", left, err)
+		t.Errorf("temporary directory has %v, %v, want no files", left, err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/rshub/rshub/internal/backup"
 )
 
-// runBackup fetches the change memory of the running hub into a new data directory.
+// runBackup copies the change memory of the running hub to a new data directory.
 func runBackup(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(args) != 1 || strings.HasPrefix(args[0], "-") {
 		return usageError("rshub backup DIR")
@@ -25,6 +25,6 @@ func runBackup(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return withVariableNames(err)
 	}
-	fmt.Fprintf(stdout, "%s holds the change memory, %d files, %d bytes; start from it with RSHUB_DATA=%s\n", dir, files, bytes, dir)
+	fmt.Fprintf(stdout, "%s: copied the change memory, %d files, %d bytes; start a hub from it with RSHUB_DATA=%s\n", dir, files, bytes, dir)
 	return nil
 }

@@ -19,15 +19,14 @@ func runBackupCommand(t *testing.T, ops, dir string) (code int, stdout, stderr s
 	return runCommand(t, "backup", dir)
 }
 
-// A backup is a data directory that a hub starts from, and the hub that it was
-// made of goes on.
+// TestBackup checks that a hub starts from a backup, and that the original hub keeps running.
 func TestBackup(t *testing.T) {
 	h := startHub(t)
 	h.Publish("demo")
 	dir := filepath.Join(t.TempDir(), "copy")
 	code, stdout, stderr := runBackupCommand(t, h.Ops, dir)
 	if code != 0 || !strings.Contains(stdout, "RSHUB_DATA="+dir) {
-		t.Fatalf("exit %d, %q, %q", code, stdout, stderr)
+		t.Fatalf("rshub backup = %d, %q, %q, want 0 and RSHUB_DATA=%s", code, stdout, stderr, dir)
 	}
 	h.Publish("demo")
 	changes := func(h *testHub) string {
@@ -37,7 +36,7 @@ func TestBackup(t *testing.T) {
 	if n := strings.Count(changes(h), `"position"`); n != 2 {
 		t.Errorf("the hub has %d changes, want 2", n)
 	}
-	testutil.Until(t, "the hub removes what it has copied", func() bool { // after its last byte was sent
+	testutil.Until(t, "the hub removes its temporary files", func() bool { // after its last byte was sent
 		left, err := filepath.Glob(filepath.Join(h.data, ".rshub-backup-*"))
 		return err == nil && len(left) == 0
 	})
@@ -46,7 +45,7 @@ func TestBackup(t *testing.T) {
 			return err
 		}
 		if info, err := d.Info(); err != nil || info.Mode().Perm()&0o077 != 0 {
-			t.Errorf("%s can be read by others (%v)", path, err)
+			t.Errorf("mode of %s gives rights to group or others (%v)", path, err)
 		}
 		return nil
 	}); err != nil {
@@ -67,7 +66,7 @@ func TestBackupRequiresOperateRight(t *testing.T) {
 		stderr      string
 	}{
 		{"no token", "", 1, "401"},
-		{"another right", texts[1], 1, "does not have the right operate"},
+		{"wrong right", texts[1], 1, "does not have the right operate"},
 		{"operate", texts[0], 0, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -75,10 +74,10 @@ func TestBackupRequiresOperateRight(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "copy")
 			code, _, stderr := runBackupCommand(t, h.Ops, dir)
 			if code != test.code || !strings.Contains(stderr, test.stderr) || test.token != "" && strings.Contains(stderr, test.token) {
-				t.Errorf("exit %d, %q", code, stderr)
+				t.Errorf("rshub backup = %d, %q, want %d and %q", code, stderr, test.code, test.stderr)
 			}
 			if _, err := os.Stat(dir); (err == nil) != (test.code == 0) {
-				t.Errorf("the directory: %v", err)
+				t.Errorf("Stat(backup) = %v, want it to exist only on success", err)
 			}
 		})
 	}
@@ -99,10 +98,10 @@ func TestBackupWithoutHub(t *testing.T) {
 		prepare   func(dir string) error
 		want      string
 	}{
-		{"it does not run", addr, func(string) error { return nil }, "is it running?"},
-		{"it has no such address", "", func(string) error { return nil }, "RSHUB_OPS_LISTEN is empty"},
-		{"the directory exists", addr, func(dir string) error { return os.Mkdir(dir, 0o700) }, "exists; a backup goes into a new directory"},
-		{"another backup is under way", addr, func(dir string) error { return os.Mkdir(dir+".partial", 0o700) }, "copy.partial exists"},
+		{"hub not running", addr, func(string) error { return nil }, "is it running?"},
+		{"no address", "", func(string) error { return nil }, "RSHUB_OPS_LISTEN is empty"},
+		{"directory exists", addr, func(dir string) error { return os.Mkdir(dir, 0o700) }, "exists; a backup goes into a new directory"},
+		{"another backup is running", addr, func(dir string) error { return os.Mkdir(dir+".partial", 0o700) }, "copy.partial exists"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "copy")
@@ -111,10 +110,10 @@ func TestBackupWithoutHub(t *testing.T) {
 			}
 			code, stdout, stderr := runBackupCommand(t, test.ops, dir)
 			if code != 1 || stdout != "" || !strings.Contains(stderr, test.want) {
-				t.Errorf("exit %d, %q, %q", code, stdout, stderr)
+				t.Errorf("rshub backup = %d, %q, %q, want 1 and %q", code, stdout, stderr, test.want)
 			}
-			if _, err := os.Stat(dir + ".partial"); test.name != "another backup is under way" && !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("something is left: %v", err)
+			if _, err := os.Stat(dir + ".partial"); test.name != "another backup is running" && !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("Stat(partial backup) = %v, want that it was removed", err)
 			}
 		})
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/rshub/rshub/internal/access"
 )
 
-// Where the chart takes a value from a Secret, a hub would read this.
+// secretValues has values for the variables that the chart reads from a Secret.
 var secretValues = map[string]string{"RSHUB_REDIS_URL": "redis://redis:6379", "RSHUB_NATS_URL": "nats://nats:4222"}
 
 var (
@@ -24,11 +24,11 @@ var (
 	chartToken    = regexp.MustCompile(`(?m)^  (publish|follow|operate): (\S+)$`)
 )
 
-// The hub takes the environment and the tokens file that the chart makes.
+// TestChart checks that the hub accepts the environment and the tokens file of the chart.
 func TestChart(t *testing.T) {
 	files, err := filepath.Glob("../../e2e/chart/golden/*.yaml")
 	if err != nil || len(files) < 3 {
-		t.Fatalf("there are only %d renderings of the chart, %v", len(files), err)
+		t.Fatalf("found %d golden manifests of the chart, want at least 3 (%v)", len(files), err)
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestChart(t *testing.T) {
 				}
 			}
 			if len(variables) < 5 {
-				t.Fatalf("the chart sets only %v", slices.Sorted(maps.Keys(variables)))
+				t.Fatalf("chart sets %v, want at least 5 variables", slices.Sorted(maps.Keys(variables)))
 			}
 			setenv(t)
 			for name, value := range variables {
@@ -51,22 +51,22 @@ func TestChart(t *testing.T) {
 				t.Error(err)
 			}
 			if unknown := unknownVariables(); unknown != nil {
-				t.Errorf("these mean nothing to the hub: %v", unknown)
+				t.Errorf("unknownVariables() = %v, want none", unknown)
 			}
 			checkChartTokens(t, hub)
 			if test != "" && !strings.Contains(test, "args: [follow, -hub, ") {
-				t.Error("helm test does not follow")
+				t.Error("helm test does not run rshub follow")
 			}
 		})
 	}
 }
 
-// checkChartTokens checks that each token of a rendering has the right that it is
-// named by, and no other.
+// checkChartTokens checks that each token in manifests has exactly the right after which it is
+// named.
 func checkChartTokens(t *testing.T, manifests string) {
 	file := chartTokens.FindStringSubmatch(manifests)
 	if file == nil {
-		return // a Secret of somebody else's
+		return // the tokens are in an existing Secret
 	}
 	lines, err := base64.StdEncoding.DecodeString(file[1])
 	if err != nil {
@@ -82,7 +82,7 @@ func checkChartTokens(t *testing.T, manifests string) {
 	}
 	tokens := chartToken.FindAllStringSubmatch(manifests, -1)
 	if len(tokens) == 0 {
-		t.Error("there is no token")
+		t.Error("manifests have no token")
 	}
 	for _, token := range tokens {
 		text, err := base64.StdEncoding.DecodeString(token[2])
@@ -91,17 +91,17 @@ func checkChartTokens(t *testing.T, manifests string) {
 		}
 		caller, err := known.Caller(&http.Request{Header: http.Header{"Authorization": {"Bearer " + string(text)}}})
 		if err != nil || caller.Name != token[1] {
-			t.Errorf("the token of %s is that of %q, %v", token[1], caller.Name, err)
+			t.Errorf("Caller(token %s) = %q, %v, want that name", token[1], caller.Name, err)
 			continue
 		}
 		rights := map[string]bool{"publish": caller.Rights.Publish("demo"), "operate": caller.Rights.Operate()}
 		for right, has := range rights {
 			if has != (right == token[1]) {
-				t.Errorf("%s has the right %s: %v", token[1], right, has)
+				t.Errorf("token %s has right %s = %v, want %v", token[1], right, has, !has)
 			}
 		}
 		if token[1] == "follow" && !caller.Rights.Follow("demo") {
-			t.Error("follow may not follow")
+			t.Error("token follow lacks the right to follow")
 		}
 	}
 }

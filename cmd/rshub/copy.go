@@ -16,25 +16,29 @@ import (
 	"github.com/rshub/rshub/internal/server"
 )
 
-const copyUsage = `rshub copy --from DIR --to URL copies what a hub keeps from its data directory into a
-Redis, so that several hubs can go on with it. Cursors, positions, datetimes, Change
-Lists and idempotency keys stay the same, and WebSub subscriptions continue where they
-are. Secrets that are encrypted stay encrypted. With RSHUB_SECRET_KEYS, the copy has all
-of them encrypted with the first key.
+const copyUsage = `Usage: rshub copy --from DIR --to URL
 
-  --from DIR   the data directory, as in RSHUB_DATA. Stop its hub first, or copy what
-               rshub backup made of it
-  --to URL     the Redis, as in RSHUB_REDIS_URL. RSHUB_PREFIX begins the keys there. It must
-               hold no change memory, or an unfinished copy of this one
+Copy a data directory to Redis, so that several hubs can take over. Cursors, positions,
+datetimes, Change Lists and idempotency keys stay the same, and WebSub subscriptions
+resume at their cursors. Secrets that are encrypted stay encrypted; if RSHUB_SECRET_KEYS
+is set, the copy has all of them encrypted with the first key.
 
-Inventories are not copied: the hubs make them from the log. If retention has removed a part
-of the log of a set, publish all its resources once, and say again that it is complete.
+  --from DIR   data directory, as in RSHUB_DATA; stop its hub first, or name a directory
+               that was created by rshub backup
+  --to URL     Redis, as in RSHUB_REDIS_URL, with keys that start with RSHUB_PREFIX; it
+               must have no change memory other than an unfinished copy of DIR
 
-You may interrupt the command. Run it again, and it begins anew. No hub can start on a copy
-that is not finished.
+Inventories are not copied: hubs rebuild them from the log. If retention has removed a
+part of a set's log, publish all resources of the set once, and declare it complete again.
+
+An interrupted copy starts over when the command is run again. No hub can start on an
+unfinished copy.
+
+Example:
+  rshub copy --from ./rshub-data --to redis://localhost:6379
 `
 
-// runCopy copies a change memory from the disk into Redis.
+// runCopy copies a change memory from disk to Redis.
 func runCopy(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("rshub copy", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -48,9 +52,9 @@ func runCopy(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	case flags.NArg() > 0 || *from == "" || *to == "":
 		return usageError("rshub copy --from DIR --to URL")
 	case isRedisURL(*from):
-		return usageError(fmt.Sprintf("--from %s is not a directory; to copy a memory in Redis, use the tools of Redis", redisconn.WithoutSecret(*from)))
+		return usageError(fmt.Sprintf("--from: %s is not a directory; to copy a change memory in Redis, use the tools of Redis", redisconn.WithoutSecret(*from)))
 	case !isRedisURL(*to):
-		return usageError("--to is not a URL such as redis://localhost:6379")
+		return usageError("--to: want a URL such as redis://localhost:6379")
 	}
 	c, p := new(config), &configErrors{unparsed: map[string]bool{}}
 	c.read(p)
@@ -66,16 +70,16 @@ func runCopy(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	store.Logger = newLogger(stderr, slog.LevelWarn)
 	copied, err := server.Copy(ctx, store, func(copied server.Copied) {
 		text := func(time.Time) string {
-			return fmt.Sprintf("%s and %s are copied", progress.Count(copied.Sets, "set"), progress.Count(copied.Changes, "change"))
+			return fmt.Sprintf("copied %s and %s", progress.Count(copied.Sets, "set"), progress.Count(copied.Changes, "change"))
 		}
 		line.Update(text, text)
 	})
 	line.Clear()
 	switch {
 	case errors.Is(err, disklog.ErrInUse):
-		return fmt.Errorf("--from %s: stop the hub that runs on it first, or copy what rshub backup DIR makes of it: %w", *from, err)
+		return fmt.Errorf("--from %s: %w; stop the hub that uses it, or copy a directory created by rshub backup", *from, err)
 	case ctx.Err() != nil && err != nil:
-		return errors.New("stopped; run the same command again: it begins anew")
+		return errors.New("interrupted; run the same command again to start over")
 	case err != nil:
 		return fmt.Errorf("copy %s to %s: %w", *from, redisconn.WithoutSecret(*to), err)
 	}
@@ -83,10 +87,10 @@ func runCopy(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	if c.Prefix != "rshub" {
 		variables += " and RSHUB_PREFIX=" + c.Prefix
 	}
-	fmt.Fprintf(stdout, "%s holds the change memory now: %s, %s, %s; in %v. Start from it with %s\n", redisconn.WithoutSecret(*to), progress.Count(copied.Sets, "set"),
+	fmt.Fprintf(stdout, "%s: copied %s, %s, %s in %v; start hubs from it with %s\n", redisconn.WithoutSecret(*to), progress.Count(copied.Sets, "set"),
 		progress.Count(copied.Changes, "change"), progress.Count(copied.Subscriptions, "subscription"), time.Since(start).Round(time.Millisecond), variables)
 	return nil
 }
 
-// isRedisURL reports whether a change memory is in a Redis, and not in a directory.
+// isRedisURL reports whether the location of a change memory is a URL rather than a directory.
 func isRedisURL(location string) bool { return strings.Contains(location, "://") }

@@ -14,7 +14,7 @@ import (
 	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
-// runCommandContext runs rshub with arguments in a directory of its own.
+// runCommandContext runs rshub with args, and returns its exit code and output.
 func runCommandContext(t *testing.T, ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, log testutil.Log
@@ -36,36 +36,38 @@ func TestCopyCommandLine(t *testing.T) {
 		{"--from a", 2, "--from DIR --to URL"},
 		{"--from a --to b c", 2, "--from DIR --to URL"},
 		{"--form a", 2, "-form"},
-		{"--from a --to localhost:6379", 2, "not a URL such as redis://localhost:6379"},
+		{"--from a --to localhost:6379", 2, "want a URL such as redis://localhost:6379"},
 		{"--from " + unreachable + " --to a", 2, "is not a directory"},
 		{"--from none --to " + unreachable, 1, "no change memory in none"},
 	} {
-		code, stdout, stderr := runCommandContext(t, t.Context(), append([]string{"copy"}, strings.Fields(test.args)...)...)
-		if code != test.code || !strings.Contains(stdout+stderr, test.want) {
-			t.Errorf("rshub copy %s ended with %d, want %d and %q:\n%s%s", test.args, code, test.code, test.want, stdout, stderr)
-		}
-		if strings.Contains(stdout+stderr, "secret") {
-			t.Errorf("rshub copy %s tells the password: %s", test.args, stderr)
-		}
+		t.Run(test.args, func(t *testing.T) {
+			code, stdout, stderr := runCommandContext(t, t.Context(), append([]string{"copy"}, strings.Fields(test.args)...)...)
+			if code != test.code || !strings.Contains(stdout+stderr, test.want) {
+				t.Errorf("rshub copy %s = %d, want %d and %q:\n%s%s", test.args, code, test.code, test.want, stdout, stderr)
+			}
+			if strings.Contains(stdout+stderr, "secret") {
+				t.Errorf("rshub copy %s prints the password: %s", test.args, stderr)
+			}
+		})
 	}
 }
 
-// A copy is only made where a hub with the same variables starts.
+// TestCopyVariables checks that copy validates the variables with which a hub would start.
 func TestCopyVariables(t *testing.T) {
 	t.Chdir(t.TempDir())
 	setenv(t, "RSHUB_PREFIX", "a:b", "RSHUB_REDIS_TIMEOUT", "1ms", "RSHUB_REDIS_WAIT", "-1", "RSHUB_SECRET_KEYS", "k:x", "RSHUB_HEARTBEAT", "often")
 	code, _, stderr := runCommandContext(t, t.Context(), "copy", "--from", "none", "--to", "redis://127.0.0.1:1")
-	for _, name := range []string{"PREFIX is", "REDIS_TIMEOUT is", "REDIS_WAIT is", "SECRET_KEYS cannot", "HEARTBEAT is"} {
+	for _, name := range []string{"PREFIX: got", "REDIS_TIMEOUT: got", "REDIS_WAIT: got", "SECRET_KEYS: key", "HEARTBEAT: invalid value"} {
 		if code != 1 || !strings.Contains(stderr, "\nRSHUB_"+name) {
-			t.Errorf("exit %d, and nothing says that RSHUB_%s:\n%s", code, name, stderr)
+			t.Errorf("rshub copy = %d, want 1 and RSHUB_%s:\n%s", code, name, stderr)
 		}
 	}
 	if code, stdout, stderr := runCommandContext(t, t.Context(), "copy", "-h"); code != 0 || stdout != copyUsage {
-		t.Errorf("the help ended with %d: %s%s", code, stdout, stderr)
+		t.Errorf("rshub copy -h = %d, want 0 and the help: %s%s", code, stdout, stderr)
 	}
-	setenv(t, "RSHUB_REDIS_WAIT", "1") // counts replicas of --to
+	setenv(t, "RSHUB_REDIS_WAIT", "1") // is valid, because --to names the Redis
 	if _, _, stderr := runCommandContext(t, t.Context(), "copy", "--from", "none", "--to", "redis://127.0.0.1:1"); !strings.Contains(stderr, "no change memory in none") {
-		t.Errorf("with RSHUB_REDIS_WAIT: %s", stderr)
+		t.Errorf("stderr with RSHUB_REDIS_WAIT=1: got %s, want no error of the variable", stderr)
 	}
 }
 
@@ -76,7 +78,7 @@ func TestCopy(t *testing.T) {
 	copyTo := func(ctx context.Context, url string, code int, want string) {
 		t.Helper()
 		if got, stdout, stderr := runCommandContext(t, ctx, "copy", "--from", h.data, "--to", url); got != code || !strings.Contains(stdout+stderr, want) {
-			t.Errorf("it ended with %d, want %d and %q: %s%s", got, code, want, stdout, stderr)
+			t.Errorf("rshub copy --to %s = %d, want %d and %q: %s%s", url, got, code, want, stdout, stderr)
 		}
 	}
 	url := "redis://" + redistest.Start(t).Addr
@@ -86,12 +88,12 @@ func TestCopy(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	copyTo(ctx, url, 1, "run the same command again")
-	copyTo(t.Context(), url, 0, "1 set, 1 change, 0 subscriptions;")
+	copyTo(t.Context(), url, 0, "1 set, 1 change, 0 subscriptions in ")
 	copyTo(t.Context(), url, 1, "has a finished copy of this memory already")
 	restarted := startHub(t, "RSHUB_REDIS_URL", url, "RSHUB_BASE_URL", "https://hub.example.org")
 	publishOne(t, restarted.URL)
 	if resp, text := servertest.Do(t, "GET", restarted.URL+"/sets/demo/resources", ""); resp.StatusCode != 200 || !strings.Contains(text, `"complete":true`) {
-		t.Errorf("the resources are answered %s: %s", resp.Status, text)
+		t.Errorf("GET resources = %s: %s, want a complete set", resp.Status, text)
 	}
 }
 
@@ -99,11 +101,11 @@ func publishOne(t *testing.T, url string) {
 	t.Helper()
 	resp, text := servertest.Do(t, "POST", url+"/sets/demo/changes", `{"changes":[{"loc":"https://example.org/a","change":"created"}]}`, "Content-Type", "application/json")
 	if resp.StatusCode != 200 {
-		t.Fatalf("a publish is answered %s: %s", resp.Status, text)
+		t.Fatalf("POST changes = %s: %s, want 200", resp.Status, text)
 	}
 }
 
-// A ping that was answered is looked at by the hubs that go on with the copy.
+// TestCopyKeepsPendingPing checks that a hub on the copy polls the source of an accepted ping.
 func TestCopyKeepsPendingPing(t *testing.T) {
 	requests := make(chan struct{}, 100)
 	source := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -114,7 +116,7 @@ func TestCopyKeepsPendingPing(t *testing.T) {
 	h := startHub(t, "RSHUB_CALLBACK_ALLOW", "127.0.0.0/8")
 	servertest.Do(t, "PUT", h.URL+"/sets/demo", `{"changelist":"`+source.URL+`/list.xml"}`, "Content-Type", "application/json")
 	if resp, text := servertest.Do(t, "POST", h.URL+"/hub", "hub.mode=publish&hub.url="+url.QueryEscape(h.URL+"/sets/demo/changes"), "Content-Type", "application/x-www-form-urlencoded"); resp.StatusCode != 204 {
-		t.Fatalf("the ping is answered %s: %s", resp.Status, text)
+		t.Fatalf("ping = %s: %s, want 204", resp.Status, text)
 	}
 	<-requests
 	h.Stop()
@@ -129,6 +131,6 @@ func TestCopyKeepsPendingPing(t *testing.T) {
 	select {
 	case <-requests:
 	case <-time.After(30 * time.Second):
-		t.Error("nobody looks at the source")
+		t.Error("the restarted hub does not poll the source")
 	}
 }

@@ -18,31 +18,36 @@ import (
 	"github.com/rshub/rshub/internal/progress"
 )
 
-const followUsage = `rshub follow -set SET prints the changes of a set as they come, as JSON, one
-change on each line.
+const followUsage = `Usage: rshub follow [flags] -set SET
 
-  -set SET        the set
-  -hub URL        the hub, default http://127.0.0.1:8080
-  -since PLACE    where to begin: a cursor, a datetime, start, or now (the default)
-  -prefix URI     print only changes whose loc begins with URI
-  -change KINDS   print only changes of these kinds: created, updated, deleted,
-                  separated by commas
-  -type TYPES     print only changes of resources with these media types, separated by
-                  commas
-  -collection URI print only changes with a link rel=collection to URI, and deletions
-  -count N        end after N changes
-  -for DURATION   end after this time, such as 1m; if fewer than -count changes came
-                  by then, the command fails
+Print the changes of a set as they are published, one JSON object per line.
 
-If the hub has tokens, set RSHUB_TOKEN to one with the right follow:SET. If the hub
-cannot be reached, the command asks again until it answers, so no change is missed.
-At its end the command prints, on standard error, the -since to go on with.
+  -set SET         name of the set (required)
+  -hub URL         URL of the hub (default http://127.0.0.1:8080)
+  -since POSITION  start after a cursor, at a datetime, at start, or now (default now)
+  -prefix URI      print only changes whose loc starts with URI
+  -change KINDS    print only changes of these kinds, a comma-separated list of
+                   created, updated and deleted
+  -type TYPES      print only changes of resources with these media types, separated
+                   by commas
+  -collection URI  print only changes with a link rel=collection to URI, and deletions
+  -count N         stop after N changes
+  -for DURATION    stop after this time, such as 1m; fail if fewer than -count changes
+                   were received
+
+If the hub has tokens, set RSHUB_TOKEN to one with the right follow:SET. While the hub
+is unreachable, the command retries, so no change is missed. When it stops, it prints
+the -since value for resuming to standard error.
+
+Examples:
+  rshub follow -set articles
+  rshub follow -hub https://hub.example.org -set articles -since start -count 10
 `
 
-// maxRequestChanges is the most changes of one request of follow with -count.
+// maxRequestChanges is the maximum number of changes per request of follow with -count.
 const maxRequestChanges = 1_000
 
-// runFollow prints the changes of a set until ctx ends.
+// runFollow prints the changes of a set until ctx is canceled.
 func runFollow(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("rshub follow", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -61,7 +66,7 @@ func runFollow(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	case err != nil:
 		return usageError(err.Error())
 	case flags.NArg() > 0 || *count < 0 || *duration < 0:
-		return usageError("rshub follow -set SET: rshub follow -h explains it")
+		return usageError("rshub follow -set SET: invalid arguments; run 'rshub follow -h' for usage")
 	}
 	if err := feed.CheckSet(*set); err != nil {
 		return usageError("rshub follow -set SET: " + err.Error())
@@ -73,7 +78,7 @@ func runFollow(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	printer := &changePrinter{stdout: stdout, stderr: stderr, count: *count, since: cmp.Or(query.Get("since"), "now")}
 	c, err := client.New(*hub, client.Options{Token: os.Getenv("RSHUB_TOKEN"), UserAgent: "rshub/" + build.Version(), Note: printer.printRetry})
 	if err != nil {
-		return usageError("-hub is a URL such as https://hub.example.org, and RSHUB_TOKEN a token: " + err.Error())
+		return usageError("-hub, RSHUB_TOKEN: want a URL such as https://hub.example.org, and a token: " + err.Error())
 	}
 	limited := ctx
 	if *duration > 0 {
@@ -83,37 +88,36 @@ func runFollow(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	}
 	err = printer.printBatches(c.Follow(limited, *set, printer.since, client.FollowOptions{Filter: filter, Limit: min(*count, maxRequestChanges)}))
 	if printer.since != "now" && printer.since != "start" {
-		fmt.Fprintf(stderr, "rshub: go on with -since %s\n", printer.since)
+		fmt.Fprintf(stderr, "rshub: to resume, use -since %s\n", printer.since)
 	}
 	switch {
-	case ctx.Err() != nil: // the user stopped it: the usual end
+	case ctx.Err() != nil: // stopped by the user, as is usual
 		return nil
 	case limited.Err() != nil && printer.printed < *count:
-		return fmt.Errorf("%s came within %v, and not %d", progress.Count(printer.printed, "change"), *duration, *count)
+		return fmt.Errorf("received %s within %v, want %d", progress.Count(printer.printed, "change"), *duration, *count)
 	case limited.Err() != nil:
 		return nil
 	}
 	return err
 }
 
-// A changePrinter prints the changes of a set.
+// A changePrinter prints the changes of a set and tracks the cursor for resuming.
 type changePrinter struct {
 	stdout, stderr io.Writer
-	count          int // how many changes to print; 0 for all
+	count          int // number of changes to print; zero means all
 
 	printed int
-	since   string // where to go on; a cursor after the first batch was printed
+	since   string // value of -since for resuming; a cursor once a batch is printed
 }
 
-// printBatches prints changes, one on each line, until the batches end or count changes are
-// printed.
+// printBatches prints changes, one per line, until batches ends or count changes are printed.
 func (p *changePrinter) printBatches(batches iter.Seq2[*feed.Batch, error]) error {
 	for b, err := range batches {
 		if err != nil {
 			return hubError(err)
 		}
 		if b.Diverged {
-			fmt.Fprintln(p.stderr, "rshub: the memory has lost its newest changes; some may come again")
+			fmt.Fprintln(p.stderr, "rshub: the change memory lost its newest changes; some changes may be repeated")
 		}
 		entries, end := b.Entries, b.Cursor
 		if remaining := p.count - p.printed; p.count > 0 && remaining < len(entries) {
@@ -132,17 +136,17 @@ func (p *changePrinter) printBatches(batches iter.Seq2[*feed.Batch, error]) erro
 	return nil
 }
 
-// printRetry writes to standard error why the client tries again.
+// printRetry writes the reason for a retry to standard error.
 func (p *changePrinter) printRetry(err error, _ time.Duration) {
-	fmt.Fprintf(p.stderr, "rshub: %v; asking again\n", hubError(err))
+	fmt.Fprintf(p.stderr, "rshub: %v; retrying\n", hubError(err))
 }
 
-// hubError returns an error with the text of the hub's answer. If err is not an answer
-// of a hub, hubError returns err.
+// hubError returns an error with status and detail of the hub's response. It returns err
+// unchanged if err has no response of a hub.
 func hubError(err error) error {
 	p, ok := errors.AsType[*feed.Problem](err)
 	if !ok {
 		return err
 	}
-	return fmt.Errorf("the hub answered %d: %s", p.Status, cmp.Or(p.Detail, p.Title))
+	return fmt.Errorf("hub returned %d: %s", p.Status, cmp.Or(p.Detail, p.Title))
 }

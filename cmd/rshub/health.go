@@ -15,11 +15,12 @@ import (
 	"github.com/rshub/rshub/internal/outbound"
 )
 
-// healthTimeout bounds a whole check. Container engines give up later.
+// healthTimeout bounds a health check. It must be shorter than the timeouts of container
+// engines.
 const healthTimeout = 4 * time.Second
 
-// checkHealth asks the hub of this machine whether it is ready. It returns nil if so. Problems
-// of the configuration do not matter: the hub reports them.
+// checkHealth returns nil if the hub on this machine reports that it is ready. It ignores errors
+// of the configuration, because the hub itself reports them.
 func checkHealth(ctx context.Context, args []string, stdout io.Writer) error {
 	if err := rejectArguments(args); err != nil {
 		return err
@@ -27,7 +28,7 @@ func checkHealth(ctx context.Context, args []string, stdout io.Writer) error {
 	var c config
 	c.read(&configErrors{unparsed: map[string]bool{}})
 	if c.OpsListen == "" {
-		return usageError("RSHUB_OPS_LISTEN is empty, so the hub does not say whether it is ready")
+		return usageError("RSHUB_OPS_LISTEN is empty, so the hub does not serve /readyz")
 	}
 	address, err := backup.OpsAddress(c.OpsListen)
 	if err != nil {
@@ -37,12 +38,12 @@ func checkHealth(ctx context.Context, args []string, stdout io.Writer) error {
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", nil)
 	if err != nil {
-		return fmt.Errorf("RSHUB_OPS_LISTEN is %q: %w", c.OpsListen, err)
+		return fmt.Errorf("RSHUB_OPS_LISTEN: invalid value %q: %w", c.OpsListen, err)
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // no proxy: the hub is here
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // no proxy, because the hub is on this machine
 	resp, err := client.Do(r)
 	if err != nil {
-		return fmt.Errorf("the hub at %s does not answer: %w", address, outbound.Explain(err))
+		return fmt.Errorf("query hub at %s: %w", address, outbound.Explain(err))
 	}
 	defer resp.Body.Close()
 	var answer struct {
@@ -53,7 +54,7 @@ func checkHealth(ctx context.Context, args []string, stdout io.Writer) error {
 		}
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(&answer); err != nil {
-		return fmt.Errorf("the server at %s is not a hub: it answers /readyz with status %d", address, resp.StatusCode)
+		return fmt.Errorf("server at %s is not a hub: /readyz returned status %d without JSON", address, resp.StatusCode)
 	}
 	if resp.StatusCode == http.StatusOK && answer.Ready {
 		fmt.Fprintln(stdout, "ready")
@@ -65,5 +66,5 @@ func checkHealth(ctx context.Context, args []string, stdout io.Writer) error {
 			reasons = append(reasons, name+": "+check.Reason)
 		}
 	}
-	return fmt.Errorf("the hub is not ready: %s", strings.Join(reasons, "; "))
+	return fmt.Errorf("hub is not ready: %s", strings.Join(reasons, "; "))
 }

@@ -24,7 +24,7 @@ func TestHealth(t *testing.T) {
 	}
 	ready := answers(200, `{"ready":true,"checks":{"memory":{"ok":true,"required":true}}}`)
 	_, port, _ := net.SplitHostPort(ready)
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, but never responds
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,16 +40,16 @@ func TestHealth(t *testing.T) {
 	for _, tt := range []struct {
 		name, listen string
 		code         int
-		want         string // in the output
+		want         string // substring of the output
 	}{
 		{"ready", ready, 0, "ready"},
 		{"all addresses", ":" + port, 0, "ready"},
 		{"all addresses of IPv4", "0.0.0.0:" + port, 0, "ready"},
-		{"not ready", answers(503, `{"ready":false,"checks":{"hub":{"ok":false,"required":true,"reason":"stopping"},"nats":{"ok":false,"reason":"no servers"}}}`), 1, "the hub is not ready: hub: stopping; nats: no servers"},
+		{"not ready", answers(503, `{"ready":false,"checks":{"hub":{"ok":false,"required":true,"reason":"stopping"},"nats":{"ok":false,"reason":"no servers"}}}`), 1, "hub is not ready: hub: stopping; nats: no servers"},
 		{"ready with another status", answers(500, `{"ready":true}`), 1, "not ready"},
-		{"another server", answers(200, "<html>"), 1, "is not a hub: it answers /readyz with status 200"},
-		{"no server", unusedAddr, 1, "does not answer"},
-		{"silent", silent.Addr().String(), 1, "does not answer"},
+		{"another server", answers(200, "<html>"), 1, "is not a hub: /readyz returned status 200"},
+		{"no server", unusedAddr, 1, "query hub at " + unusedAddr},
+		{"silent", silent.Addr().String(), 1, "query hub at " + silent.Addr().String()},
 		{"off", "", 2, "RSHUB_OPS_LISTEN is empty"},
 		{"no port", "127.0.0.1", 1, "RSHUB_OPS_LISTEN"},
 	} {
@@ -70,6 +70,6 @@ func TestHealth(t *testing.T) {
 		})
 	}
 	if healthTimeout >= 5*time.Second {
-		t.Errorf("healthTimeout = %v, want less than the five seconds that are documented", healthTimeout)
+		t.Errorf("healthTimeout = %v, want less than the documented five seconds", healthTimeout)
 	}
 }

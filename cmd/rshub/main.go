@@ -1,8 +1,8 @@
 // Command rshub is a ResourceSync push hub. Sources report which of their resources were created,
 // updated or deleted. The hub stores these changes and pushes them to followers.
 //
-// config.go has the environment; package internal/server is the hub itself. docs/start.md shows how
-// to run it.
+// The environment variables are defined in config.go, and package internal/server implements the
+// hub. docs/start.md describes how to run it.
 package main
 
 import (
@@ -14,52 +14,54 @@ import (
 	"os/signal"
 	"syscall"
 
-	_ "golang.org/x/crypto/x509roots/fallback" // for images, which have no certificate authorities
+	_ "golang.org/x/crypto/x509roots/fallback" // for container images, which lack root certificates
 
 	"github.com/rshub/rshub/internal/build"
 )
 
-const usage = `rshub is a ResourceSync push hub.
+const usage = `Usage: rshub [command] [flags]
 
+rshub is a ResourceSync push hub. It is configured by environment variables.
+
+Commands:
   rshub                run the hub
-  rshub backup DIR     copy the change memory of the running hub to DIR, which
-                       must not exist; a hub starts from it with RSHUB_DATA=DIR.
+  rshub backup DIR     copy the change memory of the running hub to the new
+                       directory DIR; start a hub from it with RSHUB_DATA=DIR.
                        If the hub has tokens, set RSHUB_TOKEN to one with the
                        right operate
   rshub copy --from DIR --to URL
-                       copy what a hub keeps from its data directory into a Redis,
-                       with positions, datetimes, cursors, idempotency keys and
-                       subscriptions. rshub copy -h explains more
+                       copy a data directory to Redis, including positions,
+                       datetimes, cursors, idempotency keys and subscriptions
   rshub follow -set SET
-                       print the changes of a set as they come, from any hub;
-                       rshub follow -h explains more
+                       print the changes of a set as they are published to a hub
   rshub audit -set SET FILE
-                       compare a list of resources, one on each line as JSON, with
-                       what any hub knows of a set, and print what differs; rshub
-                       audit -h explains more
-  rshub token new -name NAME -rights RIGHTS [-file FILE]
-                       make a token and the line for RSHUB_TOKENS_FILE; RIGHTS
-                       are publish:SET, follow:SET and operate, separated by
-                       commas, where SET may end in *
-  rshub health         ask the hub of this machine whether it is ready: exit code
-                       0 if so, 1 if not, 2 if RSHUB_OPS_LISTEN is empty; it
-                       takes at most five seconds
-  rshub version        print the version, and what rshub was built from
-  rshub -h             print this
+                       compare a list of resources with a set of a hub, and print
+                       the differences
+  rshub token new -name NAME -rights RIGHTS [-expires TIME] [-file FILE]
+                       create a token and its line for RSHUB_TOKENS_FILE; RIGHTS
+                       is a comma-separated list of publish:SET, follow:SET and
+                       operate, where SET may end in *
+  rshub health         check whether the hub on this machine is ready; exit with
+                       0 if it is, 1 if not, 2 if RSHUB_OPS_LISTEN is empty,
+                       within five seconds
+  rshub version        print version and build information
+  rshub -h             print this help
 
-These environment variables configure it. None is needed to try it out.
+The commands copy, follow and audit have a -h flag of their own.
+
+Environment variables, all optional for a hub on loopback:
 
 `
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	context.AfterFunc(ctx, stop) // a second signal terminates the process immediately
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run runs a command and returns the exit code: 0, 1 if the command failed, 2 if it was
-// called wrongly. For an audit, 1 means that there are differences, and 2 that it
-// failed.
+// run runs a command and returns its exit code: 0 on success, 1 if the command failed, 2 if
+// its arguments are invalid. For audit, 1 means that there are differences, and 2 that the
+// audit failed.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		args = []string{"serve"}
@@ -88,7 +90,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprint(stdout, usage)
 		err = printVariables(stdout)
 	default:
-		err = usageError("there is no command " + args[0])
+		err = usageError("unknown command " + args[0])
 	}
 	switch {
 	case err == nil:
@@ -98,7 +100,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	fmt.Fprintln(stderr, "rshub:", err)
 	if _, ok := errors.AsType[usageError](err); ok {
-		fmt.Fprintln(stderr, "rshub -h explains how to call it")
+		fmt.Fprintln(stderr, "Run 'rshub -h' for usage.")
 		return 2
 	}
 	if args[0] == "audit" {
@@ -107,14 +109,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 1
 }
 
+// rejectArguments returns a usageError if args has more than the name of the command.
 func rejectArguments(args []string) error {
 	if len(args) > 1 {
-		return usageError("rshub " + args[0] + " takes no arguments; it is configured by its environment")
+		return usageError("rshub " + args[0] + " takes no arguments; use environment variables to configure it")
 	}
 	return nil
 }
 
-// A usageError means that a command was called wrongly. Its exit code is 2.
+// A usageError reports invalid arguments of a command. Its exit code is 2.
 type usageError string
 
 func (e usageError) Error() string { return string(e) }

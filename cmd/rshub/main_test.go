@@ -12,12 +12,13 @@ import (
 	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
-// setenv makes name, value, name, value the only variables of rshub's.
+// setenv sets variables, alternating names and values, and unsets all other RSHUB_ variables for
+// the duration of the test.
 func setenv(t *testing.T, variables ...string) {
 	t.Helper()
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "RSHUB_") {
-			t.Setenv(name, "") // puts it back in the end
+			t.Setenv(name, "") // restores the variable after the test
 			if err := os.Unsetenv(name); err != nil {
 				t.Fatal(err)
 			}
@@ -28,7 +29,7 @@ func setenv(t *testing.T, variables ...string) {
 	}
 }
 
-// A testHub is a hub in this process.
+// A testHub is a hub that runs in the test's process.
 type testHub struct {
 	*servertest.Hub
 	t    *testing.T
@@ -36,7 +37,7 @@ type testHub struct {
 	log  *testutil.Log
 }
 
-// startHub starts a hub on ports of its own, with more variables.
+// startHub starts a hub on unused ports, with additional variables.
 func startHub(t *testing.T, variables ...string) *testHub {
 	t.Helper()
 	h := &testHub{t: t, data: t.TempDir(), log: &testutil.Log{}}
@@ -49,7 +50,8 @@ func startHub(t *testing.T, variables ...string) *testHub {
 	return h
 }
 
-// writeTokens writes the file of servertest.Tokens, and returns its path and the tokens.
+// writeTokens writes a tokens file with one token for each of rights. It returns the path of the
+// file and the tokens.
 func writeTokens(t *testing.T, rights ...string) (path string, tokens []string) {
 	t.Helper()
 	file, tokens := servertest.Tokens(rights...)
@@ -60,6 +62,7 @@ func writeTokens(t *testing.T, rights ...string) (path string, tokens []string) 
 	return path, tokens
 }
 
+// runCommand runs rshub with args, and returns its exit code and output.
 func runCommand(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -71,32 +74,32 @@ func TestHelp(t *testing.T) {
 	setenv(t)
 	code, text, stderr := runCommand(t, "-h")
 	if code != 0 || stderr != "" {
-		t.Fatalf("exit %d: %s", code, stderr)
+		t.Fatalf("rshub -h = %d, %s, want 0", code, stderr)
 	}
 	words := " " + strings.Join(strings.Fields(text), " ") + " "
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[config]()) {
 		name, meaning := f.Tag.Get("envconfig"), f.Tag.Get("desc")
 		if !strings.HasPrefix(name, "RSHUB_") || meaning == "" {
-			t.Errorf("the field %s has the variable %q and the meaning %q", f.Name, name, meaning)
+			t.Errorf("field %s has variable %q and description %q", f.Name, name, meaning)
 		}
 		row := name + " "
 		if value := f.Tag.Get("default"); value != "" {
 			row += "(default " + value + ") "
 		}
 		if row += meaning; !strings.Contains(words, " "+row+" ") {
-			t.Errorf("there is no %q in:\n%s", row, text)
+			t.Errorf("rshub -h lacks %q:\n%s", row, text)
 		}
 	}
-	// Names that are settled, of what there is so far.
+	// These names must not change.
 	for _, name := range []string{"LISTEN", "OPS_LISTEN", "BASE_URL", "DATA", "TOKENS_FILE", "INSECURE", "DISK_RESERVE",
 		"CHANGELIST_SIZE", "RETENTION_AGE", "RETENTION_COUNT"} {
 		if !strings.Contains(words, " RSHUB_"+name+" ") {
-			t.Errorf("RSHUB_%s is not explained", name)
+			t.Errorf("rshub -h lacks RSHUB_%s", name)
 		}
 	}
 	for _, command := range []string{"rshub backup", "rshub token new", "rshub version", "RSHUB_TOKEN "} {
 		if !strings.Contains(text, command) {
-			t.Errorf("%s is not explained", command)
+			t.Errorf("rshub -h lacks %s", command)
 		}
 	}
 }
@@ -105,28 +108,28 @@ func TestRun(t *testing.T) {
 	for _, test := range []struct {
 		args           []string
 		code           int
-		stdout, stderr string // parts
+		stdout, stderr string // substrings
 	}{
 		{[]string{"version"}, 0, "rshub ", ""},
 		{[]string{"--version"}, 0, "rshub ", ""},
 		{[]string{"help"}, 0, "RSHUB_LISTEN", ""},
-		{[]string{"start"}, 2, "", "there is no command start"},
+		{[]string{"start"}, 2, "", "unknown command start"},
 		{[]string{"serve", "now"}, 2, "", "takes no arguments"},
 		{[]string{"backup"}, 2, "", "rshub backup DIR"},
 		{[]string{"backup", "-f"}, 2, "", "rshub backup DIR"},
 		{[]string{"token"}, 2, "", "rshub token new"},
 		{[]string{"token", "list"}, 2, "", "rshub token new"},
-		{[]string{"serve"}, 1, "", "RSHUB_LISTEN is \"here\""},
-		{nil, 1, "", "RSHUB_LISTEN is \"here\""},
+		{[]string{"serve"}, 1, "", "RSHUB_LISTEN: got \"here\""},
+		{nil, 1, "", "RSHUB_LISTEN: got \"here\""},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
 			setenv(t, "RSHUB_LISTEN", "here")
 			code, stdout, stderr := runCommand(t, test.args...)
 			if code != test.code || !strings.Contains(stdout, test.stdout) || !strings.Contains(stderr, test.stderr) {
-				t.Errorf("exit %d, %q, %q", code, stdout, stderr)
+				t.Errorf("rshub %q = %d, %q, %q, want %d, %q, %q", test.args, code, stdout, stderr, test.code, test.stdout, test.stderr)
 			}
-			if (code == 2) != strings.Contains(stderr, "rshub -h explains") {
-				t.Errorf("exit %d and %q", code, stderr)
+			if (code == 2) != strings.Contains(stderr, "Run 'rshub -h'") {
+				t.Errorf("rshub %q = %d, %q, want a reference to the help only with 2", test.args, code, stderr)
 			}
 		})
 	}

@@ -14,14 +14,14 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// If the system has no certificate authorities, as in the image, the hub trusts those that
-// are compiled in, with and without a file of others.
+// TestWithoutSystemRoots checks that a hub on a system without root certificates, as in the
+// container image, trusts the compiled-in ones, with and without a CA file.
 func TestWithoutSystemRoots(t *testing.T) {
 	const childVariable = "RSHUB_TEST_WITHOUT_ROOTS"
 	if runtime.GOOS == "windows" || runtime.GOOS == "darwin" {
-		t.Skip("here the system verifies certificates, and always has authorities")
+		t.Skip("the system verifies certificates, and always has roots")
 	}
-	if os.Getenv(childVariable) == "" { // a process looks for them once
+	if os.Getenv(childVariable) == "" { // a process loads the roots once, so use another one
 		self, err := os.Executable()
 		if err != nil {
 			t.Fatal(err)
@@ -29,7 +29,7 @@ func TestWithoutSystemRoots(t *testing.T) {
 		cmd := exec.Command(self, "-test.run=^TestWithoutSystemRoots$", "-test.count=1")
 		cmd.Env = append(os.Environ(), childVariable+"=1", "SSL_CERT_FILE=/none", "SSL_CERT_DIR=/none")
 		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("without authorities: %v\n%s", err, out)
+			t.Errorf("test without system roots: %v\n%s", err, out)
 		}
 		return
 	}
@@ -45,14 +45,14 @@ func TestWithoutSystemRoots(t *testing.T) {
 	}
 	none, err := readCAs("")
 	if err != nil || none != nil {
-		t.Fatalf("readCAs of no file is %v, %v", none, err)
+		t.Fatalf(`readCAs("") = %v, %v, want nil`, none, err)
 	}
 	trusts := func(pool *x509.CertPool, c *x509.Certificate) bool {
 		_, err := c.Verify(x509.VerifyOptions{Roots: pool, CurrentTime: c.NotAfter.Add(-time.Hour)})
 		return err == nil
 	}
 	if trusts(none, server.Certificate()) || !trusts(extended, server.Certificate()) {
-		t.Error("the file's certificate is trusted without the file, or not with it")
+		t.Error("the certificate in the file is trusted without the file, or not with it")
 	}
 	n := 0
 	for root := range bundle.Roots() {
@@ -61,13 +61,13 @@ func TestWithoutSystemRoots(t *testing.T) {
 			t.Fatal(err)
 		}
 		if root.Constraint != nil {
-			continue // some of those may sign only what was signed long ago
+			continue // it may be limited to certificates issued before a date
 		}
 		if n++; !trusts(none, c) || !trusts(extended, c) {
-			t.Errorf("%s is not trusted", c.Subject)
+			t.Errorf("root %s is not trusted", c.Subject)
 		}
 	}
 	if n < 50 {
-		t.Errorf("only %d authorities are compiled in", n)
+		t.Errorf("found %d compiled-in roots, want at least 50", n)
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/rshub/rshub/internal/trail"
 )
 
-// serve runs the hub until ctx is done.
+// serve runs the hub until ctx is canceled. It reopens the audit log on SIGHUP.
 func serve(ctx context.Context, stderr io.Writer) error {
 	hub, err := newHub(stderr)
 	if err != nil {
@@ -27,7 +27,7 @@ func serve(ctx context.Context, stderr io.Writer) error {
 	}
 	if path := os.Getenv("RSHUB_AUDIT_LOG"); path != "" && path != trail.Stderr {
 		hangup := make(chan os.Signal, 1)
-		signal.Notify(hangup, syscall.SIGHUP) // without that, SIGHUP ends the process
+		signal.Notify(hangup, syscall.SIGHUP) // otherwise SIGHUP terminates the process
 		stopped := make(chan struct{})
 		defer func() { signal.Stop(hangup); close(hangup); <-stopped }()
 		go func() {
@@ -40,7 +40,7 @@ func serve(ctx context.Context, stderr io.Writer) error {
 	return withVariableNames(hub.Run(ctx))
 }
 
-// newHub returns a hub configured by the environment. The hub logs to stderr.
+// newHub returns a hub that is configured by the environment and logs to stderr.
 func newHub(stderr io.Writer) (*server.Server, error) {
 	c, err := readConfig()
 	if err = errors.Join(checkVariables(), err); err != nil {
@@ -48,7 +48,7 @@ func newHub(stderr io.Writer) (*server.Server, error) {
 	}
 	log := newLogger(stderr, c.LogLevel)
 	stdlog.SetFlags(0)
-	stdlog.SetOutput(slog.NewLogLogger(log.Handler(), slog.LevelDebug).Writer()) // net/http logs here when a callback sends unexpected data
+	stdlog.SetOutput(slog.NewLogLogger(log.Handler(), slog.LevelDebug).Writer()) // net/http logs unsolicited responses of callbacks here
 	serverConfig, err := c.server(log)
 	if err != nil {
 		return nil, err
@@ -59,8 +59,8 @@ func newHub(stderr io.Writer) (*server.Server, error) {
 
 var configFieldPattern = regexp.MustCompile(`\bConfig\.([A-Z]\w+)`)
 
-// withVariableNames replaces, in an error of package server, the fields of
-// server.Config by the names of variables.
+// withVariableNames replaces names of fields of server.Config in the text of err by the names
+// of their environment variables. The result does not wrap err.
 func withVariableNames(err error) error {
 	if err == nil {
 		return nil
@@ -71,7 +71,7 @@ func withVariableNames(err error) error {
 	}))
 }
 
-// newLogger writes text to a terminal and JSON to anything else.
+// newLogger returns a logger that writes text if w is a terminal, else JSON.
 func newLogger(w io.Writer, level slog.Level) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
 	if progress.IsTerminal(w) {

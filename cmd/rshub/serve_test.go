@@ -17,7 +17,8 @@ import (
 	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
-// What serves is package server; here is how the environment says it.
+// TestServe checks that the hub is configured by the environment. The tests of package server
+// check the hub itself.
 func TestServe(t *testing.T) {
 	h := startHub(t, "RSHUB_OPS_LISTEN", "")
 	first, _, _ := strings.Cut(h.log.String(), "\n")
@@ -26,7 +27,7 @@ func TestServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	if line["msg"] != "rshub is running" || line["ops"] != "none" || line["memory"] != h.data || line["version"] != build.Version() {
-		t.Errorf("the first line is %s", first)
+		t.Errorf("first log line = %s, want the configuration", first)
 	}
 	h.Publish("demo")
 	h.Stop()
@@ -40,28 +41,28 @@ func TestServeRefuses(t *testing.T) {
 	defer occupied.Close()
 	file := filepath.Join(t.TempDir(), "file")
 	writeFile(t, file, "alice\n")
-	redis, silent := "redis://"+redistest.Start(t).Addr, "redis://"+occupied.Addr().String() // the system takes connections for it
+	redis, silent := "redis://"+redistest.Start(t).Addr, "redis://"+occupied.Addr().String() // the kernel accepts its connections
 	for _, test := range []struct {
 		name      string
 		variables []string
 		want      string
 	}{
-		{"configuration", []string{"RSHUB_GRACE", "soon"}, "RSHUB_GRACE is \"soon\""},
-		{"no tokens file", []string{"RSHUB_TOKENS_FILE", file + "x"}, "no such file"},
-		{"a bad tokens file", []string{"RSHUB_TOKENS_FILE", file}, "line 1"},
-		{"the address is taken", []string{"RSHUB_LISTEN", occupied.Addr().String()}, "RSHUB_LISTEN: "},
-		{"the other address is taken", []string{"RSHUB_OPS_LISTEN", occupied.Addr().String()}, "RSHUB_OPS_LISTEN: "},
-		{"Redis does not answer", []string{"RSHUB_REDIS_URL", silent, "RSHUB_BASE_URL", "http://127.0.0.1:1", "RSHUB_START_TIMEOUT", "200ms"}, "RSHUB_REDIS_URL: waited for 200ms (RSHUB_START_TIMEOUT): "},
-		{"a wrong password", []string{"RSHUB_REDIS_URL", strings.Replace(redis, "//", "//nobody:SECRET@", 1), "RSHUB_BASE_URL", "http://127.0.0.1:1", "RSHUB_START_TIMEOUT", "1h"}, "WRONGPASS"},
-		{"no port of NATS", []string{"RSHUB_REDIS_URL", redis, "RSHUB_BASE_URL", "http://127.0.0.1:1", "RSHUB_NATS_URL", "nats://me:SECRET@127.0.0.1:port"}, "rshub: "},
-		{"no URL of NATS", []string{"RSHUB_REDIS_URL", redis, "RSHUB_BASE_URL", "http://127.0.0.1:1", "RSHUB_NATS_URL", "nats://me:SECRET%zz@127.0.0.1:4222"}, "rshub: "},
-		{"the data directory is a file", []string{"RSHUB_DATA", file}, "data directory"},
+		{"configuration", []string{"RSHUB_GRACE", "soon"}, "RSHUB_GRACE: invalid value \"soon\""},
+		{"nonexistent tokens file", []string{"RSHUB_TOKENS_FILE", file + "x"}, "no such file"},
+		{"invalid tokens file", []string{"RSHUB_TOKENS_FILE", file}, "line 1"},
+		{"address in use", []string{"RSHUB_LISTEN", occupied.Addr().String()}, "RSHUB_LISTEN: "},
+		{"operations address in use", []string{"RSHUB_OPS_LISTEN", occupied.Addr().String()}, "RSHUB_OPS_LISTEN: "},
+		{"unresponsive Redis", []string{"RSHUB_REDIS_URL", silent, "RSHUB_BASE_URL", "http://127.0.0.1:1", "RSHUB_START_TIMEOUT", "200ms"}, "RSHUB_REDIS_URL: waited for 200ms (RSHUB_START_TIMEOUT): "},
+		{"wrong password", []string{"RSHUB_REDIS_URL", strings.Replace(redis, "//", "//nobody:SECRET@", 1), "RSHUB_BASE_URL", "http://127.0.0.1:1", "RSHUB_START_TIMEOUT", "1h"}, "WRONGPASS"},
+		{"invalid NATS port", []string{"RSHUB_REDIS_URL", redis, "RSHUB_BASE_URL", "http://127.0.0.1:1", "RSHUB_NATS_URL", "nats://me:SECRET@127.0.0.1:port"}, "rshub: "},
+		{"invalid NATS URL", []string{"RSHUB_REDIS_URL", redis, "RSHUB_BASE_URL", "http://127.0.0.1:1", "RSHUB_NATS_URL", "nats://me:SECRET%zz@127.0.0.1:4222"}, "rshub: "},
+		{"data directory is a file", []string{"RSHUB_DATA", file}, "data directory"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			setenv(t, append([]string{"RSHUB_LISTEN", "127.0.0.1:0", "RSHUB_OPS_LISTEN", "127.0.0.1:0", "RSHUB_DATA", t.TempDir()}, test.variables...)...)
 			code, _, stderr := runCommand(t)
 			if code != 1 || !strings.Contains(stderr, test.want) || strings.Contains(stderr, "SECRET") {
-				t.Errorf("exit %d, %s", code, stderr)
+				t.Errorf("rshub = %d, %s, want 1, %s", code, stderr, test.want)
 			}
 		})
 	}
@@ -69,13 +70,13 @@ func TestServeRefuses(t *testing.T) {
 		h := startHub(t)
 		code, _, stderr := runCommand(t) // in the same environment
 		if code != 1 || !strings.Contains(stderr, h.data) || !strings.Contains(stderr, "in use") {
-			t.Errorf("exit %d, %s", code, stderr)
+			t.Errorf("second rshub = %d, %s, want 1, and that %s is in use", code, stderr, h.data)
 		}
 	})
 }
 
-// If a callback sends data that nobody asked for, net/http logs it. That must be in the hub's
-// log as JSON, at the level debug.
+// TestUnsolicitedResponseIsLogged checks that what net/http logs about an unsolicited response of
+// a callback is in the hub's log as JSON, at level debug.
 func TestUnsolicitedResponseIsLogged(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -87,7 +88,7 @@ func TestUnsolicitedResponseIsLogged(t *testing.T) {
 	go func() { closed <- serveUnsolicited(l) }()
 	form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {h.URL + "/sets/demo/changes"}, "hub.callback": {"http://" + l.Addr().String() + "/cb"}, "rs.since": {"start"}}
 	if resp, body := servertest.Do(t, "POST", h.URL+"/hub", form.Encode(), "Content-Type", "application/x-www-form-urlencoded"); resp.StatusCode != http.StatusAccepted {
-		t.Fatalf("it is answered %d %s", resp.StatusCode, body)
+		t.Fatalf("subscribe = %d %s, want 202", resp.StatusCode, body)
 	}
 	if err := <-closed; err != nil {
 		t.Fatal(err)
@@ -97,17 +98,17 @@ func TestUnsolicitedResponseIsLogged(t *testing.T) {
 	for line := range strings.Lines(h.log.String()) {
 		var entry struct{ Level, Msg string }
 		if err := json.Unmarshal([]byte(line), &entry); err != nil {
-			t.Errorf("a line is no JSON: %s", line)
+			t.Errorf("log line is not JSON: %s", line)
 		}
 		logged = logged || entry.Level == "DEBUG" && strings.Contains(entry.Msg, "out of turn")
 	}
 	if !logged {
-		t.Errorf("the log says nothing of it:\n%s", h.log)
+		t.Errorf("log lacks the unsolicited response:\n%s", h.log)
 	}
 }
 
-// serveUnsolicited confirms one subscription. It takes the first delivery, says more than it was
-// asked for, and returns when the hub has closed the connection.
+// serveUnsolicited confirms one subscription, and responds to the first delivery with an
+// additional unsolicited response. It returns after the hub has closed the connection.
 func serveUnsolicited(l net.Listener) error {
 	defer l.Close()
 	answer := func(body func(*http.Request) string, more string) error {
@@ -129,7 +130,7 @@ func serveUnsolicited(l net.Listener) error {
 			return err
 		}
 		if _, err := in.ReadByte(); err == nil {
-			return fmt.Errorf("another request came")
+			return fmt.Errorf("received another request, want a closed connection")
 		}
 		return nil
 	}

@@ -17,10 +17,10 @@ func TestTokenNew(t *testing.T) {
 	code, stdout, stderr := runCommand(t, "token", "new", "-name", "alice", "-rights", "publish:demo, follow:*")
 	m := tokenText.FindStringSubmatch(stdout)
 	if code != 0 || stderr != "" || m == nil {
-		t.Fatalf("exit %d, %q, %q", code, stdout, stderr)
+		t.Fatalf("rshub token new = %d, %q, %q, want 0 and a token", code, stdout, stderr)
 	}
 	if want := "add to RSHUB_TOKENS_FILE: alice " + access.Digest(m[1]) + " publish:demo,follow:*\n"; !strings.HasSuffix(stdout, want) {
-		t.Errorf("it says %q, want %q at the end", stdout, want)
+		t.Errorf("stdout = %q, want suffix %q", stdout, want)
 	}
 }
 
@@ -40,10 +40,10 @@ func TestTokenNewRefuses(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "tokens")
 			code, stdout, stderr := runCommand(t, "token", "new", "-name", test.name, "-rights", test.rights, "-file", path)
 			if code != 2 || stdout != "" || !strings.Contains(stderr, test.want) || strings.Contains(stderr, "SECRET") {
-				t.Errorf("exit %d, %q, %q", code, stdout, stderr)
+				t.Errorf("rshub token new = %d, %q, %q, want 2 and %q", code, stdout, stderr, test.want)
 			}
 			if _, err := os.Stat(path); err == nil {
-				t.Error("the file was written")
+				t.Error("the tokens file was written")
 			}
 		})
 	}
@@ -57,10 +57,10 @@ func TestTokenNewInFile(t *testing.T) {
 		return runCommand(t, "token", "new", "-name", name, "-rights", "publish:demo", "-file", path)
 	}
 	if code, _, stderr := newToken("alice"); code != 0 {
-		t.Fatalf("a new file: %s", stderr)
+		t.Fatalf("rshub token new with a new file: %s", stderr)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("a new file has mode %v (%v)", info.Mode(), err)
+		t.Errorf("mode of a new file = %v (%v), want 0600", info.Mode(), err)
 	}
 	if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
 		t.Fatal(err)
@@ -74,35 +74,35 @@ func TestTokenNewInFile(t *testing.T) {
 	}
 	text := readFile(t, path)
 	if m := tokenText.FindStringSubmatch(stdout); m == nil || text != before+"\nalice "+access.Digest(m[1])+" publish:demo\n" {
-		t.Errorf("it says %q and the file is %q", stdout, text)
+		t.Errorf("stdout = %q and file = %q, want the line of the new token", stdout, text)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
-		t.Errorf("the mode became %v (%v)", info.Mode(), err)
+		t.Errorf("mode = %v (%v), want 0640", info.Mode(), err)
 	}
 
-	// What cannot be added leaves the file as it was.
+	// A failure leaves the file unchanged. The cases depend on each other's files.
 	for _, test := range []struct {
 		name   string
 		broken func()
 		want   string
 	}{
-		{"a name twice", func() {}, `the name "alice" is there twice`},
-		{"another command is at work", func() { writeFile(t, path+".new", "") }, "tokens.new exists"},
-		{"the file is broken", func() { removeFile(t, path+".new"); writeFile(t, path, text+"half\n") }, "line 4"},
+		{"duplicate name", func() {}, `the name "alice" is there twice`},
+		{"another command is running", func() { writeFile(t, path+".new", "") }, "tokens.new exists"},
+		{"invalid file", func() { removeFile(t, path+".new"); writeFile(t, path, text+"half\n") }, "line 4"},
 	} {
 		test.broken()
 		was := readFile(t, path)
 		code, stdout, stderr := newToken("alice")
 		if code != 1 || stdout != "" || !strings.Contains(stderr, test.want) {
-			t.Errorf("%s: exit %d, %q, %q", test.name, code, stdout, stderr)
+			t.Errorf("%s: rshub token new = %d, %q, %q, want 1 and %q", test.name, code, stdout, stderr, test.want)
 		}
 		if now := readFile(t, path); now != was {
-			t.Errorf("%s: the file became %q", test.name, now)
+			t.Errorf("%s: file = %q, want it unchanged", test.name, now)
 		}
 	}
 	names, err := fs.Glob(os.DirFS(dir), "*")
 	if err != nil || len(names) != 1 {
-		t.Errorf("in the directory are %v (%v)", names, err)
+		t.Errorf("directory has %v (%v), want the tokens file only", names, err)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// If the hub's group can read the tokens file, it still can after a token is added, whatever
-// the umask of the user who adds it.
+// TestTokenNewKeepsMode checks that the hub's group can still read a tokens file after a token is
+// added, regardless of the umask.
 func TestTokenNewKeepsMode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	writeFile(t, path, "anyone - follow:*\n")
@@ -24,11 +24,11 @@ func TestTokenNewKeepsMode(t *testing.T) {
 		t.Fatal(stderr)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
-		t.Errorf("the mode became %v (%v)", info.Mode(), err)
+		t.Errorf("mode = %v (%v), want 0640", info.Mode(), err)
 	}
 }
 
-// A tokens file of the hub's user stays that user's after root has added a token.
+// TestTokenNewKeepsOwner checks that a tokens file keeps its owner when root adds a token.
 func TestTokenNewKeepsOwner(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root may change owners")
@@ -46,6 +46,6 @@ func TestTokenNewKeepsOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := info.Sys().(*syscall.Stat_t); s.Uid != 12345 || s.Gid != 23456 || info.Mode().Perm() != 0o640 {
-		t.Errorf("owner, group and mode became %d, %d and %v, want 12345, 23456 and 0640", s.Uid, s.Gid, info.Mode().Perm())
+		t.Errorf("owner, group and mode = %d, %d, %v, want 12345, 23456, 0640", s.Uid, s.Gid, info.Mode().Perm())
 	}
 }
