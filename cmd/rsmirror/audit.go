@@ -10,7 +10,8 @@ import (
 	"github.com/rshub/rshub/internal/mirror/home"
 )
 
-// runAudit audits a mirror, and prints the problems.
+// runAudit audits a mirror and prints its problems. It returns errDifferences if some of them
+// are not repaired.
 func (p *program) runAudit(ctx context.Context) (err error) {
 	h, err := p.openAuditHome(ctx)
 	if err != nil {
@@ -34,7 +35,7 @@ func (p *program) runAudit(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	directory, _ := sink.(*mirror.Directory) // nil: the mirror has no files
+	directory, _ := sink.(*mirror.Directory) // nil if the mirror has no files
 	counts := map[mirror.ProblemKind]int{}
 	repaired, total := 0, 0
 	lines := json.NewEncoder(p.stdout)
@@ -61,7 +62,7 @@ func (p *program) runAudit(ctx context.Context) (err error) {
 	return nil
 }
 
-// loadSettings takes the settings that a mirror was made with.
+// loadSettings replaces the settings of p by those stored in the mirror.
 func (p *program) loadSettings(h *home.Home) error {
 	settings, ok, err := h.Settings()
 	if err == nil && !ok {
@@ -71,15 +72,15 @@ func (p *program) loadSettings(h *home.Home) error {
 	return err
 }
 
-// openAuditHome opens the home of a mirror. Without a repair, the home may be in
-// use.
+// openAuditHome opens the home of a mirror. Without -repair, the home may be in use by another
+// rsmirror.
 func (p *program) openAuditHome(ctx context.Context) (*home.Home, error) {
 	if !p.repair {
 		return home.OpenOrCopy(ctx, p.dir, p.retry)
 	}
 	h, err := home.Reopen(p.dir)
 	if errors.Is(err, home.ErrInUse) {
-		err = fmt.Errorf("%w; stop it before a repair", err)
+		err = fmt.Errorf("%w; stop the other rsmirror before a repair", err)
 	}
 	return h, err
 }

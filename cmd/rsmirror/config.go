@@ -17,7 +17,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// config is what the command line and the environment ask for.
+// config has the settings from the command line and the environment.
 type config struct {
 	settings home.Settings
 	dir      string
@@ -27,7 +27,7 @@ type config struct {
 
 	audit                      bool
 	quick, repair, removeExtra bool
-	name                       string // of the mirror, for the hub
+	name                       string // name of the mirror in reports to the hub
 
 	retry             time.Duration
 	parallel, perHost int
@@ -36,12 +36,12 @@ type config struct {
 	duplicatesFirst   bool
 	public            bool
 	token             string
-	contentTokens     map[string]string // by origin
+	contentTokens     map[string]string // tokens for contents by origin
 	quiet, json       bool
 	version           bool
 }
 
-// parseArgs reads the command line. It returns flag.ErrHelp for -h.
+// parseArgs parses the command line. It returns flag.ErrHelp for -h.
 func parseArgs(args []string, env func(string) string) (*config, error) {
 	cfg := &config{maxSize: 10 << 30}
 	if len(args) > 0 && args[0] == "audit" {
@@ -63,7 +63,7 @@ func parseArgs(args []string, env func(string) string) (*config, error) {
 	return cfg, err
 }
 
-// newFlagSet returns the flags of the command.
+// newFlagSet returns the flags of the command, which set fields of c and tokenFile.
 func (c *config) newFlagSet(tokenFile *string) *flag.FlagSet {
 	name := "rsmirror"
 	if c.audit {
@@ -106,7 +106,8 @@ func (c *config) newFlagSet(tokenFile *string) *flag.FlagSet {
 	return fs
 }
 
-// addContentToken takes one -content-token: the origin of contents, and the file with its token.
+// addContentToken parses a value of -content-token, ORIGIN=FILE, and reads the token from the
+// file.
 func (c *config) addContentToken(value string) error {
 	origin, file, ok := strings.Cut(value, "=")
 	u, err := url.Parse(origin)
@@ -114,7 +115,7 @@ func (c *config) addContentToken(value string) error {
 		err = idn.Host(u)
 	}
 	if !ok || file == "" || err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
-		return errors.New("write it as https://HOST=FILE")
+		return errors.New("want https://HOST=FILE")
 	}
 	token, err := setting.Token(file, "")
 	if err != nil {
@@ -127,7 +128,7 @@ func (c *config) addContentToken(value string) error {
 	return nil
 }
 
-// checkArguments checks the arguments, and the flags that depend on them.
+// checkArguments validates the arguments and flags, and stores the arguments in c.
 func (c *config) checkArguments(args []string) error {
 	want := []string{"URL", "DIR"}
 	if c.audit {
@@ -135,20 +136,20 @@ func (c *config) checkArguments(args []string) error {
 	}
 	for i, a := range args {
 		if i > 0 && strings.HasPrefix(a, "-") {
-			return fmt.Errorf("write flags before %s: %s stands after it", strings.Join(want, " and "), a)
+			return fmt.Errorf("flag %s must be before %s", a, strings.Join(want, " and "))
 		}
 	}
 	switch {
 	case len(args) != len(want):
-		return fmt.Errorf("give %s after the flags", strings.Join(want, " and "))
+		return fmt.Errorf("want arguments %s after the flags", strings.Join(want, " and "))
 	case c.retry <= 0, !c.audit && c.every <= 0:
-		return errors.New("-retry and -every must be durations above 0, such as 90s or 2h")
+		return errors.New("-retry and -every must be positive durations, such as 90s or 2h")
 	case c.parallel < 1 || c.parallel > 1000 || c.perHost < 1 || c.perHost > 1000:
-		return errors.New("-parallel and -per-host must be from 1 to 1000")
+		return errors.New("-parallel and -per-host must be between 1 and 1000")
 	case c.maxSize == 0:
-		return errors.New("-max-size must be above 0")
+		return errors.New("-max-size must be positive")
 	case c.removeExtra && !c.repair:
-		return errors.New("-remove-extra needs -repair")
+		return errors.New("-remove-extra requires -repair")
 	}
 	if c.dir = args[len(args)-1]; c.dir == "" {
 		return errors.New("DIR is empty")
@@ -159,7 +160,7 @@ func (c *config) checkArguments(args []string) error {
 	return c.setTarget(args[0])
 }
 
-// setTarget checks what to mirror, and where to.
+// setTarget validates the source and the destination of a mirror, and stores the settings.
 func (c *config) setTarget(address string) error {
 	u, err := url.Parse(address)
 	if err == nil {
@@ -167,12 +168,12 @@ func (c *config) setTarget(address string) error {
 	}
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		if strings.Contains(address, "@") { // it may hold a password
-			address = "what was given"
+		if strings.Contains(address, "@") { // it may have a password
+			address = "(not shown)"
 		}
-		return fmt.Errorf("URL must begin with http:// or https:// and have a host; %s does not", address)
+		return fmt.Errorf("URL must start with http:// or https:// and have a host; got %s", address)
 	case u.User != nil:
-		return errors.New("URL must not have a user and password: give a token in RSMIRROR_TOKEN or -token-file")
+		return errors.New("URL must not have a user or password; use a token in RSMIRROR_TOKEN or -token-file")
 	}
 	u.Fragment = ""
 	c.settings.URL = u.String()
@@ -187,11 +188,11 @@ func (c *config) setTarget(address string) error {
 	command, isCommand := strings.CutPrefix(c.settings.To, "exec:")
 	switch {
 	case isCommand && strings.TrimSpace(command) == "":
-		return errors.New("-to exec: needs a command, such as -to 'exec:./import.sh'")
+		return errors.New("-to exec: requires a command, such as -to 'exec:./import.sh'")
 	case !isCommand && c.settings.To != "" && c.settings.To != "ndjson":
 		return errors.New("-to must be ndjson or exec:COMMAND")
 	case c.settings.To != "" && c.settings.Names.Strip != "":
-		return errors.New("-strip cannot be used with -to: it says how paths are made, and -to writes no files")
+		return errors.New("-strip cannot be used with -to, which writes no files")
 	}
 	return nil
 }

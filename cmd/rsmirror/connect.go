@@ -19,7 +19,8 @@ import (
 
 func userAgent() string { return "rsmirror/" + build.Version() }
 
-// foreignTransport returns the transport for URLs that a source names.
+// foreignTransport returns a transport for URLs in the documents of a source. With -public, it
+// connects only to public addresses.
 func (p *program) foreignTransport() http.RoundTripper {
 	if p.public {
 		return outbound.New(outbound.Options{PerHost: p.perHost, Idle: p.parallel})
@@ -29,16 +30,17 @@ func (p *program) foreignTransport() http.RoundTripper {
 	return t
 }
 
+// newTransport returns a transport that does not decompress contents.
 func newTransport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DisableCompression = true // contents are stored unchanged
 	return t
 }
 
-// A bearerTransport sends tokens, each only to the origin that it is for.
+// A bearerTransport adds a bearer token to requests. It sends each token only to its origin.
 type bearerTransport struct {
 	http.RoundTripper
-	tokens map[string]string // by origin
+	tokens map[string]string // tokens by origin
 }
 
 func (b bearerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -49,8 +51,8 @@ func (b bearerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.RoundTripper.RoundTrip(r)
 }
 
-// An originTransport is a transport that makes the requests to the user's own origin directly. It
-// passes requests to other origins, which the source has named, on to anywhere.
+// An originTransport sends requests to origin with the embedded RoundTripper, and requests to
+// other origins, whose URLs are from documents of the source, with foreign.
 type originTransport struct {
 	http.RoundTripper
 	origin  string
@@ -64,7 +66,7 @@ func (o originTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return o.foreign.RoundTrip(r)
 }
 
-// documentClient returns the client for a source's documents, and for its hub.
+// documentClient returns a client for the documents and the hub of the source.
 func (p *program) documentClient() *http.Client {
 	var t http.RoundTripper = newTransport()
 	if u, err := url.Parse(p.settings.URL); err == nil {
@@ -78,6 +80,7 @@ func (p *program) documentClient() *http.Client {
 	return &http.Client{Transport: t}
 }
 
+// mirrorOptions returns the options of a mirror.
 func (p *program) mirrorOptions() mirror.Options {
 	httpClient := p.documentClient()
 	return mirror.Options{
@@ -89,13 +92,14 @@ func (p *program) mirrorOptions() mirror.Options {
 	}
 }
 
-// printRetry reports that something is tried again.
+// printRetry prints the reason for a retry, and the delay before it.
 func (p *program) printRetry(err error, wait time.Duration) {
-	p.report.Note("rsmirror: %v; trying again in %s", err, wait.Round(100*time.Millisecond))
+	p.report.Note("rsmirror: %v; retrying in %s", err, wait.Round(100*time.Millisecond))
 }
 
-// findSource finds out what the source offers. It tries again while the source does not answer:
-// with -once at most for the time of -retry.
+// findSource discovers the documents of the source. While the source is unavailable it retries,
+// with -once and for audits no longer than -retry. It blocks until it succeeds, fails for good, or
+// ctx is canceled.
 func (p *program) findSource(ctx context.Context) (*discovery.Source, error) {
 	g := &harvest.Getter{Client: p.documentClient(), UserAgent: userAgent(), Robots: true, Tries: 1}
 	pause := time.Second
@@ -105,7 +109,7 @@ func (p *program) findSource(ctx context.Context) (*discovery.Source, error) {
 			return source, nil
 		}
 		if f, ok := errors.AsType[*outbound.Failure](err); ok && f.Status == http.StatusUnauthorized && p.token == "" {
-			err = fmt.Errorf("%w; give a token in RSMIRROR_TOKEN or -token-file", err)
+			err = fmt.Errorf("%w; set RSMIRROR_TOKEN or -token-file to a token", err)
 		}
 		wait := backoff.Jitter(pause)
 		if busy, ok := errors.AsType[*harvest.Busy](err); ok {

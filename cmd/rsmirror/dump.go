@@ -19,7 +19,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// runDump runs the command dump.
+// runDump runs rsmirror dump and returns its exit code.
 func runDump(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) int {
 	c, cfg := &dumpcmd.Command{Program: "rsmirror", Stdout: stdout, Stderr: stderr}, &config{once: true}
 	fs := flag.NewFlagSet("rsmirror dump", flag.ContinueOnError)
@@ -38,7 +38,7 @@ func runDump(ctx context.Context, args []string, env func(string) string, stdout
 	return p.reportError(ctx, p.dump(ctx, c))
 }
 
-// dump packs what a mirror has.
+// dump packs the files of a mirror.
 func (p *program) dump(ctx context.Context, c *dumpcmd.Command) (err error) {
 	h, err := home.OpenOrCopy(ctx, p.dir, p.retry)
 	if err != nil {
@@ -49,12 +49,12 @@ func (p *program) dump(ctx context.Context, c *dumpcmd.Command) (err error) {
 		return err
 	}
 	if p.settings.To != "" {
-		return fmt.Errorf("%s: the mirror was made with -to, and has no contents", p.dir)
+		return fmt.Errorf("%s: mirror was created with -to, and has no contents", p.dir)
 	}
 	stale := 0
 	r, err := c.Run(ctx, listFiles(h, &stale))
 	if err == nil && stale > 0 {
-		c.Line.Note("rsmirror: %s packed in an older version, because the mirror could not fetch the newest", progress.Count(stale, "resource"))
+		c.Line.Note("rsmirror: packed an older version of %s, because the mirror could not fetch the newest", progress.Count(stale, "resource"))
 	}
 	if err == nil && r.Gaps+stale > 0 {
 		err = errDifferences
@@ -62,15 +62,16 @@ func (p *program) dump(ctx context.Context, c *dumpcmd.Command) (err error) {
 	return err
 }
 
-// listFiles lists the files of a mirror. A resource that the mirror could not fetch is a gap,
-// unless the mirror has an older version, which counts as stale.
+// listFiles lists the files of a mirror by loc. A resource that the mirror could not fetch is a
+// gap, unless the mirror has an older version, which increments *stale.
 func listFiles(h *home.Home, stale *int) dump.Listing {
 	return func(ctx context.Context) iter.Seq2[*dump.Resource, error] {
 		return func(yield func(*dump.Resource, error) bool) {
 			next, stop := iter.Pull2(h.Ledger.Failures(ctx))
 			defer stop()
 			failure, err, more := next()
-			// yieldFailures yields the failures before a loc; all of them if it is empty.
+			// yieldFailures yields the failures before loc, or all of them if loc is empty.
+			// It reports whether the listing continues.
 			yieldFailures := func(loc string) bool {
 				for more && err == nil && (loc == "" || failure.Loc < loc) {
 					if !yield(nil, &dump.Gap{Loc: failure.Loc, Err: errors.New(failure.Reason)}) {
@@ -101,7 +102,7 @@ func listFiles(h *home.Home, stale *int) dump.Listing {
 	}
 }
 
-// newResource returns the resource that a file of a mirror has.
+// newResource returns the resource in a file of a mirror.
 func newResource(h *home.Home, f ledger.File) *dump.Resource {
 	r := &dump.Resource{Change: f.Entry.Change, Open: func() (io.ReadCloser, error) { return h.Root.Open(f.Path) }}
 	c := &r.Change

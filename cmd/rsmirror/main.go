@@ -1,7 +1,7 @@
 // Command rsmirror is the tool of a destination. It maintains a copy of a source's resources in a
-// directory, or passes their changes on to another program, and proves that the copy is right.
+// directory, or passes their changes to another program, and verifies the copy.
 //
-// Package internal/mirror does the work. docs/destinations.md describes the command.
+// Package internal/mirror implements mirrors. docs/destinations.md describes the command.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	_ "golang.org/x/crypto/x509roots/fallback" // for images, which have no certificate authorities
+	_ "golang.org/x/crypto/x509roots/fallback" // for container images, which lack root certificates
 
 	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/internal/mirror"
@@ -24,7 +24,7 @@ import (
 	"github.com/rshub/rshub/internal/source/reconcile"
 )
 
-// The exit codes. Scripts rely on them. help.go explains them to users.
+// Exit codes. Scripts rely on them, and help documents them.
 const (
 	exitOK               = 0
 	exitDifferences      = 1
@@ -37,10 +37,11 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once, which is safe too
+	context.AfterFunc(ctx, stop) // a second Ctrl-C terminates the process immediately, which is safe
 	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
 }
 
+// run runs a command and returns its exit code. env returns the values of environment variables.
 func run(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == "dump" {
 		return runDump(ctx, args[1:], env, stdout, stderr)
@@ -63,13 +64,13 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	return p.reportError(ctx, err)
 }
 
-// reportParseError ends a command whose command line asks for help or is wrong.
+// reportParseError prints the help if err is flag.ErrHelp, else err. It returns the exit code.
 func reportParseError(err error, stdout, stderr io.Writer) int {
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(stdout, help)
 		return exitOK
 	}
-	fmt.Fprintf(stderr, "rsmirror: %v\nrsmirror -h explains everything.\n", err)
+	fmt.Fprintf(stderr, "rsmirror: %v\nRun 'rsmirror -h' for usage.\n", err)
 	return exitUsage
 }
 
@@ -80,7 +81,7 @@ type program struct {
 	report         *report
 }
 
-// newProgram returns a program whose report has begun.
+// newProgram returns a program whose progress report has started.
 func newProgram(cfg *config, env func(string) string, stdout, stderr io.Writer) *program {
 	p := &program{config: cfg, stdout: stdout, stderr: stderr, report: &report{
 		Line: progress.Line{W: stderr, Terminal: progress.IsTerminal(stderr) && env("TERM") != "dumb", Quiet: cfg.quiet, Now: time.Now},
@@ -89,11 +90,10 @@ func newProgram(cfg *config, env func(string) string, stdout, stderr io.Writer) 
 	return p
 }
 
-// errDifferences means that something is missing or differs. It was already
-// reported.
+// errDifferences reports that resources are missing or differ. They were already printed.
 var errDifferences = errors.New("there are differences")
 
-// reportError prints what went wrong, and returns the exit code.
+// reportError prints err with advice, and returns the exit code.
 func (p *program) reportError(ctx context.Context, err error) int {
 	printf := func(text string, args ...any) { fmt.Fprintf(p.stderr, "rsmirror: "+text+"\n", args...) }
 	_, tooMany := errors.AsType[*reconcile.TooMany](err)
@@ -104,21 +104,21 @@ func (p *program) reportError(ctx context.Context, err error) int {
 	case errors.Is(err, errDifferences):
 		return exitDifferences
 	case ctx.Err() != nil && (p.once || p.audit):
-		printf("interrupted; run it again to go on")
+		printf("interrupted; run the same command again to resume")
 		return exitInterrupted
 	case ctx.Err() != nil:
 		return exitOK
 	case tooMany:
-		printf("%v; none of them is deleted now", err)
-		printf("if that is right, allow it with -max-delete: a number, a share such as 50%%, or all")
+		printf("%v; none of them was deleted", err)
+		printf("to allow the deletions, use -max-delete with a number, a share such as 50%%, or all")
 		return exitTooManyDeletions
 	case sourceFailed:
 		printf("%v", err)
 		return exitSource
 	case errors.Is(err, home.ErrForeign):
-		printf("%v; -adopt takes it all the same", err)
+		printf("%v; use -adopt to mirror into it anyway", err)
 	case errors.Is(err, home.ErrNoMirror):
-		printf("%v: rsmirror URL %s makes one", err, p.dir)
+		printf("%v; to create one, run rsmirror URL %s", err, p.dir)
 	default:
 		printf("%v", err)
 	}

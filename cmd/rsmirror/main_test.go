@@ -30,7 +30,7 @@ func TestCommandLine(t *testing.T) {
 		{"help", 0, "Exit codes"},
 		{"version", 0, "rsmirror "},
 		{"", 2, "URL and DIR"},
-		{"https://example.org d -once", 2, "write flags before URL and DIR: -once stands after it"},
+		{"https://example.org d -once", 2, "flag -once must be before URL and DIR"},
 		{"-retry 5 https://example.org d", 2, "a duration is a number with its unit"},
 		{"audit -strip https://example.org/ d", 2, "rsmirror audit has no flag -strip"},
 		{"secret@example.org d", 2, "http://"},
@@ -38,7 +38,7 @@ func TestCommandLine(t *testing.T) {
 		{"audit", 2, "DIR"},
 		{"audit -once d", 2, "-once"},
 		{"audit -remove-extra d", 2, "-repair"},
-		{"example.org d", 2, "example.org does not"},
+		{"example.org d", 2, "got example.org"},
 		{"https://user:secret@example.org d", 2, "RSMIRROR_TOKEN"},
 		{"-every 0s https://example.org d", 2, "-every"},
 		{"-parallel 0 https://example.org d", 2, "-parallel"},
@@ -53,25 +53,27 @@ func TestCommandLine(t *testing.T) {
 		{"-content-token " + empty + " https://example.org d", 2, "https://HOST=FILE"},
 		{"-content-token https://user:pw@example.org=" + empty + " https://example.org d", 2, "https://HOST=FILE"},
 		{"-content-token https://example.org=" + empty + " https://example.org d", 2, "empty"},
-		{"audit " + dir + "/none", 3, "rsmirror URL " + dir + "/none makes one"},
+		{"audit " + dir + "/none", 3, "to create one, run rsmirror URL " + dir + "/none"},
 		{"-once https://example.org " + dir, 3, "-adopt"},
 		{"dump -h", 0, "-package-size"},
 		{"dump " + dir + " " + dir + "2", 2, "-out-url URL is missing"},
 		{"dump -out-url https://example.org/d/ " + dir, 2, "DIR and OUT"},
 		{"dump -out-url https://example.org/d/ " + dir + " " + dir + "/out", 2, "packed itself"},
 		{"dump -out-url https://example.org/d/ " + dir + " " + dir + "2 -q", 2, "write flags before"},
-		{"dump -out-url https://example.org/d/ " + dir + "/none " + dir + "2", 3, "rsmirror URL " + dir + "/none makes one"},
+		{"dump -out-url https://example.org/d/ " + dir + "/none " + dir + "2", 3, "to create one, run rsmirror URL " + dir + "/none"},
 		{"-once -retry 1ms http://127.0.0.1:1/ " + dir + "/new", 4, "refused"},
 	} {
-		var stdout, stderr strings.Builder
-		code := run(t.Context(), strings.Fields(test.args), func(string) string { return "" }, &stdout, &stderr)
-		if output := stdout.String() + stderr.String(); code != test.code || !strings.Contains(output, test.want) || strings.Contains(output, "secret") {
-			t.Errorf("rsmirror %s ends with %d, not %d, and says %s", test.args, code, test.code, output)
-		}
+		t.Run(strings.ReplaceAll(test.args, dir, "dir"), func(t *testing.T) {
+			var stdout, stderr strings.Builder
+			code := run(t.Context(), strings.Fields(test.args), func(string) string { return "" }, &stdout, &stderr)
+			if output := stdout.String() + stderr.String(); code != test.code || !strings.Contains(output, test.want) || strings.Contains(output, "secret") {
+				t.Errorf("rsmirror %s = %d, want %d and %q without the password:\n%s", test.args, code, test.code, test.want, output)
+			}
+		})
 	}
 }
 
-// With -duplicates-first, a content is got where the source names a duplicate of it.
+// TestDuplicatesFirst checks that -duplicates-first fetches a content from its duplicate.
 func TestDuplicatesFirst(t *testing.T) {
 	var mu sync.Mutex
 	requests := map[string]int{}
@@ -79,7 +81,7 @@ func TestDuplicatesFirst(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if requests[r.URL.Path]++; r.URL.Path != "/list.xml" {
-			return // it is empty
+			return // the content is empty
 		}
 		fmt.Fprintf(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="resourcelist" at="2026-01-01T00:00:00Z"/>`+
 			`<url><loc>http://%s/a</loc><rs:md hash="md5:d41d8cd98f00b204e9800998ecf8427e" length="0"/><rs:ln rel="duplicate" href="http://%[1]s/duplicate"/></url></urlset>`, r.Host)
@@ -88,20 +90,19 @@ func TestDuplicatesFirst(t *testing.T) {
 	for args, want := range map[string]string{"": "/a", "-duplicates-first": "/duplicate"} {
 		var out strings.Builder
 		if code := run(t.Context(), strings.Fields("-q -once "+args+" "+s.URL+"/list.xml "+filepath.Join(t.TempDir(), "dir")), func(string) string { return "" }, &out, &out); code != 0 {
-			t.Errorf("rsmirror %s ends with %d, and says %s", args, code, &out)
+			t.Errorf("rsmirror %s = %d, want 0: %s", args, code, &out)
 		}
 		if requests["/a"]+requests["/duplicate"] != 1 || requests[want] != 1 {
-			t.Errorf("rsmirror %s asked for %v", args, requests)
+			t.Errorf("rsmirror %s requested %v, want one of %s", args, requests, want)
 		}
 		clear(requests)
 	}
 }
 
-// Each token goes to the server that it is for, and to no other, also where that one leads by a
-// redirect.
+// TestTokens checks that each token is sent only to its own server, even after redirects.
 func TestTokens(t *testing.T) {
 	var mu sync.Mutex
-	authorization := map[string]string{} // the header Authorization of the requests, by path
+	authorization := map[string]string{} // Authorization header of requests, by path
 	serve := func(answer http.HandlerFunc) string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			mu.Lock()
@@ -144,13 +145,13 @@ func TestTokens(t *testing.T) {
 		var out strings.Builder
 		args = "-once -token-file " + dir + "/documents " + args + " " + filepath.Join(t.TempDir(), "dir")
 		if code := run(t.Context(), strings.Fields(args), func(string) string { return "" }, &out, &out); code != 0 {
-			t.Errorf("rsmirror %s ends with %d, and says %s", args, code, &out)
+			t.Errorf("rsmirror %s = %d, want 0: %s", args, code, &out)
 		}
 		mu.Lock()
 		defer mu.Unlock()
 		for path, token := range want {
 			if got, ok := authorization[path]; !ok || got != token {
-				t.Errorf("%s was asked for with %q, not %q", path, got, token)
+				t.Errorf("Authorization of %s = %q, %v, want %q", path, got, ok, token)
 			}
 		}
 	}
@@ -160,7 +161,7 @@ func TestTokens(t *testing.T) {
 	mirror(redirecting+"/sitemap.xml", map[string]string{"/sitemap.xml": "Bearer tok-documents", "/list.xml": ""})
 }
 
-// With -to ndjson, changes are written, and no files.
+// TestToNDJSON checks that -to ndjson writes changes to standard output.
 func TestToNDJSON(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><url><loc>http://%s/a</loc></url></urlset>`, r.Host)
@@ -171,17 +172,18 @@ func TestToNDJSON(t *testing.T) {
 		var stdout, stderr strings.Builder
 		code := run(t.Context(), strings.Fields(args), func(string) string { return "" }, &stdout, &stderr)
 		if want := `{"loc":"` + s.URL + `/a",`; code != 0 || i == 0 && (!strings.HasPrefix(stdout.String(), want) || strings.Count(stdout.String(), "\n") != 1) {
-			t.Errorf("rsmirror %s ends with %d, and says %s%s", args, code, &stdout, &stderr)
+			t.Errorf("rsmirror %s = %d, want 0: %s%s", args, code, &stdout, &stderr)
 		}
 	}
 }
 
-// A fullDisk stands for a disk that is full.
+// A fullDisk is a writer that fails as if its disk was full.
 type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 
-// A summary that cannot be written is no success: a script would read half of it, or nothing.
+// TestSummaryWriteError checks that a failed write of the summary is an error. Otherwise a script
+// would read half of it, or nothing.
 func TestSummaryWriteError(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"/>`)
@@ -191,16 +193,16 @@ func TestSummaryWriteError(t *testing.T) {
 		var stderr strings.Builder
 		args := strings.Fields("-once " + flag + s.URL + "/sitemap.xml " + filepath.Join(t.TempDir(), "dir"))
 		if code := run(t.Context(), args, func(string) string { return "" }, fullDisk{}, &stderr); code != 3 {
-			t.Errorf("rsmirror %s ends with %d, and says %s", flag, code, &stderr)
+			t.Errorf("rsmirror -once %s= %d, want 3: %s", flag, code, &stderr)
 		}
 	}
 }
 
-// The unit of systemd starts rsmirror with flags that there are.
+// TestSystemdUnit checks that the systemd unit starts rsmirror with valid flags.
 func TestSystemdUnit(t *testing.T) {
 	args := testutil.UnitArgs(t, "../../deploy/systemd/rsmirror@.service", map[string]string{"URL": "https://example.org/", "ARGS": "-public -q"})
 	cfg, err := parseArgs(args, func(string) string { return "" })
 	if err != nil || cfg.settings.URL != "https://example.org/" || cfg.dir != "/var/lib/rsmirror/name" || !cfg.public {
-		t.Errorf("%q is read as %+v, %v", args, cfg, err)
+		t.Errorf("parseArgs(%q) = %+v, %v", args, cfg, err)
 	}
 }

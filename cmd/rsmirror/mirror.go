@@ -15,7 +15,8 @@ import (
 	"github.com/rshub/rshub/internal/progress"
 )
 
-// runMirror mirrors a source until ctx is done, or once.
+// runMirror mirrors a source until ctx is canceled. With -once, it returns after one run, with
+// errDifferences if resources are missing.
 func (p *program) runMirror(ctx context.Context) (err error) {
 	h, err := home.Open(p.dir, p.adopt)
 	if err != nil {
@@ -36,7 +37,7 @@ func (p *program) runMirror(ctx context.Context) (err error) {
 	}
 	source, err := p.findSource(ctx)
 	if err == nil {
-		err = h.Settle(p.settings) // not before: the URL may be wrong
+		err = h.Settle(p.settings) // not earlier, because the URL may be wrong
 	}
 	if err != nil {
 		return err
@@ -48,7 +49,7 @@ func (p *program) runMirror(ctx context.Context) (err error) {
 	return p.summarize(ctx, h, remaining)
 }
 
-// sink returns the Sink for the changes.
+// sink returns the Sink that -to selects.
 func (p *program) sink(h *home.Home) (mirror.Sink, error) {
 	command, isCommand := strings.CutPrefix(p.settings.To, "exec:")
 	switch {
@@ -70,8 +71,8 @@ func (p *program) sink(h *home.Home) (mirror.Sink, error) {
 	})
 }
 
-// summarize prints what the mirror has. It returns errDiffers if something is
-// missing.
+// summarize prints the counts of a run, and some of the missing resources. It returns
+// errDifferences if resources are missing.
 func (p *program) summarize(ctx context.Context, h *home.Home, remaining mirror.Left) (err error) {
 	totals, counts := h.Ledger.Counts(), p.report.counts()
 	p.report.Clear()
@@ -97,7 +98,7 @@ func (p *program) summarize(ctx context.Context, h *home.Home, remaining mirror.
 	if remaining.Resources == 0 {
 		return nil
 	}
-	fmt.Fprintf(p.stderr, "rsmirror: %s could not be got; the next run tries again:\n", progress.Count(remaining.Resources, "resource"))
+	fmt.Fprintf(p.stderr, "rsmirror: could not fetch %s; the next run will retry:\n", progress.Count(remaining.Resources, "resource"))
 	const maxPrinted = 10
 	printed := int64(0)
 	for f, err := range h.Ledger.Failures(ctx) {

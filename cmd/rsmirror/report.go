@@ -9,17 +9,17 @@ import (
 	"github.com/rshub/rshub/internal/progress"
 )
 
-// A report shows the progress of the mirroring to a person.
+// A report prints the progress of a mirror. It is safe for concurrent use.
 type report struct {
 	progress.Line
 	started time.Time
 
 	mu       sync.Mutex
-	expected int // number of all resources; 0: unknown
+	expected int // number of all resources; zero if unknown
 	actions  actionCounts
 }
 
-// actionCounts count what was done in this run.
+// actionCounts has the numbers of resources that were fetched, kept, failed or removed in a run.
 type actionCounts struct {
 	fetched, kept, failed, removed int
 	bytes                          int64
@@ -32,14 +32,14 @@ func (r *report) start() {
 	r.Begin()
 }
 
-// setExpected notes how many resources there are.
+// setExpected sets the number of all resources.
 func (r *report) setExpected(n uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.expected = int(n)
 }
 
-// record counts what was done for a resource.
+// record counts an action on a resource, and prints it if it failed.
 func (r *report) record(d mirror.Deed) {
 	r.mu.Lock()
 	switch d.Kind {
@@ -55,7 +55,7 @@ func (r *report) record(d mirror.Deed) {
 	}
 	r.mu.Unlock()
 	if d.Kind == mirror.Failed {
-		r.Note("rsmirror: %s: %v; trying again later", d.Loc, d.Err)
+		r.Note("rsmirror: %s: %v; will retry later", d.Loc, d.Err)
 	}
 	r.Update(r.bar, r.text)
 }
@@ -78,7 +78,7 @@ func (r *report) bar(now time.Time) string {
 	return line
 }
 
-// text returns the figures: "12,000 fetched  340 MB  3 failed  900/s".
+// text returns the counts, such as "12,000 fetched  340 MB  3 failed  900/s".
 func (r *report) text(now time.Time) string {
 	d := r.counts()
 	s := progress.Group(d.fetched) + " fetched  " + formatBytes(d.bytes)
@@ -96,7 +96,7 @@ func (r *report) text(now time.Time) string {
 	return s
 }
 
-// formatBytes returns a number of bytes for people.
+// formatBytes formats a number of bytes with a decimal unit.
 func formatBytes(n int64) string {
 	units := []string{"B", "kB", "MB", "GB", "TB"}
 	f := float64(n)

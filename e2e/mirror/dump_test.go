@@ -205,7 +205,7 @@ func TestDumpOfAMirror(t *testing.T) {
 	dump(1, o.URL+"/b: ")
 	publish(t, h, o.set("/a", []byte("newer"), status(http.StatusForbidden)), o.set("/b", []byte("b"), nil))
 	rsmirror(t, 1, once...)
-	dump(1, "1 resource packed in an older version")
+	dump(1, "packed an older version of 1 resource")
 
 	publish(t, h, o.set("/a", []byte("newer"), nil))
 	p := hubtest.Start(t, nil, nil, hubtest.Rsmirror, "-strip", o.URL, h.Topic("demo"), dir)

@@ -188,17 +188,17 @@ func sentence(r *dump.Result) string {
 
 // Help explains the flags.
 const Help = `Packages
-  -out-url URL      where OUT will be on the web; required, and the same in each run
-  -package-size N   most bytes of a package, such as 100MiB (default 512MiB). A resource that
-                    is larger has a package of its own
-  -package-count N  most resources of a package, up to 50000 (default 10000)
-  -full             make a new Resource Dump now
+  -out-url URL      URL at which OUT will be served (required); must be the same in each run
+  -package-size N   maximum size of a package, such as 100MiB (default 512MiB); a larger
+                    resource has a package of its own
+  -package-count N  maximum number of resources in a package, up to 50000 (default 10000)
+  -full             create a new Resource Dump now
   -full-every DURATION
-                    make one when the newest is as old (default 30d). Other runs only add
-                    what has changed to the Change Dump
-  -keep N           keep N Resource Dumps, with the changes since, and name them in the
+                    create a new Resource Dump when the newest is this old (default 30d).
+                    Other runs only add changes to the Change Dump
+  -keep N           keep N Resource Dumps and the changes since then, and list them in the
                     archives (default 1)
-  -max-delete BOUND how many resources may be deleted by one run: a number, a share such as
-                    20%, or all. With more, nothing is published. Default: ten resources or
-                    10%, whichever is more, but none because of a source that is empty
+  -max-delete BOUND maximum number of deletions in one run: a number, a share such as 20%,
+                    or all. If there are more, nothing is published. Default: ten or 10%,
+                    whichever is more, but none if the source is empty
 `
