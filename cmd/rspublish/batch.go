@@ -5,25 +5,25 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// The limits of a batch depend on the input only. So batch i of an input that does not
-// change is always the same, and always has the same key.
+// Limits of a batch. Batches depend only on the input, so batch i of an unchanged input is always
+// the same, and always has the same key.
 const (
 	batchChanges = 1000
 	batchBytes   = 4 << 20
 )
 
-// A batch is the body of one request, and where in the input its changes are.
+// A batch is the body of one request, with the positions of its changes in the input.
 type batch struct {
 	first int // number of the first change in the input
 	body  []byte
-	lines []int // of each change, its line in the input; 0 if it is not known
+	lines []int // line of each change in the input; zero if unknown
 }
 
 func (b *batch) reset(first int) {
 	b.first, b.body, b.lines = first, b.body[:0], b.lines[:0]
 }
 
-// add adds e to the batch. It returns false if the batch is full.
+// add adds e to the batch. If the batch is full, it returns false and does not add e.
 func (b *batch) add(e entry) bool {
 	if len(b.lines) == batchChanges {
 		return false
@@ -40,8 +40,8 @@ func (b *batch) add(e entry) bool {
 	return true
 }
 
-// locate returns an error that says which change of the input the hub refused. The hub
-// counts within the batch. locate returns nil if the hub did not name a change.
+// locate returns an error that names the change of the input that the hub refused, because the
+// hub counts within the batch. It returns nil if the hub did not name a change.
 func (b *batch) locate(r *client.Refused) error {
 	i := r.Entry
 	if i == 0 {

@@ -21,23 +21,24 @@ import (
 	"github.com/rshub/rshub/internal/source/reconcile"
 )
 
+// dumpConfig has the settings of rspublish dump.
 type dumpConfig struct {
 	dumpcmd.Command
 	flags      *flag.FlagSet
 	source     string // the directory, or the URL of the repository
 	files      directoryFlags
-	repository *oaipmh.Harvest // nil: a directory is packed
-	login      config          // has the login at the repository
+	repository *oaipmh.Harvest // nil if a directory is packed
+	login      config          // config with the login for the repository
 }
 
-// parseDump reads the command line of dump, after that word. It returns flag.ErrHelp for -h.
+// parseDump parses the arguments of rspublish dump. It returns flag.ErrHelp for -h.
 func parseDump(args []string, env func(string) string) (*dumpConfig, error) {
 	c := &dumpConfig{flags: flag.NewFlagSet("rspublish dump", flag.ContinueOnError)}
 	records := &oaipmh.Harvest{Repository: &oaipmh.Repository{}}
 	c.Flags(c.flags)
 	c.files.defineFlags(c.flags)
 	c.Line = new(progress.Line)
-	c.flags.BoolVar(&c.Line.Quiet, "q", false, "print nothing but errors")
+	c.flags.BoolVar(&c.Line.Quiet, "q", false, "print only errors")
 	defineRecordFlags(c.flags, &records.Prefix, &records.Set)
 	var err error
 	if c.source, err = c.Parse(c.flags, args, "DIRECTORY or URL"); err != nil {
@@ -45,7 +46,7 @@ func parseDump(args []string, env func(string) string) (*dumpConfig, error) {
 	}
 	if !strings.HasPrefix(c.source, "https://") && !strings.HasPrefix(c.source, "http://") {
 		if records.Prefix != "" || records.Set != "" {
-			return c, errors.New("-prefix and -oai-set are for a repository, which has a URL that begins with https:// or http://")
+			return c, errors.New("-prefix and -oai-set require a repository, whose URL starts with https:// or http://")
 		}
 		if err := c.files.check(); err != nil {
 			return c, err
@@ -53,7 +54,7 @@ func parseDump(args []string, env func(string) string) (*dumpConfig, error) {
 		return c, c.Check(c.source)
 	}
 	if c.files.base != "" || c.files.Exclude != nil {
-		return c, errors.New("-base and -exclude are for a directory; the records of a repository have URLs")
+		return c, errors.New("-base and -exclude require a directory; the records of a repository have URLs")
 	}
 	c.repository = records
 	if records.Repository.URL, err = c.login.extractLogin(c.source, env("RSPUBLISH_SOURCE_USER")); err != nil {
@@ -62,23 +63,24 @@ func parseDump(args []string, env func(string) string) (*dumpConfig, error) {
 	return c, c.Check("")
 }
 
-// directoryFlags say what of a directory is listed, and where its files are on the web.
+// directoryFlags has the flags for listing a directory and for the URLs of its files.
 type directoryFlags struct {
 	directory.Options
 	base string
 }
 
+// defineFlags defines the flags, which set fields of d.
 func (d *directoryFlags) defineFlags(fs *flag.FlagSet) {
-	fs.StringVar(&d.base, "base", "", "`URL`: where the files are on the web: the file a/b is at URL/a/b")
-	fs.Func("exclude", "`PATTERN`: leave out what matches, such as *.tmp or drafts/*; may be repeated", func(pattern string) error {
+	fs.StringVar(&d.base, "base", "", "`URL`: URL of the directory: the URL of the file a/b is URL/a/b")
+	fs.Func("exclude", "`PATTERN`: skip matching files, such as *.tmp or drafts/*; may be repeated", func(pattern string) error {
 		d.Exclude = append(d.Exclude, pattern)
 		return nil
 	})
 	fs.BoolVar(&d.Temporary, "temporary", false, "also list temporary files of editors")
-	setting.DurationVar(fs, &d.Settle, "settle", time.Second, "`DURATION`: do not read a file that has changed within this time (default 1s)")
+	setting.DurationVar(fs, &d.Settle, "settle", time.Second, "`DURATION`: do not read files that changed within this time (default 1s)")
 }
 
-// check returns nil if a directory can be listed.
+// check validates the flags for a directory, and normalizes the base.
 func (d *directoryFlags) check() error {
 	base, err := idn.URL(d.base)
 	if err == nil {
@@ -87,7 +89,7 @@ func (d *directoryFlags) check() error {
 	}
 	switch {
 	case d.base == "":
-		return errors.New("-base URL is missing: under which URL are the files of the directory? The file a/b is at URL/a/b")
+		return errors.New("missing -base URL, the URL of the directory: the URL of the file a/b is URL/a/b")
 	case err != nil:
 		return fmt.Errorf("-base: %w", err)
 	case d.Settle < 0:
@@ -96,6 +98,7 @@ func (d *directoryFlags) check() error {
 	return nil
 }
 
+// runDump runs rspublish dump and returns its exit code.
 func (p *program) runDump(ctx context.Context, args []string) int {
 	c, err := parseDump(args, p.env)
 	if err != nil {
@@ -106,6 +109,7 @@ func (p *program) runDump(ctx context.Context, args []string) int {
 	return p.finish(ctx, p.dump(ctx, c), false)
 }
 
+// dump packs a directory or the records of a repository.
 func (p *program) dump(ctx context.Context, c *dumpConfig) error {
 	list, printStats := p.listRecords(c), func() {}
 	if c.repository == nil {
@@ -127,7 +131,7 @@ func (p *program) dump(ctx context.Context, c *dumpConfig) error {
 	return nil
 }
 
-// listFiles lists the files of a directory with their contents.
+// listFiles returns a listing of the files of a directory with their contents.
 func listFiles(tree *directory.Tree) dump.Listing {
 	return func(ctx context.Context) iter.Seq2[*dump.Resource, error] {
 		return func(yield func(*dump.Resource, error) bool) {
@@ -136,7 +140,7 @@ func listFiles(tree *directory.Tree) dump.Listing {
 				yield(nil, err)
 				return
 			}
-			defer contents.Close() // it is only read
+			defer contents.Close() // ignore the error, because it is only read
 			for e, err := range tree.Resources(ctx) {
 				if gap, ok := errors.AsType[*reconcile.Gap](err); ok {
 					err = &dump.Gap{Loc: gap.Loc, Err: gap.Err}

@@ -24,13 +24,13 @@ func TestParseDump(t *testing.T) {
 	urls := "-base https://e.org/ -out-url https://d.org/ "
 	for _, test := range []struct {
 		args string
-		want string // a part of the error; empty: there is none
+		want string // substring of the error; empty if there is no error
 	}{
 		{urls + dir + " " + out, ""},
 		{urls + "-package-size 100MiB -package-count 50000 -full -full-every 7d -keep 3 -max-delete 5% -exclude *.x -temporary -settle 0 -q -json " + dir + " " + out, ""},
 		{urls + dir, "DIRECTORY or URL and OUT"},
 		{urls + dir + " " + out + " -q", "write flags before"},
-		{"-out-url https://d.org/ " + dir + " " + out, "-base URL is missing"},
+		{"-out-url https://d.org/ " + dir + " " + out, "missing -base URL"},
 		{"-base e.org -out-url https://d.org/ " + dir + " " + out, "-base: the base"},
 		{"-base https://e.org/ " + dir + " " + out, "-out-url URL is missing"},
 		{"-base https://e.org/ -out-url https://d.org/?a " + dir + " " + out, "the URL of the dumps"},
@@ -44,28 +44,30 @@ func TestParseDump(t *testing.T) {
 		{urls + "-settle -1s " + dir + " " + out, "negative"},
 		{urls + "-max-delete many " + dir + " " + out, "-max-delete"},
 		{urls + "-set a " + dir + " " + out, "-set"},
-		{urls + "-prefix a " + dir + " " + out, "-prefix and -oai-set are for a repository"},
+		{urls + "-prefix a " + dir + " " + out, "-prefix and -oai-set require a repository"},
 		{"-out-url https://d.org/ -prefix a -oai-set b https://u:p@e.org/oai " + out, ""},
-		{urls + "https://e.org/oai " + out, "-base and -exclude are for a directory"},
-		{"-out-url https://d.org/ https:// " + out, "cannot be read"},
+		{urls + "https://e.org/oai " + out, "-base and -exclude require a directory"},
+		{"-out-url https://d.org/ https:// " + out, "parse URL of the source"},
 	} {
-		_, err := parseDump(strings.Fields(test.args), func(string) string { return "" })
-		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
-			t.Errorf("%q: %v, not %q", test.args, err, test.want)
-		}
+		t.Run(strings.NewReplacer(out, "out", dir, "dir", link, "link").Replace(test.args), func(t *testing.T) {
+			_, err := parseDump(strings.Fields(test.args), func(string) string { return "" })
+			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("parseDump(%q) = %v, want %q", test.args, err, test.want)
+			}
+		})
 	}
 }
 
-// What a run did is said, and its exit code says what is missing.
+// TestDump checks the summary and the exit code of dump.
 func TestDump(t *testing.T) {
 	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
-	dump := func(want int, says string, flags ...string) {
+	dump := func(want int, wantOutput string, flags ...string) {
 		t.Helper()
 		var stdout, stderr strings.Builder
 		args := append([]string{"dump", "-base", "https://e.org/", "-out-url", "https://d.org/", "-settle", "0"}, flags...)
 		code := run(t.Context(), append(args, dir, out), func(string) string { return "" }, nil, &stdout, &stderr)
-		if said := stdout.String() + stderr.String(); code != want || !strings.Contains(said, says) {
-			t.Errorf("%q ends with %d:\n%s", flags, code, said)
+		if output := stdout.String() + stderr.String(); code != want || !strings.Contains(output, wantOutput) {
+			t.Errorf("rspublish dump %q = %d, want %d and %q:\n%s", flags, code, want, wantOutput, output)
 		}
 	}
 	write := func(name string) {
@@ -93,23 +95,23 @@ func TestDump(t *testing.T) {
 	dump(exitOK, "3 deleted of 0 resources", "-max-delete", "all")
 }
 
-// The records of a repository are packed as GetRecord returns them, and what was listed in vain is
-// no deletion.
+// TestDumpRecords checks that records of a repository are packed as returned by GetRecord, and that
+// records that could not be read are not deleted.
 func TestDumpRecords(t *testing.T) {
 	repository := &oaitest.Repository{Parts: 2}
 	server := httptest.NewServer(repository)
 	defer server.Close()
 	out := filepath.Join(t.TempDir(), "out")
-	dump := func(want int, says string, flags ...string) {
+	dump := func(want int, wantOutput string, flags ...string) {
 		t.Helper()
 		var stdout, stderr strings.Builder
 		args := append([]string{"dump", "-out-url", "https://d.org/"}, flags...)
 		code := run(t.Context(), append(args, server.URL+"/oai", out), func(string) string { return "" }, nil, &stdout, &stderr)
-		if said := stdout.String() + stderr.String(); code != want || !strings.Contains(said, says) {
-			t.Errorf("%q ends with %d:\n%s", flags, code, said)
+		if output := stdout.String() + stderr.String(); code != want || !strings.Contains(output, wantOutput) {
+			t.Errorf("rspublish dump %q = %d, want %d and %q:\n%s", flags, code, want, wantOutput, output)
 		}
 		if _, err := os.Stat(filepath.Join(out, ".rsdump/listing")); err == nil {
-			t.Error("the list of records is left")
+			t.Error("the list of records was not removed")
 		}
 	}
 	for _, id := range []string{"oai:x:c", "oai:x:a", "oai:x:b"} {
@@ -118,7 +120,7 @@ func TestDumpRecords(t *testing.T) {
 	dump(exitOK, "packed all: 3 resources in 1 package, ")
 	packages, err := filepath.Glob(filepath.Join(out, "resourcedump-*-1.zip"))
 	if err != nil || len(packages) != 1 {
-		t.Fatalf("%v: %v", packages, err)
+		t.Fatalf("packages = %v, %v, want one", packages, err)
 	}
 	z, err := zip.OpenReader(packages[0])
 	if err != nil {
@@ -128,7 +130,7 @@ func TestDumpRecords(t *testing.T) {
 	for i, id := range []string{"oai:x:a", "oai:x:b", "oai:x:c"} {
 		text, err := fs.ReadFile(z, fmt.Sprintf("content/%d", i+1))
 		if err != nil || !strings.Contains(string(text), "<GetRecord><record><header><identifier>"+id+"</identifier>") || !strings.Contains(string(text), "title of "+id) {
-			t.Errorf("%v: content %d is %s", err, i+1, text)
+			t.Errorf("content %d = %s, %v, want record %s", i+1, text, err, id)
 		}
 	}
 	dump(exitOK, "nothing has changed in 3 resources")
@@ -147,7 +149,7 @@ func TestDumpRecords(t *testing.T) {
 	dump(exitTooManyDeletions, "-max-delete 2")
 }
 
-// Whoever reads the records may stop, as after a failure.
+// TestListRecordsStops checks that the consumer of the records may stop early, as after an error.
 func TestListRecordsStops(t *testing.T) {
 	repository := &oaitest.Repository{}
 	server := httptest.NewServer(repository)
@@ -174,6 +176,6 @@ func TestListRecordsStops(t *testing.T) {
 		break
 	}
 	if left, err := os.ReadDir(filepath.Join(out, ".rsdump")); n != 1 || err != nil || len(left) != 0 {
-		t.Errorf("%d records, and %v is left, %v", n, left, err)
+		t.Errorf("listed %d records and left %v, %v, want 1 record and no files", n, left, err)
 	}
 }

@@ -16,27 +16,27 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// An input is a source of changes. It is one of three: a file, which can be read twice;
-// a stream; or changes given on the command line.
+// An input is a sequence of changes from a regular file, which can be read twice, from a stream,
+// or from the command line.
 type input struct {
 	name    string
-	file    *os.File // a regular file
-	size    int64    // of file when it was opened; bytes that are appended later are not read
+	file    *os.File // regular file; nil for other inputs
+	size    int64    // size of file when it was opened; later bytes are not read
 	stream  io.Reader
 	changes []resourcesync.Change
 
-	sum   []byte // digest of the bytes of file; check sets it
-	total int    // number of changes; -1 while unknown
+	sum   []byte // digest of file, set by check
+	total int    // number of changes; -1 if unknown
 }
 
-// An entry is a change and where it is in the input.
+// An entry is a change with its position in the input.
 type entry struct {
 	change *resourcesync.Change
-	number int // number of the change, from 1
-	line   int // line of the change, from 1; 0 if the format has no lines
+	number int // number of the change, starting at 1
+	line   int // line of the change, starting at 1; zero if the format has no lines
 }
 
-// openInput opens a file, or takes standard input.
+// openInput opens a file, or returns standard input if name is "-".
 func openInput(ctx context.Context, name string, stdin io.Reader) (*input, error) {
 	if name == "-" {
 		return &input{name: "standard input", stream: interruptibleReader(ctx, stdin), total: -1}, nil
@@ -65,9 +65,9 @@ func (in *input) close() {
 	}
 }
 
-// interruptibleReader returns a reader of r whose Read returns when ctx is done. A read from a
-// terminal or a pipe cannot be interrupted. So a goroutine does these reads, and after
-// ctx is done it stays blocked in one until the process ends.
+// interruptibleReader returns a reader of r whose Read returns when ctx is canceled. A read from
+// a terminal or a pipe cannot be interrupted, so a goroutine reads from r. After ctx is canceled,
+// the goroutine may stay blocked in a read until the process exits.
 func interruptibleReader(ctx context.Context, r io.Reader) io.Reader {
 	pr, pw := io.Pipe()
 	context.AfterFunc(ctx, func() { pr.CloseWithError(ctx.Err()) })
@@ -78,8 +78,8 @@ func interruptibleReader(ctx context.Context, r io.Reader) io.Reader {
 	return pr
 }
 
-// check reads the input to its end and checks every change. It sets total and sum. It
-// calls seen with the number of changes so far.
+// check reads the input to its end and validates every change. It sets total and sum, and calls
+// report with the number of changes so far.
 func (in *input) check(ctx context.Context, report func(changes int)) error {
 	sum := sha256.New()
 	n := 0
@@ -95,8 +95,8 @@ func (in *input) check(ctx context.Context, report func(changes int)) error {
 	return nil
 }
 
-// read yields the input's changes from its beginning. Each of them is valid. After an
-// error it yields nothing more. It writes the bytes of a file to sum.
+// read yields the changes of the input from its start, which are all valid. An error ends the
+// sequence. read writes the bytes of a file to sum.
 func (in *input) read(ctx context.Context, sum io.Writer) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		raw := in.stream
@@ -118,13 +118,14 @@ func (in *input) read(ctx context.Context, sum io.Writer) iter.Seq2[entry, error
 		if in.file == nil {
 			return
 		}
-		// The sum is of all bytes, also of those behind the end of the document.
+		// The digest includes bytes after the end of the document.
 		if _, err := io.Copy(io.Discard, raw); err != nil {
 			yield(entry{}, fmt.Errorf("%s: %w", in.name, err))
 		}
 	}
 }
 
+// decode yields the changes in raw, or those from the command line.
 func (in *input) decode(raw io.Reader) iter.Seq2[entry, error] {
 	if in.changes != nil {
 		return validateAll(sliceReader(in.changes))
@@ -136,13 +137,11 @@ func (in *input) decode(raw io.Reader) iter.Seq2[entry, error] {
 	return validateAll(next)
 }
 
-// A changeReader returns the next change and its line, or io.EOF. The line is 0 if it is not
-// known.
+// A changeReader returns the next change and its line, or io.EOF. The line is zero if unknown.
 type changeReader func() (*resourcesync.Change, int, error)
 
-// validateAll yields the changes that next returns, until one is not valid. The
-// *resourcesync.Error for that one names its entry and line, and the mistakes in
-// later changes.
+// validateAll yields the changes that next returns up to the first invalid one. Its
+// *resourcesync.Error has its entry and line, and the errors of later changes.
 func validateAll(next changeReader) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		for n := 1; ; n++ {
@@ -160,22 +159,22 @@ func validateAll(next changeReader) iter.Seq2[entry, error] {
 	}
 }
 
-// validateChange returns the error of change number n. err is the error of reading it, or nil.
+// validateChange returns err, or the error of validating c if err is nil, with entry n and line.
 func validateChange(c *resourcesync.Change, n, line int, err error) error {
 	if err == nil {
 		err = c.Validate()
 	}
 	if e, ok := errors.AsType[*resourcesync.Error](err); ok && (c != nil || line > 0) {
-		e.Entry, e.Line = n, line // otherwise the reader has set them
+		e.Entry, e.Line = n, line // otherwise set by the reader
 	}
 	return err
 }
 
-// maxLookahead is how many changes after a wrong one are checked for further
-// mistakes.
+// maxLookahead is the maximum number of changes after an invalid one that are validated to report
+// more errors at once.
 const maxLookahead = 10_000
 
-// addLaterErrors adds to the error of change number n the errors of later changes.
+// addLaterErrors adds the errors of later changes to err, which is the error of change number n.
 func (next changeReader) addLaterErrors(n int, err error) error {
 	first, ok := errors.AsType[*resourcesync.Error](err)
 	if !ok || !errors.Is(first, resourcesync.ErrInvalid) {
@@ -184,7 +183,7 @@ func (next changeReader) addLaterErrors(n int, err error) error {
 	last := first
 	for i := n + 1; i < n+maxLookahead && len(first.More)+1 < resourcesync.MaxErrors; i++ {
 		c, line, err := next()
-		if e, ok := errors.AsType[*resourcesync.Error](err); err != nil && (!ok || e == last) { // the reader cannot go on
+		if e, ok := errors.AsType[*resourcesync.Error](err); err != nil && (!ok || e == last) { // the reader cannot continue
 			break
 		}
 		if e, ok := errors.AsType[*resourcesync.Error](validateChange(c, i, line, err)); ok {
@@ -195,8 +194,8 @@ func (next changeReader) addLaterErrors(n int, err error) error {
 	return err
 }
 
-// newChangeReader finds out what r holds: XML, JSON or NDJSON, gzipped or not, with or without a
-// byte order mark. Only the content decides.
+// newChangeReader returns a reader of the changes in r. It detects the format by content: XML,
+// JSON or NDJSON, plain or gzipped, with or without a byte order mark.
 func newChangeReader(r io.Reader) (changeReader, error) {
 	in, err := decompress(r)
 	if err != nil {
@@ -214,9 +213,9 @@ func newChangeReader(r io.Reader) (changeReader, error) {
 	case first == '<':
 		return xmlReader(in)
 	case first == '{':
-		// isDocument may have to read a whole change. The limit is the largest line of
-		// NDJSON, so every change that can be published fits. The bytes that isDocument
-		// has read are then read again from seen.
+		// isDocument may read a whole change. The limit is the maximum length of an NDJSON
+		// line, so every change that can be published fits. The bytes that isDocument has
+		// read are read again from head.
 		var head bytes.Buffer
 		document := isDocument(io.TeeReader(io.LimitReader(in, 1<<20), &head))
 		all := io.MultiReader(&head, in)
@@ -226,12 +225,12 @@ func newChangeReader(r io.Reader) (changeReader, error) {
 		return ndjsonReader(all), nil
 	}
 	return nil, &resourcesync.Error{Err: resourcesync.ErrInvalid, Line: 1,
-		Rule: fmt.Sprintf(`it begins with %q: it is neither XML, nor a JSON object with "changes", nor NDJSON`, first)}
+		Rule: fmt.Sprintf(`input starts with %q; want XML, a JSON object with "changes", or NDJSON`, first)}
 }
 
 const peekSize = 64 << 10
 
-// decompress returns the content of r, decompressed if it is gzip.
+// decompress returns a reader of r, which decompresses gzip.
 func decompress(r io.Reader) (*bufio.Reader, error) {
 	in := bufio.NewReaderSize(r, peekSize)
 	if header, _ := in.Peek(2); !gunzip.IsGzip(header) {
@@ -244,8 +243,8 @@ func decompress(r io.Reader) (*bufio.Reader, error) {
 	return bufio.NewReaderSize(z, peekSize), nil
 }
 
-// firstByte returns the first byte that is not white space. It consumes nothing, so
-// that lines can be counted later.
+// firstByte returns the first byte that is not white space. It consumes nothing, so that lines
+// can be counted later.
 func firstByte(in *bufio.Reader) (byte, error) {
 	for n := 1; n <= peekSize; n++ {
 		b, err := in.Peek(n)
@@ -258,12 +257,12 @@ func firstByte(in *bufio.Reader) (byte, error) {
 			return c, nil
 		}
 	}
-	return 0, &resourcesync.Error{Err: resourcesync.ErrInvalid, Rule: "it begins with nothing but white space"}
+	return 0, &resourcesync.Error{Err: resourcesync.ErrInvalid, Rule: "input starts with 64 KiB of white space"}
 }
 
-// isDocument reports whether the first object in r is a document, which has the member
-// "changes". Else it is a change, which has "loc" or "change". The first of these
-// members decides, so isDocument need not read a large document.
+// isDocument reports whether the first object in r is a document, which has the member "changes",
+// rather than a change, which has "loc" or "change". The first of these members decides, so
+// isDocument does not read a large document to its end.
 func isDocument(r io.Reader) bool {
 	dec := json.NewDecoder(r)
 	if _, err := dec.Token(); err != nil {
@@ -324,7 +323,7 @@ func jsonReader(r io.Reader) (changeReader, error) {
 	return sliceReader(changes), nil
 }
 
-// checkPublishable returns nil if a document holds changes.
+// checkPublishable returns an error unless the header is that of a document with changes.
 func checkPublishable(h *resourcesync.Header) error {
 	if h.IsChanges() {
 		return nil
@@ -334,7 +333,7 @@ func checkPublishable(h *resourcesync.Header) error {
 		reason = "it is an index"
 	}
 	return &resourcesync.Error{Err: resourcesync.ErrInvalid,
-		Rule: "the document holds no changes, " + reason + ": publish a change notification or a change list"}
+		Rule: "document is not a list of changes: " + reason + "; want a change notification or a change list"}
 }
 
 func ndjsonReader(r io.Reader) changeReader {

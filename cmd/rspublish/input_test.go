@@ -24,7 +24,8 @@ func gzipped(parts ...string) string {
 	return b.String()
 }
 
-// xmlDocument writes n entries as an XML document of a capability.
+// xmlDocument returns an XML document with the changes from to to, and a capability unless it is
+// empty.
 func xmlDocument(capability string, from, to int) string {
 	var b strings.Builder
 	b.WriteString(`<?xml version="1.0" encoding="UTF-8"?>
@@ -54,20 +55,20 @@ func TestFormats(t *testing.T) {
 		{"older notification", xmlDocument("changelist-notification", 1, 3), 3},
 		{"no capability", xmlDocument("", 1, 3), 3},
 		{"xml after space", "\uFEFF \n" + strings.TrimPrefix(xmlDocument("changelist", 1, 3), `<?xml version="1.0" encoding="UTF-8"?>`), 3},
-		{"xml with mark", "\uFEFF" + xmlDocument("changelist", 1, 3), 3},
+		{"xml with byte order mark", "\uFEFF" + xmlDocument("changelist", 1, 3), 3},
 		{"xml gzipped", gzipped(xmlDocument("changelist", 1, 3)), 3},
 		{"xml of several batches", xmlDocument("changelist", 1, 2500), 2500},
 		{"json", jsonDocument(1, 3), 3},
-		{"json with mark", "\uFEFF" + jsonDocument(1, 3), 3},
+		{"json with byte order mark", "\uFEFF" + jsonDocument(1, 3), 3},
 		{"json gzipped", gzipped("\uFEFF" + jsonDocument(1, 2500)), 2500},
 		{"json without changes", `{"changes":[]}`, 0},
 		{"ndjson", lines(1, 3), 3},
-		{"ndjson without the last end", strings.TrimSpace(lines(1, 3)), 3},
+		{"ndjson without final newline", strings.TrimSpace(lines(1, 3)), 3},
 		{"ndjson with blank lines", "\n\n" + lines(1, 2) + "\r\n\n" + lines(3, 3) + "\n\n", 3},
-		{"ndjson with mark", "\uFEFF" + lines(1, 3), 3},
+		{"ndjson with byte order mark", "\uFEFF" + lines(1, 3), 3},
 		{"ndjson in gzip of several members", gzipped(lines(1, 1000), lines(1001, 2500)), 2500},
 		{"ndjson in other order", `{"change":"updated","loc":"https://example.org/1"}`, 1},
-		{"ndjson that begins with neither", `{"lastmod":"2026-01-01","length":3,"ln":[{"rel":"up","href":"https://a/"}],"loc":"https://example.org/1","change":"updated"}`, 1},
+		{"ndjson that starts with other members", `{"lastmod":"2026-01-01","length":3,"ln":[{"rel":"up","href":"https://a/"}],"loc":"https://example.org/1","change":"updated"}`, 1},
 		{"empty", "", 0},
 		{"blank", " \n\t\n", 0},
 		{"gzip with padding", gzipped(lines(1, 3)) + strings.Repeat("\x00", 512), 3},
@@ -78,16 +79,16 @@ func TestFormats(t *testing.T) {
 			var flags []string
 			if test.want == 0 {
 				b.run(exitInput, b.write("any.name", test.content))
-				b.checkStderr("any.name: there is no change in it; -allow-empty")
+				b.checkStderr("any.name: input has no changes; use -allow-empty")
 				b.stdin = strings.NewReader(test.content)
 				b.run(exitInput, "-")
-				b.checkStderr("there is no change in it; -allow-empty")
+				b.checkStderr("input has no changes; use -allow-empty")
 				flags = []string{"-allow-empty"}
 			}
 			b.run(0, append(flags, b.write("any.name", test.content))...)
 			b.checkPublished(test.want)
 			if want := "published " + progress.Count(test.want, "change") + " to peps"; !strings.HasPrefix(b.stdout, want) {
-				t.Errorf("stdout %q", b.stdout)
+				t.Errorf("stdout = %q, want prefix %q", b.stdout, want)
 			}
 
 			b.hub.locs = nil
@@ -98,18 +99,20 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// All that is wrong in a file is said at once.
+// TestAllErrorsAreReported checks that all errors in a file are reported at once.
 func TestAllErrorsAreReported(t *testing.T) {
 	wrong := func(document string) string {
 		return strings.NewReplacer(testLoc(2), "/2", `"`+testLoc(4)+`","change":"updated"`, `"x:4","change":"moved"`, testLoc(4)+"</loc>", "x:4</loc><loc/>").Replace(document)
 	}
 	for name, content := range map[string]string{"xml": wrong(xmlDocument("changelist", 1, 6)), "json": wrong(jsonDocument(1, 6)), "ndjson": wrong(lines(1, 6))} {
-		b := newTestEnv(t)
-		b.run(exitInput, "-check", b.write(name, content))
-		b.checkStderr("entry 2 (/2)", "entry 4 (x:4)")
-		if text := b.stderr; strings.Contains(text, "entry 3") || strings.Contains(text, "entry 5") {
-			t.Errorf("%s: %s", name, text)
-		}
+		t.Run(name, func(t *testing.T) {
+			b := newTestEnv(t)
+			b.run(exitInput, "-check", b.write(name, content))
+			b.checkStderr("entry 2 (/2)", "entry 4 (x:4)")
+			if text := b.stderr; strings.Contains(text, "entry 3") || strings.Contains(text, "entry 5") {
+				t.Errorf("stderr = %s, want errors of entries 2 and 4 only", text)
+			}
+		})
 	}
 }
 
@@ -117,7 +120,7 @@ func TestSourceDatetimeIsPreserved(t *testing.T) {
 	b := newTestEnv(t)
 	b.run(0, b.write("a", xmlDocument("changelist", 1, 1)))
 	if want := `"datetime":"2026-01-01T10:00:00Z"`; !strings.Contains(b.hub.requests[0].body, want) {
-		t.Errorf("%s lacks %s", b.hub.requests[0].body, want)
+		t.Errorf("body = %s, want %s", b.hub.requests[0].body, want)
 	}
 }
 
@@ -142,8 +145,8 @@ func TestBadInput(t *testing.T) {
 		{"json entry", strings.Replace(jsonDocument(1, 3), testLoc(2), "/2", 1), []string{"entry 2 (/2)"}},
 		{"json cut", strings.TrimSuffix(jsonDocument(1, 3), "}\n"), []string{"ends early"}},
 		{"json of a resource list", `{"capability":"resourcelist","changes":[]}`, []string{`"resourcelist"`}},
-		{"array", "[" + lines(1, 1) + "]", []string{`begins with '['`}},
-		{"text", "hello", []string{`begins with 'h'`}},
+		{"array", "[" + lines(1, 1) + "]", []string{`starts with '['`}},
+		{"text", "hello", []string{`starts with 'h'`}},
 		{"gzip cut", gzipped(lines(1, 3000))[:300], []string{"the gzip ends early"}},
 		{"gzip without its end", strings.TrimSuffix(gzipped(lines(1, 3)), "\x00"), []string{"the gzip ends early"}},
 		{"bytes after the gzip of ndjson", gzipped(lines(1, 3)) + "\n", []string{"1 byte after the end of the gzip"}},
@@ -151,7 +154,7 @@ func TestBadInput(t *testing.T) {
 		{"bytes after the gzip of xml", gzipped(xmlDocument("changelist", 1, 3)) + "<html>", []string{"a.xml: read document: 6 bytes after the end of the gzip"}},
 		{"gzip of json cut", gzipped(jsonDocument(1, 3000))[:300], []string{"a.xml: read document: the gzip ends early"}},
 		{"gzip header only", "\x1f\x8b", []string{"the gzip ends early"}},
-		{"an object that is neither", `{"a":1}`, []string{"line 1: entry 1"}},
+		{"object that is neither document nor change", `{"a":1}`, []string{"line 1: entry 1"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newTestEnv(t)
@@ -159,7 +162,7 @@ func TestBadInput(t *testing.T) {
 			b.run(exitInput, good, b.write("a.xml", test.content))
 			b.checkStderr(append(test.want, "a.xml: ", "nothing was sent")...)
 			if len(b.hub.requests) > 0 || b.stdout != "" {
-				t.Errorf("%d requests, stdout %q", len(b.hub.requests), b.stdout)
+				t.Errorf("%d requests, stdout %q, want none", len(b.hub.requests), b.stdout)
 			}
 		})
 	}
@@ -172,12 +175,12 @@ func TestBadStreamReportsProgress(t *testing.T) {
 	b.checkPublished(2000)
 	b.checkStderr("standard input: line 2401: entry 2401 (/relative)", "published so far: 2,000 changes", "-key my-key")
 
-	// Mended, the same key goes on after what was accepted.
+	// With the same key, the corrected input resumes after the accepted batches.
 	b.stdin = strings.NewReader(lines(1, 2500))
 	b.run(0, "-key", "my-key", "-")
 	b.checkPublished(2500)
-	if want := "published 2500 changes to peps, cursor 2500-2500 (2000 already there)\n"; b.stdout != want {
-		t.Errorf("stdout %q, want %q", b.stdout, want)
+	if want := "published 2500 changes to peps, cursor 2500-2500 (2000 already published)\n"; b.stdout != want {
+		t.Errorf("stdout = %q, want %q", b.stdout, want)
 	}
 }
 
@@ -202,14 +205,14 @@ func FuzzInput(f *testing.F) {
 					return n, err
 				}
 				if n++; e.number != n {
-					t.Fatalf("entry %d is number %d", n, e.number)
+					t.Fatalf("number of entry %d = %d", n, e.number)
 				}
 				if err := e.change.Validate(); err != nil {
 					t.Fatal(err)
 				}
 				var b batch
 				if !b.add(e) || bytes.Count(b.body, []byte("\n")) != 1 {
-					t.Fatalf("body %q", b.body)
+					t.Fatalf("body = %q, want one line", b.body)
 				}
 				again, err := resourcesync.ParseChange(bytes.TrimSpace(b.body))
 				if err != nil || again.Validate() != nil {
@@ -219,7 +222,7 @@ func FuzzInput(f *testing.F) {
 			return n, nil
 		}
 		n, err := decode(bytes.NewReader(content))
-		// How the bytes arrive changes nothing, and neither does gzip.
+		// The result must not depend on the sizes of reads, or on gzip.
 		slow, slowErr := decode(iotest.OneByteReader(bytes.NewReader(content)))
 		if n != slow || (err == nil) != (slowErr == nil) {
 			t.Fatalf("%d changes, %v; byte by byte %d, %v", n, err, slow, slowErr)

@@ -11,8 +11,8 @@ import (
 	"github.com/rshub/rshub/internal/outbound"
 )
 
-// A loginTransport sends a user and a password with each request to one server, and to no other
-// server.
+// A loginTransport adds a user and password to requests to one origin. It never sends them to
+// other origins.
 type loginTransport struct {
 	http.RoundTripper
 	origin         string
@@ -27,18 +27,18 @@ func (l *loginTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return l.RoundTripper.RoundTrip(r)
 }
 
-// extractLogin returns the URL of a source without the user and the password in it. It keeps them
-// only for requests, so that nothing prints, stores or publishes them. fromEnv is
-// NAME:PASSWORD from the environment, which is safer: every user of the machine can read
-// command lines.
+// extractLogin returns the URL of a source without its user and password. It stores them only in
+// c.login, so that they are not printed, saved or published. fromEnv is NAME:PASSWORD from the
+// environment, and is used if the URL has no user. The environment is safer, because every user
+// of the machine can read command lines.
 func (c *config) extractLogin(source, fromEnv string) (string, error) {
 	source, err := idn.URL(source)
 	if err != nil {
-		return "", fmt.Errorf("the URL of the source cannot be read: %w", err)
+		return "", fmt.Errorf("parse URL of the source: %w", err)
 	}
 	u, err := url.Parse(source)
 	if err != nil || u.Host == "" {
-		return "", errors.New("the URL of the source cannot be read") // without the text, which may hold a password
+		return "", errors.New("parse URL of the source: invalid URL") // without err, which may have a password
 	}
 	l := &loginTransport{RoundTripper: http.DefaultTransport, origin: outbound.Origin(u)}
 	switch password, _ := u.User.Password(); {
@@ -54,6 +54,7 @@ func (c *config) extractLogin(source, fromEnv string) (string, error) {
 	return u.String(), nil
 }
 
+// sourceClient returns a client of the source that sends the login, if any.
 func (c *config) sourceClient() *http.Client {
 	if c.login == nil {
 		return &http.Client{Transport: http.DefaultTransport}

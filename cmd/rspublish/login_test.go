@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestLogin asks the source and other servers: user and password go to the source only,
-// and the URL that is printed and kept has none.
+// TestLogin checks that user and password are sent only to the source, even after redirects, and
+// that they are removed from the URL, which is printed and stored.
 func TestLogin(t *testing.T) {
 	t.Parallel()
 	echoCredentials := func(w http.ResponseWriter, r *http.Request) {
@@ -32,7 +32,7 @@ func TestLogin(t *testing.T) {
 		var c config
 		plain, err := c.extractLogin(test.url, test.envValue)
 		if err != nil || plain != source.URL+"/list?x" {
-			t.Errorf("of %s remains %q, %v", test.url, plain, err)
+			t.Errorf("extractLogin(%s) = %q, %v, want %s/list?x", test.url, plain, err, source.URL)
 		}
 		for target, want := range map[string]string{
 			plain: test.want, source.URL + "/elsewhere": test.want, other.URL: ":", source.URL + "/?to=" + other.URL: ":", other.URL + "/?to=" + source.URL: test.want,
@@ -43,13 +43,13 @@ func TestLogin(t *testing.T) {
 			}
 			_ = resp.Body.Close()
 			if got := resp.Header.Get("Who"); got != want {
-				t.Errorf("with %s and %q, %s is asked by %q, not %q", test.url, test.envValue, target, got, want)
+				t.Errorf("credentials of %s and %q sent to %s = %q, want %q", test.url, test.envValue, target, got, want)
 			}
 		}
 	}
 	for _, bad := range []string{"https://anna:secret@", "https://anna:secret@h:port/", "http://a b:secret@h/"} {
 		if plain, err := new(config).extractLogin(bad, ""); err == nil || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s becomes %q, %v", bad, plain, err)
+			t.Errorf("extractLogin(%s) = %q, %v, want an error without the password", bad, plain, err)
 		}
 	}
 }

@@ -1,13 +1,13 @@
-// Command rspublish is the tool of a source. It publishes changes to a hub: from files, standard
-// input or its command line, in order, and each only once, even after interruptions.
+// Command rspublish is the tool of a source. It publishes changes from files, standard input or
+// flags to a hub, in order and only once each, even after interruptions.
 //
-// For a source without a record of its changes, rspublish finds out what has changed: sync does so
-// once for a directory or a list, watch as changes happen, and relay polls a source on the web.
-// dump packs a directory, or the records of a repository, for destinations that want everything in
-// few requests.
+// For a source that does not record its changes, rspublish detects them: sync compares a
+// directory or a list with the hub once, watch also publishes changes as they happen, and relay
+// polls a source on the web. dump packs a directory, or the records of a repository, for
+// destinations that fetch everything in few requests.
 //
-// The packages of internal/source do the work. docs/sources.md and docs/relay.md describe the
-// commands.
+// The packages in internal/source implement the commands. docs/sources.md and docs/relay.md
+// describe them.
 package main
 
 import (
@@ -22,14 +22,14 @@ import (
 	"syscall"
 	"time"
 
-	_ "golang.org/x/crypto/x509roots/fallback" // for images, which have no certificate authorities
+	_ "golang.org/x/crypto/x509roots/fallback" // for container images, which lack root certificates
 
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/internal/progress"
 )
 
-// The exit codes. Scripts rely on them. The text exitCodes explains them to users.
+// Exit codes. Scripts rely on them, and the text exitCodes documents them.
 const (
 	exitOK               = 0
 	exitRefused          = 1
@@ -43,10 +43,11 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once, which is safe too
+	context.AfterFunc(ctx, stop) // a second Ctrl-C terminates the process immediately, which is safe
 	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr))
 }
 
+// run runs a command and returns its exit code. env returns the values of environment variables.
 func run(ctx context.Context, args []string, env func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
 	p := &program{
 		env: env, stdin: stdin, stdout: stdout, stderr: stderr,
@@ -58,7 +59,8 @@ func run(ctx context.Context, args []string, env func(string) string, stdin io.R
 	return p.run(ctx, args)
 }
 
-// A program is rspublish and what it gets from the process that it runs in.
+// A program runs the commands of rspublish. Its fields are the environment of the process, which
+// tests replace.
 type program struct {
 	env            func(string) string
 	stdin          io.Reader
@@ -66,32 +68,35 @@ type program struct {
 	terminal       bool // stderr is a terminal
 	cacheDir       func() (string, error)
 	now            func() time.Time
-	sleep          func(ctx context.Context, d time.Duration) error // waits before something is tried again
+	sleep          func(ctx context.Context, d time.Duration) error // waits before a retry or the next poll
 }
 
+// A commandError is an error with an exit code.
 type commandError struct {
 	code      int
 	err       error
-	hasAdvice bool // the text says what the user can do
+	hasAdvice bool // the text has the advice for the user
 }
 
 func (f *commandError) Error() string { return f.err.Error() }
 func (f *commandError) Unwrap() error { return f.err }
 
+// failf returns a commandError with a formatted text.
 func failf(code int, format string, args ...any) error {
 	return &commandError{code: code, err: fmt.Errorf(format, args...)}
 }
 
-// failWithAdvice is fail for an error whose text says what the user can do.
+// failWithAdvice is like failf, for a text that includes the advice for the user.
 func failWithAdvice(code int, format string, args ...any) error {
 	return &commandError{code: code, err: fmt.Errorf(format, args...), hasAdvice: true}
 }
 
-// gapsError returns the failure of a command that could not read n parts of its source.
+// gapsError returns the error of a command that could not read n parts of its source.
 func gapsError(n int) error {
-	return failf(exitGaps, "%s of the source could not be read, see above; all else is published", progress.Count(n, "part"))
+	return failf(exitGaps, "%s of the source could not be read, see above; everything else was published", progress.Count(n, "part"))
 }
 
+// run runs a command and returns its exit code.
 func (p *program) run(ctx context.Context, args []string) int {
 	if len(args) > 0 {
 		switch args[0] {
@@ -137,10 +142,11 @@ func (p *program) run(ctx context.Context, args []string) int {
 	return code
 }
 
-// reportParseError ends a command whose command line asks for help or is wrong.
+// reportParseError prints the help of a command if err is flag.ErrHelp, else err. It returns the
+// exit code.
 func (p *program) reportParseError(err error, flags *flag.FlagSet, help string) int {
 	if !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintf(p.stderr, "rspublish: %v\n%s -h explains everything.\n", err, flags.Name())
+		fmt.Fprintf(p.stderr, "rspublish: %v\nRun '%s -h' for usage.\n", err, flags.Name())
 		return exitUsage
 	}
 	fmt.Fprint(p.stdout, help, "\nFlags\n")
@@ -154,29 +160,30 @@ func (p *program) reportParseError(err error, flags *flag.FlagSet, help string) 
 	return exitOK
 }
 
-// newProgressReport returns the report of a command. It warns first if the token travels without
-// encryption.
+// newProgressReport returns the progress report of a command. If the token would be sent
+// unencrypted to another machine, it prints a warning.
 func (p *program) newProgressReport(cfg *config) *report {
 	bar := &report{Line: progress.Line{W: p.stderr, Terminal: p.terminal, Quiet: cfg.quiet, Now: p.now}}
 	if cfg.tokenExposed {
-		bar.Note("rspublish: warning: the token travels unencrypted to %s; use https", cfg.hub)
+		bar.Note("rspublish: warning: the token is sent unencrypted to %s; use https", cfg.hub)
 	}
 	return bar
 }
 
-// finish ends a command that can simply be run again. lasting means that the command runs
-// until it is interrupted, and that it has done its work until then.
+// finish prints the error of a command that resumes when it is run again, and returns the exit
+// code. If continuous, the command runs until it is interrupted, so an interruption is a success.
 func (p *program) finish(ctx context.Context, err error, continuous bool) int {
 	switch {
 	case err == nil, ctx.Err() != nil && continuous:
 		return exitOK
 	case ctx.Err() != nil:
-		err = failf(exitInterrupted, "interrupted; run the same command again to go on")
+		err = failf(exitInterrupted, "interrupted; run the same command again to resume")
 	}
 	fmt.Fprintf(p.stderr, "rspublish: %v\n", err)
 	return exitCode(err)
 }
 
+// exitCode returns the exit code of err, exitInput if it has none.
 func exitCode(err error) int {
 	if f, ok := errors.AsType[*commandError](err); ok {
 		return f.code
@@ -184,6 +191,7 @@ func exitCode(err error) int {
 	return exitInput
 }
 
+// summarize prints the summary of published or checked changes.
 func (p *program) summarize(cfg *config, r *publication) {
 	switch {
 	case cfg.json && cfg.check:
@@ -192,7 +200,7 @@ func (p *program) summarize(cfg *config, r *publication) {
 		printJSON(p.stdout, struct {
 			Set       string `json:"set"`
 			Published int    `json:"published"`
-			Already   int    `json:"already"` // how many of these were published before this run
+			Already   int    `json:"already"` // changes that were already published before this run
 			Cursor    string `json:"cursor,omitempty"`
 		}{cfg.set, r.total, r.already, r.cursor})
 	case cfg.quiet:
@@ -204,7 +212,7 @@ func (p *program) summarize(cfg *config, r *publication) {
 			fmt.Fprintf(p.stdout, ", cursor %s", r.cursor)
 		}
 		if r.already > 0 {
-			fmt.Fprintf(p.stdout, " (%d already there)", r.already)
+			fmt.Fprintf(p.stdout, " (%d already published)", r.already)
 		}
 		fmt.Fprintln(p.stdout)
 	}

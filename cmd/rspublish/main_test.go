@@ -19,18 +19,18 @@ import (
 	"github.com/rshub/rshub/internal/problem"
 )
 
-// A testHub does what the hub's API says of NDJSON batches with keys.
+// A testHub implements the hub's API for NDJSON batches with idempotency keys.
 type testHub struct {
 	*httptest.Server
 	mu       sync.Mutex
 	requests []request
-	locs     []string // accepted, in order
+	locs     []string // locs of the accepted changes, in order
 	first    map[string]request
 	ends     map[string]int
-	logStart int // when the log began; the entry at position p has the datetime began+p
+	logStart int // start of the log; the entry at position p has the datetime logStart+p
 
-	// before and after run around the acceptance of request n, from 1. When
-	// one returns true, it has answered.
+	// before and after run before and after request n, starting at 1, is accepted. They
+	// return true if they have written the response.
 	before, after func(n int, w http.ResponseWriter, r *http.Request) bool
 }
 
@@ -45,7 +45,7 @@ func newHub(t *testing.T) *testHub {
 	return h
 }
 
-// deleteSet removes the set. The next publish makes it anew.
+// deleteSet deletes the set. The next publish creates it again.
 func (h *testHub) deleteSet() {
 	h.logStart += len(h.locs) + 1
 	h.locs, h.first, h.ends = nil, map[string]request{}, map[string]int{}
@@ -100,7 +100,7 @@ func (h *testHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"set": "peps", "first": h.cursor(end - len(lines) + 1), "cursor": h.cursor(end), "count": len(lines), "replayed": replayed})
 }
 
-func problem404(w http.ResponseWriter) { writeProblem(w, 404, `"detail":"there is no such set"`) }
+func problem404(w http.ResponseWriter) { writeProblem(w, 404, `"detail":"set does not exist"`) }
 
 func writeProblem(w http.ResponseWriter, status int, members string) {
 	w.Header().Set("Content-Type", "application/problem+json")
@@ -108,8 +108,8 @@ func writeProblem(w http.ResponseWriter, status int, members string) {
 	fmt.Fprintf(w, `{"status":%d,"title":%q,%s}`, status, http.StatusText(status), members)
 }
 
-// batchNumbers returns which batch each request was, counted from 1: requests with the same
-// key have the same number.
+// batchNumbers returns the number of the batch in each request, starting at 1. Requests with the
+// same key have the same number.
 func (h *testHub) batchNumbers() (numbers []int) {
 	numberOf := map[string]int{}
 	for _, r := range h.requests {
@@ -121,7 +121,7 @@ func (h *testHub) batchNumbers() (numbers []int) {
 	return numbers
 }
 
-// A testClock moves when somebody waits, and never waits.
+// A testClock is a fake clock. sleep advances it without blocking.
 type testClock struct {
 	mu    sync.Mutex
 	t     time.Time
@@ -142,7 +142,7 @@ func (c *testClock) sleep(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// A testEnv is where a test runs rspublish, again and again.
+// A testEnv is the environment in which a test runs rspublish: a hub, files, input and a clock.
 type testEnv struct {
 	t              *testing.T
 	hub            *testHub
@@ -152,7 +152,7 @@ type testEnv struct {
 	terminal       bool
 	clock          *testClock
 	ctx            context.Context
-	stdout, stderr string // of the last run
+	stdout, stderr string // output of the last run
 }
 
 func newTestEnv(t *testing.T) *testEnv {
@@ -160,12 +160,13 @@ func newTestEnv(t *testing.T) *testEnv {
 		clock: &testClock{t: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)}, ctx: t.Context()}
 }
 
-// run runs rspublish at the hub and for the set peps, and checks its exit code.
+// run runs rspublish for the set peps of the test hub, and checks the exit code.
 func (b *testEnv) run(want int, args ...string) {
 	b.t.Helper()
 	b.runArgs(want, append([]string{"-hub", b.hub.URL, "-set", "peps"}, args...)...)
 }
 
+// runArgs runs rspublish, and checks the exit code.
 func (b *testEnv) runArgs(want int, args ...string) {
 	b.t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -176,7 +177,7 @@ func (b *testEnv) runArgs(want int, args ...string) {
 	got := p.run(b.ctx, args)
 	b.stdout, b.stderr = stdout.String(), stderr.String()
 	if got != want {
-		b.t.Fatalf("rspublish %q: exit code %d, want %d\n%s", args, got, want, b.stderr)
+		b.t.Fatalf("rspublish %q = %d, want %d\n%s", args, got, want, b.stderr)
 	}
 }
 
@@ -193,12 +194,12 @@ func (b *testEnv) checkStderr(texts ...string) {
 	b.t.Helper()
 	for _, text := range texts {
 		if !strings.Contains(b.stderr, text) {
-			b.t.Errorf("stderr lacks %q:\n%s", text, b.stderr)
+			b.t.Errorf("stderr = %s, want %q", b.stderr, text)
 		}
 	}
 }
 
-// checkPublished checks that the hub has the changes 1 to n of lines, once each.
+// checkPublished checks that the hub has the changes 1 to n of lines, each once and in order.
 func (b *testEnv) checkPublished(n int) {
 	b.t.Helper()
 	if len(b.hub.locs) != n {
@@ -206,7 +207,7 @@ func (b *testEnv) checkPublished(n int) {
 	}
 	for i, loc := range b.hub.locs {
 		if want := testLoc(i + 1); loc != want {
-			b.t.Fatalf("change %d is %s, want %s", i+1, loc, want)
+			b.t.Fatalf("loc of change %d = %s, want %s", i+1, loc, want)
 		}
 	}
 }
@@ -231,7 +232,7 @@ func TestMixedFlagsKeepTheirOrder(t *testing.T) {
 {"loc":"https://example.org/4","change":"created"}
 `
 	if got := b.hub.requests[0]; got.body != want || got.contentType != "application/x-ndjson" || !strings.HasPrefix(got.agent, "rspublish/") {
-		t.Errorf("request %+v", got)
+		t.Errorf("request = %+v, want body %s", got, want)
 	}
 	if want := "published 4 changes to peps, cursor 4-4\n"; b.stdout != want {
 		t.Errorf("stdout %q, want %q", b.stdout, want)
@@ -250,17 +251,17 @@ func TestUsage(t *testing.T) {
 		{"no set", []string{file}, "-set NAME"},
 		{"bad set", []string{"-set", "Peps/1", file}, `"Peps/1" cannot name a set`},
 		{"unknown flag", []string{"-x"}, "-x"},
-		{"no command", []string{"snyc", "-set", "peps", file}, "no command and no file snyc; the commands are sync, watch, relay and dump"},
-		{"no duration", []string{"-set", "peps", "-retry", "5", file}, "a duration is a number with its unit"},
+		{"no command", []string{"snyc", "-set", "peps", file}, "no such command or file snyc; the commands are sync, watch, relay and dump"},
+		{"invalid duration", []string{"-set", "peps", "-retry", "5", file}, "a duration is a number with its unit"},
 		{"token on the command line", []string{"-set", "peps", "-token", "abc", file}, "rspublish has no flag -token"},
-		{"flag after file", []string{"-set", "peps", file, "-q"}, "write flags before"},
+		{"flag after file", []string{"-set", "peps", file, "-q"}, "flag -q must be before the files"},
 		{"both", []string{"-set", "peps", "-updated", "https://a/", file}, "not both"},
-		{"stdin twice", []string{"-set", "peps", "-", "-"}, "once only"},
+		{"stdin twice", []string{"-set", "peps", "-", "-"}, "only once"},
 		{"no http", []string{"-set", "peps", "-hub", "ftp://h", file}, "-hub: a hub's URL must be like https://"},
 		{"no host", []string{"-set", "peps", "-hub", "http:///x", file}, "-hub: a hub's URL must be like"},
 		{"password", []string{"-set", "peps", "-hub", "http://me:pw@h", file}, "must not have a user"},
 		{"unreadable URL", []string{"-set", "peps", "-hub", "http://me:pw@h:x", file}, "-hub: a hub's URL must be like"},
-		{"key of two inputs", []string{"-set", "peps", "-key", "k", file, "-"}, "-key is for one input"},
+		{"key of two inputs", []string{"-set", "peps", "-key", "k", file, "-"}, "-key requires a single input"},
 		{"bad key", []string{"-set", "peps", "-key", "a b", "-"}, "-key must be at most"},
 		{"negative retry", []string{"-set", "peps", "-retry", "-1s", file}, "-retry"},
 		{"no token file", []string{"-set", "peps", "-token-file", file + ".nosuch", file}, "read the token"},
@@ -271,16 +272,16 @@ func TestUsage(t *testing.T) {
 			b.runArgs(exitUsage, test.args...)
 			b.checkStderr(test.want)
 			if strings.Contains(b.stderr, "pw") {
-				t.Errorf("a password shows: %s", b.stderr)
+				t.Errorf("stderr has a password: %s", b.stderr)
 			}
 		})
 	}
 	if len(b.hub.requests) > 0 {
-		t.Error("something was sent")
+		t.Errorf("hub received %d requests, want 0", len(b.hub.requests))
 	}
 }
 
-// Each flag has one line in the help of its command.
+// TestHelp checks that the help of each command describes each of its flags once.
 func TestHelp(t *testing.T) {
 	for command, flags := range map[string]string{
 		"":      "hub set token-file retry q json key again check allow-empty version created updated deleted",
@@ -293,11 +294,11 @@ func TestHelp(t *testing.T) {
 		b.runArgs(exitOK, append(strings.Fields(command), "-h")...)
 		for _, name := range strings.Fields(flags) {
 			if strings.Count(b.stdout, "\n  -"+name+" ") != 1 {
-				t.Errorf("the help of %q lacks -%s, or has it twice:\n%s", command, name, b.stdout)
+				t.Errorf("help of %q does not have -%s exactly once:\n%s", command, name, b.stdout)
 			}
 		}
 		if !strings.HasSuffix(b.stdout, exitCodes) {
-			t.Errorf("the help of %q ends without the exit codes", command)
+			t.Errorf("help of %q does not end with the exit codes", command)
 		}
 	}
 }
@@ -308,7 +309,7 @@ func TestEnvironment(t *testing.T) {
 	b.runArgs(0, "-q", b.write("a", lines(1, 2)))
 	b.checkPublished(2)
 	if b.stdout+b.stderr != "" {
-		t.Errorf("-q prints %q %q", b.stdout, b.stderr)
+		t.Errorf("output with -q = %q %q, want none", b.stdout, b.stderr)
 	}
 }
 
@@ -337,16 +338,16 @@ func TestTokenIsSentButNotPrinted(t *testing.T) {
 	output += b.stdout + b.stderr
 	for _, r := range b.hub.requests {
 		if r.auth != "Bearer "+token {
-			t.Errorf("Authorization %q", r.auth)
+			t.Errorf("Authorization = %q, want the token", r.auth)
 		}
 	}
 	if strings.Contains(output, token) {
-		t.Errorf("the token shows:\n%s", output)
+		t.Errorf("output has the token:\n%s", output)
 	}
 	b.env["RSPUBLISH_TOKEN"] = token + "\n" + token
 	b.run(exitUsage, file)
 	if strings.Contains(b.stderr, token) {
-		t.Errorf("the token shows: %s", b.stderr)
+		t.Errorf("stderr has the token: %s", b.stderr)
 	}
 }
 
@@ -363,11 +364,13 @@ func TestTokenExposed(t *testing.T) {
 		{"http://127.0.0.1:8080", "t", false},
 		{"http://[::1]:8080", "t", false},
 	} {
-		env := map[string]string{"RSPUBLISH_TOKEN": test.token}
-		cfg, err := parseArgs([]string{"-hub", test.hub, "-set", "peps", "a"}, func(name string) string { return env[name] })
-		if err != nil || cfg.tokenExposed != test.want {
-			t.Errorf("%s with token %q: %v, %v, want %v", test.hub, test.token, cfg.tokenExposed, err, test.want)
-		}
+		t.Run(test.hub+" "+test.token, func(t *testing.T) {
+			env := map[string]string{"RSPUBLISH_TOKEN": test.token}
+			cfg, err := parseArgs([]string{"-hub", test.hub, "-set", "peps", "a"}, func(name string) string { return env[name] })
+			if err != nil || cfg.tokenExposed != test.want {
+				t.Errorf("tokenExposed of %s with token %q = %v, %v, want %v", test.hub, test.token, cfg.tokenExposed, err, test.want)
+			}
+		})
 	}
 }
 
@@ -375,7 +378,7 @@ func TestSummaryAsJSON(t *testing.T) {
 	b := newTestEnv(t)
 	b.run(0, "-json", b.write("a", lines(1, 2)))
 	if want := `{"set":"peps","published":2,"already":0,"cursor":"2-2"}` + "\n"; b.stdout != want {
-		t.Errorf("got %s want %s", b.stdout, want)
+		t.Errorf("stdout = %s, want %s", b.stdout, want)
 	}
 }
 
@@ -384,6 +387,6 @@ func TestCheckSendsNoRequests(t *testing.T) {
 	b.stdin = strings.NewReader(lines(3, 5))
 	b.runArgs(0, "-check", b.write("a", lines(1, 2)), "-")
 	if len(b.hub.requests) > 0 || b.stdout != "checked 5 changes\n" {
-		t.Errorf("%d requests, stdout %q", len(b.hub.requests), b.stdout)
+		t.Errorf("rspublish -check sent %d requests and printed %q, want no request and 5 changes", len(b.hub.requests), b.stdout)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/rshub/rshub/internal/progress"
 )
 
-// delayRequests makes every request take a while.
+// delayRequests advances the clock by d in every request.
 func (b *testEnv) delayRequests(d time.Duration) {
 	b.hub.before = func(int, http.ResponseWriter, *http.Request) bool {
 		b.clock.mu.Lock()
@@ -28,11 +28,11 @@ func TestProgressOnTerminal(t *testing.T) {
 	b.checkStderr("checking", "[#####---------------] 1,000/4,000  25%  2,000/s  2s left", "[##########----------] 2,000/4,000  50%", "4,000/4,000  100%")
 	for part := range strings.SplitSeq(b.stderr, "\r\x1b[K") {
 		if !strings.Contains(part, "\n") && utf8.RuneCountInString(part) > progress.Columns {
-			t.Errorf("wider than the terminal: %q", part)
+			t.Errorf("line is wider than %d columns: %q", progress.Columns, part)
 		}
 	}
 	if !strings.HasSuffix(b.stderr, ".jsonl: 4,000 changes published in 2s (2,000/s)\n") {
-		t.Errorf("it ends %q", b.stderr[max(0, len(b.stderr)-100):])
+		t.Errorf("stderr ends with %q, want the summary of the file", b.stderr[max(0, len(b.stderr)-100):])
 	}
 }
 
@@ -54,7 +54,7 @@ func TestProgressInLogFile(t *testing.T) {
 		dir + "a: 6,000/8,000  75%  250/s  8s left\n" +
 		dir + "a: 8,000 changes published in 32s (250/s)\n"
 	if b.stderr != want {
-		t.Errorf("stderr\n%swant\n%s", b.stderr, want)
+		t.Errorf("stderr =\n%swant\n%s", b.stderr, want)
 	}
 }
 
@@ -64,6 +64,6 @@ func TestQuietPrintsOnlyErrors(t *testing.T) {
 	b.delayRequests(time.Minute)
 	b.run(exitRefused, "-q", "-set", "nosuch", b.write("a", lines(1, 1)))
 	if strings.Contains(b.stderr, "\r") || !strings.HasPrefix(b.stderr, "rspublish: ") {
-		t.Errorf("stderr %q", b.stderr)
+		t.Errorf("stderr = %q, want an error without progress", b.stderr)
 	}
 }

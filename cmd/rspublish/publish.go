@@ -16,6 +16,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
+// A publication publishes the inputs of a run, one after the other.
 type publication struct {
 	program *program
 	cfg     *config
@@ -23,25 +24,25 @@ type publication struct {
 	client  *client.Client
 	jobs    []*job
 
-	total   int         // how many changes are published, or checked
-	already int         // how many of these were published before this run
-	newest  feed.Cursor // newest cursor that this run has published
+	total   int         // number of published or checked changes
+	already int         // number of these that were published before this run
+	newest  feed.Cursor // newest cursor that this run published
 	cursor  string      // cursor of the last published change
 }
 
-// A job is an input, and how much of it is published.
+// A job is an input and its progress.
 type job struct {
 	in      *input
-	name    string // name of the keys of its batches; empty if the keys follow from the content
-	after   string // cursor of the previous batch, empty if there is none
+	name    string // name in the keys of its batches; empty if the keys depend on the content
+	after   string // cursor of the previous batch; empty for the first one
 	started bool   // the hub may have some of its changes
 	done    bool
-	batches int // accepted batches
-	changes int // accepted changes
+	batches int // number of accepted batches
+	changes int // number of accepted changes
 }
 
-// newJob returns the job of an input. A file is recognised by its content, so it is not
-// published twice within a day. Other inputs are new each time, unless they have a name.
+// newJob returns the job of an input. A file is recognized by its content, so it is published
+// only once a day. Other inputs are always new, unless the user names them with -key.
 func newJob(in *input, cfg *config) *job {
 	j := &job{in: in, name: cfg.key}
 	if j.name == "" && (in.file == nil || cfg.again) {
@@ -50,14 +51,13 @@ func newJob(in *input, cfg *config) *job {
 	return j
 }
 
-// key returns the idempotency key of the next batch. It depends on the cursor of the
-// previous batch, because the hub forgets keys one by one, the oldest first, after a day.
-// If a batch is appended again, all batches after it get new keys, so the hub never
-// replays a batch behind one that it has appended again.
+// key returns the idempotency key of the next batch. It depends on the cursor of the previous
+// batch, because keys expire one by one after a day, the oldest first. If a batch is appended
+// again, all later batches have new keys, so the hub never replays an old receipt for a batch that
+// follows one that it appended again.
 //
-// Without a name, the key also depends on the content. The batch before the first one is
-// then the last one of the previous input: the same files in the same order have the same
-// keys.
+// Without a name, the key also depends on the content, and the batch before the first one is the
+// last one of the previous input: the same files in the same order have the same keys.
 func (j *job) key(b *batch) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %d %s\n", j.name, j.batches+1, j.after)
@@ -73,8 +73,7 @@ func (r *publication) close() {
 	}
 }
 
-// run checks all inputs that can be read twice. Then it publishes the inputs, one after
-// the other.
+// run validates all inputs that can be read twice, and then publishes the inputs in order.
 func (r *publication) run(ctx context.Context) error {
 	if err := r.openInputs(ctx); err != nil {
 		return err
@@ -94,6 +93,7 @@ func (r *publication) run(ctx context.Context) error {
 	return nil
 }
 
+// openInputs opens the inputs and creates their jobs.
 func (r *publication) openInputs(ctx context.Context) error {
 	if len(r.cfg.changes) > 0 {
 		r.jobs = append(r.jobs, newJob(&input{name: "the command line", changes: r.cfg.changes, total: -1}, r.cfg))
@@ -106,11 +106,12 @@ func (r *publication) openInputs(ctx context.Context) error {
 		r.jobs = append(r.jobs, newJob(in, r.cfg))
 	}
 	if r.cfg.key != "" && len(r.jobs) > 1 {
-		return failf(exitUsage, "-key is for one input, and there are %d", len(r.jobs))
+		return failf(exitUsage, "-key requires a single input, got %d", len(r.jobs))
 	}
 	return nil
 }
 
+// checkInputs validates the inputs. It skips streams unless -check is set.
 func (r *publication) checkInputs(ctx context.Context) error {
 	for _, j := range r.jobs {
 		if j.in.stream != nil && !r.cfg.check {
@@ -131,14 +132,15 @@ func (r *publication) checkInputs(ctx context.Context) error {
 	return nil
 }
 
-// checkNotEmpty returns an error if an input has no change, unless that is allowed.
+// checkNotEmpty returns an error if total is zero, unless -allow-empty is set.
 func (r *publication) checkNotEmpty(j *job, total int) error {
 	if total > 0 || r.cfg.allowEmpty {
 		return nil
 	}
-	return failWithAdvice(exitInput, "%s: there is no change in it; -allow-empty takes it nevertheless", j.in.name)
+	return failWithAdvice(exitInput, "%s: input has no changes; use -allow-empty to accept it", j.in.name)
 }
 
+// publishJob sends the batches of a job in order.
 func (r *publication) publishJob(ctx context.Context, j *job) error {
 	r.bar.start(j.in.name, false, j.in.total)
 	if j.name == "" {
@@ -167,13 +169,14 @@ func (r *publication) publishJob(ctx context.Context, j *job) error {
 		return err
 	}
 	if j.in.file != nil && !bytes.Equal(sum.Sum(nil), j.in.sum) {
-		return fmt.Errorf("%s: it was changed while it was being published", j.in.name)
+		return fmt.Errorf("%s: file was changed while it was published", j.in.name)
 	}
 	r.bar.finish()
 	j.done = true
 	return nil
 }
 
+// sendBatch publishes a batch, with retries, and updates the progress of its job.
 func (r *publication) sendBatch(ctx context.Context, j *job, b *batch) error {
 	startedBefore := j.started
 	j.started = true
@@ -196,48 +199,47 @@ func (r *publication) sendBatch(ctx context.Context, j *job, b *batch) error {
 	return nil
 }
 
-// checkOrder checks that the hub has put a batch after those that it accepted before in this
-// run. If the set was deleted in between, the batch is in a new log, which begins at
-// position 1.
+// checkOrder returns an error if a batch is not after the batches that the hub accepted earlier
+// in this run. This happens if the set was deleted in between: the batch is then in a new log,
+// which starts at position 1.
 func (r *publication) checkOrder(j *job, receipt *feed.Receipt) error {
 	first, err := feed.ParseCursor(receipt.First)
 	last, lerr := feed.ParseCursor(receipt.Cursor)
 	if err := errors.Join(err, lerr); err != nil {
-		return failf(exitRefused, "%s: the hub's receipt: %w", j.in.name, err)
+		return failf(exitRefused, "%s: parse receipt of the hub: %w", j.in.name, err)
 	}
-	if receipt.Replayed { // it may have come before another input's changes
+	if receipt.Replayed { // its cursor may be before the changes of another input
 		return nil
 	}
 	if first.Position <= r.newest.Position || first.Micros <= r.newest.Micros {
-		return failWithAdvice(exitRefused, "%s: the hub accepted changes up to cursor %v, and does not hold them any more: the set was deleted, or the hub's memory lost its newest changes. Run the same command again",
+		return failWithAdvice(exitRefused, "%s: the hub no longer has the changes that it accepted up to cursor %v: the set was deleted, or the change memory lost its newest changes; run the same command again",
 			j.in.name, r.newest)
 	}
 	r.newest = last
 	return nil
 }
 
-// sendError returns the error for a batch that was not published. before means that the hub
-// may already have had changes of the job.
+// sendError returns the error for a batch that was not published. startedBefore reports whether
+// the hub may have changes of earlier batches of the job.
 func (r *publication) sendError(j *job, b *batch, startedBefore bool, err error) error {
 	refused, _ := errors.AsType[*client.Refused](err)
 	unavailable, _ := errors.AsType[*client.Unavailable](err)
 	bad := refused != nil && (refused.Status == http.StatusBadRequest || refused.Status == http.StatusRequestEntityTooLarge)
 	if bad || refused != nil && !refused.Doubt || unavailable != nil && unavailable.Unsent {
-		j.started = startedBefore // the hub surely does not have the batch
+		j.started = startedBefore // the hub does not have the batch
 	}
 	if refused != nil {
 		if located := b.locate(refused); located != nil {
-			return failf(exitRefused, "%s: %w (the hub refused it: %d)", j.in.name, located, refused.Status)
+			return failf(exitRefused, "%s: %w (the hub refused it with %d)", j.in.name, located, refused.Status)
 		}
 	}
 	if errors.Is(err, feed.ErrKeyReused) && r.cfg.key != "" {
-		return failWithAdvice(exitRefused, "%s: %w: the key %s was used for another input, or this one has changed since; another input needs another -key", j.in.name, err, r.cfg.key)
+		return failWithAdvice(exitRefused, "%s: %w: key %s was used for another input, or this input has changed; use another -key", j.in.name, err, r.cfg.key)
 	}
 	return fmt.Errorf("%s: %w", j.in.name, r.cfg.explainError(err))
 }
 
-// resumeAdvice returns what to tell the user after an error: what is published, and how to
-// continue.
+// resumeAdvice returns the lines to print after an error: what is published, and how to resume.
 func (r *publication) resumeAdvice(err error) []string {
 	if f, ok := errors.AsType[*commandError](err); r.cfg.check || ok && f.hasAdvice {
 		return nil
@@ -252,7 +254,7 @@ func (r *publication) resumeAdvice(err error) []string {
 		resumable = resumable || j.name == ""
 		if j.done {
 			if j.name != "" {
-				lines = append(lines, fmt.Sprintf("%s is published; so that it is not published again, use -key %s", j.in.name, j.name))
+				lines = append(lines, fmt.Sprintf("%s is published; to avoid publishing it again, use -key %s", j.in.name, j.name))
 			}
 			continue
 		}
@@ -264,9 +266,9 @@ func (r *publication) resumeAdvice(err error) []string {
 		switch {
 		case j.name == "":
 		case j.in.stream != nil:
-			lines = append(lines, "to go on, give the same input again from its beginning, with -key "+j.name)
+			lines = append(lines, "to resume, provide the same input from its start, with -key "+j.name)
 		default:
-			lines = append(lines, "to go on, run the same command again with -key "+j.name)
+			lines = append(lines, "to resume, run the same command again with -key "+j.name)
 		}
 	}
 	_, bad := errors.AsType[*resourcesync.Error](err)
@@ -274,9 +276,9 @@ func (r *publication) resumeAdvice(err error) []string {
 	case !started:
 		return []string{"nothing was sent"}
 	case resumable && bad:
-		lines = append(lines, "mend the file and run the same command again: what is the same up to there is not published twice")
+		lines = append(lines, "fix the file and run the same command again; unchanged batches are not published twice")
 	case resumable:
-		lines = append(lines, "run the same command again to go on")
+		lines = append(lines, "run the same command again to resume")
 	}
 	return lines
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/rshub/rshub/internal/source/harvest/oaipmh"
 )
 
-// listRecords lists the records of a repository, each with the answer to GetRecord as its content.
+// listRecords returns a listing of the records of a repository. The content of a record is the
+// response to GetRecord.
 func (p *program) listRecords(c *dumpConfig) dump.Listing {
 	return func(ctx context.Context) iter.Seq2[*dump.Resource, error] {
 		return func(yield func(*dump.Resource, error) bool) {
@@ -29,24 +30,26 @@ func (p *program) listRecords(c *dumpConfig) dump.Listing {
 	}
 }
 
-// errStopped means that whoever reads the list wants no more.
-var errStopped = errors.New("enough is listed")
+// errStopped reports that the consumer of a listing stopped early.
+var errStopped = errors.New("listing stopped")
 
-// A recordList is a list of records in a directory. They come in any order, and are packed in that
-// of their URLs. So their contents are kept in one file, while the records are sorted.
+// A recordList sorts records by URL, because a repository lists them in any order. The sorted
+// records and their contents are in temporary files.
 type recordList struct {
 	c        *dumpConfig
 	dir      string
-	contents *os.File // a line for each record, with nothing in it if the record was deleted
+	contents *os.File // one line per record, empty if the record was deleted
 	store    *diskpages.Store
-	gaps     []error // what could not be listed
+	gaps     []error // records and parts that could not be listed
 }
 
-// maxGaps is how many gaps are told one by one.
+// maxGaps is the maximum number of gaps that are reported individually.
 const maxGaps = 1000
 
+// list fetches and sorts all records, and then yields the gaps and the records. It returns
+// errStopped if yield returned false.
 func (r *recordList) list(ctx context.Context, yield func(*dump.Resource, error) bool) error {
-	err := os.RemoveAll(r.dir) // of a run that was killed
+	err := os.RemoveAll(r.dir) // may be left by a killed run
 	if err == nil {
 		err = os.Mkdir(r.dir, 0o700)
 	}
@@ -57,7 +60,7 @@ func (r *recordList) list(ctx context.Context, yield func(*dump.Resource, error)
 		r.store, err = diskpages.Open(filepath.Join(r.dir, "pages"), diskpages.Options{})
 	}
 	if err != nil {
-		return fmt.Errorf("keep the list of records: %w", err)
+		return fmt.Errorf("create list of records: %w", err)
 	}
 	sorted, err := inventory.CollectLast(ctx, r.store, "records", r.fetchRecords(ctx))
 	if err != nil {
@@ -80,8 +83,9 @@ func (r *recordList) list(ctx context.Context, yield func(*dump.Resource, error)
 	return nil
 }
 
-// fetchRecords yields the records in the order in which the repository lists them. The position of
-// each says where its content is in texts.
+// fetchRecords yields the records in the order in which the repository lists them, and writes
+// their contents to r.contents. The position of an entry is one more than the offset of its
+// content there.
 func (r *recordList) fetchRecords(ctx context.Context) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		n, next := 0, uint64(1)
@@ -108,7 +112,7 @@ func (r *recordList) fetchRecords(ctx context.Context) iter.Seq2[*feed.Entry, er
 	}
 }
 
-// addGap notes what could not be listed. bad is not nil if that is one record.
+// addGap adds an error of the listing. bad is not nil if the error concerns a single record.
 func (r *recordList) addGap(bad *oaipmh.Bad, err error) {
 	switch {
 	case bad != nil && bad.None:
@@ -120,7 +124,7 @@ func (r *recordList) addGap(bad *oaipmh.Bad, err error) {
 	}
 }
 
-// close removes everything.
+// close removes the temporary files.
 func (r *recordList) close() (err error) {
 	if r.store != nil {
 		err = r.store.Close()

@@ -16,9 +16,10 @@ import (
 	"github.com/rshub/rshub/internal/source/relay"
 )
 
-// maxPrinted is how many notes, and how many gaps, of one look are printed.
+// maxPrinted is the maximum number of notes, and of gaps, that are printed per poll.
 const maxPrinted = 20
 
+// runRelay runs rspublish relay and returns its exit code.
 func (p *program) runRelay(ctx context.Context, args []string) int {
 	cfg, err := parseRelay(args, p.env)
 	if err != nil {
@@ -30,17 +31,18 @@ func (p *program) runRelay(ctx context.Context, args []string) int {
 	return p.finish(ctx, err, !cfg.once && r.polled)
 }
 
+// A relayRun is one run of rspublish relay.
 type relayRun struct {
 	*program
 	cfg    *relayConfig
 	bar    *report
 	file   relayFile
-	polled bool // a look has succeeded in this run
+	polled bool // a poll has succeeded in this run
 
-	notes, gaps int // of the current look
+	notes, gaps int // numbers of notes and gaps in the current poll
 }
 
-// A relayFile is the file that keeps a relay.State between two runs.
+// A relayFile is the content of the state file, which has the relay.State between two runs.
 type relayFile struct {
 	Hub string `json:"hub"`
 	Set string `json:"set"`
@@ -50,6 +52,7 @@ type relayFile struct {
 	path string
 }
 
+// run polls the source once, or until ctx is canceled.
 func (r *relayRun) run(ctx context.Context) error {
 	set, err := r.newSet(&r.cfg.config, "", r.bar.Note)
 	if err != nil {
@@ -79,7 +82,7 @@ func (r *relayRun) run(ctx context.Context) error {
 			}
 		}
 		if err != nil {
-			r.bar.Note("rspublish: %v; looking again at %s", err, next.Format(time.TimeOnly))
+			r.bar.Note("rspublish: %v; next poll at %s", err, next.Format(time.TimeOnly))
 		}
 		if err := r.sleep(ctx, next.Sub(r.now())); err != nil {
 			return err
@@ -87,11 +90,12 @@ func (r *relayRun) run(ctx context.Context) error {
 	}
 }
 
+// findSource discovers the documents of the source, or its repository.
 func (r *relayRun) findSource(ctx context.Context, getter *harvest.Getter) (s relay.Source, err error) {
 	if r.cfg.isOAI() {
 		var id *oaipmh.Identity
 		if id, err = relay.FindRepository(ctx, getter, r.cfg.source); err == nil {
-			r.bar.Note("rspublish: the repository is %q; it says of deleted records: %s", id.Name, id.Deleted)
+			r.bar.Note("rspublish: repository is %q; its policy for deleted records is %q", id.Name, id.Deleted)
 			repository := r.cfg.repository
 			repository.URL = r.cfg.source
 			s.Repository = &repository
@@ -100,11 +104,12 @@ func (r *relayRun) findSource(ctx context.Context, getter *harvest.Getter) (s re
 		s, err = relay.Find(ctx, getter, r.cfg.source)
 	}
 	if err == nil {
-		r.bar.Note("rspublish: the source has %s", &s)
+		r.bar.Note("rspublish: source has %s", &s)
 	}
 	return s, err
 }
 
+// poll polls the source once, and prints the summary.
 func (r *relayRun) poll(ctx context.Context, poller *relay.Relay) error {
 	r.notes, r.gaps = 0, 0
 	res, err := poller.Look(ctx)
@@ -125,12 +130,14 @@ func (r *relayRun) poll(ctx context.Context, poller *relay.Relay) error {
 	return nil
 }
 
+// printNote prints a note, unless maxPrinted were printed in this poll.
 func (r *relayRun) printNote(text string) {
 	if r.notes++; r.notes <= maxPrinted {
 		r.bar.Note("rspublish: %s", text)
 	}
 }
 
+// printGap prints a gap, unless maxPrinted were printed in this poll.
 func (r *relayRun) printGap(err error) {
 	if r.gaps++; r.gaps <= maxPrinted {
 		r.bar.Clear()
@@ -138,11 +145,11 @@ func (r *relayRun) printGap(err error) {
 	}
 }
 
-// openState locks the file of the state, and reads it if it exists.
+// openState locks the state file, and reads it if it exists.
 func (r *relayRun) openState() (release func(), err error) {
 	want := relayFile{Hub: r.cfg.hub, Set: r.cfg.set, URL: r.cfg.source}
 	if want.path, err = r.statePath(r.cfg.state, "relay", want.Hub, want.Set, want.URL); err != nil {
-		return nil, failf(exitUsage, "there is no place to keep the state (%w): name a file with -state", err)
+		return nil, failf(exitUsage, "no directory for the state (%w); use -state FILE", err)
 	}
 	if release, err = lockState(want.path + ".lock"); err != nil {
 		return nil, err
@@ -153,7 +160,8 @@ func (r *relayRun) openState() (release func(), err error) {
 	return release, err
 }
 
-// readState reads the file of the state. It must be of the relay that is wanted.
+// readState reads the state file into r.file. It returns an error if the state is that of another
+// relay than want.
 func (r *relayRun) readState(want *relayFile) error {
 	b, err := os.ReadFile(want.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -165,10 +173,10 @@ func (r *relayRun) readState(want *relayFile) error {
 		err = json.Unmarshal(b, got)
 	}
 	if err == nil && got.State.Version != relay.StateVersion {
-		err = fmt.Errorf("it is of version %d", got.State.Version)
+		err = fmt.Errorf("got version %d, want %d", got.State.Version, relay.StateVersion)
 	}
 	if err != nil {
-		return fmt.Errorf("%s is not a state that this rspublish can read (%w): remove it, and everything is compared anew", want.path, err)
+		return fmt.Errorf("read state %s: %w; remove the file to compare everything from scratch", want.path, err)
 	}
 	var repository relay.Repository
 	if found := got.Source.Repository; found != nil {
@@ -177,7 +185,7 @@ func (r *relayRun) readState(want *relayFile) error {
 	}
 	other := repository != r.cfg.repository || r.cfg.oai && got.Source.Repository == nil
 	if other || got.Hub != want.Hub || got.Set != want.Set || got.URL != want.URL {
-		return failf(exitUsage, "%s is the state of another relay (to the set %s of %s): name another file with -state, or remove it", want.path, got.Set, got.Hub)
+		return failf(exitUsage, "%s is the state of another relay (to set %s of %s); use another file for -state, or remove it", want.path, got.Set, got.Hub)
 	}
 	got.path = want.path
 	return nil

@@ -20,19 +20,19 @@ func TestParseRelay(t *testing.T) {
 	none := func(string) string { return "" }
 	cfg, err := parseRelay([]string{"-set", "x", "-every", "5m", "-oai-set", "math", "-max-delete", "20%", "https://a.example/oai"}, none)
 	if err != nil || !cfg.isOAI() || cfg.every != 5*time.Minute || cfg.full != relay.DefaultFull || cfg.source != "https://a.example/oai" {
-		t.Errorf("it is %+v, %v", cfg, err)
+		t.Errorf("parseRelay() = %+v, %v", cfg, err)
 	}
 	cfg, err = parseRelay([]string{"-set", "x", "-hub", "https://bücher.example", "https://me:SECRET@bücher.example/ä"}, none)
 	if err != nil || cfg.source != "https://xn--bcher-kva.example/%C3%A4" || cfg.login.origin != "https://xn--bcher-kva.example:443" {
 		t.Errorf("parseRelay() = %+v, %v, want hosts in ASCII", cfg, err)
 	}
 	for args, want := range map[string]string{
-		"":                                       "which source?",
-		"https://a.example/ -once":               "write flags before the URL",
-		"https://a.example/ https://b":           "one source at a time",
-		"sitemap.xml":                            "rspublish sync takes files",
+		"":                                       "missing source",
+		"https://a.example/ -once":               "flag -once must be before the URL",
+		"https://a.example/ https://b":           "got several sources",
+		"sitemap.xml":                            "for files and directories, use rspublish sync",
 		"-every 1ms https://a.example":           "-every must be 1s or longer",
-		"-full 0s https://a.example":             "-full must be longer than 0",
+		"-full 0s https://a.example":             "-full must be positive",
 		"-retry -1s https://a.example":           "-retry must not be negative",
 		"-loc https://x https://a.example":       "neither {identifier} nor {local}",
 		"-max-delete some https://a.example":     "-max-delete",
@@ -41,13 +41,15 @@ func TestParseRelay(t *testing.T) {
 		"-token-file /no/such https://a.example": "read the token",
 		"-unknown https://a.example":             "has no flag -unknown",
 	} {
-		if _, err := parseRelay(append([]string{"-set", "x"}, strings.Fields(args)...), none); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, not %s", args, err, want)
-		}
+		t.Run(args, func(t *testing.T) {
+			if _, err := parseRelay(append([]string{"-set", "x"}, strings.Fields(args)...), none); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("parseRelay(%q) = %v, want %s", args, err, want)
+			}
+		})
 	}
 }
 
-// The state belongs to one relay, and to one process at a time.
+// TestRelayState checks that a state file is locked, and is used by one relay only.
 func TestRelayState(t *testing.T) {
 	t.Parallel()
 	open := func(path, set string, oai bool) (*relayRun, func(), error) {
@@ -61,8 +63,8 @@ func TestRelayState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := open(path, "x", false); err == nil || !strings.Contains(err.Error(), "another rspublish uses the state") || strings.Contains(err.Error(), "secret") {
-		t.Errorf("it is opened twice: %v", err)
+	if _, _, err := open(path, "x", false); err == nil || !strings.Contains(err.Error(), "another rspublish is using the state") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("second openState() = %v, want errLocked without the password", err)
 	}
 	r.file.State = relay.State{Version: relay.StateVersion, Source: relay.Source{ChangeList: "https://a.example/c"}, Cursor: "7-8"}
 	if err := storeJSON(r.file.path, &r.file); err != nil {
@@ -71,10 +73,10 @@ func TestRelayState(t *testing.T) {
 	release()
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the file is %v, %v", info, err)
+		t.Errorf("Stat(state) = %v, %v, want mode 0600", info, err)
 	}
 	if r, release, err := open(path, "x", false); err != nil || r.file.State.Cursor != "7-8" || r.file.State.Source.ChangeList == "" {
-		t.Errorf("it is read as %+v, %v", r.file, err)
+		t.Errorf("openState() = %+v, %v, want the stored state", r.file, err)
 	} else {
 		release()
 	}
@@ -83,20 +85,20 @@ func TestRelayState(t *testing.T) {
 		oai bool
 	}{{"y", false}, {"x", true}} {
 		if _, _, err := open(path, test.set, test.oai); err == nil || !strings.Contains(err.Error(), "the state of another relay") {
-			t.Errorf("another relay opens it: %v", err)
+			t.Errorf("openState() of set %s with oai %v = %v, want the error of another relay", test.set, test.oai, err)
 		}
 	}
 	for _, text := range []string{"", "{}", `{"version":99}`} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := open(path, "x", false); err == nil || !strings.Contains(err.Error(), "not a state that this rspublish can read") {
-			t.Errorf("%q is read: %v", text, err)
+		if _, _, err := open(path, "x", false); err == nil || !strings.Contains(err.Error(), "compare everything from scratch") {
+			t.Errorf("openState() of %q = %v, want an error", text, err)
 		}
 	}
 }
 
-// What -json prints of a look is JSON, also of a source that cannot be relayed to a hub.
+// TestRelayOutput checks help, errors and exit codes of relay, and that -json prints JSON.
 func TestRelayOutput(t *testing.T) {
 	t.Parallel()
 	source := httptest.NewServer(http.NotFoundHandler())
@@ -107,28 +109,28 @@ func TestRelayOutput(t *testing.T) {
 		return p.run(t.Context(), append([]string{"relay"}, args...)), stdout.String(), stderr.String()
 	}
 	if code, stdout, _ := run("-h"); code != exitOK || !strings.HasPrefix(stdout, relayHelp) {
-		t.Errorf("-h ends with %d: %s", code, stdout)
+		t.Errorf("relay -h = %d, want 0 and the help: %s", code, stdout)
 	}
 	if code, _, stderr := run("-set", "x"); code != exitUsage || !strings.Contains(stderr, "rspublish relay -h") {
-		t.Errorf("without a URL it ends with %d: %s", code, stderr)
+		t.Errorf("relay without a URL = %d, want %d: %s", code, exitUsage, stderr)
 	}
 	if code, _, stderr := run("-set", "x", "-once", source.URL+"/?key=SECRET"); code != exitInput || !strings.Contains(stderr, "no source that can be relayed") || strings.Contains(stderr, "SECRET") {
-		t.Errorf("without a source it ends with %d: %s", code, stderr)
+		t.Errorf("relay without a source = %d, want %d: %s", code, exitInput, stderr)
 	}
 	if code, _, stderr := run("-set", "x", "-once", "-oai", source.URL+"/?key=SECRET"); code != exitInput || !strings.Contains(stderr, "the answer is 404") || strings.Contains(stderr, "SECRET") {
-		t.Errorf("without a repository it ends with %d: %s", code, stderr)
+		t.Errorf("relay without a repository = %d, want %d: %s", code, exitInput, stderr)
 	}
 	var out strings.Builder
 	r := &relayRun{program: &program{stdout: &out}, cfg: &relayConfig{config: config{set: "x", json: true}}}
 	r.summarize(&relay.Result{How: relay.Compared, Result: reconcile.Result{Created: 1, Listed: 2}})
 	var line map[string]any
 	if err := json.Unmarshal([]byte(out.String()), &line); err != nil || line["how"] != "compared" || line["created"] != 1.0 || line["listed"] != 2.0 {
-		t.Errorf("it prints %s: %v", out.String(), err)
+		t.Errorf("summarize printed %s, want a JSON summary (%v)", out.String(), err)
 	}
 }
 
-// A server that asks for more patience than a look has is asked again when it says, and no
-// sooner.
+// TestRelayObeysRetryAfter checks that the next poll is not earlier than Retry-After, even if that
+// is longer than -every.
 func TestRelayObeysRetryAfter(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
@@ -146,6 +148,6 @@ func TestRelayObeysRetryAfter(t *testing.T) {
 	defer source.Close()
 	b.runArgs(exitInterrupted, "relay", "-hub", b.hub.URL, "-set", "peps", "-every", "1m", source.URL+"/list.xml")
 	if len(requests) != 2 || requests[1].Sub(requests[0]) < 4*time.Hour {
-		t.Errorf("it was asked at %v", requests)
+		t.Errorf("times of requests = %v, want two at least 4h apart", requests)
 	}
 }

@@ -12,12 +12,13 @@ import (
 	"github.com/rshub/rshub/internal/source/relay"
 )
 
-// minEvery is the least time between two looks, to spare other people's servers.
+// minEvery is the minimum of -every. It protects the servers of sources.
 const minEvery = time.Second
 
+// relayConfig has the settings of rspublish relay.
 type relayConfig struct {
 	config
-	source string // the URL of the source
+	source string // URL of the source
 
 	once  bool
 	every time.Duration
@@ -25,12 +26,11 @@ type relayConfig struct {
 	state string
 
 	oai        bool
-	repository relay.Repository // what the flags say of it
+	repository relay.Repository // settings of the repository from flags
 	maxDelete  reconcile.Bound
 }
 
-// parseRelay reads the command line of relay, after that word. It returns flag.ErrHelp
-// for -h.
+// parseRelay parses the arguments of rspublish relay. It returns flag.ErrHelp for -h.
 func parseRelay(args []string, env func(string) string) (*relayConfig, error) {
 	cfg := new(relayConfig)
 	cfg.defineFlags(env)
@@ -39,13 +39,13 @@ func parseRelay(args []string, env func(string) string) (*relayConfig, error) {
 	}
 	switch rest := cfg.flags.Args(); {
 	case len(rest) == 0:
-		return cfg, errors.New("which source? rspublish relay -set NAME URL")
+		return cfg, errors.New("missing source; want rspublish relay -set NAME URL")
 	case len(rest) > 1 && strings.HasPrefix(rest[1], "-"):
-		return cfg, fmt.Errorf("write flags before the URL: %s stands after it", rest[1])
+		return cfg, fmt.Errorf("flag %s must be before the URL", rest[1])
 	case len(rest) > 1:
-		return cfg, errors.New("one source at a time: a set has one source")
+		return cfg, errors.New("got several sources, want one: a set has a single source")
 	case !strings.HasPrefix(rest[0], "https://") && !strings.HasPrefix(rest[0], "http://"):
-		return cfg, errors.New("the source must be a URL that begins with https:// or http://; rspublish sync takes files and directories")
+		return cfg, errors.New("source must be a URL that starts with https:// or http://; for files and directories, use rspublish sync")
 	default:
 		var err error
 		if cfg.source, err = cfg.extractLogin(rest[0], env("RSPUBLISH_SOURCE_USER")); err != nil {
@@ -56,7 +56,7 @@ func parseRelay(args []string, env func(string) string) (*relayConfig, error) {
 	case cfg.every < minEvery:
 		return cfg, fmt.Errorf("-every must be %v or longer", minEvery)
 	case cfg.full <= 0:
-		return cfg, errors.New("-full must be longer than 0")
+		return cfg, errors.New("-full must be positive")
 	}
 	if err := cfg.repository.Loc.Check(); err != nil {
 		return cfg, fmt.Errorf("-loc: %w", err)
@@ -64,26 +64,27 @@ func parseRelay(args []string, env func(string) string) (*relayConfig, error) {
 	return cfg, cfg.checkTarget(env)
 }
 
+// defineFlags defines the flags, which set fields of c.
 func (c *relayConfig) defineFlags(env func(string) string) {
 	c.config.defineFlags("rspublish relay", env)
 	fs := c.flags
 	c.defineMaxDelete(&c.maxDelete)
-	fs.BoolVar(&c.once, "once", false, "look once and end, for cron")
-	setting.DurationVar(fs, &c.every, "every", 15*time.Minute, "`DURATION`: how often to look (default 15m), sooner or later by a fifth")
-	setting.DurationVar(fs, &c.full, "full", relay.DefaultFull, "`DURATION`: how often to compare everything (default 24h)")
-	fs.StringVar(&c.state, "state", "", "`FILE`: keeps the state between two looks (default: in your cache directory)")
-	fs.BoolVar(&c.oai, "oai", false, "the URL is a base URL of OAI-PMH; -prefix, -oai-set and -loc say so, too")
+	fs.BoolVar(&c.once, "once", false, "poll once and exit, for cron")
+	setting.DurationVar(fs, &c.every, "every", 15*time.Minute, "`DURATION`: interval between polls, randomized by up to a fifth (default 15m)")
+	setting.DurationVar(fs, &c.full, "full", relay.DefaultFull, "`DURATION`: interval between comparisons of all resources (default 24h)")
+	fs.StringVar(&c.state, "state", "", "`FILE`: state between polls and runs (default: in your cache directory)")
+	fs.BoolVar(&c.oai, "oai", false, "the URL is a base URL of OAI-PMH; implied by -prefix, -oai-set and -loc")
 	defineRecordFlags(fs, &c.repository.Prefix, &c.repository.Set)
-	fs.StringVar((*string)(&c.repository.Loc), "loc", "", "`TEMPLATE`: the URL of a record's resource, with {identifier} or {local}; or dc:identifier")
+	fs.StringVar((*string)(&c.repository.Loc), "loc", "", "`TEMPLATE`: URL of a record's resource, with {identifier} or {local}; or dc:identifier")
 }
 
-// defineRecordFlags defines the flags that choose records of a repository.
+// defineRecordFlags defines the flags that select the records of a repository.
 func defineRecordFlags(fs *flag.FlagSet, prefix, set *string) {
-	fs.StringVar(prefix, "prefix", "", "`NAME`: the metadataPrefix (default oai_dc)")
-	fs.StringVar(set, "oai-set", "", "`SPEC`: only the records of a set of the repository")
+	fs.StringVar(prefix, "prefix", "", "`NAME`: metadataPrefix of the records (default oai_dc)")
+	fs.StringVar(set, "oai-set", "", "`SPEC`: only the records in this set of the repository")
 }
 
-// isOAI reports whether a flag says that the source speaks OAI-PMH.
+// isOAI reports whether the flags imply that the source is an OAI-PMH repository.
 func (c *relayConfig) isOAI() bool {
 	return c.oai || c.repository != (relay.Repository{})
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/rshub/rshub/internal/problem"
 )
 
-// A nightly job publishes the same inputs. In the second night the hub has forgotten the
-// key of the first batch, and still knows the others. Whatever is published again is
-// published in the order of the inputs.
+// TestResendAfterFirstKeyExpired publishes the same inputs on two days, as a nightly job does. On
+// the second day, the key of the first batch has expired, but the others have not. Batches that
+// are published again must be in the order of the inputs.
 func TestResendAfterFirstKeyExpired(t *testing.T) {
 	const x = "https://example.org/x"
 	created, deleted := `{"loc":"`+x+`","change":"created"}`+"\n", `{"loc":"`+x+`","change":"deleted"}`+"\n"
@@ -62,7 +62,7 @@ func TestResendAfterFirstKeyExpired(t *testing.T) {
 				p := &program{env: func(string) string { return "" }, stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard,
 					cacheDir: func() (string, error) { return t.TempDir(), nil }, now: time.Now, sleep: func(context.Context, time.Duration) error { return nil }}
 				if code := p.run(t.Context(), args); code != 0 {
-					t.Fatalf("exit status = %d, want 0", code)
+					t.Fatalf("exit code = %d, want 0", code)
 				}
 			}
 			first := now

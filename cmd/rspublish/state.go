@@ -14,8 +14,8 @@ import (
 	"github.com/rshub/rshub/internal/filelock"
 )
 
-// statePath returns where a command keeps its state between two runs: where the user says,
-// or in the cache directory, at a name made of what the state is of.
+// statePath returns the path of the state of a command: explicit if it is not empty, else a path
+// in the cache directory that is derived from key.
 func (p *program) statePath(explicit, command string, key ...string) (string, error) {
 	if explicit != "" {
 		return explicit, nil
@@ -25,29 +25,30 @@ func (p *program) statePath(explicit, command string, key ...string) (string, er
 	return filepath.Join(cache, "rspublish", command+"-"+hex.EncodeToString(sum[:16])), err
 }
 
-// errLocked reports that another process holds the lock of a state.
-var errLocked = errors.New("another rspublish uses the state")
+// errLocked reports that another process holds the lock of the state.
+var errLocked = errors.New("another rspublish is using the state")
 
-// lockState makes the directory of a lock, and locks it until release. The error is errLocked
-// if another process holds the lock. It does not wait.
+// lockState locks the file at path until release is called. It creates the file and its
+// directory if they do not exist. It does not block: if another process holds the lock, it
+// returns errLocked.
 func lockState(path string) (release func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of the state: %w; -state names another", err)
+		return nil, fmt.Errorf("create directory of the state: %w; use -state for another one", err)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open the state: %w", err)
+		return nil, fmt.Errorf("open state: %w", err)
 	}
 	release = func() { _ = f.Close() }
 	if !filelock.Lock(f) {
 		release()
-		return nil, fmt.Errorf("%w (it has locked %s)", errLocked, path)
+		return nil, fmt.Errorf("%w (%s is locked)", errLocked, path)
 	}
 	return release, nil
 }
 
-// storeJSON stores v as JSON in a file, and makes it durable. At any time, also after a crash and
-// while other processes store the file, it is one of the stored files, as a whole.
+// storeJSON durably replaces the file at path by v as JSON. The replacement is atomic, even after
+// a crash and if several processes store the file: the file is always complete.
 func storeJSON(path string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The state of a user that root has used once is still that user's, and what is at the name
-// of the new file is not written to.
+// TestStorePreservesOwner checks that a state file keeps its owner when root stores it, and that a
+// symbolic link at the name of a temporary file is not followed.
 func TestStorePreservesOwner(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root may change owners")
@@ -47,7 +47,7 @@ func TestStorePreservesOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s := info.Sys().(*syscall.Stat_t); string(text) != tt.text || s.Uid != tt.uid || s.Gid != tt.gid || !info.Mode().IsRegular() {
-			t.Errorf("%s is %v, has %q and belongs to %d:%d; want %q and %d:%d", tt.path, info.Mode(), text, s.Uid, s.Gid, tt.text, tt.uid, tt.gid)
+			t.Errorf("%s has mode %v, content %q and owner %d:%d, want a regular file with %q and %d:%d", tt.path, info.Mode(), text, s.Uid, s.Gid, tt.text, tt.uid, tt.gid)
 		}
 	}
 }

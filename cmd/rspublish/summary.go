@@ -11,7 +11,7 @@ import (
 	"github.com/rshub/rshub/internal/source/relay"
 )
 
-// changeCounts are what scripts read of published changes.
+// changeCounts is the JSON summary of published changes. Scripts rely on it.
 type changeCounts struct {
 	Set     string `json:"set"`
 	Created int    `json:"created"`
@@ -20,7 +20,7 @@ type changeCounts struct {
 	Cursor  string `json:"cursor,omitempty"`
 }
 
-// newChangeCounts returns what a result says of published changes.
+// newChangeCounts returns the changeCounts of r.
 func (c *config) newChangeCounts(r *reconcile.Result) changeCounts {
 	d := changeCounts{Set: c.set, Created: r.Created, Updated: r.Updated, Deleted: r.Deleted}
 	if !r.Cursor.IsZero() {
@@ -33,10 +33,10 @@ func (d *changeCounts) String() string {
 	return fmt.Sprintf("%s: %d created, %d updated, %d deleted", d.Set, d.Created, d.Updated, d.Deleted)
 }
 
-// A summary is what scripts read of a sync, or of a look of relay.
+// A summary is the JSON summary of a sync, or of a poll of relay. Scripts rely on it.
 type summary struct {
 	changeCounts
-	How      relay.How `json:"how,omitempty"` // of relay
+	How      relay.How `json:"how,omitempty"` // only for relay
 	Listed   uint64    `json:"listed"`
 	Unknown  int       `json:"unknown"`
 	Gaps     int       `json:"gaps"`
@@ -45,11 +45,12 @@ type summary struct {
 	DryRun   bool      `json:"dryRun,omitempty"`
 }
 
+// newSummary returns the summary of r.
 func (c *config) newSummary(r *reconcile.Result) summary {
 	return summary{changeCounts: c.newChangeCounts(r), Listed: r.Listed, Unknown: r.Unknown, Gaps: r.Gaps, Kept: r.Kept, Complete: r.Complete}
 }
 
-// summarize writes the one line about a look that scripts read.
+// summarize prints the line of a poll. Scripts rely on it.
 func (r *relayRun) summarize(res *relay.Result) {
 	s := r.cfg.newSummary(&res.Result)
 	s.How = res.How
@@ -65,17 +66,17 @@ func (r *relayRun) summarize(res *relay.Result) {
 			fmt.Fprintf(r.stdout, "; compared %s", progress.Count(res.Listed, "resource"))
 		}
 		if res.Unknown > 0 {
-			fmt.Fprintf(r.stdout, ", of which %d cannot be compared", res.Unknown)
+			fmt.Fprintf(r.stdout, " (%d cannot be compared)", res.Unknown)
 		}
 		if res.Kept > 0 {
-			fmt.Fprintf(r.stdout, "; %d are missing at the source and not deleted yet", res.Kept)
+			fmt.Fprintf(r.stdout, "; %d missing at the source are not deleted yet", res.Kept)
 		}
 		fmt.Fprintln(r.stdout)
 	}
 }
 
-// summarize writes the one line about a sync that scripts read. With -dry-run, standard
-// output has the changes, so the line is for people.
+// summarize prints the line of a sync. Scripts rely on it, except with -dry-run: standard output
+// then has the changes, and the line is for people.
 func (s *syncRun) summarize(r *reconcile.Result) {
 	w, verb := s.stdout, "synced"
 	if s.cfg.dryRun {
@@ -94,17 +95,17 @@ func (s *syncRun) summarize(r *reconcile.Result) {
 		fmt.Fprintln(w)
 	}
 	if r.Unknown > 0 {
-		s.bar.Note("rspublish: %s cannot be compared, because list and hub say nothing of the same kind of them; they stay as they are (-unknown publishes them)", progress.Count(r.Unknown, "resource"))
+		s.bar.Note("rspublish: %s cannot be compared, because list and hub have no comparable metadata; they are left unchanged, unless -unknown is used", progress.Count(r.Unknown, "resource"))
 	}
 	if r.Kept > 0 {
-		s.bar.Note("rspublish: %s that were not listed are not deleted, because the list has gaps", progress.Count(r.Kept, "resource"))
+		s.bar.Note("rspublish: %s missing in the list are not deleted, because the list has gaps", progress.Count(r.Kept, "resource"))
 	}
 	if s.tree != nil {
 		printSkipped(&s.bar.Line, s.tree.Stats())
 	}
 }
 
-// printPublished writes the line for changes that were published as they happened.
+// printPublished prints the line for changes that watch published as they happened.
 func (s *syncRun) printPublished(r *reconcile.Result) {
 	d := s.cfg.newChangeCounts(r)
 	switch {
@@ -115,10 +116,10 @@ func (s *syncRun) printPublished(r *reconcile.Result) {
 	}
 }
 
-// printSkipped notes what a directory has that is not a resource.
+// printSkipped prints the numbers of files in a directory that are not resources.
 func printSkipped(line *progress.Line, t directory.Stats) {
 	if t.Links > 0 || t.Special > 0 {
-		line.Note("rspublish: left out: %d symbolic links, %d devices, sockets and pipes", t.Links, t.Special)
+		line.Note("rspublish: skipped %d symbolic links, and %d devices, sockets and pipes", t.Links, t.Special)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
+// runSync runs rspublish sync or watch, and returns the exit code.
 func (p *program) runSync(ctx context.Context, watch bool, args []string) int {
 	cfg, err := parseSync(watch, args, p.env)
 	if err != nil {
@@ -34,6 +35,7 @@ func (p *program) runSync(ctx context.Context, watch bool, args []string) int {
 	return p.finish(ctx, err, watch && s.synced)
 }
 
+// A syncRun is one run of rspublish sync or watch.
 type syncRun struct {
 	*program
 	cfg         *syncConfig
@@ -41,9 +43,10 @@ type syncRun struct {
 	tree        *directory.Tree // the tree of a directory
 	listVersion harvest.Seen    // what the list at a URL was read from
 
-	synced bool // the hub was up to date once in this run
+	synced bool // a sync has succeeded in this run
 }
 
+// run syncs the source once, or watches it until ctx is canceled.
 func (s *syncRun) run(ctx context.Context) (err error) {
 	set, err := s.newSet(&s.cfg.config, s.cfg.prefix, s.bar.Note)
 	if err != nil {
@@ -84,13 +87,14 @@ func (s *syncRun) run(ctx context.Context) (err error) {
 		return err
 	}
 	source := reconcile.New(set, list, o)
-	defer source.Close() // what it keeps is temporary
+	defer source.Close() // ignore the error, because its files are temporary
 	if s.cfg.watch {
 		return s.watch(ctx, source)
 	}
 	return s.sync(ctx, source)
 }
 
+// sync syncs the source once, and prints the summary.
 func (s *syncRun) sync(ctx context.Context, source *reconcile.Source) error {
 	r, err := source.Sync(ctx)
 	s.bar.Clear()
@@ -105,12 +109,12 @@ func (s *syncRun) sync(ctx context.Context, source *reconcile.Source) error {
 	return nil
 }
 
-// readToll reads the toll of earlier runs of the day, and arranges that it is stored.
-// Without a place for it, -max-delete counts for one run only.
+// readToll sets o.Toll to the deletions of earlier runs within a day, and arranges that updates
+// are stored. Without a directory for the state, -max-delete applies to this run only.
 func (s *syncRun) readToll(o *reconcile.Options) error {
 	dir, err := s.stateDir()
 	if err != nil || s.cfg.dryRun {
-		return nil // openState has warned
+		return nil // openState has printed a warning
 	}
 	path := filepath.Join(dir, "deletions.json")
 	o.Toll = new(reconcile.Toll)
@@ -119,13 +123,14 @@ func (s *syncRun) readToll(o *reconcile.Options) error {
 		err = json.Unmarshal(b, o.Toll)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read how many resources were deleted within a day: %w: remove %s, and they count as none", err, path)
+		return fmt.Errorf("read number of deletions within a day: %w; remove %s to reset it", err, path)
 	}
 	o.Now = s.now
 	o.Counted = func() error { return errors.Join(os.MkdirAll(dir, 0o700), storeJSON(path, o.Toll)) }
 	return nil
 }
 
+// listing returns the listing of the source.
 func (s *syncRun) listing(ctx context.Context) (list reconcile.Listing, err error) {
 	switch s.cfg.kind {
 	case directorySource:
@@ -144,6 +149,7 @@ func (s *syncRun) listing(ctx context.Context) (list reconcile.Listing, err erro
 	return list, err
 }
 
+// withoutLastmod returns a listing without the lastmod of list.
 func withoutLastmod(list reconcile.Listing) reconcile.Listing {
 	return func(ctx context.Context) iter.Seq2[*feed.Entry, error] {
 		return func(yield func(*feed.Entry, error) bool) {
@@ -161,8 +167,8 @@ func withoutLastmod(list reconcile.Listing) reconcile.Listing {
 	}
 }
 
-// lineListing returns the list in a file, or in standard input, plain or gzipped. It can be read
-// once.
+// lineListing returns the listing in a file or in standard input, plain or gzipped. It can be
+// read only once.
 func (s *syncRun) lineListing(ctx context.Context) (reconcile.Listing, error) {
 	in := &input{name: "standard input", stream: interruptibleReader(ctx, s.stdin)}
 	if s.cfg.source != "-" {
@@ -181,7 +187,7 @@ func (s *syncRun) lineListing(ctx context.Context) (reconcile.Listing, error) {
 				return
 			}
 			if first, _ := firstByte(plain); first == '<' {
-				yield(nil, fmt.Errorf("%s: it is XML; a list in XML, such as a sitemap, is read from a URL: rspublish sync -set NAME https://…", in.name))
+				yield(nil, fmt.Errorf("%s: got XML, want JSON lines; to sync a list in XML, such as a sitemap, use its URL: rspublish sync -set NAME https://…", in.name))
 				return
 			}
 			for e, err := range audit.List(plain) {
@@ -196,9 +202,9 @@ func (s *syncRun) lineListing(ctx context.Context) (reconcile.Listing, error) {
 	}, nil
 }
 
-// openState makes and locks the directory with the state of the source, and removes temporary
-// files of a killed run. The state of a list is only how many resources were deleted within a
-// day: a dry run does not need it.
+// openState creates and locks the directory with the state of the source, and removes temporary
+// files of killed runs. The state of a list is only the number of deletions within a day, which
+// a dry run does not need.
 func (s *syncRun) openState(o *reconcile.Options) (release func(), err error) {
 	if s.cfg.kind != directorySource {
 		return s.lockListState()
@@ -206,16 +212,16 @@ func (s *syncRun) openState(o *reconcile.Options) (release func(), err error) {
 	release = func() {}
 	dir, err := s.stateDir()
 	if err != nil {
-		s.bar.Note("rspublish: warning: there is no place to remember what is listed, so all is read each time (-state gives one): %v", err)
+		s.bar.Note("rspublish: warning: no directory for the state, so all files are read in each run; use -state DIR: %v", err)
 		return release, nil
 	}
 	if dumpcmd.Within(dir, s.cfg.source) {
-		return nil, failf(exitUsage, "-state: %s is in the directory that is synced, and would be published with it", dir)
+		return nil, failf(exitUsage, "-state: %s is in the synced directory, and would be published", dir)
 	}
 	if release, err = lockState(filepath.Join(dir, "lock")); err != nil {
 		return nil, err
 	}
-	s.cfg.files.Ledger, o.Dir = filepath.Join(dir, "hashes"), filepath.Join(dir, "lists") // the state may have files of others beside it
+	s.cfg.files.Ledger, o.Dir = filepath.Join(dir, "hashes"), filepath.Join(dir, "lists") // the directory may have files of other programs
 	if err = os.MkdirAll(o.Dir, 0o700); err == nil {
 		err = reconcile.Sweep(o.Dir)
 	}
@@ -226,8 +232,9 @@ func (s *syncRun) openState(o *reconcile.Options) (release func(), err error) {
 	return release, nil
 }
 
-// lockListState locks the state of a list. Without a place for it, such as on a file system that is
-// read-only, a list can be synced until resources are to be deleted.
+// lockListState locks the state of a list. If the state cannot be written, as on a read-only file
+// system, it prints a warning and returns nil: a list can be synced unless resources must be
+// deleted.
 func (s *syncRun) lockListState() (release func(), err error) {
 	release = func() {}
 	dir, err := s.stateDir()
@@ -242,13 +249,13 @@ func (s *syncRun) lockListState() (release func(), err error) {
 	case errors.Is(err, errLocked):
 		return nil, err
 	case err != nil:
-		s.bar.Note("rspublish: warning: deletions cannot be counted: %v", err)
+		s.bar.Note("rspublish: warning: deletions within a day cannot be counted: %v", err)
 		return release, nil
 	}
 	return locked, nil
 }
 
-// stateDir returns the directory for the state: the one that the user names, or one of this
+// stateDir returns the directory for the state: that of -state, or one that is derived from
 // source and set.
 func (s *syncRun) stateDir() (string, error) {
 	source := s.cfg.source

@@ -26,25 +26,25 @@ func TestParseSync(t *testing.T) {
 	}
 	for _, test := range []struct {
 		args string
-		want string // a part of the error; empty: there is none
+		want string // substring of the error; empty if there is no error
 	}{
 		{"sync -set a -base https://e.org/ " + dir, ""},
 		{"watch -set a -base https://e.org/ " + dir, ""},
 		{"sync -set a -max-delete 5% -", ""},
 		{"sync -set a -prefix https://e.org/ " + file, ""},
 		{"sync -set a https://e.org/sitemap.xml", ""},
-		{"sync -set a", "what is there to sync"},
-		{"watch -set a", "which directory"},
-		{"sync -set a " + dir, "-base URL is missing"},
-		{"watch -set a " + dir, "-base URL is missing"},
+		{"sync -set a", "missing source"},
+		{"watch -set a", "missing directory"},
+		{"sync -set a " + dir, "missing -base URL"},
+		{"watch -set a " + dir, "missing -base URL"},
 		{"watch -set a https://e.org/sitemap.xml", "not a directory"},
 		{"watch -set a -", "not a directory"},
-		{"sync - ", "which set"},
+		{"sync - ", "missing set"},
 		{"sync -set A -", "set"},
 		{"sync -set a -max-delete many -", "-max-delete"},
-		{"sync -set a - -dry-run", "write flags before"},
-		{"sync -set a " + file + " " + file, "one source at a time"},
-		{"sync -set a -exclude *.x " + file, "for directories"},
+		{"sync -set a - -dry-run", "flags must be before"},
+		{"sync -set a " + file + " " + file, "got several sources"},
+		{"sync -set a -exclude *.x " + file, "require a directory"},
 		{"sync -set a -every 1h " + file, "every"},
 		{"watch -set a -dry-run -base https://e.org/ " + dir, "dry-run"},
 		{"watch -set a -every 0 -base https://e.org/ " + dir, "-every"},
@@ -52,15 +52,18 @@ func TestParseSync(t *testing.T) {
 		{"watch -set a -settle 5 -base https://e.org/ " + dir, "-settle \"5\": a duration"},
 		{"sync -set a -settle -1s -base https://e.org/ " + dir, "negative"},
 	} {
-		args := strings.Fields(test.args)
-		_, err := parseSync(args[0] == "watch", args[1:], func(string) string { return "" })
-		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
-			t.Errorf("%q: %v, not %q", args, err, test.want)
-		}
+		t.Run(strings.ReplaceAll(test.args, dir, "dir"), func(t *testing.T) {
+			args := strings.Fields(test.args)
+			_, err := parseSync(args[0] == "watch", args[1:], func(string) string { return "" })
+			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("parseSync(%q) = %v, want %q", args, err, test.want)
+			}
+		})
 	}
 }
 
-// A state inside of the directory would be published with it.
+// TestStateInsideDirectoryIsRefused checks that the state cannot be in the synced directory, where
+// it would be published.
 func TestStateInsideDirectoryIsRefused(t *testing.T) {
 	b := newTestEnv(t)
 	dir := t.TempDir()
@@ -72,12 +75,12 @@ func TestStateInsideDirectoryIsRefused(t *testing.T) {
 	}
 	b.runArgs(exitUsage, "sync", "-hub", b.hub.URL, "-set", "peps", "-base", "https://e.org/", "-state", filepath.Join(dir, "state"), link)
 	if len(b.hub.requests) > 0 {
-		t.Error("the hub was asked")
+		t.Errorf("hub received %d requests, want 0", len(b.hub.requests))
 	}
 }
 
-// The directory of the state may be one that has files of others, such as a home. They stay,
-// whatever their names are.
+// TestStateKeepsOtherFiles checks that the directory of the state may have files of other
+// programs, such as a home directory, and that they are not removed.
 func TestStateKeepsOtherFiles(t *testing.T) {
 	hub, b := localhub.Start(t).URL, newTestEnv(t)
 	b.write("a", "a")
@@ -94,8 +97,8 @@ func TestStateKeepsOtherFiles(t *testing.T) {
 	}
 }
 
-// A dry run whose changes cannot be written has failed: else the file of a script lacks some
-// of them, and nobody knows.
+// TestDryRunWriteError checks that a dry run fails if its changes cannot be written. Otherwise a
+// script would miss some of them.
 func TestDryRunWriteError(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -107,11 +110,12 @@ func TestDryRunWriteError(t *testing.T) {
 	p := &program{env: func(string) string { return "" }, stdin: strings.NewReader(`{"loc":"https://e.org/a"}`), stdout: full, stderr: &stderr,
 		cacheDir: func() (string, error) { return b.cache, nil }, now: b.clock.now, sleep: b.clock.sleep}
 	if code := p.run(t.Context(), []string{"sync", "-hub", hub, "-set", "peps", "-dry-run", "-"}); code != exitInput {
-		t.Errorf("the exit code is %d: %s", code, stderr.String())
+		t.Errorf("exit code = %d, want %d: %s", code, exitInput, stderr.String())
 	}
 }
 
-// The bound on deletions is for all runs of a day together.
+// TestMaxDeleteCountsWholeDay checks that -max-delete bounds the deletions of all runs within a
+// day.
 func TestMaxDeleteCountsWholeDay(t *testing.T) {
 	hub, b := localhub.Start(t).URL, newTestEnv(t)
 	sync := func(code, have int, args ...string) {
@@ -129,15 +133,15 @@ func TestMaxDeleteCountsWholeDay(t *testing.T) {
 	b.checkStderr("10 more of the 200 known resources", "after 15 within a day", "-max-delete 25")
 	sync(exitTooManyDeletions, 170, "-dry-run", "-max-delete", "10")
 	sync(0, 175, "-max-delete", "25")
-	sync(0, 160) // what somebody has allowed does not count any more
+	sync(0, 160) // allowed deletions no longer count
 	if b.clock.t = b.clock.t.Add(25 * time.Hour); b.stderr != "" {
-		t.Errorf("it says %s", b.stderr)
+		t.Errorf("stderr = %s, want none", b.stderr)
 	}
 	sync(0, 145)
 }
 
-// What is synced may be standard input, a file, a sitemap, or a site of which only the address is
-// known. A list that is broken deletes nothing, whatever may be deleted.
+// TestSyncLists syncs lists from standard input, a file, a sitemap and a site. An invalid list
+// deletes nothing, regardless of -max-delete.
 func TestSyncLists(t *testing.T) {
 	hub, b := localhub.Start(t).URL, newTestEnv(t)
 	var docs sync.Map // by path
@@ -156,12 +160,12 @@ func TestSyncLists(t *testing.T) {
 		}
 		return `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">` + list.String() + "</urlset>"
 	}
-	run := func(code int, says, stdin string, args ...string) {
+	run := func(code int, want, stdin string, args ...string) {
 		t.Helper()
 		b.stdin = strings.NewReader(stdin)
 		b.runArgs(code, append([]string{"sync", "-hub", hub, "-set", "peps", "-json"}, args...)...)
-		if !strings.Contains(b.stdout+b.stderr, says) {
-			t.Errorf("%q says %s%s, not %s", args, b.stdout, b.stderr, says)
+		if !strings.Contains(b.stdout+b.stderr, want) {
+			t.Errorf("output of %q = %s%s, want %s", args, b.stdout, b.stderr, want)
 		}
 	}
 	list := `{"loc":"https://e.org/1","length":1}` + "\n" + `{"loc":"https://e.org/2","length":2}` + "\n"
@@ -171,7 +175,7 @@ func TestSyncLists(t *testing.T) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
 	fmt.Fprint(z, list[:len(list)/2])
-	if err := z.Flush(); err != nil { // its end is missing
+	if err := z.Flush(); err != nil { // the gzip trailer is missing
 		t.Fatal(err)
 	}
 	docs.Store("/cut.xml", strings.TrimSuffix(sitemap("1"), "</urlset>"))
@@ -193,7 +197,7 @@ func TestSyncLists(t *testing.T) {
 	run(0, `"created":1,"updated":0,"deleted":0,`, "", web.URL+"/")
 }
 
-// Only one run at a time uses the state of a source, whatever kind of source it is.
+// TestStateIsLocked checks that two runs cannot use the state of a source at the same time.
 func TestStateIsLocked(t *testing.T) {
 	hub, b := localhub.Start(t).URL, newTestEnv(t)
 	b.write("a", "a")
@@ -215,7 +219,7 @@ func TestStateIsLocked(t *testing.T) {
 			b.runArgs(0, args...)
 			locks, err := filepath.Glob(filepath.Join(b.cache, "rspublish", "sync-*", "lock"))
 			if err != nil || len(locks) == 0 {
-				t.Fatalf("locks are %v, %v; want one", locks, err)
+				t.Fatalf("locks = %v, %v, want one", locks, err)
 			}
 			for _, path := range locks {
 				release, err := lockState(path)
@@ -225,16 +229,17 @@ func TestStateIsLocked(t *testing.T) {
 				defer release()
 			}
 			b.runArgs(exitInput, args...)
-			b.checkStderr("another rspublish uses the state")
+			b.checkStderr("another rspublish is using the state")
 		})
 	}
 }
 
-// A list is synced where no state can be written, until something is to be deleted.
+// TestSyncListWithoutState checks that a list can be synced without a writable state, unless
+// resources must be deleted.
 func TestSyncListWithoutState(t *testing.T) {
 	hub, b := localhub.Start(t).URL, newTestEnv(t)
 	b.cache = filepath.Join(t.TempDir(), "cache")
-	if err := os.Symlink(b.cache+"-none", b.cache); err != nil { // no directory can be made there
+	if err := os.Symlink(b.cache+"-none", b.cache); err != nil { // no directory can be created there
 		t.Fatal(err)
 	}
 	run := func(code int, list string) {
@@ -243,18 +248,19 @@ func TestSyncListWithoutState(t *testing.T) {
 		b.runArgs(code, "sync", "-hub", hub, "-set", "peps", "-")
 	}
 	run(0, `{"loc":"https://e.org/1"}`+"\n"+`{"loc":"https://e.org/2"}`+"\n")
-	b.checkStderr("warning: deletions cannot be counted")
+	b.checkStderr("warning: deletions within a day cannot be counted")
 	run(exitInput, `{"loc":"https://e.org/1"}`+"\n")
 	run(exitInput, "\n<urlset/>")
-	b.checkStderr("it is XML; a list in XML, such as a sitemap, is read from a URL")
+	b.checkStderr("to sync a list in XML, such as a sitemap, use its URL")
 	b.stdin = strings.NewReader(`{"loc":"https://e.org/1"}` + "\n" + `{"loc":"https://e.org/2"}` + "\n")
 	b.runArgs(0, "sync", "-json", "-hub", hub, "-set", "peps", "-")
 	if !strings.Contains(b.stdout, `"created":0`) {
-		t.Errorf("sync of the first list says %s; want that nothing was deleted before", b.stdout)
+		t.Errorf("sync of the first list = %s, want no changes, because nothing was deleted", b.stdout)
 	}
 }
 
-// Several processes may store one file at once, such as on a file system without locks.
+// TestStoreConcurrently checks that several processes can store a file at the same time, as on a
+// file system without locks.
 func TestStoreConcurrently(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "deletions.json")
 	tolls := []reconcile.Toll{{Held: 123456, Deleted: 1234, Allowed: true}, {Held: 1, Deleted: 1}}
@@ -274,7 +280,7 @@ func TestStoreConcurrently(t *testing.T) {
 		}
 		var got reconcile.Toll
 		if err := json.Unmarshal(b, &got); err != nil || got != tolls[0] && got != tolls[1] {
-			t.Fatalf("the file is %q, %v; want one of the two", b, err)
+			t.Fatalf("file = %q, %v, want one of the stored values", b, err)
 		}
 	}
 }

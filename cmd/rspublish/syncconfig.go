@@ -11,8 +11,7 @@ import (
 	"github.com/rshub/rshub/internal/source/reconcile"
 )
 
-// syncConfig is what the command line and the environment say to sync and
-// watch.
+// syncConfig has the settings of rspublish sync and watch.
 type syncConfig struct {
 	config
 	watch  bool   // the command is watch
@@ -30,7 +29,7 @@ type syncConfig struct {
 	every     time.Duration
 }
 
-// A sourceKind says how a source is read.
+// A sourceKind is the way in which a source is read.
 type sourceKind int
 
 const (
@@ -39,8 +38,7 @@ const (
 	webSource
 )
 
-// parseSync reads the command line of sync or watch, after that word. It
-// returns flag.ErrHelp for -h.
+// parseSync parses the arguments of rspublish sync or watch. It returns flag.ErrHelp for -h.
 func parseSync(watch bool, args []string, env func(string) string) (*syncConfig, error) {
 	cfg := &syncConfig{watch: watch}
 	cfg.defineFlags(env)
@@ -59,6 +57,7 @@ func parseSync(watch bool, args []string, env func(string) string) (*syncConfig,
 	return cfg, cfg.checkTarget(env)
 }
 
+// defineFlags defines the flags, which set fields of c.
 func (c *syncConfig) defineFlags(env func(string) string) {
 	name := "rspublish sync"
 	if c.watch {
@@ -67,30 +66,30 @@ func (c *syncConfig) defineFlags(env func(string) string) {
 	c.config.defineFlags(name, env)
 	c.files.defineFlags(c.flags)
 	c.defineMaxDelete(&c.maxDelete)
-	c.flags.StringVar(&c.state, "state", "", "`DIR`: remembers hashes and deletions between runs (default: in your cache directory)")
+	c.flags.StringVar(&c.state, "state", "", "`DIR`: directory for hashes and deletions between runs (default: in your cache directory)")
 	if c.watch {
-		setting.DurationVar(c.flags, &c.every, "every", time.Hour, "`DURATION`: how often to sync, which finds what the system did not report (default 1h)")
+		setting.DurationVar(c.flags, &c.every, "every", time.Hour, "`DURATION`: interval between syncs, which detect changes that the system did not report (default 1h)")
 		return
 	}
-	c.flags.StringVar(&c.prefix, "prefix", "", "`URI`: the list has only locs that begin with it; other resources of the set stay")
-	c.flags.BoolVar(&c.unknown, "unknown", false, "also publish resources that cannot be compared; else they are only counted")
-	c.flags.BoolVar(&c.noLastmod, "no-lastmod", false, "ignore the lastmod in the list; some sitemaps have the time of the request there")
-	c.flags.BoolVar(&c.dryRun, "dry-run", false, "only print the changes, one on each line as JSON")
+	c.flags.StringVar(&c.prefix, "prefix", "", "`URI`: sync only resources whose loc starts with URI; the list must have no others")
+	c.flags.BoolVar(&c.unknown, "unknown", false, "also publish resources that cannot be compared; by default they are only counted")
+	c.flags.BoolVar(&c.noLastmod, "no-lastmod", false, "ignore lastmod in the list, which in some sitemaps is the time of the request")
+	c.flags.BoolVar(&c.dryRun, "dry-run", false, "print the changes as JSON, one per line; publish nothing")
 }
 
-// setSource checks the source, and the flags that depend on it.
+// setSource validates the source and the flags that depend on it, and detects the kind of source.
 func (c *syncConfig) setSource(args []string) error {
 	switch {
 	case len(args) == 0 && c.watch:
-		return errors.New("which directory? rspublish watch -set NAME -base URL DIRECTORY")
+		return errors.New("missing directory; want rspublish watch -set NAME -base URL DIRECTORY")
 	case len(args) == 0:
-		return errors.New("what is there to sync? name a directory, a list, the URL of a list, or - for standard input")
+		return errors.New("missing source; want a directory, a list, the URL of a list, or - for standard input")
 	case len(args) > 1 && strings.HasPrefix(args[1], "-"):
-		return fmt.Errorf("write flags before %s: %s stands after it", args[0], args[1])
+		return fmt.Errorf("flags must be before %s, got %s after it", args[0], args[1])
 	case len(args) > 1:
-		return errors.New("one source at a time: a set is synced with all that there is, so what a second source has would look deleted")
+		return errors.New("got several sources, want one: the resources of other sources would be deleted")
 	case c.watch && c.every <= 0:
-		return errors.New("-every must be longer than 0")
+		return errors.New("-every must be positive")
 	}
 	c.source = args[0]
 	switch info, err := os.Stat(c.source); {
@@ -98,17 +97,17 @@ func (c *syncConfig) setSource(args []string) error {
 	case strings.HasPrefix(c.source, "https://"), strings.HasPrefix(c.source, "http://"):
 		c.kind = webSource
 	case c.files.base != "", c.watch, err == nil && info.IsDir():
-		c.kind = directorySource // if it is none, that is found when it is opened
+		c.kind = directorySource // opening it fails if it is not a directory
 	}
 	switch {
 	case c.kind == directorySource:
 		return c.files.check()
 	case c.watch:
-		return fmt.Errorf("%s is not a directory: only directories are watched", c.source)
+		return fmt.Errorf("%s is not a directory; only directories can be watched", c.source)
 	case c.files.base != "" || len(c.files.Exclude) > 0 || c.files.Temporary:
-		return errors.New("-base, -exclude and -temporary are for directories")
+		return errors.New("-base, -exclude and -temporary require a directory")
 	case c.kind == listSource && c.state != "":
-		return errors.New("-state is for directories and URLs")
+		return errors.New("-state requires a directory or a URL")
 	}
 	return nil
 }

@@ -11,17 +11,18 @@ import (
 	"github.com/rshub/rshub/internal/source/reconcile"
 )
 
-// maxPending is the most changes that are published between two syncs, because they take
+// maxPending is the maximum number of changes that are published between two syncs. It bounds
 // memory.
 const maxPending = 200_000
 
-// firstPause and longestPause bound how long watch waits before it tries again.
+// minPause and maxPause bound the delay of watch before a retry.
 const (
 	minPause = time.Second
 	maxPause = time.Minute
 )
 
-// watch syncs, and publishes changes as they happen, until ctx is done.
+// watch syncs, and publishes changes as they happen, until ctx is canceled. It retries after
+// temporary errors of the hub.
 func (s *syncRun) watch(ctx context.Context, source *reconcile.Source) error {
 	w, err := directory.Watch(s.tree)
 	if err != nil {
@@ -49,8 +50,7 @@ func (s *syncRun) watch(ctx context.Context, source *reconcile.Source) error {
 	}
 }
 
-// watchUntilSync syncs, and then publishes changes as they happen until the next sync is
-// due.
+// watchUntilSync syncs, and then publishes changes as they happen until the next sync is due.
 func (s *syncRun) watchUntilSync(ctx context.Context, source *reconcile.Source, w *directory.Watcher) error {
 	err := s.sync(ctx, source)
 	if f, ok := errors.AsType[*commandError](err); ok && f.code == exitGaps {
@@ -83,13 +83,14 @@ func (s *syncRun) watchUntilSync(ctx context.Context, source *reconcile.Source, 
 	}
 }
 
-// warnUnwatched warns of directories that are not watched.
+// warnUnwatched prints a warning if directories could not be watched.
 func (s *syncRun) warnUnwatched(w *directory.Watcher) {
 	if n, err := w.Trouble(); n > 0 {
-		s.bar.Note("rspublish: warning: %s not watched, so changes in them are seen only by the sync every %s (-every): %v", countDirectories(n), s.cfg.every, err)
+		s.bar.Note("rspublish: warning: %s not watched, so changes there are detected only by the sync every %s (-every): %v", countDirectories(n), s.cfg.every, err)
 	}
 }
 
+// countDirectories returns the subject of a sentence, with its verb.
 func countDirectories(n int) string {
 	if n == 1 {
 		return "1 directory is"

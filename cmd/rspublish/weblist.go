@@ -14,8 +14,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// webListing returns the list at the URL. If the URL is a site, it finds the
-// site's list.
+// webListing returns the listing at the URL. If the URL is a site, it discovers the site's list.
 func (s *syncRun) webListing() reconcile.Listing {
 	lister := &harvest.Lister{
 		Getter: s.newGetter(&s.cfg.config, s.bar.Note),
@@ -31,6 +30,7 @@ func (s *syncRun) webListing() reconcile.Listing {
 	}
 }
 
+// findList returns the URL of the list: the source itself, or the list of a site.
 func (s *syncRun) findList(ctx context.Context, getter *harvest.Getter) (string, error) {
 	u, err := url.Parse(s.cfg.source)
 	if err != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
@@ -38,7 +38,7 @@ func (s *syncRun) findList(ctx context.Context, getter *harvest.Getter) (string,
 	}
 	source, err := relay.FindList(ctx, getter, s.cfg.source)
 	if err == nil && source.ResourceList == "" {
-		err = fmt.Errorf("the site has %s, and no list of all its resources: rspublish relay follows it", &source)
+		err = fmt.Errorf("the site has %s, but no list of all its resources; use rspublish relay", &source)
 	}
 	return source.ResourceList, err
 }

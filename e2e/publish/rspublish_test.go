@@ -43,7 +43,7 @@ func TestRspublishInterrupted(t *testing.T) {
 			through = true
 			break
 		}
-		if i%2 == 0 && (code != 130 || !strings.Contains(p.Stderr.String(), "run the same command again to go on")) {
+		if i%2 == 0 && (code != 130 || !strings.Contains(p.Stderr.String(), "run the same command again to resume")) {
 			t.Errorf("run %d ended with %d: %s", i+1, code, p.Stderr.String())
 		}
 	}
@@ -66,7 +66,7 @@ func TestRspublishWaits(t *testing.T) {
 	in, feed := hubtest.Feed(t)
 	p := hubtest.Start(t, nil, in, hubtest.Rspublish, "-hub", h.URL, "-set", "patient", "-")
 	go func() { _, _ = feed.Write(l.NDJSON(0, 1500)) }()
-	p.Says("trying again in")
+	p.Says("retrying in")
 	h.Start(t)
 	f := hubtest.Follow(t, h, hubtest.ByWebSocket, "patient", "start")
 	f.Has(t, 1000)
@@ -76,7 +76,7 @@ func TestRspublishWaits(t *testing.T) {
 		_ = feed.Close()
 	}()
 	hubtest.Until(t, "it tries again", func() error {
-		if n := strings.Count(p.Stderr.String(), "trying again in"); n < 2 {
+		if n := strings.Count(p.Stderr.String(), "retrying in"); n < 2 {
 			return fmt.Errorf("%d times", n)
 		}
 		return nil
