@@ -108,7 +108,7 @@ func runAudit(ctx context.Context, args []string, stdin io.Reader, stdout, stder
 	}
 	if proof != nil && *name != "" {
 		if err := auditor.Tell(ctx, c, *name, *proof); err != nil {
-			fmt.Fprintf(stderr, "rshub: report to the hub that there are no differences: %v\n", hubError(err))
+			fmt.Fprintf(stderr, "rshub: report the successful audit to the hub: %v\n", hubError(err))
 		}
 	}
 	return printer.printSummary()

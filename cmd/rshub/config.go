@@ -61,7 +61,7 @@ type config struct {
 
 	JWTKeys       string       `group:"Callers: JWTs, limits and the audit log" envconfig:"RSHUB_JWT_KEYS" desc:"public keys of the issuer of JWTs (JSON Web Tokens): https URL of a JWK Set, or path of a file with a JWK Set or PEM; empty: no JWT is accepted"`
 	JWTIssuer     string       `envconfig:"RSHUB_JWT_ISSUER" desc:"issuer (iss) that each JWT must have; required with RSHUB_JWT_KEYS"`
-	JWTAudience   []string     `envconfig:"RSHUB_JWT_AUDIENCE" desc:"comma-separated audiences (aud), one of which each JWT must have; default: RSHUB_BASE_URL"`
+	JWTAudience   []string     `envconfig:"RSHUB_JWT_AUDIENCE" desc:"comma-separated audiences (aud); each JWT must have one of them; default: RSHUB_BASE_URL"`
 	CallerLimits  limit.Limits `envconfig:"RSHUB_LIMITS_CALLER" desc:"limits of each caller with a token on this hub, such as publishes:100/s,changes:1000000/m,bytes:1GiB/m,sets:100/h,requests:5000/m,connections:500; limits= in a line of RSHUB_TOKENS_FILE takes precedence; limits that are not given keep their defaults"`
 	AddressLimits limit.Limits `envconfig:"RSHUB_LIMITS_ADDRESS" desc:"the same limits for each address of callers without a token; the IPv6 addresses of a /64 count as one"`
 	MaxBody       setting.Size `envconfig:"RSHUB_MAX_BODY" default:"50MiB" desc:"maximum size of the body of a publish, compressed and decompressed; an NDJSON stream may be longer"`
@@ -302,8 +302,8 @@ func unknownVariables() []string {
 	return unknown
 }
 
-// checkVariables returns an error that names all unknown variables, nil if there are none. Only
-// the hub calls it: other commands may run in environments with variables of other programs.
+// checkVariables returns an error that names all unknown variables, or nil. Only the hub calls it:
+// other commands may run in environments with variables of other programs.
 func checkVariables() error {
 	var errs []error
 	for _, name := range unknownVariables() {

@@ -60,8 +60,8 @@ func main() {
 }
 
 // run runs a command and returns its exit code: 0 on success, 1 if the command failed, 2 if
-// its arguments are invalid. For audit, 1 means that there are differences, and 2 that the
-// audit failed.
+// its arguments are invalid. For audit, 1 means that it found differences, and 2 that it
+// failed.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		args = []string{"serve"}

@@ -136,7 +136,7 @@ func (c *config) checkArguments(args []string) error {
 	}
 	for i, a := range args {
 		if i > 0 && strings.HasPrefix(a, "-") {
-			return fmt.Errorf("flag %s must be before %s", a, strings.Join(want, " and "))
+			return fmt.Errorf("flag %[2]s must be before %[1]s", strings.Join(want, " and "), a)
 		}
 	}
 	switch {

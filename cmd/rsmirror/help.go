@@ -54,8 +54,8 @@ Operation
                     Without this flag, an empty list deletes nothing
   -duplicates-first fetch a content from its duplicates, in the order of the source's
                     preference, and from its own URL only if none of them is right
-  -public           fetch contents, and documents on hosts other than that of URL, from
-                    public addresses only
+  -public           fetch contents, and documents on other hosts than URL, from public
+                    addresses only
   -token-file FILE  file with the bearer token (default: RSMIRROR_TOKEN). The token is sent
                     only to the host of URL, and only for documents
   -content-token https://HOST=FILE

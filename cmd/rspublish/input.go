@@ -323,7 +323,7 @@ func jsonReader(r io.Reader) (changeReader, error) {
 	return sliceReader(changes), nil
 }
 
-// checkPublishable returns an error unless the header is that of a document with changes.
+// checkPublishable returns an error unless h is the header of a document with changes.
 func checkPublishable(h *resourcesync.Header) error {
 	if h.IsChanges() {
 		return nil

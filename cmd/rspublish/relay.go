@@ -160,8 +160,8 @@ func (r *relayRun) openState() (release func(), err error) {
 	return release, err
 }
 
-// readState reads the state file into r.file. It returns an error if the state is that of another
-// relay than want.
+// readState reads the state file into r.file. It returns an error if the file has the state of
+// a relay other than want.
 func (r *relayRun) readState(want *relayFile) error {
 	b, err := os.ReadFile(want.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -173,7 +173,7 @@ func (r *relayRun) readState(want *relayFile) error {
 		err = json.Unmarshal(b, got)
 	}
 	if err == nil && got.State.Version != relay.StateVersion {
-		err = fmt.Errorf("got version %d, want %d", got.State.Version, relay.StateVersion)
+		err = fmt.Errorf("unsupported version %d", got.State.Version)
 	}
 	if err != nil {
 		return fmt.Errorf("read state %s: %w; remove the file to compare everything from scratch", want.path, err)

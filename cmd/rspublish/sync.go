@@ -255,8 +255,8 @@ func (s *syncRun) lockListState() (release func(), err error) {
 	return locked, nil
 }
 
-// stateDir returns the directory for the state: that of -state, or one that is derived from
-// source and set.
+// stateDir returns the directory for the state: the value of -state, or a directory in the cache
+// that is derived from source and set.
 func (s *syncRun) stateDir() (string, error) {
 	source := s.cfg.source
 	if s.cfg.kind == directorySource {

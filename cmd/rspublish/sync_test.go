@@ -42,7 +42,7 @@ func TestParseSync(t *testing.T) {
 		{"sync - ", "missing set"},
 		{"sync -set A -", "set"},
 		{"sync -set a -max-delete many -", "-max-delete"},
-		{"sync -set a - -dry-run", "flags must be before"},
+		{"sync -set a - -dry-run", "flag -dry-run must be before -"},
 		{"sync -set a " + file + " " + file, "got several sources"},
 		{"sync -set a -exclude *.x " + file, "require a directory"},
 		{"sync -set a -every 1h " + file, "every"},

@@ -85,7 +85,7 @@ func (c *syncConfig) setSource(args []string) error {
 	case len(args) == 0:
 		return errors.New("missing source; want a directory, a list, the URL of a list, or - for standard input")
 	case len(args) > 1 && strings.HasPrefix(args[1], "-"):
-		return fmt.Errorf("flags must be before %s, got %s after it", args[0], args[1])
+		return fmt.Errorf("flag %[2]s must be before %[1]s", args[0], args[1])
 	case len(args) > 1:
 		return errors.New("got several sources, want one: the resources of other sources would be deleted")
 	case c.watch && c.every <= 0:
