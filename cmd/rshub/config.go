@@ -284,7 +284,7 @@ var serviceLinkPattern = regexp.MustCompile(`_PORT_[0-9]+_`)
 // unknownVariables returns the names of variables that start with RSHUB_ but are not defined by
 // rshub. They are probably misspelled.
 func unknownVariables() []string {
-	known := map[string]bool{"RSHUB_TOKEN": true} // for rshub backup and rshub follow
+	known := map[string]bool{"RSHUB_TOKEN": true} // used by rshub backup, follow and audit
 	for _, name := range variables() {
 		known[name] = true
 	}

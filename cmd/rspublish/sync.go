@@ -40,8 +40,8 @@ type syncRun struct {
 	*program
 	cfg         *syncConfig
 	bar         *report
-	tree        *directory.Tree // the tree of a directory
-	listVersion harvest.Seen    // what the list at a URL was read from
+	tree        *directory.Tree // directory to list; nil for other sources
+	listVersion harvest.Seen    // versions of the documents of a list at a URL
 
 	synced bool // a sync has succeeded in this run
 }

@@ -192,7 +192,7 @@ func TestSyncLists(t *testing.T) {
 	docs.Store("/robots.txt", "User-agent: *\nDisallow: /private\nSitemap: "+web.URL+"/list.xml\nSitemap: /more.xml\n")
 	docs.Store("/more.xml", sitemap("3", "4"))
 	run(0, `"created":1,"updated":0,"deleted":0,`, "", web.URL+"/")
-	docs.Delete("/robots.txt") // the sitemaps move
+	docs.Delete("/robots.txt") // the sitemap moved
 	docs.Store("/sitemap.xml", sitemap("1", "3", "4", "5"))
 	run(0, `"created":1,"updated":0,"deleted":0,`, "", web.URL+"/")
 }

@@ -14,7 +14,7 @@ import (
 // syncConfig has the settings of rspublish sync and watch.
 type syncConfig struct {
 	config
-	watch  bool   // the command is watch
+	watch  bool   // whether the command is watch
 	source string // a directory, a file, a URL, or - for standard input
 	kind   sourceKind
 
