@@ -29,7 +29,7 @@ func TestMostSubscriptions(t *testing.T) {
 			if r.Code != status {
 				t.Errorf("%s %q is answered %d, want %d: %s", callback, more, r.Code, status, r.Body)
 			}
-			if limit := r.Body.String(); status == 403 && !strings.Contains(limit, "at most 3 subscriptions with callbacks at a.example:80") && !strings.Contains(limit, "at most 5 subscriptions to set demo") {
+			if limit := r.Body.String(); status == 403 && !strings.Contains(limit, "limit of 3 subscriptions with callbacks at a.example:80") && !strings.Contains(limit, "limit of 5 subscriptions to set demo") {
 				t.Errorf("it does not name the limit: %s", limit)
 			}
 		}
@@ -93,7 +93,7 @@ func TestMostUnverified(t *testing.T) {
 		post(202, c.url, "")               // a renewal
 		post(202, "http://b.example/", "") // another host
 		post(202, "http://b.example/2", "")
-		post(429, "http://b.example/3", "2 subscriptions that you asked for") // more than half of the limit for one caller
+		post(429, "http://b.example/3", "2 subscriptions of one caller") // more than half of the limit for one caller
 		w.pass(2 * time.Minute)                                               // each request was tried three times
 		if got := w.engine.Count(&subscription.Request{Set: "demo"}, "a.example:80"); got != (subscription.Count{Host: 1, Set: 1}) {
 			t.Errorf("there are %+v", got)
@@ -181,15 +181,15 @@ func TestMostSubscriptionsOfOneCaller(t *testing.T) {
 		}
 		post("evil", 202, hosts[0]+"0", "demo", "")
 		post("evil", 202, hosts[0]+"1", "demo", "")
-		post("evil", 403, hosts[0]+"2", "demo", "one caller may have at most 2 subscriptions with callbacks at h0.example:80")
+		post("evil", 403, hosts[0]+"2", "demo", "limit of 2 subscriptions of one caller with callbacks at h0.example:80")
 		post("good", 202, hosts[0]+"2", "demo", "")
 		post("evil", 202, hosts[1], "demo", "")
-		post("evil", 403, hosts[2], "demo", "one caller may have at most 3 subscriptions to set demo")
+		post("evil", 403, hosts[2], "demo", "limit of 3 subscriptions of one caller to set demo")
 		post("good", 202, hosts[2], "demo", "")
 		post("evil", 202, hosts[2], "other", "")
 		post("evil", 202, hosts[3], "other", "")
 		post("evil", 202, hosts[3], "third", "")
-		post("evil", 403, hosts[4], "third", "one caller may have at most 6 subscriptions, and")
+		post("evil", 403, hosts[4], "third", "limit of 6 subscriptions of one caller reached")
 		post("evil", 202, hosts[0]+"0", "demo", "") // renewed
 		post("good", 202, hosts[4], "third", "")
 		// A subscription that ends makes room.

@@ -20,8 +20,8 @@ const maxEmpty = 16
 
 // Why nothing is delivered although there is something.
 var (
-	errMayNot = errors.New("whoever made the subscription may not follow the set")
-	errNoKey  = errors.New("a key is missing")
+	errMayNot = errors.New("the subscriber may not follow the set")
+	errNoKey  = errors.New("the key of the secret is missing")
 )
 
 // A delivery is one turn of a sub: what the turn works with, and its result.
@@ -112,7 +112,7 @@ func (d *delivery) overrun() error {
 	if errors.Is(err, feed.ErrNoSet) {
 		return errNothing
 	} else if err != nil {
-		return fmt.Errorf("state of set %q: %w", d.about.Set, err)
+		return fmt.Errorf("read state of set %q: %w", d.about.Set, err)
 	}
 	if d.gap.IsZero() {
 		// What a filter left out since the last delivery is in no interval, so it is in the gap.
@@ -229,12 +229,12 @@ func (st *state) advance(d *delivery, to point) {
 	s, e := d.sub, d.engine
 	if d.gaps > s.Gaps {
 		e.metrics.gaps.Add(float64(d.gaps - s.Gaps))
-		e.opts.Logger.Warn("callbacks: the memory overran a subscription", "id", s.id, "set", s.about.Set, "host", s.host.name, "lost", outlet.Lost(d.gap, d.point.begin()))
+		e.opts.Logger.Warn("callbacks: a subscription fell behind retention", "id", s.id, "set", s.about.Set, "host", s.host.name, "lost", outlet.Lost(d.gap, d.point.begin()))
 		s.Gap, s.Gaps = d.gap, d.gaps
 		st.markDirty(s)
 	}
 	if to.diverged && !s.Diverged {
-		e.opts.Logger.Warn("callbacks: the log had lost its tail", "id", s.id, "set", s.about.Set, "host", s.host.name)
+		e.opts.Logger.Warn("callbacks: the log lost its newest changes", "id", s.id, "set", s.about.Set, "host", s.host.name)
 		st.markDirty(s)
 	}
 	if to.cursor != s.Cursor {
@@ -257,7 +257,7 @@ func (st *state) unsent(d *delivery) {
 	case errors.Is(d.err, errNoKey):
 		st.restFor(s, keyRetry)
 	case d.err != nil && !errors.Is(d.err, errNothing):
-		d.engine.opts.Logger.Warn("callbacks: the memory cannot be read", "set", s.about.Set, "err", d.err)
+		d.engine.opts.Logger.Warn("callbacks: read of the change memory failed", "set", s.about.Set, "err", d.err)
 		st.restFor(s, memoryRetry)
 	default: // there may be more, or something new
 		st.rest(s)

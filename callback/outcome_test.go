@@ -50,14 +50,14 @@ func TestOutcomes(t *testing.T) {
 		c := w.listen("refuses.example")
 		c.agrees(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "what?") })
 		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, By: "token bob"})
-		check("a wrong challenge", `demo subscribe 200 true "the answer's body: got \"what?\", want the challenge" by token bob`)
+		check("a wrong challenge", `demo subscribe 200 true "response body: got \"what?\", want the challenge" by token bob`)
 
 		c = w.listen("away.example")
 		c.agrees(status(503))
 		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url})
-		check("a callback that is away", `demo subscribe 503 false "the answer is no confirmation: Service Unavailable" by token alice`)
+		check("a callback that is away", `demo subscribe 503 false "response does not confirm: Service Unavailable" by token alice`)
 		time.Sleep(time.Minute)
-		check("it stays away", `demo subscribe 503 false "the answer is no confirmation: Service Unavailable" by token alice`, `demo subscribe 503 true "the answer is no confirmation: Service Unavailable" by token alice`)
+		check("it stays away", `demo subscribe 503 false "response does not confirm: Service Unavailable" by token alice`, `demo subscribe 503 true "response does not confirm: Service Unavailable" by token alice`)
 
 		c = w.listen("good.example")
 		w.subscribe(c)
@@ -66,7 +66,7 @@ func TestOutcomes(t *testing.T) {
 		check("a delivery")
 		c.says(status(500))
 		w.published("b", 3)
-		check("a delivery that failed", `demo deliver 500 false "the answer is no success: Internal Server Error" by `)
+		check("a delivery that failed", `demo deliver 500 false "unsuccessful response: Internal Server Error" by `)
 		if f := w.engine.Following()["demo"]; f.Subscriptions != 1 || f.Failing != 1 || f.Changes != 3 {
 			t.Errorf("who follows is %+v", f)
 		}

@@ -44,7 +44,7 @@ func (e *Engine) lookIntoInboxes(ctx context.Context) {
 		return
 	}
 	if err != nil {
-		e.opts.Logger.Warn("callbacks: some inboxes cannot be looked at", "err", err)
+		e.opts.Logger.Warn("callbacks: check of inboxes failed", "err", err)
 	}
 	st = e.lock()
 	defer st.unlock()
@@ -67,7 +67,7 @@ func (st *state) fetch(s *shard) {
 	e.wg.Go(func() {
 		requests, err := e.registry.Inbox(s.ctx, s.claim.Shard, after, inboxPage)
 		if err != nil && s.ctx.Err() == nil {
-			e.opts.Logger.Warn("callbacks: the inbox cannot be read", "shard", s.claim.Shard, "err", err)
+			e.opts.Logger.Warn("callbacks: read of an inbox failed", "shard", s.claim.Shard, "err", err)
 		}
 		st := e.lock()
 		defer st.unlock()
@@ -78,7 +78,7 @@ func (st *state) fetch(s *shard) {
 		for _, r := range requests {
 			s.after = max(s.after, r.Number)
 			if r.Mode == "" {
-				e.opts.Logger.Error("callbacks: a request cannot be read; it stays in the inbox", "shard", s.claim.Shard, "number", r.Number)
+				e.opts.Logger.Error("callbacks: invalid request left in the inbox", "shard", s.claim.Shard, "number", r.Number)
 				continue
 			}
 			st.addRequest(s, r)

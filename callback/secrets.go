@@ -32,7 +32,7 @@ func (st *state) countMissing(key string, n int) {
 	case st.missing[key] == 0:
 		delete(st.missing, key)
 	case n > 0 && st.missing[key] == n:
-		st.engine.opts.Logger.Error("callbacks: the key is missing with which the secrets of subscriptions are encrypted; they wait for it", "key", key)
+		st.engine.opts.Logger.Error("callbacks: subscriptions wait for the missing key of their secrets", "key", key)
 	}
 }
 

@@ -163,7 +163,7 @@ func (s *shard) load() bool {
 	for r, err := range e.registry.Load(s.ctx, s.claim.Shard) {
 		if err != nil {
 			if s.ctx.Err() == nil {
-				e.opts.Logger.Warn("callbacks: subscriptions cannot be loaded", "shard", s.claim.Shard, "err", err)
+				e.opts.Logger.Warn("callbacks: load of subscriptions failed", "shard", s.claim.Shard, "err", err)
 			}
 			if errors.Is(err, subscription.ErrRecord) {
 				continue // one bad record must not stop all other subscriptions
@@ -222,7 +222,7 @@ func (st *state) stillHas(s *shard) bool {
 func (st *state) warnLate() {
 	if now := time.Now(); now.Sub(st.warned) >= time.Minute {
 		st.warned = now
-		st.engine.opts.Logger.Warn("callbacks: claims were not renewed in time; the work on their shards stops")
+		st.engine.opts.Logger.Warn("callbacks: claims not renewed in time; work on their shards stops")
 	}
 }
 
@@ -293,7 +293,7 @@ func (s *shard) commit(r *subscription.Request, build func(*state) subscription.
 			s.done = append(s.done, done...)
 			st.engine.saves.Wake()
 			st.unlock()
-			s.engine.opts.Logger.Warn("callbacks: changes wait for the store", "shard", s.claim.Shard, "mode", r.Mode, "err", err)
+			s.engine.opts.Logger.Warn("callbacks: commit failed; retrying", "shard", s.claim.Shard, "mode", r.Mode, "err", err)
 			return backoff.Jitter(commitRetry)
 		}
 	}
@@ -411,7 +411,7 @@ func (s *shard) save(ctx context.Context, all bool) bool {
 	if err == nil || errors.Is(err, claim.ErrLost) {
 		return true
 	}
-	s.engine.opts.Logger.Warn("callbacks: progress is not saved yet", "shard", s.claim.Shard, "err", err)
+	s.engine.opts.Logger.Warn("callbacks: save of progress failed; retrying", "shard", s.claim.Shard, "err", err)
 	st = s.engine.lock()
 	defer st.unlock()
 	if s.ctx.Err() == nil {

@@ -148,7 +148,7 @@ func (st *state) removeSub(x *sub) {
 // removeEnded forgets a subscription that has ended.
 func (st *state) removeEnded(x *sub, mode subscription.Mode, why string) {
 	st.engine.metrics.ended[mode].Inc()
-	st.engine.opts.Logger.Info("callbacks: a subscription ended", "id", x.id, "set", x.about.Set, "host", x.host.name, "why", why)
+	st.engine.opts.Logger.Info("callbacks: subscription ended", "id", x.id, "set", x.about.Set, "host", x.host.name, "why", why)
 	st.removeSub(x)
 }
 

@@ -85,14 +85,14 @@ func (e *Engine) follow(ctx context.Context, t *topic) {
 		case ctx.Err() != nil:
 			return
 		case err != nil && !errors.Is(err, feed.ErrNoSet):
-			e.opts.Logger.Warn("callbacks: the memory cannot be read", "set", t.set, "err", err)
+			e.opts.Logger.Warn("callbacks: read of the change memory failed", "set", t.set, "err", err)
 			continue
 		}
 		e.restart(t, state.Head) // zero for a set that is not made
 		for batches, err := range e.follower.Follow(ctx, t.set, state.Head) {
 			if err != nil {
 				if !errors.Is(err, feed.ErrGone) {
-					e.opts.Logger.Warn("callbacks: following failed", "set", t.set, "err", err)
+					e.opts.Logger.Warn("callbacks: follow failed", "set", t.set, "err", err)
 				}
 				break
 			}

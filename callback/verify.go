@@ -28,7 +28,7 @@ func (s *shard) verify(p *request) (again time.Duration) {
 		return s.keep(p)
 	}
 	if r.Sealed != "" {
-		e.opts.Logger.Error("callbacks: a request waits for the key with which its secret is encrypted", "key", r.Sealed, "id", r.ID(), "set", r.Set)
+		e.opts.Logger.Error("callbacks: request waits for the missing key of its secret", "key", r.Sealed, "id", r.ID(), "set", r.Set)
 		return keyRetry
 	}
 	if r.Mode == subscription.Subscribe {
@@ -47,7 +47,7 @@ func (s *shard) verify(p *request) (again time.Duration) {
 	if known != nil {
 		about = *known.about
 		if err := r.May(&about); err != nil { // the subscription was made after the request was accepted
-			e.opts.Logger.Warn("callbacks: a request is dropped", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", outbound.Host(r.Callback), "err", err)
+			e.opts.Logger.Warn("callbacks: request dropped", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", outbound.Host(r.Callback), "err", err)
 			st.finish(s, r.Number)
 			st.unlock()
 			e.opts.Activity.Called(outcome(r, &subscription.Attempt{Error: err.Error()}, true))
@@ -67,7 +67,7 @@ func (s *shard) verify(p *request) (again time.Duration) {
 	begin := time.Now()
 	c.wanted = r.Makes(&about, begin)
 	if r.Mode == subscription.Subscribe && !c.wanted.LeaseEnd.After(begin) {
-		return s.refuseRequest(r, "the token that asked for it has expired")
+		return s.refuseRequest(r, "the token of the request has expired")
 	}
 	if !s.mayCall() {
 		return 0
@@ -155,7 +155,7 @@ func (s *shard) keep(p *request) (again time.Duration) {
 			st.put(s, &done.Put[i], r.Move || c.refilters)
 		}
 		e.opts.Activity.Called(outcome(r, &c.attempt, true))
-		e.opts.Logger.Info("callbacks: confirmed", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", outbound.Host(r.Callback))
+		e.opts.Logger.Info("callbacks: request confirmed", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", outbound.Host(r.Callback))
 		st.fill()
 	})
 }
@@ -176,7 +176,7 @@ func (s *shard) unconfirmed(p *request, a subscription.Attempt, final bool) (aga
 		return backoff.Jitter(verifyRetries[p.tries-1])
 	}
 	e.opts.Activity.Called(outcome(r, &a, true))
-	e.opts.Logger.Info("callbacks: not confirmed", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", outbound.Host(r.Callback), "status", a.Status, "err", a.Error)
+	e.opts.Logger.Info("callbacks: request not confirmed", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", outbound.Host(r.Callback), "status", a.Status, "err", a.Error)
 	st.finish(s, r.Number)
 	return 0
 }
@@ -194,7 +194,7 @@ func (s *sub) doubt(took time.Duration) {
 // is gone. If the set is still not there, this reason is the only word about it.
 func (e *Engine) whyExpired(ctx context.Context, set string) string {
 	if _, err := e.log.State(ctx, set); errors.Is(err, feed.ErrNoSet) {
-		return "lease expired; there is no such set"
+		return "lease expired; the set does not exist"
 	}
 	return "lease expired"
 }
@@ -214,6 +214,6 @@ func (s *shard) deny(about *subscription.Subscription, verifyToken, reason strin
 	}
 	e.opts.Meter.Count(meter.Denial, v.Outcome, time.Since(begin))
 	if v.Status == 0 {
-		e.opts.Logger.Info("callbacks: could not be told that its subscription ended", "id", about.ID(), "host", outbound.Host(about.Callback), "err", v.Error)
+		e.opts.Logger.Info("callbacks: notification of an ended subscription failed", "id", about.ID(), "host", outbound.Host(about.Callback), "err", v.Error)
 	}
 }

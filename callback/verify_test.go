@@ -265,7 +265,7 @@ func TestExpiryWithoutASet(t *testing.T) {
 			t.Errorf("the subscription ended with its set, or %d questions were asked", c.questions())
 		}
 		w.pass(2 * time.Second)
-		if q := c.asked[1].URL.Query(); !w.gone(id) || q.Get("hub.mode") != "denied" || q.Get("hub.reason") != "lease expired; there is no such set" {
+		if q := c.asked[1].URL.Query(); !w.gone(id) || q.Get("hub.mode") != "denied" || q.Get("hub.reason") != "lease expired; the set does not exist" {
 			t.Errorf("asked %v", q)
 		}
 	})

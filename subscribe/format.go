@@ -76,5 +76,5 @@ func (s *Server) pageFormat(r *http.Request) *feed.Format {
 
 // notAcceptable returns the problem of a client that refuses every form of an answer.
 func (s *Server) notAcceptable() error {
-	return problem.New(http.StatusNotAcceptable, "not-acceptable", "Accept refuses all that there is: "+strings.Join(s.pages(), ", ")+", and "+eventStream)
+	return problem.New(http.StatusNotAcceptable, "not-acceptable", "Accept allows none of the available types: "+strings.Join(s.pages(), ", ")+", and "+eventStream)
 }

@@ -25,7 +25,7 @@ func Copy(ctx context.Context, from, to Registry, claims claim.Store) (subscript
 	for shard := range Shards {
 		n, err := copyShard(ctx, from, to, claims, shard)
 		if err != nil {
-			return subscriptions, fmt.Errorf("copy the subscriptions of shard %d: %w", shard, err)
+			return subscriptions, fmt.Errorf("copy subscriptions of shard %d: %w", shard, err)
 		}
 		subscriptions += n
 	}
@@ -82,7 +82,7 @@ func claimToCopy(ctx context.Context, to claim.Store, shard int) (claim.Claim, e
 			return claims[0], nil
 		}
 		if time.Now().After(end) || !backoff.Wait(ctx, to.ClaimFor()/20) {
-			return claim.Claim{}, errors.Join(ctx.Err(), errors.New("something else works on it, perhaps another rshub copy"))
+			return claim.Claim{}, errors.Join(ctx.Err(), errors.New("claim is held by another process, perhaps another rshub copy"))
 		}
 	}
 }

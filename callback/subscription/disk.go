@@ -67,7 +67,7 @@ type diskShard struct {
 func OpenDisk(ctx context.Context, keep Keep, claims Fence, keys *Keys) (*Disk, error) {
 	d := &Disk{keep: keep, claims: claims, keys: keys}
 	if err := d.open(ctx); err != nil {
-		return nil, fmt.Errorf("open the subscriptions: %w", err)
+		return nil, fmt.Errorf("open subscriptions: %w", err)
 	}
 	return d, nil
 }
@@ -102,7 +102,7 @@ func inboxKey(shard int, number uint64) string {
 func (d *Disk) Send(ctx context.Context, r Request) error {
 	id := r.ID()
 	if err := d.send(ctx, id.Shard(), &r); err != nil {
-		return fmt.Errorf("send a request for subscription %v: %w", id, err)
+		return fmt.Errorf("send request for subscription %v: %w", id, err)
 	}
 	return nil
 }
@@ -184,7 +184,7 @@ func (s *diskShard) done(numbers []uint64) {
 func (d *Disk) Newest(ctx context.Context, shards []int) ([]uint64, error) {
 	numbers := make([]uint64, len(shards))
 	if err := ctx.Err(); err != nil {
-		return numbers, fmt.Errorf("look at the inboxes: %w", err)
+		return numbers, fmt.Errorf("list inboxes: %w", err)
 	}
 	for i, shard := range shards {
 		numbers[i] = d.shards[shard].newest()
@@ -206,7 +206,7 @@ func (d *Disk) Inbox(ctx context.Context, shard int, after uint64, limit int) ([
 		return true
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the inbox of shard %d: %w", shard, err)
+		return nil, fmt.Errorf("read inbox of shard %d: %w", shard, err)
 	}
 	return requests, nil
 }
@@ -326,7 +326,7 @@ func (d *Disk) List(ctx context.Context, set string, after ID, limit int) (recor
 			err = bad
 		}
 		if err != nil {
-			return nil, false, fmt.Errorf("list the subscriptions of set %q: %w", set, err)
+			return nil, false, fmt.Errorf("list subscriptions of set %q: %w", set, err)
 		}
 	}
 	return records, more, nil

@@ -51,7 +51,7 @@ func decodeSubscription(b []byte, keys *Keys) (s Subscription, err error) {
 		s.Stale = s.Secret != "" && keys.encrypts()
 	}
 	if err != nil {
-		return Subscription{}, fmt.Errorf("%w: a subscription: %w", changelog.ErrCorrupt, err)
+		return Subscription{}, fmt.Errorf("%w: subscription: %w", changelog.ErrCorrupt, err)
 	}
 	return s, nil
 }
@@ -112,11 +112,11 @@ func marshal(v any) ([]byte, error) {
 func unmarshal(b []byte, v any) error {
 	n := len(b) - sumSize
 	if n <= 0 || string(b[n:n+len(sumBegin)]) != sumBegin {
-		return errors.New("it has no checksum")
+		return errors.New("checksum is missing")
 	}
 	sum := crc32.Update(crc32.Checksum(b[:n], castagnoli), castagnoli, []byte("}"))
 	if fmt.Sprintf("%08x", sum) != string(b[n+len(sumBegin):len(b)-len(sumEnd)]) {
-		return errors.New("its checksum is wrong")
+		return errors.New("checksum does not match")
 	}
 	return json.Unmarshal(b, v)
 }
@@ -125,7 +125,7 @@ func unmarshal(b []byte, v any) error {
 func checkText(texts ...string) error {
 	for _, s := range texts {
 		if !utf8.ValidString(s) {
-			return resourcesync.Invalid("%.80q is not UTF-8", s)
+			return resourcesync.Invalid("%.80q: want valid UTF-8", s)
 		}
 	}
 	return nil
@@ -179,7 +179,7 @@ func appendTime(b []byte, t time.Time) []byte {
 
 func decodeProgress(b []byte) (p Progress, err error) {
 	if len(b) == 0 || b[0] != progressVersion {
-		return p, fmt.Errorf("%w: a progress of an unknown version", changelog.ErrCorrupt)
+		return p, fmt.Errorf("%w: progress has an unknown version", changelog.ErrCorrupt)
 	}
 	r := fields{packed.NewReader(string(b[1:]))}
 	p.Cursor, p.From, p.Gap = r.cursor(), r.cursor(), r.cursor()
@@ -197,7 +197,7 @@ func decodeProgress(b []byte) (p Progress, err error) {
 		p.Delivery = r.Number()
 	}
 	if !r.Done() {
-		return p, fmt.Errorf("%w: a progress of %d bytes", changelog.ErrCorrupt, len(b))
+		return p, fmt.Errorf("%w: progress has %d bytes", changelog.ErrCorrupt, len(b))
 	}
 	return p, nil
 }

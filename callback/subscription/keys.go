@@ -35,14 +35,14 @@ func ParseKeys(text string) (*Keys, error) {
 		n++
 		id, encoded, ok := strings.Cut(field, ":")
 		if !ok || !keyIDForm.MatchString(id) {
-			return nil, fmt.Errorf("key %d is not ID:KEY, with an ID of 1 to 40 letters, digits, dots, hyphens and underscores", n)
+			return nil, fmt.Errorf("key %d: want ID:KEY, with an ID of 1 to 40 letters, digits, dots, hyphens and underscores", n)
 		}
 		key, err := base64.StdEncoding.DecodeString(encoded)
 		if err != nil || len(key) != keySize {
-			return nil, fmt.Errorf("key %s is not %d bytes in base64; openssl rand -base64 %[2]d makes one", id, keySize)
+			return nil, fmt.Errorf("key %s: want %d bytes of base64; use openssl rand -base64 %[2]d", id, keySize)
 		}
 		if k.all[id] != nil {
-			return nil, fmt.Errorf("key %s is there twice", id)
+			return nil, fmt.Errorf("key %s: duplicate ID", id)
 		}
 		block, err := aes.NewCipher(key)
 		if err != nil {
@@ -56,7 +56,7 @@ func ParseKeys(text string) (*Keys, error) {
 		}
 	}
 	if n == 0 {
-		return nil, errors.New("there is no key: a key is ID:KEY")
+		return nil, errors.New("no keys; want ID:KEY")
 	}
 	return k, nil
 }
@@ -93,7 +93,7 @@ func (k *Keys) open(key string, id ID, use, sealed string) (string, error) {
 		box, err = k.all[key].Open(nil, nil, box, bound(id, use))
 	}
 	if err != nil {
-		return "", fmt.Errorf("its secret cannot be decrypted with the key %s: another key may have had this ID, or it is damaged", key)
+		return "", fmt.Errorf("decrypt secret with key %s: it is damaged, or another key had this ID", key)
 	}
 	return string(box), nil
 }

@@ -45,14 +45,14 @@ func TestParseKeys(t *testing.T) {
 		" a:" + long + ",\n2026-11:" + long:  "",
 		"":                                   "no key",
 		" ,\n":                               "no key",
-		long:                                 "key 1 is not ID:KEY",
-		":" + long:                           "key 1 is not ID:KEY",
-		"a b:" + long:                        "key 1 is not ID:KEY",
-		strings.Repeat("a", 41) + ":" + long: "key 1 is not ID:KEY",
-		"a:" + long + ",ä:" + long:           "key 2 is not ID:KEY",
-		"a:" + long[:20]:                     "key a is not 32 bytes",
-		"a:" + long + "A":                    "key a is not 32 bytes",
-		"a:" + long + ",a:" + long:           "key a is there twice",
+		long:                                 "key 1: want ID:KEY",
+		":" + long:                           "key 1: want ID:KEY",
+		"a b:" + long:                        "key 1: want ID:KEY",
+		strings.Repeat("a", 41) + ":" + long: "key 1: want ID:KEY",
+		"a:" + long + ",ä:" + long:           "key 2: want ID:KEY",
+		"a:" + long[:20]:                     "key a: want 32 bytes",
+		"a:" + long + "A":                    "key a: want 32 bytes",
+		"a:" + long + ",a:" + long:           "key a: duplicate ID",
 	} {
 		k, err := ParseKeys(text)
 		switch {

@@ -11,9 +11,9 @@ import (
 
 // ErrNotYours means that a request would change a subscription that somebody
 // else made, as far as the hub can tell.
-var ErrNotYours = &feed.Error{Code: "not-yours", Status: 403, Text: "the subscription was made by somebody else",
-	Detail: "this callback has a subscription to this topic, and nothing shows that you made it: to change its hub.secret, its filter or its place, or to end one that was made with a token, " +
-		"send the present hub.secret, or rs.status with the URL that the callback was told when it was asked to confirm; without them a renewal can only prolong the lease"}
+var ErrNotYours = &feed.Error{Code: "not-yours", Status: 403, Text: "the subscription belongs to another subscriber",
+	Detail: "this callback has a subscription to this topic that belongs to another subscriber; to change its hub.secret, filter or cursor, or to end one that was made with a token, " +
+		"send the current hub.secret, or rs.status with the URL from the verification; without them a renewal can only prolong the lease"}
 
 // Terms are what a subscriber chose for its deliveries. Only the subscriber may change
 // them. They are stored as a part of the Subscription or Request that has them.

@@ -61,7 +61,7 @@ var _ Registry = (*Redis)(nil)
 // owner of conn closes it.
 func NewRedis(conn *redisconn.Conn, prefix string, opts RedisOptions) (*Redis, error) {
 	if prefix == "" || strings.ContainsAny(prefix, "{}") {
-		return nil, fmt.Errorf("%q cannot begin the keys in Redis", prefix)
+		return nil, fmt.Errorf("invalid prefix of Redis keys %q", prefix)
 	}
 	if opts.InboxMax <= 0 {
 		opts.InboxMax = InboxMax
@@ -103,7 +103,7 @@ func (r *Redis) Send(ctx context.Context, q Request) error {
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("send a request for subscription %v: %w", id, err)
+		return fmt.Errorf("send request for subscription %v: %w", id, err)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func number(id string) (uint64, error) {
 	m, err1 := strconv.ParseUint(ms, 10, 64-sequenceBits)
 	s, err2 := strconv.ParseUint(seq, 10, sequenceBits)
 	if err1 != nil || err2 != nil {
-		return 0, fmt.Errorf("%w: a request with the ID %q", changelog.ErrCorrupt, id)
+		return 0, fmt.Errorf("%w: request has the ID %q", changelog.ErrCorrupt, id)
 	}
 	return m<<sequenceBits | s, nil
 }
@@ -53,7 +53,7 @@ func (r *Redis) Newest(ctx context.Context, shards []int) ([]uint64, error) {
 		keys[i] = r.inboxKey(shard)
 	}
 	var ids []string
-	failed := r.read(ctx, func(t *redisconn.Try) (err error) { ids, err = t.XNewest(keys); return err }, "look at the inboxes")
+	failed := r.read(ctx, func(t *redisconn.Try) (err error) { ids, err = t.XNewest(keys); return err }, "list inboxes")
 	numbers := make([]uint64, len(shards))
 	for i, id := range ids {
 		if id == "" {
@@ -61,7 +61,7 @@ func (r *Redis) Newest(ctx context.Context, shards []int) ([]uint64, error) {
 		}
 		n, err := number(id)
 		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("look at the inbox of shard %d: %w", shards[i], err))
+			failed = errors.Join(failed, fmt.Errorf("check inbox of shard %d: %w", shards[i], err))
 		}
 		numbers[i] = n
 	}
@@ -75,7 +75,7 @@ func (r *Redis) Inbox(ctx context.Context, shard int, after uint64, limit int) (
 	err := r.read(ctx, func(t *redisconn.Try) (err error) {
 		messages, err = t.XRange(r.inboxKey(shard), streamID(after), "r", limit)
 		return err
-	}, "read the inbox of shard %d", shard)
+	}, "read inbox of shard %d", shard)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (r *Redis) Inbox(ctx context.Context, shard int, after uint64, limit int) (
 	for i, m := range messages {
 		n, err := number(m.ID)
 		if err != nil {
-			return nil, fmt.Errorf("read the inbox of shard %d: %w", shard, err)
+			return nil, fmt.Errorf("read inbox of shard %d: %w", shard, err)
 		}
 		requests[i] = decodeRequest(n, []byte(m.Value), r.opts.Keys)
 	}
@@ -151,7 +151,7 @@ func (r *Redis) scan(ctx context.Context, first, n int, pattern string, do func(
 				for k := 1; k+2 < len(parts); k += 3 {
 					id := parts.Text(k)
 					if len(id) != len(ID{}) {
-						bad = fmt.Errorf("%w: a subscription with the ID %q", changelog.ErrCorrupt, id)
+						bad = fmt.Errorf("%w: subscription has the ID %q", changelog.ErrCorrupt, id)
 						return
 					}
 					some = append(some, kept{ID([]byte(id)), parts.Text(k + 1), parts.Text(k + 2)})
@@ -220,7 +220,7 @@ func (r *Redis) List(ctx context.Context, set string, after ID, limit int) (reco
 			}
 		}
 		if err != nil {
-			return nil, false, fmt.Errorf("list the subscriptions of set %q: %w", set, err)
+			return nil, false, fmt.Errorf("list subscriptions of set %q: %w", set, err)
 		}
 		shard, shards = shard+shards, min(2*shards, maxShards)
 	}

@@ -56,7 +56,7 @@ func setMark(set string) []byte {
 func ParseID(s string) (id ID, err error) {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != len(id) {
-		return id, resourcesync.Invalid("%.80q is no id of a subscription: it has 32 hexadecimal digits", s)
+		return id, resourcesync.Invalid("invalid subscription ID %.80q; want 32 hexadecimal digits", s)
 	}
 	copy(id[:], b)
 	return id, nil
@@ -158,13 +158,13 @@ const MaxAttempts = 10
 var (
 	// ErrRecord means that one subscription cannot be read. It says nothing
 	// about the others.
-	ErrRecord = errors.New("a subscription cannot be read")
+	ErrRecord = errors.New("invalid subscription record")
 
 	// ErrNoSubscription means that there is no such subscription.
 	ErrNoSubscription = &feed.Error{Code: "no-such-subscription", Status: 404, Text: "no such subscription",
 		Detail: "this callback has no subscription to this topic"}
 
 	// ErrBusy means that too many requests wait in a shard's inbox.
-	ErrBusy = &feed.Error{Code: "busy", Status: 503, Retry: 60, Text: "too many requests wait",
-		Detail: "too many requests about subscriptions wait to be carried out: try again in a minute"}
+	ErrBusy = &feed.Error{Code: "busy", Status: 503, Retry: 60, Text: "too many pending requests",
+		Detail: "too many requests about subscriptions are pending; try again in a minute"}
 )

@@ -71,7 +71,7 @@ func (c *Caller) Deliver(ctx context.Context, d *outlet.Delivery) outlet.Verdict
 	case status >= 200 && status <= 299:
 		return outlet.Verdict{Decision: outlet.Done, Status: status, Outcome: outbound.Success, Place: peer.Place()}
 	}
-	f := outbound.Answered("the answer is no success", status)
+	f := outbound.Answered("unsuccessful response", status)
 	v := outlet.Verdict{Decision: outlet.Again, After: after, Status: status, Error: f.Text, Outcome: f.Outcome, Place: peer.Place()}
 	switch status {
 	case http.StatusGone:
@@ -99,7 +99,7 @@ func within(timeout time.Duration, first bool) time.Duration {
 func (c *Caller) post(ctx context.Context, cancel context.CancelFunc, d *outlet.Delivery) (status int, after time.Duration, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, d.To.Callback, outbound.NewBody(d.Body))
 	if err != nil {
-		return 0, 0, fmt.Errorf("post to a callback: %w", err)
+		return 0, 0, fmt.Errorf("post to callback: %w", err)
 	}
 	r.ContentLength = d.Size()
 	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(outbound.NewBody(d.Body)), nil }
@@ -183,9 +183,9 @@ func (c *Caller) Confirm(ctx context.Context, q *outlet.Question) outlet.Verdict
 	case err != nil:
 		return outlet.Unanswered(err, outlet.Again, peer)
 	case status >= 500:
-		return refused(outlet.Again, outbound.Answered("the answer is no confirmation", status))
+		return refused(outlet.Again, outbound.Answered("response does not confirm", status))
 	case status < 200 || status > 299:
-		return refused(outlet.Over, outbound.Answered("the answer is no confirmation", status))
+		return refused(outlet.Over, outbound.Answered("response does not confirm", status))
 	case string(answer) != challenge:
 		return refused(outlet.Over, &outbound.Failure{Text: wrongAnswer(answer, q), Outcome: outbound.Other})
 	}
@@ -208,7 +208,7 @@ func wrongAnswer(answer []byte, q *outlet.Question) string {
 		}
 	}
 	if len(text) == len(answer) {
-		return fmt.Sprintf("the answer's body: got %q, want the challenge", text)
+		return fmt.Sprintf("response body: got %q, want the challenge", text)
 	}
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if last := text[len(text)-n:]; utf8.RuneStart(last[0]) {
@@ -218,7 +218,7 @@ func wrongAnswer(answer []byte, q *outlet.Question) string {
 			break
 		}
 	}
-	return fmt.Sprintf("the answer's body: got %q (first %d bytes), want the challenge", text+"…", len(text))
+	return fmt.Sprintf("response body: got %q (first %d bytes), want the challenge", text+"…", len(text))
 }
 
 // knownBy is how many bytes at the beginning of a secret show that it is in a text.
@@ -251,7 +251,7 @@ func (c *Caller) get(ctx context.Context, target string, keys outlet.Keys, read 
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
-		return 0, fmt.Errorf("ask a callback: %w", err)
+		return 0, fmt.Errorf("verify callback: %w", err)
 	}
 	r.Header.Set("User-Agent", outbound.UserAgent)
 	query := [][]byte{[]byte(r.URL.RawQuery)}

@@ -50,7 +50,7 @@ func TestRealCallbacks(t *testing.T) {
 		"own CA":      {secure.URL, outbound.Options{Allow: loopback, CAs: secure.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}, ""},
 		"unknown CA":  {secure.URL, outbound.Options{Allow: loopback}, "TLS"},
 		"no TLS":      {strings.Replace(plain.URL, "http:", "https:", 1), outbound.Options{Allow: loopback}, "TLS"},
-		"TLS wanted":  {strings.Replace(secure.URL, "https:", "http:", 1), outbound.Options{Allow: loopback}, "no success"},
+		"TLS wanted":  {strings.Replace(secure.URL, "https:", "http:", 1), outbound.Options{Allow: loopback}, "unsuccessful response"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got.Store(0)
@@ -114,7 +114,7 @@ func TestConfirm(t *testing.T) {
 			challenge := asked.Get("hub.challenge")
 			want := strings.NewReplacer("CHALLENGE", challenge, "REST", (challenge + challenge)[len(challenge):40]).Replace(tt.want)
 			if want != "" {
-				want = "the answer's body: " + want
+				want = "response body: " + want
 			}
 			if v.Error != want || (v.Decision == outlet.Done) != (want == "") {
 				t.Errorf("Confirm() = %+v, want %q", v, want)

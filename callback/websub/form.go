@@ -53,19 +53,19 @@ func (f *form) refuse(format string, args ...any) { f.fail(resourcesync.Invalid(
 func readForm(w http.ResponseWriter, r *http.Request) (*form, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxForm))
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, problem.New(http.StatusRequestEntityTooLarge, "too-large", fmt.Sprintf("the form has more than %d bytes", e.Limit))
+		return nil, problem.New(http.StatusRequestEntityTooLarge, "too-large", fmt.Sprintf("the form exceeds %d bytes", e.Limit))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the form: %w", err)
+		return nil, fmt.Errorf("read form: %w", err)
 	}
 	all, err := url.ParseQuery(string(body))
 	if err != nil {
-		return nil, resourcesync.Invalid("the form cannot be read: %v", err)
+		return nil, resourcesync.Invalid("invalid form: %v", err)
 	}
 	for name, values := range all {
 		for _, v := range values {
 			if !utf8.ValidString(name) || !utf8.ValidString(v) {
-				return nil, resourcesync.Invalid("%.40q: a form is UTF-8", name)
+				return nil, resourcesync.Invalid("%.40q: want valid UTF-8", name)
 			}
 		}
 	}
@@ -75,7 +75,7 @@ func readForm(w http.ResponseWriter, r *http.Request) (*form, error) {
 // one returns the only value of a parameter, or "" when it is missing.
 func (f *form) one(name string) string {
 	if n := len(f.Values[name]); n > 1 {
-		f.refuse("%s is there %d times, but can be there only once", name, n)
+		f.refuse("%s: got %d values, want one", name, n)
 		return ""
 	}
 	return f.Get(name)
@@ -90,9 +90,9 @@ func (f *form) mode() string {
 	case mode == "" && f.Has("callbackURI"):
 		return string(subscription.Subscribe)
 	case mode == "":
-		f.refuse("hub.mode is missing: it is subscribe, unsubscribe or publish")
+		f.refuse("hub.mode is missing; want subscribe, unsubscribe or publish")
 	default:
-		f.refuse("hub.mode=%.40q: it is subscribe, unsubscribe or publish", mode)
+		f.refuse("hub.mode: got %.40q, want subscribe, unsubscribe or publish", mode)
 	}
 	return ""
 }
@@ -101,7 +101,7 @@ func (f *form) mode() string {
 // delivered: see subscription.Subscription.Form.
 func (s *Server) setOf(name, topic string) (set, format string, err error) {
 	if topic == "" {
-		return "", "", resourcesync.Invalid("%s is missing: it is a topic, %s", name, s.base.Topic("SET"))
+		return "", "", resourcesync.Invalid("%s is missing; want a topic such as %s", name, s.base.Topic("SET"))
 	}
 	if set, ok := s.base.ParseTopic(topic); ok {
 		return set, "", nil
@@ -109,7 +109,7 @@ func (s *Server) setOf(name, topic string) (set, format string, err error) {
 	set, format, ok := s.base.ParseDocument(topic)
 	if !ok || s.opts.Formats[format] == nil {
 		return "", "", problem.New(http.StatusNotFound, "no-such-topic",
-			fmt.Sprintf("%s=%.200q is no topic of this hub: a topic is %s, and GET %s lists the sets", name, topic, s.base.Topic("SET"), s.base.Sets()))
+			fmt.Sprintf("%s: got %.200q, want a topic of this hub such as %s; GET %s lists the sets", name, topic, s.base.Topic("SET"), s.base.Sets()))
 	}
 	return set, format, nil
 }
@@ -126,7 +126,7 @@ func (f *form) callback(check func(name, target string) error) string {
 	case f.err != nil:
 		return ""
 	case callback == "":
-		f.refuse("%s is missing: it is the URL that changes are POSTed to", name)
+		f.refuse("%s is missing; want the URL to POST changes to", name)
 		return ""
 	}
 	if err := check("callback", callback); err != nil {
@@ -140,7 +140,7 @@ func (f *form) callback(check func(name, target string) error) string {
 func (f *form) secret() string {
 	secret := f.one("hub.secret")
 	if len(secret) > maxSecret {
-		f.refuse("hub.secret has %d bytes: it must be less than 200", len(secret))
+		f.refuse("hub.secret: got %d bytes, want less than 200", len(secret))
 	}
 	return secret
 }
@@ -161,7 +161,7 @@ func (f *form) token(base feed.Base) string {
 	name, ok := strings.CutPrefix(status, base.Status(""))
 	_, token, _ := strings.Cut(name, ".")
 	if status != "" && (!ok || token == "") {
-		f.refuse("rs.status=%.40q is not the URL of a subscription's status: the callback was told the URL when it was asked to confirm", status)
+		f.refuse("rs.status: got %.40q, want the URL of a subscription's status from its verification", status)
 	}
 	return token
 }
@@ -178,7 +178,7 @@ func (f *form) lease(o *Options) time.Duration {
 		return o.LeaseMax
 	}
 	if err != nil {
-		f.refuse("hub.lease_seconds=%.40q: it is a number of seconds, or 0 for the longest lease", text)
+		f.refuse("hub.lease_seconds: got %.40q, want a number of seconds, or 0 for the longest lease", text)
 	}
 	return min(max(time.Duration(min(n, uint64(o.LeaseMax/time.Second)))*time.Second, o.LeaseMin), o.LeaseMax)
 }
@@ -230,7 +230,7 @@ func (f *form) every() time.Duration {
 	}
 	every, err := time.ParseDuration(text)
 	if err != nil || every < everyAtLeast || every > everyAtMost {
-		f.refuse("rs.every=%.40q: it is a duration from %v to %v, such as 15m", text, everyAtLeast, everyAtMost)
+		f.refuse("rs.every: got %.40q, want a duration from %v to %v, such as 15m", text, everyAtLeast, everyAtMost)
 	}
 	return every
 }

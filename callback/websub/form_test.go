@@ -54,8 +54,8 @@ func TestRefusedForms(t *testing.T) {
 		"a callback in this house":  {asking("hub.callback", "http://127.0.0.1/cb"), 400, "hub.callback"},
 		"a callback at the hub":     {asking("hub.callback", topic), 400, "hub.callback"},
 		"a bad callbackURI":         {asking("hub.callback", "-") + "&callbackURI=ftp://a.example/", 400, "callbackURI"},
-		"a secret of 200 bytes":     {asking("hub.secret", strings.Repeat("s", 200)), 400, "hub.secret has 200 bytes"},
-		"100 characters, 200 bytes": {asking("hub.secret", strings.Repeat("é", 100)), 400, "hub.secret has 200 bytes"},
+		"a secret of 200 bytes":     {asking("hub.secret", strings.Repeat("s", 200)), 400, "hub.secret: got 200 bytes"},
+		"100 characters, 200 bytes": {asking("hub.secret", strings.Repeat("é", 100)), 400, "hub.secret: got 200 bytes"},
 		"two secrets":               {asking() + "&hub.secret=" + secret, 400, "hub.secret"},
 		"no number of seconds":      {asking("hub.lease_seconds", "1h"), 400, "hub.lease_seconds"},
 		"negative seconds":          {asking("hub.lease_seconds", "-1"), 400, "hub.lease_seconds"},
@@ -63,7 +63,7 @@ func TestRefusedForms(t *testing.T) {
 		"half a second":             {asking("hub.lease_seconds", "0.5"), 400, "hub.lease_seconds"},
 		"a long verify token":       {asking("hub.verify_token", strings.Repeat("t", 2049)), 400, "hub.verify_token: got 2049 bytes, want at most 2048"},
 		"a long one, to end it":     {asking("hub.mode", "unsubscribe", "hub.verify_token", strings.Repeat("t", 2049)), 400, "hub.verify_token: got 2049 bytes"},
-		"two verify tokens":         {asking("hub.verify_token", "a") + "&hub.verify_token=b", 400, "hub.verify_token is there 2 times"},
+		"two verify tokens":         {asking("hub.verify_token", "a") + "&hub.verify_token=b", 400, "hub.verify_token: got 2 values"},
 		"two prefixes":              {asking() + "&rs.prefix=a&rs.prefix=b", 400, "rs.prefix"},
 		"a long prefix":             {asking("rs.prefix", strings.Repeat("p", 2049)), 400, "rs.prefix"},
 		"an unknown change":         {asking("rs.change", "created,moved"), 400, "rs.change"},
@@ -73,7 +73,7 @@ func TestRefusedForms(t *testing.T) {
 		"an interval of days":       {asking("rs.every", "48h"), 400, "rs.every"},
 		"an interval in seconds":    {asking("rs.every", "60"), 400, "rs.every"},
 		"two starts":                {asking() + "&rs.since=start&rs.since=now", 400, "rs.since"},
-		"a start before the log":    {asking("rs.since", "2001-01-01"), 410, "begin with rs.since=start"},
+		"a start before the log":    {asking("rs.since", "2001-01-01"), 410, "use rs.since=start"},
 		"unsubscribe of nothing":    {asking("hub.mode", "unsubscribe"), 404, "no subscription"},
 		"a ping":                    {"hub.mode=publish&hub.url=" + topic, 400, "hub.mode=publish"},
 		"a ping of nothing":         {"hub.mode=publish", 400, "hub.topic"},
@@ -81,7 +81,7 @@ func TestRefusedForms(t *testing.T) {
 		"a semicolon":               {asking() + "&a=1;b=2", 400, "semicolon"},
 		"a secret in Latin-1":       {asking("hub.secret", "-") + "&hub.secret=%E9", 400, "hub.secret"},
 		"a name in Latin-1":         {asking() + "&%E9=1", 400, "UTF-8"},
-		"more than 64 KiB":          {asking() + "&a=" + strings.Repeat("a", maxForm), 413, "the form has more than 65536 bytes"},
+		"more than 64 KiB":          {asking() + "&a=" + strings.Repeat("a", maxForm), 413, "the form exceeds 65536 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &front{t: t, log: f.log, registry: f.registry, server: f.server}

@@ -46,7 +46,7 @@ func (r *rates) take(now time.Time, limits ...limit) error {
 	for _, l := range limits {
 		if r.counts[l.about] >= l.most {
 			p := problem.New(http.StatusTooManyRequests, "too-many-requests",
-				fmt.Sprintf("there were %d requests %s within a minute: try again in the next", l.most, l.about))
+				fmt.Sprintf("limit of %d requests %s per minute reached; try again in the next minute", l.most, l.about))
 			p.RetryAfter = int(r.minute.Add(time.Minute).Sub(now)/time.Second) + 1
 			return p
 		}
@@ -102,7 +102,7 @@ func (s *Server) admit(ctx context.Context, r *subscription.Request) (known bool
 	}
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
-		return false, fmt.Errorf("the host of a callback: %w", err)
+		return false, fmt.Errorf("host of the callback: %w", err)
 	}
 	limits := shared(r.By, "for callbacks at "+name, s.opts.MaxRequests)
 	if r.By != "" {
@@ -120,18 +120,18 @@ func (s *Server) full(ctx context.Context, r *subscription.Request, host string)
 	}
 	switch {
 	case c.Host >= s.opts.MaxPerHost:
-		return refuse(http.StatusForbidden, "this hub takes at most %d subscriptions with callbacks at %s, and has that many: it accepts renewals, but no new ones", s.opts.MaxPerHost, host)
+		return refuse(http.StatusForbidden, "limit of %d subscriptions with callbacks at %s reached; only renewals are accepted", s.opts.MaxPerHost, host)
 	case c.Set >= s.opts.MaxPerSet:
-		return refuse(http.StatusForbidden, "this hub takes at most %d subscriptions to set %s, and has that many: it accepts renewals, but no new ones", s.opts.MaxPerSet, r.Set)
+		return refuse(http.StatusForbidden, "limit of %d subscriptions to set %s reached; only renewals are accepted", s.opts.MaxPerSet, r.Set)
 	}
 	if r.By != "" && !access.FromContext(ctx).Rights.Operate() { // nobody takes the places of all others
 		switch most := s.opts.MaxPerSet; {
 		case c.OwnHost >= half(s.opts.MaxPerHost):
-			return refuse(http.StatusForbidden, "one caller may have at most %d subscriptions with callbacks at %s, and you have that many: this hub accepts renewals, but no new ones", half(s.opts.MaxPerHost), host)
+			return refuse(http.StatusForbidden, "limit of %d subscriptions of one caller with callbacks at %s reached; only renewals are accepted", half(s.opts.MaxPerHost), host)
 		case c.OwnSet >= half(most):
-			return refuse(http.StatusForbidden, "one caller may have at most %d subscriptions to set %s, and you have that many: this hub accepts renewals, but no new ones", half(most), r.Set)
+			return refuse(http.StatusForbidden, "limit of %d subscriptions of one caller to set %s reached; only renewals are accepted", half(most), r.Set)
 		case c.OwnAll >= most:
-			return refuse(http.StatusForbidden, "one caller may have at most %d subscriptions, and you have that many: this hub accepts renewals, but no new ones", most)
+			return refuse(http.StatusForbidden, "limit of %d subscriptions of one caller reached; only renewals are accepted", most)
 		}
 	}
 	unverified := ""
@@ -139,11 +139,11 @@ func (s *Server) full(ctx context.Context, r *subscription.Request, host string)
 	case c.Fresh >= s.opts.MaxUnverified:
 		unverified = fmt.Sprintf("%d subscriptions with callbacks at %s", s.opts.MaxUnverified, host)
 	case r.By != "" && c.Own >= half(s.opts.MaxUnverified):
-		unverified = fmt.Sprintf("%d subscriptions that you asked for, with callbacks at %s,", half(s.opts.MaxUnverified), host)
+		unverified = fmt.Sprintf("%d subscriptions of one caller with callbacks at %s", half(s.opts.MaxUnverified), host)
 	default:
 		return nil
 	}
-	p := refuse(http.StatusTooManyRequests, "%s are still to be confirmed, which is the limit: try again when some are confirmed", unverified)
+	p := refuse(http.StatusTooManyRequests, "limit of unconfirmed requests reached (%s); try again when some are confirmed", unverified)
 	p.RetryAfter = 30 // by then the third attempt to verify is over
 	return p
 }

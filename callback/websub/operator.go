@@ -36,7 +36,7 @@ func (s *Server) ServeSubscriptions(w http.ResponseWriter, r *http.Request, set 
 	var err error
 	if v := q.Get("limit"); v != "" {
 		if limit, err = strconv.Atoi(v); err != nil || limit < 1 || limit > maxPage {
-			return resourcesync.Invalid("limit=%.20s: a limit is a number from 1 to %d", v, maxPage)
+			return resourcesync.Invalid("limit: got %.20q, want 1 to %d", v, maxPage)
 		}
 	}
 	if v := q.Get("after"); v != "" {
@@ -46,7 +46,7 @@ func (s *Server) ServeSubscriptions(w http.ResponseWriter, r *http.Request, set 
 	}
 	records, more, err := s.registry.List(r.Context(), set, after, limit)
 	if err != nil {
-		return fmt.Errorf("list the subscriptions of set %q: %w", set, err)
+		return fmt.Errorf("list subscriptions of set %q: %w", set, err)
 	}
 	if len(records) == 0 {
 		if _, err := s.log.State(r.Context(), set); errors.Is(err, feed.ErrNoSet) {
@@ -92,7 +92,7 @@ func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, 
 	}
 	record, err := s.registry.Find(r.Context(), parsed)
 	if errors.Is(err, subscription.ErrNoSubscription) || err == nil && record.Set != set {
-		return problem.New(http.StatusNotFound, "no-such-subscription", "this set has no subscription of that id; GET /sets/"+set+"/subscriptions lists them")
+		return problem.New(http.StatusNotFound, "no-such-subscription", "the set has no subscription with this ID; GET /sets/"+set+"/subscriptions lists them")
 	}
 	if err != nil {
 		return fmt.Errorf("find subscription %s: %w", id, err)
@@ -128,7 +128,7 @@ func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, 
 	default:
 		allow, ok := map[string]string{"": "DELETE, GET, HEAD", "retry": "POST", "cursor": "PUT"}[part]
 		if !ok {
-			return problem.New(http.StatusNotFound, "not-found", "a subscription has /retry (POST) and /cursor (PUT)")
+			return problem.New(http.StatusNotFound, "not-found", "unknown path below a subscription; want /retry (POST) or /cursor (PUT)")
 		}
 		return problem.NotAllowed(r, allow)
 	}
@@ -151,10 +151,10 @@ func (s *Server) readCursor(w http.ResponseWriter, r *http.Request, set string) 
 		return nil, err
 	}
 	if err = resourcesync.Decode(text, &body); err == nil && body.Cursor == "" {
-		err = errors.New("there is no cursor in it")
+		err = errors.New("cursor is missing")
 	}
 	if err != nil {
-		return nil, resourcesync.Invalid(`the body is not {"cursor": "a cursor, a datetime, start or now"}: %v`, err)
+		return nil, resourcesync.Invalid(`invalid body: %v; want {"cursor": "a cursor, a datetime, start or now"}`, err)
 	}
 	return s.find(r.Context(), "cursor", set, body.Cursor)
 }

@@ -184,9 +184,9 @@ func (s *Server) take(r *http.Request, form *form, mode subscription.Mode) (note
 	if err := s.send(r.Context(), request); err != nil {
 		return "", err
 	}
-	note = "accepted: the callback will be asked to confirm"
+	note = "accepted; the callback will be asked to confirm"
 	if mode == subscription.Subscribe && request.Secret != "" && strings.HasPrefix(request.Callback, "http:") {
-		note += "; a secret over plain HTTP can be read by others on the way, better use https"
+		note += "; warning: the secret is sent over plain HTTP, use https"
 	}
 	return note, nil
 }
@@ -232,7 +232,7 @@ func (s *Server) onlySet(ctx context.Context) (string, error) {
 	}
 	sets = slices.DeleteFunc(sets, func(st feed.State) bool { return !access.FromContext(ctx).Rights.Sees(st) })
 	if len(sets) != 1 {
-		return "", resourcesync.Invalid("topic (or hub.topic) is missing, and there are %d sets here that you may follow: send topic=%s; GET %s lists the sets", len(sets), s.base.Topic("SET"), s.base.Sets())
+		return "", resourcesync.Invalid("topic (or hub.topic) is missing, and you may follow %d sets; send topic=%s, GET %s lists the sets", len(sets), s.base.Topic("SET"), s.base.Sets())
 	}
 	return sets[0].Set, nil
 }
@@ -285,9 +285,9 @@ func (s *Server) find(ctx context.Context, parameter, set, since string) (*feed.
 	b, err := begin.Find(ctx, set, since)
 	if errors.Is(err, feed.ErrGone) {
 		p := problem.New(http.StatusGone, "gone",
-			fmt.Sprintf("%s: the change memory does not reach back that far: read the resources of the source anew, then begin with %[1]s=start", parameter))
+			fmt.Sprintf("%s: the changes are gone; read all resources of the source, then use %[1]s=start", parameter))
 		if s.opts.Inventories != nil && s.opts.Inventories.Keeps(ctx, set) {
-			p.Detail = fmt.Sprintf("%s: the change memory does not reach back that far: read a baseline, %s, then begin with the cursor at its end", parameter, s.base.Baseline(set))
+			p.Detail = fmt.Sprintf("%s: the changes are gone; read a baseline from %s, then use the cursor at its end", parameter, s.base.Baseline(set))
 			p.Header = http.Header{"Link": {s.base.InventoryLink(set)}}
 		}
 		p.Err = err
@@ -318,9 +318,9 @@ func (s *Server) send(ctx context.Context, r subscription.Request) error {
 	if err == nil {
 		return nil
 	}
-	err = fmt.Errorf("keep a request to %s: %w", r.Mode, err)
+	err = fmt.Errorf("store request to %s: %w", r.Mode, err)
 	if errors.Is(err, feed.ErrUnknown) {
-		p := problem.New(http.StatusServiceUnavailable, "unknown", "it is unknown whether the request was kept: send it again, twice does no harm")
+		p := problem.New(http.StatusServiceUnavailable, "unknown", "it is unknown whether the request was stored; send it again, a repeat is harmless")
 		p.RetryAfter, p.Err = 2, err
 		return p
 	}

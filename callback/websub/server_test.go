@@ -236,7 +236,7 @@ func TestDraftOf2012(t *testing.T) {
 	if r := f.newest(); r.Form != "" {
 		t.Errorf("a topic was named, and %+v is kept", r)
 	}
-	if status, text := f.post(draft + "&topic=second"); status != 404 || !strings.Contains(text, "topic=") {
+	if status, text := f.post(draft + "&topic=second"); status != 404 || !strings.Contains(text, "topic: got") {
 		t.Errorf("with another topic it is answered %d: %s", status, text)
 	}
 }
@@ -448,14 +448,14 @@ func TestRates(t *testing.T) {
 			t.Errorf("Retry-After is %q", w.Header().Get("Retry-After"))
 		}
 	}
-	tooMany(post("https://a.example:9999/4"), "3 requests for callbacks at a.example within")
+	tooMany(post("https://a.example:9999/4"), "3 requests for callbacks at a.example per minute")
 	tooMany(post("https://a.example/1", "hub.mode", "unsubscribe"), "a.example")
 	if w := post("https://b.example/"); w.Code != 202 {
 		t.Errorf("another host is answered %d: %s", w.Code, w.Body)
 	}
 	// One caller has half of it at a host, and all of it at all hosts together.
 	for i, status := range []int{202, 202, 429} {
-		if w := as("greedy", fmt.Sprint("https://c.example/", i)); w.Code != status || status == 429 && !strings.Contains(w.Body.String(), "2 requests by token greedy for callbacks at c.example within") {
+		if w := as("greedy", fmt.Sprint("https://c.example/", i)); w.Code != status || status == 429 && !strings.Contains(w.Body.String(), "2 requests by token greedy for callbacks at c.example per minute") {
 			t.Errorf("request %d of one caller is answered %d: %s", i, w.Code, w.Body)
 		}
 	}
@@ -465,7 +465,7 @@ func TestRates(t *testing.T) {
 	if w := as("greedy", "https://d.example/"); w.Code != 202 {
 		t.Errorf("at another host it is answered %d: %s", w.Code, w.Body)
 	}
-	tooMany(as("greedy", "https://e.example/"), "3 requests by token greedy within")
+	tooMany(as("greedy", "https://e.example/"), "3 requests by token greedy per minute")
 	// An existing subscription can still be renewed and ended.
 	for n := range maxAgain {
 		mode := []string{"subscribe", "unsubscribe"}[n%2]

@@ -79,7 +79,7 @@ func (s *Server) view(ctx context.Context, r *subscription.Record) (shown, error
 	case !r.Ended.IsZero():
 		v.State, v.Why, v.Ended, v.Lag = "ended", r.Why, &r.Ended, lag{}
 	case r.Sealed != "":
-		v.State, v.Why = "locked", "its secret is encrypted with the key "+r.Sealed+", which this hub does not have: see RSHUB_SECRET_KEYS"
+		v.State, v.Why = "locked", "the secret is encrypted with the key "+r.Sealed+", which is missing from RSHUB_SECRET_KEYS"
 	case !made:
 		v.State = "no set"
 	case r.Failed > 0 && r.Next.After(s.opts.Now()):
@@ -124,7 +124,7 @@ func (s *Server) ServeStatus(w http.ResponseWriter, r *http.Request, name string
 	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
-	none := problem.New(http.StatusNotFound, "no-such-subscription", "there is no subscription at this URL: it ended, or was never confirmed")
+	none := problem.New(http.StatusNotFound, "no-such-subscription", "no subscription at this URL; it ended, or was never confirmed")
 	text, token, _ := strings.Cut(name, ".")
 	id, err := subscription.ParseID(text)
 	if err != nil {
@@ -135,7 +135,7 @@ func (s *Server) ServeStatus(w http.ResponseWriter, r *http.Request, name string
 		return none
 	}
 	if err != nil {
-		return fmt.Errorf("find a subscription: %w", err)
+		return fmt.Errorf("find subscription: %w", err)
 	}
 	v, err := s.view(r.Context(), &record)
 	if err != nil {

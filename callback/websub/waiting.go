@@ -24,7 +24,7 @@ func (s *Server) Waiting(ctx context.Context, set, by string) (waiting []subscri
 	}
 	newest, err := s.registry.Newest(ctx, shards)
 	if err != nil {
-		return nil, fmt.Errorf("look at requests that wait: %w", err)
+		return nil, fmt.Errorf("list pending requests: %w", err)
 	}
 	for shard, n := range newest {
 		if n == 0 {
@@ -33,7 +33,7 @@ func (s *Server) Waiting(ctx context.Context, set, by string) (waiting []subscri
 		looked := 0
 		for r, err := range s.inbox(ctx, shard) {
 			if err != nil {
-				return nil, fmt.Errorf("read requests that wait: %w", err)
+				return nil, fmt.Errorf("read pending requests: %w", err)
 			}
 			if looked++; looked > waitingPerShard {
 				break

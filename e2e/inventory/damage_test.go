@@ -46,7 +46,7 @@ return tostring(n)`, "0")
 	if err != nil || !strings.HasSuffix(p.Type, "/damaged") || !strings.Contains(p.Detail, "page ") {
 		t.Fatalf("what is damaged is answered with %+v: %v", p, err)
 	}
-	h.Says("a damaged inventory is made anew from the log")
+	h.Says("rebuilding a damaged inventory from the log")
 	hubtest.Until(t, "what was made anew from the whole log is complete", func() error { // just after the inventory is dropped, it is not
 		if l := s.proved(t, h); !l.Complete {
 			return trial.ErrNotYet

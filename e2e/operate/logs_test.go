@@ -112,7 +112,7 @@ func TestQuietLog(t *testing.T) {
 	c, tp := tr.Callback(""), tr.Topic()
 	tr.Subscribed(c, tp)
 	tr.Delivered(c, tr.Publish(tp))
-	h.Says("callbacks: confirmed")
+	h.Says("callbacks: request confirmed")
 	before := h.Stderr.String()
 	var followers []*hubtest.Follower
 	for _, way := range hubtest.AllWays {

@@ -70,16 +70,16 @@ func (v *Inventory) begin(ctx context.Context, check func(*Record, *Head) error)
 func (v *Inventory) swap(ctx context.Context, rec *Record, head *Head, s Swap) error {
 	s.Begin, s.Version, s.Attempt, s.Head = rec.Log.Begin, rec.Version, rec.Attempt, head.encode()
 	if len(s.Head) > MaxHead {
-		return fmt.Errorf("the head of set %q has %d bytes, as there are so many pins: %w", v.set, len(s.Head), feed.ErrOverloaded)
+		return fmt.Errorf("head of set %q: too many pins (%d bytes): %w", v.set, len(s.Head), feed.ErrOverloaded)
 	}
 	if err := v.store.Swap(ctx, v.set, s); err != nil {
-		return fmt.Errorf("change the inventory of set %q: %w", v.set, err)
+		return fmt.Errorf("update inventory of set %q: %w", v.set, err)
 	}
 	return nil
 }
 
 // errSame says that there is nothing to change.
-var errSame = errors.New("nothing changes")
+var errSame = errors.New("no changes")
 
 // update changes the record. It tries again while others change it, too.
 func (v *Inventory) update(ctx context.Context, s Swap, change func(*Record, *Head) error) error {

@@ -311,7 +311,7 @@ func (u *upcoming) pull() {
 		u.end = true
 		return
 	case e.Change.Loc == "" || e.Change.Loc <= u.last:
-		u.err = fmt.Errorf("the changes are not in order: %q comes after %q", resourcesync.Shorten(e.Change.Loc), resourcesync.Shorten(u.last))
+		u.err = fmt.Errorf("changes out of order: %q after %q", resourcesync.Shorten(e.Change.Loc), resourcesync.Shorten(u.last))
 		u.end = true
 		return
 	}

@@ -31,7 +31,7 @@ func (v *Inventory) Check(ctx context.Context) error {
 	case err != nil:
 		return err
 	case after.Version != rec.Version || after.Log.Begin != rec.Log.Begin:
-		return fmt.Errorf("set %q was changed while it was checked: %w", v.set, ErrRaced)
+		return fmt.Errorf("set %q changed during the check: %w", v.set, ErrRaced)
 	case c.failed != nil:
 		return c.failed
 	}
@@ -77,11 +77,11 @@ func (c *checker) root(k *Kept) {
 	for _, n := range found.pages {
 		c.owned[n] = true
 		if n > k.Upto {
-			c.say("root %d has page %d, which is newer", k.Upto, n)
+			c.say("root %d has the newer page %d", k.Upto, n)
 		}
 	}
 	if found.Tally != k.Tally || uint64(len(found.pages)) != k.Pages || found.bytes != k.Bytes {
-		c.say("root %d says that it has %d resources on %d pages of %d bytes, and has %d on %d of %d, or the sums differ",
+		c.say("root %d: recorded %d resources, %d pages, %d bytes; found %d, %d, %d, or the sums differ",
 			k.Upto, k.Tally.Count, k.Pages, k.Bytes, found.Count, len(found.pages), found.bytes)
 	}
 }
@@ -125,15 +125,15 @@ func (c *checker) leaf(found *checked, number uint64, b []byte) error {
 		return err
 	}
 	if len(entries) == 0 {
-		return errors.New("it holds no resource")
+		return errors.New("no resources")
 	}
 	for i := range entries {
 		e := &entries[i]
 		if e.Change.Loc <= found.last {
-			return errors.New("its resources are not in order")
+			return errors.New("resources out of order")
 		}
 		if !Exists(e) {
-			return errors.New("it holds a resource that does not exist")
+			return errors.New("has a deleted resource")
 		}
 		found.last = e.Change.Loc
 		t := c.hash.Tally(e)
@@ -153,15 +153,15 @@ func (c *checker) inner(found *checked, number uint64, level int, b []byte) erro
 		r := &refs[i]
 		below := c.page(r.Number, level-1)
 		if below == nil {
-			return fmt.Errorf("page %d below it cannot be read", r.Number)
+			return fmt.Errorf("child page %d is unreadable", r.Number)
 		}
 		switch {
 		case below.Tally != r.Tally || below.newest != r.Newest:
-			return fmt.Errorf("page %d below it has other counts or sums", r.Number)
+			return fmt.Errorf("child page %d has different counts or sums", r.Number)
 		case below.first < r.First || below.first <= found.last:
-			return fmt.Errorf("page %d below it is out of order", r.Number)
+			return fmt.Errorf("child page %d is out of order", r.Number)
 		case i+1 < len(refs) && below.last >= refs[i+1].First:
-			return fmt.Errorf("page %d below it reaches into the next", r.Number)
+			return fmt.Errorf("child page %d overlaps the next", r.Number)
 		}
 		if i == 0 {
 			found.first = below.first
@@ -190,7 +190,7 @@ func (c *checker) dead(head *Head) {
 		slices.Sort(want)
 		slices.Sort(dead)
 		if !slices.Equal(want, dead) {
-			c.say("the list of dead pages of root %d has %d pages, and should have %d", k.Upto, len(dead), len(want))
+			c.say("dead pages of root %d: got %d, want %d", k.Upto, len(dead), len(want))
 		}
 	}
 }
@@ -220,7 +220,7 @@ func (c *checker) owners(head *Head) {
 	trash := map[uint64]bool{}
 	for _, n := range c.list(head.Trash) {
 		if trash[n] = true; c.owned[n] {
-			c.say("page %d is to be removed, and is needed", n)
+			c.say("page %d is marked for removal but in use", n)
 		}
 	}
 	for n, err := range c.v.store.Numbers(c.ctx, c.v.set, c.begin) {
@@ -232,6 +232,6 @@ func (c *checker) owners(head *Head) {
 		if c.owned[n] || trash[n] || reserved || n < head.Sweep {
 			continue
 		}
-		c.wrong = append(c.wrong, fmt.Errorf("set %q: page %d is in no root and no list", c.v.set, n))
+		c.wrong = append(c.wrong, fmt.Errorf("set %q: page %d is unreferenced", c.v.set, n))
 	}
 }

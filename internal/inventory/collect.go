@@ -34,7 +34,7 @@ func collect(ctx context.Context, s Store, set string, resources iter.Seq2[*feed
 	v := New(s, set, Options{})
 	root, err := v.collect(ctx, resources, twice)
 	if err != nil {
-		return nil, fmt.Errorf("collect the resources of %s: %w", set, err)
+		return nil, fmt.Errorf("collect resources of %s: %w", set, err)
 	}
 	return v.Tree(root).State(), nil
 }
@@ -75,5 +75,5 @@ func (v *Inventory) collect(ctx context.Context, resources iter.Seq2[*feed.Entry
 func twice(a, b *feed.Entry) error {
 	first, second := min(a.Position, b.Position), max(a.Position, b.Position)
 	return &resourcesync.Error{Err: resourcesync.ErrInvalid, Line: int(second), Loc: resourcesync.Shorten(b.Change.Loc),
-		Rule: fmt.Sprintf("it is there twice: line %d has it, too", first)}
+		Rule: fmt.Sprintf("duplicate loc; line %d has it, too", first)}
 }

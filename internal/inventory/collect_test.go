@@ -77,8 +77,8 @@ func TestCollectTwice(t *testing.T) {
 		locs []string
 		want string
 	}{
-		{[]string{"urn:a", "urn:b", "urn:a"}, "line 3: urn:a: it is there twice: line 1 has it, too"},
-		{append(far, "urn:x", "urn:7"), fmt.Sprintf("line %d: urn:7: it is there twice: line 8 has it, too", severalRuns+2)},
+		{[]string{"urn:a", "urn:b", "urn:a"}, "line 3: urn:a: duplicate loc; line 1 has it, too"},
+		{append(far, "urn:x", "urn:7"), fmt.Sprintf("line %d: urn:7: duplicate loc; line 8 has it, too", severalRuns+2)},
 	} {
 		_, err := Collect(t.Context(), NewMemory(), "demo", rows(test.locs...))
 		if !errors.Is(err, resourcesync.ErrInvalid) || !strings.Contains(err.Error(), test.want) {

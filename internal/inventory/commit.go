@@ -37,7 +37,7 @@ func (v *Inventory) Commit(ctx context.Context, c Changes) (Root, error) {
 	var err error
 	if c.Runs != nil {
 		if a = c.Runs.a; c.Runs.base != c.Base.Upto {
-			return Root{}, fmt.Errorf("set %q: runs on top of root %d, not of %d: %w", v.set, c.Runs.base, c.Base.Upto, ErrRaced)
+			return Root{}, fmt.Errorf("set %q: runs are based on root %d, want %d: %w", v.set, c.Runs.base, c.Base.Upto, ErrRaced)
 		}
 		a.ctx = ctx
 	} else if a, err = v.beginOn(ctx, c.Base); err != nil {
@@ -142,7 +142,7 @@ func (v *Inventory) Reset(ctx context.Context, why string) error {
 	for range tries {
 		rec, head, err := v.Load(ctx)
 		if head == nil && errors.Is(err, ErrDamaged) {
-			head, err = &Head{Next: 1, Why: "the record was damaged"}, nil
+			head, err = &Head{Next: 1, Why: "damaged record"}, nil
 		}
 		if err != nil {
 			return err

@@ -22,7 +22,7 @@ func (v *Inventory) readList(ctx context.Context, begin int64, first uint64) (de
 	for first != 0 {
 		pages, err := v.store.Get(ctx, v.set, begin, []uint64{first})
 		if err != nil {
-			return l, fmt.Errorf("read the dead pages of set %q: %w", v.set, err)
+			return l, fmt.Errorf("read dead pages of set %q: %w", v.set, err)
 		}
 		next, numbers, err := page.OpenList(first, pages[0])
 		if err != nil {
@@ -43,7 +43,7 @@ func (a *attempt) writeList(numbers []uint64, behind uint64) (first uint64, writ
 	if behind != 0 {
 		pages, err := a.v.store.Get(a.ctx, a.v.set, a.begin, []uint64{behind})
 		if err != nil {
-			return 0, nil, nil, fmt.Errorf("read the dead pages of set %q: %w", a.v.set, err)
+			return 0, nil, nil, fmt.Errorf("read dead pages of set %q: %w", a.v.set, err)
 		}
 		if next, more, err := page.OpenList(behind, pages[0]); err == nil && len(pages[0]) < a.v.limit/2 {
 			numbers, replaced, behind = append(more, numbers...), []uint64{behind}, next
@@ -104,7 +104,7 @@ func (v *Inventory) sweep(ctx context.Context, begin int64, to uint64) error {
 	var numbers []uint64
 	for n, err := range v.store.Numbers(ctx, v.set, begin) {
 		if err != nil {
-			return fmt.Errorf("list the pages of set %q: %w", v.set, err)
+			return fmt.Errorf("list pages of set %q: %w", v.set, err)
 		}
 		if n < to {
 			numbers = append(numbers, n)

@@ -66,7 +66,7 @@ func (v *Inventory) Set() string { return v.set }
 func (v *Inventory) Load(ctx context.Context) (Record, *Head, error) {
 	rec, err := v.store.Load(ctx, v.set)
 	if err != nil {
-		return Record{}, nil, fmt.Errorf("load the inventory of set %q: %w", v.set, err)
+		return Record{}, nil, fmt.Errorf("load inventory of set %q: %w", v.set, err)
 	}
 	head, err := decodeHead(rec.Head)
 	if err != nil {
@@ -80,7 +80,7 @@ func (v *Inventory) Load(ctx context.Context) (Record, *Head, error) {
 func (v *Inventory) damaged(part string, why error) error {
 	e := *ErrDamaged
 	e.Text += fmt.Sprintf(": %s of set %q: %v", part, v.set, why)
-	e.Detail = fmt.Sprintf("%s of the inventory of set %q is damaged: %v. The hub makes the inventory anew if its log reaches back to the beginning; ask again soon", part, v.set, why)
+	e.Detail = fmt.Sprintf("%s of the inventory of set %q is damaged: %v. The hub rebuilds the inventory if its log reaches back to the beginning; try again soon", part, v.set, why)
 	if v.found != nil {
 		v.found(&e)
 	}

@@ -60,7 +60,7 @@ func (o *Overlay) Add(ctx context.Context, entries []feed.Entry) error {
 	slices.Sort(unknown)
 	before := make([]digest.Tally, len(unknown)) // what the tree has of these locs
 	if err := o.base.Find(ctx, unknown, func(i int, e *feed.Entry) { before[i] = digest.TallyOf(e) }); err != nil {
-		return fmt.Errorf("look up what %d changes replace: %w", len(unknown), err)
+		return fmt.Errorf("look up resources replaced by %d changes: %w", len(unknown), err)
 	}
 	for i, loc := range unknown {
 		c := newest[loc]

@@ -109,19 +109,19 @@ func (h *Head) broken() string {
 		case k.Upto <= upto || k.Upto >= h.Next:
 			return fmt.Sprintf("root %d is out of order", k.Upto)
 		case k.Page > k.Upto || k.Height < 0 || k.Height > maxHeight || (k.Page == 0) != (k.Height == 0):
-			return fmt.Sprintf("root %d cannot be read", k.Upto)
+			return fmt.Sprintf("root %d is unreadable", k.Upto)
 		case k.Dead >= h.Next:
-			return fmt.Sprintf("the dead pages of root %d have no list", k.Upto)
+			return fmt.Sprintf("root %d has dead pages without a list", k.Upto)
 		}
 		upto = k.Upto
 	}
 	for _, s := range h.Reserved {
 		if s.From >= s.To || s.To > h.Next {
-			return "numbers are reserved that do not exist yet"
+			return "reserved page numbers beyond the next"
 		}
 	}
 	if h.Next == 0 || h.Trash >= h.Next || h.Sweep > h.Next {
-		return "it names pages that do not exist yet"
+		return "references to page numbers beyond the next"
 	}
 	return ""
 }

@@ -147,7 +147,7 @@ func (r *runReader) next() (*feed.Entry, error) {
 			n := min(runAhead, len(r.pages))
 			pages, err := r.a.v.store.Get(r.a.ctx, r.a.v.set, r.a.begin, r.pages[:n])
 			if err != nil {
-				return nil, fmt.Errorf("read changes of set %q that wait: %w", r.a.v.set, err)
+				return nil, fmt.Errorf("read pending changes of set %q: %w", r.a.v.set, err)
 			}
 			r.ahead = pages
 		}
@@ -161,7 +161,7 @@ func (r *runReader) next() (*feed.Entry, error) {
 			r.buf, err = r.decode.Decode(r.buf[:0], l)
 		}
 		if err != nil { // not ErrDamaged, because no root has the page
-			return nil, fmt.Errorf("page %d of set %q, with changes that wait: %w", number, r.a.v.set, err)
+			return nil, fmt.Errorf("page %d of set %q, with pending changes: %w", number, r.a.v.set, err)
 		}
 		r.off = 0
 	}

@@ -11,11 +11,11 @@ import (
 var (
 	// ErrRaced means that another call has changed the record of the inventory since
 	// it was loaded, or that the attempt has ended. Nothing was written.
-	ErrRaced = errors.New("another committer was quicker")
+	ErrRaced = errors.New("lost a race with another commit")
 
 	// ErrLog means that the log is not the one that the commit was made from: the set
 	// was made anew, or the log has lost the entry at the cursor. Nothing was written.
-	ErrLog = errors.New("the log is another one than the inventory was made from")
+	ErrLog = errors.New("the log is not the one that the inventory was built from")
 
 	// ErrDamaged means that a page is missing or is not what was written. It names
 	// the page.

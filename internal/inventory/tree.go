@@ -103,9 +103,9 @@ func (t *Tree) missing(ctx context.Context, number uint64) error {
 		return err
 	}
 	if err != nil || rec.Log.Begin != t.root.Begin || head.find(t.root.Upto) == nil {
-		return fmt.Errorf("set %q: the snapshot at %v: %w", t.v.set, t.root.Cursor, feed.ErrGone)
+		return fmt.Errorf("set %q: snapshot at %v: %w", t.v.set, t.root.Cursor, feed.ErrGone)
 	}
-	return t.damaged(number, errors.New("it is missing"))
+	return t.damaged(number, errors.New("missing"))
 }
 
 func (t *Tree) damaged(number uint64, err error) error {
@@ -292,7 +292,7 @@ func (t *Tree) Nth(ctx context.Context, n uint64) (loc string, ok bool, err erro
 		}
 		n--
 	}
-	return "", false, t.damaged(p.Number, errors.Join(errors.New("it holds fewer resources than were counted"), r.Err()))
+	return "", false, t.damaged(p.Number, errors.Join(errors.New("fewer resources than counted"), r.Err()))
 }
 
 // Tally returns the tally of a range. It reads only the pages at its two ends.

@@ -24,7 +24,7 @@ type inventoryStore struct {
 	store  inventory.Store
 	claims claim.Store
 	poll   time.Duration                           // how often to look at sets that change
-	scarce func(context.Context) bool              // whether the store has little room left
+	scarce func(context.Context) bool              // whether the store is nearly full
 	sweep  func(context.Context, int) (int, error) // see live.Options; nil: nothing is left
 }
 

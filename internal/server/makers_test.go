@@ -64,7 +64,7 @@ func (c *callee) subscribe(t *testing.T, h *started, set, secret string, headers
 func (h *started) confirms(t *testing.T, host string) {
 	t.Helper()
 	testutil.Until(t, "the callback confirms", func() bool {
-		return slices.ContainsFunc(h.log.Lines(t, "callbacks: confirmed"), func(line map[string]any) bool { return line["host"] == host })
+		return slices.ContainsFunc(h.log.Lines(t, "callbacks: request confirmed"), func(line map[string]any) bool { return line["host"] == host })
 	})
 }
 
@@ -264,7 +264,7 @@ func TestRequestsOfSubscribers(t *testing.T) {
 		return len(all) == 1 && all[0].State == "refused"
 	})
 	for _, who := range []int{0, 1} {
-		if r := get(who); len(r) != 1 || r[0].Status != 404 || r[0].Mode != "subscribe" || !strings.Contains(r[0].Error, "no confirmation") || r[0].Callback != callback.URL+"/here?secret=1" {
+		if r := get(who); len(r) != 1 || r[0].Status != 404 || r[0].Mode != "subscribe" || !strings.Contains(r[0].Error, "does not confirm") || r[0].Callback != callback.URL+"/here?secret=1" {
 			t.Errorf("caller %d sees %+v", who, r)
 		}
 	}

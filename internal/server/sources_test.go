@@ -148,7 +148,7 @@ func TestPing(t *testing.T) {
 	if detail := none.refuses(400, "invalid", "PUT", "/sets/demo", `{"source":"https://example.org/"}`); !strings.Contains(detail, "RSHUB_POLL=off") {
 		t.Errorf("a source: %s", detail)
 	}
-	if body := ping(none, 400); !strings.Contains(body, "fetches nothing") {
+	if body := ping(none, 400); !strings.Contains(body, "does not fetch changes") {
 		t.Errorf("a ping: %s", body)
 	}
 }

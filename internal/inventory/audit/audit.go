@@ -109,7 +109,7 @@ type Resource struct {
 // about a single range is never that large. Other errors are those of the state.
 func Answer(ctx context.Context, s *inventory.State, q Question) (Reply, error) {
 	if q.At != s.Cursor() {
-		return Reply{}, fmt.Errorf("a question at %v for a state at %v", q.At, s.Cursor())
+		return Reply{}, fmt.Errorf("question is at %v, state is at %v", q.At, s.Cursor())
 	}
 	a := answer{Reply: Reply{Cursor: s.Cursor()}, state: s, meter: s.Meter(), by: q.By, details: q.Details}
 	for i := range q.Ranges {
@@ -118,7 +118,7 @@ func Answer(ctx context.Context, s *inventory.State, q Question) (Reply, error) 
 		}
 		if a.bytes > MaxReply {
 			return Reply{}, &resourcesync.Error{Err: resourcesync.ErrTooLarge,
-				Rule: fmt.Sprintf("the answer about the first %d of %d ranges has more than %d bytes: ask about fewer ranges at once", i+1, len(q.Ranges), MaxReply)}
+				Rule: fmt.Sprintf("the answer to the first %d of %d ranges exceeds %d bytes; ask about fewer ranges", i+1, len(q.Ranges), MaxReply)}
 		}
 	}
 	return a.Reply, nil

@@ -188,7 +188,7 @@ func (a *auditor) run(ctx context.Context) (err error) {
 	case err != nil:
 		return err
 	case own.Cursor().IsZero() && t.Count > 0: // the zero cursor is also the beginning of a log, where nothing is
-		return resourcesync.Invalid("only a state with a cursor can be compared by position")
+		return resourcesync.Invalid("comparing by position requires a state with a cursor")
 	}
 	return a.exactly(ctx, own)
 }
@@ -369,7 +369,7 @@ func (a *auditor) look(ctx context.Context, from feed.Cursor) (look audit.Look, 
 	}
 	err = a.request(ctx, http.MethodGet, query, nil, func(r io.ReadCloser) (err error) {
 		if look, err = audit.ReadLook(http.MaxBytesReader(nil, r, maxLook)); err == nil && (look.Set != a.set || look.Cursor.Position < from.Position) {
-			err = fmt.Errorf("got a look at %v of the set %q, want one of %q at %v or later", look.Cursor, look.Set, a.set, from)
+			err = fmt.Errorf("got a summary at %v of set %q, want set %q at %v or later", look.Cursor, look.Set, a.set, from)
 		}
 		return err
 	})
@@ -410,7 +410,7 @@ func (a *auditor) askOnce(ctx context.Context, q audit.Question) (reply audit.Re
 	}
 	err = a.request(ctx, http.MethodPost, query, q.AppendJSON(nil), func(r io.ReadCloser) (err error) {
 		if reply, err = audit.ReadReply(http.MaxBytesReader(nil, r, 2*audit.MaxReply)); err == nil && (reply.Set != a.set || reply.Cursor != q.At) {
-			err = fmt.Errorf("got an answer about the set %q at %v, want one about %q at %v", reply.Set, reply.Cursor, a.set, q.At)
+			err = fmt.Errorf("got an answer about set %q at %v, want set %q at %v", reply.Set, reply.Cursor, a.set, q.At)
 		}
 		return err
 	})
@@ -434,10 +434,10 @@ func Look(ctx context.Context, hub Hub, set, prefix string) (audit.Look, error) 
 }
 
 // ErrOther means that a hub does not hold what a proof says.
-var ErrOther = errors.New("the hub has something else")
+var ErrOther = errors.New("the hub has different resources")
 
 // ErrInconsistent means that a hub shows no difference, and another digest.
-var ErrInconsistent = errors.New("got no difference, and another digest")
+var ErrInconsistent = errors.New("digests differ, but no difference was found")
 
 // Tell tells a hub that a destination has proved to hold the same. The hub compares the
 // proof with what it held at that cursor, and shows its operators when the destination of
@@ -454,7 +454,7 @@ func Tell(ctx context.Context, hub Hub, name string, p audit.Proof) error {
 	a := &auditor{hub: hub, set: p.Set, at: p.Cursor, name: name}
 	reply, err := a.askOnce(ctx, p.Question())
 	if err == nil && len(reply.Ranges) > 0 {
-		err = fmt.Errorf("%w than %d resources of set %q with the digest %v at %v", ErrOther, p.Count, p.Set, p.Digest, p.Cursor)
+		err = fmt.Errorf("%w; want %d resources of set %q with the digest %v at %v", ErrOther, p.Count, p.Set, p.Digest, p.Cursor)
 	}
 	return err
 }

@@ -90,7 +90,7 @@ func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 // Parse reads the text form of a digest.
 func Parse(s string) (d Digest, err error) {
 	if _, err := hex.Decode(d[:], []byte(s[:min(len(s), 32)])); err != nil || len(s) != 32 || strings.ToLower(s) != s {
-		return d, resourcesync.Invalid("%q is no digest: a digest is 32 lower-case hex digits", resourcesync.Shorten(s))
+		return d, resourcesync.Invalid("invalid digest %q; want 32 lower-case hex digits", resourcesync.Shorten(s))
 	}
 	return d, nil
 }
@@ -101,7 +101,7 @@ func (s Sum) MarshalText() ([]byte, error) { return []byte(hex.EncodeToString(s[
 // UnmarshalText reads what MarshalText returned.
 func (s *Sum) UnmarshalText(b []byte) error {
 	if len(b) != 2*len(s) {
-		return fmt.Errorf("a sum of %d bytes", len(b)/2)
+		return fmt.Errorf("sum has %d bytes", len(b)/2)
 	}
 	_, err := hex.Decode(s[:], b)
 	return err

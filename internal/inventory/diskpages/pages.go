@@ -27,7 +27,7 @@ func (s *Store) record(ctx context.Context, set string) (r inventory.Record, err
 		return r, err
 	}
 	if set == "" || strings.Contains(set, "/") {
-		return r, fmt.Errorf("%q cannot name an inventory", set)
+		return r, fmt.Errorf("invalid set name %q", set)
 	}
 	r.Log.Set = set
 	b, err := pebbledb.Get(s.db, recordPrefix+set)
@@ -35,7 +35,7 @@ func (s *Store) record(ctx context.Context, set string) (r inventory.Record, err
 		return r, err
 	}
 	if len(b) < 24 {
-		return r, fmt.Errorf("%w: its record has %d bytes", inventory.ErrDamaged, len(b))
+		return r, fmt.Errorf("%w: record has %d bytes", inventory.ErrDamaged, len(b))
 	}
 	r.Version, r.Attempt, r.Head = binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:]), b[24:]
 	return r, nil

@@ -57,7 +57,7 @@ func Open(dir string, o Options) (*Store, error) {
 // Close releases the store. Nothing may be called after it.
 func (s *Store) Close() error {
 	if err := errors.Join(s.db.Flush(), s.db.Close()); err != nil {
-		return fmt.Errorf("close the inventories in %s: %w", s.dir, err)
+		return fmt.Errorf("close inventories in %s: %w", s.dir, err)
 	}
 	return nil
 }
@@ -67,7 +67,7 @@ func (s *Store) Close() error {
 // changes little.
 func (s *Store) Copy(dir string) error {
 	if err := s.db.Checkpoint(dir, pebble.WithFlushedWAL()); err != nil {
-		return fmt.Errorf("copy the inventories in %s to %s: %w", s.dir, dir, err)
+		return fmt.Errorf("copy inventories in %s to %s: %w", s.dir, dir, err)
 	}
 	return nil
 }

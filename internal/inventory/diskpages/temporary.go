@@ -17,7 +17,7 @@ import (
 func Collect(ctx context.Context, set string, resources iter.Seq2[*feed.Entry, error]) (s *inventory.State, done func() error, err error) {
 	dir, err := os.MkdirTemp("", "rshub-pages-*")
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a temporary directory for the resources of %s: %w", set, err)
+		return nil, nil, fmt.Errorf("create temporary directory for the resources of %s: %w", set, err)
 	}
 	pages, err := Open(dir, Options{})
 	if err != nil {

@@ -49,7 +49,7 @@ func (v *view) baseline(ctx context.Context, late bool) (*inventory.Pinned, erro
 	}
 	b, err := v.live.log.Since(ctx, v.set, s.root.Cursor, 1)
 	if errors.Is(err, feed.ErrGone) || err == nil && b.Diverged {
-		err = fmt.Errorf("the log does not reach back to its root: %w", errMoved) // true until the maker makes another root
+		err = fmt.Errorf("the log does not reach back to the root: %w", errMoved) // true until the maker makes another root
 	}
 	if err != nil {
 		v.live.unuse(s)

@@ -11,10 +11,10 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Texts for people: why an inventory is not complete any more.
+// Texts for people: why an inventory is no longer complete.
 const (
-	whyLost   = "the log has lost its newest changes"
-	whyGone   = "the log does not hold the cursor any more as of which the set was complete"
+	whyLost   = "the log lost its newest changes"
+	whyGone   = "the log no longer has the cursor at which the set was complete"
 	whyPassed = "retention removed changes before the inventory had them"
 )
 
@@ -109,7 +109,7 @@ func (l *Live) knows(ctx context.Context, set string, at feed.Cursor) (bool, err
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("set %q: read the log at %v: %w", set, at, err)
+		return false, fmt.Errorf("set %q: read log at %v: %w", set, at, err)
 	}
 	return has == at || at.IsZero(), nil
 }
@@ -123,7 +123,7 @@ func (j *job) passed(ctx context.Context) error {
 		return err
 	}
 	if s.Begin != j.state.Begin {
-		return fmt.Errorf("set %q was made anew: %w", j.set, inventory.ErrLog)
+		return fmt.Errorf("set %q was created again: %w", j.set, inventory.ErrLog)
 	}
 	if j.state = s; s.Floor.Position <= j.to.Position {
 		return j.back(ctx, s.Floor) // the log does not know the root's cursor
@@ -152,13 +152,13 @@ func (j *job) back(ctx context.Context, to feed.Cursor) error {
 		return err
 	}
 	if s.Begin == j.state.Begin && s.Floor.Position == 0 {
-		l.logger.Warn("the log has lost its newest changes: an inventory is made anew from it", "set", j.set)
+		l.logger.Warn("the log lost its newest changes; rebuilding the inventory", "set", j.set)
 		j.anew = true
 		j.drop()
 		return nil
 	}
 	if _, err := j.inv.Forget(ctx, j.root, to, whyLost); err != nil {
-		return fmt.Errorf("set %q: %s: go back to %v: %w", j.set, whyLost, to, err)
+		return fmt.Errorf("set %q: %s: revert to %v: %w", j.set, whyLost, to, err)
 	}
 	l.fellBack(j.set, inventory.Changes{Base: j.root, To: to, Incomplete: whyLost})
 	j.since = 0
@@ -170,11 +170,11 @@ func (j *job) back(ctx context.Context, to feed.Cursor) error {
 // had.
 func (l *Live) fellBack(set string, c inventory.Changes) {
 	if c.Base.Upto == 0 && c.Incomplete == whyPassed {
-		l.logger.Info("an inventory begins without the changes that retention has removed", "set", set, "cursor", c.To.String())
+		l.logger.Info("inventory starts without the changes that retention removed", "set", set, "cursor", c.To.String())
 		return
 	}
 	l.metrics.fallen.Inc()
-	l.logger.Error("an inventory is not complete any more", "set", set, "cursor", c.To.String(), "why", c.Incomplete)
+	l.logger.Error("an inventory is no longer complete", "set", set, "cursor", c.To.String(), "why", c.Incomplete)
 }
 
 // mend makes a damaged inventory anew, if the log still has its beginning. found is the
@@ -192,12 +192,12 @@ func (j *job) mend(ctx context.Context, found error) error {
 		return err
 	}
 	if s.Floor.Position > 0 && !s.NoInventory || s.Begin != j.state.Begin {
-		return fmt.Errorf("set %q: it cannot be made anew, because the log does not reach back to its beginning: %v", j.set, found)
+		return fmt.Errorf("set %q: rebuild: the log does not reach back to its beginning: %v", j.set, found)
 	}
-	j.maker.live.logger.Error("a damaged inventory is made anew from the log", "set", j.set, "err", found)
+	j.maker.live.logger.Error("rebuilding a damaged inventory from the log", "set", j.set, "err", found)
 	// The log has every change of the inventory, so the inventory is as complete as before.
 	if err := j.inv.Reset(ctx, ""); err != nil {
-		return fmt.Errorf("set %q: drop a damaged inventory: %w", j.set, err)
+		return fmt.Errorf("set %q: drop damaged inventory: %w", j.set, err)
 	}
 	j.damaged = false
 	j.forget()

@@ -24,14 +24,14 @@ func (l *Live) Complete(ctx context.Context, set string, complete bool) error {
 		}
 		at, why := rec.Log.Head, ""
 		if !complete {
-			at, why = feed.Cursor{}, "a publisher said so"
+			at, why = feed.Cursor{}, "declared by a publisher"
 		}
 		err = v.SetComplete(ctx, at, why)
 		if errors.Is(err, inventory.ErrLog) && try < completeTries {
 			continue // the set was made anew, or its log lost entries
 		}
 		if err != nil {
-			return fmt.Errorf("set %q: say whether it is complete: %w", set, err)
+			return fmt.Errorf("set %q: set complete: %w", set, err)
 		}
 		l.maker.ask(set, false) // so that a Resource List is made soon
 		return nil

@@ -34,7 +34,7 @@ func TestDamaged(t *testing.T) {
 		if h := w.state(l, "a"); !h.Complete {
 			t.Error("an inventory that was made anew from the whole log is not complete")
 		}
-		if !strings.Contains(w.text.String(), "made anew from the log") {
+		if !strings.Contains(w.text.String(), "rebuilding a damaged inventory") {
 			t.Error("nothing was logged")
 		}
 
@@ -71,7 +71,7 @@ func TestDamaged(t *testing.T) {
 			}
 			w.holds("a", h)
 			h.Release()
-			if n := strings.Count(w.text.String(), "made anew from the log"); n != 1 {
+			if n := strings.Count(w.text.String(), "rebuilding a damaged inventory"); n != 1 {
 				t.Errorf("%s: it was made anew %d times", name, n)
 			}
 			stop()
@@ -119,7 +119,7 @@ func TestDamagedAndTrimmed(t *testing.T) {
 		if n := scans.Load(); n < 2 || n > 10 {
 			t.Errorf("in 20 seconds it was looked at %d times", n)
 		}
-		if !strings.Contains(w.text.String(), "it cannot be made anew") {
+		if !strings.Contains(w.text.String(), "rebuild: the log does not reach back") {
 			t.Error("nothing was logged")
 		}
 	})

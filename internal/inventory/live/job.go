@@ -126,7 +126,7 @@ func (j *job) turn(ctx context.Context) {
 	j.retry = time.Now().Add(j.pause)
 	if text := err.Error(); text != j.said {
 		j.said = text
-		j.maker.live.logger.Warn("an inventory cannot be made up to date", "set", j.set, "err", err)
+		j.maker.live.logger.Warn("update of an inventory failed", "set", j.set, "err", err)
 	}
 	if j.maker.waiting >= j.maker.live.opts.WaitBytes {
 		j.drop() // other sets need the memory
@@ -176,7 +176,7 @@ func (j *job) load(ctx context.Context) error {
 		return err
 	}
 	if rec.Log.Begin != j.state.Begin {
-		return fmt.Errorf("set %q was made anew: %w", j.set, inventory.ErrLog)
+		return fmt.Errorf("set %q was created again: %w", j.set, inventory.ErrLog)
 	}
 	now := time.Now()
 	j.ahead = time.UnixMicro(rec.Now).Sub(now)
@@ -219,7 +219,7 @@ func (j *job) read(ctx context.Context) error {
 		case errors.Is(err, feed.ErrGone):
 			return j.passed(ctx)
 		case err != nil:
-			return fmt.Errorf("set %q: read the log: %w", j.set, err)
+			return fmt.Errorf("set %q: read log: %w", j.set, err)
 		case b.Diverged:
 			if err := j.diverged(ctx, b.After); err != nil || j.loaded.IsZero() {
 				return err

@@ -50,7 +50,7 @@ func (j *job) listDue(now time.Time) bool {
 // list marks the newest root as that of a Resource List.
 func (j *job) list(ctx context.Context) error {
 	if err := j.inv.List(ctx, j.root.Upto); err != nil {
-		return fmt.Errorf("set %q: make a Resource List: %w", j.set, err)
+		return fmt.Errorf("set %q: make Resource List: %w", j.set, err)
 	}
 	j.maker.live.metrics.lists.Inc()
 	if err := j.inv.Shrink(ctx); err != nil { // drops the root of the list before the last

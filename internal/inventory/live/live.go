@@ -42,22 +42,22 @@ var (
 	// ErrIncomplete means that no publisher said that the hub knows all resources of
 	// the set, or that this is not true any more.
 	ErrIncomplete = &feed.Error{Code: "incomplete", Status: 404, Text: "the inventory is not complete",
-		Detail: `the hub has no Resource List of this set, because it may not know all resources; when it does, a publisher says so: PUT /sets/NAME with {"complete":true}`}
+		Detail: `the hub has no Resource List of this set, because it may not know all resources; a publisher declares the set complete: PUT /sets/NAME with {"complete":true}`}
 
 	// ErrBehind means that the inventory has not reached the cursor that the caller
 	// asks for. It is being made from a long log, or the log itself has not reached
 	// the cursor.
 	ErrBehind = &feed.Error{Code: "behind", Status: 503, Retry: 5, Text: "the inventory is behind",
-		Detail: "the inventory of this set has not reached that cursor yet; ask again soon"}
+		Detail: "the inventory of this set has not reached the cursor yet; try again soon"}
 
 	// ErrTooMany means that the maximum number of readers read inventories now.
 	// The maximum of one user is half of that.
-	ErrTooMany = &feed.Error{Code: "too-many", Status: 429, Retry: 5, Text: "too many read inventories",
-		Detail: "too many baselines or audits are under way; ask again soon"}
+	ErrTooMany = &feed.Error{Code: "too-many", Status: 429, Retry: 5, Text: "too many readers of inventories",
+		Detail: "too many baselines or audits are in progress; try again soon"}
 
 	// errOff is the feed.ErrNoInventory of a set whose source wants none.
-	errOff = &feed.Error{Code: feed.ErrNoInventory.Code, Status: feed.ErrNoInventory.Status, Text: "the set wants no inventory",
-		Detail: `the hub keeps no inventory of this set, because its description says "inventory":"off": there is no baseline, no list of its resources and no audit`}
+	errOff = &feed.Error{Code: feed.ErrNoInventory.Code, Status: feed.ErrNoInventory.Status, Text: "the inventory of the set is turned off",
+		Detail: `the description of this set has "inventory":"off", so there are no baselines, lists of resources and audits`}
 )
 
 // A Log is what Live needs of the change memory. See changelog.Log.

@@ -193,7 +193,7 @@ func (m *maker) noteFailure(ctx context.Context, err error) {
 	}
 	if now != "" && now != m.said && ctx.Err() == nil && !errors.Is(err, feed.ErrNoSet) {
 		m.live.metrics.failed.Inc()
-		m.live.logger.Warn("inventories cannot be made: the heads of the sets cannot be read", "err", err)
+		m.live.logger.Warn("read of the heads of all sets failed; inventories are not updated", "err", err)
 	}
 	m.said = now
 }

@@ -103,7 +103,7 @@ func TestWaiting(t *testing.T) {
 		if n := w.waiting(l); n != 0 {
 			t.Errorf("%d bytes wait although everything is committed", n)
 		}
-		if n := strings.Count(w.text.String(), "cannot be made up to date"); n != 2 {
+		if n := strings.Count(w.text.String(), "update of an inventory failed"); n != 2 {
 			t.Errorf("the log has %d lines:\n%s", n, w.text)
 		}
 		if at := w.head("a").Newest().Cursor.Position; at != 20_000 {
@@ -206,7 +206,7 @@ func TestLost(t *testing.T) {
 		at := w.log.publish("a", "+fourth")
 		w.after(20 * time.Second)
 		h := w.state(l, "a")
-		if !h.Complete || h.Cursor() != at || !strings.Contains(w.text.String(), "the log has lost its newest changes") {
+		if !h.Complete || h.Cursor() != at || !strings.Contains(w.text.String(), "the log lost its newest changes") {
 			t.Errorf("at %v, complete is %v", h.Cursor(), h.Complete)
 		}
 
@@ -219,7 +219,7 @@ func TestLost(t *testing.T) {
 		w.after(20 * time.Second)
 		h = w.got(l.State(t.Context(), "a", feed.Cursor{}, 0))
 		h.Release()
-		if h.Complete || h.Cursor() != at || !strings.Contains(w.text.String(), "not complete any more") {
+		if h.Complete || h.Cursor() != at || !strings.Contains(w.text.String(), "an inventory is no longer complete") {
 			t.Errorf("at %v, complete is %v although a root has lost its log", h.Cursor(), h.Complete)
 		}
 		for _, want := range []string{"fifth", "fourth"} {

@@ -45,7 +45,7 @@ func TestPace(t *testing.T) {
 			rate        float64
 			least, most float64
 		}{
-			{"nothing changes", 0, 1, 1},
+			{"no changes", 0, 1, 1},
 			{"changes come", 1000, .2, .3},
 			{"many come", 500_000, .2, .3},
 			{"nothing changes any more", 0, 1, 1},

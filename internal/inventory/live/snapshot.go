@@ -91,10 +91,10 @@ func (v *view) pin(ctx context.Context, r inventory.Root) (*snapshot, error) {
 	if r.Upto > 0 {
 		_, err := v.inv.Pin(ctx, r.Upto, v.live.holder, pinFor)
 		if errors.Is(err, feed.ErrGone) {
-			return nil, fmt.Errorf("set %q: pin the root at %v: %w", v.set, r.Cursor, errMoved)
+			return nil, fmt.Errorf("set %q: pin root at %v: %w", v.set, r.Cursor, errMoved)
 		}
 		if err != nil && !errors.Is(err, feed.ErrFull) {
-			return nil, fmt.Errorf("set %q: pin the root at %v: %w", v.set, r.Cursor, err)
+			return nil, fmt.Errorf("set %q: pin root at %v: %w", v.set, r.Cursor, err)
 		}
 	}
 	now := time.Now()
@@ -121,7 +121,7 @@ func (l *Live) renew(ctx context.Context, ending bool) {
 			return
 		}
 		if err != nil && !errors.Is(err, feed.ErrGone) && !errors.Is(err, feed.ErrNoSet) {
-			l.logger.Warn("a pin of an inventory cannot be renewed; its readers may have to begin anew", "set", s.inv.Set(), "err", err)
+			l.logger.Warn("renewal of a pin failed; its readers may have to start over", "set", s.inv.Set(), "err", err)
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 )
 
 var (
-	errEarly = errors.New("the log is not there yet") // the log has not reached the cursor
-	errBare  = errors.New("no root is made yet")
+	errEarly = errors.New("the log has not reached the cursor") // the log has not reached the cursor
+	errBare  = errors.New("the inventory has no root yet")
 )
 
 const (
@@ -95,7 +95,7 @@ func (v *view) from(ctx context.Context, from feed.Cursor) (*inventory.Pinned, e
 	if !from.IsZero() {
 		if from.Position > upto {
 			if from.Micros <= rec.Log.Head.Micros { // the cursor is from lost entries, or from an earlier log
-				return nil, fmt.Errorf("set %q: the log does not know %v: %w", v.set, from, feed.ErrGone)
+				return nil, fmt.Errorf("set %q: cursor %v is not in the log: %w", v.set, from, feed.ErrGone)
 			}
 			return nil, fmt.Errorf("set %q: %v: %w", v.set, from, errEarly)
 		}
@@ -131,7 +131,7 @@ func (v *view) from(ctx context.Context, from feed.Cursor) (*inventory.Pinned, e
 func (v *view) verify(ctx context.Context, at feed.Cursor, lost error) error {
 	known, err := v.live.knows(ctx, v.set, at)
 	if err == nil && !known {
-		err = fmt.Errorf("set %q: the log does not know %v: %w", v.set, at, lost)
+		err = fmt.Errorf("set %q: cursor %v is not in the log: %w", v.set, at, lost)
 	}
 	return err
 }

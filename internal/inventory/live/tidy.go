@@ -63,10 +63,10 @@ func (l *Live) dropOld(now time.Time) {
 func (l *Live) sweep(ctx context.Context) (more bool) {
 	n, err := l.opts.SweepDeleted(ctx, sweepMost)
 	if err != nil && ctx.Err() == nil {
-		l.logger.Warn("the inventories of deleted sets cannot be removed now; the next try follows", "err", err)
+		l.logger.Warn("removal of inventories of deleted sets failed; retrying", "err", err)
 	}
 	if n > 0 {
-		l.logger.Info("the inventories of deleted sets were removed", "sets", n)
+		l.logger.Info("removed inventories of deleted sets", "sets", n)
 	}
 	return n == sweepMost && err == nil
 }

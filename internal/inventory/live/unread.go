@@ -24,7 +24,7 @@ func (l *Live) Unread(ctx context.Context, set string) (at feed.Cursor, ok bool)
 	if errors.Is(err, errStuck) || errors.Is(err, errScarce) {
 		l.metrics.unheld.Inc()
 		say := func() {
-			l.logger.Error("retention does not wait for an inventory any more", "set", set, "why", err.Error())
+			l.logger.Error("retention no longer waits for an inventory", "set", set, "why", err.Error())
 		}
 		if errors.Is(err, errScarce) { // that is so of all sets that are behind, each time
 			l.scarce.Do(say)
@@ -32,14 +32,14 @@ func (l *Live) Unread(ctx context.Context, set string) (at feed.Cursor, ok bool)
 			say()
 		}
 	} else if !errors.Is(err, feed.ErrNoInventory) && !errors.Is(err, feed.ErrNoSet) && ctx.Err() == nil {
-		l.logger.Warn("it is unknown whether retention has to wait for an inventory", "set", set, "err", err)
+		l.logger.Warn("check whether retention must wait for an inventory failed", "set", set, "err", err)
 	}
 	return feed.Cursor{}, false
 }
 
 var (
 	errStuck  = errors.New("the inventory has made no progress for a day")
-	errScarce = errors.New("the store has little room left")
+	errScarce = errors.New("the store is nearly full")
 )
 
 func (l *Live) unread(ctx context.Context, set string) (feed.Cursor, error) {
@@ -59,7 +59,7 @@ func (l *Live) unread(ctx context.Context, set string) (feed.Cursor, error) {
 	switch {
 	case errors.Is(err, feed.ErrGone): // retention has already passed it; keep what the log has now
 	case err != nil:
-		return feed.Cursor{}, fmt.Errorf("read what the inventory has not: %w", err)
+		return feed.Cursor{}, fmt.Errorf("read changes after the inventory: %w", err)
 	case len(first.Entries) > 0:
 		stuck = max(stuck, first.Entries[0].Micros)
 	}

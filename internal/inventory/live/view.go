@@ -194,7 +194,7 @@ func start(r inventory.Root, s feed.State) feed.Cursor {
 }
 
 // errMoved means that the log does not know the cursor up to which it was read.
-var errMoved = errors.New("the log does not know the cursor")
+var errMoved = errors.New("the cursor is not in the log")
 
 // read adds to the overlay the changes of the log up to at least a position.
 func (v *view) read(ctx context.Context, upto uint64) error {
@@ -215,7 +215,7 @@ func (l *Live) fill(ctx context.Context, set string, o *inventory.Overlay, at fe
 				return at, fmt.Errorf("set %q: %v: %w", set, to, errMoved)
 			}
 			if err != nil {
-				return at, fmt.Errorf("set %q: read the log: %w", set, err)
+				return at, fmt.Errorf("set %q: read log: %w", set, err)
 			}
 			entries, to = append(entries, b.Entries...), b.Cursor
 		}
@@ -225,10 +225,10 @@ func (l *Live) fill(ctx context.Context, set string, o *inventory.Overlay, at fe
 		at = to
 		grown(len(entries))
 		if o.Bytes() > overlayMost {
-			return at, fmt.Errorf("set %q: more waits than fits into memory: %w", set, ErrBehind)
+			return at, fmt.Errorf("set %q: pending changes exceed the memory limit: %w", set, ErrBehind)
 		}
 		if !l.makeRoom() {
-			return at, fmt.Errorf("set %q: the states of all sets take too much memory: %w", set, ErrTooMany)
+			return at, fmt.Errorf("set %q: states of all sets exceed the memory limit: %w", set, ErrTooMany)
 		}
 	}
 	return at, nil

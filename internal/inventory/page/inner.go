@@ -68,7 +68,7 @@ func OpenInner(number uint64, b []byte) ([]Ref, error) {
 		r := &refs[i]
 		shared, suffix := d.Number(), d.String()
 		if shared > uint64(len(first)) {
-			return nil, fmt.Errorf("its rows cannot be read")
+			return nil, fmt.Errorf("invalid rows")
 		}
 		first = append(first[:shared], suffix...)
 		r.First = string(first)
@@ -78,12 +78,12 @@ func OpenInner(number uint64, b []byte) ([]Ref, error) {
 		copy(r.Position[:], d.Bytes(32))
 		copy(r.Content[:], d.Bytes(32))
 		if d.Bad() || i > 0 && r.First <= before.First || r.Number == 0 {
-			return nil, fmt.Errorf("its rows cannot be read")
+			return nil, fmt.Errorf("invalid rows")
 		}
 		before = *r
 	}
 	if count == 0 || !d.Done() {
-		return nil, fmt.Errorf("its rows cannot be read")
+		return nil, fmt.Errorf("invalid rows")
 	}
 	return refs, nil
 }

@@ -359,7 +359,7 @@ func (r *Reader) readKind() {
 // false.
 func (r *Reader) Err() error {
 	if r.d.Bad() || r.left == 0 && !r.d.Done() {
-		return fmt.Errorf("its rows cannot be read")
+		return fmt.Errorf("invalid rows")
 	}
 	return nil
 }

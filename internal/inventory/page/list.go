@@ -39,7 +39,7 @@ func OpenList(number uint64, b []byte) (next uint64, numbers []uint64, err error
 		numbers = append(numbers, before)
 	}
 	if !d.Done() || next >= number {
-		return 0, nil, fmt.Errorf("its rows cannot be read")
+		return 0, nil, fmt.Errorf("invalid rows")
 	}
 	return next, numbers, nil
 }

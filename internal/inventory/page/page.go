@@ -49,14 +49,14 @@ func checksum(number uint64, b []byte) uint32 {
 // open checks a page, and returns its count and its rows.
 func open(number uint64, form byte, b []byte) (count int, rows string, err error) {
 	if len(b) < 6 || checksum(number, b[:len(b)-4]) != binary.LittleEndian.Uint32(b[len(b)-4:]) {
-		return 0, "", fmt.Errorf("its checksum is wrong")
+		return 0, "", fmt.Errorf("checksum does not match")
 	}
 	if b[0] != form {
-		return 0, "", fmt.Errorf("it has form %d instead of %d", b[0], form)
+		return 0, "", fmt.Errorf("format: got %d, want %d", b[0], form)
 	}
 	n, size := binary.Uvarint(b[1 : len(b)-4])
 	if size <= 0 || n > uint64(len(b)) {
-		return 0, "", fmt.Errorf("its count is wrong")
+		return 0, "", fmt.Errorf("count does not match")
 	}
 	return int(n), string(b[1+size : len(b)-4]), nil
 }

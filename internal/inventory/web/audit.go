@@ -58,7 +58,7 @@ func (s *Server) serveLook(w http.ResponseWriter, r *http.Request, set string) e
 	defer held.Release()
 	look, err := audit.LookAt(r.Context(), held.State, inventory.Prefix(q.Get("prefix")))
 	if err != nil {
-		return fmt.Errorf("look at set %q: %w", set, err)
+		return fmt.Errorf("summarize set %q: %w", set, err)
 	}
 	look.Set, look.Complete = set, held.Complete
 	answer(w, r, append(look.AppendJSON(nil), '\n'))
@@ -74,11 +74,11 @@ func (s *Server) serveQuestion(w http.ResponseWriter, r *http.Request, set strin
 	}
 	name, named := q.Get("name"), q.Has("name")
 	if named && !goodName(name) {
-		return resourcesync.Invalid("name is the name of a destination: 1 to %d bytes of printable characters", maxName)
+		return resourcesync.Invalid("name: want 1 to %d bytes of printable characters", maxName)
 	}
 	details := q.Get("details")
 	if details != "" && details != "0" && details != "1" {
-		return resourcesync.Invalid("details is 1, or 0")
+		return resourcesync.Invalid("details: want 1 or 0")
 	}
 	question, err := audit.ReadQuestion(http.MaxBytesReader(w, r.Body, audit.MaxQuestion+1))
 	if err != nil {
@@ -130,7 +130,7 @@ func (s *Server) reply(r *http.Request, set string, question audit.Question, com
 	defer share.Release()
 	held, err := s.states.At(r.Context(), set, question.At)
 	if err != nil {
-		return nil, false, gone(err, "the hub cannot make the state at "+question.At.String()+" any more: look again (GET), and compare at the cursor of the answer")
+		return nil, false, gone(err, "the hub no longer has the state at "+question.At.String()+"; get a new summary (GET), and compare at its cursor")
 	}
 	defer held.Release()
 	reply, err := audit.Answer(r.Context(), held.State, question)

@@ -59,12 +59,12 @@ func parseListing(r *http.Request, set string) (l listing, at feed.Cursor, err e
 	case ndjsonType:
 		l.stream, l.limit = true, 0
 	case "":
-		return l, at, problem.New(http.StatusNotAcceptable, "not-acceptable", "Accept refuses all that there is: "+jsonType+" and "+ndjsonType)
+		return l, at, problem.New(http.StatusNotAcceptable, "not-acceptable", "Accept allows none of the available types: "+jsonType+" and "+ndjsonType)
 	}
 	if v := q.Get("limit"); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil || n < 1 || n > maxLimit {
-			return l, at, resourcesync.Invalid("limit=%.20s: a limit is a number from 1 to %d", v, maxLimit)
+			return l, at, resourcesync.Invalid("limit: got %.20q, want 1 to %d", v, maxLimit)
 		}
 		l.limit = n
 		l.query.Set("limit", v)
@@ -81,7 +81,7 @@ func parseListing(r *http.Request, set string) (l listing, at feed.Cursor, err e
 	}
 	if loc := q.Get("loc"); loc != "" {
 		if q.Has("prefix") || q.Has("after") || q.Has("collection") {
-			return l, at, resourcesync.Invalid("loc names one resource; prefix, after and collection are for several")
+			return l, at, resourcesync.Invalid("loc cannot be combined with prefix, after or collection")
 		}
 		l.whole = only(loc)
 	}
@@ -143,7 +143,7 @@ func (s *Server) ServeResources(w http.ResponseWriter, r *http.Request, set stri
 	}
 	if err := p.write(r.Context(), w); err != nil {
 		if !errors.Is(err, errClient) && r.Context().Err() == nil {
-			s.opts.Logger.ErrorContext(r.Context(), "a list of resources was broken off", "set", set, "err", err)
+			s.opts.Logger.ErrorContext(r.Context(), "list of resources aborted", "set", set, "err", err)
 		}
 		panic(http.ErrAbortHandler) // so that the client does not take the part for a whole answer
 	}
@@ -157,7 +157,7 @@ func (s *Server) pinned(ctx context.Context, set string, at feed.Cursor) (*inven
 		return s.states.State(ctx, set, at, 0)
 	}
 	held, err := s.states.At(ctx, set, at)
-	return held, gone(err, "the resources as of "+at.String()+" are not kept any more: begin the list anew")
+	return held, gone(err, "the hub no longer has the resources at "+at.String()+"; start the list over")
 }
 
 // A page is the answer to a listing.
@@ -207,7 +207,7 @@ func (p *page) measure(ctx context.Context) error {
 }
 
 // errClient means that the client is gone, or does not read the answer.
-var errClient = errors.New("the client takes no more")
+var errClient = errors.New("write to client failed")
 
 // write writes the answer as fast as the client reads it.
 func (p *page) write(ctx context.Context, w http.ResponseWriter) error {

@@ -292,7 +292,7 @@ func TestCollection(t *testing.T) {
 		t.Errorf("a stream of nothing is %s", body)
 	}
 	s.problem("GET", "resources?collection=c", "", 400, "collection")
-	s.problem("GET", "resources?collection=urn:x:c&loc=urn:x:a", "", 400, "loc names one resource")
+	s.problem("GET", "resources?collection=urn:x:c&loc=urn:x:a", "", 400, "loc cannot be combined with")
 }
 
 func TestOneResource(t *testing.T) {
@@ -325,11 +325,11 @@ func TestResourcesRefused(t *testing.T) {
 	}{
 		{"GET", "?limit=0", 400, "1 to 10000"},
 		{"GET", "?limit=10001", 400, "1 to 10000"},
-		{"GET", "?prefix=a&prefix=b", 400, "prefix is there 2 times"},
+		{"GET", "?prefix=a&prefix=b", 400, "prefix: got 2 values"},
 		{"GET", "?after=" + strings.Repeat("x", 2049), 400, "at most 2048"},
 		{"GET", "?at=now", 400, "at: "},
-		{"GET", "?at=77-88", 410, "begin the list anew"},
-		{"GET", "?loc=a&prefix=b", 400, "one resource"},
+		{"GET", "?at=77-88", 410, "start the list over"},
+		{"GET", "?loc=a&prefix=b", 400, "loc cannot be combined with"},
 		{"POST", "", 405, "GET, HEAD"},
 	} {
 		s.problem(test.method, "resources"+test.query, "", test.status, test.says)
@@ -426,14 +426,14 @@ func TestProof(t *testing.T) {
 	for _, name := range []string{"", "a%0Ab", "%ff", strings.Repeat("a", 101)} {
 		s.problem("POST", "audit?name="+name, question("", digest.ByPosition), 400, "name")
 	}
-	s.problem("POST", "audit?name=a", strings.Replace(question("", digest.ByPosition), `"to":null`, `"to":"https://example.org/x"`, 1), 400, "has one range")
+	s.problem("POST", "audit?name=a", strings.Replace(question("", digest.ByPosition), `"to":null`, `"to":"https://example.org/x"`, 1), 400, "must have one range")
 }
 
 func TestAuditRefused(t *testing.T) {
 	s := newSite(t)
 	at := s.commit(resources(3)...)
 	s.problem("GET", "audit?from=x", "", 400, "from: ")
-	s.problem("GET", "audit?from=1-2&from=1-2", "", 400, "from is there 2 times")
+	s.problem("GET", "audit?from=1-2&from=1-2", "", 400, "from: got 2 values")
 	s.problem("GET", "audit?from=99-2", "", 503, "not there yet")
 	s.problem("PUT", "audit", "", 405, "GET, HEAD, POST")
 	digest := strings.Repeat("0", 32)
@@ -441,11 +441,11 @@ func TestAuditRefused(t *testing.T) {
 		return fmt.Sprintf(`{"at":%q,"by":"position","ranges":[%s]}`, at, ranges)
 	}
 	one := `{"from":null,"to":null,"count":0,"digest":"` + digest + `"}`
-	s.problem("POST", "audit", question("77-88", one), 410, "look again")
+	s.problem("POST", "audit", question("77-88", one), 410, "get a new summary")
 	s.problem("POST", "audit", question(at.String(), one+","+one), 400, "range 2")
 	s.problem("POST", "audit", "{", 400, "ends early")
 	s.problem("POST", "audit", strings.Repeat(" ", audit.MaxQuestion+2), 413, "")
-	s.problem("POST", "audit?details=yes", question(at.String(), one), 400, "details is 1")
+	s.problem("POST", "audit?details=yes", question(at.String(), one), 400, "details: want 1")
 	if resp, body := s.do("POST", "audit", question(at.String(), one)); resp.StatusCode != 200 || bytes.Contains(body, []byte("datetime")) || strings.Count(string(body), `"e":`) != 3 {
 		t.Errorf("%s: %s", resp.Status, body)
 	}
@@ -503,7 +503,7 @@ func TestAuditTooLarge(t *testing.T) {
 	question := func(n int) string {
 		return fmt.Sprintf(`{"at":%q,"by":"position","ranges":[%s]}`, at, strings.Join(ranges[:n], ","))
 	}
-	s.problem("POST", "audit", question(300), 413, "of 300 ranges has more than 33554432 bytes: ask about fewer ranges at once", "Accept-Encoding", "gzip")
+	s.problem("POST", "audit", question(300), 413, "of 300 ranges exceeds 33554432 bytes; ask about fewer ranges", "Accept-Encoding", "gzip")
 	if resp, _ := s.do("POST", "audit", question(150)); resp.StatusCode != 200 {
 		t.Errorf("a half is %s", resp.Status)
 	}

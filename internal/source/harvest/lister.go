@@ -363,7 +363,7 @@ func (l *listing) member(n int, it *resourcesync.Item, parts []part) ([]part, er
 // resource yields a resource, entry n of its document.
 func (l *listing) resource(n int, c *resourcesync.Change) error {
 	if c.Change == resourcesync.Deleted {
-		return entryError(n, c.Loc, "it is deleted: a list has only resources that exist")
+		return entryError(n, c.Loc, "change: got deleted; a list has only existing resources")
 	}
 	c.Change = resourcesync.Updated
 	if had, err := l.takeIn(n, c); had || err != nil {

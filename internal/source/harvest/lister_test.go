@@ -185,7 +185,7 @@ func TestListerRefuses(t *testing.T) {
 		{"an entry of another namespace", says(sitemapOpen + entry + `<url xmlns=""><loc>https://a.example/2</loc></url></urlset>`), "has no place here"},
 		{"an entry of an index", says(sitemapOpen + entry + `<sitemap><loc>HOST/2</loc></sitemap></urlset>`), "has no place here"},
 		{"a Change List", says(rsOpen + `<rs:md capability="changelist"/></urlset>`), `its capability is "changelist"`},
-		{"a deleted resource", says(rsOpen + `<url><loc>https://a.example/1</loc><rs:md change="deleted"/></url></urlset>`), "entry 1 (https://a.example/1): it is deleted"},
+		{"a deleted resource", says(rsOpen + `<url><loc>https://a.example/1</loc><rs:md change="deleted"/></url></urlset>`), "entry 1 (https://a.example/1): change: got deleted"},
 		{"too many", says(sitemapOpen + many + "</urlset>"), "at most 3 entries"},
 		{"too many lines", says("urn:1:1\nurn:1:2\nurn:1:3\nurn:1:4\n"), "at most 3 entries"},
 		{"too large", says(sitemapOpen + strings.Repeat(" ", 2000) + "</urlset>"), "has more"},
