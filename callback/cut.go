@@ -167,7 +167,7 @@ func (x *builder) take(b *feed.Batch) int {
 	if !x.wants(entries) {
 		return x.look(entries) // the text is not needed
 	}
-	text, entryEnd := b.In(x.format.Batch), x.format.End
+	text, entryEnd := b.Encode(x.format.Batch), x.format.End
 	text = text[bytes.Index(text, x.format.Begin) : len(text)-len(x.format.Tail)]
 	if x.filter.IsZero() && len(entries) == len(b.Entries) && len(entries) <= x.limit-x.changes && len(text) <= x.bytes {
 		x.changes += len(entries) // all of them, so where each ends does not matter
@@ -228,7 +228,7 @@ func (x *builder) done(first *feed.Batch, diverged bool) *cut {
 	c := x.cut
 	switch {
 	case c.changes == len(first.Entries) && c.cursor == first.Cursor && c.from == first.After && diverged == first.Diverged:
-		c.body = [][]byte{first.In(x.format.Batch)} // as the followers over a connection get it
+		c.body = [][]byte{first.Encode(x.format.Batch)} // as the followers over a connection get it
 	case c.changes > 0:
 		// The first entry is there for a cut that follows the zero cursor, because the
 		// subscription is older than its set: its interval begins with the entry.

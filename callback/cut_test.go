@@ -96,8 +96,8 @@ func TestCutIsTheBatch(t *testing.T) {
 				c, err := e.cut(t.Context(), "demo", at, format, everything, 1000)
 				ok(t, err)
 				want := &feed.Batch{Set: "demo", After: after, Cursor: all.Cursor, Entries: all.Entries[i:], Diverged: diverged}
-				if got := body(t, c); !bytes.Equal(got, want.In(format.Batch)) {
-					t.Fatalf("%s after %v:\n%s\nwant\n%s", name, after, got, want.In(format.Batch))
+				if got := body(t, c); !bytes.Equal(got, want.Encode(format.Batch)) {
+					t.Fatalf("%s after %v:\n%s\nwant\n%s", name, after, got, want.Encode(format.Batch))
 				}
 				if c.changes != len(all.Entries)-i || c.cursor != all.Cursor || c.from != after {
 					t.Errorf("%s after %v: %+v", name, after, c)

@@ -119,7 +119,7 @@ func (d *delivery) overrun() error {
 		d.gap = d.point.begin()
 		d.gap.Micros = max(d.gap.Micros, 1) // the zero cursor would mean that there is no gap
 	}
-	if d.gap.Position > 0 && d.gap.Micros <= max(state.Begin-1, state.Was) {
+	if d.gap.Position > 0 && d.gap.Micros <= max(state.Begin-1, state.PriorMicros) {
 		d.gap.Micros = -1 // its position is that of a deleted set: see outlet.Lost
 	}
 	d.gaps++

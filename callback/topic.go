@@ -140,12 +140,12 @@ func (e *Engine) publish(t *topic, batches []*feed.Batch) {
 			first = cmp.Or(first, b.Entries[0].Micros)
 		}
 		for i := range b.Entries {
-			for a := range t.audiences.Wanting(&b.Entries[i].Change, waiting) {
+			for a := range t.audiences.Matching(&b.Entries[i].Change, waiting) {
 				idle = append(idle, a.Members.take()...)
 			}
 		}
 	}
-	if everybody := t.audiences.Everybody(); everybody != nil && first > 0 {
+	if everybody := t.audiences.Unfiltered(); everybody != nil && first > 0 {
 		idle = append(idle, everybody.Members.take()...)
 	}
 	for _, s := range idle {

@@ -168,7 +168,7 @@ func TestGap(t *testing.T) {
 			if got := c.last().header.Get("RS-Gap"); got != want || c.last().header.Get("RS-Previous") != fmt.Sprint(floor.Floor.Position) {
 				t.Errorf("RS-Gap %q, want %q; %v", got, want, c.last().header)
 			}
-			if links := feed.ParseLinks(c.last().header.Values("Link")); len(links) != 6 || !links[0].Is("self") || !links[1].Is("hub") || !links[2].Is("resourcesync") || !links[3].Is(feed.RelBaseline) || links[3].URI != string(base)+"/sets/demo/changes?since=baseline" {
+			if links := feed.ParseLinks(c.last().header.Values("Link")); len(links) != 6 || !links[0].HasRel("self") || !links[1].HasRel("hub") || !links[2].HasRel("resourcesync") || !links[3].HasRel(feed.RelBaseline) || links[3].URI != string(base)+"/sets/demo/changes?since=baseline" {
 				t.Errorf("where changes are gone, the links are %v", links)
 			}
 			if r := w.saved(id); r.Gaps != 1 || r.Gap.Position != 5 {

@@ -14,166 +14,168 @@ import (
 	"github.com/rshub/rshub/internal/inventory/digest"
 )
 
-// A Kind says how a resource differs.
-type Kind string
+// A DifferenceKind is the kind of a Difference.
+type DifferenceKind string
 
-// The kinds of differences.
+// Kinds of differences.
 const (
-	Missing Kind = "missing" // the hub has the resource, the caller does not
-	Stale   Kind = "stale"   // the caller has another version
-	Extra   Kind = "extra"   // the caller has the resource, the hub does not
-	Unknown Kind = "unknown" // both have the resource, but nothing about it can be compared
+	Missing DifferenceKind = "missing" // the hub has the resource, the caller does not
+	Stale   DifferenceKind = "stale"   // the caller has another version
+	Extra   DifferenceKind = "extra"   // the caller has the resource, the hub does not
+	Unknown DifferenceKind = "unknown" // both have the resource, but no comparable information about it
 )
 
-// A Difference is a resource by which the caller and the hub differ.
+// A Difference is a resource that differs between the caller and the hub.
 type Difference struct {
-	Kind Kind
+	Kind DifferenceKind
 	Loc  string
-	Own  *feed.Entry // resource of the caller; nil if it has none
-	Hub  *feed.Entry // resource of the hub; nil if it has none. If the hub gives no details, it has only Loc and Position
+	Own  *feed.Entry // the caller's resource; nil if it has none
+	Hub  *feed.Entry // the hub's resource; nil if it has none; only Loc and Position are set if the hub gives no details
 }
 
-// By says which version of a resource an audit compares.
-type By string
+// A Comparison selects what an audit compares of a resource.
+type Comparison string
 
-// The versions.
+// Comparisons.
 const (
-	// ByPosition compares the positions of the newest changes. If nothing differs, every change
-	// was applied.
-	ByPosition By = "position"
+	// ByPosition compares the positions of the newest changes. If nothing differs, every change was
+	// applied.
+	ByPosition Comparison = "position"
 
-	// ByContent compares what is known of the content: a hash, else lastmod and length. If
-	// nothing differs, both have the same content, no matter how they got it.
-	ByContent By = "content"
+	// ByContent compares the hash if it is known, and otherwise lastmod and length. If nothing
+	// differs, both sides have the same content, however they obtained it.
+	ByContent Comparison = "content"
 )
 
-// A Proof is what the caller held of a set at a cursor, when the hub held the same.
+// A Proof states that the caller and the hub held the same resources of a set at a cursor.
 type Proof struct {
 	Set    string
-	Prefix string // of the loc of all compared resources
-	By     By
+	Prefix string // prefix of the loc of all compared resources
+	By     Comparison
 	Cursor feed.Cursor
-	Count  uint64 // resources
-	Digest string // of the resources; docs/audit.md defines it
+	Count  uint64 // number of resources
+	Digest string // digest of the resources; docs/audit.md defines it
 }
 
 // AuditOptions configures an audit. The zero value uses the defaults.
 type AuditOptions struct {
-	Prefix string // only resources whose loc starts with it; default: all
+	Prefix string // prefix of the loc of the resources to compare; default: all resources
 
-	// Settle is how long Client.Audit waits before it checks differences again. Default 5 s.
+	// Settle is for Client.Audit: the time to wait before it checks differences again. The default
+	// is 5 s.
 	Settle time.Duration
 
-	// Since is for Client.Audit: the place in the hub's log, a cursor or a datetime, at which
-	// the caller started to collect its resources. Resources that the log names after this
-	// place are not reported. Default: the moment at which Audit is called.
+	// Since is for Client.Audit: the position in the hub's log, a cursor or a datetime, at which
+	// the caller started to collect its resources. Resources that the log names after this position
+	// are not reported. The default is the time of the call.
 	Since string
 
-	// Store is for Client.Audit: where it collects the caller's resources. One audit at a time
-	// may use it. Default: memory.
+	// Store is for Client.Audit: the store for the caller's resources. Only one audit at a time may
+	// use it. The default is memory.
 	Store Store
 
-	// By is for Replica.Audit. Default ByPosition.
-	By By
+	// By is for Replica.Audit. The default is ByPosition.
+	By Comparison
 
-	// Proved is called at most once, if the caller's resources within Prefix have the hub's
-	// digest at one cursor. The caller may pass the proof to Client.Tell. An audit by content
-	// may yield nothing without a proof, because equal contents can have versions of
-	// different kinds. Default: nothing is called.
-	Proved func(Proof)
+	// OnProof is called at most once, if the caller's resources with the Prefix have the hub's
+	// digest at the same cursor. The caller may pass the proof to Client.SubmitProof. An audit by
+	// content may yield nothing without a proof, because equal contents can have versions of
+	// different kinds. The default is nil.
+	OnProof func(Proof)
 }
 
-// Audit compares the caller's resources with what the hub knows of a set, by content. It yields
-// each difference once, in no order. If it ends without an error and yields nothing, both have
-// the same resources. If both are equal, this takes one small request; a few differences among
-// a million resources take four.
+// Audit compares the caller's resources with the hub's resources of a set by content. It yields
+// each difference once, in no order. If it ends without an error and yields nothing, both sides
+// have the same resources. If they are equal, the audit takes one small request; with a few
+// differences among a million resources, it takes four.
 //
-// own yields the caller's resources, in any order, each loc once, with what is known of their
-// content: hash, lastmod or length. The caller does not need the log for
-// them: they may come from a directory or a database. Changes may be on their way to the hub, so
-// Audit checks the differences again, after Settle. For that it iterates over own once more for
-// each 10,000 differences, and from scratch if the hub drops the state that it compares with. It
-// yields only differences that are unchanged, and whose resources the log has not named since
-// Since.
+// own yields the caller's resources in any order, each loc once, with what is known of their
+// content: hash, lastmod or length. They need not come from the log, but may come from a directory
+// or a database. Since the hub may not have received all changes yet, Audit checks differences
+// again after Settle. For that it iterates over own again for each 10,000 differences, and starts
+// from scratch if the hub drops the state that it compares with. It yields only differences that
+// are unchanged, and whose resources the log has not named since Since.
 //
-// Audit tries again as Publish does when the hub cannot be reached. An error is the last thing
-// that it yields: an *Unavailable, a *Refused, an ErrNoHub, ctx's error, or an error of own. It
-// is feed.ErrNoInventory if the hub knows no resources of the set, only changes.
+// While the hub is unavailable, Audit retries as Publish does. An error is the last thing that it
+// yields: an *UnavailableError, a *RefusedError, ErrNotHub, ctx's error, or an error of own. It is
+// feed.ErrNoInventory if the hub has only changes of the set, and no inventory.
 func (c *Client) Audit(ctx context.Context, set string, own iter.Seq2[*feed.Entry, error], o AuditOptions) iter.Seq2[Difference, error] {
 	return func(yield func(Difference, error) bool) {
-		pages, err := pagesOf(o.Store)
+		pages, err := inventoryStore(o.Store)
 		if err != nil {
 			yield(Difference{}, fmt.Errorf("audit set %q: %w", set, err))
 			return
 		}
 		o.By = ByContent
 		l := &ownList{pages: pages, set: set, resources: own}
-		to := o.auditor()
-		to.Begin = l.begin
-		c.audit(ctx, set, l.state, to)(yield)
+		to := o.auditorOptions()
+		to.Begin = l.resetStates
+		c.auditState(ctx, set, l.collectState, to)(yield)
 	}
 }
 
-// An ownList collects the caller's resources for an audit, each time that it needs them.
+// An ownList collects the caller's resources for an audit, whenever the audit needs their state.
 type ownList struct {
 	pages     inventory.Store
 	set       string
 	resources iter.Seq2[*feed.Entry, error]
-	later     bool // the first state of the comparison is collected
+	collected bool // whether the first state of the comparison was collected
 }
 
-func (l *ownList) begin() { l.later = false }
+// resetStates is called when a comparison starts.
+func (l *ownList) resetStates() { l.collected = false }
 
-// state returns a new state. It replaces the last one, but not the first after begin: a
-// comparison reads that until its end, while it checks differences with later states.
-func (l *ownList) state(ctx context.Context) (*inventory.State, error) {
+// collectState collects a new state. It replaces the previous one, but not the first one after
+// resetStates: a comparison reads the first state until its end, while it checks differences with
+// later states.
+func (l *ownList) collectState(ctx context.Context) (*inventory.State, error) {
 	name := l.set + "~own"
-	if l.later {
+	if l.collected {
 		name += "~later"
 	}
-	l.later = true
+	l.collected = true
 	return inventory.Collect(ctx, l.pages, name, l.resources)
 }
 
-// auditor returns the options with which package auditor does the same.
-func (o AuditOptions) auditor() auditor.Options {
+// auditorOptions converts o to the options of package auditor.
+func (o AuditOptions) auditorOptions() auditor.Options {
 	to := auditor.Options{Prefix: o.Prefix, By: digest.By(o.By), Since: o.Since, Settle: o.Settle}
-	if o.Proved != nil {
+	if o.OnProof != nil {
 		to.Proved = func(p audit.Proof) {
-			o.Proved(Proof{p.Set, p.Prefix, By(p.By), p.Cursor, p.Count, p.Digest.String()})
+			o.OnProof(Proof{p.Set, p.Prefix, Comparison(p.By), p.Cursor, p.Count, p.Digest.String()})
 		}
 	}
 	return to
 }
 
-// audit yields the differences between a state and what the hub knows.
-func (c *Client) audit(ctx context.Context, set string, own auditor.Own, o auditor.Options) iter.Seq2[Difference, error] {
+// auditState yields the differences between a state and the hub's resources.
+func (c *Client) auditState(ctx context.Context, set string, own auditor.Own, o auditor.Options) iter.Seq2[Difference, error] {
 	o.Sleep = c.opts.Sleep
 	return func(yield func(Difference, error) bool) {
 		for d, err := range auditor.Audit(ctx, c, set, own, o) {
 			if errors.Is(err, auditor.ErrInconsistent) {
-				err = strange(fmt.Sprintf("%s shows no difference, and another digest", c.base.Audit(set)))
+				err = notHubError(fmt.Sprintf("%s: got no differences, but another digest", c.base.Audit(set)))
 			}
-			if !yield(Difference{Kind(d.Kind), d.Loc, d.Own, d.Theirs}, err) {
+			if !yield(Difference{DifferenceKind(d.Kind), d.Loc, d.Own, d.Theirs}, err) {
 				return
 			}
 		}
 	}
 }
 
-// ErrOther means that a hub does not hold what a proof says.
-var ErrOther = auditor.ErrOther
+// ErrProofMismatch means that the hub did not hold the resources that a proof states.
+var ErrProofMismatch = auditor.ErrOther
 
-// Tell tells a hub that a destination has proved to hold the same. The hub compares the
-// proof with what it held at that cursor, and shows its operators when the destination of
-// that name was last equal. A name has 1 to 100 bytes, printable; destinations of the same
-// caller and set have different names.
+// SubmitProof sends a proof to the hub. The hub compares it with the resources that it held at the
+// proof's cursor, and shows its operators when the destination with the given name was last in
+// sync. A name has 1 to 100 printable bytes. It must be unique among the destinations of the same
+// caller and set.
 //
-// Tell tries again as Publish does when the hub cannot be reached. It returns ErrOther if
-// the hub held something else. It returns feed.ErrGone if the hub can no longer check that
-// cursor, which it can for some minutes after the audit. Otherwise it
-// returns the errors of Audit; a hub of an earlier version refuses it.
-func (c *Client) Tell(ctx context.Context, name string, p Proof) error {
+// While the hub is unavailable, SubmitProof retries as Publish does. It returns ErrProofMismatch if
+// the hub held other resources. It returns feed.ErrGone if the hub can no longer check the cursor,
+// which it can do for some minutes after the audit. Its other errors are those of Audit. A hub of
+// an earlier version refuses the proof.
+func (c *Client) SubmitProof(ctx context.Context, name string, p Proof) error {
 	d, err := digest.Parse(p.Digest)
 	if err != nil {
 		return err

@@ -26,17 +26,17 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A holding is what somebody has who never saw the log: locs, and hashes of their content.
-type holding struct {
-	t  *testing.T
-	mu sync.Mutex
-	of map[string]string
+// A localCopy holds the locs and content hashes of a program that has not followed the log.
+type localCopy struct {
+	t      *testing.T
+	mu     sync.Mutex
+	hashes map[string]string
 }
 
-// all yields what it holds now.
-func (h *holding) all(yield func(*feed.Entry, error) bool) {
+// all yields the current resources.
+func (h *localCopy) all(yield func(*feed.Entry, error) bool) {
 	h.mu.Lock()
-	all := maps.Clone(h.of)
+	all := maps.Clone(h.hashes)
 	h.mu.Unlock()
 	for loc, hash := range all {
 		if !yield(&feed.Entry{Change: resourcesync.Change{Loc: loc, Hash: hash}}, nil) {
@@ -45,23 +45,24 @@ func (h *holding) all(yield func(*feed.Entry, error) bool) {
 	}
 }
 
-// state returns what it holds now, in a store of its own.
-func (h *holding) state(ctx context.Context) (*inventory.State, error) {
+// state returns the current resources, in a store of their own.
+func (h *localCopy) state(ctx context.Context) (*inventory.State, error) {
 	return inventory.Collect(ctx, inventory.NewMemory(), "own", h.all)
 }
 
-func (h *holding) set(change resourcesync.Change) {
+// set applies a change.
+func (h *localCopy) set(change resourcesync.Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.of[change.Loc] = change.Hash; change.Change == resourcesync.Deleted {
-		delete(h.of, change.Loc)
+	if h.hashes[change.Loc] = change.Hash; change.Change == resourcesync.Deleted {
+		delete(h.hashes, change.Loc)
 	}
 }
 
-// holdingOf publishes n resources, and returns who holds them.
-func holdingOf(t *testing.T, s *site, n int) *holding {
+// newLocalCopy publishes n resources, and returns a copy of them.
+func newLocalCopy(t *testing.T, s *site, n int) *localCopy {
 	t.Helper()
-	h := &holding{t: t, of: map[string]string{}}
+	h := &localCopy{t: t, hashes: map[string]string{}}
 	changes := updated(locs(1, n)...)
 	for i := range changes {
 		changes[i].Hash = fmt.Sprintf("md5:%032x", i)
@@ -73,14 +74,14 @@ func holdingOf(t *testing.T, s *site, n int) *holding {
 	return h
 }
 
-// Every fault is named by content, and nothing else, while a destination that follows is
-// always a little behind.
+// TestAuditByContent checks that an audit by content yields every planted fault and nothing else,
+// while a follower that is always slightly behind applies concurrent changes.
 func TestAuditByContent(t *testing.T) {
 	s := newSite(t)
 	c := newClient(t, s.URL, client.Options{})
-	h := holdingOf(t, s, 900)
+	h := newLocalCopy(t, s, 900)
 	if found := differences(t, c.Audit(t.Context(), "demo", h.all, client.AuditOptions{})); len(found) > 0 {
-		t.Fatalf("the audit finds %v", found)
+		t.Fatalf("Audit yields %v, want no differences", found)
 	}
 	planted, want := faults()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -116,16 +117,17 @@ func TestAuditByContent(t *testing.T) {
 	for range 2 {
 		o := client.AuditOptions{Settle: time.Second}
 		if found := differences(t, c.Audit(t.Context(), "demo", h.all, o)); fmt.Sprint(found) != fmt.Sprint(want) {
-			t.Fatalf("the audit finds %v, want %v", found, want)
+			t.Fatalf("Audit yields %v, want %v", found, want)
 		}
 	}
 }
 
-// A tally that is the hub's is all that an audit needs; any other is only a hint.
+// TestAuditTally checks that an audit needs only the tally if it equals the hub's, and otherwise
+// collects the state.
 func TestAuditTally(t *testing.T) {
 	s := newSite(t)
 	c := newClient(t, s.URL, client.Options{})
-	h := holdingOf(t, s, 20)
+	h := newLocalCopy(t, s, 20)
 	state, err := h.state(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -134,47 +136,49 @@ func TestAuditTally(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	broken := errors.New("broken")
-	twice := right
-	twice.Add(&right)
-	for _, test := range []struct {
+	failure := errors.New("failure")
+	double := right
+	double.Add(&right)
+	for _, tt := range []struct {
 		name  string
 		tally digest.Tally
 		err   error
-		asked int
+		calls int // of own
 	}{
 		{"equal", right, nil, 0},
-		{"of resources that are there twice", twice, nil, 1},
-		{"none", digest.Tally{}, nil, 1},
-		{"an error", right, broken, 0},
+		{"resources counted twice", double, nil, 1},
+		{"empty", digest.Tally{}, nil, 1},
+		{"error", right, failure, 0},
 	} {
-		asked := 0
-		own := func(ctx context.Context) (*inventory.State, error) { asked++; return h.state(ctx) }
-		looked := false
-		o := auditor.Options{By: digest.ByContent, Look: func(audit.Look) { looked = true }, Tally: func(context.Context) (digest.Tally, error) {
-			if !looked {
-				t.Errorf("%s: the tally is asked for before the look", test.name)
+		t.Run(tt.name, func(t *testing.T) {
+			calls := 0
+			own := func(ctx context.Context) (*inventory.State, error) { calls++; return h.state(ctx) }
+			looked := false
+			o := auditor.Options{By: digest.ByContent, Look: func(audit.Look) { looked = true }, Tally: func(context.Context) (digest.Tally, error) {
+				if !looked {
+					t.Error("Tally is called before Look")
+				}
+				return tt.tally, tt.err
+			}}
+			var got error
+			for d, err := range c.AuditState(t.Context(), "demo", own, o) {
+				if got = err; err == nil {
+					t.Errorf("audit yields %+v, want no differences", d)
+				}
 			}
-			return test.tally, test.err
-		}}
-		var failed error
-		for d, err := range c.AuditState(t.Context(), "demo", own, o) {
-			if failed = err; err == nil {
-				t.Errorf("%s: %+v differs", test.name, d)
+			if !errors.Is(got, tt.err) || calls != tt.calls {
+				t.Errorf("audit ends with %v after %d calls of own, want %v after %d", got, calls, tt.err, tt.calls)
 			}
-		}
-		if !errors.Is(failed, test.err) || asked != test.asked {
-			t.Errorf("%s: own is asked %d times, %v", test.name, asked, failed)
-		}
+		})
 	}
 }
 
-// A list that was made before the newest changes is not blamed for them, if the audit
-// knows since when.
+// TestAuditSince checks that a list from before the newest changes does not differ because of them
+// if the audit knows when the list was made.
 func TestAuditSince(t *testing.T) {
 	s := newSite(t)
 	c := newClient(t, s.URL, newClock().options())
-	h := holdingOf(t, s, 50)
+	h := newLocalCopy(t, s, 50)
 	list, err := h.state(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -190,21 +194,21 @@ func TestAuditSince(t *testing.T) {
 	} {
 		o := auditor.Options{By: digest.ByContent, Since: since}
 		if found := differences(t, c.AuditState(t.Context(), "demo", auditor.Always(list), o)); fmt.Sprint(found) != want {
-			t.Errorf("since %q the audit finds %v, want %s", since, found, want)
+			t.Errorf("audit with Since %q yields %v, want %s", since, found, want)
 		}
 	}
 }
 
-// Equal ends ask once, and a few faults among many resources cost a few questions. A hub
-// that does not have the state any more is looked at anew.
-func TestAuditAsks(t *testing.T) {
+// TestAuditRequests checks that equal sides take one request, that a few faults among many
+// resources take a few, and that the audit starts over if the hub no longer has the state.
+func TestAuditRequests(t *testing.T) {
 	s := newSite(t)
 	var looks []audit.Look
 	c := newClient(t, s.URL, newClock().options())
-	h := holdingOf(t, s, 5_000)
+	h := newLocalCopy(t, s, 5_000)
 	o := auditor.Options{By: digest.ByContent, Look: func(l audit.Look) { looks = append(looks, l) }}
-	if found := differences(t, c.AuditState(t.Context(), "demo", h.state, o)); len(found) > 0 || len(s.asked()) != 1 || len(looks) != 1 || looks[0].Count != 5_000 {
-		t.Errorf("equal ends ask %d times, find %v, look at %+v", len(s.asked()), found, looks)
+	if found := differences(t, c.AuditState(t.Context(), "demo", h.state, o)); len(found) > 0 || len(s.received()) != 1 || len(looks) != 1 || looks[0].Count != 5_000 {
+		t.Errorf("audit of equal sides sends %d requests, yields %v, looks are %+v, want one request for 5,000 resources", len(s.received()), found, looks)
 	}
 
 	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{})
@@ -212,42 +216,43 @@ func TestAuditAsks(t *testing.T) {
 	planted, want := faults()
 	d.plant(planted...)
 	d.reopen(c)
-	before := len(s.asked())
+	before := len(s.received())
 	if found := differences(t, d.replica.Audit(t.Context(), client.AuditOptions{})); fmt.Sprint(found) != fmt.Sprint(want) {
-		t.Errorf("the audit finds %v, want %v", found, want)
+		t.Errorf("Audit yields %v, want %v", found, want)
 	}
-	if n := len(s.asked()) - before; n > 5 {
-		t.Errorf("the audit asks %d times", n)
+	if n := len(s.received()) - before; n > 5 {
+		t.Errorf("Audit sends %d requests, want at most 5", n)
 	}
 
-	before = len(s.asked())
-	s.trouble = func(n int, w http.ResponseWriter, r *http.Request) bool {
+	before = len(s.received())
+	s.intercept = func(n int, w http.ResponseWriter, r *http.Request) bool {
 		switch n - before {
 		case 1, 3:
 			problem.Write(w, r, feed.ErrOverloaded)
 			return true
 		case 5:
-			s.shelf.forget()
+			s.inventories.dropRoots()
 		}
 		return false
 	}
 	if found := differences(t, d.replica.Audit(t.Context(), client.AuditOptions{})); fmt.Sprint(found) != fmt.Sprint(want) {
-		t.Errorf("through trouble the audit finds %v, want %v", found, want)
+		t.Errorf("Audit of an unreliable hub yields %v, want %v", found, want)
 	}
 }
 
-// A hub that answers about few ranges only is asked about fewer.
+// TestAuditTooLarge checks that an audit sends fewer ranges at once to a hub that accepts only a
+// few.
 func TestAuditTooLarge(t *testing.T) {
 	s := newSite(t)
 	c := newClient(t, s.URL, newClock().options())
-	holdingOf(t, s, 5_000)
+	newLocalCopy(t, s, 5_000)
 	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{})
 	d.catchUp(c, 0)
 	planted, want := faults()
 	d.plant(planted...)
 	d.reopen(c)
-	refused, most := 0, 7
-	s.trouble = func(_ int, w http.ResponseWriter, r *http.Request) bool {
+	refused, maxRanges := 0, 7
+	s.intercept = func(_ int, w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodPost {
 			return false
 		}
@@ -256,7 +261,7 @@ func TestAuditTooLarge(t *testing.T) {
 			t.Error(err)
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		if bytes.Count(body, []byte(`"digest":`)) <= most {
+		if bytes.Count(body, []byte(`"digest":`)) <= maxRanges {
 			return false
 		}
 		refused++
@@ -264,15 +269,15 @@ func TestAuditTooLarge(t *testing.T) {
 		return true
 	}
 	if found := differences(t, d.replica.Audit(t.Context(), client.AuditOptions{})); fmt.Sprint(found) != fmt.Sprint(want) || refused == 0 {
-		t.Errorf("the audit finds %v, want %v; %d questions were refused", found, want, refused)
+		t.Errorf("Audit yields %v after %d refused requests, want %v after some", found, refused, want)
 	}
-	most = 0
+	maxRanges = 0
 	if err := errAudit(t, d.replica); err == nil || !strings.Contains(err.Error(), "413") {
-		t.Errorf("if no answer is small enough the audit yields %v", err)
+		t.Errorf("Audit of a hub that refuses all requests: got error %v, want 413", err)
 	}
 }
 
-// An audit that cannot be made says why.
+// TestAuditRefused checks the error of an audit that is impossible.
 func TestAuditRefused(t *testing.T) {
 	s := newSite(t)
 	s.publish(t, "urn:a")
@@ -283,9 +288,9 @@ func TestAuditRefused(t *testing.T) {
 		}
 	}
 	look := audit.Look{Set: "demo", Cursor: feed.Cursor{Position: 5, Micros: 5}, Count: 9}
-	own := &holding{t: t, of: map[string]string{"urn:b": ""}}
-	broken := errors.New("broken")
-	for _, test := range []struct {
+	own := &localCopy{t: t, hashes: map[string]string{"urn:b": ""}}
+	failure := errors.New("failure")
+	for _, tt := range []struct {
 		name   string
 		answer http.HandlerFunc
 		own    auditor.Own
@@ -293,31 +298,32 @@ func TestAuditRefused(t *testing.T) {
 		want   error
 		text   string
 	}{
-		{"by position, without one", s.ServeHTTP, own.state, auditor.Options{}, resourcesync.ErrInvalid, "a state with a cursor"},
-		{"a state that cannot be had", s.ServeHTTP, func(context.Context) (*inventory.State, error) { return nil, broken }, auditor.Options{}, broken, ""},
-		{"no hub", text("welcome"), own.state, auditor.Options{By: digest.ByContent}, client.ErrNoHub, ""},
-		{"another set", text(strings.Replace(string(look.AppendJSON(nil)), "demo", "other", 1)), own.state, auditor.Options{By: digest.ByContent}, client.ErrNoHub, `the set "other"`},
-		{"no answer", text(string(look.AppendJSON(nil))), own.state, auditor.Options{By: digest.ByContent}, client.ErrNoHub, ""},
+		{"by position without a cursor", s.ServeHTTP, own.state, auditor.Options{}, resourcesync.ErrInvalid, "a state with a cursor"},
+		{"error of own", s.ServeHTTP, func(context.Context) (*inventory.State, error) { return nil, failure }, auditor.Options{}, failure, ""},
+		{"not a hub", text("welcome"), own.state, auditor.Options{By: digest.ByContent}, client.ErrNotHub, ""},
+		{"another set", text(strings.Replace(string(look.AppendJSON(nil)), "demo", "other", 1)), own.state, auditor.Options{By: digest.ByContent}, client.ErrNotHub, `the set "other"`},
+		{"look as answer", text(string(look.AppendJSON(nil))), own.state, auditor.Options{By: digest.ByContent}, client.ErrNotHub, ""},
 		{"no inventory", func(w http.ResponseWriter, r *http.Request) { problem.Write(w, r, feed.ErrNoInventory) }, own.state, auditor.Options{By: digest.ByContent}, feed.ErrNoInventory, "404"},
-		{"no such place", s.ServeHTTP, own.state, auditor.Options{By: digest.ByContent, Since: "7-7"}, feed.ErrGone, "410"},
+		{"unknown cursor", s.ServeHTTP, own.state, auditor.Options{By: digest.ByContent, Since: "7-7"}, feed.ErrGone, "410"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			hub := httptest.NewServer(test.answer)
+		t.Run(tt.name, func(t *testing.T) {
+			hub := httptest.NewServer(tt.answer)
 			defer hub.Close()
 			n := 0
-			for d, err := range newClient(t, hub.URL, newClock().options()).AuditState(t.Context(), "demo", test.own, test.o) {
-				if n++; d.Loc != "" || !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.text) {
-					t.Errorf("it yields %+v, %v", d, err)
+			for d, err := range newClient(t, hub.URL, newClock().options()).AuditState(t.Context(), "demo", tt.own, tt.o) {
+				if n++; d.Loc != "" || !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.text) {
+					t.Errorf("audit yields %+v, %v, want only the error %v with %q", d, err, tt.want, tt.text)
 				}
 			}
 			if n != 1 {
-				t.Errorf("it yields %d times", n)
+				t.Errorf("audit yields %d times, want once", n)
 			}
 		})
 	}
 }
 
-// A destination whose place is not in the log any more has to follow first.
+// TestAuditGone checks that the error is feed.ErrGone if the log no longer has the destination's
+// cursor.
 func TestAuditGone(t *testing.T) {
 	s := newSite(t)
 	c := newClient(t, s.URL, newClock().options())
@@ -327,8 +333,8 @@ func TestAuditGone(t *testing.T) {
 	s.deleteSet(t)
 	s.publish(t, locs(1, 9)...)
 	if err := errAudit(t, d.replica); !errors.Is(err, feed.ErrGone) {
-		t.Errorf("the audit yields %v", err)
+		t.Errorf("Audit: got error %v, want %v", err, feed.ErrGone)
 	}
 	d.catchUp(c, 0)
-	d.inSync("after it followed")
+	d.inSync("after following")
 }

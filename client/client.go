@@ -1,19 +1,20 @@
-// Package client publishes to an rshub, follows it, and proves that a copy is in sync.
+// Package client publishes changes to an rshub, follows its sets, and verifies that a copy of a set is
+// in sync.
 //
-// A source calls Publish. A destination that keeps a copy of a set opens a Replica: it reads a
-// baseline when it must, follows the changes after it, resumes after a restart, and can audit
-// itself. A destination that only reacts to changes calls Follow and keeps the cursor of the last
-// batch. Baseline reads all resources once. A program that never saw the log, but knows what it
-// holds, calls Client.Audit.
+// A source calls Publish. A destination that maintains a copy of a set opens a Replica, which reads
+// a baseline if necessary, follows the changes after it, resumes after a restart, and can audit the
+// copy. A destination that only reacts to changes calls Follow and stores the cursor of the last
+// batch. Baseline reads all resources once. A program that has not followed the log, but knows its
+// own resources, calls Client.Audit.
 //
-// All of them survive outages and restarts of the hub. A publish is sent again with the same
-// Idempotency-Key until the hub accepts or refuses it, so the hub does not accept it twice. A
-// follow asks again with the cursor of the last batch, so it skips nothing.
+// All of them continue after outages and restarts of the hub. A publish is repeated with the same
+// Idempotency-Key until the hub accepts or refuses it, so the hub does not accept it twice. Follow
+// resumes with the cursor of the last batch, so it skips nothing.
 //
-// Follow reads pages of JSON by long poll, which passes every proxy: each page is one ordinary
-// request and its response.
+// Follow reads JSON pages by long polling, which works through every proxy: each page is one
+// ordinary request and its response.
 //
-// The types of changes are in package resourcesync, those of cursors and batches in package feed.
+// Package resourcesync has the types of changes, and package feed those of cursors and batches.
 // Package client/disk stores a Replica on disk. The HTTP API is documented in docs/http.md.
 package client
 
@@ -37,28 +38,28 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Options of a Client. Zero values are the defaults.
+// Options configures a Client. The zero value uses the defaults.
 type Options struct {
-	Token     string        // sent as Authorization: Bearer; default: none
-	UserAgent string        // default "rshub-client"
-	Patience  time.Duration // how long a publish is tried again; default 10 minutes; negative: it is sent once
+	Token        string        // bearer token; default: none
+	UserAgent    string        // default: "rshub-client"
+	RetryTimeout time.Duration // how long to retry a publish; default: 10 minutes; negative: never
 
-	// HTTP sends the requests. New copies it, and the copy has the Client's own
-	// CheckRedirect. A Timeout must leave room for a long poll. Default: an http.Client
-	// with a transport like http.DefaultTransport, but it waits at most ten seconds for
-	// a connection.
+	// HTTP sends the requests. New copies it, and sets CheckRedirect in the copy. Its Timeout must
+	// be longer than a long poll. The default has a transport like http.DefaultTransport, but with
+	// a timeout of ten seconds for connecting.
 	HTTP *http.Client
 
-	// Note is called after each failure, when the Client will try again. wait is the
-	// time until the next try. If several goroutines use the Client, they may call Note
-	// at the same time. Default: nothing is called.
-	Note func(err error, wait time.Duration)
+	// OnRetry is called after each failure that the Client will retry. wait is the time until the
+	// next attempt. If several goroutines use the Client, calls may be concurrent. The default is
+	// nil.
+	OnRetry func(err error, wait time.Duration)
 
-	Now   func() time.Time                                 // default time.Now
-	Sleep func(ctx context.Context, d time.Duration) error // waits before another try, or returns ctx's error; default: by the clock
+	Now func() time.Time // default: time.Now
+	// Sleep waits between two attempts, or returns ctx's error. The default waits in real time.
+	Sleep func(ctx context.Context, d time.Duration) error
 }
 
-// A Client speaks to one hub. Several goroutines may use it.
+// A Client sends requests to one hub. It is safe for concurrent use.
 type Client struct {
 	base feed.Base
 	http http.Client
@@ -67,13 +68,13 @@ type Client struct {
 
 const (
 	connectTimeout = 10 * time.Second
-	firstPause     = 500 * time.Millisecond
-	longestPause   = 30 * time.Second
+	minRetryDelay  = 500 * time.Millisecond
+	maxRetryDelay  = 30 * time.Second
 )
 
-// New returns a Client of the hub at a URL such as https://hub.example.org. It
-// sends nothing. The error says what is wrong with the URL or the token. It shows
-// neither the token nor a password.
+// New returns a Client of the hub with the given URL, such as https://hub.example.org. It sends no
+// request. An error describes what is wrong with the URL or the token, and contains neither the
+// token nor a password.
 func New(hub string, o Options) (*Client, error) {
 	u, err := url.Parse(hub)
 	switch {
@@ -83,7 +84,7 @@ func New(hub string, o Options) (*Client, error) {
 		return nil, resourcesync.Invalid("a hub's URL must not have a user and password; use a token instead")
 	case u.RawQuery != "" || u.Fragment != "":
 		return nil, resourcesync.Invalid("a hub's URL must not have a query or a fragment")
-	case !oneWord(o.Token):
+	case !isASCIIWord(o.Token):
 		return nil, resourcesync.Invalid("a token must be one word of ASCII")
 	}
 	if err := idn.Host(u); err != nil {
@@ -93,11 +94,11 @@ func New(hub string, o Options) (*Client, error) {
 	if o.UserAgent == "" {
 		o.UserAgent = "rshub-client"
 	}
-	if o.Patience == 0 {
-		o.Patience = 10 * time.Minute
+	if o.RetryTimeout == 0 {
+		o.RetryTimeout = 10 * time.Minute
 	}
-	if o.Note == nil {
-		o.Note = func(error, time.Duration) {}
+	if o.OnRetry == nil {
+		o.OnRetry = func(error, time.Duration) {}
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -116,14 +117,15 @@ func New(hub string, o Options) (*Client, error) {
 	return c, nil
 }
 
-// oneWord reports whether s can stand in a header as it is.
-func oneWord(s string) bool {
+// isASCIIWord reports whether s has only printable ASCII characters other than space, so that it
+// can be part of a header as it is.
+func isASCIIWord(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// checkRedirect follows the redirects of a GET only. A redirect could turn a publish
-// into a GET, or carry the changes to another host. People must decide about that. The token
-// stays with the host and port that it is for.
+// checkRedirect permits redirects of GET requests only. A redirect could turn a publish into a GET,
+// or send the changes to another host, which people must decide. The token is sent only to the
+// original host and port.
 func checkRedirect(req *http.Request, via []*http.Request) error {
 	if via[0].Method != http.MethodGet {
 		return http.ErrUseLastResponse
@@ -133,22 +135,22 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	}
 	to, from := req.URL, via[0].URL
 	if !strings.EqualFold(to.Host, from.Host) || to.Scheme != from.Scheme && to.Scheme != "https" {
-		req.Header.Del("Authorization") // net/http leaves it for other ports, for subdomains, and for http after https
+		req.Header.Del("Authorization") // net/http does not, for other ports, for subdomains, and for http after https
 	}
 	return nil
 }
 
-// pause returns how long to wait after a failed try. It doubles with every try, up to
-// longestPause. Half of it is random, so that clients that failed together do not come
-// back together.
-func pause(try int) time.Duration {
-	d := backoff.Doubled(firstPause, longestPause, try)
+// retryDelay returns the delay after the given failed attempt, counted from 0. It doubles with each
+// attempt, up to maxRetryDelay. Half of it is random, so that clients that failed at the same time
+// do not retry at the same time.
+func retryDelay(attempt int) time.Duration {
+	d := backoff.Doubled(minRetryDelay, maxRetryDelay, attempt)
 	return d/2 + rand.N(d/2)
 }
 
-// exchange sends a request once. If the answer is 200, it calls read with the answer.
-// The error is a *Refused, an *Unavailable, or the error of read.
-func (c *Client) exchange(req *http.Request, read func(*http.Response) error) error {
+// do sends a request once. If the status is 200, do calls read with the response. The error is a
+// *RefusedError, an *UnavailableError, or the error of read.
+func (c *Client) do(req *http.Request, read func(*http.Response) error) error {
 	req.Header.Set("User-Agent", c.opts.UserAgent)
 	if c.opts.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.opts.Token)
@@ -159,10 +161,10 @@ func (c *Client) exchange(req *http.Request, read func(*http.Response) error) er
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusOK {
-		body := &wire{ReadCloser: resp.Body}
+		body := &bodyReader{ReadCloser: resp.Body}
 		resp.Body = body
 		err := read(resp)
-		if body.err != nil { // the answer broke off, so the error of read is only a consequence
+		if body.err != nil { // the response is incomplete, so the error of read is only a consequence
 			u := c.unreachable(body.err)
 			u.slow = errors.Is(body.err, context.DeadlineExceeded)
 			return u
@@ -175,49 +177,49 @@ func (c *Client) exchange(req *http.Request, read func(*http.Response) error) er
 	}
 	switch {
 	case p.Status >= 500, p.Status == http.StatusTooManyRequests, p.Status == http.StatusRequestTimeout:
-		u := &Unavailable{Err: &answer{c.base, p}, Tries: 1, after: time.Duration(p.RetryAfter) * time.Second}
+		u := &UnavailableError{Err: &statusError{c.base, p}, Tries: 1, retryAfter: time.Duration(p.RetryAfter) * time.Second}
 		if p.Status == http.StatusInsufficientStorage {
-			u.after = max(u.after, longestPause) // the store is full: retention or an operator makes room slowly
+			u.retryAfter = max(u.retryAfter, maxRetryDelay) // the store is full; retention or an operator frees space slowly
 		}
 		return u
 	}
-	r := &Refused{Problem: p}
+	r := &RefusedError{Problem: p}
 	if p.Status < 400 {
 		if r.Location = resourcesync.Shorten(resp.Header.Get("Location")); r.Location != "" {
-			p.Detail = "it points to " + r.Location
+			p.Detail = "redirect to " + r.Location
 		}
 	}
 	return r
 }
 
-// unreachable returns the error for a request that got no answer, or only a part of one.
-func (c *Client) unreachable(err error) *Unavailable {
+// unreachable returns the error for a request without a complete response.
+func (c *Client) unreachable(err error) *UnavailableError {
 	u, ok := errors.AsType[*url.Error](err)
 	op, isOp := errors.AsType[*net.OpError](err)
 	unsent := isOp && (op.Op == "dial" || op.Op == "proxyconnect")
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) || ok && u.Timeout():
-		return &Unavailable{Err: fmt.Errorf("%s does not answer in time", c.base), Tries: 1, Unsent: unsent}
+		return &UnavailableError{Err: fmt.Errorf("%s did not respond in time", c.base), Tries: 1, Unsent: unsent}
 	case ok:
-		err = u.Err // without the URL, which the error below already names
+		err = u.Err // without the URL, since the error below has the hub's
 	}
 	_, badCertificate := errors.AsType[*tls.CertificateVerificationError](err)
-	lasting := badCertificate || errors.Is(err, http.ErrSchemeMismatch)
-	return &Unavailable{
-		Err:     fmt.Errorf("cannot reach %s: %w", c.base, err),
-		Tries:   1,
-		Lasting: lasting,
-		Unsent:  unsent || lasting, // a TLS handshake comes before the request
+	permanent := badCertificate || errors.Is(err, http.ErrSchemeMismatch)
+	return &UnavailableError{
+		Err:       fmt.Errorf("cannot reach %s: %w", c.base, err),
+		Tries:     1,
+		Permanent: permanent,
+		Unsent:    unsent || permanent, // a TLS handshake precedes the request
 	}
 }
 
-// A wire is a body that remembers the error of a failed read.
-type wire struct {
+// A bodyReader is a response body that records the error of a failed read.
+type bodyReader struct {
 	io.ReadCloser
 	err error
 }
 
-func (w *wire) Read(p []byte) (int, error) {
+func (w *bodyReader) Read(p []byte) (int, error) {
 	n, err := w.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {
 		w.err = err

@@ -14,7 +14,8 @@ import (
 	"github.com/rshub/rshub/internal/problem"
 )
 
-// Describe and Complete say what the hub reads, and try again while it is not ready.
+// TestDescribe checks the requests of Describe and SetComplete, and that they are retried while the
+// hub is not ready.
 func TestDescribe(t *testing.T) {
 	var bodies []string
 	answer := func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, `{"set":"demo","head":"0-1"}`) }
@@ -36,8 +37,8 @@ func TestDescribe(t *testing.T) {
 	for _, err := range []error{
 		c.Describe(t.Context(), "demo", feed.Description{}),
 		c.Describe(t.Context(), "demo", feed.Description{Title: "T", ResourceList: "https://e.org/r", NoInventory: true}),
-		c.Complete(t.Context(), "demo", true),
-		c.Complete(t.Context(), "demo", false),
+		c.SetComplete(t.Context(), "demo", true),
+		c.SetComplete(t.Context(), "demo", false),
 	} {
 		if err != nil {
 			t.Error(err)
@@ -49,17 +50,17 @@ func TestDescribe(t *testing.T) {
 		`PUT /sets/demo {"complete":true}`, `PUT /sets/demo {"complete":false}`,
 	}
 	if !slices.Equal(bodies, want) {
-		t.Errorf("it sends %q", bodies)
+		t.Errorf("got requests %q, want %q", bodies, want)
 	}
 	answer = func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, `{"set":"other"}`) }
-	if err := c.Complete(t.Context(), "demo", true); !errors.Is(err, client.ErrNoHub) {
-		t.Errorf("an answer about another set is %v", err)
+	if err := c.SetComplete(t.Context(), "demo", true); !errors.Is(err, client.ErrNotHub) {
+		t.Errorf("SetComplete with a response for another set = %v, want %v", err, client.ErrNotHub)
 	}
 	answer = func(w http.ResponseWriter, r *http.Request) { problem.Write(w, r, feed.ErrNoSet) }
-	if err := c.Complete(t.Context(), "demo", true); !errors.Is(err, feed.ErrNoSet) {
-		t.Errorf("no set is %v", err)
+	if err := c.SetComplete(t.Context(), "demo", true); !errors.Is(err, feed.ErrNoSet) {
+		t.Errorf("SetComplete of an unknown set = %v, want %v", err, feed.ErrNoSet)
 	}
-	if err := c.Complete(t.Context(), "BAD", true); err == nil {
-		t.Error("a bad name is sent")
+	if err := c.SetComplete(t.Context(), "BAD", true); err == nil {
+		t.Error("SetComplete of an invalid name succeeds, want an error")
 	}
 }

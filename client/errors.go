@@ -10,86 +10,86 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Refused is an answer that the same request would get again, because the token, the
-// set, an entry, or the place to follow from is wrong. errors.Is finds the feed.Error
-// that the hub's answer names, such as feed.ErrGone.
-type Refused struct {
+// A RefusedError reports a request that the hub would refuse again, because the token, the set, an
+// entry, or the cursor is invalid. errors.Is finds the feed.Error that the response names, such as
+// feed.ErrGone.
+type RefusedError struct {
 	*feed.Problem
 
-	Location string // where the answer redirects to; the Client did not follow it
+	Location string // target of a redirect that the Client did not follow; empty if there is none
 
-	// Doubt says that the hub may still have the changes of a refused publish: it may
-	// have accepted them from an earlier try.
-	Doubt bool
+	// Uncertain reports whether the hub may have the changes of the refused publish anyway, because
+	// it may have accepted an earlier attempt.
+	Uncertain bool
 }
 
-// Error returns the status, and the reason that the hub gives.
-func (r *Refused) Error() string {
-	s := fmt.Sprintf("the hub refused it: %d %s", r.Status, r.Title)
+// Error returns the status and the reason that the hub gave.
+func (r *RefusedError) Error() string {
+	s := fmt.Sprintf("hub refused the request: %d %s", r.Status, r.Title)
 	if r.Detail != "" {
 		s += ": " + r.Detail
 	}
 	return s
 }
 
-// Unwrap returns the Problem.
-func (r *Refused) Unwrap() error { return r.Problem }
+// Unwrap returns r.Problem.
+func (r *RefusedError) Unwrap() error { return r.Problem }
 
-// Is reports whether target is resourcesync.ErrTooLarge and the hub answered 413.
-func (r *Refused) Is(target error) bool {
+// Is reports whether target is resourcesync.ErrTooLarge and the status is 413.
+func (r *RefusedError) Is(target error) bool {
 	return target == resourcesync.ErrTooLarge && r.Status == http.StatusRequestEntityTooLarge
 }
 
-// An Unavailable says that the hub could not be reached, or was not ready: it answered
-// 5xx, 429 or 408. Unless it is Unsent, the hub may still have the changes of the
-// publish. It is safe to publish them again later with the same key.
-type Unavailable struct {
-	Err     error         // why the last try failed; if the hub answered, errors.AsType finds the *feed.Problem in it
-	Tries   int           // how many requests were sent
-	Lasting bool          // trying again does not help: the certificate is bad, or the server speaks https and not http
-	Unsent  bool          // no try got as far as a connection, so the hub surely has none of the changes
-	After   time.Duration // not 0: the Client gave up early, because the hub asked it to wait this long, which is more than Patience
+// An UnavailableError reports that the hub was unreachable or not ready: it responded with 5xx, 429
+// or 408. Unless it is Unsent, the hub may have the changes of the publish anyway. It is safe to
+// publish them again later with the same key.
+type UnavailableError struct {
+	Err        error         // cause of the last failure; if the hub responded, it wraps the *feed.Problem
+	Tries      int           // number of requests sent
+	Permanent  bool          // whether retrying is useless, because of an invalid certificate or because the server speaks HTTP and not HTTPS
+	Unsent     bool          // whether no attempt got as far as a connection, so that the hub has none of the changes
+	RetryAfter time.Duration // if not zero, the Client gave up early, since the hub asked for this delay, which exceeds the rest of RetryTimeout
 
-	slow  bool          // the time was over while the answer came
-	after time.Duration // how long the hub asks to wait; unlike After, also set if Patience allows it
+	slow       bool          // whether the time limit expired while the response was read
+	retryAfter time.Duration // delay that the hub asked for; unlike RetryAfter, also set if RetryTimeout permits it
 }
 
-// Error returns why the last try failed, and why there was no other try.
-func (u *Unavailable) Error() string {
+// Error returns the cause of the last failure, and why the Client gave up.
+func (u *UnavailableError) Error() string {
 	switch {
-	case u.After > 0:
-		return fmt.Sprintf("%v; it asks to come again in %v, and patience does not reach that far", u.Err, u.After)
+	case u.RetryAfter > 0:
+		return fmt.Sprintf("%v; the hub asks to retry in %v, which exceeds the retry timeout", u.Err, u.RetryAfter)
 	case u.Tries > 1:
 		return fmt.Sprintf("%v; gave up after %d tries", u.Err, u.Tries)
 	}
 	return u.Err.Error()
 }
 
-// Unwrap returns Err.
-func (u *Unavailable) Unwrap() error { return u.Err }
+// Unwrap returns u.Err.
+func (u *UnavailableError) Unwrap() error { return u.Err }
 
-// ErrNoHub means that the answer does not come from a hub, or answers another
-// request. Most likely the URL is wrong.
-var ErrNoHub = errors.New("not as a hub does; is the URL right?")
+// ErrNotHub means that a response does not come from a hub, or is the response to another request.
+// Most likely the URL is wrong.
+var ErrNotHub = errors.New("response is not from a hub; check the URL")
 
-// A strange is an ErrNoHub with another text.
-type strange string
+// A notHubError is an ErrNotHub with another text.
+type notHubError string
 
-func (s strange) Error() string        { return string(s) }
-func (s strange) Is(target error) bool { return target == ErrNoHub }
+func (s notHubError) Error() string        { return string(s) }
+func (s notHubError) Is(target error) bool { return target == ErrNotHub }
 
-// An answer is the error for an answer of the hub after which the Client may try again.
-type answer struct {
+// A statusError reports a response of the hub after which the Client may retry.
+type statusError struct {
 	hub feed.Base
 	*feed.Problem
 }
 
-func (a *answer) Error() string {
-	s := fmt.Sprintf("%s answers %d %s", a.hub, a.Status, http.StatusText(a.Status))
+func (a *statusError) Error() string {
+	s := fmt.Sprintf("%s: %d %s", a.hub, a.Status, http.StatusText(a.Status))
 	if a.Detail != "" {
 		s += " (" + a.Detail + ")"
 	}
 	return s
 }
 
-func (a *answer) Unwrap() error { return a.Problem }
+func (a *statusError) Unwrap() error { return a.Problem }

@@ -20,7 +20,7 @@ func exampleHub() (url string, stop func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	s, err := open(dir)
+	s, err := openSite(dir)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -42,11 +42,11 @@ func ExampleClient_Publish() {
 		{Loc: "https://example.org/1", Change: resourcesync.Created, Type: "text/html"},
 		{Loc: "https://example.org/2", Change: resourcesync.Deleted},
 	})
-	if refused, ok := errors.AsType[*client.Refused](err); ok {
-		log.Fatal("the hub will not have it: ", refused.Detail)
+	if refused, ok := errors.AsType[*client.RefusedError](err); ok {
+		log.Fatal("refused: ", refused.Detail)
 	}
 	if err != nil {
-		log.Fatal("later, with the same key: ", err)
+		log.Fatal("retry later with the same key: ", err)
 	}
 	fmt.Println("published", receipt.Count)
 	// Output: published 2
@@ -69,10 +69,10 @@ func ExampleClient_Follow() {
 		log.Fatal(err)
 	}
 
-	place := "start" // or the cursor that was kept the last time
-	for batch, err := range c.Follow(ctx, "articles", place, client.FollowOptions{}) {
+	since := "start" // or the cursor that was stored the last time
+	for batch, err := range c.Follow(ctx, "articles", since, client.FollowOptions{}) {
 		if errors.Is(err, feed.ErrGone) {
-			log.Fatal("the hub no longer reaches back that far: read the source anew")
+			log.Fatal("the hub no longer has these changes; read the source again")
 		}
 		if err != nil {
 			log.Fatal(err)
@@ -80,7 +80,7 @@ func ExampleClient_Follow() {
 		for _, entry := range batch.Entries {
 			fmt.Println(entry.Position, entry.Change.Change, entry.Change.Loc)
 		}
-		place = batch.Cursor.String() // keep it, after what it stands for is done
+		since = batch.Cursor.String() // store it after the entries were processed
 		if len(batch.Entries) == 2 {
 			cancel() // enough for an example
 		}
@@ -90,7 +90,7 @@ func ExampleClient_Follow() {
 	// 2 updated https://example.org/2
 }
 
-// A destination applies what its replica yields, and proves that it is in sync.
+// A destination applies the updates of its replica, and verifies that it is in sync.
 func ExampleReplica() {
 	hub, stop := exampleHub()
 	defer stop()
@@ -112,7 +112,7 @@ func ExampleReplica() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer os.RemoveAll(dir) // a real destination keeps it, and continues from there
+	defer os.RemoveAll(dir) // a real destination retains the directory to continue from it
 	store, err := disk.Open(dir, disk.Options{})
 	if err != nil {
 		log.Fatal(err)
@@ -127,7 +127,7 @@ func ExampleReplica() {
 			log.Fatal(err)
 		}
 		for _, entry := range update.Entries {
-			fmt.Println(entry.Change.Change, entry.Change.Loc) // get it, or remove it
+			fmt.Println(entry.Change.Change, entry.Change.Loc) // fetch or remove the resource
 		}
 	}
 	for difference, err := range replica.Audit(ctx, client.AuditOptions{}) {
@@ -142,7 +142,7 @@ func ExampleReplica() {
 	// in sync
 }
 
-// Somebody who never saw the log compares what they have by its content.
+// A program that has not followed the log compares its resources by content.
 func ExampleClient_Audit() {
 	hub, stop := exampleHub()
 	defer stop()
@@ -159,7 +159,7 @@ func ExampleClient_Audit() {
 		log.Fatal(err)
 	}
 
-	rows := map[string]string{ // of a database
+	rows := map[string]string{ // from a database
 		"https://example.org/1": "md5:92eb5ffee6ae2fec3ad71c777531578f",
 	}
 	own := func(yield func(*feed.Entry, error) bool) {
@@ -196,20 +196,20 @@ func ExampleClient_Baseline() {
 		log.Fatal(err)
 	}
 
-	var place string // to Follow from, in the end
+	var since string // finally, the cursor to follow from
 	for part, err := range c.Baseline(ctx, "articles", client.BaselineOptions{}) {
 		if err != nil {
 			log.Fatal(err)
 		}
 		if part.Restart {
-			fmt.Println("what came before means nothing")
+			fmt.Println("discard all earlier parts")
 		}
 		for _, entry := range part.Entries {
 			fmt.Println(entry.Change.Loc)
 		}
-		place = part.Cursor()
+		since = part.Cursor()
 	}
-	fmt.Println(place != "")
+	fmt.Println(since != "")
 	// Output:
 	// https://example.org/1
 	// https://example.org/2

@@ -9,8 +9,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// TestOwnListFirstState checks that the first state of a comparison can be read after any
-// number of later ones, and that a new comparison replaces it.
+// TestOwnListFirstState checks that the first state of a comparison remains readable after any
+// number of later ones, and that the next comparison replaces it.
 func TestOwnListFirstState(t *testing.T) {
 	const n = 2_000
 	l := &ownList{pages: inventory.NewMemory(), set: "demo", resources: func(yield func(*feed.Entry, error) bool) {
@@ -21,13 +21,13 @@ func TestOwnListFirstState(t *testing.T) {
 		}
 	}}
 	for comparison := range 2 {
-		l.begin()
-		first, err := l.state(t.Context())
+		l.resetStates()
+		first, err := l.collectState(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 4 {
-			if _, err := l.state(t.Context()); err != nil {
+			if _, err := l.collectState(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -17,26 +17,25 @@ import (
 
 const (
 	ndjson         = "application/x-ndjson"
-	publishTimeout = time.Minute // one try of a publish, from the connection to the answer
+	publishTimeout = time.Minute // limit of one attempt, from connecting to the end of the response
 	maxReceipt     = 1 << 20     // bytes
 )
 
-// Publish publishes changes to a set, all of them or none, in their order. When it
-// returns a receipt, the hub's change memory holds them exactly once. While the hub
-// cannot be reached or is not ready, Publish blocks and sends the changes again with
-// the same key, for as long as the Client's Patience. It does not try again before the
-// time that the hub's Retry-After asks for.
+// Publish publishes changes to a set in the given order, all of them or none. When it returns a
+// receipt, the hub's change memory has them exactly once. While the hub is unreachable or not
+// ready, Publish blocks and sends the changes again with the same key, for at most the Client's
+// RetryTimeout. It does not retry before the time that the hub's Retry-After asks for.
 //
-// The key names the publish among those of the caller to the set, for a day. It is one
-// word of ASCII. If it is empty, Publish makes one. A program that may be ended during
-// a Publish should keep a key of its own. It can then publish the same changes with it
-// again, and the receipt says Replayed if the hub had them already.
+// The key identifies the publish among those of the caller to the set, for a day. It is one word of
+// ASCII. If it is empty, Publish generates one. A program that may be terminated during a Publish
+// should choose and store a key. Then it can publish the same changes with the key again, and the
+// receipt is Replayed if the hub already had them.
 //
-// The error is an *Unavailable, a *Refused, an ErrNoHub, or ctx's error. After each of
-// them, except a *Refused without Doubt and an *Unavailable that is Unsent, the hub may
-// have the changes all the same. If a change breaks a rule, the error is a
-// *resourcesync.Error, and nothing is sent. Publish puts single spaces between the
-// values of a Hash, as resourcesync.Change.Validate does.
+// The error is an *UnavailableError, a *RefusedError, ErrNotHub, or ctx's error. After each of them
+// the hub may have the changes anyway, except after a *RefusedError that is not Uncertain and an
+// *UnavailableError that is Unsent. If a change is invalid, the error is a *resourcesync.Error, and
+// nothing is sent. Publish normalizes each Hash in changes to single spaces between its values, as
+// resourcesync.Change.Validate does.
 func (c *Client) Publish(ctx context.Context, set, key string, changes []resourcesync.Change) (*feed.Receipt, error) {
 	body := append(make([]byte, 0, 20+300*len(changes)), `{"changes":[`...)
 	for i := range changes {
@@ -56,11 +55,11 @@ func (c *Client) Publish(ctx context.Context, set, key string, changes []resourc
 	return c.publish(ctx, set, key, "application/json", append(body, "]}"...), len(changes))
 }
 
-// PublishLines is Publish for changes that are JSON already. lines has count changes,
-// one JSON object on each line; resourcesync.AppendJSONMembers writes their members.
-// The hub takes a thousand lines at a time. If there are more, the lines before an
-// error may be published, and a *Refused says in Accepted how many. lines must not
-// change until PublishLines returns.
+// PublishLines is like Publish, for changes that are already encoded as JSON. lines has count
+// changes, one JSON object per line; resourcesync.AppendJSONMembers encodes their members. The hub
+// accepts a thousand lines at a time. If there are more, lines before an error may be published,
+// and Accepted in a *RefusedError reports how many. lines must not be modified until PublishLines
+// returns.
 func (c *Client) PublishLines(ctx context.Context, set, key string, lines []byte, count int) (*feed.Receipt, error) {
 	return c.publish(ctx, set, key, ndjson, lines, count)
 }
@@ -73,24 +72,24 @@ func (c *Client) publish(ctx context.Context, set, key, mediaType string, body [
 		key = rand.Text()
 	}
 	switch {
-	case !oneWord(key):
-		return nil, resourcesync.Invalid("a key must be one word of ASCII")
+	case !isASCIIWord(key):
+		return nil, resourcesync.Invalid("an idempotency key must be one word of ASCII")
 	case count == 0:
-		return nil, resourcesync.Invalid("there is no change in the batch: send at least one")
+		return nil, resourcesync.Invalid("no changes in the batch; send at least one")
 	}
 	var receipt *feed.Receipt
-	sent := false // a try may have reached the hub
-	err := c.patiently(ctx, func() error {
-		r, err := c.post(ctx, set, key, mediaType, body, count)
+	sent := false // whether an attempt may have reached the hub
+	err := c.retry(ctx, func() error {
+		r, err := c.postChanges(ctx, set, key, mediaType, body, count)
 		if err == nil {
-			r.Replayed = r.Replayed && !sent // else this call itself brought the changes, and only the answer was lost
+			r.Replayed = r.Replayed && !sent // if sent, this call published the changes, and only the response was lost
 			receipt = r
 			return nil
 		}
-		if refused, ok := errors.AsType[*Refused](err); ok {
-			refused.Doubt = sent
+		if refused, ok := errors.AsType[*RefusedError](err); ok {
+			refused.Uncertain = sent
 		}
-		u, ok := errors.AsType[*Unavailable](err)
+		u, ok := errors.AsType[*UnavailableError](err)
 		sent = sent || !ok || !u.Unsent
 		if ok {
 			u.Unsent = !sent
@@ -100,9 +99,9 @@ func (c *Client) publish(ctx context.Context, set, key, mediaType string, body [
 	return receipt, err
 }
 
-// patiently calls try until it returns nil, an error that another try cannot
-// help, or an *Unavailable when the Client's Patience is over.
-func (c *Client) patiently(ctx context.Context, try func() error) error {
+// retry calls try until it returns nil, an error that retrying cannot fix, or an *UnavailableError
+// after RetryTimeout.
+func (c *Client) retry(ctx context.Context, try func() error) error {
 	var deadline time.Time
 	for n := 0; ; n++ {
 		err := try()
@@ -112,57 +111,57 @@ func (c *Client) patiently(ctx context.Context, try func() error) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		u, ok := errors.AsType[*Unavailable](err)
-		if !ok || u.Lasting {
+		u, ok := errors.AsType[*UnavailableError](err)
+		if !ok || u.Permanent {
 			return err
 		}
 		now := c.opts.Now()
 		if n == 0 {
-			deadline = now.Add(c.opts.Patience)
+			deadline = now.Add(c.opts.RetryTimeout)
 		}
 		left := deadline.Sub(now)
-		if left <= 0 || u.after > left {
+		if left <= 0 || u.retryAfter > left {
 			u.Tries = n + 1
 			if left > 0 {
-				u.After = u.after
+				u.RetryAfter = u.retryAfter
 			}
 			return u
 		}
-		wait := min(max(pause(n), u.after), left) // the last try is at the deadline
-		c.opts.Note(err, wait)
+		wait := min(max(retryDelay(n), u.retryAfter), left) // the last attempt is at the deadline
+		c.opts.OnRetry(err, wait)
 		if err := c.opts.Sleep(ctx, wait); err != nil {
 			return err
 		}
 	}
 }
 
-// post sends a publish once.
-func (c *Client) post(ctx context.Context, set, key, mediaType string, body []byte, count int) (r *feed.Receipt, err error) {
+// postChanges sends a publish once.
+func (c *Client) postChanges(ctx context.Context, set, key, mediaType string, body []byte, count int) (r *feed.Receipt, err error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base.Topic(set), bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("publish to set %q: %w", set, err)
 	}
-	// The transport must not send the request again by itself, because publish has to
-	// know whether an answer was lost.
+	// The transport must not repeat the request on its own, since publish has to know whether a
+	// response was lost.
 	req.GetBody = nil
 	req.Header.Set("Content-Type", mediaType)
 	if mediaType == ndjson {
-		req.Header.Set("Incremental", "?1") // RFC 10036: the hub takes a stream of lines as it comes, so a proxy need not buffer it
+		req.Header.Set("Incremental", "?1") // RFC 10036: the hub reads lines as they arrive, so a proxy need not buffer them
 	}
 	req.Header.Set("Accept", "application/json, application/problem+json")
 	req.Header.Set("Idempotency-Key", key)
-	err = c.exchange(req, func(resp *http.Response) error {
-		r, err = c.receipt(resp.Body, set, count)
+	err = c.do(req, func(resp *http.Response) error {
+		r, err = c.readReceipt(resp.Body, set, count)
 		return err
 	})
 	return r, err
 }
 
-// receipt accepts only a receipt for exactly these changes, because a 200 may come
-// from something else than the hub.
-func (c *Client) receipt(body io.Reader, set string, count int) (*feed.Receipt, error) {
+// readReceipt decodes a receipt, and rejects any other than that of the changes that were sent,
+// since a response with status 200 may not come from the hub.
+func (c *Client) readReceipt(body io.Reader, set string, count int) (*feed.Receipt, error) {
 	text, err := io.ReadAll(io.LimitReader(body, maxReceipt))
 	if err != nil {
 		return nil, err
@@ -172,10 +171,10 @@ func (c *Client) receipt(body io.Reader, set string, count int) (*feed.Receipt, 
 		_, err = feed.ParseCursor(r.Cursor)
 	}
 	if err != nil || r.Set != set {
-		return nil, fmt.Errorf("%s answers 200, but %w", c.base.Topic(set), ErrNoHub)
+		return nil, fmt.Errorf("%s: %w", c.base.Topic(set), ErrNotHub)
 	}
 	if r.Count != count {
-		return nil, strange(fmt.Sprintf("%s took %d changes of a batch of %d", c.base, r.Count, count))
+		return nil, notHubError(fmt.Sprintf("%s: accepted %d changes, want %d", c.base, r.Count, count))
 	}
 	return r, nil
 }

@@ -15,31 +15,31 @@ import (
 )
 
 const (
-	pageTimeout = 30 * time.Second // of a whole page, without the time that the hub waits for changes
-	maxPage     = 64 << 20         // bytes of a page
-	longestWait = time.Hour        // that an answer may ask for: a page for maintenance, or a wrong clock, asks for days
+	pageTimeout   = 30 * time.Second // limit for one page, in addition to the time that the hub waits for changes
+	maxPage       = 64 << 20         // bytes
+	maxRetryAfter = time.Hour        // limit for Retry-After, which may be days because of a maintenance page or a skewed clock
 )
 
-// A reader reads one page after another of a set's topic.
+// A reader reads consecutive pages of a set's topic.
 type reader struct {
 	client *Client
 	set    string
 
-	limit int  // how many entries to ask for; it falls while the connection is slow
-	most  int  // the limit is not more; it falls when pages are too large
-	begun bool // a page has come
-	tries int  // tries that failed since the last page
+	limit    int  // number of entries to request; reduced while the connection is slow
+	maxLimit int  // maximum of limit; reduced if pages are too large
+	started  bool // whether a page was received
+	failures int  // number of failed attempts since the last page
 }
 
-// came says that a page has come.
-func (r *reader) came() { r.begun, r.tries, r.limit = true, 0, min(2*r.limit, r.most) }
+// notePage is called after each received page.
+func (r *reader) notePage() { r.started, r.failures, r.limit = true, 0, min(2*r.limit, r.maxLimit) }
 
-// get asks once for a page, which the hub may hold back for as long as wait. read reads
-// the answer.
+// get sends one request for a page, which the hub may hold for the duration of wait. read decodes
+// the response.
 //
-// get uses the Client's own URL and not the "next" URL of the page before. That one
-// begins with the URL by which the hub knows itself. Behind a proxy it may name another
-// host, and the token must not go there.
+// get uses the Client's URL and not the "next" URL of the previous page, which starts with the URL
+// by which the hub knows itself. Behind a proxy it may name another host, to which the token must
+// not be sent.
 func (r *reader) get(ctx context.Context, query url.Values, wait time.Duration, read func(*http.Response) error) error {
 	c := r.client
 	query.Set("limit", strconv.Itoa(r.limit))
@@ -51,14 +51,14 @@ func (r *reader) get(ctx context.Context, query url.Values, wait time.Duration, 
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("Accept-Encoding", "zstd")
-	return c.exchange(req, func(resp *http.Response) error {
+	return c.do(req, func(resp *http.Response) error {
 		if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); t != "application/json" {
-			return fmt.Errorf("%s answers 200, but %w", c.base.Topic(r.set), ErrNoHub)
+			return fmt.Errorf("%s: %w", c.base.Topic(r.set), ErrNotHub)
 		}
 		if resp.Header.Get("Content-Encoding") == "zstd" {
 			text, err := zst.NewReader(resp.Body)
 			if err != nil {
-				return fmt.Errorf("decompress a page of %s: %w", c.base.Topic(r.set), err)
+				return fmt.Errorf("decompress page of %s: %w", c.base.Topic(r.set), err)
 			}
 			defer text.Close()
 			resp.Body = text
@@ -67,39 +67,39 @@ func (r *reader) get(ctx context.Context, query url.Values, wait time.Duration, 
 	})
 }
 
-// unread returns the error for a page that could not be read because of err.
-func (r *reader) unread(err error) error {
+// readError returns the error for a page that could not be decoded because of err.
+func (r *reader) readError(err error) error {
 	topic := r.client.base.Topic(r.set)
 	if errors.Is(err, resourcesync.ErrTooLarge) {
 		return fmt.Errorf("read %s: %w", topic, err)
 	}
-	return fmt.Errorf("%s answers 200, but %w (%v)", topic, ErrNoHub, err)
+	return fmt.Errorf("%s: %w (%v)", topic, ErrNotHub, err)
 }
 
-// failed returns how long to wait after err before the next try, or the error that ends
+// handleError returns how long to wait after err before the next attempt, or the error that ends
 // the reading.
-func (r *reader) failed(err error) (time.Duration, error) {
-	// A Refused is ErrTooLarge too, but a smaller page does not change the hub's mind.
-	_, refused := errors.AsType[*Refused](err)
+func (r *reader) handleError(err error) (time.Duration, error) {
+	// A RefusedError may match ErrTooLarge too, but the hub would refuse a smaller page as well.
+	_, refused := errors.AsType[*RefusedError](err)
 	if !refused && errors.Is(err, resourcesync.ErrTooLarge) && r.limit > 1 {
 		r.limit /= 2
-		r.most = r.limit
+		r.maxLimit = r.limit
 		return 0, nil
 	}
-	u, unavailable := errors.AsType[*Unavailable](err)
-	// After one good answer the URL is known to be right, so a strange answer
-	// is an outage.
-	if !r.begun && (!unavailable || u.Lasting) || !unavailable && !errors.Is(err, ErrNoHub) {
+	u, unavailable := errors.AsType[*UnavailableError](err)
+	// After a first valid page the URL is known to be correct, so an unexpected response is an
+	// outage.
+	if !r.started && (!unavailable || u.Permanent) || !unavailable && !errors.Is(err, ErrNotHub) {
 		return 0, err
 	}
-	wait := pause(r.tries)
+	wait := retryDelay(r.failures)
 	if unavailable {
-		wait = max(wait, min(u.after, longestWait))
+		wait = max(wait, min(u.retryAfter, maxRetryAfter))
 		if u.slow {
 			r.limit = max(r.limit/2, 1)
 		}
 	}
-	r.tries++
-	r.client.opts.Note(err, wait)
+	r.failures++
+	r.client.opts.OnRetry(err, wait)
 	return wait, nil
 }

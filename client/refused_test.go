@@ -21,7 +21,7 @@ func TestFollowRefused413(t *testing.T) {
 	for _, err := range newClient(t, hub.URL, newClock().options()).Follow(t.Context(), "demo", "start", client.FollowOptions{}) {
 		last = err
 	}
-	if _, ok := errors.AsType[*client.Refused](last); !ok || requests != 1 {
-		t.Errorf("Follow sends %d requests and ends with %v, want 1 and a Refused", requests, last)
+	if _, ok := errors.AsType[*client.RefusedError](last); !ok || requests != 1 {
+		t.Errorf("Follow sends %d requests and ends with %v, want 1 and a RefusedError", requests, last)
 	}
 }

@@ -18,108 +18,108 @@ import (
 
 // ReplicaOptions configures a Replica. The zero value uses the defaults.
 type ReplicaOptions struct {
-	// Store holds the bookkeeping of the Replica; package client/disk opens one in a directory.
-	// The caller closes it after the last use of the Replica. One Store may be of Replicas of
-	// several sets. Default: memory, so the next process starts with a baseline.
+	// Store holds the state of the Replica; package client/disk opens one in a directory. The
+	// caller closes it after the last use of the Replica. Replicas of several sets may share a
+	// Store. The default is memory, so that the next process starts with a baseline.
 	Store Store
 
-	// Prefix: only resources whose loc begins with it. It must be the same as long as Store
-	// is: what a wider one adds is not fetched, and only Audit shows that. Default: all.
+	// Prefix restricts the Replica to resources whose loc starts with it. It must not change as
+	// long as the Store is used: Follow does not fetch the resources that a wider prefix adds, and
+	// only Audit reports them. The default is all resources.
 	Prefix string
 
-	// Collection is a URI: only resources whose newest change has a link rel=collection to
-	// it. A resource that leaves the collection is yielded as deleted. Store has all
-	// resources of the set all the same, because only so the Replica notices that one
-	// leaves, and can audit itself. Default: all.
+	// Collection is the URI of a collection. The Replica yields only resources whose newest change
+	// has a link rel=collection to it. A resource that leaves the collection is yielded as deleted.
+	// The Store has all resources of the set anyway, since the Replica otherwise could not detect
+	// that a resource leaves, nor audit itself. The default is all resources.
 	Collection string
 
-	// Holds reports whether the destination holds a resource, also one that it did not get
-	// from the Replica, such as one of the source's own list. With a Collection, the Replica
-	// asks this about resources outside. If the destination holds one, it is yielded as
-	// deleted. Default: the destination holds what the Replica has yielded.
+	// Holds reports whether the destination has a resource, including one that it did not get from
+	// the Replica, for example from a list of the source. With a Collection, the Replica calls
+	// Holds for resources outside of it. A resource that the destination has is yielded as deleted.
+	// By default, the destination is assumed to have the resources that the Replica has yielded.
 	Holds func(loc string) (bool, error)
 
-	// MaxDelete is how many resources a baseline may delete, because it does not name
-	// them. If it would delete more, Follow ends with a *TooManyDeleted before anything
-	// is changed. This protects the destination from a source that was emptied by
-	// mistake. Deletions that the source publishes as changes do not count. Default: ten,
-	// or a tenth of what the destination holds, whichever is more. Below 0: any number.
+	// MaxDelete is the maximum number of resources that a baseline may delete because it does not
+	// name them. If it would delete more, Follow ends with a *DeleteLimitError before anything is
+	// changed. This protects the destination if a source was emptied by mistake. Deletions that the
+	// source publishes as changes do not count. The default is ten resources or a tenth of those at
+	// the destination, whichever is more. Negative means no limit.
 	MaxDelete int
 
-	// MayDelete decides instead of MaxDelete. It is called before a baseline deletes some
-	// of the resources that the destination holds. If it returns an error, Follow ends
-	// with this error before anything is changed.
+	// MayDelete decides in place of MaxDelete. It is called before a baseline deletes resources,
+	// with the number of resources to delete and the number of those that the destination has. If
+	// it returns an error, Follow ends with this error before anything is changed.
 	MayDelete func(deleted, held uint64) error
 
-	// Begins is called before a baseline changes anything at the destination, and again when
-	// an interrupted baseline goes on. If it returns an error, Follow ends with this error.
-	// Default: nothing is called.
-	Begins func() error
+	// BeforeBaseline is called before a baseline changes anything at the destination, and again
+	// when an interrupted baseline continues. If it returns an error, Follow ends with this error.
+	// The default is nil.
+	BeforeBaseline func() error
 }
 
-// A TooManyDeleted says that a baseline would delete more than ReplicaOptions.MaxDelete
-// allows. Nothing was changed, neither at the destination nor in the Replica. If
-// the deletion is intended, open the Replica with a greater MaxDelete; it then goes on
-// where it was.
-type TooManyDeleted struct {
-	Delete uint64 // resources that the destination holds and the baseline does not name
-	Held   uint64 // resources that the destination held before the baseline
-	Most   uint64 // how many may be deleted
+// A DeleteLimitError reports that a baseline would delete more resources than
+// ReplicaOptions.MaxDelete permits. Nothing was changed, neither at the destination nor in the
+// Replica. If the deletion is intended, open the Replica with a greater MaxDelete; it then
+// continues where it stopped.
+type DeleteLimitError struct {
+	Delete uint64 // number of resources that the destination has and the baseline does not name
+	Held   uint64 // number of resources that the destination had before the baseline
+	Limit  uint64 // maximum number of resources to delete
 }
 
-func (e *TooManyDeleted) Error() string {
-	return fmt.Sprintf("the baseline does not name %d of the %d resources that the destination holds, and at most %d may be deleted; nothing was deleted. If the set has really lost them, allow it with ReplicaOptions.MaxDelete",
-		e.Delete, e.Held, e.Most)
+func (e *DeleteLimitError) Error() string {
+	return fmt.Sprintf("the baseline would delete %d of %d resources, want at most %d; nothing was deleted; if the deletion is intended, increase ReplicaOptions.MaxDelete",
+		e.Delete, e.Held, e.Limit)
 }
 
-// A Replica is the inventory that a destination keeps of itself: which resources of a set
-// it holds, each with the newest change that it has applied. With it a destination
-// follows a set without handling baselines itself, and can prove that it is in sync: see
-// Audit.
+// A Replica is a destination's inventory of its own resources of a set, each with the newest change
+// that the destination has applied. With it, a destination follows a set without handling baselines
+// itself, and can verify that it is in sync, see Audit.
 //
-// Several goroutines may use a Replica, but only one at a time may be in Follow or CatchUp.
+// A Replica is safe for concurrent use, but only one call of Follow or CatchUp may be in progress.
 type Replica struct {
 	client *Client
 	set    string
 	opts   ReplicaOptions
 
 	own      *inventory.Inventory
-	baseline *inventory.Inventory // the baseline that is being read
+	baseline *inventory.Inventory // baseline that is being read
 
-	working sync.Mutex // held by Follow and CatchUp
-	looked  time.Time  // when the hub was last asked whether it knows all resources; the holder of working may use it
+	running           sync.Mutex // held by Follow and CatchUp
+	completeCheckedAt time.Time  // when the hub was last asked whether it knows all resources; guarded by running
 
-	mu        sync.Mutex // held to look at these or to change them
-	root      inventory.Root
-	overlay   *inventory.Overlay // the changes that were applied after root
-	cursor    feed.Cursor        // the destination has applied the log up to here; zero: it is between two cursors
-	whole     bool               // no baseline is missing or half applied
-	more      bool               // the destination holds resources that the last baseline did not name, because the hub did not know all; stored as a Head that is not Complete
-	committed time.Time          // when root was made
+	mu           sync.Mutex // guards the fields below
+	root         inventory.Root
+	overlay      *inventory.Overlay // changes that were applied after root
+	cursor       feed.Cursor        // the destination has applied the log up to this cursor; zero while it is between two cursors
+	baselineDone bool               // whether a baseline was applied completely, and no other is required
+	hasLeftovers bool               // whether the destination has resources that the last baseline did not name, since the hub did not know all; stored as a Head that is not Complete
+	committedAt  time.Time          // when root was created
 }
 
-// When the changes of a Replica are committed into its tree.
+// Sizes and intervals. The first four determine when changes are committed to the tree.
 const (
-	commitEach   = 1 << 10  // bytes that a commit may write for each change
-	commitBytes  = 32 << 20 // of changes that wait in memory
-	commitAfter  = time.Minute
-	commitSoon   = time.Second
-	baselinePage = 5_000  // resources in one page of a baseline
-	updateSize   = 2_000  // the most entries of an update in a baseline
-	gathered     = 50_000 // entries in one update when the destination is far behind, so that it can skip overtaken ones
-	lookEvery    = time.Hour
-	pinned       = time.Hour
+	commitBytesPerChange  = 1 << 10  // bytes that a commit may write for each change
+	maxPendingBytes       = 32 << 20 // bytes of pending changes in memory
+	maxCommitInterval     = time.Minute
+	minCommitInterval     = time.Second
+	baselinePageSize      = 5_000  // resources in one page of a baseline
+	maxUpdateEntries      = 2_000  // maximum number of entries in an update of a baseline
+	maxMergedEntries      = 50_000 // entries in one update if the destination is far behind, so that it can skip superseded changes
+	completeCheckInterval = time.Hour
+	pinDuration           = time.Hour
 )
 
-// OpenReplica opens the Replica of a set. If it is new it holds nothing, and Follow starts with
-// a baseline. OpenReplica sends no request.
+// OpenReplica opens the Replica of a set. A new Replica is empty, and Follow starts with a
+// baseline. OpenReplica sends no request.
 func (c *Client) OpenReplica(ctx context.Context, set string, o ReplicaOptions) (*Replica, error) {
 	if err := feed.CheckSet(set); err != nil {
 		return nil, err
 	}
-	store, err := pagesOf(o.Store)
+	store, err := inventoryStore(o.Store)
 	if err != nil {
-		return nil, fmt.Errorf("open the replica: %w", err)
+		return nil, fmt.Errorf("open replica: %w", err)
 	}
 	cache := inventory.NewCache(4 << 20)
 	r := &Replica{
@@ -129,82 +129,82 @@ func (c *Client) OpenReplica(ctx context.Context, set string, o ReplicaOptions) 
 	}
 	_, head, err := r.own.Load(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("open the replica: %w", err)
+		return nil, fmt.Errorf("open replica: %w", err)
 	}
-	r.reach(head.Newest())
+	r.setRootLocked(head.Newest())
 	r.cursor = r.root.Cursor
-	r.whole = !r.cursor.IsZero()
-	r.more = head.Complete.IsZero()
+	r.baselineDone = !r.cursor.IsZero()
+	r.hasLeftovers = head.Complete.IsZero()
 	return r, nil
 }
 
-// reach sets the newest root. The caller holds r.mu.
-func (r *Replica) reach(root inventory.Root) {
-	r.root, r.committed = root, r.client.opts.Now()
+// setRootLocked sets the newest root. The caller must hold r.mu.
+func (r *Replica) setRootLocked(root inventory.Root) {
+	r.root, r.committedAt = root, r.client.opts.Now()
 	r.overlay = inventory.NewOverlay(r.own.Tree(root))
 }
 
-// An Update says what a destination has to do next. For each entry it fetches the
-// resource if it was created or updated, and removes the resource if it was deleted.
+// An Update describes what a destination must do next: for each entry in order, fetch the resource
+// if it was created or updated, or remove the resource if it was deleted.
 type Update struct {
 	Entries  []feed.Entry
-	Cursor   feed.Cursor // the cursor of the destination after the update; zero: a baseline is not over
-	Baseline bool        // the entries come from the comparison with a baseline, not from the log
-	Complete bool        // the baseline is over, and the hub knew all resources
+	Cursor   feed.Cursor // cursor of the destination after the update; zero while a baseline is in progress
+	Baseline bool        // whether the entries result from the comparison with a baseline, not from the log
+	Complete bool        // whether this is the last update of a baseline, and the hub knew all resources
 }
 
-// Follow yields what the destination has to do, update by update, and blocks while there
-// is nothing. The destination applies an update before it asks for the next one; asking
-// means that the update was applied. An update that is not applied comes again at the
-// next Follow. After a crash some that were applied may come again, too.
+// Follow yields the updates that the destination must apply, and blocks while there are none. The
+// destination must apply an update before it asks for the next one: asking for it means that the
+// update was applied. An update that was not applied is repeated by the next Follow. After a crash,
+// some updates that were applied may be repeated, too.
 //
-// Follow begins with a baseline, and takes another one whenever the hub's log does not
-// reach back far enough or has lost entries. From a baseline it yields only resources
-// that the destination does not hold in their newest version. At the end it yields as
-// deleted the resources that the destination holds and the baseline does not name, but
-// only if the hub knows all resources (see also MaxDelete). If the hub does not, the
-// destination keeps these resources. Follow then asks the hub, at its beginning and each
-// hour, whether it now knows all resources, and if so takes another baseline. An
-// interrupted baseline goes on where it was, also in another process.
+// Follow starts with a baseline, and reads another one whenever the hub's log no longer reaches
+// back far enough or has lost entries. From a baseline it yields only resources of which the
+// destination does not have the newest version. At the end of a baseline it yields as deleted the
+// resources that the destination has and the baseline does not name, but only if the hub knows all
+// resources (see also MaxDelete). Otherwise the destination retains these resources. Follow then
+// asks the hub at its start and every hour whether it now knows all resources, and if so, reads
+// another baseline. An interrupted baseline continues where it stopped, even in another process.
 //
-// An error is the last thing that Follow yields. It is one of Baseline or of the Store, a
-// *TooManyDeleted, or one of MayDelete or Begins.
-// When ctx is done, Follow ends without an error.
-func (r *Replica) Follow(ctx context.Context) iter.Seq2[*Update, error] { return r.run(ctx, false) }
+// An error is the last thing that Follow yields. It is an error of Baseline, the Store, Holds,
+// MayDelete or BeforeBaseline, or a *DeleteLimitError. When ctx is done, Follow ends without an
+// error.
+func (r *Replica) Follow(ctx context.Context) iter.Seq2[*Update, error] { return r.updates(ctx, false) }
 
-// CatchUp is Follow, but it ends when the hub has no more changes.
-func (r *Replica) CatchUp(ctx context.Context) iter.Seq2[*Update, error] { return r.run(ctx, true) }
+// CatchUp is like Follow, but ends when the hub has no more changes.
+func (r *Replica) CatchUp(ctx context.Context) iter.Seq2[*Update, error] { return r.updates(ctx, true) }
 
 var (
-	errBusy   = errors.New("the replica is followed already")
-	errEnough = errors.New("the caller wants no more updates")
+	errBusy    = errors.New("the replica is already being followed")
+	errStopped = errors.New("the caller stopped the iteration")
 )
 
-func (r *Replica) run(ctx context.Context, once bool) iter.Seq2[*Update, error] {
+// updates returns the sequence of Follow, or with once that of CatchUp.
+func (r *Replica) updates(ctx context.Context, once bool) iter.Seq2[*Update, error] {
 	return func(yield func(*Update, error) bool) {
-		if !r.working.TryLock() {
+		if !r.running.TryLock() {
 			yield(nil, errBusy)
 			return
 		}
-		defer r.working.Unlock()
-		err := r.work(ctx, once, func(u *Update) bool { return yield(u, nil) })
-		if err != nil && err != errEnough && ctx.Err() == nil {
+		defer r.running.Unlock()
+		err := r.run(ctx, once, func(u *Update) bool { return yield(u, nil) })
+		if err != nil && err != errStopped && ctx.Err() == nil {
 			yield(nil, fmt.Errorf("replica of set %q: %w", r.set, err))
 		}
 	}
 }
 
-// work yields updates until ctx is done, or with once until there are no more. It
-// returns errEnough when yield returns false.
-func (r *Replica) work(ctx context.Context, once bool, yield func(*Update) bool) error {
-	r.looked = time.Time{}
+// run yields updates until ctx is done, or with once until there are no more. It returns errStopped
+// if yield returns false.
+func (r *Replica) run(ctx context.Context, once bool, yield func(*Update) bool) error {
+	r.completeCheckedAt = time.Time{}
 	for ctx.Err() == nil {
-		if r.outgrow(ctx); !r.whole {
-			if err := r.takeBaseline(ctx, yield); err != nil {
+		if r.checkComplete(ctx); !r.baselineDone {
+			if err := r.applyBaseline(ctx, yield); err != nil {
 				return err
 			}
 		}
-		again, err := r.follow(ctx, once, yield)
+		again, err := r.followLog(ctx, once, yield)
 		if cerr := r.flush(ctx); err == nil {
 			err = cerr
 		}
@@ -215,193 +215,192 @@ func (r *Replica) work(ctx context.Context, once bool, yield func(*Update) bool)
 	return ctx.Err()
 }
 
-// follow yields the changes after the replica's cursor. It returns true if a baseline
-// has to come first.
-func (r *Replica) follow(ctx context.Context, once bool, yield func(*Update) bool) (again bool, err error) {
-	options := FollowOptions{Filter: feed.Filter{Prefix: r.opts.Prefix}, once: once, gather: gathered}
+// followLog yields the changes after the replica's cursor. It returns true if a baseline is
+// required before others.
+func (r *Replica) followLog(ctx context.Context, once bool, yield func(*Update) bool) (again bool, err error) {
+	options := FollowOptions{Filter: feed.Filter{Prefix: r.opts.Prefix}, once: once, mergeLimit: maxMergedEntries}
 	for b, err := range r.client.Follow(ctx, r.set, r.cursor.String(), options) {
 		switch {
 		case errors.Is(err, feed.ErrGone) || err == nil && b.Diverged:
 			r.mu.Lock()
-			r.whole = false
+			r.baselineDone = false
 			r.mu.Unlock()
 			return true, nil
 		case err != nil:
 			return false, err
 		}
-		entries, err := r.chosen(ctx, b.Entries)
+		entries, err := r.selectEntries(ctx, b.Entries)
 		if err != nil {
 			return false, err
 		}
 		if len(entries) > 0 && !yield(&Update{Entries: entries, Cursor: b.Cursor}) {
-			return false, errEnough
+			return false, errStopped
 		}
-		if err := r.record(ctx, b); err != nil {
+		if err := r.recordBatch(ctx, b); err != nil {
 			return false, err
 		}
-		if r.outgrow(ctx); !r.whole {
+		if r.checkComplete(ctx); !r.baselineDone {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-// outgrow asks the hub, at the beginning and then each hour, whether it now knows all
-// resources. It does so only while the destination holds resources that the last baseline
-// did not name. If the hub knows all, outgrow marks that a baseline has to come. It asks once: a
-// hub that cannot say it, as with a damaged inventory, may still have changes.
-func (r *Replica) outgrow(ctx context.Context) {
+// checkComplete asks the hub, at the start and then every hour, whether it now knows all resources.
+// It does so only while the destination has resources that the last baseline did not name. If the
+// hub knows all, checkComplete clears baselineDone, so that another baseline is read. It does not
+// retry: a hub that cannot answer, for example because its inventory is damaged, may still have
+// changes.
+func (r *Replica) checkComplete(ctx context.Context) {
 	now := r.client.opts.Now()
-	if !r.more || !r.whole || !r.looked.IsZero() && now.Sub(r.looked) < lookEvery {
+	if !r.hasLeftovers || !r.baselineDone || !r.completeCheckedAt.IsZero() && now.Sub(r.completeCheckedAt) < completeCheckInterval {
 		return
 	}
-	r.looked = now
+	r.completeCheckedAt = now
 	once := *r.client
-	once.opts.Patience = -1
+	once.opts.RetryTimeout = -1
 	if look, err := auditor.Look(ctx, &once, r.set, r.opts.Prefix); err != nil || !look.Complete {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.whole = false
+	r.baselineDone = false
 }
 
-// record notes that the changes of a batch were applied, even if ctx is done.
-func (r *Replica) record(ctx context.Context, b *feed.Batch) error {
+// recordBatch records that the changes of a batch were applied, even if ctx is done.
+func (r *Replica) recordBatch(ctx context.Context, b *feed.Batch) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	ctx, cancel := last(ctx)
+	ctx, cancel := finalContext(ctx)
 	defer cancel()
 	if err := r.overlay.Add(ctx, b.Entries); err != nil {
 		return err
 	}
 	r.cursor = b.Cursor
-	waited := r.client.opts.Now().Sub(r.committed)
-	few := uint64(r.overlay.Len())*commitEach < r.root.Bytes
-	if r.overlay.Bytes() < commitBytes && waited < commitAfter && (few || waited < commitSoon) {
+	waited := r.client.opts.Now().Sub(r.committedAt)
+	few := uint64(r.overlay.Len())*commitBytesPerChange < r.root.Bytes
+	if r.overlay.Bytes() < maxPendingBytes && waited < maxCommitInterval && (few || waited < minCommitInterval) {
 		return nil
 	}
-	return r.commit(ctx, r.cursor)
+	return r.commitLocked(ctx, r.cursor)
 }
 
-// commit makes a root of the waiting changes, at a cursor. The caller holds
-// r.mu.
-func (r *Replica) commit(ctx context.Context, to feed.Cursor) error {
-	return r.add(ctx, to, r.overlay.Changes())
+// commitLocked commits the pending changes as a root at the cursor to. The caller must hold r.mu.
+func (r *Replica) commitLocked(ctx context.Context, to feed.Cursor) error {
+	return r.commitSortedLocked(ctx, to, r.overlay.Changes())
 }
 
-// add makes a root with sorted changes, at a cursor. No other change may wait. The
-// caller holds r.mu.
-func (r *Replica) add(ctx context.Context, to feed.Cursor, sorted iter.Seq[*feed.Entry]) error {
+// commitSortedLocked commits sorted changes as a root at the cursor to. No other changes may be
+// pending. The caller must hold r.mu.
+func (r *Replica) commitSortedLocked(ctx context.Context, to feed.Cursor, sorted iter.Seq[*feed.Entry]) error {
 	root, err := r.own.Commit(ctx, inventory.Changes{Base: r.root, To: to, Sorted: sorted})
 	if err != nil {
 		return err
 	}
-	r.reach(root)
+	r.setRootLocked(root)
 	return nil
 }
 
-// Flush writes to the Store what the destination has applied up to now. Follow and
-// CatchUp do that by themselves, now and then and at their end; before that, the
-// Store has an older state. It may be called while the Replica is followed.
+// Flush writes the current state of the destination to the Store. Follow and CatchUp do that from
+// time to time and at their end; until then, the Store has an older state. Flush may be called
+// while the Replica is followed.
 func (r *Replica) Flush(ctx context.Context) error { return r.flush(ctx) }
 
-// flush commits the waiting changes, even if ctx is done.
+// flush commits the pending changes, even if ctx is done.
 func (r *Replica) flush(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.root.Cursor == r.cursor {
 		return nil
 	}
-	ctx, cancel := last(ctx)
+	ctx, cancel := finalContext(ctx)
 	defer cancel()
-	return r.commit(ctx, r.cursor)
+	return r.commitLocked(ctx, r.cursor)
 }
 
-// last returns a context for the last writes, which have to be made even if ctx
-// is done.
-func last(ctx context.Context) (context.Context, context.CancelFunc) {
+// finalContext returns a context for final writes, which must be made even if ctx is done.
+func finalContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), pageTimeout)
 }
 
-// Cursor returns the cursor up to which the destination holds everything. ok is false
-// before the first baseline, and while a new baseline is needed.
+// Cursor returns the cursor up to which the destination has applied the log. ok is false before the
+// first baseline, and while another baseline is required.
 func (r *Replica) Cursor() (at feed.Cursor, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.cursor, r.whole
+	return r.cursor, r.baselineDone
 }
 
-// ErrNotWhole means that a Replica holds no state of the hub, because its baseline is not
-// over. Follow and CatchUp continue the baseline.
-var ErrNotWhole = errors.New("the baseline is not over")
+// ErrBaselinePending means that a Replica has no state as of a cursor, because its baseline is not
+// finished. Follow and CatchUp continue the baseline.
+var ErrBaselinePending = errors.New("the baseline is not finished")
 
-// A State is what a destination held at a cursor. It never changes, and its methods may be called
-// concurrently. They block while the Store is read.
+// A State is the state of a destination at a cursor. It is immutable, and safe for concurrent use.
+// Its methods block while they read the Store.
 type State struct{ state *inventory.State }
 
 // Cursor returns the cursor up to which the destination had applied the log.
 func (s *State) Cursor() feed.Cursor { return s.state.Cursor() }
 
-// Get returns the newest change of a resource. ok is false if the destination did not hold it.
+// Get returns the newest change of a resource. ok is false if the destination did not have the
+// resource.
 func (s *State) Get(ctx context.Context, loc string) (e feed.Entry, ok bool, err error) {
 	return s.state.Get(ctx, loc)
 }
 
-// All yields the newest change of each resource whose loc starts with a prefix, in the order of
-// loc. An entry is valid until the next one is yielded. An error is the last thing that All
-// yields.
+// All yields the newest change of each resource whose loc starts with prefix, in the order of loc.
+// An entry is valid until the next one is yielded. An error is the last thing that All yields.
 func (s *State) All(ctx context.Context, prefix string) iter.Seq2[*feed.Entry, error] {
 	return s.state.Walk(ctx, inventory.Prefix(prefix))
 }
 
-// State returns what the destination holds. Later changes of the Replica do not change
-// the state. After an hour, reading it may return feed.ErrGone. The caller calls release
-// when it is done.
+// State returns the current state of the destination. Later changes of the Replica do not affect
+// it. After an hour, reading it may return feed.ErrGone. The caller must call release when it no
+// longer needs the state.
 func (r *Replica) State(ctx context.Context) (s *State, release func(), err error) {
-	state, release, err := r.state(ctx)
+	state, release, err := r.pinState(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	return &State{state}, release, nil
 }
 
-func (r *Replica) state(ctx context.Context) (s *inventory.State, release func(), err error) {
+// pinState is State with the internal type.
+func (r *Replica) pinState(ctx context.Context) (s *inventory.State, release func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.whole {
-		return nil, nil, fmt.Errorf("replica of set %q: %w", r.set, ErrNotWhole)
+	if !r.baselineDone {
+		return nil, nil, fmt.Errorf("replica of set %q: %w", r.set, ErrBaselinePending)
 	}
 	holder := rand.Text()
-	root, err := r.own.Pin(ctx, r.root.Upto, holder, pinned)
+	root, err := r.own.Pin(ctx, r.root.Upto, holder, pinDuration)
 	if err != nil {
 		return nil, nil, fmt.Errorf("replica of set %q: %w", r.set, err)
 	}
 	release = sync.OnceFunc(func() {
-		ctx, cancel := last(ctx)
+		ctx, cancel := finalContext(ctx)
 		defer cancel()
 		_ = r.own.Unpin(ctx, root.Upto, holder) // if this fails, the pin expires
 	})
 	return r.overlay.State(r.cursor), release, nil
 }
 
-// Audit proves that the destination is in sync: see Client.Audit. It yields every
-// difference between the hub and the Replica at one cursor, and nothing else. With a
-// Collection it also compares the resources outside of it, of which the Replica knows that
-// they are outside. Audit may be
-// called while the Replica is followed. If it ends without an error and yields nothing,
-// the destination has applied every change up to its cursor. After ErrNotWhole or
-// feed.ErrGone the destination has to follow first.
+// Audit verifies that the destination is in sync. It yields each difference between the hub and the
+// Replica at one cursor, and nothing else; see Client.Audit. With a Collection it also compares
+// resources outside of it, which the Replica knows to be outside. Audit may be called while the
+// Replica is followed. If it ends without an error and yields nothing, the destination has applied
+// every change up to its cursor. After ErrBaselinePending or feed.ErrGone, the destination must
+// follow first.
 //
-// A Replica knows which changes the destination has applied, not whether it still holds
-// the content. To check the content, audit a list of it; see Client.Audit.
+// A Replica knows which changes the destination has applied, but not whether the destination still
+// has the content. To verify the content, use Client.Audit with a list of it.
 func (r *Replica) Audit(ctx context.Context, o AuditOptions) iter.Seq2[Difference, error] {
 	return func(yield func(Difference, error) bool) {
 		if o.Prefix == "" {
 			o.Prefix = r.opts.Prefix
 		}
 		if !strings.HasPrefix(o.Prefix, r.opts.Prefix) {
-			yield(Difference{}, resourcesync.Invalid("the replica holds only what begins with %s", r.opts.Prefix))
+			yield(Difference{}, resourcesync.Invalid("the prefix of the audit must start with %q, the prefix of the replica", r.opts.Prefix))
 			return
 		}
 		release := func() {}
@@ -409,13 +408,13 @@ func (r *Replica) Audit(ctx context.Context, o AuditOptions) iter.Seq2[Differenc
 		own := func(ctx context.Context) (s *inventory.State, err error) {
 			release()
 			release = func() {}
-			s, end, err := r.state(ctx)
+			s, end, err := r.pinState(ctx)
 			if err == nil {
 				release = end
 			}
 			return s, err
 		}
-		for d, err := range r.client.audit(ctx, r.set, own, o.auditor()) {
+		for d, err := range r.client.auditState(ctx, r.set, own, o.auditorOptions()) {
 			if !yield(d, err) {
 				return
 			}

@@ -24,14 +24,14 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A destination applies what its replica yields.
+// A destination applies the updates of its replica.
 type destination struct {
 	t       *testing.T
 	store   inventory.Store
 	replica *client.Replica
 	o       client.ReplicaOptions
 	random  *rand.Rand
-	held    map[string]uint64 // positions; 0: not known, because a baseline changed it
+	held    map[string]uint64 // positions by loc; 0 if unknown, because a baseline changed the resource
 }
 
 func newDestination(t *testing.T, c *client.Client, store inventory.Store, o client.ReplicaOptions) *destination {
@@ -40,7 +40,7 @@ func newDestination(t *testing.T, c *client.Client, store inventory.Store, o cli
 	return d
 }
 
-// reopen is what a restart of the destination does.
+// reopen opens the replica again, as after a restart of the destination.
 func (d *destination) reopen(c *client.Client) {
 	d.t.Helper()
 	var err error
@@ -49,7 +49,7 @@ func (d *destination) reopen(c *client.Client) {
 	}
 }
 
-// apply does what an update says.
+// apply applies an update.
 func (d *destination) apply(u *client.Update) {
 	for _, e := range u.Entries {
 		if d.held[e.Change.Loc] = e.Position; e.Change.Change == resourcesync.Deleted {
@@ -58,8 +58,8 @@ func (d *destination) apply(u *client.Update) {
 	}
 }
 
-// catchUp applies all updates. After some of them, at random, it is killed: the newest
-// may be applied or not.
+// catchUp applies all updates. It simulates the given number of crashes, after which the newest
+// update may be applied or not.
 func (d *destination) catchUp(c *client.Client, kills int) {
 	d.t.Helper()
 	for ; kills >= 0; kills-- {
@@ -81,41 +81,43 @@ func (d *destination) catchUp(c *client.Client, kills int) {
 	}
 }
 
-// differences returns what an audit finds, and holds it against the promise that it is
-// named once.
-func differences(t *testing.T, found iter.Seq2[client.Difference, error]) map[string]client.Kind {
+// differences returns the kinds of the differences by loc, and fails the test unless each loc is
+// yielded once.
+func differences(t *testing.T, found iter.Seq2[client.Difference, error]) map[string]client.DifferenceKind {
 	t.Helper()
-	all := map[string]client.Kind{}
+	all := map[string]client.DifferenceKind{}
 	for d, err := range found {
 		if err != nil {
 			t.Fatal(err)
 		}
 		if all[d.Loc] != "" || d.Loc == "" {
-			t.Fatalf("%s is named twice", d.Loc)
+			t.Fatalf("audit yields %q, want each loc once", d.Loc)
 		}
 		all[d.Loc] = d.Kind
 	}
 	return all
 }
 
+// inSync fails the test unless an audit finds no differences.
 func (d *destination) inSync(what string) {
 	d.t.Helper()
 	if all := differences(d.t, d.replica.Audit(d.t.Context(), client.AuditOptions{})); len(all) > 0 {
-		d.t.Fatalf("%s: the audit finds %v", what, all)
+		d.t.Fatalf("%s: Audit yields %v, want no differences", what, all)
 	}
 }
 
-// A destination holds what the hub does, whatever happens to both, and proves it.
+// TestReplica checks that a destination has the same resources as the hub, and that an audit
+// confirms it, after any sequence of changes, crashes and losses.
 func TestReplica(t *testing.T) {
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		name  string
 		store func(t *testing.T) inventory.Store
 		o     client.ReplicaOptions
 	}{
-		{"in memory", func(*testing.T) inventory.Store { return inventory.NewMemory() }, client.ReplicaOptions{MaxDelete: -1}},
-		{"with a prefix", func(*testing.T) inventory.Store { return inventory.NewMemory() }, client.ReplicaOptions{Prefix: "urn:1", MaxDelete: -1}},
-		{"of a collection", func(*testing.T) inventory.Store { return inventory.NewMemory() }, client.ReplicaOptions{Collection: "urn:x:c", MaxDelete: -1}},
-		{"on disk", func(t *testing.T) inventory.Store {
+		{"memory", func(*testing.T) inventory.Store { return inventory.NewMemory() }, client.ReplicaOptions{MaxDelete: -1}},
+		{"prefix", func(*testing.T) inventory.Store { return inventory.NewMemory() }, client.ReplicaOptions{Prefix: "urn:1", MaxDelete: -1}},
+		{"collection", func(*testing.T) inventory.Store { return inventory.NewMemory() }, client.ReplicaOptions{Collection: "urn:x:c", MaxDelete: -1}},
+		{"disk", func(t *testing.T) inventory.Store {
 			s, err := diskpages.Open(t.TempDir(), diskpages.Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -128,7 +130,7 @@ func TestReplica(t *testing.T) {
 			return s
 		}, client.ReplicaOptions{MaxDelete: -1}},
 	} {
-		t.Run(test.name, func(t *testing.T) { testReplica(t, test.store(t), test.o) })
+		t.Run(tt.name, func(t *testing.T) { testReplica(t, tt.store(t), tt.o) })
 	}
 }
 
@@ -139,7 +141,7 @@ func testReplica(t *testing.T, store inventory.Store, o client.ReplicaOptions) {
 	}
 	c := newClient(t, s.URL, newClock().options())
 	d := newDestination(t, c, store, o)
-	var kept *copied
+	var saved *siteCopy
 	truth := map[string]uint64{}
 	change := func(kind resourcesync.ChangeType, loc string) {
 		in := o.Collection == "" || d.random.IntN(2) == 0
@@ -151,18 +153,18 @@ func testReplica(t *testing.T, store inventory.Store, o client.ReplicaOptions) {
 			delete(truth, loc)
 		}
 	}
-	was := map[string]uint64{}
+	savedTruth := map[string]uint64{}
 	for round := range 40 {
 		for range d.random.IntN(60) {
 			kind := []resourcesync.ChangeType{resourcesync.Created, resourcesync.Updated, resourcesync.Deleted}[d.random.IntN(3)]
 			change(kind, fmt.Sprint("urn:", d.random.IntN(200)))
 		}
-		what := "more changes"
+		what := "changes"
 		switch d.random.IntN(8) {
 		case 0:
 			what = "retention"
-			s.shelf.set(func() { // the hub's inventory follows first
-				if _, err := s.shelf.newest(t.Context(), "demo"); err != nil {
+			s.inventories.set(func() { // the hub's inventory must be current
+				if _, err := s.inventories.newestLocked(t.Context(), "demo"); err != nil {
 					t.Fatal(err)
 				}
 			})
@@ -170,34 +172,35 @@ func testReplica(t *testing.T, store inventory.Store, o client.ReplicaOptions) {
 				t.Fatal(err)
 			}
 		case 1:
-			what = "no roots"
-			s.shelf.forget()
+			what = "dropping all roots"
+			s.inventories.dropRoots()
 		case 2:
-			if kept != nil {
+			if saved != nil {
 				what = "a lost tail"
-				s.restore(t, kept)
-				truth, kept = was, nil
+				s.restore(t, saved)
+				truth, saved = savedTruth, nil
 			} else {
-				kept, was = s.copy(t), within(truth, "")
+				saved, savedTruth = s.copy(t), within(truth, "")
 			}
 		case 3:
-			what = "the set made anew"
+			what = "recreating the set"
 			s.deleteSet(t)
 			if err := s.log.Make(t.Context(), "demo", feed.Description{}, 20); err != nil {
 				t.Fatal(err)
 			}
 			clear(truth)
-			kept = nil
-			s.shelf.forget()
+			saved = nil
+			s.inventories.dropRoots()
 		}
 		what = fmt.Sprintf("round %d, after %s", round, what)
 		d.catchUp(c, d.random.IntN(4))
-		same(t, what, d.held, within(truth, o.Prefix))
+		checkHeld(t, what, d.held, within(truth, o.Prefix))
 		d.inSync(what)
 	}
 }
 
-// A destination that is far behind sees at once which changes are overtaken.
+// TestReplicaFarBehind checks that a destination that is far behind gets all changes in one update,
+// so that it can skip superseded ones.
 func TestReplicaFarBehind(t *testing.T) {
 	s := newSite(t)
 	c := newClient(t, s.URL, newClock().options())
@@ -213,19 +216,20 @@ func TestReplicaFarBehind(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(u.Entries) > 0 && u.Entries[len(u.Entries)-1].Cursor != u.Cursor {
-			t.Errorf("an update that ends with %v has the cursor %v", u.Entries[len(u.Entries)-1].Cursor, u.Cursor)
+			t.Errorf("update has the cursor %v, want %v of its last entry", u.Cursor, u.Entries[len(u.Entries)-1].Cursor)
 		}
 		updates = append(updates, len(u.Entries))
 		d.apply(u)
 	}
 	if !slices.Equal(updates, []int{3_500}) {
-		t.Errorf("it gets updates of %d changes", updates)
+		t.Errorf("CatchUp yields updates of %d entries, want one of 3500", updates)
 	}
-	same(t, "far behind", d.held, s.truth(t))
+	checkHeld(t, "far behind", d.held, s.resources(t))
 	d.inSync("far behind")
 }
 
-// What the hub does not know is kept, unless the hub knows all.
+// TestReplicaLeftovers checks that resources that the hub does not name are retained, unless the
+// hub knows all resources.
 func TestReplicaLeftovers(t *testing.T) {
 	s := newSite(t)
 	c := newClient(t, s.URL, newClock().options())
@@ -235,23 +239,23 @@ func TestReplicaLeftovers(t *testing.T) {
 	for _, complete := range []bool{false, true} {
 		s.deleteSet(t)
 		s.publish(t, locs(4, 6)...)
-		s.shelf.set(func() { s.shelf.complete = complete })
+		s.inventories.set(func() { s.inventories.complete = complete })
 		d.catchUp(c, 0)
 		want := map[string]uint64{"urn:1": 1, "urn:2": 2, "urn:3": 3, "urn:4": 1, "urn:5": 2, "urn:6": 3}
 		extra := 3
 		if complete {
-			want, extra = s.truth(t), 0
+			want, extra = s.resources(t), 0
 		}
-		same(t, fmt.Sprint("complete: ", complete), d.held, want)
+		checkHeld(t, fmt.Sprint("complete: ", complete), d.held, want)
 		found := differences(t, d.replica.Audit(t.Context(), client.AuditOptions{}))
 		if len(found) != extra || extra > 0 && found["urn:1"] != client.Extra {
-			t.Errorf("the audit finds %v", found)
+			t.Errorf("Audit yields %v, want %d extra resources", found, extra)
 		}
 	}
 }
 
-// What the hub did not know when a destination joined is deleted when the hub knows all,
-// also if nothing else has changed.
+// TestReplicaOutgrows checks that resources that the hub did not know when a destination joined are
+// deleted when the hub knows all resources, even if nothing else has changed.
 func TestReplicaOutgrows(t *testing.T) {
 	for _, prefix := range []string{"", "urn:"} {
 		s := newSite(t)
@@ -262,30 +266,31 @@ func TestReplicaOutgrows(t *testing.T) {
 		d.catchUp(c, 0)
 		s.deleteSet(t)
 		s.publish(t, locs(4, 6)...)
-		s.shelf.set(func() { s.shelf.complete = false })
+		s.inventories.set(func() { s.inventories.complete = false })
 		d.catchUp(c, 0)
 		s.publish(t, "urn:7")
 		d.catchUp(c, 0)
 		if len(d.held) != 7 {
-			t.Fatalf("it holds %v", d.held)
+			t.Fatalf("destination has %v, want 7 resources", d.held)
 		}
-		s.shelf.set(func() { s.shelf.complete = true })
+		s.inventories.set(func() { s.inventories.complete = true })
 		d.reopen(c)
 		d.catchUp(c, 0)
-		same(t, "when the hub knows all", d.held, s.truth(t))
-		d.inSync("when the hub knows all")
-		before := len(s.asked())
+		checkHeld(t, "after the hub knows all", d.held, s.resources(t))
+		d.inSync("after the hub knows all")
+		before := len(s.received())
 		d.reopen(c)
 		d.catchUp(c, 0)
-		if n := len(s.asked()) - before; n != 1 {
-			t.Errorf("a destination that holds nothing else asks %d times for changes", n)
+		if n := len(s.received()) - before; n != 1 {
+			t.Errorf("a destination without leftovers sends %d requests, want 1", n)
 		}
 	}
 }
 
-// Who follows all the time finds out, too. While the hub cannot say it, because its inventory is
-// damaged, the changes come all the same.
-func TestReplicaOutgrowsWhileItFollows(t *testing.T) {
+// TestReplicaOutgrowsFollowing checks the same for a destination that is following. While the hub
+// cannot tell whether it knows all resources, because its inventory is damaged, changes arrive
+// anyway.
+func TestReplicaOutgrowsFollowing(t *testing.T) {
 	s := newSite(t)
 	clock := newClock()
 	c := newClient(t, s.URL, clock.options())
@@ -294,9 +299,9 @@ func TestReplicaOutgrowsWhileItFollows(t *testing.T) {
 	d.catchUp(c, 0)
 	s.deleteSet(t)
 	s.publish(t, locs(4, 6)...)
-	s.shelf.set(func() { s.shelf.complete = false })
+	s.inventories.set(func() { s.inventories.complete = false })
 	var damaged atomic.Bool
-	s.trouble = func(_ int, w http.ResponseWriter, r *http.Request) bool {
+	s.intercept = func(_ int, w http.ResponseWriter, r *http.Request) bool {
 		fails := damaged.Load() && strings.HasSuffix(r.URL.Path, "/audit")
 		if fails {
 			problem.Write(w, r, feed.ErrDamaged)
@@ -310,7 +315,7 @@ func TestReplicaOutgrowsWhileItFollows(t *testing.T) {
 		}
 		d.apply(u)
 		switch n++; n {
-		case 2: // the baseline is over
+		case 2: // end of the baseline
 			damaged.Store(true)
 			_ = clock.sleep(t.Context(), time.Hour)
 			s.publish(t, "urn:7")
@@ -318,20 +323,20 @@ func TestReplicaOutgrowsWhileItFollows(t *testing.T) {
 			s.publish(t, "urn:8")
 		case 4:
 			damaged.Store(false)
-			s.shelf.set(func() { s.shelf.complete = true })
+			s.inventories.set(func() { s.inventories.complete = true })
 			_ = clock.sleep(t.Context(), time.Hour)
 			s.publish(t, "urn:9")
 		}
-		if _, kept := d.held["urn:1"]; !kept {
+		if _, ok := d.held["urn:1"]; !ok {
 			break
 		}
 	}
 	d.catchUp(c, 0)
-	same(t, "when the hub knows all", d.held, s.truth(t))
+	checkHeld(t, "after the hub knows all", d.held, s.resources(t))
 }
 
-// What a destination got by other means, and what the hub says is outside of the
-// collection, is deleted; of other resources outside it hears nothing.
+// TestReplicaHolds checks that a resource outside of the collection is yielded as deleted if the
+// destination has it, from the Replica or otherwise, and that others outside are not yielded.
 func TestReplicaHolds(t *testing.T) {
 	s := newSite(t)
 	c := newClient(t, s.URL, newClock().options())
@@ -357,42 +362,43 @@ func TestReplicaHolds(t *testing.T) {
 	s.change(t, resourcesync.Deleted, "urn:4", "urn:3")
 	catchUp()
 	if want := []string{"updated urn:3", "deleted urn:5", "deleted urn:12", "deleted urn:3"}; !slices.Equal(got, want) {
-		t.Errorf("it yields %q, want %q", got, want)
+		t.Errorf("CatchUp yields %q, want %q", got, want)
 	}
 	d.inSync("at the end")
 }
 
-// A baseline may be as of an old root. What has changed since comes once, as it is now.
+// TestReplicaOldRoot checks that changes after the root of a baseline are yielded once, in their
+// current state.
 func TestReplicaOldRoot(t *testing.T) {
 	s := newSite(t)
 	c := newClient(t, s.URL, newClock().options())
 	s.publish(t, locs(1, 50)...)
 	newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{}).catchUp(c, 0)
-	s.shelf.set(func() { s.shelf.still = true })
+	s.inventories.set(func() { s.inventories.frozen = true })
 	s.publish(t, locs(1, 20)...)
 	s.change(t, resourcesync.Deleted, "urn:30")
 	s.publish(t, locs(51, 60)...)
 	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{})
-	came := map[string]int{}
+	count := map[string]int{}
 	for u, err := range d.replica.CatchUp(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, e := range u.Entries {
-			if came[e.Change.Loc]++; came[e.Change.Loc] > 1 || (e.Change.Loc == "urn:30") != (e.Change.Change == resourcesync.Deleted) {
-				t.Errorf("%s %s comes %d times", e.Change.Loc, e.Change.Change, came[e.Change.Loc])
+			if count[e.Change.Loc]++; count[e.Change.Loc] > 1 || (e.Change.Loc == "urn:30") != (e.Change.Change == resourcesync.Deleted) {
+				t.Errorf("CatchUp yields %[2]s %[1]s, %[3]d times, want the current state once", e.Change.Loc, e.Change.Change, count[e.Change.Loc])
 			}
 		}
 		d.apply(u)
 	}
-	same(t, "at the end", d.held, s.truth(t))
-	s.shelf.set(func() { s.shelf.still = false })
+	checkHeld(t, "at the end", d.held, s.resources(t))
+	s.inventories.set(func() { s.inventories.frozen = false })
 	d.inSync("at the end")
 }
 
-// What the log has deleted after the root of a baseline is deleted, whether the destination has
-// it from an earlier log, or from an update that it has applied and not recorded. It does not
-// count for MaxDelete.
+// TestReplicaDeletedAfterRoot checks that resources that the log has deleted after the root of a
+// baseline are deleted, whether the destination has them from an earlier log or from an update that
+// it has applied but not recorded. They do not count for MaxDelete.
 func TestReplicaDeletedAfterRoot(t *testing.T) {
 	s := newSite(t)
 	c := newClient(t, s.URL, newClock().options())
@@ -402,8 +408,8 @@ func TestReplicaDeletedAfterRoot(t *testing.T) {
 	s.deleteSet(t)
 	s.publish(t, append(locs(21, 40), "urn:new")...)
 	newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{}).catchUp(c, 0)
-	s.shelf.set(func() { s.shelf.still, s.shelf.complete = true, false })
-	for u, err := range d.replica.CatchUp(t.Context()) { // it is killed after it has applied the first update
+	s.inventories.set(func() { s.inventories.frozen, s.inventories.complete = true, false })
+	for u, err := range d.replica.CatchUp(t.Context()) { // it crashes after it has applied the first update
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -413,22 +419,22 @@ func TestReplicaDeletedAfterRoot(t *testing.T) {
 	s.change(t, resourcesync.Deleted, append(locs(1, 30), "urn:new")...)
 	d.reopen(c)
 	d.catchUp(c, 0)
-	same(t, "of a hub that does not know all", d.held, s.truth(t))
-	s.shelf.set(func() { s.shelf.complete = true })
+	checkHeld(t, "if the hub does not know all", d.held, s.resources(t))
+	s.inventories.set(func() { s.inventories.complete = true })
 	d.catchUp(c, 0)
-	same(t, "at the end", d.held, s.truth(t))
+	checkHeld(t, "at the end", d.held, s.resources(t))
 }
 
-// A baseline that was interrupted goes on where it was, in another process.
+// TestReplicaResumes checks that an interrupted baseline continues in another process.
 func TestReplicaResumes(t *testing.T) {
 	for _, prefix := range []string{"", "urn:"} {
 		s := newSite(t)
 		c := newClient(t, s.URL, newClock().options())
 		s.publish(t, locs(1, 9_999)...)
-		s.shelf.set(func() { s.shelf.still = true })
+		s.inventories.set(func() { s.inventories.frozen = true })
 		d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{Prefix: prefix})
 		ctx, cancel := context.WithCancel(t.Context())
-		s.trouble = func(n int, _ http.ResponseWriter, _ *http.Request) bool {
+		s.intercept = func(n int, _ http.ResponseWriter, _ *http.Request) bool {
 			if n == 2 {
 				cancel()
 			}
@@ -439,14 +445,14 @@ func TestReplicaResumes(t *testing.T) {
 		}
 		d.reopen(c)
 		d.catchUp(c, 0)
-		same(t, "at the end", d.held, s.truth(t))
-		if since := s.asked()[2].URL.Query().Get("since"); !strings.Contains(since, "~5000~") {
-			t.Errorf("it goes on since %s", since)
+		checkHeld(t, "at the end", d.held, s.resources(t))
+		if since := s.received()[2].URL.Query().Get("since"); !strings.Contains(since, "~5000~") {
+			t.Errorf("baseline continues since %s, want after 5000 resources", since)
 		}
 	}
 }
 
-// plant changes what a destination holds behind its back.
+// plant modifies the replica's inventory without the replica.
 func (d *destination) plant(entries ...feed.Entry) {
 	d.t.Helper()
 	v := inventory.New(d.store, "demo", inventory.Options{})
@@ -467,11 +473,12 @@ func (d *destination) plant(entries ...feed.Entry) {
 	}
 }
 
-// faults are three resources each that are missing, stale, and extra.
-func faults() (planted []feed.Entry, want map[string]client.Kind) {
-	want = map[string]client.Kind{}
+// faults returns changes that make three resources each missing, stale and extra, and the resulting
+// differences.
+func faults() (planted []feed.Entry, want map[string]client.DifferenceKind) {
+	want = map[string]client.DifferenceKind{}
 	for i := 1; i <= 3; i++ {
-		for kind, e := range map[client.Kind]feed.Entry{
+		for kind, e := range map[client.DifferenceKind]feed.Entry{
 			client.Missing: {Change: resourcesync.Change{Loc: fmt.Sprint("urn:1", i), Change: resourcesync.Deleted}},
 			client.Stale:   {Change: resourcesync.Change{Loc: fmt.Sprint("urn:2", i), Change: resourcesync.Created, Hash: "md5:00"}},
 			client.Extra:   {Change: resourcesync.Change{Loc: fmt.Sprint("urn:no", i), Change: resourcesync.Created}},
@@ -483,18 +490,19 @@ func faults() (planted []feed.Entry, want map[string]client.Kind) {
 	return planted, want
 }
 
-// Every fault is named, and nothing else, while changes come and the replica follows.
+// TestReplicaAudit checks that an audit yields every planted fault and nothing else, while changes
+// arrive and the replica follows.
 func TestReplicaAudit(t *testing.T) {
 	s := newSite(t)
 	c := newClient(t, s.URL, client.Options{})
 	s.publish(t, locs(1, 1_000)...)
 	s.publish(t, locs(1_001, 1_500)...)
 	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{})
-	if err := errAudit(t, d.replica); !errors.Is(err, client.ErrNotWhole) {
-		t.Errorf("the audit of nothing yields %v", err)
+	if err := errAudit(t, d.replica); !errors.Is(err, client.ErrBaselinePending) {
+		t.Errorf("Audit of an empty replica: got error %v, want %v", err, client.ErrBaselinePending)
 	}
 	d.catchUp(c, 0)
-	d.inSync("at first")
+	d.inSync("after the baseline")
 	planted, want := faults()
 	d.plant(planted...)
 	d.reopen(c)
@@ -526,17 +534,17 @@ func TestReplicaAudit(t *testing.T) {
 	}
 	for range audits {
 		if found := differences(t, d.replica.Audit(t.Context(), client.AuditOptions{})); fmt.Sprint(found) != fmt.Sprint(want) {
-			t.Fatalf("the audit finds %v, want %v", found, want)
+			t.Fatalf("Audit yields %v, want %v", found, want)
 		}
 	}
 	for d, err := range d.replica.Audit(t.Context(), client.AuditOptions{Prefix: "urn:no"}) {
 		if err != nil || d.Kind != client.Extra {
-			t.Errorf("with a prefix the audit finds %+v, %v", d, err)
+			t.Errorf("Audit with a prefix yields %+v, %v, want only extra resources", d, err)
 		}
 	}
 }
 
-// errAudit returns the error that an audit ends with.
+// errAudit returns the error of an audit.
 func errAudit(t *testing.T, r *client.Replica) error {
 	t.Helper()
 	for _, err := range r.Audit(t.Context(), client.AuditOptions{}) {

@@ -21,47 +21,47 @@ import (
 	"github.com/rshub/rshub/subscribe"
 )
 
-// patience is how long a test waits for what must happen.
+// patience is the time limit for stopping a site.
 const patience = time.Minute
 
-// A site is a hub in this process, and whatever stands in front of it.
+// A site is a hub in this process, with a server in front of it that can simulate failures.
 type site struct {
 	URL string
 
-	log   *disklog.Log
-	shelf *shelf
-	http  *httptest.Server
+	log         *disklog.Log
+	inventories *inventories
+	http        *httptest.Server
 
-	mu       sync.Mutex
-	hub      *hub.Hub
-	follow   *subscribe.Server
-	requests []*http.Request
-	trouble  func(n int, w http.ResponseWriter, r *http.Request) bool // before request n, from 1; true: it has answered
-	lost     func(n int) bool                                         // whether the answer to request n gets lost
+	mu         sync.Mutex
+	hub        *hub.Hub
+	follow     *subscribe.Server
+	requests   []*http.Request
+	intercept  func(n int, w http.ResponseWriter, r *http.Request) bool // called before request n, from 1; true if it has responded
+	dropAnswer func(n int) bool                                         // whether to drop the response to request n
 }
 
-// open opens a site in a directory. The caller closes it.
-func open(dir string) (*site, error) {
+// openSite opens a site in a directory. The caller must close it.
+func openSite(dir string) (*site, error) {
 	log, err := disklog.Open(context.Background(), dir, disklog.Options{})
 	if err != nil {
 		return nil, err
 	}
-	s := &site{log: log, shelf: newShelf(log)}
+	s := &site{log: log, inventories: newInventories(log)}
 	s.http = httptest.NewServer(s)
 	s.URL = s.http.URL
 	s.start()
 	return s, nil
 }
 
-// start makes a new hub on the memory.
+// start starts a new hub with the same change memory.
 func (s *site) start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hub = hub.New(s.log, hub.Options{})
-	s.follow = subscribe.New(s.hub, s.log, subscribe.Options{Base: "https://hub.example.org", Inventories: s.shelf})
+	s.follow = subscribe.New(s.hub, s.log, subscribe.Options{Base: "https://hub.example.org", Inventories: s.inventories})
 }
 
-// stop stops the hub. Its address goes on to answer, as a stopping hub does.
+// stop stops the hub. The server keeps responding, like a stopping hub.
 func (s *site) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -77,21 +77,21 @@ func (s *site) Close() {
 }
 
 func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// The next request comes after what trouble did with this one, even if nothing was
-	// written to the connection.
+	// The next request must see what intercept did with this one, even if nothing was written
+	// to the connection.
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 	}()
 	s.mu.Lock()
 	s.requests = append(s.requests, r)
-	n, trouble, lost := len(s.requests), s.trouble, s.lost != nil && s.lost(len(s.requests))
+	n, intercept, drop := len(s.requests), s.intercept, s.dropAnswer != nil && s.dropAnswer(len(s.requests))
 	serve, publish := s.follow.Serve, s.hub.ServePublish
 	s.mu.Unlock()
-	if trouble != nil && trouble(n, w, r) {
+	if intercept != nil && intercept(n, w, r) {
 		return
 	}
-	if lost {
+	if drop {
 		w = httptest.NewRecorder()
 		defer panic(http.ErrAbortHandler)
 	}
@@ -111,22 +111,22 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return err
 	}))
 	mux.Handle("/sets/{set}/audit", adapter.Handle(func(w http.ResponseWriter, r *http.Request) error {
-		return web.New(s.shelf, "https://hub.example.org", web.Options{}).ServeAudit(w, r, r.PathValue("set"))
+		return web.New(s.inventories, "https://hub.example.org", web.Options{}).ServeAudit(w, r, r.PathValue("set"))
 	}))
 	mux.ServeHTTP(w, r)
 }
 
-// asked returns the requests until now.
-func (s *site) asked() []*http.Request {
+// received returns the requests so far.
+func (s *site) received() []*http.Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]*http.Request(nil), s.requests...)
 }
 
-// newSite returns a site that lasts as long as a test.
+// newSite returns a site that is closed at the end of the test.
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s, err := open(t.TempDir())
+	s, err := openSite(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// publish publishes a change of each loc, past whatever stands in front.
+// publish publishes an update of each loc directly to the hub.
 func (s *site) publish(t *testing.T, locs ...string) feed.Cursor {
 	t.Helper()
 	return s.change(t, resourcesync.Updated, locs...)
@@ -148,7 +148,7 @@ func updated(locs ...string) (changes []resourcesync.Change) {
 	return changes
 }
 
-// locs returns urn:FROM to urn:TO.
+// locs returns the locs urn:FROM to urn:TO.
 func locs(from, to int) (all []string) {
 	for i := from; i <= to; i++ {
 		all = append(all, fmt.Sprint("urn:", i))
@@ -156,7 +156,7 @@ func locs(from, to int) (all []string) {
 	return all
 }
 
-// held returns the locs that the memory holds.
+// held returns the locs of all entries in the log.
 func (s *site) held(t *testing.T) (all []string) {
 	t.Helper()
 	b, err := s.log.Since(t.Context(), "demo", feed.Cursor{}, 10_000)
@@ -171,7 +171,7 @@ func (s *site) held(t *testing.T) (all []string) {
 	return all
 }
 
-// A fakeClock moves when somebody waits, and never waits.
+// A fakeClock is advanced by sleeping, which does not block.
 type fakeClock struct {
 	mu    sync.Mutex
 	t     time.Time
@@ -181,9 +181,9 @@ type fakeClock struct {
 
 func newClock() *fakeClock { return &fakeClock{t: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)} }
 
-// options has a client wait by the clock.
+// options returns the options of a client that uses the clock.
 func (c *fakeClock) options() client.Options {
-	return client.Options{Now: c.now, Sleep: c.sleep, Note: func(err error, wait time.Duration) {
+	return client.Options{Now: c.now, Sleep: c.sleep, OnRetry: func(err error, wait time.Duration) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.notes = append(c.notes, fmt.Sprintf("%v; in %v", err, wait))
@@ -204,8 +204,8 @@ func (c *fakeClock) sleep(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// said returns what the client noted.
-func (c *fakeClock) said() []string {
+// noted returns the calls of OnRetry.
+func (c *fakeClock) noted() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]string(nil), c.notes...)

@@ -6,20 +6,20 @@ import (
 	"github.com/rshub/rshub/internal/inventory"
 )
 
-// A Store holds the bookkeeping of Replicas, or the resources of an audit. Package client/disk
-// opens one; others cannot be used. (It is a package of its own because its database would double
-// the size of a program that does not need it.)
+// A Store holds the state of Replicas, or the resources of an audit. Package client/disk provides
+// the only implementation; others are rejected. (It is a separate package because its database
+// would double the size of programs that do not need it.)
 type Store interface {
-	// Copy writes a copy of the Store to a directory that does not exist. It may be called
-	// while the Store is used. The copy has what was flushed, see Replica.Flush.
+	// Copy writes a copy of the Store to dir, which must not exist. It may be called while the
+	// Store is used. The copy has the state that was last flushed, see Replica.Flush.
 	Copy(dir string) error
 
-	// Close closes the Store. It, and all that reads it, must not be used after that.
+	// Close closes the Store. Neither the Store nor anything that reads it may be used afterwards.
 	Close() error
 }
 
-// pagesOf returns the pages of a Store; nil is a new one in memory.
-func pagesOf(s Store) (inventory.Store, error) {
+// inventoryStore returns the implementation of s, or a new one in memory if s is nil.
+func inventoryStore(s Store) (inventory.Store, error) {
 	if s == nil {
 		return inventory.NewMemory(), nil
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// The audiences that want a change are those whose filter it passes, each once, whoever has joined
-// and left before.
+// TestAudiences checks that Matching yields exactly the audiences whose filter matches, each once,
+// after any sequence of Join and Leave.
 func TestAudiences(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	loc := func() string { return "https://example.org/abcab"[:20+r.IntN(6)] + fmt.Sprint(r.IntN(3)) }
@@ -48,27 +48,27 @@ func TestAudiences(t *testing.T) {
 					want[a.Key] = true
 				}
 			}
-			for a := range as.Wanting(c, nil) {
+			for a := range as.Matching(c, nil) {
 				if !want[a.Key] {
-					t.Fatalf("%+v goes to %q, or twice", c, a.Key)
+					t.Fatalf("Matching(%+v) yields %q, which does not match or was yielded before", c, a.Key)
 				}
 				delete(want, a.Key)
 			}
 			for a := range as.All() {
 				if !all[a.Key] {
-					t.Fatalf("%q is there without members, or twice", a.Key)
+					t.Fatalf("All() yields %q, which has no members or was yielded before", a.Key)
 				}
 				delete(all, a.Key)
 			}
 			if len(want) > 0 || len(all) > 0 {
-				t.Fatalf("%v want %+v, and do not get it; %v are missing", want, c, all)
+				t.Fatalf("Matching(%[2]v) does not yield %[1]v, All() does not yield %[3]v", want, c, all)
 			}
 		}
 		for _, a := range joined {
 			as.Leave(a)
 		}
-		if as.Everybody() != nil || as.Filtered() || len(as.byKey) > 0 || len(as.lengths) > 0 || len(as.ofLength) > 0 {
-			t.Fatalf("of nobody is left %+v", as)
+		if as.Unfiltered() != nil || as.HasFiltered() || len(as.byKey) > 0 || len(as.lengths) > 0 || len(as.lengthCount) > 0 {
+			t.Fatalf("Audiences after all members have left = %+v, want none", as)
 		}
 	}
 }

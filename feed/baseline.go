@@ -7,92 +7,93 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// SinceBaseline is what a client gives as since to read all resources of a set, and then
-// to follow. The word stands where a cursor does.
+// SinceBaseline is the value of the parameter since, in place of a cursor, with which a client
+// reads all resources of a set and then follows the set.
 const SinceBaseline = "baseline"
 
-// A Place is a place in a baseline: a client has read all resources of the set, as it
-// was at the cursor, up to here. The rank is how many resources of the whole set lie
-// before the place, in the order of loc, whatever part of the set the client reads.
+// A BaselineCursor is a position in a baseline: the client has read all resources of the set before
+// it, as of the log cursor. The rank counts all resources of the set before the position in the
+// order of loc, even if the client reads only a part of the set.
 //
-// The cursor alone does not say what the set held: an inventory that was turned off and on
-// again, or that went back when the log lost its tail, may hold other resources at the same
-// cursor than before. So a place also says of which root it is.
-type Place struct {
+// The log cursor alone does not identify the content of a set. An inventory that was disabled and
+// enabled again, or that was reset because the log lost its tail, may hold other resources at the
+// same cursor. So a BaselineCursor also identifies the root of the inventory.
+type BaselineCursor struct {
 	Cursor
-	Rank uint64
-	Root uint32 // identifies what the set held: the beginning of its digest by position; 0: not known
+	Rank uint64 // number of resources of the set before the position
+	Root uint32 // identifies the content of the set: the start of its digest by position; zero means unknown
 }
 
-// ParsePlace reads the text form of a place, "position-microseconds~rank~root", where root
-// is a number in hex and may be missing. An error is a *resourcesync.Error with ErrInvalid.
-func ParsePlace(s string) (Place, error) {
+// ParseBaselineCursor parses the text form of a BaselineCursor, "position-microseconds~rank~root".
+// The root is hexadecimal and may be omitted. An error is a *resourcesync.Error with ErrInvalid.
+func ParseBaselineCursor(s string) (BaselineCursor, error) {
 	before, after, ok := strings.Cut(s, "~")
-	rest, text, named := strings.Cut(after, "~")
+	rankText, rootText, hasRoot := strings.Cut(after, "~")
 	cursor, cerr := ParseCursor(before)
-	rank, rerr := strconv.ParseUint(rest, 10, 64)
+	rank, rerr := strconv.ParseUint(rankText, 10, 64)
 	root := uint64(0)
-	if named && rerr == nil {
-		root, rerr = strconv.ParseUint(text, 16, 32)
+	if hasRoot && rerr == nil {
+		root, rerr = strconv.ParseUint(rootText, 16, 32)
 	}
 	if !ok || cerr != nil || rerr != nil || rank > MaxNumber {
-		return Place{}, resourcesync.Invalid("%q is no place in a baseline: a place is position-microseconds~rank~root, as the hub gave it", resourcesync.Shorten(s))
+		return BaselineCursor{}, resourcesync.Invalid("invalid baseline cursor %q: want position-microseconds~rank~root, as the hub returned it", resourcesync.Shorten(s))
 	}
-	return Place{cursor, rank, uint32(root)}, nil
+	return BaselineCursor{cursor, rank, uint32(root)}, nil
 }
 
 // String returns the text form. Clients must treat it as opaque.
-func (p Place) String() string { return string(p.Append(nil)) }
+func (c BaselineCursor) String() string { return string(c.Append(nil)) }
 
-// Append appends the text form to dst.
-func (p Place) Append(dst []byte) []byte {
-	dst = append(p.Cursor.Append(dst), '~')
-	dst = strconv.AppendUint(dst, p.Rank, 10)
-	if p.Root == 0 {
+// Append appends the text form to dst and returns the extended slice.
+func (c BaselineCursor) Append(dst []byte) []byte {
+	dst = append(c.Cursor.Append(dst), '~')
+	dst = strconv.AppendUint(dst, c.Rank, 10)
+	if c.Root == 0 {
 		return dst
 	}
-	return strconv.AppendUint(append(dst, '~'), uint64(p.Root), 16)
+	return strconv.AppendUint(append(dst, '~'), uint64(c.Root), 16)
 }
 
-// A BaselinePart is what is said of a part of a baseline besides its resources. These
-// stand in the order of loc, each with its newest change. The last part of a baseline is
-// its end, which names no resource.
+// A BaselinePart describes a part of a baseline, without its resources. The resources are in the
+// order of loc, each with its newest change. The last part is the end of the baseline and has no
+// resources.
 type BaselinePart struct {
-	Set      string
-	After    Place  // the place before the first resource of the part
-	Place    Place  // the place to go on from; at the end, only its cursor counts
-	Complete bool   // the hub knows all resources of the set: what the baseline does not name does not exist
-	Count    uint64 // how many resources the whole baseline names
-	Restart  bool   // the baseline begins anew; what was read of the one before means nothing
+	Set   string
+	After BaselineCursor // cursor before the first resource of the part
+	Next  BaselineCursor // cursor to continue from; at the end, only its log cursor is set
+	// Whether the hub knows all resources of the set. If so, a resource that the baseline does not
+	// name does not exist.
+	Complete bool
+	Count    uint64 // number of resources in the whole baseline
+	Restart  bool   // whether the baseline starts over; the client must discard all earlier parts
 
-	// The baseline names only some of the resources that lie between its places. Then
-	// Count and the digests are unknown, because the hub would have to read all
-	// resources to find them out.
+	// Whether Count and the digests are unknown. This is so if the baseline names only some of the
+	// resources between its cursors: to count them, the hub would have to read all resources.
 	Uncounted bool
 
-	// At the end of a baseline.
-	End               bool   // all resources were named, as of the cursor; the changes after it follow
-	Position, Content string // the digests of the resources, by position and by content
+	// Only at the end of a baseline.
+	End                           bool   // whether all resources were named, as of the log cursor; the changes after it follow
+	PositionDigest, ContentDigest string // digests of the resources, by position and by content
 }
 
-// Cursor returns what a client gives as since to go on behind p.
+// Cursor returns the value of the parameter since with which a client continues after p.
 func (p *BaselinePart) Cursor() string {
 	if p.End {
-		return p.Place.Cursor.String()
+		return p.Next.Cursor.String()
 	}
-	return p.Place.String()
+	return p.Next.String()
 }
 
-// A BaselineWriter appends one part of a baseline. A caller that does not know yet where
-// the part ends calls Head last. If p is a page, next is the URL of the page that follows.
-// If p is pushed, next is empty.
+// A BaselineWriter encodes one part of a baseline. Each function appends to dst and returns the
+// extended slice. A caller that does not yet know where the part ends calls Head last. next is the
+// URL of the next page, or empty if p is pushed and not a page.
 type BaselineWriter struct {
-	Head  func(dst []byte, p *BaselinePart, next string) []byte // what stands before the first resource
-	Entry func(dst []byte, e *Entry, first bool) []byte         // a resource, with what stands between it and the one before; first: there is none before
-	Tail  func(dst []byte, p *BaselinePart, next string) []byte // what stands behind the last resource
+	Head  func(dst []byte, p *BaselinePart, next string) []byte // appends the text before the first resource
+	Entry func(dst []byte, e *Entry, first bool) []byte         // appends a resource, after the separator unless it is the first
+	Tail  func(dst []byte, p *BaselinePart, next string) []byte // appends the text after the last resource
 }
 
-// baselineJSON shows a part as one JSON object. The end of a baseline is also a batch
+// baselineJSON encodes a part as one JSON object. The end of a baseline is also a valid batch
 // without changes.
 var baselineJSON = &BaselineWriter{
 	Head:  func(dst []byte, p *BaselinePart, next string) []byte { return p.appendJSONHead(dst, next) },
@@ -105,20 +106,20 @@ var baselineJSON = &BaselineWriter{
 	},
 }
 
-// baselineNDJSON shows the resources alone.
+// baselineNDJSON encodes only the resources.
 var baselineNDJSON = &BaselineWriter{
 	Head:  func(dst []byte, _ *BaselinePart, _ string) []byte { return dst },
 	Entry: appendLine,
 	Tail:  func(dst []byte, _ *BaselinePart, _ string) []byte { return dst },
 }
 
-// baselineCapability is the capability of a part of a baseline in XML. The part looks like
-// a Resource List, but it is not one (core section 10.1): it is only a part, and has only
-// what the hub knows.
+// baselineCapability is the capability of a part of a baseline in XML. The part has the form of a
+// Resource List but is not one (core section 10.1), since it is only a part and has only the
+// resources that the hub knows.
 const baselineCapability = resourcesync.Terms + "baseline"
 
-// baselineXML returns a writer that shows a part like a Resource List, and the end of a
-// baseline as a change notification without changes.
+// baselineXML returns a BaselineWriter that encodes a part in the form of a Resource List, and the
+// end of a baseline as a change notification without changes.
 func baselineXML() *BaselineWriter {
 	w := NewXMLWriter()
 	return &BaselineWriter{
@@ -130,16 +131,16 @@ func baselineXML() *BaselineWriter {
 	}
 }
 
-// Line returns the part without its resources as one line of JSON. It is the header
-// RS-Baseline of a page.
-func (p *BaselinePart) Line() string { return string(append(p.appendJSONMembers(nil), '}')) }
+// HeaderValue returns the part without its resources as one line of JSON. It is the value of the
+// header RS-Baseline of a page.
+func (p *BaselinePart) HeaderValue() string { return string(append(p.appendJSONMembers(nil), '}')) }
 
-// appendJSONHead appends the object up to its first entry.
+// appendJSONHead appends the JSON object up to its first entry.
 func (p *BaselinePart) appendJSONHead(dst []byte, next string) []byte {
 	dst = p.appendJSONMembers(dst)
 	if next != "" {
 		dst = append(dst, `,"next":`...)
-		dst = strconv.AppendQuote(dst, next) // Go quotes a URL like JSON does
+		dst = strconv.AppendQuote(dst, next) // for a URL, Go and JSON have the same quoting
 	}
 	if p.End {
 		return append(dst, `,"changes":[`...)
@@ -149,7 +150,7 @@ func (p *BaselinePart) appendJSONHead(dst []byte, next string) []byte {
 
 func (p *BaselinePart) appendJSONMembers(dst []byte) []byte {
 	dst = append(dst, `{"set":"`...)
-	dst = append(dst, p.Set...) // a set's name needs no escape
+	dst = append(dst, p.Set...) // the name of a set needs no escaping
 	dst = append(dst, `","baseline":`...)
 	dst = strconv.AppendBool(dst, !p.End)
 	dst = append(dst, `,"complete":`...)
@@ -163,9 +164,9 @@ func (p *BaselinePart) appendJSONMembers(dst []byte) []byte {
 	}
 	if p.End && !p.Uncounted {
 		dst = append(dst, `,"position":"`...)
-		dst = append(dst, p.Position...)
+		dst = append(dst, p.PositionDigest...)
 		dst = append(dst, `","content":"`...)
-		dst = append(dst, p.Content...)
+		dst = append(dst, p.ContentDigest...)
 		dst = append(dst, '"')
 	}
 	dst = append(dst, `,"after":"`...)
@@ -176,26 +177,26 @@ func (p *BaselinePart) appendJSONMembers(dst []byte) []byte {
 }
 
 func (p *BaselinePart) header() *resourcesync.Header {
-	h := &resourcesync.Header{Capability: baselineCapability, At: p.Place.Time()}
+	h := &resourcesync.Header{Capability: baselineCapability, At: p.Next.Time()}
 	if p.End {
 		h = &resourcesync.Header{Capability: resourcesync.ChangeNotification, From: h.At, Until: h.At}
 	}
-	say := func(name, value string) {
+	setAttr := func(name, value string) {
 		h.Attrs = append(h.Attrs, resourcesync.Attr{Namespace: resourcesync.Terms, Name: name, Value: value})
 	}
-	say("baseline", strconv.FormatBool(!p.End))
-	say("complete", strconv.FormatBool(p.Complete))
+	setAttr("baseline", strconv.FormatBool(!p.End))
+	setAttr("complete", strconv.FormatBool(p.Complete))
 	if !p.Uncounted {
-		say("count", strconv.FormatUint(p.Count, 10))
+		setAttr("count", strconv.FormatUint(p.Count, 10))
 	}
 	if p.Restart {
-		say("restart", "true")
+		setAttr("restart", "true")
 	}
 	if p.End && !p.Uncounted {
-		say("positionDigest", p.Position) // the position of a resource is another attribute
-		say("contentDigest", p.Content)
+		setAttr("positionDigest", p.PositionDigest) // position is an attribute of resources
+		setAttr("contentDigest", p.ContentDigest)
 	}
-	say("after", p.After.String())
-	say("cursor", p.Cursor())
+	setAttr("after", p.After.String())
+	setAttr("cursor", p.Cursor())
 	return h
 }

@@ -7,34 +7,34 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// An Entry is a change as the memory keeps it. The hub's datetime of it is
-// part of the Cursor; the datetime in Change is the source's own.
+// An Entry is a change in the log of a set. The embedded Cursor has the hub's datetime; the
+// datetime of Change is the source's.
 type Entry struct {
 	Cursor
 	Change resourcesync.Change
 }
 
-// Clone returns a copy of e that shares no memory with it: see resourcesync.Change.Clone.
-// A caller that keeps an entry longer than the page, block or answer from which it was
-// decoded clones it.
+// Clone returns a copy of e that shares no memory with it, see resourcesync.Change.Clone. To retain
+// an entry longer than the page, block or response from which it was decoded, clone it.
 func (e *Entry) Clone() Entry { return Entry{e.Cursor, e.Change.Clone()} }
 
-// A Batch is a run of consecutive entries: what one publish added, a part of
-// that, or several publishes. All followers share one Batch, so nobody may
-// change it.
+// A Batch is a run of consecutive entries: all or some changes of one publish, or of several publishes.
+// All followers share the same Batch, so it must not be modified.
 type Batch struct {
-	Set      string
-	After    Cursor // the cursor before the first entry
-	Cursor   Cursor // the cursor to go on from: of the last entry, or of the last entry that a filter left out; equal to After when the batch covers no entry
+	Set    string
+	After  Cursor // cursor before the first entry
+	Cursor Cursor // cursor to resume from; equal to After if the batch covers no entry
+	// Entries after After up to Cursor that pass the follower's filter, in log order. If the filter
+	// omits the last entries, Cursor is beyond the last of these.
 	Entries  []Entry
-	Diverged bool // the log had lost its tail, so After is not the cursor that the follower asked for
+	Diverged bool // whether the log has lost its tail, so that After is not the cursor that was asked for
 
-	encodings atomic.Pointer[encoding] // the newest of the batch's encodings; see In
+	encodings atomic.Pointer[encoding] // newest of the linked encodings; see Encode
 }
 
-// NewBatch returns the batch that one publish added. Its last entry is at last,
-// and each entry is one position and one microsecond after the one before. The
-// batch keeps the slices in changes; the caller must not change them any more.
+// NewBatch returns the batch of one publish. Its last entry is at last, and consecutive entries are
+// one position and one microsecond apart. The batch retains the slices in changes; the caller must
+// not modify them afterwards.
 func NewBatch(set string, after, last Cursor, changes []resourcesync.Change) *Batch {
 	b := &Batch{Set: set, After: after, Cursor: last, Entries: make([]Entry, len(changes))}
 	for i := range changes {
@@ -47,12 +47,12 @@ func NewBatch(set string, after, last Cursor, changes []resourcesync.Change) *Ba
 	return b
 }
 
-// batchSize is what a batch takes besides its entries: in memory, or as the beginning
-// and the end of its text. A page's URL of the next page is not in it.
+// batchSize bounds the size of a batch without entries: in memory, or as the start and the end of
+// its text. It does not include the URL of the next page.
 const batchSize = 900
 
-// Size returns how many bytes the batch takes at most: as JSON, as XML, or in memory.
-// Its encodings come on top of what it takes in memory.
+// Size returns an upper bound of the size of the batch in bytes: as JSON, as XML, or in memory. In
+// memory, its encodings add to it.
 func (b *Batch) Size() int {
 	n := batchSize
 	for i := range b.Entries {
@@ -61,15 +61,15 @@ func (b *Batch) Size() int {
 	return n
 }
 
-// A part of a batch that is pushed has at most this size, in every format. A part
-// with a single entry may be larger.
+// Limits of a part that Split returns, in every format. A part with a single entry may exceed
+// splitBytes.
 const (
 	splitEntries = 1_000
 	splitBytes   = 512_000
 )
 
-// Split cuts b into the parts that are pushed to followers. They share b's
-// entries.
+// Split splits b into the parts that are pushed to followers, each with at most 1,000 entries and
+// 512,000 bytes. A part with a single entry may be larger. The parts share b's entries.
 func (b *Batch) Split() []*Batch {
 	var parts []*Batch
 	after, begin, bytes := b.After, 0, batchSize
@@ -89,8 +89,8 @@ func (b *Batch) Split() []*Batch {
 	return append(parts, last)
 }
 
-// Singles yields b as batches of one entry each. Where b has none, or is diverged, the first
-// of them has no entry.
+// Singles yields b as batches of one entry each. If b has no entries or is diverged, the first
+// batch has no entry.
 func (b *Batch) Singles() iter.Seq[*Batch] {
 	return func(yield func(*Batch) bool) {
 		if len(b.Entries) == 0 {
@@ -110,6 +110,8 @@ func (b *Batch) Singles() iter.Seq[*Batch] {
 	}
 }
 
+// part returns the part of b with the entries from begin up to end, exclusive. after is the cursor
+// before them.
 func (b *Batch) part(after Cursor, begin, end int) *Batch {
 	return &Batch{
 		Set: b.Set, After: after, Cursor: b.Entries[end-1].Cursor,
@@ -117,8 +119,8 @@ func (b *Batch) part(after Cursor, begin, end int) *Batch {
 	}
 }
 
-// Header returns the header of the batch as a change notification (Change
-// Notification section 3), or as a framework notification (section 3 of that standard).
+// Header returns the header of the batch as a change notification (Change Notification section 3)
+// or a framework notification (section 3 of that standard), depending on its set.
 func (b *Batch) Header() *resourcesync.Header {
 	h := &resourcesync.Header{Capability: Capability(b.Set)}
 	from, until, _ := b.interval()
@@ -130,10 +132,10 @@ func (b *Batch) Header() *resourcesync.Header {
 	return h
 }
 
-// interval returns the interval that the batch covers, in microseconds since
-// 1970. A follower that came before the log was made has the zero cursor, which
-// has no time. The log's own beginning is not known here, so the interval
-// begins just before the first entry. ok is false when no time is known.
+// interval returns the interval that the batch covers, in microseconds since 1970. A follower that
+// joined before the log was created has the zero cursor, which has no time. The start of the log is
+// not known here, so the interval then starts just before the first entry. ok is false if no time
+// is known.
 func (b *Batch) interval() (from, until int64, ok bool) {
 	from, until = b.After.Micros, b.Cursor.Micros
 	if from == 0 && len(b.Entries) > 0 {

@@ -25,29 +25,29 @@ func twoEntries() *Batch {
 }
 
 func TestNewBatch(t *testing.T) {
-	changes := plain(5)
+	changes := newChanges(5)
 	b := NewBatch("set", Cursor{7, 40}, Cursor{12, 104}, changes)
 	if b.Set != "set" || b.After != (Cursor{7, 40}) || b.Cursor != (Cursor{12, 104}) || b.Diverged {
-		t.Errorf("batch is %+v", b)
+		t.Errorf("NewBatch() = %+v, want set %q after {7 40} up to {12 104}", b, "set")
 	}
 	for i, want := range []Cursor{{8, 100}, {9, 101}, {10, 102}, {11, 103}, {12, 104}} {
 		if b.Entries[i].Cursor != want || !reflect.DeepEqual(b.Entries[i].Change, changes[i]) {
-			t.Errorf("entry %d is %+v, want %v", i, b.Entries[i], want)
+			t.Errorf("entry %d = %+v, want cursor %v", i, b.Entries[i], want)
 		}
 	}
 }
 
-// whole fails the test unless the parts follow each other and together are b.
-func whole(t *testing.T, b *Batch, parts []*Batch) {
+// checkParts reports an error unless the parts are consecutive and together equal b.
+func checkParts(t *testing.T, b *Batch, parts []*Batch) {
 	t.Helper()
 	after := b.After
 	var entries []Entry
 	for i, p := range parts {
 		if p.Set != b.Set || p.After != after {
-			t.Errorf("part %d of set %q begins after %v, want %v", i, p.Set, p.After, after)
+			t.Errorf("part %d of set %q starts after %v, want %v", i, p.Set, p.After, after)
 		}
 		if p.Diverged != (b.Diverged && i == 0) {
-			t.Errorf("part %d: diverged %t", i, p.Diverged)
+			t.Errorf("part %d: got diverged %t, want %t", i, p.Diverged, b.Diverged && i == 0)
 		}
 		after = p.Cursor
 		entries = append(entries, p.Entries...)
@@ -56,43 +56,43 @@ func whole(t *testing.T, b *Batch, parts []*Batch) {
 		t.Errorf("parts end at %v, want %v", after, b.Cursor)
 	}
 	if len(entries) != len(b.Entries) || len(entries) > 0 && !reflect.DeepEqual(entries, b.Entries) {
-		t.Error("parts have other entries")
+		t.Error("the entries of the parts differ from those of the batch")
 	}
 }
 
 func TestSplit(t *testing.T) {
-	for _, test := range []struct {
-		name   string
-		n      int
-		hash   int // bytes in every entry
-		cut    int // entries that a filter leaves out at the end
-		atMost int // entries in a part
+	for _, tt := range []struct {
+		name string
+		n    int
+		hash int // bytes of the hash of each entry
+		omit int // number of entries at the end that a filter omits
+		most int // maximum number of entries in a part
 	}{
 		{"none", 0, 0, 0, 0},
 		{"one", 1, 0, 0, 1},
-		{"one, large", 1, 2 * splitBytes, 0, 1},
-		{"exactly a block", splitEntries, 0, 0, splitEntries},
-		{"one more", splitEntries + 1, 0, 0, splitEntries},
+		{"one large", 1, 2 * splitBytes, 0, 1},
+		{"block", splitEntries, 0, 0, splitEntries},
+		{"block and one", splitEntries + 1, 0, 0, splitEntries},
 		{"many", 2*splitEntries + 345, 0, 0, splitEntries},
 		{"large", 10, 200_000, 0, 2},
 		{"filtered", 2*splitEntries + 345, 0, 10, splitEntries},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			changes := plain(test.n)
+		t.Run(tt.name, func(t *testing.T) {
+			changes := newChanges(tt.n)
 			for i := range changes {
-				changes[i].Hash = strings.Repeat("x", test.hash)
+				changes[i].Hash = strings.Repeat("x", tt.hash)
 			}
-			b := NewBatch("set", Cursor{6, 50}, Cursor{6 + uint64(test.n), 100_000}, changes)
-			b.Entries, b.Diverged = b.Entries[:test.n-test.cut], true
+			b := NewBatch("set", Cursor{6, 50}, Cursor{6 + uint64(tt.n), 100_000}, changes)
+			b.Entries, b.Diverged = b.Entries[:tt.n-tt.omit], true
 			parts := b.Split()
-			whole(t, b, parts)
+			checkParts(t, b, parts)
 			for _, p := range parts {
-				if len(p.Entries) > test.atMost || len(p.Entries) == 0 && test.n > 0 {
-					t.Errorf("a part of %d entries, want at most %d", len(p.Entries), test.atMost)
+				if len(p.Entries) > tt.most || len(p.Entries) == 0 && tt.n > 0 {
+					t.Errorf("got a part of %d entries, want 1 to %d", len(p.Entries), tt.most)
 				}
 			}
 			if len(parts) == 1 && parts[0] != b {
-				t.Error("a batch that needs no cut is copied")
+				t.Error("Split() of a batch with one part copies it, want the batch itself")
 			}
 		})
 	}
@@ -104,68 +104,70 @@ func TestJSON(t *testing.T) {
 		`{"position":7,"datetime":"2026-01-02T03:04:05.000000Z","sourceDatetime":"2020-02-03T04:05:06.000000007Z","loc":"https://example.org/a?b=c&d","change":"created","length":0},` +
 		`{"position":8,"datetime":"2026-01-02T03:04:05.000001Z","loc":"https://example.org/\"ü\"","change":"deleted"}]}`
 	if got := string(b.JSON()); got != want {
-		t.Errorf("JSON is\n%s, want\n%s", got, want)
+		t.Errorf("JSON() =\n%s, want\n%s", got, want)
 	}
 	if first, again := b.JSON(), b.JSON(); &first[0] != &again[0] {
-		t.Error("JSON is made twice")
+		t.Error("JSON() encodes the batch twice, want a cached encoding")
 	}
 	if b.Entries[0].Change.Datetime.IsZero() {
-		t.Error("the entry was changed")
+		t.Error("JSON() modifies the entry")
 	}
 	if got := JSON.Append([]byte("x"), b, ""); string(got) != "x"+want {
-		t.Errorf("appended is %s", got)
+		t.Errorf("JSON.Append(%q) = %s, want %[1]q and the JSON", "x", got)
 	}
 	next := string(JSON.Append([]byte("x"), b, "https://example.org/?since=8-1&limit=2"))
 	if want := `","next":"https://example.org/?since=8-1&limit=2","changes":[`; !strings.Contains(next, want) || next[0] != 'x' || !strings.HasSuffix(next, "]}\n") {
-		t.Errorf("JSON is %s", next)
+		t.Errorf("JSON.Append() = %s, want a page with next", next)
 	}
 	b.Diverged = true
 	if got := JSON.Append(nil, b, ""); !bytes.Contains(got, []byte(`,"diverged":true,`)) || !json.Valid(got) {
-		t.Errorf("JSON is %s", got)
+		t.Errorf("JSON.Append() = %s, want diverged", got)
 	}
 }
 
-func TestJSONOfNothing(t *testing.T) {
-	for name, test := range map[string]struct {
+func TestJSONWithoutEntries(t *testing.T) {
+	for name, tt := range map[string]struct {
 		batch *Batch
 		want  string
 	}{
-		"a log that is not made": {&Batch{Set: "s"}, `{"set":"s","after":"0-0","cursor":"0-0","changes":[]}`},
-		"no news": {&Batch{Set: "s", After: Cursor{3, noon}, Cursor: Cursor{3, noon}},
+		"no log": {&Batch{Set: "s"}, `{"set":"s","after":"0-0","cursor":"0-0","changes":[]}`},
+		"no progress": {&Batch{Set: "s", After: Cursor{3, noon}, Cursor: Cursor{3, noon}},
 			`{"set":"s","after":"3-1767323045000000","from":"2026-01-02T03:04:05.000000Z","until":"2026-01-02T03:04:05.000000Z","cursor":"3-1767323045000000","changes":[]}`},
-		"all left out": {&Batch{Set: "s", After: Cursor{3, noon - 1}, Cursor: Cursor{5, noon}},
+		"all omitted": {&Batch{Set: "s", After: Cursor{3, noon - 1}, Cursor: Cursor{5, noon}},
 			`{"set":"s","after":"3-1767323044999999","from":"2026-01-02T03:04:04.999999Z","until":"2026-01-02T03:04:05.000000Z","cursor":"5-1767323045000000","changes":[]}`},
 	} {
-		if got := string(test.batch.JSON()); got != test.want {
-			t.Errorf("%s: JSON is\n%s, want\n%s", name, got, test.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := string(tt.batch.JSON()); got != tt.want {
+				t.Errorf("JSON() =\n%s, want\n%s", got, tt.want)
+			}
+		})
 	}
-	// The zero cursor has no datetime; the log began before its first entry.
-	b := NewBatch("s", Cursor{}, Cursor{2, noon}, plain(2))
+	// The zero cursor has no datetime; the interval starts just before the first entry.
+	b := NewBatch("s", Cursor{}, Cursor{2, noon}, newChanges(2))
 	if got := string(b.JSON()); !strings.Contains(got, `"after":"0-0","from":"2026-01-02T03:04:04.999998Z","until":"2026-01-02T03:04:05.000000Z"`) {
-		t.Errorf("JSON is %s", got)
+		t.Errorf("JSON() = %s, want from just before the first entry", got)
 	}
 }
 
-// What is written as XML can be read back.
+// TestXML checks that ReadXML reads what Batch.XML writes.
 func TestXML(t *testing.T) {
 	b := twoEntries()
 	b.Diverged = true
 	x := b.XML()
 	doc, err := resourcesync.ReadXML(bytes.NewReader(x), resourcesync.Limits{})
 	if err != nil {
-		t.Fatalf("%v in\n%s", err, x)
+		t.Fatalf("ReadXML: %v in\n%s", err, x)
 	}
 	if doc.Capability != resourcesync.ChangeNotification {
-		t.Errorf("capability is %q", doc.Capability)
+		t.Errorf("capability = %q, want %q", doc.Capability, resourcesync.ChangeNotification)
 	}
 	if !doc.From.Equal(b.After.Time()) || !doc.Until.Equal(b.Cursor.Time()) {
-		t.Errorf("interval is %v to %v", doc.From, doc.Until)
+		t.Errorf("interval = %v to %v, want %v to %v", doc.From, doc.Until, b.After.Time(), b.Cursor.Time())
 	}
 	for i, item := range doc.Items {
 		e := b.Entries[i]
 		if item.Loc != e.Change.Loc || item.Change.Change != e.Change.Change || !item.Datetime.Equal(e.Time()) {
-			t.Errorf("item %d is %+v", i, item)
+			t.Errorf("item %d = %+v, want %+v", i, item, e)
 		}
 	}
 	for _, want := range []string{
@@ -173,19 +175,19 @@ func TestXML(t *testing.T) {
 		`h:position="7"`, `h:position="8"`, `h:sourceDatetime="2020-02-03T04:05:06.000000007Z"`, `length="0"`,
 	} {
 		if strings.Count(string(x), want) != 1 {
-			t.Errorf("%s is there %d times in\n%s", want, strings.Count(string(x), want), x)
+			t.Errorf("got %s %d times, want once, in\n%s", want, strings.Count(string(x), want), x)
 		}
 	}
 	if &x[0] != &b.XML()[0] {
-		t.Error("XML is made twice")
+		t.Error("XML() encodes the batch twice, want a cached encoding")
 	}
 	if _, err := resourcesync.ReadXML(bytes.NewReader((&Batch{Set: "s"}).XML()), resourcesync.Limits{}); err != nil {
-		t.Errorf("an empty batch: %v", err)
+		t.Errorf("ReadXML(empty batch): %v", err)
 	}
 }
 
-// plain returns n short changes.
-func plain(n int) []resourcesync.Change {
+// newChanges returns n changes with few members.
+func newChanges(n int) []resourcesync.Change {
 	c := make([]resourcesync.Change, n)
 	for i := range c {
 		c[i] = resourcesync.Change{Loc: fmt.Sprintf("https://example.org/%d", i), Change: resourcesync.Updated}
@@ -193,32 +195,33 @@ func plain(n int) []resourcesync.Change {
 	return c
 }
 
-// Singles are one entry each, and a follower that stops behind one of them goes on with the next.
+// TestSingles checks that each batch has at most one entry, and that a follower can resume after
+// each of them.
 func TestSingles(t *testing.T) {
-	b := NewBatch("set", Cursor{6, 50}, Cursor{9, 102}, plain(3))
+	b := NewBatch("set", Cursor{6, 50}, Cursor{9, 102}, newChanges(3))
 	for _, diverged := range []bool{false, true} {
 		b.Diverged = diverged
 		after, entries := b.After, 0
 		for one := range b.Singles() {
 			if one.Set != b.Set || one.After != after || one.Diverged != (diverged && entries == 0 && len(one.Entries) == 0) {
-				t.Errorf("after %v: %+v", after, one)
+				t.Errorf("got %+[2]v, want a batch after %[1]v, with diverged only in a first one without entries", after, one)
 			}
 			if after = one.Cursor; len(one.Entries) > 1 || len(one.Entries) == 1 && one.Entries[0].Cursor != after {
-				t.Errorf("at %v: %+v", after, one)
+				t.Errorf("got %+[2]v, want one entry at %[1]v", after, one)
 			}
 			entries += len(one.Entries)
 		}
 		if entries != 3 || after != b.Cursor {
-			t.Errorf("diverged %t: %d entries, up to %v", diverged, entries, after)
+			t.Errorf("diverged %t: got %d entries up to %v, want 3 up to %v", diverged, entries, after, b.Cursor)
 		}
 	}
 	none := &Batch{Set: "set", After: Cursor{6, 50}, Cursor: Cursor{9, 102}}
 	for one := range none.Singles() {
 		if one != none {
-			t.Errorf("a batch without entries yields %+v", one)
+			t.Errorf("Singles() of a batch without entries yields %+v, want the batch itself", one)
 		}
 	}
 	for range b.Singles() {
-		break // does not go on
+		break // must not panic
 	}
 }

@@ -1,9 +1,9 @@
-// Package feed defines what a hub and its clients share: names of sets, cursors, entries and
-// batches with their JSON and XML, the state of a set, the URLs of a hub, and the errors that both
-// ends branch on.
+// Package feed defines the data that a hub and its clients exchange: names of sets, cursors, entries
+// and batches with their encodings in JSON and XML, the state of a set, the URLs of a hub, and the
+// errors that both sides handle.
 //
-// It is a part of the public API. It knows no server and no store. The changes inside an entry are
-// those of package resourcesync; package client reads and writes what feed defines.
+// It is part of the public API, and depends on no server and no store. The changes in entries are
+// those of package resourcesync. Package client is a client that uses these types.
 package feed
 
 import (
@@ -14,30 +14,30 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// MaxNumber bounds both halves of a cursor. JavaScript and Lua hold no greater
-// number exactly.
+// MaxNumber is the maximum of the position and of the microseconds of a cursor. It is the largest
+// integer up to which JavaScript and Lua represent all integers exactly.
 const MaxNumber = 1<<53 - 1
 
-// A Cursor is a place in the log of one set: the position and the datetime of
-// the last entry that a follower has seen. A follower goes on with the entry
-// after it. A cursor verifies itself: if the log holds another datetime at that
-// position, the log has lost its tail since, and changelog.Log.Since says so.
+// A Cursor is a position in the log of one set: the position and the datetime of the last entry
+// that a follower has seen. A follower continues with the next entry. A cursor verifies itself: if
+// the log has another datetime at that position, it has lost its tail in the meantime, and
+// changelog.Log.Since reports that.
 //
-// The zero Cursor stands before the first entry of a log. It fits a log that is
-// not made yet, and every log that retention has not shortened.
+// The zero Cursor is before the first entry of a log. It is valid for a log that does not exist
+// yet, and for every log from which retention has removed nothing.
 type Cursor struct {
-	Position uint64 // position of the entry, from 1; 0 is the beginning of the log
-	Micros   int64  // datetime of the entry in microseconds since 1970; at position 0, when the log began
+	Position uint64 // position of the entry, from 1; 0 is the start of the log
+	Micros   int64  // datetime of the entry in microseconds since 1970; at position 0, the datetime at which the log started
 }
 
-// ParseCursor reads the text form of a cursor, "position-microseconds". An
-// error is a *resourcesync.Error with ErrInvalid.
+// ParseCursor parses the text form of a cursor, "position-microseconds". An error is a
+// *resourcesync.Error with ErrInvalid.
 func ParseCursor(s string) (Cursor, error) {
 	p, m, ok := strings.Cut(s, "-")
 	position, perr := strconv.ParseUint(p, 10, 64)
 	micros, merr := strconv.ParseUint(m, 10, 64)
 	if !ok || perr != nil || merr != nil || position > MaxNumber || micros > MaxNumber {
-		return Cursor{}, resourcesync.Invalid("%q is no cursor: a cursor is two numbers, position-microseconds, as the hub gave it", resourcesync.Shorten(s))
+		return Cursor{}, resourcesync.Invalid("invalid cursor %q: want two numbers, position-microseconds, as the hub returned it", resourcesync.Shorten(s))
 	}
 	return Cursor{position, int64(micros)}, nil
 }
@@ -45,7 +45,7 @@ func ParseCursor(s string) (Cursor, error) {
 // String returns the text form. Clients must treat it as opaque.
 func (c Cursor) String() string { return string(c.Append(nil)) }
 
-// Append appends the text form to dst.
+// Append appends the text form to dst and returns the extended slice.
 func (c Cursor) Append(dst []byte) []byte {
 	dst = strconv.AppendUint(dst, c.Position, 10)
 	dst = append(dst, '-')

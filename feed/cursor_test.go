@@ -10,7 +10,7 @@ import (
 )
 
 func TestParseCursor(t *testing.T) {
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		text string
 		want Cursor
 		ok   bool
@@ -37,34 +37,34 @@ func TestParseCursor(t *testing.T) {
 		{"2026-01-02T03:04:05Z", Cursor{}, false},
 		{"99999999999999999999-1", Cursor{}, false},
 	} {
-		t.Run(test.text, func(t *testing.T) {
-			got, err := ParseCursor(test.text)
-			if got != test.want || (err == nil) != test.ok {
-				t.Errorf("ParseCursor(%q) = %v, %v; want %v, %t", test.text, got, err, test.want, test.ok)
+		t.Run(tt.text, func(t *testing.T) {
+			got, err := ParseCursor(tt.text)
+			if got != tt.want || (err == nil) != tt.ok {
+				t.Errorf("ParseCursor(%q) = %v, %v; want %v, %t", tt.text, got, err, tt.want, tt.ok)
 			}
 			if err != nil && !errors.Is(err, resourcesync.ErrInvalid) {
-				t.Errorf("error is %v, want %v", err, resourcesync.ErrInvalid)
+				t.Errorf("ParseCursor(%q): got error %v, want %v", tt.text, err, resourcesync.ErrInvalid)
 			}
 		})
 	}
 	if _, err := ParseCursor(strings.Repeat("x", 10_000)); len(err.Error()) > 300 {
-		t.Errorf("an error of %d bytes", len(err.Error()))
+		t.Errorf("ParseCursor of a long text: got an error of %d bytes, want at most 300", len(err.Error()))
 	}
 }
 
 func TestCursor(t *testing.T) {
 	c := Cursor{7, 1767323045000001}
 	if got := c.String(); got != "7-1767323045000001" {
-		t.Errorf("text is %q", got)
+		t.Errorf("String() = %q, want %q", got, "7-1767323045000001")
 	}
 	if got := string(c.Append([]byte("x "))); got != "x 7-1767323045000001" {
-		t.Errorf("appended is %q", got)
+		t.Errorf("Append() = %q, want %q", got, "x 7-1767323045000001")
 	}
 	if want := time.Date(2026, 1, 2, 3, 4, 5, 1000, time.UTC); c.Time() != want {
-		t.Errorf("time is %v, want %v", c.Time(), want)
+		t.Errorf("Time() = %v, want %v", c.Time(), want)
 	}
 	if c.IsZero() || (Cursor{Micros: 1}).IsZero() || !(Cursor{}).IsZero() {
-		t.Error("zero is what it is not")
+		t.Error("IsZero() is wrong for one of the zero cursor, 0-1 and 7-1767323045000001")
 	}
 }
 
@@ -76,12 +76,12 @@ func FuzzParseCursor(f *testing.F) {
 		c, err := ParseCursor(s)
 		if err != nil {
 			if c != (Cursor{}) || !errors.Is(err, resourcesync.ErrInvalid) {
-				t.Errorf("ParseCursor(%q) = %v, %v", s, c, err)
+				t.Errorf("ParseCursor(%q) = %v, %v, want the zero cursor and ErrInvalid", s, c, err)
 			}
 			return
 		}
 		if c.Position > MaxNumber || c.Micros < 0 || c.Micros > MaxNumber {
-			t.Errorf("ParseCursor(%q) = %v", s, c)
+			t.Errorf("ParseCursor(%q) = %v, want numbers from 0 to MaxNumber", s, c)
 		}
 		if again, err := ParseCursor(c.String()); again != c || err != nil {
 			t.Errorf("ParseCursor(%q) = %v, %v; want %v", c, again, err, c)

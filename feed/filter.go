@@ -9,53 +9,53 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Filter chooses changes. A change passes when it fits every field that is
-// set, so the zero Filter lets everything pass. Two filters are equal when
-// their Keys are.
+// A Filter selects changes. A change matches if it matches every field that is set, so the zero
+// Filter matches all changes. Two filters are equal if their Keys are.
 type Filter struct {
-	Prefix  string                    // the change's loc begins with it
-	Changes []resourcesync.ChangeType // the change is one of these
-	Types   []string                  // the media type is one of these; "text/*" means all of text
+	Prefix  string                    // prefix of the loc
+	Changes []resourcesync.ChangeType // accepted types of change
+	Types   []string                  // accepted media types; "text/*" accepts all text types
 
-	// Collection is the URI of a collection: the change has a link rel=collection to it (core
-	// section 14.7), or it is a deletion, which may name none. An update that takes a resource
-	// out of the collection does not pass.
+	// URI of a collection. A change matches if it has a link rel=collection to it (core section
+	// 14.7), or if it is a deletion, which may not name its collections. An update that removes a
+	// resource from the collection does not match.
 	Collection string
 }
 
-// FilterParameters are the parameters of a filter.
+// FilterParameters are the names of the query parameters of a filter. The slice must not be
+// modified.
 var FilterParameters = []string{"prefix", "change", "type", "collection"}
 
-// ParseFilter reads FilterParameters. Change and type may have several values, repeated or separated by commas. An error is a
-// *resourcesync.Error with ErrInvalid, whose Rule begins with the parameter's
-// name.
+// ParseFilter parses the query parameters in FilterParameters. change and type may have several
+// values, as repeated parameters or separated by commas. An error is a *resourcesync.Error with
+// ErrInvalid, whose Rule starts with the name of the parameter.
 func ParseFilter(q url.Values) (Filter, error) {
 	f := Filter{Prefix: q.Get("prefix")}
 	switch n := len(f.Prefix); {
 	case len(q["prefix"]) > 1:
-		return f, resourcesync.Invalid("prefix is given twice; it has only one value")
+		return f, resourcesync.Invalid("prefix is given more than once; want one value")
 	case n > 2048:
-		return f, resourcesync.Invalid("prefix has %d bytes; a loc has at most 2,048", n)
+		return f, resourcesync.Invalid("prefix has %d bytes, want at most 2,048, the maximum of a loc", n)
 	}
-	for _, s := range values(q, "change") {
+	for _, s := range listValues(q, "change") {
 		switch c := resourcesync.ChangeType(s); c {
 		case resourcesync.Created, resourcesync.Updated, resourcesync.Deleted:
 			f.Changes = append(f.Changes, c)
 		default:
-			return f, resourcesync.Invalid("change=%s: a change is created, updated or deleted", resourcesync.Shorten(s))
+			return f, resourcesync.Invalid("change=%s: want created, updated or deleted", resourcesync.Shorten(s))
 		}
 	}
-	for _, s := range values(q, "type") {
-		// A plus sign in a URL arrives as a space unless the client escaped it,
-		// as in image/svg+xml.
+	for _, s := range listValues(q, "type") {
+		// A plus sign in a query, as in image/svg+xml, is decoded to a space unless the
+		// client escaped it.
 		t, params, err := mime.ParseMediaType(strings.ReplaceAll(s, " ", "+"))
 		if err != nil || len(params) > 0 || !strings.Contains(t, "/") || strings.Contains(strings.TrimSuffix(t, "/*"), "*") || len(t) > 255 {
-			return f, resourcesync.Invalid("type=%s: a type is a media type such as text/html, or text/*, without parameters", resourcesync.Shorten(s))
+			return f, resourcesync.Invalid("type=%s: want a media type without parameters, such as text/html or text/*", resourcesync.Shorten(s))
 		}
 		f.Types = append(f.Types, t)
 	}
 	if f.Collection = q.Get("collection"); len(q["collection"]) > 1 {
-		return f, resourcesync.Invalid("collection is given twice; it has only one value")
+		return f, resourcesync.Invalid("collection is given more than once; want one value")
 	}
 	if f.Collection != "" {
 		if err := resourcesync.CheckURI("collection", f.Collection); err != nil {
@@ -68,9 +68,8 @@ func ParseFilter(q url.Values) (Filter, error) {
 	return f, nil
 }
 
-// values returns all values of a parameter, without the commas and the spaces
-// around them.
-func values(q url.Values, name string) []string {
+// listValues returns all values of a parameter. It splits them at commas and trims spaces.
+func listValues(q url.Values, name string) []string {
 	var all []string
 	for _, v := range q[name] {
 		for s := range strings.SplitSeq(v, ",") {
@@ -82,12 +81,12 @@ func values(q url.Values, name string) []string {
 	return all
 }
 
-// IsZero reports whether everything passes.
+// IsZero reports whether f matches all changes.
 func (f Filter) IsZero() bool {
 	return f.Prefix == "" && len(f.Changes) == 0 && len(f.Types) == 0 && f.Collection == ""
 }
 
-// Values returns the parameters from which ParseFilter makes the same Filter.
+// Values returns the query parameters of f. ParseFilter converts them back to an equal Filter.
 func (f Filter) Values() url.Values {
 	q := url.Values{}
 	if f.Prefix != "" {
@@ -105,11 +104,11 @@ func (f Filter) Values() url.Values {
 	return q
 }
 
-// Key returns a text that is the same for equal filters. It is empty for the
+// Key returns a string that is equal for equal filters and differs for others. It is empty for the
 // zero Filter.
 func (f Filter) Key() string { return f.Values().Encode() }
 
-// Match reports whether a change passes.
+// Match reports whether c matches f.
 func (f Filter) Match(c *resourcesync.Change) bool {
 	if !strings.HasPrefix(c.Loc, f.Prefix) {
 		return false
@@ -125,8 +124,8 @@ func (f Filter) Match(c *resourcesync.Change) bool {
 	})
 }
 
-// matchType reports whether a media type fits a wanted one. It ignores letter
-// case and parameters.
+// matchType reports whether the media type got matches want, which may end in "/*". It ignores
+// letter case and the parameters of got.
 func matchType(want, got string) bool {
 	got, _, _ = strings.Cut(got, ";")
 	got = strings.TrimSpace(got)
@@ -136,18 +135,18 @@ func matchType(want, got string) bool {
 	return strings.EqualFold(want, got)
 }
 
-// Apply returns b without the entries that do not pass. After and Cursor stay,
-// so a follower's cursor moves over the entries that its filter leaves out. The
-// zero Filter returns b itself, which keeps its encodings.
+// Apply returns a batch with the entries of b that match. After and Cursor are unchanged, so that
+// a follower's cursor advances past the entries that its filter omits. The zero Filter returns b
+// itself, with its cached encodings.
 func (f Filter) Apply(b *Batch) *Batch {
 	if f.IsZero() {
 		return b
 	}
-	cut := &Batch{Set: b.Set, After: b.After, Cursor: b.Cursor, Diverged: b.Diverged}
+	filtered := &Batch{Set: b.Set, After: b.After, Cursor: b.Cursor, Diverged: b.Diverged}
 	for i := range b.Entries {
 		if f.Match(&b.Entries[i].Change) {
-			cut.Entries = append(cut.Entries, b.Entries[i])
+			filtered.Entries = append(filtered.Entries, b.Entries[i])
 		}
 	}
-	return cut
+	return filtered
 }

@@ -12,7 +12,7 @@ import (
 )
 
 func TestParseFilter(t *testing.T) {
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		query string
 		want  Filter
 		ok    bool
@@ -36,27 +36,27 @@ func TestParseFilter(t *testing.T) {
 		{"collection=c", Filter{}, false},
 		{"collection=urn:x:a&collection=urn:x:b", Filter{}, false},
 	} {
-		t.Run(test.query[:min(len(test.query), 40)], func(t *testing.T) {
-			q, err := url.ParseQuery(test.query)
+		t.Run(tt.query[:min(len(tt.query), 40)], func(t *testing.T) {
+			q, err := url.ParseQuery(tt.query)
 			if err != nil {
 				t.Fatal(err)
 			}
 			f, err := ParseFilter(q)
-			if !test.ok {
+			if !tt.ok {
 				if !errors.Is(err, resourcesync.ErrInvalid) {
-					t.Errorf("error is %v, want %v", err, resourcesync.ErrInvalid)
+					t.Errorf("ParseFilter: got error %v, want %v", err, resourcesync.ErrInvalid)
 				}
 				return
 			}
-			if err != nil || !reflect.DeepEqual(f, test.want) {
-				t.Errorf("filter is %+v, %v; want %+v", f, err, test.want)
+			if err != nil || !reflect.DeepEqual(f, tt.want) {
+				t.Errorf("ParseFilter() = %+v, %v, want %+v", f, err, tt.want)
 			}
 			again, err := ParseFilter(f.Values())
 			if err != nil || !reflect.DeepEqual(again, f) || again.Key() != f.Key() {
-				t.Errorf("read again it is %+v, %v; want %+v", again, err, f)
+				t.Errorf("ParseFilter(Values()) = %+v, %v, want %+v", again, err, f)
 			}
 			if f.IsZero() != (f.Key() == "") {
-				t.Errorf("zero %t, key %q", f.IsZero(), f.Key())
+				t.Errorf("IsZero() = %t, but Key() = %q", f.IsZero(), f.Key())
 			}
 		})
 	}
@@ -71,20 +71,20 @@ func TestFilterKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		if other, ok := keys[f.Key()]; ok {
-			t.Errorf("%q and %q have the same key", query, other)
+			t.Errorf("filters %q and %q have the same key", query, other)
 		}
 		keys[f.Key()] = query
 	}
 	a, _ := ParseFilter(url.Values{"change": {"deleted,updated"}, "type": {"A/b"}})
 	b, _ := ParseFilter(url.Values{"change": {"updated", "deleted", "deleted"}, "type": {"a/B"}})
 	if a.Key() != b.Key() {
-		t.Errorf("keys of equal filters are %q and %q", a.Key(), b.Key())
+		t.Errorf("equal filters have the keys %q and %q", a.Key(), b.Key())
 	}
 }
 
 func TestFilterMatch(t *testing.T) {
 	c := resourcesync.Change{Loc: "https://example.org/a/b", Change: resourcesync.Updated, Type: "Text/HTML; charset=utf-8"}
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		query string
 		want  bool
 	}{
@@ -106,55 +106,56 @@ func TestFilterMatch(t *testing.T) {
 		{"prefix=https://example.org/&change=deleted&type=text/*", false},
 		{"prefix=https://example.com/&change=updated&type=text/*", false},
 	} {
-		t.Run(test.query, func(t *testing.T) {
-			q, _ := url.ParseQuery(test.query)
+		t.Run(tt.query, func(t *testing.T) {
+			q, _ := url.ParseQuery(tt.query)
 			f, err := ParseFilter(q)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := f.Match(&c); got != test.want {
-				t.Errorf("match is %t, want %t", got, test.want)
+			if got := f.Match(&c); got != tt.want {
+				t.Errorf("Match() = %t, want %t", got, tt.want)
 			}
 		})
 	}
-	in := resourcesync.Change{Loc: "https://example.org/a", Change: resourcesync.Updated, Links: []resourcesync.Link{
+	member := resourcesync.Change{Loc: "https://example.org/a", Change: resourcesync.Updated, Links: []resourcesync.Link{
 		{Rel: "describedby", Href: "urn:x:b"}, {Rel: "collection", Href: "urn:x:a"}, {Rel: "collection", Href: "urn:x:c"}}}
-	gone := resourcesync.Change{Loc: "https://example.org/a", Change: resourcesync.Deleted}
+	deleted := resourcesync.Change{Loc: "https://example.org/a", Change: resourcesync.Deleted}
 	for collection, want := range map[string]bool{"urn:x:a": true, "urn:x:c": true, "urn:x:b": false, "urn:x:d": false} {
-		if f := (Filter{Collection: collection}); f.Match(&in) != want || !f.Match(&gone) {
-			t.Errorf("%s: an update passes: %t, a deletion: %t", collection, f.Match(&in), f.Match(&gone))
+		if f := (Filter{Collection: collection}); f.Match(&member) != want || !f.Match(&deleted) {
+			t.Errorf("collection %s: Match(update) = %t, Match(deletion) = %t, want %t, true", collection, f.Match(&member), f.Match(&deleted), want)
 		}
 	}
 	if f := (Filter{Types: []string{"text/*"}}); f.Match(&resourcesync.Change{Loc: "a", Type: ""}) {
-		t.Error("a change without a type passes a filter by type")
+		t.Error("Match() = true for a change without a type and a filter by type")
 	}
 }
 
 func TestFilterApply(t *testing.T) {
-	changes := plain(4)
+	changes := newChanges(4)
 	changes[1].Change, changes[3].Change = resourcesync.Deleted, resourcesync.Deleted
 	b := NewBatch("set", Cursor{6, 50}, Cursor{10, 103}, changes)
 	b.Diverged = true
 	if (Filter{}).Apply(b) != b {
-		t.Error("the zero filter makes a copy")
+		t.Error("Apply() of the zero filter copies the batch")
 	}
-	cut := Filter{Changes: []resourcesync.ChangeType{resourcesync.Updated}}.Apply(b)
-	if cut.Set != b.Set || cut.After != b.After || cut.Cursor != b.Cursor || !cut.Diverged {
-		t.Errorf("cut to %+v", cut)
+	filtered := Filter{Changes: []resourcesync.ChangeType{resourcesync.Updated}}.Apply(b)
+	if filtered.Set != b.Set || filtered.After != b.After || filtered.Cursor != b.Cursor || !filtered.Diverged {
+		t.Errorf("Apply() = %+v, want set, cursors and diverged of %+v", filtered, b)
 	}
-	if len(cut.Entries) != 2 || cut.Entries[0].Position != 7 || cut.Entries[1].Position != 9 {
-		t.Errorf("entries are %+v", cut.Entries)
+	if len(filtered.Entries) != 2 || filtered.Entries[0].Position != 7 || filtered.Entries[1].Position != 9 {
+		t.Errorf("Apply() has the entries %+v, want positions 7 and 9", filtered.Entries)
 	}
 	if len(b.Entries) != 4 {
-		t.Error("the batch was changed")
+		t.Error("Apply() modifies the batch")
 	}
 	none := Filter{Prefix: "urn:"}.Apply(b)
 	if len(none.Entries) != 0 || none.After != b.After || none.Cursor != b.Cursor {
-		t.Errorf("cut to %+v", none)
+		t.Errorf("Apply() = %+v, want no entries and the cursors of %+v", none, b)
 	}
 }
 
-// A filter that was read is written as it is read, and what it says is what is asked for.
+// FuzzParseFilter checks that a parsed filter can be converted to parameters and parsed again, and
+// that it selects nothing that was not asked for.
 func FuzzParseFilter(f *testing.F) {
 	for _, s := range []string{"", "prefix=a&change=created,updated&type=text/*", "change=created&change=,created,", "type=image/svg%2Bxml,image/svg+xml", "prefix=%ff&prefix=b", "type=*/*", "type=TEXT/html;x=y", "change=Created", "type=a/b%20c"} {
 		f.Add(s)
@@ -167,17 +168,17 @@ func FuzzParseFilter(f *testing.F) {
 		got, err := ParseFilter(q)
 		if err != nil {
 			if e, ok := errors.AsType[*resourcesync.Error](err); !ok || !errors.Is(err, resourcesync.ErrInvalid) || !slices.ContainsFunc([]string{"prefix", "change", "type"}, func(name string) bool { return strings.HasPrefix(e.Rule, name) }) {
-				t.Errorf("%q is refused with %v", query, err)
+				t.Errorf("ParseFilter(%q): got error %v, want ErrInvalid that starts with a parameter", query, err)
 			}
 			return
 		}
 		again, err := ParseFilter(got.Values())
 		if err != nil || again.Key() != got.Key() || got.Prefix != q.Get("prefix") || len(got.Prefix) > 2048 || got.IsZero() != (got.Key() == "") {
-			t.Errorf("%q is %+v, then %+v, %v", query, got, again, err)
+			t.Errorf("ParseFilter(%q) = %+v, parsed again %+v, %v", query, got, again, err)
 		}
 		for _, c := range []resourcesync.ChangeType{resourcesync.Created, resourcesync.Updated, resourcesync.Deleted} {
 			if has := slices.Contains(got.Changes, c); has && !strings.Contains(strings.Join(q["change"], ","), string(c)) {
-				t.Errorf("%q is %+v", query, got)
+				t.Errorf("ParseFilter(%q) = %+v, which has other types of change", query, got)
 			}
 		}
 	})

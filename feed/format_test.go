@@ -9,39 +9,38 @@ import (
 	"testing"
 )
 
-// A batch is encoded only once in each format, even when several callers ask at
-// the same time.
-func TestIn(t *testing.T) {
+// TestEncode checks that a batch is encoded only once in each format, even by concurrent callers.
+func TestEncode(t *testing.T) {
 	b := twoEntries()
 	var formats []*Format
-	var made [20]atomic.Int32
-	for i := range made {
+	var calls [20]atomic.Int32
+	for i := range calls {
 		formats = append(formats, &Format{Append: func(dst []byte, of *Batch, next string) []byte {
 			if of != b || next != "" || len(dst) > 0 {
-				t.Errorf("asked to append to %q, with the next page %q", dst, next)
+				t.Errorf("Append is called with dst %q and next %q, want both empty", dst, next)
 			}
-			made[i].Add(1)
+			calls[i].Add(1)
 			return strconv.AppendInt(dst, int64(i), 10)
 		}})
 	}
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for range 8 {
-		all.Go(func() {
+		wg.Go(func() {
 			for i, f := range formats {
-				if got := string(b.In(f)); got != strconv.Itoa(i) {
-					t.Errorf("format %d: %q", i, got)
+				if got := string(b.Encode(f)); got != strconv.Itoa(i) {
+					t.Errorf("Encode(format %d) = %q", i, got)
 				}
 			}
 		})
 	}
-	all.Wait()
-	for i := range made {
-		if n := made[i].Load(); n != 1 {
-			t.Errorf("format %d was made %d times", i, n)
+	wg.Wait()
+	for i := range calls {
+		if n := calls[i].Load(); n != 1 {
+			t.Errorf("format %d was encoded %d times, want once", i, n)
 		}
 	}
-	if n := testing.AllocsPerRun(100, func() { b.In(formats[0]) }); n > 0 {
-		t.Errorf("to read what is made takes %v allocations", n)
+	if n := testing.AllocsPerRun(100, func() { b.Encode(formats[0]) }); n > 0 {
+		t.Errorf("Encode of a cached encoding makes %v allocations, want 0", n)
 	}
 }
 
@@ -49,32 +48,35 @@ func TestNDJSON(t *testing.T) {
 	b := twoEntries()
 	lines := strings.SplitAfter(string(NDJSON.Append([]byte("x\n"), b, "https://example.org/")), "\n")
 	if len(lines) != 4 || lines[0] != "x\n" || lines[3] != "" {
-		t.Fatalf("lines are %q", lines)
+		t.Fatalf("NDJSON.Append() has the lines %q, want two after the prefix", lines)
 	}
 	if want := `"changes":[` + strings.TrimSpace(lines[1]) + "," + strings.TrimSpace(lines[2]) + "]}"; !strings.HasSuffix(string(b.JSON()), want) {
-		t.Errorf("lines are %q, JSON is %s", lines, b.JSON())
+		t.Errorf("NDJSON.Append() has the lines %q, want the entries of %s", lines, b.JSON())
 	}
 	if got := NDJSON.Append(nil, &Batch{Set: "s"}, ""); len(got) > 0 {
-		t.Errorf("no entries are %q", got)
+		t.Errorf("NDJSON.Append() of a batch without entries = %q, want nothing", got)
 	}
 }
 
-// The formats in a list differ in the name or media type by which a client chooses.
+// TestFormatLists checks that the formats of a list differ in the name or media type by which
+// clients select them.
 func TestFormatLists(t *testing.T) {
 	for name, list := range map[string]struct {
 		formats []*Format
 		choice  func(*Format) string
 	}{
-		"messages": {Messages(), func(f *Format) string { return f.Name }},
-		"pages":    {Pages(), func(f *Format) string { return f.MediaType }},
+		"messages": {MessageFormats(), func(f *Format) string { return f.Name }},
+		"pages":    {PageFormats(), func(f *Format) string { return f.MediaType }},
 	} {
-		var seen []string
-		for _, f := range list.formats {
-			c := list.choice(f)
-			if c == "" || slices.Contains(seen, c) {
-				t.Errorf("%s: %q cannot be chosen", name, c)
+		t.Run(name, func(t *testing.T) {
+			var seen []string
+			for _, f := range list.formats {
+				c := list.choice(f)
+				if c == "" || slices.Contains(seen, c) {
+					t.Errorf("%q is empty or not unique", c)
+				}
+				seen = append(seen, c)
 			}
-			seen = append(seen, c)
-		}
+		})
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// appendJSON appends the batch as one JSON object on one line, without a newline
-// at its end. It has a member "next" unless next is empty.
+// appendJSON appends the batch as one JSON object on one line, without a newline. It has a member
+// "next" unless next is empty.
 func (b *Batch) appendJSON(dst []byte, next string) []byte {
 	dst = b.appendJSONHead(dst, next)
 	for i := range b.Entries {
@@ -20,10 +20,10 @@ func (b *Batch) appendJSON(dst []byte, next string) []byte {
 	return append(dst, "]}"...)
 }
 
-// appendJSONHead appends the object up to its first entry.
+// appendJSONHead appends the JSON object up to its first entry.
 func (b *Batch) appendJSONHead(dst []byte, next string) []byte {
 	dst = append(dst, `{"set":"`...)
-	dst = append(dst, b.Set...) // a set's name needs no escape
+	dst = append(dst, b.Set...) // the name of a set needs no escaping
 	dst = append(dst, `","after":"`...)
 	dst = b.After.Append(dst)
 	if from, until, ok := b.interval(); ok {
@@ -40,12 +40,12 @@ func (b *Batch) appendJSONHead(dst []byte, next string) []byte {
 	}
 	if next != "" {
 		dst = append(dst, `,"next":`...)
-		dst = strconv.AppendQuote(dst, next) // Go quotes a URL like JSON does
+		dst = strconv.AppendQuote(dst, next) // for a URL, Go and JSON have the same quoting
 	}
 	return append(dst, `,"changes":[`...)
 }
 
-// appendMember appends the entry to an array of JSON.
+// appendMember appends e as an element of a JSON array.
 func appendMember(dst []byte, e *Entry, first bool) []byte {
 	if !first {
 		dst = append(dst, ',')
@@ -53,12 +53,12 @@ func appendMember(dst []byte, e *Entry, first bool) []byte {
 	return e.AppendJSON(dst)
 }
 
-// appendLine appends the entry as a line of NDJSON.
+// appendLine appends e as a line of NDJSON.
 func appendLine(dst []byte, e *Entry, _ bool) []byte { return append(e.AppendJSON(dst), '\n') }
 
-// AppendJSON appends the entry as a JSON object on one line, without a newline. It has the members of the
-// change, and position, datetime (the hub's) and sourceDatetime (the source's
-// own).
+// AppendJSON appends the entry as a JSON object on one line, without a newline, and returns the
+// extended slice. It has the members of the change, and position, datetime (the hub's) and
+// sourceDatetime (the source's).
 func (e *Entry) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"position":`...)
 	dst = strconv.AppendUint(dst, e.Position, 10)
@@ -70,7 +70,7 @@ func (e *Entry) AppendJSON(dst []byte) []byte {
 		dst = append(dst, `"sourceDatetime":"`...)
 		dst = resourcesync.AppendTime(dst, c.Datetime)
 		dst = append(dst, `",`...)
-		c.Datetime = time.Time{} // the hub's datetime has taken this member
+		c.Datetime = time.Time{} // the member datetime is the hub's
 	}
 	dst = resourcesync.AppendJSONMembers(dst, &c)
 	return append(dst, '}')

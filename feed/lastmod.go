@@ -6,48 +6,50 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Lastmod says what the lastmod of an entry of a Change List or a Resource List is. Core 1.1 has a datetime
-// for when a change happened. In core 1.0 lastmod was that time, and every entry had one, so
-// readers of 1.0 look nowhere else.
+// A Lastmod selects the lastmod of entries in Change Lists and Resource Lists. In core 1.1 the
+// datetime of an entry states when the change happened. In core 1.0 lastmod was that time, and
+// every entry had one, so readers of 1.0 use no other attribute.
 type Lastmod string
 
 const (
-	LastmodOfSource   Lastmod = ""         // as the source published it, if it did
-	LastmodIsDatetime Lastmod = "datetime" // the datetime of the hub, which ascends
-	LastmodInSeconds  Lastmod = "seconds"  // the same, and all times of the set's documents are in whole seconds: some readers know no fractions
+	LastmodSource   Lastmod = ""         // the lastmod that the source published, if any
+	LastmodDatetime Lastmod = "datetime" // the hub's datetime, which increases strictly
+	// LastmodSeconds is like LastmodDatetime, but all times in the set's documents are whole
+	// seconds, for readers that do not support fractions.
+	LastmodSeconds Lastmod = "seconds"
 )
 
-// Header returns h with times in the form of l. An interval of whole seconds includes that
-// of h.
+// Header returns h with its times rounded as l requires; h itself is not modified. In whole
+// seconds, an interval is rounded outwards, so that it includes the exact one.
 func (l Lastmod) Header(h *resourcesync.Header) *resourcesync.Header {
-	if l != LastmodInSeconds {
+	if l != LastmodSeconds {
 		return h
 	}
 	c := *h
-	c.At, c.From = l.Down(h.At), l.Down(h.From)
-	c.Completed, c.Until = l.Up(h.Completed), l.Up(h.Until)
+	c.At, c.From = l.RoundDown(h.At), l.RoundDown(h.From)
+	c.Completed, c.Until = l.RoundUp(h.Completed), l.RoundUp(h.Until)
 	return &c
 }
 
-// Down returns a time in the form of l, not later than t.
-func (l Lastmod) Down(t time.Time) time.Time {
-	if l != LastmodInSeconds {
+// RoundDown returns t rounded down to the precision of l.
+func (l Lastmod) RoundDown(t time.Time) time.Time {
+	if l != LastmodSeconds {
 		return t
 	}
 	return t.Truncate(time.Second)
 }
 
-// Up returns a time in the form of l, not earlier than t. The zero time stays.
-func (l Lastmod) Up(t time.Time) time.Time {
-	if down := l.Down(t); down.Equal(t) {
+// RoundUp returns t rounded up to the precision of l. The zero time is returned as it is.
+func (l Lastmod) RoundUp(t time.Time) time.Time {
+	if down := l.RoundDown(t); down.Equal(t) {
 		return down
 	}
-	return l.Down(t).Add(time.Second)
+	return l.RoundDown(t).Add(time.Second)
 }
 
 // Namespaces returns the namespaces of an index of the set's documents.
 func (l Lastmod) Namespaces() *resourcesync.Namespaces {
 	ns := resourcesync.NewNamespaces("h", resourcesync.Terms)
-	ns.Micros = l != LastmodInSeconds
+	ns.Micros = l != LastmodSeconds
 	return ns
 }

@@ -5,13 +5,13 @@ import "strings"
 // A Link is one link of a Link header (RFC 8288).
 type Link struct {
 	URI string
-	Rel string // one or more relation types, separated by space
+	Rel string // one or more relation types, separated by spaces
 
-	anchor bool // the link is about another resource than the request
+	anchor bool // whether the link is about another resource than the request
 }
 
-// Is reports whether the link has a relation type. Letter case does not matter.
-func (l Link) Is(rel string) bool {
+// HasRel reports whether the link has the given relation type. It ignores letter case.
+func (l Link) HasRel(rel string) bool {
 	for r := range strings.FieldsSeq(l.Rel) {
 		if strings.EqualFold(r, rel) {
 			return true
@@ -20,9 +20,9 @@ func (l Link) Is(rel string) bool {
 	return false
 }
 
-// ParseLinks reads the values of Link header fields. It skips what is not a
-// link (RFC 8288 appendix B.2). It also skips links with an anchor, as section
-// 3.2 allows, because they say nothing about the request.
+// ParseLinks parses the values of Link header fields. It skips invalid links (RFC 8288 appendix
+// B.2), and links with an anchor, as section 3.2 permits: they are about another resource than the
+// request.
 func ParseLinks(values []string) []Link {
 	var links []Link
 	for _, s := range values {
@@ -33,7 +33,7 @@ func ParseLinks(values []string) []Link {
 				break
 			}
 			l := Link{URI: strings.TrimSpace(uri)}
-			if s = l.params(params); !l.anchor {
+			if s = l.parseParams(params); !l.anchor {
 				links = append(links, l)
 			}
 		}
@@ -41,10 +41,9 @@ func ParseLinks(values []string) []Link {
 	return links
 }
 
-// params reads the parameters after a link's URI. It returns the rest of the
-// field, which begins with the comma. If there are several rel parameters, the
-// first counts.
-func (l *Link) params(s string) string {
+// parseParams parses the parameters after a link's URI. It returns the rest of the field, starting
+// with the comma. The first rel parameter applies, and others are ignored.
+func (l *Link) parseParams(s string) string {
 	for seen := false; ; {
 		s = strings.TrimLeft(s, " \t;")
 		end := strings.IndexAny(s, "=;,")
@@ -59,7 +58,7 @@ func (l *Link) params(s string) string {
 			continue
 		}
 		var value string
-		value, s = paramValue(strings.TrimLeft(s[1:], " \t"))
+		value, s = parseParamValue(strings.TrimLeft(s[1:], " \t"))
 		switch {
 		case strings.EqualFold(name, "rel") && !seen:
 			l.Rel, seen = value, true
@@ -69,8 +68,8 @@ func (l *Link) params(s string) string {
 	}
 }
 
-// paramValue reads a token or a quoted string, and returns what follows it.
-func paramValue(s string) (value, rest string) {
+// parseParamValue parses a token or a quoted string. It also returns the rest of s.
+func parseParamValue(s string) (value, rest string) {
 	if !strings.HasPrefix(s, `"`) {
 		end := strings.IndexAny(s, ";,")
 		if end < 0 {

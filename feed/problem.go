@@ -1,31 +1,30 @@
 package feed
 
-// A Problem is an error as an HTTP client sees it (RFC 9457), and the answer of a hub to a
-// request that it did not carry out.
+// A Problem is a problem document (RFC 9457): the response of a hub to a request that failed.
 type Problem struct {
-	Type   string `json:"type"` // a URI under resourcesync.Terms, by which programs decide
+	Type   string `json:"type"` // URI below resourcesync.Terms that identifies the problem to programs
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
-	Entry  int    `json:"entry,omitempty"` // the entry of the batch that is wrong, from 1
-	Line   int    `json:"line,omitempty"`  // the line of the input that is wrong, from 1
-	Loc    string `json:"loc,omitempty"`   // the loc of that entry
+	Entry  int    `json:"entry,omitempty"` // index of the invalid entry in the batch, from 1
+	Line   int    `json:"line,omitempty"`  // number of the invalid line of input, from 1
+	Loc    string `json:"loc,omitempty"`   // loc of the invalid entry
 
-	// Errors lists the mistakes in the batch if there is more than one, the first
-	// included, up to resourcesync.MaxErrors. Detail has them, too.
+	// All errors in the batch including the first, up to resourcesync.MaxErrors; empty if there is
+	// only one. Detail describes them, too.
 	Errors []EntryError `json:"errors,omitempty"`
 
-	RequestID string `json:"requestId,omitempty"` // the answer's X-Request-Id, which is in the log's lines too
+	RequestID string `json:"requestId,omitempty"` // X-Request-Id of the response, which is also in the hub's log
 
-	// Accepted says what an NDJSON stream had accepted before the error.
-	Accepted *Accepted `json:"accepted,omitempty"`
+	// Part of an NDJSON stream that the hub accepted before the error; nil for other requests.
+	Accepted *Progress `json:"accepted,omitempty"`
 
-	RetryAfter int                 `json:"-"` // seconds of the header Retry-After; 0 if there is none
-	Header     map[string][]string `json:"-"` // further headers of the answer; nil at a client
-	Err        error               `json:"-"` // at a hub the cause, for the log; at a client the *Error that Type names; or nil
+	RetryAfter int                 `json:"-"` // Retry-After in seconds; zero if there is none
+	Header     map[string][]string `json:"-"` // further header fields of the response; nil on the client
+	Err        error               `json:"-"` // on the hub, the cause, for the log; on the client, the *Error that Type names, or nil
 }
 
-// An EntryError is one of several things that are wrong in a batch.
+// An EntryError is one of several errors in a batch. Its fields are as in Problem.
 type EntryError struct {
 	Entry  int    `json:"entry,omitempty"`
 	Line   int    `json:"line,omitempty"`
@@ -33,15 +32,14 @@ type EntryError struct {
 	Detail string `json:"detail"`
 }
 
-// Accepted says how much of a stream is in the change memory.
-type Accepted struct {
+// Progress reports how much of an NDJSON stream the hub has accepted.
+type Progress struct {
 	Count  int    `json:"count"`            // number of changes
-	Line   int    `json:"line"`             // number of the last line that was accepted
-	Cursor string `json:"cursor,omitempty"` // cursor of the last entry; empty when there is none
+	Line   int    `json:"line"`             // number of the last accepted line
+	Cursor string `json:"cursor,omitempty"` // cursor of the last accepted entry; empty if there is none
 }
 
-// Error returns the text for the log: the title, and what Err says. Without Err
-// it is the title and the detail.
+// Error returns a description for logs: the title, and Err or else the detail.
 func (p *Problem) Error() string {
 	switch {
 	case p.Err != nil:

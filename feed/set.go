@@ -6,9 +6,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// CheckSet returns nil when name is a valid name of a set:
-// [a-z0-9][a-z0-9._-]{0,62}. Otherwise the error is a *resourcesync.Error with
-// ErrInvalid.
+// CheckSet returns nil if name is a valid name of a set: [a-z0-9][a-z0-9._-]{0,62}. Otherwise the
+// error is a *resourcesync.Error with ErrInvalid.
 func CheckSet(name string) error {
 	ok := len(name) >= 1 && len(name) <= 63
 	for i := 0; ok && i < len(name); i++ {
@@ -18,27 +17,28 @@ func CheckSet(name string) error {
 	if ok {
 		return nil
 	}
-	return resourcesync.Invalid("%q cannot name a set: a name is 1 to 63 of a-z, 0-9, dot, hyphen and underscore, and begins with a letter or a digit", resourcesync.Shorten(name))
+	return resourcesync.Invalid("invalid set name %q: want 1 to 63 of a-z, 0-9, dot, hyphen and underscore, starting with a letter or digit", resourcesync.Shorten(name))
 }
 
-const framework = ".framework"
+const frameworkSuffix = ".framework"
 
-// Framework returns the name of the set whose changes are those of the documents of a set: its
-// topic is the Framework Notification channel of the set.
-func Framework(set string) string { return set + framework }
+// FrameworkSet returns the name of the set whose changes are the changes of the documents of the
+// given set. Its topic is the Framework Notification channel of the given set.
+func FrameworkSet(set string) string { return set + frameworkSuffix }
 
-// IsFramework reports whether a set is the Framework Notification channel of another one.
-func IsFramework(set string) bool {
-	return len(set) > len(framework) && strings.HasSuffix(set, framework)
+// IsFrameworkSet reports whether a set is the Framework Notification channel of another set.
+func IsFrameworkSet(set string) bool {
+	return len(set) > len(frameworkSuffix) && strings.HasSuffix(set, frameworkSuffix)
 }
 
-// FrameworkOf returns the set whose channel a set is. IsFramework must be true.
-func FrameworkOf(channel string) string { return strings.TrimSuffix(channel, framework) }
+// TrimFramework returns the name of the set whose Framework Notification channel the given set is.
+// It returns other names unchanged.
+func TrimFramework(channel string) string { return strings.TrimSuffix(channel, frameworkSuffix) }
 
-// Capability returns what the notifications of a set are: resourcesync.ChangeNotification, or
+// Capability returns the capability of a set's notifications: resourcesync.ChangeNotification or
 // resourcesync.FrameworkNotification.
 func Capability(set string) string {
-	if IsFramework(set) {
+	if IsFrameworkSet(set) {
 		return resourcesync.FrameworkNotification
 	}
 	return resourcesync.ChangeNotification

@@ -9,7 +9,7 @@ import (
 )
 
 func TestCheckSet(t *testing.T) {
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		name string
 		ok   bool
 	}{
@@ -33,13 +33,13 @@ func TestCheckSet(t *testing.T) {
 		{"ä", false},
 		{"a\x00", false},
 	} {
-		t.Run(resourcesync.Shorten(test.name), func(t *testing.T) {
-			err := CheckSet(test.name)
-			if (err == nil) != test.ok || err != nil && !errors.Is(err, resourcesync.ErrInvalid) {
-				t.Fatalf("CheckSet() = %v", err)
+		t.Run(resourcesync.Shorten(tt.name), func(t *testing.T) {
+			err := CheckSet(tt.name)
+			if (err == nil) != tt.ok || err != nil && !errors.Is(err, resourcesync.ErrInvalid) {
+				t.Fatalf("CheckSet(%.100q) = %v, want ok %t", tt.name, err, tt.ok)
 			}
 			if err != nil && (len(err.Error()) > 500 || !strings.Contains(err.Error(), "1 to 63 of a-z")) {
-				t.Errorf("the error is %v", err)
+				t.Errorf("CheckSet(%.100q) = %v, want a short error with the rule", tt.name, err)
 			}
 		})
 	}

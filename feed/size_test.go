@@ -9,8 +9,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// fullChange returns a valid change that has every field, with texts made of s and
-// with a number of links and of attributes.
+// fullChange returns a valid change with every field, whose texts are made of s, and with the given
+// numbers of links and attributes.
 func fullChange(s string, links, attrs int) resourcesync.Change {
 	s = strings.Map(func(r rune) rune {
 		if r < 0x20 && r != '\t' && r != '\n' && r != '\r' || r == 0xFFFE || r == 0xFFFF {
@@ -58,8 +58,8 @@ func fullChange(s string, links, attrs int) resourcesync.Change {
 	return c
 }
 
-// Nothing that is written or kept of a change is larger than its Size, whichever
-// fields are long, and whatever has to be escaped.
+// FuzzSize checks that no encoding of a change, and not its memory, exceeds its Size, for long
+// fields and for text that needs escaping.
 func FuzzSize(f *testing.F) {
 	for _, s := range []string{
 		"", "a", strings.Repeat("x", 1000), strings.Repeat(`"`, 1000), strings.Repeat("&", 1000), strings.Repeat("<>", 500),
@@ -72,7 +72,7 @@ func FuzzSize(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string, links, attrs uint8) {
 		c := fullChange(s, int(links)%4, int(attrs)%50)
 		if err := c.Validate(); err != nil {
-			t.Fatalf("%v: %+v", err, c)
+			t.Fatalf("Validate() = %v for %+v", err, c)
 		}
 		b := NewBatch("a", Cursor{MaxNumber - 1, MaxNumber - 1}, Cursor{MaxNumber, MaxNumber}, []resourcesync.Change{c})
 		b.Diverged = true
@@ -85,33 +85,33 @@ func FuzzSize(f *testing.F) {
 			"memory": int(unsafe.Sizeof(*e)) + 8 + len(c.Links)*int(unsafe.Sizeof(resourcesync.Link{})),
 		} {
 			if n > size {
-				t.Errorf("as %s it has %d bytes, and its Size is %d: %+v", form, n, size, c)
+				t.Errorf("%s has %d bytes, want at most Size() = %d: %+v", form, n, size, c)
 			}
 		}
 		b.Set = strings.Repeat("s", 63)
 		if n := max(len(b.JSON()), len(b.XML())); n > b.Size() {
-			t.Errorf("the batch has %d bytes, and its Size is %d", n, b.Size())
+			t.Errorf("batch has %d bytes, want at most Size() = %d", n, b.Size())
 		}
 	})
 }
 
-// The Size of an ordinary change is not far from what is written, so that what is cut
-// by Size is not much smaller than its bound.
-func TestSizeIsTight(t *testing.T) {
+// TestSizeTight checks that the Size of a change is at most twice its encodings, so that parts that
+// are cut by Size are not much smaller than the limit.
+func TestSizeTight(t *testing.T) {
 	c := resourcesync.Change{Loc: "https://repository.example.org/records/10.5281/zenodo.1234567", Change: resourcesync.Updated,
 		Lastmod: time.Unix(1_700_000_000, 0).UTC(), Hash: "md5:1584abdf8ebdc9802ac0c6a7402c03b6", Type: "text/html"}
 	full := fullChange(strings.Repeat("x&", 100), 3, 3)
 	for _, c := range []*resourcesync.Change{&c, &full} {
 		e := &Entry{Cursor{1000, 1_700_000_000_000_000}, *c}
 		if n := max(len(e.AppendJSON(nil)), len(NewXMLWriter().AppendEntry(nil, e))); c.Size() > 2*n {
-			t.Errorf("%d bytes are written, and its Size is %d", n, c.Size())
+			t.Errorf("Size() = %d, want at most twice the encoding of %d bytes", c.Size(), n)
 		}
 	}
 }
 
-// Whichever field is long, a part that is pushed has at most 512,000 bytes in every
-// format, unless it is a single entry.
-func TestSplitKeepsItsBound(t *testing.T) {
+// TestSplitBytes checks that a part has at most 512,000 bytes in every format, unless it has a
+// single entry, whichever field is long.
+func TestSplitBytes(t *testing.T) {
 	long := strings.Repeat(`&"<`, 300)
 	for name, set := range map[string]func(*resourcesync.Change){
 		"path":     func(c *resourcesync.Change) { c.Path = "/" + long },
@@ -119,23 +119,23 @@ func TestSplitKeepsItsBound(t *testing.T) {
 		"attribute": func(c *resourcesync.Change) {
 			c.Attrs = []resourcesync.Attr{{Namespace: "urn:x", Name: "a", Value: long}}
 		},
-		"attribute's name": func(c *resourcesync.Change) {
+		"attribute name": func(c *resourcesync.Change) {
 			c.Attrs = []resourcesync.Attr{{Namespace: "urn:x", Name: strings.Repeat("a", 1000), Value: "b"}}
 		},
-		"link's path": func(c *resourcesync.Change) {
+		"link path": func(c *resourcesync.Change) {
 			c.Links = []resourcesync.Link{{Rel: "up", Href: "urn:x:a", Path: "/" + long}}
 		},
-		"link's profile": func(c *resourcesync.Change) {
+		"link profile": func(c *resourcesync.Change) {
 			c.Links = []resourcesync.Link{{Rel: "up", Href: "urn:x:a", Profile: "urn:x:" + strings.Repeat("&", 900)}}
 		},
-		"link's rel": func(c *resourcesync.Change) {
+		"link rel": func(c *resourcesync.Change) {
 			c.Links = []resourcesync.Link{{Rel: "urn:x:" + strings.Repeat("&", 900), Href: "urn:x:a"}}
 		},
-		"link's type": func(c *resourcesync.Change) {
+		"link type": func(c *resourcesync.Change) {
 			c.Links = []resourcesync.Link{{Rel: "up", Href: "urn:x:a", Type: "text/" + strings.Repeat("x", 900)}}
 		},
-		"everything":          func(c *resourcesync.Change) { *c = fullChange(long, 3, 3) },
-		"larger than a frame": func(c *resourcesync.Change) { *c = fullChange(long, 90, 20) },
+		"all fields":         func(c *resourcesync.Change) { *c = fullChange(long, 3, 3) },
+		"larger than a part": func(c *resourcesync.Change) { *c = fullChange(long, 90, 20) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := resourcesync.Change{Loc: "urn:x:a", Change: resourcesync.Updated}
@@ -144,19 +144,19 @@ func TestSplitKeepsItsBound(t *testing.T) {
 			for i := range changes {
 				changes[i] = c
 			}
-			if name == "larger than a frame" {
+			if name == "larger than a part" {
 				changes = changes[:3]
 			}
 			b := NewBatch("a", Cursor{0, 1}, Cursor{uint64(len(changes)), 1000}, changes)
 			entries := 0
 			for _, part := range b.Split() {
 				if n := max(len(part.JSON()), len(part.XML())); n > splitBytes && len(part.Entries) > 1 {
-					t.Errorf("a part of %d entries has %d bytes", len(part.Entries), n)
+					t.Errorf("part of %d entries has %d bytes, want at most %d", len(part.Entries), n, splitBytes)
 				}
 				entries += len(part.Entries)
 			}
 			if entries != len(changes) {
-				t.Errorf("the parts have %d of %d entries", entries, len(changes))
+				t.Errorf("parts have %d entries, want %d", entries, len(changes))
 			}
 		})
 	}

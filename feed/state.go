@@ -5,43 +5,43 @@ import (
 	"time"
 )
 
-// A Description is what a source says about a set.
+// A Description holds the properties of a set that its source sets.
 type Description struct {
 	Title       string `json:"title,omitempty"`
 	DescribedBy string `json:"describedby,omitempty"` // URI of a document about the set
-	ChangeList  string `json:"changelist,omitempty"`  // URL of the source's own Change List, or of an index of several; no document shows it
+	ChangeList  string `json:"changelist,omitempty"`  // URL of the source's own Change List or Change List Index; not in any document
 
-	// URLs of the source's own documents. They are shown where the hub has none of its own.
-	ResourceList string `json:"resourcelist,omitempty"` // a Resource List, or an index of several
+	// URLs of the source's own documents. The hub advertises them if it has none itself.
+	ResourceList string `json:"resourcelist,omitempty"` // Resource List or Resource List Index
 	ResourceDump string `json:"resourcedump,omitempty"`
 	ChangeDump   string `json:"changedump,omitempty"`
 
-	NoInventory bool `json:"noInventory,omitempty"` // the source wants no inventory of the set
-	Private     bool `json:"private,omitempty"`     // what anyone may do does not count for the set
+	NoInventory bool `json:"noInventory,omitempty"` // whether the source wants no inventory of the set
+	Private     bool `json:"private,omitempty"`     // whether rights that anyone has do not apply to the set
 
-	Lastmod Lastmod `json:"lastmod,omitempty"` // of the entries of Change Lists and Resource Lists
-	NoPush  bool    `json:"noPush,omitempty"`  // the Capability List does not name the push channel: some clients refuse a list that does
-	Sitemap bool    `json:"sitemap,omitempty"` // robots.txt names the hub's Resource List of the set
+	Lastmod Lastmod `json:"lastmod,omitempty"` // lastmod of entries in Change Lists and Resource Lists
+	NoPush  bool    `json:"noPush,omitempty"`  // whether the Capability List omits the push channel, which some clients reject
+	Sitemap bool    `json:"sitemap,omitempty"` // whether robots.txt names the hub's Resource List of the set
 
-	Framework bool `json:"framework,omitempty"` // the hub announces what changes in the set's documents, in the set Framework(set)
+	Framework bool `json:"framework,omitempty"` // whether the hub publishes changes of the set's documents in FrameworkSet(set)
 
-	// IndexNow is the URL of a search engine that is told of changes, with the parameters key and
-	// keyLocation; empty: none. No document shows it.
+	// URL of a search engine that is notified of changes, with the parameters key and keyLocation;
+	// empty if there is none. It is not in any document.
 	IndexNow string `json:"indexnow,omitempty"`
 
-	Source string        `json:"source,omitempty"` // URL of a list of the set's resources that the hub polls; no document shows it
-	Every  time.Duration `json:"every,omitempty"`  // how often; 0 if there is no Source
+	Source string        `json:"source,omitempty"` // URL of a list of the set's resources that the hub polls; not in any document
+	Every  time.Duration `json:"every,omitempty"`  // polling interval; zero if Source is empty
 
-	CloudEvents RawJSON `json:"cloudevents,omitempty"` // what the events of the source mean, see docs/cloudevents.md; no document shows it
+	CloudEvents RawJSON `json:"cloudevents,omitempty"` // mapping of the source's events, see docs/cloudevents.md; not in any document
 
-	By string `json:"by,omitempty"` // name of the caller who made the set; empty: one without a token. No document shows it
+	By string `json:"by,omitempty"` // name of the caller that created the set; empty if it had no token; not in any document
 }
 
-// A RawJSON is a value in JSON that can be compared: it is as encoding/json writes it, without
-// white space. Empty: there is none.
+// A RawJSON is a JSON value that can be compared with ==. It is normalized as encoding/json writes
+// it, without white space. Empty means no value.
 type RawJSON string
 
-// MarshalJSON returns the value, or null.
+// MarshalJSON returns the value, or null if r is empty.
 func (r RawJSON) MarshalJSON() ([]byte, error) {
 	if r == "" {
 		return []byte("null"), nil
@@ -49,7 +49,7 @@ func (r RawJSON) MarshalJSON() ([]byte, error) {
 	return []byte(r), nil
 }
 
-// UnmarshalJSON keeps the value. That of null is empty.
+// UnmarshalJSON sets r to the value. null makes it empty.
 func (r *RawJSON) UnmarshalJSON(value []byte) error {
 	text, err := json.Marshal(json.RawMessage(value))
 	if *r = RawJSON(text); *r == "null" {
@@ -58,25 +58,26 @@ func (r *RawJSON) UnmarshalJSON(value []byte) error {
 	return err
 }
 
-// A State is what a set is at one moment.
+// A State describes a set at one moment.
 type State struct {
 	Set string
 	Description
-	ListSize int    // K, the number of entries in a closed Change List
-	Begin    int64  // when the log began, in microseconds since 1970
-	Was      int64  // the latest datetime that an entry of a deleted set of this name had, if not before Begin; else 0. Such a set had entries in the future
-	Floor    Cursor // the newest entry that retention removed; before that, position 0 and Begin
-	Head     Cursor // the newest entry; equal to Floor when there is none
-	Latest   Cursor // the cursor before the newest batch; equal to Head when there is none
+	ListSize int   // number of entries in a closed Change List
+	Begin    int64 // datetime at which the log started, in microseconds since 1970
+	// Newest datetime of a deleted set of the same name, in microseconds since 1970, if it is not
+	// before Begin, because entries of that set were in the future; otherwise zero.
+	PriorMicros  int64
+	Floor        Cursor // cursor of the newest entry that retention removed; at first, position 0 and Begin
+	Head         Cursor // cursor of the newest entry; equal to Floor if there is none
+	BeforeLatest Cursor // cursor before the newest batch; equal to Head if there is none
 }
 
-// Lists returns the number of the oldest Change List of which an entry is kept,
-// and the number of the newest list, which is open. List n holds the positions
-// (n-1)·K+1 to n·K.
+// Lists returns the number of the oldest Change List that still has an entry, and the number of the
+// newest, which is open. List n holds the positions (n-1)·ListSize+1 to n·ListSize.
 func (s State) Lists() (oldest, open uint64) {
 	k := uint64(s.ListSize)
 	return s.Floor.Position/k + 1, s.Head.Position/k + 1
 }
 
-// Len returns how many entries are kept.
+// Len returns the number of entries in the log.
 func (s State) Len() uint64 { return s.Head.Position - s.Floor.Position }

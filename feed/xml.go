@@ -18,8 +18,8 @@ func (b *Batch) appendXML(dst []byte) []byte {
 	return resourcesync.AppendXMLFooter(dst, h)
 }
 
-// An XMLWriter writes entries as XML, with the attributes of the hub on them.
-// It keeps scratch space, so only one goroutine may use it.
+// An XMLWriter encodes entries as XML, with the hub's attributes. It reuses buffers, so it is not
+// safe for concurrent use.
 type XMLWriter struct {
 	lastmod Lastmod
 
@@ -29,31 +29,32 @@ type XMLWriter struct {
 }
 
 // NewXMLWriter returns a writer for one urlset.
-func NewXMLWriter() *XMLWriter { return NewListWriter(LastmodOfSource) }
+func NewXMLWriter() *XMLWriter { return NewListWriter(LastmodSource) }
 
-// NewListWriter returns a writer for one list of a set whose description says l.
+// NewListWriter returns a writer for one list of a set that is described with l.
 func NewListWriter(l Lastmod) *XMLWriter { return &XMLWriter{lastmod: l, ns: l.Namespaces()} }
 
-// AppendHeader appends the beginning of a document, up to its first entry.
+// AppendHeader appends the start of a document, up to its first entry, and returns the extended
+// slice.
 func (w *XMLWriter) AppendHeader(dst []byte, h *resourcesync.Header) []byte {
 	return resourcesync.AppendXMLHeader(dst, w.lastmod.Header(h), w.ns)
 }
 
-// AppendEntry appends one entry. Its position is the attribute h:position, and
-// the source's own datetime the attribute h:sourceDatetime. If lastmod is the datetime of
-// the hub, that of the source is the attribute h:sourceLastmod.
+// AppendEntry appends one entry and returns the extended slice. The position of the entry is the
+// attribute h:position, and the source's datetime is h:sourceDatetime. If lastmod is the hub's
+// datetime, the source's lastmod is h:sourceLastmod.
 func (w *XMLWriter) AppendEntry(dst []byte, e *Entry) []byte {
-	w.take(&e.Change)
-	w.item.Datetime = w.lastmod.Down(e.Time())
-	attrs := w.source(w.position(e), "sourceDatetime", e.Change.Datetime)
+	w.setChange(&e.Change)
+	w.item.Datetime = w.lastmod.RoundDown(e.Time())
+	attrs := w.appendTimeAttr(w.positionAttr(e), "sourceDatetime", e.Change.Datetime)
 	w.attrs = append(w.setLastmod(attrs, e), e.Change.Attrs...)
 	w.item.Attrs = w.attrs
 	return resourcesync.AppendXMLItem(dst, &w.item, w.ns)
 }
 
-// take makes c the item that is written, without its paths: they are for the manifests of
-// packages alone (core section 7).
-func (w *XMLWriter) take(c *resourcesync.Change) {
+// setChange makes c the current item. It omits the paths of c and its links, which belong only to
+// the manifests of packages (core section 7).
+func (w *XMLWriter) setChange(c *resourcesync.Change) {
 	w.item.Change = *c
 	w.item.Path = ""
 	has := func(l resourcesync.Link) bool { return l.Path != "" }
@@ -66,55 +67,56 @@ func (w *XMLWriter) take(c *resourcesync.Change) {
 	}
 }
 
-// setLastmod sets the lastmod of the item. It appends that of the source, if it is another.
+// setLastmod sets the lastmod of the current item. If it is not the source's lastmod, setLastmod
+// appends that as an attribute.
 func (w *XMLWriter) setLastmod(attrs []resourcesync.Attr, e *Entry) []resourcesync.Attr {
-	if w.lastmod == LastmodOfSource {
+	if w.lastmod == LastmodSource {
 		return attrs
 	}
-	w.item.Lastmod = w.lastmod.Down(e.Time())
-	return w.source(attrs, "sourceLastmod", e.Change.Lastmod)
+	w.item.Lastmod = w.lastmod.RoundDown(e.Time())
+	return w.appendTimeAttr(attrs, "sourceLastmod", e.Change.Lastmod)
 }
 
-// AppendResource appends a resource of a Resource List by its newest change e (core
-// section 10.1). The position of the change is the attribute h:position. What else is
-// said of the change, and not of the resource, is left out.
+// AppendResource appends a resource of a Resource List (core section 10.1), given its newest change
+// e, and returns the extended slice. The position of the change is the attribute h:position.
+// Members that describe the change and not the resource are omitted.
 func (w *XMLWriter) AppendResource(dst []byte, e *Entry) []byte {
-	return w.appendResource(dst, e, w.position(e))
+	return w.appendResource(dst, e, w.positionAttr(e))
 }
 
-// appendBaseline appends a resource of a baseline. In a Resource List an entry has no
-// datetime and no change, so these are attributes of the hub, too.
+// appendBaseline appends a resource of a baseline. An entry in the form of a Resource List has no
+// datetime and no change, so they are the hub's attributes h:datetime and h:change.
 func (w *XMLWriter) appendBaseline(dst []byte, e *Entry) []byte {
-	attrs := append(w.position(e),
+	attrs := append(w.positionAttr(e),
 		resourcesync.Attr{Namespace: resourcesync.Terms, Name: "change", Value: string(e.Change.Change)},
 		resourcesync.Attr{Namespace: resourcesync.Terms, Name: "datetime", Value: string(resourcesync.AppendTimeMicro(nil, e.Micros))})
-	return w.appendResource(dst, e, w.source(attrs, "sourceDatetime", e.Change.Datetime))
+	return w.appendResource(dst, e, w.appendTimeAttr(attrs, "sourceDatetime", e.Change.Datetime))
 }
 
 func (w *XMLWriter) appendResource(dst []byte, e *Entry, attrs []resourcesync.Attr) []byte {
-	w.take(&e.Change)
+	w.setChange(&e.Change)
 	w.item.Change.Change, w.item.Datetime = "", time.Time{}
 	w.attrs = append(w.setLastmod(attrs, e), e.Change.Attrs...)
 	w.item.Attrs = w.attrs
 	return resourcesync.AppendXMLItem(dst, &w.item, w.ns)
 }
 
-// position returns the attribute h:position alone, in w's scratch space.
-func (w *XMLWriter) position(e *Entry) []resourcesync.Attr {
+// positionAttr returns a slice with only the attribute h:position, in w's buffer.
+func (w *XMLWriter) positionAttr(e *Entry) []resourcesync.Attr {
 	return append(w.attrs[:0], resourcesync.Attr{Namespace: resourcesync.Terms, Name: "position", Value: strconv.FormatUint(e.Position, 10)})
 }
 
-// source appends an attribute with a time that the source gave, if it did.
-func (w *XMLWriter) source(attrs []resourcesync.Attr, name string, t time.Time) []resourcesync.Attr {
+// appendTimeAttr appends an attribute of the hub with a time that the source sets, unless t is
+// zero.
+func (w *XMLWriter) appendTimeAttr(attrs []resourcesync.Attr, name string, t time.Time) []resourcesync.Attr {
 	if t.IsZero() {
 		return attrs
 	}
 	return append(attrs, resourcesync.Attr{Namespace: resourcesync.Terms, Name: name, Value: string(resourcesync.AppendTime(nil, t))})
 }
 
-// CursorAttrs returns the attributes that say where a document stands in the
-// log: h:after is the cursor before its first entry, h:cursor is the cursor to
-// follow from.
+// CursorAttrs returns the attributes with the cursors of a document: h:after is the cursor before
+// its first entry, and h:cursor the cursor to follow from.
 func CursorAttrs(after, cursor Cursor) []resourcesync.Attr {
 	return []resourcesync.Attr{
 		{Namespace: resourcesync.Terms, Name: "after", Value: after.String()},

@@ -68,7 +68,7 @@ func (h *Hub) receiveLines(ctx context.Context, set, key string, from *intake) (
 		from.shrink()
 		if err != nil {
 			p := *problem.From(err)
-			p.Accepted = &feed.Accepted{Count: all.Count, Line: all.Line, Cursor: all.Cursor}
+			p.Accepted = &feed.Progress{Count: all.Count, Line: all.Line, Cursor: all.Cursor}
 			return nil, &p
 		}
 	}

@@ -78,7 +78,7 @@ func TestLinesResume(t *testing.T) {
 	}
 	w := send()
 	p := problemOf(t, w.Code, w.Header(), w.Body.Bytes())
-	if want := (feed.Accepted{Count: 2000, Line: 2000, Cursor: stateOf(t, log, "demo").Head.String()}); p.Status != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || p.Accepted == nil || *p.Accepted != want {
+	if want := (feed.Progress{Count: 2000, Line: 2000, Cursor: stateOf(t, log, "demo").Head.String()}); p.Status != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || p.Accepted == nil || *p.Accepted != want {
 		t.Errorf("the problem is %+v, accepted %+v, want %+v", p, p.Accepted, want)
 	}
 	r := receiptOf(t, send())

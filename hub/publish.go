@@ -62,10 +62,10 @@ func (h *Hub) ServeHub(w http.ResponseWriter, r *http.Request) error {
 func (h *Hub) linkedSet(header http.Header) (string, error) {
 	var self, hub []string
 	for _, l := range feed.ParseLinks(header.Values("Link")) {
-		if l.Is("self") {
+		if l.HasRel("self") {
 			self = append(self, l.URI)
 		}
-		if l.Is("hub") {
+		if l.HasRel("hub") {
 			hub = append(hub, l.URI)
 		}
 	}
@@ -302,7 +302,7 @@ func check(set string, p *changelog.Publish) error {
 
 // takes returns an error if a set does not take a valid change.
 func takes(set string, c *resourcesync.Change) *resourcesync.Error {
-	if !feed.IsFramework(set) || c.Framework() != "" {
+	if !feed.IsFrameworkSet(set) || c.Framework() != "" {
 		return nil
 	}
 	return &resourcesync.Error{Err: resourcesync.ErrInvalid, Loc: resourcesync.Shorten(c.Loc),

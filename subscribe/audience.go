@@ -45,7 +45,7 @@ func (as *audiences) remove(c *conn) {
 func (as *audiences) wanting(b *feed.Batch) iter.Seq2[*audience, []feed.Entry] {
 	return func(yield func(*audience, []feed.Entry) bool) {
 		for i := range b.Entries {
-			for a := range as.Wanting(&b.Entries[i].Change, nil) {
+			for a := range as.Matching(&b.Entries[i].Change, nil) {
 				if len(a.Members.passed) == 0 {
 					as.wants = append(as.wants, a)
 				}

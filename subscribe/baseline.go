@@ -52,11 +52,11 @@ type baseline struct {
 
 	snapshot *Snapshot // nil: it is taken when the next part is read
 	tally    digest.Tally
-	end      uint64     // rank behind the last resource
-	place    feed.Place // of the next resource
-	from     string     // its loc, or one before it with no resource between them
-	begun    bool       // the first part was read
-	restart  bool       // the next part begins the baseline anew
+	end      uint64              // rank behind the last resource
+	place    feed.BaselineCursor // of the next resource
+	from     string              // its loc, or one before it with no resource between them
+	begun    bool                // the first part was read
+	restart  bool                // the next part begins the baseline anew
 	restarts int
 }
 
@@ -76,10 +76,10 @@ func (s *Server) baseline(ctx context.Context, set, since string, filter feed.Fi
 		return nil, resourcesync.Invalid("change and type cannot choose in a baseline, because it names resources and not changes; prefix and collection can")
 	}
 	b := &baseline{server: s, set: set, within: inventory.Prefix(filter.Prefix), filter: filter}
-	var place feed.Place
+	var place feed.BaselineCursor
 	if since != feed.SinceBaseline {
 		var err error
-		if place, err = feed.ParsePlace(since); err != nil {
+		if place, err = feed.ParseBaselineCursor(since); err != nil {
 			return nil, err
 		}
 		b.restart = place.IsZero() // no snapshot is there, because no change is
@@ -93,7 +93,7 @@ func (s *Server) baseline(ctx context.Context, set, since string, filter feed.Fi
 		b.restart = errors.Is(err, feed.ErrGone) && since != feed.SinceBaseline
 	}
 	if b.restart {
-		err = b.open(ctx, feed.Place{})
+		err = b.open(ctx, feed.BaselineCursor{})
 	}
 	if err != nil {
 		b.close()
@@ -104,7 +104,7 @@ func (s *Server) baseline(ctx context.Context, set, since string, filter feed.Fi
 
 // open takes the snapshot at a place, or with the zero Place the newest one. A baseline
 // that begins anew takes only a snapshot that the log reaches back to.
-func (b *baseline) open(ctx context.Context, at feed.Place) error {
+func (b *baseline) open(ctx context.Context, at feed.BaselineCursor) error {
 	if b.server.opts.Inventories == nil {
 		return fmt.Errorf("baseline of set %q: %w", b.set, feed.ErrNoInventory)
 	}
@@ -129,7 +129,7 @@ func (b *baseline) open(ctx context.Context, at feed.Place) error {
 
 // find moves b to a place in a snapshot. It returns feed.ErrGone if the place is of a
 // snapshot that held other resources, at the same cursor.
-func (b *baseline) find(ctx context.Context, snapshot *Snapshot, at feed.Place) error {
+func (b *baseline) find(ctx context.Context, snapshot *Snapshot, at feed.BaselineCursor) error {
 	all, err := snapshot.Tally(ctx, inventory.Range{})
 	if err != nil {
 		return err
@@ -149,7 +149,7 @@ func (b *baseline) find(ctx context.Context, snapshot *Snapshot, at feed.Place) 
 		return err
 	}
 	b.end = before.Count + b.tally.Count
-	b.place, b.from = feed.Place{Cursor: snapshot.Cursor(), Rank: max(before.Count, min(at.Rank, b.end)), Root: root}, b.within.From
+	b.place, b.from = feed.BaselineCursor{Cursor: snapshot.Cursor(), Rank: max(before.Count, min(at.Rank, b.end)), Root: root}, b.within.From
 	if b.place.Rank == before.Count || b.place.Rank == b.end {
 		return nil
 	}
@@ -210,7 +210,7 @@ func (b *baseline) next(ctx context.Context, f *feed.Format) (*part, error) {
 
 func (b *baseline) read(ctx context.Context, f *feed.Format) (*part, error) {
 	if b.snapshot == nil {
-		if err := b.open(ctx, feed.Place{}); err != nil {
+		if err := b.open(ctx, feed.BaselineCursor{}); err != nil {
 			return nil, err
 		}
 	}
@@ -235,7 +235,7 @@ func (b *baseline) read(ctx context.Context, f *feed.Format) (*part, error) {
 		}
 		b.buf, p.body, p.resources = text, text, n
 		b.place.Rank += passed
-		b.from, p.Place = from, b.place
+		b.from, p.Next = from, b.place
 	}
 	b.begun = true
 	p.head, p.tail = w.Head(nil, p.BaselinePart, ""), w.Tail(nil, p.BaselinePart, "")
@@ -244,7 +244,7 @@ func (b *baseline) read(ctx context.Context, f *feed.Format) (*part, error) {
 
 // part returns the part without resources at b's place.
 func (b *baseline) part() *feed.BaselinePart {
-	return &feed.BaselinePart{Set: b.set, After: b.place, Place: b.place, Complete: b.snapshot.Complete, Restart: b.restart,
+	return &feed.BaselinePart{Set: b.set, After: b.place, Next: b.place, Complete: b.snapshot.Complete, Restart: b.restart,
 		Count: b.tally.Count, Uncounted: b.filter.Collection != ""}
 }
 
@@ -297,7 +297,7 @@ func (b *baseline) finish(ctx context.Context, p *feed.BaselinePart) error {
 		return fmt.Errorf("at the end of a baseline of set %q: %w", b.set, err)
 	}
 	p.End = true
-	p.Position, p.Content = b.tally.Digest(digest.ByPosition).String(), b.tally.Digest(digest.ByContent).String()
+	p.PositionDigest, p.ContentDigest = b.tally.Digest(digest.ByPosition).String(), b.tally.Digest(digest.ByContent).String()
 	return nil
 }
 

@@ -264,8 +264,8 @@ func TestBaselineRefused(t *testing.T) {
 		{"?since=baseline&change=created", "prefix and collection can"},
 		{"?since=baseline&type=text/plain", "prefix and collection can"},
 		{"?since=baseline&collection=c", "collection"},
-		{"?since=1-2~", "no place in a baseline"},
-		{"?since=~", "no place in a baseline"},
+		{"?since=1-2~", "invalid baseline cursor"},
+		{"?since=~", "invalid baseline cursor"},
 		{"?since=baseline&since=1-2~3", "since is there 2 times"},
 		{"?since=baseline&limit=0", "limit"},
 	} {
@@ -276,13 +276,13 @@ func TestBaselineRefused(t *testing.T) {
 			s.refused(s.url(test.query), 400, test.says, "Accept", accept)
 		}
 	}
-	sh.fail = &feed.Error{Code: "busy", Status: 429, Retry: 5, Text: "busy", Detail: "ask again"}
+	sh.fail = &feed.Error{Code: "busy", Status: 429, RetryAfter: 5, Text: "busy", Detail: "ask again"}
 	if s.refused(s.url("?since=baseline"), 429, "ask again", "Accept", "text/event-stream").Get("Retry-After") != "5" {
 		t.Error("no Retry-After")
 	}
 	without := newSite(t, settings{})
 	without.publish(1)
-	without.refused(without.url("?since=baseline"), 404, "keeps no inventory")
+	without.refused(without.url("?since=baseline"), 404, "has no inventory")
 }
 
 // The header says what the JSON says, because NDJSON has no place for it.
@@ -385,14 +385,14 @@ func TestBaselineOfAnotherRoot(t *testing.T) {
 			for range 3 {
 				m.read(t, read)
 			}
-			at, err := feed.ParsePlace(m.cursor)
+			at, err := feed.ParseBaselineCursor(m.cursor)
 			if err != nil || at.Root == 0 {
 				t.Fatalf("the place is %s, %v", m.cursor, err)
 			}
-			unnamed := feed.Place{Cursor: at.Cursor, Rank: at.Rank}
+			unnamed := feed.BaselineCursor{Cursor: at.Cursor, Rank: at.Rank}
 			for _, test := range []struct {
 				what    string
-				resume  feed.Place
+				resume  feed.BaselineCursor
 				without int // resources that the snapshot has lost
 				restart bool
 			}{

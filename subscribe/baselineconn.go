@@ -66,7 +66,7 @@ func (c *conn) sendBaseline(err error) error {
 func (c *conn) readUpTo(p *feed.BaselinePart) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.cursor, c.told, c.place = p.Place.Cursor, p.Place.Cursor, p.Cursor()
+	c.cursor, c.told, c.place = p.Next.Cursor, p.Next.Cursor, p.Cursor()
 	if p.End {
 		c.place = ""
 	}

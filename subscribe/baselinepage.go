@@ -27,7 +27,7 @@ func (s *Server) serveBaselinePage(w http.ResponseWriter, r *http.Request, set, 
 	if errors.Is(err, feed.ErrGone) { // meanwhile
 		b.drop()
 		b.restart = true
-		if err = b.open(r.Context(), feed.Place{}); err == nil {
+		if err = b.open(r.Context(), feed.BaselineCursor{}); err == nil {
 			page, n, err = b.page(r.Context(), format, p.limit)
 		}
 	}
@@ -39,7 +39,7 @@ func (s *Server) serveBaselinePage(w http.ResponseWriter, r *http.Request, set, 
 	h.Add("Link", "<"+next+`>; rel="next"`) // the topic's links are there already
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Type", format.MediaType)
-	h.Set("RS-Baseline", page.Line())
+	h.Set("RS-Baseline", page.HeaderValue())
 	if r.Method == http.MethodHead {
 		return nil
 	}
@@ -67,7 +67,7 @@ func (b *baseline) page(ctx context.Context, f *feed.Format, limit int) (*feed.B
 		size += len(b.buf)
 		return n == 0 || size <= maxPage, nil
 	})
-	p.Place.Rank += passed
+	p.Next.Rank += passed
 	return p, n, err
 }
 

@@ -92,10 +92,10 @@ func (c *conn) take(next *chunk, batches []*feed.Batch) int {
 			}
 			next.reset(b.After)
 			passed.After = told // Apply has made passed for c alone
-			next.addCopy(c.key.wire, passed.In(c.key.format), passed)
+			next.addCopy(c.key.wire, passed.Encode(c.key.format), passed)
 			return i + 1 // the next message begins where this one ends
 		}
-		body := b.In(c.key.format)
+		body := b.Encode(c.key.format)
 		if next.full(len(body)) {
 			return i
 		}

@@ -133,7 +133,7 @@ func (c *chunk) cut(offset int) (cur feed.Cursor, rest [][]byte) {
 func chunks(scratch *chunk, w wire, batches []*feed.Batch, write func(*chunk)) {
 	scratch.reset(batches[0].After)
 	for _, b := range batches {
-		body := b.In(w.format)
+		body := b.Encode(w.format)
 		if scratch.full(len(body)) {
 			write(scratch)
 			scratch.reset(b.After)

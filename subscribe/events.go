@@ -118,7 +118,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string)
 	}
 	begin := fmt.Appendf(nil, "retry: %d\n", (minRetry + rand.N(maxRetry-minRetry+1)).Milliseconds())
 	if first != nil {
-		begin = append(begin, first.In(c.key.format)...)
+		begin = append(begin, first.Encode(c.key.format)...)
 	}
 	nc, _, err := http.NewResponseController(w).Hijack()
 	if err != nil { // as over HTTP/2

@@ -17,14 +17,14 @@ import (
 func TestThirdFormat(t *testing.T) {
 	var mu sync.Mutex
 	made := map[*feed.Batch]int{}
-	parts := &feed.Parts{
+	parts := &feed.PageWriter{
 		Head: func(dst []byte, b *feed.Batch, _ string) []byte { return fmt.Appendf(dst, "# %v", b.Cursor) },
 		Entry: func(dst []byte, _ string, e *feed.Entry, _ bool) []byte {
 			return append(append(dst, '\n'), e.Change.Loc...)
 		},
 		Tail: func(dst []byte) []byte { return dst },
 	}
-	locs := &feed.Format{Name: "test.locs", MediaType: "text/uri-list", Parts: parts, Append: func(dst []byte, b *feed.Batch, next string) []byte {
+	locs := &feed.Format{Name: "test.locs", MediaType: "text/uri-list", Page: parts, Append: func(dst []byte, b *feed.Batch, next string) []byte {
 		mu.Lock()
 		made[b]++
 		mu.Unlock()
@@ -34,7 +34,7 @@ func TestThirdFormat(t *testing.T) {
 		}
 		return dst
 	}}
-	s := newSite(t, settings{Options: subscribe.Options{Messages: append(feed.Messages(), locs), Pages: append(feed.Pages(), locs)}})
+	s := newSite(t, settings{Options: subscribe.Options{Messages: append(feed.MessageFormats(), locs), Pages: append(feed.PageFormats(), locs)}})
 	start := s.publish(1)
 	usual := s.dial("", dialer{protocol: "rs.json"})
 	var clients []*websocket.Conn
@@ -151,7 +151,7 @@ func TestSingleFormat(t *testing.T) {
 		}
 		return fmt.Appendf(dst, "at %v", b.Cursor)
 	}}
-	s := newSite(t, settings{Options: subscribe.Options{Messages: append(feed.Messages(), one)}})
+	s := newSite(t, settings{Options: subscribe.Options{Messages: append(feed.MessageFormats(), one)}})
 	start := s.publish(1)
 	expect := func(ws *websocket.Conn, want ...string) {
 		t.Helper()

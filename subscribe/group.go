@@ -119,7 +119,7 @@ func (g *group) removeLocked(c *conn) {
 		return
 	}
 	g.audiences.remove(c)
-	if g.audiences.Everybody() == nil && !g.audiences.Filtered() {
+	if g.audiences.Unfiltered() == nil && !g.audiences.HasFiltered() {
 		g.ended = true
 		g.cancel()
 	}
@@ -164,7 +164,7 @@ func (g *group) begin(batches []*feed.Batch) (all, filtered bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.cursor = batches[len(batches)-1].Cursor
-	return g.audiences.Everybody() != nil, g.audiences.Filtered()
+	return g.audiences.Unfiltered() != nil, g.audiences.HasFiltered()
 }
 
 // forget ends a group. The next connection with the same key founds another group.
@@ -207,7 +207,7 @@ func (s *Server) logFailure(set string, err error) {
 func (g *group) deliver(ch *chunk) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if a := g.audiences.Everybody(); a != nil {
+	if a := g.audiences.Unfiltered(); a != nil {
 		g.deliverTo(a, ch.end(), ch.diverged, func(feed.Cursor) *chunk { return ch })
 	}
 	g.server.count(g.key.kind(), g.key.set, &g.tally)
@@ -251,7 +251,7 @@ func (g *group) deliverFiltered(b *feed.Batch) {
 				}
 				ch = &chunk{after: b.After}
 				m := &feed.Batch{Set: b.Set, After: told, Cursor: end, Entries: entries, Diverged: b.Diverged}
-				ch.add(g.key.wire, m.In(g.key.format), m)
+				ch.add(g.key.wire, m.Encode(g.key.format), m)
 				variants[told] = ch
 			}
 			return ch
@@ -268,7 +268,7 @@ func closeCode(err error) (code int, reason string) {
 	if errors.Is(err, feed.ErrGone) {
 		return closeGone, goneReason
 	}
-	if e, ok := errors.AsType[*feed.Error](err); ok && e.Retry > 0 {
+	if e, ok := errors.AsType[*feed.Error](err); ok && e.RetryAfter > 0 {
 		return websocket.CloseTryAgainLater, e.Text
 	}
 	return websocket.CloseInternalServerErr, "the hub failed"

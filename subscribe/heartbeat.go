@@ -69,7 +69,7 @@ func (c *conn) beatLocked() (frames []byte) {
 	moved := c.cursor != c.told
 	if moved {
 		b := &feed.Batch{Set: c.key.set, After: c.told, Cursor: c.cursor}
-		frames = c.key.append(frames, b.In(c.key.format))
+		frames = c.key.append(frames, b.Encode(c.key.format))
 		c.told = c.cursor
 	}
 	switch {

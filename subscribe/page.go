@@ -107,7 +107,7 @@ func (p *page) settled(since string, now time.Time) bool {
 func (p *page) add(e *feed.Entry) bool {
 	last := p.lastPiece()
 	begin := len(last.text)
-	last.text = p.format.Parts.Entry(last.text, p.batch.Set, e, p.count == 0)
+	last.text = p.format.Page.Entry(last.text, p.batch.Set, e, p.count == 0)
 	n := len(last.text) - begin
 	if p.count > 0 && p.bytes+n > maxPage {
 		if p.full = true; begin == 0 {
@@ -144,8 +144,8 @@ func (p *page) end(next string) (length int) {
 	}
 	last := &p.pieces[len(p.pieces)-1]
 	last.end = p.batch.Cursor
-	last.text = p.format.Parts.Tail(last.text)
-	p.pieces[0].text = slices.Concat(p.format.Parts.Head(nil, p.batch, next), p.pieces[0].text)
+	last.text = p.format.Page.Tail(last.text)
+	p.pieces[0].text = slices.Concat(p.format.Page.Head(nil, p.batch, next), p.pieces[0].text)
 	p.batch.Entries = nil
 	for i := range p.pieces {
 		length += len(p.pieces[i].text)
@@ -225,7 +225,7 @@ func (s *Server) remake(ctx context.Context, p *page, after feed.Cursor) (text [
 		for i := range b.Entries {
 			e := &b.Entries[i]
 			if p.poll.filter.Match(&e.Change) {
-				text = p.format.Parts.Entry(text, p.batch.Set, e, false)
+				text = p.format.Page.Entry(text, p.batch.Set, e, false)
 			}
 			if after = e.Cursor; len(text) >= maxChunk {
 				break
@@ -236,7 +236,7 @@ func (s *Server) remake(ctx context.Context, p *page, after feed.Cursor) (text [
 		if after != last {
 			return nil, after, fmt.Errorf("the change memory was replaced before %v", last)
 		}
-		text = p.format.Parts.Tail(text)
+		text = p.format.Page.Tail(text)
 	}
 	return text, after, nil
 }

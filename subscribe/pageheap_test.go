@@ -15,7 +15,7 @@ import (
 // A page in every format keeps the text of its own entries, not the blocks from which
 // they were read.
 func TestPageKeepsNoBlocks(t *testing.T) {
-	for _, f := range append(feed.Pages(), cloudevents.Writer{Base: "https://hub.example.org"}.Page()) {
+	for _, f := range append(feed.PageFormats(), cloudevents.Writer{Base: "https://hub.example.org"}.Page()) {
 		t.Run(f.MediaType, func(t *testing.T) {
 			s := &Server{}
 			kept := testutil.KeptBytes(t, func() any {

@@ -76,9 +76,9 @@ type Options struct {
 
 	// Messages are the formats of WebSocket messages, chosen by Name; the first is for clients
 	// that choose none. A Single one can also be chosen for an event stream, by MediaType.
-	// Default: feed.Messages, and JSONZstd.
+	// Default: feed.MessageFormats, and JSONZstd.
 	Messages []*feed.Format
-	Pages    []*feed.Format // formats of pages, chosen by MediaType; the first is for clients that choose none; default: feed.Pages
+	Pages    []*feed.Format // formats of pages, chosen by MediaType; the first is for clients that choose none; default: feed.PageFormats
 }
 
 // Inventories know what sets hold.
@@ -140,10 +140,10 @@ func New(f Follower, m Memory, o Options) *Server {
 	o.Answers = cmp.Or(o.Answers, limit.NewBudget(128<<20, limit.Patience))
 	o.Streams = cmp.Or(o.Streams, limit.NewBudget(256<<20, limit.Patience))
 	if o.Messages == nil {
-		o.Messages = append(feed.Messages(), JSONZstd)
+		o.Messages = append(feed.MessageFormats(), JSONZstd)
 	}
 	if o.Pages == nil {
-		o.Pages = feed.Pages()
+		o.Pages = feed.PageFormats()
 	}
 	s := &Server{follower: f, memory: m, opts: o, metrics: newMetrics(o.Metrics), begun: time.Now(), groups: map[groupKey]*group{}, progress: map[*progress]struct{}{}}
 	if o.Metrics != nil {

@@ -54,7 +54,7 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, set stri
 	}
 	c.nc = ws.NetConn() // gorilla is needed only for the handshake
 	if first != nil {
-		c.control = c.key.append(nil, first.In(format))
+		c.control = c.key.append(nil, first.Encode(format))
 	}
 	if isGone {
 		c.goodbye(closeGone, goneReason)

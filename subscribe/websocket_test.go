@@ -68,8 +68,8 @@ func TestBadRequests(t *testing.T) {
 		{"?since=" + strings.Repeat("x", 10_000), 400, forms},
 		{"?since=2999-01-01", 400, "lies in the future"},
 		{"?since=2026-13", 410, ""}, // it can only be a cursor
-		{"?change=moved", 400, "a change is created, updated or deleted"},
-		{"?type=html", 400, "a type is a media type"},
+		{"?change=moved", 400, "want created, updated or deleted"},
+		{"?type=html", 400, "want a media type"},
 	} {
 		for name, header := range map[string][]string{
 			"page":      {"Accept", "application/json"},
@@ -82,8 +82,8 @@ func TestBadRequests(t *testing.T) {
 			s.refused(s.url(test.query), test.status, test.says, header...)
 		}
 	}
-	s.refused(s.http.URL+"/sets/unknown/changes", 404, "there is no such set")
-	s.refused(s.http.URL+"/sets/UNKNOWN/changes", 400, "cannot name a set")
+	s.refused(s.http.URL+"/sets/unknown/changes", 404, "no such set")
+	s.refused(s.http.URL+"/sets/UNKNOWN/changes", 400, "invalid set name")
 	for _, test := range []struct{ query, says string }{
 		{"?limit=0", "a limit is a number from 1 to 10000"},
 		{"?limit=-5", "a limit is a number from 1 to 10000"},

@@ -381,7 +381,7 @@ func TestSince(t *testing.T) {
 		hub.inventories = inventory // what is gone names where to begin anew
 		w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(asking("rs.since", "999999-1"))), access.All())
 		links := feed.ParseLinks(w.Header().Values("Link"))
-		if w.Code != 410 || (len(links) > 0) != inventory || inventory && !links[0].Is(feed.RelBaseline) || strings.Contains(w.Body.String(), string(base)+"/sets/demo/changes?since=baseline") != inventory {
+		if w.Code != 410 || (len(links) > 0) != inventory || inventory && !links[0].HasRel(feed.RelBaseline) || strings.Contains(w.Body.String(), string(base)+"/sets/demo/changes?since=baseline") != inventory {
 			t.Errorf("with inventory %t, the answer is %d %v: %s", inventory, w.Code, links, w.Body)
 		}
 	}
@@ -502,9 +502,9 @@ func TestRegistryFails(t *testing.T) {
 		says   string
 		logged bool
 	}{
-		{feed.ErrUnavailable, 503, "cannot be reached", false},
+		{feed.ErrUnavailable, 503, "is unreachable", false},
 		{feed.ErrUnknown, 503, "send it again", false},
-		{feed.ErrFull, 507, "no room", false},
+		{feed.ErrFull, 507, "is full", false},
 		{subscription.ErrBusy, 503, "in a minute", false},
 		{errors.New("on fire"), 500, "the hub failed", true},
 	} {

@@ -50,7 +50,7 @@ func (l *Log) append(ctx context.Context, name string, publishes []changelog.Pub
 	// too.
 	s.show(func(state *feed.State) {
 		if a.tip.Head.Position > state.Head.Position {
-			state.Head, state.Latest = a.tip.Head, a.tip.Latest
+			state.Head, state.BeforeLatest = a.tip.Head, a.tip.Latest
 		}
 	})
 	return a.appended, nil
@@ -90,7 +90,7 @@ func (l *Log) write(ctx context.Context, a *appending) error {
 	defer s.write.Unlock()
 	now := l.now()
 	if a.refused == nil && s.tip.Head.Micros > now+l.opts.ClockSkew.Microseconds() {
-		a.refused = feed.Ahead(s.tip.Head, time.UnixMicro(now))
+		a.refused = feed.NewClockError(s.tip.Head, time.UnixMicro(now))
 	}
 	a.tip, a.doubtful = s.tip, l.clock.Load().Doubtful(now)
 	b := l.db.NewBatch()

@@ -74,7 +74,7 @@ func TestNotDurableYet(t *testing.T) {
 		if now := state(t, l, "set"); now != before {
 			t.Errorf("state is %+v, want %+v", now, before)
 		}
-		if b, err := l.Since(ctx, "set", before.Latest, 0); err != nil || b.Cursor != before.Head {
+		if b, err := l.Since(ctx, "set", before.BeforeLatest, 0); err != nil || b.Cursor != before.Head {
 			t.Errorf("reads to %v, %v; want %v", b.Cursor, err, before.Head)
 		}
 		if _, err := l.At(ctx, "set", before.Head.Position+1); err == nil {

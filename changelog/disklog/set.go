@@ -40,8 +40,8 @@ type set struct {
 func newSet(name string, r record, t tip) *set {
 	s := &set{name: name, begin: r.Begin, record: r, tip: t}
 	s.state.Store(&feed.State{
-		Set: name, Description: r.Description, ListSize: r.ListSize, Begin: r.Begin, Was: r.Was,
-		Floor: r.Floor, Head: t.Head, Latest: t.Latest,
+		Set: name, Description: r.Description, ListSize: r.ListSize, Begin: r.Begin, PriorMicros: r.Was,
+		Floor: r.Floor, Head: t.Head, BeforeLatest: t.Latest,
 	})
 	return s
 }

@@ -62,7 +62,7 @@ func (v *view) since(batch *feed.Batch, limit int, skew int64) error {
 	}
 	if !ok {
 		// A cursor up to Was may come from a deleted set, whose entries are unknown.
-		if batch.After.Micros < v.state.Floor.Micros || batch.After.Micros <= v.state.Was {
+		if batch.After.Micros < v.state.Floor.Micros || batch.After.Micros <= v.state.PriorMicros {
 			return feed.ErrGone
 		}
 		batch.Diverged = true

@@ -20,7 +20,7 @@ var appendTests = []test{
 			m.same("position", a.Cursor.Position, last.Position+uint64(n))
 			s := m.state()
 			m.same("head", s.Head, a.Cursor)
-			m.same("latest", s.Latest, a.After)
+			m.same("latest", s.BeforeLatest, a.After)
 			last = a.Cursor
 		}
 		m.same("entries", len(m.all(feed.Cursor{})), 40) // all checks the rest
@@ -83,7 +83,7 @@ var appendTests = []test{
 		}
 		s := m.state()
 		m.same("head", s.Head, a[2].Cursor)
-		m.same("latest", s.Latest, a[2].After)
+		m.same("latest", s.BeforeLatest, a[2].After)
 		entries := m.all(first.Cursor)
 		for _, p := range p {
 			for _, c := range p.Changes {
@@ -128,7 +128,7 @@ var appendTests = []test{
 		for i := range entries {
 			m.same("loc", entries[i].Change.Loc, p.Changes[i].Loc)
 		}
-		m.same("latest", m.state().Latest, a.After)
+		m.same("latest", m.state().BeforeLatest, a.After)
 	}},
 	{"batches across lists", false, func(m *memory) {
 		m.make(name, 3)

@@ -68,7 +68,7 @@ var clockTests = []test{
 		m.make(name, k)
 		s := m.state()
 		m.near(s.Begin)
-		m.same("was", s.Was, old[10].Micros)
+		m.same("was", s.PriorMicros, old[10].Micros)
 		m.gone(old)
 		// The log passes the positions of the deleted one,
 		for range 15 {
@@ -79,7 +79,7 @@ var clockTests = []test{
 		m.same("entries", len(m.all(feed.Cursor{})), 15)
 		m.reopen()
 		m.gone(old)
-		m.same("was", m.state().Was, old[10].Micros)
+		m.same("was", m.state().PriorMicros, old[10].Micros)
 		// and years later also its datetimes.
 		m.clock.advance(ahead - 600*time.Second)
 		for range 40 {
@@ -100,7 +100,7 @@ var clockTests = []test{
 		for range 3 {
 			m.make(name, k)
 			s := m.state()
-			m.same("was", s.Was, latest)
+			m.same("was", s.PriorMicros, latest)
 			m.near(s.Begin)
 			m.gone(old)
 			old = append(old, s.Floor, m.add(4).Cursor)

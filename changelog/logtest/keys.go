@@ -136,7 +136,7 @@ var keyTests = []test{
 		s, err := m.State(m.ctx, name)
 		m.ok(err)
 		m.same("head", s.Head, a[4].Cursor)
-		m.same("latest", s.Latest, a[4].After)
+		m.same("latest", s.BeforeLatest, a[4].After)
 	}},
 	{"keys are of one set", false, func(m *memory) {
 		m.make(name, k)

@@ -122,7 +122,7 @@ func (r *run) make(set string) {
 	}
 	floor := feed.Cursor{Micros: begin}
 	r.sets[set] = &modelSet{
-		State: feed.State{Set: set, ListSize: size, Begin: begin, Was: was.Ever, Floor: floor, Head: floor, Latest: floor},
+		State: feed.State{Set: set, ListSize: size, Begin: begin, PriorMicros: was.Ever, Floor: floor, Head: floor, BeforeLatest: floor},
 		keys:  make(map[string]changelog.Appended), hashes: make(map[string]byte), unsure: make(map[string]bool),
 	}
 }
@@ -223,7 +223,7 @@ func (s *modelSet) add(p changelog.Publish, now int64) changelog.Appended {
 		s.Head = feed.Cursor{Position: s.Head.Position + 1, Micros: max(now, s.Head.Micros+1)}
 		s.entries = append(s.entries, feed.Entry{Cursor: s.Head, Change: c})
 	}
-	a.Cursor, s.Latest = s.Head, a.After
+	a.Cursor, s.BeforeLatest = s.Head, a.After
 	if p.Key != "" {
 		s.keys[p.Key], s.hashes[p.Key] = a, p.Hash[0]
 	}
@@ -288,7 +288,7 @@ func (s *modelSet) verify(c feed.Cursor) (after feed.Cursor, diverged, gone bool
 			return c, false, false
 		}
 	}
-	if c.Micros < s.Floor.Micros || c.Micros <= s.Was {
+	if c.Micros < s.Floor.Micros || c.Micros <= s.PriorMicros {
 		return c, false, true
 	}
 	after = s.Floor

@@ -205,7 +205,7 @@ func (l *Life) Look(t testing.TB) string {
 		} else if err != nil {
 			t.Fatalf("look: %v", err)
 		}
-		fmt.Fprintf(&b, "%s: %+v, lists of %d, %d %v %v %v\n", set, s.Description, s.ListSize, s.Begin, s.Floor, s.Latest, s.Head)
+		fmt.Fprintf(&b, "%s: %+v, lists of %d, %d %v %v %v\n", set, s.Description, s.ListSize, s.Begin, s.Floor, s.BeforeLatest, s.Head)
 		var paged []string
 		for c := s.Floor; c != s.Head; {
 			batch, err := l.Log.Since(t.Context(), set, c, 0)

@@ -20,7 +20,7 @@ var setTests = []test{
 			m.Errorf("log begins at %d, want about %d", s.Begin, before)
 		}
 		floor := feed.Cursor{Micros: s.Begin}
-		m.same("state", s, feed.State{Set: name, Description: d, ListSize: 123, Begin: s.Begin, Floor: floor, Head: floor, Latest: floor})
+		m.same("state", s, feed.State{Set: name, Description: d, ListSize: 123, Begin: s.Begin, Floor: floor, Head: floor, BeforeLatest: floor})
 		if b := m.after(feed.Cursor{}, 0); len(b.Entries) > 0 {
 			m.Error("a new log has entries")
 		}
@@ -54,7 +54,7 @@ var setTests = []test{
 			{DescribedBy: "https://example.org/new", ChangeList: "https://example.org/new.xml"},
 			{ResourceList: "https://example.org/resources.xml", ResourceDump: "https://example.org/dump.xml?a=\"b\"", ChangeDump: "https://example.org/changedump.xml", NoInventory: true},
 			{},
-			{NoInventory: true, Lastmod: feed.LastmodInSeconds, NoPush: true, Sitemap: true},
+			{NoInventory: true, Lastmod: feed.LastmodSeconds, NoPush: true, Sitemap: true},
 			{CloudEvents: `{"types":{"\u003ca\u003e":"none"},"loc":"https://example.org/{subject}"}`},
 			{Source: "https://example.org/sitemap.xml?a=1", Every: 15 * time.Minute},
 		} {
@@ -156,10 +156,10 @@ var setTests = []test{
 			m.Errorf("begins at %d, not later than %d", s.Begin, old.Head.Micros)
 		}
 		floor := feed.Cursor{Micros: s.Begin}
-		m.same("state", s, feed.State{Set: name, Description: feed.Description{Title: "new"}, ListSize: 7, Begin: s.Begin, Floor: floor, Head: floor, Latest: floor})
+		m.same("state", s, feed.State{Set: name, Description: feed.Description{Title: "new"}, ListSize: 7, Begin: s.Begin, Floor: floor, Head: floor, BeforeLatest: floor})
 		check := func() {
 			m.Helper()
-			for _, c := range []feed.Cursor{{Micros: old.Begin}, old.Floor, gone[0].Cursor, old.Latest, old.Head} {
+			for _, c := range []feed.Cursor{{Micros: old.Begin}, old.Floor, gone[0].Cursor, old.BeforeLatest, old.Head} {
 				_, err := m.Since(m.ctx, name, c, 0)
 				m.wants(feed.ErrGone, err)
 			}

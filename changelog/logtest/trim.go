@@ -107,7 +107,7 @@ var trimTests = []test{
 		_, err := m.Trim(m.ctx, name, changelog.Retention{Count: 1})
 		m.ok(err)
 		s := m.state()
-		m.same("latest", s.Latest, a.After)
+		m.same("latest", s.BeforeLatest, a.After)
 		m.same("head", s.Head, a.Cursor)
 	}},
 }

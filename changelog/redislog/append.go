@@ -227,7 +227,7 @@ func (l *Log) late(a *appending, reply redisconn.Answer) error {
 		return err
 	}
 	head, _ := feed.ParseCursor(reply.Text(2))
-	return redisconn.Refuse(feed.Ahead(head, time.UnixMicro(now)))
+	return redisconn.Refuse(feed.NewClockError(head, time.UnixMicro(now)))
 }
 
 // A tail is what this hub believes about the end of a set's log. Other hubs

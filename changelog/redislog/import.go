@@ -181,7 +181,7 @@ func (m *Import) begin(ctx context.Context, s feed.State) error {
 	if err := m.name(ctx, s.Set); err != nil {
 		return err
 	}
-	return m.step(ctx, "begin", s.Set, s.ListSize, s.Title, s.DescribedBy, s.ChangeList, s.Begin, s.Floor.String(), s.Latest.String(), s.Was, moreOf(s.Description))
+	return m.step(ctx, "begin", s.Set, s.ListSize, s.Title, s.DescribedBy, s.ChangeList, s.Begin, s.Floor.String(), s.BeforeLatest.String(), s.PriorMicros, moreOf(s.Description))
 }
 
 // name adds the name of a set to the names of all sets. It comes before the set

@@ -139,9 +139,9 @@ func (l *Log) decodeState(set string, values []any) (feed.State, error) {
 	s.Begin, errs[1] = strconv.ParseInt(v[5], 10, 64)
 	s.Floor, errs[2] = feed.ParseCursor(log[0])
 	s.Head, errs[3] = feed.ParseCursor(log[1])
-	s.Latest, errs[4] = feed.ParseCursor(log[2])
+	s.BeforeLatest, errs[4] = feed.ParseCursor(log[2])
 	if was, err := strconv.ParseInt(v[7], 10, 64); err == nil && was >= s.Begin {
-		s.Was = was
+		s.PriorMicros = was
 	}
 	// Older programs do not know this field, and leave it unchanged when they make a set
 	// anew.

@@ -1,8 +1,8 @@
-// Package disk opens a client.Store in a directory of the local disk, so that a client.Replica
-// continues in the next process where the last one stopped.
+// Package disk provides a client.Store in a directory, so that a client.Replica can continue where
+// the previous process stopped.
 //
-// The format of the directory is internal. Back it up with Store.Copy, not by copying files.
-// Package client documents what a Replica does.
+// The format of the directory is internal. Use Store.Copy to back it up; a copy of the files may be
+// inconsistent.
 package disk
 
 import (
@@ -12,18 +12,18 @@ import (
 
 // Options configures a Store. The zero value uses the defaults.
 type Options struct {
-	// Fatal is called when a write fails, because it is then unknown what reached the
-	// disk. It must end the process. Open then finds what was durable. Default: print the
-	// error, and exit with status 1.
+	// Fatal is called when a write fails, since it is then unknown what was stored. It must end the
+	// process. The next Open finds what was durable. The default prints the error and exits with
+	// status 1.
 	Fatal func(error)
 }
 
-// Open opens the Store in a directory, and makes the directory if it does not exist. One process
-// at a time may have it open; a second one gets an error. The caller closes the Store.
+// Open opens the Store in a directory, which is created if it does not exist. Only one process at a
+// time can open it; Open fails in others. The caller must close the Store.
 func Open(dir string, o Options) (client.Store, error) {
 	s, err := diskpages.Open(dir, diskpages.Options{Fatal: o.Fatal})
 	if err != nil {
-		return nil, err // and not a Store that holds a nil pointer
+		return nil, err // not s, which would be a non-nil Store
 	}
 	return s, nil
 }

@@ -84,7 +84,7 @@ func TestCopy(t *testing.T) {
 	url := "redis://" + redistest.Start(t).Addr
 	copyTo(t.Context(), url, 1, "stop the hub")
 	h.Stop()
-	copyTo(t.Context(), "redis://user:secret@127.0.0.1:1", 1, "to redis://127.0.0.1:1: open the change memory in Redis: the change memory cannot be reached")
+	copyTo(t.Context(), "redis://user:secret@127.0.0.1:1", 1, "to redis://127.0.0.1:1: open the change memory in Redis: the change memory is unreachable")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	copyTo(ctx, url, 1, "run the same command again")

@@ -249,7 +249,7 @@ func TestUsage(t *testing.T) {
 	}{
 		{"nothing", []string{"-set", "peps"}, "nothing to publish"},
 		{"no set", []string{file}, "-set NAME"},
-		{"bad set", []string{"-set", "Peps/1", file}, `"Peps/1" cannot name a set`},
+		{"bad set", []string{"-set", "Peps/1", file}, `invalid set name "Peps/1"`},
 		{"unknown flag", []string{"-x"}, "-x"},
 		{"no command", []string{"snyc", "-set", "peps", file}, "no such command or file snyc; the commands are sync, watch, relay and dump"},
 		{"invalid duration", []string{"-set", "peps", "-retry", "5", file}, "a duration is a number with its unit"},

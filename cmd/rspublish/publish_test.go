@@ -141,7 +141,7 @@ func TestRefusals(t *testing.T) {
 			w.Header().Set("Location", "https://other.example.org/")
 			w.WriteHeader(308)
 		}, []string{"308 Permanent Redirect", "https://other.example.org/", "-hub"}},
-		{"not a hub", func(w http.ResponseWriter) { fmt.Fprint(w, "<html>welcome") }, []string{"not as a hub does"}},
+		{"not a hub", func(w http.ResponseWriter) { fmt.Fprint(w, "<html>welcome") }, []string{"response is not from a hub"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newTestEnv(t)

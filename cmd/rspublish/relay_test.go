@@ -37,7 +37,7 @@ func TestParseRelay(t *testing.T) {
 		"-loc https://x https://a.example":       "neither {identifier} nor {local}",
 		"-max-delete some https://a.example":     "-max-delete",
 		"-hub ftp://x https://a.example":         "-hub: a hub's URL must be like",
-		"-set X https://a.example":               "cannot name a set",
+		"-set X https://a.example":               "invalid set name",
 		"-token-file /no/such https://a.example": "read the token",
 		"-unknown https://a.example":             "has no flag -unknown",
 	} {

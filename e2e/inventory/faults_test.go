@@ -25,9 +25,9 @@ const (
 
 // faults are ten faults of a destination: what it holds instead, and how an audit names
 // each.
-func faults(r *rand.Rand, n int) (planted []feed.Entry, names map[string]client.Kind) {
-	names = map[string]client.Kind{}
-	plant := func(most int, kind client.Kind, change func() resourcesync.Change) {
+func faults(r *rand.Rand, n int) (planted []feed.Entry, names map[string]client.DifferenceKind) {
+	names = map[string]client.DifferenceKind{}
+	plant := func(most int, kind client.DifferenceKind, change func() resourcesync.Change) {
 		for len(names) < most {
 			c := change()
 			if names[c.Loc] == "" {
@@ -45,8 +45,8 @@ func faults(r *rand.Rand, n int) (planted []feed.Entry, names map[string]client.
 }
 
 // try returns what an audit finds, for who is not the goroutine of a test.
-func try(found func(func(client.Difference, error) bool)) (map[string]client.Kind, error) {
-	all := map[string]client.Kind{}
+func try(found func(func(client.Difference, error) bool)) (map[string]client.DifferenceKind, error) {
+	all := map[string]client.DifferenceKind{}
 	for d, err := range found {
 		if err != nil {
 			return all, err
@@ -60,7 +60,7 @@ func try(found func(func(client.Difference, error) bool)) (map[string]client.Kin
 }
 
 // names checks that an audit names the faults and nothing else.
-func names(t *testing.T, who string, found func(func(client.Difference, error) bool), want map[string]client.Kind) {
+func names(t *testing.T, who string, found func(func(client.Difference, error) bool), want map[string]client.DifferenceKind) {
 	t.Helper()
 	if got, err := try(found); err != nil || !maps.Equal(got, want) {
 		t.Fatalf("%s: an audit names %v, not %v: %v", who, got, want, err)
@@ -148,7 +148,7 @@ func plantFaults(t *testing.T, changes int, hubs ...*hubtest.Hub) {
 			over = true
 		default:
 		}
-		by := []client.By{client.ByPosition, client.ByContent}[audits%2]
+		by := []client.Comparison{client.ByPosition, client.ByContent}[audits%2]
 		names(t, fmt.Sprintf("the replica by %s, audit %d", by, audits), replica.Audit(t.Context(), client.AuditOptions{By: by}), want)
 	}
 	for _, h := range hubs {

@@ -109,8 +109,8 @@ func (d *destination) inSync(t *testing.T, s *source) {
 	}
 	for _, h := range d.hubs {
 		r := open(t, newClient(t, h), d.set, store)
-		for _, by := range []client.By{client.ByPosition, client.ByContent} {
-			names(t, "the destination", r.Audit(t.Context(), client.AuditOptions{By: by}), map[string]client.Kind{})
+		for _, by := range []client.Comparison{client.ByPosition, client.ByContent} {
+			names(t, "the destination", r.Audit(t.Context(), client.AuditOptions{By: by}), map[string]client.DifferenceKind{})
 		}
 	}
 	t.Logf("the destination was in sync after %d lives", d.lives)

@@ -39,7 +39,7 @@ func newSource(set string) *source {
 // newClient returns a client that does not wait for long: hubs of tests are back soon.
 func newClient(t testing.TB, h *hubtest.Hub) *client.Client {
 	t.Helper()
-	c, err := client.New(h.URL, client.Options{Sleep: soon, HTTP: hubtest.Client, Patience: hubtest.Patience})
+	c, err := client.New(h.URL, client.Options{Sleep: soon, HTTP: hubtest.Client, RetryTimeout: hubtest.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func (s *source) complete(t testing.TB, h *hubtest.Hub) {
 	if err := newClient(t, h).Describe(t.Context(), s.set, feed.Description{Title: s.set}); err != nil {
 		t.Fatal(err)
 	}
-	if err := newClient(t, h).Complete(t.Context(), s.set, true); err != nil {
+	if err := newClient(t, h).SetComplete(t.Context(), s.set, true); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -201,7 +201,7 @@ func (s *source) reads(t testing.TB, h *hubtest.Hub) {
 		for _, e := range p.Entries {
 			got.Add(e)
 		}
-		position = p.Place.Cursor.Position
+		position = p.Next.Cursor.Position
 	}
 	want := s.at(t, position)
 	for loc, e := range want {

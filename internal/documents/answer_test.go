@@ -94,10 +94,10 @@ func TestModifiedByTheDescription(t *testing.T) {
 	m, s := filled(t, 3, 8, documents.Options{Inventories: sh})
 	m.advance(time.Hour)
 	for _, path := range []string{"changelist.xml", "changelist.xml?from=2026-01-02T03:04:06Z", "resourcelist.xml"} {
-		for _, lastmod := range []feed.Lastmod{feed.LastmodOfSource, feed.LastmodIsDatetime, feed.LastmodInSeconds} {
+		for _, lastmod := range []feed.Lastmod{feed.LastmodSource, feed.LastmodDatetime, feed.LastmodSeconds} {
 			date := s.get("/sets/peps/" + path).Header().Get("Last-Modified")
 			m.describe("peps", feed.Description{Lastmod: lastmod})
-			if w := s.get("/sets/peps/"+path, "If-Modified-Since", date); w.Code != 200 && lastmod != feed.LastmodOfSource {
+			if w := s.get("/sets/peps/"+path, "If-Modified-Since", date); w.Code != 200 && lastmod != feed.LastmodSource {
 				t.Errorf("%s since %s, and now lastmod is %s: %d", path, date, lastmod, w.Code)
 			}
 		}
@@ -283,7 +283,7 @@ func TestLatestIsTheNotification(t *testing.T) {
 	m, s := filled(t, 4, 3, documents.Options{})
 	m.add("peps", 7)
 	state := m.state("peps")
-	b, err := m.Log.Since(t.Context(), "peps", state.Latest, 100)
+	b, err := m.Log.Since(t.Context(), "peps", state.BeforeLatest, 100)
 	if err != nil || len(b.Entries) != 7 {
 		t.Fatalf("Since = %v, %v", b, err)
 	}

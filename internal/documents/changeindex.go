@@ -50,14 +50,14 @@ func (d *Server) index(ctx context.Context, s feed.State) (*document, error) {
 				From:       ends[0].Time(),
 				Links:      []resourcesync.Link{{Rel: "up", Href: d.base.CapabilityList(s.Set)}},
 			}
-			ns := &resourcesync.Namespaces{Index: true, Micros: s.Lastmod != feed.LastmodInSeconds}
+			ns := &resourcesync.Namespaces{Index: true, Micros: s.Lastmod != feed.LastmodSeconds}
 			buf := resourcesync.AppendXMLHeader(nil, s.Lastmod.Header(h), ns)
 			for n := oldest; n <= newest; n++ {
 				after := ends[n-oldest]
-				item, id := resourcesync.Item{From: s.Lastmod.Down(after.Time())}, listID{n, listFrom, after.Micros}
+				item, id := resourcesync.Item{From: s.Lastmod.RoundDown(after.Time())}, listID{n, listFrom, after.Micros}
 				if n < open {
 					last := ends[n-oldest+1]
-					item.Until, id = s.Lastmod.Up(last.Time()), listID{n, listUntil, last.Micros}
+					item.Until, id = s.Lastmod.RoundUp(last.Time()), listID{n, listUntil, last.Micros}
 				}
 				item.Loc = d.base.Document(s.Set, id.name(s))
 				buf = resourcesync.AppendXMLItem(buf, &item, ns)

@@ -28,7 +28,7 @@ const (
 // withLastmod returns the name of a document that no other document ever has, also when
 // lastmod comes to mean something else.
 func withLastmod(name string, lastmod feed.Lastmod) string {
-	if lastmod != feed.LastmodOfSource {
+	if lastmod != feed.LastmodSource {
 		name += "-" + string(lastmod)
 	}
 	return name + ".xml"
@@ -38,7 +38,7 @@ func withLastmod(name string, lastmod feed.Lastmod) string {
 // micros. A description may change what lastmod is, and so the bytes of the document, at a
 // time that is not known.
 func modified(s feed.State, micros int64) int64 {
-	if s.Lastmod != feed.LastmodOfSource {
+	if s.Lastmod != feed.LastmodSource {
 		return 0
 	}
 	return micros

@@ -182,7 +182,7 @@ func (d *Server) capabilityList(ctx context.Context, s feed.State) (*document, e
 		})
 		if s.Framework {
 			doc.Items = append(doc.Items, resourcesync.Item{
-				Change:     resourcesync.Change{Loc: d.base.Topic(feed.Framework(s.Set)), Links: []resourcesync.Link{{Rel: "hub", Href: d.base.Hub()}}},
+				Change:     resourcesync.Change{Loc: d.base.Topic(feed.FrameworkSet(s.Set)), Links: []resourcesync.Link{{Rel: "hub", Href: d.base.Hub()}}},
 				Capability: resourcesync.FrameworkNotification,
 			})
 		}

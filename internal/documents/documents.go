@@ -295,18 +295,18 @@ func (d *Server) ServeLatest(w http.ResponseWriter, r *http.Request, set string)
 
 // latest returns the latest change notification.
 func (d *Server) latest(_ context.Context, s feed.State) (*document, error) {
-	if s.Latest == s.Head || s.Latest.Position < s.Floor.Position {
+	if s.BeforeLatest == s.Head || s.BeforeLatest.Position < s.Floor.Position {
 		return d.noLatest(s), nil
 	}
 	return &document{
-		tag:      d.tag("latest", s.Set, s.Begin, s.Latest, s.Head),
+		tag:      d.tag("latest", s.Set, s.Begin, s.BeforeLatest, s.Head),
 		modified: s.Head.Micros,
 		link:     d.base.Link(s.Set),
 		more:     d.inventoryLink(s),
-		keep:     d.keep(s.Head.Position - s.Latest.Position),
+		keep:     d.keep(s.Head.Position - s.BeforeLatest.Position),
 		write: func(ctx context.Context, w io.Writer) error {
-			h := (&feed.Batch{Set: s.Set, After: s.Latest, Cursor: s.Head}).Header()
-			return writeChanges(w, feed.LastmodOfSource, h, d.entries(ctx, s.Set, s.Latest, s.Head))
+			h := (&feed.Batch{Set: s.Set, After: s.BeforeLatest, Cursor: s.Head}).Header()
+			return writeChanges(w, feed.LastmodSource, h, d.entries(ctx, s.Set, s.BeforeLatest, s.Head))
 		},
 	}, nil
 }

@@ -55,13 +55,13 @@ func FuzzNames(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, name string) {
 		if at, block, piece, ok := parsePartName(name); ok {
-			name := partName(feed.State{Description: feed.Description{Lastmod: feed.LastmodInSeconds}}, at, time.Unix(1_700_000_000, 0), block, piece)
+			name := partName(feed.State{Description: feed.Description{Lastmod: feed.LastmodSeconds}}, at, time.Unix(1_700_000_000, 0), block, piece)
 			if a, b, p, ok := parsePartName(name); !ok || a != at || b != block || p != max(piece, 1) {
 				t.Errorf("%q is read as %v, %d, %d", name, a, b, p)
 			}
 		}
 		if id, ok := parseListName(name); ok {
-			name := id.name(feed.State{Description: feed.Description{Lastmod: feed.LastmodInSeconds}})
+			name := id.name(feed.State{Description: feed.Description{Lastmod: feed.LastmodSeconds}})
 			if again, ok := parseListName(name); !ok || again != id {
 				t.Errorf("%q is read as %v", name, again)
 			}

@@ -30,7 +30,7 @@ func TestLastmod(t *testing.T) {
 		return d
 	}
 	names, tags := map[string]bool{}, map[string]bool{}
-	for _, mode := range []feed.Lastmod{feed.LastmodOfSource, feed.LastmodIsDatetime, feed.LastmodInSeconds} {
+	for _, mode := range []feed.Lastmod{feed.LastmodSource, feed.LastmodDatetime, feed.LastmodSeconds} {
 		m.describe("peps", feed.Description{Lastmod: mode})
 		lists := []string{"/sets/peps/changelist.xml", "/sets/peps/changelist.xml?from=" + began.Add(time.Second).UTC().Format(time.RFC3339)}
 		lists = append(lists, s.named("/sets/peps/changelist-index.xml")...)
@@ -51,7 +51,7 @@ func TestLastmod(t *testing.T) {
 				if _, err := resourcesync.ParseTime(text); err != nil || !strings.Contains(text, "T") {
 					continue
 				}
-				if times++; mode == feed.LastmodInSeconds && strings.Contains(text, ".") {
+				if times++; mode == feed.LastmodSeconds && strings.Contains(text, ".") {
 					t.Errorf("%s has the time %s", url, text)
 				}
 			}
@@ -60,7 +60,7 @@ func TestLastmod(t *testing.T) {
 			}
 		}
 		for _, it := range read("/sets/peps/resourcelist.xml").Items {
-			if mode != feed.LastmodOfSource && it.Lastmod.Before(began.Add(-time.Second)) {
+			if mode != feed.LastmodSource && it.Lastmod.Before(began.Add(-time.Second)) {
 				t.Errorf("%s: the Resource List has the lastmod %v of the source", mode, it.Lastmod)
 			}
 		}
@@ -76,7 +76,7 @@ func TestLastmod(t *testing.T) {
 				if it.Datetime.Before(d.From) || !d.Until.IsZero() && it.Datetime.After(d.Until) {
 					t.Errorf("%s, %s: %v is not between %v and %v", mode, url, it.Datetime, d.From, d.Until)
 				}
-				if mode == feed.LastmodOfSource {
+				if mode == feed.LastmodSource {
 					continue
 				}
 				if !it.Lastmod.Equal(it.Datetime) || it.Lastmod.Before(last) {
@@ -84,7 +84,7 @@ func TestLastmod(t *testing.T) {
 				}
 				last = it.Lastmod
 			}
-			if has := strings.Contains(s.get(url).Body.String(), "h:sourceLastmod="); has != (mode != feed.LastmodOfSource) {
+			if has := strings.Contains(s.get(url).Body.String(), "h:sourceLastmod="); has != (mode != feed.LastmodSource) {
 				t.Errorf("%s, %s: the lastmod of the source: %t", mode, url, has)
 			}
 		}

@@ -210,7 +210,7 @@ func TestResourceListParts(t *testing.T) {
 			t.Errorf("%s: Cache-Control is %s", there, got)
 		}
 	}
-	describe(feed.Description{Lastmod: feed.LastmodIsDatetime}, dated, part)
+	describe(feed.Description{Lastmod: feed.LastmodDatetime}, dated, part)
 	describe(feed.Description{}, part, dated)
 
 	sh.put(12, 3, numbered)

@@ -52,7 +52,7 @@ func (d *diary) Make(_ context.Context, set string, _ feed.Description, listSize
 	if d.sets[set] == nil {
 		now := d.now()
 		at := feed.Cursor{Micros: now}
-		d.sets[set] = &page{state: feed.State{Set: set, ListSize: listSize, Begin: now, Floor: at, Head: at, Latest: at}}
+		d.sets[set] = &page{state: feed.State{Set: set, ListSize: listSize, Begin: now, Floor: at, Head: at, BeforeLatest: at}}
 	}
 	return nil
 }

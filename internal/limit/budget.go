@@ -111,7 +111,7 @@ func (b *Budget) try(user *User, bytes int64) (*Share, error) {
 
 // errShare is for a user that has its half. It is like feed.ErrOverloaded, but the
 // client caused it, and the hub has no problem.
-var errShare = &feed.Error{Code: feed.ErrOverloaded.Code, Status: 429, Retry: feed.ErrOverloaded.Retry, Text: "one caller has reached its limit of memory",
+var errShare = &feed.Error{Code: feed.ErrOverloaded.Code, Status: 429, RetryAfter: feed.ErrOverloaded.RetryAfter, Text: "one caller has reached its limit of memory",
 	Detail: "your requests under way use as much memory as one caller may, half of what the hub has for all; wait for their answers, and ask again"}
 
 // fitsLocked reports whether there is room for a share. The caller holds b.mu.

@@ -176,8 +176,8 @@ func (a *auditing) compareHub(ctx context.Context) (wrong []Problem, err error) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, closed()) }()
-	for d, err := range r.Audit(ctx, client.AuditOptions{Proved: func(p client.Proof) { a.proof = &p }}) {
-		if errors.Is(err, feed.ErrGone) || errors.Is(err, client.ErrNotWhole) {
+	for d, err := range r.Audit(ctx, client.AuditOptions{OnProof: func(p client.Proof) { a.proof = &p }}) {
+		if errors.Is(err, feed.ErrGone) || errors.Is(err, client.ErrBaselinePending) {
 			err = fmt.Errorf("the mirror is too far behind to be compared; first run rsmirror, or audit -repair: %w", err)
 		}
 		if err != nil {
@@ -209,7 +209,7 @@ func (a *auditing) tellHub(ctx context.Context) {
 	if a.opts.Name == "" || a.opts.Quick || a.proof == nil {
 		return
 	}
-	if err := a.hub.Tell(ctx, a.opts.Name, *a.proof); err != nil {
+	if err := a.hub.SubmitProof(ctx, a.opts.Name, *a.proof); err != nil {
 		a.Mirror.opts.Note("the hub is not told that the mirror is right: %v", err)
 	}
 }

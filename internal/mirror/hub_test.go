@@ -150,7 +150,7 @@ func TestPatienceBeginsWithAFailure(t *testing.T) {
 	b := &breaking{}
 	hub := &http.Client{Transport: b}
 	noted := 0
-	o := Options{HTTP: hub, Patience: time.Nanosecond, Hub: client.Options{HTTP: hub, Note: func(error, time.Duration) { noted++ }}}
+	o := Options{HTTP: hub, Patience: time.Nanosecond, Hub: client.Options{HTTP: hub, OnRetry: func(error, time.Duration) { noted++ }}}
 	if _, err := New(f.home, f.source, b, o).Run(t.Context(), true); err != nil || noted == 0 {
 		t.Errorf("Run = %v after %d failures", err, noted)
 	}
@@ -188,7 +188,7 @@ func TestDeletedMeanwhile(t *testing.T) {
 			f.tell(others...)
 			testutil.Until(f.t, "a baseline has it", func() bool {
 				for page, err := range f.Baseline(f.t.Context(), "demo", client.BaselineOptions{Limit: 1}) {
-					return err == nil && page.Place.Position > 3_000
+					return err == nil && page.Next.Position > 3_000
 				}
 				return false
 			})

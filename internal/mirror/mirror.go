@@ -155,8 +155,8 @@ func (m *Mirror) Run(ctx context.Context, once bool) (Left, error) {
 func (m *Mirror) patient(cancel context.CancelCauseFunc, once bool) (o client.Options, answers func()) {
 	var away time.Time // since when the hub does not answer; zero: it does
 	o = m.opts.Hub
-	note := o.Note
-	o.Note = func(err error, wait time.Duration) {
+	note := o.OnRetry
+	o.OnRetry = func(err error, wait time.Duration) {
 		if note != nil {
 			note(err, wait)
 		}
@@ -215,7 +215,7 @@ func (m *Mirror) complete(ctx context.Context, c *client.Client, set string) (co
 		if m.opts.Expect != nil && m.opts.Collection == "" { // nobody knows how many a collection has
 			m.opts.Expect(page.Count)
 		}
-		return page.Complete, page.Place.Cursor, nil
+		return page.Complete, page.Next.Cursor, nil
 	}
 	return false, at, context.Cause(ctx)
 }
@@ -413,7 +413,7 @@ func (m *Mirror) open(ctx context.Context, c *client.Client, set string) (*clien
 	if err != nil {
 		return nil, nil, err
 	}
-	o := client.ReplicaOptions{Store: pages, Prefix: m.opts.Prefix, Collection: m.opts.Collection, Holds: m.holds, MaxDelete: -1, Begins: m.begins}
+	o := client.ReplicaOptions{Store: pages, Prefix: m.opts.Prefix, Collection: m.opts.Collection, Holds: m.holds, MaxDelete: -1, BeforeBaseline: m.begins}
 	if d, ok := m.sink.(*Directory); ok {
 		o.MayDelete = d.mayDelete
 	}

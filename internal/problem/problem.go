@@ -58,7 +58,7 @@ func newProblem(err error) *feed.Problem {
 	}
 	if ok {
 		p := New(e.Status, e.Code, e.Detail)
-		p.RetryAfter = e.Retry
+		p.RetryAfter = e.RetryAfter
 		return p
 	}
 	return New(http.StatusInternalServerError, "internal", "the hub failed; its log says why")

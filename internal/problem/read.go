@@ -51,7 +51,7 @@ func Read(resp *http.Response, now time.Time) (*feed.Problem, error) {
 	}
 	p.RetryAfter = int((RetryAfter(resp.Header, now) + time.Second - 1) / time.Second) // rounded up, so that the client never comes too early
 	if code, ok := strings.CutPrefix(p.Type, resourcesync.Terms+"problems/"); ok {
-		if e := feed.FromCode(code); e != nil {
+		if e := feed.ErrorFromCode(code); e != nil {
 			p.Err = e
 		}
 	}

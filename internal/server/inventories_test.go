@@ -25,7 +25,7 @@ func TestInventories(t *testing.T) {
 	linked := func(path string) (all []string) {
 		resp, _ := servertest.Do(t, "GET", set+path, "")
 		for _, l := range feed.ParseLinks(resp.Header.Values("Link")) {
-			if l.Is(feed.RelBaseline) || l.Is(feed.RelResources) || l.Is(feed.RelAudit) {
+			if l.HasRel(feed.RelBaseline) || l.HasRel(feed.RelResources) || l.HasRel(feed.RelAudit) {
 				all = append(all, l.URI)
 			}
 		}

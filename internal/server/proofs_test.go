@@ -30,12 +30,12 @@ func TestProofs(t *testing.T) {
 	}
 	prove := func() {
 		t.Helper()
-		for d, err := range r.Audit(t.Context(), client.AuditOptions{Proved: func(p client.Proof) {
-			if err := c.Tell(t.Context(), "mirror", p); err != nil {
+		for d, err := range r.Audit(t.Context(), client.AuditOptions{OnProof: func(p client.Proof) {
+			if err := c.SubmitProof(t.Context(), "mirror", p); err != nil {
 				t.Error(err)
 			}
 			p.Count++
-			if err := c.Tell(t.Context(), "other", p); err == nil {
+			if err := c.SubmitProof(t.Context(), "other", p); err == nil {
 				t.Error("the hub takes a wrong proof")
 			}
 		}}) {

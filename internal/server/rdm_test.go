@@ -106,7 +106,7 @@ func TestRDM(t *testing.T) {
 		method, body string // of a GET, the query
 	}{
 		{400, "names no set of this hub", "GET", "type=rd-request&scope=all&csid=x-catalog://example.org:80/demo"},
-		{404, "there is no such set", "GET", "type=rd-request&scope=all&csid=other"},
+		{404, "no such set", "GET", "type=rd-request&scope=all&csid=other"},
 		{400, "unknown parameter", "GET", "typ=status-request"},
 		{400, "object 3 (@DOCUMENT https://example.org/f): attribute Title: its value does not end after 3 bytes", "POST",
 			soif("rd-response", "demo", described("https://example.org/e")) + "@DOCUMENT { https://example.org/f\nTitle{3}:\tHello\n}\n"},

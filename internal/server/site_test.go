@@ -56,7 +56,7 @@ func TestSlashInSet(t *testing.T) {
 		{"GET", "/sets/a%2Fb/changelist.xml"}, {"GET", "/sets/a%2Fb"}, {"PUT", "/sets/a%2Fb"}, {"DELETE", "/sets/a%2Fb"},
 		{"GET", "/sets/%2e%2e%2fa/changes"}, {"GET", "/sets/A/b/changes"},
 	} {
-		if detail := h.refuses(400, "invalid", test.method, test.path, aPage, asJSON...); !strings.Contains(detail, "a name is 1 to 63 of a-z") {
+		if detail := h.refuses(400, "invalid", test.method, test.path, aPage, asJSON...); !strings.Contains(detail, "want 1 to 63 of a-z") {
 			t.Errorf("%s %s says %q", test.method, test.path, detail)
 		}
 	}

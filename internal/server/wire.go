@@ -119,7 +119,7 @@ func (s *Server) wireFollowers(p *parts, base feed.Base, guard *guard, store *st
 		Base: base, CheckOrigin: guard.allows, Heartbeat: s.config.Heartbeat, WriteTimeout: s.config.WriteTimeout,
 		Logger: s.log, Metrics: s.metrics, Answers: p.answers, Streams: p.streams,
 		Inventories: p.inventories, Rights: s.callers, Deliveries: p.activity,
-		Messages: append(feed.Messages(), subscribe.JSONZstd, events.Message()), Pages: append(feed.Pages(), events.Page()),
+		Messages: append(feed.MessageFormats(), subscribe.JSONZstd, events.Message()), Pages: append(feed.PageFormats(), events.Page()),
 	})
 }
 

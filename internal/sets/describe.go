@@ -85,7 +85,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, set string) error {
 		return feed.ErrNoInventory
 	}
 	if body.Framework {
-		if err := mayAnnounce(r.Context(), set, feed.Framework(set)); err != nil {
+		if err := mayAnnounce(r.Context(), set, feed.FrameworkSet(set)); err != nil {
 			return err
 		}
 	}
@@ -127,7 +127,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, set string) error {
 // channel makes the set of the framework notifications of a set, if the set has any. It is private
 // if the set is, also if the set wants no more of them.
 func (s *Server) channel(ctx context.Context, set string, d *described) error {
-	channel := feed.Framework(set)
+	channel := feed.FrameworkSet(set)
 	if feed.CheckSet(channel) != nil {
 		return nil // there cannot be one
 	}
@@ -146,8 +146,8 @@ func (s *Server) channel(ctx context.Context, set string, d *described) error {
 
 // mayAnnounce returns an error if a set cannot have framework notifications in a channel.
 func mayAnnounce(ctx context.Context, set, channel string) error {
-	if feed.IsFramework(set) {
-		return resourcesync.Invalid("framework: set %q has the framework notifications of set %q, and none of its own", set, feed.FrameworkOf(set))
+	if feed.IsFrameworkSet(set) {
+		return resourcesync.Invalid("framework: set %q has the framework notifications of set %q, and none of its own", set, feed.TrimFramework(set))
 	}
 	if err := feed.CheckSet(channel); err != nil {
 		return resourcesync.About("framework", err)
@@ -216,7 +216,7 @@ func (d *described) check() error {
 		}
 	}
 	switch d.Lastmod {
-	case "", "source", string(feed.LastmodIsDatetime), string(feed.LastmodInSeconds):
+	case "", "source", string(feed.LastmodDatetime), string(feed.LastmodSeconds):
 	default:
 		return resourcesync.Invalid("lastmod is source, datetime or seconds, not %q", resourcesync.Shorten(d.Lastmod))
 	}

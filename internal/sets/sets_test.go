@@ -90,7 +90,7 @@ func TestComplete(t *testing.T) {
 		{`{"title":"","complete":true}`, "demo true", feed.Description{}},
 		{`{"resourcelist":"https://example.org/list","inventory":"on","complete":false}`, "demo false", feed.Description{ResourceList: "https://example.org/list"}},
 		{`{"inventory":"off"}`, "", feed.Description{NoInventory: true}},
-		{`{"push":"off","sitemap":true,"lastmod":"seconds"}`, "", feed.Description{NoPush: true, Sitemap: true, Lastmod: feed.LastmodInSeconds}},
+		{`{"push":"off","sitemap":true,"lastmod":"seconds"}`, "", feed.Description{NoPush: true, Sitemap: true, Lastmod: feed.LastmodSeconds}},
 		{`{"push":"on","lastmod":"source"}`, "", feed.Description{}},
 		{`{"cloudevents": {"change": "/op"}}`, "", feed.Description{CloudEvents: `{"change":"/op"}`}},
 		{`{"cloudevents":null}`, "", feed.Description{}},

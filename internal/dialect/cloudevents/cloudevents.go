@@ -45,7 +45,7 @@ func (w Writer) Message() *feed.Format {
 
 // Page is the format of a page: an array of events, of which each is a change.
 func (w Writer) Page() *feed.Format {
-	parts := &feed.Parts{
+	parts := &feed.PageWriter{
 		Head: func(dst []byte, _ *feed.Batch, _ string) []byte { return append(dst, '[') },
 		Entry: func(dst []byte, set string, e *feed.Entry, first bool) []byte {
 			if !first {
@@ -55,7 +55,7 @@ func (w Writer) Page() *feed.Format {
 		},
 		Tail: func(dst []byte) []byte { return append(dst, "]\n"...) },
 	}
-	return &feed.Format{MediaType: BatchMediaType, Parts: parts, Append: func(dst []byte, b *feed.Batch, next string) []byte {
+	return &feed.Format{MediaType: BatchMediaType, Page: parts, Append: func(dst []byte, b *feed.Batch, next string) []byte {
 		dst = parts.Head(dst, b, next)
 		for i := range b.Entries {
 			dst = parts.Entry(dst, b.Set, &b.Entries[i], i == 0)

@@ -2,7 +2,7 @@
 // as a new Resource List.
 //
 // The announcements to a set's followers are changes in a set of their own, named by
-// feed.Framework. So they are pushed, listed and stored like those of any set, and this package
+// feed.FrameworkSet. So they are pushed, listed and stored like those of any set, and this package
 // delivers nothing itself.
 package framework
 
@@ -127,10 +127,10 @@ func (a *Announcer) look(ctx context.Context) error {
 	var description *resourcesync.Change
 	var errs []error
 	for _, channel := range states {
-		if !feed.IsFramework(channel.Set) || !a.opts.Mine(channel.Set) {
+		if !feed.IsFrameworkSet(channel.Set) || !a.opts.Mine(channel.Set) {
 			continue
 		}
-		set, ok := by[feed.FrameworkOf(channel.Set)]
+		set, ok := by[feed.TrimFramework(channel.Set)]
 		if ok && !set.Framework {
 			continue
 		}

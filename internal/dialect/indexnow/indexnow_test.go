@@ -90,7 +90,7 @@ func TestDeliver(t *testing.T) {
 	for _, loc := range []string{"https://example.org/a?x=1&y=%22", "https://example.org/é", "https://example.org/a?x=1&y=%22"} {
 		b.Entries = append(b.Entries, feed.Entry{Change: resourcesync.Change{Loc: loc, Change: resourcesync.Updated}})
 	}
-	d := &outlet.Delivery{To: &subscription.Subscription{Set: "demo", Form: Form, Callback: s.place()}, Format: format, Body: [][]byte{b.In(format.Batch)}, Changes: 3}
+	d := &outlet.Delivery{To: &subscription.Subscription{Set: "demo", Form: Form, Callback: s.place()}, Format: format, Body: [][]byte{b.Encode(format.Batch)}, Changes: 3}
 	for status, want := range map[int]struct {
 		decision outlet.Decision
 		after    time.Duration

@@ -101,7 +101,7 @@ func Always(s *inventory.State) Own {
 // not named since Since.
 //
 // Audit tries again as Publish does when the hub cannot be reached. An error is the last
-// thing that it yields: an *Unavailable, a *Refused, an ErrNoHub, ctx's error, or an
+// thing that it yields: an *UnavailableError, a *RefusedError, an ErrNotHub, ctx's error, or an
 // error of own or of its state. It is feed.ErrGone if the hub's log does not have the
 // state's cursor any more: the caller then has to Follow first, or read a new Baseline.
 // It is feed.ErrNoInventory if the hub knows no resources of the set, only changes.

@@ -191,7 +191,7 @@ func (p *page) measure(ctx context.Context) error {
 			p.last = e.Change.Loc
 			continue
 		}
-		text = feed.JSON.Parts.Entry(text[:0], p.set, e, n == 0)
+		text = feed.JSON.Page.Entry(text[:0], p.set, e, n == 0)
 		if size += len(text); n == p.limit || n > 0 && size > maxPage {
 			p.more = true
 			break
@@ -237,7 +237,7 @@ func (p *page) write(ctx context.Context, w http.ResponseWriter) error {
 		if !p.filter.Match(&e.Change) {
 			continue
 		}
-		if text = format.Parts.Entry(text, p.set, e, first); len(text) >= writeAt {
+		if text = format.Page.Entry(text, p.set, e, first); len(text) >= writeAt {
 			if err := flush(); err != nil {
 				return err
 			}

@@ -44,7 +44,7 @@ func (s *shelf) State(_ context.Context, set string, from feed.Cursor, wait time
 	}
 	newest := s.states[len(s.states)-1]
 	if from.Position > newest.Cursor().Position {
-		return nil, &feed.Error{Code: "behind", Status: 503, Retry: 5, Text: "behind", Detail: "not there yet"}
+		return nil, &feed.Error{Code: "behind", Status: 503, RetryAfter: 5, Text: "behind", Detail: "not there yet"}
 	}
 	return s.holdLocked(newest)
 }
@@ -230,7 +230,7 @@ func TestResources(t *testing.T) {
 						}
 					}
 					link := feed.ParseLinks(resp.Header.Values("Link"))
-					if next = l.Next; next == "" && len(link) > 0 || next != "" && (len(link) != 1 || link[0].URI != next || !link[0].Is("next")) {
+					if next = l.Next; next == "" && len(link) > 0 || next != "" && (len(link) != 1 || link[0].URI != next || !link[0].HasRel("next")) {
 						t.Errorf("the next page is %q, and %v", next, link)
 					}
 				}
@@ -452,7 +452,7 @@ func TestAuditRefused(t *testing.T) {
 	if resp, body := s.do("HEAD", "audit", ""); resp.StatusCode != 200 || len(body) > 0 || resp.ContentLength < 100 {
 		t.Errorf("HEAD answers %v", resp.Header)
 	}
-	s.fail = &feed.Error{Code: "too-many", Status: 429, Retry: 5, Text: "too many", Detail: "ask again soon"}
+	s.fail = &feed.Error{Code: "too-many", Status: 429, RetryAfter: 5, Text: "too many", Detail: "ask again soon"}
 	s.problem("POST", "audit", question(at.String(), one), 429, "ask again soon")
 }
 

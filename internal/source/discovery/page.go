@@ -206,7 +206,7 @@ func (p *page) rel(name string) []string {
 	var to []string
 	seen := map[string]bool{}
 	for _, l := range p.links {
-		if l.Is(name) && !seen[l.URI] {
+		if l.HasRel(name) && !seen[l.URI] {
 			seen[l.URI] = true
 			to = append(to, l.URI)
 		}

@@ -84,11 +84,11 @@ func (s *Source) add(o *Source) {
 // link adds one link of a topic.
 func (s *Source) link(rel feed.Link) {
 	for name, to := range map[string]*string{feed.RelBaseline: &s.Baseline, feed.RelResources: &s.Resources, feed.RelAudit: &s.Audit} {
-		if rel.Is(name) && *to == "" {
+		if rel.HasRel(name) && *to == "" {
 			*to = rel.URI
 		}
 	}
-	if rel.Is("hub") {
+	if rel.HasRel("hub") {
 		s.Hubs = append(s.Hubs, rel.URI)
 	}
 	s.rshub = s.rshub || strings.Contains(rel.Rel, resourcesync.Terms+"rel/")

@@ -97,10 +97,10 @@ func (s *Set) patiently(ctx context.Context, f func() error) error {
 			return errDeleted
 		}
 		e, ok := errors.AsType[*feed.Error](err)
-		if !ok || e.Retry == 0 || time.Now().After(end) {
+		if !ok || e.RetryAfter == 0 || time.Now().After(end) {
 			return err
 		}
-		if backoff.Sleep(ctx, time.Duration(e.Retry)*time.Second) != nil {
+		if backoff.Sleep(ctx, time.Duration(e.RetryAfter)*time.Second) != nil {
 			return errors.Join(err, ctx.Err())
 		}
 	}

@@ -46,7 +46,7 @@ func (s *Set) Publish(ctx context.Context, key string, changes []resourcesync.Ch
 
 // Holds reports whether the log holds a cursor.
 func (s *Set) Holds(ctx context.Context, at feed.Cursor) (bool, error) {
-	return s.Client.Holds(ctx, s.Name, at)
+	return s.Client.ValidCursor(ctx, s.Name, at)
 }
 
 // Make makes the set.
@@ -55,4 +55,4 @@ func (s *Set) Make(ctx context.Context) error {
 }
 
 // Complete says that the hub knows all resources of the set.
-func (s *Set) Complete(ctx context.Context) error { return s.Client.Complete(ctx, s.Name, true) }
+func (s *Set) Complete(ctx context.Context) error { return s.Client.SetComplete(ctx, s.Name, true) }

@@ -20,44 +20,44 @@ import (
 	"github.com/rshub/rshub/subscribe"
 )
 
-// A shelf is the inventories of a site. It makes a root whenever somebody asks, and keeps
-// it until forget.
-type shelf struct {
+// inventories are the inventories of a site. A new root is made for each request, and retained
+// until dropRoots.
+type inventories struct {
 	mu       sync.Mutex
 	log      changelog.Log
 	pages    inventory.Store
 	trees    map[feed.Cursor]*inventory.Tree
 	complete bool // whether the hub knows all resources
-	still    bool // no new root is made while there is one
+	frozen   bool // whether an existing root is used instead of a new one
 }
 
-func newShelf(log *disklog.Log) *shelf {
-	return &shelf{log: log, pages: storetest.Beside(inventory.NewMemory(), log), trees: map[feed.Cursor]*inventory.Tree{}, complete: true}
+func newInventories(log *disklog.Log) *inventories {
+	return &inventories{log: log, pages: storetest.Beside(inventory.NewMemory(), log), trees: map[feed.Cursor]*inventory.Tree{}, complete: true}
 }
 
-// forget drops all roots.
-func (s *shelf) forget() {
+// dropRoots drops all roots.
+func (s *inventories) dropRoots() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.trees)
 }
 
-// set changes the shelf.
-func (s *shelf) set(change func()) {
+// set calls change while it holds the lock.
+func (s *inventories) set(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
 }
 
-// newest returns the tree at the head of the log. The caller holds s.mu.
-func (s *shelf) newest(ctx context.Context, set string) (*inventory.Tree, error) {
+// newestLocked returns the tree at the head of the log. The caller must hold s.mu.
+func (s *inventories) newestLocked(ctx context.Context, set string) (*inventory.Tree, error) {
 	v := inventory.New(s.pages, set, inventory.Options{})
 	_, head, err := v.Load(ctx)
 	if err != nil {
 		return nil, err
 	}
 	root := head.Newest()
-	if t := s.trees[root.Cursor]; s.still && t != nil {
+	if t := s.trees[root.Cursor]; s.frozen && t != nil {
 		return t, nil
 	}
 	newest, at := map[string]*feed.Entry{}, root.Cursor
@@ -84,20 +84,20 @@ func (s *shelf) newest(ctx context.Context, set string) (*inventory.Tree, error)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := v.Pin(ctx, root.Upto, "shelf", time.Hour); err != nil {
+	if _, err := v.Pin(ctx, root.Upto, "site", time.Hour); err != nil {
 		return nil, err
 	}
 	s.trees[root.Cursor] = v.Tree(root)
 	return s.trees[root.Cursor], nil
 }
 
-// At returns what a set holds at a cursor; at the zero cursor, the newest.
-func (s *shelf) At(ctx context.Context, set string, at feed.Cursor) (*inventory.Pinned, error) {
+// At returns the content of a set at a cursor, or the newest for the zero cursor.
+func (s *inventories) At(ctx context.Context, set string, at feed.Cursor) (*inventory.Pinned, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t, err := s.trees[at], error(nil)
 	if at.IsZero() {
-		t, err = s.newest(ctx, set)
+		t, err = s.newestLocked(ctx, set)
 	} else if t == nil {
 		err = feed.ErrGone
 	}
@@ -107,7 +107,7 @@ func (s *shelf) At(ctx context.Context, set string, at feed.Cursor) (*inventory.
 	return &inventory.Pinned{State: t.State(), Tree: t, Complete: s.complete, Release: func() {}}, nil
 }
 
-func (s *shelf) State(ctx context.Context, set string, from feed.Cursor, _ time.Duration) (*inventory.Pinned, error) {
+func (s *inventories) State(ctx context.Context, set string, from feed.Cursor, _ time.Duration) (*inventory.Pinned, error) {
 	if !from.IsZero() {
 		if b, err := s.log.Since(ctx, set, from, 1); err != nil || b.Diverged {
 			return nil, feed.ErrGone
@@ -116,7 +116,7 @@ func (s *shelf) State(ctx context.Context, set string, from feed.Cursor, _ time.
 	return s.At(ctx, set, feed.Cursor{})
 }
 
-func (s *shelf) Snapshot(ctx context.Context, set string, at feed.Cursor) (*subscribe.Snapshot, error) {
+func (s *inventories) Snapshot(ctx context.Context, set string, at feed.Cursor) (*subscribe.Snapshot, error) {
 	p, err := s.At(ctx, set, at)
 	if err != nil {
 		return nil, err
@@ -124,21 +124,21 @@ func (s *shelf) Snapshot(ctx context.Context, set string, at feed.Cursor) (*subs
 	return &subscribe.Snapshot{Resources: p, Complete: p.Complete, Release: p.Release}, nil
 }
 
-// A copy is a site's memory at one moment, with its inventory.
-type copied struct {
+// A siteCopy is a copy of a site's change memory, with its inventory.
+type siteCopy struct {
 	dir       string
 	cursor    feed.Cursor
 	resources []feed.Entry
 }
 
-// copy copies the site's memory.
-func (s *site) copy(t *testing.T) *copied {
+// copy copies the site's change memory.
+func (s *site) copy(t *testing.T) *siteCopy {
 	t.Helper()
-	held, err := s.shelf.At(t.Context(), "demo", feed.Cursor{})
+	held, err := s.inventories.At(t.Context(), "demo", feed.Cursor{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &copied{dir: filepath.Join(t.TempDir(), "copy"), cursor: held.Cursor()}
+	c := &siteCopy{dir: filepath.Join(t.TempDir(), "copy"), cursor: held.Cursor()}
 	for e, err := range held.Walk(t.Context(), inventory.Range{}) {
 		if err != nil {
 			t.Fatal(err)
@@ -151,8 +151,8 @@ func (s *site) copy(t *testing.T) *copied {
 	return c
 }
 
-// restore puts the site's memory back to what it was when a copy was made.
-func (s *site) restore(t *testing.T, c *copied) {
+// restore replaces the site's change memory by a copy.
+func (s *site) restore(t *testing.T, c *siteCopy) {
 	t.Helper()
 	s.stop()
 	if err := s.log.Close(); err != nil {
@@ -162,8 +162,8 @@ func (s *site) restore(t *testing.T, c *copied) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.log, s.shelf = log, newShelf(log)
-	_, err = inventory.New(s.shelf.pages, "demo", inventory.Options{}).Commit(t.Context(), inventory.Changes{To: c.cursor, Sorted: func(yield func(*feed.Entry) bool) {
+	s.log, s.inventories = log, newInventories(log)
+	_, err = inventory.New(s.inventories.pages, "demo", inventory.Options{}).Commit(t.Context(), inventory.Changes{To: c.cursor, Sorted: func(yield func(*feed.Entry) bool) {
 		for i := range c.resources {
 			if !yield(&c.resources[i]) {
 				return
@@ -176,7 +176,8 @@ func (s *site) restore(t *testing.T, c *copied) {
 	s.start()
 }
 
-// deleteSet deletes the set from the memory, past the hub. The next publish makes it anew.
+// deleteSet deletes the set from the change memory without the hub. The next publish creates it
+// again.
 func (s *site) deleteSet(t *testing.T) {
 	t.Helper()
 	if err := s.log.Delete(t.Context(), "demo"); err != nil {
@@ -184,13 +185,14 @@ func (s *site) deleteSet(t *testing.T) {
 	}
 }
 
-// change publishes changes of one kind.
+// change publishes changes of the given type.
 func (s *site) change(t *testing.T, kind resourcesync.ChangeType, locs ...string) feed.Cursor {
 	t.Helper()
 	return s.collect(t, kind, "", locs...)
 }
 
-// collect publishes changes of resources that are in a collection; empty: in none.
+// collect publishes changes of resources that are in the given collection, or in none if it is
+// empty.
 func (s *site) collect(t *testing.T, kind resourcesync.ChangeType, collection string, locs ...string) feed.Cursor {
 	t.Helper()
 	changes := updated(locs...)
@@ -206,8 +208,8 @@ func (s *site) collect(t *testing.T, kind resourcesync.ChangeType, collection st
 	return a.Cursor
 }
 
-// truth returns what the site's log says that exists: locs and positions.
-func (s *site) truth(t *testing.T) map[string]uint64 {
+// resources returns the positions of existing resources by loc, according to the log.
+func (s *site) resources(t *testing.T) map[string]uint64 {
 	t.Helper()
 	all, at := map[string]uint64{}, feed.Cursor{}
 	for {
@@ -229,9 +231,9 @@ func (s *site) truth(t *testing.T) map[string]uint64 {
 	}
 }
 
-// within returns what begins with a prefix.
+// within returns the resources whose loc starts with prefix.
 func within(all map[string]uint64, prefix string) map[string]uint64 {
-	some := maps.Clone(all)
-	maps.DeleteFunc(some, func(loc string, _ uint64) bool { return !strings.HasPrefix(loc, prefix) })
-	return some
+	filtered := maps.Clone(all)
+	maps.DeleteFunc(filtered, func(loc string, _ uint64) bool { return !strings.HasPrefix(loc, prefix) })
+	return filtered
 }
