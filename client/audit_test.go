@@ -301,7 +301,7 @@ func TestAuditRefused(t *testing.T) {
 		{"by position without a cursor", s.ServeHTTP, own.state, auditor.Options{}, resourcesync.ErrInvalid, "a state with a cursor"},
 		{"error of own", s.ServeHTTP, func(context.Context) (*inventory.State, error) { return nil, failure }, auditor.Options{}, failure, ""},
 		{"not a hub", text("welcome"), own.state, auditor.Options{By: digest.ByContent}, client.ErrNotHub, ""},
-		{"another set", text(strings.Replace(string(look.AppendJSON(nil)), "demo", "other", 1)), own.state, auditor.Options{By: digest.ByContent}, client.ErrNotHub, `the set "other"`},
+		{"another set", text(strings.Replace(string(look.AppendJSON(nil)), "demo", "other", 1)), own.state, auditor.Options{By: digest.ByContent}, client.ErrNotHub, `of set "other"`},
 		{"look as answer", text(string(look.AppendJSON(nil))), own.state, auditor.Options{By: digest.ByContent}, client.ErrNotHub, ""},
 		{"no inventory", func(w http.ResponseWriter, r *http.Request) { problem.Write(w, r, feed.ErrNoInventory) }, own.state, auditor.Options{By: digest.ByContent}, feed.ErrNoInventory, "404"},
 		{"unknown cursor", s.ServeHTTP, own.state, auditor.Options{By: digest.ByContent, Since: "7-7"}, feed.ErrGone, "410"},

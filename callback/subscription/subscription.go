@@ -165,6 +165,6 @@ var (
 		Detail: "this callback has no subscription to this topic"}
 
 	// ErrBusy means that too many requests wait in a shard's inbox.
-	ErrBusy = &feed.Error{Code: "busy", Status: 503, Retry: 60, Text: "too many pending requests",
+	ErrBusy = &feed.Error{Code: "busy", Status: 503, RetryAfter: 60, Text: "too many pending requests",
 		Detail: "too many requests about subscriptions are pending; try again in a minute"}
 )

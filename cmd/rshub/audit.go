@@ -94,7 +94,7 @@ func runAudit(ctx context.Context, args []string, stdin io.Reader, stdout, stder
 	if err != nil {
 		return err
 	}
-	c, err := client.New(*hub, client.Options{Token: token, UserAgent: "rshub/" + build.Version(), Patience: time.Minute, Note: printer.printRetry})
+	c, err := client.New(*hub, client.Options{Token: token, UserAgent: "rshub/" + build.Version(), RetryTimeout: time.Minute, OnRetry: printer.printRetry})
 	if err != nil {
 		return usageError("-hub, -token-file: want a URL such as https://hub.example.org, and a token of one word: " + err.Error())
 	}

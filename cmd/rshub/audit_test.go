@@ -131,7 +131,7 @@ func TestAuditErrors(t *testing.T) {
 		{"invalid JSON", []string{"-set", "demo", list("text", "{\"loc\":\"urn:a\"}\nurn:b\n")}, "text: line 2: "},
 		{"relative loc", []string{"-set", "demo", list("relative", `{"loc":"/a"}`)}, "relative: line 1: "},
 		{"deletion", []string{"-set", "demo", list("deleted", `{"loc":"urn:a","change":"deleted"}`)}, "deleted: line 1: "},
-		{"duplicate loc", []string{"-set", "demo", list("twice", "{\"loc\":\"urn:a\"}\n{\"loc\":\"urn:b\"}\n{\"loc\":\"urn:a\"}")}, "twice: line 3: urn:a: it is there twice: line 1"},
+		{"duplicate loc", []string{"-set", "demo", list("twice", "{\"loc\":\"urn:a\"}\n{\"loc\":\"urn:b\"}\n{\"loc\":\"urn:a\"}")}, "twice: line 3: urn:a: duplicate loc; line 1"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			code, stdout, stderr := runCommand(t, append([]string{"audit", "-hub", h.URL, "-settle", "0s"}, test.args...)...)

@@ -57,7 +57,7 @@ func TestConfigProblems(t *testing.T) {
 		{"all at once", []string{"RSHUB_LISTEN", "here", "RSHUB_OPS_LISTEN", "there", "RSHUB_HEARTBEAT", "often", "RSHUB_CHANGELIST_SIZE", "many",
 			"RSHUB_SETS", "a,B", "RSHUB_DESCRIBED_BY", "about", "RSHUB_INSECURE", "yes", "RSHUB_LOG_LEVEL", "loud", "RSHUB_DISK_RESERVE", "1 apple"},
 			[]string{`RSHUB_CHANGELIST_SIZE: invalid value "many"`, `RSHUB_DISK_RESERVE: invalid value "1 apple"`, `RSHUB_HEARTBEAT: invalid value "often"`, `RSHUB_LOG_LEVEL: invalid value "loud"`,
-				`RSHUB_LISTEN: got "here"`, `RSHUB_OPS_LISTEN: got "there"`, `RSHUB_SETS: "B"`, `RSHUB_DESCRIBED_BY: got "about"`, `RSHUB_INSECURE: got "yes"`}},
+				`RSHUB_LISTEN: got "here"`, `RSHUB_OPS_LISTEN: got "there"`, `RSHUB_SETS: invalid set name "B"`, `RSHUB_DESCRIBED_BY: got "about"`, `RSHUB_INSECURE: got "yes"`}},
 		{"list size", []string{"RSHUB_CHANGELIST_SIZE", "25001"}, []string{"RSHUB_CHANGELIST_SIZE: got 25001, want 1 to 25000"}},
 		{"zero list size", []string{"RSHUB_CHANGELIST_SIZE", "0"}, []string{"RSHUB_CHANGELIST_SIZE: got 0"}},
 		{"durations", []string{"RSHUB_RETENTION_AGE", "-1h", "RSHUB_HEARTBEAT", "1ms", "RSHUB_LEASE_MIN", "1ms", "RSHUB_WRITE_TIMEOUT", "0", "RSHUB_GRACE", "-1s"},

@@ -76,7 +76,7 @@ func runFollow(ctx context.Context, args []string, stdout, stderr io.Writer) err
 		return err
 	}
 	printer := &changePrinter{stdout: stdout, stderr: stderr, count: *count, since: cmp.Or(query.Get("since"), "now")}
-	c, err := client.New(*hub, client.Options{Token: os.Getenv("RSHUB_TOKEN"), UserAgent: "rshub/" + build.Version(), Note: printer.printRetry})
+	c, err := client.New(*hub, client.Options{Token: os.Getenv("RSHUB_TOKEN"), UserAgent: "rshub/" + build.Version(), OnRetry: printer.printRetry})
 	if err != nil {
 		return usageError("-hub, RSHUB_TOKEN: want a URL such as https://hub.example.org, and a token: " + err.Error())
 	}

@@ -160,7 +160,7 @@ func TestFollowRefused(t *testing.T) {
 		{"invalid since", texts[1], []string{"-set", "demo", "-since", "yesterday"}, 1, "400: "},
 		{"too few changes", texts[1], []string{"-set", "demo", "-count", "1", "-for", "1ms"}, 1, "received 0 changes within 1ms, want 1"},
 		{"time limit", texts[1], []string{"-set", "demo", "-for", "1ms"}, 0, ""},
-		{"not a hub", "", []string{"-set", "demo", "-hub", other.URL}, 1, "not as a hub does; is the URL right?"},
+		{"not a hub", "", []string{"-set", "demo", "-hub", other.URL}, 1, "response is not from a hub; check the URL"},
 		{"no set", "", nil, 2, "rshub follow -set SET"},
 		{"invalid set", "", []string{"-set", "a/b"}, 2, "rshub follow -set SET"},
 		{"invalid hub URL", "", []string{"-set", "demo", "-hub", "hub.example.org"}, 2, "-hub, RSHUB_TOKEN: want a URL"},

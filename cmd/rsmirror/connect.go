@@ -88,7 +88,7 @@ func (p *program) mirrorOptions() mirror.Options {
 		MaxSize: int64(p.maxSize),
 		Note:    func(format string, args ...any) { p.report.Note("rsmirror: "+format, args...) },
 		Expect:  p.report.setExpected,
-		Hub:     client.Options{HTTP: httpClient, UserAgent: userAgent(), Note: p.printRetry},
+		Hub:     client.Options{HTTP: httpClient, UserAgent: userAgent(), OnRetry: p.printRetry},
 	}
 }
 

@@ -42,7 +42,7 @@ func (b *batch) add(e entry) bool {
 
 // locate returns an error that names the change of the input that the hub refused, because the
 // hub counts within the batch. It returns nil if the hub did not name a change.
-func (b *batch) locate(r *client.Refused) error {
+func (b *batch) locate(r *client.RefusedError) error {
 	i := r.Entry
 	if i == 0 {
 		i = r.Line // each line has one change

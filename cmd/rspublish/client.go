@@ -39,12 +39,12 @@ func (p *program) newClient(cfg *config, note func(string, ...any)) (*client.Cli
 		patience = -1
 	}
 	c, err := client.New(cfg.hub, client.Options{
-		Token:     cfg.token,
-		UserAgent: userAgent(),
-		Patience:  patience,
-		Now:       p.now,
-		Sleep:     p.sleep,
-		Note: func(err error, wait time.Duration) {
+		Token:        cfg.token,
+		UserAgent:    userAgent(),
+		RetryTimeout: patience,
+		Now:          p.now,
+		Sleep:        p.sleep,
+		OnRetry: func(err error, wait time.Duration) {
 			note("rspublish: %v; retrying in %s", err, wait.Round(100*time.Millisecond))
 		},
 	})
@@ -56,8 +56,8 @@ func (p *program) newClient(cfg *config, note func(string, ...any)) (*client.Cli
 
 // explainError adds an exit code and advice for the user to an error of the hub's client.
 func (c *config) explainError(err error) error {
-	refused, _ := errors.AsType[*client.Refused](err)
-	unavailable, _ := errors.AsType[*client.Unavailable](err)
+	refused, _ := errors.AsType[*client.RefusedError](err)
+	unavailable, _ := errors.AsType[*client.UnavailableError](err)
 	tooMany, _ := errors.AsType[*reconcile.TooMany](err)
 	switch {
 	case tooMany != nil:
@@ -66,11 +66,11 @@ func (c *config) explainError(err error) error {
 		return failf(exitRefused, "the hub has no inventory of set %s to compare with; use PUT /sets/%[1]s {\"inventory\":\"on\"}, or RSHUB_INVENTORY=on at the hub", c.set)
 	case errors.Is(err, feed.ErrGone):
 		return failf(exitUnavailable, "the hub's log advanced too far during the comparison: %w", err)
-	case unavailable != nil && unavailable.Lasting:
+	case unavailable != nil && unavailable.Permanent:
 		return failf(exitUnavailable, "%w", err)
 	case unavailable != nil:
 		return failf(exitUnavailable, "%w (-retry %s)", err, c.retry)
-	case errors.Is(err, client.ErrNoHub):
+	case errors.Is(err, client.ErrNotHub):
 		return failf(exitRefused, "%w", err)
 	case refused == nil:
 		return err
@@ -88,13 +88,13 @@ func (c *config) explainError(err error) error {
 
 // isTemporary reports whether a retry may succeed after an error of the hub.
 func isTemporary(err error) bool {
-	u, _ := errors.AsType[*client.Unavailable](err)
-	return u != nil && !u.Lasting || errors.Is(err, feed.ErrGone)
+	u, _ := errors.AsType[*client.UnavailableError](err)
+	return u != nil && !u.Permanent || errors.Is(err, feed.ErrGone)
 }
 
 // refusalReason returns the detail of a refusal without its entry and line, because the hub
 // counts those within the batch.
-func refusalReason(r *client.Refused) string {
+func refusalReason(r *client.RefusedError) string {
 	location := (&resourcesync.Error{Entry: r.Entry, Line: r.Line, Loc: r.Loc}).Error()
 	return strings.TrimPrefix(r.Detail, location)
 }

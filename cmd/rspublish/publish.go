@@ -222,10 +222,10 @@ func (r *publication) checkOrder(j *job, receipt *feed.Receipt) error {
 // sendError returns the error for a batch that was not published. startedBefore reports whether
 // the hub may have changes of earlier batches of the job.
 func (r *publication) sendError(j *job, b *batch, startedBefore bool, err error) error {
-	refused, _ := errors.AsType[*client.Refused](err)
-	unavailable, _ := errors.AsType[*client.Unavailable](err)
+	refused, _ := errors.AsType[*client.RefusedError](err)
+	unavailable, _ := errors.AsType[*client.UnavailableError](err)
 	bad := refused != nil && (refused.Status == http.StatusBadRequest || refused.Status == http.StatusRequestEntityTooLarge)
-	if bad || refused != nil && !refused.Doubt || unavailable != nil && unavailable.Unsent {
+	if bad || refused != nil && !refused.Uncertain || unavailable != nil && unavailable.Unsent {
 		j.started = startedBefore // the hub does not have the batch
 	}
 	if refused != nil {

@@ -46,7 +46,7 @@ func TestReadQuestion(t *testing.T) {
 		{`{}`, "at is missing"},
 		{`{"at":"1-1"}`, "by: want position or content"},
 		{`{"at":"1-1","by":"content"}`, "at least one range"},
-		{`{"at":"1","by":"content","ranges":[{"count":0,` + digest + `}]}`, "no cursor"},
+		{`{"at":"1","by":"content","ranges":[{"count":0,` + digest + `}]}`, "invalid cursor"},
 		{`{"at":null,"by":"content","ranges":[]}`, "at is missing"},
 		{`{"at":1,"by":"content","ranges":[]}`, "at is a string"},
 		{`{"at":"1-1","by":"size","ranges":[{"count":0,` + digest + `}]}`, "by: want position or content"},

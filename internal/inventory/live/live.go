@@ -47,12 +47,12 @@ var (
 	// ErrBehind means that the inventory has not reached the cursor that the caller
 	// asks for. It is being made from a long log, or the log itself has not reached
 	// the cursor.
-	ErrBehind = &feed.Error{Code: "behind", Status: 503, Retry: 5, Text: "the inventory is behind",
+	ErrBehind = &feed.Error{Code: "behind", Status: 503, RetryAfter: 5, Text: "the inventory is behind",
 		Detail: "the inventory of this set has not reached the cursor yet; try again soon"}
 
 	// ErrTooMany means that the maximum number of readers read inventories now.
 	// The maximum of one user is half of that.
-	ErrTooMany = &feed.Error{Code: "too-many", Status: 429, Retry: 5, Text: "too many readers of inventories",
+	ErrTooMany = &feed.Error{Code: "too-many", Status: 429, RetryAfter: 5, Text: "too many readers of inventories",
 		Detail: "too many baselines or audits are in progress; try again soon"}
 
 	// errOff is the feed.ErrNoInventory of a set whose source wants none.
