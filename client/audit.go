@@ -59,7 +59,7 @@ type Proof struct {
 
 // AuditOptions configures an audit. The zero value uses the defaults.
 type AuditOptions struct {
-	Prefix string // prefix of the loc of the resources to compare; default: all resources
+	Prefix string // prefix of the loc of the resources to compare; default: all resources, or the replica's
 
 	// Settle is for Client.Audit: the time to wait before it checks differences again. The default
 	// is 5 s.
@@ -122,7 +122,7 @@ type ownList struct {
 	collected bool // whether the first state of the comparison was collected
 }
 
-// resetStates is called when a comparison starts.
+// resetStates makes the next state the first one of a comparison.
 func (l *ownList) resetStates() { l.collected = false }
 
 // collectState collects a new state. It replaces the previous one, but not the first one after

@@ -40,9 +40,12 @@ import (
 
 // Options configures a Client. The zero value uses the defaults.
 type Options struct {
-	Token        string        // bearer token; default: none
-	UserAgent    string        // default: "rshub-client"
-	RetryTimeout time.Duration // how long to retry a publish; default: 10 minutes; negative: never
+	Token     string // bearer token; default: none
+	UserAgent string // default: "rshub-client"
+
+	// RetryTimeout limits how long a request is retried after its first failure. The default is 10
+	// minutes. If negative, it is sent once. Follow and Baseline retry without this limit.
+	RetryTimeout time.Duration
 
 	// HTTP sends the requests. New copies it, and sets CheckRedirect in the copy. Its Timeout must
 	// be longer than a long poll. The default has a transport like http.DefaultTransport, but with
@@ -54,7 +57,9 @@ type Options struct {
 	// nil.
 	OnRetry func(err error, wait time.Duration)
 
-	Now func() time.Time // default: time.Now
+	// Now returns the current time. The default is time.Now.
+	Now func() time.Time
+
 	// Sleep waits between two attempts, or returns ctx's error. The default waits in real time.
 	Sleep func(ctx context.Context, d time.Duration) error
 }

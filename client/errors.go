@@ -44,11 +44,20 @@ func (r *RefusedError) Is(target error) bool {
 // or 408. Unless it is Unsent, the hub may have the changes of the publish anyway. It is safe to
 // publish them again later with the same key.
 type UnavailableError struct {
-	Err        error         // cause of the last failure; if the hub responded, it wraps the *feed.Problem
-	Tries      int           // number of requests sent
-	Permanent  bool          // whether retrying is useless, because of an invalid certificate or because the server speaks HTTP and not HTTPS
-	Unsent     bool          // whether no attempt got as far as a connection, so that the hub has none of the changes
-	RetryAfter time.Duration // if not zero, the Client gave up early, since the hub asked for this delay, which exceeds the rest of RetryTimeout
+	Err   error // cause of the last failure; if the hub responded, it wraps the *feed.Problem
+	Tries int   // number of requests sent
+
+	// Permanent reports whether retrying is useless, because the certificate is invalid or because
+	// the server speaks HTTP and the URL has https.
+	Permanent bool
+
+	// Unsent reports whether no attempt got as far as a connection, so that the hub has none of the
+	// changes.
+	Unsent bool
+
+	// RetryAfter is not zero if the Client gave up early, since the hub asked for this delay, which
+	// exceeds the rest of RetryTimeout.
+	RetryAfter time.Duration
 
 	slow       bool          // whether the time limit expired while the response was read
 	retryAfter time.Duration // delay that the hub asked for; unlike RetryAfter, also set if RetryTimeout permits it
@@ -69,7 +78,7 @@ func (u *UnavailableError) Error() string {
 func (u *UnavailableError) Unwrap() error { return u.Err }
 
 // ErrNotHub means that a response does not come from a hub, or is the response to another request.
-// Most likely the URL is wrong.
+// Most likely the URL is wrong. Test for it with errors.Is.
 var ErrNotHub = errors.New("response is not from a hub; check the URL")
 
 // A notHubError is an ErrNotHub with another text.

@@ -159,8 +159,8 @@ func (c *Client) postChanges(ctx context.Context, set, key, mediaType string, bo
 	return r, err
 }
 
-// readReceipt decodes a receipt, and rejects any other than that of the changes that were sent,
-// since a response with status 200 may not come from the hub.
+// readReceipt decodes a receipt, and rejects a receipt for other changes, since a response with
+// status 200 may not come from the hub.
 func (c *Client) readReceipt(body io.Reader, set string, count int) (*feed.Receipt, error) {
 	text, err := io.ReadAll(io.LimitReader(body, maxReceipt))
 	if err != nil {

@@ -31,7 +31,7 @@ type reader struct {
 	failures int  // number of failed attempts since the last page
 }
 
-// notePage is called after each received page.
+// notePage records that a page was received.
 func (r *reader) notePage() { r.started, r.failures, r.limit = true, 0, min(2*r.limit, r.maxLimit) }
 
 // get sends one request for a page, which the hub may hold for the duration of wait. read decodes

@@ -167,8 +167,8 @@ type Update struct {
 // another baseline. An interrupted baseline continues where it stopped, even in another process.
 //
 // An error is the last thing that Follow yields. It is an error of Baseline, the Store, Holds,
-// MayDelete or BeforeBaseline, or a *DeleteLimitError. When ctx is done, Follow ends without an
-// error.
+// MayDelete or BeforeBaseline, or a *DeleteLimitError, or it reports that another call of Follow or
+// CatchUp is in progress. When ctx is done, Follow ends without an error.
 func (r *Replica) Follow(ctx context.Context) iter.Seq2[*Update, error] { return r.updates(ctx, false) }
 
 // CatchUp is like Follow, but ends when the hub has no more changes.
