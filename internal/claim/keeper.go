@@ -262,7 +262,7 @@ func (k *Keeper) lose(lost func(*Hold) bool) {
 		}
 	}
 	if n > 0 {
-		k.logger.Warn("claims are lost; the work on their shards stops", "shards", n)
+		k.logger.Warn("claims lost; work on their shards stops", "shards", n)
 	}
 }
 
