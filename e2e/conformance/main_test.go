@@ -43,14 +43,17 @@ func holds(t *testing.T, rules []rule) {
 	}
 }
 
-// TestTable holds the tables of docs/conformance.md against the rules.
+// TestTable checks the lists of rules in docs/conformance.md. Each rule has a hub that breaks it.
 func TestTable(t *testing.T) {
 	var b strings.Builder
 	all := wrongs()
 	for i, rules := range [][]rule{webSub, notifications} {
-		b.WriteString([]string{"| WebSub", "\n| Change Notification"}[i] + " | a wrong hub, which is noticed |\n|---|---|\n")
+		b.WriteString([]string{"WebSub:\n\n", "\nChange Notification:\n\n"}[i])
 		for _, r := range rules {
-			fmt.Fprintf(&b, "| %s | %s |\n", r.name, all[r.name].does)
+			if all[r.name].does == "" {
+				t.Errorf("rule %q: got no hub that breaks it, want one", r.name)
+			}
+			fmt.Fprintf(&b, "- %s\n", r.name)
 		}
 	}
 	tabletest.Check(t, "../../docs/conformance.md", "rules", b.String())
