@@ -6,28 +6,29 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// An audience is the connections of a group that have the same filter.
+// An audience has the connections of a group with the same filter.
 type audience = feed.Audience[members]
 
+// members are the connections of an audience.
 type members struct {
-	conns  []*conn      // the live ones, and those that were detached since the last delivery
+	conns  []*conn      // live connections, and those detached since the last delivery
 	passed []feed.Entry // scratch space of wanting
 }
 
-// audiences are the connections of a group. The group guards them.
+// audiences has the connections of a group by filter. The group's mutex guards it.
 type audiences struct {
 	feed.Audiences[members]
-	wants []*audience // scratch space of wanting
+	matched []*audience // scratch space of wanting
 }
 
-// add adds a connection.
+// add adds a connection to the audience of its filter.
 func (as *audiences) add(c *conn) {
 	a := as.Join(c.filter)
 	c.audience, c.index = a, len(a.Members.conns)
 	a.Members.conns = append(a.Members.conns, c)
 }
 
-// remove removes a connection.
+// remove removes a connection from its audience.
 func (as *audiences) remove(c *conn) {
 	m := &c.audience.Members
 	n := len(m.conns) - 1
@@ -39,29 +40,29 @@ func (as *audiences) remove(c *conn) {
 	c.audience = nil
 }
 
-// wanting yields the audiences with a filter that something of a batch passes, with the
-// entries that pass. If the batch diverged, it yields all of them. The batch is what
-// Filter.Apply makes of it; but all filters together are found by one look at each entry.
-func (as *audiences) wanting(b *feed.Batch) iter.Seq2[*audience, []feed.Entry] {
+// matching yields each audience whose filter matches entries of a batch, with these entries. If
+// the batch diverged, it yields all filtered audiences. The result equals Filter.Apply for each
+// audience, but each entry is matched against all filters at once.
+func (as *audiences) matching(b *feed.Batch) iter.Seq2[*audience, []feed.Entry] {
 	return func(yield func(*audience, []feed.Entry) bool) {
 		for i := range b.Entries {
 			for a := range as.Matching(&b.Entries[i].Change, nil) {
 				if len(a.Members.passed) == 0 {
-					as.wants = append(as.wants, a)
+					as.matched = append(as.matched, a)
 				}
 				a.Members.passed = append(a.Members.passed, b.Entries[i])
 			}
 		}
 		if b.Diverged {
-			as.wants = as.wants[:0]
+			as.matched = as.matched[:0]
 			for a := range as.All() {
 				if a.Key != "" {
-					as.wants = append(as.wants, a)
+					as.matched = append(as.matched, a)
 				}
 			}
 		}
-		wants := as.wants
-		as.wants = nil // an audience may leave meanwhile
+		wants := as.matched
+		as.matched = nil // yield may remove audiences
 		for _, a := range wants {
 			entries := a.Members.passed
 			if a.Members.passed = nil; !yield(a, entries) {
@@ -69,6 +70,6 @@ func (as *audiences) wanting(b *feed.Batch) iter.Seq2[*audience, []feed.Entry] {
 			}
 		}
 		clear(wants)
-		as.wants = wants[:0]
+		as.matched = wants[:0]
 	}
 }

@@ -30,7 +30,7 @@ func TestWanting(t *testing.T) {
 	} {
 		b.Diverged = test.diverged
 		got := map[string][]feed.Entry{}
-		for a, entries := range as.wanting(b) {
+		for a, entries := range as.matching(b) {
 			if _, twice := got[a.Filter.Prefix]; twice {
 				t.Fatalf("filter %q is served twice", a.Key)
 			}
@@ -62,7 +62,7 @@ func TestPassedOver(t *testing.T) {
 		}
 	}
 	for _, b := range []*feed.Batch{batch(5, 7, false), batch(7, 8, false)} {
-		g.begin([]*feed.Batch{b})
+		g.startDelivery([]*feed.Batch{b})
 		g.deliverFiltered(b)
 	}
 	for _, test := range []struct {
@@ -71,8 +71,8 @@ func TestPassedOver(t *testing.T) {
 	}{{c, at(8)}, {ahead, at(9)}} {
 		test.c.mu.Lock()
 		test.c.passLocked()
-		if test.c.cursor != test.want || test.c.told == test.want && test.c == c {
-			t.Errorf("it is at %v, and was told %v; want %v", test.c.cursor, test.c.told, test.want)
+		if test.c.cursor != test.want || test.c.lastSent == test.want && test.c == c {
+			t.Errorf("it is at %v, and was told %v; want %v", test.c.cursor, test.c.lastSent, test.want)
 		}
 		test.c.mu.Unlock()
 	}

@@ -261,12 +261,12 @@ func TestBaselineRefused(t *testing.T) {
 	s, sh := newBaselineSite(t, settings{}, 0)
 	s.publish(1)
 	for _, test := range []struct{ query, says string }{
-		{"?since=baseline&change=created", "prefix and collection can"},
-		{"?since=baseline&type=text/plain", "prefix and collection can"},
+		{"?since=baseline&change=created", "use prefix and collection"},
+		{"?since=baseline&type=text/plain", "use prefix and collection"},
 		{"?since=baseline&collection=c", "collection"},
 		{"?since=1-2~", "invalid baseline cursor"},
 		{"?since=~", "invalid baseline cursor"},
-		{"?since=baseline&since=1-2~3", "since is there 2 times"},
+		{"?since=baseline&since=1-2~3", "since: got 2 values"},
 		{"?since=baseline&limit=0", "limit"},
 	} {
 		for _, accept := range []string{"application/json", "text/event-stream"} {

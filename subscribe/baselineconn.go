@@ -9,7 +9,7 @@ import (
 	"github.com/rshub/rshub/internal/zst"
 )
 
-// beginBaseline makes c begin with a baseline, or with the rest of one.
+// beginBaseline makes c start with a baseline, or with the rest of one.
 func (c *conn) beginBaseline(ctx context.Context, since string) (err error) {
 	if c.key.format.Baseline == nil {
 		return noBaselines(c.key.format.Name)
@@ -21,7 +21,7 @@ func (c *conn) beginBaseline(ctx context.Context, since string) (err error) {
 	return err
 }
 
-// endBaseline gives back what c holds for a baseline.
+// endBaseline releases the baseline of c.
 func (c *conn) endBaseline() {
 	if c.baseline != nil {
 		c.baseline.close()
@@ -29,8 +29,8 @@ func (c *conn) endBaseline() {
 	}
 }
 
-// sendBaseline writes the baseline. It runs in c's own goroutine, right after the pending
-// frames. err is the result of writing those.
+// sendBaseline writes the baseline. The output goroutine calls it after the pending frames. err is
+// the result of writing those.
 func (c *conn) sendBaseline(err error) error {
 	b := c.baseline
 	defer c.endBaseline()
@@ -43,7 +43,7 @@ func (c *conn) sendBaseline(err error) error {
 		interrupted := ctx.Err() != nil
 		cancel()
 		if failed != nil {
-			if !interrupted { // else there is something to write first
+			if !interrupted { // otherwise there is pending output
 				c.server.logFailure(c.key.set, failed)
 				c.fail(failed)
 			}
@@ -62,12 +62,12 @@ func (c *conn) sendBaseline(err error) error {
 	return err
 }
 
-// readUpTo notes that the client has got a part of a baseline.
+// readUpTo records that the client has received a part of a baseline.
 func (c *conn) readUpTo(p *feed.BaselinePart) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.cursor, c.told, c.place = p.Next.Cursor, p.Next.Cursor, p.Cursor()
+	c.cursor, c.lastSent, c.resumeFrom = p.Next.Cursor, p.Next.Cursor, p.Cursor()
 	if p.End {
-		c.place = ""
+		c.resumeFrom = ""
 	}
 }

@@ -9,10 +9,9 @@ import (
 	"github.com/rshub/rshub/internal/problem"
 )
 
-// serveBaselinePage answers with a page of a baseline: the next resources, or the end of
-// the baseline if there are no more. It reads the resources twice: first to see where
-// the page ends, because that stands before the resources, and then as the client takes
-// them.
+// serveBaselinePage serves a page of a baseline: the next resources, or the end of the baseline.
+// It reads the resources twice: first to find the end of the page, which precedes the resources
+// in the text, and then as the client reads them.
 func (s *Server) serveBaselinePage(w http.ResponseWriter, r *http.Request, set, since string, p poll) error {
 	format := s.pageFormat(r)
 	if format.Baseline == nil {
@@ -24,10 +23,10 @@ func (s *Server) serveBaselinePage(w http.ResponseWriter, r *http.Request, set, 
 	}
 	defer b.close()
 	page, n, err := b.page(r.Context(), format, p.limit)
-	if errors.Is(err, feed.ErrGone) { // meanwhile
-		b.drop()
+	if errors.Is(err, feed.ErrGone) { // since the baseline was opened
+		b.releaseSnapshot()
 		b.restart = true
-		if err = b.open(r.Context(), feed.BaselineCursor{}); err == nil {
+		if err = b.openSnapshot(r.Context(), feed.BaselineCursor{}); err == nil {
 			page, n, err = b.page(r.Context(), format, p.limit)
 		}
 	}
@@ -36,7 +35,7 @@ func (s *Server) serveBaselinePage(w http.ResponseWriter, r *http.Request, set, 
 	}
 	next := s.nextURL(set, page.Cursor(), r.URL.Query(), p.filter)
 	h := w.Header()
-	h.Add("Link", "<"+next+`>; rel="next"`) // the topic's links are there already
+	h.Add("Link", "<"+next+`>; rel="next"`) // in addition to the topic's links
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Type", format.MediaType)
 	h.Set("RS-Baseline", page.HeaderValue())
@@ -45,17 +44,17 @@ func (s *Server) serveBaselinePage(w http.ResponseWriter, r *http.Request, set, 
 	}
 	if err := s.sendResources(w, r, b, page, n, format, next); err != nil {
 		if r.Context().Err() == nil {
-			s.opts.Logger.ErrorContext(r.Context(), "a page of a baseline was broken off", "set", set, "err", err)
+			s.opts.Logger.ErrorContext(r.Context(), "page of a baseline aborted", "set", set, "err", err)
 		}
-		panic(http.ErrAbortHandler) // so that the client does not take a part for the whole
+		panic(http.ErrAbortHandler) // so that the client does not mistake a part for the whole
 	}
 	return nil
 }
 
-// page returns the next page, and how many resources it has. It does not move b.
+// page returns the next page and its number of resources. It does not move b.
 func (b *baseline) page(ctx context.Context, f *feed.Format, limit int) (*feed.BaselinePart, int, error) {
 	p := b.part()
-	if b.place.Rank == b.end {
+	if b.position.Rank == b.end {
 		return p, 0, b.finish(ctx, p)
 	}
 	w, size := f.Baseline(), 0
@@ -71,7 +70,7 @@ func (b *baseline) page(ctx context.Context, f *feed.Format, limit int) (*feed.B
 	return p, n, err
 }
 
-// sendResources writes a page with n resources as the client takes it.
+// sendResources writes a page with n resources as the client reads it.
 func (s *Server) sendResources(w http.ResponseWriter, r *http.Request, b *baseline, page *feed.BaselinePart, n int, f *feed.Format, next string) error {
 	writer := f.Baseline()
 	text, sent := writer.Head(make([]byte, 0, maxChunk+maxIdle), page, next), 0
@@ -92,7 +91,7 @@ func (s *Server) sendResources(w http.ResponseWriter, r *http.Request, b *baseli
 			return true, flush()
 		})
 		if err == nil && got != n {
-			err = b.miscounted()
+			err = b.countError()
 		}
 		if err != nil {
 			return err
@@ -106,7 +105,7 @@ func (s *Server) sendResources(w http.ResponseWriter, r *http.Request, b *baseli
 	return nil
 }
 
-// noBaselines returns the problem of a client that chose a format without baselines.
+// noBaselines returns the problem for a format without baselines.
 func noBaselines(format string) error {
-	return problem.New(http.StatusNotAcceptable, "not-acceptable", format+" cannot show a baseline")
+	return problem.New(http.StatusNotAcceptable, "not-acceptable", "format "+format+" has no baselines")
 }

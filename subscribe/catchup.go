@@ -13,19 +13,19 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// lingering is how long a leaving connection may take to write its close frame, and
-// then how long it waits for the client's close frame.
+// lingering is the time limit for writing the close frame of a leaving connection, and then for
+// receiving the client's close frame.
 const lingering = 2 * time.Second
 
-// Why a connection's own goroutine stops catching up.
+// Reasons why the output goroutine stops catching up.
 var (
 	errTooSlow = errors.New("too slow")
-	errStuck   = errors.New("too slow in the middle of a frame") // no close frame may follow, so the client cannot be told
+	errStuck   = errors.New("too slow in the middle of a frame") // a close frame must not follow, so the client cannot be notified
 	errLeaving = errors.New("leaving")
 )
 
-// follow writes to c until c is released to its group, or leaves. It runs as c's own
-// goroutine. Nobody else writes to c meanwhile.
+// follow is the output goroutine of c. It writes to c until c is released to its group, or
+// leaves. No other goroutine writes to c in that time.
 func (c *conn) follow(pending [][]byte) {
 	s := c.server
 	var next chunk
@@ -45,7 +45,7 @@ func (c *conn) follow(pending [][]byte) {
 		}
 	}
 	if errors.Is(err, errTooSlow) && c.key.kind() == byWebSocket {
-		c.goodbye(closeTooSlow, "too slow: the connection took nothing for too long")
+		c.goodbye(closeTooSlow, "too slow: the client accepted no data for too long")
 		err = errLeaving
 	}
 	switch {
@@ -53,14 +53,14 @@ func (c *conn) follow(pending [][]byte) {
 		c.writeClose()
 		return
 	case errors.Is(err, errTooSlow), errors.Is(err, errStuck):
-		c.because(tooSlow)
+		c.setReason(tooSlow)
 	}
-	c.cut() // c's reader notices, and ends c
+	c.closeSocket() // the reader notices, and ends c
 }
 
-// catchUp waits until there are changes after c's cursor, or something else to do. It
-// puts the first chunk of the changes into next, and reports whether that was all of
-// them. It keeps no batch, because writing may take long and batches are large.
+// catchUp waits for changes after c's cursor, or for other work. It puts the first chunk of the
+// changes into next, and reports whether these were all changes. It retains no batch, because
+// writing may take long and batches are large.
 func (c *conn) catchUp(next *chunk) (all bool) {
 	next.reset(c.cursor)
 	ctx, cancel := c.waiting()
@@ -71,16 +71,16 @@ func (c *conn) catchUp(next *chunk) (all bool) {
 			c.fail(err)
 			break
 		}
-		return c.take(next, batches) == len(batches)
+		return c.fillChunk(next, batches) == len(batches)
 	}
 	return true
 }
 
-// take puts batches into a chunk as long as they fit, and returns how many it took.
-// If the filter leaves out a whole batch, take moves the cursor past it.
-func (c *conn) take(next *chunk, batches []*feed.Batch) int {
+// fillChunk adds batches to a chunk as long as they fit, and returns the number of batches added. If
+// the filter leaves out a whole batch, fillChunk moves the cursor past it.
+func (c *conn) fillChunk(next *chunk, batches []*feed.Batch) int {
 	for i, b := range batches {
-		told := c.told
+		told := c.lastSent
 		if b.Diverged {
 			told = b.After
 		}
@@ -91,24 +91,23 @@ func (c *conn) take(next *chunk, batches []*feed.Batch) int {
 				continue
 			}
 			next.reset(b.After)
-			passed.After = told // Apply has made passed for c alone
+			passed.After = told // passed is not shared
 			next.addCopy(c.key.wire, passed.Encode(c.key.format), passed)
-			return i + 1 // the next message begins where this one ends
+			return i + 1 // the next message starts where this one ends
 		}
 		body := b.Encode(c.key.format)
 		if next.full(len(body)) {
 			return i
 		}
 		if len(next.frames) == 0 {
-			next.reset(b.After) // the first batch of a set that was just made does not begin at 0-0
+			next.reset(b.After) // the first batch of a new set does not start at 0-0
 		}
 		next.addCopy(c.key.wire, body, b)
 	}
 	return len(batches)
 }
 
-// waiting returns the context for a wait for changes. The context is done as soon as
-// there is something else to do.
+// waiting returns the context for a wait for changes. It is canceled when there is other work.
 func (c *conn) waiting() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(c.server.ctx)
 	c.mu.Lock()
@@ -120,7 +119,7 @@ func (c *conn) waiting() (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// write writes a chunk, and then the frames that other goroutines have left for c.
+// write writes a chunk, and then pending control frames.
 func (c *conn) write(ch *chunk) error {
 	n, err := c.push(ch.buf)
 	var t tally
@@ -133,7 +132,7 @@ func (c *conn) write(ch *chunk) error {
 	case !errors.Is(err, errTooSlow) || n == 0:
 		return err
 	}
-	cursor, rest := ch.cut(n)
+	cursor, rest := ch.split(n)
 	c.moveTo(cursor, cursor)
 	if err := c.finish(rest...); err != nil {
 		return err
@@ -144,12 +143,12 @@ func (c *conn) write(ch *chunk) error {
 func (c *conn) moveTo(cursor, told feed.Cursor) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.cursor, c.told = cursor, told
+	c.cursor, c.lastSent = cursor, told
 }
 
-// finish writes the rest of a frame. A client that is too slow for it gets the same
-// time once more, because it can be told only at the end of a frame. The error is then
-// errTooSlow, or errStuck if that was not enough.
+// finish writes the rest of a frame. A client that is too slow gets the same time once more,
+// because it can be notified only at the end of a frame. The error is then errTooSlow, or
+// errStuck if that time was not enough.
 func (c *conn) finish(parts ...[]byte) (slow error) {
 	for _, p := range parts {
 		n, err := c.push(p)
@@ -167,10 +166,10 @@ func (c *conn) finish(parts ...[]byte) (slow error) {
 	return slow
 }
 
-// push writes p. A client may be slow, but one that takes nothing for the write
-// timeout is too slow. The kernel wakes a writer only when a third of its buffer
-// is free, so push tries again at half of the timeout. Over a fragile connection nothing can
-// be tried again, so there each write is short, and has all of the timeout.
+// push writes p. A client that accepts nothing for the write timeout is too slow. The kernel
+// wakes a writer only when a third of its buffer is free, so push retries after half of the
+// timeout. On a fragile connection a write cannot be retried, so each write is short and has
+// the whole timeout.
 func (c *conn) push(p []byte) (n int, err error) {
 	fragile := c.fragile()
 	for idle := 0; n < len(p); {
@@ -186,7 +185,7 @@ func (c *conn) push(p []byte) (n int, err error) {
 			return n, err
 		case m > 0:
 			idle = 0
-			c.hear()
+			c.noteActivity()
 		default:
 			idle++
 		}
@@ -197,8 +196,8 @@ func (c *conn) push(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// setDeadline sets the deadline of the next write. It reports whether this is the
-// last deadline, because c is leaving.
+// setDeadline sets the deadline of the next write. It reports whether the deadline is final,
+// because c is leaving.
 func (c *conn) setDeadline(fragile bool) (last bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,8 +213,8 @@ func (c *conn) setDeadline(fragile bool) (last bool) {
 	return last
 }
 
-// between runs between two frames. It writes the frames that other goroutines have
-// left for c. An error means that no more changes may be written.
+// between runs between two frames and writes pending control frames. After an error, no more
+// changes may be written.
 func (c *conn) between() error {
 	for {
 		if c.server.ctx.Err() != nil {
@@ -242,20 +241,20 @@ func (c *conn) between() error {
 	}
 }
 
-// writeClose writes the close frame of a leaving WebSocket, or the end of an event stream.
-// The client then has a moment to answer, or to close. c's reader waits for that.
+// writeClose writes the close frame of a leaving WebSocket, or the end of an event stream. The
+// reader then waits for the client to answer or to close, for as long as lingering.
 func (c *conn) writeClose() {
 	c.mu.Lock()
-	if c.state == closed { // c's reader has closed it
+	if c.state == closed { // closed by the reader
 		c.mu.Unlock()
 		return
 	}
-	last := c.key.end(c.bye, cmp.Or(c.place, c.cursor.String()))
+	last := c.key.end(c.bye, cmp.Or(c.resumeFrom, c.cursor.String()))
 	c.closeLocked()
 	c.mu.Unlock()
 	_ = c.nc.SetDeadline(time.Now().Add(lingering))
 	if _, err := c.nc.Write(last); err != nil {
-		c.cut()
+		c.closeSocket()
 		return
 	}
 	if half, ok := c.nc.(interface{ CloseWrite() error }); ok {

@@ -11,30 +11,28 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// maxChunk bounds the bytes that are written in one call. A single frame may be
-// longer.
+// maxChunk is the maximum number of bytes written in one call. A single frame may be longer.
 const maxChunk = 64 << 10
 
-// maxIdle bounds the buffer, in bytes, that is kept for the next chunk or event. It
-// is small, because most sets are silent most of the time.
+// maxIdle is the maximum size of a buffer retained for the next chunk or event. It is small,
+// because most sets are idle most of the time.
 const maxIdle = 16 << 10
 
-// A chunk is what is written to connections in one call: the frames of
-// consecutive batches.
+// A chunk has the frames of consecutive batches, to be written to connections in one call.
 type chunk struct {
-	after    feed.Cursor // before the first batch
-	diverged bool        // the log has lost its tail, so the connections' cursors need not be in the chunk
+	after    feed.Cursor // cursor before the first batch
+	diverged bool        // the log lost its tail, so connections' cursors need not be in the chunk
 	frames   []frame
 	buf      []byte
-	all      tally // of all frames
+	all      tally // sum over all frames
 }
 
 // A frame is a batch in a chunk.
 type frame struct {
-	cursor feed.Cursor // of the batch
-	body   []byte      // the batch's message, shared by all connections; nil: it is in buf only
-	tail   []byte      // what stands behind the message
-	end    int         // where the frame ends in buf
+	cursor feed.Cursor // cursor of the batch
+	body   []byte      // message of the batch, shared by all connections; nil if it is in buf only
+	tail   []byte      // trailer of the message
+	end    int         // end of the frame in buf
 	tally  tally
 }
 
@@ -43,14 +41,14 @@ func (c *chunk) reset(after feed.Cursor) {
 	c.after, c.diverged, c.frames, c.buf, c.all = after, false, c.frames[:0], c.buf[:0], tally{}
 }
 
-// add adds the message of a batch for a wire.
+// add appends the message of a batch as a frame of w.
 func (c *chunk) add(w wire, body []byte, b *feed.Batch) {
 	begin := len(c.buf)
 	c.buf = w.append(c.buf, body)
 	added := frame{cursor: b.Cursor, body: body, tail: w.tail(), end: len(c.buf)}
 	size := len(c.buf) - begin
 	if w.kind() == byEventStream {
-		size = len(body) // what HTTP adds does not count
+		size = len(body) // without the overhead of HTTP
 	}
 	added.tally.add(len(b.Entries), size)
 	c.all.plus(added.tally)
@@ -58,13 +56,13 @@ func (c *chunk) add(w wire, body []byte, b *feed.Batch) {
 	c.diverged = c.diverged || b.Diverged
 }
 
-// addCopy adds a message, and keeps only the copy in buf.
+// addCopy appends a message and retains only the copy in buf.
 func (c *chunk) addCopy(w wire, body []byte, b *feed.Batch) {
 	c.add(w, body, b)
 	c.frames[len(c.frames)-1].body = nil
 }
 
-// end returns the cursor behind the chunk.
+// end returns the cursor after the chunk.
 func (c *chunk) end() feed.Cursor { return c.frames[len(c.frames)-1].cursor }
 
 // full reports whether a message of n bytes must go into the next chunk.
@@ -72,8 +70,8 @@ func (c *chunk) full(n int) bool {
 	return len(c.frames) > 0 && (len(c.buf)+n > maxChunk || c.diverged)
 }
 
-// from returns where in buf the frames behind a cursor begin. ok is false when the
-// cursor is neither the beginning of the chunk nor the end of one of its batches.
+// from returns the offset in buf of the frames after a cursor. ok is false if the cursor is
+// neither the start of the chunk nor the end of one of its batches.
 func (c *chunk) from(cur feed.Cursor) (offset int, ok bool) {
 	if cur == c.after || c.diverged {
 		return 0, true
@@ -86,7 +84,7 @@ func (c *chunk) from(cur feed.Cursor) (offset int, ok bool) {
 	return 0, false
 }
 
-// tally adds to t the frames that begin in buf[from:to]. A frame must begin at from.
+// tally adds the frames that start in buf[from:to] to t. A frame must start at from.
 func (c *chunk) tally(t *tally, from, to int) {
 	if from == 0 && to == len(c.buf) {
 		t.plus(c.all)
@@ -101,11 +99,11 @@ func (c *chunk) tally(t *tally, from, to int) {
 	}
 }
 
-// cut says how far a client is after buf[:offset] was written to it. cur is the
-// cursor of the last batch of which the client got any bytes. rest is the missing part of
-// that batch's frame, in pieces. None of them is in buf, because buf is used again. One is
-// of the batch's shared message.
-func (c *chunk) cut(offset int) (cur feed.Cursor, rest [][]byte) {
+// split returns the position of a client after buf[:offset] was written to it. cur is the cursor
+// of the last batch of which the client got any bytes. rest is the missing part of that batch's
+// frame, in pieces that do not alias buf, because buf is reused; one is a part of the batch's
+// shared message.
+func (c *chunk) split(offset int) (cur feed.Cursor, rest [][]byte) {
 	cur = c.after
 	begin := 0
 	for _, f := range c.frames {
@@ -128,8 +126,8 @@ func (c *chunk) cut(offset int) (cur feed.Cursor, rest [][]byte) {
 	return cur, nil
 }
 
-// chunks divides batches into chunks and calls write with each of them. Each of them
-// is scratch, so write must not keep it. At the end scratch has no large buffer.
+// chunks divides batches into chunks and calls write with each. Every chunk is scratch, so
+// write must not retain it. At the end scratch has no large buffer.
 func chunks(scratch *chunk, w wire, batches []*feed.Batch, write func(*chunk)) {
 	scratch.reset(batches[0].After)
 	for _, b := range batches {
@@ -147,45 +145,45 @@ func chunks(scratch *chunk, w wire, batches []*feed.Batch, write func(*chunk)) {
 	}
 }
 
-// A wire is how messages are written to a connection.
+// A wire is the encoding of messages on a connection.
 type wire struct {
-	format  *feed.Format // of a message
-	framing framing      // of the bytes on the connection
+	format  *feed.Format // format of a message
+	framing framing      // framing of messages on the connection
 }
 
-// A framing is what stands around each message.
+// A framing is the way in which each message is delimited.
 type framing uint8
 
 const (
-	inFrames framing = iota // of a WebSocket
-	framed                  // of a WebSocket; what a Single format appends has them
-	inChunks                // of an HTTP/1.1 response (RFC 9112 section 7.1)
-	bare                    // nothing: net/http adds what is needed, or it is an HTTP/1.0 response
+	webSocketFrames framing = iota // frames of a WebSocket
+	preframed                      // frames of a WebSocket that a Single format already appends
+	httpChunks                     // chunks of an HTTP/1.1 response (RFC 9112 section 7.1)
+	unframed                       // none: net/http adds it, or the response is HTTP/1.0
 )
 
-// kind returns the way to follow.
+// kind returns the transport.
 func (w wire) kind() kind {
-	if w.framing == inFrames || w.framing == framed {
+	if w.framing == webSocketFrames || w.framing == preframed {
 		return byWebSocket
 	}
 	return byEventStream
 }
 
-// append appends a message.
+// append appends a message with its header and trailer.
 func (w wire) append(dst, body []byte) []byte {
 	return append(append(w.head(dst, len(body)), body...), w.tail()...)
 }
 
-// head appends what stands before the n bytes of a message.
+// head appends the header of a message of n bytes.
 func (w wire) head(dst []byte, n int) []byte {
 	switch w.framing {
-	case inFrames:
+	case webSocketFrames:
 		opcode := byte(websocket.TextMessage)
 		if w.format.Zstd {
 			opcode = websocket.BinaryMessage
 		}
 		return appendFrameHead(dst, opcode, n)
-	case inChunks:
+	case httpChunks:
 		return append(strconv.AppendInt(dst, int64(n), 16), newline...)
 	}
 	return dst
@@ -193,16 +191,16 @@ func (w wire) head(dst []byte, n int) []byte {
 
 var newline = []byte("\r\n")
 
-// tail returns what stands behind a message. Nobody may change it.
+// tail returns the trailer of a message, which must not be modified.
 func (w wire) tail() []byte {
-	if w.framing == inChunks {
+	if w.framing == httpChunks {
 		return newline
 	}
 	return nil
 }
 
 // end returns the last bytes of a connection that ends at a cursor. In an event stream they
-// tell only an error.
+// report only errors.
 func (w wire) end(bye *closeFrame, cursor string) (last []byte) {
 	if w.kind() == byWebSocket {
 		text := bye.reason
@@ -214,20 +212,20 @@ func (w wire) end(bye *closeFrame, cursor string) (last []byte) {
 	if bye.err != nil {
 		last = w.append(last, lastEvent(bye.err))
 	}
-	if w.framing == inChunks {
+	if w.framing == httpChunks {
 		last = append(last, "0\r\n\r\n"...)
 	}
 	return last
 }
 
 // appendFrame appends a whole message as one frame of a server (RFC 6455
-// section 5.2): final and not masked. gorilla/websocket would make a frame for each
-// connection. These bytes are the same for all connections.
+// section 5.2): final and not masked. gorilla/websocket would encode it for each connection,
+// although the bytes are the same.
 func appendFrame(dst []byte, opcode byte, body []byte) []byte {
 	return append(appendFrameHead(dst, opcode, len(body)), body...)
 }
 
-// appendFrameHead appends what stands before the n bytes of a message.
+// appendFrameHead appends the header of a frame with n bytes of payload.
 func appendFrameHead(dst []byte, opcode byte, n int) []byte {
 	dst = append(dst, final|opcode)
 	switch {

@@ -25,10 +25,10 @@ func testChunk(w framing) *chunk {
 // together whole frames, up to the cursor that cut returns. from knows that cursor.
 func TestCut(t *testing.T) {
 	t.Parallel()
-	for _, w := range []framing{inFrames, inChunks, bare} {
+	for _, w := range []framing{webSocketFrames, httpChunks, unframed} {
 		c := testChunk(w)
 		for offset := 0; offset <= len(c.buf); offset++ {
-			cursor, rest := c.cut(offset)
+			cursor, rest := c.split(offset)
 			next, ok := c.from(cursor)
 			if !ok {
 				t.Fatalf("offset %d: from does not know the cursor %v", offset, cursor)
@@ -52,7 +52,7 @@ func TestCut(t *testing.T) {
 }
 
 func TestFrom(t *testing.T) {
-	c := testChunk(inFrames)
+	c := testChunk(webSocketFrames)
 	ends := map[uint64]int{10: 0}
 	for _, f := range c.frames {
 		ends[f.cursor.Position] = f.end

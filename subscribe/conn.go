@@ -11,68 +11,68 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// A state says who writes to a connection. These are the ways from one state to
-// another, and each is taken by one function:
+// A state determines who writes to a connection. These are the transitions, each made by one
+// function:
 //
 //	from               to          by             when
-//	-                  catchingUp  register       the handshake is through
-//	catchingUp         live        releaseLocked  it has what its group has, and nothing waits to be written
-//	live               catchingUp  detachLocked   its socket is full, or its cursor is not where the group's chunk begins
+//	-                  catchingUp  register       the handshake is complete
+//	catchingUp         live        releaseLocked  it has everything that its group has, and no pending output
+//	live               catchingUp  detachLocked   its socket is full, or its cursor is not in the group's chunk
 //	catchingUp, live   leaving     leaveLocked    the hub or the client said goodbye
-//	any                closed      closeLocked    its end is written next, a write failed, or the client is gone
+//	any                closed      closeLocked    its end is about to be written, a write failed, or the client left
 //
-// From leaving, the only way is to closed. From closed there is no way. Every path
-// ends with the reader: it alone takes a connection out of the server (end).
+// A leaving connection can only become closed, and a closed one does not change. In the end,
+// only the reader removes a connection from the server (end).
 type state uint8
 
 const (
-	catchingUp state = iota // its own goroutine (follow) writes to it what the group has written to others
-	live                    // it has no goroutine for its output: its group writes to it, and so may any goroutine that holds its mu
-	leaving                 // its own goroutine finishes the frame that it has begun, and then writes the end: for a WebSocket, the close frame
-	closed                  // nobody writes to it any more
+	catchingUp state = iota // its output goroutine (follow) writes the changes that the group has written to others
+	live                    // it has no output goroutine; its group writes to it, and so may any goroutine that holds mu
+	leaving                 // its output goroutine finishes the current frame, then writes the end, for a WebSocket the close frame
+	closed                  // nothing is written to it
 )
 
-// The close codes of a WebSocket, besides those of RFC 6455. The reason
-// begins with the cursor to resume from.
+// Close codes of a WebSocket in addition to those of RFC 6455. The reason starts with the
+// cursor to resume from.
 const (
 	closeNoRight = 4401 // the caller's right to follow has ended
 	closeTooSlow = 4408
 	closeGone    = 4410 // without a cursor
 
-	goneReason = "gone from the change memory: begin anew with since=baseline, or read the resources of the source anew"
+	goneReason = "the changes are gone; start over with since=baseline, or read all resources of the source"
 )
 
-// A conn is a WebSocket, or an event stream, that follows a set. It has a goroutine that
-// reads, and another one for its output (its own goroutine) unless it is live or closed.
+// A conn is a WebSocket or an event stream that follows a set. It has a goroutine that reads
+// (the reader), and unless it is live or closed, one that writes (the output goroutine).
 //
-// Locks are taken in the order Server.mu, group.mu, conn.mu.
+// The lock order is Server.mu, group.mu, conn.mu.
 type conn struct {
-	// Set before its goroutines start.
+	// Set before the goroutines start.
 	server *Server
 	key    groupKey
 	filter feed.Filter
 	nc     net.Conn
-	raw    syscall.RawConn // nil: the socket cannot be written to without waiting
+	raw    syscall.RawConn // nil if the socket cannot be written to without waiting
 	slot   int             // in Server.wheel
 
-	release func() // undoes what start has begun
+	release func() // releases what start acquired
 
-	// The first bytes of a frame of the client, which only the goroutine that reads uses. A
-	// frame is no shorter, so these are of one frame.
-	begun [minFrame]byte
+	// first bytes of a client's frame, used by the reader only; no frame is shorter, so they are
+	// never of two frames
+	frameStart [minFrame]byte
 
-	// What c reads first; nil: nothing, or it was read. Once c's goroutines run, only its
-	// own goroutine uses it.
+	// baseline to send first; nil if there is none, or it was sent. Once the goroutines run,
+	// only the output goroutine uses it.
 	baseline *baseline
 
-	// When the client last gave a sign of life, in nanoseconds of the server's
-	// age. Its goroutines set it, and the heartbeat reads it, without a lock.
-	heard atomic.Int64
+	// time of the last sign of life of the client, in nanoseconds since New; set by the
+	// goroutines of c and read by the heartbeat
+	lastActive atomic.Int64
 
-	// Where it is in a group, guarded by group.mu; audience nil: it is in none. A live
-	// connection is in its group. One that was detached by a heartbeat or a pong stays
-	// there, without being written to, until the group's next delivery to its audience
-	// takes it out, or until it is released to the group again.
+	// place in a group, guarded by group.mu; audience is nil if c is in none. A live connection
+	// is in its group. One that was detached by a heartbeat or a pong stays there, without
+	// being written to, until the group's next delivery to its audience removes it, or until it
+	// is released to the group again.
 	audience *audience
 	index    int // in audience.Members.conns
 
@@ -80,35 +80,33 @@ type conn struct {
 
 	// Guarded by mu.
 	state state
-	group *group      // that it was released to last
-	bye   *closeFrame // what it leaves with; nil: there was no goodbye
-	why   reason      // why it ends, as far as is known
+	group *group      // group that it was last released to
+	bye   *closeFrame // close frame to leave with; nil before a goodbye
+	why   reason      // reason of the end, as far as it is known
 
-	// Guarded by mu. Other goroutines leave these for c's own goroutine, and call
-	// interruptLocked so that it looks. It writes them when it is at the end of a
-	// frame.
-	control   []byte             // control frames
-	due       bool               // a heartbeat
-	interrupt context.CancelFunc // ends the wait for changes; nil: c has not waited yet, or is live
+	// Guarded by mu. Other goroutines set these for the output goroutine, and call
+	// interruptLocked to wake it. It writes them at the end of a frame.
+	control   []byte             // pending control frames
+	due       bool               // a heartbeat is due
+	interrupt context.CancelFunc // ends the wait for changes; nil if c has not waited yet, or is live
 
-	// How far the client is. Both are written only with mu held. While c has its own
-	// goroutine, only that goroutine writes them, so it may read them without mu.
-	// While c is live, any goroutine that holds mu may write them. All others read
-	// them with mu held.
-	cursor feed.Cursor // of the last batch that was written, or begun; see passLocked
-	told   feed.Cursor // of the last message; earlier than cursor if the filter left out the changes since
-	place  string      // in a baseline, the place behind the last part; empty: the client resumes from cursor
+	// Progress of the client. Writes require mu. While c has an output goroutine, only that
+	// goroutine writes them, so it may read them without mu. While c is live, any goroutine that
+	// holds mu may write them. All other reads require mu.
+	cursor     feed.Cursor // cursor of the last batch written, at least in part; see passLocked
+	lastSent   feed.Cursor // cursor of the last message; earlier than cursor if the filter left out later changes
+	resumeFrom string      // in a baseline, the cursor after the last part; empty if the client resumes from cursor
 }
 
-// A closeFrame is what a WebSocket is closed with. Of an event stream's end, it says why.
+// A closeFrame is the close frame of a WebSocket, or the reason for the end of an event stream.
 type closeFrame struct {
 	code   int
 	reason string
-	err    error // of following; nil: that went on
+	err    error // error of Follow; nil if there was none
 }
 
-// passLocked moves the cursor of a live connection past what its group has left out for its
-// filter. The group does not touch the connections that want nothing of a change.
+// passLocked moves the cursor of a live connection past the changes that did not match its
+// filter, because the group does not touch the connection for those. The caller must hold c.mu.
 func (c *conn) passLocked() {
 	if c.state != live || c.filter.IsZero() {
 		return
@@ -118,81 +116,80 @@ func (c *conn) passLocked() {
 	}
 }
 
-// detachLocked gives a live connection a goroutine of its own, which first writes
-// pending, the rest of a frame.
+// detachLocked starts the output goroutine of a live connection, which first writes pending,
+// the rest of a frame.
 func (c *conn) detachLocked(pending ...[]byte) {
 	c.passLocked()
 	c.state = catchingUp
 	c.server.wg.Go(func() { c.follow(pending) })
 }
 
-// idleLocked reports whether c's own goroutine has nothing to do but wait for
-// changes.
+// idleLocked reports whether the output goroutine has nothing to do but wait for changes.
 func (c *conn) idleLocked() bool {
 	return c.state == catchingUp && !c.due && len(c.control) == 0
 }
 
-// releaseLocked hands an idle connection over to a group. The connection's own
-// goroutine must not touch it any more.
+// releaseLocked hands an idle connection over to a group. The output goroutine must no longer
+// touch it.
 func (c *conn) releaseLocked(g *group) {
-	_ = c.nc.SetWriteDeadline(time.Time{}) // the deadline would hold for the group's writes, too
+	_ = c.nc.SetWriteDeadline(time.Time{}) // otherwise the deadline would apply to the group's writes, too
 	c.state, c.group, c.interrupt = live, g, nil
 }
 
-// leaveLocked makes c's own goroutine write the rest of the frame that it has begun,
-// then its end, and nothing else.
+// leaveLocked makes the output goroutine write the rest of the current frame, then the end, and
+// nothing else.
 func (c *conn) leaveLocked(bye *closeFrame) {
 	if c.state == live {
 		c.detachLocked()
-	} else { // a write that is under way gets no more time than the close frame
+	} else { // a write in progress gets no more time than the close frame
 		_ = c.nc.SetWriteDeadline(time.Now().Add(lingering))
 	}
 	c.state, c.bye = leaving, bye
 	c.interruptLocked()
 }
 
-// closeLocked ends all writing to c.
+// closeLocked stops all writing to c.
 func (c *conn) closeLocked() {
 	c.state = closed
 	c.interruptLocked()
 }
 
-// interruptLocked ends the wait of c's own goroutine for changes, if it waits, so
-// that it looks for other work.
+// interruptLocked ends the wait of the output goroutine for changes, so that it checks for other
+// work.
 func (c *conn) interruptLocked() {
 	if c.interrupt != nil {
 		c.interrupt()
 	}
 }
 
-// goodbye closes c with a code and a text. The close frame has the cursor to resume
-// from, and then the text. Only the first goodbye counts. It does not block.
+// goodbye closes c with a code and a text. The close frame has the cursor to resume from,
+// followed by the text. Only the first goodbye has an effect. It does not block.
 func (c *conn) goodbye(code int, text string) {
-	c.leave(closeReason(code), &closeFrame{code: code, reason: text})
+	c.sendGoodbye(closeReason(code), &closeFrame{code: code, reason: text})
 }
 
-// fail is goodbye after an error of following.
+// fail closes c after an error of Follow.
 func (c *conn) fail(err error) {
 	code, text := closeCode(err)
-	c.leave(closeReason(code), &closeFrame{code, text, err})
+	c.sendGoodbye(closeReason(code), &closeFrame{code, text, err})
 }
 
-// leave is goodbye, with what the metrics count as the reason.
-func (c *conn) leave(why reason, bye *closeFrame) {
+// sendGoodbye is like goodbye, with the reason that the metrics count.
+func (c *conn) sendGoodbye(why reason, bye *closeFrame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state == leaving || c.state == closed {
 		return
 	}
-	if c.why == byClient { // byClient also stands while the reason is not known
+	if c.why == byClient { // byClient is also the value of an unknown reason
 		c.why = why
 	}
 	c.leaveLocked(bye)
 }
 
-// because notes why c is closed without a goodbye. If there was a goodbye, its reason
-// stays.
-func (c *conn) because(why reason) {
+// setReason sets the reason for closing c without a goodbye. The reason of a goodbye takes
+// precedence.
+func (c *conn) setReason(why reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.bye == nil {
@@ -200,8 +197,8 @@ func (c *conn) because(why reason) {
 	}
 }
 
-// deliver writes to c, for its group, the chunk that pick chooses. It adds what it wrote to
-// t, and reports whether c stays in the group.
+// deliver writes the chunk that pick returns to c. It adds what it wrote to t, and reports
+// whether c stays in its group.
 func (c *conn) deliver(w *directWriter, t *tally, end feed.Cursor, diverged bool, pick func(told feed.Cursor) *chunk) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,37 +209,37 @@ func (c *conn) deliver(w *directWriter, t *tally, end feed.Cursor, diverged bool
 	if !diverged && (c.cursor == end || c.cursor.Position > end.Position && c.cursor.Micros > end.Micros) {
 		return true // c joined with a later cursor than the group's
 	}
-	ch := pick(c.told)
+	ch := pick(c.lastSent)
 	offset, ok := ch.from(c.cursor)
-	if !ok { // c's cursor is inside a batch, or of another history: c's own goroutine asks the memory
+	if !ok { // c's cursor is inside a batch, or of another history: the output goroutine must read the memory
 		c.detachLocked()
 		return false
 	}
 	n, err := w.write(c.raw, ch.buf[offset:])
 	if err != nil {
 		c.closeLocked()
-		c.cut() // c's reader notices, and ends c
+		c.closeSocket() // the reader notices, and ends c
 		return false
 	}
 	ch.tally(t, offset, offset+n)
 	if offset+n < len(ch.buf) {
 		var rest [][]byte
 		if n > 0 {
-			c.cursor, rest = ch.cut(offset + n)
-			c.told = c.cursor
+			c.cursor, rest = ch.split(offset + n)
+			c.lastSent = c.cursor
 		}
 		c.detachLocked(rest...)
 		return false
 	}
-	c.cursor, c.told = end, end
+	c.cursor, c.lastSent = end, end
 	return true
 }
 
-// maxControl bounds the control frames that wait. A client that pings without
-// reading the answers gets no more of them.
+// maxControl is the maximum size of pending control frames in bytes. A client that pings
+// without reading gets no further pongs.
 const maxControl = 4096
 
-// pong writes the answer to a ping now, or leaves it to c's own goroutine.
+// pong writes the answer to a ping, or leaves it to the output goroutine.
 func (c *conn) pong(frame []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -260,7 +257,7 @@ func (c *conn) pong(frame []byte) error {
 	}
 }
 
-// writeLiveLocked writes whole frames to a live connection.
+// writeLiveLocked writes whole frames to a live connection. The caller must hold c.mu.
 func (c *conn) writeLiveLocked(w *directWriter, frames []byte) error {
 	n, err := w.write(c.raw, frames)
 	if err == nil && n < len(frames) {
@@ -269,15 +266,15 @@ func (c *conn) writeLiveLocked(w *directWriter, frames []byte) error {
 	return err
 }
 
-// end closes c and takes it out of its group and out of the server. Only c's reader
-// calls it, once.
+// end closes c and removes it from its group and from the server. Only the reader calls it,
+// once.
 func (c *conn) end() {
 	s := c.server
 	c.mu.Lock()
 	c.closeLocked()
 	g, why := c.group, c.why
 	c.mu.Unlock()
-	c.cut()
+	c.closeSocket()
 	c.release()
 	if g != nil {
 		g.mu.Lock()

@@ -4,9 +4,8 @@ package subscribe
 
 import "syscall"
 
-// A directWriter writes to sockets without ever waiting. On this system that cannot
-// be done, so it writes nothing. Every connection then gets a goroutine of its own,
-// which does all the writing.
+// A directWriter writes to sockets without waiting. On this system that is not possible, so it
+// writes nothing, and every connection has an output goroutine that does all the writing.
 type directWriter struct{}
 
 func (*directWriter) write(syscall.RawConn, []byte) (int, error) { return 0, nil }

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// A directWriter writes to sockets without ever waiting. Only one goroutine may use
-// it. It keeps the closure that each write needs, so that a write allocates nothing.
+// A directWriter writes to sockets without waiting. It is not safe for concurrent use. It caches
+// the closure that each write needs, so that a write does not allocate.
 type directWriter struct {
 	buf  []byte
 	n    int
@@ -16,8 +16,8 @@ type directWriter struct {
 	call func(fd uintptr) bool
 }
 
-// write writes as much of buf as the socket takes now. A short count is no error. If
-// raw is nil, because the connection is no socket, write writes nothing.
+// write writes as much of buf as the socket accepts immediately. A short count is not an error.
+// If raw is nil, because the connection is not a socket, write writes nothing.
 func (w *directWriter) write(raw syscall.RawConn, buf []byte) (int, error) {
 	if raw == nil {
 		return 0, nil

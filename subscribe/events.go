@@ -17,10 +17,10 @@ import (
 
 const eventStream = "text/event-stream"
 
-// events is the format of an event stream (HTML Standard, Server-sent events). The data of
-// an event is a batch as JSON. Its id is the cursor to resume from. Every event has data. A
-// browser does not show its page an event without data, but other clients do, and their
-// JSON parsers fail on an empty text.
+// events is the format of an event stream (HTML Standard, Server-sent events). The data of an
+// event is a batch as JSON, and its id is the cursor to resume from. Every event has data:
+// browsers drop events without data, but other clients do not, and their JSON parsers fail on
+// an empty text.
 var events = &feed.Format{Append: func(dst []byte, b *feed.Batch, _ string) []byte {
 	data := b.JSON()
 	dst = append(slices.Grow(dst, len(data)+60), "id: "...)
@@ -39,7 +39,7 @@ var events = &feed.Format{Append: func(dst []byte, b *feed.Batch, _ string) []by
 }}
 
 // lastEvent returns the last event of a stream that ends because of an error. A browser then
-// connects again, gets the same error as a status, and gives up.
+// reconnects, gets the same error as a status, and gives up.
 func lastEvent(err error) []byte {
 	p := problem.From(err)
 	name := "error"
@@ -50,14 +50,14 @@ func lastEvent(err error) []byte {
 	return slices.Concat([]byte("event: "+name+"\ndata: "), body, []byte("\n\n"))
 }
 
-// resumeParameters are the query parameters that stand in for the header Last-Event-ID, for
-// clients that cannot set it. The first that is not empty counts: a polyfill of EventSource
-// appends lastEventId to a URL that may already have one of the others, which are Mercure's.
+// resumeParameters are the query parameters that replace the header Last-Event-ID for clients
+// that cannot set it. The first non-empty one counts: a polyfill of EventSource appends
+// lastEventId to a URL that may already have one of the others, which are Mercure's.
 var resumeParameters = []string{"lastEventId", "lastEventID", "Last-Event-ID"}
 
-// resumption returns where a client wants an event stream to start: the header Last-Event-ID,
-// else one of resumeParameters, else since. A client that reconnects uses its first URL, so
-// since is older than the others.
+// resumption returns where an event stream starts: the header Last-Event-ID, otherwise one of
+// resumeParameters, otherwise since. A client reconnects with its first URL, so since is older
+// than the others.
 func resumption(h http.Header, q url.Values) string {
 	ids := []string{h.Get("Last-Event-ID")}
 	for _, name := range resumeParameters {
@@ -66,44 +66,44 @@ func resumption(h http.Header, q url.Values) string {
 	return cmp.Or(append(ids, q.Get("since"))...)
 }
 
-// refuseResumption returns an error if q has one of resumeParameters. Only an event stream
-// takes them; elsewhere they would have no effect.
+// refuseResumption returns an error if q has one of resumeParameters, which only event streams
+// use; elsewhere they would be ignored.
 func refuseResumption(q url.Values) error {
 	for _, name := range resumeParameters {
 		if q.Get(name) != "" {
-			return resourcesync.Invalid("%s resumes an event stream, which is requested with Accept: text/event-stream; otherwise send the cursor as since", name)
+			return resourcesync.Invalid("%s is for event streams (Accept: text/event-stream); use since instead", name)
 		}
 	}
 	return nil
 }
 
-// Bounds of the wait before a client reconnects. Each connection gets a random wait, so that
+// Limits of the delay before a client reconnects. Each connection gets a random delay, so that
 // clients that lost their connections together do not return together.
 const (
 	minRetry = time.Second
 	maxRetry = 5 * time.Second
 )
 
-// serveEvents lets a client follow by an event stream. Over HTTP/1 it takes over the
-// connection when net/http has written the head of the response, and returns.
+// serveEvents serves an event stream. Over HTTP/1 it hijacks the connection when net/http has
+// written the header of the response, and returns.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string) error {
 	q := r.URL.Query()
 	filter, err := feed.ParseFilter(q)
 	if err != nil {
 		return err
 	}
-	c := &conn{server: s, filter: filter, key: groupKey{set: set, wire: wire{s.eventFormat(r), bare}}}
-	first, err := c.begin(r.Context(), resumption(r.Header, q))
+	c := &conn{server: s, filter: filter, key: groupKey{set: set, wire: wire{s.eventFormat(r), unframed}}}
+	first, err := c.setStart(r.Context(), resumption(r.Header, q))
 	if err != nil {
 		return err
 	}
 	h := w.Header()
 	h.Set("Content-Type", eventStream)
-	h.Set("Cache-Control", "no-store, no-transform") // a proxy that compresses would hold events back
+	h.Set("Cache-Control", "no-store, no-transform") // a proxy that compresses would delay events
 	h.Set("X-Accel-Buffering", "no")                 // so that nginx does not buffer the stream
 	h.Set("Incremental", "?1")                       // RFC 10036, for other proxies
 	if r.ProtoMajor == 1 {
-		h.Set("Connection", "close") // it cannot be given back to net/http
+		h.Set("Connection", "close") // it cannot be returned to net/http
 	}
 	if first != nil && first.Diverged {
 		h.Set("RS-Diverged", "true")
@@ -114,7 +114,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string)
 	}
 	if err := s.write(w, nil); err != nil {
 		c.endBaseline()
-		return nil // the client is gone
+		return nil // the client left
 	}
 	begin := fmt.Appendf(nil, "retry: %d\n", (minRetry + rand.N(maxRetry-minRetry+1)).Milliseconds())
 	if first != nil {
@@ -126,7 +126,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string)
 		defer res.wait()
 		nc = res
 	} else if r.ProtoAtLeast(1, 1) {
-		c.key.framing = inChunks
+		c.key.framing = httpChunks
 	}
 	c.nc, c.control = nc, c.key.append(nil, begin)
 	c.start(r.Context())

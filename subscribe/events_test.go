@@ -113,10 +113,10 @@ func TestEventResumeRefused(t *testing.T) {
 		{"malformed polyfill", "?lastEventId=nonsense", stream, "since is a cursor"},
 		{"malformed Mercure", "?lastEventID=nonsense", stream, "since is a cursor"},
 		{"malformed older Mercure", "?Last-Event-ID=nonsense", stream, "since is a cursor"},
-		{"twice", "?lastEventId=" + cursor + "&lastEventId=" + cursor, stream, "lastEventId is there 2 times"},
-		{"page", "?since=start&lastEventId=" + cursor, page, `lastEventId resumes an event stream`},
-		{"WebSocket", "?lastEventID=" + cursor, []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version", "13"}, `lastEventID resumes an event stream`},
-		{"no Accept", "?Last-Event-ID=" + cursor, nil, `Last-Event-ID resumes an event stream`},
+		{"twice", "?lastEventId=" + cursor + "&lastEventId=" + cursor, stream, "lastEventId: got 2 values"},
+		{"page", "?since=start&lastEventId=" + cursor, page, `lastEventId is for event streams`},
+		{"WebSocket", "?lastEventID=" + cursor, []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version", "13"}, `lastEventID is for event streams`},
+		{"no Accept", "?Last-Event-ID=" + cursor, nil, `Last-Event-ID is for event streams`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second) // a stream that is not refused does not end

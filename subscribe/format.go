@@ -14,14 +14,14 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// JSONZstd is feed.JSON, compressed. Each message is compressed once for all followers, and
-// without what was sent before it.
+// JSONZstd is feed.JSON with Zstandard. Each message is compressed once for all followers,
+// independently of earlier messages.
 var JSONZstd = &feed.Format{Name: "rs.json+zstd", Zstd: true, Append: func(dst []byte, b *feed.Batch, _ string) []byte {
 	return zst.Append(dst, b.JSON())
 }, Baseline: feed.JSON.Baseline}
 
-// messageFormat returns the format of the messages that r asks for: the server's
-// first format that is among r's subprotocols.
+// messageFormat returns the first of the server's message formats that is among r's
+// subprotocols.
 func (s *Server) messageFormat(r *http.Request) (*feed.Format, error) {
 	asked := websocket.Subprotocols(r)
 	if len(asked) == 0 {
@@ -32,10 +32,10 @@ func (s *Server) messageFormat(r *http.Request) (*feed.Format, error) {
 			return f, nil
 		}
 	}
-	return nil, resourcesync.Invalid("subprotocol %.40q: it is %s, or none", asked[0], strings.Join(names(s.opts.Messages), ", "))
+	return nil, resourcesync.Invalid("subprotocol: got %.40q, want %s, or none", asked[0], strings.Join(names(s.opts.Messages), ", "))
 }
 
-// names returns the subprotocols of formats.
+// names returns the subprotocol names of formats.
 func names(formats []*feed.Format) []string {
 	all := make([]string, len(formats))
 	for i, f := range formats {
@@ -44,9 +44,9 @@ func names(formats []*feed.Format) []string {
 	return all
 }
 
-// mediaType returns the media type of the answer that r accepts, or "" if r refuses all
-// of them. first are types besides those for following. An event stream has no end, so
-// only a client that names it itself gets one, and not a client with a wildcard.
+// mediaType returns the media type that r prefers, or "" if r accepts none. first has types
+// to offer in addition to those for following. An event stream has no end, so it is offered
+// only to clients that name it, not to clients with a wildcard.
 func (s *Server) mediaType(r *http.Request, first ...string) string {
 	offers := first
 	if accept.Names(r.Header, eventStream) {
@@ -63,7 +63,7 @@ func (s *Server) pages() (all []string) {
 	return all
 }
 
-// pageFormat returns the format of pages that r accepts.
+// pageFormat returns the page format that r prefers.
 func (s *Server) pageFormat(r *http.Request) *feed.Format {
 	mediaType := s.mediaType(r)
 	for _, f := range s.opts.Pages {
@@ -74,7 +74,7 @@ func (s *Server) pageFormat(r *http.Request) *feed.Format {
 	return s.opts.Pages[0]
 }
 
-// notAcceptable returns the problem of a client that refuses every form of an answer.
+// notAcceptable returns the problem for a client that accepts no available media type.
 func (s *Server) notAcceptable() error {
 	return problem.New(http.StatusNotAcceptable, "not-acceptable", "Accept allows none of the available types: "+strings.Join(s.pages(), ", ")+", and "+eventStream)
 }

@@ -9,17 +9,16 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// A progress says how far a long poll has been served. For others who follow, their conn says
-// the same.
+// A progress is the position of a long poll. For other followers, the conn has the position.
 type progress struct {
 	set    string
-	cursor atomic.Pointer[feed.Cursor] // of the last entry that was looked at
+	cursor atomic.Pointer[feed.Cursor] // cursor of the last entry examined
 }
 
 func (p *progress) moveTo(cursor feed.Cursor) { p.cursor.Store(&cursor) }
 
-// enter counts a long poll that is at a cursor. The caller calls leave when it ends.
-func (s *Server) enter(set string, cursor feed.Cursor) (p *progress, leave func()) {
+// addPoll registers a long poll at a cursor. The caller must call leave when it ends.
+func (s *Server) addPoll(set string, cursor feed.Cursor) (p *progress, leave func()) {
 	p = &progress{set: set}
 	p.moveTo(cursor)
 	s.mu.Lock()
@@ -32,8 +31,8 @@ func (s *Server) enter(set string, cursor feed.Cursor) (p *progress, leave func(
 	}
 }
 
-// census calls add for every follower, with how far it is behind: the number of changes
-// that it has not received, and the age of the oldest of them.
+// census calls add for every follower with the number of changes that it has not received, and
+// the age of the oldest of them.
 func (s *Server) census(add func(k kind, set string, changes uint64, lag time.Duration)) {
 	s.mu.Lock()
 	others := make([]*progress, 0, len(s.progress))
@@ -62,15 +61,15 @@ func (s *Server) census(add func(k kind, set string, changes uint64, lag time.Du
 	}
 }
 
-// A Following says who follows a set at this hub.
+// A Following summarizes the followers of a set at this hub.
 type Following struct {
-	Followers int
-	Changes   uint64        // that the slowest of them has not received
-	Lag       time.Duration // age of the oldest change that one of them has not received
+	Followers int           // number of followers
+	Changes   uint64        // changes that the slowest follower has not received
+	Lag       time.Duration // age of the oldest change that a follower has not received
 }
 
-// Following returns a Following for each set that has followers. It looks at every
-// follower, and at nothing else.
+// Following returns a summary of each set with followers. Its cost depends only on the number
+// of followers.
 func (s *Server) Following() map[string]Following {
 	all := map[string]Following{}
 	s.census(func(_ kind, set string, changes uint64, lag time.Duration) {
@@ -80,7 +79,7 @@ func (s *Server) Following() map[string]Following {
 	return all
 }
 
-// gauges are a prometheus.Collector that takes a census at each reading.
+// gauges is a prometheus.Collector that takes a census on each scrape.
 type gauges struct{ server *Server }
 
 func (g gauges) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(g, to) }

@@ -12,21 +12,21 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// A groupKey says which connections a group has.
+// A groupKey identifies the group of a connection.
 type groupKey struct {
 	set string
 	wire
-	shard int // groups are split so that all cores write
+	shard int // splits groups so that all cores write
 }
 
-// A group follows a set for live connections of one wire. Live connections are those
-// that are up to date. The group's goroutine writes new changes to each of them without
-// waiting. A connection whose socket is full is detached from the group and catches up by
-// itself. So a delivery to a connection costs one system call, a slow connection delays
-// nobody, and an idle connection needs no goroutine for its output. A change costs nothing
-// for connections whose filter it does not pass.
+// A group follows a set for the live connections of one wire, that is, connections that are up
+// to date. The group's goroutine writes new changes to each of them without waiting. A
+// connection whose socket is full is detached from the group and catches up on its own. So a
+// delivery to a connection costs one system call, a slow connection delays no other, and an
+// idle connection needs no goroutine for output. A change costs nothing for connections whose
+// filter does not match it.
 type group struct {
-	// Set when the group is founded.
+	// Set when the group is created.
 	key    groupKey
 	server *Server
 	cancel context.CancelFunc
@@ -36,23 +36,22 @@ type group struct {
 	chunk  chunk
 	tally  tally
 
-	// What the live connections with a filter have, if they were not written to since; nil: no
-	// more than they were written.
+	// cursor up to which live connections with a filter have everything, because their filters
+	// did not match later changes; nil if it is not known
 	passed atomic.Pointer[feed.Cursor]
 
 	mu        sync.Mutex
-	ended     bool        // the group has no connections and takes no more
-	cursor    feed.Cursor // where the newest delivery ends; nobody who is behind it may join
+	ended     bool        // the group has no connections and accepts no more
+	cursor    feed.Cursor // end of the newest delivery; connections behind it must not join
 	audiences audiences
 }
 
-// join releases c to its group if c is up to date, and reports whether it did. Only
-// c's own goroutine calls it. If join returns true, that goroutine must not touch c
-// any more.
+// join releases c to its group if c is up to date, and reports whether it did. Only the output
+// goroutine of c calls it. If join returns true, that goroutine must no longer touch c.
 func (s *Server) join(c *conn) bool {
 	state, err := s.memory.State(s.ctx, c.key.set)
 	if err != nil && !errors.Is(err, feed.ErrNoSet) {
-		return false // Follow waits for the memory, or says what is wrong
+		return false // Follow will wait for the memory, or return the error
 	}
 	waits := c.cursor.IsZero() && state.Head.Position == 0
 	if c.cursor != state.Head && !waits {
@@ -70,9 +69,9 @@ func (s *Server) join(c *conn) bool {
 	}
 }
 
-// group returns the group that c belongs to, if there is one. If not, c founds the
-// group and is its first member; found is then nil. But while something waits to be
-// written to c, c founds no group, and founded is false.
+// group returns the existing group of c. If there is none, group creates it with c as the
+// first member, unless c has pending output; found is then nil, and founded reports whether
+// the group was created.
 func (s *Server) group(c *conn) (found *group, founded bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +81,7 @@ func (s *Server) group(c *conn) (found *group, founded bool) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	after := c.cursor
 	g := &group{key: c.key, server: s, cancel: cancel, cursor: after}
-	if joined, _ := g.join(c); !joined { // an empty group would never end
+	if joined, _ := g.join(c); !joined { // a group without connections would never end
 		cancel()
 		return nil, false
 	}
@@ -91,9 +90,8 @@ func (s *Server) group(c *conn) (found *group, founded bool) {
 	return nil, true
 }
 
-// join takes c into the group, unless the group has ended. It does not take a
-// connection that is behind the group, or that has something to write: that one goes
-// on by itself.
+// join adds c to the group, unless the group has ended, or c is behind the group or has
+// pending output; c then continues on its own.
 func (g *group) join(c *conn) (joined, ended bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -112,8 +110,8 @@ func (g *group) join(c *conn) (joined, ended bool) {
 	return true, false
 }
 
-// removeLocked takes c out of the group, if c is in it. A group without connections
-// ends.
+// removeLocked removes c from the group, if it is a member. The last removal ends the group.
+// The caller must hold g.mu.
 func (g *group) removeLocked(c *conn) {
 	if c.audience == nil {
 		return
@@ -125,7 +123,7 @@ func (g *group) removeLocked(c *conn) {
 	}
 }
 
-// run follows the set for the group until the group has no connections.
+// run follows the set and delivers to the group until the group has no connections.
 func (s *Server) run(ctx context.Context, g *group, after feed.Cursor) {
 	defer s.forget(g)
 	for batches, err := range s.follower.Follow(ctx, g.key.set, after) {
@@ -134,7 +132,7 @@ func (s *Server) run(ctx context.Context, g *group, after feed.Cursor) {
 			return
 		}
 		begun := time.Now()
-		all, filtered := g.begin(batches)
+		all, filtered := g.startDelivery(batches)
 		if all {
 			chunks(&g.chunk, g.key.wire, batches, func(ch *chunk) { g.deliver(ch) })
 		}
@@ -143,31 +141,31 @@ func (s *Server) run(ctx context.Context, g *group, after feed.Cursor) {
 				g.deliverFiltered(b)
 			}
 		}
-		if took := time.Since(begun); took > restFrom {
-			time.Sleep(min(took, restMost))
+		if took := time.Since(begun); took > pauseThreshold {
+			time.Sleep(min(took, maxPause))
 		}
 	}
 }
 
-// A group that delivers for longer than restFrom rests for as long, up to restMost. What comes
-// meanwhile is then delivered with one write to each connection, not with one for each publish.
-// That halves the cost under load, so that changes arrive sooner although they wait.
+// After a delivery that took longer than pauseThreshold, a group pauses for as long, up to maxPause.
+// Changes that arrive in the pause are delivered with one write to each connection instead of
+// one for each publish. This halves the cost under load, so changes arrive sooner although they
+// wait.
 const (
-	restFrom = 500 * time.Microsecond
-	restMost = 16 * time.Millisecond
+	pauseThreshold = 500 * time.Microsecond
+	maxPause       = 16 * time.Millisecond
 )
 
-// begin begins the delivery of batches to the connections that the group has now: from here
-// on it takes none that lacks them. It reports whether the group has connections without a
-// filter, and with one.
-func (g *group) begin(batches []*feed.Batch) (all, filtered bool) {
+// startDelivery starts the delivery of batches. From then on, connections that lack the batches cannot
+// join. It reports whether the group has connections without a filter, and with one.
+func (g *group) startDelivery(batches []*feed.Batch) (all, filtered bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.cursor = batches[len(batches)-1].Cursor
 	return g.audiences.Unfiltered() != nil, g.audiences.HasFiltered()
 }
 
-// forget ends a group. The next connection with the same key founds another group.
+// forget removes a group that ended. The next connection with the same key creates another one.
 func (s *Server) forget(g *group) {
 	g.cancel()
 	s.mu.Lock()
@@ -177,7 +175,7 @@ func (s *Server) forget(g *group) {
 	}
 }
 
-// fail closes every connection of a group that cannot go on.
+// fail closes every connection of a group after an error of Follow.
 func (s *Server) fail(g *group, err error) {
 	g.mu.Lock()
 	var conns []*conn
@@ -195,8 +193,8 @@ func (s *Server) fail(g *group, err error) {
 	}
 }
 
-// logFailure logs why following ended. It does not log feed.ErrGone: a client that
-// asks for changes that are gone is no failure of the hub.
+// logFailure logs an error of Follow, except feed.ErrGone: a request for changes that are gone
+// is not a failure of the hub.
 func (s *Server) logFailure(set string, err error) {
 	if !errors.Is(err, feed.ErrGone) {
 		s.opts.Logger.Error("follow failed", "set", set, "err", err)
@@ -213,8 +211,9 @@ func (g *group) deliver(ch *chunk) {
 	g.server.count(g.key.kind(), g.key.set, &g.tally)
 }
 
-// deliverTo writes a chunk to the live connections of an audience. pick chooses the chunk
-// by the cursor of the connection's last message. All chunks end at the cursor end.
+// deliverTo writes a chunk to the live connections of an audience. pick returns the chunk for
+// the cursor of a connection's last message. All chunks end at the cursor end. The caller must
+// hold g.mu.
 func (g *group) deliverTo(a *audience, end feed.Cursor, diverged bool, pick func(told feed.Cursor) *chunk) {
 	for i := len(a.Members.conns) - 1; i >= 0; i-- { // backwards, because removeLocked moves the last connection to i
 		if c := a.Members.conns[i]; !c.deliver(&g.writer, &g.tally, end, diverged, pick) {
@@ -223,22 +222,22 @@ func (g *group) deliverTo(a *audience, end feed.Cursor, diverged bool, pick func
 	}
 }
 
-// maxVariants bounds how many variants of one batch deliverFiltered keeps.
+// maxVariants is the number of variants of one batch that deliverFiltered caches.
 const maxVariants = 64
 
-// deliverFiltered delivers to each live connection with a filter the entries that pass. It
-// does not touch connections of which nothing passes. A message begins where the last
-// message to the same connection ended. So it covers the entries that the filter left out
-// since. Connections whose last messages ended at different cursors get different variants.
-// Mostly one variant serves all of an audience.
+// deliverFiltered delivers the matching entries of a batch to each live connection with a
+// filter. It does not touch connections without matching entries. A message starts where the
+// previous message to the connection ended, and so covers the entries that the filter left out
+// since then. Connections whose last messages ended at different cursors get different variants
+// of the message; usually one variant serves a whole audience.
 func (g *group) deliverFiltered(b *feed.Batch) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	end := b.Cursor // a copy, because passed must not keep the batch
-	if b.Diverged { // all connections have to be told, so none of them passes anything until then
+	end := b.Cursor // a copy, so that passed does not retain the batch
+	if b.Diverged { // all connections must be notified, so none may skip ahead until then
 		g.passed.Store(nil)
 	}
-	for a, entries := range g.audiences.wanting(b) {
+	for a, entries := range g.audiences.matching(b) {
 		variants := map[feed.Cursor]*chunk{}
 		g.deliverTo(a, end, b.Diverged, func(told feed.Cursor) *chunk {
 			if b.Diverged {
@@ -261,9 +260,9 @@ func (g *group) deliverFiltered(b *feed.Batch) {
 	g.server.count(g.key.kind(), g.key.set, &g.tally)
 }
 
-// closeCode returns the code and the reason with which a WebSocket is closed after an
-// error. For feed.ErrGone the code is 4410, as the HTTP status would be 410. Any other
-// error means that the hub failed, or cannot go on now.
+// closeCode returns the code and the reason for closing a WebSocket after an error. For
+// feed.ErrGone the code is 4410, like the HTTP status 410. Any other error means that the hub
+// failed or is temporarily unavailable.
 func closeCode(err error) (code int, reason string) {
 	if errors.Is(err, feed.ErrGone) {
 		return closeGone, goneReason

@@ -17,7 +17,7 @@ func testConn(t *testing.T, s *Server, position uint64) *conn {
 	ours, theirs := net.Pipe()
 	t.Cleanup(func() { ours.Close(); theirs.Close() })
 	cur := feed.Cursor{Position: position, Micros: int64(position)}
-	return &conn{server: s, nc: ours, cursor: cur, told: cur, release: func() {}}
+	return &conn{server: s, nc: ours, cursor: cur, lastSent: cur, release: func() {}}
 }
 
 // size returns how many connections there are.

@@ -33,7 +33,7 @@ func TestHandshake(t *testing.T) {
 		resp := ask(t, append(versions, key)...)
 		body, err := io.ReadAll(resp.Body)
 		if err != nil || resp.StatusCode != http.StatusUpgradeRequired || resp.Header.Get("Sec-WebSocket-Version") != "13" || resp.Header.Get("Upgrade") != "websocket" ||
-			!strings.Contains(string(body), "version 13") {
+			!strings.Contains(string(body), "want 13") {
 			t.Errorf("%q: %v %s, %v", versions, resp, body, err)
 		}
 	}
@@ -43,8 +43,8 @@ func TestHandshake(t *testing.T) {
 		}
 	}
 	proxied := []string{"Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version", "13"} // what some proxies leave of a handshake
-	s.refused(s.url(""), http.StatusUpgradeRequired, "a proxy on the way", proxied...)
-	s.refused(s.url(""), 400, `it is rs.json, rs.xml, rs.json+zstd, or none`,
+	s.refused(s.url(""), http.StatusUpgradeRequired, "proxies must pass both", proxied...)
+	s.refused(s.url(""), 400, `want rs.json, rs.xml, rs.json+zstd, or none`,
 		append(proxied, "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Protocol", "rs.cbor, chat")...)
 	for _, protocols := range [][]string{
 		{"Sec-WebSocket-Protocol: chat, rs.xml"}, {"Sec-WebSocket-Protocol: chat", "Sec-WebSocket-Protocol: rs.xml"}, {"Sec-WebSocket-Protocol: chat,", "Sec-WebSocket-Protocol: x,rs.xml"},

@@ -9,9 +9,8 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// wheelSlots is the number of parts into which the time between heartbeats is
-// divided. In each part the connections of one slot get their heartbeats. So one timer
-// serves all connections, and the heartbeats do not come in one burst.
+// wheelSlots is the number of slots of a heartbeat interval. In each slot some of the connections
+// get their heartbeats, so one timer serves all connections without bursts.
 const wheelSlots = 32
 
 // Run sends heartbeats to all connections until ctx is done.
@@ -39,13 +38,13 @@ func (s *Server) Run(ctx context.Context) {
 	}
 }
 
-// heartbeat sends a sign of life, which is a ping over a WebSocket. If the filter has moved
-// the cursor without a message, heartbeat tells the client the cursor, too. It closes a
-// WebSocket whose client has given no sign of life for longer than patience.
+// heartbeat sends a heartbeat, over a WebSocket a ping. If the filter moved the cursor without a
+// message, it sends the cursor, too. It closes a WebSocket whose client has been silent for
+// longer than patience.
 func (c *conn) heartbeat(w *directWriter, patience time.Duration) {
-	if c.key.kind() == byWebSocket && c.server.age()-time.Duration(c.heard.Load()) > patience {
-		c.because(silent)
-		c.cut() // c's reader notices, and ends c
+	if c.key.kind() == byWebSocket && c.server.uptime()-time.Duration(c.lastActive.Load()) > patience {
+		c.setReason(silent)
+		c.closeSocket() // the reader notices, and ends c
 		return
 	}
 	c.mu.Lock()
@@ -56,7 +55,7 @@ func (c *conn) heartbeat(w *directWriter, patience time.Duration) {
 		c.interruptLocked()
 	case live:
 		if err := c.writeLiveLocked(w, c.beatLocked()); err != nil {
-			c.cut() // c's reader notices, and ends c
+			c.closeSocket() // the reader notices, and ends c
 		}
 	}
 }
@@ -66,11 +65,11 @@ func (c *conn) heartbeat(w *directWriter, patience time.Duration) {
 // for the end of an event.
 func (c *conn) beatLocked() (frames []byte) {
 	c.passLocked()
-	moved := c.cursor != c.told
+	moved := c.cursor != c.lastSent
 	if moved {
-		b := &feed.Batch{Set: c.key.set, After: c.told, Cursor: c.cursor}
+		b := &feed.Batch{Set: c.key.set, After: c.lastSent, Cursor: c.cursor}
 		frames = c.key.append(frames, b.Encode(c.key.format))
-		c.told = c.cursor
+		c.lastSent = c.cursor
 	}
 	switch {
 	case c.key.kind() == byWebSocket:
@@ -81,8 +80,8 @@ func (c *conn) beatLocked() (frames []byte) {
 	return frames
 }
 
-// hear notes a sign of life.
-func (c *conn) hear() { c.heard.Store(int64(c.server.age())) }
+// noteActivity records a sign of life of the client.
+func (c *conn) noteActivity() { c.lastActive.Store(int64(c.server.uptime())) }
 
-// age returns the time since New. Setting the system's clock does not change it.
-func (s *Server) age() time.Duration { return time.Since(s.begun) }
+// uptime returns the time since New. Setting the system's clock does not change it.
+func (s *Server) uptime() time.Duration { return time.Since(s.created) }

@@ -13,27 +13,27 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// The limits of a poll.
+// Limits of a poll.
 const (
 	defaultLimit = 1_000
 	maxLimit     = 10_000
-	maxExamined  = 50_000 // entries that are read for one page, also those that a filter leaves out
+	maxExamined  = 50_000 // entries read for one page, including those that a filter leaves out
 	maxWait      = 5 * time.Minute
 
-	compressFrom = 16 << 10 // bytes of a page; compressing a smaller one takes longer than making it
+	compressFrom = 16 << 10 // minimum size of a compressed page in bytes; compressing a smaller one takes longer than building it
 )
 
-// pageParameters are the query parameters of a page, which the URL of the next page repeats.
+// pageParameters are the query parameters of a page that the URL of the next page repeats.
 var pageParameters = []string{"limit", "wait"}
 
-// A poll asks for a page: the next changes after a cursor.
+// A poll is a request for a page: the next changes after a cursor.
 type poll struct {
 	limit  int
 	wait   time.Duration
 	filter feed.Filter
 }
 
-// parsePoll reads the parameters of a poll, except for its cursor.
+// parsePoll parses the parameters of a poll, except for its cursor.
 func parsePoll(q url.Values) (p poll, err error) {
 	if err := refuseResumption(q); err != nil {
 		return p, err
@@ -42,7 +42,7 @@ func parsePoll(q url.Values) (p poll, err error) {
 	if v := q.Get("limit"); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil || n < 1 || n > maxLimit {
-			return p, resourcesync.Invalid("limit=%.20s: a limit is a number from 1 to %d", v, maxLimit)
+			return p, resourcesync.Invalid("limit: got %.20q, want 1 to %d", v, maxLimit)
 		}
 		p.limit = n
 	}
@@ -52,19 +52,18 @@ func parsePoll(q url.Values) (p poll, err error) {
 			text += "s"
 		}
 		if p.wait, err = time.ParseDuration(text); err != nil {
-			return p, resourcesync.Invalid("wait=%.20s: a wait is a duration such as 30s", v)
+			return p, resourcesync.Invalid("wait: got %.20q, want a duration such as 30s", v)
 		}
 		if p.wait < 0 || p.wait > maxWait {
-			return p, resourcesync.Invalid("wait=%.20s: a wait is at least 0s and at most %v", v, maxWait)
+			return p, resourcesync.Invalid("wait: got %.20q, want 0s to %v", v, maxWait)
 		}
 	}
 	p.filter, err = feed.ParseFilter(q)
 	return p, err
 }
 
-// servePoll answers with a page, in the format that r accepts. A poll with a wait is
-// a long poll. If there are no changes, it is answered as soon as there is one, or
-// with an empty page when the wait is over.
+// servePoll serves a page in the format that r prefers. A poll with a wait is a long poll: if
+// there are no changes, it is answered when there is one, or with an empty page after the wait.
 func (s *Server) servePoll(w http.ResponseWriter, r *http.Request, set string) error {
 	q := r.URL.Query()
 	p, err := parsePoll(q)
@@ -74,13 +73,13 @@ func (s *Server) servePoll(w http.ResponseWriter, r *http.Request, set string) e
 	if since := q.Get("since"); isBaseline(since) {
 		return s.serveBaselinePage(w, r, set, since, p)
 	}
-	begin, err := s.begin.Find(r.Context(), set, q.Get("since"))
+	begin, err := s.startFinder.Find(r.Context(), set, q.Get("since"))
 	if err != nil {
 		return err
 	}
 	looked := func(feed.Cursor) {}
 	if p.wait > 0 {
-		progress, leave := s.enter(set, begin.Cursor)
+		progress, leave := s.addPoll(set, begin.Cursor)
 		defer leave()
 		looked = progress.moveTo
 	}
@@ -91,17 +90,17 @@ func (s *Server) servePoll(w http.ResponseWriter, r *http.Request, set string) e
 	}
 	next := s.nextURL(set, page.batch.Cursor.String(), q, p.filter)
 	h := w.Header()
-	h.Add("Link", "<"+next+`>; rel="next"`) // the topic's links are there already
+	h.Add("Link", "<"+next+`>; rel="next"`) // in addition to the topic's links
 	h.Set("Cache-Control", "no-store")
-	if page.settled(q.Get("since"), s.opts.Now()) {
-		h.Set("Cache-Control", access.Immutable(r)) // so a cache before the hub can serve those who catch up
+	if page.immutable(q.Get("since"), s.opts.Now()) {
+		h.Set("Cache-Control", access.Immutable(r)) // so that a cache can serve clients that catch up
 	}
 	if page.batch.Diverged {
 		h.Set("RS-Diverged", "true")
 	}
 	h.Add("Vary", "Accept-Encoding")
 	h.Set("Content-Type", page.format.MediaType)
-	length := page.end(next)
+	length := page.finish(next)
 	if page.zstd = length >= compressFrom && accept.Zstd(r.Header); page.zstd {
 		h.Set("Content-Encoding", "zstd")
 	} else {
@@ -110,7 +109,7 @@ func (s *Server) servePoll(w http.ResponseWriter, r *http.Request, set string) e
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	if length, err := s.send(w, r, page); err == nil { // else the client is gone or too slow
+	if length, err := s.send(w, r, page); err == nil { // otherwise the client left or is too slow
 		var t tally
 		t.add(page.count, length)
 		s.count(byLongPoll, set, &t)
@@ -118,11 +117,11 @@ func (s *Server) servePoll(w http.ResponseWriter, r *http.Request, set string) e
 	return nil
 }
 
-// collect fills a page, and waits if it is empty. It calls looked with the cursor of
-// the last entry that it has looked at, also if the filter left the entry out. A
-// follower is not behind because of entries that its filter leaves out.
+// collect fills a page, and waits if it is empty. It calls looked with the cursor of the last
+// entry examined, even if the filter left the entry out, because entries that a filter leaves
+// out do not make a follower late.
 func (s *Server) collect(ctx context.Context, page *page, looked func(feed.Cursor)) error {
-	if err := page.take(ctx); err != nil {
+	if err := page.reserve(ctx); err != nil {
 		return err
 	}
 	p, examined := page.poll, 0
@@ -145,16 +144,16 @@ func (s *Server) collect(ctx context.Context, page *page, looked func(feed.Curso
 	if page.count > 0 || page.batch.Diverged || p.wait == 0 || examined >= maxExamined {
 		return nil
 	}
-	page.release() // others need the room more than one that waits
+	page.release() // so that other requests can use the memory during the wait
 	held, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	defer s.while(ctx, page.batch.Set, end)()
+	defer s.watchRights(ctx, page.batch.Set, end)()
 	ctx, cancel := context.WithTimeout(held, p.wait)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	for batches, err := range s.follower.Follow(ctx, page.batch.Set, page.batch.Cursor) {
 		if err == nil {
-			err = page.take(ctx)
+			err = page.reserve(ctx)
 		}
 		if err != nil && ctx.Err() != nil {
 			break // the wait is over
@@ -171,10 +170,10 @@ func (s *Server) collect(ctx context.Context, page *page, looked func(feed.Curso
 		}
 		page.release()
 	}
-	return context.Cause(held) // why the client may not follow any more, or nil
+	return context.Cause(held) // reason why the client may no longer follow, or nil
 }
 
-// nextURL returns the URL of the page after a cursor, or after a place in a baseline.
+// nextURL returns the URL of the page after a cursor, or after a cursor in a baseline.
 func (s *Server) nextURL(set, since string, q url.Values, filter feed.Filter) string {
 	next := filter.Values()
 	for _, name := range pageParameters {

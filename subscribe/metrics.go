@@ -6,23 +6,23 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// A kind is a way to follow.
+// A kind is a transport.
 type kind uint8
 
 const (
 	byWebSocket kind = iota
 	byEventStream
-	byLongPoll // pages; a poll that does not wait counts as a delivery, but not as a follower
+	byLongPoll // pages; a poll without a wait counts as a delivery but not as a follower
 	kinds
 )
 
 var kindNames = [kinds]string{"websocket", "eventstream", "longpoll"}
 
-// A reason is why a connection was closed.
+// A reason is the reason why a connection was closed, as in the metrics.
 type reason uint8
 
 const (
-	byClient reason = iota // the client left, broke off, or broke a rule; also while the reason is not known
+	byClient reason = iota // the client left, broke off, or violated the protocol; also if the reason is unknown
 	tooSlow
 	silent
 	gone
@@ -34,7 +34,7 @@ const (
 
 var reasonNames = [reasons]string{"client", "slow", "silent", "gone", "stopping", "error", "right"}
 
-// closeReason returns the reason that a WebSocket's close code stands for.
+// closeReason returns the reason for a WebSocket's close code.
 func closeReason(code int) reason {
 	switch code {
 	case closeTooSlow:
@@ -51,25 +51,25 @@ func closeReason(code int) reason {
 	return byClient
 }
 
-// metrics are what a Server has done.
+// metrics are the counters of a Server.
 type metrics struct {
 	delivered [kinds]delivered
-	baselines [kinds]struct{ resources, bytes prometheus.Counter } // that baselines named, and that they had
-	closed    [kinds][reasons]prometheus.Counter                   // nil for long polls, because they end by themselves
+	baselines [kinds]struct{ resources, bytes prometheus.Counter } // resources and bytes of baselines
+	closed    [kinds][reasons]prometheus.Counter                   // nil for long polls, which end by themselves
 }
 
-// delivered counts what followers of one kind got.
+// delivered counts what followers of one kind received.
 type delivered struct {
 	messages, changes, bytes prometheus.Counter
 }
 
-// A tally is what was delivered since the last call of delivered.count.
+// A tally counts deliveries since the last call of delivered.count.
 type tally struct {
 	messages, changes, bytes int
 }
 
-// add adds one message, with its numbers of changes and of bytes. A message without
-// changes only tells a cursor, and does not count.
+// add counts one message with its changes and bytes. A message without changes only has a
+// cursor, and does not count.
 func (t *tally) add(changes, bytes int) {
 	if changes > 0 {
 		t.plus(tally{1, changes, bytes})
@@ -82,9 +82,9 @@ func (t *tally) plus(u tally) {
 	t.bytes += u.bytes
 }
 
-// count adds a tally to the counters, and empties it. A group counts once for all its
-// connections. Moving the counters for each connection would cost more than the rest
-// of a delivery in this package.
+// count adds a tally to the counters, and resets it. A group counts once for all its
+// connections, because incrementing the counters for each connection would cost more than the
+// rest of a delivery in this package.
 func (d *delivered) count(t *tally) {
 	if t.messages > 0 {
 		d.messages.Add(float64(t.messages))
@@ -94,7 +94,7 @@ func (d *delivered) count(t *tally) {
 	}
 }
 
-// count counts a tally of followers of a set, and empties it.
+// count counts a tally of followers of a set, and resets it.
 func (s *Server) count(k kind, set string, t *tally) {
 	if t.changes > 0 && s.opts.Deliveries != nil {
 		s.opts.Deliveries.Delivered(set, t.changes)

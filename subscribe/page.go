@@ -15,64 +15,64 @@ import (
 )
 
 const (
-	// maxPage bounds the text of a page in bytes. A single change may be longer. It
-	// leaves room for 10,000 ordinary changes. A client holds a page whole, so a page
-	// ends here even when more changes were asked for.
+	// maxPage is the maximum size of a page in bytes; a single change may be longer. It has
+	// room for 10,000 ordinary changes. Clients hold a page as a whole, so a page ends here even
+	// if more changes were requested.
 	maxPage = 4 << 20
 
-	// pageRoom is what a page takes while it is made: its text, and what is read of the
-	// memory at one time.
+	// pageRoom is the memory of a page while it is built: its text, and the entries read from
+	// the change memory at a time.
 	pageRoom = 2 * maxPage
 
-	// keepText is how long the text of a page is kept for a client to take. The rest of
-	// it is then made again, piece by piece, as the client takes it. So what slow
-	// clients have not read takes no memory, and they take no room from others.
-	keepText = 500 * time.Millisecond
+	// textLifetime is the time for which the text of a page is retained. After that, the rest of
+	// the page is rebuilt piece by piece as the client reads it, so the unread text of slow
+	// clients uses no memory.
+	textLifetime = 500 * time.Millisecond
 
-	slowRead = 100 // entries that are read at a time for a slow client
+	slowRead = 100 // entries read at a time for a slow client
 )
 
-// A page is the answer to a poll while it is made. Its text is kept in pieces, because
-// a long text would be copied again and again while it grows.
+// A page is the response to a poll while it is built. Its text is in pieces, because a long
+// text would be copied repeatedly while it grows.
 type page struct {
 	poll   poll
 	format *feed.Format
 	room   *limit.Budget
 	zstd   bool // each piece is sent as a frame of Zstandard (RFC 8878)
 
-	// batch has the page's place in the log. Of its entries it has only the first.
+	// batch has the page's cursors, and only the first of its entries.
 	batch *feed.Batch
-	count int  // of entries
-	bytes int  // of entries, as text
-	full  bool // no more entries are wanted, or the next does not fit
+	count int  // number of entries
+	bytes int  // size of the text of the entries
+	full  bool // the limit is reached, or the next entry does not fit
 
-	// mu guards these once the page is sent. Before that, only the request uses them.
+	// mu guards these while the page is sent. Before that, only the request uses them.
 	mu     sync.Mutex
-	share  *limit.Share // nil: none
-	pieces []piece      // nil: they are not kept any more
+	share  *limit.Share // share of the budget; nil if there is none
+	pieces []piece      // nil if they are no longer retained
 }
 
-// A piece is a part of a page's text, of whole entries.
+// A piece is a part of a page's text with whole entries.
 type piece struct {
 	text []byte
-	end  feed.Cursor // of its last entry
+	end  feed.Cursor // cursor of the last entry
 }
 
-// newPage returns an empty page that begins where begin ends.
+// newPage returns an empty page that starts where begin ends.
 func (s *Server) newPage(begin *feed.Batch, p poll, f *feed.Format) *page {
 	b := &feed.Batch{Set: begin.Set, After: begin.After, Cursor: begin.Cursor, Diverged: begin.Diverged}
 	return &page{poll: p, format: f, room: s.opts.Answers, batch: b}
 }
 
-// take takes the room to make the page, if the page does not have it.
-func (p *page) take(ctx context.Context) (err error) {
+// reserve reserves memory for the page, unless the page has it already.
+func (p *page) reserve(ctx context.Context) (err error) {
 	if p.share == nil {
 		p.share, err = p.room.Take(ctx, pageRoom)
 	}
 	return err
 }
 
-// release drops the text of the page, and gives its room back.
+// release drops the text of the page and returns its memory to the budget.
 func (p *page) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,8 +82,8 @@ func (p *page) release() {
 	}
 }
 
-// extend adds the entries of b that pass the filter, until the page is full. It moves
-// the page's cursor past the entries that it has looked at.
+// extend adds the entries of b that match the filter, until the page is full. It moves the
+// page's cursor past the entries examined.
 func (p *page) extend(b *feed.Batch) {
 	if b.Diverged {
 		p.batch = &feed.Batch{Set: b.Set, After: b.After, Cursor: b.After, Diverged: true}
@@ -98,8 +98,8 @@ func (p *page) extend(b *feed.Batch) {
 	}
 }
 
-// settled reports whether a page that was asked for by since stays the same for ever.
-func (p *page) settled(since string, now time.Time) bool {
+// immutable reports whether the page for since never changes.
+func (p *page) immutable(since string, now time.Time) bool {
 	return p.full && !p.batch.Diverged && since == p.batch.After.String() && now.Sub(p.batch.Cursor.Time()) >= changelog.SettledAfter
 }
 
@@ -111,7 +111,7 @@ func (p *page) add(e *feed.Entry) bool {
 	n := len(last.text) - begin
 	if p.count > 0 && p.bytes+n > maxPage {
 		if p.full = true; begin == 0 {
-			p.pieces = p.pieces[:len(p.pieces)-1] // it was made for this entry
+			p.pieces = p.pieces[:len(p.pieces)-1] // created for this entry
 		} else {
 			last.text = last.text[:begin]
 		}
@@ -126,19 +126,19 @@ func (p *page) add(e *feed.Entry) bool {
 	return true
 }
 
-// lastPiece returns the piece that takes the next entry.
+// lastPiece returns the piece for the next entry.
 func (p *page) lastPiece() *piece {
 	if n := len(p.pieces); n == 0 {
-		p.pieces = append(p.pieces, piece{}) // it grows as append does, because most pages of a long poll are small
+		p.pieces = append(p.pieces, piece{}) // not preallocated, because most pages of a long poll are small
 	} else if len(p.pieces[n-1].text) >= maxChunk {
 		p.pieces = append(p.pieces, piece{text: make([]byte, 0, maxChunk+maxIdle)})
 	}
 	return &p.pieces[len(p.pieces)-1]
 }
 
-// end completes the page's text, and returns its length. The page keeps only the room
+// finish completes the page's text, and returns its length. The page keeps only the room
 // that the text takes.
-func (p *page) end(next string) (length int) {
+func (p *page) finish(next string) (length int) {
 	if len(p.pieces) == 0 {
 		p.pieces = []piece{{}}
 	}
@@ -156,8 +156,8 @@ func (p *page) end(next string) (length int) {
 	return length
 }
 
-// next takes the next piece out of the page. ok is false when there is none, or when
-// the pieces were dropped.
+// next removes and returns the next piece of the page. ok is false if there is none, or the pieces
+// were dropped.
 func (p *page) next() (next piece, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,9 +169,9 @@ func (p *page) next() (next piece, ok bool) {
 	return next, true
 }
 
-// send writes the page as the client takes it, and returns how many bytes it wrote. If the
-// page cannot be completed, send breaks off the connection, so that the client does not take
-// a part for the whole.
+// send writes the page as the client reads it, and returns the number of bytes written. If the
+// page cannot be completed, send aborts the connection, so that the client does not mistake a
+// part for the whole.
 func (s *Server) send(w http.ResponseWriter, r *http.Request, p *page) (sent int, err error) {
 	write := func(text []byte) error {
 		if p.zstd {
@@ -181,8 +181,8 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, p *page) (sent int
 		return s.write(w, text)
 	}
 	at := p.batch.After
-	next, ok := p.next() // with the head, which is not made again
-	defer time.AfterFunc(keepText, p.release).Stop()
+	next, ok := p.next() // with the header, which is not rebuilt
+	defer time.AfterFunc(textLifetime, p.release).Stop()
 	for ; ok; next, ok = p.next() {
 		if err := write(next.text); err != nil {
 			return sent, err
@@ -190,10 +190,10 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, p *page) (sent int
 		at = next.end
 	}
 	for at != p.batch.Cursor {
-		text, end, err := s.remake(r.Context(), p, at)
+		text, end, err := s.rebuildPiece(r.Context(), p, at)
 		if err != nil {
 			if r.Context().Err() == nil {
-				s.opts.Logger.ErrorContext(r.Context(), "a page was broken off", "set", p.batch.Set, "err", err)
+				s.opts.Logger.ErrorContext(r.Context(), "page aborted", "set", p.batch.Set, "err", err)
 			}
 			panic(http.ErrAbortHandler)
 		}
@@ -205,9 +205,9 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, p *page) (sent int
 	return sent, nil
 }
 
-// remake makes the next piece of a page again, behind an entry. It reads no more than
-// the piece needs, and keeps nothing but the text.
-func (s *Server) remake(ctx context.Context, p *page, after feed.Cursor) (text []byte, end feed.Cursor, err error) {
+// rebuildPiece rebuilds the piece of a page after an entry. It reads no more than the piece needs, and
+// retains only the text.
+func (s *Server) rebuildPiece(ctx context.Context, p *page, after feed.Cursor) (text []byte, end feed.Cursor, err error) {
 	share, err := p.room.Wait(ctx, pageRoom)
 	if err != nil {
 		return nil, after, err

@@ -9,8 +9,8 @@ import (
 	"github.com/rshub/rshub/internal/accept"
 )
 
-// framesOf returns the format of the frames of a WebSocket whose messages are in f, a Single
-// format. It makes them once for all connections, as all formats do.
+// framesOf returns a format that appends WebSocket frames with messages in f, a Single format.
+// The frames are encoded once for all connections.
 func framesOf(f *feed.Format) *feed.Format {
 	return &feed.Format{Name: f.Name, MediaType: f.MediaType, Single: true, Append: func(dst []byte, b *feed.Batch, _ string) []byte {
 		for one := range b.Singles() {
@@ -20,8 +20,8 @@ func framesOf(f *feed.Format) *feed.Format {
 	}}
 }
 
-// eventsOf returns the format of an event stream whose events have data in f, a Single format
-// without newlines.
+// eventsOf returns a format of event streams whose data is in f, a Single format without
+// newlines.
 func eventsOf(f *feed.Format) *feed.Format {
 	return &feed.Format{Name: f.MediaType, MediaType: f.MediaType, Append: func(dst []byte, b *feed.Batch, _ string) []byte {
 		for one := range b.Singles() {
@@ -32,8 +32,8 @@ func eventsOf(f *feed.Format) *feed.Format {
 	}}
 }
 
-// eventFormat returns the format of the event stream that r accepts: one whose media type r
-// names besides that of event streams, or JSON.
+// eventFormat returns the format of the event stream for r: the one whose media type r names in
+// addition to the media type of event streams, otherwise JSON.
 func (s *Server) eventFormat(r *http.Request) *feed.Format {
 	for _, f := range s.events {
 		if accept.Names(r.Header, f.MediaType) {

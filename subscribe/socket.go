@@ -6,9 +6,9 @@ import (
 	"syscall"
 )
 
-// findSocket finds what c's group may write to without waiting, which is c's socket. There
-// is none over TLS: what is written to the socket below TLS is not encrypted, and spoils
-// the connection. There is none in a response either. Then c's own goroutine does all writes.
+// findSocket sets c.raw to the socket of c, to which the group may write without waiting. It
+// does nothing for TLS, where bytes written to the underlying socket would be unencrypted and
+// corrupt the connection, and for a response. The output goroutine then does all writes.
 func (c *conn) findSocket() {
 	if _, ok := c.nc.(*tls.Conn); ok {
 		return
@@ -18,7 +18,7 @@ func (c *conn) findSocket() {
 	}
 }
 
-// fragile reports whether one write that times out makes c useless, as over TLS and HTTP/2.
+// fragile reports whether a single write timeout makes c unusable, as over TLS and HTTP/2.
 func (c *conn) fragile() bool {
 	switch c.nc.(type) {
 	case *tls.Conn, *response:
@@ -27,9 +27,9 @@ func (c *conn) fragile() bool {
 	return false
 }
 
-// cut closes c's socket. It does not block. Over TLS it says no goodbye, because that
-// would wait for a client that takes nothing.
-func (c *conn) cut() {
+// closeSocket closes c's socket. It does not block: over TLS it sends no closing alert, which could wait
+// for a client that accepts nothing.
+func (c *conn) closeSocket() {
 	var below net.Conn = c.nc
 	if secure, ok := c.nc.(*tls.Conn); ok {
 		below = secure.NetConn()

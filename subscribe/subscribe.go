@@ -1,10 +1,10 @@
-// Package subscribe serves destinations that hold a connection: they follow a set over WebSocket,
-// as an event stream, or page by page with a long poll, and resume where they stopped.
+// Package subscribe serves destinations that hold a connection. They follow a set over a
+// WebSocket, an event stream, or long polls, and resume where they stopped.
 //
-// Followers of one set that want the same bytes form a group, which encodes and waits once for all
-// of them: read group.go next. The package reads changes from package hub and baselines from an
-// inventory. It does not store anything about a follower. Destinations that are called are served
-// by package callback. The package carries no compatibility promise.
+// Followers of one set that need the same bytes form a group, which encodes and waits once for all
+// of them; see group.go. The package reads changes from package hub and baselines from an
+// inventory. It stores nothing about a follower. Package callback serves destinations that are
+// called. The package carries no compatibility promise.
 package subscribe
 
 import (
@@ -27,108 +27,107 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Follower follows the logs of sets for a Server. It is a *hub.Hub.
+// A Follower follows the logs of sets. It is implemented by *hub.Hub.
 type Follower interface {
-	// Follow yields the batches after a cursor in a set's log. It yields all batches that
-	// there are at one time, and then waits for more, until ctx is done. The batches are
-	// shared and read-only. An error, such as feed.ErrGone, ends the sequence.
+	// Follow yields the batches after a cursor in a set's log. Each element has all batches
+	// available at that time. Follow waits for more until ctx is done. The batches are shared
+	// and must not be modified. An error, such as feed.ErrGone, ends the sequence.
 	Follow(ctx context.Context, set string, after feed.Cursor) iter.Seq2[[]*feed.Batch, error]
-	// Attend says that a set has a follower, also between two calls of Follow, until
-	// leave is called.
+	// Attend registers a follower of a set, which counts even between two calls of Follow,
+	// until leave is called.
 	Attend(set string) (leave func())
 	// Behind returns how far a follower at a cursor is behind: the number of changes
 	// after the cursor, and the datetime of the oldest of them in microseconds since
 	// 1970. It does not block.
 	Behind(set string, after feed.Cursor) (changes uint64, oldest int64)
-	// Waits reports whether a set that is not made yet can be followed.
+	// Waits reports whether a set that does not exist yet can be followed.
 	Waits(set string) bool
 }
 
-// A Memory is the part of changelog.Log that finds where to start, and reads pages.
+// A Memory is the part of changelog.Log that finds starting points and reads pages.
 type Memory interface {
 	State(ctx context.Context, set string) (feed.State, error)
 	Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error)
 	Seek(ctx context.Context, set string, micros int64) (feed.Cursor, error)
 }
 
-// Options of a Server. Zero values are the defaults.
+// Options configures a Server. The zero value uses the defaults.
 type Options struct {
-	Base         feed.Base                  // the hub's own URL, for Link headers
-	CheckOrigin  func(r *http.Request) bool // whether a page in a browser may connect; default: only pages of the hub's own origin
-	Heartbeat    time.Duration              // time between pings; a WebSocket that is silent for 2.5 times as long is closed; default 30 s
-	WriteTimeout time.Duration              // the connection of a follower that takes no data for this long is closed; default 15 s
-	ClockSkew    time.Duration              // by how much a datetime may lie in the future; default 1 minute
-	Now          func() time.Time           // default time.Now
+	Base         feed.Base                  // URL of the hub, for Link headers
+	CheckOrigin  func(r *http.Request) bool // reports whether a web page may connect; default: only pages of the hub's own origin
+	Heartbeat    time.Duration              // interval of pings; a WebSocket that is silent for 2.5 times as long is closed; default: 30s
+	WriteTimeout time.Duration              // time after which a connection that accepts no data is closed; default: 15s
+	ClockSkew    time.Duration              // tolerance for datetimes in the future; default: 1m
+	Now          func() time.Time           // default: time.Now
 	Logger       *slog.Logger               // default: discard
-	Metrics      prometheus.Registerer      // registry for the server's metrics; two servers cannot share one; default: none
+	Metrics      prometheus.Registerer      // registry for the metrics of this server alone; default: none
 
-	// Answers is the budget of memory for the texts of pages. Other parts of the hub may
-	// share it. Default: 128 MiB for pages alone.
+	// Answers is the memory budget of pages. Other parts of the hub may share it. Default:
+	// 128 MiB for pages alone.
 	Answers *limit.Budget
 
-	// Streams is the budget of memory for baselines while their clients read them. Other
-	// parts of the hub may share it. Default: 256 MiB for baselines alone.
+	// Streams is the memory budget of baselines while their clients read them. Other parts of
+	// the hub may share it. Default: 256 MiB for baselines alone.
 	Streams *limit.Budget
 
-	Inventories Inventories // what baselines are read from; default: there is no baseline of any set
-	Rights      Rights      // how long clients may follow; default: a client that began to follow may go on
-	Deliveries  Deliveries  // is told what followers get; default: none
+	Inventories Inventories // source of baselines; default: no set has a baseline
+	Rights      Rights      // notifies of clients that lose their rights; default: clients keep them
+	Deliveries  Deliveries  // receives the number of delivered changes; default: none
 
-	// Messages are the formats of WebSocket messages, chosen by Name; the first is for clients
-	// that choose none. A Single one can also be chosen for an event stream, by MediaType.
-	// Default: feed.MessageFormats, and JSONZstd.
+	// Messages are the formats of WebSocket messages, selected by Name; the first is the
+	// default of clients. A Single format can also be selected for an event stream, by
+	// MediaType. Default: feed.MessageFormats and JSONZstd.
 	Messages []*feed.Format
-	Pages    []*feed.Format // formats of pages, chosen by MediaType; the first is for clients that choose none; default: feed.PageFormats
+	Pages    []*feed.Format // formats of pages, selected by MediaType; the first is the default of clients; default: feed.PageFormats
 }
 
-// Inventories know what sets hold.
+// Inventories provides the resources of sets.
 type Inventories interface {
-	// Snapshot takes a snapshot of what a set holds, to be read as a baseline: with the
-	// zero cursor the newest one, else the one at exactly the cursor at. It returns
-	// feed.ErrGone if there is none at that cursor any more. The caller calls Release of
-	// the snapshot.
+	// Snapshot returns a snapshot of the resources of a set at exactly the cursor at, or the
+	// newest one if at is zero. It returns feed.ErrGone if the snapshot at that cursor no
+	// longer exists. The caller must call Release of the snapshot.
 	Snapshot(ctx context.Context, set string, at feed.Cursor) (*Snapshot, error)
 }
 
-// Rights know what callers may do.
+// Rights watches the rights of callers.
 type Rights interface {
-	// WhileFollowing calls end once, with why, when the caller of ctx may not follow a set
-	// any more. After release it does not call end. end must not block.
+	// WhileFollowing calls end once, with the reason, when the caller of ctx may no longer
+	// follow a set. After release it does not call end. end must not block.
 	WhileFollowing(ctx context.Context, set string, end func(why error)) (release func())
 }
 
-// Deliveries are told what followers get.
+// Deliveries counts what followers receive.
 type Deliveries interface {
-	// Delivered says that followers of a set have received so many changes. It does not block.
+	// Delivered reports that followers of a set have received changes. It must not block.
 	Delivered(set string, changes int)
 }
 
-// A Server serves clients that follow sets. Shutdown ends their connections.
+// A Server serves clients that follow sets. It is safe for concurrent use.
 type Server struct {
 	// Set by New.
-	follower Follower
-	memory   Memory
-	begin    changelog.Start
-	opts     Options
-	metrics  *metrics
-	upgrader websocket.Upgrader
-	events   []*feed.Format // of event streams, besides events
-	begun    time.Time
-	ctx      context.Context // done when Shutdown begins
-	stop     context.CancelFunc
+	follower    Follower
+	memory      Memory
+	startFinder changelog.Start
+	opts        Options
+	metrics     *metrics
+	upgrader    websocket.Upgrader
+	events      []*feed.Format // formats of event streams, in addition to the variable events
+	created     time.Time
+	ctx         context.Context // done when Shutdown starts
+	stop        context.CancelFunc
 
-	wg       sync.WaitGroup // of all goroutines
-	requests sync.WaitGroup // that are under way
+	wg       sync.WaitGroup // all goroutines
+	requests sync.WaitGroup // requests in progress
 
 	mu       sync.Mutex
-	closing  bool // nothing is added any more to the wait groups and to the fields below
+	closing  bool // set by Shutdown; the wait groups and the fields below then no longer grow
 	groups   map[groupKey]*group
-	wheel    [wheelSlots]map[*conn]struct{} // all conns, by when their heartbeat is due
-	progress map[*progress]struct{}         // of long polls
+	wheel    [wheelSlots]map[*conn]struct{} // all conns, by the time of their heartbeats
+	progress map[*progress]struct{}         // progress of long polls
 	next     int                            // slot and shard of the next connection
 }
 
-// New returns a Server. The caller must also run Run, and call Shutdown at the end.
+// New returns a Server. The caller must call Run for heartbeats, and Shutdown at the end.
 func New(f Follower, m Memory, o Options) *Server {
 	o.Heartbeat = cmp.Or(o.Heartbeat, 30*time.Second)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, 15*time.Second)
@@ -145,11 +144,11 @@ func New(f Follower, m Memory, o Options) *Server {
 	if o.Pages == nil {
 		o.Pages = feed.PageFormats()
 	}
-	s := &Server{follower: f, memory: m, opts: o, metrics: newMetrics(o.Metrics), begun: time.Now(), groups: map[groupKey]*group{}, progress: map[*progress]struct{}{}}
+	s := &Server{follower: f, memory: m, opts: o, metrics: newMetrics(o.Metrics), created: time.Now(), groups: map[groupKey]*group{}, progress: map[*progress]struct{}{}}
 	if o.Metrics != nil {
 		o.Metrics.MustRegister(gauges{s})
 	}
-	s.begin = changelog.Start{Log: m, Parameter: "since", Waits: func(set string) bool { return f.Waits(set) }, Now: o.Now, ClockSkew: o.ClockSkew}
+	s.startFinder = changelog.Start{Log: m, Parameter: "since", Waits: func(set string) bool { return f.Waits(set) }, Now: o.Now, ClockSkew: o.ClockSkew}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	for i := range s.wheel {
 		s.wheel[i] = map[*conn]struct{}{}
@@ -171,12 +170,12 @@ func New(f Follower, m Memory, o Options) *Server {
 	return s
 }
 
-// Parameters are the query parameters of a request that asks to follow.
+// Parameters lists the query parameters of requests to follow.
 var Parameters = slices.Concat([]string{"since"}, pageParameters, feed.FilterParameters, resumeParameters)
 
-// Wants reports whether r, a GET of a topic, asks to follow the topic and not for the
-// latest change notification. It asks to follow if it has a parameter of the query, is
-// a WebSocket handshake, or prefers a media type for following to XML.
+// Wants reports whether r, a GET of a topic, is a request to follow instead of a request for
+// the latest change notification. A request to follow has one of Parameters, is a WebSocket
+// handshake, or prefers a media type for following to XML.
 func (s *Server) Wants(r *http.Request) bool {
 	q := r.URL.Query()
 	if slices.ContainsFunc(Parameters, q.Has) {
@@ -185,12 +184,11 @@ func (s *Server) Wants(r *http.Request) bool {
 	return isWebSocket(r) || s.mediaType(r, feed.XML.MediaType) != feed.XML.MediaType
 }
 
-// Serve lets the client follow a set in the way that r asks for. For a WebSocket, and for an
-// event stream over HTTP/1, it takes over the connection and returns at once; the connection
-// goes on until the client or Shutdown ends it. For the other ways it blocks until the
-// response has ended. An error means that nothing
-// was answered, and the caller must answer. Serve does not check whether the client
-// may follow the set. The caller must have checked that.
+// Serve lets the client of r follow a set over the transport that r selects. For a WebSocket,
+// and for an event stream over HTTP/1, it hijacks the connection and returns immediately; the
+// client or Shutdown ends the connection. For other transports it blocks until the response has
+// ended. If Serve returns an error, it has written nothing, and the caller must respond. The
+// caller must have checked that the client may follow the set.
 func (s *Server) Serve(w http.ResponseWriter, r *http.Request, set string) error {
 	s.mu.Lock()
 	closing := s.closing
@@ -199,7 +197,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, set string) error
 	}
 	s.mu.Unlock()
 	if closing {
-		p := problem.New(http.StatusServiceUnavailable, "stopping", "this hub is stopping; connect again with your cursor")
+		p := problem.New(http.StatusServiceUnavailable, "stopping", "the hub is stopping; reconnect with your cursor")
 		p.RetryAfter = 1
 		return p
 	}
@@ -207,8 +205,8 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, set string) error
 	w.Header().Add("Vary", "Accept")
 	q := r.URL.Query()
 	for _, name := range Parameters {
-		if n := len(q[name]); n > 1 && !slices.Contains(feed.FilterParameters, name) { // one of the two values would be ignored
-			return resourcesync.Invalid("%s is there %d times; give it once", name, n)
+		if n := len(q[name]); n > 1 && !slices.Contains(feed.FilterParameters, name) { // all but one value would be ignored
+			return resourcesync.Invalid("%s: got %d values, want one", name, n)
 		}
 	}
 	if isWebSocket(r) {
@@ -224,22 +222,22 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, set string) error
 	}
 }
 
-// while calls end when the client of ctx may not follow a set any more, until release.
-func (s *Server) while(ctx context.Context, set string, end func(why error)) (release func()) {
+// watchRights calls end when the client of ctx may no longer follow a set, until release is called.
+func (s *Server) watchRights(ctx context.Context, set string, end func(why error)) (release func()) {
 	if s.opts.Rights == nil {
 		return func() {}
 	}
 	return s.opts.Rights.WhileFollowing(ctx, set, end)
 }
 
-// stopping is why Shutdown closes connections.
+// stopping is the reason with which Shutdown closes connections.
 const stopping = "the hub is stopping"
 
 // Shutdown refuses new followers and ends the others: a WebSocket with the close code
-// 1001 "going away" and its cursor, another follower by the end of its response. It
-// blocks until no request is under way and none of the server's goroutines is left. If
-// ctx is done before that, it closes WebSockets and event streams without their ends and
-// returns ctx's error. The HTTP server must then end the responses that clients do not take.
+// 1001 "going away" and its cursor, other followers by the end of the response. It blocks until
+// no request is in progress and all goroutines of the server have stopped. If ctx is done
+// before that, Shutdown closes WebSockets and event streams without a proper end and returns
+// ctx's error. The HTTP server must then end the remaining responses.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.closing = true
@@ -252,7 +250,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		defer close(cut)
 		for _, c := range s.conns() {
-			c.cut()
+			c.closeSocket()
 		}
 	})
 	defer func() {

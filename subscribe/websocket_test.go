@@ -85,14 +85,14 @@ func TestBadRequests(t *testing.T) {
 	s.refused(s.http.URL+"/sets/unknown/changes", 404, "no such set")
 	s.refused(s.http.URL+"/sets/UNKNOWN/changes", 400, "invalid set name")
 	for _, test := range []struct{ query, says string }{
-		{"?limit=0", "a limit is a number from 1 to 10000"},
-		{"?limit=-5", "a limit is a number from 1 to 10000"},
-		{"?limit=10001", "a limit is a number from 1 to 10000"},
-		{"?limit=many", "a limit is a number from 1 to 10000"},
-		{"?wait=long", "a wait is a duration"},
-		{"?wait=-1s", "a wait is at least 0s"},
-		{"?wait=1h", "at most 5m0s"},
-		{"?wait=18446744074", "a wait is a duration"}, // does not overflow
+		{"?limit=0", "want 1 to 10000"},
+		{"?limit=-5", "want 1 to 10000"},
+		{"?limit=10001", "want 1 to 10000"},
+		{"?limit=many", "want 1 to 10000"},
+		{"?wait=long", "want a duration"},
+		{"?wait=-1s", "want 0s to 5m0s"},
+		{"?wait=1h", "want 0s to 5m0s"},
+		{"?wait=18446744074", "want a duration"}, // does not overflow
 	} {
 		s.refused(s.url(test.query), 400, test.says)
 	}
@@ -232,7 +232,7 @@ func TestGone(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	for _, since := range []string{first.String(), "2020-01-01", "2026-01"} {
-		if reason := s.dial("?since="+since, dialer{}).closed(4410); !strings.Contains(reason, "read the resources") {
+		if reason := s.dial("?since="+since, dialer{}).closed(4410); !strings.Contains(reason, "read all resources") {
 			t.Errorf("reason %q", reason)
 		}
 		s.refused(s.url("?since="+since), 410, "read the resources")
@@ -250,7 +250,7 @@ func TestDeletedSet(t *testing.T) {
 	events := s.followEvents("")
 	ok(t, s.hub.Delete(t.Context(), "a"))
 	for _, c := range clients {
-		if reason := c.closed(4410); !strings.HasPrefix(reason, "gone") {
+		if reason := c.closed(4410); !strings.HasPrefix(reason, "the changes are gone") {
 			t.Errorf("reason %q", reason)
 		}
 	}
@@ -318,7 +318,7 @@ func TestShutdown(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error("Shutdown:", err)
 	}
-	if s.refused(s.url("?since=now"), 503, "connect again with your cursor").Get("Retry-After") == "" {
+	if s.refused(s.url("?since=now"), 503, "reconnect with your cursor").Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}
 }
