@@ -13,41 +13,39 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Block is the unit of storage and of announcing: up to MaxBlockEntries
-// consecutive changes encoded together, with a checksum. Four changes or more are
-// compressed. A block holds neither positions nor absolute datetimes. So it can be
-// encoded before its position in the log is known, and its bytes are the same in
-// every store.
+// A Block is the unit of storage and of announcements: up to MaxBlockEntries consecutive changes
+// encoded together, with a checksum. Blocks of four or more changes are compressed. A block has
+// neither positions nor absolute datetimes, so it can be encoded before its position in the log
+// is known, and its bytes are the same in every store.
 //
 //	form     1 byte: 1 plain, 2 zstd
 //	count    uvarint
 //	runs     uvarint, then per run: entries uvarint, gap uvarint
 //	body     the entries, see packed.AppendChange
-//	checksum CRC-32C of all before it, 4 bytes little endian
+//	checksum CRC-32C of the preceding bytes, 4 bytes little endian
 //
-// The entries of a run are one microsecond apart. The gap of a run is the distance
-// in microseconds from the last entry of the run before to its own first entry. The
-// first run has gap 0. So the datetime of the last entry determines all others. A
-// store keeps that datetime beside the block.
+// The entries of a run are one microsecond apart. The gap of a run is the time in microseconds
+// from the last entry of the previous run to its first entry, and 0 for the first run. So the
+// datetime of the last entry, which stores record together with the block, determines all others.
 type Block []byte
 
 const (
 	plainForm byte = 1
 	zstdForm  byte = 2
 
-	compressFrom = 4 // entries; with fewer, zstd saves nothing
+	compressFrom = 4 // minimum number of entries; with fewer, zstd saves nothing
 )
 
-// A CutBlock is a block and the number of its entries.
+// A CutBlock is a block with its number of entries.
 type CutBlock struct {
 	Block Block
 	Count int
 }
 
-// CutBlocks encodes changes as blocks for a log in which the first change gets the
-// position first. No block crosses the boundary of a list of listSize entries. No
-// block has more than MaxBlockEntries entries or, unless it has only one, more than
-// MaxBlockBytes bytes before compression.
+// CutBlocks encodes changes as blocks for a log in which the first change gets the position
+// first. No block crosses the boundary of a list of listSize entries, or has more than
+// MaxBlockEntries entries or, unless it has only one, more than MaxBlockBytes bytes before
+// compression.
 func CutBlocks(changes []resourcesync.Change, first uint64, listSize int) []CutBlock {
 	var blocks []CutBlock
 	k := uint64(listSize)
@@ -63,7 +61,7 @@ func CutBlocks(changes []resourcesync.Change, first uint64, listSize int) []CutB
 				body = body[:before]
 				break
 			}
-			if n == 0 && room > 1 { // changes of one publish are about as long as its first
+			if n == 0 && room > 1 { // the changes of a publish have similar lengths
 				body = slices.Grow(body, min((room-1)*len(body), MaxBlockBytes))
 			}
 		}
@@ -74,8 +72,8 @@ func CutBlocks(changes []resourcesync.Change, first uint64, listSize int) []CutB
 	return blocks
 }
 
-// Fit reports whether no block crosses the boundary of a list of listSize entries when
-// the blocks follow a position.
+// Fit reports whether the blocks, appended after a position, cross no boundary of a list of
+// listSize entries.
 func Fit(blocks []CutBlock, position uint64, listSize int) bool {
 	k := uint64(listSize)
 	for _, b := range blocks {
@@ -87,24 +85,24 @@ func Fit(blocks []CutBlock, position uint64, listSize int) bool {
 	return true
 }
 
-// MergeBlock encodes consecutive entries, from one publish or from several, as
-// one block. The caller makes sure that they fit into one: at most MaxBlockEntries
-// entries of one list, with at most MaxBlockBytes bytes together (see Block.Size).
+// MergeBlock encodes consecutive entries, from one or more publishes, as one block. They must fit
+// into one: at most MaxBlockEntries entries of one list, with at most MaxBlockBytes bytes in
+// total (see Block.Size).
 func MergeBlock(entries []feed.Entry) Block {
 	b, _ := encodeEntries(entries, math.MaxInt)
 	return b
 }
 
-// FillBlock encodes the first n of consecutive entries as one block. n is as large
-// as the limits of CutBlocks allow, and at least 1.
+// FillBlock encodes the first n of consecutive entries as one block. n is as large as the limits
+// of CutBlocks allow, and at least 1.
 func FillBlock(entries []feed.Entry, listSize int) (b Block, n int) {
 	k := uint64(listSize)
 	room := min(MaxBlockEntries, int(k-(entries[0].Position-1)%k), len(entries))
 	return encodeEntries(entries[:room], MaxBlockBytes)
 }
 
-// encodeEntries encodes the first n entries as one block: as many as fit into
-// maxBytes bytes before compression, and at least one.
+// encodeEntries encodes as many of the first entries as fit into maxBytes bytes before
+// compression, and at least one, as one block.
 func encodeEntries(entries []feed.Entry, maxBytes int) (b Block, n int) {
 	var runs []run
 	body := make([]byte, 0, 4096)
@@ -128,23 +126,22 @@ func encodeEntries(entries []feed.Entry, maxBytes int) (b Block, n int) {
 	return seal(body, n, runs...), n
 }
 
-// A run is a number of entries that are one microsecond apart, see Block.
+// A run has entries that are one microsecond apart; see Block.
 type run struct {
 	count int
-	gap   int64 // microseconds since the run before
+	gap   int64 // microseconds since the previous run
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// seal makes the block of count entries from their encoding. Without runs, the
-// entries are one run.
+// seal returns the block of count encoded entries. Without runs, the entries are one run.
 func seal(body []byte, count int, runs ...run) Block {
 	if len(runs) == 0 {
 		runs = []run{{count, 0}}
 	}
 	form, room := plainForm, len(body)
 	if count >= compressFrom {
-		form, room = zstdForm, len(body)/4 // it grows if the body is less alike than most
+		form, room = zstdForm, len(body)/4 // an estimate; append grows the buffer if necessary
 	}
 	b := make([]byte, 0, room+16+4*len(runs))
 	b = append(b, form)
@@ -162,13 +159,12 @@ func seal(body []byte, count int, runs ...run) Block {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// Entries decodes the block. last is the cursor of the block's last entry. An error
-// wraps ErrCorrupt and says what is damaged, but not in which block: the caller
-// adds that.
+// Entries decodes the block. last is the cursor of the block's last entry. An error wraps
+// ErrCorrupt and names the damaged part, but not the block, which the caller adds.
 func (b Block) Entries(last feed.Cursor) ([]feed.Entry, error) { return b.AppendEntries(nil, last) }
 
-// AppendEntries appends the entries of the block to dst. After an error, which is one of
-// Entries, the result is nil.
+// AppendEntries appends the entries of the block to dst. It returns the same errors as Entries,
+// with a nil slice.
 func (b Block) AppendEntries(dst []feed.Entry, last feed.Cursor) ([]feed.Entry, error) {
 	if len(b) < 4 || crc32.Checksum(b[:len(b)-4], castagnoli) != binary.LittleEndian.Uint32(b[len(b)-4:]) {
 		return nil, fmt.Errorf("%w: checksum of a block", ErrCorrupt)
@@ -185,7 +181,7 @@ func (b Block) AppendEntries(dst []feed.Entry, last feed.Cursor) ([]feed.Entry, 
 	if err := d.cursors(entries, last); err != nil {
 		return nil, err
 	}
-	var body string // every string of the changes is a part of it
+	var body string // the strings of the changes are parts of body
 	switch form {
 	case plainForm:
 		body = string(d.b)
@@ -207,8 +203,8 @@ func (b Block) AppendEntries(dst []feed.Entry, last feed.Cursor) ([]feed.Entry, 
 	return dst, nil
 }
 
-// Count returns how many entries the block has, as the head of the block says, without
-// verifying it. It returns 0 if there is no head.
+// Count returns the number of entries in the header of the block, without verifying it, or 0 if
+// there is no header.
 func (b Block) Count() uint64 {
 	if len(b) == 0 {
 		return 0
@@ -217,14 +213,14 @@ func (b Block) Count() uint64 {
 	return d.uvarint()
 }
 
-// Size returns how many bytes the encoded entries have before compression. It
-// reads only the head of the block, and does not verify it.
+// Size returns the size of the encoded entries in bytes before compression. It reads only the
+// header of the block, and does not verify it.
 func (b Block) Size() int {
 	if len(b) == 0 || b[0] != zstdForm {
 		return len(b)
 	}
 	d := headDecoder{b: b[1:]}
-	d.uvarint() // how many entries
+	d.uvarint() // number of entries
 	for range d.uvarint() {
 		if d.uvarint(); d.bad {
 			break
@@ -238,10 +234,10 @@ func (b Block) Size() int {
 	return n
 }
 
-// A headDecoder reads the head of a block, which comes before the body. bad is
-// sticky: it stays true after the first missing number.
+// A headDecoder reads the header of a block. bad is sticky: it stays true after the first missing
+// number.
 type headDecoder struct {
-	b   []byte // what was not read yet
+	b   []byte // unread bytes
 	bad bool
 }
 
@@ -265,8 +261,8 @@ func (d *headDecoder) uvarint() uint64 {
 	return v
 }
 
-// cursors fills in the positions and datetimes of all entries. It counts positions
-// down from the last entry, and resolves datetimes from the gaps between the runs.
+// cursors sets the positions and datetimes of all entries, from the cursor of the last one and the
+// gaps between the runs.
 func (d *headDecoder) cursors(entries []feed.Entry, last feed.Cursor) error {
 	runs := d.uvarint()
 	if runs == 0 || runs > uint64(len(entries)) {

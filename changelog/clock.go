@@ -1,19 +1,17 @@
 package changelog
 
-// A Clock is what a store has noted of its clock, in microseconds since 1970. See
-// Log.Tick.
+// A Clock records what a store knows about its clock, in microseconds since 1970. See Log.Tick.
 type Clock struct {
-	At      int64 // the newest noted time; zero means none
-	Doubted int64 // since when the clock is in doubt; zero means it is not
+	At      int64 // newest recorded time; zero means none
+	Doubted int64 // time since which the clock is in doubt; zero means it is not
 }
 
-// Tick returns the Clock after the time now was noted.
+// Tick returns the Clock after recording the time now.
 func (c Clock) Tick(now int64) Clock {
 	return Clock{At: now, Doubted: c.doubted(now)}
 }
 
-// Doubtful reports whether the clock is in doubt at the time now, even if that was not
-// noted yet.
+// Doubtful reports whether the clock is in doubt at the time now, even if now was not recorded.
 func (c Clock) Doubtful(now int64) bool { return c.doubted(now) > 0 }
 
 func (c Clock) doubted(now int64) int64 {

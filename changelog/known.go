@@ -6,20 +6,20 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// ErrUnfinished means that the store holds an unfinished copy, which no hub can use yet.
-var ErrUnfinished = errors.New("it is an unfinished copy of a change memory: run rshub copy again, or remove it")
+// ErrUnfinished reports that the store has an unfinished copy, which hubs must not use.
+var ErrUnfinished = errors.New("unfinished copy of a change memory; run rshub copy again, or remove it")
 
-// A Known is a publish that a set remembers by its idempotency key.
+// A Known is the record of a publish under its idempotency key.
 type Known struct {
 	Key           string
 	Hash          [32]byte
-	Number        uint64      // the set's first key has 1, the next 2, and so on
+	Number        uint64      // number of the key in its set, from 1
 	After, Cursor feed.Cursor // see Appended
 }
 
-// A Left is what a set remembers of deleted sets of its name. Datetimes are in
-// microseconds since 1970.
+// A Left is the record of deleted sets with the name of a set. Datetimes are in microseconds since
+// 1970.
 type Left struct {
-	Upto int64 // the next log begins later than this, unless this lies too far in the future
-	Ever int64 // the latest datetime that an entry ever had: later than Upto if a clock was wrong
+	Upto int64 // the next log starts later than this, unless this is too far in the future
+	Ever int64 // latest datetime of any entry; later than Upto if a clock was wrong
 }

@@ -10,27 +10,25 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Start finds where a follower begins.
+// A Start finds the starting cursor of a follower.
 type Start struct {
 	Log interface {
 		State(ctx context.Context, set string) (feed.State, error)
 		Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error)
 		Seek(ctx context.Context, set string, micros int64) (feed.Cursor, error)
 	}
-	Parameter string                // the client's name for the parameter, for errors
-	Waits     func(set string) bool // whether a client may follow a set before it exists
+	Parameter string                // name of the client's parameter, for errors
+	Waits     func(set string) bool // reports whether a client may follow a set before it exists
 	Now       func() time.Time
-	ClockSkew time.Duration // by how much a datetime may lie in the future
+	ClockSkew time.Duration // tolerance for datetimes in the future
 }
 
-// Find returns where to begin for a client that asks for since: a cursor, a
-// datetime, "start" or "now". Empty means "now". A datetime is inclusive: a change
-// with exactly that datetime follows.
+// Find returns the starting cursor for since: a cursor, a datetime, "start" or "now". Empty means
+// "now". A datetime is inclusive: a change with exactly that datetime follows.
 //
-// The answer is a batch without entries; its Cursor is the one to go on after.
-// The batch is Diverged when the log has lost entries before the client's
-// cursor. Find returns feed.ErrNoSet, feed.ErrGone, or a *resourcesync.Error
-// with ErrInvalid when since is none of these or lies in the future.
+// The result is a batch without entries, whose Cursor is the one to continue after. The batch is
+// Diverged if the log lost entries before the client's cursor. Find returns feed.ErrNoSet,
+// feed.ErrGone, or a *resourcesync.Error with ErrInvalid if since is invalid or in the future.
 func (s *Start) Find(ctx context.Context, set, since string) (*feed.Batch, error) {
 	if err := feed.CheckSet(set); err != nil {
 		return nil, err
@@ -46,13 +44,13 @@ func (s *Start) Find(ctx context.Context, set, since string) (*feed.Batch, error
 	case "start":
 		cur = state.Floor
 	default:
-		// A plus that was not escaped in a query arrives as a space. A month,
-		// 2026-01, is a datetime and no cursor.
+		// A plus that was not escaped in a query arrives as a space. A month such as 2026-01
+		// is a datetime, not a cursor.
 		t, terr := resourcesync.ParseTime(strings.ReplaceAll(since, " ", "+"))
 		asked, cerr := feed.ParseCursor(since)
 		switch {
 		case terr == nil && Future(t, state.Head, s.Now(), s.ClockSkew):
-			return nil, resourcesync.Invalid("%s=%s lies in the future", s.Parameter, resourcesync.Shorten(since))
+			return nil, resourcesync.Invalid("%s=%s is in the future", s.Parameter, resourcesync.Shorten(since))
 		case terr == nil && made:
 			if cur, err = s.Log.Seek(ctx, set, t.UnixMicro()); err != nil {
 				return nil, err
@@ -65,16 +63,15 @@ func (s *Start) Find(ctx context.Context, set, since string) (*feed.Batch, error
 			}
 			return &feed.Batch{Set: set, After: b.After, Cursor: b.After, Diverged: b.Diverged}, nil
 		default:
-			return nil, resourcesync.Invalid("%s=%s: %s is a cursor (position-microseconds), a datetime (2026-01-31T12:00:00Z), start or now", s.Parameter, resourcesync.Shorten(since), s.Parameter)
+			return nil, resourcesync.Invalid("%s: got %q, want a cursor (position-microseconds), a datetime (2026-01-31T12:00:00Z), start or now", s.Parameter, resourcesync.Shorten(since))
 		}
 	}
 	return &feed.Batch{Set: set, After: cur, Cursor: cur}, nil
 }
 
-// Future reports whether a client's datetime t lies in the future: it is later
-// than now by more than skew, and later than the newest entry, head. (The
-// datetimes of a log may run ahead of the clock, so the head's datetime is no
-// future.)
+// Future reports whether a client's datetime t is in the future: later than now by more than skew,
+// and later than the newest entry, head. (The datetimes of a log may run ahead of the clock, so
+// the head's datetime is not in the future.)
 func Future(t time.Time, head feed.Cursor, now time.Time, skew time.Duration) bool {
 	return t.After(now.Add(skew)) && t.UnixMicro() > head.Micros
 }

@@ -62,7 +62,7 @@ func TestEvents(t *testing.T) {
 	if again.entries != 15 {
 		t.Errorf("%d entries after Last-Event-ID, want 15", again.entries)
 	}
-	s.refused(s.url(""), 400, "since is a cursor", "Accept", "text/event-stream", "Last-Event-ID", "nonsense")
+	s.refused(s.url(""), 400, "want a cursor (position-microseconds)", "Accept", "text/event-stream", "Last-Event-ID", "nonsense")
 }
 
 func TestEventResume(t *testing.T) {
@@ -108,11 +108,11 @@ func TestEventResumeRefused(t *testing.T) {
 		header      []string
 		want        string
 	}{
-		{"malformed header", "", append(stream, "Last-Event-ID", "nonsense"), "since is a cursor"},
-		{"malformed header, valid parameter", "?lastEventId=" + cursor, append(stream, "Last-Event-ID", "nonsense"), "since is a cursor"},
-		{"malformed polyfill", "?lastEventId=nonsense", stream, "since is a cursor"},
-		{"malformed Mercure", "?lastEventID=nonsense", stream, "since is a cursor"},
-		{"malformed older Mercure", "?Last-Event-ID=nonsense", stream, "since is a cursor"},
+		{"malformed header", "", append(stream, "Last-Event-ID", "nonsense"), "want a cursor (position-microseconds)"},
+		{"malformed header, valid parameter", "?lastEventId=" + cursor, append(stream, "Last-Event-ID", "nonsense"), "want a cursor (position-microseconds)"},
+		{"malformed polyfill", "?lastEventId=nonsense", stream, "want a cursor (position-microseconds)"},
+		{"malformed Mercure", "?lastEventID=nonsense", stream, "want a cursor (position-microseconds)"},
+		{"malformed older Mercure", "?Last-Event-ID=nonsense", stream, "want a cursor (position-microseconds)"},
 		{"twice", "?lastEventId=" + cursor + "&lastEventId=" + cursor, stream, "lastEventId: got 2 values"},
 		{"page", "?since=start&lastEventId=" + cursor, page, `lastEventId is for event streams`},
 		{"WebSocket", "?lastEventID=" + cursor, []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version", "13"}, `lastEventID is for event streams`},

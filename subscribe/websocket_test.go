@@ -55,7 +55,7 @@ func TestWebSocketSince(t *testing.T) {
 func TestBadRequests(t *testing.T) {
 	s := newSite(t, settings{sets: []string{"a", "b"}})
 	s.publish(1)
-	const forms = "since is a cursor (position-microseconds), a datetime (2026-01-31T12:00:00Z), start or now"
+	const forms = "want a cursor (position-microseconds), a datetime (2026-01-31T12:00:00Z), start or now"
 	for _, test := range []struct {
 		query  string
 		status int
@@ -66,7 +66,7 @@ func TestBadRequests(t *testing.T) {
 		{"?since=-1", 400, forms},
 		{"?since=99999999999999999999-1", 400, forms},
 		{"?since=" + strings.Repeat("x", 10_000), 400, forms},
-		{"?since=2999-01-01", 400, "lies in the future"},
+		{"?since=2999-01-01", 400, "is in the future"},
 		{"?since=2026-13", 410, ""}, // it can only be a cursor
 		{"?change=moved", 400, "want created, updated or deleted"},
 		{"?type=html", 400, "want a media type"},

@@ -129,7 +129,7 @@ func TestOperators(t *testing.T) {
 		{"PUT", one + "/cursor", body("2001-01-01"), 410, "the changes are gone", subscription.Request{}},
 		{"PUT", one + "/cursor", body("999-1"), 410, "use cursor=start", subscription.Request{}},
 		{"PUT", one + "/cursor", body("2999-01-01"), 400, "cursor=2999", subscription.Request{}},
-		{"PUT", one + "/cursor", body("here"), 400, "cursor=here", subscription.Request{}},
+		{"PUT", one + "/cursor", body("here"), 400, `cursor: got \"here\"`, subscription.Request{}},
 		{"PUT", one + "/cursor", body(""), 400, "cursor is missing", subscription.Request{}},
 		{"PUT", one + "/cursor", "", 400, "invalid body", subscription.Request{}},
 		{"PUT", one + "/cursor", "{}", 400, "cursor is missing", subscription.Request{}},
