@@ -79,7 +79,7 @@ func (b *BaselinePage) setMembers(p *baselineObject) (err error) {
 		return resourcesync.Invalid(`got both "resources" and "changes", want one of them`)
 	case *p.Baseline && !p.Resources.There:
 		return resourcesync.Invalid(`"resources" is missing`)
-	case !*p.Baseline && !p.Changes.There:
+	case !*p.Baseline && !p.Changes.Present:
 		return resourcesync.Invalid(`"changes" is missing`)
 	}
 	if err := CheckSet(p.Set); err != nil {

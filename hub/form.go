@@ -109,7 +109,7 @@ func (h *Hub) readForm(r *http.Request, in *intake, set string, f *Form, key str
 	if err != nil {
 		return p, err
 	}
-	limits := resourcesync.Limits{Entries: changelog.MaxBatch, Check: (*resourcesync.Change).Validate, Room: func(more int64) error { return in.room(bodyMemory*int64(len(body)) + more) }}
+	limits := resourcesync.Limits{Entries: changelog.MaxBatch, Check: (*resourcesync.Change).Validate, CheckMemory: func(more int64) error { return in.room(bodyMemory*int64(len(body)) + more) }}
 	changes, identity, err := f.Read(body, r.Header, state.Description, limits)
 	if err != nil {
 		return p, err
@@ -143,7 +143,7 @@ func (in *intake) all(most int64) ([]byte, error) {
 		_, err := io.CopyN(&body, in, firstRoom)
 		switch {
 		case int64(body.Len()) > most:
-			return nil, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("a body has at most %d bytes, unpacked; this one has more", most)}
+			return nil, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Msg: fmt.Sprintf("a body has at most %d bytes, unpacked; this one has more", most)}
 		case err == io.EOF:
 			return body.Bytes(), nil
 		case err != nil:

@@ -24,7 +24,7 @@ var locLines = &Form{MediaTypes: []string{"text/x-locs", "text/x-loc"}, Header: 
 		}
 		changes = append(changes, c)
 	}
-	return changes, header.Get("Id"), l.Room(int64(len(changes)) * 1000)
+	return changes, header.Get("Id"), l.CheckMemory(int64(len(changes)) * 1000)
 }}
 
 func TestForms(t *testing.T) {

@@ -119,7 +119,7 @@ func (in *intake) room(bytes int64) error {
 		return nil
 	}
 	if bytes > in.most {
-		return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("one publish takes at most %d bytes of the hub's memory, unpacked, and this one takes more: send it in several", in.most)}
+		return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Msg: fmt.Sprintf("one publish takes at most %d bytes of the hub's memory, unpacked, and this one takes more: send it in several", in.most)}
 	}
 	want := min(bytes+roomStep, in.most)
 	if err := in.share.Grow(want); err != nil {

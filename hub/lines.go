@@ -120,7 +120,7 @@ func (in *lineReader) batch(end int) (p changelog.Publish, err error) {
 		line := in.r.Bytes()
 		if size += int64(len(line)); size > in.maxBytes {
 			return p, in.place(&resourcesync.Error{Err: resourcesync.ErrTooLarge,
-				Rule: fmt.Sprintf("%d lines are one batch, and together larger than %d bytes", linesPerBatch, in.maxBytes)})
+				Msg: fmt.Sprintf("%d lines are one batch, and together larger than %d bytes", linesPerBatch, in.maxBytes)})
 		}
 		if in.sum != nil {
 			in.sum.Write(line)
@@ -162,7 +162,7 @@ func (in *lineReader) check(c *resourcesync.Change) error {
 // have already come.
 func (in *lineReader) others(err error, end int) error {
 	first, ok := errors.AsType[*resourcesync.Error](err)
-	for ok && len(first.More)+1 < resourcesync.MaxErrors && in.r.More() {
+	for ok && len(first.More)+1 < resourcesync.MaxErrors && in.r.Resume() {
 		c, err := in.r.Next()
 		if in.r.Line() > end {
 			break

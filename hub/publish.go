@@ -162,7 +162,7 @@ func (h *Hub) open(w http.ResponseWriter, r *http.Request, set string) (in *inta
 func (h *Hub) readDocument(ctx context.Context, in *intake, form *Form, key string) (p changelog.Publish, err error) {
 	sum := sha256.New()
 	body := io.TeeReader(in, sum)
-	limits := resourcesync.Limits{Bytes: h.opts.MaxBody, Entries: changelog.MaxBatch, Room: in.room, Check: (*resourcesync.Change).Validate}
+	limits := resourcesync.Limits{Bytes: h.opts.MaxBody, Entries: changelog.MaxBatch, CheckMemory: in.room, Check: (*resourcesync.Change).Validate}
 	var doc *resourcesync.Document
 	if form == xmlForm {
 		doc, err = resourcesync.ReadXML(body, limits)
@@ -195,7 +195,7 @@ func (h *Hub) readDocument(ctx context.Context, in *intake, form *Form, key stri
 
 // checkDocument returns an error if a document is not one of changes.
 func checkDocument(doc *resourcesync.Document) error {
-	if !doc.IsChanges() {
+	if !doc.ListsChanges() {
 		what := "its capability is " + strconv.Quote(doc.Capability)
 		if doc.Index {
 			what = "it is a sitemapindex"
@@ -287,7 +287,7 @@ func check(set string, p *changelog.Publish) error {
 		return noChange()
 	case n > changelog.MaxBatch:
 		return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: changelog.MaxBatch + 1,
-			Rule: fmt.Sprintf("a batch has at most %d changes; send more in several", changelog.MaxBatch)}
+			Msg: fmt.Sprintf("a batch has at most %d changes; send more in several", changelog.MaxBatch)}
 	case len(p.Key) > changelog.MaxKey:
 		return resourcesync.Invalid("an idempotency key has at most %d bytes", changelog.MaxKey)
 	}
@@ -306,7 +306,7 @@ func takes(set string, c *resourcesync.Change) *resourcesync.Error {
 		return nil
 	}
 	return &resourcesync.Error{Err: resourcesync.ErrInvalid, Loc: resourcesync.Shorten(c.Loc),
-		Rule: fmt.Sprintf("capability is missing: set %q has framework notifications, which are about documents", set)}
+		Msg: fmt.Sprintf("capability is missing: set %q has framework notifications, which are about documents", set)}
 }
 
 func noChange() error {

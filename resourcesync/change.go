@@ -68,9 +68,9 @@ const capabilityName = "capability"
 
 func (a *Attr) isCapability() bool { return a.Namespace == "" && a.Name == capabilityName }
 
-// Framework returns what the document is that a change is about (Framework Notification
+// FrameworkCapability returns what the document is that a change is about (Framework Notification
 // section 3); empty: the change is about a resource.
-func (c *Change) Framework() string {
+func (c *Change) FrameworkCapability() string {
 	for i := range c.Attrs {
 		if c.Attrs[i].isCapability() {
 			return c.Attrs[i].Value

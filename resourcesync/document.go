@@ -52,11 +52,11 @@ type Document struct {
 	Items []Item
 }
 
-// IsChanges reports whether the document's entries may be published as changes. The
+// ListsChanges reports whether the document's entries may be published as changes. The
 // document must be a Change Notification, a Framework Notification or a Change List, and
 // not an index. The name that version 1.0 had for a Change Notification is accepted, and so
 // is a document without a capability, as older versions of the standard allowed.
-func (h *Header) IsChanges() bool {
+func (h *Header) ListsChanges() bool {
 	switch h.Capability {
 	case ChangeNotification, ChangeListNotification, FrameworkNotification, ChangeList, "":
 		return !h.Index

@@ -23,7 +23,7 @@ type Error struct {
 	Entry int    // the entry, from 1; 0 when the error is not about an entry
 	Line  int    // the line, from 1; 0 when unknown
 	Loc   string // the entry's loc, shortened; empty when unknown
-	Rule  string // what is wrong, and what the rule asks for, in words
+	Msg   string // what is wrong, and what the rule asks for, in words
 
 	// More is what else is wrong in the same document, in its order. ReadXML, ReadJSON and
 	// an NDJSONReader say up to MaxErrors.
@@ -44,7 +44,7 @@ func (e *Error) Error() string {
 
 // alone returns the text of e without More.
 func (e *Error) alone() string {
-	s := e.Rule
+	s := e.Msg
 	switch {
 	case e.Entry > 0 && e.Loc != "":
 		s = fmt.Sprintf("entry %d (%s): %s", e.Entry, e.Loc, s)
@@ -105,17 +105,17 @@ func inEntry(err error, entry int, loc string) error {
 // Invalid returns an *Error with ErrInvalid. format and args say in words what is
 // wrong.
 func Invalid(format string, args ...any) error {
-	return &Error{Err: ErrInvalid, Rule: fmt.Sprintf(format, args...)}
+	return &Error{Err: ErrInvalid, Msg: fmt.Sprintf(format, args...)}
 }
 
-// About returns err with name and a colon before its text, where name says what err is
-// about. In an *Error they come before the Rule. Any other err is wrapped.
-func About(name string, err error) error {
+// Wrap returns err with name and a colon before its text, where name says what err is
+// about. In an *Error they come before the Msg. Any other err is wrapped.
+func Wrap(name string, err error) error {
 	e, ok := errors.AsType[*Error](err)
 	if !ok {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	about := *e
-	about.Rule = name + ": " + e.Rule
+	about.Msg = name + ": " + e.Msg
 	return &about
 }

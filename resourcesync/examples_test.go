@@ -59,7 +59,7 @@ func TestExamples(t *testing.T) {
 // TestExampleByHand compares one example with what a person reads in it.
 func TestExampleByHand(t *testing.T) {
 	d := readExample(t, "testdata/examples/resourcesync_ex_23.xml")
-	if d.Capability != ChangeDumpManifest || len(d.Links) != 1 || d.Links[0].Rel != "up" || len(d.Items) != 4 || d.IsChanges() {
+	if d.Capability != ChangeDumpManifest || len(d.Links) != 1 || d.Links[0].Rel != "up" || len(d.Items) != 4 || d.ListsChanges() {
 		t.Fatalf("got %+v", d)
 	}
 	c := d.Items[3].Change
@@ -78,7 +78,7 @@ func TestExamplesAreValidChanges(t *testing.T) {
 			continue
 		}
 		d := readExample(t, file)
-		if !d.IsChanges() {
+		if !d.ListsChanges() {
 			continue
 		}
 		for _, it := range d.Items {

@@ -175,7 +175,7 @@ func sameInAllForms(t *testing.T, c *Change) {
 	if !reflect.DeepEqual(back, c) {
 		t.Errorf("JSON changed it\ngot  %+v\nwant %+v\n%s", back, c, text)
 	}
-	if c.Framework() != "" {
+	if c.FrameworkCapability() != "" {
 		return // only a document of framework notifications can carry it in XML
 	}
 	d := &Document{Items: []Item{{Change: *c}}}

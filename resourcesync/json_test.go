@@ -218,7 +218,7 @@ func TestReadJSON(t *testing.T) {
 			}
 		}
 	}
-	if d, err := ReadJSON(strings.NewReader(`{"changes":[]}`), Limits{}); err != nil || len(d.Items) > 0 || !d.IsChanges() {
+	if d, err := ReadJSON(strings.NewReader(`{"changes":[]}`), Limits{}); err != nil || len(d.Items) > 0 || !d.ListsChanges() {
 		t.Errorf("no changes: %+v, %v", d, err)
 	}
 }

@@ -259,9 +259,9 @@ var kindNames = map[jsontext.Kind]string{
 
 func kindName(k jsontext.Kind) string { return cmp.Or(kindNames[k], strconv.Quote(k.String())) }
 
-// Decode reads one JSON value strictly: it has no unknown member and none twice, and nothing
+// DecodeJSON reads one JSON value strictly: it has no unknown member and none twice, and nothing
 // follows it. The error is an *Error.
-func Decode(text []byte, v any) error {
+func DecodeJSON(text []byte, v any) error {
 	if err := json.Unmarshal(text, v, json.RejectUnknownMembers(true)); err != nil {
 		return JSONError(err)
 	}

@@ -142,14 +142,14 @@ func ReadPage(r io.Reader, l Limits, page any) error {
 
 // Entries are an array of changes in a page. They are read one by one.
 type Entries struct {
-	Limits Limits
-	Each   func(PageEntry) error // is called with each; its *Error ends the reading
-	There  bool                  // the page has the array
+	Limits  Limits
+	Each    func(PageEntry) error // is called with each; its *Error ends the reading
+	Present bool                  // the page has the array
 }
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
 func (es *Entries) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	es.There = true
+	es.Present = true
 	p := ChangeParser{lenient: true}
 	return readEntries(dec, es.Limits.withDefaults(), func(n int, text []byte) error {
 		_, err := p.Parse(text)

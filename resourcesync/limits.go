@@ -13,11 +13,11 @@ type Limits struct {
 	Bytes   int64 // in a document, default 52,428,800 (50 MiB); in one line of NDJSON, default 1 MiB
 	Entries int   // in a document, default 50,000; a stream of NDJSON has no such limit
 
-	// Room is called with how many bytes of memory the reader needs so far, before it uses
+	// CheckMemory is called with how many bytes of memory the reader needs so far, before it uses
 	// them: those of the entries that it has read, and the most that the entry under way may
 	// need. It is called often. An error ends the reading; the reader returns it wrapped.
 	// Default: memory is not limited. Only ReadXML and ReadJSON call it.
-	Room func(bytes int64) error
+	CheckMemory func(bytes int64) error
 
 	// Check is called with each entry that could be read. Its *Error counts as one of the
 	// reader. Default: nothing is checked besides what the reader does. Only ReadXML and
@@ -50,7 +50,7 @@ type room struct {
 }
 
 func (l Limits) room(r io.Reader, blowUp int64) *room {
-	return &room{r: r, tell: l.Room, blowUp: blowUp}
+	return &room{r: r, tell: l.CheckMemory, blowUp: blowUp}
 }
 
 func (m *room) Read(p []byte) (n int, err error) {
@@ -58,7 +58,7 @@ func (m *room) Read(p []byte) (n int, err error) {
 		return 0, m.err
 	}
 	if m.read-m.begun > maxEntry {
-		return 0, &Error{Err: ErrTooLarge, Rule: "the text of one entry has at most " + group(maxEntry) + " bytes"}
+		return 0, &Error{Err: ErrTooLarge, Msg: "the text of one entry has at most " + group(maxEntry) + " bytes"}
 	}
 	n, m.err = m.r.Read(p)
 	m.read += int64(n)
@@ -126,7 +126,7 @@ func (l Limits) withDefaults() Limits {
 
 // tooMany returns the error for entry number n, the first one over the limit.
 func (l Limits) tooMany(n int) *Error {
-	return &Error{Err: ErrTooLarge, Entry: n, Rule: fmt.Sprintf("a document has at most %s entries, this is entry %s",
+	return &Error{Err: ErrTooLarge, Entry: n, Msg: fmt.Sprintf("a document has at most %s entries, this is entry %s",
 		group(int64(l.Entries)), group(int64(n)))}
 }
 
@@ -145,7 +145,7 @@ func newLimitReader(r io.Reader, most int64) *limitReader {
 func (l *limitReader) Read(p []byte) (int, error) {
 	n, err := l.LimitedReader.Read(p)
 	if l.N <= 0 {
-		n, err = max(n-1, 0), &Error{Err: ErrTooLarge, Rule: "a document has at most " + group(l.max) + " bytes, unpacked; this one has more"}
+		n, err = max(n-1, 0), &Error{Err: ErrTooLarge, Msg: "a document has at most " + group(l.max) + " bytes, unpacked; this one has more"}
 	}
 	return n, err
 }

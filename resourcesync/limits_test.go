@@ -41,7 +41,7 @@ func TestRoom(t *testing.T) {
 			runtime.GC()
 			runtime.ReadMemStats(&before)
 			calls := 0
-			d, err := test.read(strings.NewReader(text), Limits{Room: func(bytes int64) error {
+			d, err := test.read(strings.NewReader(text), Limits{CheckMemory: func(bytes int64) error {
 				most = max(most, bytes)
 				if calls++; calls%2000 == 0 { // what lives now
 					runtime.GC()
@@ -83,7 +83,7 @@ func TestRoomEnds(t *testing.T) {
 	} {
 		read := int64(0)
 		endless := io.MultiReader(strings.NewReader(test.head), &repeater{text: test.repeat, read: &read})
-		_, err := test.read(endless, Limits{Bytes: 1 << 40, Entries: 1 << 30, Room: func(bytes int64) error {
+		_, err := test.read(endless, Limits{Bytes: 1 << 40, Entries: 1 << 30, CheckMemory: func(bytes int64) error {
 			if bytes > 2<<20 {
 				return full
 			}

@@ -96,7 +96,7 @@ func TestMoreLines(t *testing.T) {
 		} else {
 			got = append(got, fmt.Sprint(r.Line(), " wrong"))
 		}
-		if !r.More() {
+		if !r.Resume() {
 			break
 		}
 	}
@@ -104,7 +104,7 @@ func TestMoreLines(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	long := NewNDJSONReader(strings.NewReader(strings.Repeat("a", 100)+"\n{}\n"), Limits{Bytes: 10})
-	if _, err := long.Next(); !errors.Is(err, ErrTooLarge) || long.More() {
+	if _, err := long.Next(); !errors.Is(err, ErrTooLarge) || long.Resume() {
 		t.Errorf("behind a line that is too long: %v", err)
 	}
 }

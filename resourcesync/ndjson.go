@@ -53,9 +53,9 @@ func (r *NDJSONReader) Next() (*Change, error) {
 	return c, nil
 }
 
-// More lets Next go on behind a line that is wrong. It reports whether the next line that
+// Resume lets Next go on behind a line that is wrong. It reports whether the next line that
 // is not blank has come already, so that Next does not wait for it; if not, it does nothing.
-func (r *NDJSONReader) More() bool {
+func (r *NDJSONReader) Resume() bool {
 	if r.err != nil && !errors.Is(r.err, ErrInvalid) {
 		return false
 	}
@@ -86,7 +86,7 @@ func (r *NDJSONReader) next() (*Change, error) {
 		}
 		if blank(line) {
 			if skipped += len(line) + 1; skipped > maxBlank {
-				return nil, &Error{Err: ErrTooLarge, Rule: "blank lines have at most " + group(maxBlank) + " bytes together"}
+				return nil, &Error{Err: ErrTooLarge, Msg: "blank lines have at most " + group(maxBlank) + " bytes together"}
 			}
 			continue
 		}
@@ -110,7 +110,7 @@ func (r *NDJSONReader) readLine() ([]byte, error) {
 			part = part[:len(part)-1]
 		}
 		if int64(len(r.buf)+len(part)) > r.max {
-			return nil, &Error{Err: ErrTooLarge, Rule: "a line has at most " + group(r.max) + " bytes"}
+			return nil, &Error{Err: ErrTooLarge, Msg: "a line has at most " + group(r.max) + " bytes"}
 		}
 		if ended && len(r.buf) == 0 {
 			return part, nil

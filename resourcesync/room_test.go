@@ -27,12 +27,12 @@ func TestNoRoomOnce(t *testing.T) {
 		read func(io.Reader, Limits) (*Document, error)
 	}{"JSON": {json.String(), ReadJSON}, "XML": {xml.String(), ReadXML}} {
 		calls := 0
-		if _, err := test.read(iotest.OneByteReader(strings.NewReader(test.text)), Limits{Room: func(int64) error { calls++; return nil }}); err != nil {
+		if _, err := test.read(iotest.OneByteReader(strings.NewReader(test.text)), Limits{CheckMemory: func(int64) error { calls++; return nil }}); err != nil {
 			t.Fatal(err)
 		}
 		for at := range calls {
 			n := 0
-			_, err := test.read(iotest.OneByteReader(strings.NewReader(test.text)), Limits{Room: func(int64) error {
+			_, err := test.read(iotest.OneByteReader(strings.NewReader(test.text)), Limits{CheckMemory: func(int64) error {
 				if n++; n == at+1 {
 					return failure
 				}

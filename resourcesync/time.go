@@ -15,7 +15,7 @@ import (
 func ParseTime(s string) (time.Time, error) {
 	t, rule := parseTime(s)
 	if rule != "" {
-		return time.Time{}, &Error{Err: ErrInvalid, Rule: fmt.Sprintf("%s is not a datetime: %s", quote(s), rule)}
+		return time.Time{}, &Error{Err: ErrInvalid, Msg: fmt.Sprintf("%s is not a datetime: %s", quote(s), rule)}
 	}
 	return t, nil
 }

@@ -10,7 +10,7 @@ import (
 // bytes. The error is an *Error that begins with name.
 func CheckURI(name, s string) error {
 	if rule := uriRule(name, s); rule != "" {
-		return &Error{Err: ErrInvalid, Rule: rule}
+		return &Error{Err: ErrInvalid, Msg: rule}
 	}
 	return nil
 }

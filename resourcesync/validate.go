@@ -22,7 +22,7 @@ const (
 // Change Notification. c must have an absolute loc and a change. Every other field may
 // be absent. If it is there, the standard must allow its value (core section 7), XML
 // must be able to carry it, and it must not be too long. An error is an *Error with
-// ErrInvalid, and its Rule names the field.
+// ErrInvalid, and its Msg names the field.
 //
 // Validate changes one thing: it puts single spaces between the values of a Hash.
 func (c *Change) Validate() error {
@@ -30,7 +30,7 @@ func (c *Change) Validate() error {
 	if rule == "" {
 		return nil
 	}
-	return &Error{Err: ErrInvalid, Loc: Shorten(c.Loc), Rule: rule}
+	return &Error{Err: ErrInvalid, Loc: Shorten(c.Loc), Msg: rule}
 }
 
 // rule returns the rule that c breaks, or "". It allocates nothing for a value that

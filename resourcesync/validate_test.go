@@ -174,8 +174,8 @@ func TestChangeValidate(t *testing.T) {
 			if !errors.As(err, &e) || !errors.Is(err, ErrInvalid) {
 				t.Fatalf("Validate() = %v, want ErrInvalid", err)
 			}
-			if !strings.Contains(e.Rule, test.rule) {
-				t.Errorf("Rule = %q, want one with %q", e.Rule, test.rule)
+			if !strings.Contains(e.Msg, test.rule) {
+				t.Errorf("Rule = %q, want one with %q", e.Msg, test.rule)
 			}
 			if strings.ContainsAny(e.Error(), "\x00\n") || len(e.Error()) > 600 {
 				t.Errorf("Error() = %q is not fit for a log", e.Error())
@@ -204,11 +204,11 @@ func TestError(t *testing.T) {
 		err  Error
 		want string
 	}{
-		{Error{Err: ErrInvalid, Rule: "wrong"}, "wrong"},
-		{Error{Err: ErrInvalid, Rule: "wrong", Loc: "urn:x"}, "urn:x: wrong"},
-		{Error{Err: ErrInvalid, Rule: "wrong", Entry: 2}, "entry 2: wrong"},
-		{Error{Err: ErrInvalid, Rule: "wrong", Entry: 2, Loc: "urn:x"}, "entry 2 (urn:x): wrong"},
-		{Error{Err: ErrTooLarge, Rule: "wrong", Entry: 2, Line: 7}, "line 7: entry 2: wrong"},
+		{Error{Err: ErrInvalid, Msg: "wrong"}, "wrong"},
+		{Error{Err: ErrInvalid, Msg: "wrong", Loc: "urn:x"}, "urn:x: wrong"},
+		{Error{Err: ErrInvalid, Msg: "wrong", Entry: 2}, "entry 2: wrong"},
+		{Error{Err: ErrInvalid, Msg: "wrong", Entry: 2, Loc: "urn:x"}, "entry 2 (urn:x): wrong"},
+		{Error{Err: ErrTooLarge, Msg: "wrong", Entry: 2, Line: 7}, "line 7: entry 2: wrong"},
 	} {
 		if got := test.err.Error(); got != test.want {
 			t.Errorf("Error() = %q, want %q", got, test.want)

@@ -122,7 +122,7 @@ func ReadXML(r io.Reader, l Limits) (*Document, error) {
 		case err == io.EOF:
 			d.Items = nil
 			return d, wrong.end(nil)
-		case !wrong.add(err) || in.err != nil && !in.Skip(): // the entry that Check refuses was read
+		case !wrong.add(err) || in.err != nil && !in.SkipInvalid(): // the entry that Check refuses was read
 			return nil, wrong.end(err)
 		}
 	}
@@ -136,9 +136,9 @@ func (r *Reader) place(err error, loc string) error {
 	return inEntry(err, r.entries, loc)
 }
 
-// Skip lets Next go on behind an entry that is wrong. It reports false if there is no such
+// SkipInvalid lets Next go on behind an entry that is wrong. It reports false if there is no such
 // entry, or if it cannot find the end of it.
-func (r *Reader) Skip() bool {
+func (r *Reader) SkipInvalid() bool {
 	if !r.inEntry || !errors.Is(r.err, ErrInvalid) {
 		return false
 	}
@@ -163,7 +163,7 @@ func (r *Reader) read(it *Item) error {
 	}
 	err := r.locate(r.next(it))
 	if r.badLoc != "" && err == nil {
-		return inEntry(&Error{Err: ErrLoc, Line: r.line, Rule: r.badLoc}, r.entries, r.loc)
+		return inEntry(&Error{Err: ErrLoc, Line: r.line, Msg: r.badLoc}, r.entries, r.loc)
 	}
 	r.err = err
 	return err

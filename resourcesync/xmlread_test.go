@@ -219,8 +219,8 @@ func wantError(t *testing.T, err, is error, entry, line int, rule string) {
 	if !errors.As(err, &e) || !errors.Is(err, is) {
 		t.Fatalf("error is %v, want an *Error of %q", err, is)
 	}
-	if e.Entry != entry || e.Line != line || !strings.Contains(e.Rule, rule) {
-		t.Errorf("error is at entry %d, line %d: %q, want entry %d, line %d, and %q in it", e.Entry, e.Line, e.Rule, entry, line, rule)
+	if e.Entry != entry || e.Line != line || !strings.Contains(e.Msg, rule) {
+		t.Errorf("error is at entry %d, line %d: %q, want entry %d, line %d, and %q in it", e.Entry, e.Line, e.Msg, entry, line, rule)
 	}
 }
 
@@ -290,7 +290,7 @@ func TestReaderIsStreaming(t *testing.T) {
 	if in.at > 0 {
 		t.Error("NewXMLReader reads already")
 	}
-	if h, err := r.Header(); err != nil || !h.IsChanges() {
+	if h, err := r.Header(); err != nil || !h.ListsChanges() {
 		t.Fatalf("Header() = %v, %v", h, err)
 	}
 	for range 10 {
@@ -351,7 +351,7 @@ func TestReadXMLPassesErrorsOn(t *testing.T) {
 	}
 }
 
-func TestIsChanges(t *testing.T) {
+func TestListsChanges(t *testing.T) {
 	for _, test := range []struct {
 		header Header
 		want   bool
@@ -367,8 +367,8 @@ func TestIsChanges(t *testing.T) {
 		{Header{Capability: FrameworkNotification}, true},
 		{Header{Capability: "Changelist"}, false},
 	} {
-		if got := test.header.IsChanges(); got != test.want {
-			t.Errorf("%+v.IsChanges() = %v", test.header, got)
+		if got := test.header.ListsChanges(); got != test.want {
+			t.Errorf("%+v.ListsChanges() = %v", test.header, got)
 		}
 	}
 }

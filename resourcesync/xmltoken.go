@@ -93,7 +93,7 @@ func charset(name string, r io.Reader) (io.Reader, error) {
 	case "us-ascii", "ascii":
 		return r, nil
 	}
-	return nil, &Error{Err: ErrInvalid, Rule: "the document must be UTF-8; its declaration says " + quote(name)}
+	return nil, &Error{Err: ErrInvalid, Msg: "the document must be UTF-8; its declaration says " + quote(name)}
 }
 
 // next returns an xml.StartElement, an xml.EndElement, or xml.CharData. In a start
@@ -181,7 +181,7 @@ func (t *xmlTokens) start(el xml.StartElement) (xml.Token, error) {
 	}
 	t.started = true
 	if len(t.open) >= maxDepth {
-		return nil, &Error{Err: ErrTooLarge, Line: t.line, Rule: fmt.Sprintf("a document nests at most %d levels", maxDepth)}
+		return nil, &Error{Err: ErrTooLarge, Line: t.line, Msg: fmt.Sprintf("a document nests at most %d levels", maxDepth)}
 	}
 	if len(el.Attr) > maxAttributes {
 		return nil, t.fail("an element has at most %d attributes", maxAttributes)
@@ -305,7 +305,7 @@ func (t *xmlTokens) end(name rawName) error {
 
 // fail returns the error for a broken rule at the current token.
 func (t *xmlTokens) fail(format string, args ...any) *Error {
-	return &Error{Err: ErrInvalid, Line: t.line, Rule: fmt.Sprintf(format, args...)}
+	return &Error{Err: ErrInvalid, Line: t.line, Msg: fmt.Sprintf(format, args...)}
 }
 
 // wrap makes an *Error of an error of the decoder. It wraps an error of the reader

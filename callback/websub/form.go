@@ -130,7 +130,7 @@ func (f *form) callback(check func(name, target string) error) string {
 		return ""
 	}
 	if err := check("callback", callback); err != nil {
-		f.fail(resourcesync.About(name, err))
+		f.fail(resourcesync.Wrap(name, err))
 		return ""
 	}
 	return callback
@@ -245,7 +245,7 @@ func (f *form) filter() feed.Filter {
 	}
 	filter, err := feed.ParseFilter(q)
 	if e, ok := errors.AsType[*resourcesync.Error](err); ok {
-		err = resourcesync.Invalid("rs.%s", e.Rule) // every Rule begins with the name of the parameter
+		err = resourcesync.Invalid("rs.%s", e.Msg) // every Msg begins with the name of the parameter
 	}
 	f.fail(err)
 	return filter

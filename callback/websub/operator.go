@@ -41,7 +41,7 @@ func (s *Server) ServeSubscriptions(w http.ResponseWriter, r *http.Request, set 
 	}
 	if v := q.Get("after"); v != "" {
 		if after, err = subscription.ParseID(v); err != nil {
-			return resourcesync.About("after", err)
+			return resourcesync.Wrap("after", err)
 		}
 	}
 	records, more, err := s.registry.List(r.Context(), set, after, limit)

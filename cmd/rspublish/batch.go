@@ -50,5 +50,5 @@ func (b *batch) locate(r *client.RefusedError) error {
 	if i < 1 || i > len(b.lines) {
 		return nil
 	}
-	return &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: b.first + i - 1, Line: b.lines[i-1], Loc: r.Loc, Rule: refusalReason(r)}
+	return &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: b.first + i - 1, Line: b.lines[i-1], Loc: r.Loc, Msg: refusalReason(r)}
 }

@@ -225,7 +225,7 @@ func newChangeReader(r io.Reader) (changeReader, error) {
 		return ndjsonReader(all), nil
 	}
 	return nil, &resourcesync.Error{Err: resourcesync.ErrInvalid, Line: 1,
-		Rule: fmt.Sprintf(`input starts with %q; want XML, a JSON object with "changes", or NDJSON`, first)}
+		Msg: fmt.Sprintf(`input starts with %q; want XML, a JSON object with "changes", or NDJSON`, first)}
 }
 
 const peekSize = 64 << 10
@@ -257,7 +257,7 @@ func firstByte(in *bufio.Reader) (byte, error) {
 			return c, nil
 		}
 	}
-	return 0, &resourcesync.Error{Err: resourcesync.ErrInvalid, Rule: "input starts with 64 KiB of white space"}
+	return 0, &resourcesync.Error{Err: resourcesync.ErrInvalid, Msg: "input starts with 64 KiB of white space"}
 }
 
 // isDocument reports whether the first object in r is a document, which has the member "changes",
@@ -299,7 +299,7 @@ func xmlReader(r io.Reader) (changeReader, error) {
 	return func() (*resourcesync.Change, int, error) {
 		it, err := in.Next()
 		if err != nil {
-			in.Skip()
+			in.SkipInvalid()
 			return nil, 0, err
 		}
 		return &it.Change, 0, nil
@@ -325,7 +325,7 @@ func jsonReader(r io.Reader) (changeReader, error) {
 
 // checkPublishable returns an error unless h is the header of a document with changes.
 func checkPublishable(h *resourcesync.Header) error {
-	if h.IsChanges() {
+	if h.ListsChanges() {
 		return nil
 	}
 	reason := fmt.Sprintf("its capability is %q", h.Capability)
@@ -333,7 +333,7 @@ func checkPublishable(h *resourcesync.Header) error {
 		reason = "it is an index"
 	}
 	return &resourcesync.Error{Err: resourcesync.ErrInvalid,
-		Rule: "document is not a list of changes: " + reason + "; want a change notification or a change list"}
+		Msg: "document is not a list of changes: " + reason + "; want a change notification or a change list"}
 }
 
 func ndjsonReader(r io.Reader) changeReader {
@@ -342,7 +342,7 @@ func ndjsonReader(r io.Reader) changeReader {
 		c, err := in.Next()
 		line := in.Line()
 		if err != nil {
-			in.More()
+			in.Resume()
 		}
 		return c, line, err
 	}

@@ -33,7 +33,7 @@ func TestFrameworkDocuments(t *testing.T) {
 		}
 		got := []string{}
 		for _, c := range append(all, description) {
-			got = append(got, c.Framework())
+			got = append(got, c.FrameworkCapability())
 			for _, url := range append([]resourcesync.Link{{Href: c.Loc}}, c.Links...) {
 				w := s.get(url.Href[len(base):])
 				if w.Code != http.StatusOK {

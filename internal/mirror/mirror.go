@@ -94,7 +94,7 @@ const maxSaid = 1000
 func (m *Mirror) odd(document string, mistake *resourcesync.Error) {
 	m.oddly.Lock()
 	defer m.oddly.Unlock()
-	if key := document + " " + mistake.Rule; !m.said[key] && len(m.said) < maxSaid {
+	if key := document + " " + mistake.Msg; !m.said[key] && len(m.said) < maxSaid {
 		m.said[key] = true
 		m.opts.Note("%s: %v", document, mistake)
 	}

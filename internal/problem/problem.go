@@ -44,7 +44,7 @@ func newProblem(err error) *feed.Problem {
 		p.Entry, p.Line, p.Loc = e.Entry, e.Line, e.Loc
 		if len(e.More) > 0 {
 			for _, one := range append([]*resourcesync.Error{e}, e.More...) {
-				p.Errors = append(p.Errors, feed.EntryError{Entry: one.Entry, Line: one.Line, Loc: one.Loc, Detail: one.Rule})
+				p.Errors = append(p.Errors, feed.EntryError{Entry: one.Entry, Line: one.Line, Loc: one.Loc, Detail: one.Msg})
 			}
 		}
 		return p

@@ -15,8 +15,8 @@ import (
 )
 
 func TestFrom(t *testing.T) {
-	rule := &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: 3, Line: 7, Loc: "https://example.org/a", Rule: "loc is bad"}
-	large := &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: "a document has at most 1 byte"}
+	rule := &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: 3, Line: 7, Loc: "https://example.org/a", Msg: "loc is bad"}
+	large := &resourcesync.Error{Err: resourcesync.ErrTooLarge, Msg: "a document has at most 1 byte"}
 	own := New(http.StatusTeapot, "teapot", "short and stout")
 	for _, test := range []struct {
 		err    error

@@ -69,7 +69,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, set string) error {
 	}
 	if s.opts.CheckEvents != nil {
 		if err := s.opts.CheckEvents(string(body.CloudEvents)); err != nil {
-			return resourcesync.About("cloudevents", err)
+			return resourcesync.Wrap("cloudevents", err)
 		}
 	}
 	if body.Private && s.opts.Private == nil {
@@ -150,7 +150,7 @@ func mayAnnounce(ctx context.Context, set, channel string) error {
 		return resourcesync.Invalid("framework: set %q has the framework notifications of set %q, and none of its own", set, feed.TrimFramework(set))
 	}
 	if err := feed.CheckSet(channel); err != nil {
-		return resourcesync.About("framework", err)
+		return resourcesync.Wrap("framework", err)
 	}
 	return access.MayPublish(ctx, channel)
 }
@@ -195,7 +195,7 @@ func readDescribed(body io.Reader) (*described, error) {
 		return nil, err
 	}
 	d := &described{}
-	if err := resourcesync.Decode(text, d); err != nil {
+	if err := resourcesync.DecodeJSON(text, d); err != nil {
 		why, _, _ := strings.Cut(err.Error(), "; known members: ") // they are in the form
 		return nil, resourcesync.Invalid(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL", "resourcelist": "URL", "resourcedump": "URL", "changedump": "URL", "inventory": "on" or "off", "push": "on" or "off", "sitemap": true or false, "private": true or false, "lastmod": "source", "datetime" or "seconds", "indexnow": "URL", "framework": true or false, "source": "URL", "every": "15m", "cloudevents": {"types": {}, "change": "POINTER", "loc": "URI"}, "complete": true or false}: %s`, why)
 	}

@@ -121,7 +121,7 @@ func readRequest(body io.Reader) (lasts time.Duration, cookie bool, err error) {
 		return 0, false, err
 	}
 	if len(text) > 0 {
-		err = resourcesync.Decode(text, &asked)
+		err = resourcesync.DecodeJSON(text, &asked)
 	}
 	if err != nil {
 		return 0, false, resourcesync.Invalid(`the body is nothing or {"seconds": 300, "cookie": true or false}: %v`, err)

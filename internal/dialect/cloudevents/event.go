@@ -113,7 +113,7 @@ func (m *Mapping) change(e event) (*resourcesync.Change, error) {
 	c := &resourcesync.Change{Loc: loc, Change: resourcesync.ChangeType(kind)}
 	if data := e["data"]; own && data.Kind() == '{' {
 		if c, err = resourcesync.ParseChange(data); err != nil {
-			return nil, resourcesync.About("data", err)
+			return nil, resourcesync.Wrap("data", err)
 		}
 		if c.Loc != loc || string(c.Change) != kind {
 			return nil, resourcesync.Invalid("data says %s of %s, and the event %s of %s", c.Change, resourcesync.Shorten(c.Loc), kind, resourcesync.Shorten(loc))
@@ -121,7 +121,7 @@ func (m *Mapping) change(e event) (*resourcesync.Change, error) {
 	}
 	if when := text(e["time"]); when != "" {
 		if c.Datetime, err = resourcesync.ParseTime(when); err != nil {
-			return nil, resourcesync.About("time", err)
+			return nil, resourcesync.Wrap("time", err)
 		}
 	}
 	return c, nil

@@ -45,7 +45,7 @@ func ParseMapping(text string) (*Mapping, error) {
 		if len(text) > maxMapping {
 			return nil, resourcesync.Invalid("it has at most %d bytes", maxMapping)
 		}
-		if err := resourcesync.Decode([]byte(text), m); err != nil {
+		if err := resourcesync.DecodeJSON([]byte(text), m); err != nil {
 			return nil, resourcesync.Invalid(`it is {"types": {TYPE: KIND}, "change": POINTER, "loc": URI}: %v`, err)
 		}
 	}

@@ -49,7 +49,7 @@ func Read(body []byte, header http.Header, d feed.Description, l resourcesync.Li
 	memory, sum := int64(0), sha256.New()
 	n, err := each(body, mediaType == BatchMediaType, func(n int, raw jsontext.Value) error {
 		if n > l.Entries && l.Entries > 0 {
-			return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("a batch has at most %d events; send more in several", l.Entries)}
+			return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Msg: fmt.Sprintf("a batch has at most %d events; send more in several", l.Entries)}
 		}
 		e, err := parse(raw)
 		var c *resourcesync.Change
@@ -73,10 +73,10 @@ func Read(body []byte, header http.Header, d feed.Description, l resourcesync.Li
 		changes = append(changes, *c)
 		fmt.Fprintf(sum, "%q %q %q %q\n", text(e["source"]), text(e["id"]), c.Change, c.Loc)
 		memory += c.Memory()
-		if l.Room == nil {
+		if l.CheckMemory == nil {
 			return nil
 		}
-		return l.Room(memory)
+		return l.CheckMemory(memory)
 	})
 	if e, ok := errors.AsType[*resourcesync.Error](err); ok && e.Entry == 0 {
 		e.Entry = n

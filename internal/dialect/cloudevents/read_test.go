@@ -126,7 +126,7 @@ func TestMapping(t *testing.T) {
 		}
 	}
 	full := errors.New("full")
-	if _, _, err := Read([]byte(eventOf(created, "/", "https://example.org/a", "")), http.Header{}, feed.Description{}, resourcesync.Limits{Room: func(n int64) error {
+	if _, _, err := Read([]byte(eventOf(created, "/", "https://example.org/a", "")), http.Header{}, feed.Description{}, resourcesync.Limits{CheckMemory: func(n int64) error {
 		if n < 1000 {
 			t.Errorf("a change takes %d bytes", n)
 		}

@@ -226,7 +226,7 @@ func same(a, b resourcesync.Change) bool {
 // The other documents are deleted with it.
 func deleted(known map[string]resourcesync.Change) []resourcesync.Change {
 	for _, c := range known {
-		if c.Framework() == resourcesync.CapabilityList && c.Change != resourcesync.Deleted {
+		if c.FrameworkCapability() == resourcesync.CapabilityList && c.Change != resourcesync.Deleted {
 			return []resourcesync.Change{{Loc: c.Loc, Change: resourcesync.Deleted, Attrs: c.Attrs}}
 		}
 	}

@@ -71,7 +71,7 @@ func (r *room) wants(want ...string) {
 	r.at = b.Cursor
 	var got []string
 	for _, e := range b.Entries {
-		got = append(got, fmt.Sprint(e.Change.Framework(), " ", e.Change.Change))
+		got = append(got, fmt.Sprint(e.Change.FrameworkCapability(), " ", e.Change.Change))
 		if h := b.Header(); h.Capability != resourcesync.FrameworkNotification {
 			r.Errorf("the capability of a notification is %q", h.Capability)
 		}

@@ -126,7 +126,7 @@ func ofText(err error) error {
 
 // about returns an error that names the newest object, as far as it was read.
 func (r *Reader) about(o *Object, err error) error {
-	return resourcesync.About(fmt.Sprintf("object %d (%s)", r.n, resourcesync.Shorten("@"+o.Type+" "+o.URL)), err)
+	return resourcesync.Wrap(fmt.Sprintf("object %d (%s)", r.n, resourcesync.Shorten("@"+o.Type+" "+o.URL)), err)
 }
 
 // object reads an object whose first word was read, unless there is an error already.
@@ -150,7 +150,7 @@ func (r *Reader) object(o *Object, begin string) {
 		}
 		value := r.value(head[2])
 		if r.err != nil {
-			r.err = resourcesync.About("attribute "+head[1], ofText(r.err))
+			r.err = resourcesync.Wrap("attribute "+head[1], ofText(r.err))
 		}
 		o.Attributes = append(o.Attributes, Attribute{head[1], value})
 		r.left -= attributeRoom
@@ -210,7 +210,7 @@ func (r *Reader) fail(rule string, args ...any) {
 }
 
 func (r *Reader) tooLarge() {
-	r.err = &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("an object has at most %d bytes", maxObject)}
+	r.err = &resourcesync.Error{Err: resourcesync.ErrTooLarge, Msg: fmt.Sprintf("an object has at most %d bytes", maxObject)}
 }
 
 func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }

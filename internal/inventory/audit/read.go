@@ -68,7 +68,7 @@ func (rs *ranges) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 			err = behind((*rs)[n-1].Range, a.Range)
 		}
 		if err != nil {
-			return resourcesync.About(fmt.Sprintf("range %d", n+1), resourcesync.JSONError(err))
+			return resourcesync.Wrap(fmt.Sprintf("range %d", n+1), resourcesync.JSONError(err))
 		}
 		*rs = append(*rs, a)
 		return nil
@@ -199,7 +199,7 @@ func ReadReply(r io.Reader) (Reply, error) {
 			a.Digest, err = digest.Parse(read.Digest)
 		}
 		if err != nil {
-			return Reply{}, resourcesync.About(fmt.Sprintf("range %d", i+1), err)
+			return Reply{}, resourcesync.Wrap(fmt.Sprintf("range %d", i+1), err)
 		}
 		reply.Ranges = append(reply.Ranges, a)
 	}

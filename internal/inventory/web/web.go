@@ -105,7 +105,7 @@ func cursor(q url.Values, name string) (feed.Cursor, error) {
 	}
 	c, err := feed.ParseCursor(q.Get(name))
 	if err != nil {
-		return c, resourcesync.About(name, err)
+		return c, resourcesync.Wrap(name, err)
 	}
 	return c, nil
 }

@@ -122,7 +122,7 @@ func (d *dumpReader) document(a *Answer, first bool) (parts []Package, err error
 		d.dump.at(l.past(it.At))
 		switch {
 		case n > most || len(d.dump.Packages) == limits.Entries:
-			return nil, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: n, Rule: fmt.Sprintf("a dump has at most %d packages", most)}
+			return nil, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: n, Msg: fmt.Sprintf("a dump has at most %d packages", most)}
 		case !p.Until.IsZero() && p.Until.Before(d.since):
 			continue
 		case h.Index:

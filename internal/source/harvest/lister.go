@@ -197,7 +197,7 @@ func (l *listing) lines(in *bufio.Reader) error {
 			continue
 		}
 		if entries++; entries > limits.Entries {
-			return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: entries, Rule: fmt.Sprintf("a document has at most %d entries", limits.Entries)}
+			return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: entries, Msg: fmt.Sprintf("a document has at most %d entries", limits.Entries)}
 		}
 		if scheme, _, ok := strings.Cut(loc, ":"); !ok || strings.ContainsAny(scheme, "/?# \"{[<") {
 			e := entryError(entries, loc, "it is neither XML nor a text with one absolute URL on each line")
@@ -246,7 +246,7 @@ type bounded struct {
 func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
 	if *b.left -= int64(n); *b.left < 0 {
-		return 0, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: b.rule}
+		return 0, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Msg: b.rule}
 	}
 	return n, err
 }
@@ -290,7 +290,7 @@ func (l *listing) xml(in *bufio.Reader, p part, marked bool) (parts []part, err 
 		}
 		switch {
 		case h.Index && n > maxEntries:
-			err = &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: n, Rule: fmt.Sprintf("an index has at most %d entries", maxEntries)}
+			err = &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: n, Msg: fmt.Sprintf("an index has at most %d entries", maxEntries)}
 		case err != nil:
 			err = l.skip(&it.Change, it.Until, err)
 		case h.Index:
@@ -476,7 +476,7 @@ func (l *listing) takeIn(n int, c *resourcesync.Change) (had bool, err error) {
 }
 
 func entryError(n int, loc, rule string) *resourcesync.Error {
-	return &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: n, Loc: resourcesync.Shorten(loc), Rule: rule}
+	return &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: n, Loc: resourcesync.Shorten(loc), Msg: rule}
 }
 
 // locError returns the error of an entry whose loc is not a URL.
@@ -515,7 +515,7 @@ func (l *listing) check(n int, c *resourcesync.Change) error {
 // once calls Odd with a mistake, unless it was called for the same kind of
 // mistake in the document.
 func (l *listing) once(mistake *resourcesync.Error) {
-	kind, _, _ := strings.Cut(mistake.Rule, "\"") // the rest are texts from the document
+	kind, _, _ := strings.Cut(mistake.Msg, "\"") // the rest are texts from the document
 	kind, _, _ = strings.Cut(kind, "http")
 	if !l.said[kind] {
 		l.said[kind] = true

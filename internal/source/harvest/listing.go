@@ -95,7 +95,7 @@ func (l *listing) read(list string, seen *Seen) error {
 			return err
 		}
 		if parts = append(parts, more...); len(had)+len(parts) > maxDocuments {
-			return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("the list has more than %d documents", maxDocuments)}
+			return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Msg: fmt.Sprintf("the list has more than %d documents", maxDocuments)}
 		}
 	}
 	l.remember(seen)
@@ -223,7 +223,7 @@ func (l *listing) document(a *Answer, p part, got *progress) (parts []part, err 
 		return nil, fmt.Errorf("%s: %w", name, Explain(l.ctx, err))
 	}
 	if got.taken == 0 && parts == nil && len(l.now.Documents) > 0 && l.change == nil {
-		l.odd(&resourcesync.Error{Err: resourcesync.ErrInvalid, Rule: "it has no entries"})
+		l.odd(&resourcesync.Error{Err: resourcesync.ErrInvalid, Msg: "it has no entries"})
 	}
 	l.now.Documents = append(l.now.Documents, p.url)
 	if a.Version != (Version{}) {

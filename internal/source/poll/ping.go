@@ -48,7 +48,7 @@ func (p *Poller) Ping(ctx context.Context, set string) error {
 			set, p.opts.Sets)
 	}
 	if err := p.opts.Check(name, url); err != nil { // the rules may have changed since the set was described
-		return resourcesync.About("the description of set "+set, err)
+		return resourcesync.Wrap("the description of set "+set, err)
 	}
 	if err := p.outcomes.Put(ctx, pingOf(set), []byte(rand.Text())); err != nil {
 		return err

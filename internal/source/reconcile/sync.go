@@ -269,7 +269,7 @@ func (r *run) check(c *resourcesync.Change) error {
 		return err
 	}
 	if !strings.HasPrefix(c.Loc, r.opts.Prefix) {
-		return &resourcesync.Error{Err: resourcesync.ErrInvalid, Loc: resourcesync.Shorten(c.Loc), Rule: "the loc does not begin with the prefix " + r.opts.Prefix}
+		return &resourcesync.Error{Err: resourcesync.ErrInvalid, Loc: resourcesync.Shorten(c.Loc), Msg: "the loc does not begin with the prefix " + r.opts.Prefix}
 	}
 	return nil
 }

@@ -157,7 +157,7 @@ func (r *Repository) read(ctx context.Context, what string, u *url.URL, whole bo
 		return nil, context.Cause(ctx)
 	}
 	if e, ok := errors.AsType[*resourcesync.Error](bad); ok {
-		return nil, resourcesync.About(fmt.Sprintf("%s (%s)", what, harvest.Plain(u)), e)
+		return nil, resourcesync.Wrap(fmt.Sprintf("%s (%s)", what, harvest.Plain(u)), e)
 	}
 	return nil, fmt.Errorf("%s (%s): %w: %w", what, harvest.Plain(u), errCut, bad)
 }

@@ -82,9 +82,9 @@ func readPart(r io.Reader, whole bool) (*part, error) {
 	}
 	if syntax, ok := errors.AsType[*xml.SyntaxError](err); ok {
 		if syntax.Msg == "unexpected EOF" {
-			return nil, &resourcesync.Error{Err: resourcesync.ErrInvalid, Line: syntax.Line, Rule: "the answer ends early"}
+			return nil, &resourcesync.Error{Err: resourcesync.ErrInvalid, Line: syntax.Line, Msg: "the answer ends early"}
 		}
-		return nil, &resourcesync.Error{Err: resourcesync.ErrInvalid, Line: syntax.Line, Rule: "not well-formed XML: " + resourcesync.Shorten(syntax.Msg)}
+		return nil, &resourcesync.Error{Err: resourcesync.ErrInvalid, Line: syntax.Line, Msg: "not well-formed XML: " + resourcesync.Shorten(syntax.Msg)}
 	}
 	if err != nil && source.err == nil { // such as an unknown version of XML
 		return nil, resourcesync.Invalid("not well-formed XML: %s", resourcesync.Shorten(err.Error()))
@@ -106,7 +106,7 @@ type source struct {
 func (s *source) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p)
 	if s.left -= n; s.left < 0 {
-		n, err = 0, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("an answer has at most %d bytes, unpacked", maxPart)}
+		n, err = 0, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Msg: fmt.Sprintf("an answer has at most %d bytes, unpacked", maxPart)}
 	}
 	if err != nil && err != io.EOF {
 		s.err = err
