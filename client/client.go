@@ -84,16 +84,16 @@ func New(hub string, o Options) (*Client, error) {
 	u, err := url.Parse(hub)
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return nil, resourcesync.Invalid("a hub's URL must be like https://hub.example.org")
+		return nil, resourcesync.Invalidf("a hub's URL must be like https://hub.example.org")
 	case u.User != nil:
-		return nil, resourcesync.Invalid("a hub's URL must not have a user and password; use a token instead")
+		return nil, resourcesync.Invalidf("a hub's URL must not have a user and password; use a token instead")
 	case u.RawQuery != "" || u.Fragment != "":
 		return nil, resourcesync.Invalid("a hub's URL must not have a query or a fragment")
 	case !isASCIIWord(o.Token):
 		return nil, resourcesync.Invalid("a token must be one word of ASCII")
 	}
 	if err := idn.Host(u); err != nil {
-		return nil, resourcesync.Invalid("a hub's URL must be like https://hub.example.org: %v", err)
+		return nil, resourcesync.Invalidf("a hub's URL must be like https://hub.example.org: %v", err)
 	}
 	u.Host = strings.ToLower(u.Host)
 	if o.UserAgent == "" {

@@ -80,7 +80,7 @@ func (b *BaselinePage) setMembers(p *baselineObject) (err error) {
 	case *p.Baseline && !p.Resources.There:
 		return resourcesync.Invalid(`"resources" is missing`)
 	case !*p.Baseline && !p.Changes.Present:
-		return resourcesync.Invalid(`"changes" is missing`)
+		return resourcesync.Invalidf(`"changes" is missing`)
 	}
 	if err := CheckSet(p.Set); err != nil {
 		return err

@@ -44,7 +44,7 @@ func (h *Hub) receiveLines(ctx context.Context, set, key string, from *intake) (
 		}
 		if err == nil && key != "" && i == 1 && len(p.Changes) == 0 && in.err != io.EOF {
 			// The memory would not store the key, because it stores it with batch 1.
-			err = resourcesync.Invalid("with an Idempotency-Key, one of the first %d lines must be a change; here all of them are blank", linesPerBatch)
+			err = resourcesync.Invalidf("with an Idempotency-Key, one of the first %d lines must be a change; here all of them are blank", linesPerBatch)
 		}
 		if err != nil {
 			h.metrics.published(changelog.Appended{}, err, 0)

@@ -71,14 +71,14 @@ func (h *Hub) linkedSet(header http.Header) (string, error) {
 	}
 	base := h.opts.Base
 	if len(self) != 1 || len(hub) == 0 {
-		return "", resourcesync.Invalid(`a publish to the hub's own URL names its topic and the hub: Link: <topic>; rel="self", <%s>; rel="hub"`, base.Hub())
+		return "", resourcesync.Invalidf(`a publish to the hub's own URL names its topic and the hub: Link: <topic>; rel="self", <%s>; rel="hub"`, base.Hub())
 	}
 	if !slices.ContainsFunc(hub, func(u string) bool { return strings.TrimSuffix(u, "/") == base.Hub() }) {
-		return "", resourcesync.Invalid(`Link rel="hub" does not name this hub, which is <%s>`, base.Hub())
+		return "", resourcesync.Invalidf(`Link rel="hub" does not name this hub, which is <%s>`, base.Hub())
 	}
 	set, ok := base.ParseTopic(self[0])
 	if !ok {
-		return "", resourcesync.Invalid(`Link rel="self" names no topic of this hub: a topic is <%s>`, base.Topic("SET"))
+		return "", resourcesync.Invalidf(`Link rel="self" names no topic of this hub: a topic is <%s>`, base.Topic("SET"))
 	}
 	return set, nil
 }
@@ -200,10 +200,10 @@ func checkDocument(doc *resourcesync.Document) error {
 		if doc.Index {
 			what = "it is a sitemapindex"
 		}
-		return resourcesync.Invalid("the document cannot be published, because %s: send a urlset whose rs:md capability is change-notification, framework-notification or changelist", what)
+		return resourcesync.Invalidf("the document cannot be published, because %s: send a urlset whose rs:md capability is change-notification, framework-notification or changelist", what)
 	}
 	if !doc.From.IsZero() && !doc.Until.IsZero() && doc.From.After(doc.Until) {
-		return resourcesync.Invalid("from is later than until")
+		return resourcesync.Invalidf("from is later than until")
 	}
 	return nil
 }
@@ -289,7 +289,7 @@ func check(set string, p *changelog.Publish) error {
 		return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: changelog.MaxBatch + 1,
 			Msg: fmt.Sprintf("a batch has at most %d changes; send more in several", changelog.MaxBatch)}
 	case len(p.Key) > changelog.MaxKey:
-		return resourcesync.Invalid("an idempotency key has at most %d bytes", changelog.MaxKey)
+		return resourcesync.Invalidf("an idempotency key has at most %d bytes", changelog.MaxKey)
 	}
 	for i := range p.Changes {
 		if err := takes(set, &p.Changes[i]); err != nil {
@@ -310,5 +310,5 @@ func takes(set string, c *resourcesync.Change) *resourcesync.Error {
 }
 
 func noChange() error {
-	return resourcesync.Invalid("there is no change in the batch: send at least one")
+	return resourcesync.Invalidf("there is no change in the batch: send at least one")
 }

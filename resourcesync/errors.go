@@ -102,9 +102,9 @@ func inEntry(err error, entry int, loc string) error {
 	return err
 }
 
-// Invalid returns an *Error with ErrInvalid. format and args say in words what is
+// Invalidf returns an *Error with ErrInvalid. format and args say in words what is
 // wrong.
-func Invalid(format string, args ...any) error {
+func Invalidf(format string, args ...any) error {
 	return &Error{Err: ErrInvalid, Msg: fmt.Sprintf(format, args...)}
 }
 

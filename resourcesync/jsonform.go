@@ -48,7 +48,7 @@ func (ls *jsonLinks) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	}
 	return ReadJSONArray(dec, "ln", func() error {
 		if len(*ls) == maxLinks {
-			return Invalid("%s", tooManyLinks)
+			return Invalidf("%s", tooManyLinks)
 		}
 		var l jsonLink
 		err := json.UnmarshalDecode(dec, &l, decoding)
@@ -72,7 +72,7 @@ var decoding = json.WithUnmarshalers(json.UnmarshalFromFunc(func(dec *jsontext.D
 	}
 	var rule string
 	if *t, rule = parseTime(tok.String()); rule != "" {
-		return Invalid("%s %s: %s", memberOf(dec), quote(tok.String()), rule)
+		return Invalidf("%s %s: %s", memberOf(dec), quote(tok.String()), rule)
 	}
 	return nil
 }))
@@ -114,9 +114,9 @@ func (j *jsonChange) finish(lenient bool) (err error) {
 	}
 	switch {
 	case c.Loc == "":
-		return Invalid("loc is missing")
+		return Invalidf("loc is missing")
 	case c.Change != "" && !c.Change.known():
-		return Invalid("%s", unknownChange(string(c.Change)))
+		return Invalidf("%s", unknownChange(string(c.Change)))
 	}
 	return checkLength(c.Length)
 }
@@ -132,16 +132,16 @@ func (j *jsonLink) finish(lenient bool) (err error) {
 	}
 	switch {
 	case j.Pri != nil && (l.Pri < 1 || l.Pri > maxPri):
-		return Invalid("pri is 1 to 999999, not %d", l.Pri)
+		return Invalidf("pri is 1 to 999999, not %d", l.Pri)
 	case l.Rel == "" || l.Href == "":
-		return Invalid("a link in ln has a rel and an href")
+		return Invalidf("a link in ln has a rel and an href")
 	}
 	return checkLength(l.Length)
 }
 
 func checkLength(length *int64) error {
 	if length != nil && *length < 0 {
-		return Invalid("length is a whole number of bytes, not %d", *length)
+		return Invalidf("length is a whole number of bytes, not %d", *length)
 	}
 	return nil
 }
@@ -163,7 +163,7 @@ func readAttrs(of string, members jsontext.Value, lenient bool) (attrs []Attr, e
 			return nil
 		default:
 			if rule := attrNameRule(namespace, name); rule != "" {
-				return Invalid("%s", rule)
+				return Invalidf("%s", rule)
 			}
 		}
 		switch kind := value.Kind(); {
@@ -172,7 +172,7 @@ func readAttrs(of string, members jsontext.Value, lenient bool) (attrs []Attr, e
 		case kind != '"':
 			return wrongKind(quote(name), "a string", kind)
 		case len(attrs) == maxAttrs:
-			return Invalid("an element has at most %d foreign attributes", maxAttrs)
+			return Invalidf("an element has at most %d foreign attributes", maxAttrs)
 		}
 		text, err := jsontext.AppendUnquote(nil, value)
 		attrs = append(attrs, Attr{namespace, name, string(text)})
@@ -211,7 +211,7 @@ func unknown(of, name string) error {
 	} else {
 		hint = memberHint(name, members[of])
 	}
-	return Invalid("unknown member %s in %s%s", quote(name), of, hint)
+	return Invalidf("unknown member %s in %s%s", quote(name), of, hint)
 }
 
 // memberHint returns the known member that a name is probably meant to be, or else all of them,
@@ -250,7 +250,7 @@ var members = map[string][]string{
 
 // wrongKind returns the error for a value that has another kind than the one that shape names.
 func wrongKind(name, shape string, kind jsontext.Kind) error {
-	return Invalid("%s is %s, not %s", name, shape, kindName(kind))
+	return Invalidf("%s is %s, not %s", name, shape, kindName(kind))
 }
 
 var kindNames = map[jsontext.Kind]string{
@@ -278,20 +278,20 @@ func JSONError(err error) error {
 	case errors.As(err, &own):
 		return own
 	case err == io.EOF:
-		return Invalid("the document is empty")
+		return Invalidf("the document is empty")
 	case errors.As(err, &syntax) && errors.Unwrap(syntax.Err) == nil: // else it is an error of the reader
 		switch {
 		case errors.Is(syntax.Err, io.ErrUnexpectedEOF) && syntax.ByteOffset == 0:
-			return Invalid("the document is empty")
+			return Invalidf("the document is empty")
 		case errors.Is(syntax.Err, io.ErrUnexpectedEOF):
-			return Invalid("the document ends early")
+			return Invalidf("the document ends early")
 		case errors.Is(syntax.Err, jsontext.ErrDuplicateName):
-			return Invalid("the member %s is there twice", quote(syntax.JSONPointer.LastToken()))
+			return Invalidf("the member %s is there twice", quote(syntax.JSONPointer.LastToken()))
 		}
-		return Invalid("not valid JSON: %s, after %d bytes", Shorten(syntax.Err.Error()), syntax.ByteOffset)
+		return Invalidf("not valid JSON: %s, after %d bytes", Shorten(syntax.Err.Error()), syntax.ByteOffset)
 	case errors.Is(err, json.ErrUnknownName) && errors.As(err, &value):
 		name := value.JSONPointer.LastToken()
-		return Invalid("unknown member %s%s", quote(name), memberHint(name, membersOf(value.GoType)))
+		return Invalidf("unknown member %s%s", quote(name), memberHint(name, membersOf(value.GoType)))
 	case errors.As(err, &value) && (value.Err == nil || len(value.JSONValue) > 0):
 		return valueError(value)
 	}
@@ -304,7 +304,7 @@ func valueError(e *json.SemanticError) error {
 	name, shape := e.JSONPointer.LastToken(), ""
 	switch kind := e.GoType.Kind(); {
 	case len(e.JSONValue) > 0:
-		return Invalid("%s is a whole number, not %s", name, Shorten(string(e.JSONValue)))
+		return Invalidf("%s is a whole number, not %s", name, Shorten(string(e.JSONValue)))
 	case e.GoType == reflect.TypeFor[jsonLink]():
 		name, shape = "a link in ln", "an object"
 	case e.GoType == reflect.TypeFor[jsonChange]():

@@ -83,7 +83,7 @@ func (d *jsonDocument) check() error {
 		return unknown("a document", name)
 	})
 	if err == nil && !d.Changes.there {
-		err = Invalid(`"changes" is missing`)
+		err = Invalidf(`"changes" is missing`)
 	}
 	return err
 }

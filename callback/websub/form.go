@@ -46,7 +46,7 @@ type form struct {
 func (f *form) fail(err error) { f.err = cmp.Or(f.err, err) }
 
 // refuse is fail with an error that names the rule.
-func (f *form) refuse(format string, args ...any) { f.fail(resourcesync.Invalid(format, args...)) }
+func (f *form) refuse(format string, args ...any) { f.fail(resourcesync.Invalidf(format, args...)) }
 
 // readForm reads the parameters in the body of a request. Parameters in its URL
 // do not count.
@@ -245,7 +245,7 @@ func (f *form) filter() feed.Filter {
 	}
 	filter, err := feed.ParseFilter(q)
 	if e, ok := errors.AsType[*resourcesync.Error](err); ok {
-		err = resourcesync.Invalid("rs.%s", e.Msg) // every Msg begins with the name of the parameter
+		err = resourcesync.Invalidf("rs.%s", e.Msg) // every Msg begins with the name of the parameter
 	}
 	f.fail(err)
 	return filter

@@ -68,7 +68,7 @@ func (l *Log) At(ctx context.Context, name string, position uint64) (feed.Cursor
 		case position < v.state.Floor.Position:
 			return feed.Cursor{}, feed.ErrGone
 		case position > v.state.Head.Position:
-			return feed.Cursor{}, resourcesync.Invalid("position %d lies behind the newest entry, %d", position, v.state.Head.Position)
+			return feed.Cursor{}, resourcesync.Invalidf("position %d lies behind the newest entry, %d", position, v.state.Head.Position)
 		}
 		return v.at(position)
 	})

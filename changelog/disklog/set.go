@@ -134,7 +134,7 @@ func (l *Log) make(ctx context.Context, name string, d feed.Description, listSiz
 		return err
 	}
 	if listSize < 1 || listSize > changelog.MaxListSize {
-		return resourcesync.Invalid("a list size is 1 to %d, not %d", changelog.MaxListSize, listSize)
+		return resourcesync.Invalidf("a list size is 1 to %d, not %d", changelog.MaxListSize, listSize)
 	}
 	l.making.Lock()
 	defer l.making.Unlock()

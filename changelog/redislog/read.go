@@ -160,7 +160,7 @@ func (l *Log) find(ctx context.Context, set, by string, number any) (c feed.Curs
 		case "gone":
 			return redisconn.Refuse(feed.ErrGone)
 		case "behind":
-			return redisconn.Refuse(resourcesync.Invalid("position %d lies behind the newest entry, %s", number, reply.Text(1)))
+			return redisconn.Refuse(resourcesync.Invalidf("position %d lies behind the newest entry, %s", number, reply.Text(1)))
 		}
 		if c, err = feed.ParseCursor(reply.Text(1)); err != nil {
 			return redisconn.Refuse(corrupt("the answer to a search", err))

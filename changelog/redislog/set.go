@@ -27,7 +27,7 @@ func (l *Log) make(ctx context.Context, set string, d feed.Description, listSize
 		return err
 	}
 	if listSize < 1 || listSize > changelog.MaxListSize {
-		return resourcesync.Invalid("a list size is 1 to %d, not %d", changelog.MaxListSize, listSize)
+		return resourcesync.Invalidf("a list size is 1 to %d, not %d", changelog.MaxListSize, listSize)
 	}
 	for range looks {
 		if _, err := l.same(ctx, ""); err != nil {

@@ -110,10 +110,10 @@ func (d *Server) numbered(ctx context.Context, s feed.State, name string, id lis
 func (d *Server) serveFrom(w http.ResponseWriter, r *http.Request, set string, values []string) error {
 	from, err := resourcesync.ParseTime(strings.ReplaceAll(values[0], " ", "+")) // a plus sign that the client did not escape arrives as a space
 	if err != nil {
-		return resourcesync.Invalid("from: %v", err)
+		return resourcesync.Invalidf("from: %v", err)
 	}
 	if len(values) > 1 {
-		return resourcesync.Invalid("from is given %d times", len(values))
+		return resourcesync.Invalidf("from is given %d times", len(values))
 	}
 	s, err := d.log.State(r.Context(), set)
 	if err != nil {
@@ -124,7 +124,7 @@ func (d *Server) serveFrom(w http.ResponseWriter, r *http.Request, set string, v
 	case micros < s.Floor.Micros, micros == s.Floor.Micros && s.Floor.Position > 0:
 		return fmt.Errorf("changes of set %q since %v: %w", set, from, feed.ErrGone) // as Seek says; checked here so that it is true of a 304 too
 	case changelog.Future(from, s.Head, d.opts.Now(), d.opts.ClockSkew):
-		return resourcesync.Invalid("from=%s lies in the future", resourcesync.Shorten(values[0]))
+		return resourcesync.Invalidf("from=%s lies in the future", resourcesync.Shorten(values[0]))
 	}
 	return d.answer(w, r, d.since(s, micros))
 }

@@ -95,7 +95,7 @@ func (d *Server) overview(ctx context.Context, s feed.State, f *dialect.Form, p 
 func (d *Server) serveAfter(w http.ResponseWriter, r *http.Request, set, name string, values []string) error {
 	i := slices.IndexFunc(d.opts.Dialects, func(f *dialect.Form) bool { return f.Newest == name && f.Overview == nil })
 	if i < 0 {
-		return resourcesync.Invalid("%s has no parameter after", name)
+		return resourcesync.Invalidf("%s has no parameter after", name)
 	}
 	doc, err := d.planNow(r.Context(), set, func(ctx context.Context, s feed.State) (*document, error) {
 		return d.newest(ctx, s, d.opts.Dialects[i], values)
@@ -112,7 +112,7 @@ func (d *Server) parseAfter(ctx context.Context, s feed.State, values []string) 
 	after, err := feed.ParseCursor(values[0])
 	switch {
 	case err != nil || len(values) > 1:
-		return after, resourcesync.Invalid("after=%.80q: it is one cursor, as a link rel=next has it", strings.Join(values, ","))
+		return after, resourcesync.Invalidf("after=%.80q: it is one cursor, as a link rel=next has it", strings.Join(values, ","))
 	case after.Position > s.Head.Position:
 		return after, fmt.Errorf("changes of set %q after %v: %w", s.Set, after, feed.ErrGone)
 	}

@@ -178,7 +178,7 @@ func (d *Server) ServeDescription(w http.ResponseWriter, r *http.Request) error 
 	if text := r.URL.Query().Get("part"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
-			return resourcesync.Invalid("part=%.20q: it is a number from 1 on", text)
+			return resourcesync.Invalidf("part=%.20q: it is a number from 1 on", text)
 		}
 		part = n
 	}
@@ -240,7 +240,7 @@ func (d *Server) ServeSet(w http.ResponseWriter, r *http.Request, set, name stri
 	case q.Has("from") && name == "changelist.xml":
 		return d.serveFrom(w, r, set, q["from"])
 	case q.Has("from"):
-		return resourcesync.Invalid("%s has no parameter from", name)
+		return resourcesync.Invalidf("%s has no parameter from", name)
 	case q.Has("after"):
 		return d.serveAfter(w, r, set, name, q["after"])
 	}

@@ -81,7 +81,7 @@ func (d *diary) At(_ context.Context, set string, position uint64) (feed.Cursor,
 		return feed.Cursor{}, feed.ErrNoSet
 	}
 	if position > uint64(len(p.cursors)) {
-		return feed.Cursor{}, resourcesync.Invalid("no position %d", position)
+		return feed.Cursor{}, resourcesync.Invalidf("no position %d", position)
 	}
 	if position == 0 {
 		return p.state.Floor, nil

@@ -89,7 +89,7 @@ func (d *Directory) path(loc string) (string, error) {
 	}
 	name, ok, err = d.home.Ledger.Path(loc)
 	if err == nil && !ok {
-		err = resourcesync.Invalid("every path for %s is taken", resourcesync.Shorten(loc))
+		err = resourcesync.Invalidf("every path for %s is taken", resourcesync.Shorten(loc))
 	}
 	return name, err
 }

@@ -451,7 +451,7 @@ func (m *Mirror) takeChanges(ctx context.Context, st *looks) (gap bool, err erro
 		case !m.names(c.Loc):
 			continue
 		case c.Change == "":
-			return false, &SourceError{resourcesync.Invalid("a change of the Change List does not say what happened to %s", resourcesync.Shorten(c.Loc))}
+			return false, &SourceError{resourcesync.Invalidf("a change of the Change List does not say what happened to %s", resourcesync.Shorten(c.Loc))}
 		}
 		if c.Datetime.After(newest) {
 			newest = c.Datetime

@@ -94,29 +94,29 @@ func mayPort(p uint16) bool { return p == 80 || p == 443 || p >= 1024 }
 // a URL what is wrong with it. The protection is control.
 func (a *addresses) check(name, target string) error {
 	if len(target) > MaxURL {
-		return resourcesync.Invalid("a %s has at most %d bytes, not %d", name, MaxURL, len(target))
+		return resourcesync.Invalidf("a %s has at most %d bytes, not %d", name, MaxURL, len(target))
 	}
 	u, err := url.Parse(target)
 	switch {
 	case err == nil && strings.ContainsFunc(u.Host, func(r rune) bool { return r > '~' }): // Parse decodes a percent-encoded host
 		if ascii, err := idn.URL(target); err == nil {
-			return resourcesync.Invalid("the %s's host is not in ASCII; use %q", name, ascii)
+			return resourcesync.Invalidf("the %s's host is not in ASCII; use %q", name, ascii)
 		}
-		return resourcesync.Invalid("the %s's host is not in ASCII, and has no form with xn--", name)
+		return resourcesync.Invalidf("the %s's host is not in ASCII, and has no form with xn--", name)
 	case strings.ContainsFunc(target, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return resourcesync.Invalid("a %s has no blank, control or non-ASCII characters: percent-encode them", name)
+		return resourcesync.Invalidf("a %s has no blank, control or non-ASCII characters: percent-encode them", name)
 	case err != nil:
-		return resourcesync.Invalid("the %s is no URL", name)
+		return resourcesync.Invalidf("the %s is no URL", name)
 	case u.Scheme != "http" && u.Scheme != "https", u.Opaque != "", u.Hostname() == "":
-		return resourcesync.Invalid("a %s is an absolute URL that begins with http:// or https://", name)
+		return resourcesync.Invalidf("a %s is an absolute URL that begins with http:// or https://", name)
 	case u.User != nil:
-		return resourcesync.Invalid("a %s has no user name or password; put a secret into its path or query", name)
+		return resourcesync.Invalidf("a %s has no user name or password; put a secret into its path or query", name)
 	case strings.Contains(target, "#"):
-		return resourcesync.Invalid("a %s has no fragment", name)
+		return resourcesync.Invalidf("a %s has no fragment", name)
 	case strings.HasSuffix(u.Host, ":"):
-		return resourcesync.Invalid("the %s's port is missing", name)
+		return resourcesync.Invalidf("the %s's port is missing", name)
 	case !exact(target, u):
-		return resourcesync.Invalid("the %s has characters that must be percent-encoded", name)
+		return resourcesync.Invalidf("the %s has characters that must be percent-encoded", name)
 	}
 	return a.checkHost(name, u)
 }
@@ -127,24 +127,24 @@ func (a *addresses) checkHost(name string, u *url.URL) error {
 	number, err := strconv.ParseUint(portOf(u), 10, 16)
 	switch {
 	case err != nil || portOf(u)[0] == '0':
-		return resourcesync.Invalid("the %s's port, %.10q, is no number from 1 to 65535 without zeros before it", name, portOf(u))
+		return resourcesync.Invalidf("the %s's port, %.10q, is no number from 1 to 65535 without zeros before it", name, portOf(u))
 	case !mayPort(uint16(number)):
-		return resourcesync.Invalid("a %s on port %d is not allowed: the ports are 80, 443 and from 1024 on", name, number)
+		return resourcesync.Invalidf("a %s on port %d is not allowed: the ports are 80, 443 and from 1024 on", name, number)
 	case len(host) > 253:
-		return resourcesync.Invalid("the %s's host is longer than the 253 bytes that a name has at most", name)
+		return resourcesync.Invalidf("the %s's host is longer than the 253 bytes that a name has at most", name)
 	case hostOf(u) == a.self:
-		return resourcesync.Invalid("the %s is on this hub", name)
+		return resourcesync.Invalidf("the %s is on this hub", name)
 	}
 	if addr, err := netip.ParseAddr(host); err == nil {
 		if !a.reaches(addr) {
-			return resourcesync.Invalid("a %s at %s is not allowed", name, addr)
+			return resourcesync.Invalidf("a %s at %s is not allowed", name, addr)
 		}
 		return nil
 	}
 	// Some resolvers take 127.1, 0x7f000001 and 2130706433 for addresses.
 	last := host[strings.LastIndexByte(host, '.')+1:]
 	if _, err := strconv.ParseUint(last, 0, 64); err == nil || last == "" || strings.Trim(last, "0123456789") == "" || strings.ContainsFunc(host, notInName) {
-		return resourcesync.Invalid("the %s's host is neither a name nor an IP address", name)
+		return resourcesync.Invalidf("the %s's host is neither a name nor an IP address", name)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ func Unreadable(err error) error {
 		return err
 	}
 	if e, ok := errors.AsType[*gunzip.Error](err); ok {
-		return resourcesync.Invalid("the body: %s", e.Rule)
+		return resourcesync.Invalidf("the body: %s", e.Rule)
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return err
@@ -28,7 +28,7 @@ func Unreadable(err error) error {
 	}
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return resourcesync.Invalid("the body ends early")
+		return resourcesync.Invalidf("the body ends early")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return New(http.StatusRequestTimeout, "timeout", "the body came too slowly, or nothing came for too long")
 	}

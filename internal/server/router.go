@@ -106,7 +106,7 @@ func takes(h problem.Handler, parameters ...string) problem.Handler {
 			} else if len(parameters) > 0 {
 				hint = ", which takes " + strings.Join(parameters, ", ")
 			}
-			return resourcesync.Invalid("unknown parameter %q of this URL%s", resourcesync.Shorten(name), hint)
+			return resourcesync.Invalidf("unknown parameter %q of this URL%s", resourcesync.Shorten(name), hint)
 		}
 		return h(w, r)
 	}

@@ -73,10 +73,10 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, set string) error {
 		}
 	}
 	if body.Private && s.opts.Private == nil {
-		return resourcesync.Invalid("private: a hub without tokens shows everybody everything; set RSHUB_TOKENS_FILE or RSHUB_JWT_KEYS first")
+		return resourcesync.Invalidf("private: a hub without tokens shows everybody everything; set RSHUB_TOKENS_FILE or RSHUB_JWT_KEYS first")
 	}
 	if body.Source != "" && s.opts.Sources == nil {
-		return resourcesync.Invalid("source: this hub polls no sources (RSHUB_POLL=off); rspublish relay polls one from any machine")
+		return resourcesync.Invalidf("source: this hub polls no sources (RSHUB_POLL=off); rspublish relay polls one from any machine")
 	}
 	if body.Source != "" && s.opts.Inventories == nil {
 		return fmt.Errorf("the hub cannot poll a source: %w", feed.ErrNoInventory)
@@ -197,7 +197,7 @@ func readDescribed(body io.Reader) (*described, error) {
 	d := &described{}
 	if err := resourcesync.DecodeJSON(text, d); err != nil {
 		why, _, _ := strings.Cut(err.Error(), "; known members: ") // they are in the form
-		return nil, resourcesync.Invalid(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL", "resourcelist": "URL", "resourcedump": "URL", "changedump": "URL", "inventory": "on" or "off", "push": "on" or "off", "sitemap": true or false, "private": true or false, "lastmod": "source", "datetime" or "seconds", "indexnow": "URL", "framework": true or false, "source": "URL", "every": "15m", "cloudevents": {"types": {}, "change": "POINTER", "loc": "URI"}, "complete": true or false}: %s`, why)
+		return nil, resourcesync.Invalidf(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL", "resourcelist": "URL", "resourcedump": "URL", "changedump": "URL", "inventory": "on" or "off", "push": "on" or "off", "sitemap": true or false, "private": true or false, "lastmod": "source", "datetime" or "seconds", "indexnow": "URL", "framework": true or false, "source": "URL", "every": "15m", "cloudevents": {"types": {}, "change": "POINTER", "loc": "URI"}, "complete": true or false}: %s`, why)
 	}
 	var members map[string]any
 	_ = json.Unmarshal(text, &members) // it could be read as an object before
@@ -208,20 +208,20 @@ func readDescribed(body io.Reader) (*described, error) {
 // check returns an error if a description cannot be shown.
 func (d *described) check() error {
 	if len(d.Title) > 1000 || strings.ContainsFunc(d.Title, func(c rune) bool { return c < ' ' || c == 0xFFFD }) {
-		return resourcesync.Invalid("title is one line of at most 1,000 bytes")
+		return resourcesync.Invalidf("title is one line of at most 1,000 bytes")
 	}
 	for _, s := range []struct{ name, is string }{{"inventory", d.Inventory}, {"push", d.Push}} {
 		if s.is != "" && s.is != "on" && s.is != "off" {
-			return resourcesync.Invalid("%s is on or off, not %q", s.name, resourcesync.Shorten(s.is))
+			return resourcesync.Invalidf("%s is on or off, not %q", s.name, resourcesync.Shorten(s.is))
 		}
 	}
 	switch d.Lastmod {
 	case "", "source", string(feed.LastmodDatetime), string(feed.LastmodSeconds):
 	default:
-		return resourcesync.Invalid("lastmod is source, datetime or seconds, not %q", resourcesync.Shorten(d.Lastmod))
+		return resourcesync.Invalidf("lastmod is source, datetime or seconds, not %q", resourcesync.Shorten(d.Lastmod))
 	}
 	if d.Inventory == "off" && d.Complete != nil && *d.Complete {
-		return resourcesync.Invalid("a set without an inventory cannot be complete")
+		return resourcesync.Invalidf("a set without an inventory cannot be complete")
 	}
 	if err := d.checkSource(); err != nil {
 		return err
@@ -233,13 +233,13 @@ func (d *described) check() error {
 			continue
 		}
 		if !strings.HasPrefix(link.uri, "https://") && !strings.HasPrefix(link.uri, "http://") {
-			return resourcesync.Invalid("%s is a URI that begins with https:// or http://", link.name)
+			return resourcesync.Invalidf("%s is a URI that begins with https:// or http://", link.name)
 		}
 		if err := resourcesync.CheckURI(link.name, link.uri); err != nil {
 			return err
 		}
 		if u, err := url.Parse(link.uri); link.name != "describedby" && (err != nil || u.User != nil) {
-			return resourcesync.Invalid("%s must have no user name or password: everybody who follows the set sees it", link.name)
+			return resourcesync.Invalidf("%s must have no user name or password: everybody who follows the set sees it", link.name)
 		}
 	}
 	return nil
@@ -250,22 +250,22 @@ func (d *described) check() error {
 func (d *described) checkSource() error {
 	if d.Source == "" {
 		if d.Every != "" {
-			return resourcesync.Invalid("every needs a source: it says how often the hub polls it")
+			return resourcesync.Invalidf("every needs a source: it says how often the hub polls it")
 		}
 		return nil
 	}
 	if d.Inventory == "off" {
-		return resourcesync.Invalid("a set with a source needs an inventory: the hub compares the source with it")
+		return resourcesync.Invalidf("a set with a source needs an inventory: the hub compares the source with it")
 	}
 	if d.every = pollEvery; d.Every != "" {
 		every, err := setting.ParseDuration(d.Every)
 		if err != nil {
-			return resourcesync.Invalid("every is a duration such as 15m or 24h, not %q", resourcesync.Shorten(d.Every))
+			return resourcesync.Invalidf("every is a duration such as 15m or 24h, not %q", resourcesync.Shorten(d.Every))
 		}
 		d.every = every
 	}
 	if d.every < pollAtLeast || d.every > pollAtMost {
-		return resourcesync.Invalid("every is %v; it must be from %v to %v", d.every, pollAtLeast, pollAtMost)
+		return resourcesync.Invalidf("every is %v; it must be from %v to %v", d.every, pollAtLeast, pollAtMost)
 	}
 	return nil
 }

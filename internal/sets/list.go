@@ -49,7 +49,7 @@ func listLimit(r *http.Request) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > mostSets {
-		return 0, resourcesync.Invalid("limit=%.20s: a limit is a number from 1 to %d", text, mostSets)
+		return 0, resourcesync.Invalidf("limit=%.20s: a limit is a number from 1 to %d", text, mostSets)
 	}
 	return n, nil
 }

@@ -196,7 +196,7 @@ func newestOf(r *http.Request) (uint64, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || n < 1 || n > mostRecent {
-		return 0, resourcesync.Invalid("recent=%.20s: it is a number from 1 to %d", text, mostRecent)
+		return 0, resourcesync.Invalidf("recent=%.20s: it is a number from 1 to %d", text, mostRecent)
 	}
 	return n, nil
 }

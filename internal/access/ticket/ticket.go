@@ -124,10 +124,10 @@ func readRequest(body io.Reader) (lasts time.Duration, cookie bool, err error) {
 		err = resourcesync.DecodeJSON(text, &asked)
 	}
 	if err != nil {
-		return 0, false, resourcesync.Invalid(`the body is nothing or {"seconds": 300, "cookie": true or false}: %v`, err)
+		return 0, false, resourcesync.Invalidf(`the body is nothing or {"seconds": 300, "cookie": true or false}: %v`, err)
 	}
 	if most := int(access.TicketMost / time.Second); asked.Seconds < 1 || asked.Seconds > most {
-		return 0, false, resourcesync.Invalid("seconds is a number from 1 to %d", most)
+		return 0, false, resourcesync.Invalidf("seconds is a number from 1 to %d", most)
 	}
 	return time.Duration(asked.Seconds) * time.Second, asked.Cookie, nil
 }

@@ -21,24 +21,24 @@ const maxMembers = 1000
 // and those that a change is made of.
 func parse(raw jsontext.Value) (event, error) {
 	if raw.Kind() != '{' {
-		return nil, resourcesync.Invalid("an event is an object")
+		return nil, resourcesync.Invalidf("an event is an object")
 	}
 	e := event{}
 	for name, value := range members(raw) {
 		if e[name] = value; len(e) > maxMembers {
-			return nil, resourcesync.Invalid("an event has at most %d members", maxMembers)
+			return nil, resourcesync.Invalidf("an event has at most %d members", maxMembers)
 		}
 	}
 	for _, name := range []string{"specversion", "id", "source", "type", "subject", "time"} {
 		switch v := e[name]; {
 		case v != nil && v.Kind() != '"' && v.Kind() != 'n':
-			return nil, resourcesync.Invalid("%s is a string", name)
+			return nil, resourcesync.Invalidf("%s is a string", name)
 		case text(v) == "" && name != "subject" && name != "time":
-			return nil, resourcesync.Invalid("%s is missing", name)
+			return nil, resourcesync.Invalidf("%s is missing", name)
 		}
 	}
 	if v := text(e["specversion"]); v != "1.0" {
-		return nil, resourcesync.Invalid("specversion is 1.0, not %q", resourcesync.Shorten(v))
+		return nil, resourcesync.Invalidf("specversion is 1.0, not %q", resourcesync.Shorten(v))
 	}
 	return e, nil
 }
@@ -116,7 +116,7 @@ func (m *Mapping) change(e event) (*resourcesync.Change, error) {
 			return nil, resourcesync.Wrap("data", err)
 		}
 		if c.Loc != loc || string(c.Change) != kind {
-			return nil, resourcesync.Invalid("data says %s of %s, and the event %s of %s", c.Change, resourcesync.Shorten(c.Loc), kind, resourcesync.Shorten(loc))
+			return nil, resourcesync.Invalidf("data says %s of %s, and the event %s of %s", c.Change, resourcesync.Shorten(c.Loc), kind, resourcesync.Shorten(loc))
 		}
 	}
 	if when := text(e["time"]); when != "" {

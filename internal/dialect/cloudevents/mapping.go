@@ -43,19 +43,19 @@ func ParseMapping(text string) (*Mapping, error) {
 	m := &Mapping{}
 	if text != "" {
 		if len(text) > maxMapping {
-			return nil, resourcesync.Invalid("it has at most %d bytes", maxMapping)
+			return nil, resourcesync.Invalidf("it has at most %d bytes", maxMapping)
 		}
 		if err := resourcesync.DecodeJSON([]byte(text), m); err != nil {
-			return nil, resourcesync.Invalid(`it is {"types": {TYPE: KIND}, "change": POINTER, "loc": URI}: %v`, err)
+			return nil, resourcesync.Invalidf(`it is {"types": {TYPE: KIND}, "change": POINTER, "loc": URI}: %v`, err)
 		}
 	}
 	for name, kind := range m.Types {
 		if kind == "" || kindOf(kind) != kind {
-			return nil, resourcesync.Invalid("types: %q means created, updated, deleted or none, not %q", resourcesync.Shorten(name), resourcesync.Shorten(kind))
+			return nil, resourcesync.Invalidf("types: %q means created, updated, deleted or none, not %q", resourcesync.Shorten(name), resourcesync.Shorten(kind))
 		}
 	}
 	if m.Change = cmp.Or(m.Change, "/type"); !m.Change.IsValid() {
-		return nil, resourcesync.Invalid("change is a JSON pointer such as /data/op, not %q", resourcesync.Shorten(string(m.Change)))
+		return nil, resourcesync.Invalidf("change is a JSON pointer such as /data/op, not %q", resourcesync.Shorten(string(m.Change)))
 	}
 	if m.Loc == "" {
 		return m, nil
@@ -67,7 +67,7 @@ func ParseMapping(text string) (*Mapping, error) {
 	for _, h := range hole.FindAllString(m.Loc, -1) {
 		for _, p := range namesIn(h) {
 			if p == "/" || !p.IsValid() {
-				return nil, resourcesync.Invalid("loc: %s is neither the name of an attribute nor a JSON pointer", resourcesync.Shorten(h))
+				return nil, resourcesync.Invalidf("loc: %s is neither the name of an attribute nor a JSON pointer", resourcesync.Shorten(h))
 			}
 		}
 	}
@@ -116,9 +116,9 @@ func (m *Mapping) kind(e event) (string, error) {
 	case kind != "":
 		return kind, nil
 	case said == "":
-		return "", resourcesync.Invalid("%s is missing, where the description of the set says that the kind of change stands", m.Change)
+		return "", resourcesync.Invalidf("%s is missing, where the description of the set says that the kind of change stands", m.Change)
 	}
-	return "", resourcesync.Invalid(`%s is %q, whose last word is not created, updated or deleted; %s`, m.Change, resourcesync.Shorten(said), m.advice(said))
+	return "", resourcesync.Invalidf(`%s is %q, whose last word is not created, updated or deleted; %s`, m.Change, resourcesync.Shorten(said), m.advice(said))
 }
 
 // maxAdvised bounds the bytes of a kind of change that advice quotes as a setting.
@@ -180,7 +180,7 @@ func (m *Mapping) locOf(e event) (string, error) {
 		return ""
 	})
 	if missing != "" {
-		return "", resourcesync.Invalid("there is no %s in the event, of which the description of the set makes the loc, or it is no text or number", resourcesync.Shorten(missing))
+		return "", resourcesync.Invalidf("there is no %s in the event, of which the description of the set makes the loc, or it is no text or number", resourcesync.Shorten(missing))
 	}
 	return loc, nil
 }
@@ -196,7 +196,7 @@ func resolve(source, subject string) (string, error) {
 			return u.String(), nil
 		}
 	}
-	return "", resourcesync.Invalid(`subject %q is no URI of the web, neither alone nor relative to source %q: "cloudevents" in the description of the set can say how the loc is made`,
+	return "", resourcesync.Invalidf(`subject %q is no URI of the web, neither alone nor relative to source %q: "cloudevents" in the description of the set can say how the loc is made`,
 		resourcesync.Shorten(subject), resourcesync.Shorten(source))
 }
 

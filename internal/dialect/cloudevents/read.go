@@ -98,9 +98,9 @@ func each(body []byte, batch bool, do func(n int, raw jsontext.Value) error) (n 
 	case kind == '[':
 		batch = true // Debezium labels a batch as one event
 	case batch && kind == '{':
-		return 0, resourcesync.Invalid("a batch is an array of events, not an object; send one event as %s", MediaType)
+		return 0, resourcesync.Invalidf("a batch is an array of events, not an object; send one event as %s", MediaType)
 	case batch:
-		return 0, resourcesync.Invalid("a batch is an array of events")
+		return 0, resourcesync.Invalidf("a batch is an array of events")
 	}
 	if batch {
 		_, _ = d.ReadToken()
@@ -118,7 +118,7 @@ func each(body []byte, batch bool, do func(n int, raw jsontext.Value) error) (n 
 		_, _ = d.ReadToken()
 	}
 	if _, err := d.ReadToken(); err != io.EOF {
-		return 0, resourcesync.Invalid("something follows the end of the events")
+		return 0, resourcesync.Invalidf("something follows the end of the events")
 	}
 	return 0, nil
 }
@@ -145,11 +145,11 @@ func binary(data []byte, header http.Header, mediaType string) (e []byte, err er
 			continue
 		}
 		if len(values) > 1 {
-			return nil, resourcesync.Invalid("Ce-%s is there %d times; an attribute of an event has one value", resourcesync.Shorten(name), len(values))
+			return nil, resourcesync.Invalidf("Ce-%s is there %d times; an attribute of an event has one value", resourcesync.Shorten(name), len(values))
 		}
 		value := encoded.ReplaceAllStringFunc(values[0], decode)
 		if !utf8.ValidString(value) || name == "" || name == "data" {
-			return nil, resourcesync.Invalid("Ce-%s is no attribute of an event, or not in UTF-8", resourcesync.Shorten(name))
+			return nil, resourcesync.Invalidf("Ce-%s is no attribute of an event, or not in UTF-8", resourcesync.Shorten(name))
 		}
 		e, _ = jsontext.AppendQuote(append(e, ','), name)
 		e, _ = jsontext.AppendQuote(append(e, ':'), value)
@@ -157,7 +157,7 @@ func binary(data []byte, header http.Header, mediaType string) (e []byte, err er
 	e[0] = '{'
 	if isJSON := mediaType == "application/json" || strings.HasSuffix(mediaType, "+json"); isJSON && len(data) > 0 {
 		if !jsontext.Value(data).IsValid() {
-			return nil, resourcesync.Invalid("the data is no valid JSON, as its media type %s says", mediaType)
+			return nil, resourcesync.Invalidf("the data is no valid JSON, as its media type %s says", mediaType)
 		}
 		e = append(append(e, `,"data":`...), data...)
 	}

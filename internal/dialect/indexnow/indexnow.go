@@ -65,16 +65,16 @@ var keys = regexp.MustCompile(`^[0-9A-Za-z-]{8,128}$`)
 func ParsePlace(text string) (Place, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.User != nil {
-		return Place{}, resourcesync.Invalid("indexnow is the URL of a search engine, such as https://api.indexnow.org/indexnow?key=KEY&keyLocation=https://example.org/KEY.txt")
+		return Place{}, resourcesync.Invalidf("indexnow is the URL of a search engine, such as https://api.indexnow.org/indexnow?key=KEY&keyLocation=https://example.org/KEY.txt")
 	}
 	q := u.Query()
 	p := Place{Key: q.Get("key"), KeyLocation: q.Get("keyLocation")}
 	if !keys.MatchString(p.Key) {
-		return p, resourcesync.Invalid("indexnow: key=%s: a key is 8 to 128 letters, digits and dashes", resourcesync.Shorten(p.Key))
+		return p, resourcesync.Invalidf("indexnow: key=%s: a key is 8 to 128 letters, digits and dashes", resourcesync.Shorten(p.Key))
 	}
 	file, err := url.Parse(p.KeyLocation)
 	if err != nil || file.Scheme != "https" && file.Scheme != "http" || file.Host == "" || file.User != nil || file.RawQuery != "" {
-		return p, resourcesync.Invalid("indexnow: keyLocation=%s: it is the URL of a text file with the key, at the site that has the resources", resourcesync.Shorten(p.KeyLocation))
+		return p, resourcesync.Invalidf("indexnow: keyLocation=%s: it is the URL of a text file with the key, at the site that has the resources", resourcesync.Shorten(p.KeyLocation))
 	}
 	p.Host = file.Host
 	file.Path, file.RawPath, file.Fragment = file.Path[:strings.LastIndexByte(file.Path, '/')+1], "", ""

@@ -87,7 +87,7 @@ func (s *Server) schemaOf(scope string, v *view) (*Object, error) {
 	word, defined, _ := strings.Cut(scope, " ")
 	defined = strings.TrimSpace(defined)
 	if !strings.EqualFold(word, "defined") || defined == "" {
-		return nil, resourcesync.Invalid("Scope %q: a scope is defined and an attribute of the schema, as in defined SOIF-Attribute", resourcesync.Shorten(scope))
+		return nil, resourcesync.Invalidf("Scope %q: a scope is defined and an attribute of the schema, as in defined SOIF-Attribute", resourcesync.Shorten(scope))
 	}
 	o := &Object{Type: "SCHEMA", URL: s.url + "?type=" + schemaRequest + "&ql=" + schema + "&scope=defined+SOIF-Attribute"}
 	entries := 0

@@ -86,7 +86,7 @@ func queryMessage(q url.Values) (*message, error) {
 func readMessage(in *Reader) (*message, error) {
 	header, err := in.Next()
 	if err == io.EOF || err == nil && !strings.EqualFold(header.Type, "RDMHEADER") {
-		return nil, resourcesync.Invalid("a message begins with @RDMHEADER { -")
+		return nil, resourcesync.Invalidf("a message begins with @RDMHEADER { -")
 	}
 	if err != nil {
 		return nil, problem.Unreadable(err)
@@ -103,10 +103,10 @@ func readMessage(in *Reader) (*message, error) {
 		return nil, problem.Unreadable(err)
 	}
 	if !strings.EqualFold(query.Type, "RDMQUERY") {
-		return nil, resourcesync.Invalid("object 2 is @%s: behind the header of a request is @RDMQUERY { -, or nothing", query.Type)
+		return nil, resourcesync.Invalidf("object 2 is @%s: behind the header of a request is @RDMQUERY { -, or nothing", query.Type)
 	}
 	if _, err := in.Next(); err != io.EOF {
-		return nil, resourcesync.Invalid("something follows the query: a body has one request")
+		return nil, resourcesync.Invalidf("something follows the query: a body has one request")
 	}
 	header.Attributes = append(header.Attributes, query.Attributes...)
 	return parse(header)
@@ -122,13 +122,13 @@ func parse(o *Object) (*message, error) {
 	language := said["RDM-Query-Language"]
 	switch {
 	case said["RDM-Version"] != version:
-		return nil, resourcesync.Invalid("RDM-Version is %s, not %q", version, resourcesync.Shorten(said["RDM-Version"]))
+		return nil, resourcesync.Invalidf("RDM-Version is %s, not %q", version, resourcesync.Shorten(said["RDM-Version"]))
 	case m.kind == "":
-		return nil, resourcesync.Invalid("RDM-Type (type) is missing: send one of %s", strings.Join(types, ", "))
+		return nil, resourcesync.Invalidf("RDM-Type (type) is missing: send one of %s", strings.Join(types, ", "))
 	case !slices.Contains(types, m.kind):
-		return nil, resourcesync.Invalid("RDM-Type %q is not supported: send one of %s", resourcesync.Shorten(m.kind), strings.Join(types, ", "))
+		return nil, resourcesync.Invalidf("RDM-Type %q is not supported: send one of %s", resourcesync.Shorten(m.kind), strings.Join(types, ", "))
 	case language != "" && languages[m.kind] != "" && !strings.EqualFold(language, languages[m.kind]):
-		return nil, resourcesync.Invalid("RDM-Query-Language %q is not supported: the language of %s is %s", resourcesync.Shorten(language), m.kind, languages[m.kind])
+		return nil, resourcesync.Invalidf("RDM-Query-Language %q is not supported: the language of %s is %s", resourcesync.Shorten(language), m.kind, languages[m.kind])
 	}
 	return m, m.view.parse(said["View-Attributes"], said["View-Hits"], said["View-Order"])
 }
@@ -142,23 +142,23 @@ func (v *view) parse(names, hits, order string) (err error) {
 	}
 	if hits != "" {
 		if v.hits, err = strconv.Atoi(hits); err != nil || v.hits < 1 {
-			return resourcesync.Invalid("View-Hits is a number from 1, not %q", resourcesync.Shorten(hits))
+			return resourcesync.Invalidf("View-Hits is a number from 1, not %q", resourcesync.Shorten(hits))
 		}
 	}
 	if order == "" {
 		return nil
 	}
 	if v.hits == 0 || v.hits > maxOrdered {
-		return resourcesync.Invalid("View-Order needs View-Hits, a number from 1 to %d: the hub does not order more results than that", maxOrdered)
+		return resourcesync.Invalidf("View-Order needs View-Hits, a number from 1 to %d: the hub does not order more results than that", maxOrdered)
 	}
 	for name := range strings.SplitSeq(order, ",") {
 		name = strings.TrimSpace(name) // in a URL, a + that is not encoded is a space
 		a := attributeOf(strings.TrimLeft(name, "+-"))
 		if a == nil {
-			return resourcesync.Invalid("View-Order: there is no attribute %q; results have %s", resourcesync.Shorten(name), attributeNames())
+			return resourcesync.Invalidf("View-Order: there is no attribute %q; results have %s", resourcesync.Shorten(name), attributeNames())
 		}
 		if slices.ContainsFunc(v.order, func(k key) bool { return k.by == a }) {
-			return resourcesync.Invalid("View-Order: %s is there twice", a.name)
+			return resourcesync.Invalidf("View-Order: %s is there twice", a.name)
 		}
 		v.order = append(v.order, key{a, strings.HasPrefix(name, "-")})
 	}

@@ -99,7 +99,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request) error {
 		m, err = queryMessage(r.URL.Query())
 	case http.MethodPost:
 		if r.URL.RawQuery != "" {
-			return resourcesync.Invalid("parameters are for GET: a POST says all in its message")
+			return resourcesync.Invalidf("parameters are for GET: a POST says all in its message")
 		}
 		release, full := s.hub.Room(r.Context(), 4*maxObject) // for an object and its text
 		if full != nil {
@@ -119,7 +119,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if m.submits() && in == nil {
-		return resourcesync.Invalid("%s is POSTed, as %s", m.kind, MediaType)
+		return resourcesync.Invalidf("%s is POSTed, as %s", m.kind, MediaType)
 	}
 	if m.catalog == "" && (m.kind == schemaRequest || m.kind == serverRequest || m.kind == statusRequest) {
 		return s.answer(w, r, m, feed.State{})
@@ -226,7 +226,7 @@ func (s *Server) set(ctx context.Context, catalog string) (string, error) {
 	if catalog == "" {
 		sets, err := s.hub.Sets(ctx)
 		if err == nil && len(sets) != 1 {
-			err = resourcesync.Invalid("Catalog-Service-ID (csid) is missing, and there are %d sets here that you may follow: send %sSET; GET %s lists the sets", len(sets), s.catalogs, s.base.Sets())
+			err = resourcesync.Invalidf("Catalog-Service-ID (csid) is missing, and there are %d sets here that you may follow: send %sSET; GET %s lists the sets", len(sets), s.catalogs, s.base.Sets())
 		}
 		if err != nil {
 			return "", err
@@ -235,7 +235,7 @@ func (s *Server) set(ctx context.Context, catalog string) (string, error) {
 	}
 	set, ok := strings.CutPrefix(catalog, s.catalogs)
 	if !ok && strings.Contains(catalog, ":") { // the name of a set alone is good, too
-		return "", resourcesync.Invalid("Catalog-Service-ID %q names no set of this hub: send %sSET", resourcesync.Shorten(catalog), s.catalogs)
+		return "", resourcesync.Invalidf("Catalog-Service-ID %q names no set of this hub: send %sSET", resourcesync.Shorten(catalog), s.catalogs)
 	}
 	return set, feed.CheckSet(set)
 }

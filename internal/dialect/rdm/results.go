@@ -76,7 +76,7 @@ func parseScope(scope string) (since time.Time, err error) {
 			return since, nil
 		}
 	}
-	return since, resourcesync.Invalid("Scope %q: a scope is all, or since and a date of HTTP, as in since Sun, 06 Nov 1994 08:49:37 GMT", resourcesync.Shorten(scope))
+	return since, resourcesync.Invalidf("Scope %q: a scope is all, or since and a date of HTTP, as in since Sun, 06 Nov 1994 08:49:37 GMT", resourcesync.Shorten(scope))
 }
 
 // notBefore leaves out what is before a time.
@@ -169,7 +169,7 @@ func (v *view) ordered(all entries) entries {
 				cut()
 			}
 			if bytes > orderRoom {
-				yield(nil, resourcesync.Invalid("View-Order: %d results are too large to be ordered; ask for fewer View-Hits", v.hits))
+				yield(nil, resourcesync.Invalidf("View-Order: %d results are too large to be ordered; ask for fewer View-Hits", v.hits))
 				return
 			}
 		}

@@ -69,7 +69,7 @@ func (o *Object) single(names ...string) (map[string]string, error) {
 	for _, name := range names {
 		all := o.Values(name)
 		if len(all) > 1 {
-			return nil, resourcesync.Invalid("attribute %s has %d values, and may have one", name, len(all))
+			return nil, resourcesync.Invalidf("attribute %s has %d values, and may have one", name, len(all))
 		}
 		values[name] = strings.TrimSpace(strings.Join(all, ""))
 	}
@@ -205,7 +205,7 @@ func (r *Reader) word() string {
 // fail sets the error, if there is none yet.
 func (r *Reader) fail(rule string, args ...any) {
 	if r.err == nil {
-		r.err = resourcesync.Invalid(rule, args...)
+		r.err = resourcesync.Invalidf(rule, args...)
 	}
 }
 

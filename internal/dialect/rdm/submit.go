@@ -97,7 +97,7 @@ func (c *changes) next() error {
 // changeOf returns the change that a resource description says.
 func changeOf(o *Object, deleted bool) (*resourcesync.Change, error) {
 	if o.URL == "-" {
-		return nil, resourcesync.Invalid("a resource description has a URL")
+		return nil, resourcesync.Invalidf("a resource description has a URL")
 	}
 	if deleted {
 		return &resourcesync.Change{Loc: o.URL, Change: resourcesync.Deleted}, nil
@@ -110,17 +110,17 @@ func changeOf(o *Object, deleted bool) (*resourcesync.Change, error) {
 	switch c.Change = resourcesync.ChangeType(cmp.Or(said["Change"], string(resourcesync.Updated))); c.Change {
 	case resourcesync.Created, resourcesync.Updated:
 	default:
-		return nil, resourcesync.Invalid("Change is created or updated, not %q; what is deleted is sent as %s", resourcesync.Shorten(said["Change"]), deletions)
+		return nil, resourcesync.Invalidf("Change is created or updated, not %q; what is deleted is sent as %s", resourcesync.Shorten(said["Change"]), deletions)
 	}
 	if modified := said["Last-Modified"]; modified != "" {
 		if c.Lastmod, err = http.ParseTime(modified); err != nil {
-			return nil, resourcesync.Invalid("Last-Modified is a date of HTTP, such as Sun, 06 Nov 1994 08:49:37 GMT, not %q", resourcesync.Shorten(modified))
+			return nil, resourcesync.Invalidf("Last-Modified is a date of HTTP, such as Sun, 06 Nov 1994 08:49:37 GMT, not %q", resourcesync.Shorten(modified))
 		}
 	}
 	if length := cmp.Or(said["Content-Length"], said["File-Size"]); length != "" {
 		n, err := strconv.ParseInt(length, 10, 64)
 		if err != nil || n < 0 {
-			return nil, resourcesync.Invalid("Content-Length is a number of bytes, not %q", resourcesync.Shorten(length))
+			return nil, resourcesync.Invalidf("Content-Length is a number of bytes, not %q", resourcesync.Shorten(length))
 		}
 		c.Length = &n
 	}

@@ -102,11 +102,11 @@ func readAsked(dec *jsontext.Decoder) (a Asked, err error) {
 	}
 	switch {
 	case in.Count == nil:
-		return a, resourcesync.Invalid("count is missing")
+		return a, resourcesync.Invalidf("count is missing")
 	case *in.Count > feed.MaxNumber:
 		return a, resourcesync.Invalid("count: got %d, want at most %d", *in.Count, uint64(feed.MaxNumber))
 	case in.Digest == "":
-		return a, resourcesync.Invalid("digest is missing")
+		return a, resourcesync.Invalidf("digest is missing")
 	case a.To != "" && a.From >= a.To:
 		return a, resourcesync.Invalid("from must be before to")
 	}

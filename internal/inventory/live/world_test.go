@@ -147,7 +147,7 @@ func (m *memory) At(_ context.Context, set string, position uint64) (feed.Cursor
 	case position < s.state.Floor.Position:
 		return feed.Cursor{}, feed.ErrGone
 	case position > s.state.Head.Position:
-		return feed.Cursor{}, resourcesync.Invalid("behind the head")
+		return feed.Cursor{}, resourcesync.Invalidf("behind the head")
 	case position == s.state.Floor.Position:
 		return s.state.Floor, nil
 	}

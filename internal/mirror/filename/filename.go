@@ -128,7 +128,7 @@ func (n Names) segments(loc string, marked bool) ([]string, error) {
 	}
 	scheme, rest, _ := strings.Cut(loc, ":")
 	if s := strings.ToLower(scheme); s != "http" && s != "https" {
-		return nil, resourcesync.Invalid("%s is not a URL with http or https, so it cannot be fetched", resourcesync.Shorten(loc))
+		return nil, resourcesync.Invalidf("%s is not a URL with http or https, so it cannot be fetched", resourcesync.Shorten(loc))
 	}
 	var first []string
 	if n.Strip != "" && strings.HasPrefix(loc, n.Strip) {

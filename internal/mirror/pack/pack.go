@@ -77,7 +77,7 @@ func (p *Pack) Manifest(loc string) (io.ReadCloser, *url.URL, error) {
 	}
 	f := p.files[manifestPath]
 	if f == nil {
-		return nil, nil, resourcesync.Invalid("it has no manifest.xml")
+		return nil, nil, resourcesync.Invalidf("it has no manifest.xml")
 	}
 	text, err := f.Open()
 	return text, at, err

@@ -49,7 +49,7 @@ const maxPages = 200 // the most documents that one Find requests; most are the 
 func Find(ctx context.Context, g *harvest.Getter, address string) (*Source, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, resourcesync.Invalid("%s is not a URL that begins with http:// or https://", resourcesync.Shorten(address))
+		return nil, resourcesync.Invalidf("%s is not a URL that begins with http:// or https://", resourcesync.Shorten(address))
 	}
 	f := &finder{getter: g, pages: map[string]*page{}, room: maxKept}
 	s, err := f.find(ctx, u)

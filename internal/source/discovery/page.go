@@ -47,7 +47,7 @@ type page struct {
 // keep takes room.
 func (p *page) keep(bytes int) error {
 	if *p.room -= bytes; *p.room < 0 {
-		return resourcesync.Invalid("what the site says of its documents takes more than %d MiB of memory", maxKept>>20)
+		return resourcesync.Invalidf("what the site says of its documents takes more than %d MiB of memory", maxKept>>20)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ const utf8Mark = "\ufeff"
 func decodeXML(in *bufio.Reader, marked bool) (*bufio.Reader, error) {
 	begin, _ := in.Peek(declared) // the first read returns an error again
 	if htmlStart.Match(begin[len(beforeRoot.Find(begin)):]) {
-		return nil, resourcesync.Invalid("this is a web page (HTML)")
+		return nil, resourcesync.Invalidf("this is a web page (HTML)")
 	}
 	label := encodingDeclaration.FindSubmatch(begin)
 	if label == nil || marked {
@@ -61,7 +61,7 @@ func decodeXML(in *bufio.Reader, marked bool) (*bufio.Reader, error) {
 	case "utf-8":
 		return in, nil
 	case "", "replacement", "x-user-defined":
-		return nil, resourcesync.Invalid("the document must be UTF-8; its declaration says %q", resourcesync.Shorten(said))
+		return nil, resourcesync.Invalidf("the document must be UTF-8; its declaration says %q", resourcesync.Shorten(said))
 	default:
 		damaged := runes.Map(func(r rune) rune {
 			if r == utf8.RuneError {

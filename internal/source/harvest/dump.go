@@ -98,9 +98,9 @@ func (d *dumpReader) document(a *Answer, first bool) (parts []Package, err error
 	case err != nil:
 		return nil, err
 	case h.Capability != d.capability:
-		return nil, resourcesync.Invalid("its capability is %.40q, not %s", h.Capability, d.capability)
+		return nil, resourcesync.Invalidf("its capability is %.40q, not %s", h.Capability, d.capability)
 	case h.Index && !first:
-		return nil, resourcesync.Invalid("it is an index that an index names: an index may name only dumps")
+		return nil, resourcesync.Invalidf("it is an index that an index names: an index may name only dumps")
 	case !h.Index && !d.begun:
 		d.dump.From, d.begun = l.past(h.From), true
 	}

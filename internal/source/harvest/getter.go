@@ -241,7 +241,7 @@ func (g *Getter) try(ctx context.Context, what, target string, known Version, an
 	}
 	for hop := 0; ; hop++ {
 		if err := idn.Host(u); err != nil {
-			return nil, fmt.Errorf("%s (%s): %w", what, Plain(u), resourcesync.Invalid("%v", err))
+			return nil, fmt.Errorf("%s (%s): %w", what, Plain(u), resourcesync.Invalidf("%v", err))
 		}
 		a, to, err := g.ask(ctx, what, u, known, any)
 		if err != nil && err != ErrUnchanged {
@@ -270,7 +270,7 @@ func Plain(u *url.URL) string {
 func (g *Getter) check(name string, u *url.URL) error {
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return resourcesync.Invalid("%s is at no URL that begins with http:// or https://", name)
+		return resourcesync.Invalidf("%s is at no URL that begins with http:// or https://", name)
 	case g.Check != nil:
 		return g.Check(strings.TrimPrefix(name, "the "), u.String())
 	}
@@ -506,5 +506,5 @@ func damaged(err error) error {
 	case e.Damaged:
 		return &outbound.Failure{Text: e.Rule, Outcome: outbound.Other}
 	}
-	return resourcesync.Invalid("%s", e.Rule)
+	return resourcesync.Invalidf("%s", e.Rule)
 }

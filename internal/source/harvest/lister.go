@@ -169,7 +169,7 @@ func text(in *bufio.Reader) (isText, marked bool, err error) {
 		mark, err := in.Peek(3)
 		switch {
 		case len(mark) == 0 && err == io.EOF:
-			return false, marked, resourcesync.Invalid("the document is empty")
+			return false, marked, resourcesync.Invalidf("the document is empty")
 		case len(mark) == 0:
 			return false, marked, err
 		case first && string(mark) == utf8Mark:
@@ -213,7 +213,7 @@ func (l *listing) lines(in *bufio.Reader) error {
 		}
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return resourcesync.Invalid("it is neither XML nor a text with one URL on each line")
+		return resourcesync.Invalidf("it is neither XML nor a text with one URL on each line")
 	}
 	return lines.Err()
 }
@@ -265,17 +265,17 @@ func (l *listing) xml(in *bufio.Reader, p part, marked bool) (parts []part, err 
 	}
 	switch {
 	case l.manifest != "" && (h.Index || h.Capability != l.manifest):
-		return nil, resourcesync.Invalid("its capability is %.40q, not %s", h.Capability, l.manifest)
+		return nil, resourcesync.Invalidf("its capability is %.40q, not %s", h.Capability, l.manifest)
 	case l.change != nil && l.manifest == "" && h.Capability != resourcesync.ChangeList:
-		return nil, resourcesync.Invalid("its capability is %.40q, not changelist", h.Capability)
+		return nil, resourcesync.Invalidf("its capability is %.40q, not changelist", h.Capability)
 	case l.change != nil:
 		l.covers(&h)
 	case l.manifest != "":
 	case h.Capability != "" && h.Capability != resourcesync.ResourceList:
-		return nil, resourcesync.Invalid("its capability is %.40q: a list of resources has resourcelist, or is a sitemap without any", h.Capability)
+		return nil, resourcesync.Invalidf("its capability is %.40q: a list of resources has resourcelist, or is a sitemap without any", h.Capability)
 	}
 	if h.Index && !p.index {
-		return nil, resourcesync.Invalid("it is an index that an index names: an index may name only lists")
+		return nil, resourcesync.Invalidf("it is an index that an index names: an index may name only lists")
 	}
 	if len(l.now.Documents) == 0 {
 		l.now.At = l.past(h.At)

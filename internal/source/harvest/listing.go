@@ -148,7 +148,7 @@ type progress struct {
 }
 
 func errOther() error {
-	return resourcesync.Invalid("it broke off, and at the second request it was another document")
+	return resourcesync.Invalidf("it broke off, and at the second request it was another document")
 }
 
 // had reports whether an earlier reading took an entry. It returns an error if the
@@ -203,9 +203,9 @@ func (l *listing) document(a *Answer, p part, got *progress) (parts []part, err 
 	switch {
 	case err != nil:
 	case isText && (l.change != nil || l.manifest != ""):
-		err = resourcesync.Invalid("it is text, not a document of ResourceSync")
+		err = resourcesync.Invalidf("it is text, not a document of ResourceSync")
 	case isText && !a.Complete:
-		err = resourcesync.Invalid("it is text, and its server does not say where it ends: it may have been cut off")
+		err = resourcesync.Invalidf("it is text, and its server does not say where it ends: it may have been cut off")
 	case isText && p.robots && isRobots(a.URL):
 		parts, err = l.robots(in)
 	case isText:
@@ -244,7 +244,7 @@ func (l *listing) robots(in io.Reader) (parts []part, err error) {
 		parts = append(parts, part{what: fmt.Sprintf("sitemap %d of robots.txt", i+1), url: at, index: true})
 	}
 	if parts == nil {
-		return nil, resourcesync.Invalid("it is a robots.txt that names no sitemap")
+		return nil, resourcesync.Invalidf("it is a robots.txt that names no sitemap")
 	}
 	return parts, nil
 }

@@ -145,7 +145,7 @@ func readRobots(r io.Reader, at *url.URL, names ...string) (said robots, err err
 			switch {
 			case err != nil || value == "" || loc.Scheme != "https" && loc.Scheme != "http" || loc.String() == at.String() || slices.Contains(said.sitemaps, loc.String()):
 			case len(said.sitemaps) == sitemapsMax:
-				tooMany = resourcesync.Invalid("a robots.txt names at most %d sitemaps", sitemapsMax)
+				tooMany = resourcesync.Invalidf("a robots.txt names at most %d sitemaps", sitemapsMax)
 			default:
 				said.sitemaps = append(said.sitemaps, loc.String())
 			}

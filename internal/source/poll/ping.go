@@ -44,7 +44,7 @@ func (p *Poller) Ping(ctx context.Context, set string) error {
 	}
 	name, url := named(&st)
 	if url == "" {
-		return resourcesync.Invalid(`the hub does not know where the Change List of set %q is: PUT %s/%[1]s with {"changelist": "URL"} says it; or POST the changes themselves`,
+		return resourcesync.Invalidf(`the hub does not know where the Change List of set %q is: PUT %s/%[1]s with {"changelist": "URL"} says it; or POST the changes themselves`,
 			set, p.opts.Sets)
 	}
 	if err := p.opts.Check(name, url); err != nil { // the rules may have changed since the set was described

@@ -170,7 +170,7 @@ func (r *Repository) Identify(ctx context.Context) (*Identity, error) {
 		return nil, err
 	}
 	if p.identity == nil {
-		return nil, resourcesync.Invalid("the answer to Identify does not say who the repository is")
+		return nil, resourcesync.Invalidf("the answer to Identify does not say who the repository is")
 	}
 	return p.identity, nil
 }

@@ -87,7 +87,7 @@ func readPart(r io.Reader, whole bool) (*part, error) {
 		return nil, &resourcesync.Error{Err: resourcesync.ErrInvalid, Line: syntax.Line, Msg: "not well-formed XML: " + resourcesync.Shorten(syntax.Msg)}
 	}
 	if err != nil && source.err == nil { // such as an unknown version of XML
-		return nil, resourcesync.Invalid("not well-formed XML: %s", resourcesync.Shorten(err.Error()))
+		return nil, resourcesync.Invalidf("not well-formed XML: %s", resourcesync.Shorten(err.Error()))
 	}
 	if err != nil {
 		return nil, err
@@ -149,17 +149,17 @@ func (in *partReader) step() (xml.Token, error) {
 	case xml.StartElement:
 		in.rooted = true
 		if in.depth++; in.depth > maxDepth {
-			return nil, resourcesync.Invalid("elements are nested more than %d levels deep", maxDepth)
+			return nil, resourcesync.Invalidf("elements are nested more than %d levels deep", maxDepth)
 		}
 	case xml.EndElement:
 		in.depth--
 	case xml.Directive:
 		if rule := xmlrepair.DeclarationRule(tok, !in.rooted); rule != "" {
-			return nil, resourcesync.Invalid("%s", rule)
+			return nil, resourcesync.Invalidf("%s", rule)
 		}
 	}
 	if err == io.EOF && in.depth > 0 {
-		err = resourcesync.Invalid("the answer ends early")
+		err = resourcesync.Invalidf("the answer ends early")
 	}
 	return tok, err
 }
@@ -184,7 +184,7 @@ func (in *partReader) text() (string, error) {
 		}
 		if c, ok := tok.(xml.CharData); ok {
 			if b.Len()+len(c) > maxText {
-				return "", resourcesync.Invalid("a text has more than %d bytes", maxText)
+				return "", resourcesync.Invalidf("a text has more than %d bytes", maxText)
 			}
 			b.Write(c)
 		}
@@ -208,13 +208,13 @@ func (in *partReader) each(f func(el *xml.StartElement) error) error {
 func (in *partReader) document() error {
 	root, err := in.next()
 	if err == io.EOF {
-		return resourcesync.Invalid("the answer is empty")
+		return resourcesync.Invalidf("the answer is empty")
 	}
 	if err != nil {
 		return err
 	}
 	if root.Name.Local != "OAI-PMH" {
-		return resourcesync.Invalid("it is no answer of OAI-PMH: the root element is %s", resourcesync.Shorten(root.Name.Local))
+		return resourcesync.Invalidf("it is no answer of OAI-PMH: the root element is %s", resourcesync.Shorten(root.Name.Local))
 	}
 	in.frame.root = string(in.tape.take(in.begun, in.dec.InputOffset()))
 	if err := in.each(in.top); err != nil {
@@ -226,7 +226,7 @@ func (in *partReader) document() error {
 			return nil
 		}
 		if _, more := tok.(xml.StartElement); more && err == nil {
-			err = resourcesync.Invalid("an element stands after the root element")
+			err = resourcesync.Invalidf("an element stands after the root element")
 		}
 		if err != nil {
 			return err
@@ -293,7 +293,7 @@ func (in *partReader) listed(el *xml.StartElement) error {
 	switch el.Name.Local {
 	case "header", "record":
 		if len(in.records) == maxRecords {
-			return resourcesync.Invalid("a part has more than %d records", maxRecords)
+			return resourcesync.Invalidf("a part has more than %d records", maxRecords)
 		}
 		rec := Record{}
 		var err error
@@ -326,7 +326,7 @@ func (in *partReader) listed(el *xml.StartElement) error {
 		}
 		var err error
 		if in.part.token, err = in.text(); err == nil && xmlrepair.IsDamaged([]byte(in.part.token)) {
-			err = resourcesync.Invalid("the resumptionToken is not well-formed XML")
+			err = resourcesync.Invalidf("the resumptionToken is not well-formed XML")
 		}
 		return err
 	}

@@ -26,11 +26,11 @@ func (t Template) Check() error {
 		return nil
 	}
 	if !strings.Contains(string(t), "{identifier}") && !strings.Contains(string(t), "{local}") {
-		return resourcesync.Invalid("the template %s has neither {identifier} nor {local}: all records would have one URL", resourcesync.Shorten(string(t)))
+		return resourcesync.Invalidf("the template %s has neither {identifier} nor {local}: all records would have one URL", resourcesync.Shorten(string(t)))
 	}
 	example, err := idn.URL(t.fill("oai:example.org:1"))
 	if err != nil {
-		return resourcesync.Invalid("the template: %v", err)
+		return resourcesync.Invalidf("the template: %v", err)
 	}
 	return resourcesync.CheckURI("the template", example)
 }
