@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// benchChange is a change of the usual size, about 300 bytes in JSON.
+// benchChange returns a change of typical size, about 300 bytes in JSON.
 func benchChange() *Change {
 	return &Change{
 		Loc: "https://repository.example.org/records/10.5281/zenodo.1234567", Change: Updated,
@@ -27,7 +27,7 @@ func benchDocument(n int) *Document {
 
 func BenchmarkReadXML(b *testing.B) {
 	const n = 1000
-	text := written(b, benchDocument(n))
+	text := marshalXML(b, benchDocument(n))
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
 	for b.Loop() {
@@ -60,7 +60,7 @@ func BenchmarkReadJSON(b *testing.B) {
 
 func BenchmarkParseChange(b *testing.B) {
 	text := append(AppendJSONMembers([]byte("{"), benchChange()), '}')
-	b.Run("alone", func(b *testing.B) {
+	b.Run("ParseChange", func(b *testing.B) {
 		b.SetBytes(int64(len(text)))
 		b.ReportAllocs()
 		for b.Loop() {
@@ -69,7 +69,7 @@ func BenchmarkParseChange(b *testing.B) {
 			}
 		}
 	})
-	b.Run("parser", func(b *testing.B) {
+	b.Run("ChangeParser", func(b *testing.B) {
 		var p ChangeParser
 		b.SetBytes(int64(len(text)))
 		b.ReportAllocs()

@@ -3,8 +3,9 @@ package resourcesync
 import "strings"
 
 // Clone returns a copy of c that shares no memory with it. The strings of a decoded
-// change are parts of a longer text, and each of them keeps all of it in memory, even an
-// empty one. A caller that keeps a change longer than that text clones it.
+// change are substrings of the document, and each of them, even an empty one, keeps the
+// whole document in memory. Callers that retain a change longer than its document
+// should clone it.
 func (c *Change) Clone() Change {
 	clone := *c
 	clone.Change, clone.Length, clone.Attrs = c.Change.clone(), cloneLength(c.Length), cloneAttrs(c.Attrs)
@@ -18,7 +19,8 @@ func (c *Change) Clone() Change {
 	return clone
 }
 
-// cloneSlice is slices.Clone, except that an empty copy does not share memory either.
+// cloneSlice is like slices.Clone, but a copy without elements does not share the
+// array of s either. It preserves nil.
 func cloneSlice[T any](s []T) []T {
 	if s == nil {
 		return nil
@@ -26,8 +28,9 @@ func cloneSlice[T any](s []T) []T {
 	return append(make([]T, 0, len(s)), s...)
 }
 
-func cloneStrings(of ...*string) {
-	for _, s := range of {
+// cloneStrings replaces each string with a copy of its own.
+func cloneStrings(strs ...*string) {
+	for _, s := range strs {
 		*s = strings.Clone(*s)
 	}
 }

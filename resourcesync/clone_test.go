@@ -12,19 +12,18 @@ import (
 	"github.com/rshub/rshub/internal/testutil"
 )
 
-// A clone equals its change, and no string, slice or number of it is in the memory of the
-// change.
+// A clone equals the change, and shares no string, slice or number with it.
 func TestClone(t *testing.T) {
 	length, text := int64(7), strings.Repeat("x", 100)
-	full := filled(reflect.TypeFor[Change](), text, &length).Interface().(Change)
+	full := filledValue(reflect.TypeFor[Change](), text, &length).Interface().(Change)
 	for _, tt := range []struct {
 		name   string
 		change Change
 	}{
 		{"every field", full},
-		{"empty strings", filled(reflect.TypeFor[Change](), text[:0], &length).Interface().(Change)},
+		{"empty strings", filledValue(reflect.TypeFor[Change](), text[:0], &length).Interface().(Change)},
 		{"zero", Change{}},
-		{"known type", Change{Change: ChangeType("a deleted one"[2:9])}},
+		{"known change type", Change{Change: ChangeType("a deleted one"[2:9])}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			clone := tt.change.Clone()
@@ -36,9 +35,9 @@ func TestClone(t *testing.T) {
 	}
 }
 
-// filled returns a value of a type whose strings are text and whose pointers are length.
-// Each slice has two elements.
-func filled(t reflect.Type, text string, length *int64) reflect.Value {
+// filledValue returns a value of type t in which all strings are text, all pointers are length, and
+// all slices have two elements.
+func filledValue(t reflect.Type, text string, length *int64) reflect.Value {
 	v := reflect.New(t).Elem()
 	switch {
 	case t == reflect.TypeFor[time.Time]():
@@ -50,28 +49,29 @@ func filled(t reflect.Type, text string, length *int64) reflect.Value {
 	case t.Kind() == reflect.Int:
 		v.SetInt(3)
 	case t.Kind() == reflect.Slice:
-		v.Set(reflect.Append(v, filled(t.Elem(), text, length), filled(t.Elem(), text, length)))
+		v.Set(reflect.Append(v, filledValue(t.Elem(), text, length), filledValue(t.Elem(), text, length)))
 	case t.Kind() == reflect.Struct:
 		for i := range t.NumField() {
-			v.Field(i).Set(filled(t.Field(i).Type, text, length))
+			v.Field(i).Set(filledValue(t.Field(i).Type, text, length))
 		}
 	default:
-		panic("a field of type " + t.String())
+		panic("field of unexpected type " + t.String())
 	}
 	return v
 }
 
+// checkOwned checks that v shares memory with neither text nor length.
 func checkOwned(t *testing.T, name string, v reflect.Value, text string, length *int64) {
 	t.Helper()
 	switch {
 	case v.Type() == reflect.TypeFor[time.Time]():
 	case v.Kind() == reflect.Pointer:
 		if v.Interface().(*int64) == length {
-			t.Errorf("%s is shared", name)
+			t.Errorf("%s shares memory with the original, want a copy", name)
 		}
 	case v.Kind() == reflect.String:
 		if unsafe.StringData(v.String()) == unsafe.StringData(text) {
-			t.Errorf("%s is shared", name)
+			t.Errorf("%s shares memory with the original, want a copy", name)
 		}
 	case v.Kind() == reflect.Slice:
 		for i := range v.Len() {
@@ -84,8 +84,8 @@ func checkOwned(t *testing.T, name string, v reflect.Value, text string, length 
 	}
 }
 
-// What is read from a document with much white space keeps none of it.
-func TestReadXMLKeepsNoSpace(t *testing.T) {
+// The entries of a document with much white space do not keep that space in memory.
+func TestReadXMLDropsSpace(t *testing.T) {
 	const n = 20
 	space := strings.Repeat(" ", 50_000)
 	var doc strings.Builder
@@ -95,15 +95,15 @@ func TestReadXMLKeepsNoSpace(t *testing.T) {
 	}
 	doc.WriteString(`</urlset>`)
 	text := doc.String()
-	kept := testutil.KeptBytes(t, func() any {
+	retained := testutil.KeptBytes(t, func() any {
 		d, err := ReadXML(strings.NewReader(text), Limits{})
 		if err != nil || len(d.Items) != n || d.Items[0].Loc != "https://example.org/0" || d.Items[0].Type != "text/html" {
-			t.Fatalf("ReadXML() = %d items, %v", len(d.Items), err)
+			t.Fatalf("ReadXML: got %d entries, %v; want %d trimmed ones", len(d.Items), err, n)
 		}
 		return d
 	})
-	if kept > n*entryMemory {
-		t.Errorf("%d entries keep %d bytes, want at most %d", n, kept, n*entryMemory)
+	if retained > n*entryMemory {
+		t.Errorf("%d entries retain %d bytes, want at most %d", n, retained, n*entryMemory)
 	}
 	runtime.KeepAlive(text)
 }

@@ -2,7 +2,7 @@ package resourcesync
 
 import "time"
 
-// The capabilities: what a document is, and what a Capability List offers.
+// The capabilities, which identify the kind of a document. A Capability List names them.
 const (
 	Description            = "description"
 	CapabilityList         = "capabilitylist"
@@ -18,25 +18,25 @@ const (
 	ResourceDumpArchive    = "resourcedump-archive"
 	ChangeListArchive      = "changelist-archive"
 	ChangeDumpArchive      = "changedump-archive"
-	ChangeListNotification = "changelist-notification" // what version 1.0 called ChangeNotification
+	ChangeListNotification = "changelist-notification" // name of ChangeNotification in version 1.0
 )
 
-// A Header is what a document says of itself before its first entry. The zero value
-// of a field means that it is absent.
+// A Header is what a document states about itself before its first entry. The zero
+// value of a field means that it is absent.
 type Header struct {
-	Index      bool   // the document is a sitemapindex: its entries are documents
-	Capability string // as it was read, also a value that this package does not know
+	Index      bool   // whether the document is a sitemapindex, whose entries are documents
+	Capability string // one of the constants above, or any other value that was read
 	From       time.Time
 	Until      time.Time
 	At         time.Time
 	Completed  time.Time
 	Links      []Link
-	Attrs      []Attr // the attributes of the top rs:md in foreign namespaces
+	Attrs      []Attr // attributes of the rs:md of the document in foreign namespaces
 }
 
-// An Item is an entry of a document: a change or a resource. In a Source Description,
-// a Capability List, an index or an archive it is another document, with its
-// capability and times.
+// An Item is an entry of a document: a change or a resource. In a Source Description, a
+// Capability List, an index or an archive, it is another document with a capability and
+// times of its own.
 type Item struct {
 	Change
 	Capability string
@@ -52,10 +52,11 @@ type Document struct {
 	Items []Item
 }
 
-// ListsChanges reports whether the document's entries may be published as changes. The
-// document must be a Change Notification, a Framework Notification or a Change List, and
-// not an index. The name that version 1.0 had for a Change Notification is accepted, and so
-// is a document without a capability, as older versions of the standard allowed.
+// ListsChanges reports whether the entries of the document may be published as changes.
+// The document must be a Change Notification, a Framework Notification or a Change
+// List, and not an index. ListsChanges also accepts the name that version 1.0 used for
+// a Change Notification, and a document without a capability, which older versions of
+// the standard allowed.
 func (h *Header) ListsChanges() bool {
 	switch h.Capability {
 	case ChangeNotification, ChangeListNotification, FrameworkNotification, ChangeList, "":

@@ -5,45 +5,46 @@ import (
 	"fmt"
 )
 
-// ErrInvalid means that input breaks a rule of the standard, of XML or of JSON. The
-// *Error around it names the entry and the rule.
+// ErrInvalid reports that input violates the standard, XML or JSON. It is wrapped in an
+// *Error, which names the entry and the violation.
 var ErrInvalid = errors.New("invalid")
 
-// ErrTooLarge means that input exceeds one of the Limits.
+// ErrTooLarge reports that input exceeds one of the Limits.
 var ErrTooLarge = errors.New("too large")
 
-// ErrLoc means that the loc of an entry cannot be read, so it is unknown which resource the
-// entry is about. It is an ErrInvalid.
+// ErrLoc reports that the loc of an entry cannot be read, so that it is unknown which
+// resource the entry is about. It wraps ErrInvalid.
 var ErrLoc = fmt.Errorf("%w loc", ErrInvalid)
 
-// An Error names the rule that input breaks, and where. errors.Is finds ErrInvalid or
-// ErrTooLarge in it.
+// An Error describes a violation and its position in the input. It wraps ErrInvalid,
+// ErrLoc or ErrTooLarge, so callers can use errors.Is.
 type Error struct {
 	Err   error  // ErrInvalid, ErrLoc or ErrTooLarge
-	Entry int    // the entry, from 1; 0 when the error is not about an entry
-	Line  int    // the line, from 1; 0 when unknown
-	Loc   string // the entry's loc, shortened; empty when unknown
-	Msg   string // what is wrong, and what the rule asks for, in words
+	Entry int    // number of the entry, from 1; 0 if the error is not about an entry
+	Line  int    // line number, from 1; 0 if unknown
+	Loc   string // shortened loc of the entry; empty if unknown
+	Msg   string // description of the violation: what was found and what is wanted
 
-	// More is what else is wrong in the same document, in its order. ReadXML, ReadJSON and
-	// an NDJSONReader say up to MaxErrors.
+	// More holds the other errors of the same document, in document order. ReadXML
+	// and ReadJSON report up to MaxErrors errors per document, including this one.
+	// The elements have no More of their own.
 	More []*Error
 }
 
-// MaxErrors is how many errors of one document its reader reports at most.
+// MaxErrors is the maximum number of errors that a reader reports for one document.
 const MaxErrors = 20
 
-// Error returns what is wrong, and all that is in More.
+// Error returns the messages of e and of all errors in More, separated by semicolons.
 func (e *Error) Error() string {
-	s := e.alone()
+	s := e.text()
 	for _, more := range e.More {
-		s += "; " + more.alone()
+		s += "; " + more.text()
 	}
 	return s
 }
 
-// alone returns the text of e without More.
-func (e *Error) alone() string {
+// text returns the message of e with its position, but without More.
+func (e *Error) text() string {
 	s := e.Msg
 	switch {
 	case e.Entry > 0 && e.Loc != "":
@@ -59,42 +60,45 @@ func (e *Error) alone() string {
 	return s
 }
 
+// Unwrap returns e.Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// mistakes are what is wrong with the entries of one document.
-type mistakes struct {
-	all  []*Error
-	room *room
+// errorList collects the errors of the entries of one document.
+type errorList struct {
+	list  []*Error
+	meter *memoryMeter
 }
 
-// add notes an error of an entry that is not read to its end, or is not good. It reports
-// whether reading may go on: not if err is no *Error, or if there are enough of them.
-func (m *mistakes) add(err error) bool {
+// add appends the error of an entry that is invalid or could not be read to its end. It
+// reports whether the reader should continue with the next entry. It should not if err
+// is not an *Error, or if the list has reached MaxErrors.
+func (l *errorList) add(err error) bool {
 	var e *Error
 	if !errors.As(err, &e) {
 		return false
 	}
-	m.room.begun = m.room.read
-	m.all = append(m.all, e)
-	return len(m.all) < MaxErrors
+	l.meter.entryStart = l.meter.read
+	l.list = append(l.list, e)
+	return len(l.list) < MaxErrors
 }
 
-// end returns the error of a reading that ended with err. That is nil at the end of the
-// document.
-func (m *mistakes) end(err error) error {
+// result returns the error to report after reading stopped with err, which is nil at the
+// end of the document. It is the first error of the list, with the others in More. If the
+// list is empty or err is not an *Error, it is err.
+func (l *errorList) result(err error) error {
 	var e *Error
 	switch {
-	case len(m.all) == 0, err != nil && !errors.As(err, &e):
+	case len(l.list) == 0, err != nil && !errors.As(err, &e):
 		return err
-	case e != nil && e != m.all[len(m.all)-1]:
-		m.all = append(m.all, e)
+	case e != nil && e != l.list[len(l.list)-1]:
+		l.list = append(l.list, e)
 	}
-	first := *m.all[0]
-	first.More = m.all[1:]
+	first := *l.list[0]
+	first.More = l.list[1:]
 	return &first
 }
 
-// inEntry adds to an *Error which entry it is about. It returns err.
+// inEntry sets the entry number and the loc of err if it is an *Error. It returns err.
 func inEntry(err error, entry int, loc string) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		e.Entry, e.Loc = entry, Shorten(loc)
@@ -102,20 +106,22 @@ func inEntry(err error, entry int, loc string) error {
 	return err
 }
 
-// Invalidf returns an *Error with ErrInvalid. format and args say in words what is
-// wrong.
+// Invalidf returns an *Error that wraps ErrInvalid. Its Msg is formatted as by
+// fmt.Sprintf.
 func Invalidf(format string, args ...any) error {
 	return &Error{Err: ErrInvalid, Msg: fmt.Sprintf(format, args...)}
 }
 
-// Wrap returns err with name and a colon before its text, where name says what err is
-// about. In an *Error they come before the Msg. Any other err is wrapped.
+// Wrap returns err with "name: " prepended to its message, where name identifies what
+// err is about. If err is or wraps an *Error, the result is a copy of that *Error with
+// the prefix in its Msg, so its entry and line stay in front. Any other error is
+// wrapped. err must not be nil.
 func Wrap(name string, err error) error {
 	e, ok := errors.AsType[*Error](err)
 	if !ok {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	about := *e
-	about.Msg = name + ": " + e.Msg
-	return &about
+	wrapped := *e
+	wrapped.Msg = name + ": " + e.Msg
+	return &wrapped
 }

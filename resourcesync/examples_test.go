@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// specExamples are those of the standard's texts. Some of each kind are in
-// testdata/examples too.
+// specExamples matches all examples of the standard. testdata/examples has some of each
+// kind.
 const specExamples = "../../shared/specs/examples/*.xml"
 
 func examples(t testing.TB, pattern string) []string {
@@ -40,37 +40,37 @@ func TestExamples(t *testing.T) {
 	}
 	spec := examples(t, specExamples)
 	if len(spec) == 0 {
-		t.Logf("%s is absent, only those in testdata are read", specExamples)
+		t.Logf("%s does not exist; reading only the examples in testdata", specExamples)
 	}
 	for _, file := range append(files, spec...) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			if filepath.Base(file) == "resourcesync_ex_9.xml" {
-				t.Skip("is HTML, in the standard's text too")
+				t.Skip("this example of the standard is HTML")
 			}
 			d := readExample(t, file)
 			if len(d.Items) == 0 || d.Capability == "" {
-				t.Errorf("nothing was read: %+v", d)
+				t.Errorf("ReadXML = %+v, want a capability and entries", d)
 			}
-			wantSame(t, written(t, d), d)
+			checkReadBack(t, marshalXML(t, d), d)
 		})
 	}
 }
 
-// TestExampleByHand compares one example with what a person reads in it.
-func TestExampleByHand(t *testing.T) {
+// TestExampleContent compares one example with expectations written by hand.
+func TestExampleContent(t *testing.T) {
 	d := readExample(t, "testdata/examples/resourcesync_ex_23.xml")
 	if d.Capability != ChangeDumpManifest || len(d.Links) != 1 || d.Links[0].Rel != "up" || len(d.Items) != 4 || d.ListsChanges() {
-		t.Fatalf("got %+v", d)
+		t.Fatalf("got %+v, want a Change Dump Manifest with 1 link and 4 entries", d)
 	}
 	c := d.Items[3].Change
 	if c.Loc != "http://example.com/res7.html" || c.Change != Updated || *c.Length != 5426 || c.Path != "/changes/res7-v2.html" ||
 		c.Hash != "md5:0988647082c8bc51778894a48ec3b576" || c.Type != "text/html" || c.Lastmod.Unix() != 1357156800 {
-		t.Errorf("got %+v", c)
+		t.Errorf("entry 4: got %+v, want res7.html as in the example", c)
 	}
 }
 
-// TestExamplesAreValidChanges validates the changes in the standard's examples. One example
-// is not valid: its digests are not hex digits, although the standard asks for them.
+// TestExamplesAreValidChanges validates the changes in the examples of the standard. One
+// example is invalid: its digests are not hex digits, which the standard requires.
 func TestExamplesAreValidChanges(t *testing.T) {
 	for _, file := range append(examples(t, "testdata/examples/*.xml"), examples(t, specExamples)...) {
 		base := filepath.Base(file)
@@ -83,7 +83,7 @@ func TestExamplesAreValidChanges(t *testing.T) {
 		}
 		for _, it := range d.Items {
 			if err := it.Validate(); (err != nil) != (base == "resourcesync_ex_27.xml") {
-				t.Errorf("%s: %s: %v", base, it.Loc, err)
+				t.Errorf("%s: Validate() of %s = %v, want an error only in resourcesync_ex_27.xml", base, it.Loc, err)
 			}
 		}
 	}

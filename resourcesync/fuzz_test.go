@@ -30,17 +30,17 @@ func FuzzReadXML(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What was read can be written and read again, valid as changes or not.
-		wantSame(t, written(t, d), d)
+		// Any document that was read can be written and read again, even if its changes are invalid.
+		checkReadBack(t, marshalXML(t, d), d)
 		for i := range d.Items {
-			sameInAllForms(t, &d.Items[i].Change)
+			checkRoundTrips(t, &d.Items[i].Change)
 		}
 	})
 }
 
-// A text is escaped as if each character had been looked at, and those that XML cannot carry
-// are replaced.
-func FuzzAppendEscaped(f *testing.F) {
+// AppendXMLText, which skips plain bytes quickly, escapes and replaces the same characters as
+// an implementation that examines every character.
+func FuzzAppendXMLText(f *testing.F) {
 	escapes := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "\t", "&#x9;", "\n", "&#xA;", "\r", "&#xD;")
 	for _, s := range []string{"https://example.org/a?b='c'&d", "a<\"b\">\t\r\n\x00\x7f", "ü\u0085\u2028𝄞\uFFFD\uFFFE", "\xff\xc3(\xed\xa0\x80"} {
 		f.Add(s)
@@ -53,13 +53,13 @@ func FuzzAppendEscaped(f *testing.F) {
 			return utf8.RuneError
 		}, s))
 		if got := string(AppendXMLText(nil, s)); got != want {
-			t.Errorf("%q is written as %q, want %q", s, got, want)
+			t.Errorf("AppendXMLText(%q) = %q, want %q", s, got, want)
 		}
 	})
 }
 
 func FuzzReadJSON(f *testing.F) {
-	f.Add([]byte(`{"set":"a","from":"2013-01-03","changes":[` + allOfAChange + `],"cursor":"7"}`))
+	f.Add([]byte(`{"set":"a","from":"2013-01-03","changes":[` + fullChangeJSON + `],"cursor":"7"}`))
 	f.Add([]byte(`{"changes":[` + goodChange + "," + goodChange + `]}`))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		d, err := ReadJSON(bytes.NewReader(in), Limits{})
@@ -67,13 +67,13 @@ func FuzzReadJSON(f *testing.F) {
 			return
 		}
 		for i := range d.Items {
-			sameInAllForms(t, &d.Items[i].Change)
+			checkRoundTrips(t, &d.Items[i].Change)
 		}
 	})
 }
 
 func FuzzParseChange(f *testing.F) {
-	f.Add([]byte(allOfAChange))
+	f.Add([]byte(fullChangeJSON))
 	for _, bad := range badChanges {
 		if len(bad.in) < 1000 {
 			f.Add([]byte(bad.in))
@@ -83,59 +83,61 @@ func FuzzParseChange(f *testing.F) {
 		before := bytes.Clone(in)
 		c, err := ParseChange(in)
 		if !bytes.Equal(in, before) {
-			t.Error("ParseChange changes its input")
+			t.Errorf("ParseChange modified its input %q to %q", before, in)
 		}
 		if err == nil {
-			sameInAllForms(t, c)
+			checkRoundTrips(t, c)
 		}
 	})
 }
 
-// A scanner reads nothing that a jsonInput refuses, or reads otherwise.
+// A scanner accepts only what decode accepts, and yields the same change.
 func FuzzScan(f *testing.F) {
-	f.Add([]byte(allOfAChange))
+	f.Add([]byte(fullChangeJSON))
 	f.Add([]byte(` { "loc" : "urn:x:a" , "change":"deleted","lastmod":"2013-01-03","hash":"md5:00  a:b","length":0,"type":"a/b","ln":[ {"rel":"up","href":"urn:x:c","length":12,"profile":"urn:p"} , {"rel":"up","href":""}]} `))
 	f.Add([]byte(`{"loc":"urn:x:a","loc":"","ln":[],"ln":[{"rel":"a","href":"b","rel":"c"}],"length":01}`))
 	f.Add([]byte(`{"loc":"urn:x:a",}`))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var p ChangeParser
 		var got PageEntry
-		if !p.scanner.scan(in, &got) {
+		if !p.scanner.scanEntry(in, &got) {
 			return
 		}
 		_, err := p.decode(in)
 		if want := p.entry; err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s is scanned as %+v, and read as %+v, %v", in, got, want, err)
+			t.Errorf("scanEntry(%s) = %+v; decode = %+v, %v; want the same", in, got, want, err)
 		}
 	})
 }
 
-// scanDocument reads nothing that decodeDocument refuses, or reads otherwise.
+// scanDocument accepts only what decodeDocument accepts, and yields the same document and the
+// same memory.
 func FuzzScanDocument(f *testing.F) {
 	f.Add([]byte(` { "changes" : [ `+goodChange+` , {"ln":[],"loc":"urn:x:b","length":1}]} `), 2)
 	f.Add([]byte(`{"changes":[`+goodChange+`,`+goodChange+`]}`), 1)
 	f.Add([]byte(`{"changes":[{"loc":"a","change":"created"}]}`), 9)
 	f.Add([]byte(`{"changes":[`+goodChange+`],"changes":[]}`), 9)
-	f.Fuzz(func(t *testing.T, text []byte, most int) {
-		l := Limits{Entries: most, Check: (*Change).Validate}.withDefaults()
-		m := l.room(nil, jsonBlowUp)
+	f.Fuzz(func(t *testing.T, text []byte, entries int) {
+		l := Limits{Entries: entries, Check: (*Change).Validate}.withDefaults()
+		m := l.newMeter(nil, jsonExpansion)
 		got, err := scanDocument(string(text), l, m)
 		if err != nil {
 			t.Error(err)
 		}
-		held := m.held
+		retained := m.retained
 		if got == nil {
 			return
 		}
 		want, err := decodeDocument(bytes.NewReader(text), l, m)
-		if err != nil || !reflect.DeepEqual(got, want) || held != m.held {
-			t.Errorf("%s is scanned as %+v, and read as %+v, %v; in memory, %d and %d", text, got, want, err, held, m.held)
+		if err != nil || !reflect.DeepEqual(got, want) || retained != m.retained {
+			t.Errorf("scanDocument(%s) = %+v with %d bytes; decodeDocument = %+v, %v with %d bytes; want the same", text, got, retained, want, err, m.retained)
 		}
 	})
 }
 
-// plainLen says what a look at each byte says, and what it says is plain needs no escape.
-func FuzzPlain(f *testing.F) {
+// plainLen yields the same as a check of each byte, and the bytes that it counts need no
+// escape.
+func FuzzPlainLen(f *testing.F) {
 	f.Add("https://example.org/a?b=c#d", 3)
 	f.Add("1234567\"89012345678", 0)
 	f.Add("12345678\\", 1)
@@ -150,36 +152,37 @@ func FuzzPlain(f *testing.F) {
 			want++
 		}
 		if n := plainLen(s); n != want {
-			t.Fatalf("of %q, %d bytes are plain, want %d", s, n, want)
+			t.Fatalf("plainLen(%q) = %d, want %d", s, n, want)
 		}
 		if got, _ := jsontext.AppendQuote(nil, s[:want]); string(got) != `"`+s[:want]+`"` {
-			t.Errorf("%q is plain, and is written as %s", s[:want], got)
+			t.Errorf("AppendQuote(%q) = %s, want no escapes", s[:want], got)
 		}
 	})
 }
 
-// sameInAllForms writes and reads a change that is valid, in JSON and in XML.
-func sameInAllForms(t *testing.T, c *Change) {
+// checkRoundTrips writes a change in JSON and in XML, reads it back, and compares. It ignores an
+// invalid change.
+func checkRoundTrips(t *testing.T, c *Change) {
 	t.Helper()
 	if c.Validate() != nil {
 		return
 	}
 	text := append(AppendJSONMembers([]byte("{"), c), '}')
 	if bytes.ContainsAny(text, "\r\n") {
-		t.Errorf("JSON of more than one line: %q", text)
+		t.Errorf("AppendJSONMembers = %q, want one line", text)
 	}
 	back, err := ParseChange(text)
 	if err != nil {
-		t.Fatalf("%v in %s", err, text)
+		t.Fatalf("ParseChange(%s) = %v", text, err)
 	}
 	if !reflect.DeepEqual(back, c) {
-		t.Errorf("JSON changed it\ngot  %+v\nwant %+v\n%s", back, c, text)
+		t.Errorf("change after a round trip through JSON\ngot  %+v\nwant %+v\n%s", back, c, text)
 	}
 	if c.FrameworkCapability() != "" {
-		return // only a document of framework notifications can carry it in XML
+		return // in XML, only a Framework Notification can represent it
 	}
 	d := &Document{Items: []Item{{Change: *c}}}
-	wantSame(t, written(t, d), d)
+	checkReadBack(t, marshalXML(t, d), d)
 }
 
 func FuzzParseTime(f *testing.F) {
@@ -188,10 +191,9 @@ func FuzzParseTime(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		got, err := ParseTime(s)
-		// The standard library knows one form of those that we know, and reads
-		// it less strictly.
-		if theirs, bad := time.Parse(time.RFC3339Nano, s); bad == nil && err == nil && !theirs.Equal(got) {
-			t.Errorf("ParseTime(%q) = %v, want %v", s, got, theirs)
+		// Package time parses one of the forms that ParseTime does, less strictly.
+		if std, bad := time.Parse(time.RFC3339Nano, s); bad == nil && err == nil && !std.Equal(got) {
+			t.Errorf("ParseTime(%q) = %v, want %v", s, got, std)
 		}
 		if err != nil {
 			return

@@ -17,31 +17,31 @@ import (
 	"github.com/rshub/rshub/internal/nearest"
 )
 
-// A PageEntry is a change as a hub shows it. Its Datetime is the hub's.
+// A PageEntry is a change in a page of a hub. Its Datetime was assigned by the hub.
 type PageEntry struct {
 	Change
-	Position       uint64    `json:"position"`       // 0 when absent
-	SourceDatetime time.Time `json:"sourceDatetime"` // the datetime that the source gave
+	Position       uint64    `json:"position"`       // position in the log; 0 if absent
+	SourceDatetime time.Time `json:"sourceDatetime"` // datetime that the source reported
 }
 
 // A jsonChange is the JSON form of a change. A member that is null counts as absent.
 type jsonChange struct {
 	PageEntry
-	Ln     jsonLinks      `json:"ln"`
-	Others jsontext.Value `json:",embed"` // the members that have no field
+	Ln    jsonLinks      `json:"ln"`
+	Extra jsontext.Value `json:",embed"` // members without a field
 }
 
 // A jsonLink is the JSON form of a link.
 type jsonLink struct {
 	Link
-	Pri    *int           `json:"pri"`
-	Others jsontext.Value `json:",embed"`
+	Pri   *int           `json:"pri"`
+	Extra jsontext.Value `json:",embed"`
 }
 
 type jsonLinks []jsonLink
 
-// UnmarshalJSONFrom reads no more links than a change may have, because links take much more
-// memory than their text.
+// UnmarshalJSONFrom implements json.UnmarshalerFrom. It stops at the maximum number of
+// links of a change, because links need much more memory than their text.
 func (ls *jsonLinks) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	if dec.PeekKind() == 'n' {
 		return dec.SkipValue()
@@ -51,46 +51,48 @@ func (ls *jsonLinks) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 			return Invalidf("%s", tooManyLinks)
 		}
 		var l jsonLink
-		err := json.UnmarshalDecode(dec, &l, decoding)
+		err := json.UnmarshalDecode(dec, &l, decodeOptions)
 		*ls = append(*ls, l)
 		return err
 	})
 }
 
-// decoding says how a datetime is read.
-var decoding = json.WithUnmarshalers(json.UnmarshalFromFunc(func(dec *jsontext.Decoder, t *time.Time) error {
+// decodeOptions make the decoder parse a time.Time with parseTime.
+var decodeOptions = json.WithUnmarshalers(json.UnmarshalFromFunc(func(dec *jsontext.Decoder, t *time.Time) error {
 	switch kind := dec.PeekKind(); kind {
 	case 'n':
 		return dec.SkipValue()
 	case '"', 0:
 	default:
-		return wrongKind(memberOf(dec), "a string", kind)
+		return kindError(currentMember(dec), "a string", kind)
 	}
 	tok, err := dec.ReadToken()
 	if err != nil {
 		return err
 	}
-	var rule string
-	if *t, rule = parseTime(tok.String()); rule != "" {
-		return Invalidf("%s %s: %s", memberOf(dec), quote(tok.String()), rule)
+	var msg string
+	if *t, msg = parseTime(tok.String()); msg != "" {
+		return Invalidf("%s: got %s, %s", currentMember(dec), quote(tok.String()), msg)
 	}
 	return nil
 }))
 
-// memberOf returns the name of the member that a decoder is at.
-func memberOf(dec *jsontext.Decoder) string { return dec.StackPointer().LastToken() }
+// currentMember returns the name of the member whose value dec is at.
+func currentMember(dec *jsontext.Decoder) string { return dec.StackPointer().LastToken() }
 
-// ReadJSONArray reads an array, and calls each to read every element. what names the array in
-// an error. It returns the error of each as it is, and those of dec as JSONError takes them.
-func ReadJSONArray(dec *jsontext.Decoder, what string, each func() error) error {
+// ReadJSONArray reads an array from dec. It calls readElement for each element, which must
+// read that element completely. An error of readElement ends the array and is returned
+// unchanged. An error of dec is one for JSONError. If the value is not an array, the error
+// is an *Error that starts with name.
+func ReadJSONArray(dec *jsontext.Decoder, name string, readElement func() error) error {
 	if kind := dec.PeekKind(); kind != '[' && kind != 0 {
-		return wrongKind(what, "an array", kind)
+		return kindError(name, "an array", kind)
 	}
 	if _, err := dec.ReadToken(); err != nil {
 		return err
 	}
 	for dec.PeekKind() != ']' {
-		if err := each(); err != nil {
+		if err := readElement(); err != nil {
 			return err
 		}
 	}
@@ -98,12 +100,12 @@ func ReadJSONArray(dec *jsontext.Decoder, what string, each func() error) error 
 	return err
 }
 
-// finish completes a change whose members were read. If it is lenient, it passes over members
-// that are unknown.
+// finish moves the links and the attributes into the Change and checks what must be right
+// for the change to be read. If lenient is set, it ignores unknown members.
 func (j *jsonChange) finish(lenient bool) (err error) {
 	c := &j.Change
-	c.Hash = oneSpace(c.Hash)
-	if c.Attrs, err = readAttrs("a change", j.Others, lenient); err != nil {
+	c.Hash = normalizeSpace(c.Hash)
+	if c.Attrs, err = readAttrs("a change", j.Extra, lenient); err != nil {
 		return err
 	}
 	for i := range j.Ln {
@@ -115,16 +117,17 @@ func (j *jsonChange) finish(lenient bool) (err error) {
 	switch {
 	case c.Loc == "":
 		return Invalidf("loc is missing")
-	case c.Change != "" && !c.Change.known():
+	case c.Change != "" && !c.Change.isKnown():
 		return Invalidf("%s", unknownChange(string(c.Change)))
 	}
 	return checkLength(c.Length)
 }
 
+// finish does for a link what jsonChange.finish does for a change.
 func (j *jsonLink) finish(lenient bool) (err error) {
 	l := &j.Link
-	l.Hash = oneSpace(l.Hash)
-	if l.Attrs, err = readAttrs("a link in ln", j.Others, lenient); err != nil {
+	l.Hash = normalizeSpace(l.Hash)
+	if l.Attrs, err = readAttrs("a link in ln", j.Extra, lenient); err != nil {
 		return err
 	}
 	if j.Pri != nil {
@@ -132,24 +135,25 @@ func (j *jsonLink) finish(lenient bool) (err error) {
 	}
 	switch {
 	case j.Pri != nil && (l.Pri < 1 || l.Pri > maxPri):
-		return Invalidf("pri is 1 to 999999, not %d", l.Pri)
+		return Invalidf("pri: got %d, want 1 to %d", l.Pri, maxPri)
 	case l.Rel == "" || l.Href == "":
-		return Invalidf("a link in ln has a rel and an href")
+		return Invalidf("link in ln: rel or href is missing")
 	}
 	return checkLength(l.Length)
 }
 
+// checkLength returns an error if length is negative.
 func checkLength(length *int64) error {
 	if length != nil && *length < 0 {
-		return Invalidf("length is a whole number of bytes, not %d", *length)
+		return Invalidf("length: got %d, want a whole number of bytes", *length)
 	}
 	return nil
 }
 
-// readAttrs returns the foreign attributes among the members of an object. of says which kind of
-// object it is.
-func readAttrs(of string, members jsontext.Value, lenient bool) (attrs []Attr, err error) {
-	err = eachMember(members, func(member string, value jsontext.Value) error {
+// readAttrs returns the foreign attributes among the members of an object. object names the
+// kind of the object, for errors. If lenient is set, unknown members are ignored.
+func readAttrs(object string, members jsontext.Value, lenient bool) (attrs []Attr, err error) {
+	err = forEachMember(members, func(member string, value jsontext.Value) error {
 		namespace, name, ok := strings.Cut(strings.TrimPrefix(member, "{"), "}")
 		switch {
 		case member == capabilityName:
@@ -158,21 +162,21 @@ func readAttrs(of string, members jsontext.Value, lenient bool) (attrs []Attr, e
 			if lenient {
 				return nil
 			}
-			return unknown(of, member)
-		case dropped(namespace):
+			return unknownMember(object, member)
+		case isDropped(namespace):
 			return nil
 		default:
-			if rule := attrNameRule(namespace, name); rule != "" {
-				return Invalidf("%s", rule)
+			if msg := attrNameViolation(namespace, name); msg != "" {
+				return Invalidf("%s", msg)
 			}
 		}
 		switch kind := value.Kind(); {
 		case kind == 'n':
 			return nil
 		case kind != '"':
-			return wrongKind(quote(name), "a string", kind)
+			return kindError(quote(name), "a string", kind)
 		case len(attrs) == maxAttrs:
-			return Invalidf("an element has at most %d foreign attributes", maxAttrs)
+			return Invalidf("too many foreign attributes; want at most %d per element", maxAttrs)
 		}
 		text, err := jsontext.AppendUnquote(nil, value)
 		attrs = append(attrs, Attr{namespace, name, string(text)})
@@ -181,41 +185,41 @@ func readAttrs(of string, members jsontext.Value, lenient bool) (attrs []Attr, e
 	return attrs, err
 }
 
-// eachMember calls do with each member of an object, in its order. The object is one that was read;
-// none has no members.
-func eachMember(object jsontext.Value, do func(name string, value jsontext.Value) error) error {
+// forEachMember calls f for each member of an object, in order, until f returns an error.
+// The object must have been validated by a decoder. An empty value has no members.
+func forEachMember(object jsontext.Value, f func(name string, value jsontext.Value) error) error {
 	if len(object) == 0 {
 		return nil
 	}
-	dec := jsontext.NewDecoder(bytes.NewReader(object), jsontext.AllowDuplicateNames(true)) // there are none
+	dec := jsontext.NewDecoder(bytes.NewReader(object), jsontext.AllowDuplicateNames(true)) // already checked
 	_, err := dec.ReadToken()
 	for err == nil && dec.PeekKind() != '}' {
 		var name jsontext.Token
 		if name, err = dec.ReadToken(); err != nil {
 			break
 		}
-		member := name.String() // before the next read
+		member := name.String() // name is invalid after the next read
 		var value jsontext.Value
 		if value, err = dec.ReadValue(); err == nil {
-			err = do(member, value)
+			err = f(member, value)
 		}
 	}
 	return err
 }
 
-// unknown returns the error for a member that a kind of object, of, does not have.
-func unknown(of, name string) error {
+// unknownMember returns the error for a member that the given kind of object does not have.
+func unknownMember(object, name string) error {
 	hint := ""
-	if of == "a document" && name == "loc" { // a change alone: what many try first
-		hint = `; changes stand in {"changes": [...]}, or one on each line as application/x-ndjson`
+	if object == "a document" && name == "loc" { // a single change, which many users try first
+		hint = `; send {"changes": [...]}, or one change per line as application/x-ndjson`
 	} else {
-		hint = memberHint(name, members[of])
+		hint = memberHint(name, knownMembers[object])
 	}
-	return Invalidf("unknown member %s in %s%s", quote(name), of, hint)
+	return Invalidf("unknown member %s in %s%s", quote(name), object, hint)
 }
 
-// memberHint returns the known member that a name is probably meant to be, or else all of them,
-// as the end of an error.
+// memberHint returns the end of an error about an unknown member: the known member that name
+// probably stands for, or else all known members.
 func memberHint(name string, known []string) string {
 	if meant := nearest.Of(name, known); meant != "" {
 		return `; did you mean "` + meant + `"?`
@@ -226,7 +230,8 @@ func memberHint(name string, known []string) string {
 	return "; known members: " + strings.Join(known, ", ")
 }
 
-// membersOf returns the members of the JSON objects that are read into a struct.
+// membersOf returns the names of the members that a value of type t is decoded from. It
+// returns nil if t is not a struct or a pointer to one.
 func membersOf(t reflect.Type) (names []string) {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -242,15 +247,17 @@ func membersOf(t reflect.Type) (names []string) {
 	return names
 }
 
-var members = map[string][]string{
+// knownMembers lists the members of each kind of object.
+var knownMembers = map[string][]string{
 	"a document":   {"changes", "from", "until", "capability"},
 	"a change":     {"loc", "change", "datetime", "lastmod", "changefreq", "hash", "length", "type", "encoding", "path", "ln", "capability"},
 	"a link in ln": {"rel", "href", "pri", "modified", "hash", "length", "type", "encoding", "path", "profile"},
 }
 
-// wrongKind returns the error for a value that has another kind than the one that shape names.
-func wrongKind(name, shape string, kind jsontext.Kind) error {
-	return Invalidf("%s is %s, not %s", name, shape, kindName(kind))
+// kindError returns the error for a value of the wrong kind. want describes the right kind,
+// such as "a string".
+func kindError(name, want string, kind jsontext.Kind) error {
+	return Invalidf("%s: got %s, want %s", name, kindName(kind), want)
 }
 
 var kindNames = map[jsontext.Kind]string{
@@ -259,8 +266,8 @@ var kindNames = map[jsontext.Kind]string{
 
 func kindName(k jsontext.Kind) string { return cmp.Or(kindNames[k], strconv.Quote(k.String())) }
 
-// DecodeJSON reads one JSON value strictly: it has no unknown member and none twice, and nothing
-// follows it. The error is an *Error.
+// DecodeJSON decodes text, which must be a single JSON value without unknown or duplicate
+// members, into the value that v points to. An error is an *Error.
 func DecodeJSON(text []byte, v any) error {
 	if err := json.Unmarshal(text, v, json.RejectUnknownMembers(true)); err != nil {
 		return JSONError(err)
@@ -268,8 +275,9 @@ func DecodeJSON(text []byte, v any) error {
 	return nil
 }
 
-// JSONError makes an *Error of an error of a decoder of JSON. It wraps an error of the
-// reader that the input comes from.
+// JSONError converts an error of a JSON decoder to an *Error that wraps ErrInvalid. An error
+// that already is an *Error is returned as is, and an error of the reader that the input
+// comes from is wrapped.
 func JSONError(err error) error {
 	var own *Error
 	var syntax *jsontext.SyntacticError
@@ -278,17 +286,17 @@ func JSONError(err error) error {
 	case errors.As(err, &own):
 		return own
 	case err == io.EOF:
-		return Invalidf("the document is empty")
-	case errors.As(err, &syntax) && errors.Unwrap(syntax.Err) == nil: // else it is an error of the reader
+		return Invalidf("document is empty")
+	case errors.As(err, &syntax) && errors.Unwrap(syntax.Err) == nil: // otherwise it is an error of the reader
 		switch {
 		case errors.Is(syntax.Err, io.ErrUnexpectedEOF) && syntax.ByteOffset == 0:
-			return Invalidf("the document is empty")
+			return Invalidf("document is empty")
 		case errors.Is(syntax.Err, io.ErrUnexpectedEOF):
-			return Invalidf("the document ends early")
+			return Invalidf("document ends early")
 		case errors.Is(syntax.Err, jsontext.ErrDuplicateName):
-			return Invalidf("the member %s is there twice", quote(syntax.JSONPointer.LastToken()))
+			return Invalidf("duplicate member %s", quote(syntax.JSONPointer.LastToken()))
 		}
-		return Invalidf("not valid JSON: %s, after %d bytes", Shorten(syntax.Err.Error()), syntax.ByteOffset)
+		return Invalidf("invalid JSON at offset %d: %s", syntax.ByteOffset, Shorten(syntax.Err.Error()))
 	case errors.Is(err, json.ErrUnknownName) && errors.As(err, &value):
 		name := value.JSONPointer.LastToken()
 		return Invalidf("unknown member %s%s", quote(name), memberHint(name, membersOf(value.GoType)))
@@ -298,27 +306,27 @@ func JSONError(err error) error {
 	return fmt.Errorf("read document: %w", err)
 }
 
-// valueError says that a value has not the kind of its member, or that a number is none that the
-// member can have.
+// valueError returns the error for a value of the wrong kind, or for a number that the
+// member cannot hold.
 func valueError(e *json.SemanticError) error {
-	name, shape := e.JSONPointer.LastToken(), ""
+	name, want := e.JSONPointer.LastToken(), ""
 	switch kind := e.GoType.Kind(); {
 	case len(e.JSONValue) > 0:
-		return Invalidf("%s is a whole number, not %s", name, Shorten(string(e.JSONValue)))
+		return Invalidf("%s: got %s, want a whole number", name, Shorten(string(e.JSONValue)))
 	case e.GoType == reflect.TypeFor[jsonLink]():
-		name, shape = "a link in ln", "an object"
+		name, want = "link in ln", "an object"
 	case e.GoType == reflect.TypeFor[jsonChange]():
-		name, shape = "a change", "an object"
+		name, want = "change", "an object"
 	case e.GoType == reflect.TypeFor[jsonDocument]():
-		name, shape = "the document", "an object"
+		name, want = "document", "an object"
 	case kind == reflect.Struct:
-		name, shape = "it", "an object"
+		name, want = "JSON value", "an object"
 	case kind == reflect.String:
-		shape = "a string"
+		want = "a string"
 	case kind == reflect.Bool:
-		shape = "a boolean"
+		want = "a boolean"
 	default:
-		shape = "a number"
+		want = "a number"
 	}
-	return wrongKind(name, shape, e.JSONKind)
+	return kindError(name, want, e.JSONKind)
 }

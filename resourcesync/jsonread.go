@@ -11,25 +11,25 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ReadJSON reads a document in rshub's JSON form into memory. The document is one
-// object. Its member "changes" is an array of changes. It may have the members from,
-// until and capability. ReadJSON ignores the other members of a hub's page: set,
-// after, cursor, next and diverged. These are errors: any other member, a member that
-// is there twice, bytes that are not UTF-8, and anything that follows the object.
+// ReadJSON reads a document in rshub's JSON form into memory. The document is one object
+// whose member "changes" is an array of changes. It may have the members from, until and
+// capability. ReadJSON ignores the other members of a hub's page: set, after, cursor, next
+// and diverged. Any other member, a duplicate member, bytes that are not UTF-8, and
+// anything after the object are errors.
 //
-// ReadJSON checks that values can be read and that every change has a loc.
-// Change.Validate checks whether the values make sense.
+// ReadJSON checks that values can be parsed and that every change has a loc. Use
+// Change.Validate, for example as l.Check, to check whether the values are valid.
 //
-// An error is an *Error, with the entry if it is about one, or it wraps the error of
-// r. After an entry that is wrong ReadJSON goes on, and reports the other ones that are
-// wrong in Error.More. If nothing but entries is wrong, it also returns the document,
-// without entries.
+// An error is an *Error, with the entry if it is about one, or it wraps the error of r.
+// After an invalid entry, ReadJSON continues and reports the errors of further entries in
+// Error.More. If all errors are about entries, it also returns the document, without its
+// entries.
 func ReadJSON(r io.Reader, l Limits) (*Document, error) {
 	l = l.withDefaults()
-	m := l.room(r, jsonBlowUp)
+	m := l.newMeter(r, jsonExpansion)
 	in := newLimitReader(m, l.Bytes)
-	text, whole := readMost(in, scannedBytes)
-	if whole {
+	text, complete := readUpTo(in, maxScanBytes)
+	if complete {
 		if d, err := scanDocument(string(text), l, m); d != nil || err != nil {
 			return d, err
 		}
@@ -43,108 +43,111 @@ type jsonDocument struct {
 	Until      time.Time      `json:"until"`
 	Capability string         `json:"capability"`
 	Changes    jsonChanges    `json:"changes"`
-	Others     jsontext.Value `json:",embed"`
+	Extra      jsontext.Value `json:",embed"`
 }
 
-// decodeDocument reads a document, or finds what is wrong.
-func decodeDocument(r io.Reader, l Limits, m *room) (*Document, error) {
-	m.begun, m.held = 0, 0
-	in := jsonDocument{Changes: jsonChanges{limits: l, wrong: mistakes{room: m}}}
-	err := json.UnmarshalRead(r, &in, decoding)
+// decodeDocument reads a document from r with a decoder. Unlike scanDocument, it reads any
+// document and reports its errors.
+func decodeDocument(r io.Reader, l Limits, m *memoryMeter) (*Document, error) {
+	m.entryStart, m.retained = 0, 0
+	in := jsonDocument{Changes: jsonChanges{limits: l, errs: errorList{meter: m}}}
+	err := json.UnmarshalRead(r, &in, decodeOptions)
 	_, tooLarge := errors.AsType[*Error](m.err)
 	switch {
 	case m.err != nil && m.err != io.EOF && !tooLarge:
-		err = fmt.Errorf("read document: %w", m.err) // the decoder wraps it more than once
+		err = fmt.Errorf("read document: %w", m.err) // not err, which wraps it more than once
 	case in.Changes.err != nil:
 		err = in.Changes.err
 	case err != nil:
 		err = JSONError(err)
 	default:
-		err = in.check()
+		err = in.checkMembers()
 	}
-	wrong := &in.Changes.wrong
+	errs := &in.Changes.errs
 	if err != nil {
-		return nil, wrong.end(err)
+		return nil, errs.result(err)
 	}
 	d := &Document{Header: Header{From: in.From, Until: in.Until, Capability: in.Capability}}
-	if len(wrong.all) == 0 {
+	if len(errs.list) == 0 {
 		d.Items = in.Changes.items
 	}
-	return d, wrong.end(nil)
+	return d, errs.result(nil)
 }
 
-// check returns an error if the document has a member that it may not have, or lacks its changes.
-func (d *jsonDocument) check() error {
-	err := eachMember(d.Others, func(name string, _ jsontext.Value) error {
+// checkMembers returns an error if the document has an unknown member or no changes.
+func (d *jsonDocument) checkMembers() error {
+	err := forEachMember(d.Extra, func(name string, _ jsontext.Value) error {
 		switch name {
 		case "set", "after", "cursor", "next", "diverged":
 			return nil
 		}
-		return unknown("a document", name)
+		return unknownMember("a document", name)
 	})
-	if err == nil && !d.Changes.there {
+	if err == nil && !d.Changes.present {
 		err = Invalidf(`"changes" is missing`)
 	}
 	return err
 }
 
-// jsonChanges are the changes of a document. What is wrong with one of them does not keep the
-// others from being read.
+// jsonChanges decodes the changes of a document. It continues after an invalid change, to
+// report the errors of the others as well.
 type jsonChanges struct {
-	limits Limits
-	parser ChangeParser
-	there  bool
-	items  []Item // until something is wrong
-	wrong  mistakes
-	err    error // that ended the reading
+	limits  Limits
+	parser  ChangeParser
+	present bool      // whether the document has the array
+	items   []Item    // changes read; incomplete once errs is not empty
+	errs    errorList // errors of entries
+	err     error     // error that stopped reading, if any
 }
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
 func (cs *jsonChanges) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	cs.there = true
+	cs.present = true
 	return readEntries(dec, cs.limits, func(n int, text []byte) error {
-		cs.err = cs.next(n, text)
+		cs.err = cs.readChange(n, text)
 		return cs.err
 	})
 }
 
-// next reads change n. It returns no error if the one after it can be read.
-func (cs *jsonChanges) next(n int, text []byte) error {
+// readChange reads change n, counted from 1. It returns an error only if reading must
+// stop.
+func (cs *jsonChanges) readChange(n int, text []byte) error {
 	c, err := cs.parser.Parse(text)
 	if err == nil {
-		err = cs.wrong.room.add(c)
+		err = cs.errs.meter.addEntry(c)
 	}
 	if err == nil && cs.limits.Check != nil {
 		err = cs.limits.Check(c)
 	}
 	if err != nil {
-		if err = inEntry(err, n, cs.parser.entry.Loc); cs.wrong.add(err) {
+		if err = inEntry(err, n, cs.parser.entry.Loc); cs.errs.add(err) {
 			return nil
 		}
 		return err
 	}
-	if len(cs.wrong.all) == 0 {
+	if len(cs.errs.list) == 0 {
 		cs.items = append(cs.items, Item{Change: *c})
 	}
 	return nil
 }
 
-// ReadPage reads a page of a hub, one object of JSON, into the struct that page points to. What
-// the struct has no field for is skipped: a later version of the hub may write more. A field of
-// type Entries reads the changes of the page. An error is an *Error, with the entry if it is about
-// one, or it wraps the error of r.
+// ReadPage reads a page of a hub, one JSON object of at most l.Bytes bytes, into the struct
+// that page points to. It ignores members without a field, because a later version of the
+// hub may write more. A field of type Entries reads the changes of the page. An error is an
+// *Error, with the entry if it is about one, or it wraps the error of r.
 func ReadPage(r io.Reader, l Limits, page any) error {
-	if err := json.UnmarshalRead(newLimitReader(r, l.withDefaults().Bytes), page, decoding); err != nil {
+	if err := json.UnmarshalRead(newLimitReader(r, l.withDefaults().Bytes), page, decodeOptions); err != nil {
 		return JSONError(err)
 	}
 	return nil
 }
 
-// Entries are an array of changes in a page. They are read one by one.
+// Entries decode an array of changes in a page and pass them on one at a time, in order.
+// Unknown members of a change are ignored.
 type Entries struct {
 	Limits  Limits
-	Each    func(PageEntry) error // is called with each; its *Error ends the reading
-	Present bool                  // the page has the array
+	Each    func(PageEntry) error // called with each entry; an error stops reading
+	Present bool                  // whether the page has the array; set by the decoder
 }
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
@@ -160,10 +163,11 @@ func (es *Entries) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	})
 }
 
-// readEntries reads an array of changes, and calls each with the text of change n, from 1.
+// readEntries reads an array of changes and calls each with the number of each change,
+// from 1, and its text. It stops at an error of each.
 func readEntries(dec *jsontext.Decoder, l Limits, each func(n int, text []byte) error) error {
 	n := 0
-	return ReadJSONArray(dec, quote(memberOf(dec)), func() error {
+	return ReadJSONArray(dec, quote(currentMember(dec)), func() error {
 		if n++; n > l.Entries && dec.PeekKind() == '{' {
 			return l.tooMany(n)
 		}
@@ -175,41 +179,43 @@ func readEntries(dec *jsontext.Decoder, l Limits, each func(n int, text []byte) 
 	})
 }
 
-// ParseEntry reads an entry of a page by the rules of ReadPage.
+// ParseEntry parses an entry of a page and, like ReadPage, ignores unknown members.
 func ParseEntry(b []byte) (PageEntry, error) {
 	p := ChangeParser{lenient: true}
 	_, err := p.Parse(b)
 	return p.entry, err
 }
 
-// ParseChange reads one change in its JSON form, by the rules of ReadJSON. For many
-// changes, a ChangeParser is faster.
+// ParseChange parses the JSON form of one change under the rules of ReadJSON. To parse many
+// changes, use a ChangeParser, which is faster.
 func ParseChange(b []byte) (*Change, error) {
 	return new(ChangeParser).Parse(b)
 }
 
-// A ChangeParser does what ParseChange does, and reuses its buffers for the next
-// change. The zero value is ready to use. Only one goroutine may use it at a time.
+// A ChangeParser parses changes like ParseChange, and reuses its buffers for the next
+// change. The zero value is ready to use. It is not safe for concurrent use.
 type ChangeParser struct {
-	lenient bool // members that are unknown are passed over
+	lenient bool // whether unknown members are ignored
 	entry   PageEntry
 	scanner scanner
 }
 
-// Parse reads the change in b. It does not write to b, and does not keep it. The
-// change is valid until the next call of Parse; a copy of it stays valid.
+// Parse parses the change in b. It neither modifies nor retains b. The returned change is
+// valid until the next call of Parse, but a copy of it remains valid. Parse does not
+// validate the change.
 func (p *ChangeParser) Parse(b []byte) (*Change, error) {
 	p.entry = PageEntry{}
-	if p.scanner.scan(b, &p.entry) {
+	if p.scanner.scanEntry(b, &p.entry) {
 		return &p.entry.Change, nil
 	}
 	return p.decode(b)
 }
 
-// decode reads the change in b, or finds what is wrong.
+// decode parses the change in b with a decoder. Unlike the scanner, it accepts every change
+// and reports errors.
 func (p *ChangeParser) decode(b []byte) (*Change, error) {
 	var j jsonChange
-	err := json.Unmarshal(b, &j, decoding)
+	err := json.Unmarshal(b, &j, decodeOptions)
 	if err == nil {
 		err = j.finish(p.lenient)
 	}

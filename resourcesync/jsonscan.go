@@ -10,72 +10,75 @@ import (
 	"github.com/rshub/rshub/internal/slab"
 )
 
-// A scanner reads changes in JSON of the usual kind: their members are texts in ASCII without
-// escapes, whole numbers, and links of such members. It gives up on everything else, also on
-// what is wrong. Then a jsonInput reads the change, and says what is wrong, if anything is. What
-// a scanner reads, a jsonInput reads to the same change; but a scanner takes half of the time.
+// A scanner parses JSON changes of the usual form: their members are ASCII strings without
+// escapes, whole numbers, and links of such members. It gives up on everything else,
+// including invalid input. Then a jsonChange decodes the change and reports what is
+// invalid, if anything is. Both yield the same result for what the scanner accepts, but the
+// scanner takes half the time.
 type scanner struct {
-	in    string // the change; what is kept of it shares its memory
-	at    int
-	ok    bool   // it has not given up
-	spare int    // bytes of in that are kept in vain, less those that may be
-	links []Link // of the change; the slice is used again
+	in    string // text to parse; the parsed strings share its memory
+	pos   int    // offset of the next byte in in
+	ok    bool   // whether the scanner has not given up
+	waste int    // bytes of in that are retained unnecessarily, minus the permitted number
+	links []Link // links of the change; the slice is reused
 
-	lengths slab.Slab[int64]
-	places  slab.Slab[Link]
+	lengthSlab slab.Slab[int64]
+	linkSlab   slab.Slab[Link]
 }
 
-// How many bytes of the text of a change, and of each of its links, may stay in memory although
-// they are not kept: white space, and names of members. See Change.Memory.
+// The bytes of a change, and of each of its links, that may be retained unnecessarily: white
+// space and names of members. Change.Memory accounts for them.
 const (
-	spareBytes     = 400
-	spareLinkBytes = 100
+	maxWaste     = 400
+	maxLinkWaste = 100
 )
 
-// scan reads the change in b into e. If it gives up, it returns false, and e has a part.
-func (s *scanner) scan(b []byte, e *PageEntry) bool {
+// scanEntry parses the change in b into e. If it returns false, it has given up, and e is
+// incomplete.
+func (s *scanner) scanEntry(b []byte, e *PageEntry) bool {
 	if len(b) > maxChange {
 		return false
 	}
-	s.begin(string(b))
+	s.reset(string(b))
 	s.change(e)
-	return s.end()
+	return s.finish()
 }
 
-// scannedBytes is the most bytes of a document that scanDocument reads. While one change of it is
-// kept, the whole text is.
-const scannedBytes = 128 << 10
+// maxScanBytes is the maximum size of a document for scanDocument. The whole text stays in
+// memory for as long as one of its changes does.
+const maxScanBytes = 128 << 10
 
-// scanDocument reads a document that has changes of the usual kind, and nothing else. It returns
-// nil if it gives up. An error is that of m.
-func scanDocument(text string, l Limits, m *room) (*Document, error) {
+// scanDocument parses a document that consists of changes of the usual form. It returns
+// nil, nil if it gives up, and an error only if m returns one.
+func scanDocument(text string, l Limits, m *memoryMeter) (*Document, error) {
 	var s scanner
-	s.begin(text)
-	s.byte('{')
+	s.reset(text)
+	s.expect('{')
 	if s.name() != "changes" {
 		return nil, nil
 	}
-	s.byte('[')
+	s.expect('[')
 	d := &Document{Items: make([]Item, 0, min(strings.Count(text, `"loc"`), l.Entries))}
-	for n := 0; s.more(n, ']'); n++ {
+	for n := 0; s.nextElement(n, ']'); n++ {
 		var e PageEntry
 		s.change(&e)
 		if !s.ok || n == l.Entries || l.Check != nil && l.Check(&e.Change) != nil {
 			return nil, nil
 		}
-		if err := m.add(&e.Change); err != nil {
+		if err := m.addEntry(&e.Change); err != nil {
 			return nil, inEntry(err, n+1, e.Loc)
 		}
 		d.Items = append(d.Items, Item{Change: e.Change})
 	}
-	if s.byte('}'); !s.end() {
+	if s.expect('}'); !s.finish() {
 		return nil, nil
 	}
 	return d, nil
 }
 
-// readMost reads up to n bytes. whole reports whether that is all there is.
-func readMost(r io.Reader, n int) (text []byte, whole bool) {
+// readUpTo reads up to n bytes from r. complete reports whether they are all that r has. An
+// error of r makes complete false and is not returned: the next read must return it again.
+func readUpTo(r io.Reader, n int) (text []byte, complete bool) {
 	text = make([]byte, 0, min(4<<10, n))
 	for {
 		k, err := r.Read(text[len(text):cap(text)])
@@ -89,101 +92,104 @@ func readMost(r io.Reader, n int) (text []byte, whole bool) {
 	}
 }
 
-// begin begins to read a text.
-func (s *scanner) begin(text string) { s.in, s.at, s.ok, s.spare = text, 0, true, len(text) }
+// reset makes s parse text from its start.
+func (s *scanner) reset(text string) { s.in, s.pos, s.ok, s.waste = text, 0, true, len(text) }
 
-// end reports whether the whole text was read, and little of it is not kept.
-func (s *scanner) end() bool {
-	s.space()
-	return s.ok && s.at == len(s.in) && s.spare <= 0
+// finish reports whether s parsed the whole text and retains no more unnecessary bytes than
+// permitted.
+func (s *scanner) finish() bool {
+	s.skipSpace()
+	return s.ok && s.pos == len(s.in) && s.waste <= 0
 }
 
-// A seen has a bit for each member of an object that was read.
-type seen uint
+// A memberSet has a bit for each member of an object that was read.
+type memberSet uint
 
-// once gives up if the member with a bit was there before.
-func (s *scanner) once(m *seen, bit int) {
+// markMember adds the member with the given bit to m. It gives up if m has it already.
+func (s *scanner) markMember(m *memberSet, bit int) {
 	s.ok = s.ok && *m&(1<<bit) == 0
 	*m |= 1 << bit
 }
 
+// change parses a change into e.
 func (s *scanner) change(e *PageEntry) {
 	c := &e.Change
-	var m seen
+	var m memberSet
 	s.links = s.links[:0]
-	s.byte('{')
-	for n := 0; s.more(n, '}'); n++ {
+	s.expect('{')
+	for n := 0; s.nextElement(n, '}'); n++ {
 		switch s.name() {
 		case "loc":
-			s.once(&m, 0)
+			s.markMember(&m, 0)
 			c.Loc = s.text()
 		case "change":
-			s.once(&m, 1)
+			s.markMember(&m, 1)
 			c.Change = s.changeType()
 		case "datetime":
-			s.once(&m, 2)
+			s.markMember(&m, 2)
 			c.Datetime = s.time()
 		case "lastmod":
-			s.once(&m, 3)
+			s.markMember(&m, 3)
 			c.Lastmod = s.time()
 		case "hash":
-			s.once(&m, 4)
-			c.Hash = oneSpace(s.text())
+			s.markMember(&m, 4)
+			c.Hash = normalizeSpace(s.text())
 		case "length":
-			s.once(&m, 5)
+			s.markMember(&m, 5)
 			c.Length = s.length()
 		case "type":
-			s.once(&m, 6)
+			s.markMember(&m, 6)
 			c.Type = s.text()
 		case "ln":
-			s.once(&m, 7)
-			s.byte('[')
-			for n := 0; s.more(n, ']'); n++ {
+			s.markMember(&m, 7)
+			s.expect('[')
+			for n := 0; s.nextElement(n, ']'); n++ {
 				s.link()
 			}
 		case "position":
-			s.once(&m, 8)
+			s.markMember(&m, 8)
 			e.Position = s.number()
 		case "sourceDatetime":
-			s.once(&m, 9)
+			s.markMember(&m, 9)
 			e.SourceDatetime = s.time()
 		default:
 			s.ok = false
 		}
 	}
 	s.ok = s.ok && c.Loc != ""
-	s.spare -= spareBytes + len(s.links)*spareLinkBytes
-	c.Links = s.places.Make(len(s.links))
+	s.waste -= maxWaste + len(s.links)*maxLinkWaste
+	c.Links = s.linkSlab.Make(len(s.links))
 	copy(c.Links, s.links)
 }
 
+// link parses a link and appends it to s.links.
 func (s *scanner) link() {
 	if len(s.links) == maxLinks {
 		s.ok = false
 		return
 	}
-	var m seen
+	var m memberSet
 	var l Link
-	s.byte('{')
-	for n := 0; s.more(n, '}'); n++ {
+	s.expect('{')
+	for n := 0; s.nextElement(n, '}'); n++ {
 		switch s.name() {
 		case "rel":
-			s.once(&m, 0)
+			s.markMember(&m, 0)
 			l.Rel = s.text()
 		case "href":
-			s.once(&m, 1)
+			s.markMember(&m, 1)
 			l.Href = s.text()
 		case "hash":
-			s.once(&m, 2)
-			l.Hash = oneSpace(s.text())
+			s.markMember(&m, 2)
+			l.Hash = normalizeSpace(s.text())
 		case "length":
-			s.once(&m, 3)
+			s.markMember(&m, 3)
 			l.Length = s.length()
 		case "type":
-			s.once(&m, 4)
+			s.markMember(&m, 4)
 			l.Type = s.text()
 		case "profile":
-			s.once(&m, 5)
+			s.markMember(&m, 5)
 			l.Profile = s.text()
 		default:
 			s.ok = false
@@ -193,72 +199,75 @@ func (s *scanner) link() {
 	s.links = append(s.links, l)
 }
 
-func (s *scanner) space() {
-	for s.at < len(s.in) {
-		switch s.in[s.at] {
+// skipSpace skips white space.
+func (s *scanner) skipSpace() {
+	for s.pos < len(s.in) {
+		switch s.in[s.pos] {
 		case ' ', '\t', '\n', '\r':
-			s.at++
+			s.pos++
 		default:
 			return
 		}
 	}
 }
 
-// byte reads one byte, with white space before it, or gives up.
-func (s *scanner) byte(b byte) {
-	s.space()
-	if s.at < len(s.in) && s.in[s.at] == b {
-		s.at++
+// expect skips white space and the byte b, or gives up.
+func (s *scanner) expect(b byte) {
+	s.skipSpace()
+	if s.pos < len(s.in) && s.in[s.pos] == b {
+		s.pos++
 	} else {
 		s.ok = false
 	}
 }
 
-// more reports whether an object or an array, of which n members were read, has another one. It
-// reads the comma before it, or the end.
-func (s *scanner) more(n int, end byte) bool {
-	s.space()
-	if !s.ok || s.at == len(s.in) {
+// nextElement reports whether an object or array, of which n elements were parsed, has
+// another one. It parses the comma before that element, or the closing byte end.
+func (s *scanner) nextElement(n int, end byte) bool {
+	s.skipSpace()
+	if !s.ok || s.pos == len(s.in) {
 		s.ok = false
 		return false
 	}
-	if s.in[s.at] == end {
-		s.at++
+	if s.in[s.pos] == end {
+		s.pos++
 		return false
 	}
 	if n > 0 {
-		s.byte(',')
+		s.expect(',')
 	}
 	return s.ok
 }
 
-// name reads the name of a member, and the colon behind it.
+// name parses the name of a member and the colon after it.
 func (s *scanner) name() string {
 	name := s.quoted()
-	s.byte(':')
+	s.expect(':')
 	return name
 }
 
-// quoted reads a text. What it returns shares the memory of in.
+// quoted parses a string. The result shares the memory of s.in.
 func (s *scanner) quoted() string {
-	s.byte('"')
-	text := s.in[s.at:]
+	s.expect('"')
+	text := s.in[s.pos:]
 	text = text[:plainLen(text)]
-	s.at += len(text)
-	if s.at < len(s.in) && s.in[s.at] == '"' {
-		s.at++
+	s.pos += len(text)
+	if s.pos < len(s.in) && s.in[s.pos] == '"' {
+		s.pos++
 	} else {
 		s.ok = false
 	}
 	return text
 }
 
+// text parses a string that the change retains.
 func (s *scanner) text() string {
 	text := s.quoted()
-	s.spare -= len(text)
+	s.waste -= len(text)
 	return text
 }
 
+// changeType parses a known ChangeType.
 func (s *scanner) changeType() ChangeType {
 	switch s.quoted() {
 	case string(Created):
@@ -272,26 +281,28 @@ func (s *scanner) changeType() ChangeType {
 	return ""
 }
 
+// time parses a datetime.
 func (s *scanner) time() time.Time {
-	t, rule := parseTime(s.quoted())
-	s.ok = s.ok && rule == ""
+	t, msg := parseTime(s.quoted())
+	s.ok = s.ok && msg == ""
 	return t
 }
 
+// length parses a length in bytes.
 func (s *scanner) length() *int64 {
 	n := s.number()
 	s.ok = s.ok && n <= math.MaxInt64
-	return s.lengths.New(int64(n))
+	return s.lengthSlab.New(int64(n))
 }
 
-// number reads a number without sign, fraction and exponent.
+// number parses a number without a sign, a fraction and an exponent.
 func (s *scanner) number() uint64 {
-	s.space()
-	begin := s.at
-	for s.at < len(s.in) && isDigit(s.in[s.at]) {
-		s.at++
+	s.skipSpace()
+	begin := s.pos
+	for s.pos < len(s.in) && isDigit(s.in[s.pos]) {
+		s.pos++
 	}
-	digits := s.in[begin:s.at]
+	digits := s.in[begin:s.pos]
 	n, err := strconv.ParseUint(digits, 10, 64)
 	s.ok = s.ok && err == nil && (digits == "0" || digits[0] != '0')
 	return n

@@ -7,14 +7,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// AppendJSONMembers appends the members of c's JSON object without the braces, so
-// that the caller can add members. The first member is always loc. Then follow
-// change, datetime, lastmod, changefreq, hash, length, type, encoding, path, ln and
-// the foreign attributes, as far as c has them. The name of an attribute is
-// "{namespace}name". An attribute without a namespace is left out.
+// AppendJSONMembers appends the members of the JSON object of c to dst, without the
+// braces, so that the caller can add members. It returns the extended buffer. The first
+// member is always loc. Those that c has of the following come next, in this order:
+// change, datetime, lastmod, changefreq, hash, length, type, encoding, path, ln and the
+// foreign attributes. The name of an attribute is "{namespace}name". An attribute without
+// a namespace is omitted, except for CapabilityAttr.
 //
 // The text is one line and always valid JSON: bytes that are not UTF-8 become U+FFFD.
-// (Validate refuses them.)
+// (Validate rejects them.)
 func AppendJSONMembers(dst []byte, c *Change) []byte {
 	dst = append(dst, `"loc":`...)
 	dst = appendQuoted(dst, c.Loc)
@@ -41,6 +42,7 @@ func AppendJSONMembers(dst []byte, c *Change) []byte {
 	return appendAttrMembers(dst, c.Attrs)
 }
 
+// appendJSONLink appends l as a JSON object.
 func appendJSONLink(dst []byte, l *Link) []byte {
 	dst = append(dst, `{"rel":`...)
 	dst = appendQuoted(dst, l.Rel)
@@ -61,7 +63,7 @@ func appendJSONLink(dst []byte, l *Link) []byte {
 	return append(dst, '}')
 }
 
-// appendMember appends a member, unless its value is empty. name is the name with the
+// appendMember appends a member, unless value is empty. name is the quoted name with the
 // comma before it and the colon after it.
 func appendMember(dst []byte, name, value string) []byte {
 	if value == "" {
@@ -70,6 +72,7 @@ func appendMember(dst []byte, name, value string) []byte {
 	return appendQuoted(append(dst, name...), value)
 }
 
+// appendTimeMember is like appendMember for a time.
 func appendTimeMember(dst []byte, name string, t time.Time) []byte {
 	if t.IsZero() {
 		return dst
@@ -80,6 +83,7 @@ func appendTimeMember(dst []byte, name string, t time.Time) []byte {
 	return append(dst, '"')
 }
 
+// appendLengthMember appends the member length, unless length is nil.
 func appendLengthMember(dst []byte, length *int64) []byte {
 	if length == nil {
 		return dst
@@ -87,6 +91,7 @@ func appendLengthMember(dst []byte, length *int64) []byte {
 	return strconv.AppendInt(append(dst, `,"length":`...), *length, 10)
 }
 
+// appendAttrMembers appends attrs as members.
 func appendAttrMembers(dst []byte, attrs []Attr) []byte {
 	for i := range attrs {
 		a := &attrs[i]
@@ -96,32 +101,33 @@ func appendAttrMembers(dst []byte, attrs []Attr) []byte {
 		if a.Namespace == "" {
 			continue
 		}
-		// The name is quoted piece by piece. That gives the same text as quoting it
-		// whole, because escapes do not depend on their neighbours.
+		// Escaping the parts of the name separately gives the same text as escaping
+		// the whole name, because escapes do not depend on adjacent characters.
 		dst = append(dst, `,"{`...)
-		dst = appendInside(dst, a.Namespace)
+		dst = appendUnquoted(dst, a.Namespace)
 		dst = append(dst, '}')
-		dst = appendInside(dst, a.Name)
+		dst = appendUnquoted(dst, a.Name)
 		dst = append(dst, `":`...)
 		dst = appendQuoted(dst, a.Value)
 	}
 	return dst
 }
 
+// appendQuoted appends s as a JSON string.
 func appendQuoted(dst []byte, s string) []byte {
 	dst = append(dst, '"')
-	dst = appendInside(dst, s)
+	dst = appendUnquoted(dst, s)
 	return append(dst, '"')
 }
 
-// appendInside appends s as it is written between quotes. Most values are plain ASCII
-// without escapes, and are copied whole.
-func appendInside(dst []byte, s string) []byte {
+// appendUnquoted appends s as a JSON string without the quotes. Most values are ASCII that
+// needs no escapes, and are copied.
+func appendUnquoted(dst []byte, s string) []byte {
 	if plainLen(s) == len(s) {
 		return append(dst, s...)
 	}
 	n := len(dst)
-	dst, _ = jsontext.AppendQuote(dst, s) // it has replaced what is not UTF-8
+	dst, _ = jsontext.AppendQuote(dst, s) // replaces bytes that are not UTF-8
 	copy(dst[n:], dst[n+1:len(dst)-1])
 	return dst[:len(dst)-2]
 }

@@ -2,9 +2,9 @@ package resourcesync
 
 import "strconv"
 
-// Terms is the namespace of rshub's own attributes. Readers drop attributes of this
-// namespace. So a hub's document can be published to another hub, and the other hub does
-// not take the positions in it for its own.
+// Terms is the namespace of the attributes that rshub defines. Readers drop attributes in
+// this namespace, so that a hub's document can be published to another hub without that
+// hub mistaking its positions for the other hub's own.
 const Terms = "https://github.com/rshub/rshub/terms/"
 
 const (
@@ -14,24 +14,25 @@ const (
 	xmlnsNS   = "http://www.w3.org/2000/xmlns/"
 	xsiNS     = "http://www.w3.org/2001/XMLSchema-instance"
 
-	undeclaredNS = "undeclared:" // of a prefix that is not declared
+	undeclaredNS = "undeclared:" // stands for the namespace of an undeclared prefix
 )
 
-// Namespaces say how a document is written: which prefixes for foreign namespaces its
-// root declares, and two details. A nil *Namespaces and the zero value declare no
-// prefix. The functions that write only read it, so several goroutines may share one.
+// Namespaces configure how documents are written: which prefixes the root declares for
+// foreign namespaces, and two details. A nil *Namespaces and the zero value declare none.
+// The functions of this package only read a Namespaces, so goroutines may share one.
 type Namespaces struct {
-	Index  bool // entries are written as sitemap elements instead of url elements
-	Micros bool // datetime, from, until, at and completed always have six digits after the second
+	Index  bool // whether entries are sitemap elements instead of url elements
+	Micros bool // whether datetime, at, completed, from and until have exactly six digits after the second
 	pairs  []declaration
 }
 
+// A declaration binds a prefix to the URI of a namespace.
 type declaration struct{ prefix, uri string }
 
-// NewNamespaces returns Namespaces with the given pairs of prefix and URI. It leaves
-// out a pair that cannot be declared. It also leaves out a pair whose prefix is "ns"
-// and a number, because the prefixes of local declarations look like that. Attributes
-// of a namespace that was left out are written with a local declaration.
+// NewNamespaces returns Namespaces that declare the given pairs of a prefix and a URI. It
+// ignores a pair that cannot be declared, or whose prefix or URI an earlier pair uses. It
+// also ignores a prefix that is "ns" and a number, because local declarations use these.
+// Attributes in an ignored namespace are written with a local declaration.
 func NewNamespaces(pairs ...string) *Namespaces {
 	ns := new(Namespaces)
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -48,6 +49,7 @@ func NewNamespaces(pairs ...string) *Namespaces {
 	return ns
 }
 
+// declares reports whether ns declares the prefix or the URI of d.
 func (ns *Namespaces) declares(d declaration) bool {
 	for _, p := range ns.pairs {
 		if p.prefix == d.prefix || p.uri == d.uri {
@@ -57,8 +59,8 @@ func (ns *Namespaces) declares(d declaration) bool {
 	return false
 }
 
-// isForeign reports whether an element of the standard may have attributes of the
-// namespace uri.
+// isForeign reports whether an element of the standard may have attributes in the
+// namespace uri because it is foreign to the standard and to XML.
 func isForeign(uri string) bool {
 	switch uri {
 	case "", sitemapNS, rsNS, xmlNS, xmlnsNS:
@@ -67,13 +69,14 @@ func isForeign(uri string) bool {
 	return true
 }
 
-// dropped reports whether readers leave out attributes of the namespace uri. Those of
-// Terms are a hub's own, those of XML Schema describe the document and not the
-// resource, and the meaning of those without a declaration is unknown.
-func dropped(uri string) bool {
+// isDropped reports whether readers drop attributes in the namespace uri. Attributes in
+// Terms belong to a hub. Those of XML Schema instances describe the document instead of
+// the resource. Those whose prefix is undeclared have an unknown meaning.
+func isDropped(uri string) bool {
 	return uri == Terms || uri == xsiNS || uri == undeclaredNS
 }
 
+// isLocalPrefix reports whether s has the form of the prefix of a local declaration.
 func isLocalPrefix(s string) bool {
 	if len(s) < 3 || s[:2] != "ns" {
 		return false
@@ -82,10 +85,11 @@ func isLocalPrefix(s string) bool {
 	return err == nil
 }
 
-// prefix returns the prefix for a namespace that needs no declaration, or "".
+// prefix returns the prefix of the namespace uri if it needs no local declaration, and ""
+// otherwise.
 func (ns *Namespaces) prefix(uri string) string {
 	if uri == xmlNS {
-		return "xml" // bound by the standard, never declared
+		return "xml" // predefined by XML
 	}
 	if ns == nil {
 		return ""
@@ -98,6 +102,7 @@ func (ns *Namespaces) prefix(uri string) string {
 	return ""
 }
 
+// appendDeclarations appends the attributes that declare the prefixes of ns.
 func (ns *Namespaces) appendDeclarations(dst []byte) []byte {
 	if ns == nil {
 		return dst
@@ -112,9 +117,10 @@ func (ns *Namespaces) appendDeclarations(dst []byte) []byte {
 	return dst
 }
 
-// appendForeign appends attrs. If ns does not know a namespace, appendForeign declares
-// it before the first attribute that has it. The prefix of this local declaration is
-// "ns" and the number of that attribute. So no table of prefixes is needed.
+// appendForeign appends attrs. If ns does not declare the namespace of an attribute,
+// appendForeign declares it before the first attribute in that namespace. The prefix of
+// such a local declaration is "ns" and the number of that attribute, so no table of
+// prefixes is needed. Attributes that XML cannot represent are left out.
 func appendForeign(dst []byte, attrs []Attr, ns *Namespaces) []byte {
 	for i := range attrs {
 		a := &attrs[i]
@@ -124,7 +130,7 @@ func appendForeign(dst []byte, attrs []Attr, ns *Namespaces) []byte {
 		}
 		prefix := ns.prefix(a.Namespace)
 		if !isNCName(a.Name) || prefix == "" && !declarable(a.Namespace) {
-			continue // XML cannot carry it
+			continue // XML cannot represent it
 		}
 		if prefix != "" {
 			dst = append(dst, ' ')
@@ -154,5 +160,5 @@ func appendForeign(dst []byte, attrs []Attr, ns *Namespaces) []byte {
 }
 
 // declarable reports whether an element of the standard can declare a prefix for the
-// namespace uri, and have attributes of it.
+// namespace uri and have attributes in it.
 func declarable(uri string) bool { return isForeign(uri) && badText(uri) == "" }

@@ -8,101 +8,105 @@ import (
 	"io"
 )
 
-// An NDJSONReader reads a stream of changes, one on each line, in bounded memory. The
-// stream may have any length. Of its Limits, Bytes bounds one line, and Entries has
-// no effect. Only one goroutine may use it at a time.
+// An NDJSONReader reads a stream of changes, one per line, in bounded memory. The stream may
+// be of any length: Limits.Bytes bounds each line, and Limits.Entries is ignored. An
+// NDJSONReader is not safe for concurrent use.
 type NDJSONReader struct {
-	in     *bufio.Reader
-	max    int64
-	parser ChangeParser
-	buf    []byte // a line that does not fit into the buffer of in
-	last   []byte // the line of the last change
-	line   int    // number of the line that was read last
-	at     int    // number of the line that Next returned last, or failed at
-	err    error  // the error that ended the reading, if any
+	r        *bufio.Reader
+	max      int64
+	parser   ChangeParser
+	buf      []byte // line that does not fit in the buffer of r
+	text     []byte // line that Next returned last
+	line     int    // number of the line read last
+	lastLine int    // number of the line that Next returned or failed at last
+	err      error  // error that stopped reading; nil if none
 }
 
-// NewNDJSONReader returns an NDJSONReader of r. It reads nothing until Next.
+// NewNDJSONReader returns an NDJSONReader that reads from r. It reads nothing before the first
+// call of Next.
 func NewNDJSONReader(r io.Reader, l Limits) *NDJSONReader {
 	if l.Bytes <= 0 {
 		l.Bytes = defaultLineBytes
 	}
-	return &NDJSONReader{in: bufio.NewReaderSize(r, 16<<10), max: l.Bytes}
+	return &NDJSONReader{r: bufio.NewReaderSize(r, 16<<10), max: l.Bytes}
 }
 
-// Next returns the change on the next line that is not blank. The change is not
-// validated. It is valid until the next call of Next; a copy of it stays valid. After the
-// last change Next returns io.EOF. An *Error has the number of the line. After an error,
-// Next returns the same error again and again.
+// Next returns the change on the next line that is not blank. It does not validate the
+// change. The change is valid until the next call of Next, but a copy of it remains valid.
+// After the last change, Next returns io.EOF. An *Error has the number of the line. After
+// an error, Next returns the same error again; see Resume.
 func (r *NDJSONReader) Next() (*Change, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	c, err := r.next()
+	c, err := r.nextChange()
 	if err != nil {
-		r.last = nil
+		r.text = nil
 		var e *Error
 		if errors.As(err, &e) {
 			e.Line = r.line
-			r.at = r.line
+			r.lastLine = r.line
 		}
 		r.err = err
 		return nil, err
 	}
-	r.at = r.line
+	r.lastLine = r.line
 	return c, nil
 }
 
-// Resume lets Next go on behind a line that is wrong. It reports whether the next line that
-// is not blank has come already, so that Next does not wait for it; if not, it does nothing.
+// Resume reports whether the next line that is not blank is already in the buffer, so that
+// Next does not block. If it is, Resume clears an error that wraps ErrInvalid, so that Next
+// continues after the invalid line. Otherwise Resume does nothing. It returns false after
+// any other error.
 func (r *NDJSONReader) Resume() bool {
 	if r.err != nil && !errors.Is(r.err, ErrInvalid) {
 		return false
 	}
-	come, _ := r.in.Peek(r.in.Buffered())
-	if bytes.IndexByte(bytes.TrimLeft(come, " \t\r\n"), '\n') < 0 {
+	buffered, _ := r.r.Peek(r.r.Buffered())
+	if bytes.IndexByte(bytes.TrimLeft(buffered, " \t\r\n"), '\n') < 0 {
 		return false
 	}
 	r.err = nil
 	return true
 }
 
-// Line returns the number of the line that Next returned last, or failed at. Lines are
-// counted from 1, and blank lines count.
-func (r *NDJSONReader) Line() int { return r.at }
+// Line returns the number of the line that Next returned or failed at last. Lines are counted
+// from 1, including blank ones.
+func (r *NDJSONReader) Line() int { return r.lastLine }
 
-// Bytes returns the text of the line that Next returned last, without the line end. It
-// is valid until the next call of Next.
-func (r *NDJSONReader) Bytes() []byte { return r.last }
+// Bytes returns the line that Next returned last, without the line feed. It is valid until
+// the next call of Next, and must not be modified.
+func (r *NDJSONReader) Bytes() []byte { return r.text }
 
-// maxBlank is how many bytes of blank lines there may be in a row: nobody needs more.
+// maxBlank is the maximum number of consecutive bytes in blank lines. No client needs more.
 const maxBlank = 1 << 20
 
-func (r *NDJSONReader) next() (*Change, error) {
+// nextChange reads and parses the next line that is not blank.
+func (r *NDJSONReader) nextChange() (*Change, error) {
 	for skipped := 0; ; {
 		line, err := r.readLine()
 		if err != nil {
 			return nil, err
 		}
-		if blank(line) {
+		if isBlank(line) {
 			if skipped += len(line) + 1; skipped > maxBlank {
-				return nil, &Error{Err: ErrTooLarge, Msg: "blank lines have at most " + group(maxBlank) + " bytes together"}
+				return nil, &Error{Err: ErrTooLarge, Msg: "too many blank lines; want at most " + groupDigits(maxBlank) + " bytes of them in a row"}
 			}
 			continue
 		}
-		r.last = line
+		r.text = line
 		return r.parser.Parse(line)
 	}
 }
 
-// readLine returns the next line without its end. The line is valid until the next
+// readLine returns the next line without the line feed. The line is valid until the next
 // call.
 func (r *NDJSONReader) readLine() ([]byte, error) {
 	r.buf = r.buf[:0]
-	for begun := false; ; {
-		part, err := r.in.ReadSlice('\n')
-		if len(part) > 0 && !begun {
-			begun = true
+	for started := false; ; {
+		part, err := r.r.ReadSlice('\n')
+		if len(part) > 0 && !started {
+			started = true
 			r.line++
 		}
 		ended := err == nil
@@ -110,7 +114,7 @@ func (r *NDJSONReader) readLine() ([]byte, error) {
 			part = part[:len(part)-1]
 		}
 		if int64(len(r.buf)+len(part)) > r.max {
-			return nil, &Error{Err: ErrTooLarge, Msg: "a line has at most " + group(r.max) + " bytes"}
+			return nil, &Error{Err: ErrTooLarge, Msg: "line too long; want at most " + groupDigits(r.max) + " bytes"}
 		}
 		if ended && len(r.buf) == 0 {
 			return part, nil
@@ -120,7 +124,7 @@ func (r *NDJSONReader) readLine() ([]byte, error) {
 		case ended:
 			return r.buf, nil
 		case err == bufio.ErrBufferFull:
-		case err == io.EOF && begun:
+		case err == io.EOF && started:
 			return r.buf, nil
 		case err == io.EOF:
 			return nil, io.EOF

@@ -1,24 +1,24 @@
 package resourcesync
 
-// maxChange bounds Size of a change that is published. One change is never divided, so
-// this is also the most by which a bound in bytes can be passed. A line of NDJSON that a hub
-// writes is never longer, and NDJSONReader takes it.
+// maxChange is the maximum Size of a change that is published. One change is never
+// divided, so a bound in bytes may be exceeded by up to maxChange. A line of NDJSON that
+// a hub writes is never longer than this, and NDJSONReader accepts it.
 const maxChange = 1 << 20
 
-// What a change, a link and an attribute take besides their text: in memory, and as
-// punctuation, names, numbers and times in JSON or XML.
+// The bytes of a change, a link and an attribute in addition to their text: in memory, and
+// as punctuation, names, numbers and times in JSON or XML.
 const (
 	changeSize = 320
 	linkSize   = 190
 	attrSize   = 60
 )
 
-// Size returns how many bytes a valid change takes at most: as an entry of a hub's
-// JSON, as one of a hub's XML, or in memory. It counts every field, as it is written
-// with its escapes. It is no estimate, so whatever is cut by Size keeps its bound.
+// Size returns an upper bound of the bytes that a valid change occupies as an entry of a
+// hub's JSON, as an entry of a hub's XML, or in memory. It counts every field with its
+// escapes. It is never too low, so a batch that is cut by Size keeps its bound.
 //
-// Size may be more than the change takes: by changeSize, linkSize for each link and
-// attrSize for each attribute, and besides by a factor of two at most.
+// Size may be too high by changeSize, plus linkSize per link and attrSize per attribute,
+// and beyond that by a factor of two at most.
 func (c *Change) Size() int {
 	n := changeSize + textSize(c.Loc) + textSize(c.Hash) + textSize(c.Type) + textSize(c.Encoding) + textSize(c.Path) + attrsSize(c.Attrs)
 	for i := range c.Links {
@@ -38,8 +38,8 @@ func attrsSize(attrs []Attr) int {
 	return n
 }
 
-// textSize returns the length of a text that XML can carry, with the longer of its
-// escapes in JSON and in XML.
+// textSize returns the length of s, which XML must be able to represent, with each
+// character escaped as in JSON or as in XML, whichever is longer.
 func textSize(s string) int {
 	n := len(s)
 	for i := range len(s) {
@@ -48,6 +48,6 @@ func textSize(s string) int {
 	return n
 }
 
-// escapes has for each byte how many bytes its escape has more than the byte itself:
-// a quote is &quot; in XML, and a backslash is two in JSON.
+// escapes maps each byte to the bytes that its escape adds: a quote is &quot; in XML, and
+// a backslash is doubled in JSON.
 var escapes = [256]uint8{'"': 5, '&': 4, '<': 3, '>': 3, '\t': 4, '\n': 4, '\r': 4, '\\': 1}

@@ -9,18 +9,20 @@ import (
 	"github.com/rshub/rshub/internal/xmlrepair"
 )
 
-// xmlSpace is what XML 1.0 counts as white space.
+// xmlSpace is the white space of XML 1.0.
 const xmlSpace = " \t\r\n"
 
+// trim returns s without leading and trailing xmlSpace. The result does not retain the space.
 func trim(s string) string {
 	trimmed := strings.Trim(s, xmlSpace)
 	if len(trimmed) < len(s) {
-		return strings.Clone(trimmed) // the space, which may be long, must not stay in memory
+		return strings.Clone(trimmed) // do not keep the space in memory, as it may be long
 	}
 	return s
 }
 
-func blank(b []byte) bool {
+// isBlank reports whether b consists of xmlSpace only.
+func isBlank(b []byte) bool {
 	for _, c := range b {
 		if c != ' ' && c != '\t' && c != '\n' && c != '\r' {
 			return false
@@ -29,17 +31,18 @@ func blank(b []byte) bool {
 	return true
 }
 
-// oneSpace puts one space between the words of s.
-func oneSpace(s string) string {
-	if isOneSpaced(s) {
+// normalizeSpace returns the words of s separated by one space each. It allocates nothing
+// if s already has this form.
+func normalizeSpace(s string) string {
+	if isSpaceNormalized(s) {
 		return s
 	}
 	return strings.Join(strings.Fields(s), " ")
 }
 
-// isOneSpaced reports whether exactly one space is between the words of s, and none is
-// before or after them.
-func isOneSpaced(s string) bool {
+// isSpaceNormalized reports whether the words of s are separated by exactly one space, with
+// none before or after them.
+func isSpaceNormalized(s string) bool {
 	for _, c := range []byte("\t\n\r") {
 		if strings.IndexByte(s, c) >= 0 {
 			return false
@@ -48,7 +51,7 @@ func isOneSpaced(s string) bool {
 	return s == "" || s[0] != ' ' && s[len(s)-1] != ' ' && !strings.Contains(s, "  ")
 }
 
-// badText says why XML cannot carry s. It returns "" if XML can.
+// badText describes why XML cannot represent s. It returns "" if XML can.
 func badText(s string) string {
 	for i := 0; i < len(s); {
 		if b := s[i]; 0x20 <= b && b < utf8.RuneSelf {
@@ -58,24 +61,23 @@ func badText(s string) string {
 		r, size := utf8.DecodeRuneInString(s[i:])
 		switch {
 		case r == utf8.RuneError && size == 1:
-			return "it is not valid UTF-8"
+			return "not valid UTF-8"
 		case !xmlrepair.IsChar(r):
-			return "XML cannot carry the character U+" + strings.ToUpper(strconv.FormatInt(int64(r)+0x10000, 16)[1:])
+			return "XML cannot represent the character U+" + strings.ToUpper(strconv.FormatInt(int64(r)+0x10000, 16)[1:])
 		}
 		i += size
 	}
 	return ""
 }
 
-// hasControl reports whether s has a control character. Tabs and line ends are control
-// characters.
+// hasControl reports whether s has a control character, such as a tab or a line end.
 func hasControl(s string) bool {
 	return strings.ContainsFunc(s, unicode.IsControl)
 }
 
-// isNCName reports whether s is a name without a colon (Namespaces in XML 1.0,
-// section 3), in ASCII. XML allows more letters, but its editions disagree which, and
-// so do its tools.
+// isNCName reports whether s is a name without a colon (Namespaces in XML 1.0, section
+// 3), in ASCII. XML allows more letters, but its editions, and hence its tools, disagree
+// about which.
 func isNCName(s string) bool {
 	for i := range len(s) {
 		switch b := s[i]; {
@@ -92,16 +94,16 @@ func isLetter(b byte) bool { return 'a' <= b|0x20 && b|0x20 <= 'z' }
 func isDigit(b byte) bool  { return '0' <= b && b <= '9' }
 func isHex(b byte) bool    { return classes[b]&hexDigit != 0 }
 
-// The classes of a byte.
+// The classes of a byte, as bits.
 const (
 	hexDigit  = 1 << iota
-	uriChar   // stands in a URI for itself, wherever it is (RFC 3986)
-	tokenChar // of a token of HTTP (RFC 9110, section 5.6.2)
-	plainChar // of a JSON string, and stands for itself there
-	xmlChar   // of a text in XML, and stands for itself there
+	uriChar   // allowed literally in any part of a URI (RFC 3986)
+	tokenChar // allowed in a token of HTTP (RFC 9110, section 5.6.2)
+	plainChar // needs no escape in a JSON string
+	xmlChar   // needs no escape in XML text
 )
 
-// classes has the classes of each byte. They are looked up for each byte of what is published.
+// classes maps each byte to its classes. It is used for every byte that is published.
 var classes = func() (all [256]uint8) {
 	for i := range all {
 		b := byte(i)
@@ -124,8 +126,9 @@ var classes = func() (all [256]uint8) {
 	return all
 }()
 
-// plainLen returns how many of the first bytes of s stand for themselves in a JSON string. It
-// looks at eight bytes at once: most of what is published and delivered is such bytes.
+// plainLen returns the length of the longest prefix of s whose bytes need no escape in a
+// JSON string. It examines eight bytes at a time, because most bytes that are published
+// and delivered are such bytes.
 func plainLen(s string) int {
 	const ones, high = 0x0101010101010101, 0x8080808080808080
 	n := 0
@@ -133,7 +136,9 @@ func plainLen(s string) int {
 		t := s[n : n+8]
 		w := uint64(t[0]) | uint64(t[1])<<8 | uint64(t[2])<<16 | uint64(t[3])<<24 | uint64(t[4])<<32 | uint64(t[5])<<40 | uint64(t[6])<<48 | uint64(t[7])<<56
 		quote, backslash := w^'"'*ones, w^'\\'*ones
-		// The high bit of a byte is set if it is below 0x20, is zero, or is set already.
+		// The high bit of a byte becomes set if the byte is below 0x20, a quote, a backslash or
+		// not ASCII. A borrow may set the high bit of a byte above such a byte as well, which is
+		// harmless, because the loop below finds the first one.
 		if (w|(w-0x20*ones)|(quote-ones)&^quote|(backslash-ones)&^backslash)&high != 0 {
 			break
 		}
@@ -144,12 +149,12 @@ func plainLen(s string) int {
 	return n
 }
 
-// Shorten makes s fit for a message: one line of about 120 bytes at most. Characters
-// that cannot be printed become U+FFFD.
+// Shorten returns s in a form that fits in a message: one line of about 120 bytes at most.
+// It replaces characters that are not printable with U+FFFD.
 func Shorten(s string) string {
-	const most = 120
-	if len(s) > most {
-		cut := most
+	const limit = 120
+	if len(s) > limit {
+		cut := limit
 		for cut > 0 && !utf8.RuneStart(s[cut]) {
 			cut--
 		}
@@ -163,6 +168,7 @@ func Shorten(s string) string {
 	}, s)
 }
 
+// quote returns s shortened and quoted, for error messages.
 func quote(s string) string {
 	return strconv.Quote(Shorten(s))
 }

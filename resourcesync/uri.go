@@ -6,23 +6,23 @@ import (
 	"github.com/rshub/rshub/internal/idn"
 )
 
-// CheckURI returns nil when s is an absolute URI (RFC 3986) of at most 2,048
-// bytes. The error is an *Error that begins with name.
+// CheckURI returns nil if s is an absolute URI (RFC 3986) of at most 2,048 bytes. Otherwise
+// it returns an *Error that wraps ErrInvalid and whose Msg starts with name.
 func CheckURI(name, s string) error {
-	if rule := uriRule(name, s); rule != "" {
-		return &Error{Err: ErrInvalid, Msg: rule}
+	if msg := uriViolation(name, s); msg != "" {
+		return &Error{Err: ErrInvalid, Msg: msg}
 	}
 	return nil
 }
 
-// badURI says why s is not an absolute URI (RFC 3986, section 3). It returns "" if s
+// badURI describes why s is not an absolute URI (RFC 3986, section 3). It returns "" if s
 // is one. A fragment is allowed.
 func badURI(s string) string {
 	scheme, rest, ok := strings.Cut(s, ":")
 	if !ok || !isScheme(scheme) {
-		return `it is not an absolute URI, which begins like "https://"`
+		return "got " + quote(s) + ", want an absolute URI such as https://example.org/a"
 	}
-	// Brackets are allowed only around an IP address, so only within the host.
+	// Brackets are allowed only around an IP address, that is, only in the host.
 	hostEnd := 0
 	authority, hasAuthority := strings.CutPrefix(rest, "//")
 	if hasAuthority {
@@ -33,8 +33,8 @@ func badURI(s string) string {
 		authority = authority[:i]
 		hostEnd = i + len("//")
 	}
-	if isWeb(scheme) && (!hasAuthority || !hasHost(authority)) {
-		return "it has no host"
+	if isHTTP(scheme) && (!hasAuthority || !hasHost(authority)) {
+		return "got " + quote(s) + ", want a URI with a host"
 	}
 	fragment := false
 	for i := 0; i < len(rest); i++ {
@@ -42,43 +42,44 @@ func badURI(s string) string {
 		case classes[b]&uriChar != 0:
 		case b == '[' || b == ']':
 			if i >= hostEnd {
-				return "a bracket in a URI is percent-encoded"
+				return "bracket " + quote(string(b)) + " is allowed only in the host; percent-encode it"
 			}
 		case b == '#':
 			if fragment {
-				return `a URI has one "#" at most`
+				return `got more than one "#", want at most one`
 			}
 			fragment = true
 		case b == '%':
 			if i+2 >= len(rest) || !isHex(rest[i+1]) || !isHex(rest[i+2]) {
-				return `two hex digits follow a "%" in a URI`
+				return "got " + quote(rest[i:min(i+3, len(rest))]) + `, want "%" and two hex digits`
 			}
 		case b >= 0x80 && i < hostEnd && badHost(s) != "":
 			return badHost(s)
 		case b >= 0x80:
-			return "letters other than ASCII's are percent-encoded in a URI"
+			return "character " + quote(string([]rune(rest[i:])[:1])) + " is not ASCII; percent-encode it"
 		case b <= ' ' || b == 0x7F:
-			return "a URI has no spaces or control characters"
+			return "spaces and control characters are not allowed"
 		default:
-			return "a URI does not have the character " + quote(string(b))
+			return "character " + quote(string(b)) + " is not allowed; percent-encode it"
 		}
 	}
 	return ""
 }
 
-// badHost says that the host of an absolute URI is not in ASCII, even if it is
-// percent-encoded. No such host exists in DNS.
+// badHost describes why the host of s, an absolute URI, is not ASCII, even if it is
+// percent-encoded. No such host exists in DNS. It returns "" if the host is ASCII.
 func badHost(s string) string {
 	ascii, err := idn.URL(s)
 	switch {
 	case err != nil:
-		return "its host is not in ASCII, and has no form with xn--"
+		return "host is not ASCII and has no form with xn--"
 	case ascii != s:
-		return "its host is not in ASCII; use " + quote(ascii)
+		return "host is not ASCII; use " + quote(ascii)
 	}
 	return ""
 }
 
+// isScheme reports whether s is the scheme of a URI (RFC 3986, section 3.1).
 func isScheme(s string) bool {
 	for i := range len(s) {
 		switch b := s[i]; {
@@ -91,11 +92,12 @@ func isScheme(s string) bool {
 	return s != ""
 }
 
-func isWeb(scheme string) bool {
+// isHTTP reports whether scheme is http or https, in any case.
+func isHTTP(scheme string) bool {
 	return strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https")
 }
 
-// hasHost reports whether authority, [userinfo@]host[:port], has a host.
+// hasHost reports whether authority, of the form [userinfo@]host[:port], has a host.
 func hasHost(authority string) bool {
 	host := authority[strings.LastIndexByte(authority, '@')+1:]
 	return host != "" && host[0] != ':'

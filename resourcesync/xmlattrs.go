@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// metadata reads the attributes of an rs:md.
-func (r *Reader) metadata(it *Item, attrs []xml.Attr) error {
+// parseMetadata parses the attributes of an rs:md into it.
+func (r *Reader) parseMetadata(it *Item, attrs []xml.Attr) error {
 	for i := range attrs {
 		a := &attrs[i]
 		if a.Name.Space != "" {
-			if err := r.foreign(&it.Attrs, a, "rs:md"); err != nil {
+			if err := r.parseForeign(&it.Attrs, a, "rs:md"); err != nil {
 				return err
 			}
 			continue
@@ -21,24 +21,24 @@ func (r *Reader) metadata(it *Item, attrs []xml.Attr) error {
 		case "capability":
 			it.Capability = v
 		case "change":
-			if it.Change.Change = ChangeType(v); !it.Change.Change.known() {
+			if it.Change.Change = ChangeType(v); !it.Change.Change.isKnown() {
 				it.Change.Change = ""
-				err = r.mistake(r.in.fail("%s", unknownChange(v)))
+				err = r.tolerate(r.tokens.errorf("%s", unknownChange(v)))
 			}
 		case "datetime":
-			err = r.time(&it.Datetime, "datetime", v)
+			err = r.parseTime(&it.Datetime, "datetime", v)
 		case "at":
-			err = r.time(&it.At, "at", v)
+			err = r.parseTime(&it.At, "at", v)
 		case "completed":
-			err = r.time(&it.Completed, "completed", v)
+			err = r.parseTime(&it.Completed, "completed", v)
 		case "from":
-			err = r.time(&it.From, "from", v)
+			err = r.parseTime(&it.From, "from", v)
 		case "until":
-			err = r.time(&it.Until, "until", v)
+			err = r.parseTime(&it.Until, "until", v)
 		case "hash":
-			it.Hash = oneSpace(v)
+			it.Hash = normalizeSpace(v)
 		case "length":
-			it.Length, err = r.length(v)
+			it.Length, err = r.parseLength(v)
 		case "type":
 			it.Type = v
 		case "encoding":
@@ -46,9 +46,9 @@ func (r *Reader) metadata(it *Item, attrs []xml.Attr) error {
 		case "path":
 			it.Path = v
 		case "modified":
-			// The schema allows modified here. The standard gives it no meaning.
+			// The schema allows modified here, but the standard gives it no meaning.
 		default:
-			err = r.mistake(r.in.fail("rs:md has no attribute %s", quote(a.Name.Local)))
+			err = r.tolerate(r.tokens.errorf("rs:md: unknown attribute %s", quote(a.Name.Local)))
 		}
 		if err != nil {
 			return err
@@ -57,16 +57,16 @@ func (r *Reader) metadata(it *Item, attrs []xml.Attr) error {
 	return nil
 }
 
-// link adds the rs:ln with the given attributes to links.
-func (r *Reader) link(links *[]Link, attrs []xml.Attr) error {
+// parseLink parses the attributes of an rs:ln and appends the link to links.
+func (r *Reader) parseLink(links *[]Link, attrs []xml.Attr) error {
 	if len(*links) == maxLinks {
-		return r.mistake(r.in.fail("%s", tooManyLinks))
+		return r.tolerate(r.tokens.errorf("%s", tooManyLinks))
 	}
 	var l Link
 	for i := range attrs {
 		a := &attrs[i]
 		if a.Name.Space != "" {
-			if err := r.foreign(&l.Attrs, a, "rs:ln"); err != nil {
+			if err := r.parseForeign(&l.Attrs, a, "rs:ln"); err != nil {
 				return err
 			}
 			continue
@@ -81,14 +81,14 @@ func (r *Reader) link(links *[]Link, attrs []xml.Attr) error {
 			var bad error
 			if l.Pri, bad = strconv.Atoi(v); bad != nil || l.Pri < 1 || l.Pri > maxPri {
 				l.Pri = 0
-				err = r.mistake(r.in.fail("pri is 1 to 999999, not %s", quote(v)))
+				err = r.tolerate(r.tokens.errorf("pri: got %s, want 1 to %d", quote(v), maxPri))
 			}
 		case "modified":
-			err = r.time(&l.Modified, "modified", v)
+			err = r.parseTime(&l.Modified, "modified", v)
 		case "hash":
-			l.Hash = oneSpace(v)
+			l.Hash = normalizeSpace(v)
 		case "length":
-			l.Length, err = r.length(v)
+			l.Length, err = r.parseLength(v)
 		case "type":
 			l.Type = v
 		case "encoding":
@@ -98,52 +98,55 @@ func (r *Reader) link(links *[]Link, attrs []xml.Attr) error {
 		case "profile":
 			l.Profile = v
 		default:
-			err = r.mistake(r.in.fail("rs:ln has no attribute %s", quote(a.Name.Local)))
+			err = r.tolerate(r.tokens.errorf("rs:ln: unknown attribute %s", quote(a.Name.Local)))
 		}
 		if err != nil {
 			return err
 		}
 	}
 	if l.Rel == "" || l.Href == "" {
-		return r.mistake(r.in.fail("rs:ln has a rel and an href"))
+		return r.tolerate(r.tokens.errorf("rs:ln: rel or href is missing"))
 	}
 	*links = append(*links, l)
 	return nil
 }
 
-// foreign keeps an attribute of a foreign namespace, with its value unchanged.
-func (r *Reader) foreign(dst *[]Attr, a *xml.Attr, of string) error {
+// parseForeign appends an attribute in a foreign namespace to dst, with its value unchanged.
+// It drops those for which isDropped is true. element names the element, for errors.
+func (r *Reader) parseForeign(dst *[]Attr, a *xml.Attr, element string) error {
 	switch {
-	case dropped(a.Name.Space):
+	case isDropped(a.Name.Space):
 		return nil
 	case a.Name.Space == rsNS || a.Name.Space == sitemapNS:
-		return r.mistake(r.in.fail("attribute %s of %s stands without a prefix", quote(a.Name.Local), of))
+		return r.tolerate(r.tokens.errorf("attribute %s of %s must not have a prefix", quote(a.Name.Local), element))
 	}
-	if rule := attrNameRule(a.Name.Space, a.Name.Local); rule != "" {
-		return r.mistake(r.in.fail("%s", rule))
+	if msg := attrNameViolation(a.Name.Space, a.Name.Local); msg != "" {
+		return r.tolerate(r.tokens.errorf("%s", msg))
 	}
 	*dst = append(*dst, Attr{a.Name.Space, a.Name.Local, a.Value})
 	return nil
 }
 
-func (r *Reader) time(dst *time.Time, name, value string) error {
-	t, rule := parseTime(value)
-	if rule != "" {
-		return r.mistake(r.in.fail("%s %s: %s", name, quote(value), rule))
+// parseTime parses the time of the attribute or element with the given name.
+func (r *Reader) parseTime(dst *time.Time, name, value string) error {
+	t, msg := parseTime(value)
+	if msg != "" {
+		return r.tolerate(r.tokens.errorf("%s: got %s, %s", name, quote(value), msg))
 	}
 	*dst = t
 	return nil
 }
 
-func (r *Reader) length(value string) (*int64, error) {
+// parseLength parses a length in bytes. It returns nil if the Reader tolerates an invalid one.
+func (r *Reader) parseLength(value string) (*int64, error) {
 	n, ok := parseLength(value)
 	if !ok {
-		return nil, r.mistake(r.in.fail("length is a whole number of bytes, not %s", quote(value)))
+		return nil, r.tolerate(r.tokens.errorf("length: got %s, want a whole number of bytes", quote(value)))
 	}
 	return &n, nil
 }
 
-// parseLength reads a length: digits only, no more than an int64 can hold.
+// parseLength parses a length, which has only digits and fits in an int64.
 func parseLength(s string) (int64, bool) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	return n, err == nil && n >= 0 && isDigit(s[0])

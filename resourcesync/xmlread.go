@@ -9,80 +9,81 @@ import (
 	"github.com/rshub/rshub/internal/xmlrepair"
 )
 
-// A Reader reads an XML document one entry at a time, in bounded memory. It accepts
-// the documents of core section 7 and of its schema, in every version since 0.8. It
-// ignores elements of other namespaces, but for one that may be an entry. It checks that values
-// can be read, that every entry has a loc, and that every link has a rel and an href.
-// Change.Validate checks whether the values make sense. Only one goroutine may use a Reader at a
-// time.
+// A Reader reads an XML document one entry at a time, in bounded memory. It accepts the
+// documents of core section 7 and of its schema, in every version since 0.8. It ignores
+// elements in other namespaces, except for one that might be an entry. It checks that
+// values can be parsed, that every entry has a loc, and that every link has a rel and an
+// href. Use Change.Validate to check whether the values are valid. A Reader is not safe for
+// concurrent use.
 //
-// An error is an *Error, with the line, and with the entry if it is about one; or it
-// wraps the error of the reader that the document comes from.
+// An error is an *Error, with the line, and with the entry if it is about one, or it wraps
+// the error of the reader that the document comes from.
 type Reader struct {
-	in      *xmlTokens
-	room    *room // bounds the text of one entry: the decoder holds it, also blanks
-	limits  Limits
-	header  Header
-	entry   string            // name of the element of an entry: url or sitemap
-	begun   bool              // reading has begun
-	headed  bool              // the header was read without an error
-	pending *xml.StartElement // the first entry, which ended the header
-	entries int               // how many entries have begun
-	inEntry bool              // the reader is within an entry
-	line    int               // where the entry begins
-	loc     string            // the loc of this entry, as far as it was read
-	badLoc  string            // why the loc of this entry cannot be read; empty if it can or if mistakes end the reading
-	text    []byte            // buffer of textElement
-	odd     func(*Error)      // is told of mistakes that are passed over; nil: they end the reading
-	err     error             // the error that ended the reading, if any
+	tokens   *xmlTokenizer
+	meter    *memoryMeter // bounds the text of one entry and the space around it, which the decoder buffers
+	limits   Limits
+	header   Header
+	entry    string            // name of the element of an entry: url or sitemap
+	started  bool              // whether reading has started
+	headerOK bool              // whether the header was read without an error
+	pending  *xml.StartElement // first entry, which ended the header; nil if none or consumed
+	entries  int               // number of entries started
+	inEntry  bool              // whether the reader is in an entry
+	line     int               // line on which the entry starts
+	loc      string            // loc of the entry; empty until it is read
+	badLoc   string            // reason why the loc is unreadable; empty if it is readable or violations are not tolerated
+	text     []byte            // buffer of readText
+	report   func(*Error)      // called with each tolerated violation; nil if violations stop reading
+	err      error             // error that stopped reading; nil if none
 }
 
-// NewXMLReader returns a Reader of the XML document in r. It reads nothing
-// until Header or Next.
+// NewXMLReader returns a Reader of the XML document in r. It reads nothing before the first
+// call of Header or Next.
 func NewXMLReader(r io.Reader, l Limits) *Reader {
 	l = l.withDefaults()
-	m := &room{r: r}
-	return &Reader{in: newXMLTokens(m, l.Bytes), room: m, limits: l}
+	m := &memoryMeter{r: r}
+	return &Reader{tokens: newXMLTokenizer(m, l.Bytes), meter: m, limits: l}
 }
 
-// Tolerate lets the Reader ignore mistakes of real documents that lose no entry: text of
-// other elements that is not well-formed, an element, an attribute or text in the wrong
-// place, a value that cannot be read, another namespace for sitemaps, a prefix that is not
-// declared, a document type without declarations. It omits what is wrong, and calls odd with
-// the mistake. A loc that is missing or not well-formed is an ErrLoc of its entry. Any other mistake that
-// may lose an entry ends the reading. The document must be in UTF-8, whatever encoding it
-// declares. Tolerate must be called before Header and Next.
-func (r *Reader) Tolerate(odd func(*Error)) {
-	r.odd = odd
-	r.in.tolerate(func(e *Error) { _ = r.mistake(e) })
+// Tolerate makes the Reader tolerate violations that are common in real documents and lose
+// no entry: text of other elements that is not well-formed, a misplaced element, attribute
+// or text, a value that cannot be parsed, another namespace for sitemaps, an undeclared
+// prefix, and a document type without declarations. The Reader omits the affected part and
+// calls report with the violation. A loc that is missing or not well-formed makes Next
+// return an ErrLoc for its entry. Any other violation that might lose an entry stops
+// reading. The document must be in UTF-8, regardless of the encoding it declares. Tolerate
+// must be called before Header and Next.
+func (r *Reader) Tolerate(report func(*Error)) {
+	r.report = report
+	r.tokens.tolerateDamage(func(e *Error) { _ = r.tolerate(e) })
 }
 
-// mistake returns e, or nil when e is passed over.
-func (r *Reader) mistake(e *Error) error {
-	if r.odd == nil {
+// tolerate reports e and returns nil if the Reader tolerates violations. Otherwise it returns e.
+func (r *Reader) tolerate(e *Error) error {
+	if r.report == nil {
 		return e
 	}
-	r.odd(r.locate(e).(*Error))
+	r.report(r.locate(e).(*Error))
 	return nil
 }
 
-// Header returns what the document says of itself. The first call of Header or Next
-// reads up to the first entry. Header may be called again at any time.
+// Header returns what the document states about itself. The first call of Header or Next
+// reads up to the first entry. Header may be called at any time, also repeatedly.
 func (r *Reader) Header() (Header, error) {
-	r.begin()
-	if !r.headed {
+	r.readHeader()
+	if !r.headerOK {
 		return Header{}, r.err
 	}
 	return r.header, nil
 }
 
-// Next returns the next entry, which belongs to the caller. After the last entry, if
-// the document ends properly, it returns io.EOF. With an ErrLoc it also returns the entry,
-// and the next call returns the entry after it. After any other error, Next returns the same
-// error again and again.
+// Next returns the next entry, which belongs to the caller. After the last entry, if the
+// document ends properly, it returns io.EOF. With an ErrLoc it also returns the entry, and
+// the next call returns the entry after it. After any other error, Next returns the same
+// error again, unless SkipInvalid returns true.
 func (r *Reader) Next() (*Item, error) {
 	it := new(Item)
-	if err := r.read(it); err != nil {
+	if err := r.readItem(it); err != nil {
 		if errors.Is(err, ErrLoc) {
 			return it, err
 		}
@@ -91,77 +92,79 @@ func (r *Reader) Next() (*Item, error) {
 	return it, nil
 }
 
-// ReadXML reads the XML document in r into memory. It accepts what a Reader accepts,
-// and returns the errors of a Reader. After an entry that is wrong it goes on, and reports
-// the other ones that are wrong in Error.More. If nothing but entries is wrong, it also
-// returns the document, without entries.
+// ReadXML reads the XML document in r into memory. It accepts what a Reader accepts, and
+// returns the errors of a Reader. After an invalid entry, it continues and reports the
+// errors of further entries in Error.More. If all errors are about entries, it also returns
+// the document, without its entries.
 func ReadXML(r io.Reader, l Limits) (*Document, error) {
-	m := l.room(r, xmlBlowUp)
+	m := l.newMeter(r, xmlExpansion)
 	in := NewXMLReader(m, l)
 	h, err := in.Header()
 	if err != nil {
 		return nil, err
 	}
 	d := &Document{Header: h}
-	wrong := &mistakes{room: m}
+	errs := &errorList{meter: m}
 	for {
 		var it Item
-		err := in.read(&it)
+		err := in.readItem(&it)
 		if err == nil {
-			err = m.add(&it.Change)
+			err = m.addEntry(&it.Change)
 		}
 		if err == nil && l.Check != nil {
-			err = in.place(l.Check(&it.Change), it.Loc)
+			err = in.locateChecked(l.Check(&it.Change), it.Loc)
 		}
 		switch {
-		case err == nil && len(wrong.all) == 0:
+		case err == nil && len(errs.list) == 0:
 			d.Items = append(d.Items, it)
 		case err == nil:
-		case err == io.EOF && len(wrong.all) == 0:
+		case err == io.EOF && len(errs.list) == 0:
 			return d, nil
 		case err == io.EOF:
 			d.Items = nil
-			return d, wrong.end(nil)
-		case !wrong.add(err) || in.err != nil && !in.SkipInvalid(): // the entry that Check refuses was read
-			return nil, wrong.end(err)
+			return d, errs.result(nil)
+		case !errs.add(err) || in.err != nil && !in.SkipInvalid(): // after an error of Check there is nothing to skip
+			return nil, errs.result(err)
 		}
 	}
 }
 
-// place adds to an *Error of an entry that was read which one it is.
-func (r *Reader) place(err error, loc string) error {
+// locateChecked sets the position of an *Error about the entry that was read last.
+func (r *Reader) locateChecked(err error, loc string) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		e.Line = r.line
 	}
 	return inEntry(err, r.entries, loc)
 }
 
-// SkipInvalid lets Next go on behind an entry that is wrong. It reports false if there is no such
-// entry, or if it cannot find the end of it.
+// SkipInvalid skips the rest of an invalid entry, so that Next continues after it. It
+// returns false if the last error is not about an entry or does not wrap ErrInvalid, or if
+// the end of the entry cannot be found.
 func (r *Reader) SkipInvalid() bool {
 	if !r.inEntry || !errors.Is(r.err, ErrInvalid) {
 		return false
 	}
-	for len(r.in.open) > 1 {
-		if r.in.broken {
+	for len(r.tokens.open) > 1 {
+		if r.tokens.broken {
 			return false
 		}
-		_, _ = r.in.next()
+		_, _ = r.tokens.next()
 	}
-	if r.in.broken || len(r.in.open) == 0 {
+	if r.tokens.broken || len(r.tokens.open) == 0 {
 		return false
 	}
 	r.inEntry, r.err = false, nil
 	return true
 }
 
-func (r *Reader) read(it *Item) error {
-	r.room.begun = r.room.read
-	r.begin()
+// readItem reads the next entry into it. It returns the errors of Next.
+func (r *Reader) readItem(it *Item) error {
+	r.meter.entryStart = r.meter.read
+	r.readHeader()
 	if r.err != nil {
 		return r.err
 	}
-	err := r.locate(r.next(it))
+	err := r.locate(r.nextEntry(it))
 	if r.badLoc != "" && err == nil {
 		return inEntry(&Error{Err: ErrLoc, Line: r.line, Msg: r.badLoc}, r.entries, r.loc)
 	}
@@ -169,7 +172,7 @@ func (r *Reader) read(it *Item) error {
 	return err
 }
 
-// locate adds to an *Error which entry it is about.
+// locate sets the entry of an *Error, if the Reader is in one.
 func (r *Reader) locate(err error) error {
 	if r.inEntry {
 		return inEntry(err, r.entries, r.loc)
@@ -177,26 +180,27 @@ func (r *Reader) locate(err error) error {
 	return err
 }
 
-func (r *Reader) begin() {
-	if r.begun {
+// readHeader reads the header, unless reading has started.
+func (r *Reader) readHeader() {
+	if r.started {
 		return
 	}
-	r.begun = true
-	r.err = r.locate(r.top())
-	r.headed = r.err == nil
+	r.started = true
+	r.err = r.locate(r.parseHeader())
+	r.headerOK = r.err == nil
 }
 
-// top reads the root and everything before the first entry.
-func (r *Reader) top() error {
-	tok, err := r.in.next()
+// parseHeader reads the root and everything before the first entry.
+func (r *Reader) parseHeader() error {
+	tok, err := r.tokens.next()
 	if err != nil {
 		return err
 	}
-	root, _ := tok.(xml.StartElement) // the first token of a document is always one
-	if local := root.Name.Local; r.odd != nil && root.Name.Space != sitemapNS && (local == "urlset" || local == "sitemapindex") {
-		_ = r.mistake(r.in.fail("the namespace of %s is %s, not %s", local, sitemapNS, quote(root.Name.Space)))
+	root, _ := tok.(xml.StartElement) // always the first token of a document
+	if local := root.Name.Local; r.report != nil && root.Name.Space != sitemapNS && (local == "urlset" || local == "sitemapindex") {
+		_ = r.tolerate(r.tokens.errorf("namespace of %s: got %s, want %s", local, quote(root.Name.Space), sitemapNS))
 		space := root.Name.Space
-		r.in.alias = &space
+		r.tokens.alias = &space
 		root.Name.Space = sitemapNS
 	}
 	switch {
@@ -206,12 +210,12 @@ func (r *Reader) top() error {
 		r.entry = "sitemap"
 		r.header.Index = true
 	default:
-		return r.in.fail("the root element is urlset or sitemapindex in the namespace %s, not %s in %s",
-			sitemapNS, Shorten(root.Name.Local), quote(root.Name.Space))
+		return r.tokens.errorf("root element: got %s in namespace %s, want urlset or sitemapindex in %s",
+			Shorten(root.Name.Local), quote(root.Name.Space), sitemapNS)
 	}
 	var seen bool
 	for {
-		el, err := r.child("the document")
+		el, err := r.nextChild("the document")
 		if err != nil || el == nil {
 			return err
 		}
@@ -221,55 +225,55 @@ func (r *Reader) top() error {
 			return nil
 		case xml.Name{Space: rsNS, Local: "md"}:
 			if seen {
-				if err := r.mistake(r.in.fail("a document has one rs:md of its own")); err != nil {
+				if err := r.tolerate(r.tokens.errorf("document has more than one rs:md of its own")); err != nil {
 					return err
 				}
 				break
 			}
 			seen = true
 			var it Item
-			if err := r.metadata(&it, el.Attr); err != nil {
+			if err := r.parseMetadata(&it, el.Attr); err != nil {
 				return err
 			}
 			h := &r.header
 			h.Capability, h.From, h.Until, h.At, h.Completed, h.Attrs = it.Capability, it.From, it.Until, it.At, it.Completed, it.Attrs
 		case xml.Name{Space: rsNS, Local: "ln"}:
-			if err := r.link(&r.header.Links, el.Attr); err != nil {
+			if err := r.parseLink(&r.header.Links, el.Attr); err != nil {
 				return err
 			}
 		default:
-			if err := r.besideEntries(el); err != nil {
+			if err := r.checkNonEntry(el); err != nil {
 				return err
 			}
 		}
-		if err := r.skip(); err != nil {
+		if err := r.skipElement(); err != nil {
 			return err
 		}
 	}
 }
 
-// next reads the next entry into it.
-func (r *Reader) next(it *Item) error {
+// nextEntry reads up to the next entry, and that entry into it.
+func (r *Reader) nextEntry(it *Item) error {
 	el := r.pending
 	r.pending = nil
 	for el == nil {
 		var err error
-		if el, err = r.child("the document"); err != nil {
+		if el, err = r.nextChild("the document"); err != nil {
 			return err
 		}
 		if el == nil {
-			return r.finish()
+			return r.checkEnd()
 		}
 		if el.Name == (xml.Name{Space: sitemapNS, Local: r.entry}) {
 			break
 		}
 		if el.Name.Space == rsNS {
-			err = r.mistake(r.in.fail("rs:%s of the document stands before the first entry", Shorten(el.Name.Local)))
+			err = r.tolerate(r.tokens.errorf("rs:%s of the document must precede the first entry", Shorten(el.Name.Local)))
 		} else {
-			err = r.besideEntries(el)
+			err = r.checkNonEntry(el)
 		}
 		if err == nil {
-			err = r.skip()
+			err = r.skipElement()
 		}
 		if err != nil {
 			return err
@@ -280,26 +284,27 @@ func (r *Reader) next(it *Item) error {
 	r.inEntry, r.loc, r.badLoc = true, "", ""
 	if r.entries > r.limits.Entries {
 		e := r.limits.tooMany(r.entries)
-		e.Line = r.in.line
+		e.Line = r.tokens.line
 		return e
 	}
-	return r.readEntry(it)
+	return r.parseEntry(it)
 }
 
-// finish checks that nothing follows the root. It returns io.EOF if so.
-func (r *Reader) finish() error {
-	_, err := r.in.next()
+// checkEnd returns io.EOF if nothing follows the root.
+func (r *Reader) checkEnd() error {
+	_, err := r.tokens.next()
 	if err == nil {
-		return r.in.fail("something follows the root element")
+		return r.tokens.errorf("unexpected content after the root element")
 	}
 	return err
 }
 
-func (r *Reader) readEntry(it *Item) error {
-	r.line = r.in.line
+// parseEntry parses the entry whose start element was read last into it.
+func (r *Reader) parseEntry(it *Item) error {
+	r.line = r.tokens.line
 	var loc, lastmod, changefreq, md bool
 	for {
-		el, err := r.child(r.entry)
+		el, err := r.nextChild(r.entry)
 		if err != nil {
 			return err
 		}
@@ -308,44 +313,44 @@ func (r *Reader) readEntry(it *Item) error {
 		}
 		switch el.Name {
 		case xml.Name{Space: sitemapNS, Local: "loc"}:
-			err = r.textElement("loc", &loc, &it.Loc)
+			err = r.readText("loc", &loc, &it.Loc)
 			r.loc = it.Loc
-			if r.odd != nil && xmlrepair.IsDamaged(r.text) {
-				r.badLoc = `loc is not well-formed XML: it has a bare "&", an undefined entity or a forbidden character`
+			if r.report != nil && xmlrepair.IsDamaged(r.text) {
+				r.badLoc = `loc is not well-formed XML: got a bare "&", an undefined entity or a forbidden character`
 			}
 		case xml.Name{Space: sitemapNS, Local: "lastmod"}:
 			var s string
-			if lastmod && r.odd != nil {
-				_ = r.mistake(r.in.fail("an entry has one lastmod"))
+			if lastmod && r.report != nil {
+				_ = r.tolerate(r.tokens.errorf("entry has more than one lastmod"))
 				lastmod = false
 			}
-			if err = r.textElement("lastmod", &lastmod, &s); err == nil {
-				err = r.time(&it.Lastmod, "lastmod", s)
+			if err = r.readText("lastmod", &lastmod, &s); err == nil {
+				err = r.parseTime(&it.Lastmod, "lastmod", s)
 			}
 		case xml.Name{Space: sitemapNS, Local: "changefreq"}:
-			err = r.textElement("changefreq", &changefreq, &it.Changefreq)
+			err = r.readText("changefreq", &changefreq, &it.Changefreq)
 		case xml.Name{Space: sitemapNS, Local: "priority"}:
-			err = r.skip()
+			err = r.skipElement()
 		case xml.Name{Space: rsNS, Local: "md"}:
 			if md {
-				err = r.mistake(r.in.fail("an entry has one rs:md"))
+				err = r.tolerate(r.tokens.errorf("entry has more than one rs:md"))
 			} else {
-				err = r.metadata(it, el.Attr)
+				err = r.parseMetadata(it, el.Attr)
 			}
 			md = true
 			if err == nil {
-				err = r.skip()
+				err = r.skipElement()
 			}
 		case xml.Name{Space: rsNS, Local: "ln"}:
-			if err = r.link(&it.Links, el.Attr); err == nil {
-				err = r.skip()
+			if err = r.parseLink(&it.Links, el.Attr); err == nil {
+				err = r.skipElement()
 			}
 		case xml.Name{Space: sitemapNS, Local: r.entry}:
-			r.in.broken = true // the end tags cannot be matched any more
-			err = r.in.fail("</%s> is missing: the entry that begins in line %d has no end before the next <%[1]s>", r.entry, r.line)
+			r.tokens.broken = true // end tags can no longer be matched
+			err = r.tokens.errorf("</%s> is missing: the entry on line %d does not end before the next <%[1]s>", r.entry, r.line)
 		default:
-			if err = r.unknown(el); err == nil {
-				err = r.skip()
+			if err = r.checkUnexpected(el); err == nil {
+				err = r.skipElement()
 			}
 		}
 		if err != nil {
@@ -357,21 +362,21 @@ func (r *Reader) readEntry(it *Item) error {
 	}
 	switch {
 	case it.Loc != "":
-	case r.odd != nil:
+	case r.report != nil:
 		r.badLoc = "loc is missing"
 	default:
-		r.in.line = r.line
-		return r.in.fail("loc is missing")
+		r.tokens.line = r.line
+		return r.tokens.errorf("loc is missing")
 	}
 	r.inEntry = false
 	return nil
 }
 
-// child returns the next element within the current one, or nil at the end of the
-// current one. of names the current element, for errors.
-func (r *Reader) child(of string) (*xml.StartElement, error) {
+// nextChild returns the start of the next element in the current one, or nil at the end of
+// the current one. parent describes the current element, for errors.
+func (r *Reader) nextChild(parent string) (*xml.StartElement, error) {
 	for {
-		tok, err := r.in.next()
+		tok, err := r.tokens.next()
 		if err != nil {
 			return nil, err
 		}
@@ -381,8 +386,8 @@ func (r *Reader) child(of string) (*xml.StartElement, error) {
 		case xml.EndElement:
 			return nil, nil
 		case xml.CharData:
-			if !blank(tok) {
-				if err := r.mistake(r.in.fail("text stands in %s, outside of its elements", of)); err != nil {
+			if !isBlank(tok) {
+				if err := r.tolerate(r.tokens.errorf("unexpected text in %s, outside its elements", parent)); err != nil {
 					return nil, err
 				}
 			}
@@ -390,38 +395,38 @@ func (r *Reader) child(of string) (*xml.StartElement, error) {
 	}
 }
 
-// besideEntries refuses an element of the document that may be an entry, whatever its
-// namespace, and also when mistakes are passed over: to skip it would lose a resource. It
-// handles other elements as unknown does.
-func (r *Reader) besideEntries(el *xml.StartElement) error {
+// checkNonEntry rejects an element outside of entries that might be an entry in whatever
+// namespace, even if violations are tolerated: skipping it would lose a resource. It passes
+// other elements to checkUnexpected.
+func (r *Reader) checkNonEntry(el *xml.StartElement) error {
 	if local := strings.ToLower(el.Name.Local); el.Name.Space == sitemapNS || local == "url" || local == "sitemap" {
-		return r.in.fail("the element %s has no place here, in the namespace %s: an entry is a %s in %s", quote(el.Name.Local), quote(el.Name.Space), r.entry, sitemapNS)
+		return r.tokens.errorf("unexpected element %s in namespace %s; want %s in %s for an entry", quote(el.Name.Local), quote(el.Name.Space), r.entry, sitemapNS)
 	}
-	return r.unknown(el)
+	return r.checkUnexpected(el)
 }
 
-// unknown refuses an unexpected element in a namespace of the standard. It accepts an
-// element in any other namespace.
-func (r *Reader) unknown(el *xml.StartElement) error {
+// checkUnexpected rejects an unexpected element in a namespace of the standard. It accepts
+// an element in any other namespace.
+func (r *Reader) checkUnexpected(el *xml.StartElement) error {
 	switch el.Name.Space {
 	case sitemapNS:
-		return r.mistake(r.in.fail("the element %s has no place here", quote(el.Name.Local)))
+		return r.tolerate(r.tokens.errorf("unexpected element %s", quote(el.Name.Local)))
 	case rsNS:
-		return r.mistake(r.in.fail("ResourceSync has no element %s", quote("rs:"+el.Name.Local)))
+		return r.tolerate(r.tokens.errorf("unknown ResourceSync element %s", quote("rs:"+el.Name.Local)))
 	}
 	return nil
 }
 
-// skip reads up to the end of the current element.
-func (r *Reader) skip() error {
+// skipElement reads up to the end of the current element.
+func (r *Reader) skipElement() error {
 	for depth := 1; depth > 0; {
-		tok, err := r.in.next()
+		tok, err := r.tokens.next()
 		if err != nil {
 			return err
 		}
 		switch tok := tok.(type) {
 		case xml.CharData:
-			r.in.checkDamage(tok, "an element that is not read")
+			r.tokens.checkDamage(tok, "an ignored element")
 		case xml.StartElement:
 			depth++
 		case xml.EndElement:
@@ -431,22 +436,23 @@ func (r *Reader) skip() error {
 	return nil
 }
 
-// textElement reads the text of the current element. An entry may have such an element
-// only once, so seen must be false, and is then set.
-func (r *Reader) textElement(name string, seen *bool, dst *string) error {
+// readText reads the text of the current element, without surrounding space, into dst. It
+// returns an error if *seen is set, because an entry has such an element only once.
+// Otherwise it sets *seen.
+func (r *Reader) readText(name string, seen *bool, dst *string) error {
 	if *seen {
-		return r.in.fail("an entry has one %s", name)
+		return r.tokens.errorf("entry has more than one %s", name)
 	}
 	*seen = true
 	r.text = r.text[:0]
 	for {
-		tok, err := r.in.next()
+		tok, err := r.tokens.next()
 		if err != nil {
 			return err
 		}
 		switch tok := tok.(type) {
 		case xml.StartElement:
-			return r.in.fail("%s holds text only", name)
+			return r.tokens.errorf("%s: got an element, want text", name)
 		case xml.EndElement:
 			*dst = trim(string(r.text))
 			return nil

@@ -13,33 +13,32 @@ import (
 	"github.com/rshub/rshub/internal/xmlrepair"
 )
 
-// maxAttributes is how many attributes an element of the input may have, with the
-// declarations of namespaces. The time to look for duplicates grows with the square of
-// this number.
+// maxAttributes is the maximum number of attributes of an element, including declarations of
+// namespaces. The time to find duplicates is quadratic in this number.
 const maxAttributes = 256
 
-// maxDepth is how deep elements may be nested.
+// maxDepth is the maximum depth of nested elements.
 const maxDepth = 16
 
-// xmlTokens reads well-formed XML 1.0 with namespaces as start elements, end elements
-// and text. It uses the raw tokens of encoding/xml, because that package is not strict
-// enough. xmlTokens itself matches tags and resolves namespaces. It refuses prefixes
-// that are not declared, duplicate attributes, document types, and anything after the
-// root.
-type xmlTokens struct {
-	in       *bufio.Reader
-	dec      *xml.Decoder
-	open     []openElement
-	bindings []binding
-	raw      []rawName    // the names of the current element's attributes
-	alias    *string      // a namespace of elements that is read as that of sitemaps, if not nil
-	started  bool         // the root has begun
-	typed    bool         // there was a document type declaration
-	line     int          // where the last token begins; 0 before the first
-	broken   bool         // a token could not be read
-	odd      func(*Error) // called with mistakes that are ignored; nil if none are
+// An xmlTokenizer splits well-formed XML 1.0 with namespaces into start elements, end
+// elements and text. It is based on the raw tokens of encoding/xml, because that package
+// is not strict enough: it matches tags and resolves namespaces itself, and rejects
+// undeclared prefixes, duplicate attributes, document types, and anything after the root.
+type xmlTokenizer struct {
+	in         *bufio.Reader
+	dec        *xml.Decoder
+	open       []openElement // open elements, outermost first
+	bindings   []binding     // bindings in scope, innermost last
+	raw        []rawName     // names of the attributes of the current element
+	alias      *string       // namespace of elements that is treated like the sitemap namespace; nil if none
+	hasRoot    bool          // whether the root has started
+	hasDoctype bool          // whether a document type declaration was read
+	line       int           // line on which the last token starts; 0 before the first
+	broken     bool          // whether a token could not be read
+	report     func(*Error)  // called with each tolerated violation; nil if none is tolerated
 }
 
+// A rawName is a qualified name before its prefix is resolved.
 type rawName struct{ prefix, local string }
 
 func (n rawName) String() string {
@@ -49,67 +48,71 @@ func (n rawName) String() string {
 	return n.prefix + ":" + n.local
 }
 
+// An openElement is an element whose end was not read yet.
 type openElement struct {
 	name     rawName
-	line     int // where it begins
-	bindings int // how many bindings were in force outside the element
+	line     int // line on which the element starts
+	bindings int // number of bindings in scope outside the element
 }
 
+// A binding of a prefix, which is empty for the default namespace, to a namespace.
 type binding struct{ prefix, uri string }
 
-func newXMLTokens(r io.Reader, maxBytes int64) *xmlTokens {
+// newXMLTokenizer returns an xmlTokenizer that reads up to maxBytes from r.
+func newXMLTokenizer(r io.Reader, maxBytes int64) *xmlTokenizer {
 	in := bufio.NewReaderSize(newLimitReader(r, maxBytes), 32<<10)
-	t := &xmlTokens{in: in, bindings: []binding{{"xml", xmlNS}}}
+	t := &xmlTokenizer{in: in, bindings: []binding{{"xml", xmlNS}}}
 	t.dec = xml.NewDecoder(in)
-	t.dec.CharsetReader = charset
+	t.dec.CharsetReader = charsetReader
 	return t
 }
 
-// tolerate ignores text that is not well-formed, and calls odd with it.
-func (t *xmlTokens) tolerate(odd func(*Error)) {
+// tolerateDamage makes t repair text that is not well-formed, and tolerate other violations
+// that lose no element. It calls report with each of them. It must be called before next.
+func (t *xmlTokenizer) tolerateDamage(report func(*Error)) {
 	t.dec = xml.NewDecoder(xmlrepair.NewReader(t.in, nil))
 	t.dec.Strict = false
 	t.dec.CharsetReader = func(_ string, r io.Reader) (io.Reader, error) { return r, nil }
-	t.odd = odd
+	t.report = report
 }
 
-// encoding skips a byte order mark of UTF-8, and refuses UTF-16 and UTF-32. It ignores
-// an error of reading: the read of the first token returns that error again.
-func (t *xmlTokens) encoding() error {
+// checkEncoding skips a byte order mark of UTF-8, and rejects UTF-16 and UTF-32. It ignores
+// a read error, because the read of the first token returns it again.
+func (t *xmlTokenizer) checkEncoding() error {
 	mark, _ := t.in.Peek(3)
 	switch {
 	case bytes.HasPrefix(mark, []byte("\xEF\xBB\xBF")):
 		_, _ = t.in.Discard(3)
 	case bytes.HasPrefix(mark, []byte("\xFE\xFF")), bytes.HasPrefix(mark, []byte("\xFF\xFE")), bytes.IndexByte(mark, 0) >= 0:
-		return t.fail("the document must be UTF-8, not UTF-16 or UTF-32")
+		return t.errorf("document encoding: got UTF-16 or UTF-32, want UTF-8")
 	}
 	return nil
 }
 
-// charset is called when a document declares an encoding other than UTF-8. It accepts
-// only US-ASCII, which is a part of UTF-8.
-func charset(name string, r io.Reader) (io.Reader, error) {
+// charsetReader is called for a document that declares an encoding other than UTF-8. It
+// accepts only US-ASCII, which is a subset of UTF-8.
+func charsetReader(name string, r io.Reader) (io.Reader, error) {
 	switch strings.ToLower(name) {
 	case "us-ascii", "ascii":
 		return r, nil
 	}
-	return nil, &Error{Err: ErrInvalid, Msg: "the document must be UTF-8; its declaration says " + quote(name)}
+	return nil, &Error{Err: ErrInvalid, Msg: "document encoding: got " + quote(name) + ", want UTF-8"}
 }
 
-// next returns an xml.StartElement, an xml.EndElement, or xml.CharData. In a start
-// element the names have their namespaces, and the declarations of namespaces are left
-// out. CharData is valid until the next call. At the end of the document next returns
-// io.EOF.
-func (t *xmlTokens) next() (xml.Token, error) {
-	tok, err := t.read()
+// next returns the next xml.StartElement, xml.EndElement or xml.CharData. The names of a
+// start element are resolved to namespaces, and its declarations of namespaces are omitted.
+// CharData is valid until the next call. At the end of the document, next returns io.EOF.
+func (t *xmlTokenizer) next() (xml.Token, error) {
+	tok, err := t.readToken()
 	t.broken = t.broken || err != nil
 	return tok, err
 }
 
-func (t *xmlTokens) read() (xml.Token, error) {
+// readToken is next without the record of failures.
+func (t *xmlTokenizer) readToken() (xml.Token, error) {
 	if t.line == 0 {
 		t.line = 1
-		if err := t.encoding(); err != nil {
+		if err := t.checkEncoding(); err != nil {
 			return nil, err
 		}
 	}
@@ -118,73 +121,76 @@ func (t *xmlTokens) read() (xml.Token, error) {
 		start := t.dec.InputOffset()
 		tok, err := t.dec.RawToken()
 		if err != nil {
-			return nil, t.wrap(err)
+			return nil, t.wrapError(err)
 		}
 		switch tok := tok.(type) {
 		case xml.StartElement:
-			return t.start(tok)
+			return t.startElement(tok)
 		case xml.EndElement:
-			return tok, t.end(rawName{tok.Name.Space, tok.Name.Local})
+			return tok, t.endElement(rawName{tok.Name.Space, tok.Name.Local})
 		case xml.CharData:
 			if len(t.open) > 0 {
 				return tok, nil
 			}
-			if !blank(tok) {
-				return nil, t.fail("text stands outside of the root element; that is no XML document")
+			if !isBlank(tok) {
+				return nil, t.errorf("unexpected text outside the root element; want an XML document")
 			}
 		case xml.Comment:
 			if !utf8.Valid(tok) {
-				return nil, t.fail("a comment is not valid UTF-8")
+				return nil, t.errorf("comment is not valid UTF-8")
 			}
 			t.checkDamage(tok, "a comment")
 		case xml.ProcInst:
 			if strings.EqualFold(tok.Target, "xml") && start > 0 {
-				return nil, t.fail("the XML declaration stands at the very beginning")
+				return nil, t.errorf("XML declaration is not at the start of the document")
 			}
 		case xml.Directive:
-			if err := t.documentType(tok); err != nil {
+			if err := t.checkDoctype(tok); err != nil {
 				return nil, err
 			}
 		}
 	}
 }
 
-// documentType refuses a declaration, unless mistakes are ignored and it is a document type
-// without declarations of its own.
-func (t *xmlTokens) documentType(text []byte) error {
+// checkDoctype rejects a declaration. If violations are tolerated, it accepts a document type
+// without declarations of its own, at most once and before the root.
+func (t *xmlTokenizer) checkDoctype(text []byte) error {
 	if fields := bytes.Fields(text); len(fields) > 1 && bytes.EqualFold(fields[0], []byte("DOCTYPE")) && bytes.EqualFold(fields[1], []byte("html")) {
-		return t.fail(webPage)
+		return t.errorf(webPage)
 	}
-	if t.odd == nil {
-		return t.fail("a document type declaration (<!DOCTYPE) is not allowed")
+	if t.report == nil {
+		return t.errorf("document type declaration (<!DOCTYPE) is not allowed")
 	}
-	if rule := xmlrepair.DeclarationRule(text, !t.started && !t.typed); rule != "" {
-		return t.fail("%s", rule)
+	if msg := xmlrepair.DeclarationRule(text, !t.hasRoot && !t.hasDoctype); msg != "" {
+		return t.errorf("%s", msg)
 	}
-	t.typed = true
+	t.hasDoctype = true
 	return nil
 }
 
-// webPage is the rule that an HTML page in place of a document breaks.
+// webPage is the message for an HTML page in place of a document.
 const webPage = "this is a web page (HTML)"
 
-// checkDamage calls odd if a text is not well-formed; name says what has it.
-func (t *xmlTokens) checkDamage(text []byte, name string) {
-	if t.odd != nil && xmlrepair.IsDamaged(text) {
-		t.odd(t.fail("%s has text that is not well-formed XML", name))
+// checkDamage reports text that is not well-formed, if violations are tolerated. owner is
+// what has the text.
+func (t *xmlTokenizer) checkDamage(text []byte, owner string) {
+	if t.report != nil && xmlrepair.IsDamaged(text) {
+		t.report(t.errorf("text of %s is not well-formed XML", owner))
 	}
 }
 
-func (t *xmlTokens) start(el xml.StartElement) (xml.Token, error) {
-	if len(t.open) == 0 && t.started {
-		return nil, t.fail("an element stands after the root element")
+// startElement opens an element, binds the prefixes that it declares, and resolves its
+// names.
+func (t *xmlTokenizer) startElement(el xml.StartElement) (xml.Token, error) {
+	if len(t.open) == 0 && t.hasRoot {
+		return nil, t.errorf("unexpected element after the root element")
 	}
-	t.started = true
+	t.hasRoot = true
 	if len(t.open) >= maxDepth {
-		return nil, &Error{Err: ErrTooLarge, Line: t.line, Msg: fmt.Sprintf("a document nests at most %d levels", maxDepth)}
+		return nil, &Error{Err: ErrTooLarge, Line: t.line, Msg: fmt.Sprintf("document nested too deeply; want at most %d levels", maxDepth)}
 	}
 	if len(el.Attr) > maxAttributes {
-		return nil, t.fail("an element has at most %d attributes", maxAttributes)
+		return nil, t.errorf("element: got %d attributes, want at most %d", len(el.Attr), maxAttributes)
 	}
 	name := rawName{el.Name.Space, el.Name.Local}
 	t.open = append(t.open, openElement{name, t.line, len(t.bindings)})
@@ -199,19 +205,19 @@ func (t *xmlTokens) start(el xml.StartElement) (xml.Token, error) {
 		case a.Name.Space == "" && a.Name.Local == "xmlns":
 			declares = true
 		}
-		damaged := t.odd != nil && xmlrepair.IsDamaged([]byte(a.Value))
+		damaged := t.report != nil && xmlrepair.IsDamaged([]byte(a.Value))
 		raw := rawName{a.Name.Space, a.Name.Local}
 		switch {
 		case declares && damaged:
-			return nil, t.fail("the namespace of prefix %s is not well-formed XML", quote(prefix))
+			return nil, t.errorf("namespace of prefix %s is not well-formed XML", quote(prefix))
 		case declares:
-			if err := t.bind(prefix, a.Value); err != nil {
+			if err := t.bindPrefix(prefix, a.Value); err != nil {
 				return nil, err
 			}
-		case damaged && name.local == "md" && (raw.local == "capability" || raw.local == "change"): // it says what the document is, or that a resource is deleted
-			return nil, t.fail("attribute %s of %s is not well-formed XML", quote(raw.String()), quote(name.String()))
+		case damaged && name.local == "md" && (raw.local == "capability" || raw.local == "change"): // the kind of document, or a deletion, would be lost
+			return nil, t.errorf("attribute %s of %s is not well-formed XML", quote(raw.String()), quote(name.String()))
 		case damaged:
-			t.checkDamage([]byte(a.Value), fmt.Sprintf("an attribute, %s of %s,", quote(raw.String()), quote(name.String())))
+			t.checkDamage([]byte(a.Value), fmt.Sprintf("attribute %s of %s", quote(raw.String()), quote(name.String())))
 		default:
 			attrs = append(attrs, a)
 			t.raw = append(t.raw, raw)
@@ -232,11 +238,11 @@ func (t *xmlTokens) start(el xml.StartElement) (xml.Token, error) {
 			if attrs[j].Name != attrs[i].Name {
 				continue
 			}
-			e := t.fail("attribute %s of %s is there twice", quote(t.raw[i].String()), quote(name.String()))
-			if t.odd == nil || el.Name.Space == sitemapNS || el.Name.Space == rsNS {
+			e := t.errorf("duplicate attribute %s of %s", quote(t.raw[i].String()), quote(name.String()))
+			if t.report == nil || el.Name.Space == sitemapNS || el.Name.Space == rsNS {
 				return nil, e
 			}
-			t.odd(e)
+			t.report(e)
 			break
 		}
 	}
@@ -244,32 +250,32 @@ func (t *xmlTokens) start(el xml.StartElement) (xml.Token, error) {
 	return el, nil
 }
 
-// bind puts a declaration of the current element in force.
-func (t *xmlTokens) bind(prefix, uri string) error {
+// bindPrefix adds a declaration of the current element to the bindings.
+func (t *xmlTokenizer) bindPrefix(prefix, uri string) error {
 	for _, b := range t.bindings[t.open[len(t.open)-1].bindings:] {
 		if b.prefix == prefix {
-			return t.fail("the namespace prefix %s is declared twice on one element", quote(prefix))
+			return t.errorf("namespace prefix %s is declared twice on one element", quote(prefix))
 		}
 	}
 	switch {
 	case prefix == "xml" && uri == xmlNS:
 		return nil
 	case prefix == "xml" || prefix == "xmlns" || uri == xmlNS || uri == xmlnsNS:
-		return t.fail("the prefixes xml and xmlns and their namespaces cannot be declared anew")
+		return t.errorf("prefixes xml and xmlns and their namespaces must not be redeclared")
 	case prefix != "" && uri == "":
-		return t.fail("the namespace of prefix %s is empty", quote(prefix))
+		return t.errorf("namespace of prefix %s is empty", quote(prefix))
 	case strings.Contains(prefix, ":"):
-		return t.fail("%s is not a namespace prefix", quote(prefix))
+		return t.errorf("invalid namespace prefix %s", quote(prefix))
 	}
 	t.bindings = append(t.bindings, binding{prefix, uri})
 	return nil
 }
 
-// resolve returns the namespace of a name. An attribute without a prefix has no
-// namespace: the default namespace is for elements only.
-func (t *xmlTokens) resolve(n rawName, element bool) (string, error) {
+// resolve returns the namespace of a name. An attribute without a prefix has no namespace,
+// because the default namespace applies to elements only.
+func (t *xmlTokenizer) resolve(n rawName, element bool) (string, error) {
 	if strings.Contains(n.local, ":") {
-		return "", t.fail("%s is not a name with a namespace prefix", quote(n.String()))
+		return "", t.errorf("invalid qualified name %s", quote(n.String()))
 	}
 	if n.prefix == "" && !element {
 		return "", nil
@@ -282,59 +288,60 @@ func (t *xmlTokens) resolve(n rawName, element bool) (string, error) {
 	if n.prefix == "" {
 		return "", nil
 	}
-	e := t.fail("the namespace prefix %s is not declared", quote(n.prefix))
-	if t.odd == nil || element && (n.prefix == "rs" || n.local == "md" || n.local == "ln") { // it may say what the document is, or that a resource is deleted
+	e := t.errorf("namespace prefix %s is not declared", quote(n.prefix))
+	if t.report == nil || element && (n.prefix == "rs" || n.local == "md" || n.local == "ln") { // the kind of document, or a deletion, might be lost
 		return "", e
 	}
-	t.odd(e)
+	t.report(e)
 	return undeclaredNS, nil
 }
 
-func (t *xmlTokens) end(name rawName) error {
+// endElement closes the innermost open element, which must have the given name.
+func (t *xmlTokenizer) endElement(name rawName) error {
 	last := len(t.open) - 1
 	if last < 0 {
-		return t.fail("the end tag </%s> closes no element", Shorten(name.String()))
+		return t.errorf("unexpected end tag </%s>", Shorten(name.String()))
 	}
 	if open := t.open[last]; open.name != name {
-		return t.fail("</%s> is missing: <%[1]s> of line %d has no end before </%s>", Shorten(open.name.String()), open.line, Shorten(name.String()))
+		return t.errorf("</%s> is missing: <%[1]s> on line %d is not closed before </%s>", Shorten(open.name.String()), open.line, Shorten(name.String()))
 	}
 	t.bindings = t.bindings[:t.open[last].bindings]
 	t.open = t.open[:last]
 	return nil
 }
 
-// fail returns the error for a broken rule at the current token.
-func (t *xmlTokens) fail(format string, args ...any) *Error {
+// errorf returns an *Error that wraps ErrInvalid, on the line of the current token.
+func (t *xmlTokenizer) errorf(format string, args ...any) *Error {
 	return &Error{Err: ErrInvalid, Line: t.line, Msg: fmt.Sprintf(format, args...)}
 }
 
-// wrap makes an *Error of an error of the decoder. It wraps an error of the reader
-// that the document comes from.
-func (t *xmlTokens) wrap(err error) error {
+// wrapError converts an error of the decoder to an *Error. It wraps an error of the reader
+// that the document comes from, and returns io.EOF after the root.
+func (t *xmlTokenizer) wrapError(err error) error {
 	var own *Error
 	var syntax *xml.SyntaxError
 	switch {
 	case errors.As(err, &own):
 		own.Line = t.line
 		return own
-	case err == io.EOF && !t.started:
-		return t.fail("the document is empty")
+	case err == io.EOF && !t.hasRoot:
+		return t.errorf("document is empty")
 	case err == io.EOF && len(t.open) == 0:
 		return io.EOF
 	case err == io.EOF:
 		open := t.open[len(t.open)-1]
-		return t.fail("the document ends early: </%s> is missing, for <%[1]s> of line %d", Shorten(open.name.String()), open.line)
+		return t.errorf("document ends early: </%s> is missing for <%[1]s> on line %d", Shorten(open.name.String()), open.line)
 	case errors.As(err, &syntax):
 		t.line = syntax.Line
 		if syntax.Msg == "unexpected EOF" {
-			return t.fail("the document ends early")
+			return t.errorf("document ends early")
 		}
 		if entity, ok := strings.CutPrefix(syntax.Msg, "invalid character entity "); ok {
-			return t.fail("unknown entity %s: a document has those of XML and character references only", Shorten(entity))
+			return t.errorf("unknown entity %s, want one that XML predefines or a character reference", quote(entity))
 		}
-		return t.fail("not well-formed XML: %s", Shorten(syntax.Msg))
+		return t.errorf("not well-formed XML: %s", Shorten(syntax.Msg))
 	case strings.HasPrefix(err.Error(), "xml: "):
-		return t.fail("not well-formed XML: %s", Shorten(strings.TrimPrefix(err.Error(), "xml: ")))
+		return t.errorf("not well-formed XML: %s", Shorten(strings.TrimPrefix(err.Error(), "xml: ")))
 	}
 	return fmt.Errorf("read document: %w", err)
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/rshub/rshub/internal/xmlrepair"
 )
 
-// AppendXMLHeader appends everything before the first entry: the XML declaration, the
-// start of the root with its namespaces, rs:ln and rs:md. The root is sitemapindex if
-// h.Index is set, else urlset. ns may be nil.
+// AppendXMLHeader appends everything before the first entry to dst and returns the extended
+// buffer: the XML declaration, the start of the root with its namespaces, rs:ln and rs:md.
+// The root is sitemapindex if h.Index is set, and urlset otherwise. ns may be nil.
 func AppendXMLHeader(dst []byte, h *Header, ns *Namespaces) []byte {
 	dst = append(dst, `<?xml version="1.0" encoding="UTF-8"?>`+"\n"...)
 	if h.Index {
@@ -39,7 +39,8 @@ func AppendXMLHeader(dst []byte, h *Header, ns *Namespaces) []byte {
 	return append(dst, "/>\n"...)
 }
 
-// AppendXMLFooter appends the end of the root, for the same h as AppendXMLHeader.
+// AppendXMLFooter appends the end of the root to dst and returns the extended buffer. h is the
+// Header that was passed to AppendXMLHeader.
 func AppendXMLFooter(dst []byte, h *Header) []byte {
 	if h.Index {
 		return append(dst, "</sitemapindex>\n"...)
@@ -47,14 +48,15 @@ func AppendXMLFooter(dst []byte, h *Header) []byte {
 	return append(dst, "</urlset>\n"...)
 }
 
-// AppendXMLItem appends a whole entry and a line end, in the order of the schema: loc,
-// lastmod, changefreq, rs:md, rs:ln. If ns.Index is set, the entry is a sitemap element
-// and has no changefreq, else it is a url element. ns may be nil. A namespace that ns
-// does not know is declared on the element that needs it.
+// AppendXMLItem appends an entry and a line feed to dst and returns the extended buffer. Its
+// parts are in the order of the schema: loc, lastmod, changefreq, rs:md, rs:ln. If ns.Index is set,
+// the entry is a sitemap element and has no changefreq; otherwise it is a url element. ns
+// may be nil. A namespace that ns does not declare is declared on the element that needs
+// it.
 //
-// The text is well-formed if no attribute is there twice. A character that XML cannot
-// carry becomes U+FFFD. An attribute that XML cannot carry is left out. Validate
-// refuses all three.
+// The text is well-formed unless it has a duplicate attribute. A character that XML cannot
+// represent becomes U+FFFD, and an attribute that XML cannot represent is omitted. Validate
+// rejects all three.
 func AppendXMLItem(dst []byte, it *Item, ns *Namespaces) []byte {
 	index := ns != nil && ns.Index
 	if index {
@@ -81,9 +83,9 @@ func AppendXMLItem(dst []byte, it *Item, ns *Namespaces) []byte {
 	return append(dst, "</url>\n"...)
 }
 
-// AppendXMLDetails appends what an entry has of this standard, so that documents of another
-// one can carry it too: rs:md, unless it would have no attribute, and each rs:ln. The
-// document has to declare the prefix rs.
+// AppendXMLDetails appends the parts of an entry that this standard defines, so that documents
+// of another standard can have them as well: rs:md, unless it would have no attributes, and
+// each rs:ln. The document must bind the prefix rs. It returns the extended buffer.
 func AppendXMLDetails(dst []byte, it *Item, ns *Namespaces) []byte {
 	dst = appendXMLMetadata(dst, it, ns)
 	for i := range it.Links {
@@ -92,6 +94,7 @@ func AppendXMLDetails(dst []byte, it *Item, ns *Namespaces) []byte {
 	return dst
 }
 
+// appendXMLMetadata appends the rs:md of it, unless it would have no attributes.
 func appendXMLMetadata(dst []byte, it *Item, ns *Namespaces) []byte {
 	start := len(dst)
 	dst = append(dst, "<rs:md"...)
@@ -112,6 +115,7 @@ func appendXMLMetadata(dst []byte, it *Item, ns *Namespaces) []byte {
 	return append(dst, "/>"...)
 }
 
+// appendXMLLink appends l as an rs:ln.
 func appendXMLLink(dst []byte, l *Link, ns *Namespaces) []byte {
 	dst = append(dst, `<rs:ln rel="`...)
 	dst = AppendXMLText(dst, l.Rel)
@@ -134,6 +138,7 @@ func appendXMLLink(dst []byte, l *Link, ns *Namespaces) []byte {
 	return append(dst, "/>"...)
 }
 
+// appendTimes appends the times of a document that are not zero as attributes.
 func (ns *Namespaces) appendTimes(dst []byte, at, completed, from, until time.Time) []byte {
 	dst = ns.appendTime(dst, ` at="`, at)
 	dst = ns.appendTime(dst, ` completed="`, completed)
@@ -141,8 +146,8 @@ func (ns *Namespaces) appendTimes(dst []byte, at, completed, from, until time.Ti
 	return ns.appendTime(dst, ` until="`, until)
 }
 
-// appendTime appends a time that the writer of the document sets, and not the source of
-// a resource: only these obey ns.Micros.
+// appendTime appends a time that the writer of the document sets, not the source of a
+// resource. Only such times obey ns.Micros.
 func (ns *Namespaces) appendTime(dst []byte, name string, t time.Time) []byte {
 	if ns == nil || !ns.Micros || t.IsZero() {
 		return appendTimeAttr(dst, name, t)
@@ -152,8 +157,8 @@ func (ns *Namespaces) appendTime(dst []byte, name string, t time.Time) []byte {
 	return append(dst, '"')
 }
 
-// appendAttr appends an attribute, unless its value is empty. name is the name with the
-// blank before it, and with the equals sign and the quote after it.
+// appendAttr appends an attribute, unless value is empty. name is the name with the space
+// before it, and with the equals sign and the quote after it.
 func appendAttr(dst []byte, name, value string) []byte {
 	if value == "" {
 		return dst
@@ -163,6 +168,7 @@ func appendAttr(dst []byte, name, value string) []byte {
 	return append(dst, '"')
 }
 
+// appendTimeAttr is like appendAttr for a time.
 func appendTimeAttr(dst []byte, name string, t time.Time) []byte {
 	if t.IsZero() {
 		return dst
@@ -172,6 +178,7 @@ func appendTimeAttr(dst []byte, name string, t time.Time) []byte {
 	return append(dst, '"')
 }
 
+// appendLengthAttr appends the attribute length, unless length is nil.
 func appendLengthAttr(dst []byte, length *int64) []byte {
 	if length == nil {
 		return dst
@@ -181,9 +188,9 @@ func appendLengthAttr(dst []byte, length *int64) []byte {
 	return append(dst, '"')
 }
 
-// AppendXMLText appends s as text or as the value of an attribute. It escapes tabs and
-// line ends, because a parser would replace them by blanks. A character that XML cannot
-// carry becomes U+FFFD.
+// AppendXMLText appends s to dst as text or as the value of an attribute, and returns the
+// extended buffer. It escapes tabs and line ends, because a parser would replace them with
+// spaces. A character that XML cannot represent becomes U+FFFD.
 func AppendXMLText(dst []byte, s string) []byte {
 	done := 0
 	for i := 0; i < len(s); {
@@ -202,8 +209,8 @@ func AppendXMLText(dst []byte, s string) []byte {
 	return append(dst, s[done:]...)
 }
 
-// escape returns how XML has the first character of s, and the size of that character in s.
-// It returns "" if the character stands for itself.
+// escape returns the escape of the first character of s, and the size of that character in
+// bytes. The escape is "" if the character needs none.
 func escape(s string) (to string, size int) {
 	switch s[0] {
 	case '&':
@@ -228,8 +235,8 @@ func escape(s string) (to string, size int) {
 	return "\uFFFD", size
 }
 
-// WriteXML writes the whole document, one entry on each line. Each element declares the
-// foreign namespaces that it needs. An error is that of w.
+// WriteXML writes the document to w, one entry per line. Each element declares the foreign
+// namespaces that it needs. WriteXML returns the error of w, if any.
 func (d *Document) WriteXML(w io.Writer) error {
 	const chunk = 64 << 10
 	ns := &Namespaces{Index: d.Index}

@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// golden are documents of every kind, by the name of their file in testdata.
-func golden() map[string]*Document {
+// goldenDocuments returns a document of every kind by the name of their file in testdata.
+func goldenDocuments() map[string]*Document {
 	at := func(minute int) time.Time { return time.Date(2013, 1, 3, 0, minute, 22, 120_000, time.UTC) }
 	up := []Link{{Rel: "up", Href: "https://hub.example.org/sets/a/capabilitylist.xml"}}
 	return map[string]*Document{
@@ -70,12 +70,13 @@ func golden() map[string]*Document {
 	}
 }
 
+// goldenFile returns the path of the golden file for a document of goldenDocuments.
 func goldenFile(name string) string { return filepath.Join("testdata", name+".golden.xml") }
 
 func TestWriteXML(t *testing.T) {
-	for name, d := range golden() {
+	for name, d := range goldenDocuments() {
 		t.Run(name, func(t *testing.T) {
-			got := written(t, d)
+			got := marshalXML(t, d)
 			if *update {
 				if err := os.WriteFile(goldenFile(name), got, 0o644); err != nil {
 					t.Fatal(err)
@@ -86,14 +87,15 @@ func TestWriteXML(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(got, want) {
-				t.Errorf("got\n%swant, as in %s,\n%s", got, goldenFile(name), want)
+				t.Errorf("got\n%swant, from %s\n%s", got, goldenFile(name), want)
 			}
-			wantSame(t, got, d)
+			checkReadBack(t, got, d)
 		})
 	}
 }
 
-func written(t testing.TB, d *Document) []byte {
+// marshalXML returns the XML of d.
+func marshalXML(t testing.TB, d *Document) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	if err := d.WriteXML(&b); err != nil {
@@ -102,24 +104,24 @@ func written(t testing.TB, d *Document) []byte {
 	return b.Bytes()
 }
 
-// wantSame reads text and wants d of it.
-func wantSame(t testing.TB, text []byte, d *Document) {
+// checkReadBack checks that ReadXML of text returns d.
+func checkReadBack(t testing.TB, text []byte, d *Document) {
 	t.Helper()
 	back, err := ReadXML(bytes.NewReader(text), Limits{})
 	if err != nil {
-		t.Fatalf("reading what was written: %v\n%s", err, text)
+		t.Fatalf("ReadXML = %v\n%s", err, text)
 	}
 	if !reflect.DeepEqual(back, d) {
-		t.Errorf("writing and reading changed the document\ngot  %+v\nwant %+v\n%s", back, d, text)
+		t.Errorf("document after writing and reading\ngot  %+v\nwant %+v\n%s", back, d, text)
 	}
 }
 
-// TestSchema checks what is written, and the schema's reading of the examples
-// to be sure that the schema is in force, with an XML tool that is not ours.
+// TestSchema validates the written documents against the schema of the standard with
+// xmllint. It also checks that the schema rejects an invalid document.
 func TestSchema(t *testing.T) {
 	xmllint, err := exec.LookPath("xmllint")
 	if err != nil {
-		t.Skip("xmllint is not installed (Debian: libxml2-utils), documents are not checked against the schema")
+		t.Skip("xmllint is not installed; to check documents against the schema, install libxml2-utils (Debian)")
 	}
 	check := func(t *testing.T, index bool, text []byte) (string, error) {
 		schema := "testdata/xsd/urlset.xsd"
@@ -131,20 +133,20 @@ func TestSchema(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	documents := golden()
+	documents := goldenDocuments()
 	for _, file := range examples(t, "testdata/examples/*.xml") {
 		documents[filepath.Base(file)] = readExample(t, file)
 	}
 	for name, d := range documents {
 		t.Run(name, func(t *testing.T) {
-			text := written(t, d)
+			text := marshalXML(t, d)
 			if out, err := check(t, d.Index, text); err != nil {
 				t.Errorf("%v: %s\n%s", err, out, text)
 			}
 		})
 	}
 	t.Run("with namespaces", func(t *testing.T) {
-		d := golden()["notification"]
+		d := goldenDocuments()["notification"]
 		ns := NewNamespaces("h", Terms, "o", "urn:example:other")
 		d.Attrs = append(d.Attrs, Attr{Terms, "cursor", "7-1357171642120000"})
 		text := AppendXMLHeader(nil, &d.Header, ns)
@@ -156,9 +158,9 @@ func TestSchema(t *testing.T) {
 			t.Errorf("%v: %s\n%s", err, out, text)
 		}
 	})
-	t.Run("broken", func(t *testing.T) {
+	t.Run("invalid", func(t *testing.T) {
 		if out, err := check(t, false, []byte(document(`<url><rs:md change="moved"/><loc>https://example.org/</loc></url>`))); err == nil {
-			t.Errorf("the schema lets a broken document pass: %s", out)
+			t.Errorf("xmllint accepts an invalid document: %s", out)
 		}
 	})
 }
@@ -166,7 +168,7 @@ func TestSchema(t *testing.T) {
 func TestNamespaces(t *testing.T) {
 	it := &Item{Change: Change{Loc: "urn:x:a", Attrs: []Attr{
 		{"urn:o", "a", "1"}, {Terms, "position", "7"}, {"urn:p", "b", "2"}, {"urn:o", "c", "3"}, {xmlNS, "lang", "de"},
-		{"", "none", ""}, {rsNS, "hash", ""}, {"urn:o", `bad="`, ""}, // Validate refuses these; they are left out
+		{"", "none", ""}, {rsNS, "hash", ""}, {"urn:o", `bad="`, ""}, // Validate rejects these, and they are omitted
 	}}}
 	for _, test := range []struct {
 		name string
@@ -175,9 +177,9 @@ func TestNamespaces(t *testing.T) {
 		md   string
 	}{
 		{"nil", nil, ``, ` xmlns:ns1="urn:o" ns1:a="1" xmlns:ns2="` + Terms + `" ns2:position="7" xmlns:ns3="urn:p" ns3:b="2" ns1:c="3" xml:lang="de"`},
-		{"known", NewNamespaces("h", Terms, "o", "urn:o"), ` xmlns:h="` + Terms + `" xmlns:o="urn:o"`,
+		{"declared", NewNamespaces("h", Terms, "o", "urn:o"), ` xmlns:h="` + Terms + `" xmlns:o="urn:o"`,
 			` o:a="1" h:position="7" xmlns:ns3="urn:p" ns3:b="2" o:c="3" xml:lang="de"`},
-		{"not to be declared", NewNamespaces("rs", "urn:o", "ns1", "urn:o", "xml", "urn:o", "", "urn:o", "a b", "urn:o", "q", "", "r", rsNS, "h", Terms, "h", "urn:o", "odd"),
+		{"prefixes that cannot be declared", NewNamespaces("rs", "urn:o", "ns1", "urn:o", "xml", "urn:o", "", "urn:o", "a b", "urn:o", "q", "", "r", rsNS, "h", Terms, "h", "urn:o", "odd"),
 			` xmlns:h="` + Terms + `"`, ` xmlns:ns1="urn:o" ns1:a="1" h:position="7" xmlns:ns3="urn:p" ns3:b="2" ns1:c="3" xml:lang="de"`},
 		{"escaped", NewNamespaces("h", Terms, "o", "urn:o", "e", `urn:"&`), ` xmlns:h="` + Terms + `" xmlns:o="urn:o" xmlns:e="urn:&quot;&amp;"`,
 			` o:a="1" h:position="7" xmlns:ns3="urn:p" ns3:b="2" o:c="3" xml:lang="de"`},
@@ -186,11 +188,11 @@ func TestNamespaces(t *testing.T) {
 			h := new(Header)
 			text := AppendXMLHeader(nil, h, test.ns)
 			if want := `xmlns:rs="` + rsNS + `"` + test.root + ">\n"; !strings.HasSuffix(string(text), want) {
-				t.Errorf("root %s does not end with %s", text, want)
+				t.Errorf("AppendXMLHeader = %s, want suffix %s", text, want)
 			}
 			text = AppendXMLItem(text, it, test.ns)
 			if want := "<rs:md" + test.md + "/></url>"; !strings.Contains(string(text), want) {
-				t.Errorf("entry %s has not %s", text, want)
+				t.Errorf("AppendXMLItem = %s, want substring %s", text, want)
 			}
 			d, err := ReadXML(bytes.NewReader(AppendXMLFooter(text, h)), Limits{})
 			if err != nil {
@@ -198,7 +200,7 @@ func TestNamespaces(t *testing.T) {
 			}
 			want := []Attr{{"urn:o", "a", "1"}, {"urn:p", "b", "2"}, {"urn:o", "c", "3"}, {xmlNS, "lang", "de"}}
 			if got := d.Items[0].Attrs; !reflect.DeepEqual(got, want) {
-				t.Errorf("read back %v, want %v", got, want)
+				t.Errorf("attributes after reading: got %v, want %v", got, want)
 			}
 		})
 	}
@@ -214,36 +216,36 @@ func TestAppendXMLItemIsWellFormed(t *testing.T) {
 	text := AppendXMLFooter(AppendXMLItem(AppendXMLHeader(nil, h, nil), it, nil), h)
 	d, err := ReadXML(bytes.NewReader(text), Limits{})
 	if err != nil {
-		t.Fatalf("not well-formed: %v\n%s", err, text)
+		t.Fatalf("ReadXML = %v, want well-formed XML\n%s", err, text)
 	}
 	if len(d.Items[0].Attrs) > 0 {
-		t.Errorf("attributes are left over: %v", d.Items[0].Attrs)
+		t.Errorf("Attrs = %v, want none", d.Items[0].Attrs)
 	}
 	if want := "a<&>\"'\uFFFD\uFFFD\uFFFD]]>"; d.Items[0].Loc != want {
-		t.Errorf("loc is %q, want %q", d.Items[0].Loc, want)
+		t.Errorf("Loc = %q, want %q", d.Items[0].Loc, want)
 	}
 }
 
-func TestAppendXMLItemOfAnIndex(t *testing.T) {
+func TestAppendXMLItemInIndex(t *testing.T) {
 	it := &Item{Change: Change{Loc: "urn:x:a", Changefreq: "daily"}}
 	got := string(AppendXMLItem(nil, it, &Namespaces{Index: true}))
 	if want := "  <sitemap><loc>urn:x:a</loc></sitemap>\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+		t.Errorf("AppendXMLItem = %q, want %q", got, want)
 	}
 }
 
-type brokenWriter struct{}
+type failingWriter struct{}
 
-var errBroken = errors.New("broken")
+var errWrite = errors.New("write failed")
 
-func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }
+func (failingWriter) Write([]byte) (int, error) { return 0, errWrite }
 
-func TestWriteXMLPassesErrorsOn(t *testing.T) {
+func TestWriteXMLReturnsWriteErrors(t *testing.T) {
 	d := &Document{Items: make([]Item, 10_000)}
-	if err := d.WriteXML(brokenWriter{}); !errors.Is(err, errBroken) {
-		t.Errorf("WriteXML = %v", err)
+	if err := d.WriteXML(failingWriter{}); !errors.Is(err, errWrite) {
+		t.Errorf("WriteXML = %v, want %v", err, errWrite)
 	}
-	if err := new(Document).WriteXML(brokenWriter{}); !errors.Is(err, errBroken) {
-		t.Errorf("WriteXML of nothing = %v", err)
+	if err := new(Document).WriteXML(failingWriter{}); !errors.Is(err, errWrite) {
+		t.Errorf("WriteXML of an empty document = %v, want %v", err, errWrite)
 	}
 }
