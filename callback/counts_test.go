@@ -94,7 +94,7 @@ func TestMostUnverified(t *testing.T) {
 		post(202, "http://b.example/", "") // another host
 		post(202, "http://b.example/2", "")
 		post(429, "http://b.example/3", "2 subscriptions of one caller") // more than half of the limit for one caller
-		w.pass(2 * time.Minute)                                               // each request was tried three times
+		w.pass(2 * time.Minute)                                          // each request was tried three times
 		if got := w.engine.Count(&subscription.Request{Set: "demo"}, "a.example:80"); got != (subscription.Count{Host: 1, Set: 1}) {
 			t.Errorf("there are %+v", got)
 		}

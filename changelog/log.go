@@ -167,10 +167,10 @@ type Publish struct {
 func CheckPublishes(publishes []Publish) error {
 	for _, p := range publishes {
 		if n := len(p.Changes); n < 1 || n > MaxBatch {
-			return resourcesync.Invalid("publish: got %d changes, want 1 to %d", n, MaxBatch)
+			return resourcesync.Invalidf("publish: got %d changes, want 1 to %d", n, MaxBatch)
 		}
 		if n := max(len(p.Key), len(p.Unless)); n > MaxKey {
-			return resourcesync.Invalid("idempotency key: got %d bytes, want at most %d", n, MaxKey)
+			return resourcesync.Invalidf("idempotency key: got %d bytes, want at most %d", n, MaxKey)
 		}
 	}
 	return nil

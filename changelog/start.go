@@ -50,7 +50,7 @@ func (s *Start) Find(ctx context.Context, set, since string) (*feed.Batch, error
 		asked, cerr := feed.ParseCursor(since)
 		switch {
 		case terr == nil && Future(t, state.Head, s.Now(), s.ClockSkew):
-			return nil, resourcesync.Invalid("%s=%s is in the future", s.Parameter, resourcesync.Shorten(since))
+			return nil, resourcesync.Invalidf("%s=%s is in the future", s.Parameter, resourcesync.Shorten(since))
 		case terr == nil && made:
 			if cur, err = s.Log.Seek(ctx, set, t.UnixMicro()); err != nil {
 				return nil, err
@@ -63,7 +63,7 @@ func (s *Start) Find(ctx context.Context, set, since string) (*feed.Batch, error
 			}
 			return &feed.Batch{Set: set, After: b.After, Cursor: b.After, Diverged: b.Diverged}, nil
 		default:
-			return nil, resourcesync.Invalid("%s: got %q, want a cursor (position-microseconds), a datetime (2026-01-31T12:00:00Z), start or now", s.Parameter, resourcesync.Shorten(since))
+			return nil, resourcesync.Invalidf("%s: got %q, want a cursor (position-microseconds), a datetime (2026-01-31T12:00:00Z), start or now", s.Parameter, resourcesync.Shorten(since))
 		}
 	}
 	return &feed.Batch{Set: set, After: cur, Cursor: cur}, nil

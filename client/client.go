@@ -88,9 +88,9 @@ func New(hub string, o Options) (*Client, error) {
 	case u.User != nil:
 		return nil, resourcesync.Invalidf("a hub's URL must not have a user and password; use a token instead")
 	case u.RawQuery != "" || u.Fragment != "":
-		return nil, resourcesync.Invalid("a hub's URL must not have a query or a fragment")
+		return nil, resourcesync.Invalidf("a hub's URL must not have a query or a fragment")
 	case !isASCIIWord(o.Token):
-		return nil, resourcesync.Invalid("a token must be one word of ASCII")
+		return nil, resourcesync.Invalidf("a token must be one word of ASCII")
 	}
 	if err := idn.Host(u); err != nil {
 		return nil, resourcesync.Invalidf("a hub's URL must be like https://hub.example.org: %v", err)

@@ -73,9 +73,9 @@ func (c *Client) publish(ctx context.Context, set, key, mediaType string, body [
 	}
 	switch {
 	case !isASCIIWord(key):
-		return nil, resourcesync.Invalid("an idempotency key must be one word of ASCII")
+		return nil, resourcesync.Invalidf("an idempotency key must be one word of ASCII")
 	case count == 0:
-		return nil, resourcesync.Invalid("no changes in the batch; send at least one")
+		return nil, resourcesync.Invalidf("no changes in the batch; send at least one")
 	}
 	var receipt *feed.Receipt
 	sent := false // whether an attempt may have reached the hub

@@ -253,7 +253,7 @@ func TestPublishRefused(t *testing.T) {
 		text   string
 	}{
 		{"entry", func(w http.ResponseWriter, r *http.Request) {
-			problem.Write(w, r, &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: 3, Loc: "urn:x", Rule: "loc is not mine"})
+			problem.Write(w, r, &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: 3, Loc: "urn:x", Msg: "loc is not mine"})
 		}, nil, "hub refused the request: 400 Bad Request: entry 3 (urn:x): loc is not mine"},
 		{"forbidden", problemHandler(403, "not yours", ""), nil, "403 Forbidden: not yours"},
 		{"no set", func(w http.ResponseWriter, r *http.Request) { problem.Write(w, r, feed.ErrNoSet) }, feed.ErrNoSet, "404 Not Found"},

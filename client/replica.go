@@ -400,7 +400,7 @@ func (r *Replica) Audit(ctx context.Context, o AuditOptions) iter.Seq2[Differenc
 			o.Prefix = r.opts.Prefix
 		}
 		if !strings.HasPrefix(o.Prefix, r.opts.Prefix) {
-			yield(Difference{}, resourcesync.Invalid("the prefix of the audit must start with %q, the prefix of the replica", r.opts.Prefix))
+			yield(Difference{}, resourcesync.Invalidf("the prefix of the audit must start with %q, the prefix of the replica", r.opts.Prefix))
 			return
 		}
 		release := func() {}

@@ -36,7 +36,7 @@ func ParseBaselineCursor(s string) (BaselineCursor, error) {
 		root, rerr = strconv.ParseUint(rootText, 16, 32)
 	}
 	if !ok || cerr != nil || rerr != nil || rank > MaxNumber {
-		return BaselineCursor{}, resourcesync.Invalid("invalid baseline cursor %q: want position-microseconds~rank~root, as the hub returned it", resourcesync.Shorten(s))
+		return BaselineCursor{}, resourcesync.Invalidf("invalid baseline cursor %q: want position-microseconds~rank~root, as the hub returned it", resourcesync.Shorten(s))
 	}
 	return BaselineCursor{cursor, rank, uint32(root)}, nil
 }

@@ -37,7 +37,7 @@ func ParseCursor(s string) (Cursor, error) {
 	position, perr := strconv.ParseUint(p, 10, 64)
 	micros, merr := strconv.ParseUint(m, 10, 64)
 	if !ok || perr != nil || merr != nil || position > MaxNumber || micros > MaxNumber {
-		return Cursor{}, resourcesync.Invalid("invalid cursor %q: want two numbers, position-microseconds, as the hub returned it", resourcesync.Shorten(s))
+		return Cursor{}, resourcesync.Invalidf("invalid cursor %q: want two numbers, position-microseconds, as the hub returned it", resourcesync.Shorten(s))
 	}
 	return Cursor{position, int64(micros)}, nil
 }

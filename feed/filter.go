@@ -33,16 +33,16 @@ func ParseFilter(q url.Values) (Filter, error) {
 	f := Filter{Prefix: q.Get("prefix")}
 	switch n := len(f.Prefix); {
 	case len(q["prefix"]) > 1:
-		return f, resourcesync.Invalid("prefix is given more than once; want one value")
+		return f, resourcesync.Invalidf("prefix is given more than once; want one value")
 	case n > 2048:
-		return f, resourcesync.Invalid("prefix has %d bytes, want at most 2,048, the maximum of a loc", n)
+		return f, resourcesync.Invalidf("prefix has %d bytes, want at most 2,048, the maximum of a loc", n)
 	}
 	for _, s := range listValues(q, "change") {
 		switch c := resourcesync.ChangeType(s); c {
 		case resourcesync.Created, resourcesync.Updated, resourcesync.Deleted:
 			f.Changes = append(f.Changes, c)
 		default:
-			return f, resourcesync.Invalid("change=%s: want created, updated or deleted", resourcesync.Shorten(s))
+			return f, resourcesync.Invalidf("change=%s: want created, updated or deleted", resourcesync.Shorten(s))
 		}
 	}
 	for _, s := range listValues(q, "type") {
@@ -50,12 +50,12 @@ func ParseFilter(q url.Values) (Filter, error) {
 		// client escaped it.
 		t, params, err := mime.ParseMediaType(strings.ReplaceAll(s, " ", "+"))
 		if err != nil || len(params) > 0 || !strings.Contains(t, "/") || strings.Contains(strings.TrimSuffix(t, "/*"), "*") || len(t) > 255 {
-			return f, resourcesync.Invalid("type=%s: want a media type without parameters, such as text/html or text/*", resourcesync.Shorten(s))
+			return f, resourcesync.Invalidf("type=%s: want a media type without parameters, such as text/html or text/*", resourcesync.Shorten(s))
 		}
 		f.Types = append(f.Types, t)
 	}
 	if f.Collection = q.Get("collection"); len(q["collection"]) > 1 {
-		return f, resourcesync.Invalid("collection is given more than once; want one value")
+		return f, resourcesync.Invalidf("collection is given more than once; want one value")
 	}
 	if f.Collection != "" {
 		if err := resourcesync.CheckURI("collection", f.Collection); err != nil {

@@ -167,7 +167,7 @@ func FuzzParseFilter(f *testing.F) {
 		}
 		got, err := ParseFilter(q)
 		if err != nil {
-			if e, ok := errors.AsType[*resourcesync.Error](err); !ok || !errors.Is(err, resourcesync.ErrInvalid) || !slices.ContainsFunc([]string{"prefix", "change", "type"}, func(name string) bool { return strings.HasPrefix(e.Rule, name) }) {
+			if e, ok := errors.AsType[*resourcesync.Error](err); !ok || !errors.Is(err, resourcesync.ErrInvalid) || !slices.ContainsFunc([]string{"prefix", "change", "type"}, func(name string) bool { return strings.HasPrefix(e.Msg, name) }) {
 				t.Errorf("ParseFilter(%q): got error %v, want ErrInvalid that starts with a parameter", query, err)
 			}
 			return

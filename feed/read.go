@@ -50,7 +50,7 @@ func (b *Batch) appendEntry(e resourcesync.PageEntry) error {
 	case err != nil:
 		return err
 	case len(b.Entries) > 0 && !b.Entries[len(b.Entries)-1].before(entry.Cursor):
-		return resourcesync.Invalid("position and datetime must be greater than those of the previous entry")
+		return resourcesync.Invalidf("position and datetime must be greater than those of the previous entry")
 	}
 	b.Entries = append(b.Entries, entry)
 	return nil
@@ -62,9 +62,9 @@ func newEntry(e resourcesync.PageEntry) (Entry, error) {
 	entry.Change.Datetime = e.SourceDatetime
 	switch {
 	case e.Position == 0 || e.Datetime.IsZero():
-		return entry, resourcesync.Invalid("position or datetime is missing")
+		return entry, resourcesync.Invalidf("position or datetime is missing")
 	case e.Position > MaxNumber || entry.Micros < 0 || entry.Micros > MaxNumber:
-		return entry, resourcesync.Invalid("position or datetime is out of the range of a cursor")
+		return entry, resourcesync.Invalidf("position or datetime is out of the range of a cursor")
 	}
 	return entry, nil
 }
@@ -72,8 +72,8 @@ func newEntry(e resourcesync.PageEntry) (Entry, error) {
 // setMembers sets the fields of b from the members of the page, and checks them against the
 // entries.
 func (b *Batch) setMembers(p *page) (err error) {
-	if !p.Changes.There {
-		return resourcesync.Invalid(`"changes" is missing`)
+	if !p.Changes.Present {
+		return resourcesync.Invalidf(`"changes" is missing`)
 	}
 	if err := CheckSet(p.Set); err != nil {
 		return err
@@ -88,14 +88,14 @@ func (b *Batch) setMembers(p *page) (err error) {
 		return err
 	}
 	if b.After.Position > b.Cursor.Position || b.After.Micros > b.Cursor.Micros {
-		return resourcesync.Invalid("after %v is later than cursor %v", b.After, b.Cursor)
+		return resourcesync.Invalidf("after %v is later than cursor %v", b.After, b.Cursor)
 	}
 	if len(b.Entries) == 0 {
 		return nil
 	}
 	first, last := b.Entries[0].Cursor, b.Entries[len(b.Entries)-1].Cursor
 	if !b.After.before(first) || last != b.Cursor && !last.before(b.Cursor) {
-		return resourcesync.Invalid("entries %v to %v are not between after %v and cursor %v", first, last, b.After, b.Cursor)
+		return resourcesync.Invalidf("entries %v to %v are not between after %v and cursor %v", first, last, b.After, b.Cursor)
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func ReadBaseline(r io.Reader, l resourcesync.Limits) (b *BaselinePage, next str
 	p := baselineObject{
 		Resources: resourcesync.Entries{Limits: l, Each: b.appendEntry},
 		Changes: resourcesync.Entries{Limits: l, Each: func(resourcesync.PageEntry) error {
-			return resourcesync.Invalid("got changes at the end of a baseline, want none")
+			return resourcesync.Invalidf("got changes at the end of a baseline, want none")
 		}},
 	}
 	if err := resourcesync.ReadPage(r, l, &p); err != nil {
@@ -61,9 +61,9 @@ func (b *BaselinePage) appendEntry(e resourcesync.PageEntry) error {
 	case err != nil:
 		return err
 	case e.Change.Change == resourcesync.Deleted:
-		return resourcesync.Invalid("got a deleted resource in a baseline")
+		return resourcesync.Invalidf("got a deleted resource in a baseline")
 	case n > 0 && b.Entries[n-1].Change.Loc >= e.Loc:
-		return resourcesync.Invalid("resources of a baseline must be in the order of loc")
+		return resourcesync.Invalidf("resources of a baseline must be in the order of loc")
 	}
 	b.Entries = append(b.Entries, entry)
 	return nil
@@ -74,11 +74,11 @@ func (b *BaselinePage) appendEntry(e resourcesync.PageEntry) error {
 func (b *BaselinePage) setMembers(p *baselineObject) (err error) {
 	switch {
 	case p.Baseline == nil:
-		return resourcesync.Invalid(`"baseline" is missing`)
-	case p.Resources.There && p.Changes.There:
-		return resourcesync.Invalid(`got both "resources" and "changes", want one of them`)
-	case *p.Baseline && !p.Resources.There:
-		return resourcesync.Invalid(`"resources" is missing`)
+		return resourcesync.Invalidf(`"baseline" is missing`)
+	case p.Resources.Present && p.Changes.Present:
+		return resourcesync.Invalidf(`got both "resources" and "changes", want one of them`)
+	case *p.Baseline && !p.Resources.Present:
+		return resourcesync.Invalidf(`"resources" is missing`)
 	case !*p.Baseline && !p.Changes.Present:
 		return resourcesync.Invalidf(`"changes" is missing`)
 	}
@@ -101,12 +101,12 @@ func (b *BaselinePage) setMembers(p *baselineObject) (err error) {
 	}
 	end := b.After.Rank + uint64(len(b.Entries))
 	if b.After.Cursor != b.Next.Cursor || b.After.Root != b.Next.Root || end > b.Next.Rank || end < b.Next.Rank && !b.Uncounted {
-		return resourcesync.Invalid("got %d resources, which does not match after %v and cursor %v", len(b.Entries), b.After, b.Next)
+		return resourcesync.Invalidf("got %d resources, which does not match after %v and cursor %v", len(b.Entries), b.After, b.Next)
 	}
 	for i := range b.Entries {
 		if at := b.Entries[i].Cursor; at != b.Next.Cursor && !at.before(b.Next.Cursor) {
 			return &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: i + 1, Loc: resourcesync.Shorten(b.Entries[i].Change.Loc),
-				Rule: "change is newer than the baseline"}
+				Msg: "change is newer than the baseline"}
 		}
 	}
 	return nil

@@ -17,7 +17,7 @@ func CheckSet(name string) error {
 	if ok {
 		return nil
 	}
-	return resourcesync.Invalid("invalid set name %q: want 1 to 63 of a-z, 0-9, dot, hyphen and underscore, starting with a letter or digit", resourcesync.Shorten(name))
+	return resourcesync.Invalidf("invalid set name %q: want 1 to 63 of a-z, 0-9, dot, hyphen and underscore, starting with a letter or digit", resourcesync.Shorten(name))
 }
 
 const frameworkSuffix = ".framework"

@@ -302,7 +302,7 @@ func check(set string, p *changelog.Publish) error {
 
 // takes returns an error if a set does not take a valid change.
 func takes(set string, c *resourcesync.Change) *resourcesync.Error {
-	if !feed.IsFrameworkSet(set) || c.Framework() != "" {
+	if !feed.IsFrameworkSet(set) || c.FrameworkCapability() != "" {
 		return nil
 	}
 	return &resourcesync.Error{Err: resourcesync.ErrInvalid, Loc: resourcesync.Shorten(c.Loc),

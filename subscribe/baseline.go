@@ -72,7 +72,7 @@ func (s *Server) baseline(ctx context.Context, set, since string, filter feed.Fi
 		return nil, err
 	}
 	if len(filter.Changes) > 0 || len(filter.Types) > 0 {
-		return nil, resourcesync.Invalid("change and type cannot be used with a baseline, which has resources instead of changes; use prefix and collection")
+		return nil, resourcesync.Invalidf("change and type cannot be used with a baseline, which has resources instead of changes; use prefix and collection")
 	}
 	b := &baseline{server: s, set: set, within: inventory.Prefix(filter.Prefix), filter: filter}
 	var place feed.BaselineCursor

@@ -71,7 +71,7 @@ func resumption(h http.Header, q url.Values) string {
 func refuseResumption(q url.Values) error {
 	for _, name := range resumeParameters {
 		if q.Get(name) != "" {
-			return resourcesync.Invalid("%s is for event streams (Accept: text/event-stream); use since instead", name)
+			return resourcesync.Invalidf("%s is for event streams (Accept: text/event-stream); use since instead", name)
 		}
 	}
 	return nil

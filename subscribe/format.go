@@ -32,7 +32,7 @@ func (s *Server) messageFormat(r *http.Request) (*feed.Format, error) {
 			return f, nil
 		}
 	}
-	return nil, resourcesync.Invalid("subprotocol: got %.40q, want %s, or none", asked[0], strings.Join(names(s.opts.Messages), ", "))
+	return nil, resourcesync.Invalidf("subprotocol: got %.40q, want %s, or none", asked[0], strings.Join(names(s.opts.Messages), ", "))
 }
 
 // names returns the subprotocol names of formats.

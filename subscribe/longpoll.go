@@ -42,7 +42,7 @@ func parsePoll(q url.Values) (p poll, err error) {
 	if v := q.Get("limit"); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil || n < 1 || n > maxLimit {
-			return p, resourcesync.Invalid("limit: got %.20q, want 1 to %d", v, maxLimit)
+			return p, resourcesync.Invalidf("limit: got %.20q, want 1 to %d", v, maxLimit)
 		}
 		p.limit = n
 	}
@@ -52,10 +52,10 @@ func parsePoll(q url.Values) (p poll, err error) {
 			text += "s"
 		}
 		if p.wait, err = time.ParseDuration(text); err != nil {
-			return p, resourcesync.Invalid("wait: got %.20q, want a duration such as 30s", v)
+			return p, resourcesync.Invalidf("wait: got %.20q, want a duration such as 30s", v)
 		}
 		if p.wait < 0 || p.wait > maxWait {
-			return p, resourcesync.Invalid("wait: got %.20q, want 0s to %v", v, maxWait)
+			return p, resourcesync.Invalidf("wait: got %.20q, want 0s to %v", v, maxWait)
 		}
 	}
 	p.filter, err = feed.ParseFilter(q)

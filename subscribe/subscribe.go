@@ -206,7 +206,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, set string) error
 	q := r.URL.Query()
 	for _, name := range Parameters {
 		if n := len(q[name]); n > 1 && !slices.Contains(feed.FilterParameters, name) { // all but one value would be ignored
-			return resourcesync.Invalid("%s: got %d values, want one", name, n)
+			return resourcesync.Invalidf("%s: got %d values, want one", name, n)
 		}
 	}
 	if isWebSocket(r) {

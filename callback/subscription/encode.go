@@ -125,7 +125,7 @@ func unmarshal(b []byte, v any) error {
 func checkText(texts ...string) error {
 	for _, s := range texts {
 		if !utf8.ValidString(s) {
-			return resourcesync.Invalid("%.80q: want valid UTF-8", s)
+			return resourcesync.Invalidf("%.80q: want valid UTF-8", s)
 		}
 	}
 	return nil

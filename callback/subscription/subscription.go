@@ -56,7 +56,7 @@ func setMark(set string) []byte {
 func ParseID(s string) (id ID, err error) {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != len(id) {
-		return id, resourcesync.Invalid("invalid subscription ID %.80q; want 32 hexadecimal digits", s)
+		return id, resourcesync.Invalidf("invalid subscription ID %.80q; want 32 hexadecimal digits", s)
 	}
 	copy(id[:], b)
 	return id, nil

@@ -60,12 +60,12 @@ func readForm(w http.ResponseWriter, r *http.Request) (*form, error) {
 	}
 	all, err := url.ParseQuery(string(body))
 	if err != nil {
-		return nil, resourcesync.Invalid("invalid form: %v", err)
+		return nil, resourcesync.Invalidf("invalid form: %v", err)
 	}
 	for name, values := range all {
 		for _, v := range values {
 			if !utf8.ValidString(name) || !utf8.ValidString(v) {
-				return nil, resourcesync.Invalid("%.40q: want valid UTF-8", name)
+				return nil, resourcesync.Invalidf("%.40q: want valid UTF-8", name)
 			}
 		}
 	}
@@ -101,7 +101,7 @@ func (f *form) mode() string {
 // delivered: see subscription.Subscription.Form.
 func (s *Server) setOf(name, topic string) (set, format string, err error) {
 	if topic == "" {
-		return "", "", resourcesync.Invalid("%s is missing; want a topic such as %s", name, s.base.Topic("SET"))
+		return "", "", resourcesync.Invalidf("%s is missing; want a topic such as %s", name, s.base.Topic("SET"))
 	}
 	if set, ok := s.base.ParseTopic(topic); ok {
 		return set, "", nil

@@ -36,7 +36,7 @@ func (s *Server) ServeSubscriptions(w http.ResponseWriter, r *http.Request, set 
 	var err error
 	if v := q.Get("limit"); v != "" {
 		if limit, err = strconv.Atoi(v); err != nil || limit < 1 || limit > maxPage {
-			return resourcesync.Invalid("limit: got %.20q, want 1 to %d", v, maxPage)
+			return resourcesync.Invalidf("limit: got %.20q, want 1 to %d", v, maxPage)
 		}
 	}
 	if v := q.Get("after"); v != "" {
@@ -150,11 +150,11 @@ func (s *Server) readCursor(w http.ResponseWriter, r *http.Request, set string) 
 	if err != nil {
 		return nil, err
 	}
-	if err = resourcesync.Decode(text, &body); err == nil && body.Cursor == "" {
+	if err = resourcesync.DecodeJSON(text, &body); err == nil && body.Cursor == "" {
 		err = errors.New("cursor is missing")
 	}
 	if err != nil {
-		return nil, resourcesync.Invalid(`invalid body: %v; want {"cursor": "a cursor, a datetime, start or now"}`, err)
+		return nil, resourcesync.Invalidf(`invalid body: %v; want {"cursor": "a cursor, a datetime, start or now"}`, err)
 	}
 	return s.find(r.Context(), "cursor", set, body.Cursor)
 }

@@ -19,7 +19,7 @@ import (
 // whole ping again does no harm.
 func (s *Server) ping(ctx context.Context, form *form) error {
 	if !form.Has("hub.url") && !form.Has("hub.topic") {
-		return resourcesync.Invalid("hub.url or hub.topic is missing; want a topic such as %s", s.base.Topic("SET"))
+		return resourcesync.Invalidf("hub.url or hub.topic is missing; want a topic such as %s", s.base.Topic("SET"))
 	}
 	record, sets := trail.From(ctx), []string(nil)
 	record.Begin(trail.Ping, "")
@@ -43,7 +43,7 @@ func (s *Server) ping(ctx context.Context, form *form) error {
 		}
 	}
 	if s.opts.Sources == nil {
-		return resourcesync.Invalid("hub.mode=publish: this hub does not fetch changes; POST the changes instead")
+		return resourcesync.Invalidf("hub.mode=publish: this hub does not fetch changes; POST the changes instead")
 	}
 	for _, p := range all {
 		if err := s.opts.Sources.Ping(ctx, p.set); err != nil {

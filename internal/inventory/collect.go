@@ -75,5 +75,5 @@ func (v *Inventory) collect(ctx context.Context, resources iter.Seq2[*feed.Entry
 func twice(a, b *feed.Entry) error {
 	first, second := min(a.Position, b.Position), max(a.Position, b.Position)
 	return &resourcesync.Error{Err: resourcesync.ErrInvalid, Line: int(second), Loc: resourcesync.Shorten(b.Change.Loc),
-		Rule: fmt.Sprintf("duplicate loc; line %d has it, too", first)}
+		Msg: fmt.Sprintf("duplicate loc; line %d has it, too", first)}
 }

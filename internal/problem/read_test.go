@@ -20,7 +20,7 @@ func TestRead(t *testing.T) {
 	now := time.Now()
 	for _, sent := range []error{
 		feed.ErrGone, feed.ErrNoSet, feed.ErrKeyReused, feed.ErrFull, feed.ErrClock, feed.ErrUnavailable, feed.ErrUnknown,
-		&resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: 3, Line: 7, Loc: "https://example.org/a", Rule: "loc is bad"},
+		&resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: 3, Line: 7, Loc: "https://example.org/a", Msg: "loc is bad"},
 		&feed.Problem{Type: "x", Title: "T", Status: 400, Accepted: &feed.Progress{Count: 2, Line: 3, Cursor: "4-5"}},
 		New(http.StatusTeapot, "teapot", "short and stout"),
 		errors.New("the hub's own fault"),

@@ -147,7 +147,7 @@ func (s *Server) channel(ctx context.Context, set string, d *described) error {
 // mayAnnounce returns an error if a set cannot have framework notifications in a channel.
 func mayAnnounce(ctx context.Context, set, channel string) error {
 	if feed.IsFrameworkSet(set) {
-		return resourcesync.Invalid("framework: set %q has the framework notifications of set %q, and none of its own", set, feed.TrimFramework(set))
+		return resourcesync.Invalidf("framework: set %q has the framework notifications of set %q, and none of its own", set, feed.TrimFramework(set))
 	}
 	if err := feed.CheckSet(channel); err != nil {
 		return resourcesync.Wrap("framework", err)

@@ -118,7 +118,7 @@ func Answer(ctx context.Context, s *inventory.State, q Question) (Reply, error) 
 		}
 		if a.bytes > MaxReply {
 			return Reply{}, &resourcesync.Error{Err: resourcesync.ErrTooLarge,
-				Rule: fmt.Sprintf("the answer to the first %d of %d ranges exceeds %d bytes; ask about fewer ranges", i+1, len(q.Ranges), MaxReply)}
+				Msg: fmt.Sprintf("the answer to the first %d of %d ranges exceeds %d bytes; ask about fewer ranges", i+1, len(q.Ranges), MaxReply)}
 		}
 	}
 	return a.Reply, nil

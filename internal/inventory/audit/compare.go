@@ -170,7 +170,7 @@ func (c *comparison) run(ctx context.Context) error {
 			c.at = &reply.Cursor
 		}
 		if reply.Cursor != *c.at || !c.own.Cursor().IsZero() && reply.Cursor != c.own.Cursor() {
-			return resourcesync.Invalid("cursor of the answer: got %v, want %v", reply.Cursor, q.At)
+			return resourcesync.Invalidf("cursor of the answer: got %v, want %v", reply.Cursor, q.At)
 		}
 		c.again = !single || slices.ContainsFunc(reply.Ranges, func(a Answered) bool {
 			return slices.ContainsFunc(a.Resources, func(r Resource) bool { return r.Entry != nil })
@@ -233,7 +233,7 @@ func (c *comparison) take(ctx context.Context, asked []open, answers []Answered)
 		answers = answers[n:]
 	}
 	if len(answers) > 0 {
-		return resourcesync.Invalid("the answer has an unexpected range from %q", resourcesync.Shorten(answers[0].From))
+		return resourcesync.Invalidf("the answer has an unexpected range from %q", resourcesync.Shorten(answers[0].From))
 	}
 	return nil
 }
@@ -245,14 +245,14 @@ func (c *comparison) takeOne(ctx context.Context, o *open, answers []Answered) e
 		return nil
 	}
 	if len(answers) == 1 && !answers[0].Listed || o.depth == maxDepth {
-		return resourcesync.Invalid("the answer to the range from %q does not split it", resourcesync.Shorten(o.From))
+		return resourcesync.Invalidf("the answer to the range from %q does not split it", resourcesync.Shorten(o.From))
 	}
 	at := o.From
 	for i := range answers {
 		a := &answers[i]
 		last := i == len(answers)-1
 		if a.From != at || last != (a.To == o.To) || !last && (a.To <= a.From || o.To != "" && a.To > o.To) {
-			return resourcesync.Invalid("the answer to the range from %q has a gap or disorder at %q", resourcesync.Shorten(o.From), resourcesync.Shorten(a.From))
+			return resourcesync.Invalidf("the answer to the range from %q has a gap or disorder at %q", resourcesync.Shorten(o.From), resourcesync.Shorten(a.From))
 		}
 		at = a.To
 		if err := c.takeAnswer(ctx, o, a); err != nil {
@@ -279,11 +279,11 @@ func (c *comparison) takeAnswer(ctx context.Context, o *open, a *Answered) error
 // compare compares the own resources in a range with all those of the other end.
 func (c *comparison) compare(ctx context.Context, a *Answered) error {
 	if uint64(len(a.Resources)) != a.Count {
-		return resourcesync.Invalid("the answer lists %d resources, count is %d", len(a.Resources), a.Count)
+		return resourcesync.Invalidf("the answer lists %d resources, count is %d", len(a.Resources), a.Count)
 	}
 	for i := range a.Resources {
 		if loc := a.Resources[i].Loc; !a.Has(loc) || loc == "" || i > 0 && loc <= a.Resources[i-1].Loc {
-			return resourcesync.Invalid("the answer lists %q out of order or out of range", resourcesync.Shorten(loc))
+			return resourcesync.Invalidf("the answer lists %q out of order or out of range", resourcesync.Shorten(loc))
 		}
 	}
 	theirs := a.Resources

@@ -40,7 +40,7 @@ func checkListed(c *resourcesync.Change, line int) error {
 	c.Change = cmp.Or(c.Change, resourcesync.Updated)
 	err := c.Validate()
 	if err == nil && c.Change == resourcesync.Deleted {
-		err = &resourcesync.Error{Err: resourcesync.ErrInvalid, Loc: resourcesync.Shorten(c.Loc), Rule: "change: got deleted; a list has only existing resources"}
+		err = &resourcesync.Error{Err: resourcesync.ErrInvalid, Loc: resourcesync.Shorten(c.Loc), Msg: "change: got deleted; a list has only existing resources"}
 	}
 	if e, ok := errors.AsType[*resourcesync.Error](err); ok {
 		e.Line = line

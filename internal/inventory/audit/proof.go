@@ -28,7 +28,7 @@ func (p *Proof) Question() Question {
 // else than all resources, or all with a prefix.
 func ProofOf(q Question) (Proof, error) {
 	if len(q.Ranges) != 1 || q.Ranges[0].Range != inventory.Prefix(q.Ranges[0].From) {
-		return Proof{}, resourcesync.Invalid("a question with a name must have one range: all resources, or those with a prefix")
+		return Proof{}, resourcesync.Invalidf("a question with a name must have one range: all resources, or those with a prefix")
 	}
 	r := &q.Ranges[0]
 	return Proof{Prefix: r.From, By: q.By, Cursor: q.At, Count: r.Count, Digest: r.Digest}, nil

@@ -29,24 +29,24 @@ func ReadQuestion(r io.Reader) (Question, error) {
 		return Question{}, fmt.Errorf("read question: %w", err)
 	}
 	if len(body) > MaxQuestion {
-		return Question{}, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("the question exceeds %d bytes", MaxQuestion)}
+		return Question{}, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Msg: fmt.Sprintf("the question exceeds %d bytes", MaxQuestion)}
 	}
 	var in struct {
 		At     string `json:"at"`
 		By     string `json:"by"`
 		Ranges ranges `json:"ranges"`
 	}
-	if err := resourcesync.Decode(body, &in); err != nil {
-		return Question{}, resourcesync.About("question", err)
+	if err := resourcesync.DecodeJSON(body, &in); err != nil {
+		return Question{}, resourcesync.Wrap("question", err)
 	}
 	q := Question{By: digest.By(in.By), Ranges: in.Ranges}
 	switch {
 	case in.At == "":
-		return q, resourcesync.Invalid("at is missing; want the cursor at which both ends compare")
+		return q, resourcesync.Invalidf("at is missing; want the cursor at which both ends compare")
 	case q.By != digest.ByPosition && q.By != digest.ByContent:
-		return q, resourcesync.Invalid("by: want position or content")
+		return q, resourcesync.Invalidf("by: want position or content")
 	case len(q.Ranges) == 0:
-		return q, resourcesync.Invalid("ranges is missing; want at least one range")
+		return q, resourcesync.Invalidf("ranges is missing; want at least one range")
 	}
 	q.At, err = feed.ParseCursor(in.At)
 	return q, err
@@ -61,7 +61,7 @@ func (rs *ranges) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return resourcesync.ReadJSONArray(dec, "ranges", func() error {
 		n := len(*rs)
 		if n == MaxRanges {
-			return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("the question exceeds %d ranges", MaxRanges)}
+			return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Msg: fmt.Sprintf("the question exceeds %d ranges", MaxRanges)}
 		}
 		a, err := readAsked(dec)
 		if err == nil && n > 0 {
@@ -78,7 +78,7 @@ func (rs *ranges) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 // behind returns an error unless a range lies after the range before.
 func behind(before, r inventory.Range) error {
 	if before.To == "" || r.From < before.To {
-		return resourcesync.Invalid("from is before the end of the previous range; want ascending, disjoint ranges")
+		return resourcesync.Invalidf("from is before the end of the previous range; want ascending, disjoint ranges")
 	}
 	return nil
 }
@@ -104,11 +104,11 @@ func readAsked(dec *jsontext.Decoder) (a Asked, err error) {
 	case in.Count == nil:
 		return a, resourcesync.Invalidf("count is missing")
 	case *in.Count > feed.MaxNumber:
-		return a, resourcesync.Invalid("count: got %d, want at most %d", *in.Count, uint64(feed.MaxNumber))
+		return a, resourcesync.Invalidf("count: got %d, want at most %d", *in.Count, uint64(feed.MaxNumber))
 	case in.Digest == "":
 		return a, resourcesync.Invalidf("digest is missing")
 	case a.To != "" && a.From >= a.To:
-		return a, resourcesync.Invalid("from must be before to")
+		return a, resourcesync.Invalidf("from must be before to")
 	}
 	a.Count = *in.Count
 	a.Digest, err = digest.Parse(in.Digest)
@@ -121,9 +121,9 @@ func bound(name string, loc *string) (string, error) {
 	case loc == nil:
 		return "", nil
 	case *loc == "":
-		return "", resourcesync.Invalid("%s is empty; use null for the start or the end", name)
+		return "", resourcesync.Invalidf("%s is empty; use null for the start or the end", name)
 	case len(*loc) > maxBound:
-		return "", resourcesync.Invalid("%s exceeds %d bytes", name, maxBound)
+		return "", resourcesync.Invalidf("%s exceeds %d bytes", name, maxBound)
 	}
 	return *loc, nil
 }
@@ -144,7 +144,7 @@ func ReadLook(r io.Reader) (Look, error) {
 		return Look{}, unread(err)
 	}
 	if l.Count == nil || l.Weak == nil {
-		return Look{}, resourcesync.Invalid("count or weak is missing")
+		return Look{}, resourcesync.Invalidf("count or weak is missing")
 	}
 	look := Look{Set: l.Set, Complete: l.Complete, Count: *l.Count, Weak: *l.Weak}
 	var errs [3]error
@@ -161,7 +161,7 @@ func ReadLook(r io.Reader) (Look, error) {
 
 // unread returns the error of reading an answer.
 func unread(err error) error {
-	return resourcesync.About("invalid answer of an audit", resourcesync.JSONError(err))
+	return resourcesync.Wrap("invalid answer of an audit", resourcesync.JSONError(err))
 }
 
 // ReadReply reads what Reply.AppendJSON writes. It skips members that it does not know.
@@ -183,7 +183,7 @@ func ReadReply(r io.Reader) (Reply, error) {
 		return Reply{}, unread(err)
 	}
 	if in.Ranges == nil {
-		return Reply{}, resourcesync.Invalid("ranges is missing")
+		return Reply{}, resourcesync.Invalidf("ranges is missing")
 	}
 	reply := Reply{Set: in.Set}
 	var err error

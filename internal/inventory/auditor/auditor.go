@@ -188,7 +188,7 @@ func (a *auditor) run(ctx context.Context) (err error) {
 	case err != nil:
 		return err
 	case own.Cursor().IsZero() && t.Count > 0: // the zero cursor is also the beginning of a log, where nothing is
-		return resourcesync.Invalid("comparing by position requires a state with a cursor")
+		return resourcesync.Invalidf("comparing by position requires a state with a cursor")
 	}
 	return a.exactly(ctx, own)
 }

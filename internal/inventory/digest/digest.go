@@ -90,7 +90,7 @@ func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 // Parse reads the text form of a digest.
 func Parse(s string) (d Digest, err error) {
 	if _, err := hex.Decode(d[:], []byte(s[:min(len(s), 32)])); err != nil || len(s) != 32 || strings.ToLower(s) != s {
-		return d, resourcesync.Invalid("invalid digest %q; want 32 lower-case hex digits", resourcesync.Shorten(s))
+		return d, resourcesync.Invalidf("invalid digest %q; want 32 lower-case hex digits", resourcesync.Shorten(s))
 	}
 	return d, nil
 }

@@ -74,11 +74,11 @@ func (s *Server) serveQuestion(w http.ResponseWriter, r *http.Request, set strin
 	}
 	name, named := q.Get("name"), q.Has("name")
 	if named && !goodName(name) {
-		return resourcesync.Invalid("name: want 1 to %d bytes of printable characters", maxName)
+		return resourcesync.Invalidf("name: want 1 to %d bytes of printable characters", maxName)
 	}
 	details := q.Get("details")
 	if details != "" && details != "0" && details != "1" {
-		return resourcesync.Invalid("details: want 1 or 0")
+		return resourcesync.Invalidf("details: want 1 or 0")
 	}
 	question, err := audit.ReadQuestion(http.MaxBytesReader(w, r.Body, audit.MaxQuestion+1))
 	if err != nil {

@@ -64,7 +64,7 @@ func parseListing(r *http.Request, set string) (l listing, at feed.Cursor, err e
 	if v := q.Get("limit"); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil || n < 1 || n > maxLimit {
-			return l, at, resourcesync.Invalid("limit: got %.20q, want 1 to %d", v, maxLimit)
+			return l, at, resourcesync.Invalidf("limit: got %.20q, want 1 to %d", v, maxLimit)
 		}
 		l.limit = n
 		l.query.Set("limit", v)
@@ -81,7 +81,7 @@ func parseListing(r *http.Request, set string) (l listing, at feed.Cursor, err e
 	}
 	if loc := q.Get("loc"); loc != "" {
 		if q.Has("prefix") || q.Has("after") || q.Has("collection") {
-			return l, at, resourcesync.Invalid("loc cannot be combined with prefix, after or collection")
+			return l, at, resourcesync.Invalidf("loc cannot be combined with prefix, after or collection")
 		}
 		l.whole = only(loc)
 	}

@@ -90,9 +90,9 @@ func once(q url.Values, names ...string) error {
 	for _, name := range names {
 		switch v := q[name]; {
 		case len(v) > 1:
-			return resourcesync.Invalid("%s: got %d values, want one", name, len(v))
+			return resourcesync.Invalidf("%s: got %d values, want one", name, len(v))
 		case len(v) == 1 && len(v[0]) > maxLoc:
-			return resourcesync.Invalid("%s: got %d bytes, want at most %d", name, len(v[0]), maxLoc)
+			return resourcesync.Invalidf("%s: got %d bytes, want at most %d", name, len(v[0]), maxLoc)
 		}
 	}
 	return nil
