@@ -40,7 +40,7 @@ func filled(t *testing.T, publishes ...[]resourcesync.Change) (log *disklog.Log,
 	window, memory = hub.New(log, hub.Options{}), hub.New(log, hub.Options{})
 	t.Cleanup(window.Close)
 	t.Cleanup(memory.Close)
-	t.Cleanup(window.Attend("demo"))
+	t.Cleanup(window.Retain("demo"))
 	var begin feed.Cursor
 	for i, changes := range publishes {
 		a, err := window.Publish(t.Context(), "demo", changelog.Publish{Changes: changes})

@@ -12,71 +12,71 @@ import (
 )
 
 // An announcement is a message about a set that one hub of a memory sends to the
-// others. It says what was appended, or that the other hubs have to look at the
-// memory. Messages come over NATS, which may lose, repeat and reorder them, and
-// any client of NATS can forge one. So each announcement is authenticated with the
-// secret of the memory, and the tail still checks what an authentic one says.
+// others. It contains what was appended, or asks the other hubs to check the memory.
+// NATS may lose, repeat and reorder messages, and any NATS client can forge one. So
+// each announcement is authenticated with the secret of the memory, and the tail
+// verifies even authentic ones against its head.
 //
-// The set is the one of the subject. The message is:
+// The NATS subject names the set. The message is:
 //
 //	version 1 byte: 2
 //	memory  identity of the memory: length as uvarint, text
 //	after   cursor before the first entry: position and microseconds, as uvarints
-//	cursor  cursor of the last entry, in the same form; position 0 if it is of no
-//	        entry, then microseconds is the time of the announcement
-//	blocks  the blocks with the entries, as the memory keeps them; for each block
+//	cursor  cursor of the last entry, in the same form; if no entry was appended, the
+//	        position is 0 and the microseconds are the time of the announcement
+//	blocks  the blocks with the entries, as the memory stores them; for each block
 //	        the number of its entries and its length, as uvarints, and its bytes;
-//	        no blocks when they are larger than a message of NATS may be, or when
-//	        nothing was appended
-//	mac     HMAC-SHA256 over the name of the set, a zero byte, and all before the mac,
-//	        with the secret as the key; 32 bytes
+//	        absent if they exceed the maximum size of a NATS message, or if nothing
+//	        was appended
+//	mac     HMAC-SHA256 over the name of the set, a zero byte, and all bytes before
+//	        the mac, with the secret as the key; 32 bytes
 //
-// Version 1 had no mac. It is refused.
+// Version 1 had no mac and is refused.
 type announcement struct {
 	cursor feed.Cursor
-	batch  *feed.Batch // what was appended; nil when the announcement has no blocks
+	batch  *feed.Batch // appended entries; nil if the announcement has no blocks
 }
 
 const announcementVersion = 2
 
-// A sender proves that a hub belongs to a memory. It has the memory's identity,
-// and the secret that only the memory's hubs know.
-type sender struct{ memory, secret string }
+// A memoryKey authenticates announcements between the hubs of a memory. It has the identity of
+// the memory and the secret that only its hubs know.
+type memoryKey struct{ memory, secret string }
 
-// mac returns the mac of a message about a set.
-func (s sender) mac(set string, message []byte) []byte {
-	h := hmac.New(sha256.New, []byte(s.secret))
-	h.Write([]byte(set + "\x00")) // no name of a set has a zero byte, so it is clear where the message begins
+// mac returns the MAC of a message about a set.
+func (k memoryKey) mac(set string, message []byte) []byte {
+	h := hmac.New(sha256.New, []byte(k.secret))
+	h.Write([]byte(set + "\x00")) // names of sets contain no zero byte, so the start of the message is unambiguous
 	h.Write(message)
 	return h.Sum(nil)
 }
 
-// announcements encodes an append to a set as few announcements as possible, each at
-// most most bytes long. A block that does not fit is announced without its content.
-func announcements(from sender, set string, a changelog.Appended, most int) [][]byte {
-	begin := func(after, cursor feed.Cursor) []byte {
-		p := append(make([]byte, 0, 64+len(from.memory)), announcementVersion)
-		p = binary.AppendUvarint(p, uint64(len(from.memory)))
-		p = append(p, from.memory...)
+// encodeAnnouncements encodes an append to a set as the fewest possible announcements of at
+// most limit bytes each. A block that does not fit is announced without its content.
+func encodeAnnouncements(key memoryKey, set string, appended changelog.Appended, limit int) [][]byte {
+	header := func(after, cursor feed.Cursor) []byte {
+		p := append(make([]byte, 0, 64+len(key.memory)), announcementVersion)
+		p = binary.AppendUvarint(p, uint64(len(key.memory)))
+		p = append(p, key.memory...)
 		for _, c := range []feed.Cursor{after, cursor} {
 			p = binary.AppendUvarint(p, c.Position)
 			p = binary.AppendUvarint(p, uint64(c.Micros))
 		}
 		return p
 	}
-	end := func(p []byte) []byte { return append(p, from.mac(set, p)...) }
-	if len(a.Blocks) == 0 {
-		return [][]byte{end(begin(a.After, a.Cursor))}
+	sign := func(p []byte) []byte { return append(p, key.mac(set, p)...) }
+	if len(appended.Blocks) == 0 {
+		return [][]byte{sign(header(appended.After, appended.Cursor))}
 	}
 	var all [][]byte
-	room := most - sha256.Size - len(begin(a.Cursor, a.Cursor)) // the greatest cursor takes the most room
-	left := a.Count
-	after := a.After
-	for i := 0; i < len(a.Blocks); {
+	room := limit - sha256.Size - len(header(appended.Cursor, appended.Cursor)) // the highest cursor has the longest encoding
+	remaining := appended.Count
+	after := appended.After
+	for i := 0; i < len(appended.Blocks); {
 		var blocks []byte
 		count := 0
-		for ; i < len(a.Blocks); i++ {
-			b := a.Blocks[i]
+		for ; i < len(appended.Blocks); i++ {
+			b := appended.Blocks[i]
 			if n := len(blocks) + len(b.Block) + 2*binary.MaxVarintLen32; n > room || count > 0 && count+b.Count > changelog.MaxBlockEntries {
 				break
 			}
@@ -85,52 +85,51 @@ func announcements(from sender, set string, a changelog.Appended, most int) [][]
 			blocks = append(blocks, b.Block...)
 			count += b.Count
 		}
-		if blocks == nil { // this block is too large for an announcement
-			count = a.Blocks[i].Count
+		if blocks == nil { // the block does not fit into an announcement
+			count = appended.Blocks[i].Count
 			i++
 		}
-		left -= count
-		// The entries of a publish follow each other by 1 µs.
-		cursor := feed.Cursor{Position: a.Cursor.Position - uint64(left), Micros: a.Cursor.Micros - int64(left)}
-		all = append(all, end(append(begin(after, cursor), blocks...)))
+		remaining -= count
+		// The datetimes of consecutive entries of a publish differ by 1 µs.
+		cursor := feed.Cursor{Position: appended.Cursor.Position - uint64(remaining), Micros: appended.Cursor.Micros - int64(remaining)}
+		all = append(all, sign(append(header(after, cursor), blocks...)))
 		after = cursor
 	}
 	return all
 }
 
-// The reasons to refuse a message.
+// Reasons for refusing a message.
 var (
-	errVersion   = errors.New("it is of another version of rshub, or no announcement")
-	errForeign   = errors.New("it is of another memory")
-	errForged    = errors.New("it was not made with the secret of this memory")
-	errTime      = errors.New("its datetime is too far from this hub's clock")
-	errMalformed = errors.New("it is malformed")
+	errVersion     = errors.New("not an announcement, or from another version of rshub")
+	errOtherMemory = errors.New("announcement from another memory")
+	errBadMAC      = errors.New("not authenticated with the secret of this memory")
+	errClockSkew   = errors.New("datetime differs too much from this hub's clock")
+	errMalformed   = errors.New("malformed announcement")
 )
 
-// verify checks the mac of a message about a set. It returns the part between the
-// memory and the mac. An error says why the message cannot be from a hub of the
-// memory.
-func (s sender) verify(set string, message []byte) (body []byte, err error) {
-	n := len(message) - sha256.Size
-	if n < 1 || message[0] != announcementVersion {
+// verify checks the MAC of a message about a set and returns the part between memory and mac.
+// The error is the reason why the message cannot be from a hub of the memory.
+func (k memoryKey) verify(set string, message []byte) (body []byte, err error) {
+	macStart := len(message) - sha256.Size
+	if macStart < 1 || message[0] != announcementVersion {
 		return nil, errVersion
 	}
-	p, mac := message[:n], message[n:]
-	size, prefix := binary.Uvarint(p[1:])
-	if prefix <= 0 || size > uint64(n-1-prefix) {
+	signed, mac := message[:macStart], message[macStart:]
+	size, sizeLen := binary.Uvarint(signed[1:])
+	if sizeLen <= 0 || size > uint64(macStart-1-sizeLen) {
 		return nil, errMalformed
 	}
-	memory, body := p[1+prefix:][:size], p[1+prefix:][size:]
-	if string(memory) != s.memory {
-		return nil, errForeign
+	memory, body := signed[1+sizeLen:][:size], signed[1+sizeLen:][size:]
+	if string(memory) != k.memory {
+		return nil, errOtherMemory
 	}
-	if s.secret == "" || !hmac.Equal(mac, s.mac(set, p)) {
-		return nil, errForged
+	if k.secret == "" || !hmac.Equal(mac, k.mac(set, signed)) {
+		return nil, errBadMAC
 	}
 	return body, nil
 }
 
-// decodeAnnouncement reads the body of a message about a set.
+// decodeAnnouncement decodes the body of a verified message about a set.
 func decodeAnnouncement(set string, body []byte) (announcement, error) {
 	numbers := make([]uint64, 4)
 	p, err := uvarints(body, numbers)
@@ -146,18 +145,18 @@ func decodeAnnouncement(set string, body []byte) (announcement, error) {
 		return a, nil
 	}
 	a.batch = &feed.Batch{Set: set, After: after, Cursor: a.cursor}
-	left := a.cursor.Position - after.Position
+	remaining := a.cursor.Position - after.Position
 	for len(p) > 0 {
-		head := make([]uint64, 2)
-		if p, err = uvarints(p, head); err != nil {
+		lengths := make([]uint64, 2)
+		if p, err = uvarints(p, lengths); err != nil {
 			return announcement{}, err
 		}
-		count, length := head[0], head[1]
-		if length > uint64(len(p)) || count > left {
+		count, length := lengths[0], lengths[1]
+		if length > uint64(len(p)) || count > remaining {
 			return announcement{}, errMalformed
 		}
-		left -= count
-		last := feed.Cursor{Position: a.cursor.Position - left, Micros: a.cursor.Micros - int64(left)}
+		remaining -= count
+		last := feed.Cursor{Position: a.cursor.Position - remaining, Micros: a.cursor.Micros - int64(remaining)}
 		entries, err := changelog.Block(p[:length]).Entries(last)
 		if err != nil {
 			return announcement{}, err
@@ -168,18 +167,17 @@ func decodeAnnouncement(set string, body []byte) (announcement, error) {
 		a.batch.Entries = append(a.batch.Entries, entries...)
 		p = p[length:]
 	}
-	if left > 0 || len(a.batch.Entries) == 0 || a.batch.Entries[0].Micros <= after.Micros {
+	if remaining > 0 || len(a.batch.Entries) == 0 || a.batch.Entries[0].Micros <= after.Micros {
 		return announcement{}, errMalformed
 	}
 	return a, nil
 }
 
-// openAnnouncement returns the content of a message about a set, if a hub of the memory
-// sent it lately. An error says why it is refused. It refuses a datetime that differs
-// from now by more than skew: no entry can be later than that, and an earlier one means
-// a replayed message.
-func openAnnouncement(from sender, set string, message []byte, now time.Time, skew time.Duration) (announcement, error) {
-	body, err := from.verify(set, message)
+// openAnnouncement verifies and decodes a message about a set. It refuses a datetime that
+// differs from now by more than skew: no entry can be later than that, and an earlier one
+// indicates a replayed message. The error is the reason for refusing the message.
+func openAnnouncement(key memoryKey, set string, message []byte, now time.Time, skew time.Duration) (announcement, error) {
+	body, err := key.verify(set, message)
 	if err != nil {
 		return announcement{}, err
 	}
@@ -188,12 +186,13 @@ func openAnnouncement(from sender, set string, message []byte, now time.Time, sk
 		return announcement{}, err
 	}
 	if age := now.Sub(time.UnixMicro(a.cursor.Micros)); age > skew || age < -skew {
-		return announcement{}, errTime
+		return announcement{}, errClockSkew
 	}
 	return a, nil
 }
 
-// uvarints fills numbers from the beginning of p, and returns the rest of p.
+// uvarints decodes len(numbers) uvarints from the start of p into numbers, and returns the
+// rest of p.
 func uvarints(p []byte, numbers []uint64) ([]byte, error) {
 	for i := range numbers {
 		v, size := binary.Uvarint(p)

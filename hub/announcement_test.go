@@ -32,11 +32,11 @@ func appended(b *feed.Batch, listSize int) changelog.Appended {
 }
 
 // me is who sends the announcements of tests.
-var me = sender{"m", "secret"}
+var me = memoryKey{"m", "secret"}
 
 // encoded returns the only announcement of an append.
-func encoded(from sender, a changelog.Appended) []byte {
-	return announcements(from, "a.set", a, 1<<20)[0]
+func encoded(from memoryKey, a changelog.Appended) []byte {
+	return encodeAnnouncements(from, "a.set", a, 1<<20)[0]
 }
 
 // atTime is when the entries of batchAfter{Micros: 1_000} are new.
@@ -64,24 +64,24 @@ func TestAnnouncement(t *testing.T) {
 		{"in several blocks", encoded(me, appended(b, 4)), b, nil},
 		{"without entries", encoded(me, bare), nil, nil},
 		{"of no entry", encoded(me, changelog.Appended{Cursor: feed.Cursor{Micros: 1_000}}), nil, nil},
-		{"of another memory", encoded(sender{"n", "secret"}, whole), nil, errForeign},
-		{"with another secret", encoded(sender{"m", "Secret"}, whole), nil, errForged},
-		{"without a secret", encoded(sender{"m", ""}, whole), nil, errForged},
-		{"of another set", announcements(me, "b.set", whole, 1<<20)[0], nil, errForged},
-		{"of another set whose name is longer", append(announcements(me, "a.set1", bare, 1<<20)[0], '1'), nil, errForged},
-		{"changed in the cursor", changed(5, 1), nil, errForged},
-		{"changed in the block", changed(30, 1), nil, errForged},
-		{"changed in the mac", changed(-1, 1), nil, errForged},
+		{"of another memory", encoded(memoryKey{"n", "secret"}, whole), nil, errOtherMemory},
+		{"with another secret", encoded(memoryKey{"m", "Secret"}, whole), nil, errBadMAC},
+		{"without a secret", encoded(memoryKey{"m", ""}, whole), nil, errBadMAC},
+		{"of another set", encodeAnnouncements(me, "b.set", whole, 1<<20)[0], nil, errBadMAC},
+		{"of another set whose name is longer", append(encodeAnnouncements(me, "a.set1", bare, 1<<20)[0], '1'), nil, errBadMAC},
+		{"changed in the cursor", changed(5, 1), nil, errBadMAC},
+		{"changed in the block", changed(30, 1), nil, errBadMAC},
+		{"changed in the mac", changed(-1, 1), nil, errBadMAC},
 		{"empty", nil, nil, errVersion},
 		{"of version 1", append([]byte{1}, encoded(me, whole)[1:]...), nil, errVersion},
 		{"of a later version", append([]byte{3}, encoded(me, whole)[1:]...), nil, errVersion},
 		{"cut in the mac", encoded(me, bare)[:8], nil, errVersion},
 		{"cut in the memory", append([]byte{2, 30}, make([]byte, 40)...), nil, errMalformed},
-		{"cut in the block", encoded(me, whole)[:60], nil, errForged},
+		{"cut in the block", encoded(me, whole)[:60], nil, errBadMAC},
 		{"with a hole", encoded(me, hole), nil, errMalformed},
 		{"with an empty block", encoded(me, none), nil, changelog.ErrCorrupt},
-		{"of ten years ahead", encoded(me, appended(batchAfter(feed.Cursor{Position: 7, Micros: 10 * 365 * 24 * time.Hour.Microseconds()}, 1), 10)), nil, errTime},
-		{"of a bit ahead", encoded(me, changelog.Appended{Cursor: feed.Cursor{Micros: 61e6}}), nil, errTime},
+		{"of ten years ahead", encoded(me, appended(batchAfter(feed.Cursor{Position: 7, Micros: 10 * 365 * 24 * time.Hour.Microseconds()}, 1), 10)), nil, errClockSkew},
+		{"of a bit ahead", encoded(me, changelog.Appended{Cursor: feed.Cursor{Micros: 61e6}}), nil, errClockSkew},
 		{"of before 1970", encoded(me, changelog.Appended{Cursor: feed.Cursor{Micros: -1}}), nil, errMalformed},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -100,10 +100,10 @@ func TestAnnouncement(t *testing.T) {
 			}
 		})
 	}
-	if _, err := openAnnouncement(sender{"m", ""}, "a.set", encoded(sender{"m", ""}, whole), atTime, time.Minute); !errors.Is(err, errForged) {
+	if _, err := openAnnouncement(memoryKey{"m", ""}, "a.set", encoded(memoryKey{"m", ""}, whole), atTime, time.Minute); !errors.Is(err, errBadMAC) {
 		t.Errorf("a hub that does not know the secret believes a message: %v", err)
 	}
-	if _, err := openAnnouncement(me, "a.set", encoded(me, whole), atTime.Add(2*time.Minute), time.Minute); !errors.Is(err, errTime) {
+	if _, err := openAnnouncement(me, "a.set", encoded(me, whole), atTime.Add(2*time.Minute), time.Minute); !errors.Is(err, errClockSkew) {
 		t.Errorf("an old message is believed: %v", err)
 	}
 }
@@ -120,7 +120,7 @@ func TestAnnouncementParts(t *testing.T) {
 		{100, 240, 5, 0},
 	} {
 		after, bare := b.After, 0
-		all := announcements(me, "a.set", appended(b, test.listSize), test.most)
+		all := encodeAnnouncements(me, "a.set", appended(b, test.listSize), test.most)
 		for _, p := range all {
 			got, err := openAnnouncement(me, "a.set", p, atTime, time.Minute)
 			if err != nil {
@@ -148,7 +148,7 @@ func FuzzAnnouncement(f *testing.F) {
 	for _, a := range []changelog.Appended{appended(b, 1000), appended(b, 3), {After: b.After, Cursor: b.Cursor}, {Cursor: b.Cursor}} {
 		f.Add(encoded(me, a))
 	}
-	other := sender{"m", "another secret"}
+	other := memoryKey{"m", "another secret"}
 	f.Fuzz(func(t *testing.T, p []byte) {
 		if _, err := openAnnouncement(other, "a.set", p, atTime, time.Minute); err == nil {
 			t.Error("a message is believed without its secret")

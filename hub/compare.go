@@ -11,164 +11,166 @@ import (
 	"github.com/rshub/rshub/internal/backoff"
 )
 
-// doubtPause is about the time between two looks that settle doubts. It bounds the
-// cost of announcements that are lost, reordered or repeated, by accident or by an
-// attacker: each look reads the heads of the sets in doubt, for all their followers.
-const doubtPause = 50 * time.Millisecond
+// checkInterval is the approximate time between two requested checks. It bounds the cost of
+// announcements that are lost, reordered or repeated, by accident or by an attacker: each
+// check reads the heads of the requesting sets once for all their followers.
+const checkInterval = 50 * time.Millisecond
 
-// watch compares the tails with the memory until ctx is done: all of them each
-// Options.Shared, and those in doubt soon.
-func (h *Hub) watch(ctx context.Context) {
-	var tick <-chan time.Time // nil: no other hub uses the memory
-	if h.opts.Shared > 0 {
-		ticker := time.NewTicker(h.opts.Shared)
+// watchHeads compares the tails with the memory until ctx is done: all of them every
+// Options.PollInterval, and those that need a check soon after they requested it.
+func (h *Hub) watchHeads(ctx context.Context) {
+	var tick <-chan time.Time // nil if no other hub uses the memory
+	if h.opts.PollInterval > 0 {
+		ticker := time.NewTicker(h.opts.PollInterval)
 		defer ticker.Stop()
 		tick = ticker.C
 	}
-	said := "" // the last logged error of a look at all sets
+	lastErr := "" // last logged error of a check of all sets; empty if the check succeeded
 	for ctx.Err() == nil {
 		select {
 		case <-tick:
-			now := ""
-			if err := h.compare(ctx, h.looks(nil)); err != nil {
-				now = err.Error()
+			errText := ""
+			if err := h.checkHeads(ctx, h.startChecks(nil)); err != nil {
+				errText = err.Error()
 			}
-			if now != "" && now != said && ctx.Err() == nil {
-				h.opts.Logger.Warn("cannot look for changes that were not announced", "err", now)
+			if errText != "" && errText != lastErr && ctx.Err() == nil {
+				h.opts.Logger.Warn("cannot check for unannounced changes", "err", errText)
 			}
-			said = now
-		case <-h.doubted:
-			_ = h.compare(ctx, h.looks((*tail).doubtful)) // the look at each tick logs errors
-			backoff.Wait(ctx, doubtPause)
+			lastErr = errText
+		case <-h.checkWakeup:
+			_ = h.checkHeads(ctx, h.startChecks((*tail).needsCheck)) // the check at each tick logs errors
+			backoff.Wait(ctx, checkInterval)
 		case <-ctx.Done():
 		}
 	}
 }
 
-// A look is a look at the head of a set's log, and what its tail knew when the look
-// began.
-type look struct {
-	tail          *tail
-	added, doubts uint64
-	head          feed.Cursor
+// A headCheck is a check of the head of a set's log in progress. It has the state of the tail
+// when the check started.
+type headCheck struct {
+	tail                   *tail
+	added, requestedChecks uint64
+	head                   feed.Cursor
 }
 
-// looks begins a look for each tail that which chooses; nil chooses all.
-func (h *Hub) looks(which func(*tail) bool) map[string]look {
+// startChecks starts a check of each tail for which filter returns true; a nil filter selects
+// all.
+func (h *Hub) startChecks(filter func(*tail) bool) map[string]headCheck {
 	h.mu.Lock()
 	tails := maps.Clone(h.tails)
 	h.mu.Unlock()
-	looks := make(map[string]look, len(tails))
+	checks := make(map[string]headCheck, len(tails))
 	for set, t := range tails {
-		if which == nil || which(t) {
-			looks[set] = t.look()
+		if filter == nil || filter(t) {
+			checks[set] = t.startCheck()
 		}
 	}
-	return looks
+	return checks
 }
 
-// compare looks whether the memory moved without an announcement: one may have been
-// lost or refused, or the memory may have lost its tail. If it moved, the followers
-// read the memory, which verifies their cursors. A set that cannot be read does not
-// stop the comparison of the others. The error names it.
-func (h *Hub) compare(ctx context.Context, looks map[string]look) error {
-	if len(looks) == 0 {
+// checkHeads checks whether the memory changed without an announcement: one may have been lost
+// or refused, or the log may have lost its newest entries. If so, the followers read the
+// memory, which verifies their cursors. A set that cannot be read does not prevent the checks
+// of the others; the error names it.
+func (h *Hub) checkHeads(ctx context.Context, checks map[string]headCheck) error {
+	if len(checks) == 0 {
 		return nil
 	}
-	states, err := h.log.Sets(ctx, slices.Collect(maps.Keys(looks))...)
-	defer h.lookBack(ctx, states) // after the followers are told
+	states, err := h.log.Sets(ctx, slices.Collect(maps.Keys(checks))...)
+	defer h.detectLoss(ctx, states) // after the followers are woken
 	for _, s := range states {
-		h.found(looks[s.Set], s.Head)
-		delete(looks, s.Set)
+		h.finishCheck(checks[s.Set], s.Head)
+		delete(checks, s.Set)
 	}
 	if err != nil {
-		if len(states) > 0 || !errors.Is(err, feed.ErrUnavailable) { // else the memory is unavailable, which followers notice by themselves
-			h.compareMissing(ctx, looks)
+		if len(states) > 0 || !errors.Is(err, feed.ErrUnavailable) { // otherwise the whole memory is unavailable, and followers find that out themselves
+			h.checkHeadsSingly(ctx, checks)
 		}
 		return err
 	}
-	for _, l := range looks { // of sets that do not exist
-		h.found(l, feed.Cursor{})
+	for _, c := range checks { // the remaining sets do not exist
+		h.finishCheck(c, feed.Cursor{})
 	}
 	return nil
 }
 
-// compareMissing compares the sets that are not among the states of a look that
-// failed. Either they do not exist, or they cannot be read. It asks one by one, and
-// only for sets that existed.
-func (h *Hub) compareMissing(ctx context.Context, looks map[string]look) {
-	away := 0
-	for set, l := range looks {
-		if l.head.IsZero() {
+// checkHeadsSingly checks the sets whose states were missing from a failed read of several.
+// Either they do not exist, or they cannot be read. It reads their states one by one, and only
+// for sets that existed.
+func (h *Hub) checkHeadsSingly(ctx context.Context, checks map[string]headCheck) {
+	unavailable := 0
+	for set, c := range checks {
+		if c.head.IsZero() {
 			continue
 		}
 		s, err := h.log.State(ctx, set)
 		if err == nil || errors.Is(err, feed.ErrNoSet) {
-			h.found(l, s.Head)
+			h.finishCheck(c, s.Head)
 			continue
 		}
 		if errors.Is(err, feed.ErrUnavailable) {
-			away++
+			unavailable++
 		}
-		if away == 3 || ctx.Err() != nil {
-			return // a part of the memory is unavailable; the next look goes on
+		if unavailable == 3 || ctx.Err() != nil {
+			return // part of the memory is unavailable; the next check continues
 		}
 	}
 }
 
-// found gives a tail the head that a look at the memory has found.
-func (h *Hub) found(l look, head feed.Cursor) {
-	if head.Micros < l.head.Micros {
-		h.pages.lost()
+// finishCheck applies the head that a check found in the memory to the tail. It requests
+// another check if the tail still needs one.
+func (h *Hub) finishCheck(c headCheck, head feed.Cursor) {
+	if head.Micros < c.head.Micros {
+		h.pages.invalidate()
 	}
-	unannounced, settled := l.tail.found(l, head)
+	unannounced, done := c.tail.finishCheck(c, head)
 	if unannounced {
 		h.metrics.repaired.Inc()
 	}
-	if !settled {
-		h.doubted.Wake()
+	if !done {
+		h.checkWakeup.Wake()
 	}
 }
 
-// look begins a look at the memory.
-func (t *tail) look() look {
+// startCheck returns a check that records the current state of the tail.
+func (t *tail) startCheck() headCheck {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return look{t, t.added, t.doubts, t.head}
+	return headCheck{t, t.added, t.requestedChecks, t.head}
 }
 
-// doubtful reports whether the tail has a doubt that a look has to settle.
-func (t *tail) doubtful() bool {
+// needsCheck reports whether the tail has requested a check that has not been served.
+func (t *tail) needsCheck() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.doubts != t.settled
+	return t.requestedChecks != t.finishedChecks
 }
 
-// found takes the head that a look has found. If it differs from the tail's head,
-// the followers read the memory. If batches were added since the look began, the
-// look may be older than the batches; found then ignores it, and settles no doubt.
+// finishCheck applies the head that a check found. If it differs from the tail's head, the
+// followers read the memory. If batches were added since the check started, its result may be
+// older than the batches; finishCheck then ignores it, and requested checks remain requested.
 //
-// unannounced is true when the head that the previous look found was never
-// announced. It says nothing of the present head, because its announcement may still
-// come.
-func (t *tail) found(l look, head feed.Cursor) (unannounced, settled bool) {
+// unannounced reports whether the head found by the previous check was never announced. It
+// says nothing about the current head, whose announcement may still arrive. done reports
+// whether no further check is needed.
+func (t *tail) finishCheck(c headCheck, head feed.Cursor) (unannounced, done bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.added != l.added {
-		return false, t.doubts == t.settled
+	if t.added != c.added {
+		return false, t.requestedChecks == t.finishedChecks
 	}
-	t.settled = l.doubts
+	t.finishedChecks = c.requestedChecks
 	switch {
-	case t.checked != nil:
-		unannounced = t.checked.Micros > t.newest.Micros
-		t.announcedLocked(*t.checked) // from now on it counts as announced, so that it is counted only once
-	case t.newest.IsZero():
-		t.newest = head // entries from before this hub listened are no lost announcements
+	case t.lastChecked != nil:
+		unannounced = t.lastChecked.Micros > t.newestAnnounced.Micros
+		t.noteAnnouncedLocked(*t.lastChecked) // treated as announced from now on, so that it is counted only once
+	case t.newestAnnounced.IsZero():
+		t.newestAnnounced = head // entries from before this hub subscribed do not count as lost announcements
 	}
-	t.checked = &head
+	t.lastChecked = &head
 	if head != t.head {
 		t.head = head
-		t.forgetLocked()
+		t.invalidateLocked()
 	}
-	return unannounced, t.doubts == t.settled
+	return unannounced, t.requestedChecks == t.finishedChecks
 }

@@ -23,7 +23,7 @@ func heard(b *feed.Batch) announcement { return announcement{b.Cursor, b} }
 
 // compare makes a look at a memory that has a head.
 func (t *tail) compare(head feed.Cursor) (unannounced bool) {
-	unannounced, _ = t.found(t.look(), head)
+	unannounced, _ = t.finishCheck(t.startCheck(), head)
 	return unannounced
 }
 
@@ -60,15 +60,15 @@ func TestHear(t *testing.T) {
 		{"a deletion", []announcement{heard(first), {cursor: feed.Cursor{Micros: 1}}}, true, start, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			tail := &tail{moved: make(chan struct{})}
+			tail := &tail{changed: make(chan struct{})}
 			tail.compare(start)
 			doubt := false
 			for _, a := range test.heard {
-				if !tail.hear(a) {
+				if !tail.receive(a) {
 					doubt = true
 				}
 			}
-			if doubt != test.doubt || tail.doubtful() != test.doubt {
+			if doubt != test.doubt || tail.needsCheck() != test.doubt {
 				t.Errorf("doubt is %v, want %v", doubt, test.doubt)
 			}
 			batches, ok, _ := tail.after(test.after)
@@ -76,7 +76,7 @@ func TestHear(t *testing.T) {
 				t.Errorf("%d batches, known %v, want %d", len(batches), ok, test.want)
 			}
 			tail.compare(third.Cursor)
-			if _, ok, _ := tail.after(start); tail.doubtful() || tail.head != third.Cursor || ok {
+			if _, ok, _ := tail.after(start); tail.needsCheck() || tail.head != third.Cursor || ok {
 				t.Error("a look settles nothing")
 			}
 		})
@@ -87,7 +87,7 @@ func TestHear(t *testing.T) {
 func TestCompare(t *testing.T) {
 	start := feed.Cursor{Position: 7, Micros: 1_000}
 	b := batchAfter(start, 1)
-	tail := &tail{moved: make(chan struct{})}
+	tail := &tail{changed: make(chan struct{})}
 	for _, step := range []struct {
 		name  string
 		add   *feed.Batch
@@ -104,7 +104,7 @@ func TestCompare(t *testing.T) {
 		{"the set was deleted", nil, feed.Cursor{}, true},
 	} {
 		if step.add != nil {
-			tail.hear(heard(step.add))
+			tail.receive(heard(step.add))
 		}
 		_, _, moved := tail.after(start)
 		tail.compare(step.head)
@@ -127,25 +127,25 @@ func TestLookIsOvertaken(t *testing.T) {
 	first := batchAfter(start, 1)
 	second := batchAfter(first.Cursor, 1)
 	third := batchAfter(second.Cursor, 1)
-	tail := &tail{moved: make(chan struct{})}
+	tail := &tail{changed: make(chan struct{})}
 	tail.compare(start)
 
-	l := tail.look()
-	tail.hear(heard(first))
-	if _, settled := tail.found(l, start); tail.head != first.Cursor || len(tail.window) != 1 || !settled {
+	l := tail.startCheck()
+	tail.receive(heard(first))
+	if _, settled := tail.finishCheck(l, start); tail.head != first.Cursor || len(tail.window) != 1 || !settled {
 		t.Errorf("an old look changes the head to %v", tail.head)
 	}
-	l = tail.look()
-	tail.hear(heard(third))
-	if _, settled := tail.found(l, first.Cursor); settled {
+	l = tail.startCheck()
+	tail.receive(heard(third))
+	if _, settled := tail.finishCheck(l, first.Cursor); settled {
 		t.Error("a look settles a doubt that came after it began")
 	}
-	l = tail.look()
+	l = tail.startCheck()
 	tail.add([]*feed.Batch{second})
-	if _, settled := tail.found(l, second.Cursor); settled || tail.head != second.Cursor {
+	if _, settled := tail.finishCheck(l, second.Cursor); settled || tail.head != second.Cursor {
 		t.Error("a look that was overtaken settles a doubt")
 	}
-	if _, settled := tail.found(tail.look(), third.Cursor); !settled || tail.head != third.Cursor {
+	if _, settled := tail.finishCheck(tail.startCheck(), third.Cursor); !settled || tail.head != third.Cursor {
 		t.Error("the last look settles nothing")
 	}
 	// The hub's own append comes after what follows it.
@@ -157,10 +157,10 @@ func TestLookIsOvertaken(t *testing.T) {
 // A follower finds the end of the log before the tail knows it. Another follower waits
 // for what lies before it, and is woken.
 func TestFirstRead(t *testing.T) {
-	tail := &tail{moved: make(chan struct{})}
+	tail := &tail{changed: make(chan struct{})}
 	_, _, waits := tail.after(feed.Cursor{Position: 1, Micros: 1})
 	_, _, moved := tail.after(feed.Cursor{Position: 2, Micros: 2})
-	now := tail.read(feed.Cursor{Position: 2, Micros: 2}, moved)
+	now := tail.noteRead(feed.Cursor{Position: 2, Micros: 2}, moved)
 	select {
 	case <-waits:
 	default:
@@ -171,7 +171,7 @@ func TestFirstRead(t *testing.T) {
 		t.Error("who has read wakes itself")
 	default:
 	}
-	if tail.read(feed.Cursor{Position: 1, Micros: 1}, now) != now || tail.head.Position != 2 {
+	if tail.noteRead(feed.Cursor{Position: 1, Micros: 1}, now) != now || tail.head.Position != 2 {
 		t.Error("the head goes back")
 	}
 }
@@ -179,27 +179,27 @@ func TestFirstRead(t *testing.T) {
 // A set is deleted and made anew with earlier datetimes, because the clock was wrong when
 // the old one got its last changes. Followers get what is published to the new one.
 func TestMadeAnewEarlier(t *testing.T) {
-	tail := &tail{moved: make(chan struct{})}
+	tail := &tail{changed: make(chan struct{})}
 	ahead := batchAfter(feed.Cursor{Position: 7, Micros: 1e15}, 1)
 	tail.add([]*feed.Batch{ahead})
-	l := tail.look()
-	tail.gone()
-	tail.found(l, ahead.Cursor)
+	l := tail.startCheck()
+	tail.markDeleted()
+	tail.finishCheck(l, ahead.Cursor)
 	first := batchAfter(feed.Cursor{Micros: 1_000}, 1)
 	if !tail.add([]*feed.Batch{first}) || tail.head != first.Cursor {
 		t.Errorf("the head is %v", tail.head)
 	}
 	// Another hub does the same with the set.
 	tail.add([]*feed.Batch{ahead})
-	tail.hear(announcement{cursor: feed.Cursor{Micros: 2_000}})
-	if tail.compare(first.Cursor); tail.head != first.Cursor || tail.doubtful() {
+	tail.receive(announcement{cursor: feed.Cursor{Micros: 2_000}})
+	if tail.compare(first.Cursor); tail.head != first.Cursor || tail.needsCheck() {
 		t.Errorf("the head is %v", tail.head)
 	}
 }
 
 // withBus gives a hub a Bus that has no NATS, and its memory a secret.
 func withBus(t *testing.T, o Options) (*Hub, *testLog, *Bus) {
-	bus := &Bus{opts: NATSOptions{Logger: slog.New(slog.DiscardHandler)}, out: make(chan outgoing, maxOutgoing)}
+	bus := &Bus{opts: NATSOptions{Logger: slog.New(slog.DiscardHandler)}, queue: make(chan queuedAppend, maxQueuedAppends)}
 	bus.metrics = newBusMetrics(prometheus.NewRegistry(), func() bool { return false })
 	o.Bus = bus
 	h, log := newHub(t, o)
@@ -223,12 +223,12 @@ func TestForged(t *testing.T) {
 		refused bool
 	}{
 		{"without the secret", func(h *Hub, head feed.Cursor, _ []byte) []byte {
-			return encoded(sender{h.log.ID(), "guess"}, appended(batchAfter(head, 3), 1000))
+			return encoded(memoryKey{h.log.ID(), "guess"}, appended(batchAfter(head, 3), 1000))
 		}, true},
 		{"ten years ahead, from a hub", func(h *Hub, head feed.Cursor, _ []byte) []byte {
 			b := batchAfter(head, 3)
 			b.Cursor = ten(b.Cursor)
-			return encoded(h.sender(), appended(b, 1000))
+			return encoded(h.memoryKey(), appended(b, 1000))
 		}, true},
 		{"changed", func(_ *Hub, _ feed.Cursor, real []byte) []byte {
 			m := slices.Clone(real)
@@ -236,21 +236,21 @@ func TestForged(t *testing.T) {
 			return m
 		}, true},
 		{"from a hub, beyond the head", func(h *Hub, head feed.Cursor, _ []byte) []byte {
-			return encoded(h.sender(), appended(batchAfter(batchAfter(head, 2).Cursor, 3), 1000))
+			return encoded(h.memoryKey(), appended(batchAfter(batchAfter(head, 2).Cursor, 3), 1000))
 		}, false},
 		{"from a hub, after another head", func(h *Hub, head feed.Cursor, _ []byte) []byte {
-			return encoded(h.sender(), appended(batchAfter(feed.Cursor{Position: head.Position, Micros: head.Micros + 1}, 3), 1000))
+			return encoded(h.memoryKey(), appended(batchAfter(feed.Cursor{Position: head.Position, Micros: head.Micros + 1}, 3), 1000))
 		}, false},
 		{"from a hub, after the middle", func(h *Hub, head feed.Cursor, _ []byte) []byte {
-			return encoded(h.sender(), appended(batchAfter(feed.Cursor{Position: head.Position - 1, Micros: head.Micros - 1}, 3), 1000))
+			return encoded(h.memoryKey(), appended(batchAfter(feed.Cursor{Position: head.Position - 1, Micros: head.Micros - 1}, 3), 1000))
 		}, false},
 		{"from a hub, a deletion that was none", func(h *Hub, head feed.Cursor, _ []byte) []byte {
-			return encoded(h.sender(), changelog.Appended{Cursor: feed.Cursor{Micros: head.Micros + 1}})
+			return encoded(h.memoryKey(), changelog.Appended{Cursor: feed.Cursor{Micros: head.Micros + 1}})
 		}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h, log, bus := withBus(t, Options{Shared: 2 * time.Second})
+				h, log, bus := withBus(t, Options{PollInterval: 2 * time.Second})
 				stop := running(t, h)
 				head := mustPublish(t, h, set, changes("old", 5)).Cursor
 				r := follow(t, h, set, head)
@@ -265,11 +265,11 @@ func TestForged(t *testing.T) {
 							t.Fatal(err)
 						}
 						next[0].Blocks = changelog.CutBlocks(changes(fmt.Sprint("new-", i, announced), 2), last.Position+1, 10_000)
-						real := encoded(h.sender(), next[0])
+						real := encoded(h.memoryKey(), next[0])
 						for range repeats {
-							h.hear(set, tail, test.forge(h, last, real))
+							h.receiveAnnouncement(set, tail, test.forge(h, last, real))
 							if announced {
-								h.hear(set, tail, real)
+								h.receiveAnnouncement(set, tail, real)
 							}
 						}
 						begin, at := time.Now(), last
@@ -306,7 +306,7 @@ func TestForged(t *testing.T) {
 // hub look at the memory a few times a second at most.
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, log, _ := withBus(t, Options{Shared: 2 * time.Second})
+		h, log, _ := withBus(t, Options{PollInterval: 2 * time.Second})
 		stop := running(t, h)
 		head := mustPublish(t, h, "a.set", changes("old", 5)).Cursor
 		var readers []*reader
@@ -319,11 +319,11 @@ func TestFlood(t *testing.T) {
 		log.onSince = func() error { reads++; return nil }
 		log.onSets = func(states []feed.State, err error) ([]feed.State, error) { looks++; return states, err }
 		log.mu.Unlock()
-		forged := encoded(sender{h.log.ID(), "guess"}, appended(batchAfter(head, 1), 1000))
-		deletion := encoded(h.sender(), changelog.Appended{Cursor: feed.Cursor{Micros: head.Micros}})
+		forged := encoded(memoryKey{h.log.ID(), "guess"}, appended(batchAfter(head, 1), 1000))
+		deletion := encoded(h.memoryKey(), changelog.Appended{Cursor: feed.Cursor{Micros: head.Micros}})
 		for range 10_000 {
-			h.hear("a.set", h.tail("a.set"), forged)
-			h.hear("a.set", h.tail("a.set"), deletion)
+			h.receiveAnnouncement("a.set", h.tail("a.set"), forged)
+			h.receiveAnnouncement("a.set", h.tail("a.set"), deletion)
 			time.Sleep(100 * time.Microsecond) // for a second
 		}
 		synctest.Wait()
@@ -340,7 +340,7 @@ func TestFlood(t *testing.T) {
 func TestCompareBesideABadSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines testutil.Log
-		h, log := newHub(t, Options{Shared: 2 * time.Second, Logger: lines.Logger(slog.LevelInfo)})
+		h, log := newHub(t, Options{PollInterval: 2 * time.Second, Logger: lines.Logger(slog.LevelInfo)})
 		stop := running(t, h)
 		readers := map[string]*reader{}
 		heads := map[string]feed.Cursor{}
@@ -373,7 +373,7 @@ func TestCompareBesideABadSet(t *testing.T) {
 		if err := readers["deleted"].ended(t); !errors.Is(err, feed.ErrGone) {
 			t.Errorf("the follower of the deleted set ends with %v", err)
 		}
-		if n := len(lines.Lines(t, "cannot look for changes that were not announced")); n != 1 || !strings.Contains(lines.String(), `\"bad\"`) {
+		if n := len(lines.Lines(t, "cannot check for unannounced changes")); n != 1 || !strings.Contains(lines.String(), `\"bad\"`) {
 			t.Errorf("the log has %d lines:\n%s", n, lines.String())
 		}
 		stop()

@@ -154,7 +154,7 @@ func (d *deadlines) SetReadDeadline(time.Time) error { d.n++; return nil }
 // After the end of the body only net/http reads, so no more deadline is set.
 func TestNoDeadlineBehindTheEnd(t *testing.T) {
 	d := &deadlines{}
-	r := &patientReader{ctx: t.Context(), ReadCloser: io.NopCloser(iotest.OneByteReader(strings.NewReader("ab"))), conn: http.NewResponseController(d)}
+	r := &deadlineReader{ctx: t.Context(), ReadCloser: io.NopCloser(iotest.OneByteReader(strings.NewReader("ab"))), conn: http.NewResponseController(d)}
 	for i, want := range []int{1, 2, 3, 3, 3} { // the third read finds the end
 		if _, err := r.Read(make([]byte, 10)); (err == io.EOF) != (i >= 2) || d.n != want {
 			t.Errorf("read %d: %v, %d deadlines, want %d", i+1, err, d.n, want)

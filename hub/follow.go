@@ -11,41 +11,41 @@ import (
 	"github.com/rshub/rshub/internal/backoff"
 )
 
-// Follow yields what comes after a cursor in a set's log, and waits for more
-// until ctx is done. Each time it yields everything that waits, up to the size
-// of the window or of one read of the memory: one or more batches, each of
-// which begins where the one before ends. All followers share the batches, so
-// nobody may change them. A batch without entries is yielded only to say
-// Diverged. Nothing is skipped, and nothing is repeated except after Diverged.
+// Follow yields the batches after a cursor in a set's log, and waits for more until ctx is
+// done. Each time it yields all batches that are available, up to the size of the window or of
+// one read of the memory: at least one batch, each starting where the previous one ends. The
+// batches are shared with other followers and must not be modified. A batch without entries is
+// yielded only to report Diverged. No entry is skipped, and none is repeated except after
+// Diverged.
 //
-// An error ends the sequence: feed.ErrGone, or a damaged memory. While the
-// memory cannot be reached, Follow waits and tries again. When ctx is done, the
-// sequence ends without an error.
+// An error, such as feed.ErrGone or changelog.ErrCorrupt, ends the sequence. While the memory
+// is unavailable, Follow retries with growing delays. When ctx is done, the sequence ends
+// without an error.
 //
-// A set that is not made yet is followed from the zero cursor.
+// A set that does not exist yet is followed from the zero cursor.
 func (h *Hub) Follow(ctx context.Context, set string, after feed.Cursor) iter.Seq2[[]*feed.Batch, error] {
 	return func(yield func([]*feed.Batch, error) bool) {
 		t := h.attach(set)
 		defer h.detach(set, t)
 		var failures int
 		for ctx.Err() == nil {
-			batches, ok, moved := t.after(after)
+			batches, ok, changed := t.after(after)
 			if ok && len(batches) > 0 {
 				h.metrics.hits.Inc()
 			}
 			if !ok {
 				var err error
-				batches, err = h.read(ctx, set, after, pageEntries)
+				batches, err = h.readMemory(ctx, set, after, pageEntries)
 				switch {
 				case err == nil:
 					failures = 0
 					if len(batches) == 0 {
-						moved = t.read(after, moved)
+						changed = t.noteRead(after, changed)
 					}
 				case ctx.Err() != nil:
 					return
 				case errors.Is(err, feed.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-					h.waiting.Do(func() { h.opts.Logger.Warn("follow: waiting for the memory", "set", set, "err", err) })
+					h.waitWarning.Do(func() { h.opts.Logger.Warn("follow: waiting for the memory", "set", set, "err", err) })
 					failures++
 					backoff.Wait(ctx, backoff.Doubled(100*time.Millisecond, 5*time.Second, failures))
 					continue
@@ -55,24 +55,25 @@ func (h *Hub) Follow(ctx context.Context, set string, after feed.Cursor) iter.Se
 				}
 			}
 			if len(batches) > 0 {
-				after = batches[len(batches)-1].Cursor // before yield, so that nothing here keeps the batches meanwhile
+				after = batches[len(batches)-1].Cursor // before yield, so that the batches can be freed during it
 				if !yield(batches, nil) {
 					return
 				}
 				continue
 			}
 			select {
-			case <-moved:
+			case <-changed:
 			case <-ctx.Done():
 			}
 		}
 	}
 }
 
-// Next returns what Follow would yield first after a cursor, and waits for nothing: it returns
-// no batches if nothing follows by now. Of what it has to read from the memory, it returns at
-// most so many entries, and for at most readTime. The errors are those of changelog.Log.Since.
-func (h *Hub) Next(ctx context.Context, set string, after feed.Cursor, most int) ([]*feed.Batch, error) {
+// Next returns the batches that Follow would yield first after a cursor, without waiting for
+// new ones: it returns none if nothing follows the cursor yet. It reads at most limit entries
+// from the memory, for at most nextTimeout. The batches are shared and must not be modified.
+// Errors are those of changelog.Log.Since.
+func (h *Hub) Next(ctx context.Context, set string, after feed.Cursor, limit int) ([]*feed.Batch, error) {
 	if t := h.tail(set); t != nil {
 		if batches, ok, _ := t.after(after); ok {
 			if len(batches) > 0 {
@@ -81,21 +82,21 @@ func (h *Hub) Next(ctx context.Context, set string, after feed.Cursor, most int)
 			return batches, nil
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, readTime)
+	ctx, cancel := context.WithTimeout(ctx, nextTimeout)
 	defer cancel()
-	batches, err := h.read(ctx, set, after, most)
+	batches, err := h.readMemory(ctx, set, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read set %q after %v: %w", set, after, err)
 	}
 	return batches, nil
 }
 
-// readTime bounds a read of the memory by Next.
-const readTime = 30 * time.Second
+// nextTimeout is the timeout for a read of the memory by Next.
+const nextTimeout = 30 * time.Second
 
-// read returns at most so many entries that follow a cursor in the memory.
-func (h *Hub) read(ctx context.Context, set string, after feed.Cursor, most int) ([]*feed.Batch, error) {
-	batches, shared, err := h.pages.after(ctx, set, after, most)
+// readMemory returns batches after a cursor from the memory, with at most limit entries.
+func (h *Hub) readMemory(ctx context.Context, set string, after feed.Cursor, limit int) ([]*feed.Batch, error) {
+	batches, shared, err := h.pages.page(ctx, set, after, limit)
 	if shared {
 		h.metrics.shared.Inc()
 	} else {
@@ -104,68 +105,66 @@ func (h *Hub) read(ctx context.Context, set string, after feed.Cursor, most int)
 	return batches, err
 }
 
-// Attend keeps a set's tail until leave is called. A follower that does other work
-// between two calls of Follow needs it. Without Attend, if it is the only follower,
-// the hub drops the tail after each call; Follow then starts without a window, and
-// Behind knows nothing between the calls.
-func (h *Hub) Attend(set string) (leave func()) {
+// Retain keeps the tail of a set until release is called. A follower that does other work
+// between two calls of Follow needs it. Without Retain, if it is the only follower, the hub
+// drops the tail after each call; Follow then starts without a window, and Behind reports no
+// changes between the calls.
+func (h *Hub) Retain(set string) (release func()) {
 	t := h.attach(set)
 	return func() { h.detach(set, t) }
 }
 
-// attach counts one more follower of a set, and returns the set's tail. The
-// first follower makes the tail.
+// attach adds a follower to a set and returns the tail of the set. The first follower creates
+// the tail.
 func (h *Hub) attach(set string) *tail {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.tails[set]
 	if t == nil {
-		t = &tail{moved: make(chan struct{})}
+		t = &tail{changed: make(chan struct{})}
 		h.tails[set] = t
 		if h.opts.Bus != nil {
-			t.silence = h.opts.Bus.subscribe(set, func(message []byte) { h.hear(set, t, message) })
+			t.unsubscribe = h.opts.Bus.subscribe(set, func(message []byte) { h.receiveAnnouncement(set, t, message) })
 		}
 	}
 	t.followers++
 	return t
 }
 
-// hear gives a tail an announcement of another hub about a set. A message that
-// is not authentic is only counted.
-func (h *Hub) hear(set string, t *tail, message []byte) {
-	a, err := openAnnouncement(h.sender(), set, message, time.Now(), h.opts.ClockSkew)
+// receiveAnnouncement applies another hub's announcement about a set to its tail. It only
+// counts a message that is not authentic.
+func (h *Hub) receiveAnnouncement(set string, t *tail, message []byte) {
+	a, err := openAnnouncement(h.memoryKey(), set, message, time.Now(), h.opts.ClockSkew)
 	if err != nil {
-		h.opts.Bus.refuse(set, err)
+		h.opts.Bus.countRefused(set, err)
 		return
 	}
-	if !t.hear(a) {
-		h.doubted.Wake()
+	if !t.receive(a) {
+		h.checkWakeup.Wake()
 	}
 }
 
-// detach counts one follower of a set less. When the last one leaves, the tail
-// is dropped.
+// detach removes a follower from a set. When the last one leaves, the tail is dropped.
 func (h *Hub) detach(set string, t *tail) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if t.followers--; t.followers == 0 {
 		delete(h.tails, set)
-		if t.silence != nil {
-			t.silence()
+		if t.unsubscribe != nil {
+			t.unsubscribe()
 		}
 	}
 }
 
-// Behind returns how far a follower that has reached a cursor is behind what
-// this hub knows of: by how many changes, and the datetime of the oldest of
-// them in microseconds. It does not ask the memory. If that oldest change is
-// not in the window of recent batches, its datetime is unknown, and the
-// cursor's own datetime is returned, which is earlier. If nobody follows the
-// set, Behind returns 0 changes.
+// Behind returns how far a follower at a cursor is behind the end of the log that this hub
+// knows: the number of changes after the cursor, and the datetime of the oldest of them in
+// microseconds since the epoch. It does not read the memory. If the oldest change is not in
+// the window of recent batches, Behind returns the datetime of the cursor itself, which is
+// earlier. If the set has no followers, Behind returns 0 changes.
 func (h *Hub) Behind(set string, after feed.Cursor) (changes uint64, oldest int64) {
 	t := h.tail(set)
 	if t == nil {
 		return 0, 0
 	}
-	return t.behind(after)
+	return t.lag(after)
 }

@@ -12,7 +12,7 @@ import (
 
 // locLines is a form with one loc a line, relative to the title of the set. Its identity is the
 // header Id. Lines that begin with "#" are no changes.
-var locLines = &Form{MediaTypes: []string{"text/x-locs", "text/x-loc"}, Header: "X-Locs", Read: func(body []byte, header http.Header, d feed.Description, l resourcesync.Limits) (changes []resourcesync.Change, identity string, err error) {
+var locLines = &Format{MediaTypes: []string{"text/x-locs", "text/x-loc"}, Header: "X-Locs", Read: func(body []byte, header http.Header, d feed.Description, l resourcesync.Limits) (changes []resourcesync.Change, identity string, err error) {
 	for i, line := range bytes.Fields(body) {
 		if line[0] == '#' {
 			continue
@@ -28,7 +28,7 @@ var locLines = &Form{MediaTypes: []string{"text/x-locs", "text/x-loc"}, Header: 
 }}
 
 func TestForms(t *testing.T) {
-	h, log := newHub(t, Options{MaxBody: 10_000, Forms: []*Form{locLines}})
+	h, log := newHub(t, Options{MaxBody: 10_000, Formats: []*Format{locLines}})
 	for _, test := range []struct {
 		name    string
 		headers []string // besides the media type

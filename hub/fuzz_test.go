@@ -48,10 +48,10 @@ func FuzzPublishHeaders(f *testing.F) {
 				t.Errorf("two keys %q", got)
 			}
 		}
-		form, err := h.form(r.Header)
+		form, err := h.format(r.Header)
 		if media, params, merr := mime.ParseMediaType(contentTypeText); err != nil {
 			mistake(err)
-		} else if c := strings.ToLower(params["charset"]); merr != nil || form == xmlForm != strings.HasSuffix(media, "/xml") || form == jsonForm != (media == "application/json") || c != "" && c != "utf-8" && c != "us-ascii" {
+		} else if c := strings.ToLower(params["charset"]); merr != nil || form == xmlFormat != strings.HasSuffix(media, "/xml") || form == jsonFormat != (media == "application/json") || c != "" && c != "utf-8" && c != "us-ascii" {
 			t.Errorf("%q is %v", contentTypeText, form)
 		}
 		set, err := h.linkedSet(r.Header)

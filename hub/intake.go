@@ -15,48 +15,48 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// An intake is the body of a publish that is being read: who sends it, and the memory
-// that it takes until it is published. It takes the memory from a budget step by step,
-// because nobody knows in advance how large the unpacked body is.
+// An intake is the body of a publish while it is read. It knows the sender, and holds memory
+// for the publish until the publish is done. It reserves the memory from a budget step by
+// step, because the decompressed size of a body is not known in advance.
 type intake struct {
-	ctx   context.Context
-	user  *limit.User
-	share *limit.Share
-	most  int64 // the most bytes of memory that one publish may take
-	have  int64 // bytes that share has at least
+	ctx       context.Context
+	user      *limit.User
+	share     *limit.Share
+	maxMemory int64 // maximum bytes of memory for one publish
+	reserved  int64 // lower bound of the bytes that share holds
 
-	body    io.Reader // unpacked
-	patient *patientReader
-	read    int64 // bytes that were read
-	unpaid  int64 // of these, bytes not yet counted for the user's limit
-	err     error // error of the first failed read; it stays, because the bytes of that read are lost
+	body      io.Reader // decompressed body
+	source    *deadlineReader
+	read      int64 // number of bytes read
+	uncharged int64 // bytes read but not yet counted against the user's limit
+	err       error // error of the first failed read, returned by all later reads because the bytes of that read are lost
 
-	turns chan struct{} // Hub.turns
-	turn  bool          // whether it has a turn
+	slots     chan struct{} // Hub.decodeSlots
+	holdsSlot bool          // whether the intake holds an element of slots
 }
 
-// Memory is taken in steps. Most publishes need only the first.
+// Memory is reserved in steps. Most publishes need only the first.
 const (
-	firstRoom = 32 << 10
-	roomStep  = 256 << 10
+	minReservation  = 32 << 10
+	reservationStep = 256 << 10
 )
 
-// large is the most bytes of a publish that is decoded without waiting for a turn.
-const large = 1 << 20
+// largeBody is the maximum number of bytes of a publish that is decoded without a slot.
+const largeBody = 1 << 20
 
-// take begins an intake for the caller of ctx. The caller must call release.
-func (h *Hub) take(ctx context.Context) (*intake, error) {
-	in := &intake{ctx: ctx, user: limit.FromContext(ctx), most: h.opts.Intake.Most(ctx), have: firstRoom, turns: h.turns}
+// newIntake returns an intake for the caller of ctx, without a body. Unless newIntake fails,
+// the caller must call release.
+func (h *Hub) newIntake(ctx context.Context) (*intake, error) {
+	in := &intake{ctx: ctx, user: limit.FromContext(ctx), maxMemory: h.opts.Intake.Most(ctx), reserved: minReservation, slots: h.decodeSlots}
 	if err := in.admit(); err != nil {
 		return nil, err
 	}
 	var err error
-	in.share, err = h.opts.Intake.Take(ctx, firstRoom)
+	in.share, err = h.opts.Intake.Take(ctx, minReservation)
 	return in, err
 }
 
-// admit counts a publish for the user's limits. It returns an error if a limit
-// is reached.
+// admit counts a publish against the user's limits. It returns an error if a limit is reached.
 func (in *intake) admit() error {
 	for _, kind := range []limit.Kind{limit.Changes, limit.Bytes} {
 		if err := in.user.Check(kind); err != nil {
@@ -66,14 +66,14 @@ func (in *intake) admit() error {
 	return in.user.Use(limit.Publishes, 1)
 }
 
-// longestPace bounds how long a stream waits for a limit.
-const longestPace = 30 * time.Second
+// maxThrottle is the longest time that a batch of a stream waits for a limit.
+const maxThrottle = 30 * time.Second
 
-// pace counts a further batch of a stream. If a limit is reached, it waits for a while:
-// slowing a stream down is better than ending it.
-func (in *intake) pace() error {
+// throttle admits a further batch of a stream. If a limit is reached, it first waits for up to
+// maxThrottle: slowing a stream down is better than ending it.
+func (in *intake) throttle() error {
 	wait := max(in.user.Wait(limit.Publishes), in.user.Wait(limit.Changes), in.user.Wait(limit.Bytes))
-	if wait > 0 && wait <= longestPace {
+	if wait > 0 && wait <= maxThrottle {
 		if err := backoff.Sleep(in.ctx, wait); err != nil {
 			return err
 		}
@@ -81,21 +81,22 @@ func (in *intake) pace() error {
 	return in.admit()
 }
 
-// Read reads the body. The caller decodes what Read returns before the next call. A large
-// publish therefore waits for a turn first, so that decoding leaves processor time for
-// others. It gives up the turn while it waits for a publisher, who may be slow.
+// Read reads from the body. The caller decodes what Read returned before it calls Read again.
+// So for a large publish, Read acquires a slot before it returns, which leaves processor time
+// for other publishes, and releases the slot while it waits for the publisher, who may be
+// slow.
 func (in *intake) Read(p []byte) (int, error) {
-	in.yield()
+	in.releaseSlot()
 	if in.err != nil {
 		return 0, in.err
 	}
 	n, err := in.body.Read(p)
 	in.err = err
-	in.unpaid += int64(n)
-	if in.read += int64(n); in.read > large {
+	in.uncharged += int64(n)
+	if in.read += int64(n); in.read > largeBody {
 		select {
-		case in.turns <- struct{}{}:
-			in.turn = true
+		case in.slots <- struct{}{}:
+			in.holdsSlot = true
 		case <-in.ctx.Done():
 			in.err = in.ctx.Err()
 			return 0, in.err
@@ -104,56 +105,56 @@ func (in *intake) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// yield gives up the turn, if the intake has one.
-func (in *intake) yield() {
-	if in.turn {
-		in.turn = false
-		<-in.turns
+// releaseSlot releases the slot if the intake holds one.
+func (in *intake) releaseSlot() {
+	if in.holdsSlot {
+		in.holdsSlot = false
+		<-in.slots
 	}
 }
 
-// room takes memory for so many bytes from the budget. It returns an error if
-// there is none.
-func (in *intake) room(bytes int64) error {
-	if bytes <= in.have {
+// reserve reserves memory for the given total number of bytes from the budget. It returns an
+// error if the budget or the limit of one publish is exhausted.
+func (in *intake) reserve(bytes int64) error {
+	if bytes <= in.reserved {
 		return nil
 	}
 	if bytes > in.most {
 		return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Msg: fmt.Sprintf("one publish takes at most %d bytes of the hub's memory, unpacked, and this one takes more: send it in several", in.most)}
 	}
-	want := min(bytes+roomStep, in.most)
+	want := min(bytes+reservationStep, in.maxMemory)
 	if err := in.share.Grow(want); err != nil {
 		return err
 	}
-	in.have = want
+	in.reserved = want
 	return nil
 }
 
-// pay counts, for the user's limits, the bytes that were read and the changes
-// in them. All of these bytes are decoded.
-func (in *intake) pay(changes int) {
-	in.yield()
-	in.user.Spend(limit.Bytes, in.unpaid)
+// charge counts changes, and the bytes read since the last call, against the user's limits.
+// All of these bytes have been decoded.
+func (in *intake) charge(changes int) {
+	in.releaseSlot()
+	in.user.Spend(limit.Bytes, in.uncharged)
 	in.user.Spend(limit.Changes, int64(changes))
-	in.unpaid = 0
+	in.uncharged = 0
 }
 
-// shrink releases the memory of a batch before the next one.
-func (in *intake) shrink() {
-	in.share.Keep(firstRoom)
-	in.have = min(in.have, firstRoom)
+// releaseBatch releases the memory of a batch before the next one is read.
+func (in *intake) releaseBatch() {
+	in.share.Keep(minReservation)
+	in.reserved = min(in.reserved, minReservation)
 }
 
-// release ends the intake.
+// release charges the remaining bytes and returns the memory to the budget.
 func (in *intake) release() {
-	in.pay(0)
+	in.charge(0)
 	in.share.Release()
 }
 
-// body returns the request's body, limited in size and unpacked. A stream has
-// no limit for the whole; receiveLines limits its parts.
-func (h *Hub) body(w http.ResponseWriter, r *http.Request, patient *patientReader, stream bool) (io.Reader, error) {
-	var body io.ReadCloser = patient
+// decompress returns the body of a request, decompressed and limited in size. A stream has no
+// limit as a whole; receiveLines limits its batches.
+func (h *Hub) decompress(w http.ResponseWriter, r *http.Request, source *deadlineReader, stream bool) (io.Reader, error) {
+	var body io.ReadCloser = source
 	if !stream {
 		body = http.MaxBytesReader(w, body, h.opts.MaxBody)
 	}
@@ -167,49 +168,50 @@ func (h *Hub) body(w http.ResponseWriter, r *http.Request, patient *patientReade
 		}
 		return z, nil
 	default:
-		return nil, h.unsupported(fmt.Sprintf("the Content-Encoding is %q; send gzip or none", e))
+		return nil, h.unsupported(fmt.Sprintf("unsupported Content-Encoding %q; send gzip or none", e))
 	}
 }
 
-// leastRate is the least bytes a second at which a body must come, after the first
-// ReadTimeout. Without it, a publisher could hold a connection for days by sending a byte
-// now and then.
-const leastRate = 1 << 10
+// minRate is the minimum rate, in bytes per second, at which a body must arrive after the
+// first ReadTimeout. Without it, a publisher could hold a connection for days by sending a
+// byte now and then.
+const minRate = 1 << 10
 
-// A patientReader reads a request's body with a deadline for each read. So a publisher
-// may be slow, but neither silent nor endless. Reading ends when ctx ends.
-type patientReader struct {
+// A deadlineReader sets a deadline for each read of a request body. It allows for slow
+// publishers, but not for those that stop sending or never finish. Reads fail after ctx is
+// done.
+type deadlineReader struct {
 	io.ReadCloser
 	ctx     context.Context
 	timeout time.Duration
 	conn    *http.ResponseController
-	begun   time.Time
-	read    int64 // bytes since then
-	over    bool  // the end of the body, or an error, was read
+	start   time.Time
+	read    int64 // bytes read since start
+	done    bool  // whether a read returned io.EOF or another error
 }
 
-func (p *patientReader) Read(b []byte) (int, error) {
-	// After the end of the body, net/http itself reads, to notice that the publisher
-	// goes away. It would take a passed deadline for a publisher that went away.
-	if !p.over {
+func (r *deadlineReader) Read(b []byte) (int, error) {
+	// After the end of the body, net/http itself reads from the connection, to detect
+	// that the publisher disconnects. It would mistake an expired deadline for that.
+	if !r.done {
 		now := time.Now()
-		if p.begun.IsZero() {
-			p.begun = now
+		if r.start.IsZero() {
+			r.start = now
 		}
-		deadline := p.begun.Add(p.timeout + time.Duration(p.read)*time.Second/leastRate)
-		if silent := now.Add(p.timeout); silent.Before(deadline) {
-			deadline = silent
+		deadline := r.start.Add(r.timeout + time.Duration(r.read)*time.Second/minRate)
+		if idle := now.Add(r.timeout); idle.Before(deadline) {
+			deadline = idle
 		}
-		_ = p.conn.SetReadDeadline(deadline) // not every ResponseWriter can
-		if err := p.ctx.Err(); err != nil {  // checked after SetReadDeadline, because the code that ends ctx then sets an earlier deadline
+		_ = r.conn.SetReadDeadline(deadline) // not every ResponseWriter supports it
+		if err := r.ctx.Err(); err != nil {  // must follow SetReadDeadline: the code that cancels ctx sets an earlier deadline afterwards
 			return 0, err
 		}
 	}
-	n, err := p.ReadCloser.Read(b)
-	p.read += int64(n)
-	p.over = p.over || err != nil
+	n, err := r.ReadCloser.Read(b)
+	r.read += int64(n)
+	r.done = r.done || err != nil
 	return n, err
 }
 
-// renew lets the next Read count bytes anew, because a whole change has come.
-func (p *patientReader) renew() { p.begun, p.read = time.Time{}, 0 }
+// resetRate restarts the measurement of the rate, because a whole change has arrived.
+func (r *deadlineReader) resetRate() { r.start, r.read = time.Time{}, 0 }

@@ -97,7 +97,7 @@ func TestBombs(t *testing.T) {
 	const xmlHead = `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">`
 	for _, test := range []struct{ name, mediaType, body string }{
 		{"JSON", jsonType, `{"changes":[{"loc":"a:b","change":"updated"}` + strings.Repeat(links, 1_000) + "]}"},
-		{"NDJSON", ndjson, strings.Repeat(links[1:]+"\n", 1_000)},
+		{"NDJSON", ndjsonType, strings.Repeat(links[1:]+"\n", 1_000)},
 		{"XML", xmlType, xmlHead + strings.Repeat(xmlLinks, 1_000) + "</urlset>"},
 		{"XML, one element", xmlType, xmlHead + "<url" + strings.Repeat(` a=""`, 600_000)},
 		{"JSON, one text", jsonType, `{"changes":[{"loc":"` + strings.Repeat("a", 3_000_000)},
@@ -120,7 +120,7 @@ func TestBombs(t *testing.T) {
 					switch p := problemOf(t, w.Code, w.Header(), w.Body.Bytes()); {
 					case w.Code == http.StatusRequestEntityTooLarge:
 					case w.Code == http.StatusServiceUnavailable && w.Header().Get("Retry-After") != "":
-					case test.mediaType == ndjson && p.Accepted != nil: // what fitted was taken, and the answer says so
+					case test.mediaType == ndjsonType && p.Accepted != nil: // what fitted was taken, and the answer says so
 					default:
 						t.Errorf("the answer is %d %s", w.Code, w.Body)
 					}
@@ -128,7 +128,7 @@ func TestBombs(t *testing.T) {
 			}
 			bombs.Wait()
 			t.Logf("%d bombs of %d bytes, %d unpacked, took %d bytes of the budget and %d of memory, up to %d more", many, len(body), len(test.body), f.taken, f.most, f.over)
-			if got := locs(t, log, "demo"); len(got) > 0 && test.mediaType != ndjson {
+			if got := locs(t, log, "demo"); len(got) > 0 && test.mediaType != ndjsonType {
 				t.Errorf("the memory has %d entries", len(got))
 			}
 			if n := h.opts.Intake.Taken(); n != 0 {
@@ -190,7 +190,7 @@ func TestStreamIsPaced(t *testing.T) {
 	h, log := newHub(t, Options{})
 	ann := limiter(t, "changes:2000/s").Caller("ann", nil)
 	begun := time.Now()
-	receiptOf(t, postOf(h, ann, numbered(5000), "Content-Type", ndjson))
+	receiptOf(t, postOf(h, ann, numbered(5000), "Content-Type", ndjsonType))
 	if got := locs(t, log, "demo"); len(got) != 5000 {
 		t.Errorf("%d entries", len(got))
 	}
@@ -248,7 +248,7 @@ func TestRetryToARefusingSet(t *testing.T) {
 			headers    []string
 		}{
 			{"JSON", jsonDoc, []string{"Content-Type", jsonType, "Idempotency-Key", "k"}},
-			{"NDJSON", linesDoc, []string{"Content-Type", ndjson, "Idempotency-Key", "k"}},
+			{"NDJSON", linesDoc, []string{"Content-Type", ndjsonType, "Idempotency-Key", "k"}},
 			{"XML with an interval", interval, []string{"Content-Type", "application/xml"}},
 		} {
 			t.Run(name+"/"+tt.name, func(t *testing.T) {
@@ -276,14 +276,14 @@ func TestRetryToARefusingSet(t *testing.T) {
 
 // A publisher that sends a byte now and then is cut, although it is never silent for long.
 func TestDrippingPublisher(t *testing.T) {
-	for _, mediaType := range []string{jsonType, ndjson} {
+	for _, mediaType := range []string{jsonType, ndjsonType} {
 		h, log := newHub(t, Options{ReadTimeout: 200 * time.Millisecond})
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { servePublish(h, w, r) }))
 		defer srv.Close()
 		drip, pipe := io.Pipe()
 		go func() {
 			body := jsonDoc
-			if mediaType == ndjson {
+			if mediaType == ndjsonType {
 				body = linesDoc
 			}
 			for i := range body {

@@ -12,8 +12,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// idempotencyKey returns the client's own key, which may be a plain text or a
-// quoted string.
+// idempotencyKey returns the client's Idempotency-Key, which may be a quoted string or plain
+// text, or "" if there is none.
 func (h *Hub) idempotencyKey(r *http.Request) (string, error) {
 	values := r.Header.Values("Idempotency-Key")
 	if len(values) == 0 {
@@ -29,22 +29,23 @@ func (h *Hub) idempotencyKey(r *http.Request) (string, error) {
 	return key, nil
 }
 
-// A client's key names one publish, as a document or as a stream. The memory knows a
-// document by documentKey, and each batch of a stream by linesKey. A document is
-// refused if the memory knows the first batch of a stream with the same key, and the
-// other way round.
+// documentKey returns the key under which the memory stores a document with a client's key.
+//
+// A client's key names one publish, either a document or a stream. The memory knows a document
+// by documentKey, and each batch of a stream by linesKey. A document is refused if the memory
+// knows the first batch of a stream with the same key, and vice versa.
 func (h *Hub) documentKey(ctx context.Context, key string) string {
 	return h.callerKey(ctx, "document", key)
 }
 
-// linesKey returns the key of batch i of a stream, from 1. after is the cursor of the
-// batch before it, empty for the first.
+// linesKey returns the key of batch i of a stream, counted from 1. after is the cursor of the
+// previous batch, empty for the first.
 //
-// The keys form a chain, because each key expires by itself, the oldest first. When the
-// stream is sent again, the batches whose keys are still known are replayed up to the
-// first one that is not. That batch is appended again and gets a new cursor, so the keys
-// of all later batches are new as well. Without the cursor, the later batches would be
-// replayed, and the log would have an earlier batch after them.
+// The keys form a chain, because each key expires on its own, oldest first. When a client
+// resends a stream, batches are replayed up to the first one whose key has expired. That batch
+// is appended again and gets a new cursor, so the keys of all later batches are new as well.
+// If the keys did not depend on the cursor, the later batches would be replayed, and the log
+// would have an earlier batch after them.
 func (h *Hub) linesKey(ctx context.Context, key string, i int, after string) string {
 	if i == 1 {
 		return h.callerKey(ctx, "lines", key, "1")
@@ -52,9 +53,9 @@ func (h *Hub) linesKey(ctx context.Context, key string, i int, after string) str
 	return h.callerKey(ctx, "lines", key, strconv.Itoa(i), after)
 }
 
-// callerKey makes a key that no other caller can make. It is a digest, so its
-// length does not depend on the client. Neither a header nor a caller's name
-// can contain a NUL, so different parts never give the same text.
+// callerKey returns a key that no other caller can produce. It is a digest, so its length does
+// not depend on the client. Neither a header nor a caller's name can contain a NUL byte, so
+// different parts never yield the same input.
 func (h *Hub) callerKey(ctx context.Context, parts ...string) string {
 	sum := sha256.Sum256([]byte(access.FromContext(ctx).Name + "\x00" + strings.Join(parts, "\x00")))
 	return string(sum[:])

@@ -15,106 +15,106 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// How an NDJSON stream is cut into batches.
+// Limits of an NDJSON stream.
 const (
 	linesPerBatch = 1000
-	maxLine       = 1 << 20 // bytes of one line
+	maxLineBytes  = 1 << 20 // bytes of one line
 )
 
-// receiveLines appends a stream of one change per line, in batches of 1,000
-// lines. Blank lines count, so that the cut depends only on line numbers. Each
-// batch is accepted as a whole or not at all. A client can send the whole stream
-// again with the same key; see linesKey for what the hub then adds. An error is a
-// *feed.Problem that says what was accepted.
-func (h *Hub) receiveLines(ctx context.Context, set, key string, from *intake) (*feed.Receipt, error) {
-	in := lineReader{set: set, from: from, r: resourcesync.NewNDJSONReader(from, resourcesync.Limits{Bytes: maxLine}), maxBytes: h.opts.MaxBody}
+// receiveLines appends a stream of one change per line, in batches of 1,000 lines. Blank lines
+// count, so that the division into batches depends only on line numbers. Each batch is
+// accepted as a whole or not at all. A client can send the whole stream again with the same
+// key; linesKey describes what the hub then adds. The error is a *feed.Problem that reports
+// what was accepted.
+func (h *Hub) receiveLines(ctx context.Context, set, key string, in *intake) (*feed.Receipt, error) {
+	lines := lineReader{set: set, in: in, lines: resourcesync.NewNDJSONReader(in, resourcesync.Limits{Bytes: maxLineBytes}), maxBytes: h.opts.MaxBody}
 	if key != "" {
-		in.sum = sha256.New()
+		lines.sum = sha256.New()
 	}
-	all := &feed.Receipt{Set: set}
-	var last feed.Cursor // of the newest batch
-	for i := 1; in.err != io.EOF; i++ {
+	receipt := &feed.Receipt{Set: set}
+	var last feed.Cursor // cursor of the newest batch
+	for i := 1; lines.err != io.EOF; i++ {
 		var p changelog.Publish
 		var err error
 		if i > 1 {
-			err = from.pace()
+			err = in.throttle()
 		}
 		if err == nil {
-			p, err = in.batch(i * linesPerBatch)
+			p, err = lines.readBatch(i * linesPerBatch)
 		}
 		if err == nil && key != "" && i == 1 && len(p.Changes) == 0 && in.err != io.EOF {
 			// The memory would not store the key, because it stores it with batch 1.
 			err = resourcesync.Invalidf("with an Idempotency-Key, one of the first %d lines must be a change; here all of them are blank", linesPerBatch)
 		}
 		if err != nil {
-			h.metrics.published(changelog.Appended{}, err, 0)
+			h.metrics.countPublish(changelog.Appended{}, err, 0)
 		} else if len(p.Changes) > 0 {
 			if key != "" {
-				p.Key = h.linesKey(ctx, key, i, all.Cursor)
+				p.Key = h.linesKey(ctx, key, i, receipt.Cursor)
 				if i == 1 {
 					p.Unless = h.documentKey(ctx, key)
 				}
 			}
 			var a changelog.Appended
 			if a, err = h.Publish(ctx, set, p); err == nil && a.After.Position < last.Position {
-				// The set was deleted, or its log lost its tail, and the earlier batches with it.
-				all, err = &feed.Receipt{Set: set}, fmt.Errorf("append lines after %v: got cursor %v: %w", last, a.Cursor, feed.ErrUnknown)
+				// The set was deleted, or its log lost its newest entries, including earlier batches.
+				receipt, err = &feed.Receipt{Set: set}, fmt.Errorf("append lines after %v: got cursor %v: %w", last, a.Cursor, feed.ErrUnknown)
 			}
 			if err == nil {
 				last = a.Cursor
-				all.Add(feed.NewReceipt(set, a.Cursor, a.Count, a.Replayed), in.line)
+				receipt.Add(feed.NewReceipt(set, a.Cursor, a.Count, a.Replayed), lines.line)
 			}
 		}
-		from.shrink()
+		in.releaseBatch()
 		if err != nil {
 			p := *problem.From(err)
-			p.Accepted = &feed.Progress{Count: all.Count, Line: all.Line, Cursor: all.Cursor}
+			p.Accepted = &feed.Progress{Count: receipt.Count, Line: receipt.Line, Cursor: receipt.Cursor}
 			return nil, &p
 		}
 	}
-	if all.Count == 0 {
-		err := noChange()
-		h.metrics.published(changelog.Appended{}, err, 0)
+	if receipt.Count == 0 {
+		err := errNoChanges()
+		h.metrics.countPublish(changelog.Appended{}, err, 0)
 		return nil, err
 	}
-	return all, nil
+	return receipt, nil
 }
 
-// A lineReader cuts a stream into batches.
+// A lineReader divides a stream into batches.
 type lineReader struct {
 	set      string
-	from     *intake
-	r        *resourcesync.NDJSONReader
-	maxBytes int64                // of a batch's lines
-	sum      hash.Hash            // of a batch's lines; nil: nobody asks for it, because there is no key
-	ahead    *resourcesync.Change // a change that was read, but belongs to the next batch
-	err      error                // error of reading; it stays
-	line     int                  // number of the line of the newest change in a batch
-	entry    int                  // how many changes were read
+	in       *intake
+	lines    *resourcesync.NDJSONReader
+	maxBytes int64                // maximum bytes of the lines of a batch
+	sum      hash.Hash            // hash of the lines of a batch; nil if the publish has no key
+	next     *resourcesync.Change // change that was read ahead and not yet added to a batch; nil if none
+	err      error                // error of the last read; it persists
+	line     int                  // line number of the last change in a batch
+	entries  int                  // number of changes read
 }
 
-// batch reads and validates the lines up to number end. It does not wait for
-// the line after them, unless line end is blank.
-func (in *lineReader) batch(end int) (p changelog.Publish, err error) {
-	if in.sum != nil {
-		in.sum.Reset()
+// readBatch reads and validates the lines up to number end. It does not wait for the line
+// after them, unless line end is blank.
+func (r *lineReader) readBatch(end int) (p changelog.Publish, err error) {
+	if r.sum != nil {
+		r.sum.Reset()
 	}
 	size, memory := int64(0), int64(0)
-	defer func() { in.from.pay(len(p.Changes)) }()
-	for in.line < end {
-		if in.ahead == nil && in.err == nil {
-			in.ahead, in.err = in.r.Next()
-			in.from.patient.renew()
+	defer func() { r.in.charge(len(p.Changes)) }()
+	for r.line < end {
+		if r.next == nil && r.err == nil {
+			r.next, r.err = r.lines.Next()
+			r.in.source.resetRate()
 		}
-		if in.err == io.EOF || in.r.Line() > end {
+		if r.err == io.EOF || r.lines.Line() > end {
 			break
 		}
-		in.entry++
-		if in.err != nil {
-			if _, ok := errors.AsType[*resourcesync.Error](in.err); !ok { // it is not about a line
-				return p, problem.Unreadable(in.err)
+		r.entries++
+		if r.err != nil {
+			if _, ok := errors.AsType[*resourcesync.Error](r.err); !ok { // not an error of a line
+				return p, problem.Unreadable(r.err)
 			}
-			return p, in.others(in.place(in.err), end)
+			return p, r.appendErrors(r.locate(r.err), end)
 		}
 		in.line = in.r.Line()
 		line := in.r.Bytes()
@@ -122,37 +122,37 @@ func (in *lineReader) batch(end int) (p changelog.Publish, err error) {
 			return p, in.place(&resourcesync.Error{Err: resourcesync.ErrTooLarge,
 				Msg: fmt.Sprintf("%d lines are one batch, and together larger than %d bytes", linesPerBatch, in.maxBytes)})
 		}
-		if in.sum != nil {
-			in.sum.Write(line)
-			in.sum.Write(lineEnd)
+		if r.sum != nil {
+			r.sum.Write(line)
+			r.sum.Write(lineEnd)
 		}
-		if err := in.check(in.ahead); err != nil {
-			return p, in.others(in.place(err), end)
+		if err := r.checkChange(r.next); err != nil {
+			return p, r.appendErrors(r.locate(err), end)
 		}
-		memory += in.ahead.Memory()
-		if err := in.from.room(memory); err != nil {
-			return p, in.place(err)
+		memory += r.next.Memory()
+		if err := r.in.reserve(memory); err != nil {
+			return p, r.locate(err)
 		}
-		if n := len(p.Changes); n == cap(p.Changes) { // append alone would copy most of them twice
+		if n := len(p.Changes); n == cap(p.Changes) { // grow early: append would copy most of the changes twice
 			p.Changes = slices.Grow(p.Changes, min(3*n+1, linesPerBatch))
 		}
-		p.Changes = append(p.Changes, *in.ahead)
-		in.ahead = nil
+		p.Changes = append(p.Changes, *r.next)
+		r.next = nil
 	}
-	if in.sum != nil {
-		in.sum.Sum(p.Hash[:0])
+	if r.sum != nil {
+		r.sum.Sum(p.Hash[:0])
 	}
 	return p, nil
 }
 
 var lineEnd = []byte{'\n'}
 
-// check returns an error if a change is not valid, or if the set does not take it.
-func (in *lineReader) check(c *resourcesync.Change) error {
+// checkChange returns an error if a change is invalid or the set does not accept it.
+func (r *lineReader) checkChange(c *resourcesync.Change) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	if err := takes(in.set, c); err != nil {
+	if err := checkCapability(r.set, c); err != nil {
 		return err
 	}
 	return nil
@@ -167,13 +167,13 @@ func (in *lineReader) others(err error, end int) error {
 		if in.r.Line() > end {
 			break
 		}
-		in.entry++
+		r.entries++
 		if err == nil {
-			err = in.check(c)
+			err = r.checkChange(c)
 		}
-		more, wrong := errors.AsType[*resourcesync.Error](in.place(err))
-		if wrong {
-			first.More = append(first.More, more)
+		next, isLineErr := errors.AsType[*resourcesync.Error](r.locate(err))
+		if isLineErr {
+			lineErr.More = append(lineErr.More, next)
 		} else if err != nil {
 			break
 		}
@@ -181,10 +181,10 @@ func (in *lineReader) others(err error, end int) error {
 	return err
 }
 
-// place adds to an error the line and the entry that it is about.
-func (in *lineReader) place(err error) error {
+// locate sets the entry and line number of an error that is about a change.
+func (r *lineReader) locate(err error) error {
 	if e, ok := errors.AsType[*resourcesync.Error](err); ok {
-		e.Entry, e.Line = in.entry, in.r.Line()
+		e.Entry, e.Line = r.entries, r.lines.Line()
 	}
 	return err
 }

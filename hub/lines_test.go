@@ -183,12 +183,12 @@ func FuzzLines(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		from := &intake{patient: &patientReader{}, have: 1 << 40}
-		in := lineReader{from: from, r: resourcesync.NewNDJSONReader(bytes.NewReader(body), resourcesync.Limits{Bytes: maxLine}), maxBytes: 1 << 20}
+		from := &intake{source: &deadlineReader{}, reserved: 1 << 40}
+		in := lineReader{in: from, lines: resourcesync.NewNDJSONReader(bytes.NewReader(body), resourcesync.Limits{Bytes: maxLineBytes}), maxBytes: 1 << 20}
 		lines := bytes.Count(body, []byte("\n")) + 1
 		changes := 0
 		for i := 1; in.err != io.EOF; i++ {
-			p, err := in.batch(i * linesPerBatch)
+			p, err := in.readBatch(i * linesPerBatch)
 			if err != nil {
 				return
 			}

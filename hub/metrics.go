@@ -15,22 +15,22 @@ import (
 	"github.com/rshub/rshub/internal/problem"
 )
 
-// metrics count what a Hub does, and show what its change memory holds.
+// metrics are the metrics of a Hub and of its change memory.
 type metrics struct {
 	changes                             prometheus.Counter
-	accepted, replayed, refused, failed prometheus.Counter // publishes
+	accepted, replayed, refused, failed prometheus.Counter // publishes by outcome
 	duration                            prometheus.Histogram
 
-	sets, kept, oldest prometheus.Gauge
-	newest             atomic.Int64 // datetime in microseconds
-	doubt              atomic.Bool  // the clock is in doubt
-	removed            prometheus.Counter
+	sets, changesStored, oldest prometheus.Gauge
+	newest                      atomic.Int64 // datetime of the newest change, in microseconds since the epoch
+	clockDoubtful               atomic.Bool  // whether retention by age is paused
+	removed                     prometheus.Counter
 
 	hits, shared, misses prometheus.Counter
 	repaired             prometheus.Counter
 }
 
-// newMetrics returns metrics that are registered with r, unless r is nil.
+// newMetrics returns metrics registered with r, unless r is nil.
 func newMetrics(r prometheus.Registerer) *metrics {
 	auto := promauto.With(r)
 	counter := func(name, help string) prometheus.Counter {
@@ -55,14 +55,14 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "rshub_publish_duration_seconds", Help: "Time from reading an accepted batch to its durable acceptance, in seconds.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}),
-		sets:     gauge("log_sets", "Sets in the memory; updated every minute."),
-		kept:     gauge("log_changes", "Changes in the memory, of all sets; updated every minute."),
-		oldest:   gauge("log_oldest_timestamp_seconds", "Time of the oldest change of any set, in seconds since the epoch; updated every minute. 0 without changes."),
-		removed:  counter("retention_removed_changes_total", "Changes removed by this hub because of their age or number."),
-		hits:     reads.WithLabelValues("hit"),
-		shared:   reads.WithLabelValues("shared"),
-		misses:   reads.WithLabelValues("miss"),
-		repaired: counter("announcements_repaired_total", "Checks of the memory that found unannounced changes from other hubs, or changes announced without their content."),
+		sets:          gauge("log_sets", "Sets in the memory; updated every minute."),
+		changesStored: gauge("log_changes", "Changes in the memory, of all sets; updated every minute."),
+		oldest:        gauge("log_oldest_timestamp_seconds", "Time of the oldest change of any set, in seconds since the epoch; updated every minute. 0 without changes."),
+		removed:       counter("retention_removed_changes_total", "Changes removed by this hub because of their age or number."),
+		hits:          reads.WithLabelValues("hit"),
+		shared:        reads.WithLabelValues("shared"),
+		misses:        reads.WithLabelValues("miss"),
+		repaired:      counter("announcements_repaired_total", "Checks of the memory that found unannounced changes from other hubs, or changes announced without their content."),
 	}
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "rshub_log_newest_timestamp_seconds",
@@ -72,7 +72,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		Name: "rshub_clock_doubtful",
 		Help: "1 while retention by age is paused, because the clock jumped ahead by more than an hour or no hub ran for that long; otherwise 0.",
 	}, func() float64 {
-		if m.doubt.Load() {
+		if m.clockDoubtful.Load() {
 			return 1
 		}
 		return 0
@@ -80,27 +80,27 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	return m
 }
 
-// seconds converts microseconds to the seconds that Prometheus uses.
+// seconds converts microseconds to seconds.
 func seconds(micros int64) float64 { return float64(micros) / 1e6 }
 
-// published counts a publish by how it ended.
-func (m *metrics) published(a changelog.Appended, err error, took time.Duration) {
+// countPublish counts a publish by its outcome.
+func (m *metrics) countPublish(a changelog.Appended, err error, duration time.Duration) {
 	switch {
 	case err == nil && a.Replayed:
 		m.replayed.Inc()
 	case err == nil:
 		m.accepted.Inc()
 		m.changes.Add(float64(a.Count))
-		m.duration.Observe(took.Seconds())
-	case errors.Is(err, context.Canceled), problem.From(err).Status < http.StatusInternalServerError: // the publisher went away, or made a mistake
+		m.duration.Observe(duration.Seconds())
+	case errors.Is(err, context.Canceled), problem.From(err).Status < http.StatusInternalServerError: // the publisher disconnected or made a mistake
 		m.refused.Inc()
 	default:
 		m.failed.Inc()
 	}
 }
 
-// appended notes the datetime of an entry that this hub appended.
-func (m *metrics) appended(micros int64) {
+// noteNewest notes the datetime of an entry that this hub appended.
+func (m *metrics) noteNewest(micros int64) {
 	for {
 		old := m.newest.Load()
 		if micros <= old || m.newest.CompareAndSwap(old, micros) {
@@ -109,36 +109,36 @@ func (m *metrics) appended(micros int64) {
 	}
 }
 
-// looked notes the states of the memory. before is the value of newest from
-// before the states were read: entries that were appended since then are newer
-// than the states.
-func (m *metrics) looked(states []feed.State, before int64) {
-	var kept uint64
+// setStates sets the gauges of the memory. previousNewest is the value of newest from before
+// the states were read: if newest has changed since, an entry was appended that is newer than
+// the states.
+func (m *metrics) setStates(states []feed.State, previousNewest int64) {
+	var changes uint64
 	var oldest, newest int64
 	for i := range states {
 		s := &states[i]
 		if s.Head.Position == s.Floor.Position {
 			continue
 		}
-		kept += s.Head.Position - s.Floor.Position
+		changes += s.Head.Position - s.Floor.Position
 		newest = max(newest, s.Head.Micros)
 		if oldest == 0 || s.Floor.Micros < oldest {
 			oldest = s.Floor.Micros
 		}
 	}
 	m.sets.Set(float64(len(states)))
-	m.kept.Set(float64(kept))
+	m.changesStored.Set(float64(changes))
 	m.oldest.Set(seconds(oldest))
-	m.newest.CompareAndSwap(before, newest)
+	m.newest.CompareAndSwap(previousNewest, newest)
 }
 
-// busMetrics count what a Bus does.
+// busMetrics are the metrics of a Bus.
 type busMetrics struct {
 	sent, received, lost, refused prometheus.Counter
 }
 
-// newBusMetrics returns metrics that are registered with r, unless r is nil.
-// connected says whether there is a connection.
+// newBusMetrics returns metrics registered with r, unless r is nil. connected reports whether
+// the Bus is connected.
 func newBusMetrics(r prometheus.Registerer, connected func() bool) *busMetrics {
 	auto := promauto.With(r)
 	counter := func(name, help string) prometheus.Counter {

@@ -66,7 +66,7 @@ func TestMetrics(t *testing.T) {
 	}
 	leaves(t, r)
 	misses := promtest.ToFloat64(h.metrics.misses) // an unknown append made the follower look again
-	h.tidy(t.Context())
+	h.maintain(t.Context())
 	metricstest.Check(t, reg, map[string]float64{
 		"rshub_published_changes_total":              7,
 		`rshub_publishes_total{outcome="accepted"}`:  2,
@@ -83,7 +83,7 @@ func TestMetrics(t *testing.T) {
 		"rshub_log_newest_timestamp_seconds":         seconds(last.Micros),
 		"rshub_retention_removed_changes_total":      4,
 	})
-	h.tidy(t.Context())
+	h.maintain(t.Context())
 	floor := stateOf(t, log, "demo")
 	got := metricstest.Values(t, reg)
 	if got["rshub_log_changes"] != 3 || got["rshub_log_oldest_timestamp_seconds"] != seconds(floor.Floor.Micros) {
@@ -119,12 +119,12 @@ func TestRepaired(t *testing.T) {
 		{"the set was removed", []step{{head: start}, {head: feed.Cursor{}}, {head: feed.Cursor{}}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			tail := &tail{moved: make(chan struct{})}
+			tail := &tail{changed: make(chan struct{})}
 			for i, step := range test.steps {
 				if step.hear != nil {
-					tail.hear(heard(step.hear))
+					tail.receive(heard(step.hear))
 				} else if step.told {
-					tail.hear(announcement{cursor: feed.Cursor{Micros: start.Micros}})
+					tail.receive(announcement{cursor: feed.Cursor{Micros: start.Micros}})
 				}
 				if got := tail.compare(step.head); got != step.unannounced {
 					t.Errorf("look %d: unannounced %v", i+1, got)
@@ -141,7 +141,7 @@ func TestRepairedIsCounted(t *testing.T) {
 	r := follow(t, h, "demo", mustPublish(t, h, "demo", changes("a", 1)).Cursor)
 	attached(h, "demo", 1)
 	compare := func() {
-		if err := h.compare(t.Context(), h.looks(nil)); err != nil {
+		if err := h.checkHeads(t.Context(), h.startChecks(nil)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -163,12 +163,12 @@ func TestRepairedIsCounted(t *testing.T) {
 func TestLostAnnouncements(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	connected := false
-	b := &Bus{opts: NATSOptions{Logger: slog.New(slog.DiscardHandler)}, out: make(chan outgoing, 1)}
+	b := &Bus{opts: NATSOptions{Logger: slog.New(slog.DiscardHandler)}, queue: make(chan queuedAppend, 1)}
 	b.metrics = newBusMetrics(reg, func() bool { return connected })
 	for range 3 {
 		b.announce(me, "demo", changelog.Appended{})
 	}
-	b.announce(sender{memory: "m"}, "demo", changelog.Appended{}) // nobody would believe it
+	b.announce(memoryKey{memory: "m"}, "demo", changelog.Appended{}) // nobody would believe it
 	connected = true
 	metricstest.Check(t, reg, map[string]float64{"rshub_announcements_lost_total": 3, "rshub_nats_connected": 1})
 }
@@ -180,21 +180,21 @@ func TestOutgoingBytes(t *testing.T) {
 	large := changelog.CutBlock{Block: make(changelog.Block, 1<<20), Count: 1}
 	a := changelog.Appended{Count: 16, Blocks: slices.Repeat([]changelog.CutBlock{large}, 16)}
 	waiting := func() (n, bytes int) {
-		for range len(bus.out) {
-			o := <-bus.out
+		for range len(bus.queue) {
+			o := <-bus.queue
 			for _, b := range o.appended.Blocks {
 				bytes += len(b.Block)
 			}
 			n++
-			bus.sent(o)
+			bus.dequeued(o)
 		}
 		return n, bytes
 	}
 	for range 3 {
 		for range 50 {
-			bus.announce(h.sender(), "demo", a)
+			bus.announce(h.memoryKey(), "demo", a)
 		}
-		if n, bytes := waiting(); n != 50 || bytes != maxOutgoingBytes {
+		if n, bytes := waiting(); n != 50 || bytes != maxQueuedBytes {
 			t.Errorf("%d appends wait, with %d bytes", n, bytes)
 		}
 	}
@@ -205,11 +205,11 @@ func TestBehind(t *testing.T) {
 	begin := feed.Cursor{Position: 7, Micros: 1_000}
 	one := batchAfter(begin, 3) // positions 8 to 10
 	two := batchAfter(one.Cursor, 1)
-	seen := &tail{moved: make(chan struct{}), followers: 1}
+	seen := &tail{changed: make(chan struct{}), followers: 1}
 	seen.add([]*feed.Batch{one, two})
-	found := &tail{moved: make(chan struct{}), followers: 1}
+	found := &tail{changed: make(chan struct{}), followers: 1}
 	found.compare(two.Cursor)
-	h.tails["seen"], h.tails["found"], h.tails["new"] = seen, found, &tail{moved: make(chan struct{}), followers: 1}
+	h.tails["seen"], h.tails["found"], h.tails["new"] = seen, found, &tail{changed: make(chan struct{}), followers: 1}
 	for _, test := range []struct {
 		name    string
 		set     string

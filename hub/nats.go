@@ -16,65 +16,64 @@ import (
 	"github.com/rshub/rshub/changelog"
 )
 
-// NATSOptions are the options of a Bus. Zero values are the defaults.
+// NATSOptions configures a Bus. The zero value of each field selects its default.
 type NATSOptions struct {
-	Prefix      string       // begins every subject; default "rshub"
-	Credentials string       // a NATS credentials file; default: none
-	RootCAs     string       // a file of CA certificates to trust in place of the system's; default: none
-	Name        string       // of this hub, which NATS shows; default "rshub"
+	Prefix      string       // first token of every subject; default "rshub"
+	Credentials string       // path of a NATS credentials file; empty if none
+	RootCAs     string       // path of a file of CA certificates to trust instead of the system's; empty if none
+	Name        string       // name of this hub in the monitoring of NATS; default "rshub"
 	Logger      *slog.Logger // default: discard
 
-	Metrics prometheus.Registerer // where the bus's metrics are registered; a registry takes one bus; default: nowhere
+	Metrics prometheus.Registerer // registry for the metrics of the bus, used by only one bus; nil if not registered
 }
 
-// A Bus announces over NATS, to the other hubs of a memory, what was appended.
-// It does nothing else: core NATS delivers at most once, and messages can be
-// lost, repeated, reordered or forged, and the hub then reads the memory.
+// A Bus announces appends over NATS to the other hubs of a memory. It does nothing else: core
+// NATS delivers at most once, messages can be lost, repeated, reordered or forged, and the
+// hubs then read the memory.
 type Bus struct {
 	nc      *nats.Conn
 	opts    NATSOptions
 	metrics *busMetrics
 
-	// The handlers that nats.go calls set these.
-	connected atomic.Bool
-	late      atomic.Bool           // the first attempt to connect failed; set by ConnectNATS
-	said      atomic.Pointer[error] // the last logged reason why it cannot connect
+	// Fields set by the callbacks of nats.go.
+	connected      atomic.Bool
+	connectedLate  atomic.Bool           // whether the first attempt to connect failed; set by ConnectNATS
+	lastConnectErr atomic.Pointer[error] // last logged connection error; nil if connected since
 
-	out  chan outgoing  // appends to be announced, in order; send takes them
-	held atomic.Int64   // bytes of their blocks
-	done chan struct{}  // closed by Close
-	wg   sync.WaitGroup // of the goroutines of send and subscribe
+	queue       chan queuedAppend // appends to be announced, in order; received by runSender
+	queuedBytes atomic.Int64      // bytes of the blocks in queue
+	done        chan struct{}     // closed by Close
+	wg          sync.WaitGroup    // goroutines of runSender and subscribe
 }
 
-// An outgoing is an append to a set that is to be announced to the other hubs
-// of a memory.
-type outgoing struct {
-	from     sender
+// A queuedAppend is an append to a set that is waiting to be announced.
+type queuedAppend struct {
+	key      memoryKey
 	set      string
 	appended changelog.Appended
 }
 
-// These bound how many appends wait to be announced, and the bytes of their blocks. NATS may
-// hang; then announcements are dropped, or go without their content, and the other hubs find
-// the changes in the memory.
+// Limits of the appends waiting to be announced, and of the bytes of their blocks. If NATS
+// hangs, further announcements are dropped, or sent without their content, and the other
+// hubs find the changes in the memory.
 const (
-	maxOutgoing      = 1024
-	maxOutgoingBytes = 64 << 20
+	maxQueuedAppends = 1024
+	maxQueuedBytes   = 64 << 20
 )
 
-// size returns how many bytes its blocks have.
-func (o *outgoing) size() (n int64) {
+// size returns the number of bytes of the blocks.
+func (o *queuedAppend) size() (n int64) {
 	for _, b := range o.appended.Blocks {
 		n += int64(len(b.Block))
 	}
 	return n
 }
 
-// ConnectNATS returns a Bus on a NATS server or cluster. servers are the URLs,
-// separated by commas. It waits until the first attempt to connect has ended,
-// at most two seconds for each server, but not until it succeeds. After that it
-// connects in the background, and connects again whenever the connection
-// breaks, until Close. The caller closes the Bus.
+// ConnectNATS returns a Bus connected to a NATS server or cluster. servers is a
+// comma-separated list of URLs. ConnectNATS waits for the first attempt to connect, at most
+// two seconds for each server, but succeeds even if that fails: the Bus connects in the
+// background, and reconnects whenever the connection breaks, until Close. The caller must
+// close the Bus.
 func ConnectNATS(servers string, o NATSOptions) (*Bus, error) {
 	if o.Prefix == "" {
 		o.Prefix = "rshub"
@@ -85,7 +84,7 @@ func ConnectNATS(servers string, o NATSOptions) (*Bus, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Bus{opts: o, out: make(chan outgoing, maxOutgoing), done: make(chan struct{})}
+	b := &Bus{opts: o, queue: make(chan queuedAppend, maxQueuedAppends), done: make(chan struct{})}
 	b.metrics = newBusMetrics(o.Metrics, b.connected.Load)
 	options := []nats.Option{
 		nats.Name(o.Name),
@@ -94,41 +93,41 @@ func ConnectNATS(servers string, o NATSOptions) (*Bus, error) {
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(500 * time.Millisecond),
 		nats.ReconnectJitter(500*time.Millisecond, time.Second),
-		nats.ReconnectBufSize(-1), // no buffer: Hub.compare finds what was not announced in time
+		nats.ReconnectBufSize(-1), // no buffer: Hub.checkHeads finds unannounced changes
 		nats.Timeout(2 * time.Second),
 		nats.FlusherTimeout(5 * time.Second),
 		nats.PingInterval(5 * time.Second),
 		nats.MaxPingsOutstanding(2),
 		nats.ConnectHandler(func(nc *nats.Conn) {
 			b.connected.Store(true)
-			if b.late.Load() {
-				o.Logger.Info("NATS is there", "server", nc.ConnectedUrlRedacted())
+			if b.connectedLate.Load() {
+				o.Logger.Info("connected to NATS", "server", nc.ConnectedUrlRedacted())
 			}
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			b.connected.Store(false)
 			if err == nil {
-				return // Close
+				return // called by Close
 			}
-			o.Logger.Warn("NATS is gone; changes of other hubs come late", "err", err)
+			o.Logger.Warn("disconnected from NATS; changes from other hubs arrive late", "err", err)
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			b.connected.Store(true)
-			b.said.Store(nil)
-			o.Logger.Info("NATS is back", "server", nc.ConnectedUrlRedacted())
+			b.lastConnectErr.Store(nil)
+			o.Logger.Info("reconnected to NATS", "server", nc.ConnectedUrlRedacted())
 		}),
-		nats.IgnoreAuthErrorAbort(), // so hubs need no restart after NATS got another password
+		nats.IgnoreAuthErrorAbort(), // so that hubs need no restart after the password of NATS changed
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
-			if last := b.said.Swap(&err); last == nil || (*last).Error() != err.Error() {
-				o.Logger.Warn("NATS cannot be reached; the hub goes on trying", "err", err)
+			if last := b.lastConnectErr.Swap(&err); last == nil || (*last).Error() != err.Error() {
+				o.Logger.Warn("cannot connect to NATS; retrying", "err", err)
 			}
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if errors.Is(err, nats.ErrSlowConsumer) {
 				b.metrics.lost.Inc()
-				o.Logger.Warn("NATS lost announcements; the memory has them", "err", err)
+				o.Logger.Warn("NATS dropped announcements; the hub reads the changes from the memory", "err", err)
 			} else {
-				o.Logger.Warn("NATS", "err", err)
+				o.Logger.Warn("NATS error", "err", err)
 			}
 		}),
 	}
@@ -140,103 +139,103 @@ func ConnectNATS(servers string, o NATSOptions) (*Bus, error) {
 	}
 	nc, err := nats.Connect(servers, options...)
 	if u, ok := errors.AsType[*url.Error](err); ok {
-		err = fmt.Errorf("the URL: %w", u.Err) // the text of u would show the URL with its password
+		err = fmt.Errorf("parse URL: %w", u.Err) // u.Error would reveal the URL with its password
 	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	b.nc = nc
 	if !nc.IsConnected() {
-		b.late.Store(true)
-		o.Logger.Warn("NATS cannot be reached yet; the hub goes on trying", "err", nc.LastError())
+		b.connectedLate.Store(true)
+		o.Logger.Warn("cannot connect to NATS yet; retrying", "err", nc.LastError())
 	}
-	b.wg.Go(b.send)
+	b.wg.Go(b.runSender)
 	return b, nil
 }
 
-// Close ends the connection. Call it when nobody publishes or follows any more.
-// When it returns, none of the Bus's goroutines is left.
+// Close closes the connection. It must not be called while the hub publishes or has followers.
+// Close returns after all goroutines of the Bus have stopped.
 func (b *Bus) Close() {
 	close(b.done)
 	b.nc.Close()
 	b.wg.Wait()
 }
 
-// Check returns nil while there is a connection. Without a connection the hub
-// still works, but it learns of other hubs' changes later.
+// Check returns nil if the Bus is connected. Without a connection the hub still works, but it
+// learns of changes from other hubs later.
 func (b *Bus) Check() error {
 	if b.connected.Load() {
 		return nil
 	}
-	return errors.New("no connection to NATS: changes of other hubs come late")
+	return errors.New("not connected to NATS: changes from other hubs arrive late")
 }
 
-// subject returns the NATS subject of a set's announcements. A dot in the set's
-// name would divide the subject, so it is written as "~".
+// subject returns the NATS subject of a set's announcements. A dot separates the tokens of a
+// subject, so the dots in a set's name are replaced by "~".
 func (b *Bus) subject(set string) string {
 	return b.opts.Prefix + ".changes." + strings.ReplaceAll(set, ".", "~")
 }
 
-// announce tells the other hubs of an append. An append without blocks only
-// says that they have to look at the memory. announce does not block. The change
-// is safe already: a lost announcement only delays it.
-func (b *Bus) announce(from sender, set string, a changelog.Appended) {
-	if from.secret == "" {
-		b.lost(set, errors.New("the secret of the memory is not known"))
+// announce tells the other hubs about an append. An append without blocks only tells them to
+// check the memory. announce does not block. The change is already durable: a lost
+// announcement only delays it.
+func (b *Bus) announce(key memoryKey, set string, a changelog.Appended) {
+	if key.secret == "" {
+		b.countLost(set, errors.New("the secret of the memory is unknown"))
 		return
 	}
-	o := outgoing{from, set, a}
-	if b.held.Add(o.size()) > maxOutgoingBytes {
-		b.sent(o)
+	o := queuedAppend{key, set, a}
+	if b.queuedBytes.Add(o.size()) > maxQueuedBytes {
+		b.dequeued(o)
 		o.appended.Blocks = nil
 	}
 	select {
-	case b.out <- o:
+	case b.queue <- o:
 	default:
-		b.sent(o)
-		b.lost(set, errors.New("too many wait"))
+		b.dequeued(o)
+		b.countLost(set, errors.New("too many announcements are waiting"))
 	}
 }
 
-// sent notes that an append waits no more.
-func (b *Bus) sent(o outgoing) { b.held.Add(-o.size()) }
+// dequeued subtracts an append from the bytes of queued blocks.
+func (b *Bus) dequeued(o queuedAppend) { b.queuedBytes.Add(-o.size()) }
 
-// lost counts and logs an announcement that was not sent.
-func (b *Bus) lost(set string, err error) {
+// countLost counts and logs an announcement that was not sent.
+func (b *Bus) countLost(set string, err error) {
 	b.metrics.lost.Inc()
 	b.opts.Logger.Debug("announcement lost", "set", set, "err", err)
 }
 
-// refuse counts and logs a message that was refused.
-func (b *Bus) refuse(set string, err error) {
+// countRefused counts and logs a received message that was refused.
+func (b *Bus) countRefused(set string, err error) {
 	b.metrics.refused.Inc()
 	b.opts.Logger.Debug("announcement refused", "set", set, "err", err)
 }
 
-// send publishes the announcements until Close. Only its goroutine makes these
-// calls of nats.go, because they may block while nats.go connects.
-func (b *Bus) send() {
+// runSender sends the queued announcements until Close. Only its goroutine makes these calls
+// of nats.go, because they may block while nats.go connects.
+func (b *Bus) runSender() {
 	for {
 		select {
-		case o := <-b.out:
+		case o := <-b.queue:
 			if err := b.publish(o); err != nil {
-				b.lost(o.set, err)
+				b.countLost(o.set, err)
 			}
-			b.sent(o)
+			b.dequeued(o)
 		case <-b.done:
 			return
 		}
 	}
 }
 
-// publish announces an append. NATS limits the size of a message, so that may
-// take several announcements.
-func (b *Bus) publish(o outgoing) error {
-	most := int(b.nc.MaxPayload())
-	if most <= 0 {
-		most = 1 << 20 // the default of NATS, for a server that has not told its limit yet
+// publish sends the announcements of an append. There may be several, because NATS limits the
+// size of a message.
+func (b *Bus) publish(o queuedAppend) error {
+	maxPayload := int(b.nc.MaxPayload())
+	if maxPayload <= 0 {
+		maxPayload = 1 << 20 // default of NATS, before the server has sent its limit
 	}
-	for _, a := range announcements(o.from, o.set, o.appended, most) {
+	for _, a := range encodeAnnouncements(o.key, o.set, o.appended, maxPayload) {
 		if err := b.nc.Publish(b.subject(o.set), a); err != nil {
 			return err
 		}
@@ -245,26 +244,25 @@ func (b *Bus) publish(o outgoing) error {
 	return nil
 }
 
-// subscribe calls hear with each message about a set, one after the other,
-// until the caller calls cancel. Anybody who reaches NATS can send such a
-// message. Neither function blocks. A failure is only logged: Hub.compare finds
-// changes that are not announced.
-func (b *Bus) subscribe(set string, hear func(message []byte)) (cancel func()) {
-	made := make(chan *nats.Subscription, 1)
+// subscribe calls receive with each message about a set, one at a time, until cancel is
+// called. Any client of NATS can send such a message. Neither subscribe nor cancel blocks. A
+// failure is only logged: Hub.checkHeads finds unannounced changes.
+func (b *Bus) subscribe(set string, receive func(message []byte)) (cancel func()) {
+	subscribed := make(chan *nats.Subscription, 1)
 	b.wg.Go(func() {
 		sub, err := b.nc.Subscribe(b.subject(set), func(m *nats.Msg) {
 			b.metrics.received.Inc()
-			hear(m.Data)
+			receive(m.Data)
 		})
 		if err != nil {
 			b.opts.Logger.Warn("cannot subscribe to announcements", "set", set, "err", err)
 		}
-		made <- sub
+		subscribed <- sub
 	})
 	return sync.OnceFunc(func() {
 		b.wg.Go(func() {
-			if sub := <-made; sub != nil {
-				_ = sub.Unsubscribe() // fails only when the connection is closed
+			if sub := <-subscribed; sub != nil {
+				_ = sub.Unsubscribe() // fails only if the connection is closed
 			}
 		})
 	})

@@ -11,103 +11,107 @@ import (
 )
 
 const (
-	// maxReads is how many followers that are behind read the memory at the same time. One
-	// read holds a page, of up to about 1 MiB of changes as the stores encode them.
-	maxReads = 16
+	// maxPageReads is the maximum number of concurrent reads of the memory for followers.
+	// Each read holds a page of up to about 1 MiB of changes as the stores encode them.
+	maxPageReads = 16
 
-	// A page ends at a multiple of pageEntries. So followers that began at different cursors
-	// soon want the same pages.
+	// A page ends at a position that is a multiple of pageEntries. So followers that
+	// started at different cursors soon read the same pages.
 	pageEntries = 1_000
 
-	// pagesBytes bounds the pages that are kept, with the text that each gets once.
-	pagesBytes = 32 << 20
+	// pageCacheBytes is the maximum size of the cached pages, including the encodings that
+	// their batches cache.
+	pageCacheBytes = 32 << 20
 )
 
-// pages are the memory as followers read it that are behind a tail's window. Followers that
-// catch up at about the same time share the pages: each is read, and each batch in it is
-// encoded, once. Its methods may be called concurrently.
-type pages struct {
-	log     changelog.Log
-	reads   chan struct{} // holds one element for each read of the memory
-	kept    *lru.Cache[pageKey, []*feed.Batch]
-	reading flight.Group[pageKey, []*feed.Batch]
-	losses  atomic.Uint64 // how often a log lost entries that a page may have
-	asked   atomic.Uint64 // how often a page was asked for
-	before  uint64        // what asked was at the last tidy
+// A pageCache reads the memory for followers that are behind a tail's window. Followers that
+// catch up at about the same time share the pages: each page is read once, and each batch in
+// it is encoded once. Its methods are safe for concurrent use, except that only one goroutine
+// may call clearIdle.
+type pageCache struct {
+	log         changelog.Log
+	reads       chan struct{} // semaphore: one element per read of the memory in progress
+	cache       *lru.Cache[pageKey, []*feed.Batch]
+	inFlight    flight.Group[pageKey, []*feed.Batch]
+	generation  atomic.Uint64 // number of calls of invalidate
+	lookups     atomic.Uint64 // number of calls of page
+	idleLookups uint64        // value of lookups at the last clearIdle
 }
 
-// A pageKey names what follows a cursor, up to so many entries. What was read before a log lost
-// entries has another key than what is read after that.
+// A pageKey identifies the batches after a cursor, with at most limit entries. The generation
+// distinguishes pages read before and after a log lost entries.
 type pageKey struct {
-	set    string
-	after  feed.Cursor
-	most   int
-	losses uint64
+	set        string
+	after      feed.Cursor
+	limit      int
+	generation uint64
 }
 
-func newPages(log changelog.Log) *pages {
-	return &pages{log: log, reads: make(chan struct{}, maxReads), kept: lru.New[pageKey, []*feed.Batch](pagesBytes)}
+func newPageCache(log changelog.Log) *pageCache {
+	return &pageCache{log: log, reads: make(chan struct{}, maxPageReads), cache: lru.New[pageKey, []*feed.Batch](pageCacheBytes)}
 }
 
-// after returns batches that follow a cursor, as Hub.Follow yields them, with at most so many
-// entries. It returns none if nothing follows. shared means that another follower has read them.
-func (p *pages) after(ctx context.Context, set string, after feed.Cursor, most int) (page []*feed.Batch, shared bool, err error) {
-	p.asked.Add(1)
-	key := pageKey{set, after, min(most, pageEntries-int(after.Position%pageEntries)), p.losses.Load()}
-	if page, ok := p.kept.Get(key); ok {
+// page returns batches after a cursor, as Hub.Follow yields them, with at most limit entries.
+// It returns none if nothing follows the cursor. shared reports whether the batches come from
+// the read of another follower.
+func (p *pageCache) page(ctx context.Context, set string, after feed.Cursor, limit int) (page []*feed.Batch, shared bool, err error) {
+	p.lookups.Add(1)
+	key := pageKey{set, after, min(limit, pageEntries-int(after.Position%pageEntries)), p.generation.Load()}
+	if page, ok := p.cache.Get(key); ok {
 		return page, true, nil
 	}
 	shared = true
-	page, err = p.reading.Do(ctx, key, func() ([]*feed.Batch, error) {
-		if page, ok := p.kept.Get(key); ok {
+	page, err = p.inFlight.Do(ctx, key, func() ([]*feed.Batch, error) {
+		if page, ok := p.cache.Get(key); ok {
 			return page, nil
 		}
 		shared = false
-		return p.read(ctx, key)
+		return p.readPage(ctx, key)
 	})
 	if shared && len(page) == 0 {
-		// The read of the other follower may have begun before this one was told to look.
-		page, err = p.read(ctx, key)
+		// The other follower's read may have started before this follower was woken.
+		page, err = p.readPage(ctx, key)
 		shared = false
 	}
 	return page, shared, err
 }
 
-// read reads a page, and keeps it if it is whole.
-func (p *pages) read(ctx context.Context, key pageKey) ([]*feed.Batch, error) {
+// readPage reads a page from the memory, and caches it if it is complete.
+func (p *pageCache) readPage(ctx context.Context, key pageKey) ([]*feed.Batch, error) {
 	select {
 	case p.reads <- struct{}{}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 	defer func() { <-p.reads }()
-	b, err := p.log.Since(ctx, key.set, key.after, key.most)
+	b, err := p.log.Since(ctx, key.set, key.after, key.limit)
 	if err != nil || len(b.Entries) == 0 && !b.Diverged {
 		return nil, err
 	}
-	page := b.Split() // a few compressed blocks can be a large batch
+	page := b.Split() // a few compressed blocks can decode to a large batch
 	switch {
 	case b.Diverged:
-		p.lost()
-	case key.after.IsZero(): // the beginning of any log of this name
+		p.invalidate()
+	case key.after.IsZero(): // not cached: the zero cursor is the start of any log of this name
 	case b.Cursor.Position%pageEntries == 0 || len(page) > 1:
-		p.kept.Add(key, page, int64(2*b.Size()))
+		p.cache.Add(key, page, int64(2*b.Size()))
 	}
 	return page, nil
 }
 
-// lost forgets all pages, because a log has lost entries, or was removed.
-func (p *pages) lost() {
-	p.losses.Add(1)
-	p.kept.Clear()
+// invalidate drops all pages, because a log has lost entries or was deleted. Later calls of
+// page do not use pages that are being read now.
+func (p *pageCache) invalidate() {
+	p.generation.Add(1)
+	p.cache.Clear()
 }
 
-// tidy frees the memory of the pages if nobody has asked for one since the last tidy. Only
-// one goroutine may call it.
-func (p *pages) tidy() {
-	asked := p.asked.Load()
-	if asked == p.before {
-		p.kept.Clear()
+// clearIdle frees all pages if no page was requested since the last call. Only one goroutine
+// may call it.
+func (p *pageCache) clearIdle() {
+	lookups := p.lookups.Load()
+	if lookups == p.idleLookups {
+		p.cache.Clear()
 	}
-	p.before = asked
+	p.idleLookups = lookups
 }

@@ -38,9 +38,9 @@ func TestReadsAreBounded(t *testing.T) {
 	}
 	stack := make([]byte, 4<<20)
 	testutil.Until(t, "all want to read", func() bool {
-		return strings.Count(string(stack[:runtime.Stack(stack, true)]), "hub.(*pages).read(") == followers
+		return strings.Count(string(stack[:runtime.Stack(stack, true)]), "hub.(*pageCache).readPage(") == followers
 	})
-	if n := most.Load(); n > maxReads {
+	if n := most.Load(); n > maxPageReads {
 		t.Errorf("%d of %d followers read at the same time", n, followers)
 	}
 	close(held)
@@ -137,7 +137,7 @@ func TestPageFromBeforeAPublish(t *testing.T) {
 	entries := func() chan int {
 		n := make(chan int, 1)
 		go func() {
-			page, _, err := h.pages.after(t.Context(), "a", at, pageEntries)
+			page, _, err := h.pages.page(t.Context(), "a", at, pageEntries)
 			if err != nil {
 				t.Error(err)
 			}
@@ -168,27 +168,27 @@ func TestPagesOfARemovedSet(t *testing.T) {
 	for name, remove := range map[string]func(*Hub, *testLog) error{
 		"by this hub": func(h *Hub, _ *testLog) error { return h.Delete(t.Context(), "a") },
 		"by another hub": func(h *Hub, log *testLog) error {
-			h.trim(t.Context())
+			h.applyRetention(t.Context())
 			return errors.Join(log.Delete(t.Context(), "a"), log.Make(t.Context(), "a", feed.Description{}, 10))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, log := newHub(t, Options{Shared: time.Second})
+			h, log := newHub(t, Options{PollInterval: time.Second})
 			mustPublish(t, h, "a", changes("a", 1))
 			after := mustPublish(t, h, "a", changes("a", 2*pageEntries)).After
-			page, _, err := h.pages.after(t.Context(), "a", after, pageEntries)
+			page, _, err := h.pages.page(t.Context(), "a", after, pageEntries)
 			if err != nil || len(page) != 1 || len(page[0].Entries) != pageEntries-1 {
 				t.Fatal(page, err)
 			}
-			again, shared, _ := h.pages.after(t.Context(), "a", after, pageEntries)
+			again, shared, _ := h.pages.page(t.Context(), "a", after, pageEntries)
 			if len(again) != 1 || again[0] != page[0] || !shared {
 				t.Fatal("the page is not kept")
 			}
 			if err := remove(h, log); err != nil {
 				t.Fatal(err)
 			}
-			h.trim(t.Context())
-			if page, _, err := h.pages.after(t.Context(), "a", after, pageEntries); !errors.Is(err, feed.ErrGone) {
+			h.applyRetention(t.Context())
+			if page, _, err := h.pages.page(t.Context(), "a", after, pageEntries); !errors.Is(err, feed.ErrGone) {
 				t.Errorf("of a removed set it returns %d batches, %v", len(page), err)
 			}
 		})
@@ -200,15 +200,15 @@ func TestPagesAfterALoss(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	after := mustPublish(t, h, "a", changes("a", 1)).Cursor
 	head := mustPublish(t, h, "a", changes("a", 2*pageEntries)).Cursor
-	first, _, err := h.pages.after(t.Context(), "a", after, pageEntries)
+	first, _, err := h.pages.page(t.Context(), "a", after, pageEntries)
 	if err != nil {
 		t.Fatal(err)
 	}
 	lost := feed.Cursor{Position: head.Position + 5, Micros: head.Micros + 5}
-	if page, _, err := h.pages.after(t.Context(), "a", lost, pageEntries); err != nil || !page[0].Diverged {
+	if page, _, err := h.pages.page(t.Context(), "a", lost, pageEntries); err != nil || !page[0].Diverged {
 		t.Fatalf("behind the head is %v, %v", page, err)
 	}
-	if page, _, err := h.pages.after(t.Context(), "a", after, pageEntries); err != nil || page[0] == first[0] {
+	if page, _, err := h.pages.page(t.Context(), "a", after, pageEntries); err != nil || page[0] == first[0] {
 		t.Errorf("the page from before the loss is there, %v", err)
 	}
 }
@@ -219,19 +219,19 @@ func TestPagesAreDropped(t *testing.T) {
 	mustPublish(t, h, "a", changes("a", 1))
 	after := mustPublish(t, h, "a", changes("a", pageEntries)).After
 	page := func() *feed.Batch {
-		p, _, err := h.pages.after(t.Context(), "a", after, pageEntries)
+		p, _, err := h.pages.page(t.Context(), "a", after, pageEntries)
 		if err != nil || len(p) != 1 {
 			t.Fatal(p, err)
 		}
 		return p[0]
 	}
 	first := page()
-	h.pages.tidy()
+	h.pages.clearIdle()
 	if page() != first {
 		t.Error("a page was dropped that was asked for since the last tidy")
 	}
-	h.pages.tidy()
-	h.pages.tidy()
+	h.pages.clearIdle()
+	h.pages.clearIdle()
 	if page() == first {
 		t.Error("a page is kept that nobody has asked for")
 	}

@@ -22,13 +22,13 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// ServePublish answers a POST of changes to a set's topic. The body is XML,
-// JSON or NDJSON, or in one of Options.Forms, plain or gzipped. The answer is 200 with a
-// feed.Receipt, once the memory holds the changes, and to a body in one of Options.Forms 204. An error means that nothing was added, except
-// for an NDJSON stream: there the problem says what was accepted. Its caller
-// has already checked the right to publish to the set.
+// ServePublish answers a POST of changes to the topic of a set. The body is XML, JSON or
+// NDJSON, or has one of Options.Formats, and may be gzipped. After the memory has accepted the
+// changes, the response is 200 with a feed.Receipt, or 204 for one of Options.Formats. An
+// error means that nothing was added, except for an NDJSON stream: there the problem reports
+// what was accepted. The caller must have checked the right to publish to the set.
 func (h *Hub) ServePublish(w http.ResponseWriter, r *http.Request, set string) error {
-	receipt, err := h.receive(w, r, set)
+	receipt, err := h.receiveAuthorized(w, r, set)
 	if err != nil {
 		return err
 	}
@@ -42,10 +42,9 @@ func (h *Hub) ServePublish(w http.ResponseWriter, r *http.Request, set string) e
 	return nil
 }
 
-// ServeHub answers a POST of changes to the hub's own URL. Its Link headers
-// name the topic (rel="self") and this hub (rel="hub"), as in Change
-// Notification section 4.1. ServeHub checks that the caller may publish to the
-// set.
+// ServeHub answers a POST of changes to the hub's own URL. The Link headers name the topic
+// (rel="self") and this hub (rel="hub"), as in Change Notification section 4.1. ServeHub
+// checks that the caller may publish to the set.
 func (h *Hub) ServeHub(w http.ResponseWriter, r *http.Request) error {
 	set, err := h.linkedSet(r.Header)
 	if err != nil {
@@ -83,95 +82,95 @@ func (h *Hub) linkedSet(header http.Header) (string, error) {
 	return set, nil
 }
 
-// receive calls receiveAll. It ends the request when the caller loses the right
-// to publish to the set.
-func (h *Hub) receive(w http.ResponseWriter, r *http.Request, set string) (*feed.Receipt, error) {
+// receiveAuthorized calls receive, and aborts the request if the caller loses the right to
+// publish to the set.
+func (h *Hub) receiveAuthorized(w http.ResponseWriter, r *http.Request, set string) (*feed.Receipt, error) {
 	if h.opts.Rights == nil {
-		return h.receiveAll(w, r, set)
+		return h.receive(w, r, set)
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	conn := http.NewResponseController(w)
-	release := h.opts.Rights.WhilePublishing(ctx, set, func(why error) {
-		cancel(problem.From(why))
-		_ = conn.SetReadDeadline(time.Now()) // ends a read that waits; patientReader begins no other
+	release := h.opts.Rights.WhilePublishing(ctx, set, func(cause error) {
+		cancel(problem.From(cause))
+		_ = conn.SetReadDeadline(time.Now()) // aborts a blocked read; deadlineReader starts no further ones
 	})
-	receipt, err := h.receiveAll(w, r.WithContext(ctx), set)
+	receipt, err := h.receive(w, r.WithContext(ctx), set)
 	release()
-	if why, ok := context.Cause(ctx).(*feed.Problem); ok && err != nil {
-		p := *why
+	if cause, ok := context.Cause(ctx).(*feed.Problem); ok && err != nil {
+		p := *cause
 		p.Accepted = problem.From(err).Accepted
 		return nil, &p
 	}
 	return receipt, err
 }
 
-// receiveAll reads, validates and appends what a request carries. The receipt is nil if the
-// request has a form that is not the hub's own.
-func (h *Hub) receiveAll(w http.ResponseWriter, r *http.Request, set string) (*feed.Receipt, error) {
-	in, form, key, err := h.open(w, r, set)
+// receive reads, validates and appends the changes of a request. The receipt is nil if the
+// format is one of Options.Formats.
+func (h *Hub) receive(w http.ResponseWriter, r *http.Request, set string) (*feed.Receipt, error) {
+	in, format, key, err := h.openIntake(w, r, set)
 	if in != nil {
 		defer in.release()
 	}
-	if err == nil && form == ndjsonForm {
+	if err == nil && format == ndjsonFormat {
 		return h.receiveLines(r.Context(), set, key, in)
 	}
 	var p changelog.Publish
 	switch {
 	case err != nil:
-	case form.Read != nil:
-		p, err = h.readForm(r, in, set, form, key)
+	case format.Read != nil:
+		p, err = h.readFormat(r, in, set, format, key)
 	default:
-		p, err = h.readDocument(r.Context(), in, form, key)
+		p, err = h.readDocument(r.Context(), in, format, key)
 	}
 	if err != nil {
-		h.metrics.published(changelog.Appended{}, err, 0)
+		h.metrics.countPublish(changelog.Appended{}, err, 0)
 		return nil, err
 	}
-	if form.Read != nil && len(p.Changes) == 0 {
+	if format.Read != nil && len(p.Changes) == 0 {
 		return nil, nil
 	}
 	a, err := h.Publish(r.Context(), set, p)
-	if err != nil || form.Read != nil {
+	if err != nil || format.Read != nil {
 		return nil, err
 	}
 	return feed.NewReceipt(set, a.Cursor, a.Count, a.Replayed), nil
 }
 
-// open checks the headers of a publish, and returns its body. If the body is not nil, the
-// caller releases it, even after an error.
-func (h *Hub) open(w http.ResponseWriter, r *http.Request, set string) (in *intake, form *Form, key string, err error) {
+// openIntake checks the headers of a publish and opens its body. If the intake is not nil, the
+// caller must release it, even after an error.
+func (h *Hub) openIntake(w http.ResponseWriter, r *http.Request, set string) (in *intake, format *Format, key string, err error) {
 	if err := feed.CheckSet(set); err != nil {
 		return nil, nil, "", err
 	}
 	if key, err = h.idempotencyKey(r); err != nil {
 		return nil, nil, "", err
 	}
-	if form, err = h.form(r.Header); err != nil {
+	if format, err = h.format(r.Header); err != nil {
 		return nil, nil, "", err
 	}
-	if in, err = h.take(r.Context()); err != nil {
+	if in, err = h.newIntake(r.Context()); err != nil {
 		return nil, nil, "", err
 	}
-	in.patient = &patientReader{ReadCloser: r.Body, ctx: r.Context(), timeout: h.opts.ReadTimeout, conn: http.NewResponseController(w)}
-	in.body, err = h.body(w, r, in.patient, form == ndjsonForm)
-	return in, form, key, err
+	in.source = &deadlineReader{ReadCloser: r.Body, ctx: r.Context(), timeout: h.opts.ReadTimeout, conn: http.NewResponseController(w)}
+	in.body, err = h.decompress(w, r, in.source, format == ndjsonFormat)
+	return in, format, key, err
 }
 
-// readDocument reads the whole of a publish that is one document.
-func (h *Hub) readDocument(ctx context.Context, in *intake, form *Form, key string) (p changelog.Publish, err error) {
+// readDocument reads a publish whose body is a single document.
+func (h *Hub) readDocument(ctx context.Context, in *intake, format *Format, key string) (p changelog.Publish, err error) {
 	sum := sha256.New()
 	body := io.TeeReader(in, sum)
 	limits := resourcesync.Limits{Bytes: h.opts.MaxBody, Entries: changelog.MaxBatch, CheckMemory: in.room, Check: (*resourcesync.Change).Validate}
 	var doc *resourcesync.Document
-	if form == xmlForm {
+	if format == xmlFormat {
 		doc, err = resourcesync.ReadXML(body, limits)
 	} else {
 		doc, err = resourcesync.ReadJSON(body, limits)
 	}
 	if doc != nil {
 		if err := checkDocument(doc); err != nil {
-			return p, err // which explains why its entries are wrong
+			return p, err // more useful than the errors of entries that it causes
 		}
 	}
 	if err != nil {
@@ -181,24 +180,24 @@ func (h *Hub) readDocument(ctx context.Context, in *intake, form *Form, key stri
 	for i := range doc.Items {
 		p.Changes[i] = doc.Items[i].Change
 	}
-	in.pay(len(p.Changes))
+	in.charge(len(p.Changes))
 	p.Hash = [32]byte(sum.Sum(nil))
 	switch {
 	case key != "":
 		p.Key, p.Unless = h.documentKey(ctx, key), h.linesKey(ctx, key, 1, "")
 	case !doc.From.IsZero() && !doc.Until.IsZero():
-		// A document with an interval is unique, so the same document again is a retry.
+		// A document with an interval is unique, so an identical document is a retry.
 		p.Key = h.callerKey(ctx, "interval", string(p.Hash[:]))
 	}
 	return p, nil
 }
 
-// checkDocument returns an error if a document is not one of changes.
+// checkDocument returns an error unless a document is a valid list of changes.
 func checkDocument(doc *resourcesync.Document) error {
 	if !doc.ListsChanges() {
 		what := "its capability is " + strconv.Quote(doc.Capability)
 		if doc.Index {
-			what = "it is a sitemapindex"
+			reason = "it is a sitemapindex"
 		}
 		return resourcesync.Invalidf("the document cannot be published, because %s: send a urlset whose rs:md capability is change-notification, framework-notification or changelist", what)
 	}
@@ -208,16 +207,16 @@ func checkDocument(doc *resourcesync.Document) error {
 	return nil
 }
 
-// Publish appends a batch and wakes the followers of the set. When it returns
-// nil, the memory holds the whole batch. The changes must be valid
-// (resourcesync.Change.Validate), and the caller must not change them any more.
-// Errors are those of changelog.Log.Append.
-// If ctx is done before the append begins, its error is returned and nothing
-// was written; after that, Publish waits for the answer of the memory.
+// Publish appends a batch and wakes the followers of the set. When it returns nil, the memory
+// holds the whole batch durably. The changes must be valid (resourcesync.Change.Validate), and
+// the caller must not modify them after the call. Errors are those of changelog.Log.Append.
+//
+// If ctx is done before the append starts, Publish returns the error of ctx and nothing was
+// written; after that, Publish waits for the memory to answer.
 func (h *Hub) Publish(ctx context.Context, set string, p changelog.Publish) (changelog.Appended, error) {
-	begin := time.Now()
+	start := time.Now()
 	a, err := h.publish(ctx, set, p)
-	h.metrics.published(a, err, time.Since(begin))
+	h.metrics.countPublish(a, err, time.Since(start))
 	if err != nil {
 		return changelog.Appended{}, fmt.Errorf("publish to set %q: %w", set, err)
 	}
@@ -229,38 +228,39 @@ func (h *Hub) Publish(ctx context.Context, set string, p changelog.Publish) (cha
 }
 
 func (h *Hub) publish(ctx context.Context, set string, p changelog.Publish) (changelog.Appended, error) {
-	if err := check(set, &p); err != nil {
+	if err := checkPublish(set, &p); err != nil {
 		return changelog.Appended{}, err
 	}
 	if p.Refused = h.refusal(set); p.Refused != nil && p.Key == "" {
 		return changelog.Appended{}, p.Refused
 	}
 	size := p.Size()
-	r := &request{publish: p, size: size}
-	err := h.enqueue(ctx, set, r)
+	req := &request{publish: p, size: size}
+	err := h.enqueue(ctx, set, req)
 	if errors.Is(err, feed.ErrNoSet) && p.Refused != nil {
 		return changelog.Appended{}, p.Refused
 	}
 	if errors.Is(err, feed.ErrNoSet) && !p.There {
-		if err := mayMake(ctx); err != nil {
+		if err := countNewSet(ctx); err != nil {
 			return changelog.Appended{}, err
 		}
-		if err := h.make(ctx, set, feed.Description{}); err != nil {
+		if err := h.makeSet(ctx, set, feed.Description{}); err != nil {
 			return changelog.Appended{}, err
 		}
-		r = &request{publish: p, size: size}
-		err = h.enqueue(ctx, set, r)
+		req = &request{publish: p, size: size}
+		err = h.enqueue(ctx, set, req)
 	}
-	return r.result, err
+	return req.result, err
 }
 
-// mayMake counts, for the limits of ctx's user, a set that it makes. It returns
-// an error if the limit is reached.
-func mayMake(ctx context.Context) error { return limit.FromContext(ctx).Use(limit.Sets, 1) }
+// countNewSet counts a new set against the limits of the user in ctx. It returns an error if a
+// limit is reached.
+func countNewSet(ctx context.Context) error { return limit.FromContext(ctx).Use(limit.Sets, 1) }
 
-// refusal returns why nothing may be added to a set, or nil. All refusals that depend on
-// the hub's settings or on what the memory holds are here or in Log.Append, because a
-// retry of a publish that the memory holds is answered anyway: see Publish.Refused.
+// refusal returns the reason why nothing may be added to a set, or nil. All refusals that
+// depend on the settings of the hub or on the contents of the memory must be here or in
+// Log.Append, because a retry of a publish that the memory holds is answered anyway: see
+// changelog.Publish.Refused.
 func (h *Hub) refusal(set string) error {
 	if !h.Waits(set) {
 		return feed.ErrNoSet
@@ -268,23 +268,23 @@ func (h *Hub) refusal(set string) error {
 	if h.opts.Quota == nil {
 		return nil
 	}
-	most, full := h.opts.Quota.Full(set)
+	maxBytes, full := h.opts.Quota.Full(set)
 	if !full {
 		return nil
 	}
-	return problem.New(http.StatusInsufficientStorage, "set-full", fmt.Sprintf("set %s, or all sets of its maker together, have reached the limit of %d bytes: the set takes no more changes until retention removes some", set, most))
+	return problem.New(http.StatusInsufficientStorage, "set-full", fmt.Sprintf("set %s, or all sets of its creator together, reached the limit of %d bytes; the set accepts no changes until retention removes some", set, maxBytes))
 }
 
-// check refuses a publish that the memory would refuse. Otherwise the memory
-// would refuse the whole append, with the publishes of others that were
+// checkPublish returns the error with which the memory would refuse a publish. Without this
+// check the memory would refuse the whole append, including the publishes of other callers
 // gathered into it.
-func check(set string, p *changelog.Publish) error {
+func checkPublish(set string, p *changelog.Publish) error {
 	if err := feed.CheckSet(set); err != nil {
 		return err
 	}
 	switch n := len(p.Changes); {
 	case n == 0:
-		return noChange()
+		return errNoChanges()
 	case n > changelog.MaxBatch:
 		return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: changelog.MaxBatch + 1,
 			Msg: fmt.Sprintf("a batch has at most %d changes; send more in several", changelog.MaxBatch)}
@@ -292,7 +292,7 @@ func check(set string, p *changelog.Publish) error {
 		return resourcesync.Invalidf("an idempotency key has at most %d bytes", changelog.MaxKey)
 	}
 	for i := range p.Changes {
-		if err := takes(set, &p.Changes[i]); err != nil {
+		if err := checkCapability(set, &p.Changes[i]); err != nil {
 			err.Entry = i + 1
 			return err
 		}

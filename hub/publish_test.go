@@ -185,7 +185,7 @@ func TestServePublishRefuses(t *testing.T) {
 
 		{"too large", xmlType, "", xmlOf("<!--" + strings.Repeat("x", 20_000) + "-->"), 413, "too-large", 0, 0, "10"},
 		{"too large once unpacked", jsonType, "gzip", gzipped(`{"set":"` + strings.Repeat("x", 20_000) + `","changes":[]}`), 413, "too-large", 0, 0, "10,000 bytes"},
-		{"a batch of lines too large", lines, "", strings.Repeat(linesDoc, 150), 413, "too-large", 201, 201, "one batch"},
+		{"a batch of lines too large", lines, "", strings.Repeat(linesDoc, 150), 413, "too-large", 201, 201, "a batch of 1000 lines"},
 		{"a long line", lines, "", line(`{"loc":"` + strings.Repeat("x", 1<<20) + `"}`), 413, "too-large", 2, 3, "1,048,576 bytes"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -219,8 +219,8 @@ func TestAllErrors(t *testing.T) {
 	}{
 		{"JSON", jsonType, `{"changes":[` + good + "," + wrong + `,{"url":"urn:x:a"},` + good + `,{"loc":"urn:x:b","change":"gone"}]}`, "2 3 5", `unknown member "url" in a change`},
 		{"XML", xmlType, list + `<rs:md capability="changelist"/>` + url(`change="updated"`) + url("") + url(`change="moved"`) + "</urlset>", "2 3", "entry 3"},
-		{"NDJSON", ndjson, good + "\n" + wrong + "\n\nx\n" + good + "\n" + wrong + "\n", "2 3 5", "line 6"},
-		{"one", ndjson, good + "\n" + wrong + "\n" + good + "\n", "", "line 2"},
+		{"NDJSON", ndjsonType, good + "\n" + wrong + "\n\nx\n" + good + "\n" + wrong + "\n", "2 3 5", "line 6"},
+		{"one", ndjsonType, good + "\n" + wrong + "\n" + good + "\n", "", "line 2"},
 		{"no changes at all", xmlType, list + `<rs:md capability="resourcelist"/>` + url(`hash="md5:x"`) + url(`hash="md5:x"`) + "</urlset>", "", "capability"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -229,7 +229,7 @@ func TestAllErrors(t *testing.T) {
 			var entries []string
 			for _, e := range p.Errors {
 				entries = append(entries, strconv.Itoa(e.Entry))
-				if e.Detail == "" || test.mediaType == ndjson && e.Line == 0 {
+				if e.Detail == "" || test.mediaType == ndjsonType && e.Line == 0 {
 					t.Errorf("an error is %+v", e)
 				}
 			}
@@ -335,9 +335,9 @@ func TestServeHub(t *testing.T) {
 		{"no self", []string{hub}, demo, 400, "Link"},
 		{"two selves", []string{self, self, hub}, demo, 400, "Link"},
 		{"another hub", []string{self, `<https://other.example/hub>; rel="hub"`}, demo, 400, "does not name this hub"},
-		{"a topic elsewhere", []string{`<https://other.example/sets/demo/changes>; rel=self`, hub}, demo, 400, "no topic of this hub"},
-		{"another document", []string{`<` + base + `/sets/demo/changelist.xml>; rel=self`, hub}, demo, 400, "no topic of this hub"},
-		{"no name of a set", []string{`<` + base + `/sets/a/b/changes>; rel=self`, hub}, demo, 400, "no topic of this hub"},
+		{"a topic elsewhere", []string{`<https://other.example/sets/demo/changes>; rel=self`, hub}, demo, 400, "is not a topic of this hub"},
+		{"another document", []string{`<` + base + `/sets/demo/changelist.xml>; rel=self`, hub}, demo, 400, "is not a topic of this hub"},
+		{"no name of a set", []string{`<` + base + `/sets/a/b/changes>; rel=self`, hub}, demo, 400, "is not a topic of this hub"},
 		{"no right", []string{self, hub}, other, 403, "publish:demo"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -10,35 +10,34 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// An append gathers at most this much, unless it is a single publish.
+// Limits of an append that gathers several publishes. A single publish may be larger.
 const (
-	maxGathered      = 10_000
-	maxGatheredBytes = 4 << 20
+	maxAppendChanges = 10_000
+	maxAppendBytes   = 4 << 20
 )
 
-// A queue holds the publishes to one set that wait while an append to the set
-// is under way. The next append gathers them. A publish that finds no append
-// under way does not wait. Hub.mu guards the queue.
+// A queue holds the publishes to a set that wait while an append to the set is in progress.
+// The next append gathers them. A publish does not wait if no append is in progress. Hub.mu
+// guards the queue.
 type queue struct {
-	waiting []*request
+	pending []*request
 }
 
-// A request is a publish to a set, or the deletion of a set. A deletion waits
-// for its turn like a publish, so that followers see both in the order of the
-// log.
+// A request is a publish to a set, or the deletion of a set. A deletion is queued like a
+// publish, so that followers see both in the order of the log.
 type request struct {
 	publish changelog.Publish
 	size    int
 	delete  bool
 
-	done   chan struct{} // closed once result and err are set
+	done   chan struct{} // closed after result and err are set
 	result changelog.Appended
 	err    error
 }
 
-// enqueue carries out r in its turn and waits for the answer. If ctx ends
-// before its turn, enqueue returns the error of ctx, and nothing was written.
-// After that, enqueue waits for the answer even if ctx ends.
+// enqueue appends r to the queue of a set and waits until it has been executed. If ctx is done
+// before the execution starts, enqueue removes r from the queue and returns the error of ctx;
+// nothing was written. After that, enqueue waits for the result even if ctx is done.
 func (h *Hub) enqueue(ctx context.Context, set string, r *request) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -53,9 +52,9 @@ func (h *Hub) enqueue(ctx context.Context, set string, r *request) error {
 	if q == nil {
 		q = &queue{}
 		h.queues[set] = q
-		h.wg.Go(func() { h.drain(set, q) })
+		h.wg.Go(func() { h.drainQueue(set, q) })
 	}
-	q.waiting = append(q.waiting, r)
+	q.pending = append(q.pending, r)
 	h.mu.Unlock()
 
 	select {
@@ -64,30 +63,30 @@ func (h *Hub) enqueue(ctx context.Context, set string, r *request) error {
 	case <-ctx.Done():
 	}
 	h.mu.Lock()
-	i := slices.Index(q.waiting, r)
+	i := slices.Index(q.pending, r)
 	if i >= 0 {
-		q.waiting = slices.Delete(q.waiting, i, i+1)
+		q.pending = slices.Delete(q.pending, i, i+1)
 	}
 	h.mu.Unlock()
 	if i >= 0 {
 		return ctx.Err()
 	}
-	<-r.done // the append is under way, which takes at most AppendTimeout
+	<-r.done // the append is in progress, for at most AppendTimeout
 	return r.err
 }
 
-// drain carries out the requests in a queue until none is left.
-func (h *Hub) drain(set string, q *queue) {
+// drainQueue executes the requests in a queue until the queue is empty.
+func (h *Hub) drainQueue(set string, q *queue) {
 	for {
-		requests := h.gather(set, q)
+		requests := h.popRequests(set, q)
 		if requests == nil {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), h.opts.AppendTimeout)
 		if requests[0].delete {
-			requests[0].err = h.delete(ctx, set)
+			requests[0].err = h.deleteSet(ctx, set)
 		} else {
-			h.append(ctx, set, requests)
+			h.appendRequests(ctx, set, requests)
 		}
 		cancel()
 		for _, r := range requests {
@@ -96,20 +95,21 @@ func (h *Hub) drain(set string, q *queue) {
 	}
 }
 
-// gather takes the next requests from a queue: one deletion, or publishes. If
-// the queue is empty, gather removes the queue from the hub and returns nil.
-func (h *Hub) gather(set string, q *queue) []*request {
+// popRequests removes the next requests from a queue: one deletion, or publishes to be
+// appended together. If the queue is empty, popRequests removes it from the hub and returns
+// nil.
+func (h *Hub) popRequests(set string, q *queue) []*request {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(q.waiting) == 0 {
+	if len(q.pending) == 0 {
 		delete(h.queues, set)
 		return nil
 	}
 	n, changes, bytes := 0, 0, 0
-	for _, r := range q.waiting {
+	for _, r := range q.pending {
 		changes += len(r.publish.Changes)
 		bytes += r.size
-		if n > 0 && (r.delete || changes > maxGathered || bytes > maxGatheredBytes) {
+		if n > 0 && (r.delete || changes > maxAppendChanges || bytes > maxAppendBytes) {
 			break
 		}
 		n++
@@ -117,26 +117,26 @@ func (h *Hub) gather(set string, q *queue) []*request {
 			break
 		}
 	}
-	requests := slices.Clone(q.waiting[:n])
-	q.waiting = slices.Delete(q.waiting, 0, n)
+	requests := slices.Clone(q.pending[:n])
+	q.pending = slices.Delete(q.pending, 0, n)
 	return requests
 }
 
-// append appends the publishes in requests at once. Then it gives the new
-// batches to the followers of the set, in the order of the log.
-func (h *Hub) append(ctx context.Context, set string, requests []*request) {
+// appendRequests appends the publishes in requests in a single append. Then it adds the new
+// batches to the tail of the set, and announces them, in the order of the log.
+func (h *Hub) appendRequests(ctx context.Context, set string, requests []*request) {
 	publishes := make([]changelog.Publish, len(requests))
 	for i, r := range requests {
 		publishes[i] = r.publish
 	}
 	results, err := h.log.Append(ctx, set, publishes...)
 	if len(requests) > 1 && (errors.Is(err, feed.ErrFull) || errors.Is(err, feed.ErrClock)) {
-		// Nothing can be added, but some of the publishes may be retries of what the memory has.
+		// Nothing can be added, but some of the publishes may be retries of accepted ones.
 		for i := range publishes {
 			publishes[i].Refused = err
 		}
-		if answered, again := h.log.Append(ctx, set, publishes...); again == nil {
-			results, err = answered, nil
+		if retried, retryErr := h.log.Append(ctx, set, publishes...); retryErr == nil {
+			results, err = retried, nil
 		}
 	}
 	if err != nil {
@@ -144,11 +144,11 @@ func (h *Hub) append(ctx context.Context, set string, requests []*request) {
 			r.err = err
 		}
 		if t := h.tail(set); t != nil && errors.Is(err, feed.ErrUnknown) {
-			t.forget() // the memory may hold the changes all the same
+			t.invalidate() // the memory may have stored the changes anyway
 		}
 		return
 	}
-	// A follower that comes after this line finds the entries in the memory.
+	// A follower that attaches after this line finds the entries in the memory.
 	t := h.tail(set)
 	var added []*feed.Batch
 	for i, r := range requests {
@@ -156,40 +156,40 @@ func (h *Hub) append(ctx context.Context, set string, requests []*request) {
 		if r.err != nil || r.result.Replayed {
 			continue
 		}
-		h.metrics.appended(r.result.Cursor.Micros)
+		h.metrics.noteNewest(r.result.Cursor.Micros)
 		if t != nil {
 			added = append(added, feed.NewBatch(set, r.result.After, r.result.Cursor, r.publish.Changes).Split()...)
 		}
 		h.announce(set, r.result)
 	}
 	if len(added) > 0 && !t.add(added) {
-		h.doubted.Wake()
+		h.checkWakeup.Wake()
 	}
 }
 
-// announce tells the other hubs of an append, if there are any. An append
-// without blocks says that they have to look at the memory.
+// announce tells the other hubs, if there are any, about an append. An append without blocks
+// tells them to check the memory.
 func (h *Hub) announce(set string, a changelog.Appended) {
 	if h.opts.Bus != nil {
-		h.opts.Bus.announce(h.sender(), set, a)
+		h.opts.Bus.announce(h.memoryKey(), set, a)
 	}
 }
 
-// sender is this hub as a sender of announcements.
-func (h *Hub) sender() sender { return sender{h.log.ID(), h.log.Secret()} }
+// memoryKey returns the key that authenticates announcements of this memory.
+func (h *Hub) memoryKey() memoryKey { return memoryKey{h.log.ID(), h.log.Secret()} }
 
-// delete removes a set, and makes its followers read the memory.
-func (h *Hub) delete(ctx context.Context, set string) error {
+// deleteSet removes a set, and makes its followers read the memory.
+func (h *Hub) deleteSet(ctx context.Context, set string) error {
 	err := h.log.Delete(ctx, set)
-	h.pages.lost() // also after an error: the set may be deleted all the same
+	h.pages.invalidate() // even after an error, because the set may have been deleted anyway
 	if t := h.tail(set); t != nil {
-		t.gone()
+		t.markDeleted()
 	}
 	h.announce(set, changelog.Appended{Cursor: feed.Cursor{Micros: time.Now().UnixMicro()}})
 	return err
 }
 
-// tail returns the tail of a set, or nil when the set has no followers.
+// tail returns the tail of a set, or nil if the set has no followers.
 func (h *Hub) tail(set string) *tail {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -54,7 +54,7 @@ func waiting(h *Hub, set string, n int) {
 	for {
 		h.mu.Lock()
 		q := h.queues[set]
-		ready := q != nil && len(q.waiting) == n
+		ready := q != nil && len(q.pending) == n
 		h.mu.Unlock()
 		if ready {
 			return

@@ -9,41 +9,41 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// tidy makes the configured sets, applies retention, and frees memory that nobody needs now.
-func (h *Hub) tidy(ctx context.Context) {
+// maintain creates the configured sets, applies retention, and frees memory that is idle.
+func (h *Hub) maintain(ctx context.Context) {
 	for _, set := range h.opts.Sets {
-		if err := h.make(ctx, set, feed.Description{}); err != nil && ctx.Err() == nil {
-			h.opts.Logger.Warn("a configured set cannot be made", "err", err)
+		if err := h.makeSet(ctx, set, feed.Description{}); err != nil && ctx.Err() == nil {
+			h.opts.Logger.Warn("cannot create configured set", "err", err)
 		}
 	}
-	h.trim(ctx)
-	h.pages.tidy()
-	for _, l := range h.looks(nil) {
-		l.tail.rest()
+	h.applyRetention(ctx)
+	h.pages.clearIdle()
+	for _, c := range h.startChecks(nil) {
+		c.tail.shrinkIdle()
 	}
 }
 
-// trim applies retention to every set. A failure is only logged: the next round
-// tries again, and keeping too much harms nobody.
-func (h *Hub) trim(ctx context.Context) {
-	newest, looks := h.metrics.newest.Load(), h.looks(nil)
+// applyRetention applies retention to every set. It only logs failures: the next round tries
+// again, and it is harmless to retain too much.
+func (h *Hub) applyRetention(ctx context.Context) {
+	newest, checks := h.metrics.newest.Load(), h.startChecks(nil)
 	sets, err := h.log.Sets(ctx)
 	if err != nil && ctx.Err() == nil {
 		h.opts.Logger.Warn("retention failed", "err", err)
 	}
 	if err == nil {
-		h.metrics.looked(sets, newest)
-		h.glances.keep(sets)
+		h.metrics.setStates(sets, newest)
+		h.lastStates.retain(sets)
 	}
-	h.lookBack(ctx, sets)
+	h.detectLoss(ctx, sets)
 	r := h.opts.Retention
-	r.Doubtful = h.tick(ctx)
+	r.Doubtful = h.clockDoubtful(ctx)
 	failed := 0
 	for _, s := range sets {
-		if l, ok := looks[s.Set]; ok {
-			h.found(l, s.Head)
+		if c, ok := checks[s.Set]; ok {
+			h.finishCheck(c, s.Head)
 		}
-		r.Unread = h.unread(ctx, s)
+		r.Unread = h.retentionLimit(ctx, s)
 		removed, err := h.log.Trim(ctx, s.Set, r)
 		switch {
 		case ctx.Err() != nil:
@@ -51,10 +51,10 @@ func (h *Hub) trim(ctx context.Context) {
 		case err != nil && !errors.Is(err, feed.ErrNoSet):
 			h.opts.Logger.Warn("retention failed", "set", s.Set, "err", err)
 			if errors.Is(err, changelog.ErrCorrupt) {
-				continue // that is a matter of this set alone
+				continue // affects only this set
 			}
 			if failed++; failed == 3 {
-				return // the memory has a problem that retention cannot solve
+				return // the memory has a problem that further attempts would not solve
 			}
 		case removed > 0:
 			h.metrics.removed.Add(float64(removed))
@@ -63,15 +63,16 @@ func (h *Hub) trim(ctx context.Context) {
 	}
 }
 
-// unread returns the cursor that retention must not pass in a set, or nil.
-func (h *Hub) unread(ctx context.Context, s feed.State) *feed.Cursor {
-	const always = 2 // lists that are kept anyway: the open one and the newest closed one
+// retentionLimit returns the cursor that retention must not pass in a set, or nil if there is
+// none.
+func (h *Hub) retentionLimit(ctx context.Context, s feed.State) *feed.Cursor {
+	const alwaysRetained = 2 // lists that retention never removes: the open one and the newest closed one
 	oldest, open := s.Lists()
 	if h.opts.Inventories == nil || h.opts.Retention.Age == 0 && h.opts.Retention.Count == 0 {
 		return nil // nothing would be removed
 	}
-	if open-oldest < always {
-		return &s.Floor // nothing would be removed, but the set may have grown since
+	if open-oldest < alwaysRetained {
+		return &s.Floor // nothing would be removed as of s, but the set may have grown since
 	}
 	at, ok := h.opts.Inventories.Unread(ctx, s.Set)
 	if !ok {
@@ -80,24 +81,24 @@ func (h *Hub) unread(ctx context.Context, s feed.State) *feed.Cursor {
 	return &at
 }
 
-// tick reports whether the clock is in doubt, or cannot be checked. Retention then
-// removes nothing because of its age.
-func (h *Hub) tick(ctx context.Context) bool {
+// clockDoubtful reports whether the clock is in doubt or cannot be checked. Retention then
+// does not remove entries because of their age.
+func (h *Hub) clockDoubtful(ctx context.Context) bool {
 	doubtful, err := h.log.Tick(ctx)
 	switch {
 	case err != nil && ctx.Err() == nil:
-		h.opts.Logger.Warn("retention by age pauses: it is unknown whether the clock is right", "err", err)
-	case doubtful && h.metrics.doubt.CompareAndSwap(false, true):
-		h.opts.Logger.Warn("retention by age pauses for a day, or until the clock is set back: the clock went ahead by more than an hour, or no hub ran for so long, or it differs from the clock of the store",
+		h.opts.Logger.Warn("retention by age paused: cannot check the clock", "err", err)
+	case doubtful && h.metrics.clockDoubtful.CompareAndSwap(false, true):
+		h.opts.Logger.Warn("retention by age paused for a day, or until the clock is set back: the clock jumped ahead by more than an hour, or no hub ran for that long, or the clock differs from that of the store",
 			"now", time.Now().UTC().Format(time.RFC3339))
-	case err == nil && !doubtful && h.metrics.doubt.CompareAndSwap(true, false):
-		h.opts.Logger.Info("the clock is trusted again: retention by age goes on")
+	case err == nil && !doubtful && h.metrics.clockDoubtful.CompareAndSwap(true, false):
+		h.opts.Logger.Info("the clock is trusted again: retention by age resumed")
 	}
 	return doubtful || err != nil
 }
 
-// every calls do at each interval until ctx is done.
-func every(ctx context.Context, interval time.Duration, do func(context.Context)) {
+// runEvery calls do after each interval until ctx is done.
+func runEvery(ctx context.Context, interval time.Duration, do func(context.Context)) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {

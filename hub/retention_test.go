@@ -39,7 +39,7 @@ func TestClockAhead(t *testing.T) {
 	mustPublish(t, h, "demo", changes("a", 35))
 	look := func(floor uint64, doubtful float64, says string) {
 		t.Helper()
-		h.tidy(t.Context())
+		h.maintain(t.Context())
 		if got := stateOf(t, log, "demo").Floor.Position; got != floor {
 			t.Errorf("the floor is %d, want %d", got, floor)
 		}
@@ -53,7 +53,7 @@ func TestClockAhead(t *testing.T) {
 	}
 	look(0, 0, "")
 	ahead = 10 * 365 * 24 * time.Hour
-	look(0, 1, "the clock went ahead")
+	look(0, 1, "the clock jumped ahead")
 	for range 23 {
 		now = now.Add(time.Hour)
 		look(0, 1, "")
@@ -101,7 +101,7 @@ func TestTrimBesideBadSets(t *testing.T) {
 	for _, set := range append(bad, "whole") {
 		mustPublish(t, h, set, changes("a", 35))
 	}
-	h.trim(t.Context())
+	h.applyRetention(t.Context())
 	if got := stateOf(t, log, "whole").Floor; got.Position != 20 {
 		t.Errorf("the floor is %v", got)
 	}
@@ -128,7 +128,7 @@ func TestUnread(t *testing.T) {
 	mustPublish(t, h, "demo", changes("a", 15))
 	look := func(floor uint64, asks int) {
 		t.Helper()
-		h.trim(t.Context())
+		h.applyRetention(t.Context())
 		if got := stateOf(t, log, "demo").Floor.Position; got != floor || r.asked != asks {
 			t.Errorf("the floor is %d, want %d; asked %d times, want %d", got, floor, r.asked, asks)
 		}
@@ -153,7 +153,7 @@ func TestUnreadMeanwhile(t *testing.T) {
 		mustPublish(t, h, "demo", changes("b", 30))
 		return states, err
 	}
-	h.trim(t.Context())
+	h.applyRetention(t.Context())
 	if got := stateOf(t, log, "demo").Floor.Position; got != 0 {
 		t.Errorf("the floor is %d, and the inventory has read nothing", got)
 	}

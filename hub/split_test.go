@@ -24,14 +24,14 @@ func TestHearSplits(t *testing.T) {
 		cs = append(cs, c)
 	}
 	b := feed.NewBatch("a", feed.Cursor{Position: 0, Micros: 1}, feed.Cursor{Position: 1000, Micros: 1001}, cs)
-	all := announcements(me, "a", changelog.Appended{After: b.After, Cursor: b.Cursor, Count: len(cs), Blocks: changelog.CutBlocks(cs, 1, 10_000)}, 1<<20)
-	tail := &tail{moved: make(chan struct{}), head: b.After}
+	all := encodeAnnouncements(me, "a", changelog.Appended{After: b.After, Cursor: b.Cursor, Count: len(cs), Blocks: changelog.CutBlocks(cs, 1, 10_000)}, 1<<20)
+	tail := &tail{changed: make(chan struct{}), head: b.After}
 	for _, a := range all {
 		heard, err := openAnnouncement(me, "a", a, b.Cursor.Time(), time.Minute)
 		if err != nil || heard.batch == nil {
 			t.Fatal(err)
 		}
-		if !tail.hear(heard) {
+		if !tail.receive(heard) {
 			t.Fatal("an announcement that follows the head was not understood")
 		}
 	}

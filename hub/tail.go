@@ -9,201 +9,201 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// A tail's window holds at most this much. It is small on purpose: a follower
-// that is further back reads the memory.
+// Limits of a tail's window. They are small on purpose: a follower that is further
+// behind reads the memory.
 const (
-	windowBatches = 1024
-	windowBytes   = 4 << 20
-	restBytes     = 64 << 10 // of a set to which nothing is added
+	maxWindowBatches = 1024
+	maxWindowBytes   = 4 << 20
+	idleWindowBytes  = 64 << 10 // limit for a set without recent appends
 )
 
-// A tail is the end of one set's log while the set has followers: a window
-// of recent batches without a gap, and a wake-up.
+// A tail is the end of a set's log while the set has followers: a gapless window of recent
+// batches, and a wake-up.
 //
-// Whenever mu is free, this holds:
-//   - Each batch in the window begins where the one before ends. The last one ends at
+// Whenever mu is not held, these invariants hold:
+//   - Each batch in the window starts where the previous one ends. The last one ends at
 //     head.
-//   - head is where this hub believes that the log ends. The hub has that belief from
-//     the memory, and never from another hub's word alone: a follower or a look has
-//     found head, the hub has appended it, or authentic announcements led from such a
-//     head to it, each beginning where the one before ended.
-//   - A follower that waits has read the memory, or the window, since head or the
-//     window changed last. So no follower waits for entries up to head.
-//   - An announcement that does not fit what this hub knows leaves a doubt. Hub.watch then
-//     looks at the memory, and looks again until nothing was added meanwhile. It also
-//     looks without a doubt, at each tick. What a look finds becomes head, whether it is
-//     later or earlier.
+//   - head is where this hub believes that the log ends. The belief comes from the memory,
+//     never from the word of another hub alone: a follower or a check found head, the hub
+//     appended it, or authentic announcements led from such a head to it, each starting
+//     where the previous one ended.
+//   - A waiting follower has read the memory, or the window, since head or the window last
+//     changed. So no follower waits for entries up to head.
+//   - An announcement that does not fit the state of the tail requests a check. Hub.watchHeads
+//     then compares the tail with the memory, and repeats that until nothing was added
+//     during a check. It also checks at each tick, without a request. The result of a check
+//     becomes head, whether it is later or earlier.
 type tail struct {
 	// Hub.mu guards these.
-	followers int
-	silence   func() // ends the subscription to announcements of other hubs; nil: no Bus
+	followers   int
+	unsubscribe func() // stops the announcements of other hubs; nil if there is no Bus
 
-	mu      sync.Mutex
-	head    feed.Cursor   // the end of the set's log; zero: it is not known yet, or there is no such set
-	window  []*feed.Batch // recent batches
-	sizes   []int         // of each batch in window
-	bytes   int           // the sum of sizes
-	dropped int           // bytes of dropped batches that the array behind window may still hold
-	moved   chan struct{} // closed when head or the window changes
+	mu           sync.Mutex
+	head         feed.Cursor   // end of the set's log; zero if not yet known or the set does not exist
+	window       []*feed.Batch // recent batches
+	batchSizes   []int         // size of each batch in window
+	windowBytes  int           // sum of batchSizes
+	droppedBytes int           // bytes of evicted batches that the backing array of window may still reference
+	changed      chan struct{} // closed and replaced when head or the window changes
 
-	added   uint64 // how often batches were added, or the set was removed
-	rested  uint64 // what added was at the last rest
-	doubts  uint64 // how many doubts there were that a look at the memory has to settle
-	settled uint64 // how many of these doubts are settled
+	added           uint64 // number of batches added, plus deletions of the set
+	addedAtShrink   uint64 // value of added at the last shrinkIdle
+	requestedChecks uint64 // number of requested checks of the memory
+	finishedChecks  uint64 // number of those requests that were served
 
-	// These are for the metric of repairs: they show which entries were not
-	// announced.
-	checked *feed.Cursor // the log's head when Hub.compare looked last; nil: it has not looked yet
-	newest  feed.Cursor  // the newest entry that was added or announced, or was there when Hub.compare looked first
+	// These detect entries that were not announced, for the metric of repairs.
+	lastChecked     *feed.Cursor // head of the log at the last check; nil before the first one
+	newestAnnounced feed.Cursor  // newest entry that was added, announced, or found by the first check
 }
 
-// after returns the batches after a cursor, as many as the window has. ok is
-// false when the window does not know the cursor, so that the caller has to
-// read the memory. moved is closed at the next change after this call.
+// after returns the batches in the window after a cursor. ok is false if the window does not
+// contain the cursor; the caller must then read the memory. changed is closed at the next
+// change after this call.
 //
-// The slice of batches is shared with other followers. That is safe because a
-// window only grows at its end or is replaced.
-func (t *tail) after(cur feed.Cursor) (batches []*feed.Batch, ok bool, moved <-chan struct{}) {
+// The returned slice shares its array with other followers. That is safe because the window
+// only grows at its end or is replaced.
+func (t *tail) after(cursor feed.Cursor) (batches []*feed.Batch, ok bool, changed <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := len(t.window)
 	if n == 0 {
-		return nil, false, t.moved
+		return nil, false, t.changed
 	}
-	if t.window[n-1].Cursor == cur {
-		return nil, true, t.moved
+	if t.window[n-1].Cursor == cursor {
+		return nil, true, t.changed
 	}
-	i := sort.Search(n, func(i int) bool { return t.window[i].After.Position >= cur.Position })
-	if i == n || t.window[i].After != cur {
-		return nil, false, t.moved
+	i := sort.Search(n, func(i int) bool { return t.window[i].After.Position >= cursor.Position })
+	if i == n || t.window[i].After != cursor {
+		return nil, false, t.changed
 	}
-	return t.window[i:n:n], true, t.moved
+	return t.window[i:n:n], true, t.changed
 }
 
-// add shows batches that this hub has appended to the followers. A batch that does
-// not begin at the end of the window replaces the window; followers that need the
-// entries between read the memory. add skips a batch that is not later than the head:
-// either the tail already knows it, or the memory has lost the head. add then returns
-// false, and the caller has to look at the memory.
-func (t *tail) add(batches []*feed.Batch) (understood bool) {
+// add adds batches that this hub has appended, and wakes the followers. A batch that does not
+// start at the end of the window replaces the window; followers that need the entries in
+// between read the memory. add skips a batch that is not later than head: either the tail
+// already has it, or the memory has lost head. Then add requests a check and returns false,
+// and the caller must wake Hub.watchHeads.
+func (t *tail) add(batches []*feed.Batch) (contiguous bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	understood = true
+	contiguous = true
 	for _, b := range batches {
 		if b.Cursor.Micros > t.head.Micros {
 			t.addLocked(b)
 		} else {
-			understood = false
+			contiguous = false
 		}
 	}
-	if !understood {
-		t.doubts++
+	if !contiguous {
+		t.requestedChecks++
 	}
-	t.shiftLocked(windowBytes)
+	t.evictLocked(maxWindowBytes)
 	t.wakeLocked()
-	return understood
+	return contiguous
 }
 
-// addLocked puts a batch at the end of the window.
+// addLocked puts a batch at the end of the window. The caller must hold mu.
 func (t *tail) addLocked(b *feed.Batch) {
 	if t.head != b.After {
 		t.clearLocked()
 	}
 	size := b.Size()
-	t.window, t.sizes, t.bytes = append(t.window, b), append(t.sizes, size), t.bytes+size
+	t.window, t.batchSizes, t.windowBytes = append(t.window, b), append(t.batchSizes, size), t.windowBytes+size
 	t.head = b.Cursor
-	t.announcedLocked(b.Cursor)
+	t.noteAnnouncedLocked(b.Cursor)
 	t.added++
 }
 
-// rest makes the window small if nothing was added since the last rest. Many sets may have
-// followers, and few of them change at a time.
-func (t *tail) rest() {
+// shrinkIdle shrinks the window if nothing was added since the last call. Many sets may have
+// followers while only few of them change.
+func (t *tail) shrinkIdle() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.added == t.rested {
-		t.shiftLocked(restBytes)
+	if t.added == t.addedAtShrink {
+		t.evictLocked(idleWindowBytes)
 	}
-	t.rested = t.added
+	t.addedAtShrink = t.added
 }
 
-// shiftLocked drops the oldest batches of a window that has more than most bytes, or too many
-// batches.
-func (t *tail) shiftLocked(most int) {
+// evictLocked evicts the oldest batches of a window that has more than maxBytes bytes, or too
+// many batches. It always leaves the newest batch. The caller must hold mu.
+func (t *tail) evictLocked(maxBytes int) {
 	drop := 0
-	for ; len(t.window)-drop > 1 && (len(t.window)-drop > windowBatches || t.bytes > most); drop++ {
-		t.bytes -= t.sizes[drop]
-		t.dropped += t.sizes[drop]
+	for ; len(t.window)-drop > 1 && (len(t.window)-drop > maxWindowBatches || t.windowBytes > maxBytes); drop++ {
+		t.windowBytes -= t.batchSizes[drop]
+		t.droppedBytes += t.batchSizes[drop]
 	}
-	t.window, t.sizes = t.window[drop:], t.sizes[drop:]
-	if t.dropped > most {
-		// Followers hold slices of the old array, so its elements cannot be cleared.
-		// Copy the window, and leave the old array to the followers.
-		t.window, t.sizes, t.dropped = slices.Clone(t.window), slices.Clone(t.sizes), 0
+	t.window, t.batchSizes = t.window[drop:], t.batchSizes[drop:]
+	if t.droppedBytes > maxBytes {
+		// Followers hold slices of the array, so its elements cannot be cleared. Copy the
+		// window, so that the old array is freed when the followers are done with it.
+		t.window, t.batchSizes, t.droppedBytes = slices.Clone(t.window), slices.Clone(t.batchSizes), 0
 	}
 }
 
-// forget drops the window and makes every follower read the memory.
-func (t *tail) forget() {
+// invalidate empties the window and makes every follower read the memory.
+func (t *tail) invalidate() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.forgetLocked()
+	t.invalidateLocked()
 }
 
-// gone notes that this hub has removed the set. Followers then read the memory. A new
-// set of the same name may have earlier datetimes, so the tail forgets the head.
-func (t *tail) gone() {
+// markDeleted notes that this hub has deleted the set, and makes the followers read the
+// memory. It resets head, because a new set of the same name may have earlier datetimes.
+func (t *tail) markDeleted() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.head = feed.Cursor{}
-	t.added++ // a look that is under way may have found the old set
-	t.forgetLocked()
+	t.added++ // invalidates a check in progress, which may have found the old set
+	t.invalidateLocked()
 }
 
-// forgetLocked is forget while mu is held.
-func (t *tail) forgetLocked() {
+// invalidateLocked is invalidate for callers that hold mu.
+func (t *tail) invalidateLocked() {
 	t.clearLocked()
 	t.wakeLocked()
 }
 
-// clearLocked empties the window without waking anybody.
-func (t *tail) clearLocked() { t.window, t.sizes, t.bytes, t.dropped = nil, nil, 0, 0 }
+// clearLocked empties the window without waking followers. The caller must hold mu.
+func (t *tail) clearLocked() { t.window, t.batchSizes, t.windowBytes, t.droppedBytes = nil, nil, 0, 0 }
 
-// wakeLocked wakes all followers: Hub.Follow waits for moved.
+// wakeLocked wakes all followers, which wait in Hub.Follow for changed to be closed. The
+// caller must hold mu.
 func (t *tail) wakeLocked() {
-	close(t.moved)
-	t.moved = make(chan struct{})
+	close(t.changed)
+	t.changed = make(chan struct{})
 }
 
-// announcedLocked notes that an entry was added or announced.
-func (t *tail) announcedLocked(c feed.Cursor) {
-	if c.Micros > t.newest.Micros {
-		t.newest = c
+// noteAnnouncedLocked notes that an entry was added or announced. The caller must hold mu.
+func (t *tail) noteAnnouncedLocked(c feed.Cursor) {
+	if c.Micros > t.newestAnnounced.Micros {
+		t.newestAnnounced = c
 	}
 }
 
-// read notes that a follower has read the memory up to the end of the log. moved is
-// the channel that after returned before the read. read returns the channel that
-// the follower has to wait for now.
-func (t *tail) read(end feed.Cursor, moved <-chan struct{}) <-chan struct{} {
+// noteRead notes that a follower has read the memory up to the end of the log. changed is the
+// channel that after returned before the read. noteRead returns the channel for which the
+// follower must wait.
+func (t *tail) noteRead(end feed.Cursor, changed <-chan struct{}) <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.head.IsZero() || end.IsZero() {
-		return moved // head may well be later; if it is wrong, a look corrects it
+		return changed // head may be later than end; if it is wrong, a check corrects it
 	}
 	t.head = end
-	t.wakeLocked() // others may wait for what lies before end
-	return t.moved
+	t.wakeLocked() // other followers may wait for entries up to end
+	return t.changed
 }
 
-// behind is Hub.Behind for the set of the tail.
-func (t *tail) behind(after feed.Cursor) (changes uint64, oldest int64) {
+// lag implements Hub.Behind for the set of the tail.
+func (t *tail) lag(after feed.Cursor) (changes uint64, oldest int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.head.Position <= after.Position {
 		return 0, 0
 	}
-	oldest = cmp.Or(after.Micros, t.head.Micros) // the zero cursor of a set that is not made has no datetime
+	oldest = cmp.Or(after.Micros, t.head.Micros) // the zero cursor of a set that did not exist has no datetime
 	n := len(t.window)
 	i := sort.Search(n, func(i int) bool { return t.window[i].Cursor.Position > after.Position })
 	if i < n && t.window[i].After.Position <= after.Position {
@@ -214,29 +214,29 @@ func (t *tail) behind(after feed.Cursor) (changes uint64, oldest int64) {
 	return t.head.Position - after.Position, oldest
 }
 
-// hear takes an authentic announcement of another hub. It adds a batch that begins at
-// the head, by position and by datetime. It ignores a batch that is not later than the
-// head: it came late or twice, and is in the window or in the memory. For every other
-// announcement hear returns false: the memory has entries that the tail does not know,
-// so the caller has to look at it.
-func (t *tail) hear(a announcement) (understood bool) {
+// receive applies an authentic announcement of another hub. It adds a batch that starts at
+// head, by position and by datetime. It ignores a batch that is not later than head: the
+// announcement was late or repeated, and its entries are in the window or in the memory. For
+// any other announcement, receive requests a check and returns false: the memory has entries
+// that the tail does not know, and the caller must wake Hub.watchHeads.
+func (t *tail) receive(a announcement) (contiguous bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	entries := a.cursor.Position > 0
 	if entries {
-		t.announcedLocked(a.cursor)
+		t.noteAnnouncedLocked(a.cursor)
 	}
 	switch {
 	case entries && a.cursor.Micros <= t.head.Micros:
 		return true
 	case a.batch != nil && a.batch.After == t.head:
-		for _, b := range a.batch.Split() { // a few compressed blocks can be a large batch
+		for _, b := range a.batch.Split() { // a few compressed blocks can decode to a large batch
 			t.addLocked(b)
 		}
-		t.shiftLocked(windowBytes)
+		t.evictLocked(maxWindowBytes)
 		t.wakeLocked()
 		return true
 	}
-	t.doubts++
+	t.requestedChecks++
 	return false
 }

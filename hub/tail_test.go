@@ -223,19 +223,19 @@ func TestFollowSlowerThanTheWindow(t *testing.T) {
 
 func TestWindowBounds(t *testing.T) {
 	log := newTailLog()
-	tail := &tail{moved: make(chan struct{})}
-	for range 3 * windowBatches {
+	tail := &tail{changed: make(chan struct{})}
+	for range 3 * maxWindowBatches {
 		tail.add(log.batch(1, 10))
 	}
-	if n := len(tail.window); n != windowBatches {
-		t.Errorf("the window has %d small batches, want %d", n, windowBatches)
+	if n := len(tail.window); n != maxWindowBatches {
+		t.Errorf("the window has %d small batches, want %d", n, maxWindowBatches)
 	}
 	// Large batches push the small ones out of the window, which then are not held any
 	// longer.
 	for range 200 {
 		tail.add(log.batch(1, 300_000))
-		if tail.bytes > windowBytes || tail.dropped > windowBytes {
-			t.Fatalf("the window has %d bytes and %d behind it", tail.bytes, tail.dropped)
+		if tail.windowBytes > maxWindowBytes || tail.droppedBytes > maxWindowBytes {
+			t.Fatalf("the window has %d bytes and %d behind it", tail.windowBytes, tail.droppedBytes)
 		}
 	}
 	sum := 0
@@ -245,11 +245,11 @@ func TestWindowBounds(t *testing.T) {
 			t.Errorf("batch %d is after %v", i, b.After)
 		}
 	}
-	if sum != tail.bytes || len(tail.window) != len(tail.sizes) {
-		t.Errorf("the window has %d bytes and counts %d", sum, tail.bytes)
+	if sum != tail.windowBytes || len(tail.window) != len(tail.batchSizes) {
+		t.Errorf("the window has %d bytes and counts %d", sum, tail.windowBytes)
 	}
 	// A batch that is larger than the window still reaches the followers.
-	huge := log.batch(1, windowBytes+1)
+	huge := log.batch(1, maxWindowBytes+1)
 	tail.add(huge)
 	if got, ok, _ := tail.after(huge[0].After); !ok || len(got) != 1 {
 		t.Errorf("the huge batch is not in the window: %v, %v", got, ok)
@@ -268,16 +268,16 @@ func TestWindowAtRest(t *testing.T) {
 		r.to(t, at)
 	}
 	tail := h.tail("demo")
-	h.tidy(t.Context())
-	if tail.bytes < windowBytes/2 {
-		t.Errorf("a set that does not rest keeps %d bytes", tail.bytes)
+	h.maintain(t.Context())
+	if tail.windowBytes < maxWindowBytes/2 {
+		t.Errorf("a set that does not rest keeps %d bytes", tail.windowBytes)
 	}
 	last := mustPublish(t, h, "demo", changes("c", 10))
 	r.to(t, last.Cursor)
-	h.tidy(t.Context())
-	h.tidy(t.Context())
-	if tail.bytes > restBytes || cap(tail.window) > 100 {
-		t.Errorf("a set that rests keeps %d bytes, in room for %d batches", tail.bytes, cap(tail.window))
+	h.maintain(t.Context())
+	h.maintain(t.Context())
+	if tail.windowBytes > idleWindowBytes || cap(tail.window) > 100 {
+		t.Errorf("a set that rests keeps %d bytes, in room for %d batches", tail.windowBytes, cap(tail.window))
 	}
 	if _, oldest := h.Behind("demo", at); oldest != last.Cursor.Micros-9 {
 		t.Errorf("the oldest change after %v is of %d", at, oldest)
@@ -292,7 +292,7 @@ func TestWindowAtRest(t *testing.T) {
 // After a gap the window begins again. Followers before the gap read the memory.
 func TestWindowGap(t *testing.T) {
 	log := newTailLog()
-	tail := &tail{moved: make(chan struct{})}
+	tail := &tail{changed: make(chan struct{})}
 	first := log.batch(2, 10)
 	tail.add(first)
 	log.batch(1, 10) // never seen here
@@ -478,7 +478,7 @@ func TestNext(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	first := mustPublish(t, h, "a", changes("a", 3))
 	for range 2 { // without a window, and with one
-		leave := h.Attend("a")
+		leave := h.Retain("a")
 		defer leave()
 		batches, err := h.Next(t.Context(), "a", first.After, 2)
 		if err != nil || len(batches) != 1 || batches[0].After != first.After || len(batches[0].Entries) == 0 {

@@ -21,7 +21,7 @@ type silentLog struct {
 }
 
 type hub interface {
-	Attend(set string) (leave func())
+	Retain(set string) (release func())
 	Behind(set string, after feed.Cursor) (changes uint64, oldest int64)
 	Waits(set string) bool
 }

@@ -71,7 +71,7 @@ func TestNoSecretsInLogs(t *testing.T) {
 	hubtest.Must(t, http.StatusNotImplemented, http.MethodGet, h.Ops+"/backup", nil, bearer)
 
 	nats.Stop()
-	h.Says("NATS is gone")
+	h.Says("disconnected from NATS")
 	redis.Kill()
 	hubtest.Must(t, http.StatusServiceUnavailable, http.MethodGet, statusURL, nil)
 	hubtest.Must(t, http.StatusServiceUnavailable, http.MethodPost, h.Topic(set), hubtest.Change("c"), bearer, "Content-Type: application/x-ndjson")

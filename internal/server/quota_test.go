@@ -17,7 +17,7 @@ func TestQuotaOnDisk(t *testing.T) {
 	h = start(t, Config{SetQuota: 1, Data: h.data})
 	h.Publish("demo")
 	h.says("have reached the limit of bytes")
-	if detail := h.refuses(http.StatusInsufficientStorage, "set-full", "POST", "/sets/demo/changes", aLine, asNDJSON...); !strings.Contains(detail, "set demo, or all sets of its maker together, have reached the limit") {
+	if detail := h.refuses(http.StatusInsufficientStorage, "set-full", "POST", "/sets/demo/changes", aLine, asNDJSON...); !strings.Contains(detail, "set demo, or all sets of its creator together, reached the limit") {
 		t.Error(detail)
 	}
 	h.Publish("other")

@@ -110,7 +110,7 @@ func TestRDM(t *testing.T) {
 		{400, "unknown parameter", "GET", "typ=status-request"},
 		{400, "object 3 (@DOCUMENT https://example.org/f): attribute Title: its value does not end after 3 bytes", "POST",
 			soif("rd-response", "demo", described("https://example.org/e")) + "@DOCUMENT { https://example.org/f\nTitle{3}:\tHello\n}\n"},
-		{400, "there is no change", "POST", soif("rd-response", "demo")},
+		{400, "the batch is empty", "POST", soif("rd-response", "demo")},
 	} {
 		query, body := "", test.body
 		if test.method == "GET" {

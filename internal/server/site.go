@@ -131,7 +131,7 @@ func (s *site) serveHub(w http.ResponseWriter, r *http.Request) error {
 		return s.hub.ServeHub(w, r)
 	case r.Method == http.MethodPost: // perhaps a form with a wrong Content-Type
 		problem.WriteText(w, problem.New(http.StatusUnsupportedMediaType, "unsupported", "to subscribe, or to ping, POST a form here as application/x-www-form-urlencoded; "+
-			"changes are sent as "+s.hub.FormNames()+", each with Link headers rel=self (the topic) and rel=hub"))
+			"changes are sent as "+s.hub.FormatNames()+", each with Link headers rel=self (the topic) and rel=hub"))
 		return nil
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")

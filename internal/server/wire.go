@@ -97,11 +97,11 @@ func (s *Server) wireHub(p *parts, base feed.Base, store *store, bus *hub.Bus) {
 	o := hub.Options{
 		Base: base, Sets: c.Sets, ListSize: c.ChangeListSize, MaxBody: c.MaxBody, Retention: c.Retention,
 		Logger: s.log, Metrics: s.metrics, Bus: bus, Quota: p.quota,
-		Forms:  []*hub.Form{{MediaTypes: []string{cloudevents.MediaType, cloudevents.BatchMediaType}, Header: cloudevents.Header, Read: cloudevents.Read}},
+		Formats: []*hub.Format{{MediaTypes: []string{cloudevents.MediaType, cloudevents.BatchMediaType}, Header: cloudevents.Header, Read: cloudevents.Read}},
 		Intake: limit.NewBudget(max(intakeBytes, 10*c.MaxBody), limit.Patience),
 	}
 	if c.RedisURL != "" {
-		o.Shared = compareEvery
+		o.PollInterval = compareEvery
 	}
 	if p.live != nil {
 		o.Inventories = p.live

@@ -26,9 +26,9 @@ func (failing) At(context.Context, string, uint64) (feed.Cursor, error) {
 // A memory loses its newest entries and gets more others than it lost. Whether the hub looks at
 // all sets or at those that are followed, it says so once, and forgets the pages that it has read.
 func TestLookBack(t *testing.T) {
-	all := func(h *Hub) { h.trim(t.Context()) }
+	all := func(h *Hub) { h.applyRetention(t.Context()) }
 	followed := func(h *Hub) {
-		if err := h.compare(t.Context(), h.looks(nil)); err != nil {
+		if err := h.checkHeads(t.Context(), h.startChecks(nil)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -58,12 +58,12 @@ func TestLookBack(t *testing.T) {
 
 			var lines testutil.Log
 			log := &testLog{Log: disk}
-			h := New(log, Options{Shared: time.Second, Logger: lines.Logger(slog.LevelInfo)})
-			h.tails["set"] = &tail{moved: make(chan struct{})} // as if it were followed
+			h := New(log, Options{PollInterval: time.Second, Logger: lines.Logger(slog.LevelInfo)})
+			h.tails["set"] = &tail{changed: make(chan struct{})} // as if it were followed
 			losses := func(what string, want uint64) {
 				t.Helper()
 				look(h)
-				if n, said := h.pages.losses.Load(), len(lines.Lines(t, "the change memory lost its newest changes: followers are told")); n != want || uint64(said) != want {
+				if n, said := h.pages.generation.Load(), len(lines.Lines(t, "the change memory lost its newest changes: followers are notified")); n != want || uint64(said) != want {
 					t.Fatalf("%s: pages were forgotten %d times, and the log has %d lines of a loss, want %d:\n%s", what, n, said, want, lines.String())
 				}
 			}
@@ -91,15 +91,15 @@ func (damaged) At(context.Context, string, uint64) (feed.Cursor, error) {
 // A set that is damaged is named once, and not at each look.
 func TestLookBackAtDamage(t *testing.T) {
 	var lines testutil.Log
-	h, log := newHub(t, Options{Shared: time.Second, Logger: lines.Logger(slog.LevelInfo)})
+	h, log := newHub(t, Options{PollInterval: time.Second, Logger: lines.Logger(slog.LevelInfo)})
 	log.Log = damaged{log.Log}
 	for range 2 {
 		mustPublish(t, h, "set", changes("a", 1))
 		for range 3 {
-			h.trim(t.Context())
+			h.applyRetention(t.Context())
 		}
 	}
-	if n := len(lines.Lines(t, "cannot find out whether the change memory lost changes")); n != 1 {
+	if n := len(lines.Lines(t, "cannot check whether the change memory lost changes")); n != 1 {
 		t.Errorf("the log has %d lines:\n%s", n, lines.String())
 	}
 }
