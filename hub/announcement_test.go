@@ -87,7 +87,7 @@ func TestAnnouncement(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := openAnnouncement(me, "a.set", test.in, atTime, time.Minute)
 			if !errors.Is(err, test.err) {
-				t.Fatalf("error is %v, want %v", err, test.err)
+				t.Fatalf("got error %v, want %v", err, test.err)
 			}
 			if test.want == nil {
 				if got.batch != nil {
@@ -101,10 +101,10 @@ func TestAnnouncement(t *testing.T) {
 		})
 	}
 	if _, err := openAnnouncement(memoryKey{"m", ""}, "a.set", encoded(memoryKey{"m", ""}, whole), atTime, time.Minute); !errors.Is(err, errBadMAC) {
-		t.Errorf("a hub that does not know the secret believes a message: %v", err)
+		t.Errorf("a hub without the secret accepts a message: %v", err)
 	}
 	if _, err := openAnnouncement(me, "a.set", encoded(me, whole), atTime.Add(2*time.Minute), time.Minute); !errors.Is(err, errClockSkew) {
-		t.Errorf("an old message is believed: %v", err)
+		t.Errorf("an old message is accepted: %v", err)
 	}
 }
 
@@ -151,7 +151,7 @@ func FuzzAnnouncement(f *testing.F) {
 	other := memoryKey{"m", "another secret"}
 	f.Fuzz(func(t *testing.T, p []byte) {
 		if _, err := openAnnouncement(other, "a.set", p, atTime, time.Minute); err == nil {
-			t.Error("a message is believed without its secret")
+			t.Error("a message is accepted without its secret")
 		}
 		body, err := me.verify("a.set", p)
 		if err != nil {

@@ -19,17 +19,17 @@ import (
 )
 
 // heard returns what a hub announces of a batch.
-func heard(b *feed.Batch) announcement { return announcement{b.Cursor, b} }
+func announcementOf(b *feed.Batch) announcement { return announcement{b.Cursor, b} }
 
 // compare makes a look at a memory that has a head.
-func (t *tail) compare(head feed.Cursor) (unannounced bool) {
+func (t *tail) check(head feed.Cursor) (unannounced bool) {
 	unannounced, _ = t.finishCheck(t.startCheck(), head)
 	return unannounced
 }
 
 // A tail takes from other hubs only what follows its head. It does not understand
 // what may follow later, and takes what came before as late.
-func TestHear(t *testing.T) {
+func TestReceiveAnnouncements(t *testing.T) {
 	start := feed.Cursor{Position: 7, Micros: 1_000}
 	first := batchAfter(start, 3)
 	second := batchAfter(first.Cursor, 2)
@@ -45,23 +45,23 @@ func TestHear(t *testing.T) {
 		after feed.Cursor
 		want  int // number of batches after the cursor; -1: the memory has to be read
 	}{
-		{"the first", []announcement{heard(first)}, false, start, 1},
-		{"in order", []announcement{heard(first), heard(second)}, false, start, 2},
-		{"up to date", []announcement{heard(first), heard(second)}, false, second.Cursor, 0},
-		{"twice", []announcement{heard(first), heard(second), heard(second), heard(first)}, false, start, 2},
-		{"with a gap", []announcement{heard(first), heard(third)}, true, start, 1},
-		{"reordered", []announcement{heard(second), heard(first)}, true, start, 1},
-		{"the first is not the next", []announcement{heard(second)}, true, first.Cursor, -1},
-		{"after the middle", []announcement{heard(first), heard(inside)}, true, start, 1},
-		{"after another entry with the position", []announcement{heard(dated)}, true, start, -1},
-		{"of an earlier history", []announcement{heard(first), heard(second), heard(lost)}, false, second.Cursor, 0},
-		{"without content", []announcement{heard(first), bare(second)}, true, start, 1},
-		{"late, without content", []announcement{heard(first), heard(second), bare(first)}, false, start, 2},
-		{"a deletion", []announcement{heard(first), {cursor: feed.Cursor{Micros: 1}}}, true, start, 1},
+		{"the first", []announcement{announcementOf(first)}, false, start, 1},
+		{"in order", []announcement{announcementOf(first), announcementOf(second)}, false, start, 2},
+		{"up to date", []announcement{announcementOf(first), announcementOf(second)}, false, second.Cursor, 0},
+		{"twice", []announcement{announcementOf(first), announcementOf(second), announcementOf(second), announcementOf(first)}, false, start, 2},
+		{"with a gap", []announcement{announcementOf(first), announcementOf(third)}, true, start, 1},
+		{"reordered", []announcement{announcementOf(second), announcementOf(first)}, true, start, 1},
+		{"the first is not the next", []announcement{announcementOf(second)}, true, first.Cursor, -1},
+		{"after the middle", []announcement{announcementOf(first), announcementOf(inside)}, true, start, 1},
+		{"after another entry with the position", []announcement{announcementOf(dated)}, true, start, -1},
+		{"of an earlier history", []announcement{announcementOf(first), announcementOf(second), announcementOf(lost)}, false, second.Cursor, 0},
+		{"without content", []announcement{announcementOf(first), bare(second)}, true, start, 1},
+		{"late, without content", []announcement{announcementOf(first), announcementOf(second), bare(first)}, false, start, 2},
+		{"a deletion", []announcement{announcementOf(first), {cursor: feed.Cursor{Micros: 1}}}, true, start, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			tail := &tail{changed: make(chan struct{})}
-			tail.compare(start)
+			tail.check(start)
 			doubt := false
 			for _, a := range test.heard {
 				if !tail.receive(a) {
@@ -69,22 +69,22 @@ func TestHear(t *testing.T) {
 				}
 			}
 			if doubt != test.doubt || tail.needsCheck() != test.doubt {
-				t.Errorf("doubt is %v, want %v", doubt, test.doubt)
+				t.Errorf("check requested: %v, want %v", doubt, test.doubt)
 			}
 			batches, ok, _ := tail.after(test.after)
 			if ok != (test.want >= 0) || ok && len(batches) != test.want {
-				t.Errorf("%d batches, known %v, want %d", len(batches), ok, test.want)
+				t.Errorf("after() = %d batches, %v, want %d", len(batches), ok, test.want)
 			}
-			tail.compare(third.Cursor)
+			tail.check(third.Cursor)
 			if _, ok, _ := tail.after(start); tail.needsCheck() || tail.head != third.Cursor || ok {
-				t.Error("a look settles nothing")
+				t.Error("the check did not update the tail")
 			}
 		})
 	}
 }
 
 // A look wakes followers only when the memory moved.
-func TestCompare(t *testing.T) {
+func TestFinishCheckWakesFollowers(t *testing.T) {
 	start := feed.Cursor{Position: 7, Micros: 1_000}
 	b := batchAfter(start, 1)
 	tail := &tail{changed: make(chan struct{})}
@@ -104,10 +104,10 @@ func TestCompare(t *testing.T) {
 		{"the set was deleted", nil, feed.Cursor{}, true},
 	} {
 		if step.add != nil {
-			tail.receive(heard(step.add))
+			tail.receive(announcementOf(step.add))
 		}
 		_, _, moved := tail.after(start)
-		tail.compare(step.head)
+		tail.check(step.head)
 		woken := false
 		select {
 		case <-moved:
@@ -115,48 +115,48 @@ func TestCompare(t *testing.T) {
 		default:
 		}
 		if woken != step.wakes || tail.head != step.head {
-			t.Errorf("%s: woken %v, head %v", step.name, woken, tail.head)
+			t.Errorf("%s: woken = %v, head = %v", step.name, woken, tail.head)
 		}
 	}
 }
 
 // What is added while a look is under way is newer than what the look finds. What is
 // heard meanwhile needs another look.
-func TestLookIsOvertaken(t *testing.T) {
+func TestCheckOvertakenByAppend(t *testing.T) {
 	start := feed.Cursor{Position: 7, Micros: 1_000}
 	first := batchAfter(start, 1)
 	second := batchAfter(first.Cursor, 1)
 	third := batchAfter(second.Cursor, 1)
 	tail := &tail{changed: make(chan struct{})}
-	tail.compare(start)
+	tail.check(start)
 
 	l := tail.startCheck()
-	tail.receive(heard(first))
+	tail.receive(announcementOf(first))
 	if _, settled := tail.finishCheck(l, start); tail.head != first.Cursor || len(tail.window) != 1 || !settled {
-		t.Errorf("an old look changes the head to %v", tail.head)
+		t.Errorf("an outdated check changed head to %v", tail.head)
 	}
 	l = tail.startCheck()
-	tail.receive(heard(third))
+	tail.receive(announcementOf(third))
 	if _, settled := tail.finishCheck(l, first.Cursor); settled {
-		t.Error("a look settles a doubt that came after it began")
+		t.Error("a check served a request made after it started")
 	}
 	l = tail.startCheck()
 	tail.add([]*feed.Batch{second})
 	if _, settled := tail.finishCheck(l, second.Cursor); settled || tail.head != second.Cursor {
-		t.Error("a look that was overtaken settles a doubt")
+		t.Error("an overtaken check served a request")
 	}
 	if _, settled := tail.finishCheck(tail.startCheck(), third.Cursor); !settled || tail.head != third.Cursor {
-		t.Error("the last look settles nothing")
+		t.Error("the last check did not serve the request")
 	}
 	// The hub's own append comes after what follows it.
 	if tail.add([]*feed.Batch{second}) || tail.head != third.Cursor {
-		t.Error("the head goes back")
+		t.Error("head moved back")
 	}
 }
 
 // A follower finds the end of the log before the tail knows it. Another follower waits
 // for what lies before it, and is woken.
-func TestFirstRead(t *testing.T) {
+func TestNoteReadWakesFollowers(t *testing.T) {
 	tail := &tail{changed: make(chan struct{})}
 	_, _, waits := tail.after(feed.Cursor{Position: 1, Micros: 1})
 	_, _, moved := tail.after(feed.Cursor{Position: 2, Micros: 2})
@@ -164,21 +164,21 @@ func TestFirstRead(t *testing.T) {
 	select {
 	case <-waits:
 	default:
-		t.Error("it is not woken")
+		t.Error("the waiting follower was not woken")
 	}
 	select {
 	case <-now:
-		t.Error("who has read wakes itself")
+		t.Error("noteRead returned a closed channel")
 	default:
 	}
 	if tail.noteRead(feed.Cursor{Position: 1, Micros: 1}, now) != now || tail.head.Position != 2 {
-		t.Error("the head goes back")
+		t.Error("head moved back")
 	}
 }
 
 // A set is deleted and made anew with earlier datetimes, because the clock was wrong when
 // the old one got its last changes. Followers get what is published to the new one.
-func TestMadeAnewEarlier(t *testing.T) {
+func TestSetRecreatedWithEarlierDatetimes(t *testing.T) {
 	tail := &tail{changed: make(chan struct{})}
 	ahead := batchAfter(feed.Cursor{Position: 7, Micros: 1e15}, 1)
 	tail.add([]*feed.Batch{ahead})
@@ -187,13 +187,13 @@ func TestMadeAnewEarlier(t *testing.T) {
 	tail.finishCheck(l, ahead.Cursor)
 	first := batchAfter(feed.Cursor{Micros: 1_000}, 1)
 	if !tail.add([]*feed.Batch{first}) || tail.head != first.Cursor {
-		t.Errorf("the head is %v", tail.head)
+		t.Errorf("head = %v", tail.head)
 	}
 	// Another hub does the same with the set.
 	tail.add([]*feed.Batch{ahead})
 	tail.receive(announcement{cursor: feed.Cursor{Micros: 2_000}})
-	if tail.compare(first.Cursor); tail.head != first.Cursor || tail.needsCheck() {
-		t.Errorf("the head is %v", tail.head)
+	if tail.check(first.Cursor); tail.head != first.Cursor || tail.needsCheck() {
+		t.Errorf("head = %v", tail.head)
 	}
 }
 
@@ -210,7 +210,7 @@ func withBus(t *testing.T, o Options) (*Hub, *testLog, *Bus) {
 // Whatever is forged or repeated, followers get what the memory holds, all of it and
 // nothing else, at once if it was announced, else at the next look. All that is refused is what
 // TestAnnouncement shows.
-func TestForged(t *testing.T) {
+func TestForgedAnnouncements(t *testing.T) {
 	ten := func(c feed.Cursor) feed.Cursor {
 		return feed.Cursor{Position: c.Position, Micros: c.Micros + 10*365*24*time.Hour.Microseconds()}
 	}
@@ -251,9 +251,9 @@ func TestForged(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h, log, bus := withBus(t, Options{PollInterval: 2 * time.Second})
-				stop := running(t, h)
+				stop := runHub(t, h)
 				head := mustPublish(t, h, set, changes("old", 5)).Cursor
-				r := follow(t, h, set, head)
+				r := startFollower(t, h, set, head)
 				synctest.Wait()
 				tail := h.tail(set)
 				last := head
@@ -276,27 +276,27 @@ func TestForged(t *testing.T) {
 						for at != next[0].Cursor {
 							for _, b := range <-r.yields {
 								if b.After != at || b.Diverged {
-									t.Fatalf("after %v comes %v", at, b.After)
+									t.Fatalf("batch after %v starts after %v", at, b.After)
 								}
 								at = b.Cursor
 								for _, e := range b.Entries {
 									if !strings.HasPrefix(e.Change.Loc, "https://example.org/new-") {
-										t.Fatalf("%s is not in the memory", e.Change.Loc)
+										t.Fatalf("got %s, which is not in the memory", e.Change.Loc)
 									}
 								}
 							}
 						}
 						if took := time.Since(begin); announced && took > time.Second || took > 3*time.Second {
-							t.Errorf("it took %v", took)
+							t.Errorf("delivery took %v", took)
 						}
 						last = at
 					}
 				}
 				if n := promtest.ToFloat64(bus.metrics.refused); (n == 8) != test.refused || n != 0 && !test.refused {
-					t.Errorf("%v were refused", n)
+					t.Errorf("%v announcements were refused", n)
 				}
 				stop()
-				leaves(t, r)
+				closeReaders(t, r)
 			})
 		})
 	}
@@ -307,11 +307,11 @@ func TestForged(t *testing.T) {
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, log, _ := withBus(t, Options{PollInterval: 2 * time.Second})
-		stop := running(t, h)
+		stop := runHub(t, h)
 		head := mustPublish(t, h, "a.set", changes("old", 5)).Cursor
-		var readers []*reader
+		var readers []*testFollower
 		for range 20 {
-			readers = append(readers, follow(t, h, "a.set", head))
+			readers = append(readers, startFollower(t, h, "a.set", head))
 		}
 		synctest.Wait()
 		reads, looks := 0, 0
@@ -328,25 +328,25 @@ func TestFlood(t *testing.T) {
 		}
 		synctest.Wait()
 		if reads > 0 || looks < 10 || looks > 50 {
-			t.Errorf("%d reads and %d looks", reads, looks)
+			t.Errorf("got %d reads and %d checks", reads, looks)
 		}
-		leaves(t, readers...)
+		closeReaders(t, readers...)
 		stop()
 	})
 }
 
 // A set that cannot be read keeps no other set from being compared. The log says which
 // one it is, once.
-func TestCompareBesideABadSet(t *testing.T) {
+func TestCheckHeadsSkipsDamagedSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines testutil.Log
 		h, log := newHub(t, Options{PollInterval: 2 * time.Second, Logger: lines.Logger(slog.LevelInfo)})
-		stop := running(t, h)
-		readers := map[string]*reader{}
+		stop := runHub(t, h)
+		readers := map[string]*testFollower{}
 		heads := map[string]feed.Cursor{}
 		for _, set := range []string{"bad", "deleted", "good"} {
 			heads[set] = mustPublish(t, h, set, changes("a", 1)).Cursor
-			readers[set] = follow(t, h, set, heads[set])
+			readers[set] = startFollower(t, h, set, heads[set])
 		}
 		damaged := fmt.Errorf("set %q: %w", "bad", changelog.ErrCorrupt)
 		log.mu.Lock()
@@ -369,14 +369,14 @@ func TestCompareBesideABadSet(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Second)
-		readers["good"].to(t, next[0].Cursor)
-		if err := readers["deleted"].ended(t); !errors.Is(err, feed.ErrGone) {
-			t.Errorf("the follower of the deleted set ends with %v", err)
+		readers["good"].readTo(t, next[0].Cursor)
+		if err := readers["deleted"].wait(t); !errors.Is(err, feed.ErrGone) {
+			t.Errorf("follower of the deleted set stopped with %v, want ErrGone", err)
 		}
 		if n := len(lines.Lines(t, "cannot check for unannounced changes")); n != 1 || !strings.Contains(lines.String(), `\"bad\"`) {
 			t.Errorf("the log has %d lines:\n%s", n, lines.String())
 		}
 		stop()
-		leaves(t, readers["bad"], readers["good"])
+		closeReaders(t, readers["bad"], readers["good"])
 	})
 }

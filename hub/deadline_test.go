@@ -59,17 +59,17 @@ func TestTruncatedBody(t *testing.T) {
 			resp, text := serveOver(t, h, fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
 				form, len(body)+1, body), true)
 			if p := problemOf(t, resp.StatusCode, resp.Header, text); p.Status != http.StatusBadRequest || !strings.Contains(p.Detail, "ends early") {
-				t.Errorf("the problem is %+v", p)
+				t.Errorf("problem = %+v", p)
 			}
 			if got := locs(t, log, "demo"); len(got) > 0 {
-				t.Errorf("the memory has %d entries", len(got))
+				t.Errorf("the log has %d entries", len(got))
 			}
 		})
 	}
 }
 
 // A publisher that falls silent is told so. Nothing that it sent is taken.
-func TestSilentPublisher(t *testing.T) {
+func TestStalledPublisher(t *testing.T) {
 	for _, test := range []struct{ headers, sent string }{
 		{"Content-Type: application/json", jsonDoc[:60]},
 		{"Content-Type: application/json", ""},
@@ -81,13 +81,13 @@ func TestSilentPublisher(t *testing.T) {
 			h, log := newHub(t, Options{ReadTimeout: 20 * time.Millisecond})
 			resp, body := serveOver(t, h, "POST / HTTP/1.1\r\nHost: x\r\n"+test.headers+"\r\nContent-Length: 1000\r\n\r\n"+test.sent, false)
 			if p := problemOf(t, resp.StatusCode, resp.Header, body); p.Status != http.StatusRequestTimeout {
-				t.Errorf("the problem is %+v", p)
+				t.Errorf("problem = %+v", p)
 			}
 			if !resp.Close {
-				t.Error("the connection is kept, though nobody knows what will come on it")
+				t.Error("the connection was kept open after an incomplete request")
 			}
 			if got := locs(t, log, "demo"); len(got) > 0 {
-				t.Errorf("the memory has %d entries", len(got))
+				t.Errorf("the log has %d entries", len(got))
 			}
 		})
 	}
@@ -95,7 +95,7 @@ func TestSilentPublisher(t *testing.T) {
 
 // The deadline is only for reading the body. It harms neither an append that takes
 // longer nor the next request on the connection.
-func TestReadDeadlineIsTakenBack(t *testing.T) {
+func TestReadDeadlineIsReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 20 * time.Millisecond
 		h, log := newHub(t, Options{ReadTimeout: timeout})
@@ -127,11 +127,11 @@ func TestReadDeadlineIsTakenBack(t *testing.T) {
 			}
 			resp, err := http.ReadResponse(answers, nil)
 			if err != nil {
-				t.Fatalf("answer %d: %v", i+1, err)
+				t.Fatalf("response %d: %v", i+1, err)
 			}
 			body, err := io.ReadAll(resp.Body)
 			if err != nil || resp.StatusCode != http.StatusOK {
-				t.Fatalf("answer %d is %d %s (%v)", i+1, resp.StatusCode, body, err)
+				t.Fatalf("response %d: got status %d, body %s (%v)", i+1, resp.StatusCode, body, err)
 			}
 			time.Sleep(3 * timeout) // idle for longer than the deadline
 		}
@@ -144,16 +144,16 @@ func TestReadDeadlineIsTakenBack(t *testing.T) {
 }
 
 // A deadlines counts how often a deadline is set.
-type deadlines struct {
+type deadlineCounter struct {
 	http.ResponseWriter
 	n int
 }
 
-func (d *deadlines) SetReadDeadline(time.Time) error { d.n++; return nil }
+func (d *deadlineCounter) SetReadDeadline(time.Time) error { d.n++; return nil }
 
 // After the end of the body only net/http reads, so no more deadline is set.
-func TestNoDeadlineBehindTheEnd(t *testing.T) {
-	d := &deadlines{}
+func TestNoDeadlineAfterEOF(t *testing.T) {
+	d := &deadlineCounter{}
 	r := &deadlineReader{ctx: t.Context(), ReadCloser: io.NopCloser(iotest.OneByteReader(strings.NewReader("ab"))), conn: http.NewResponseController(d)}
 	for i, want := range []int{1, 2, 3, 3, 3} { // the third read finds the end
 		if _, err := r.Read(make([]byte, 10)); (err == io.EOF) != (i >= 2) || d.n != want {

@@ -27,7 +27,7 @@ var locLines = &Format{MediaTypes: []string{"text/x-locs", "text/x-loc"}, Header
 	return changes, header.Get("Id"), l.CheckMemory(int64(len(changes)) * 1000)
 }}
 
-func TestForms(t *testing.T) {
+func TestCustomFormat(t *testing.T) {
 	h, log := newHub(t, Options{MaxBody: 10_000, Formats: []*Format{locLines}})
 	for _, test := range []struct {
 		name    string
@@ -71,9 +71,9 @@ func TestForms(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w := post(h, "x", "Content-Type", "text/x-locs"); w.Code != 204 {
-		t.Errorf("the description of the set does not count: %d %s", w.Code, w.Body)
+		t.Errorf("the description of the set is ignored: got status %d, body %s", w.Code, w.Body)
 	}
 	if header := (http.Header{"Content-Type": {"text/x-loc"}}); !h.IsPublish(header) {
-		t.Errorf("%v is no publish", header)
+		t.Errorf("IsPublish(%v) = false, want true", header)
 	}
 }

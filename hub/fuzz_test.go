@@ -29,7 +29,7 @@ func FuzzPublishHeaders(f *testing.F) {
 		mistake := func(err error) {
 			t.Helper()
 			if p := problem.From(err); p.Status != http.StatusBadRequest && p.Status != http.StatusUnsupportedMediaType {
-				t.Errorf("%q is refused with %v", r.Header, err)
+				t.Errorf("%q: got error %v", r.Header, err)
 			}
 		}
 		got, err := h.idempotencyKey(r)
@@ -37,28 +37,28 @@ func FuzzPublishHeaders(f *testing.F) {
 			mistake(err)
 		} else {
 			if got == "" || len(got) > changelog.MaxKey || !strings.Contains(key, got) || len(key) > len(strings.TrimSpace(key))+0 && strings.TrimSpace(key) == got && got != strings.TrimSpace(got) {
-				t.Errorf("%q is the key %q", key, got)
+				t.Errorf("idempotencyKey(%q) = %q", key, got)
 			}
 			r.Header["Idempotency-Key"] = []string{`"` + got + `"`} // quoted or not, it is the same
 			if again, err := h.idempotencyKey(r); err != nil || again != got {
-				t.Errorf("the key %q is %q in quotes, %v", got, again, err)
+				t.Errorf("quoted key %q: got %q, %v", got, again, err)
 			}
 			r.Header["Idempotency-Key"] = []string{got, got}
 			if _, err := h.idempotencyKey(r); err == nil {
-				t.Errorf("two keys %q", got)
+				t.Errorf("two keys %q were accepted", got)
 			}
 		}
 		form, err := h.format(r.Header)
 		if media, params, merr := mime.ParseMediaType(contentTypeText); err != nil {
 			mistake(err)
 		} else if c := strings.ToLower(params["charset"]); merr != nil || form == xmlFormat != strings.HasSuffix(media, "/xml") || form == jsonFormat != (media == "application/json") || c != "" && c != "utf-8" && c != "us-ascii" {
-			t.Errorf("%q is %v", contentTypeText, form)
+			t.Errorf("format(%q) = %v", contentTypeText, form)
 		}
 		set, err := h.linkedSet(r.Header)
 		if err != nil {
 			mistake(err)
 		} else if feed.CheckSet(set) != nil || !strings.Contains(link, base.Topic(set)) || !strings.Contains(link, base.Hub()) {
-			t.Errorf("%q names the set %q", link, set)
+			t.Errorf("linkedSet(%q) = %q", link, set)
 		}
 	})
 }

@@ -89,7 +89,7 @@ func openLog(t testing.TB) *testLog {
 }
 
 // running runs a hub until stop is called.
-func running(t testing.TB, h *Hub) (stop func()) {
+func runHub(t testing.TB, h *Hub) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); h.Run(ctx) }()
@@ -97,7 +97,7 @@ func running(t testing.TB, h *Hub) (stop func()) {
 }
 
 // stateOf returns the state of a set that is there.
-func stateOf(t testing.TB, log changelog.Log, set string) feed.State {
+func mustState(t testing.TB, log changelog.Log, set string) feed.State {
 	t.Helper()
 	st, err := log.State(t.Context(), set)
 	if err != nil {
@@ -116,7 +116,7 @@ func newHub(t testing.TB, o Options) (*Hub, *testLog) {
 	t.Cleanup(func() {
 		h.Close()
 		if len(h.queues) > 0 || len(h.tails) > 0 {
-			t.Errorf("%d queues and %d tails are left", len(h.queues), len(h.tails))
+			t.Errorf("%d queues and %d tails remain after Close", len(h.queues), len(h.tails))
 		}
 	})
 	return h, log
@@ -186,7 +186,7 @@ func TestPublish(t *testing.T) {
 			h, log := newHub(t, Options{Sets: test.sets})
 			log.onAppend = func(context.Context, []changelog.Publish) error {
 				if test.want != nil {
-					t.Error("the memory is asked, which would refuse others with it")
+					t.Error("Append was called; it would also refuse the publishes gathered with this one")
 				}
 				return nil
 			}
@@ -199,7 +199,7 @@ func TestPublish(t *testing.T) {
 				n = len(test.publish.Changes)
 			}
 			if got := len(locs(t, log, "demo")); got != n || a.Count != n {
-				t.Errorf("%d changes are in the memory, the answer says %d, want %d", got, a.Count, n)
+				t.Errorf("the log has %d changes and Publish returned %d, want %d", got, a.Count, n)
 			}
 		})
 	}
@@ -230,8 +230,8 @@ func TestDescribe(t *testing.T) {
 			if test.want != nil {
 				return
 			}
-			if st := stateOf(t, log, "demo"); st.Description != d || st.Head.Position != before {
-				t.Errorf("state is %+v", st)
+			if st := mustState(t, log, "demo"); st.Description != d || st.Head.Position != before {
+				t.Errorf("state = %+v", st)
 			}
 		})
 	}
@@ -239,7 +239,7 @@ func TestDescribe(t *testing.T) {
 
 // A set belongs to whoever makes it, by a publish or by a description, whoever describes it
 // then.
-func TestMaker(t *testing.T) {
+func TestSetCreatorIsRecorded(t *testing.T) {
 	h, log := newHub(t, Options{})
 	by := func(name string) context.Context { return access.NewContext(t.Context(), access.Caller{Name: name}) }
 	if _, err := h.Publish(by("alice"), "published", changelog.Publish{Changes: changes("a", 1)}); err != nil {
@@ -251,7 +251,7 @@ func TestMaker(t *testing.T) {
 		}
 	}
 	for set, want := range map[string]string{"published": "alice", "described": "bob", "open": ""} {
-		if st := stateOf(t, log, set); st.By != want || st.Title != "by carol" {
+		if st := mustState(t, log, set); st.By != want || st.Title != "by carol" {
 			t.Errorf("%s: %+v", set, st)
 		}
 	}
@@ -262,7 +262,7 @@ func TestMaker(t *testing.T) {
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, log := newHub(t, Options{Sets: []string{"b", "not a name/", "a"}, ListSize: 7})
-		stop := running(t, h)
+		stop := runHub(t, h)
 		names := func() (names string) {
 			states, err := log.Sets(t.Context())
 			if err != nil {
@@ -275,14 +275,14 @@ func TestRun(t *testing.T) {
 		}
 		<-time.After(time.Second) // fake time
 		if got := names(); got != "ab" {
-			t.Errorf("the sets are %q", got)
+			t.Errorf("sets = %q, want \"ab\"", got)
 		}
 		if err := h.Delete(t.Context(), "a"); err != nil || names() != "b" {
-			t.Errorf("after Delete (%v) the sets are %q", err, names())
+			t.Errorf("after Delete (%v), sets = %q, want \"b\"", err, names())
 		}
 		<-time.After(time.Minute)
 		if got := names(); got != "ab" {
-			t.Errorf("a minute later the sets are %q", got)
+			t.Errorf("a minute later, sets = %q, want \"ab\"", got)
 		}
 		stop()
 	})
@@ -293,7 +293,7 @@ func TestCloseRefuses(t *testing.T) {
 	mustPublish(t, h, "demo", changes("a", 1))
 	h.Close()
 	if _, err := h.Publish(t.Context(), "demo", changelog.Publish{Changes: changes("b", 1)}); !errors.Is(err, feed.ErrUnavailable) {
-		t.Errorf("Publish() = %v after Close", err)
+		t.Errorf("Publish() after Close = %v, want ErrUnavailable", err)
 	}
 	if n := len(locs(t, log, "demo")); n != 1 {
 		t.Errorf("%d changes, want 1", n)

@@ -19,7 +19,7 @@ import (
 )
 
 // postOf publishes to the set demo as a user.
-func postOf(h *Hub, u *limit.User, body string, headers ...string) *httptest.ResponseRecorder {
+func postAs(h *Hub, u *limit.User, body string, headers ...string) *httptest.ResponseRecorder {
 	return postIn(limit.NewContext(context.Background(), u), h, body, headers...)
 }
 
@@ -35,23 +35,23 @@ func limiter(t *testing.T, text string) *limit.Limiter {
 // A fuse has bombs go off in turns, and holds what they keep in memory against the budget that
 // they take it from. Only the bomb whose turn it is does anything, from one read of its body
 // to the next one. So nothing is measured while it grows, and what is measured is no garbage.
-type fuse struct {
+type heapGauge struct {
 	t      *testing.T
 	budget *limit.Budget
-	turn   chan struct{} // has one while a bomb has its turn; those who wait get it in their order
+	slot   chan struct{} // has one while a bomb has its turn; those who wait get it in their order
 	before uint64        // bytes in memory before the first bomb
 
 	// Guarded by turn.
-	most, taken, over int64 // in bytes: what was in memory at most, what was taken, and how far the first was beyond the second
+	maxHeap, maxReserved, maxExcess int64 // in bytes: what was in memory at most, what was taken, and how far the first was beyond the second
 }
 
 // newFuse returns a fuse for bombs that begin now.
-func newFuse(t *testing.T, b *limit.Budget) *fuse {
-	return &fuse{t: t, budget: b, turn: make(chan struct{}, 1), before: live()}
+func newHeapGauge(t *testing.T, b *limit.Budget) *heapGauge {
+	return &heapGauge{t: t, budget: b, slot: make(chan struct{}, 1), before: heapInUse()}
 }
 
 // live returns how many bytes are in use.
-func live() uint64 {
+func heapInUse() uint64 {
 	var now runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&now)
@@ -59,31 +59,31 @@ func live() uint64 {
 }
 
 // measure is called by the bomb whose turn it is.
-func (f *fuse) measure() error {
-	n, taken := int64(live())-int64(f.before), f.budget.Taken()
-	f.most, f.taken, f.over = max(f.most, n), max(f.taken, taken), max(f.over, n-taken)
+func (f *heapGauge) measure() error {
+	n, taken := int64(heapInUse())-int64(f.before), f.budget.Taken()
+	f.maxHeap, f.maxReserved, f.maxExcess = max(f.maxHeap, n), max(f.maxReserved, taken), max(f.maxExcess, n-taken)
 	if n > taken+bombSlack {
-		return fmt.Errorf("%d bytes are in memory, and %d are taken from the budget", n, taken)
+		return fmt.Errorf("%d bytes are in memory, but only %d are reserved in the budget", n, taken)
 	}
 	return nil
 }
 
 // A bomb is the body of a request that comes in small pieces.
-type bomb struct {
-	*fuse
+type bombBody struct {
+	*heapGauge
 	io.Reader
 }
 
 // What is not counted for a bomb: the buffers of what reads it.
 const bombSlack = 1 << 20
 
-func (b *bomb) Read(p []byte) (int, error) {
+func (b *bombBody) Read(p []byte) (int, error) {
 	if err := b.measure(); err != nil {
 		b.t.Error(err)
 		return 0, err
 	}
-	<-b.turn
-	b.turn <- struct{}{}
+	<-b.slot
+	b.slot <- struct{}{}
 	return b.Reader.Read(p[:min(len(p), bombPiece)])
 }
 
@@ -106,13 +106,13 @@ func TestBombs(t *testing.T) {
 			body := gzipped(test.body)
 			const room, many = 8 << 20, 4
 			h, log := newHub(t, Options{Intake: limit.NewBudget(room, time.Millisecond)})
-			f := newFuse(t, h.opts.Intake)
+			f := newHeapGauge(t, h.opts.Intake)
 			var bombs sync.WaitGroup
 			for range many {
 				bombs.Go(func() {
-					f.turn <- struct{}{}
-					defer func() { <-f.turn }()
-					r := httptest.NewRequestWithContext(as(""), http.MethodPost, base+"/sets/demo/changes", &bomb{f, strings.NewReader(body)})
+					f.slot <- struct{}{}
+					defer func() { <-f.slot }()
+					r := httptest.NewRequestWithContext(callerContext(""), http.MethodPost, base+"/sets/demo/changes", &bombBody{f, strings.NewReader(body)})
 					r.Header.Set("Content-Type", test.mediaType)
 					r.Header.Set("Content-Encoding", "gzip")
 					w := httptest.NewRecorder()
@@ -122,17 +122,17 @@ func TestBombs(t *testing.T) {
 					case w.Code == http.StatusServiceUnavailable && w.Header().Get("Retry-After") != "":
 					case test.mediaType == ndjsonType && p.Accepted != nil: // what fitted was taken, and the answer says so
 					default:
-						t.Errorf("the answer is %d %s", w.Code, w.Body)
+						t.Errorf("got status %d, body %s", w.Code, w.Body)
 					}
 				})
 			}
 			bombs.Wait()
-			t.Logf("%d bombs of %d bytes, %d unpacked, took %d bytes of the budget and %d of memory, up to %d more", many, len(body), len(test.body), f.taken, f.most, f.over)
+			t.Logf("%d bombs of %d bytes, %d unpacked, took %d bytes of the budget and %d of memory, up to %d more", many, len(body), len(test.body), f.maxReserved, f.maxHeap, f.maxExcess)
 			if got := locs(t, log, "demo"); len(got) > 0 && test.mediaType != ndjsonType {
-				t.Errorf("the memory has %d entries", len(got))
+				t.Errorf("the log has %d entries", len(got))
 			}
 			if n := h.opts.Intake.Taken(); n != 0 {
-				t.Errorf("%d bytes are still taken", n)
+				t.Errorf("%d bytes are still reserved", n)
 			}
 		})
 	}
@@ -143,9 +143,9 @@ func TestPublishLimits(t *testing.T) {
 	l := limiter(t, "publishes:3/h")
 	ann := l.Caller("ann", nil)
 	for range 3 {
-		receiptOf(t, postOf(h, ann, jsonDoc, "Content-Type", jsonType))
+		receiptOf(t, postAs(h, ann, jsonDoc, "Content-Type", jsonType))
 	}
-	w := postOf(h, ann, jsonDoc, "Content-Type", jsonType)
+	w := postAs(h, ann, jsonDoc, "Content-Type", jsonType)
 	p := problemOf(t, w.Code, w.Header(), w.Body.Bytes())
 	if p.Status != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1200" || !strings.Contains(p.Detail, "caller ann") ||
 		w.Header().Get("RateLimit-Policy") != `"publishes";q=3;w=3600` || w.Header().Get("RateLimit") != `"publishes";r=0;t=1200` {
@@ -157,8 +157,8 @@ func TestPublishLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		bob := l.Caller("bob with "+kind, &own)
-		receiptOf(t, postOf(h, bob, gzipped(jsonDoc), "Content-Type", jsonType, "Content-Encoding", "gzip"))
-		w := postOf(h, bob, jsonDoc, "Content-Type", jsonType)
+		receiptOf(t, postAs(h, bob, gzipped(jsonDoc), "Content-Type", jsonType, "Content-Encoding", "gzip"))
+		w := postAs(h, bob, jsonDoc, "Content-Type", jsonType)
 		if p := problemOf(t, w.Code, w.Header(), w.Body.Bytes()); p.Status != http.StatusTooManyRequests || !strings.Contains(p.Detail, kind) {
 			t.Errorf("%s: %+v", kind, p)
 		}
@@ -170,43 +170,43 @@ func TestSetLimit(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	ann := limiter(t, "sets:1/h").Caller("ann", nil)
 	for range 2 {
-		receiptOf(t, postOf(h, ann, jsonDoc, "Content-Type", jsonType))
+		receiptOf(t, postAs(h, ann, jsonDoc, "Content-Type", jsonType))
 	}
 	ctx := limit.NewContext(t.Context(), ann)
 	if err := h.Delete(ctx, "demo"); err != nil {
 		t.Fatal(err)
 	}
-	w := postOf(h, ann, jsonDoc, "Content-Type", jsonType)
+	w := postAs(h, ann, jsonDoc, "Content-Type", jsonType)
 	if p := problemOf(t, w.Code, w.Header(), w.Body.Bytes()); p.Status != http.StatusTooManyRequests || !strings.Contains(p.Detail, "1 sets in an hour") {
 		t.Errorf("%+v", p)
 	}
 	if w := post(h, jsonDoc, "Content-Type", jsonType); w.Code != http.StatusOK {
-		t.Errorf("who has no limits: %d", w.Code)
+		t.Errorf("without limits: got status %d", w.Code)
 	}
 }
 
 // A stream that is faster than its limit is slowed down, and gets all of it.
-func TestStreamIsPaced(t *testing.T) {
+func TestStreamIsThrottled(t *testing.T) {
 	h, log := newHub(t, Options{})
 	ann := limiter(t, "changes:2000/s").Caller("ann", nil)
 	begun := time.Now()
-	receiptOf(t, postOf(h, ann, numbered(5000), "Content-Type", ndjsonType))
+	receiptOf(t, postAs(h, ann, numbered(5000), "Content-Type", ndjsonType))
 	if got := locs(t, log, "demo"); len(got) != 5000 {
 		t.Errorf("%d entries", len(got))
 	}
 	if took := time.Since(begun); took < 900*time.Millisecond {
-		t.Errorf("5,000 changes took %v at 2,000 a second, of which 2,000 are free", took)
+		t.Errorf("5,000 changes took %v at 2,000 per second with a burst of 2,000", took)
 	}
 }
 
 // A demoIsFull is a Quota that notes what grew.
-type demoIsFull struct{ grew []string }
+type demoFullQuota struct{ grew []string }
 
-func (q *demoIsFull) Full(set string) (int64, bool) { return 12345, set == "demo" }
-func (q *demoIsFull) Grew(set string)               { q.grew = append(q.grew, set) }
+func (q *demoFullQuota) Full(set string) (int64, bool) { return 12345, set == "demo" }
+func (q *demoFullQuota) Grew(set string)               { q.grew = append(q.grew, set) }
 
 func TestFullSet(t *testing.T) {
-	q := &demoIsFull{}
+	q := &demoFullQuota{}
 	h, _ := newHub(t, Options{Quota: q})
 	w := post(h, jsonDoc, "Content-Type", jsonType)
 	if p := problemOf(t, w.Code, w.Header(), w.Body.Bytes()); p.Status != http.StatusInsufficientStorage || !strings.Contains(p.Detail, "12345") || !strings.Contains(p.Detail, "set demo") {
@@ -214,26 +214,26 @@ func TestFullSet(t *testing.T) {
 	}
 	// What comes over no network, such as what was fetched from a source, does not fit either.
 	if _, err := h.Publish(t.Context(), "demo", changelog.Publish{Changes: changes("a", 1)}); problem.From(err).Status != http.StatusInsufficientStorage {
-		t.Errorf("a publish of the hub's own: %v", err)
+		t.Errorf("Publish without a caller: %v", err)
 	}
 	mustPublish(t, h, "other", changes("a", 1))
 	if !slices.Equal(q.grew, []string{"other"}) {
-		t.Errorf("noted are %q", q.grew)
+		t.Errorf("Grew was called for %q", q.grew)
 	}
 }
 
 // A publishOnce is a Quota that is full after the first publish.
-type publishOnce bool
+type fullAfterFirst bool
 
-func (q *publishOnce) Full(string) (int64, bool) { return 1000, bool(*q) }
-func (q *publishOnce) Grew(string)               { *q = true }
+func (q *fullAfterFirst) Full(string) (int64, bool) { return 1000, bool(*q) }
+func (q *fullAfterFirst) Grew(string)               { *q = true }
 
 // A retry of a publish that the memory has is answered as a repeat, even if the set takes no
 // more changes. Anything else is refused.
 func TestRetryToARefusingSet(t *testing.T) {
 	refusals := map[string]func() (*Hub, *testLog, int){
 		"the set is full": func() (*Hub, *testLog, int) {
-			h, log := newHub(t, Options{Quota: new(publishOnce)})
+			h, log := newHub(t, Options{Quota: new(fullAfterFirst)})
 			return h, log, http.StatusInsufficientStorage
 		},
 		"the set is no longer listed": func() (*Hub, *testLog, int) {

@@ -54,10 +54,10 @@ func TestLines(t *testing.T) {
 			}
 			r := receiptOf(t, post(h, test.body, "Content-Type", "application/x-ndjson"))
 			if fmt.Sprint(calls) != fmt.Sprint(test.calls) {
-				t.Errorf("the appends have %v changes, want %v", calls, test.calls)
+				t.Errorf("appends have %v changes, want %v", calls, test.calls)
 			}
 			if r.Line != test.line || r.Count != len(locs(t, log, "demo")) || !strings.HasPrefix(r.First, "1-") {
-				t.Errorf("the receipt is %+v", r)
+				t.Errorf("receipt = %+v", r)
 			}
 		})
 	}
@@ -78,20 +78,20 @@ func TestLinesResume(t *testing.T) {
 	}
 	w := send()
 	p := problemOf(t, w.Code, w.Header(), w.Body.Bytes())
-	if want := (feed.Progress{Count: 2000, Line: 2000, Cursor: stateOf(t, log, "demo").Head.String()}); p.Status != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || p.Accepted == nil || *p.Accepted != want {
-		t.Errorf("the problem is %+v, accepted %+v, want %+v", p, p.Accepted, want)
+	if want := (feed.Progress{Count: 2000, Line: 2000, Cursor: mustState(t, log, "demo").Head.String()}); p.Status != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || p.Accepted == nil || *p.Accepted != want {
+		t.Errorf("problem = %+v, accepted %+v, want %+v", p, p.Accepted, want)
 	}
 	r := receiptOf(t, send())
 	if r.Replayed || r.Count != 2500 || r.Line != 2500 {
-		t.Errorf("the second receipt is %+v", r)
+		t.Errorf("second receipt = %+v", r)
 	}
 	again := receiptOf(t, send())
 	if r.Replayed = true; again != r {
-		t.Errorf("the third receipt is %+v, want %+v", again, r)
+		t.Errorf("third receipt = %+v, want %+v", again, r)
 	}
 	got := locs(t, log, "demo")
 	if len(got) != 2500 || got[2499] != "https://example.org/2500" {
-		t.Errorf("the memory has %d entries", len(got))
+		t.Errorf("the log has %d entries", len(got))
 	}
 }
 
@@ -106,14 +106,14 @@ func TestLinesKeyReused(t *testing.T) {
 	w := send(strings.Replace(numbered(1500), "/1200", "/other", 1))
 	p := problemOf(t, w.Code, w.Header(), w.Body.Bytes())
 	if p.Status != http.StatusUnprocessableEntity || p.Accepted == nil || p.Accepted.Line != 1000 {
-		t.Errorf("the problem is %+v, accepted %+v", p, p.Accepted)
+		t.Errorf("problem = %+v, accepted %+v", p, p.Accepted)
 	}
 	// A missing newline at the end is no difference.
 	if r := receiptOf(t, send(strings.TrimSuffix(numbered(1500), "\n"))); !r.Replayed {
-		t.Errorf("the receipt is %+v", r)
+		t.Errorf("receipt = %+v", r)
 	}
 	if n := len(locs(t, log, "demo")); n != 1500 {
-		t.Errorf("the memory has %d entries", n)
+		t.Errorf("the log has %d entries", n)
 	}
 }
 
@@ -135,10 +135,10 @@ func TestLinesAccepted(t *testing.T) {
 			w := post(h, test.body, "Content-Type", "application/x-ndjson")
 			p := problemOf(t, w.Code, w.Header(), w.Body.Bytes())
 			if p.Status != http.StatusBadRequest || p.Entry != test.entry || p.Line != test.num || p.Accepted == nil || p.Accepted.Count != test.accepted {
-				t.Errorf("the problem is %+v, accepted %+v", p, p.Accepted)
+				t.Errorf("problem = %+v, accepted %+v", p, p.Accepted)
 			}
 			if n := len(locs(t, log, "demo")); n != test.accepted {
-				t.Errorf("the memory has %d entries, want %d", n, test.accepted)
+				t.Errorf("the log has %d entries, want %d", n, test.accepted)
 			}
 		})
 	}
@@ -156,7 +156,7 @@ func TestLinesDoNotWait(t *testing.T) {
 		defer close(done)
 		servePublish(h, w, r)
 	}()
-	follower := follow(t, h, "demo", feed.Cursor{})
+	follower := startFollower(t, h, "demo", feed.Cursor{})
 	if _, err := io.WriteString(send, numbered(1000)); err != nil {
 		t.Fatal(err)
 	}
@@ -171,9 +171,9 @@ func TestLinesDoNotWait(t *testing.T) {
 	}
 	<-done
 	if r := receiptOf(t, w); r.Count != 1000 || len(locs(t, log, "demo")) != 1000 {
-		t.Errorf("the receipt is %+v", r)
+		t.Errorf("receipt = %+v", r)
 	}
-	leaves(t, follower)
+	closeReaders(t, follower)
 }
 
 // Whatever the lines are, they are cut into consecutive batches of at most 1,000
@@ -200,7 +200,7 @@ func FuzzLines(f *testing.F) {
 }
 
 // A key is one key, in whatever form the changes come.
-func TestKeyOfTwoForms(t *testing.T) {
+func TestKeyReusedAcrossFormats(t *testing.T) {
 	document := `{"changes":[{"loc":"https://example.org/1","change":"updated"}]}`
 	xml := `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="change-notification"/>` +
 		`<url><loc>https://example.org/1</loc><rs:md change="updated"/></url></urlset>`
@@ -219,13 +219,13 @@ func TestKeyOfTwoForms(t *testing.T) {
 				w := send(second)
 				if i == j {
 					if r := receiptOf(t, w); !r.Replayed {
-						t.Errorf("the receipt is %+v", r)
+						t.Errorf("receipt = %+v", r)
 					}
 				} else if p := problemOf(t, w.Code, w.Header(), w.Body.Bytes()); p.Status != http.StatusUnprocessableEntity {
-					t.Errorf("the problem is %+v", p)
+					t.Errorf("problem = %+v", p)
 				}
 				if r := receiptOf(t, send(first)); !r.Replayed || len(locs(t, log, "demo")) != n {
-					t.Errorf("the receipt is %+v, and the memory has %d entries", r, len(locs(t, log, "demo")))
+					t.Errorf("receipt = %+v; the log has %d entries", r, len(locs(t, log, "demo")))
 				}
 			})
 		}
@@ -233,24 +233,24 @@ func TestKeyOfTwoForms(t *testing.T) {
 }
 
 // A key that nothing in the memory would know is refused.
-func TestKeyOfBlankLines(t *testing.T) {
+func TestKeyWithBlankFirstBatch(t *testing.T) {
 	h, log := newHub(t, Options{})
 	body := strings.Repeat("\n", 1000) + numbered(1)
 	w := post(h, body, "Content-Type", "application/x-ndjson", "Idempotency-Key", "key")
 	if p := problemOf(t, w.Code, w.Header(), w.Body.Bytes()); p.Status != http.StatusBadRequest || !strings.Contains(p.Detail, "the first 1000 lines") {
-		t.Errorf("the problem is %+v", p)
+		t.Errorf("problem = %+v", p)
 	}
 	if _, err := log.State(t.Context(), "demo"); err == nil {
-		t.Error("there is a set")
+		t.Error("the set was created")
 	}
 	receiptOf(t, post(h, body, "Content-Type", "application/x-ndjson"))
 }
 
 // A change that the set does not take is named by its place in the stream, not in its batch.
-func TestLinesOfFramework(t *testing.T) {
+func TestLinesRequireCapability(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	fits := strings.ReplaceAll(numbered(1200), `"change"`, `"capability":"resourcelist","change"`)
-	r := httptest.NewRequestWithContext(as(""), http.MethodPost, base, strings.NewReader("\n"+fits+numbered(1)))
+	r := httptest.NewRequestWithContext(callerContext(""), http.MethodPost, base, strings.NewReader("\n"+fits+numbered(1)))
 	r.Header.Set("Content-Type", "application/x-ndjson")
 	p := problem.From(h.ServePublish(httptest.NewRecorder(), r, "demo.framework"))
 	if p.Entry != 1201 || p.Line != 1202 || p.Accepted.Count != 999 || !strings.Contains(p.Detail, "capability is missing") {

@@ -17,15 +17,15 @@ import (
 )
 
 // A failing log does not say what is at a position.
-type failing struct{ changelog.Log }
+type failingLog struct{ changelog.Log }
 
-func (failing) At(context.Context, string, uint64) (feed.Cursor, error) {
+func (failingLog) At(context.Context, string, uint64) (feed.Cursor, error) {
 	return feed.Cursor{}, errors.New("not now")
 }
 
 // A memory loses its newest entries and gets more others than it lost. Whether the hub looks at
 // all sets or at those that are followed, it says so once, and forgets the pages that it has read.
-func TestLookBack(t *testing.T) {
+func TestDetectLoss(t *testing.T) {
 	all := func(h *Hub) { h.applyRetention(t.Context()) }
 	followed := func(h *Hub) {
 		if err := h.checkHeads(t.Context(), h.startChecks(nil)); err != nil {
@@ -64,13 +64,13 @@ func TestLookBack(t *testing.T) {
 				t.Helper()
 				look(h)
 				if n, said := h.pages.generation.Load(), len(lines.Lines(t, "the change memory lost its newest changes: followers are notified")); n != want || uint64(said) != want {
-					t.Fatalf("%s: pages were forgotten %d times, and the log has %d lines of a loss, want %d:\n%s", what, n, said, want, lines.String())
+					t.Fatalf("%s: pages were dropped %d times, and %d losses logged, want %d:\n%s", what, n, said, want, lines.String())
 				}
 			}
 			losses("at first", 0)
 			add(disk, 4)
 			losses("it has grown", 0)
-			log.Log = failing{replica}
+			log.Log = failingLog{replica}
 			add(replica, 10)
 			losses("nobody can say", 0)
 			log.Log = replica
@@ -82,17 +82,17 @@ func TestLookBack(t *testing.T) {
 }
 
 // A damaged log is one of which nobody can say whether it lost its tail.
-type damaged struct{ changelog.Log }
+type damagedLog struct{ changelog.Log }
 
-func (damaged) At(context.Context, string, uint64) (feed.Cursor, error) {
+func (damagedLog) At(context.Context, string, uint64) (feed.Cursor, error) {
 	return feed.Cursor{}, fmt.Errorf("block 7: %w", changelog.ErrCorrupt)
 }
 
 // A set that is damaged is named once, and not at each look.
-func TestLookBackAtDamage(t *testing.T) {
+func TestDetectLossInDamagedLog(t *testing.T) {
 	var lines testutil.Log
 	h, log := newHub(t, Options{PollInterval: time.Second, Logger: lines.Logger(slog.LevelInfo)})
-	log.Log = damaged{log.Log}
+	log.Log = damagedLog{log.Log}
 	for range 2 {
 		mustPublish(t, h, "set", changes("a", 1))
 		for range 3 {

@@ -29,8 +29,8 @@ func TestMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := follow(t, h, "demo", first.Cursor)
-	attached(h, "demo", 1)
+	r := startFollower(t, h, "demo", first.Cursor)
+	waitFollowers(h, "demo", 1)
 	for promtest.ToFloat64(h.metrics.misses) == 0 { // the follower reads the memory first
 		runtime.Gosched()
 	}
@@ -38,7 +38,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := mustPublish(t, h, "demo", changes("b", 2)).Cursor
-	r.to(t, last)
+	r.readTo(t, last)
 	if _, err := h.Publish(ctx, "demo", changelog.Publish{Key: "k", Hash: [32]byte{1}, Changes: changes("c", 1)}); !errors.Is(err, feed.ErrKeyReused) {
 		t.Error(err)
 	}
@@ -64,7 +64,7 @@ func TestMetrics(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	leaves(t, r)
+	closeReaders(t, r)
 	misses := promtest.ToFloat64(h.metrics.misses) // an unknown append made the follower look again
 	h.maintain(t.Context())
 	metricstest.Check(t, reg, map[string]float64{
@@ -84,16 +84,16 @@ func TestMetrics(t *testing.T) {
 		"rshub_retention_removed_changes_total":      4,
 	})
 	h.maintain(t.Context())
-	floor := stateOf(t, log, "demo")
+	floor := mustState(t, log, "demo")
 	got := metricstest.Values(t, reg)
 	if got["rshub_log_changes"] != 3 || got["rshub_log_oldest_timestamp_seconds"] != seconds(floor.Floor.Micros) {
-		t.Errorf("after retention it keeps %v changes since %v", got["rshub_log_changes"], got["rshub_log_oldest_timestamp_seconds"])
+		t.Errorf("after retention: %v changes since %v", got["rshub_log_changes"], got["rshub_log_oldest_timestamp_seconds"])
 	}
 }
 
 // Changes that another hub announced are no repair, even when the announcement comes
 // a moment after the look. Changes that were not announced are a repair.
-func TestRepaired(t *testing.T) {
+func TestUnannouncedHeads(t *testing.T) {
 	start := feed.Cursor{Position: 7, Micros: 1_000}
 	next := batchAfter(start, 1)
 	later := batchAfter(next.Cursor, 1)
@@ -122,12 +122,12 @@ func TestRepaired(t *testing.T) {
 			tail := &tail{changed: make(chan struct{})}
 			for i, step := range test.steps {
 				if step.hear != nil {
-					tail.receive(heard(step.hear))
+					tail.receive(announcementOf(step.hear))
 				} else if step.told {
 					tail.receive(announcement{cursor: feed.Cursor{Micros: start.Micros}})
 				}
-				if got := tail.compare(step.head); got != step.unannounced {
-					t.Errorf("look %d: unannounced %v", i+1, got)
+				if got := tail.check(step.head); got != step.unannounced {
+					t.Errorf("check %d: unannounced = %v", i+1, got)
 				}
 			}
 		})
@@ -138,8 +138,8 @@ func TestRepaired(t *testing.T) {
 func TestRepairedIsCounted(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	h, log := newHub(t, Options{Metrics: reg})
-	r := follow(t, h, "demo", mustPublish(t, h, "demo", changes("a", 1)).Cursor)
-	attached(h, "demo", 1)
+	r := startFollower(t, h, "demo", mustPublish(t, h, "demo", changes("a", 1)).Cursor)
+	waitFollowers(h, "demo", 1)
 	compare := func() {
 		if err := h.checkHeads(t.Context(), h.startChecks(nil)); err != nil {
 			t.Error(err)
@@ -151,12 +151,12 @@ func TestRepairedIsCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	compare()
-	r.to(t, other[0].Cursor)
+	r.readTo(t, other[0].Cursor)
 	compare()
 	if n := promtest.ToFloat64(h.metrics.repaired); n != 1 {
 		t.Errorf("%v repairs, want 1", n)
 	}
-	leaves(t, r)
+	closeReaders(t, r)
 }
 
 // Announcements that find no room to wait are dropped and counted.
@@ -175,7 +175,7 @@ func TestLostAnnouncements(t *testing.T) {
 
 // While NATS hangs, the appends that wait hold a bounded number of bytes, however large they are.
 // Those beyond it are announced without their content.
-func TestOutgoingBytes(t *testing.T) {
+func TestQueuedBytesAreBounded(t *testing.T) {
 	h, _, bus := withBus(t, Options{})
 	large := changelog.CutBlock{Block: make(changelog.Block, 1<<20), Count: 1}
 	a := changelog.Appended{Count: 16, Blocks: slices.Repeat([]changelog.CutBlock{large}, 16)}
@@ -195,7 +195,7 @@ func TestOutgoingBytes(t *testing.T) {
 			bus.announce(h.memoryKey(), "demo", a)
 		}
 		if n, bytes := waiting(); n != 50 || bytes != maxQueuedBytes {
-			t.Errorf("%d appends wait, with %d bytes", n, bytes)
+			t.Errorf("%d appends are queued, with %d bytes", n, bytes)
 		}
 	}
 }
@@ -208,7 +208,7 @@ func TestBehind(t *testing.T) {
 	seen := &tail{changed: make(chan struct{}), followers: 1}
 	seen.add([]*feed.Batch{one, two})
 	found := &tail{changed: make(chan struct{}), followers: 1}
-	found.compare(two.Cursor)
+	found.check(two.Cursor)
 	h.tails["seen"], h.tails["found"], h.tails["new"] = seen, found, &tail{changed: make(chan struct{}), followers: 1}
 	for _, test := range []struct {
 		name    string

@@ -28,28 +28,28 @@ func TestReadsAreBounded(t *testing.T) {
 		reading.Add(-1)
 		return nil
 	}
-	var readers []*reader
+	var readers []*testFollower
 	for i := range followers { // each at another cursor, so that none waits for what another one reads
 		at := feed.Cursor{Position: head.Position - uint64(i+1), Micros: head.Micros - int64(i+1)}
 		if at.Position == 0 {
 			at = feed.Cursor{}
 		}
-		readers = append(readers, follow(t, h, "a", at))
+		readers = append(readers, startFollower(t, h, "a", at))
 	}
 	stack := make([]byte, 4<<20)
 	testutil.Until(t, "all want to read", func() bool {
 		return strings.Count(string(stack[:runtime.Stack(stack, true)]), "hub.(*pageCache).readPage(") == followers
 	})
 	if n := most.Load(); n > maxPageReads {
-		t.Errorf("%d of %d followers read at the same time", n, followers)
+		t.Errorf("%d of %d followers read concurrently", n, followers)
 	}
 	close(held)
 	for _, r := range readers {
 		<-r.yields
 	}
-	leaves(t, readers...)
+	closeReaders(t, readers...)
 	if n := len(h.pages.reads); n != 0 {
-		t.Errorf("%d reads have not ended", n)
+		t.Errorf("%d reads are still in progress", n)
 	}
 }
 
@@ -69,24 +69,24 @@ func TestPagesAreShared(t *testing.T) {
 	var reads atomic.Int64
 	log.onSince = func() error { reads.Add(1); return nil }
 	var all sync.WaitGroup
-	var readers []*reader
+	var readers []*testFollower
 	seen := make([]map[*feed.Batch]bool, followers)
 	for i := range followers {
 		seen[i] = map[*feed.Batch]bool{}
 		first := want.Entries[i%7].Cursor // they begin at different cursors
-		r := follow(t, h, "a", first)
+		r := startFollower(t, h, "a", first)
 		readers = append(readers, r)
 		all.Go(func() {
 			at := first
 			for at != head {
 				batches, ok := <-r.yields
 				if !ok {
-					t.Errorf("follower %d ended: %v", i, r.err)
+					t.Errorf("follower %d stopped: %v", i, r.err)
 					return
 				}
 				for _, b := range batches {
 					if b.After != at || len(b.Entries) != int(b.Cursor.Position-at.Position) {
-						t.Errorf("follower %d is at %v, and gets %d entries after %v", i, at, len(b.Entries), b.After)
+						t.Errorf("follower %d at %v got %d entries after %v", i, at, len(b.Entries), b.After)
 						return
 					}
 					at, seen[i][b] = b.Cursor, true
@@ -95,7 +95,7 @@ func TestPagesAreShared(t *testing.T) {
 		})
 	}
 	all.Wait()
-	leaves(t, readers...)
+	closeReaders(t, readers...)
 	shared := 0
 	for b := range seen[0] {
 		if seen[1][b] {
@@ -103,7 +103,7 @@ func TestPagesAreShared(t *testing.T) {
 		}
 	}
 	if shared < entries/pageEntries-1 {
-		t.Errorf("two followers share %d batches", shared)
+		t.Errorf("two followers shared %d batches", shared)
 	}
 	// Seven first pages, the others, and at the end of the log one for each follower at most.
 	if n := reads.Load(); n > 7+entries/pageEntries+2*followers {
@@ -112,14 +112,14 @@ func TestPagesAreShared(t *testing.T) {
 }
 
 // A heldLog holds back what its first read has found.
-type heldLog struct {
+type blockingLog struct {
 	changelog.Log
 	once    sync.Once
 	found   chan struct{}
 	release chan struct{}
 }
 
-func (l *heldLog) Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error) {
+func (l *blockingLog) Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error) {
 	b, err := l.Log.Since(ctx, set, after, limit)
 	l.once.Do(func() {
 		close(l.found)
@@ -129,10 +129,10 @@ func (l *heldLog) Since(ctx context.Context, set string, after feed.Cursor, limi
 }
 
 // Who asks after a publish gets it, also while a read is under way that found nothing before it.
-func TestPageFromBeforeAPublish(t *testing.T) {
+func TestSharedPageIsNotStale(t *testing.T) {
 	h, log := newHub(t, Options{})
 	at := mustPublish(t, h, "a", changes("a", 1)).Cursor
-	held := &heldLog{Log: log, found: make(chan struct{}), release: make(chan struct{})}
+	held := &blockingLog{Log: log, found: make(chan struct{}), release: make(chan struct{})}
 	h.pages.log = held
 	entries := func() chan int {
 		n := make(chan int, 1)
@@ -155,16 +155,16 @@ func TestPageFromBeforeAPublish(t *testing.T) {
 	})
 	close(held.release)
 	if n := <-before; n != 0 {
-		t.Errorf("the read before the publish found %d batches", n)
+		t.Errorf("read before the publish returned %d batches, want none", n)
 	}
 	if n := <-after; n != 1 {
-		t.Errorf("who asked after the publish got %d batches", n)
+		t.Errorf("page after the publish returned %d batches, want 1", n)
 	}
 }
 
 // After a set was removed, nobody gets a page of it. If another hub removes it, that counts
 // from the next look on, although the set that was made anew has a later head.
-func TestPagesOfARemovedSet(t *testing.T) {
+func TestPagesOfDeletedSet(t *testing.T) {
 	for name, remove := range map[string]func(*Hub, *testLog) error{
 		"by this hub": func(h *Hub, _ *testLog) error { return h.Delete(t.Context(), "a") },
 		"by another hub": func(h *Hub, log *testLog) error {
@@ -182,14 +182,14 @@ func TestPagesOfARemovedSet(t *testing.T) {
 			}
 			again, shared, _ := h.pages.page(t.Context(), "a", after, pageEntries)
 			if len(again) != 1 || again[0] != page[0] || !shared {
-				t.Fatal("the page is not kept")
+				t.Fatal("the page is not cached")
 			}
 			if err := remove(h, log); err != nil {
 				t.Fatal(err)
 			}
 			h.applyRetention(t.Context())
 			if page, _, err := h.pages.page(t.Context(), "a", after, pageEntries); !errors.Is(err, feed.ErrGone) {
-				t.Errorf("of a removed set it returns %d batches, %v", len(page), err)
+				t.Errorf("page of a deleted set = %d batches, %v", len(page), err)
 			}
 		})
 	}
@@ -206,15 +206,15 @@ func TestPagesAfterALoss(t *testing.T) {
 	}
 	lost := feed.Cursor{Position: head.Position + 5, Micros: head.Micros + 5}
 	if page, _, err := h.pages.page(t.Context(), "a", lost, pageEntries); err != nil || !page[0].Diverged {
-		t.Fatalf("behind the head is %v, %v", page, err)
+		t.Fatalf("page after the head = %v, %v", page, err)
 	}
 	if page, _, err := h.pages.page(t.Context(), "a", after, pageEntries); err != nil || page[0] == first[0] {
-		t.Errorf("the page from before the loss is there, %v", err)
+		t.Errorf("the page read before the loss is still returned; err = %v", err)
 	}
 }
 
 // Pages that nobody asks for are dropped after a while.
-func TestPagesAreDropped(t *testing.T) {
+func TestIdlePagesAreDropped(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	mustPublish(t, h, "a", changes("a", 1))
 	after := mustPublish(t, h, "a", changes("a", pageEntries)).After
@@ -228,11 +228,11 @@ func TestPagesAreDropped(t *testing.T) {
 	first := page()
 	h.pages.clearIdle()
 	if page() != first {
-		t.Error("a page was dropped that was asked for since the last tidy")
+		t.Error("clearIdle dropped a page used since the last call")
 	}
 	h.pages.clearIdle()
 	h.pages.clearIdle()
 	if page() == first {
-		t.Error("a page is kept that nobody has asked for")
+		t.Error("clearIdle kept an unused page")
 	}
 }

@@ -50,7 +50,7 @@ func gzipped(s string) string {
 
 // post publishes to the set demo. headers are name, value, name, value.
 func post(h *Hub, body string, headers ...string) *httptest.ResponseRecorder {
-	return postIn(as(""), h, body, headers...)
+	return postIn(callerContext(""), h, body, headers...)
 }
 
 func postIn(ctx context.Context, h *Hub, body string, headers ...string) *httptest.ResponseRecorder {
@@ -70,7 +70,7 @@ func servePublish(h *Hub, w http.ResponseWriter, r *http.Request) {
 }
 
 // as returns the context of a request of the named caller, who may do everything.
-func as(caller string) context.Context {
+func callerContext(caller string) context.Context {
 	return access.NewContext(context.Background(), access.Caller{Name: caller, Rights: access.All()})
 }
 
@@ -78,7 +78,7 @@ func receiptOf(t *testing.T, w *httptest.ResponseRecorder) feed.Receipt {
 	t.Helper()
 	var r feed.Receipt
 	if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "application/json" {
-		t.Fatalf("the answer is %d %s", w.Code, w.Body)
+		t.Fatalf("got status %d, body %s", w.Code, w.Body)
 	}
 	if err := json.Unmarshal(w.Body.Bytes(), &r); err != nil {
 		t.Fatal(err)
@@ -90,13 +90,13 @@ func problemOf(t *testing.T, status int, header http.Header, body []byte) feed.P
 	t.Helper()
 	var p feed.Problem
 	if header.Get("Content-Type") != "application/problem+json" {
-		t.Fatalf("the answer is %d %s", status, body)
+		t.Fatalf("got status %d, body %s", status, body)
 	}
 	if err := json.Unmarshal(body, &p); err != nil {
 		t.Fatal(err)
 	}
 	if p.Status != status {
-		t.Errorf("the problem says %d, the answer is %d", p.Status, status)
+		t.Errorf("problem has status %d, response %d", p.Status, status)
 	}
 	return p
 }
@@ -129,15 +129,15 @@ func TestServePublish(t *testing.T) {
 			r := receiptOf(t, w)
 			b, err := log.Since(t.Context(), "demo", feed.Cursor{}, 0)
 			if err != nil || len(b.Entries) != 2 {
-				t.Fatalf("the memory has %+v (%v)", b, err)
+				t.Fatalf("Since() = %+v, %v", b, err)
 			}
 			first, last := b.Entries[0], b.Entries[1]
 			want := feed.Receipt{Set: "demo", First: first.Cursor.String(), Cursor: last.Cursor.String(), Count: 2, Line: r.Line}
 			if r != want {
-				t.Errorf("the receipt is %+v, want %+v", r, want)
+				t.Errorf("receipt = %+v, want %+v", r, want)
 			}
 			if first.Change.Loc != loc1 || first.Change.Change != resourcesync.Updated || last.Change.Loc != loc2 || last.Change.Change != resourcesync.Deleted {
-				t.Errorf("the entries are %+v", b.Entries)
+				t.Errorf("entries = %+v", b.Entries)
 			}
 		})
 	}
@@ -193,16 +193,16 @@ func TestServePublishRefuses(t *testing.T) {
 			w := post(h, test.body, "Content-Type", test.contentType, "Content-Encoding", test.encoding)
 			p := problemOf(t, w.Code, w.Header(), w.Body.Bytes())
 			if p.Status != test.status || p.Type != resourcesync.Terms+"problems/"+test.problem {
-				t.Errorf("the problem is %d %s (%s), want %d %s", p.Status, p.Type, p.Detail, test.status, test.problem)
+				t.Errorf("problem = %d %s (%s), want %d %s", p.Status, p.Type, p.Detail, test.status, test.problem)
 			}
 			if p.Entry != test.entry || p.Line != test.line && test.contentType != xmlType {
-				t.Errorf("it is about entry %d and line %d, want %d and %d: %s", p.Entry, p.Line, test.entry, test.line, p.Detail)
+				t.Errorf("problem is at entry %d, line %d, want %d, %d: %s", p.Entry, p.Line, test.entry, test.line, p.Detail)
 			}
 			if !strings.Contains(p.Detail, test.detail) {
-				t.Errorf("it says %q, want something with %q", p.Detail, test.detail)
+				t.Errorf("detail = %q, want it to contain %q", p.Detail, test.detail)
 			}
 			if got := locs(t, log, "demo"); len(got) > 0 {
-				t.Errorf("the memory has %d entries", len(got))
+				t.Errorf("the log has %d entries", len(got))
 			}
 		})
 	}
@@ -230,16 +230,16 @@ func TestAllErrors(t *testing.T) {
 			for _, e := range p.Errors {
 				entries = append(entries, strconv.Itoa(e.Entry))
 				if e.Detail == "" || test.mediaType == ndjsonType && e.Line == 0 {
-					t.Errorf("an error is %+v", e)
+					t.Errorf("error = %+v", e)
 				}
 			}
 			if got := strings.Join(entries, " "); p.Status != 400 || got != test.entries || !strings.Contains(p.Detail, test.detail) {
-				t.Errorf("the problem is %+v", p)
+				t.Errorf("problem = %+v", p)
 			}
 		})
 	}
 	if got := locs(t, log, "demo"); len(got) > 0 {
-		t.Errorf("the memory has %q", got)
+		t.Errorf("the log has %q", got)
 	}
 }
 
@@ -279,9 +279,9 @@ func TestIdempotencyKey(t *testing.T) {
 				if s.key != "" {
 					headers = append(headers, "Idempotency-Key", s.key)
 				}
-				w := postIn(as(s.caller), h, s.body, headers...)
+				w := postIn(callerContext(s.caller), h, s.body, headers...)
 				if w.Code != s.status {
-					t.Fatalf("answer %d is %d %s", i+1, w.Code, w.Body)
+					t.Fatalf("response %d: got status %d, body %s", i+1, w.Code, w.Body)
 				}
 				if s.status != http.StatusOK {
 					continue
@@ -293,18 +293,18 @@ func TestIdempotencyKey(t *testing.T) {
 				again := first
 				again.Replayed = true
 				if s.replayed != r.Replayed || s.replayed && r != again {
-					t.Errorf("receipt %d is %+v, the first was %+v", i+1, r, first)
+					t.Errorf("receipt %d = %+v, want %+v as at first", i+1, r, first)
 				}
 			}
 			if n := len(locs(t, log, "demo")); n != test.added {
-				t.Errorf("the memory has %d entries, want %d", n, test.added)
+				t.Errorf("the log has %d entries, want %d", n, test.added)
 			}
 		})
 	}
 	t.Run("two keys", func(t *testing.T) {
 		h, _ := newHub(t, Options{})
 		if w := post(h, jsonDoc, "Content-Type", j, "Idempotency-Key", "a", "Idempotency-Key", "b"); w.Code != http.StatusBadRequest {
-			t.Errorf("the answer is %d", w.Code)
+			t.Errorf("got status %d", w.Code)
 		}
 	})
 }
@@ -349,16 +349,16 @@ func TestServeHub(t *testing.T) {
 			a := problem.Adapter{Logger: slog.New(slog.DiscardHandler)}
 			a.Handle(h.ServeHub)(w, r.WithContext(access.NewContext(r.Context(), access.Caller{Name: "alice", Rights: test.rights})))
 			if w.Code != test.status {
-				t.Fatalf("the answer is %d %s", w.Code, w.Body)
+				t.Fatalf("got status %d, body %s", w.Code, w.Body)
 			}
 			if test.status == http.StatusOK {
 				if got := locs(t, log, "demo"); !slices.Equal(got, []string{loc1, loc2}) {
-					t.Errorf("the memory has %v", got)
+					t.Errorf("the log has %v", got)
 				}
 				return
 			}
 			if p := problemOf(t, w.Code, w.Header(), w.Body.Bytes()); !strings.Contains(p.Detail, test.detail) {
-				t.Errorf("it says %q", p.Detail)
+				t.Errorf("detail = %q", p.Detail)
 			}
 		})
 	}

@@ -21,7 +21,7 @@ import (
 
 // A gate holds the first Append up until the test opens it, and notes what each
 // Append gets.
-type gate struct {
+type appendGate struct {
 	entered chan struct{} // closed when the first Append is called
 	open    chan struct{}
 	fail    func(call int) error
@@ -30,8 +30,8 @@ type gate struct {
 	calls [][]changelog.Publish
 }
 
-func newGate(log *testLog) *gate {
-	g := &gate{entered: make(chan struct{}), open: make(chan struct{})}
+func newAppendGate(log *testLog) *appendGate {
+	g := &appendGate{entered: make(chan struct{}), open: make(chan struct{})}
 	log.onAppend = func(_ context.Context, publishes []changelog.Publish) error {
 		g.mu.Lock()
 		g.calls = append(g.calls, slices.Clone(publishes))
@@ -50,7 +50,7 @@ func newGate(log *testLog) *gate {
 }
 
 // waiting blocks until n publishes wait in a set's queue.
-func waiting(h *Hub, set string, n int) {
+func waitPending(h *Hub, set string, n int) {
 	for {
 		h.mu.Lock()
 		q := h.queues[set]
@@ -63,52 +63,52 @@ func waiting(h *Hub, set string, n int) {
 	}
 }
 
-type answer struct {
+type publishResult struct {
 	name string
 	a    changelog.Appended
 	err  error
 }
 
 // held makes a set, and publishes one change whose Append is held by the gate.
-func held(ctx context.Context, t *testing.T, h *Hub, log *testLog) (*gate, chan answer) {
+func holdFirstAppend(ctx context.Context, t *testing.T, h *Hub, log *testLog) (*appendGate, chan publishResult) {
 	t.Helper()
 	if err := log.Make(t.Context(), "demo", feed.Description{}, 10_000); err != nil {
 		t.Fatal(err)
 	}
-	g := newGate(log)
-	answers := make(chan answer, 200)
-	publish(ctx, h, "first", changes("first", 1), answers)
+	g := newAppendGate(log)
+	answers := make(chan publishResult, 200)
+	startPublish(ctx, h, "first", changes("first", 1), answers)
 	<-g.entered
 	return g, answers
 }
 
-func publish(ctx context.Context, h *Hub, name string, cs []resourcesync.Change, answers chan<- answer) {
+func startPublish(ctx context.Context, h *Hub, name string, cs []resourcesync.Change, answers chan<- publishResult) {
 	go func() {
 		a, err := h.Publish(ctx, "demo", changelog.Publish{Changes: cs})
-		answers <- answer{name, a, err}
+		answers <- publishResult{name, a, err}
 	}()
 }
 
 func TestGather(t *testing.T) {
 	h, log := newHub(t, Options{})
-	g, answers := held(t.Context(), t, h, log)
+	g, answers := holdFirstAppend(t.Context(), t, h, log)
 	const n = 50
 	for i := range n {
-		publish(t.Context(), h, fmt.Sprint(i), changes(fmt.Sprint(i), i%3+1), answers)
+		startPublish(t.Context(), h, fmt.Sprint(i), changes(fmt.Sprint(i), i%3+1), answers)
 	}
-	waiting(h, "demo", n)
+	waitPending(h, "demo", n)
 	close(g.open)
-	got := make([]answer, 0, n+1)
+	got := make([]publishResult, 0, n+1)
 	for range n + 1 {
 		got = append(got, <-answers)
 	}
 	h.Close()
 	if len(g.calls) != 2 || len(g.calls[1]) != n {
-		t.Errorf("%d calls of Append, want 2: one for what was gathered", len(g.calls))
+		t.Errorf("%d calls of Append, want 2: the second for all gathered publishes", len(g.calls))
 	}
 	// Each publish is a batch of its own. Its receipt says exactly where its own
 	// changes are.
-	slices.SortFunc(got, func(a, b answer) int { return int(a.a.After.Position) - int(b.a.After.Position) })
+	slices.SortFunc(got, func(a, b publishResult) int { return int(a.a.After.Position) - int(b.a.After.Position) })
 	all := locs(t, log, "demo")
 	end := feed.Cursor{}
 	for i, a := range got {
@@ -116,17 +116,17 @@ func TestGather(t *testing.T) {
 			t.Fatal(a.err)
 		}
 		if i > 0 && a.a.After != end {
-			t.Errorf("publish %s comes after %v, the one before it ends at %v", a.name, a.a.After, end)
+			t.Errorf("publish %s starts after %v, want %v", a.name, a.a.After, end)
 		}
 		end = a.a.Cursor
 		for _, loc := range all[a.a.After.Position:a.a.Cursor.Position] {
 			if !strings.HasPrefix(loc, "https://example.org/"+a.name+"/") {
-				t.Errorf("%s is where publish %s should be", loc, a.name)
+				t.Errorf("got %s in the entries of publish %s", loc, a.name)
 			}
 		}
 	}
 	if int(end.Position) != len(all) {
-		t.Errorf("the last publish ends at %v, the log has %d entries", end, len(all))
+		t.Errorf("the last publish ends at %v, but the log has %d entries", end, len(all))
 	}
 }
 
@@ -148,10 +148,10 @@ func TestGatherBounds(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h, log := newHub(t, Options{})
-			g, answers := held(t.Context(), t, h, log)
+			g, answers := holdFirstAppend(t.Context(), t, h, log)
 			for i, cs := range test.waiting {
-				publish(t.Context(), h, "", cs, answers)
-				waiting(h, "demo", i+1) // the order matters here
+				startPublish(t.Context(), h, "", cs, answers)
+				waitPending(h, "demo", i+1) // the order matters here
 			}
 			close(g.open)
 			for range len(test.waiting) + 1 {
@@ -165,7 +165,7 @@ func TestGatherBounds(t *testing.T) {
 				got = append(got, len(call))
 			}
 			if !slices.Equal(got, test.want) {
-				t.Errorf("the calls have %v publishes, want %v", got, test.want)
+				t.Errorf("calls of Append have %v publishes, want %v", got, test.want)
 			}
 		})
 	}
@@ -173,26 +173,26 @@ func TestGatherBounds(t *testing.T) {
 
 // A publish whose context ends while it waits writes nothing. If the append is
 // already under way, the publish still gets its answer.
-func TestPublisherGoesAway(t *testing.T) {
+func TestPublishCanceled(t *testing.T) {
 	h, log := newHub(t, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
-	g, answers := held(ctx, t, h, log)
-	publish(ctx, h, "waiting", changes("second", 1), answers)
-	waiting(h, "demo", 1)
+	g, answers := holdFirstAppend(ctx, t, h, log)
+	startPublish(ctx, h, "waiting", changes("second", 1), answers)
+	waitPending(h, "demo", 1)
 	cancel()
 	if a := <-answers; a.name != "waiting" || !errors.Is(a.err, context.Canceled) {
-		t.Fatalf("the first answer is %+v", a)
+		t.Fatalf("first result = %+v", a)
 	}
 	if _, err := h.Publish(ctx, "demo", changelog.Publish{Changes: changes("third", 1)}); !errors.Is(err, context.Canceled) {
-		t.Errorf("who is gone already gets %v", err)
+		t.Errorf("Publish with a canceled context = %v", err)
 	}
 	close(g.open)
 	if a := <-answers; a.name != "first" || a.err != nil || a.a.Cursor.Position != 1 {
-		t.Fatalf("the second answer is %+v", a)
+		t.Fatalf("second result = %+v", a)
 	}
 	h.Close()
 	if got := locs(t, log, "demo"); !slices.Equal(got, []string{"https://example.org/first/0"}) {
-		t.Errorf("the memory has %v", got)
+		t.Errorf("the log has %v", got)
 	}
 }
 
@@ -200,7 +200,7 @@ func TestAppendFailsForAll(t *testing.T) {
 	for _, want := range []error{feed.ErrFull, feed.ErrUnknown, feed.ErrClock, feed.ErrUnavailable} {
 		t.Run(want.Error(), func(t *testing.T) {
 			h, log := newHub(t, Options{})
-			g, answers := held(t.Context(), t, h, log)
+			g, answers := holdFirstAppend(t.Context(), t, h, log)
 			g.fail = func(call int) error {
 				if call == 2 {
 					return want
@@ -208,9 +208,9 @@ func TestAppendFailsForAll(t *testing.T) {
 				return nil
 			}
 			for range 5 {
-				publish(t.Context(), h, "gathered", changes("b", 1), answers)
+				startPublish(t.Context(), h, "gathered", changes("b", 1), answers)
 			}
-			waiting(h, "demo", 5)
+			waitPending(h, "demo", 5)
 			close(g.open)
 			for range 6 {
 				a := <-answers
@@ -232,9 +232,9 @@ func TestAppendFailsForAll(t *testing.T) {
 func TestUnknownAppendIsRead(t *testing.T) {
 	h, log := newHub(t, Options{})
 	head := mustPublish(t, h, "demo", changes("a", 1)).Cursor
-	r := follow(t, h, "demo", head)
+	r := startFollower(t, h, "demo", head)
 	end := mustPublish(t, h, "demo", changes("b", 1)).Cursor // now the window has what the follower is at
-	r.to(t, end)
+	r.readTo(t, end)
 	log.mu.Lock()
 	log.onAppend = func(ctx context.Context, publishes []changelog.Publish) error {
 		a, err := log.Log.Append(ctx, "demo", publishes...)
@@ -246,48 +246,48 @@ func TestUnknownAppendIsRead(t *testing.T) {
 	}
 	log.mu.Unlock()
 	if _, err := h.Publish(t.Context(), "demo", changelog.Publish{Changes: changes("c", 1)}); !errors.Is(err, feed.ErrUnknown) {
-		t.Fatalf("the answer is lost, and the error is %v", err)
+		t.Fatalf("Publish() = %v, want ErrUnknown", err)
 	}
 	select {
 	case batches := <-r.yields:
 		if got := batches[len(batches)-1].Cursor; got != end {
-			t.Errorf("the follower is at %v, and the memory at %v", got, end)
+			t.Errorf("the follower is at %v, want %v", got, end)
 		}
 	case <-time.After(time.Minute):
-		t.Error("the follower waits")
+		t.Error("the follower was not woken")
 	}
-	leaves(t, r)
+	closeReaders(t, r)
 }
 
 // A publish is refused because its key was used with other content. The publishes that
 // were gathered with it are not affected.
 func TestKeyReusedAmongGathered(t *testing.T) {
 	h, log := newHub(t, Options{})
-	g, answers := held(t.Context(), t, h, log)
+	g, answers := holdFirstAppend(t.Context(), t, h, log)
 	keyed := func(name string, hash byte) {
 		go func() {
 			a, err := h.Publish(t.Context(), "demo", changelog.Publish{Changes: changes(name, 1), Key: "k", Hash: [32]byte{hash}})
-			answers <- answer{name, a, err}
+			answers <- publishResult{name, a, err}
 		}()
 	}
 	keyed("a", 1)
-	waiting(h, "demo", 1)
+	waitPending(h, "demo", 1)
 	keyed("b", 2)
-	waiting(h, "demo", 2)
+	waitPending(h, "demo", 2)
 	keyed("again", 1)
-	waiting(h, "demo", 3)
+	waitPending(h, "demo", 3)
 	close(g.open)
-	got := map[string]answer{}
+	got := map[string]publishResult{}
 	for range 4 {
 		a := <-answers
 		got[a.name] = a
 	}
 	h.Close()
 	if !errors.Is(got["b"].err, feed.ErrKeyReused) || got["a"].err != nil || got["first"].err != nil {
-		t.Errorf("answers: %+v", got)
+		t.Errorf("results = %+v", got)
 	}
 	if a := got["again"]; a.err != nil || !a.a.Replayed || a.a.Cursor != got["a"].a.Cursor {
-		t.Errorf("sent again: %+v, at first %+v", a, got["a"])
+		t.Errorf("retry = %+v, want a replay of %+v", a, got["a"])
 	}
 	if n := len(locs(t, log, "demo")); n != 2 {
 		t.Errorf("%d changes, want 2", n)
@@ -296,16 +296,16 @@ func TestKeyReusedAmongGathered(t *testing.T) {
 
 // A deletion waits for its turn. Publishes before it are deleted with the set, and
 // publishes after it make the set again.
-func TestDeleteInTurn(t *testing.T) {
+func TestDeleteIsQueued(t *testing.T) {
 	h, log := newHub(t, Options{})
-	g, answers := held(t.Context(), t, h, log)
-	publish(t.Context(), h, "before", changes("before", 1), answers)
-	waiting(h, "demo", 1)
+	g, answers := holdFirstAppend(t.Context(), t, h, log)
+	startPublish(t.Context(), h, "before", changes("before", 1), answers)
+	waitPending(h, "demo", 1)
 	deleted := make(chan error)
 	go func() { deleted <- h.Delete(t.Context(), "demo") }()
-	waiting(h, "demo", 2)
-	publish(t.Context(), h, "after", changes("after", 1), answers)
-	waiting(h, "demo", 3)
+	waitPending(h, "demo", 2)
+	startPublish(t.Context(), h, "after", changes("after", 1), answers)
+	waitPending(h, "demo", 3)
 	close(g.open)
 	if err := <-deleted; err != nil {
 		t.Error(err)
@@ -317,16 +317,16 @@ func TestDeleteInTurn(t *testing.T) {
 	}
 	h.Close()
 	if got := locs(t, log, "demo"); !slices.Equal(got, []string{"https://example.org/after/0"}) {
-		t.Errorf("the memory has %v", got)
+		t.Errorf("the log has %v", got)
 	}
 	if err := New(log, Options{}).Delete(t.Context(), "other"); !errors.Is(err, feed.ErrNoSet) {
-		t.Errorf("Delete of no set: %v", err)
+		t.Errorf("Delete of a nonexistent set = %v, want ErrNoSet", err)
 	}
 }
 
 // While nothing can be added, a retry of what the memory has is answered as a repeat, also
 // if it was gathered with new publishes.
-func TestRetryWhileNothingFits(t *testing.T) {
+func TestRetryWhileDiskIsFull(t *testing.T) {
 	fs := vfs.NewMem()
 	memory, err := disklog.Open(t.Context(), "data", disklog.Options{FS: fs})
 	if err != nil {
@@ -341,9 +341,9 @@ func TestRetryWhileNothingFits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, answers := held(t.Context(), t, h, log)
+	g, answers := holdFirstAppend(t.Context(), t, h, log)
 	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 20, TotalBytes: 1 << 40})
-	publish(t.Context(), h, "new", changes("new", 1), answers)
+	startPublish(t.Context(), h, "new", changes("new", 1), answers)
 	retried := make(chan changelog.Appended, 1)
 	go func() {
 		a, err := h.Publish(t.Context(), "demo", kept)
@@ -352,7 +352,7 @@ func TestRetryWhileNothingFits(t *testing.T) {
 		}
 		retried <- a
 	}()
-	waiting(h, "demo", 2)
+	waitPending(h, "demo", 2)
 	close(g.open)
 	for range 2 { // the one that was held found a full disk as well
 		if a := <-answers; !errors.Is(a.err, feed.ErrFull) {

@@ -85,15 +85,15 @@ func TestStreamResentAfterItsFirstKeyExpired(t *testing.T) {
 			if !send().Replayed {
 				t.Error("a retry was appended again")
 			}
-			before := stateOf(t, log, "demo").Head.Position
+			before := mustState(t, log, "demo").Head.Position
 			expire()
 			if r := send(); r.Replayed {
 				t.Errorf("receipt = %+v, want it appended again", r)
 			}
-			if got := stateOf(t, log, "demo").Head.Position; got < before+2502 {
+			if got := mustState(t, log, "demo").Head.Position; got < before+2502 {
 				t.Errorf("the log grew from %d to %d, want all 2502 lines again", before, got)
 			}
-			newest, err := log.At(t.Context(), "demo", stateOf(t, log, "demo").Head.Position-1)
+			newest, err := log.At(t.Context(), "demo", mustState(t, log, "demo").Head.Position-1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -153,7 +153,7 @@ func useKeys(t *testing.T, log changelog.Log, n int) {
 
 // A receipt never joins batches of two logs: if the set was deleted in the middle of a
 // stream, the earlier batches are gone, and the answer asks for the whole stream.
-func TestStreamOverADeletedSet(t *testing.T) {
+func TestStreamWhileSetIsDeleted(t *testing.T) {
 	h, log := newHub(t, Options{})
 	calls := 0
 	log.onAppend = func(ctx context.Context, _ []changelog.Publish) error {

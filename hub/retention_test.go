@@ -40,14 +40,14 @@ func TestClockAhead(t *testing.T) {
 	look := func(floor uint64, doubtful float64, says string) {
 		t.Helper()
 		h.maintain(t.Context())
-		if got := stateOf(t, log, "demo").Floor.Position; got != floor {
-			t.Errorf("the floor is %d, want %d", got, floor)
+		if got := mustState(t, log, "demo").Floor.Position; got != floor {
+			t.Errorf("floor = %d, want %d", got, floor)
 		}
 		if got := metricstest.Values(t, reg)["rshub_clock_doubtful"]; got != doubtful {
-			t.Errorf("rshub_clock_doubtful is %v, want %v", got, doubtful)
+			t.Errorf("rshub_clock_doubtful = %v, want %v", got, doubtful)
 		}
 		if text := logged.String(); (says == "") != (text == "") || !strings.Contains(text, says) {
-			t.Errorf("logged is %q, want %q", text, says)
+			t.Errorf("log = %q, want it to contain %q", text, says)
 		}
 		logged.Reset()
 	}
@@ -66,7 +66,7 @@ func TestClockAhead(t *testing.T) {
 	ahead = 0
 	_, err = h.Publish(t.Context(), "demo", changelog.Publish{Changes: changes("c", 1)})
 	if !errors.Is(err, feed.ErrClock) {
-		t.Errorf("error is %v", err)
+		t.Errorf("got error %v", err)
 	}
 	mustPublish(t, h, "other", changes("c", 1))
 	if err := log.Check(t.Context()); err != nil {
@@ -76,17 +76,17 @@ func TestClockAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a := mustPublish(t, h, "demo", changes("d", 1)); a.Cursor.Micros-now.UnixMicro() > time.Second.Microseconds() {
-		t.Errorf("made anew it begins at %v", a.Cursor.Time())
+		t.Errorf("the new set starts at %v", a.Cursor.Time())
 	}
 }
 
 // A spoiled log has sets that retention cannot read.
-type spoiled struct {
+type damagedSets struct {
 	changelog.Log
 	sets []string
 }
 
-func (s spoiled) Trim(ctx context.Context, set string, r changelog.Retention) (int, error) {
+func (s damagedSets) Trim(ctx context.Context, set string, r changelog.Retention) (int, error) {
 	if slices.Contains(s.sets, set) {
 		return 0, fmt.Errorf("block 7: %w", changelog.ErrCorrupt)
 	}
@@ -94,43 +94,43 @@ func (s spoiled) Trim(ctx context.Context, set string, r changelog.Retention) (i
 }
 
 // Sets that are damaged, however many, keep retention from no other set.
-func TestTrimBesideBadSets(t *testing.T) {
+func TestRetentionSkipsDamagedSets(t *testing.T) {
 	h, log := newHub(t, Options{ListSize: 10, Retention: changelog.Retention{Count: 10}})
 	bad := []string{"a", "b", "c", "d"}
-	log.Log = spoiled{log.Log, bad}
+	log.Log = damagedSets{log.Log, bad}
 	for _, set := range append(bad, "whole") {
 		mustPublish(t, h, set, changes("a", 35))
 	}
 	h.applyRetention(t.Context())
-	if got := stateOf(t, log, "whole").Floor; got.Position != 20 {
-		t.Errorf("the floor is %v", got)
+	if got := mustState(t, log, "whole").Floor; got.Position != 20 {
+		t.Errorf("floor = %v", got)
 	}
 }
 
 // A lateReader has not read what follows a cursor.
-type lateReader struct {
+type laggingInventory struct {
 	after feed.Cursor
 	late  bool
 	asked int
 }
 
-func (r *lateReader) Unread(context.Context, string) (feed.Cursor, bool) {
+func (r *laggingInventory) Unread(context.Context, string) (feed.Cursor, bool) {
 	r.asked++
 	return r.after, r.late
 }
 
 // Retention waits for whoever has not read what it would remove.
-func TestUnread(t *testing.T) {
+func TestRetentionWaitsForInventory(t *testing.T) {
 	log := memorytest.Open(t)
-	r := &lateReader{late: true}
+	r := &laggingInventory{late: true}
 	h := New(log, Options{ListSize: 10, Retention: changelog.Retention{Count: 1}, Inventories: r})
 	defer h.Close()
 	mustPublish(t, h, "demo", changes("a", 15))
 	look := func(floor uint64, asks int) {
 		t.Helper()
 		h.applyRetention(t.Context())
-		if got := stateOf(t, log, "demo").Floor.Position; got != floor || r.asked != asks {
-			t.Errorf("the floor is %d, want %d; asked %d times, want %d", got, floor, r.asked, asks)
+		if got := mustState(t, log, "demo").Floor.Position; got != floor || r.asked != asks {
+			t.Errorf("floor = %d, want %d; Unread called %d times, want %d", got, floor, r.asked, asks)
 		}
 	}
 	look(0, 0) // nothing would be removed, so nobody is asked
@@ -144,9 +144,9 @@ func TestUnread(t *testing.T) {
 
 // Retention waits for the inventory, too, if a set has grown since retention looked at it:
 // the look may be minutes old when the turn of the set comes.
-func TestUnreadMeanwhile(t *testing.T) {
+func TestRetentionRechecksInventory(t *testing.T) {
 	log := openLog(t)
-	h := New(log, Options{ListSize: 10, Retention: changelog.Retention{Count: 1}, Inventories: &lateReader{late: true}})
+	h := New(log, Options{ListSize: 10, Retention: changelog.Retention{Count: 1}, Inventories: &laggingInventory{late: true}})
 	defer h.Close()
 	mustPublish(t, h, "demo", changes("a", 15))
 	log.onSets = func(states []feed.State, err error) ([]feed.State, error) {
@@ -154,7 +154,7 @@ func TestUnreadMeanwhile(t *testing.T) {
 		return states, err
 	}
 	h.applyRetention(t.Context())
-	if got := stateOf(t, log, "demo").Floor.Position; got != 0 {
-		t.Errorf("the floor is %d, and the inventory has read nothing", got)
+	if got := mustState(t, log, "demo").Floor.Position; got != 0 {
+		t.Errorf("floor = %d, want 0: the inventory has read nothing", got)
 	}
 }

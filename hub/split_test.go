@@ -13,7 +13,7 @@ import (
 
 // What another hub announces is cut into parts like what is published here. A short
 // announcement can unpack to many megabytes.
-func TestHearSplits(t *testing.T) {
+func TestReceiveSplitsBatches(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	var cs []resourcesync.Change
 	for i := range 1000 {
@@ -32,11 +32,11 @@ func TestHearSplits(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !tail.receive(heard) {
-			t.Fatal("an announcement that follows the head was not understood")
+			t.Fatal("receive() = false for an announcement that follows the head")
 		}
 	}
 	if tail.head != b.Cursor || len(tail.window) == 0 {
-		t.Fatalf("it heard up to %v", tail.head)
+		t.Fatalf("head = %v after the announcements", tail.head)
 	}
 	for _, part := range tail.window {
 		if n := len(part.JSON()); n > 512_000 {

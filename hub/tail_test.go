@@ -17,15 +17,15 @@ import (
 )
 
 // A reader follows a set in a goroutine of its own, one yield at a time.
-type reader struct {
+type testFollower struct {
 	yields chan []*feed.Batch
 	err    error // set when yields is closed
-	leave  context.CancelFunc
+	cancel context.CancelFunc
 }
 
-func follow(t testing.TB, h *Hub, set string, after feed.Cursor) *reader {
+func startFollower(t testing.TB, h *Hub, set string, after feed.Cursor) *testFollower {
 	ctx, leave := context.WithCancel(t.Context())
-	r := &reader{yields: make(chan []*feed.Batch), leave: leave}
+	r := &testFollower{yields: make(chan []*feed.Batch), cancel: leave}
 	go func() {
 		defer close(r.yields)
 		for batches, err := range h.Follow(ctx, set, after) {
@@ -40,7 +40,7 @@ func follow(t testing.TB, h *Hub, set string, after feed.Cursor) *reader {
 }
 
 // to reads up to a cursor and returns the batches.
-func (r *reader) to(t *testing.T, cur feed.Cursor) []*feed.Batch {
+func (r *testFollower) readTo(t *testing.T, cur feed.Cursor) []*feed.Batch {
 	t.Helper()
 	var all []*feed.Batch
 	for batches := range r.yields {
@@ -49,26 +49,26 @@ func (r *reader) to(t *testing.T, cur feed.Cursor) []*feed.Batch {
 			return all
 		}
 	}
-	t.Fatalf("the sequence ended before %v: %v", cur, r.err)
+	t.Fatalf("Follow stopped before %v: %v", cur, r.err)
 	return nil
 }
 
 // leaves ends the sequences of readers.
-func leaves(t *testing.T, readers ...*reader) {
+func closeReaders(t *testing.T, readers ...*testFollower) {
 	t.Helper()
 	for _, r := range readers {
-		r.leave()
-		if err := r.ended(t); err != nil {
+		r.cancel()
+		if err := r.wait(t); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
 // ended waits for the end of the sequence and returns its error.
-func (r *reader) ended(t *testing.T) error {
+func (r *testFollower) wait(t *testing.T) error {
 	t.Helper()
 	for batches := range r.yields {
-		t.Errorf("after the end came %v", batches)
+		t.Errorf("unexpected batches %v", batches)
 	}
 	return r.err
 }
@@ -119,7 +119,7 @@ func TestFollowWhilePublishing(t *testing.T) {
 					}
 					for _, b := range batches {
 						if b.After != after && !after.IsZero() || b.Diverged {
-							t.Errorf("follower %d: a batch is after %v, want %v", f, b.After, after)
+							t.Errorf("follower %d: batch starts after %v, want %v", f, b.After, after)
 							return
 						}
 						for i, e := range b.Entries {
@@ -136,7 +136,7 @@ func TestFollowWhilePublishing(t *testing.T) {
 				}
 			}
 			if after.Position != end {
-				t.Errorf("follower %d ended at %v, want position %d", f, after, end)
+				t.Errorf("follower %d stopped at %v, want position %d", f, after, end)
 			}
 		})
 	}
@@ -148,24 +148,24 @@ func TestFollowWhilePublishing(t *testing.T) {
 func TestFollowersShare(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	head := mustPublish(t, h, "demo", changes("a", 1)).Cursor
-	one, two := follow(t, h, "demo", head), follow(t, h, "demo", head)
-	attached(h, "demo", 2)
+	one, two := startFollower(t, h, "demo", head), startFollower(t, h, "demo", head)
+	waitFollowers(h, "demo", 2)
 	end := mustPublish(t, h, "demo", changes("b", 1)).Cursor // a follower that has only attached may read it from the memory
-	one.to(t, end)
-	two.to(t, end)
+	one.readTo(t, end)
+	two.readTo(t, end)
 	end = mustPublish(t, h, "demo", changes("c", 3)).Cursor
-	b1, b2 := one.to(t, end), two.to(t, end)
+	b1, b2 := one.readTo(t, end), two.readTo(t, end)
 	if len(b1) != 1 || len(b2) != 1 || b1[0] != b2[0] {
-		t.Errorf("the followers got %p and %p", b1, b2)
+		t.Errorf("followers got different batches %p and %p", b1, b2)
 	}
 	if &b1[0].JSON()[0] != &b2[0].JSON()[0] {
 		t.Error("the batch was encoded twice")
 	}
-	leaves(t, one, two)
+	closeReaders(t, one, two)
 }
 
 // attached waits until a set has n followers.
-func attached(h *Hub, set string, n int) {
+func waitFollowers(h *Hub, set string, n int) {
 	for {
 		h.mu.Lock()
 		t := h.tails[set]
@@ -182,11 +182,11 @@ func attached(h *Hub, set string, n int) {
 func TestFollowSplits(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	head := mustPublish(t, h, "demo", changes("a", 1)).Cursor
-	r := follow(t, h, "demo", head)
-	attached(h, "demo", 1)
+	r := startFollower(t, h, "demo", head)
+	waitFollowers(h, "demo", 1)
 	end := mustPublish(t, h, "demo", changes("b", 2500)).Cursor
 	n := 0
-	for _, b := range r.to(t, end) {
+	for _, b := range r.readTo(t, end) {
 		if len(b.Entries) > changelog.MaxBlockEntries {
 			t.Errorf("a batch has %d entries", len(b.Entries))
 		}
@@ -195,15 +195,15 @@ func TestFollowSplits(t *testing.T) {
 	if n != 2500 {
 		t.Errorf("%d entries, want 2500", n)
 	}
-	leaves(t, r)
+	closeReaders(t, r)
 }
 
 // Batches that have left the window are read from the memory.
 func TestFollowSlowerThanTheWindow(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	after := mustPublish(t, h, "demo", changes("a", 1)).Cursor
-	r := follow(t, h, "demo", after)
-	attached(h, "demo", 1)
+	r := startFollower(t, h, "demo", after)
+	waitFollowers(h, "demo", 1)
 	var end feed.Cursor
 	for range 3 { // nobody reads meanwhile, and each publish is larger than the window
 		large := changes("large", 10_000)
@@ -212,13 +212,13 @@ func TestFollowSlowerThanTheWindow(t *testing.T) {
 		}
 		end = mustPublish(t, h, "demo", large).Cursor
 	}
-	for _, b := range r.to(t, end) {
+	for _, b := range r.readTo(t, end) {
 		if b.After != after || b.Diverged {
-			t.Fatalf("a batch is after %v, want %v", b.After, after)
+			t.Fatalf("batch starts after %v, want %v", b.After, after)
 		}
 		after = b.Cursor
 	}
-	leaves(t, r)
+	closeReaders(t, r)
 }
 
 func TestWindowBounds(t *testing.T) {
@@ -235,7 +235,7 @@ func TestWindowBounds(t *testing.T) {
 	for range 200 {
 		tail.add(log.batch(1, 300_000))
 		if tail.windowBytes > maxWindowBytes || tail.droppedBytes > maxWindowBytes {
-			t.Fatalf("the window has %d bytes and %d behind it", tail.windowBytes, tail.droppedBytes)
+			t.Fatalf("the window has %d bytes, and %d evicted bytes behind it", tail.windowBytes, tail.droppedBytes)
 		}
 	}
 	sum := 0
@@ -246,47 +246,47 @@ func TestWindowBounds(t *testing.T) {
 		}
 	}
 	if sum != tail.windowBytes || len(tail.window) != len(tail.batchSizes) {
-		t.Errorf("the window has %d bytes and counts %d", sum, tail.windowBytes)
+		t.Errorf("the window has %d bytes, but windowBytes = %d", sum, tail.windowBytes)
 	}
 	// A batch that is larger than the window still reaches the followers.
 	huge := log.batch(1, maxWindowBytes+1)
 	tail.add(huge)
 	if got, ok, _ := tail.after(huge[0].After); !ok || len(got) != 1 {
-		t.Errorf("the huge batch is not in the window: %v, %v", got, ok)
+		t.Errorf("after() = %v, %v, want the huge batch", got, ok)
 	}
 }
 
 // A set that rests keeps only the newest of its window, and its followers notice nothing.
-func TestWindowAtRest(t *testing.T) {
+func TestIdleWindowShrinks(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	begin := mustPublish(t, h, "demo", changes("a", 1)).Cursor
-	r := follow(t, h, "demo", begin)
-	attached(h, "demo", 1)
+	r := startFollower(t, h, "demo", begin)
+	waitFollowers(h, "demo", 1)
 	at := begin
 	for range 40 {
 		at = mustPublish(t, h, "demo", changes("b", 1000)).Cursor
-		r.to(t, at)
+		r.readTo(t, at)
 	}
 	tail := h.tail("demo")
 	h.maintain(t.Context())
 	if tail.windowBytes < maxWindowBytes/2 {
-		t.Errorf("a set that does not rest keeps %d bytes", tail.windowBytes)
+		t.Errorf("the window of an active set has %d bytes", tail.windowBytes)
 	}
 	last := mustPublish(t, h, "demo", changes("c", 10))
-	r.to(t, last.Cursor)
+	r.readTo(t, last.Cursor)
 	h.maintain(t.Context())
 	h.maintain(t.Context())
 	if tail.windowBytes > idleWindowBytes || cap(tail.window) > 100 {
-		t.Errorf("a set that rests keeps %d bytes, in room for %d batches", tail.windowBytes, cap(tail.window))
+		t.Errorf("the window of an idle set has %d bytes and capacity for %d batches", tail.windowBytes, cap(tail.window))
 	}
 	if _, oldest := h.Behind("demo", at); oldest != last.Cursor.Micros-9 {
-		t.Errorf("the oldest change after %v is of %d", at, oldest)
+		t.Errorf("Behind(%v): oldest = %d", at, oldest)
 	}
 	next := mustPublish(t, h, "demo", changes("d", 1)).Cursor
-	if got := r.to(t, next); len(got) != 1 || got[0].After != last.Cursor {
+	if got := r.readTo(t, next); len(got) != 1 || got[0].After != last.Cursor {
 		t.Errorf("got %d batches after %v", len(got), got[0].After)
 	}
-	leaves(t, r)
+	closeReaders(t, r)
 }
 
 // After a gap the window begins again. Followers before the gap read the memory.
@@ -302,7 +302,7 @@ func TestWindowGap(t *testing.T) {
 	select {
 	case <-moved:
 	default:
-		t.Error("nobody was woken")
+		t.Error("followers were not woken")
 	}
 	for _, test := range []struct {
 		name  string
@@ -341,53 +341,53 @@ func (l *tailLog) batch(n, bytes int) []*feed.Batch {
 func TestFollowEnds(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		follow func(t *testing.T, h *Hub, log *testLog) *reader
+		follow func(t *testing.T, h *Hub, log *testLog) *testFollower
 		want   error
 	}{
-		{"trimmed", func(t *testing.T, h *Hub, log *testLog) *reader {
+		{"trimmed", func(t *testing.T, h *Hub, log *testLog) *testFollower {
 			first := mustPublish(t, h, "demo", changes("a", 1)).Cursor
 			mustPublish(t, h, "demo", changes("b", 50))
 			if n, err := log.Trim(t.Context(), "demo", changelog.Retention{Count: 5}); err != nil || n == 0 {
 				t.Fatalf("Trim() = %d, %v", n, err)
 			}
-			return follow(t, h, "demo", first)
+			return startFollower(t, h, "demo", first)
 		}, feed.ErrGone},
-		{"a cursor of a set that was never made", func(t *testing.T, h *Hub, _ *testLog) *reader {
-			return follow(t, h, "demo", feed.Cursor{Position: 3, Micros: 4})
+		{"a cursor of a set that was never made", func(t *testing.T, h *Hub, _ *testLog) *testFollower {
+			return startFollower(t, h, "demo", feed.Cursor{Position: 3, Micros: 4})
 		}, feed.ErrGone},
-		{"deleted while waiting", func(t *testing.T, h *Hub, _ *testLog) *reader {
-			r := follow(t, h, "demo", mustPublish(t, h, "demo", changes("a", 1)).Cursor)
-			attached(h, "demo", 1)
+		{"deleted while waiting", func(t *testing.T, h *Hub, _ *testLog) *testFollower {
+			r := startFollower(t, h, "demo", mustPublish(t, h, "demo", changes("a", 1)).Cursor)
+			waitFollowers(h, "demo", 1)
 			if err := h.Delete(t.Context(), "demo"); err != nil {
 				t.Fatal(err)
 			}
 			return r
 		}, feed.ErrGone},
-		{"deleted and made again", func(t *testing.T, h *Hub, log *testLog) *reader {
+		{"deleted and made again", func(t *testing.T, h *Hub, log *testLog) *testFollower {
 			head := mustPublish(t, h, "demo", changes("a", 1)).Cursor
 			if err := h.Delete(t.Context(), "demo"); err != nil {
 				t.Fatal(err)
 			}
 			mustPublish(t, h, "demo", changes("b", 1))
-			return follow(t, h, "demo", head)
+			return startFollower(t, h, "demo", head)
 		}, feed.ErrGone},
-		{"damaged", func(t *testing.T, h *Hub, log *testLog) *reader {
+		{"damaged", func(t *testing.T, h *Hub, log *testLog) *testFollower {
 			log.onSince = func() error { return changelog.ErrCorrupt }
-			return follow(t, h, "demo", feed.Cursor{})
+			return startFollower(t, h, "demo", feed.Cursor{})
 		}, changelog.ErrCorrupt},
-		{"the follower leaves", func(t *testing.T, h *Hub, log *testLog) *reader {
-			r := follow(t, h, "demo", feed.Cursor{})
-			attached(h, "demo", 1)
-			r.leave()
+		{"the follower leaves", func(t *testing.T, h *Hub, log *testLog) *testFollower {
+			r := startFollower(t, h, "demo", feed.Cursor{})
+			waitFollowers(h, "demo", 1)
+			r.cancel()
 			return r
 		}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h, log := newHub(t, Options{ListSize: 10})
-			if err := test.follow(t, h, log).ended(t); !errors.Is(err, test.want) {
-				t.Errorf("the sequence ended with %v, want %v", err, test.want)
+			if err := test.follow(t, h, log).wait(t); !errors.Is(err, test.want) {
+				t.Errorf("Follow stopped with %v, want %v", err, test.want)
 			}
-			attached(h, "demo", 0)
+			waitFollowers(h, "demo", 0)
 		})
 	}
 }
@@ -396,15 +396,15 @@ func TestFollowEnds(t *testing.T) {
 // first change.
 func TestFollowBeforeTheSetIsMade(t *testing.T) {
 	h, _ := newHub(t, Options{})
-	r := follow(t, h, "demo", feed.Cursor{})
-	attached(h, "demo", 1)
+	r := startFollower(t, h, "demo", feed.Cursor{})
+	waitFollowers(h, "demo", 1)
 	for range 3 { // it goes on like any other follower
 		end := mustPublish(t, h, "demo", changes("a", 2)).Cursor
-		if got := r.to(t, end); got[len(got)-1].Entries[1].Position != end.Position {
+		if got := r.readTo(t, end); got[len(got)-1].Entries[1].Position != end.Position {
 			t.Errorf("got %+v", got)
 		}
 	}
-	leaves(t, r)
+	closeReaders(t, r)
 }
 
 // A follower's cursor is in a tail that the memory lost. The follower is told so, and
@@ -412,16 +412,16 @@ func TestFollowBeforeTheSetIsMade(t *testing.T) {
 func TestFollowDiverged(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	head := mustPublish(t, h, "demo", changes("a", 2)).Cursor
-	r := follow(t, h, "demo", feed.Cursor{Position: head.Position + 5, Micros: head.Micros + 5})
+	r := startFollower(t, h, "demo", feed.Cursor{Position: head.Position + 5, Micros: head.Micros + 5})
 	batches := <-r.yields
 	if len(batches) != 1 || !batches[0].Diverged || batches[0].After.Position != 0 || len(batches[0].Entries) != 2 {
-		t.Errorf("first came %+v", batches)
+		t.Errorf("first batches = %+v", batches)
 	}
 	end := mustPublish(t, h, "demo", changes("b", 1)).Cursor
-	if got := r.to(t, end); got[0].Diverged {
-		t.Error("it is told twice")
+	if got := r.readTo(t, end); got[0].Diverged {
+		t.Error("Diverged was reported twice")
 	}
-	leaves(t, r)
+	closeReaders(t, r)
 }
 
 // While the memory cannot be reached, a follower waits, longer after each failure up to
@@ -440,33 +440,33 @@ func TestFollowWaitsForTheMemory(t *testing.T) {
 			}
 			return fmt.Errorf("read: %w", feed.ErrUnavailable)
 		}
-		r := follow(t, h, "demo", feed.Cursor{})
-		if got := r.to(t, end); len(got) != 1 || len(got[0].Entries) != 3 {
+		r := startFollower(t, h, "demo", feed.Cursor{})
+		if got := r.readTo(t, end); len(got) != 1 || len(got[0].Entries) != 3 {
 			t.Errorf("got %+v", got)
 		}
-		leaves(t, r)
+		closeReaders(t, r)
 		for i := range 20 { // the failed attempts; the reads after them are no failures
 			if d := tries[i+1].Sub(tries[i]); d < 50*time.Millisecond || d > 5*time.Second || i > 10 && d < 2*time.Second {
-				t.Errorf("try %d came %v after the one before", i+2, d)
+				t.Errorf("attempt %d came %v after the previous one", i+2, d)
 			}
 		}
 	})
 }
 
 // Retention removes old entries. It does not affect followers that are up to date.
-func TestRunTrims(t *testing.T) {
+func TestRunAppliesRetention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, log := newHub(t, Options{ListSize: 10, Retention: changelog.Retention{Age: time.Hour}})
-		stop := running(t, h)
+		stop := runHub(t, h)
 		mustPublish(t, h, "demo", changes("a", 35))
-		floor := func() uint64 { return stateOf(t, log, "demo").Floor.Position }
+		floor := func() uint64 { return mustState(t, log, "demo").Floor.Position }
 		<-time.After(59 * time.Minute) // fake time: it takes none
 		if got := floor(); got != 0 {
-			t.Errorf("the floor is %d before the hour", got)
+			t.Errorf("floor = %d before the hour, want 0", got)
 		}
 		<-time.After(5 * time.Minute)
 		if got := floor(); got != 20 {
-			t.Errorf("the floor is %d after the hour, want 20: the newest closed list stays", got)
+			t.Errorf("floor = %d after the hour, want 20: the newest closed list stays", got)
 		}
 		stop()
 	})
@@ -489,7 +489,7 @@ func TestNext(t *testing.T) {
 			t.Errorf("%d batches after %v: %v", len(batches), first.Cursor, err)
 		}
 		if batches, err = h.Next(t.Context(), "a", head.Cursor, pageEntries); err != nil || len(batches) != 0 {
-			t.Errorf("%d batches follow the head: %v", len(batches), err)
+			t.Errorf("Next at the head: %d batches, %v", len(batches), err)
 		}
 	}
 	if _, err := h.Next(t.Context(), "a", feed.Cursor{Position: 1, Micros: 1}, pageEntries); !errors.Is(err, feed.ErrGone) {
