@@ -18,17 +18,17 @@ import (
 	"github.com/rshub/rshub/internal/testutil"
 )
 
-// heard returns what a hub announces of a batch.
+// announcementOf returns the announcement of a batch.
 func announcementOf(b *feed.Batch) announcement { return announcement{b.Cursor, b} }
 
-// compare makes a look at a memory that has a head.
+// check checks the tail against a memory with the given head.
 func (t *tail) check(head feed.Cursor) (unannounced bool) {
 	unannounced, _ = t.finishCheck(t.startCheck(), head)
 	return unannounced
 }
 
-// A tail takes from other hubs only what follows its head. It does not understand
-// what may follow later, and takes what came before as late.
+// A tail accepts from other hubs only what follows its head. It requests a check for what may
+// follow later, and ignores earlier entries as late.
 func TestReceiveAnnouncements(t *testing.T) {
 	start := feed.Cursor{Position: 7, Micros: 1_000}
 	first := batchAfter(start, 3)
@@ -83,7 +83,7 @@ func TestReceiveAnnouncements(t *testing.T) {
 	}
 }
 
-// A look wakes followers only when the memory moved.
+// A check wakes followers only if the memory changed.
 func TestFinishCheckWakesFollowers(t *testing.T) {
 	start := feed.Cursor{Position: 7, Micros: 1_000}
 	b := batchAfter(start, 1)
@@ -120,8 +120,8 @@ func TestFinishCheckWakesFollowers(t *testing.T) {
 	}
 }
 
-// What is added while a look is under way is newer than what the look finds. What is
-// heard meanwhile needs another look.
+// Batches added during a check are newer than its result. Announcements received during a
+// check require another one.
 func TestCheckOvertakenByAppend(t *testing.T) {
 	start := feed.Cursor{Position: 7, Micros: 1_000}
 	first := batchAfter(start, 1)
@@ -154,8 +154,8 @@ func TestCheckOvertakenByAppend(t *testing.T) {
 	}
 }
 
-// A follower finds the end of the log before the tail knows it. Another follower waits
-// for what lies before it, and is woken.
+// If a follower finds the end of the log before the tail knows it, another follower that waits
+// for earlier entries is woken.
 func TestNoteReadWakesFollowers(t *testing.T) {
 	tail := &tail{changed: make(chan struct{})}
 	_, _, waits := tail.after(feed.Cursor{Position: 1, Micros: 1})
@@ -176,8 +176,8 @@ func TestNoteReadWakesFollowers(t *testing.T) {
 	}
 }
 
-// A set is deleted and made anew with earlier datetimes, because the clock was wrong when
-// the old one got its last changes. Followers get what is published to the new one.
+// A set is deleted and created again with earlier datetimes, because the clock was ahead when
+// the old set received its last changes. Followers receive what is published to the new set.
 func TestSetRecreatedWithEarlierDatetimes(t *testing.T) {
 	tail := &tail{changed: make(chan struct{})}
 	ahead := batchAfter(feed.Cursor{Position: 7, Micros: 1e15}, 1)
@@ -197,7 +197,7 @@ func TestSetRecreatedWithEarlierDatetimes(t *testing.T) {
 	}
 }
 
-// withBus gives a hub a Bus that has no NATS, and its memory a secret.
+// withBus returns a hub with a Bus that has no NATS connection, and a memory with a secret.
 func withBus(t *testing.T, o Options) (*Hub, *testLog, *Bus) {
 	bus := &Bus{opts: NATSOptions{Logger: slog.New(slog.DiscardHandler)}, queue: make(chan queuedAppend, maxQueuedAppends)}
 	bus.metrics = newBusMetrics(prometheus.NewRegistry(), func() bool { return false })
@@ -207,9 +207,8 @@ func withBus(t *testing.T, o Options) (*Hub, *testLog, *Bus) {
 	return h, log, bus
 }
 
-// Whatever is forged or repeated, followers get what the memory holds, all of it and
-// nothing else, at once if it was announced, else at the next look. All that is refused is what
-// TestAnnouncement shows.
+// Whatever is forged or repeated, followers receive exactly what the memory holds: immediately
+// if it was announced, else after the next check. TestAnnouncement lists what is refused.
 func TestForgedAnnouncements(t *testing.T) {
 	ten := func(c feed.Cursor) feed.Cursor {
 		return feed.Cursor{Position: c.Position, Micros: c.Micros + 10*365*24*time.Hour.Microseconds()}
@@ -302,8 +301,8 @@ func TestForgedAnnouncements(t *testing.T) {
 	}
 }
 
-// A flood of announcements, forged or repeated, makes followers read nothing, and the
-// hub look at the memory a few times a second at most.
+// A flood of forged or repeated announcements causes no reads by followers, and only a few
+// checks of the memory per second.
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, log, _ := withBus(t, Options{PollInterval: 2 * time.Second})
@@ -335,8 +334,7 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// A set that cannot be read keeps no other set from being compared. The log says which
-// one it is, once.
+// A set that cannot be read does not prevent checks of the others. The log names it once.
 func TestCheckHeadsSkipsDamagedSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines testutil.Log

@@ -49,8 +49,8 @@ func serveOver(t *testing.T, h *Hub, request string, cut bool) (*http.Response, 
 	return resp, body
 }
 
-// Nothing of a body that ends too early is taken, not even its complete lines,
-// because they are not a whole batch.
+// Nothing of a body that ends too early is accepted, not even its complete lines, because they
+// are not a whole batch.
 func TestTruncatedBody(t *testing.T) {
 	for _, form := range []string{"application/xml", "application/json", "application/x-ndjson"} {
 		t.Run(form, func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestTruncatedBody(t *testing.T) {
 	}
 }
 
-// A publisher that falls silent is told so. Nothing that it sent is taken.
+// A publisher that stops sending gets an error, and nothing that it sent is accepted.
 func TestStalledPublisher(t *testing.T) {
 	for _, test := range []struct{ headers, sent string }{
 		{"Content-Type: application/json", jsonDoc[:60]},
@@ -93,7 +93,7 @@ func TestStalledPublisher(t *testing.T) {
 	}
 }
 
-// The deadline is only for reading the body. It harms neither an append that takes
+// The deadline applies only to reading the body. It affects neither an append that takes
 // longer nor the next request on the connection.
 func TestReadDeadlineIsReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestReadDeadlineIsReset(t *testing.T) {
 	})
 }
 
-// A deadlines counts how often a deadline is set.
+// A deadlineCounter counts how often a deadline is set.
 type deadlineCounter struct {
 	http.ResponseWriter
 	n int
@@ -151,7 +151,7 @@ type deadlineCounter struct {
 
 func (d *deadlineCounter) SetReadDeadline(time.Time) error { d.n++; return nil }
 
-// After the end of the body only net/http reads, so no more deadline is set.
+// After the end of the body only net/http reads, so no further deadline is set.
 func TestNoDeadlineAfterEOF(t *testing.T) {
 	d := &deadlineCounter{}
 	r := &deadlineReader{ctx: t.Context(), ReadCloser: io.NopCloser(iotest.OneByteReader(strings.NewReader("ab"))), conn: http.NewResponseController(d)}

@@ -11,7 +11,8 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// However many followers wait for the memory, the log says so once a minute.
+// The warning that followers wait for the memory is logged once per minute, however many
+// followers wait.
 func TestWaitWarningIsRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logged bytes.Buffer

@@ -12,7 +12,7 @@ import (
 	"github.com/rshub/rshub/internal/problem"
 )
 
-// The headers of a publish say what they say, or are refused as a mistake of the client.
+// The headers of a publish are parsed as specified, or refused as a mistake of the client.
 func FuzzPublishHeaders(f *testing.F) {
 	base := feed.Base("https://hub.example.org")
 	links := `<` + base.Topic("demo") + `>; rel="self", <` + base.Hub() + `>; rel="hub"`

@@ -20,8 +20,8 @@ const base = "https://hub.example.org"
 
 func TestMain(m *testing.M) { memorytest.Main(m) }
 
-// A testLog is a real memory. With its hooks a test can watch calls, hold them up,
-// and make them fail. A hook that is nil does nothing.
+// A testLog is a real memory. Its hooks let a test observe, block and fail calls. A nil hook
+// does nothing.
 type testLog struct {
 	changelog.Log
 
@@ -88,7 +88,7 @@ func openLog(t testing.TB) *testLog {
 	return &testLog{Log: memorytest.Open(t)}
 }
 
-// running runs a hub until stop is called.
+// runHub runs a hub until stop is called.
 func runHub(t testing.TB, h *Hub) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -96,7 +96,7 @@ func runHub(t testing.TB, h *Hub) (stop func()) {
 	return func() { cancel(); <-done }
 }
 
-// stateOf returns the state of a set that is there.
+// mustState returns the state of an existing set.
 func mustState(t testing.TB, log changelog.Log, set string) feed.State {
 	t.Helper()
 	st, err := log.State(t.Context(), set)
@@ -106,8 +106,8 @@ func mustState(t testing.TB, log changelog.Log, set string) feed.State {
 	return st
 }
 
-// newHub returns a hub on a memory of its own. The test fails if a queue or a tail of
-// the hub is left at its end.
+// newHub returns a hub with its own memory. The test fails if a queue or a tail of the hub
+// remains when it ends.
 func newHub(t testing.TB, o Options) (*Hub, *testLog) {
 	t.Helper()
 	log := openLog(t)
@@ -237,8 +237,8 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// A set belongs to whoever makes it, by a publish or by a description, whoever describes it
-// then.
+// A set belongs to the caller that created it, by a publish or by a description, whoever
+// describes it later.
 func TestSetCreatorIsRecorded(t *testing.T) {
 	h, log := newHub(t, Options{})
 	by := func(name string) context.Context { return access.NewContext(t.Context(), access.Caller{Name: name}) }
@@ -257,8 +257,8 @@ func TestSetCreatorIsRecorded(t *testing.T) {
 	}
 }
 
-// Configured sets exist from the beginning, and are made again after they were
-// deleted. If one set cannot be made, the others are not affected.
+// Configured sets exist from the start, and are created again after a deletion. A set that
+// cannot be created does not affect the others.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, log := newHub(t, Options{Sets: []string{"b", "not a name/", "a"}, ListSize: 7})

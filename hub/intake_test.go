@@ -18,7 +18,7 @@ import (
 	"github.com/rshub/rshub/internal/problem"
 )
 
-// postOf publishes to the set demo as a user.
+// postAs publishes to the set demo as a user.
 func postAs(h *Hub, u *limit.User, body string, headers ...string) *httptest.ResponseRecorder {
 	return postIn(limit.NewContext(context.Background(), u), h, body, headers...)
 }
@@ -32,25 +32,25 @@ func limiter(t *testing.T, text string) *limit.Limiter {
 	return limit.New(limit.Options{Caller: l})
 }
 
-// A fuse has bombs go off in turns, and holds what they keep in memory against the budget that
-// they take it from. Only the bomb whose turn it is does anything, from one read of its body
-// to the next one. So nothing is measured while it grows, and what is measured is no garbage.
+// A heapGauge compares the heap that concurrent bodies use with the memory that they reserved.
+// Only the body that holds slot runs, from one read to the next. So nothing grows during a
+// measurement, and garbage is not counted.
 type heapGauge struct {
 	t      *testing.T
 	budget *limit.Budget
-	slot   chan struct{} // has one while a bomb has its turn; those who wait get it in their order
+	slot   chan struct{} // semaphore: one element while a body is being decoded; waiters get it in order
 	before uint64        // bytes in memory before the first bomb
 
 	// Guarded by turn.
-	maxHeap, maxReserved, maxExcess int64 // in bytes: what was in memory at most, what was taken, and how far the first was beyond the second
+	maxHeap, maxReserved, maxExcess int64 // maxima in bytes: heap in use, reserved memory, and excess of heap over reservation
 }
 
-// newFuse returns a fuse for bombs that begin now.
+// newHeapGauge returns a heapGauge for bodies that are read from now on.
 func newHeapGauge(t *testing.T, b *limit.Budget) *heapGauge {
 	return &heapGauge{t: t, budget: b, slot: make(chan struct{}, 1), before: heapInUse()}
 }
 
-// live returns how many bytes are in use.
+// heapInUse returns the bytes of live heap objects.
 func heapInUse() uint64 {
 	var now runtime.MemStats
 	runtime.GC()
@@ -58,7 +58,7 @@ func heapInUse() uint64 {
 	return now.HeapAlloc
 }
 
-// measure is called by the bomb whose turn it is.
+// measure compares heap and reservations. The caller must hold slot.
 func (f *heapGauge) measure() error {
 	n, taken := int64(heapInUse())-int64(f.before), f.budget.Taken()
 	f.maxHeap, f.maxReserved, f.maxExcess = max(f.maxHeap, n), max(f.maxReserved, taken), max(f.maxExcess, n-taken)
@@ -68,13 +68,13 @@ func (f *heapGauge) measure() error {
 	return nil
 }
 
-// A bomb is the body of a request that comes in small pieces.
+// A bombBody is the body of a request, delivered in small pieces.
 type bombBody struct {
 	*heapGauge
 	io.Reader
 }
 
-// What is not counted for a bomb: the buffers of what reads it.
+// bombSlack is heap memory that is not counted against a body: the buffers of its readers.
 const bombSlack = 1 << 20
 
 func (b *bombBody) Read(p []byte) (int, error) {
@@ -89,8 +89,9 @@ func (b *bombBody) Read(p []byte) (int, error) {
 
 const bombPiece = 512
 
-// Some KB of gzip that unpack to some MB, and to ten times as much in memory, are
-// refused before they take it, also when many come at once. None of them is published.
+// Gzipped bodies of some KB that decompress to some MB, and to ten times as much in memory,
+// are refused before they use that memory, even if many arrive at once. None of them is
+// published.
 func TestBombs(t *testing.T) {
 	links := `,{"loc":"a:b","change":"updated","ln":[` + strings.Repeat(`{"rel":"a","href":"b:c"},`, 99) + `{"rel":"a","href":"b:c"}]}`
 	xmlLinks := `<url><loc>a:b</loc><rs:md change="updated"/>` + strings.Repeat(`<rs:ln rel="a" href="b:c"/>`, 100) + `</url>`

@@ -63,7 +63,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// The whole stream sent again with its key adds only what is missing.
+// Resending a whole stream with its key adds only what is missing.
 func TestLinesResume(t *testing.T) {
 	h, log := newHub(t, Options{})
 	calls := 0
@@ -95,8 +95,8 @@ func TestLinesResume(t *testing.T) {
 	}
 }
 
-// The same key with other lines is refused at the first batch that differs. The
-// answer says what the memory had before.
+// A key reused with other lines is refused at the first batch that differs. The problem
+// reports what the memory already had.
 func TestLinesKeyReused(t *testing.T) {
 	h, log := newHub(t, Options{})
 	send := func(body string) *httptest.ResponseRecorder {
@@ -117,7 +117,7 @@ func TestLinesKeyReused(t *testing.T) {
 	}
 }
 
-// An error in a later batch leaves the earlier batches in the memory, and says so.
+// An error in a later batch leaves the earlier batches in the memory, and reports them.
 func TestLinesAccepted(t *testing.T) {
 	for _, test := range []struct {
 		name, body           string
@@ -144,7 +144,7 @@ func TestLinesAccepted(t *testing.T) {
 	}
 }
 
-// A batch is appended as soon as it is complete. The line after it need not come.
+// A batch is appended as soon as it is complete, without waiting for the next line.
 func TestLinesDoNotWait(t *testing.T) {
 	h, log := newHub(t, Options{})
 	body, send := io.Pipe()
@@ -176,8 +176,7 @@ func TestLinesDoNotWait(t *testing.T) {
 	closeReaders(t, follower)
 }
 
-// Whatever the lines are, they are cut into consecutive batches of at most 1,000
-// lines, and nothing panics.
+// Any input is divided into consecutive batches of at most 1,000 lines, without a panic.
 func FuzzLines(f *testing.F) {
 	for _, s := range []string{"", "\n", numbered(3), "{}\n", strings.Repeat("\n", 1001) + numbered(1), "\r\n\x00{", `{"loc":"` + strings.Repeat("a", 3000)} {
 		f.Add([]byte(s))
@@ -199,7 +198,7 @@ func FuzzLines(f *testing.F) {
 	})
 }
 
-// A key is one key, in whatever form the changes come.
+// A key identifies one publish, whatever the format of the changes.
 func TestKeyReusedAcrossFormats(t *testing.T) {
 	document := `{"changes":[{"loc":"https://example.org/1","change":"updated"}]}`
 	xml := `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="change-notification"/>` +
@@ -232,7 +231,7 @@ func TestKeyReusedAcrossFormats(t *testing.T) {
 	}
 }
 
-// A key that nothing in the memory would know is refused.
+// A key that the memory would not store is refused.
 func TestKeyWithBlankFirstBatch(t *testing.T) {
 	h, log := newHub(t, Options{})
 	body := strings.Repeat("\n", 1000) + numbered(1)
@@ -246,7 +245,8 @@ func TestKeyWithBlankFirstBatch(t *testing.T) {
 	receiptOf(t, post(h, body, "Content-Type", "application/x-ndjson"))
 }
 
-// A change that the set does not take is named by its place in the stream, not in its batch.
+// An error names a change that the set does not accept by its place in the stream, not in its
+// batch.
 func TestLinesRequireCapability(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	fits := strings.ReplaceAll(numbered(1200), `"change"`, `"capability":"resourcelist","change"`)

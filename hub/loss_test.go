@@ -16,15 +16,15 @@ import (
 	"github.com/rshub/rshub/internal/testutil/memorytest"
 )
 
-// A failing log does not say what is at a position.
+// A failingLog fails At.
 type failingLog struct{ changelog.Log }
 
 func (failingLog) At(context.Context, string, uint64) (feed.Cursor, error) {
 	return feed.Cursor{}, errors.New("not now")
 }
 
-// A memory loses its newest entries and gets more others than it lost. Whether the hub looks at
-// all sets or at those that are followed, it says so once, and forgets the pages that it has read.
+// A memory loses its newest entries and gets different ones. Whether the hub checks all sets
+// or only those with followers, it logs the loss once, and drops its cached pages.
 func TestDetectLoss(t *testing.T) {
 	all := func(h *Hub) { h.applyRetention(t.Context()) }
 	followed := func(h *Hub) {
@@ -81,14 +81,14 @@ func TestDetectLoss(t *testing.T) {
 	}
 }
 
-// A damaged log is one of which nobody can say whether it lost its tail.
+// A damagedLog cannot tell whether it lost its newest entries.
 type damagedLog struct{ changelog.Log }
 
 func (damagedLog) At(context.Context, string, uint64) (feed.Cursor, error) {
 	return feed.Cursor{}, fmt.Errorf("block 7: %w", changelog.ErrCorrupt)
 }
 
-// A set that is damaged is named once, and not at each look.
+// A damaged set is logged once, and not at each check.
 func TestDetectLossInDamagedLog(t *testing.T) {
 	var lines testutil.Log
 	h, log := newHub(t, Options{PollInterval: time.Second, Logger: lines.Logger(slog.LevelInfo)})

@@ -15,7 +15,7 @@ import (
 	"github.com/rshub/rshub/internal/testutil"
 )
 
-// Followers that are behind share the room for what they read.
+// The number of concurrent reads by followers that are behind is bounded.
 func TestReadsAreBounded(t *testing.T) {
 	h, log := newHub(t, Options{})
 	const followers = 100
@@ -53,8 +53,8 @@ func TestReadsAreBounded(t *testing.T) {
 	}
 }
 
-// Followers that catch up at the same time share what is read and encoded. They get what
-// a read of the memory gives.
+// Followers that catch up at the same time share reads and encodings. They receive what a read
+// of the memory returns.
 func TestPagesAreShared(t *testing.T) {
 	h, log := newHub(t, Options{})
 	const entries, followers = 5_500, 50
@@ -111,7 +111,7 @@ func TestPagesAreShared(t *testing.T) {
 	}
 }
 
-// A heldLog holds back what its first read has found.
+// A blockingLog holds back the result of its first read.
 type blockingLog struct {
 	changelog.Log
 	once    sync.Once
@@ -128,7 +128,8 @@ func (l *blockingLog) Since(ctx context.Context, set string, after feed.Cursor, 
 	return b, err
 }
 
-// Who asks after a publish gets it, also while a read is under way that found nothing before it.
+// A page requested after a publish contains it, even while a read is in progress that found
+// nothing before the publish.
 func TestSharedPageIsNotStale(t *testing.T) {
 	h, log := newHub(t, Options{})
 	at := mustPublish(t, h, "a", changes("a", 1)).Cursor
@@ -162,8 +163,8 @@ func TestSharedPageIsNotStale(t *testing.T) {
 	}
 }
 
-// After a set was removed, nobody gets a page of it. If another hub removes it, that counts
-// from the next look on, although the set that was made anew has a later head.
+// After a set was deleted, none of its pages is returned. If another hub deletes it, that
+// takes effect at the next check, even if a new set of the same name has a later head.
 func TestPagesOfDeletedSet(t *testing.T) {
 	for name, remove := range map[string]func(*Hub, *testLog) error{
 		"by this hub": func(h *Hub, _ *testLog) error { return h.Delete(t.Context(), "a") },
@@ -195,7 +196,8 @@ func TestPagesOfDeletedSet(t *testing.T) {
 	}
 }
 
-// Once a follower has seen that a log lost entries, nobody gets a page from before that.
+// Once a follower has detected that a log lost entries, no page from before the loss is
+// returned.
 func TestPagesAfterALoss(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	after := mustPublish(t, h, "a", changes("a", 1)).Cursor
@@ -213,7 +215,7 @@ func TestPagesAfterALoss(t *testing.T) {
 	}
 }
 
-// Pages that nobody asks for are dropped after a while.
+// Unused pages are dropped after a while.
 func TestIdlePagesAreDropped(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	mustPublish(t, h, "a", changes("a", 1))

@@ -19,8 +19,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A gate holds the first Append up until the test opens it, and notes what each
-// Append gets.
+// An appendGate blocks the first Append until the test opens it, and records the arguments of
+// each Append.
 type appendGate struct {
 	entered chan struct{} // closed when the first Append is called
 	open    chan struct{}
@@ -49,7 +49,7 @@ func newAppendGate(log *testLog) *appendGate {
 	return g
 }
 
-// waiting blocks until n publishes wait in a set's queue.
+// waitPending blocks until n publishes wait in the queue of a set.
 func waitPending(h *Hub, set string, n int) {
 	for {
 		h.mu.Lock()
@@ -69,7 +69,7 @@ type publishResult struct {
 	err  error
 }
 
-// held makes a set, and publishes one change whose Append is held by the gate.
+// holdFirstAppend creates a set, and publishes one change whose Append is blocked by the gate.
 func holdFirstAppend(ctx context.Context, t *testing.T, h *Hub, log *testLog) (*appendGate, chan publishResult) {
 	t.Helper()
 	if err := log.Make(t.Context(), "demo", feed.Description{}, 10_000); err != nil {
@@ -171,8 +171,8 @@ func TestGatherBounds(t *testing.T) {
 	}
 }
 
-// A publish whose context ends while it waits writes nothing. If the append is
-// already under way, the publish still gets its answer.
+// A publish whose context is canceled while it waits writes nothing. If the append is already
+// in progress, the publish still gets its result.
 func TestPublishCanceled(t *testing.T) {
 	h, log := newHub(t, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -227,8 +227,8 @@ func TestAppendFailsForAll(t *testing.T) {
 	}
 }
 
-// The answer to an append is lost, and the memory has the changes. Who follows gets them
-// all the same, without waiting for the hub's next look at the memory.
+// If the result of an append is lost but the memory has the changes, followers receive them
+// without waiting for the hub's next check of the memory.
 func TestUnknownAppendIsRead(t *testing.T) {
 	h, log := newHub(t, Options{})
 	head := mustPublish(t, h, "demo", changes("a", 1)).Cursor
@@ -259,8 +259,8 @@ func TestUnknownAppendIsRead(t *testing.T) {
 	closeReaders(t, r)
 }
 
-// A publish is refused because its key was used with other content. The publishes that
-// were gathered with it are not affected.
+// A publish refused because its key was used with other content does not affect the publishes
+// gathered with it.
 func TestKeyReusedAmongGathered(t *testing.T) {
 	h, log := newHub(t, Options{})
 	g, answers := holdFirstAppend(t.Context(), t, h, log)
@@ -294,8 +294,8 @@ func TestKeyReusedAmongGathered(t *testing.T) {
 	}
 }
 
-// A deletion waits for its turn. Publishes before it are deleted with the set, and
-// publishes after it make the set again.
+// A deletion is executed in the order of the queue. Publishes before it are deleted with the
+// set, and publishes after it create the set again.
 func TestDeleteIsQueued(t *testing.T) {
 	h, log := newHub(t, Options{})
 	g, answers := holdFirstAppend(t.Context(), t, h, log)
@@ -324,8 +324,8 @@ func TestDeleteIsQueued(t *testing.T) {
 	}
 }
 
-// While nothing can be added, a retry of what the memory has is answered as a repeat, also
-// if it was gathered with new publishes.
+// While nothing can be added, a retry of an accepted publish is answered as a replay, even if
+// it was gathered with new publishes.
 func TestRetryWhileDiskIsFull(t *testing.T) {
 	fs := vfs.NewMem()
 	memory, err := disklog.Open(t.Context(), "data", disklog.Options{FS: fs})

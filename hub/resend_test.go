@@ -15,8 +15,8 @@ import (
 	"github.com/rshub/rshub/internal/testutil/redistest"
 )
 
-// A stream that is sent again after the key of its first batch has expired is appended
-// again as a whole: the log ends with the stream's last line.
+// A stream that is resent after the key of its first batch expired is appended again as a
+// whole: the log ends with the stream's last line.
 func TestStreamResentAfterItsFirstKeyExpired(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -136,7 +136,7 @@ func openRedis(t *testing.T) (changelog.Log, *redistest.Server) {
 	return log, server
 }
 
-// useKeys appends n publishes with a key each to the set demo.
+// useKeys appends n publishes to the set demo, each with its own key.
 func useKeys(t *testing.T, log changelog.Log, n int) {
 	t.Helper()
 	for used := 0; used < n; {
@@ -151,8 +151,8 @@ func useKeys(t *testing.T, log changelog.Log, n int) {
 	}
 }
 
-// A receipt never joins batches of two logs: if the set was deleted in the middle of a
-// stream, the earlier batches are gone, and the answer asks for the whole stream.
+// A receipt never combines batches of two logs: if the set was deleted during a stream, the
+// earlier batches are lost, and the error asks for the whole stream again.
 func TestStreamWhileSetIsDeleted(t *testing.T) {
 	h, log := newHub(t, Options{})
 	calls := 0

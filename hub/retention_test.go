@@ -21,8 +21,8 @@ import (
 	"github.com/rshub/rshub/internal/testutil/metricstest"
 )
 
-// A clock that goes years ahead makes retention remove nothing for its age, and the hub
-// says so. After a day it is believed.
+// If the clock jumps years ahead, retention removes nothing because of its age, and the hub
+// logs that. After a day the clock is trusted.
 func TestClockAhead(t *testing.T) {
 	// Not in a bubble of synctest: there the store's own tickers would fire all day.
 	now := time.Now()
@@ -80,7 +80,7 @@ func TestClockAhead(t *testing.T) {
 	}
 }
 
-// A spoiled log has sets that retention cannot read.
+// A damagedSets is a log with sets that retention cannot read.
 type damagedSets struct {
 	changelog.Log
 	sets []string
@@ -93,7 +93,7 @@ func (s damagedSets) Trim(ctx context.Context, set string, r changelog.Retention
 	return s.Log.Trim(ctx, set, r)
 }
 
-// Sets that are damaged, however many, keep retention from no other set.
+// Damaged sets, however many, do not prevent retention of the others.
 func TestRetentionSkipsDamagedSets(t *testing.T) {
 	h, log := newHub(t, Options{ListSize: 10, Retention: changelog.Retention{Count: 10}})
 	bad := []string{"a", "b", "c", "d"}
@@ -107,7 +107,7 @@ func TestRetentionSkipsDamagedSets(t *testing.T) {
 	}
 }
 
-// A lateReader has not read what follows a cursor.
+// A laggingInventory has not read the entries after a cursor.
 type laggingInventory struct {
 	after feed.Cursor
 	late  bool
@@ -119,7 +119,7 @@ func (r *laggingInventory) Unread(context.Context, string) (feed.Cursor, bool) {
 	return r.after, r.late
 }
 
-// Retention waits for whoever has not read what it would remove.
+// Retention waits for an inventory that has not read what it would remove.
 func TestRetentionWaitsForInventory(t *testing.T) {
 	log := memorytest.Open(t)
 	r := &laggingInventory{late: true}
@@ -142,8 +142,8 @@ func TestRetentionWaitsForInventory(t *testing.T) {
 	look(30, 3)
 }
 
-// Retention waits for the inventory, too, if a set has grown since retention looked at it:
-// the look may be minutes old when the turn of the set comes.
+// Retention waits for the inventory even if a set has grown since retention read its state,
+// which may be minutes old when the set is processed.
 func TestRetentionRechecksInventory(t *testing.T) {
 	log := openLog(t)
 	h := New(log, Options{ListSize: 10, Retention: changelog.Retention{Count: 1}, Inventories: &laggingInventory{late: true}})

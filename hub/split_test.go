@@ -11,8 +11,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// What another hub announces is cut into parts like what is published here. A short
-// announcement can unpack to many megabytes.
+// Batches announced by other hubs are split like those published here. A short announcement
+// can decode to many megabytes.
 func TestReceiveSplitsBatches(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	var cs []resourcesync.Change

@@ -16,7 +16,7 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// A reader follows a set in a goroutine of its own, one yield at a time.
+// A testFollower follows a set in its own goroutine, one yield at a time.
 type testFollower struct {
 	yields chan []*feed.Batch
 	err    error // set when yields is closed
@@ -39,7 +39,7 @@ func startFollower(t testing.TB, h *Hub, set string, after feed.Cursor) *testFol
 	return r
 }
 
-// to reads up to a cursor and returns the batches.
+// readTo reads up to a cursor and returns the batches.
 func (r *testFollower) readTo(t *testing.T, cur feed.Cursor) []*feed.Batch {
 	t.Helper()
 	var all []*feed.Batch
@@ -53,7 +53,7 @@ func (r *testFollower) readTo(t *testing.T, cur feed.Cursor) []*feed.Batch {
 	return nil
 }
 
-// leaves ends the sequences of readers.
+// closeReaders cancels followers and waits for them.
 func closeReaders(t *testing.T, readers ...*testFollower) {
 	t.Helper()
 	for _, r := range readers {
@@ -64,7 +64,7 @@ func closeReaders(t *testing.T, readers ...*testFollower) {
 	}
 }
 
-// ended waits for the end of the sequence and returns its error.
+// wait waits for the end of the sequence and returns its error.
 func (r *testFollower) wait(t *testing.T) error {
 	t.Helper()
 	for batches := range r.yields {
@@ -73,8 +73,8 @@ func (r *testFollower) wait(t *testing.T) error {
 	return r.err
 }
 
-// Wherever a follower begins, it sees every later position exactly once, even when it
-// changes between the memory and the window.
+// Wherever a follower starts, it receives every later position exactly once, even when it
+// alternates between the memory and the window.
 func TestFollowWhilePublishing(t *testing.T) {
 	const publishers, each, followers = 8, 60, 12
 	h, log := newHub(t, Options{})
@@ -144,13 +144,13 @@ func TestFollowWhilePublishing(t *testing.T) {
 	following.Wait()
 }
 
-// Followers that are up to date get the same batches, so each batch is encoded once.
+// Followers that are up to date receive the same batches, so each batch is encoded once.
 func TestFollowersShare(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	head := mustPublish(t, h, "demo", changes("a", 1)).Cursor
 	one, two := startFollower(t, h, "demo", head), startFollower(t, h, "demo", head)
 	waitFollowers(h, "demo", 2)
-	end := mustPublish(t, h, "demo", changes("b", 1)).Cursor // a follower that has only attached may read it from the memory
+	end := mustPublish(t, h, "demo", changes("b", 1)).Cursor // a follower that has just attached may read it from the memory
 	one.readTo(t, end)
 	two.readTo(t, end)
 	end = mustPublish(t, h, "demo", changes("c", 3)).Cursor
@@ -164,7 +164,7 @@ func TestFollowersShare(t *testing.T) {
 	closeReaders(t, one, two)
 }
 
-// attached waits until a set has n followers.
+// waitFollowers waits until a set has n followers.
 func waitFollowers(h *Hub, set string, n int) {
 	for {
 		h.mu.Lock()
@@ -178,7 +178,7 @@ func waitFollowers(h *Hub, set string, n int) {
 	}
 }
 
-// A large publish is pushed in parts of bounded size.
+// A large publish is delivered in parts of bounded size.
 func TestFollowSplits(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	head := mustPublish(t, h, "demo", changes("a", 1)).Cursor
@@ -198,14 +198,14 @@ func TestFollowSplits(t *testing.T) {
 	closeReaders(t, r)
 }
 
-// Batches that have left the window are read from the memory.
+// Batches that were evicted from the window are read from the memory.
 func TestFollowSlowerThanTheWindow(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	after := mustPublish(t, h, "demo", changes("a", 1)).Cursor
 	r := startFollower(t, h, "demo", after)
 	waitFollowers(h, "demo", 1)
 	var end feed.Cursor
-	for range 3 { // nobody reads meanwhile, and each publish is larger than the window
+	for range 3 { // the follower does not read, and each publish is larger than the window
 		large := changes("large", 10_000)
 		for i := range large {
 			large[i].Loc += strings.Repeat("x", 500)
@@ -256,7 +256,7 @@ func TestWindowBounds(t *testing.T) {
 	}
 }
 
-// A set that rests keeps only the newest of its window, and its followers notice nothing.
+// The window of an idle set shrinks to its newest batches without affecting the followers.
 func TestIdleWindowShrinks(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	begin := mustPublish(t, h, "demo", changes("a", 1)).Cursor
@@ -289,13 +289,13 @@ func TestIdleWindowShrinks(t *testing.T) {
 	closeReaders(t, r)
 }
 
-// After a gap the window begins again. Followers before the gap read the memory.
+// After a gap the window starts from scratch. Followers before the gap read the memory.
 func TestWindowGap(t *testing.T) {
 	log := newTailLog()
 	tail := &tail{changed: make(chan struct{})}
 	first := log.batch(2, 10)
 	tail.add(first)
-	log.batch(1, 10) // never seen here
+	log.batch(1, 10) // not added
 	third := log.batch(1, 10)
 	_, _, moved := tail.after(first[0].Cursor)
 	tail.add(third)
@@ -325,7 +325,7 @@ func TestWindowGap(t *testing.T) {
 	}
 }
 
-// A tailLog makes batches that follow each other.
+// A tailLog makes consecutive batches.
 type tailLog struct{ head feed.Cursor }
 
 func newTailLog() *tailLog { return &tailLog{feed.Cursor{Position: 10, Micros: 1e15}} }
@@ -392,13 +392,13 @@ func TestFollowEnds(t *testing.T) {
 	}
 }
 
-// A set that is not made yet is followed from the zero cursor, and sees its
-// first change.
+// A set that does not exist yet can be followed from the zero cursor, including its first
+// change.
 func TestFollowBeforeTheSetIsMade(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	r := startFollower(t, h, "demo", feed.Cursor{})
 	waitFollowers(h, "demo", 1)
-	for range 3 { // it goes on like any other follower
+	for range 3 { // it continues like any other follower
 		end := mustPublish(t, h, "demo", changes("a", 2)).Cursor
 		if got := r.readTo(t, end); got[len(got)-1].Entries[1].Position != end.Position {
 			t.Errorf("got %+v", got)
@@ -407,8 +407,8 @@ func TestFollowBeforeTheSetIsMade(t *testing.T) {
 	closeReaders(t, r)
 }
 
-// A follower's cursor is in a tail that the memory lost. The follower is told so, and
-// goes on.
+// A follower whose cursor is among entries that the memory lost receives Diverged and
+// continues.
 func TestFollowDiverged(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	head := mustPublish(t, h, "demo", changes("a", 2)).Cursor
@@ -424,8 +424,8 @@ func TestFollowDiverged(t *testing.T) {
 	closeReaders(t, r)
 }
 
-// While the memory cannot be reached, a follower waits, longer after each failure up to
-// a limit. Then it goes on as if nothing had happened.
+// While the memory is unavailable, a follower waits, longer after each failure up to a limit.
+// Then it continues as if nothing had happened.
 func TestFollowWaitsForTheMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, log := newHub(t, Options{})
@@ -453,7 +453,7 @@ func TestFollowWaitsForTheMemory(t *testing.T) {
 	})
 }
 
-// Retention removes old entries. It does not affect followers that are up to date.
+// Retention removes old entries without affecting followers that are up to date.
 func TestRunAppliesRetention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, log := newHub(t, Options{ListSize: 10, Retention: changelog.Retention{Age: time.Hour}})
@@ -472,8 +472,8 @@ func TestRunAppliesRetention(t *testing.T) {
 	})
 }
 
-// Next has what Follow would yield first, from the window or from the memory, and waits for
-// nothing.
+// Next returns what Follow would yield first, from the window or from the memory, without
+// waiting.
 func TestNext(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	first := mustPublish(t, h, "a", changes("a", 3))
