@@ -98,7 +98,7 @@ func (s *Server) wireHub(p *parts, base feed.Base, store *store, bus *hub.Bus) {
 		Base: base, Sets: c.Sets, ListSize: c.ChangeListSize, MaxBody: c.MaxBody, Retention: c.Retention,
 		Logger: s.log, Metrics: s.metrics, Bus: bus, Quota: p.quota,
 		Formats: []*hub.Format{{MediaTypes: []string{cloudevents.MediaType, cloudevents.BatchMediaType}, Header: cloudevents.Header, Read: cloudevents.Read}},
-		Intake: limit.NewBudget(max(intakeBytes, 10*c.MaxBody), limit.Patience),
+		Intake:  limit.NewBudget(max(intakeBytes, 10*c.MaxBody), limit.Patience),
 	}
 	if c.RedisURL != "" {
 		o.PollInterval = compareEvery
