@@ -109,7 +109,7 @@ func (h *Hub) readFormat(r *http.Request, in *intake, set string, f *Format, key
 	if err != nil {
 		return p, err
 	}
-	limits := resourcesync.Limits{Entries: changelog.MaxBatch, Check: (*resourcesync.Change).Validate, CheckMemory: func(more int64) error { return in.room(bodyMemory*int64(len(body)) + more) }}
+	limits := resourcesync.Limits{Entries: changelog.MaxBatch, Check: (*resourcesync.Change).Validate, CheckMemory: func(more int64) error { return in.reserve(memoryPerByte*int64(len(body)) + more) }}
 	changes, identity, err := f.Read(body, r.Header, state.Description, limits)
 	if err != nil {
 		return p, err
@@ -142,8 +142,8 @@ func (in *intake) readAll(maxBytes int64) ([]byte, error) {
 		}
 		_, err := io.CopyN(&body, in, minReservation)
 		switch {
-		case int64(body.Len()) > most:
-			return nil, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Msg: fmt.Sprintf("a body has at most %d bytes, unpacked; this one has more", most)}
+		case int64(body.Len()) > maxBytes:
+			return nil, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Msg: fmt.Sprintf("the decompressed body is larger than %d bytes", maxBytes)}
 		case err == io.EOF:
 			return body.Bytes(), nil
 		case err != nil:

@@ -119,8 +119,8 @@ func (in *intake) reserve(bytes int64) error {
 	if bytes <= in.reserved {
 		return nil
 	}
-	if bytes > in.most {
-		return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Msg: fmt.Sprintf("one publish takes at most %d bytes of the hub's memory, unpacked, and this one takes more: send it in several", in.most)}
+	if bytes > in.maxMemory {
+		return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Msg: fmt.Sprintf("the publish needs more than %d bytes of memory after decompression; send several smaller ones", in.maxMemory)}
 	}
 	want := min(bytes+reservationStep, in.maxMemory)
 	if err := in.share.Grow(want); err != nil {

@@ -24,7 +24,7 @@ func (h *Hub) idempotencyKey(r *http.Request) (string, error) {
 		key = key[1 : len(key)-1]
 	}
 	if len(values) > 1 || key == "" || len(key) > changelog.MaxKey {
-		return "", resourcesync.Invalidf("Idempotency-Key is one text of 1 to %d bytes", changelog.MaxKey)
+		return "", resourcesync.Invalidf("invalid Idempotency-Key: want one value of 1 to %d bytes", changelog.MaxKey)
 	}
 	return key, nil
 }

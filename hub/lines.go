@@ -42,9 +42,9 @@ func (h *Hub) receiveLines(ctx context.Context, set, key string, in *intake) (*f
 		if err == nil {
 			p, err = lines.readBatch(i * linesPerBatch)
 		}
-		if err == nil && key != "" && i == 1 && len(p.Changes) == 0 && in.err != io.EOF {
-			// The memory would not store the key, because it stores it with batch 1.
-			err = resourcesync.Invalidf("with an Idempotency-Key, one of the first %d lines must be a change; here all of them are blank", linesPerBatch)
+		if err == nil && key != "" && i == 1 && len(p.Changes) == 0 && lines.err != io.EOF {
+			// The memory stores the key with batch 1, so it would not store the key at all.
+			err = resourcesync.Invalidf("the first %d lines are blank; with an Idempotency-Key, at least one of them must be a change", linesPerBatch)
 		}
 		if err != nil {
 			h.metrics.countPublish(changelog.Appended{}, err, 0)
@@ -116,11 +116,11 @@ func (r *lineReader) readBatch(end int) (p changelog.Publish, err error) {
 			}
 			return p, r.appendErrors(r.locate(r.err), end)
 		}
-		in.line = in.r.Line()
-		line := in.r.Bytes()
-		if size += int64(len(line)); size > in.maxBytes {
-			return p, in.place(&resourcesync.Error{Err: resourcesync.ErrTooLarge,
-				Msg: fmt.Sprintf("%d lines are one batch, and together larger than %d bytes", linesPerBatch, in.maxBytes)})
+		r.line = r.lines.Line()
+		line := r.lines.Bytes()
+		if size += int64(len(line)); size > r.maxBytes {
+			return p, r.locate(&resourcesync.Error{Err: resourcesync.ErrTooLarge,
+				Msg: fmt.Sprintf("a batch of %d lines is larger than %d bytes", linesPerBatch, r.maxBytes)})
 		}
 		if r.sum != nil {
 			r.sum.Write(line)
@@ -158,13 +158,13 @@ func (r *lineReader) checkChange(c *resourcesync.Change) error {
 	return nil
 }
 
-// others adds to the error of a line the errors of those further lines of the batch that
-// have already come.
-func (in *lineReader) others(err error, end int) error {
-	first, ok := errors.AsType[*resourcesync.Error](err)
-	for ok && len(first.More)+1 < resourcesync.MaxErrors && in.r.Resume() {
-		c, err := in.r.Next()
-		if in.r.Line() > end {
+// appendErrors adds to the error of a line the errors of later lines of the batch that have
+// already arrived. It does not wait for more lines.
+func (r *lineReader) appendErrors(err error, end int) error {
+	lineErr, ok := errors.AsType[*resourcesync.Error](err)
+	for ok && len(lineErr.More)+1 < resourcesync.MaxErrors && r.lines.Resume() {
+		c, err := r.lines.Next()
+		if r.lines.Line() > end {
 			break
 		}
 		r.entries++

@@ -70,14 +70,14 @@ func (h *Hub) linkedSet(header http.Header) (string, error) {
 	}
 	base := h.opts.Base
 	if len(self) != 1 || len(hub) == 0 {
-		return "", resourcesync.Invalidf(`a publish to the hub's own URL names its topic and the hub: Link: <topic>; rel="self", <%s>; rel="hub"`, base.Hub())
+		return "", resourcesync.Invalidf(`a publish to the hub's own URL must name one topic and the hub: Link: <topic>; rel="self", <%s>; rel="hub"`, base.Hub())
 	}
 	if !slices.ContainsFunc(hub, func(u string) bool { return strings.TrimSuffix(u, "/") == base.Hub() }) {
 		return "", resourcesync.Invalidf(`Link rel="hub" does not name this hub, which is <%s>`, base.Hub())
 	}
 	set, ok := base.ParseTopic(self[0])
 	if !ok {
-		return "", resourcesync.Invalidf(`Link rel="self" names no topic of this hub: a topic is <%s>`, base.Topic("SET"))
+		return "", resourcesync.Invalidf(`Link rel="self" is not a topic of this hub; want <%s>`, base.Topic("SET"))
 	}
 	return set, nil
 }
@@ -161,7 +161,7 @@ func (h *Hub) openIntake(w http.ResponseWriter, r *http.Request, set string) (in
 func (h *Hub) readDocument(ctx context.Context, in *intake, format *Format, key string) (p changelog.Publish, err error) {
 	sum := sha256.New()
 	body := io.TeeReader(in, sum)
-	limits := resourcesync.Limits{Bytes: h.opts.MaxBody, Entries: changelog.MaxBatch, CheckMemory: in.room, Check: (*resourcesync.Change).Validate}
+	limits := resourcesync.Limits{Bytes: h.opts.MaxBody, Entries: changelog.MaxBatch, CheckMemory: in.reserve, Check: (*resourcesync.Change).Validate}
 	var doc *resourcesync.Document
 	if format == xmlFormat {
 		doc, err = resourcesync.ReadXML(body, limits)
@@ -195,11 +195,11 @@ func (h *Hub) readDocument(ctx context.Context, in *intake, format *Format, key 
 // checkDocument returns an error unless a document is a valid list of changes.
 func checkDocument(doc *resourcesync.Document) error {
 	if !doc.ListsChanges() {
-		what := "its capability is " + strconv.Quote(doc.Capability)
+		reason := "its capability is " + strconv.Quote(doc.Capability)
 		if doc.Index {
 			reason = "it is a sitemapindex"
 		}
-		return resourcesync.Invalidf("the document cannot be published, because %s: send a urlset whose rs:md capability is change-notification, framework-notification or changelist", what)
+		return resourcesync.Invalidf("the document cannot be published: %s; send a urlset whose rs:md capability is change-notification, framework-notification or changelist", reason)
 	}
 	if !doc.From.IsZero() && !doc.Until.IsZero() && doc.From.After(doc.Until) {
 		return resourcesync.Invalidf("from is later than until")
@@ -287,7 +287,7 @@ func checkPublish(set string, p *changelog.Publish) error {
 		return errNoChanges()
 	case n > changelog.MaxBatch:
 		return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: changelog.MaxBatch + 1,
-			Msg: fmt.Sprintf("a batch has at most %d changes; send more in several", changelog.MaxBatch)}
+			Msg: fmt.Sprintf("a batch has at most %d changes; send several batches", changelog.MaxBatch)}
 	case len(p.Key) > changelog.MaxKey:
 		return resourcesync.Invalidf("an idempotency key has at most %d bytes", changelog.MaxKey)
 	}
@@ -300,15 +300,16 @@ func checkPublish(set string, p *changelog.Publish) error {
 	return nil
 }
 
-// takes returns an error if a set does not take a valid change.
-func takes(set string, c *resourcesync.Change) *resourcesync.Error {
+// checkCapability returns an error if a set of framework notifications is sent a valid change
+// without a capability.
+func checkCapability(set string, c *resourcesync.Change) *resourcesync.Error {
 	if !feed.IsFrameworkSet(set) || c.FrameworkCapability() != "" {
 		return nil
 	}
 	return &resourcesync.Error{Err: resourcesync.ErrInvalid, Loc: resourcesync.Shorten(c.Loc),
-		Msg: fmt.Sprintf("capability is missing: set %q has framework notifications, which are about documents", set)}
+		Msg: fmt.Sprintf("capability is missing: set %q accepts only framework notifications, which are about documents", set)}
 }
 
-func noChange() error {
-	return resourcesync.Invalidf("there is no change in the batch: send at least one")
+func errNoChanges() error {
+	return resourcesync.Invalidf("the batch is empty; send at least one change")
 }

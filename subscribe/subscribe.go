@@ -33,9 +33,9 @@ type Follower interface {
 	// available at that time. Follow waits for more until ctx is done. The batches are shared
 	// and must not be modified. An error, such as feed.ErrGone, ends the sequence.
 	Follow(ctx context.Context, set string, after feed.Cursor) iter.Seq2[[]*feed.Batch, error]
-	// Attend registers a follower of a set, which counts even between two calls of Follow,
-	// until leave is called.
-	Attend(set string) (leave func())
+	// Retain registers a follower of a set, which counts even between two calls of Follow,
+	// until release is called.
+	Retain(set string) (release func())
 	// Behind returns how far a follower at a cursor is behind: the number of changes
 	// after the cursor, and the datetime of the oldest of them in microseconds since
 	// 1970. It does not block.

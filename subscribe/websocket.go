@@ -81,7 +81,7 @@ func (c *conn) start(ctx context.Context) {
 	s := c.server
 	c.findSocket()
 	c.noteActivity()
-	leave := s.follower.Attend(c.key.set)
+	leave := s.follower.Retain(c.key.set)
 	ended := s.watchRights(ctx, c.key.set, func(why error) { c.goodbye(closeNoRight, why.Error()) })
 	c.release = func() { ended(); leave() }
 	if !s.register(c) {
