@@ -400,7 +400,7 @@ func (r *Reader) nextChild(parent string) (*xml.StartElement, error) {
 // other elements to checkUnexpected.
 func (r *Reader) checkNonEntry(el *xml.StartElement) error {
 	if local := strings.ToLower(el.Name.Local); el.Name.Space == sitemapNS || local == "url" || local == "sitemap" {
-		return r.tokens.errorf("unexpected element %s in namespace %s; want %s in %s for an entry", quote(el.Name.Local), quote(el.Name.Space), r.entry, sitemapNS)
+		return r.tokens.errorf("unexpected element %s in namespace %s; want %s in namespace %s", quote(el.Name.Local), quote(el.Name.Space), r.entry, sitemapNS)
 	}
 	return r.checkUnexpected(el)
 }

@@ -136,7 +136,7 @@ func TestOperators(t *testing.T) {
 		{"PUT", one + "/cursor", `{"cursor":1}`, 400, "invalid body", subscription.Request{}},
 		{"PUT", one + "/cursor", `{"cursor":"now"} x`, 400, "after top-level value", subscription.Request{}},
 		{"PUT", one + "/cursor", `{"cursor":"now","set":"other"}`, 400, "unknown member", subscription.Request{}},
-		{"PUT", one + "/cursor", `{"cursor":"now","cursor":"start"}`, 400, "is there twice", subscription.Request{}},
+		{"PUT", one + "/cursor", `{"cursor":"now","cursor":"start"}`, 400, `duplicate member \"cursor\"`, subscription.Request{}},
 		{"PUT", one + "/cursor", body(strings.Repeat("1", 2000)), 413, "1024 bytes", subscription.Request{}},
 		{"POST", one, "", 405, "DELETE, GET, HEAD", subscription.Request{}},
 		{"GET", one + "/retry", "", 405, "POST", subscription.Request{}},

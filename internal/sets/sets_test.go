@@ -46,7 +46,7 @@ func TestWrongBodies(t *testing.T) {
 		`{"describedby":"javascript:alert(1)"}`:               "begins with https://",
 		`{"resourcelist":"resourcelist.xml"}`:                 "resourcelist is a URI that begins with https://",
 		`{"resourcedump":"https://me:secret@example.org/"}`:   "resourcedump must have no user name",
-		`{"changedump":"https://example.org/<a>"}`:            "changedump: a URI does not have",
+		`{"changedump":"https://example.org/<a>"}`:            `changedump: character "<" is not allowed`,
 		`{"inventory":"no"}`:                                  "inventory is on or off",
 		`{"push":"no"}`:                                       "push is on or off",
 		`{"lastmod":"now"}`:                                   "lastmod is source, datetime or seconds",

@@ -169,7 +169,7 @@ class Program(HubTest):
         _, said = self.run_program("publish", self.set_name, stdin="{", status=2)
         self.assertIn("read line 1: invalid JSON", said)
         _, said = self.run_program("publish", self.set_name, stdin='{"loc":"/a","change":"created"}\n', status=2)
-        self.assertIn("it is not an absolute URI", said)
+        self.assertIn("want an absolute URI", said)
         _, said = self.run_program("follow", self.set_name, "--since", "never", status=2)
         self.assertIn("400", said)
 

@@ -90,7 +90,7 @@ func TestMapping(t *testing.T) {
 		{"no subject", ``, eventOf(created, "https://example.org/", "", ``), `!entry 1: subject "" is no URI of the web`},
 		{"a subject of another scheme", ``, eventOf(created, "https://example.org/", "urn:x:a", ``), `!entry 1: subject "urn:x:a" is no URI`},
 		{"no member for the loc", `{"loc":"https://example.org/{/data/a|/data/b}"}`, eventOf(created, "/any", "", `,"data":{"a":null,"b":{}}`), `!entry 1: there is no {/data/a|/data/b}`},
-		{"a loc that is none", `{"loc":"{+subject}"}`, eventOf(created, "/any", "a", ``), `!entry 1 (a): loc: it is not an absolute URI`},
+		{"a loc that is none", `{"loc":"{+subject}"}`, eventOf(created, "/any", "a", ``), `!entry 1 (a): loc: got "a", want an absolute URI`},
 		{"data that says another thing", ``, eventOf("io.github.rshub.updated", "/any", "https://example.org/a", `,"data":{"loc":"https://example.org/b","change":"updated"}`), `!entry 1: data says updated of https://example.org/b, and the event updated of https://example.org/a`},
 		{"data that is no change", ``, eventOf("io.github.rshub.updated", "/any", "https://example.org/a", `,"data":{"lok":1}`), `!entry 1: data: unknown member "lok"`},
 		{"a version that is not known", ``, `{"specversion":"0.3","id":"1","source":"/","type":"x"}`, `!entry 1: specversion is 1.0, not "0.3"`},
@@ -100,10 +100,10 @@ func TestMapping(t *testing.T) {
 		{"a time that is none", ``, eventOf(created, "/any", "https://example.org/a", `,"time":"yesterday"`), `!entry 1: time: `},
 		{"too many members", ``, `{"specversion":"1.0"` + members + `}`, `!entry 1: an event has at most 1000 members`},
 		{"no object", ``, `7`, `!entry 1: an event is an object`},
-		{"nothing", ``, ``, `!entry 1: the document is empty`},
-		{"half an event", ``, `{"specversion":"1.0"`, `!entry 1: the document ends early`},
-		{"a member that is there twice", ``, `{"id":"1","id":"2"}`, `!entry 1: the member "id" is there twice`},
-		{"half a batch", ``, `[` + eventOf(created, "/any", "https://example.org/a", ``) + `,`, `!entry 2: the document ends early`},
+		{"nothing", ``, ``, `!entry 1: document is empty`},
+		{"half an event", ``, `{"specversion":"1.0"`, `!entry 1: document ends early`},
+		{"a member that is there twice", ``, `{"id":"1","id":"2"}`, `!entry 1: duplicate member "id"`},
+		{"half a batch", ``, `[` + eventOf(created, "/any", "https://example.org/a", ``) + `,`, `!entry 2: document ends early`},
 		{"something behind a batch", ``, `[] 7`, `!something follows`},
 		{"two that are wrong", ``, `[` + eventOf(created, "/any", "https://example.org/a", ``) + `,7,` + eventOf(created, "/any", "a", ``) + `]`, `!entry 2: an event is an object; entry 3: subject "a"`},
 		{"too many that are wrong", ``, `[7` + strings.Repeat(",7", 25) + `]`, `!entry 1: an event is an object; entry 2:`},
@@ -151,7 +151,7 @@ func TestBatchLabels(t *testing.T) {
 		{"array as event, with a charset", MediaType + "; charset=utf-8", `[` + one + `]`, first},
 		{"empty array as event", MediaType, `[]`, ""},
 		{"array in an array as event", MediaType, `[` + one + `,[` + two + `]]`, "!entry 2: an event is an object"},
-		{"half an array as event", MediaType, `[` + one, "!entry 2: the document ends early"},
+		{"half an array as event", MediaType, `[` + one, "!entry 2: document ends early"},
 		{"array as event, and another", MediaType, `[` + one + `][` + two + `]`, "!something follows the end of the events"},
 		{"event as batch", BatchMediaType, one, "!a batch is an array of events, not an object; send one event as application/cloudevents+json"},
 		{"number as batch", BatchMediaType, "7", "!a batch is an array of events"},
@@ -173,7 +173,7 @@ func TestBatchLabels(t *testing.T) {
 func TestMappingRefuses(t *testing.T) {
 	for mapping, says := range map[string]string{
 		`7`: "it is {", `{"typ":{}}`: "it is {", `{"types":{"a":"moved"}}`: `types: "a" means`, `{"types":{"a":""}}`: `types: "a" means`, `{"change":"op"}`: "change is a JSON pointer",
-		`{"loc":"https://example.org/{}"}`: "loc: {} is", `{"loc":"https://example.org/{/a~2}"}`: "loc: {/a~2} is", `{"loc":"https://example.org/{a"}`: "loc: ", `{"loc":"/items/{a}"}`: "loc: it is not an absolute URI",
+		`{"loc":"https://example.org/{}"}`: "loc: {} is", `{"loc":"https://example.org/{/a~2}"}`: "loc: {/a~2} is", `{"loc":"https://example.org/{a"}`: "loc: ", `{"loc":"/items/{a}"}`: `loc: got "/items/x", want an absolute URI`,
 		`{"loc":"https://example.org/` + strings.Repeat("a", 9_000) + `"}`: "it has at most",
 	} {
 		if _, err := ParseMapping(mapping); !errors.Is(err, resourcesync.ErrInvalid) || !strings.HasPrefix(err.Error(), says) {

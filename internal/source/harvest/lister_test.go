@@ -105,8 +105,8 @@ func TestListerReads(t *testing.T) {
 		{"text", map[string]string{"/list": "\ufeff\r\nhttps://a.example/1\r\n\r\n  https://a.example/2 \nurn:x:3"}, []string{"https://a.example/1", "https://a.example/2", "urn:x:3"}, ""},
 		{"BOM and blanks", map[string]string{"/list": "\ufeff\n\n" + sitemapOpen[21:] + `<url><loc>https://a.example/1</loc></url></urlset>`}, []string{"https://a.example/1"}, ""},
 		{"another namespace", map[string]string{"/list": `<urlset xmlns="https://www.google.com/schemas/sitemap/0.84"><url><loc>https://a.example/1</loc><lastmod>2026</lastmod></url></urlset>`},
-			[]string{"https://a.example/1 2026-01-01T00:00:00Z"}, "the namespace of urlset"},
-		{"no namespace", map[string]string{"/list": `<urlset><url><loc>https://a.example/1</loc></url></urlset>`}, []string{"https://a.example/1"}, "the namespace of urlset"},
+			[]string{"https://a.example/1 2026-01-01T00:00:00Z"}, "namespace of urlset: got"},
+		{"no namespace", map[string]string{"/list": `<urlset><url><loc>https://a.example/1</loc></url></urlset>`}, []string{"https://a.example/1"}, "namespace of urlset: got"},
 		{"dates that are none", map[string]string{"/list": sitemapOpen + `<url><loc>https://a.example/1</loc><lastmod>2024-02-30</lastmod></url><url><loc>https://a.example/2</loc><lastmod/></url></urlset>`},
 			[]string{"https://a.example/1", "https://a.example/2"}, "day out of range"},
 		{"an encoding", map[string]string{"/list": `<?xml version="1.0" encoding="windows-1252"?>` + sitemapOpen[21:] + "<url><loc>https://a.example/\xe4</loc></url></urlset>"}, []string{"https://a.example/%C3%A4"}, "it is taken for"},
@@ -117,7 +117,7 @@ func TestListerReads(t *testing.T) {
 			[]string{"https://xn--bcher-kva.example/%C3%A4", "https://xn--bcher-kva.example/2 up=https://xn--bcher-kva.example/"}, "it is taken for"},
 		{"values that a hub refuses", map[string]string{"/list": rsOpen + `<rs:md capability="resourcelist"/><url><loc>https://a.example/1</loc><changefreq>Daily</changefreq>
 			<rs:md hash="1584" length="many" type="html" change="moved"/><rs:ln rel="x"/><rs:ln rel="Is No Rel" href="https://a.example/2"/><lastmod>2026</lastmod></url>text<rs:md/></urlset>`},
-			[]string{"https://a.example/1 2026-01-01T00:00:00Z"}, "a hash names its algorithm"},
+			[]string{"https://a.example/1 2026-01-01T00:00:00Z"}, `hash: got "1584", want an algorithm and a digest`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := newOrigin(t)
@@ -171,24 +171,24 @@ func TestListerRefuses(t *testing.T) {
 				_, _ = io.WriteString(w, "<!-- x -->\n<HTML lang=en><p>down & out")
 			}
 		}, "list 1 of the index (HOST/a): this is a web page (HTML)"},
-		{"another root", says("<rss/>"), "the root element is urlset or sitemapindex"},
+		{"another root", says("<rss/>"), `root element: got rss in namespace "", want urlset or sitemapindex`},
 		{"declarations", says(`<!DOCTYPE urlset [<!ENTITY a "b">]>` + sitemapOpen[21:] + "</urlset>"), "must not declare entities"},
 		{"an unknown encoding", says(`<?xml version="1.0" encoding="EBCDIC-37"?><urlset/>`), `the document must be UTF-8; its declaration says "EBCDIC-37"`},
-		{"UTF-16", says("\xff\xfe<\x00u\x00"), "must be UTF-8, not UTF-16"},
+		{"UTF-16", says("\xff\xfe<\x00u\x00"), "got UTF-16 or UTF-32, want UTF-8"},
 		{"JSON", says(`{"error": "busy"}`), "neither XML nor a text"},
 		{"a word", says("oops"), "line 1: entry 1 (oops): it is neither XML nor a text"},
 		{"half of it", says(sitemapOpen + entry + `<url><loc>https`), "entry 2"},
 		{"no end", says(sitemapOpen + entry), "ends early: </urlset> is missing"},
 		{"no loc", says(sitemapOpen + entry + "<url><lastmod>2026</lastmod></url></urlset>"), "entry 2: loc is missing"},
-		{"two locs", says(sitemapOpen + "<url><loc>https://a.example/1</loc><loc>https://a.example/2</loc></url></urlset>"), "entry 1 (https://a.example/1): an entry has one loc"},
-		{"a loc that is no URL", says(sitemapOpen + entry + "<url><loc>https://</loc></url></urlset>"), "entry 2 (https://): loc: it: it has no host"},
-		{"an entry of another namespace", says(sitemapOpen + entry + `<url xmlns=""><loc>https://a.example/2</loc></url></urlset>`), "has no place here"},
-		{"an entry of an index", says(sitemapOpen + entry + `<sitemap><loc>HOST/2</loc></sitemap></urlset>`), "has no place here"},
+		{"two locs", says(sitemapOpen + "<url><loc>https://a.example/1</loc><loc>https://a.example/2</loc></url></urlset>"), "entry 1 (https://a.example/1): entry has more than one loc"},
+		{"a loc that is no URL", says(sitemapOpen + entry + "<url><loc>https://</loc></url></urlset>"), `entry 2 (https://): loc: it: got "https:", want a URI with a host`},
+		{"an entry of another namespace", says(sitemapOpen + entry + `<url xmlns=""><loc>https://a.example/2</loc></url></urlset>`), `unexpected element "url"`},
+		{"an entry of an index", says(sitemapOpen + entry + `<sitemap><loc>HOST/2</loc></sitemap></urlset>`), `unexpected element "sitemap"`},
 		{"a Change List", says(rsOpen + `<rs:md capability="changelist"/></urlset>`), `its capability is "changelist"`},
 		{"a deleted resource", says(rsOpen + `<url><loc>https://a.example/1</loc><rs:md change="deleted"/></url></urlset>`), "entry 1 (https://a.example/1): change: got deleted"},
 		{"too many", says(sitemapOpen + many + "</urlset>"), "at most 3 entries"},
 		{"too many lines", says("urn:1:1\nurn:1:2\nurn:1:3\nurn:1:4\n"), "at most 3 entries"},
-		{"too large", says(sitemapOpen + strings.Repeat(" ", 2000) + "</urlset>"), "has more"},
+		{"too large", says(sitemapOpen + strings.Repeat(" ", 2000) + "</urlset>"), "document too large; want at most 2,000 bytes"},
 		{"a text too large", says("urn:1:1\n" + strings.Repeat(" ", 2000)), "has more bytes"},
 		{"a damaged pack", says(packed(sitemapOpen + entry + "</urlset>")[:60]), "the gzip ends early"},
 		{"a wrong checksum", func(w http.ResponseWriter, _ *http.Request) {

@@ -26,7 +26,7 @@ func TestListerSkips(t *testing.T) {
 		{"end of CDATA", "https://a.example/]]>", rule},
 		{"no loc", "", "loc is missing"},
 		{"no name of DNS", "https://\u2100.example/", "invalid host"},
-		{"no host", "https://", "has no host"},
+		{"no host", "https://", "want a URI with a host"},
 		{"blank in the host", "https://a b.example/", "invalid character"},
 	} {
 		entries := "<url><loc>https://a.example/1</loc></url>\n<url><loc>" + tt.loc + "</loc></url><url><loc>https://a.example/2</loc></url></urlset>"
@@ -71,21 +71,21 @@ func TestListerSkips(t *testing.T) {
 func TestListerIgnores(t *testing.T) {
 	title := func(text string) string { return "<x:image><x:title>" + text + "</x:title></x:image>" }
 	for _, tt := range []struct{ name, in, want string }{
-		{"byte in a comment", "<!-- \xff -->", "a comment has text"},
-		{"byte", title("it\x92s"), "an element that is not read has text"},
-		{"control character", title("\x03"), "an element that is not read has text"},
-		{"reference to a control character", title("&#3;"), "an element that is not read has text"},
-		{"end of CDATA", title("a ]]> b"), "an element that is not read has text"},
-		{"HTML entity", title("&eacute;"), "an element that is not read has text"},
-		{"bare ampersand", title("Q&A"), "an element that is not read has text"},
-		{"less-than sign", title("1 < 2"), "an element that is not read has text"},
-		{"value of an attribute", `<x:y z="&#3;"/>`, `an attribute, "z" of "x:y", has text`},
-		{"attribute twice", `<x:y z="1" z="2"/>`, `attribute "z" of "x:y" is there twice`},
+		{"byte in a comment", "<!-- \xff -->", "text of a comment is not well-formed"},
+		{"byte", title("it\x92s"), "text of an ignored element is not well-formed"},
+		{"control character", title("\x03"), "text of an ignored element is not well-formed"},
+		{"reference to a control character", title("&#3;"), "text of an ignored element is not well-formed"},
+		{"end of CDATA", title("a ]]> b"), "text of an ignored element is not well-formed"},
+		{"HTML entity", title("&eacute;"), "text of an ignored element is not well-formed"},
+		{"bare ampersand", title("Q&A"), "text of an ignored element is not well-formed"},
+		{"less-than sign", title("1 < 2"), "text of an ignored element is not well-formed"},
+		{"value of an attribute", `<x:y z="&#3;"/>`, `text of attribute "z" of "x:y" is not well-formed`},
+		{"attribute twice", `<x:y z="1" z="2"/>`, `duplicate attribute "z" of "x:y"`},
 		{"undeclared prefix", "<video:x>1</video:x>", `prefix "video" is not declared`},
 		{"undeclared prefix of an attribute", `<x:y video:z="1"/>`, `prefix "video" is not declared`},
 		{"lastmod", "<lastmod>2026&nbsp;</lastmod>", "lastmod"},
-		{"type", `<rs:md type="text&html"/>`, `an attribute, "type" of "rs:md", has text`},
-		{"href", `<rs:ln rel="up" href="https://a.example/?a&b"/>`, `an attribute, "href" of "rs:ln", has text`},
+		{"type", `<rs:md type="text&html"/>`, `text of attribute "type" of "rs:md" is not well-formed`},
+		{"href", `<rs:ln rel="up" href="https://a.example/?a&b"/>`, `text of attribute "href" of "rs:ln" is not well-formed`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := newOrigin(t)
@@ -108,7 +108,7 @@ func TestListerRefusesDamage(t *testing.T) {
 		{"undeclared md", sitemapOpen + `<url><loc>https://a.example/1</loc><r:md change="deleted"/></url></urlset>`, `prefix "r" is not declared`},
 		{"capability", rsOpen + `<rs:md capability="change&list"/></urlset>`, `attribute "capability" of "rs:md" is not well-formed`},
 		{"change", rsOpen + `<url><loc>https://a.example/1</loc><rs:md change="deleted&#1;"/></url></urlset>`, `attribute "change" of "rs:md" is not well-formed`},
-		{"namespace", `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/&#1;"><rs:md capability="changelist"/></urlset>`, `the namespace of prefix "rs" is not well-formed`},
+		{"namespace", `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/&#1;"><rs:md capability="changelist"/></urlset>`, `namespace of prefix "rs" is not well-formed`},
 		{"comment with two hyphens", sitemapOpen + "<!-- old -><url><loc>https://a.example/1</loc></url><!-- new --></urlset>", "not allowed in comments"},
 		{"comment that ends like HTML's", sitemapOpen + "<!-- old --!><url><loc>https://a.example/1</loc></url><!-- new --></urlset>", "not allowed in comments"},
 		{"declaration", sitemapOpen + "<! <url><loc>https://a.example/1</loc></url>></urlset>", "a declaration (<!) is not allowed here"},
@@ -116,7 +116,7 @@ func TestListerRefusesDamage(t *testing.T) {
 		{"two document types", "<!DOCTYPE urlset><!DOCTYPE urlset>" + sitemapOpen[21:] + "</urlset>", "a declaration (<!) is not allowed here"},
 		{"document type after the root", sitemapOpen + "</urlset><!DOCTYPE urlset>", "a declaration (<!) is not allowed here"},
 		{"quotation without an end", rsOpen + `<url><loc>https://a.example/1</loc><x:t y="en>1</x:t></url><url><loc>https://a.example/2</loc><x:t>24" > 20</x:t></url></urlset>`, "unescaped < inside quoted string"},
-		{"change twice", rsOpen + `<url><loc>https://a.example/1</loc><rs:md change="updated" change="deleted"/></url></urlset>`, "is there twice"},
+		{"change twice", rsOpen + `<url><loc>https://a.example/1</loc><rs:md change="updated" change="deleted"/></url></urlset>`, `duplicate attribute "change" of "rs:md"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := newOrigin(t)
