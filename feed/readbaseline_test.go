@@ -51,32 +51,32 @@ func TestReadBaseline(t *testing.T) {
 	}
 }
 
-// A page that contradicts itself is refused.
-func TestReadBaselineRefuses(t *testing.T) {
-	good := string(examplePages()[0].write(""))
-	end := string(examplePages()[2].write(""))
-	some := string(examplePages()[3].write(""))
-	for _, test := range []struct{ text, old, new, want string }{
-		{good, `"baseline":true,`, ``, `"baseline" is missing`},
-		{good, `"baseline":true`, `"baseline":false`, `"changes" is missing`},
-		{end, `"baseline":false`, `"baseline":true`, `"resources" is missing`},
-		{good, `"baseline":true`, `"baseline":1`, `baseline: got a number, want a boolean`},
-		{good, `"set":"demo",`, ``, `"" cannot name a set`},
-		{good, `"set":"demo"`, `"set":"/"`, `cannot name a set`},
-		{good, `"resources":[`, `"changes":[`, `has no changes yet`},
-		{good, `"count":9`, `"count":-1`, `count: got -1, want a whole number`},
-		{good, `~3~7"`, `"`, `is no place`},
-		{good, `~5~7"`, `~6~7"`, `do not lead from`},
-		{good, `"9-9000009~5~7"`, `"8-9000009~5~7"`, `do not lead from`},
-		{good, `~5~7"`, `~5~8"`, `do not lead from`},
-		{good, `urn:b`, `urn:a`, `in the order of loc`},
-		{good, `"change":"created"`, `"change":"deleted"`, `resources that exist`},
-		{good, `"position":9`, `"position":10`, `newer than the baseline`},
-		{good, `"position":4,`, ``, `has a position`},
-		{some, `~50~7"`, `~3~7"`, `do not lead from`},
-		{end, `"changes":[]`, `"changes":[],"resources":[]`, `do not stand in one page`},
-		{end, `"cursor":"9-9000009"`, `"cursor":"9-9000009~9"`, `is no cursor`},
-		{end, `"changes":[]`, `"changes":[{"loc":"urn:a"}]`, `has no changes yet`},
+// TestReadBaselineInvalid checks that a page that contradicts itself is rejected.
+func TestReadBaselineInvalid(t *testing.T) {
+	good := string(examplePages()[0].encode(""))
+	end := string(examplePages()[2].encode(""))
+	uncounted := string(examplePages()[3].encode(""))
+	for _, tt := range []struct{ name, text, old, new, want string }{
+		{"no baseline", good, `"baseline":true,`, ``, `"baseline" is missing`},
+		{"end without changes", good, `"baseline":true`, `"baseline":false`, `"changes" is missing`},
+		{"part without resources", end, `"baseline":false`, `"baseline":true`, `"resources" is missing`},
+		{"baseline not a boolean", good, `"baseline":true`, `"baseline":1`, `baseline: got a number, want a boolean`},
+		{"no set", good, `"set":"demo",`, ``, `invalid set name ""`},
+		{"invalid set", good, `"set":"demo"`, `"set":"/"`, `invalid set name`},
+		{"changes in a part", good, `"resources":[`, `"changes":[`, `got changes at the end`},
+		{"negative count", good, `"count":9`, `"count":-1`, `count: got -1, want a whole number`},
+		{"after not a baseline cursor", good, `~3~7"`, `"`, `invalid baseline cursor`},
+		{"too few resources", good, `~5~7"`, `~6~7"`, `does not match after`},
+		{"another cursor", good, `"9-9000009~5~7"`, `"8-9000009~5~7"`, `does not match after`},
+		{"another root", good, `~5~7"`, `~5~8"`, `does not match after`},
+		{"duplicate loc", good, `urn:b`, `urn:a`, `in the order of loc`},
+		{"deleted resource", good, `"change":"created"`, `"change":"deleted"`, `deleted resource`},
+		{"newer than baseline", good, `"position":9`, `"position":10`, `newer than the baseline`},
+		{"no position", good, `"position":4,`, ``, `position or datetime is missing`},
+		{"too many resources", uncounted, `~50~7"`, `~3~7"`, `does not match after`},
+		{"changes and resources", end, `"changes":[]`, `"changes":[],"resources":[]`, `got both`},
+		{"end with rank", end, `"cursor":"9-9000009"`, `"cursor":"9-9000009~9"`, `invalid cursor`},
+		{"changes at the end", end, `"changes":[]`, `"changes":[{"loc":"urn:a"}]`, `got changes at the end`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			text := strings.Replace(tt.text, tt.old, tt.new, 1)
