@@ -2,6 +2,7 @@ package resourcesync
 
 import (
 	"strings"
+	"unicode/utf8"
 
 	"github.com/rshub/rshub/internal/idn"
 )
@@ -56,7 +57,8 @@ func badURI(s string) string {
 		case b >= 0x80 && i < hostEnd && badHost(s) != "":
 			return badHost(s)
 		case b >= 0x80:
-			return "character " + quote(string([]rune(rest[i:])[:1])) + " is not ASCII; percent-encode it"
+			r, _ := utf8.DecodeRuneInString(rest[i:])
+			return "character " + quote(string(r)) + " is not ASCII; percent-encode it"
 		case b <= ' ' || b == 0x7F:
 			return "spaces and control characters are not allowed"
 		default:

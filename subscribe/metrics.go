@@ -53,17 +53,17 @@ func closeReason(code int) reason {
 
 // metrics are the counters of a Server.
 type metrics struct {
-	delivered [kinds]delivered
+	delivered [kinds]deliveryCounters
 	baselines [kinds]struct{ resources, bytes prometheus.Counter } // resources and bytes of baselines
 	closed    [kinds][reasons]prometheus.Counter                   // nil for long polls, which end by themselves
 }
 
-// delivered counts what followers of one kind received.
-type delivered struct {
+// deliveryCounters count what followers of one kind received.
+type deliveryCounters struct {
 	messages, changes, bytes prometheus.Counter
 }
 
-// A tally counts deliveries since the last call of delivered.count.
+// A tally counts deliveries since the last call of deliveryCounters.count.
 type tally struct {
 	messages, changes, bytes int
 }
@@ -85,7 +85,7 @@ func (t *tally) plus(u tally) {
 // count adds a tally to the counters, and resets it. A group counts once for all its
 // connections, because incrementing the counters for each connection would cost more than the
 // rest of a delivery in this package.
-func (d *delivered) count(t *tally) {
+func (d *deliveryCounters) count(t *tally) {
 	if t.messages > 0 {
 		d.messages.Add(float64(t.messages))
 		d.changes.Add(float64(t.changes))
@@ -121,7 +121,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		counter := func(metric, help string) prometheus.Counter {
 			return auto.NewCounter(prometheus.CounterOpts{Name: "rshub_" + metric, Help: help, ConstLabels: prometheus.Labels{"kind": name}})
 		}
-		m.delivered[k] = delivered{
+		m.delivered[k] = deliveryCounters{
 			messages: counter("deliveries_total", "Messages, events, pages and requests with changes delivered to followers."),
 			bytes:    counter("delivered_bytes_total", "Bytes delivered to followers."),
 			changes:  counter("delivered_changes_total", "Changes delivered to followers."),

@@ -181,7 +181,7 @@ func TestListerRefuses(t *testing.T) {
 		{"no end", says(sitemapOpen + entry), "ends early: </urlset> is missing"},
 		{"no loc", says(sitemapOpen + entry + "<url><lastmod>2026</lastmod></url></urlset>"), "entry 2: loc is missing"},
 		{"two locs", says(sitemapOpen + "<url><loc>https://a.example/1</loc><loc>https://a.example/2</loc></url></urlset>"), "entry 1 (https://a.example/1): entry has more than one loc"},
-		{"a loc that is no URL", says(sitemapOpen + entry + "<url><loc>https://</loc></url></urlset>"), `entry 2 (https://): loc: it: got "https:", want a URI with a host`},
+		{"a loc that is no URL", says(sitemapOpen + entry + "<url><loc>https://</loc></url></urlset>"), `entry 2 (https://): loc: URL: got "https:", want a URI with a host`},
 		{"an entry of another namespace", says(sitemapOpen + entry + `<url xmlns=""><loc>https://a.example/2</loc></url></urlset>`), `unexpected element "url"`},
 		{"an entry of an index", says(sitemapOpen + entry + `<sitemap><loc>HOST/2</loc></sitemap></urlset>`), `unexpected element "sitemap"`},
 		{"a Change List", says(rsOpen + `<rs:md capability="changelist"/></urlset>`), `its capability is "changelist"`},

@@ -66,7 +66,7 @@ func address(base *url.URL, loc string) (*url.URL, error) {
 	}
 	u.Fragment, u.RawFragment = "", ""
 	u.RawQuery = encode(u.RawQuery)
-	if err := resourcesync.CheckURI("it", u.String()); err != nil {
+	if err := resourcesync.CheckURI("URL", u.String()); err != nil {
 		return nil, err
 	}
 	return parse(u.String()) // check again: //a:: parses with a host that no URL can have
