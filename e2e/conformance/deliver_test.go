@@ -20,14 +20,14 @@ var deliveries = []rule{
 			t.Errorf("Content-Type %q, Content-Encoding %q, %v, %v: %s", ct, ce, doc.XMLName, err, trial.Tail(string(d.Body)))
 		}
 	}},
-	{"7 the delivery links to the hub and, once, to the topic, in one field", func(t *trial.Trial) {
+	{"7 one Link header names the hub and, once, the topic", func(t *trial.Trial) {
 		d, tp := someDelivery(t)
 		hubs := trial.Links(d.Header, "hub")
 		if len(hubs) == 0 || hubs[0] != t.Hub.URL+"/hub" || trial.SelfOf(&d) != tp.URL || len(d.Header.Values("Link")) != 1 {
 			t.Errorf("Link is %q", d.Header.Values("Link"))
 		}
 	}},
-	{"7 any 2xx with any body takes the delivery, which does not come again", func(t *trial.Trial) {
+	{"7 any 2xx with any body is success", func(t *trial.Trial) {
 		tp := t.Topic()
 		all := []*trial.Callback{taking(t, tp, trial.Say(200, func(string) string { return "hub.mode=unsubscribe" + strings.Repeat("x", 1<<20) }))}
 		for _, code := range []int{200, 201, 202, 204, 205, 226, 299} {
@@ -35,7 +35,7 @@ var deliveries = []rule{
 		}
 		gets(t, tp, all...)
 	}},
-	{"7 all else is a failure: the change comes again, and the next one too", func(t *trial.Trial) {
+	{"7 any other status is a failure and is retried", func(t *trial.Trial) {
 		tp := t.Topic()
 		var replies []trial.Reply
 		for _, code := range []int{304, 400, 401, 403, 404, 405, 413, 429, 500, 501, 503, 599} {
@@ -43,7 +43,7 @@ var deliveries = []rule{
 		}
 		failing(t, tp, append(replies, trial.HangUp)...)
 	}},
-	{"7 a redirect is a failure, and is not followed", func(t *trial.Trial) {
+	{"7 a redirect is a failure and is not followed", func(t *trial.Trial) {
 		tp, elsewhere := t.Topic(), t.Callback("/elsewhere")
 		var replies []trial.Reply
 		for _, code := range []int{301, 302, 303, 307, 308} {
@@ -54,7 +54,7 @@ var deliveries = []rule{
 			t.Errorf("redirects are followed %d times", n)
 		}
 	}},
-	{"7 410 does not disturb others, and one may subscribe again", func(t *trial.Trial) {
+	{"7 a 410 ends one subscription, which may be made again", func(t *trial.Trial) {
 		tp, other := t.Topic(), t.Callback("")
 		t.Subscribed(other, tp)
 		c := taking(t, tp, trial.Status(http.StatusGone), trial.Status(http.StatusOK))
@@ -64,7 +64,7 @@ var deliveries = []rule{
 		t.Delivered(c, t.Publish(tp))
 		t.Delivered(other, tp.Mark())
 	}},
-	{"7 callbacks that hang or fail hold nobody up", func(t *trial.Trial) {
+	{"7 hanging and failing callbacks delay no other", func(t *trial.Trial) {
 		tp := t.Topic()
 		noEnd := func(w http.ResponseWriter, _ *trial.Arrival, over <-chan struct{}) {
 			w.WriteHeader(http.StatusOK)
@@ -90,7 +90,7 @@ var deliveries = []rule{
 		t.Subscribed(c, tp)
 		t.Rounds(tp, c, 5)
 	}},
-	{"7 many subscriptions at once are all verified, and get a change", func(t *trial.Trial) {
+	{"7 many simultaneous subscriptions are verified and receive changes", func(t *trial.Trial) {
 		tp := t.Topic()
 		var all []*trial.Callback
 		answers := make(chan string, 100)
@@ -118,7 +118,7 @@ var deliveries = []rule{
 
 // signatures are the rules of authenticated distribution (WebSub 7.1 and 8.3).
 var signatures = []rule{
-	{"7.1 and 8.3 each attempt is signed with its subscriber's secret, by sha256 or better", func(t *trial.Trial) {
+	{"7.1 and 8.3 each attempt is signed by the subscriber's secret with SHA-256 or better", func(t *trial.Trial) {
 		tp := t.Topic()
 		all := map[string]*trial.Callback{"a secret": t.Callback(""), "  a secret  ": t.Callback(""), "ä&=+%20 \t\"'<>€🌍\x01": t.Callback("")}
 		for secret, c := range all {
@@ -135,12 +135,12 @@ var signatures = []rule{
 			}
 		}
 	}},
-	{"7.1 without a secret there is no signature", func(t *trial.Trial) {
+	{"7.1 no secret, no signature", func(t *trial.Trial) {
 		if d, _ := someDelivery(t); d.Header.Get("X-Hub-Signature") != "" {
 			t.Errorf("X-Hub-Signature is %q", d.Header.Get("X-Hub-Signature"))
 		}
 	}},
-	{"8.3 the secret itself is never sent", func(t *trial.Trial) {
+	{"8.3 the secret is never sent", func(t *trial.Trial) {
 		const secret = "never-to-be-seen-again"
 		c, tp := t.Callback(""), t.Topic()
 		t.Subscribed(c, tp, "hub.secret", secret)

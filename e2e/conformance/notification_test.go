@@ -15,7 +15,7 @@ import (
 
 // notifications are the rules of Change Notification, sections 3 to 5: what goes over WebSub.
 var notifications = []rule{
-	{"4.1 the topic answers with media type, links and the latest notification", func(t *trial.Trial) {
+	{"4.1 the topic has media type, links and the latest notification", func(t *trial.Trial) {
 		tp := t.Topic()
 		mark := t.Publish(tp)
 		for _, method := range []string{http.MethodGet, http.MethodHead} {
@@ -29,14 +29,14 @@ var notifications = []rule{
 			}
 		}
 	}},
-	{"4.1 a topic without a notification has an empty body", func(t *trial.Trial) {
+	{"4.1 a topic without notifications has an empty body", func(t *trial.Trial) {
 		u := t.Hub.URL + "/sets/" + t.Topic().Set + "-empty"
 		t.Fetch(http.StatusOK, http.MethodPut, u, []byte(`{"title":"none yet"}`))
 		if a := t.Fetch(http.StatusOK, http.MethodGet, u+"/changes", nil); len(a.Body) > 0 || a.Header.Get("Content-Length") != "0" {
 			t.Errorf("Content-Length is %q, the body %q", a.Header.Get("Content-Length"), a.Body)
 		}
 	}},
-	{"4.1 what is submitted to the hub is delivered, unless it is wrong", func(t *trial.Trial) {
+	{"4.1 valid notifications are delivered, invalid ones refused", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
 		t.Subscribed(c, tp)
 		right, wrong := "https://example.org/submitted/"+tp.Set, "https://example.org/wrong/"+tp.Set
@@ -51,7 +51,7 @@ var notifications = []rule{
 			t.Errorf("what is wrong is delivered %d times", n)
 		}
 	}},
-	{"3 the delivery is a change-notification, from and until, below a Capability List", func(t *trial.Trial) {
+	{"3 a delivery has its capability, from, until and a link to the Capability List", func(t *trial.Trial) {
 		d, _ := someDelivery(t)
 		doc := t.Notification(d)
 		if doc.Capability != resourcesync.ChangeNotification || doc.Index || doc.From.IsZero() || doc.Until.Before(doc.From) {
@@ -63,7 +63,7 @@ var notifications = []rule{
 			}
 		}
 	}},
-	{"3 and 4.3 intervals are consecutive, and every change comes once and in order of time", func(t *trial.Trial) {
+	{"3 and 4.3 intervals are consecutive, changes unique and in order", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
 		t.Subscribed(c, tp)
 		c.On(trial.Delivery, trial.Status(200), trial.Status(500), trial.HangUp, trial.Status(200), trial.Status(429), trial.Status(200))
@@ -96,7 +96,7 @@ var notifications = []rule{
 			t.Errorf("%d changes arrived, not %d as they were published: %q", len(got), len(want), got)
 		}
 	}},
-	{"4.2 the lease is 300 seconds to a month, if nothing else is asked for", func(t *trial.Trial) {
+	{"4.2 the default lease is 300 seconds to a month", func(t *trial.Trial) {
 		tp := t.Topic()
 		for _, asked := range []string{"-", "999999999"} {
 			v := t.Subscribed(t.Callback(""), tp, "hub.lease_seconds", asked)
@@ -121,7 +121,7 @@ var notifications = []rule{
 		}
 		t.Error("it names no hub")
 	}},
-	{"the draft of 2012: POST /subscribe takes callbackURI", func(t *trial.Trial) {
+	{"draft of 2012: POST /subscribe accepts callbackURI", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
 		form := trial.Form("-", c.URL, tp.URL, "hub.mode", "-", "hub.callback", "-", "callbackURI", c.URL)
 		t.Fetch(http.StatusAccepted, http.MethodPost, t.Hub.URL+"/subscribe", []byte(form.Encode()), trial.AsForm)

@@ -11,12 +11,12 @@ import (
 
 // requests are the rules of subscription requests (WebSub 5.1, 5.1.1 and 5.1.2).
 var requests = []rule{
-	{"5.1 callback, mode and topic are enough", func(t *trial.Trial) {
+	{"5.1 callback, mode and topic suffice", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
 		t.Accepted("subscribe", c, tp)
 		t.Arrives(c, trial.Verification, 1)
 	}},
-	{"5.1 a form has any order, escaping and charset, and more than a hub knows", func(t *trial.Trial) {
+	{"5.1 parameters in any order, escaping and charset; unknown ones ignored", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
 		form := "hub.topic=" + escaped(tp.URL) + "&hub.callback=" + escaped(c.URL) + "&hub%2Emode=%73ubscribe&foo=bar&hub.foo=hub.bar&hub.verify=sync"
 		t.Fetch(http.StatusAccepted, http.MethodPost, t.Hub.URL+"/hub", []byte(form), trial.AsForm+"; charset=UTF-8", "X-Unknown: 1")
@@ -24,7 +24,7 @@ var requests = []rule{
 			t.Errorf("the topic is %q", v.Param("hub.topic"))
 		}
 	}},
-	{"5.1 and 5.1.2 a wrong request is refused in plain text, and nothing comes of it", func(t *trial.Trial) {
+	{"5.1 and 5.1.2 invalid requests are refused in plain text", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
 		for _, wrong := range []struct{ param, value string }{
 			{"hub.mode", "-"}, {"hub.mode", ""}, {"hub.mode", "subscribed"}, {"hub.mode", "SUBSCRIBE"}, {"hub.mode", "denied"},
@@ -47,7 +47,7 @@ var requests = []rule{
 			t.Errorf("there are %d verifications", n)
 		}
 	}},
-	{"5.1 a secret has less than 200 bytes", func(t *trial.Trial) {
+	{"5.1 a secret has fewer than 200 bytes", func(t *trial.Trial) {
 		tp := t.Topic()
 		for _, secret := range []string{strings.Repeat("s", 200), strings.Repeat("é", 100)} {
 			if a := t.Request("subscribe", t.Callback(""), tp, "hub.secret", secret); a.Status/100 != 4 {
@@ -60,7 +60,7 @@ var requests = []rule{
 			signed(t, t.Delivered(c, t.Publish(tp)), secret)
 		}
 	}},
-	{"5.1 callbacks that differ in their query are different subscribers", func(t *trial.Trial) {
+	{"5.1 callbacks with different queries are different subscribers", func(t *trial.Trial) {
 		c, tp := t.Callback("?id=1"), t.Topic()
 		t.Subscribed(c, tp)
 		second := trial.Form("subscribe", strings.Replace(c.URL, "id=1", "id=2", 1), tp.URL)
@@ -80,7 +80,7 @@ var requests = []rule{
 			return nil
 		})
 	}},
-	{"5.1.1 and 8.3 the callback is used exactly as it was given", func(t *trial.Trial) {
+	{"5.1.1 and 8.3 the callback URL is used unchanged", func(t *trial.Trial) {
 		tp := t.Topic()
 		for _, rest := range []string{"?foo=bar&red=fish&empty=&alone&b=2&a=1", "/?", "/a%2Fb/%7Euser/%20/x;y=1,2/A%c3%a4/?q=%2f&Q=a+b%20c"} {
 			c := t.Callback(rest)
@@ -91,7 +91,7 @@ var requests = []rule{
 			}
 		}
 	}},
-	{"5.1.1 parameters of the callback that are named like the hub's are kept", func(t *trial.Trial) {
+	{"5.1.1 the callback keeps its own hub parameters", func(t *trial.Trial) {
 		c, tp := t.Callback("?hub.mode=mine&hub.topic=mine&hub.challenge=mine&hub.lease_seconds=mine"), t.Topic()
 		v := t.Subscribed(c, tp)
 		for _, name := range []string{"hub.mode", "hub.topic", "hub.challenge", "hub.lease_seconds"} {
@@ -100,7 +100,7 @@ var requests = []rule{
 			}
 		}
 	}},
-	{"5.1.2 the answer does not wait for the verification", func(t *trial.Trial) {
+	{"5.1.2 the response does not wait for the verification", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
 		may := make(chan struct{})
 		c.On(trial.Verification, trial.HangUntil(may, trial.Confirm))
@@ -109,7 +109,7 @@ var requests = []rule{
 		close(may)
 		gets(t, tp, c)
 	}},
-	{"5.1.2 the answer is 202 too when the subscriber will refuse, or does not listen", func(t *trial.Trial) {
+	{"5.1.2 the response is 202 even if the callback will refuse", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
 		c.On(trial.Verification, trial.Status(http.StatusNotFound))
 		t.Accepted("subscribe", c, tp)

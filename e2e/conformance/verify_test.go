@@ -10,7 +10,7 @@ import (
 
 // verifications are the rules of the verification of intent (WebSub 5.3, 5.3.1 and 8.2).
 var verifications = []rule{
-	{"5.3 the verification has mode, topic, challenge and lease, once each", func(t *trial.Trial) {
+	{"5.3 the verification has mode, topic, challenge and lease once each", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
 		v := t.Subscribed(c, tp)
 		for _, name := range []string{"hub.mode", "hub.topic", "hub.challenge", "hub.lease_seconds"} {
@@ -22,7 +22,7 @@ var verifications = []rule{
 			t.Errorf("it is for %s, with the body %q", v.Target, v.Body)
 		}
 	}},
-	{"8.2 each challenge is another, and long enough", func(t *trial.Trial) {
+	{"8.2 challenges are unique and long", func(t *trial.Trial) {
 		tp := t.Topic()
 		seen := map[string]bool{}
 		for range 5 {
@@ -36,7 +36,7 @@ var verifications = []rule{
 			}
 		}
 	}},
-	{"5.3.1 a lease is a number of seconds, and not for ever", func(t *trial.Trial) {
+	{"5.3.1 a lease is a finite number of seconds", func(t *trial.Trial) {
 		const century = 100 * 365 * 24 * 3600
 		tp := t.Topic()
 		for _, asked := range []string{"0", "-1", "-300", "abc", "1.5", "1e3", "+5", "0x10", "", "99999999999", "9223372036854775807"} {
@@ -63,11 +63,11 @@ var verifications = []rule{
 		}
 		gets(t, tp, verified(t, tp, replies...)...)
 	}},
-	{"5.3.1 another status refuses", func(t *trial.Trial) {
+	{"5.3.1 any other status refuses", func(t *trial.Trial) {
 		tp := t.Topic()
 		never(t, tp, verified(t, tp, trial.Status(404), trial.ConfirmWith(404), trial.ConfirmWith(500))...)
 	}},
-	{"5.3.1 another body refuses", func(t *trial.Trial) {
+	{"5.3.1 any other body refuses", func(t *trial.Trial) {
 		tp := t.Topic()
 		never(t, tp, verified(t, tp,
 			trial.Status(200), trial.Status(204),
@@ -78,7 +78,7 @@ var verifications = []rule{
 			trial.Say(200, strings.ToLower),
 			func(w http.ResponseWriter, a *trial.Arrival, _ <-chan struct{}) { _, _ = w.Write([]byte(a.Target)) })...)
 	}},
-	{"5.3.1 a redirect refuses, and is not followed", func(t *trial.Trial) {
+	{"5.3.1 a redirect refuses and is not followed", func(t *trial.Trial) {
 		tp, elsewhere := t.Topic(), t.Callback("/elsewhere")
 		var replies []trial.Reply
 		for _, code := range []int{301, 302, 303, 307, 308} {
@@ -92,7 +92,7 @@ var verifications = []rule{
 			t.Errorf("%d redirects are followed", n)
 		}
 	}},
-	{"5.3 nothing is delivered before the subscriber confirms", func(t *trial.Trial) {
+	{"5.3 nothing is delivered before the confirmation", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
 		may := make(chan struct{})
 		c.On(trial.Verification, trial.HangUntil(may, trial.Confirm))
@@ -131,14 +131,14 @@ var renewals = []rule{
 			}
 		}
 	}},
-	{"5.1 who subscribes again has one subscription", func(t *trial.Trial) {
+	{"5.1 subscribing again makes no second subscription", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
 		for range 3 {
 			t.Subscribed(c, tp)
 		}
 		gets(t, tp, c)
 	}},
-	{"5.1 a renewal replaces the secret once it is verified", func(t *trial.Trial) {
+	{"5.1 a verified renewal replaces the secret", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
 		t.Subscribed(c, tp, "hub.secret", "the old one")
 		signed(t, t.Delivered(c, t.Publish(tp)), "the old one")
@@ -155,7 +155,7 @@ var renewals = []rule{
 			return nil
 		})
 	}},
-	{"5.1 a renewal that is not confirmed changes nothing", func(t *trial.Trial) {
+	{"5.1 an unconfirmed renewal changes nothing", func(t *trial.Trial) {
 		tp, witness := t.Topic(), t.Callback("")
 		t.Subscribed(witness, tp)
 		for _, answer := range []trial.Reply{trial.Status(http.StatusNotFound), trial.Hang} {
@@ -168,7 +168,7 @@ var renewals = []rule{
 			}
 		}
 	}},
-	{"5.3.1 a lease ends", func(t *trial.Trial) {
+	{"5.3.1 deliveries stop when the lease ends", func(t *trial.Trial) {
 		c, witness, tp := t.Callback(""), t.Callback(""), t.Topic()
 		t.Subscribed(witness, tp)
 		v := t.Subscribed(c, tp, "hub.lease_seconds", "2")
@@ -198,7 +198,7 @@ func ends(t *trial.Trial, v trial.Arrival) {
 
 // removals are the rules of unsubscribing (WebSub 5.1 and 5.3).
 var removals = []rule{
-	{"5.3 who unsubscribes is verified, gets nothing more, and may subscribe again", func(t *trial.Trial) {
+	{"5.3 unsubscribing is verified and stops deliveries", func(t *trial.Trial) {
 		c, witness, tp := t.Callback(""), t.Callback(""), t.Topic()
 		one := t.Subscribed(c, tp)
 		t.Subscribed(witness, tp)
@@ -210,7 +210,7 @@ var removals = []rule{
 		t.Subscribed(c, tp)
 		gets(t, tp, c)
 	}},
-	{"5.3.1 to unsubscribe needs the subscriber's confirmation", func(t *trial.Trial) {
+	{"5.3.1 unsubscribing needs a confirmation", func(t *trial.Trial) {
 		tp := t.Topic()
 		for _, answer := range []trial.Reply{trial.Status(404), trial.ConfirmWith(400), trial.Say(200, func(string) string { return "another" })} {
 			c, witness := t.Callback(""), t.Callback("")
@@ -222,7 +222,7 @@ var removals = []rule{
 			gets(t, tp, c)
 		}
 	}},
-	{"5.1 the lease of who unsubscribes is ignored, and who has no subscription is answered", func(t *trial.Trial) {
+	{"5.1 unsubscribing ignores the lease and needs no subscription", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
 		for _, lease := range []string{"abc", "0", "-1", "86400"} {
 			t.Subscribed(c, tp)
@@ -232,7 +232,7 @@ var removals = []rule{
 			t.Errorf("it is answered %d: %s", a.Status, a.Body)
 		}
 	}},
-	{"5.1 to unsubscribe from one topic leaves the other", func(t *trial.Trial) {
+	{"5.1 unsubscribing from one topic leaves the others", func(t *trial.Trial) {
 		c, witness, one, two := t.Callback(""), t.Callback(""), t.Topic(), t.Topic()
 		t.Subscribed(c, one)
 		t.Subscribed(c, two)

@@ -101,41 +101,41 @@ func wrongs() map[string]wrong {
 	}
 	return map[string]wrong{
 		// Requests.
-		"5.1 callback, mode and topic are enough": {does: "answers 200",
+		"5.1 callback, mode and topic suffice": {does: "answers 200",
 			answers: func(f url.Values, _ *http.Request, answer *http.Response) {
 				if is(f, "subscribe") {
 					answer.StatusCode = http.StatusOK
 				}
 			}},
-		"5.1 a form has any order, escaping and charset, and more than a hub knows": {does: "wants no charset",
+		"5.1 parameters in any order, escaping and charset; unknown ones ignored": {does: "wants no charset",
 			answers: refuses(func(_ url.Values, r *http.Request) bool {
 				return strings.Contains(r.Header.Get("Content-Type"), "charset")
 			})},
-		"5.1 and 5.1.2 a wrong request is refused in plain text, and nothing comes of it": {does: "takes everything", answers: takes},
-		"5.1 a secret has less than 200 bytes": {does: "counts characters",
+		"5.1 and 5.1.2 invalid requests are refused in plain text": {does: "takes everything", answers: takes},
+		"5.1 a secret has fewer than 200 bytes": {does: "counts characters",
 			answers: func(f url.Values, r *http.Request, answer *http.Response) {
 				if utf8.RuneCountInString(f.Get("hub.secret")) < 200 {
 					takes(f, r, answer)
 				}
 			}},
-		"5.1 callbacks that differ in their query are different subscribers": {does: "knows callbacks by their path",
+		"5.1 callbacks with different queries are different subscribers": {does: "knows callbacks by their path",
 			calls: drops(func(r *http.Request) bool { return r.URL.RawQuery == "id=2" })},
-		"5.1.1 parameters of the callback that are named like the hub's are kept": {does: "replaces them",
+		"5.1.1 the callback keeps its own hub parameters": {does: "replaces them",
 			calls: verifies(func(q url.Values) {
 				for name, all := range q {
 					q[name] = all[len(all)-1:]
 				}
 			})},
-		"5.1.1 and 8.3 the callback is used exactly as it was given": {does: "writes URLs in its own way",
+		"5.1.1 and 8.3 the callback URL is used unchanged": {does: "writes URLs in its own way",
 			calls: posts(func(r *http.Request) { retarget(r, (&url.URL{Path: r.URL.Path}).EscapedPath(), r.URL.RawQuery) })},
-		"5.1.2 the answer does not wait for the verification": {does: "does not answer before it",
+		"5.1.2 the response does not wait for the verification": {does: "does not answer before it",
 			answers: func(f url.Values, r *http.Request, answer *http.Response) {
 				if is(f, "subscribe") {
 					<-r.Context().Done() // the subscriber confirms after the answer
 					answer.StatusCode = http.StatusGatewayTimeout
 				}
 			}},
-		"5.1.2 the answer is 202 too when the subscriber will refuse, or does not listen": {does: "looks whether somebody listens",
+		"5.1.2 the response is 202 even if the callback will refuse": {does: "looks whether somebody listens",
 			answers: refuses(func(f url.Values, _ *http.Request) bool {
 				resp, err := http.Get(f.Get("hub.callback"))
 				if err == nil {
@@ -145,11 +145,11 @@ func wrongs() map[string]wrong {
 			})},
 
 		// Verifications.
-		"5.3 the verification has mode, topic, challenge and lease, once each": {does: "says another topic",
+		"5.3 the verification has mode, topic, challenge and lease once each": {does: "says another topic",
 			calls: verifies(func(q url.Values) { q.Set("hub.topic", "https://example.org/") })},
-		"8.2 each challenge is another, and long enough": {does: "has one challenge",
+		"8.2 challenges are unique and long": {does: "has one challenge",
 			calls: verifies(func(q url.Values) { q.Set("hub.challenge", "the-challenge-of-all-subscribers") })},
-		"5.3.1 a lease is a number of seconds, and not for ever": {does: "grants centuries",
+		"5.3.1 a lease is a finite number of seconds": {does: "grants centuries",
 			calls: verifies(func(q url.Values) { q.Set("hub.lease_seconds", "99999999999") })},
 		"5.3.1 any 2xx with the challenge confirms": {does: "wants 200",
 			calls: understands(http.MethodGet, func(_ *http.Request, a *recorder) {
@@ -157,16 +157,16 @@ func wrongs() map[string]wrong {
 					a.Code = http.StatusNotFound
 				}
 			})},
-		"5.3.1 another status refuses": {does: "takes any with the challenge",
+		"5.3.1 any other status refuses": {does: "takes any with the challenge",
 			calls: understands(http.MethodGet, func(_ *http.Request, a *recorder) { a.Code = http.StatusOK })},
-		"5.3.1 another body refuses": {does: "looks for the challenge anywhere",
+		"5.3.1 any other body refuses": {does: "looks for the challenge anywhere",
 			calls: understands(http.MethodGet, func(r *http.Request, a *recorder) {
 				if strings.Contains(a.Body.String(), challenge(r)) {
 					confirmed(r, a)
 				}
 			})},
-		"5.3.1 a redirect refuses, and is not followed": {does: "follows it", calls: through(http.MethodGet, follows)},
-		"5.3 nothing is delivered before the subscriber confirms": {does: "confirms for the subscriber",
+		"5.3.1 a redirect refuses and is not followed": {does: "follows it", calls: through(http.MethodGet, follows)},
+		"5.3 nothing is delivered before the confirmation": {does: "confirms for the subscriber",
 			calls: through(http.MethodGet, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 				go next.ServeHTTP(httptest.NewRecorder(), r.Clone(r.Context())) // ends with the callback
 				_, _ = io.WriteString(w, challenge(r))
@@ -177,7 +177,7 @@ func wrongs() map[string]wrong {
 			calls: drops(func(r *http.Request) bool { return first(self(r), r.URL.Path) != r.URL.Path })},
 		"5.1 a callback may subscribe to several topics": {does: "lets it have one",
 			calls: drops(func(r *http.Request) bool { return first(r.URL.Path, self(r)) != self(r) })},
-		"5.1 who subscribes again has one subscription": {does: "delivers twice",
+		"5.1 subscribing again makes no second subscription": {does: "delivers twice",
 			calls: through(http.MethodPost, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 				b, _ := io.ReadAll(r.Body)
 				for _, to := range []http.ResponseWriter{httptest.NewRecorder(), w} {
@@ -185,11 +185,11 @@ func wrongs() map[string]wrong {
 					next.ServeHTTP(to, r)
 				}
 			})},
-		"5.1 a renewal replaces the secret once it is verified": {does: "never replaces it",
+		"5.1 a verified renewal replaces the secret": {does: "never replaces it",
 			hears: func(f url.Values) { f.Set("hub.secret", first("hub.secret", f.Get("hub.secret"))) }},
-		"5.1 a renewal that is not confirmed changes nothing": {does: "takes any answer",
+		"5.1 an unconfirmed renewal changes nothing": {does: "takes any answer",
 			calls: understands(http.MethodGet, confirmed)},
-		"5.3.1 a lease ends": {does: "grants a day and says 2 seconds",
+		"5.3.1 deliveries stop when the lease ends": {does: "grants a day and says 2 seconds",
 			calls: verifies(func(q url.Values) { q.Set("hub.lease_seconds", "2") }),
 			hears: func(f url.Values) { f.Del("hub.lease_seconds") }},
 		"5.1 a renewal prolongs the lease": {does: "delivers until the first lease ends", calls: func(next http.Handler) http.Handler {
@@ -199,19 +199,19 @@ func wrongs() map[string]wrong {
 		}},
 
 		// Removals.
-		"5.3 who unsubscribes is verified, gets nothing more, and may subscribe again": {does: "never unsubscribes",
+		"5.3 unsubscribing is verified and stops deliveries": {does: "never unsubscribes",
 			calls: understands(http.MethodGet, func(r *http.Request, a *recorder) {
 				if is(r.URL.Query(), "unsubscribe") {
 					a.Code = http.StatusNotFound
 				}
 			})},
-		"5.3.1 to unsubscribe needs the subscriber's confirmation": {does: "takes any answer",
+		"5.3.1 unsubscribing needs a confirmation": {does: "takes any answer",
 			calls: understands(http.MethodGet, confirmed)},
-		"5.1 the lease of who unsubscribes is ignored, and who has no subscription is answered": {does: "reads it",
+		"5.1 unsubscribing ignores the lease and needs no subscription": {does: "reads it",
 			answers: refuses(func(f url.Values, _ *http.Request) bool {
 				return is(f, "unsubscribe") && f.Get("hub.lease_seconds") == "abc"
 			})},
-		"5.1 to unsubscribe from one topic leaves the other": {does: "ends both", calls: func(next http.Handler) http.Handler {
+		"5.1 unsubscribing from one topic leaves the others": {does: "ends both", calls: func(next http.Handler) http.Handler {
 			return drops(func(r *http.Request) bool { return has(r.URL.Path) })(understands(http.MethodGet, func(r *http.Request, _ *recorder) {
 				if is(r.URL.Query(), "unsubscribe") {
 					first(r.URL.Path, "")
@@ -222,18 +222,18 @@ func wrongs() map[string]wrong {
 		// Deliveries.
 		"7 the delivery has the topic's media type and document": {does: "has another media type",
 			calls: posts(func(r *http.Request) { r.Header.Set("Content-Type", "text/xml") })},
-		"7 the delivery links to the hub and, once, to the topic, in one field": {does: "links to itself twice",
+		"7 one Link header names the hub and, once, the topic": {does: "links to itself twice",
 			calls: posts(func(r *http.Request) { r.Header.Set("Link", r.Header.Get("Link")+", "+r.Header.Get("Link")) })},
-		"7 any 2xx with any body takes the delivery, which does not come again": {does: "is content with 200 only",
+		"7 any 2xx with any body is success": {does: "is content with 200 only",
 			calls: understands(http.MethodPost, func(_ *http.Request, a *recorder) {
 				if a.Code != http.StatusOK {
 					a.Code = http.StatusInternalServerError
 				}
 			})},
-		"7 all else is a failure: the change comes again, and the next one too": {does: "tries once",
+		"7 any other status is a failure and is retried": {does: "tries once",
 			calls: understands(http.MethodPost, func(_ *http.Request, a *recorder) { a.Code = http.StatusOK })},
-		"7 a redirect is a failure, and is not followed": {does: "follows it", calls: through(http.MethodPost, follows)},
-		"7 410 does not disturb others, and one may subscribe again": {does: "ends the topic",
+		"7 a redirect is a failure and is not followed": {does: "follows it", calls: through(http.MethodPost, follows)},
+		"7 a 410 ends one subscription, which may be made again": {does: "ends the topic",
 			calls: func(next http.Handler) http.Handler {
 				return drops(func(*http.Request) bool { return has("gone") })(understands(http.MethodPost, func(_ *http.Request, a *recorder) {
 					if a.Code == http.StatusGone {
@@ -241,13 +241,13 @@ func wrongs() map[string]wrong {
 					}
 				})(next))
 			}},
-		"7 callbacks that hang or fail hold nobody up": {does: "delivers to one after the other",
+		"7 hanging and failing callbacks delay no other": {does: "delivers to one after the other",
 			calls: through(http.MethodPost, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 				one.Lock()
 				defer one.Unlock()
 				next.ServeHTTP(w, r)
 			})},
-		"7 many subscriptions at once are all verified, and get a change": {does: "verifies twelve",
+		"7 many simultaneous subscriptions are verified and receive changes": {does: "verifies twelve",
 			calls: through(http.MethodGet, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 				if questions.Add(1) <= 12 {
 					next.ServeHTTP(w, r)
@@ -255,32 +255,32 @@ func wrongs() map[string]wrong {
 			})},
 
 		// Signatures.
-		"7.1 without a secret there is no signature": {does: "signs unasked",
+		"7.1 no secret, no signature": {does: "signs unasked",
 			calls: posts(func(r *http.Request) { r.Header.Set("X-Hub-Signature", "sha256=00") })},
-		"7.1 and 8.3 each attempt is signed with its subscriber's secret, by sha256 or better": {does: "has one secret for all",
+		"7.1 and 8.3 each attempt is signed by the subscriber's secret with SHA-256 or better": {does: "has one secret for all",
 			hears: func(f url.Values) { f.Set("hub.secret", first("hub.secret", f.Get("hub.secret"))) }},
-		"8.3 the secret itself is never sent": {does: "sends it",
+		"8.3 the secret is never sent": {does: "sends it",
 			calls: posts(func(r *http.Request) { r.Header.Set("X-Secret", "never-to-be-seen-again") })},
 
 		// Change notifications.
-		"4.1 the topic answers with media type, links and the latest notification": {does: "does not link",
+		"4.1 the topic has media type, links and the latest notification": {does: "does not link",
 			answers: func(_ url.Values, _ *http.Request, answer *http.Response) { answer.Header.Del("Link") }},
-		"4.1 a topic without a notification has an empty body": {does: "has one",
+		"4.1 a topic without notifications has an empty body": {does: "has one",
 			answers: func(_ url.Values, _ *http.Request, answer *http.Response) {
 				answer.Body = replaced(answer.Body, "", " ")
 			}},
-		"4.1 what is submitted to the hub is delivered, unless it is wrong": {does: "takes everything", answers: takes},
-		"3 the delivery is a change-notification, from and until, below a Capability List": {does: "says another capability",
+		"4.1 valid notifications are delivered, invalid ones refused": {does: "takes everything", answers: takes},
+		"3 a delivery has its capability, from, until and a link to the Capability List": {does: "says another capability",
 			calls: posts(func(r *http.Request) { r.Body = replaced(r.Body, "change-notification", "changelist") })},
-		"3 and 4.3 intervals are consecutive, and every change comes once and in order of time": {does: "loses a delivery",
+		"3 and 4.3 intervals are consecutive, changes unique and in order": {does: "loses a delivery",
 			calls: drops(func(*http.Request) bool { return sent.Add(1) == 2 })},
-		"4.2 the lease is 300 seconds to a month, if nothing else is asked for": {does: "grants a second",
+		"4.2 the default lease is 300 seconds to a month": {does: "grants a second",
 			calls: verifies(func(q url.Values) { q.Set("hub.lease_seconds", "1") })},
 		"5 the Capability List names topic and hub": {does: "does not name the hub",
 			answers: func(_ url.Values, _ *http.Request, answer *http.Response) {
 				answer.Body = replaced(answer.Body, `"hub"`, `"other"`)
 			}},
-		"the draft of 2012: POST /subscribe takes callbackURI": {does: "does not know it",
+		"draft of 2012: POST /subscribe accepts callbackURI": {does: "does not know it",
 			answers: refuses(func(f url.Values, _ *http.Request) bool { return f.Has("callbackURI") })},
 	}
 }
