@@ -154,7 +154,7 @@ db.commit()`
 	sql(`UPDATE article SET changed = '2026-01-02 10:00:00', body = 'new' WHERE id = 2; UPDATE article SET published = 1 WHERE id = 3; DELETE FROM article WHERE id = 4`)
 	h.Kill()
 	p := start()
-	p.Says("next try in")
+	p.Says("retrying in")
 	h.Start(t)
 	if code := p.Wait(); code != 0 {
 		t.Fatalf("table.py ended with %d: %s", code, p.Stderr)

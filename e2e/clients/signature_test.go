@@ -31,8 +31,8 @@ e, secret, mark = os.environ, "own", None
 headers, body, query = {e["NAME"]: e["DELIVERY_SIGNATURE"], "RS-Signature": e["QUERY_SIGNATURE"]}, e["BODY"].encode(), e["QUERY"]
 try:
 ` + regexp.MustCompile(`(?m)^`).ReplaceAllString(example[1], "    ") + `
-    print("true" if news.mark == "1" else "?", file=sys.stderr)
-except rshub.BadSignature:
+    print("true" if new.mark == "1" else "?", file=sys.stderr)
+except rshub.SignatureError:
     print("false", file=sys.stderr)
 `
 	if err := os.WriteFile(program, []byte(source), 0o600); err != nil {

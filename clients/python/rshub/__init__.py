@@ -1,8 +1,8 @@
-"""A client of rshub, a ResourceSync push hub. It needs nothing but Python's standard library.
+"""A client of rshub, a ResourceSync push hub, with Python's standard library only.
 
 A *source* publishes which of its web resources were created, updated or deleted. A *destination* follows
 these changes. A *set* is a set of resources of one source. A *cursor* is a place in the log of a set: an
-opaque text, to be kept and given back.
+opaque string that callers store and pass back.
 
     client = rshub.Client("https://hub.example.org")
     client.publish("demo", [{"loc": "https://example.org/a", "change": "updated"}])
@@ -10,45 +10,45 @@ opaque text, to be kept and given back.
         print(batch.changes, batch.cursor)
 
 A change is a dict with the members of rshub's JSON: ``loc``, ``change`` (created, updated or deleted),
-``lastmod``, ``hash``, ``length``, ``type`` and so on. What comes from a hub also has ``position``, a number
-that grows by one with each change of the set, and ``datetime``, at which the hub accepted the change.
+``lastmod``, ``hash``, ``length``, ``type`` and so on. Changes from a hub also have ``position``, a number
+that grows by one with each change of the set, and ``datetime``, when the hub accepted the change.
 
-What is tried again after a failure is logged as a warning of the logger "rshub".
+Retries are logged as warnings of the logger "rshub".
 """
 
-from .audit import Difference, Look
+from .audit import Difference, Summary
 from .baseline import BaselinePage
-from .callback import BadSignature, Delivery, News, check_question, check_signature, read_delivery
+from .callback import Delivery, NewChanges, SignatureError, check_query, check_signature, read_delivery
 from .client import Client
 from .cursorfile import CursorFile
-from .errors import Error, Gone, NotAHub, Refused, Unavailable
+from .errors import Error, GoneError, NotHubError, RefusedError, UnavailableError
 from .follow import Batch, position
 from .inventory import Inventory, version
 from .publish import Receipt
-from .replica import NotWhole, Replica, TooManyDeleted, Update
+from .replica import BaselinePendingError, DeleteLimitError, Replica, Update
 
 __all__ = [
-    "BadSignature",
     "BaselinePage",
+    "BaselinePendingError",
     "Batch",
     "Client",
     "CursorFile",
+    "DeleteLimitError",
     "Delivery",
     "Difference",
     "Error",
-    "Gone",
+    "GoneError",
     "Inventory",
-    "Look",
-    "News",
-    "NotAHub",
-    "NotWhole",
+    "NewChanges",
+    "NotHubError",
     "Receipt",
-    "Refused",
+    "RefusedError",
     "Replica",
-    "TooManyDeleted",
-    "Unavailable",
+    "SignatureError",
+    "Summary",
+    "UnavailableError",
     "Update",
-    "check_question",
+    "check_query",
     "check_signature",
     "position",
     "read_delivery",

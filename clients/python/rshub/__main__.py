@@ -33,26 +33,26 @@ def _put(value: Any) -> None:
 
 
 def _sync() -> None:
-    """Hands over what was printed. If standard output is a file, it is durable then."""
+    """Flushes standard output and, if it is a file, syncs it to disk."""
     sys.stdout.flush()
     try:
         fd = sys.stdout.fileno()
-    except OSError:  # another program has replaced it
+    except OSError:  # standard output was replaced
         return
     if stat.S_ISREG(os.fstat(fd).st_mode):
         os.fsync(fd)
 
 
 def _follow(client: Client, args: argparse.Namespace) -> int:
-    place = CursorFile(args.cursor, first=args.since) if args.cursor else None
-    for batch in client.follow(args.set, place.read() if place else args.since, prefix=args.prefix, once=args.once, stream=args.stream):
+    cursor_file = CursorFile(args.cursor, first=args.since) if args.cursor else None
+    for batch in client.follow(args.set, cursor_file.read() if cursor_file else args.since, prefix=args.prefix, once=args.once, stream=args.stream):
         if batch.diverged:
-            print("rshub: the hub has lost its newest changes; changes may come again", file=sys.stderr)
+            print("rshub: the hub has lost its newest changes; changes may repeat", file=sys.stderr)
         for change in batch.changes:
             _put(change)
-        if place:
-            _sync()  # else a crash could leave the cursor of changes that the output does not have
-            place.write(batch.cursor)
+        if cursor_file:
+            _sync()  # otherwise, after a crash, the cursor could be ahead of the output
+            cursor_file.write(batch.cursor)
         else:
             sys.stdout.flush()
     return 0
@@ -61,7 +61,7 @@ def _follow(client: Client, args: argparse.Namespace) -> int:
 def _baseline(client: Client, args: argparse.Namespace) -> int:
     for page in client.baseline(args.set, prefix=args.prefix):
         if page.restart and page.cursor:
-            print("rshub: the baseline begins anew; forget the lines before", file=sys.stderr)
+            print("rshub: the baseline starts over; discard the previous lines", file=sys.stderr)
         for resource in page.resources:
             _put(resource)
         if page.end:
@@ -86,9 +86,9 @@ def _publish(client: Client, args: argparse.Namespace) -> int:
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    parser = argparse.ArgumentParser(prog="python3 -m rshub", description="Follow, read, compare and publish a set of an rshub, as lines of JSON.")
+    parser = argparse.ArgumentParser(prog="python3 -m rshub", description="Follow, read, compare and publish a set of a hub, as lines of JSON.")
     parser.add_argument("--hub", default="http://127.0.0.1:8080", help="URL of the hub (default: %(default)s)")
-    parser.add_argument("--token-file", help="holds the token; without it RSHUB_TOKEN does")
+    parser.add_argument("--token-file", help="file with the token (default: the token in RSHUB_TOKEN)")
     commands = parser.add_subparsers(dest="command", required=True)
 
     def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
@@ -97,20 +97,20 @@ def main(arguments: Optional[List[str]] = None) -> int:
         sub.set_defaults(run=run)
         return sub
 
-    follow = command("follow", _follow, "Print changes as they come, also after outages.")
+    follow = command("follow", _follow, "Print changes as they arrive, and reconnect after outages.")
     follow.add_argument("--since", default="now", help="a cursor, a datetime, start or now (the default)")
-    follow.add_argument("--cursor", metavar="FILE", help="keeps the cursor, and goes on from there at the next start")
+    follow.add_argument("--cursor", metavar="FILE", help="file of the cursor, from which the next start continues")
     follow.add_argument("--once", action="store_true", help="end when there are no more changes")
-    follow.add_argument("--stream", action="store_true", help="have the changes sent as events on one connection, instead of asking again and again")
+    follow.add_argument("--stream", action="store_true", help="use an event stream instead of long polls")
     baseline = command("baseline", _baseline, "Print all resources of the set.")
-    audit = command("audit", _audit, "Compare a list of resources with what the hub knows, by content; exit with 1 if they differ.")
-    audit.add_argument("--name", default="rshub for Python", help="the hub keeps under this name when the list last equalled what it knows (default: %(default)s)")
+    audit = command("audit", _audit, "Compare a list of resources with the set, by content; exit with 1 if they differ.")
+    audit.add_argument("--name", default="rshub for Python", help="name under which the hub records that the list is equal (default: %(default)s)")
     publish = command("publish", _publish, "Publish changes, 1,000 at a time.")
-    publish.add_argument("--key", help="publish the same changes with the same key again: without doubling them within a day, and later all again, in order")
+    publish.add_argument("--key", help="key with which the same changes, published again within a day, are not added twice")
     for sub in (follow, baseline, audit):
-        sub.add_argument("--prefix", default="", help="only resources whose loc begins with it")
+        sub.add_argument("--prefix", default="", help="only resources whose loc starts with this")
     for sub in (audit, publish):
-        sub.add_argument("file", nargs="?", type=argparse.FileType("r", encoding="utf-8"), default=sys.stdin, help="lines of JSON (default: standard input)")
+        sub.add_argument("file", nargs="?", type=argparse.FileType("r", encoding="utf-8"), default=sys.stdin, help="file of JSON lines (default: standard input)")
 
     args = parser.parse_args(arguments)
     token = os.environ.get("RSHUB_TOKEN") or None
@@ -120,8 +120,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
                 token = f.read().strip()
         return int(args.run(Client(args.hub, token=token), args))
     except (Error, ValueError, OSError) as e:
-        doubt = " (the hub may have them all the same: publish again with --key)" if getattr(e, "doubt", False) else ""
-        print(f"rshub: {e}{doubt}", file=sys.stderr)
+        uncertain = " (the hub may have the changes anyway; publish them again with --key)" if getattr(e, "uncertain", False) else ""
+        print(f"rshub: {e}{uncertain}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

@@ -1,4 +1,4 @@
-"""Baselines: all resources of a set as they were at one cursor."""
+"""Baselines: all resources of a set at one cursor."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import urllib.parse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional
 
-from .errors import Gone, NotAHub, Unavailable
-from .wire import pause, pause_of_follower, read_entries, read_members
+from .errors import GoneError, NotHubError, UnavailableError
+from .wire import backoff, follower_backoff, read_entries, read_members
 
 if TYPE_CHECKING:
     from .client import Client
@@ -15,62 +15,62 @@ if TYPE_CHECKING:
 
 @dataclass
 class BaselinePage:
-    """A part of a baseline."""
+    """A page of a baseline."""
 
-    #: In the order of loc, each with its newest change.
+    #: The resources in the order of loc, each with its newest change.
     resources: List[Dict[str, Any]]
-    #: Where to go on: give it as ``after`` to baseline, or at the end as ``since`` to follow.
+    #: Where to continue: ``after`` of baseline, or at the end ``since`` of follow.
     cursor: str
-    #: The baseline begins anew with this page. Forget which resources were named before.
+    #: True if the baseline starts over with this page. Forget the resources of earlier pages.
     restart: bool
-    #: You have all of it. What was not named does not exist any more, but only if ``complete`` is true.
+    #: True if this is the last page. Resources that were not listed no longer exist, but only if ``complete`` is true.
     end: bool
-    #: The hub knows all resources of the set.
+    #: True if the hub knows all resources of the set.
     complete: bool
-    #: How many resources the whole baseline names. None: of a collection, the hub does not know it.
+    #: Number of resources in the whole baseline. None for a collection.
     count: Optional[int]
-    #: At the end, unless it is of a collection: the digest of all resources, by position.
+    #: Digest of all resources by position, on the last page; empty for a collection.
     position: str = ""
-    #: The same by content.
+    #: Digest of all resources by content, likewise.
     content: str = ""
 
 
 def baseline(client: Client, set_name: str, prefix: str, collection: str, after: str, limit: int) -> Iterator[BaselinePage]:
     """See Client.baseline."""
     topic = client.topic(set_name)
-    place, last, begun, tries, restarts = after, "", False, 0, 0
-    lost = False  # the baseline before is lost, so the next page is a restart
-    named = 0  # resources of this baseline
-    whole = not after  # they are all since its beginning
+    place, last, started, tries, restarts = after, "", False, 0, 0
+    lost = False  # whether the previous baseline was lost, so that the next page is a restart
+    listed = 0  # resources of this baseline so far
+    from_start = not after  # whether listed counts from the start of the baseline
     while True:
         query = {"since": place or "baseline", "limit": str(limit)}
         query.update((name, value) for name, value in (("prefix", prefix), ("collection", collection)) if value)
         url = f"{topic}?{urllib.parse.urlencode(query)}"
         try:
             page = _page(client, set_name, url, place, last, prefix)
-        except Gone:
+        except GoneError:
             if not place:
                 raise
             place, last, lost = "", "", True
             restarts += 1
             if restarts > 1:
-                client.sleep(pause(restarts - 2))  # the hub drops what is read too soon
+                client.sleep(backoff(restarts - 2))  # the hub drops its states faster than they are read
             continue
-        except (Unavailable, NotAHub) as e:
-            if not begun and (isinstance(e, NotAHub) or e.lasting):
+        except (UnavailableError, NotHubError) as e:
+            if not started and (isinstance(e, NotHubError) or e.permanent):
                 raise
-            client.pause(e, pause_of_follower(tries, e))
+            client.backoff(e, follower_backoff(tries, e))
             tries += 1
             continue
-        begun, tries = True, 0
+        started, tries = True, 0
         page.restart = page.restart or lost
         restarts = restarts if page.restart else 0
         place, lost = page.cursor, False
         last = page.resources[-1]["loc"] if page.resources else "" if page.restart else last
-        named = len(page.resources) + (0 if page.restart else named)
-        whole = whole or page.restart
-        if page.end and whole and not collection and named != page.count:
-            raise NotAHub(f"{url} has named {named} resources of a baseline of {page.count}")
+        listed = len(page.resources) + (0 if page.restart else listed)
+        from_start = from_start or page.restart
+        if page.end and from_start and not collection and listed != page.count:
+            raise NotHubError(f"{url}: got {listed} resources, want the {page.count} of the baseline")
         yield page
         if page.end:
             return
@@ -84,13 +84,13 @@ def _page(client: Client, set_name: str, url: str, place: str, last: str, prefix
         page.get("count"), str(page.get("position", "")), str(page.get("content", "")),
     )  # fmt: skip
     if page["set"] != set_name:
-        raise NotAHub(f"{url} answers with resources of the set {page['set']}")
+        raise NotHubError(f"{url}: got resources of the set {page['set']}, want {set_name}")
     if read.restart:
         last = ""
-    elif place and page.get("after", place) != place:  # as of a cache that does not look at queries
-        raise NotAHub(f"{url} answers with what follows {page['after']}, and not {place}")
+    elif place and page.get("after", place) != place:  # for example a cache that ignores queries
+        raise NotHubError(f"{url}: got resources after {page['after']}, want those after {place}")
     for r in read.resources:
         if not r["loc"].startswith(prefix) or r["loc"] <= last:
-            raise NotAHub(f"{url} answers with {r['loc']} behind {last}")
+            raise NotHubError(f"{url}: got {r['loc']}, want a loc after {last!r} with the prefix {prefix!r}")
         last = r["loc"]
     return read

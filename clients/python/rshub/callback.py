@@ -1,11 +1,11 @@
-"""Callbacks: what a hub POSTs to a destination (WebSub). docs/callbacks.md of rshub describes the deliveries.
+"""Callbacks: deliveries that a hub POSTs to a destination (WebSub). See docs/callbacks.md of rshub.
 
-    delivery = rshub.read_delivery(headers, body, secret)    # raises BadSignature, ValueError
-    news = delivery.news(mark)                               # mark: the text that was stored last; None at first
-    if news.missed: read a baseline
-    process(news.changes), and store news.mark with the result
+    delivery = rshub.read_delivery(headers, body, secret)    # raises SignatureError, ValueError
+    new = delivery.new_changes(mark)                         # mark: the stored mark; None at first
+    if new.missed: read a baseline
+    process(new.changes), and store new.mark with the result
 
-Answer 2xx only when the changes are safe: the hub sends a delivery again until it gets that answer.
+Answer 2xx only when the result is stored: the hub repeats a delivery until it gets that answer.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _RS = "{http://www.openarchives.org/rs/terms/}"
 _HUB = "{https://github.com/rshub/rshub/terms/}"
 
 
-class BadSignature(Error):
-    """A delivery is not signed with the secret. Do not use it. Answer 403: then the hub sends it again, and nothing is
-    lost if only the secret was a wrong one."""
+class SignatureError(Error):
+    """The request is not signed with the secret. Discard it, and answer 403: the hub retries, so nothing is lost if only
+    the configured secret was wrong."""
 
 
 def check_signature(secret: Union[str, bytes], body: bytes, signature: Optional[str]) -> bool:
-    """Reports whether signature, the header X-Hub-Signature, is that of the body: sha256, sha384 or sha512. SHA-1, which
-    WebSub allows, is not accepted. The time that it takes does not show how much of a wrong signature is right."""
+    """Reports whether signature, the header X-Hub-Signature, matches body. It accepts sha256, sha384 and sha512, but not
+    SHA-1, which WebSub allows. The comparison takes constant time."""
     method, _, given = (signature or "").strip().partition("=")
     algorithm = _ALGORITHMS.get(method.strip().lower())
     if algorithm is None:
@@ -46,59 +46,57 @@ def check_signature(secret: Union[str, bytes], body: bytes, signature: Optional[
 
 
 @dataclass
-class News:
-    """What a destination has to do about a delivery."""
+class NewChanges:
+    """The part of a delivery that a destination has not processed yet."""
 
-    #: Those that were not processed yet. None of them: the delivery is a repeat.
+    #: The changes to process. Empty if the delivery is a repeat.
     changes: List[Dict[str, Any]]
-    #: To be stored with the result of the changes, and given to the next delivery: the position up to which changes were
-    #: processed, and the number of the newest delivery. It is an opaque text, "POSITION/NUMBER", or "POSITION" if the hub
-    #: numbers no deliveries.
+    #: The mark to store together with the result, and to pass to the next delivery. It has the position up to which
+    #: changes were processed and the number of the newest delivery, and is opaque.
     mark: str
-    #: Changes before these will not come any more: read a baseline.
+    #: True if changes before these will not be delivered: read a baseline.
     missed: bool
 
 
 @dataclass
 class Delivery:
-    """One delivery: consecutive changes of a set, less what the subscription's filter leaves out."""
+    """Consecutive changes of a set, without those that the subscription's filter leaves out."""
 
     changes: List[Dict[str, Any]]
-    #: The cursor before them: that of the delivery before.
+    #: The cursor before the changes, which is that of the previous delivery.
     after: str
-    #: The cursor behind them.
+    #: The cursor after the changes.
     cursor: str
-    #: 1, or more when the hub sends it again.
+    #: 1, or more for a retry.
     attempt: int = 1
-    #: The positions that are gone: "first-last", or "first-" if the set was made anew. Else empty.
+    #: The positions that are gone, as "first-last", or "first-" if the set was created again; empty if there is no gap.
     gap: str = ""
-    #: The hub has lost its newest changes, and repeats rather than skips.
+    #: True if the hub has lost its newest changes. It then repeats changes rather than skip any.
     diverged: bool = False
-    #: The number of the delivery. Retries have the same number, later deliveries a higher one. None if the hub is older
-    #: than these numbers.
+    #: The number of the delivery. Retries have the same number, later deliveries a higher one. None for older hubs.
     number: Optional[int] = None
 
-    def news(self, mark: Union[str, int, None]) -> News:
-        """Returns what is new for a destination that stored a mark. None is the mark of a destination without one. A
-        position alone, as older versions of this package had it, is a mark without a number.
+    def new_changes(self, mark: Union[str, int, None]) -> NewChanges:
+        """Returns what is new for a destination with this mark, which is None before the first delivery. A position
+        alone, which older versions of this package stored, is a valid mark.
 
-        A delivery with a lower number than the mark's is a replay, and nothing of it is new. A gap or a lost tail moves the
-        mark back only if the number is higher: the signature of an old delivery stays good forever. Raises ValueError for
-        an invalid mark."""
+        A delivery with a lower number than the mark's is a replay without new changes. A gap or a lost tail moves the mark
+        back only if the number is higher, because the signature of an old delivery stays valid forever. Raises ValueError
+        for an invalid mark."""
         at, newest = _read_mark(mark)
         before, end = position(self.after), position(self.cursor)
         if newest is not None and self.number is not None and self.number < newest:
-            return News([], _mark(at or 0, newest), False)
+            return NewChanges([], _mark(at or 0, newest), False)
         missed = at is not None and before > at
         if newest is None or self.number is not None and self.number > newest:
             missed = missed or bool(self.gap)
             if self.gap or self.diverged:
-                at = before  # positions may be numbered differently from here on
+                at = before  # positions may start again here
             newest = self.number
         if at is None:
             at = before
         changes = [c for c in self.changes if c["position"] > at]
-        return News(changes, _mark(max(at, end), newest), missed)
+        return NewChanges(changes, _mark(max(at, end), newest), missed)
 
 
 def _mark(at: int, newest: Optional[int]) -> str:
@@ -106,14 +104,14 @@ def _mark(at: int, newest: Optional[int]) -> str:
 
 
 def _read_mark(mark: Union[str, int, None]) -> Tuple[Optional[int], Optional[int]]:
-    """Returns the position and the number of a mark."""
+    """Returns the position and the number in a mark."""
     if mark is None:
         return None, None
     at, slash, newest = str(mark).partition("/")
     try:
         return _natural(at), _natural(newest) if slash else None
     except ValueError:
-        raise ValueError(f"invalid mark {mark!r}; store News.mark as it is") from None
+        raise ValueError(f"invalid mark {mark!r}; store NewChanges.mark unchanged") from None
 
 
 def _natural(text: str) -> int:
@@ -124,52 +122,51 @@ def _natural(text: str) -> int:
 
 
 def _signed(secret: Union[str, bytes], text: bytes, named: Mapping[str, str], name: str) -> bool:
-    """For a day after a subscriber has changed the secret, the hub signs with both."""
+    """Reports whether text is signed. For a day after a change of the secret, the hub signs with both."""
     return check_signature(secret, text, named.get(name)) or check_signature(secret, text, named.get("rs-former-signature"))
 
 
-def check_question(headers: Mapping[str, str], query: str, secret: Union[str, bytes], seconds: float = 300) -> None:
-    """Checks that a GET of the hub, which asks for a confirmation or says that a subscription has ended, is signed with
-    the secret, and was sent within the last seconds. query is all behind "?", as it was received.
+def check_query(headers: Mapping[str, str], query: str, secret: Union[str, bytes], seconds: float = 300) -> None:
+    """Checks that a GET from the hub (a verification, or the end of a subscription) is signed with the secret, and was
+    sent within the last seconds. query is everything after "?", as received.
 
-    Raises BadSignature.
+    Raises SignatureError.
     """
     named = {name.lower(): value for name, value in headers.items()}
     if not _signed(secret, query.encode(), named, "rs-signature"):
-        raise BadSignature("the request is not signed with the secret")
+        raise SignatureError("check request: not signed with the secret")
     sent = parse_qs(query).get("rs.time", [""])[-1]
     try:
         age = time.time() - calendar.timegm(time.strptime(sent, "%Y-%m-%dT%H:%M:%SZ"))
     except ValueError:
-        raise BadSignature("the request does not say when it was sent") from None
+        raise SignatureError(f"check request: invalid rs.time {sent!r}") from None
     if abs(age) > seconds:
-        raise BadSignature("the request is old: somebody has sent it again, or a clock is wrong")
+        raise SignatureError(f"check request: sent {age:.0f} seconds ago, want at most {seconds:.0f}; it is a replay, or a clock is wrong")
 
 
 def read_delivery(headers: Mapping[str, str], body: bytes, secret: Union[str, bytes, None]) -> Delivery:
-    """Reads a delivery, after a check of its signature. With None as the secret there is no check: then anybody who
-    knows the callback's URL can deliver.
+    """Checks the signature of a delivery and parses it. With None as the secret there is no check, and anyone who knows
+    the callback's URL can deliver.
 
-    headers may be a dict, or what http.server, WSGI frameworks and the like have. The order of deliveries is taken
-    from the body, which the signature covers. RS-Attempt is a header, and so is RS-Gap, but only if the body has no number
-    of the delivery, as those of older hubs.
+    headers is any mapping, as http.server and WSGI frameworks have it. Order and gap are read from the body, which the
+    signature covers. The header RS-Gap is used only if the body has no h:delivery, as from older hubs.
 
-    Raises BadSignature, or ValueError if the body is no delivery of an rshub.
+    Raises SignatureError, or ValueError if the body is not a delivery of rshub.
     """
     named = {name.lower(): value for name, value in headers.items()}
     if secret is not None and not _signed(secret, body, named, "x-hub-signature"):
-        raise BadSignature("the delivery is not signed with the secret")
+        raise SignatureError("read delivery: not signed with the secret")
     try:
         text = body.decode()
         if "<!DOCTYPE" in text:
-            raise ValueError("a delivery has no DOCTYPE")
+            raise ValueError("read delivery: got a DOCTYPE, want none")
         root = ElementTree.fromstring(text)
     except (ElementTree.ParseError, UnicodeDecodeError) as e:
-        raise ValueError(f"the delivery is no XML: {e}") from None
+        raise ValueError(f"read delivery: invalid XML: {e}") from None
     md = root.find(_RS + "md")
     cursor = md.get(_HUB + "cursor") if md is not None else None
     if md is None or cursor is None or root.tag != _SITEMAP + "urlset":
-        raise ValueError("the delivery is no change notification of an rshub")
+        raise ValueError("read delivery: not a change notification of rshub: h:cursor is missing")
     after, number = md.get(_HUB + "after") or "0-0", md.get(_HUB + "delivery")
     for place in (after, cursor):
         _natural(place.partition("-")[0])
@@ -185,11 +182,11 @@ def read_delivery(headers: Mapping[str, str], body: bytes, secret: Union[str, by
 
 
 def _change(url: ElementTree.Element) -> Dict[str, Any]:
-    """Returns an entry with the members that it has as JSON."""
+    """Returns an entry with the members of its JSON form."""
     md = url.find(_RS + "md")
     loc = url.findtext(_SITEMAP + "loc")
     if md is None or not loc or not md.get(_HUB + "position"):
-        raise ValueError("an entry of the delivery has no loc or no h:position")
+        raise ValueError("read delivery: an entry lacks loc or h:position")
     change: Dict[str, Any] = {"position": int(md.get(_HUB + "position", "")), "loc": loc.strip()}
     change.update(_members(md))
     if md.get(_HUB + "sourceDatetime") is not None:
@@ -205,5 +202,5 @@ def _change(url: ElementTree.Element) -> Dict[str, Any]:
 
 
 def _members(element: ElementTree.Element) -> Dict[str, Any]:
-    """The attributes of an element as JSON has them, without those of the hub."""
+    """Returns the attributes of an element as JSON members, without the hub's own."""
     return {name: int(value) if name in ("length", "pri") else value for name, value in element.attrib.items() if not name.startswith(_HUB)}

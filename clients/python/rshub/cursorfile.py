@@ -1,4 +1,4 @@
-"""A cursor that is kept in a file."""
+"""A cursor in a file."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import os
 
 
 class CursorFile:
-    """Keeps a cursor in a file, so that it outlives the program and the machine's crash.
+    """Stores a cursor in a file that survives crashes of the program and the machine.
 
-        place = rshub.CursorFile("demo.cursor", first="start")
-        for batch in client.follow("demo", since=place.read()):
+        file = rshub.CursorFile("demo.cursor", first="start")
+        for batch in client.follow("demo", since=file.read()):
             process(batch.changes)
-            place.write(batch.cursor)
+            file.write(batch.cursor)
     """
 
     def __init__(self, path: str, *, first: str = "start") -> None:
@@ -20,7 +20,7 @@ class CursorFile:
         self.first = first
 
     def read(self) -> str:
-        """Returns the cursor that was written last, or first if none was."""
+        """Returns the last written cursor, or first if there is none."""
         try:
             with open(self.path, encoding="ascii") as f:
                 return f.read().strip() or self.first
@@ -28,19 +28,19 @@ class CursorFile:
             return self.first
 
     def write(self, cursor: str) -> None:
-        """Keeps a cursor. Whenever the program ends, the file has this cursor or the one before, and no part of one."""
-        beside = self.path + ".new"
-        with open(beside, "w", encoding="ascii") as f:
+        """Stores a cursor durably. After a crash the file has either this cursor or the previous one, never a part of one."""
+        temporary = self.path + ".new"
+        with open(temporary, "w", encoding="ascii") as f:
             f.write(cursor + "\n")
             f.flush()
             os.fsync(f.fileno())
-        os.replace(beside, self.path)
-        if os.name == "posix":  # elsewhere a directory cannot be opened
+        os.replace(temporary, self.path)
+        if os.name == "posix":  # other systems cannot open a directory
             directory = os.open(os.path.dirname(self.path) or ".", os.O_RDONLY)
             try:
-                os.fsync(directory)  # else a crash of the machine may leave no file, and follow would begin at first
+                os.fsync(directory)  # otherwise a crash of the machine may leave no file, and follow would start at first
             except OSError as e:
-                if e.errno != errno.EINVAL:  # a file system that cannot do it
+                if e.errno != errno.EINVAL:  # the file system does not support it
                     raise
             finally:
                 os.close(directory)

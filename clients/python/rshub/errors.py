@@ -1,4 +1,4 @@
-"""What can go wrong. Each error says what to do about it."""
+"""Errors. Each docstring says what the caller can do."""
 
 from __future__ import annotations
 
@@ -6,48 +6,48 @@ from typing import Any, Dict, Optional
 
 
 class Error(Exception):
-    """Any failure of this package."""
+    """The base class of all errors of this package."""
 
-    #: After a publish: the hub may have the changes all the same. Publish them again with the same key.
-    doubt = False
-    #: After a publish: the Idempotency-Key that was sent.
+    #: After a publish: True if the hub may have accepted the changes anyway. Publish them again with the same key.
+    uncertain = False
+    #: After a publish: the Idempotency-Key of the request.
     key: Optional[str] = None
 
 
-class Refused(Error):
-    """The hub answered, and the same request would get the same answer again: the token, the set, an entry or
-    the cursor is not right. The text is what the hub says about it.
+class RefusedError(Error):
+    """The hub refused the request, and would refuse it again: the token, the set, an entry or the cursor is
+    invalid. The message has the hub's explanation.
     """
 
     def __init__(self, status: int, problem: Dict[str, Any]) -> None:
         self.status = status
-        #: The hub's problem document (RFC 9457). It may have "entry", "line" and "loc" of what is wrong.
+        #: The hub's problem document (RFC 9457). It may have the "entry", "line" and "loc" of the error.
         self.problem = problem
-        #: The end of the problem's type, by which programs decide, such as "gone"; empty if there is none.
+        #: The end of the problem's type, such as "gone"; empty if there is none.
         self.code = str(problem.get("type") or "").partition("/problems/")[2]
         self.detail = str(problem.get("detail") or "")
-        text = f"the hub refused it: {status} {problem.get('title') or ''}".rstrip()
+        text = f"refused by the hub: {status} {problem.get('title') or ''}".rstrip()
         super().__init__(f"{text}: {self.detail}" if self.detail else text)
 
 
-class Gone(Refused):
-    """The hub does not have the changes after that cursor any more. Read a baseline, and follow from its end:
-    what happened in between cannot be told one by one. A Replica does that by itself.
+class GoneError(RefusedError):
+    """The hub no longer has the changes after the cursor. Read a baseline, and follow from its end. A Replica does
+    so by itself.
     """
 
 
-class Unavailable(Error):
-    """The hub could not be reached, or was not ready, for as long as the client was patient. Try again later."""
+class UnavailableError(Error):
+    """The hub was unreachable or not ready until retry_timeout had passed. Try again later."""
 
-    def __init__(self, text: str, *, after: float = 0, lasting: bool = False, unsent: bool = False) -> None:
+    def __init__(self, text: str, *, retry_after: float = 0, permanent: bool = False, unsent: bool = False) -> None:
         super().__init__(text)
-        #: Seconds that the hub asks to wait.
-        self.after = after
-        #: Trying again does not help, as with a bad certificate.
-        self.lasting = lasting
-        #: No request got as far as a connection.
+        #: Seconds that the hub asks the client to wait; 0 if it does not.
+        self.retry_after = retry_after
+        #: True if retries do not help, for example with an invalid certificate.
+        self.permanent = permanent
+        #: True if no request was sent, because no connection was established.
         self.unsent = unsent
 
 
-class NotAHub(Error):
-    """The answer is not one of a hub, or not the answer to the question. Most likely the URL is wrong."""
+class NotHubError(Error):
+    """The response is not a hub's, or not the response to this request. The URL is probably wrong."""

@@ -1,5 +1,5 @@
-"""What somebody holds of a set, and its digests. docs/audit.md of rshub is the specification, and the vectors in
-internal/inventory/audit/testdata/digest.json hold this module, docs/audit.py and the hub to it."""
+"""Resources of a set and their digests, as docs/audit.md of rshub specifies them. This module, docs/audit.py and the hub
+are tested with the vectors in internal/inventory/audit/testdata/digest.json."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _FRACTION = re.compile(r"\.(\d+)")
 
 
 def lastmod(text: str) -> str:
-    """Writes a lastmod as a hub does: in UTC with Z, and without needless zeros. A time without a zone is in UTC, and
-    a date is its midnight."""
+    """Formats a lastmod as a hub does: in UTC with Z, without trailing zeros. A time without a zone is in UTC, and a date
+    means its midnight."""
     if not text:
         return ""
     fraction = _FRACTION.search(text)
@@ -26,13 +26,13 @@ def lastmod(text: str) -> str:
     try:
         at = datetime.fromisoformat(whole[:-1] + "+00:00" if whole[-1] in "zZ" else whole)
     except ValueError:
-        raise ValueError(f"the lastmod {text!r} is no datetime such as 2024-01-02T03:04:05Z") from None
+        raise ValueError(f"invalid lastmod {text!r}: want a datetime such as 2024-01-02T03:04:05Z") from None
     at = at.replace(tzinfo=timezone.utc) if at.tzinfo is None else at.astimezone(timezone.utc)
     return at.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0") + (f".{digits}Z" if digits else "Z")
 
 
 def version(resource: Dict[str, Any], by: str) -> str:
-    """The version of a resource, by "position" or by "content"."""
+    """Returns the version of a resource by "position" or by "content"."""
     if by == "position":
         return str(resource["position"])
     hashes = (resource.get("hash") or "").lower().split()
@@ -43,20 +43,20 @@ def version(resource: Dict[str, Any], by: str) -> str:
 
 
 def element(loc: str, version: str) -> bytes:
-    """The element of a resource: 32 bytes."""
+    """Returns the element of a resource, which has 32 bytes."""
     return hashlib.sha256(f"{loc}\n{version}".encode()).digest()
 
 
 def digest(total: int, count: int) -> str:
-    """The digest of a range whose elements have this sum."""
+    """Returns the digest of a range whose count elements have the sum total."""
     varint = [count & 127]
     while count := count >> 7:
         varint.insert(0, count & 127 | 128)
     return hashlib.sha256((total % 2**256).to_bytes(32, "little") + bytes(varint)).hexdigest()[:32]
 
 
-def behind(prefix: str) -> Optional[str]:
-    """Where the range of all locs with a prefix ends; None: at the end."""
+def prefix_end(prefix: str) -> Optional[str]:
+    """Returns the exclusive end of the range of all locs with a prefix; None if it has no end."""
     while prefix:
         if prefix[-1] < "\U0010ffff":
             return prefix[:-1] + chr(0xE000 if prefix[-1] == "\ud7ff" else ord(prefix[-1]) + 1)
@@ -65,8 +65,8 @@ def behind(prefix: str) -> Optional[str]:
 
 
 class Inventory:
-    """Resources in the order of loc, with running sums: the digest of any range is two searches and a subtraction.
-    It needs about 250 bytes of memory for a resource. by is "position" or "content"."""
+    """Resources in the order of loc, with running sums, so that the digest of a range takes two searches and a subtraction.
+    It uses about 250 bytes of memory per resource. by is "position" or "content"."""
 
     def __init__(self, resources: Iterable[Dict[str, Any]], by: str) -> None:
         every = sorted((r["loc"], element(r["loc"], version(r, by))) for r in resources)
@@ -75,23 +75,23 @@ class Inventory:
         self.elements = [e for _, e in every]
         for one, next_ in zip(self.locs, itertools.islice(self.locs, 1, None)):
             if one == next_:
-                raise ValueError(f"{one} is there twice")
+                raise ValueError(f"duplicate resource {one}")
         self._sums = list(itertools.accumulate((int.from_bytes(e, "little") for e in self.elements), initial=0))
 
     def __len__(self) -> int:
         return len(self.locs)
 
     def span(self, begin: Optional[str], end: Optional[str]) -> Tuple[int, int]:
-        """The indexes of the locs from begin on, up to and without end; None: the beginning, or the end."""
+        """Returns the indexes of the locs from begin (inclusive) to end (exclusive). None means the start or the end."""
         return bisect.bisect_left(self.locs, begin or ""), bisect.bisect_left(self.locs, end) if end else len(self.locs)
 
     def range(self, begin: Optional[str] = None, end: Optional[str] = None) -> Range:
-        """A range with its count and digest, as a question has it."""
+        """Returns a range with its count and digest, as in a question."""
         i, j = self.span(begin, end)
         return {"from": begin, "to": end, "count": j - i, "digest": digest(self._sums[j] - self._sums[i], j - i)}
 
     def cut(self, begin: Optional[str], end: Optional[str], n: int) -> List[Range]:
-        """A range as at most n parts, about equal in number."""
+        """Returns a range as at most n parts of about equal count."""
         i, j = self.span(begin, end)
         step = max(1, -(-(j - i) // n))
         bounds = [begin, *self.locs[i + step : j : step], end]

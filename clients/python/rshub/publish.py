@@ -1,4 +1,4 @@
-"""Publishing, with retries that cannot double."""
+"""Publishing, with retries that add nothing twice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional
 
-from .errors import Error, NotAHub, Unavailable
+from .errors import Error, NotHubError, UnavailableError
 from .wire import read_members
 
 if TYPE_CHECKING:
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 @dataclass
 class Receipt:
-    """What the hub says of a publish that it has accepted."""
+    """The hub's answer to an accepted publish."""
 
     set: str
     first: str  # cursor of the first change
     cursor: str  # cursor of the last change
     count: int
-    replayed: bool = False  # the hub had them already, from an earlier publish with the same key
+    replayed: bool = False  # the hub had the changes already, from an earlier publish with the same key
 
 
 def publish(client: Client, set_name: str, changes: List[Dict[str, Any]], key: Optional[str]) -> Receipt:
     """See Client.publish."""
     if not changes:
-        raise ValueError("there is no change to publish")
+        raise ValueError("no changes to publish")
     word = secrets.token_urlsafe(18) if key is None else _check_key(key)
     topic = client.topic(set_name)
-    sent = False  # a try may have reached the hub
+    sent = False  # whether a request may have reached the hub
 
     def try_() -> Receipt:
         nonlocal sent
@@ -41,17 +41,17 @@ def publish(client: Client, set_name: str, changes: List[Dict[str, Any]], key: O
             answer = client.request(topic, body={"changes": changes}, headers={"Idempotency-Key": word})
             answer = read_members(answer, topic, ("set", str), ("first", str), ("cursor", str), ("count", int))
             if answer["set"] != set_name or answer["count"] != len(changes):
-                raise NotAHub(f"{topic} took {answer['count']} changes of {len(changes)}")
+                raise NotHubError(f"{topic}: got a receipt for {answer['count']} changes of set {answer['set']}, want {len(changes)} of {set_name}")
         except Error as e:
             e.key = word
-            if isinstance(e, Unavailable):
+            if isinstance(e, UnavailableError):
                 sent = sent or not e.unsent
-            e.doubt = sent or isinstance(e, NotAHub)
+            e.uncertain = sent or isinstance(e, NotHubError)
             raise
-        replayed = answer.get("replayed") is True and not sent  # else only the answer of an earlier try was lost
+        replayed = answer.get("replayed") is True and not sent  # after a retry, only the previous response was lost
         return Receipt(answer["set"], answer["first"], answer["cursor"], answer["count"], replayed)
 
-    return client.patiently(try_)
+    return client.retry(try_)
 
 
 def publish_all(
@@ -61,7 +61,7 @@ def publish_all(
     if key is not None:
         _check_key(key)
     rest = iter(changes)
-    before = ""  # cursor of the receipt of the batch before
+    before = ""  # cursor of the previous batch
     for n in itertools.count(1):
         batch = list(itertools.islice(rest, size))
         if not batch:
@@ -72,12 +72,11 @@ def publish_all(
 
 
 def _batch_key(key: str, n: int, before: str) -> str:
-    """Returns the Idempotency-Key of batch n of a stream; before is the cursor of the receipt of batch n-1, empty for
-    the first.
+    """Returns the Idempotency-Key of batch n of a stream. before is the cursor of batch n-1, empty for the first.
 
-    The hub forgets keys one by one. If it appends a batch again, that batch has another cursor, and so all later batches
-    have other keys: none of them can be replayed behind it, and the log keeps the order of the stream. The changes are
-    not in the key: the hub itself refuses other changes with the same key."""
+    The hub forgets keys one by one. If it adds a batch again, that batch has a new cursor, so all later batches have new
+    keys: none of them is recognized as a repeat, and the log keeps the order of the stream. The changes are not in the
+    key: the hub refuses other changes with the same key."""
     return hashlib.sha256(json.dumps([key, n, before]).encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Requests as they are sent, once, and what their answers mean."""
+"""Single requests and the meaning of their responses."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ import urllib.parse
 import urllib.request
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from .errors import Error, Gone, NotAHub, Refused, Unavailable
+from .errors import Error, GoneError, NotHubError, RefusedError, UnavailableError
 
-SILENCE = 75.0  # seconds without a byte of an event stream: a hub sends a sign of life each 30 seconds
-TIMEOUT = 30.0  # seconds without a byte of an answer, besides the time that the hub was asked to wait
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-LONGEST_WAIT = 3600.0  # seconds that an answer may hold back one who follows: a wrong clock asks for years
-MAX_ANSWER = 64 << 20
-MAX_DEPTH = 100  # arrays and objects around a value; what a hub sends needs less than ten
-OVERHEAD = 64  # bytes of memory that a line of an event takes besides its text
+STREAM_TIMEOUT = 75.0  # seconds without a byte of an event stream; a hub sends a heartbeat every 30 seconds
+TIMEOUT = 30.0  # seconds without a byte of a response, in addition to the wait that the request asks for
+FIRST_BACKOFF, MAX_BACKOFF = 0.5, 30.0
+MAX_RETRY_AFTER = 3600.0  # seconds of Retry-After that a follower obeys: a wrong clock may ask for years
+MAX_RESPONSE = 64 << 20
+MAX_DEPTH = 100  # nesting of arrays and objects; responses of a hub need less than ten
+OVERHEAD = 64  # bytes of memory that a line of an event uses in addition to its text
 _TOO_DEEP = f"the JSON is nested more than {MAX_DEPTH} levels deep"
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # of a character, escaped
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # an escaped surrogate
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Redirects are not followed: the token must not go to another host, and a POST must not become a GET."""
+    """Refuses redirects: the token must not go to another host, and a POST must not become a GET."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
@@ -45,7 +45,7 @@ class Wire:
         handlers: List[urllib.request.BaseHandler] = [_NoRedirect()]
         host = urllib.parse.urlsplit(hub).hostname or ""
         if host in ("localhost", "::1") or host.startswith("127."):
-            handlers.append(urllib.request.ProxyHandler({}))  # a proxy does not reach the hub of this machine
+            handlers.append(urllib.request.ProxyHandler({}))  # a proxy cannot reach a hub on this machine
         self._opener = urllib.request.build_opener(*handlers)
 
     def request(self, url: str, body: Any, headers: Dict[str, str], wait: float) -> Any:
@@ -58,21 +58,21 @@ class Wire:
         try:
             return read_json(content)
         except ValueError as e:
-            raise NotAHub(f"{url} answers 200, but not with JSON; is the URL right?") from e
+            raise NotHubError(f"{url}: got a response that is not valid JSON; check the URL") from e
 
     def events(self, url: str, headers: Dict[str, str]) -> Iterator[Tuple[str, Any]]:
-        """Asks for an event stream, and yields the type and the JSON of each event until the stream ends."""
+        """Opens an event stream, and yields the type and the JSON of each event until the stream ends."""
         kind, data, size = "", [], 0
         headers = {"Accept": "text/event-stream, application/problem+json", **headers}
-        with self._open(url, None, headers, SILENCE - TIMEOUT, "text/event-stream") as answer:
+        with self._open(url, None, headers, STREAM_TIMEOUT - TIMEOUT, "text/event-stream") as answer:
             while True:
                 try:
-                    line = answer.readline(MAX_ANSWER + 1)
+                    line = answer.readline(MAX_RESPONSE + 1)
                 except (OSError, http.client.HTTPException) as e:
                     raise _unreachable(self._hub, e) from e
-                if not line.endswith(b"\n"):  # the stream has ended; an event without its end does not count
-                    if len(line) > MAX_ANSWER:
-                        raise NotAHub(f"{url} sends an event with more than 64 MiB")
+                if not line.endswith(b"\n"):  # end of the stream; an incomplete event is ignored
+                    if len(line) > MAX_RESPONSE:
+                        raise NotHubError(f"{url}: got an event of more than 64 MiB")
                     return
                 name, _, value = line.rstrip(b"\r\n").partition(b":")
                 value = value[1:] if value[:1] == b" " else value
@@ -81,20 +81,20 @@ class Wire:
                 elif name == b"data":
                     data.append(value)
                     size += len(value) + OVERHEAD
-                    if size > MAX_ANSWER:
-                        raise NotAHub(f"{url} sends an event with more than 64 MiB")
+                    if size > MAX_RESPONSE:
+                        raise NotHubError(f"{url}: got an event of more than 64 MiB")
                 elif not line.strip():
                     if data:
                         try:
                             read = read_json(b"\n".join(data))
                         except ValueError as e:
-                            raise NotAHub(f"{url} sends an event that is no JSON") from e
+                            raise NotHubError(f"{url}: got an event that is not valid JSON") from e
                         yield kind, read
                     kind, data, size = "", [], 0
 
     @contextlib.contextmanager
     def _open(self, url: str, body: Any, headers: Dict[str, str], wait: float, kind: str) -> Iterator[http.client.HTTPResponse]:
-        """Sends a request, and yields the answer if it is 200 and of that media type."""
+        """Sends a request, and yields the response if its status is 200 and its media type is kind."""
         sent = {"Accept": "application/json, application/problem+json", "User-Agent": "rshub-python"}
         data = None
         if body is not None:
@@ -112,20 +112,20 @@ class Wire:
             raise _unreachable(self._hub, e) from e
         with answer:
             if answer.status != 200 or answer.headers.get_content_type() != kind:
-                raise NotAHub(f"{url} answers {answer.status}, but not as a hub does; is the URL right?")
+                raise NotHubError(f"{url}: got {answer.status} with the type {answer.headers.get_content_type()}, want 200 with {kind}; check the URL")
             yield answer
 
 
-def pause(tries: int, after: float = 0) -> float:
-    """How many seconds to wait after so many failed tries before. Half of it is random, so that clients that
-    failed together do not come back together."""
-    longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(tries, 10))
+def backoff(tries: int, after: float = 0) -> float:
+    """Returns the seconds to wait after tries failures. Half of it is random, so that clients that failed together do
+    not return together."""
+    longest = min(MAX_BACKOFF, FIRST_BACKOFF * 2.0 ** min(tries, 10))
     return max(after, longest / 2 + random.random() * longest / 2)
 
 
-def pause_of_follower(tries: int, e: Error) -> float:
-    """The same for one who follows, whatever the Retry-After of an answer says."""
-    return pause(tries, min(getattr(e, "after", 0), LONGEST_WAIT))
+def follower_backoff(tries: int, e: Error) -> float:
+    """Returns the backoff of a follower, which obeys at most MAX_RETRY_AFTER."""
+    return backoff(tries, min(getattr(e, "retry_after", 0), MAX_RETRY_AFTER))
 
 
 def _whole(answer: http.client.HTTPResponse) -> bytes:
@@ -137,37 +137,37 @@ def _whole(answer: http.client.HTTPResponse) -> bytes:
             break
         parts.append(part)
         size += len(part)
-        if size > MAX_ANSWER:
-            raise NotAHub("the answer has more than 64 MiB")
-    if answer.length:  # read with a size does not say that the connection broke
+        if size > MAX_RESPONSE:
+            raise NotHubError("got a response of more than 64 MiB")
+    if answer.length:  # read(size) does not report a broken connection
         raise http.client.IncompleteRead(b"", answer.length)
     return b"".join(parts)
 
 
 def _failed(hub: str, e: urllib.error.HTTPError) -> Error:
-    """Returns the error for an answer that is no success."""
+    """Returns the error for an unsuccessful response."""
     problem: Dict[str, Any] = {}
     try:
         if e.headers.get_content_type() == "application/problem+json":
             read = read_json(e.read(1 << 20))
             problem = read if isinstance(read, dict) else {}
     except (OSError, http.client.HTTPException, ValueError):
-        pass  # the status says enough
+        pass  # the status suffices
     problem.setdefault("title", http.client.responses.get(e.code, ""))
     after = _retry_after(e.headers.get("Retry-After"))
     if e.code >= 500 or e.code in (408, 429):
         if e.code == 507:
-            after = max(after, LONGEST_PAUSE)  # room comes slowly
+            after = max(after, MAX_BACKOFF)  # it takes long until a full store has room
         detail = f" ({problem['detail']})" if problem.get("detail") else ""
-        return Unavailable(f"{hub} answers {e.code} {problem['title']}{detail}", after=after)
+        return UnavailableError(f"{hub}: got {e.code} {problem['title']}{detail}", retry_after=after)
     if e.code < 400:
-        problem["detail"] = f"it points to {e.headers.get('Location')}"
-    refused = Refused(e.code, problem)
-    return Gone(e.code, problem) if refused.code == "gone" else refused
+        problem["detail"] = f"redirect to {e.headers.get('Location')}"
+    refused = RefusedError(e.code, problem)
+    return GoneError(e.code, problem) if refused.code == "gone" else refused
 
 
 def _retry_after(value: Optional[str]) -> float:
-    """Reads Retry-After: seconds, or a date. 0 if it is missing or cannot be read."""
+    """Returns the seconds of a Retry-After header, which may be a date. 0 if it is missing or invalid."""
     value = (value or "").strip()
     if value.isdecimal():
         return min(float(value), 1e9)
@@ -177,19 +177,19 @@ def _retry_after(value: Optional[str]) -> float:
         return 0
 
 
-def _unreachable(hub: str, e: Exception) -> Unavailable:
-    """Returns the error for a request that has no answer, or only a part of one."""
+def _unreachable(hub: str, e: Exception) -> UnavailableError:
+    """Returns the error for a request without a complete response."""
     reason = e.reason if isinstance(e, urllib.error.URLError) and isinstance(e.reason, Exception) else e
     certificate = isinstance(reason, ssl.SSLCertVerificationError)
     if isinstance(reason, (socket.timeout, TimeoutError)):
-        return Unavailable(f"{hub} does not answer in time")
+        return UnavailableError(f"{hub}: timeout")
     unsent = certificate or isinstance(reason, (ConnectionRefusedError, socket.gaierror))
-    return Unavailable(f"cannot reach {hub}: {reason or type(reason).__name__}", lasting=certificate, unsent=unsent)
+    return UnavailableError(f"cannot reach {hub}: {reason or type(reason).__name__}", permanent=certificate, unsent=unsent)
 
 
 def read_json(text: bytes) -> Any:
-    """Reads JSON. Two kinds that JSON allows are a ValueError, too: half a character, which UTF-8 cannot have, and values
-    in more than MAX_DEPTH others, which Python may be able to read and not to write."""
+    """Parses JSON. It raises a ValueError for two things that JSON allows, too: lone surrogates, which UTF-8 cannot
+    represent, and more than MAX_DEPTH levels, which Python may be able to read but not to write."""
     try:
         read = json.loads(text)
     except RecursionError:
@@ -205,34 +205,34 @@ def read_json(text: bytes) -> Any:
         level = inner
     if level:
         raise ValueError(_TOO_DEEP)
-    if _HALF.search(text):
+    if _SURROGATE.search(text):
         json.dumps(read, ensure_ascii=False).encode()
     return read
 
 
-def strange(url: str) -> NotAHub:
-    """Returns the error for an answer that is none of a hub."""
-    return NotAHub(f"{url} answers 200, but not as a hub does; is the URL right?")
+def not_hub_response(url: str) -> NotHubError:
+    """Returns the error for a response with status 200 that is not a hub's."""
+    return NotHubError(f"{url}: got a response without the members that a hub sends; check the URL")
 
 
 def read_members(page: Any, url: str, *members: Tuple[str, type]) -> Dict[str, Any]:
-    """Returns an answer that has to be an object with these members."""
+    """Returns page if it is an object with these members."""
     if not isinstance(page, dict) or not all(is_a(page.get(name), kind) for name, kind in members):
-        raise strange(url)
+        raise not_hub_response(url)
     return page
 
 
 def is_a(value: Any, kind: type) -> bool:
-    """Whether a value of JSON is of a kind. True is no number."""
+    """Reports whether a JSON value has a type. True is not a number."""
     return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
 
 
 def read_entries(entries: Any, url: str) -> List[Dict[str, Any]]:
-    """Returns entries of an answer, each with the members that every entry of a hub has."""
+    """Returns entries if each has the members of a hub's entry."""
     if not isinstance(entries, list):
-        raise strange(url)
+        raise not_hub_response(url)
     for e in entries:
         read_members(e, url, ("loc", str), ("change", str), ("position", int), ("datetime", str))
         if not 0 < e["position"] < 1 << 63:
-            raise strange(url)
+            raise not_hub_response(url)
     return entries

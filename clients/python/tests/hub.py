@@ -1,6 +1,6 @@
-"""A real hub for tests, which can be killed and started again, and a proxy before it that loses answers.
+"""A real hub for tests, which can be killed and restarted, and a proxy that loses responses.
 
-RSHUB_TEST_PROGRAM names the built program; without it the tests that need a hub are skipped."""
+RSHUB_TEST_PROGRAM is the path of the built program. Without it, tests that need a hub are skipped."""
 
 import http.client
 import http.server
@@ -19,12 +19,12 @@ from pathlib import Path
 import rshub
 
 PROGRAM = os.environ.get("RSHUB_TEST_PROGRAM", "")
-PATIENCE = 60.0
+TIMEOUT = 60.0
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def free_port():
-    """A port that stays free while a hub is down: below those that the system gives to outgoing connections."""
+    """Returns a port that stays free while a hub is down, below the range of outgoing connections."""
     while True:
         port = random.randrange(15000, 30000)
         with socket.socket() as s:
@@ -36,15 +36,15 @@ def free_port():
 
 
 def until(what, condition):
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited in vain until {what}")
+            raise AssertionError(f"timeout after {TIMEOUT} s: {what}")
         time.sleep(0.002)
 
 
 class Hub:
-    """A running hub, or one that was ended and may be started again on the same address and data."""
+    """A hub that can be killed and restarted with the same address and data."""
 
     def __init__(self, **variables):
         self.directory = tempfile.mkdtemp(prefix="rshub-python-")
@@ -62,14 +62,14 @@ class Hub:
         def listens():
             text = Path(log).read_text()
             if self.process.poll() is not None:
-                raise AssertionError(f"rshub ended: {text}")
+                raise AssertionError(f"rshub exited: {text}")
             for line in text.splitlines():
                 if '"rshub is running"' in line and line.endswith("}"):
                     self.operations = json.loads(line)["ops"]
                     return True
             return False
 
-        until("rshub listens", listens)
+        until("the hub listens", listens)
 
     def kill(self):
         self.process.kill()
@@ -82,17 +82,17 @@ class Hub:
     def program(self, *arguments):
         done = subprocess.run([PROGRAM, *arguments], cwd=self.directory, capture_output=True, text=True, env={**os.environ, **self.variables, "RSHUB_OPS_LISTEN": self.operations})
         if done.returncode != 0:
-            raise AssertionError(f"rshub {arguments} ended with {done.returncode}: {done.stdout}{done.stderr}")
+            raise AssertionError(f"rshub {arguments}: got exit code {done.returncode}, want 0: {done.stdout}{done.stderr}")
         return done.stdout
 
     def call(self, method, path, body=None):
-        connection = http.client.HTTPConnection(self.host, timeout=PATIENCE)
+        connection = http.client.HTTPConnection(self.host, timeout=TIMEOUT)
         connection.request(method, path, body)
         answer = connection.getresponse()
         text = answer.read().decode()
         connection.close()
         if answer.status >= 300:
-            raise AssertionError(f"{method} {path} is answered {answer.status}: {text}")
+            raise AssertionError(f"{method} {path}: got {answer.status}, want success: {text}")
         return text
 
     def client(self, **options):
@@ -101,7 +101,7 @@ class Hub:
 
 @unittest.skipUnless(PROGRAM, "RSHUB_TEST_PROGRAM does not name a built rshub")
 class HubTest(unittest.TestCase):
-    """Tests on one hub. Each test has a set of its own."""
+    """Base class of tests with one hub per class. Each test has its own set."""
 
     variables = {}
 
@@ -117,17 +117,17 @@ class HubTest(unittest.TestCase):
     def publish(self, *names, change="updated", **members):
         return self.client.publish(self.set_name, changes(*names, change=change, **members))
 
-    def warm(self):
-        """Waits until the hub begins the baseline of a new set with its first changes. A hub that has just started may
-        begin it before them, which is as right, for the changes follow."""
+    def wait_for_baselines(self):
+        """Waits until the baseline of a new set has its first changes. Shortly after the start of a hub it may precede
+        them, which is correct, too, because the changes follow."""
 
-        def begins():
-            self.warmed = getattr(self, "warmed", 0) + 1
-            name = f"{self.set_name}-warm-{self.warmed}"
+        def has_first_changes():
+            self.probes = getattr(self, "probes", 0) + 1
+            name = f"{self.set_name}-probe-{self.probes}"
             self.client.publish(name, changes("a"))
             return list(self.client.baseline(name))[-1].count == 1
 
-        until("a baseline begins with the first changes", begins)
+        until("a baseline has the first changes", has_first_changes)
 
 
 def changes(*names, change="updated", **members):
@@ -139,9 +139,9 @@ def names(changes):
 
 
 class Proxy:
-    """Stands before a hub. plan has what happens to the next POSTs: "lose" forwards one and closes the connection without
-    an answer, "refuse" closes it at once, and a number is answered as a status with Retry-After: 1. expired has the keys that
-    the hub is to forget, as it does after a day: it gets others in their place."""
+    """A proxy in front of a hub. plan says what happens to the next POSTs: "lose" forwards the request and drops the
+    response, "refuse" closes the connection, and a number is a status to answer with Retry-After: 1. expired has keys that
+    the hub should not recognize, as after a day: it receives other keys instead."""
 
     def __init__(self, hub):
         self.plan = []
@@ -168,7 +168,7 @@ class Proxy:
 
             def forward(self, answer=True):
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                connection = http.client.HTTPConnection(hub.host, timeout=PATIENCE)
+                connection = http.client.HTTPConnection(hub.host, timeout=TIMEOUT)
                 headers = {k: v for k, v in self.headers.items() if k != "Host"}
                 if headers.get("Idempotency-Key") in proxy.expired:
                     headers["Idempotency-Key"] += "-a-day-later"

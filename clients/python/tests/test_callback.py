@@ -28,7 +28,7 @@ def signature(secret, text):
 
 class Entries(unittest.TestCase):
     def test_all_members(self):
-        """An entry says the same as in JSON."""
+        """An entry has the same members as in JSON."""
         entry = """<url><loc>https://example.org/1</loc><changefreq>daily</changefreq><rs:md capability="changelist" change="updated" \
 datetime="2026-01-01T00:00:00.000001Z" h:sourceDatetime="2026-01-01T00:00:00Z" length="5" h:position="1" xmlns:x="urn:x" x:a="b"/>\
 <rs:ln rel="patch" href="https://example.org/2" pri="3" length="4"/></url>"""
@@ -53,16 +53,16 @@ class Signatures(unittest.TestCase):
                 self.assertFalse(rshub.check_signature(v["secret"], body, signature[:-1]))
 
     def test_no_signature(self):
-        # SHA-1 of the RFC's test case 2 is right, and still not accepted.
+        # The SHA-1 of the RFC's test case 2 is correct, but SHA-1 is not accepted.
         sha1 = "sha1=effcdf6ae5eb2fa2d27416d5f184df9c259a7c79"
         for signature in (None, "", "sha256=", "sha256", "md5=00", "=", "sha256=\u00fc", sha1):
             self.assertFalse(rshub.check_signature("Jefe", b"what do ya want for nothing?", signature), signature)
-            with self.assertRaises(rshub.BadSignature):
+            with self.assertRaises(rshub.SignatureError):
                 rshub.read_delivery({"X-Hub-Signature": signature} if signature else {}, b"what do ya want for nothing?", "Jefe")
 
 
     def test_two_secrets(self):
-        """While a subscriber changes its secret, either signature does."""
+        """During a change of the secret, either signature suffices."""
         body = BODY.format(after=0, cursor=1, more="", entries=ENTRY.format(1)).encode()
         new, old = signature("new", body), signature("old", body)
         for secret, good in (("new", True), ("old", True), ("other", False)):
@@ -70,17 +70,17 @@ class Signatures(unittest.TestCase):
             if good:
                 self.assertEqual(len(rshub.read_delivery(headers, body, secret).changes), 1)
             else:
-                with self.assertRaises(rshub.BadSignature):
+                with self.assertRaises(rshub.SignatureError):
                     rshub.read_delivery(headers, body, secret)
 
-    def test_questions(self):
+    def test_check_query(self):
         now = time.time()
         for what, age, signed, header, good in (
-            ("now", 0, "own", "RS-Signature", True),
+            ("current", 0, "own", "RS-Signature", True),
             ("a former secret", 0, "own", "rs-former-signature", True),
-            ("a while ago", 200, "own", "RS-Signature", True),
+            ("200 s old", 200, "own", "RS-Signature", True),
             ("a clock that is ahead", -200, "own", "RS-Signature", True),
-            ("sent again", 400, "own", "RS-Signature", False),
+            ("400 s old", 400, "own", "RS-Signature", False),
             ("another secret", 0, "other", "RS-Signature", False),
             ("the signature of a body", 0, "own", "X-Hub-Signature", False),
         ):
@@ -88,16 +88,16 @@ class Signatures(unittest.TestCase):
             headers = {header: signature(signed, query.encode())}
             with self.subTest(what):
                 if good:
-                    rshub.check_question(headers, query, "own")
-                    with self.assertRaises(rshub.BadSignature):
-                        rshub.check_question(headers, query + "x", "own")
+                    rshub.check_query(headers, query, "own")
+                    with self.assertRaises(rshub.SignatureError):
+                        rshub.check_query(headers, query + "x", "own")
                 else:
-                    with self.assertRaises(rshub.BadSignature):
-                        rshub.check_question(headers, query, "own")
-        with self.assertRaises(rshub.BadSignature):
-            rshub.check_question({"RS-Signature": signature("own", b"hub.mode=denied")}, "hub.mode=denied", "own")
-        with self.assertRaises(rshub.BadSignature):
-            rshub.check_question({}, "", "own")
+                    with self.assertRaises(rshub.SignatureError):
+                        rshub.check_query(headers, query, "own")
+        with self.assertRaises(rshub.SignatureError):
+            rshub.check_query({"RS-Signature": signature("own", b"hub.mode=denied")}, "hub.mode=denied", "own")
+        with self.assertRaises(rshub.SignatureError):
+            rshub.check_query({}, "", "own")
 
 
 class Deliveries(unittest.TestCase):
@@ -112,26 +112,26 @@ class Deliveries(unittest.TestCase):
         self.assertEqual(d.changes[0], want)
 
     def test_order(self):
-        """Each step: the mark, a delivery, and what is new, the next mark, and whether something was missed."""
+        """Each row has a mark, a delivery, and the new changes, the next mark and whether changes were missed."""
         for what, mark, d, want in (
             ("the first", None, delivery(7, 9, 8, 9), (["8", "9"], "9", False)),
             ("the next", "9", delivery(9, 10, 10), (["10"], "10", False)),
             ("a repeat", "10", delivery(9, 10, 10), ([], "10", False)),
-            ("a repeat that was cut otherwise", "9", delivery(7, 11, 8, 9, 10, 11), (["10", "11"], "11", False)),
+            ("a repeat with another range", "9", delivery(7, 11, 8, 9, 10, 11), (["10", "11"], "11", False)),
             ("an old repeat", "20", delivery(7, 9, 8, 9), ([], "20", False)),
-            ("a filter left the last one out", "9", delivery(9, 12, 10), (["10"], "12", False)),
-            ("after that", "12", delivery(12, 13, 13), (["13"], "13", False)),
-            ("one is missing", "9", delivery(10, 11, 11), (["11"], "11", True)),
+            ("the filter left out the last change", "9", delivery(9, 12, 10), (["10"], "12", False)),
+            ("the delivery after that", "12", delivery(12, 13, 13), (["13"], "13", False)),
+            ("a delivery is missing", "9", delivery(10, 11, 11), (["11"], "11", True)),
             ("a gap", "3", delivery(9, 10, 10, RS_Gap="4-9"), (["10"], "10", True)),
-            ("the set was made anew", "50", delivery(0, 2, 1, 2, RS_Gap="1-"), (["1", "2"], "2", True)),
+            ("the set was created again", "50", delivery(0, 2, 1, 2, RS_Gap="1-"), (["1", "2"], "2", True)),
             ("the log lost its tail", "50", delivery(40, 42, 41, 42, more=' h:diverged="true"'), (["41", "42"], "42", False)),
             ("a position of an older version", 9, delivery(7, 10, 8, 9, 10), (["10"], "10", False)),
         ):
-            news = d.news(mark)
-            self.assertEqual((names(news.changes), news.mark, news.missed), want, what)
+            got = d.new_changes(mark)
+            self.assertEqual((names(got.changes), got.mark, got.missed), want, what)
 
     def test_numbers(self):
-        """A gap or a lost tail counts only in a delivery with a higher number, or if no number is known."""
+        """A gap or a lost tail counts only if the number is higher or none is known."""
         gap, lost, new = ' h:gap="4-9"', ' h:diverged="true"', {"RS_Gap": "1-"}
 
         def numbered(n, *rest, more="", **headers):
@@ -144,28 +144,28 @@ class Deliveries(unittest.TestCase):
             ("no number yet, and an int", 9, numbered(5, 9, 10, 10), (["10"], "10/5", False)),
             ("no number yet, a gap", "3", numbered(5, 9, 10, 10, more=gap), (["10"], "10/5", True)),
             ("no number yet, a lost tail", "50", numbered(5, 40, 42, 41, 42, more=lost), (["41", "42"], "42/5", False)),
-            ("no number yet, a header that is not signed", "50", numbered(5, 0, 2, 1, 2, **new), ([], "50/5", False)),
+            ("no number yet, an unsigned header", "50", numbered(5, 0, 2, 1, 2, **new), ([], "50/5", False)),
             ("higher", "9/5", numbered(6, 9, 10, 10), (["10"], "10/6", False)),
             ("higher, a repeat", "9/5", numbered(6, 7, 9, 8, 9), ([], "9/6", False)),
-            ("higher, one is missing", "9/5", numbered(7, 10, 11, 11), (["11"], "11/7", True)),
+            ("higher, a delivery is missing", "9/5", numbered(7, 10, 11, 11), (["11"], "11/7", True)),
             ("higher, a gap", "3/5", numbered(6, 9, 10, 10, more=gap), (["10"], "10/6", True)),
-            ("higher, the set was made anew", "50/5", numbered(6, 0, 2, 1, 2, more=' h:gap="1-"'), (["1", "2"], "2/6", True)),
+            ("higher, the set was created again", "50/5", numbered(6, 0, 2, 1, 2, more=' h:gap="1-"'), (["1", "2"], "2/6", True)),
             ("higher, a lost tail", "50/5", numbered(6, 40, 42, 41, 42, more=lost), (["41", "42"], "42/6", False)),
-            ("higher, a header that is not signed", "50/5", numbered(6, 0, 2, 1, 2, **new), ([], "50/6", False)),
+            ("higher, an unsigned header", "50/5", numbered(6, 0, 2, 1, 2, **new), ([], "50/6", False)),
             ("equal", "9/5", numbered(5, 7, 9, 8, 9), ([], "9/5", False)),
             ("equal, with more", "9/5", numbered(5, 7, 11, 8, 9, 10, 11), (["10", "11"], "11/5", False)),
-            ("equal, one is missing", "9/5", numbered(5, 10, 11, 11), (["11"], "11/5", True)),
+            ("equal, a delivery is missing", "9/5", numbered(5, 10, 11, 11), (["11"], "11/5", True)),
             ("equal, a gap", "10/5", numbered(5, 9, 10, 10, more=gap), ([], "10/5", False)),
             ("equal, a lost tail", "50/5", numbered(5, 40, 42, 41, 42, more=lost), ([], "50/5", False)),
-            ("equal, a header that is not signed", "50/5", numbered(5, 0, 2, 1, 2, **new), ([], "50/5", False)),
+            ("equal, an unsigned header", "50/5", numbered(5, 0, 2, 1, 2, **new), ([], "50/5", False)),
             ("lower", "9/5", numbered(4, 9, 10, 10), ([], "9/5", False)),
-            ("lower, one is missing", "9/5", numbered(4, 12, 13, 13), ([], "9/5", False)),
+            ("lower, a delivery is missing", "9/5", numbered(4, 12, 13, 13), ([], "9/5", False)),
             ("lower, a gap", "10/5", numbered(4, 2, 4, 3, 4, more=gap), ([], "10/5", False)),
             ("lower, a lost tail", "50/5", numbered(4, 40, 42, 41, 42, more=lost), ([], "50/5", False)),
-            ("lower, a header that is not signed", "50/5", numbered(4, 0, 2, 1, 2, **new), ([], "50/5", False)),
+            ("lower, an unsigned header", "50/5", numbered(4, 0, 2, 1, 2, **new), ([], "50/5", False)),
             ("missing", "9/5", delivery(9, 10, 10), (["10"], "10/5", False)),
             ("missing, a repeat", "9/5", delivery(7, 9, 8, 9), ([], "9/5", False)),
-            ("missing, one is missing", "9/5", delivery(10, 11, 11), (["11"], "11/5", True)),
+            ("missing, a delivery is missing", "9/5", delivery(10, 11, 11), (["11"], "11/5", True)),
             ("missing, a gap ahead", "3/5", delivery(9, 10, 10, RS_Gap="4-9"), (["10"], "10/5", True)),
             ("missing, a gap behind", "50/5", delivery(0, 2, 1, 2, **new), ([], "50/5", False)),
             ("missing, a lost tail", "50/5", delivery(40, 42, 41, 42, more=lost), ([], "50/5", False)),
@@ -175,8 +175,8 @@ class Deliveries(unittest.TestCase):
             ("after zero", "1/0", numbered(0, 0, 1, 1, more=lost), ([], "1/0", False)),
         ):
             with self.subTest(what):
-                news = d.news(mark)
-                self.assertEqual((names(news.changes), news.mark, news.missed), want)
+                got = d.new_changes(mark)
+                self.assertEqual((names(got.changes), got.mark, got.missed), want)
 
     def test_number_and_gap(self):
         d = delivery(9, 10, 10, more=' h:delivery="7" h:gap="4-9"', RS_Gap="1-")
@@ -186,19 +186,19 @@ class Deliveries(unittest.TestCase):
         d = delivery(9, 10, 10, RS_Gap="4-9")
         self.assertEqual((d.number, d.gap), (None, "4-9"))
 
-    def test_bad_numbers(self):
+    def test_invalid_numbers(self):
         for number in ("", "x", "-1", "+1", "1.5", "1_0", "\u0661", str(2**63), "1" * 5000):
             with self.subTest(number=number[:20]), self.assertRaises(ValueError):
                 delivery(9, 10, 10, more=f' h:delivery="{number}"')
             for mark in (f"9/{number}", f"{number}/9", number):
                 with self.subTest(mark=mark[:20]), self.assertRaisesRegex(ValueError, "invalid mark"):
-                    delivery(9, 10, 10).news(mark)
+                    delivery(9, 10, 10).new_changes(mark)
         for place in ("after", "cursor"):
             body = BODY.format(**{"after": 1, "cursor": 2, place: "x"}, more="", entries="").encode()
             with self.subTest(place), self.assertRaises(ValueError):
                 rshub.read_delivery({}, body, None)
 
-    def test_bad(self):
+    def test_invalid_bodies(self):
         for body in (
             b"", b"<urlset", b"<urlset/>", b"\xff", b"<!DOCTYPE x><urlset/>",
             BODY.format(after=1, cursor=2, more="", entries="<url><loc>https://example.org/a</loc></url>").encode(),

@@ -6,13 +6,13 @@ import unittest
 
 import rshub
 from rshub.audit import same_content
-from rshub.inventory import Inventory, behind, digest, element, lastmod, version
+from rshub.inventory import Inventory, digest, element, lastmod, prefix_end, version
 
 from .hub import ROOT, vectors
 
 
 class Vectors(unittest.TestCase):
-    """The digests that the hub and docs/audit.py are held to, too."""
+    """Test vectors that the hub and docs/audit.py use, too."""
 
     def setUp(self):
         self.vectors = vectors("internal/inventory/audit/testdata/digest.json")
@@ -32,7 +32,7 @@ class Vectors(unittest.TestCase):
     def test_prefixes(self):
         for v in self.vectors["prefixes"]:
             if v["prefix"]:
-                self.assertEqual(behind(v["prefix"]), v["to"])
+                self.assertEqual(prefix_end(v["prefix"]), v["to"])
 
     def test_sets(self):
         for s, by in itertools.product(self.vectors["sets"], ("position", "content")):
@@ -42,8 +42,8 @@ class Vectors(unittest.TestCase):
                 self.assertEqual(own.range(r["from"], r["to"]), want, s["name"])
 
     @unittest.skipIf(sys.version_info < (3, 10), "docs/audit.py needs Python 3.10")
-    def test_the_reference(self):
-        """docs/audit.py cuts and counts the same."""
+    def test_reference_implementation(self):
+        """docs/audit.py divides ranges in the same way."""
         spec = importlib.util.spec_from_file_location("reference", ROOT / "docs/audit.py")
         reference = importlib.util.module_from_spec(spec)
         written, sys.dont_write_bytecode = sys.dont_write_bytecode, True
@@ -61,7 +61,7 @@ class Vectors(unittest.TestCase):
 
 
 class Inventories(unittest.TestCase):
-    def test_lastmod_as_a_hub_writes_it(self):
+    def test_lastmod_format(self):
         for text, want in {
             "2024-01-02T03:04:05Z": "2024-01-02T03:04:05Z",
             "2024-01-02T03:04:05.120Z": "2024-01-02T03:04:05.12Z",
@@ -76,13 +76,13 @@ class Inventories(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "yesterday"):
             lastmod("yesterday")
 
-    def test_twice(self):
-        with self.assertRaisesRegex(ValueError, "a is there twice"):
+    def test_duplicate(self):
+        with self.assertRaisesRegex(ValueError, "duplicate resource a"):
             Inventory([{"loc": "a"}, {"loc": "b"}, {"loc": "a"}], "content")
 
-    def test_behind(self):
+    def test_prefix_end(self):
         for prefix, want in {"a": "b", "\ud7ff": "\ue000", "a\U0010ffff": "b", "\U0010ffff": None}.items():
-            self.assertEqual(behind(prefix), want)
+            self.assertEqual(prefix_end(prefix), want)
 
     def test_evidence(self):
         for a, b, want in (
@@ -97,6 +97,6 @@ class Inventories(unittest.TestCase):
         ):
             self.assertIs(same_content(a, b), want, (a, b))
 
-    def test_all_that_is_exported_is_there(self):
+    def test_exports_have_docstrings(self):
         for name in rshub.__all__:
             self.assertTrue(getattr(rshub, name).__doc__, name)

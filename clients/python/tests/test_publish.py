@@ -17,13 +17,13 @@ class Publish(HubTest):
         self.proxy = Proxy(self.hub)
         self.addCleanup(self.proxy.close)
         self.slept = []
-        self.lossy = rshub.Client(self.proxy.url, patience=60, sleep=self.slept.append)
+        self.lossy = rshub.Client(self.proxy.url, retry_timeout=60, sleep=self.slept.append)
 
     def memory(self):
         return [n for b in self.client.follow(self.set_name, "start", once=True) for n in names(b.changes)]
 
-    def test_an_answer_that_is_lost(self):
-        """The hub has the changes, and the client does not know: it publishes them again with the same key."""
+    def test_lost_response(self):
+        """If the response is lost, the client publishes again with the same key."""
         self.proxy.plan = ["lose", "refuse", 503, "lose"]
         with self.assertLogs("rshub", "WARNING"):
             receipt = self.lossy.publish(self.set_name, changes("a", "b"))
@@ -34,54 +34,54 @@ class Publish(HubTest):
         self.assertGreaterEqual(self.slept[2], 1)  # Retry-After
 
     def test_own_key(self):
-        """A program that crashed publishes the same again."""
+        """A program that crashed can publish the same changes again."""
         first = self.client.publish(self.set_name, changes("a"), key="run-7")
         again = self.client.publish(self.set_name, changes("a"), key="run-7")
         self.assertEqual((again.cursor, first.replayed, again.replayed), (first.cursor, False, True))
-        with self.assertRaises(rshub.Refused) as caught:
+        with self.assertRaises(rshub.RefusedError) as caught:
             self.client.publish(self.set_name, changes("b"), key="run-7")
         self.assertEqual((caught.exception.status, caught.exception.code), (422, "key-reused"))
         self.assertEqual(self.memory(), ["a"])
 
     def test_refused(self):
         bad = changes("a") + [{"loc": "https://example.org/b", "change": "moved"}]
-        with self.assertRaises(rshub.Refused) as caught:
+        with self.assertRaises(rshub.RefusedError) as caught:
             self.client.publish(self.set_name, bad)
         e = caught.exception
-        self.assertEqual((e.status, e.problem["entry"], e.problem["loc"], e.doubt), (400, 2, "https://example.org/b", False))
+        self.assertEqual((e.status, e.problem["entry"], e.problem["loc"], e.uncertain), (400, 2, "https://example.org/b", False))
         self.assertIn("moved", str(e))
         self.assertEqual(self.memory(), [])
 
-    def test_refused_in_doubt(self):
+    def test_refused_after_lost_response(self):
         self.proxy.plan = ["lose", 404]
-        with self.assertLogs("rshub"), self.assertRaises(rshub.Refused) as caught:
+        with self.assertLogs("rshub"), self.assertRaises(rshub.RefusedError) as caught:
             self.lossy.publish(self.set_name, changes("a"), key="k")
-        self.assertEqual((caught.exception.doubt, caught.exception.key), (True, "k"))
+        self.assertEqual((caught.exception.uncertain, caught.exception.key), (True, "k"))
         self.assertEqual(self.memory(), ["a"])
 
-    def test_patience_ends(self):
+    def test_retry_timeout(self):
         self.proxy.plan = [503] * 100
-        impatient = rshub.Client(self.proxy.url, patience=0)
-        with self.assertRaises(rshub.Unavailable) as caught:
-            impatient.publish(self.set_name, changes("a"))
-        self.assertEqual((caught.exception.after, caught.exception.doubt, len(self.proxy.seen)), (1, True, 1))
+        client = rshub.Client(self.proxy.url, retry_timeout=0)
+        with self.assertRaises(rshub.UnavailableError) as caught:
+            client.publish(self.set_name, changes("a"))
+        self.assertEqual((caught.exception.retry_after, caught.exception.uncertain, len(self.proxy.seen)), (1, True, 1))
         begin = time.monotonic()
-        with self.assertLogs("rshub"), self.assertRaises(rshub.Unavailable):
-            rshub.Client("http://127.0.0.1:1", patience=0.3, sleep=self.client.sleep).publish(self.set_name, changes("a"))
+        with self.assertLogs("rshub"), self.assertRaises(rshub.UnavailableError):
+            rshub.Client("http://127.0.0.1:1", retry_timeout=0.3, sleep=self.client.sleep).publish(self.set_name, changes("a"))
         self.assertLess(time.monotonic() - begin, 10)
-        with self.assertRaises(rshub.Unavailable) as caught:
-            rshub.Client("http://127.0.0.1:1", patience=0).publish(self.set_name, changes("a"))
-        self.assertFalse(caught.exception.doubt)
+        with self.assertRaises(rshub.UnavailableError) as caught:
+            rshub.Client("http://127.0.0.1:1", retry_timeout=0).publish(self.set_name, changes("a"))
+        self.assertFalse(caught.exception.uncertain)
 
     def test_redirect(self):
         self.proxy.plan = [307]
-        with self.assertRaises(rshub.Refused) as caught:
+        with self.assertRaises(rshub.RefusedError) as caught:
             self.lossy.publish(self.set_name, changes("a"))
-        self.assertIn("it points to", str(caught.exception))
+        self.assertIn("redirect to", str(caught.exception))
 
-    def test_a_proxy_is_not_asked_for_this_machine(self):
+    def test_proxy_is_not_used_for_loopback(self):
         with unittest.mock.patch.dict(os.environ, {"http_proxy": "http://127.0.0.1:1", "no_proxy": ""}):
-            rshub.Client(self.hub.url, patience=0).publish(self.set_name, changes("a"))
+            rshub.Client(self.hub.url, retry_timeout=0).publish(self.set_name, changes("a"))
 
     def test_many(self):
         every = changes(*map(str, range(2500)))
@@ -92,7 +92,7 @@ class Publish(HubTest):
         self.assertEqual(len(self.memory()), 2500)
 
     def test_many_after_keys_expired(self):
-        """What the hub appends again, it appends in order: nothing is replayed behind a batch that was appended."""
+        """Batches that are added again are in order: no batch after one of them is recognized as a repeat."""
         every = changes("a") + changes("b") + changes("a", change="deleted")
         load = lambda: list(self.lossy.publish_all(self.set_name, every, key="load", size=1))  # noqa: E731
         load()
@@ -103,19 +103,19 @@ class Publish(HubTest):
                 self.proxy.expired = {keys[n]}
                 self.assertEqual([r.replayed for r in load()], want)
                 self.assertEqual(self.memory()[before:], ["a", "b", "a"][n:])
-        with self.assertRaises(rshub.Refused) as caught:
+        with self.assertRaises(rshub.RefusedError) as caught:
             list(self.client.publish_all(self.set_name, changes("c"), key="load"))
         self.assertEqual(caught.exception.code, "key-reused")
 
     def test_keys_of_batches(self):
-        """The key, the number and the cursor cannot be confused, and nothing of the changes is in a key."""
+        """The key of a batch depends on key, number and cursor, and not on the changes."""
         sent = []
 
         def request(topic, *, body, headers):
             sent.append(headers["Idempotency-Key"])
             return {"set": "demo", "first": cursor, "cursor": cursor, "count": 1}
 
-        client = rshub.Client("http://127.0.0.1:1", patience=0)
+        client = rshub.Client("http://127.0.0.1:1", retry_timeout=0)
         client.request = request
         for key, cursor, names in (("a", "1-1", "bc"), ("a", "1-1", "de"), ("a", "2-1", "bc"), ("a-1", "1-1", "bc"), ("a1", "-1", "bc")):
             list(client.publish_all("demo", changes(*names), key=key, size=1))
@@ -134,7 +134,7 @@ class Publish(HubTest):
             self.client.publish(self.set_name, changes("a"), key="two words")
         self.assertEqual(list(self.client.publish_all(self.set_name, [])), [])
 
-    def test_other_letters(self):
+    def test_escaped_loc_and_links(self):
         self.client.publish(self.set_name, [{"loc": "https://example.org/%C3%BC", "change": "created", "type": "text/html", "ln": [{"rel": "describedby", "href": "https://example.org/m"}]}])
         (batch,) = (b for b in self.client.follow(self.set_name, "start", once=True) if b.changes)
         self.assertEqual(batch.changes[0]["ln"], [{"rel": "describedby", "href": "https://example.org/m"}])
@@ -156,25 +156,25 @@ class Program(HubTest):
             follow = ("follow", self.set_name, "--since", "start", "--once", "--cursor", directory + "/cursor")
             out, _ = self.run_program(*follow)
             self.assertEqual(names(map(json.loads, out.splitlines())), ["a", "b", "c"])
-            _, said = self.run_program(*follow, "--stream", status=2)
-            self.assertIn("without once", said)
+            _, stderr = self.run_program(*follow, "--stream", status=2)
+            self.assertIn("without once", stderr)
             self.publish("d", length=5)
             out, _ = self.run_program(*follow)
             self.assertEqual(names(map(json.loads, out.splitlines())), ["d"])
-        copy, said = self.run_program("baseline", self.set_name)
-        later, _ = self.run_program("follow", self.set_name, "--since", said.split()[-1], "--once")
+        copy, stderr = self.run_program("baseline", self.set_name)
+        later, _ = self.run_program("follow", self.set_name, "--since", stderr.split()[-1], "--once")
         copy += later
         self.assertEqual(sorted(names(map(json.loads, copy.splitlines()))), ["a", "b", "c", "d"])
         self.run_program("audit", self.set_name, stdin=copy)
-        _, said = self.run_program("publish", self.set_name, stdin="{", status=2)
-        self.assertIn("read line 1: invalid JSON", said)
-        _, said = self.run_program("publish", self.set_name, stdin='{"loc":"/a","change":"created"}\n', status=2)
-        self.assertIn("want an absolute URI", said)
-        _, said = self.run_program("follow", self.set_name, "--since", "never", status=2)
-        self.assertIn("400", said)
+        _, stderr = self.run_program("publish", self.set_name, stdin="{", status=2)
+        self.assertIn("read line 1: invalid JSON", stderr)
+        _, stderr = self.run_program("publish", self.set_name, stdin='{"loc":"/a","change":"created"}\n', status=2)
+        self.assertIn("want an absolute URI", stderr)
+        _, stderr = self.run_program("follow", self.set_name, "--since", "never", status=2)
+        self.assertIn("400", stderr)
 
     def test_bad_lines(self):
-        """A line that cannot be used is named by its number, and is no difference."""
+        """The error for an invalid line has its number."""
         loc = '{"loc":"https://example.org/a","change":"created",'
         for bad, want in (
             ("{", "invalid JSON"),
@@ -191,6 +191,6 @@ class Program(HubTest):
         ):
             for command in ("publish", "audit"):
                 with self.subTest(command, bad=bad[:60]):
-                    out, said = self.run_program(command, self.set_name, stdin="\n" + bad + "\n", status=2)
-                    self.assertEqual((out, len(said.splitlines())), ("", 1), said)
-                    self.assertIn(f"rshub: read line 2: {want}", said)
+                    out, stderr = self.run_program(command, self.set_name, stdin="\n" + bad + "\n", status=2)
+                    self.assertEqual((out, len(stderr.splitlines())), ("", 1), stderr)
+                    self.assertIn(f"rshub: read line 2: {want}", stderr)

@@ -13,11 +13,11 @@ from .hub import HubTest, changes, names, until
 
 
 class Baseline(HubTest):
-    """A baseline may be as of a cursor that is not the newest, so each of these sets has one batch."""
+    """A baseline may be at an older cursor than the newest, so each of these sets has one batch."""
 
     def setUp(self):
         super().setUp()
-        self.warm()
+        self.wait_for_baselines()
 
     def test_pages(self):
         self.client.publish(self.set_name, changes("c", "a", "b", "d") + changes("d", change="deleted"))
@@ -28,7 +28,7 @@ class Baseline(HubTest):
         self.publish("e")
         self.assertEqual(names(next(self.client.follow(self.set_name, pages[-1].cursor)).changes), ["e"])
 
-    def test_goes_on_in_another_process(self):
+    def test_resumes_in_another_process(self):
         self.publish(*"abcdef")
         first = next(self.client.baseline(self.set_name, limit=2))
         self.hub.kill()
@@ -40,7 +40,7 @@ class Baseline(HubTest):
         self.assertEqual(named, list("abcdef"))
 
     def test_restart(self):
-        """The hub does not have what the baseline was at: it begins anew, and says so."""
+        """If the hub no longer has the state of the baseline, the next page is a restart."""
         self.publish(*"abcdef")
         pages = self.client.baseline(self.set_name, limit=2)
         self.assertFalse(next(pages).restart)
@@ -56,7 +56,7 @@ class Baseline(HubTest):
         self.assertEqual([r["loc"][-3:] for p in pages for r in p.resources], ["a/1", "a/2"])
 
     def test_collection(self):
-        """A baseline of a collection names what is in it now."""
+        """A baseline of a collection lists its current members."""
         new = changes("a", "b", "c")
         for c in new[:2]:
             c["ln"] = [{"rel": "collection", "href": "urn:x:c"}]
@@ -67,7 +67,7 @@ class Baseline(HubTest):
 
 
 class Audit(HubTest):
-    def test_equal_and_not(self):
+    def test_differences(self):
         every = changes(*map(str, range(1500)), change="created", length=5)
         self.client.publish(self.set_name, every)
         own = [{"loc": c["loc"], "length": 5} for c in every]
@@ -80,7 +80,7 @@ class Audit(HubTest):
         self.assertEqual(found, {("stale", "7"), ("missing", "100"), ("extra", "x"), ("unknown", "200")})
 
     def test_proof(self):
-        """The hub is told of an audit that finds nothing, and of no other."""
+        """The hub is told of an audit without differences, and of no other."""
         self.client.publish(self.set_name, changes("a", "b", length=5))
         own = [{"loc": f"https://example.org/{n}", "length": 5} for n in "ab"]
         self.assertEqual(self.client.audit(self.set_name, own, settle=0.01), [])
@@ -90,7 +90,7 @@ class Audit(HubTest):
         self.assertEqual([(p["name"], p["compared"], p["count"]) for p in proofs], [("a & b", "content", 2)])
 
     def test_evidence(self):
-        """One end knows a hash, the other does not: they are compared by what both know."""
+        """If only one side has a hash, lastmod and length are compared."""
         many = [{"loc": f"https://example.org/{i}", "change": "created", "hash": f"sha-256:{i:064x}", "length": i} for i in range(200)]
         self.client.publish(self.set_name, many)
         own = [{"loc": c["loc"], "length": c["length"] + (c["length"] == 3)} for c in many]
@@ -101,33 +101,33 @@ class Audit(HubTest):
         own = [{"loc": "https://example.org/a/1", "length": 5}, {"loc": "https://example.org/c", "length": 5}]
         self.assertEqual(self.client.audit(self.set_name, own, prefix="https://example.org/a/", settle=0.01), [])
 
-    def test_what_changes_is_no_difference(self):
+    def test_own_changes_during_audit(self):
         self.publish("a", "b", length=5)
-        looks = [[{"loc": "https://example.org/a", "length": 5}], [{"loc": "https://example.org/a", "length": 5}]]
+        reads = [[{"loc": "https://example.org/a", "length": 5}], [{"loc": "https://example.org/a", "length": 5}]]
 
         def own():
-            if len(looks) == 1:  # between the two looks
-                self.client.look(self.set_name, since=self.publish("b", change="deleted").cursor)
-            return looks.pop()
+            if len(reads) == 1:  # between the two reads
+                self.client.summary(self.set_name, since=self.publish("b", change="deleted").cursor)
+            return reads.pop()
 
         self.assertEqual(self.client.audit(self.set_name, own, settle=0.01), [])
-        self.assertEqual(looks, [])
+        self.assertEqual(reads, [])
 
-    def test_what_the_log_names_is_no_difference(self):
-        """Both looks see the same difference, and a change explains it."""
+    def test_log_explains_difference(self):
+        """Both reads find the same difference, and a change in the log explains it."""
         self.publish("a", length=6)
-        looks = []
+        reads = []
 
         def own():
-            if looks:
-                self.client.look(self.set_name, since=self.publish("a", length=7).cursor)
-            looks.append(1)
+            if reads:
+                self.client.summary(self.set_name, since=self.publish("a", length=7).cursor)
+            reads.append(1)
             return [{"loc": "https://example.org/a", "length": 5}]
 
         self.assertEqual(self.client.audit(self.set_name, own, settle=0.01), [])
-        self.assertEqual(len(looks), 2)
+        self.assertEqual(len(reads), 2)
 
-    def test_much_is_missing(self):
+    def test_many_missing(self):
         every = changes(*map(str, range(3000)), length=5)
         self.client.publish(self.set_name, every)
         own = [{"loc": c["loc"], "length": 5} for c in every[:100]]
@@ -156,7 +156,7 @@ class Replica(HubTest):
         self.db.execute("CREATE TABLE copy (loc TEXT PRIMARY KEY)")
 
     def open(self, **options):
-        """Opens the replica, as a program does that starts again."""
+        """Opens the replica like a program that restarts."""
         self.db = sqlite3.connect(self.directory.name + "/copy.db", isolation_level=None)
         self.addCleanup(self.db.close)
         self.replica = rshub.Replica(self.db, self.client, self.set_name, **options)
@@ -174,7 +174,7 @@ class Replica(HubTest):
     def complete(self):
         self.hub.call("PUT", f"/sets/{self.set_name}", '{"complete":true}')
 
-    def in_sync(self, *want):
+    def check_in_sync(self, *want):
         for update in self.replica.catch_up():
             self.apply(update)
         self.assertEqual(self.copy(), set(want))
@@ -183,52 +183,52 @@ class Replica(HubTest):
 
     def test_catches_up(self):
         self.assertIsNone(self.replica.cursor)
-        with self.assertRaises(rshub.NotWhole):
+        with self.assertRaises(rshub.BaselinePendingError):
             self.replica.audit()
         self.publish("a", "b", "c")
-        self.in_sync("a", "b", "c")
+        self.check_in_sync("a", "b", "c")
         self.publish("b", change="deleted")
         self.publish("d")
         self.assertEqual(self.replica.audit(), [])  # as of its own cursor
         self.assertEqual(len(self.replica), 3)
-        self.in_sync("a", "c", "d")
+        self.check_in_sync("a", "c", "d")
 
     def test_audit_finds_damage(self):
         self.publish(*map(str, range(300)))
-        self.in_sync(*map(str, range(300)))
+        self.check_in_sync(*map(str, range(300)))
         self.db.execute("DELETE FROM rshub_resource WHERE loc LIKE '%/17'")
         self.db.execute("UPDATE rshub_resource SET position = 1 WHERE loc LIKE '%/42'")
         self.publish("new")
         want = {("missing", "https://example.org/17"), ("stale", "https://example.org/42")}
         self.assertEqual({(d.kind, d.loc) for d in self.replica.audit()}, want)
 
-    def test_a_failure_in_the_loop_repeats_the_update(self):
-        """What the loop wrote is rolled back with the update, so both stay in step."""
+    def test_failure_in_the_loop_repeats_the_update(self):
+        """The loop's writes are rolled back together with the update."""
         self.publish("a", "b")
-        self.in_sync("a", "b")
+        self.check_in_sync("a", "b")
         self.publish("c")
         cursor = self.replica.cursor
-        kept = []  # as a traceback keeps the loop's iterator
+        iterators = []  # a traceback, too, refers to the iterator of the loop
         for n in range(3):
             updates = self.replica.catch_up()
-            kept.append(updates)
+            iterators.append(updates)
             self.apply(next(updates))
             self.assertEqual((names(self.replica.resources()), self.copy()), (["a", "b", "c"], set("abc")))
             if n == 1:
                 updates.close()
         with self.assertRaisesRegex(RuntimeError, "another loop"):
-            next(kept[0])
-        self.assertEqual(self.copy(), set("abc"))  # the third is still in its transaction
-        kept.pop().close()
+            next(iterators[0])
+        self.assertEqual(self.copy(), set("abc"))  # the third update is still in its transaction
+        iterators.pop().close()
         self.open()
         self.assertEqual((self.copy(), self.replica.cursor), ({"a", "b"}, cursor))
-        self.in_sync("a", "b", "c")
+        self.check_in_sync("a", "b", "c")
 
     def test_interrupted_baseline(self):
-        """A baseline is left after each of its steps, in turn, and goes on."""
+        """A baseline that is interrupted after each of its steps resumes."""
         self.publish(*map(str, range(40)))
-        self.addCleanup(setattr, module, "UPDATE", module.UPDATE)
-        module.UPDATE = 10
+        self.addCleanup(setattr, module, "MAX_UPDATE", module.MAX_UPDATE)
+        module.MAX_UPDATE = 10
         applied = []
         for _ in range(100):
             self.open()
@@ -236,65 +236,65 @@ class Replica(HubTest):
                 self.apply(update)
                 applied += names(update.changes)
                 if n == 1:
-                    break  # the second is not applied
+                    break  # the second update is not committed
             else:
                 break
         self.assertEqual(len(set(applied)), 40)
-        self.in_sync(*map(str, range(40)))
+        self.check_in_sync(*map(str, range(40)))
 
     def test_gone(self):
-        """The set was removed and made anew: a new baseline, of which only what differs comes."""
+        """If the set was deleted and created again, the replica applies the differences from a new baseline."""
         self.publish("a", "b", "c")
         self.complete()
-        self.in_sync("a", "b", "c")
+        self.check_in_sync("a", "b", "c")
         self.hub.call("DELETE", f"/sets/{self.set_name}")
         self.publish("b", "d")
         for update in self.replica.catch_up():
             self.apply(update)
-        # The hub does not say that it knows all: nothing is removed, and the audit says what only the replica has.
+        # The set is not complete: nothing is deleted, and the audit lists the extra resources.
         self.assertEqual(self.copy(), set("abcd"))
         self.assertEqual({(d.kind, d.loc[-1]) for d in self.replica.audit()}, {("extra", "a"), ("extra", "c")})
-        with unittest.mock.patch.object(rshub.Client, "look", side_effect=rshub.Unavailable("the inventory is damaged")):
-            self.publish("f")  # the changes come all the same
+        with unittest.mock.patch.object(rshub.Client, "summary", side_effect=rshub.UnavailableError("the inventory is damaged")):
+            self.publish("f")  # changes arrive anyway
             for update in self.replica.catch_up():
                 self.apply(update)
         self.assertEqual(self.copy(), set("abcdf"))
         self.hub.call("DELETE", f"/sets/{self.set_name}")
         self.publish("b", "e")
         self.complete()
-        self.in_sync("b", "e")
+        self.check_in_sync("b", "e")
 
-    def anew(self, *names):
+    def recreate(self, *names):
         self.hub.call("DELETE", f"/sets/{self.set_name}")
         self.publish(*names)
 
     def test_max_delete(self):
-        """A baseline that would delete a large part of the copy changes nothing, until somebody allows it."""
+        """A baseline that would delete more than max_delete changes nothing."""
         every = list(map(str, range(50)))
         self.publish(*every)
-        self.in_sync(*every)
+        self.check_in_sync(*every)
         cursor, held = self.replica.cursor, list(self.replica.resources())
-        self.anew(*every[:39], *map(str, range(1000, 1500)))  # more resources, which do not count
+        self.recreate(*every[:39], *map(str, range(1000, 1500)))  # additional resources do not count
         self.complete()
         for options in {}, {"max_delete": 10}, {"max_delete": 0}:
             self.open(**options)
-            with self.assertRaisesRegex(rshub.TooManyDeleted, "11 of the 50.*max_delete"):
+            with self.assertRaisesRegex(rshub.DeleteLimitError, "11 of the 50.*max_delete"):
                 for update in self.replica.catch_up():
                     self.apply(update)
             self.open()
             self.assertEqual((self.replica.cursor, list(self.replica.resources()), len(self.copy())), (cursor, held, 50))
         self.open(max_delete=11)
-        self.in_sync(*every[:39], *map(str, range(1000, 1500)))
-        self.anew("a")
+        self.check_in_sync(*every[:39], *map(str, range(1000, 1500)))
+        self.recreate("a")
         self.complete()
         self.open(max_delete=-1)
-        self.in_sync("a")
+        self.check_in_sync("a")
 
-    def test_outgrows(self):
-        """What the hub did not know is deleted when it knows all, also if nothing else has changed."""
+    def test_set_becomes_complete(self):
+        """Unlisted resources are deleted once the set is complete, even if nothing else has changed."""
         self.publish("a", "b", "c")
-        self.in_sync("a", "b", "c")
-        self.anew("b", "d")
+        self.check_in_sync("a", "b", "c")
+        self.recreate("b", "d")
         for update in self.replica.catch_up():
             self.apply(update)
         self.publish("e")
@@ -304,35 +304,35 @@ class Replica(HubTest):
         self.complete()
         until("a baseline is complete", lambda: list(self.client.baseline(self.set_name))[-1].complete)
         self.open()
-        self.in_sync("b", "d", "e")
+        self.check_in_sync("b", "d", "e")
 
-    def test_outgrows_while_it_follows(self):
+    def test_set_becomes_complete_while_following(self):
         self.publish("a", "b")
-        self.in_sync("a", "b")
-        self.anew("b")
-        self.addCleanup(setattr, module, "LOOK_EVERY", module.LOOK_EVERY)
+        self.check_in_sync("a", "b")
+        self.recreate("b")
+        self.addCleanup(setattr, module, "SUMMARY_INTERVAL", module.SUMMARY_INTERVAL)
         for update in self.replica.follow():
             self.apply(update)
-            if update.cursor:  # the baseline is over
+            if update.cursor:  # end of the baseline
                 self.complete()
                 until("a baseline is complete", lambda: list(self.client.baseline(self.set_name))[-1].complete)
-                module.LOOK_EVERY = 0.0
+                module.SUMMARY_INTERVAL = 0.0
                 self.publish("c")
             if self.copy() == {"b", "c"}:
                 break
-        self.in_sync("b", "c")
+        self.check_in_sync("b", "c")
 
-    def test_a_baseline_that_begins_anew(self):
-        """What was read of the baseline before means nothing."""
+    def test_baseline_restarts(self):
+        """Pages of an earlier baseline are discarded."""
         self.publish("a", "b")
         self.db.execute("INSERT INTO rshub_baseline VALUES (?, 'https://example.org/old', 1, '', '{}')", (self.set_name,))
         self.db.execute("UPDATE rshub_set SET place = '1-1~1'")
-        self.in_sync("a", "b")
+        self.check_in_sync("a", "b")
 
-    def test_nothing_that_is_held_comes_again(self):
-        self.warm()
+    def test_baseline_yields_only_differences(self):
+        self.wait_for_baselines()
         self.publish("a", "b", "c")
-        self.in_sync("a", "b", "c")
+        self.check_in_sync("a", "b", "c")
         self.db.execute("UPDATE rshub_set SET whole = 0, place = ''")
         self.assertEqual([names(u.changes) for u in self.replica.catch_up()], [[]])
 
@@ -351,11 +351,11 @@ class Replica(HubTest):
     def test_wait(self):
         self.assertTrue(self.replica.wait(5))
         self.publish("a")
-        self.in_sync("a")
+        self.check_in_sync("a")
         self.assertFalse(self.replica.wait(0.01))
         threading.Timer(0.1, self.publish, ["b"]).start()
         self.assertTrue(self.replica.wait(60))
-        self.in_sync("a", "b")
+        self.check_in_sync("a", "b")
         self.hub.kill()
         with self.assertLogs("rshub"):
             self.assertFalse(self.replica.wait(0.01))
@@ -364,13 +364,13 @@ class Replica(HubTest):
         self.publish("b")
         self.assertTrue(self.replica.wait(5))
 
-    def test_transactions_of_others(self):
+    def test_foreign_transactions(self):
         self.publish("a")
         self.db.execute("BEGIN")
-        with self.assertRaisesRegex(RuntimeError, "yours"):
+        with self.assertRaisesRegex(RuntimeError, "of the caller is open"):
             next(self.replica.catch_up())
         self.db.execute("COMMIT")
-        with self.assertRaisesRegex(RuntimeError, "is over"):
+        with self.assertRaisesRegex(RuntimeError, "has ended"):
             for _ in self.replica.catch_up():
                 self.db.execute("COMMIT")
 
@@ -380,8 +380,8 @@ class Replica(HubTest):
             self.addCleanup(db.close)
             rshub.Replica(db, self.client, self.set_name)
 
-    def test_under_load_with_kills(self):
-        """Somebody publishes, the hub is killed, the destination fails now and then: in the end all are equal."""
+    def test_kills_under_load(self):
+        """Despite kills of the hub and failures of the destination, both are equal in the end."""
         choose = random.Random(int(os.environ.get("RSHUB_TEST_SEED", "1")))
         total, exists = 200, {}
         done = threading.Event()
@@ -398,13 +398,13 @@ class Replica(HubTest):
 
         publisher = threading.Thread(target=publish)
         publisher.start()
-        mood = random.Random(2)
+        failures = random.Random(2)
         kills = 0
         with self.assertLogs("rshub"):
             while not done.is_set():
                 for n, update in enumerate(self.replica.catch_up()):
                     self.apply(update)
-                    if mood.random() < 0.2:
+                    if failures.random() < 0.2:
                         break
                     if n % 10 == 9 and kills < 3:
                         self.hub.kill()
@@ -415,4 +415,4 @@ class Replica(HubTest):
                     self.hub.start()
                     kills += 1
             publisher.join()
-        self.in_sync(*(name for name, there in exists.items() if there))
+        self.check_in_sync(*(name for name, there in exists.items() if there))
