@@ -1,12 +1,12 @@
-// Receiver is a callback: it takes what a hub POSTs, keeps it in a file, and answers at
-// once. Another program reads the file.
+// Receiver is a callback that appends the deliveries of a hub to a file. Another program
+// reads the file.
 //
 //	CALLBACK_SECRET=... go run ./examples/callback 127.0.0.1:9000 http://127.0.0.1:8080/sets/demo/changes spool.ndjson
 //
-// The file has a line for each delivery: {"mark", "missed", "changes"}. "missed" means
-// that changes are missing: read a baseline. The mark of the last line says how far
-// deliveries were processed, as "POSITION/NUMBER", so only the file has to survive a
-// crash. NUMBER is that of the newest delivery; it is missing if the hub numbers none.
+// The file has a line for each delivery: {"mark", "missed", "changes"}. If "missed" is
+// true, read a baseline. The mark of the last line says what was processed, as
+// "POSITION/NUMBER", so only the file must survive a crash. NUMBER is that of the newest
+// delivery; it is missing if the hub does not number deliveries.
 package main
 
 import (
@@ -33,7 +33,7 @@ import (
 	"time"
 )
 
-const most = 16 << 20 // bytes of a delivery; a hub sends about 1 MiB
+const maxDelivery = 16 << 20 // bytes of a delivery; a hub sends about 1 MiB
 
 // A notification is the part of a delivery's body that the receiver reads. The
 // attributes after, cursor, delivery, gap, diverged and position are in the hub's
@@ -76,8 +76,8 @@ func (n *number) UnmarshalText(text []byte) error {
 	return err
 }
 
-// A mark says what was processed: the changes up to a position, and the deliveries up to
-// a number. Its text is POSITION/NUMBER.
+// A mark has the position and the delivery number up to which everything was processed.
+// Its text is POSITION/NUMBER.
 type mark struct {
 	position uint64
 	number   *number // nil if no delivery had one
@@ -111,11 +111,11 @@ type line struct {
 	Changes []change `json:"changes"`
 }
 
-// A callback keeps deliveries in a file.
+// A callback appends deliveries to a file.
 type callback struct {
 	topic, secret string
 
-	mu   sync.Mutex // held while a delivery is taken
+	mu   sync.Mutex // held while a delivery is stored
 	file *os.File
 	mark *mark // mark of the last line; nil: no line yet
 }
@@ -173,15 +173,15 @@ func matches(secret string, text []byte, header string) bool {
 	return err == nil && hmac.Equal(sum, mac.Sum(nil))
 }
 
-// asked checks a GET of the hub: its query is signed and dated.
-func (c *callback) asked(r *http.Request) bool {
+// checkQuery reports whether the query of a GET is signed and recent.
+func (c *callback) checkQuery(r *http.Request) bool {
 	at, err := time.Parse(time.RFC3339, r.URL.Query().Get("rs.time"))
 	return err == nil && time.Since(at).Abs() < 5*time.Minute && signed(c.secret, []byte(r.URL.RawQuery), r.Header, "RS-Signature")
 }
 
-// take stores new deliveries. Their order is in the body, which the signature covers.
-// header is RS-Gap, which counts only if the hub is older than h:delivery.
-func (c *callback) take(body []byte, header string) error {
+// store appends the new changes of a delivery. Order and gap are in the body, which the
+// signature covers. header is RS-Gap, which is used only if the body has no h:delivery.
+func (c *callback) store(body []byte, header string) error {
 	var n notification
 	if err := xml.Unmarshal(body, &n); err != nil {
 		return err
@@ -202,12 +202,12 @@ func (c *callback) take(body []byte, header string) error {
 		newest = c.mark.number
 	}
 	if newest != nil && n.MD.Delivery != nil && *n.MD.Delivery < *newest {
-		return nil // it is a replay
+		return nil // a replay
 	}
 	higher := newest == nil || n.MD.Delivery != nil && *n.MD.Delivery > *newest
 	from := after
-	// A gap or a lost tail may number positions differently from here on. In a delivery that
-	// is no newer than the last one it is a replay or a retry.
+	// After a gap or a lost tail, positions may start again. In a delivery that is not newer
+	// than the last one, it belongs to a replay or a retry.
 	if c.mark != nil && (!higher || gap == "" && !n.MD.Diverged) {
 		from = c.mark.position
 	}
@@ -222,7 +222,7 @@ func (c *callback) take(body []byte, header string) error {
 		}
 	}
 	if len(l.Changes) == 0 && !l.Missed && c.mark != nil && next.position == c.mark.position && (!higher || next.number == nil) {
-		return nil // it is a repeat
+		return nil // a repeat
 	}
 	text, err := json.Marshal(l)
 	if err != nil {
@@ -231,8 +231,8 @@ func (c *callback) take(body []byte, header string) error {
 	if _, err = c.file.Write(append(text, '\n')); err == nil {
 		err = c.file.Sync()
 	}
-	if err != nil { // the file may now have a part of the line; the next start removes it
-		log.Fatalf("cannot keep a delivery: %v", err)
+	if err != nil { // the file may now have a part of the line, which the next start removes
+		log.Fatalf("store delivery: %v", err)
 	}
 	c.mark = &l.Mark
 	return nil
@@ -244,12 +244,12 @@ func position(cursor string) (uint64, error) {
 }
 
 // ServeHTTP answers 2xx when the changes are stored. After any other answer the hub
-// sends them again.
+// retries.
 func (c *callback) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method == http.MethodGet { // is the subscription wanted? Yes for our topic alone.
+	if r.Method == http.MethodGet { // confirm subscriptions to our topic, and no other
 		q := r.URL.Query()
 		switch mode := q.Get("hub.mode"); {
-		case !c.asked(r):
+		case !c.checkQuery(r):
 			http.Error(w, "not signed with the secret", http.StatusForbidden)
 		case mode == "denied":
 			log.Printf("the hub ended the subscription: %s", q.Get("hub.reason"))
@@ -261,15 +261,15 @@ func (c *callback) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxDelivery))
 	switch {
 	case err != nil:
 		w.WriteHeader(http.StatusRequestEntityTooLarge)
 	case !signed(c.secret, body, r.Header, "X-Hub-Signature"):
 		w.WriteHeader(http.StatusForbidden)
 	default:
-		if err := c.take(body, r.Header.Get("RS-Gap")); err != nil {
-			log.Printf("a delivery cannot be read: %v", err)
+		if err := c.store(body, r.Header.Get("RS-Gap")); err != nil {
+			log.Printf("read delivery: %v", err)
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}

@@ -1,11 +1,11 @@
-// A callback for Node, with nothing but its standard library: takes what a hub POSTs, keeps it in a file, and answers
-// at once. Another program reads the file.
+// A callback that appends the deliveries of a hub to a file. Another program reads the file. Node 18 or newer, standard
+// library only.
 //
 //   CALLBACK_SECRET=... node receiver.mjs 127.0.0.1:9000 http://127.0.0.1:8080/sets/demo/changes spool.ndjson
 //
-// The file has a line for each delivery: {"mark", "missed", "changes"}. "missed" means: read a baseline. The mark of the
-// last line is what was processed, "POSITION/NUMBER", so the file is all that has to survive a crash. NUMBER is that of the
-// newest delivery; it is missing if the hub numbers none.
+// The file has a line for each delivery: {"mark", "missed", "changes"}. If "missed" is true, read a baseline. The mark of the
+// last line says what was processed, as "POSITION/NUMBER", so only the file must survive a crash. NUMBER is that of the
+// newest delivery; it is missing if the hub does not number deliveries.
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { closeSync, fsyncSync, ftruncateSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -14,19 +14,19 @@ import { dirname } from "node:path";
 const [address, topic, path] = process.argv.slice(2);
 const secret = process.env.CALLBACK_SECRET;
 if (!secret || !path) throw new Error("usage: CALLBACK_SECRET=... node receiver.mjs HOST:PORT TOPIC FILE");
-const most = 16 << 20; // bytes of a delivery; a hub sends about 1 MiB
+const maxDelivery = 16 << 20; // bytes of a delivery; a hub sends about 1 MiB
 
-// The file, and the mark of its last line. A crash may have left a part of a line, which was not acknowledged.
+// Open the file and read the mark of its last line. A crash may leave a part of a line, which was not acknowledged.
 const file = openSync(path, "a+");
 const text = readFileSync(path);
-const whole = text.lastIndexOf(10) + 1;
-ftruncateSync(file, whole);
-if (process.platform !== "win32") { // else a crash of the machine may leave no file
+const end = text.lastIndexOf(10) + 1;
+ftruncateSync(file, end);
+if (process.platform !== "win32") { // otherwise a crash of the machine may leave no file
   const directory = openSync(dirname(path), "r");
   fsyncSync(directory);
   closeSync(directory);
 }
-const last = text.subarray(0, whole).toString().trimEnd().split("\n").pop();
+const last = text.subarray(0, end).toString().trimEnd().split("\n").pop();
 let [mark, newest] = last ? readMark(String(JSON.parse(last).mark)) : [null, null]; // the position, and the number of the newest delivery
 
 function readMark(text) { // older versions of this program stored the position alone
@@ -35,11 +35,11 @@ function readMark(text) { // older versions of this program stored the position 
   return [Number(at), number === undefined ? null : BigInt(number)];
 }
 
-// The signature of a body, or of a query. For a day after the secret was changed the hub signs with both, so it does
-// not matter when this receiver gets the new one.
+// Checks the signature of a body or query. For a day after a change of the secret, the hub signs with both secrets, so
+// this receiver may get the new one at any time in that day.
 const signed = (text, headers, name) => matches(text, headers[name]) || matches(text, headers["rs-former-signature"]);
 
-// A signature is ALGORITHM=HEX.
+// Checks one signature, which is ALGORITHM=HEX.
 function matches(text, header = "") {
   const [algorithm, hex = ""] = header.split("=");
   if (!["sha256", "sha384", "sha512"].includes(algorithm)) return false;
@@ -48,14 +48,14 @@ function matches(text, header = "") {
   return given.length === right.length && timingSafeEqual(given, right);
 }
 
-// A GET of the hub: its query is signed, and says when.
-function asked(request, query) {
+// Checks that a GET of the hub is signed and recent.
+function checkQuery(request, query) {
   const age = Math.abs(Date.now() - Date.parse(query.get("rs.time")));
   return age < 5 * 60_000 && signed(request.url.slice(request.url.indexOf("?") + 1), request.headers, "rs-signature");
 }
 
-// The body was signed by the hub, so it is the XML that the hub writes: attributes in double quotes, no CDATA, no
-// comments. For XML of others use a real parser.
+// The hub signed the body, so it is the hub's XML: attributes in double quotes, no CDATA, no comments. For other XML, use a
+// real parser.
 const entities = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'" };
 function unescape(s) {
   return s.replace(/&(?:#x([0-9a-fA-F]+)|#(\d+)|(\w+));/g, (all, hex, number, name) =>
@@ -69,7 +69,7 @@ const position = (cursor) => Number(cursor.split("-")[0]);
 
 function read(body) {
   const top = /<rs:md [^>]*>/.exec(body)?.[0];
-  if (!top || !attribute(top, "h:cursor")) throw new Error("it is no change notification of an rshub");
+  if (!top || !attribute(top, "h:cursor")) throw new Error("not a change notification of rshub: h:cursor is missing");
   const changes = [...body.matchAll(/<url>([\s\S]*?)<\/url>/g)].map(([, url]) => {
     const md = /<rs:md [^>]*>/.exec(url)[0];
     return {
@@ -87,20 +87,20 @@ function read(body) {
   return { changes, number, gap: attribute(top, "h:gap"), after: position(attribute(top, "h:after") ?? "0"), to: position(attribute(top, "h:cursor")), diverged: attribute(top, "h:diverged") === "true" };
 }
 
-// Stores what is new. The order is in the body, which the signature covers. A write that fails ends the program: the
-// file may have a part of the line then, and the next start removes it.
-function take(d, header) {
+// Stores new changes. Order and gap are in the body, which the signature covers. A failed write ends the program: the file
+// may then have a part of the line, which the next start removes.
+function store(d, header) {
   if (newest !== null && d.number !== null && d.number < newest) return; // a replay
-  const gap = d.number === null ? header : d.gap; // older hubs have it in the header alone, which is not signed
+  const gap = d.number === null ? header : d.gap; // older hubs have it only in the header, which is not signed
   const higher = newest === null || (d.number !== null && d.number > newest);
   const missed = (higher && Boolean(gap)) || (mark !== null && d.after > mark);
-  const from = mark === null || (higher && (gap || d.diverged)) ? d.after : mark; // positions may be numbered differently from here on
+  const from = mark === null || (higher && (gap || d.diverged)) ? d.after : mark; // positions may start again here
   const to = Math.max(from, d.to);
   const number = higher ? d.number : newest;
   const changes = d.changes.filter((c) => c.position > from);
-  if (changes.length || missed || to !== mark || number !== newest) { // else it is a repeat
+  if (changes.length || missed || to !== mark || number !== newest) { // otherwise it is a repeat
     const line = JSON.stringify({ mark: number === null ? `${to}` : `${to}/${number}`, missed, changes }) + "\n";
-    writeFileSync(file, line); // all of it, or an error; writeSync may write a part
+    writeFileSync(file, line); // the end line or an error; writeSync may write a part
     fsyncSync(file);
     [mark, newest] = [to, number];
   }
@@ -108,10 +108,10 @@ function take(d, header) {
 
 const server = createServer((request, response) => {
   const answer = (status, text = "") => response.writeHead(status, { "Content-Type": "text/plain" }).end(text);
-  if (request.method === "GET") { // is the subscription wanted? Yes for our topic alone.
+  if (request.method === "GET") { // confirm subscriptions to our topic, and no other
     const query = new URL(request.url, "http://callback").searchParams;
     const mode = query.get("hub.mode");
-    if (!asked(request, query)) return answer(403);
+    if (!checkQuery(request, query)) return answer(403);
     if (mode === "denied") {
       console.error(`the hub ended the subscription: ${query.get("hub.reason")}`);
       return answer(200);
@@ -122,20 +122,20 @@ const server = createServer((request, response) => {
   const parts = [];
   let size = 0;
   request.on("data", (part) => {
-    if ((size += part.length) <= most) parts.push(part);
+    if ((size += part.length) <= maxDelivery) parts.push(part);
   });
-  request.on("end", () => { // 2xx means that the changes are safe; after everything else the hub sends them again
+  request.on("end", () => { // 2xx means that the delivery is durable; after any other answer the hub retries
     const body = Buffer.concat(parts);
-    if (size > most) return answer(413);
+    if (size > maxDelivery) return answer(413);
     if (!signed(body, request.headers, "x-hub-signature")) return answer(403);
     let delivery;
     try {
       delivery = read(body.toString());
     } catch (e) {
-      console.error(`a delivery cannot be read: ${e.message}`);
+      console.error(`read delivery: ${e.message}`);
       return answer(400);
     }
-    take(delivery, request.headers["rs-gap"]);
+    store(delivery, request.headers["rs-gap"]);
     answer(204);
   });
 });

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""A callback: takes what a hub POSTs, keeps it in a file, and answers at once. Another program reads the file.
+"""A callback that appends the deliveries of a hub to a file. Another program reads the file.
 
     CALLBACK_SECRET=... python3 receiver.py 127.0.0.1:9000 http://127.0.0.1:8080/sets/demo/changes spool.ndjson
 
-The file has a line for each delivery: {"mark", "missed", "changes"}. "missed" means: read a baseline. The mark of the last
-line is what was processed, "POSITION/NUMBER", so the file is all that has to survive a crash. NUMBER is that of the newest
-delivery; it is missing if the hub numbers none.
+The file has a line for each delivery: {"mark", "missed", "changes"}. If "missed" is true, read a baseline. The mark of the
+last line is the state of the receiver, so only the file must survive a crash.
 """
 
 import hmac
@@ -17,7 +16,7 @@ import urllib.parse
 
 import rshub
 
-MOST = 16 << 20  # bytes of a delivery; a hub sends about 1 MiB
+MAX_DELIVERY = 16 << 20  # bytes of a delivery; a hub sends about 1 MiB
 
 
 class Spool:
@@ -27,26 +26,26 @@ class Spool:
         self.file = open(path, "a+b")
         self.file.seek(0)
         text = self.file.read()
-        self.file.truncate(text.rfind(b"\n") + 1)  # a crash may have left a part of a line, which was not acknowledged
+        self.file.truncate(text.rfind(b"\n") + 1)  # a crash may leave a part of a line, which was not acknowledged
         lines = text[: text.rfind(b"\n") + 1].splitlines()
-        if os.name == "posix":  # else a crash of the machine may leave no file
+        if os.name == "posix":  # otherwise a crash of the machine may leave no file
             directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
             os.fsync(directory)
             os.close(directory)
         self.mark = str(json.loads(lines[-1])["mark"]) if lines else None
 
-    def take(self, delivery):
-        news = delivery.news(self.mark)
-        if news.changes or news.missed or news.mark != self.mark:  # else it is a repeat
-            line = {"mark": news.mark, "missed": news.missed, "changes": news.changes}
+    def append(self, delivery):
+        new = delivery.new_changes(self.mark)
+        if new.changes or new.missed or new.mark != self.mark:  # otherwise it is a repeat
+            line = {"mark": new.mark, "missed": new.missed, "changes": new.changes}
             try:
                 self.file.write(json.dumps(line).encode() + b"\n")
                 self.file.flush()
                 os.fsync(self.file.fileno())
-            except OSError as e:  # the file may have a part of the line now; the next start removes it
-                print(f"cannot keep a delivery: {e}", file=sys.stderr)
+            except OSError as e:  # the file may now have a part of the line, which the next start removes
+                print(f"store delivery: {e}", file=sys.stderr)
                 os._exit(1)
-            self.mark = news.mark
+            self.mark = new.mark
 
 
 class Callback(http.server.BaseHTTPRequestHandler):
@@ -54,13 +53,13 @@ class Callback(http.server.BaseHTTPRequestHandler):
     topic = secret = spool = None
 
     def do_GET(self):
-        """The hub asks whether the subscription is wanted. The answer is yes for our topic alone."""
+        """Confirms subscriptions to our topic, and no other."""
         text = urllib.parse.urlsplit(self.path).query
         query = dict(urllib.parse.parse_qsl(text))
         mode = query.get("hub.mode")
         try:
-            rshub.check_question(self.headers, text, self.secret)
-        except rshub.BadSignature:
+            rshub.check_query(self.headers, text, self.secret)
+        except rshub.SignatureError:
             return self.answer(403)
         if mode == "denied":
             print(f"the hub ended the subscription: {query.get('hub.reason')}", file=sys.stderr)
@@ -71,16 +70,16 @@ class Callback(http.server.BaseHTTPRequestHandler):
             self.answer(404)
 
     def do_POST(self):
-        """Changes. 2xx means that they are safe; after everything else the hub sends them again."""
+        """Stores a delivery. 2xx means that it is durable; after any other answer the hub retries."""
         length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or int(length) > MOST:
+        if not length.isdecimal() or int(length) > MAX_DELIVERY:
             return self.answer(413)
         try:
-            self.spool.take(rshub.read_delivery(self.headers, self.rfile.read(int(length)), self.secret))
-        except rshub.BadSignature:
+            self.spool.append(rshub.read_delivery(self.headers, self.rfile.read(int(length)), self.secret))
+        except rshub.SignatureError:
             return self.answer(403)
         except ValueError as e:
-            print(f"a delivery cannot be read: {e}", file=sys.stderr)
+            print(e, file=sys.stderr)
             return self.answer(400)
         self.answer(204)
 
@@ -97,7 +96,7 @@ class Callback(http.server.BaseHTTPRequestHandler):
 def main(address, topic, path):
     host, _, port = address.rpartition(":")
     Callback.topic, Callback.secret, Callback.spool = topic, os.environ["CALLBACK_SECRET"], Spool(path)
-    server = http.server.HTTPServer((host, int(port)), Callback)  # one request at a time, as the hub sends them
+    server = http.server.HTTPServer((host, int(port)), Callback)  # one request at a time, like the hub
     print(f"callback http://{host}:{server.server_port}/", flush=True)
     server.serve_forever()
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A search index that is fed from a set: SQLite FTS5, in one file with the replica that says what it has to hold.
+"""A search index of a set: SQLite FTS5, in one file with the replica.
 
-    python3 search.py index.db feed http://127.0.0.1:8080 demo     # follows, for ever; --once: until it has caught up
+    python3 search.py index.db feed http://127.0.0.1:8080 demo     # follows; --once: until it has caught up
     python3 search.py index.db find 'push AND hub'
     python3 search.py index.db audit http://127.0.0.1:8080 demo    # proves that no change was missed
 
-The loop of the replica writes only what is to be done, in the same transaction as the cursor. Resources are fetched
-after that, so a web server that is down delays the index and loses nothing. Kill it whenever you like, and start it again.
+The loop of the replica only queues work, in the same transaction as the cursor. Resources are fetched after that, so an
+outage of a web server only delays the index. The program can be killed at any time.
 """
 
 import html
@@ -18,7 +18,7 @@ import urllib.request
 
 import rshub
 
-MOST = 10 << 20  # bytes of a resource
+MAX_RESOURCE = 10 << 20  # bytes of a resource
 
 
 def open_index(path):
@@ -27,7 +27,7 @@ def open_index(path):
     db.executescript(
         """CREATE VIRTUAL TABLE IF NOT EXISTS page USING fts5(loc UNINDEXED, text, tokenize = 'porter unicode61');
         CREATE TABLE IF NOT EXISTS row (loc TEXT PRIMARY KEY, id INTEGER NOT NULL);
-        CREATE TABLE IF NOT EXISTS todo (loc TEXT PRIMARY KEY);"""
+        CREATE TABLE IF NOT EXISTS queue (loc TEXT PRIMARY KEY);"""
     )
     return db
 
@@ -36,14 +36,14 @@ def remove(db, loc):
     for (row,) in db.execute("SELECT id FROM row WHERE loc = ?", (loc,)).fetchall():
         db.execute("DELETE FROM page WHERE rowid = ?", (row,))
         db.execute("DELETE FROM row WHERE loc = ?", (loc,))
-    db.execute("DELETE FROM todo WHERE loc = ?", (loc,))
+    db.execute("DELETE FROM queue WHERE loc = ?", (loc,))
 
 
 def text_of(loc):
-    """Fetches a resource. None: it does not exist."""
+    """Returns the text of a resource, or None if it does not exist."""
     try:
         with urllib.request.urlopen(loc, timeout=30) as answer:
-            content = answer.read(MOST).decode(answer.headers.get_content_charset() or "utf-8", "replace")
+            content = answer.read(MAX_RESOURCE).decode(answer.headers.get_content_charset() or "utf-8", "replace")
     except urllib.error.HTTPError as e:
         if e.code in (404, 410):
             return None
@@ -52,12 +52,12 @@ def text_of(loc):
 
 
 def fetch(db):
-    """Indexes what is to be done. What cannot be fetched now is tried again the next time."""
-    for (loc,) in db.execute("SELECT loc FROM todo").fetchall():
+    """Indexes the queued resources. Those that cannot be fetched stay in the queue."""
+    for (loc,) in db.execute("SELECT loc FROM queue").fetchall():
         try:
             text = text_of(loc)
         except (OSError, ValueError) as e:
-            print(f"{loc} has to wait: {e}", file=sys.stderr)
+            print(f"fetch {loc}: {e}; it stays in the queue", file=sys.stderr)
             continue
         db.execute("BEGIN IMMEDIATE")
         remove(db, loc)
@@ -76,11 +76,11 @@ def feed(db, hub, set_name, once=False):
                 if change["change"] == "deleted":
                     remove(db, change["loc"])
                 else:
-                    db.execute("INSERT OR IGNORE INTO todo VALUES (?)", (change["loc"],))
+                    db.execute("INSERT OR IGNORE INTO queue VALUES (?)", (change["loc"],))
         fetch(db)
         if once:
             return
-        replica.wait(60)  # for the next change; what could not be fetched is tried again after that, too
+        replica.wait(60)  # for the next change; then failed fetches are retried, too
 
 
 def main(path, command, *arguments):
@@ -93,7 +93,7 @@ def main(path, command, *arguments):
             for loc, found in db.execute(query, arguments):
                 print(f"{loc}\t{' '.join(found.split())}")
         except sqlite3.OperationalError as e:
-            sys.exit(f"search.py: this is no query of FTS5: {e}")
+            sys.exit(f"search.py: invalid query: {e}")
     elif command == "audit":
         differences = rshub.Replica(db, rshub.Client(arguments[0]), arguments[1]).audit()
         print(*differences or ["in sync"], sep="\n")

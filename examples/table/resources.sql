@@ -1,9 +1,8 @@
--- What exists in an article table, as a line of JSON for each resource: the input of rshub audit, of
--- python3 -m rshub audit, and of table.py.
+-- The resources of an article table as lines of JSON, for rshub audit, python3 -m rshub audit, and table.py.
 --
 --   sqlite3 articles.db < resources.sql > resources.ndjson
 --
--- lastmod is in UTC. If the table knows a checksum, say "hash", 'sha-256:' || checksum: then copies are compared by that.
+-- lastmod is in UTC. If the table has checksums, add 'hash', 'sha-256:' || checksum, by which copies are then compared.
 SELECT json_object(
   'loc', 'https://example.org/articles/' || id,
   'lastmod', strftime('%Y-%m-%dT%H:%M:%SZ', changed),

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""An SQL table as a source that keeps no record of its changes: finds out what the hub does not know yet, and publishes that.
+"""Publishes the changes of an SQL table that has no record of them.
 
     python3 table.py articles.db resources.sql http://127.0.0.1:8080 demo
 
-Run it after each import, or from cron. It compares what the query in resources.sql finds with what the hub knows, which
-is one small request if nothing changed, and publishes the differences. So it needs no triggers and no state, it may be
-killed, and a run that failed is made good by the next one. For PostgreSQL or MySQL, replace resources().
+Run it after each import, or from cron. It compares the result of the query in resources.sql with the set, which takes one
+small request if nothing changed, and publishes the differences. So it needs no triggers and no state, it can be killed, and
+the next run repairs a failed one. For PostgreSQL or MySQL, replace resources().
 
-A broken query must not empty the set: a run that finds nothing, or would delete more than ten resources and more than a tenth
-of all that the hub knows, publishes nothing and says so, unless --delete-all is given.
+A broken query must not empty the set: if the query finds nothing, or more than ten resources and more than a tenth of the set
+would be deleted, nothing is published, unless --delete-all is given.
 
-rspublish sync does the same for a list of lines, with more bounds and checks.
+rspublish sync does the same for a list of lines, with more limits and checks.
 """
 
 import json
@@ -27,13 +27,13 @@ def resources(path, query):
 
 
 def differences(client, set_name, now, own):
-    """Returns the changes that bring the hub to what there is now. own reads it again, for the audit's second look."""
+    """Returns the changes that make the set equal to now. own reads the table again, to confirm the differences."""
     try:
         found = client.audit(set_name, own, settle=1)
-    except rshub.Refused as e:
+    except rshub.RefusedError as e:
         if e.code != "no-such-set":
             raise
-        found = [rshub.Difference("extra", loc) for loc in now]  # nothing was published yet
+        found = [rshub.Difference("extra", loc) for loc in now]  # nothing has been published yet
     kinds = {"extra": "created", "stale": "updated", "unknown": "updated", "missing": "deleted"}
     changes = []
     for d in found:
@@ -51,12 +51,12 @@ def main(path, query_file, hub, set_name, *flags):
     now = {r["loc"]: r for r in resources(path, query)}
     changes = differences(client, set_name, now, lambda: resources(path, query))
     deleted = sum(c["change"] == "deleted" for c in changes)
-    too_many = deleted > 0 and not now or deleted > 10 and deleted > client.look(set_name).count / 10
+    too_many = deleted > 0 and not now or deleted > 10 and deleted > client.summary(set_name).count / 10
     if too_many and "--delete-all" not in flags:
-        print(f"{deleted} resources would be deleted: is the table whole? Nothing is published; --delete-all does it", file=sys.stderr)
+        print(f"{deleted} resources would be deleted, so nothing was published; if they are really gone, use --delete-all", file=sys.stderr)
         return 1
     for receipt in client.publish_all(set_name, changes):
-        print(f"published {receipt.count}, up to {receipt.cursor}")
+        print(f"published {receipt.count} changes, cursor {receipt.cursor}")
     return 0
 
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""A bridge to another bus: publishes each change of a set as an item of an XMPP pubsub node (XEP-0060).
+"""A bridge that publishes each change of a set as an item of an XMPP pubsub node (XEP-0060).
 
     export XMPP_JID=bridge@example.org XMPP_PASSWORD=...
     python3 bridge.py http://127.0.0.1:8080 demo pubsub.example.org changes-of-demo demo.cursor
 
-The id of an item is the cursor of its change, and the cursor is kept when the service has acknowledged the item. So each
-change is published at least once and in order, and one that is published again replaces itself. Outages of both sides are
-waited for. For another bus, write another Node: a publish() that returns when the bus has the change for good.
+The id of an item is the cursor of its change, which is stored when the service has acknowledged the item. So each change is
+published at least once and in order, and a repeat replaces itself. The bridge waits for outages of either side to end. For
+another bus, replace Node: its publish() returns when the bus has stored the change.
 
-XMPP_ADDRESS=host:port is where the server is, if DNS does not say it; XMPP_ITEMS is how many items the node keeps.
+XMPP_ADDRESS=host:port is the address of the server, if it is not in DNS. XMPP_ITEMS is the number of items that the node keeps.
 """
 
 import asyncio
@@ -25,39 +25,39 @@ import rshub
 import slixmpp
 from slixmpp.exceptions import IqError
 
-PATIENCE = 30  # seconds that an answer of the XMPP server may take
-LONGEST_PAUSE = 30  # seconds between two tries
+TIMEOUT = 30  # seconds for an answer of the XMPP server
+MAX_BACKOFF = 30  # seconds between two tries
 SITEMAP = "http://www.sitemaps.org/schemas/sitemap/0.9"
 RS = "http://www.openarchives.org/rs/terms/"
 TERMS = "https://github.com/rshub/rshub/terms/"
 log = logging.getLogger("bridge")
 
 
-def pause(tries):
-    return min(LONGEST_PAUSE, 0.5 * 2 ** min(tries, 10))
+def backoff(tries):
+    return min(MAX_BACKOFF, 0.5 * 2 ** min(tries, 10))
 
 
 def follow(client, set_name, since):
-    """Yields the events of a set for ever, as CloudEvents, because then each change has the cursor behind it as its id."""
+    """Yields the events of a set forever, as CloudEvents, because the id of such an event is the cursor after its change."""
     tries = 0
     while True:
         url = f"{client.topic(set_name)}?since={urllib.parse.quote(since)}"
         try:
             for kind, event in client.events(url, headers={"Accept": "text/event-stream, application/cloudevents+json"}):
                 if kind == "gone":
-                    raise rshub.Gone(410, event)
-                if kind == "":  # else it says why the stream ends
+                    raise rshub.GoneError(410, event)
+                if kind == "":  # other kinds say why the stream ends
                     yield event
                     since, tries = event["id"], 0
-            lost = rshub.Unavailable("the event stream has ended")
-        except (rshub.Unavailable, rshub.NotAHub) as e:
+            lost = rshub.UnavailableError("the event stream ended")
+        except (rshub.UnavailableError, rshub.NotHubError) as e:
             lost = e
-        client.pause(lost, max(pause(tries), getattr(lost, "after", 0)))
+        client.backoff(lost, max(backoff(tries), getattr(lost, "retry_after", 0)))
         tries += 1
 
 
 def url_of(change):
-    """The entry of a change, as in the hub's Change Notifications. Names of JSON are those of XML, also {namespace}name."""
+    """Returns the entry of a change as in the hub's Change Notifications. The names in JSON, including {namespace}name, are those in XML."""
     url = ET.Element(f"{{{SITEMAP}}}url")
     for name in ("loc", "lastmod", "changefreq"):
         if name in change:
@@ -71,12 +71,12 @@ def url_of(change):
 
 
 class Node:
-    """A node of a pubsub service. Its connection has a thread of its own, which answers the server while the hub is silent."""
+    """A node of a pubsub service. Its connection has its own thread, which answers the server while the hub is silent."""
 
     def __init__(self, service, name):
         self.service, self.name = service, name
         self.account = os.environ["XMPP_JID"], os.environ["XMPP_PASSWORD"]
-        self.xmpp = self.begun = self.lost = None  # used by the thread alone; lost is done when the connection is lost
+        self.xmpp = self.started = self.lost = None  # used only by the thread; lost is done when the connection is lost
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
 
@@ -88,8 +88,8 @@ class Node:
                 return self._wait(self._publish(item, payload))
             except (OSError, IqError) as e:
                 why = e.format() if isinstance(e, IqError) else e
-                log.warning("XMPP: cannot publish %s: %s; next try in %.1f s", item, why, pause(tries))
-                time.sleep(pause(tries))
+                log.warning("publish %s to XMPP: %s; retrying in %.1f s", item, why, backoff(tries))
+                time.sleep(backoff(tries))
                 tries += 1
 
     def close(self):
@@ -98,7 +98,7 @@ class Node:
     def _wait(self, coroutine):
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
 
-    # What follows runs in the thread.
+    # The following methods run in the thread.
 
     async def _publish(self, item, payload):
         try:
@@ -111,7 +111,7 @@ class Node:
                     raise
                 await self._create()
                 await self._answer(self.xmpp["xep_0060"].publish(self.service, self.name, id=item, payload=payload))
-        except (OSError, IqError):  # the next try begins with a new connection, on which nothing is left of this one
+        except (OSError, IqError):  # the next try uses a new connection
             self.xmpp.cancel_connection_attempt()
             self.xmpp.abort()
             self.lost = None
@@ -120,41 +120,41 @@ class Node:
     async def _create(self):
         form = self.xmpp["xep_0004"].make_form("submit")
         form.add_field("pubsub#persist_items", value="1")
-        form.add_field("pubsub#max_items", value=os.environ.get("XMPP_ITEMS", "256"))  # Prosody allows no more by default
+        form.add_field("pubsub#max_items", value=os.environ.get("XMPP_ITEMS", "256"))  # the default limit of Prosody
         await self._answer(self.xmpp["xep_0060"].create_node(self.service, self.name, config=form))
 
     async def _connect(self):
         if self.xmpp is None:
             self.xmpp = slixmpp.ClientXMPP(*self.account)
             self.xmpp.register_plugin("xep_0060")
-            self.xmpp.namespace_map[TERMS] = "h"  # slixmpp leaves out attributes in namespaces that are not named here
-            self.xmpp.add_event_handler("session_start", lambda _: self._begun(None))
-            self.xmpp.add_event_handler("connection_failed", lambda e: self._begun(f"cannot reach the server: {e}"))
-            self.xmpp.add_event_handler("ssl_invalid_chain", lambda e: self._begun(f"no TLS with the server: {e}"))
-            self.xmpp.add_event_handler("failed_all_auth", lambda _: self._begun("the server refuses the JID or the password"))
-        self.begun, self.lost = self.loop.create_future(), self.xmpp.disconnected
+            self.xmpp.namespace_map[TERMS] = "h"  # slixmpp omits attributes in unknown namespaces
+            self.xmpp.add_event_handler("session_start", lambda _: self._on_start(None))
+            self.xmpp.add_event_handler("connection_failed", lambda e: self._on_start(f"connect to the server: {e}"))
+            self.xmpp.add_event_handler("ssl_invalid_chain", lambda e: self._on_start(f"TLS handshake: {e}"))
+            self.xmpp.add_event_handler("failed_all_auth", lambda _: self._on_start("the server refused the JID or the password"))
+        self.started, self.lost = self.loop.create_future(), self.xmpp.disconnected
         host, _, port = os.environ.get("XMPP_ADDRESS", "").rpartition(":")
         self.xmpp.connect((host, int(port)) if host else None)
-        problem = await self._answer(self.begun)
+        problem = await self._answer(self.started)
         if problem:
             raise ConnectionError(problem)
 
-    def _begun(self, problem):
-        if not self.begun.done():
-            self.begun.set_result(problem)
+    def _on_start(self, problem):
+        if not self.started.done():
+            self.started.set_result(problem)
 
     async def _answer(self, future):
-        """Returns the result of a future, unless the connection is lost or silent before it has one."""
-        await asyncio.wait({future, self.lost}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+        """Returns the result of a future. Raises ConnectionError if the connection is lost or silent before that."""
+        await asyncio.wait({future, self.lost}, timeout=TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
         if future.done():
             return future.result()
         future.cancel()
-        raise ConnectionError("the connection is lost" if self.lost.done() else f"no answer for {PATIENCE} s")
+        raise ConnectionError("connection lost" if self.lost.done() else f"no answer for {TIMEOUT} s")
 
     async def _close(self):
         if self.xmpp:
             self.xmpp.cancel_connection_attempt()
-            await self.xmpp.disconnect()  # says good-bye, and waits for the answer, 2 s at most
+            await self.xmpp.disconnect()  # waits for at most 2 s
 
 
 def main(hub, set_name, service, node_name, path):
@@ -162,20 +162,20 @@ def main(hub, set_name, service, node_name, path):
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, lambda *_: sys.exit(0))
     client = rshub.Client(hub, token=os.environ.get("RSHUB_TOKEN"))
-    place = rshub.CursorFile(path, first="start")
+    cursor_file = rshub.CursorFile(path, first="start")
     node = Node(service, node_name)
     try:
-        for event in follow(client, set_name, place.read()):
+        for event in follow(client, set_name, cursor_file.read()):
             if event["type"].endswith(".diverged"):
                 log.warning("the hub has lost its newest changes: subscribers of the node should read a baseline")
             if "data" in event:
                 node.publish(event["id"], url_of(event["data"]))
-            place.write(event["id"])
-    except rshub.Gone:
-        log.error("the hub does not have the changes after %s any more. Remove %s, and the bridge begins with the oldest change that"
-                  " the hub has. Subscribers of the node have missed changes: they should read a baseline", place.read(), path)
+            cursor_file.write(event["id"])
+    except rshub.GoneError:
+        log.error("the hub no longer has the changes after %s; remove %s to start with the oldest change. Subscribers of the node"
+                  " have missed changes and should read a baseline", cursor_file.read(), path)
         return 3
-    except rshub.Refused as e:
+    except rshub.RefusedError as e:
         log.error("%s", e)
         return 2
     finally:
