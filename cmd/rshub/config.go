@@ -37,48 +37,48 @@ type config struct {
 	Listen     string `group:"Basic settings" envconfig:"RSHUB_LISTEN" default:"127.0.0.1:8080" desc:"address (HOST:PORT) to listen on"`
 	BaseURL    string `envconfig:"RSHUB_BASE_URL" desc:"public URL (http or https) of the hub; required with RSHUB_REDIS_URL, and if RSHUB_LISTEN is not a loopback address; default: http:// (https:// with TLS) followed by RSHUB_LISTEN"`
 	Data       string `envconfig:"RSHUB_DATA" default:"./rshub-data" desc:"directory of the change memory"`
-	TokensFile string `envconfig:"RSHUB_TOKENS_FILE" desc:"path of a file with the digests and rights of tokens, whose lines rshub token creates; changes take effect within seconds; empty: no tokens"`
-	RedisURL   string `envconfig:"RSHUB_REDIS_URL" desc:"URL of a Redis for the change memory of several hubs: redis://, rediss:// or redis-sentinel://HOST,HOST/0?master=NAME; RSHUB_DATA is then unused; empty: the change memory is in RSHUB_DATA"`
+	TokensFile string `envconfig:"RSHUB_TOKENS_FILE" desc:"path of a file with the digests and rights of tokens, whose lines rshub token creates; changes take effect within seconds; if empty, there are no tokens"`
+	RedisURL   string `envconfig:"RSHUB_REDIS_URL" desc:"URL of a Redis for the change memory of several hubs: redis://, rediss:// or redis-sentinel://HOST,HOST/0?master=NAME; if empty, RSHUB_DATA is used"`
 
-	OpsListen      string           `group:"Addresses, names and TLS" envconfig:"RSHUB_OPS_LISTEN" default:"127.0.0.1:8081" desc:"address (HOST:PORT) for health checks, metrics, profiles and backups; empty: none of them is served"`
+	OpsListen      string           `group:"Addresses, names and TLS" envconfig:"RSHUB_OPS_LISTEN" default:"127.0.0.1:8081" desc:"address (HOST:PORT) for health checks, metrics, profiles and backups; if empty, none of them is served"`
 	Hosts          []string         `envconfig:"RSHUB_HOSTS" desc:"additional host names of the hub, besides that in RSHUB_BASE_URL: comma-separated, without ports, such as rshub.default.svc; *: any name; callers with a token may use any name"`
 	Origins        []string         `envconfig:"RSHUB_ORIGINS" desc:"comma-separated origins of web pages that may use the hub, such as https://example.org; *: any origin"`
-	TrustedProxies setting.Networks `envconfig:"RSHUB_TRUSTED_PROXIES" default:"127.0.0.0/8,::1/128,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,fc00::/7" desc:"comma-separated networks (CIDR) of proxies whose X-Forwarded-For header is trusted for client addresses; empty: no proxy is trusted"`
+	TrustedProxies setting.Networks `envconfig:"RSHUB_TRUSTED_PROXIES" default:"127.0.0.0/8,::1/128,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,fc00::/7" desc:"comma-separated networks (CIDR) of proxies whose X-Forwarded-For header is trusted for client addresses; if empty, no proxy is trusted"`
 	Insecure       string           `envconfig:"RSHUB_INSECURE" desc:"anyone-may-publish: allow addresses beyond loopback without tokens; anyone who reaches the hub may then publish"`
-	TLSCertFile    string           `envconfig:"RSHUB_TLS_CERT_FILE" desc:"path of a file with a TLS certificate and its chain (PEM) for RSHUB_LISTEN; changes of the file take effect within seconds; empty: no TLS"`
+	TLSCertFile    string           `envconfig:"RSHUB_TLS_CERT_FILE" desc:"path of a file with a TLS certificate and its chain (PEM) for RSHUB_LISTEN; changes of the file take effect within seconds; if empty, there is no TLS"`
 	TLSKeyFile     string           `envconfig:"RSHUB_TLS_KEY_FILE" desc:"path of a file with the private key (PEM) of the certificate in RSHUB_TLS_CERT_FILE"`
 
-	Sets           []string      `group:"Sets and retention" envconfig:"RSHUB_SETS" desc:"comma-separated names of the sets that accept changes; empty: all sets do, and the first publish creates a set"`
+	Sets           []string      `group:"Sets and retention" envconfig:"RSHUB_SETS" desc:"comma-separated names of the sets that accept changes; if empty, all sets do, and the first publish creates a set"`
 	DescribedBy    string        `envconfig:"RSHUB_DESCRIBED_BY" desc:"URL of a document that describes everything the hub serves; the Source Description links to it"`
 	ChangeListSize int           `envconfig:"RSHUB_CHANGELIST_SIZE" default:"10000" desc:"number of changes per Change List, 1 to 25000; it applies to new sets only"`
-	RetentionAge   time.Duration `envconfig:"RSHUB_RETENTION_AGE" default:"90d" desc:"age after which Change Lists are removed; 0: no limit"`
-	RetentionCount uint64        `envconfig:"RSHUB_RETENTION_COUNT" default:"0" desc:"number of changes to retain per set: the oldest Change List is removed if the others have at least this many; 0: no limit"`
+	RetentionAge   time.Duration `envconfig:"RSHUB_RETENTION_AGE" default:"90d" desc:"age after which Change Lists are removed; 0 means no limit"`
+	RetentionCount uint64        `envconfig:"RSHUB_RETENTION_COUNT" default:"0" desc:"number of changes to retain per set: the oldest Change List is removed if the others have at least this many; 0 means no limit"`
 	DiskReserve    setting.Size  `envconfig:"RSHUB_DISK_RESERVE" default:"64MiB" desc:"free disk space below which the hub refuses changes: bytes, or a number with KiB, MiB or GiB"`
 
 	Inventory            string        `group:"Inventories and audits" envconfig:"RSHUB_INVENTORY" default:"on" desc:"on or off: whether to maintain inventories of the resources in sets, for baselines, Resource Lists and audits; hubs that share a Redis should use the same value; a set can turn its own off"`
 	Poll                 string        `envconfig:"RSHUB_POLL" default:"on" desc:"on or off: whether to poll the sources in the descriptions of sets, at intervals and after pings"`
 	ResourceListInterval time.Duration `envconfig:"RSHUB_RESOURCELIST_INTERVAL" default:"1h" desc:"how often to renew the Resource List of a set that has changed"`
 
-	JWTKeys       string       `group:"Callers: JWTs, limits and the audit log" envconfig:"RSHUB_JWT_KEYS" desc:"public keys of the issuer of JWTs (JSON Web Tokens): https URL of a JWK Set, or path of a file with a JWK Set or PEM; empty: no JWT is accepted"`
+	JWTKeys       string       `group:"Callers: JWTs, limits and the audit log" envconfig:"RSHUB_JWT_KEYS" desc:"public keys of the issuer of JWTs (JSON Web Tokens): https URL of a JWK Set, or path of a file with a JWK Set or PEM; if empty, no JWT is accepted"`
 	JWTIssuer     string       `envconfig:"RSHUB_JWT_ISSUER" desc:"issuer (iss) that each JWT must have; required with RSHUB_JWT_KEYS"`
 	JWTAudience   []string     `envconfig:"RSHUB_JWT_AUDIENCE" desc:"comma-separated audiences (aud); each JWT must have one of them; default: RSHUB_BASE_URL"`
 	CallerLimits  limit.Limits `envconfig:"RSHUB_LIMITS_CALLER" desc:"limits of each caller with a token on this hub, such as publishes:100/s,changes:1000000/m,bytes:1GiB/m,sets:100/h,requests:5000/m,connections:500; limits= in a line of RSHUB_TOKENS_FILE takes precedence; limits that are not given keep their defaults"`
 	AddressLimits limit.Limits `envconfig:"RSHUB_LIMITS_ADDRESS" desc:"the same limits for each address of callers without a token; the IPv6 addresses of a /64 count as one"`
 	MaxBody       setting.Size `envconfig:"RSHUB_MAX_BODY" default:"50MiB" desc:"maximum size of the body of a publish, compressed and decompressed; an NDJSON stream may be longer"`
-	AuditLog      string       `envconfig:"RSHUB_AUDIT_LOG" desc:"path of the audit log, a file of JSON lines that record who published, described, deleted, subscribed or was refused; stderr: standard error; empty: no audit log"`
+	AuditLog      string       `envconfig:"RSHUB_AUDIT_LOG" desc:"path of the audit log, a file of JSON lines that record who published, described, deleted, subscribed or was refused; stderr means standard error; if empty, there is no audit log"`
 
 	CallbackAllow   setting.Networks `group:"Callbacks (WebSub)" envconfig:"RSHUB_CALLBACK_ALLOW" desc:"comma-separated networks (CIDR), such as 10.0.0.0/8, where callbacks are allowed in addition to public addresses"`
 	CallbackCA      string           `envconfig:"RSHUB_CALLBACK_CA_FILE" desc:"path of a file with CA certificates (PEM) to trust for callbacks, in addition to the system's"`
 	CallbackTimeout time.Duration    `envconfig:"RSHUB_CALLBACK_TIMEOUT" default:"15s" desc:"timeout of one delivery, from the connection to the response"`
 	LeaseMin        time.Duration    `envconfig:"RSHUB_LEASE_MIN" default:"5m" desc:"minimum lease of a WebSub subscription"`
-	SecretKeys      string           `envconfig:"RSHUB_SECRET_KEYS" desc:"keys that encrypt the stored secrets of WebSub subscriptions: comma-separated ID:KEY, where KEY is 32 bytes in base64; the first encrypts, all decrypt; empty: secrets are stored unencrypted"`
+	SecretKeys      string           `envconfig:"RSHUB_SECRET_KEYS" desc:"keys that encrypt the stored secrets of WebSub subscriptions: comma-separated ID:KEY, where KEY is 32 bytes in base64; the first encrypts, all decrypt; if empty, secrets are stored unencrypted"`
 
-	NATSURL      string        `group:"Several hubs: Redis and NATS" envconfig:"RSHUB_NATS_URL" desc:"comma-separated URLs of NATS servers for announcing changes to the other hubs; empty: the other hubs notice changes up to two seconds later"`
+	NATSURL      string        `group:"Several hubs: Redis and NATS" envconfig:"RSHUB_NATS_URL" desc:"comma-separated URLs of NATS servers for announcing changes to the other hubs; if empty, the other hubs notice changes up to two seconds later"`
 	NATSCreds    string        `envconfig:"RSHUB_NATS_CREDENTIALS" desc:"path of a NATS credentials file"`
 	NATSCA       string        `envconfig:"RSHUB_NATS_CA_FILE" desc:"path of a file with CA certificates (PEM) to trust for tls:// servers of NATS, instead of the system's"`
 	Prefix       string        `envconfig:"RSHUB_PREFIX" default:"rshub" desc:"prefix of all Redis keys and NATS subjects; installations with different prefixes can share one Redis and one NATS"`
 	RedisTimeout time.Duration `envconfig:"RSHUB_REDIS_TIMEOUT" default:"5s" desc:"timeout for connecting to Redis, and for each response of Redis"`
-	RedisWait    int           `envconfig:"RSHUB_REDIS_WAIT" default:"0" desc:"number of Redis replicas that must have a change or a WebSub request before the hub responds (WAIT); 0: none"`
+	RedisWait    int           `envconfig:"RSHUB_REDIS_WAIT" default:"0" desc:"number of Redis replicas that must have a change or a WebSub request before the hub responds (WAIT); 0 means none"`
 
 	Heartbeat    time.Duration `group:"Connections, startup and shutdown" envconfig:"RSHUB_HEARTBEAT" default:"30s" desc:"interval of heartbeats on connections that follow changes"`
 	WriteTimeout time.Duration `envconfig:"RSHUB_WRITE_TIMEOUT" default:"15s" desc:"time after which the connection of a client that accepts no data is closed"`
