@@ -1,6 +1,6 @@
 #!/bin/sh
-# Neither enables nor starts it: it is to be configured first. One that runs goes
-# on with the new program. Its followers resume at their cursors.
+# Does not enable or start the service, which must be configured first. Restarts a running
+# one with the new program; its followers resume from their cursors.
 set -e
 if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload

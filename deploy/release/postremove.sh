@@ -1,5 +1,5 @@
 #!/bin/sh
-# The data stays in /var/lib/rshub, and the user that it belongs to.
+# The data in /var/lib/rshub stays, and so does its user.
 set -e
 if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The user, before the files that belong to it.
+# Creates the user before the files that it owns.
 set -e
 if ! getent passwd rshub >/dev/null; then
 	useradd --system --user-group --home-dir /var/lib/rshub --no-create-home --shell /usr/sbin/nologin rshub

@@ -1,4 +1,4 @@
-{{/* The name that all names begin with. */}}
+{{/* The first part of all names. */}}
 {{- define "rshub.fullname" -}}
 {{- $name := .Values.nameOverride | default .Chart.Name -}}
 {{- if .Values.fullnameOverride -}}
@@ -10,13 +10,13 @@
 {{- end -}}
 {{- end -}}
 
-{{/* What tells this release's objects from others. A StatefulSet never changes it. */}}
+{{/* The labels that select the objects of this release. They are immutable in a StatefulSet. */}}
 {{- define "rshub.selector" -}}
 app.kubernetes.io/name: {{ .Values.nameOverride | default .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{/* The labels of everything. */}}
+{{/* The labels of all objects. */}}
 {{- define "rshub.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{ include "rshub.selector" . }}
@@ -41,23 +41,23 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end -}}
 
-{{/* Where the memory is: "redis", or "" for the disk. */}}
+{{/* "redis" if the change memory is in Redis, "" if it is on disk. */}}
 {{- define "rshub.redis" -}}
 {{- if or .Values.redis.url .Values.redis.existingSecret }}redis{{ end -}}
 {{- end -}}
 
-{{/* "nats", or "" where there is none. */}}
+{{/* "nats", or "" without NATS. */}}
 {{- define "rshub.nats" -}}
 {{- if or .Values.nats.url .Values.nats.existingSecret }}nats{{ end -}}
 {{- end -}}
 
-{{/* The Service within the cluster, as a URL. */}}
+{{/* The URL of the Service within the cluster. */}}
 {{- define "rshub.inside" -}}
 {{ ternary "https" "http" (hasKey .Values.config "RSHUB_TLS_CERT_FILE") }}://{{ include "rshub.fullname" . }}.{{ .Release.Namespace }}.svc
 {{- if ne (int .Values.service.port) 80 }}:{{ .Values.service.port }}{{ end -}}
 {{- end -}}
 
-{{/* The URL by which others reach the hub. */}}
+{{/* The public URL of the hub. */}}
 {{- define "rshub.baseURL" -}}
 {{- if .Values.baseURL -}}
 {{ .Values.baseURL | trimSuffix "/" }}
@@ -70,7 +70,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end -}}
 
-{{/* The Secret that has the tokens file; "" where nobody needs a token. */}}
+{{/* The Secret with the tokens file; "" without tokens. */}}
 {{- define "rshub.tokensSecret" -}}
 {{- if .Values.tokens.existingSecret -}}
 {{ .Values.tokens.existingSecret }}
@@ -101,7 +101,7 @@ same for all who include this, so it is kept in the values of this rendering.
 {{- end -}}
 {{- toYaml .Values.made }}
 tokens: |
-  # NAME sha256:HEX RIGHTS. The hub reads it when it starts.
+  # NAME sha256:HEX RIGHTS
 {{- range $name, $t := .Values.tokens.make }}
   {{ $name }} sha256:{{ index $.Values.made $name | sha256sum }} {{ $t.rights }}
 {{- end }}
@@ -110,7 +110,7 @@ tokens: |
 {{- end }}
 {{- end -}}
 
-{{/* The data of the Secret with the URLs of Redis and NATS, which may have passwords. */}}
+{{/* The data of the Secret with the URLs of Redis and NATS, which may contain passwords. */}}
 {{- define "rshub.connections" -}}
 {{- with .Values.redis.url }}
 redis-url: {{ . | quote }}
@@ -132,20 +132,20 @@ written in something else than Mi or Gi.
 {{- end -}}
 {{- end -}}
 
-{{/* The sets that there may be, separated by commas; "" where there may be any. */}}
+{{/* The allowed sets, separated by commas; "" if all are. */}}
 {{- define "rshub.sets" -}}
 {{- range $i, $set := index .Values.config "RSHUB_SETS" | default "" | toString | splitList "," -}}
 {{- if $i }},{{ end }}{{ trim $set -}}
 {{- end -}}
 {{- end -}}
 
-{{/* "test" where there is something to test with. */}}
+{{/* "test" if helm test has a set and tokens. */}}
 {{- define "rshub.test" -}}
 {{- $sets := include "rshub.sets" . | default (.Values.test).set | default "" | splitList "," -}}
 {{- if and (.Values.test).enabled (has (.Values.test).set $sets) }}test{{ end -}}
 {{- end -}}
 
-{{/* "may" where the rights that are the first of a list let do the second with the set that is the third. */}}
+{{/* "may" if the rights allow an action on a set. The argument is the list rights, action, set. */}}
 {{- define "rshub.may" -}}
 {{- $rights := index . 0 -}}
 {{- $act := index . 1 -}}

@@ -1,11 +1,11 @@
-{{/* The pod of a hub, the same with the memory on a disk and in Redis. */}}
+{{/* The pod of a hub, with its data on disk or in Redis. */}}
 {{- define "rshub.pod" -}}
 {{- $v := .Values -}}
 {{- $redis := include "rshub.redis" . -}}
 {{- $nats := include "rshub.nats" . -}}
 {{- $tokens := include "rshub.tokensSecret" . -}}
 metadata:
-  # No version of the chart: it would restart hubs that are the same.
+  # Without the version of the chart, which would restart unchanged hubs.
   labels:
     {{- include "rshub.selector" . | nindent 4 }}
     app.kubernetes.io/component: hub
@@ -77,7 +77,7 @@ spec:
       {{- end }}
       volumeMounts:
         {{- if $redis }}
-        - name: tmp # for the lists of sources that are polled
+        - name: tmp # lists of polled sources
           mountPath: /tmp
         {{- else }}
         - name: data
@@ -107,7 +107,7 @@ spec:
     {{- if $redis }}
     - name: tmp
       emptyDir:
-        sizeLimit: 5Gi # the hub takes 4 GiB of it at most
+        sizeLimit: 5Gi # the hub uses at most 4 GiB
     {{- end }}
     {{- if $disk }}
     - name: data
@@ -217,7 +217,7 @@ spec:
 {{- $said := hasKey $v.config "RSHUB_START_TIMEOUT" }}
 {{- range $v.extraEnv }}{{ if eq .name "RSHUB_START_TIMEOUT" }}{{ $said = true }}{{ end }}{{ end }}
 {{- if not $said }}
-{{- /* a hub that ends is started later and later; one that waits goes on at once, and is not ready meanwhile */}}
+{{- /* A hub that exits is restarted with growing delays. One that waits resumes immediately, and is not ready until then. */}}
 - name: RSHUB_START_TIMEOUT
   value: 30m
 {{- end }}
@@ -242,7 +242,7 @@ spec:
 {{- end }}
 {{- range $name, $value := $v.config }}
 - name: {{ $name }}
-  {{- /* a number from a file is a float64, which would be written 1e+06 */}}
+  {{- /* A number from a file is a float64, which would be formatted as 1e+06. */}}
   value: {{ ternary (int64 $value | toString) (toString $value) (kindIs "float64" $value) | quote }}
 {{- end }}
 {{- with include "rshub.goMemory" . }}

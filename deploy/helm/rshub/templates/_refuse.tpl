@@ -1,6 +1,5 @@
 {{/*
-What contradicts itself, all of it at once, as a list of sentences. What is only
-misspelt values.schema.json finds.
+All contradictions between values, as a list. values.schema.json finds misspelled values.
 */}}
 {{- define "rshub.problems" -}}
 {{- $v := .Values -}}
@@ -11,157 +10,157 @@ misspelt values.schema.json finds.
 
 {{- /* the image */ -}}
 {{- if not $v.image.repository }}
-- image.repository is not set: no image of rshub is published, so build it, load it where the cluster finds it, and say where that is. docs/kubernetes.md has the commands.
+- image.repository is not set; no image of rshub is published, so build one and load it into the cluster or a registry (docs/kubernetes.md has the commands).
 {{- end }}
 
 {{- /* several hubs */ -}}
 {{- if hasKey $v "replicas" }}
-- replicas is not a value of this chart: how many hubs there are is replicaCount.
+- replicas is not a value of this chart; use replicaCount.
 {{- end }}
 {{- if and (gt (int $v.replicaCount) 1) (not $redis) (not ($v.autoscaling).enabled) }}
-- replicaCount is {{ $v.replicaCount }}, and hubs share a memory only in Redis: set redis.url or redis.existingSecret, or leave replicaCount at 1.
+- replicaCount is {{ $v.replicaCount }}, and several hubs require Redis; set redis.url or redis.existingSecret, or leave replicaCount at 1.
 {{- end }}
 {{- if and ($v.autoscaling).enabled (not $redis) }}
-- autoscaling makes several hubs, and they share a memory only in Redis: set redis.url or redis.existingSecret.
+- autoscaling requires Redis; set redis.url or redis.existingSecret.
 {{- end }}
 {{- if and $nats (not $redis) }}
-- nats tells other hubs of changes, and there are others only with Redis: set redis.url or redis.existingSecret, or leave nats out.
+- nats requires Redis; set redis.url or redis.existingSecret, or remove nats.
 {{- end }}
 {{- if and $redis $v.persistence.existingClaim }}
-- persistence.existingClaim has a memory on disk, and redis says that it is in Redis: move it with "rshub copy" (docs/kubernetes.md), and leave persistence.existingClaim out.
+- persistence.existingClaim and redis are both set, and the change memory is in one of them; move it with "rshub copy" (docs/kubernetes.md), and remove persistence.existingClaim.
 {{- end }}
 {{- if and $v.redis.url $v.redis.existingSecret }}
-- redis.url and redis.existingSecret both say where Redis is: leave one out.
+- redis.url and redis.existingSecret are both set; remove one.
 {{- end }}
 {{- if and $v.nats.url $v.nats.existingSecret }}
-- nats.url and nats.existingSecret both say where NATS is: leave one out.
+- nats.url and nats.existingSecret are both set; remove one.
 {{- end }}
 {{- if and (or $v.nats.credentialsSecret $v.nats.caSecret) (not $nats) }}
-- nats.credentialsSecret and nats.caSecret are for nats.url or nats.existingSecret, and neither is set.
+- nats.credentialsSecret and nats.caSecret require nats.url or nats.existingSecret.
 {{- end }}
 {{- if and (index $v.config "RSHUB_REDIS_WAIT" | default 0 | int) (not $redis) }}
-- config.RSHUB_REDIS_WAIT counts replicas of Redis: set redis.url or redis.existingSecret.
+- config.RSHUB_REDIS_WAIT requires Redis; set redis.url or redis.existingSecret.
 {{- end }}
 
 {{- /* scaling */ -}}
 {{- with $v.autoscaling }}
 {{- if .enabled }}
 {{- if gt (int .minReplicas) (int .maxReplicas) }}
-- autoscaling.minReplicas is {{ .minReplicas }}, more than autoscaling.maxReplicas, {{ .maxReplicas }}.
+- autoscaling.minReplicas is {{ .minReplicas }}, want at most autoscaling.maxReplicas, {{ .maxReplicas }}.
 {{- end }}
 {{- if not (or .targetCPUUtilizationPercentage .targetMemoryUtilizationPercentage .metrics) }}
-- autoscaling has no reason to scale: set autoscaling.targetCPUUtilizationPercentage or one of the others.
+- autoscaling has no metric; set autoscaling.targetCPUUtilizationPercentage or another one.
 {{- end }}
 {{- range $name, $target := dict "cpu" .targetCPUUtilizationPercentage "memory" .targetMemoryUtilizationPercentage }}
 {{- if and $target (not (dig "requests" $name "" $v.resources)) }}
-- autoscaling measures {{ $name }} in percent of resources.requests.{{ $name }}, which is not set.
+- autoscaling by {{ $name }} requires resources.requests.{{ $name }}.
 {{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
 
-{{- /* who may do what */ -}}
+{{- /* tokens */ -}}
 {{- if and $open (not $v.insecure) }}
-- tokens.create is false and there is no tokens.existingSecret, so anyone could publish: set one of them, or insecure to anyone-may-publish.
+- tokens.create is false and tokens.existingSecret is empty, so anyone could publish; set one of them, or insecure to anyone-may-publish.
 {{- end }}
 {{- if and $v.insecure $v.tokens.existingSecret }}
-- insecure says that nobody needs a token, and tokens.existingSecret has tokens: leave one out.
+- insecure and tokens.existingSecret are both set; remove one.
 {{- end }}
 {{- if and $v.insecure $outside }}
-- insecure together with an Ingress, an HTTPRoute or a Service of type {{ $v.service.type }} would let anyone out there publish: leave insecure out; tokens.anyone says what needs no token.
+- insecure together with an Ingress, an HTTPRoute or a Service of type {{ $v.service.type }} would let anyone publish; remove insecure, and grant rights without a token with tokens.anyone.
 {{- end }}
 {{- if and (not $v.tokens.existingSecret) (not $open) (include "rshub.test" .) }}
 {{- if not (and $v.tokens.make.publish $v.tokens.make.follow) }}
-- helm test publishes and follows with the tokens.make named publish and follow: keep both, or set test.enabled to false.
+- helm test requires the tokens publish and follow in tokens.make; keep both, or set test.enabled to false.
 {{- else }}
 {{- range $act := list "publish" "follow" }}
 {{- $rights := printf "%s,%s" (index $v.tokens.make $act).rights $v.tokens.anyone }}
 {{- if not (include "rshub.may" (list $rights $act ($v.test).set)) }}
-- helm test may not {{ $act }} {{ ($v.test).set }} by tokens.make.{{ $act }}.rights: set test.set to a set that they name, or test.enabled to false.
+- tokens.make.{{ $act }}.rights do not allow helm test to {{ $act }} {{ ($v.test).set }}; set test.set to a set that they include, or test.enabled to false.
 {{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- if or $v.tokens.existingSecret $v.insecure }}
 {{- if $v.tokens.anyone }}
-- tokens.anyone is for the tokens file that the chart makes, and {{ if $v.insecure }}insecure{{ else }}tokens.existingSecret{{ end }} is in place of that{{ if not $v.insecure }}: write a line "anyone - {{ $v.tokens.anyone }}" there{{ end }}.
+- tokens.anyone has no effect with {{ if $v.insecure }}insecure{{ else }}tokens.existingSecret; add a line "anyone - {{ $v.tokens.anyone }}" there{{ end }}.
 {{- end }}
 {{- range $name, $t := $v.tokens.make }}
 {{- if $t.token }}
-- tokens.make.{{ $name }}.token is for the tokens file that the chart makes, and {{ if $v.insecure }}insecure{{ else }}tokens.existingSecret{{ end }} is in place of that.
+- tokens.make.{{ $name }}.token has no effect with {{ if $v.insecure }}insecure{{ else }}tokens.existingSecret{{ end }}.
 {{- end }}
 {{- end }}
 {{- end }}
 {{- range $name, $t := $v.tokens.make }}
 {{- range $other, $u := $v.tokens.make }}
 {{- if and $t.token (eq $t.token ($u.token | default "")) (lt $name $other) }}
-- tokens.make.{{ $name }} and tokens.make.{{ $other }} are the same token: each name has its own.
+- tokens.make.{{ $name }} and tokens.make.{{ $other }} have the same token; each name needs its own.
 {{- end }}
 {{- end }}
 {{- end }}
 
-{{- /* how others reach it */ -}}
+{{- /* Ingress, HTTPRoute and Service */ -}}
 {{- if and ($v.ingress).enabled (not ($v.ingress).host) }}
-- ingress.enabled needs ingress.host, the host name of the hub.
+- ingress.enabled requires ingress.host, the host name of the hub.
 {{- end }}
 {{- if and ($v.ingress).tlsSecret (not ($v.ingress).tls) }}
-- ingress.tlsSecret has a certificate, and ingress.tls is false: set it to true, or leave the certificate out.
+- ingress.tlsSecret has no effect with ingress.tls=false; set it to true, or remove the certificate.
 {{- end }}
 {{- if and ($v.httpRoute).enabled (not (and ($v.httpRoute).parentRefs ($v.httpRoute).hostnames)) }}
-- httpRoute.enabled needs httpRoute.parentRefs, the Gateways, and httpRoute.hostnames, the host names of the hub.
+- httpRoute.enabled requires httpRoute.parentRefs, the Gateways, and httpRoute.hostnames, the host names of the hub.
 {{- end }}
 {{- if and ($v.ingress).enabled ($v.httpRoute).enabled (not $v.baseURL) ($v.httpRoute).hostnames }}
 {{- if ne ($v.ingress).host (first ($v.httpRoute).hostnames) }}
-- the Ingress has the host {{ ($v.ingress).host }}, the HTTPRoute {{ first ($v.httpRoute).hostnames }}, and a hub has one URL: set baseURL.
+- the Ingress has the host {{ ($v.ingress).host }}, the HTTPRoute {{ first ($v.httpRoute).hostnames }}, and a hub has one URL; set baseURL.
 {{- end }}
 {{- end }}
 {{- if and (ne $v.service.type "ClusterIP") (not $v.baseURL) (not ($v.ingress).enabled) (not ($v.httpRoute).enabled) }}
-- service.type is {{ $v.service.type }}, so others reach the hub from outside: set baseURL to the URL that they use.
+- service.type {{ $v.service.type }} requires baseURL, the URL that clients use.
 {{- end }}
 {{- if ne $v.service.type "LoadBalancer" }}
 {{- if or $v.service.loadBalancerClass $v.service.loadBalancerSourceRanges }}
-- service.loadBalancerClass and service.loadBalancerSourceRanges are of a LoadBalancer, and service.type is {{ $v.service.type }}: leave them out.
+- service.loadBalancerClass and service.loadBalancerSourceRanges have no effect with service.type {{ $v.service.type }}; remove them.
 {{- end }}
 {{- end }}
 {{- if and $v.service.externalTrafficPolicy (eq $v.service.type "ClusterIP") }}
-- service.externalTrafficPolicy is of a LoadBalancer or NodePort, and service.type is ClusterIP: leave it out.
+- service.externalTrafficPolicy has no effect with service.type ClusterIP; remove it.
 {{- end }}
 
-{{- /* whom it may reach */ -}}
+{{- /* network policy and monitoring */ -}}
 {{- if ($v.networkPolicy).enabled }}
 {{- range $name, $ports := dict "redis" ($v.networkPolicy).redisPorts "nats" ($v.networkPolicy).natsPorts }}
 {{- range include "rshub.ports" (index $v $name).url | splitList " " }}
 {{- if and . (not (has . (toStrings $ports))) }}
-- {{ $name }}.url has the port {{ . }}, and networkPolicy.{{ $name }}Ports lets the hub reach only {{ join ", " $ports }}: add it there.
+- {{ $name }}.url has the port {{ . }}, and networkPolicy.{{ $name }}Ports allows only {{ join ", " $ports }}; add it there.
 {{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- if and ($v.networkPolicy).enabled ($v.serviceMonitor).enabled (not ($v.networkPolicy).opsFrom) }}
-- serviceMonitor lets Prometheus read the metrics, and networkPolicy lets nobody: name it in networkPolicy.opsFrom.
+- serviceMonitor needs access for Prometheus, and networkPolicy allows none; add Prometheus to networkPolicy.opsFrom.
 {{- end }}
 {{- if and ($v.prometheusRule).enabled (not ($v.serviceMonitor).enabled) (not ($v.prometheusRule).matchers) }}
-- prometheusRule has alerts of the job that the ServiceMonitor makes, and there is none: set serviceMonitor.enabled, or prometheusRule.matchers to what your own job's hubs have, such as job="rshub".
+- prometheusRule requires the job of the ServiceMonitor; set serviceMonitor.enabled, or prometheusRule.matchers to match the hubs of your own job, such as job="rshub".
 {{- end }}
 
-{{- /* what the chart sets itself */ -}}
+{{- /* variables and alerts */ -}}
 {{- range $v.extraEnv }}
 {{- if eq .name "RSHUB_DRAIN_DELAY" }}
-- extraEnv has RSHUB_DRAIN_DELAY, and drain.preStopSeconds is for that: the hub goes on meanwhile.
+- extraEnv has RSHUB_DRAIN_DELAY; use drain.preStopSeconds.
 {{- else if has .name (include "rshub.ownVariables" $ | splitList " ") }}
-- extraEnv has {{ .name }}, which the chart sets from other values; README.md says which.
+- extraEnv has {{ .name }}, which the chart sets from other values; use those.
 {{- else if hasKey $v.config .name }}
-- extraEnv and config both have {{ .name }}: leave one out.
+- extraEnv and config both have {{ .name }}; remove one.
 {{- end }}
 {{- end }}
 {{- range $name, $change := ($v.prometheusRule).alerts }}
 {{- if not (has $name (include "rshub.alertNames" $ | splitList " ")) }}
-- prometheusRule.alerts.{{ $name }}: there is no such alert; there are {{ include "rshub.alertNames" $ | replace " " ", " }}.
+- prometheusRule.alerts.{{ $name }}: no such alert; want one of {{ include "rshub.alertNames" $ | replace " " ", " }}.
 {{- end }}
 {{- end }}
 {{- end -}}
 
-{{/* The ports that are said in a URL, or in several, separated by a comma and a space. */}}
+{{/* The ports in a comma-separated list of URLs, separated by spaces. */}}
 {{- define "rshub.ports" -}}
 {{- $ports := list -}}
 {{- range splitList "," . -}}
@@ -172,7 +171,7 @@ misspelt values.schema.json finds.
 {{- join " " $ports -}}
 {{- end -}}
 
-{{/* The variables that the chart sets, and config cannot. */}}
+{{/* The variables that the chart sets itself. */}}
 {{- define "rshub.ownVariables" -}}
 RSHUB_LISTEN RSHUB_OPS_LISTEN RSHUB_BASE_URL RSHUB_DATA RSHUB_GRACE RSHUB_DRAIN_DELAY RSHUB_TOKENS_FILE RSHUB_INSECURE RSHUB_REDIS_URL RSHUB_NATS_URL RSHUB_NATS_CREDENTIALS RSHUB_NATS_CA_FILE GOMEMLIMIT
 {{- end -}}
