@@ -117,7 +117,7 @@ func TestStorm(t *testing.T) {
 	t.Parallel()
 	h := hubtest.StartHub(t)
 	b := open(t, browser.Start(t), h.URL+"/sets/storm")
-	b.has("There is no such set")
+	b.has("The set does not exist")
 	hubtest.Publish(t, h, "storm", hubtest.Changes("first", 1))
 	b.do(reload())
 	b.until("document.querySelector('.status.live')")
@@ -150,7 +150,7 @@ func TestSignIn(t *testing.T) {
 	b := open(t, browser.Start(t), h.URL+"/")
 	b.has("No sets are visible to you")
 	b.signIn("rshub_WRONG")
-	b.has("does not take this token")
+	b.has("The hub refused this token")
 	b.looks("sign-in")
 	b.key(reader + "\r")
 	b.has("Letters")
@@ -169,7 +169,7 @@ func TestSignIn(t *testing.T) {
 	b.until("document.querySelector('.status.live')")
 	b.focus("#who button")
 	b.key("\r")
-	b.has("There is no such set, or you may not see it")
+	b.has("The set does not exist, or you may not see it")
 
 	// A token that is withdrawn says so.
 	b.until(`document.querySelector("dialog[open]")`)
@@ -177,7 +177,7 @@ func TestSignIn(t *testing.T) {
 	b.key(reader + "\r")
 	b.until("document.querySelector('.status.live')")
 	writeFile(t, file, ownerLine(t, file))
-	b.has("You are signed out")
+	b.has("You were signed out")
 }
 
 // TestOperator looks at what only operators see, and at what a set holds.
@@ -191,18 +191,18 @@ func TestOperator(t *testing.T) {
 	closed := "http://" + hubtest.FreePort(t)
 	hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/hub", []byte("hub.mode=subscribe&hub.topic="+h.Topic("articles")+"&hub.callback="+closed+"/callback"), "Content-Type: application/x-www-form-urlencoded")
 	b := open(t, browser.Start(t), h.URL+"/")
-	b.has("What went wrong")
+	b.has("Failures")
 	b.has("refused")
-	b.has("in this hour")
+	b.has("in the last hour")
 	b.looks("operator")
 	b.goTo(h.URL + "/sets/articles#activity")
-	b.has("Greatest lag of a follower")
+	b.has("Largest lag of a follower")
 	b.looks("activity")
 	b.goTo(h.URL + "/sets/articles#resources")
 	b.has("items/00002/cover.jpg")
 	b.looks("resources")
 	b.do(typeInto("#prefix", "https://archive.example.org/articles/items/0000"))
-	b.has("with this beginning")
+	b.has("with this prefix")
 }
 
 // TestDescription looks at what the description of a set says, and changes it as who may.
@@ -222,7 +222,7 @@ func TestDescription(t *testing.T) {
 	const other = `{"title":"Letters & notes","changelist":"https://example.org/changes.xml","describedby":"https://example.org/about","inventory":"off","lastmod":"seconds"}`
 	hubtest.Must(t, http.StatusOK, http.MethodPut, h.URL+"/sets/letters", []byte(other), bearer)
 	b := open(t, browser.Start(t), h.URL+"/sets/letters#description")
-	b.has("Sign in with a token that may publish")
+	b.has("sign in with a token that may publish")
 	b.until("document.querySelector('#set-lastmod').value === 'seconds' && document.querySelector('#set-lastmod').disabled")
 	b.looks("description")
 
@@ -238,7 +238,7 @@ func TestDescription(t *testing.T) {
 	b.has("publish:letters")
 	b.focus("#who button")
 	b.key("\r")
-	b.has("Sign in with a token that may publish")
+	b.has("sign in with a token that may publish")
 	save(owner)
 	b.has("Saved.")
 	b.looks("description saved")
@@ -330,12 +330,12 @@ func TestDestinations(t *testing.T) {
 	failing.Store(false)
 	b.do(chromedp.Evaluate[chromedp.Void]("[...document.querySelectorAll('button')].find(b => b.textContent === 'Retry').focus()"))
 	b.key("\r")
-	b.has("the hub has taken the request")
+	b.has("The hub carries it out")
 	b.until("document.activeElement.blur() || document.querySelector('.pill.current')")
 
 	b.goTo(own)
 	b.has("Lease ends")
-	b.has("answered 200")
+	b.has("status 200")
 	b.looks("subscription")
 
 	b.goTo(h.URL + "/sets/articles#destinations")
@@ -346,7 +346,7 @@ func TestDestinations(t *testing.T) {
 	b.looks("remove")
 	b.focus("dialog button.main")
 	b.key("\r")
-	b.has("No callback subscribes to this set")
+	b.has("This set has no subscriptions")
 }
 
 // TestSources looks at a source that the hub polls.
@@ -370,7 +370,7 @@ func TestSources(t *testing.T) {
 	b.has("1 created")
 	b.looks("sources")
 	b.goTo(h.URL + "/sets/site")
-	b.has("The hub looks at")
+	b.has("The hub polls")
 	b.looks("polled")
 }
 
@@ -398,5 +398,5 @@ func TestDocuments(t *testing.T) {
 		b.until(fmt.Sprintf("document.querySelector('h1').textContent === %q", title))
 	}
 	b.goTo(h.URL + "/sets/articles/none.xml")
-	b.has("There is no such document")
+	b.has("The document does not exist")
 }

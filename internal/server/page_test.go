@@ -53,7 +53,7 @@ func TestPage(t *testing.T) {
 	h := start(t, Config{})
 	empty := h.wants(200, "GET", "/", "")
 	elements(t, empty)
-	if !strings.Contains(empty, "The first publish to a set makes it") {
+	if !strings.Contains(empty, "The first publish to a set creates it") {
 		t.Errorf("the page of a new hub is %s", empty)
 	}
 	for set, description := range map[string]string{

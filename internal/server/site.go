@@ -45,7 +45,7 @@ type site struct {
 func (s *site) routes(mux *router) {
 	mux.handle("/{$}", pageRoute, s.page.Overview)
 	mux.handle("/page/{version}/{name}", pageRoute, s.serveAsset)
-	mux.handle("/caller", pageRoute, takes(s.page.Caller))
+	mux.handle("/caller", pageRoute, takes(s.page.ServeCaller))
 	mux.handle("/activity", pageRoute, takes(of(s.activity.ServeHour)))
 	mux.handle("/failures", pageRoute, takes(of(s.activity.ServeFailures)))
 	mux.handle("/sources", pageRoute, takes(s.sets.ServeSources, "after"))
@@ -88,7 +88,7 @@ func (s *site) serveTopic(w http.ResponseWriter, r *http.Request) error {
 	case http.MethodPost:
 		return s.Publish(w, r, set)
 	case http.MethodGet, http.MethodHead:
-		if !s.subscribe.Wants(r) && webpage.Visits(r) {
+		if !s.subscribe.Wants(r) && webpage.IsNavigation(r) {
 			w.Header().Add("Vary", "Accept")
 			s.page.ServeDocument(w, r, set)
 			return nil
@@ -206,8 +206,8 @@ func of(h func(w http.ResponseWriter, r *http.Request, set string) error) proble
 // serveSet serves the page of a set if r asks for HTML, and the set as JSON if not.
 func (s *site) serveSet(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Add("Vary", "Accept")
-	if webpage.Wants(r) {
-		return s.page.OneSet(w, r, r.PathValue("set"))
+	if webpage.WantsHTML(r) {
+		return s.page.ServeSet(w, r, r.PathValue("set"))
 	}
 	return s.sets.ServeOne(w, r, r.PathValue("set"))
 }
@@ -226,7 +226,7 @@ func (s *site) serveProofs(w http.ResponseWriter, r *http.Request) error {
 // a token: everybody who knows the URL may see the status.
 func (s *site) serveStatus(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Add("Vary", "Accept")
-	if webpage.Wants(r) {
+	if webpage.WantsHTML(r) {
 		s.page.ServeSubscription(w, r)
 		return nil
 	}
@@ -237,7 +237,7 @@ func (s *site) serveStatus(w http.ResponseWriter, r *http.Request) error {
 func (s *site) serveDescription(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Link", s.base.CatalogLink())
 	w.Header().Add("Vary", "Accept")
-	if webpage.Visits(r) {
+	if webpage.IsNavigation(r) {
 		s.page.ServeDocument(w, r, "")
 		return nil
 	}
@@ -248,7 +248,7 @@ func (s *site) serveDocument(w http.ResponseWriter, r *http.Request) error {
 	set, name := r.PathValue("set"), r.PathValue("name")
 	err := feed.CheckSet(set)
 	w.Header().Add("Vary", "Accept")
-	if err == nil && webpage.Visits(r) && !s.documents.InDialect(name) { // the page shows only documents of ResourceSync
+	if err == nil && webpage.IsNavigation(r) && !s.documents.InDialect(name) { // the page shows only documents of ResourceSync
 		s.page.ServeDocument(w, r, set)
 		return nil
 	}

@@ -26,9 +26,8 @@ type asset struct {
 	plain, zipped []byte
 }
 
-// version names the assets as they are: it changes with every byte of them. So a
-// browser may keep what it has loaded under that name for ever. modules are the names
-// of the scripts.
+// version is a digest of all assets, which is part of their URLs, so browsers may cache them
+// forever. modules are the names of the scripts.
 var assets, version, modules = readAssets()
 
 var mediaTypes = map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
@@ -55,21 +54,20 @@ func readAssets() (all map[string]asset, version string, modules []string) {
 		}
 	}
 	if err != nil {
-		panic(err) // what is embedded can be read
+		panic(err) // embedded files are readable
 	}
 	return all, hex.EncodeToString(hash.Sum(nil)[:8]), modules
 }
 
-// ServeAsset answers with the file of a name, of the version of the page that named it. A
-// hub of another version, beside this one, may have sent that page. Then the answer is
-// the file as this hub has it, and nobody may keep it.
+// ServeAsset serves the asset with a name. of is the version of the page that refers to it. If a
+// hub of another version sent that page, the response is this hub's file, and must not be cached.
 func (s *Server) ServeAsset(w http.ResponseWriter, r *http.Request, of, name string) error {
 	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
 	a, ok := assets[name]
 	if !ok {
-		return problem.New(http.StatusNotFound, "not-found", "the page has no file of this name")
+		return problem.New(http.StatusNotFound, "not-found", "no such asset")
 	}
 	h := w.Header()
 	h.Set("Content-Type", a.mediaType)

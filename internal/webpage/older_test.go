@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// down returns the positions from one to another, the newest first.
+// down returns the positions from one down to another.
 func down(from, to int) (all []int) {
 	for n := from; n >= to; n-- {
 		all = append(all, n)
@@ -16,21 +16,21 @@ func down(from, to int) (all []int) {
 	return all
 }
 
-// up is down in the order of the log.
+// up returns the positions from one up to another.
 func up(from, to int) []int {
 	all := down(to, from)
 	slices.Reverse(all)
 	return all
 }
 
-// TestShowOlder clicks on "Show older changes". A click adds the next rows that pass the
-// filter, without a hole, or says truthfully why there are none.
+// TestShowOlder clicks on "Show older changes". A click adds the next rows that match the filter,
+// without a gap, or shows why there are none.
 func TestShowOlder(t *testing.T) {
 	node, err := exec.LookPath("node")
 	if err != nil {
 		t.Skip("node is not installed: apt-get install nodejs")
 	}
-	const none, further = "There are no older changes", "There may be still older ones"
+	const none, further = "There are no older changes", "Programs can read further back"
 	type clicks struct {
 		Floor   int      `json:"floor"`
 		Head    int      `json:"head"`
@@ -44,20 +44,20 @@ func TestShowOlder(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		in    clicks
-		rows  [][]int  // of each click
-		notes []string // of each click, the beginning or a part
+		rows  [][]int  // rows added by each click
+		notes []string // substring of the note after each click; empty for none
 	}{
 		{"no filter", clicks{Head: 500, List: down(500, 401), Change: []string{}},
 			[][]int{down(400, 301), down(300, 201)}, []string{"", ""}},
-		{"filter leaves out a page", clicks{Head: 5010, Created: append(up(1, 300), up(5001, 5010)...), List: down(5010, 5001), Change: only},
+		{"no match in a page", clicks{Head: 5010, Created: append(up(1, 300), up(5001, 5010)...), List: down(5010, 5001), Change: only},
 			[][]int{down(300, 201), down(200, 101), down(100, 1), {}}, []string{"", "", "", none}},
 		{"rows in several windows", clicks{Head: 9000, Created: []int{100, 3000, 8500, 9000}, List: []int{9000}, Change: only},
 			[][]int{{8500}, {3000, 100}, {}}, []string{"", "", none}},
-		{"log begins later", clicks{Floor: 4000, Head: 9000, Created: []int{3000, 4001, 9000}, List: []int{9000}, Change: only},
+		{"log starts later", clicks{Floor: 4000, Head: 9000, Created: []int{3000, 4001, 9000}, List: []int{9000}, Change: only},
 			[][]int{{4001}, {}}, []string{"", none}},
-		{"none at all", clicks{Head: 9000, Created: []int{9000}, List: []int{9000}, Change: only},
+		{"no match", clicks{Head: 9000, Created: []int{9000}, List: []int{9000}, Change: only},
 			[][]int{{}}, []string{none}},
-		{"further back than the page goes", clicks{Head: 30000, Created: []int{100, 25000, 30000}, List: []int{30000}, Change: only},
+		{"limit of the page", clicks{Head: 30000, Created: []int{100, 25000, 30000}, List: []int{30000}, Change: only},
 			[][]int{{25000}, {}}, []string{"", further}},
 		{"large changes", clicks{Head: 9000, Large: 7, Created: append(up(1000, 1300), 9000), List: []int{9000}, Change: only},
 			[][]int{down(1300, 1201), down(1200, 1101)}, []string{"", ""}},
@@ -83,14 +83,14 @@ func TestShowOlder(t *testing.T) {
 			}
 			for i, want := range tt.rows {
 				if !slices.Equal(got.Rows[i], want) {
-					t.Errorf("click %d adds %v, want %v", i+1, got.Rows[i], want)
+					t.Errorf("click %d: got rows %v, want %v", i+1, got.Rows[i], want)
 				}
 				if note := got.Notes[i]; (note == "") != (tt.notes[i] == "") || !strings.Contains(note, tt.notes[i]) {
-					t.Errorf("click %d says %q, want %q", i+1, note, tt.notes[i])
+					t.Errorf("click %d: got note %q, want %q", i+1, note, tt.notes[i])
 				}
 			}
 			if most := 12 * len(tt.rows); tt.in.Large == 0 && got.Requests > most {
-				t.Errorf("%d clicks make %d requests, want at most %d", len(tt.rows), got.Requests, most)
+				t.Errorf("%d clicks: got %d requests, want at most %d", len(tt.rows), got.Requests, most)
 			}
 		})
 	}

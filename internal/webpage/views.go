@@ -11,7 +11,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Sets are the sets that the page shows. They are a *sets.Server.
+// Sets provides the sets of the hub. *sets.Server implements it.
 type Sets interface {
 	// Visible returns the states of the sets that the caller of ctx may follow, sorted by name.
 	Visible(ctx context.Context) ([]feed.State, error)
@@ -19,10 +19,10 @@ type Sets interface {
 	State(ctx context.Context, set string) (feed.State, error)
 }
 
-// MaxShown bounds how many sets the page shows without JavaScript.
+// MaxShown is the maximum number of sets that the page lists without JavaScript.
 const MaxShown = 200
 
-// Overview answers with the view of the whole hub.
+// Overview serves the view of the whole hub.
 func (s *Server) Overview(w http.ResponseWriter, r *http.Request) error {
 	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
 		return err
@@ -31,26 +31,26 @@ func (s *Server) Overview(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	shown := make([]Set, min(len(states), MaxShown))
-	for i := range shown {
-		shown[i] = s.shown(states[i])
+	rows := make([]Set, min(len(states), MaxShown))
+	for i := range rows {
+		rows[i] = s.row(states[i])
 	}
 	w.Header().Add("Vary", "Authorization")
-	s.serveOverview(w, r, shown, len(states)-len(shown))
+	s.serveOverview(w, r, rows, len(states)-len(rows))
 	return nil
 }
 
-// shown returns a set as the page shows it without JavaScript.
-func (s *Server) shown(st feed.State) Set {
-	shown := Set{Name: st.Set, Title: st.Title, DescribedBy: st.DescribedBy, Changes: st.Head.Position - st.Floor.Position, Held: s.opts.Holds && !st.NoInventory}
-	if shown.Changes > 0 {
-		shown.Updated = string(resourcesync.AppendTimeMicro(nil, st.Head.Micros))
+// row returns the row of a set in the list.
+func (s *Server) row(st feed.State) Set {
+	row := Set{Name: st.Set, Title: st.Title, DescribedBy: st.DescribedBy, Changes: st.Head.Position - st.Floor.Position, Held: s.opts.Holds && !st.NoInventory}
+	if row.Changes > 0 {
+		row.Updated = string(resourcesync.AppendTimeMicro(nil, st.Head.Micros))
 	}
-	return shown
+	return row
 }
 
-// OneSet answers with the view of a set, whether or not the caller may follow it.
-func (s *Server) OneSet(w http.ResponseWriter, r *http.Request, name string) error {
+// ServeSet serves the view of a set, whether or not the caller may follow it.
+func (s *Server) ServeSet(w http.ResponseWriter, r *http.Request, name string) error {
 	if err := feed.CheckSet(name); err != nil {
 		return err
 	}
@@ -67,23 +67,23 @@ func (s *Server) OneSet(w http.ResponseWriter, r *http.Request, name string) err
 		s.serveSet(w, r, name, nil, status)
 		return nil
 	}
-	shown := s.shown(st)
-	s.serveSet(w, r, name, &shown, http.StatusOK)
+	row := s.row(st)
+	s.serveSet(w, r, name, &row, http.StatusOK)
 	return nil
 }
 
-// Caller tells a caller who the hub takes it for, so that a person who signs in knows that the
-// token is good.
-func (s *Server) Caller(w http.ResponseWriter, r *http.Request) error {
+// ServeCaller serves the identity and rights of the caller, so that a person who signs in knows that
+// the token is valid.
+func (s *Server) ServeCaller(w http.ResponseWriter, r *http.Request) error {
 	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
 	c := access.FromContext(r.Context())
 	answer := struct {
-		Name    string `json:"name,omitempty"` // of the token
+		Name    string `json:"name,omitempty"` // name of the token
 		Operate bool   `json:"operate"`
-		Tokens  bool   `json:"tokens"`            // there are tokens
-		Expires string `json:"expires,omitempty"` // when the token does
+		Tokens  bool   `json:"tokens"`            // whether the hub has tokens
+		Expires string `json:"expires,omitempty"` // expiry of the token
 	}{Name: c.Name, Operate: c.Rights.Operate(), Tokens: s.opts.Tokens}
 	if !c.Expires.IsZero() {
 		answer.Expires = string(resourcesync.AppendTime(nil, c.Expires))

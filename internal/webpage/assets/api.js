@@ -1,15 +1,15 @@
-// Speaks to the hub, as whoever is signed in.
+// Requests to the hub with the token of the signed-in user.
 import * as session from "./session.js";
 
-// root is the URL of the hub as the browser reaches it. It ends with a slash. The public
-// URL, which others use, may be another one.
+// root is the URL of the hub in this browser, with a slash at the end. The public URL (base)
+// may differ.
 export const root = new URL("../../", import.meta.url);
 const page = document.body.dataset;
 export const base = page.base;
 export const hasTokens = page.tokens === "true";
 export const setNow = page.set;
 
-// Problem is an answer of the hub that is an error, or no answer at all (status 0).
+// A Problem is an error response of the hub, or a missing response (status 0).
 export class Problem extends Error {
   constructor(status, detail, type = "") {
     super(detail);
@@ -18,7 +18,7 @@ export class Problem extends Error {
   }
 }
 
-// url returns the URL of something of the hub. Parameters that are empty are left out.
+// url returns the URL of a path of the hub. Empty parameters are omitted.
 export function url(path, parameters = {}) {
   const u = new URL(path, root);
   for (const [name, value] of Object.entries(parameters)) {
@@ -27,8 +27,9 @@ export function url(path, parameters = {}) {
   return u;
 }
 
-// request sends a request and returns the answer. An answer of 400 or more, and none, are
-// a Problem. A 401 or 403 leads to signing in.
+// request sends a request and returns the response. It throws a Problem if there is no
+// response, or if its status is 400 or above. A 401 or 403 opens the sign-in dialog, unless
+// quiet is set.
 export async function request(path, { parameters, method = "GET", accept = "application/json", body, headers, signal, quiet } = {}) {
   const all = { Accept: accept, ...headers };
   const token = session.token();
@@ -42,7 +43,7 @@ export async function request(path, { parameters, method = "GET", accept = "appl
     });
   } catch (e) {
     if (signal?.aborted) throw e;
-    throw new Problem(0, "The hub does not answer. It may be starting again.");
+    throw new Problem(0, "The hub does not answer. It may be restarting.");
   }
   if (answer.ok) return answer;
   let detail = answer.statusText, type = "";
@@ -50,15 +51,14 @@ export async function request(path, { parameters, method = "GET", accept = "appl
     const p = await answer.json();
     detail = p.detail ?? p.title ?? detail;
     type = (p.type ?? "").split("/").at(-1);
-  } catch { /* a proxy answers with something else */ }
+  } catch { /* the error of a proxy */ }
   const p = new Problem(answer.status, detail, type);
   if (!quiet) session.refused(p, token);
   throw p;
 }
 
-// get returns what the hub answers as JSON.
+// get returns the JSON of a response.
 export const get = async (path, parameters, options = {}) => (await request(path, { parameters, ...options })).json();
 
-// rest returns the path of the next page of a list, whose URL the hub gives as others
-// would ask for it.
+// rest converts the public URL of the next page of a list into one for this browser, or null.
 export const rest = (next) => (next ? new URL(next.slice(base.length + 1), root) : null);

@@ -12,23 +12,23 @@ function s(tag, properties, ...children) {
   return e;
 }
 
-// byMinute gathers the steps of an hour, so that the newest minute is last. Minutes from before the
-// hub knew anything are null.
-function byMinute(values, step, gather) {
+// byMinute combines the steps of an hour into minutes, the newest last. Minutes before the start
+// of the hub are null.
+function byMinute(values, step, combine) {
   const per = Math.round(60 / step);
   const all = Array(minutes).fill(null);
   for (let i = 0; i < values.length; i++) {
     const m = minutes - 1 - Math.floor((values.length - 1 - i) / per);
-    if (m >= 0) all[m] = all[m] === null ? values[i] : gather(all[m], values[i]);
+    if (m >= 0) all[m] = all[m] === null ? values[i] : combine(all[m], values[i]);
   }
   return all;
 }
 
-// roof returns a round number that is not less than the greatest value.
-function roof(greatest) {
-  if (greatest <= 0) return 1;
-  const power = 10 ** Math.floor(Math.log10(greatest));
-  return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= greatest * 0.999);
+// roof returns a round number that is at least max.
+function roof(max) {
+  if (max <= 0) return 1;
+  const power = 10 ** Math.floor(Math.log10(max));
+  return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= max * 0.999);
 }
 
 function bars(name, values, write, summary) {
@@ -52,25 +52,25 @@ function bars(name, values, write, summary) {
 
 const plus = (a, b) => a + b;
 
-// hour draws what happened in the last hour.
+// hour returns the charts of the last hour.
 export function hour(now) {
   const changes = byMinute(now.changes, now.step, plus), deliveries = byMinute(now.deliveries, now.step, plus), lag = byMinute(now.lag, now.step, Math.max);
   const sum = (values) => values.reduce((a, b) => a + (b ?? 0), 0);
-  const said = (values) => `${count(sum(values))} in this hour`;
+  const total = (values) => `${count(sum(values))} in the last hour`;
   const most = Math.max(0, ...lag.map((v) => v ?? 0));
   return [
-    bars("Changes a minute", changes, compact, said(changes)),
-    bars("Deliveries a minute", deliveries, compact, said(deliveries)),
-    bars("Greatest lag of a follower", lag, duration, most ? `at most ${duration(most)}` : "no lag"),
-    h("details", {}, h("summary", {}, "The same as a table"), h("div", { class: "wide-table plain" }, h("table", {},
+    bars("Changes per minute", changes, compact, total(changes)),
+    bars("Deliveries per minute", deliveries, compact, total(deliveries)),
+    bars("Largest lag of a follower", lag, duration, most ? `at most ${duration(most)}` : "no lag"),
+    h("details", {}, h("summary", {}, "As a table"), h("div", { class: "wide-table plain" }, h("table", {},
       h("thead", {}, h("tr", {}, ["Minutes ago", "Changes", "Deliveries", "Lag"].map((n) => h("th", { scope: "col", class: "n" }, n)))),
       h("tbody", {}, changes.map((c, i) => (c === null ? null : h("tr", {}, h("td", { class: "n" }, minutes - 1 - i), h("td", { class: "n" }, count(c)), h("td", { class: "n" }, count(deliveries[i])), h("td", { class: "n" }, duration(lag[i]))))).reverse()))))];
 }
 
-// activity shows the charts of a set in an element until the signal.
+// activity shows the charts of a set in an element until signal is aborted.
 export async function activity(element, set, parameters, signal) {
   const drawn = h("div", { class: "charts" });
-  fill(element, drawn, h("p", { class: "dim small" }, "Changes are those of all hubs that share the memory. Deliveries and lag are of the hub that answered, since it began."));
+  fill(element, drawn, h("p", { class: "dim small" }, "Changes are counted for all hubs together, deliveries and lag for the hub that answered, since its start."));
   for (;;) {
     try {
       const now = await get(`sets/${set}/activity`, {}, { signal });

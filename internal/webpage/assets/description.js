@@ -1,22 +1,21 @@
-// What the description of a set says about its documents. Everybody who follows the set sees
-// it. Whoever may publish to the set can change it.
+// The settings for documents in the description of a set. Followers of the set see them, and
+// publishers can change them.
 import { h, fill, note } from "./dom.js";
 import { get, request, hasTokens } from "./api.js";
 import * as session from "./session.js";
 
-// members are all that a description has. A PUT replaces all of them, so those that the
-// form does not show are sent back as they are.
+// All members of a description. A PUT replaces the whole description, so save sends the members
+// that are not in the form unchanged.
 const members = ["title", "describedby", "changelist", "resourcelist", "resourcedump", "changedump", "inventory", "push", "sitemap", "private", "lastmod", "indexnow", "framework", "source", "every", "cloudevents"];
 
-// settings are the members that the form shows: the values that each may have, the first
-// by default, and what they mean.
+// The members in the form. The first choice is the default.
 const settings = [
-  { name: "push", label: "Push channel", choices: [["on", "named in the Capability List"], ["off", "not named"]],
-    help: "Some clients that only read lists, such as rs-aggregator, refuse a set if they do not know one of its capabilities. Followers by push do not need the name in the list." },
-  { name: "sitemap", label: "Search engines", choices: [["false", "robots.txt does not name the Resource List"], ["true", "robots.txt names the Resource List"]],
-    help: "It is named only if everybody may follow the set and the hub knows all its resources." },
-  { name: "lastmod", label: "lastmod in lists", choices: [["source", "as the source gave it"], ["datetime", "when the hub accepted the change"], ["seconds", "when the hub accepted the change, in whole seconds"]],
-    help: "Readers of ResourceSync 1.0 need a lastmod that ascends: the second choice. Readers that know no fractions of a second need the third." },
+  { name: "push", label: "Push channel", choices: [["on", "listed in the Capability List"], ["off", "not listed"]],
+    help: "Some clients that only read lists, such as rs-aggregator, refuse sets with unknown capabilities. Push works either way." },
+  { name: "sitemap", label: "Search engines", choices: [["false", "robots.txt does not list the Resource List"], ["true", "robots.txt lists the Resource List"]],
+    help: "It is listed only while anyone may follow the set and the set is complete." },
+  { name: "lastmod", label: "lastmod in lists", choices: [["source", "the value of the source"], ["datetime", "time at which the hub accepted the change"], ["seconds", "the same in whole seconds"]],
+    help: "Readers of ResourceSync 1.0 need the second choice, because they expect ascending values. Readers that cannot parse fractions of a second need the third." },
 ];
 
 const value = (s, now) => String(now[s.name] ?? s.choices[0][0]);
@@ -29,7 +28,7 @@ export async function description(element, set, parameters, signal, now) {
     h("p", { class: "dim small", id: "help-" + s.name }, s.help));
   const button = h("button", { class: "main" }, "Save");
   const form = h("form", { class: "card", onsubmit: save }, settings.map(field),
-    may ? h("div", { class: "buttons" }, button) : h("p", {}, "Sign in with a token that may publish to this set to change this."));
+    may ? h("div", { class: "buttons" }, button) : h("p", {}, "To change these settings, sign in with a token that may publish to this set."));
   fill(element, form, state);
 
   async function save(event) {

@@ -1,19 +1,18 @@
-// A document of the ResourceSync standard, as people read it. The document itself is at
-// the same URL, as XML, and is not touched.
+// The readable form of a ResourceSync document. The document itself is at the same URL as XML.
 import { h, fill, count, plural, bytes, time, link, pill, note } from "./dom.js";
 import { request, root, base, setNow as set } from "./api.js";
 import * as session from "./session.js";
 
 const rs = "http://www.openarchives.org/rs/terms/";
-const first = 200; // entries on the page at once
-const longest = 200_000; // characters of XML on the page
+const pageSize = 200; // entries per page
+const maxShown = 200_000; // characters of XML to show
 
 const names = {
   description: "Source Description", capabilitylist: "Capability List", changelist: "Change List", "changelist-index": "Change List Index",
   resourcelist: "Resource List", "resourcelist-index": "Resource List Index", "change-notification": "Change notification", resourcedump: "Resource Dump", changedump: "Change Dump",
 };
 
-// here returns a URL as the browser reaches it, if it is one of this hub.
+// here converts a public URL of this hub into one for this browser.
 const here = (url) => (url.startsWith(base + "/") ? new URL(url.slice(base.length + 1), root).href : url);
 const go = (url) => (url.startsWith(base + "/") ? h("a", { class: "loc", href: here(url) }, url) : link(url));
 
@@ -29,8 +28,8 @@ function row(item, changes, some) {
   const rest = Object.entries(about).filter(([name]) => !["change", "datetime", "length", "type", "capability", "position"].includes(name));
   return h("tr", {},
     h("th", { scope: "row" }, go(child(item, "loc")?.textContent ?? ""), rels(links(item)), rest.map(([name, value]) => h("small", {}, name, ": ", isTime(name) ? time(value) : value))),
-    h("td", { "data-name": changes ? "Change" : "What" }, about.change ? [pill(about.change), about.position ? [" ", set ? h("a", { class: "position", href: new URL(`sets/${set}#changes?at=${encodeURIComponent(about.datetime)}`, root) }, "#" + about.position) : "#" + about.position] : null] : names[about.capability] ?? about.capability ?? "–"),
-    some.time ? h("td", { "data-name": "When" }, about.datetime ? time(about.datetime) : child(item, "lastmod") ? time(child(item, "lastmod").textContent) : "–") : null,
+    h("td", { "data-name": changes ? "Change" : "Document" }, about.change ? [pill(about.change), about.position ? [" ", set ? h("a", { class: "position", href: new URL(`sets/${set}#changes?at=${encodeURIComponent(about.datetime)}`, root) }, "#" + about.position) : "#" + about.position] : null] : names[about.capability] ?? about.capability ?? "–"),
+    some.time ? h("td", { "data-name": "Time" }, about.datetime ? time(about.datetime) : child(item, "lastmod") ? time(child(item, "lastmod").textContent) : "–") : null,
     some.type ? h("td", { "data-name": "Media type" }, about.type ?? "–") : null,
     some.length ? h("td", { class: "n", "data-name": "Length" }, about.length ? bytes(Number(about.length)) : "–") : null);
 }
@@ -41,12 +40,12 @@ export async function documentView(main, signal) {
     text = await (await request(new URL(location.href), { accept: "application/xml", signal, quiet: true })).text();
   } catch (e) {
     if (signal.aborted || ![401, 403, 404].includes(e.status)) throw e;
-    fill(main, h("h1", {}, location.pathname.split("/").at(-1)), note("warn", e.status === 404 || e.status === 401 ? "There is no such document, or you may not see it." : e.message + "."), session.token() ? null : h("p", {}, "If its set is private, sign in."));
+    fill(main, h("h1", {}, location.pathname.split("/").at(-1)), note("warn", e.status === 404 || e.status === 401 ? "The document does not exist, or you may not see it." : e.message + "."), session.token() ? null : h("p", {}, "If its set is private, sign in."));
     return;
   }
   const crumbs = h("p", { class: "crumbs" }, h("a", { href: root }, "Sets"), " / ", set ? [h("a", { href: new URL("sets/" + set, root) }, set), " / "] : null);
   if (!text) {
-    fill(main, crumbs, h("h1", {}, "Change notification"), note("", "There is no change yet."));
+    fill(main, crumbs, h("h1", {}, "Change notification"), note("", "There are no changes yet."));
     return;
   }
   const top = new DOMParser().parseFromString(text, "application/xml").documentElement;
@@ -61,38 +60,38 @@ export async function documentView(main, signal) {
   const some = { time: items.some((e) => md(e).datetime || child(e, "lastmod")), type: items.some((e) => md(e).type), length: items.some((e) => md(e).length) };
   let shown = 0;
   function show() {
-    body.append(...items.slice(shown, shown + first).map((e) => row(e, changes, some)));
-    shown = Math.min(shown + first, items.length);
+    body.append(...items.slice(shown, shown + pageSize).map((e) => row(e, changes, some)));
+    shown = Math.min(shown + pageSize, items.length);
     more.hidden = shown === items.length;
     more.textContent = `Show more of ${count(items.length)}`;
   }
   const file = URL.createObjectURL(new Blob([text], { type: "application/xml" }));
   signal.addEventListener("abort", () => URL.revokeObjectURL(file));
   const raw = h("pre", { tabindex: "0", role: "region", "aria-label": "XML" });
-  const source = h("details", { ontoggle: () => { if (!raw.firstChild) raw.textContent = text.length > longest ? text.slice(0, longest) + "\n… " : text; } },
-    h("summary", {}, "The document as programs see it, XML"), h("p", {}, h("a", { href: file, download: location.pathname.split("/").at(-1).replace(/(\.xml)?$/, ".xml") }, "Save it"), ` (${bytes(new TextEncoder().encode(text).length)})`), raw);
-  fill(main, crumbs, h("h1", {}, title), set ? h("p", { class: "title" }, "of the set ", h("a", { href: new URL("sets/" + set, root) }, set)) : null,
+  const source = h("details", { ontoggle: () => { if (!raw.firstChild) raw.textContent = text.length > maxShown ? text.slice(0, maxShown) + "\n… " : text; } },
+    h("summary", {}, "XML"), h("p", {}, h("a", { href: file, download: location.pathname.split("/").at(-1).replace(/(\.xml)?$/, ".xml") }, "Save"), ` (${bytes(new TextEncoder().encode(text).length)})`), raw);
+  fill(main, crumbs, h("h1", {}, title), set ? h("p", { class: "title" }, "Set ", h("a", { href: new URL("sets/" + set, root) }, set)) : null,
     h("dl", { class: "members" },
       Object.entries(about).filter(([name]) => name !== "capability").map(([name, value]) => [h("dt", {}, name), h("dd", {}, isTime(name) ? time(value) : h("code", {}, value))]),
       links(top).map((l) => [h("dt", {}, l.rel), h("dd", {}, go(l.href))])),
-    items.length ? h("p", { class: "dim" }, index ? plural(items.length, "list") : plural(items.length, "entry", "entries"), ".") : note("", "It has no entries."),
+    items.length ? h("p", { class: "dim" }, index ? plural(items.length, "list") : plural(items.length, "entry", "entries"), ".") : note("", "No entries."),
     items.length ? h("div", { class: "wide-table" }, h("table", { class: "resources" }, h("caption", { class: "hidden" }, "Entries"),
-      h("thead", {}, h("tr", {}, ["URL", changes ? "Change" : "What", some.time && "When", some.type && "Media type", some.length && "Length"].filter(Boolean).map((n) => h("th", { scope: "col", class: n === "Length" ? "n" : null }, n)))), body)) : null,
+      h("thead", {}, h("tr", {}, ["URL", changes ? "Change" : "Document", some.time && "Time", some.type && "Media type", some.length && "Length"].filter(Boolean).map((n) => h("th", { scope: "col", class: n === "Length" ? "n" : null }, n)))), body)) : null,
     h("p", {}, more), source);
   show();
 }
 
-// documents names the documents of a set.
+// documents lists the documents of a set.
 export function documents(element, name, parameters, signal, now) {
   const at = (file) => new URL(`sets/${name}/${file}`, root);
   const line = (file, title, what) => h("li", { class: "failure" }, h("div", {}, h("a", { href: at(file) }, title)), h("div", { class: "dim" }, what));
-  fill(element, h("p", { class: "dim" }, "Any ResourceSync client begins at the Capability List. Here they are shown for people; programs get XML from the same URLs."), h("ul", { class: "failures" },
-    line("capabilitylist.xml", "Capability List", "What there is of this set."),
+  fill(element, h("p", { class: "dim" }, "ResourceSync clients start at the Capability List. Browsers show a readable form; programs get XML from the same URLs."), h("ul", { class: "failures" },
+    line("capabilitylist.xml", "Capability List", "The documents and the push channel of this set."),
     line("changelist.xml", "Change List", "The newest changes."),
-    line("changelist-index.xml", "Change List Index", "All lists of changes that the hub keeps."),
-    document.body.dataset.holds === "true" && now.inventory !== "off" ? line("resourcelist.xml", "Resource List", "All resources at one time, if the source says that the hub knows them all.") : null,
-    line("changes", "Change notification", "The newest change, as subscribers get it."),
-    line(".well-known/resourcesync", "Source Description", "Of this set alone."),
-    line("atom.xml", "Atom feed", "The newest changes, for readers of feeds."),
-    line("activity/collection.json", "ActivityStreams collection", "All changes that the hub keeps, for harvesters that speak IIIF Change Discovery.")));
+    line("changelist-index.xml", "Change List Index", "All Change Lists that the hub has."),
+    document.body.dataset.holds === "true" && now.inventory !== "off" ? line("resourcelist.xml", "Resource List", "All resources, if the set is complete.") : null,
+    line("changes", "Change notification", "The newest publish, as subscribers receive it."),
+    line(".well-known/resourcesync", "Source Description", "The Source Description of this set."),
+    line("atom.xml", "Atom feed", "The newest changes, for feed readers."),
+    line("activity/collection.json", "ActivityStreams collection", "All changes that the hub has, for IIIF Change Discovery.")));
 }

@@ -1,9 +1,9 @@
-// Makes elements, and writes numbers and times as people read them. Text always goes in
-// as text, never as HTML: what sources send is not to be trusted.
+// Creates elements, and formats numbers and times. Text is inserted as text, never as HTML,
+// because sources are not trusted.
 
-// h makes an element. Properties that begin with "on" are listeners, the others are
-// attributes; one that is null, undefined or false is left out. Children are nodes,
-// texts, or arrays of both.
+// h creates an element. Properties that start with "on" are listeners, the others are
+// attributes; null, undefined and false are omitted. Children are nodes, texts, or arrays of
+// both.
 export function h(tag, properties = {}, ...children) {
   const e = document.createElement(tag);
   for (const [name, value] of Object.entries(properties ?? {})) {
@@ -15,7 +15,7 @@ export function h(tag, properties = {}, ...children) {
   return e;
 }
 
-// fill replaces what is in an element.
+// fill replaces the contents of an element.
 export function fill(element, ...children) {
   element.replaceChildren(...children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false));
   return element;
@@ -27,10 +27,10 @@ const short = new Intl.NumberFormat("en", { notation: "compact", maximumFraction
 export const count = (n) => whole.format(n);
 export const compact = (n) => (n < 10000 ? whole.format(n) : short.format(n));
 
-// plural writes a number with its noun.
+// plural formats a number with its noun.
 export const plural = (n, one, many = one + "s") => `${count(n)} ${n === 1 ? one : many}`;
 
-// rate writes how many changes there are in a second.
+// rate formats a number of changes per second.
 export function rate(perSecond) {
   if (!perSecond) return "0/s";
   if (perSecond >= 10) return compact(Math.round(perSecond)) + "/s";
@@ -38,7 +38,7 @@ export function rate(perSecond) {
   return Math.max(perSecond * 60, 0.1).toFixed(1) + "/min";
 }
 
-// duration writes seconds in the unit that fits.
+// duration formats seconds in a suitable unit.
 export function duration(seconds) {
   if (seconds < 0.001) return "0 s";
   if (seconds < 1) return Math.round(seconds * 1000) + " ms";
@@ -59,41 +59,40 @@ export function bytes(n) {
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const day = new Intl.DateTimeFormat("en-GB", { year: "numeric", month: "short", day: "numeric" });
 
-// time shows a datetime of the hub in the reader's own time zone, with the datetime as
-// the hub gave it as its title.
+// time shows a datetime in the reader's time zone, with the hub's text as its title.
 export function time(text) {
   const t = new Date(text);
   const label = t.toDateString() === new Date().toDateString() ? clock.format(t) : `${day.format(t)}, ${clock.format(t)}`;
   return h("time", { datetime: text, title: text }, label);
 }
 
-// ago shows how long ago a datetime was.
+// ago shows the time since a datetime.
 export function ago(text) {
   const seconds = (Date.now() - new Date(text)) / 1000;
   const label = seconds < 2 ? "just now" : seconds < 0 ? "soon" : duration(Math.max(seconds, 1)).replace(/\.\d/, "") + " ago";
   return h("time", { datetime: text, title: text }, label);
 }
 
-// until shows how long it is to a datetime.
+// until shows the time until a datetime.
 export function until(text) {
   const seconds = (new Date(text) - Date.now()) / 1000;
   return h("time", { datetime: text, title: text }, seconds <= 0 ? "now" : "in " + duration(seconds));
 }
 
-// link links to a URL that somebody else wrote. Only the web is linked to.
+// link links to an untrusted URL if its scheme is http or https.
 export function link(url, label = url) {
   if (!/^https?:\/\//i.test(url)) return h("span", { class: "loc" }, label);
   return h("a", { class: "loc", href: url, rel: "noopener noreferrer", target: "_blank" }, label);
 }
 
-// copyable is a text with a button that copies it.
+// copyable returns a text with a copy button.
 export function copyable(text, label = "code") {
   const button = h("button", { type: "button", class: "copy", "aria-label": `Copy ${label}`, onclick: copy }, "Copy");
   async function copy() {
     try {
       await navigator.clipboard.writeText(text);
       button.textContent = "Copied";
-    } catch { // the page is not at a safe origin: the text is selected instead
+    } catch { // the origin is not secure: select the text instead
       getSelection().selectAllChildren(pre);
       button.textContent = "Selected";
     }
@@ -103,10 +102,10 @@ export function copyable(text, label = "code") {
   return h("div", { class: "code" }, pre, button);
 }
 
-// pill is a word with a colour, such as the state of something.
+// pill returns a word with a color, such as a state.
 export const pill = (word, kind = word) => h("span", { class: "pill " + kind.replaceAll(" ", "-") }, word);
 
 export const note = (kind, ...children) => h("p", { class: "note " + kind, role: kind === "bad" ? "alert" : null }, ...children);
 
-// figure is a number with its name.
+// figure returns a number with its name.
 export const figure = (name, value, hint) => h("div", { class: "figure" }, h("dt", {}, name), h("dd", {}, value, hint ? h("small", {}, hint) : null));

@@ -1,8 +1,8 @@
-// How to follow a set with programs: commands and code to paste.
+// Commands and code for following a set.
 import { h, fill, copyable, link, note } from "./dom.js";
 import { base, hasTokens, url } from "./api.js";
 
-// open reports whether anyone may follow a set, without a token.
+// openToAll reports whether anyone may follow a set without a token.
 async function openToAll(set, signal) {
   if (!hasTokens) return true;
   const answer = await fetch(url(`sets/${set}`), { headers: { Accept: "application/json" }, credentials: "omit", signal }).catch(() => null);
@@ -19,31 +19,31 @@ export async function howToFollow(element, set, parameters, signal, now) {
   const p = (...children) => h("p", {}, children);
   const c = (text) => h("code", {}, text);
   fill(element,
-    free ? null : note("", "This set needs a token with the right ", c(`follow:${set}`), ". The commands below take it from the environment:"),
+    free ? null : note("", "This set needs a token with the right ", c(`follow:${set}`), ". The commands below read it from the environment:"),
     free ? null : copyable("export TOKEN=…", "command that sets the token"),
     section("curl",
-      p("From the oldest change that the hub keeps, and then live. ", c("since=now"), " begins with the next change, ", c("since=CURSOR"), " after the last one that you have seen."),
+      p("From the oldest change that the hub has, then live. ", c("since=now"), " starts with the next change, ", c("since=CURSOR"), " after the last one that you received."),
       copyable(`curl -N -H 'Accept: text/event-stream'${bearer} '${topic}?since=start'`, "curl command"),
-      holds ? [p("All resources that the set holds now, and then the changes, on one connection:"),
+      holds ? [p("All existing resources, then the changes, on one connection:"),
         copyable(`curl -N -H 'Accept: text/event-stream'${bearer} '${topic}?since=baseline'`, "curl command for a baseline")] : null),
     section("A mirror: rsmirror",
-      p("Keeps a copy of all resources in a directory, and proves that the copy is right."),
+      p("Copies all resources into a directory, and proves that the copy is complete."),
       copyable(`${free ? "" : `RSMIRROR_TOKEN="$TOKEN" `}rsmirror '${topic}' ./${set}-copy`, "rsmirror command")),
     section("Python",
-      p("With the client in ", c("clients/python"), " of rshub. The cursor is kept in a file, so the program goes on where it stopped."),
+      p("With the client in ", c("clients/python"), " of rshub. The cursor is in a file, so the program resumes where it stopped."),
       copyable(`${free ? "" : "import os\n"}import rshub
 
 client = rshub.Client("${base}"${free ? "" : `, token=os.environ["TOKEN"]`})
-place = rshub.CursorFile("${set}.cursor", first="start")
-for batch in client.follow("${set}", since=place.read()):
+file = rshub.CursorFile("${set}.cursor", first="start")
+for batch in client.follow("${set}", since=file.read()):
     for change in batch.changes:
         print(change["change"], change["loc"])
-    place.write(batch.cursor)
+    file.write(batch.cursor)
 `, "Python program")),
     section("JavaScript",
-      p("For Node 18 or newer, Deno and Bun. Each request waits up to 30 seconds for new changes. Keep ", c("since"), " where it outlives the program."),
+      p("For Node 18 or newer, Deno and Bun. Each request waits up to 30 seconds for new changes. Store ", c("since"), " to resume after a restart."),
       copyable(`const topic = "${topic}";
-let since = "start"; // or the cursor that was kept
+let since = "start"; // or the stored cursor
 for (;;) {
   const answer = await fetch(\`\${topic}?since=\${since}&wait=30s\`, {
     headers: { Accept: "application/json"${free ? "" : ", Authorization: `Bearer ${process.env.TOKEN}`"} },
@@ -55,8 +55,8 @@ for (;;) {
 }
 `, "JavaScript program")),
     section("JavaScript in a web page",
-      p("The hub must allow the origin of the page (", c("RSHUB_ORIGINS"), "). A browser connects again by itself after a break."),
-      free ? null : [p("A browser cannot send a token with an event stream. Your server gets a URL with a ticket for the page, which is good for five minutes. After a later break, the page needs another one:"),
+      p("The hub must allow the origin of the page (", c("RSHUB_ORIGINS"), "). Browsers reconnect by themselves."),
+      free ? null : [p("A browser cannot send a token with an event stream. Your server gets a URL with a ticket for the page, which is valid for five minutes. To reconnect later, the page needs another one:"),
         copyable(`curl -X POST${bearer} '${base}/sets/${set}/ticket'`, "curl command that gets a ticket")],
       copyable(`const source = new EventSource(${free ? `"${topic}?since=start"` : "url"});
 source.onmessage = (event) => {
@@ -81,21 +81,21 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	place := "start" // or the cursor that was kept
-	for batch, err := range hub.Follow(context.Background(), "${set}", place, client.FollowOptions{}) {
+	cursor := "start" // or the stored cursor
+	for batch, err := range hub.Follow(context.Background(), "${set}", cursor, client.FollowOptions{}) {
 		if err != nil {
 			log.Fatal(err)
 		}
 		for _, entry := range batch.Entries {
 			fmt.Println(entry.Change.Change, entry.Change.Loc)
 		}
-		place = batch.Cursor.String() // keep it, after the changes are processed
+		cursor = batch.Cursor.String() // store it once the changes are processed
 	}
 }
 `, "Go program")),
-    section("Be called: WebSub",
-      p("The hub POSTs the changes to a URL of yours."),
+    section("Callbacks: WebSub",
+      p("The hub POSTs changes to your URL."),
       copyable(`curl${bearer} '${base}/hub' -d hub.mode=subscribe -d 'hub.topic=${topic}' \\\n  -d hub.callback=https://destination.example.org/changes`, "curl command that subscribes")),
     section("Any ResourceSync client",
-      p("Begins at the ", link(now.capabilitylist, "Capability List"), ".")));
+      p("Start at the ", link(now.capabilitylist, "Capability List"), ".")));
 }

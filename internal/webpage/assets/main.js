@@ -1,4 +1,4 @@
-// Begins the page: finds out who is signed in, and shows the view that the URL names.
+// Starts the page: reads the caller, and shows the view for the URL.
 import { h, fill, note } from "./dom.js";
 import { root } from "./api.js";
 import * as session from "./session.js";
@@ -10,9 +10,9 @@ import { status } from "./destinations.js";
 
 const views = { overview, set: setView, sources, subscription: status, document: documentView };
 const main = document.getElementById("main");
-let shown; // ends what the view does
+let shown; // AbortController of the current view
 
-// show shows the view anew, as whoever is signed in now sees it.
+// show shows the view again, for example after signing in.
 async function show() {
   shown?.abort();
   shown = new AbortController();
@@ -24,7 +24,7 @@ async function show() {
     await views[view](main, shown.signal);
   } catch (e) {
     if (shown.signal.aborted) return;
-    fill(main, note("bad", e.message ?? String(e)), h("p", {}, h("button", { type: "button", onclick: show }, "Try again")));
+    fill(main, note("bad", e.message ?? String(e)), h("p", {}, h("button", { type: "button", onclick: show }, "Retry")));
     if (!e.status && e.name !== "Error") console.error(e);
   }
 }
@@ -32,5 +32,5 @@ async function show() {
 main.setAttribute("aria-busy", "true");
 session.changed(show);
 addEventListener("hashchange", () => { if (document.body.dataset.view === "overview" && /^$|^#sources$/.test(location.hash)) show(); });
-await session.begin();
+await session.load();
 await show();

@@ -1,28 +1,28 @@
-// Keeps who is signed in, for as long as the tab is open. A token is only in the tab's
-// own storage: no cookie, no URL, no other tab.
+// The signed-in user. The token is only in the session storage of the tab, never in a cookie, a
+// URL or another tab.
 import { h, fill, time } from "./dom.js";
 import { Problem, request } from "./api.js";
 
 const key = "rshub token";
-const hasTokens = document.body.dataset.tokens === "true"; // api.js has it too, and may begin after this module
+const hasTokens = document.body.dataset.tokens === "true"; // also in api.js, which may run after this module
 const listeners = new Set();
 let me = { name: "", operate: false, tokens: hasTokens };
 
 export const token = () => sessionStorage.getItem(key) ?? "";
 export const caller = () => me;
 
-// changed calls back when somebody has signed in or out.
+// changed registers a callback for sign-ins.
 export const changed = (listener) => listeners.add(listener);
 
-// begin finds out who is signed in. A token that is not good any more is forgotten.
-export async function begin() {
+// load reads the caller from the hub. It forgets an invalid token.
+export async function load() {
   try {
     me = await (await request("caller", { quiet: true })).json();
   } catch (p) {
     if (p.status === 401 && token()) {
       forget();
-      await begin();
-      open(`You are signed out: ${p.message}`);
+      await load();
+      open(`You were signed out: ${p.message}`);
       return;
     }
     if (!(p instanceof Problem)) throw p;
@@ -37,22 +37,22 @@ function forget() {
 
 function signOut() {
   forget();
-  location.reload(); // so that nothing stays that only the token may see
+  location.reload(); // so that nothing remains that requires the token
 }
 
-// refused is called with each problem of a request. It leads back to signing in.
+// refused is called with the problem of each failed request. It opens the dialog if the token is the cause.
 export function refused(problem, used) {
   if (!hasTokens || problem.status !== 401 && problem.status !== 403) return;
   if (problem.status === 401 && used && used === token()) {
     forget();
     show();
-    open(`You are signed out. The hub says: ${problem.message}.`);
+    open(`You were signed out: ${problem.message}.`);
   } else if (problem.status === 403) {
-    open(`The hub says: ${problem.message}. Sign in with another token.`);
+    open(`${problem.message}. Sign in with another token.`);
   }
 }
 
-// show writes who is signed in at the top of the page.
+// show displays the caller at the top of the page.
 function show() {
   const who = document.getElementById("who");
   if (!hasTokens) return;
@@ -67,7 +67,7 @@ function show() {
 
 let dialog;
 
-// open asks for a token. why says what was wrong, if anything was.
+// open opens the sign-in dialog. why is a reason to show, or empty.
 export function open(why = "") {
   if (dialog?.open) {
     if (why) dialog.querySelector("#why").textContent = why;
@@ -96,7 +96,7 @@ export function open(why = "") {
     } catch (p) {
       if (before) sessionStorage.setItem(key, before);
       else sessionStorage.removeItem(key);
-      reason.textContent = p.status === 401 ? `The hub does not take this token: ${p.message}.` : p.message;
+      reason.textContent = p.status === 401 ? `The hub refused this token: ${p.message}.` : p.message;
       input.select();
     } finally {
       go.disabled = false;

@@ -1,4 +1,4 @@
-// The view of one set, with its parts. The part is in the URL's fragment, such as
+// The view of a set and its tabs. The fragment of the URL selects the tab, such as
 // #resources?prefix=https://example.org/.
 import { h, fill, compact, rate, duration, ago, until, pill, figure, link, note } from "./dom.js";
 import { get, root, setNow as set } from "./api.js";
@@ -15,12 +15,12 @@ import { howToFollow } from "./howto.js";
 const parts = { changes: tail, resources, activity, destinations, documents, description, follow: howToFollow };
 const titles = { changes: "Changes", resources: "Resources", activity: "Last hour", destinations: "Destinations", documents: "Documents", description: "Description", follow: "Follow" };
 
-function place() {
+function currentTab() {
   const [name, query] = location.hash.slice(1).split("?");
   return { part: name in parts ? name : "changes", parameters: new URLSearchParams(query) };
 }
 
-// figures are what a set is like now.
+// figures returns the current figures of a set.
 const figures = (s) => h("dl", { class: "figures" },
   figure("Changes", compact(Number(s.head.split("-")[0])), s.updated ? ["newest ", ago(s.updated)] : "none yet"),
   figure("Rate", s.rate === undefined ? "–" : rate(s.rate)),
@@ -28,8 +28,8 @@ const figures = (s) => h("dl", { class: "figures" },
   s.followers === undefined ? null : figure("Followers", compact(s.followers)),
   s.lag === undefined ? null : figure("Lag", s.followers ? duration(s.lag) : "–", s.behind ? `${compact(s.behind)} changes` : null));
 
-// origin is where the hub looks for changes of a set by itself. Only publishers and operators see it.
-const origin = (s) => (s.source ? h("div", { class: "card" }, h("p", {}, "The hub looks at ", link(s.source), ` every ${every(s.every)}.`), h("div", {}, outcome(s.looked), s.looked ? [" Next look ", until(s.looked.next), "."] : null)) : null);
+// origin returns the polled source of a set. Only publishers and operators see it.
+const origin = (s) => (s.source ? h("div", { class: "card" }, h("p", {}, "The hub polls ", link(s.source), ` every ${every(s.every)}.`), h("div", {}, outcome(s.looked), s.looked ? [" Next poll ", until(s.looked.next), "."] : null)) : null);
 
 export async function setView(main, signal) {
   let now;
@@ -38,7 +38,7 @@ export async function setView(main, signal) {
   } catch (e) {
     if (signal.aborted || ![401, 403, 404].includes(e.status)) throw e;
     const may = session.token() ? "" : " If it is private, sign in.";
-    fill(main, h("h1", {}, set), note("warn", e.status === 403 ? e.message + "." : `There is no such set, or you may not see it.${may}`));
+    fill(main, h("h1", {}, set), note("warn", e.status === 403 ? e.message + "." : `The set does not exist, or you may not see it.${may}`));
     if (!session.token() || e.status === 403) session.open(e.status === 403 ? e.message : "");
     return;
   }
@@ -53,16 +53,16 @@ export async function setView(main, signal) {
     numbers, source, nav, body);
   document.title = `${set} · rshub`;
 
-  let inside;
+  let tab;
   function show() {
-    const { part, parameters } = place();
-    inside?.abort();
-    inside = new AbortController();
-    signal.addEventListener("abort", () => inside.abort(), { once: true });
+    const { part, parameters } = currentTab();
+    tab?.abort();
+    tab = new AbortController();
+    signal.addEventListener("abort", () => tab.abort(), { once: true });
     fill(nav, Object.keys(parts).map((name) => h("a", { href: "#" + name, "aria-current": name === part ? "page" : null }, titles[name])));
     nav.querySelector("[aria-current]").scrollIntoView({ block: "nearest", inline: "center" });
     fill(body);
-    const within = inside.signal;
+    const within = tab.signal;
     Promise.resolve(parts[part](body, set, parameters, within, now)).catch((e) => {
       if (!within.aborted) fill(body, note("bad", e.message));
     });
@@ -70,13 +70,13 @@ export async function setView(main, signal) {
   show();
   addEventListener("hashchange", show, { signal });
 
-  const again = setInterval(async () => {
+  const timer = setInterval(async () => {
     if (document.hidden) return;
     try {
       now = await get(`sets/${set}`, { details: 1 }, { signal, quiet: true });
       fill(numbers, figures(now));
       if (!source.contains(document.activeElement)) fill(source, origin(now));
-    } catch { /* the hub is away for a moment, and the tail says so */ }
+    } catch { /* the tail shows that the hub is unreachable */ }
   }, 3000);
-  signal.addEventListener("abort", () => clearInterval(again));
+  signal.addEventListener("abort", () => clearInterval(timer));
 }

@@ -1,13 +1,13 @@
-// Follows a set by its event stream, through outages of the hub.
+// Follows a set by its event stream, and reconnects after outages.
 import { request, Problem } from "./api.js";
 
-const pause = (ms, signal) => new Promise((done) => {
+const delay = (ms, signal) => new Promise((done) => {
   const timer = setTimeout(done, ms);
   signal.addEventListener("abort", () => { clearTimeout(timer); done(); }, { once: true });
 });
 
-// events yields the data of the events in an answer. The stream is read with fetch,
-// because an EventSource can send no token, and does not say why it failed.
+// events yields the events of a response. The stream is read with fetch, because an EventSource
+// cannot send a token and does not report why it failed.
 async function* events(answer) {
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let waiting = "";
@@ -32,47 +32,48 @@ async function* events(answer) {
   }
 }
 
-// longHidden is how long a tab may be hidden before it lets go of its connection. Browsers
-// have only a few connections to a hub, for all tabs together.
-const longHidden = 60_000;
+// hiddenTimeout is the time after which a hidden tab closes its connection, in milliseconds.
+// All tabs of a browser share a few connections to a hub.
+const hiddenTimeout = 60_000;
 
-// sight returns a signal that ends when the tab was hidden for long, or with the other
-// signal, and what undoes that.
-function sight(signal) {
+// whileVisible returns a signal that is aborted with the given one, or when the tab has been
+// hidden for hiddenTimeout, and a function that releases its listeners.
+function whileVisible(signal) {
   const control = new AbortController();
   let timer;
-  const look = () => {
+  const update = () => {
     clearTimeout(timer);
-    if (document.hidden) timer = setTimeout(() => control.abort(), longHidden);
+    if (document.hidden) timer = setTimeout(() => control.abort(), hiddenTimeout);
   };
   const end = () => control.abort();
-  document.addEventListener("visibilitychange", look);
+  document.addEventListener("visibilitychange", update);
   signal.addEventListener("abort", end);
-  look();
-  return { signal: control.signal, undo: () => { clearTimeout(timer); document.removeEventListener("visibilitychange", look); signal.removeEventListener("abort", end); } };
+  update();
+  return { signal: control.signal, release: () => { clearTimeout(timer); document.removeEventListener("visibilitychange", update); signal.removeEventListener("abort", end); } };
 }
 
-// visible waits until the tab is not hidden, or until the signal.
+// visible waits until the tab is visible, or signal is aborted.
 const visible = (signal) => new Promise((done) => {
-  const look = () => {
+  const update = () => {
     if (document.hidden && !signal.aborted) return;
-    document.removeEventListener("visibilitychange", look);
+    document.removeEventListener("visibilitychange", update);
     done();
   };
-  document.addEventListener("visibilitychange", look);
-  signal.addEventListener("abort", look, { once: true });
-  look();
+  document.addEventListener("visibilitychange", update);
+  signal.addEventListener("abort", update, { once: true });
+  update();
 });
 
-// follow calls on.batch with each batch of changes behind a cursor that passes a filter
-// (prefix, change, type), until the signal. on.state is told what the stream does: "live", "away" and
-// why, "gone" if the hub no longer has the changes behind the cursor, or "refused" and why. After the last two it ends. It
-// goes on behind the last batch when the hub comes back.
+// follow calls on.batch with each batch of changes after a cursor that match the filter (prefix,
+// change, type), until signal is aborted. It reconnects after outages, and continues after the
+// last batch. on.state receives the state of the stream: "live", "away" with a reason, "gone" if
+// the hub no longer has the changes after the cursor, or "refused" with a reason. After the last
+// two, follow returns.
 export async function follow(set, since, filter, on, signal) {
   for (let wait = 250; !signal.aborted; wait = Math.min(wait * 2, 5000)) {
     await visible(signal);
     if (signal.aborted) return;
-    const seen = sight(signal);
+    const seen = whileVisible(signal);
     try {
       const answer = await request(`sets/${set}/changes`, { parameters: { since, ...filter }, accept: "text/event-stream", signal: seen.signal });
       on.state("live");
@@ -83,7 +84,7 @@ export async function follow(set, since, filter, on, signal) {
         since = batch.cursor;
         on.batch(batch);
       }
-      if (!signal.aborted) on.state("away", "The connection ended.");
+      if (!signal.aborted) on.state("away", "The connection was closed.");
     } catch (e) {
       if (signal.aborted) return;
       if (seen.signal.aborted) {
@@ -93,10 +94,10 @@ export async function follow(set, since, filter, on, signal) {
       }
       if (e instanceof Problem && e.status === 410) return on.state("gone");
       if (e instanceof Problem && e.status >= 400 && e.status < 500 && e.status !== 429) return on.state("refused", e.message);
-      on.state("away", e instanceof Problem ? e.message : "The connection to the hub broke.");
+      on.state("away", e instanceof Problem ? e.message : "The connection to the hub was lost.");
     } finally {
-      seen.undo();
+      seen.release();
     }
-    await pause(wait * (0.75 + Math.random() / 2), signal);
+    await delay(wait * (0.75 + Math.random() / 2), signal);
   }
 }

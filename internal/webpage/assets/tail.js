@@ -1,15 +1,15 @@
-// The live tail of a set: its newest changes, the newest on top.
+// The live list of the newest changes of a set, newest first.
 import { h, fill, count, plural, bytes, rate, time, link, pill, note } from "./dom.js";
 import { get } from "./api.js";
 import { follow } from "./stream.js";
 
-const kept = 2000; // changes in memory
-const most = 200; // rows on the page, unless older ones are asked for
-const slowest = 100; // milliseconds between two renderings: nobody reads faster
+const maxEntries = 2000; // changes in memory
+const maxRows = 200; // rows on the page, in addition to older ones that were requested
+const frameInterval = 100; // milliseconds between two renderings
 
 const at = (position, datetime) => `#changes?at=${encodeURIComponent(datetime)}`;
 
-// row is a change as one line.
+// row returns a change as a list item.
 export function row(entry, permanent = at(entry.position, entry.datetime)) {
   return h("li", { class: "change" },
     time(entry.datetime), pill(entry.change), link(entry.loc),
@@ -17,20 +17,20 @@ export function row(entry, permanent = at(entry.position, entry.datetime)) {
     h("a", { class: "position", href: permanent, title: "permalink of this change" }, "#" + entry.position));
 }
 
-// whole is a change with all its members.
+// whole returns a change with all its members.
 export function whole(entry) {
   const rows = Object.entries(entry).map(([name, value]) => [h("dt", {}, name),
     h("dd", {}, name === "loc" ? link(value) : name === "change" ? pill(value) : typeof value === "object" ? h("code", {}, JSON.stringify(value)) : String(value))]);
   return h("dl", { class: "members" }, rows);
 }
 
-// tail shows the tail in an element until the signal.
+// tail shows the list in an element until signal is aborted.
 export function tail(element, set, parameters, signal) {
-  const list = h("ol", { class: "tail", "aria-label": "Changes, the newest first" });
+  const list = h("ol", { class: "tail", "aria-label": "Changes, newest first" });
   const status = h("span", { class: "status", role: "status" });
   const speed = h("span", { class: "dim speed" });
   const news = h("div", {});
-  const pauseButton = h("button", { type: "button", "aria-pressed": "false", title: "Pause, or go on (key p)", onclick: () => pauseOrGo() }, "Pause");
+  const pauseButton = h("button", { type: "button", "aria-pressed": "false", title: "Pause or resume (key p)", onclick: () => togglePause() }, "Pause");
   const prefix = h("input", { id: "prefix", type: "search", value: parameters.get("prefix") ?? "", placeholder: "https://…", spellcheck: "false", oninput: () => soon() });
   const type = h("input", { id: "type", type: "search", value: parameters.get("type") ?? "", placeholder: "text/html, image/*", spellcheck: "false", oninput: () => soon() });
   const wanted = parameters.getAll("change");
@@ -40,14 +40,14 @@ export function tail(element, set, parameters, signal) {
   const single = h("div", {});
   fill(element, single,
     h("form", { class: "bar", onsubmit: (e) => { e.preventDefault(); restart(); } },
-      h("div", { class: "field wide" }, h("label", { for: "prefix" }, "URL begins with"), prefix),
+      h("div", { class: "field wide" }, h("label", { for: "prefix" }, "URL prefix"), prefix),
       h("div", { class: "field" }, h("label", { for: "type" }, "Media type"), type),
       h("fieldset", {}, h("legend", {}, "Kind of change"), h("div", {}, kinds))),
     h("div", { class: "strip" }, status, speed, pauseButton),
     news, list, h("p", {}, older));
 
-  let entries = []; // the newest last
-  let total = 0, rendered = 0, paused = false, extra = 0; // how many came; how many of these the list shows; rows of older ones
+  let entries = []; // the newest is last
+  let total = 0, rendered = 0, paused = false, extra = 0; // received changes; rendered ones; rows of older changes
   let arrivals = []; // times and sizes of batches, to measure the rate
   let current, frame = 0, last = 0, debounce;
 
@@ -59,7 +59,7 @@ export function tail(element, set, parameters, signal) {
   function schedule() {
     if (frame || paused || signal.aborted) return;
     frame = requestAnimationFrame(function draw(now) {
-      if (now - last < slowest) { frame = requestAnimationFrame(draw); return; }
+      if (now - last < frameInterval) { frame = requestAnimationFrame(draw); return; }
       frame = 0;
       last = now;
       render();
@@ -70,13 +70,13 @@ export function tail(element, set, parameters, signal) {
     const fresh = Math.min(total - rendered, entries.length);
     if (fresh === 0) return;
     rendered = total;
-    const rows = entries.slice(-Math.min(fresh, most)).reverse().map((e) => row(e));
-    if (fresh >= most) {
+    const rows = entries.slice(-Math.min(fresh, maxRows)).reverse().map((e) => row(e));
+    if (fresh >= maxRows) {
       list.replaceChildren(...rows);
       extra = 0;
     } else {
       list.prepend(...rows);
-      while (list.children.length > most + extra) list.lastChild.remove();
+      while (list.children.length > maxRows + extra) list.lastChild.remove();
     }
     empty();
     measure();
@@ -95,7 +95,7 @@ export function tail(element, set, parameters, signal) {
     list.classList.toggle("empty", list.children.length === 0);
   }
 
-  function say(state, why = "") {
+  function showState(state, why = "") {
     status.className = "status " + (paused && state === "live" ? "paused" : state);
     const waiting = total - rendered;
     const word = { live: "Live", away: "Reconnecting", connecting: "Connecting", gone: "Gone", refused: "Refused" }[state];
@@ -103,29 +103,29 @@ export function tail(element, set, parameters, signal) {
     status.dataset.state = state;
   }
   let state = "connecting", why = "";
-  function told(s, w = "") {
+  function setState(s, w = "") {
     state = s;
     why = w;
     if (s === "gone") {
-      fill(news, note("warn", "The hub no longer keeps the changes after the last one that you saw. The list begins anew."));
+      fill(news, note("warn", "The hub no longer has the changes after the last one shown. The list starts over."));
       restart(true);
       return;
     }
-    say(s, w);
+    showState(s, w);
   }
 
-  function take(batch) {
-    if (batch.diverged) fill(news, note("warn", "The hub has lost its newest changes, perhaps because it was restored from a backup. Changes may repeat."));
+  function append(batch) {
+    if (batch.diverged) fill(news, note("warn", "The hub has lost its newest changes, for example because a backup was restored. Changes may repeat."));
     const changes = batch.changes;
     if (changes.length === 0) return;
     total += changes.length;
-    entries = entries.length + changes.length > kept * 2 ? entries.concat(changes).slice(-kept) : (entries.push(...changes), entries);
+    entries = entries.length + changes.length > maxEntries * 2 ? entries.concat(changes).slice(-maxEntries) : (entries.push(...changes), entries);
     if (Date.now() - new Date(changes.at(-1).datetime) < 5000) arrivals.push([performance.now(), changes.length]);
-    if (paused) say(state, why);
+    if (paused) showState(state, why);
     schedule();
   }
 
-  // soon restarts when nobody has typed for a moment.
+  // soon restarts after a pause in typing.
   function soon() {
     clearTimeout(debounce);
     debounce = setTimeout(() => restart(), 300);
@@ -141,49 +141,49 @@ export function tail(element, set, parameters, signal) {
     const chosen = new URLSearchParams();
     for (const [name, value] of Object.entries(f)) for (const v of [value].flat()) if (v) chosen.append(name, v);
     if (!parameters.get("at")) history.replaceState(null, "", "#changes" + (chosen.size ? "?" + chosen : ""));
-    say(state = "connecting");
+    showState(state = "connecting");
     try {
       const narrow = f.prefix || f.type.length || f.change.length;
-      const about = await begin(narrow ? 1000 : most / 2, control.signal);
+      const about = await recentCursor(narrow ? 1000 : maxRows / 2, control.signal);
       if (control.signal.aborted) return;
       entries = [];
       total = rendered = extra = 0;
       arrivals = [];
       list.replaceChildren();
       empty();
-      await follow(set, about, f, { batch: (b) => { if (!control.signal.aborted) take(b); }, state: (s, w) => { if (!control.signal.aborted) told(s, w); } }, control.signal);
+      await follow(set, about, f, { batch: (b) => { if (!control.signal.aborted) append(b); }, state: (s, w) => { if (!control.signal.aborted) setState(s, w); } }, control.signal);
     } catch (e) {
-      if (!control.signal.aborted) told("refused", e.message);
+      if (!control.signal.aborted) setState("refused", e.message);
     }
   }
 
-  // begin returns the cursor before the newest changes. While the hub is away, it asks again.
-  async function begin(n, s) {
+  // recentCursor returns the cursor before the n newest changes. It retries while the hub is unreachable.
+  async function recentCursor(n, s) {
     for (;;) {
       try {
         return (await get(`sets/${set}`, { recent: n }, { signal: s })).recent;
       } catch (e) {
         if (s.aborted || e.status >= 400 && e.status < 500) throw e;
-        say("away", e.message);
+        showState("away", e.message);
         await new Promise((done) => setTimeout(done, 1000));
       }
     }
   }
 
-  // showOlder appends the newest changes that are older than those in the list and pass the
-  // filter. It looks for them in larger and larger windows of positions, until some are found,
-  // or the start of the log or the bound of the parameter recent is reached.
+  // showOlder appends the newest changes that match the filter and are older than those in the
+  // list. It searches in growing windows of positions until it finds some, or reaches the start
+  // of the log or the limit of the parameter recent.
   async function showOlder() {
     const position = (cursor) => Number(cursor.split("-")[0]);
     const bottom = () => Number(list.lastChild?.querySelector(".position")?.textContent.slice(1));
     const oldest = bottom(), furthest = 10000, f = filter();
     if (!oldest) return;
-    pauseOrGo(true);
+    togglePause(true);
     older.disabled = true;
     try {
       let head = position((await get(`sets/${set}`, {}, { signal })).head);
-      let found = [], upto = oldest, bound = false, start = false; // below upto nothing was read yet
-      for (let window = most / 2; found.length === 0 && !bound && !start; window *= 4) {
+      let found = [], upto = oldest, bound = false, start = false; // positions below upto have not been read
+      for (let window = maxRows / 2; found.length === 0 && !bound && !start; window *= 4) {
         const back = Math.min(Math.max(head - upto, 0) + 1 + window, furthest);
         const now = await get(`sets/${set}`, { recent: back }, { signal });
         head = position(now.head);
@@ -191,7 +191,7 @@ export function tail(element, set, parameters, signal) {
         bound = back === furthest;
         start = at === 0 || at > head - back;
         const first = at + 1;
-        while (at < upto - 1) { // a page ends early if its changes are large
+        while (at < upto - 1) { // a page of large changes ends early
           const page = await get(`sets/${set}/changes`, { since, limit: Math.min(window, furthest), ...f }, { signal });
           found.push(...page.changes.filter((e) => e.position < upto));
           if (page.changes.length === 0 || position(page.cursor) <= at) break;
@@ -200,13 +200,13 @@ export function tail(element, set, parameters, signal) {
         }
         upto = Math.min(upto, first);
       }
-      if (bottom() === oldest) { // otherwise the list began anew
-        const rows = found.slice(-most / 2).reverse().map((e) => row(e));
+      if (bottom() === oldest) { // otherwise the list was restarted
+        const rows = found.slice(-maxRows / 2).reverse().map((e) => row(e));
         list.append(...rows);
         extra += rows.length;
         if (rows.length === 0) {
-          fill(news, note("warn", start ? "There are no older changes, or the filter leaves them out." :
-            "The page goes back 10,000 changes, and there are no older ones among these that pass the filter. There may be still older ones: a program can read all of them, see Follow."));
+          fill(news, note("warn", start ? "There are no older changes, or none match the filter." :
+            "None of the newest 10,000 changes that are older match the filter. Programs can read further back, see Follow."));
         }
       }
     } catch (e) {
@@ -215,12 +215,12 @@ export function tail(element, set, parameters, signal) {
     older.disabled = false;
   }
 
-  function pauseOrGo(stop = !paused) {
+  function togglePause(stop = !paused) {
     if (paused === stop) return;
     paused = stop;
-    pauseButton.textContent = paused ? "Go on" : "Pause";
+    pauseButton.textContent = paused ? "Resume" : "Pause";
     pauseButton.setAttribute("aria-pressed", String(paused));
-    say(state, why);
+    showState(state, why);
     if (!paused) {
       extra = 0;
       schedule();
@@ -228,25 +228,25 @@ export function tail(element, set, parameters, signal) {
   }
 
   addEventListener("keydown", (e) => {
-    if (e.key === "p" && !e.ctrlKey && !e.metaKey && !e.altKey && !/^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName) && !document.querySelector("dialog[open]")) pauseOrGo();
+    if (e.key === "p" && !e.ctrlKey && !e.metaKey && !e.altKey && !/^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName) && !document.querySelector("dialog[open]")) togglePause();
   }, { signal });
   signal.addEventListener("abort", () => { clearInterval(ticker); clearTimeout(debounce); cancelAnimationFrame(frame); });
   if (parameters.get("at")) showOne(single, set, parameters.get("at"), signal);
   restart();
 }
 
-// showOne shows the change with a datetime above the tail: where its permalink leads.
+// showOne shows the change with a datetime above the list, for permalinks.
 async function showOne(element, set, datetime, signal) {
   try {
     const page = await get(`sets/${set}/changes`, { since: datetime, limit: 1 }, { signal });
     const entry = page.changes[0];
     if (entry?.datetime !== datetime) {
-      fill(element, note("warn", `This set has no change of ${datetime}.`));
+      fill(element, note("warn", `This set has no change at ${datetime}.`));
       return;
     }
     fill(element, h("section", { class: "card one", "aria-label": "One change" },
       h("h2", {}, "Change #" + count(entry.position)), whole(entry), h("p", {}, h("a", { href: "#changes" }, "Close"))));
   } catch (e) {
-    if (!signal.aborted) fill(element, note("warn", e.status === 410 ? "The hub no longer keeps this change: it is older than what retention keeps." : e.message));
+    if (!signal.aborted) fill(element, note("warn", e.status === 410 ? "The hub no longer has this change." : e.message));
   }
 }

@@ -1,16 +1,16 @@
-// Runs showOlder of tail.js, with as much of a page as it needs, against a log in memory. The
-// arguments are the path of tail.js and the case as JSON:
-//   floor, head   positions; the log has those between them
+// Runs showOlder of tail.js with a minimal page and a log in memory. The arguments are the path of
+// tail.js and the case as JSON:
+//   floor, head   positions before and at the end of the log
 //   created       positions of created changes; all others are updates
-//   large         a page has at most so many changes; zero means no such bound
+//   large         maximum number of changes in a page; zero means no limit
 //   list          positions in the list
 //   change        the filter
-//   clicks        how often it is clicked
+//   clicks        number of clicks
 // It prints {"rows": [[positions that a click added]], "notes": [text or null], "requests": n}.
 import { readFileSync } from "node:fs";
 const c = JSON.parse(process.argv[3]);
 const source = readFileSync(process.argv[2], "utf8");
-const from = source.indexOf("  async function showOlder() {"), to = source.indexOf("  function pauseOrGo(");
+const from = source.indexOf("  async function showOlder() {"), to = source.indexOf("  function togglePause(");
 if (from < 0 || to < from) throw new Error("tail.js has no showOlder");
 
 const created = new Set(c.created), cursor = (n) => `${n}-${n * 10}`;
@@ -32,7 +32,7 @@ const get = async (path, parameters) => {
 };
 const rows = c.list, list = { get lastChild() { return { querySelector: () => ({ textContent: "#" + rows.at(-1) }) }; }, append: (...r) => rows.push(...r) };
 let note = null;
-const show = new Function("list", "pauseOrGo", "older", "get", "set", "signal", "most", "filter", "fill", "news", "note", "row",
+const show = new Function("list", "togglePause", "older", "get", "set", "signal", "maxRows", "filter", "fill", "news", "note", "row",
   `let extra = 0;\n${source.slice(from, to)}\nreturn showOlder;`)(
   list, () => {}, {}, get, "demo", undefined, 200, () => ({ prefix: "", type: [], change: c.change }), (_, text) => (note = text), {}, (_, text) => text, (e) => e.position);
 const result = { rows: [], notes: [], requests: 0 };
