@@ -1,44 +1,45 @@
 # make build      the three programs, in bin/
-# make test       the gate: check, and the built programs (e2e/smoke)
+# make test       the gate: check, and smoke tests of the built programs (e2e/smoke)
 # make check      lint, and the short tests of each package
 # make lint       format, vet and staticcheck
-# make prove      the long tests, in parts; PART=NAME runs one, make parts lists them.
-#                 docs/dev/testing.md describes them
-# make bench      measurements, each relative to a floor of the same run; BENCH has its flags
-# make fuzz       each fuzz test, FUZZTIME inputs each. A count, because go test -fuzz can report
-#                 a time that ends within an input as a failure
-# make mutants    the wrong edits in tools/mutants, which tests must notice; MUTANTS is a pattern
-# make soak       random faults for SOAK (a duration); SEED=n repeats the choices of a run
+# make prove      the long tests (docs/dev/testing.md); PART=NAME runs one part, make parts
+#                 lists them
+# make bench      measurements relative to a floor of the same run; BENCH has the flags
+# make fuzz       all fuzz tests, FUZZTIME inputs each (not a duration, whose end go test -fuzz
+#                 can report as a failure)
+# make mutants    the deliberate faults in tools/mutants, which tests must detect; MUTANTS is a
+#                 pattern
+# make soak       random faults for the duration SOAK; SEED=n repeats a run
 # make chart      the Helm chart; UPDATE=-update writes its golden files and tables
 # make image      the container image, in dist/image.tar
-# make release    all artefacts of a release, in dist/, verified
-# make verify     the checksums of every downloaded module
+# make release    all artifacts of a release, in dist/, verified
+# make verify     checks the checksums of all downloaded modules
 GO       ?= go
 FUZZTIME ?= 100000x
 SOAK     ?= 10m
 
-# Programs are built without cgo; -trimpath lets all checkouts share Go's build cache.
+# Programs are built without cgo. With -trimpath, all checkouts share Go's build cache.
 export CGO_ENABLED := 0
 export GOFLAGS     := $(GOFLAGS) -trimpath
 
-# The gate vets, tests and runs one build of each package, with the race detector. That needs cgo;
-# the tag selects the zstd of programs without cgo.
+# The gate vets and tests one build of each package, with the race detector. That requires cgo;
+# the tag selects the zstd implementation of programs without cgo.
 lint unit smoke soak: private export CGO_ENABLED := 1
 lint unit smoke soak: private export GOFLAGS := $(GOFLAGS) -race -tags=pebblegozstd
 smoke soak: export RSHUB_E2E_RACE := 1
 
-# Go tools, in the versions of tools/go.mod.
+# Go tools, with the versions in tools/go.mod.
 GOTESTSUM   := $(CURDIR)/bin/tools/gotestsum
 STATICCHECK := $(CURDIR)/bin/tools/staticcheck -checks=all
 
-# $(call gotest,DIR,PACKAGES,FLAGS) tests packages of the module in DIR. At most two failed tests
-# are run again; a pass is then reported as flaky. JUNIT=DIR writes a JUnit file per call.
+# $(call gotest,DIR,PACKAGES,FLAGS) tests packages of the module in DIR. If at most two tests
+# fail, they run again, and a pass is reported as flaky. JUNIT=DIR writes JUnit files.
 gotest = cd $(1) && $(GOTESTSUM) --format=pkgname --format-hide-empty-pkg --hide-summary=skipped \
 	--rerun-fails=1 --rerun-fails-max-failures=2 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race \
 	$(if $(JUNIT),--junitfile=$(JUNIT)/$@-$$$$.xml) --packages="$(2)" -- -vet=off $(3)
 
-# $(call e2e,PACKAGES,FLAGS) tests the built programs. Go does not know that these tests run the
-# programs, so their results are not cached.
+# $(call e2e,PACKAGES,FLAGS) tests the built programs. Results are not cached, because Go does not
+# know that these tests depend on the programs.
 e2e = $(call gotest,e2e,$(1),-count=1 -timeout=0 -parallel=4 -p=1 $(2))
 
 .PHONY: all build image release verify check test unit smoke lint need prove parts chart bench fuzz mutants soak clean
@@ -59,7 +60,7 @@ test: check smoke
 
 check: lint unit
 
-# Installs what the gate needs in addition to Go and make, with apt if possible.
+# Installs the programs that the gate needs, with apt if possible.
 need:
 	@tools/scripts/need
 
@@ -134,7 +135,7 @@ prove-licences: verify
 prove-bench:
 	$(call gotest,tools/bench,./...,-timeout=0)
 
-# Not cached: the chart is outside of that module.
+# Not cached, because the chart is outside of the module.
 chart:
 	cd e2e && $(GO) test -count=1 -vet=off ./alerts && $(GO) test -count=1 -vet=off ./chart $(UPDATE)
 
@@ -150,9 +151,9 @@ soak:
 bench:
 	$(GO) build -C tools/bench -o $(CURDIR)/bin/tools/bench . && bin/tools/bench $(BENCH)
 
-# --- artefacts ---
+# --- artifacts ---
 
-# The name of the image in its file is localhost/rshub, with the tag that the chart uses.
+# The image is named localhost/rshub, with the tag that the chart uses.
 image: PROGRAMS := $(CURDIR)/dist/programs
 image:
 	@rm -rf $(PROGRAMS)
