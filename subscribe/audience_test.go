@@ -8,9 +8,9 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// The audiences that want something of a batch get what their filters alone say, once. If the log
-// has lost its tail, all of them do.
-func TestWanting(t *testing.T) {
+// TestMatchingAudiences checks that each audience with a matching filter gets its entries of a batch
+// once, and that all audiences get a batch that diverged.
+func TestMatchingAudiences(t *testing.T) {
 	var as audiences
 	for _, prefix := range []string{"", "https://example.org/a", "https://example.org/b", "https://example.org/a", "https://example.net/"} {
 		as.add(&conn{filter: feed.Filter{Prefix: prefix}})
@@ -21,29 +21,30 @@ func TestWanting(t *testing.T) {
 		b.Entries, b.Cursor = append(b.Entries, feed.Entry{Cursor: at, Change: resourcesync.Change{Loc: "https://example.org/" + name, Change: resourcesync.Updated}}), at
 	}
 	a, single, none := []feed.Entry{b.Entries[0], b.Entries[2]}, b.Entries[1:2], []feed.Entry(nil)
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		diverged bool
 		want     map[string][]feed.Entry
 	}{
 		{false, map[string][]feed.Entry{"https://example.org/a": a, "https://example.org/b": single}},
 		{true, map[string][]feed.Entry{"https://example.org/a": a, "https://example.org/b": single, "https://example.net/": none}},
 	} {
-		b.Diverged = test.diverged
+		b.Diverged = tt.diverged
 		got := map[string][]feed.Entry{}
 		for a, entries := range as.matching(b) {
 			if _, twice := got[a.Filter.Prefix]; twice {
-				t.Fatalf("filter %q is served twice", a.Key)
+				t.Fatalf("matching: got filter %q twice", a.Key)
 			}
 			got[a.Filter.Prefix] = entries
 		}
-		if !reflect.DeepEqual(got, test.want) {
-			t.Errorf("diverged %v: it is %v, want %v", test.diverged, got, test.want)
+		if !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("matching with diverged=%v = %v, want %v", tt.diverged, got, tt.want)
 		}
 	}
 }
 
-// A connection that wants nothing of a batch is past it all the same, without being touched.
-func TestPassedOver(t *testing.T) {
+// TestFilteredBatchAdvancesCursor checks that a batch without matching changes advances the cursor
+// of a connection, although nothing is written to it.
+func TestFilteredBatchAdvancesCursor(t *testing.T) {
 	s := New(nil, nil, Options{})
 	at := func(p uint64) feed.Cursor { return feed.Cursor{Position: p, Micros: int64(p)} }
 	batch := func(from, to uint64, diverged bool) *feed.Batch {
@@ -58,7 +59,7 @@ func TestPassedOver(t *testing.T) {
 	for _, c := range []*conn{c, ahead} {
 		c.filter = feed.Filter{Prefix: "https://example.org/b"}
 		if joined, _ := g.join(c); !joined {
-			t.Fatal("not joined")
+			t.Fatal("join = false, want true")
 		}
 	}
 	for _, b := range []*feed.Batch{batch(5, 7, false), batch(7, 8, false)} {
@@ -72,16 +73,16 @@ func TestPassedOver(t *testing.T) {
 		test.c.mu.Lock()
 		test.c.passLocked()
 		if test.c.cursor != test.want || test.c.lastSent == test.want && test.c == c {
-			t.Errorf("it is at %v, and was told %v; want %v", test.c.cursor, test.c.lastSent, test.want)
+			t.Errorf("got cursor %v and lastSent %v, want cursor %v", test.c.cursor, test.c.lastSent, test.want)
 		}
 		test.c.mu.Unlock()
 	}
 	late := testConn(t, s, 7)
 	late.filter = c.filter
 	if joined, _ := g.join(late); joined {
-		t.Error("a connection joined that lacks a batch")
+		t.Error("join of a connection that lacks a batch = true, want false")
 	}
 	if joined, _ := g.join(func() *conn { n := testConn(t, s, 8); n.filter = c.filter; return n }()); !joined {
-		t.Error("a connection did not join that lacks nothing")
+		t.Error("join of an up-to-date connection = false, want true")
 	}
 }

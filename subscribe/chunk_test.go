@@ -9,7 +9,7 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// testChunk has frames with all three lengths of a WebSocket's header.
+// testChunk returns a chunk of frames with all three lengths of a WebSocket header.
 func testChunk(w framing) *chunk {
 	c := &chunk{}
 	c.reset(feed.Cursor{Position: 10, Micros: 10})
@@ -21,9 +21,9 @@ func testChunk(w framing) *chunk {
 	return c
 }
 
-// Wherever a write stops, what was written and what cut says is missing are
-// together whole frames, up to the cursor that cut returns. from knows that cursor.
-func TestCut(t *testing.T) {
+// TestSplitAtAnyOffset checks that the written bytes and the rest that split returns are whole
+// frames together, up to the cursor that split returns, and that from accepts this cursor.
+func TestSplitAtAnyOffset(t *testing.T) {
 	t.Parallel()
 	for _, w := range []framing{webSocketFrames, httpChunks, unframed} {
 		c := testChunk(w)
@@ -31,27 +31,27 @@ func TestCut(t *testing.T) {
 			cursor, rest := c.split(offset)
 			next, ok := c.from(cursor)
 			if !ok {
-				t.Fatalf("offset %d: from does not know the cursor %v", offset, cursor)
+				t.Fatalf("offset %d: from(%v) = false, want true", offset, cursor)
 			}
 			at := offset
 			for _, piece := range rest {
-				n := min(len(piece), 20) // all of it for all offsets takes long
+				n := min(len(piece), 20) // comparing all bytes at all offsets would take long
 				if !bytes.HasPrefix(c.buf[at:], piece[:n]) {
-					t.Fatalf("offset %d: the wrong bytes are missing", offset)
+					t.Fatalf("offset %d: got other bytes than those after %d", offset, at)
 				}
 				if n > 0 && &piece[0] == &c.buf[at] {
-					t.Fatalf("offset %d: a piece is in the scratch buffer, which is written again", offset)
+					t.Fatalf("offset %d: got a piece of the scratch buffer, want a copy", offset)
 				}
 				at += len(piece)
 			}
 			if at != next {
-				t.Fatalf("offset %d: %d bytes are missing before %d", offset, at-offset, next)
+				t.Fatalf("offset %d: got %d bytes, want those up to %d", offset, at-offset, next)
 			}
 		}
 	}
 }
 
-func TestFrom(t *testing.T) {
+func TestChunkFrom(t *testing.T) {
 	c := testChunk(webSocketFrames)
 	ends := map[uint64]int{10: 0}
 	for _, f := range c.frames {
@@ -63,17 +63,18 @@ func TestFrom(t *testing.T) {
 			t.Errorf("from(%d) = %d, %v, want %d, %v", p, got, ok, want, known)
 		}
 		if _, ok := c.from(feed.Cursor{Position: p, Micros: int64(p) + 1}); ok {
-			t.Errorf("from knows position %d with another datetime", p)
+			t.Errorf("from(%d with another datetime) = true, want false", p)
 		}
 	}
 	c.diverged = true
 	if got, ok := c.from(feed.Cursor{Position: 999}); got != 0 || !ok {
-		t.Errorf("a diverged chunk is for everybody from its beginning, not %d, %v", got, ok)
+		t.Errorf("from of a diverged chunk = %d, %v, want 0, true", got, ok)
 	}
 }
 
-// Chunks are bounded, hold everything once, and leave no large buffer.
-func TestChunks(t *testing.T) {
+// TestChunkSizes checks that chunks have a size limit and contain each batch once, and that no large
+// buffer is retained.
+func TestChunkSizes(t *testing.T) {
 	var batches []*feed.Batch
 	after := feed.Cursor{Position: 1, Micros: 1}
 	for i := range 2000 {
@@ -86,40 +87,40 @@ func TestChunks(t *testing.T) {
 	n := 0
 	chunks(&scratch, wire{format: feed.JSON}, batches, func(c *chunk) {
 		if c.after != batches[n].After {
-			t.Fatalf("chunk after %v, want %v", c.after, batches[n].After)
+			t.Fatalf("got a chunk after %v, want %v", c.after, batches[n].After)
 		}
 		for i, f := range c.frames {
 			if f.cursor != batches[n+i].Cursor || !bytes.HasSuffix(c.buf[:f.end], batches[n+i].JSON()) {
-				t.Fatalf("frame %d is not batch %d", i, n+i)
+				t.Fatalf("frame %d: got another batch, want batch %d", i, n+i)
 			}
 		}
 		n += len(c.frames)
 		sizes = append(sizes, len(c.buf))
 	})
 	if n != len(batches) || len(sizes) < 3 {
-		t.Errorf("%d batches in chunks of %v", n, sizes)
+		t.Errorf("got %d batches in chunks of %v bytes, want %d", n, sizes, len(batches))
 	}
 	for _, size := range sizes {
 		if size > maxChunk+100 {
-			t.Errorf("a chunk of %d bytes", size)
+			t.Errorf("got a chunk of %d bytes, want at most %d", size, maxChunk+100)
 		}
 	}
 	if cap(scratch.buf) > maxIdle {
-		t.Errorf("%d bytes are kept", cap(scratch.buf))
+		t.Errorf("got a buffer of %d bytes, want at most %d", cap(scratch.buf), maxIdle)
 	}
 }
 
 func TestAppendFrame(t *testing.T) {
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		n      int
 		header string
 	}{
 		{0, "\x81\x00"}, {125, "\x81\x7d"}, {126, "\x81\x7e\x00\x7e"}, {65535, "\x81\x7e\xff\xff"},
 		{65536, "\x81\x7f\x00\x00\x00\x00\x00\x01\x00\x00"},
 	} {
-		body := bytes.Repeat([]byte("x"), test.n)
-		if got := appendFrame(nil, websocket.TextMessage, body); string(got) != test.header+string(body) {
-			t.Errorf("%d bytes: header % x, want % x", test.n, got[:len(test.header)], test.header)
+		body := bytes.Repeat([]byte("x"), tt.n)
+		if got := appendFrame(nil, websocket.TextMessage, body); string(got) != tt.header+string(body) {
+			t.Errorf("appendFrame of %d bytes: got header % x, want % x", tt.n, got[:len(tt.header)], tt.header)
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/rshub/rshub/internal/zst"
 )
 
-// A message is what every transport shows.
+// A message is a message of any transport.
 type message struct {
 	Set      string
 	After    string
@@ -80,9 +80,9 @@ func position(cursor string) uint64 {
 	return c.Position
 }
 
-// A chain checks that messages follow each other without a gap or repeat.
+// A chain checks that messages are consecutive.
 type chain struct {
-	cursor   string // of the last message
+	cursor   string // cursor of the last message
 	filtered bool
 	entries  int
 	last     uint64 // position of the last entry
@@ -92,23 +92,23 @@ func (c *chain) add(m message) error {
 	first := c.cursor == ""
 	switch {
 	case m.After == "" || m.Cursor == "":
-		return fmt.Errorf("a message without a cursor: %+v", m)
+		return fmt.Errorf("got a message without a cursor: %+v", m)
 	case first && (len(m.Changes) > 0 || m.After != m.Cursor):
-		return fmt.Errorf("the first message has changes: %+v", m)
+		return fmt.Errorf("got changes in the first message: %+v", m)
 	case !first && !m.Diverged && m.After != c.cursor:
-		return fmt.Errorf("a gap: after %s came a message after %s", c.cursor, m.After)
+		return fmt.Errorf("got a message after %[2]s, want one after %[1]s", c.cursor, m.After)
 	}
 	if first || m.Diverged {
 		c.last = position(m.After)
 	}
 	for _, e := range m.Changes {
 		if e.Position <= c.last || !c.filtered && e.Position != c.last+1 || e.Position > position(m.Cursor) {
-			return fmt.Errorf("position %d came after %d in a message from %s to %s", e.Position, c.last, m.After, m.Cursor)
+			return fmt.Errorf("got position %d after %d in a message from %s to %s", e.Position, c.last, m.After, m.Cursor)
 		}
 		c.last = e.Position
 	}
 	if !c.filtered && position(m.Cursor) != c.last {
-		return fmt.Errorf("the cursor %s is not behind position %d", m.Cursor, c.last)
+		return fmt.Errorf("got the cursor %s, want one at position %d", m.Cursor, c.last)
 	}
 	c.cursor, c.entries = m.Cursor, c.entries+len(m.Changes)
 	return nil
@@ -119,10 +119,10 @@ type client struct {
 	testing.TB
 	ws *websocket.Conn
 	chain
-	bytes int // of the frames with changes
+	bytes int // size of the frames with changes
 }
 
-// A dialer says how a client connects.
+// A dialer configures the connection of a client.
 type dialer struct {
 	protocol   string
 	readBuffer int
@@ -137,7 +137,7 @@ func (s *site) dial(query string, d dialer) *client {
 		s.Fatal("dial:", err, resp)
 	}
 	if c.ws.Subprotocol() != d.protocol {
-		s.Fatalf("subprotocol %q, asked for %q", c.ws.Subprotocol(), d.protocol)
+		s.Fatalf("got subprotocol %q, want %q", c.ws.Subprotocol(), d.protocol)
 	}
 	return c
 }
@@ -167,7 +167,7 @@ func (s *site) tryDial(query string, d dialer) (*client, *http.Response, error) 
 	return &client{TB: s, ws: ws, chain: chain{filtered: filtered}}, resp, nil
 }
 
-// connect connects as a dialer says.
+// connect opens a connection as configured by d.
 func (s *site) connect(ctx context.Context, network, addr string, d dialer) (net.Conn, error) {
 	dial := (&net.Dialer{Control: d.control}).DialContext
 	if s.dials != nil {
@@ -184,8 +184,7 @@ func (s *site) connect(ctx context.Context, network, addr string, d dialer) (net
 	return nc, err
 }
 
-// readMessage reads a message of a subprotocol, and returns its text and how many bytes it
-// had on the wire.
+// readMessage reads a message, and returns its text and its size on the wire.
 func readMessage(ws *websocket.Conn) (text []byte, n int, err error) {
 	kind, b, err := ws.ReadMessage()
 	if err != nil {
@@ -193,7 +192,7 @@ func readMessage(ws *websocket.Conn) (text []byte, n int, err error) {
 	}
 	zipped := ws.Subprotocol() == "rs.json+zstd"
 	if (kind == websocket.BinaryMessage) != zipped {
-		return nil, 0, fmt.Errorf("a message of kind %d", kind)
+		return nil, 0, fmt.Errorf("got a message of kind %d", kind)
 	}
 	if !zipped {
 		return b, len(b), nil
@@ -202,7 +201,7 @@ func readMessage(ws *websocket.Conn) (text []byte, n int, err error) {
 	return []byte(decoded), len(b), err
 }
 
-// read reads a message and checks that it fits to the one before.
+// read reads a message and checks that it follows the previous one.
 func (c *client) read() (message, error) {
 	_ = c.ws.SetReadDeadline(time.Now().Add(patience))
 	b, n, err := readMessage(c.ws)
@@ -218,7 +217,7 @@ func (c *client) read() (message, error) {
 		return m, fmt.Errorf("%w: %.200s", err, b)
 	}
 	if len(m.Changes) > 0 {
-		c.bytes += n + 2 // and what is between 126 bytes and 64 KiB has 2 more
+		c.bytes += n + 2 // a header has 2 bytes, from 126 bytes to 64 KiB 4
 		if n > 125 {
 			c.bytes += 2
 		}
@@ -245,7 +244,7 @@ func (c *client) nextChanges() message {
 	}
 }
 
-// readTo reads until the cursor is there.
+// readTo reads until the given cursor.
 func (c *client) readTo(cur feed.Cursor) {
 	c.Helper()
 	for c.cursor != cur.String() {
@@ -263,14 +262,14 @@ func (c *client) closed(code int) (reason string) {
 		}
 		ce, ok := errors.AsType[*websocket.CloseError](err)
 		if !ok || ce.Code != code {
-			c.Fatalf("ended with %v, want a close with %d", err, code)
+			c.Fatalf("got %v, want a close with %d", err, code)
 		}
-		_ = c.ws.Close() // the hub waits a while for that
+		_ = c.ws.Close() // otherwise the hub waits for it
 		return ce.Text
 	}
 }
 
-// A throttle reads step bytes, then nothing for a while.
+// A throttle pauses after every step bytes.
 type throttle struct {
 	io.Reader
 	step, n, paused int
@@ -295,7 +294,7 @@ type throttledConn struct {
 
 func (c throttledConn) Read(p []byte) (int, error) { return c.throttle.Read(p) }
 
-// An event of an event stream.
+// An event is an event of an event stream.
 type event struct {
 	id, name, data string
 	comment        bool
@@ -326,8 +325,8 @@ func (s *site) stream(query string, header ...string) *stream {
 	return s.newStream(query, resp, cancel)
 }
 
-// streamOver begins a stream on a connection of its own, with a version of HTTP, and reads
-// the first event.
+// streamOver opens a stream on a new connection, with a version of HTTP, and reads the first
+// event.
 func (s *site) streamOver(version, query string, d dialer) (*stream, net.Conn) {
 	s.Helper()
 	nc, err := s.connect(s.Context(), "tcp", s.http.Listener.Addr().String(), d)
@@ -343,7 +342,7 @@ func (s *site) streamOver(version, query string, d dialer) (*stream, net.Conn) {
 
 func (s *site) newStream(query string, resp *http.Response, cancel func()) *stream {
 	s.Helper()
-	s.Cleanup(cancel) // before the body is closed, which reads up to its end
+	s.Cleanup(cancel) // before the body is closed, which reads to its end
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
 		b, _ := io.ReadAll(resp.Body)
 		s.Fatalf("%s: %s %s", query, resp.Status, b)
@@ -351,7 +350,7 @@ func (s *site) newStream(query string, resp *http.Response, cancel func()) *stre
 	return &stream{TB: s, resp: resp, r: bufio.NewReader(resp.Body), cancel: cancel, chain: chain{filtered: strings.Contains(query, "prefix=")}}
 }
 
-// followEvents begins a stream, and reads the first event.
+// followEvents opens a stream, and reads the first event.
 func (s *site) followEvents(query string) *stream {
 	s.Helper()
 	st := s.stream(query)
@@ -359,8 +358,8 @@ func (s *site) followEvents(query string) *stream {
 	return st
 }
 
-// event reads what comes up to an empty line, or a comment. It fails on an event
-// without data: half of all clients hand on an empty text then.
+// event reads an event or a comment. It fails on an event without data, because many clients pass
+// on an empty text then.
 func (s *stream) event() (e event, err error) {
 	for {
 		line, err := s.r.ReadString('\n')
@@ -371,7 +370,7 @@ func (s *stream) event() (e event, err error) {
 		value = strings.TrimPrefix(value, " ")
 		switch {
 		case line == "\n" && e.data == "":
-			return e, fmt.Errorf("an event without data: %+v", e)
+			return e, fmt.Errorf("got an event without data: %+v", e)
 		case line == "\n":
 			return e, nil
 		case field == "":
@@ -386,12 +385,12 @@ func (s *stream) event() (e event, err error) {
 		case field == "retry":
 			s.retry = value
 		default:
-			return e, fmt.Errorf("not a line of an event stream: %q", line)
+			return e, fmt.Errorf("got line %q, want a field of an event", line)
 		}
 	}
 }
 
-// next reads an event and checks that it fits to the one before.
+// next reads an event and checks that it follows the previous one.
 func (s *stream) next() (event, message) {
 	s.Helper()
 	e, err := s.event()
@@ -405,7 +404,7 @@ func (s *stream) next() (event, message) {
 	return e, m
 }
 
-// read is next, for what is no test of its own.
+// read is next with an error instead of a failed test.
 func (s *stream) read() (message, error) {
 	e, err := s.event()
 	if err != nil {
@@ -414,7 +413,7 @@ func (s *stream) read() (message, error) {
 	return s.check(e)
 }
 
-// check checks that an event fits to the one before.
+// check checks that an event follows the previous one.
 func (s *stream) check(e event) (m message, err error) {
 	if e.comment || e.name != "" {
 		return m, nil
@@ -423,12 +422,12 @@ func (s *stream) check(e event) (m message, err error) {
 		return m, fmt.Errorf("%w: %.200s", err, e.data)
 	}
 	if m.Cursor != e.id {
-		return m, fmt.Errorf("the id %s is not the cursor %s", e.id, m.Cursor)
+		return m, fmt.Errorf("got id %s, want the cursor %s", e.id, m.Cursor)
 	}
 	return m, s.add(m)
 }
 
-// readTo reads until the cursor is there.
+// readTo reads until the given cursor.
 func (s *stream) readTo(cur feed.Cursor) {
 	s.Helper()
 	for s.cursor != cur.String() {
@@ -436,7 +435,7 @@ func (s *stream) readTo(cur feed.Cursor) {
 	}
 }
 
-// nextChanges skips what has no changes.
+// nextChanges skips events without changes.
 func (s *stream) nextChanges() (event, message) {
 	s.Helper()
 	for {
@@ -446,7 +445,7 @@ func (s *stream) nextChanges() (event, message) {
 	}
 }
 
-// A reader reads messages, of a client or a stream.
+// A reader reads messages of a client or a stream.
 type reader interface{ read() (message, error) }
 
 // readAll reads until there is an error.

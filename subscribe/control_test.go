@@ -9,8 +9,8 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// FuzzReadControl holds that a frame of a client is read whole, is a control frame that
-// RFC 6455 allows, and that every other frame is refused with a code that may be sent.
+// FuzzReadControl checks that valid control frames (RFC 6455) are read completely, and that all other
+// frames are refused with a valid close code.
 func FuzzReadControl(f *testing.F) {
 	for _, frame := range []string{
 		"", "\x89", "\x89\x80mask", "\x8a\x84maskping", "\x88\x82\x00\x00\x00\x00\x03\xe8", "\x88\x81mask1", "\x81\x80mask", "\x81\x01x", "\x09\x80mask",
@@ -30,7 +30,7 @@ func FuzzReadControl(f *testing.F) {
 			switch {
 			case refused:
 				if len(websocket.FormatCloseMessage(r.code, r.reason)) > maxControlPayload || r.code < 1002 || r.code > 1008 {
-					t.Errorf("refused with %+v", r)
+					t.Errorf("got refusal %+v, want a valid close code and a short reason", r)
 				}
 				return
 			case err == io.EOF || err == io.ErrUnexpectedEOF:
@@ -38,10 +38,10 @@ func FuzzReadControl(f *testing.F) {
 			case err != nil:
 				t.Fatal(err)
 			case opcode < websocket.CloseMessage || opcode > websocket.PongMessage || len(payload) > maxControlPayload:
-				t.Errorf("opcode %d with %d bytes", opcode, len(payload))
+				t.Errorf("got opcode %d with %d bytes, want a control frame", opcode, len(payload))
 			}
 			if n := before - in.Len(); n != 6+len(payload) {
-				t.Errorf("a frame with %d bytes took %d", len(payload), n)
+				t.Errorf("frame with %d bytes of payload: read %d bytes, want %d", len(payload), n, 6+len(payload))
 			}
 		}
 	})

@@ -31,7 +31,7 @@ func TestEvents(t *testing.T) {
 	events := s.stream("")
 	e, first := events.next()
 	if e.id != begin.String() || first.Set != "a" || first.After != begin.String() || len(first.Changes) > 0 {
-		t.Errorf("the first event is %+v", e)
+		t.Errorf("first event = %+v, want one at %v without changes", e, begin)
 	}
 	for name, want := range map[string]string{"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no", "Incremental": "?1", "Vary": "Accept"} {
 		if got := events.resp.Header.Get(name); got != want {
@@ -42,25 +42,25 @@ func TestEvents(t *testing.T) {
 		end := s.publish(3)
 		e, m := events.nextChanges()
 		if m.Cursor != end.String() || len(m.Changes) != 3 {
-			t.Errorf("event %+v", e)
+			t.Errorf("event = %+v, want three changes up to %v", e, end)
 		}
-		// What a WebSocket says is the same, byte for byte.
+		// A WebSocket message has the same bytes.
 		_, b, err := ws.ws.ReadMessage()
 		if err != nil || string(b) != e.data {
-			t.Errorf("a message is\n%s, the event\n%s, %v", b, e.data, err)
+			t.Errorf("message = %s, %v, want the data of the event, %s", b, err, e.data)
 		}
 	}
 
-	// A browser connects again with the URL that it began with.
+	// A browser reconnects with its first URL.
 	again := s.stream("?since=start", "Last-Event-ID", begin.String())
 	if e, _ := again.next(); e.id != begin.String() {
-		t.Errorf("Last-Event-ID %v resumes at %s", begin, e.id)
+		t.Errorf("stream after Last-Event-ID %v starts at %s", begin, e.id)
 	}
 	for again.cursor != events.cursor {
 		again.next()
 	}
 	if again.entries != 15 {
-		t.Errorf("%d entries after Last-Event-ID, want 15", again.entries)
+		t.Errorf("got %d entries after Last-Event-ID, want 15", again.entries)
 	}
 	s.refused(s.url(""), 400, "want a cursor (position-microseconds)", "Accept", "text/event-stream", "Last-Event-ID", "nonsense")
 }
@@ -119,7 +119,7 @@ func TestEventResumeRefused(t *testing.T) {
 		{"no Accept", "?Last-Event-ID=" + cursor, nil, `Last-Event-ID is for event streams`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second) // a stream that is not refused does not end
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second) // a stream does not end otherwise
 			defer cancel()
 			w := httptest.NewRecorder()
 			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/sets/a/changes"+tt.query, nil)
@@ -134,7 +134,7 @@ func TestEventResumeRefused(t *testing.T) {
 	}
 }
 
-// Clients that lost their connections together must not come back together.
+// TestEventRetry checks that clients which lost their connections together do not reconnect together.
 func TestEventRetry(t *testing.T) {
 	s := newSite(t, settings{})
 	s.publish(1)
@@ -154,15 +154,15 @@ func TestEventRetry(t *testing.T) {
 	}
 }
 
-// A heartbeat is a comment, and no event. When a filter moved the cursor, it is an
-// event that has the cursor and no changes.
+// TestEventHeartbeats checks that a heartbeat is a comment or, if the filter omitted changes, an
+// event with the cursor and without changes.
 func TestEventHeartbeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, settings{fake: true, Options: subscribe.Options{Heartbeat: 30 * time.Second}})
 		begin := s.publish(1)
 		events := s.followEvents("?prefix=https://example.org/b")
 		if e, _ := events.next(); !e.comment || e.id != "" || e.data != "" {
-			t.Errorf("a silent heartbeat is %+v", e)
+			t.Errorf("heartbeat = %+v, want a comment", e)
 		}
 		end := s.publishChanges(change("a", resourcesync.Created, ""))
 		var m message
@@ -170,7 +170,7 @@ func TestEventHeartbeats(t *testing.T) {
 			_, m = events.next()
 		}
 		if m.Set != "a" || m.After != begin.String() || m.Cursor != end.String() || len(m.Changes) > 0 {
-			t.Errorf("the heartbeat is %+v, want one from %v to %v", m, begin, end)
+			t.Errorf("heartbeat = %+v, want one from %v to %v", m, begin, end)
 		}
 		s.publishChanges(change("a", resourcesync.Updated, ""))
 		end = s.publishChanges(change("a", resourcesync.Deleted, ""), change("b", resourcesync.Created, ""))
@@ -178,14 +178,13 @@ func TestEventHeartbeats(t *testing.T) {
 			events.next()
 		}
 		if events.cursor != end.String() {
-			t.Errorf("the event is at %s, want %v", events.cursor, end)
+			t.Errorf("got cursor %s, want %v", events.cursor, end)
 		}
 	})
 }
 
-// A stream is the same over each kind of connection. What its client sends behind the
-// request does not count. It ends at once when the client leaves, and properly when the hub
-// stops.
+// TestEventConnections checks streams over each kind of connection. Data that the client sends after
+// the request is ignored. A stream ends when the client leaves, and cleanly when the hub stops.
 func TestEventConnections(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"HTTP/1.0", "HTTP/1.1", "HTTP/1.1 over TLS", "HTTP/2"} {
@@ -217,20 +216,20 @@ func TestEventConnections(t *testing.T) {
 			s.publish(1)
 			events, leaver := follow(), follow()
 			if proto := events.resp.Proto; !strings.HasPrefix(kind, strings.TrimSuffix(proto, ".0")) || events.resp.Close != (events.resp.ProtoMajor == 1) {
-				t.Errorf("the response is %s, close %v", proto, events.resp.Close)
+				t.Errorf("got %s with close %v, want %s", proto, events.resp.Close, kind)
 			}
 			if e, _ := events.next(); !e.comment {
-				t.Errorf("the heartbeat is %+v", e)
+				t.Errorf("heartbeat = %+v, want a comment", e)
 			}
 			for _, size := range []int{1, 300_000, 1, 1} {
 				events.readTo(s.publishLarge(size))
 			}
 			leaver.cancel()
-			testutil.Until(t, "one has left", func() bool { return metricstest.Values(t, reg)[by("followers", "eventstream")] == 1 })
+			testutil.Until(t, "one follower is left", func() bool { return metricstest.Values(t, reg)[by("followers", "eventstream")] == 1 })
 			ended := make(chan error, 1)
 			go func() { ended <- s.server.Shutdown(t.Context()) }()
 			if err := readAll(events); err != io.EOF {
-				t.Errorf("it does not end properly: %v", err)
+				t.Errorf("stream ends with %v, want EOF", err)
 			}
 			if err := <-ended; err != nil {
 				t.Error("Shutdown:", err)
@@ -239,9 +238,9 @@ func TestEventConnections(t *testing.T) {
 	}
 }
 
-// A script is a follower and a memory for what a log on disk does not do.
+// A script is a follower and a memory with scripted batches.
 type script struct {
-	subscribe.Follower // what only a hub does
+	subscribe.Follower // other methods
 
 	head feed.Cursor
 	next chan []*feed.Batch
@@ -279,8 +278,8 @@ func (f *script) Since(_ context.Context, set string, after feed.Cursor, _ int) 
 
 func (f *script) Seek(context.Context, string, int64) (feed.Cursor, error) { return f.head, nil }
 
-// run returns a batch of entries between two positions of one history, which
-// its datetimes tell from others.
+// run returns a batch of entries between two positions of a history, which determines their
+// datetimes.
 func run(history int64, from, to uint64) *feed.Batch {
 	b := &feed.Batch{Set: "a", After: feed.Cursor{Position: from, Micros: history + int64(from)}}
 	for p := from + 1; p <= to; p++ {
@@ -293,8 +292,8 @@ func run(history int64, from, to uint64) *feed.Batch {
 	return b
 }
 
-// When the log loses its tail, everybody is told, and goes on from there.
-func TestDivergedInTheMiddle(t *testing.T) {
+// TestDivergedWhileFollowing checks that followers are notified of a lost tail, and continue.
+func TestDivergedWhileFollowing(t *testing.T) {
 	const old, young = 1_000_000, 2_000_000
 	diverged := run(young, 5, 9)
 	diverged.Diverged = true
@@ -302,7 +301,7 @@ func TestDivergedInTheMiddle(t *testing.T) {
 		f := &script{head: run(old, 0, 7).Cursor, next: make(chan []*feed.Batch)}
 		s := newScript(t, f)
 		c := s.follow(query, dialer{})
-		testutil.Until(t, "it is in its group", func() bool { return !strings.Contains(stacks(), "subscribe.(*conn).follow") })
+		testutil.Until(t, "the connection is in a group", func() bool { return !strings.Contains(stacks(), "subscribe.(*conn).follow") })
 		f.next <- []*feed.Batch{run(old, 7, 10), run(old, 10, 12)}
 		f.next <- []*feed.Batch{diverged}
 		f.next <- []*feed.Batch{run(young, 9, 10)}
@@ -312,7 +311,7 @@ func TestDivergedInTheMiddle(t *testing.T) {
 			c.readTo(run(young, 9, 10).Cursor)
 		}
 		if c.cursor[:1] == "7" || c.cursor[:1] == "1" && !strings.HasPrefix(c.cursor, "10-2") {
-			t.Errorf("%s ended at %s", query, c.cursor)
+			t.Errorf("%q: got cursor %s, want one of the new history", query, c.cursor)
 		}
 	}
 	f := &script{head: run(old, 0, 7).Cursor, next: make(chan []*feed.Batch, 3)}
@@ -323,7 +322,7 @@ func TestDivergedInTheMiddle(t *testing.T) {
 	events := s.stream("")
 	events.readTo(run(young, 9, 10).Cursor)
 	if events.entries != 6 {
-		t.Errorf("%d entries, want 6", events.entries)
+		t.Errorf("got %d entries, want 6", events.entries)
 	}
 }
 

@@ -12,8 +12,7 @@ import (
 	"github.com/rshub/rshub/subscribe"
 )
 
-// A third format takes no more than a value: it is pushed over WebSocket, can be
-// asked for as a page, and is named where another one is refused.
+// TestThirdFormat checks that an additional format is available over WebSocket and as pages.
 func TestThirdFormat(t *testing.T) {
 	var mu sync.Mutex
 	made := map[*feed.Batch]int{}
@@ -42,7 +41,7 @@ func TestThirdFormat(t *testing.T) {
 		c, resp, err := s.tryDial("", dialer{protocol: "test.unknown, " + locs.Name})
 		ok(t, err)
 		if p := resp.Header.Values("Sec-WebSocket-Protocol"); len(p) != 1 || p[0] != locs.Name {
-			t.Errorf("the subprotocol is %q", p)
+			t.Errorf("subprotocol = %q, want %q", p, locs.Name)
 		}
 		clients = append(clients, c.ws)
 	}
@@ -50,7 +49,7 @@ func TestThirdFormat(t *testing.T) {
 		t.Helper()
 		for i, ws := range clients {
 			if _, b, err := ws.ReadMessage(); err != nil || string(b) != want {
-				t.Fatalf("client %d: %q, %v, want %q", i, b, err, want)
+				t.Fatalf("client %d: got %q, %v, want %q", i, b, err, want)
 			}
 		}
 	}
@@ -62,25 +61,25 @@ func TestThirdFormat(t *testing.T) {
 	mu.Lock()
 	for b, n := range made {
 		if n != 1 {
-			t.Errorf("the batch up to %v was made %d times", b.Cursor, n)
+			t.Errorf("batch up to %v: encoded %d times, want once", b.Cursor, n)
 		}
 	}
 	mu.Unlock()
 
 	resp, page := s.get("?since="+start.String(), "Accept", locs.MediaType)
 	if resp.Header.Get("Content-Type") != locs.MediaType || string(page) != body {
-		t.Errorf("a page of %s: %q, want %q", resp.Header.Get("Content-Type"), page, body)
+		t.Errorf("got a page of type %s: %q, want %q", resp.Header.Get("Content-Type"), page, body)
 	}
 	r, err := http.NewRequest(http.MethodGet, s.url(""), nil)
 	ok(t, err)
 	r.Header.Set("Accept", locs.MediaType)
 	if !s.server.Wants(r) || subscribe.New(nil, nil, subscribe.Options{}).Wants(r) {
-		t.Error("who accepts a format of pages wants to follow, and nobody else")
+		t.Errorf("Wants with Accept %s: want true with the format, and false without", locs.MediaType)
 	}
 }
 
-// The handshake names the format that the messages have, whatever the order in which a client
-// names several.
+// TestSeveralFormats checks that the subprotocol in the handshake is the format of the messages, in
+// whatever order the client offers several.
 func TestSeveralFormats(t *testing.T) {
 	s := newSite(t, settings{})
 	s.publish(1)
@@ -91,7 +90,7 @@ func TestSeveralFormats(t *testing.T) {
 		ok(t, err)
 		want := map[byte]string{'{': "rs.json", '<': "rs.xml"}[b[0]]
 		if p := resp.Header.Get("Sec-WebSocket-Protocol"); p != want {
-			t.Errorf("who asks for %v is told %q and gets %s", asked, p, want)
+			t.Errorf("offer %q: got subprotocol %q, want the %s of the messages", asked, p, want)
 		}
 	}
 }
@@ -113,13 +112,13 @@ func TestWants(t *testing.T) {
 		ok(t, err)
 		r.Header.Set("Accept", test.accept)
 		if got := s.Wants(r); got != test.want {
-			t.Errorf("Wants(%s, Accept: %s) = %v", test.query, test.accept, got)
+			t.Errorf("Wants(%s, Accept: %s) = %v, want %v", test.query, test.accept, got, test.want)
 		}
 	}
 }
 
-// What Accept prefers is what comes. A client that refuses everything is told what
-// there is.
+// TestAccept checks that Accept selects the format, and that an error lists the formats if it refuses
+// all.
 func TestAccept(t *testing.T) {
 	s := newSite(t, settings{})
 	s.publish(1)
@@ -137,13 +136,13 @@ func TestAccept(t *testing.T) {
 	} {
 		resp, _ := s.do(http.MethodHead, s.url("?since=start"), "Accept", test.accept)
 		if got := resp.Header.Get("Content-Type"); resp.StatusCode != 200 || got != test.want || resp.Header.Get("Vary") != "Accept" {
-			t.Errorf("Accept: %s gets %d %s, want %s", test.accept, resp.StatusCode, got, test.want)
+			t.Errorf("Accept %s: got %d %s, want %s", test.accept, resp.StatusCode, got, test.want)
 		}
 	}
 	s.refused(s.url("?since=start"), 406, "application/json, application/x-ndjson, and text/event-stream", "Accept", "*/*;q=0")
 }
 
-// A format of single entries is sent as a message, or an event, for each entry.
+// TestSingleFormat checks that a format of single entries has a message or event for each entry.
 func TestSingleFormat(t *testing.T) {
 	one := &feed.Format{Name: "test.one", MediaType: "text/x-one", Single: true, Append: func(dst []byte, b *feed.Batch, _ string) []byte {
 		for _, e := range b.Entries {
@@ -157,7 +156,7 @@ func TestSingleFormat(t *testing.T) {
 		t.Helper()
 		for _, want := range want {
 			if kind, b, err := ws.ReadMessage(); err != nil || kind != websocket.TextMessage || string(b) != want {
-				t.Fatalf("%q, %v, want %q", b, err, want)
+				t.Fatalf("got %q, %v, want %q", b, err, want)
 			}
 		}
 	}
@@ -173,7 +172,7 @@ func TestSingleFormat(t *testing.T) {
 				continue
 			}
 			if e.id != id.String() || e.data != data {
-				t.Fatalf("the event is %+v, want %q at %v", e, data, id)
+				t.Fatalf("got event %+v, want %q at %v", e, data, id)
 			}
 			return
 		}
@@ -187,10 +186,10 @@ func TestSingleFormat(t *testing.T) {
 	event(feed.Cursor{Position: end.Position - 1, Micros: end.Micros - 1}, locs[1])
 	event(end, locs[2])
 
-	// The cursor of each entry can be resumed from, in the middle of a batch.
+	// A client can resume from each entry, even within a batch.
 	late := s.dial("?since="+first.String(), dialer{protocol: one.Name})
 	expect(late.ws, append([]string{fmt.Sprintf("at %v", first)}, locs[1:]...)...)
 	if _, _, err := s.tryDial("?since=baseline", dialer{protocol: one.Name}); err == nil {
-		t.Error("a format without baselines shows one")
+		t.Error("baseline in a format without baselines: got no error, want one")
 	}
 }

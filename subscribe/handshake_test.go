@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A handshake of another version, or for none of the subprotocols, is told which there are. The lines of a header
-// are one list.
+// TestHandshake checks that refusals list the supported versions and subprotocols, and that several
+// header lines form one list.
 func TestHandshake(t *testing.T) {
 	s := newSite(t, settings{sets: []string{"a"}})
 	ask := func(t *testing.T, headers ...string) *http.Response {
@@ -34,15 +34,15 @@ func TestHandshake(t *testing.T) {
 		body, err := io.ReadAll(resp.Body)
 		if err != nil || resp.StatusCode != http.StatusUpgradeRequired || resp.Header.Get("Sec-WebSocket-Version") != "13" || resp.Header.Get("Upgrade") != "websocket" ||
 			!strings.Contains(string(body), "want 13") {
-			t.Errorf("%q: %v %s, %v", versions, resp, body, err)
+			t.Errorf("%q: got %v %s, %v, want 426 with version 13", versions, resp, body, err)
 		}
 	}
 	for _, versions := range [][]string{{"Sec-WebSocket-Version: 13"}, {"Sec-WebSocket-Version: 8, 13"}, {"Sec-WebSocket-Version: 8", "Sec-WebSocket-Version: 13"}} {
 		if resp := ask(t, append(versions, key)...); resp.StatusCode != http.StatusSwitchingProtocols {
-			t.Errorf("%q: %v", versions, resp)
+			t.Errorf("%q: got %v, want 101", versions, resp)
 		}
 	}
-	proxied := []string{"Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version", "13"} // what some proxies leave of a handshake
+	proxied := []string{"Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version", "13"} // a handshake after some proxies
 	s.refused(s.url(""), http.StatusUpgradeRequired, "proxies must pass both", proxied...)
 	s.refused(s.url(""), 400, `want rs.json, rs.xml, rs.json+zstd, or none`,
 		append(proxied, "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Protocol", "rs.cbor, chat")...)
@@ -51,7 +51,7 @@ func TestHandshake(t *testing.T) {
 	} {
 		resp := ask(t, append(protocols, key, "Sec-WebSocket-Version: 13")...)
 		if resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Sec-WebSocket-Protocol") != "rs.xml" {
-			t.Errorf("%q: %v", protocols, resp)
+			t.Errorf("%q: got %v, want 101 with rs.xml", protocols, resp)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func TestPings(t *testing.T) {
 			if err := answer(data); err != nil {
 				return err
 			}
-			if pings < 10 { // more than a silent client is kept for
+			if pings < 10 { // more than a silent client may miss
 				return c.ws.WriteControl(websocket.PingMessage, []byte(fmt.Sprint(pings)), time.Now().Add(time.Second))
 			}
 			s.publish(1)
@@ -39,13 +39,13 @@ func TestPings(t *testing.T) {
 		})
 		c.nextChanges()
 		if want := []string{"1", "2", "3", "4", "5", "6", "7", "8", "9"}; !slices.Equal(pongs, want) {
-			t.Errorf("answers %v, want %v", pongs, want)
+			t.Errorf("got pongs %v, want %v", pongs, want)
 		}
 	})
 }
 
-// While the memory cannot be reached, a connection cannot join its group. It is
-// pinged all the same, and closed when the hub stops.
+// TestPingsWhileMemoryIsAway checks that a connection that cannot join its group, because the memory
+// is unavailable, is pinged anyway, and closed when the hub stops.
 func TestPingsWhileMemoryIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := &awayMemory{}
@@ -70,7 +70,7 @@ func TestPingsWhileMemoryIsAway(t *testing.T) {
 	})
 }
 
-// An awayMemory lets connections start, and then has no state for them.
+// An awayMemory becomes unavailable after the first connection.
 type awayMemory struct {
 	subscribe.Memory
 	started bool

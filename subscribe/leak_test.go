@@ -15,9 +15,9 @@ import (
 	"github.com/rshub/rshub/subscribe"
 )
 
-// After Shutdown no goroutine of the server is left, whatever its connections
-// were doing.
-func TestNoGoroutineIsLeft(t *testing.T) {
+// TestShutdownStopsGoroutines checks that Shutdown stops all goroutines, whatever state the
+// connections are in.
+func TestShutdownStopsGoroutines(t *testing.T) {
 	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: 3 * time.Second}, sendBuffer: smallSend})
 	s.publish(1)
 	for i := range 30 {
@@ -47,21 +47,21 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 	for range 20 {
 		s.publishLarge(100_000)
 	}
-	testutil.Until(t, "the page is waited for", func() bool { return strings.Contains(stacks(), "subscribe.(*Server).collect") || s.Failed() })
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // some take nothing: it does not wait for them
+	testutil.Until(t, "the long poll waits", func() bool { return strings.Contains(stacks(), "subscribe.(*Server).collect") || s.Failed() })
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // does not wait for clients that do not read
 	defer cancel()
 	if err := s.server.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		t.Error("Shutdown:", err)
 	}
 	for _, left := range []string{"subscribe.(*conn)", "subscribe.(*Server).run(", "subscribe.(*Server).register"} {
 		if all := stacks(); strings.Contains(all, left) {
-			t.Errorf("%s is left:\n%s", left, all)
+			t.Errorf("got a goroutine in %s, want none:\n%s", left, all)
 		}
 	}
 }
 
-// Nothing is kept of connections and filters that are gone.
-func TestNothingIsKept(t *testing.T) {
+// TestClosedConnectionsAreReleased checks that closed connections leave no goroutine.
+func TestClosedConnectionsAreReleased(t *testing.T) {
 	s := newSite(t, settings{})
 	var wg sync.WaitGroup
 	for i := range 100 {
@@ -82,7 +82,7 @@ func TestNothingIsKept(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	testutil.Until(t, "all goroutines end", func() bool {
+	testutil.Until(t, "all goroutines stop", func() bool {
 		all := stacks()
 		return !strings.Contains(all, "subscribe.(*conn)") && !strings.Contains(all, "subscribe.(*Server).run(")
 	})

@@ -18,18 +18,18 @@ import (
 	"github.com/rshub/rshub/subscribe"
 )
 
-// nextURL returns where the Link header leads.
+// nextURL returns the URL in the Link header.
 func nextURL(t testing.TB, resp *http.Response) string {
 	t.Helper()
 	next, ok := strings.CutSuffix(strings.TrimPrefix(resp.Header.Get("Link"), "<"), `>; rel="next"`)
 	if !ok {
-		t.Fatalf("Link: %s", resp.Header.Get("Link"))
+		t.Fatalf("Link = %q, want rel=next", resp.Header.Get("Link"))
 	}
 	return next
 }
 
-// A page that stays the same for ever may be kept by caches, and no other page.
-func TestSettledPages(t *testing.T) {
+// TestPageCaching checks that only pages that never change are cacheable.
+func TestPageCaching(t *testing.T) {
 	t.Parallel()
 	var later atomic.Int64
 	s := newSite(t, settings{Options: subscribe.Options{Now: func() time.Time { return time.Now().Add(time.Duration(later.Load())) }}})
@@ -46,18 +46,18 @@ func TestSettledPages(t *testing.T) {
 		{2 * time.Hour, "?limit=3&wait=1s&since=" + first.String(), "", "public, max-age=31536000, immutable"},
 		{2 * time.Hour, "?limit=2&since=" + first.String(), "Bearer x", "private, max-age=31536000, immutable"},
 		{2 * time.Hour, "?limit=4&since=" + first.String(), "", "no-store"}, // more may follow
-		{2 * time.Hour, "?limit=2&since=start", "", "no-store"},             // the log may lose its beginning
+		{2 * time.Hour, "?limit=2&since=start", "", "no-store"},             // the start of the log may be removed
 		{2 * time.Hour, "?limit=2&since=2-" + fmt.Sprint(first.Micros), "", "no-store"},
 	} {
 		later.Store(int64(test.later))
 		resp, _ := s.get(test.query, "Authorization", test.token)
 		if got := resp.Header.Get("Cache-Control"); resp.StatusCode != 200 || got != test.want || resp.Header.Get("RS-Diverged") != "" != strings.Contains(test.query, "since=2-") {
-			t.Errorf("%s after %v: %d, Cache-Control is %s, not %s", test.query, test.later, resp.StatusCode, got, test.want)
+			t.Errorf("%s after %v: got status %d, Cache-Control %s, want %s", test.query, test.later, resp.StatusCode, got, test.want)
 		}
 	}
 }
 
-// Whoever walks the pages gets everything exactly once, in order.
+// TestWalkPages checks that following next yields all changes once and in order.
 func TestWalkPages(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, settings{listSize: 100})
@@ -91,7 +91,7 @@ func TestWalkPages(t *testing.T) {
 				t.Run(fmt.Sprint(test.filter, limit, accept), func(t *testing.T) {
 					got := s.in(t).walk(s.url(fmt.Sprint("?since=start&limit=", limit, test.filter)), accept, limit, test.filter != "")
 					if !slices.Equal(got, want) {
-						t.Errorf("%d changes, want %d", len(got), len(want))
+						t.Errorf("got %d changes, want %d", len(got), len(want))
 					}
 				})
 			}
@@ -110,14 +110,14 @@ func (s *site) walk(next, accept string, limit int, filtered bool) (locs []strin
 		}
 		next = nextURL(s, resp)
 		if !strings.HasPrefix(next, s.http.URL+"/sets/a/changes?") {
-			s.Fatalf("next is %s", next)
+			s.Fatalf("next = %s, want a URL of the topic", next)
 		}
 		n := len(locs)
 		if accept == "application/json" {
 			m, err := parseJSON(body)
 			ok(s, err)
 			if cursor != "" && m.After != cursor || m.Next != next {
-				s.Fatalf("after %s came %s; next is %s, in the header %s", cursor, m.After, m.Next, next)
+				s.Fatalf("got a page after %s with next %s, want one after %s with next %s", m.After, m.Next, cursor, next)
 			}
 			cursor = m.Cursor
 			for _, e := range m.Changes {
@@ -133,7 +133,7 @@ func (s *site) walk(next, accept string, limit int, filtered bool) (locs []strin
 			}
 		}
 		if len(locs)-n > limit {
-			s.Fatalf("a page of %d with the limit %d", len(locs)-n, limit)
+			s.Fatalf("got a page of %d changes, want at most %d", len(locs)-n, limit)
 		}
 		if len(locs) == n {
 			return locs
@@ -141,7 +141,7 @@ func (s *site) walk(next, accept string, limit int, filtered bool) (locs []strin
 	}
 }
 
-// withoutPlace returns an entry's line as the change that was published.
+// withoutPlace returns the line of an entry without position and datetime.
 func withoutPlace(line []byte) []byte {
 	_, rest, _ := bytes.Cut(line, []byte(`"loc":`))
 	return append([]byte(`{"loc":`), rest...)
@@ -158,7 +158,7 @@ func TestPage(t *testing.T) {
 	if head.StatusCode != 200 || len(none) > 0 || head.Header.Get("Content-Length") != strconv.Itoa(len(body)) || head.Header.Get("Link") != resp.Header.Get("Link") {
 		t.Errorf("HEAD: %v, GET: %v", head.Header, resp.Header)
 	}
-	// An empty page says where to go on, too.
+	// An empty page has a next, too.
 	resp, body = s.get("?since=now")
 	m, err := parseJSON(body)
 	if err != nil || len(m.Changes) > 0 || m.Next != nextURL(t, resp) || !strings.Contains(m.Next, "since="+m.Cursor) {
@@ -191,10 +191,10 @@ func TestLongPoll(t *testing.T) {
 	}
 	waiting := func(query string) {
 		poll(query)
-		testutil.Until(t, "it waits", func() bool { return strings.Contains(stacks(), "hub.(*Hub).Follow") })
+		testutil.Until(t, "the long poll waits", func() bool { return strings.Contains(stacks(), "hub.(*Hub).Follow") })
 	}
 
-	poll("?since=start&wait=1m") // there is something at once
+	poll("?since=start&wait=1m") // answered immediately
 	if a := <-answers; len(a.m.Changes) != 3 {
 		t.Errorf("got %+v", a.m)
 	}
@@ -208,19 +208,19 @@ func TestLongPoll(t *testing.T) {
 	if next := nextURL(t, a.resp); !strings.Contains(next, "wait=60") || !strings.Contains(next, "prefix=") {
 		t.Errorf("next is %s", next)
 	}
-	// Nothing passes: it is empty, and the cursor moved.
+	// Without matching changes, the page is empty and its cursor advances.
 	waiting("?wait=300ms&prefix=https://example.org/b")
 	end = s.publishChanges(change("a", resourcesync.Deleted, ""))
 	if a := <-answers; len(a.m.Changes) != 0 || a.m.Cursor != end.String() {
 		t.Errorf("got %+v, want the cursor %v", a.m, end)
 	}
-	// A set that is deleted meanwhile.
+	// The set is deleted while a long poll waits.
 	waiting("?wait=1m")
 	ok(t, s.hub.Delete(t.Context(), "a"))
 	if a := <-answers; a.resp.StatusCode != 410 {
-		t.Errorf("%s, want 410", a.resp.Status)
+		t.Errorf("got %s, want 410", a.resp.Status)
 	}
-	// Shutdown answers at once.
+	// Shutdown ends the wait.
 	s.publish(1)
 	waiting("?wait=5m")
 	if err := s.server.Shutdown(t.Context()); err != nil {

@@ -23,19 +23,19 @@ import (
 	"github.com/rshub/rshub/subscribe"
 )
 
-// by names a metric of a kind of followers.
+// by returns the series of a metric for a kind of followers.
 func by(name, kind string) string { return "rshub_" + name + `{kind="` + kind + `"}` }
 
-// The counters count what each kind of follower is sent, whether its group or its
-// own goroutine writes it. The gauges count the followers.
+// TestMetrics checks the counters of deliveries, whether a group or the connection's own goroutine
+// writes them, and the gauges of followers.
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	s := newSite(t, settings{Options: subscribe.Options{Metrics: reg}})
 	metricstest.Check(t, reg, nil)
 	s.publish(2)
-	start := s.follow("?since=start", dialer{}) // its own following brings it 2 changes
+	start := s.follow("?since=start", dialer{}) // catches up by 2 changes
 	start.nextChanges()
-	filtered := s.follow("?prefix=https://example.org/1", dialer{}) // of what comes it gets one change of 3
+	filtered := s.follow("?prefix=https://example.org/1", dialer{}) // gets one of the next 3 changes
 	now := s.follow("", dialer{protocol: "rs.xml"})
 	events := s.followEvents("")
 	page := make(chan int, 1)
@@ -49,7 +49,7 @@ func TestMetrics(t *testing.T) {
 	})
 	got := metricstest.Values(t, reg)
 	if got[by("followers", "websocket")] != 3 || got[by("followers", "eventstream")] != 1 {
-		t.Errorf("the followers are %v", got)
+		t.Errorf("followers = %v, want 3 WebSockets and 1 event stream", got)
 	}
 	end := s.publish(3)
 	for _, c := range []*client{start, filtered, now} {
@@ -59,7 +59,7 @@ func TestMetrics(t *testing.T) {
 	polled := <-page
 	_, body := s.get("?since=start", "Accept", "application/json")
 	s.do(http.MethodHead, s.url("?since=start"), "Accept", "application/json") // delivers nothing
-	s.get("?since=now", "Accept", "application/json")                          // nor does this
+	s.get("?since=now", "Accept", "application/json")                          // neither does this
 
 	want := map[string]float64{
 		by("followers", "websocket"): 3, by("followers", "eventstream"): 1,
@@ -70,8 +70,8 @@ func TestMetrics(t *testing.T) {
 		by("delivered_bytes_total", "eventstream"): float64(len("id: ") + len(e.id) + len("\ndata: ") + len(e.data) + len("\n\n")),
 		by("delivered_bytes_total", "longpoll"):    float64(polled + len(body)),
 	}
-	// It is counted a moment after it was sent.
-	testutil.Until(t, "all is counted", func() bool {
+	// Counters are updated after the write.
+	testutil.Until(t, "all deliveries are counted", func() bool {
 		got := metricstest.Values(t, reg)
 		for _, kind := range []string{"websocket", "eventstream", "longpoll"} {
 			if name := by("delivered_bytes_total", kind); got[name] < want[name] {
@@ -83,8 +83,8 @@ func TestMetrics(t *testing.T) {
 	metricstest.Check(t, reg, want)
 }
 
-// A client that takes nothing is behind by the changes that the hub has not begun
-// to write to it. The gauges show that client and not another one of its kind.
+// TestLag checks that the gauges show the lag of the slowest client: the changes that the hub has not
+// started to write to it.
 func TestLag(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
@@ -102,12 +102,12 @@ func TestLag(t *testing.T) {
 	got := metricstest.Values(t, reg)
 	behind, age := got[by("follower_lag_changes", "websocket")], got[by("follower_lag_seconds", "websocket")]
 	if behind < 1 || behind > published || age <= 0 || age > patience.Seconds() {
-		t.Errorf("the slowest WebSocket is %v changes and %v s behind", behind, age)
+		t.Errorf("lag of WebSockets = %v changes, %v s, want 1 to %d changes", behind, age, published)
 	}
-	testutil.Until(t, "the stream is behind too", func() bool { return metricstest.Values(t, reg)[by("follower_lag_changes", "eventstream")] > 0 })
+	testutil.Until(t, "the stream lags, too", func() bool { return metricstest.Values(t, reg)[by("follower_lag_changes", "eventstream")] > 0 })
 	stalled.readTo(end)
 	stream.readTo(end)
-	testutil.Until(t, "nobody is behind", func() bool {
+	testutil.Until(t, "no follower lags", func() bool {
 		for name, v := range metricstest.Values(t, reg) {
 			if strings.HasPrefix(name, "rshub_follower_lag") && v != 0 {
 				return false
@@ -117,8 +117,8 @@ func TestLag(t *testing.T) {
 	})
 }
 
-// A long poll is not behind by what its filter leaves out: not by changes that were
-// there when it came, and not by changes that come while it waits.
+// TestLagOfFilteredLongPoll checks that changes that the filter omits do not count as lag of a long
+// poll, whether they existed before or are published while it waits.
 func TestLagOfFilteredLongPoll(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	s := newSite(t, settings{Options: subscribe.Options{Metrics: reg}})
@@ -138,19 +138,19 @@ func TestLagOfFilteredLongPoll(t *testing.T) {
 		got := metricstest.Values(t, reg)
 		return got[by("followers", "longpoll")] == 1 && got[by("follower_lag_changes", "longpoll")] == 0 && strings.Contains(stacks(), "subscribe.(*Server).collect")
 	}
-	testutil.Until(t, "it is not behind by what was there", current)
+	testutil.Until(t, "no lag by earlier changes", current)
 	s.publish(3)
-	testutil.Until(t, "nor by what comes", current)
+	testutil.Until(t, "no lag by new changes", current)
 	leave()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("it ended before: %v", err)
+		t.Errorf("long poll ended with %v, want canceled", err)
 	}
 }
 
-// A breaking is a follower that breaks off.
-type breaking struct{ subscribe.Follower }
+// A failingFollower fails at the change of the resource break.
+type failingFollower struct{ subscribe.Follower }
 
-func (f breaking) Follow(ctx context.Context, set string, after feed.Cursor) iter.Seq2[[]*feed.Batch, error] {
+func (f failingFollower) Follow(ctx context.Context, set string, after feed.Cursor) iter.Seq2[[]*feed.Batch, error] {
 	return func(yield func([]*feed.Batch, error) bool) {
 		for batches, err := range f.Follower.Follow(ctx, set, after) {
 			if len(batches) > 0 && len(batches[0].Entries) > 0 && batches[0].Entries[0].Change.Loc == "https://example.org/break" {
@@ -163,8 +163,8 @@ func (f breaking) Follow(ctx context.Context, set string, after feed.Cursor) ite
 	}
 }
 
-// Why connections end is counted, once for each. Who follows when the memory fails is told so,
-// but not why.
+// TestClosedReasons checks that each closed connection is counted once by reason. Followers get no
+// details of internal errors.
 func TestClosedReasons(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -174,7 +174,7 @@ func TestClosedReasons(t *testing.T) {
 	}{
 		{"websocket", "client", subscribe.Options{}, func(s *site) {
 			c := s.follow("", dialer{})
-			// As browsers do when a page is left: the code is the client's.
+			// Browsers send this code when the user leaves the page.
 			_ = c.ws.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseGoingAway, ""))
 			c.closed(websocket.CloseGoingAway)
 		}},
@@ -183,11 +183,11 @@ func TestClosedReasons(t *testing.T) {
 			s.publishLarge(100_000)
 		}},
 		{"websocket", "silent", subscribe.Options{Heartbeat: 32 * time.Millisecond}, func(s *site) {
-			s.dial("", dialer{}).next() // and it never reads again: no ping is answered
+			s.dial("", dialer{}).next() // never reads again, so that no ping is answered
 		}},
 		{"websocket", "silent", subscribe.Options{Heartbeat: 32 * time.Millisecond}, func(s *site) {
 			c := s.follow("", dialer{})
-			c.ws.SetPingHandler(func(string) error { return nil }) // it takes pings, and answers none
+			c.ws.SetPingHandler(func(string) error { return nil }) // reads pings, and does not answer
 			_ = readAll(c)
 		}},
 		{"websocket", "gone", subscribe.Options{}, func(s *site) {
@@ -197,13 +197,13 @@ func TestClosedReasons(t *testing.T) {
 		{"websocket", "stopping", subscribe.Options{}, func(s *site) {
 			c := s.follow("", dialer{})
 			go s.shutdown()
-			_ = readAll(c) // and its socket stays open
+			_ = readAll(c) // leaves its socket open
 		}},
 		{"websocket", "error", subscribe.Options{}, func(s *site) {
 			c := s.follow("", dialer{})
 			s.publishChanges(change("break", resourcesync.Updated, ""))
 			if reason := c.closed(websocket.CloseInternalServerErr); !strings.HasPrefix(reason, c.cursor) || strings.Contains(reason, "broken") {
-				s.Errorf("the reason %q does not begin with %s, or says too much", reason, c.cursor)
+				s.Errorf("got close reason %q, want cursor %s without details", reason, c.cursor)
 			}
 		}},
 		{"eventstream", "client", subscribe.Options{}, func(s *site) { s.followEvents("").cancel() }},
@@ -216,7 +216,7 @@ func TestClosedReasons(t *testing.T) {
 			events := s.followEvents("")
 			s.publishChanges(change("break", resourcesync.Updated, ""))
 			if e, err := events.event(); err != nil || e.name != "error" || !strings.Contains(e.data, `"status":500`) || strings.Contains(e.data, "broken") {
-				s.Errorf("event %+v, %v", e, err)
+				s.Errorf("got event %+v, %v, want an error without details", e, err)
 			}
 		}},
 		{"eventstream", "slow", subscribe.Options{WriteTimeout: 100 * time.Millisecond}, func(s *site) {
@@ -237,19 +237,19 @@ func TestClosedReasons(t *testing.T) {
 				test.options.Metrics = reg
 				s := newSite(t, settings{
 					Options: test.options, fake: true,
-					follower: func(f subscribe.Follower) subscribe.Follower { return breaking{Follower: f} },
+					follower: func(f subscribe.Follower) subscribe.Follower { return failingFollower{Follower: f} },
 				})
 				s.publish(1)
 				test.close(s)
 				name := `rshub_followers_closed_total{kind="` + test.kind + `",reason="` + test.reason + `"}`
 				for begin := time.Now(); metricstest.Values(t, reg)[name] == 0; time.Sleep(100 * time.Millisecond) {
 					if time.Since(begin) > patience {
-						t.Fatal("it is not counted")
+						t.Fatalf("%s = 0, want 1", name)
 					}
 				}
 				for other, v := range metricstest.Values(t, reg) {
 					if strings.HasPrefix(other, "rshub_followers_closed") && v != map[bool]float64{true: 1}[other == name] {
-						t.Errorf("%s is %v", other, v)
+						t.Errorf("%s = %v, want 1 for %s, otherwise 0", other, v, name)
 					}
 				}
 			})
@@ -257,24 +257,24 @@ func TestClosedReasons(t *testing.T) {
 	}
 }
 
-// A deliveries counts what followers get, by set.
-type deliveries struct {
+// A deliveryCounter counts delivered changes by set.
+type deliveryCounter struct {
 	mu   sync.Mutex
 	sets map[string]int
 }
 
-func (d *deliveries) Delivered(set string, changes int) {
+func (d *deliveryCounter) Delivered(set string, changes int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.sets[set] += changes
 }
 
-// Following says who follows which set, and Delivered is told what they get.
+// TestFollowing checks the number of followers of each set, and the calls of Delivered.
 func TestFollowing(t *testing.T) {
-	got := deliveries{sets: map[string]int{}}
+	got := deliveryCounter{sets: map[string]int{}}
 	s := newSite(t, settings{Options: subscribe.Options{Deliveries: &got}})
 	if f := s.server.Following(); len(f) != 0 {
-		t.Errorf("nobody follows, and %v do", f)
+		t.Errorf("Following() = %v, want none", f)
 	}
 	start := s.follow("?since=start", dialer{})
 	events := s.followEvents("?since=start")
@@ -282,7 +282,7 @@ func TestFollowing(t *testing.T) {
 	start.readTo(end)
 	events.nextChanges()
 	s.get("?since=start")
-	testutil.Until(t, "all that was sent is counted", func() bool {
+	testutil.Until(t, "all deliveries are counted", func() bool {
 		got.mu.Lock()
 		defer got.mu.Unlock()
 		return len(got.sets) == 1 && got.sets["a"] == 3*3

@@ -14,17 +14,17 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A mirror takes what a baseline, and the changes after it, say.
+// A mirror applies a baseline and the changes after it.
 type mirror struct {
 	resources map[string]uint64 // positions by loc
-	seen      map[string]bool   // in this baseline
-	ended     bool              // the baseline
+	seen      map[string]bool   // locs in this baseline
+	ended     bool              // whether the baseline has ended
 	restarts  int
 	cursor    string
 	filter    feed.Filter
 }
 
-// An object is what every transport shows.
+// An object is a message of any transport, including baselines.
 type object struct {
 	message
 	Baseline  *bool
@@ -36,7 +36,7 @@ type object struct {
 	Resources []entry
 }
 
-func (m *mirror) take(o object) error {
+func (m *mirror) apply(o object) error {
 	if o.Baseline == nil {
 		for _, e := range o.Changes {
 			if e.Change == "deleted" {
@@ -46,13 +46,13 @@ func (m *mirror) take(o object) error {
 			}
 		}
 		if o.After != m.cursor && !o.Diverged {
-			return fmt.Errorf("after %s came %s", m.cursor, o.After)
+			return fmt.Errorf("got changes after %s, want those after %s", o.After, m.cursor)
 		}
 		m.cursor = o.Cursor
 		return nil
 	}
 	if m.ended {
-		return errors.New("a baseline after its end")
+		return errors.New("got a baseline after its end")
 	}
 	if o.Restart {
 		m.restarts++
@@ -60,43 +60,43 @@ func (m *mirror) take(o object) error {
 	if o.Restart || m.resources == nil {
 		m.resources, m.seen = map[string]uint64{}, map[string]bool{}
 	} else if o.After != m.cursor {
-		return fmt.Errorf("a gap: after %s came an object after %s", m.cursor, o.After)
+		return fmt.Errorf("got an object after %s, want one after %s", o.After, m.cursor)
 	}
 	last := ""
 	for _, e := range o.Resources {
 		if e.Loc <= last || m.seen[e.Loc] || e.Change == "deleted" || e.Datetime == "" {
-			return fmt.Errorf("%+v came after %q", e, last)
+			return fmt.Errorf("got resource %+v after %q, want another order", e, last)
 		}
 		last = e.Loc
 		m.resources[e.Loc], m.seen[e.Loc] = e.Position, true
 	}
 	m.cursor = o.Cursor
 	m.ended = !*o.Baseline
-	if m.filter.Collection != "" { // a small part of it is named, and nobody has counted that
+	if m.filter.Collection != "" { // there are no counts
 		if o.Count > 0 || o.Position+o.Content != "" || len(o.Changes) > 0 {
-			return fmt.Errorf("a baseline of a collection says %+v", o)
+			return fmt.Errorf("got %+v for a collection, want no counts, digests and changes", o)
 		}
 		return nil
 	}
 	if m.ended && (len(m.resources) != o.Count || len(o.Position) != 32 || len(o.Content) != 32 || len(o.Changes) > 0) {
-		return fmt.Errorf("%d resources were named before the end %+v", len(m.resources), o)
+		return fmt.Errorf("got %d resources before the end %+v", len(m.resources), o)
 	}
 	return nil
 }
 
-// read takes what is read next.
-func (m *mirror) read(t testing.TB, read reading) object {
+// read reads and applies the next object.
+func (m *mirror) read(t testing.TB, read readFunc) object {
 	t.Helper()
 	o, err := read()
 	if err == nil {
-		err = m.take(o)
+		err = m.apply(o)
 	}
 	ok(t, err)
 	return o
 }
 
 // readToHead reads until the mirror is at the head of the log.
-func (m *mirror) readToHead(t testing.TB, s *site, read reading) {
+func (m *mirror) readToHead(t testing.TB, s *site, read readFunc) {
 	t.Helper()
 	head, err := s.log.State(t.Context(), "a")
 	ok(t, err)
@@ -105,8 +105,8 @@ func (m *mirror) readToHead(t testing.TB, s *site, read reading) {
 	}
 }
 
-// is checks that the mirror holds what the log says.
-func (m *mirror) is(t testing.TB, s *site, sh *shelf) {
+// check checks that the mirror has the resources of the log.
+func (m *mirror) check(t testing.TB, s *site, sh *shelf) {
 	t.Helper()
 	state, err := s.log.State(t.Context(), "a")
 	ok(t, err)
@@ -119,19 +119,19 @@ func (m *mirror) is(t testing.TB, s *site, sh *shelf) {
 		}
 	}
 	if !maps.Equal(m.resources, want) {
-		t.Errorf("the mirror holds %d resources, the set %d", len(m.resources), len(want))
+		t.Errorf("mirror: got %d resources, want the %d of the set", len(m.resources), len(want))
 	}
 }
 
-// A reading reads the objects of one connection.
-type reading func() (object, error)
+// A readFunc reads the next object of a connection.
+type readFunc func() (object, error)
 
-// transports begin a reading of the set a.
-var transports = map[string]func(s *site, query, resume string) reading{
-	"WebSocket JSON": func(s *site, query, resume string) reading { return s.dialObjects(query, resume, "") },
-	"WebSocket XML":  func(s *site, query, resume string) reading { return s.dialObjects(query, resume, "rs.xml") },
-	"WebSocket zstd": func(s *site, query, resume string) reading { return s.dialObjects(query, resume, "rs.json+zstd") },
-	"event stream": func(s *site, query, resume string) reading {
+// transports opens connections to the set a.
+var transports = map[string]func(s *site, query, resume string) readFunc{
+	"WebSocket JSON": func(s *site, query, resume string) readFunc { return s.dialObjects(query, resume, "") },
+	"WebSocket XML":  func(s *site, query, resume string) readFunc { return s.dialObjects(query, resume, "rs.xml") },
+	"WebSocket zstd": func(s *site, query, resume string) readFunc { return s.dialObjects(query, resume, "rs.json+zstd") },
+	"event stream": func(s *site, query, resume string) readFunc {
 		var header []string
 		if resume != "" {
 			header = []string{"Last-Event-ID", resume}
@@ -149,13 +149,13 @@ var transports = map[string]func(s *site, query, resume string) reading{
 					return o, fmt.Errorf("%s: %s", e.name, e.data)
 				}
 				if err := json.Unmarshal([]byte(e.data), &o); err != nil || o.Cursor != e.id {
-					return o, fmt.Errorf("%v: the id is %s of %.200s", err, e.id, e.data)
+					return o, fmt.Errorf("got id %s of event %.200s, want its cursor; error %v", e.id, e.data, err)
 				}
 				return o, nil
 			}
 		}
 	},
-	"pages": func(s *site, query, resume string) reading {
+	"pages": func(s *site, query, resume string) readFunc {
 		next := s.url(resumed(query, resume))
 		return func() (o object, err error) {
 			resp, body := s.do(http.MethodGet, next)
@@ -166,7 +166,7 @@ var transports = map[string]func(s *site, query, resume string) reading{
 				return o, err
 			}
 			if next = o.Next; next != nextURL(s, resp) {
-				return o, fmt.Errorf("the next page is %q, and %q", next, nextURL(s, resp))
+				return o, fmt.Errorf("got next %q and Link %q, want the same", next, nextURL(s, resp))
 			}
 			return o, nil
 		}
@@ -182,7 +182,7 @@ func resumed(query, resume string) string {
 	return "?" + q.Encode()
 }
 
-func (s *site) dialObjects(query, resume, protocol string) reading {
+func (s *site) dialObjects(query, resume, protocol string) readFunc {
 	c := s.dial(resumed(query, resume), dialer{protocol: protocol})
 	return func() (o object, err error) {
 		b, _, err := readMessage(c.ws)
@@ -204,21 +204,21 @@ func parseXMLObject(b []byte) (o object, err error) {
 	if o.message, err = parseXML(b); err != nil {
 		return o, err
 	}
-	said := func(name string) string {
+	attribute := func(name string) string {
 		_, rest, _ := strings.Cut(strings.SplitN(string(b), "<url>", 2)[0], " h:"+name+`="`)
 		value, _, _ := strings.Cut(rest, `"`)
 		return value
 	}
-	if is := said("baseline"); is != "" {
-		baseline := is == "true"
+	if text := attribute("baseline"); text != "" {
+		baseline := text == "true"
 		o.Baseline = &baseline
 		if baseline != (d.Capability == resourcesync.Terms+"baseline") {
-			return o, fmt.Errorf("the capability is %s", d.Capability)
+			return o, fmt.Errorf("got capability %s with h:baseline %s", d.Capability, text)
 		}
 	}
-	o.Complete, o.Restart, o.Position, o.Content = said("complete") == "true", said("restart") == "true", said("positionDigest"), said("contentDigest")
+	o.Complete, o.Restart, o.Position, o.Content = attribute("complete") == "true", attribute("restart") == "true", attribute("positionDigest"), attribute("contentDigest")
 	if o.Baseline != nil {
-		if count := said("count"); count != "" {
+		if count := attribute("count"); count != "" {
 			if _, err := fmt.Sscan(count, &o.Count); err != nil {
 				return o, err
 			}

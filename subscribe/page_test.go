@@ -25,12 +25,12 @@ import (
 	"github.com/rshub/rshub/subscribe"
 )
 
-// pageBytes is the bound of a page: 4 MiB, and what stands around the changes.
+// pageBytes is the maximum size of a page: 4 MiB of changes and some other members.
 const pageBytes = 4<<20 + 1000
 
-// A page ends before it has too many bytes, whatever its limit is, and the pages that
-// follow have the rest. A change that is larger than a page comes alone.
-func TestPageHasABound(t *testing.T) {
+// TestPageSizeLimit checks that pages have a maximum size, whatever their limit is. A change that is
+// larger than a page is in a page of its own.
+func TestPageSizeLimit(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, settings{})
 	var changes []resourcesync.Change
@@ -54,25 +54,25 @@ func TestPageHasABound(t *testing.T) {
 			n := bytes.Count(body, []byte(`{"position":`))
 			for range n {
 				if !bytes.Contains(body, []byte(`"`+changes[seen].Loc+`"`)) {
-					t.Fatalf("%s: page %d lacks %s", accept, pages, changes[seen].Loc)
+					t.Fatalf("%s: page %d: got no %s, want it", accept, pages, changes[seen].Loc)
 				}
 				seen++
 			}
 			if len(body) > pageBytes && n > 1 {
-				t.Errorf("%s: page %d has %d bytes of %d changes", accept, pages, len(body), n)
+				t.Errorf("%s: page %d: got %d bytes for %d changes, want at most %d", accept, pages, len(body), n, pageBytes)
 			}
 			if more = n > 0; more {
 				pages++
 			}
 			next = nextURL(t, resp)
 		}
-		if seen != len(changes) || pages != 3 { // 20 changes, the one that is larger than a page, and 5
-			t.Errorf("%s: %d changes on %d pages", accept, seen, pages)
+		if seen != len(changes) || pages != 3 { // 20 changes, the large one, and 5
+			t.Errorf("%s: got %d changes on %d pages, want %d on 3", accept, seen, pages, len(changes))
 		}
 	}
 }
 
-// ordinary publishes n changes of the usual size.
+// ordinary publishes n changes of a typical size.
 func (s *site) ordinary(n int) {
 	s.Helper()
 	for i := 0; i < n; i += 1000 {
@@ -87,14 +87,13 @@ func (s *site) ordinary(n int) {
 	}
 }
 
-// A slowPage is a page that a client has asked for, and takes when it likes.
+// A slowPage is a response that a client reads later.
 type slowPage struct {
 	conn net.Conn
 	in   *bufio.Reader
 }
 
-// slowly asks for a page over a connection that takes next to nothing by itself, and
-// reads the beginning.
+// slowly requests a page over a connection with small buffers, and reads its first bytes.
 func (s *site) slowly(query, accept string) *slowPage {
 	s.Helper()
 	conn, err := (&net.Dialer{Control: smallBuffers(0).control}).Dial("tcp", s.http.Listener.Addr().String())
@@ -110,7 +109,7 @@ func (s *site) slowly(query, accept string) *slowPage {
 	return p
 }
 
-// rest reads the answer.
+// rest reads the response.
 func (p *slowPage) rest() (body []byte, err error) {
 	resp, err := http.ReadResponse(p.in, nil)
 	if err != nil {
@@ -128,11 +127,11 @@ func (p *slowPage) rest() (body []byte, err error) {
 	return io.ReadAll(text)
 }
 
-// Clients that do not read take neither memory nor room from others, however many they
-// are. When they read again, they get the same page.
+// TestSlowPages checks that clients that do not read use neither memory nor the budget. When they
+// read again, they get the same page.
 func TestSlowPages(t *testing.T) {
 	if testing.Short() {
-		t.Skip("has 40 clients with large pages")
+		t.Skip("uses 40 clients with large pages")
 	}
 	answers := limit.NewBudget(32<<20, patience)
 	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: patience, Answers: answers}, sendBuffer: smallSend, listSize: 10_000})
@@ -144,21 +143,21 @@ func TestSlowPages(t *testing.T) {
 			accept, _, _ := strings.Cut(accept, "\r\n")
 			_, want := s.get(query, "Accept", accept)
 			if len(want) < 3_000_000 || bytes.Count(want, []byte(`{"position":`)) != 10_000 {
-				t.Fatalf("a page of %d bytes", len(want))
+				t.Fatalf("got a page of %d bytes, want 10000 changes", len(want))
 			}
 			before := heap()
 			var slow []*slowPage
 			for range clients {
 				slow = append(slow, s.slowly(query, accepted))
 			}
-			testutil.Until(t, "the room is free again", func() bool { return answers.Taken() == 0 })
-			testutil.Until(t, "the texts are let go", func() bool { return heap() < before+clients*(256<<10) })
+			testutil.Until(t, "the budget is free again", func() bool { return answers.Taken() == 0 })
+			testutil.Until(t, "the texts are released", func() bool { return heap() < before+clients*(256<<10) })
 			if _, again := s.get(query, "Accept", accept); !bytes.Equal(again, want) {
-				t.Error("another client gets another page")
+				t.Error("other client: got another page, want the same")
 			}
 			for _, p := range slow[:3] {
 				if got, err := p.rest(); err != nil || !bytes.Equal(got, want) {
-					t.Errorf("%s: %d bytes, want %d, %v", accept, len(got), len(want), err)
+					t.Errorf("%s: got %d bytes, %v, want %d", accept, len(got), err, len(want))
 				}
 			}
 			for _, p := range slow {
@@ -168,8 +167,8 @@ func TestSlowPages(t *testing.T) {
 	}
 }
 
-// A client that takes zstd gets the page that others get, in a quarter of the bytes.
-func TestPagesAreCompressed(t *testing.T) {
+// TestPageCompression checks that zstd reduces a page to less than a quarter.
+func TestPageCompression(t *testing.T) {
 	s := newSite(t, settings{})
 	s.ordinary(300)
 	const query = "?since=start&limit=200"
@@ -178,23 +177,23 @@ func TestPagesAreCompressed(t *testing.T) {
 		resp, b := s.get(query, "Accept", accept, "Accept-Encoding", "zstd, gzip")
 		got, err := zst.Decode(b)
 		if err != nil || got != string(want) || len(b) > len(want)/4 {
-			t.Errorf("%s: %d bytes are %d, want %d, %v", accept, len(b), len(got), len(want), err)
+			t.Errorf("%s: got %d bytes for %d, %v, want %d, and a quarter compressed", accept, len(b), len(got), err, len(want))
 		}
 		for _, r := range []*http.Response{plain, resp} {
 			if !slices.Contains(r.Header.Values("Vary"), "Accept-Encoding") {
-				t.Errorf("Vary is %q", r.Header.Values("Vary"))
+				t.Errorf("Vary = %q, want Accept-Encoding", r.Header.Values("Vary"))
 			}
 		}
 		if plain.Header.Get("Content-Encoding") != "" || resp.Header.Get("Content-Encoding") != "zstd" {
-			t.Errorf("the encodings are %q and %q", plain.Header.Get("Content-Encoding"), resp.Header.Get("Content-Encoding"))
+			t.Errorf("Content-Encoding = %q and %q, want none and zstd", plain.Header.Get("Content-Encoding"), resp.Header.Get("Content-Encoding"))
 		}
 	}
 	if resp, _ := s.get("?since=start&limit=1", "Accept", "application/json", "Accept-Encoding", "zstd"); resp.Header.Get("Content-Encoding") != "" {
-		t.Error("a small page is compressed")
+		t.Error("small page: got zstd, want no compression")
 	}
 }
 
-// heap returns how much memory is in use.
+// heap returns the size of the heap.
 func heap() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -202,13 +201,13 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// A replaced is a memory that may have lost its tail, or its beginning, meanwhile.
-type replaced struct {
+// A lossyMemory is a memory whose reads can be changed.
+type lossyMemory struct {
 	subscribe.Memory
 	since atomic.Pointer[func(b *feed.Batch) (*feed.Batch, error)]
 }
 
-func (r *replaced) Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error) {
+func (r *lossyMemory) Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error) {
 	b, err := r.Memory.Since(ctx, set, after, limit)
 	if change := r.since.Load(); change != nil && err == nil {
 		return (*change)(b)
@@ -216,19 +215,19 @@ func (r *replaced) Since(ctx context.Context, set string, after feed.Cursor, lim
 	return b, err
 }
 
-// When the memory no longer has what a slow client has been promised, the connection is
-// broken off. The client does not take a part for the whole page.
-func TestSlowPageIsBrokenOff(t *testing.T) {
+// TestSlowPageAfterLoss checks that the connection of a slow client is broken off if the memory has
+// lost changes of the page, so that a part does not look like the page.
+func TestSlowPageAfterLoss(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*feed.Batch) (*feed.Batch, error){
 		"gone": func(*feed.Batch) (*feed.Batch, error) { return nil, feed.ErrGone },
 		"diverged": func(b *feed.Batch) (*feed.Batch, error) {
 			return &feed.Batch{Set: b.Set, Diverged: true, Cursor: b.Cursor, Entries: b.Entries}, nil
 		},
-		"its tail lost": func(b *feed.Batch) (*feed.Batch, error) {
+		"lost tail": func(b *feed.Batch) (*feed.Batch, error) {
 			return &feed.Batch{Set: b.Set, After: b.After, Cursor: b.After}, nil
 		},
-		"another tail": func(b *feed.Batch) (*feed.Batch, error) {
+		"other tail": func(b *feed.Batch) (*feed.Batch, error) {
 			if last := &b.Entries[len(b.Entries)-1]; last.Position == 2_000 {
 				last.Micros++
 			}
@@ -237,7 +236,7 @@ func TestSlowPageIsBrokenOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			memory := &replaced{}
+			memory := &lossyMemory{}
 			answers := limit.NewBudget(32<<20, patience)
 			s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: patience, Answers: answers}, sendBuffer: smallSend, listSize: 10_000,
 				memory: func(m subscribe.Memory) subscribe.Memory { memory.Memory = m; return memory }})
@@ -245,34 +244,34 @@ func TestSlowPageIsBrokenOff(t *testing.T) {
 			for _, accept := range []string{"application/json", "application/x-ndjson"} {
 				memory.since.Store(nil)
 				p := s.slowly("?since=start&limit=10000", accept)
-				testutil.Until(t, "the text is let go", func() bool { return answers.Taken() == 0 })
+				testutil.Until(t, "the text is released", func() bool { return answers.Taken() == 0 })
 				memory.since.Store(&change)
 				if got, err := p.rest(); err == nil {
-					t.Errorf("%s: a whole page of %d bytes", accept, len(got))
+					t.Errorf("%s: got a page of %d bytes, want a broken connection", accept, len(got))
 				}
 			}
 		})
 	}
 }
 
-// While there is no room for a page, the client is told to come again.
-func TestNoRoomForAPage(t *testing.T) {
+// TestPageWithoutMemory checks that a page is refused with Retry-After while the budget is in use.
+func TestPageWithoutMemory(t *testing.T) {
 	answers := limit.NewBudget(32<<20, time.Millisecond)
 	s := newSite(t, settings{Options: subscribe.Options{Answers: answers}})
 	s.publish(1)
 	share, err := answers.Take(t.Context(), 32<<20)
 	ok(t, err)
 	if s.refused(s.url("?since=start"), http.StatusServiceUnavailable, "problems/overloaded").Get("Retry-After") == "" {
-		t.Error("it does not say when to come again")
+		t.Error("got no Retry-After, want one")
 	}
 	share.Release()
 	if resp, body := s.get("?since=start"); resp.StatusCode != http.StatusOK {
-		t.Errorf("with room again: %s %s", resp.Status, body)
+		t.Errorf("with a free budget: got %s %s, want 200", resp.Status, body)
 	}
 }
 
-// A long poll takes no room while it waits.
-func TestWaitingTakesNoRoom(t *testing.T) {
+// TestLongPollUsesNoMemory checks that a waiting long poll does not use the budget.
+func TestLongPollUsesNoMemory(t *testing.T) {
 	answers := limit.NewBudget(10<<20, patience) // for one page at a time
 	s := newSite(t, settings{Options: subscribe.Options{Answers: answers}})
 	start := s.publish(1)
@@ -290,14 +289,14 @@ func TestWaitingTakesNoRoom(t *testing.T) {
 			got <- string(body)
 		}()
 	}
-	testutil.Until(t, "all wait", func() bool {
+	testutil.Until(t, "all long polls wait", func() bool {
 		return strings.Count(stacks(), "subscribe.(*Server).collect") >= clients && answers.Taken() == 0
 	})
 	end := s.publish(1)
 	for range clients {
 		if body := <-got; !strings.Contains(body, `"cursor":"`+end.String()) {
-			t.Error(body)
+			t.Errorf("got %s, want the cursor %v", body, end)
 		}
 	}
-	testutil.Until(t, "no room is taken", func() bool { return answers.Taken() == 0 })
+	testutil.Until(t, "the budget is free", func() bool { return answers.Taken() == 0 })
 }

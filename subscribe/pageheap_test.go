@@ -12,9 +12,9 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A page in every format keeps the text of its own entries, not the blocks from which
-// they were read.
-func TestPageKeepsNoBlocks(t *testing.T) {
+// TestPageReleasesBlocks checks that pages of every format retain the text of their entries, not the
+// blocks that contained them.
+func TestPageReleasesBlocks(t *testing.T) {
 	for _, f := range append(feed.PageFormats(), cloudevents.Writer{Base: "https://hub.example.org"}.Page()) {
 		t.Run(f.MediaType, func(t *testing.T) {
 			s := &Server{}
@@ -25,19 +25,19 @@ func TestPageKeepsNoBlocks(t *testing.T) {
 					p.extend(decodedBlock(i))
 				}
 				if p.count != 20 || p.batch.Cursor.Position != 2000 {
-					t.Fatalf("the page has %d entries up to %v, want 20 up to 2000", p.count, p.batch.Cursor)
+					t.Fatalf("got a page of %d entries up to %v, want 20 up to 2000", p.count, p.batch.Cursor)
 				}
 				return p
 			})
 			if kept > pageRoom {
-				t.Errorf("the page keeps %d bytes, want at most %d", kept, pageRoom)
+				t.Errorf("page retains %d bytes, want at most %d", kept, pageRoom)
 			}
 		})
 	}
 }
 
-// decodedBlock returns block i of a log: 100 entries of 10 KB, which are parts of one
-// text, as blocks of the change memory are. The type of one entry is text/html.
+// decodedBlock returns block i of a log: 100 entries of 10 KB that share one string. One entry has
+// the type text/html.
 func decodedBlock(i int) *feed.Batch {
 	var text []byte
 	for k := range 100 {

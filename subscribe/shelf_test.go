@@ -17,16 +17,16 @@ import (
 	"github.com/rshub/rshub/subscribe"
 )
 
-// A shelf keeps snapshots of the set a, each made of the whole log.
+// A shelf has snapshots of the set a, made from the whole log.
 type shelf struct {
 	log changelog.Log
 
-	mu       sync.Mutex
-	kept     map[feed.Cursor]resources
-	held     int
-	complete bool
-	fail     error // of Snapshot
-	walks    int   // after so many more walks the snapshots are gone; 0: they stay
+	mu        sync.Mutex
+	snapshots map[feed.Cursor]resources
+	opened    int // number of open snapshots
+	complete  bool
+	fail      error // error of Snapshot; nil for none
+	walks     int   // number of walks until the snapshots are gone; zero means never
 }
 
 // resources are the entries of a snapshot, in the order of loc.
@@ -34,7 +34,7 @@ type resources struct {
 	shelf   *shelf
 	cursor  feed.Cursor
 	entries []feed.Entry
-	tallies []digest.Tally // of all entries before each, and of all
+	tallies []digest.Tally // tallies of the entries before each, and of all
 }
 
 func (s *shelf) Snapshot(ctx context.Context, set string, at feed.Cursor) (*subscribe.Snapshot, error) {
@@ -47,28 +47,28 @@ func (s *shelf) Snapshot(ctx context.Context, set string, at feed.Cursor) (*subs
 	if s.fail != nil {
 		return nil, s.fail
 	}
-	r, ok := s.kept[at]
+	r, ok := s.snapshots[at]
 	switch {
 	case !ok && !at.IsZero():
 		return nil, feed.ErrGone
 	case !ok:
-		if r, ok = s.kept[state.Head]; ok {
+		if r, ok = s.snapshots[state.Head]; ok {
 			break
 		}
 		if r, err = s.fold(ctx, state); err != nil {
 			return nil, err
 		}
-		s.kept[r.cursor] = r
+		s.snapshots[r.cursor] = r
 	}
-	s.held++
+	s.opened++
 	return &subscribe.Snapshot{Resources: r, Complete: s.complete, Release: func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.held--
+		s.opened--
 	}}, nil
 }
 
-// fold reads what the log says that there is.
+// fold reads the resources from the log.
 func (s *shelf) fold(ctx context.Context, state feed.State) (resources, error) {
 	all, cur := map[string]feed.Entry{}, state.Floor
 	for {
@@ -96,10 +96,10 @@ func (s *shelf) fold(ctx context.Context, state feed.State) (resources, error) {
 	return r, nil
 }
 
-func (s *shelf) holding() int {
+func (s *shelf) open() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.held
+	return s.opened
 }
 
 func (r resources) Cursor() feed.Cursor { return r.cursor }
@@ -112,7 +112,7 @@ func (r resources) Tally(_ context.Context, in inventory.Range) (t digest.Tally,
 	return t, nil
 }
 
-// find returns the index of the first resource that is not before a loc.
+// find returns the index of the first resource at or after a loc.
 func (r resources) find(loc string) int {
 	return sort.Search(len(r.entries), func(i int) bool { return r.entries[i].Change.Loc >= loc })
 }
@@ -129,15 +129,15 @@ func (r resources) Walk(ctx context.Context, in inventory.Range) iter.Seq2[*feed
 		r.shelf.mu.Lock()
 		if r.shelf.walks > 0 {
 			if r.shelf.walks--; r.shelf.walks == 0 {
-				clear(r.shelf.kept)
+				clear(r.shelf.snapshots)
 			}
 		}
-		_, kept := r.shelf.kept[r.cursor]
+		_, ok := r.shelf.snapshots[r.cursor]
 		r.shelf.mu.Unlock()
 		for i := r.find(in.From); i < len(r.entries) && in.Has(r.entries[i].Change.Loc); i++ {
 			err := ctx.Err()
-			if err == nil && !kept {
-				err = fmt.Errorf("in a test: %w", feed.ErrGone)
+			if err == nil && !ok {
+				err = fmt.Errorf("read snapshot: %w", feed.ErrGone)
 			}
 			if err != nil {
 				yield(nil, err)

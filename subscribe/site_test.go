@@ -24,26 +24,26 @@ import (
 	"github.com/rshub/rshub/subscribe"
 )
 
-// patience is how long a test waits for what must happen.
+// patience is the maximum time that a test waits for a condition.
 const patience = time.Minute
 
-// A site is a hub with everything that its followers meet.
+// A site is a hub with an HTTP server.
 type site struct {
 	testing.TB
 	log    changelog.Log
 	hub    *hub.Hub
 	server *subscribe.Server
 	http   *httptest.Server
-	dials  func(ctx context.Context, network, address string) (net.Conn, error) // nil: as usual
+	dials  func(ctx context.Context, network, address string) (net.Conn, error) // nil for TCP
 }
 
-// A settings says how a site differs from the usual.
+// A settings configures a site.
 type settings struct {
 	subscribe.Options
-	sets       []string // configured; none: made by a publish
+	sets       []string // configured sets; if empty, a publish creates sets
 	listSize   int
-	sendBuffer int  // of the hub's sockets
-	fake       bool // the test has fake time, and a network without sockets
+	sendBuffer int  // send buffer of the hub's sockets; zero means the default
+	fake       bool // whether the network is in memory, for fake time
 	follower   func(subscribe.Follower) subscribe.Follower
 	memory     func(subscribe.Memory) subscribe.Memory
 }
@@ -102,21 +102,21 @@ func newSite(t testing.TB, o settings) *site {
 // transport returns a new transport to the site.
 func (s *site) transport() *http.Transport { return &http.Transport{DialContext: s.dials} }
 
-// in returns the site for a part of the test.
+// in returns the site for a subtest.
 func (s *site) in(t testing.TB) *site {
 	sub := *s
 	sub.TB = t
 	return &sub
 }
 
-// shutdown shuts the server down, hard if need be.
+// shutdown stops the server, after 5 s without waiting for clients.
 func (s *site) shutdown() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	_ = s.server.Shutdown(ctx)
 }
 
-// A bufferedListener accepts connections with a small buffer to send from.
+// A bufferedListener accepts connections with a given send buffer.
 type bufferedListener struct {
 	net.Listener
 	size int
@@ -132,7 +132,7 @@ func (l bufferedListener) Accept() (net.Conn, error) {
 
 func (s *site) url(query string) string { return s.http.URL + "/sets/a/changes" + query }
 
-// publish publishes n changes to the set a, and returns the cursor behind them.
+// publish publishes n changes to the set a, and returns the cursor of the last one.
 func (s *site) publish(n int) feed.Cursor {
 	s.Helper()
 	changes := make([]resourcesync.Change, n)
@@ -161,8 +161,8 @@ func (s *site) publishChanges(changes ...resourcesync.Change) feed.Cursor {
 	return a.Cursor
 }
 
-// meanwhile publishes again and again. stop ends that, and waits for the end.
-func (s *site) meanwhile(publish func()) (stop func()) {
+// publishRepeatedly publishes repeatedly until stop is called. stop waits for the end.
+func (s *site) publishRepeatedly(publish func()) (stop func()) {
 	ctx, cancel := context.WithCancel(s.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -185,13 +185,13 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-// stacks returns what all goroutines are doing.
+// stacks returns the stacks of all goroutines.
 func stacks() string {
 	buf := make([]byte, 4<<20)
 	return string(buf[:runtime.Stack(buf, true)])
 }
 
-// get gets the set's topic.
+// get requests the topic of the set a.
 func (s *site) get(query string, header ...string) (*http.Response, []byte) {
 	s.Helper()
 	return s.do(http.MethodGet, s.url(query), header...)
@@ -217,17 +217,17 @@ func (s *site) do(method, url string, header ...string) (*http.Response, []byte)
 	return resp, b
 }
 
-// refused checks that a request is answered with a problem document which says something.
-func (s *site) refused(url string, status int, says string, header ...string) http.Header {
+// refused checks that a request is answered with a problem document that contains want.
+func (s *site) refused(url string, status int, want string, header ...string) http.Header {
 	s.Helper()
 	resp, body := s.do(http.MethodGet, url, header...)
-	if resp.StatusCode != status || resp.Header.Get("Content-Type") != "application/problem+json" || !bytes.Contains(body, []byte(says)) {
-		s.Errorf("%s: got %d %s %s, want %d with %q", url, resp.StatusCode, resp.Header.Get("Content-Type"), body, status, says)
+	if resp.StatusCode != status || resp.Header.Get("Content-Type") != "application/problem+json" || !bytes.Contains(body, []byte(want)) {
+		s.Errorf("%s: got %d %s %s, want %d with %q", url, resp.StatusCode, resp.Header.Get("Content-Type"), body, status, want)
 	}
 	return resp.Header
 }
 
-// serve lets a server follow, and answers with errors as a hub does.
+// serve serves a request, and answers errors like a hub.
 func serve(s *subscribe.Server, w http.ResponseWriter, r *http.Request, set string) {
 	a := problem.Adapter{Logger: slog.New(slog.DiscardHandler)}
 	a.Handle(func(w http.ResponseWriter, r *http.Request) error { return s.Serve(w, r, set) })(w, r)

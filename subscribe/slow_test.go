@@ -31,14 +31,14 @@ import (
 	"github.com/rshub/rshub/subscribe"
 )
 
-// Buffers that are full at once.
+// Buffer sizes that fill quickly.
 const (
 	smallSend = 16 << 10
 	smallRead = 64 << 10
 )
 
-// smallBuffers returns how to connect with little room for what is not read.
-// With the large segments of a loopback interface that would be slow as well.
+// smallBuffers returns a dialer with small buffers and segments. With the large segments of the
+// loopback interface, small buffers would make it slow.
 func smallBuffers(size int) dialer {
 	return dialer{readBuffer: size, control: func(_, _ string, c syscall.RawConn) (err error) {
 		cerr := c.Control(func(fd uintptr) {
@@ -48,17 +48,16 @@ func smallBuffers(size int) dialer {
 	}}
 }
 
-// A client that stops reading delays nobody and takes no memory for what it
-// misses. When it reads again it has everything in order up to its end, and
-// from its last cursor it misses nothing.
+// TestStalledClient checks that a client that stops reading delays no other. Later reads are
+// in order, and it misses nothing if it resumes from its last cursor.
 func TestStalledClient(t *testing.T) {
 	t.Parallel()
-	_, err := zst.Decode(zst.Append(nil, []byte("x"))) // what does so is for all bubbles of synctest, and must not be made in one
+	_, err := zst.Decode(zst.Append(nil, []byte("x"))) // creates the shared decoder outside of the synctest bubbles
 	ok(t, err)
 	for _, query := range []string{"", "?prefix=https:"} {
 		t.Run(query, func(t *testing.T) {
 			t.Parallel()
-			if testing.Short() { // with sockets it is a matter of seconds
+			if testing.Short() { // takes seconds with sockets
 				synctest.Test(t, func(t *testing.T) {
 					stalledClient(t, query, settings{fake: true, Options: subscribe.Options{WriteTimeout: 100 * time.Millisecond}})
 				})
@@ -84,11 +83,11 @@ func stalledClient(t *testing.T, query string, o settings) {
 	const missed = 10
 	for range missed {
 		end = s.publishLarge(100_000)
-		for _, c := range others { // they have it all while one has not
+		for _, c := range others { // while the others stall
 			c.readTo(end)
 		}
 	}
-	testutil.Until(t, "both are given up", func() bool {
+	testutil.Until(t, "both are disconnected", func() bool {
 		got := metricstest.Values(t, reg)
 		return got[by("followers", "websocket")] == float64(len(others)) && got[by("followers", "eventstream")] == 0
 	})
@@ -97,27 +96,27 @@ func stalledClient(t *testing.T, query string, o settings) {
 	switch {
 	case closed && ce.Code == 4408:
 		if cursor, _, _ := strings.Cut(ce.Text, " "); cursor != stalled.cursor {
-			t.Errorf("closed with %q, but the last message was up to %s", ce.Text, stalled.cursor)
+			t.Errorf("got close reason %q, want cursor %s", ce.Text, stalled.cursor)
 		}
-	case closed && ce.Code == websocket.CloseAbnormalClosure, errors.Is(err, io.ErrUnexpectedEOF), isReset(err): // closed hard
+	case closed && ce.Code == websocket.CloseAbnormalClosure, errors.Is(err, io.ErrUnexpectedEOF), isReset(err): // closed without a close frame
 	default:
-		t.Errorf("the stalled client ended with %v", err)
+		t.Errorf("stalled client: got error %v, want a close with 4408 or a broken connection", err)
 	}
 	if position(stalled.cursor) == end.Position {
-		t.Error("the stalled client did not stall")
+		t.Error("stalled client received everything")
 	}
 	again := s.dial(query+orQuery(query)+"since="+stalled.cursor, dialer{})
 	again.readTo(end)
 	if stalled.entries+again.entries != missed {
-		t.Errorf("%d entries before and %d after resuming, want %d", stalled.entries, again.entries, missed)
+		t.Errorf("got %d entries before and %d after resuming, want %d", stalled.entries, again.entries, missed)
 	}
 	if err := readAll(stream); err == io.EOF || position(stream.cursor) == end.Position {
-		t.Errorf("the stalled stream ended at %s as if it were whole: %v", stream.cursor, err)
+		t.Errorf("stalled stream: got error %v at %s, want a broken connection", err, stream.cursor)
 	}
-	goesOn := s.stream(query, "Last-Event-ID", stream.cursor)
-	goesOn.readTo(end)
-	if stream.entries+goesOn.entries != missed {
-		t.Errorf("a stream has %d entries before and %d after resuming, want %d", stream.entries, goesOn.entries, missed)
+	resumed := s.stream(query, "Last-Event-ID", stream.cursor)
+	resumed.readTo(end)
+	if stream.entries+resumed.entries != missed {
+		t.Errorf("stream: got %d entries before and %d after resuming, want %d", stream.entries, resumed.entries, missed)
 	}
 }
 
@@ -133,15 +132,15 @@ func orQuery(query string) string {
 	return "&"
 }
 
-// A counter passes on copies of batches, because the hub keeps its own. It knows which of
-// the copies are still kept.
-type counter struct {
+// A batchCounter passes on copies of batches, because the hub caches its own, and counts the copies
+// that are still referenced.
+type batchCounter struct {
 	subscribe.Follower
 	mu      sync.Mutex
 	batches []weak.Pointer[feed.Batch]
 }
 
-func (f *counter) Follow(ctx context.Context, set string, after feed.Cursor) iter.Seq2[[]*feed.Batch, error] {
+func (f *batchCounter) Follow(ctx context.Context, set string, after feed.Cursor) iter.Seq2[[]*feed.Batch, error] {
 	return func(yield func([]*feed.Batch, error) bool) {
 		for batches, err := range f.Follower.Follow(ctx, set, after) {
 			copies := make([]*feed.Batch, len(batches))
@@ -158,7 +157,7 @@ func (f *counter) Follow(ctx context.Context, set string, after feed.Cursor) ite
 	}
 }
 
-func (f *counter) kept() (n int) {
+func (f *batchCounter) referenced() (n int) {
 	runtime.GC()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -170,10 +169,10 @@ func (f *counter) kept() (n int) {
 	return n
 }
 
-// For a client that stalls the server keeps nothing but the bytes that come next.
+// TestStalledMemory checks that the server retains only the next bytes for a stalled client.
 func TestStalledMemory(t *testing.T) {
 	t.Parallel()
-	f := &counter{}
+	f := &batchCounter{}
 	s := newSite(t, settings{
 		Options: subscribe.Options{WriteTimeout: time.Minute}, sendBuffer: smallSend,
 		follower: func(h subscribe.Follower) subscribe.Follower { f.Follower = h; return f },
@@ -192,7 +191,7 @@ func TestStalledMemory(t *testing.T) {
 		other.readTo(end)
 	}
 	for _, c := range stalled {
-		c.nextChanges() // and once more they meet a whole window
+		c.nextChanges() // they meet a full window again
 		c.nextChanges()
 	}
 	for _, c := range streams {
@@ -200,7 +199,7 @@ func TestStalledMemory(t *testing.T) {
 		c.nextChanges()
 	}
 	other.ws.Close()
-	testutil.Until(t, "what was missed is let go", func() bool { return f.kept() == 0 })
+	testutil.Until(t, "missed batches are released", func() bool { return f.referenced() == 0 })
 	for _, c := range stalled {
 		c.readTo(end)
 	}
@@ -209,11 +208,11 @@ func TestStalledMemory(t *testing.T) {
 	}
 }
 
-// A client that reads again in time is told: it gets the frame that was begun,
-// and then the close with its cursor.
-func TestTooSlowIsTold(t *testing.T) {
+// TestSlowClientGetsCursor checks that a client that reads again in time gets the rest of the frame,
+// and then a close frame with its cursor.
+func TestSlowClientGetsCursor(t *testing.T) {
 	t.Parallel()
-	const stuck = "?since=now&prefix=https:" // that client does not read again in time
+	const stuck = "?since=now&prefix=https:" // this client does not read again in time
 	for _, query := range []string{"", "?prefix=https:", stuck} {
 		synctest.Test(t, func(t *testing.T) {
 			const timeout = time.Second
@@ -222,23 +221,23 @@ func TestTooSlowIsTold(t *testing.T) {
 			slow := &throttle{step: 1 << 30}
 			c := s.follow(query, dialer{slow: slow})
 			end := s.publishLarge(200_000)
-			begun := make([]byte, 20_000)
-			if _, err := io.ReadFull(slow.Reader, begun); err != nil {
+			started := make([]byte, 20_000)
+			if _, err := io.ReadFull(slow.Reader, started); err != nil {
 				t.Fatal(err)
 			}
 			behind := s.publishLarge(200_000)
-			time.Sleep(timeout * 22 / 10) // after 15/10 it is too slow, and after 25/10 for the rest as well
-			slow.Reader = io.MultiReader(bytes.NewReader(begun), slow.Reader)
+			time.Sleep(timeout * 22 / 10) // too slow after 15/10, and for the rest after 25/10
+			slow.Reader = io.MultiReader(bytes.NewReader(started), slow.Reader)
 			if query == stuck {
 				time.Sleep(timeout * 3)
 				if err := readAll(c); websocket.IsCloseError(err, 4408) || c.cursor == end.String() {
-					t.Errorf("after all of the time it is at %s, and ends with %v", c.cursor, err)
+					t.Errorf("stuck client: got %v at %s, want a broken connection before %v", err, c.cursor, end)
 				}
 				return
 			}
 			reason := c.closed(4408)
 			if !strings.HasPrefix(reason, end.String()+" too slow") || c.cursor != end.String() {
-				t.Errorf("closed with %q at %s, want %v", reason, c.cursor, end)
+				t.Errorf("got close reason %q at %s, want too slow at %v", reason, c.cursor, end)
 			}
 			again := s.dial(query+orQuery(query)+"since="+end.String(), dialer{})
 			again.readTo(behind)
@@ -246,9 +245,8 @@ func TestTooSlowIsTold(t *testing.T) {
 	}
 }
 
-// A client that reads slowly but steadily gets everything, however long a
-// message takes. On a busy machine it may not be steady over a socket, so the gate has
-// fake time.
+// TestSlowButSteady checks that a client that reads slowly but steadily gets everything. The short
+// test uses fake time, because a busy machine may not be steady.
 func TestSlowButSteady(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -274,16 +272,16 @@ func slowButSteady(t *testing.T, o settings) {
 	wg.Go(func() {
 		events.readTo(end)
 	})
-	begun := time.Now()
+	start := time.Now()
 	c.readTo(end)
-	if took := time.Since(begun); took < 2*timeout {
-		t.Errorf("it took only %v: this was not slow", took)
+	if took := time.Since(start); took < 2*timeout {
+		t.Errorf("took %v, want at least %v", took, 2*timeout)
 	}
 	wg.Wait()
 }
 
-// Whatever part of a frame the socket takes, of frames with all three lengths
-// of header, the stream goes on with the rest of it.
+// TestPartialWrites checks that streams continue after partial writes, for frames with all three
+// lengths of header.
 func TestPartialWrites(t *testing.T) {
 	t.Parallel()
 	random := testutil.Rand(t)
@@ -297,13 +295,13 @@ func TestPartialWrites(t *testing.T) {
 		c := s.dial(query, d)
 		wg.Go(func() {
 			if err := readToEnd(c); err != nil {
-				t.Errorf("%s after %d entries: %v", query, c.entries, err)
+				t.Errorf("WebSocket %q: got error %v after %d entries", query, err, c.entries)
 			}
 		})
 		events, _ := s.streamOver("HTTP/1.1", query, smallBuffers(smallRead>>i))
 		wg.Go(func() {
 			if err := readToEnd(events); err != nil {
-				t.Errorf("the stream %s after %d entries: %v", query, events.entries, err)
+				t.Errorf("stream %q: got error %v after %d entries", query, err, events.entries)
 			}
 		})
 	}
@@ -342,10 +340,9 @@ func readToEnd(c reader) error {
 	}
 }
 
-// Connections come and go at random while changes are published, in bursts and
-// one by one; some are slow, some vanish. Everybody sees consecutive positions
-// from where it began.
-func TestComingAndGoing(t *testing.T) {
+// TestRandomConnections connects and disconnects at random while changes are published. Each client
+// must receive consecutive positions from where it started.
+func TestRandomConnections(t *testing.T) {
 	seed := testutil.Seed(t)
 	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: 20 * time.Second}, sendBuffer: 16 << 10})
 	s.publish(1)
@@ -372,18 +369,18 @@ func TestComingAndGoing(t *testing.T) {
 				d.protocol = []string{"", "rs.json", "rs.xml", "rs.json+zstd"}[random.IntN(4)]
 				c, _, err := s.tryDial(query, d)
 				if err != nil {
-					t.Errorf("dial %s: %v", query, err)
+					t.Errorf("dial %s: got error %v", query, err)
 					return
 				}
 				if m, err := c.read(); err != nil || since != "" && m.Cursor != since {
-					t.Errorf("resuming at %s: %v, %v", since, m, err)
+					t.Errorf("resume from %s: got %v, %v", since, m, err)
 					return
 				}
 				leave := random.IntN(4) > 0
 				for n := random.IntN(40); !leave || n > 0; n-- {
 					m, err := c.read()
 					if err != nil {
-						t.Errorf("client %d, %s, at %s: %v", i, query, c.cursor, err)
+						t.Errorf("client %d, %s: got error %v at %s", i, query, err, c.cursor)
 						return
 					}
 					seen.Add(int64(len(m.Changes)))
@@ -403,16 +400,16 @@ func TestComingAndGoing(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 1000))
 	for i := range 150 {
 		s.publish(1 + random.IntN(5))
-		if i%10 == 0 { // everybody's filter lets it pass
+		if i%10 == 0 { // matches all filters
 			s.publishChanges(change("1x", resourcesync.Created, "text/html"))
 		}
 		if random.IntN(20) == 0 {
 			s.publish(100)
 		}
 	}
-	// Everybody passes the end, also those with a filter.
-	stop := s.meanwhile(func() { s.publishEnd() })
+	// The last change matches all filters.
+	stop := s.publishRepeatedly(func() { s.publishEnd() })
 	wg.Wait()
 	stop()
-	t.Log(seen.Load(), "changes were seen")
+	t.Log("received changes:", seen.Load())
 }

@@ -27,7 +27,7 @@ func TestWebSocketSince(t *testing.T) {
 	entry := func(c feed.Cursor, back time.Duration) string {
 		return url.QueryEscape(c.Time().Add(-back).Format("2006-01-02T15:04:05.999999999Z07:00"))
 	}
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		since   string
 		entries int
 	}{
@@ -38,20 +38,20 @@ func TestWebSocketSince(t *testing.T) {
 		{end.String(), 0},
 		{entry(second, 0), 3}, // inclusive
 		{entry(second, -time.Microsecond), 2},
-		{entry(second, -999*time.Nanosecond), 3}, // finer digits are cut off
+		{entry(second, -999*time.Nanosecond), 3}, // finer digits are ignored
 		{strings.ReplaceAll(second.Time().In(time.FixedZone("", 7200)).Format(time.RFC3339Nano), "+", "%20"), 3},
 	} {
-		t.Run(test.since, func(t *testing.T) {
-			c := s.in(t).dial("?since="+test.since, dialer{})
+		t.Run(tt.since, func(t *testing.T) {
+			c := s.in(t).dial("?since="+tt.since, dialer{})
 			c.readTo(end)
-			if c.entries != test.entries {
-				t.Errorf("%d entries, want %d", c.entries, test.entries)
+			if c.entries != tt.entries {
+				t.Errorf("got %d entries, want %d", c.entries, tt.entries)
 			}
 		})
 	}
 }
 
-// What is wrong with a request is said, in the same way for all transports.
+// TestBadRequests checks that all transports refuse invalid requests in the same way.
 func TestBadRequests(t *testing.T) {
 	s := newSite(t, settings{sets: []string{"a", "b"}})
 	s.publish(1)
@@ -59,7 +59,7 @@ func TestBadRequests(t *testing.T) {
 	for _, test := range []struct {
 		query  string
 		status int
-		says   string
+		want   string
 	}{
 		{"?since=yesterday", 400, forms},
 		{"?since=12-", 400, forms},
@@ -67,7 +67,7 @@ func TestBadRequests(t *testing.T) {
 		{"?since=99999999999999999999-1", 400, forms},
 		{"?since=" + strings.Repeat("x", 10_000), 400, forms},
 		{"?since=2999-01-01", 400, "is in the future"},
-		{"?since=2026-13", 410, ""}, // it can only be a cursor
+		{"?since=2026-13", 410, ""}, // can only be a cursor
 		{"?change=moved", 400, "want created, updated or deleted"},
 		{"?type=html", 400, "want a media type"},
 	} {
@@ -77,14 +77,14 @@ func TestBadRequests(t *testing.T) {
 			"websocket": {"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="},
 		} {
 			if name == "websocket" && test.status == 410 {
-				continue // it is accepted
+				continue // accepted, then closed
 			}
-			s.refused(s.url(test.query), test.status, test.says, header...)
+			s.refused(s.url(test.query), test.status, test.want, header...)
 		}
 	}
 	s.refused(s.http.URL+"/sets/unknown/changes", 404, "no such set")
 	s.refused(s.http.URL+"/sets/UNKNOWN/changes", 400, "invalid set name")
-	for _, test := range []struct{ query, says string }{
+	for _, test := range []struct{ query, want string }{
 		{"?limit=0", "want 1 to 10000"},
 		{"?limit=-5", "want 1 to 10000"},
 		{"?limit=10001", "want 1 to 10000"},
@@ -94,7 +94,7 @@ func TestBadRequests(t *testing.T) {
 		{"?wait=1h", "want 0s to 5m0s"},
 		{"?wait=18446744074", "want a duration"}, // does not overflow
 	} {
-		s.refused(s.url(test.query), 400, test.says)
+		s.refused(s.url(test.query), 400, test.want)
 	}
 }
 
@@ -111,36 +111,35 @@ func TestOrigin(t *testing.T) {
 		s := newSite(t, settings{Options: subscribe.Options{CheckOrigin: test.check}})
 		ws, resp, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(s.url(""), "http"), http.Header{"Origin": {test.origin}})
 		if (err == nil) != test.ok {
-			t.Errorf("%s: %v", test.origin, err)
+			t.Errorf("dial from %s: got error %v, want success %v", test.origin, err, test.ok)
 		}
 		if err == nil {
 			ws.Close()
 		} else if resp.StatusCode != 403 || resp.Header.Get("Content-Type") != "application/problem+json" {
-			t.Errorf("%s: %v", test.origin, resp)
+			t.Errorf("dial from %s: got %v, want a problem with 403", test.origin, resp)
 		}
 	}
 }
 
-// A set that is not made yet is waited for, by all transports, and by those who
-// come when it is made but empty.
-func TestSetNotMade(t *testing.T) {
+// TestSetCreatedLater checks that all transports wait for a set that does not exist yet, or is empty.
+func TestSetCreatedLater(t *testing.T) {
 	s := newSite(t, settings{})
 	early := []*client{s.dial("", dialer{}), s.dial("?since=start", dialer{protocol: "rs.xml"}), s.dial("?since=2020-01-01", dialer{}), s.dial("?since=2020-01", dialer{}),
 		s.dial("?prefix=https:", dialer{}), s.dial("?since=0-0", dialer{})}
 	for _, c := range early {
 		if m := c.next(); m.Cursor != "0-0" {
-			t.Errorf("a set that is not made begins at %s", m.Cursor)
+			t.Errorf("first cursor of a nonexistent set = %s, want 0-0", m.Cursor)
 		}
 	}
 	events := s.stream("")
 	if e, m := events.next(); e.id != "0-0" || len(m.Changes) > 0 {
-		t.Errorf("first event: %+v", e)
+		t.Errorf("first event = %+v, want one at 0-0 without changes", e)
 	}
 	ok(t, s.log.Make(t.Context(), "a", feed.Description{}, 10))
 	late := []*client{s.dial("", dialer{}), s.dial("?prefix=https:", dialer{})}
 	for _, c := range late {
 		if m := c.next(); position(m.Cursor) != 0 || m.Cursor == "0-0" {
-			t.Errorf("an empty set begins at %s", m.Cursor)
+			t.Errorf("first cursor of an empty set = %s, want position 0 with a datetime", m.Cursor)
 		}
 	}
 	s.publish(2)
@@ -148,17 +147,17 @@ func TestSetNotMade(t *testing.T) {
 	for _, c := range append(early, late...) {
 		c.readTo(end)
 		if c.entries != 5 {
-			t.Errorf("%d entries, want 5", c.entries)
+			t.Errorf("got %d entries, want 5", c.entries)
 		}
 	}
 	events.readTo(end)
 }
 
-// Messages of a filtered stream follow each other: what was left out belongs to
-// the interval of the next message, or of the next heartbeat.
-func TestFilters(t *testing.T) { synctest.Test(t, filters) }
+// TestFilters checks that messages of a filtered stream are consecutive: omitted changes belong to
+// the interval of the next message or heartbeat.
+func TestFilters(t *testing.T) { synctest.Test(t, testFilters) }
 
-func filters(t *testing.T) {
+func testFilters(t *testing.T) {
 	s := newSite(t, settings{fake: true, Options: subscribe.Options{Heartbeat: 2 * time.Second}})
 	s.publish(1)
 	kinds := []resourcesync.ChangeType{resourcesync.Created, resourcesync.Updated, resourcesync.Deleted}
@@ -186,26 +185,26 @@ func filters(t *testing.T) {
 		}
 	}
 	for query, c := range clients {
-		c.readTo(end) // by a heartbeat at the latest
+		c.readTo(end) // with a heartbeat at the latest
 		if c.entries != want[query] {
-			t.Errorf("%s: %d entries, want %d", query, c.entries, want[query])
+			t.Errorf("%s: got %d entries, want %d", query, c.entries, want[query])
 		}
 	}
-	// The same, read from the memory by goroutines of their own.
+	// The same while catching up from the log.
 	for query := range clients {
 		c := s.dial(query+"&since=start", dialer{protocol: "rs.xml"})
 		c.readTo(end)
 		if n := want[query]; c.entries < n || c.entries > n+1 {
-			t.Errorf("%s: %d entries from the start, want %d", query, c.entries, n)
+			t.Errorf("%s: got %d entries from the start, want %d", query, c.entries, n)
 		}
 	}
 }
 
-// Two connections with one filter that were told different cursors each get a
-// message that begins at their own.
+// TestFilterVariants checks that connections with the same filter and different last cursors each
+// get a message after their own cursor.
 func TestFilterVariants(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: time.Hour}}) // it would tell the cursor, too
+	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: time.Hour}}) // a heartbeat would send the cursor, too
 	s.publish(1)
 	var clients []*client
 	for i := range 150 {
@@ -217,7 +216,7 @@ func TestFilterVariants(t *testing.T) {
 	end := s.publishChanges(change("c", resourcesync.Created, ""))
 	for _, c := range clients {
 		if m := c.next(); m.Cursor != end.String() || len(m.Changes) != 1 {
-			t.Errorf("got %+v", m)
+			t.Errorf("got %+v, want one change at %v", m, end)
 		}
 	}
 }
@@ -233,7 +232,7 @@ func TestGone(t *testing.T) {
 	}
 	for _, since := range []string{first.String(), "2020-01-01", "2026-01"} {
 		if reason := s.dial("?since="+since, dialer{}).closed(4410); !strings.Contains(reason, "read all resources") {
-			t.Errorf("reason %q", reason)
+			t.Errorf("got close reason %q, want advice", reason)
 		}
 		s.refused(s.url("?since="+since), 410, "read the resources")
 		s.refused(s.url("?since="+since), 410, "read the resources", "Accept", "text/event-stream")
@@ -251,17 +250,17 @@ func TestDeletedSet(t *testing.T) {
 	ok(t, s.hub.Delete(t.Context(), "a"))
 	for _, c := range clients {
 		if reason := c.closed(4410); !strings.HasPrefix(reason, "the changes are gone") {
-			t.Errorf("reason %q", reason)
+			t.Errorf("got close reason %q, want that the changes are gone", reason)
 		}
 	}
 	e, err := events.event()
 	if err != nil || e.name != "gone" || !strings.Contains(e.data, `"status":410`) {
-		t.Errorf("event %+v, %v", e, err)
+		t.Errorf("got event %+v, %v, want gone with status 410", e, err)
 	}
 	if e, err := events.event(); err == nil {
-		t.Errorf("the stream goes on with %+v", e)
+		t.Errorf("got %+v after the event gone, want the end", e)
 	}
-	// A new set of that name is another log.
+	// A new set with that name has another log.
 	end := s.publish(1)
 	c := s.dial("?since=start", dialer{})
 	c.readTo(end)
@@ -275,18 +274,18 @@ func TestDivergedStart(t *testing.T) {
 	for _, protocol := range []string{"rs.json", "rs.xml", "rs.json+zstd"} {
 		c := s.dial("?since="+lost, dialer{protocol: protocol})
 		if m := c.next(); !m.Diverged || position(m.After) >= end.Position {
-			t.Errorf("first message %+v", m)
+			t.Errorf("first message = %+v, want diverged", m)
 		}
 		c.readTo(end)
 	}
 	events := s.stream("?since=" + lost)
 	if e, m := events.next(); !m.Diverged || e.id != m.After || events.resp.Header.Get("RS-Diverged") != "true" {
-		t.Errorf("first event %+v", e)
+		t.Errorf("first event = %+v, want diverged", e)
 	}
 	events.readTo(end)
 	resp, body := s.get("?since=" + lost)
 	if m, err := parseJSON(body); !m.Diverged || resp.Header.Get("RS-Diverged") != "true" || err != nil {
-		t.Errorf("page %s, %v", body, err)
+		t.Errorf("page = %s, %v, want diverged", body, err)
 	}
 }
 
@@ -302,34 +301,34 @@ func TestShutdown(t *testing.T) {
 	later := s.publish(2)
 	clients[0].readTo(later)
 	clients[1].readTo(later)
-	// Shutdown waits for the clients' own closes, so they have to read.
+	// Shutdown waits for the clients' close frames, so they must read.
 	done := make(chan error)
 	go func() { done <- s.server.Shutdown(t.Context()) }()
 	for i, c := range clients {
 		reason := c.closed(websocket.CloseGoingAway)
 		cursor, text, _ := strings.Cut(reason, " ")
 		if want := later.String(); cursor != want && (i < 2 || position(cursor) > later.Position) {
-			t.Errorf("client %d: the reason %q does not begin with %s", i, reason, want)
+			t.Errorf("client %d: got close reason %q, want cursor %s", i, reason, want)
 		}
 		if text != "the hub is stopping" {
-			t.Errorf("client %d: reason %q", i, reason)
+			t.Errorf("client %d: got close reason %q, want that the hub is stopping", i, reason)
 		}
 	}
 	if err := <-done; err != nil {
 		t.Error("Shutdown:", err)
 	}
 	if s.refused(s.url("?since=now"), 503, "reconnect with your cursor").Get("Retry-After") == "" {
-		t.Error("no Retry-After")
+		t.Error("got no Retry-After, want one")
 	}
 }
 
-// A client that resumes from the cursor in a close frame misses nothing, while
-// publishing goes on.
+// TestResumeAfterShutdown checks that a client that resumes from the cursor in the close frame misses
+// nothing.
 func TestResumeAfterShutdown(t *testing.T) {
 	s := newSite(t, settings{})
 	s.publish(1)
 	c := s.follow("?since=start", dialer{})
-	stop := s.meanwhile(func() { s.publish(3) })
+	stop := s.publishRepeatedly(func() { s.publish(3) })
 	for c.entries < 100 {
 		c.next()
 	}
@@ -337,12 +336,12 @@ func TestResumeAfterShutdown(t *testing.T) {
 	reason := c.closed(websocket.CloseGoingAway)
 	cursor, _, _ := strings.Cut(reason, " ")
 	if cursor != c.cursor {
-		t.Errorf("closed at %s, got everything up to %s", cursor, c.cursor)
+		t.Errorf("got cursor %s in the close frame, want %s", cursor, c.cursor)
 	}
 	stop()
 	b, err := s.log.Since(t.Context(), "a", mustCursor(t, cursor), 1)
 	if err != nil || b.Diverged || len(b.Entries) > 0 && b.Entries[0].Position != c.last+1 {
-		t.Errorf("resuming after %s: %v, %v", cursor, b, err)
+		t.Errorf("Since(%s) = %v, %v, want the next change", cursor, b, err)
 	}
 }
 
@@ -367,30 +366,30 @@ func TestClientMessages(t *testing.T) {
 		send func(*websocket.Conn) error
 		code int
 	}{
-		{"a message", func(ws *websocket.Conn) error { return ws.WriteMessage(websocket.TextMessage, []byte("hello")) }, websocket.ClosePolicyViolation},
-		{"a large message", func(ws *websocket.Conn) error {
+		{"message", func(ws *websocket.Conn) error { return ws.WriteMessage(websocket.TextMessage, []byte("hello")) }, websocket.ClosePolicyViolation},
+		{"large message", func(ws *websocket.Conn) error {
 			const size = 1 << 20
 			frame := binary.BigEndian.AppendUint64([]byte{0x82, 0x80 | 127}, size)
 			_, err := ws.NetConn().Write(append(frame, make([]byte, 4+size)...))
 			return err
 		}, websocket.ClosePolicyViolation},
-		{"a frame that is not masked", raw("\x81\x01x"), websocket.CloseProtocolError},
-		{"the rest of a message that never began", raw("\x80\x80mask"), websocket.CloseProtocolError},
-		{"a frame with an extension", raw("\xc9\x80mask"), websocket.CloseProtocolError},
-		{"a frame of an unknown kind", raw("\x8b\x80mask"), websocket.CloseProtocolError},
-		{"a ping in parts", raw("\x09\x80mask"), websocket.CloseProtocolError},
-		{"a ping that is too long", raw("\x89\xfe\x00\x7emask"), websocket.CloseProtocolError},
-		{"a close of one byte", raw("\x88\x81\x00\x00\x00\x00\x03"), websocket.CloseProtocolError},
-		{"a close with a code that must not be sent", raw("\x88\x82\x00\x00\x00\x00\x03\xed"), websocket.CloseProtocolError},
-		{"a close whose reason is not UTF-8", raw("\x88\x83\x00\x00\x00\x00\x03\xe8\xff"), websocket.CloseInvalidFramePayloadData},
-		{"its own close", func(ws *websocket.Conn) error {
+		{"unmasked frame", raw("\x81\x01x"), websocket.CloseProtocolError},
+		{"continuation without a message", raw("\x80\x80mask"), websocket.CloseProtocolError},
+		{"frame with an extension", raw("\xc9\x80mask"), websocket.CloseProtocolError},
+		{"unknown opcode", raw("\x8b\x80mask"), websocket.CloseProtocolError},
+		{"fragmented ping", raw("\x09\x80mask"), websocket.CloseProtocolError},
+		{"long ping", raw("\x89\xfe\x00\x7emask"), websocket.CloseProtocolError},
+		{"close of one byte", raw("\x88\x81\x00\x00\x00\x00\x03"), websocket.CloseProtocolError},
+		{"close with a reserved code", raw("\x88\x82\x00\x00\x00\x00\x03\xed"), websocket.CloseProtocolError},
+		{"close reason is not UTF-8", raw("\x88\x83\x00\x00\x00\x00\x03\xe8\xff"), websocket.CloseInvalidFramePayloadData},
+		{"close", func(ws *websocket.Conn) error {
 			return ws.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, "bye"))
 		}, websocket.CloseNormalClosure},
-		{"a close without a code", func(ws *websocket.Conn) error {
+		{"close without a code", func(ws *websocket.Conn) error {
 			return ws.WriteMessage(websocket.CloseMessage, nil)
 		}, websocket.CloseNoStatusReceived},
 	} {
-		for _, when := range []string{"live", "at once"} {
+		for _, when := range []string{"live", "immediately"} {
 			t.Run(test.name+" "+when, func(t *testing.T) {
 				c := s.in(t).dial("", dialer{})
 				if when == "live" {
@@ -399,14 +398,14 @@ func TestClientMessages(t *testing.T) {
 				ok(t, test.send(c.ws))
 				reason := c.closed(test.code)
 				if test.code != websocket.CloseNoStatusReceived && !strings.HasPrefix(reason, end.String()) {
-					t.Errorf("reason %q", reason)
+					t.Errorf("got close reason %q, want cursor %v", reason, end)
 				}
 			})
 		}
 	}
 }
 
-// Each ping is answered, in order, however the client's frames are divided into segments.
+// TestClientPings checks that pings are answered in order, whatever segments they arrive in.
 func TestClientPings(t *testing.T) {
 	s := newSite(t, settings{})
 	s.publish(1)
@@ -431,6 +430,6 @@ func TestClientPings(t *testing.T) {
 	}
 	c.closed(websocket.CloseNormalClosure)
 	if !slices.Equal(answers, want) {
-		t.Errorf("answers %q, want %q", answers, want)
+		t.Errorf("got pongs %q, want %q", answers, want)
 	}
 }
