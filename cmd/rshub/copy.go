@@ -68,7 +68,7 @@ func runCopy(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	line.Begin()
 	store := c.store()
 	store.Logger = newLogger(stderr, slog.LevelWarn)
-	copied, err := server.Copy(ctx, store, func(copied server.Copied) {
+	copied, err := server.Copy(ctx, store, func(copied server.CopyProgress) {
 		text := func(time.Time) string {
 			return fmt.Sprintf("copied %s and %s", progress.Count(copied.Sets, "set"), progress.Count(copied.Changes, "change"))
 		}

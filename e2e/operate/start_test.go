@@ -45,7 +45,7 @@ func TestStartBeforeRedis(t *testing.T) {
 
 	redis.Start(t)
 	h.Running()
-	h.Says("Redis can be reached: the start goes on")
+	h.Says("connected to Redis")
 	if n := strings.Count(h.Stderr.String(), "waiting for Redis"); n != 1 {
 		t.Errorf("it says %d times that it waits:\n%s", n, h.Stderr)
 	}
@@ -61,7 +61,7 @@ func TestStopWhileStarting(t *testing.T) {
 	h := unstarted(t, "redis://"+hubtest.FreePort(t), "RSHUB_START_TIMEOUT=1h")
 	h.Says("waiting for Redis")
 	h.Signal(syscall.SIGTERM)
-	if code := h.Wait(); code != 0 || !strings.Contains(h.Stderr.String(), "stopped before the start was over") {
+	if code := h.Wait(); code != 0 || !strings.Contains(h.Stderr.String(), "stopped during the start") {
 		t.Errorf("it ends with %d and says\n%s", code, h.Stderr)
 	}
 }

@@ -72,7 +72,7 @@ func TestSecondSignal(t *testing.T) {
 	hubtest.Publish(t, h, "twice", hubtest.Changes("before", 10))
 	halfPublish(t, h, "twice")
 	h.Signal(syscall.SIGTERM)
-	h.Says("a second signal ends at once")
+	h.Says("a second signal exits immediately")
 	if a, err := hubtest.Request(http.MethodGet, h.Ops+"/readyz", nil); err == nil && a.Status != http.StatusServiceUnavailable {
 		t.Errorf("a hub that is stopping is ready: %d %s", a.Status, a.Body)
 	}
@@ -97,7 +97,7 @@ func TestDrainDelay(t *testing.T) {
 	f := hubtest.Follow(t, h, hubtest.ByWebSocket, set, "start")
 	f.Has(t, 1)
 	h.Signal(syscall.SIGTERM)
-	h.Says("not ready, and going on for a while")
+	h.Says("not ready, but still serving")
 	var v hubtest.Readiness
 	hubtest.Decode(t, hubtest.Must(t, http.StatusServiceUnavailable, http.MethodGet, h.Ops+"/readyz", nil).Body, &v)
 	if c := v.Checks["hub"]; v.Ready || c.OK || c.Reason != "stopping" || !v.Checks["memory"].OK {

@@ -10,7 +10,7 @@ import (
 	"github.com/rshub/rshub/internal/inventory/web"
 )
 
-// Following says who follows each set at this hub: by a connection, and by a callback.
+// Following returns the followers of each set at this hub, with connections and callbacks.
 func (p *parts) Following() map[string]activity.Following {
 	connected, called := p.subscribe.Following(), p.engine.Following()
 	all := make(map[string]activity.Following, len(connected)+len(called))
@@ -18,25 +18,25 @@ func (p *parts) Following() map[string]activity.Following {
 		all[set] = activity.Following{Followers: f.Followers, Behind: f.Changes, Lag: f.Lag}
 	}
 	for set, f := range called {
-		was := all[set]
-		all[set] = activity.Following{Followers: was.Followers + f.Subscriptions, Behind: max(was.Behind, f.Changes), Lag: max(was.Lag, f.Lag)}
+		connections := all[set]
+		all[set] = activity.Following{Followers: connections.Followers + f.Subscriptions, Behind: max(connections.Behind, f.Changes), Lag: max(connections.Lag, f.Lag)}
 	}
 	return all
 }
 
-// sourceFailure is the kind of a failed look at a source.
+// sourceFailure is the kind of a failed poll.
 const sourceFailure = "source"
 
-// happened notes for the page what happens at callbacks, at sources and at destinations.
-type happened struct{ *activity.Recorder }
+// An activityRecorder records the results of callbacks, polls and audits for the page.
+type activityRecorder struct{ *activity.Recorder }
 
 var (
-	_ callback.Activity = happened{}
-	_ web.Proofs        = happened{}
+	_ callback.Activity = activityRecorder{}
+	_ web.Proofs        = activityRecorder{}
 )
 
-// Called notes the result of a request to a callback.
-func (r happened) Called(o callback.Outcome) {
+// Called records the result of a request to a callback.
+func (r activityRecorder) Called(o callback.Outcome) {
 	if o.Error == "" {
 		r.Right(o.Kind, o.Set, o.ID.String())
 		return
@@ -44,8 +44,8 @@ func (r happened) Called(o callback.Outcome) {
 	r.Went(activity.Failure{Kind: o.Kind, Set: o.Set, About: o.ID.String(), By: o.By, Where: o.Callback, Status: o.Status, Text: o.Error, Final: o.Final})
 }
 
-// looked notes the result of a look at the source of a set.
-func (r happened) looked(set, source string, err error) {
+// polled records the result of a poll of the source of a set.
+func (r activityRecorder) polled(set, source string, err error) {
 	if err == nil {
 		r.Right(sourceFailure, set, "")
 		return
@@ -53,8 +53,8 @@ func (r happened) looked(set, source string, err error) {
 	r.Went(activity.Failure{Kind: sourceFailure, Set: set, Where: source, Text: err.Error()})
 }
 
-// Proved notes that a destination holds the same as the hub.
-func (r happened) Proved(req *http.Request, name string, proof audit.Proof) {
+// Proved records a proof of a destination.
+func (r activityRecorder) Proved(req *http.Request, name string, proof audit.Proof) {
 	r.Recorder.Proved(activity.Proof{
 		Set: proof.Set, Name: name, By: websub.Requester(req), Prefix: proof.Prefix, Compared: string(proof.By), Cursor: proof.Cursor, Count: proof.Count,
 	})

@@ -11,91 +11,88 @@ import (
 	"github.com/rshub/rshub/internal/limit"
 )
 
-// An answer is the http.ResponseWriter that every handler gets. It knows the status and the
-// size of what is answered, and counts it by its route. What the connection can do beside
-// that, http.ResponseController finds.
+// A response is the http.ResponseWriter of all handlers. It records status and size, and counts the
+// response by route. http.ResponseController finds the other capabilities of the connection.
 //
-// Each piece of an answer has a deadline of its own. So a client that takes nothing is cut,
-// and a large answer may take long. net/http removes the last deadline before the next
-// request on a connection. Over HTTP/2 a deadline also ends an answer that has begun and is
-// silent. So an answer that waits in its middle, such as an event stream, removes its
-// deadline meanwhile.
-type answer struct {
+// Each piece of a response has a deadline of its own, so a client that reads nothing is cut off,
+// while a large response may take long. net/http removes the last deadline before the next request on
+// a connection. Over HTTP/2 a deadline also ends a response that is idle, so handlers that wait in
+// the middle of a response, such as event streams, remove the deadline in the meantime.
+type response struct {
 	http.ResponseWriter
-	control *http.ResponseController // of the ResponseWriter
-	timeout time.Duration            // of each piece; 0: pieces have no deadline
+	control *http.ResponseController // controller of the ResponseWriter
+	timeout time.Duration            // deadline of each piece; zero means none
 
-	status int   // 0 until the answer begins; 101 if a handler took over the connection, as for a WebSocket
-	bytes  int64 // of the body, so far
+	status int   // 0 before the response starts; 101 if a handler took over the connection, as for a WebSocket
+	bytes  int64 // size of the body so far
 
-	router   *router                           // counts the answer; nil: nobody does
-	request  *http.Request                     // as it came to the router
-	counters *[len(classes)]prometheus.Counter // of the route, once a handler of it is called
+	router   *router                           // counts the response; nil if it is not counted
+	request  *http.Request                     // request before routing
+	counters *[len(classes)]prometheus.Counter // counters of the route, once its handler is called
 
-	conn     *limit.Conn // of a request over HTTP/2; else nil. It bounds refusals
-	admitted bool        // the limits of a caller or an address count for the request
-	refused  bool        // the answer is an error, and the request was not admitted before
-	bare     bool        // a refusal without a body
-	cut      bool        // a refusal without an answer
+	conn     *limit.Conn // HTTP/2 connection whose refusals are limited, otherwise nil
+	admitted bool        // whether the request was admitted by the limits of its caller or address
+	refused  bool        // whether the response is an error to a request that was not admitted
+	bare     bool        // whether the refusal has no body
+	cut      bool        // whether the refusal has no response
 }
 
-// maxPiece is how many bytes of an answer the client must take within one deadline.
+// maxPiece is the number of bytes that a client must read within one deadline.
 const maxPiece = 64 << 10
 
-// answers gives every request its answer, with this time for each piece.
-func answers(timeout time.Duration) step {
+// wrapResponse wraps the ResponseWriter of each request, with a deadline for each piece.
+func wrapResponse(timeout time.Duration) step {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			next.ServeHTTP(&answer{ResponseWriter: w, control: http.NewResponseController(w), timeout: timeout}, r)
+			next.ServeHTTP(&response{ResponseWriter: w, control: http.NewResponseController(w), timeout: timeout}, r)
 		})
 	}
 }
 
-// answerOf returns w, which answers has made. For a step that is tested alone, it makes one.
-func answerOf(w http.ResponseWriter) *answer {
-	if a, ok := w.(*answer); ok {
+// responseOf returns w, which wrapResponse has created. It wraps w in tests of single steps.
+func responseOf(w http.ResponseWriter) *response {
+	if a, ok := w.(*response); ok {
 		return a
 	}
-	return &answer{ResponseWriter: w, control: http.NewResponseController(w)}
+	return &response{ResponseWriter: w, control: http.NewResponseController(w)}
 }
 
-// begin notes the status of an answer, once. It ignores informational statuses such
-// as 103, because the answer comes after them.
-func (a *answer) begin(status int) {
+// setStatus records the first final status. It ignores informational statuses such as 103.
+func (a *response) setStatus(status int) {
 	if a.status != 0 || status < http.StatusOK && status != http.StatusSwitchingProtocols {
 		return
 	}
 	a.status = status
 	if a.router != nil {
-		a.router.count(a)
+		a.router.countResponse(a)
 	}
 }
 
-// extend begins the time for the next piece.
-func (a *answer) extend() {
+// extendDeadline sets the deadline of the next piece.
+func (a *response) extendDeadline() {
 	if a.timeout > 0 {
 		_ = a.control.SetWriteDeadline(time.Now().Add(a.timeout))
 	}
 }
 
-// Unwrap lets http.ResponseController find what the connection can do.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+// Unwrap returns the wrapped ResponseWriter for http.ResponseController.
+func (a *response) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-func (a *answer) WriteHeader(status int) {
-	a.begin(status)
-	a.refuse(status)
-	a.extend()
+func (a *response) WriteHeader(status int) {
+	a.setStatus(status)
+	a.countRefusal(status)
+	a.extendDeadline()
 	a.ResponseWriter.WriteHeader(status)
 }
 
-func (a *answer) Write(p []byte) (n int, err error) {
-	a.begin(http.StatusOK)
+func (a *response) Write(p []byte) (n int, err error) {
+	a.setStatus(http.StatusOK)
 	if a.bare {
 		return len(p), nil
 	}
 	for {
 		piece := p[n:min(n+maxPiece, len(p))]
-		a.extend()
+		a.extendDeadline()
 		m, err := a.ResponseWriter.Write(piece)
 		a.bytes += int64(m)
 		if n += m; err != nil || n == len(p) {
@@ -104,56 +101,55 @@ func (a *answer) Write(p []byte) (n int, err error) {
 	}
 }
 
-// Hijack takes over the connection, as a WebSocket does. The status is 101 then.
-func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+// Hijack takes over the connection, for example for a WebSocket, and records the status 101.
+func (a *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := a.control.Hijack()
 	if err == nil {
-		a.begin(http.StatusSwitchingProtocols)
+		a.setStatus(http.StatusSwitchingProtocols)
 	}
 	return conn, rw, err
 }
 
-// Over HTTP/2 a client has many requests under way on one connection, and does not have to
-// take any answer. The limits of callers and addresses bound the requests that they admit.
-// They do not bound those that are refused, and each of these would hold memory until a
-// deadline ends it. So one connection has few refusals at the same time.
+// Over HTTP/2 a client can have many requests in progress on one connection without reading the
+// responses. The limits of callers and addresses do not apply to refused requests, each of which
+// would hold memory until its deadline. So the refusals in progress on one connection are limited.
 const (
-	fullRefusals = 8  // further ones have no body, so they need no room that the client grants
-	mostRefusals = 64 // further requests are cut off, so they do not even wait for the connection
+	maxRefusalBodies = 8  // further refusals have no body, so that they need no flow control window
+	maxRefusals      = 64 // further requests are reset
 )
 
-// boundRefusals bounds the refusals that are under way on one HTTP/2 connection.
-func boundRefusals(next http.Handler) http.Handler {
+// limitRefusals limits the refusals in progress on one HTTP/2 connection.
+func limitRefusals(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a := answerOf(w)
+		a := responseOf(w)
 		if c := limit.ConnOf(r.Context()); c != nil && r.ProtoMajor >= 2 {
 			a.conn = c
-			defer a.leave()
+			defer a.releaseRefusal()
 		}
 		next.ServeHTTP(a, r)
 	})
 }
 
-// refuse counts a refusal. It ends the request if the connection has too many.
-func (a *answer) refuse(status int) {
+// countRefusal counts a refusal. It resets the request if the connection has too many.
+func (a *response) countRefusal(status int) {
 	if a.conn == nil || status < http.StatusBadRequest || a.admitted || a.refused {
 		return
 	}
 	a.refused = true
 	switch n := a.conn.Refusals.Add(1); {
-	case n > mostRefusals:
+	case n > maxRefusals:
 		a.cut = true
-		panic(http.ErrAbortHandler) // leave counts it off
-	case n > fullRefusals:
+		panic(http.ErrAbortHandler) // releaseRefusal decrements the count
+	case n > maxRefusalBodies:
 		a.bare = true
 		a.Header().Del("Content-Type")
 		a.Header().Set("Content-Length", "0")
 	}
 }
 
-// leave counts a refusal off when the handler has returned. It waits until the refusal is on
-// its way, because net/http sends the last of an answer after that.
-func (a *answer) leave() {
+// releaseRefusal decrements the count when the handler has returned. It flushes first, because
+// net/http sends the end of a response after that.
+func (a *response) releaseRefusal() {
 	if !a.refused {
 		return
 	}

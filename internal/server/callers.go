@@ -24,30 +24,30 @@ import (
 	"github.com/rshub/rshub/subscribe"
 )
 
-// callers finds out who makes a request, counts what each of them uses, and ends what
-// outlives a request when the rights of its caller end, or when a set becomes private.
+// callers identifies the callers of requests, enforces their limits, and ends streams, publishes and
+// subscriptions when a caller loses a right or a set becomes private.
 type callers struct {
-	authenticator access.Authenticator // nil: everybody may do everything
-	watch         *access.Watch        // nil as well
-	tickets       *access.Tickets      // of the callers; nil as well. Set by open
+	authenticator access.Authenticator // nil if everyone has all rights
+	watch         *access.Watch        // nil if authenticator is
+	tickets       *access.Tickets      // nil if authenticator is; set by start
 	limiter       *limit.Limiter
 	refusals      *limit.Refusals
-	share         *limit.Limiter // of connections, for an address behind a proxy. Set by open
-	limits        limit.Limits   // of a caller that has none of its own
+	share         *limit.Limiter // limits connections of an address behind a proxy; set by start
+	limits        limit.Limits   // default limits of a caller
 	errors        *problem.Adapter
 	log           *slog.Logger
 
-	memory  changelog.Log                   // set by open, and the next
-	hub     waiter                          // knows which sets the first publish makes
-	private atomic.Pointer[map[string]bool] // the sets that are private, as of the last look
-	changed atomic.Uint64                   // how often private has changed
-	wake    backoff.Wakeup                  // asks for a look
-	looking sync.Mutex                      // held during a look
-	said    string                          // why the last look failed, as the log was told; looking guards it
+	memory  changelog.Log                   // set by start, like hub
+	hub     setCreator                      // knows the sets that a publish would create
+	private atomic.Pointer[map[string]bool] // private sets as of the last poll
+	changed atomic.Uint64                   // number of changes of private
+	wake    backoff.Wakeup                  // requests a poll
+	polling sync.Mutex                      // held during a poll
+	lastErr string                          // logged error of the last poll; guarded by polling
 }
 
-// A waiter knows which sets the first publish to them makes. It is a *hub.Hub.
-type waiter interface{ Waits(set string) bool }
+// A setCreator knows the sets that a publish would create. *hub.Hub implements it.
+type setCreator interface{ Waits(set string) bool }
 
 func newCallers(config *Config, r prometheus.Registerer, errors *problem.Adapter, log *slog.Logger) *callers {
 	all, refusals := config.CallerLimits.Or(limit.DefaultCaller()), newRefusals(r)
@@ -63,22 +63,21 @@ func newCallers(config *Config, r prometheus.Registerer, errors *problem.Adapter
 	return c
 }
 
-// open gives callers what a hub has once its memory is open. It must be called before the
-// first request and the first delivery. memory says which sets are private, and h which sets
-// the first publish makes. one is how many connections an address behind a proxy may have; 0:
-// any number.
-func (c *callers) open(ctx context.Context, memory changelog.Log, h waiter, keys access.TicketKeys, one int64) {
+// start completes c once the memory is open. It must be called before the first request and the
+// first delivery. one is the maximum number of connections of an address behind a proxy; zero means
+// no limit.
+func (c *callers) start(ctx context.Context, memory changelog.Log, h setCreator, keys access.TicketKeys, one int64) {
 	c.memory, c.hub = memory, h
 	c.share = limit.New(limit.Options{Address: limit.Limits{limit.Connections: {Most: one}}, Refusals: c.refusals})
 	if c.watch != nil {
 		c.tickets = access.NewTickets(c.authenticator, keys)
-		c.lookOnce(ctx)
+		c.updatePrivateSets(ctx)
 	}
 }
 
-// caller returns who makes a request. It removes a ticket from the request's URL, so that no
-// answer and no log can show it.
-func (c *callers) caller(r *http.Request) (caller access.Caller, err error) {
+// identify returns the caller of a request. It removes a ticket from the URL, so that neither
+// responses nor logs can show it.
+func (c *callers) identify(r *http.Request) (caller access.Caller, err error) {
 	text, inURL := ticket.Take(r)
 	if c.authenticator == nil {
 		return access.Caller{Rights: access.All()}, nil
@@ -86,7 +85,7 @@ func (c *callers) caller(r *http.Request) (caller access.Caller, err error) {
 	if text != "" {
 		caller, err = c.tickets.Caller(r.Context(), text)
 	}
-	if refused := new(feed.Problem); text == "" || !inURL && errors.As(err, &refused) { // an old cookie does no harm
+	if refused := new(feed.Problem); text == "" || !inURL && errors.As(err, &refused) { // ignore an expired cookie
 		caller, err = c.authenticator.Caller(r)
 	}
 	if err == nil {
@@ -96,8 +95,8 @@ func (c *callers) caller(r *http.Request) (caller access.Caller, err error) {
 	return caller, err
 }
 
-// anyone returns ctx with a caller without a token.
-func (c *callers) anyone(ctx context.Context) context.Context {
+// withAnyone returns a context with a caller without a token.
+func (c *callers) withAnyone(ctx context.Context) context.Context {
 	caller := access.Caller{Rights: access.All()}
 	if c.authenticator != nil {
 		caller, _ = c.authenticator.Named("", "")
@@ -105,8 +104,8 @@ func (c *callers) anyone(ctx context.Context) context.Context {
 	return access.NewContext(ctx, caller)
 }
 
-// isPrivate reports whether a set is private now. See access.Caller. A set that does not
-// exist, and that no publish makes, counts as private.
+// isPrivate reports whether a set is private; see access.Caller. A nonexistent set that a publish
+// would not create counts as private.
 func (c *callers) isPrivate(ctx context.Context, set string) (bool, error) {
 	st, err := c.memory.State(ctx, set)
 	if errors.Is(err, feed.ErrNoSet) && !c.hub.Waits(set) {
@@ -120,98 +119,97 @@ var (
 	_ hub.Rights       = (*callers)(nil)
 )
 
-// WhileFollowing calls end when the caller of ctx may not follow a set any more. The request
-// of ctx counts as a connection until release; see visit.
+// WhileFollowing calls end when the caller of ctx may no longer follow a set. The request of ctx
+// counts as a connection until release is called; see connectionSlot.
 func (c *callers) WhileFollowing(ctx context.Context, set string, end func(why error)) (release func()) {
-	leave, ended := stay(ctx), c.while(ctx, set, access.MayFollow, end)
-	return func() { ended(); leave() }
+	leave, unwatch := shareSlot(ctx), c.watchRight(ctx, set, access.MayFollow, end)
+	return func() { unwatch(); leave() }
 }
 
-// WhilePublishing calls end when the caller of ctx may not publish to a set any more.
+// WhilePublishing calls end when the caller of ctx may no longer publish to a set.
 func (c *callers) WhilePublishing(ctx context.Context, set string, end func(why error)) (release func()) {
-	return c.while(ctx, set, access.MayPublish, end)
+	return c.watchRight(ctx, set, access.MayPublish, end)
 }
 
-// while calls end when the caller of ctx loses a right to a set. may checks the right: it is
-// access.MayFollow or access.MayPublish. The caller has the right when while is called.
-func (c *callers) while(ctx context.Context, set string, may func(ctx context.Context, set string) error, end func(error)) (release func()) {
+// watchRight calls end when the caller of ctx loses a right to a set. may checks the right:
+// access.MayFollow or access.MayPublish. The caller must have the right when watchRight is called.
+func (c *callers) watchRight(ctx context.Context, set string, may func(ctx context.Context, set string) error, end func(error)) (release func()) {
 	if c.watch == nil {
 		return func() {}
 	}
 	still := func(caller access.Caller) error {
-		caller.Private = c.wasPrivate
+		caller.Private = c.cachedPrivate
 		return may(access.NewContext(context.Background(), caller), set)
 	}
 	if (*c.private.Load())[set] && still(access.FromContext(ctx)) != nil {
-		c.lookOnce(ctx) // perhaps another hub has made the set public since the last look
+		c.updatePrivateSets(ctx) // another hub may have made the set public since the last poll
 	}
 	return c.watch.While(ctx, still, end)
 }
 
-// wasPrivate reports whether a set was private at the last look. It does not block.
-func (c *callers) wasPrivate(_ context.Context, set string) (bool, error) {
+// cachedPrivate reports whether a set was private at the last poll. It does not block.
+func (c *callers) cachedPrivate(_ context.Context, set string) (bool, error) {
 	return (*c.private.Load())[set], nil
 }
 
-// How often callers looks at which sets are private. Looks take at most 1/privateShare of the
-// time. But the next look begins after privateMost at the latest, because rights must end
-// within ten seconds.
+// Interval for polling which sets are private. Polls take at most 1/privateShare of the time, but
+// start at least every maxPrivateInterval, because rights must end within ten seconds.
 const (
-	privateEvery = 3 * time.Second
-	privateMost  = 6 * time.Second
-	privateShare = 200
+	privateInterval    = 3 * time.Second
+	maxPrivateInterval = 6 * time.Second
+	privateShare       = 200
 )
 
-// run looks for changes of what callers may do until ctx is done.
+// run watches for changes of rights until ctx is done.
 func (c *callers) run(ctx context.Context) {
 	if c.watch == nil {
 		return
 	}
-	watched, looked := make(chan struct{}), make(chan struct{})
+	watched, polled := make(chan struct{}), make(chan struct{})
 	go func() { defer close(watched); c.authenticator.Watch(ctx) }()
-	go func() { defer close(looked); c.lookAround(ctx) }()
+	go func() { defer close(polled); c.pollPrivateSets(ctx) }()
 	c.watch.Run(ctx)
 	<-watched
-	<-looked
+	<-polled
 }
 
-// Look makes run look soon at which sets are private.
+// Look requests a poll of the private sets.
 func (c *callers) Look() {
 	c.wake.Wake()
 }
 
-// lookAround looks again and again at which sets are private. It does not look while callers
-// without a token have no rights, because private sets are only private for them. It does look
-// while nobody follows: the next follower, and a subscription that another hub hands over, must
-// be judged by what is private then.
-func (c *callers) lookAround(ctx context.Context) {
-	for pause := privateEvery; ; {
-		if backoff.SleepOrWake(ctx, pause, c.wake) != nil {
+// pollPrivateSets polls which sets are private until ctx is done. It pauses while callers without a
+// token have no rights, because private sets are private only for them. It does not pause while there
+// are no followers, because the next follower, and subscriptions taken over from another hub, need
+// the current state.
+func (c *callers) pollPrivateSets(ctx context.Context) {
+	for interval := privateInterval; ; {
+		if backoff.SleepOrWake(ctx, interval, c.wake) != nil {
 			return
 		}
 		if anyone, _ := c.authenticator.Named("", ""); anyone.Rights.None() {
-			pause = privateEvery
+			interval = privateInterval
 			continue
 		}
-		begin := time.Now()
-		c.lookOnce(ctx)
-		pause = min(max(privateEvery, privateShare*time.Since(begin)), privateMost)
+		start := time.Now()
+		c.updatePrivateSets(ctx)
+		interval = min(max(privateInterval, privateShare*time.Since(start)), maxPrivateInterval)
 	}
 }
 
-// lookOnce looks which sets are private. A set that cannot be read stays what it was.
-func (c *callers) lookOnce(ctx context.Context) {
-	c.looking.Lock()
-	defer c.looking.Unlock()
+// updatePrivateSets reads which sets are private. Sets that cannot be read keep their last state.
+func (c *callers) updatePrivateSets(ctx context.Context) {
+	c.polling.Lock()
+	defer c.polling.Unlock()
 	states, err := c.memory.Sets(ctx)
-	said := ""
-	if err != nil && ctx.Err() == nil && !errors.Is(err, feed.ErrUnavailable) { // then nobody can follow either
-		said = err.Error()
+	text := ""
+	if err != nil && ctx.Err() == nil && !errors.Is(err, feed.ErrUnavailable) { // if the memory is unavailable, there are no followers
+		text = err.Error()
 	}
-	if said != "" && said != c.said {
-		c.log.Warn("some sets cannot be read: the hub goes on with what it knew about which of them are private", "err", err)
+	if text != "" && text != c.lastErr {
+		c.log.Warn("cannot read some sets; the hub uses the last known state of which are private", "err", err)
 	}
-	c.said = said
+	c.lastErr = text
 	private := map[string]bool{}
 	if err != nil {
 		private = maps.Clone(*c.private.Load())

@@ -26,9 +26,9 @@ type linkTarget struct {
 }
 
 // newCatalog returns the API catalog of a hub (RFC 9727): its interfaces, each with its
-// specification as service-doc, as FAIRiCat has them. The catalog names no set: which sets a
-// caller may see depends on the caller, and the Source Description lists them. It has no
-// status, because the health of the hub is at the address for operators.
+// specification as service-doc, as in FAIRiCat. It names no sets, because their visibility depends on
+// the caller; the Source Description lists them. It has no status, because the health of the hub is
+// at the operations address.
 func newCatalog(base feed.Base) *staticDocument {
 	const (
 		description = "ResourceSync Source Description"

@@ -8,14 +8,13 @@ import (
 	"github.com/rshub/rshub/internal/limit"
 )
 
-// This file lists what a request passes on its way from a connection to the handler of its
-// route. A limit.Listener has accepted the connection, and front.go says how long net/http
-// waits for the header of a request.
+// This file lists the steps of a request from its connection to the handler of its route. Before
+// that, a limit.Listener accepts the connection, and net/http reads the header; see newHTTPServer.
 
-// A step is what happens to every request before, and after, the handler behind it.
+// A step wraps a handler.
 type step func(next http.Handler) http.Handler
 
-// chain returns a handler that takes requests through the steps to h, in this order.
+// chain returns h wrapped in steps. The first step is the outermost.
 func chain(h http.Handler, steps ...step) http.Handler {
 	for _, s := range slices.Backward(steps) {
 		h = s(h)
@@ -23,41 +22,41 @@ func chain(h http.Handler, steps ...step) http.Handler {
 	return h
 }
 
-// arrival are the first steps, at both addresses, also while the hub starts. failed is the
-// level at which an answer 5xx is logged.
-func (f *front) arrival(h http.Handler, failed slog.Level) http.Handler {
+// baseChain wraps h in the first steps at both addresses, even during the start. failed is the level
+// at which responses with 5xx are logged.
+func (f *frontend) baseChain(h http.Handler, failed slog.Level) http.Handler {
 	return chain(h,
-		answers(f.writeTimeout),   // first, because it makes the one ResponseWriter of all steps
-		boundRefusals,             // before anything is refused
-		limit.RefuseExcess,        // before the request costs a line of the log
-		f.requests.logged(failed), // gives the request an id and its client's address, which all that follows use
+		wrapResponse(f.writeTimeout), // first: creates the ResponseWriter of all steps
+		limitRefusals,                // before anything is refused
+		limit.RefuseExcess,           // before the request is logged
+		f.requests.logged(failed),    // sets the ID of the request and the client address for all further steps
 	)
 }
 
-// users takes the requests of users to the routes.
-func (s *Server) users(g *guard, routes *router) http.Handler {
+// userChain wraps the routes for users.
+func (s *Server) userChain(g *guard, routes *router) http.Handler {
 	return chain(routes,
-		routes.counted,    // counts also what the steps below refuse
-		readOn,            // reads what is left of a body, so that the client sees a refusal
-		boundHeader,       // before any step reads the header or shows a part of it
-		g.keep,            // refuses a foreign page or a wrong host before it looks at tokens
-		s.callers.limited, // finds out who the caller is, and counts the request for its limits
+		routes.countResponses, // counts refusals of the steps below, too
+		drainBody,             // reads the rest of the body, so that the client receives a refusal
+		limitHeader,           // before any step reads the header or shows a part of it
+		g.wrap,                // refuses foreign pages and wrong hosts before tokens are checked
+		s.callers.limited,     // identifies the caller and enforces its limits
 	)
 }
 
-// operators takes requests at the operations address to the routes. Each route asks for the
-// caller by itself, because probes and metrics need no token.
-func (s *Server) operators(g *guard, routes *mux) http.Handler {
-	return chain(routes, boundHeader, g.ofOps(s.probed()).keep)
+// operatorChain wraps the routes at the operations address. Routes identify the caller themselves,
+// because probes and metrics require no token.
+func (s *Server) operatorChain(g *guard, routes *mux) http.Handler {
+	return chain(routes, limitHeader, g.forOperations(s.probedRemotely()).wrap)
 }
 
-// starting answers users, and operators, while the hub waits for its memory.
+// starting returns the handlers for users and operators while the hub waits for its memory.
 func (s *Server) starting(g *guard) (users, operators http.Handler) {
 	refused, probes := s.errors.Handle(serveStarting), newMux()
 	s.health.routes(probes)
 	probes.Handle("/", refused)
-	return chain(refused, boundHeader, g.keep), s.operators(g, probes)
+	return chain(refused, limitHeader, g.wrap), s.operatorChain(g, probes)
 }
 
-// probed reports whether others than this machine may reach the hub, so that probes do.
-func (s *Server) probed() bool { return s.config.Callers != nil || s.config.Insecure }
+// probedRemotely reports whether other machines may reach the hub, so that probes may use any name.
+func (s *Server) probedRemotely() bool { return s.config.Callers != nil || s.config.Insecure }

@@ -13,17 +13,17 @@ import (
 	"github.com/rshub/rshub/internal/source/poll"
 )
 
-// A Copied is what Copy has copied.
-type Copied struct {
+// A CopyProgress is the number of copied items.
+type CopyProgress struct {
 	redislog.Copied
 	Subscriptions int
 }
 
-// Copy copies the change memory and the subscriptions in the directory c.Data, on which no
-// hub may run, into the Redis of c. It calls report after each step. It blocks until all is
-// copied, ctx ends, or something fails. Then no hub can start on the copy, and another Copy
-// begins anew. The error is disklog.ErrInUse if a hub runs on the directory.
-func Copy(ctx context.Context, c Config, report func(Copied)) (done Copied, err error) {
+// Copy copies the change memory and the subscriptions in the directory c.Data, which no hub may use,
+// into the Redis of c. It calls report after each step, and blocks until everything is copied. After
+// an error no hub can start on the copy, and another Copy starts from scratch. The error is
+// disklog.ErrInUse if a hub uses the directory.
+func Copy(ctx context.Context, c Config, report func(CopyProgress)) (done CopyProgress, err error) {
 	c = c.withDefaults()
 	o := c.diskOptions()
 	o.Existing = true
@@ -53,7 +53,7 @@ func Copy(ctx context.Context, c Config, report func(Copied)) (done Copied, err 
 	if done.Subscriptions, err = subscription.Copy(ctx, old, kept, claims); err != nil {
 		return done, err
 	}
-	if done.Copied, err = to.Copy(ctx, from, func(now redislog.Copied) { report(Copied{now, done.Subscriptions}) }); err != nil {
+	if done.Copied, err = to.Copy(ctx, from, func(now redislog.Copied) { report(CopyProgress{now, done.Subscriptions}) }); err != nil {
 		return done, err
 	}
 	if err := copyComplete(ctx, from, to); err != nil {
@@ -65,8 +65,7 @@ func Copy(ctx context.Context, c Config, report func(Copied)) (done Copied, err 
 	return done, to.Finish(ctx)
 }
 
-// copySources copies what the hub knows of the sources that it polls, such as pings that it has
-// answered and not looked for yet.
+// copySources copies the state of polled sources, such as pings that have not been handled yet.
 func copySources(ctx context.Context, from *disklog.Log, to poll.Outcomes) error {
 	states, err := from.Sets(ctx)
 	if err != nil {
@@ -74,14 +73,14 @@ func copySources(ctx context.Context, from *disklog.Log, to poll.Outcomes) error
 	}
 	for _, s := range states {
 		if err := poll.Copy(ctx, poll.OnDisk(from.Keep(sourceKeep)), to, s.Set); err != nil {
-			return fmt.Errorf("copy what is known of the source of set %q: %w", s.Set, err)
+			return fmt.Errorf("copy the state of the source of set %q: %w", s.Set, err)
 		}
 	}
 	return nil
 }
 
-// copyComplete says of the copied sets which ones the hub knows all resources of. If
-// retention has removed a part of a log, the inventory that is made from it lacks that part.
+// copyComplete marks the copied sets that are complete. A set whose log lacks a part is not, because
+// its inventory is rebuilt from the log.
 func copyComplete(ctx context.Context, from *disklog.Log, to *redislog.Import) error {
 	states, err := from.Sets(ctx)
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 	"github.com/rshub/rshub/internal/dialect/changeset"
 )
 
-// dialects returns the forms of other standards in which changes are served.
+// dialects returns the formats of other standards.
 func dialects() []*dialect.Form {
 	return []*dialect.Form{activitystreams.Form, atom.Form, changeset.Form}
 }
 
-// formats returns those in which callbacks get changes, by the name of their topic in a set.
+// formats returns the dialects for callbacks, by the name of their topic in a set.
 func formats(base feed.Base) map[string]*outlet.Format {
 	all := map[string]*outlet.Format{}
 	for _, f := range dialects() {

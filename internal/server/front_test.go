@@ -20,7 +20,7 @@ import (
 func TestSlowReader(t *testing.T) {
 	failed := make(chan error, 1)
 	srv := httptest.NewUnstartedServer(nil)
-	srv.Config = newHTTPServer(answers(20*time.Millisecond)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	srv.Config = newHTTPServer(wrapResponse(20*time.Millisecond)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for piece := make([]byte, 1<<20); ; { // more than any buffer between here and there
 			if _, err := w.Write(piece); err != nil {
 				failed <- err
@@ -72,7 +72,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 func TestDeadlineOfEachPiece(t *testing.T) {
 	body := strings.Repeat("0123456789", 20_000)
 	r := &recorder{ResponseRecorder: httptest.NewRecorder()}
-	answers(time.Second)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	wrapResponse(time.Second)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		if n, err := io.WriteString(w, body); n != len(body) || err != nil {
 			t.Errorf("Write() = %d, %v", n, err)

@@ -71,7 +71,7 @@ func FuzzShown(f *testing.F) {
 				t.Errorf("%q is shown as %q", path, shown)
 			}
 		}
-		if goodRequestID(id) {
+		if validRequestID(id) {
 			line := slog.String("requestId", id).String()
 			if strings.ContainsAny(line, "\r\n\t \"<>&;\\\x1b") || len(id) > maxRequestID {
 				t.Errorf("the request id %q", id)

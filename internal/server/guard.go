@@ -11,23 +11,23 @@ import (
 	"github.com/rshub/rshub/internal/problem"
 )
 
-// A guard keeps foreign web pages away from the hub. A page may use the hub if it
-// comes from a configured origin or from the hub itself.
+// A guard protects the hub against foreign web pages. A page may use the hub if it is from a
+// configured origin or from the hub itself.
 //
-// A page could do everything that its reader may do without a token. So the Host header
-// of a request without a token must name the hub, too. Otherwise a page could reach the
-// hub by a name of its own that it has rebound to the hub's address (DNS rebinding). Who
-// has a token is no such page: it would need to know the token.
+// A page can do everything that its reader may do without a token. So the Host header of a request
+// without a token must name the hub, too. Otherwise a page could reach the hub by a name of its own
+// that it has rebound to the hub's address (DNS rebinding). A page with a token is no threat, because
+// it would need to know the token.
 type guard struct {
 	base    feed.Base
-	origins []string // origins whose pages may use the hub; *: all
-	hosts   []string // names of the hub besides that of base, in lower case; *: all
-	tokens  bool     // there are tokens
-	probes  bool     // what probes and Prometheus ask for is there under any name, because others reach the hub
+	origins []string // origins whose pages may use the hub; * means all
+	hosts   []string // additional names of the hub, in lower case; * means all
+	tokens  bool     // whether the hub has tokens
+	probes  bool     // whether probe paths are served under any host name
 	errors  *problem.Adapter
 }
 
-// Headers for browsers, in every answer. The page and its parts replace some of them.
+// Security headers of all responses. The page replaces some of them.
 var (
 	noSniff  = []string{"nosniff"}
 	noScript = []string{"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"}
@@ -35,27 +35,27 @@ var (
 	noSource = []string{"no-referrer"}
 )
 
-// protect sets these headers.
-func protect(h http.Header) {
+// setSecurityHeaders sets the security headers.
+func setSecurityHeaders(h http.Header) {
 	h["X-Content-Type-Options"], h["Content-Security-Policy"] = noSniff, noScript
 	h["Cross-Origin-Resource-Policy"], h["Referrer-Policy"] = sameSite, noSource
 }
 
-// keep passes allowed requests to next, and answers the preflight requests of browsers.
-func (g *guard) keep(next http.Handler) http.Handler {
+// wrap passes allowed requests to next, and answers preflight requests.
+func (g *guard) wrap(next http.Handler) http.Handler {
 	return g.errors.Handle(func(w http.ResponseWriter, r *http.Request) error {
 		header := w.Header()
-		protect(header)
-		if r.TLS != nil && g.strict(r) {
+		setSecurityHeaders(header)
+		if r.TLS != nil && g.sendsHSTS(r) {
 			header["Strict-Transport-Security"] = strict
 		}
 		if !g.ownHost(r) {
-			return problem.New(http.StatusMisdirectedRequest, "wrong-host", "this hub does not answer as "+r.Host+": use "+string(g.base)+", send a token, or add the name to RSHUB_HOSTS")
+			return problem.New(http.StatusMisdirectedRequest, "wrong-host", "got Host "+r.Host+", want a name of this hub; use "+string(g.base)+", send a token, or add the name to RSHUB_HOSTS")
 		}
 		if g.embedded(r) {
-			return problem.New(http.StatusForbidden, "origin", "a web page of another site embeds this URL; RSHUB_ORIGINS says which sites may use the hub")
+			return problem.New(http.StatusForbidden, "origin", "this URL is embedded in a web page of another site; to allow that, add the site to RSHUB_ORIGINS")
 		}
-		w.Header().Add("Vary", "Origin") // also without an Origin, because a cache may keep the answer
+		w.Header().Add("Vary", "Origin") // even without an Origin, because a cache may store the response
 		if origin := r.Header.Get("Origin"); origin != "" {
 			if !g.allows(r) {
 				return problem.New(http.StatusForbidden, "origin", "web pages of "+origin+" may not use this hub; to allow them, add it to RSHUB_ORIGINS")
@@ -76,27 +76,26 @@ func (g *guard) keep(next http.Handler) http.Handler {
 	})
 }
 
-// strict reports whether browsers may be told to use the host in r by TLS only. The rule is
-// then for all ports of the host. So the hub must not be reached there without TLS, and the
-// host must not be localhost, where other servers are.
-func (g *guard) strict(r *http.Request) bool {
+// sendsHSTS reports whether to send HSTS for the host in r. Since HSTS applies to all ports of a
+// host, the hub must have an https URL, and the host must not be localhost, where other servers run.
+func (g *guard) sendsHSTS(r *http.Request) bool {
 	return strings.HasPrefix(string(g.base), "https:") && hostName("https://"+r.Host) != "localhost"
 }
 
-// ofOps returns the guard of the operations address. No page elsewhere may use it, also none
-// that may use the hub. probes says that others reach the hub.
-func (g *guard) ofOps(probes bool) *guard {
-	kept := *g
-	kept.origins, kept.probes = nil, probes
-	return &kept
+// forOperations returns the guard of the operations address, which no foreign page may use. probes
+// enables probe paths under any host name.
+func (g *guard) forOperations(probes bool) *guard {
+	ops := *g
+	ops.origins, ops.probes = nil, probes
+	return &ops
 }
 
-// ownHost reports whether the Host header of r is allowed. It is if it names this hub or this
-// machine, at any port, if it is an address, which nobody can rebind, or if r has a token.
-// Names are compared without the dot that ends a full name in DNS.
+// ownHost reports whether the Host header of r is allowed: a name of this hub or machine, at any
+// port, or an IP address, which cannot be rebound, or any name if r has a token. The final dot of a
+// DNS name is ignored.
 //
-// An empty Host passes, as simple probes and HTTP/1.0 send it. No browser sends it, so
-// it is refused beside the headers of a browser.
+// An empty Host is allowed, because simple probes and HTTP/1.0 send it. Browsers never do, so it is
+// refused together with headers of a browser.
 func (g *guard) ownHost(r *http.Request) bool {
 	if r.Host == "" {
 		return r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == ""
@@ -105,7 +104,7 @@ func (g *guard) ownHost(r *http.Request) bool {
 		return true
 	}
 	_, rest, _ := strings.Cut(string(g.base), "://")
-	if own, _, _ := strings.Cut(rest, "/"); own == r.Host { // the usual case
+	if own, _, _ := strings.Cut(rest, "/"); own == r.Host { // common case
 		return true
 	}
 	host := hostName("http://" + r.Host)
@@ -118,16 +117,16 @@ func (g *guard) ownHost(r *http.Request) bool {
 	return Loopback(host) || host == hostName(string(g.base)) || slices.Contains(g.hosts, host)
 }
 
-// probePaths are the paths of the operations address that name no set and no callback.
+// probePaths are the paths of the operations address whose responses name no set and no callback.
 var probePaths = []string{"/healthz", "/readyz", "/metrics"}
 
-// embedded reports whether r is for a part of a page elsewhere, such as an image. A browser
-// asks nobody before it loads one. A link to the hub is no such part.
+// embedded reports whether r loads a part of a foreign page, such as an image. Browsers send no
+// preflight request for these. Links to the hub are not embedded.
 func (g *guard) embedded(r *http.Request) bool {
 	return foreign(r) && r.Header.Get("Sec-Fetch-Mode") == "no-cors" && !slices.Contains(g.origins, "*")
 }
 
-// foreign reports whether a browser says that a page elsewhere is behind r.
+// foreign reports whether Sec-Fetch-Site says that a foreign page caused r.
 func foreign(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "", "none", "same-origin":
@@ -136,8 +135,8 @@ func foreign(r *http.Request) bool {
 	return true
 }
 
-// byPage reports whether a page elsewhere may have sent r, which is a GET. Older browsers do
-// not say so. But a page cannot hide that it runs in a browser, unless the hub allows it first.
+// byPage reports whether a foreign page may have caused r, if r is a GET or HEAD. Older browsers do
+// not send Sec-Fetch-Site, but a page cannot hide the User-Agent without a preflight request.
 func byPage(r *http.Request) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.Header.Get("Authorization") != "" {
 		return false
@@ -148,8 +147,7 @@ func byPage(r *http.Request) bool {
 	return strings.HasPrefix(r.UserAgent(), "Mozilla/")
 }
 
-// hostName returns the name or address of the host in a URL, in lower case and without
-// a dot at its end. It is empty if the URL has none.
+// hostName returns the host of a URL, in lower case and without a final dot, or "" if it has none.
 func hostName(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -158,8 +156,7 @@ func hostName(text string) string {
 	return strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
 }
 
-// allows reports whether the web page that sends r may use the hub. A request
-// without an Origin is allowed.
+// allows reports whether the origin of r may use the hub. Requests without an Origin are allowed.
 func (g *guard) allows(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	if origin == "" || slices.Contains(g.origins, "*") || slices.Contains(g.origins, origin) {

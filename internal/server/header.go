@@ -8,9 +8,9 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Limits of the header of a request, in bytes. boundHeader answers a header above maxHeader.
-// net/http answers one above maxReadHeader, and then closes the connection, which over HTTP/2
-// ends all other requests on it.
+// Limits of the header of a request, in bytes. limitHeader refuses headers above maxHeader. net/http
+// refuses those above maxReadHeader and closes the connection, which over HTTP/2 ends all other
+// requests on it.
 const (
 	maxHeader     = 32 << 10
 	maxReadHeader = 256 << 10
@@ -19,18 +19,17 @@ const (
 // fieldOverhead is added to the size of each field, as in RFC 9113 section 6.5.2.
 const fieldOverhead = 32
 
-// headerSize returns the size of r's header, its URL included, and the name of its largest
-// part. Names and values count, and fieldOverhead for each field. Fields of the same name are
-// one part.
+// headerSize returns the size of r's header, including the URL, and the name of its largest part. Each
+// field counts with its name, its value and fieldOverhead. Fields with the same name are one part.
 func headerSize(r *http.Request) (size int, largest string) {
-	most := 0
+	largestSize := 0
 	add := func(name string, values ...string) {
 		n := 0
 		for _, v := range values {
 			n += len(name) + len(v) + fieldOverhead
 		}
-		if size += n; n > most {
-			most, largest = n, name
+		if size += n; n > largestSize {
+			largestSize, largest = n, name
 		}
 	}
 	add("URL", r.RequestURI)
@@ -44,9 +43,9 @@ func headerSize(r *http.Request) (size int, largest string) {
 	return size, largest
 }
 
-// boundHeader answers requests whose header is above maxHeader with 431. It empties the
-// header first, so that a client that is slow to take the answer does not hold the memory.
-func boundHeader(next http.Handler) http.Handler {
+// limitHeader answers requests whose header is above maxHeader with 431. It clears the header first, so
+// that a slow client does not hold its memory.
+func limitHeader(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		size, largest := headerSize(r)
 		if size <= maxHeader {
@@ -55,8 +54,8 @@ func boundHeader(next http.Handler) http.Handler {
 		}
 		largest = resourcesync.Shorten(largest)
 		clear(r.Header)
-		protect(w.Header())
+		setSecurityHeaders(w.Header())
 		problem.Write(w, r, problem.New(http.StatusRequestHeaderFieldsTooLarge, "header-too-large",
-			fmt.Sprintf("the header of the request has %d bytes, want at most %d; its largest part is %q", size, maxHeader, largest)))
+			fmt.Sprintf("got a header of %d bytes, want at most %d; the largest part is %q", size, maxHeader, largest)))
 	})
 }

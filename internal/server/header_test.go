@@ -50,7 +50,7 @@ func TestBoundHeader(t *testing.T) {
 			r.Header, r.Trailer = tt.header, tt.trailer
 			passed := false
 			w := httptest.NewRecorder()
-			boundHeader(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed = true })).ServeHTTP(w, r)
+			limitHeader(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed = true })).ServeHTTP(w, r)
 			if passed != (tt.largest == "") {
 				t.Fatalf("passed: %t, want %t", passed, !passed)
 			}

@@ -20,18 +20,17 @@ import (
 	"github.com/rshub/rshub/internal/trail"
 )
 
-// readyTimeout bounds one check of everything that the hub needs. It is short,
-// because probes do not wait long.
+// readyTimeout limits a check of all dependencies. It is short, because probes do not wait long.
 const readyTimeout = 2 * time.Second
 
-// hubCheck is the name of the hub itself in the answer of /readyz.
+// hubCheck is the name of the hub itself at /readyz.
 const hubCheck = "hub"
 
-// A dependency is something that the hub needs, as /readyz shows it.
+// A dependency is the state of a dependency at /readyz.
 type dependency struct {
 	OK       bool   `json:"ok"`
-	Required bool   `json:"required"`         // true: the hub is not ready without it; false: without it, something is late or refused
-	Reason   string `json:"reason,omitempty"` // why it is not OK
+	Required bool   `json:"required"`         // whether the hub is not ready without it
+	Reason   string `json:"reason,omitempty"` // empty if OK
 }
 
 func newDependency(required bool, err error) dependency {
@@ -42,86 +41,83 @@ func newDependency(required bool, err error) dependency {
 	return d
 }
 
-// A health knows whether the hub is ready for requests, and why it is not.
+// A health tracks whether the hub is ready for requests.
 type health struct {
-	away  atomic.Pointer[string] // why the hub itself is not ready; nil: it is ready
-	needs atomic.Pointer[needs]  // what the hub needs; nil before open
+	notReady     atomic.Pointer[string]       // why the hub itself is not ready; nil if it is
+	dependencies atomic.Pointer[dependencies] // nil before setReady
 }
 
-// needs are the servers and stores that a hub needs.
-type needs struct {
+// dependencies are the servers, stores and files that a hub uses.
+type dependencies struct {
 	memory  changelog.Log
-	bus     *hub.Bus // nil: the hub uses no NATS
+	bus     *hub.Bus // nil without NATS
 	engine  *callback.Engine
 	callers *callers
 
-	certificate *certificate.Files // nil: there is none
-	trail       *trail.Log         // nil: there is no audit log
+	certificate *certificate.Files // nil without TLS
+	trail       *trail.Log         // nil without an audit log
 }
 
-// newHealth returns the health of a hub that is starting.
+// newHealth returns the health of a starting hub.
 func newHealth() *health {
 	h := &health{}
-	h.leave("starting")
+	h.setNotReady("starting")
 	return h
 }
 
-// leave makes /readyz say that the hub itself is not ready, and why.
-func (h *health) leave(why string) { h.away.Store(&why) }
+// setNotReady makes /readyz report that the hub itself is not ready, with a reason.
+func (h *health) setNotReady(why string) { h.notReady.Store(&why) }
 
-// open makes /readyz say that the hub is ready, as long as its required dependencies
-// are OK.
-func (h *health) open(n *needs) {
-	h.needs.Store(n)
-	h.away.Store(nil)
+// setReady makes /readyz report that the hub is ready while its required dependencies are OK.
+func (h *health) setReady(n *dependencies) {
+	h.dependencies.Store(n)
+	h.notReady.Store(nil)
 }
 
-// dependencies checks what the hub needs: the memory, NATS if the hub uses it, and the
-// files that it reads and writes.
-// It takes at most readyTimeout.
-func (h *health) dependencies(ctx context.Context) map[string]dependency {
+// checkDependencies checks the memory, NATS if it is used, and the files that the hub reads and
+// writes. It takes at most readyTimeout.
+func (h *health) checkDependencies(ctx context.Context) map[string]dependency {
 	all := map[string]dependency{}
-	needs := h.needs.Load()
-	if needs == nil {
+	d := h.dependencies.Load()
+	if d == nil {
 		return all
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	err := needs.memory.Check(ctx)
-	// A full memory can still be read, and a request can make room in it.
+	err := d.memory.Check(ctx)
+	// A full memory can still be read, and a deletion can free space.
 	all["memory"] = newDependency(!errors.Is(err, feed.ErrFull), err)
-	if needs.callers.authenticator != nil {
-		all["callers"] = newDependency(false, needs.callers.authenticator.Err()) // the tokens or keys before are in force
+	if d.callers.authenticator != nil {
+		all["callers"] = newDependency(false, d.callers.authenticator.Err()) // the previous tokens or keys stay in force
 	}
-	if needs.certificate != nil {
-		all["certificate"] = newDependency(false, needs.certificate.Err()) // the certificate before is in force
+	if d.certificate != nil {
+		all["certificate"] = newDependency(false, d.certificate.Err()) // the previous certificate stays in force
 	}
-	if needs.trail != nil {
-		all["audit_log"] = newDependency(false, needs.trail.Err())
+	if d.trail != nil {
+		all["audit_log"] = newDependency(false, d.trail.Err())
 	}
-	if missing := needs.engine.Missing(); len(missing) > 0 {
+	if missing := d.engine.Missing(); len(missing) > 0 {
 		all["secret_keys"] = newDependency(false, missingKeys(missing))
 	}
-	if needs.bus != nil {
-		all["nats"] = newDependency(false, needs.bus.Check())
+	if d.bus != nil {
+		all["nats"] = newDependency(false, d.bus.Check())
 	}
 	return all
 }
 
-// missingKeys is the reason that subscriptions wait for keys.
+// missingKeys returns the error for subscriptions that wait for keys.
 func missingKeys(missing map[string]int) error {
 	n := 0
 	for _, some := range missing {
 		n += some
 	}
-	return fmt.Errorf("%d subscriptions wait for the keys that encrypt their secrets, which RSHUB_SECRET_KEYS does not have: %s", n, strings.Join(slices.Sorted(maps.Keys(missing)), ", "))
+	return fmt.Errorf("%d subscriptions wait for keys of their secrets that RSHUB_SECRET_KEYS lacks: %s", n, strings.Join(slices.Sorted(maps.Keys(missing)), ", "))
 }
 
-// ready reports whether this hub should get requests. checks says of each dependency
-// whether it is OK, and if not, why.
+// ready reports whether this hub should receive requests. checks has the state of each dependency.
 func (h *health) ready(ctx context.Context) (ready bool, checks map[string]dependency) {
-	checks = h.dependencies(ctx)
-	if why := h.away.Load(); why != nil {
+	checks = h.checkDependencies(ctx)
+	if why := h.notReady.Load(); why != nil {
 		checks[hubCheck] = dependency{Required: true, Reason: *why}
 	}
 	for _, d := range checks {
@@ -132,7 +128,7 @@ func (h *health) ready(ctx context.Context) (ready bool, checks map[string]depen
 	return true, checks
 }
 
-// routes adds the URLs for probes to mux. They answer from the start of the hub on.
+// routes adds the URLs for probes to mux, which are also served during the start.
 func (h *health) routes(mux *mux) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		problem.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
@@ -149,7 +145,7 @@ func (h *health) routes(mux *mux) {
 
 // serveStarting answers 503 to every request while the hub waits for its memory.
 func serveStarting(http.ResponseWriter, *http.Request) error {
-	p := problem.New(http.StatusServiceUnavailable, "starting", "this hub is starting; try again soon")
+	p := problem.New(http.StatusServiceUnavailable, "starting", "the hub is starting; retry soon")
 	p.RetryAfter = 2
 	return p
 }

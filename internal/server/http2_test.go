@@ -227,7 +227,7 @@ func TestRefusalsThatNobodyTakes(t *testing.T) {
 	}
 	conn := testutil.Dial(t, "", strings.TrimPrefix(h.URL, "http://"), b.String())
 	_ = conn.SetDeadline(time.Now().Add(40 * time.Second)) // less than WriteTimeout
-	const held = 20 + fullRefusals                         // those that are within the limit have their answers kept
+	const held = 20 + maxRefusalBodies                     // those that are within the limit have their answers kept
 	for ended := 0; ended < maxStreams-held; {
 		var head [9]byte
 		if _, err := io.ReadFull(conn, head[:]); err != nil {
@@ -247,7 +247,7 @@ func TestRefusalsThatNobodyTakes(t *testing.T) {
 		}
 	}
 	p := newProxy(t, 1<<20)
-	for range 2 * mostRefusals {
+	for range 2 * maxRefusals {
 		if text := p.text(http.StatusTooManyRequests, http.MethodGet, h.URL+"/sets", ""); !strings.Contains(text, `"type"`) {
 			t.Fatalf("a refusal is %q", text)
 		}

@@ -19,31 +19,30 @@ import (
 	"github.com/rshub/rshub/subscribe"
 )
 
-// An inventoryStore is where the inventories of sets are kept, and who makes them.
+// An inventoryStore has the inventories of sets, and the claims on updating them.
 type inventoryStore struct {
 	store  inventory.Store
 	claims claim.Store
-	poll   time.Duration                           // how often to look at sets that change
+	poll   time.Duration                           // interval for polling changed sets
 	scarce func(context.Context) bool              // whether the store is nearly full
-	sweep  func(context.Context, int) (int, error) // see live.Options; nil: nothing is left
+	sweep  func(context.Context, int) (int, error) // see live.Options; nil if there is nothing to sweep
 }
 
-// How often the maker of inventories looks at sets that change. A look at Redis costs
-// more.
+// Intervals for polling changed sets. Polling Redis is more expensive.
 const (
 	pollDisk  = 500 * time.Millisecond
 	pollRedis = 2 * time.Second
 )
 
-// inventoryHubs is the name of the key of the hubs that keep inventories.
+// inventoryHubs is the name of the key of the hubs with inventories.
 const inventoryHubs = "inventory-hubs"
 
-// inventoriesInRedis returns the inventories beside a memory in Redis. A hub that keeps
-// none (RSHUB_INVENTORY=off) is not among those that share the claims on them.
+// inventoriesInRedis returns the inventories in Redis. Hubs without inventories
+// (RSHUB_INVENTORY=off) do not share the claims on them.
 func (c *Config) inventoriesInRedis(conn *redisconn.Conn, memory *redislog.Log) inventoryStore {
-	keepers := claim.NewRedis(conn, c.Prefix, live.Kind, claim.RedisOptions{Hubs: inventoryHubs})
+	claims := claim.NewRedis(conn, c.Prefix, live.Kind, claim.RedisOptions{Hubs: inventoryHubs})
 	return inventoryStore{
-		store: memory.Inventories(), claims: keepers, poll: pollRedis, sweep: memory.SweepDeleted,
+		store: memory.Inventories(), claims: claims, poll: pollRedis, sweep: memory.SweepDeleted,
 		scarce: func(ctx context.Context) bool {
 			used, most, err := memory.Memory(ctx)
 			return err == nil && most > 0 && used > most/100*85
@@ -51,7 +50,7 @@ func (c *Config) inventoriesInRedis(conn *redisconn.Conn, memory *redislog.Log) 
 	}
 }
 
-// inventoriesOnDisk returns the inventories beside a memory on the disk.
+// inventoriesOnDisk returns the inventories on disk.
 func inventoriesOnDisk(ctx context.Context, memory *disklog.Log) (inventoryStore, error) {
 	claims, err := claim.OpenLocal(ctx, memory.Keep(inventoryKeep), live.Shards)
 	if err != nil {
@@ -66,11 +65,11 @@ func inventoriesOnDisk(ctx context.Context, memory *disklog.Log) (inventoryStore
 	}, nil
 }
 
-// inventories are what the hub knows of what sets hold, in the form that each part reads.
+// inventories adapts the inventories of sets to the interfaces of the parts that read them.
 type inventories struct {
 	memory changelog.Log
 	store  inventory.Store
-	live   *live.Live // nil: the hub keeps no inventories
+	live   *live.Live // nil if the hub has no inventories
 }
 
 var (
@@ -80,8 +79,8 @@ var (
 	_ sets.Inventories      = inventories{}
 )
 
-// Keeps reports whether the hub keeps an inventory of a set. If the set cannot be looked at,
-// a caller that asks for its inventory is told why.
+// Keeps reports whether a set has an inventory. It is true if the set cannot be read, so that a
+// request for its inventory returns the error.
 func (v inventories) Keeps(ctx context.Context, set string) bool {
 	if v.live == nil {
 		return false
@@ -90,7 +89,7 @@ func (v inventories) Keeps(ctx context.Context, set string) bool {
 	return err != nil || !state.NoInventory
 }
 
-// State and At are for audits, and for lists of resources.
+// State returns a state for audits and lists of resources, at from or later.
 func (v inventories) State(ctx context.Context, set string, from feed.Cursor, wait time.Duration) (*inventory.Pinned, error) {
 	if v.live == nil {
 		return nil, feed.ErrNoInventory
@@ -98,6 +97,7 @@ func (v inventories) State(ctx context.Context, set string, from feed.Cursor, wa
 	return v.live.State(ctx, set, from, wait)
 }
 
+// At returns the state at a cursor for audits and lists of resources.
 func (v inventories) At(ctx context.Context, set string, at feed.Cursor) (*inventory.Pinned, error) {
 	if v.live == nil {
 		return nil, feed.ErrNoInventory
@@ -105,7 +105,7 @@ func (v inventories) At(ctx context.Context, set string, at feed.Cursor) (*inven
 	return v.live.At(ctx, set, at)
 }
 
-// Snapshot is for baselines.
+// Snapshot returns a state for baselines.
 func (v inventories) Snapshot(ctx context.Context, set string, at feed.Cursor) (*subscribe.Snapshot, error) {
 	var p *inventory.Pinned
 	var err error
@@ -123,7 +123,7 @@ func (v inventories) Snapshot(ctx context.Context, set string, at feed.Cursor) (
 	return &subscribe.Snapshot{Resources: p, Complete: p.Complete, Release: p.Release}, nil
 }
 
-// ResourceList is for documents.
+// ResourceList returns the state of a Resource List.
 func (v inventories) ResourceList(ctx context.Context, set string, at feed.Cursor) (*documents.List, error) {
 	if v.live == nil {
 		return nil, feed.ErrNoInventory
@@ -135,7 +135,7 @@ func (v inventories) ResourceList(ctx context.Context, set string, at feed.Curso
 	return &documents.List{Resources: l.Pinned, Completed: l.Completed}, nil
 }
 
-// Complete says that the hub knows all resources of a set, or that it does not.
+// Complete records whether the hub knows all resources of a set.
 func (v inventories) Complete(ctx context.Context, set string, complete bool) error {
 	if v.live == nil {
 		return feed.ErrNoInventory
@@ -143,8 +143,8 @@ func (v inventories) Complete(ctx context.Context, set string, complete bool) er
 	return v.live.Complete(ctx, set, complete)
 }
 
-// Count returns how many resources the inventory of a set has; ok is false if there is none.
-// It does not count those that changed since the inventory was written last.
+// Count returns the number of resources in the last commit of the inventory of a set. ok is false if
+// there is none.
 func (v inventories) Count(ctx context.Context, set string) (n uint64, ok bool) {
 	if v.live == nil {
 		return 0, false
@@ -156,7 +156,7 @@ func (v inventories) Count(ctx context.Context, set string) (n uint64, ok bool) 
 	return head.Newest().Tally.Count, true
 }
 
-// wireInventories returns what keeps the inventories, or nil if the hub keeps none.
+// wireInventories creates the updater of inventories, or returns nil if the hub has none.
 func (s *Server) wireInventories(store *store) *live.Live {
 	if s.config.NoInventory {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/rshub/rshub/internal/limit"
 )
 
-// user returns whose limits count for a request. It is nil for who may operate the hub,
-// and so where there are no tokens: an operator gets in, whatever others do.
+// user returns the owner of the limits that apply to a request. It is nil for operators, who are
+// exempt, and therefore without tokens.
 func (c *callers) user(r *http.Request, caller access.Caller) *limit.User {
 	switch {
 	case caller.Rights.Operate():
@@ -27,14 +27,13 @@ func (c *callers) user(r *http.Request, caller access.Caller) *limit.User {
 	return c.limiter.Caller(caller.Name, own)
 }
 
-// limited puts the caller into the context of each request, and counts the request for the
-// limits of who makes it.
+// limited stores the caller in the context of each request, and enforces its limits.
 func (c *callers) limited(next http.Handler) http.Handler {
 	return c.errors.Handle(func(w http.ResponseWriter, r *http.Request) error {
-		caller, err := c.caller(r)
+		caller, err := c.identify(r)
 		if err != nil {
 			if full := c.limiter.Address(forwarded.Client(r)).Use(limit.Requests, 1); full != nil {
-				return full // who guesses tokens
+				return full // guesses of tokens are limited, too
 			}
 			return err
 		}
@@ -46,45 +45,45 @@ func (c *callers) limited(next http.Handler) http.Handler {
 			}
 			ctx = limit.NewContext(ctx, user)
 		}
-		if share := c.shareOf(r, caller); user != nil || share != nil {
-			v := &visit{}
-			v.within.Store(1)
-			defer v.leave()
+		if share := c.addressShare(r, caller); user != nil || share != nil {
+			v := &connectionSlot{}
+			v.holders.Store(1)
+			defer v.release()
 			for i, u := range []*limit.User{user, share} {
 				if v.done[i], err = u.Open(); err != nil {
 					return err
 				}
 			}
-			ctx = context.WithValue(ctx, visitKey{}, v)
+			ctx = context.WithValue(ctx, connectionSlotKey{}, v)
 		}
-		a := answerOf(w)
+		a := responseOf(w)
 		a.admitted = true
 		next.ServeHTTP(a, r.WithContext(ctx))
 		return nil
 	})
 }
 
-// shareOf returns whose share of the connections a request takes, if a proxy has named its client.
-// Otherwise the connection itself counts; see limit.Listener. An operator gets in, whatever others do, if
-// operators are known.
-func (c *callers) shareOf(r *http.Request, caller access.Caller) *limit.User {
+// addressShare returns the owner of the connection limit for a request whose client address is from a
+// proxy. For others the connection itself counts; see limit.Listener. Operators with a token are
+// exempt.
+func (c *callers) addressShare(r *http.Request, caller access.Caller) *limit.User {
 	if !forwarded.Behind(r) || c.authenticator != nil && caller.Rights.Operate() {
 		return nil
 	}
 	return c.share.Address(forwarded.Client(r))
 }
 
-// A visit is a request that counts as a connection, until everybody who takes part in it has
-// left: its handler, and a WebSocket, which goes on when the handler has returned.
-type visit struct {
-	done   [2]func() // nil: it does not count
-	within atomic.Int32
+// A connectionSlot counts a request as a connection until all holders have released it: the handler,
+// and a WebSocket, which outlives the handler.
+type connectionSlot struct {
+	done    [2]func() // nil if a limit does not apply
+	holders atomic.Int32
 }
 
-type visitKey struct{}
+type connectionSlotKey struct{}
 
-func (v *visit) leave() {
-	if v.within.Add(-1) == 0 {
+func (v *connectionSlot) release() {
+	if v.holders.Add(-1) == 0 {
 		for _, done := range v.done {
 			if done != nil {
 				done()
@@ -93,12 +92,12 @@ func (v *visit) leave() {
 	}
 }
 
-// stay takes part in the visit of ctx, if there is one, until leave is called.
-func stay(ctx context.Context) (leave func()) {
-	v, _ := ctx.Value(visitKey{}).(*visit)
+// shareSlot holds the connectionSlot of ctx, if there is one, until release is called.
+func shareSlot(ctx context.Context) (release func()) {
+	v, _ := ctx.Value(connectionSlotKey{}).(*connectionSlot)
 	if v == nil {
 		return func() {}
 	}
-	v.within.Add(1)
-	return v.leave
+	v.holders.Add(1)
+	return v.release
 }

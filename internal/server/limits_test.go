@@ -133,10 +133,10 @@ func TestShareBehindAProxy(t *testing.T) {
 	} {
 		c := newCallers(&Config{Callers: test.callers}, prometheus.NewRegistry(), &problem.Adapter{Logger: slog.New(slog.DiscardHandler)}, slog.New(slog.DiscardHandler))
 		c.share = limit.New(limit.Options{Address: limit.Limits{limit.Connections: {Most: one}}})
-		requests := &requests{log: slog.New(slog.DiscardHandler), proxies: forwarded.Proxies{netip.MustParsePrefix("10.0.0.0/8")}}
+		requests := &requestLog{log: slog.New(slog.DiscardHandler), proxies: forwarded.Proxies{netip.MustParsePrefix("10.0.0.0/8")}}
 		var held []func()
 		h := chain(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			held = append(held, stay(r.Context())) // as a WebSocket does
+			held = append(held, shareSlot(r.Context())) // as a WebSocket does
 		}), requests.logged(slog.LevelError), c.limited)
 		ask := func(peer, client string, want bool) {
 			t.Helper()

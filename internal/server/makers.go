@@ -10,34 +10,34 @@ import (
 	"github.com/rshub/rshub/internal/access"
 )
 
-// makers are the callers who have made WebSub subscriptions. It is callback.Rights.
-type makers struct{ *callers }
+// subscriberRights implements callback.Rights for the callers that made subscriptions.
+type subscriberRights struct{ *callers }
 
-var _ callback.Rights = makers{}
+var _ callback.Rights = subscriberRights{}
 
-// rights returns what says who may go on following; nil: everybody may.
+// rights returns the rights of subscribers, or nil if everyone may follow.
 func (c *callers) rights() callback.Rights {
 	if c.authenticator == nil {
 		return nil
 	}
-	return makers{c}
+	return subscriberRights{c}
 }
 
-// Version changes with what callers may do, and with which sets are private.
-func (m makers) Version() uint64 { return m.authenticator.Version() + m.changed.Load() }
+// Version changes when the rights of callers or the private sets change.
+func (m subscriberRights) Version() uint64 { return m.authenticator.Version() + m.changed.Load() }
 
-// May returns why the maker of a subscription may not follow its set any more.
-func (m makers) May(by, key string, anyone bool, set string) (until time.Time, why string) {
+// May returns why the subscriber may no longer follow the set, or "" and the expiry of its rights.
+func (m subscriberRights) May(by, key string, anyone bool, set string) (until time.Time, why string) {
 	if by == subscription.BySet {
 		return time.Time{}, ""
 	}
 	name := subscription.NameOf(by)
 	caller, ok := m.authenticator.Named(name, key)
 	if !ok {
-		return time.Time{}, "the token that it was made with is not valid any more"
+		return time.Time{}, "the token of the subscriber is no longer valid"
 	}
 	rights := caller.Rights
-	if anyone && strings.HasPrefix(name, access.JWTPrefix) { // nothing is known of such a caller but what anyone may do
+	if anyone && strings.HasPrefix(name, access.JWTPrefix) { // only the rights of anyone are known without the JWT
 		all, _ := m.authenticator.Named("", "")
 		rights = all.Rights
 	}
@@ -45,7 +45,7 @@ func (m makers) May(by, key string, anyone bool, set string) (until time.Time, w
 	case rights.Sees(feed.State{Set: set, Description: feed.Description{Private: (*m.private.Load())[set]}}):
 		return caller.Expires, ""
 	case name == "":
-		return time.Time{}, "a token is needed to follow this set now"
+		return time.Time{}, "following this set now requires a token"
 	}
-	return time.Time{}, "the token that it was made with may not follow this set any more"
+	return time.Time{}, "the token of the subscriber may no longer follow this set"
 }

@@ -129,15 +129,15 @@ func TestSubscriptionsEnd(t *testing.T) {
 	}
 
 	file.write(t, file.lines[0], file.lines[2])
-	ended("the token is removed", "a", "not valid any more", theirs)
+	ended("the token is removed", "a", "is no longer valid", theirs)
 	h.Publish("a", operator...)
 	open.gets(t, "others get what comes", 0)
 	ours.gets(t, "our own gets what comes", 0)
 
 	makePrivate(h, "b", true, operator...)
-	ended("the set is private", "b", "a token is needed", hidden)
+	ended("the set is private", "b", "now requires a token", hidden)
 	file.write(t, file.lines[0])
-	ended("nothing is open to anyone", "a", "a token is needed", open)
+	ended("nothing is open to anyone", "a", "now requires a token", open)
 	h.Publish("a", operator...)
 	ours.gets(t, "our own goes on", 1)
 	if n, _ := theirs.noted(); n != 0 {
@@ -253,9 +253,9 @@ func TestRequestsOfSubscribers(t *testing.T) {
 	defer callback.Close()
 	form := "hub.mode=subscribe&hub.topic=" + h.URL + "/sets/a/changes&hub.callback=" + callback.URL + "/here%3Fsecret%3D1"
 	h.wants(http.StatusAccepted, "POST", "/hub", form, append(bearer(1), asForm...)...)
-	get := func(who int) (requests []askedView) {
+	get := func(who int) (requests []requestView) {
 		t.Helper()
-		var answer struct{ Requests []askedView }
+		var answer struct{ Requests []requestView }
 		h.reads(&answer, "/sets/a/requests", bearer(who)...)
 		return answer.Requests
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/rshub/rshub/internal/limit"
 )
 
-// newMetrics returns the registry for the hub's metrics. If c has none, it is a new
-// one, which also measures the process.
+// newMetrics returns the registry of the hub's metrics. If c has none, it creates one with metrics of
+// the process.
 func newMetrics(c *Config) *prometheus.Registry {
 	r := c.Metrics
 	if r == nil {
@@ -29,16 +29,15 @@ func newMetrics(c *Config) *prometheus.Registry {
 	return r
 }
 
-// serveMetrics serves the registry in the format that the client prefers. If a
-// metric cannot be read, it is left out and the error is logged. The other metrics
-// are then all the more important.
+// serveMetrics serves the registry in the format that the client prefers. A metric that cannot be read
+// is omitted and logged, because the others are still important.
 func serveMetrics(r *prometheus.Registry, log *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError, EnableOpenMetrics: true,
 	})
 }
 
-// measureDisk adds metrics of the disk that the change memory is on.
+// measureDisk adds metrics of the disk of the change memory.
 func measureDisk(r prometheus.Registerer, space func() (free, reserve uint64, err error)) {
 	auto := promauto.With(r)
 	gauge := func(name, help string, pick func(free, reserve uint64) uint64) {
@@ -54,7 +53,7 @@ func measureDisk(r prometheus.Registerer, space func() (free, reserve uint64, er
 	gauge("reserve_bytes", "Free bytes below which the hub accepts no changes", func(_, reserve uint64) uint64 { return reserve })
 }
 
-// A readyGauge is a prometheus.Collector that says the same as /readyz.
+// A readyGauge is a prometheus.Collector for the state at /readyz.
 type readyGauge struct{ health *health }
 
 var (
@@ -78,18 +77,18 @@ func (g readyGauge) Collect(to chan<- prometheus.Metric) {
 	ready, checks := g.health.ready(context.Background())
 	gauge(isReady, ready)
 	for name, d := range checks {
-		if name != hubCheck { // the hub does not depend on itself
+		if name != hubCheck { // not a dependency
 			gauge(dependencyOK, d.OK, name)
 		}
 	}
 }
 
-// counter adds a metric of what n counts.
+// counter adds a counter with the value of n.
 func counter(r prometheus.Registerer, name, help string, labels prometheus.Labels, n func() uint64) {
 	promauto.With(r).NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, func() float64 { return float64(n()) })
 }
 
-// newRefusals returns counts of whom limits refuse, as metrics.
+// newRefusals returns counters of refusals by limits, with metrics.
 func newRefusals(r prometheus.Registerer) *limit.Refusals {
 	refusals := &limit.Refusals{}
 	for kind := range limit.Connections + 1 {
@@ -101,8 +100,7 @@ func newRefusals(r prometheus.Registerer) *limit.Refusals {
 	return refusals
 }
 
-// countConnections adds metrics of the connections that a listener, and those beside it,
-// refused or ended.
+// countConnections adds metrics of the connections that l and its sibling listeners refused or ended.
 func countConnections(r prometheus.Registerer, l *limit.Listener) {
 	counter(r, "rshub_connections_refused_total", "Connections refused because of the limit of file descriptors, or too many from one address.", nil, l.Refused)
 	counter(r, "rshub_connections_ended_total", "Idle connections closed to make room for others.", nil, l.Ended)

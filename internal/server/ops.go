@@ -13,7 +13,7 @@ import (
 	"github.com/rshub/rshub/internal/trail"
 )
 
-// ops serves those who operate the hub: health, metrics, backups and profiles.
+// ops serves the operations address: health, metrics, backups and profiles.
 type ops struct {
 	health  *health
 	metrics *prometheus.Registry
@@ -26,7 +26,7 @@ type ops struct {
 func (o *ops) routes() *mux {
 	mux := newMux()
 	o.health.routes(mux)
-	mux.Handle("GET /metrics", serveMetrics(o.metrics, o.log)) // needs no token, as health does not: metrics name no set and no callback
+	mux.Handle("GET /metrics", serveMetrics(o.metrics, o.log)) // requires no token, like health, because metrics name no set and no callback
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		mux.Handle(method+" /backup", o.operator(trail.Backup, o.backup.Serve))
 		mux.Handle(method+" /debug/pprof/", o.profile(pprof.Index))
@@ -37,7 +37,7 @@ func (o *ops) routes() *mux {
 	return mux
 }
 
-// A mux is a ServeMux that knows its patterns.
+// A mux is a ServeMux with a list of its patterns.
 type mux struct {
 	*http.ServeMux
 	patterns []string
@@ -54,10 +54,10 @@ func (m *mux) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Reque
 	m.Handle(pattern, http.HandlerFunc(h))
 }
 
-// operator passes requests to h, which does action, if their caller may operate the hub.
+// operator passes requests of operators to h. action is the action for the audit log.
 func (o *ops) operator(action trail.Action, h problem.Handler) http.Handler {
 	return o.errors.Handle(func(w http.ResponseWriter, r *http.Request) error {
-		caller, err := o.callers.caller(r)
+		caller, err := o.callers.identify(r)
 		if err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func (o *ops) operator(action trail.Action, h problem.Handler) http.Handler {
 			return err
 		}
 		if byPage(r) {
-			return problem.New(http.StatusForbidden, "origin", "a web page of another site may have caused this GET: send a POST, or use curl or go tool pprof")
+			return problem.New(http.StatusForbidden, "origin", "a web page of another site may have caused this GET; send a POST, or use curl or go tool pprof")
 		}
 		return h(w, r)
 	})

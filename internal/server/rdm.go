@@ -11,18 +11,18 @@ import (
 	"github.com/rshub/rshub/internal/limit"
 )
 
-// catalogs are the sets, as clients of Resource Description Messages know them.
-type catalogs struct {
+// An rdmHub implements rdm.Hub.
+type rdmHub struct {
 	*site
 	changelog.Log
 	streams *limit.Budget
 }
 
-var _ rdm.Hub = catalogs{}
+var _ rdm.Hub = rdmHub{}
 
-func (c catalogs) Sets(ctx context.Context) ([]feed.State, error) { return c.site.sets.Visible(ctx) }
+func (c rdmHub) Sets(ctx context.Context) ([]feed.State, error) { return c.site.sets.Visible(ctx) }
 
-func (c catalogs) Held(ctx context.Context, set string) (*rdm.Held, error) {
+func (c rdmHub) Held(ctx context.Context, set string) (*rdm.Held, error) {
 	p, err := c.inventories.State(ctx, set, feed.Cursor{}, 0)
 	if err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func (c catalogs) Held(ctx context.Context, set string) (*rdm.Held, error) {
 	}, nil
 }
 
-func (c catalogs) Room(ctx context.Context, bytes int64) (release func(), err error) {
+func (c rdmHub) Room(ctx context.Context, bytes int64) (release func(), err error) {
 	share, err := c.streams.Take(ctx, bytes)
 	if err != nil {
 		return nil, err

@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// The limits of what readOn reads.
+// Limits of drainBody.
 const (
-	readOnBytes = 64 << 20
-	readOnTime  = 5 * time.Second
+	drainBytes = 64 << 20
+	drainTime  = 5 * time.Second
 )
 
-// readOn reads a body to its end, within limits, if the request was answered before
-// that. A connection that is closed with unread input is reset. A client that sends
-// everything before it reads would then never see the answer.
-func readOn(next http.Handler) http.Handler {
+// drainBody reads the rest of a body, within limits, if the request was answered before its end. A
+// connection closed with unread input is reset, and a client that sends everything before it reads
+// would never receive the response.
+func drainBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost && r.Method != http.MethodPut {
 			next.ServeHTTP(w, r)
 			return
 		}
-		expects := r.Header.Get("Expect") != "" // boundHeader may empty the header
-		body := &watchedBody{ReadCloser: r.Body}
+		expects := r.Header.Get("Expect") != "" // limitHeader may empty the header
+		body := &trackedBody{ReadCloser: r.Body}
 		r.Body = body
 		next.ServeHTTP(w, r)
 		if body.ended || r.ContentLength == 0 || expects { // a client that sends Expect may not have sent the body
@@ -30,18 +30,18 @@ func readOn(next http.Handler) http.Handler {
 		}
 		c := http.NewResponseController(w)
 		_ = c.Flush()
-		_ = c.SetReadDeadline(time.Now().Add(readOnTime))
-		_, _ = io.CopyN(io.Discard, body, readOnBytes)
+		_ = c.SetReadDeadline(time.Now().Add(drainTime))
+		_, _ = io.CopyN(io.Discard, body, drainBytes)
 	})
 }
 
-// A watchedBody knows whether a read has come to its end, or has failed.
-type watchedBody struct {
+// A trackedBody records whether a read reached the end or failed.
+type trackedBody struct {
 	io.ReadCloser
 	ended bool
 }
 
-func (b *watchedBody) Read(p []byte) (int, error) {
+func (b *trackedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.ended = b.ended || err != nil
 	return n, err

@@ -16,44 +16,42 @@ import (
 	"github.com/rshub/rshub/internal/trail"
 )
 
-// requestIDHeader carries the id of a request, in the request and in its answer.
+// requestIDHeader has the ID of a request, in the request and in its response.
 const requestIDHeader = "X-Request-Id"
 
 type requestIDKey struct{}
 
-// maxRequestID bounds an id that comes with a request, in bytes.
+// maxRequestID is the maximum length in bytes of an ID in a request.
 const maxRequestID = 128
 
-// goodRequestID reports whether the hub can use an id that came with a request. The
-// hub writes the id to logs and into answers, so a bad one could do harm there.
-func goodRequestID(id string) bool {
+// validRequestID reports whether an ID from a request is safe in logs and responses.
+func validRequestID(id string) bool {
 	return id != "" && len(id) <= maxRequestID && !strings.ContainsFunc(id, func(c rune) bool {
 		return (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && !strings.ContainsRune("-_.:=+/@", c)
 	})
 }
 
-// requests gives each request an id, and a line in the log.
-type requests struct {
+// A requestLog gives each request an ID and a line in the log.
+type requestLog struct {
 	log      *slog.Logger
-	trail    *trail.Log        // nil: there is no audit log
-	proxies  forwarded.Proxies // that are believed when they say who the client is
-	starting atomic.Bool       // the hub waits for its memory: an answer 503 is no failure
-	closing  atomic.Bool       // the hub is stopping: each connection ends after its answer
+	trail    *trail.Log        // nil without an audit log
+	proxies  forwarded.Proxies // trusted for the address of the client
+	starting atomic.Bool       // whether the hub waits for its memory, so that a 503 is not a failure
+	closing  atomic.Bool       // whether the hub is stopping, so that connections are closed after a response
 }
 
-// logged gives each request an id: its own X-Request-Id, or a new one. The answer
-// has the id, and so has every line that is logged with the request's context. It notes
-// the address of the client, so that forwarded.Client is right from here on. Each
-// request has a line in the log. The level is debug, or failed if the answer is 5xx
-// and the client has not left.
-func (q *requests) logged(failed slog.Level) step {
+// logged gives each request an ID: its own X-Request-Id, or a new one. The response and all lines
+// logged with the context of the request have it. logged also stores the address of the client for
+// forwarded.Client. It logs each request, at the level debug, or failed if the status is 5xx and the
+// client has not left.
+func (q *requestLog) logged(failed slog.Level) step {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			id := r.Header.Get(requestIDHeader)
-			if !goodRequestID(id) {
+			if !validRequestID(id) {
 				id = rand.Text()
 			}
-			a := answerOf(w)
+			a := responseOf(w)
 			a.Header().Set(requestIDHeader, id)
 			if q.closing.Load() { // so that the client connects to another hub
 				a.Header().Set("Connection", "close")
@@ -65,24 +63,24 @@ func (q *requests) logged(failed slog.Level) step {
 				record = &trail.Record{RequestID: id, Client: client, Method: r.Method, Path: shownPath(r.URL.Path)}
 				ctx = trail.NewContext(ctx, record)
 			}
-			begun := time.Now()
+			start := time.Now()
 			defer func() {
 				p := recover()
 				if p != nil && p != http.ErrAbortHandler {
-					q.log.ErrorContext(ctx, "http: panic in a request", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+					q.log.ErrorContext(ctx, "panic in a request", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 					p = http.ErrAbortHandler // so that net/http does not log the panic again
 				}
 				if p == nil {
-					a.begin(http.StatusOK) // net/http sends 200 if a handler sends nothing
+					a.setStatus(http.StatusOK) // net/http sends 200 if a handler sends nothing
 				}
 				level := slog.LevelDebug
-				waits := a.status == http.StatusServiceUnavailable && q.starting.Load()
-				if a.status >= http.StatusInternalServerError && !waits && r.Context().Err() == nil { // the hub failed, and a client met that
+				starting := a.status == http.StatusServiceUnavailable && q.starting.Load()
+				if a.status >= http.StatusInternalServerError && !starting && r.Context().Err() == nil { // a failure of the hub
 					level = failed
 				}
 				if q.log.Enabled(ctx, level) {
 					q.log.Log(ctx, level, "request", "method", r.Method, "path", shownPath(r.URL.Path), "status", a.status, "client", client.String(),
-						"bytes", a.bytes, "seconds", time.Since(begun).Seconds())
+						"bytes", a.bytes, "seconds", time.Since(start).Seconds())
 				}
 				if record != nil && p != nil {
 					q.trail.Add(record, 0)
@@ -98,17 +96,16 @@ func (q *requests) logged(failed slog.Level) step {
 	}
 }
 
-// shownPath returns a path as logs show it. It shortens long paths, shows no character that
-// a terminal may obey, and leaves out the secret in the URL of a subscription: everybody who
-// knows it may see the subscription.
+// shownPath returns a path for logs: long paths are cut, unprintable characters replaced, and the
+// secret in the URL of a subscription, which gives access to it, is omitted.
 func shownPath(path string) string {
-	const most = 200
+	const maxLen = 200
 	if before, name, ok := strings.Cut(path, "/subscriptions/"); ok {
 		id, _, _ := strings.Cut(name, ".")
-		path = before + "/subscriptions/" + id // what follows the dot is the secret
+		path = before + "/subscriptions/" + id // the secret follows the dot
 	}
-	if len(path) > most {
-		path = path[:most] + "…"
+	if len(path) > maxLen {
+		path = path[:maxLen] + "…"
 	}
 	return strings.Map(func(c rune) rune {
 		if unicode.IsPrint(c) {
@@ -118,8 +115,7 @@ func shownPath(path string) string {
 	}, path)
 }
 
-// A requestHandler adds the request's id to each line that is logged with the
-// context of a request.
+// A requestHandler adds the ID of the request to log lines with the context of a request.
 type requestHandler struct{ slog.Handler }
 
 func (h requestHandler) Handle(ctx context.Context, r slog.Record) error {

@@ -34,7 +34,7 @@ func TestRequestID(t *testing.T) {
 			path := "/sets/demo/nothing-" + strings.ReplaceAll(test.name, " ", "-")
 			resp, body := servertest.Do(t, "GET", h.URL+path, "", requestIDHeader, test.id)
 			id := resp.Header.Get(requestIDHeader)
-			if (id == test.id) != test.kept || !goodRequestID(id) {
+			if (id == test.id) != test.kept || !validRequestID(id) {
 				t.Errorf("the id %q is answered with %q", test.id, id)
 			}
 			var p feed.Problem
@@ -62,7 +62,7 @@ func TestRequestID(t *testing.T) {
 // A panic is no secret, and ends nothing but its request.
 func TestPanicIsLogged(t *testing.T) {
 	log := &testutil.Log{}
-	q := &requests{log: slog.New(requestHandler{log.Logger(slog.LevelInfo).Handler()})}
+	q := &requestLog{log: slog.New(requestHandler{log.Logger(slog.LevelInfo).Handler()})}
 	for _, what := range []any{"a bug", http.ErrAbortHandler} {
 		func() {
 			defer func() {
@@ -75,7 +75,7 @@ func TestPanicIsLogged(t *testing.T) {
 			q.logged(slog.LevelWarn)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(what) })).ServeHTTP(httptest.NewRecorder(), r)
 		}()
 	}
-	all := log.Lines(t, "http: panic in a request")
+	all := log.Lines(t, "panic in a request")
 	if len(all) != 1 || all[0]["panic"] != "a bug" || all[0]["requestId"] != "mine" || !strings.Contains(all[0]["stack"].(string), "TestPanicIsLogged") {
 		t.Errorf("it is logged %v", all)
 	}

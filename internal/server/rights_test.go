@@ -180,7 +180,7 @@ func TestOtherHubMakesPrivate(t *testing.T) {
 			memory := &listed{sets: []feed.State{{Set: "a"}}, reads: func() { time.Sleep(takes) }}
 			known, _ := tokens(t, "anyone - follow:*")
 			c := newCallers(&Config{Callers: known}, prometheus.NewRegistry(), nil, slog.New(slog.DiscardHandler))
-			c.open(t.Context(), memory, makesAll{}, ticket.NewOwnKeys(), 0)
+			c.start(t.Context(), memory, makesAll{}, ticket.NewOwnKeys(), 0)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			go func() { defer close(done); c.run(ctx) }()

@@ -18,33 +18,32 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// The routes: answers are counted by where the request went, and by the class of
-// the status.
+// Routes, by which responses are counted together with the class of the status.
 const (
-	topicRoute         = "topic"         // of a set: publish and follow
+	topicRoute         = "topic"         // publish and follow a set
 	hubRoute           = "hub"           // publish and subscribe
 	documentsRoute     = "documents"     // documents of the standard
-	inventoryRoute     = "inventory"     // what a set holds now, and audits of it
+	inventoryRoute     = "inventory"     // resources of a set, and audits
 	setsRoute          = "sets"          // list, describe, delete
 	ticketRoute        = "ticket"        // tickets for browsers
 	subscriptionsRoute = "subscriptions" // WebSub subscriptions, for operators
 	rdmRoute           = "rdm"           // Resource Description Messages
 	statusRoute        = "status"        // status of a subscription, for its subscriber
-	pageRoute          = "page"          // the web page, and what it alone asks for
-	otherRoute         = "other"         // there is nothing at the URL
+	pageRoute          = "page"          // the web page and its data
+	otherRoute         = "other"         // no such URL
 )
 
-// classes are the classes of a status. 101 (Switching Protocols) is a class of its own.
+// classes are the classes of statuses. 101 (Switching Protocols) is a class of its own.
 var classes = [...]string{"101", "2xx", "3xx", "4xx", "5xx"}
 
-func class(status int) int {
+func classOf(status int) int {
 	if status < 200 {
 		return 0
 	}
 	return min(status/100-1, len(classes)-1)
 }
 
-// A router is a ServeMux that counts its answers by route and class of status.
+// A router is a ServeMux that counts responses by route and class of status.
 type router struct {
 	*http.ServeMux
 	errors    *problem.Adapter
@@ -63,7 +62,7 @@ func newRouter(r prometheus.Registerer, errors *problem.Adapter) *router {
 	}
 }
 
-// handle adds a handler whose answers are counted for a route.
+// handle adds a handler whose responses are counted for a route.
 func (r *router) handle(pattern, route string, h problem.Handler) {
 	all := new([len(classes)]prometheus.Counter)
 	for i, c := range classes {
@@ -72,13 +71,13 @@ func (r *router) handle(pattern, route string, h problem.Handler) {
 	r.counters[pattern] = all
 	answer := r.errors.Handle(h)
 	r.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) {
-		a := answerOf(w)
+		a := responseOf(w)
 		a.counters = all
 		answer(a, req)
 	})
 }
 
-// writeError answers with an error in the form that clients of a URL read.
+// writeError writes an error in the format of the URL.
 func writeError(w http.ResponseWriter, r *http.Request, err error) *feed.Problem {
 	switch {
 	case r.URL.Path == rdm.Path:
@@ -89,9 +88,9 @@ func writeError(w http.ResponseWriter, r *http.Request, err error) *feed.Problem
 	return problem.Write(w, r, err)
 }
 
-// takes refuses requests with other parameters in their URL than these. A parameter that is
-// misspelt would otherwise have no effect, and nobody would notice.
-func takes(h problem.Handler, parameters ...string) problem.Handler {
+// withParameters refuses requests with other URL parameters, because a misspelled parameter would
+// otherwise be ignored silently.
+func withParameters(h problem.Handler, parameters ...string) problem.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if r.URL.RawQuery == "" {
 			return h(w, r)
@@ -100,37 +99,36 @@ func takes(h problem.Handler, parameters ...string) problem.Handler {
 			if slices.Contains(parameters, name) {
 				continue
 			}
-			hint := ", which takes none"
+			hint := ", want none"
 			if near := nearest.Of(name, parameters); near != "" {
 				hint = fmt.Sprintf("; did you mean %q?", near)
 			} else if len(parameters) > 0 {
-				hint = ", which takes " + strings.Join(parameters, ", ")
+				hint = ", want " + strings.Join(parameters, ", ")
 			}
-			return resourcesync.Invalidf("unknown parameter %q of this URL%s", resourcesync.Shorten(name), hint)
+			return resourcesync.Invalidf("unknown parameter %q%s", resourcesync.Shorten(name), hint)
 		}
 		return h(w, r)
 	}
 }
 
-// counted counts the answers of next, which passes requests on to r. So it also
-// counts answers that are given before r, such as that a token is missing.
-func (r *router) counted(next http.Handler) http.Handler {
+// countResponses counts the responses of next, which wraps r, including refusals before r is reached.
+func (r *router) countResponses(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		a := answerOf(w)
+		a := responseOf(w)
 		a.router, a.request = r, req
 		next.ServeHTTP(a, req)
 	})
 }
 
-// count counts an answer that begins. If no handler was called, it looks which one would have
-// been.
-func (r *router) count(a *answer) {
+// countResponse counts a response when it starts. If no handler was called, it counts it for the route
+// of the request.
+func (r *router) countResponse(a *response) {
 	counters := a.counters
 	if counters == nil {
 		_, pattern := r.Handler(a.request)
 		counters = r.counters[pattern]
 	}
 	if counters != nil {
-		counters[class(a.status)].Inc()
+		counters[classOf(a.status)].Inc()
 	}
 }

@@ -1,9 +1,9 @@
-// Package server is a hub as an HTTP server. It opens the change memory, connects the parts that
-// publish, follow, call back and serve documents, serves them at one address, and stops them in
-// order. It is the whole program rshub except for its commands and its environment.
+// Package server runs a hub as an HTTP server. It opens the change memory, connects the packages
+// that publish, follow, deliver and serve documents, serves them at one address, and stops them in
+// order. It is the program rshub without commands and environment variables.
 //
-// wire.go is the drawing of a hub: it makes the parts and connects them. site.go has the routes.
-// The parts do not know each other, nor this package.
+// wire.go creates the parts of a hub and connects them. site.go has the routes. The parts depend
+// neither on each other nor on this package.
 package server
 
 import (
@@ -35,17 +35,17 @@ type Server struct {
 	metrics  *prometheus.Registry
 	errors   *problem.Adapter
 	callers  *callers
-	requests *requests
+	requests *requestLog
 	health   *health
-	front    *front
+	front    *frontend
 
-	certificate *certificate.Files        // nil: the hub speaks no TLS
-	reopen      atomic.Pointer[trail.Log] // while the hub runs; nil: there is no audit log
+	certificate *certificate.Files        // nil without TLS
+	reopen      atomic.Pointer[trail.Log] // audit log of the running hub; nil if there is none
 	ready       chan struct{}
 }
 
-// New returns the hub that c describes, or an error that names everything that is
-// wrong with c. The hub does nothing before Run.
+// New returns a hub with the configuration c, or an error with all problems of c. The hub does
+// nothing before Run.
 func New(c Config) (*Server, error) {
 	c = c.withDefaults()
 	if err := c.check(); err != nil {
@@ -58,31 +58,30 @@ func New(c Config) (*Server, error) {
 	s := &Server{config: c, log: slog.New(handler), metrics: newMetrics(&c), health: newHealth(), ready: make(chan struct{})}
 	s.errors = &problem.Adapter{Logger: s.log, Path: shownPath, Write: writeError}
 	s.callers = newCallers(&c, s.metrics, s.errors, s.log)
-	s.requests = &requests{log: s.log, proxies: c.TrustedProxies}
+	s.requests = &requestLog{log: s.log, proxies: c.TrustedProxies}
 	if err := s.openCertificate(); err != nil {
 		return nil, err
 	}
 	s.front = newFront(s.requests, c.WriteTimeout, s.log)
 	if s.certificate != nil {
-		secure(s.front.public, s.certificate)
+		enableTLS(s.front.public, s.certificate)
 	}
 	return s, nil
 }
 
-// Ready returns a channel that is closed once the hub is ready for requests. Until
-// then Run waits for the change memory, and the hub answers requests with 503. If Run
-// fails before that, the channel is never closed.
+// Ready returns a channel that is closed when the hub is ready for requests. Until then, Run
+// waits for the change memory, and requests are answered with 503. If Run fails before that, the
+// channel is never closed.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Addrs returns the addresses that the hub listens on. It may be called only after
-// Ready is closed. ops is nil if Config has no address for operations.
+// Addrs returns the addresses that the hub listens on. It must not be called before Ready is
+// closed. ops is nil if Config has no operations address.
 func (s *Server) Addrs() (listen, ops net.Addr) { return s.front.addrs() }
 
-// Run opens the change memory and serves until ctx is done. Then it stops in this
-// order. First it says that it is not ready, and still serves for DrainDelay. Then it
-// takes no new work, and waits at most Grace for the work that is under way. An error
-// says why the hub could not start, or what failed. When Run returns, nothing of the
-// hub is left. Run may be called only once.
+// Run opens the change memory and serves until ctx is done. Then it reports that it is not ready,
+// serves for DrainDelay, and waits for up to Grace for requests in progress. It returns an error if
+// the hub could not start or failed. When Run returns, all goroutines of the hub have stopped. Run
+// may be called only once.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.openTrail(); err != nil {
 		return err
@@ -94,20 +93,20 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	defer f.close()
 	descriptors := limit.ShareDescriptors(callback.InFlight, s.log)
-	f.bound(descriptors, s.config.TrustedProxies, s.log, s.metrics)
+	f.limitConnections(descriptors, s.config.TrustedProxies, s.log, s.metrics)
 	scheme := "http://"
 	if s.certificate != nil {
 		scheme = "https://"
 	}
 	base := feed.Base(cmp.Or(s.config.BaseURL, scheme+f.listener.Addr().String()))
-	s.fits(base)
+	s.warnCertificateName(base)
 	guard := &guard{base: base, origins: s.config.Origins, hosts: s.config.Hosts, tokens: s.config.Callers != nil, errors: s.errors}
 	s.requests.starting.Store(true)
 	f.serve(s.starting(guard))
 
 	store, err := s.openStore(ctx)
 	if errors.Is(err, errStopped) {
-		s.log.Info("stopped before the start was over")
+		s.log.Info("stopped during the start")
 		return nil
 	} else if err != nil {
 		return err
@@ -125,15 +124,15 @@ func (s *Server) Run(ctx context.Context) error {
 		defer bus.Close()
 	}
 	p := s.wire(base, guard, store, bus, descriptors.Idle)
-	s.callers.open(ctx, store.memory, p.hub, store.ticketKeys, descriptors.One)
-	f.open(s.site(base, guard, store, p), s.ops(guard, store))
-	s.health.open(&needs{store.memory, bus, p.engine, s.callers, s.certificate, s.requests.trail}) // last: who is told that the hub is ready may ask at once
+	s.callers.start(ctx, store.memory, p.hub, store.ticketKeys, descriptors.One)
+	f.setHandlers(s.site(base, guard, store, p), s.ops(guard, store))
+	s.health.setReady(&dependencies{store.memory, bus, p.engine, s.callers, s.certificate, s.requests.trail}) // last, because clients may send requests as soon as the hub is ready
 	s.requests.starting.Store(false)
-	s.announce(base)
+	s.logRunning(base)
 	return s.serve(ctx, p)
 }
 
-// connect connects to NATS. It returns nil if Config names no NATS.
+// connect connects to NATS. It returns nil if Config has no NATS.
 func (s *Server) connect() (*hub.Bus, error) {
 	c := &s.config
 	if c.NATSURL == "" {
@@ -148,8 +147,8 @@ func (s *Server) connect() (*hub.Bus, error) {
 	return bus, nil
 }
 
-// announce logs that the hub runs, and closes the channel of Ready.
-func (s *Server) announce(base feed.Base) {
+// logRunning logs that the hub is running, and closes the channel of Ready.
+func (s *Server) logRunning(base feed.Base) {
 	listen, ops := s.Addrs()
 	opsText := "none"
 	if ops != nil {
@@ -159,7 +158,7 @@ func (s *Server) announce(base feed.Base) {
 	close(s.ready)
 }
 
-// serve runs the parts until ctx is done or one of them fails. Then it stops the hub.
+// serve runs the parts until ctx is done or one of them fails, and then stops the hub.
 func (s *Server) serve(ctx context.Context, p *parts) error {
 	f := s.front
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
@@ -179,25 +178,25 @@ func (s *Server) serve(ctx context.Context, p *parts) error {
 	case <-ctx.Done():
 	case err = <-f.failed:
 	}
-	s.health.leave("stopping")
+	s.health.setNotReady("stopping")
 	s.requests.closing.Store(true)
 	if err == nil {
-		err = s.linger()
+		err = s.serveDuringDrainDelay()
 	}
 	if err != nil {
 		s.log.Error("stopping", "err", err)
 	}
-	s.log.Info("stopping: closing connections; a second signal ends at once")
+	s.log.Info("stopping: closing connections; a second signal exits immediately")
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.Grace)
 	defer cancel()
 	s.drain(grace, p)
 	stopBackground()
 	wg.Wait()
 	p.outbound.Close()
-	_ = f.ops.Shutdown(grace) // last, so that /readyz says until the end that the hub is not ready
+	_ = f.ops.Shutdown(grace) // last, so that /readyz reports until the end that the hub is not ready
 	f.close()
 	select {
-	case late := <-f.failed: // something failed while the hub was stopping
+	case late := <-f.failed: // failed while the hub was stopping
 		err = cmp.Or(err, late)
 	default:
 	}
@@ -205,15 +204,15 @@ func (s *Server) serve(ctx context.Context, p *parts) error {
 	return err
 }
 
-// linger lets the hub serve for DrainDelay although it is not ready any more. Load
-// balancers ask only now and then whether it is ready, and send requests until they
-// know. If something fails meanwhile, linger returns early with the error.
-func (s *Server) linger() error {
+// serveDuringDrainDelay continues to serve for DrainDelay although the hub is no longer ready,
+// because load balancers send requests until their next health check. It returns early with an
+// error if a server fails.
+func (s *Server) serveDuringDrainDelay() error {
 	d := s.config.DrainDelay
 	if d <= 0 {
 		return nil
 	}
-	s.log.Info("stopping: not ready, and going on for a while; a second signal ends at once", "while", d.String())
+	s.log.Info("stopping: not ready, but still serving; a second signal exits immediately", "delay", d.String())
 	select {
 	case <-time.After(d):
 		return nil
@@ -222,13 +221,12 @@ func (s *Server) linger() error {
 	}
 }
 
-// drain ends the work, within the grace period. The hub takes no new work. It closes
-// the connections of followers with their cursors, answers publishes that are under
-// way, and hands its callbacks over to other hubs.
+// drain stops the hub within the grace period. It accepts no new connections, closes followers with
+// their cursors, answers publishes in progress, and hands its callbacks over to other hubs.
 func (s *Server) drain(grace context.Context, p *parts) {
 	public := s.front.public
 	drained := make(chan error, 1)
-	go func() { drained <- public.Shutdown(grace) }() // takes no connections from here on
+	go func() { drained <- public.Shutdown(grace) }() // accepts no more connections
 	handed := make(chan struct{})
 	go func() { defer close(handed); p.engine.Shutdown(grace) }()
 	if err := p.subscribe.Shutdown(grace); err != nil {
@@ -236,7 +234,7 @@ func (s *Server) drain(grace context.Context, p *parts) {
 	}
 	if err := <-drained; err != nil {
 		_ = public.Close()
-		s.log.Warn("requests were still under way after the grace period")
+		s.log.Warn("requests were still in progress after the grace period")
 	}
 	<-handed
 	p.hub.Close()

@@ -104,7 +104,7 @@ func TestStopWhilePublishing(t *testing.T) {
 func TestFailureWhileStopping(t *testing.T) {
 	h := start(t, Config{DrainDelay: time.Hour})
 	h.Cancel()
-	h.says("stopping: not ready, and going on for a while; a second signal ends at once")
+	h.says("stopping: not ready, but still serving; a second signal exits immediately")
 	if err := h.server.front.listener.Close(); err != nil {
 		t.Fatal(err)
 	}

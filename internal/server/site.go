@@ -23,7 +23,7 @@ import (
 	"github.com/rshub/rshub/subscribe"
 )
 
-// A site passes each request of users to the part that answers it.
+// A site passes each request of users to the part that handles it.
 type site struct {
 	base        feed.Base
 	hub         *hub.Hub
@@ -45,40 +45,40 @@ type site struct {
 func (s *site) routes(mux *router) {
 	mux.handle("/{$}", pageRoute, s.page.Overview)
 	mux.handle("/page/{version}/{name}", pageRoute, s.serveAsset)
-	mux.handle("/caller", pageRoute, takes(s.page.ServeCaller))
-	mux.handle("/activity", pageRoute, takes(of(s.activity.ServeHour)))
-	mux.handle("/failures", pageRoute, takes(of(s.activity.ServeFailures)))
-	mux.handle("/sources", pageRoute, takes(s.sets.ServeSources, "after"))
+	mux.handle("/caller", pageRoute, withParameters(s.page.ServeCaller))
+	mux.handle("/activity", pageRoute, withParameters(withSet(s.activity.ServeHour)))
+	mux.handle("/failures", pageRoute, withParameters(withSet(s.activity.ServeFailures)))
+	mux.handle("/sources", pageRoute, withParameters(s.sets.ServeSources, "after"))
 	mux.handle("/.well-known/resourcesync", documentsRoute, s.serveDescription)
-	mux.handle("/.well-known/api-catalog", documentsRoute, takes(s.catalog.serve))
-	mux.handle("/openapi.json", documentsRoute, takes(s.api.serve))
-	mux.handle("/robots.txt", documentsRoute, takes(s.documents.ServeRobots))
+	mux.handle("/.well-known/api-catalog", documentsRoute, withParameters(s.catalog.serve))
+	mux.handle("/openapi.json", documentsRoute, withParameters(s.api.serve))
+	mux.handle("/robots.txt", documentsRoute, withParameters(s.documents.ServeRobots))
 	for _, path := range hubPaths {
 		mux.handle(path, hubRoute, s.serveHub)
 	}
-	mux.handle("/rdm/incoming", rdmRoute, takes(s.rdm.Serve, rdm.Parameters...))
+	mux.handle("/rdm/incoming", rdmRoute, withParameters(s.rdm.Serve, rdm.Parameters...))
 	mux.handle("/subscriptions/{name}", statusRoute, s.serveStatus)
-	mux.handle("/sets", setsRoute, takes(s.sets.ServeAll, "after", "details", "limit", "prefix"))
-	mux.handle("/sets/{set}", setsRoute, takes(s.serveSet, "details", "recent"))
-	mux.handle("/sets/{set}/changes", topicRoute, takes(s.serveTopic, subscribe.Parameters...))
-	mux.handle("/sets/{set}/resources", inventoryRoute, takes(s.serveInventory(s.web.ServeResources), "prefix", "collection", "after", "limit", "loc", "at"))
-	mux.handle("/sets/{set}/audit", inventoryRoute, takes(s.serveInventory(s.web.ServeAudit), "from", "prefix", "details", "name"))
-	mux.handle("/sets/{set}/ticket", ticketRoute, takes(s.serveTicket))
-	mux.handle("/sets/{set}/activity", pageRoute, takes(of(s.activity.ServeHour)))
-	mux.handle("/sets/{set}/failures", pageRoute, takes(of(s.activity.ServeFailures)))
-	mux.handle("/sets/{set}/proofs", pageRoute, takes(s.serveProofs))
-	mux.handle("/sets/{set}/requests", pageRoute, takes(s.serveRequests))
-	mux.handle("/sets/{set}/subscriptions", subscriptionsRoute, takes(s.serveSubscriptions, "after", "limit"))
+	mux.handle("/sets", setsRoute, withParameters(s.sets.ServeAll, "after", "details", "limit", "prefix"))
+	mux.handle("/sets/{set}", setsRoute, withParameters(s.serveSet, "details", "recent"))
+	mux.handle("/sets/{set}/changes", topicRoute, withParameters(s.serveTopic, subscribe.Parameters...))
+	mux.handle("/sets/{set}/resources", inventoryRoute, withParameters(s.serveInventory(s.web.ServeResources), "prefix", "collection", "after", "limit", "loc", "at"))
+	mux.handle("/sets/{set}/audit", inventoryRoute, withParameters(s.serveInventory(s.web.ServeAudit), "from", "prefix", "details", "name"))
+	mux.handle("/sets/{set}/ticket", ticketRoute, withParameters(s.serveTicket))
+	mux.handle("/sets/{set}/activity", pageRoute, withParameters(withSet(s.activity.ServeHour)))
+	mux.handle("/sets/{set}/failures", pageRoute, withParameters(withSet(s.activity.ServeFailures)))
+	mux.handle("/sets/{set}/proofs", pageRoute, withParameters(s.serveProofs))
+	mux.handle("/sets/{set}/requests", pageRoute, withParameters(s.serveRequests))
+	mux.handle("/sets/{set}/subscriptions", subscriptionsRoute, withParameters(s.serveSubscriptions, "after", "limit"))
 	mux.handle("/sets/{set}/subscriptions/{id}", subscriptionsRoute, s.serveSubscriptions)
 	mux.handle("/sets/{set}/subscriptions/{id}/{part}", subscriptionsRoute, s.serveSubscriptions)
 	mux.handle("/sets/{set}/{name...}", documentsRoute, s.serveDocument)
 	mux.handle("/", otherRoute, func(http.ResponseWriter, *http.Request) error {
-		return problem.New(http.StatusNotFound, "not-found", "there is nothing at this URL; GET / says what is where")
+		return problem.New(http.StatusNotFound, "not-found", "no such URL; GET / lists the URLs of the hub")
 	})
 }
 
-// serveTopic serves the topic of a set. POST publishes. GET follows, or reads the
-// latest change notification.
+// serveTopic serves the topic of a set. POST publishes. GET follows, or returns the latest Change
+// Notification.
 func (s *site) serveTopic(w http.ResponseWriter, r *http.Request) error {
 	set := r.PathValue("set")
 	if err := feed.CheckSet(set); err != nil {
@@ -103,12 +103,12 @@ func (s *site) serveTopic(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		w.Header().Set("Link", s.base.Link(set))
-		return s.anew(r.Context(), set, s.subscribe.Serve(w, r, set))
+		return s.withBaselineLink(r.Context(), set, s.subscribe.Serve(w, r, set))
 	}
 	return problem.NotAllowed(r, "GET, HEAD, POST")
 }
 
-// Publish takes what is POSTed to the topic of a set.
+// Publish handles a POST to the topic of a set.
 func (s *site) Publish(w http.ResponseWriter, r *http.Request, set string) error {
 	trail.From(r.Context()).Begin(trail.Publish, set)
 	if err := access.MayPublish(r.Context(), set); err != nil {
@@ -117,39 +117,38 @@ func (s *site) Publish(w http.ResponseWriter, r *http.Request, set string) error
 	return s.hub.ServePublish(w, r, set)
 }
 
-// hubPaths are the paths of the hub's own URL. Publishers that use resourcesync_push
-// POST to the second. The third is from the draft of 2012.
+// hubPaths are the paths of the hub's own URL. Publishers with resourcesync_push POST to the
+// second. The third is from the draft of 2012.
 var hubPaths = []string{"/hub", "/publish", "/subscribe"}
 
-// serveHub takes what is POSTed to the hub's own URL: changes, or the forms of
-// WebSub.
+// serveHub handles requests to the hub's own URL: publishes and WebSub forms.
 func (s *site) serveHub(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case r.Method == http.MethodPost && (websub.IsForm(r.Header) || isDraft(r)):
 		return s.websub.ServeHub(w, r)
 	case r.Method == http.MethodPost && s.hub.IsPublish(r.Header):
 		return s.hub.ServeHub(w, r)
-	case r.Method == http.MethodPost: // perhaps a form with a wrong Content-Type
-		problem.WriteText(w, problem.New(http.StatusUnsupportedMediaType, "unsupported", "to subscribe, or to ping, POST a form here as application/x-www-form-urlencoded; "+
-			"changes are sent as "+s.hub.FormatNames()+", each with Link headers rel=self (the topic) and rel=hub"))
+	case r.Method == http.MethodPost: // probably a form with a wrong Content-Type
+		problem.WriteText(w, problem.New(http.StatusUnsupportedMediaType, "unsupported", "want a WebSub form as application/x-www-form-urlencoded, or changes as "+
+			s.hub.FormatNames()+" with Link headers rel=self (the topic) and rel=hub"))
 		return nil
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = io.WriteString(w, "This is the hub's URL. A topic is "+s.base.Topic("SET")+", and "+s.base.Sets()+" lists the sets.\n"+
+		_, _ = io.WriteString(w, "This is the URL of the hub. Topics are "+s.base.Topic("SET")+"; "+s.base.Sets()+" lists the sets.\n"+
 			"Sources POST changes here with Link headers rel=self (the topic) and rel=hub, or to the topic itself.\n"+
-			"Destinations POST a WebSub form here: hub.mode=subscribe, hub.topic, hub.callback, and hub.secret and hub.lease_seconds if they like.\n"+
-			"Sources that only ping POST one with hub.mode=publish and hub.topic: the Change List that the set is described with is read.\n")
+			"Destinations POST a WebSub form: hub.mode=subscribe, hub.topic, hub.callback, and optionally hub.secret and hub.lease_seconds.\n"+
+			"Sources that only ping POST a form with hub.mode=publish and hub.topic: the hub then reads the Change List in the description of the set.\n")
 		return nil
 	}
 	return problem.NotAllowed(r, "GET, HEAD, POST")
 }
 
-// isDraft reports whether r subscribes as in the draft of 2012, which names no media type.
+// isDraft reports whether r is a subscription request of the draft of 2012, which has no Content-Type.
 func isDraft(r *http.Request) bool {
 	return strings.HasSuffix(r.URL.Path, "/subscribe") && r.Header.Get("Content-Type") == "" && r.Header.Get("Link") == ""
 }
 
-// serveInventory serves what a set holds now.
+// serveInventory returns a handler for the inventory of a set.
 func (s *site) serveInventory(serve func(http.ResponseWriter, *http.Request, string) error) problem.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error { return s.Follow(w, r, r.PathValue("set"), serve) }
 }
@@ -173,8 +172,8 @@ func (s *site) Follow(w http.ResponseWriter, r *http.Request, set string, serve 
 	return err
 }
 
-// serveSubscriptions lets an operator list the WebSub subscriptions of a set, and
-// see, change or end one of them.
+// serveSubscriptions lets operators list the WebSub subscriptions of a set, and show, change or end
+// one of them.
 func (s *site) serveSubscriptions(w http.ResponseWriter, r *http.Request) error {
 	set, id := r.PathValue("set"), r.PathValue("id")
 	if err := feed.CheckSet(set); err != nil {
@@ -189,7 +188,7 @@ func (s *site) serveSubscriptions(w http.ResponseWriter, r *http.Request) error 
 	return s.websub.ServeSubscription(w, r, set, id, r.PathValue("part"))
 }
 
-// serveTicket gives the caller a ticket for the documents and the topic of a set.
+// serveTicket issues a ticket for the documents and the topic of a set.
 func (s *site) serveTicket(w http.ResponseWriter, r *http.Request) error {
 	set := r.PathValue("set")
 	if err := feed.CheckSet(set); err != nil {
@@ -198,12 +197,12 @@ func (s *site) serveTicket(w http.ResponseWriter, r *http.Request) error {
 	return ticket.Serve(w, r, s.base, set, s.callers.tickets)
 }
 
-// of makes a Handler of one that takes the set in the URL; empty: there is none.
-func of(h func(w http.ResponseWriter, r *http.Request, set string) error) problem.Handler {
+// withSet calls h with the set in the URL, which is empty if the URL has none.
+func withSet(h func(w http.ResponseWriter, r *http.Request, set string) error) problem.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error { return h(w, r, r.PathValue("set")) }
 }
 
-// serveSet serves the page of a set if r asks for HTML, and the set as JSON if not.
+// serveSet serves the page of a set if r asks for HTML, otherwise the set as JSON.
 func (s *site) serveSet(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Add("Vary", "Accept")
 	if webpage.WantsHTML(r) {
@@ -216,14 +215,13 @@ func (s *site) serveAsset(w http.ResponseWriter, r *http.Request) error {
 	return s.page.ServeAsset(w, r, r.PathValue("version"), r.PathValue("name"))
 }
 
-// serveProofs serves when destinations were last in sync, to operators and to themselves.
+// serveProofs serves the proofs of destinations to operators and to the destinations themselves.
 func (s *site) serveProofs(w http.ResponseWriter, r *http.Request) error {
 	return s.activity.ServeProofs(w, r, r.PathValue("set"), websub.Requester(r))
 }
 
-// serveStatus shows the status of a subscription to its subscriber: as a page if r asks for
-// HTML. The page says nothing by itself, and reads the status from the same URL. Nobody needs
-// a token: everybody who knows the URL may see the status.
+// serveStatus serves the status of a subscription, or a page if r asks for HTML, which reads the
+// status from the same URL. It requires no token: anyone who knows the URL may see the status.
 func (s *site) serveStatus(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Add("Vary", "Accept")
 	if webpage.WantsHTML(r) {
@@ -253,20 +251,20 @@ func (s *site) serveDocument(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	if more, ok := strings.CutSuffix(name, "/changes"); ok && err == nil {
-		err = feed.CheckSet(set + "/" + more) // the client means a topic, and the set's name has a slash
+		err = feed.CheckSet(set + "/" + more) // a topic whose set has a slash in its name
 	}
 	if err != nil {
 		return err
 	}
 	return s.Follow(w, r, set, func(w http.ResponseWriter, r *http.Request, set string) error {
-		return takes(func(w http.ResponseWriter, r *http.Request) error {
-			return s.anew(r.Context(), set, s.documents.ServeSet(w, r, set, name))
+		return withParameters(func(w http.ResponseWriter, r *http.Request) error {
+			return s.withBaselineLink(r.Context(), set, s.documents.ServeSet(w, r, set, name))
 		}, "after", "from")(w, r)
 	})
 }
 
-// anew adds to feed.ErrGone the link to where the client can begin anew.
-func (s *site) anew(ctx context.Context, set string, err error) error {
+// withBaselineLink adds a link to the baseline of the set to feed.ErrGone.
+func (s *site) withBaselineLink(ctx context.Context, set string, err error) error {
 	if !errors.Is(err, feed.ErrGone) || !s.inventories.Keeps(ctx, set) {
 		return err
 	}

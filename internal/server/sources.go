@@ -18,7 +18,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// sourceKeep is the place of the results of looks at sources, in a change memory on the disk.
+// sourceKeep is the place of the results of polls in a change memory on disk.
 const sourceKeep = "sources"
 
 // sources are the sources that the hub polls.
@@ -27,14 +27,14 @@ type sources struct {
 	outcomes poll.Outcomes
 }
 
-// Bounds of the looks at sources.
+// Limits of polls.
 const (
-	sourceBytes   = 8 << 30    // of all documents of one source, unpacked
-	sourceEntries = 10_000_000 // of the same
-	sortBytes     = 64 << 20   // of memory, to sort what a source has
+	sourceBytes   = 8 << 30    // maximum size of all documents of a source, unpacked
+	sourceEntries = 10_000_000 // maximum number of entries of a source
+	sortBytes     = 64 << 20   // memory for sorting the resources of a source
 )
 
-// wireSources returns the poller. It compares and publishes as any source does, but without a
+// wireSources creates the poller, which compares and publishes like any source, but without a
 // connection and with all rights.
 func (s *Server) wireSources(base feed.Base, store *store, p *parts) *sources {
 	outcomes, pings, dir := poll.InRedis(store.redis, s.config.Prefix), poll.PingsInRedis(store.redis, s.config.Prefix), ""
@@ -43,7 +43,7 @@ func (s *Server) wireSources(base feed.Base, store *store, p *parts) *sources {
 		spools = limit.NewSpools(p.quota, store.disk)
 		outcomes, pings, dir = poll.OnDisk(store.disk.Keep(sourceKeep)), nil, s.config.Data
 	}
-	getter := &harvest.Getter{Client: p.outbound.HTTP(), Check: p.outbound.Check, Robots: true, Tries: 2, Wait: 30 * time.Second} // the poller comes again
+	getter := &harvest.Getter{Client: p.outbound.HTTP(), Check: p.outbound.Check, Robots: true, Tries: 2, Wait: 30 * time.Second} // the poller retries
 	hub := &local.Hub{Memory: store.memory, Publisher: p.hub, Inventories: p.inventories, Trail: s.requests}
 	look := poll.Relayed(getter, func(set string) reconcile.Hub { return &local.Set{Hub: hub, Name: set} }, outcomes, poll.RelayOptions{
 		Dir: dir, Room: spools.Take, Total: resourcesync.Limits{Bytes: sourceBytes, Entries: sourceEntries},
@@ -54,12 +54,12 @@ func (s *Server) wireSources(base feed.Base, store *store, p *parts) *sources {
 			}
 			return share.Release, nil
 		},
-		Note: func(set, text string) { s.log.Debug("a source is odd", "set", set, "what", text) },
+		Note: func(set, text string) { s.log.Debug("source has a defect", "set", set, "what", text) },
 	})
 	o := poll.Options{
 		Sets: base.Sets(), Check: p.outbound.Check, Pings: pings, Logger: s.log,
 		Count: func(st feed.State, err error, took time.Duration) {
-			happened{p.activity}.looked(st.Set, cmp.Or(st.Source, st.ChangeList), err)
+			activityRecorder{p.activity}.polled(st.Set, cmp.Or(st.Source, st.ChangeList), err)
 			outcome := outbound.Success
 			if err != nil {
 				outcome = outbound.Other
@@ -76,10 +76,10 @@ func (s *Server) wireSources(base feed.Base, store *store, p *parts) *sources {
 	return &sources{poll.New(store.memory, outcomes, look, o), outcomes}
 }
 
-// Described makes the poller look soon at sets whose description has changed.
+// Described makes the poller check sets whose description has changed.
 func (s *sources) Described() { s.poller.Described() }
 
-// Looked returns the result of the last look at the source of a set; nil if there was none.
+// Looked returns the result of the last poll of the source of a set, or nil if there was none.
 func (s *sources) Looked(ctx context.Context, st feed.State) (*sets.Looked, error) {
 	last, err := poll.Last(ctx, s.outcomes, st.Set, st.Begin, st.Source)
 	if last == nil || err != nil {

@@ -24,14 +24,14 @@ func newStaticDocument(text, mediaType string) *staticDocument {
 	return &staticDocument{text: text, etag: `"` + hex.EncodeToString(sum[:16]) + `"`, mediaType: mediaType}
 }
 
-// serve serves the document to every caller: it contains nothing about the sets of the hub.
+// serve serves the document to every caller, because it contains nothing about sets.
 func (d *staticDocument) serve(w http.ResponseWriter, r *http.Request) error {
 	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
 	h := w.Header()
 	h.Set("Etag", d.etag)
-	h.Set("Cache-Control", "no-cache") // another version of the hub may serve another text
+	h.Set("Cache-Control", "no-cache") // another version of the hub may have another text
 	if d.link != "" {
 		h.Set("Link", d.link)
 	}

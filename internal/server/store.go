@@ -24,33 +24,32 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// storeDir is the directory of the change memory in a data directory. In the change memory,
-// callbackKeep is the place of the subscriptions, and inventoryKeep that of the claims on
-// inventories.
+// storeDir is the directory of the change memory in a data directory. callbackKeep and
+// inventoryKeep are the places of the subscriptions, and of the claims on inventories, in the change
+// memory.
 const (
 	storeDir      = "changes"
 	callbackKeep  = "callback"
 	inventoryKeep = "inventory"
 )
 
-// A store is what a hub keeps: its change memory, and beside it the WebSub
-// subscriptions and the inventories, with the claims on their shards. Whoever opens a
-// store closes it.
+// A store has the data of a hub: the change memory, the WebSub subscriptions, and the inventories,
+// with the claims on their shards. The caller of openStore must close it.
 type store struct {
 	memory        changelog.Log
 	subscriptions subscription.Registry
 	claims        claim.Store
 	inventories   inventoryStore
-	ticketKeys    access.TicketKeys // of the tickets of callers
+	ticketKeys    access.TicketKeys // keys of tickets
 
-	disk   *disklog.Log    // the memory if it is on the disk; else nil
-	shared *redislog.Log   // the memory if it is in Redis; else nil
-	redis  *redisconn.Conn // the connections to Redis if the memory is there; else nil
+	disk   *disklog.Log    // the memory if it is on disk, otherwise nil
+	shared *redislog.Log   // the memory if it is in Redis, otherwise nil
+	redis  *redisconn.Conn // the connections to Redis if the memory is there, otherwise nil
 }
 
 var _ limit.Store = (*store)(nil)
 
-// Kept returns about how many bytes a set takes.
+// Kept returns the approximate size of a set in bytes.
 func (s *store) Kept(ctx context.Context, set string) (bytes int64, err error) {
 	if s.disk != nil {
 		return s.disk.Kept(set)
@@ -58,7 +57,7 @@ func (s *store) Kept(ctx context.Context, set string) (bytes int64, err error) {
 	return s.shared.Kept(ctx, set)
 }
 
-// Capacity returns how many bytes the memory has room for; 0: nobody knows.
+// Capacity returns the capacity of the store in bytes, or 0 if it is unknown.
 func (s *store) Capacity(ctx context.Context) (bytes int64, err error) {
 	if s.disk != nil {
 		return s.disk.Capacity()
@@ -67,13 +66,13 @@ func (s *store) Capacity(ctx context.Context) (bytes int64, err error) {
 	return int64(most), err
 }
 
-// Maker returns who made a set.
+// Maker returns the creator of a set.
 func (s *store) Maker(ctx context.Context, set string) (by string, err error) {
 	st, err := s.memory.State(ctx, set)
 	return st.By, err
 }
 
-// close closes the memory, and the connections to Redis if there are any.
+// close closes the memory and the connections to Redis.
 func (s *store) close() error {
 	err := s.memory.Close()
 	if s.redis != nil {
@@ -82,7 +81,7 @@ func (s *store) close() error {
 	return err
 }
 
-// openStore opens the store in Redis or on the local disk.
+// openStore opens the store in Redis or on disk.
 func (s *Server) openStore(ctx context.Context) (*store, error) {
 	if s.config.RedisURL != "" {
 		return s.openRedis(ctx)
@@ -96,7 +95,7 @@ func (s *Server) openRedis(ctx context.Context) (*store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("Config.RedisURL: %w", err)
 	}
-	memory, err := s.awaitRedis(ctx, conn)
+	memory, err := s.openRedisLog(ctx, conn)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -114,7 +113,7 @@ func (s *Server) openRedis(ctx context.Context) (*store, error) {
 func (s *Server) openDisk(ctx context.Context) (*store, error) {
 	c := &s.config
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
-		return nil, fmt.Errorf("make the data directory: %w", explainDenied(err, c.Data))
+		return nil, fmt.Errorf("create the data directory: %w", explainPermission(err, c.Data))
 	}
 	o := c.diskOptions()
 	o.Logger = c.Logger
@@ -122,7 +121,7 @@ func (s *Server) openDisk(ctx context.Context) (*store, error) {
 	if err != nil && ctx.Err() != nil {
 		return nil, errStopped
 	} else if err != nil {
-		return nil, explainDenied(err, c.Data)
+		return nil, explainPermission(err, c.Data)
 	}
 	subscriptions, claims, err := c.subscriptionsOnDisk(ctx, memory.Keep(callbackKeep))
 	var kept inventoryStore
@@ -142,16 +141,16 @@ func (s *Server) openDisk(ctx context.Context) (*store, error) {
 	}, nil
 }
 
-// explainDenied adds to an error of permissions who the hub runs as: in a container, nobody
-// knows.
-func explainDenied(err error, dir string) error {
-	if !errors.Is(err, fs.ErrPermission) || os.Getuid() < 0 { // Windows has no numbers
+// explainPermission adds the user and group of the hub to a permission error, because they are hard
+// to find out in a container.
+func explainPermission(err error, dir string) error {
+	if !errors.Is(err, fs.ErrPermission) || os.Getuid() < 0 { // Windows has no user IDs
 		return err
 	}
-	return fmt.Errorf("%w; the hub runs as user %d and group %d: let it write to %s", err, os.Getuid(), os.Getgid(), dir)
+	return fmt.Errorf("%w; the hub runs as user %d and group %d, which must be able to write to %s", err, os.Getuid(), os.Getgid(), dir)
 }
 
-// subscriptionsInRedis opens the subscriptions beside a memory in Redis.
+// subscriptionsInRedis opens the subscriptions in Redis.
 func (c *Config) subscriptionsInRedis(conn *redisconn.Conn) (subscription.Registry, *claim.Redis, error) {
 	keys, err := c.secretKeys()
 	if err != nil {
@@ -164,7 +163,7 @@ func (c *Config) subscriptionsInRedis(conn *redisconn.Conn) (subscription.Regist
 	return r, claim.NewRedis(conn, c.Prefix, subscription.ClaimKind, claim.RedisOptions{}), nil
 }
 
-// subscriptionsOnDisk opens the subscriptions beside a memory on the disk.
+// subscriptionsOnDisk opens the subscriptions on disk.
 func (c *Config) subscriptionsOnDisk(ctx context.Context, keep *disklog.Keep) (subscription.Registry, claim.Store, error) {
 	claims, err := claim.OpenLocal(ctx, keep, subscription.Shards)
 	if err != nil {
@@ -181,40 +180,40 @@ func (c *Config) subscriptionsOnDisk(ctx context.Context, keep *disklog.Keep) (s
 	return r, claims, nil
 }
 
-// startEvery is the time between two attempts to open the memory in Redis.
-const startEvery = 500 * time.Millisecond
+// startInterval is the time between two attempts to open the memory in Redis.
+const startInterval = 500 * time.Millisecond
 
-// errStopped says that the hub was told to stop before its start was over.
-var errStopped = errors.New("told to stop during the start")
+// errStopped reports that the hub was stopped during its start.
+var errStopped = errors.New("stopped during the start")
 
-// awaitRedis opens the change memory in Redis. While Redis cannot be reached, it
-// waits, at most StartTimeout, and logs that once. It returns at once with an error
-// that waiting does not cure, such as a wrong password.
-func (s *Server) awaitRedis(ctx context.Context, conn *redisconn.Conn) (*redislog.Log, error) {
-	patience := s.config.StartTimeout
-	limited, cancel := context.WithTimeout(ctx, patience)
+// openRedisLog opens the change memory in Redis. While Redis is unavailable, it retries for up to
+// StartTimeout, and logs that once. It returns permanent errors, such as a wrong password,
+// immediately.
+func (s *Server) openRedisLog(ctx context.Context, conn *redisconn.Conn) (*redislog.Log, error) {
+	timeout := s.config.StartTimeout
+	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	begun := time.Now()
+	start := time.Now()
 	for why := error(nil); ; {
 		memory, err := redislog.Open(limited, conn, s.config.redisOptions())
 		switch {
 		case err == nil:
 			if why != nil {
-				s.log.Info("Redis can be reached: the start goes on", "seconds", time.Since(begun).Seconds())
+				s.log.Info("connected to Redis", "seconds", time.Since(start).Seconds())
 			}
 			return memory, nil
 		case ctx.Err() != nil:
 			return nil, errStopped
 		case limited.Err() != nil:
-			return nil, fmt.Errorf("Config.RedisURL: waited for %v (Config.StartTimeout): %w", patience, cmp.Or(why, err))
+			return nil, fmt.Errorf("Config.RedisURL: waited for %v (Config.StartTimeout): %w", timeout, cmp.Or(why, err))
 		case !redislog.MayPass(err):
 			return nil, fmt.Errorf("Config.RedisURL: %w", err)
 		case why == nil:
-			s.log.Warn("waiting for Redis", "limit", patience.String(), "err", err)
-			s.health.leave("starting: waiting for Redis: " + err.Error())
+			s.log.Warn("waiting for Redis", "limit", timeout.String(), "err", err)
+			s.health.setNotReady("starting: waiting for Redis: " + err.Error())
 		}
 		why = err
-		backoff.Wait(limited, startEvery)
+		backoff.Wait(limited, startInterval)
 	}
 }
 
@@ -226,7 +225,7 @@ func (c *Config) redisOptions() redislog.Options {
 	return redislog.Options{Prefix: c.Prefix, Logger: c.Logger}
 }
 
-// connectRedis prepares the connections to Redis. The first call makes them.
+// connectRedis returns the connections to Redis, which are opened by the first call.
 func (c *Config) connectRedis() (*redisconn.Conn, error) {
 	return redisconn.Open(c.RedisURL, redisconn.Options{Timeout: c.RedisTimeout, Wait: c.RedisWait})
 }

@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// A data directory that the hub may not write to is an error that names the hub's user.
-func TestExplainDenied(t *testing.T) {
+// A data directory without write permission is an error that names the user of the hub.
+func TestExplainPermission(t *testing.T) {
 	denied := &fs.PathError{Op: "mkdir", Path: "/data/changes", Err: fs.ErrPermission}
-	want := fmt.Sprintf("mkdir /data/changes: permission denied; the hub runs as user %d and group %d: let it write to /data", os.Getuid(), os.Getgid())
-	if got := explainDenied(fmt.Errorf("open: %w", denied), "/data").Error(); got != "open: "+want {
-		t.Errorf("explainDenied(%v) = %q, want %q", denied, got, "open: "+want)
+	want := fmt.Sprintf("mkdir /data/changes: permission denied; the hub runs as user %d and group %d, which must be able to write to /data", os.Getuid(), os.Getgid())
+	if got := explainPermission(fmt.Errorf("open: %w", denied), "/data").Error(); got != "open: "+want {
+		t.Errorf("explainPermission(%v) = %q, want %q", denied, got, "open: "+want)
 	}
-	if got := explainDenied(io.ErrUnexpectedEOF, "/data"); got != io.ErrUnexpectedEOF {
-		t.Errorf("explainDenied(%v) = %v", io.ErrUnexpectedEOF, got)
+	if got := explainPermission(io.ErrUnexpectedEOF, "/data"); got != io.ErrUnexpectedEOF {
+		t.Errorf("explainPermission(%v) = %v", io.ErrUnexpectedEOF, got)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/rshub/rshub/internal/certificate"
 )
 
-// openCertificate opens the files that c names, if it names some. c has been checked.
+// openCertificate opens the certificate if TLS is configured.
 func (s *Server) openCertificate() (err error) {
 	if s.config.TLSCertFile == "" {
 		return nil
@@ -25,21 +25,21 @@ func (s *Server) openCertificate() (err error) {
 	return nil
 }
 
-// secure makes srv speak TLS with a certificate, and HTTP/2 with whom asks for it (ALPN).
-func secure(srv *http.Server, files *certificate.Files) {
+// enableTLS enables TLS with a certificate, and HTTP/2 by ALPN.
+func enableTLS(srv *http.Server, files *certificate.Files) {
 	srv.TLSConfig = files.Config()
 	srv.Protocols.SetUnencryptedHTTP2(false)
 	srv.Protocols.SetHTTP2(true)
 }
 
-// fits tells the log if the certificate is not for the host in the hub's URL.
-func (s *Server) fits(base feed.Base) {
+// warnCertificateName logs a warning if the certificate is not valid for the host in base.
+func (s *Server) warnCertificateName(base feed.Base) {
 	if s.certificate != nil {
 		if err := s.certificate.Names(hostName(string(base))); err != nil {
-			s.log.Warn("the certificate is not for the host in the hub's URL, so clients will refuse it", "url", base, "err", err)
+			s.log.Warn("the certificate is not valid for the host in the hub's URL, so clients will refuse it", "url", base, "err", err)
 		}
 	}
 }
 
-// strict makes browsers use this host only by TLS from now on, for a year (HSTS, RFC 6797).
+// strict is the HSTS header (RFC 6797): browsers use only TLS for this host for a year.
 var strict = []string{"max-age=31536000"}

@@ -275,7 +275,7 @@ func TestHandshakeIsBounded(t *testing.T) {
 
 func TestCertificateOfAnother(t *testing.T) {
 	s := startTLS(t, Config{BaseURL: "https://other.example.org"})
-	if lines := s.log.Lines(t, "the certificate is not for the host in the hub's URL, so clients will refuse it"); len(lines) != 1 {
+	if lines := s.log.Lines(t, "the certificate is not valid for the host in the hub's URL, so clients will refuse it"); len(lines) != 1 {
 		t.Errorf("the log: %s", s.log)
 	}
 }

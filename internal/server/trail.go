@@ -8,7 +8,7 @@ import (
 	"github.com/rshub/rshub/internal/trail"
 )
 
-// openTrail opens the audit log, if Config names one.
+// openTrail opens the audit log if Config has one.
 func (s *Server) openTrail() error {
 	if s.config.AuditLog == "" {
 		return nil
@@ -18,14 +18,14 @@ func (s *Server) openTrail() error {
 		return fmt.Errorf("Config.AuditLog: %w", err)
 	}
 	s.requests.trail = t
-	const only = "; only where RSHUB_AUDIT_LOG is set."
-	counter(s.metrics, "rshub_audit_log_lines_total", "Lines of the audit log that were written"+only, nil, t.Lines)
-	counter(s.metrics, "rshub_audit_log_lost_total", "Lines of the audit log that are missing, because a write failed or there were too many"+only, nil, t.Lost)
+	const only = "; only with RSHUB_AUDIT_LOG."
+	counter(s.metrics, "rshub_audit_log_lines_total", "Lines written to the audit log"+only, nil, t.Lines)
+	counter(s.metrics, "rshub_audit_log_lost_total", "Lines lost by the audit log because a write failed or there were too many"+only, nil, t.Lost)
 	s.reopen.Store(t)
 	return nil
 }
 
-// closeTrail writes what waits for the audit log.
+// closeTrail writes the remaining lines of the audit log and closes it.
 func (s *Server) closeTrail() {
 	if t := s.requests.trail; t != nil {
 		s.reopen.Store(nil)
@@ -33,20 +33,20 @@ func (s *Server) closeTrail() {
 	}
 }
 
-// ReopenAuditLog opens the file of the audit log anew soon, as after it was renamed. It does
-// nothing if the hub does not run or has no audit log. It may be called at any time.
+// ReopenAuditLog makes the hub reopen the file of the audit log soon, for example after it was renamed.
+// It does nothing if the hub is not running or has no audit log.
 func (s *Server) ReopenAuditLog() {
 	if t := s.reopen.Load(); t != nil {
 		t.Reopen()
 	}
 }
 
-// hubItself is the caller in the audit log when the hub publishes what it found at a source.
+// hubItself is the caller in the audit log of publishes for polled sources.
 const hubItself = "(hub)"
 
-// Fetched returns a context for a publish of what was found at a source, and a function that
-// adds the publish, with its error, to the audit log.
-func (q *requests) Fetched(ctx context.Context, set string) (context.Context, func(error)) {
+// Fetched returns a context for a publish for a polled source, and a function that adds the publish
+// with its error to the audit log.
+func (q *requestLog) Fetched(ctx context.Context, set string) (context.Context, func(error)) {
 	if q.trail == nil {
 		return ctx, func(error) {}
 	}

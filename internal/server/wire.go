@@ -27,7 +27,7 @@ import (
 	"github.com/rshub/rshub/subscribe"
 )
 
-// parts are the parts that the hub is made of.
+// parts are the parts of a hub.
 type parts struct {
 	hub         *hub.Hub
 	subscribe   *subscribe.Server
@@ -43,32 +43,31 @@ type parts struct {
 	sources     *sources // nil if the hub polls none
 	announcer   *framework.Announcer
 	activity    *activity.Recorder
-	answers     *limit.Budget // memory for answers while the hub makes them
-	streams     *limit.Budget // memory for answers while clients read them
+	answers     *limit.Budget // memory for responses that are being created
+	streams     *limit.Budget // memory for responses that clients are reading
 }
 
-// compareEvery is how often a hub looks for changes that were not announced.
-const compareEvery = 2 * time.Second
+// compareInterval is the interval at which a hub polls for changes that were not announced.
+const compareInterval = 2 * time.Second
 
-// How many bytes of memory all answers take together. answerBytes is for answers while the hub
-// makes them, which never waits for a client. streamBytes is for answers that stay in memory
-// while a client takes them at its own pace.
+// Memory limits of all responses together, in bytes. answerBytes is for creating responses, which
+// never waits for clients. streamBytes is for responses in memory while clients read them.
 const (
 	answerBytes = 128 << 20
 	streamBytes = 256 << 20
 )
 
-// intakeBytes is how many bytes of memory all publishes take together, from when they are read
-// until they are accepted. It is ten times Config.MaxBody if that is more.
+// intakeBytes is the memory limit of all publishes together, from reading until they are accepted.
+// The limit is ten times Config.MaxBody if that is more.
 const intakeBytes = 512 << 20
 
-// wire makes the parts and connects them. Each step uses those before it:
+// wire creates the parts and connects them. Each step uses the previous ones:
 //
 //	POST ─→ hub ─→ change memory ─→ inventories
 //	         │          │                │
 //	         ├─→ subscribe (WebSocket, event stream, long poll)
 //	         ├─→ engine ─→ websub, IndexNow (callbacks)
-//	         │          └─→ documents, web (what is pulled)
+//	         │          └─→ documents, web (pull)
 //	         ↑
 //	      sources (polled)
 //
@@ -90,7 +89,7 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	return p
 }
 
-// wireHub makes what accepts publishes and passes them on.
+// wireHub creates the hub, which accepts publishes and passes them on.
 func (s *Server) wireHub(p *parts, base feed.Base, store *store, bus *hub.Bus) {
 	c := &s.config
 	p.quota = limit.NewQuota(store, c.SetQuota, c.Callers != nil, s.log)
@@ -101,7 +100,7 @@ func (s *Server) wireHub(p *parts, base feed.Base, store *store, bus *hub.Bus) {
 		Intake:  limit.NewBudget(max(intakeBytes, 10*c.MaxBody), limit.Patience),
 	}
 	if c.RedisURL != "" {
-		o.PollInterval = compareEvery
+		o.PollInterval = compareInterval
 	}
 	if p.live != nil {
 		o.Inventories = p.live
@@ -112,7 +111,7 @@ func (s *Server) wireHub(p *parts, base feed.Base, store *store, bus *hub.Bus) {
 	p.hub = hub.New(store.memory, o)
 }
 
-// wireFollowers makes what serves clients that hold a connection.
+// wireFollowers creates the server of followers with a connection.
 func (s *Server) wireFollowers(p *parts, base feed.Base, guard *guard, store *store) {
 	events := cloudevents.Writer{Base: base}
 	p.subscribe = subscribe.New(p.hub, store.memory, subscribe.Options{
@@ -123,11 +122,11 @@ func (s *Server) wireFollowers(p *parts, base feed.Base, guard *guard, store *st
 	})
 }
 
-// wireDocuments makes what clients pull: documents, inventories and audits.
+// wireDocuments creates the servers of documents, inventories and audits.
 func (s *Server) wireDocuments(p *parts, base feed.Base, store *store) {
-	p.web = web.New(p.inventories, base, web.Options{Answers: p.answers, Streams: p.streams, Proofs: happened{p.activity}, Logger: s.log})
+	p.web = web.New(p.inventories, base, web.Options{Answers: p.answers, Streams: p.streams, Proofs: activityRecorder{p.activity}, Logger: s.log})
 	o := documents.Options{DescribedBy: s.config.DescribedBy, Sets: p.hub, Logger: s.log, Answers: p.answers, Streams: p.streams, Dialects: dialects()}
-	announced := framework.Options{Anyone: s.callers.anyone, Logger: s.log}
+	announced := framework.Options{Anyone: s.callers.withAnyone, Logger: s.log}
 	if p.live != nil {
 		o.Inventories = p.inventories
 		announced.Mine = p.live.Mine
@@ -136,7 +135,8 @@ func (s *Server) wireDocuments(p *parts, base feed.Base, store *store) {
 	p.announcer = framework.New(store.memory, p.hub, p.documents, announced)
 }
 
-// wireCallbacks makes what calls destinations and search engines, and polls sources.
+// wireCallbacks creates the engine that calls destinations and search engines, and the poller of
+// sources.
 func (s *Server) wireCallbacks(p *parts, base feed.Base, store *store) {
 	c := &s.config
 	topics := formats(base)
@@ -145,7 +145,7 @@ func (s *Server) wireCallbacks(p *parts, base feed.Base, store *store) {
 	caller := websub.NewCaller(p.outbound, base, websub.CallerOptions{Timeout: c.CallbackTimeout, Inventories: p.inventories})
 	p.engine = callback.New(store.subscriptions, store.claims, store.memory, p.hub, caller, callback.Options{
 		Logger: s.log, Metrics: s.metrics, Meter: p.attempts, Rights: s.callers.rights(),
-		Activity: happened{p.activity}, Formats: pushed,
+		Activity: activityRecorder{p.activity}, Formats: pushed,
 	})
 	o := websub.Options{Formats: topics, Sets: p.hub, Inventories: p.inventories, LeaseMin: c.LeaseMin, MaxRequests: c.CallbackRequests}
 	if !c.NoPoll {
@@ -193,18 +193,18 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 		}),
 		activity: p.activity, api: newDescription(base, s.config.Version), catalog: newCatalog(base), callers: s.callers, inventories: p.inventories,
 	}
-	site.rdm = rdm.New(catalogs{site, store.memory, p.streams}, base, s.config.MaxBody, s.log)
+	site.rdm = rdm.New(rdmHub{site, store.memory, p.streams}, base, s.config.MaxBody, s.log)
 	mux := newRouter(s.metrics, s.errors)
 	site.routes(mux)
-	return s.users(guard, mux)
+	return s.userChain(guard, mux)
 }
 
-// ops returns the handler for those who operate the hub.
+// ops returns the handler of the operations address.
 func (s *Server) ops(guard *guard, store *store) http.Handler {
 	source := &backup.Source{Data: s.config.Data, Memory: storeDir, Disk: store.disk, Logger: s.log}
 	if store.disk != nil && s.config.SecretKeys != "" {
 		source.Secrets = store.disk.Keep(callbackKeep)
 	}
 	ops := &ops{health: s.health, metrics: s.metrics, backup: source, errors: s.errors, callers: s.callers, log: s.log}
-	return s.operators(guard, ops.routes())
+	return s.operatorChain(guard, ops.routes())
 }
