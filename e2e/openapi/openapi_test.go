@@ -246,10 +246,10 @@ func (d *document) checkRoutes(t *testing.T, base string, samples map[string]req
 			}
 		}
 	}
-	takes := regexp.MustCompile(`unknown parameter .* which takes ([^"\n]+)["\n]`)
+	allowed := regexp.MustCompile(`unknown parameter .*, want ([^"\n]+)["\n]`)
 	for _, m := range routes {
 		if documented[m[1]] == nil && m[1] != "/" {
-			t.Errorf("the document has no %s", m[1])
+			t.Errorf("got no path %s in the document, want one", m[1])
 			continue
 		}
 		want, refused := slices.Sorted(maps.Keys(documented[m[1]])), false
@@ -259,15 +259,15 @@ func (d *document) checkRoutes(t *testing.T, base string, samples map[string]req
 				continue
 			}
 			refused = true
-			said := takes.FindSubmatch(body)
-			if said == nil {
-				t.Errorf("%s %s: got %q, want the parameters that it takes", method, m[1], body)
+			names := allowed.FindSubmatch(body)
+			if names == nil {
+				t.Errorf("%s %s: got %q, want the allowed parameters", method, m[1], body)
 				continue
 			}
-			got := strings.Split(strings.TrimPrefix(string(said[1]), "none"), ", ")
+			got := strings.Split(strings.TrimPrefix(string(names[1]), "none"), ", ")
 			slices.Sort(got)
 			if strings.Join(got, ",") != strings.Join(want, ",") {
-				t.Errorf("%s takes %q, the document has %q", m[1], got, want)
+				t.Errorf("parameters of %s = %q, want %q as in the document", m[1], got, want)
 			}
 		}
 		if !refused && len(want) > 0 && m[1] != "/.well-known/resourcesync" { // ignores unknown parameters

@@ -10,8 +10,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A hub within another program runs until its context ends. Publishers and
-// followers reach it as any other.
+// A hub embedded in another program runs until its context ends. Publishers and followers connect to
+// it as to any other hub.
 func Example() {
 	data, _ := os.MkdirTemp("", "rshub-*")
 	defer os.RemoveAll(data)

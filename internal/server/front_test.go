@@ -16,12 +16,12 @@ import (
 	"github.com/rshub/rshub/internal/testutil"
 )
 
-// Who takes nothing of a large answer is cut, whatever the answer.
+// A client that does not read a large response is disconnected.
 func TestSlowReader(t *testing.T) {
 	failed := make(chan error, 1)
 	srv := httptest.NewUnstartedServer(nil)
 	srv.Config = newHTTPServer(wrapResponse(20*time.Millisecond)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		for piece := make([]byte, 1<<20); ; { // more than any buffer between here and there
+		for piece := make([]byte, 1<<20); ; { // more than the buffers of the connection hold
 			if _, err := w.Write(piece); err != nil {
 				failed <- err
 				return
@@ -29,18 +29,17 @@ func TestSlowReader(t *testing.T) {
 		}
 	})), 20*time.Millisecond, slog.New(slog.DiscardHandler))
 	if srv.Config.ReadTimeout == 0 || srv.Config.ReadHeaderTimeout == 0 || srv.Config.IdleTimeout == 0 {
-		t.Errorf("who sends nothing is not cut: %+v", srv.Config)
+		t.Errorf("server = %+v, want read and idle timeouts", srv.Config)
 	}
 	srv.Start()
 	defer srv.Close()
 	testutil.Dial(t, "", srv.Listener.Addr().String(), "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	if err := <-failed; !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the answer ended with %v", err)
+		t.Errorf("Write() = %v, want %v", err, os.ErrDeadlineExceeded)
 	}
 }
 
-// Only what an operator has to know of net/http's complaints is more than debug, and it
-// is said once a minute.
+// Errors of net/http that an operator must know are logged above DEBUG, at most once a minute.
 func TestNetHTTPLog(t *testing.T) {
 	log := &testutil.Log{}
 	srv := newHTTPServer(nil, time.Second, log.Logger(slog.LevelInfo))
@@ -49,16 +48,15 @@ func TestNetHTTPLog(t *testing.T) {
 		srv.ErrorLog.Print("http: Accept error: accept tcp: too many open files; retrying in 5ms")
 	}
 	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `"level":"ERROR"`) || !strings.Contains(text, "too many open files") {
-		t.Errorf("the log is %s", text)
+		t.Errorf("got the log %s, want one error", text)
 	}
 }
 
-// A recorder counts the pieces of an answer, and the deadlines that were set
-// before each.
+// A recorder records the pieces of a response, and the number of deadlines set before each.
 type recorder struct {
 	*httptest.ResponseRecorder
 	deadlines int
-	calls     [][2]int // size of a piece, and deadlines so far
+	calls     [][2]int // size of each piece, and the number of deadlines before
 }
 
 func (r *recorder) SetWriteDeadline(time.Time) error { r.deadlines++; return nil }
@@ -68,30 +66,30 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return r.ResponseRecorder.Write(p)
 }
 
-// A large answer may take its time as a whole: each piece has a deadline.
-func TestDeadlineOfEachPiece(t *testing.T) {
+// Each piece of a large response has its own write deadline; the whole response has none.
+func TestWriteDeadlineOfEachPiece(t *testing.T) {
 	body := strings.Repeat("0123456789", 20_000)
 	r := &recorder{ResponseRecorder: httptest.NewRecorder()}
 	wrapResponse(time.Second)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		if n, err := io.WriteString(w, body); n != len(body) || err != nil {
-			t.Errorf("Write() = %d, %v", n, err)
+			t.Errorf("Write() = %d, %v, want %d, nil", n, err, len(body))
 		}
 		if n, err := w.Write(nil); n != 0 || err != nil {
-			t.Errorf("Write(nil) = %d, %v", n, err)
+			t.Errorf("Write(nil) = %d, %v, want 0, nil", n, err)
 		}
 	})).ServeHTTP(r, httptest.NewRequest("GET", "/", nil))
 	if r.Body.String() != body || len(r.calls) != 5 {
-		t.Errorf("%d bytes came in %d pieces", r.Body.Len(), len(r.calls))
+		t.Errorf("got %d bytes in %d pieces, want %d in 5", r.Body.Len(), len(r.calls), len(body))
 	}
 	for i, call := range r.calls {
-		if call[0] > maxPiece || call[1] != i+2 { // one was for the header
-			t.Errorf("piece %d has %d bytes after %d deadlines", i+1, call[0], call[1])
+		if call[0] > maxPiece || call[1] != i+2 { // one is for the header
+			t.Errorf("piece %d: got %d bytes after %d deadlines, want at most %d after %d", i+1, call[0], call[1], maxPiece, i+2)
 		}
 	}
 }
 
-// Who sends all of a large body before reading sees why it was refused.
+// A client that sends a large body before it reads still receives the refusal.
 func TestRefusedUpload(t *testing.T) {
 	t.Parallel()
 	h := start(t, Config{})
@@ -113,11 +111,11 @@ func TestRefusedUpload(t *testing.T) {
 			}
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			if err != nil {
-				t.Fatalf("read the answer: %v", err)
+				t.Fatalf("read the response: %v", err)
 			}
 			defer resp.Body.Close()
 			if resp.StatusCode != test.status {
-				t.Errorf("status %d, want %d", resp.StatusCode, test.status)
+				t.Errorf("got status %d, want %d", resp.StatusCode, test.status)
 			}
 		})
 	}

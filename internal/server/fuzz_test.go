@@ -13,11 +13,11 @@ import (
 	"testing"
 )
 
-// portAtEnd is the port of a Host header.
+// portAtEnd matches the port of a Host header.
 var portAtEnd = regexp.MustCompile(`:[0-9]*$`)
 
-// Only an address, a name of this machine or a configured name passes, and the pages of
-// other origins do not.
+// Only IP addresses, localhost and configured names pass as Host, and only the own and configured
+// origins pass.
 func FuzzHostAndOrigin(f *testing.F) {
 	for _, s := range []string{
 		"hub.example.org", "HUB.example.org.:8080", "localhost", "a.localhost", "127.0.0.1:1", "[::1]:80", "[::1%25eth0]", "::1", "0x7f.1", "evil.example", "hub.example.org.evil.example", "evil.example/hub.example.org",
@@ -39,24 +39,24 @@ func FuzzHostAndOrigin(f *testing.F) {
 				_, err = netip.ParseAddr(unescaped) // a zone is escaped
 			}
 			known := slices.Contains([]string{"hub.example.org", "other.example", "localhost"}, name)
-			nameless := host == "" && origin == "" && site == ""
-			if at := strings.LastIndexByte(name, '@'); err != nil && !known && !nameless && (at < 0 || !slices.Contains([]string{"hub.example.org", "other.example", "localhost"}, name[at+1:]) && net.ParseIP(strings.Trim(name[at+1:], "[]")) == nil) {
-				t.Errorf("the host %q passes", host)
+			anonymous := host == "" && origin == "" && site == ""
+			if at := strings.LastIndexByte(name, '@'); err != nil && !known && !anonymous && (at < 0 || !slices.Contains([]string{"hub.example.org", "other.example", "localhost"}, name[at+1:]) && net.ParseIP(strings.Trim(name[at+1:], "[]")) == nil) {
+				t.Errorf("Host %q passes, want it refused", host)
 			}
 		}
 		if g.allows(r) && origin != "" && origin != "https://friend.example" {
 			if u, err := url.Parse(origin); err != nil || !strings.EqualFold(u.Host, host) || host == "" {
-				t.Errorf("pages of %q may use %q", origin, host)
+				t.Errorf("Origin %q passes for Host %q, want it refused", origin, host)
 			}
 		}
 		if (site == "cross-site" || site == "same-site") && (mode == "no-cors") != g.embedded(r) {
-			t.Errorf("%q and %q: %t", site, mode, g.embedded(r))
+			t.Errorf("embedded with Sec-Fetch-Site %q and Sec-Fetch-Mode %q = %t, want %t", site, mode, g.embedded(r), mode == "no-cors")
 		}
 	})
 }
 
-// What logs show of a request is short, and has no secret of a subscription.
-func FuzzShown(f *testing.F) {
+// Logged paths and request IDs are short and contain no secret of a subscription.
+func FuzzLoggedRequest(f *testing.F) {
 	f.Add("/subscriptions/abc.secret", "id")
 	f.Add("/sets/a/subscriptions/abc.secret/retry", "a b")
 	f.Add("//subscriptions//x.secret/subscriptions/y.secret", strings.Repeat("a", 129))
@@ -64,17 +64,17 @@ func FuzzShown(f *testing.F) {
 	f.Fuzz(func(t *testing.T, path, id string) {
 		shown := shownPath(path)
 		if len(shown) > 200+len("…") {
-			t.Errorf("%q is shown as %q", path, shown)
+			t.Errorf("shownPath(%q) = %q, want at most 200 bytes", path, shown)
 		}
 		if before, name, ok := strings.Cut(path, "/subscriptions/"); ok && !strings.HasPrefix(before, "/subscriptions/") {
 			if id, _, secret := strings.Cut(name, "."); secret && len(before)+len(id) < 150 && shown != before+"/subscriptions/"+id {
-				t.Errorf("%q is shown as %q", path, shown)
+				t.Errorf("shownPath(%q) = %q, want it without the secret", path, shown)
 			}
 		}
 		if validRequestID(id) {
 			line := slog.String("requestId", id).String()
 			if strings.ContainsAny(line, "\r\n\t \"<>&;\\\x1b") || len(id) > maxRequestID {
-				t.Errorf("the request id %q", id)
+				t.Errorf("validRequestID(%q) = true, want false", id)
 			}
 		}
 	})

@@ -15,7 +15,7 @@ import (
 )
 
 func TestBoundHeader(t *testing.T) {
-	const rest = len("URL") + len("/") + len("Host") + len("example.com") + 2*fieldOverhead // of a request without fields
+	const rest = len("URL") + len("/") + len("Host") + len("example.com") + 2*fieldOverhead // size of a request without fields
 	field := func(name string, size int) http.Header {
 		return http.Header{name: {strings.Repeat("a", size-len(name)-fieldOverhead)}}
 	}
@@ -52,22 +52,22 @@ func TestBoundHeader(t *testing.T) {
 			w := httptest.NewRecorder()
 			limitHeader(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed = true })).ServeHTTP(w, r)
 			if passed != (tt.largest == "") {
-				t.Fatalf("passed: %t, want %t", passed, !passed)
+				t.Fatalf("got passed = %t, want %t", passed, !passed)
 			}
 			if passed {
 				return
 			}
 			if detail := checkProblem(t, w.Result(), w.Body.String(), http.StatusRequestHeaderFieldsTooLarge, "header-too-large"); !strings.HasSuffix(detail, tt.largest) {
-				t.Errorf("detail %.300q, want the largest part %s", detail, tt.largest)
+				t.Errorf("got the detail %.300q, want the largest part %s", detail, tt.largest)
 			}
 			if len(r.Header) > 0 {
-				t.Errorf("%d fields are still in memory", len(r.Header))
+				t.Errorf("got %d fields of the header still in memory, want 0", len(r.Header))
 			}
 		})
 	}
 }
 
-// A large header is answered at every URL and over HTTP/1.1, and the connection stays.
+// A large header is refused at every URL over HTTP/1.1, and the connection stays open.
 func TestLargeHeaderHTTP1(t *testing.T) {
 	h := start(t, Config{Metrics: prometheus.NewRegistry()})
 	large := "X-Large: " + strings.Repeat("a", 200<<10) + "\r\n"
@@ -93,29 +93,29 @@ func TestLargeHeaderHTTP1(t *testing.T) {
 			reader := bufio.NewReader(conn)
 			resp, err := http.ReadResponse(reader, nil)
 			if err != nil {
-				t.Fatalf("read the answer: %v", err)
+				t.Fatalf("read the response: %v", err)
 			}
 			body, err := io.ReadAll(resp.Body)
 			if err != nil {
-				t.Fatalf("read the answer: %v", err)
+				t.Fatalf("read the response: %v", err)
 			}
 			checkProblem(t, resp, string(body), http.StatusRequestHeaderFieldsTooLarge, "header-too-large")
 			if resp.Header.Get("X-Request-Id") == "" || resp.Header.Get("X-Content-Type-Options") == "" {
 				t.Errorf("got headers %v, want X-Request-Id and X-Content-Type-Options", resp.Header)
 			}
 			if strings.Contains(text, "Expect") {
-				return // the client may send the body or not, so the connection cannot stay
+				return // the client may or may not send the body, so the connection is closed
 			}
 			if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 				t.Fatalf("send another request: %v", err)
 			}
 			if resp, err := http.ReadResponse(reader, nil); err != nil || resp.StatusCode == http.StatusRequestHeaderFieldsTooLarge {
-				t.Errorf("another request: %v, %v, want an answer on the same connection", resp, err)
+				t.Errorf("second request: got %v, %v, want a response on the same connection", resp, err)
 			}
 		})
 	}
-	if got := h.value(`rshub_http_responses_total{code="4xx",route="sets"}`); got != 3 {
-		t.Errorf("%v answers 4xx are counted for the route sets, want 3", got)
+	if got := h.metric(`rshub_http_responses_total{code="4xx",route="sets"}`); got != 3 {
+		t.Errorf("got %v responses 4xx of the route sets, want 3", got)
 	}
 }
 
@@ -132,8 +132,8 @@ func TestLargeHeaderHTTP2(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			topic := tt.url + "/sets/demo/changes"
-			asked(t, tt.client, "POST", topic, `{"loc":"https://example.org/first","change":"updated"}`, asNDJSON...)
-			follower := events(t, tt.client, topic)
+			doRequest(t, tt.client, "POST", topic, `{"loc":"https://example.org/first","change":"updated"}`, asNDJSON...)
+			follower := followEvents(t, tt.client, topic)
 			for _, step := range []struct{ size, status int }{
 				{31 << 10, http.StatusOK},
 				{33 << 10, http.StatusRequestHeaderFieldsTooLarge},
@@ -141,18 +141,18 @@ func TestLargeHeaderHTTP2(t *testing.T) {
 				{255 << 10, http.StatusRequestHeaderFieldsTooLarge},
 				{31 << 10, http.StatusOK},
 			} {
-				resp, text := asked(t, tt.client, "GET", tt.url+"/sets", "", "X-Large", strings.Repeat("a", step.size))
+				resp, text := doRequest(t, tt.client, "GET", tt.url+"/sets", "", "X-Large", strings.Repeat("a", step.size))
 				if resp.ProtoMajor != 2 || resp.StatusCode != step.status {
-					t.Fatalf("a header of %d bytes: got %s %s, want %d over HTTP/2", step.size, resp.Proto, resp.Status, step.status)
+					t.Fatalf("header of %d bytes: got %s %s, want %d over HTTP/2", step.size, resp.Proto, resp.Status, step.status)
 				}
 				if step.status != http.StatusOK {
 					checkProblem(t, resp, text, step.status, "header-too-large")
 				}
 				loc := fmt.Sprintf("https://example.org/after/%d", step.size)
-				asked(t, tt.client, "POST", topic, `{"loc":"`+loc+`","change":"updated"}`, asNDJSON...)
-				follower.gets(loc)
+				doRequest(t, tt.client, "POST", topic, `{"loc":"`+loc+`","change":"updated"}`, asNDJSON...)
+				follower.waitFor(loc)
 			}
 		})
 	}
-	p.only()
+	p.wantOneConn()
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
-// readiness asks whether a hub is ready, and by which checks.
-func readiness(t *testing.T, h *started) (ready bool, checks map[string]dependency) {
+// readiness returns the result of /readyz.
+func readiness(t *testing.T, h *testHub) (ready bool, checks map[string]dependency) {
 	t.Helper()
 	resp, body := servertest.Do(t, "GET", h.Ops+"/readyz", "")
 	var answer struct {
@@ -23,13 +23,13 @@ func readiness(t *testing.T, h *started) (ready bool, checks map[string]dependen
 		t.Fatal(err)
 	}
 	if answer.Ready != (resp.StatusCode == http.StatusOK) || !answer.Ready && resp.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("readyz is %d %s", resp.StatusCode, body)
+		t.Errorf("readyz: got %d %s, want a status that matches", resp.StatusCode, body)
 	}
 	return answer.Ready, answer.Checks
 }
 
-// Below the reserve it takes nothing and says so. It stays ready: what there is it
-// goes on to hand out, and who is refused learns why.
+// With less free space than the reserve, the hub refuses changes with a reason. It stays ready,
+// because it still serves the stored changes.
 func TestDiskReserve(t *testing.T) {
 	t.Parallel()
 	h := start(t, Config{})
@@ -38,28 +38,27 @@ func TestDiskReserve(t *testing.T) {
 	low := start(t, Config{Data: h.data, DiskReserve: 1 << 60, Sets: []string{"demo", "new"}})
 	ready, checks := readiness(t, low)
 	if memory := checks["memory"]; !ready || memory.OK || memory.Required || !strings.Contains(memory.Reason, "full") {
-		t.Errorf("ready is %v, %v", ready, checks)
+		t.Errorf("readyz: got %v, %v, want ready with a full memory", ready, checks)
 	}
 	if _, body := servertest.Do(t, "GET", low.Ops+"/metrics", ""); !strings.Contains(body, "\nrshub_ready 1\n") || !strings.Contains(body, "\nrshub_dependency_ok{dependency=\"memory\"} 0\n") {
-		t.Errorf("the metrics are %s", body)
+		t.Errorf("metrics = %s, want ready and the memory not OK", body)
 	}
 	for _, set := range []string{"demo", "new"} {
-		low.refuses(http.StatusInsufficientStorage, "full", "POST", "/sets/"+set+"/changes", servertest.OneChange, "Content-Type", "application/json", requestIDHeader, "mine-"+set)
+		low.wantProblem(http.StatusInsufficientStorage, "full", "POST", "/sets/"+set+"/changes", servertest.OneChange, "Content-Type", "application/json", requestIDHeader, "mine-"+set)
 	}
-	for _, msg := range []string{"request refused", "request"} { // at a level that is seen
+	for _, msg := range []string{"request refused", "request"} { // at WARN, which is logged by default
 		if all := low.log.Lines(t, msg); len(all) != 2 || all[0]["requestId"] != "mine-demo" || all[0]["level"] != "WARN" {
-			t.Errorf("%q is logged %v", msg, all)
+			t.Errorf("log lines %q = %v, want 2 warnings", msg, all)
 		}
 	}
-	if body := low.wants(200, "GET", "/sets/demo/changes?since=start", ""); !strings.Contains(body, "https://example.org/a") {
-		t.Errorf("the changes are %s", body)
+	if body := low.wantStatus(200, "GET", "/sets/demo/changes?since=start", ""); !strings.Contains(body, "https://example.org/a") {
+		t.Errorf("changes = %s, want the stored one", body)
 	}
-	low.wants(http.StatusNoContent, "DELETE", "/sets/demo", "")
+	low.wantStatus(http.StatusNoContent, "DELETE", "/sets/demo", "")
 }
 
-// A damaged block is served to nobody, in no form. The log names it, and what is whole
-// is served.
-func TestDamagedMemory(t *testing.T) {
+// A damaged block is not served in any format. The log names it, and intact blocks are served.
+func TestDamagedBlock(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	c := Config{RedisURL: "redis://" + redis.Addr, BaseURL: "http://127.0.0.1:1"}
@@ -76,37 +75,37 @@ func TestDamagedMemory(t *testing.T) {
 	damaged := []byte(whole)
 	damaged[len(damaged)-10] ^= 4
 	if whole == "" || client.HSet(t.Context(), key, field, damaged).Err() != nil {
-		t.Fatalf("the block is %q", whole)
+		t.Fatalf("block = %q, want one to damage", whole)
 	}
 
-	h = start(t, c) // which has nothing in its window
+	h = start(t, c) // with an empty window
 	for _, test := range []struct{ path, accept string }{
 		{"/sets/demo/changes?since=start", "application/json"},
 		{"/sets/demo/changes?since=start", "application/x-ndjson"},
 		{"/sets/demo/changelist.xml", ""},
 	} {
 		before := len(h.log.Lines(t, "request failed"))
-		h.refuses(http.StatusInternalServerError, "internal", "GET", test.path, "", "Accept", test.accept)
+		h.wantProblem(http.StatusInternalServerError, "internal", "GET", test.path, "", "Accept", test.accept)
 		lines := h.log.Lines(t, "request failed")
 		if len(lines) != before+1 {
-			t.Fatalf("%s: the log has %d lines more", test.path, len(lines)-before)
+			t.Fatalf("GET %s: got %d more log lines, want 1", test.path, len(lines)-before)
 		}
 		for _, word := range []string{"damaged", `"demo"`, "position 3"} {
 			if text, _ := lines[before]["err"].(string); !strings.Contains(text, word) || !strings.HasPrefix(test.path, lines[before]["path"].(string)) {
-				t.Errorf("%s: the log does not name %s: %v", test.path, word, lines[before])
+				t.Errorf("GET %s: log line = %v, want the path and %s", test.path, lines[before], word)
 			}
 		}
 	}
-	if body := h.wants(200, "GET", "/sets/demo/changes?since=start", "", "Accept", "text/event-stream"); !strings.Contains(body, "event: error\ndata: ") || strings.Contains(body, "example.org") {
-		t.Errorf("an event stream is %s", body)
+	if body := h.wantStatus(200, "GET", "/sets/demo/changes?since=start", "", "Accept", "text/event-stream"); !strings.Contains(body, "event: error\ndata: ") || strings.Contains(body, "example.org") {
+		t.Errorf("event stream = %s, want an error event and no changes", body)
 	}
 	lines := h.log.Lines(t, "follow failed")
 	if len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0]["err"]), "position 3") {
-		t.Errorf("about the stream the log says %v", lines)
+		t.Errorf("log lines of the stream = %v, want one with position 3", lines)
 	}
 	for _, path := range []string{"/sets/demo/changes?since=start&limit=2", "/sets/demo/changes", "/sets/other/changes?since=start", "/sets/other/changelist.xml"} {
-		if body := h.wants(200, "GET", path, ""); !strings.Contains(body, "https://example.org/a") {
-			t.Errorf("%s is %s", path, body)
+		if body := h.wantStatus(200, "GET", path, ""); !strings.Contains(body, "https://example.org/a") {
+			t.Errorf("GET %s = %s, want intact changes", path, body)
 		}
 	}
 }

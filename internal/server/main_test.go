@@ -20,20 +20,20 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// none is an address for operations that is none.
+// none as Config.OpsListen disables the operations address.
 const none = "none"
 
-// A started is a server that a test has started.
-type started struct {
+// A testHub is a server that a test started.
+type testHub struct {
 	*servertest.Hub
 	server *Server
 	data   string
 	log    *testutil.Log
 }
 
-// start starts a server with ports, a directory and a log of its own where c has
-// none. Its log has more than the usual where a level is given.
-func start(t *testing.T, c Config, level ...slog.Level) *started {
+// start starts a server. Fields of c that are empty get free ports and a temporary directory.
+// The server logs from the given level, by default from INFO.
+func start(t *testing.T, c Config, level ...slog.Level) *testHub {
 	t.Helper()
 	c.Listen, c.OpsListen = cmp.Or(c.Listen, "127.0.0.1:0"), cmp.Or(c.OpsListen, "127.0.0.1:0")
 	if c.OpsListen == none {
@@ -42,7 +42,7 @@ func start(t *testing.T, c Config, level ...slog.Level) *started {
 	if c.Data == "" {
 		c.Data = t.TempDir()
 	}
-	h := &started{data: c.Data, log: &testutil.Log{}}
+	h := &testHub{data: c.Data, log: &testutil.Log{}}
 	c.Logger = h.log.Logger(append(level, slog.LevelInfo)[0])
 	c.Version = "v1.2.3"
 	var err error
@@ -53,67 +53,67 @@ func start(t *testing.T, c Config, level ...slog.Level) *started {
 	return h
 }
 
-// wants makes a request of a path, which has to be answered with a status, and returns the
-// body of the answer.
-func (h *started) wants(status int, method, path, body string, headers ...string) string {
+// wantStatus sends a request, checks the status, and returns the body of the response.
+func (h *testHub) wantStatus(status int, method, path, body string, headers ...string) string {
 	h.Testing().Helper()
 	resp, text := servertest.Do(h.Testing(), method, h.URL+path, body, headers...)
 	if resp.StatusCode != status {
-		h.Testing().Fatalf("%s %s: %d %.500s, want %d", method, path, resp.StatusCode, text, status)
+		h.Testing().Fatalf("%s %s: got %d %.500s, want %d", method, path, resp.StatusCode, text, status)
 	}
 	return text
 }
 
-// describes puts a description of a set.
-func (h *started) describes(set, description string, headers ...string) string {
+// describe sends a description of a set.
+func (h *testHub) describe(set, description string, headers ...string) string {
 	h.Testing().Helper()
-	return h.wants(http.StatusOK, "PUT", "/sets/"+set, description, headers...)
+	return h.wantStatus(http.StatusOK, "PUT", "/sets/"+set, description, headers...)
 }
 
-// reads makes a GET of a path, which has to be answered with JSON, and reads that into v.
-func (h *started) reads(v any, path string, headers ...string) {
+// getJSON sends a GET and decodes the JSON response into v.
+func (h *testHub) getJSON(v any, path string, headers ...string) {
 	h.Testing().Helper()
-	if text := h.wants(http.StatusOK, "GET", path, "", headers...); json.Unmarshal([]byte(text), v) != nil {
-		h.Testing().Fatalf("%s is %s", path, text)
+	if text := h.wantStatus(http.StatusOK, "GET", path, "", headers...); json.Unmarshal([]byte(text), v) != nil {
+		h.Testing().Fatalf("GET %s: got %s, want JSON", path, text)
 	}
 }
 
-// refuses makes a request of a path, which has to be answered with a problem of a kind, and
-// returns its detail.
-func (h *started) refuses(status int, kind, method, path, body string, headers ...string) string {
+// wantProblem sends a request, checks that the response is a problem of a kind, and returns its
+// detail.
+func (h *testHub) wantProblem(status int, kind, method, path, body string, headers ...string) string {
 	h.Testing().Helper()
 	resp, text := servertest.Do(h.Testing(), method, h.URL+path, body, headers...)
 	return checkProblem(h.Testing(), resp, text, status, kind)
 }
 
-// says waits until the log has a text.
-func (h *started) says(text string) {
+// waitForLog waits until the log contains text.
+func (h *testHub) waitForLog(text string) {
 	h.Testing().Helper()
-	testutil.Until(h.Testing(), "the log has "+text, func() bool { return strings.Contains(h.log.String(), text) })
+	testutil.Until(h.Testing(), "the log contains "+text, func() bool { return strings.Contains(h.log.String(), text) })
 }
 
-// value returns the value of one of the hub's metrics.
-func (h *started) value(name string) float64 {
+// metric returns the value of a metric of the hub.
+func (h *testHub) metric(name string) float64 {
 	h.Testing().Helper()
 	return metricstest.Values(h.Testing(), h.server.metrics)[name]
 }
 
-// checkProblem checks that an answer is a problem of a kind, and returns its detail.
+// checkProblem checks that a response is a problem of a kind, and returns its detail.
 func checkProblem(t testing.TB, resp *http.Response, body string, status int, kind string) string {
 	t.Helper()
 	var p feed.Problem
 	if err := json.Unmarshal([]byte(body), &p); err != nil || resp.Header.Get("Content-Type") != "application/problem+json" {
-		t.Errorf("the answer is no problem: %d %s", resp.StatusCode, body)
+		t.Errorf("got %d %s, want a problem document", resp.StatusCode, body)
 		return ""
 	}
 	if resp.StatusCode != status || p.Status != status || p.Type != resourcesync.Terms+"problems/"+kind || p.Detail == "" {
-		t.Errorf("the problem is %d %s, want %d %s", resp.StatusCode, body, status, kind)
+		t.Errorf("got the problem %d %s, want %d %s with a detail", resp.StatusCode, body, status, kind)
 	}
 	return p.Detail
 }
 
-// ask makes a request by a client, and leaves the body of the answer to be read.
-func ask(t testing.TB, by *http.Client, method, url string, body io.Reader, headers ...string) *http.Response {
+// sendRequest sends a request with a client. The caller reads the body of the response, which is
+// closed when the test ends.
+func sendRequest(t testing.TB, by *http.Client, method, url string, body io.Reader, headers ...string) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
 	if err != nil {
@@ -122,7 +122,7 @@ func ask(t testing.TB, by *http.Client, method, url string, body io.Reader, head
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Add(headers[i], headers[i+1])
 	}
-	r.Host = r.Header.Get("Host") // empty: the URL's
+	r.Host = r.Header.Get("Host") // if empty, the host of the URL
 	resp, err := by.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -131,10 +131,10 @@ func ask(t testing.TB, by *http.Client, method, url string, body io.Reader, head
 	return resp
 }
 
-// asked makes a request by a client, and reads the body of the answer.
-func asked(t testing.TB, by *http.Client, method, url, body string, headers ...string) (*http.Response, string) {
+// doRequest sends a request with a client and reads the body of the response.
+func doRequest(t testing.TB, by *http.Client, method, url, body string, headers ...string) (*http.Response, string) {
 	t.Helper()
-	resp := ask(t, by, method, url, strings.NewReader(body), headers...)
+	resp := sendRequest(t, by, method, url, strings.NewReader(body), headers...)
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -142,22 +142,22 @@ func asked(t testing.TB, by *http.Client, method, url, body string, headers ...s
 	return resp, string(text)
 }
 
-// A stream is an event stream that is read all the time.
+// A stream is an event stream that a goroutine reads to its end.
 type stream struct {
 	t     testing.TB
 	what  string
-	lines chan string // closed at the end
-	err   error       // how it ended; only after lines is closed
+	lines chan string // closed at the end of the stream
+	err   error       // why it ended; valid once lines is closed
 }
 
-// events follows a topic by an event stream, from now on, until the test ends.
-func events(t testing.TB, by *http.Client, topic string, headers ...string) *stream {
+// followEvents follows a topic with an event stream from now on, until the test ends.
+func followEvents(t testing.TB, by *http.Client, topic string, headers ...string) *stream {
 	t.Helper()
-	resp := ask(t, by, "GET", topic+"?since=now", nil, append(headers, "Accept", "text/event-stream")...)
+	resp := sendRequest(t, by, "GET", topic+"?since=now", nil, append(headers, "Accept", "text/event-stream")...)
 	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("following %s is answered %d", topic, resp.StatusCode)
+		t.Fatalf("follow %s: got %d, want 200", topic, resp.StatusCode)
 	}
-	s := &stream{t: t, what: "an event stream of " + topic, lines: make(chan string, 10_000)}
+	s := &stream{t: t, what: "event stream of " + topic, lines: make(chan string, 10_000)}
 	go func() {
 		defer close(s.lines)
 		lines := bufio.NewScanner(resp.Body)
@@ -167,20 +167,20 @@ func events(t testing.TB, by *http.Client, topic string, headers ...string) *str
 		}
 		s.err = lines.Err()
 	}()
-	s.gets(`"changes":[]`)
+	s.waitFor(`"changes":[]`)
 	return s
 }
 
-// gets waits for a line with a text.
-func (s *stream) gets(text string) {
+// waitFor waits for a line that contains text.
+func (s *stream) waitFor(text string) {
 	s.t.Helper()
 	s.until(text, func(line string) bool { return strings.Contains(line, text) })
 }
 
-// lives waits for the next sign of life, which is no event.
-func (s *stream) lives() {
+// waitForHeartbeat waits for the next heartbeat, which is a comment.
+func (s *stream) waitForHeartbeat() {
 	s.t.Helper()
-	s.until("a sign of life", func(line string) bool { return strings.HasPrefix(line, ":") })
+	s.until("a heartbeat", func(line string) bool { return strings.HasPrefix(line, ":") })
 }
 
 func (s *stream) until(what string, found func(line string) bool) {
@@ -190,36 +190,38 @@ func (s *stream) until(what string, found func(line string) bool) {
 			return
 		}
 	}
-	s.t.Fatalf("%s ends without %s: %v", s.what, what, s.err)
+	s.t.Fatalf("%s ended with %v, want %s before", s.what, s.err, what)
 }
 
-// ends waits until the stream has ended, without an error.
-func (s *stream) ends() {
+// waitForEnd waits until the stream has ended without an error.
+func (s *stream) waitForEnd() {
 	s.t.Helper()
 	for range s.lines {
 	}
 	if s.err != nil {
-		s.t.Errorf("%s ends with %v", s.what, s.err)
+		s.t.Errorf("%s ended with %v, want no error", s.what, s.err)
 	}
 }
 
-// polls asks a client's long poll of a set for what comes next, and waits until it waits.
-func (h *started) polls(by *http.Client, set string, headers ...string) <-chan *http.Response {
+// startPoll starts a long poll of a set, and waits until the hub holds it.
+func (h *testHub) startPoll(by *http.Client, set string, headers ...string) <-chan *http.Response {
 	h.Testing().Helper()
 	polled := make(chan *http.Response, 1)
-	go func() { polled <- ask(h.Testing(), by, "GET", h.topic(set)+"?since=now&wait=5m", nil, headers...) }()
-	testutil.Until(h.Testing(), "the poll waits", func() bool { return h.value(`rshub_followers{kind="longpoll"}`) == 1 })
+	go func() {
+		polled <- sendRequest(h.Testing(), by, "GET", h.topic(set)+"?since=now&wait=5m", nil, headers...)
+	}()
+	testutil.Until(h.Testing(), "the hub holds the poll", func() bool { return h.metric(`rshub_followers{kind="longpoll"}`) == 1 })
 	return polled
 }
 
-// tokens returns what knows the tokens of servertest.Tokens, and the tokens.
+// tokens opens a tokens file with one token for each of rights, and returns the tokens too.
 func tokens(t *testing.T, rights ...string) (known *access.TokensFile, texts []string) {
 	t.Helper()
 	f := newTokensFile(t, rights...)
 	return f.open(t), f.texts
 }
 
-// bearer is the header of a request with a token, which has none without one.
+// bearer returns the header with a token, or nil if it is empty.
 func bearer(token string) []string {
 	if token == "" {
 		return nil
@@ -227,7 +229,7 @@ func bearer(token string) []string {
 	return []string{"Authorization", "Bearer " + token}
 }
 
-// changes is a body of n changes, as NDJSON, with locs of about size bytes.
+// changes returns n changes as NDJSON, with locs of about size bytes.
 func changes(n, size int) string {
 	var b strings.Builder
 	for i := range n {
@@ -236,7 +238,7 @@ func changes(n, size int) string {
 	return b.String()
 }
 
-// writeFile replaces a file as a whole, as editors and Kubernetes do it.
+// writeFile replaces a file atomically, as editors and Kubernetes do.
 func writeFile(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {

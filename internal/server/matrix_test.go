@@ -22,45 +22,45 @@ import (
 	"github.com/rshub/rshub/internal/testutil"
 )
 
-// The sets of a caller. Their names are equally long, so that answers are, too.
+// Sets of a caller. Their names have the same length, so that responses have, too.
 const (
 	public = "public"
 	hidden = "hidden" // private
-	absent = "absent" // not there
+	absent = "absent" // does not exist
 )
 
-// A matrix is a hub where every kind of caller makes every request for each of its sets.
+// A matrix is a hub to which every kind of caller sends every request for each of its sets.
 type matrix struct {
-	*started
-	anyone   []right // what callers without a token may do
-	owner    string  // Authorization of who may do everything
-	callback string  // URL; it confirms all that it is asked
+	*testHub
+	anyone   []right // rights of callers without a token
+	owner    string  // Authorization header with all rights
+	callback string  // URL of a callback that confirms everything
 	client   http.Client
-	status   sync.Map    // ends of the URLs of the status of subscriptions, by set
-	list     sync.Map    // names of the first Change List, by set
-	once     *sync.Map   // rows that were made, by any hub
-	alone    *sync.Mutex // held while one of them is made
+	status   sync.Map    // last segment of the status URL of the subscription, by set
+	list     sync.Map    // name of the first Change List, by set
+	once     *sync.Map   // slow rows that were sent, to any hub
+	slow     *sync.Mutex // held while one of them is sent
 }
 
 // A cell is one request of one caller for one set.
 type cell struct {
 	row
-	kind
-	authorized string            // header
-	tickets    map[string]string // by set
+	callerKind
+	authorized string            // Authorization header
+	tickets    map[string]string // tickets by set
 	set        string
 }
 
 // may reports whether the caller's own rights allow the request.
 func (c *cell) may() bool {
-	k := c.by(c.method)
+	k := c.forMethod(c.method)
 	return c.needs == open || !k.bad && (c.needs == nothing || slices.Contains(k.has, c.needs))
 }
 
-// want returns the status that a cell has. What anyone may do counts for sets that are
-// public, and a publish that anyone may make also makes a set.
+// want returns the expected status of a cell. The rights of anyone apply to public sets, and a publish
+// with them may also create a set.
 func (m *matrix) want(c *cell) int {
-	granted, k := c.there, c.by(c.method)
+	granted, k := c.present, c.forMethod(c.method)
 	if strings.HasSuffix(c.set, absent) {
 		granted = c.absent
 	}
@@ -69,49 +69,51 @@ func (m *matrix) want(c *cell) int {
 		return granted
 	case k.bad:
 		return http.StatusUnauthorized
-	case !slices.Contains(m.anyone, c.needs) && k.nameless:
+	case !slices.Contains(m.anyone, c.needs) && k.anonymous:
 		return http.StatusUnauthorized
 	case !slices.Contains(m.anyone, c.needs):
 		return http.StatusForbidden
-	case strings.HasSuffix(c.set, public), c.makes && strings.HasSuffix(c.set, absent):
+	case strings.HasSuffix(c.set, public), c.creates && strings.HasSuffix(c.set, absent):
 		return granted
 	case c.needs == follow && strings.HasSuffix(c.set, hidden) && slices.Contains(k.has, publish):
-		return http.StatusForbidden // who may publish to a private set knows it
+		return http.StatusForbidden // publishers to a private set know that it exists
 	}
 	return http.StatusNotFound
 }
 
-// Every request by every kind of caller, for a public set, a private set and one that is
-// not there, has the status that its right says. Whoever may neither follow a private set nor
-// publish to it sees no difference between it and a set that is not there.
+// Every request of every kind of caller, for a public set, a private one and one that does not exist,
+// has the status that follows from its rights. Callers who may neither follow a private set nor publish
+// to it get the same responses as for a set that does not exist.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	var once sync.Map
-	var alone sync.Mutex
+	var slow sync.Mutex
 	for _, hub := range []struct {
 		name, anyone string
 		has          []right
-		tries        func(k kind) bool
-		all          []string // callers that make every request with -short
+		includes     func(k callerKind) bool
+		all          []string // callers that send every request with -short
 	}{
-		{"open", "follow:*", []right{follow}, func(kind) bool { return true },
+		{"open", "follow:*", []right{follow}, func(callerKind) bool { return true },
 			[]string{"none", "follow", "publish", "operate", "token for another set", "unknown token", "ticket for this set"}},
-		{"closed", "", nil, func(k kind) bool {
-			return !strings.HasPrefix(k.name, "JWT") && (!k.bad || k.name == "unknown token") && (k.ticket == nil || slices.Contains(curious, k.name))
+		{"closed", "", nil, func(k callerKind) bool {
+			return !strings.HasPrefix(k.name, "JWT") && (!k.bad || k.name == "unknown token") && (k.ticket == nil || slices.Contains(representative, k.name))
 		}, []string{"none", "token for another set"}},
-		{"wide", "follow:*,publish:*", []right{follow, publish}, func(k kind) bool { return k.name == "none" || k.name == "publish" || k.name == "token for another set" },
+		{"wide", "follow:*,publish:*", []right{follow, publish}, func(k callerKind) bool {
+			return k.name == "none" || k.name == "publish" || k.name == "token for another set"
+		},
 			[]string{"none"}},
 	} {
 		t.Run(hub.name, func(t *testing.T) {
 			t.Parallel()
-			o := newOffice(t)
-			m := &matrix{once: &once, alone: &alone, anyone: hub.has, owner: "Bearer " + o.token(allRights)}
-			var callers []cell // whose sets begin with cell.set
-			for i, k := range kinds() {
-				if !hub.tries(k) {
+			o := newIssuer(t)
+			m := &matrix{once: &once, slow: &slow, anyone: hub.has, owner: "Bearer " + o.token(allRights)}
+			var callers []cell // cell.set is the prefix of their sets
+			for i, k := range callerKinds() {
+				if !hub.includes(k) {
 					continue
 				}
-				c := cell{kind: k, set: fmt.Sprintf("caller%02d-", i)}
+				c := cell{callerKind: k, set: fmt.Sprintf("caller%02d-", i)}
 				if k.bad {
 					c.set = shared
 				}
@@ -122,7 +124,7 @@ func TestMatrix(t *testing.T) {
 			}
 			m.open(t, Config{Callers: o.open(t, hub.anyone)})
 			for _, set := range []string{public, hidden} {
-				m.make(t, shared+set)
+				m.createSet(t, shared+set)
 			}
 			site, ops := allMethods(siteRows, false), allMethods(opsRows, true)
 			for _, c := range callers {
@@ -130,7 +132,7 @@ func TestMatrix(t *testing.T) {
 					t.Parallel()
 					if !c.bad {
 						for _, set := range []string{public, hidden} {
-							m.make(t, c.set+set)
+							m.createSet(t, c.set+set)
 						}
 					}
 					some := func(rows []row) []row { return rows }
@@ -141,13 +143,13 @@ func TestMatrix(t *testing.T) {
 						some = oneOfEach
 					}
 					if c.ticket != nil {
-						m.giveTickets(t, &c)
+						m.issueTickets(t, &c)
 					}
 					for _, c.row = range some(site) {
-						m.try(t, m.URL, c)
+						m.check(t, m.URL, c)
 					}
 					for _, c.row = range some(ops) {
-						m.try(t, m.Ops, c)
+						m.check(t, m.Ops, c)
 					}
 				})
 			}
@@ -155,7 +157,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// open starts the hub, and a callback.
+// open starts the hub and a callback server.
 func (m *matrix) open(t *testing.T, c Config) {
 	t.Helper()
 	callback := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -170,7 +172,7 @@ func (m *matrix) open(t *testing.T, c Config) {
 	c.CallbackAllow, c.CallbackRequests = loopback, 1_000_000
 	c.CallerLimits = limits(t, "requests:none,publishes:none,changes:none,bytes:none,sets:none,connections:none")
 	c.AddressLimits = c.CallerLimits
-	m.started, m.callback = start(t, c), callback.URL
+	m.testHub, m.callback = start(t, c), callback.URL
 	m.client = http.Client{
 		Transport:     &http.Transport{MaxIdleConnsPerHost: 8, DisableCompression: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -179,8 +181,8 @@ func (m *matrix) open(t *testing.T, c Config) {
 	t.Cleanup(m.client.CloseIdleConnections)
 }
 
-// giveTickets gives a caller a ticket for each of its sets, in place of its token.
-func (m *matrix) giveTickets(t *testing.T, c *cell) {
+// issueTickets replaces the token of a caller by a ticket for each of its sets.
+func (m *matrix) issueTickets(t *testing.T, c *cell) {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header.Set("Authorization", c.authorized)
@@ -194,31 +196,30 @@ func (m *matrix) giveTickets(t *testing.T, c *cell) {
 	}
 }
 
-// shared begins the names of the sets of all callers whose credentials are refused. They cannot
-// change these sets.
+// shared is the prefix of the sets of all callers with invalid credentials, which cannot modify sets.
 const shared = "shared-"
 
-// title is a part of the title of each set.
+// title is part of the title of each set.
 const title = "the title of"
 
-// make makes a set, or makes it again what it was.
-func (m *matrix) make(t *testing.T, set string) {
+// createSet creates a set, or restores its initial state.
+func (m *matrix) createSet(t *testing.T, set string) {
 	t.Helper()
 	if strings.HasSuffix(set, absent) {
-		m.own(t, set, row{method: "DELETE", url: "/sets/SET", there: 204})
+		m.doAsOwner(t, set, row{method: "DELETE", url: "/sets/SET", present: 204})
 		return
 	}
 	m.status.Delete(set)
-	m.own(t, set, row{method: "POST", url: "/sets/SET/changes", there: 200, body: aPage, headers: asJSON})
-	m.own(t, set, row{method: "PUT", url: "/sets/SET", there: 200, headers: asJSON,
+	m.doAsOwner(t, set, row{method: "POST", url: "/sets/SET/changes", present: 200, body: aPage, headers: asJSON})
+	m.doAsOwner(t, set, row{method: "PUT", url: "/sets/SET", present: 200, headers: asJSON,
 		body: fmt.Sprintf(`{"title":"%s SET","changelist":"CALLBACK/changelist.xml","complete":true,"private":%t}`, title, strings.HasSuffix(set, hidden))})
-	m.own(t, set, row{method: "POST", url: "/hub", there: 202, body: "hub.mode=subscribe&hub.callback=CALLBACK/SET/kept" + topicField, headers: asForm})
-	testutil.Until(t, "there is a subscription of "+set, func() bool {
+	m.doAsOwner(t, set, row{method: "POST", url: "/hub", present: 202, body: "hub.mode=subscribe&hub.callback=CALLBACK/SET/kept" + topicField, headers: asForm})
+	testutil.Until(t, "the subscription of "+set+" exists", func() bool {
 		resp, _ := m.do(t, m.URL, &cell{row: row{method: "GET", url: "/subscriptions/STATUS"}, authorized: m.owner, set: set})
 		return resp.StatusCode == http.StatusOK
 	})
 	for _, document := range []string{"resourcelist.xml", "changelist-index.xml"} {
-		testutil.Until(t, document+" of "+set+" is there", func() bool {
+		testutil.Until(t, document+" of "+set+" exists", func() bool {
 			resp, body := m.do(t, m.URL, &cell{row: row{method: "GET", url: "/sets/SET/" + document}, authorized: m.owner, set: set})
 			if list := firstList.FindString(body); list != "" {
 				m.list.Store(set, list)
@@ -230,22 +231,22 @@ func (m *matrix) make(t *testing.T, set string) {
 
 var firstList = regexp.MustCompile(`changelist-[^-/]+-1-[^/]+\.xml`)
 
-// own has the owner make a request.
-func (m *matrix) own(t *testing.T, set string, r row) {
+// doAsOwner sends a request with all rights.
+func (m *matrix) doAsOwner(t *testing.T, set string, r row) {
 	t.Helper()
-	if resp, text := m.do(t, m.URL, &cell{row: r, authorized: m.owner, set: set}); resp.StatusCode != r.there {
-		t.Errorf("%s %s of %s: %d %s", r.method, r.url, set, resp.StatusCode, text)
+	if resp, text := m.do(t, m.URL, &cell{row: r, authorized: m.owner, set: set}); resp.StatusCode != r.present {
+		t.Errorf("%s %s of %s: got %d %s, want %d", r.method, r.url, set, resp.StatusCode, text, r.present)
 	}
 }
 
-// do makes the request of a cell, and reads the answer if it ends.
+// do sends the request of a cell, and reads the response unless it is a stream.
 func (m *matrix) do(t *testing.T, base string, c *cell) (*http.Response, string) {
 	t.Helper()
 	id, status := "aaaaaaaaaaaaaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaaaaaaaaaaaa.wrong"
 	if s, ok := m.status.Load(c.set); ok {
 		status = s.(string)
 		id, _, _ = strings.Cut(status, ".")
-	} else if s, ok := m.status.Load(strings.Replace(c.set, absent, public, 1)); ok { // one of another set
+	} else if s, ok := m.status.Load(strings.Replace(c.set, absent, public, 1)); ok { // status of another set
 		id, _, _ = strings.Cut(s.(string), ".")
 		status = id + ".wrong"
 	}
@@ -277,7 +278,7 @@ func (m *matrix) do(t *testing.T, base string, c *cell) (*http.Response, string)
 		return &http.Response{}, ""
 	}
 	defer resp.Body.Close()
-	if c.endless && resp.StatusCode < 300 {
+	if c.stream && resp.StatusCode < 300 {
 		return resp, ""
 	}
 	text, err := io.ReadAll(resp.Body)
@@ -287,27 +288,27 @@ func (m *matrix) do(t *testing.T, base string, c *cell) (*http.Response, string)
 	return resp, string(text)
 }
 
-// lists are the paths that show what sets there are.
-var lists = []string{"/", "/sets", "/.well-known/resourcesync"}
+// listPaths are the paths that list the sets.
+var listPaths = []string{"/", "/sets", "/.well-known/resourcesync"}
 
-// curious are the kinds of callers that try methods that a path does not take. The others
-// have the same rights in another way.
-var curious = []string{"none", "follow", "publish", "operate", "everything", "token for another set", "unknown token", "JWT EdDSA[follow publish]", "ticket for this set"}
+// representative are the kinds of callers that also send methods that a path does not allow. The other kinds
+// have the same rights by other credentials.
+var representative = []string{"none", "follow", "publish", "operate", "everything", "token for another set", "unknown token", "JWT EdDSA[follow publish]", "ticket for this set"}
 
-// oneOfEach returns one request of each method for each right, and the lists, without HEAD.
-// With -short that is enough for callers who have the same rights in another way, because the
-// hub identifies a caller before it looks at the request. It is also enough at the other hubs,
-// for callers whose own rights all routes check at the first.
+// oneOfEach returns one request of each method for each right, and the listPaths, without HEAD. With -short
+// that is enough for callers with the same rights by other credentials, because the hub identifies the
+// caller before it routes the request. It is also enough at the other hubs for callers whose rights
+// all routes check at the first hub.
 func oneOfEach(rows []row) (some []row) {
 	type shape struct {
-		method string
-		needs  right
-		makes  bool
+		method  string
+		needs   right
+		creates bool
 	}
 	made := map[shape]bool{}
 	for _, r := range rows {
-		s := shape{r.method, r.needs, r.makes}
-		if r.method != http.MethodHead && (!made[s] || slices.Contains(lists, r.path())) {
+		s := shape{r.method, r.needs, r.creates}
+		if r.method != http.MethodHead && (!made[s] || slices.Contains(listPaths, r.path())) {
 			some = append(some, r)
 		}
 		made[s] = true
@@ -315,17 +316,16 @@ func oneOfEach(rows []row) (some []row) {
 	return some
 }
 
-// fewMethods returns what leaves out most requests with HEAD, and most with methods that a path
-// does not take. With -short that is enough: each of these requests is made by one of n callers,
-// and this is caller i.
+// fewMethods returns a filter that drops most requests with HEAD or with methods that a path does not
+// allow. It is for caller i of n with -short: each of these requests is sent by one of the n callers.
 func fewMethods(i, n int) func(rows []row) []row {
 	return func(rows []row) (some []row) {
 		for _, r := range rows {
-			few := r.refused || r.method == http.MethodHead
-			if few {
+			rare := r.refused || r.method == http.MethodHead
+			if rare {
 				i++
 			}
-			if !few || i%n == 0 {
+			if !rare || i%n == 0 {
 				some = append(some, r)
 			}
 		}
@@ -333,18 +333,18 @@ func fewMethods(i, n int) func(rows []row) []row {
 	}
 }
 
-// try makes a request for each of the sets of a caller, whose names begin with c.set.
-func (m *matrix) try(t *testing.T, base string, c cell) {
+// check sends a request for each of the sets of a caller, whose names start with c.set.
+func (m *matrix) check(t *testing.T, base string, c cell) {
 	sets := c.set
-	if c.refused && !slices.Contains(curious, c.name) {
+	if c.refused && !slices.Contains(representative, c.name) {
 		return
 	}
-	if c.once && c.may() {
+	if c.slow && c.may() {
 		if _, made := m.once.LoadOrStore(c.method+c.url, true); made {
 			return
 		}
-		m.alone.Lock()
-		defer m.alone.Unlock()
+		m.slow.Lock()
+		defer m.slow.Unlock()
 	}
 	answers, wants := map[string]string{}, map[string]int{}
 	for _, set := range []string{public, hidden, absent} {
@@ -353,59 +353,58 @@ func (m *matrix) try(t *testing.T, base string, c cell) {
 		want := m.want(&c)
 		wants[set] = want
 		if resp.StatusCode != want {
-			t.Errorf("%s for %s: %s %s %q %q is %d, want %d: %.300s", c.name, set, c.method, c.url, c.headers, c.body, resp.StatusCode, want, body)
+			t.Errorf("%s for %s: %s %s %q %q: got %d, want %d: %.300s", c.name, set, c.method, c.url, c.headers, c.body, resp.StatusCode, want, body)
 		}
-		if asked := resp.Header.Get("WWW-Authenticate") != ""; asked != (resp.StatusCode == http.StatusUnauthorized) && !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") { // a page asks by itself
-			t.Errorf("%s: %s %s is answered %d, with WWW-Authenticate: %t", c.name, c.method, c.url, resp.StatusCode, asked)
+		if asked := resp.Header.Get("WWW-Authenticate") != ""; asked != (resp.StatusCode == http.StatusUnauthorized) && !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") { // a page has its own form
+			t.Errorf("%s: %s %s: got %d with WWW-Authenticate: %t, want it only with 401", c.name, c.method, c.url, resp.StatusCode, asked)
 		}
 		if secret := strings.TrimPrefix(c.authorized, "Bearer "); len(secret) > 20 && strings.Contains(body, secret) {
-			t.Errorf("%s finds the token in the answer to %s %s: %s", c.name, c.method, c.url, body)
+			t.Errorf("%s: %s %s: got the token in the response: %s", c.name, c.method, c.url, body)
 		}
 		if set == hidden && strings.Contains(body, title) && !slices.Contains(c.has, follow) && !c.may() {
-			t.Errorf("%s sees the title of a private set: %s %s: %s", c.name, c.method, c.url, body)
+			t.Errorf("%s: %s %s: got the title of a private set: %s", c.name, c.method, c.url, body)
 		}
-		answers[set] = seen(resp, body, c.set)
+		answers[set] = visible(resp, body, c.set)
 		if c.changes && resp.StatusCode < 300 {
-			m.make(t, c.set)
+			m.createSet(t, c.set)
 		}
-		if !c.named() { // the sets make no difference
-			if resp.StatusCode == http.StatusOK && c.method == http.MethodGet && slices.Contains(lists, c.path()) {
+		if !c.named() { // the request is the same for all sets
+			if resp.StatusCode == http.StatusOK && c.method == http.MethodGet && slices.Contains(listPaths, c.path()) {
 				m.checkList(t, sets, &c, resp, body)
 			}
 			return
 		}
 		if set == absent && (!c.may() || c.needs == nothing) && want == wants[hidden] && answers[hidden] != answers[absent] {
-			t.Errorf("%s sees by %s %s %q %q that the private set is there:\n%s\nand without it:\n%s", c.name, c.method, c.url, c.headers, c.body, answers[hidden], answers[absent])
+			t.Errorf("%s: %s %s %q %q: got for a private set:\n%s\nand for a missing set:\n%s\nwant the same", c.name, c.method, c.url, c.headers, c.body, answers[hidden], answers[absent])
 		}
 	}
 }
 
-// checkList checks that a list names the sets that a caller may follow, and that no cache
-// gives it to another one.
+// checkList checks that a list names the sets that the caller may follow, and varies by caller.
 func (m *matrix) checkList(t *testing.T, sets string, c *cell, resp *http.Response, body string) {
 	if !strings.Contains(strings.Join(resp.Header.Values("Vary"), ","), "Authorization") {
-		t.Errorf("%s varies by %v", c.url, resp.Header.Values("Vary"))
+		t.Errorf("GET %s: got Vary %v, want Authorization", c.url, resp.Header.Values("Vary"))
 	}
-	own := slices.Contains(c.by(c.method).has, follow)
+	own := slices.Contains(c.forMethod(c.method).has, follow)
 	others := own && c.ticket == nil // a ticket is for one set
 	for set, sees := range map[string]bool{public: own || slices.Contains(m.anyone, follow), hidden: others, absent: false} {
 		if strings.Contains(body, sets+set) != sees {
-			t.Errorf("%s at %s: %s set is there: %t: %s", c.name, c.url, set, !sees, body)
+			t.Errorf("%s: GET %s: got the %s set: %t, want %t: %s", c.name, c.url, set, !sees, sees, body)
 		}
 	}
 }
 
-// named reports whether the request says which set it is about.
+// named reports whether the request names a set.
 func (r *row) named() bool {
 	text := r.url + r.body + strings.Join(r.headers, "")
 	return strings.Contains(text, "SET") || strings.Contains(text, "ID")
 }
 
-// volatile are the parts of an answer that no two answers share.
+// volatile matches the parts of a response that differ between responses.
 var volatile = regexp.MustCompile(`"requestId":"[^"]*"`)
 
-// seen returns all that a caller sees of an answer, with a set's name taken out.
-func seen(resp *http.Response, body, set string) string {
+// visible returns everything a caller sees of a response, with the name of the set replaced.
+func visible(resp *http.Response, body, set string) string {
 	var text strings.Builder
 	fmt.Fprintln(&text, resp.Status)
 	for _, name := range slices.Sorted(maps.Keys(resp.Header)) {
@@ -417,7 +416,7 @@ func seen(resp *http.Response, body, set string) string {
 	return volatile.ReplaceAllString(strings.ReplaceAll(text.String(), set, "SET"), "")
 }
 
-// Each route has a row in the matrix.
+// The matrix has a row for each route.
 func TestMatrixHasAllRoutes(t *testing.T) {
 	router := newRouter(prometheus.NewRegistry(), nil)
 	(&site{}).routes(router)
@@ -439,11 +438,11 @@ func TestMatrixHasAllRoutes(t *testing.T) {
 			rows[pattern] = true
 		}
 		if len(address.patterns) < 9 {
-			t.Errorf("%s has only the routes %q", name, address.patterns)
+			t.Errorf("%s: got the routes %q, want at least 9", name, address.patterns)
 		}
 		for _, pattern := range address.patterns {
 			if !rows[pattern] {
-				t.Errorf("%s: the matrix has no row for %s", name, pattern)
+				t.Errorf("%s: got no row for %s", name, pattern)
 			}
 		}
 	}

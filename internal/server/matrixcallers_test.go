@@ -25,37 +25,36 @@ import (
 	"github.com/rshub/rshub/internal/access/ticket"
 )
 
-// A kind is a kind of caller. Each caller has sets of its own, whose names begin with the
-// same letters.
-type kind struct {
+// A callerKind is a kind of caller. Each caller has its own sets, whose names share a prefix.
+type callerKind struct {
 	name          string
-	has           []right                                           // for its sets
-	bad           bool                                              // its credentials are no good
-	nameless      bool                                              // it has no credentials
-	authorization func(t *testing.T, o *office, sets string) string // the header, for sets that begin so; nil: there is none
+	has           []right                                           // rights for its sets
+	bad           bool                                              // whether its credentials are invalid
+	anonymous     bool                                              // whether it has no credentials
+	authorization func(t *testing.T, o *issuer, sets string) string // returns the header, for sets with a prefix; nil if it sends none
 
-	// ticket makes the ticket that the caller sends in place of the header, which is that of
-	// its holder; nil: it sends none. It is for one set.
+	// ticket returns the ticket for one set that the caller sends instead of the header of its
+	// holder; nil if it sends none.
 	ticket func(t *testing.T, m *matrix, holder access.Caller, set string) string
-	cookie bool // it is in a cookie
+	cookie bool // whether the ticket is in a cookie
 }
 
-// by returns the kind as which the caller counts in a request. A ticket is for reading, and
-// one in a cookie that is no good counts as none.
-func (k *kind) by(method string) kind {
+// forMethod returns the kind as which the caller counts for a method. A ticket allows only reading, and an
+// invalid one in a cookie counts as none.
+func (k *callerKind) forMethod(method string) callerKind {
 	if k.ticket != nil && (method != http.MethodGet && method != http.MethodHead || k.bad && k.cookie) {
-		return kind{name: k.name, nameless: true}
+		return callerKind{name: k.name, anonymous: true}
 	}
 	return *k
 }
 
-// An office gives credentials to callers.
-type office struct {
-	file    strings.Builder // tokens
-	tokens  int
+// An issuer issues credentials to callers.
+type issuer struct {
+	file    strings.Builder // tokens file
+	tokens  int             // number of tokens
 	keys    map[jose.SignatureAlgorithm]any
-	foreign *ecdsa.PrivateKey // no key of the issuer
-	dir     string            // of the files
+	foreign *ecdsa.PrivateKey // key that does not belong to the issuer
+	dir     string            // directory of the files
 }
 
 const (
@@ -63,16 +62,16 @@ const (
 	matrixAudience = "https://hub.example.org"
 )
 
-// ofRSA is a key for all offices, because it takes long to make one.
-var ofRSA = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
+// rsaKeyOnce returns one key for all tests, because generating one is slow.
+var rsaKeyOnce = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
 
-func newOffice(t *testing.T) *office {
+func newIssuer(t *testing.T) *issuer {
 	t.Helper()
-	rsaKey, err := ofRSA()
+	rsaKey, err := rsaKeyOnce()
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &office{dir: t.TempDir(), keys: map[jose.SignatureAlgorithm]any{jose.RS256: rsaKey, jose.PS256: rsaKey, jose.HS256: []byte("a secret of thirty-two bytes or more")}}
+	o := &issuer{dir: t.TempDir(), keys: map[jose.SignatureAlgorithm]any{jose.RS256: rsaKey, jose.PS256: rsaKey, jose.HS256: []byte("a secret of thirty-two bytes or more")}}
 	for algorithm, curve := range map[jose.SignatureAlgorithm]elliptic.Curve{jose.ES256: elliptic.P256(), jose.ES384: elliptic.P384(), jose.ES512: elliptic.P521(), "": elliptic.P256()} {
 		key, err := ecdsa.GenerateKey(curve, rand.Reader)
 		if err != nil {
@@ -92,21 +91,21 @@ func newOffice(t *testing.T) *office {
 	return o
 }
 
-// token makes a token with rights.
-func (o *office) token(rights string, more ...string) string {
+// token returns a new token with rights.
+func (o *issuer) token(rights string, more ...string) string {
 	token, digest := access.NewToken()
 	o.tokens++
 	fmt.Fprintf(&o.file, "caller%d %s %s %s\n", o.tokens, digest, rights, strings.Join(more, " "))
 	return token
 }
 
-// jwt makes a JWT with rights. Changes replace claims; nil removes one.
-func (o *office) jwt(t *testing.T, algorithm jose.SignatureAlgorithm, rights string, changes map[string]any) string {
+// jwt returns a JWT with rights. changes replace claims; nil removes one.
+func (o *issuer) jwt(t *testing.T, algorithm jose.SignatureAlgorithm, rights string, changes map[string]any) string {
 	t.Helper()
-	return signed(t, algorithm, o.keys[algorithm], rights, changes)
+	return signJWT(t, algorithm, o.keys[algorithm], rights, changes)
 }
 
-func signed(t *testing.T, algorithm jose.SignatureAlgorithm, key any, rights string, changes map[string]any) string {
+func signJWT(t *testing.T, algorithm jose.SignatureAlgorithm, key any, rights string, changes map[string]any) string {
 	t.Helper()
 	claims := map[string]any{"iss": matrixIssuer, "aud": matrixAudience, "sub": "ann", "scope": rights, "iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix()}
 	maps.Copy(claims, changes)
@@ -129,8 +128,8 @@ func signed(t *testing.T, algorithm jose.SignatureAlgorithm, key any, rights str
 	return text
 }
 
-// writeKeys writes the keys of the issuer.
-func (o *office) writeKeys(t *testing.T) {
+// writeKeys writes the public keys of the issuer.
+func (o *issuer) writeKeys(t *testing.T) {
 	t.Helper()
 	var set jose.JSONWebKeySet
 	for algorithm, key := range o.keys {
@@ -139,7 +138,7 @@ func (o *office) writeKeys(t *testing.T) {
 		}
 		k := jose.JSONWebKey{KeyID: string(algorithm), Key: key}
 		if public := k.Public(); public.Key != nil {
-			k = public // a secret has none
+			k = public // symmetric keys have none
 		}
 		set.Keys = append(set.Keys, k)
 	}
@@ -150,8 +149,8 @@ func (o *office) writeKeys(t *testing.T) {
 	writeFile(t, filepath.Join(o.dir, "keys"), string(keys))
 }
 
-// open returns what knows the callers, and what anyone may do.
-func (o *office) open(t *testing.T, anyone string) access.Authenticator {
+// open returns an authenticator of all callers. anyone are the rights of anyone.
+func (o *issuer) open(t *testing.T, anyone string) access.Authenticator {
 	t.Helper()
 	if anyone != "" {
 		fmt.Fprintf(&o.file, "%s - %s\n", access.Anyone, anyone)
@@ -170,7 +169,7 @@ func (o *office) open(t *testing.T, anyone string) access.Authenticator {
 	return a
 }
 
-// rightsOf returns the text of rights for all sets that begin so.
+// rightsOf returns the text of rights for all sets with a prefix.
 func rightsOf(sets string, has ...right) string {
 	var all []string
 	for _, r := range has {
@@ -183,38 +182,38 @@ func rightsOf(sets string, has ...right) string {
 	return strings.Join(all, ",")
 }
 
-// withToken is the kind of callers whose token has rights.
-func withToken(name string, has ...right) kind {
-	return kind{name: name, has: has, authorization: func(_ *testing.T, o *office, sets string) string { return "Bearer " + o.token(rightsOf(sets, has...)) }}
+// withToken returns the kind of callers whose token has rights.
+func withToken(name string, has ...right) callerKind {
+	return callerKind{name: name, has: has, authorization: func(_ *testing.T, o *issuer, sets string) string { return "Bearer " + o.token(rightsOf(sets, has...)) }}
 }
 
-// withJWT is the kind of callers whose JWT has rights.
-func withJWT(algorithm jose.SignatureAlgorithm, has ...right) kind {
-	return kind{name: fmt.Sprintf("JWT %s%v", algorithm, has), has: has, authorization: func(t *testing.T, o *office, sets string) string {
+// withJWT returns the kind of callers whose JWT has rights.
+func withJWT(algorithm jose.SignatureAlgorithm, has ...right) callerKind {
+	return callerKind{name: fmt.Sprintf("JWT %s%v", algorithm, has), has: has, authorization: func(t *testing.T, o *issuer, sets string) string {
 		return "Bearer " + o.jwt(t, algorithm, rightsOf(sets, has...), nil)
 	}}
 }
 
-// badJWT is the kind of callers whose JWT would have all rights, if it were good.
-func badJWT(name string, make func(t *testing.T, o *office) string) kind {
-	return kind{name: "JWT " + name, bad: true, authorization: func(t *testing.T, o *office, _ string) string { return "Bearer " + make(t, o) }}
+// badJWT returns the kind of callers with an invalid JWT, which claims all rights.
+func badJWT(name string, make func(t *testing.T, o *issuer) string) callerKind {
+	return callerKind{name: "JWT " + name, bad: true, authorization: func(t *testing.T, o *issuer, _ string) string { return "Bearer " + make(t, o) }}
 }
 
-// all are the rights to everything.
+// allRights are all rights for all sets.
 const allRights = "publish:*,follow:*,operate"
 
-// badClaim is a badJWT whose signature is good.
-func badClaim(name string, changes map[string]any) kind {
-	return badJWT(name, func(t *testing.T, o *office) string { return o.jwt(t, jose.ES256, allRights, changes) })
+// badClaim returns a badJWT with a valid signature.
+func badClaim(name string, changes map[string]any) callerKind {
+	return badJWT(name, func(t *testing.T, o *issuer) string { return o.jwt(t, jose.ES256, allRights, changes) })
 }
 
-// bad is the kind of callers with another header that is no good.
-func bad(name string, header func(o *office) string) kind {
-	return kind{name: name, bad: true, authorization: func(_ *testing.T, o *office, _ string) string { return header(o) }}
+// badHeader returns the kind of callers with another invalid header.
+func badHeader(name string, header func(o *issuer) string) callerKind {
+	return callerKind{name: name, bad: true, authorization: func(_ *testing.T, o *issuer, _ string) string { return header(o) }}
 }
 
-// lasting makes tickets that expire after a time.
-func lasting(d time.Duration) func(t *testing.T, m *matrix, holder access.Caller, set string) string {
+// validFor returns a function that issues tickets with a lifetime.
+func validFor(d time.Duration) func(t *testing.T, m *matrix, holder access.Caller, set string) string {
 	return func(t *testing.T, m *matrix, holder access.Caller, set string) string {
 		return newTicket(t, m.server.callers.tickets, holder, set, d)
 	}
@@ -229,8 +228,8 @@ func newTicket(t *testing.T, tickets *access.Tickets, holder access.Caller, set 
 	return text
 }
 
-// withTicket is the kind of callers with a ticket. Its holder has other rights as well.
-func withTicket(name string, k kind) kind {
+// withTicket returns the kind of callers with a ticket. By default its holder has all rights.
+func withTicket(name string, k callerKind) callerKind {
 	k.name = "ticket " + name
 	if k.authorization == nil {
 		k.authorization = withToken("", follow, publish, operate).authorization
@@ -238,16 +237,16 @@ func withTicket(name string, k kind) kind {
 	return k
 }
 
-// kinds are the kinds of callers.
-func kinds() []kind {
+// callerKinds returns all kinds of callers.
+func callerKinds() []callerKind {
 	past := time.Now().Add(-2 * time.Minute)
-	return []kind{
-		{name: "none", nameless: true},
+	return []callerKind{
+		{name: "none", anonymous: true},
 		withToken("follow", follow),
 		withToken("publish", publish),
 		withToken("operate", operate),
 		withToken("everything", follow, publish, operate),
-		{name: "token for another set", authorization: func(_ *testing.T, o *office, sets string) string {
+		{name: "token for another set", authorization: func(_ *testing.T, o *issuer, sets string) string {
 			return "Bearer " + o.token("follow:other-*,publish:other-*,follow:"+strings.TrimSuffix(sets, "-"))
 		}},
 		withJWT(jose.RS256, follow, publish),
@@ -257,62 +256,62 @@ func kinds() []kind {
 		withJWT(jose.ES512, follow),
 		withJWT(jose.EdDSA, follow, publish),
 		withJWT(jose.HS256, operate),
-		{name: "JWT for another set", authorization: func(t *testing.T, o *office, _ string) string {
+		{name: "JWT for another set", authorization: func(t *testing.T, o *issuer, _ string) string {
 			return "Bearer " + o.jwt(t, jose.EdDSA, rightsOf("other-", follow, publish), nil)
 		}},
-		{name: "JWT without rights", authorization: func(t *testing.T, o *office, _ string) string {
+		{name: "JWT without rights", authorization: func(t *testing.T, o *issuer, _ string) string {
 			return "Bearer " + o.jwt(t, jose.RS256, "openid profile", nil)
 		}},
 
-		bad("unknown token", func(*office) string { token, _ := access.NewToken(); return "Bearer " + token }),
-		bad("expired token", func(o *office) string {
+		badHeader("unknown token", func(*issuer) string { token, _ := access.NewToken(); return "Bearer " + token }),
+		badHeader("expired token", func(o *issuer) string {
 			return "Bearer " + o.token(allRights, "expires="+past.UTC().Format(time.RFC3339))
 		}),
-		bad("digest", func(o *office) string { return "Bearer " + access.Digest(o.token(allRights)) }),
-		bad("token in capitals", func(o *office) string { return "Bearer " + strings.ToUpper(o.token(allRights)) }),
-		bad("token without scheme", func(o *office) string { return o.token(allRights) }),
-		bad("Basic", func(o *office) string {
+		badHeader("digest", func(o *issuer) string { return "Bearer " + access.Digest(o.token(allRights)) }),
+		badHeader("token in capitals", func(o *issuer) string { return "Bearer " + strings.ToUpper(o.token(allRights)) }),
+		badHeader("token without scheme", func(o *issuer) string { return o.token(allRights) }),
+		badHeader("Basic", func(o *issuer) string {
 			return "Basic " + base64.StdEncoding.EncodeToString([]byte("x:"+o.token(allRights)))
 		}),
-		bad("two tokens", func(o *office) string { return "Bearer " + o.token(allRights) + ", Bearer " + o.token(allRights) }),
-		bad("Bearer alone", func(*office) string { return "Bearer" }),
+		badHeader("two tokens", func(o *issuer) string { return "Bearer " + o.token(allRights) + ", Bearer " + o.token(allRights) }),
+		badHeader("Bearer alone", func(*issuer) string { return "Bearer" }),
 		badClaim("expired", map[string]any{"exp": past.Unix()}),
 		badClaim("without an end", map[string]any{"exp": nil}),
 		badClaim("not good yet", map[string]any{"nbf": time.Now().Add(time.Hour).Unix()}),
 		badClaim("of another issuer", map[string]any{"iss": "https://evil.example/"}),
 		badClaim("for another service", map[string]any{"aud": "https://evil.example"}),
 		badClaim("of nobody", map[string]any{"sub": ""}),
-		badJWT("forged", func(t *testing.T, o *office) string { return signed(t, jose.ES256, o.foreign, allRights, nil) }),
-		badJWT("without a signature", func(t *testing.T, o *office) string {
+		badJWT("forged", func(t *testing.T, o *issuer) string { return signJWT(t, jose.ES256, o.foreign, allRights, nil) }),
+		badJWT("without a signature", func(t *testing.T, o *issuer) string {
 			parts := strings.Split(o.jwt(t, jose.ES256, allRights, nil), ".")
 			return base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none"}`)) + "." + parts[1] + "."
 		}),
-		badJWT("of another's rights", func(t *testing.T, o *office) string {
+		badJWT("of another's rights", func(t *testing.T, o *issuer) string {
 			ours, theirs := strings.Split(o.jwt(t, jose.ES256, "", nil), "."), strings.Split(o.jwt(t, jose.ES256, allRights, nil), ".")
 			return ours[0] + "." + theirs[1] + "." + ours[2]
 		}),
 
-		withTicket("for this set", kind{has: []right{follow}, ticket: lasting(time.Hour)}),
-		withTicket("in a cookie", kind{has: []right{follow}, ticket: lasting(time.Hour), cookie: true}),
-		withTicket("of a JWT", kind{has: []right{follow}, ticket: lasting(time.Hour), authorization: withJWT(jose.EdDSA, follow).authorization}),
-		withTicket("for another set", kind{ticket: func(t *testing.T, m *matrix, holder access.Caller, set string) string {
+		withTicket("for this set", callerKind{has: []right{follow}, ticket: validFor(time.Hour)}),
+		withTicket("in a cookie", callerKind{has: []right{follow}, ticket: validFor(time.Hour), cookie: true}),
+		withTicket("of a JWT", callerKind{has: []right{follow}, ticket: validFor(time.Hour), authorization: withJWT(jose.EdDSA, follow).authorization}),
+		withTicket("for another set", callerKind{ticket: func(t *testing.T, m *matrix, holder access.Caller, set string) string {
 			return newTicket(t, m.server.callers.tickets, holder, set+"x", time.Hour)
 		}}),
-		withTicket("of somebody who may not follow", kind{ticket: lasting(time.Hour), authorization: withToken("", publish, operate).authorization}),
-		withTicket("that has expired", kind{bad: true, ticket: lasting(0)}),
-		withTicket("that has expired, in a cookie", kind{bad: true, ticket: lasting(0), cookie: true}),
-		withTicket("with another key", kind{bad: true, ticket: func(t *testing.T, m *matrix, holder access.Caller, set string) string {
+		withTicket("of somebody who may not follow", callerKind{ticket: validFor(time.Hour), authorization: withToken("", publish, operate).authorization}),
+		withTicket("that has expired", callerKind{bad: true, ticket: validFor(0)}),
+		withTicket("that has expired, in a cookie", callerKind{bad: true, ticket: validFor(0), cookie: true}),
+		withTicket("with another key", callerKind{bad: true, ticket: func(t *testing.T, m *matrix, holder access.Caller, set string) string {
 			return newTicket(t, access.NewTickets(m.server.callers.authenticator, ticket.NewOwnKeys()), holder, set, time.Hour)
 		}}),
-		withTicket("that was changed", kind{bad: true, ticket: func(t *testing.T, m *matrix, holder access.Caller, set string) string {
-			sealed, err := base64.RawURLEncoding.DecodeString(lasting(time.Hour)(t, m, holder, set))
+		withTicket("that was changed", callerKind{bad: true, ticket: func(t *testing.T, m *matrix, holder access.Caller, set string) string {
+			sealed, err := base64.RawURLEncoding.DecodeString(validFor(time.Hour)(t, m, holder, set))
 			if err != nil {
 				t.Fatal(err)
 			}
 			sealed[len(sealed)-20] ^= 1
 			return base64.RawURLEncoding.EncodeToString(sealed)
 		}}),
-		withTicket("that is a token", kind{bad: true, ticket: func(_ *testing.T, m *matrix, _ access.Caller, _ string) string {
+		withTicket("that is a token", callerKind{bad: true, ticket: func(_ *testing.T, m *matrix, _ access.Caller, _ string) string {
 			return strings.TrimPrefix(m.owner, "Bearer ")
 		}}),
 	}

@@ -19,32 +19,30 @@ import (
 	"github.com/rshub/rshub/internal/testutil/tabletest"
 )
 
-// The metrics are there for whoever reaches the address for operations: as the
-// health, they name nobody and nothing.
-func TestMetricsAreOpen(t *testing.T) {
+// Metrics require no token, like health, and so contain no names of sets, callers or resources.
+func TestMetricsRequireNoToken(t *testing.T) {
 	known, texts := tokens(t, "publish:*")
 	h := start(t, Config{Callers: known})
 	h.Publish("secret-name", bearer(texts[0])...)
 	_, plain := servertest.Do(t, "GET", h.Ops+"/metrics", "")
 	for _, name := range []string{"secret-name", "callera", "example.org"} {
 		if strings.Contains(plain, name) {
-			t.Errorf("the metrics have %s", name)
+			t.Errorf("metrics contain %q, want it absent", name)
 		}
 	}
 	for _, want := range []string{"\nrshub_published_changes_total 1\n", "\ngo_goroutines ", "\nprocess_resident_memory_bytes ", `rshub_build_info{goversion="go`} {
 		if !strings.Contains(plain, want) {
-			t.Errorf("the metrics have no %q", want)
+			t.Errorf("metrics lack %q", want)
 		}
 	}
 	resp, text := servertest.Do(t, "GET", h.Ops+"/metrics", "", "Accept", "application/openmetrics-text;version=1.0.0")
 	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/openmetrics-text; version=1.0.0") || !strings.HasSuffix(text, "# EOF\n") {
-		t.Errorf("OpenMetrics is %s, and ends with %q", resp.Header.Get("Content-Type"), text[max(0, len(text)-20):])
+		t.Errorf("OpenMetrics: got %s, end %q, want EOF", resp.Header.Get("Content-Type"), text[max(0, len(text)-20):])
 	}
 }
 
-// Every answer counts once, where it belongs, also one that is given before the
-// request gets there.
-func TestResponses(t *testing.T) {
+// Each response is counted once, for its route, even if a middleware sends it.
+func TestResponseCounts(t *testing.T) {
 	known, texts := tokens(t, "publish:*,follow:*,operate", "anyone - follow:*")
 	h := start(t, Config{Callers: known, Metrics: prometheus.NewRegistry()})
 	auth := bearer(texts[0])
@@ -80,15 +78,14 @@ func TestResponses(t *testing.T) {
 		}
 	}
 	if !maps.Equal(got, want) {
-		t.Errorf("the answers are %v, want %v", got, want)
+		t.Errorf("response counts = %v, want %v", got, want)
 	}
 }
 
 var responsesForm = regexp.MustCompile(`^rshub_http_responses_total\{code="(\w+)",route="(\w+)"`)
 
-// What a hub serves on the disk, and on Redis with NATS, keeps to the
-// conventions of Prometheus, and docs/reference.md has it all. With -update the
-// table there is written.
+// The metrics of a hub on the disk, and of one on Redis with NATS, follow the conventions of Prometheus,
+// and docs/reference.md has them in a table, which -update writes.
 func TestMetricsTable(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -96,7 +93,7 @@ func TestMetricsTable(t *testing.T) {
 	disk := start(t, Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Key})
 	shared := start(t, Config{RedisURL: "redis://" + redis.Addr, BaseURL: "http://127.0.0.1:1", NATSURL: "nats://127.0.0.1:1"})
 	all := map[string]*family{}
-	for _, h := range []*started{disk, shared} {
+	for _, h := range []*testHub{disk, shared} {
 		families, err := h.server.metrics.Gather()
 		if err != nil {
 			t.Fatal(err)
@@ -145,8 +142,8 @@ func TestMetricsTable(t *testing.T) {
 	tabletest.Check(t, "../../docs/reference.md", "metrics", table.String())
 }
 
-// A family is a metric as it is served.
+// A family is a metric family.
 type family struct {
 	kind, help string
-	labels     map[string]map[string]bool // their values, by name
+	labels     map[string]map[string]bool // values by label name
 }

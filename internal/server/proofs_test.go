@@ -10,7 +10,7 @@ import (
 	"github.com/rshub/rshub/internal/activity"
 )
 
-// The hub notes who has proved to hold the same, and shows it to operators and to whoever did.
+// The hub records proofs of followers, and shows them to operators and to the follower itself.
 func TestProofs(t *testing.T) {
 	known, texts := tokens(t, "publish:*,follow:*,operate", "follow:a", "follow:a")
 	h := start(t, Config{Callers: known})
@@ -36,29 +36,29 @@ func TestProofs(t *testing.T) {
 			}
 			p.Count++
 			if err := c.SubmitProof(t.Context(), "other", p); err == nil {
-				t.Error("the hub takes a wrong proof")
+				t.Error("SubmitProof of a wrong proof = nil, want an error")
 			}
 		}}) {
-			t.Fatalf("the audit finds %+v, %v", d, err)
+			t.Fatalf("Audit: got %+v, %v, want no differences", d, err)
 		}
 	}
 	prove()
-	sees := func(want string) {
+	wantProof := func(want string) {
 		t.Helper()
 		for who, text := range texts {
 			var answer struct{ Proofs []activity.ProofView }
-			h.reads(&answer, "/sets/a/proofs", bearer(text)...)
+			h.getJSON(&answer, "/sets/a/proofs", bearer(text)...)
 			got := ""
 			for _, p := range answer.Proofs {
 				got += fmt.Sprintf("%s by %s, %d by %s at %s", p.Name, p.Compared, p.Count, strings.Fields(p.By)[0], strings.SplitN(p.Cursor, "-", 2)[0])
 			}
 			if who == 2 && got != "" || who != 2 && got != want {
-				t.Errorf("caller %d sees %q, want %q", who, got, want)
+				t.Errorf("proofs for caller %d = %q, want %q", who, got, want)
 			}
 		}
 	}
-	sees("mirror by position, 1 by token at 1")
-	h.wants(http.StatusNoContent, "DELETE", "/sets/a", "", bearer(texts[0])...)
+	wantProof("mirror by position, 1 by token at 1")
+	h.wantStatus(http.StatusNoContent, "DELETE", "/sets/a", "", bearer(texts[0])...)
 	h.Publish("a", bearer(texts[0])...)
-	sees("") // it was of another set
+	wantProof("") // the proof was of the deleted set
 }

@@ -6,18 +6,17 @@ import (
 	"testing"
 )
 
-// A set of real data on the disk reaches its quota, and others go on.
+// A set on the disk that reaches its quota refuses changes; other sets accept them.
 func TestQuotaOnDisk(t *testing.T) {
 	t.Parallel()
 	h := start(t, Config{SetQuota: 1})
 	h.Publish("demo")
-	// The newest changes are not counted before the store has written them down. It does so
-	// when it opens.
+	// The store counts the newest changes only once they are flushed, which it does when it opens.
 	h.Stop()
 	h = start(t, Config{SetQuota: 1, Data: h.data})
 	h.Publish("demo")
-	h.says("have reached the limit of bytes")
-	if detail := h.refuses(http.StatusInsufficientStorage, "set-full", "POST", "/sets/demo/changes", aLine, asNDJSON...); !strings.Contains(detail, "set demo, or all sets of its creator together, reached the limit") {
+	h.waitForLog("have reached the limit of bytes")
+	if detail := h.wantProblem(http.StatusInsufficientStorage, "set-full", "POST", "/sets/demo/changes", aLine, asNDJSON...); !strings.Contains(detail, "set demo, or all sets of its creator together, reached the limit") {
 		t.Error(detail)
 	}
 	h.Publish("other")

@@ -13,7 +13,7 @@ import (
 
 var asRDM = []string{"Content-Type", rdm.MediaType}
 
-// soif is a message of RDM: a header of a type for a set, and what comes behind it.
+// soif returns an RDM message: a header of a type for a set, and objects.
 func soif(kind, set string, objects ...rdm.Object) string {
 	header := rdm.Object{Type: "RDMHEADER", URL: "-", Attributes: []rdm.Attribute{{Name: "RDM-Version", Value: "1.0"}, {Name: "RDM-Type", Value: kind}, {Name: "Catalog-Service-ID", Value: set}}}
 	text := header.Append(nil)
@@ -23,8 +23,8 @@ func soif(kind, set string, objects ...rdm.Object) string {
 	return string(text)
 }
 
-// described is a resource description with names and values of attributes.
-func described(loc string, attributes ...string) rdm.Object {
+// rdmDocument returns a resource description. Attributes are pairs of name and value.
+func rdmDocument(loc string, attributes ...string) rdm.Object {
 	o := rdm.Object{Type: "DOCUMENT", URL: loc}
 	for i := 0; i < len(attributes); i += 2 {
 		o.Attributes = append(o.Attributes, rdm.Attribute{Name: attributes[i], Value: attributes[i+1]})
@@ -32,17 +32,17 @@ func described(loc string, attributes ...string) rdm.Object {
 	return o
 }
 
-// What is submitted by RDM is published, and what a set holds, and what was deleted, is read by
-// RDM, as the scope chooses it. Views, and most of what is refused, are what internal/dialect/rdm shows.
+// Descriptions submitted by RDM are published. RDM requests return the resources of a set and the
+// deleted ones, selected by the scope. Package rdm tests views and most errors.
 func TestRDM(t *testing.T) {
 	t.Parallel()
 	h := start(t, Config{})
-	// reads asks for resource descriptions, and returns their objects without the header.
-	reads := func(status int, query string) string {
+	// get requests resource descriptions, and returns the objects without the header.
+	get := func(status int, query string) string {
 		t.Helper()
-		text := h.wants(status, "GET", rdm.Path+"?"+query, "")
+		text := h.wantStatus(status, "GET", rdm.Path+"?"+query, "")
 		if !strings.HasPrefix(text, "@RDMHEADER { -\nRDM-Version{3}:\t1.0\n") {
-			t.Fatalf("%s is answered %s", query, text)
+			t.Fatalf("GET %s: got %s, want an RDM header", query, text)
 		}
 		header, objects, _ := strings.Cut(text, "\n}\n")
 		if status == 200 && objects == "" {
@@ -61,38 +61,38 @@ func TestRDM(t *testing.T) {
 	}
 	want := func(query, want string) {
 		t.Helper()
-		if got := locs(reads(200, query)); got != want {
-			t.Errorf("%s has %q, want %q", query, got, want)
+		if got := locs(get(200, query)); got != want {
+			t.Errorf("GET %s: got %q, want %q", query, got, want)
 		}
 	}
 
-	reads(200, "type=status-request")
-	if text := reads(400, "type=rd-request&scope=all"); !strings.Contains(text, "there are 0 sets") {
-		t.Errorf("without a set: %s", text)
+	get(200, "type=status-request")
+	if text := get(400, "type=rd-request&scope=all"); !strings.Contains(text, "there are 0 sets") {
+		t.Errorf("without sets: got %s, want an error with their number", text)
 	}
 	resp, text := servertest.Do(t, "POST", h.URL+rdm.Path, soif("rd-response", "demo",
-		described("https://example.org/a", "Last-Modified", "Thu, 16 May 1996 11:45:39 GMT", "Content-Type", "text/html", "File-Size", "30", "MD5", strings.Repeat("0a", 16), "Title", "ignored"),
-		described("https://example.org/b", "Content-Length", "7", "Change", "created"),
-		described("https://example.org/c", "Content-Length", "100"),
-		described("https://example.org/d")), asRDM...)
+		rdmDocument("https://example.org/a", "Last-Modified", "Thu, 16 May 1996 11:45:39 GMT", "Content-Type", "text/html", "File-Size", "30", "MD5", strings.Repeat("0a", 16), "Title", "ignored"),
+		rdmDocument("https://example.org/b", "Content-Length", "7", "Change", "created"),
+		rdmDocument("https://example.org/c", "Content-Length", "100"),
+		rdmDocument("https://example.org/d")), asRDM...)
 	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != rdm.MediaType || !strings.Contains(text, "RDM-Type{15}:\tstatus-response") || !strings.Contains(text, "has stored 4 changes") {
-		t.Fatalf("%d %s", resp.StatusCode, text)
+		t.Fatalf("POST: got %d %s, want 200 and 4 changes", resp.StatusCode, text)
 	}
-	page := h.wants(200, "GET", "/sets/demo/changes?since=start", "")
+	page := h.wantStatus(200, "GET", "/sets/demo/changes?since=start", "")
 	for _, want := range []string{
 		`"loc":"https://example.org/a","change":"updated"`, `"lastmod":"1996-05-16T11:45:39Z","hash":"md5:` + strings.Repeat("0a", 16) + `","length":30,"type":"text/html"`,
 		`"loc":"https://example.org/b","change":"created"`,
 	} {
 		if !strings.Contains(page, want) {
-			t.Errorf("%s is not in %s", want, page)
+			t.Errorf("got the page %s, want a part %s", page, want)
 		}
 	}
-	h.wants(200, "POST", rdm.Path, soif("rd-response-deleted", "", described("https://example.org/c"), described("https://example.org/d")), asRDM...) // the only set
-	h.wants(200, "POST", rdm.Path, soif("rd-response", "", described("https://example.org/d", "Content-Length", "9")), asRDM...)
+	h.wantStatus(200, "POST", rdm.Path, soif("rd-response-deleted", "", rdmDocument("https://example.org/c"), rdmDocument("https://example.org/d")), asRDM...) // without a set, which is unambiguous
+	h.wantStatus(200, "POST", rdm.Path, soif("rd-response", "", rdmDocument("https://example.org/d", "Content-Length", "9")), asRDM...)
 
 	want("type=rd-request&ql=gatherer&scope=all", "a b d")
 	want("type=rd-request&scope=all&csid="+url.QueryEscape("x-catalog://"+strings.TrimPrefix(h.URL, "http://")+"/demo"), "a b d")
-	want("type=rd-request&scope=all&view-hits=2&view-order=-content-length", "a d") // which takes room
+	want("type=rd-request&scope=all&view-hits=2&view-order=-content-length", "a d") // sorted
 	want("type=rd-request-deleted&scope=all", "c")                                  // d exists again
 	for ago, found := range map[time.Duration]string{time.Hour: "a b d", -time.Hour: ""} {
 		since := url.QueryEscape("since " + time.Now().Add(-ago).UTC().Format(http.TimeFormat))
@@ -102,14 +102,14 @@ func TestRDM(t *testing.T) {
 
 	for _, test := range []struct {
 		status       int
-		says         string
-		method, body string // of a GET, the query
+		want         string
+		method, body string // body, or the query of a GET
 	}{
 		{400, "names no set of this hub", "GET", "type=rd-request&scope=all&csid=x-catalog://example.org:80/demo"},
 		{404, "no such set", "GET", "type=rd-request&scope=all&csid=other"},
 		{400, "unknown parameter", "GET", "typ=status-request"},
 		{400, "object 3 (@DOCUMENT https://example.org/f): attribute Title: its value does not end after 3 bytes", "POST",
-			soif("rd-response", "demo", described("https://example.org/e")) + "@DOCUMENT { https://example.org/f\nTitle{3}:\tHello\n}\n"},
+			soif("rd-response", "demo", rdmDocument("https://example.org/e")) + "@DOCUMENT { https://example.org/f\nTitle{3}:\tHello\n}\n"},
 		{400, "the batch is empty", "POST", soif("rd-response", "demo")},
 	} {
 		query, body := "", test.body
@@ -117,10 +117,10 @@ func TestRDM(t *testing.T) {
 			query, body = "?"+test.body, ""
 		}
 		resp, text := servertest.Do(t, test.method, h.URL+rdm.Path+query, body, asRDM...)
-		if resp.StatusCode != test.status || resp.Header.Get("Content-Type") != rdm.MediaType || !strings.Contains(text, test.says) || !strings.Contains(text, "RDM-Error-Number{3}:\t4") {
-			t.Errorf("%s is answered %d %s, want %q", test.body, resp.StatusCode, text, test.says)
+		if resp.StatusCode != test.status || resp.Header.Get("Content-Type") != rdm.MediaType || !strings.Contains(text, test.want) || !strings.Contains(text, "RDM-Error-Number{3}:\t4") {
+			t.Errorf("%s: got %d %s, want %d and a part %q", test.body, resp.StatusCode, text, test.status, test.want)
 		}
 	}
-	h.wants(400, "POST", rdm.Path+"?csid=demo", soif("rd-response", "demo", described("https://example.org/e")), asRDM...)
-	want("type=rd-request&scope=all", "a b d") // nothing of what was refused
+	h.wantStatus(400, "POST", rdm.Path+"?csid=demo", soif("rd-response", "demo", rdmDocument("https://example.org/e")), asRDM...)
+	want("type=rd-request&scope=all", "a b d") // nothing that was refused is stored
 }

@@ -13,33 +13,33 @@ import (
 	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
-// A request keeps its id where that is harmless. It is in the answer, in the
-// problem and in the log.
+// A valid request ID of the client is used in the response, the problem and the log; an invalid
+// one is replaced.
 func TestRequestID(t *testing.T) {
 	h := start(t, Config{}, slog.LevelDebug)
 	for _, test := range []struct {
 		name, id string
-		kept     bool
+		valid    bool
 	}{
-		{"a UUID", "0b2fcf8d-7e2b-4a2e-9f0e-2c7f2f6f5a11", true},
-		{"of a tracing balancer", "Root=1-67891233-abcdef012345678912345678", true},
+		{"UUID", "0b2fcf8d-7e2b-4a2e-9f0e-2c7f2f6f5a11", true},
+		{"trace ID of a load balancer", "Root=1-67891233-abcdef012345678912345678", true},
 		{"none", "", false},
 		{"too long", strings.Repeat("x", maxRequestID+1), false},
-		{"as long as may be", strings.Repeat("x", maxRequestID), true},
-		{"a quote", `a"b`, false},
-		{"a blank", "a b", false},
+		{"longest", strings.Repeat("x", maxRequestID), true},
+		{"quotation mark", `a"b`, false},
+		{"space", "a b", false},
 		{"not ASCII", "é", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			path := "/sets/demo/nothing-" + strings.ReplaceAll(test.name, " ", "-")
 			resp, body := servertest.Do(t, "GET", h.URL+path, "", requestIDHeader, test.id)
 			id := resp.Header.Get(requestIDHeader)
-			if (id == test.id) != test.kept || !validRequestID(id) {
-				t.Errorf("the id %q is answered with %q", test.id, id)
+			if (id == test.id) != test.valid || !validRequestID(id) {
+				t.Errorf("request ID of %q = %q, want the same: %t", test.id, id, test.valid)
 			}
 			var p feed.Problem
 			if err := json.Unmarshal([]byte(body), &p); err != nil || p.RequestID != id {
-				t.Errorf("the problem is %s, and the id %q", body, id)
+				t.Errorf("got the problem %s, want requestId %q", body, id)
 			}
 			n := 0
 			for _, line := range h.log.Lines(t, "request") {
@@ -48,18 +48,18 @@ func TestRequestID(t *testing.T) {
 				}
 			}
 			if n != 1 {
-				t.Errorf("%d lines tell of it:\n%s", n, h.log)
+				t.Errorf("got %d log lines of the request, want 1:\n%s", n, h.log)
 			}
 		})
 	}
 	one, _ := servertest.Do(t, "GET", h.URL+"/", "")
 	two, _ := servertest.Do(t, "GET", h.Ops+"/healthz", "")
 	if a, b := one.Header.Get(requestIDHeader), two.Header.Get(requestIDHeader); a == b || a == "" || b == "" {
-		t.Errorf("two requests have the ids %q and %q", a, b)
+		t.Errorf("request IDs of two requests = %q, %q, want different ones", a, b)
 	}
 }
 
-// A panic is no secret, and ends nothing but its request.
+// A panic is logged with its stack and aborts only its request. http.ErrAbortHandler is not logged.
 func TestPanicIsLogged(t *testing.T) {
 	log := &testutil.Log{}
 	q := &requestLog{log: slog.New(requestHandler{log.Logger(slog.LevelInfo).Handler()})}
@@ -67,7 +67,7 @@ func TestPanicIsLogged(t *testing.T) {
 		func() {
 			defer func() {
 				if p := recover(); p != http.ErrAbortHandler {
-					t.Errorf("%v becomes %v", what, p)
+					t.Errorf("panic(%v) reaches net/http as %v, want %v", what, p, http.ErrAbortHandler)
 				}
 			}()
 			r := httptest.NewRequest("GET", "/", nil)
@@ -77,7 +77,7 @@ func TestPanicIsLogged(t *testing.T) {
 	}
 	all := log.Lines(t, "panic in a request")
 	if len(all) != 1 || all[0]["panic"] != "a bug" || all[0]["requestId"] != "mine" || !strings.Contains(all[0]["stack"].(string), "TestPanicIsLogged") {
-		t.Errorf("it is logged %v", all)
+		t.Errorf("got the log lines %v, want one with the panic, the request ID and the stack", all)
 	}
 }
 

@@ -10,15 +10,15 @@ import (
 	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
-// What each URL answers with, and which methods it takes. All other statuses are in the
-// matrix; the types and methods of documents are what documents shows.
-func TestRoutes(t *testing.T) {
+// Each route has the documented content type and methods. TestMatrix checks all other statuses, and
+// package documents the types and methods of documents.
+func TestRouteMethodsAndTypes(t *testing.T) {
 	h := start(t, Config{})
 	h.Publish("demo")
 	for _, test := range []struct {
 		method, path, accept string
 		status               int
-		want                 string // type of the content, or for 405 what is allowed
+		want                 string // Content-Type, or Allow if the status is 405
 	}{
 		{"GET", "/", "", 200, "text/html; charset=utf-8"},
 		{"POST", "/", "", 405, "GET, HEAD"},
@@ -40,14 +40,13 @@ func TestRoutes(t *testing.T) {
 			checkProblem(t, resp, body, test.status, "method-not-allowed")
 		}
 		if resp.StatusCode != test.status || got != test.want {
-			t.Errorf("%s %s is answered %d with %q, want %d and %q: %s", test.method, test.path, resp.StatusCode, got, test.status, test.want, body)
+			t.Errorf("%s %s: got %d and %q, want %d and %q: %s", test.method, test.path, resp.StatusCode, got, test.status, test.want, body)
 		}
 	}
 }
 
-// A set's name cannot have a slash. Whoever tries is told the rule, whatever
-// the URL looks like.
-func TestSlashInSet(t *testing.T) {
+// A URL with a slash in the name of the set is refused with the rule for names.
+func TestSlashInSetName(t *testing.T) {
 	h := start(t, Config{})
 	h.Publish("a")
 	for _, test := range []struct{ method, path string }{
@@ -56,64 +55,64 @@ func TestSlashInSet(t *testing.T) {
 		{"GET", "/sets/a%2Fb/changelist.xml"}, {"GET", "/sets/a%2Fb"}, {"PUT", "/sets/a%2Fb"}, {"DELETE", "/sets/a%2Fb"},
 		{"GET", "/sets/%2e%2e%2fa/changes"}, {"GET", "/sets/A/b/changes"},
 	} {
-		if detail := h.refuses(400, "invalid", test.method, test.path, aPage, asJSON...); !strings.Contains(detail, "want 1 to 63 of a-z") {
-			t.Errorf("%s %s says %q", test.method, test.path, detail)
+		if detail := h.wantProblem(400, "invalid", test.method, test.path, aPage, asJSON...); !strings.Contains(detail, "want 1 to 63 of a-z") {
+			t.Errorf("%s %s: got %q, want the rule", test.method, test.path, detail)
 		}
 	}
-	body := h.wants(200, "GET", "/sets", "")
+	body := h.wantStatus(200, "GET", "/sets", "")
 	if n := strings.Count(body, `"topic"`); n != 1 {
-		t.Errorf("there are %d sets: %s", n, body)
+		t.Errorf("got %d sets, want 1: %s", n, body)
 	}
 }
 
-func TestDescribeAndDelete(t *testing.T) {
+func TestDescribeAndDeleteSet(t *testing.T) {
 	h := start(t, Config{})
 	const description = `{"title":"A <demo>","describedby":"https://example.org/about","changelist":"https://example.org/changelist.xml?a=1"}`
 	var v sets.View
-	body := h.describes("demo", description)
+	body := h.describe("demo", description)
 	if err := json.Unmarshal([]byte(body), &v); err != nil || v.Title != "A <demo>" || v.DescribedBy != "https://example.org/about" || v.ChangeList != "https://example.org/changelist.xml?a=1" || v.Topic != h.URL+"/sets/demo/changes" || v.Changes != 0 || v.Updated != "" {
-		t.Errorf("PUT answers %+v", v)
+		t.Errorf("PUT: got %+v, want the description", v)
 	}
 	h.Publish("demo")
 	var after sets.View
-	if h.reads(&after, "/sets/demo"); after.Changes != 1 || after.Updated == "" || after.Title != v.Title {
-		t.Errorf("GET answers %+v", after)
+	if h.getJSON(&after, "/sets/demo"); after.Changes != 1 || after.Updated == "" || after.Title != v.Title {
+		t.Errorf("GET after a publish: got %+v, want one change and the title", after)
 	}
-	for _, test := range []struct{ body, says string }{
+	for _, test := range []struct{ body, want string }{
 		{`{"title":"a\nb"}`, "one line"},
 		{`{"titel":"a"}`, `unknown member "titel"; did you mean "title"?`},
 		{`{"url":"a"}`, `"complete": true or false}: unknown member "url"`},
 		{`{"changelist":"http://127.0.0.1:9000/list"}`, "a changelist at 127.0.0.1 is not allowed"},
 		{`{"source":"http://10.1.2.3/sitemap.xml"}`, "a source at 10.1.2.3 is not allowed"},
 		{`{"changelist":"` + h.URL + `/sets/other/changelist.xml"}`, "the changelist is on this hub"},
-		{`{"private":true}`, "RSHUB_TOKENS_FILE"}, // there are no tokens, so nothing is private
+		{`{"private":true}`, "RSHUB_TOKENS_FILE"}, // requires tokens
 	} {
-		if detail := h.refuses(400, "invalid", "PUT", "/sets/demo", test.body); !strings.Contains(detail, test.says) {
-			t.Errorf("PUT %.40q says %q", test.body, detail)
+		if detail := h.wantProblem(400, "invalid", "PUT", "/sets/demo", test.body); !strings.Contains(detail, test.want) {
+			t.Errorf("PUT %.40q: got %q, want a part %q", test.body, detail, test.want)
 		}
 	}
-	h.refuses(413, "too-large", "PUT", "/sets/demo", `{"title":"`+strings.Repeat("x", 20_000)+`"}`)
-	h.wants(http.StatusNoContent, "DELETE", "/sets/demo", "")
-	h.refuses(http.StatusNotFound, "no-such-set", "GET", "/sets/demo", "")
+	h.wantProblem(413, "too-large", "PUT", "/sets/demo", `{"title":"`+strings.Repeat("x", 20_000)+`"}`)
+	h.wantStatus(http.StatusNoContent, "DELETE", "/sets/demo", "")
+	h.wantProblem(http.StatusNotFound, "no-such-set", "GET", "/sets/demo", "")
 }
 
-// Where a source's own Change List is may be a secret, and what its events are like: only those
-// see it who may say it.
-func TestWhoSeesTheChangeList(t *testing.T) {
+// The URLs of the Change List and of CloudEvents may be secret: only callers who may publish to the
+// set see them.
+func TestSourceURLsAreForPublishers(t *testing.T) {
 	known, texts := tokens(t, "publish:demo,follow:demo", "follow:demo,publish:other", "follow:demo,operate", "anyone - follow:demo")
 	h := start(t, Config{Callers: known})
 	const list = "https://example.org/secret/changelist.xml"
-	if body := h.describes("demo", `{"changelist":"`+list+`","cloudevents":{"loc":"https://example.org/secret/{subject}"}}`, bearer(texts[0])...); !strings.Contains(body, list) || !strings.Contains(body, "secret/{subject}") {
-		t.Fatalf("PUT is answered %s", body)
+	if body := h.describe("demo", `{"changelist":"`+list+`","cloudevents":{"loc":"https://example.org/secret/{subject}"}}`, bearer(texts[0])...); !strings.Contains(body, list) || !strings.Contains(body, "secret/{subject}") {
+		t.Fatalf("PUT: got %s, want the Change List and the CloudEvents template", body)
 	}
 	for who, want := range []bool{true, false, true, false} {
 		for _, path := range []string{"/sets/demo", "/sets", "/", "/sets/demo/capabilitylist.xml", "/.well-known/resourcesync"} {
-			body := h.wants(200, "GET", path, "", bearer(texts[who])...)
+			body := h.wantStatus(200, "GET", path, "", bearer(texts[who])...)
 			if !strings.Contains(body, "demo") {
-				t.Errorf("caller %d: %s is %s", who, path, body)
+				t.Errorf("caller %d: GET %s = %s, want the set", who, path, body)
 			}
 			if got := strings.Contains(body, "secret"); got != (want && strings.HasPrefix(path, "/sets") && !strings.HasSuffix(path, ".xml")) {
-				t.Errorf("caller %d sees the list at %s: %t", who, path, got)
+				t.Errorf("caller %d sees the URL of the list at %s: got %t, want %t", who, path, got, !got)
 			}
 		}
 	}
@@ -122,12 +121,11 @@ func TestWhoSeesTheChangeList(t *testing.T) {
 func TestConfiguredSets(t *testing.T) {
 	h := start(t, Config{Sets: []string{"demo"}})
 	h.Publish("demo")
-	h.refuses(http.StatusNotFound, "no-such-set", "POST", "/sets/other/changes", aPage, asJSON...)
-	h.refuses(http.StatusNotFound, "no-such-set", "GET", "/sets/other/changes?since=now", "")
+	h.wantProblem(http.StatusNotFound, "no-such-set", "POST", "/sets/other/changes", aPage, asJSON...)
+	h.wantProblem(http.StatusNotFound, "no-such-set", "GET", "/sets/other/changes?since=now", "")
 }
 
-// A parameter that is misspelt is refused with the one that was meant, whether the set is
-// there or not.
+// A misspelled parameter is refused with a suggestion, whether the set exists or not.
 func TestUnknownParameters(t *testing.T) {
 	h := start(t, Config{})
 	h.Publish("demo")
@@ -140,29 +138,29 @@ func TestUnknownParameters(t *testing.T) {
 		{"/sets?limits=1", `did you mean "limit"?`},
 		{"/sets/demo/ticket?limit=1", `want none`},
 	} {
-		if detail := h.refuses(400, "invalid", "GET", test.path, ""); !strings.Contains(detail, test.want) {
-			t.Errorf("%s: %s", test.path, detail)
+		if detail := h.wantProblem(400, "invalid", "GET", test.path, ""); !strings.Contains(detail, test.want) {
+			t.Errorf("GET %s: got %q, want a part %q", test.path, detail, test.want)
 		}
 	}
 	for _, path := range []string{"/?x=1", "/sets/demo/changes?since=start&ticket=x", "/.well-known/resourcesync?x=1"} {
-		h.wants(200, "GET", path, "")
+		h.wantStatus(200, "GET", path, "")
 	}
 }
 
-// Whatever is wrong with a form, the answer is a line of text; what is neither a
-// form nor a publish is told what both are.
-func TestErrorsOfForms(t *testing.T) {
+// Errors of forms are one line of text. A body that is neither a form nor changes gets an error that
+// describes both.
+func TestFormErrors(t *testing.T) {
 	t.Parallel()
 	known, texts := tokens(t, "follow:*,publish:*")
 	const form = "application/x-www-form-urlencoded"
 	open, guarded := start(t, Config{}), start(t, Config{Callers: known})
 	for _, test := range []struct {
-		h       *started
+		h       *testHub
 		path    string
 		headers []string
 		status  int
-		text    bool // else a problem document
-		says    string
+		text    bool // whether the error is text rather than a problem document
+		want    string
 	}{
 		{open, "/hub", []string{"Content-Type", form}, 400, true, "hub.mode"},
 		{open, "/hub", []string{"Content-Type", form + "; charset"}, 400, true, "hub.mode"},
@@ -180,15 +178,15 @@ func TestErrorsOfForms(t *testing.T) {
 		{guarded, "/hub", []string{"Content-Type", form, "Authorization", "Bearer " + texts[0]}, 400, true, "hub.mode"},
 	} {
 		resp, body := servertest.Do(t, "POST", test.h.URL+test.path, "", test.headers...)
-		want := "application/problem+json"
+		contentType := "application/problem+json"
 		if test.text {
-			want = "text/plain; charset=utf-8"
+			contentType = "text/plain; charset=utf-8"
 		}
-		if resp.StatusCode != test.status || resp.Header.Get("Content-Type") != want || !strings.Contains(body, test.says) || strings.Count(body, "\n") != 1 {
-			t.Errorf("%s with %q is answered %d %s: %s", test.path, test.headers, resp.StatusCode, resp.Header.Get("Content-Type"), body)
+		if resp.StatusCode != test.status || resp.Header.Get("Content-Type") != contentType || !strings.Contains(body, test.want) || strings.Count(body, "\n") != 1 {
+			t.Errorf("POST %s with %q: got %d %s: %s, want %d %s with a part %q", test.path, test.headers, resp.StatusCode, resp.Header.Get("Content-Type"), body, test.status, contentType, test.want)
 		}
 		if got := resp.Header.Get("WWW-Authenticate") != ""; got != (test.status == http.StatusUnauthorized) {
-			t.Errorf("%s with %q has WWW-Authenticate: %t", test.path, test.headers, got)
+			t.Errorf("POST %s with %q: got WWW-Authenticate %t, want %t", test.path, test.headers, got, !got)
 		}
 	}
 }

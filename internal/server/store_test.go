@@ -16,6 +16,6 @@ func TestExplainPermission(t *testing.T) {
 		t.Errorf("explainPermission(%v) = %q, want %q", denied, got, "open: "+want)
 	}
 	if got := explainPermission(io.ErrUnexpectedEOF, "/data"); got != io.ErrUnexpectedEOF {
-		t.Errorf("explainPermission(%v) = %v", io.ErrUnexpectedEOF, got)
+		t.Errorf("explainPermission(%v) = %v, want the same error", io.ErrUnexpectedEOF, got)
 	}
 }

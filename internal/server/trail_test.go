@@ -21,8 +21,8 @@ import (
 	"github.com/rshub/rshub/internal/trail"
 )
 
-// audited returns the lines of an audit log.
-func audited(t *testing.T, path string) []string {
+// readLines returns the lines of an audit log.
+func readLines(t *testing.T, path string) []string {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -31,8 +31,8 @@ func audited(t *testing.T, path string) []string {
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
-// Each action has a line, with who did it and nothing that is secret. docs/operate.md has
-// these lines. With -update the table there is written.
+// Each action has a line with its caller and without secrets. docs/operate.md has these lines in a
+// table, which -update writes.
 func TestAuditLogTable(t *testing.T) {
 	known, texts := tokens(t, "publish:demo,follow:demo", "publish:*,follow:*,operate")
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
@@ -42,7 +42,7 @@ func TestAuditLogTable(t *testing.T) {
 	})
 	const secret, query = "hub-secret-of-the-test", "query-of-the-test"
 	callback := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Query().Get("hub.mode") == "unsubscribe" { // it does not confirm that
+		if r.URL.Query().Get("hub.mode") == "unsubscribe" { // refuse
 			http.NotFound(w, r)
 			return
 		}
@@ -55,7 +55,7 @@ func TestAuditLogTable(t *testing.T) {
 		headers := append(bearer(token), "X-Forwarded-For", "6.6.6.6, 198.51.100.7", "Content-Type", contentType, "X-Request-Id", "7f3a")
 		resp, text := servertest.Do(t, method, url, body, headers...)
 		if resp.StatusCode != want {
-			t.Fatalf("%s %s: %d %s", method, url, resp.StatusCode, text)
+			t.Fatalf("%s %s: got %d %s, want %d", method, url, resp.StatusCode, text, want)
 		}
 		return text
 	}
@@ -68,7 +68,7 @@ func TestAuditLogTable(t *testing.T) {
 	do(alice, "POST", topic, "application/json", servertest.OneChange, 200)
 	do(alice, "POST", h.URL+"/hub", forms, form("subscribe"), 202)
 	var list struct{ Subscriptions []struct{ ID string } }
-	testutil.Until(t, "the subscription is there", func() bool {
+	testutil.Until(t, "the subscription exists", func() bool {
 		if err := json.Unmarshal([]byte(do(operator, "GET", h.URL+"/sets/demo/subscriptions", "", "", 200)), &list); err != nil {
 			t.Fatal(err)
 		}
@@ -86,23 +86,23 @@ func TestAuditLogTable(t *testing.T) {
 	do(operator, "DELETE", h.URL+"/sets/demo", "", "", 204)
 	do(alice, "POST", h.URL+"/sets/other/changes", "application/json", servertest.OneChange, 403)
 	do("rshub_WRONG", "GET", h.URL+"/sets/%0A%1B%5B2J?ticket="+query, "", "", 401)
-	h.wants(http.StatusMisdirectedRequest, "GET", "/sets", "", "Host", "evil.example")
+	h.wantStatus(http.StatusMisdirectedRequest, "GET", "/sets", "", "Host", "evil.example")
 	h.Stop()
 
-	lines := audited(t, path)
+	lines := readLines(t, path)
 	all := strings.Join(lines, "\n")
 	for _, never := range append(texts, secret, query, "rshub_", "\x1b", "6.6.6.6", "/cb") {
 		if strings.Contains(all, never) {
-			t.Errorf("the audit log has %q", never)
+			t.Errorf("audit log contains %q, want it absent", never)
 		}
 	}
 	meaning := map[trail.Action]string{
-		trail.Publish: "changes were published to a set; `changes` of them were accepted, the last with `cursor`. `replayed`: the hub had them already. The hub's own publishes for the source of a set have the caller `(hub)`",
-		trail.Ping:    "a source asked that its Change List be read (`hub.mode=publish`)", trail.Describe: "a set was described (PUT)", trail.Delete: "a set was deleted",
-		trail.Subscribe: "a callback was to get the changes of a set; of its URL there is the host", trail.Unsubscribe: "it was to get none any more",
-		trail.Remove: "an operator ended a subscription", trail.Retry: "an operator had a subscription delivered", trail.Move: "an operator moved a subscription to `cursor`",
-		trail.Ticket: "a ticket for a set was given",
-		trail.Backup: "the change memory was read", trail.Profile: "a profile was read", trail.Request: "anything else, where it was refused",
+		trail.Publish: "publish to a set; `changes` is the number of accepted changes and `cursor` that of the last one; `replayed` means that the hub had them already. The caller is `(hub)` for changes from the source of a set",
+		trail.Ping:    "ping of a source (`hub.mode=publish`)", trail.Describe: "description of a set (PUT)", trail.Delete: "deletion of a set",
+		trail.Subscribe: "subscription request; `callback` is the host of the callback URL", trail.Unsubscribe: "request to end a subscription",
+		trail.Remove: "subscription ended by an operator", trail.Retry: "retry of a subscription by an operator", trail.Move: "subscription moved to `cursor` by an operator",
+		trail.Ticket: "ticket for a set issued",
+		trail.Backup: "backup of the change memory", trail.Profile: "profile of the process", trail.Request: "any other request that was refused",
 	}
 	examples := map[trail.Action]string{}
 	for _, text := range lines {
@@ -117,29 +117,29 @@ func TestAuditLogTable(t *testing.T) {
 			t.Fatalf("%s: %v", text, err)
 		}
 		if l.RequestID == "7f3a" && (l.Client != "198.51.100.7" || l.Time == "") || (l.Caller == "") != (l.Action == trail.Request) {
-			t.Errorf("%s", text)
+			t.Errorf("got the line %s, want the client, the time and the caller", text)
 		}
 		if examples[l.Action] == "" {
-			examples[l.Action] = fixed(text, callback.Listener.Addr().String())
+			examples[l.Action] = normalize(text, callback.Listener.Addr().String())
 		}
 	}
 	table := strings.Builder{}
 	table.WriteString("| action | when | example |\n|---|---|---|\n")
 	for _, action := range []trail.Action{trail.Publish, trail.Ping, trail.Describe, trail.Delete, trail.Subscribe, trail.Unsubscribe, trail.Remove, trail.Retry, trail.Move, trail.Ticket, trail.Backup, trail.Profile, trail.Request} {
 		if examples[action] == "" {
-			t.Errorf("nothing has the action %s", action)
+			t.Errorf("got no line of action %s, want one", action)
 		}
 		fmt.Fprintf(&table, "| `%s` | %s | `%s` |\n", action, meaning[action], examples[action])
 		delete(examples, action)
 	}
 	if len(examples) > 0 {
-		t.Errorf("the table lacks %v", examples)
+		t.Errorf("actions without a row: %v", examples)
 	}
 	tabletest.Check(t, "../../docs/operate.md", "audit log", table.String())
 }
 
-// fixed returns a line in which all is replaced that each run has otherwise.
-func fixed(text, callback string) string {
+// normalize replaces the parts of a line that differ between runs.
+func normalize(text, callback string) string {
 	for _, r := range [][2]string{
 		{`"time":"[^"]*"`, `"time":"2026-11-22T10:15:30.123456Z"`}, {`"cursor":"(\d+)-\d+"`, `"cursor":"$1-1795342530123456"`},
 		{`"subscription":"[^"]*"`, `"subscription":"4be1…"`}, {regexp.QuoteMeta(callback), "callback.example.org"},
@@ -149,46 +149,46 @@ func fixed(text, callback string) string {
 	return text
 }
 
-// What fails says so, and how many changes of a stream were accepted all the same; a hub
-// that cannot write the audit log goes on.
+// A failed publish is logged with the number of changes accepted before. A hub that cannot write the
+// audit log continues.
 func TestAuditLog(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	h := start(t, Config{AuditLog: path})
 	for range 2 {
-		h.wants(200, "POST", "/sets/demo/changes", changes(1500, 0), append(asNDJSON[:2:2], "Idempotency-Key", "k")...)
+		h.wantStatus(200, "POST", "/sets/demo/changes", changes(1500, 0), append(asNDJSON[:2:2], "Idempotency-Key", "k")...)
 	}
-	h.wants(400, "POST", "/sets/demo/changes", changes(1500, 0)+"no change\n", asNDJSON...)
-	h.wants(200, "GET", "/sets/demo/changes?since=start", "")
+	h.wantStatus(400, "POST", "/sets/demo/changes", changes(1500, 0)+"invalid\n", asNDJSON...)
+	h.wantStatus(200, "GET", "/sets/demo/changes?since=start", "")
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
 	}
 	h.server.ReopenAuditLog()
-	testutil.Until(t, "the file is made anew", func() bool { _, err := os.Stat(path); return err == nil })
+	testutil.Until(t, "the file is created again", func() bool { _, err := os.Stat(path); return err == nil })
 	h.Publish("demo")
 	h.Stop()
 	want := []string{`"changes":1500,`, `"replayed":true,`, `"changes":1000,`}
-	lines := audited(t, path+".1")
+	lines := readLines(t, path+".1")
 	if len(lines) != len(want) {
-		t.Fatalf("%q", lines)
+		t.Fatalf("got the lines %q, want %d", lines, len(want))
 	}
 	for i, want := range want {
 		if !strings.Contains(lines[i], want) || strings.Contains(lines[i], `"outcome":"failed"`) != (i == 2) {
-			t.Errorf("%s, want %s", lines[i], want)
+			t.Errorf("line %d = %s, want a part %s", i, lines[i], want)
 		}
 	}
-	if lines := audited(t, path); len(lines) != 1 || !strings.Contains(lines[0], `"changes":1,`) {
-		t.Errorf("after it was renamed: %q", lines)
+	if lines := readLines(t, path); len(lines) != 1 || !strings.Contains(lines[0], `"changes":1,`) {
+		t.Errorf("lines after the rotation = %q, want one", lines)
 	}
 	if _, err := os.Stat("/dev/full"); err == nil {
 		full := start(t, Config{AuditLog: "/dev/full", Metrics: prometheus.NewRegistry()})
 		full.Publish("demo")
-		testutil.Until(t, "the failure is seen", func() bool {
+		testutil.Until(t, "readyz reports the failure", func() bool {
 			ready, checks := readiness(t, full)
 			return ready && !checks["audit_log"].Required && strings.HasPrefix(checks["audit_log"].Reason, "write the audit log: ")
 		})
-		if full.value("rshub_audit_log_lost_total") != 1 {
-			t.Error("metrics do not say that a line is missing")
+		if full.metric("rshub_audit_log_lost_total") != 1 {
+			t.Error("got no lost line in the metrics, want 1")
 		}
 	}
 }
