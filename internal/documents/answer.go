@@ -26,36 +26,34 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// writerVersion is part of every ETag. It must change with everything that
-// changes the bytes of a document: the form that resourcesync or feed.XMLWriter
-// writes, and the level or the library of gzip.
+// writerVersion is part of every ETag. It must change whenever the bytes of documents change: with the
+// output of resourcesync or feed.XMLWriter, and with the level or version of gzip.
 const writerVersion = 3
 
-// A document is what one request asks for. It is known well enough to say
-// whether it has changed, but its entries are not read yet.
+// A document is the response to a request. It has what is needed for a 304; its entries are read only
+// by write.
 type document struct {
-	tag      string // identifies the bytes of the uncompressed form: the ETag without quotes
-	modified int64  // datetime in microseconds of its newest entry; 0 when something else may change it too
+	tag      string // identifies the uncompressed bytes: the ETag without quotes
+	modified int64  // datetime of the newest entry in microseconds; 0 if something else may change the document, too
 
-	mediaType string // empty: application/xml
-	immutable bool   // its bytes never change, and no other document ever has its name
-	link      string // value of the header Link; empty: none
-	more      string // another value of the header Link; empty: none
-	keep      int64  // a body larger than this many bytes is not kept, but written again for each request; see Server.keep
+	mediaType string // application/xml if empty
+	immutable bool   // whether its bytes never change and its name is never reused
+	link      string // value of the Link header; empty if none
+	more      string // second value of the Link header; empty if none
+	maxCached int64  // larger bodies, in bytes, are not cached but written again for each request; see Server.cacheLimit
 
-	write func(ctx context.Context, w io.Writer) error // nil: the body is empty
+	write func(ctx context.Context, w io.Writer) error // nil if the body is empty
 }
 
-// tag returns the tag of the document that follows from values. The bytes of
-// the document must depend on nothing but these, the base URL and
-// writerVersion.
+// tag returns the tag of the document determined by values. The bytes of the document must depend only
+// on values, the base URL and writerVersion.
 func (d *Server) tag(values ...any) string {
 	h := d.newTag()
 	fmt.Fprintln(h, values...)
 	return sum(h)
 }
 
-// newTag begins a tag. The caller writes the values, and then calls sum.
+// newTag returns the hash of a tag. The caller writes the values and then calls sum.
 func (d *Server) newTag() hash.Hash {
 	h := sha256.New()
 	fmt.Fprintln(h, writerVersion, d.base)
@@ -64,31 +62,31 @@ func (d *Server) newTag() hash.Hash {
 
 func sum(h hash.Hash) string { return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:16]) }
 
-// The memory that documents take, in bytes.
+// Memory of documents, in bytes.
 const (
-	entryRoom  = 16 << 10 // how much of an entry is kept in a body; most entries have less than 1 KiB
-	streamRoom = 2 << 20  // for a document that is sent while it is read: what is read at one time, and buffers
+	entryRoom  = 16 << 10 // maximum average size of the entries of a cached body; most entries have less than 1 KiB
+	streamRoom = 2 << 20  // of a streamed document: the page being read, and buffers
 )
 
-// keep returns how many bytes a body of so many entries may have to be kept. Making the
-// body may take as much memory. A body of few entries takes a small share of the budget.
-func (d *Server) keep(entries uint64) int64 {
+// cacheLimit returns the maximum size in bytes of a cached body with a number of entries. Encoding the
+// body may need as much memory, so a body of few entries needs a small share of the budget.
+func (d *Server) cacheLimit(entries uint64) int64 {
 	return min(d.opts.CacheBytes/2, 4<<10+int64(min(entries, maxItems))*entryRoom)
 }
 
-// small returns a document that is so small that it is written at once.
+// small returns a document that is encoded in memory.
 func (d *Server) small(doc *resourcesync.Document) *document {
 	var b bytes.Buffer
-	_ = doc.WriteXML(&b) // a Buffer does not fail
+	_ = doc.WriteXML(&b) // a Buffer never fails
 	return d.whole(b.Bytes(), "")
 }
 
-// whole returns a document whose text is known. Its tag is made from that.
+// whole returns a document with the given text, from which its tag is computed.
 func (d *Server) whole(text []byte, mediaType string) *document {
 	return &document{
 		tag:       d.tag("small", string(text)),
 		mediaType: mediaType,
-		keep:      min(d.opts.CacheBytes/2, 1<<10+2*int64(len(text))),
+		maxCached: min(d.opts.CacheBytes/2, 1<<10+2*int64(len(text))),
 		write: func(_ context.Context, w io.Writer) error {
 			_, err := w.Write(text)
 			return err
@@ -96,21 +94,20 @@ func (d *Server) whole(text []byte, mediaType string) *document {
 	}
 }
 
-// answer answers a GET or HEAD with doc, or with 304. An error means that
-// nothing was sent.
+// answer sends doc or a 304 in response to a GET or HEAD. If it returns an error, it has sent nothing.
 func (d *Server) answer(w http.ResponseWriter, r *http.Request, doc *document) error {
 	compress := doc.write != nil && accept.Gzip(r.Header)
 	etag := `"` + doc.tag + `"`
 	if compress {
-		etag = `"` + doc.tag + `-gzip"` // other bytes need another strong ETag
+		etag = `"` + doc.tag + `-gzip"` // different bytes require a different strong ETag
 	}
 	modified := d.lastModified(doc)
 	h := w.Header()
-	h.Del("Content-Encoding") // ServeLatest may answer again after an error
+	h.Del("Content-Encoding") // ServeLatest may call answer again after an error
 	h.Del("Last-Modified")
 	h.Set("Etag", etag)
 	h.Set("Cache-Control", d.cacheControl(r, doc))
-	if doc.link != "" && h.Get("Link") == "" { // else there are these links, and more
+	if doc.link != "" && h.Get("Link") == "" { // otherwise the header has these links already
 		h.Set("Link", doc.link)
 	}
 	if doc.more != "" && !slices.Contains(h["Link"], doc.more) {
@@ -142,39 +139,37 @@ func (d *Server) answer(w http.ResponseWriter, r *http.Request, doc *document) e
 	return nil
 }
 
-// send sends a body as the client takes it. It holds no more of it than a piece: for
-// each piece it looks into the cache. If the cache has dropped the body, the rest is
-// written again as it is read. So what slow clients have not read takes no memory
-// besides the cache. It stops when the client may not read any more.
+// send sends a body at the speed of the client. It holds only one piece at a time and looks up the body
+// in the cache for each piece. If the body was evicted, the rest is encoded again. So the unread data of
+// slow clients needs no memory besides the cache. It aborts when the client loses its rights.
 func (d *Server) send(w http.ResponseWriter, r *http.Request, doc *document, etag string, compress bool, b *body) {
 	sent := int64(0)
 	for i, n := 0, len(b.pieces); i < n; i++ {
 		piece := b.pieces[i]
 		b = nil
 		if _, err := w.Write(piece); err != nil {
-			return // the client is gone
+			return // the client disconnected
 		}
 		sent += int64(len(piece))
 		if i+1 == n {
 			return
 		}
 		if err := r.Context().Err(); err != nil {
-			d.breakOff(r, err)
+			d.abort(r, err)
 		}
 		if b, _ = d.bodies.Get(etag); b == nil {
 			if err := d.stream(w, r, doc, compress, sent); err != nil {
-				d.breakOff(r, err)
+				d.abort(r, err)
 			}
 			return
 		}
 	}
 }
 
-// lastModified returns the first full second after doc's newest entry. Rounded
-// down, it would be before the change; a client that has an earlier state of
-// the same second would then be told that nothing changed. For the same reason
-// it returns the zero time as long as another entry with a datetime in that
-// second may still come, by the clock of any hub.
+// lastModified returns the first full second after the newest entry of doc. Rounded down, it would be
+// before the change, and a client with an earlier state of the same second would get a 304. For the same
+// reason it returns the zero time as long as, by the clock of any hub, another entry with a datetime in
+// that second may be added.
 func (d *Server) lastModified(doc *document) time.Time {
 	if doc.modified == 0 {
 		return time.Time{}
@@ -186,7 +181,7 @@ func (d *Server) lastModified(doc *document) time.Time {
 	return t
 }
 
-// cacheControl returns the value of the header Cache-Control.
+// cacheControl returns the value of the Cache-Control header.
 func (d *Server) cacheControl(r *http.Request, doc *document) string {
 	if !doc.immutable {
 		return "no-cache"
@@ -194,8 +189,8 @@ func (d *Server) cacheControl(r *http.Request, doc *document) string {
 	return access.Immutable(r)
 }
 
-// notModified evaluates a request's preconditions (RFC 9110 section 13.2.2).
-// If-Modified-Since counts only when there is no If-None-Match.
+// notModified evaluates the preconditions of a request (RFC 9110 section 13.2.2). If-None-Match
+// overrides If-Modified-Since.
 func notModified(h http.Header, etag string, modified time.Time) bool {
 	if lines := h.Values("If-None-Match"); len(lines) > 0 {
 		return matches(strings.Join(lines, ","), etag)
@@ -204,9 +199,8 @@ func notModified(h http.Header, etag string, modified time.Time) bool {
 	return err == nil && !modified.IsZero() && !modified.After(since)
 }
 
-// matches reports whether a list of ETags contains etag, by weak comparison
-// (RFC 9110 section 8.8.3.2). A text that is not a list of ETags matches
-// nothing.
+// matches reports whether a list of ETags contains etag by weak comparison (RFC 9110 section 8.8.3.2).
+// An invalid list matches nothing.
 func matches(list, etag string) bool {
 	if strings.TrimSpace(list) == "*" {
 		return true
@@ -217,7 +211,7 @@ func matches(list, etag string) bool {
 		if !strings.HasPrefix(list, `"`) {
 			return false
 		}
-		end := strings.IndexByte(list[1:], '"') // an ETag may hold commas
+		end := strings.IndexByte(list[1:], '"') // an ETag may contain commas
 		if end < 0 {
 			return false
 		}
@@ -228,39 +222,37 @@ func matches(list, etag string) bool {
 	}
 }
 
-// errTooLarge means that a body is too large to be kept.
-var errTooLarge = errors.New("too large to keep")
+// errTooLarge means that a body is too large for the cache.
+var errTooLarge = errors.New("body too large for the cache")
 
-// cachedOverhead is about how much memory the cache needs for a body besides
-// its bytes.
+// cachedOverhead is the approximate memory of a cached body besides its bytes.
 const cachedOverhead = 300
 
-// A body is the bytes to send, in pieces, because a single slice would be copied again
-// and again while it grows to several megabytes. It is shared, and never changed.
+// A body is an encoded body in pieces, because a single slice would be copied many times while it grows
+// to several megabytes. It is shared and must not be modified.
 type body struct {
-	pieces [][]byte // all but the last have bodyPiece bytes
+	pieces [][]byte // all except the last have bodyPiece bytes
 	size   int64
 }
 
 // bodyPiece is the size of a piece in bytes.
 const bodyPiece = 64 << 10
 
-// body returns the bytes to send. They are made once for all requests that come
-// at the same time, and kept for later ones.
+// body returns the body of doc. Concurrent requests share one encoding, which is cached for later ones.
 func (d *Server) body(ctx context.Context, doc *document, etag string, compress bool) (*body, error) {
 	if doc.write == nil {
 		return &body{}, nil
 	}
 	b, err := d.bodies.do(ctx, etag, func() (*body, int64, error) {
-		share, err := d.opts.Answers.Take(ctx, doc.keep)
+		share, err := d.opts.Answers.Take(ctx, doc.maxCached)
 		if err != nil {
 			return nil, 0, err
 		}
 		defer share.Release()
-		out := limitedBody{max: doc.keep}
+		out := limitedBody{max: doc.maxCached}
 		err = d.encode(ctx, doc, compress, &out)
 		if errors.Is(err, errTooLarge) {
-			return nil, cachedOverhead, nil // the cache also remembers that the body is too large
+			return nil, cachedOverhead, nil // cache that the body is too large
 		}
 		if err != nil {
 			return nil, 0, err
@@ -273,7 +265,7 @@ func (d *Server) body(ctx context.Context, doc *document, etag string, compress 
 	return b, err
 }
 
-// A limitedBody is a body that is written, of at most max bytes.
+// A limitedBody is a writer of a body of at most max bytes.
 type limitedBody struct {
 	body
 	max int64
@@ -287,7 +279,7 @@ func (b *limitedBody) Write(p []byte) (int, error) {
 		last := len(b.pieces) - 1
 		switch {
 		case last < 0:
-			b.pieces, last = append(b.pieces, nil), 0 // the first piece grows as append does, so a small document takes little
+			b.pieces, last = append(b.pieces, nil), 0 // the first piece grows by append, so a small document needs little memory
 		case len(b.pieces[last]) == bodyPiece:
 			b.pieces, last = append(b.pieces, make([]byte, 0, bodyPiece)), last+1
 		}
@@ -298,7 +290,7 @@ func (b *limitedBody) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// encode writes doc to w, compressed if compress is true.
+// encode writes doc to w, compressed with gzip if compress is true.
 func (d *Server) encode(ctx context.Context, doc *document, compress bool, w io.Writer) error {
 	if !compress {
 		return doc.write(ctx, w)
@@ -312,9 +304,9 @@ func (d *Server) encode(ctx context.Context, doc *document, compress bool, w io.
 	return z.Close()
 }
 
-// stream sends a document of any size while it is read, without Content-Length. It
-// leaves out the first bytes, which the client has. An error means that stream sent
-// nothing. If something fails later, it breaks off the connection.
+// stream sends a document of any size while it is read, without Content-Length. It skips the first
+// from bytes, which the client already has. If it returns an error, it has sent nothing. If something
+// fails later, it aborts the connection.
 func (d *Server) stream(w http.ResponseWriter, r *http.Request, doc *document, compress bool, from int64) error {
 	if r.Method == http.MethodHead {
 		w.WriteHeader(http.StatusOK)
@@ -326,36 +318,36 @@ func (d *Server) stream(w http.ResponseWriter, r *http.Request, doc *document, c
 	}
 	defer share.Release()
 	client := &clientWriter{w: w, skip: from}
-	out := bufio.NewWriterSize(client, writePage) // gzip writes in small pieces
+	out := bufio.NewWriterSize(client, writePage) // gzip makes small writes
 	err = d.encode(r.Context(), doc, compress, out)
 	if err == nil {
 		err = out.Flush()
 	}
 	switch {
-	case err == nil || !client.began:
+	case err == nil || !client.started:
 		return err
 	case client.failed:
 		panic(http.ErrAbortHandler)
 	}
-	d.breakOff(r, err)
+	d.abort(r, err)
 	return nil
 }
 
-// breakOff breaks off the connection, so that no client takes a part for the whole
-// document. The log has only what is a fault of the hub, and no more than a client may cause.
-func (d *Server) breakOff(r *http.Request, err error) {
+// abort aborts the connection, so that no client mistakes a part for the whole document. It logs only
+// faults of the hub, because clients could cause any number of others.
+func (d *Server) abort(r *http.Request, err error) {
 	if r.Context().Err() == nil && problem.From(err).Status >= http.StatusInternalServerError {
-		d.opts.Logger.ErrorContext(r.Context(), "a document was broken off", "path", r.URL.Path, "err", err)
+		d.opts.Logger.ErrorContext(r.Context(), "document aborted", "path", r.URL.Path, "err", err)
 	}
 	panic(http.ErrAbortHandler)
 }
 
-// A clientWriter writes to a client, and leaves out the first bytes. It notes whether
-// it has written anything, and whether that failed.
+// A clientWriter writes to a client and skips the first bytes. It records whether it has written
+// anything, and whether a write failed.
 type clientWriter struct {
-	w             io.Writer
-	skip          int64
-	began, failed bool
+	w               io.Writer
+	skip            int64
+	started, failed bool
 }
 
 func (c *clientWriter) Write(p []byte) (int, error) {
@@ -363,7 +355,7 @@ func (c *clientWriter) Write(p []byte) (int, error) {
 	if c.skip -= int64(skipped); skipped == len(p) {
 		return len(p), nil
 	}
-	c.began = true
+	c.started = true
 	n, err := c.w.Write(p[skipped:])
 	c.failed = c.failed || err != nil
 	return skipped + n, err

@@ -8,41 +8,39 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// index returns the Change List Index (core section 12.2). It names the
-// numbered lists, oldest first. The newest list has no until while it is open.
-// A list without entries is not named; see numbered.
+// index returns the Change List Index (core section 12.2) of the numbered lists, oldest first. The open
+// list has no until. A list without entries is not included; see numbered.
 //
-// An index, too, holds at most 50,000 items. If there are more lists, it names
-// the newest ones, and its from says where they begin. The older lists are
-// still served as long as the memory has them.
+// An index has at most 50,000 items, too. If there are more lists, it has the newest ones, and its from
+// is the start of the first of them. Older lists are still served as long as the memory has them.
 func (d *Server) index(ctx context.Context, s feed.State) (*document, error) {
 	k := uint64(s.ListSize)
 	oldest, open := s.Lists()
-	begun := s.Head.Position > (open-1)*k
+	hasEntries := s.Head.Position > (open-1)*k
 	newest := open
-	if !begun {
-		newest-- // the open list has no entry yet; if there is no list at all, newest < oldest
+	if !hasEntries {
+		newest-- // the open list is empty; if there is no list at all, newest < oldest
 	}
 	if newest >= maxItems {
 		oldest = max(oldest, newest-maxItems+1)
 	}
-	// The index, and so its ETag, changes when a list begins, closes or is removed,
-	// but not with each entry.
-	last, err := d.at(ctx, s.Set, (open-1)*k)
+	// The index, and so its ETag, changes when a list starts, closes or is removed, but not with each
+	// entry.
+	last, err := d.cursorAt(ctx, s.Set, (open-1)*k)
 	if err != nil {
 		return nil, err
 	}
 	return &document{
-		// There is no modified: retention removes lists, and no datetime says when.
-		tag:  d.tag("index", s.Set, s.Begin, s.Floor, k, last, begun, s.Lastmod),
-		keep: min(d.opts.CacheBytes/2, 4<<10+int64(newest+1-oldest)*1<<10),
+		// modified is 0, because retention removes lists and no datetime tells when.
+		tag:       d.tag("index", s.Set, s.Begin, s.Floor, k, last, hasEntries, s.Lastmod),
+		maxCached: min(d.opts.CacheBytes/2, 4<<10+int64(newest+1-oldest)*1<<10),
 		write: func(ctx context.Context, w io.Writer) error {
 			ends, err := d.boundaries(ctx, s, oldest-1, open-1)
 			if err != nil {
 				return err
 			}
 			if ends[len(ends)-1] != last {
-				return moved()
+				return errMoved()
 			}
 			h := &resourcesync.Header{
 				Index:      true,
@@ -74,27 +72,25 @@ func (d *Server) index(ctx context.Context, s feed.State) (*document, error) {
 	}, nil
 }
 
-// boundaries are the cursors between a set's lists, as far as they were asked
-// for. cursors[i] is the cursor of the last entry of list first+i, or of the
-// floor. They never change while the log keeps its tail.
+// boundaries are cached cursors between the lists of a set. cursors[i] is the cursor of the last entry
+// of list first+i, or the floor. They never change unless the log loses its tail.
 type boundaries struct {
-	begin   int64 // when the log began; another log of the same name has another begin
+	begin   int64 // start of the log, which differs between logs of the same name
 	first   uint64
-	cursors []feed.Cursor // shared; it only grows at its end
+	cursors []feed.Cursor // shared; only appended to
 }
 
-// boundaries returns the cursors at the ends of the lists from to to. It
-// remembers them, so that a long index costs only a few reads each time a list
-// closes.
+// boundaries returns the cursors at the ends of the lists from to to. It caches them, so that a long
+// index costs only a few reads each time a list closes.
 func (d *Server) boundaries(ctx context.Context, s feed.State, from, to uint64) ([]feed.Cursor, error) {
 	k := uint64(s.ListSize)
 	b, _ := d.bounds.Get(s.Set)
-	cursors, err := d.stillTrue(ctx, s, b, from, to)
+	cursors, err := d.validBoundaries(ctx, s, b, from, to)
 	if err != nil {
 		return nil, err
 	}
 	for n := from + uint64(len(cursors)); n <= to; n++ {
-		c, err := d.at(ctx, s.Set, n*k)
+		c, err := d.cursorAt(ctx, s.Set, n*k)
 		if err != nil {
 			return nil, err
 		}
@@ -104,15 +100,15 @@ func (d *Server) boundaries(ctx context.Context, s feed.State, from, to uint64) 
 	return cursors, nil
 }
 
-// stillTrue returns those of the boundaries from to to that b knows and that
-// are still in the log. A log that lost its tail lost a run of entries up to
-// its end. So if the newest boundary is still there, all older ones are too.
-func (d *Server) stillTrue(ctx context.Context, s feed.State, b boundaries, from, to uint64) ([]feed.Cursor, error) {
+// validBoundaries returns the prefix of the boundaries from to to that is in b and still in the log. A
+// log that lost its tail lost all entries up to its end, so if the newest boundary still exists, all
+// older ones do, too.
+func (d *Server) validBoundaries(ctx context.Context, s feed.State, b boundaries, from, to uint64) ([]feed.Cursor, error) {
 	if b.begin != s.Begin || from < b.first || from >= b.first+uint64(len(b.cursors)) {
 		return nil, nil
 	}
 	newest := min(to, b.first+uint64(len(b.cursors))-1)
-	c, err := d.at(ctx, s.Set, newest*uint64(s.ListSize))
+	c, err := d.cursorAt(ctx, s.Set, newest*uint64(s.ListSize))
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +116,6 @@ func (d *Server) stillTrue(ctx context.Context, s feed.State, b boundaries, from
 		return nil, nil
 	}
 	n := newest - from + 1
-	// Two requests may append to the same slice. Without spare capacity, each of
-	// them gets a copy.
+	// Two requests may append to the slice concurrently. Without spare capacity, append copies it.
 	return b.cursors[from-b.first:][:n:n], nil
 }

@@ -15,18 +15,17 @@ import (
 )
 
 const (
-	readPage  = 1_000    // entries that are read from the log at a time
-	writePage = 64 << 10 // bytes that are written at a time
+	readPage  = 1_000    // entries read from the log at a time
+	writePage = 64 << 10 // bytes written at a time
 
-	// keepFrom bounds the bodies of ?from= that are kept. Clients that are up to
-	// date all ask for the same recent time and get little. A client that gets much
-	// asks for a time of its own: its body would only drive the lists out of the
-	// cache, and in memory it would be held for each slow client.
-	keepFrom = 256 << 10
+	// maxCachedFrom is the maximum size of a cached body of ?from=. Clients that are up to date all
+	// request the same recent time and get a small body. A client that gets a large one uses a time of
+	// its own: its body would only evict the lists, and use memory for each slow client.
+	maxCachedFrom = 256 << 10
 )
 
-// withLastmod returns the name of a document that no other document ever has, also when
-// lastmod comes to mean something else.
+// withLastmod returns the unique name of a document, which includes the meaning of lastmod unless it is
+// the default.
 func withLastmod(name string, lastmod feed.Lastmod) string {
 	if lastmod != feed.LastmodSource {
 		name += "-" + string(lastmod)
@@ -34,9 +33,8 @@ func withLastmod(name string, lastmod feed.Lastmod) string {
 	return name + ".xml"
 }
 
-// modified returns the member modified of a document whose newest entry has the datetime
-// micros. A description may change what lastmod is, and so the bytes of the document, at a
-// time that is not known.
+// modified returns the field modified of a document whose newest entry has the datetime micros. It is 0
+// if the description sets the meaning of lastmod, which changes the bytes at an unknown time.
 func modified(s feed.State, micros int64) int64 {
 	if s.Lastmod != feed.LastmodSource {
 		return 0
@@ -44,21 +42,20 @@ func modified(s feed.State, micros int64) int64 {
 	return micros
 }
 
-// rolling returns changelist.xml. It is always a urlset and always open, and
-// begins with the list before the open one. Clients that know no other list
-// poll it, so it must not begin anew when a list closes. The index never names
-// it.
+// rolling returns changelist.xml. It is always a urlset and always open, and starts with the list before
+// the open one. Clients that know no other list poll it, so it must not become empty when a list closes.
+// The index does not include it.
 func (d *Server) rolling(_ context.Context, s feed.State) (*document, error) {
 	start := s.Floor.Position
 	if _, open := s.Lists(); open > 1 {
 		start = max(start, (open-2)*uint64(s.ListSize))
 	}
 	return &document{
-		tag:      d.tag("changelist", s.Set, s.Begin, start, s.Head, s.Lastmod),
-		modified: modified(s, s.Head.Micros),
-		keep:     d.keep(s.Head.Position - start),
+		tag:       d.tag("changelist", s.Set, s.Begin, start, s.Head, s.Lastmod),
+		modified:  modified(s, s.Head.Micros),
+		maxCached: d.cacheLimit(s.Head.Position - start),
 		write: func(ctx context.Context, w io.Writer) error {
-			after, err := d.at(ctx, s.Set, start)
+			after, err := d.cursorAt(ctx, s.Set, start)
 			if err != nil {
 				return err
 			}
@@ -67,22 +64,20 @@ func (d *Server) rolling(_ context.Context, s feed.State) (*document, error) {
 	}, nil
 }
 
-// numbered returns a Change List. List n holds the positions (n-1)·K+1 to n·K, so
-// that every hub cuts the same lists. With its last position it is closed, and gets
-// another name, by which its bytes never change again. A client that has only the
-// name from before still gets the list.
+// numbered returns a Change List. List n has the positions (n-1)·K+1 to n·K, so that all hubs split the
+// log into the same lists. With its last position the list is closed and gets another name, under which
+// its bytes never change. Its previous name stays valid.
 //
-// The newest list is open. Before its first entry it does not exist, because a
-// urlset without a url breaks the sitemap schema. A client that has read all
-// closed lists finds the new list in the index, as the standard has it (core
-// section 12.1).
+// The newest list is open. It does not exist before its first entry, because a urlset without a url
+// violates the sitemap schema. A client that has read all closed lists finds the new one in the index,
+// as the standard requires (core section 12.1).
 func (d *Server) numbered(ctx context.Context, s feed.State, name string, id listID) (*document, error) {
-	none := notFound("there is no such Change List; " + d.base.ChangeListIndex(s.Set) + " names those that there are")
+	none := notFound("no such Change List; " + d.base.ChangeListIndex(s.Set) + " lists the existing ones")
 	start := (id.number - 1) * uint64(s.ListSize)
 	if id.name(s) != name || start >= s.Head.Position {
 		return nil, none
 	}
-	last, closed, err := d.find(ctx, s, id, none)
+	last, closed, err := d.findList(ctx, s, id, none)
 	if err != nil {
 		return nil, err
 	}
@@ -90,9 +85,9 @@ func (d *Server) numbered(ctx context.Context, s feed.State, name string, id lis
 		tag:       d.tag("changelist", s.Set, s.Begin, id.number, closed, last, s.Lastmod),
 		modified:  last.Micros,
 		immutable: id.end == listUntil,
-		keep:      d.keep(last.Position - start),
+		maxCached: d.cacheLimit(last.Position - start),
 		write: func(ctx context.Context, w io.Writer) error {
-			after, err := d.at(ctx, s.Set, start)
+			after, err := d.cursorAt(ctx, s.Set, start)
 			if err != nil {
 				return err
 			}
@@ -105,43 +100,41 @@ func (d *Server) numbered(ctx context.Context, s feed.State, name string, id lis
 	}, nil
 }
 
-// serveFrom answers changelist.xml?from=DATETIME. values are the values of
-// from.
+// serveFrom serves changelist.xml?from=DATETIME. values are the values of from.
 func (d *Server) serveFrom(w http.ResponseWriter, r *http.Request, set string, values []string) error {
-	from, err := resourcesync.ParseTime(strings.ReplaceAll(values[0], " ", "+")) // a plus sign that the client did not escape arrives as a space
+	from, err := resourcesync.ParseTime(strings.ReplaceAll(values[0], " ", "+")) // an unescaped plus sign is decoded as a space
 	if err != nil {
 		return resourcesync.Invalidf("from: %v", err)
 	}
 	if len(values) > 1 {
-		return resourcesync.Invalidf("from is given %d times", len(values))
+		return resourcesync.Invalidf("got %d values of from, want one", len(values))
 	}
 	s, err := d.log.State(r.Context(), set)
 	if err != nil {
 		return fmt.Errorf("state of set %q: %w", set, err)
 	}
-	micros := from.UnixMicro() // finer digits are cut off: a client may get an entry twice, but misses none
+	micros := from.UnixMicro() // truncated: a client may get an entry twice, but misses none
 	switch {
 	case micros < s.Floor.Micros, micros == s.Floor.Micros && s.Floor.Position > 0:
-		return fmt.Errorf("changes of set %q since %v: %w", set, from, feed.ErrGone) // as Seek says; checked here so that it is true of a 304 too
+		return fmt.Errorf("changes of set %q since %v: %w", set, from, feed.ErrGone) // as Seek returns; checked here so that it applies to a 304, too
 	case changelog.Future(from, s.Head, d.opts.Now(), d.opts.ClockSkew):
-		return resourcesync.Invalidf("from=%s lies in the future", resourcesync.Shorten(values[0]))
+		return resourcesync.Invalidf("from: got %s, want no time in the future", resourcesync.Shorten(values[0]))
 	}
 	return d.answer(w, r, d.since(s, micros))
 }
 
-// since returns the Change List of the changes whose datetime is at least
-// micros. It is open, unless more follow than one document holds. Then it ends
-// after as many as that, and its until is the datetime of its last entry. A link
-// rel=next names the rest: ?from= with that until. Because from is inclusive,
-// the next list repeats that one entry, and none is missing.
+// since returns the Change List of the changes whose datetime is at least micros. It is open, unless
+// there are more than a document may have. Then its until is the datetime of its last entry, and a link
+// rel=next leads to the rest: ?from= with that until. Because from is inclusive, the next list repeats
+// one entry, and none is missing.
 func (d *Server) since(s feed.State, micros int64) *document {
 	from := feed.Cursor{Micros: micros}.Time()
-	var after, last feed.Cursor // known once the document was written for the first time, as far as it could be kept
+	var after, last feed.Cursor // set by the first write, which reuses them if the document is written again
 	return &document{
-		// Whether and where it is cut follows from the log up to its head.
-		tag:      d.tag("changelist from", s.Set, s.Begin, micros, s.Head, s.Lastmod),
-		modified: modified(s, s.Head.Micros),
-		keep:     min(keepFrom, d.opts.CacheBytes/2),
+		// The head determines whether and where the list is cut.
+		tag:       d.tag("changelist from", s.Set, s.Begin, micros, s.Head, s.Lastmod),
+		modified:  modified(s, s.Head.Micros),
+		maxCached: min(maxCachedFrom, d.opts.CacheBytes/2),
 		write: func(ctx context.Context, w io.Writer) error {
 			entries := d.entries(ctx, s.Set, after, last)
 			if last.IsZero() {
@@ -150,7 +143,7 @@ func (d *Server) since(s feed.State, micros int64) *document {
 					return fmt.Errorf("seek in set %q: %w", s.Set, err)
 				}
 				if after.Position > s.Head.Position {
-					return moved()
+					return errMoved()
 				}
 				if last, entries, err = d.reach(ctx, s.Set, after, s.Head); err != nil {
 					return err
@@ -169,15 +162,15 @@ func (d *Server) since(s feed.State, micros int64) *document {
 	}
 }
 
-// maxBytes is the standard's limit for the bytes of one document (core section 7).
+// maxBytes is the maximum size of a document in bytes (core section 7).
 const maxBytes = 50 << 20
 
-// reach returns how far one document with the entries after a cursor goes: to head, or
-// to an earlier entry if there are more than maxItems, or more than maxBytes. It has two
-// entries at least, because the first of them may be a repeat. It also returns these
-// entries. It keeps them if they are few, else they are read again.
+// reach returns the last entry of a document that starts after a cursor: head, or an earlier entry if
+// there are more than maxItems entries or maxBytes bytes. The document has at least two entries, because
+// the first one may be a repeat. reach also returns the entries, which it holds in memory if they are
+// small and otherwise reads again.
 func (d *Server) reach(ctx context.Context, set string, after, head feed.Cursor) (last feed.Cursor, entries iter.Seq2[*feed.Entry, error], err error) {
-	var few []*feed.Entry
+	var small []*feed.Entry
 	last, n, size := after, 0, 0
 	for e, err := range d.entries(ctx, set, after, head) {
 		if err != nil {
@@ -187,17 +180,17 @@ func (d *Server) reach(ctx context.Context, set string, after, head feed.Cursor)
 		if n++; n > maxItems || n > 2 && size > maxBytes {
 			break
 		}
-		if last = e.Cursor; size <= keepFrom {
-			few = append(few, e)
+		if last = e.Cursor; size <= maxCachedFrom {
+			small = append(small, e)
 		}
 	}
-	if size > keepFrom {
+	if size > maxCachedFrom {
 		return last, d.entries(ctx, set, after, last), nil
 	}
-	return last, each(few), nil
+	return last, each(small), nil
 }
 
-// each yields the entries.
+// each returns an iterator over entries.
 func each(entries []*feed.Entry) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		for _, e := range entries {
@@ -208,8 +201,8 @@ func each(entries []*feed.Entry) iter.Seq2[*feed.Entry, error] {
 	}
 }
 
-// listHeader returns the header of an open Change List (core section 12.1). Its
-// attribute h:cursor is the cursor from which a client can follow by push.
+// listHeader returns the header of an open Change List (core section 12.1). Its attribute h:cursor is
+// the cursor at which a client can start to follow by push.
 func (d *Server) listHeader(set string, after, last feed.Cursor) *resourcesync.Header {
 	return &resourcesync.Header{
 		Capability: resourcesync.ChangeList,
@@ -222,8 +215,8 @@ func (d *Server) listHeader(set string, after, last feed.Cursor) *resourcesync.H
 	}
 }
 
-// entries yields the entries after the cursor after up to last. If the log does not have
-// exactly these entries any more, the last that it yields is an error.
+// entries yields the entries from after, exclusive, to last, inclusive. If the log no longer has exactly
+// these entries, the last value is an error.
 func (d *Server) entries(ctx context.Context, set string, after, last feed.Cursor) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		at := after
@@ -234,7 +227,7 @@ func (d *Server) entries(ctx context.Context, set string, after, last feed.Curso
 				yield(nil, fmt.Errorf("set %q after %v: %w", set, at, err))
 				return
 			case b.After != at || len(b.Entries) == 0:
-				yield(nil, moved())
+				yield(nil, errMoved())
 				return
 			}
 			for i := range b.Entries {
@@ -245,25 +238,25 @@ func (d *Server) entries(ctx context.Context, set string, after, last feed.Curso
 			at = b.Entries[len(b.Entries)-1].Cursor
 		}
 		if at != last {
-			yield(nil, moved())
+			yield(nil, errMoved())
 		}
 	}
 }
 
-// writeChanges writes a whole document of changes.
+// writeChanges writes a Change List.
 func writeChanges(w io.Writer, lastmod feed.Lastmod, h *resourcesync.Header, entries iter.Seq2[*feed.Entry, error]) error {
 	xml := feed.NewListWriter(lastmod)
 	return writeList(w, xml, h, entries, xml.AppendEntry)
 }
 
-// writeList writes a whole document: h, and the entries as appendEntry appends them.
+// writeList writes a document: h, and the entries encoded by appendEntry.
 func writeList(w io.Writer, xml *feed.XMLWriter, h *resourcesync.Header, entries iter.Seq2[*feed.Entry, error], appendEntry func(dst []byte, e *feed.Entry) []byte) error {
 	return writeEntries(w, xml.AppendHeader(nil, h), entries, appendEntry, resourcesync.AppendXMLFooter(nil, h))
 }
 
-// writeEntries writes a whole document: head, the entries as appendEntry appends them, and
-// tail. Its bytes and the sizes of its writes depend only on these, not on how the log pages.
-// An error of entries ends it, so it never writes a document that looks complete and is not.
+// writeEntries writes a document: head, the entries encoded by appendEntry, and tail. Its bytes and the
+// sizes of its writes depend only on these, not on the page size of the log. It stops at an error of
+// entries, so that an incomplete document never looks complete.
 func writeEntries(w io.Writer, head []byte, entries iter.Seq2[*feed.Entry, error], appendEntry func(dst []byte, e *feed.Entry) []byte, tail []byte) error {
 	buf := append(make([]byte, 0, writePage+4<<10), head...)
 	for e, err := range entries {

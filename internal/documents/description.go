@@ -11,44 +11,43 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// descriptionTries is how often a Source Description is begun before its reader is told to
-// come again. It reads the sets twice, with little time between. So few tries fail, even
-// while a client makes one set after another.
+// descriptionTries is the number of attempts to write a Source Description before a 503. Each attempt
+// reads the sets twice within a short time, so few attempts fail, even while a client creates one set
+// after another.
 const descriptionTries = 5
 
-// errOtherSets means that the sets have changed since a Source Description got its tag.
-var errOtherSets = errors.New("the sets have changed")
+// errSetsChanged means that the sets have changed since the tag of a Source Description was computed.
+var errSetsChanged = errors.New("the sets have changed")
 
-// description returns the Source Description (core section 8), with the
-// Capability Lists of the sets that the caller in ctx may follow. The standard
-// has no place for a set's title. If one document cannot hold them, it is an index of parts,
-// and part is the number of one of them, from 1; 0: the document itself. Writing it fails with
-// errOtherSets when the sets have changed meanwhile.
+// description returns the Source Description (core section 8) with the Capability Lists of the sets that
+// the caller in ctx may follow. The standard has no place for titles of sets. If there are too many sets
+// for one document, it is an index of parts; part is the number of a part from 1, or 0 for the document
+// itself. Writing it fails with errSetsChanged if the sets have changed in the meantime.
 func (d *Server) description(ctx context.Context, states []feed.State, part int) (*document, error) {
 	tag, err := d.descriptionTag(ctx, states, part)
 	if err != nil {
 		return nil, err
 	}
 	return &document{
-		tag:  tag,
-		keep: min(d.opts.CacheBytes/2, int64(1+len(states))*4<<10),
+		tag:       tag,
+		maxCached: min(d.opts.CacheBytes/2, int64(1+len(states))*4<<10),
 		write: func(ctx context.Context, w io.Writer) error {
-			states, err := d.log.Sets(ctx) // anew, so that no slow client keeps them
+			states, err := d.log.Sets(ctx) // again, so that slow clients do not hold them in memory
 			if err != nil {
 				return err
 			}
 			if is, err := d.descriptionTag(ctx, states, part); err != nil || is != tag {
-				return errOtherSets
+				return errSetsChanged
 			}
 			return d.writeDescription(ctx, w, states, part)
 		},
 	}, nil
 }
 
-// descriptionTag returns the tag of a description: that of its bytes, as in small.
+// descriptionTag returns the tag of a description, computed from its bytes as in small.
 func (d *Server) descriptionTag(ctx context.Context, states []feed.State, part int) (string, error) {
 	h := d.newTag()
-	_, _ = io.WriteString(h, "small ") // a hash does not fail
+	_, _ = io.WriteString(h, "small ") // a hash never fails
 	if err := d.writeDescription(ctx, h, states, part); err != nil {
 		return "", err
 	}
@@ -56,8 +55,8 @@ func (d *Server) descriptionTag(ctx context.Context, states []feed.State, part i
 	return sum(h), nil
 }
 
-// writeDescription writes a Source Description, an index of several, or one of these. It
-// returns a 404 if there is no such part.
+// writeDescription writes a Source Description, an index of parts, or a part. It returns a 404 if there
+// is no such part.
 func (d *Server) writeDescription(ctx context.Context, w io.Writer, states []feed.State, part int) error {
 	states = slices.DeleteFunc(slices.Clone(states), func(s feed.State) bool { return !access.FromContext(ctx).Rights.Sees(s) })
 	ends := d.descriptionEnds(states)
@@ -70,14 +69,14 @@ func (d *Server) writeDescription(ctx context.Context, w io.Writer, states []fee
 	}
 	switch n := len(ends); {
 	case part > n || part > 0 && n == 1:
-		return notFound("there is no such part of the Source Description " + d.base.Description())
+		return notFound("no such part of the Source Description " + d.base.Description())
 	case part > 0:
 		h.Links = append(h.Links, resourcesync.Link{Rel: "index", Href: d.base.Description()})
-		begin := 0
+		start := 0
 		if part > 1 {
-			begin = ends[part-2]
+			start = ends[part-2]
 		}
-		states = states[begin:ends[part-1]]
+		states = states[start:ends[part-1]]
 	case n > 1:
 		h.Index = true
 		items = func(yield func(*resourcesync.Item) bool) {
@@ -103,16 +102,16 @@ func (d *Server) writeDescription(ctx context.Context, w io.Writer, states []fee
 	return err
 }
 
-// descriptionEnds returns where each part of a Source Description ends among the sets: each
-// holds maxItems, and maxBytes, at most.
+// descriptionEnds returns the end index of each part of a Source Description in states. Each part has at
+// most maxItems items and maxBytes bytes.
 func (d *Server) descriptionEnds(states []feed.State) (ends []int) {
-	count, size := 0, bytesOfHead
+	count, size := 0, headBytes
 	for i := range states {
 		item := d.setItem(states[i])
 		n := item.Change.Size()
 		if count == maxItems || count > 0 && size+n > maxBytes {
 			ends = append(ends, i)
-			count, size = 0, bytesOfHead
+			count, size = 0, headBytes
 		}
 		count, size = count+1, size+n
 	}
@@ -123,9 +122,8 @@ func (d *Server) descriptionHeader() *resourcesync.Header {
 	return &resourcesync.Header{Capability: resourcesync.Description, Links: describedBy(d.opts.DescribedBy)}
 }
 
-// setDescription returns a Source Description with one set. A well-known client
-// looks for it beside the set's lists, and fails on a description with several
-// sets.
+// setDescription returns a Source Description with one set. A well-known client looks for it next to the
+// lists of the set, and fails on a description with several sets.
 func (d *Server) setDescription(_ context.Context, s feed.State) (*document, error) {
 	return d.small(&resourcesync.Document{
 		Header: *d.descriptionHeader(),
@@ -133,7 +131,7 @@ func (d *Server) setDescription(_ context.Context, s feed.State) (*document, err
 	}), nil
 }
 
-// setItem returns a set's item in a Source Description.
+// setItem returns the item of a set in a Source Description.
 func (d *Server) setItem(s feed.State) resourcesync.Item {
 	return resourcesync.Item{
 		Change:     resourcesync.Change{Loc: d.base.CapabilityList(s.Set), Links: describedBy(s.DescribedBy)},
@@ -141,11 +139,10 @@ func (d *Server) setItem(s feed.State) resourcesync.Item {
 	}
 }
 
-// capabilityList returns the Capability List of a set (core section 9; Change
-// Notification section 5). It names the source's own documents where the hub has
-// none. Its link rel=up leads to the description at the root. The standard asks for
-// the description "that enumerates all Capability Lists offered by the Source", and
-// the set's own description does not do that.
+// capabilityList returns the Capability List of a set (core section 9; Change Notification section 5).
+// It links to the documents of the source for those that the hub does not have. Its link rel=up leads to
+// the description at the root, because the standard requires the description "that enumerates all
+// Capability Lists offered by the Source", which the description of the set does not.
 func (d *Server) capabilityList(ctx context.Context, s feed.State) (*document, error) {
 	own, _, err := d.ownList(ctx, s.Set)
 	if err != nil {
@@ -190,7 +187,7 @@ func (d *Server) capabilityList(ctx context.Context, s feed.State) (*document, e
 	return d.small(doc), nil
 }
 
-// appendCapability adds the URL of a document to a Capability List, unless it is empty.
+// appendCapability appends the URL of a document to a Capability List unless it is empty.
 func appendCapability(items []resourcesync.Item, capability, url string) []resourcesync.Item {
 	if url == "" {
 		return items
@@ -198,8 +195,7 @@ func appendCapability(items []resourcesync.Item, capability, url string) []resou
 	return append(items, resourcesync.Item{Change: resourcesync.Change{Loc: url}, Capability: capability})
 }
 
-// describedBy returns the link to a document about a set, or about all of them, if there
-// is one.
+// describedBy returns the link to a document about a set or the hub, or nil if url is empty.
 func describedBy(url string) []resourcesync.Link {
 	if url == "" {
 		return nil

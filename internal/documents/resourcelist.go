@@ -17,42 +17,41 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Resources are what a set held at one cursor. The methods block while the store is
-// read. They return feed.ErrGone when the resources are not kept any more.
+// Resources are the resources of a set at one cursor. The methods block while the store is read, and
+// return feed.ErrGone if the snapshot no longer exists.
 type Resources interface {
 	Cursor() feed.Cursor
 	Tally(ctx context.Context, r inventory.Range) (digest.Tally, error)
 	Walk(ctx context.Context, r inventory.Range) iter.Seq2[*feed.Entry, error]
-	Nth(ctx context.Context, n uint64) (loc string, ok bool, err error) // the loc with n resources before it
+	Nth(ctx context.Context, n uint64) (loc string, ok bool, err error) // loc of the resource with n resources before it
 }
 
-// A List is what a Resource List is rendered from. Every hub has the same.
+// A List is the content of a Resource List, which is the same at every hub.
 type List struct {
 	Resources
-	Completed time.Time // when the resources became those of a Resource List
+	Completed time.Time // time when the snapshot was chosen for a Resource List
 }
 
-// A block is a run of maxItems resources, by rank; the last one may be shorter. A
-// document has one block. If that would be too long, the block is cut into several
-// documents. So every hub cuts the same documents, and needs to look only at the
-// resources in them.
+// A block is a range of maxItems resources by rank; the last one may have fewer. A block becomes one
+// document, or several if one would be too large. So all hubs split the list into the same documents,
+// and read only the resources in them.
 type block struct {
 	number uint64 // from 1
 	pieces []piece
 }
 
-// A piece is the resources of one document.
+// A piece is the range of resources of one document.
 type piece struct {
 	inventory.Range
 	count int
 }
 
-// bytesOfHead is more than what stands before and behind the entries of a Resource List.
-const bytesOfHead = 16 << 10
+// headBytes is an upper bound for the bytes before and after the entries of a document.
+const headBytes = 16 << 10
 
-// partName names a document of a Resource List, by the block and the number of the piece,
-// both from 1. The name says at which cursor the list is, and when it was completed, because a
-// list may be made again at the same cursor. So it never means another document.
+// partName returns the name of a document of a Resource List, by the block and the number of the piece,
+// both from 1. The name contains the cursor of the list and the time of its completion, because there
+// may be another list at the same cursor later. So it never refers to another document.
 func partName(s feed.State, at feed.Cursor, completed time.Time, block uint64, piece int) string {
 	name := "resourcelist-" + at.String() + "-" + strconv.FormatUint(block, 10)
 	if piece > 1 {
@@ -61,8 +60,8 @@ func partName(s feed.State, at feed.Cursor, completed time.Time, block uint64, p
 	return withLastmod(name+"-"+strconv.FormatInt(completed.UnixMicro(), 10), s.Lastmod)
 }
 
-// parsePartName reads the first numbers in what partName returns. Only partName can say whether a
-// set has a document of that name.
+// parsePartName parses the first numbers of the result of partName. The caller must compare the name
+// with that of the result.
 func parsePartName(name string) (at feed.Cursor, block uint64, piece int, ok bool) {
 	rest, ok := strings.CutPrefix(name, "resourcelist-")
 	words := strings.Split(strings.TrimSuffix(rest, ".xml"), "-")
@@ -78,7 +77,7 @@ func parsePartName(name string) (at feed.Cursor, block uint64, piece int, ok boo
 	return at, block, piece, err == nil && cerr == nil
 }
 
-// inventoryList is Inventories.ResourceList.
+// inventoryList calls Inventories.ResourceList if there are inventories.
 func (d *Server) inventoryList(ctx context.Context, set string, at feed.Cursor) (*List, error) {
 	if d.opts.Inventories == nil {
 		return nil, feed.ErrNoInventory
@@ -86,7 +85,7 @@ func (d *Server) inventoryList(ctx context.Context, set string, at feed.Cursor) 
 	return d.opts.Inventories.ResourceList(ctx, set, at)
 }
 
-// list returns the Resource List of a set at a cursor; with the zero cursor, the newest.
+// list returns the Resource List of a set at a cursor, or the newest one for the zero cursor.
 func (d *Server) list(ctx context.Context, s feed.State, at feed.Cursor) (*List, error) {
 	l, err := d.inventoryList(ctx, s.Set, at)
 	e, ok := errors.AsType[*feed.Error](err)
@@ -95,16 +94,16 @@ func (d *Server) list(ctx context.Context, s feed.State, at feed.Cursor) (*List,
 	}
 	p := *problem.From(err)
 	if e.Status == 410 {
-		p.Detail = "this Resource List was renewed; the newest one is " + d.base.ResourceList(s.Set)
+		p.Detail = "this Resource List has been replaced; the newest one is " + d.base.ResourceList(s.Set)
 	} else if s.ResourceList != "" {
-		p.Detail += "; the source's own Resource List is " + s.ResourceList
+		p.Detail += "; the Resource List of the source is " + s.ResourceList
 	}
 	return nil, &p
 }
 
-// ownList returns the hub's newest Resource List of a set, and how many resources it has. The
-// list is nil if the hub has none, or one without resources: the sitemap schema allows no empty
-// document, and real clients fail on one.
+// ownList returns the newest Resource List of the hub for a set, and its number of resources. The list is
+// nil if the hub has none or it is empty: the sitemap schema allows no empty document, and real clients
+// fail on one.
 func (d *Server) ownList(ctx context.Context, set string) (l *List, resources uint64, err error) {
 	l, err = d.inventoryList(ctx, set, feed.Cursor{})
 	if e, ok := errors.AsType[*feed.Error](err); ok && e.Status == 404 {
@@ -120,8 +119,8 @@ func (d *Server) ownList(ctx context.Context, set string) (l *List, resources ui
 	return l, all.Count, nil
 }
 
-// resourceList returns resourcelist.xml: the Resource List (core section 10.1), or the
-// Resource List Index (section 10.2) if one document cannot hold all resources.
+// resourceList returns resourcelist.xml: the Resource List (core section 10.1), or the Resource List
+// Index (section 10.2) if the resources do not fit in one document.
 func (d *Server) resourceList(ctx context.Context, s feed.State) (*document, error) {
 	l, err := d.list(ctx, s, feed.Cursor{})
 	if err != nil {
@@ -132,9 +131,9 @@ func (d *Server) resourceList(ctx context.Context, s feed.State) (*document, err
 		return nil, err
 	}
 	doc := &document{
-		tag:      d.tag("resourcelist", s.Set, l.Cursor(), l.Completed.UnixMicro(), s.Lastmod),
-		modified: modified(s, l.Completed.UnixMicro()),
-		keep:     min(keepFrom, d.opts.CacheBytes/2), // see keepFrom: most clients read a Resource List once
+		tag:       d.tag("resourcelist", s.Set, l.Cursor(), l.Completed.UnixMicro(), s.Lastmod),
+		modified:  modified(s, l.Completed.UnixMicro()),
+		maxCached: min(maxCachedFrom, d.opts.CacheBytes/2), // most clients read a Resource List once
 	}
 	if all.Count <= maxItems {
 		b, err := d.block(ctx, s.Set, l, all.Count, 1)
@@ -152,9 +151,9 @@ func (d *Server) resourceList(ctx context.Context, s feed.State) (*document, err
 	return doc, nil
 }
 
-// resourcePart returns a document that a Resource List Index names.
+// resourcePart returns a document of a Resource List Index.
 func (d *Server) resourcePart(ctx context.Context, s feed.State, name string, at feed.Cursor, number uint64, n int) (*document, error) {
-	none := notFound("there is no such part of a Resource List; " + d.base.ResourceList(s.Set) + " names those that there are")
+	none := notFound("no such part of a Resource List; " + d.base.ResourceList(s.Set) + " lists the existing ones")
 	l, err := d.list(ctx, s, at)
 	if err != nil {
 		return nil, err
@@ -173,7 +172,7 @@ func (d *Server) resourcePart(ctx context.Context, s feed.State, name string, at
 	if err != nil {
 		return nil, err
 	}
-	if n > len(b.pieces) || all.Count <= maxItems && len(b.pieces) == 1 { // then resourcelist.xml is no index
+	if n > len(b.pieces) || all.Count <= maxItems && len(b.pieces) == 1 { // resourcelist.xml is not an index then
 		return nil, none
 	}
 	h := d.resourcesHeader(s.Set, l)
@@ -182,24 +181,24 @@ func (d *Server) resourcePart(ctx context.Context, s feed.State, name string, at
 		tag:       d.tag("resourcelist part", s.Set, l.Cursor(), l.Completed.UnixMicro(), number, n, s.Lastmod),
 		modified:  l.Completed.UnixMicro(),
 		immutable: true,
-		keep:      min(keepFrom, d.opts.CacheBytes/2),
+		maxCached: min(maxCachedFrom, d.opts.CacheBytes/2),
 		write: func(ctx context.Context, w io.Writer) error {
 			return writeResources(w, s.Lastmod, h, l.resources(ctx, b.pieces[n-1]))
 		},
 	}, nil
 }
 
-// blocks returns how many blocks there are of so many resources.
+// blocks returns the number of blocks of count resources.
 func blocks(count uint64) uint64 { return (count + maxItems - 1) / maxItems }
 
-// block returns a block of a Resource List with so many resources. It remembers the
-// block, so that the resources are looked at only once.
+// block returns a block of a Resource List with count resources. It caches the block, so that the
+// resources are read only once.
 func (d *Server) block(ctx context.Context, set string, l *List, count, number uint64) (block, error) {
 	key := fmt.Sprintln(set, l.Cursor(), l.Completed.UnixMicro(), number)
 	return d.blocks.do(ctx, key, func() (block, int64, error) {
-		b, err := cut(ctx, l, count, number)
+		b, err := splitBlock(ctx, l, count, number)
 		if err != nil {
-			return b, 0, fmt.Errorf("the Resource List of set %q at %v: %w", set, l.Cursor(), err)
+			return b, 0, fmt.Errorf("Resource List of set %q at %v: %w", set, l.Cursor(), err)
 		}
 		size := int64(cachedOverhead)
 		for _, p := range b.pieces {
@@ -209,22 +208,22 @@ func (d *Server) block(ctx context.Context, set string, l *List, count, number u
 	})
 }
 
-// cut cuts a block into pieces. It takes the most that resources may take as XML.
-func cut(ctx context.Context, l *List, count, number uint64) (b block, err error) {
-	first, behind := (number-1)*maxItems, min(number*maxItems, count)
+// splitBlock splits a block into pieces by the maximum size of the resources as XML.
+func splitBlock(ctx context.Context, l *List, count, number uint64) (b block, err error) {
+	first, end := (number-1)*maxItems, min(number*maxItems, count)
 	var all inventory.Range
 	if first > 0 {
 		if all.From, err = boundary(ctx, l, first); err != nil {
 			return b, err
 		}
 	}
-	if behind < count {
-		if all.To, err = boundary(ctx, l, behind); err != nil {
+	if end < count {
+		if all.To, err = boundary(ctx, l, end); err != nil {
 			return b, err
 		}
 	}
 	b.number = number
-	p, size, seen := piece{Range: all}, bytesOfHead, uint64(0)
+	p, size, seen := piece{Range: all}, headBytes, uint64(0)
 	for e, err := range l.Walk(ctx, all) {
 		if err != nil {
 			return b, err
@@ -233,29 +232,29 @@ func cut(ctx context.Context, l *List, count, number uint64) (b block, err error
 		if p.count > 0 && size+n > maxBytes {
 			p.To = e.Change.Loc
 			b.pieces = append(b.pieces, p)
-			p, size = piece{Range: inventory.Range{From: e.Change.Loc, To: all.To}}, bytesOfHead
+			p, size = piece{Range: inventory.Range{From: e.Change.Loc, To: all.To}}, headBytes
 		}
 		p.count++
 		size += n
 		seen++
 	}
-	if b.pieces = append(b.pieces, p); first+seen != behind {
-		return b, fmt.Errorf("%w: %d resources lie where %d should", feed.ErrDamaged, seen, behind-first)
+	if b.pieces = append(b.pieces, p); first+seen != end {
+		return b, fmt.Errorf("%w: got %d resources in a range, want %d", feed.ErrDamaged, seen, end-first)
 	}
 	return b, nil
 }
 
-// boundary returns the loc with n resources before it.
+// boundary returns the loc of the resource with n resources before it.
 func boundary(ctx context.Context, l *List, n uint64) (string, error) {
 	loc, ok, err := l.Nth(ctx, n)
 	if err == nil && !ok {
-		err = fmt.Errorf("%w: there are no more than %d resources", feed.ErrDamaged, n)
+		err = fmt.Errorf("%w: got at most %d resources, want more", feed.ErrDamaged, n)
 	}
 	return loc, err
 }
 
-// resourcesHeader returns the header of a Resource List. Its attribute h:cursor is the
-// cursor from which a client can follow by push; at is the same for clients that pull.
+// resourcesHeader returns the header of a Resource List. Its attribute h:cursor is the cursor at which a
+// client can start to follow by push; at is its datetime, for clients that pull.
 func (d *Server) resourcesHeader(set string, l *List) *resourcesync.Header {
 	return &resourcesync.Header{
 		Capability: resourcesync.ResourceList,
@@ -294,14 +293,13 @@ func (d *Server) writeResourceIndex(ctx context.Context, w io.Writer, s feed.Sta
 	return err
 }
 
-// resources yields the resources of a piece. If the list does not have as many, the last that
-// it yields is an error.
+// resources yields the resources of a piece. If their number is wrong, the last value is an error.
 func (l *List) resources(ctx context.Context, p piece) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		n := 0
 		for e, err := range l.Walk(ctx, p.Range) {
 			if err != nil {
-				yield(nil, fmt.Errorf("the Resource List at %v: %w", l.Cursor(), err))
+				yield(nil, fmt.Errorf("Resource List at %v: %w", l.Cursor(), err))
 				return
 			}
 			if n++; !yield(e, nil) {
@@ -309,12 +307,12 @@ func (l *List) resources(ctx context.Context, p piece) iter.Seq2[*feed.Entry, er
 			}
 		}
 		if n != p.count {
-			yield(nil, fmt.Errorf("the Resource List at %v: %w: %d resources lie where %d should", l.Cursor(), feed.ErrDamaged, n, p.count))
+			yield(nil, fmt.Errorf("Resource List at %v: %w: got %d resources in a range, want %d", l.Cursor(), feed.ErrDamaged, n, p.count))
 		}
 	}
 }
 
-// writeResources writes a whole Resource List.
+// writeResources writes a Resource List.
 func writeResources(w io.Writer, lastmod feed.Lastmod, h *resourcesync.Header, resources iter.Seq2[*feed.Entry, error]) error {
 	xml := feed.NewListWriter(lastmod)
 	return writeList(w, xml, h, resources, xml.AppendResource)

@@ -8,13 +8,12 @@ import (
 	"github.com/rshub/rshub/internal/problem"
 )
 
-// mostSitemaps bounds the lines of robots.txt, which crawlers read up to 500 KiB of.
-const mostSitemaps = 5_000
+// maxSitemaps is the maximum number of lines of robots.txt, of which crawlers read up to 500 KiB.
+const maxSitemaps = 5_000
 
-// ServeRobots answers {base}/robots.txt, which crawlers look for at the root of a host: the
-// Resource Lists of the sets whose descriptions ask for it (core section 6.3.4). It names
-// those that everybody may follow, and of which the hub knows all resources. If there is
-// none, it returns a 404.
+// ServeRobots serves {base}/robots.txt, which crawlers request at the root of a host: the Resource Lists
+// of sets with "sitemap" in their description (core section 6.3.4), if the set is public and its
+// inventory complete. It returns a 404 if there are none.
 func (d *Server) ServeRobots(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Add("Vary", "Authorization")
 	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
@@ -27,7 +26,7 @@ func (d *Server) ServeRobots(w http.ResponseWriter, r *http.Request) error {
 	var text []byte
 	lines := 0
 	for _, s := range states {
-		if !s.Sitemap || s.Private || !access.FromContext(r.Context()).Rights.Sees(s) || lines == mostSitemaps {
+		if !s.Sitemap || s.Private || !access.FromContext(r.Context()).Rights.Sees(s) || lines == maxSitemaps {
 			continue
 		}
 		list, _, err := d.ownList(r.Context(), s.Set)
@@ -40,10 +39,10 @@ func (d *Server) ServeRobots(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if lines == 0 {
-		return notFound("no set asks to be named here")
+		return notFound("no set has \"sitemap\" in its description")
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-cache")
-	_, _ = w.Write(text) // the client may be gone
+	_, _ = w.Write(text) // the client may have disconnected
 	return nil
 }
