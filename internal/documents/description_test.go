@@ -14,11 +14,11 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Capability List names the source's own documents where the hub has none, and never the
-// source's own Change List, whose URL may be a secret.
-func TestSourcesOwnDocuments(t *testing.T) {
+// A Capability List links to the documents of the source for those that the hub lacks, but never to its
+// Change List, whose URL may be secret.
+func TestDocumentsOfSource(t *testing.T) {
 	m := newMemory(t)
-	m.make("demo", 4)
+	m.create("demo", 4)
 	s := newServer(m, documents.Options{})
 	before := s.get("/sets/demo/capabilitylist.xml")
 	m.describe("demo", feed.Description{
@@ -40,17 +40,17 @@ func TestSourcesOwnDocuments(t *testing.T) {
 		"change-notification " + feed.Base(base).Topic("demo"),
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("it has\n\t%q, want\n\t%q", got, want)
+		t.Errorf("got the documents\n\t%q, want\n\t%q", got, want)
 	}
 	if tag := w.Header().Get("ETag"); tag == "" || tag == before.Header().Get("ETag") {
-		t.Errorf("the ETag is %q, it was %q", tag, before.Header().Get("ETag"))
+		t.Errorf("ETag = %q, want another than %q", tag, before.Header().Get("ETag"))
 	}
 }
 
-func TestDescriptionShowsWhatTheCallerMaySee(t *testing.T) {
+func TestDescriptionHasOnlyVisibleSets(t *testing.T) {
 	m := newMemory(t)
 	for _, set := range []string{"b", "a", "c"} {
-		m.make(set, 10)
+		m.create(set, 10)
 	}
 	some, err := access.ParseRights("follow:a,follow:c")
 	if err != nil {
@@ -59,26 +59,25 @@ func TestDescriptionShowsWhatTheCallerMaySee(t *testing.T) {
 	s := newServer(m, documents.Options{})
 	w := s.doAs(some, "GET", "/.well-known/resourcesync")
 	if strings.Contains(w.Body.String(), "/sets/b/") || !strings.Contains(w.Body.String(), "/sets/c/") {
-		t.Errorf("without the right: %s", w.Body)
+		t.Errorf("without the right: got %s, want c and not b", w.Body)
 	}
 	w2 := s.get("/.well-known/resourcesync")
 	if !strings.Contains(w2.Body.String(), "/sets/b/") || w.Header().Get("Etag") == w2.Header().Get("Etag") {
-		t.Errorf("with the right: %s", w2.Body)
+		t.Errorf("with the right: got %s, want b and another ETag", w2.Body)
 	}
 	if got := w.Header().Get("Vary"); got != "Accept-Encoding, Authorization" {
-		t.Errorf("Vary = %q", got)
+		t.Errorf("Vary = %q, want Accept-Encoding, Authorization", got)
 	}
 }
 
-// A set is made, described or deleted between the two looks at the sets. The document is
-// begun again, and has the sets of the second look: as a whole, also when it is sent while
-// it is written.
-func TestSetsChangeWhileListed(t *testing.T) {
+// If a set is created, described or deleted between the two reads of the sets, the document is written
+// again with the new sets, whether it is cached or streamed.
+func TestSetsChangeDuringDescription(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		changes func(m *memory)
 	}{
-		{"made", func(m *memory) { m.make("new", 4) }},
+		{"created", func(m *memory) { m.create("new", 4) }},
 		{"described", func(m *memory) {
 			m.describe("demo", feed.Description{DescribedBy: "https://example.org/other"})
 		}},
@@ -88,60 +87,60 @@ func TestSetsChangeWhileListed(t *testing.T) {
 			}
 		}},
 	} {
-		for how, o := range map[string]documents.Options{"kept": {}, "streamed": {CacheBytes: 64}} {
-			t.Run(test.name+", "+how, func(t *testing.T) {
+		for mode, o := range map[string]documents.Options{"cached": {}, "streamed": {CacheBytes: 64}} {
+			t.Run(test.name+", "+mode, func(t *testing.T) {
 				m := newMemory(t)
-				m.make("demo", 4)
-				m.make("old", 4)
+				m.create("demo", 4)
+				m.create("old", 4)
 				s := newServer(m, o)
-				looks := 0
+				reads := 0
 				change := func() {
-					if looks++; looks == 1 {
+					if reads++; reads == 1 {
 						test.changes(m)
 					}
 				}
-				m.listed.Store(&change)
+				m.afterSets.Store(&change)
 				w := s.get("/.well-known/resourcesync")
-				m.listed.Store(nil)
+				m.afterSets.Store(nil)
 				fresh := newServer(m, documents.Options{}).get("/.well-known/resourcesync")
 				if w.Code != 200 || w.Body.String() != fresh.Body.String() || w.Header().Get("ETag") != fresh.Header().Get("ETag") {
-					t.Errorf("%d %v\n%s\nwant %v\n%s", w.Code, w.Header(), w.Body, fresh.Header(), fresh.Body)
+					t.Errorf("got %d %v\n%s\nwant 200 %v\n%s", w.Code, w.Header(), w.Body, fresh.Header(), fresh.Body)
 				}
 			})
 		}
 	}
 }
 
-// Sets that never stand still cost a bounded number of tries.
-func TestSetsKeepChanging(t *testing.T) {
+// If the sets change all the time, the request fails after a few attempts.
+func TestSetsChangeAllTheTime(t *testing.T) {
 	m := newMemory(t)
 	s := newServer(m, documents.Options{})
-	looks := 0
+	reads := 0
 	change := func() {
-		looks++
-		m.make(fmt.Sprintf("set-%d", looks), 4)
+		reads++
+		m.create(fmt.Sprintf("set-%d", reads), 4)
 	}
-	m.listed.Store(&change)
+	m.afterSets.Store(&change)
 	w := s.get("/.well-known/resourcesync")
 	if w.Code != 503 || w.Header().Get("Retry-After") == "" || w.Header().Get("ETag") != "" {
-		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+		t.Errorf("got %d %v %s, want 503 with Retry-After", w.Code, w.Header(), w.Body)
 	}
-	if looks > 20 {
-		t.Errorf("%d looks at the sets", looks)
+	if reads > 20 {
+		t.Errorf("got %d reads of the sets, want at most 20", reads)
 	}
 }
 
-// A hall has many sets. Only their list is looked at.
-type hall struct {
+// A setsLog is a log whose Sets returns the given states.
+type setsLog struct {
 	*memory
 	states []feed.State
 }
 
-func (h *hall) Sets(context.Context, ...string) ([]feed.State, error) { return h.states, nil }
+func (h *setsLog) Sets(context.Context, ...string) ([]feed.State, error) { return h.states, nil }
 
-// More sets than one document may hold, by number or by bytes, are in the parts of an index,
-// each once.
-func TestDescriptionIsCut(t *testing.T) {
+// More sets than a document may have, by number or by bytes, are listed in the parts of an index, each
+// once.
+func TestDescriptionParts(t *testing.T) {
 	m := newMemory(t)
 	rights, err := access.ParseRights("follow:s*")
 	if err != nil {
@@ -152,17 +151,17 @@ func TestDescriptionIsCut(t *testing.T) {
 		sets   int
 		about  string
 		hidden int // sets that the caller may not follow
-		parts  int // 0: no index
+		parts  int // 0 if there is no index
 	}{
-		{"as many as fit", 50_000, "", 0, 0},
+		{"largest document", 50_000, "", 0, 0},
 		{"one more", 50_001, "", 0, 2},
-		{"one more, which nobody sees", 50_001, "", 1, 0},
-		{"long ones", 30_000, "https://example.org/" + strings.Repeat("x", 1_900), 0, 2},
+		{"one more that is invisible", 50_001, "", 1, 0},
+		{"large items", 30_000, "https://example.org/" + strings.Repeat("x", 1_900), 0, 2},
 	} {
 		if testing.Short() && test.name != "one more" {
 			continue
 		}
-		h := &hall{memory: m}
+		h := &setsLog{memory: m}
 		for i := range test.sets {
 			name := "s"
 			if i < test.hidden {
@@ -175,11 +174,11 @@ func TestDescriptionIsCut(t *testing.T) {
 			t.Helper()
 			w := s.doAs(rights, "GET", url)
 			if n := w.Body.Len(); n > 50<<20 {
-				t.Errorf("%s: %s has %d bytes", test.name, url, n)
+				t.Errorf("%s: GET %s: got %d bytes, want at most 50 MiB", test.name, url, n)
 			}
 			body := w.Body.Bytes()
 			var urls []resourcesync.Item
-			if testing.Short() && len(body) > 1<<20 { // parsing it all is slow: parse the first set, and search for the others
+			if testing.Short() && len(body) > 1<<20 { // parse only the first set, because parsing is slow, and search for the others
 				first := bytes.Index(body, []byte("</url>")) + len("</url>")
 				for part := range bytes.SplitSeq(body[first:], []byte("<loc>")) {
 					if loc, _, ok := bytes.Cut(part, []byte("</loc>")); ok {
@@ -190,7 +189,7 @@ func TestDescriptionIsCut(t *testing.T) {
 			}
 			doc, err := resourcesync.ReadXML(bytes.NewReader(body), resourcesync.Limits{})
 			if err != nil || doc.Capability != resourcesync.Description {
-				t.Fatalf("%s: %s is %+v, %v", test.name, url, doc.Header, err)
+				t.Fatalf("%s: GET %s: got %+v, %v, want a Source Description", test.name, url, doc.Header, err)
 			}
 			doc.Items = append(doc.Items, urls...)
 			return doc
@@ -210,18 +209,18 @@ func TestDescriptionIsCut(t *testing.T) {
 				seen[it.Loc] = true
 			}
 			if len(doc.Items) > 50_000 || doc.Index || parts > 0 && (len(doc.Links) != 1 || doc.Links[0].Rel != "index" || doc.Links[0].Href != base+"/.well-known/resourcesync") {
-				t.Errorf("%s: a part has %d sets, and the links %v", test.name, len(doc.Items), doc.Links)
+				t.Errorf("%s: got a part with %d sets and the links %v, want at most 50,000 and the index", test.name, len(doc.Items), doc.Links)
 			}
 		}
 		want := test.sets - test.hidden
 		if parts != test.parts || len(seen) != want {
-			t.Errorf("%s: %d parts with %d sets, want %d with %d", test.name, parts, len(seen), test.parts, want)
+			t.Errorf("%s: got %d parts with %d sets, want %d with %d", test.name, parts, len(seen), test.parts, want)
 		}
 	}
 	s := newServer(m, documents.Options{})
 	for part, status := range map[string]int{"1": 404, "2": 404, "0": 400, "x": 400} {
 		if w := s.get("/.well-known/resourcesync?part=" + part); w.Code != status {
-			t.Errorf("part %s of a description that is no index is %d: %s", part, w.Code, w.Body)
+			t.Errorf("part %s of a description without parts: got %d %s, want %d", part, w.Code, w.Body, status)
 		}
 	}
 }

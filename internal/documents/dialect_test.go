@@ -23,8 +23,8 @@ import (
 var dialects = []*dialect.Form{activitystreams.Form, atom.Form, changeset.Form}
 
 func TestDialects(t *testing.T) {
-	m, s := filled(t, 4, 0, documents.Options{Dialects: dialects})
-	m.make("rfcs", 4)
+	m, s := newFilled(t, 4, 0, documents.Options{Dialects: dialects})
+	m.create("rfcs", 4)
 	m.add("peps", 3)
 	m.add("peps", 5)
 	m.add("peps", 2)
@@ -45,7 +45,7 @@ func TestDialects(t *testing.T) {
 		t.Run(test.file, func(t *testing.T) {
 			w := s.get(test.url)
 			if w.Code != http.StatusOK {
-				t.Fatalf("GET %s: %d %s", test.url, w.Code, w.Body)
+				t.Fatalf("GET %s: got %d %s, want 200", test.url, w.Code, w.Body)
 			}
 			golden(t, "dialect/"+test.file, w.Body.Bytes())
 		})
@@ -61,13 +61,13 @@ func (m *memory) cursor(position uint64) feed.Cursor {
 	return c
 }
 
-// A stream is any document of ActivityStreams, as a reader knows it.
-type stream struct {
+// An activityDocument is any ActivityStreams document.
+type activityDocument struct {
 	Type       string `json:"type"`
 	TotalItems int    `json:"totalItems"`
-	First      *stream
-	Last       *stream
-	Prev, Next *stream
+	First      *activityDocument
+	Last       *activityDocument
+	Prev, Next *activityDocument
 	ID         string `json:"id"`
 	Items      []struct {
 		Type, EndTime string
@@ -75,16 +75,16 @@ type stream struct {
 	} `json:"orderedItems"`
 }
 
-func (s *server) stream(url string) *stream {
+func (s *server) readActivity(url string) *activityDocument {
 	s.Helper()
-	v := new(stream)
+	v := new(activityDocument)
 	if w := s.get(url); w.Code != http.StatusOK || json.Unmarshal(w.Body.Bytes(), v) != nil {
-		s.Fatalf("GET %s: %d %s", url, w.Code, w.Body)
+		s.Fatalf("GET %s: got %d %s, want JSON", url, w.Code, w.Body)
 	}
 	return v
 }
 
-// An atomFeed is what readers of feeds look at.
+// An atomFeed is the part of an Atom feed that feed readers use.
 type atomFeed struct {
 	Updated time.Time `xml:"http://www.w3.org/2005/Atom updated"`
 	Links   []ln      `xml:"http://www.w3.org/2005/Atom link"`
@@ -95,12 +95,12 @@ type atomFeed struct {
 	} `xml:"http://www.w3.org/2005/Atom entry"`
 }
 
-// At every length of a log with small lists, whoever walks through the documents of a form as
-// its standard says sees each change, in order. Feeds and archives may overlap.
-func TestWalkInDialects(t *testing.T) {
-	m, s := filled(t, 3, 0, documents.Options{Dialects: dialects})
+// For each length of a log with small lists, a client that follows the links of a form as its standard
+// says sees each change in order. Feeds and archives may overlap.
+func TestDialectsHaveAllChanges(t *testing.T) {
+	m, s := newFilled(t, 3, 0, documents.Options{Dialects: dialects})
 	next := "/sets/peps/changeset.xml"
-	var polled []string // the events of all changesets that followed each other
+	var polled []string // events of consecutive changesets
 	for n := range 12 {
 		if n > 0 {
 			m.add("peps", 1)
@@ -110,35 +110,35 @@ func TestWalkInDialects(t *testing.T) {
 			want = append(want, m.cursor(position+1).String())
 		}
 
-		c := s.stream("/sets/peps/activity/collection.json")
+		c := s.readActivity("/sets/peps/activity/collection.json")
 		if c.TotalItems != n || c.First == nil || c.Last == nil {
-			t.Fatalf("a collection of %d changes: %+v", n, c)
+			t.Fatalf("collection of %d changes = %+v, want that total, a first and a last page", n, c)
 		}
 		times, first := []string{}, ""
-		for at := c.Last; at != nil; { // as a harvester does that knows nothing yet
-			page := s.stream(at.ID)
+		for at := c.Last; at != nil; { // as a new harvester does
+			page := s.readActivity(at.ID)
 			for _, item := range slices.Backward(page.Items) {
 				times = append(times, item.EndTime)
 			}
 			first, at = page.ID, page.Prev
 		}
 		if first != c.First.ID || len(times) != n || !slices.IsSortedFunc(times, func(a, b string) int { return strings.Compare(b, a) }) {
-			t.Errorf("backward through %d changes to %s: %q", n, first, times)
+			t.Errorf("backward through %d changes: got %q to %s, want all to %s", n, times, first, c.First.ID)
 		}
 		forward := 0
 		for at := c.First; at != nil; {
-			page := s.stream(at.ID)
+			page := s.readActivity(at.ID)
 			forward, at = forward+len(page.Items), page.Next
 		}
 		if forward != n {
-			t.Errorf("forward through %d changes are %d", n, forward)
+			t.Errorf("forward: got %d changes, want %d", forward, n)
 		}
 
 		var seen []string
 		for url := "/sets/peps/atom.xml"; url != ""; {
 			var f atomFeed
 			if w := s.get(url); w.Code != http.StatusOK || xml.Unmarshal(w.Body.Bytes(), &f) != nil {
-				t.Fatalf("GET %s: %d %s", url, w.Code, w.Body)
+				t.Fatalf("GET %s: got %d %s, want XML", url, w.Code, w.Body)
 			}
 			var ids []string
 			for _, e := range f.Entries {
@@ -146,24 +146,24 @@ func TestWalkInDialects(t *testing.T) {
 				ids = append(ids, cursor)
 			}
 			for len(seen) > 0 && slices.Contains(ids, seen[0]) {
-				seen = seen[1:] // it is in the archive, too
+				seen = seen[1:] // also in the archive
 			}
 			if seen = append(ids, seen...); url != "/sets/peps/atom.xml" && f.Archive == nil {
-				t.Errorf("%s is no archive", url)
+				t.Errorf("GET %s: got no fh:archive, want one", url)
 			}
 			url = link(f.Links, "prev-archive")
 		}
 		if !slices.Equal(seen, want) {
-			t.Errorf("the feed with its archives has %q, want %q", seen, want)
+			t.Errorf("feed with archives: got %q, want %q", seen, want)
 		}
 
-		for { // as a client of 2012 polls
+		for { // as a client of the draft of 2012 polls
 			var v struct {
 				Links []ln     `xml:"http://www.w3.org/2005/Atom link"`
 				IDs   []string `xml:"url>eventid"`
 			}
 			if w := s.get(next); w.Code != http.StatusOK || xml.Unmarshal(w.Body.Bytes(), &v) != nil {
-				t.Fatalf("GET %s: %d %s", next, w.Code, w.Body)
+				t.Fatalf("GET %s: got %d %s, want XML", next, w.Code, w.Body)
 			}
 			for _, id := range v.IDs {
 				_, cursor, _ := strings.Cut(id, "#")
@@ -175,32 +175,32 @@ func TestWalkInDialects(t *testing.T) {
 			}
 		}
 		if !slices.Equal(polled, want) {
-			t.Errorf("changesets: %q, want %q", polled, want)
+			t.Errorf("changesets: got %q, want %q", polled, want)
 		}
 	}
 }
 
-// What never changes is kept by caches, and what retention removed is gone, not missing.
-func TestDialectPagesStay(t *testing.T) {
-	m, s := filled(t, 3, 3, documents.Options{Dialects: dialects})
+// Closed pages are immutable, and pages removed by retention get a 410.
+func TestDialectPagesAreImmutable(t *testing.T) {
+	m, s := newFilled(t, 3, 3, documents.Options{Dialects: dialects})
 	begin, first, empty := m.state("peps").Begin, m.listText("peps", 1), m.listText("peps", 2)
 	m.add("peps", 3)
 	second := m.listText("peps", 2)
 	url := "/sets/peps/activity/page-" + second + ".json"
 	before := s.get(url)
 	if got := before.Header().Get("Cache-Control"); got != "public, max-age=31536000, immutable" {
-		t.Errorf("Cache-Control of a closed page: %q", got)
+		t.Errorf("Cache-Control of a closed page = %q, want immutable", got)
 	}
 	if got := before.Header().Get("Content-Type"); got != activitystreams.Form.MediaType {
-		t.Errorf("Content-Type: %q", got)
+		t.Errorf("Content-Type = %q, want %q", got, activitystreams.Form.MediaType)
 	}
 	for _, text := range []string{empty, m.listText("peps", 3)} {
 		if w := s.get("/sets/peps/activity/page-" + text + ".json"); w.Code != 200 || w.Header().Get("Cache-Control") != "no-cache" {
-			t.Errorf("by the name of an open page: %d, Cache-Control %q", w.Code, w.Header().Get("Cache-Control"))
+			t.Errorf("open name of a page: got %d, Cache-Control %q, want 200, no-cache", w.Code, w.Header().Get("Cache-Control"))
 		}
 	}
 	if w := s.get(url, "If-None-Match", before.Header().Get("Etag")); w.Code != http.StatusNotModified {
-		t.Errorf("asked again: %d", w.Code)
+		t.Errorf("GET with If-None-Match: got %d, want 304", w.Code)
 	}
 	after := "/sets/peps/changeset.xml?after=" + m.cursor(1).String()
 
@@ -208,15 +208,15 @@ func TestDialectPagesStay(t *testing.T) {
 	m.trim("peps", 8)
 	m.describe("peps", feed.Description{Title: "Other"})
 	if w := s.get(url); w.Code != http.StatusOK || !bytes.Equal(w.Body.Bytes(), before.Body.Bytes()) {
-		t.Errorf("a closed page is another one later: %d %s", w.Code, w.Body)
+		t.Errorf("closed page after more changes: got %d %s, want the same", w.Code, w.Body)
 	}
-	c := s.stream("/sets/peps/activity/collection.json")
-	if got := s.stream(c.First.ID); got.Items[0].Object.ID != change(4).Loc || c.TotalItems != 10 {
-		t.Errorf("after retention %d activities begin with %+v", c.TotalItems, got.Items[0])
+	c := s.readActivity("/sets/peps/activity/collection.json")
+	if got := s.readActivity(c.First.ID); got.Items[0].Object.ID != change(4).Loc || c.TotalItems != 10 {
+		t.Errorf("after retention: got %d activities, first %+v, want 10, first change 4", c.TotalItems, got.Items[0])
 	}
 	for _, gone := range []string{"/sets/peps/activity/page-" + first + ".json", "/sets/peps/atom-" + first + ".xml", after} {
 		if w := s.get(gone); w.Code != http.StatusGone {
-			t.Errorf("GET %s: %d %s", gone, w.Code, w.Body)
+			t.Errorf("GET %s: got %d %s, want 410", gone, w.Code, w.Body)
 		}
 	}
 	_, end, _ := strings.Cut(second, "-until-")
@@ -236,7 +236,7 @@ func TestDialectPagesStay(t *testing.T) {
 		"/sets/peps/atom.xml?from=2026-01-01":                          400,
 	} {
 		if w := s.get(url); w.Code != status {
-			t.Errorf("GET %s: %d, want %d: %s", url, w.Code, status, w.Body)
+			t.Errorf("GET %s: got %d, want %d: %s", url, w.Code, status, w.Body)
 		}
 	}
 }

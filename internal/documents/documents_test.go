@@ -36,24 +36,24 @@ var update = flag.Bool("update", false, "write the golden files")
 
 const base = "https://hub.example.org"
 
-// began is when the clock of every test starts.
-var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+// startTime is the initial time of the clock of every test.
+var startTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// A memory is a change memory on disk with a clock of its own.
+// A memory is a change memory on disk with a fake clock.
 type memory struct {
 	testing.TB
 	changelog.Log
 	now atomic.Int64 // nanoseconds
 
-	looks, reads atomic.Int64           // State and At; Since and Seek
-	before       atomic.Pointer[func()] // unless nil, called before each Since
-	listed       atomic.Pointer[func()] // unless nil, called after each Sets
-	down         atomic.Bool
+	lookups, reads atomic.Int64           // calls of State and At; of Since and Seek
+	before         atomic.Pointer[func()] // called before each Since unless nil
+	afterSets      atomic.Pointer[func()] // called after each Sets unless nil
+	down           atomic.Bool
 }
 
 func newMemory(t testing.TB) *memory {
 	m := &memory{TB: t}
-	m.now.Store(began.UnixNano())
+	m.now.Store(startTime.UnixNano())
 	log, err := disklog.Open(t.Context(), t.TempDir(), disklog.Options{Now: m.clock})
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func (m *memory) err(ctx context.Context) error {
 }
 
 func (m *memory) State(ctx context.Context, set string) (feed.State, error) {
-	m.looks.Add(1)
+	m.lookups.Add(1)
 	if err := m.err(ctx); err != nil {
 		return feed.State{}, err
 	}
@@ -83,14 +83,14 @@ func (m *memory) State(ctx context.Context, set string) (feed.State, error) {
 
 func (m *memory) Sets(ctx context.Context, names ...string) ([]feed.State, error) {
 	states, err := m.Log.Sets(ctx, names...)
-	if listed := m.listed.Load(); listed != nil {
-		(*listed)()
+	if f := m.afterSets.Load(); f != nil {
+		(*f)()
 	}
 	return states, err
 }
 
 func (m *memory) At(ctx context.Context, set string, position uint64) (feed.Cursor, error) {
-	m.looks.Add(1)
+	m.lookups.Add(1)
 	if err := m.err(ctx); err != nil {
 		return feed.Cursor{}, err
 	}
@@ -113,8 +113,8 @@ func (m *memory) Seek(ctx context.Context, set string, micros int64) (feed.Curso
 	return m.Log.Seek(ctx, set, micros)
 }
 
-// make makes a set whose lists hold k entries.
-func (m *memory) make(set string, k int) {
+// create creates a set whose lists have k entries.
+func (m *memory) create(set string, k int) {
 	m.Helper()
 	d := feed.Description{Title: "Proposals", DescribedBy: "https://peps.example.org/about"}
 	if err := m.Make(m.Context(), set, d, k); err != nil {
@@ -129,7 +129,7 @@ func (m *memory) describe(set string, d feed.Description) {
 	}
 }
 
-// add publishes n changes as one batch, one second after the last.
+// add publishes n changes as one batch, one second after the previous one.
 func (m *memory) add(set string, n int) {
 	m.Helper()
 	m.advance(time.Second)
@@ -165,7 +165,7 @@ func change(n uint64) resourcesync.Change {
 	c := resourcesync.Change{
 		Loc:     fmt.Sprintf("https://peps.example.org/pep-%05d.txt?a=1&b=2", n),
 		Change:  []resourcesync.ChangeType{resourcesync.Created, resourcesync.Updated, resourcesync.Deleted}[n%3],
-		Lastmod: began.Add(-time.Duration(n) * time.Hour),
+		Lastmod: startTime.Add(-time.Duration(n) * time.Hour),
 		Hash:    fmt.Sprintf("sha-256:%x", sha256.Sum256([]byte(strconv.FormatUint(n, 10)))),
 		Length:  &length,
 		Type:    "text/plain",
@@ -180,7 +180,7 @@ func change(n uint64) resourcesync.Change {
 	return c
 }
 
-// A server is a documents.Server as a router mounts it.
+// A server is a documents.Server with routing.
 type server struct {
 	*documents.Server
 	*memory
@@ -191,11 +191,10 @@ func newServer(m *memory, o documents.Options) *server {
 	return &server{documents.New(m, base, o), m}
 }
 
-// filled returns a memory that has the set peps, whose lists hold k entries, with n entries, and a
-// server of it.
-func filled(t testing.TB, k, n int, o documents.Options) (*memory, *server) {
+// newFilled returns a memory with the set peps, which has n entries in lists of k, and a server of it.
+func newFilled(t testing.TB, k, n int, o documents.Options) (*memory, *server) {
 	m := newMemory(t)
-	m.make("peps", k)
+	m.create("peps", k)
 	if n > 0 {
 		m.add("peps", n)
 	}
@@ -222,7 +221,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) error {
 	return s.ServeSet(w, r, set, name)
 }
 
-// get asks for a URL or a path; header is pairs of names and values.
+// get sends a GET of a URL or a path. header are pairs of names and values.
 func (s *server) get(url string, header ...string) *httptest.ResponseRecorder {
 	return s.do("GET", url, header...)
 }
@@ -242,12 +241,12 @@ func (s *server) doAs(rights access.Rights, method, url string, header ...string
 	return w
 }
 
-// read asks for a document and parses it.
+// read gets and parses a document.
 func (s *server) read(url string) *document {
 	s.Helper()
 	w := s.get(url)
 	if w.Code != http.StatusOK {
-		s.Fatalf("GET %s: %d %s", url, w.Code, w.Body)
+		s.Fatalf("GET %s: got %d %s, want 200", url, w.Code, w.Body)
 	}
 	doc := new(document)
 	if err := xml.Unmarshal(w.Body.Bytes(), doc); err != nil {
@@ -256,20 +255,20 @@ func (s *server) read(url string) *document {
 	return doc
 }
 
-// scan does the same as read for long documents. It parses the head, the first and
-// the last entry; of the others it only finds the positions.
+// scan is a faster read for long documents. It parses only the header and the first and last entry, and
+// finds the positions of the others.
 func (s *server) scan(url string) (*document, []uint64) {
 	s.Helper()
 	w := s.get(url)
 	if w.Code != http.StatusOK {
-		s.Fatalf("GET %s: %d %s", url, w.Code, w.Body)
+		s.Fatalf("GET %s: got %d %s, want 200", url, w.Code, w.Body)
 	}
 	lines := strings.SplitAfter(w.Body.String(), "\n")
 	isEntry := func(line string) bool {
 		return strings.HasPrefix(line, "  <url>") || strings.HasPrefix(line, "  <sitemap>")
 	}
 	first := slices.IndexFunc(lines, isEntry)
-	end := len(lines) - 2 // the end of the root, and what is behind its newline
+	end := len(lines) - 2 // the end tag of the root, and the empty rest after its newline
 	short := strings.Join(slices.Concat(lines[:first+1], lines[end-1:]), "")
 	doc := new(document)
 	if err := xml.Unmarshal([]byte(short), doc); err != nil {
@@ -279,17 +278,16 @@ func (s *server) scan(url string) (*document, []uint64) {
 	for _, line := range lines[first:end] {
 		_, rest, _ := strings.Cut(line, ` h:position="`)
 		digits, _, _ := strings.Cut(rest, `"`)
-		n, _ := strconv.ParseUint(digits, 10, 64) // 0 in an index
+		n, _ := strconv.ParseUint(digits, 10, 64) // zero in an index
 		positions = append(positions, n)
 	}
 	if w.Body.Len() > 50<<20 && len(positions) > 2 {
-		s.Errorf("GET %s: %d bytes, %d entries", url, w.Body.Len(), len(positions))
+		s.Errorf("GET %s: got %d bytes with %d entries, want at most 50 MiB", url, w.Body.Len(), len(positions))
 	}
 	return doc, positions
 }
 
-// document is a parsed document, with the hub's own attributes, which
-// resourcesync leaves out.
+// A document is a parsed document with the attributes of the hub, which package resourcesync ignores.
 type document struct {
 	XMLName  xml.Name
 	MD       md      `xml:"http://www.openarchives.org/rs/terms/ md"`
@@ -320,7 +318,7 @@ type ln struct {
 	Href string `xml:"href,attr"`
 }
 
-// link returns the target of a relation, or nothing.
+// link returns the target of a relation, or "".
 func link(links []ln, rel string) string {
 	for _, l := range links {
 		if l.Rel == rel {
@@ -338,7 +336,7 @@ func (d *document) positions() []uint64 {
 	return all
 }
 
-// numbers returns from to to.
+// numbers returns the numbers from to to.
 func numbers(from, to uint64) []uint64 {
 	var all []uint64
 	for n := from; n <= to; n++ {
@@ -361,13 +359,13 @@ func golden(t *testing.T, name string, got []byte) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("differs from %s:\n%s", file, got)
+		t.Errorf("got\n%s\nwant %s", got, file)
 	}
 }
 
 func TestGolden(t *testing.T) {
-	m, s := filled(t, 4, 0, documents.Options{DescribedBy: "https://example.org/about"})
-	m.make("rfcs", 4)
+	m, s := newFilled(t, 4, 0, documents.Options{DescribedBy: "https://example.org/about"})
+	m.create("rfcs", 4)
 	m.add("peps", 3)
 	m.add("peps", 5)
 	m.add("peps", 2)
@@ -389,26 +387,26 @@ func TestGolden(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			w := s.get(test.url)
 			if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "application/xml" {
-				t.Fatalf("GET %s: %d %s", test.url, w.Code, w.Body)
+				t.Fatalf("GET %s: got %d %s, want 200 and XML", test.url, w.Code, w.Body)
 			}
 			golden(t, test.name+".golden.xml", w.Body.Bytes())
 			if _, err := resourcesync.ReadXML(w.Body, resourcesync.Limits{}); err != nil {
-				t.Errorf("cannot be read back: %v", err)
+				t.Errorf("read back: %v", err)
 			}
 		})
 	}
 }
 
-// The standard allows a document without entries, but the sitemap schema does not.
-// So documents without entries are not validated.
-func TestGoldenFitsTheSchemas(t *testing.T) {
+// Documents without entries are not validated, because the standard allows them, but the sitemap schema
+// does not.
+func TestGoldenFilesAreValid(t *testing.T) {
 	xmllint, err := exec.LookPath("xmllint")
 	if err != nil {
-		t.Skip("xmllint is not installed: the golden files are not held against the XML schemas")
+		t.Skip("xmllint is not installed, so the golden files are not validated")
 	}
 	files, err := filepath.Glob("testdata/*.golden.xml")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("golden files: %v, %v", files, err)
+		t.Fatalf("golden files: got %v, %v, want some", files, err)
 	}
 	for _, file := range files {
 		if strings.HasPrefix(filepath.Base(file), "empty-") {

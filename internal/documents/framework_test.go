@@ -12,11 +12,11 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Framework names documents that there are, and the digests are those of their bytes.
+// Framework returns existing documents with the digests of their bytes.
 func TestFrameworkDocuments(t *testing.T) {
-	sh := &shelf{}
-	m, s := filled(t, 4, 0, documents.Options{Inventories: sh})
-	wants := func(want ...string) {
+	sh := &inventories{}
+	m, s := newFilled(t, 4, 0, documents.Options{Inventories: sh})
+	wantDocuments := func(want ...string) {
 		t.Helper()
 		all, err := s.Framework(t.Context(), m.state("peps"))
 		if err != nil {
@@ -37,22 +37,22 @@ func TestFrameworkDocuments(t *testing.T) {
 			for _, url := range append([]resourcesync.Link{{Href: c.Loc}}, c.Links...) {
 				w := s.get(url.Href[len(base):])
 				if w.Code != http.StatusOK {
-					t.Errorf("GET %s: %d", url.Href, w.Code)
+					t.Errorf("GET %s: got %d, want 200", url.Href, w.Code)
 				}
 				if sum := fmt.Sprintf("sha-256:%x", sha256.Sum256(w.Body.Bytes())); url.Rel == "" && c.Hash != "" && c.Hash != sum {
-					t.Errorf("%s has the digest %s, want %s", c.Loc, c.Hash, sum)
+					t.Errorf("digest of %s = %s, want %s", c.Loc, c.Hash, sum)
 				}
 			}
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("documents %q, want %q", got, want)
+			t.Errorf("got the documents %q, want %q", got, want)
 		}
 	}
-	sh.put(1, 0, numbered)
-	wants("capabilitylist", "description")
+	sh.put(1, 0, small)
+	wantDocuments("capabilitylist", "description")
 	m.add("peps", 9)
-	sh.put(9, 4, numbered)
-	wants("capabilitylist", "changelist", "resourcelist", "description")
-	sh.put(50_020, 50_001, numbered)
-	wants("capabilitylist", "changelist", "resourcelist", "description")
+	sh.put(9, 4, small)
+	wantDocuments("capabilitylist", "changelist", "resourcelist", "description")
+	sh.put(50_020, 50_001, small)
+	wantDocuments("capabilitylist", "changelist", "resourcelist", "description")
 }

@@ -15,13 +15,13 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// list returns the path of Change List n, by the name that the index has for it now.
+// list returns the path of Change List n by its current name.
 func (m *memory) list(set string, n int) string {
 	m.Helper()
 	return "/sets/" + set + "/changelist-" + m.listText(set, n) + ".xml"
 }
 
-// listText returns what the name of Change List n says of it.
+// listText returns listID.text of Change List n.
 func (m *memory) listText(set string, n int) string {
 	m.Helper()
 	s, end, position := m.state(set), "until", uint64(n)
@@ -35,9 +35,9 @@ func (m *memory) listText(set string, n int) string {
 	return fmt.Sprintf("%d-%d-%s-%d", s.Begin, n, end, c.Micros)
 }
 
-func TestNames(t *testing.T) {
-	m, s := filled(t, 3, 0, documents.Options{})
-	m.add("peps", 9) // three closed lists; the fourth has no entry yet
+func TestListNames(t *testing.T) {
+	m, s := newFilled(t, 3, 0, documents.Options{})
+	m.add("peps", 9) // three closed lists and an empty one
 	begin := m.state("peps").Begin
 	one, two := m.listText("peps", 1), m.listText("peps", 2)
 	at := func(position int) int64 { return m.cursor(uint64(position)).Micros }
@@ -88,48 +88,47 @@ func TestNames(t *testing.T) {
 	} {
 		w := s.get("/sets/peps/" + url.PathEscape(test.name))
 		if w.Code != test.code {
-			t.Errorf("%s: %d, want %d", test.name, w.Code, test.code)
+			t.Errorf("GET %s: got %d, want %d", test.name, w.Code, test.code)
 		}
 		if test.code >= 400 && (w.Header().Get("Content-Type") != "application/problem+json" || w.Header().Get("Cache-Control") != "no-store" || w.Header().Get("Etag") != "") {
-			t.Errorf("%s: %v", test.name, w.Header())
+			t.Errorf("GET %s: got the header %v, want an uncached problem without ETag", test.name, w.Header())
 		}
 	}
 	for _, path := range []string{"changelist.xml", "changelist-index.xml", "changes", "capabilitylist.xml", ".well-known/resourcesync", "changelist.xml?from=2026-01-02T03:04:07Z"} {
 		if w := s.get("/sets/none/" + path); w.Code != 404 || !strings.Contains(w.Body.String(), "no-such-set") {
-			t.Errorf("%s of no set: %d %s", path, w.Code, w.Body)
+			t.Errorf("GET %s of a missing set: got %d %s, want 404 no-such-set", path, w.Code, w.Body)
 		}
 	}
 	if err := m.Delete(t.Context(), "peps"); err != nil {
 		t.Fatal(err)
 	}
-	m.make("peps", 3)
+	m.create("peps", 3)
 	m.add("peps", 9)
 	for _, name := range []string{"changelist-" + two + ".xml", fmt.Sprintf("changelist-%d-2-until-%d.xml", begin, at(6))} {
 		if w := s.get("/sets/peps/" + name); w.Code != 404 {
-			t.Errorf("%s of the set that was deleted: %d", name, w.Code)
+			t.Errorf("GET %s of the deleted set: got %d, want 404", name, w.Code)
 		}
 	}
 }
 
-// A log loses entries, as few or as many as there are, and gets others in their place. Whoever
-// asks by a name from before gets what had that name, or a 404 or a 410. By a name that a list
-// or a page had while it was open, clients get what begins in the same place, and no cache keeps
-// it without asking.
-func TestNamesAfterALoss(t *testing.T) {
+// After a log lost any number of entries and got others instead, a closed name returns the document that
+// had it, or a 404 or a 410. An open name returns a document with the same start, which caches must
+// revalidate.
+func TestNamesAfterLoss(t *testing.T) {
 	const k = 3
 	before, most := 11, 14
 	if testing.Short() {
 		before, most = 5, 8
 	}
-	type named struct {
-		length  int // of the log, when the document had the bytes
+	type version struct {
+		length  int // length of the log at that time
 		closed  bool
 		etag    string
 		content []byte
 	}
-	old := map[string]named{} // by path
-	note := func(s *server, length int) {
-		paths := s.named("/sets/peps/changelist-index.xml")
+	old := map[string]version{} // by path
+	record := func(s *server, length int) {
+		paths := s.indexPaths("/sets/peps/changelist-index.xml")
 		for n := 1; n <= length/k+1; n++ {
 			for _, f := range dialects {
 				paths = append(paths, "/sets/peps/"+f.PageName(s.listText("peps", n)))
@@ -139,9 +138,9 @@ func TestNamesAfterALoss(t *testing.T) {
 			w := s.get(path)
 			closed := w.Header().Get("Cache-Control") != "no-cache"
 			if was, ok := old[path]; w.Code != 200 || ok && closed != was.closed || closed && ok && !bytes.Equal(w.Body.Bytes(), was.content) {
-				t.Fatalf("%s with %d entries: %d %s\nit was\n%s", path, length, w.Code, w.Body, was.content)
+				t.Fatalf("GET %s with %d entries: got %d %s\nwant\n%s", path, length, w.Code, w.Body, was.content)
 			}
-			old[path] = named{length, closed, w.Header().Get("Etag"), w.Body.Bytes()}
+			old[path] = version{length, closed, w.Header().Get("Etag"), w.Body.Bytes()}
 		}
 	}
 	fill := func(m *memory, entries int) {
@@ -149,13 +148,13 @@ func TestNamesAfterALoss(t *testing.T) {
 			m.add("peps", 1)
 		}
 	}
-	m, s := filled(t, k, 0, documents.Options{Dialects: dialects})
+	m, s := newFilled(t, k, 0, documents.Options{Dialects: dialects})
 	for length := range before + 1 {
 		fill(m, min(length, 1))
-		note(s, length)
+		record(s, length)
 	}
 	for kept := range before + 1 {
-		m, s := filled(t, k, 0, documents.Options{Dialects: dialects})
+		m, s := newFilled(t, k, 0, documents.Options{Dialects: dialects})
 		fill(m, kept)
 		m.advance(time.Hour)
 		for length := kept; length <= most; length++ {
@@ -169,37 +168,37 @@ func TestNamesAfterALoss(t *testing.T) {
 				switch {
 				case w.Code == 404 || w.Code == 410:
 					if was.closed && was.length <= kept {
-						t.Errorf("%d of %d entries are lost, then there are %d: the closed %s is %d", before-kept, before, length, path, w.Code)
+						t.Errorf("%d of %d entries lost, then %d: GET %s: got %d, want the closed document", before-kept, before, length, path, w.Code)
 					}
 				case w.Code != 200:
-					t.Errorf("%s: %d %s", path, w.Code, w.Body)
+					t.Errorf("GET %s: got %d %s, want 200, 404 or 410", path, w.Code, w.Body)
 				case was.closed && !same:
-					t.Errorf("%d of %d entries are lost, then there are %d: %s is\n%s\nit was\n%s", before-kept, before, length, path, w.Body, was.content)
+					t.Errorf("%d of %d entries lost, then %d: GET %s: got\n%s\nwant\n%s", before-kept, before, length, path, w.Body, was.content)
 				case same != (w.Header().Get("Etag") == was.etag):
-					t.Errorf("%s has the ETag %s and had %s, the same bytes: %t", path, w.Header().Get("Etag"), was.etag, same)
+					t.Errorf("GET %s: got the ETag %s, before %s, with the same bytes: %t", path, w.Header().Get("Etag"), was.etag, same)
 				case !was.closed && w.Header().Get("Cache-Control") != "no-cache":
-					t.Errorf("%s has Cache-Control %q", path, w.Header().Get("Cache-Control"))
+					t.Errorf("GET %s: got Cache-Control %q, want no-cache", path, w.Header().Get("Cache-Control"))
 				default:
 					found++
 				}
-				if was, now := beginOf(was.content), beginOf(w.Body.Bytes()); w.Code == 200 && now != was {
-					t.Errorf("%s begins at %s, and began at %s", path, now, was)
+				if was, now := startOf(was.content), startOf(w.Body.Bytes()); w.Code == 200 && now != was {
+					t.Errorf("GET %s: got the start %s, want %s", path, now, was)
 				}
 			}
 			if kept > 0 && found == 0 {
-				t.Fatalf("%d of %d entries are lost, and no document is left", before-kept, before)
+				t.Fatalf("%d of %d entries lost: got no documents, want some", before-kept, before)
 			}
 		}
 	}
 }
 
-var beginForm = regexp.MustCompile(`h:after="[^"]*"|"startIndex":\d+|rel="prev(?:-archive| rs:changeset)" href="[^"]*"|href="[^"]*" rel="prev`)
+var startForm = regexp.MustCompile(`h:after="[^"]*"|"startIndex":\d+|rel="prev(?:-archive| rs:changeset)" href="[^"]*"|href="[^"]*" rel="prev`)
 
-// beginOf returns what says where a Change List or a page begins.
-func beginOf(document []byte) string { return string(beginForm.Find(document)) }
+// startOf returns the attribute with the start of a Change List or a page.
+func startOf(document []byte) string { return string(startForm.Find(document)) }
 
-// named returns the paths of the documents that an index names.
-func (s *server) named(index string) (paths []string) {
+// indexPaths returns the paths of the documents of an index.
+func (s *server) indexPaths(index string) (paths []string) {
 	s.Helper()
 	for _, e := range s.read(index).Sitemaps {
 		paths = append(paths, strings.TrimPrefix(e.Loc, base))

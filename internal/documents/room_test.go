@@ -20,38 +20,38 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// An interrupted is a response during which something happens, once.
-type interrupted struct {
+// A hookWriter calls hook once, after the first write.
+type hookWriter struct {
 	*httptest.ResponseRecorder
-	happens func()
+	hook func()
 }
 
-func (i *interrupted) Write(p []byte) (int, error) {
+func (i *hookWriter) Write(p []byte) (int, error) {
 	n, err := i.ResponseRecorder.Write(p)
-	if i.happens != nil {
-		i.happens()
-		i.happens = nil
+	if i.hook != nil {
+		i.hook()
+		i.hook = nil
 	}
 	return n, err
 }
 
-// A client that takes a list slowly gets the same bytes when the cache has dropped the
-// list meanwhile, and a broken connection when the memory has dropped it too.
-func TestDroppedWhileSent(t *testing.T) {
+// A slow client of a list gets the same bytes if the cache evicts the list meanwhile, and an aborted
+// connection if retention removes it, too.
+func TestEvictedWhileSent(t *testing.T) {
 	for _, coding := range []string{"gzip", "identity"} {
 		t.Run(coding, func(t *testing.T) {
 			m := newMemory(t)
-			m.make("peps", 2_000)
+			m.create("peps", 2_000)
 			for range 5 {
 				m.add("peps", 2_000)
 			}
 			s := newServer(m, documents.Options{CacheBytes: 2 << 20})
 			want := s.get(m.list("peps", 1), "Accept-Encoding", coding)
-			slowly := func(happens func()) (w *interrupted, broken any) {
+			slowly := func(hook func()) (w *hookWriter, aborted any) {
 				r := httptest.NewRequestWithContext(t.Context(), "GET", m.list("peps", 1), nil)
 				r.Header.Set("Accept-Encoding", coding)
-				w = &interrupted{httptest.NewRecorder(), happens}
-				defer func() { broken = recover() }()
+				w = &hookWriter{httptest.NewRecorder(), hook}
+				defer func() { aborted = recover() }()
 				s.ServeHTTP(w, r)
 				return w, nil
 			}
@@ -63,27 +63,27 @@ func TestDroppedWhileSent(t *testing.T) {
 				}
 			}
 			reads := m.reads.Load()
-			w, broken := slowly(nil)
-			if broken != nil || !bytes.Equal(w.Body.Bytes(), want.Body.Bytes()) || m.reads.Load() != reads {
-				t.Errorf("out of the cache: %d bytes, %v, %d reads", w.Body.Len(), broken, m.reads.Load()-reads)
+			w, aborted := slowly(nil)
+			if aborted != nil || !bytes.Equal(w.Body.Bytes(), want.Body.Bytes()) || m.reads.Load() != reads {
+				t.Errorf("cached: got %d bytes, %v, %d reads, want all without reads", w.Body.Len(), aborted, m.reads.Load()-reads)
 			}
-			w, broken = slowly(evict)
-			if broken != nil || !bytes.Equal(w.Body.Bytes(), want.Body.Bytes()) || w.Header().Get("Content-Length") != fmt.Sprint(want.Body.Len()) {
-				t.Errorf("dropped by the cache: %d bytes of %d, %v, Content-Length %s", w.Body.Len(), want.Body.Len(), broken, w.Header().Get("Content-Length"))
+			w, aborted = slowly(evict)
+			if aborted != nil || !bytes.Equal(w.Body.Bytes(), want.Body.Bytes()) || w.Header().Get("Content-Length") != fmt.Sprint(want.Body.Len()) {
+				t.Errorf("evicted: got %d bytes of %d, %v, Content-Length %s, want all", w.Body.Len(), want.Body.Len(), aborted, w.Header().Get("Content-Length"))
 			}
-			w, broken = slowly(func() { evict(); m.trim("peps", 4_000) })
-			if broken != http.ErrAbortHandler || w.Body.Len() >= want.Body.Len() {
-				t.Errorf("dropped by the memory: %d bytes of %d, %v", w.Body.Len(), want.Body.Len(), broken)
+			w, aborted = slowly(func() { evict(); m.trim("peps", 4_000) })
+			if aborted != http.ErrAbortHandler || w.Body.Len() >= want.Body.Len() {
+				t.Errorf("removed: got %d bytes of %d, %v, want an aborted connection", w.Body.Len(), want.Body.Len(), aborted)
 			}
 		})
 	}
 }
 
-// A client that has no room left for its own slow reading writes nothing into the log: it can
-// do that as often as it likes.
-func TestBrokenOffByItself(t *testing.T) {
+// A response that is aborted because its client used up its own share of memory is not logged, because
+// clients could cause any number of such lines.
+func TestAbortByClientIsNotLogged(t *testing.T) {
 	m := newMemory(t)
-	m.make("peps", 4_000)
+	m.create("peps", 4_000)
 	for range 5 {
 		m.add("peps", 4_000)
 	}
@@ -91,7 +91,7 @@ func TestBrokenOffByItself(t *testing.T) {
 	streams := limit.NewBudget(4<<20, time.Millisecond)
 	s := newServer(m, documents.Options{CacheBytes: 4 << 20, Streams: streams, Logger: log.Logger(slog.LevelInfo)})
 	user := limit.NewContext(t.Context(), limit.New(limit.Options{}).Caller("one", nil))
-	w := &interrupted{httptest.NewRecorder(), func() {
+	w := &hookWriter{httptest.NewRecorder(), func() {
 		for n := 2; n <= 5; n++ {
 			s.get(m.list("peps", n))
 		}
@@ -101,28 +101,28 @@ func TestBrokenOffByItself(t *testing.T) {
 	}}
 	func() {
 		defer func() {
-			if broken := recover(); broken != http.ErrAbortHandler {
-				t.Errorf("it ends with %v", broken)
+			if aborted := recover(); aborted != http.ErrAbortHandler {
+				t.Errorf("got the panic %v, want %v", aborted, http.ErrAbortHandler)
 			}
 		}()
 		s.ServeHTTP(w, httptest.NewRequestWithContext(user, "GET", m.list("peps", 1), nil))
 	}()
 	if text := log.String(); text != "" {
-		t.Errorf("the log has %s", text)
+		t.Errorf("got the log %s, want none", text)
 	}
 }
 
-// What clients have not taken costs no memory besides the cache.
-func TestSlowClientsHoldNothing(t *testing.T) {
+// Unread data of slow clients needs no memory besides the cache.
+func TestSlowClientsUseNoMemory(t *testing.T) {
 	m := newMemory(t)
 	const lists, size, cache = 30, 2_000, 4 << 20
-	m.make("peps", size)
+	m.create("peps", size)
 	for range lists {
 		m.add("peps", size)
 	}
 	s := newServer(m, documents.Options{CacheBytes: cache})
 	web := httptest.NewUnstartedServer(s)
-	web.Listener = shortListener{web.Listener}
+	web.Listener = smallBufferListener{web.Listener}
 	web.Start()
 	defer web.Close()
 	defer web.CloseClientConnections()
@@ -143,18 +143,18 @@ func TestSlowClientsHoldNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const all = lists * size * 400 // bytes of the lists, more or less
-	most := before + cache + lists*(300<<10)
-	if most > before+all*2/3 {
-		t.Fatal("the lists are too small for this test")
+	const all = lists * size * 400 // approximate size of the lists
+	maxHeap := before + cache + lists*(300<<10)
+	if maxHeap > before+all*2/3 {
+		t.Fatalf("lists of %d bytes are too small for this test", all)
 	}
-	testutil.Until(t, "the bodies are let go", func() bool { return heap() < most })
+	testutil.Until(t, "the bodies are released", func() bool { return heap() < maxHeap })
 }
 
-// A shortListener gives its connections little room for what is not read.
-type shortListener struct{ net.Listener }
+// A smallBufferListener sets small write buffers.
+type smallBufferListener struct{ net.Listener }
 
-func (l shortListener) Accept() (net.Conn, error) {
+func (l smallBufferListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err == nil {
 		err = c.(*net.TCPConn).SetWriteBuffer(16 << 10)
@@ -169,18 +169,17 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// While others hold all the room, the client is told to come again. Nothing is left
-// taken by answers that are over.
-func TestNoRoom(t *testing.T) {
+// If others hold the whole budget, the response is a 503. Completed responses release their share.
+func TestNoMemory(t *testing.T) {
 	m := newMemory(t)
-	m.make("peps", 1_000)
+	m.create("peps", 1_000)
 	m.add("peps", 3_000)
 	answers, streams := limit.NewBudget(10<<20, time.Millisecond), limit.NewBudget(10<<20, time.Millisecond)
-	kept, streamed := "/sets/peps/changelist-index.xml", "/sets/peps/changelist.xml"
+	cached, streamed := "/sets/peps/changelist-index.xml", "/sets/peps/changelist.xml"
 	for _, test := range []struct {
 		path  string
 		taken *limit.Budget
-	}{{kept, answers}, {streamed, answers}, {streamed, streams}, {"/.well-known/resourcesync", answers}} {
+	}{{cached, answers}, {streamed, answers}, {streamed, streams}, {"/.well-known/resourcesync", answers}} {
 		s := newServer(m, documents.Options{CacheBytes: 256 << 10, Answers: answers, Streams: streams})
 		share, err := test.taken.Take(t.Context(), 10<<20)
 		if err != nil {
@@ -188,25 +187,24 @@ func TestNoRoom(t *testing.T) {
 		}
 		w := s.get(test.path, "Accept-Encoding", "identity")
 		if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "problems/overloaded") {
-			t.Errorf("%s: %d %v %.200s", test.path, w.Code, w.Header(), w.Body)
+			t.Errorf("GET %s: got %d %v %.200s, want 503 overloaded", test.path, w.Code, w.Header(), w.Body)
 		}
 		share.Release()
 		if w := s.get(test.path, "Accept-Encoding", "identity"); w.Code != 200 {
-			t.Errorf("%s, with room again: %d %.200s", test.path, w.Code, w.Body)
+			t.Errorf("GET %s with free memory: got %d %.200s, want 200", test.path, w.Code, w.Body)
 		}
 	}
 	if answers.Taken()+streams.Taken() != 0 {
-		t.Errorf("%d and %d bytes are left taken", answers.Taken(), streams.Taken())
+		t.Errorf("got %d and %d bytes still taken, want 0", answers.Taken(), streams.Taken())
 	}
 }
 
-// A ?from= ends before it has more bytes than the standard allows, and the next goes
-// on from there.
-func TestFromIsCutByBytes(t *testing.T) {
+// A document of ?from= ends before it exceeds the maximum size, and the next one continues there.
+func TestFromIsSplitByBytes(t *testing.T) {
 	if testing.Short() {
-		t.Skip("writes 50 MB again and again")
+		t.Skip("writes 50 MB several times")
 	}
-	m, s := filled(t, 1_000, 0, documents.Options{})
+	m, s := newFilled(t, 1_000, 0, documents.Options{})
 	const total = 70
 	for n := range uint64(total) {
 		c := change(n + 1)
@@ -221,6 +219,6 @@ func TestFromIsCutByBytes(t *testing.T) {
 		}
 	}
 	if lengths := s.walk(total); len(lengths) < 3 {
-		t.Errorf("documents of %v entries", lengths)
+		t.Errorf("got documents of %v entries, want at least three", lengths)
 	}
 }
