@@ -9,17 +9,17 @@ import (
 // ErrUnfinished reports that the store has an unfinished copy, which hubs must not use.
 var ErrUnfinished = errors.New("unfinished copy of a change memory; run rshub copy again, or remove it")
 
-// A Known is the record of a publish under its idempotency key.
-type Known struct {
+// A KeyRecord is the record of a publish under its idempotency key.
+type KeyRecord struct {
 	Key           string
 	Hash          [32]byte
 	Number        uint64      // number of the key in its set, from 1
 	After, Cursor feed.Cursor // see Appended
 }
 
-// A Left is the record of deleted sets with the name of a set. Datetimes are in microseconds since
+// A Tombstone is the record of deleted sets with the name of a set. Datetimes are in microseconds since
 // 1970.
-type Left struct {
-	Upto int64 // the next log starts later than this, unless this is too far in the future
-	Ever int64 // latest datetime of any entry; later than Upto if a clock was wrong
+type Tombstone struct {
+	End int64 // the next log starts later than this, unless this is too far in the future
+	Latest int64 // latest datetime of any entry; later than Upto if a clock was wrong
 }

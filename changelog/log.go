@@ -157,7 +157,7 @@ type Publish struct {
 	Key     string                // idempotency key, unique per set and caller, at most MaxKey bytes; empty for none
 	Hash    [32]byte              // hash of the content; a publish with the same Key must have the same Hash
 	Unless  string                // a key that must not have been used, like Key; empty for none
-	There   bool                  // do not create the set if it does not exist; used by hubs only
+	MustExist   bool                  // do not create the set if it does not exist; used by hubs only
 	Refused error                 // reason not to add the publish, such as a quota; nil if it may be added
 }
 

@@ -102,20 +102,20 @@ func decodeTip(b []byte) (tip, error) {
 	return tip{decodeCursor(b), decodeCursor(b[16:]), binary.BigEndian.Uint64(b[32:])}, nil
 }
 
-func encodeLeft(l changelog.Left) []byte {
-	b := binary.BigEndian.AppendUint64(make([]byte, 0, 16), uint64(l.Upto))
-	if l.Ever > l.Upto {
-		b = binary.BigEndian.AppendUint64(b, uint64(l.Ever))
+func encodeLeft(l changelog.Tombstone) []byte {
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, 16), uint64(l.End))
+	if l.Latest > l.End {
+		b = binary.BigEndian.AppendUint64(b, uint64(l.Latest))
 	}
 	return b
 }
 
-func decodeLeft(b []byte) (changelog.Left, error) {
+func decodeLeft(b []byte) (changelog.Tombstone, error) {
 	if len(b) != 8 && len(b) != 16 {
-		return changelog.Left{}, fmt.Errorf("%w: what a deleted set left has %d bytes", changelog.ErrCorrupt, len(b))
+		return changelog.Tombstone{}, fmt.Errorf("%w: what a deleted set left has %d bytes", changelog.ErrCorrupt, len(b))
 	}
 	upto := int64(binary.BigEndian.Uint64(b))
-	return changelog.Left{Upto: upto, Ever: max(upto, int64(binary.BigEndian.Uint64(b[len(b)-8:])))}, nil
+	return changelog.Tombstone{End: upto, Latest: max(upto, int64(binary.BigEndian.Uint64(b[len(b)-8:])))}, nil
 }
 
 // A receipt is what a set remembers of a publish with an idempotency key.

@@ -12,15 +12,15 @@ import (
 
 // Keys yields the publishes that a set remembers by their keys, in the order of
 // their numbers. After an error it yields nothing more.
-func (l *Log) Keys(ctx context.Context, name string) iter.Seq2[changelog.Known, error] {
-	return func(yield func(changelog.Known, error) bool) {
-		if err := l.keys(ctx, name, func(k changelog.Known) bool { return yield(k, nil) }); err != nil {
-			yield(changelog.Known{}, fmt.Errorf("read the keys of set %q: %w", name, err))
+func (l *Log) Keys(ctx context.Context, name string) iter.Seq2[changelog.KeyRecord, error] {
+	return func(yield func(changelog.KeyRecord, error) bool) {
+		if err := l.keys(ctx, name, func(k changelog.KeyRecord) bool { return yield(k, nil) }); err != nil {
+			yield(changelog.KeyRecord{}, fmt.Errorf("read the keys of set %q: %w", name, err))
 		}
 	}
 }
 
-func (l *Log) keys(ctx context.Context, name string, yield func(changelog.Known) bool) error {
+func (l *Log) keys(ctx context.Context, name string, yield func(changelog.KeyRecord) bool) error {
 	from, to := bounds("age/", name)
 	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
@@ -50,7 +50,7 @@ func (l *Log) keys(ctx context.Context, name string, yield func(changelog.Known)
 		if r.Number != number(it.Key()) {
 			continue // the key was used again since the iterator was made
 		}
-		if !yield(changelog.Known{Key: key, Hash: r.Hash, Number: r.Number, After: r.After, Cursor: r.Cursor}) {
+		if !yield(changelog.KeyRecord{Key: key, Hash: r.Hash, Number: r.Number, After: r.After, Cursor: r.Cursor}) {
 			return nil
 		}
 	}
@@ -58,8 +58,8 @@ func (l *Log) keys(ctx context.Context, name string, yield func(changelog.Known)
 }
 
 // Deleted returns what is remembered of deleted sets that were not made again.
-func (l *Log) Deleted(ctx context.Context) (map[string]changelog.Left, error) {
-	deleted := make(map[string]changelog.Left)
+func (l *Log) Deleted(ctx context.Context) (map[string]changelog.Tombstone, error) {
+	deleted := make(map[string]changelog.Tombstone)
 	err := ctx.Err()
 	if err == nil {
 		err = l.scan("was/", func(name string, v []byte) error {

@@ -79,7 +79,7 @@ func TestKnown(t *testing.T) {
 	ok(t, l.Make(t.Context(), "again", feed.Description{}, 10))
 	left, err := l.Deleted(t.Context())
 	ok(t, err)
-	if len(left) != 1 || left["gone"] == (changelog.Left{}) {
+	if len(left) != 1 || left["gone"] == (changelog.Tombstone{}) {
 		t.Errorf("sets that were deleted left %+v", left)
 	}
 	ended, cancel := context.WithCancel(t.Context())

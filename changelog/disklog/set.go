@@ -176,11 +176,11 @@ func (l *Log) begin(name string) (begin, was int64, err error) {
 		return begin, 0, err
 	}
 	left, err := decodeLeft(v)
-	if left.Upto-begin <= l.opts.ClockSkew.Microseconds() {
-		begin = max(begin, left.Upto+1)
+	if left.End-begin <= l.opts.ClockSkew.Microseconds() {
+		begin = max(begin, left.End+1)
 	}
-	if left.Ever >= begin {
-		was = left.Ever
+	if left.Latest >= begin {
+		was = left.Latest
 	}
 	return begin, was, err
 }
@@ -238,9 +238,9 @@ func (l *Log) delete(ctx context.Context, name string) error {
 	b := l.db.NewBatch()
 	removeSet(b, name)
 	head, now := s.tip.Head.Micros, l.now()
-	left := changelog.Left{Upto: head, Ever: max(head, s.record.Was)}
+	left := changelog.Tombstone{End: head, Latest: max(head, s.record.Was)}
 	if head-now > l.opts.ClockSkew.Microseconds() {
-		left.Upto = min(head, max(now, s.record.Begin))
+		left.End = min(head, max(now, s.record.Begin))
 	}
 	put(b, wasKey(name), encodeLeft(left))
 	if err := l.commit(b); err != nil {

@@ -24,7 +24,7 @@ var modelTests = []test{
 // random compares a memory with the model of it, step by step. With -short it makes one
 // run instead of four.
 func (m *memory) random(wild bool) {
-	was := make(map[string]changelog.Left)
+	was := make(map[string]changelog.Tombstone)
 	seed := testutil.Seed(m.T)
 	runs := uint64(4)
 	if testing.Short() {
@@ -55,7 +55,7 @@ type run struct {
 	*memory
 	*rand.Rand
 	sets map[string]*modelSet
-	was  map[string]changelog.Left // by deleted sets
+	was  map[string]changelog.Tombstone // by deleted sets
 	wild bool                      // the clock goes wrong
 	off  time.Duration             // by how much it is wrong now
 }
@@ -114,15 +114,15 @@ func (r *run) make(set string) {
 	size := 1 + r.IntN(12)
 	r.ok(r.Make(r.ctx, set, feed.Description{}, size))
 	begin, was := r.now(), r.was[set]
-	if was.Upto <= begin+skew.Microseconds() {
-		begin = max(begin, was.Upto+1)
+	if was.End <= begin+skew.Microseconds() {
+		begin = max(begin, was.End+1)
 	}
-	if was.Ever < begin {
-		was.Ever = 0
+	if was.Latest < begin {
+		was.Latest = 0
 	}
 	floor := feed.Cursor{Micros: begin}
 	r.sets[set] = &modelSet{
-		State: feed.State{Set: set, ListSize: size, Begin: begin, PriorMicros: was.Ever, Floor: floor, Head: floor, BeforeLatest: floor},
+		State: feed.State{Set: set, ListSize: size, Begin: begin, PriorMicros: was.Latest, Floor: floor, Head: floor, BeforeLatest: floor},
 		keys:  make(map[string]changelog.Appended), hashes: make(map[string]byte), unsure: make(map[string]bool),
 	}
 }
@@ -131,9 +131,9 @@ func (r *run) delete(set string) {
 	r.Helper()
 	s := r.sets[set]
 	r.ok(r.Delete(r.ctx, set))
-	left := changelog.Left{Upto: s.Head.Micros, Ever: max(r.was[set].Ever, s.Head.Micros)}
+	left := changelog.Tombstone{End: s.Head.Micros, Latest: max(r.was[set].Latest, s.Head.Micros)}
 	if s.Head.Micros > r.now()+skew.Microseconds() {
-		left.Upto = min(s.Head.Micros, max(r.now(), s.Begin))
+		left.End = min(s.Head.Micros, max(r.now(), s.Begin))
 	}
 	r.was[set] = left
 	delete(r.sets, set)

@@ -20,11 +20,11 @@ type Source interface {
 
 	// Keys yields the publishes that a set remembers by their keys, in the order of
 	// their numbers. After an error it yields nothing more.
-	Keys(ctx context.Context, set string) iter.Seq2[changelog.Known, error]
+	Keys(ctx context.Context, set string) iter.Seq2[changelog.KeyRecord, error]
 
 	// Deleted returns what is remembered of deleted sets that were not made
 	// again.
-	Deleted(ctx context.Context) (map[string]changelog.Left, error)
+	Deleted(ctx context.Context) (map[string]changelog.Tombstone, error)
 }
 
 // An Import makes an empty Redis a copy of a memory. No hub can start on the copy before
@@ -239,7 +239,7 @@ func (m *Import) keys(ctx context.Context, from Source, set string) error {
 
 // encodeKnown encodes the record of a publish with a key, without its number: see
 // known in lib.lua.
-func encodeKnown(k changelog.Known) []byte {
+func encodeKnown(k changelog.KeyRecord) []byte {
 	b := append(make([]byte, 0, 100+len(k.Key)), k.Hash[:]...)
 	b = append(k.After.Append(b), ' ')
 	b = append(k.Cursor.Append(b), ' ')
@@ -248,11 +248,11 @@ func encodeKnown(k changelog.Known) []byte {
 
 // deleted removes what an earlier run has left of a set, and stores what a new set of
 // the same name must remember of the deleted set.
-func (m *Import) deleted(ctx context.Context, set string, left changelog.Left) error {
+func (m *Import) deleted(ctx context.Context, set string, left changelog.Tombstone) error {
 	if err := m.name(ctx, set); err != nil {
 		return err
 	}
-	if err := m.step(ctx, "delete", set, left.Upto, left.Ever); err != nil {
+	if err := m.step(ctx, "delete", set, left.End, left.Latest); err != nil {
 		return err
 	}
 	return m.step(ctx, "done", set)

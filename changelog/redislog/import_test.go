@@ -188,8 +188,8 @@ func isCopy(t *testing.T, from source, copied *Log) {
 	}
 	for set, l := range left {
 		ok(t, copied.Make(t.Context(), set, feed.Description{}, 10))
-		if s, err := copied.State(t.Context(), set); err != nil || s.Begin <= l.Upto {
-			t.Errorf("set %q begins at %d, and before it was deleted it reached to %d: %v", set, s.Begin, l.Upto, err)
+		if s, err := copied.State(t.Context(), set); err != nil || s.Begin <= l.End {
+			t.Errorf("set %q begins at %d, and before it was deleted it reached to %d: %v", set, s.Begin, l.End, err)
 		}
 	}
 }
@@ -240,7 +240,7 @@ func TestLateSteps(t *testing.T) {
 		"begin":   func(m *Import) error { return m.begin(ctx, s) },
 		"add":     func(m *Import) error { return m.add(ctx, s, s.Floor, b.Entries) },
 		"keys":    func(m *Import) error { return m.keys(ctx, from, "set") },
-		"deleted": func(m *Import) error { return m.deleted(ctx, "set", changelog.Left{Upto: 1, Ever: 1}) },
+		"deleted": func(m *Import) error { return m.deleted(ctx, "set", changelog.Tombstone{End: 1, Latest: 1}) },
 	} {
 		wants(t, errBusy, step(first))
 		second.steps = last - 2 // as if the network had kept it
