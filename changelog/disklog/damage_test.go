@@ -72,7 +72,7 @@ func live(t *testing.T, fs vfs.FS, dir string) (w truth) {
 	l := start(t, dir, Options{FS: fs, tune: small})
 	defer stop(t, l)
 	w = truth{id: l.ID(), states: map[string]feed.State{}, entries: map[string][]feed.Entry{}, keys: map[string]changelog.Appended{}, kept: map[string]string{}}
-	keep := l.Keep("test")
+	keep := l.Bucket("test")
 	sets := []string{"a", "b"}
 	for _, set := range sets {
 		ok(t, l.Make(t.Context(), set, feed.Description{Title: "the set " + set, DescribedBy: "https://example.org/" + set}, 10))
@@ -195,7 +195,7 @@ func (w truth) hurt(t *testing.T, what string, fs vfs.FS, dir string) fate {
 			}
 		}
 	}
-	keep := l.Keep("test")
+	keep := l.Bucket("test")
 	for name, want := range w.kept {
 		v, err := keep.Get(t.Context(), name)
 		if !bad(err) && v != nil && string(v) != want {

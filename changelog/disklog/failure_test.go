@@ -205,7 +205,7 @@ func TestFull(t *testing.T) {
 	fs := vfs.NewMem()
 	l := filled(t, "data", Options{FS: fs})
 	defer stop(t, l)
-	k, pages := l.Keep("some"), l.Inventories()
+	k, pages := l.Bucket("some"), l.Inventories()
 	begin := swapped(t, pages, inventory.Swap{Attempt: 7}).Log.Begin
 	ok(t, pages.Put(ctx, "set", begin, 7, somePages(1, 70)))
 	kept := changelog.Publish{Changes: changes("kept", 1), Key: "key"}
@@ -292,9 +292,9 @@ func TestCannotOpen(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "data")
 		ok(t, os.WriteFile(path, nil, 0o644))
 		_, err := Open(t.Context(), path, Options{})
-		says(t, err, path, "cannot be made")
+		says(t, err, path, "create the directory")
 		_, err = Open(t.Context(), filepath.Join(path, "below"), Options{})
-		says(t, err, path, "cannot be made")
+		says(t, err, path, "create the directory")
 	})
 	t.Run("read-only", func(t *testing.T) {
 		fs := vfs.NewMem()
@@ -306,7 +306,7 @@ func TestCannotOpen(t *testing.T) {
 			return nil
 		}))
 		_, err := Open(t.Context(), "data", Options{FS: ro})
-		says(t, err, "data", "cannot be written", "read-only")
+		says(t, err, "data", "lock the change memory", "read-only")
 	})
 	t.Run("newer format", func(t *testing.T) {
 		fs := vfs.NewMem()
@@ -320,7 +320,7 @@ func TestCannotOpen(t *testing.T) {
 	})
 	t.Run("another program's", func(t *testing.T) {
 		fs := vfs.NewMem()
-		db, err := pebble.Open("data", &pebble.Options{FS: fs, Logger: chatter{&Log{opts: Options{}.withDefaults()}}})
+		db, err := pebble.Open("data", &pebble.Options{FS: fs, Logger: pebbleLogger{&Log{opts: Options{}.withDefaults()}}})
 		ok(t, err)
 		ok(t, errors.Join(db.Set([]byte("a"), []byte("b"), pebble.Sync), db.Close()))
 		_, err = Open(t.Context(), "data", Options{FS: fs})

@@ -36,16 +36,16 @@ var (
 
 func setKey(set string) []byte { return []byte("set/" + set) }
 func tipKey(set string) []byte { return []byte("tip/" + set) }
-func wasKey(set string) []byte { return []byte("was/" + set) }
+func tombstoneKey(set string) []byte { return []byte("was/" + set) }
 func invKey(set string) []byte { return []byte("inv/" + set) }
 
-func logKey(set string, last uint64) []byte   { return numbered("log/", set, last) }
-func ageKey(set string, number uint64) []byte { return numbered("age/", set, number) }
-func pageKey(set string, n uint64) []byte     { return numbered("page/", set, n) }
+func logKey(set string, last uint64) []byte   { return numberedKey("log/", set, last) }
+func ageKey(set string, number uint64) []byte { return numberedKey("age/", set, number) }
+func pageKey(set string, n uint64) []byte     { return numberedKey("page/", set, n) }
 
 func keyKey(set, key string) []byte { return []byte("key/" + set + "/" + key) }
 
-func numbered(prefix, set string, n uint64) []byte {
+func numberedKey(prefix, set string, n uint64) []byte {
 	k := make([]byte, 0, len(prefix)+len(set)+9)
 	k = append(append(append(k, prefix...), set...), '/')
 	return binary.BigEndian.AppendUint64(k, n)
@@ -64,7 +64,7 @@ type record struct {
 	feed.Description
 	ListSize int         `json:"listSize"`
 	Begin    int64       `json:"begin"`
-	Was      int64       `json:"was,omitempty"` // see feed.State
+	PriorMicros      int64       `json:"was,omitempty"` // see feed.State
 	Floor    feed.Cursor `json:"floor"`
 }
 
@@ -102,7 +102,7 @@ func decodeTip(b []byte) (tip, error) {
 	return tip{decodeCursor(b), decodeCursor(b[16:]), binary.BigEndian.Uint64(b[32:])}, nil
 }
 
-func encodeLeft(l changelog.Tombstone) []byte {
+func encodeTombstone(l changelog.Tombstone) []byte {
 	b := binary.BigEndian.AppendUint64(make([]byte, 0, 16), uint64(l.End))
 	if l.Latest > l.End {
 		b = binary.BigEndian.AppendUint64(b, uint64(l.Latest))
@@ -110,7 +110,7 @@ func encodeLeft(l changelog.Tombstone) []byte {
 	return b
 }
 
-func decodeLeft(b []byte) (changelog.Tombstone, error) {
+func decodeTombstone(b []byte) (changelog.Tombstone, error) {
 	if len(b) != 8 && len(b) != 16 {
 		return changelog.Tombstone{}, fmt.Errorf("%w: what a deleted set left has %d bytes", changelog.ErrCorrupt, len(b))
 	}

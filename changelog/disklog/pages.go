@@ -108,7 +108,7 @@ func (p *pages) swap(ctx context.Context, set string, swap inventory.Swap) error
 	b, err := p.swapLocked(s, swap)
 	s.pages.Unlock()
 	if err == nil && swap.Durable {
-		err = p.log.wait(b)
+		err = p.log.waitDurable(b)
 	}
 	return err
 }
@@ -127,7 +127,7 @@ func (p *pages) swapLocked(s *set, swap inventory.Swap) (*pebble.Batch, error) {
 	if r.version != swap.Version {
 		return nil, inventory.ErrRaced
 	}
-	if err := l.holds(s, swap.At); err != nil {
+	if err := l.checkCursor(s, swap.At); err != nil {
 		return nil, err
 	}
 	b := l.db.NewBatch()
@@ -138,9 +138,9 @@ func (p *pages) swapLocked(s *set, swap inventory.Swap) (*pebble.Batch, error) {
 	return nil, l.applyLazily(b)
 }
 
-// holds returns nil if a set's log holds an entry at a cursor, or if the cursor is zero.
+// checkCursor returns nil if a set's log checkCursor an entry at a cursor, or if the cursor is zero.
 // On disk, only retention can remove the entry.
-func (l *Log) holds(s *set, at feed.Cursor) error {
+func (l *Log) checkCursor(s *set, at feed.Cursor) error {
 	if at.IsZero() {
 		return nil
 	}
@@ -148,7 +148,7 @@ func (l *Log) holds(s *set, at feed.Cursor) error {
 	if err != nil {
 		return err
 	}
-	ok, err := v.knows(at)
+	ok, err := v.contains(at)
 	if err := errors.Join(err, v.close()); err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (p *pages) Put(ctx context.Context, set string, begin int64, attempt uint64
 }
 
 func (p *pages) put(ctx context.Context, set string, begin int64, attempt uint64, written []inventory.Page) error {
-	if err := p.log.room(); err != nil {
+	if err := p.log.checkSpace(); err != nil {
 		return err
 	}
 	b := p.log.db.NewBatch()
@@ -267,7 +267,7 @@ func (p *pages) remove(ctx context.Context, set string, begin int64, numbers []u
 	b := p.log.db.NewBatch()
 	for _, n := range numbers {
 		key := pageKey(set, n)
-		size, err := p.log.size(key)
+		size, err := p.log.valueSize(key)
 		if err != nil {
 			return errors.Join(err, b.Close())
 		}
@@ -281,14 +281,14 @@ func (p *pages) remove(ctx context.Context, set string, begin int64, numbers []u
 	return p.log.applyLazily(b)
 }
 
-// size returns the size of a value, -1 when there is none.
-func (l *Log) size(key []byte) (int, error) {
+// valueSize returns the valueSize of a value, -1 when there is none.
+func (l *Log) valueSize(key []byte) (int, error) {
 	v, done, err := l.db.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return -1, nil
 	}
 	if err != nil {
-		return 0, damage(err)
+		return 0, wrapCorrupt(err)
 	}
 	return len(v), done.Close()
 }
@@ -314,7 +314,7 @@ func (p *pages) numbers(ctx context.Context, set string, begin int64, yield func
 	from, to := bounds("page/", set)
 	it, err := p.log.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
-		return damage(err)
+		return wrapCorrupt(err)
 	}
 	defer it.Close()
 	for it.First(); it.Valid() && s.state.Load() != nil; it.Next() {
@@ -325,5 +325,5 @@ func (p *pages) numbers(ctx context.Context, set string, begin int64, yield func
 			return nil
 		}
 	}
-	return errors.Join(damage(it.Error()), ctx.Err())
+	return errors.Join(wrapCorrupt(it.Error()), ctx.Err())
 }

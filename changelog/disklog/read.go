@@ -36,14 +36,14 @@ func (l *Log) since(ctx context.Context, name string, after feed.Cursor, limit i
 	batch := &feed.Batch{Set: name, After: after, Cursor: after}
 	s := l.find(name)
 	if s == nil {
-		return batch, unmade(after)
+		return batch, missingSetError(after)
 	}
 	if state := s.state.Load(); state != nil && state.Head == after {
 		return batch, nil // nothing follows: the usual case, a follower that is up to date
 	}
 	v, err := l.view(s)
 	if errors.Is(err, feed.ErrNoSet) {
-		return batch, unmade(after)
+		return batch, missingSetError(after)
 	}
 	if err != nil {
 		return nil, err
@@ -52,8 +52,8 @@ func (l *Log) since(ctx context.Context, name string, after feed.Cursor, limit i
 	return batch, errors.Join(err, v.close())
 }
 
-// unmade returns the error of Since for a cursor in a set that does not exist.
-func unmade(after feed.Cursor) error {
+// missingSetError returns the error of Since for a cursor in a set that does not exist.
+func missingSetError(after feed.Cursor) error {
 	if after.IsZero() {
 		return nil
 	}
@@ -63,7 +63,7 @@ func unmade(after feed.Cursor) error {
 // At returns the cursor of the entry at a position; at the floor's position, the
 // floor.
 func (l *Log) At(ctx context.Context, name string, position uint64) (feed.Cursor, error) {
-	c, err := l.look(ctx, name, func(v *view) (feed.Cursor, error) {
+	c, err := l.findCursor(ctx, name, func(v *view) (feed.Cursor, error) {
 		switch {
 		case position < v.state.Floor.Position:
 			return feed.Cursor{}, feed.ErrGone
@@ -80,7 +80,7 @@ func (l *Log) At(ctx context.Context, name string, position uint64) (feed.Cursor
 
 // Seek returns the cursor behind which the entries with datetime >= micros begin.
 func (l *Log) Seek(ctx context.Context, name string, micros int64) (feed.Cursor, error) {
-	c, err := l.look(ctx, name, func(v *view) (feed.Cursor, error) {
+	c, err := l.findCursor(ctx, name, func(v *view) (feed.Cursor, error) {
 		floor := v.state.Floor
 		if micros < floor.Micros || micros == floor.Micros && floor.Position > 0 {
 			return feed.Cursor{}, feed.ErrGone
@@ -93,8 +93,8 @@ func (l *Log) Seek(ctx context.Context, name string, micros int64) (feed.Cursor,
 	return c, nil
 }
 
-// look finds a cursor in a view of a set.
-func (l *Log) look(ctx context.Context, name string, find func(*view) (feed.Cursor, error)) (feed.Cursor, error) {
+// findCursor finds a cursor in a view of a set.
+func (l *Log) findCursor(ctx context.Context, name string, find func(*view) (feed.Cursor, error)) (feed.Cursor, error) {
 	if err := ctx.Err(); err != nil {
 		return feed.Cursor{}, err
 	}

@@ -40,14 +40,14 @@ type set struct {
 func newSet(name string, r record, t tip) *set {
 	s := &set{name: name, begin: r.Begin, record: r, tip: t}
 	s.state.Store(&feed.State{
-		Set: name, Description: r.Description, ListSize: r.ListSize, Begin: r.Begin, PriorMicros: r.Was,
+		Set: name, Description: r.Description, ListSize: r.ListSize, Begin: r.Begin, PriorMicros: r.PriorMicros,
 		Floor: r.Floor, Head: t.Head, BeforeLatest: t.Latest,
 	})
 	return s
 }
 
-// show changes what readers see.
-func (s *set) show(change func(*feed.State)) {
+// updateState changes what readers see.
+func (s *set) updateState(change func(*feed.State)) {
 	for {
 		old := s.state.Load()
 		if old == nil {
@@ -81,16 +81,16 @@ func (l *Log) find(name string) *set {
 	return l.sets[name]
 }
 
-// load reads all sets from the store, for Open.
-func (l *Log) load() error {
+// loadSets reads all sets from the store, for Open.
+func (l *Log) loadSets() error {
 	tips := make(map[string]tip)
-	if err := l.scan("tip/", func(name string, v []byte) (err error) {
+	if err := l.scanSets("tip/", func(name string, v []byte) (err error) {
 		tips[name], err = decodeTip(v)
 		return err
 	}); err != nil {
 		return err
 	}
-	return l.scan("set/", func(name string, v []byte) error {
+	return l.scanSets("set/", func(name string, v []byte) error {
 		r, err := decodeRecord(v)
 		if err != nil {
 			return err
@@ -104,8 +104,8 @@ func (l *Log) load() error {
 	})
 }
 
-// scan calls do for every set that has a key under a prefix.
-func (l *Log) scan(prefix string, do func(name string, value []byte) error) error {
+// scanSets calls do for every set that has a key under a prefix.
+func (l *Log) scanSets(prefix string, do func(name string, value []byte) error) error {
 	end := prefix[:len(prefix)-1] + "0"
 	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: []byte(prefix), UpperBound: []byte(end)})
 	if err != nil {
@@ -118,41 +118,41 @@ func (l *Log) scan(prefix string, do func(name string, value []byte) error) erro
 			return fmt.Errorf("set %q: %w", name, err)
 		}
 	}
-	return damage(it.Error())
+	return wrapCorrupt(it.Error())
 }
 
 // Make makes a set.
 func (l *Log) Make(ctx context.Context, name string, d feed.Description, listSize int) error {
-	if err := l.make(ctx, name, d, listSize); err != nil {
+	if err := l.makeSet(ctx, name, d, listSize); err != nil {
 		return fmt.Errorf("make set %q: %w", name, err)
 	}
 	return nil
 }
 
-func (l *Log) make(ctx context.Context, name string, d feed.Description, listSize int) error {
+func (l *Log) makeSet(ctx context.Context, name string, d feed.Description, listSize int) error {
 	if err := feed.CheckSet(name); err != nil {
 		return err
 	}
 	if listSize < 1 || listSize > changelog.MaxListSize {
 		return resourcesync.Invalidf("a list size is 1 to %d, not %d", changelog.MaxListSize, listSize)
 	}
-	l.making.Lock()
-	defer l.making.Unlock()
+	l.makeMu.Lock()
+	defer l.makeMu.Unlock()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if l.find(name) != nil {
 		return nil
 	}
-	if err := l.room(); err != nil {
+	if err := l.checkSpace(); err != nil {
 		return err
 	}
-	begin, was, err := l.begin(name)
+	begin, was, err := l.newBegin(name)
 	if err != nil {
 		return err
 	}
 	floor := feed.Cursor{Micros: begin}
-	s := newSet(name, record{Description: d, ListSize: listSize, Begin: begin, Was: was, Floor: floor}, tip{Head: floor, Latest: floor})
+	s := newSet(name, record{Description: d, ListSize: listSize, Begin: begin, PriorMicros: was, Floor: floor}, tip{Head: floor, Latest: floor})
 	b := l.db.NewBatch()
 	put(b, setKey(name), s.record.encode())
 	put(b, tipKey(name), s.tip.encode())
@@ -165,17 +165,17 @@ func (l *Log) make(ctx context.Context, name string, d feed.Description, listSiz
 	return nil
 }
 
-// begin returns when a new set begins: now, and after the end of all deleted sets of its
+// newBegin returns when a new set begins: now, and after the end of all deleted sets of its
 // name. If a clock was wrong, a deleted set may end far in the future. The new set then
 // begins now, and was is the latest datetime that a cursor of a deleted set may have: see
 // view.since.
-func (l *Log) begin(name string) (begin, was int64, err error) {
+func (l *Log) newBegin(name string) (begin, was int64, err error) {
 	begin = l.now()
-	v, err := l.get(wasKey(name))
+	v, err := l.get(tombstoneKey(name))
 	if v == nil || err != nil {
 		return begin, 0, err
 	}
-	left, err := decodeLeft(v)
+	left, err := decodeTombstone(v)
 	if left.End-begin <= l.opts.ClockSkew.Microseconds() {
 		begin = max(begin, left.End+1)
 	}
@@ -208,7 +208,7 @@ func (l *Log) describe(ctx context.Context, name string, d feed.Description) err
 	if err := l.commit(b); err != nil {
 		return err
 	}
-	s.show(func(state *feed.State) { state.Description = d })
+	s.updateState(func(state *feed.State) { state.Description = d })
 	return nil
 }
 
@@ -222,8 +222,8 @@ func (l *Log) Delete(ctx context.Context, name string) error {
 }
 
 func (l *Log) delete(ctx context.Context, name string) error {
-	l.making.Lock()
-	defer l.making.Unlock()
+	l.makeMu.Lock()
+	defer l.makeMu.Unlock()
 	s := l.find(name)
 	if s == nil {
 		return feed.ErrNoSet
@@ -238,11 +238,11 @@ func (l *Log) delete(ctx context.Context, name string) error {
 	b := l.db.NewBatch()
 	removeSet(b, name)
 	head, now := s.tip.Head.Micros, l.now()
-	left := changelog.Tombstone{End: head, Latest: max(head, s.record.Was)}
+	left := changelog.Tombstone{End: head, Latest: max(head, s.record.PriorMicros)}
 	if head-now > l.opts.ClockSkew.Microseconds() {
 		left.End = min(head, max(now, s.record.Begin))
 	}
-	put(b, wasKey(name), encodeLeft(left))
+	put(b, tombstoneKey(name), encodeTombstone(left))
 	if err := l.commit(b); err != nil {
 		return err
 	}
@@ -255,14 +255,14 @@ func (l *Log) delete(ctx context.Context, name string) error {
 // removeSet removes everything of a set: its entries, its keys, its inventory and the
 // set itself.
 func removeSet(b *pebble.Batch, name string) {
-	removeAll(b, name, "log/", "key/", "age/", "page/")
+	removeKeys(b, name, "log/", "key/", "age/", "page/")
 	remove(b, invKey(name))
 	remove(b, setKey(name))
 	remove(b, tipKey(name))
 }
 
-// removeAll removes everything that a set has under the prefixes.
-func removeAll(b *pebble.Batch, name string, prefixes ...string) {
+// removeKeys removes everything that a set has under the prefixes.
+func removeKeys(b *pebble.Batch, name string, prefixes ...string) {
 	for _, prefix := range prefixes {
 		from, to := bounds(prefix, name)
 		removeRange(b, from, to)

@@ -54,17 +54,17 @@ func checkTail(fs vfs.FS, dir string) error {
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if bad, ok := damagedTail(b, uint32(number)); ok {
+	if bad, ok := findDamage(b, uint32(number)); ok {
 		return fmt.Errorf("%w: the file %s at byte %d; what follows there was written later, so this is not the end that a crash leaves", changelog.ErrCorrupt, newest, bad)
 	}
 	return nil
 }
 
-// damagedTail returns where the first bad chunk of a log begins. ok is false if the log
+// findDamage returns where the first bad chunk of a log begins. ok is false if the log
 // is whole, or may end there.
-func damagedTail(b []byte, number uint32) (bad int, ok bool) {
+func findDamage(b []byte, number uint32) (bad int, ok bool) {
 	for bad < len(b) {
-		size := chunk(b, bad, number)
+		size := chunkSize(b, bad, number)
 		if room := walBlock - bad%walBlock; size == 0 && room < walHeader {
 			size = room // too little room for a chunk
 		}
@@ -74,7 +74,7 @@ func damagedTail(b []byte, number uint32) (bad int, ok bool) {
 		bad += size
 	}
 	for at := bad + 1; at < len(b) && at/walBlock == bad/walBlock; at++ {
-		if chunk(b, at, number) > 0 && binary.LittleEndian.Uint64(b[at+11:]) > uint64(bad) {
+		if chunkSize(b, at, number) > 0 && binary.LittleEndian.Uint64(b[at+11:]) > uint64(bad) {
 			return bad, true
 		}
 	}
@@ -83,9 +83,9 @@ func damagedTail(b []byte, number uint32) (bad int, ok bool) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// chunk returns the size of the chunk at an offset, or 0 if there is no whole chunk of
+// chunkSize returns the size of the chunkSize at an offset, or 0 if there is no whole chunkSize of
 // the log.
-func chunk(b []byte, at int, number uint32) int {
+func chunkSize(b []byte, at int, number uint32) int {
 	end := min(len(b), at-at%walBlock+walBlock)
 	if end-at < walHeader || b[at+6] < walFull || b[at+6] > walLast || binary.LittleEndian.Uint32(b[at+7:]) != number {
 		return 0

@@ -24,16 +24,16 @@ func (l *Log) trim(ctx context.Context, name string, r changelog.Retention) (int
 	if s == nil {
 		return 0, feed.ErrNoSet
 	}
-	removed, err := l.cutLists(ctx, s, r)
+	removed, err := l.removeLists(ctx, s, r)
 	if err != nil {
 		return 0, err
 	}
-	return removed, l.forget(ctx, s, r.Doubtful || l.clock.Load().Doubtful(l.now()))
+	return removed, l.expireKeys(ctx, s, r.Doubtful || l.clock.Load().Doubtful(l.now()))
 }
 
-// cutLists removes the oldest closed lists that retention does not keep. It returns
+// removeLists removes the oldest closed lists that retention does not keep. It returns
 // how many entries it removed.
-func (l *Log) cutLists(ctx context.Context, s *set, r changelog.Retention) (int, error) {
+func (l *Log) removeLists(ctx context.Context, s *set, r changelog.Retention) (int, error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, err
 	}
@@ -45,7 +45,7 @@ func (l *Log) cutLists(ctx context.Context, s *set, r changelog.Retention) (int,
 	if r.Doubtful {
 		r.Age = 0
 	}
-	floor, err := v.retain(r, l.now())
+	floor, err := v.retentionFloor(r, l.now())
 	if err := errors.Join(err, v.close()); err != nil {
 		return 0, err
 	}
@@ -54,7 +54,7 @@ func (l *Log) cutLists(ctx context.Context, s *set, r changelog.Retention) (int,
 		return 0, nil
 	}
 	s.record.Floor = floor
-	s.show(func(state *feed.State) { state.Floor = floor }) // before the entries are removed: see Log.view
+	s.updateState(func(state *feed.State) { state.Floor = floor }) // before the entries are removed: see Log.view
 	b := l.db.NewBatch()
 	removeRange(b, logKey(s.name, 0), logKey(s.name, floor.Position+1))
 	put(b, setKey(s.name), s.record.encode())
@@ -69,8 +69,8 @@ func (l *Log) Tick(ctx context.Context) (doubtful bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, fmt.Errorf("note the time: %w", err)
 	}
-	l.ticking.Lock()
-	defer l.ticking.Unlock()
+	l.tickMu.Lock()
+	defer l.tickMu.Unlock()
 	was, err := l.readClock()
 	if err != nil {
 		return false, fmt.Errorf("note the time: %w", err)
@@ -102,9 +102,9 @@ func (l *Log) readClock() (c changelog.Clock, err error) {
 	return changelog.Clock{At: int64(binary.BigEndian.Uint64(v)), Doubted: int64(binary.BigEndian.Uint64(v[8:]))}, nil
 }
 
-// retain returns the floor that results from retention, or the present floor if
+// retentionFloor returns the floor that results from retention, or the present floor if
 // nothing is removed.
-func (v *view) retain(r changelog.Retention, now int64) (feed.Cursor, error) {
+func (v *view) retentionFloor(r changelog.Retention, now int64) (feed.Cursor, error) {
 	k := uint64(v.state.ListSize)
 	var lists uint64 // how many of all lists, from the first on, may be removed
 	if r.Age > 0 {

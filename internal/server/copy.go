@@ -42,7 +42,7 @@ func Copy(ctx context.Context, c Config, report func(Copied)) (done Copied, err 
 		return done, err
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
-	old, _, err := c.subscriptionsOnDisk(ctx, from.Keep(callbackKeep))
+	old, _, err := c.subscriptionsOnDisk(ctx, from.Bucket(callbackKeep))
 	if err != nil {
 		return done, err
 	}
@@ -73,7 +73,7 @@ func copySources(ctx context.Context, from *disklog.Log, to poll.Outcomes) error
 		return err
 	}
 	for _, s := range states {
-		if err := poll.Copy(ctx, poll.OnDisk(from.Keep(sourceKeep)), to, s.Set); err != nil {
+		if err := poll.Copy(ctx, poll.OnDisk(from.Bucket(sourceKeep)), to, s.Set); err != nil {
 			return fmt.Errorf("copy what is known of the source of set %q: %w", s.Set, err)
 		}
 	}

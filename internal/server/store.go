@@ -53,7 +53,7 @@ var _ limit.Store = (*store)(nil)
 // Kept returns about how many bytes a set takes.
 func (s *store) Kept(ctx context.Context, set string) (bytes int64, err error) {
 	if s.disk != nil {
-		return s.disk.Kept(set)
+		return s.disk.SetSize(set)
 	}
 	return s.shared.Kept(ctx, set)
 }
@@ -124,7 +124,7 @@ func (s *Server) openDisk(ctx context.Context) (*store, error) {
 	} else if err != nil {
 		return nil, explainDenied(err, c.Data)
 	}
-	subscriptions, claims, err := c.subscriptionsOnDisk(ctx, memory.Keep(callbackKeep))
+	subscriptions, claims, err := c.subscriptionsOnDisk(ctx, memory.Bucket(callbackKeep))
 	var kept inventoryStore
 	if err == nil {
 		kept, err = inventoriesOnDisk(ctx, memory)
@@ -165,7 +165,7 @@ func (c *Config) subscriptionsInRedis(conn *redisconn.Conn) (subscription.Regist
 }
 
 // subscriptionsOnDisk opens the subscriptions beside a memory on the disk.
-func (c *Config) subscriptionsOnDisk(ctx context.Context, keep *disklog.Keep) (subscription.Registry, claim.Store, error) {
+func (c *Config) subscriptionsOnDisk(ctx context.Context, keep *disklog.Bucket) (subscription.Registry, claim.Store, error) {
 	claims, err := claim.OpenLocal(ctx, keep, subscription.Shards)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the subscriptions: %w", err)

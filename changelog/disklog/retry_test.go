@@ -94,7 +94,7 @@ func TestPatience(t *testing.T) {
 // A file that cannot be opened for another reason is not tried again.
 func TestWaitForDescriptorsOnly(t *testing.T) {
 	calls := 0
-	_, err := wait(&patience{logger: slog.New(slog.DiscardHandler)}, func() (vfs.File, error) {
+	_, err := openRetrying(&retrier{logger: slog.New(slog.DiscardHandler)}, func() (vfs.File, error) {
 		calls++
 		return nil, syscall.ENOENT
 	})

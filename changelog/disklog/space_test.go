@@ -53,7 +53,7 @@ func TestOpenOnAFullDisk(t *testing.T) {
 		{"known before", func(fs *vfs.MemFS) vfs.FS {
 			fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 2 << 20, TotalBytes: 1 << 40})
 			return fs
-		}, []string{"data", "2 MiB left", "make room"}},
+		}, []string{"data", "2 MiB free", "free some space"}},
 		{"while it recovers", func(fs *vfs.MemFS) vfs.FS {
 			return failing(fs, syscall.ENOSPC, func(op errorfs.Op) bool { return writes(op) && strings.HasSuffix(op.Path, ".sst") })
 		}, []string{"data", "replay", "no space left"}},

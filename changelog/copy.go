@@ -6,7 +6,7 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// ErrUnfinished reports that the store has an unfinished copy, which hubs must not use.
+// ErrUnfinished reports that the store has an unfinished copy of a memory, which hubs must not use.
 var ErrUnfinished = errors.New("unfinished copy of a change memory; run rshub copy again, or remove it")
 
 // A KeyRecord is the record of a publish under its idempotency key.

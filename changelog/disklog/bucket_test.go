@@ -16,7 +16,7 @@ import (
 )
 
 // kept returns what is in a Keep behind a key.
-func kept(t *testing.T, k *Keep, prefix, after string) (keys []string, values map[string]string) {
+func kept(t *testing.T, k *Bucket, prefix, after string) (keys []string, values map[string]string) {
 	t.Helper()
 	values = make(map[string]string)
 	ok(t, k.Scan(t.Context(), prefix, after, func(key string, v []byte) bool {
@@ -27,7 +27,7 @@ func kept(t *testing.T, k *Keep, prefix, after string) (keys []string, values ma
 	return keys, values
 }
 
-func apply(t *testing.T, k *Keep, writes map[string][]byte) {
+func apply(t *testing.T, k *Bucket, writes map[string][]byte) {
 	t.Helper()
 	ok(t, k.Apply(t.Context(), writes, true))
 }
@@ -36,7 +36,7 @@ func TestKeep(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l := filled(t, filepath.Join(dir, "data"), Options{})
-	k, other := l.Keep("some"), l.Keep("some2")
+	k, other := l.Bucket("some"), l.Bucket("some2")
 	want := map[string]string{"a": "", "a/1": "1", "a/2": "2", "a\xff": "ff", "a\xff\xff": "ffff", "b": "b"}
 	writes := make(map[string][]byte)
 	for key, v := range want {
@@ -44,7 +44,7 @@ func TestKeep(t *testing.T) {
 	}
 	apply(t, k, writes)
 	apply(t, other, map[string][]byte{"a/3": []byte("other")})
-	check := func(k *Keep) {
+	check := func(k *Bucket) {
 		t.Helper()
 		for _, test := range []struct {
 			prefix, after string
@@ -84,12 +84,12 @@ func TestKeep(t *testing.T) {
 	ok(t, l.Checkpoint(copied))
 	apply(t, k, map[string][]byte{"later": []byte("x")})
 	c := start(t, copied, Options{})
-	check(c.Keep("some"))
+	check(c.Bucket("some"))
 	stop(t, c)
 	stop(t, l)
 	l = start(t, filepath.Join(dir, "data"), Options{})
 	defer stop(t, l)
-	k = l.Keep("some")
+	k = l.Bucket("some")
 	apply(t, k, map[string][]byte{"later": nil, "none": nil})
 	check(k)
 	entries(t, l, "set") // which is not touched
@@ -100,7 +100,7 @@ func TestKeepTogether(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewCrashableMem()
 	l := start(t, "data", Options{FS: fs, Reserve: 1})
-	k := l.Keep("some")
+	k := l.Bucket("some")
 	var running sync.WaitGroup
 	for w := range 8 {
 		running.Go(func() {
@@ -117,7 +117,7 @@ func TestKeepTogether(t *testing.T) {
 	stop(t, l)
 	l = start(t, "data", Options{FS: crashed, Reserve: 1})
 	defer stop(t, l)
-	keys, values := kept(t, l.Keep("some"), "", "")
+	keys, values := kept(t, l.Bucket("some"), "", "")
 	if len(keys) != 2+8 || values["x"] != values["y"] || values["x"] == "" {
 		t.Errorf("after the crash: %q", slices.Sorted(maps.Values(values)))
 	}
@@ -136,7 +136,7 @@ func TestKeepForget(t *testing.T) {
 		return l
 	}
 	l := open()
-	apply(t, l.Keep("a"), map[string][]byte{"key": []byte("in clear"), "removed": []byte("in clear, too")})
+	apply(t, l.Bucket("a"), map[string][]byte{"key": []byte("in clear"), "removed": []byte("in clear, too")})
 	ok(t, errors.Join(l.db.Flush(), l.Close()))
 	l = open()
 	defer l.Close()
@@ -153,17 +153,17 @@ func TestKeepForget(t *testing.T) {
 		ok(t, err)
 		return all
 	}
-	apply(t, l.Keep("a"), map[string][]byte{"key": []byte("sealed"), "removed": nil})
-	apply(t, l.Keep("b"), map[string][]byte{"key": []byte("another map")})
+	apply(t, l.Bucket("a"), map[string][]byte{"key": []byte("sealed"), "removed": nil})
+	apply(t, l.Bucket("b"), map[string][]byte{"key": []byte("another map")})
 	if !strings.Contains(copied("before"), "in clear") {
 		t.Fatal("it is forgotten without Forget")
 	}
-	ok(t, l.Keep("a").Forget(t.Context()))
+	ok(t, l.Bucket("a").EraseReplaced(t.Context()))
 	if all := copied("after"); strings.Contains(all, "in clear") || !strings.Contains(all, "sealed") {
 		t.Error("what was replaced is still there, or what is there is not")
 	}
-	if _, values := kept(t, l.Keep("a"), "", ""); len(values) != 1 || values["key"] != "sealed" {
+	if _, values := kept(t, l.Bucket("a"), "", ""); len(values) != 1 || values["key"] != "sealed" {
 		t.Errorf("kept is %q", values)
 	}
-	ok(t, l.Keep("c").Forget(t.Context())) // an empty map
+	ok(t, l.Bucket("c").EraseReplaced(t.Context())) // an empty map
 }

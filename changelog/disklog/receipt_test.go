@@ -27,8 +27,8 @@ func TestForget(t *testing.T) {
 	for round := range rounds {
 		for call := range 4 {
 			var publishes []changelog.Publish
-			for i := range forgetStep / 2 {
-				publishes = append(publishes, changelog.Publish{Key: fmt.Sprint((call*forgetStep/2 + i) * (round + 1)), Changes: changes("x", 1)})
+			for i := range expireBatchSize / 2 {
+				publishes = append(publishes, changelog.Publish{Key: fmt.Sprint((call*expireBatchSize/2 + i) * (round + 1)), Changes: changes("x", 1)})
 			}
 			_, err := l.Append(t.Context(), "set", publishes...)
 			ok(t, err)

@@ -24,7 +24,7 @@ func (l *Log) keys(ctx context.Context, name string, yield func(changelog.KeyRec
 	from, to := bounds("age/", name)
 	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
-		return damage(err)
+		return wrapCorrupt(err)
 	}
 	defer it.Close()
 	for it.First(); it.Valid(); it.Next() {
@@ -54,7 +54,7 @@ func (l *Log) keys(ctx context.Context, name string, yield func(changelog.KeyRec
 			return nil
 		}
 	}
-	return damage(it.Error())
+	return wrapCorrupt(it.Error())
 }
 
 // Deleted returns what is remembered of deleted sets that were not made again.
@@ -62,8 +62,8 @@ func (l *Log) Deleted(ctx context.Context) (map[string]changelog.Tombstone, erro
 	deleted := make(map[string]changelog.Tombstone)
 	err := ctx.Err()
 	if err == nil {
-		err = l.scan("was/", func(name string, v []byte) error {
-			left, err := decodeLeft(v)
+		err = l.scanSets("was/", func(name string, v []byte) error {
+			left, err := decodeTombstone(v)
 			if err == nil && l.find(name) == nil {
 				deleted[name] = left
 			}
