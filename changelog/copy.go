@@ -20,6 +20,6 @@ type KeyRecord struct {
 // A Tombstone is the record of deleted sets with the name of a set. Datetimes are in microseconds since
 // 1970.
 type Tombstone struct {
-	End int64 // the next log starts later than this, unless this is too far in the future
+	End    int64 // the next log starts later than this, unless this is too far in the future
 	Latest int64 // latest datetime of any entry; later than Upto if a clock was wrong
 }

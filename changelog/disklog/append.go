@@ -62,7 +62,7 @@ type appendOp struct {
 	blocks    [][]changelog.CutBlock // blocks of each publish, encoded for the positions that cutBlocks expected
 	appended  []changelog.Appended
 	refusal   error              // reason why nothing can be added, nil if appends are possible; publishes that the log has are answered anyway
-	receipts      map[string]receipt // receipts of this call by key
+	receipts  map[string]receipt // receipts of this call by key
 	tip       tip                // tip of the set after this call
 	doubtful  bool               // the clock is in doubt, so no key expires by age
 	batch     *pebble.Batch      // applied batch to wait for; nil if nothing was written

@@ -10,8 +10,8 @@ import (
 	"github.com/rshub/rshub/changelog"
 )
 
-// Keys yields the publishes that a set remembers by their keys, in the order of
-// their numbers. After an error it yields nothing more.
+// Keys yields the records of the idempotency keys of a set, in the order of their numbers. An error
+// ends the sequence.
 func (l *Log) Keys(ctx context.Context, name string) iter.Seq2[changelog.KeyRecord, error] {
 	return func(yield func(changelog.KeyRecord, error) bool) {
 		if err := l.keys(ctx, name, func(k changelog.KeyRecord) bool { return yield(k, nil) }); err != nil {
@@ -33,7 +33,7 @@ func (l *Log) keys(ctx context.Context, name string, yield func(changelog.KeyRec
 		}
 		v := it.Value()
 		if len(v) < 8 {
-			return fmt.Errorf("%w: the age of a key", changelog.ErrCorrupt)
+			return fmt.Errorf("%w: age of an idempotency key", changelog.ErrCorrupt)
 		}
 		key := string(v[8:])
 		record, err := l.get(keyKey(name, key))
@@ -41,14 +41,14 @@ func (l *Log) keys(ctx context.Context, name string, yield func(changelog.KeyRec
 			return err
 		}
 		if record == nil {
-			continue // the key was forgotten since the iterator was made
+			continue // the key was removed after the iterator was created
 		}
 		r, err := decodeReceipt(record)
 		if err != nil {
 			return err
 		}
 		if r.Number != number(it.Key()) {
-			continue // the key was used again since the iterator was made
+			continue // the key was used again after the iterator was created
 		}
 		if !yield(changelog.KeyRecord{Key: key, Hash: r.Hash, Number: r.Number, After: r.After, Cursor: r.Cursor}) {
 			return nil
@@ -57,7 +57,7 @@ func (l *Log) keys(ctx context.Context, name string, yield func(changelog.KeyRec
 	return wrapCorrupt(it.Error())
 }
 
-// Deleted returns what is remembered of deleted sets that were not made again.
+// Deleted returns the tombstones of deleted sets by name, except for sets that were created again.
 func (l *Log) Deleted(ctx context.Context) (map[string]changelog.Tombstone, error) {
 	deleted := make(map[string]changelog.Tombstone)
 	err := ctx.Err()

@@ -87,13 +87,13 @@ type Log struct {
 	db   *pebble.DB
 
 	// Safe for concurrent use without a lock.
-	opened  atomic.Bool                     // Pebble is open, so a failed write ends the process
+	opened      atomic.Bool                     // Pebble is open, so a failed write ends the process
 	openFailure chan error                      // first error that recovery cannot survive; buffered; used until opened is true
-	failed  atomic.Bool                     // a write has failed
-	fatalOnce  sync.Once                       // guards the call of Fatal
-	clock   atomic.Pointer[changelog.Clock] // newest record of Tick, by this or an earlier process
+	failed      atomic.Bool                     // a write has failed
+	fatalOnce   sync.Once                       // guards the call of Fatal
+	clock       atomic.Pointer[changelog.Clock] // newest record of Tick, by this or an earlier process
 
-	makeMu  sync.Mutex // held while a set is created or deleted
+	makeMu sync.Mutex // held while a set is created or deleted
 	tickMu sync.Mutex // held by Tick
 
 	mu   sync.RWMutex // guards sets; held only for a map operation

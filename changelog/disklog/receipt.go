@@ -11,7 +11,8 @@ import (
 	"github.com/rshub/rshub/changelog"
 )
 
-// findReceipt finds the receipt of an earlier publish with the same key.
+// findReceipt returns the unexpired receipt of an earlier publish with the key of p. If the key has
+// expired, findReceipt removes its old number in b.
 func (l *Log) findReceipt(a *appendOp, b *pebble.Batch, p *changelog.Publish, now int64) (r receipt, ok bool, err error) {
 	if p.Key == "" {
 		return r, false, nil
@@ -23,13 +24,13 @@ func (l *Log) findReceipt(a *appendOp, b *pebble.Batch, p *changelog.Publish, no
 		return r, false, err
 	}
 	if a.expired(r, now) {
-		remove(b, ageKey(a.set.name, r.Number)) // the key gets a new number
+		remove(b, ageKey(a.set.name, r.Number)) // a new publish gets a new number
 		return r, false, nil
 	}
 	return r, true, nil
 }
 
-// isBarred reports whether the set has seen the publish's key Unless.
+// isBarred reports whether the set has an unexpired receipt for p.Unless.
 func (l *Log) isBarred(a *appendOp, p *changelog.Publish, now int64) (bool, error) {
 	if p.Unless == "" {
 		return false, nil
@@ -41,25 +42,26 @@ func (l *Log) isBarred(a *appendOp, p *changelog.Publish, now int64) (bool, erro
 	return ok && !a.expired(r, now), err
 }
 
-// receipt reads the receipt of a key, which may have expired.
+// receipt reads the receipt of a key, which may have expired. ok is false if the key has none.
 func (l *Log) receipt(set, key string) (r receipt, ok bool, err error) {
 	v, done, err := l.db.Get(keyKey(set, key))
 	if err == pebble.ErrNotFound {
 		return r, false, nil
 	}
 	if err != nil {
-		return r, false, fmt.Errorf("look for an idempotency key: %w", wrapCorrupt(err))
+		return r, false, fmt.Errorf("read an idempotency key: %w", wrapCorrupt(err))
 	}
 	defer done.Close()
 	r, err = decodeReceipt(v)
 	return r, err == nil, err
 }
 
+// expired reports whether the receipt is too old, or too many keys were stored after it.
 func (a *appendOp) expired(r receipt, now int64) bool {
 	return a.tip.Keys-r.Number >= changelog.KeyCount || !a.doubtful && now-r.Cursor.Micros > changelog.KeyAge.Microseconds()
 }
 
-// addReceipt keeps the receipt of a publish that was added.
+// addReceipt stores the receipt of an added publish, if the publish has a key.
 func (a *appendOp) addReceipt(b *pebble.Batch, p *changelog.Publish, r receipt) {
 	if p.Key == "" {
 		return
@@ -82,17 +84,16 @@ func (r receipt) put(b *pebble.Batch, set, key string) {
 	put(b, ageKey(set, r.Number), append(at, key...))
 }
 
-// expireBatchSize is how many keys are forgotten while the set is locked. Appends to the
-// set wait meanwhile.
+// expireBatchSize is the maximum number of keys removed while the set is locked, because appends to
+// the set wait during that time.
 const expireBatchSize = 5_000
 
-// expireKeys removes the expired keys of a set, but none for its age if the clock is
-// doubtful.
+// expireKeys removes the expired keys of a set. If the clock is doubtful, no key expires by age.
 func (l *Log) expireKeys(ctx context.Context, s *set, doubtful bool) error {
 	for {
 		n, err := l.expireKeyBatch(ctx, s, doubtful)
 		if err != nil {
-			return fmt.Errorf("forget idempotency keys: %w", err)
+			return fmt.Errorf("remove expired idempotency keys: %w", err)
 		}
 		if n < expireBatchSize {
 			return nil
@@ -100,6 +101,7 @@ func (l *Log) expireKeys(ctx context.Context, s *set, doubtful bool) error {
 	}
 }
 
+// expireKeyBatch removes up to expireBatchSize expired keys, oldest first, and returns their number.
 func (l *Log) expireKeyBatch(ctx context.Context, s *set, doubtful bool) (n int, err error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, err
@@ -119,7 +121,7 @@ func (l *Log) expireKeyBatch(ctx context.Context, s *set, doubtful bool) (n int,
 	for it.First(); it.Valid() && n < expireBatchSize; it.Next() {
 		v := it.Value()
 		if len(v) < 8 {
-			return 0, fmt.Errorf("%w: the age of a key", changelog.ErrCorrupt)
+			return 0, fmt.Errorf("%w: age of an idempotency key", changelog.ErrCorrupt)
 		}
 		if s.tip.Keys-number(it.Key()) < changelog.KeyCount && int64(binary.BigEndian.Uint64(v)) >= oldest {
 			break

@@ -16,19 +16,19 @@ import (
 // immediately and forever, with a message each time, and ends the process if it cannot open a new
 // file of the write-ahead log.
 type retrier struct {
-	logger   *slog.Logger
-	failures atomic.Int32 // failed writes of tables since the last success
-	lastLogged     atomic.Int64 // time of the last message of logOccasionally, in microseconds since 1970
+	logger     *slog.Logger
+	failures   atomic.Int32 // failed writes of tables since the last success
+	lastLogged atomic.Int64 // time of the last message of logOccasionally, in microseconds since 1970
 }
 
 const (
-	descriptorRetry = 50 * time.Millisecond // between attempts to open a file while no file descriptor is free
-	descriptorTimeout  = time.Minute           // time after which openRetrying gives up
-	maxErrorDelay    = 5 * time.Second       // maximum delay of an error of a table
+	descriptorRetry   = 50 * time.Millisecond // between attempts to open a file while no file descriptor is free
+	descriptorTimeout = time.Minute           // time after which openRetrying gives up
+	maxErrorDelay     = 5 * time.Second       // maximum delay of an error of a table
 )
 
-// openRetrying opens a file. While the process has no file descriptors left, openRetrying tries again:
-// such a failed open has changed nothing.
+// openRetrying calls open, and retries it for at most descriptorTimeout while the process or the system
+// has no free file descriptor. That is safe, because such a failed call has changed nothing.
 func openRetrying(p *retrier, open func() (vfs.File, error)) (vfs.File, error) {
 	end := time.Now().Add(descriptorTimeout)
 	for {
@@ -41,8 +41,8 @@ func openRetrying(p *retrier, open func() (vfs.File, error)) (vfs.File, error) {
 	}
 }
 
-// delayError returns the result of a step of writing a delayError. After repeated failures it
-// waits before it returns, longer each time. Pebble holds no lock meanwhile.
+// delayError returns err, the result of an operation on a table file. After repeated failures it
+// sleeps before it returns, longer each time. Pebble holds no lock during that time.
 func (p *retrier) delayError(err error) error {
 	if err == nil {
 		return nil

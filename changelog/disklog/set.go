@@ -13,27 +13,23 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A set is the part of a set of resources that is in memory. Its blocks and keys are
-// on disk only.
+// A set is the in-memory part of one of the Log's sets. Its blocks and keys are only on disk.
 type set struct {
 	name  string
-	begin int64 // when the log began
+	begin int64 // datetime of the start of the log, in microseconds since 1970
 
-	// write guards record and tip. It is held while a change of the set is applied.
-	// An append releases it before the fsync, so that the next append can share the
-	// fsync.
+	// write guards record and tip. It is held while a change of the set is applied. An append
+	// releases it before the fsync, so that the next append can share the fsync.
 	write  sync.Mutex
 	record record // as applied
 	tip    tip    // as applied; it may not be durable yet
 
-	// pages guards the record and the pages of the inventory. No append waits for it, so
-	// a commit of an inventory delays no append. Delete locks write first, and then
-	// pages.
+	// pages guards the record and the pages of the inventory. No append waits for it, so commits of
+	// an inventory do not delay appends. Delete locks write before pages.
 	pages sync.Mutex
 
-	// state is what readers see. It is nil once the set is deleted. Its head is
-	// durable and only moves forward. Its floor moves before the entries up to the
-	// new floor are removed.
+	// state is the state visible to readers, and nil after the set was deleted. Its head is durable
+	// and only increases. Its floor is raised before the entries up to the new floor are removed.
 	state atomic.Pointer[feed.State]
 }
 
@@ -46,7 +42,8 @@ func newSet(name string, r record, t tip) *set {
 	return s
 }
 
-// updateState changes what readers see.
+// updateState applies change to a copy of the state, and makes it visible to readers. It does
+// nothing if the set was deleted. change may be called repeatedly.
 func (s *set) updateState(change func(*feed.State)) {
 	for {
 		old := s.state.Load()
@@ -61,10 +58,11 @@ func (s *set) updateState(change func(*feed.State)) {
 	}
 }
 
-// lock locks the set for a change. If it returns an error, the set is not locked.
+// lock locks s.write. If the set was deleted or ctx is done, lock returns an error and the set is
+// not locked.
 func (s *set) lock(ctx context.Context) error {
 	s.write.Lock()
-	err := ctx.Err() // the wait for the lock may have been long
+	err := ctx.Err() // ctx may have been canceled during the wait for the lock
 	if err == nil && s.state.Load() == nil {
 		err = feed.ErrNoSet
 	}
@@ -74,14 +72,14 @@ func (s *set) lock(ctx context.Context) error {
 	return err
 }
 
-// find returns a set, or nil.
+// find returns the set with a name, or nil if it does not exist.
 func (l *Log) find(name string) *set {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.sets[name]
 }
 
-// loadSets reads all sets from the store, for Open.
+// loadSets reads all sets from the store. Open calls it.
 func (l *Log) loadSets() error {
 	tips := make(map[string]tip)
 	if err := l.scanSets("tip/", func(name string, v []byte) (err error) {
@@ -97,14 +95,15 @@ func (l *Log) loadSets() error {
 		}
 		t, ok := tips[name]
 		if !ok {
-			return fmt.Errorf("%w: it has no tip", changelog.ErrCorrupt)
+			return fmt.Errorf("%w: tip is missing", changelog.ErrCorrupt)
 		}
 		l.sets[name] = newSet(name, r, t)
 		return nil
 	})
 }
 
-// scanSets calls do for every set that has a key under a prefix.
+// scanSets calls do with the name and the value of each key of the form prefix<set>, in ascending
+// order. The value is valid only until do returns.
 func (l *Log) scanSets(prefix string, do func(name string, value []byte) error) error {
 	end := prefix[:len(prefix)-1] + "0"
 	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: []byte(prefix), UpperBound: []byte(end)})
@@ -121,10 +120,10 @@ func (l *Log) scanSets(prefix string, do func(name string, value []byte) error) 
 	return wrapCorrupt(it.Error())
 }
 
-// Make makes a set.
+// Make creates a set; see changelog.Log.
 func (l *Log) Make(ctx context.Context, name string, d feed.Description, listSize int) error {
 	if err := l.makeSet(ctx, name, d, listSize); err != nil {
-		return fmt.Errorf("make set %q: %w", name, err)
+		return fmt.Errorf("create set %q: %w", name, err)
 	}
 	return nil
 }
@@ -134,7 +133,7 @@ func (l *Log) makeSet(ctx context.Context, name string, d feed.Description, list
 		return err
 	}
 	if listSize < 1 || listSize > changelog.MaxListSize {
-		return resourcesync.Invalidf("a list size is 1 to %d, not %d", changelog.MaxListSize, listSize)
+		return resourcesync.Invalidf("list size: want 1 to %d, got %d", changelog.MaxListSize, listSize)
 	}
 	l.makeMu.Lock()
 	defer l.makeMu.Unlock()
@@ -147,12 +146,12 @@ func (l *Log) makeSet(ctx context.Context, name string, d feed.Description, list
 	if err := l.checkSpace(); err != nil {
 		return err
 	}
-	begin, was, err := l.newBegin(name)
+	begin, prior, err := l.newBegin(name)
 	if err != nil {
 		return err
 	}
 	floor := feed.Cursor{Micros: begin}
-	s := newSet(name, record{Description: d, ListSize: listSize, Begin: begin, PriorMicros: was, Floor: floor}, tip{Head: floor, Latest: floor})
+	s := newSet(name, record{Description: d, ListSize: listSize, Begin: begin, PriorMicros: prior, Floor: floor}, tip{Head: floor, Latest: floor})
 	b := l.db.NewBatch()
 	put(b, setKey(name), s.record.encode())
 	put(b, tipKey(name), s.tip.encode())
@@ -165,11 +164,11 @@ func (l *Log) makeSet(ctx context.Context, name string, d feed.Description, list
 	return nil
 }
 
-// newBegin returns when a new set begins: now, and after the end of all deleted sets of its
-// name. If a clock was wrong, a deleted set may end far in the future. The new set then
-// begins now, and was is the latest datetime that a cursor of a deleted set may have: see
-// view.since.
-func (l *Log) newBegin(name string) (begin, was int64, err error) {
+// newBegin returns the datetime at which a new set starts: now, and after the entries of all
+// deleted sets with its name. If a clock was wrong, the entries of a deleted set may be far in the
+// future. Then the new set starts now, and prior is the latest datetime that a cursor of a deleted
+// set may have; see view.since.
+func (l *Log) newBegin(name string) (begin, prior int64, err error) {
 	begin = l.now()
 	v, err := l.get(tombstoneKey(name))
 	if v == nil || err != nil {
@@ -180,12 +179,12 @@ func (l *Log) newBegin(name string) (begin, was int64, err error) {
 		begin = max(begin, left.End+1)
 	}
 	if left.Latest >= begin {
-		was = left.Latest
+		prior = left.Latest
 	}
-	return begin, was, err
+	return begin, prior, err
 }
 
-// Describe replaces a set's description.
+// Describe replaces the description of a set.
 func (l *Log) Describe(ctx context.Context, name string, d feed.Description) error {
 	if err := l.describe(ctx, name, d); err != nil {
 		return fmt.Errorf("describe set %q: %w", name, err)
@@ -212,8 +211,8 @@ func (l *Log) describe(ctx context.Context, name string, d feed.Description) err
 	return nil
 }
 
-// Delete removes a set. Only two datetimes stay, see changelog.Left. They ensure that no
-// cursor of this set is valid in a new set of the same name.
+// Delete removes a set. Only its changelog.Tombstone stays, which ensures that no cursor of the set
+// is valid in a new set with the same name.
 func (l *Log) Delete(ctx context.Context, name string) error {
 	if err := l.delete(ctx, name); err != nil {
 		return fmt.Errorf("delete set %q: %w", name, err)
@@ -234,7 +233,7 @@ func (l *Log) delete(ctx context.Context, name string) error {
 	defer s.write.Unlock()
 	s.pages.Lock()
 	defer s.pages.Unlock()
-	s.state.Store(nil) // before the entries are removed: see Log.view
+	s.state.Store(nil) // before the entries are removed, see Log.view
 	b := l.db.NewBatch()
 	removeSet(b, name)
 	head, now := s.tip.Head.Micros, l.now()
@@ -252,8 +251,7 @@ func (l *Log) delete(ctx context.Context, name string) error {
 	return nil
 }
 
-// removeSet removes everything of a set: its entries, its keys, its inventory and the
-// set itself.
+// removeSet removes all data of a set: its entries, its keys, its inventory and its records.
 func removeSet(b *pebble.Batch, name string) {
 	removeKeys(b, name, "log/", "key/", "age/", "page/")
 	remove(b, invKey(name))
@@ -261,7 +259,7 @@ func removeSet(b *pebble.Batch, name string) {
 	remove(b, tipKey(name))
 }
 
-// removeKeys removes everything that a set has under the prefixes.
+// removeKeys removes all keys of a set under the prefixes.
 func removeKeys(b *pebble.Batch, name string, prefixes ...string) {
 	for _, prefix := range prefixes {
 		from, to := bounds(prefix, name)
@@ -269,7 +267,7 @@ func removeKeys(b *pebble.Batch, name string, prefixes ...string) {
 	}
 }
 
-// State returns what a set is now.
+// State returns the state of a set.
 func (l *Log) State(ctx context.Context, name string) (feed.State, error) {
 	err := ctx.Err()
 	if err == nil {
@@ -280,5 +278,5 @@ func (l *Log) State(ctx context.Context, name string) (feed.State, error) {
 		}
 		err = feed.ErrNoSet
 	}
-	return feed.State{}, fmt.Errorf("state of set %q: %w", name, err)
+	return feed.State{}, fmt.Errorf("read state of set %q: %w", name, err)
 }

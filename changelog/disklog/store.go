@@ -114,9 +114,8 @@ func (l *Log) applyLazily(b *pebble.Batch) error {
 	return b.Close()
 }
 
-// waitDurable blocks until a batch that was applied is durable. All batches that were
-// applied before it are then durable, too. Callers that waitDurable at the same time share
-// one fsync.
+// waitDurable blocks until an applied batch is durable, together with all batches that were applied
+// before it. Concurrent callers share one fsync.
 func (l *Log) waitDurable(b *pebble.Batch) error {
 	err := b.SyncWait()
 	if err != nil {

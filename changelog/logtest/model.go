@@ -56,8 +56,8 @@ type run struct {
 	*rand.Rand
 	sets map[string]*modelSet
 	was  map[string]changelog.Tombstone // by deleted sets
-	wild bool                      // the clock goes wrong
-	off  time.Duration             // by how much it is wrong now
+	wild bool                           // the clock goes wrong
+	off  time.Duration                  // by how much it is wrong now
 }
 
 var modelNames = []string{"a", "a-b", "a.b"}
