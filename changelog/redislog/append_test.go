@@ -28,10 +28,10 @@ func TestCut(t *testing.T) {
 		t.Errorf("%d entries", n)
 	}
 	// However often another one is faster.
-	overtaken := appending{publishes: []changelog.Publish{{Changes: changes("z", 20)}}}
-	overtaken.cut(tail{size: 7})
-	for try := 1; try <= recuts; try++ {
-		if _, err := overtaken.recut(redisconn.Answer{"cut", "7", fmt.Sprint(try)}, try); err != nil {
+	overtaken := appendOp{publishes: []changelog.Publish{{Changes: changes("z", 20)}}}
+	overtaken.cutBlocks(tail{size: 7})
+	for try := 1; try <= maxRecuts; try++ {
+		if _, err := overtaken.recutBlocks(redisconn.Answer{"cut", "7", fmt.Sprint(try)}, try); err != nil {
 			t.Fatal(err)
 		}
 	}

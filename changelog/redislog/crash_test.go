@@ -120,7 +120,7 @@ func TestFailover(t *testing.T) {
 	}
 	kept := singles(before, "kept", 30)
 	testutil.Until(t, "the entries are older than the skew", func() bool {
-		now, err := before.same(t.Context(), "")
+		now, err := before.syncIdentity(t.Context(), "")
 		ok(t, err)
 		return now > kept.Cursor.Micros+2*skew.Microseconds()
 	})

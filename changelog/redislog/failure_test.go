@@ -55,7 +55,7 @@ func TestLostAnswer(t *testing.T) {
 	wants(t, feed.ErrUnavailable, err) // its state was not read
 	ok(t, start(t, shared.url(), Options{Prefix: l.opts.Prefix}).Make(t.Context(), "set", feed.Description{}, 10))
 	p.Lose(nil)
-	l.keep("set", tail{10, 0, state(t, l).Begin}) // the look also makes a connection: a greeting whose answer is lost would leave nothing unknown
+	l.cacheTail("set", tail{10, 0, state(t, l).Begin}) // the look also makes a connection: a greeting whose answer is lost would leave nothing unknown
 	p.Lose(func() bool { return true })
 	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 1)})
 	wants(t, feed.ErrUnknown, err)
@@ -77,8 +77,8 @@ func TestLateRequest(t *testing.T) {
 		return strings.Replace(s, "redis.call('TIME')", "{ 0, redis.call('GET', '"+t.Name()+"') }", 1)
 	}})
 	makeSet(t, l, 10)
-	a := appending{publishes: []changelog.Publish{{Changes: changes("a", 1)}}, id: "call", common: l.common(), doubts: l.doubts()}
-	a.cut(tail{10, 0, state(t, l).Begin})
+	a := appendOp{publishes: []changelog.Publish{{Changes: changes("a", 1)}}, id: "call", common: l.commonArgs(), doubtArgs: l.doubtArgs()}
+	a.cutBlocks(tail{10, 0, state(t, l).Begin})
 	first := ""
 	for range 400 { // ten seconds
 		reply := send(t, l, &a)
@@ -392,8 +392,8 @@ func TestUndeclaredCluster(t *testing.T) {
 				ok(t, admin.ClusterAddSlotsRange(t.Context(), tt.from, tt.to).Err())
 			}
 			_, err := openAt(t, s.url(), Options{})
-			if err == nil || !strings.Contains(err.Error(), tt.want) || MayPass(err) {
-				t.Errorf("Open() = %v (MayPass %v), want %q", err, MayPass(err), tt.want)
+			if err == nil || !strings.Contains(err.Error(), tt.want) || IsTemporary(err) {
+				t.Errorf("Open() = %v (MayPass %v), want %q", err, IsTemporary(err), tt.want)
 			}
 		})
 	}

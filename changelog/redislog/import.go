@@ -37,8 +37,8 @@ type Import struct {
 	steps int64 // how many steps this Import has begun
 }
 
-// Copied says how much an Import has copied.
-type Copied struct {
+// Progress says how much an Import has copied.
+type Progress struct {
 	Sets    int
 	Changes uint64
 }
@@ -51,7 +51,7 @@ func OpenImport(ctx context.Context, conn *redisconn.Conn, id string, opts Optio
 	m := &Import{}
 	l, err := open(ctx, conn, opts, func(l *Log) error {
 		l.id.Store(&id)
-		l.fixed = true
+		l.fixedID = true
 		return m.adopt(ctx, l)
 	})
 	if err != nil {
@@ -86,7 +86,7 @@ func (m *Import) adopt(ctx context.Context, l *Log) error {
 // runAdopt runs adopt.lua.
 func (l *Log) runAdopt(ctx context.Context, finish ...any) (a redisconn.Answer, err error) {
 	err = l.write(ctx, func(t *redisconn.Try) error {
-		a, err = l.tell(t, l.scripts.adopt, []string{l.memoryKey()}, append([]any{formatUnfinished}, finish...)...)
+		a, err = l.runWait(t, l.scripts.adopt, []string{l.memoryKey()}, append([]any{formatUnfinished}, finish...)...)
 		return err
 	})
 	return a, err
@@ -96,13 +96,13 @@ func (l *Log) runAdopt(ctx context.Context, finish ...any) (a redisconn.Answer, 
 // datetimes, and their keys. So the copy gives the same answers. Inventories are not
 // copied. The entries come in full blocks. After each step Copy calls report. It blocks
 // until all is copied, ctx ends, or something fails.
-func (m *Import) Copy(ctx context.Context, from Source, report func(Copied)) (done Copied, err error) {
+func (m *Import) Copy(ctx context.Context, from Source, report func(Progress)) (done Progress, err error) {
 	states, err := from.Sets(ctx)
 	if err != nil {
 		return done, err
 	}
 	for _, s := range states {
-		if err := m.set(ctx, from, s, &done, report); err != nil {
+		if err := m.copySet(ctx, from, s, &done, report); err != nil {
 			return done, fmt.Errorf("copy set %q: %w", s.Set, err)
 		}
 		done.Sets++
@@ -112,16 +112,16 @@ func (m *Import) Copy(ctx context.Context, from Source, report func(Copied)) (do
 		return done, err
 	}
 	for _, set := range slices.Sorted(maps.Keys(left)) {
-		if err := m.deleted(ctx, set, left[set]); err != nil {
+		if err := m.copyTombstone(ctx, set, left[set]); err != nil {
 			return done, err
 		}
 	}
 	return done, nil
 }
 
-// set copies a set.
-func (m *Import) set(ctx context.Context, from Source, s feed.State, done *Copied, report func(Copied)) error {
-	if err := m.begin(ctx, s); err != nil {
+// copySet copies a copySet.
+func (m *Import) copySet(ctx context.Context, from Source, s feed.State, done *Progress, report func(Progress)) error {
+	if err := m.beginSet(ctx, s); err != nil {
 		return err
 	}
 	for after := s.Floor; after != s.Head; {
@@ -132,14 +132,14 @@ func (m *Import) set(ctx context.Context, from Source, s feed.State, done *Copie
 		if b.Diverged || b.After != after || len(b.Entries) == 0 {
 			return errors.New("it changed while it was copied: stop the hub first")
 		}
-		if err := m.add(ctx, s, after, b.Entries); err != nil {
+		if err := m.addEntries(ctx, s, after, b.Entries); err != nil {
 			return err
 		}
 		after = b.Cursor
 		done.Changes += uint64(len(b.Entries))
 		report(*done)
 	}
-	if err := m.keys(ctx, from, s.Set); err != nil {
+	if err := m.copyKeys(ctx, from, s.Set); err != nil {
 		return err
 	}
 	return m.step(ctx, "done", s.Set)
@@ -147,18 +147,18 @@ func (m *Import) set(ctx context.Context, from Source, s feed.State, done *Copie
 
 // How much one step takes.
 const (
-	readLimit  = 10_000  // entries in one read
-	addBytes   = 1 << 20 // about so many bytes of blocks
-	keysAtOnce = 1_000
-	stepsOfRun = 1e9 // a step's number is the run's times this, and its own
+	readLimit   = 10_000  // entries in one read
+	addBytes    = 1 << 20 // about so many bytes of blocks
+	keysPerStep = 1_000
+	stepsPerRun = 1e9 // a step's number is the run's times this, and its own
 )
 
 // step runs one step of import.lua on a set.
 func (m *Import) step(ctx context.Context, step, set string, args ...any) error {
 	m.steps++
-	number := m.run*stepsOfRun + m.steps
+	number := m.run*stepsPerRun + m.steps
 	err := m.log.write(ctx, func(t *redisconn.Try) error {
-		a, err := m.log.tell(t, m.log.scripts.imports, m.log.allKeys(set), append([]any{number, step}, args...)...)
+		a, err := m.log.runWait(t, m.log.scripts.imports, m.log.allKeys(set), append([]any{number, step}, args...)...)
 		if err != nil {
 			return err
 		}
@@ -175,20 +175,20 @@ func (m *Import) step(ctx context.Context, step, set string, args ...any) error 
 
 var errBusy = errors.New("another program writes to it, perhaps another rshub copy")
 
-// begin makes a set without entries and keys, and removes what an earlier run has left of
+// beginSet makes a set without entries and keys, and removes what an earlier run has left of
 // it.
-func (m *Import) begin(ctx context.Context, s feed.State) error {
-	if err := m.name(ctx, s.Set); err != nil {
+func (m *Import) beginSet(ctx context.Context, s feed.State) error {
+	if err := m.addName(ctx, s.Set); err != nil {
 		return err
 	}
-	return m.step(ctx, "begin", s.Set, s.ListSize, s.Title, s.DescribedBy, s.ChangeList, s.Begin, s.Floor.String(), s.BeforeLatest.String(), s.PriorMicros, moreOf(s.Description))
+	return m.step(ctx, "begin", s.Set, s.ListSize, s.Title, s.DescribedBy, s.ChangeList, s.Begin, s.Floor.String(), s.BeforeLatest.String(), s.PriorMicros, encodeMore(s.Description))
 }
 
-// name adds the name of a set to the names of all sets. It comes before the set
-// is made, so that every set has its name there.
-func (m *Import) name(ctx context.Context, set string) error {
+// addName adds the addName of a set to the names of all sets. It comes before the set
+// is made, so that every set has its addName there.
+func (m *Import) addName(ctx context.Context, set string) error {
 	err := m.log.write(ctx, func(t *redisconn.Try) error {
-		_, err := m.log.ask(t, m.log.scripts.name, []string{m.log.setsKey()}, set)
+		_, err := m.log.run(t, m.log.scripts.name, []string{m.log.setsKey()}, set)
 		return err
 	})
 	if err != nil {
@@ -197,8 +197,8 @@ func (m *Import) name(ctx context.Context, set string) error {
 	return nil
 }
 
-// add adds entries behind the head of a set, which must be after.
-func (m *Import) add(ctx context.Context, s feed.State, after feed.Cursor, entries []feed.Entry) error {
+// addEntries adds entries behind the head of a set, which must be after.
+func (m *Import) addEntries(ctx context.Context, s feed.State, after feed.Cursor, entries []feed.Entry) error {
 	for len(entries) > 0 {
 		var blocks []any
 		size, last := 0, after
@@ -217,14 +217,14 @@ func (m *Import) add(ctx context.Context, s feed.State, after feed.Cursor, entri
 	return nil
 }
 
-// keys copies the publishes that a set remembers by their keys.
-func (m *Import) keys(ctx context.Context, from Source, set string) error {
+// copyKeys copies the publishes that a set remembers by their copyKeys.
+func (m *Import) copyKeys(ctx context.Context, from Source, set string) error {
 	var args []any
 	for k, err := range from.Keys(ctx, set) {
 		if err != nil {
 			return err
 		}
-		if args = append(args, k.Number, k.Key, encodeKnown(k)); len(args) == 3*keysAtOnce {
+		if args = append(args, k.Number, k.Key, encodeKeyRecord(k)); len(args) == 3*keysPerStep {
 			if err := m.step(ctx, "keys", set, args...); err != nil {
 				return err
 			}
@@ -237,19 +237,19 @@ func (m *Import) keys(ctx context.Context, from Source, set string) error {
 	return m.step(ctx, "keys", set, args...)
 }
 
-// encodeKnown encodes the record of a publish with a key, without its number: see
+// encodeKeyRecord encodes the record of a publish with a key, without its number: see
 // known in lib.lua.
-func encodeKnown(k changelog.KeyRecord) []byte {
+func encodeKeyRecord(k changelog.KeyRecord) []byte {
 	b := append(make([]byte, 0, 100+len(k.Key)), k.Hash[:]...)
 	b = append(k.After.Append(b), ' ')
 	b = append(k.Cursor.Append(b), ' ')
 	return append(b, k.Key...)
 }
 
-// deleted removes what an earlier run has left of a set, and stores what a new set of
-// the same name must remember of the deleted set.
-func (m *Import) deleted(ctx context.Context, set string, left changelog.Tombstone) error {
-	if err := m.name(ctx, set); err != nil {
+// copyTombstone removes what an earlier run has left of a set, and stores what a new set of
+// the same name must remember of the copyTombstone set.
+func (m *Import) copyTombstone(ctx context.Context, set string, left changelog.Tombstone) error {
+	if err := m.addName(ctx, set); err != nil {
 		return err
 	}
 	if err := m.step(ctx, "delete", set, left.End, left.Latest); err != nil {

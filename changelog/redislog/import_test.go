@@ -107,7 +107,7 @@ func openImport(t *testing.T, url, id string, opts Options) (*Import, error) {
 
 // copyAll copies a source, and finishes the copy.
 func copyAll(ctx context.Context, m *Import, from source) error {
-	_, err := m.Copy(ctx, from, func(Copied) {})
+	_, err := m.Copy(ctx, from, func(Progress) {})
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func TestImport(t *testing.T) {
 		ok(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		n := 0
-		_, err = m.Copy(ctx, from, func(Copied) {
+		_, err = m.Copy(ctx, from, func(Progress) {
 			if n++; n == at {
 				cancel()
 			}
@@ -228,7 +228,7 @@ func TestLateSteps(t *testing.T) {
 	opts := Options{Prefix: prefix()}
 	first, err := openImport(t, shared.url(), from.ID(), opts)
 	ok(t, err)
-	ok(t, first.begin(ctx, s))
+	ok(t, first.beginSet(ctx, s))
 	second, err := openImport(t, shared.url(), from.ID(), opts)
 	ok(t, err)
 	ok(t, copyAll(ctx, second, from))
@@ -237,10 +237,10 @@ func TestLateSteps(t *testing.T) {
 	add(t, copied, "hub", 3)
 	want := answers(t, copied)
 	for what, step := range map[string]func(*Import) error{
-		"begin":   func(m *Import) error { return m.begin(ctx, s) },
-		"add":     func(m *Import) error { return m.add(ctx, s, s.Floor, b.Entries) },
-		"keys":    func(m *Import) error { return m.keys(ctx, from, "set") },
-		"deleted": func(m *Import) error { return m.deleted(ctx, "set", changelog.Tombstone{End: 1, Latest: 1}) },
+		"begin":   func(m *Import) error { return m.beginSet(ctx, s) },
+		"add":     func(m *Import) error { return m.addEntries(ctx, s, s.Floor, b.Entries) },
+		"keys":    func(m *Import) error { return m.copyKeys(ctx, from, "set") },
+		"deleted": func(m *Import) error { return m.copyTombstone(ctx, "set", changelog.Tombstone{End: 1, Latest: 1}) },
 	} {
 		wants(t, errBusy, step(first))
 		second.steps = last - 2 // as if the network had kept it

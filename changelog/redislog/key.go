@@ -128,7 +128,7 @@ func (l *Log) decodeState(set string, values []any) (feed.State, error) {
 		return s, feed.ErrNoSet
 	}
 	if v[0] != l.ID() {
-		return s, l.other(v[0])
+		return s, l.otherMemory(v[0])
 	}
 	if len(log) < 3 {
 		return s, fmt.Errorf("%w: its log is %q", changelog.ErrCorrupt, v[6])
@@ -146,7 +146,7 @@ func (l *Log) decodeState(set string, values []any) (feed.State, error) {
 	// Older programs do not know this field, and leave it unchanged when they make a set
 	// anew.
 	if begin, more, _ := strings.Cut(v[8], " "); begin == v[5] {
-		errs[5] = readMore(more, &s.Description)
+		errs[5] = decodeMore(more, &s.Description)
 	}
 	for _, err := range errs {
 		if err != nil {
@@ -159,10 +159,10 @@ func (l *Log) decodeState(set string, values []any) (feed.State, error) {
 	return s, nil
 }
 
-// moreOf returns the content of the field more: the part of a description that has no
+// encodeMore returns the content of the field more: the part of a description that has no
 // field of its own, as JSON, or "". An older program leaves the field unchanged when it
 // describes a set.
-func moreOf(d feed.Description) string {
+func encodeMore(d feed.Description) string {
 	d.Title, d.DescribedBy, d.ChangeList = "", "", ""
 	if d == (feed.Description{}) {
 		return ""
@@ -171,8 +171,8 @@ func moreOf(d feed.Description) string {
 	return string(b)
 }
 
-// readMore reads the result of moreOf.
-func readMore(text string, d *feed.Description) error {
+// decodeMore reads the result of moreOf.
+func decodeMore(text string, d *feed.Description) error {
 	if text == "" {
 		return nil
 	}

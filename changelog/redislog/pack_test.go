@@ -154,11 +154,11 @@ func TestPackIsOvertaken(t *testing.T) {
 			l, other := start(t, shared.url(), o), start(t, shared.url(), o)
 			makeSet(t, l, 10)
 			singles(t, l, "a", 100)
-			reply, err := l.oldest(t.Context(), "set")
+			reply, err := l.readOldest(t.Context(), "set")
 			ok(t, err)
 			meanwhile(t, other)
 			want := state(t, l)
-			moved, err := l.swap(t.Context(), "set", reply)
+			moved, err := l.swapBlocks(t.Context(), "set", reply)
 			if moved != 0 || err != nil {
 				t.Errorf("%d moved, %v", moved, err)
 			}

@@ -40,7 +40,7 @@ func (s *scattered) moved(t *testing.T, check func(key, what string)) {
 	for _, key := range s.log.keys("set")[1:3] {
 		for _, number := range s.admin.HKeys(ctx, key).Val() {
 			whole := s.admin.HGet(ctx, key, number).Val()
-			last, bytes, err := block(whole)
+			last, bytes, err := parseBlock(whole)
 			ok(t, err)
 			for position := range uint64(len(s.entries) + 2) {
 				if n++; position == last.Position || testing.Short() && n%8 > 0 {
@@ -118,7 +118,7 @@ func TestDamageOfPlaceStays(t *testing.T) {
 		defer func() { ok(t, s.admin.HSet(ctx, keys[0], "log", log).Err()) }()
 		// Only the step that decides: the next one would remove what this test puts back.
 		err := l.read(ctx, func(try *redisconn.Try) error {
-			_, err := l.ask(try, l.scripts.trim, keys, append([]any{begin, 0, 5, 0, 1, ""}, l.doubts()...)...)
+			_, err := l.run(try, l.scripts.trim, keys, append([]any{begin, 0, 5, 0, 1, ""}, l.doubtArgs()...)...)
 			return err
 		})
 		if floor := state(t, l).Floor; floor.Position > 0 && floor != s.entries[14].Cursor || err == nil && floor.Position == 0 {
@@ -128,7 +128,7 @@ func TestDamageOfPlaceStays(t *testing.T) {
 			wants(t, changelog.ErrCorrupt, err)
 		}
 		ok(t, s.admin.HSet(ctx, keys[0], "log", log).Err())
-		if moved, err := l.packSome(ctx, "set"); key == keys[2] && !errors.Is(err, changelog.ErrCorrupt) {
+		if moved, err := l.packStep(ctx, "set"); key == keys[2] && !errors.Is(err, changelog.ErrCorrupt) {
 			t.Errorf("%s, and %d entries are packed: %v", what, moved, err)
 		}
 	})

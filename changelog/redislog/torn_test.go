@@ -72,7 +72,7 @@ func TestTorn(t *testing.T) {
 	}
 }
 
-var tornAppend = appending{id: "the call that is torn", publishes: []changelog.Publish{
+var tornAppend = appendOp{id: "the call that is torn", publishes: []changelog.Publish{
 	{Changes: changes("torn-a", 2), Key: "a", Hash: [32]byte{1}}, {Changes: changes("torn-b", 45), Key: "b"}, {Changes: changes("torn-c", 1)},
 }}
 
@@ -121,13 +121,13 @@ func tellAppend(t *testing.T, l *Log) {
 	t.Helper()
 	s := state(t, l)
 	a := tornAppend
-	a.common, a.doubts = l.common(), l.doubts()
-	a.cut(tail{s.ListSize, s.Head.Position, s.Begin})
+	a.common, a.doubtArgs = l.commonArgs(), l.doubtArgs()
+	a.cutBlocks(tail{s.ListSize, s.Head.Position, s.Begin})
 	reply := send(t, l, &a)
 	if reply.Word() != "ok" {
 		t.Fatal(reply)
 	}
-	appended, _, err := a.read(reply.Text(1))
+	appended, _, err := a.decodeAnswer(reply.Text(1))
 	ok(t, err)
 	for i, p := range a.publishes {
 		b, err := l.Since(t.Context(), "set", appended[i].After, 1)

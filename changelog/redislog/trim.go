@@ -33,9 +33,9 @@ func (l *Log) trim(ctx context.Context, set string, r changelog.Retention) (remo
 	}
 	for {
 		var reply redisconn.Answer
-		err := l.change(ctx, set, func(c *redisconn.Call, end tail) error {
+		err := l.changeSet(ctx, set, func(c *redisconn.Call, end tail) error {
 			return l.do(ctx, c, func(t *redisconn.Try) (err error) {
-				reply, err = l.ask(t, l.scripts.trim, l.keys(set), append([]any{end.begin, age, r.Count, keyAge, changelog.KeyCount, hold}, l.doubts()...)...)
+				reply, err = l.run(t, l.scripts.trim, l.keys(set), append([]any{end.begin, age, r.Count, keyAge, changelog.KeyCount, hold}, l.doubtArgs()...)...)
 				return err
 			})
 		})
@@ -51,19 +51,19 @@ func (l *Log) trim(ctx context.Context, set string, r changelog.Retention) (remo
 				return removed, err
 			}
 		}
-		if saves(reply.Number(3), reply.Number(4), reply.Number(5)) {
+		if worthPacking(reply.Number(3), reply.Number(4), reply.Number(5)) {
 			if _, err := l.pack(ctx, set); err != nil {
 				return removed, err
 			}
 		}
-		return removed, l.fitByNow(ctx)
+		return removed, l.recheckServers(ctx)
 	}
 }
 
 // Tick notes the time of Redis's clock.
 func (l *Log) Tick(ctx context.Context) (doubtful bool, err error) {
 	err = l.read(ctx, func(t *redisconn.Try) error {
-		a, err := l.ask(t, l.scripts.tick, []string{l.memoryKey()}, changelog.ClockStep.Microseconds(), changelog.ClockDoubt.Microseconds())
+		a, err := l.run(t, l.scripts.tick, []string{l.memoryKey()}, changelog.ClockStep.Microseconds(), changelog.ClockDoubt.Microseconds())
 		if err == nil {
 			doubtful = a.Number(1) == 1
 			l.clock.Store(&changelog.Clock{At: a.Number(2), Doubted: a.Number(3)})
@@ -76,9 +76,9 @@ func (l *Log) Tick(ctx context.Context) (doubtful bool, err error) {
 	return doubtful, nil
 }
 
-// doubts returns the arguments that the function doubtful of the scripts needs: the time
+// doubtArgs returns the arguments that the function doubtful of the scripts needs: the time
 // after which the clock is in doubt, and the time from which and the time until which it is.
-func (l *Log) doubts() []any {
+func (l *Log) doubtArgs() []any {
 	c := l.clock.Load()
 	after, from, until := int64(feed.MaxNumber), int64(0), int64(0)
 	if c.At > 0 {
@@ -90,9 +90,9 @@ func (l *Log) doubts() []any {
 	return []any{after, from, until}
 }
 
-// saves reports whether packing saves much memory. It does if live blocks are small on
+// worthPacking reports whether packing worthPacking much memory. It does if live blocks are small on
 // average and the lists are long enough for larger blocks. Blocks of 50 entries or
-// more are large enough: merging them saves little.
-func saves(listSize, blocks, entries int64) bool {
+// more are large enough: merging them worthPacking little.
+func worthPacking(listSize, blocks, entries int64) bool {
 	return entries < blocks*min(50, listSize/2)
 }

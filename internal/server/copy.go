@@ -15,7 +15,7 @@ import (
 
 // A Copied is what Copy has copied.
 type Copied struct {
-	redislog.Copied
+	redislog.Progress
 	Subscriptions int
 }
 
@@ -53,7 +53,7 @@ func Copy(ctx context.Context, c Config, report func(Copied)) (done Copied, err 
 	if done.Subscriptions, err = subscription.Copy(ctx, old, kept, claims); err != nil {
 		return done, err
 	}
-	if done.Copied, err = to.Copy(ctx, from, func(now redislog.Copied) { report(Copied{now, done.Subscriptions}) }); err != nil {
+	if done.Progress, err = to.Copy(ctx, from, func(now redislog.Progress) { report(Copied{now, done.Subscriptions}) }); err != nil {
 		return done, err
 	}
 	if err := copyComplete(ctx, from, to); err != nil {

@@ -55,7 +55,7 @@ func (s *store) Kept(ctx context.Context, set string) (bytes int64, err error) {
 	if s.disk != nil {
 		return s.disk.SetSize(set)
 	}
-	return s.shared.Kept(ctx, set)
+	return s.shared.SetSize(ctx, set)
 }
 
 // Capacity returns how many bytes the memory has room for; 0: nobody knows.
@@ -207,7 +207,7 @@ func (s *Server) awaitRedis(ctx context.Context, conn *redisconn.Conn) (*redislo
 			return nil, errStopped
 		case limited.Err() != nil:
 			return nil, fmt.Errorf("Config.RedisURL: waited for %v (Config.StartTimeout): %w", patience, cmp.Or(why, err))
-		case !redislog.MayPass(err):
+		case !redislog.IsTemporary(err):
 			return nil, fmt.Errorf("Config.RedisURL: %w", err)
 		case why == nil:
 			s.log.Warn("waiting for Redis", "limit", patience.String(), "err", err)
