@@ -107,7 +107,7 @@ func (w seenSet) hurt(t *testing.T, l *Log, what string) (fate string) {
 		case errors.Is(err, feed.ErrGone), errors.Is(err, feed.ErrNoSet):
 			fate = "gone"
 		default:
-			if !strings.Contains(err.Error(), "lies behind the newest entry") {
+			if !strings.Contains(err.Error(), "is after the newest entry") {
 				t.Errorf("%s: %v", what, err)
 			}
 			fate = "gone"

@@ -14,39 +14,39 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// A Source is a change memory that is copied. Nothing may write to it meanwhile.
+// A Source is a change memory to copy. It must not be modified during the copy.
 type Source interface {
 	changelog.Log
 
-	// Keys yields the publishes that a set remembers by their keys, in the order of
-	// their numbers. After an error it yields nothing more.
+	// Keys yields the records of the idempotency keys of a set, in the order of their numbers. An
+	// error ends the sequence.
 	Keys(ctx context.Context, set string) iter.Seq2[changelog.KeyRecord, error]
 
-	// Deleted returns what is remembered of deleted sets that were not made
+	// Deleted returns the tombstones of deleted sets by name, except for sets that were created
 	// again.
 	Deleted(ctx context.Context) (map[string]changelog.Tombstone, error)
 }
 
-// An Import makes an empty Redis a copy of a memory. No hub can start on the copy before
-// Finish has returned nil: changelog.ErrUnfinished. One goroutine uses an Import. If two
-// Imports work on the same copy, only the one opened last can continue: the steps of the
-// other fail.
+// An Import turns an empty Redis into a copy of a memory. Until Finish has returned nil, hubs that
+// start on the copy get changelog.ErrUnfinished. An Import is not safe for concurrent use. If two
+// Imports write the same copy, only the one opened last can continue, and the steps of the other
+// fail.
 type Import struct {
 	log   *Log
-	run   int64 // number of this Import; it rises with each Import of a copy
-	steps int64 // how many steps this Import has begun
+	run   int64 // number of this Import, higher than those of earlier Imports of the copy
+	steps int64 // number of steps that this Import has started
 }
 
-// Progress says how much an Import has copied.
+// Progress counts what an Import has copied.
 type Progress struct {
 	Sets    int
 	Changes uint64
 }
 
-// OpenImport opens a Redis for a copy of the memory with the identity id, with keys that
-// begin with the prefix. It begins an unfinished copy of that memory anew. If the prefix
-// is used for anything else, OpenImport changes nothing and returns an error. OpenImport
-// refuses the same servers as Open. The caller closes first the Import and then conn.
+// OpenImport opens a Redis for a copy of the memory with the identity id. All keys start with the
+// prefix. If Redis has an unfinished copy of that memory, the copy starts from scratch. If the
+// prefix is used for anything else, OpenImport changes nothing and returns an error. It refuses the
+// same servers as Open. The caller must close the Import before conn.
 func OpenImport(ctx context.Context, conn *redisconn.Conn, id string, opts Options) (*Import, error) {
 	m := &Import{}
 	l, err := open(ctx, conn, opts, func(l *Log) error {
@@ -64,18 +64,18 @@ func OpenImport(ctx context.Context, conn *redisconn.Conn, id string, opts Optio
 // Close releases the Import, but not the connections.
 func (m *Import) Close() error { return m.log.Close() }
 
-// adopt makes an empty store an unfinished copy of the memory of l.
+// adopt turns an empty store into an unfinished copy of the memory of l, and starts a run.
 func (m *Import) adopt(ctx context.Context, l *Log) error {
 	a, err := l.runAdopt(ctx)
 	if err != nil {
 		return err
 	}
-	format, held := a.Text(1), a.Text(2)
+	format, id := a.Text(1), a.Text(2)
 	switch {
-	case held != l.ID():
-		return fmt.Errorf("it has another memory (%s), which was left as it is: take another prefix, or remove that memory first", held)
+	case id != l.ID():
+		return fmt.Errorf("it has another memory (%s), which was not modified; use another prefix, or remove that memory first", id)
 	case format == formatVersion:
-		return errors.New("it has a finished copy of this memory already: start hubs on it; to copy once more, take another prefix, or remove it first")
+		return errors.New("it already has a finished copy of this memory; start hubs on it, or to copy again, use another prefix or remove the copy first")
 	case format != formatUnfinished:
 		return unknownFormat(format)
 	}
@@ -92,10 +92,10 @@ func (l *Log) runAdopt(ctx context.Context, finish ...any) (a redisconn.Answer, 
 	return a, err
 }
 
-// Copy copies a memory: its identity, its sets, their entries with positions and
-// datetimes, and their keys. So the copy gives the same answers. Inventories are not
-// copied. The entries come in full blocks. After each step Copy calls report. It blocks
-// until all is copied, ctx ends, or something fails.
+// Copy copies a memory: its identity, its sets, their entries with positions and datetimes, and
+// their keys, so that the copy gives the same answers. It does not copy inventories. It copies the
+// entries in full blocks. After each step, Copy calls report. It blocks until everything is copied,
+// ctx is done, or an error occurs.
 func (m *Import) Copy(ctx context.Context, from Source, report func(Progress)) (done Progress, err error) {
 	states, err := from.Sets(ctx)
 	if err != nil {
@@ -119,7 +119,7 @@ func (m *Import) Copy(ctx context.Context, from Source, report func(Progress)) (
 	return done, nil
 }
 
-// copySet copies a copySet.
+// copySet copies a set.
 func (m *Import) copySet(ctx context.Context, from Source, s feed.State, done *Progress, report func(Progress)) error {
 	if err := m.beginSet(ctx, s); err != nil {
 		return err
@@ -130,7 +130,7 @@ func (m *Import) copySet(ctx context.Context, from Source, s feed.State, done *P
 			return err
 		}
 		if b.Diverged || b.After != after || len(b.Entries) == 0 {
-			return errors.New("it changed while it was copied: stop the hub first")
+			return errors.New("set changed during the copy; stop the hub first")
 		}
 		if err := m.addEntries(ctx, s, after, b.Entries); err != nil {
 			return err
@@ -145,15 +145,15 @@ func (m *Import) copySet(ctx context.Context, from Source, s feed.State, done *P
 	return m.step(ctx, "done", s.Set)
 }
 
-// How much one step takes.
+// Sizes of the steps.
 const (
 	readLimit   = 10_000  // entries in one read
-	addBytes    = 1 << 20 // about so many bytes of blocks
-	keysPerStep = 1_000
-	stepsPerRun = 1e9 // a step's number is the run's times this, and its own
+	addBytes    = 1 << 20 // approximate bytes of blocks in one step
+	keysPerStep = 1_000   // keys in one step
+	stepsPerRun = 1e9     // maximum number of steps; a step's number is run*stepsPerRun plus the number in the run
 )
 
-// step runs one step of import.lua on a set.
+// step executes a step of import.lua on a set. It can be repeated.
 func (m *Import) step(ctx context.Context, step, set string, args ...any) error {
 	m.steps++
 	number := m.run*stepsPerRun + m.steps
@@ -173,10 +173,9 @@ func (m *Import) step(ctx context.Context, step, set string, args ...any) error 
 	return nil
 }
 
-var errBusy = errors.New("another program writes to it, perhaps another rshub copy")
+var errBusy = errors.New("another program writes to the copy, perhaps another rshub copy")
 
-// beginSet makes a set without entries and keys, and removes what an earlier run has left of
-// it.
+// beginSet creates a set without entries and keys, and removes data of an earlier run.
 func (m *Import) beginSet(ctx context.Context, s feed.State) error {
 	if err := m.addName(ctx, s.Set); err != nil {
 		return err
@@ -184,20 +183,20 @@ func (m *Import) beginSet(ctx context.Context, s feed.State) error {
 	return m.step(ctx, "begin", s.Set, s.ListSize, s.Title, s.DescribedBy, s.ChangeList, s.Begin, s.Floor.String(), s.BeforeLatest.String(), s.PriorMicros, encodeMore(s.Description))
 }
 
-// addName adds the addName of a set to the names of all sets. It comes before the set
-// is made, so that every set has its addName there.
+// addName adds the name of a set to the names of all sets. It must precede the creation of the set,
+// so that every set has its name there.
 func (m *Import) addName(ctx context.Context, set string) error {
 	err := m.log.write(ctx, func(t *redisconn.Try) error {
 		_, err := m.log.run(t, m.log.scripts.name, []string{m.log.setsKey()}, set)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("keep the name of set %q: %w", set, err)
+		return fmt.Errorf("add name of set %q: %w", set, err)
 	}
 	return nil
 }
 
-// addEntries adds entries behind the head of a set, which must be after.
+// addEntries adds entries after the head of a set, which must be equal to after.
 func (m *Import) addEntries(ctx context.Context, s feed.State, after feed.Cursor, entries []feed.Entry) error {
 	for len(entries) > 0 {
 		var blocks []any
@@ -217,7 +216,7 @@ func (m *Import) addEntries(ctx context.Context, s feed.State, after feed.Cursor
 	return nil
 }
 
-// copyKeys copies the publishes that a set remembers by their copyKeys.
+// copyKeys copies the records of the idempotency keys of a set.
 func (m *Import) copyKeys(ctx context.Context, from Source, set string) error {
 	var args []any
 	for k, err := range from.Keys(ctx, set) {
@@ -237,8 +236,7 @@ func (m *Import) copyKeys(ctx context.Context, from Source, set string) error {
 	return m.step(ctx, "keys", set, args...)
 }
 
-// encodeKeyRecord encodes the record of a publish with a key, without its number: see
-// known in lib.lua.
+// encodeKeyRecord encodes a KeyRecord without its number; see known in lib.lua.
 func encodeKeyRecord(k changelog.KeyRecord) []byte {
 	b := append(make([]byte, 0, 100+len(k.Key)), k.Hash[:]...)
 	b = append(k.After.Append(b), ' ')
@@ -246,8 +244,8 @@ func encodeKeyRecord(k changelog.KeyRecord) []byte {
 	return append(b, k.Key...)
 }
 
-// copyTombstone removes what an earlier run has left of a set, and stores what a new set of
-// the same name must remember of the copyTombstone set.
+// copyTombstone removes the data of an earlier run from a set, and stores the tombstone of the
+// deleted set.
 func (m *Import) copyTombstone(ctx context.Context, set string, left changelog.Tombstone) error {
 	if err := m.addName(ctx, set); err != nil {
 		return err
@@ -258,18 +256,18 @@ func (m *Import) copyTombstone(ctx context.Context, set string, left changelog.T
 	return m.step(ctx, "done", set)
 }
 
-// Inventories returns the store of the inventories of the sets that were copied.
+// Inventories returns the store of the inventories of the copied sets.
 func (m *Import) Inventories() inventory.Store { return m.log.Inventories() }
 
-// Finish makes the store a memory. Only Close may be called after it.
+// Finish turns the copy into a memory that hubs can use. Only Close may be called after it.
 func (m *Import) Finish(ctx context.Context) error {
 	a, err := m.log.runAdopt(ctx, formatVersion, m.run)
 	switch {
 	case err != nil:
 	case a.Text(2) == "":
-		err = errors.New("meanwhile Redis was emptied, or restarted without its data")
+		err = errors.New("Redis was emptied or restarted without its data during the copy")
 	case a.Text(2) != m.log.ID():
-		err = fmt.Errorf("another memory (%s) has taken its place meanwhile", a.Text(2))
+		err = fmt.Errorf("another memory (%s) has replaced it during the copy", a.Text(2))
 	case a.Text(1) != formatVersion || a.Number(3) != m.run:
 		err = errBusy
 	}

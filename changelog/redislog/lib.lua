@@ -148,7 +148,7 @@ local function follows(s, found, by, goal)
   local before = store == s.live and s.packed.upto or s.floor
   if n >= store.first then before = store.ends[n] or last(blocks(store, n, n)[1]) end
   if found.last.position - found.count ~= before.position or before[by] >= goal then
-    damaged('the block that ends at position ' .. text(found.last.position) .. ' does not begin behind position ' .. text(before.position))
+    damaged('the block that ends at position ' .. text(found.last.position) .. ' does not start after position ' .. text(before.position))
   end
   return found
 end

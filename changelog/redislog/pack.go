@@ -11,18 +11,17 @@ import (
 )
 
 const (
-	packBlocks = 2_000   // how many live blocks one step reads at most
-	packBytes  = 1 << 20 // how many bytes of live blocks one step reads at most; a full block is smaller
+	packBlocks = 2_000   // maximum number of live blocks that one step reads
+	packBytes  = 1 << 20 // maximum bytes of live blocks that one step reads; a full block is smaller
 )
 
-// Pack merges the oldest live blocks of a set into full blocks, and moves them to the
-// packed blocks. It leaves out the newest live blocks, which do not fill a block yet.
-// It returns how many entries it moved. While Pack works, every cursor still reads
-// the same entries. Several hubs may pack a set at the same time: the second one
-// finds the blocks moved and stops.
+// Pack merges the oldest live blocks of a set into full blocks, and moves them to the packed
+// blocks. It leaves out the newest live blocks, which do not fill a block yet. It returns the
+// number of moved entries. During a Pack, every cursor reads the same entries as before. Several
+// hubs may pack a set at the same time: the second one finds the blocks moved and stops.
 //
-// Trim calls Pack. Changes that were published one at a time take a quarter of the
-// memory afterwards.
+// Trim calls Pack. It reduces the memory for changes that were published one at a time to a
+// quarter.
 func (l *Log) Pack(ctx context.Context, set string) (moved int, err error) {
 	moved, err = l.pack(ctx, set)
 	if err != nil {
@@ -44,7 +43,7 @@ func (l *Log) pack(ctx context.Context, set string) (moved int, err error) {
 	}
 }
 
-// sweep removes what earlier steps have left.
+// sweep removes data left over by earlier steps.
 func (l *Log) sweep(ctx context.Context, set string) error {
 	for more := true; more; {
 		err := l.write(ctx, func(t *redisconn.Try) error {
@@ -59,7 +58,7 @@ func (l *Log) sweep(ctx context.Context, set string) error {
 	return nil
 }
 
-// packStep is one step of Pack.
+// packStep executes one step of Pack. It returns 0 if there is nothing to move.
 func (l *Log) packStep(ctx context.Context, set string) (moved int, err error) {
 	reply, err := l.readOldest(ctx, set)
 	if err != nil {
@@ -68,7 +67,7 @@ func (l *Log) packStep(ctx context.Context, set string) (moved int, err error) {
 	return l.swapBlocks(ctx, set, reply)
 }
 
-// readOldest reads the readOldest live blocks of a set.
+// readOldest reads the oldest live blocks of a set.
 func (l *Log) readOldest(ctx context.Context, set string) (reply redisconn.Answer, err error) {
 	err = l.read(ctx, func(t *redisconn.Try) (err error) {
 		reply, err = l.run(t, l.scripts.oldest, l.keys(set), packBlocks, packBytes)
@@ -77,8 +76,8 @@ func (l *Log) readOldest(ctx context.Context, set string) (reply redisconn.Answe
 	return reply, err
 }
 
-// swapBlocks replaces the live blocks in the answer of oldest.lua by packed ones, if they
-// are still the oldest.
+// swapBlocks replaces the live blocks in the answer of oldest.lua by packed blocks, if they are
+// still the oldest.
 func (l *Log) swapBlocks(ctx context.Context, set string, reply redisconn.Answer) (moved int, err error) {
 	blocks, err := decodeLiveBlocks(set, reply)
 	if err != nil {
@@ -89,21 +88,21 @@ func (l *Log) swapBlocks(ctx context.Context, set string, reply redisconn.Answer
 		return 0, nil
 	}
 	var args []any
-	taken := 0
+	used := 0
 	for _, g := range groups {
 		merged, err := mergeGroup(set, g)
 		if err != nil {
 			return 0, err
 		}
 		args = append(args, len(g), []byte(merged))
-		taken += len(g)
+		used += len(g)
 		for _, b := range g {
 			moved += b.count
 		}
 	}
 	args = append([]any{len(groups)}, args...)
-	sources := []any{reply.Text(3), taken}
-	for _, b := range blocks[:taken] {
+	sources := []any{reply.Text(3), used}
+	for _, b := range blocks[:used] {
 		sources = append(sources, b.last.String(), []byte(b.bytes[len(b.bytes)-4:]))
 	}
 	c := l.conn.Writing()
@@ -117,34 +116,34 @@ func (l *Log) swapBlocks(ctx context.Context, set string, reply redisconn.Answer
 	if err != nil {
 		return 0, err
 	}
-	if reply.Word() == "moved" && !c.Lost() { // if a try was lost, that try may have moved them
+	if reply.Word() == "moved" && !c.Lost() { // if the answer to an attempt was lost, that attempt may have moved them
 		return 0, nil
 	}
 	return moved, nil
 }
 
-// A liveBlock is a liveBlock block, as Pack reads it.
+// A liveBlock is a live block as read by Pack.
 type liveBlock struct {
 	last  feed.Cursor
 	count int
 	bytes changelog.Block
 }
 
-// decodeLiveBlocks reads the answer of oldest.lua.
+// decodeLiveBlocks decodes the answer of oldest.lua.
 func decodeLiveBlocks(set string, reply redisconn.Answer) ([]liveBlock, error) {
 	if len(reply) < 4 || reply.Number(1) < 1 {
-		return nil, fmt.Errorf("%w: the answer of a read", changelog.ErrCorrupt)
+		return nil, fmt.Errorf("%w: answer to a read", changelog.ErrCorrupt)
 	}
 	position := uint64(reply.Number(2))
 	var blocks []liveBlock
 	for i := 4; i < len(reply); i++ {
 		last, bytes, err := parseBlock(reply.Text(i))
 		if err != nil {
-			return nil, corruptError(fmt.Sprintf("a block of set %q", set), err)
+			return nil, corruptError(fmt.Sprintf("block of set %q", set), err)
 		}
-		// A block that is moved unchanged would keep its wrong place.
+		// Moving such a block unchanged would preserve its wrong position.
 		if last.Position <= position || last.Position-position != bytes.Count() || len(bytes) < 4 {
-			return nil, fmt.Errorf("%w: the block of set %q that ends at position %d does not begin behind position %d", changelog.ErrCorrupt, set, last.Position, position)
+			return nil, fmt.Errorf("%w: block of set %q that ends at position %d does not start after position %d", changelog.ErrCorrupt, set, last.Position, position)
 		}
 		blocks = append(blocks, liveBlock{last, int(last.Position - position), bytes})
 		position = last.Position
@@ -152,8 +151,8 @@ func decodeLiveBlocks(set string, reply redisconn.Answer) ([]liveBlock, error) {
 	return blocks, nil
 }
 
-// groupFull groups the oldest blocks. Each group makes one block that has no room for a
-// further one. groupFull leaves out the newest blocks, which do not fill a block yet.
+// groupFull groups the oldest blocks. Each group becomes one block, to which no further block can
+// be added. The newest blocks, which do not fill a block yet, are in no group.
 func groupFull(blocks []liveBlock, listSize uint64) (groups [][]liveBlock) {
 	begin, count, size := 0, 0, 0
 	for i, b := range blocks {
@@ -171,7 +170,7 @@ func groupFull(blocks []liveBlock, listSize uint64) (groups [][]liveBlock) {
 	return groups
 }
 
-// mergeGroup makes one block of a group. It returns nil if the group has only one block.
+// mergeGroup merges a group into one block. It returns nil if the group has only one block.
 func mergeGroup(set string, blocks []liveBlock) (changelog.Block, error) {
 	if len(blocks) == 1 {
 		return nil, nil
@@ -180,7 +179,7 @@ func mergeGroup(set string, blocks []liveBlock) (changelog.Block, error) {
 	for _, b := range blocks {
 		e, err := b.bytes.Entries(b.last)
 		if err != nil {
-			return nil, fmt.Errorf("the block of set %q that ends at position %d: %w", set, b.last.Position, err)
+			return nil, fmt.Errorf("block of set %q that ends at position %d: %w", set, b.last.Position, err)
 		}
 		entries = append(entries, e...)
 	}
