@@ -81,8 +81,8 @@ func TestFaultPoints(t *testing.T) {
 		small(o)
 		o.CacheSize = 1 << 20
 	}
-	life := func(base vfs.FS, disk *broken, fatal func(string, error)) *logtest.Life {
-		l := &logtest.Life{}
+	life := func(base vfs.FS, disk *broken, fatal func(string, error)) *logtest.ScriptRun {
+		l := &logtest.ScriptRun{}
 		fs := errorfs.Wrap(base, disk)
 		l.Open = func() (changelog.Log, error) {
 			disk.opening.Store(true)
@@ -96,21 +96,21 @@ func TestFaultPoints(t *testing.T) {
 		return l
 	}
 	var looks []string // after n steps
-	var folds *logtest.Folds
+	var folds *logtest.ResourceStates
 	clean := func(reads bool) (operations int64) {
 		never := &broken{reads: reads}
 		l := life(vfs.NewCrashableMem(), never, fatal(t))
-		looks, folds = []string{""}, new(logtest.Folds)
+		looks, folds = []string{""}, new(logtest.ResourceStates)
 		if err := l.Run(t.Context(), func(int) {
 			never.apart.Store(true)
-			looks = append(looks, l.Look(t))
-			folds.Note(t, l)
+			looks = append(looks, l.Dump(t))
+			folds.Record(t, l)
 			never.apart.Store(false)
 		}); err != nil {
 			t.Fatal(err)
 		}
 		operations = never.count.Load()
-		l.Keys(t, logtest.Steps())
+		l.CheckKeys(t, logtest.Steps())
 		ok(t, l.Log.Close())
 		return operations
 	}
@@ -131,7 +131,7 @@ func TestFaultPoints(t *testing.T) {
 					err           error
 				}
 				over := make(chan end, 1)
-				var l *logtest.Life
+				var l *logtest.ScriptRun
 				finish := func(err error) {
 					e := end{before: l.Acked.Load(), err: err}
 					e.lost = base.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 0})
@@ -163,7 +163,7 @@ func TestFaultPoints(t *testing.T) {
 						t.Fatalf("%s, synced only %t: it does not open again: %v", name, fs == e.lost, err)
 					}
 					again.Log = log
-					got, steps := again.Look(t), -1
+					got, steps := again.Dump(t), -1
 					if e.before == 0 {
 						steps = 0 // nothing was acknowledged but perhaps that the memory is there
 					}
@@ -175,8 +175,8 @@ func TestFaultPoints(t *testing.T) {
 					if steps < 0 {
 						t.Fatalf("%s, synced only %t: after %d steps were acknowledged it is\n%swant\n%s", name, fs == e.lost, e.before, got, looks[e.before])
 					}
-					again.Keys(t, steps)
-					again.Inventories(t, folds, int(e.before))
+					again.CheckKeys(t, steps)
+					again.CheckInventories(t, folds, int(e.before))
 					if err := log.Close(); err != nil {
 						t.Error(err)
 					}

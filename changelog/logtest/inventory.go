@@ -14,14 +14,14 @@ import (
 )
 
 // inventoryOf returns the inventory of a set of the memory.
-func (l *Life) inventoryOf(set string) *inventory.Inventory {
+func (l *ScriptRun) inventoryOf(set string) *inventory.Inventory {
 	log := l.Log.(interface{ Inventories() inventory.Store })
 	return inventory.New(log.Inventories(), set, inventory.Options{})
 }
 
 // commit brings the inventory of a set up to the head of its log. It begins anew if the log
 // no longer reaches back to the newest root.
-func (l *Life) commit(ctx context.Context, set string) error {
+func (l *ScriptRun) commit(ctx context.Context, set string) error {
 	v := l.inventoryOf(set)
 	rec, head, err := v.Load(ctx)
 	if err != nil {
@@ -65,9 +65,9 @@ func entries(ctx context.Context, log changelog.Log, set string, from, to feed.C
 	return nil
 }
 
-// Folds are what the sets of the script held after each of its steps. An inventory that
+// ResourceStates are what the sets of the script held after each of its steps. An inventory that
 // is made after a step must hold the same. A Life without a fault fills them in.
-type Folds struct {
+type ResourceStates struct {
 	held map[string]*fold
 	text map[string]string // by name, begin and cursor
 }
@@ -82,9 +82,9 @@ func foldKey(set string, begin int64, at feed.Cursor) string {
 	return fmt.Sprint(set, " ", begin, " ", at)
 }
 
-// Note records what the sets hold now. It is called after each step of a life without
+// Record records what the sets hold now. It is called after each step of a life without
 // a fault.
-func (f *Folds) Note(t testing.TB, l *Life) {
+func (f *ResourceStates) Record(t testing.TB, l *ScriptRun) {
 	t.Helper()
 	if f.held == nil {
 		f.held, f.text = make(map[string]*fold), make(map[string]string)
@@ -125,11 +125,11 @@ func resources(all func(yield func(string, feed.Entry) bool)) string {
 	return strings.Join(lines, "\n")
 }
 
-// Inventories checks the inventories of a memory after a fault. The first acked steps of
+// CheckInventories checks the inventories of a memory after a fault. The first acked steps of
 // the script were acknowledged. Every root must be whole, and hold what the log says up
 // to its cursor. Everything that was acknowledged as durable must be there. Then
-// Inventories commits, and checks the result, too.
-func (l *Life) Inventories(t testing.TB, folds *Folds, acked int) {
+// CheckInventories commits, and checks the result, too.
+func (l *ScriptRun) CheckInventories(t testing.TB, folds *ResourceStates, acked int) {
 	t.Helper()
 	for _, set := range []string{"a", "b"} {
 		states, err := l.Log.Sets(t.Context(), set)
@@ -152,7 +152,7 @@ func (l *Life) Inventories(t testing.TB, folds *Folds, acked int) {
 	}
 }
 
-func (l *Life) inventory(t testing.TB, folds *Folds, s feed.State, complete bool) inventory.Root {
+func (l *ScriptRun) inventory(t testing.TB, folds *ResourceStates, s feed.State, complete bool) inventory.Root {
 	t.Helper()
 	v := l.inventoryOf(s.Set)
 	_, head, err := v.Load(t.Context())

@@ -19,14 +19,14 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Life is one run of a fixed script on a memory, for tests that break the memory at
-// each of its operations in turn. The clock of the memory is Life.Now, so each run
+// A ScriptRun is one run of a fixed script on a memory, for tests that break the memory at
+// each of its operations in turn. The clock of the memory is ScriptRun.Now, so each run
 // without a fault is the same, to the microsecond. After each step of such a run, a
 // test records the state of the memory with Look. After a fault, the memory must be in
 // the state after the last acknowledged step. If the answer to the next step is
 // unknown, the state after that step is right, too. Anything else is a lost, a torn or
 // a repeated change.
-type Life struct {
+type ScriptRun struct {
 	Open  func() (changelog.Log, error) // opens the memory, at first and after the script has closed it
 	Log   changelog.Log                 // nil before the first step, and after a restart that failed
 	Acked atomic.Int64                  // how many steps are acknowledged
@@ -39,7 +39,7 @@ var begin = time.Date(2026, 3, 4, 5, 6, 7, 89_000, time.UTC)
 
 // Now is the time of a Life. It stands still during a step. If the Life does not run the
 // script, Now is after the script's end.
-func (l *Life) Now() time.Time {
+func (l *ScriptRun) Now() time.Time {
 	if at := l.micros.Load(); at > 0 {
 		return time.UnixMicro(at)
 	}
@@ -51,7 +51,7 @@ type stage struct {
 	name      string
 	set       string
 	publishes []changelog.Publish // what it appends
-	do        func(ctx context.Context, l *Life) error
+	do        func(ctx context.Context, l *ScriptRun) error
 }
 
 // Steps is how many steps the script has.
@@ -62,12 +62,12 @@ func StepName(n int) string { return script()[n].name }
 
 // Run runs the script until its end, or until a step fails. It calls after when a step
 // is acknowledged.
-func (l *Life) Run(ctx context.Context, after func(step int)) error { return l.run(ctx, 0, after) }
+func (l *ScriptRun) Run(ctx context.Context, after func(step int)) error { return l.run(ctx, 0, after) }
 
-// Rest runs the script from a step on, on a memory that is open. Another Life may
+// Resume runs the script from a step on, on a memory that is open. Another Life may
 // already have done the step: see Repeatable. So a set that the step deletes may not
 // exist.
-func (l *Life) Rest(ctx context.Context, from int) error {
+func (l *ScriptRun) Resume(ctx context.Context, from int) error {
 	err := l.run(ctx, from, func(int) {})
 	if errors.Is(err, feed.ErrNoSet) && l.Acked.Load() == 0 {
 		err = l.run(ctx, from+1, func(int) {})
@@ -81,7 +81,7 @@ func Repeatable(step int) bool {
 	return !slices.ContainsFunc(script()[step].publishes, func(p changelog.Publish) bool { return p.Key == "" })
 }
 
-func (l *Life) run(ctx context.Context, from int, after func(step int)) error {
+func (l *ScriptRun) run(ctx context.Context, from int, after func(step int)) error {
 	for i, s := range script() {
 		l.micros.Store(begin.Add(time.Duration(i) * time.Second).UnixMicro())
 		if i < from {
@@ -106,11 +106,11 @@ func script() []stage {
 		}
 		return c
 	}
-	open := stage{name: "open", do: func(_ context.Context, l *Life) (err error) {
+	open := stage{name: "open", do: func(_ context.Context, l *ScriptRun) (err error) {
 		l.Log, err = l.Open()
 		return err
 	}}
-	restart := stage{name: "restart", do: func(_ context.Context, l *Life) error {
+	restart := stage{name: "restart", do: func(_ context.Context, l *ScriptRun) error {
 		log := l.Log
 		l.Log = nil
 		err := log.Close()
@@ -120,35 +120,35 @@ func script() []stage {
 		return err
 	}}
 	makes := func(set string, listSize int) stage {
-		return stage{name: "make " + set, set: set, do: func(ctx context.Context, l *Life) error {
+		return stage{name: "make " + set, set: set, do: func(ctx context.Context, l *ScriptRun) error {
 			return l.Log.Make(ctx, set, feed.Description{Title: fmt.Sprint(set, listSize)}, listSize)
 		}}
 	}
 	describe := func(set string) stage {
-		return stage{name: "describe " + set, do: func(ctx context.Context, l *Life) error {
+		return stage{name: "describe " + set, do: func(ctx context.Context, l *ScriptRun) error {
 			return l.Log.Describe(ctx, set, feed.Description{Title: "described", ChangeList: "https://example.org/list"})
 		}}
 	}
 	trim := func(set string, count uint64) stage {
-		return stage{name: "trim " + set, do: func(ctx context.Context, l *Life) error {
+		return stage{name: "trim " + set, do: func(ctx context.Context, l *ScriptRun) error {
 			_, err := l.Log.Trim(ctx, set, changelog.Retention{Count: count})
 			return err
 		}}
 	}
 	remove := func(set string) stage {
-		return stage{name: "delete " + set, set: set, do: func(ctx context.Context, l *Life) error { return l.Log.Delete(ctx, set) }}
+		return stage{name: "delete " + set, set: set, do: func(ctx context.Context, l *ScriptRun) error { return l.Log.Delete(ctx, set) }}
 	}
 	add := func(set string, publishes ...changelog.Publish) stage {
-		return stage{name: "append to " + set, set: set, publishes: publishes, do: func(ctx context.Context, l *Life) error {
+		return stage{name: "append to " + set, set: set, publishes: publishes, do: func(ctx context.Context, l *ScriptRun) error {
 			_, err := l.Log.Append(ctx, set, publishes...)
 			return err
 		}}
 	}
 	commit := func(set string) stage {
-		return stage{name: "commit " + set, do: func(ctx context.Context, l *Life) error { return l.commit(ctx, set) }}
+		return stage{name: "commit " + set, do: func(ctx context.Context, l *ScriptRun) error { return l.commit(ctx, set) }}
 	}
 	complete := func(set string) stage {
-		return stage{name: "complete " + set, do: func(ctx context.Context, l *Life) error {
+		return stage{name: "complete " + set, do: func(ctx context.Context, l *ScriptRun) error {
 			s, err := l.Log.State(ctx, set)
 			if err != nil {
 				return err
@@ -191,9 +191,9 @@ func script() []stage {
 
 var base = feed.Base("https://hub.example.org")
 
-// Look returns everything visible of the sets of the script as a text. It also checks
+// Dump returns everything visible of the sets of the script as a text. It also checks
 // that the Change Lists list the same entries as the pages.
-func (l *Life) Look(t testing.TB) string {
+func (l *ScriptRun) Dump(t testing.TB) string {
 	t.Helper()
 	var b strings.Builder
 	lists := documents.New(l.Log, base, documents.Options{Now: l.Now})
@@ -253,9 +253,9 @@ func listed(t testing.TB, d *documents.Server, set string) (all []string) {
 	return all
 }
 
-// Keys checks that the memory knows the idempotency keys of all publishes in the
+// CheckKeys checks that the memory knows the idempotency keys of all publishes in the
 // first steps of the script whose sets still exist. It adds nothing.
-func (l *Life) Keys(t testing.TB, steps int) {
+func (l *ScriptRun) CheckKeys(t testing.TB, steps int) {
 	t.Helper()
 	known := make(map[string]map[string]changelog.Publish)
 	for _, s := range script()[:steps] {

@@ -43,8 +43,8 @@ func TestFaultPoints(t *testing.T) {
 	if testing.Short() {
 		t.Skip("lives a life for each fault")
 	}
-	life := func(url, prefix string) *logtest.Life {
-		l := &logtest.Life{}
+	life := func(url, prefix string) *logtest.ScriptRun {
+		l := &logtest.ScriptRun{}
 		l.Open = func() (changelog.Log, error) {
 			log, err := openAt(t, url, Options{Prefix: prefix, Now: l.Now, edit: storeClock})
 			if err != nil {
@@ -66,12 +66,12 @@ func TestFaultPoints(t *testing.T) {
 	}
 	clean := life("redis://"+proxy.Addr(), prefix())
 	looks := []string{""} // after n steps
-	folds := new(logtest.Folds)
+	folds := new(logtest.ResourceStates)
 	proxy.Decide(counting)
 	ok(t, clean.Run(t.Context(), func(int) {
 		proxy.Decide(nil) // looking does not count
-		looks = append(looks, clean.Look(t))
-		folds.Note(t, clean)
+		looks = append(looks, clean.Dump(t))
+		folds.Record(t, clean)
 		proxy.Decide(counting)
 	}))
 	every := int64(11)
@@ -86,7 +86,7 @@ func TestFaultPoints(t *testing.T) {
 	}
 }
 
-func (c cut) try(t *testing.T, at int64, looks []string, folds *logtest.Folds, life func(url, prefix string) *logtest.Life) {
+func (c cut) try(t *testing.T, at int64, looks []string, folds *logtest.ResourceStates, life func(url, prefix string) *logtest.ScriptRun) {
 	proxy, prefix := redistest.NewProxy(t, shared.addr), prefix()
 	var count atomic.Int64
 	proxy.Decide(func(request bool) redistest.Fate {
@@ -121,21 +121,21 @@ func (c cut) try(t *testing.T, at int64, looks []string, folds *logtest.Folds, l
 	if err != nil && c.late && acked > 0 {
 		// The other hub does what the first one could not, and the rest.
 		if logtest.Repeatable(int(acked)) {
-			ok(t, other.Rest(t.Context(), int(acked)))
+			ok(t, other.Resume(t.Context(), int(acked)))
 			acked, err = int64(logtest.Steps()), nil
 		}
 	}
 	proxy.Release()
-	got := other.Look(t)
+	got := other.Dump(t)
 	switch {
 	case got == looks[acked], acked == 0:
-		other.Keys(t, int(acked))
+		other.CheckKeys(t, int(acked))
 	case err != nil && (errors.Is(err, feed.ErrUnknown) || harmless(acked)) && got == looks[acked+1]:
-		other.Keys(t, int(acked)+1)
+		other.CheckKeys(t, int(acked)+1)
 	default:
 		t.Fatalf("after %d steps were acknowledged (%s is next; %v) it is\n%swant\n%s", acked, next(acked), err, got, looks[acked])
 	}
-	other.Inventories(t, folds, int(acked))
+	other.CheckInventories(t, folds, int(acked))
 }
 
 // harmless reports whether the next step may be done although the error says that it
