@@ -383,9 +383,9 @@ func TestUndeclaredCluster(t *testing.T) {
 		from, to int
 		want     string
 	}{
-		{"no slot", 0, -1, "serves 0 of 16384 slots: add ?cluster=true"},
-		{"one slot", 5, 5, "serves 1 of 16384 slots: add ?cluster=true"},
-		{"two ranges", 100, 200, "serves 102 of 16384 slots: add ?cluster=true"},
+		{"no slot", 0, -1, "serves 0 of 16384 slots; add ?cluster=true"},
+		{"one slot", 5, 5, "serves 1 of 16384 slots; add ?cluster=true"},
+		{"two ranges", 100, 200, "serves 102 of 16384 slots; add ?cluster=true"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.from <= tt.to {
@@ -393,7 +393,7 @@ func TestUndeclaredCluster(t *testing.T) {
 			}
 			_, err := openAt(t, s.url(), Options{})
 			if err == nil || !strings.Contains(err.Error(), tt.want) || IsTemporary(err) {
-				t.Errorf("Open() = %v (MayPass %v), want %q", err, IsTemporary(err), tt.want)
+				t.Errorf("Open() = %v (IsTemporary %v), want %q", err, IsTemporary(err), tt.want)
 			}
 		})
 	}

@@ -109,6 +109,6 @@ func (e otherError) Unwrap() error { return e.error }
 // otherMemory returns the error for a set of another memory. Callers get it only if the set does
 // not have the identity of the memory that is in Redis now, either.
 func (l *Log) otherMemory(id string) error {
-	return redisconn.Refuse(otherError{fmt.Errorf("%w: the set belongs to memory %s, want %s",
+	return redisconn.Refuse(otherError{fmt.Errorf("%w: the set belongs to another memory: got %s, want %s",
 		feed.ErrUnavailable, id, l.ID())})
 }
