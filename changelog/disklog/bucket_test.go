@@ -15,7 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// kept returns what is in a Keep behind a key.
+// kept returns the keys and values of a Bucket with a prefix and after a key.
 func kept(t *testing.T, k *Bucket, prefix, after string) (keys []string, values map[string]string) {
 	t.Helper()
 	values = make(map[string]string)
@@ -32,7 +32,7 @@ func apply(t *testing.T, k *Bucket, writes map[string][]byte) {
 	ok(t, k.Apply(t.Context(), writes, true))
 }
 
-func TestKeep(t *testing.T) {
+func TestBucket(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l := filled(t, filepath.Join(dir, "data"), Options{})
@@ -60,7 +60,7 @@ func TestKeep(t *testing.T) {
 		} {
 			got, values := kept(t, k, test.prefix, test.after)
 			if !slices.Equal(got, test.want) {
-				t.Errorf("behind %q with prefix %q: %q, want %q", test.after, test.prefix, got, test.want)
+				t.Errorf("Scan() after %q with prefix %q = %q, want %q", test.after, test.prefix, got, test.want)
 			}
 			for key, v := range values {
 				if v != want[key] {
@@ -74,12 +74,12 @@ func TestKeep(t *testing.T) {
 			}
 		}
 		if got, err := k.Get(t.Context(), "a/3"); err != nil || got != nil {
-			t.Errorf("another's key is %q, %v", got, err)
+			t.Errorf("Get() of a key of another bucket = %q, %v, want nil", got, err)
 		}
 	}
 	check(k)
 
-	// A backup has it, and so has the store when it is opened again.
+	// A backup has the bucket, and so has the store after it is opened again.
 	copied := filepath.Join(dir, "copy")
 	ok(t, l.Checkpoint(copied))
 	apply(t, k, map[string][]byte{"later": []byte("x")})
@@ -95,8 +95,9 @@ func TestKeep(t *testing.T) {
 	entries(t, l, "set") // which is not touched
 }
 
-// Steps that overlap are each applied whole or not at all, and survive a crash.
-func TestKeepTogether(t *testing.T) {
+// TestBucketConcurrentApply checks that overlapping writes are each applied completely or not at
+// all, and survive a crash.
+func TestBucketConcurrentApply(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewCrashableMem()
 	l := start(t, "data", Options{FS: fs, Reserve: 1})
@@ -123,8 +124,9 @@ func TestKeepTogether(t *testing.T) {
 	}
 }
 
-// What a key had before is in no file of a copy that is made after Forget.
-func TestKeepForget(t *testing.T) {
+// TestBucketEraseReplaced checks that a copy made after EraseReplaced has no file with replaced
+// values.
+func TestBucketEraseReplaced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	o := Options{tune: func(o *pebble.Options) {
@@ -156,14 +158,14 @@ func TestKeepForget(t *testing.T) {
 	apply(t, l.Bucket("a"), map[string][]byte{"key": []byte("sealed"), "removed": nil})
 	apply(t, l.Bucket("b"), map[string][]byte{"key": []byte("another map")})
 	if !strings.Contains(copied("before"), "in clear") {
-		t.Fatal("it is forgotten without Forget")
+		t.Fatal("replaced values are erased before EraseReplaced")
 	}
 	ok(t, l.Bucket("a").EraseReplaced(t.Context()))
 	if all := copied("after"); strings.Contains(all, "in clear") || !strings.Contains(all, "sealed") {
-		t.Error("what was replaced is still there, or what is there is not")
+		t.Error("replaced values still exist, or present values do not")
 	}
 	if _, values := kept(t, l.Bucket("a"), "", ""); len(values) != 1 || values["key"] != "sealed" {
-		t.Errorf("kept is %q", values)
+		t.Errorf("values = %q", values)
 	}
 	ok(t, l.Bucket("c").EraseReplaced(t.Context())) // an empty map
 }

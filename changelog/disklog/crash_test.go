@@ -69,8 +69,7 @@ func stop(t *testing.T, l *Log) {
 	}
 }
 
-// entries returns all that a set holds, and checks that no publish of changes
-// is there in part.
+// entries returns all entries of a set, and checks that no publish of changes is stored in part.
 func entries(t *testing.T, l *Log, set string) []feed.Entry {
 	t.Helper()
 	s := state(t, l, set)
@@ -79,11 +78,11 @@ func entries(t *testing.T, l *Log, set string) []feed.Entry {
 		b, err := l.Since(t.Context(), set, c, 0)
 		ok(t, err)
 		if b.After != c || b.Diverged {
-			t.Fatalf("after %v, diverged %t, want %v", b.After, b.Diverged, c)
+			t.Fatalf("After = %v, Diverged = %t, want %v", b.After, b.Diverged, c)
 		}
 		if len(b.Entries) == 0 {
 			if c != s.Head {
-				t.Fatalf("entries end at %v, the head is %v", c, s.Head)
+				t.Fatalf("entries end at %v, want the head %v", c, s.Head)
 			}
 			break
 		}
@@ -93,7 +92,7 @@ func entries(t *testing.T, l *Log, set string) []feed.Entry {
 	last := s.Floor
 	for _, e := range all {
 		if e.Position != last.Position+1 || e.Micros <= last.Micros {
-			t.Fatalf("%v follows %v", e.Cursor, last)
+			t.Fatalf("got entry %v after %v", e.Cursor, last)
 		}
 		last = e.Cursor
 	}
@@ -111,8 +110,8 @@ func entries(t *testing.T, l *Log, set string) []feed.Entry {
 	return all
 }
 
-// TestCrash lets the machine lose its power at random moments, again and again,
-// while publishers, a reader and retention are at work.
+// TestCrash simulates power failures at random moments while publishers, a reader and retention are
+// active.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	const sets = 3
@@ -127,7 +126,7 @@ func TestCrash(t *testing.T) {
 			id = l.ID()
 		}
 		if l.ID() != id {
-			t.Fatalf("identity %q became %q", id, l.ID())
+			t.Fatalf("identity changed from %q to %q", id, l.ID())
 		}
 		for i := range sets {
 			set := fmt.Sprint("set", i)
@@ -229,8 +228,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestCrashEverywhere lets the power fail before every single write of a life
-// of a memory, from its first opening to its closing.
+// TestCrashEverywhere simulates a power failure before every single write of a memory, from its
+// first opening to its closing.
 func TestCrashEverywhere(t *testing.T) {
 	t.Parallel()
 	base := vfs.NewCrashableMem()
@@ -278,7 +277,7 @@ func TestCrashEverywhere(t *testing.T) {
 		l := start(t, "a/b/data", Options{FS: c.fs})
 		if c.made {
 			if s := state(t, l, "set"); s.Head.Position < c.head {
-				t.Fatalf("crash %d: head is %v, acknowledged was %d", i, s.Head, c.head)
+				t.Fatalf("crash %d: head = %v, want at least %d as acknowledged", i, s.Head, c.head)
 			}
 			entries(t, l, "set")
 		}

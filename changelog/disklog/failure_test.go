@@ -188,7 +188,7 @@ func TestFatalReturns(t *testing.T) {
 	broken.Store(true)
 	s := state(t, l, "set")
 	_, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 1)})
-	wants(t, feed.ErrUnknown, err)
+	wantErr(t, feed.ErrUnknown, err)
 	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("y", 1)})
 	if !errors.Is(err, feed.ErrUnavailable) || errors.Is(err, feed.ErrUnknown) {
 		t.Errorf("error is %v, want %v: nothing may be tried", err, feed.ErrUnavailable)
@@ -200,13 +200,13 @@ func TestFatalReturns(t *testing.T) {
 
 // A disk that is full takes nothing that grows. It takes the rest: records, keys that do not
 // grow the map, and the removal of pages and entries.
-func TestFull(t *testing.T) {
+func TestFullDisk(t *testing.T) {
 	ctx := t.Context()
 	fs := vfs.NewMem()
 	l := filled(t, "data", Options{FS: fs})
 	defer stop(t, l)
 	k, pages := l.Bucket("some"), l.Inventories()
-	begin := swapped(t, pages, inventory.Swap{Attempt: 7}).Log.Begin
+	begin := swapRecord(t, pages, inventory.Swap{Attempt: 7}).Log.Begin
 	ok(t, pages.Put(ctx, "set", begin, 7, somePages(1, 70)))
 	kept := changelog.Publish{Changes: changes("kept", 1), Key: "key"}
 	first, err := l.Append(ctx, "set", kept)
@@ -214,13 +214,13 @@ func TestFull(t *testing.T) {
 	before := state(t, l, "set")
 	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 64<<20 - 1, TotalBytes: 1 << 40})
 	_, err = l.Append(ctx, "set", changelog.Publish{Changes: changes("x", 1)})
-	wants(t, feed.ErrFull, err)
+	wantErr(t, feed.ErrFull, err)
 	a, err := l.Append(ctx, "set", kept)
 	if err != nil || !a[0].Replayed || a[0].Cursor != first[0].Cursor {
 		t.Errorf("a retry is answered with %v, %v", a, err)
 	}
-	wants(t, feed.ErrFull, l.Check(ctx))
-	wants(t, feed.ErrFull, l.Make(ctx, "other", feed.Description{}, 10))
+	wantErr(t, feed.ErrFull, l.Check(ctx))
+	wantErr(t, feed.ErrFull, l.Make(ctx, "other", feed.Description{}, 10))
 	if s := state(t, l, "set"); s != before {
 		t.Errorf("state is %+v, want %+v", s, before)
 	}
@@ -234,10 +234,10 @@ func TestFull(t *testing.T) {
 			t.Errorf("a step that grows the map, %t: %v; it has %q, %v", grows, err, v, getErr)
 		}
 	}
-	wants(t, feed.ErrFull, pages.Put(ctx, "set", begin, 7, somePages(71, 140)))
-	swapped(t, pages, inventory.Swap{Attempt: 8, Head: []byte("x"), Durable: true})
+	wantErr(t, feed.ErrFull, pages.Put(ctx, "set", begin, 7, somePages(71, 140)))
+	swapRecord(t, pages, inventory.Swap{Attempt: 8, Head: []byte("x"), Durable: true})
 	ok(t, pages.Remove(ctx, "set", begin, []uint64{3, 64, 999}))
-	if n := len(there(t, pages, begin)); n != 68 {
+	if n := len(checkPages(t, pages, begin)); n != 68 {
 		t.Errorf("%d pages", n)
 	}
 	if n, err := l.Trim(ctx, "set", changelog.Retention{Count: 50}); err != nil || n != 50 {
@@ -251,7 +251,7 @@ func TestFull(t *testing.T) {
 }
 
 // says fails the test unless err has all the words.
-func says(t *testing.T, err error, words ...string) {
+func wantWords(t *testing.T, err error, words ...string) {
 	t.Helper()
 	if err == nil {
 		t.Fatalf("no error, want one with %q", words)
@@ -273,12 +273,12 @@ func TestInUse(t *testing.T) {
 	dir := t.TempDir()
 	l := filled(t, dir, Options{})
 	_, err := Open(t.Context(), dir, Options{})
-	says(t, err, dir, "in use")
+	wantWords(t, err, dir, "in use")
 	cmd := exec.Command(os.Args[0], "-test.run=^TestInUse$")
 	cmd.Env = append(os.Environ(), "DISKLOG_TEST_IN_USE="+dir)
 	out, err := cmd.CombinedOutput()
 	ok(t, err)
-	says(t, errors.New(string(out)), dir, "in use by another process")
+	wantWords(t, errors.New(string(out)), dir, "in use by another process")
 	if n := len(entries(t, l, "set")); n != 100 {
 		t.Errorf("%d entries", n)
 	}
@@ -287,14 +287,14 @@ func TestInUse(t *testing.T) {
 	stop(t, l)
 }
 
-func TestCannotOpen(t *testing.T) {
+func TestOpenErrors(t *testing.T) {
 	t.Run("a file in its place", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "data")
 		ok(t, os.WriteFile(path, nil, 0o644))
 		_, err := Open(t.Context(), path, Options{})
-		says(t, err, path, "create the directory")
+		wantWords(t, err, path, "create the directory")
 		_, err = Open(t.Context(), filepath.Join(path, "below"), Options{})
-		says(t, err, path, "create the directory")
+		wantWords(t, err, path, "create the directory")
 	})
 	t.Run("read-only", func(t *testing.T) {
 		fs := vfs.NewMem()
@@ -306,7 +306,7 @@ func TestCannotOpen(t *testing.T) {
 			return nil
 		}))
 		_, err := Open(t.Context(), "data", Options{FS: ro})
-		says(t, err, "data", "lock the change memory", "read-only")
+		wantWords(t, err, "data", "lock the change memory", "read-only")
 	})
 	t.Run("newer format", func(t *testing.T) {
 		fs := vfs.NewMem()
@@ -315,7 +315,7 @@ func TestCannotOpen(t *testing.T) {
 		stop(t, l)
 		for range 2 { // a failed call must leave nothing locked
 			_, err := Open(t.Context(), "data", Options{FS: fs})
-			says(t, err, "data", `format "2"`, "newer")
+			wantWords(t, err, "data", `format "2"`, "newer")
 		}
 	})
 	t.Run("another program's", func(t *testing.T) {
@@ -324,7 +324,7 @@ func TestCannotOpen(t *testing.T) {
 		ok(t, err)
 		ok(t, errors.Join(db.Set([]byte("a"), []byte("b"), pebble.Sync), db.Close()))
 		_, err = Open(t.Context(), "data", Options{FS: fs})
-		says(t, err, "data", "another program")
+		wantWords(t, err, "data", "another program")
 	})
 	t.Run("no tip", func(t *testing.T) {
 		fs := vfs.NewMem()

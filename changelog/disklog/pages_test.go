@@ -40,7 +40,7 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-func wants(t testing.TB, want, err error) {
+func wantErr(t testing.TB, want, err error) {
 	t.Helper()
 	if !errors.Is(err, want) {
 		t.Fatalf("error is %v, want %v", err, want)
@@ -56,7 +56,7 @@ func load(t testing.TB, s inventory.Store) inventory.Record {
 }
 
 // swapped replaces the record of the set's inventory.
-func swapped(t testing.TB, s inventory.Store, w inventory.Swap) inventory.Record {
+func swapRecord(t testing.TB, s inventory.Store, w inventory.Swap) inventory.Record {
 	t.Helper()
 	r := load(t, s)
 	w.Begin, w.Version = r.Log.Begin, r.Version
@@ -73,7 +73,7 @@ func somePages(from, to uint64) (pages []inventory.Page) {
 }
 
 // there returns the numbers of the pages that are there, and checks their bytes.
-func there(t testing.TB, s inventory.Store, begin int64) (numbers []uint64) {
+func checkPages(t testing.TB, s inventory.Store, begin int64) (numbers []uint64) {
 	t.Helper()
 	for n, err := range s.Numbers(t.Context(), "set", begin) {
 		ok(t, err)
@@ -105,9 +105,9 @@ func TestInventoryAfterCrash(t *testing.T) {
 		a, err := l.Append(ctx, "set", changelog.Publish{Changes: changes("a", 1)})
 		ok(t, err)
 		heads = append(heads, a[0].Cursor)
-		r := swapped(t, s, inventory.Swap{Attempt: 5, Head: fmt.Append(nil, "reserved ", i)})
+		r := swapRecord(t, s, inventory.Swap{Attempt: 5, Head: fmt.Append(nil, "reserved ", i)})
 		ok(t, s.Put(ctx, "set", r.Log.Begin, 5, somePages(uint64(10*i)+1, uint64(10*i)+10)))
-		records = append(records, swapped(t, s, inventory.Swap{At: heads[i], Head: fmt.Append(nil, i), Durable: i == 1}))
+		records = append(records, swapRecord(t, s, inventory.Swap{At: heads[i], Head: fmt.Append(nil, i), Durable: i == 1}))
 	}
 	for _, unsynced := range []int{0, 100} {
 		crashed := start(t, "data", Options{FS: disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rand.New(rand.NewPCG(1, 2))})})
@@ -116,7 +116,7 @@ func TestInventoryAfterCrash(t *testing.T) {
 		if r.Log.Head != heads[2] || r.Version < records[1].Version {
 			t.Errorf("the record is %+v, it was %+v", r, records[1])
 		}
-		switch pages := there(t, s, r.Log.Begin); {
+		switch pages := checkPages(t, s, r.Log.Begin); {
 		case string(r.Head) == "1" && len(pages) == 20, string(r.Head) == "reserved 2" && r.Attempt == 5, string(r.Head) == "2" && len(pages) == 30:
 		default:
 			t.Errorf("%d pages with %+v", len(pages), r)
@@ -135,5 +135,5 @@ func TestDamagedRecord(t *testing.T) {
 	put(b, invKey("set"), []byte("nonsense"))
 	ok(t, l.commit(b))
 	_, err := s.Load(t.Context(), "set")
-	wants(t, changelog.ErrCorrupt, err)
+	wantErr(t, changelog.ErrCorrupt, err)
 }

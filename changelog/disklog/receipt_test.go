@@ -13,9 +13,9 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// TestForget wants no keys to be left in the store after they have expired, however often
+// TestExpireKeys wants no keys to be left in the store after they have expired, however often
 // they were used again.
-func TestForget(t *testing.T) {
+func TestExpireKeys(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	l := filled(t, "data", Options{FS: vfs.NewMem(), Now: func() time.Time { return now }})
@@ -46,7 +46,7 @@ func TestForget(t *testing.T) {
 
 // Who copies the memory gets the keys that are known, in the order of their use, each as it was
 // used last; and of sets that were deleted what they left, unless they were made again.
-func TestKnown(t *testing.T) {
+func TestKeysAndDeleted(t *testing.T) {
 	t.Parallel()
 	l := filled(t, "data", Options{FS: vfs.NewMem()})
 	defer stop(t, l)

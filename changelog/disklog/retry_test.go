@@ -24,7 +24,7 @@ import (
 // While files cannot be made, the store tries again now and then, and not as fast as it
 // can. It says so once a minute. When they can be made again, it goes on, and nothing is
 // lost.
-func TestPatience(t *testing.T) {
+func TestRetryDelay(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, only string
@@ -92,7 +92,7 @@ func TestPatience(t *testing.T) {
 }
 
 // A file that cannot be opened for another reason is not tried again.
-func TestWaitForDescriptorsOnly(t *testing.T) {
+func TestOpenRetryingOnlyForDescriptors(t *testing.T) {
 	calls := 0
 	_, err := openRetrying(&retrier{logger: slog.New(slog.DiscardHandler)}, func() (vfs.File, error) {
 		calls++

@@ -43,7 +43,7 @@ func writes(op errorfs.Op) bool {
 
 // A memory that cannot recover because the disk is full says so, and is whole when there is
 // room.
-func TestOpenOnAFullDisk(t *testing.T) {
+func TestOpenOnFullDisk(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
@@ -80,7 +80,7 @@ func TestOpenOnAFullDisk(t *testing.T) {
 }
 
 // Open ends when its context does, whatever it waits for.
-func TestOpenIsCanceled(t *testing.T) {
+func TestOpenCanceled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -115,7 +115,7 @@ func TestOpenAfterCanceled(t *testing.T) {
 }
 
 // A copy that fails leaves the memory as it is, and in use.
-func TestCheckpointFails(t *testing.T) {
+func TestCheckpointFailure(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name  string
@@ -140,7 +140,7 @@ func TestCheckpointFails(t *testing.T) {
 
 // A copy is refused before anything is written, if it would take the room that the memory
 // needs.
-func TestCheckpointAsksForRoom(t *testing.T) {
+func TestCheckpointNeedsSpace(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
 	l := filled(t, "data", Options{FS: fs})
@@ -157,7 +157,7 @@ func TestCheckpointAsksForRoom(t *testing.T) {
 }
 
 // A file that Pebble removes while the room is computed is not an error.
-func TestCheckpointWhileFilesGo(t *testing.T) {
+func TestCheckpointWhileFilesDisappear(t *testing.T) {
 	t.Parallel()
 	fs := failing(vfs.NewMem(), os.ErrNotExist, func(op errorfs.Op) bool {
 		return op.Kind == errorfs.OpStat && strings.HasSuffix(op.Path, ".log")

@@ -26,7 +26,7 @@ func TestRemovedWhileRead(t *testing.T) {
 		"delete": {func(l *Log) error { return l.Delete(ctx, "set") }, feed.ErrNoSet, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fs, hold, release := heldDisk()
+			fs, hold, release := newHeldDisk()
 			l := filled(t, "data", Options{FS: fs})
 			defer stop(t, l)
 			first, err := l.At(ctx, "set", 1)
