@@ -17,11 +17,11 @@ import (
 	"github.com/rshub/rshub/changelog/logtest"
 )
 
-// all says that a test that has a fixed sample is to try everything.
+// all makes a test with a fixed sample try everything.
 var all = os.Getenv("RSHUB_PROVE") != ""
 
-// A broken disk is one whose operations fail from an ordinal on, or at it only: those
-// that read, or those that change it.
+// A broken disk fails operations from an ordinal on, or only the one with that ordinal: those that
+// read, or those that write.
 type broken struct {
 	reads  bool
 	at     int64 // the first operation that fails; 0: none
@@ -30,8 +30,8 @@ type broken struct {
 	failed atomic.Bool
 	what   atomic.Value // of the first operation that failed, a string
 
-	// While a store is being opened, a failure ends the process at once: Open would
-	// return an error, and Pebble would panic in its own goroutines, which it leaves.
+	// While a store is being opened, a failure ends the process immediately: Open would
+	// return an error, and Pebble would panic in its own goroutines, which it leaves behind.
 	opening atomic.Bool
 	end     func(error)
 
@@ -63,19 +63,18 @@ func (b *broken) MaybeError(op errorfs.Op) error {
 
 func (*broken) String() string { return "broken" }
 
-// hanging is after what time a process is killed: Pebble does not close a store whose
-// disk is gone, but tries again and again. A kill at any other moment is a fault, too.
+// hanging is the time after which a process is killed: Pebble does not close a store whose disk has
+// failed, but retries forever. A kill at any other moment is a fault, too.
 const hanging = time.Second
 
-// TestFaultPoints lets each write, sync, creation, renaming and removal of a file fail in
-// turn, and then each opening and reading, from the first opening of a memory to the end
-// of a fixed script.
-// After the process has ended or gone on, with and without what was not synced, everything
-// that was acknowledged is there and listed, an unknown step is there wholly or not at
-// all, and there is nothing else.
+// TestFaultPoints makes each write, sync, creation, rename and removal of a file fail in turn, and
+// then each open and read, from the first opening of a memory to the end of a fixed script. After
+// the process has ended or continued, with and without the data that was not synced, everything
+// acknowledged exists and is listed, an unknown step is stored completely or not at all, and
+// nothing else exists.
 func TestFaultPoints(t *testing.T) {
 	if testing.Short() {
-		t.Skip("lives a life for each fault")
+		t.Skip("runs the script for each fault")
 	}
 	tune := func(o *pebble.Options) {
 		small(o)
@@ -160,7 +159,7 @@ func TestFaultPoints(t *testing.T) {
 					again := life(fs, new(broken), fatal(t))
 					log, err := again.Open()
 					if err != nil {
-						t.Fatalf("%s, synced only %t: it does not open again: %v", name, fs == e.lost, err)
+						t.Fatalf("%s, synced only %t: Open() = %v", name, fs == e.lost, err)
 					}
 					again.Log = log
 					got, steps := again.Dump(t), -1
@@ -173,7 +172,7 @@ func TestFaultPoints(t *testing.T) {
 						}
 					}
 					if steps < 0 {
-						t.Fatalf("%s, synced only %t: after %d steps were acknowledged it is\n%swant\n%s", name, fs == e.lost, e.before, got, looks[e.before])
+						t.Fatalf("%s, synced only %t: state after %d acknowledged steps =\n%swant\n%s", name, fs == e.lost, e.before, got, looks[e.before])
 					}
 					again.CheckKeys(t, steps)
 					again.CheckInventories(t, folds, int(e.before))
@@ -183,6 +182,6 @@ func TestFaultPoints(t *testing.T) {
 				}
 			}
 		}
-		t.Logf("reads %t: %d operations, of which every %d. failed; %d faults were not noticed by the script", reads, operations, every, silent)
+		t.Logf("reads %t: %d operations, one in %d failed; the script did not notice %d faults", reads, operations, every, silent)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// TestExpireKeys wants no keys to be left in the store after they have expired, however often
-// they were used again.
+// TestExpireKeys checks that no keys are left in the store after they have expired, no matter how
+// often they were used again.
 func TestExpireKeys(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -39,13 +39,13 @@ func TestExpireKeys(t *testing.T) {
 	ok(t, err)
 	for _, prefix := range []string{"key/", "age/"} {
 		if left := keysOf(t, l, prefix); len(left) > 0 {
-			t.Errorf("%q are left", left)
+			t.Errorf("got keys %q after they expired, want none", left)
 		}
 	}
 }
 
-// Who copies the memory gets the keys that are known, in the order of their use, each as it was
-// used last; and of sets that were deleted what they left, unless they were made again.
+// TestKeysAndDeleted checks the data for a copy of the memory: the known keys in the order of their
+// use, each with its last use, and the tombstones of deleted sets, unless they were created again.
 func TestKeysAndDeleted(t *testing.T) {
 	t.Parallel()
 	l := filled(t, "data", Options{FS: vfs.NewMem()})
@@ -61,11 +61,11 @@ func TestKeysAndDeleted(t *testing.T) {
 		ok(t, err)
 		order += k.Key
 		if a := appended[k.Key]; k.Hash != [32]byte{k.Key[0]} || k.After != a.After || k.Cursor != a.Cursor {
-			t.Errorf("%s is known as %+v, and was %+v", k.Key, k, a)
+			t.Errorf("record of key %s = %+v, want %+v", k.Key, k, a)
 		}
 	}
 	if order != "bac" {
-		t.Errorf("the keys are %s", order)
+		t.Errorf("got keys %s", order)
 	}
 	for range l.Keys(t.Context(), "set") {
 		break // whoever wants no more gets no more
@@ -80,7 +80,7 @@ func TestKeysAndDeleted(t *testing.T) {
 	left, err := l.Deleted(t.Context())
 	ok(t, err)
 	if len(left) != 1 || left["gone"] == (changelog.Tombstone{}) {
-		t.Errorf("sets that were deleted left %+v", left)
+		t.Errorf("Deleted() = %+v", left)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -17,7 +17,7 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// crashed returns the files of a memory that has something to recover.
+// crashed returns the files of a memory that needs recovery.
 func crashed(t *testing.T) *vfs.MemFS {
 	t.Helper()
 	fs := vfs.NewCrashableMem()
@@ -26,7 +26,7 @@ func crashed(t *testing.T) *vfs.MemFS {
 	return fs.CrashClone(vfs.CrashCloneCfg{})
 }
 
-// failing returns files on which some operations fail.
+// failing returns a file system on which some operations fail.
 func failing(files vfs.FS, err error, fails func(op errorfs.Op) bool) vfs.FS {
 	return errorfs.Wrap(files, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if fails(op) {
@@ -36,13 +36,13 @@ func failing(files vfs.FS, err error, fails func(op errorfs.Op) bool) vfs.FS {
 	}))
 }
 
-// writes reports whether an operation needs room on the disk.
+// writes reports whether an operation needs disk space.
 func writes(op errorfs.Op) bool {
 	return op.Kind == errorfs.OpCreate || op.Kind == errorfs.OpFileWrite
 }
 
-// A memory that cannot recover because the disk is full says so, and is whole when there is
-// room.
+// TestOpenOnFullDisk checks that a memory that cannot recover because the disk is full reports
+// that, and is complete once there is space.
 func TestOpenOnFullDisk(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -50,11 +50,11 @@ func TestOpenOnFullDisk(t *testing.T) {
 		full func(fs *vfs.MemFS) vfs.FS
 		want []string
 	}{
-		{"known before", func(fs *vfs.MemFS) vfs.FS {
+		{"before recovery", func(fs *vfs.MemFS) vfs.FS {
 			fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 2 << 20, TotalBytes: 1 << 40})
 			return fs
 		}, []string{"data", "2 MiB free", "free some space"}},
-		{"while it recovers", func(fs *vfs.MemFS) vfs.FS {
+		{"during recovery", func(fs *vfs.MemFS) vfs.FS {
 			return failing(fs, syscall.ENOSPC, func(op errorfs.Op) bool { return writes(op) && strings.HasSuffix(op.Path, ".sst") })
 		}, []string{"data", "replay", "no space left"}},
 	} {
@@ -79,7 +79,7 @@ func TestOpenOnFullDisk(t *testing.T) {
 	}
 }
 
-// Open ends when its context does, whatever it waits for.
+// TestOpenCanceled checks that Open returns when its context is done, no matter what it waits for.
 func TestOpenCanceled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestOpenCanceled(t *testing.T) {
 	})
 }
 
-// After a context that ended early, the directory is free again.
+// TestOpenAfterCanceled checks that the directory can be opened again after a canceled Open.
 func TestOpenAfterCanceled(t *testing.T) {
 	t.Parallel()
 	fs := crashed(t)
@@ -114,7 +114,7 @@ func TestOpenAfterCanceled(t *testing.T) {
 	stop(t, start(t, "data", Options{FS: fs}))
 }
 
-// A copy that fails leaves the memory as it is, and in use.
+// TestCheckpointFailure checks that a failed copy leaves the memory unchanged and usable.
 func TestCheckpointFailure(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -138,8 +138,8 @@ func TestCheckpointFailure(t *testing.T) {
 	}
 }
 
-// A copy is refused before anything is written, if it would take the room that the memory
-// needs.
+// TestCheckpointNeedsSpace checks that a copy is refused before anything is written if it would use
+// the space that the memory needs.
 func TestCheckpointNeedsSpace(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
@@ -150,13 +150,14 @@ func TestCheckpointNeedsSpace(t *testing.T) {
 		t.Errorf("Checkpoint: got %v, want %v", err, feed.ErrFull)
 	}
 	if _, err := fs.Stat("copy"); err == nil {
-		t.Error("a part of the copy is left")
+		t.Error("got a partial copy, want none")
 	}
 	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 128 << 20, TotalBytes: 1 << 40})
 	ok(t, l.Checkpoint("copy"))
 }
 
-// A file that Pebble removes while the room is computed is not an error.
+// TestCheckpointWhileFilesDisappear checks that it is not an error if Pebble removes a file while
+// the needed space is computed.
 func TestCheckpointWhileFilesDisappear(t *testing.T) {
 	t.Parallel()
 	fs := failing(vfs.NewMem(), os.ErrNotExist, func(op errorfs.Op) bool {
