@@ -9,8 +9,8 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// Two hubs append to small lists. They encode their blocks again until these fit.
-func TestCut(t *testing.T) {
+// TestRecut lets two hubs append to small lists. They encode their blocks again until these fit.
+func TestRecut(t *testing.T) {
 	o := Options{Prefix: prefix()}
 	a, b := start(t, shared.url(), o), start(t, shared.url(), o)
 	makeSet(t, a, 7)
@@ -25,9 +25,9 @@ func TestCut(t *testing.T) {
 	}
 	entries := all(t, a, feed.Cursor{})
 	if n := uint64(len(entries)); n != state(t, a).Head.Position || n != 20*3+20*9+5+3*33 {
-		t.Errorf("%d entries", n)
+		t.Errorf("got %d entries", n)
 	}
-	// However often another one is faster.
+	// The blocks fit in the end, no matter how often another hub is faster.
 	overtaken := appendOp{publishes: []changelog.Publish{{Changes: changes("z", 20)}}}
 	overtaken.cutBlocks(tail{size: 7})
 	for try := 1; try <= maxRecuts; try++ {
@@ -37,7 +37,7 @@ func TestCut(t *testing.T) {
 	}
 	for position := range uint64(7) {
 		if !changelog.Fit(overtaken.blocks[0], position, 7) {
-			t.Errorf("blocks do not fit behind position %d", position)
+			t.Errorf("blocks do not fit after position %d", position)
 		}
 	}
 }

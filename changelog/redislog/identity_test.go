@@ -16,14 +16,14 @@ import (
 
 // Redis is emptied. A hub that starts makes a new memory before the other hubs notice.
 // Whatever the others do next, they go on in the new memory.
-func TestReplaced(t *testing.T) {
+func TestReplacedMemory(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	for name, next := range map[string]func(*testing.T, *Log, feed.Cursor){
 		"append": func(t *testing.T, l *Log, _ feed.Cursor) { add(t, l, "next", 2) },
 		"since": func(t *testing.T, l *Log, c feed.Cursor) {
 			_, err := l.Since(t.Context(), "set", c, 0)
-			wants(t, feed.ErrGone, err)
+			wantErr(t, feed.ErrGone, err)
 		},
 		"state": func(t *testing.T, l *Log, c feed.Cursor) {
 			if s := state(t, l); s.Head.Position != 4 {
@@ -58,7 +58,7 @@ func TestReplaced(t *testing.T) {
 				t.Errorf("logged is %q", text)
 			}
 			_, err := l.Since(ctx, "set", c, 0)
-			wants(t, feed.ErrGone, err)
+			wantErr(t, feed.ErrGone, err)
 			for _, log := range []*Log{l, idle} {
 				head := state(t, third).Head
 				if a := add(t, log, "more", 13); a.After != head {
@@ -73,7 +73,7 @@ func TestReplaced(t *testing.T) {
 }
 
 // Between two steps of Make, Redis is emptied and another memory is made.
-func TestReplacedWhileMaking(t *testing.T) {
+func TestReplacedDuringMake(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	var calls atomic.Int64
@@ -119,7 +119,7 @@ func TestForeignSet(t *testing.T) {
 	ok(t, l.Check(ctx))
 	_, err = l.Since(ctx, "set", c, 0)
 	for _, err := range []error{err, l.Make(ctx, "set", feed.Description{}, 10), l.Delete(ctx, "set"), l.Describe(ctx, "set", feed.Description{})} {
-		wants(t, feed.ErrUnavailable, err)
+		wantErr(t, feed.ErrUnavailable, err)
 		if !strings.Contains(err.Error(), "another memory") || !strings.Contains(err.Error(), `"set"`) {
 			t.Errorf("error is %v", err)
 		}
@@ -162,7 +162,7 @@ func TestSecret(t *testing.T) {
 
 // A clone of Redis has the identity of the original and another secret, so that hubs of
 // the clone do not believe hubs of the original, nor the other way round.
-func TestSecretOfAClone(t *testing.T) {
+func TestSecretOfClone(t *testing.T) {
 	t.Parallel()
 	original, clone := newServer(t), newServer(t)
 	ctx := t.Context()

@@ -139,7 +139,7 @@ func TestImport(t *testing.T) {
 			ok(t, m.Finish(t.Context()))
 			break
 		}
-		wants(t, context.Canceled, err)
+		wantErr(t, context.Canceled, err)
 		if _, err := openAt(t, shared.url(), opts); !errors.Is(err, changelog.ErrUnfinished) {
 			t.Fatalf("a hub that starts on an unfinished copy: %v", err)
 		}
@@ -159,11 +159,11 @@ func TestImport(t *testing.T) {
 	if _, err := openImport(t, shared.url(), "other", opts); err == nil || !strings.Contains(err.Error(), from.ID()) {
 		t.Errorf("a copy over another memory: %v", err)
 	}
-	isCopy(t, from, start(t, shared.url(), opts))
+	checkCopy(t, from, start(t, shared.url(), opts))
 }
 
-// isCopy compares a source with its copy, also what both answer to more publishes.
-func isCopy(t *testing.T, from source, copied *Log) {
+// checkCopy compares a source with its copy, also what both answer to more publishes.
+func checkCopy(t *testing.T, from source, copied *Log) {
 	t.Helper()
 	if want, got := answers(t, from), answers(t, copied); !reflect.DeepEqual(got, want) {
 		t.Fatalf("the copy answers\n\t%.2000v, want\n\t%.2000v", got, want)
@@ -214,9 +214,9 @@ func TestCopyIsPacked(t *testing.T) {
 	}
 }
 
-// TestLateSteps does steps of a copy late: after another Import of the same copy has begun,
+// TestLateImportSteps does steps of a copy late: after another Import of the same copy has begun,
 // or after the copy is finished and a hub has used it. None may change anything.
-func TestLateSteps(t *testing.T) {
+func TestLateImportSteps(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	from := newSource(t)
@@ -242,18 +242,18 @@ func TestLateSteps(t *testing.T) {
 		"keys":    func(m *Import) error { return m.copyKeys(ctx, from, "set") },
 		"deleted": func(m *Import) error { return m.copyTombstone(ctx, "set", changelog.Tombstone{End: 1, Latest: 1}) },
 	} {
-		wants(t, errBusy, step(first))
+		wantErr(t, errBusy, step(first))
 		second.steps = last - 2 // as if the network had kept it
-		wants(t, errBusy, step(second))
+		wantErr(t, errBusy, step(second))
 		if got := answers(t, copied); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: it became\n\t%v, it was\n\t%v", what, got, want)
 		}
 	}
-	wants(t, errBusy, first.Finish(ctx))
+	wantErr(t, errBusy, first.Finish(ctx))
 }
 
-// TestImportIntoEmptied empties Redis in the middle of a copy.
-func TestImportIntoEmptied(t *testing.T) {
+// TestImportIntoEmptiedRedis empties Redis in the middle of a copy.
+func TestImportIntoEmptiedRedis(t *testing.T) {
 	t.Parallel()
 	from := newSource(t)
 	from.make("set", 10, changelog.Publish{Changes: changes("a", 25)})

@@ -44,10 +44,10 @@ func TestLogOnCluster(t *testing.T) {
 
 	l := startOn(t, connect(t, url, redisconn.Options{Wait: 1, WaitTimeout: 10 * time.Millisecond}), Options{})
 	err := l.Make(t.Context(), "set", feed.Description{}, 10)
-	wants(t, feed.ErrUnknown, err)
+	wantErr(t, feed.ErrUnknown, err)
 	makeSet(t, start(t, url, Options{Prefix: l.opts.Prefix}), 10)
 	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("a", 3)})
-	wants(t, feed.ErrUnknown, err)
+	wantErr(t, feed.ErrUnknown, err)
 	if n := len(all(t, l, feed.Cursor{})); n != 3 {
 		t.Errorf("%d entries", n)
 	}

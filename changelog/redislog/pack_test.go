@@ -138,7 +138,7 @@ func TestTrimPacks(t *testing.T) {
 }
 
 // Between the reading and the swap anything may happen.
-func TestPackIsOvertaken(t *testing.T) {
+func TestPackOvertaken(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string]func(*testing.T, *Log){
 		"by another":   pack,
@@ -175,7 +175,7 @@ func TestPackIsOvertaken(t *testing.T) {
 
 // A Redis that is full is packed all the same: that makes room. If Trim failed, retention would
 // give up after a few sets.
-func TestPackFull(t *testing.T) {
+func TestPackFullRedis(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	l := startSet(t, s, 1000, Options{})
@@ -187,7 +187,7 @@ func TestPackFull(t *testing.T) {
 	ok(t, err)
 	ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory", "1000000").Err())
 	_, err = l.Append(t.Context(), "set", publishes...)
-	wants(t, feed.ErrFull, err)
+	wantErr(t, feed.ErrFull, err)
 	_, err = l.Trim(t.Context(), "set", changelog.Retention{})
 	ok(t, err)
 	if n := s.admin(t).HLen(t.Context(), l.keys("set")[2]).Val(); n != 200 {

@@ -52,7 +52,7 @@ func load(t testing.TB, s inventory.Store) inventory.Record {
 }
 
 // swapped replaces the record of the set's inventory.
-func swapped(t testing.TB, s inventory.Store, attempt uint64, at feed.Cursor, head string) inventory.Record {
+func swapRecord(t testing.TB, s inventory.Store, attempt uint64, at feed.Cursor, head string) inventory.Record {
 	t.Helper()
 	r := load(t, s)
 	ok(t, s.Swap(t.Context(), "set", inventory.Swap{Begin: r.Log.Begin, Version: r.Version, At: at, Attempt: attempt, Head: []byte(head)}))
@@ -69,7 +69,7 @@ func somePages(from, to uint64) (pages []inventory.Page) {
 }
 
 // there returns the numbers of the pages that are there, and checks their bytes.
-func there(t testing.TB, s inventory.Store, begin int64) (numbers []uint64) {
+func checkPages(t testing.TB, s inventory.Store, begin int64) (numbers []uint64) {
 	t.Helper()
 	for n, err := range s.Numbers(t.Context(), "set", begin) {
 		ok(t, err)
@@ -89,12 +89,12 @@ func there(t testing.TB, s inventory.Store, begin int64) (numbers []uint64) {
 // A hub that is killed while it deletes a set leaves the record of the inventory and the
 // pages behind. They count as none when the set is made anew, and the first Swap of the new
 // log removes the pages.
-func TestSetAnewAfterHalfDelete(t *testing.T) {
+func TestRecreateAfterPartialDelete(t *testing.T) {
 	t.Parallel()
 	l := start(t, shared.url(), Options{Prefix: "old" + prefix()})
 	admin, ctx, s := shared.admin(t), t.Context(), l.Inventories()
 	makeSet(t, l, 10)
-	r := swapped(t, s, 7, feed.Cursor{}, "head")
+	r := swapRecord(t, s, 7, feed.Cursor{}, "head")
 	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(1, 300)))
 	left := admin.HGet(ctx, l.setKey("set"), "inventory").Val()
 	remove(t, l)
@@ -110,15 +110,15 @@ func TestSetAnewAfterHalfDelete(t *testing.T) {
 	if anew.Version != 0 || anew.Attempt != 0 || len(anew.Head) != 0 || anew.Log.Begin == r.Log.Begin {
 		t.Errorf("the record is %+v", anew)
 	}
-	wants(t, inventory.ErrRaced, s.Put(ctx, "set", anew.Log.Begin, 7, somePages(1, 1)))
-	if pages := there(t, s, anew.Log.Begin); len(pages) > 0 {
+	wantErr(t, inventory.ErrRaced, s.Put(ctx, "set", anew.Log.Begin, 7, somePages(1, 1)))
+	if pages := checkPages(t, s, anew.Log.Begin); len(pages) > 0 {
 		t.Errorf("pages %d", pages)
 	}
 	if found, err := s.Get(ctx, "set", anew.Log.Begin, []uint64{1, 2}); err != nil || found[0] != nil {
 		t.Errorf("page 1 is %q, %v", found[0], err)
 	}
-	wants(t, inventory.ErrLog, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: r.Version}))
-	swapped(t, s, 8, anew.Log.Head, "new")
+	wantErr(t, inventory.ErrLog, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: r.Version}))
+	swapRecord(t, s, 8, anew.Log.Head, "new")
 	if n := admin.Exists(ctx, l.pageKeys("set")...).Val(); n != 0 {
 		t.Errorf("%d keys of pages are left", n)
 	}
@@ -132,7 +132,7 @@ func TestSweepDeleted(t *testing.T) {
 	admin, ctx, s := shared.admin(t), t.Context(), l.Inventories()
 	makeSet(t, l, 10)
 	add(t, l, "a", 30)
-	r := swapped(t, s, 7, feed.Cursor{}, "head")
+	r := swapRecord(t, s, 7, feed.Cursor{}, "head")
 	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(1, 300)))
 	for i := range 5 {
 		name := fmt.Sprint("gone", i)
@@ -160,7 +160,7 @@ func TestSweepDeleted(t *testing.T) {
 			t.Errorf("the log forgets that %s was there", name)
 		}
 	}
-	if pages := there(t, s, r.Log.Begin); len(pages) != 300 {
+	if pages := checkPages(t, s, r.Log.Begin); len(pages) != 300 {
 		t.Errorf("%d pages of a set that exists", len(pages))
 	}
 	if state, err := l.State(ctx, "set"); err != nil || state.Head.Position != 30 {
@@ -177,9 +177,9 @@ func TestAttemptEndsWithRun(t *testing.T) {
 	ctx, s := t.Context(), l.Inventories()
 	makeSet(t, l, 10)
 	at := add(t, l, "a", 3).Cursor
-	r := swapped(t, s, 7, feed.Cursor{}, "reserved")
+	r := swapRecord(t, s, 7, feed.Cursor{}, "reserved")
 	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(1, 100)))
-	again := swapped(t, s, 7, feed.Cursor{}, "pinned") // somebody pins a root meanwhile
+	again := swapRecord(t, s, 7, feed.Cursor{}, "pinned") // somebody pins a root meanwhile
 	if again.Attempt != 7 || again.Version == r.Version {
 		t.Errorf("the record is %+v, it was %+v", again, r)
 	}
@@ -187,20 +187,20 @@ func TestAttemptEndsWithRun(t *testing.T) {
 	server.kill()
 	ok(t, server.start())
 
-	wants(t, inventory.ErrRaced, s.Put(ctx, "set", r.Log.Begin, 7, somePages(201, 201)))
-	wants(t, inventory.ErrRaced, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: again.Version, At: at, Head: []byte("done")}))
-	wants(t, inventory.ErrRaced, s.Remove(ctx, "set", r.Log.Begin, []uint64{1}))
+	wantErr(t, inventory.ErrRaced, s.Put(ctx, "set", r.Log.Begin, 7, somePages(201, 201)))
+	wantErr(t, inventory.ErrRaced, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: again.Version, At: at, Head: []byte("done")}))
+	wantErr(t, inventory.ErrRaced, s.Remove(ctx, "set", r.Log.Begin, []uint64{1}))
 	now := load(t, s)
 	if now.Attempt != 0 || now.Version == again.Version || string(now.Head) != "pinned" || !reflect.DeepEqual(now.Log, again.Log) {
 		t.Errorf("the record is %+v, it was %+v", now, again)
 	}
-	if n := len(there(t, s, r.Log.Begin)); n != 200 {
+	if n := len(checkPages(t, s, r.Log.Begin)); n != 200 {
 		t.Errorf("%d pages", n)
 	}
-	now = swapped(t, s, 9, at, "next")
+	now = swapRecord(t, s, 9, at, "next")
 	ok(t, s.Remove(ctx, "set", r.Log.Begin, []uint64{1, 2, 130, 999}))
 	ok(t, s.Put(ctx, "set", r.Log.Begin, 9, somePages(300, 300)))
-	if n := len(there(t, s, r.Log.Begin)); n != 198 || now.Attempt != 9 {
+	if n := len(checkPages(t, s, r.Log.Begin)); n != 198 || now.Attempt != 9 {
 		t.Errorf("%d pages, %+v", n, now)
 	}
 }
@@ -214,19 +214,19 @@ func TestLostRecord(t *testing.T) {
 	ctx, s := t.Context(), l.Inventories()
 	makeSet(t, l, 10)
 	head := add(t, l, "a", 3).Cursor
-	swapped(t, s, 0, head, "kept")
+	swapRecord(t, s, 0, head, "kept")
 	file := readAOF(t, server)
 	lost := add(t, l, "lost", 1).Cursor
-	r := swapped(t, s, 0, lost, "lost")
+	r := swapRecord(t, s, 0, lost, "lost")
 	server.kill()
 	ok(t, os.WriteFile(aof(server), file, 0o600))
 	ok(t, server.start())
 
-	other := swapped(t, s, 0, head, "other")
+	other := swapRecord(t, s, 0, head, "other")
 	for _, version := range []uint64{r.Version, r.Version + 1} {
-		wants(t, inventory.ErrRaced, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: version, Head: []byte("late")}))
+		wantErr(t, inventory.ErrRaced, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: version, Head: []byte("late")}))
 	}
-	wants(t, inventory.ErrLog, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: other.Version, At: lost}))
+	wantErr(t, inventory.ErrLog, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: other.Version, At: lost}))
 	if now := load(t, s); !reflect.DeepEqual(now.Head, other.Head) || now.Version != other.Version {
 		t.Errorf("the record is %+v", now)
 	}
@@ -240,8 +240,8 @@ func TestDurableWaits(t *testing.T) {
 	if err := l.Make(t.Context(), "set", feed.Description{}, 10); !errors.Is(err, feed.ErrUnknown) {
 		t.Fatal(err)
 	}
-	r := swapped(t, s, 0, feed.Cursor{}, "x")
-	wants(t, feed.ErrUnknown, s.Swap(t.Context(), "set", inventory.Swap{Begin: r.Log.Begin, Version: r.Version, Durable: true}))
+	r := swapRecord(t, s, 0, feed.Cursor{}, "x")
+	wantErr(t, feed.ErrUnknown, s.Swap(t.Context(), "set", inventory.Swap{Begin: r.Log.Begin, Version: r.Version, Durable: true}))
 }
 
 // What is damaged is said to be.
@@ -249,8 +249,8 @@ func TestDamagedRecord(t *testing.T) {
 	l := start(t, shared.url(), Options{Prefix: prefix()})
 	s := l.Inventories()
 	makeSet(t, l, 10)
-	swapped(t, s, 0, feed.Cursor{}, "x")
+	swapRecord(t, s, 0, feed.Cursor{}, "x")
 	ok(t, shared.admin(t).HSet(t.Context(), l.setKey("set"), "inventory", "nonsense").Err())
 	_, err := s.Load(t.Context(), "set")
-	wants(t, changelog.ErrCorrupt, err)
+	wantErr(t, changelog.ErrCorrupt, err)
 }

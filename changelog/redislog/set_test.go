@@ -69,7 +69,7 @@ func TestNameWaits(t *testing.T) {
 		})
 	}
 	l := startOn(t, connect(t, sets.url()+"?cluster=true", redisconn.Options{Wait: 1, WaitTimeout: 100 * time.Millisecond}), o)
-	wants(t, feed.ErrUnknown, l.Make(ctx, "set", feed.Description{}, 10))
+	wantErr(t, feed.ErrUnknown, l.Make(ctx, "set", feed.Description{}, 10))
 }
 
 // Delete answers that it deleted only when replicas know that, also if its first answer is lost.
@@ -82,5 +82,5 @@ func TestDeleteWaits(t *testing.T) {
 	var lost atomic.Int32
 	lost.Store(2) // the first answer is that of its look at the set
 	p.Lose(func() bool { return lost.Add(-1) == 0 })
-	wants(t, feed.ErrUnknown, l.Delete(t.Context(), "set"))
+	wantErr(t, feed.ErrUnknown, l.Delete(t.Context(), "set"))
 }

@@ -58,7 +58,7 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-func wants(t testing.TB, want, err error) {
+func wantErr(t testing.TB, want, err error) {
 	t.Helper()
 	if !errors.Is(err, want) {
 		t.Fatalf("error is %v, want %v", err, want)

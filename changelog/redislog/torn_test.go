@@ -63,7 +63,7 @@ func TestTorn(t *testing.T) {
 							if !reflect.DeepEqual(got, want) {
 								t.Fatalf("after the second start it is\n\t%v, before it was\n\t%v", got, want)
 							}
-							goesOnAfter(t, l)
+							checkUsable(t, l)
 						})
 					}
 				}
@@ -82,8 +82,8 @@ var tornSteps = []struct {
 	before, do func(*testing.T, *Log)
 }{
 	{"append one", history, func(t *testing.T, l *Log) { add(t, l, "torn", 1) }},
-	{"append first", func(*testing.T, *Log) {}, tellAppend},
-	{"append several", history, tellAppend},
+	{"append first", func(*testing.T, *Log) {}, repeatAppend},
+	{"append several", history, repeatAppend},
 	{"pack", history, func(t *testing.T, l *Log) {
 		n, err := l.Pack(t.Context(), "set")
 		if err != nil || n == 0 {
@@ -116,8 +116,8 @@ func remove(t *testing.T, l *Log) {
 	ok(t, l.Delete(t.Context(), "set"))
 }
 
-// tellAppend makes the torn append, or makes it again.
-func tellAppend(t *testing.T, l *Log) {
+// repeatAppend makes the torn append, or makes it again.
+func repeatAppend(t *testing.T, l *Log) {
 	t.Helper()
 	s := state(t, l)
 	a := tornAppend
@@ -154,7 +154,7 @@ var laterSteps = []struct {
 	}},
 	{"append again", func(t *testing.T, l *Log) {
 		l.makeIf(t)
-		tellAppend(t, l)
+		repeatAppend(t, l)
 	}},
 	{"pack", func(t *testing.T, l *Log) {
 		l.makeIf(t)
@@ -211,8 +211,8 @@ func look(t *testing.T, l *Log) []any {
 	return seen
 }
 
-// goesOnAfter checks that all works.
-func goesOnAfter(t *testing.T, l *Log) {
+// checkUsable checks that all works.
+func checkUsable(t *testing.T, l *Log) {
 	t.Helper()
 	ctx := t.Context()
 	l.makeIf(t)
@@ -227,8 +227,8 @@ func goesOnAfter(t *testing.T, l *Log) {
 			t.Fatalf("at %v is %v, and before its datetime %v", e.Cursor, at, seek)
 		}
 	}
-	tellAppend(t, l) // whose keys or id may have been seen
-	tellAppend(t, l)
+	repeatAppend(t, l) // whose keys or id may have been seen
+	repeatAppend(t, l)
 	add(t, l, "new", 3)
 	singles(t, l, "new", 10)
 	pack(t, l)

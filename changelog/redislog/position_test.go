@@ -59,7 +59,7 @@ func (s *scattered) moved(t *testing.T, check func(key, what string)) {
 // a position that is not its own, whichever block has whichever wrong position, and wherever
 // the reader begins: the answer is right, or an error that says that the memory is damaged.
 // Whoever reads everything gets the error.
-func TestDamageOfPlace(t *testing.T) {
+func TestDamagedPosition(t *testing.T) {
 	t.Parallel()
 	s := scatter(t)
 	ctx := t.Context()
@@ -108,7 +108,7 @@ func TestDamageOfPlace(t *testing.T) {
 
 // Retention removes nothing that it has to keep, and packing moves no block, when a block has
 // a wrong position.
-func TestDamageOfPlaceStays(t *testing.T) {
+func TestDamagedPositionBlocksChanges(t *testing.T) {
 	t.Parallel()
 	s := scatter(t)
 	l, ctx := s.log, t.Context()
@@ -125,7 +125,7 @@ func TestDamageOfPlaceStays(t *testing.T) {
 			t.Errorf("%s, and everything up to %v is removed: %v", what, floor, err)
 		}
 		if err != nil {
-			wants(t, changelog.ErrCorrupt, err)
+			wantErr(t, changelog.ErrCorrupt, err)
 		}
 		ok(t, s.admin.HSet(ctx, keys[0], "log", log).Err())
 		if moved, err := l.packStep(ctx, "set"); key == keys[2] && !errors.Is(err, changelog.ErrCorrupt) {

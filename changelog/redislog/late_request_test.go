@@ -15,7 +15,7 @@ import (
 // A hub is cut off from Redis in the middle of a call, and its request hangs somewhere on
 // the way. The hub gives up. Others go on, and what they do is answered. Then the request
 // arrives after all: it changes nothing of what the others did.
-func TestLate(t *testing.T) {
+func TestDelayedRequests(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	anew := func(t *testing.T, l *Log) {
@@ -99,7 +99,7 @@ func TestLate(t *testing.T) {
 				}
 				return redistest.Passed
 			})
-			wants(t, feed.ErrUnknown, test.late(l))
+			wantErr(t, feed.ErrUnknown, test.late(l))
 			test.meanwhile(t, other)
 			want := look(t, other)
 			p.Decide(nil)
@@ -107,7 +107,7 @@ func TestLate(t *testing.T) {
 			if got := look(t, other); !reflect.DeepEqual(got, want) {
 				t.Errorf("when it came it became\n\t%v, it was\n\t%v", got, want)
 			}
-			goesOnAfter(t, l)
+			checkUsable(t, l)
 		})
 	}
 }
@@ -131,7 +131,7 @@ func single(t *testing.T, l *Log) {
 
 // A hub does not hear that a set was made anew. What it does next is done to the new set,
 // and it is done once.
-func TestMadeAnewElsewhere(t *testing.T) {
+func TestRecreatedElsewhere(t *testing.T) {
 	ctx := t.Context()
 	o := Options{Prefix: prefix()}
 	l, other := start(t, shared.url(), o), start(t, shared.url(), o)
@@ -159,7 +159,7 @@ func TestMadeAnewElsewhere(t *testing.T) {
 
 // An append is done, its answer is lost, and then the set is made anew. The append is not
 // tried again on the new set: nobody knows what became of it.
-func TestMadeAnewBetweenTries(t *testing.T) {
+func TestRecreatedBetweenAttempts(t *testing.T) {
 	o := Options{Prefix: prefix()}
 	p := redistest.NewProxy(t, shared.addr)
 	l, other := start(t, "redis://"+p.Addr(), o), start(t, shared.url(), o)
@@ -176,7 +176,7 @@ func TestMadeAnewBetweenTries(t *testing.T) {
 		return true
 	})
 	_, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("a", 1)})
-	wants(t, feed.ErrUnknown, err)
+	wantErr(t, feed.ErrUnknown, err)
 	if n := len(all(t, other, feed.Cursor{})); n != 0 {
 		t.Errorf("%d entries", n)
 	}
