@@ -14,10 +14,10 @@ import (
 	"github.com/rshub/rshub/internal/testutil/redistest"
 )
 
-// everything says that a test that has a fixed sample is to try everything.
+// everything makes a test with a fixed sample try everything.
 var everything = os.Getenv("RSHUB_PROVE") != ""
 
-// A cut is what befalls the connection to Redis at an ordinal.
+// A cut is a fault of the connection to Redis at an ordinal.
 type cut struct {
 	name    string
 	request bool // a request is lost; else an answer
@@ -34,14 +34,13 @@ var cuts = []cut{
 	{"request late, and others lost", true, true, true},
 }
 
-// TestFaultPoints cuts the connection at each request and at each answer in turn, from
-// the first opening of a memory to the end of a fixed script. Everything that was
-// acknowledged is there and listed, an unknown step is there wholly or not at all, and
-// there is nothing else. A request that arrives late changes nothing, whatever the
-// hub or another hub has done meanwhile.
+// TestFaultPoints cuts the connection at each request and at each answer in turn, from the first
+// opening of a memory to the end of a fixed script. Everything acknowledged exists and is listed,
+// an unknown step is stored completely or not at all, and nothing else exists. A request that
+// arrives late changes nothing, whatever this or another hub has done in the meantime.
 func TestFaultPoints(t *testing.T) {
 	if testing.Short() {
-		t.Skip("lives a life for each fault")
+		t.Skip("runs the script for each fault")
 	}
 	life := func(url, prefix string) *logtest.ScriptRun {
 		l := &logtest.ScriptRun{}
@@ -78,7 +77,7 @@ func TestFaultPoints(t *testing.T) {
 	if everything {
 		every = 1
 	}
-	t.Logf("%d requests and %d answers, every %d. is cut", requests.Load(), answers.Load(), every)
+	t.Logf("%d requests and %d answers, one in %d is cut", requests.Load(), answers.Load(), every)
 	for i, c := range cuts {
 		for at := 1 + int64(i)%every; at <= max(requests.Load(), answers.Load()); at += every {
 			t.Run(fmt.Sprintf("%s at %d", c.name, at), func(t *testing.T) { c.try(t, at, looks, folds, life) })
@@ -106,11 +105,11 @@ func (c cut) try(t *testing.T, at int64, looks []string, folds *logtest.Resource
 	acked := l.Acked.Load()
 	switch {
 	case err == nil && acked != int64(logtest.Steps()):
-		t.Fatalf("%d steps are acknowledged", acked)
+		t.Fatalf("got %d acknowledged steps", acked)
 	case err != nil && !c.stays:
-		t.Fatalf("one lost message is not tried again: %v", err)
+		t.Fatalf("error after one lost message = %v, want a retry", err)
 	case err != nil && !errors.Is(err, feed.ErrUnknown) && !errors.Is(err, feed.ErrUnavailable):
-		t.Fatalf("without Redis: %v", err)
+		t.Fatalf("error without Redis = %v", err)
 	}
 	proxy.Decide(nil)
 
@@ -119,7 +118,7 @@ func (c cut) try(t *testing.T, at int64, looks []string, folds *logtest.Resource
 	other.Log, oerr = other.Open()
 	ok(t, oerr)
 	if err != nil && c.late && acked > 0 {
-		// The other hub does what the first one could not, and the rest.
+		// The other hub repeats the step that failed, and executes the rest.
 		if logtest.Repeatable(int(acked)) {
 			ok(t, other.Resume(t.Context(), int(acked)))
 			acked, err = int64(logtest.Steps()), nil
@@ -133,13 +132,13 @@ func (c cut) try(t *testing.T, at int64, looks []string, folds *logtest.Resource
 	case err != nil && (errors.Is(err, feed.ErrUnknown) || harmless(acked)) && got == looks[acked+1]:
 		other.CheckKeys(t, int(acked)+1)
 	default:
-		t.Fatalf("after %d steps were acknowledged (%s is next; %v) it is\n%swant\n%s", acked, next(acked), err, got, looks[acked])
+		t.Fatalf("state after %d acknowledged steps (next: %s; %v) =\n%swant\n%s", acked, next(acked), err, got, looks[acked])
 	}
 	other.CheckInventories(t, folds, int(acked))
 }
 
-// harmless reports whether the next step may be done although the error says that it
-// is not. A call of Make that is repeated does no harm, so it does not tell.
+// harmless reports whether the next step may have been executed although its error denies that. A
+// repeated call of Make does no harm, so its error does not distinguish the cases.
 func harmless(acked int64) bool { return strings.HasPrefix(next(acked), "make ") }
 
 func next(acked int64) string {

@@ -27,15 +27,16 @@ func TestManySets(t *testing.T) {
 	sets, err := l.Sets(t.Context())
 	ok(t, err)
 	if len(sets) != n || sets[0].Set != "set-0000" || sets[n-1].Set != fmt.Sprintf("set-%04d", n-1) {
-		t.Errorf("%d sets", len(sets))
+		t.Errorf("got %d sets", len(sets))
 	}
 }
 
-// In a cluster, the names of all sets may be on another server than a set. Make waits for
-// the replicas of both. A set whose name is lost would be in no list, and never be trimmed.
+// TestNameWaits checks that Make waits for the replicas of both servers in a cluster, because the
+// names of all sets may be on another server than a set. A set whose name is lost would be in no
+// list, and never be trimmed.
 func TestNameWaits(t *testing.T) {
 	if testing.Short() {
-		t.Skip("three servers have to find each other")
+		t.Skip("waits for three servers to connect")
 	}
 	t.Parallel()
 	ctx := t.Context()
@@ -72,7 +73,8 @@ func TestNameWaits(t *testing.T) {
 	wantErr(t, feed.ErrUnknown, l.Make(ctx, "set", feed.Description{}, 10))
 }
 
-// Delete answers that it deleted only when replicas know that, also if its first answer is lost.
+// TestDeleteWaits checks that Delete returns only after the replicas have the deletion, even if its
+// first answer is lost.
 func TestDeleteWaits(t *testing.T) {
 	t.Parallel()
 	p := redistest.NewProxy(t, shared.addr)
