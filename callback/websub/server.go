@@ -277,7 +277,7 @@ func (s *Server) parse(from *http.Request, form *form, r subscription.Request) (
 	return r, err
 }
 
-// find returns where a subscription begins, as changelog.Start.Find does.
+// find returns where a subscription begins, as changelog.StartFinder.Find does.
 // parameter is the client's name for since, used in errors.
 func (s *Server) find(ctx context.Context, parameter, set, since string) (*feed.Batch, error) {
 	begin := s.begin
