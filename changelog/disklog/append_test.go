@@ -38,7 +38,7 @@ func TestNotDurableYet(t *testing.T) {
 	ctx := t.Context()
 	var released atomic.Bool
 	fs, hold, release := newHeldDisk()
-	var asked atomic.Int64 // how often for the time
+	var asked atomic.Int64 // number of calls of Now
 	l := filled(t, "data", Options{FS: fs, Now: func() time.Time {
 		asked.Add(1)
 		return time.Now()
@@ -62,13 +62,13 @@ func TestNotDurableYet(t *testing.T) {
 		for asked.Load() == n {
 			runtime.Gosched()
 		}
-		s.write.Lock() // it asked under the lock, so now it is applied
+		s.write.Lock() // Now was called under the lock, so the append is applied now
 		if s.tip.Head.Position != before.Head.Position+1 {
 			t.Errorf("got tip at %v", s.tip.Head)
 		}
 		s.write.Unlock()
 		for range 100 {
-			runtime.Gosched() // a chance to answer too early
+			runtime.Gosched() // give a wrong implementation the chance to answer too early
 		}
 		if now := state(t, l, "set"); now != before {
 			t.Errorf("state = %+v, want %+v", now, before)

@@ -92,7 +92,7 @@ func TestBucket(t *testing.T) {
 	k = l.Bucket("some")
 	apply(t, k, map[string][]byte{"later": nil, "none": nil})
 	check(k)
-	entries(t, l, "set") // which is not touched
+	entries(t, l, "set") // the set must be unchanged
 }
 
 // TestBucketConcurrentApply checks that overlapping writes are each applied completely or not at
@@ -167,5 +167,5 @@ func TestBucketEraseReplaced(t *testing.T) {
 	if _, values := kept(t, l.Bucket("a"), "", ""); len(values) != 1 || values["key"] != "sealed" {
 		t.Errorf("values = %q", values)
 	}
-	ok(t, l.Bucket("c").EraseReplaced(t.Context())) // an empty map
+	ok(t, l.Bucket("c").EraseReplaced(t.Context())) // an empty bucket
 }

@@ -51,7 +51,7 @@ func TestCheckpoint(t *testing.T) {
 		if s := state(t, c, "set"); s.Head.Position < before {
 			t.Errorf("copy ends at %v, want at least %d as acknowledged before", s.Head, before)
 		}
-		add(t, c, "set", "copy", 3) // it is a memory of its own
+		add(t, c, "set", "copy", 3) // the copy is independent
 		stop(t, c)
 	}
 	done.Store(true)

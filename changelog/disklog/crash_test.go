@@ -96,7 +96,7 @@ func entries(t *testing.T, l *Log, set string) []feed.Entry {
 		}
 		last = e.Cursor
 	}
-	if n := len(all); n > 0 { // the last publish must be whole
+	if n := len(all); n > 0 { // the last publish must be complete
 		path := strings.Split(all[n-1].Change.Loc, "/")
 		var i, of int
 		_, err := fmt.Sscan(path[len(path)-2], &i)
@@ -117,7 +117,7 @@ func TestCrash(t *testing.T) {
 	const sets = 3
 	rng := testutil.Rand(t)
 	fs := vfs.NewCrashableMem()
-	var acked, shown [sets]feed.Cursor // what must be there
+	var acked, shown [sets]feed.Cursor // entries that must exist
 	keys := make(map[string]changelog.Appended)
 	id := ""
 	for round := range 25 {
@@ -213,10 +213,10 @@ func TestCrash(t *testing.T) {
 				}
 			}
 		})
-		for range len(left) / 2 { // crash in their midst
+		for range len(left) / 2 { // crash while the others are active
 			<-left
 		}
-		mu.Lock() // everything that is acknowledged or shown so far must be there after the crash
+		mu.Lock() // everything acknowledged or visible so far must exist after the crash
 		wasAcked, wasShown, wasKeys := acked, shown, maps.Clone(keys)
 		mu.Unlock()
 		crashed := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(3) * 50, RNG: rng})
@@ -240,7 +240,7 @@ func TestCrashEverywhere(t *testing.T) {
 	}
 	var mu sync.Mutex
 	var crashes []crash
-	var head atomic.Uint64 // as acknowledged
+	var head atomic.Uint64 // acknowledged position
 	var made, off atomic.Bool
 	rng := rand.New(rand.NewPCG(1, 0))
 	fs := errorfs.Wrap(base, errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -270,7 +270,7 @@ func TestCrashEverywhere(t *testing.T) {
 		}
 	}
 	life()
-	life() // opened again
+	life() // opens it again
 	off.Store(true)
 	t.Logf("%d crashes", len(crashes))
 	for i, c := range crashes {

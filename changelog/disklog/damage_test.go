@@ -46,7 +46,7 @@ func (d disk) write(t *testing.T, dir string) vfs.FS {
 	for name, b := range d {
 		f, err := fs.Create(fs.PathJoin(dir, name), vfs.WriteCategoryUnspecified)
 		if err == nil {
-			_, err = f.Write(slices.Clone(b)) // a build with the race detector overwrites what was written
+			_, err = f.Write(slices.Clone(b)) // a build with the race detector overwrites the written bytes
 		}
 		if err == nil {
 			err = f.Close()
@@ -61,7 +61,7 @@ type truth struct {
 	id      string
 	states  map[string]feed.State
 	entries map[string][]feed.Entry
-	keys    map[string]changelog.Appended // of the set "a"
+	keys    map[string]changelog.Appended // results of publishes to the set "a" by key
 	kept    map[string]string
 }
 
@@ -223,7 +223,7 @@ func (w truth) checkDamaged(t *testing.T, what string, fs vfs.FS, dir string) fa
 	return f
 }
 
-// lastChunk is more than the last chunk of the write-ahead log has.
+// lastChunk is an upper bound of the size of the last chunk of the write-ahead log.
 const lastChunk = 1024
 
 // TestDamageAtRest flips bytes in every file of a memory, and truncates every file. Then the memory
@@ -297,7 +297,7 @@ func sample(rng *rand.Rand, n int) func(func(int) bool) {
 			}
 			return
 		}
-		for k := range most { // one in each stretch
+		for k := range most { // one in each interval
 			if !yield(k*n/most + rng.IntN(max(1, n/most))) {
 				return
 			}

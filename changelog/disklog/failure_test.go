@@ -86,7 +86,7 @@ func TestDamagedBlock(t *testing.T) {
 	_, err = l.Since(ctx, "set", feed.Cursor{}, 40)
 	ok(t, err)
 	good50(at50)
-	for n := range 12 { // cut short
+	for n := range 12 { // truncated
 		put(good[:n])
 		bad(at40, "position 50")
 	}
@@ -146,7 +146,7 @@ func TestFailedWrite(t *testing.T) {
 			var acked atomic.Uint64
 			broken.Store(true)
 			for p := range 4 {
-				go func() { // ends with the test's process
+				go func() { // stops with the test process
 					for i := 0; ; i++ {
 						a, err := l.Append(context.Background(), "set", changelog.Publish{Changes: changes(fmt.Sprint(p, i), 20)})
 						if err != nil {
@@ -168,7 +168,7 @@ func TestFailedWrite(t *testing.T) {
 			again := start(t, "data", Options{FS: base.CrashClone(vfs.CrashCloneCfg{})})
 			defer stop(t, again)
 			have := uint64(len(entries(t, again, "set")))
-			if n := acked.Load(); have < n { // also of what was answered since
+			if n := acked.Load(); have < n { // includes later acknowledgments
 				t.Errorf("got %d entries after %d were acknowledged", have, n)
 			}
 		})
@@ -264,7 +264,7 @@ func wantWords(t *testing.T, err error, words ...string) {
 }
 
 func TestInUse(t *testing.T) {
-	if dir := os.Getenv("DISKLOG_TEST_IN_USE"); dir != "" { // the other process
+	if dir := os.Getenv("DISKLOG_TEST_IN_USE"); dir != "" { // this is the other process
 		_, err := Open(t.Context(), dir, Options{})
 		fmt.Println(err)
 		os.Exit(0)

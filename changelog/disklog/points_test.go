@@ -24,19 +24,19 @@ var all = os.Getenv("RSHUB_PROVE") != ""
 // read, or those that write.
 type broken struct {
 	reads  bool
-	at     int64 // the first operation that fails; 0: none
-	stays  bool  // all later ones fail too
+	at     int64 // ordinal of the first operation that fails; zero means none
+	stays  bool  // all later operations also fail
 	count  atomic.Int64
 	failed atomic.Bool
-	what   atomic.Value // of the first operation that failed, a string
+	what   atomic.Value // string that describes the first operation that failed
 
 	// While a store is being opened, a failure ends the process immediately: Open would
 	// return an error, and Pebble would panic in its own goroutines, which it leaves behind.
 	opening atomic.Bool
 	end     func(error)
 
-	apart atomic.Bool // what happens now is not part of the script
-	dead  atomic.Bool // the process has ended: no operation returns any more
+	apart atomic.Bool // present operations are not part of the script
+	dead  atomic.Bool // the process has ended, so no operation returns
 }
 
 func (b *broken) MaybeError(op errorfs.Op) error {
@@ -94,7 +94,7 @@ func TestFaultPoints(t *testing.T) {
 		}
 		return l
 	}
-	var looks []string // after n steps
+	var looks []string // state after n steps
 	var folds *logtest.ResourceStates
 	clean := func(reads bool) (operations int64) {
 		never := &broken{reads: reads}
@@ -125,8 +125,8 @@ func TestFaultPoints(t *testing.T) {
 				base := vfs.NewCrashableMem()
 				disk := &broken{reads: reads, at: at, stays: stays}
 				type end struct {
-					lost, kept    *vfs.MemFS // the disk without what was not synced, and with it: the machine has ended, or the process alone
-					before, after int64      // steps that were acknowledged
+					lost, kept    *vfs.MemFS // disk without the unsynced data, after a crash of the machine, and with it, after a crash of the process
+					before, after int64      // number of acknowledged steps
 					err           error
 				}
 				over := make(chan end, 1)
@@ -139,7 +139,7 @@ func TestFaultPoints(t *testing.T) {
 					e.after = l.Acked.Load()
 					select {
 					case over <- e:
-					default: // only the first end counts
+					default: // only the first failure counts
 					}
 				}
 				disk.end = finish
@@ -164,7 +164,7 @@ func TestFaultPoints(t *testing.T) {
 					again.Log = log
 					got, steps := again.Dump(t), -1
 					if e.before == 0 {
-						steps = 0 // nothing was acknowledged but perhaps that the memory is there
+						steps = 0 // at most the creation of the memory was acknowledged
 					}
 					for n := max(e.before, 1); n <= min(e.after+1, int64(logtest.Steps())) && steps < 0; n++ {
 						if got == looks[n] {

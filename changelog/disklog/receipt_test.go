@@ -68,7 +68,7 @@ func TestKeysAndDeleted(t *testing.T) {
 		t.Errorf("got keys %s", order)
 	}
 	for range l.Keys(t.Context(), "set") {
-		break // whoever wants no more gets no more
+		break // the sequence must stop
 	}
 	for _, set := range []string{"gone", "again"} {
 		ok(t, l.Make(t.Context(), set, feed.Description{}, 10))

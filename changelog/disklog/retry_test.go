@@ -28,7 +28,7 @@ func TestRetryDelay(t *testing.T) {
 	for _, test := range []struct {
 		name, only string
 		err        error
-		waits      bool // publishes wait meanwhile
+		waits      bool // publishes wait during the failure
 		most       int64
 	}{
 		{"no free file descriptors", "", syscall.EMFILE, true, 2000},
@@ -55,7 +55,7 @@ func TestRetryDelay(t *testing.T) {
 				var publishing sync.WaitGroup
 				var added atomic.Int64
 				publishing.Go(func() {
-					for i := range 40 { // two memtables and more
+					for i := range 40 { // more than two memtables
 						c := changes(fmt.Sprint(i), 1)
 						c[0].Hash = strings.Repeat("x", 32<<10)
 						if _, err := l.Append(t.Context(), "set", changelog.Publish{Changes: c}); err != nil {

@@ -16,10 +16,10 @@ func TestRecut(t *testing.T) {
 	makeSet(t, a, 7)
 	for i := range 20 {
 		add(t, a, fmt.Sprint("a", i), 1+i%5)
-		add(t, b, fmt.Sprint("b", i), 9) // this hub does not know the entries of the other one
+		add(t, b, fmt.Sprint("b", i), 9) // this hub does not know the entries of the other hub
 	}
 	kept := changelog.Publish{Changes: changes("kept", 5), Key: "key"}
-	for range 3 { // a replay in the middle shifts what follows
+	for range 3 { // a replay in the middle shifts the positions after it
 		_, err := b.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 3)}, kept, changelog.Publish{Changes: changes("y", 30)})
 		ok(t, err)
 	}

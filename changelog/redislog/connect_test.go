@@ -73,7 +73,7 @@ func TestSentinel(t *testing.T) {
 func failOver(t *testing.T, url string, sentinel, first *server) {
 	t.Helper()
 	waiting := checkWorks(t, url, redisconn.Options{Wait: 1, WaitTimeout: 5 * time.Second})
-	l := start(t, url, Options{Prefix: waiting.opts.Prefix}) // the only replica is to be the primary, and then there is none
+	l := start(t, url, Options{Prefix: waiting.opts.Prefix}) // the only replica becomes the primary, and no replica is left
 	id, head := l.ID(), state(t, l).Head
 	admin := redis.NewSentinelClient(&redis.Options{Addr: sentinel.addr})
 	defer admin.Close()

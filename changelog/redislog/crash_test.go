@@ -40,7 +40,7 @@ func TestKill(t *testing.T) {
 				}
 				what := fmt.Sprintf("%d-%d", p, i)
 				publish := changelog.Publish{Changes: changes(what, 1+i%3), Key: what}
-				for { // as a client that retries with its key
+				for { // like a client that retries with its key
 					a, err := l.Append(t.Context(), "set", publish)
 					if err == nil {
 						mu.Lock()
@@ -137,7 +137,7 @@ func TestFailover(t *testing.T) {
 	if after.ID() != before.ID() {
 		t.Error("identity of the replica differs")
 	}
-	for range 2 { // at first the head is before the cursor's position, then there is another entry
+	for range 2 { // in the first round the head is before the cursor's position, in the second another entry has it
 		for _, e := range entries[60:] {
 			b, err := follower.Since(t.Context(), "set", e.Cursor, 0)
 			ok(t, err)
@@ -193,7 +193,7 @@ func TestWait(t *testing.T) {
 	wantErr(t, feed.ErrUnknown, l.Check(ctx))
 	follow(t, replica, primary)
 	testutil.Until(t, "the replica has it all", func() bool { return l.Check(ctx) == nil })
-	l = startOn(t, connect(t, primary.url(), redisconn.Options{Wait: 1, WaitTimeout: time.Minute}), Options{Prefix: l.opts.Prefix}) // a replica may take its time
+	l = startOn(t, connect(t, primary.url(), redisconn.Options{Wait: 1, WaitTimeout: time.Minute}), Options{Prefix: l.opts.Prefix}) // the replica may be slow
 	ok(t, primary.admin(t).ScriptFlush(ctx).Err())
 	before := written(t, primary)
 	a, err := l.Append(ctx, "set", p)
@@ -203,8 +203,8 @@ func TestWait(t *testing.T) {
 	if n := len(all(t, l, feed.Cursor{})); n != 1 {
 		t.Errorf("got %d entries", n)
 	}
-	// Some versions of Redis wait only for what the connection wrote itself: there a retry that writes
-	// nothing is answered while a replica that is behind lacks the first publish.
+	// Some versions of Redis wait only for writes of the same connection. There, a retry that writes
+	// nothing is acknowledged although the replica does not have the first publish yet.
 	if written(t, primary) == before {
 		t.Error("retry wrote nothing, so it did not wait for replicas")
 	}

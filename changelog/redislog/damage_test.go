@@ -49,7 +49,7 @@ func TestDamageAtRest(t *testing.T) {
 		for _, field := range fields {
 			whole := admin.HGet(ctx, key, field).Val()
 			cursor, _, _ := strings.Cut(whole, " ")
-			for i := range len(whole) { // there are many blocks, so few bytes of each are enough
+			for i := range len(whole) { // many blocks exist, so a few bytes of each suffice
 				odds := 0.2
 				switch {
 				case os.Getenv("RSHUB_PROVE") != "":

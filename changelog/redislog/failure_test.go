@@ -23,11 +23,11 @@ func TestLostAnswer(t *testing.T) {
 	var lost atomic.Int32
 	rounds := 12
 	if testing.Short() {
-		rounds = 4 // each number of lost answers, and the first of them again
+		rounds = 4 // each number of lost answers, and the first again
 	}
 	for i := range rounds {
 		n := int32(1 + i%3)
-		lost.Store(n) // more tries than that are made
+		lost.Store(n) // fewer than the number of attempts
 		p.Lose(func() bool { return lost.Add(-1) >= 0 })
 		kept := changelog.Publish{Changes: changes("kept", 2), Key: "key", Hash: [32]byte{1}}
 		other := kept
@@ -52,10 +52,10 @@ func TestLostAnswer(t *testing.T) {
 	ok(t, l.Delete(t.Context(), "set"))
 	p.Lose(func() bool { return true })
 	_, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 1)})
-	wantErr(t, feed.ErrUnavailable, err) // its state was not read
+	wantErr(t, feed.ErrUnavailable, err) // the state was not read
 	ok(t, start(t, shared.url(), Options{Prefix: l.opts.Prefix}).Make(t.Context(), "set", feed.Description{}, 10))
 	p.Lose(nil)
-	l.cacheTail("set", tail{10, 0, state(t, l).Begin}) // the look also makes a connection: a greeting whose answer is lost would leave nothing unknown
+	l.cacheTail("set", tail{10, 0, state(t, l).Begin}) // reading the state also opens a connection; if only the answer to its greeting were lost, no result would be unknown
 	p.Lose(func() bool { return true })
 	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 1)})
 	wantErr(t, feed.ErrUnknown, err)
@@ -95,7 +95,7 @@ func TestLateRequest(t *testing.T) {
 			t.Fatal(reply)
 		}
 		tick(25 * time.Millisecond)
-		add(t, l, "other", 1) // drops what is old
+		add(t, l, "other", 1) // drops old answers
 	}
 	if n := state(t, l).Head.Position; n != 401 {
 		t.Errorf("got head at %d", n)
@@ -142,7 +142,7 @@ func TestEmptiedRedis(t *testing.T) {
 	_, err = l.Since(t.Context(), "set", c, 0)
 	wantErr(t, feed.ErrGone, err)
 	id := l.ID()
-	makeSet(t, l, 10) // it begins again
+	makeSet(t, l, 10) // the memory starts again
 	_, err = l.Since(t.Context(), "set", c, 0)
 	wantErr(t, feed.ErrGone, err)
 	add(t, l, "b", 1)
@@ -169,7 +169,7 @@ func TestFullRedis(t *testing.T) {
 	wantErr(t, feed.ErrFull, l.Check(t.Context()))
 	wantErr(t, feed.ErrFull, l.Make(t.Context(), "other", feed.Description{}, 10))
 	wantErr(t, feed.ErrFull, pages.Put(t.Context(), "set", begin, 7, somePages(71, 140)))
-	swapRecord(t, pages, 8, feed.Cursor{}, "x") // a record is taken, and pages are removed
+	swapRecord(t, pages, 8, feed.Cursor{}, "x") // a full Redis accepts records and the removal of pages
 	ok(t, pages.Remove(t.Context(), "set", begin, []uint64{3, 64}))
 	if n := len(checkPages(t, pages, begin)); n != 68 {
 		t.Errorf("got %d pages", n)
@@ -329,7 +329,7 @@ func TestMakeWithWrongClock(t *testing.T) {
 	l, ahead := wrongClock(t)
 	ahead(years)
 	wantErr(t, feed.ErrClock, l.Make(t.Context(), "new", feed.Description{}, 10))
-	makeSet(t, l, 10) // it exists
+	makeSet(t, l, 10) // succeeds, because the set exists
 	ahead(0)
 	ok(t, l.Make(t.Context(), "new", feed.Description{}, 10))
 	_, err := l.Append(t.Context(), "new", changelog.Publish{Changes: changes("a", 1)})

@@ -114,7 +114,7 @@ func TestForeignSet(t *testing.T) {
 	ok(t, shared.admin(t).HSet(ctx, l.memoryKey(), "id", "another").Err())
 	_, err := l.Append(ctx, "set", changelog.Publish{Changes: changes("b", 1)})
 	if err != nil {
-		t.Fatal(err) // the memory is not asked for as long as the set is as it was
+		t.Fatal(err) // the identity of the memory is not read while the set is unchanged
 	}
 	ok(t, l.Check(ctx))
 	_, err = l.Since(ctx, "set", c, 0)

@@ -119,7 +119,7 @@ func copyAll(ctx context.Context, m *Import, from source) error {
 func TestImport(t *testing.T) {
 	t.Parallel()
 	from := newSource(t)
-	from.make("later", 10, changelog.Publish{Changes: changes("a", 5)}) // is deleted before the last run
+	from.make("later", 10, changelog.Publish{Changes: changes("a", 5)}) // deleted before the last run
 	from.eventful()
 	opts := Options{Prefix: prefix()}
 	reports := 0
@@ -243,7 +243,7 @@ func TestLateImportSteps(t *testing.T) {
 		"deleted": func(m *Import) error { return m.copyTombstone(ctx, "set", changelog.Tombstone{End: 1, Latest: 1}) },
 	} {
 		wantErr(t, errBusy, step(first))
-		second.steps = last - 2 // as if the network had kept it
+		second.steps = last - 2 // as if the network had delayed it
 		wantErr(t, errBusy, step(second))
 		if got := answers(t, copied); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got\n\t%v, want unchanged\n\t%v", what, got, want)
@@ -264,7 +264,7 @@ func TestImportIntoEmptiedRedis(t *testing.T) {
 	if err := copyAll(t.Context(), m, from); err == nil || !strings.Contains(err.Error(), "emptied") {
 		t.Errorf("error = %v", err)
 	}
-	other := start(t, shared.url(), opts) // it makes a memory there
+	other := start(t, shared.url(), opts) // creates a memory there
 	if err := copyAll(t.Context(), m, from); err == nil || !strings.Contains(err.Error(), other.ID()) {
 		t.Errorf("error = %v", err)
 	}

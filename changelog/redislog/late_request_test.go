@@ -28,7 +28,7 @@ func TestDelayedRequests(t *testing.T) {
 	for name, test := range map[string]struct {
 		before    func(*testing.T, *Log)
 		late      func(*Log) error
-		after     int // how many requests of late pass
+		after     int // number of requests of late that pass
 		meanwhile func(*testing.T, *Log)
 	}{
 		"delete": {
@@ -44,7 +44,7 @@ func TestDelayedRequests(t *testing.T) {
 		"append to an empty set": {
 			before: func(t *testing.T, l *Log) {
 				makeSet(t, l, 10)
-				_, err := l.Append(ctx, "set") // from now on the hub knows the set
+				_, err := l.Append(ctx, "set") // makes the hub know the set
 				ok(t, err)
 			},
 			late:      func(l *Log) error { _, err := l.Append(ctx, "set", tornAppend.publishes...); return err },

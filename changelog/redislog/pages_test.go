@@ -139,7 +139,7 @@ func TestSweepDeleted(t *testing.T) {
 		ok(t, l.Make(ctx, name, feed.Description{}, 10))
 		ok(t, l.Delete(ctx, name))
 		if i == 4 {
-			break // it left nothing
+			break // nothing remained
 		}
 		ok(t, admin.HSet(ctx, l.setKey(name), "inventory", "1 2 3 4 head").Err())
 		for h := range pageHashes {
@@ -180,7 +180,7 @@ func TestAttemptEndsWithRun(t *testing.T) {
 	at := add(t, l, "a", 3).Cursor
 	r := swapRecord(t, s, 7, feed.Cursor{}, "reserved")
 	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(1, 100)))
-	again := swapRecord(t, s, 7, feed.Cursor{}, "pinned") // somebody pins a root meanwhile
+	again := swapRecord(t, s, 7, feed.Cursor{}, "pinned") // another hub pins a root in the meantime
 	if again.Attempt != 7 || again.Version == r.Version {
 		t.Errorf("record = %+v, want %+v", again, r)
 	}

@@ -121,7 +121,7 @@ func TestTornCommit(t *testing.T) {
 	for i, at := range append(starts, len(written)-from) {
 		for j, do := range later {
 			if !everything && (i+j)%len(later) > 1 {
-				continue // two of them
+				continue // two commands
 			}
 			t.Run(fmt.Sprintf("%d of %d then %s", i, len(starts), do.name), func(t *testing.T) {
 				s.kill()

@@ -20,9 +20,9 @@ var everything = os.Getenv("RSHUB_PROVE") != ""
 // A cut is a fault of the connection to Redis at an ordinal.
 type cut struct {
 	name    string
-	request bool // a request is lost; else an answer
-	stays   bool // and everything after it, until the hub gives up
-	late    bool // the request arrives when everything else is done
+	request bool // whether the request is lost, or else the answer
+	stays   bool // whether all later messages are lost until the hub gives up
+	late    bool // whether the request arrives after everything else
 }
 
 var cuts = []cut{
@@ -64,11 +64,11 @@ func TestFaultPoints(t *testing.T) {
 		return redistest.Passed
 	}
 	clean := life("redis://"+proxy.Addr(), prefix())
-	looks := []string{""} // after n steps
+	looks := []string{""} // state after n steps
 	folds := new(logtest.ResourceStates)
 	proxy.Decide(counting)
 	ok(t, clean.Run(t.Context(), func(int) {
-		proxy.Decide(nil) // looking does not count
+		proxy.Decide(nil) // reads of the state are not counted
 		looks = append(looks, clean.Dump(t))
 		folds.Record(t, clean)
 		proxy.Decide(counting)
@@ -113,7 +113,7 @@ func (c cut) try(t *testing.T, at int64, looks []string, folds *logtest.Resource
 	}
 	proxy.Decide(nil)
 
-	other := life(shared.url(), prefix) // another hub, whose link is well
+	other := life(shared.url(), prefix) // another hub with an intact connection
 	var oerr error
 	other.Log, oerr = other.Open()
 	ok(t, oerr)

@@ -47,7 +47,7 @@ func (s *server) start() error {
 	_, port, _ := net.SplitHostPort(s.addr)
 	args := []string{"--bind", "127.0.0.1", "--port", port, "--dir", s.dir, "--save", "", "--appendonly", "yes",
 		"--logfile", filepath.Join(s.dir, "redis.log"), "--enable-debug-command", "yes",
-		"--repl-diskless-sync-delay", "0"} // a replica is not kept waiting for others to come
+		"--repl-diskless-sync-delay", "0"} // do not delay a replica to wait for others
 	return s.run(append(args, s.args...)...)
 }
 
@@ -80,7 +80,7 @@ func (s *server) run(args ...string) error {
 // kill kills the server with SIGKILL.
 func (s *server) kill() {
 	_ = s.life.Close()
-	_ = s.cmd.Wait() // how the shell ended is no matter
+	_ = s.cmd.Wait() // the exit status of the shell is irrelevant
 }
 
 func (s *server) url() string { return "redis://" + s.addr }
@@ -112,7 +112,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	redis.SetLogger(silent{}) // it tells each failed connection, and here they are meant to fail
+	redis.SetLogger(silent{}) // it logs each failed connection, and tests cause failures
 	if shared, err = startServer(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

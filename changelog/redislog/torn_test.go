@@ -45,7 +45,7 @@ func TestTorn(t *testing.T) {
 				for i, at := range starts {
 					for j, later := range laterSteps {
 						if i < len(starts)-2 && (i+j)%len(laterSteps) != c {
-							continue // all of them where nearly all is written, else one
+							continue // all later steps if nearly all is written, else one
 						}
 						t.Run(fmt.Sprintf("%d of %d then %s", i, len(starts), later.name), func(t *testing.T) {
 							s.kill()
@@ -58,7 +58,7 @@ func TestTorn(t *testing.T) {
 							ok(t, s.start())
 							got := look(t, l)
 							if later.name == "elsewhere" && reflect.DeepEqual(got, after) {
-								return // the step took effect late, and nobody had noticed that it was missing
+								return // the step took effect late, and no later step depended on it
 							}
 							if !reflect.DeepEqual(got, want) {
 								t.Fatalf("after the second start, got\n\t%v, want\n\t%v", got, want)
@@ -227,7 +227,7 @@ func checkUsable(t *testing.T, l *Log) {
 			t.Fatalf("At(%v) = %v, Seek() of its datetime = %v", e.Cursor, at, seek)
 		}
 	}
-	repeatAppend(t, l) // whose keys or id may have been seen
+	repeatAppend(t, l) // its keys or id may have been seen
 	repeatAppend(t, l)
 	add(t, l, "new", 3)
 	singles(t, l, "new", 10)
