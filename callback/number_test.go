@@ -70,7 +70,7 @@ func TestDeliveryNumber(t *testing.T) {
 		}},
 		{"restore of an older record", func(t *testing.T, w *world, _ *callee, id subscription.ID) {
 			w.pass(saveEvery)
-			keep := w.log.Keep("callback")
+			keep := w.log.Bucket("callback")
 			key := "record/" + string(id[:]) + "/progress"
 			old, err := keep.Get(t.Context(), key)
 			ok(t, err)

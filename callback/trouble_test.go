@@ -465,7 +465,7 @@ func TestBadRequest(t *testing.T) {
 	inWorld(t, Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		shard := subscription.NewID("demo", "", c.url).Shard()
-		ok(t, w.log.Keep("callback").Apply(t.Context(), map[string][]byte{"inbox/" + string([]byte{byte(shard), 0, 0, 0, 0, 0, 0, 0, 1}): []byte("no JSON")}, false))
+		ok(t, w.log.Bucket("callback").Apply(t.Context(), map[string][]byte{"inbox/" + string([]byte{byte(shard), 0, 0, 0, 0, 0, 0, 0, 1}): []byte("no JSON")}, false))
 		w.subscribe(c)
 		left, err := w.registry.Inbox(t.Context(), shard, 0, 10)
 		if err != nil || len(left) != 1 || left[0].Number != 1 || left[0].Mode != "" {

@@ -79,7 +79,7 @@ func newWorldWithClaims(t testing.TB, o Options, claimFor time.Duration) *world 
 	w := &world{t: t, log: memorytest.Open(t), net: &pipetest.Network{}}
 	w.hub = hub.New(w.log, hub.Options{Base: base})
 	t.Cleanup(w.hub.Close)
-	w.registry = registrytest.OpenDisk(t, w.log.Keep("callback"))
+	w.registry = registrytest.OpenDisk(t, w.log.Bucket("callback"))
 	w.store = &outage{Disk: w.registry, claimFor: claimFor}
 	w.start(o)
 	t.Cleanup(func() { w.crash(); w.net.Close() })

@@ -18,7 +18,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// plain makes n short changes.
+// plain returns n short changes.
 func plain(n int) []resourcesync.Change {
 	c := make([]resourcesync.Change, n)
 	for i := range c {
@@ -40,12 +40,12 @@ func decode(t testing.TB, blocks []CutBlock, first uint64) []resourcesync.Change
 			t.Fatal(err)
 		}
 		if len(entries) != b.Count {
-			t.Fatalf("%d entries, want %d", len(entries), b.Count)
+			t.Fatalf("got %d entries, want %d", len(entries), b.Count)
 		}
 		for i := range entries {
 			back := len(entries) - 1 - i
 			if want := (feed.Cursor{Position: last.Position - uint64(back), Micros: last.Micros - int64(back)}); entries[i].Cursor != want {
-				t.Fatalf("cursor is %v, want %v", entries[i].Cursor, want)
+				t.Fatalf("Cursor = %v, want %v", entries[i].Cursor, want)
 			}
 			changes = append(changes, entries[i].Change)
 		}
@@ -87,21 +87,21 @@ func TestCutBlocks(t *testing.T) {
 			for _, b := range blocks {
 				got = append(got, b.Count)
 				if (position+uint64(b.Count)-1)/uint64(test.listSize) != position/uint64(test.listSize) {
-					t.Errorf("a block of %d behind %d crosses a boundary", b.Count, position)
+					t.Errorf("block of %d entries after position %d crosses a boundary", b.Count, position)
 				}
 				position += uint64(b.Count)
 				if b.Count > 1 && b.Block.Size() > MaxBlockBytes {
-					t.Errorf("a block of %d bytes", b.Block.Size())
+					t.Errorf("Size() = %d, want at most MaxBlockBytes", b.Block.Size())
 				}
 			}
 			if !reflect.DeepEqual(got, test.want) {
-				t.Errorf("blocks of %v, want %v", got, test.want)
+				t.Errorf("got blocks of %v entries, want %v", got, test.want)
 			}
 			if !reflect.DeepEqual(decode(t, blocks, test.first), test.changes) {
-				t.Error("the changes are not what they were")
+				t.Error("decoded changes differ")
 			}
 
-			// Entries with gaps between them are cut alike.
+			// Entries with gaps between them are cut the same way.
 			entries := make([]feed.Entry, len(test.changes))
 			for i := range entries {
 				n := uint64(i)
@@ -115,12 +115,12 @@ func TestCutBlocks(t *testing.T) {
 				b, n := FillBlock(rest, test.listSize)
 				got = append(got, n)
 				if back, err := b.Entries(rest[n-1].Cursor); err != nil || !reflect.DeepEqual(back, rest[:n]) {
-					t.Errorf("the entries of a block of %d are not what they were: %v", n, err)
+					t.Errorf("decoded entries of a block of %d differ: %v", n, err)
 				}
 				rest = rest[n:]
 			}
 			if !reflect.DeepEqual(got, test.want) {
-				t.Errorf("blocks of %v, want %v", got, test.want)
+				t.Errorf("got blocks of %v entries, want %v", got, test.want)
 			}
 		})
 	}
@@ -135,14 +135,14 @@ func TestBlockSize(t *testing.T) {
 		}
 		block := seal(body, n)
 		if block.Count() != uint64(n) {
-			t.Errorf("%d entries are %d", n, block.Count())
+			t.Errorf("Count() of %d entries = %d", n, block.Count())
 		}
 		size := block.Size()
-		if len(body) < 256 && n >= compressFrom { // zstd does not note the size of a small body
+		if len(body) < 256 && n >= compressFrom { // zstd does not store the size of a small body
 			body = body[:0]
 		}
 		if size < len(body) || size > len(body)+256 {
-			t.Errorf("size of %d entries is %d, want about %d", n, size, len(body))
+			t.Errorf("Size() of %d entries = %d, want about %d", n, size, len(body))
 		}
 	}
 }
@@ -152,12 +152,12 @@ func TestBlockIsDeterministic(t *testing.T) {
 	for _, n := range []int{1, 3, 4, 1000} {
 		a, b := CutBlocks(plain(n), 1, 10_000), CutBlocks(plain(n), 7001, 10_000)
 		if !bytes.Equal(a[0].Block, b[0].Block) {
-			t.Errorf("two blocks of the same %d changes differ", n)
+			t.Errorf("blocks of the same %d changes differ", n)
 		}
 	}
 }
 
-func TestBlockIsDamaged(t *testing.T) {
+func TestDamagedBlock(t *testing.T) {
 	for _, n := range []int{1, 50} {
 		b := CutBlocks(plain(n), 1, 100)[0].Block
 		last := feed.Cursor{Position: uint64(n), Micros: 1000}
@@ -166,25 +166,25 @@ func TestBlockIsDamaged(t *testing.T) {
 				bad := slices.Clone(b)
 				bad[i] ^= 1 << bit
 				if _, err := bad.Entries(last); !errors.Is(err, ErrCorrupt) {
-					t.Fatalf("byte %d, bit %d: error is %v", i, bit, err)
+					t.Fatalf("Entries() with bit %[2]d of byte %[1]d flipped: error = %[3]v, want ErrCorrupt", i, bit, err)
 				}
 			}
 			if _, err := b[:i].Entries(last); !errors.Is(err, ErrCorrupt) {
-				t.Fatalf("cut at %d: error is %v", i, err)
+				t.Fatalf("Entries() of the first %d bytes: error = %v, want ErrCorrupt", i, err)
 			}
 		}
 		if _, err := append(slices.Clone(b), 0).Entries(last); !errors.Is(err, ErrCorrupt) {
-			t.Errorf("a byte more: error is %v", err)
+			t.Errorf("Entries() with an extra byte: error = %v, want ErrCorrupt", err)
 		}
 		if n > 1 {
 			if _, err := b.Entries(feed.Cursor{Position: uint64(n) - 1, Micros: 1000}); !errors.Is(err, ErrCorrupt) {
-				t.Errorf("more entries than positions: error is %v", err)
+				t.Errorf("Entries() with more entries than positions: error = %v, want ErrCorrupt", err)
 			}
 		}
 	}
 }
 
-// sum puts the checksum behind what may be a block.
+// sum appends the checksum to b.
 func sum(b []byte) Block {
 	return binary.LittleEndian.AppendUint32(bytes.Clone(b), crc32.Checksum(b, castagnoli))
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// An estimate need not be right, but it grows with everything that can grow.
+// TestPublishSize checks that the estimate grows with everything that can grow.
 func TestPublishSize(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	attrs := []resourcesync.Attr{{Value: long}}
@@ -17,10 +17,10 @@ func TestPublishSize(t *testing.T) {
 		"links": {Links: []resourcesync.Link{{Href: long}}}, "attributes of links": {Links: []resourcesync.Link{{Attrs: attrs}}},
 	} {
 		if n := (&Publish{Changes: []resourcesync.Change{c}}).Size(); n < small+1000 {
-			t.Errorf("with 1,000 bytes of %s it is %d, without %d", name, n, small)
+			t.Errorf("Size() with 1,000 bytes of %s = %d, without %d", name, n, small)
 		}
 	}
 	if n := (&Publish{Changes: make([]resourcesync.Change, 10)}).Size(); n != 10*small {
-		t.Errorf("ten are %d, one is %d", n, small)
+		t.Errorf("Size() of ten changes = %d, of one %d", n, small)
 	}
 }

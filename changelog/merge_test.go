@@ -17,7 +17,7 @@ func TestMergeBlock(t *testing.T) {
 			last := entries[len(entries)-1]
 			entries = append(entries, feed.Entry{Cursor: feed.Cursor{Position: last.Position + 1, Micros: last.Micros + gap}})
 		}
-		mergesTo(t, entries)
+		checkMerge(t, entries)
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
@@ -26,12 +26,12 @@ func TestMergeBlock(t *testing.T) {
 			last := entries[len(entries)-1]
 			entries = append(entries, feed.Entry{Cursor: feed.Cursor{Position: last.Position + 1, Micros: last.Micros + 1 + random.Int64N(2)*random.Int64N(1<<40)}})
 		}
-		mergesTo(t, entries)
+		checkMerge(t, entries)
 	}
 }
 
-// mergesTo merges entries and wants them back.
-func mergesTo(t *testing.T, entries []feed.Entry) {
+// checkMerge checks that a merged block has the same entries.
+func checkMerge(t *testing.T, entries []feed.Entry) {
 	t.Helper()
 	for i, c := range plain(len(entries)) {
 		entries[i].Change = c
@@ -41,11 +41,12 @@ func mergesTo(t *testing.T, entries []feed.Entry) {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(got, entries) {
-		t.Fatalf("merged entries are\n\t%v, want\n\t%v", got, entries)
+		t.Fatalf("MergeBlock().Entries() =\n\t%v, want\n\t%v", got, entries)
 	}
 }
 
-// A block of one publish has the same bytes, whether it was cut or merged.
+// TestMergeBlockOfOnePublish checks that a block of one publish has the same bytes, whether it was cut
+// or merged.
 func TestMergeBlockOfOnePublish(t *testing.T) {
 	for _, n := range []int{1, 3, 4, 1000} {
 		cut := CutBlocks(plain(n), 1, MaxListSize)
@@ -54,7 +55,7 @@ func TestMergeBlockOfOnePublish(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !reflect.DeepEqual(MergeBlock(entries), cut[0].Block) {
-			t.Errorf("%d entries: another block", n)
+			t.Errorf("MergeBlock(%d entries) differs from CutBlocks", n)
 		}
 	}
 }

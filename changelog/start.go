@@ -10,8 +10,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Start finds the starting cursor of a follower.
-type Start struct {
+// A StartFinder finds the starting cursor of a follower.
+type StartFinder struct {
 	Log interface {
 		State(ctx context.Context, set string) (feed.State, error)
 		Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error)
@@ -29,7 +29,7 @@ type Start struct {
 // The result is a batch without entries, whose Cursor is the one to continue after. The batch is
 // Diverged if the log lost entries before the client's cursor. Find returns feed.ErrNoSet,
 // feed.ErrGone, or a *resourcesync.Error with ErrInvalid if since is invalid or in the future.
-func (s *Start) Find(ctx context.Context, set, since string) (*feed.Batch, error) {
+func (s *StartFinder) Find(ctx context.Context, set, since string) (*feed.Batch, error) {
 	if err := feed.CheckSet(set); err != nil {
 		return nil, err
 	}

@@ -240,7 +240,7 @@ func (h *Hub) publish(ctx context.Context, set string, p changelog.Publish) (cha
 	if errors.Is(err, feed.ErrNoSet) && p.Refused != nil {
 		return changelog.Appended{}, p.Refused
 	}
-	if errors.Is(err, feed.ErrNoSet) && !p.There {
+	if errors.Is(err, feed.ErrNoSet) && !p.MustExist {
 		if err := countNewSet(ctx); err != nil {
 			return changelog.Appended{}, err
 		}

@@ -107,7 +107,7 @@ type Server struct {
 	// Set by New.
 	follower    Follower
 	memory      Memory
-	startFinder changelog.Start
+	startFinder changelog.StartFinder
 	opts        Options
 	metrics     *metrics
 	upgrader    websocket.Upgrader
@@ -148,7 +148,7 @@ func New(f Follower, m Memory, o Options) *Server {
 	if o.Metrics != nil {
 		o.Metrics.MustRegister(gauges{s})
 	}
-	s.startFinder = changelog.Start{Log: m, Parameter: "since", Waits: func(set string) bool { return f.Waits(set) }, Now: o.Now, ClockSkew: o.ClockSkew}
+	s.startFinder = changelog.StartFinder{Log: m, Parameter: "since", Waits: func(set string) bool { return f.Waits(set) }, Now: o.Now, ClockSkew: o.ClockSkew}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	for i := range s.wheel {
 		s.wheel[i] = map[*conn]struct{}{}

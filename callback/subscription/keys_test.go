@@ -195,7 +195,7 @@ func TestSecretsAtRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	keep := log.Keep("callback")
+	keep := log.Bucket("callback")
 	claims, err := claim.OpenLocal(ctx, keep, Shards)
 	if err != nil {
 		t.Fatal(err)

@@ -38,11 +38,11 @@ func TestDisk(t *testing.T) {
 		start()
 		t.Cleanup(stop)
 		return registrytest.Store{Restart: start, Open: func() registrytest.Hub {
-			claims, err := claim.OpenLocal(t.Context(), log.Keep("callback"), subscription.Shards)
+			claims, err := claim.OpenLocal(t.Context(), log.Bucket("callback"), subscription.Shards)
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := subscription.OpenDisk(t.Context(), log.Keep("callback"), claims, testKeys(t))
+			d, err := subscription.OpenDisk(t.Context(), log.Bucket("callback"), claims, testKeys(t))
 			if err != nil {
 				t.Fatal(err)
 			}

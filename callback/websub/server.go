@@ -79,7 +79,7 @@ type Server struct {
 	registry subscription.Registry
 	log      Memory
 	check    func(name, target string) error
-	begin    changelog.Start // without Parameter, which find sets
+	begin    changelog.StartFinder // without Parameter, which find sets
 	base     feed.Base
 	opts     Options
 	rates    rates
@@ -122,7 +122,7 @@ func NewServer(engine Requests, registry subscription.Registry, log Memory, chec
 		o.Now = time.Now
 	}
 	s := &Server{engine: engine, registry: registry, log: log, check: check, base: base, opts: o}
-	s.begin = changelog.Start{Log: log, Waits: func(set string) bool { return o.Sets != nil && o.Sets.Waits(set) }, Now: o.Now, ClockSkew: o.ClockSkew}
+	s.begin = changelog.StartFinder{Log: log, Waits: func(set string) bool { return o.Sets != nil && o.Sets.Waits(set) }, Now: o.Now, ClockSkew: o.ClockSkew}
 	return s
 }
 
@@ -277,7 +277,7 @@ func (s *Server) parse(from *http.Request, form *form, r subscription.Request) (
 	return r, err
 }
 
-// find returns where a subscription begins, as changelog.Start.Find does.
+// find returns where a subscription begins, as changelog.StartFinder.Find does.
 // parameter is the client's name for since, used in errors.
 func (s *Server) find(ctx context.Context, parameter, set, since string) (*feed.Batch, error) {
 	begin := s.begin

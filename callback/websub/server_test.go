@@ -53,7 +53,7 @@ type front struct {
 func newFront(t *testing.T, o Options) *front {
 	t.Helper()
 	f := &front{t: t, log: memorytest.Open(t), logged: &testutil.Log{}}
-	f.registry = registrytest.OpenDisk(t, f.log.Keep("callback"))
+	f.registry = registrytest.OpenDisk(t, f.log.Bucket("callback"))
 	o.Now = func() time.Time { return now }
 	f.server = NewServer(resting{f.registry}, f.registry, f.log, outbound.New(outbound.Options{Self: base}).Check, base, o)
 	t.Cleanup(func() { f.discreet("the log", f.logged.String()) })

@@ -12,7 +12,7 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// Append adds publishes to a set's log. Callers share the fsync.
+// Append adds publishes to a set's log; see changelog.Log. Concurrent calls share an fsync.
 func (l *Log) Append(ctx context.Context, name string, publishes ...changelog.Publish) ([]changelog.Appended, error) {
 	appended, err := l.append(ctx, name, publishes)
 	if err != nil {
@@ -32,23 +32,22 @@ func (l *Log) append(ctx context.Context, name string, publishes []changelog.Pub
 	if s == nil {
 		return nil, feed.ErrNoSet
 	}
-	a := appending{set: s, publishes: publishes, appended: make([]changelog.Appended, len(publishes)), refused: l.room()}
-	if state := s.state.Load(); state != nil && a.refused == nil {
-		a.cut(state)
+	a := appendOp{set: s, publishes: publishes, appended: make([]changelog.Appended, len(publishes)), refusal: l.checkSpace()}
+	if state := s.state.Load(); state != nil && a.refusal == nil {
+		a.cutBlocks(state)
 	}
-	if err := l.write(ctx, &a); err != nil {
+	if err := l.applyAppend(ctx, &a); err != nil {
 		return nil, err
 	}
 	if a.batch == nil {
 		return a.appended, nil
 	}
-	if err := l.wait(a.batch); err != nil {
+	if err := l.waitDurable(a.batch); err != nil {
 		return nil, err
 	}
-	// A later append may already have shown its own, higher head. That is
-	// right: everything that was applied before a durable batch is durable,
-	// too.
-	s.show(func(state *feed.State) {
+	// A later append may already have set its own, higher head. That is correct, because everything
+	// that was applied before a durable batch is durable, too.
+	s.updateState(func(state *feed.State) {
 		if a.tip.Head.Position > state.Head.Position {
 			state.Head, state.BeforeLatest = a.tip.Head, a.tip.Latest
 		}
@@ -56,22 +55,22 @@ func (l *Log) append(ctx context.Context, name string, publishes []changelog.Pub
 	return a.appended, nil
 }
 
-// An appending is one call of Append on its way.
-type appending struct {
+// An appendOp is a call of Append in progress.
+type appendOp struct {
 	set       *set
 	publishes []changelog.Publish
-	blocks    [][]changelog.CutBlock // the blocks of each publish, encoded for the positions that cut expected
+	blocks    [][]changelog.CutBlock // blocks of each publish, encoded for the positions that cutBlocks expected
 	appended  []changelog.Appended
-	refused   error              // why nothing can be added, nil if something can; what the log has is answered anyway
-	seen      map[string]receipt // the publishes of this call by their keys
-	tip       tip                // the tip of the set after this call
-	doubtful  bool               // the clock is in doubt, so no key expires by its age
-	batch     *pebble.Batch      // the applied batch, to wait for; nil when nothing was written
+	refusal   error              // reason why nothing can be added, nil if appends are possible; publishes that the log has are answered anyway
+	receipts  map[string]receipt // receipts of this call by key
+	tip       tip                // tip of the set after this call
+	doubtful  bool               // the clock is in doubt, so no key expires by age
+	batch     *pebble.Batch      // applied batch to wait for; nil if nothing was written
 }
 
-// cut encodes the publishes before the set is locked, for the positions that they
-// get if no other append comes first.
-func (a *appending) cut(state *feed.State) {
+// cutBlocks encodes the publishes before the set is locked, for the positions that they get unless
+// another append comes first.
+func (a *appendOp) cutBlocks(state *feed.State) {
 	first := state.Head.Position + 1
 	a.blocks = make([][]changelog.CutBlock, len(a.publishes))
 	for i, p := range a.publishes {
@@ -80,26 +79,26 @@ func (a *appending) cut(state *feed.State) {
 	}
 }
 
-// write gives the publishes their positions and datetimes, and applies them in one
-// batch.
-func (l *Log) write(ctx context.Context, a *appending) error {
+// applyAppend assigns positions and datetimes to the publishes, and applies them in one batch. The
+// caller waits until a.batch is durable.
+func (l *Log) applyAppend(ctx context.Context, a *appendOp) error {
 	s := a.set
 	if err := s.lock(ctx); err != nil {
 		return err
 	}
 	defer s.write.Unlock()
 	now := l.now()
-	if a.refused == nil && s.tip.Head.Micros > now+l.opts.ClockSkew.Microseconds() {
-		a.refused = feed.NewClockError(s.tip.Head, time.UnixMicro(now))
+	if a.refusal == nil && s.tip.Head.Micros > now+l.opts.ClockSkew.Microseconds() {
+		a.refusal = feed.NewClockError(s.tip.Head, time.UnixMicro(now))
 	}
 	a.tip, a.doubtful = s.tip, l.clock.Load().Doubtful(now)
 	b := l.db.NewBatch()
 	for i := range a.publishes {
 		p := &a.publishes[i]
-		r, again, err := l.recall(a, b, p, now)
+		r, again, err := l.findReceipt(a, b, p, now)
 		barred := false
 		if err == nil && !again {
-			barred, err = l.barred(a, p, now)
+			barred, err = l.isBarred(a, p, now)
 		}
 		if err != nil {
 			b.Close()
@@ -113,13 +112,13 @@ func (l *Log) write(ctx context.Context, a *appending) error {
 			a.appended[i].Err = p.Refused
 			continue
 		}
-		if !again && a.refused != nil {
+		if !again && a.refusal != nil {
 			b.Close()
-			return a.refused
+			return a.refusal
 		}
 		if !again {
 			r = a.addLocked(b, i, now)
-			a.remember(b, p, r)
+			a.addReceipt(b, p, r)
 			a.appended[i] = r.appended()
 			continue
 		}
@@ -130,7 +129,7 @@ func (l *Log) write(ctx context.Context, a *appending) error {
 		a.appended[i] = r.appended()
 		a.appended[i].Replayed = true
 		if r.Cursor.Position > s.state.Load().Head.Position && b.Empty() {
-			_ = b.LogData(nil, nil) // the first publish is not durable yet: this makes the caller wait for it
+			_ = b.LogData(nil, nil) // the first publish is not durable yet; this makes the caller wait for it
 		}
 	}
 	if b.Empty() {
@@ -146,8 +145,9 @@ func (l *Log) write(ctx context.Context, a *appending) error {
 	return nil
 }
 
-// addLocked adds publish i after the tip. The set is locked.
-func (a *appending) addLocked(b *pebble.Batch, i int, now int64) receipt {
+// addLocked adds publish i after the tip to the batch, and advances the tip. The caller must hold
+// a.set.write.
+func (a *appendOp) addLocked(b *pebble.Batch, i int, now int64) receipt {
 	p, head := &a.publishes[i], a.tip.Head
 	r := receipt{Hash: p.Hash, After: head}
 	blocks, size := a.blocks[i], a.set.record.ListSize
@@ -167,6 +167,7 @@ func (a *appending) addLocked(b *pebble.Batch, i int, now int64) receipt {
 	return r
 }
 
+// appended returns the Appended of a publish with the receipt.
 func (r receipt) appended() changelog.Appended {
 	return changelog.Appended{After: r.After, Cursor: r.Cursor, Count: int(r.Cursor.Position - r.After.Position)}
 }

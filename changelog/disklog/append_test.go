@@ -16,9 +16,8 @@ import (
 	"github.com/rshub/rshub/changelog"
 )
 
-// heldDisk is a disk whose syncs of the write-ahead log wait between hold and
-// release.
-func heldDisk() (fs vfs.FS, hold, release func()) {
+// newHeldDisk returns a disk on which syncs of the write-ahead log block between hold and release.
+func newHeldDisk() (fs vfs.FS, hold, release func()) {
 	var held atomic.Bool
 	released := make(chan struct{})
 	fs = errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -33,13 +32,13 @@ func heldDisk() (fs vfs.FS, hold, release func()) {
 	return fs, func() { held.Store(true) }, func() { close(released) }
 }
 
-// TestNotDurableYet stops the disk in the middle of an append. Nobody may read the entries
-// of the append, and a publisher that sends it again must not get an answer either.
+// TestNotDurableYet stops the disk in the middle of an append. No reader may see the entries of the
+// append, and a publisher that retries it must not get an answer, either.
 func TestNotDurableYet(t *testing.T) {
 	ctx := t.Context()
 	var released atomic.Bool
-	fs, hold, release := heldDisk()
-	var asked atomic.Int64 // how often for the time
+	fs, hold, release := newHeldDisk()
+	var asked atomic.Int64 // number of calls of Now
 	l := filled(t, "data", Options{FS: fs, Now: func() time.Time {
 		asked.Add(1)
 		return time.Now()
@@ -55,7 +54,7 @@ func TestNotDurableYet(t *testing.T) {
 		running.Go(func() {
 			a, err := l.Append(ctx, "set", changelog.Publish{Key: "key", Changes: changes("x", 1)})
 			if err != nil || !released.Load() {
-				t.Errorf("answered %+v, %v; released: %t", a, err, released.Load())
+				t.Errorf("Append() = %+v, %v with released = %t", a, err, released.Load())
 				a = make([]changelog.Appended, 1)
 			}
 			answers <- a[0]
@@ -63,25 +62,25 @@ func TestNotDurableYet(t *testing.T) {
 		for asked.Load() == n {
 			runtime.Gosched()
 		}
-		s.write.Lock() // it asked under the lock, so now it is applied
+		s.write.Lock() // Now was called under the lock, so the append is applied now
 		if s.tip.Head.Position != before.Head.Position+1 {
-			t.Errorf("the tip is at %v", s.tip.Head)
+			t.Errorf("got tip at %v", s.tip.Head)
 		}
 		s.write.Unlock()
 		for range 100 {
-			runtime.Gosched() // a chance to answer too early
+			runtime.Gosched() // give a wrong implementation the chance to answer too early
 		}
 		if now := state(t, l, "set"); now != before {
-			t.Errorf("state is %+v, want %+v", now, before)
+			t.Errorf("state = %+v, want %+v", now, before)
 		}
 		if b, err := l.Since(ctx, "set", before.BeforeLatest, 0); err != nil || b.Cursor != before.Head {
-			t.Errorf("reads to %v, %v; want %v", b.Cursor, err, before.Head)
+			t.Errorf("Since() reads to %v, %v; want %v", b.Cursor, err, before.Head)
 		}
 		if _, err := l.At(ctx, "set", before.Head.Position+1); err == nil {
-			t.Error("finds what is not durable")
+			t.Error("At() found an entry that is not durable")
 		}
 		if c, err := l.Seek(ctx, "set", before.Head.Micros+time.Hour.Microseconds()); err != nil || c != before.Head {
-			t.Errorf("seeks to %v, %v; want %v", c, err, before.Head)
+			t.Errorf("Seek() = %v, %v; want %v", c, err, before.Head)
 		}
 	}
 	released.Store(true)
@@ -89,15 +88,15 @@ func TestNotDurableYet(t *testing.T) {
 	running.Wait()
 	a, b := <-answers, <-answers
 	if a.Cursor != b.Cursor || a.Replayed == b.Replayed {
-		t.Errorf("answers are %+v and %+v", a, b)
+		t.Errorf("Append() = %+v and %+v", a, b)
 	}
 	if now := state(t, l, "set"); now.Head != a.Cursor {
-		t.Errorf("head is %v, want %v", now.Head, a.Cursor)
+		t.Errorf("head = %v, want %v", now.Head, a.Cursor)
 	}
 }
 
-// TestBlocksStayWithinLists appends blocks that were encoded for other positions than they
-// got. They must not cross the boundary of a list either.
+// TestBlocksStayWithinLists appends blocks that were encoded for other positions than they got.
+// They must not cross the boundary of a list, either.
 func TestBlocksStayWithinLists(t *testing.T) {
 	l := filled(t, "data", Options{FS: vfs.NewMem()}) // lists of 10
 	defer stop(t, l)
@@ -110,7 +109,7 @@ func TestBlocksStayWithinLists(t *testing.T) {
 	for _, key := range keysOf(t, l, "log/") {
 		last := number(key)
 		if before/10 != (last-1)/10 {
-			t.Errorf("the block of the positions %d to %d crosses a boundary", before+1, last)
+			t.Errorf("block of positions %d to %d crosses a boundary", before+1, last)
 		}
 		before = last
 	}
@@ -119,7 +118,7 @@ func TestBlocksStayWithinLists(t *testing.T) {
 	}
 }
 
-// keysOf returns the keys of the set that begin with a prefix.
+// keysOf returns the keys of the set that start with a prefix.
 func keysOf(t *testing.T, l *Log, prefix string) (keys [][]byte) {
 	t.Helper()
 	from, to := bounds(prefix, "set")

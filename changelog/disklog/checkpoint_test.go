@@ -42,16 +42,16 @@ func TestCheckpoint(t *testing.T) {
 		copied := filepath.Join(dir, fmt.Sprint("copy", i))
 		before := acked.Load()
 		ok(t, l.Checkpoint(copied))
-		says(t, l.Checkpoint(copied), copied, "exist")
+		wantWords(t, l.Checkpoint(copied), copied, "exist")
 		c := start(t, copied, Options{})
 		if c.ID() != l.ID() {
-			t.Errorf("identity is %q, want %q", c.ID(), l.ID())
+			t.Errorf("ID() = %q, want %q", c.ID(), l.ID())
 		}
 		entries(t, c, "set")
 		if s := state(t, c, "set"); s.Head.Position < before {
-			t.Errorf("the copy ends at %v, %d was acknowledged before", s.Head, before)
+			t.Errorf("copy ends at %v, want at least %d as acknowledged before", s.Head, before)
 		}
-		add(t, c, "set", "copy", 3) // it is a memory of its own
+		add(t, c, "set", "copy", 3) // the copy is independent
 		stop(t, c)
 	}
 	done.Store(true)

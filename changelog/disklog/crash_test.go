@@ -69,8 +69,7 @@ func stop(t *testing.T, l *Log) {
 	}
 }
 
-// entries returns all that a set holds, and checks that no publish of changes
-// is there in part.
+// entries returns all entries of a set, and checks that no publish of changes is stored in part.
 func entries(t *testing.T, l *Log, set string) []feed.Entry {
 	t.Helper()
 	s := state(t, l, set)
@@ -79,11 +78,11 @@ func entries(t *testing.T, l *Log, set string) []feed.Entry {
 		b, err := l.Since(t.Context(), set, c, 0)
 		ok(t, err)
 		if b.After != c || b.Diverged {
-			t.Fatalf("after %v, diverged %t, want %v", b.After, b.Diverged, c)
+			t.Fatalf("After = %v, Diverged = %t, want %v", b.After, b.Diverged, c)
 		}
 		if len(b.Entries) == 0 {
 			if c != s.Head {
-				t.Fatalf("entries end at %v, the head is %v", c, s.Head)
+				t.Fatalf("entries end at %v, want the head %v", c, s.Head)
 			}
 			break
 		}
@@ -93,11 +92,11 @@ func entries(t *testing.T, l *Log, set string) []feed.Entry {
 	last := s.Floor
 	for _, e := range all {
 		if e.Position != last.Position+1 || e.Micros <= last.Micros {
-			t.Fatalf("%v follows %v", e.Cursor, last)
+			t.Fatalf("got entry %v after %v", e.Cursor, last)
 		}
 		last = e.Cursor
 	}
-	if n := len(all); n > 0 { // the last publish must be whole
+	if n := len(all); n > 0 { // the last publish must be complete
 		path := strings.Split(all[n-1].Change.Loc, "/")
 		var i, of int
 		_, err := fmt.Sscan(path[len(path)-2], &i)
@@ -111,14 +110,14 @@ func entries(t *testing.T, l *Log, set string) []feed.Entry {
 	return all
 }
 
-// TestCrash lets the machine lose its power at random moments, again and again,
-// while publishers, a reader and retention are at work.
+// TestCrash simulates power failures at random moments while publishers, a reader and retention are
+// active.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	const sets = 3
 	rng := testutil.Rand(t)
 	fs := vfs.NewCrashableMem()
-	var acked, shown [sets]feed.Cursor // what must be there
+	var acked, shown [sets]feed.Cursor // entries that must exist
 	keys := make(map[string]changelog.Appended)
 	id := ""
 	for round := range 25 {
@@ -127,7 +126,7 @@ func TestCrash(t *testing.T) {
 			id = l.ID()
 		}
 		if l.ID() != id {
-			t.Fatalf("identity %q became %q", id, l.ID())
+			t.Fatalf("identity changed from %q to %q", id, l.ID())
 		}
 		for i := range sets {
 			set := fmt.Sprint("set", i)
@@ -214,10 +213,10 @@ func TestCrash(t *testing.T) {
 				}
 			}
 		})
-		for range len(left) / 2 { // crash in their midst
+		for range len(left) / 2 { // crash while the others are active
 			<-left
 		}
-		mu.Lock() // everything that is acknowledged or shown so far must be there after the crash
+		mu.Lock() // everything acknowledged or visible so far must exist after the crash
 		wasAcked, wasShown, wasKeys := acked, shown, maps.Clone(keys)
 		mu.Unlock()
 		crashed := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(3) * 50, RNG: rng})
@@ -229,8 +228,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestCrashEverywhere lets the power fail before every single write of a life
-// of a memory, from its first opening to its closing.
+// TestCrashEverywhere simulates a power failure before every single write of a memory, from its
+// first opening to its closing.
 func TestCrashEverywhere(t *testing.T) {
 	t.Parallel()
 	base := vfs.NewCrashableMem()
@@ -241,7 +240,7 @@ func TestCrashEverywhere(t *testing.T) {
 	}
 	var mu sync.Mutex
 	var crashes []crash
-	var head atomic.Uint64 // as acknowledged
+	var head atomic.Uint64 // acknowledged position
 	var made, off atomic.Bool
 	rng := rand.New(rand.NewPCG(1, 0))
 	fs := errorfs.Wrap(base, errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -271,14 +270,14 @@ func TestCrashEverywhere(t *testing.T) {
 		}
 	}
 	life()
-	life() // opened again
+	life() // opens it again
 	off.Store(true)
 	t.Logf("%d crashes", len(crashes))
 	for i, c := range crashes {
 		l := start(t, "a/b/data", Options{FS: c.fs})
 		if c.made {
 			if s := state(t, l, "set"); s.Head.Position < c.head {
-				t.Fatalf("crash %d: head is %v, acknowledged was %d", i, s.Head, c.head)
+				t.Fatalf("crash %d: head = %v, want at least %d as acknowledged", i, s.Head, c.head)
 			}
 			entries(t, l, "set")
 		}

@@ -20,7 +20,7 @@ import (
 	"github.com/rshub/rshub/internal/testutil"
 )
 
-// A disk is the files of a memory by their names.
+// A disk has the contents of the files of a memory by name.
 type disk map[string][]byte
 
 func readDisk(t *testing.T, fs vfs.FS, dir string) disk {
@@ -46,7 +46,7 @@ func (d disk) write(t *testing.T, dir string) vfs.FS {
 	for name, b := range d {
 		f, err := fs.Create(fs.PathJoin(dir, name), vfs.WriteCategoryUnspecified)
 		if err == nil {
-			_, err = f.Write(slices.Clone(b)) // a build with the race detector overwrites what was written
+			_, err = f.Write(slices.Clone(b)) // a build with the race detector overwrites the written bytes
 		}
 		if err == nil {
 			err = f.Close()
@@ -56,23 +56,22 @@ func (d disk) write(t *testing.T, dir string) vfs.FS {
 	return fs
 }
 
-// A truth is what a memory holds.
+// A truth is the content of an undamaged memory.
 type truth struct {
 	id      string
 	states  map[string]feed.State
 	entries map[string][]feed.Entry
-	keys    map[string]changelog.Appended // of the set "a"
+	keys    map[string]changelog.Appended // results of publishes to the set "a" by key
 	kept    map[string]string
 }
 
-// live makes a memory with tables of several ages and a write-ahead log, and returns
-// what it holds.
+// live creates a memory with tables of several ages and a write-ahead log, and returns its content.
 func live(t *testing.T, fs vfs.FS, dir string) (w truth) {
 	t.Helper()
 	l := start(t, dir, Options{FS: fs, tune: small})
 	defer stop(t, l)
 	w = truth{id: l.ID(), states: map[string]feed.State{}, entries: map[string][]feed.Entry{}, keys: map[string]changelog.Appended{}, kept: map[string]string{}}
-	keep := l.Keep("test")
+	keep := l.Bucket("test")
 	sets := []string{"a", "b"}
 	for _, set := range sets {
 		ok(t, l.Make(t.Context(), set, feed.Description{Title: "the set " + set, DescribedBy: "https://example.org/" + set}, 10))
@@ -104,7 +103,7 @@ func live(t *testing.T, fs vfs.FS, dir string) (w truth) {
 	return w
 }
 
-// A fate is what became of a damage.
+// A fate is the effect of damage.
 type fate string
 
 const (
@@ -114,22 +113,22 @@ const (
 	lost    fate = "the newest is lost"
 )
 
-// hurt opens a damaged memory and reads all of it. It fails the test if anything
-// wrong is served, or if something is missing and no follower would know.
-func (w truth) hurt(t *testing.T, what string, fs vfs.FS, dir string) fate {
+// checkDamaged opens a damaged memory and reads all of it. It fails the test if the memory returns
+// wrong data, or if data is missing and followers do not notice.
+func (w truth) checkDamaged(t *testing.T, what string, fs vfs.FS, dir string) fate {
 	t.Helper()
 	var log strings.Builder
 	ended := ""
 	l, err := Open(t.Context(), dir, Options{FS: fs, Logger: slog.New(slog.NewTextHandler(&log, nil)), Fatal: func(msg string, err error) { ended = fmt.Sprint(msg, ": ", err) }})
 	if err != nil {
 		if !strings.Contains(err.Error(), dir) {
-			t.Errorf("%s: the error does not name the directory: %v", what, err)
+			t.Errorf("%s: error = %v, want the directory in it", what, err)
 		}
 		return refused
 	}
 	defer l.Close()
 	if l.ID() != w.id {
-		t.Errorf("%s: it is another memory, %s, and not %s\n%s", what, l.ID(), w.id, &log)
+		t.Errorf("%s: identity = %s, want %s\n%s", what, l.ID(), w.id, &log)
 		return lost
 	}
 	f := unhurt
@@ -138,7 +137,7 @@ func (w truth) hurt(t *testing.T, what string, fs vfs.FS, dir string) fate {
 		case err == nil:
 			return false
 		case !errors.Is(err, changelog.ErrCorrupt):
-			t.Errorf("%s: the error is not one of damage: %v", what, err)
+			t.Errorf("%s: error = %v, want one of damage", what, err)
 		}
 		f = named
 		return true
@@ -147,7 +146,7 @@ func (w truth) hurt(t *testing.T, what string, fs vfs.FS, dir string) fate {
 		state, err := l.State(t.Context(), set)
 		if errors.Is(err, feed.ErrNoSet) {
 			if _, err := l.Since(t.Context(), set, want.Head, 0); !errors.Is(err, feed.ErrGone) {
-				t.Errorf("%s: set %s is lost, and a follower hears %v", what, set, err)
+				t.Errorf("%s: set %s is lost, but Since() returns %v", what, set, err)
 			}
 			f = lost
 			continue
@@ -156,17 +155,17 @@ func (w truth) hurt(t *testing.T, what string, fs vfs.FS, dir string) fate {
 			continue
 		}
 		if state.Begin != want.Begin || state.ListSize != want.ListSize || state.Description != want.Description {
-			t.Errorf("%s: set %s is %+v, and was %+v", what, set, state, want)
+			t.Errorf("%s: state of set %s = %+v, want %+v", what, set, state, want)
 		}
 		truth := w.entries[set]
 		if state.Head != want.Head || state.Floor != want.Floor {
 			f = lost
 			b, err := l.Since(t.Context(), set, want.Head, 0)
 			if state.Head != want.Head && !bad(err) && !b.Diverged {
-				t.Errorf("%s: set %s ends at %v instead of %v, and a follower is not told", what, set, state.Head, want.Head)
+				t.Errorf("%s: set %s ends at %v, want %v, or a diverged follower", what, set, state.Head, want.Head)
 			}
 			if state.Head != want.Head && !slices.ContainsFunc(truth, func(e feed.Entry) bool { return e.Cursor == state.Head }) && state.Head.Position > want.Floor.Position {
-				t.Errorf("%s: set %s ends at %v, which is no entry", what, set, state.Head)
+				t.Errorf("%s: set %s ends at %v, which is not an entry", what, set, state.Head)
 			}
 		}
 		for at := want.Floor; ; {
@@ -176,14 +175,14 @@ func (w truth) hurt(t *testing.T, what string, fs vfs.FS, dir string) fate {
 			}
 			if b.Diverged || len(b.Entries) == 0 {
 				if !b.Diverged && at != state.Head {
-					t.Errorf("%s: set %s is silent at %v, before its head %v", what, set, at, state.Head)
+					t.Errorf("%s: no entries of set %s after %v, before its head %v", what, set, at, state.Head)
 				}
 				break
 			}
 			for _, e := range b.Entries {
 				i := slices.IndexFunc(truth, func(w feed.Entry) bool { return w.Position == e.Position })
 				if i >= 0 && !reflect.DeepEqual(e, truth[i]) || i < 0 && e.Position > want.Floor.Position {
-					t.Errorf("%s: set %s has %+v, which it never had", what, set, e)
+					t.Errorf("%s: set %s has unknown entry %+v", what, set, e)
 				}
 			}
 			at = b.Cursor
@@ -191,18 +190,18 @@ func (w truth) hurt(t *testing.T, what string, fs vfs.FS, dir string) fate {
 		for i := 0; i < len(truth); i += 5 {
 			e := truth[i]
 			if c, err := l.At(t.Context(), set, e.Position); e.Position <= state.Head.Position && e.Position >= state.Floor.Position && !bad(err) && c != e.Cursor {
-				t.Errorf("%s: set %s has %v at position %d, and not %v", what, set, c, e.Position, e.Cursor)
+				t.Errorf("%s: set %s: got %v at position %d, want %v", what, set, c, e.Position, e.Cursor)
 			}
 		}
 	}
-	keep := l.Keep("test")
+	keep := l.Bucket("test")
 	for name, want := range w.kept {
 		v, err := keep.Get(t.Context(), name)
 		if !bad(err) && v != nil && string(v) != want {
-			t.Errorf("%s: %s is kept as %q, and was %q", what, name, v, want)
+			t.Errorf("%s: %s = %q, want %q", what, name, v, want)
 		}
 		if err == nil && v == nil && f != lost {
-			t.Errorf("%s: %s is not kept any more, and nothing says so", what, name)
+			t.Errorf("%s: %s is lost without an error", what, name)
 		}
 	}
 	for key, want := range w.keys {
@@ -211,11 +210,11 @@ func (w truth) hurt(t *testing.T, what string, fs vfs.FS, dir string) fate {
 			continue
 		}
 		if v == nil {
-			t.Errorf("%s: the key %s is forgotten, and nothing says so", what, key)
+			t.Errorf("%s: key %s is lost without an error", what, key)
 			continue
 		}
 		if r, err := decodeReceipt(v); !bad(err) && r.Cursor != want.Cursor {
-			t.Errorf("%s: the key %s is of %v, and was of %v", what, key, r.Cursor, want.Cursor)
+			t.Errorf("%s: key %s has %v, want %v", what, key, r.Cursor, want.Cursor)
 		}
 	}
 	if ended != "" && f == unhurt {
@@ -224,22 +223,21 @@ func (w truth) hurt(t *testing.T, what string, fs vfs.FS, dir string) fate {
 	return f
 }
 
-// lastChunk is more than the last chunk of the write-ahead log has.
+// lastChunk is an upper bound of the size of the last chunk of the write-ahead log.
 const lastChunk = 1024
 
-// TestDamageAtRest flips bytes in every file of a memory, and cuts every file short.
-// The memory is then refused, or its damaged part is. Only the newest changes may be
-// lost without that: what is missing at the end of the write-ahead log looks as if a
-// crash had come before it was written. Followers are told even then. RSHUB_PROVE tries
-// every byte.
+// TestDamageAtRest flips bytes in every file of a memory, and truncates every file. Then the memory
+// or its damaged part must return errors. Only the newest changes may be lost without an error:
+// missing data at the end of the write-ahead log looks as if a crash had preceded its write.
+// Followers must be notified even then. With RSHUB_PROVE, the test tries every byte.
 func TestDamageAtRest(t *testing.T) {
 	t.Parallel()
 	const dir = "memory"
 	fs := vfs.NewMem()
 	w := live(t, fs, dir)
 	whole := readDisk(t, fs, dir)
-	if f := w.hurt(t, "unhurt", whole.write(t, dir), dir); f != unhurt {
-		t.Fatalf("a whole memory: %s", f)
+	if f := w.checkDamaged(t, "unhurt", whole.write(t, dir), dir); f != unhurt {
+		t.Fatalf("undamaged memory: got %s", f)
 	}
 	rng := testutil.Rand(t)
 	fates := map[string]map[fate]int{}
@@ -255,7 +253,7 @@ func TestDamageAtRest(t *testing.T) {
 			if fates[kind] == nil {
 				fates[kind] = map[fate]int{}
 			}
-			f := w.hurt(t, name+" "+what, d.write(t, dir), dir)
+			f := w.checkDamaged(t, name+" "+what, d.write(t, dir), dir)
 			fates[kind][f]++
 			return f
 		}
@@ -264,7 +262,7 @@ func TestDamageAtRest(t *testing.T) {
 			flipped[i] ^= byte(1 + rng.IntN(255))
 			what := fmt.Sprintf("flipped at %d of %d", i, len(b))
 			if f := try(what, flipped); f == lost && i < len(b)-lastChunk {
-				t.Errorf("%s %s: changes are lost, and nothing names the damage", name, what)
+				t.Errorf("%s %s: changes are lost without an error that names the damage", name, what)
 			}
 			try(fmt.Sprintf("cut at %d of %d", i, len(b)), slices.Clone(b[:i]))
 			page := slices.Clone(b)
@@ -276,12 +274,12 @@ func TestDamageAtRest(t *testing.T) {
 	for _, kind := range slices.Sorted(maps.Keys(fates)) {
 		t.Logf("%-20s %v", kind, fates[kind])
 		if !strings.HasPrefix(kind, "log ") && fates[kind][lost] > 0 {
-			t.Errorf("%s: changes are lost, and nothing names the damage", kind)
+			t.Errorf("%s: changes are lost without an error that names the damage", kind)
 		}
 	}
 }
 
-// sample yields some of n places, or all of them to prove.
+// sample yields some of n places, or all of them with RSHUB_PROVE.
 func sample(rng *rand.Rand, n int) func(func(int) bool) {
 	most := 25
 	if testing.Short() {
@@ -299,7 +297,7 @@ func sample(rng *rand.Rand, n int) func(func(int) bool) {
 			}
 			return
 		}
-		for k := range most { // one in each stretch
+		for k := range most { // one in each interval
 			if !yield(k*n/most + rng.IntN(max(1, n/most))) {
 				return
 			}

@@ -23,7 +23,7 @@ import (
 	"github.com/rshub/rshub/internal/inventory"
 )
 
-// filled is a memory with one set of blocks that end at 10, 20, ... 100.
+// filled returns a memory with one set, whose blocks end at 10, 20, ... 100.
 func filled(t *testing.T, dir string, o Options) *Log {
 	t.Helper()
 	l := start(t, dir, o)
@@ -32,15 +32,15 @@ func filled(t *testing.T, dir string, o Options) *Log {
 	return l
 }
 
-// names fails the test unless err is a damage that names all the words.
+// names fails the test unless err is ErrCorrupt and contains all the words.
 func names(t *testing.T, err error, words ...string) {
 	t.Helper()
 	if !errors.Is(err, changelog.ErrCorrupt) {
-		t.Fatalf("error is %v, want %v", err, changelog.ErrCorrupt)
+		t.Fatalf("error = %v, want %v", err, changelog.ErrCorrupt)
 	}
 	for _, w := range words {
 		if !strings.Contains(err.Error(), w) {
-			t.Errorf("%q does not name %q", err, w)
+			t.Errorf("error = %q, want %q in it", err, w)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func TestDamagedBlock(t *testing.T) {
 	good50 := func(after feed.Cursor) {
 		t.Helper()
 		if b, err := l.Since(ctx, "set", after, 50); err != nil || len(b.Entries) != 50 {
-			t.Errorf("after %v: %v", after, err)
+			t.Errorf("Since(%v) = %v", after, err)
 		}
 	}
 	for i := 8; i < len(good); i++ {
@@ -82,32 +82,32 @@ func TestDamagedBlock(t *testing.T) {
 	names(t, err, `"set"`, "position 50")
 	_, err = l.Seek(ctx, "set", at47.Micros)
 	names(t, err, `"set"`, "position 50")
-	// The rest is there: before it, and behind it.
+	// The entries before and after the block can be read.
 	_, err = l.Since(ctx, "set", feed.Cursor{}, 40)
 	ok(t, err)
 	good50(at50)
-	for n := range 12 { // cut short
+	for n := range 12 { // truncated
 		put(good[:n])
 		bad(at40, "position 50")
 	}
-	// A sound block with a datetime that goes back.
+	// An intact block whose datetime does not increase.
 	put(append([]byte{0, 0, 0, 0, 0, 0, 0, 1}, good[8:]...))
 	bad(feed.Cursor{}, "position 41")
-	// A hole.
+	// A missing block.
 	ok(t, l.db.Delete(key, pebble.Sync))
 	bad(feed.Cursor{}, "41")
 	bad(at40, "41")
 	_, err = l.At(ctx, "set", 45)
 	names(t, err, `"set"`, "45")
-	// A hole at the end.
+	// A missing block at the end.
 	ok(t, l.db.Delete(logKey("set", 100), pebble.Sync))
 	bad(at(90), "91 to 100")
 	put(good)
 	good50(at40)
 }
 
-// TestFailedWrite wants a write that fails to end the process, and no
-// acknowledgement from then on.
+// TestFailedWrite checks that a failed write ends the process, and that nothing is acknowledged
+// afterwards.
 func TestFailedWrite(t *testing.T) {
 	t.Parallel()
 	is := func(op errorfs.Op, suffix string, kinds ...errorfs.OpKind) bool {
@@ -146,7 +146,7 @@ func TestFailedWrite(t *testing.T) {
 			var acked atomic.Uint64
 			broken.Store(true)
 			for p := range 4 {
-				go func() { // ends with the test's process
+				go func() { // stops with the test process
 					for i := 0; ; i++ {
 						a, err := l.Append(context.Background(), "set", changelog.Publish{Changes: changes(fmt.Sprint(p, i), 20)})
 						if err != nil {
@@ -160,16 +160,16 @@ func TestFailedWrite(t *testing.T) {
 			}
 			msg := <-ended
 			if !strings.Contains(msg, "data") || !strings.Contains(msg, "input/output error") {
-				t.Errorf("the last word is %q", msg)
+				t.Errorf("got last message %q", msg)
 			}
 			if err := l.Check(t.Context()); err == nil {
-				t.Error("all is well after a write failed")
+				t.Error("got success after a failed write")
 			}
 			again := start(t, "data", Options{FS: base.CrashClone(vfs.CrashCloneCfg{})})
 			defer stop(t, again)
 			have := uint64(len(entries(t, again, "set")))
-			if n := acked.Load(); have < n { // also of what was answered since
-				t.Errorf("%d entries after %d were acknowledged", have, n)
+			if n := acked.Load(); have < n { // includes later acknowledgments
+				t.Errorf("got %d entries after %d were acknowledged", have, n)
 			}
 		})
 	}
@@ -188,25 +188,25 @@ func TestFatalReturns(t *testing.T) {
 	broken.Store(true)
 	s := state(t, l, "set")
 	_, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 1)})
-	wants(t, feed.ErrUnknown, err)
+	wantErr(t, feed.ErrUnknown, err)
 	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("y", 1)})
 	if !errors.Is(err, feed.ErrUnavailable) || errors.Is(err, feed.ErrUnknown) {
-		t.Errorf("error is %v, want %v: nothing may be tried", err, feed.ErrUnavailable)
+		t.Errorf("error = %v, want %v without an attempt", err, feed.ErrUnavailable)
 	}
 	if now := state(t, l, "set"); now != s {
-		t.Errorf("state is %+v, want %+v", now, s)
+		t.Errorf("state = %+v, want %+v", now, s)
 	}
 }
 
-// A disk that is full takes nothing that grows. It takes the rest: records, keys that do not
-// grow the map, and the removal of pages and entries.
-func TestFull(t *testing.T) {
+// TestFullDisk checks that a full disk refuses everything that grows, and accepts everything else:
+// records, keys that do not grow a bucket, and the removal of pages and entries.
+func TestFullDisk(t *testing.T) {
 	ctx := t.Context()
 	fs := vfs.NewMem()
 	l := filled(t, "data", Options{FS: fs})
 	defer stop(t, l)
-	k, pages := l.Keep("some"), l.Inventories()
-	begin := swapped(t, pages, inventory.Swap{Attempt: 7}).Log.Begin
+	k, pages := l.Bucket("some"), l.Inventories()
+	begin := swapRecord(t, pages, inventory.Swap{Attempt: 7}).Log.Begin
 	ok(t, pages.Put(ctx, "set", begin, 7, somePages(1, 70)))
 	kept := changelog.Publish{Changes: changes("kept", 1), Key: "key"}
 	first, err := l.Append(ctx, "set", kept)
@@ -214,57 +214,57 @@ func TestFull(t *testing.T) {
 	before := state(t, l, "set")
 	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 64<<20 - 1, TotalBytes: 1 << 40})
 	_, err = l.Append(ctx, "set", changelog.Publish{Changes: changes("x", 1)})
-	wants(t, feed.ErrFull, err)
+	wantErr(t, feed.ErrFull, err)
 	a, err := l.Append(ctx, "set", kept)
 	if err != nil || !a[0].Replayed || a[0].Cursor != first[0].Cursor {
-		t.Errorf("a retry is answered with %v, %v", a, err)
+		t.Errorf("Append() of a retry = %v, %v", a, err)
 	}
-	wants(t, feed.ErrFull, l.Check(ctx))
-	wants(t, feed.ErrFull, l.Make(ctx, "other", feed.Description{}, 10))
+	wantErr(t, feed.ErrFull, l.Check(ctx))
+	wantErr(t, feed.ErrFull, l.Make(ctx, "other", feed.Description{}, 10))
 	if s := state(t, l, "set"); s != before {
-		t.Errorf("state is %+v, want %+v", s, before)
+		t.Errorf("state = %+v, want %+v", s, before)
 	}
 	if n := len(entries(t, l, "set")); n != 101 {
-		t.Errorf("%d entries", n)
+		t.Errorf("got %d entries", n)
 	}
 	for _, grows := range []bool{true, false} {
 		err := k.Apply(ctx, map[string][]byte{"a": []byte("1")}, grows)
 		v, getErr := k.Get(ctx, "a")
 		if getErr != nil || errors.Is(err, feed.ErrFull) != grows || (v == nil) != grows {
-			t.Errorf("a step that grows the map, %t: %v; it has %q, %v", grows, err, v, getErr)
+			t.Errorf("Apply(grows %t) = %v; Get() = %q, %v", grows, err, v, getErr)
 		}
 	}
-	wants(t, feed.ErrFull, pages.Put(ctx, "set", begin, 7, somePages(71, 140)))
-	swapped(t, pages, inventory.Swap{Attempt: 8, Head: []byte("x"), Durable: true})
+	wantErr(t, feed.ErrFull, pages.Put(ctx, "set", begin, 7, somePages(71, 140)))
+	swapRecord(t, pages, inventory.Swap{Attempt: 8, Head: []byte("x"), Durable: true})
 	ok(t, pages.Remove(ctx, "set", begin, []uint64{3, 64, 999}))
-	if n := len(there(t, pages, begin)); n != 68 {
-		t.Errorf("%d pages", n)
+	if n := len(checkPages(t, pages, begin)); n != 68 {
+		t.Errorf("got %d pages", n)
 	}
 	if n, err := l.Trim(ctx, "set", changelog.Retention{Count: 50}); err != nil || n != 50 {
-		t.Errorf("retention removes %d, %v", n, err) // this is how room comes back
+		t.Errorf("Trim() = %d, %v", n, err) // this frees space
 	}
 	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 64 << 20, TotalBytes: 1 << 40})
 	ok(t, l.Check(ctx))
 	if a := add(t, l, "set", "x", 1); a.After != before.Head {
-		t.Errorf("answer %+v", a)
+		t.Errorf("Append() = %+v", a)
 	}
 }
 
-// says fails the test unless err has all the words.
-func says(t *testing.T, err error, words ...string) {
+// wantWords fails the test unless err has all the words.
+func wantWords(t *testing.T, err error, words ...string) {
 	t.Helper()
 	if err == nil {
-		t.Fatalf("no error, want one with %q", words)
+		t.Fatalf("error = nil, want one with %q", words)
 	}
 	for _, w := range words {
 		if !strings.Contains(err.Error(), w) {
-			t.Errorf("%q does not say %q", err, w)
+			t.Errorf("error = %q, want %q in it", err, w)
 		}
 	}
 }
 
 func TestInUse(t *testing.T) {
-	if dir := os.Getenv("DISKLOG_TEST_IN_USE"); dir != "" { // the other process
+	if dir := os.Getenv("DISKLOG_TEST_IN_USE"); dir != "" { // this is the other process
 		_, err := Open(t.Context(), dir, Options{})
 		fmt.Println(err)
 		os.Exit(0)
@@ -273,28 +273,28 @@ func TestInUse(t *testing.T) {
 	dir := t.TempDir()
 	l := filled(t, dir, Options{})
 	_, err := Open(t.Context(), dir, Options{})
-	says(t, err, dir, "in use")
+	wantWords(t, err, dir, "in use")
 	cmd := exec.Command(os.Args[0], "-test.run=^TestInUse$")
 	cmd.Env = append(os.Environ(), "DISKLOG_TEST_IN_USE="+dir)
 	out, err := cmd.CombinedOutput()
 	ok(t, err)
-	says(t, errors.New(string(out)), dir, "in use by another process")
+	wantWords(t, errors.New(string(out)), dir, "in use by another process")
 	if n := len(entries(t, l, "set")); n != 100 {
-		t.Errorf("%d entries", n)
+		t.Errorf("got %d entries", n)
 	}
 	stop(t, l)
 	l = start(t, dir, Options{})
 	stop(t, l)
 }
 
-func TestCannotOpen(t *testing.T) {
-	t.Run("a file in its place", func(t *testing.T) {
+func TestOpenErrors(t *testing.T) {
+	t.Run("file instead of directory", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "data")
 		ok(t, os.WriteFile(path, nil, 0o644))
 		_, err := Open(t.Context(), path, Options{})
-		says(t, err, path, "cannot be made")
+		wantWords(t, err, path, "create the directory")
 		_, err = Open(t.Context(), filepath.Join(path, "below"), Options{})
-		says(t, err, path, "cannot be made")
+		wantWords(t, err, path, "create the directory")
 	})
 	t.Run("read-only", func(t *testing.T) {
 		fs := vfs.NewMem()
@@ -306,7 +306,7 @@ func TestCannotOpen(t *testing.T) {
 			return nil
 		}))
 		_, err := Open(t.Context(), "data", Options{FS: ro})
-		says(t, err, "data", "cannot be written", "read-only")
+		wantWords(t, err, "data", "lock the change memory", "read-only")
 	})
 	t.Run("newer format", func(t *testing.T) {
 		fs := vfs.NewMem()
@@ -315,16 +315,16 @@ func TestCannotOpen(t *testing.T) {
 		stop(t, l)
 		for range 2 { // a failed call must leave nothing locked
 			_, err := Open(t.Context(), "data", Options{FS: fs})
-			says(t, err, "data", `format "2"`, "newer")
+			wantWords(t, err, "data", `format "2"`, "newer")
 		}
 	})
-	t.Run("another program's", func(t *testing.T) {
+	t.Run("store of another program", func(t *testing.T) {
 		fs := vfs.NewMem()
-		db, err := pebble.Open("data", &pebble.Options{FS: fs, Logger: chatter{&Log{opts: Options{}.withDefaults()}}})
+		db, err := pebble.Open("data", &pebble.Options{FS: fs, Logger: pebbleLogger{&Log{opts: Options{}.withDefaults()}}})
 		ok(t, err)
 		ok(t, errors.Join(db.Set([]byte("a"), []byte("b"), pebble.Sync), db.Close()))
 		_, err = Open(t.Context(), "data", Options{FS: fs})
-		says(t, err, "data", "another program")
+		wantWords(t, err, "data", "another program")
 	})
 	t.Run("no tip", func(t *testing.T) {
 		fs := vfs.NewMem()
@@ -336,7 +336,7 @@ func TestCannotOpen(t *testing.T) {
 	})
 }
 
-// TestDefaultFatal: the process ends with one line.
+// TestDefaultFatal checks that the process ends with one line.
 func TestDefaultFatal(t *testing.T) {
 	if os.Getenv("DISKLOG_TEST_FATAL") != "" {
 		Options{}.withDefaults().Fatal("a write failed", io.ErrShortWrite)
@@ -346,9 +346,9 @@ func TestDefaultFatal(t *testing.T) {
 	cmd.Env = append(os.Environ(), "DISKLOG_TEST_FATAL=1")
 	out, err := cmd.CombinedOutput()
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 1 {
-		t.Errorf("ended with %v", err)
+		t.Errorf("process ended with %v, want status 1", err)
 	}
 	if got, want := string(out), "rshub: a write failed: short write\n"; got != want {
-		t.Errorf("last word is %q, want %q", got, want)
+		t.Errorf("output = %q, want %q", got, want)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/rshub/rshub/changelog/logtest"
 )
 
-// In memory, so that a slow disk does not decide how long the tests take.
+// TestLog runs in memory, so that a slow disk does not determine its duration.
 func TestLog(t *testing.T) {
 	t.Parallel()
 	logtest.Run(t, logtest.Backend{FakeClock: true, New: func(t *testing.T, o logtest.Options) func() (changelog.Log, error) {
@@ -18,7 +18,7 @@ func TestLog(t *testing.T) {
 	}})
 }
 
-// fatal fails the test where the process would end.
+// fatal returns an Options.Fatal that fails the test.
 func fatal(t *testing.T) func(string, error) {
 	return func(msg string, err error) {
 		t.Errorf("%s: %v", msg, err)

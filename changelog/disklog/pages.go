@@ -14,20 +14,20 @@ import (
 	"github.com/rshub/rshub/internal/inventory"
 )
 
-// pages stores the pages of the inventories of a Log's sets. They share the write-ahead
-// log with the sets' logs, so a crash leaves a prefix of both.
+// pages is the inventory.Store of a Log. The inventories share the write-ahead log with the sets' logs,
+// so a crash leaves a prefix of both.
 type pages struct{ log *Log }
 
 var _ inventory.Store = (*pages)(nil)
 
-// Inventories returns the store of the sets' inventories, which is part of the memory.
-// Nothing may be called on it after Close. A crash of the process, too, may undo the
-// writes of calls without inventory.Swap.Durable.
+// Inventories returns the store of the sets' inventories, which is part of the memory. None of its
+// methods may be called after the Log is closed. Even a crash of only the process may undo writes,
+// until a Swap with Durable set has returned.
 func (l *Log) Inventories() inventory.Store { return &pages{log: l} }
 
 // An inventoryRecord is the value of inv/<set>.
 type inventoryRecord struct {
-	begin            int64 // begin of the record's log
+	begin            int64 // begin of the log that the inventory belongs to
 	version, attempt uint64
 	head             []byte
 }
@@ -39,12 +39,12 @@ func (r inventoryRecord) encode() []byte {
 	return append(b, r.head...)
 }
 
-// inventory returns the record of a set's inventory. If there is none for the log that
-// began at begin, the record is zero, except for begin.
+// inventory returns the record of a set's inventory. If the store has none for the log that started at
+// begin, the record is zero except for begin.
 func (l *Log) inventory(set string, begin int64) (inventoryRecord, error) {
 	v, err := l.get(invKey(set))
 	if err == nil && v != nil && len(v) < 24 {
-		err = fmt.Errorf("%w: the record of its inventory has %d bytes", changelog.ErrCorrupt, len(v))
+		err = fmt.Errorf("%w: inventory record: got %d bytes, want at least 24", changelog.ErrCorrupt, len(v))
 	}
 	none := inventoryRecord{begin: begin}
 	if v == nil || err != nil {
@@ -57,7 +57,7 @@ func (l *Log) inventory(set string, begin int64) (inventoryRecord, error) {
 	return r, nil
 }
 
-// Load returns the record of a set.
+// Load returns the inventory record of a set.
 func (p *pages) Load(ctx context.Context, set string) (inventory.Record, error) {
 	r, err := p.load(ctx, set)
 	if err != nil {
@@ -78,14 +78,14 @@ func (p *pages) load(ctx context.Context, set string) (r inventory.Record, err e
 	if err != nil {
 		return r, err
 	}
-	state := s.state.Load() // read after the record, so that the log is not older than the record
+	state := s.state.Load() // read after the record, so that the state is not older than the record
 	if state == nil {
 		return r, feed.ErrNoSet
 	}
 	return inventory.Record{Log: *state, Now: p.log.now(), Version: record.version, Attempt: record.attempt, Head: record.head}, nil
 }
 
-// Swap replaces the record of a set.
+// Swap replaces the inventory record of a set.
 func (p *pages) Swap(ctx context.Context, set string, swap inventory.Swap) error {
 	if err := p.swap(ctx, set, swap); err != nil {
 		return fmt.Errorf("write the inventory of set %q: %w", set, err)
@@ -93,10 +93,10 @@ func (p *pages) Swap(ctx context.Context, set string, swap inventory.Swap) error
 	return nil
 }
 
-// swap may use the disk's reserve, so that pages can be removed from a full disk.
+// swap may use the disk's reserve, so that inventories can free pages on a full disk.
 func (p *pages) swap(ctx context.Context, set string, swap inventory.Swap) error {
 	if len(swap.Head) > inventory.MaxHead {
-		return fmt.Errorf("a head of %d bytes; it has at most %d", len(swap.Head), inventory.MaxHead)
+		return fmt.Errorf("inventory head: got %d bytes, want at most %d", len(swap.Head), inventory.MaxHead)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -108,13 +108,13 @@ func (p *pages) swap(ctx context.Context, set string, swap inventory.Swap) error
 	b, err := p.swapLocked(s, swap)
 	s.pages.Unlock()
 	if err == nil && swap.Durable {
-		err = p.log.wait(b)
+		err = p.log.waitDurable(b)
 	}
 	return err
 }
 
-// swapLocked applies a swap. The caller waits for the batch if the swap is
-// Durable.
+// swapLocked applies a swap. If the swap is Durable, it returns a batch that the caller must wait for.
+// The caller must hold s.pages.
 func (p *pages) swapLocked(s *set, swap inventory.Swap) (*pebble.Batch, error) {
 	l := p.log
 	if s.begin != swap.Begin {
@@ -127,7 +127,7 @@ func (p *pages) swapLocked(s *set, swap inventory.Swap) (*pebble.Batch, error) {
 	if r.version != swap.Version {
 		return nil, inventory.ErrRaced
 	}
-	if err := l.holds(s, swap.At); err != nil {
+	if err := l.checkCursor(s, swap.At); err != nil {
 		return nil, err
 	}
 	b := l.db.NewBatch()
@@ -138,9 +138,9 @@ func (p *pages) swapLocked(s *set, swap inventory.Swap) (*pebble.Batch, error) {
 	return nil, l.applyLazily(b)
 }
 
-// holds returns nil if a set's log holds an entry at a cursor, or if the cursor is zero.
-// On disk, only retention can remove the entry.
-func (l *Log) holds(s *set, at feed.Cursor) error {
+// checkCursor returns inventory.ErrLog unless the set's log has an entry at the cursor or the
+// cursor is zero. On disk, only retention can remove the entry.
+func (l *Log) checkCursor(s *set, at feed.Cursor) error {
 	if at.IsZero() {
 		return nil
 	}
@@ -148,7 +148,7 @@ func (l *Log) holds(s *set, at feed.Cursor) error {
 	if err != nil {
 		return err
 	}
-	ok, err := v.knows(at)
+	ok, err := v.contains(at)
 	if err := errors.Join(err, v.close()); err != nil {
 		return err
 	}
@@ -158,7 +158,8 @@ func (l *Log) holds(s *set, at feed.Cursor) error {
 	return nil
 }
 
-// lock finds a set and locks its pages. If it returns an error, nothing is locked.
+// lock returns a set after locking its pages. The caller must unlock set.pages. If lock returns an error,
+// nothing is locked.
 func (p *pages) lock(ctx context.Context, name string) (*set, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -168,7 +169,7 @@ func (p *pages) lock(ctx context.Context, name string) (*set, error) {
 		return nil, feed.ErrNoSet
 	}
 	s.pages.Lock()
-	err := ctx.Err() // the wait for the lock may have been long
+	err := ctx.Err() // ctx may have been canceled during the wait for the lock
 	if err == nil && s.state.Load() == nil {
 		err = feed.ErrNoSet
 	}
@@ -188,7 +189,7 @@ func (p *pages) Put(ctx context.Context, set string, begin int64, attempt uint64
 }
 
 func (p *pages) put(ctx context.Context, set string, begin int64, attempt uint64, written []inventory.Page) error {
-	if err := p.log.room(); err != nil {
+	if err := p.log.checkSpace(); err != nil {
 		return err
 	}
 	b := p.log.db.NewBatch()
@@ -239,7 +240,7 @@ func (p *pages) get(ctx context.Context, set string, begin int64, numbers []uint
 		}
 	}
 	if s.state.Load() == nil {
-		return none, nil // the set was deleted meanwhile, and perhaps made anew
+		return none, nil // the set was deleted in the meantime, and perhaps created again
 	}
 	return found, nil
 }
@@ -267,12 +268,12 @@ func (p *pages) remove(ctx context.Context, set string, begin int64, numbers []u
 	b := p.log.db.NewBatch()
 	for _, n := range numbers {
 		key := pageKey(set, n)
-		size, err := p.log.size(key)
+		size, err := p.log.valueSize(key)
 		if err != nil {
 			return errors.Join(err, b.Close())
 		}
 		if size >= 0 {
-			_ = b.DeleteSized(key, uint32(size), nil) // so that compaction knows what it can gain
+			_ = b.DeleteSized(key, uint32(size), nil) // so that Pebble knows how much space a compaction frees
 		}
 	}
 	if b.Empty() {
@@ -281,14 +282,14 @@ func (p *pages) remove(ctx context.Context, set string, begin int64, numbers []u
 	return p.log.applyLazily(b)
 }
 
-// size returns the size of a value, -1 when there is none.
-func (l *Log) size(key []byte) (int, error) {
+// valueSize returns the size of the value of a key in bytes, or -1 if the key does not exist.
+func (l *Log) valueSize(key []byte) (int, error) {
 	v, done, err := l.db.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return -1, nil
 	}
 	if err != nil {
-		return 0, damage(err)
+		return 0, wrapCorrupt(err)
 	}
 	return len(v), done.Close()
 }
@@ -314,7 +315,7 @@ func (p *pages) numbers(ctx context.Context, set string, begin int64, yield func
 	from, to := bounds("page/", set)
 	it, err := p.log.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
-		return damage(err)
+		return wrapCorrupt(err)
 	}
 	defer it.Close()
 	for it.First(); it.Valid() && s.state.Load() != nil; it.Next() {
@@ -325,5 +326,5 @@ func (p *pages) numbers(ctx context.Context, set string, begin int64, yield func
 			return nil
 		}
 	}
-	return errors.Join(damage(it.Error()), ctx.Err())
+	return errors.Join(wrapCorrupt(it.Error()), ctx.Err())
 }

@@ -26,7 +26,7 @@ func TestInventories(t *testing.T) {
 	storetest.Inventory(t, env)
 }
 
-// env makes a memory of one test.
+// env returns the memory of one test.
 func env(t *testing.T) storetest.Env {
 	l := start(t, "data", Options{FS: vfs.NewMem()})
 	t.Cleanup(func() { stop(t, l) })
@@ -40,14 +40,14 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-func wants(t testing.TB, want, err error) {
+func wantErr(t testing.TB, want, err error) {
 	t.Helper()
 	if !errors.Is(err, want) {
-		t.Fatalf("error is %v, want %v", err, want)
+		t.Fatalf("error = %v, want %v", err, want)
 	}
 }
 
-// load returns the record of the set's inventory.
+// load returns the inventory record of the set.
 func load(t testing.TB, s inventory.Store) inventory.Record {
 	t.Helper()
 	r, err := s.Load(t.Context(), "set")
@@ -55,8 +55,8 @@ func load(t testing.TB, s inventory.Store) inventory.Record {
 	return r
 }
 
-// swapped replaces the record of the set's inventory.
-func swapped(t testing.TB, s inventory.Store, w inventory.Swap) inventory.Record {
+// swapRecord replaces the inventory record of the set.
+func swapRecord(t testing.TB, s inventory.Store, w inventory.Swap) inventory.Record {
 	t.Helper()
 	r := load(t, s)
 	w.Begin, w.Version = r.Log.Begin, r.Version
@@ -64,7 +64,7 @@ func swapped(t testing.TB, s inventory.Store, w inventory.Swap) inventory.Record
 	return load(t, s)
 }
 
-// somePages returns pages with the numbers from from to to.
+// somePages returns the pages with numbers in [from, to].
 func somePages(from, to uint64) (pages []inventory.Page) {
 	for n := from; n <= to; n++ {
 		pages = append(pages, inventory.Page{Number: n, Bytes: fmt.Appendf(nil, "%d\x00%s", n, strings.Repeat("p", int(n%100)))})
@@ -72,8 +72,8 @@ func somePages(from, to uint64) (pages []inventory.Page) {
 	return pages
 }
 
-// there returns the numbers of the pages that are there, and checks their bytes.
-func there(t testing.TB, s inventory.Store, begin int64) (numbers []uint64) {
+// checkPages returns the numbers of the existing pages, and checks their bytes.
+func checkPages(t testing.TB, s inventory.Store, begin int64) (numbers []uint64) {
 	t.Helper()
 	for n, err := range s.Numbers(t.Context(), "set", begin) {
 		ok(t, err)
@@ -84,14 +84,14 @@ func there(t testing.TB, s inventory.Store, begin int64) (numbers []uint64) {
 	ok(t, err)
 	for i, n := range numbers {
 		if want := somePages(n, n)[0].Bytes; string(found[i]) != string(want) {
-			t.Errorf("page %d is %q, want %q", n, found[i], want)
+			t.Errorf("page %d = %q, want %q", n, found[i], want)
 		}
 	}
 	return numbers
 }
 
-// A crash leaves a prefix of what was done to the log and to the inventory, and all that came
-// before what was acknowledged as durable.
+// TestInventoryAfterCrash checks that a crash leaves a prefix of the writes to the log and to the
+// inventory, including everything before the last write acknowledged as durable.
 func TestInventoryAfterCrash(t *testing.T) {
 	t.Parallel()
 	disk := vfs.NewCrashableMem()
@@ -105,27 +105,27 @@ func TestInventoryAfterCrash(t *testing.T) {
 		a, err := l.Append(ctx, "set", changelog.Publish{Changes: changes("a", 1)})
 		ok(t, err)
 		heads = append(heads, a[0].Cursor)
-		r := swapped(t, s, inventory.Swap{Attempt: 5, Head: fmt.Append(nil, "reserved ", i)})
+		r := swapRecord(t, s, inventory.Swap{Attempt: 5, Head: fmt.Append(nil, "reserved ", i)})
 		ok(t, s.Put(ctx, "set", r.Log.Begin, 5, somePages(uint64(10*i)+1, uint64(10*i)+10)))
-		records = append(records, swapped(t, s, inventory.Swap{At: heads[i], Head: fmt.Append(nil, i), Durable: i == 1}))
+		records = append(records, swapRecord(t, s, inventory.Swap{At: heads[i], Head: fmt.Append(nil, i), Durable: i == 1}))
 	}
 	for _, unsynced := range []int{0, 100} {
 		crashed := start(t, "data", Options{FS: disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rand.New(rand.NewPCG(1, 2))})})
 		s := crashed.Inventories()
 		r := load(t, s)
 		if r.Log.Head != heads[2] || r.Version < records[1].Version {
-			t.Errorf("the record is %+v, it was %+v", r, records[1])
+			t.Errorf("record = %+v, want %+v", r, records[1])
 		}
-		switch pages := there(t, s, r.Log.Begin); {
+		switch pages := checkPages(t, s, r.Log.Begin); {
 		case string(r.Head) == "1" && len(pages) == 20, string(r.Head) == "reserved 2" && r.Attempt == 5, string(r.Head) == "2" && len(pages) == 30:
 		default:
-			t.Errorf("%d pages with %+v", len(pages), r)
+			t.Errorf("got %d pages with record %+v", len(pages), r)
 		}
 		stop(t, crashed)
 	}
 }
 
-// What is damaged is said to be.
+// TestDamagedRecord checks that a damaged record is an error.
 func TestDamagedRecord(t *testing.T) {
 	l := start(t, "data", Options{FS: vfs.NewMem()})
 	defer stop(t, l)
@@ -135,5 +135,5 @@ func TestDamagedRecord(t *testing.T) {
 	put(b, invKey("set"), []byte("nonsense"))
 	ok(t, l.commit(b))
 	_, err := s.Load(t.Context(), "set")
-	wants(t, changelog.ErrCorrupt, err)
+	wantErr(t, changelog.ErrCorrupt, err)
 }

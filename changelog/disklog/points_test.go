@@ -17,26 +17,26 @@ import (
 	"github.com/rshub/rshub/changelog/logtest"
 )
 
-// all says that a test that has a fixed sample is to try everything.
+// all makes a test with a fixed sample try everything.
 var all = os.Getenv("RSHUB_PROVE") != ""
 
-// A broken disk is one whose operations fail from an ordinal on, or at it only: those
-// that read, or those that change it.
+// A broken disk fails operations from an ordinal on, or only the one with that ordinal: those that
+// read, or those that write.
 type broken struct {
 	reads  bool
-	at     int64 // the first operation that fails; 0: none
-	stays  bool  // all later ones fail too
+	at     int64 // ordinal of the first operation that fails; zero means none
+	stays  bool  // all later operations also fail
 	count  atomic.Int64
 	failed atomic.Bool
-	what   atomic.Value // of the first operation that failed, a string
+	what   atomic.Value // string that describes the first operation that failed
 
-	// While a store is being opened, a failure ends the process at once: Open would
-	// return an error, and Pebble would panic in its own goroutines, which it leaves.
+	// While a store is being opened, a failure ends the process immediately: Open would
+	// return an error, and Pebble would panic in its own goroutines, which it leaves behind.
 	opening atomic.Bool
 	end     func(error)
 
-	apart atomic.Bool // what happens now is not part of the script
-	dead  atomic.Bool // the process has ended: no operation returns any more
+	apart atomic.Bool // present operations are not part of the script
+	dead  atomic.Bool // the process has ended, so no operation returns
 }
 
 func (b *broken) MaybeError(op errorfs.Op) error {
@@ -63,26 +63,25 @@ func (b *broken) MaybeError(op errorfs.Op) error {
 
 func (*broken) String() string { return "broken" }
 
-// hanging is after what time a process is killed: Pebble does not close a store whose
-// disk is gone, but tries again and again. A kill at any other moment is a fault, too.
+// hanging is the time after which a process is killed: Pebble does not close a store whose disk has
+// failed, but retries forever. A kill at any other moment is a fault, too.
 const hanging = time.Second
 
-// TestFaultPoints lets each write, sync, creation, renaming and removal of a file fail in
-// turn, and then each opening and reading, from the first opening of a memory to the end
-// of a fixed script.
-// After the process has ended or gone on, with and without what was not synced, everything
-// that was acknowledged is there and listed, an unknown step is there wholly or not at
-// all, and there is nothing else.
+// TestFaultPoints makes each write, sync, creation, rename and removal of a file fail in turn, and
+// then each open and read, from the first opening of a memory to the end of a fixed script. After
+// the process has ended or continued, with and without the data that was not synced, everything
+// acknowledged exists and is listed, an unknown step is stored completely or not at all, and
+// nothing else exists.
 func TestFaultPoints(t *testing.T) {
 	if testing.Short() {
-		t.Skip("lives a life for each fault")
+		t.Skip("runs the script for each fault")
 	}
 	tune := func(o *pebble.Options) {
 		small(o)
 		o.CacheSize = 1 << 20
 	}
-	life := func(base vfs.FS, disk *broken, fatal func(string, error)) *logtest.Life {
-		l := &logtest.Life{}
+	life := func(base vfs.FS, disk *broken, fatal func(string, error)) *logtest.ScriptRun {
+		l := &logtest.ScriptRun{}
 		fs := errorfs.Wrap(base, disk)
 		l.Open = func() (changelog.Log, error) {
 			disk.opening.Store(true)
@@ -95,22 +94,22 @@ func TestFaultPoints(t *testing.T) {
 		}
 		return l
 	}
-	var looks []string // after n steps
-	var folds *logtest.Folds
+	var looks []string // state after n steps
+	var folds *logtest.ResourceStates
 	clean := func(reads bool) (operations int64) {
 		never := &broken{reads: reads}
 		l := life(vfs.NewCrashableMem(), never, fatal(t))
-		looks, folds = []string{""}, new(logtest.Folds)
+		looks, folds = []string{""}, new(logtest.ResourceStates)
 		if err := l.Run(t.Context(), func(int) {
 			never.apart.Store(true)
-			looks = append(looks, l.Look(t))
-			folds.Note(t, l)
+			looks = append(looks, l.Dump(t))
+			folds.Record(t, l)
 			never.apart.Store(false)
 		}); err != nil {
 			t.Fatal(err)
 		}
 		operations = never.count.Load()
-		l.Keys(t, logtest.Steps())
+		l.CheckKeys(t, logtest.Steps())
 		ok(t, l.Log.Close())
 		return operations
 	}
@@ -126,12 +125,12 @@ func TestFaultPoints(t *testing.T) {
 				base := vfs.NewCrashableMem()
 				disk := &broken{reads: reads, at: at, stays: stays}
 				type end struct {
-					lost, kept    *vfs.MemFS // the disk without what was not synced, and with it: the machine has ended, or the process alone
-					before, after int64      // steps that were acknowledged
+					lost, kept    *vfs.MemFS // disk without the unsynced data, after a crash of the machine, and with it, after a crash of the process
+					before, after int64      // number of acknowledged steps
 					err           error
 				}
 				over := make(chan end, 1)
-				var l *logtest.Life
+				var l *logtest.ScriptRun
 				finish := func(err error) {
 					e := end{before: l.Acked.Load(), err: err}
 					e.lost = base.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 0})
@@ -140,7 +139,7 @@ func TestFaultPoints(t *testing.T) {
 					e.after = l.Acked.Load()
 					select {
 					case over <- e:
-					default: // only the first end counts
+					default: // only the first failure counts
 					}
 				}
 				disk.end = finish
@@ -160,12 +159,12 @@ func TestFaultPoints(t *testing.T) {
 					again := life(fs, new(broken), fatal(t))
 					log, err := again.Open()
 					if err != nil {
-						t.Fatalf("%s, synced only %t: it does not open again: %v", name, fs == e.lost, err)
+						t.Fatalf("%s, synced only %t: Open() = %v", name, fs == e.lost, err)
 					}
 					again.Log = log
-					got, steps := again.Look(t), -1
+					got, steps := again.Dump(t), -1
 					if e.before == 0 {
-						steps = 0 // nothing was acknowledged but perhaps that the memory is there
+						steps = 0 // at most the creation of the memory was acknowledged
 					}
 					for n := max(e.before, 1); n <= min(e.after+1, int64(logtest.Steps())) && steps < 0; n++ {
 						if got == looks[n] {
@@ -173,16 +172,16 @@ func TestFaultPoints(t *testing.T) {
 						}
 					}
 					if steps < 0 {
-						t.Fatalf("%s, synced only %t: after %d steps were acknowledged it is\n%swant\n%s", name, fs == e.lost, e.before, got, looks[e.before])
+						t.Fatalf("%s, synced only %t: state after %d acknowledged steps =\n%swant\n%s", name, fs == e.lost, e.before, got, looks[e.before])
 					}
-					again.Keys(t, steps)
-					again.Inventories(t, folds, int(e.before))
+					again.CheckKeys(t, steps)
+					again.CheckInventories(t, folds, int(e.before))
 					if err := log.Close(); err != nil {
 						t.Error(err)
 					}
 				}
 			}
 		}
-		t.Logf("reads %t: %d operations, of which every %d. failed; %d faults were not noticed by the script", reads, operations, every, silent)
+		t.Logf("reads %t: %d operations, one in %d failed; the script did not notice %d faults", reads, operations, every, silent)
 	}
 }

@@ -11,13 +11,13 @@ import (
 
 const (
 	defaultLimit = 1_000
-	// A read ends when its blocks have more bytes than one of these. So the memory
-	// and the time that one batch takes are bounded.
-	maxRead = 1 << 20 // of blocks as they are stored
-	maxSize = 1 << 20 // of blocks before compression
+	// Maximum sizes in bytes of the blocks of one read, which bound its memory and its time. A read
+	// stops before the block that exceeds one of them, but returns at least one entry.
+	maxRead = 1 << 20 // as stored
+	maxSize = 1 << 20 // before compression
 )
 
-// Since returns the entries that directly follow a cursor.
+// Since returns the entries that directly follow a cursor; see changelog.Log.
 func (l *Log) Since(ctx context.Context, name string, after feed.Cursor, limit int) (*feed.Batch, error) {
 	b, err := l.since(ctx, name, after, limit)
 	if err != nil {
@@ -36,14 +36,14 @@ func (l *Log) since(ctx context.Context, name string, after feed.Cursor, limit i
 	batch := &feed.Batch{Set: name, After: after, Cursor: after}
 	s := l.find(name)
 	if s == nil {
-		return batch, unmade(after)
+		return batch, missingSetError(after)
 	}
 	if state := s.state.Load(); state != nil && state.Head == after {
-		return batch, nil // nothing follows: the usual case, a follower that is up to date
+		return batch, nil // nothing follows; the usual case of a follower that is up to date
 	}
 	v, err := l.view(s)
 	if errors.Is(err, feed.ErrNoSet) {
-		return batch, unmade(after)
+		return batch, missingSetError(after)
 	}
 	if err != nil {
 		return nil, err
@@ -52,23 +52,22 @@ func (l *Log) since(ctx context.Context, name string, after feed.Cursor, limit i
 	return batch, errors.Join(err, v.close())
 }
 
-// unmade returns the error of Since for a cursor in a set that does not exist.
-func unmade(after feed.Cursor) error {
+// missingSetError returns the error of Since for a set that does not exist.
+func missingSetError(after feed.Cursor) error {
 	if after.IsZero() {
 		return nil
 	}
 	return feed.ErrGone
 }
 
-// At returns the cursor of the entry at a position; at the floor's position, the
-// floor.
+// At returns the cursor of the entry at a position, or the floor at the floor's position.
 func (l *Log) At(ctx context.Context, name string, position uint64) (feed.Cursor, error) {
-	c, err := l.look(ctx, name, func(v *view) (feed.Cursor, error) {
+	c, err := l.findCursor(ctx, name, func(v *view) (feed.Cursor, error) {
 		switch {
 		case position < v.state.Floor.Position:
 			return feed.Cursor{}, feed.ErrGone
 		case position > v.state.Head.Position:
-			return feed.Cursor{}, resourcesync.Invalidf("position %d lies behind the newest entry, %d", position, v.state.Head.Position)
+			return feed.Cursor{}, resourcesync.Invalidf("position %d is after the newest entry, %d", position, v.state.Head.Position)
 		}
 		return v.at(position)
 	})
@@ -78,9 +77,9 @@ func (l *Log) At(ctx context.Context, name string, position uint64) (feed.Cursor
 	return c, nil
 }
 
-// Seek returns the cursor behind which the entries with datetime >= micros begin.
+// Seek returns the cursor after which the entries with datetime >= micros start; see changelog.Log.
 func (l *Log) Seek(ctx context.Context, name string, micros int64) (feed.Cursor, error) {
-	c, err := l.look(ctx, name, func(v *view) (feed.Cursor, error) {
+	c, err := l.findCursor(ctx, name, func(v *view) (feed.Cursor, error) {
 		floor := v.state.Floor
 		if micros < floor.Micros || micros == floor.Micros && floor.Position > 0 {
 			return feed.Cursor{}, feed.ErrGone
@@ -93,8 +92,8 @@ func (l *Log) Seek(ctx context.Context, name string, micros int64) (feed.Cursor,
 	return c, nil
 }
 
-// look finds a cursor in a view of a set.
-func (l *Log) look(ctx context.Context, name string, find func(*view) (feed.Cursor, error)) (feed.Cursor, error) {
+// findCursor calls find with a view of a set, and returns its result.
+func (l *Log) findCursor(ctx context.Context, name string, find func(*view) (feed.Cursor, error)) (feed.Cursor, error) {
 	if err := ctx.Err(); err != nil {
 		return feed.Cursor{}, err
 	}

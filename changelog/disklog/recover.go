@@ -16,12 +16,12 @@ import (
 
 // openPebble opens l.db, which replays the write-ahead log.
 //
-// Pebble repeats a write that fails during the replay forever, and cannot be told to stop.
-// So openPebble returns after the first such failure, and some seconds after ctx is done. It
-// then leaves Pebble's goroutine and the lock of the directory behind, which end with the
-// process. As after a crash, the next process recovers.
+// If a write fails during the replay, Pebble retries it forever, and offers no way to stop it. So
+// openPebble returns after the first such failure, and at most openGrace after ctx is done. It
+// then abandons Pebble's goroutine and the lock of the directory, which end with the process. The
+// next process recovers as after a crash.
 func (l *Log) openPebble(ctx context.Context) error {
-	if err := l.roomToRecover(); err != nil {
+	if err := l.checkRecoverySpace(); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -36,7 +36,7 @@ func (l *Log) openPebble(ctx context.Context) error {
 		db, err := pebble.Open(l.dir, l.pebbleOptions())
 		opened <- result{db, err}
 	}()
-	leave := func(err error) error {
+	abandon := func(err error) error {
 		lock := l.lock
 		l.lock = nil
 		go func() {
@@ -50,13 +50,13 @@ func (l *Log) openPebble(ctx context.Context) error {
 	select {
 	case r := <-opened:
 		if r.err != nil {
-			return damage(r.err)
+			return wrapCorrupt(r.err)
 		}
 		l.db = r.db
 		l.opened.Store(true)
 		return nil
-	case err := <-l.opening:
-		return leave(fmt.Errorf("replay the write-ahead log: %w", err))
+	case err := <-l.openFailure:
+		return abandon(fmt.Errorf("replay the write-ahead log: %w", err))
 	case <-ctx.Done():
 	}
 	select {
@@ -65,46 +65,46 @@ func (l *Log) openPebble(ctx context.Context) error {
 			_ = r.db.Close()
 		}
 		return context.Cause(ctx)
-	case <-l.opening:
+	case <-l.openFailure:
 	case <-time.After(openGrace):
 	}
-	return leave(context.Cause(ctx))
+	return abandon(context.Cause(ctx))
 }
 
-// openGrace is how long openPebble waits for Pebble after it is told to stop.
+// openGrace is the time for which openPebble still waits for Pebble after ctx is done.
 const openGrace = 3 * time.Second
 
-// recoveryRoom is what recovery writes besides the tables: a new write-ahead log, a
-// manifest, and the identity of a new memory.
-const recoveryRoom = 4 << 20
+// recoverySpace is the number of bytes that recovery needs in addition to the tables: a new
+// write-ahead log, a manifest, and the identity of a new memory.
+const recoverySpace = 4 << 20
 
-// roomToRecover returns an error if the disk may have too little room to replay the
+// checkRecoverySpace returns an error if the disk may have too little free space to replay the
 // write-ahead log. The replay writes tables that are at most as large as the log.
-func (l *Log) roomToRecover() error {
-	size, err := sizeOf(l.opts.FS, l.dir, func(name string) bool { return strings.HasSuffix(name, ".log") })
+func (l *Log) checkRecoverySpace() error {
+	size, err := totalSize(l.opts.FS, l.dir, func(name string) bool { return strings.HasSuffix(name, ".log") })
 	if err != nil {
 		return err
 	}
-	err = l.roomFor(size+recoveryRoom, "recovery")
+	err = l.requireSpace(size+recoverySpace, "recovery")
 	if errors.Is(err, feed.ErrFull) {
-		err = fmt.Errorf("%w; make room, then start again", err)
+		err = fmt.Errorf("%w; free some space, then start again", err)
 	}
 	return err
 }
 
-// sizeOf returns the bytes of the files in a directory whose names are wanted.
-func sizeOf(fs vfs.FS, dir string, wanted func(name string) bool) (bytes uint64, err error) {
+// totalSize returns the total size of the files in a directory whose names match.
+func totalSize(fs vfs.FS, dir string, match func(name string) bool) (bytes uint64, err error) {
 	names, err := fs.List(dir)
 	if err != nil {
 		return 0, err
 	}
 	for _, name := range names {
-		if !wanted(name) {
+		if !match(name) {
 			continue
 		}
 		info, err := fs.Stat(fs.PathJoin(dir, name))
 		if errors.Is(err, os.ErrNotExist) {
-			continue // Pebble has removed it in the meantime
+			continue // removed by Pebble in the meantime
 		}
 		if err != nil {
 			return 0, err

@@ -14,23 +14,22 @@ import (
 	"github.com/rshub/rshub/changelog"
 )
 
-// After a power failure, the write-ahead log ends in a torn chunk. Pebble takes the
-// first bad chunk for that end, unless a later block of the log proves that the bad
-// chunk was once whole. It does not look at the rest of the same block. So damage in
-// the last 32 KiB of the log would silently lose all changes after it. checkTail looks
-// there.
+// After a power failure, the write-ahead log ends in a torn chunk. Pebble takes the first bad chunk
+// for that end, unless a later block of the log proves that the chunk was once complete. It does
+// not examine the rest of the same block. So damage in the last 32 KiB of the log would silently
+// lose all changes after it. checkTail examines that block.
 //
-// A chunk of the log has a checksum, the length of its content, a type, the number of
-// the log, and how much of the log was synced when the chunk was written.
+// A chunk of the log has a checksum, the length of its content, a type, the number of the log, and
+// the offset up to which the log was synced when the chunk was written.
 const (
 	walBlock  = 32 << 10
 	walHeader = 4 + 2 + 1 + 4 + 8
 
-	walFull, walLast = 9, 12 // the types of chunks that say how much was synced
+	walFull, walLast = 9, 12 // first and last type of chunks that have the synced offset
 )
 
-// checkTail returns an error if the newest write-ahead log is damaged where Pebble
-// does not look. A log that does not exist is not damaged.
+// checkTail returns an error if the newest write-ahead log is damaged in the part that Pebble does
+// not examine. It returns nil if there is no log.
 func checkTail(fs vfs.FS, dir string) error {
 	names, err := fs.List(dir)
 	if err != nil {
@@ -54,19 +53,19 @@ func checkTail(fs vfs.FS, dir string) error {
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if bad, ok := damagedTail(b, uint32(number)); ok {
-		return fmt.Errorf("%w: the file %s at byte %d; what follows there was written later, so this is not the end that a crash leaves", changelog.ErrCorrupt, newest, bad)
+	if bad, ok := findDamage(b, uint32(number)); ok {
+		return fmt.Errorf("%w: file %s at byte %d; the data after it was written later, so this is not a torn end after a crash", changelog.ErrCorrupt, newest, bad)
 	}
 	return nil
 }
 
-// damagedTail returns where the first bad chunk of a log begins. ok is false if the log
-// is whole, or may end there.
-func damagedTail(b []byte, number uint32) (bad int, ok bool) {
+// findDamage returns the offset of the first bad chunk of a log with a number. ok is false if the
+// log is whole, or if a crash may have torn it at that offset.
+func findDamage(b []byte, number uint32) (bad int, ok bool) {
 	for bad < len(b) {
-		size := chunk(b, bad, number)
+		size := chunkSize(b, bad, number)
 		if room := walBlock - bad%walBlock; size == 0 && room < walHeader {
-			size = room // too little room for a chunk
+			size = room // padding, too short for a chunk
 		}
 		if size == 0 {
 			break
@@ -74,7 +73,7 @@ func damagedTail(b []byte, number uint32) (bad int, ok bool) {
 		bad += size
 	}
 	for at := bad + 1; at < len(b) && at/walBlock == bad/walBlock; at++ {
-		if chunk(b, at, number) > 0 && binary.LittleEndian.Uint64(b[at+11:]) > uint64(bad) {
+		if chunkSize(b, at, number) > 0 && binary.LittleEndian.Uint64(b[at+11:]) > uint64(bad) {
 			return bad, true
 		}
 	}
@@ -83,9 +82,9 @@ func damagedTail(b []byte, number uint32) (bad int, ok bool) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// chunk returns the size of the chunk at an offset, or 0 if there is no whole chunk of
-// the log.
-func chunk(b []byte, at int, number uint32) int {
+// chunkSize returns the size in bytes of the valid chunk at an offset of the log with a number, or
+// 0 if there is none.
+func chunkSize(b []byte, at int, number uint32) int {
 	end := min(len(b), at-at%walBlock+walBlock)
 	if end-at < walHeader || b[at+6] < walFull || b[at+6] > walLast || binary.LittleEndian.Uint32(b[at+7:]) != number {
 		return 0

@@ -10,8 +10,8 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// TestRemovedWhileRead reads a log at the moment when entries are removed from the store
-// and the removal is not durable yet. A reader must never see a hole.
+// TestRemovedWhileRead reads a log at the moment when entries are removed from the store and the
+// removal is not durable yet. A reader must never see missing entries.
 func TestRemovedWhileRead(t *testing.T) {
 	ctx := t.Context()
 	for name, test := range map[string]struct {
@@ -26,7 +26,7 @@ func TestRemovedWhileRead(t *testing.T) {
 		"delete": {func(l *Log) error { return l.Delete(ctx, "set") }, feed.ErrNoSet, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fs, hold, release := heldDisk()
+			fs, hold, release := newHeldDisk()
 			l := filled(t, "data", Options{FS: fs})
 			defer stop(t, l)
 			first, err := l.At(ctx, "set", 1)
@@ -46,10 +46,10 @@ func TestRemovedWhileRead(t *testing.T) {
 			release()
 			running.Wait()
 			if err != nil || !errors.Is(since, feed.ErrGone) {
-				t.Errorf("a removed cursor yields %v, %v; want %v", since, err, feed.ErrGone)
+				t.Errorf("Since(removed cursor) = %v, %v; want %v", since, err, feed.ErrGone)
 			}
 			if !errors.Is(state, test.state) || s.Floor.Position != test.floor {
-				t.Errorf("floor is %v, %v; want %d, %v", s.Floor, state, test.floor, test.state)
+				t.Errorf("Floor = %v, %v; want %d, %v", s.Floor, state, test.floor, test.state)
 			}
 		})
 	}

@@ -15,60 +15,60 @@ var appendTests = []test{
 		last := m.state().Head
 		for _, n := range []int{1, 1, 3, 25, 1, 9} {
 			a := m.add(n)
-			m.same("after", a.After, last)
-			m.same("count", a.Count, n)
-			m.same("position", a.Cursor.Position, last.Position+uint64(n))
+			m.wantEqual("after", a.After, last)
+			m.wantEqual("count", a.Count, n)
+			m.wantEqual("position", a.Cursor.Position, last.Position+uint64(n))
 			s := m.state()
-			m.same("head", s.Head, a.Cursor)
-			m.same("latest", s.BeforeLatest, a.After)
+			m.wantEqual("head", s.Head, a.Cursor)
+			m.wantEqual("latest", s.BeforeLatest, a.After)
 			last = a.Cursor
 		}
-		m.same("entries", len(m.all(feed.Cursor{})), 40) // all checks the rest
+		m.wantEqual("entries", len(m.readAll(feed.Cursor{})), 40) // readAll checks the rest
 	}},
-	{"datetimes are the store's now, then one microsecond each", true, func(m *memory) {
+	{"datetimes start at the store's time, one microsecond apart", true, func(m *memory) {
 		m.make(name, k)
 		m.clock.advance(time.Second)
 		now := m.now()
 		a := m.add(25)
-		m.same("cursor", a.Cursor, feed.Cursor{Position: 25, Micros: now + 24})
-		for i, e := range m.all(a.After) {
-			m.same("datetime", e.Micros, now+int64(i))
+		m.wantEqual("cursor", a.Cursor, feed.Cursor{Position: 25, Micros: now + 24})
+		for i, e := range m.readAll(a.After) {
+			m.wantEqual("datetime", e.Micros, now+int64(i))
 		}
 	}},
 	{"the clock stands still", true, func(m *memory) {
 		m.make(name, k)
 		begin := m.state().Begin
-		m.same("cursor", m.add(1).Cursor, feed.Cursor{Position: 1, Micros: begin + 1})
-		m.same("cursor", m.add(2).Cursor, feed.Cursor{Position: 3, Micros: begin + 3})
+		m.wantEqual("cursor", m.add(1).Cursor, feed.Cursor{Position: 1, Micros: begin + 1})
+		m.wantEqual("cursor", m.add(2).Cursor, feed.Cursor{Position: 3, Micros: begin + 3})
 		a := m.publish(publish(1), publish(1), publish(2))
-		m.same("cursor", a[2].Cursor, feed.Cursor{Position: 7, Micros: begin + 7})
-		m.all(feed.Cursor{})
+		m.wantEqual("cursor", a[2].Cursor, feed.Cursor{Position: 7, Micros: begin + 7})
+		m.readAll(feed.Cursor{})
 	}},
 	{"the clock steps back", true, func(m *memory) {
 		m.make(name, k)
 		a := m.add(1)
 		m.clock.advance(-30 * time.Second)
-		m.same("cursor", m.add(1).Cursor, feed.Cursor{Position: 2, Micros: a.Cursor.Micros + 1})
+		m.wantEqual("cursor", m.add(1).Cursor, feed.Cursor{Position: 2, Micros: a.Cursor.Micros + 1})
 		m.reopen()
-		m.same("cursor", m.add(1).Cursor, feed.Cursor{Position: 3, Micros: a.Cursor.Micros + 2})
+		m.wantEqual("cursor", m.add(1).Cursor, feed.Cursor{Position: 3, Micros: a.Cursor.Micros + 2})
 		m.clock.advance(time.Minute)
-		m.same("cursor", m.add(1).Cursor, feed.Cursor{Position: 4, Micros: m.now()})
+		m.wantEqual("cursor", m.add(1).Cursor, feed.Cursor{Position: 4, Micros: m.now()})
 	}},
 	{"the clock is behind", true, func(m *memory) {
 		m.make(name, k)
-		first := m.publish(keyed("key", 1))[0]
+		first := m.publish(keyedPublish("key", 1))[0]
 		s := m.state()
 		m.clock.set(s.Head.Time().Add(-skew - time.Microsecond))
-		for _, p := range [][]changelog.Publish{{publish(1)}, {keyed("other", 1)}, {keyed("key", 1), publish(1)}} {
+		for _, p := range [][]changelog.Publish{{publish(1)}, {keyedPublish("other", 1)}, {keyedPublish("key", 1), publish(1)}} {
 			_, err := m.Append(m.ctx, name, p...)
-			m.wants(feed.ErrClock, err)
+			m.wantErr(feed.ErrClock, err)
 		}
 		first.Replayed = true
-		m.same("a retry", m.publish(keyed("key", 1))[0], first)
-		m.same("state", m.state(), s)
-		m.same("entries", len(m.all(feed.Cursor{})), 1)
+		m.wantEqual("a retry", m.publish(keyedPublish("key", 1))[0], first)
+		m.wantEqual("state", m.state(), s)
+		m.wantEqual("entries", len(m.readAll(feed.Cursor{})), 1)
 		m.clock.advance(time.Microsecond)
-		m.same("cursor", m.add(1).Cursor, feed.Cursor{Position: 2, Micros: s.Head.Micros + 1})
+		m.wantEqual("cursor", m.add(1).Cursor, feed.Cursor{Position: 2, Micros: s.Head.Micros + 1})
 	}},
 	{"publishes of one call", false, func(m *memory) {
 		m.make(name, k)
@@ -77,17 +77,17 @@ var appendTests = []test{
 		a := m.publish(p...)
 		after := first.Cursor
 		for i := range p {
-			m.same("after", a[i].After, after)
-			m.same("count", a[i].Count, len(p[i].Changes))
+			m.wantEqual("after", a[i].After, after)
+			m.wantEqual("count", a[i].Count, len(p[i].Changes))
 			after = a[i].Cursor
 		}
 		s := m.state()
-		m.same("head", s.Head, a[2].Cursor)
-		m.same("latest", s.BeforeLatest, a[2].After)
-		entries := m.all(first.Cursor)
+		m.wantEqual("head", s.Head, a[2].Cursor)
+		m.wantEqual("latest", s.BeforeLatest, a[2].After)
+		entries := m.readAll(first.Cursor)
 		for _, p := range p {
 			for _, c := range p.Changes {
-				m.same("change", entries[0].Change, c)
+				m.wantEqual("change", entries[0].Change, c)
 				entries = entries[1:]
 			}
 		}
@@ -97,38 +97,38 @@ var appendTests = []test{
 		s := m.state()
 		a, err := m.Append(m.ctx, name)
 		m.ok(err)
-		m.same("answers", len(a), 0)
-		m.same("state", m.state(), s)
+		m.wantEqual("answers", len(a), 0)
+		m.wantEqual("state", m.state(), s)
 	}},
 	{"all or nothing", false, func(m *memory) {
 		m.make(name, k)
 		m.add(2)
 		s := m.state()
-		long := keyed(strings.Repeat("k", changelog.MaxKey+1), 1)
+		long := keyedPublish(strings.Repeat("k", changelog.MaxKey+1), 1)
 		for _, bad := range []changelog.Publish{{}, publish(changelog.MaxBatch + 1), long} {
-			_, err := m.Append(m.ctx, name, publish(1), bad, keyed("key", 1))
-			m.wants(resourcesync.ErrInvalid, err)
-			m.same("state", m.state(), s)
+			_, err := m.Append(m.ctx, name, publish(1), bad, keyedPublish("key", 1))
+			m.wantErr(resourcesync.ErrInvalid, err)
+			m.wantEqual("state", m.state(), s)
 		}
-		if a := m.publish(keyed("key", 1))[0]; a.Replayed {
-			m.Error("the key of a publish that was not added is remembered")
+		if a := m.publish(keyedPublish("key", 1))[0]; a.Replayed {
+			m.Error("Replayed = true for the key of a publish that was not added")
 		}
-		m.publish(keyed(strings.Repeat("k", changelog.MaxKey), 1))
+		m.publish(keyedPublish(strings.Repeat("k", changelog.MaxKey), 1))
 	}},
 	{"the largest batch", false, func(m *memory) {
 		m.make(name, 9_999) // boundaries in the middle of blocks
 		m.add(7)
 		p := publish(changelog.MaxBatch)
 		a := m.publish(p)[0]
-		m.same("count", a.Count, changelog.MaxBatch)
-		m.same("position", a.Cursor.Position, uint64(changelog.MaxBatch+7))
+		m.wantEqual("count", a.Count, changelog.MaxBatch)
+		m.wantEqual("position", a.Cursor.Position, uint64(changelog.MaxBatch+7))
 		m.reopen()
-		entries := m.all(a.After)
-		m.same("entries", len(entries), len(p.Changes))
+		entries := m.readAll(a.After)
+		m.wantEqual("entries", len(entries), len(p.Changes))
 		for i := range entries {
-			m.same("loc", entries[i].Change.Loc, p.Changes[i].Loc)
+			m.wantEqual("loc", entries[i].Change.Loc, p.Changes[i].Loc)
 		}
-		m.same("latest", m.state().BeforeLatest, a.After)
+		m.wantEqual("latest", m.state().BeforeLatest, a.After)
 	}},
 	{"batches across lists", false, func(m *memory) {
 		m.make(name, 3)
@@ -141,7 +141,7 @@ var appendTests = []test{
 		for limit := 1; limit < 9; limit++ {
 			var got []resourcesync.Change
 			for c := (feed.Cursor{}); ; {
-				b := m.after(c, limit)
+				b := m.readBatch(c, limit)
 				if len(b.Entries) == 0 {
 					break
 				}
@@ -150,13 +150,13 @@ var appendTests = []test{
 				}
 				c = b.Cursor
 			}
-			m.same("changes", got, want)
+			m.wantEqual("changes", got, want)
 		}
 	}},
 	{"lists of one", false, func(m *memory) {
 		m.make(name, 1)
 		m.add(5)
-		m.same("entries", len(m.all(feed.Cursor{})), 5)
+		m.wantEqual("entries", len(m.readAll(feed.Cursor{})), 5)
 	}},
 	{"large entries", false, func(m *memory) {
 		m.make(name, k)
@@ -167,26 +167,26 @@ var appendTests = []test{
 			want = append(want, p.Changes...)
 			m.publish(p)
 		}
-		for i, e := range m.all(feed.Cursor{}) {
-			m.same("change", e.Change, want[i])
+		for i, e := range m.readAll(feed.Cursor{}) {
+			m.wantEqual("change", e.Change, want[i])
 		}
 		m.reopen()
-		for i, e := range m.all(feed.Cursor{}) {
-			m.same("change", e.Change, want[i])
+		for i, e := range m.readAll(feed.Cursor{}) {
+			m.wantEqual("change", e.Change, want[i])
 		}
 	}},
-	{"what is read does not change with the publisher's slice", false, func(m *memory) {
+	{"entries do not share the publisher's slice", false, func(m *memory) {
 		m.make(name, k)
 		p := publish(5)
 		loc := p.Changes[2].Loc
 		m.publish(p)
 		p.Changes[2].Loc = "https://example.org/other"
-		b := m.after(feed.Cursor{}, 0)
-		m.same("loc", b.Entries[2].Change.Loc, loc)
+		b := m.readBatch(feed.Cursor{}, 0)
+		m.wantEqual("loc", b.Entries[2].Change.Loc, loc)
 		b.Entries[2].Change.Loc = "https://example.org/mine"
-		m.same("loc", m.after(feed.Cursor{}, 0).Entries[2].Change.Loc, loc)
+		m.wantEqual("loc", m.readBatch(feed.Cursor{}, 0).Entries[2].Change.Loc, loc)
 	}},
-	{"a change comes back as it was", false, func(m *memory) {
+	{"changes are read unmodified", false, func(m *memory) {
 		m.make(name, k)
 		changes := everyField()
 		m.publish(changelog.Publish{Changes: changes}) // compressed
@@ -195,8 +195,8 @@ var appendTests = []test{
 		}
 		check := func() {
 			m.Helper()
-			for i, e := range m.all(feed.Cursor{}) {
-				m.same("change", e.Change, changes[i%len(changes)])
+			for i, e := range m.readAll(feed.Cursor{}) {
+				m.wantEqual("change", e.Change, changes[i%len(changes)])
 			}
 		}
 		check()
@@ -205,7 +205,7 @@ var appendTests = []test{
 	}},
 }
 
-// noise is text that does not compress.
+// noise returns a string of n bytes that does not compress.
 func noise(n int, seed uint32) string {
 	b := make([]byte, n)
 	x := seed + 1
@@ -218,7 +218,7 @@ func noise(n int, seed uint32) string {
 	return string(b)
 }
 
-// everyField returns changes that have each field, in its edge cases too.
+// everyField returns changes with each field, including edge cases.
 func everyField() []resourcesync.Change {
 	zero, big := int64(0), int64(1<<53)
 	day := time.Date(2001, 2, 3, 0, 0, 0, 0, time.UTC)

@@ -9,14 +9,14 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// ahead is how far the clock is ahead in these tests.
+// ahead is the time by which the clock is wrong in these tests.
 const ahead = 10 * 365 * 24 * time.Hour
 
-// spoil makes a set with five entries, and with five more that were added while the clock
-// was ahead. It returns all cursors of the set.
-func (m *memory) spoil() []feed.Cursor {
+// addFuture creates a set with five entries, and five more that were added while the clock was
+// ahead. It returns all cursors of the set.
+func (m *memory) addFuture() []feed.Cursor {
 	m.Helper()
-	at := m.spaced(5)
+	at := m.addSpaced(5)
 	m.clock.advance(ahead)
 	for range 5 {
 		m.clock.advance(step)
@@ -26,30 +26,30 @@ func (m *memory) spoil() []feed.Cursor {
 	return at
 }
 
-// gone checks that cursors of deleted sets are gone.
-func (m *memory) gone(cursors []feed.Cursor) {
+// wantGone checks that cursors of deleted sets are gone.
+func (m *memory) wantGone(cursors []feed.Cursor) {
 	m.Helper()
 	for _, c := range cursors {
 		_, err := m.Since(m.ctx, name, c, 0)
-		m.wants(feed.ErrGone, err)
+		m.wantErr(feed.ErrGone, err)
 	}
 }
 
 var clockTests = []test{
-	{"a set whose head lies in the future is refused alone", true, func(m *memory) {
-		at := m.spoil()
+	{"only a set with its head in the future is refused", true, func(m *memory) {
+		at := m.addFuture()
 		m.make("other", k)
 		for range 2 {
 			s := m.state()
-			for _, p := range []changelog.Publish{publish(1), keyed("key", 1)} {
+			for _, p := range []changelog.Publish{publish(1), keyedPublish("key", 1)} {
 				_, err := m.Append(m.ctx, name, p)
-				m.wants(feed.ErrClock, err)
+				m.wantErr(feed.ErrClock, err)
 				if text := err.Error(); !strings.Contains(text, at[10].Time().Format(time.RFC3339)) {
-					m.Errorf("the error does not say when the newest entry is from: %v", err)
+					m.Errorf("error = %v, want the datetime of the newest entry in it", err)
 				}
 			}
-			m.same("state", m.state(), s)
-			m.same("entries", len(m.all(feed.Cursor{})), 10)
+			m.wantEqual("state", m.state(), s)
+			m.wantEqual("entries", len(m.readAll(feed.Cursor{})), 10)
 			m.ok(m.Check(m.ctx))
 			_, err := m.Append(m.ctx, "other", publish(1))
 			m.ok(err)
@@ -57,55 +57,55 @@ var clockTests = []test{
 			m.ok(err)
 			m.reopen()
 		}
-		m.clock.advance(ahead) // it takes changes again when that time has come
+		m.clock.advance(ahead) // the set accepts changes again when that time has come
 		m.add(1)
 	}},
-	{"made anew it begins at the right time", true, func(m *memory) {
-		old := m.spoil()
+	{"recreated set starts now", true, func(m *memory) {
+		old := m.addFuture()
 		m.ok(m.Delete(m.ctx, name))
-		m.gone(old)
+		m.wantGone(old)
 		m.reopen()
 		m.make(name, k)
 		s := m.state()
-		m.near(s.Begin)
-		m.same("was", s.PriorMicros, old[10].Micros)
-		m.gone(old)
-		// The log passes the positions of the deleted one,
+		m.wantBegin(s.Begin)
+		m.wantEqual("was", s.PriorMicros, old[10].Micros)
+		m.wantGone(old)
+		// The log passes the positions of the deleted log,
 		for range 15 {
 			m.clock.advance(step)
 			m.add(1)
-			m.gone(old)
+			m.wantGone(old)
 		}
-		m.same("entries", len(m.all(feed.Cursor{})), 15)
+		m.wantEqual("entries", len(m.readAll(feed.Cursor{})), 15)
 		m.reopen()
-		m.gone(old)
-		m.same("was", m.state().PriorMicros, old[10].Micros)
-		// and years later also its datetimes.
+		m.wantGone(old)
+		m.wantEqual("was", m.state().PriorMicros, old[10].Micros)
+		// and years later its datetimes, too.
 		m.clock.advance(ahead - 600*time.Second)
 		for range 40 {
 			m.clock.advance(step)
 			m.add(1)
-			m.gone(old)
+			m.wantGone(old)
 		}
-		m.same("entries", len(m.all(feed.Cursor{})), 55)
-		// A cursor that is later than all of them could be from this log, so it is only
+		m.wantEqual("entries", len(m.readAll(feed.Cursor{})), 55)
+		// A cursor that is later than all of them could belong to this log, so it is only
 		// diverged.
 		head := m.state().Head
-		m.diverged(feed.Cursor{Position: head.Position + 1, Micros: head.Micros + skew.Microseconds()}, head)
+		m.wantDiverged(feed.Cursor{Position: head.Position + 1, Micros: head.Micros + skew.Microseconds()}, head)
 	}},
-	{"made anew again and again", true, func(m *memory) {
-		old := m.spoil()
+	{"recreated repeatedly", true, func(m *memory) {
+		old := m.addFuture()
 		m.ok(m.Delete(m.ctx, name))
 		latest := old[10].Micros
 		for range 3 {
 			m.make(name, k)
 			s := m.state()
-			m.same("was", s.PriorMicros, latest)
-			m.near(s.Begin)
-			m.gone(old)
+			m.wantEqual("was", s.PriorMicros, latest)
+			m.wantBegin(s.Begin)
+			m.wantGone(old)
 			old = append(old, s.Floor, m.add(4).Cursor)
-			m.ok(m.Delete(m.ctx, name)) // the clock stands
-			m.gone(old)
+			m.ok(m.Delete(m.ctx, name)) // the clock stands still
+			m.wantGone(old)
 		}
 	}},
 	{"deleted while the clock is ahead", true, func(m *memory) {
@@ -119,140 +119,140 @@ var clockTests = []test{
 		m.clock.advance(-ahead)
 		for range 2 {
 			m.make(name, k)
-			m.near(m.state().Begin)
-			m.gone(old)
+			m.wantBegin(m.state().Begin)
+			m.wantGone(old)
 			old = append(old, m.add(8).Cursor)
 			m.ok(m.Delete(m.ctx, name))
-			m.gone(old)
+			m.wantGone(old)
 		}
 	}},
-	{"a clock that goes as it should is not in doubt", true, func(m *memory) {
+	{"a correct clock is not in doubt", true, func(m *memory) {
 		for range 200 {
-			m.ticks(false)
+			m.wantTick(false)
 			m.clock.advance(time.Minute)
 		}
 		m.reopen()
 		for range 20 {
-			m.ticks(false)
+			m.wantTick(false)
 			m.clock.advance(40 * time.Minute)
 		}
 		m.clock.advance(-30 * time.Hour)
-		m.ticks(false)
+		m.wantTick(false)
 	}},
-	{"a clock that went far ahead is in doubt for a day", true, func(m *memory) {
-		m.ticks(false)
+	{"a clock far ahead is in doubt for a day", true, func(m *memory) {
+		m.wantTick(false)
 		m.clock.advance(changelog.ClockStep + time.Microsecond)
-		m.ticks(true)
+		m.wantTick(true)
 		m.reopen()
 		for range 24*60 - 1 {
 			m.clock.advance(time.Minute)
-			m.ticks(true)
+			m.wantTick(true)
 		}
 		m.clock.advance(time.Minute)
-		m.ticks(false)
+		m.wantTick(false)
 		m.clock.advance(time.Minute)
-		m.ticks(false)
-		// It goes ahead twice.
+		m.wantTick(false)
+		// The clock jumps ahead twice.
 		m.clock.advance(ahead)
-		m.ticks(true)
+		m.wantTick(true)
 		m.clock.advance(ahead)
-		m.ticks(true)
+		m.wantTick(true)
 		m.clock.advance(time.Hour)
-		m.ticks(true)
+		m.wantTick(true)
 	}},
-	{"a clock that was set back is believed", true, func(m *memory) {
-		m.ticks(false)
+	{"a clock that was set back is not in doubt", true, func(m *memory) {
+		m.wantTick(false)
 		m.clock.advance(ahead)
-		m.ticks(true)
+		m.wantTick(true)
 		m.clock.advance(time.Minute)
-		m.ticks(true)
+		m.wantTick(true)
 		m.clock.advance(-ahead)
-		m.ticks(false)
+		m.wantTick(false)
 		m.reopen()
 		m.clock.advance(time.Minute)
-		m.ticks(false)
+		m.wantTick(false)
 	}},
-	{"nothing is removed for its age while the clock is in doubt", true, func(m *memory) {
+	{"nothing is removed by age while the clock is in doubt", true, func(m *memory) {
 		m.make(name, k)
-		kept := m.publish(keyed("key", 1))[0]
+		kept := m.publish(keyedPublish("key", 1))[0]
 		m.add(94)
 		m.clock.advance(ahead)
-		m.trims(changelog.Retention{Age: time.Hour, Doubtful: true}, 0)
-		m.trims(changelog.Retention{Age: time.Hour, Count: 85, Doubtful: true}, 10)
+		m.wantTrim(changelog.Retention{Age: time.Hour, Doubtful: true}, 0)
+		m.wantTrim(changelog.Retention{Age: time.Hour, Count: 85, Doubtful: true}, 10)
 		m.clock.advance(-ahead)
 		kept.Replayed = true
-		m.same("a retry", m.publish(keyed("key", 1))[0], kept)
+		m.wantEqual("a retry", m.publish(keyedPublish("key", 1))[0], kept)
 		m.clock.advance(ahead)
-		m.trims(changelog.Retention{Age: time.Hour}, 80)
+		m.wantTrim(changelog.Retention{Age: time.Hour}, 80)
 	}},
-	{"no key expires by its age while the clock is in doubt", true, func(m *memory) {
+	{"no key expires by age while the clock is in doubt", true, func(m *memory) {
 		m.make(name, k)
-		m.ticks(false)
-		first := m.publish(keyed("key", 1))[0]
+		m.wantTick(false)
+		first := m.publish(keyedPublish("key", 1))[0]
 		first.Replayed = true
 		known := func() {
 			m.Helper()
-			m.same("a retry", m.publish(keyed("key", 1))[0], first)
-			m.wants(feed.ErrKeyReused, m.publish(keyed("key", 2))[0].Err)
+			m.wantEqual("a retry", m.publish(keyedPublish("key", 1))[0], first)
+			m.wantErr(feed.ErrKeyReused, m.publish(keyedPublish("key", 2))[0].Err)
 			other := publish(1)
 			other.Unless = "key"
-			m.wants(feed.ErrKeyReused, m.publish(other)[0].Err)
+			m.wantErr(feed.ErrKeyReused, m.publish(other)[0].Err)
 		}
 		m.clock.advance(2 * changelog.KeyAge)
 		known() // before the first Tick,
-		m.trims(changelog.Retention{}, 0)
+		m.wantTrim(changelog.Retention{}, 0)
 		known()
 		m.reopen() // in a hub that starts,
 		known()
-		m.ticks(true)
+		m.wantTick(true)
 		known() // and until the doubt ends.
 		m.reopen()
 		known()
 		for range 23 {
 			m.clock.advance(time.Hour)
-			m.ticks(true)
+			m.wantTick(true)
 		}
-		m.trims(changelog.Retention{Doubtful: true}, 0)
+		m.wantTrim(changelog.Retention{Doubtful: true}, 0)
 		known()
 		m.clock.advance(time.Hour)
-		m.ticks(false)
-		m.same("replayed", m.publish(keyed("key", 2))[0].Replayed, false)
+		m.wantTick(false)
+		m.wantEqual("replayed", m.publish(keyedPublish("key", 2))[0].Replayed, false)
 	}},
 	{"keys expire by count while the clock is in doubt", true, func(m *memory) {
 		if race {
 			m.Skip("100,000 publishes take minutes with the race detector")
 		}
 		m.make(name, 10_000)
-		m.ticks(false)
-		m.publish(keyed("key", 1))
+		m.wantTick(false)
+		m.publish(keyedPublish("key", 1))
 		m.clock.advance(ahead)
-		m.ticks(true)
+		m.wantTick(true)
 		for i := range 10 {
 			p := make([]changelog.Publish, changelog.KeyCount/10)
 			for j := range p {
-				p[j] = keyed(fmt.Sprint("n", i*len(p)+j), 1)
+				p[j] = keyedPublish(fmt.Sprint("n", i*len(p)+j), 1)
 			}
 			m.publish(p...)
 		}
-		m.same("replayed", m.publish(keyed("key", 1))[0].Replayed, false)
+		m.wantEqual("replayed", m.publish(keyedPublish("key", 1))[0].Replayed, false)
 	}},
 }
 
-// near wants a log to begin now, or only the few microseconds later that earlier logs
-// of its name require.
-func (m *memory) near(begin int64) {
+// wantBegin checks that a log started now, or only the few microseconds later that earlier logs
+// with its name require.
+func (m *memory) wantBegin(begin int64) {
 	m.Helper()
 	if d := begin - m.now(); d < 0 || d > 20 {
-		m.Errorf("begins at %d, and now is %d", begin, m.now())
+		m.Errorf("Begin = %d, want about %d", begin, m.now())
 	}
 }
 
-// ticks calls Tick, and wants the clock to be in doubt or not.
-func (m *memory) ticks(doubtful bool) {
+// wantTick calls Tick, and checks whether the clock is in doubt.
+func (m *memory) wantTick(doubtful bool) {
 	m.Helper()
 	got, err := m.Tick(m.ctx)
 	m.ok(err)
 	if got != doubtful {
-		m.Fatalf("at %v the clock is in doubt: %t", m.clock.now(), got)
+		m.Fatalf("Tick() at %v = %t", m.clock.now(), got)
 	}
 }

@@ -14,14 +14,14 @@ import (
 )
 
 // inventoryOf returns the inventory of a set of the memory.
-func (l *Life) inventoryOf(set string) *inventory.Inventory {
+func (l *ScriptRun) inventoryOf(set string) *inventory.Inventory {
 	log := l.Log.(interface{ Inventories() inventory.Store })
 	return inventory.New(log.Inventories(), set, inventory.Options{})
 }
 
-// commit brings the inventory of a set up to the head of its log. It begins anew if the log
-// no longer reaches back to the newest root.
-func (l *Life) commit(ctx context.Context, set string) error {
+// commit commits the inventory of a set at the head of its log. It builds the inventory from
+// scratch if the log no longer reaches back to the newest root.
+func (l *ScriptRun) commit(ctx context.Context, set string) error {
 	v := l.inventoryOf(set)
 	rec, head, err := v.Load(ctx)
 	if err != nil {
@@ -45,7 +45,7 @@ func (l *Life) commit(ctx context.Context, set string) error {
 	return err
 }
 
-// entries calls do with the entries of a log from one cursor to another.
+// entries calls do with each entry of a log after the cursor from, up to the cursor to.
 func entries(ctx context.Context, log changelog.Log, set string, from, to feed.Cursor, do func(feed.Entry)) error {
 	for from != to {
 		b, err := log.Since(ctx, set, from, 0)
@@ -53,7 +53,7 @@ func entries(ctx context.Context, log changelog.Log, set string, from, to feed.C
 			return err
 		}
 		if b.Diverged || len(b.Entries) == 0 {
-			return fmt.Errorf("set %q does not go on behind %v", set, from)
+			return fmt.Errorf("no entries of set %q after %v", set, from)
 		}
 		for _, e := range b.Entries {
 			if e.Position <= to.Position {
@@ -65,29 +65,29 @@ func entries(ctx context.Context, log changelog.Log, set string, from, to feed.C
 	return nil
 }
 
-// Folds are what the sets of the script held after each of its steps. An inventory that
-// is made after a step must hold the same. A Life without a fault fills them in.
-type Folds struct {
-	held map[string]*fold
-	text map[string]string // by name, begin and cursor
+// ResourceStates has the resources of the script's sets after each of its steps. A ScriptRun
+// without a fault records them. An inventory committed after a step must have the same resources.
+type ResourceStates struct {
+	found map[string]*resourceState // newest state by set and begin
+	text  map[string]string         // result of resources by stateKey
 }
 
-// A fold is the state of one log's resources at a cursor.
-type fold struct {
+// A resourceState has the resources of one log at a cursor.
+type resourceState struct {
 	upto   feed.Cursor
 	newest map[string]feed.Entry
 }
 
-func foldKey(set string, begin int64, at feed.Cursor) string {
+func stateKey(set string, begin int64, at feed.Cursor) string {
 	return fmt.Sprint(set, " ", begin, " ", at)
 }
 
-// Note records what the sets hold now. It is called after each step of a life without
-// a fault.
-func (f *Folds) Note(t testing.TB, l *Life) {
+// Record records the present resources of the sets. The test calls it after each step of a run
+// without a fault.
+func (f *ResourceStates) Record(t testing.TB, l *ScriptRun) {
 	t.Helper()
-	if f.held == nil {
-		f.held, f.text = make(map[string]*fold), make(map[string]string)
+	if f.found == nil {
+		f.found, f.text = make(map[string]*resourceState), make(map[string]string)
 	}
 	for _, set := range []string{"a", "b"} {
 		states, err := l.Log.Sets(t.Context(), set)
@@ -95,27 +95,27 @@ func (f *Folds) Note(t testing.TB, l *Life) {
 			t.Fatal(err)
 		}
 		for _, s := range states {
-			key := foldKey(set, s.Begin, feed.Cursor{})
-			held := f.held[key]
-			if held == nil {
-				held = &fold{upto: s.Floor, newest: make(map[string]feed.Entry)}
-				f.held[key] = held
+			key := stateKey(set, s.Begin, feed.Cursor{})
+			found := f.found[key]
+			if found == nil {
+				found = &resourceState{upto: s.Floor, newest: make(map[string]feed.Entry)}
+				f.found[key] = found
 			}
-			if err := entries(t.Context(), l.Log, set, held.upto, s.Head, func(e feed.Entry) {
-				held.newest[e.Change.Loc] = e
+			if err := entries(t.Context(), l.Log, set, found.upto, s.Head, func(e feed.Entry) {
+				found.newest[e.Change.Loc] = e
 				if !inventory.Exists(&e) {
-					delete(held.newest, e.Change.Loc)
+					delete(found.newest, e.Change.Loc)
 				}
 			}); err != nil {
 				t.Fatal(err)
 			}
-			held.upto = s.Head
-			f.text[foldKey(set, s.Begin, s.Head)] = resources(maps.All(held.newest))
+			found.upto = s.Head
+			f.text[stateKey(set, s.Begin, s.Head)] = resources(maps.All(found.newest))
 		}
 	}
 }
 
-// resources returns a text with every resource, in the order of loc.
+// resources returns a string with a line for each resource, in the order of loc.
 func resources(all func(yield func(string, feed.Entry) bool)) string {
 	var lines []string
 	for loc, e := range all {
@@ -125,11 +125,11 @@ func resources(all func(yield func(string, feed.Entry) bool)) string {
 	return strings.Join(lines, "\n")
 }
 
-// Inventories checks the inventories of a memory after a fault. The first acked steps of
-// the script were acknowledged. Every root must be whole, and hold what the log says up
-// to its cursor. Everything that was acknowledged as durable must be there. Then
-// Inventories commits, and checks the result, too.
-func (l *Life) Inventories(t testing.TB, folds *Folds, acked int) {
+// CheckInventories checks the inventories of a memory after a fault. The first acked steps of the
+// script were acknowledged. Every root must be complete, and match the log up to its cursor.
+// Everything that was acknowledged as durable must exist. Then CheckInventories commits, and checks
+// the result, too.
+func (l *ScriptRun) CheckInventories(t testing.TB, recorded *ResourceStates, acked int) {
 	t.Helper()
 	for _, set := range []string{"a", "b"} {
 		states, err := l.Log.Sets(t.Context(), set)
@@ -139,49 +139,49 @@ func (l *Life) Inventories(t testing.TB, folds *Folds, acked int) {
 		if len(states) == 0 {
 			continue
 		}
-		l.inventory(t, folds, states[0], slices.ContainsFunc(script()[:acked], func(s stage) bool { return s.name == "complete "+set }))
-		if _, ok := folds.text[foldKey(set, states[0].Begin, states[0].Head)]; !ok {
-			continue // nobody knows what this head says: another hub has done the rest of the script
+		l.inventory(t, recorded, states[0], slices.ContainsFunc(script()[:acked], func(s scriptStep) bool { return s.name == "complete "+set }))
+		if _, ok := recorded.text[stateKey(set, states[0].Begin, states[0].Head)]; !ok {
+			continue // no state was recorded for this head, because another hub executed the rest of the script
 		}
 		if err := l.commit(t.Context(), set); err != nil {
-			t.Fatalf("commit the inventory of %s after the fault: %v", set, err)
+			t.Fatalf("commit of inventory %s after the fault: %v", set, err)
 		}
-		if root := l.inventory(t, folds, states[0], false); root.Cursor != states[0].Head {
-			t.Fatalf("the inventory of %s is at %v after a commit, and the head is %v", set, root.Cursor, states[0].Head)
+		if root := l.inventory(t, recorded, states[0], false); root.Cursor != states[0].Head {
+			t.Fatalf("inventory of %s after a commit is at %v, want %v", set, root.Cursor, states[0].Head)
 		}
 	}
 }
 
-func (l *Life) inventory(t testing.TB, folds *Folds, s feed.State, complete bool) inventory.Root {
+func (l *ScriptRun) inventory(t testing.TB, recorded *ResourceStates, s feed.State, complete bool) inventory.Root {
 	t.Helper()
 	v := l.inventoryOf(s.Set)
 	_, head, err := v.Load(t.Context())
 	if err != nil {
-		t.Fatalf("the inventory of %s: %v", s.Set, err)
+		t.Fatalf("inventory of %s: %v", s.Set, err)
 	}
 	if complete && head.Complete.IsZero() {
-		t.Fatalf("the inventory of %s is not complete, and it was acknowledged to be", s.Set)
+		t.Fatalf("inventory of %s is not complete, want it complete as acknowledged", s.Set)
 	}
 	if err := v.Check(t.Context()); err != nil {
-		t.Fatalf("the inventory of %s: %v", s.Set, err)
+		t.Fatalf("inventory of %s: %v", s.Set, err)
 	}
 	root := head.Newest()
 	if root.Upto == 0 {
 		return root
 	}
-	want, ok := folds.text[foldKey(s.Set, s.Begin, root.Cursor)]
+	want, ok := recorded.text[stateKey(s.Set, s.Begin, root.Cursor)]
 	if !ok || root.Cursor.Position > s.Head.Position {
-		t.Fatalf("the inventory of %s is at %v, the log at %v", s.Set, root.Cursor, s.Head)
+		t.Fatalf("inventory of %s is at unknown cursor %v, log at %v", s.Set, root.Cursor, s.Head)
 	}
-	held := make(map[string]feed.Entry)
+	found := make(map[string]feed.Entry)
 	for e, err := range v.Tree(root).Walk(t.Context(), inventory.Range{}) {
 		if err != nil {
-			t.Fatalf("the inventory of %s: %v", s.Set, err)
+			t.Fatalf("inventory of %s: %v", s.Set, err)
 		}
-		held[strings.Clone(e.Change.Loc)] = *e
+		found[strings.Clone(e.Change.Loc)] = *e
 	}
-	if got := resources(maps.All(held)); got != want {
-		t.Fatalf("the inventory of %s at %v is\n%s\nwant\n%s", s.Set, root.Cursor, got, want)
+	if got := resources(maps.All(found)); got != want {
+		t.Fatalf("inventory of %s at %v =\n%s\nwant\n%s", s.Set, root.Cursor, got, want)
 	}
 	return root
 }

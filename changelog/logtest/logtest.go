@@ -1,9 +1,8 @@
-// Package logtest is the contract of changelog.Log as a test suite. Each implementation runs it in
-// a test of its own.
+// Package logtest is the contract of changelog.Log as a test suite, which each implementation runs
+// in one of its tests.
 //
-// The tests cover order, cursors, retention, retries with a key, and what a reader is told after a
-// failover. They do not cover durability after a crash: that is tested in packages disklog and
-// redislog.
+// The tests cover order, cursors, retention, retries with a key, and the results of readers after a
+// failover. They do not cover durability after a crash, which packages disklog and redislog test.
 package logtest
 
 import (
@@ -22,27 +21,26 @@ import (
 
 // A Backend is a kind of change memory.
 type Backend struct {
-	// New makes an empty store for one memory, and returns the function that opens it.
-	// The suite may close the memory and open it again; it must then still hold
-	// everything. It is open at most once at a time. The backend removes the store when
-	// the test ends.
+	// New creates an empty store for one memory, and returns the function that opens it. The suite
+	// may close the memory and open it again, which must preserve all data. It is open at most once
+	// at a time. The backend must remove the store when the test ends.
 	New func(t *testing.T, o Options) (open func() (changelog.Log, error))
 
-	// FakeClock says that the memory's clock is Options.Now. Otherwise the tests
-	// that set the clock are skipped.
+	// FakeClock reports that the memory's clock is Options.Now. If it is false, tests that set the
+	// clock are skipped.
 	FakeClock bool
 }
 
-// Options are what a memory under test is configured with.
+// Options configures a memory under test.
 type Options struct {
-	Now       func() time.Time // a memory with a clock of its own ignores it
+	Now       func() time.Time // ignored by a memory with its own clock
 	ClockSkew time.Duration
 }
 
 // skew is the ClockSkew of all tests.
 const skew = time.Minute
 
-// Run runs the suite. Every subtest has a memory of its own.
+// Run runs the suite. Every subtest has its own memory.
 func Run(t *testing.T, b Backend) {
 	for _, group := range []struct {
 		name  string
@@ -73,17 +71,16 @@ func Run(t *testing.T, b Backend) {
 
 type test struct {
 	name  string
-	clock bool // it needs a clock that can be set
+	clock bool // the test needs a clock that can be set
 	run   func(m *memory)
 }
 
-// A memory is a log under test. Its steps fail the test instead of returning an
-// error.
+// A memory is a log under test. Its methods fail the test instead of returning an error.
 type memory struct {
 	*testing.T
 	changelog.Log
 	ctx    context.Context
-	reopen func() // closes and opens again
+	reopen func() // closes the log and opens it again
 	clock  *clock
 	fake   bool
 }
@@ -122,7 +119,7 @@ func (c *clock) now() time.Time          { return time.UnixMicro(c.micros.Load()
 func (c *clock) set(t time.Time)         { c.micros.Store(t.UnixMicro()) }
 func (c *clock) advance(d time.Duration) { c.micros.Add(d.Microseconds()) }
 
-// now is the memory's time in microseconds, as far as the test knows it.
+// now returns the memory's time in microseconds. It is approximate unless the clock is fake.
 func (m *memory) now() int64 {
 	if m.fake {
 		return m.clock.micros.Load()
@@ -130,7 +127,7 @@ func (m *memory) now() int64 {
 	return time.Now().UnixMicro()
 }
 
-// The set that most tests use, and its list size where they do not say.
+// Set of most tests, and its list size unless the test chooses another one.
 const (
 	name = "set"
 	k    = 10
@@ -148,17 +145,17 @@ func (m *memory) ok(err error) {
 	}
 }
 
-func (m *memory) wants(want, err error) {
+func (m *memory) wantErr(want, err error) {
 	m.Helper()
 	if !errors.Is(err, want) {
-		m.Fatalf("error is %v, want %v", err, want)
+		m.Fatalf("error = %v, want %v", err, want)
 	}
 }
 
-func (m *memory) same(what string, got, want any) {
+func (m *memory) wantEqual(what string, got, want any) {
 	m.Helper()
 	if !reflect.DeepEqual(got, want) {
-		m.Fatalf("%s is\n\t%+v, want\n\t%+v", what, got, want)
+		m.Fatalf("%s = \n\t%+v, want\n\t%+v", what, got, want)
 	}
 }
 
@@ -180,16 +177,16 @@ func (m *memory) publish(p ...changelog.Publish) []changelog.Appended {
 	a, err := m.Append(m.ctx, name, p...)
 	m.ok(err)
 	if len(a) != len(p) {
-		m.Fatalf("%d publishes have %d answers", len(p), len(a))
+		m.Fatalf("Append(%d publishes) = %d results", len(p), len(a))
 	}
 	for i := range a {
-		m.blocks(p[i], &a[i])
+		m.checkBlocks(p[i], &a[i])
 	}
 	return a
 }
 
-// blocks checks the blocks of an Appended, if it has any, and removes them from it.
-func (m *memory) blocks(p changelog.Publish, a *changelog.Appended) {
+// checkBlocks checks the blocks of an Appended, if it has any, and removes them from it.
+func (m *memory) checkBlocks(p changelog.Publish, a *changelog.Appended) {
 	m.Helper()
 	var changes []resourcesync.Change
 	left := a.Count
@@ -198,54 +195,54 @@ func (m *memory) blocks(p changelog.Publish, a *changelog.Appended) {
 		entries, err := b.Block.Entries(feed.Cursor{Position: a.Cursor.Position - uint64(left), Micros: a.Cursor.Micros - int64(left)})
 		m.ok(err)
 		for _, e := range entries {
-			m.same("position in a block", e.Position, a.After.Position+uint64(len(changes))+1)
+			m.wantEqual("position in a block", e.Position, a.After.Position+uint64(len(changes))+1)
 			changes = append(changes, e.Change)
 		}
 	}
 	if a.Blocks != nil {
-		m.same("changes in the blocks", changes, p.Changes)
+		m.wantEqual("changes in the blocks", changes, p.Changes)
 	}
 	a.Blocks = nil
 }
 
-// after reads one batch, and checks the rules for every batch.
-func (m *memory) after(c feed.Cursor, limit int) *feed.Batch {
+// readBatch reads one batch, and checks the rules for every batch.
+func (m *memory) readBatch(c feed.Cursor, limit int) *feed.Batch {
 	m.Helper()
 	b, err := m.Since(m.ctx, name, c, limit)
 	m.ok(err)
-	m.consistent(b, limit)
+	m.checkBatch(b, limit)
 	return b
 }
 
-func (m *memory) consistent(b *feed.Batch, limit int) {
+func (m *memory) checkBatch(b *feed.Batch, limit int) {
 	m.Helper()
 	if limit <= 0 {
 		limit = 1000
 	}
 	if b.Set != name || len(b.Entries) > limit {
-		m.Fatalf("batch of set %q with %d entries, limit %d", b.Set, len(b.Entries), limit)
+		m.Fatalf("got batch of set %q with %d entries, limit %d", b.Set, len(b.Entries), limit)
 	}
 	last := b.After
 	for i := range b.Entries {
 		c := b.Entries[i].Cursor
 		if c.Position != last.Position+1 || c.Micros <= last.Micros {
-			m.Fatalf("entry %v follows %v", c, last)
+			m.Fatalf("got entry %v after %v", c, last)
 		}
 		last = c
 	}
 	if b.Cursor != last {
-		m.Fatalf("cursor is %v, want %v", b.Cursor, last)
+		m.Fatalf("Cursor = %v, want %v", b.Cursor, last)
 	}
 }
 
-// all reads everything after a cursor.
-func (m *memory) all(c feed.Cursor) []feed.Entry {
+// readAll reads all entries after a cursor.
+func (m *memory) readAll(c feed.Cursor) []feed.Entry {
 	m.Helper()
 	var entries []feed.Entry
 	for {
-		b := m.after(c, 0)
+		b := m.readBatch(c, 0)
 		if b.Diverged || b.After != c {
-			m.Fatalf("batch after %v, diverged %t, want after %v", b.After, b.Diverged, c)
+			m.Fatalf("After = %v, Diverged = %t, want %v, false", b.After, b.Diverged, c)
 		}
 		if len(b.Entries) == 0 {
 			return entries
@@ -255,22 +252,23 @@ func (m *memory) all(c feed.Cursor) []feed.Entry {
 	}
 }
 
-// numbered counts the changes that were made, so that each differs.
-var numbered atomic.Int64
+// changeNumber is the number of the last change, so that each change differs.
+var changeNumber atomic.Int64
 
+// publish returns a publish of n changes.
 func publish(n int) changelog.Publish {
 	p := changelog.Publish{Changes: make([]resourcesync.Change, n)}
 	for i := range p.Changes {
 		p.Changes[i] = resourcesync.Change{
-			Loc:    fmt.Sprintf("https://example.org/resource/%d", numbered.Add(1)),
+			Loc:    fmt.Sprintf("https://example.org/resource/%d", changeNumber.Add(1)),
 			Change: resourcesync.Updated,
 		}
 	}
 	return p
 }
 
-// keyed is a publish of one change with a key, and a hash that begins with hash.
-func keyed(key string, hash byte) changelog.Publish {
+// keyedPublish returns a publish of one change with a key, and a hash that starts with hash.
+func keyedPublish(key string, hash byte) changelog.Publish {
 	p := publish(1)
 	p.Key, p.Hash = key, [32]byte{hash}
 	return p

@@ -17,21 +17,21 @@ import (
 )
 
 var modelTests = []test{
-	{"random", true, func(m *memory) { m.random(false) }},
-	{"random, with a clock that goes wrong", true, func(m *memory) { m.random(true) }},
+	{"random", true, func(m *memory) { m.compareRandom(false) }},
+	{"random, with a clock that goes wrong", true, func(m *memory) { m.compareRandom(true) }},
 }
 
-// random compares a memory with the model of it, step by step. With -short it makes one
-// run instead of four.
-func (m *memory) random(wild bool) {
-	was := make(map[string]changelog.Left)
+// compareRandom compares a memory with a model of it, after each of many random steps. With -short
+// it makes one run instead of four. If wild is true, the clock goes wrong.
+func (m *memory) compareRandom(wild bool) {
+	tombstones := make(map[string]changelog.Tombstone)
 	seed := testutil.Seed(m.T)
 	runs := uint64(4)
 	if testing.Short() {
 		runs = 1
 	}
 	for i := range runs {
-		r := &run{memory: m, Rand: rand.New(rand.NewPCG(seed, i)), sets: make(map[string]*modelSet), was: was, wild: wild}
+		r := &modelRun{memory: m, Rand: rand.New(rand.NewPCG(seed, i)), sets: make(map[string]*modelSet), tombstones: tombstones, wild: wild}
 		for range 1_000 {
 			r.step()
 		}
@@ -44,25 +44,25 @@ func (m *memory) random(wild bool) {
 // A modelSet is the expected state of a set.
 type modelSet struct {
 	feed.State
-	entries []feed.Entry // behind the floor
+	entries []feed.Entry // entries after the floor
 	keys    map[string]changelog.Appended
 	hashes  map[string]byte
-	unsure  map[string]bool // keys that Trim may have forgotten or not; a clock that is set back does not make them clear
+	unsure  map[string]bool // keys that Trim may have removed or not; setting back the clock does not resolve that
 }
 
-// A run drives a memory and the model of it, and compares all answers.
-type run struct {
+// A modelRun executes random steps on a memory and its model, and compares all results.
+type modelRun struct {
 	*memory
 	*rand.Rand
-	sets map[string]*modelSet
-	was  map[string]changelog.Left // by deleted sets
-	wild bool                      // the clock goes wrong
-	off  time.Duration             // by how much it is wrong now
+	sets       map[string]*modelSet
+	tombstones map[string]changelog.Tombstone // tombstones of deleted sets
+	wild       bool                           // whether the clock goes wrong
+	off        time.Duration                  // present error of the clock
 }
 
 var modelNames = []string{"a", "a-b", "a.b"}
 
-func (r *run) step() {
+func (r *modelRun) step() {
 	r.Helper()
 	set := modelNames[r.IntN(len(modelNames))]
 	s := r.sets[set]
@@ -94,7 +94,8 @@ func (r *run) step() {
 	r.compare()
 }
 
-func (r *run) compare() {
+// compare compares the states of all sets.
+func (r *modelRun) compare() {
 	r.Helper()
 	states, err := r.Sets(r.ctx)
 	r.ok(err)
@@ -103,44 +104,44 @@ func (r *run) compare() {
 		want = append(want, s.State)
 	}
 	slices.SortFunc(want, func(a, b feed.State) int { return strings.Compare(a.Set, b.Set) })
-	r.same("number of sets", len(states), len(want))
+	r.wantEqual("number of sets", len(states), len(want))
 	for i := range want {
-		r.same("state", states[i], want[i])
+		r.wantEqual("state", states[i], want[i])
 	}
 }
 
-func (r *run) make(set string) {
+func (r *modelRun) make(set string) {
 	r.Helper()
 	size := 1 + r.IntN(12)
 	r.ok(r.Make(r.ctx, set, feed.Description{}, size))
-	begin, was := r.now(), r.was[set]
-	if was.Upto <= begin+skew.Microseconds() {
-		begin = max(begin, was.Upto+1)
+	begin, prior := r.now(), r.tombstones[set]
+	if prior.End <= begin+skew.Microseconds() {
+		begin = max(begin, prior.End+1)
 	}
-	if was.Ever < begin {
-		was.Ever = 0
+	if prior.Latest < begin {
+		prior.Latest = 0
 	}
 	floor := feed.Cursor{Micros: begin}
 	r.sets[set] = &modelSet{
-		State: feed.State{Set: set, ListSize: size, Begin: begin, PriorMicros: was.Ever, Floor: floor, Head: floor, BeforeLatest: floor},
+		State: feed.State{Set: set, ListSize: size, Begin: begin, PriorMicros: prior.Latest, Floor: floor, Head: floor, BeforeLatest: floor},
 		keys:  make(map[string]changelog.Appended), hashes: make(map[string]byte), unsure: make(map[string]bool),
 	}
 }
 
-func (r *run) delete(set string) {
+func (r *modelRun) delete(set string) {
 	r.Helper()
 	s := r.sets[set]
 	r.ok(r.Delete(r.ctx, set))
-	left := changelog.Left{Upto: s.Head.Micros, Ever: max(r.was[set].Ever, s.Head.Micros)}
+	left := changelog.Tombstone{End: s.Head.Micros, Latest: max(r.tombstones[set].Latest, s.Head.Micros)}
 	if s.Head.Micros > r.now()+skew.Microseconds() {
-		left.Upto = min(s.Head.Micros, max(r.now(), s.Begin))
+		left.End = min(s.Head.Micros, max(r.now(), s.Begin))
 	}
-	r.was[set] = left
+	r.tombstones[set] = left
 	delete(r.sets, set)
 }
 
-// tick moves the clock, mostly a little, sometimes far, sometimes back.
-func (r *run) tick() {
+// tick moves the clock, usually a little, sometimes far, sometimes back.
+func (r *modelRun) tick() {
 	if r.wild && r.IntN(20) == 0 {
 		off := time.Duration(r.IntN(3)) * 100 * 24 * time.Hour
 		r.clock.advance(off - r.off)
@@ -160,7 +161,7 @@ func (r *run) tick() {
 	}
 }
 
-func (r *run) append(s *modelSet) {
+func (r *modelRun) append(s *modelSet) {
 	r.Helper()
 	publishes := make([]changelog.Publish, 1+r.IntN(3)*r.IntN(2))
 	for i := range publishes {
@@ -180,7 +181,7 @@ func (r *run) append(s *modelSet) {
 		return ok && r.now()-a.Cursor.Micros <= changelog.KeyAge.Microseconds()
 	}
 	if s.Head.Micros > r.now()+skew.Microseconds() && slices.ContainsFunc(publishes, func(p changelog.Publish) bool { return !seen(p.Key) && !seen(p.Unless) }) {
-		r.wants(feed.ErrClock, err)
+		r.wantErr(feed.ErrClock, err)
 		return
 	}
 	r.ok(err)
@@ -190,21 +191,21 @@ func (r *run) append(s *modelSet) {
 		want := s.keys[p.Key]
 		switch {
 		case barred, known && s.hashes[p.Key] != p.Hash[0]:
-			r.wants(feed.ErrKeyReused, got[i].Err)
+			r.wantErr(feed.ErrKeyReused, got[i].Err)
 			continue
 		case known:
 			want.Replayed = true
 		default:
 			want = s.add(p, r.now())
 		}
-		r.blocks(p, &got[i])
-		r.same("answer", got[i], want)
+		r.checkBlocks(p, &got[i])
+		r.wantEqual("Appended", got[i], want)
 	}
 }
 
-// key returns a key, or none if it is unclear whether the set still knows it: the clock
-// that the age was or is measured by may differ by the skew.
-func (r *run) key(s *modelSet) string {
+// key returns a key, or "" if it is uncertain whether the set still knows it, because the clock
+// that measures its age may differ by the skew.
+func (r *modelRun) key(s *modelSet) string {
 	key := fmt.Sprint("key", r.IntN(20))
 	if s.unsure[key] {
 		return ""
@@ -217,6 +218,7 @@ func (r *run) key(s *modelSet) string {
 	return key
 }
 
+// add appends a publish to the model, and returns the expected result.
 func (s *modelSet) add(p changelog.Publish, now int64) changelog.Appended {
 	a := changelog.Appended{After: s.Head, Count: len(p.Changes)}
 	for _, c := range p.Changes {
@@ -231,7 +233,7 @@ func (s *modelSet) add(p changelog.Publish, now int64) changelog.Appended {
 }
 
 // cursor returns a cursor that a destination might have.
-func (r *run) cursor(s *modelSet) feed.Cursor {
+func (r *modelRun) cursor(s *modelSet) feed.Cursor {
 	c := s.Floor
 	switch n := r.IntN(12); {
 	case n == 0:
@@ -250,35 +252,36 @@ func (r *run) cursor(s *modelSet) feed.Cursor {
 	return c
 }
 
-func (r *run) since(s *modelSet) {
+func (r *modelRun) since(s *modelSet) {
 	r.Helper()
 	c, limit := r.cursor(s), 1+r.IntN(40)
 	got, err := r.Since(r.ctx, s.Set, c, limit)
 	after, diverged, gone := s.verify(c)
 	if gone {
-		r.wants(feed.ErrGone, err)
+		r.wantErr(feed.ErrGone, err)
 		return
 	}
 	r.ok(err)
-	r.same("diverged", got.Diverged, diverged)
-	r.same("after", got.After, after)
+	r.wantEqual("diverged", got.Diverged, diverged)
+	r.wantEqual("after", got.After, after)
 	rest := s.entries[s.index(after.Position):]
 	if n := len(got.Entries); n > limit || n > len(rest) || n == 0 && len(rest) > 0 {
-		r.Fatalf("%d entries of %d, limit %d", n, len(rest), limit)
+		r.Fatalf("got %d entries of %d, limit %d", n, len(rest), limit)
 	}
 	cursor := after
 	for i, e := range got.Entries {
-		r.same("entry", e, rest[i])
+		r.wantEqual("entry", e, rest[i])
 		cursor = e.Cursor
 	}
-	r.same("cursor", got.Cursor, cursor)
+	r.wantEqual("cursor", got.Cursor, cursor)
 }
 
-// index is where the entries after a position begin.
+// index returns the index of the first entry after a position.
 func (s *modelSet) index(position uint64) int {
 	return int(max(position, s.Floor.Position) - s.Floor.Position)
 }
 
+// verify returns the expected result of Since for the cursor c.
 func (s *modelSet) verify(c feed.Cursor) (after feed.Cursor, diverged, gone bool) {
 	if c == s.Floor || c.IsZero() && s.Floor.Position == 0 {
 		return c, false, false
@@ -300,12 +303,12 @@ func (s *modelSet) verify(c feed.Cursor) (after feed.Cursor, diverged, gone bool
 	return after, true, false
 }
 
-func (r *run) seek(s *modelSet) {
+func (r *modelRun) seek(s *modelSet) {
 	r.Helper()
 	micros := r.cursor(s).Micros
 	got, err := r.Seek(r.ctx, s.Set, micros)
 	if micros < s.Floor.Micros || micros == s.Floor.Micros && s.Floor.Position > 0 {
-		r.wants(feed.ErrGone, err)
+		r.wantErr(feed.ErrGone, err)
 		return
 	}
 	r.ok(err)
@@ -313,29 +316,29 @@ func (r *run) seek(s *modelSet) {
 	if n := sort.Search(len(s.entries), func(i int) bool { return s.entries[i].Micros >= micros }); n > 0 {
 		want = s.entries[n-1].Cursor
 	}
-	r.same("cursor", got, want)
+	r.wantEqual("cursor", got, want)
 }
 
-func (r *run) at(s *modelSet) {
+func (r *modelRun) at(s *modelSet) {
 	r.Helper()
 	position := r.cursor(s).Position
 	got, err := r.At(r.ctx, s.Set, position)
 	switch {
 	case position < s.Floor.Position:
-		r.wants(feed.ErrGone, err)
+		r.wantErr(feed.ErrGone, err)
 	case position > s.Head.Position:
-		r.wants(resourcesync.ErrInvalid, err)
+		r.wantErr(resourcesync.ErrInvalid, err)
 	case position == s.Floor.Position:
-		r.same("cursor", got, s.Floor)
+		r.wantEqual("cursor", got, s.Floor)
 	default:
-		r.same("cursor", got, s.entries[s.index(position)-1].Cursor)
+		r.wantEqual("cursor", got, s.entries[s.index(position)-1].Cursor)
 	}
 	if err != nil && errors.Is(err, feed.ErrGone) == errors.Is(err, resourcesync.ErrInvalid) {
 		r.Fatal(err)
 	}
 }
 
-func (r *run) trim(s *modelSet) {
+func (r *modelRun) trim(s *modelSet) {
 	r.Helper()
 	var ret changelog.Retention
 	if r.IntN(2) == 0 {
@@ -366,7 +369,7 @@ func (r *run) trim(s *modelSet) {
 	}
 	got, err := r.Trim(r.ctx, s.Set, ret)
 	r.ok(err)
-	r.same("removed", got, removed)
+	r.wantEqual("removed", got, removed)
 	for key, a := range s.keys {
 		age := r.now() - a.Cursor.Micros
 		if age > changelog.KeyAge.Microseconds()-2*skew.Microseconds() {

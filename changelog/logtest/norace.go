@@ -2,4 +2,4 @@
 
 package logtest
 
-const race = false // whether the race detector is on
+const race = false // reports whether the race detector is enabled

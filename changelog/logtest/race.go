@@ -2,4 +2,4 @@
 
 package logtest
 
-const race = true // whether the race detector is on
+const race = true // reports whether the race detector is enabled

@@ -19,55 +19,53 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Life is one run of a fixed script on a memory, for tests that break the memory at
-// each of its operations in turn. The clock of the memory is Life.Now, so each run
-// without a fault is the same, to the microsecond. After each step of such a run, a
-// test records the state of the memory with Look. After a fault, the memory must be in
-// the state after the last acknowledged step. If the answer to the next step is
-// unknown, the state after that step is right, too. Anything else is a lost, a torn or
-// a repeated change.
-type Life struct {
-	Open  func() (changelog.Log, error) // opens the memory, at first and after the script has closed it
-	Log   changelog.Log                 // nil before the first step, and after a restart that failed
-	Acked atomic.Int64                  // how many steps are acknowledged
+// A ScriptRun is one run of a fixed script on a memory, for tests that break the memory at each of
+// its operations in turn. The clock of the memory is ScriptRun.Now, so all runs without a fault are
+// equal, to the microsecond. After each step of such a run, a test records the state of the memory
+// with Dump. After a fault, the memory must be in the state after the last acknowledged step. If
+// the answer to the next step is unknown, the state after that step is also correct. Any other
+// state means a lost, torn or repeated change.
+type ScriptRun struct {
+	Open  func() (changelog.Log, error) // opens the memory, also after the script has closed it
+	Log   changelog.Log                 // nil before the first step and after a failed restart
+	Acked atomic.Int64                  // number of acknowledged steps
 
 	micros atomic.Int64
 }
 
-// begin is when each life begins. Each step comes a second after the one before.
+// begin is the start of each run. Each step is one second after the previous one.
 var begin = time.Date(2026, 3, 4, 5, 6, 7, 89_000, time.UTC)
 
-// Now is the time of a Life. It stands still during a step. If the Life does not run the
-// script, Now is after the script's end.
-func (l *Life) Now() time.Time {
+// Now returns the time of the run, which stands still during a step. Before the script runs, it is
+// after the script's end.
+func (l *ScriptRun) Now() time.Time {
 	if at := l.micros.Load(); at > 0 {
 		return time.UnixMicro(at)
 	}
 	return begin.Add(time.Duration(Steps()) * time.Second)
 }
 
-// A stage is a step of the script: one call, or the start of the memory.
-type stage struct {
+// A scriptStep is a step of the script: one call, or the start of the memory.
+type scriptStep struct {
 	name      string
 	set       string
-	publishes []changelog.Publish // what it appends
-	do        func(ctx context.Context, l *Life) error
+	publishes []changelog.Publish // appended publishes; nil for other steps
+	do        func(ctx context.Context, l *ScriptRun) error
 }
 
-// Steps is how many steps the script has.
+// Steps returns the number of steps of the script.
 func Steps() int { return len(script()) }
 
-// StepName describes a step of the script, by its number from 0.
+// StepName returns the name of a step of the script by its number, from 0.
 func StepName(n int) string { return script()[n].name }
 
-// Run runs the script until its end, or until a step fails. It calls after when a step
-// is acknowledged.
-func (l *Life) Run(ctx context.Context, after func(step int)) error { return l.run(ctx, 0, after) }
+// Run runs the script until its end, or until a step fails. It calls after when a step is
+// acknowledged.
+func (l *ScriptRun) Run(ctx context.Context, after func(step int)) error { return l.run(ctx, 0, after) }
 
-// Rest runs the script from a step on, on a memory that is open. Another Life may
-// already have done the step: see Repeatable. So a set that the step deletes may not
-// exist.
-func (l *Life) Rest(ctx context.Context, from int) error {
+// Resume runs the script from a step on, on an open memory. Another ScriptRun may already have
+// executed that step, see Repeatable. So a set that the step deletes may not exist.
+func (l *ScriptRun) Resume(ctx context.Context, from int) error {
 	err := l.run(ctx, from, func(int) {})
 	if errors.Is(err, feed.ErrNoSet) && l.Acked.Load() == 0 {
 		err = l.run(ctx, from+1, func(int) {})
@@ -75,13 +73,13 @@ func (l *Life) Rest(ctx context.Context, from int) error {
 	return err
 }
 
-// Repeatable reports whether a step may be done again if its answer is unknown: it
-// adds nothing, or only publishes with keys.
+// Repeatable reports whether a step may be repeated if its answer is unknown: it adds nothing, or
+// only publishes with keys.
 func Repeatable(step int) bool {
 	return !slices.ContainsFunc(script()[step].publishes, func(p changelog.Publish) bool { return p.Key == "" })
 }
 
-func (l *Life) run(ctx context.Context, from int, after func(step int)) error {
+func (l *ScriptRun) run(ctx context.Context, from int, after func(step int)) error {
 	for i, s := range script() {
 		l.micros.Store(begin.Add(time.Duration(i) * time.Second).UnixMicro())
 		if i < from {
@@ -96,8 +94,8 @@ func (l *Life) run(ctx context.Context, from int, after func(step int)) error {
 	return nil
 }
 
-// script is a life with everything that changes a memory and the inventories in it.
-func script() []stage {
+// script returns the steps, which include everything that changes a memory and its inventories.
+func script() []scriptStep {
 	random := rand.New(rand.NewPCG(1, 2))
 	changes := func(name string, n int) []resourcesync.Change {
 		c := make([]resourcesync.Change, n)
@@ -106,11 +104,11 @@ func script() []stage {
 		}
 		return c
 	}
-	open := stage{name: "open", do: func(_ context.Context, l *Life) (err error) {
+	open := scriptStep{name: "open", do: func(_ context.Context, l *ScriptRun) (err error) {
 		l.Log, err = l.Open()
 		return err
 	}}
-	restart := stage{name: "restart", do: func(_ context.Context, l *Life) error {
+	restart := scriptStep{name: "restart", do: func(_ context.Context, l *ScriptRun) error {
 		log := l.Log
 		l.Log = nil
 		err := log.Close()
@@ -119,36 +117,36 @@ func script() []stage {
 		}
 		return err
 	}}
-	makes := func(set string, listSize int) stage {
-		return stage{name: "make " + set, set: set, do: func(ctx context.Context, l *Life) error {
+	makeSet := func(set string, listSize int) scriptStep {
+		return scriptStep{name: "make " + set, set: set, do: func(ctx context.Context, l *ScriptRun) error {
 			return l.Log.Make(ctx, set, feed.Description{Title: fmt.Sprint(set, listSize)}, listSize)
 		}}
 	}
-	describe := func(set string) stage {
-		return stage{name: "describe " + set, do: func(ctx context.Context, l *Life) error {
+	describe := func(set string) scriptStep {
+		return scriptStep{name: "describe " + set, do: func(ctx context.Context, l *ScriptRun) error {
 			return l.Log.Describe(ctx, set, feed.Description{Title: "described", ChangeList: "https://example.org/list"})
 		}}
 	}
-	trim := func(set string, count uint64) stage {
-		return stage{name: "trim " + set, do: func(ctx context.Context, l *Life) error {
+	trim := func(set string, count uint64) scriptStep {
+		return scriptStep{name: "trim " + set, do: func(ctx context.Context, l *ScriptRun) error {
 			_, err := l.Log.Trim(ctx, set, changelog.Retention{Count: count})
 			return err
 		}}
 	}
-	remove := func(set string) stage {
-		return stage{name: "delete " + set, set: set, do: func(ctx context.Context, l *Life) error { return l.Log.Delete(ctx, set) }}
+	remove := func(set string) scriptStep {
+		return scriptStep{name: "delete " + set, set: set, do: func(ctx context.Context, l *ScriptRun) error { return l.Log.Delete(ctx, set) }}
 	}
-	add := func(set string, publishes ...changelog.Publish) stage {
-		return stage{name: "append to " + set, set: set, publishes: publishes, do: func(ctx context.Context, l *Life) error {
+	add := func(set string, publishes ...changelog.Publish) scriptStep {
+		return scriptStep{name: "append to " + set, set: set, publishes: publishes, do: func(ctx context.Context, l *ScriptRun) error {
 			_, err := l.Log.Append(ctx, set, publishes...)
 			return err
 		}}
 	}
-	commit := func(set string) stage {
-		return stage{name: "commit " + set, do: func(ctx context.Context, l *Life) error { return l.commit(ctx, set) }}
+	commit := func(set string) scriptStep {
+		return scriptStep{name: "commit " + set, do: func(ctx context.Context, l *ScriptRun) error { return l.commit(ctx, set) }}
 	}
-	complete := func(set string) stage {
-		return stage{name: "complete " + set, do: func(ctx context.Context, l *Life) error {
+	complete := func(set string) scriptStep {
+		return scriptStep{name: "complete " + set, do: func(ctx context.Context, l *ScriptRun) error {
 			s, err := l.Log.State(ctx, set)
 			if err != nil {
 				return err
@@ -159,13 +157,13 @@ func script() []stage {
 	first := changelog.Publish{Changes: changes("first", 3), Key: "first", Hash: [32]byte{1}}
 	gone := resourcesync.Change{Loc: first.Changes[0].Loc, Change: resourcesync.Deleted}
 	last := changelog.Publish{Changes: changes("last", 5), Key: "last", Hash: [32]byte{4}}
-	return []stage{
+	return []scriptStep{
 		open,
-		makes("a", 5),
+		makeSet("a", 5),
 		add("a", first),
 		commit("a"),
 		add("a", changelog.Publish{Changes: changes("plain", 4)}, changelog.Publish{Changes: changes("second", 2), Key: "second"}),
-		makes("b", 100),
+		makeSet("b", 100),
 		add("b", changelog.Publish{Changes: changes("large", 700), Key: "first"}),
 		commit("b"),
 		describe("a"),
@@ -177,13 +175,13 @@ func script() []stage {
 		commit("b"),
 		complete("b"),
 		remove("a"),
-		makes("a", 4),
+		makeSet("a", 4),
 		add("a", changelog.Publish{Changes: changes("anew", 6), Key: "first", Hash: [32]byte{3}}),
 		commit("a"),
 		restart,
 		trim("b", 500),
 		add("a", last),
-		add("a", last), // again, with its key: nothing is added
+		add("a", last), // a repetition with its key, which adds nothing
 		add("b", changelog.Publish{Changes: changes("end", 2)}),
 		commit("b"),
 	}
@@ -191,34 +189,34 @@ func script() []stage {
 
 var base = feed.Base("https://hub.example.org")
 
-// Look returns everything visible of the sets of the script as a text. It also checks
-// that the Change Lists list the same entries as the pages.
-func (l *Life) Look(t testing.TB) string {
+// Dump returns all visible state of the sets of the script as a string. It also checks that the
+// Change Lists list the same entries as the pages.
+func (l *ScriptRun) Dump(t testing.TB) string {
 	t.Helper()
 	var b strings.Builder
 	lists := documents.New(l.Log, base, documents.Options{Now: l.Now})
 	for _, set := range []string{"a", "b"} {
 		s, err := l.Log.State(t.Context(), set)
 		if errors.Is(err, feed.ErrNoSet) {
-			fmt.Fprintf(&b, "%s is not there\n", set)
+			fmt.Fprintf(&b, "%s does not exist\n", set)
 			continue
 		} else if err != nil {
-			t.Fatalf("look: %v", err)
+			t.Fatalf("State: %v", err)
 		}
 		fmt.Fprintf(&b, "%s: %+v, lists of %d, %d %v %v %v\n", set, s.Description, s.ListSize, s.Begin, s.Floor, s.BeforeLatest, s.Head)
 		var paged []string
 		for c := s.Floor; c != s.Head; {
 			batch, err := l.Log.Since(t.Context(), set, c, 0)
 			if err != nil || batch.Diverged || batch.After != c || len(batch.Entries) == 0 {
-				t.Fatalf("look at %s after %v: %+v, %v", set, c, batch, err)
+				t.Fatalf("Since(%q, %v) = %+v, %v", set, c, batch, err)
 			}
 			for _, e := range batch.Entries {
 				paged = append(paged, fmt.Sprint(e.Cursor, " ", e.Change.Loc))
 			}
 			c = batch.Cursor
 		}
-		if listed := listed(t, lists, set); !slices.Equal(paged, listed) {
-			t.Fatalf("the lists of %s have\n\t%q, and a page has\n\t%q", set, listed, paged)
+		if listed := listedEntries(t, lists, set); !slices.Equal(paged, listed) {
+			t.Fatalf("lists of %s =\n\t%q, pages =\n\t%q", set, listed, paged)
 		}
 		fmt.Fprintln(&b, strings.Join(paged, "\n"))
 	}
@@ -230,13 +228,13 @@ var (
 	listItem = regexp.MustCompile(`<url><loc>([^<]*)</loc><rs:md [^>]*datetime="([^"]*)"[^>]* h:position="([^"]*)"`)
 )
 
-// listed returns what the numbered Change Lists of a set list.
-func listed(t testing.TB, d *documents.Server, set string) (all []string) {
+// listedEntries returns the entries in the numbered Change Lists of a set.
+func listedEntries(t testing.TB, d *documents.Server, set string) (all []string) {
 	t.Helper()
 	get := func(name string) string {
 		w := httptest.NewRecorder()
 		if err := d.ServeSet(w, httptest.NewRequest("GET", base.Document(set, name), nil), set, name); err != nil || w.Code != 200 {
-			t.Fatalf("%s of %s: %d, %v", name, set, w.Code, err)
+			t.Fatalf("GET %s of %s = %d, %v", name, set, w.Code, err)
 		}
 		return w.Body.String()
 	}
@@ -253,14 +251,14 @@ func listed(t testing.TB, d *documents.Server, set string) (all []string) {
 	return all
 }
 
-// Keys checks that the memory knows the idempotency keys of all publishes in the
-// first steps of the script whose sets still exist. It adds nothing.
-func (l *Life) Keys(t testing.TB, steps int) {
+// CheckKeys checks that the memory knows the idempotency keys of all publishes in the first steps
+// of the script whose sets still exist. It adds nothing.
+func (l *ScriptRun) CheckKeys(t testing.TB, steps int) {
 	t.Helper()
 	known := make(map[string]map[string]changelog.Publish)
 	for _, s := range script()[:steps] {
 		if s.set != "" && len(s.publishes) == 0 {
-			delete(known, s.set) // made or deleted
+			delete(known, s.set) // created or deleted
 		}
 		for _, p := range s.publishes {
 			if known[s.set] == nil {
@@ -275,7 +273,7 @@ func (l *Life) Keys(t testing.TB, steps int) {
 		for key, p := range keys {
 			a, err := l.Log.Append(t.Context(), set, p)
 			if err != nil || a[0].Err != nil || !a[0].Replayed {
-				t.Errorf("the key %q of %s is not known: %+v, %v", key, set, a, err)
+				t.Errorf("Append with key %q to %s = %+v, %v, want it replayed", key, set, a, err)
 			}
 		}
 	}

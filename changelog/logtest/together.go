@@ -17,11 +17,11 @@ var togetherTests = []test{
 		const publishers, readers, each = 16, 4, 60
 		var running, readersDone sync.WaitGroup
 		var done atomic.Bool
-		locs := make(map[uint64]string) // by position, as the publishers were told
-		var newest uint64               // of these positions
+		locs := make(map[uint64]string) // acknowledged locs by position
+		var newest uint64               // highest position in locs
 		var mu sync.Mutex               // guards locs and newest
-		told := sync.NewCond(&mu)       // newest or done has changed
-		more := func(position uint64) { // waits for a newer one, or until done
+		told := sync.NewCond(&mu)       // signals a change of newest or done
+		more := func(position uint64) { // waits until newest is higher than position, or done
 			mu.Lock()
 			defer mu.Unlock()
 			for !done.Load() && newest <= position {
@@ -40,7 +40,7 @@ var togetherTests = []test{
 						m.Error(err)
 						return
 					}
-					// A publisher that got an answer can read what it published.
+					// A publisher can read its publish after the acknowledgment.
 					if s, err := m.State(m.ctx, name); err != nil || s.Head.Position < a[0].Cursor.Position {
 						m.Errorf("head is %v after %v was acknowledged, %v", s.Head, a[0].Cursor, err)
 					}
@@ -79,12 +79,12 @@ var togetherTests = []test{
 		mu.Unlock()
 		readersDone.Wait()
 		head := m.state().Head
-		m.same("entries", uint64(len(locs)), head.Position)
+		m.wantEqual("entries", uint64(len(locs)), head.Position)
 		for r := range readers {
-			m.same("a reader's end", ends[r], head)
+			m.wantEqual("a reader's end", ends[r], head)
 			for p, loc := range seen[r] {
 				if locs[p] != loc {
-					m.Fatalf("position %d is %q, and was acknowledged as %q", p, loc, locs[p])
+					m.Fatalf("loc at position %d = %q, want %q as acknowledged", p, loc, locs[p])
 				}
 			}
 		}
@@ -97,7 +97,7 @@ var togetherTests = []test{
 		for p := range publishers {
 			running.Go(func() {
 				for i := range keys {
-					a, err := m.Append(m.ctx, name, keyed(fmt.Sprint("key", i), 1))
+					a, err := m.Append(m.ctx, name, keyedPublish(fmt.Sprint("key", i), 1))
 					if err != nil {
 						m.Error(err)
 						return
@@ -110,16 +110,16 @@ var togetherTests = []test{
 			})
 		}
 		running.Wait()
-		m.same("head", m.state().Head.Position, uint64(keys))
+		m.wantEqual("head", m.state().Head.Position, uint64(keys))
 		for i := range keys {
 			added := 0
 			for p := range publishers {
-				m.same("cursor", answers[p][i].Cursor, answers[0][i].Cursor)
+				m.wantEqual("cursor", answers[p][i].Cursor, answers[0][i].Cursor)
 				if !answers[p][i].Replayed {
 					added++
 				}
 			}
-			m.same("how often a publish was added", added, 1)
+			m.wantEqual("how often a publish was added", added, 1)
 		}
 	}},
 	{"sets come and go", false, func(m *memory) {
@@ -137,7 +137,7 @@ var togetherTests = []test{
 					if err != nil {
 						m.Error(err)
 					} else if n := len(b.Entries); n%12 != 0 && n != 1000 {
-						m.Errorf("%d entries: a publish in halves", n)
+						m.Errorf("got %d entries, want a multiple of 12: a publish was torn", n)
 					}
 					if p == 0 {
 						if err := m.Delete(m.ctx, name); err != nil && !errors.Is(err, feed.ErrNoSet) {
@@ -151,18 +151,18 @@ var togetherTests = []test{
 	}},
 }
 
-// follow reads until nothing more comes, and keeps what it has read. more waits for entries
-// after a position. If retention has removed the entries after its cursor, it continues at
-// the floor. It returns its last cursor.
+// follow reads until done and until it has read everything, and stores the locs in seen. more waits
+// for entries after a position. If retention has removed the entries after its cursor, follow
+// continues at the floor. It returns its last cursor.
 func (m *memory) follow(seen map[uint64]string, limit int, done *atomic.Bool, more func(position uint64)) feed.Cursor {
 	var c feed.Cursor
 	for {
-		last := done.Load() // before the read: everything acknowledged so far must be in it
+		last := done.Load() // before the read, which must return everything acknowledged so far
 		b, err := m.Since(m.ctx, name, c, limit)
 		if errors.Is(err, feed.ErrGone) {
 			s, err := m.State(m.ctx, name)
 			if err != nil || s.Floor.Position <= c.Position {
-				m.Errorf("after %v is gone, and the floor is %v, %v", c, s.Floor, err)
+				m.Errorf("Since(%v) = gone, but the floor is %v, %v", c, s.Floor, err)
 				return c
 			}
 			c = s.Floor
@@ -173,12 +173,12 @@ func (m *memory) follow(seen map[uint64]string, limit int, done *atomic.Bool, mo
 			return c
 		}
 		if b.After != c || b.Diverged || len(b.Entries) > limit {
-			m.Errorf("asked after %v for %d, got %d after %v, diverged %t", c, limit, len(b.Entries), b.After, b.Diverged)
+			m.Errorf("Since(%v, limit %d) = %d entries after %v, diverged %t", c, limit, len(b.Entries), b.After, b.Diverged)
 			return c
 		}
 		for _, e := range b.Entries {
 			if e.Position != c.Position+1 || e.Micros <= c.Micros {
-				m.Errorf("%v follows %v", e.Cursor, c)
+				m.Errorf("got entry %v after %v", e.Cursor, c)
 				return c
 			}
 			c = e.Cursor

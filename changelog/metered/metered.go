@@ -1,6 +1,6 @@
 // Package metered wraps a changelog.Log, and counts and times its calls for Prometheus.
 //
-// It is a package of its own so that changelog does not link Prometheus. It changes no result.
+// It is a separate package so that changelog does not link Prometheus. It changes no results.
 // Package internal/server wraps the log of a hub with it.
 package metered
 
@@ -17,23 +17,22 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A log is a changelog.Log whose calls are counted and timed.
+// A log is a changelog.Log that counts and times its calls.
 type log struct {
 	changelog.Log
 	append, since, state, sets, at, seek, make, describe, delete, trim, check *operation
 }
 
-// An operation is one kind of call.
+// An operation has the metrics of one method.
 type operation struct {
 	calls, errors prometheus.Counter
 	duration      prometheus.Observer
 }
 
-// New returns a Log that passes every call on to inner, and counts and times it. It
-// registers its metrics with r, which can take the metrics of one Log only. The metrics
-// do not count these errors as failures: feed.ErrNoSet, feed.ErrGone,
-// resourcesync.ErrInvalid and context.Canceled. They are answers to the caller, not
-// failures of the memory.
+// New returns a Log that forwards every call to inner, and counts and times it. It registers its
+// metrics with r, which can have the metrics of only one Log. The errors feed.ErrNoSet,
+// feed.ErrGone, resourcesync.ErrInvalid and context.Canceled are not counted as failures, because
+// they are answers to the caller.
 func New(inner changelog.Log, r prometheus.Registerer) changelog.Log {
 	auto := promauto.With(r)
 	calls := auto.NewCounterVec(prometheus.CounterOpts{
@@ -55,8 +54,9 @@ func New(inner changelog.Log, r prometheus.Registerer) changelog.Log {
 	}
 }
 
-// done counts a call that began at begin and has ended with err.
-func (o *operation) done(begin time.Time, err *error) {
+// observe counts a call that started at begin and returned *err. It is deferred, so err is a
+// pointer.
+func (o *operation) observe(begin time.Time, err *error) {
 	o.calls.Inc()
 	o.duration.Observe(time.Since(begin).Seconds())
 	if e := *err; e != nil && !errors.Is(e, feed.ErrNoSet) && !errors.Is(e, feed.ErrGone) && !errors.Is(e, resourcesync.ErrInvalid) && !errors.Is(e, context.Canceled) {
@@ -65,56 +65,56 @@ func (o *operation) done(begin time.Time, err *error) {
 }
 
 func (l *log) Make(ctx context.Context, set string, d feed.Description, listSize int) (err error) {
-	defer l.make.done(time.Now(), &err)
+	defer l.make.observe(time.Now(), &err)
 	return l.Log.Make(ctx, set, d, listSize)
 }
 
 func (l *log) Describe(ctx context.Context, set string, d feed.Description) (err error) {
-	defer l.describe.done(time.Now(), &err)
+	defer l.describe.observe(time.Now(), &err)
 	return l.Log.Describe(ctx, set, d)
 }
 
 func (l *log) Delete(ctx context.Context, set string) (err error) {
-	defer l.delete.done(time.Now(), &err)
+	defer l.delete.observe(time.Now(), &err)
 	return l.Log.Delete(ctx, set)
 }
 
 func (l *log) State(ctx context.Context, set string) (_ feed.State, err error) {
-	defer l.state.done(time.Now(), &err)
+	defer l.state.observe(time.Now(), &err)
 	return l.Log.State(ctx, set)
 }
 
 func (l *log) Sets(ctx context.Context, names ...string) (_ []feed.State, err error) {
-	defer l.sets.done(time.Now(), &err)
+	defer l.sets.observe(time.Now(), &err)
 	return l.Log.Sets(ctx, names...)
 }
 
 func (l *log) Append(ctx context.Context, set string, publishes ...changelog.Publish) (_ []changelog.Appended, err error) {
-	defer l.append.done(time.Now(), &err)
+	defer l.append.observe(time.Now(), &err)
 	return l.Log.Append(ctx, set, publishes...)
 }
 
 func (l *log) Since(ctx context.Context, set string, after feed.Cursor, limit int) (_ *feed.Batch, err error) {
-	defer l.since.done(time.Now(), &err)
+	defer l.since.observe(time.Now(), &err)
 	return l.Log.Since(ctx, set, after, limit)
 }
 
 func (l *log) At(ctx context.Context, set string, position uint64) (_ feed.Cursor, err error) {
-	defer l.at.done(time.Now(), &err)
+	defer l.at.observe(time.Now(), &err)
 	return l.Log.At(ctx, set, position)
 }
 
 func (l *log) Seek(ctx context.Context, set string, micros int64) (_ feed.Cursor, err error) {
-	defer l.seek.done(time.Now(), &err)
+	defer l.seek.observe(time.Now(), &err)
 	return l.Log.Seek(ctx, set, micros)
 }
 
 func (l *log) Trim(ctx context.Context, set string, r changelog.Retention) (removed int, err error) {
-	defer l.trim.done(time.Now(), &err)
+	defer l.trim.observe(time.Now(), &err)
 	return l.Log.Trim(ctx, set, r)
 }
 
 func (l *log) Check(ctx context.Context) (err error) {
-	defer l.check.done(time.Now(), &err)
+	defer l.check.observe(time.Now(), &err)
 	return l.Log.Check(ctx)
 }

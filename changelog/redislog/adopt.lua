@@ -1,8 +1,8 @@
--- adopt makes an empty store an unfinished copy of the memory ARGV[1], or finishes
--- the copy. KEYS: 1 the memory. ARGV: 4 the format of an unfinished copy; to finish
--- it also 5 the format of a memory and 6 the number of the run. Answers: ok FORMAT ID
--- RUN, as they are now. Each adoption begins a new run and gets its number. Only the
--- newest run may finish the copy.
+-- adopt turns an empty store into an unfinished copy of the memory ARGV[1], or finishes the
+-- copy. KEYS: 1 the memory. ARGV: 4 the format of an unfinished copy; to finish it also 5 the
+-- format of a memory and 6 the number of the run. Replies: ok FORMAT ID RUN, with the values
+-- after the step. Each adoption starts a new run and returns its number. Only the newest run
+-- may finish the copy.
 
 local v = redis.call('HMGET', KEYS[1], 'format', 'id', 'run')
 local format, id, run = v[1] or ARGV[4], v[2] or ARGV[1], tonumber(v[3] or 0)

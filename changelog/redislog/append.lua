@@ -1,27 +1,26 @@
--- append adds publishes. ARGV: 4 begin, 5 id of the call, 6 KeyAge in microseconds,
--- 7 KeyCount, 8 "wait" when the hub waits for replicas, 9 to 11 when the clock is in
--- doubt, see doubtful, 12 number of publishes; then per publish: the key or "", the hash,
--- a key that must not have been used or "", the number of blocks, and per block the number
--- of entries and the bytes. A publish without a block must not be added: it is answered if
--- the set has seen it.
+-- append adds publishes. ARGV: 4 begin, 5 id of the call, 6 KeyAge in microseconds, 7 KeyCount,
+-- 8 "wait" if the hub waits for replicas, 9 to 11 the arguments of doubtful, 12 number of
+-- publishes; then per publish: its key or "", its hash, a key that must not have been used or
+-- "", the number of blocks, and per block the number of entries and the bytes. A publish
+-- without blocks must not be added: it only gets its earlier result if the set has seen it.
 --
--- Answers:
---   ok ANSWER           ANSWER is one text, "HEAD FIRST ...". HEAD is the head before
---                       the append. FIRST is the datetime of the first entry that was
---                       added; all added entries are 1 µs apart. Then follows, for
---                       each publish that was not added, its number from 0 and "again
---                       AFTER CURSOR", "reused" or "refused"
---   cut SIZE POSITION...  a block would cross the boundary of a list: the list size,
---                       and the position before each publish, -1 for a publish that
---                       is not added
---   clock NOW HEAD      the clocks differ too much
+-- Replies:
+--
+--   ok ANSWER             ANSWER is one string, "HEAD FIRST ...". HEAD is the head before the
+--                         append. FIRST is the datetime of the first added entry; all added
+--                         entries are 1 µs apart. Then, for each publish that was not added,
+--                         follow its number from 0 and "again AFTER CURSOR", "reused" or
+--                         "refused"
+--   cut SIZE POSITION...  a block would cross the boundary of a list: the list size, and the
+--                         position before each publish, or -1 if the publish is not added
+--   clock NOW HEAD        the clocks differ too much
 
 local s, no = open(ARGV[4])
 if not s then return no end
 
--- again gives an answer once more. Redis makes a hub wait only for the replication
--- of what the hub's own connection wrote. So again writes the log as it is: then the
--- hub waits until the replicas have that write, and with it all earlier ones.
+-- again returns an earlier answer. Redis makes a hub wait only for the replication of writes of
+-- the hub's own connection. So again writes the log unchanged: then the hub waits until the
+-- replicas have that write, and therefore all earlier ones.
 local function again(answer)
   if ARGV[8] == 'wait' then
     room()
@@ -40,7 +39,7 @@ local now = clock()
 local late = { 'clock', text(now), write(s.head) }
 if math.abs(now - ARGV[2]) > skew then return late end
 
--- First find out what there is to do. Nothing is written before all checks are done.
+-- Collect the changes first. Nothing is written before all checks have passed.
 local maxAge, maxCount = tonumber(ARGV[6]), tonumber(ARGV[7])
 if doubtful(now, 9) then maxAge = math.huge end
 local head = s.head

@@ -17,14 +17,14 @@ import (
 	"github.com/rshub/rshub/internal/testutil/certtest"
 )
 
-// works adds and reads by a URL.
-func works(t *testing.T, url string, o redisconn.Options) *Log {
+// checkWorks opens a log by URL, and checks that it appends and reads.
+func checkWorks(t *testing.T, url string, o redisconn.Options) *Log {
 	t.Helper()
 	l := startOn(t, connect(t, url, o), Options{})
 	makeSet(t, l, 10)
 	add(t, l, "a", 25)
 	if n := len(all(t, l, feed.Cursor{})); n != 25 {
-		t.Errorf("%d entries", n)
+		t.Errorf("got %d entries", n)
 	}
 	ok(t, l.Check(t.Context()))
 	return l
@@ -34,7 +34,7 @@ func TestSocket(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "redis.sock")
 	newServer(t, "--unixsocket", path)
-	works(t, "unix://"+path+"?db=2", redisconn.Options{})
+	checkWorks(t, "unix://"+path+"?db=2", redisconn.Options{})
 }
 
 func TestSentinel(t *testing.T) {
@@ -72,8 +72,8 @@ func TestSentinel(t *testing.T) {
 // second, which a Sentinel promotes.
 func failOver(t *testing.T, url string, sentinel, first *server) {
 	t.Helper()
-	waiting := works(t, url, redisconn.Options{Wait: 1, WaitTimeout: 5 * time.Second})
-	l := start(t, url, Options{Prefix: waiting.opts.Prefix}) // the only replica is to be the primary, and then there is none
+	waiting := checkWorks(t, url, redisconn.Options{Wait: 1, WaitTimeout: 5 * time.Second})
+	l := start(t, url, Options{Prefix: waiting.opts.Prefix}) // the only replica becomes the primary, and no replica is left
 	id, head := l.ID(), state(t, l).Head
 	admin := redis.NewSentinelClient(&redis.Options{Addr: sentinel.addr})
 	defer admin.Close()
@@ -115,10 +115,10 @@ func TestTLS(t *testing.T) {
 	addr := freeAddr(t)
 	_, port, _ := net.SplitHostPort(addr)
 	newServer(t, "--tls-port", port, "--tls-cert-file", cert.Cert, "--tls-key-file", cert.Key, "--tls-auth-clients", "no")
-	works(t, "rediss://"+addr+"?ca_file="+cert.Cert, redisconn.Options{})
+	checkWorks(t, "rediss://"+addr+"?ca_file="+cert.Cert, redisconn.Options{})
 	_, err := openAt(t, "rediss://"+addr, Options{})
-	wants(t, feed.ErrUnavailable, err)
+	wantErr(t, feed.ErrUnavailable, err)
 	if !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v", err)
 	}
 }

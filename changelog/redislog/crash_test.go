@@ -14,8 +14,8 @@ import (
 	"github.com/rshub/rshub/internal/testutil"
 )
 
-// Redis is killed under load and comes back. Every acknowledged change must be there. Every
-// change that is there must have been published. No change may be there twice.
+// TestKill kills Redis under load and starts it again. Every acknowledged change must exist. Every
+// existing change must have been published, and none may exist twice.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--appendfsync", "always")
@@ -40,7 +40,7 @@ func TestKill(t *testing.T) {
 				}
 				what := fmt.Sprintf("%d-%d", p, i)
 				publish := changelog.Publish{Changes: changes(what, 1+i%3), Key: what}
-				for { // as a client that retries with its key
+				for { // like a client that retries with its key
 					a, err := l.Append(t.Context(), "set", publish)
 					if err == nil {
 						mu.Lock()
@@ -75,7 +75,7 @@ func TestKill(t *testing.T) {
 	at := make(map[string]feed.Cursor)
 	for _, e := range all(t, l, feed.Cursor{}) {
 		if _, ok := at[e.Change.Loc]; ok {
-			t.Errorf("%s is there twice", e.Change.Loc)
+			t.Errorf("%s was stored twice", e.Change.Loc)
 		}
 		at[e.Change.Loc] = e.Cursor
 	}
@@ -84,12 +84,12 @@ func TestKill(t *testing.T) {
 		_, err := fmt.Sscanf(what[strings.Index(what, "-")+1:], "%d", &n)
 		ok(t, err)
 		if got := at[fmt.Sprintf("https://example.org/%s/%d", what, n%3)]; got != c {
-			t.Errorf("%s was acknowledged at %v and is at %v", what, c, got)
+			t.Errorf("%s was acknowledged at %v, got it at %v", what, c, got)
 		}
 	}
 }
 
-// follow makes a server the replica of another one, and returns when it follows.
+// follow makes a server the replica of another server, and returns when it is in sync.
 func follow(t *testing.T, replica, primary *server) {
 	t.Helper()
 	host, port, _ := strings.Cut(primary.addr, ":")
@@ -100,7 +100,7 @@ func follow(t *testing.T, replica, primary *server) {
 	})
 }
 
-// A replica is promoted that does not have the last writes.
+// TestFailover promotes a replica that does not have the last writes.
 func TestFailover(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: make prove PART=stores")
@@ -120,7 +120,7 @@ func TestFailover(t *testing.T) {
 	}
 	kept := singles(before, "kept", 30)
 	testutil.Until(t, "the entries are older than the skew", func() bool {
-		now, err := before.same(t.Context(), "")
+		now, err := before.syncIdentity(t.Context(), "")
 		ok(t, err)
 		return now > kept.Cursor.Micros+2*skew.Microseconds()
 	})
@@ -129,25 +129,25 @@ func TestFailover(t *testing.T) {
 	lost := singles(lonely, "lost", 10)
 	entries := all(t, lonely, feed.Cursor{})
 	_, err := before.Append(t.Context(), "set", changelog.Publish{Changes: changes("unmet", 1)})
-	wants(t, feed.ErrUnknown, err)
+	wantErr(t, feed.ErrUnknown, err)
 
 	after := start(t, replica.url(), o)
 	o.ClockSkew = skew
 	follower := start(t, replica.url(), o)
 	if after.ID() != before.ID() {
-		t.Error("the replica has another identity")
+		t.Error("identity of the replica differs")
 	}
-	for range 2 { // at first the head is before the cursor's position, then there is another entry
+	for range 2 { // in the first round the head is before the cursor's position, in the second another entry has it
 		for _, e := range entries[60:] {
 			b, err := follower.Since(t.Context(), "set", e.Cursor, 0)
 			ok(t, err)
 			if !b.Diverged || b.After.Position > 60 || b.After.Micros < entries[0].Micros {
-				t.Fatalf("after %v, which is lost: %v, diverged %t", e.Cursor, b.After, b.Diverged)
+				t.Fatalf("Since(%v), a lost cursor: After = %v, Diverged = %t", e.Cursor, b.After, b.Diverged)
 			}
 		}
 		b, err := follower.Since(t.Context(), "set", kept.Cursor, 0)
 		if err != nil || b.Diverged || b.After != kept.Cursor {
-			t.Fatalf("after %v, which is kept: %v, %v", kept.Cursor, b, err)
+			t.Fatalf("Since(%v), a preserved cursor = %v, %v", kept.Cursor, b, err)
 		}
 		singles(after, "new", 20)
 	}
@@ -167,17 +167,17 @@ func TestFailover(t *testing.T) {
 	for i := range 20 {
 		for n := range 2 {
 			if loc := fmt.Sprintf("https://example.org/new%d/%d", i, n); !seen[loc] {
-				t.Errorf("%s was skipped", loc)
+				t.Errorf("follower missed %s", loc)
 			}
 		}
 	}
-	// A replica takes no writes.
+	// A replica accepts no writes.
 	follow(t, replica, primary)
 	_, err = after.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 1)})
-	wants(t, feed.ErrUnavailable, err)
+	wantErr(t, feed.ErrUnavailable, err)
 }
 
-// While there is no replica, neither a publish nor its retry is acknowledged.
+// TestWait checks that without a replica neither a publish nor its retry is acknowledged.
 func TestWait(t *testing.T) {
 	t.Parallel()
 	primary, replica := newServer(t), newServer(t)
@@ -188,29 +188,29 @@ func TestWait(t *testing.T) {
 	p := changelog.Publish{Changes: changes("a", 1), Key: "key"}
 	for range 2 {
 		_, err := l.Append(ctx, "set", p)
-		wants(t, feed.ErrUnknown, err)
+		wantErr(t, feed.ErrUnknown, err)
 	}
-	wants(t, feed.ErrUnknown, l.Check(ctx))
+	wantErr(t, feed.ErrUnknown, l.Check(ctx))
 	follow(t, replica, primary)
 	testutil.Until(t, "the replica has it all", func() bool { return l.Check(ctx) == nil })
-	l = startOn(t, connect(t, primary.url(), redisconn.Options{Wait: 1, WaitTimeout: time.Minute}), Options{Prefix: l.opts.Prefix}) // a replica may take its time
+	l = startOn(t, connect(t, primary.url(), redisconn.Options{Wait: 1, WaitTimeout: time.Minute}), Options{Prefix: l.opts.Prefix}) // the replica may be slow
 	ok(t, primary.admin(t).ScriptFlush(ctx).Err())
 	before := written(t, primary)
 	a, err := l.Append(ctx, "set", p)
 	if err != nil || !a[0].Replayed || a[0].Cursor.Position != 1 {
-		t.Errorf("%v, %v", a, err)
+		t.Errorf("Append() = %v, %v", a, err)
 	}
 	if n := len(all(t, l, feed.Cursor{})); n != 1 {
-		t.Errorf("%d entries", n)
+		t.Errorf("got %d entries", n)
 	}
-	// Some versions of Redis wait only for what the connection wrote itself: there a retry that writes
-	// nothing is answered while a replica that is behind lacks the first publish.
+	// Some versions of Redis wait only for writes of the same connection. There, a retry that writes
+	// nothing is acknowledged although the replica does not have the first publish yet.
 	if written(t, primary) == before {
-		t.Error("the retry has written nothing, so it waited for nothing")
+		t.Error("retry wrote nothing, so it did not wait for replicas")
 	}
 }
 
-// written is how many bytes a server had for its replicas.
+// written returns the number of bytes that a server has sent to its replicas.
 func written(t *testing.T, s *server) string {
 	t.Helper()
 	info, err := s.admin(t).InfoMap(t.Context(), "replication").Result()

@@ -13,17 +13,17 @@ import (
 	"github.com/rshub/rshub/internal/testutil"
 )
 
-// TestDamageAtRest flips bytes in what Redis holds of a set, and cuts it short. What is
-// damaged is named, and no entry is served at a position or with a content that it
-// never had. An append-only file has no checksum, so nobody else would notice.
-// RSHUB_PROVE tries every byte.
+// TestDamageAtRest flips bytes in the data of a set in Redis, and truncates it. The error must name
+// the damaged part, and no entry may be returned with a wrong position or content. An append-only
+// file has no checksum, so nothing else would notice the damage. With RSHUB_PROVE, the test tries
+// every byte.
 //
-// A datetime has no checksum: it stands beside its block, and in the log. It is held
-// against the datetimes before and behind it, and a cursor with another datetime is
-// answered as one of a log that lost its tail.
+// A datetime has no checksum: it is stored next to its block, and in the log. It is compared with
+// the datetimes before and after it, and a cursor with another datetime is treated as one of a log
+// that lost its tail.
 func TestDamageAtRest(t *testing.T) {
 	if testing.Short() {
-		t.Skip("reads a memory for each damage")
+		t.Skip("reads the memory for each damage")
 	}
 	l := startSet(t, shared, 20, Options{})
 	history(t, l)
@@ -32,14 +32,14 @@ func TestDamageAtRest(t *testing.T) {
 	keys := l.keys("set")
 	rng := testutil.Rand(t)
 	fates := map[string]map[string]int{}
-	hurt := func(kind, key, field, what, value string) {
+	damageField := func(kind, key, field, what, value string) {
 		whole := admin.HGet(ctx, key, field).Val()
 		ok(t, admin.HSet(ctx, key, field, value).Err())
 		defer func() { ok(t, admin.HSet(ctx, key, field, whole).Err()) }()
 		if fates[kind] == nil {
 			fates[kind] = map[string]int{}
 		}
-		fates[kind][w.hurt(t, l, fmt.Sprintf("%s %s %s: %.60q is %.60q", kind, field, what, whole, value))]++
+		fates[kind][w.checkDamaged(t, l, fmt.Sprintf("%s %s %s: %.60q is %.60q", kind, field, what, whole, value))]++
 	}
 	for kind, key := range map[string]string{"log": keys[0], "packed": keys[1], "live": keys[2]} {
 		fields := admin.HKeys(ctx, key).Val()
@@ -49,7 +49,7 @@ func TestDamageAtRest(t *testing.T) {
 		for _, field := range fields {
 			whole := admin.HGet(ctx, key, field).Val()
 			cursor, _, _ := strings.Cut(whole, " ")
-			for i := range len(whole) { // there are many blocks, so few bytes of each are enough
+			for i := range len(whole) { // many blocks exist, so a few bytes of each suffice
 				odds := 0.2
 				switch {
 				case os.Getenv("RSHUB_PROVE") != "":
@@ -64,12 +64,12 @@ func TestDamageAtRest(t *testing.T) {
 				}
 				flipped := []byte(whole)
 				flipped[i] ^= byte(1 + rng.IntN(255))
-				hurt(kind, key, field, fmt.Sprint("flipped at ", i), string(flipped))
+				damageField(kind, key, field, fmt.Sprint("flipped at ", i), string(flipped))
 				if c := whole[i]; c >= '0' && c <= '9' { // damage that still looks like a number
 					flipped[i] = '0' + (c-'0'+byte(1+rng.IntN(9)))%10
-					hurt(kind, key, field, fmt.Sprint("another digit at ", i), string(flipped))
+					damageField(kind, key, field, fmt.Sprint("another digit at ", i), string(flipped))
 				}
-				hurt(kind, key, field, fmt.Sprint("cut at ", i), whole[:i])
+				damageField(kind, key, field, fmt.Sprint("cut at ", i), whole[:i])
 			}
 		}
 	}
@@ -77,11 +77,11 @@ func TestDamageAtRest(t *testing.T) {
 		t.Logf("%-8s %v", kind, all)
 	}
 	if got := seenOf(t, l); !reflect.DeepEqual(got, w) {
-		t.Error("the test did not put all back")
+		t.Error("the test did not restore all data")
 	}
 }
 
-// A seenSet is a set as its readers see it.
+// A seenSet is the visible state of a set.
 type seenSet struct {
 	state   feed.State
 	entries []feed.Entry
@@ -93,8 +93,8 @@ func seenOf(t *testing.T, l *Log) seenSet {
 	return seenSet{s, all(t, l, s.Floor)}
 }
 
-// hurt reads all of a damaged set, and returns what became of the damage.
-func (w seenSet) hurt(t *testing.T, l *Log, what string) (fate string) {
+// checkDamaged reads all of a damaged set, and returns the effect of the damage.
+func (w seenSet) checkDamaged(t *testing.T, l *Log, what string) (fate string) {
 	t.Helper()
 	ctx := t.Context()
 	fate = "nothing is missing"
@@ -107,7 +107,7 @@ func (w seenSet) hurt(t *testing.T, l *Log, what string) (fate string) {
 		case errors.Is(err, feed.ErrGone), errors.Is(err, feed.ErrNoSet):
 			fate = "gone"
 		default:
-			if !strings.Contains(err.Error(), "lies behind the newest entry") {
+			if !strings.Contains(err.Error(), "is after the newest entry") {
 				t.Errorf("%s: %v", what, err)
 			}
 			fate = "gone"
@@ -117,12 +117,12 @@ func (w seenSet) hurt(t *testing.T, l *Log, what string) (fate string) {
 	first := w.state.Floor.Position + 1
 	check := func(e feed.Entry) {
 		if e.Position < first || e.Position >= first+uint64(len(w.entries)) {
-			t.Errorf("%s: there is an entry at position %d", what, e.Position)
+			t.Errorf("%s: got an unexpected entry at position %d", what, e.Position)
 			return
 		}
 		want := w.entries[e.Position-first]
 		if !reflect.DeepEqual(e.Change, want.Change) {
-			t.Errorf("%s: at position %d is %s, and was %s", what, e.Position, e.Change.Loc, want.Change.Loc)
+			t.Errorf("%s: position %d = %s, want %s", what, e.Position, e.Change.Loc, want.Change.Loc)
 		}
 		if e.Micros != want.Micros && fate != "named" {
 			fate = "another datetime"
@@ -157,7 +157,7 @@ func (w seenSet) hurt(t *testing.T, l *Log, what string) (fate string) {
 	for i := 1; i < len(w.entries); i += 9 {
 		e := w.entries[i]
 		if c, err := l.At(ctx, "set", e.Position); !bad(err) && c.Position != e.Position {
-			t.Errorf("%s: %v is at position %d", what, c, e.Position)
+			t.Errorf("%s: cursor %v has position %d", what, c, e.Position)
 		}
 		_, err := l.Seek(ctx, "set", e.Micros)
 		bad(err)
@@ -165,9 +165,9 @@ func (w seenSet) hurt(t *testing.T, l *Log, what string) (fate string) {
 	return fate
 }
 
-// What is kept of a key may be damaged, too. The error says so; retention then goes on with the
-// other sets.
-func TestDamageOfKey(t *testing.T) {
+// TestDamagedKey damages the record of a key. The error must report that, and retention must
+// continue with the other sets.
+func TestDamagedKey(t *testing.T) {
 	t.Parallel()
 	l := startSet(t, shared, 10, Options{})
 	p := changelog.Publish{Changes: changes("a", 1), Key: "key"}
@@ -178,8 +178,8 @@ func TestDamageOfKey(t *testing.T) {
 	for _, bad := range []string{"", whole[:40], strings.Replace(whole, "-", "+", 2)} {
 		ok(t, shared.admin(t).HSet(t.Context(), known, "1", bad).Err())
 		_, err := l.Append(t.Context(), "set", p)
-		wants(t, changelog.ErrCorrupt, err)
+		wantErr(t, changelog.ErrCorrupt, err)
 		_, err = l.Trim(t.Context(), "set", changelog.Retention{})
-		wants(t, changelog.ErrCorrupt, err)
+		wantErr(t, changelog.ErrCorrupt, err)
 	}
 }

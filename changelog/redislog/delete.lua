@@ -1,7 +1,7 @@
--- delete removes a set. Two datetimes stay: the one that a new set of the same name must
--- begin after, and, if it is later, the latest that any entry of the name ever had. They
--- differ if an entry lies further in the future than the clock skew. The entries and keys
--- are removed by sweep. ARGV: 4 begin. Answers: ok.
+-- delete removes a set. Two datetimes stay: the one after which a new set with the same name
+-- must start, and the latest datetime of any entry under that name if it is later. They differ
+-- if an entry is further in the future than the clock skew. sweep removes the entries and keys.
+-- ARGV: 4 begin. Replies: ok.
 
 local s, no = open(ARGV[4])
 if not s then return no end

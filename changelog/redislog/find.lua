@@ -1,6 +1,5 @@
--- find finds a cursor by a position or a datetime. ARGV: 4 "at" and 5 a position, or
--- 4 "seek" and 5 a datetime. Answers: ok CURSOR. gone. behind HEAD: the position lies
--- behind the head.
+-- find returns a cursor by position or datetime. ARGV: 4 "at" and 5 a position, or 4 "seek" and
+-- 5 a datetime. Replies: ok CURSOR. gone. behind HEAD: the position is after the head.
 
 local s, no = open()
 if not s then return no end

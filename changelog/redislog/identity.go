@@ -10,21 +10,21 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// ID returns the identity of this memory. It changes when Redis was emptied and
-// another hub has begun a new memory in it.
+// ID returns the identity of this memory. It changes if Redis was emptied and another hub has
+// created a new memory in it.
 func (l *Log) ID() string { return *l.id.Load() }
 
-// Secret returns the secret of this memory. It changes when Redis was restarted, and
-// after a failover, as soon as a call of Make, Sets or Check notices that.
+// Secret returns the secret of this memory. It changes after a restart or failover of Redis, as
+// soon as a call of Make, Sets or Check notices that.
 func (l *Log) Secret() string { return *l.secret.Load() }
 
-// memory makes the memory if there is none, adopts its secret, and returns the
+// memory creates the memory if it does not exist, adopts its secret and clock, and returns the
 // answer of memory.lua. With the task "check" it also tries a write.
 func (l *Log) memory(ctx context.Context, task string) (a redisconn.Answer, err error) {
 	err = l.read(ctx, func(t *redisconn.Try) error {
-		run := l.ask // no need to wait for replicas: Check finds out whether they follow
+		run := l.run // no need to wait for replicas; Check tests whether they follow
 		if task != "" {
-			run = l.tell
+			run = l.runWait
 		}
 		a, err = run(t, l.scripts.memory, []string{l.memoryKey()}, formatVersion, task, rand.Text())
 		return err
@@ -49,46 +49,46 @@ func checkFormat(format string) error {
 }
 
 func unknownFormat(format string) error {
-	return fmt.Errorf("it has format %q, and this version of rshub knows only format %s: start the version that wrote it, or a newer one", format, formatVersion)
+	return fmt.Errorf("unsupported format %q, want %s; start the version of rshub that wrote it, or a newer one", format, formatVersion)
 }
 
-// same makes sure that there is a memory and that the log has its identity. It
-// returns the time of Redis's clock, in microseconds. If Redis holds no memory, it
-// was emptied. same then makes an empty memory with the same identity. That is
-// safe, because every old cursor is then gone.
-func (l *Log) same(ctx context.Context, check string) (now int64, err error) {
+// syncIdentity makes sure that a memory exists, and adopts its identity. It returns the time of
+// Redis's clock in microseconds since 1970. If Redis has no memory, it was emptied; then
+// syncIdentity creates an empty memory with the same identity. That is safe, because every old
+// cursor is gone then.
+func (l *Log) syncIdentity(ctx context.Context, check string) (now int64, err error) {
 	a, err := l.memory(ctx, check)
 	if err != nil {
 		return 0, err
 	}
-	l.become(a.Text(2))
+	l.setID(a.Text(2))
 	if a.Number(3) == 1 {
-		l.opts.Logger.Error("Redis was emptied, or restarted without its data: the change memory is lost and begins again", "prefix", l.opts.Prefix)
+		l.opts.Logger.Error("Redis was emptied or restarted without its data; the change memory is lost and starts again", "prefix", l.opts.Prefix)
 	}
 	return a.Number(4), nil
 }
 
-// adopt asks which memory is in Redis now, and adopts its identity.
-func (l *Log) adopt(t *redisconn.Try) error {
+// adoptID adopts the identity of the memory that is in Redis now.
+func (l *Log) adoptID(t *redisconn.Try) error {
 	v, err := t.HMGet(l.memoryKey(), "format", "id")
 	if err != nil {
 		return err
 	}
 	id := v.Text(1)
-	if id == "" { // Redis holds no memory, only sets: the next call of same makes one
+	if id == "" { // Redis has no memory, only sets; the next syncIdentity creates one
 		return nil
 	}
 	if err := checkFormat(v.Text(0)); err != nil {
 		return redisconn.Refuse(err)
 	}
-	l.become(id)
+	l.setID(id)
 	return nil
 }
 
-// become gives the log another identity. Followers of the old memory need not
-// be told: cursors verify themselves, so their next read says that the cursor
-// is gone or that the log has diverged.
-func (l *Log) become(id string) {
+// setID changes the identity of the log. Followers of the old memory need not be notified: cursors
+// verify themselves, so their next read reports that the cursor is gone or that the log has
+// diverged.
+func (l *Log) setID(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	was := l.ID()
@@ -97,18 +97,18 @@ func (l *Log) become(id string) {
 	}
 	l.id.Store(&id)
 	clear(l.tails)
-	l.opts.Logger.Error("the change memory in Redis was replaced by another one: what it held is gone, and followers are told so",
+	l.opts.Logger.Error("the change memory in Redis was replaced by another one; its changes are gone, and followers are notified",
 		"prefix", l.opts.Prefix, "was", was, "is", id)
 }
 
-// An otherError says that a set belongs to another memory than the log.
+// An otherError reports that a set belongs to another memory than the log.
 type otherError struct{ error }
 
 func (e otherError) Unwrap() error { return e.error }
 
-// other returns the error for a set of another memory. Callers get it only if
-// the memory that is now in Redis does not have the set's identity, either.
-func (l *Log) other(id string) error {
-	return redisconn.Refuse(otherError{fmt.Errorf("%w: the set is of another memory (%s) than that which is in Redis (%s)",
+// otherMemory returns the error for a set of another memory. Callers get it only if the set does
+// not have the identity of the memory that is in Redis now, either.
+func (l *Log) otherMemory(id string) error {
+	return redisconn.Refuse(otherError{fmt.Errorf("%w: the set belongs to another memory: got %s, want %s",
 		feed.ErrUnavailable, id, l.ID())})
 }

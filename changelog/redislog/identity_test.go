@@ -14,20 +14,20 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// Redis is emptied. A hub that starts makes a new memory before the other hubs notice.
-// Whatever the others do next, they go on in the new memory.
-func TestReplaced(t *testing.T) {
+// TestReplacedMemory empties Redis, and a new hub creates a new memory before the other hubs
+// notice. Whatever the others do next, they continue in the new memory.
+func TestReplacedMemory(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	for name, next := range map[string]func(*testing.T, *Log, feed.Cursor){
 		"append": func(t *testing.T, l *Log, _ feed.Cursor) { add(t, l, "next", 2) },
 		"since": func(t *testing.T, l *Log, c feed.Cursor) {
 			_, err := l.Since(t.Context(), "set", c, 0)
-			wants(t, feed.ErrGone, err)
+			wantErr(t, feed.ErrGone, err)
 		},
 		"state": func(t *testing.T, l *Log, c feed.Cursor) {
 			if s := state(t, l); s.Head.Position != 4 {
-				t.Errorf("state is %v", s)
+				t.Errorf("state = %v", s)
 			}
 		},
 		"sets":  func(t *testing.T, l *Log, _ feed.Cursor) { _, err := l.Sets(t.Context()); ok(t, err) },
@@ -52,28 +52,28 @@ func TestReplaced(t *testing.T) {
 			add(t, third, "new", 4)
 			next(t, l, c)
 			if l.ID() != third.ID() || l.ID() == was {
-				t.Errorf("the identity is %s, was %s, and is %s", l.ID(), was, third.ID())
+				t.Errorf("ID() = %s, previously %s, want %s", l.ID(), was, third.ID())
 			}
 			if text := logged.String(); strings.Count(text, "level=ERROR") != 1 || !strings.Contains(text, "replaced") {
-				t.Errorf("logged is %q", text)
+				t.Errorf("log output = %q", text)
 			}
 			_, err := l.Since(ctx, "set", c, 0)
-			wants(t, feed.ErrGone, err)
+			wantErr(t, feed.ErrGone, err)
 			for _, log := range []*Log{l, idle} {
 				head := state(t, third).Head
 				if a := add(t, log, "more", 13); a.After != head {
-					t.Errorf("added after %v, the head was %v", a.After, head)
+					t.Errorf("After = %v, want the head %v", a.After, head)
 				}
 				if a, b := all(t, log, feed.Cursor{}), all(t, third, feed.Cursor{}); !slices.EqualFunc(a, b, same) {
-					t.Errorf("%d entries here, %d there", len(a), len(b))
+					t.Errorf("got %d entries, the other hub %d", len(a), len(b))
 				}
 			}
 		})
 	}
 }
 
-// Between two steps of Make, Redis is emptied and another memory is made.
-func TestReplacedWhileMaking(t *testing.T) {
+// TestReplacedDuringMake empties Redis and creates another memory between two steps of Make.
+func TestReplacedDuringMake(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	var calls atomic.Int64
@@ -97,16 +97,16 @@ func TestReplacedWhileMaking(t *testing.T) {
 		calls.Store(0)
 		makeSet(t, l, 10)
 		if l.ID() == was || l.ID() != third.ID() {
-			t.Errorf("emptied at call %d: the identity is %s, was %s, and is %s", n, l.ID(), was, third.ID())
+			t.Errorf("emptied at call %d: ID() = %s, previously %s, want %s", n, l.ID(), was, third.ID())
 		}
 		add(t, l, "a", 3)
 		if n := len(all(t, third, feed.Cursor{})); n != 3 {
-			t.Errorf("%d entries", n)
+			t.Errorf("got %d entries", n)
 		}
 	}
 }
 
-// No hub writes to a set whose identity is not that of the memory.
+// TestForeignSet checks that no hub writes to a set with another identity than the memory.
 func TestForeignSet(t *testing.T) {
 	l := startSet(t, shared, 10, Options{})
 	c := add(t, l, "a", 3).Cursor
@@ -114,20 +114,20 @@ func TestForeignSet(t *testing.T) {
 	ok(t, shared.admin(t).HSet(ctx, l.memoryKey(), "id", "another").Err())
 	_, err := l.Append(ctx, "set", changelog.Publish{Changes: changes("b", 1)})
 	if err != nil {
-		t.Fatal(err) // the memory is not asked for as long as the set is as it was
+		t.Fatal(err) // the identity of the memory is not read while the set is unchanged
 	}
 	ok(t, l.Check(ctx))
 	_, err = l.Since(ctx, "set", c, 0)
 	for _, err := range []error{err, l.Make(ctx, "set", feed.Description{}, 10), l.Delete(ctx, "set"), l.Describe(ctx, "set", feed.Description{})} {
-		wants(t, feed.ErrUnavailable, err)
+		wantErr(t, feed.ErrUnavailable, err)
 		if !strings.Contains(err.Error(), "another memory") || !strings.Contains(err.Error(), `"set"`) {
-			t.Errorf("error is %v", err)
+			t.Errorf("error = %v", err)
 		}
 	}
 }
 
-// All hubs of a memory have the same secret, also of a memory that was made before there
-// were secrets. Redis that runs again has another one, also when it is full.
+// TestSecret checks that all hubs of a memory have the same secret, even if the memory was created
+// before secrets existed. After a restart of Redis it is different, even if Redis is full.
 func TestSecret(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--appendfsync", "always")
@@ -141,13 +141,13 @@ func TestSecret(t *testing.T) {
 			ok(t, err)
 		}
 		if a.Secret() != b.Secret() || a.Secret() == not || len(a.Secret()) < 26 {
-			t.Errorf("%s: the secrets are %q and %q, before it was %q", what, a.Secret(), b.Secret(), not)
+			t.Errorf("%s: Secret() = %q and %q, previously %q", what, a.Secret(), b.Secret(), not)
 		}
 		return a.Secret()
 	}
 	first := agree("at first", "")
 	if agree("later", ""); a.Secret() != first {
-		t.Error("the secret does not stay")
+		t.Error("secret changed")
 	}
 	ok(t, s.admin(t).HDel(ctx, a.memoryKey(), "secret", "server").Err())
 	older := agree("in an older memory", first)
@@ -160,9 +160,9 @@ func TestSecret(t *testing.T) {
 	agree("when it is full", again)
 }
 
-// A clone of Redis has the identity of the original and another secret, so that hubs of
-// the clone do not believe hubs of the original, nor the other way round.
-func TestSecretOfAClone(t *testing.T) {
+// TestSecretOfClone checks that a clone of Redis has the identity of the original, but another
+// secret, so that the hubs of the clone and of the original do not trust each other.
+func TestSecretOfClone(t *testing.T) {
 	t.Parallel()
 	original, clone := newServer(t), newServer(t)
 	ctx := t.Context()
@@ -180,9 +180,9 @@ func TestSecretOfAClone(t *testing.T) {
 	ok(t, original.admin(t).Do(ctx, migrate...).Err())
 	c := start(t, clone.url(), o)
 	if c.ID() != l.ID() || state(t, c).Head != state(t, l).Head {
-		t.Fatal("it is no clone")
+		t.Fatal("got another memory, want a clone")
 	}
 	if _, err := l.Sets(ctx); err != nil || c.Secret() == l.Secret() || c.Secret() == "" {
-		t.Errorf("the secrets are %q and %q: %v", c.Secret(), l.Secret(), err)
+		t.Errorf("Secret() = %q and %q: %v", c.Secret(), l.Secret(), err)
 	}
 }

@@ -14,44 +14,44 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// A Source is a change memory that is copied. Nothing may write to it meanwhile.
+// A Source is a change memory to copy. It must not be modified during the copy.
 type Source interface {
 	changelog.Log
 
-	// Keys yields the publishes that a set remembers by their keys, in the order of
-	// their numbers. After an error it yields nothing more.
-	Keys(ctx context.Context, set string) iter.Seq2[changelog.Known, error]
+	// Keys yields the records of the idempotency keys of a set, in the order of their numbers. An
+	// error ends the sequence.
+	Keys(ctx context.Context, set string) iter.Seq2[changelog.KeyRecord, error]
 
-	// Deleted returns what is remembered of deleted sets that were not made
+	// Deleted returns the tombstones of deleted sets by name, except for sets that were created
 	// again.
-	Deleted(ctx context.Context) (map[string]changelog.Left, error)
+	Deleted(ctx context.Context) (map[string]changelog.Tombstone, error)
 }
 
-// An Import makes an empty Redis a copy of a memory. No hub can start on the copy before
-// Finish has returned nil: changelog.ErrUnfinished. One goroutine uses an Import. If two
-// Imports work on the same copy, only the one opened last can continue: the steps of the
-// other fail.
+// An Import turns an empty Redis into a copy of a memory. Until Finish has returned nil, hubs that
+// start on the copy get changelog.ErrUnfinished. An Import is not safe for concurrent use. If two
+// Imports write the same copy, only the one opened last can continue, and the steps of the other
+// fail.
 type Import struct {
 	log   *Log
-	run   int64 // number of this Import; it rises with each Import of a copy
-	steps int64 // how many steps this Import has begun
+	run   int64 // number of this Import, higher than those of earlier Imports of the copy
+	steps int64 // number of steps that this Import has started
 }
 
-// Copied says how much an Import has copied.
-type Copied struct {
+// Progress counts what an Import has copied.
+type Progress struct {
 	Sets    int
 	Changes uint64
 }
 
-// OpenImport opens a Redis for a copy of the memory with the identity id, with keys that
-// begin with the prefix. It begins an unfinished copy of that memory anew. If the prefix
-// is used for anything else, OpenImport changes nothing and returns an error. OpenImport
-// refuses the same servers as Open. The caller closes first the Import and then conn.
+// OpenImport opens a Redis for a copy of the memory with the identity id. All keys start with the
+// prefix. If Redis has an unfinished copy of that memory, the copy starts from scratch. If the
+// prefix is used for anything else, OpenImport changes nothing and returns an error. It refuses the
+// same servers as Open. The caller must close the Import before conn.
 func OpenImport(ctx context.Context, conn *redisconn.Conn, id string, opts Options) (*Import, error) {
 	m := &Import{}
 	l, err := open(ctx, conn, opts, func(l *Log) error {
 		l.id.Store(&id)
-		l.fixed = true
+		l.fixedID = true
 		return m.adopt(ctx, l)
 	})
 	if err != nil {
@@ -64,18 +64,18 @@ func OpenImport(ctx context.Context, conn *redisconn.Conn, id string, opts Optio
 // Close releases the Import, but not the connections.
 func (m *Import) Close() error { return m.log.Close() }
 
-// adopt makes an empty store an unfinished copy of the memory of l.
+// adopt turns an empty store into an unfinished copy of the memory of l, and starts a run.
 func (m *Import) adopt(ctx context.Context, l *Log) error {
 	a, err := l.runAdopt(ctx)
 	if err != nil {
 		return err
 	}
-	format, held := a.Text(1), a.Text(2)
+	format, id := a.Text(1), a.Text(2)
 	switch {
-	case held != l.ID():
-		return fmt.Errorf("it has another memory (%s), which was left as it is: take another prefix, or remove that memory first", held)
+	case id != l.ID():
+		return fmt.Errorf("it has another memory (%s), which was not modified; use another prefix, or remove that memory first", id)
 	case format == formatVersion:
-		return errors.New("it has a finished copy of this memory already: start hubs on it; to copy once more, take another prefix, or remove it first")
+		return errors.New("it already has a finished copy of this memory; start hubs on it, or to copy again, use another prefix or remove the copy first")
 	case format != formatUnfinished:
 		return unknownFormat(format)
 	}
@@ -86,23 +86,23 @@ func (m *Import) adopt(ctx context.Context, l *Log) error {
 // runAdopt runs adopt.lua.
 func (l *Log) runAdopt(ctx context.Context, finish ...any) (a redisconn.Answer, err error) {
 	err = l.write(ctx, func(t *redisconn.Try) error {
-		a, err = l.tell(t, l.scripts.adopt, []string{l.memoryKey()}, append([]any{formatUnfinished}, finish...)...)
+		a, err = l.runWait(t, l.scripts.adopt, []string{l.memoryKey()}, append([]any{formatUnfinished}, finish...)...)
 		return err
 	})
 	return a, err
 }
 
-// Copy copies a memory: its identity, its sets, their entries with positions and
-// datetimes, and their keys. So the copy gives the same answers. Inventories are not
-// copied. The entries come in full blocks. After each step Copy calls report. It blocks
-// until all is copied, ctx ends, or something fails.
-func (m *Import) Copy(ctx context.Context, from Source, report func(Copied)) (done Copied, err error) {
+// Copy copies a memory: its identity, its sets, their entries with positions and datetimes, and
+// their keys, so that the copy gives the same answers. It does not copy inventories. It copies the
+// entries in full blocks. After each step, Copy calls report. It blocks until everything is copied,
+// ctx is done, or an error occurs.
+func (m *Import) Copy(ctx context.Context, from Source, report func(Progress)) (done Progress, err error) {
 	states, err := from.Sets(ctx)
 	if err != nil {
 		return done, err
 	}
 	for _, s := range states {
-		if err := m.set(ctx, from, s, &done, report); err != nil {
+		if err := m.copySet(ctx, from, s, &done, report); err != nil {
 			return done, fmt.Errorf("copy set %q: %w", s.Set, err)
 		}
 		done.Sets++
@@ -112,16 +112,16 @@ func (m *Import) Copy(ctx context.Context, from Source, report func(Copied)) (do
 		return done, err
 	}
 	for _, set := range slices.Sorted(maps.Keys(left)) {
-		if err := m.deleted(ctx, set, left[set]); err != nil {
+		if err := m.copyTombstone(ctx, set, left[set]); err != nil {
 			return done, err
 		}
 	}
 	return done, nil
 }
 
-// set copies a set.
-func (m *Import) set(ctx context.Context, from Source, s feed.State, done *Copied, report func(Copied)) error {
-	if err := m.begin(ctx, s); err != nil {
+// copySet copies a set.
+func (m *Import) copySet(ctx context.Context, from Source, s feed.State, done *Progress, report func(Progress)) error {
+	if err := m.beginSet(ctx, s); err != nil {
 		return err
 	}
 	for after := s.Floor; after != s.Head; {
@@ -130,35 +130,35 @@ func (m *Import) set(ctx context.Context, from Source, s feed.State, done *Copie
 			return err
 		}
 		if b.Diverged || b.After != after || len(b.Entries) == 0 {
-			return errors.New("it changed while it was copied: stop the hub first")
+			return errors.New("set changed during the copy; stop the hub first")
 		}
-		if err := m.add(ctx, s, after, b.Entries); err != nil {
+		if err := m.addEntries(ctx, s, after, b.Entries); err != nil {
 			return err
 		}
 		after = b.Cursor
 		done.Changes += uint64(len(b.Entries))
 		report(*done)
 	}
-	if err := m.keys(ctx, from, s.Set); err != nil {
+	if err := m.copyKeys(ctx, from, s.Set); err != nil {
 		return err
 	}
 	return m.step(ctx, "done", s.Set)
 }
 
-// How much one step takes.
+// Sizes of the steps.
 const (
-	readLimit  = 10_000  // entries in one read
-	addBytes   = 1 << 20 // about so many bytes of blocks
-	keysAtOnce = 1_000
-	stepsOfRun = 1e9 // a step's number is the run's times this, and its own
+	readLimit   = 10_000  // entries in one read
+	addBytes    = 1 << 20 // approximate bytes of blocks in one step
+	keysPerStep = 1_000   // keys in one step
+	stepsPerRun = 1e9     // maximum number of steps; a step's number is run*stepsPerRun plus the number in the run
 )
 
-// step runs one step of import.lua on a set.
+// step executes a step of import.lua on a set. It can be repeated.
 func (m *Import) step(ctx context.Context, step, set string, args ...any) error {
 	m.steps++
-	number := m.run*stepsOfRun + m.steps
+	number := m.run*stepsPerRun + m.steps
 	err := m.log.write(ctx, func(t *redisconn.Try) error {
-		a, err := m.log.tell(t, m.log.scripts.imports, m.log.allKeys(set), append([]any{number, step}, args...)...)
+		a, err := m.log.runWait(t, m.log.scripts.imports, m.log.allKeys(set), append([]any{number, step}, args...)...)
 		if err != nil {
 			return err
 		}
@@ -173,32 +173,31 @@ func (m *Import) step(ctx context.Context, step, set string, args ...any) error 
 	return nil
 }
 
-var errBusy = errors.New("another program writes to it, perhaps another rshub copy")
+var errBusy = errors.New("another program writes to the copy, perhaps another rshub copy")
 
-// begin makes a set without entries and keys, and removes what an earlier run has left of
-// it.
-func (m *Import) begin(ctx context.Context, s feed.State) error {
-	if err := m.name(ctx, s.Set); err != nil {
+// beginSet creates a set without entries and keys, and removes data of an earlier run.
+func (m *Import) beginSet(ctx context.Context, s feed.State) error {
+	if err := m.addName(ctx, s.Set); err != nil {
 		return err
 	}
-	return m.step(ctx, "begin", s.Set, s.ListSize, s.Title, s.DescribedBy, s.ChangeList, s.Begin, s.Floor.String(), s.BeforeLatest.String(), s.PriorMicros, moreOf(s.Description))
+	return m.step(ctx, "begin", s.Set, s.ListSize, s.Title, s.DescribedBy, s.ChangeList, s.Begin, s.Floor.String(), s.BeforeLatest.String(), s.PriorMicros, encodeMore(s.Description))
 }
 
-// name adds the name of a set to the names of all sets. It comes before the set
-// is made, so that every set has its name there.
-func (m *Import) name(ctx context.Context, set string) error {
+// addName adds the name of a set to the names of all sets. It must precede the creation of the set,
+// so that every set has its name there.
+func (m *Import) addName(ctx context.Context, set string) error {
 	err := m.log.write(ctx, func(t *redisconn.Try) error {
-		_, err := m.log.ask(t, m.log.scripts.name, []string{m.log.setsKey()}, set)
+		_, err := m.log.run(t, m.log.scripts.name, []string{m.log.setsKey()}, set)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("keep the name of set %q: %w", set, err)
+		return fmt.Errorf("add name of set %q: %w", set, err)
 	}
 	return nil
 }
 
-// add adds entries behind the head of a set, which must be after.
-func (m *Import) add(ctx context.Context, s feed.State, after feed.Cursor, entries []feed.Entry) error {
+// addEntries adds entries after the head of a set, which must be equal to after.
+func (m *Import) addEntries(ctx context.Context, s feed.State, after feed.Cursor, entries []feed.Entry) error {
 	for len(entries) > 0 {
 		var blocks []any
 		size, last := 0, after
@@ -217,14 +216,14 @@ func (m *Import) add(ctx context.Context, s feed.State, after feed.Cursor, entri
 	return nil
 }
 
-// keys copies the publishes that a set remembers by their keys.
-func (m *Import) keys(ctx context.Context, from Source, set string) error {
+// copyKeys copies the records of the idempotency keys of a set.
+func (m *Import) copyKeys(ctx context.Context, from Source, set string) error {
 	var args []any
 	for k, err := range from.Keys(ctx, set) {
 		if err != nil {
 			return err
 		}
-		if args = append(args, k.Number, k.Key, encodeKnown(k)); len(args) == 3*keysAtOnce {
+		if args = append(args, k.Number, k.Key, encodeKeyRecord(k)); len(args) == 3*keysPerStep {
 			if err := m.step(ctx, "keys", set, args...); err != nil {
 				return err
 			}
@@ -237,39 +236,38 @@ func (m *Import) keys(ctx context.Context, from Source, set string) error {
 	return m.step(ctx, "keys", set, args...)
 }
 
-// encodeKnown encodes the record of a publish with a key, without its number: see
-// known in lib.lua.
-func encodeKnown(k changelog.Known) []byte {
+// encodeKeyRecord encodes a KeyRecord without its number; see known in lib.lua.
+func encodeKeyRecord(k changelog.KeyRecord) []byte {
 	b := append(make([]byte, 0, 100+len(k.Key)), k.Hash[:]...)
 	b = append(k.After.Append(b), ' ')
 	b = append(k.Cursor.Append(b), ' ')
 	return append(b, k.Key...)
 }
 
-// deleted removes what an earlier run has left of a set, and stores what a new set of
-// the same name must remember of the deleted set.
-func (m *Import) deleted(ctx context.Context, set string, left changelog.Left) error {
-	if err := m.name(ctx, set); err != nil {
+// copyTombstone removes the data of an earlier run from a set, and stores the tombstone of the
+// deleted set.
+func (m *Import) copyTombstone(ctx context.Context, set string, left changelog.Tombstone) error {
+	if err := m.addName(ctx, set); err != nil {
 		return err
 	}
-	if err := m.step(ctx, "delete", set, left.Upto, left.Ever); err != nil {
+	if err := m.step(ctx, "delete", set, left.End, left.Latest); err != nil {
 		return err
 	}
 	return m.step(ctx, "done", set)
 }
 
-// Inventories returns the store of the inventories of the sets that were copied.
+// Inventories returns the store of the inventories of the copied sets.
 func (m *Import) Inventories() inventory.Store { return m.log.Inventories() }
 
-// Finish makes the store a memory. Only Close may be called after it.
+// Finish turns the copy into a memory that hubs can use. Only Close may be called after it.
 func (m *Import) Finish(ctx context.Context) error {
 	a, err := m.log.runAdopt(ctx, formatVersion, m.run)
 	switch {
 	case err != nil:
 	case a.Text(2) == "":
-		err = errors.New("meanwhile Redis was emptied, or restarted without its data")
+		err = errors.New("Redis was emptied or restarted without its data during the copy")
 	case a.Text(2) != m.log.ID():
-		err = fmt.Errorf("another memory (%s) has taken its place meanwhile", a.Text(2))
+		err = fmt.Errorf("another memory (%s) has replaced it during the copy", a.Text(2))
 	case a.Text(1) != formatVersion || a.Number(3) != m.run:
 		err = errBusy
 	}

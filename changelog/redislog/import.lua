@@ -1,20 +1,19 @@
--- import does one step of a copy on a set. ARGV: 4 number of the step, higher than those
--- of all earlier steps and runs, 5 the step:
+-- import executes one step of copying a set. ARGV: 4 number of the step, higher than those of
+-- all earlier steps and runs, 5 the step:
 --
---   begin   makes the set, without entries, keys and inventory, whatever an earlier run left.
---           6 list size, 7 title, 8 describedby, 9 changelist, 10 begin, 11 floor, 12 latest,
---           13 was, 14 more
---   add     adds blocks. 6 the head before, 7 the head after, then the blocks as they
---           are kept
---   keys    adds keys. Per key: its number, the key, and what is kept of it
---   delete  deletes the set, whatever an earlier run left. 6 and 7 the datetimes that stay, see
---           delete.lua
---   done    changes nothing. It is the last step on each set, so that none of the others can
---           come late, after a hub has changed the set
+--   begin   creates the set without entries, keys and inventory, and removes data of an earlier
+--           run. 6 list size, 7 title, 8 describedby, 9 changelist, 10 begin, 11 floor,
+--           12 latest, 13 was, 14 more
+--   add     adds blocks. 6 the head before, 7 the head after, then the blocks as stored
+--   keys    adds keys. Per key: its number, the key, and its record
+--   delete  deletes the set, and removes data of an earlier run. 6 and 7 the datetimes that
+--           stay, see delete.lua
+--   done    changes nothing. It is the last step on each set, so that no other step can arrive
+--           late, after a hub has changed the set
 --
--- All blocks of a copy are packed. Each step may be repeated. Answers: ok. busy: the step
--- comes late, because a later one was done, or a later run is at work. head HEAD: the set
--- does not end where the step expects.
+-- All blocks of a copy are packed. Each step can be repeated. Replies: ok. busy: the step is
+-- late, because a later step was executed or a later run is active. head HEAD: the set does not
+-- end where the step expects.
 
 if tonumber(redis.call('HGET', SET, 'run') or 0) > tonumber(ARGV[4]) then return { 'busy' } end
 local step = ARGV[5]
@@ -46,7 +45,7 @@ local s, no = open()
 if not s then return no end
 
 if step == 'add' then
-  if write(s.head) == ARGV[7] then return { 'ok' } end -- an earlier try did it
+  if write(s.head) == ARGV[7] then return { 'ok' } end -- an earlier attempt did it
   if write(s.head) ~= ARGV[6] then return { 'head', write(s.head) } end
   for i = 8, #ARGV do
     s.packed.last = s.packed.last + 1
@@ -55,7 +54,7 @@ if step == 'add' then
   s.head = parse(ARGV[7])
   s.packed.upto = s.head
 else
-  if s.known >= tonumber(ARGV[#ARGV - 2]) then return { 'ok' } end -- an earlier try did it
+  if s.known >= tonumber(ARGV[#ARGV - 2]) then return { 'ok' } end -- an earlier attempt did it
   if s.known == 0 then s.forgot = ARGV[6] - 1 end
   for i = 6, #ARGV, 3 do
     s.known = tonumber(ARGV[i])

@@ -19,7 +19,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A source is a memory on the disk to copy.
+// A source is a memory on disk to copy.
 type source struct {
 	t *testing.T
 	*disklog.Log
@@ -45,7 +45,7 @@ func (s source) make(set string, listSize int, p ...changelog.Publish) {
 	s.add(set, p...)
 }
 
-// eventful makes the source a memory in which much has happened.
+// eventful gives the source an eventful history.
 func (s source) eventful() {
 	s.t.Helper()
 	ctx := s.t.Context()
@@ -74,7 +74,7 @@ func (s source) eventful() {
 	s.make("again", 11, changelog.Publish{Changes: changes("again", 12), Key: "again"})
 }
 
-// answers is what a memory answers: its identity, its sets, their entries.
+// answers returns the visible state of a memory: its identity, its sets, their entries.
 func answers(t *testing.T, l changelog.Log) (all []any) {
 	t.Helper()
 	states, err := l.Sets(t.Context())
@@ -85,7 +85,7 @@ func answers(t *testing.T, l changelog.Log) (all []any) {
 			b, err := l.Since(t.Context(), s.Set, c, 0)
 			ok(t, err)
 			if b.Diverged || b.After != c || len(b.Entries) == 0 {
-				t.Fatalf("set %q after %v: after %v, %d entries, diverged %t", s.Set, c, b.After, len(b.Entries), b.Diverged)
+				t.Fatalf("Since(%q, %v): After = %v, %d entries, Diverged = %t", s.Set, c, b.After, len(b.Entries), b.Diverged)
 			}
 			for _, e := range b.Entries {
 				all = append(all, e)
@@ -107,19 +107,19 @@ func openImport(t *testing.T, url, id string, opts Options) (*Import, error) {
 
 // copyAll copies a source, and finishes the copy.
 func copyAll(ctx context.Context, m *Import, from source) error {
-	_, err := m.Copy(ctx, from, func(Copied) {})
+	_, err := m.Copy(ctx, from, func(Progress) {})
 	if err != nil {
 		return err
 	}
 	return m.Finish(ctx)
 }
 
-// A copy that was interrupted anywhere is no memory, and is begun anew, also when the source
-// has gone on. The whole copy gives the same answers.
+// TestImport interrupts a copy at every step. An unfinished copy is not a memory, and is started
+// from scratch, even if the source has changed since. The finished copy gives the same answers.
 func TestImport(t *testing.T) {
 	t.Parallel()
 	from := newSource(t)
-	from.make("later", 10, changelog.Publish{Changes: changes("a", 5)}) // is deleted before the last run
+	from.make("later", 10, changelog.Publish{Changes: changes("a", 5)}) // deleted before the last run
 	from.eventful()
 	opts := Options{Prefix: prefix()}
 	reports := 0
@@ -128,7 +128,7 @@ func TestImport(t *testing.T) {
 		ok(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		n := 0
-		_, err = m.Copy(ctx, from, func(Copied) {
+		_, err = m.Copy(ctx, from, func(Progress) {
 			if n++; n == at {
 				cancel()
 			}
@@ -139,9 +139,9 @@ func TestImport(t *testing.T) {
 			ok(t, m.Finish(t.Context()))
 			break
 		}
-		wants(t, context.Canceled, err)
+		wantErr(t, context.Canceled, err)
 		if _, err := openAt(t, shared.url(), opts); !errors.Is(err, changelog.ErrUnfinished) {
-			t.Fatalf("a hub that starts on an unfinished copy: %v", err)
+			t.Fatalf("Open() of an unfinished copy = %v", err)
 		}
 		if at == 1 {
 			ok(t, from.Delete(t.Context(), "later"))
@@ -151,22 +151,22 @@ func TestImport(t *testing.T) {
 		}
 	}
 	if reports < 6 {
-		t.Errorf("a copy of much has %d steps", reports)
+		t.Errorf("got %d steps", reports)
 	}
 	if _, err := openImport(t, shared.url(), from.ID(), opts); err == nil || !strings.Contains(err.Error(), "finished copy") {
-		t.Errorf("the copy of what is copied: %v", err)
+		t.Errorf("OpenImport() of a finished copy = %v", err)
 	}
 	if _, err := openImport(t, shared.url(), "other", opts); err == nil || !strings.Contains(err.Error(), from.ID()) {
-		t.Errorf("a copy over another memory: %v", err)
+		t.Errorf("OpenImport() over another memory = %v", err)
 	}
-	isCopy(t, from, start(t, shared.url(), opts))
+	checkCopy(t, from, start(t, shared.url(), opts))
 }
 
-// isCopy compares a source with its copy, also what both answer to more publishes.
-func isCopy(t *testing.T, from source, copied *Log) {
+// checkCopy compares a source with its copy, including the results of more publishes.
+func checkCopy(t *testing.T, from source, copied *Log) {
 	t.Helper()
 	if want, got := answers(t, from), answers(t, copied); !reflect.DeepEqual(got, want) {
-		t.Fatalf("the copy answers\n\t%.2000v, want\n\t%.2000v", got, want)
+		t.Fatalf("copy has\n\t%.2000v, want\n\t%.2000v", got, want)
 	}
 	keys := []string{"gone", "again", "last", "key0", "key77", "key129"}
 	for _, set := range []string{"single", "mixed", "again", "empty"} {
@@ -177,25 +177,25 @@ func isCopy(t *testing.T, from source, copied *Log) {
 			got, err := copied.Append(t.Context(), set, p)
 			ok(t, err)
 			if want[0].Replayed && got[0].Cursor != want[0].Cursor || !errors.Is(got[0].Err, want[0].Err) || got[0].Replayed != want[0].Replayed || got[0].After.Position != want[0].After.Position {
-				t.Errorf("key %s of set %s is answered %+v, want %+v", key, set, got[0], want[0])
+				t.Errorf("Append() with key %s to set %s = %+v, want %+v", key, set, got[0], want[0])
 			}
 		}
 	}
 	left, err := from.Deleted(t.Context())
 	ok(t, err)
 	if len(left) != 2 {
-		t.Errorf("%d deleted sets", len(left))
+		t.Errorf("got %d deleted sets", len(left))
 	}
 	for set, l := range left {
 		ok(t, copied.Make(t.Context(), set, feed.Description{}, 10))
-		if s, err := copied.State(t.Context(), set); err != nil || s.Begin <= l.Upto {
-			t.Errorf("set %q begins at %d, and before it was deleted it reached to %d: %v", set, s.Begin, l.Upto, err)
+		if s, err := copied.State(t.Context(), set); err != nil || s.Begin <= l.End {
+			t.Errorf("set %q: Begin = %d, want later than the deleted set's end %d: %v", set, s.Begin, l.End, err)
 		}
 	}
 }
 
-// TestCopyIsPacked copies changes that were published one at a time. The copy must have
-// them in full blocks.
+// TestCopyIsPacked copies changes that were published one at a time. The copy must have them in
+// full blocks.
 func TestCopyIsPacked(t *testing.T) {
 	t.Parallel()
 	from := newSource(t)
@@ -210,13 +210,13 @@ func TestCopyIsPacked(t *testing.T) {
 	keys := start(t, shared.url(), opts).keys("set")
 	admin := shared.admin(t)
 	if packed, live := admin.HLen(t.Context(), keys[1]).Val(), admin.HLen(t.Context(), keys[2]).Val(); packed != 3 || live != 0 {
-		t.Errorf("3,000 changes are in %d packed and %d live blocks", packed, live)
+		t.Errorf("got 3,000 changes in %d packed and %d live blocks", packed, live)
 	}
 }
 
-// TestLateSteps does steps of a copy late: after another Import of the same copy has begun,
-// or after the copy is finished and a hub has used it. None may change anything.
-func TestLateSteps(t *testing.T) {
+// TestLateImportSteps executes steps of a copy late: after another Import of the same copy was
+// opened, or after the copy is finished and a hub has used it. None may change anything.
+func TestLateImportSteps(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	from := newSource(t)
@@ -228,7 +228,7 @@ func TestLateSteps(t *testing.T) {
 	opts := Options{Prefix: prefix()}
 	first, err := openImport(t, shared.url(), from.ID(), opts)
 	ok(t, err)
-	ok(t, first.begin(ctx, s))
+	ok(t, first.beginSet(ctx, s))
 	second, err := openImport(t, shared.url(), from.ID(), opts)
 	ok(t, err)
 	ok(t, copyAll(ctx, second, from))
@@ -237,23 +237,23 @@ func TestLateSteps(t *testing.T) {
 	add(t, copied, "hub", 3)
 	want := answers(t, copied)
 	for what, step := range map[string]func(*Import) error{
-		"begin":   func(m *Import) error { return m.begin(ctx, s) },
-		"add":     func(m *Import) error { return m.add(ctx, s, s.Floor, b.Entries) },
-		"keys":    func(m *Import) error { return m.keys(ctx, from, "set") },
-		"deleted": func(m *Import) error { return m.deleted(ctx, "set", changelog.Left{Upto: 1, Ever: 1}) },
+		"begin":   func(m *Import) error { return m.beginSet(ctx, s) },
+		"add":     func(m *Import) error { return m.addEntries(ctx, s, s.Floor, b.Entries) },
+		"keys":    func(m *Import) error { return m.copyKeys(ctx, from, "set") },
+		"deleted": func(m *Import) error { return m.copyTombstone(ctx, "set", changelog.Tombstone{End: 1, Latest: 1}) },
 	} {
-		wants(t, errBusy, step(first))
-		second.steps = last - 2 // as if the network had kept it
-		wants(t, errBusy, step(second))
+		wantErr(t, errBusy, step(first))
+		second.steps = last - 2 // as if the network had delayed it
+		wantErr(t, errBusy, step(second))
 		if got := answers(t, copied); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: it became\n\t%v, it was\n\t%v", what, got, want)
+			t.Errorf("%s: got\n\t%v, want unchanged\n\t%v", what, got, want)
 		}
 	}
-	wants(t, errBusy, first.Finish(ctx))
+	wantErr(t, errBusy, first.Finish(ctx))
 }
 
-// TestImportIntoEmptied empties Redis in the middle of a copy.
-func TestImportIntoEmptied(t *testing.T) {
+// TestImportIntoEmptiedRedis empties Redis in the middle of a copy.
+func TestImportIntoEmptiedRedis(t *testing.T) {
 	t.Parallel()
 	from := newSource(t)
 	from.make("set", 10, changelog.Publish{Changes: changes("a", 25)})
@@ -262,16 +262,16 @@ func TestImportIntoEmptied(t *testing.T) {
 	ok(t, err)
 	ok(t, shared.admin(t).Del(t.Context(), opts.Prefix+":memory").Err())
 	if err := copyAll(t.Context(), m, from); err == nil || !strings.Contains(err.Error(), "emptied") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v", err)
 	}
-	other := start(t, shared.url(), opts) // it makes a memory there
+	other := start(t, shared.url(), opts) // creates a memory there
 	if err := copyAll(t.Context(), m, from); err == nil || !strings.Contains(err.Error(), other.ID()) {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v", err)
 	}
 }
 
-// TestTornImport tears each command of a copy, see TestTorn, and copies again
-// between the two starts.
+// TestTornImport tears each command of a copy, see TestTorn, and copies again between the two
+// starts.
 func TestTornImport(t *testing.T) {
 	if testing.Short() {
 		t.Skip("restarts Redis for every command of an import")
@@ -304,7 +304,7 @@ func TestTornImport(t *testing.T) {
 		for _, when := range []string{"", " after the second start"} {
 			l := start(t, s.url(), opts)
 			if got := answers(t, l); !reflect.DeepEqual(got, want) {
-				t.Fatalf("torn in command %d it is%s\n\t%v, want\n\t%v", i, when, got, want)
+				t.Fatalf("torn in command %d, got%s\n\t%v, want\n\t%v", i, when, got, want)
 			}
 			_ = l.Close()
 			s.kill()

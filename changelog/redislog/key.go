@@ -10,56 +10,55 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// Redis holds the following keys, after the prefix and a colon. A cursor is stored as its
-// text.
+// Layout of the keys in Redis, after the prefix and a colon. A cursor is stored as its string.
 //
-//	memory             hash: format, until a copy is finished formatUnfinished; id;
-//	                   checked by Check; run by copies; clock and doubted by Tick;
-//	                   secret, and the run of the server that it belongs to, see
-//	                   memory.lua
-//	sets               hash: a field for each set that exists or ever did; no values
+//	memory             hash: format, which is formatUnfinished until a copy is finished; id;
+//	                   checked, written by Check; run, written by copies; clock and
+//	                   doubted, written by Tick; secret, and the run of the server that
+//	                   it belongs to, see memory.lua
+//	sets               hash: a field without a value for each set that exists or existed
 //	{<set>}:set        hash: memory (the identity), size, title, describedby,
-//	                   changelist, begin, log (what steps change); described (the id of
-//	                   the call that described the set last), was (see feed.State; it
-//	                   may be earlier than begin), left; run by copies;
-//	                   more: the begin of the log, then what moreOf returns;
-//	                   inventory: the record of the inventory, see below
-//	{<set>}:packed     hash: the older blocks by number, merged where they were small
-//	{<set>}:live       hash: the newer blocks by number, as they came
+//	                   changelist, begin, log (the part that steps change); described
+//	                   (the id of the call that wrote the description), was (PriorMicros
+//	                   of feed.State; it may be earlier than begin), left; run, written
+//	                   by copies; more: the begin of the log, then the result of
+//	                   encodeMore; inventory: the record of the inventory, see below
+//	{<set>}:packed     hash: the older blocks by number, merged if they were small
+//	{<set>}:live       hash: the newer blocks by number, as appended
 //	{<set>}:known      hash: publishes that had an idempotency key, by number
 //	{<set>}:numbers    hash: their numbers by key
 //	{<set>}:calls0     hash: answers to appends by the id of the call
-//	{<set>}:calls1     the same; the two take turns
-//	{<set>}:page0      hash: pages of the set's inventory by number. Page n is in the one of
-//	   … page63        pageHashes hashes that pageHash says
+//	{<set>}:calls1     the same; see turn in lib.lua
+//	{<set>}:page0      hash: pages of the set's inventory by number. Page n is in
+//	   … page63        hash pageHash(n) of the pageHashes hashes
 //
-// The field log of a set holds, in this order:
+// The field log of a set has, in this order:
 //
-//   - the cursors floor, head, latest, and of the last packed entry;
+//   - the cursors floor, head, latest, and the cursor of the last packed entry;
 //   - three numbers of packed blocks: of the first that is not removed, of the first
 //     that is in use, and of the last; then the same three of the live blocks;
-//   - the number of the newest key, and of the newest key that was forgotten;
-//   - how often the two hashes of calls took turns, and when they last did;
+//   - the number of the newest key, and of the newest key that was removed;
+//   - the number of times that the hashes of calls took turns, and the time of the last;
 //   - a comma, the id of the newest call, a comma, and the answer to that call.
 //
-// After Delete the field holds the word deleted and the datetime that a new set must
-// begin after. If entries had later datetimes, the field left holds that datetime, a
-// hyphen, and the latest of them. lib.lua says why it is so.
+// After Delete, the field has the word deleted and the datetime after which a new set must
+// start. If entries had later datetimes, the field left has that datetime, a hyphen, and the
+// latest of them. lib.lua gives the reasons for this layout.
 //
-// The record of an inventory is one text: the begin of the log that it belongs to, its
-// version, the attempt, the run of the server in which the attempt began, and the head;
+// The record of an inventory is one string: the begin of the log that it belongs to, its
+// version, the attempt, the run of the server in which the attempt started, and the head;
 // see inventory.Record. If a hub is killed while it deletes a set, the record and the
 // pages stay. So a record whose begin differs from the log's is ignored.
 //
-// The braces put all keys of a set into one slot of a cluster. Two prefixes never have a
-// key in common, although a prefix may contain colons: a prefix has no brace, and no name
-// above ends in a colon and another of the names.
+// The braces put all keys of a set into one slot of a cluster. Two prefixes never have a key
+// in common, although a prefix may contain colons: a prefix has no brace, and none of the
+// names above ends in a colon and another of the names.
 const (
 	formatVersion    = "1"
 	formatUnfinished = "unfinished copy"
 )
 
-// checkPrefix returns nil if a prefix is allowed.
+// checkPrefix returns an error if the prefix is not allowed.
 func checkPrefix(prefix string) error {
 	ok := len(prefix) >= 1 && len(prefix) <= 64
 	for i := 0; ok && i < len(prefix); i++ {
@@ -69,27 +68,27 @@ func checkPrefix(prefix string) error {
 	if ok {
 		return nil
 	}
-	return fmt.Errorf("%q cannot begin the keys in Redis: a prefix is 1 to 64 letters, digits, dots, hyphens, underscores and colons", prefix)
+	return fmt.Errorf("prefix of the keys in Redis: got %q, want 1 to 64 letters, digits, dots, hyphens, underscores and colons", prefix)
 }
 
 func (l *Log) memoryKey() string { return l.opts.Prefix + ":memory" }
 func (l *Log) setsKey() string   { return l.opts.Prefix + ":sets" }
 
-// setKey returns the first of a set's keys.
+// setKey returns the first key of a set.
 func (l *Log) setKey(set string) string { return l.opts.Prefix + ":{" + set + "}:set" }
 
-// keys returns the keys of a set, except those of pages, in the order that lib.lua expects.
+// keys returns the keys of a set except those of pages, in the order that lib.lua expects.
 func (l *Log) keys(set string) []string {
 	p := l.opts.Prefix + ":{" + set + "}:"
 	return []string{p + "set", p + "packed", p + "live", p + "known", p + "numbers", p + "calls0", p + "calls1"}
 }
 
-// pageHashes is the number of hashes for the pages of a set. A hash of more than 512 MB
-// could not move to another server of a cluster.
+// pageHashes is the number of hashes for the pages of a set. A hash of more than 512 MB could not
+// be moved to another server of a cluster.
 const pageHashes = 64
 
-// pageHash returns the number of the hash that a page is in. Pages that are written
-// and read together are in one hash or a few.
+// pageHash returns the number of the hash of a page. Pages that are written and read together are
+// in one hash or a few.
 func pageHash(n uint64) int { return int(n / 64 % pageHashes) }
 
 // pageKey returns the key of a hash of pages.
@@ -106,14 +105,14 @@ func (l *Log) pageKeys(set string) []string {
 	return keys
 }
 
-// allKeys returns all keys of a set: those that lib.lua expects, and those of pages.
+// allKeys returns all keys of a set: those that lib.lua expects, then those of pages.
 func (l *Log) allKeys(set string) []string { return append(l.keys(set), l.pageKeys(set)...) }
 
-// stateFields are the fields of a set's hash that a feed.State is read from.
+// stateFields are the fields of a set's hash that decodeState needs.
 var stateFields = []string{"memory", "size", "title", "describedby", "changelist", "begin", "log", "was", "more"}
 
-// decodeState makes a State of the values of stateFields. The error is feed.ErrNoSet
-// if the set does not exist.
+// decodeState decodes the values of stateFields. The error is feed.ErrNoSet if the set does not
+// exist.
 func (l *Log) decodeState(set string, values []any) (feed.State, error) {
 	s := feed.State{Set: set}
 	if len(values) != len(stateFields) {
@@ -128,10 +127,10 @@ func (l *Log) decodeState(set string, values []any) (feed.State, error) {
 		return s, feed.ErrNoSet
 	}
 	if v[0] != l.ID() {
-		return s, l.other(v[0])
+		return s, l.otherMemory(v[0])
 	}
 	if len(log) < 3 {
-		return s, fmt.Errorf("%w: its log is %q", changelog.ErrCorrupt, v[6])
+		return s, fmt.Errorf("%w: log of the set: got %q", changelog.ErrCorrupt, v[6])
 	}
 	var errs [6]error
 	s.ListSize, errs[0] = strconv.Atoi(v[1])
@@ -143,14 +142,13 @@ func (l *Log) decodeState(set string, values []any) (feed.State, error) {
 	if was, err := strconv.ParseInt(v[7], 10, 64); err == nil && was >= s.Begin {
 		s.PriorMicros = was
 	}
-	// Older programs do not know this field, and leave it unchanged when they make a set
-	// anew.
+	// Older programs do not know this field, and leave it unchanged when they create a set again.
 	if begin, more, _ := strings.Cut(v[8], " "); begin == v[5] {
-		errs[5] = readMore(more, &s.Description)
+		errs[5] = decodeMore(more, &s.Description)
 	}
 	for _, err := range errs {
 		if err != nil {
-			return s, fmt.Errorf("%w: its state: %v", changelog.ErrCorrupt, err)
+			return s, fmt.Errorf("%w: state of the set: %v", changelog.ErrCorrupt, err)
 		}
 	}
 	if s.ListSize < 1 {
@@ -159,20 +157,19 @@ func (l *Log) decodeState(set string, values []any) (feed.State, error) {
 	return s, nil
 }
 
-// moreOf returns the content of the field more: the part of a description that has no
-// field of its own, as JSON, or "". An older program leaves the field unchanged when it
-// describes a set.
-func moreOf(d feed.Description) string {
+// encodeMore returns the content of the field more: the part of a description that has no field of
+// its own, as JSON, or "". Older programs leave the field unchanged when they describe a set.
+func encodeMore(d feed.Description) string {
 	d.Title, d.DescribedBy, d.ChangeList = "", "", ""
 	if d == (feed.Description{}) {
 		return ""
 	}
-	b, _ := json.Marshal(d) // strings, bools and a number
+	b, _ := json.Marshal(d) // strings, booleans and a number
 	return string(b)
 }
 
-// readMore reads the result of moreOf.
-func readMore(text string, d *feed.Description) error {
+// decodeMore decodes the result of encodeMore into d.
+func decodeMore(text string, d *feed.Description) error {
 	if text == "" {
 		return nil
 	}

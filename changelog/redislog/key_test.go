@@ -7,7 +7,8 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// Memories with different prefixes share no key, also if one prefix begins with the other.
+// TestPrefixes checks that memories with different prefixes share no key, even if one prefix starts
+// with the other.
 func TestPrefixes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -23,14 +24,14 @@ func TestPrefixes(t *testing.T) {
 		for _, l := range logs {
 			ids[l.ID()] = true
 			if got := all(t, l, feed.Cursor{}); !strings.HasSuffix(got[0].Change.Loc, "/"+l.opts.Prefix+"/0") {
-				t.Errorf("prefix %s has %v", l.opts.Prefix, got)
+				t.Errorf("prefix %s: got %v", l.opts.Prefix, got)
 			}
 			if sets, err := l.Sets(t.Context()); err != nil || len(sets) != 1 {
-				t.Errorf("prefix %s has the sets %v, %v", l.opts.Prefix, sets, err)
+				t.Errorf("prefix %s: Sets() = %v, %v", l.opts.Prefix, sets, err)
 			}
 		}
 		if len(ids) != len(logs) {
-			t.Errorf("identities: %v", ids)
+			t.Errorf("got identities %v", ids)
 		}
 	}
 	check(logs)
@@ -38,12 +39,12 @@ func TestPrefixes(t *testing.T) {
 	check(logs[1:])
 	for _, key := range s.admin(t).Keys(t.Context(), "*").Val() {
 		if !strings.HasPrefix(key, "a:") && !strings.HasPrefix(key, "A:") {
-			t.Errorf("key %q", key)
+			t.Errorf("got key %q", key)
 		}
 	}
 	for _, bad := range []string{"a{b", "}", "a b", "ü", strings.Repeat("x", 65)} {
 		if _, err := openAt(t, s.url(), Options{Prefix: bad}); err == nil {
-			t.Errorf("prefix %q is taken", bad)
+			t.Errorf("checkPrefix(%q) = nil", bad)
 		}
 	}
 }
@@ -52,6 +53,6 @@ func TestFormat(t *testing.T) {
 	l := start(t, shared.url(), Options{})
 	ok(t, shared.admin(t).HSet(t.Context(), l.memoryKey(), "format", "2").Err())
 	if _, err := openAt(t, shared.url(), Options{Prefix: l.opts.Prefix}); err == nil || !strings.Contains(err.Error(), `format "2"`) {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v", err)
 	}
 }

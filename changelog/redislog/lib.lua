@@ -1,36 +1,35 @@
--- The part that all scripts share: it is put before each of them. KEYS are the keys
--- of one set in the order of key.go, ARGV[1] is the memory's identity, ARGV[2] the
--- hub's clock and ARGV[3] the clock skew, both in microseconds. An answer is a word,
--- followed by values. Numbers stay below 2^53, so a double is exact.
+-- lib is prepended to each script. KEYS are the keys of one set in the order of key.go, ARGV[1]
+-- is the memory's identity, ARGV[2] the hub's clock and ARGV[3] the clock skew, both in
+-- microseconds. A reply is a word, followed by values. Numbers are below 2^53, so a double
+-- represents them exactly.
 --
--- A request may arrive late, long after the hub gave it up. Meanwhile others may have
--- deleted the set, made it anew and published to it. So a script that changes a set
--- gets as ARGV[4] the begin of the log that the hub means, and does nothing to any
--- other log of that name. Two logs of one name never have the same begin. sweep needs
--- none: it removes only what is in no log.
+-- A request may arrive late, long after the hub gave it up. In the meantime, others may have
+-- deleted the set, created it again and published to it. So a script that changes a set gets as
+-- ARGV[4] the begin of the intended log, and does nothing to any other log with that name. Two
+-- logs with the same name never have the same begin. sweep does not need it, because it removes
+-- only data that is in no log.
 --
--- A script must do no harm when its writes are torn. Redis appends the writes of a
--- script to its append-only file as MULTI, the writes, EXEC. If Redis is killed at
--- that moment, the file may end in the middle. Many versions of Redis then remove
--- only the last, torn command when they start. The writes before it stay in the
--- file, but are not applied. At the next start but one, they are applied after all,
--- and so are all later writes, which were made without them. Therefore:
+-- A script must do no harm if its writes are torn. Redis appends the writes of a script to its
+-- append-only file as MULTI, the writes, EXEC. If Redis is killed at that moment, the file may
+-- end in the middle. Many versions of Redis then remove only the last, torn command when they
+-- start. The writes before it stay in the file, but are not applied. They are applied at the
+-- next start but one, together with all later writes, which were made without them. Therefore:
 --
---   1. A step writes and removes only what nobody sees yet: blocks behind the last
---      one, keys behind the newest one, and what an earlier step has left over.
---   2. The last write of a step is the set's log, whole and in one field. This write
---      makes the step visible. All values are absolute.
+--   1. A step writes and removes only data that no reader can see yet: blocks after the last
+--      block, keys after the newest key, and data left over by an earlier step.
+--   2. The last write of a step is the set's log, whole and in one field. This write makes the
+--      step visible. All values are absolute.
 --
--- So the first writes of a torn step change nothing that anybody sees. If the last
--- write is applied too, the next step on the set overwrites it, as if it had never
--- been there. One hazard is left: commands that follow an open MULTI are dropped if
--- no EXEC comes, and Redis 7 writes no MULTI and EXEC for a script with one write.
--- So a step that must not be lost makes two writes.
+-- So the first writes of a torn step change nothing visible. If the last write is applied too,
+-- the next step on the set overwrites it, as if it had never existed. One hazard remains:
+-- commands that follow an open MULTI are dropped if no EXEC follows, and Redis 7 writes no
+-- MULTI and EXEC for a script with a single write. So a step that must not be lost makes two
+-- writes.
 
 local SET, PACKED, LIVE, KNOWN, NUMBERS, CALLS0, CALLS1 = unpack(KEYS)
 local skew = tonumber(ARGV[3])
 
--- text writes a number without an exponent.
+-- text formats a number without an exponent.
 local function text(n) return string.format('%.0f', n) end
 
 local function cursor(position, micros) return { position = position, micros = micros } end
@@ -42,32 +41,33 @@ end
 
 local function write(c) return text(c.position) .. '-' .. text(c.micros) end
 
--- clock returns the time of Redis's clock, in microseconds since 1970.
+-- clock returns the time of Redis's clock in microseconds since 1970.
 local function clock()
   local t = redis.call('TIME')
   return t[1] * 1000000 + t[2]
 end
 
--- doubtful reports whether the clock is in doubt at a time: after ARGV[i], and from
--- ARGV[i + 1] until before ARGV[i + 2]. Tick has noted these on the memory's key, which
--- may be on another server than those of a set.
+-- doubtful reports whether the clock is in doubt at the time now: after ARGV[i], or from ARGV[i
+-- + 1] until before ARGV[i + 2]. Tick has recorded these on the memory's key, which may be on
+-- another server than the set.
 local function doubtful(now, i)
   return now > tonumber(ARGV[i]) or now >= tonumber(ARGV[i + 1]) and now < tonumber(ARGV[i + 2])
 end
 
--- damaged ends the script with an error. The client looks for the word "damaged: ".
+-- damaged ends the script with an error. The client searches for "damaged: ".
 local function damaged(what) error('damaged: ' .. what) end
 
--- deleted returns the datetime that the log of a deleted set holds, as a text; nil if
--- the set is not deleted.
+-- deleted returns the datetime in the log of a deleted set as a string, or nil if the set is
+-- not deleted.
 local function deleted(log) return string.match(log, '^deleted (%d+)$') end
 
--- open returns the set, or nil and the answer that there is none. If begin is given,
--- and the log has another begin, the answer is anew: the set was made anew since the
--- hub looked. The set has two stores of blocks, packed and live. A store has the blocks with the numbers from
--- first to last. The blocks from swept to first - 1 are left over: sweep removes
--- them. upto is the cursor of the last entry of the last block, and ends has the cursors of
--- the last entries of the blocks that search has looked at, by number.
+-- open returns the set, or nil and the reply that it does not exist. If begin is given and the
+-- log has another begin, the reply is anew: the set was created again after the hub read it.
+--
+-- The set has two stores of blocks, packed and live. A store has the blocks with the numbers
+-- from first to last. The blocks from swept to first - 1 are left over until sweep removes
+-- them. upto is the cursor of the last entry of the last block, and ends has the cursors of the
+-- last entries of the blocks that search has examined, by number.
 local function open(begin)
   local v = redis.call('HMGET', SET, 'memory', 'size', 'log', 'begin', 'was')
   if not v[3] or deleted(v[3]) then return nil, { 'noset' } end
@@ -84,7 +84,7 @@ local function open(begin)
   return s
 end
 
--- log writes the field log.
+-- log returns the value of the field log.
 local function log(s)
   local p, l = s.packed, s.live
   return string.format('%.0f-%.0f %.0f-%.0f %s %.0f-%.0f' .. string.rep(' %.0f', 10) .. ',%s,%s',
@@ -92,21 +92,21 @@ local function log(s)
     p.swept, p.first, p.last, l.swept, l.first, l.last, s.known, s.forgot, s.turns, s.turned, s.call, s.answer)
 end
 
--- save ends a step that has made another write before.
+-- save ends a step that has already made another write.
 local function save(log) redis.call('HSET', SET, 'log', log) end
 
--- saveOnly ends a step that makes no other write. It writes twice: see above.
+-- saveOnly ends a step that makes no other write. It writes twice, see above.
 local function saveOnly(log)
   save(log)
   save(log)
 end
 
--- room makes Redis accept the writes of a script although it is full: Redis checks
--- its memory only before the first write, and HDEL needs no memory.
+-- room makes Redis accept the writes of a script although it is full. Redis checks its memory
+-- only before the first write, and HDEL needs no memory.
 local function room() redis.call('HDEL', SET, 'room') end
 
--- blocks returns the blocks of a store with the numbers from first to last. A block
--- is the cursor of its last entry, a space, and the bytes (see changelog.Block).
+-- blocks returns the blocks of a store with the numbers from first to last. A block is stored
+-- as the cursor of its last entry, a space, and the bytes (see changelog.Block).
 local function blocks(store, first, last)
   local numbers = {}
   for n = first, last do numbers[#numbers + 1] = text(n) end
@@ -117,16 +117,14 @@ local function blocks(store, first, last)
   return found
 end
 
--- last returns the cursor of a block's last entry, and the index at which the bytes
--- begin.
+-- last returns the cursor of a block's last entry, and the index at which the bytes start.
 local function last(block)
   local position, micros, at = string.match(block, '^(%d+)%-(%d+) ()')
   if not at then damaged('a block has no cursor') end
   return cursor(tonumber(position), tonumber(micros)), at
 end
 
--- uvarint reads the number at index i of a block. It also returns the index of what
--- follows.
+-- uvarint decodes the number at index i of a block. It also returns the index after it.
 local function uvarint(block, i)
   local n, unit = 0, 1
   while true do
@@ -137,28 +135,28 @@ local function uvarint(block, i)
   end
 end
 
--- count returns how many entries a block says that it has. at is the index at which its
--- bytes begin.
+-- count returns the number of entries in the header of a block. at is the index at which its
+-- bytes start.
 local function count(block, at) return (uvarint(block, at + 1)) end
 
--- follows returns a block that search has found, if it begins where the block before it
--- ends. The checksum of a block does not cover its cursor. Without this check, a cursor
--- that is damaged could move entries to other positions. by and goal are those of search:
--- the block before must not hold what was sought.
+-- follows returns a block found by search, after checking that it starts where the previous
+-- block ends. The checksum of a block does not cover its cursor, so without this check a
+-- damaged cursor could move entries to other positions. by and goal are the arguments of
+-- search: the previous block must not contain the entry that was searched for.
 local function follows(s, found, by, goal)
   local store, n = found.store, found.number - 1
   local before = store == s.live and s.packed.upto or s.floor
   if n >= store.first then before = store.ends[n] or last(blocks(store, n, n)[1]) end
   if found.last.position - found.count ~= before.position or before[by] >= goal then
-    damaged('the block that ends at position ' .. text(found.last.position) .. ' does not begin behind position ' .. text(before.position))
+    damaged('the block that ends at position ' .. text(found.last.position) .. ' does not start after position ' .. text(before.position))
   end
   return found
 end
 
--- search returns the block that holds the first entry whose position (or micros, as
--- by says) is goal or more. goal lies behind the floor and not behind the head. The
--- result has the block's store, number, bytes, last cursor and count of entries. search
--- guesses the block's number by interpolation, and takes the middle after each wrong guess.
+-- search returns the block with the first entry whose position (or micros, depending on by) is
+-- at least goal. goal is after the floor and not after the head. The result has the block's
+-- store, number, bytes, last cursor and count of entries. search guesses the block's number by
+-- interpolation, and bisects after each wrong guess.
 local function search(s, by, goal)
   local store, before = s.packed, s.floor
   if goal > store.upto[by] then store, before = s.live, store.upto end
@@ -186,8 +184,8 @@ local function search(s, by, goal)
   return follows(s, found, by, goal)
 end
 
--- runs reads the head of a block that search has found. It returns a list of the
--- runs: of each, the cursor of its first entry and the count of its entries.
+-- run returns the id of the run of this server, or - if it is unknown. A restarted server has
+-- another run, and so has a server that replaces another.
 local function runs(found)
   local block, upto = found.block, found.last
   local _, i = last(block)
@@ -211,7 +209,7 @@ local function runs(found)
   return list
 end
 
--- at returns the cursor of the entry at a position from the floor to the head.
+-- at returns the cursor of the entry at a position, which must be from the floor to the head.
 local function at(s, position)
   if position == s.floor.position then return s.floor end
   local found = search(s, 'position', position)
@@ -223,8 +221,8 @@ local function at(s, position)
   damaged('the block that ends at position ' .. text(found.last.position) .. ' lacks position ' .. text(position))
 end
 
--- newest returns the cursor of the newest entry that is not later than micros, or
--- the floor if there is no such entry.
+-- newest returns the cursor of the newest entry that is not later than micros, or the floor if
+-- the log has no such entry.
 local function newest(s, micros)
   if micros <= s.floor.micros then return s.floor end
   if micros >= s.head.micros then return s.head end
@@ -249,34 +247,34 @@ local function knows(s, c)
   return same(c, at(s, c.position))
 end
 
--- before returns the cursor from which to go on instead of lost, a cursor that the
--- log lost: see rule 2 of changelog.Log.Since.
+-- before returns the cursor after which to continue if the log has lost the cursor lost; see
+-- rule 2 of changelog.Log.Since.
 local function before(s, lost)
   local c = newest(s, lost.micros - skew)
   if c.position < lost.position then return c end
   return at(s, math.max(lost.position, s.floor.position + 1) - 1)
 end
 
--- The set remembers the answer to each append by the id of the call. The newest
--- answer is in the log, so it is there if and only if the append is. The next append
--- moves that answer to one of two hashes; calls returns the one in use.
+-- The set remembers the answer to each append by the id of the call. The newest answer is in
+-- the log, so it exists if and only if the append does. The next append moves that answer to
+-- one of two hashes; calls returns the key of the active one.
 local function calls(s) return s.turns % 2 == 0 and CALLS0 or CALLS1 end
 
--- turn empties the hash with the older answers and puts it in use, once every 2 clock
--- skews. So an answer is kept for 2 to 4 times the clock skew. That is long enough.
--- All requests of a call carry the same time of the hub's clock, and append refuses a
--- time that differs from Redis's by more than the clock skew. So two requests of one
--- call that are both accepted are at most 2 clock skews apart.
+-- turn empties the hash with the older answers and makes it active, once every 2 clock skews.
+-- So an answer is stored for 2 to 4 clock skews. That is long enough: all requests of a call
+-- have the same time of the hub's clock, and append refuses a time that differs from Redis's by
+-- more than the clock skew. So two accepted requests of one call are at most 2 clock skews
+-- apart.
 local function turn(s, now)
-  if s.turned - now > skew then s.turned = now end -- the clock was ahead, and has been set back
+  if s.turned - now > skew then s.turned = now end -- the clock was ahead and was set back
   if now - s.turned <= 2 * skew then return end
   s.turns, s.turned = s.turns + 1, now
   redis.call('UNLINK', calls(s))
 end
 
--- known returns what is kept of a publish that had an idempotency key, by the number
--- of the key: the hash of its content, its cursors as one text (before its first
--- entry, and of its last entry), its datetime and its key.
+-- known returns the record of a publish with an idempotency key, by the number of the key: the
+-- hash of its content, its cursors as one string (before its first entry, and of its last
+-- entry), its datetime and its key.
 local function known(number)
   local v = redis.call('HGET', KNOWN, number)
   if not v then return nil end
@@ -285,9 +283,9 @@ local function known(number)
   return { hash = string.sub(v, 1, 32), cursors = after .. ' ' .. upto, micros = parse(upto).micros, key = key }
 end
 
--- recall returns what is kept of the publish with a key, unless it has expired. A
--- torn append may have given the key a number that is not in use yet, or that now
--- belongs to another key, so recall compares both.
+-- recall returns the record of the publish with a key, unless it has expired. A torn append may
+-- have given the key a number that is not in use yet, or that belongs to another key now, so
+-- recall compares both.
 local function recall(s, now, key, maxAge, maxCount)
   local number = tonumber(redis.call('HGET', NUMBERS, key))
   if not number or number > s.known or s.known - number >= maxCount then return nil end
@@ -298,18 +296,17 @@ end
 -- run returns the id of the run of this server, - if it is not known. A server that was
 -- restarted, and one that takes the place of another, has another run.
 local function run()
-  local info = redis.pcall('INFO', 'server') -- the user may lack the right to ask
+  local info = redis.pcall('INFO', 'server') -- the user may lack the permission
   return type(info) == 'string' and string.match(info, 'run_id:(%x+)') or '-'
 end
 
--- inventory returns the record of the set's inventory: see key.go. If there is none for
--- this log, its version is 0.
+-- inventory returns the record of the set's inventory; see key.go. If there is none for this
+-- log, its version is 0.
 --
--- A restart or a failover may lose the last writes: pages whose Put was answered, while
--- the record that the attempt began with is still there. So an attempt belongs to one run
--- of one server. In another run the attempt is over, and the version is another one: then
--- whoever wrote pages in the old run can write no more of them, and no record that needs
--- them.
+-- A restart or a failover may lose the last writes: pages whose Put was acknowledged, while the
+-- record with which the attempt started still exists. So an attempt belongs to one run of one
+-- server. In another run, the attempt is over and the version differs. Then a writer from the
+-- old run can write no more pages, and no record that needs its lost pages.
 local function inventory(s)
   local kept = redis.call('HGET', SET, 'inventory') or ''
   local begin, version, attempt, at, head = string.match(kept, '^(%d+) (%d+) (%d+) (%S+) (.*)$')
@@ -320,8 +317,8 @@ local function inventory(s)
   return i
 end
 
--- paged calls what for each key of pages in KEYS, with the key and the first and last index
--- of its arguments. They follow their count, which is at index arg for the first key.
+-- paged calls what for each key of pages in KEYS, with the key and the first and last index of
+-- its arguments in ARGV. They follow their count, which is at index arg for the first key.
 local function paged(arg, what)
   for k = 8, #KEYS do
     local count = tonumber(ARGV[arg])

@@ -1,5 +1,5 @@
--- load reads the record of the set's inventory, and the set. ARGV: from 4 on, the fields of
--- the set to read. Answers: ok NOW VERSION ATTEMPT HEAD FIELD...
+-- load reads the record of the inventory of a set, and the set. ARGV: from 4 the fields of the
+-- set to read. Replies: ok NOW VERSION ATTEMPT HEAD FIELD...
 
 local s, no = open()
 if not s then return no end

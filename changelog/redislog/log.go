@@ -1,16 +1,16 @@
 // Package redislog implements changelog.Log in Redis, for several hubs. It stores blocks in hashes.
 // Each step on a set is one script, so it is atomic. All keys of a set share a hash tag, so the
-// memory can be in a Redis Cluster. If Redis is killed in the middle of a step, the rest of the
-// step in the append-only file does no harm: see lib.lua.
+// memory can be in a Redis Cluster. If Redis is killed in the middle of a step, the writes of the
+// step in the append-only file do no harm; see lib.lua.
 //
-// The settings of Redis decide how durable an append is. With appendfsync always, it survives a
+// The settings of Redis determine how durable an append is. With appendfsync always, it survives a
 // crash of the machine. With appendfsync everysec, a crash loses the appends of about the last
 // second. A failover loses the appends that the replica did not have; a Conn that waits for
 // replicas makes that unlikely. Followers notice a loss, because cursors verify themselves. Other
 // hubs may read an entry while its append still waits for replicas.
 //
-// Package changelog has the contract, and package internal/redisconn the connection. The package
-// carries no compatibility promise.
+// See package changelog for the contract, and package internal/redisconn for the connection. The
+// package carries no compatibility promise.
 package redislog
 
 import (
@@ -30,14 +30,14 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// Options of a Log. Zero values are the defaults.
+// Options configures a Log. The zero value uses the defaults.
 type Options struct {
-	Prefix    string           // begins every key; default "rshub"
-	ClockSkew time.Duration    // how far the clocks of Redis and the hub may differ, and how far a set's head may lie in the future, the same for all hubs; default 1 minute
+	Prefix    string           // prefix of every key; default "rshub"
+	ClockSkew time.Duration    // maximum difference between the clocks of Redis and the hub, and maximum lead of a set's head over the clock; must be equal in all hubs; default 1 minute
 	Now       func() time.Time // the hub's clock; default time.Now
 	Logger    *slog.Logger     // default: discard
 
-	edit func(script string) string // changes each script, for tests
+	edit func(script string) string // changes each script in tests; nil if not needed
 }
 
 func (o Options) withDefaults() Options {
@@ -58,18 +58,18 @@ func (o Options) withDefaults() Options {
 
 // A Log is a changelog.Log in Redis.
 type Log struct {
-	// Set by Open, and not changed after it.
+	// Set by Open and not modified afterwards.
 	opts    Options
-	conn    *redisconn.Conn // it belongs to the caller of Open
+	conn    *redisconn.Conn // owned by the caller of Open
 	scripts scripts
-	fixed   bool // the log is the target of a copy, and never adopts another identity
+	fixedID bool // the log is the target of a copy, and never adopts another identity
 
-	// Any goroutine may read and set these, except that only become sets id, with mu held.
-	id      atomic.Pointer[string]
-	secret  atomic.Pointer[string]
-	clock   atomic.Pointer[changelog.Clock] // what Tick has noted, of this hub or another one
-	checked atomic.Int64                    // when fit last checked the servers, in microseconds
-	unfit   atomic.Pointer[error]           // why nothing must be written; nil: no known reason
+	// Safe for concurrent use without a lock, except that only setID may set id, with mu held.
+	id        atomic.Pointer[string]
+	secret    atomic.Pointer[string]
+	clock     atomic.Pointer[changelog.Clock] // newest record of Tick, by this or another hub
+	checkedAt atomic.Int64                    // time of the last checkServers, in microseconds since 1970
+	unfitErr  atomic.Pointer[error]           // reason why nothing may be written; nil if there is none
 
 	mu    sync.Mutex
 	tails map[string]tail // by set
@@ -77,17 +77,17 @@ type Log struct {
 
 var _ changelog.Log = (*Log)(nil)
 
-// Open opens the change memory behind the prefix in a Redis (6.2 or newer) or a
-// compatible server. It makes a memory if there is none. The log uses conn, which belongs
-// to the caller. The caller closes conn after the last call of the log.
+// Open opens the change memory with a prefix in a Redis (6.2 or newer) or a compatible server, and
+// creates the memory if it does not exist. The Log uses conn, which remains the caller's, who must
+// close it after the last call of the Log.
 //
-// Open refuses a Redis whose settings allow it to evict keys, because it would lose
-// changes silently. MayPass says whether to try again after an error.
+// Open refuses a Redis whose settings allow it to evict keys, because it would lose changes
+// silently. IsTemporary reports whether a retry makes sense after an error.
 func Open(ctx context.Context, conn *redisconn.Conn, opts Options) (*Log, error) {
-	return open(ctx, conn, opts, func(l *Log) error { return l.identify(ctx) })
+	return open(ctx, conn, opts, func(l *Log) error { return l.loadIdentity(ctx) })
 }
 
-// open opens a Redis. identify reads which memory it holds, or makes a memory.
+// open opens a Redis. It calls identify to read which memory Redis has, or to create one.
 func open(ctx context.Context, conn *redisconn.Conn, opts Options, identify func(*Log) error) (*Log, error) {
 	l := &Log{opts: opts.withDefaults(), conn: conn, tails: make(map[string]tail)}
 	l.secret.Store(new(string))
@@ -95,7 +95,7 @@ func open(ctx context.Context, conn *redisconn.Conn, opts Options, identify func
 	err := checkPrefix(l.opts.Prefix)
 	if err == nil {
 		l.scripts.readAll(l.opts.edit)
-		err = l.fit(ctx, true)
+		err = l.checkServers(ctx, true)
 	}
 	if err == nil {
 		err = identify(l)
@@ -106,9 +106,9 @@ func open(ctx context.Context, conn *redisconn.Conn, opts Options, identify func
 	return l, nil
 }
 
-// identify reads the identity of the memory, or makes a memory.
-func (l *Log) identify(ctx context.Context) error {
-	id := rand.Text() // for the case that there is no memory yet
+// loadIdentity reads the identity of the memory, or creates a memory.
+func (l *Log) loadIdentity(ctx context.Context) error {
+	id := rand.Text() // used if there is no memory yet
 	l.id.Store(&id)
 	a, err := l.memory(ctx, "")
 	if err != nil {
@@ -119,9 +119,9 @@ func (l *Log) identify(ctx context.Context) error {
 	return nil
 }
 
-// Check reports whether an append could succeed now: Redis takes a write, its clock
-// and the hub's agree, and Redis does not evict. Check does not look at heads: a
-// head in the future stops only appends to its own set.
+// Check returns nil if an append could succeed now: Redis accepts a write and does not evict keys,
+// and its clock and the hub's agree. It does not check heads, because a head in the future affects
+// only its set.
 func (l *Log) Check(ctx context.Context) error {
 	if err := l.check(ctx); err != nil {
 		return fmt.Errorf("check the change memory: %w", err)
@@ -130,36 +130,36 @@ func (l *Log) Check(ctx context.Context) error {
 }
 
 func (l *Log) check(ctx context.Context) error {
-	if err := l.fit(ctx, false); err != nil {
+	if err := l.checkServers(ctx, false); err != nil {
 		return err
 	}
 	hub := l.opts.Now().UnixMicro()
-	now, err := l.same(ctx, "check")
+	now, err := l.syncIdentity(ctx, "check")
 	if err != nil {
 		return err
 	}
-	return l.apart(now, hub)
+	return l.compareClocks(now, hub)
 }
 
-// apart returns an error when the clock of Redis and the hub's differ by more than the
-// clock skew. Both times are in microseconds since 1970.
-func (l *Log) apart(now, hub int64) error {
+// compareClocks returns an error if the clock of Redis and the hub's differ by more than the clock
+// skew. Both times are in microseconds since 1970.
+func (l *Log) compareClocks(now, hub int64) error {
 	skew := l.opts.ClockSkew.Microseconds()
 	if d := now - hub; d <= skew && -d <= skew {
 		return nil
 	}
 	text := func(micros int64) string { return time.UnixMicro(micros).UTC().Format(time.RFC3339) }
-	return refuse("%w: the clock of Redis says %s and the hub's %s", feed.ErrClock, text(now), text(hub))
+	return refuse("%w: the clock of Redis is at %s, the hub's at %s", feed.ErrClock, text(now), text(hub))
 }
 
-// Close does nothing: the connections belong to the caller of Open.
+// Close does nothing, because the connections belong to the caller of Open.
 func (l *Log) Close() error { return nil }
 
-// setsAtOnce is how many sets one pipeline reads at most.
-const setsAtOnce = 1000
+// setsPerRead is the maximum number of sets that one pipeline reads.
+const setsPerRead = 1000
 
-// Sets returns the states of the named sets, sorted by name; without a name, of all
-// sets. With an error it also returns the states that could be read.
+// Sets returns the states of the named sets, or of all sets without names, sorted by name. With an
+// error, it also returns the states that it could read.
 func (l *Log) Sets(ctx context.Context, names ...string) ([]feed.State, error) {
 	states, err := l.sets(ctx, names)
 	if err != nil {
@@ -170,23 +170,23 @@ func (l *Log) Sets(ctx context.Context, names ...string) ([]feed.State, error) {
 }
 
 func (l *Log) sets(ctx context.Context, names []string) ([]feed.State, error) {
-	if _, err := l.same(ctx, ""); err != nil {
+	if _, err := l.syncIdentity(ctx, ""); err != nil {
 		if !l.conn.Cluster() || len(names) == 0 {
 			return nil, err
-		} // else perhaps only the one server of the cluster is down that has the identity
+		} // otherwise perhaps only the server of the cluster that has the identity is down
 	}
 	return l.states(ctx, names)
 }
 
-// states reads the states of the named sets; without a name, of all sets. With an
-// error it also returns the states that could be read.
+// states returns the states of the named sets, or of all sets without names. With an error, it also
+// returns the states that it could read.
 func (l *Log) states(ctx context.Context, names []string) (states []feed.State, err error) {
 	if len(names) == 0 {
-		if names, err = l.names(ctx); err != nil {
+		if names, err = l.setNames(ctx); err != nil {
 			return nil, err
 		}
 	}
-	err = l.everySet(ctx, names, stateFields, func(name string, values []any) error {
+	err = l.readSets(ctx, names, stateFields, func(name string, values []any) error {
 		s, err := l.decodeState(name, values)
 		if errors.Is(err, feed.ErrNoSet) {
 			return nil // it was deleted
@@ -199,8 +199,8 @@ func (l *Log) states(ctx context.Context, names []string) (states []feed.State, 
 	return states, err
 }
 
-// names returns the names of all sets that exist or ever did.
-func (l *Log) names(ctx context.Context) (names []string, err error) {
+// setNames returns the names of all sets that exist or existed.
+func (l *Log) setNames(ctx context.Context) (names []string, err error) {
 	err = l.read(ctx, func(t *redisconn.Try) (err error) {
 		names, err = t.HKeys(l.setsKey())
 		return err
@@ -208,12 +208,12 @@ func (l *Log) names(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// everySet reads fields of the named sets and calls do for each of them. One round
-// trip reads many sets. If a set cannot be read or do fails for it, everySet goes on
-// with the others. The error joins the first error of each round trip.
-func (l *Log) everySet(ctx context.Context, names, fields []string, do func(name string, values []any) error) error {
+// readSets reads fields of the named sets and calls do for each of them. One round trip reads many
+// sets. If a set cannot be read or do fails for it, readSets continues with the others. The error
+// joins the first error of each round trip.
+func (l *Log) readSets(ctx context.Context, names, fields []string, do func(name string, values []any) error) error {
 	var errs []error
-	for part := range slices.Chunk(names, setsAtOnce) {
+	for part := range slices.Chunk(names, setsPerRead) {
 		keys := make([]string, len(part))
 		for i, name := range part {
 			keys[i] = l.setKey(name)
@@ -225,7 +225,7 @@ func (l *Log) everySet(ctx context.Context, names, fields []string, do func(name
 		})
 		for i, name := range part {
 			if values == nil || values[i] == nil {
-				continue // failed says why
+				continue // failed has the reason
 			}
 			if err := do(name, values[i]); err != nil && failed == nil {
 				failed = fmt.Errorf("set %q: %w", name, err)

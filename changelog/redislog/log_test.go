@@ -12,7 +12,7 @@ import (
 	"github.com/rshub/rshub/internal/testutil"
 )
 
-// storeClock makes the hub's clock, which a test can set, Redis' own.
+// storeClock replaces the clock of Redis with the hub's, which a test can set.
 func storeClock(script string) string {
 	return strings.Replace(script, "redis.call('TIME')", "{ 0, ARGV[2] }", 1)
 }
@@ -32,11 +32,11 @@ func TestLog(t *testing.T) {
 	logtest.Run(t, backend(shared.url(), true))
 }
 
-// On a cluster a script that touches keys of two slots fails. The clock is that
-// of Redis, as it is outside of tests.
+// TestLogOnCluster runs the suite on a cluster, where a script that touches keys of two slots
+// fails. The clock is that of Redis, as in production.
 func TestLogOnCluster(t *testing.T) {
 	if testing.Short() {
-		t.Skip("does all of TestLog again")
+		t.Skip("repeats all of TestLog")
 	}
 	t.Parallel()
 	url := newCluster(t)
@@ -44,12 +44,12 @@ func TestLogOnCluster(t *testing.T) {
 
 	l := startOn(t, connect(t, url, redisconn.Options{Wait: 1, WaitTimeout: 10 * time.Millisecond}), Options{})
 	err := l.Make(t.Context(), "set", feed.Description{}, 10)
-	wants(t, feed.ErrUnknown, err)
+	wantErr(t, feed.ErrUnknown, err)
 	makeSet(t, start(t, url, Options{Prefix: l.opts.Prefix}), 10)
 	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("a", 3)})
-	wants(t, feed.ErrUnknown, err)
+	wantErr(t, feed.ErrUnknown, err)
 	if n := len(all(t, l, feed.Cursor{})); n != 3 {
-		t.Errorf("%d entries", n)
+		t.Errorf("got %d entries", n)
 	}
 }
 

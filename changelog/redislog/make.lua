@@ -1,8 +1,9 @@
--- make makes a set, unless it exists. ARGV: 4 the field log that the hub saw, "" if
--- there was none, 5 list size, 6 title, 7 describedby, 8 changelist, 9 more. Answers: ok
--- MADE BEGIN, where MADE is 1 if the set is new, else 0. anew: the set does not exist, but it
--- did since the hub looked. A late request would bring back a set that was deleted. clock NOW
--- HUB: the clocks differ too much. A set that begins in the future would take no change.
+-- make creates a set if it does not exist. ARGV: 4 the field log that the hub saw, "" if there
+-- was none, 5 list size, 6 title, 7 describedby, 8 changelist, 9 more. Replies: ok MADE BEGIN,
+-- where MADE is 1 if the set is new, else 0. anew: the set does not exist, but existed after
+-- the hub read the field; creating it could be a late request that restores a deleted set.
+-- clock NOW HUB: the clocks differ too much, and a set that starts in the future would accept
+-- no change.
 
 local v = redis.call('HMGET', SET, 'memory', 'log', 'begin', 'was', 'left')
 local was = v[2] and deleted(v[2])
@@ -15,9 +16,9 @@ if (v[2] or '') ~= ARGV[4] then return { 'anew' } end
 local begin = clock()
 if math.abs(begin - ARGV[2]) > skew then return { 'clock', text(begin), ARGV[2] } end
 
--- A log begins now, and later than the deleted ones ended. If a clock was wrong, one of
--- them may have ended far in the future. Then the log begins now all the same, and keeps
--- in mind the latest datetime that its cursors must not be taken for: see since.lua.
+-- The log starts now, and after the deleted logs with its name ended. If a clock was wrong, one
+-- of them may have ended far in the future. Then the log starts now anyway, and stores the
+-- latest datetime that a cursor of a deleted log may have; see since.lua.
 local upto, ever = tonumber(was or 0), tonumber(v[4] or 0)
 local left = v[5] and parse(v[5])
 if left and left.position == upto then ever = math.max(ever, left.micros) end

@@ -1,5 +1,5 @@
--- numbers lists the pages of the set's inventory that are in one key. ARGV: 4 begin. KEYS: 8
--- the key. Answers: ok NUMBER...
+-- numbers lists the inventory pages of a set that are in one key. ARGV: 4 begin. KEYS: 8 the
+-- key. Replies: ok NUMBER...
 
 local s, no = open(ARGV[4])
 if not s then return no end

@@ -1,7 +1,7 @@
--- oldest reads the oldest live blocks. ARGV: 4 how many at most, 5 how many bytes at
--- most. It returns one block even if that has more bytes. Answers: ok SIZE POSITION BEGIN
--- BLOCK...: the list size, the position before the first of the blocks, the begin of the
--- log, the blocks.
+-- oldest reads the oldest live blocks. ARGV: 4 maximum number of blocks, 5 maximum number of
+-- bytes. It returns at least one block, even if that is larger. Replies: ok SIZE POSITION BEGIN
+-- BLOCK...: the list size, the position before the first of the blocks, the begin of the log,
+-- and the blocks.
 
 local s, no = open()
 if not s then return no end

@@ -1,9 +1,8 @@
--- pack moves the oldest live blocks to the end of the packed ones. ARGV: 4 begin,
--- 5 number of live blocks to move; per block its cursor and its checksum; then the
--- number of packed blocks that they become; per packed block the number of live blocks
--- that go into it, and its bytes. The bytes are "" when one live block is moved as it
--- is. The live blocks that were moved are removed by sweep. Answers: ok. moved: other
--- blocks are the oldest now.
+-- pack moves the oldest live blocks to the end of the packed blocks. ARGV: 4 begin, 5 number of
+-- live blocks to move; per block its cursor and its checksum; then the number of packed blocks
+-- to write; per packed block the number of live blocks that it replaces, and its bytes, or ""
+-- to move one live block unchanged. sweep removes the live blocks that were moved. Replies: ok.
+-- moved: other blocks are the oldest now.
 
 local s, no = open(ARGV[4])
 if not s then return no end
@@ -22,7 +21,7 @@ for _, block in ipairs(live) do
   arg = arg + 2
 end
 
-room() -- packing makes room
+room() -- packing frees memory
 local taken = 0
 for i = arg + 1, arg + 2 * ARGV[arg], 2 do
   taken = taken + ARGV[i]

@@ -11,14 +11,14 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// lengths returns how many blocks are packed and live.
+// lengths returns the number of packed and live blocks.
 func lengths(t *testing.T, l *Log) (packed, live int64) {
 	t.Helper()
 	admin, keys := shared.admin(t), l.keys("set")
 	return admin.HLen(t.Context(), keys[1]).Val(), admin.HLen(t.Context(), keys[2]).Val()
 }
 
-// singles adds n publishes of one change, some at a time.
+// singles adds n publishes of one change, several per call.
 func singles(t *testing.T, l *Log, what string, n int) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -33,7 +33,7 @@ func singles(t *testing.T, l *Log, what string, n int) {
 	}
 }
 
-// views returns the answers to all questions that a log can be asked.
+// views returns the results of all reads of a log.
 func views(t *testing.T, l *Log, entries []feed.Entry) []any {
 	t.Helper()
 	ctx := t.Context()
@@ -49,7 +49,7 @@ func views(t *testing.T, l *Log, entries []feed.Entry) []any {
 		seek, err := l.Seek(ctx, "set", c.Micros)
 		ok(t, err)
 		if at != c || seek.Position != c.Position-1 {
-			t.Fatalf("at %v is %v, and before its datetime %v", c, at, seek)
+			t.Fatalf("At(%v) = %v, Seek() of its datetime = %v", c, at, seek)
 		}
 		for _, c := range []feed.Cursor{c, {Position: c.Position, Micros: c.Micros + 1}} {
 			b, err := l.Since(ctx, "set", c, 3)
@@ -60,7 +60,7 @@ func views(t *testing.T, l *Log, entries []feed.Entry) []any {
 				want = want[:max(1, len(b.Entries))]
 			}
 			if b.Diverged != (c != entries[i].Cursor) || !slices.EqualFunc(b.Entries, want, same) {
-				t.Fatalf("after %v: %v, diverged %t; want %v", c, b.Entries, b.Diverged, want)
+				t.Fatalf("Since(%v) = %v, Diverged = %t; want %v", c, b.Entries, b.Diverged, want)
 			}
 		}
 	}
@@ -88,33 +88,33 @@ func TestPack(t *testing.T) {
 			moved, err := l.Pack(t.Context(), "set")
 			ok(t, err)
 			if !reflect.DeepEqual(views(t, l, entries), before) {
-				t.Error("the log is another one after packing")
+				t.Error("log changed by packing")
 			}
 			packed, live := lengths(t, l)
-			t.Logf("%d entries in %d packed blocks, %d live blocks", moved, packed, live)
+			t.Logf("got %d entries in %d packed blocks, %d live blocks", moved, packed, live)
 			if moved < 4000 || listSize > 1 && packed > int64(moved/min(listSize, 400)+1) {
-				t.Errorf("%d entries in %d blocks", moved, packed)
+				t.Errorf("got %d entries in %d blocks", moved, packed)
 			}
 			if moved, err := l.Pack(t.Context(), "set"); moved != 0 || err != nil {
-				t.Errorf("packed again: %d, %v", moved, err)
+				t.Errorf("second Pack() = %d, %v", moved, err)
 			}
-			// It goes on, and retention takes from both stores.
+			// Appends continue, and retention removes from both stores.
 			singles(t, l, "f", 50)
 			if n := len(all(t, l, feed.Cursor{})); n != len(entries)+50 {
-				t.Errorf("%d entries", n)
+				t.Errorf("got %d entries", n)
 			}
 			for _, keep := range []uint64{4000, 1000, 1} {
 				trim(t, l, keep)
 				s := state(t, l)
 				if n := uint64(len(all(t, l, s.Floor))); n != s.Head.Position-s.Floor.Position || n >= keep+2*uint64(listSize) {
-					t.Errorf("%d entries from %v to %v, want %d", n, s.Floor, s.Head, keep)
+					t.Errorf("got %d entries from %v to %v, want %d", n, s.Floor, s.Head, keep)
 				}
 			}
 		})
 	}
 }
 
-// Trim packs a set if that saves much memory, and only then.
+// TestTrimPacks checks that Trim packs a set only if that saves much memory.
 func TestTrimPacks(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -132,13 +132,13 @@ func TestTrimPacks(t *testing.T) {
 		ok(t, err)
 		trim(t, l, 0)
 		if packed, live := lengths(t, l); packed > 0 != test.packs {
-			t.Errorf("%+v: %d packed and %d live blocks", test, packed, live)
+			t.Errorf("%+v: got %d packed and %d live blocks", test, packed, live)
 		}
 	}
 }
 
-// Between the reading and the swap anything may happen.
-func TestPackIsOvertaken(t *testing.T) {
+// TestPackOvertaken changes the set between the read and the swap.
+func TestPackOvertaken(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string]func(*testing.T, *Log){
 		"by another":   pack,
@@ -154,28 +154,28 @@ func TestPackIsOvertaken(t *testing.T) {
 			l, other := start(t, shared.url(), o), start(t, shared.url(), o)
 			makeSet(t, l, 10)
 			singles(t, l, "a", 100)
-			reply, err := l.oldest(t.Context(), "set")
+			reply, err := l.readOldest(t.Context(), "set")
 			ok(t, err)
 			meanwhile(t, other)
 			want := state(t, l)
-			moved, err := l.swap(t.Context(), "set", reply)
+			moved, err := l.swapBlocks(t.Context(), "set", reply)
 			if moved != 0 || err != nil {
-				t.Errorf("%d moved, %v", moved, err)
+				t.Errorf("Pack() = %d, %v", moved, err)
 			}
 			if got := state(t, l); got != want {
-				t.Errorf("state is %v, was %v", got, want)
+				t.Errorf("state = %v, want %v", got, want)
 			}
 			s := state(t, l)
 			if n := uint64(len(all(t, l, s.Floor))); n != s.Head.Position-s.Floor.Position {
-				t.Errorf("%d entries from %v to %v", n, s.Floor, s.Head)
+				t.Errorf("got %d entries from %v to %v", n, s.Floor, s.Head)
 			}
 		})
 	}
 }
 
-// A Redis that is full is packed all the same: that makes room. If Trim failed, retention would
-// give up after a few sets.
-func TestPackFull(t *testing.T) {
+// TestPackFullRedis checks that a full Redis can be packed, because that frees memory. If Trim
+// failed, retention would stop after a few sets.
+func TestPackFullRedis(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	l := startSet(t, s, 1000, Options{})
@@ -187,13 +187,13 @@ func TestPackFull(t *testing.T) {
 	ok(t, err)
 	ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory", "1000000").Err())
 	_, err = l.Append(t.Context(), "set", publishes...)
-	wants(t, feed.ErrFull, err)
+	wantErr(t, feed.ErrFull, err)
 	_, err = l.Trim(t.Context(), "set", changelog.Retention{})
 	ok(t, err)
 	if n := s.admin(t).HLen(t.Context(), l.keys("set")[2]).Val(); n != 200 {
-		t.Errorf("%d blocks are not packed", n)
+		t.Errorf("got %d live blocks", n)
 	}
 	if n := len(all(t, l, feed.Cursor{})); n != 1200 {
-		t.Errorf("%d entries", n)
+		t.Errorf("got %d entries", n)
 	}
 }

@@ -16,23 +16,23 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// pages stores the pages of the inventories of a Log's sets. Each step that changes
-// the inventory of a set is one script.
+// pages is the inventory.Store of a Log. Each step that changes the inventory of a set is one
+// script.
 type pages struct {
 	log *Log
 
 	mu   sync.Mutex
-	runs map[string]string // by set: the run of the server in which this hub last wrote the record
+	runs map[string]string // run of the server in which this hub last wrote the record, by set
 }
 
 var _ inventory.Store = (*pages)(nil)
 
-// Inventories returns the store of the sets' inventories, which is part of the memory. An
-// attempt ends when Redis is restarted or another server takes its place, because its
-// pages may then be lost. A hub whose Redis user may not call INFO does not notice that.
+// Inventories returns the store of the sets' inventories, which is part of the memory. An attempt
+// ends when Redis is restarted or replaced by another server, because its pages may then be lost. A
+// hub whose Redis user may not call INFO does not notice that.
 func (l *Log) Inventories() inventory.Store { return &pages{log: l, runs: make(map[string]string)} }
 
-// Load returns the record of a set.
+// Load returns the inventory record of a set.
 func (p *pages) Load(ctx context.Context, set string) (r inventory.Record, err error) {
 	l, n := p.log, len(stateFields)
 	fields := make([]any, n)
@@ -40,12 +40,12 @@ func (p *pages) Load(ctx context.Context, set string) (r inventory.Record, err e
 		fields[i] = f
 	}
 	err = l.read(ctx, func(t *redisconn.Try) error {
-		a, err := l.ask(t, l.scripts.load, l.keys(set), fields...)
+		a, err := l.run(t, l.scripts.load, l.keys(set), fields...)
 		if err != nil {
 			return err
 		}
 		if len(a) != 5+n {
-			return refuse("%w: the answer has %d parts", changelog.ErrCorrupt, len(a))
+			return refuse("%w: unexpected answer of %d parts", changelog.ErrCorrupt, len(a))
 		}
 		if r.Log, err = l.decodeState(set, a[5:]); err != nil {
 			return redisconn.Refuse(err)
@@ -55,7 +55,7 @@ func (p *pages) Load(ctx context.Context, set string) (r inventory.Record, err e
 		r.Version, errs[1] = strconv.ParseUint(a.Text(2), 10, 64)
 		r.Attempt, errs[2] = strconv.ParseUint(a.Text(3), 10, 64)
 		if err := errors.Join(errs[:]...); err != nil {
-			return redisconn.Refuse(corrupt("the record", err))
+			return redisconn.Refuse(corruptError("inventory record", err))
 		}
 		r.Head = []byte(a.Text(4))
 		return nil
@@ -71,8 +71,8 @@ func (p *pages) Load(ctx context.Context, set string) (r inventory.Record, err e
 	return r, nil
 }
 
-// Swap replaces the record of a set. It waits for replicas only if s.Durable is set;
-// they then also have all earlier writes.
+// Swap replaces the inventory record of a set. It waits for replicas only if s.Durable is set; then
+// they also have all earlier writes.
 func (p *pages) Swap(ctx context.Context, set string, s inventory.Swap) error {
 	if err := p.swap(ctx, set, s); err != nil {
 		return fmt.Errorf("write the inventory of set %q: %w", set, err)
@@ -82,23 +82,23 @@ func (p *pages) Swap(ctx context.Context, set string, s inventory.Swap) error {
 
 func (p *pages) swap(ctx context.Context, set string, s inventory.Swap) error {
 	if len(s.Head) > inventory.MaxHead {
-		return fmt.Errorf("a head of %d bytes; it has at most %d", len(s.Head), inventory.MaxHead)
+		return fmt.Errorf("inventory head: got %d bytes, want at most %d", len(s.Head), inventory.MaxHead)
 	}
 	l, keys := p.log, p.log.keys(set)
 	if s.Version == 0 {
 		keys = append(keys, l.pageKeys(set)...)
 	}
-	send := l.ask
+	send := l.run
 	if s.Durable {
-		send = l.tell
+		send = l.runWait
 	}
-	// A lost version must not come again: a hub that has seen the first record would
-	// take the second one for the same.
+	// A lost version must not be used again: a hub that has read the first record would
+	// mistake the second one for the same.
 	version := 2 * (1 + rand.Uint64N(feed.MaxNumber/2-1))
 	err := l.write(ctx, func(t *redisconn.Try) error {
 		a, err := send(t, l.scripts.swap, keys, s.Begin, s.Version, version, s.Attempt, s.At.Position, s.At.Micros, s.Head)
 		if err != nil {
-			return logged(err)
+			return toErrLog(err)
 		}
 		switch a.Word() {
 		case "raced":
@@ -114,9 +114,9 @@ func (p *pages) swap(ctx context.Context, set string, s inventory.Swap) error {
 	return err
 }
 
-// logged converts the error for a set that was made anew into inventory.ErrLog.
-func logged(err error) error {
-	if errors.Is(err, errAnew) {
+// toErrLog converts the error for a set that was created again into inventory.ErrLog.
+func toErrLog(err error) error {
+	if errors.Is(err, errSetChanged) {
 		return redisconn.Refuse(inventory.ErrLog)
 	}
 	return err
@@ -142,20 +142,20 @@ func (p *pages) put(ctx context.Context, set string, begin int64, attempt uint64
 	for i := range put {
 		numbers[i] = put[i].Number
 	}
-	keys, args := l.paged(set, numbers, []any{begin, attempt}, func(args []any, i int) []any {
+	keys, args := l.pageArgs(set, numbers, []any{begin, attempt}, func(args []any, i int) []any {
 		return append(args, put[i].Number, put[i].Bytes)
 	})
 	return l.write(ctx, func(t *redisconn.Try) error {
-		a, err := l.ask(t, l.scripts.put, keys, args...)
-		if errors.Is(err, errAnew) || err == nil && a.Word() == "raced" {
+		a, err := l.run(t, l.scripts.put, keys, args...)
+		if errors.Is(err, errSetChanged) || err == nil && a.Word() == "raced" {
 			err = redisconn.Refuse(inventory.ErrRaced)
 		}
 		return err
 	})
 }
 
-// byHash groups the indexes of numbers by the hash that holds the page.
-func byHash(numbers []uint64) (by [pageHashes][]int) {
+// groupByHash groups the indexes of numbers by the hash of the page.
+func groupByHash(numbers []uint64) (by [pageHashes][]int) {
 	for i, n := range numbers {
 		h := pageHash(n)
 		by[h] = append(by[h], i)
@@ -163,11 +163,11 @@ func byHash(numbers []uint64) (by [pageHashes][]int) {
 	return by
 }
 
-// paged returns the keys and arguments of a script that works on pages: see paged in
-// lib.lua. add appends the arguments of each page.
-func (l *Log) paged(set string, numbers []uint64, args []any, add func(args []any, i int) []any) ([]string, []any) {
+// pageArgs returns the keys and arguments of a script that works on pages; see paged in lib.lua.
+// add appends the arguments of the page with index i.
+func (l *Log) pageArgs(set string, numbers []uint64, args []any, add func(args []any, i int) []any) ([]string, []any) {
 	keys := l.keys(set)
-	for h, here := range byHash(numbers) {
+	for h, here := range groupByHash(numbers) {
 		if len(here) == 0 {
 			continue
 		}
@@ -182,9 +182,8 @@ func (l *Log) paged(set string, numbers []uint64, args []any, add func(args []an
 	return keys, args
 }
 
-// Get returns pages of a set. It uses no script, because a script copies each page and
-// takes ten times as long. Instead it reads the record after the pages, to check whose
-// pages they were.
+// Get returns pages of a set. It uses no script, because a script copies each page and is ten times
+// slower. Instead it reads the record after the pages, to check which log they belong to.
 func (p *pages) Get(ctx context.Context, set string, begin int64, numbers []uint64) ([][]byte, error) {
 	found, err := p.get(ctx, set, begin, numbers)
 	if err != nil && !errors.Is(err, feed.ErrNoSet) {
@@ -200,7 +199,7 @@ func (p *pages) get(ctx context.Context, set string, begin int64, numbers []uint
 	}
 	var keys []string
 	var fields [][]string
-	by := byHash(numbers)
+	by := groupByHash(numbers)
 	for h, here := range by {
 		if len(here) == 0 {
 			continue
@@ -217,7 +216,7 @@ func (p *pages) get(ctx context.Context, set string, begin int64, numbers []uint
 		if answers, err = t.HMGetEach(keys, fields); err != nil {
 			return err
 		}
-		return p.log.owned(answers[len(keys)-1], begin)
+		return p.log.checkOwned(answers[len(keys)-1], begin)
 	}); err != nil {
 		return found, err
 	}
@@ -236,25 +235,25 @@ func (p *pages) get(ctx context.Context, set string, begin int64, numbers []uint
 	return found, nil
 }
 
-// owned returns nil if the pages of a set are those of the log that began at begin, and
-// feed.ErrNoSet if there is no such log now, or if it has no inventory. set has the fields
-// memory, log, begin and inventory of the set.
-func (l *Log) owned(set redisconn.Answer, begin int64) error {
+// checkOwned returns nil if the pages of a set belong to the log that started at begin, and
+// feed.ErrNoSet if that log no longer exists or has no inventory. set has the fields memory, log,
+// begin and inventory of the set.
+func (l *Log) checkOwned(set redisconn.Answer, begin int64) error {
 	log, own := set.Text(1), strconv.FormatInt(begin, 10)
 	switch {
 	case log == "" || strings.HasPrefix(log, "deleted "):
 		return redisconn.Refuse(feed.ErrNoSet)
 	case set.Text(0) != l.ID():
-		return l.other(set.Text(0))
+		return l.otherMemory(set.Text(0))
 	case set.Text(2) != own || !strings.HasPrefix(set.Text(3), own+" "):
 		return redisconn.Refuse(feed.ErrNoSet)
 	}
 	return nil
 }
 
-// Remove removes pages of a set. It returns inventory.ErrRaced and removes nothing if
-// Redis was restarted, or replaced by another server, since this hub last wrote the set's
-// record. That record may be lost, and the one before may need the pages.
+// Remove removes pages of a set. If Redis was restarted, or replaced by another server, since this
+// hub last wrote the set's record, Remove removes nothing and returns inventory.ErrRaced: that
+// record may be lost, and the previous one may need the pages.
 func (p *pages) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
 	if len(numbers) == 0 {
 		return ctx.Err()
@@ -263,15 +262,15 @@ func (p *pages) Remove(ctx context.Context, set string, begin int64, numbers []u
 	p.mu.Lock()
 	run := p.runs[set]
 	p.mu.Unlock()
-	keys, args := l.paged(set, numbers, []any{begin, run}, func(args []any, i int) []any { return append(args, numbers[i]) })
+	keys, args := l.pageArgs(set, numbers, []any{begin, run}, func(args []any, i int) []any { return append(args, numbers[i]) })
 	err := l.write(ctx, func(t *redisconn.Try) error {
-		a, err := l.ask(t, l.scripts.remove, keys, args...)
+		a, err := l.run(t, l.scripts.remove, keys, args...)
 		if err == nil && a.Word() == "raced" {
 			err = redisconn.Refuse(inventory.ErrRaced)
 		}
 		return err
 	})
-	if err != nil && !errors.Is(err, errAnew) && !errors.Is(err, feed.ErrNoSet) {
+	if err != nil && !errors.Is(err, errSetChanged) && !errors.Is(err, feed.ErrNoSet) {
 		return fmt.Errorf("remove pages of the inventory of set %q: %w", set, err)
 	}
 	return nil
@@ -299,7 +298,7 @@ func (p *pages) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[
 func (p *pages) numbers(ctx context.Context, set string, begin int64, hash int) (found []uint64, err error) {
 	l := p.log
 	err = l.read(ctx, func(t *redisconn.Try) error {
-		a, err := l.ask(t, l.scripts.numbers, append(l.keys(set), l.pageKey(set, hash)), begin)
+		a, err := l.run(t, l.scripts.numbers, append(l.keys(set), l.pageKey(set, hash)), begin)
 		if err != nil {
 			return err
 		}
@@ -307,13 +306,13 @@ func (p *pages) numbers(ctx context.Context, set string, begin int64, hash int) 
 		for i := 1; i < len(a); i++ {
 			n, err := strconv.ParseUint(a.Text(i), 10, 64)
 			if err != nil {
-				return redisconn.Refuse(corrupt("the number of a page", err))
+				return redisconn.Refuse(corruptError("number of a page", err))
 			}
 			found = append(found, n)
 		}
 		return nil
 	})
-	if errors.Is(err, errAnew) || errors.Is(err, feed.ErrNoSet) {
+	if errors.Is(err, errSetChanged) || errors.Is(err, feed.ErrNoSet) {
 		return nil, nil
 	}
 	return found, err

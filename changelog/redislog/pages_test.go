@@ -35,7 +35,7 @@ func TestInventories(t *testing.T) {
 	storetest.Inventory(t, env(shared.url()))
 }
 
-// env makes a memory of one test in a Redis.
+// env returns the memory of one test in a Redis.
 func env(url string) func(t *testing.T) storetest.Env {
 	return func(t *testing.T) storetest.Env {
 		l := start(t, url, Options{Prefix: prefix()})
@@ -43,7 +43,7 @@ func env(url string) func(t *testing.T) storetest.Env {
 	}
 }
 
-// load returns the record of the set's inventory.
+// load returns the inventory record of the set.
 func load(t testing.TB, s inventory.Store) inventory.Record {
 	t.Helper()
 	r, err := s.Load(t.Context(), "set")
@@ -51,16 +51,16 @@ func load(t testing.TB, s inventory.Store) inventory.Record {
 	return r
 }
 
-// swapped replaces the record of the set's inventory.
-func swapped(t testing.TB, s inventory.Store, attempt uint64, at feed.Cursor, head string) inventory.Record {
+// swapRecord replaces the inventory record of the set.
+func swapRecord(t testing.TB, s inventory.Store, attempt uint64, at feed.Cursor, head string) inventory.Record {
 	t.Helper()
 	r := load(t, s)
 	ok(t, s.Swap(t.Context(), "set", inventory.Swap{Begin: r.Log.Begin, Version: r.Version, At: at, Attempt: attempt, Head: []byte(head)}))
 	return load(t, s)
 }
 
-// somePages returns pages with the numbers from from to to. Page n is in the hash n/64%64, so
-// some are in one hash.
+// somePages returns the pages with numbers in [from, to]. Page n is in the hash n/64%64, so some
+// share a hash.
 func somePages(from, to uint64) (pages []inventory.Page) {
 	for n := from; n <= to; n++ {
 		pages = append(pages, inventory.Page{Number: n, Bytes: fmt.Appendf(nil, "%d \x00\r\n%s", n, strings.Repeat("p", int(n%100)))})
@@ -68,8 +68,8 @@ func somePages(from, to uint64) (pages []inventory.Page) {
 	return pages
 }
 
-// there returns the numbers of the pages that are there, and checks their bytes.
-func there(t testing.TB, s inventory.Store, begin int64) (numbers []uint64) {
+// checkPages returns the numbers of the existing pages, and checks their bytes.
+func checkPages(t testing.TB, s inventory.Store, begin int64) (numbers []uint64) {
 	t.Helper()
 	for n, err := range s.Numbers(t.Context(), "set", begin) {
 		ok(t, err)
@@ -80,66 +80,66 @@ func there(t testing.TB, s inventory.Store, begin int64) (numbers []uint64) {
 	ok(t, err)
 	for i, n := range numbers {
 		if want := somePages(n, n)[0].Bytes; string(found[i]) != string(want) {
-			t.Errorf("page %d is %q, want %q", n, found[i], want)
+			t.Errorf("page %d = %q, want %q", n, found[i], want)
 		}
 	}
 	return numbers
 }
 
-// A hub that is killed while it deletes a set leaves the record of the inventory and the
-// pages behind. They count as none when the set is made anew, and the first Swap of the new
-// log removes the pages.
-func TestSetAnewAfterHalfDelete(t *testing.T) {
+// TestRecreateAfterPartialDelete kills a hub while it deletes a set, which leaves the record of the
+// inventory and the pages. They are ignored when the set is created again, and the first Swap of
+// the new log removes the pages.
+func TestRecreateAfterPartialDelete(t *testing.T) {
 	t.Parallel()
 	l := start(t, shared.url(), Options{Prefix: "old" + prefix()})
 	admin, ctx, s := shared.admin(t), t.Context(), l.Inventories()
 	makeSet(t, l, 10)
-	r := swapped(t, s, 7, feed.Cursor{}, "head")
+	r := swapRecord(t, s, 7, feed.Cursor{}, "head")
 	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(1, 300)))
 	left := admin.HGet(ctx, l.setKey("set"), "inventory").Val()
 	remove(t, l)
 	if n := admin.Exists(ctx, l.allKeys("set")[1:]...).Val(); n != 0 {
-		t.Errorf("%d keys are left", n)
+		t.Errorf("got %d keys left", n)
 	}
 	makeSet(t, l, 10)
-	// As if the hub had been killed.
+	// Simulate that the hub was killed.
 	ok(t, admin.HSet(ctx, l.setKey("set"), "inventory", left).Err())
 	ok(t, admin.HSet(ctx, l.pageKey("set", 0), "1", "old").Err())
 
 	anew := load(t, s)
 	if anew.Version != 0 || anew.Attempt != 0 || len(anew.Head) != 0 || anew.Log.Begin == r.Log.Begin {
-		t.Errorf("the record is %+v", anew)
+		t.Errorf("record = %+v", anew)
 	}
-	wants(t, inventory.ErrRaced, s.Put(ctx, "set", anew.Log.Begin, 7, somePages(1, 1)))
-	if pages := there(t, s, anew.Log.Begin); len(pages) > 0 {
-		t.Errorf("pages %d", pages)
+	wantErr(t, inventory.ErrRaced, s.Put(ctx, "set", anew.Log.Begin, 7, somePages(1, 1)))
+	if pages := checkPages(t, s, anew.Log.Begin); len(pages) > 0 {
+		t.Errorf("got pages %d", pages)
 	}
 	if found, err := s.Get(ctx, "set", anew.Log.Begin, []uint64{1, 2}); err != nil || found[0] != nil {
-		t.Errorf("page 1 is %q, %v", found[0], err)
+		t.Errorf("page 1 = %q, %v", found[0], err)
 	}
-	wants(t, inventory.ErrLog, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: r.Version}))
-	swapped(t, s, 8, anew.Log.Head, "new")
+	wantErr(t, inventory.ErrLog, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: r.Version}))
+	swapRecord(t, s, 8, anew.Log.Head, "new")
 	if n := admin.Exists(ctx, l.pageKeys("set")...).Val(); n != 0 {
-		t.Errorf("%d keys of pages are left", n)
+		t.Errorf("got %d keys of pages left", n)
 	}
 }
 
-// What such hubs leave of sets that are not made again is removed, of some sets at a
-// time, and nothing else is.
+// TestSweepDeleted checks that the remains of such sets are removed, a few sets at a time, if the
+// sets are not created again, and that nothing else is removed.
 func TestSweepDeleted(t *testing.T) {
 	t.Parallel()
 	l := start(t, shared.url(), Options{Prefix: "sweep" + prefix()})
 	admin, ctx, s := shared.admin(t), t.Context(), l.Inventories()
 	makeSet(t, l, 10)
 	add(t, l, "a", 30)
-	r := swapped(t, s, 7, feed.Cursor{}, "head")
+	r := swapRecord(t, s, 7, feed.Cursor{}, "head")
 	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(1, 300)))
 	for i := range 5 {
 		name := fmt.Sprint("gone", i)
 		ok(t, l.Make(ctx, name, feed.Description{}, 10))
 		ok(t, l.Delete(ctx, name))
 		if i == 4 {
-			break // it left nothing
+			break // nothing remained
 		}
 		ok(t, admin.HSet(ctx, l.setKey(name), "inventory", "1 2 3 4 head").Err())
 		for h := range pageHashes {
@@ -148,28 +148,29 @@ func TestSweepDeleted(t *testing.T) {
 	}
 	for i, want := range []int{3, 1, 0} {
 		if n, err := l.SweepDeleted(ctx, 3); n != want || err != nil {
-			t.Errorf("round %d sweeps %d sets, %v; want %d", i, n, err, want)
+			t.Errorf("round %d: SweepDeleted() = %d, %v; want %d", i, n, err, want)
 		}
 	}
 	for i := range 5 {
 		name := fmt.Sprint("gone", i)
 		if n := admin.Exists(ctx, l.allKeys(name)[1:]...).Val(); n != 0 || admin.HExists(ctx, l.setKey(name), "inventory").Val() {
-			t.Errorf("%d keys of %s are left", n, name)
+			t.Errorf("got %d keys of %s left", n, name)
 		}
 		if !strings.HasPrefix(admin.HGet(ctx, l.setKey(name), "log").Val(), "deleted ") {
-			t.Errorf("the log forgets that %s was there", name)
+			t.Errorf("name of deleted set %s is missing", name)
 		}
 	}
-	if pages := there(t, s, r.Log.Begin); len(pages) != 300 {
-		t.Errorf("%d pages of a set that exists", len(pages))
+	if pages := checkPages(t, s, r.Log.Begin); len(pages) != 300 {
+		t.Errorf("got %d pages of an existing set", len(pages))
 	}
 	if state, err := l.State(ctx, "set"); err != nil || state.Head.Position != 30 {
-		t.Errorf("the set is %+v, %v", state, err)
+		t.Errorf("State() = %+v, %v", state, err)
 	}
 }
 
-// An attempt ends when Redis is restarted: pages may be lost. Whoever did not hear of it
-// writes nothing more, neither pages nor a record that needs them, and removes nothing.
+// TestAttemptEndsWithRun restarts Redis, which ends an attempt because pages may be lost. A writer
+// that does not notice can write neither pages nor a record that needs them, and can remove
+// nothing.
 func TestAttemptEndsWithRun(t *testing.T) {
 	t.Parallel()
 	server := newServer(t, "--appendfsync", "always")
@@ -177,36 +178,36 @@ func TestAttemptEndsWithRun(t *testing.T) {
 	ctx, s := t.Context(), l.Inventories()
 	makeSet(t, l, 10)
 	at := add(t, l, "a", 3).Cursor
-	r := swapped(t, s, 7, feed.Cursor{}, "reserved")
+	r := swapRecord(t, s, 7, feed.Cursor{}, "reserved")
 	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(1, 100)))
-	again := swapped(t, s, 7, feed.Cursor{}, "pinned") // somebody pins a root meanwhile
+	again := swapRecord(t, s, 7, feed.Cursor{}, "pinned") // another hub pins a root in the meantime
 	if again.Attempt != 7 || again.Version == r.Version {
-		t.Errorf("the record is %+v, it was %+v", again, r)
+		t.Errorf("record = %+v, want %+v", again, r)
 	}
 	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(101, 200)))
 	server.kill()
 	ok(t, server.start())
 
-	wants(t, inventory.ErrRaced, s.Put(ctx, "set", r.Log.Begin, 7, somePages(201, 201)))
-	wants(t, inventory.ErrRaced, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: again.Version, At: at, Head: []byte("done")}))
-	wants(t, inventory.ErrRaced, s.Remove(ctx, "set", r.Log.Begin, []uint64{1}))
+	wantErr(t, inventory.ErrRaced, s.Put(ctx, "set", r.Log.Begin, 7, somePages(201, 201)))
+	wantErr(t, inventory.ErrRaced, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: again.Version, At: at, Head: []byte("done")}))
+	wantErr(t, inventory.ErrRaced, s.Remove(ctx, "set", r.Log.Begin, []uint64{1}))
 	now := load(t, s)
 	if now.Attempt != 0 || now.Version == again.Version || string(now.Head) != "pinned" || !reflect.DeepEqual(now.Log, again.Log) {
-		t.Errorf("the record is %+v, it was %+v", now, again)
+		t.Errorf("record = %+v, want %+v", now, again)
 	}
-	if n := len(there(t, s, r.Log.Begin)); n != 200 {
-		t.Errorf("%d pages", n)
+	if n := len(checkPages(t, s, r.Log.Begin)); n != 200 {
+		t.Errorf("got %d pages", n)
 	}
-	now = swapped(t, s, 9, at, "next")
+	now = swapRecord(t, s, 9, at, "next")
 	ok(t, s.Remove(ctx, "set", r.Log.Begin, []uint64{1, 2, 130, 999}))
 	ok(t, s.Put(ctx, "set", r.Log.Begin, 9, somePages(300, 300)))
-	if n := len(there(t, s, r.Log.Begin)); n != 198 || now.Attempt != 9 {
-		t.Errorf("%d pages, %+v", n, now)
+	if n := len(checkPages(t, s, r.Log.Begin)); n != 198 || now.Attempt != 9 {
+		t.Errorf("got %d pages, record %+v", n, now)
 	}
 }
 
-// Redis loses the newest record in a crash, and somebody writes another one. Whoever has seen
-// the lost one does not take the other for it.
+// TestLostRecord loses the newest record in a crash of Redis, and then another hub writes a record.
+// A hub that has read the lost record must not mistake the new one for it.
 func TestLostRecord(t *testing.T) {
 	t.Parallel()
 	server := newServer(t, "--appendfsync", "always")
@@ -214,25 +215,25 @@ func TestLostRecord(t *testing.T) {
 	ctx, s := t.Context(), l.Inventories()
 	makeSet(t, l, 10)
 	head := add(t, l, "a", 3).Cursor
-	swapped(t, s, 0, head, "kept")
+	swapRecord(t, s, 0, head, "kept")
 	file := readAOF(t, server)
 	lost := add(t, l, "lost", 1).Cursor
-	r := swapped(t, s, 0, lost, "lost")
+	r := swapRecord(t, s, 0, lost, "lost")
 	server.kill()
 	ok(t, os.WriteFile(aof(server), file, 0o600))
 	ok(t, server.start())
 
-	other := swapped(t, s, 0, head, "other")
+	other := swapRecord(t, s, 0, head, "other")
 	for _, version := range []uint64{r.Version, r.Version + 1} {
-		wants(t, inventory.ErrRaced, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: version, Head: []byte("late")}))
+		wantErr(t, inventory.ErrRaced, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: version, Head: []byte("late")}))
 	}
-	wants(t, inventory.ErrLog, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: other.Version, At: lost}))
+	wantErr(t, inventory.ErrLog, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: other.Version, At: lost}))
 	if now := load(t, s); !reflect.DeepEqual(now.Head, other.Head) || now.Version != other.Version {
-		t.Errorf("the record is %+v", now)
+		t.Errorf("record = %+v", now)
 	}
 }
 
-// A Swap that is Durable waits for replicas, and no other.
+// TestDurableWaits checks that only a Durable Swap waits for replicas.
 func TestDurableWaits(t *testing.T) {
 	t.Parallel()
 	l := startOn(t, connect(t, shared.url(), redisconn.Options{Wait: 1, WaitTimeout: time.Millisecond}), Options{})
@@ -240,17 +241,17 @@ func TestDurableWaits(t *testing.T) {
 	if err := l.Make(t.Context(), "set", feed.Description{}, 10); !errors.Is(err, feed.ErrUnknown) {
 		t.Fatal(err)
 	}
-	r := swapped(t, s, 0, feed.Cursor{}, "x")
-	wants(t, feed.ErrUnknown, s.Swap(t.Context(), "set", inventory.Swap{Begin: r.Log.Begin, Version: r.Version, Durable: true}))
+	r := swapRecord(t, s, 0, feed.Cursor{}, "x")
+	wantErr(t, feed.ErrUnknown, s.Swap(t.Context(), "set", inventory.Swap{Begin: r.Log.Begin, Version: r.Version, Durable: true}))
 }
 
-// What is damaged is said to be.
+// TestDamagedRecord checks that a damaged record is an error.
 func TestDamagedRecord(t *testing.T) {
 	l := start(t, shared.url(), Options{Prefix: prefix()})
 	s := l.Inventories()
 	makeSet(t, l, 10)
-	swapped(t, s, 0, feed.Cursor{}, "x")
+	swapRecord(t, s, 0, feed.Cursor{}, "x")
 	ok(t, shared.admin(t).HSet(t.Context(), l.setKey("set"), "inventory", "nonsense").Err())
 	_, err := s.Load(t.Context(), "set")
-	wants(t, changelog.ErrCorrupt, err)
+	wantErr(t, changelog.ErrCorrupt, err)
 }

@@ -14,11 +14,10 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A folded is what a log says of the resources up to each of its positions, as far as a test
-// has looked.
+// A folded has the resources according to a log at each position that the test has read.
 type folded map[feed.Cursor]map[string]uint64
 
-// commit brings the inventory of the set up to the head of its log.
+// commit commits the inventory of the set at the head of its log.
 func (f folded) commit(t *testing.T, l *Log) {
 	t.Helper()
 	v := inventory.New(l.Inventories(), "set", inventory.Options{PageBytes: 400})
@@ -43,8 +42,7 @@ func (f folded) commit(t *testing.T, l *Log) {
 	ok(t, err)
 }
 
-// check checks that the inventory of the set is whole, and what the log said up to its
-// cursor.
+// check checks that the inventory of the set is complete, and matches the log up to its cursor.
 func (f folded) check(t *testing.T, l *Log) inventory.Root {
 	t.Helper()
 	v := inventory.New(l.Inventories(), "set", inventory.Options{})
@@ -61,12 +59,12 @@ func (f folded) check(t *testing.T, l *Log) inventory.Root {
 		held[e.Change.Loc] = e.Position
 	}
 	if !maps.Equal(held, f[root.Cursor]) {
-		t.Fatalf("at %v the inventory has\n\t%v, want\n\t%v", root.Cursor, held, f[root.Cursor])
+		t.Fatalf("inventory at %v =\n\t%v, want\n\t%v", root.Cursor, held, f[root.Cursor])
 	}
 	return root
 }
 
-// changed publishes other changes of some resources, a deletion among them.
+// changed publishes n more changes of some resources, including a deletion.
 func changed(t *testing.T, l *Log, n int) {
 	t.Helper()
 	c := changes("a", 30)
@@ -79,13 +77,12 @@ func changed(t *testing.T, l *Log, n int) {
 	ok(t, err)
 }
 
-// If Redis is killed while it appends a commit of an inventory to its append-only file, the
-// file is torn: see TestTorn. This test tears a commit at each of its commands. After the
-// first start it does something else. After both starts the inventory is whole, and it can be
-// committed to.
+// TestTornCommit tears a commit of an inventory at each of its commands, as if Redis was killed
+// while it appended them to its append-only file; see TestTorn. After the first start it executes
+// other steps. After both starts, the inventory is complete and accepts commits.
 func TestTornCommit(t *testing.T) {
 	if testing.Short() {
-		t.Skip("many restarts of Redis")
+		t.Skip("restarts Redis many times")
 	}
 	t.Parallel()
 	s := newServer(t, "--appendfsync", "always")
@@ -104,7 +101,7 @@ func TestTornCommit(t *testing.T) {
 	starts := commandStarts(t, written[from:])
 	t.Logf("%d commands", len(starts))
 	if len(starts) < 10 {
-		t.Fatalf("a commit has %d commands", len(starts))
+		t.Fatalf("got %d commands in a commit", len(starts))
 	}
 	later := []struct {
 		name string
@@ -114,7 +111,7 @@ func TestTornCommit(t *testing.T) {
 		{"append", func(t *testing.T, l *Log) { changed(t, l, 4) }},
 		{"commit", f.commit},
 		{"append and commit", func(t *testing.T, l *Log) { changed(t, l, 5); f.commit(t, l) }},
-		{"make anew and commit", func(t *testing.T, l *Log) {
+		{"recreate and commit", func(t *testing.T, l *Log) {
 			remove(t, l)
 			makeSet(t, l, 1000)
 			changed(t, l, 6)
@@ -124,7 +121,7 @@ func TestTornCommit(t *testing.T) {
 	for i, at := range append(starts, len(written)-from) {
 		for j, do := range later {
 			if !everything && (i+j)%len(later) > 1 {
-				continue // two of them
+				continue // two commands
 			}
 			t.Run(fmt.Sprintf("%d of %d then %s", i, len(starts), do.name), func(t *testing.T) {
 				s.kill()
@@ -136,7 +133,7 @@ func TestTornCommit(t *testing.T) {
 				s.kill()
 				ok(t, s.start())
 				if root := f.check(t, l); root != was && root.Cursor != want.Cursor {
-					t.Errorf("after the second start the root is %+v, before it was %+v", root, was)
+					t.Errorf("after the second start, root = %+v, want %+v", root, was)
 				}
 				changed(t, l, 7)
 				f.commit(t, l)

@@ -14,15 +14,15 @@ import (
 	"github.com/rshub/rshub/internal/testutil/redistest"
 )
 
-// everything says that a test that has a fixed sample is to try everything.
+// everything makes a test with a fixed sample try everything.
 var everything = os.Getenv("RSHUB_PROVE") != ""
 
-// A cut is what befalls the connection to Redis at an ordinal.
+// A cut is a fault of the connection to Redis at an ordinal.
 type cut struct {
 	name    string
-	request bool // a request is lost; else an answer
-	stays   bool // and everything after it, until the hub gives up
-	late    bool // the request arrives when everything else is done
+	request bool // whether the request is lost, or else the answer
+	stays   bool // whether all later messages are lost until the hub gives up
+	late    bool // whether the request arrives after everything else
 }
 
 var cuts = []cut{
@@ -34,17 +34,16 @@ var cuts = []cut{
 	{"request late, and others lost", true, true, true},
 }
 
-// TestFaultPoints cuts the connection at each request and at each answer in turn, from
-// the first opening of a memory to the end of a fixed script. Everything that was
-// acknowledged is there and listed, an unknown step is there wholly or not at all, and
-// there is nothing else. A request that arrives late changes nothing, whatever the
-// hub or another hub has done meanwhile.
+// TestFaultPoints cuts the connection at each request and at each answer in turn, from the first
+// opening of a memory to the end of a fixed script. Everything acknowledged exists and is listed,
+// an unknown step is stored completely or not at all, and nothing else exists. A request that
+// arrives late changes nothing, whatever this or another hub has done in the meantime.
 func TestFaultPoints(t *testing.T) {
 	if testing.Short() {
-		t.Skip("lives a life for each fault")
+		t.Skip("runs the script for each fault")
 	}
-	life := func(url, prefix string) *logtest.Life {
-		l := &logtest.Life{}
+	life := func(url, prefix string) *logtest.ScriptRun {
+		l := &logtest.ScriptRun{}
 		l.Open = func() (changelog.Log, error) {
 			log, err := openAt(t, url, Options{Prefix: prefix, Now: l.Now, edit: storeClock})
 			if err != nil {
@@ -65,20 +64,20 @@ func TestFaultPoints(t *testing.T) {
 		return redistest.Passed
 	}
 	clean := life("redis://"+proxy.Addr(), prefix())
-	looks := []string{""} // after n steps
-	folds := new(logtest.Folds)
+	looks := []string{""} // state after n steps
+	folds := new(logtest.ResourceStates)
 	proxy.Decide(counting)
 	ok(t, clean.Run(t.Context(), func(int) {
-		proxy.Decide(nil) // looking does not count
-		looks = append(looks, clean.Look(t))
-		folds.Note(t, clean)
+		proxy.Decide(nil) // reads of the state are not counted
+		looks = append(looks, clean.Dump(t))
+		folds.Record(t, clean)
 		proxy.Decide(counting)
 	}))
 	every := int64(11)
 	if everything {
 		every = 1
 	}
-	t.Logf("%d requests and %d answers, every %d. is cut", requests.Load(), answers.Load(), every)
+	t.Logf("%d requests and %d answers, one in %d is cut", requests.Load(), answers.Load(), every)
 	for i, c := range cuts {
 		for at := 1 + int64(i)%every; at <= max(requests.Load(), answers.Load()); at += every {
 			t.Run(fmt.Sprintf("%s at %d", c.name, at), func(t *testing.T) { c.try(t, at, looks, folds, life) })
@@ -86,7 +85,7 @@ func TestFaultPoints(t *testing.T) {
 	}
 }
 
-func (c cut) try(t *testing.T, at int64, looks []string, folds *logtest.Folds, life func(url, prefix string) *logtest.Life) {
+func (c cut) try(t *testing.T, at int64, looks []string, folds *logtest.ResourceStates, life func(url, prefix string) *logtest.ScriptRun) {
 	proxy, prefix := redistest.NewProxy(t, shared.addr), prefix()
 	var count atomic.Int64
 	proxy.Decide(func(request bool) redistest.Fate {
@@ -106,40 +105,40 @@ func (c cut) try(t *testing.T, at int64, looks []string, folds *logtest.Folds, l
 	acked := l.Acked.Load()
 	switch {
 	case err == nil && acked != int64(logtest.Steps()):
-		t.Fatalf("%d steps are acknowledged", acked)
+		t.Fatalf("got %d acknowledged steps", acked)
 	case err != nil && !c.stays:
-		t.Fatalf("one lost message is not tried again: %v", err)
+		t.Fatalf("error after one lost message = %v, want a retry", err)
 	case err != nil && !errors.Is(err, feed.ErrUnknown) && !errors.Is(err, feed.ErrUnavailable):
-		t.Fatalf("without Redis: %v", err)
+		t.Fatalf("error without Redis = %v", err)
 	}
 	proxy.Decide(nil)
 
-	other := life(shared.url(), prefix) // another hub, whose link is well
+	other := life(shared.url(), prefix) // another hub with an intact connection
 	var oerr error
 	other.Log, oerr = other.Open()
 	ok(t, oerr)
 	if err != nil && c.late && acked > 0 {
-		// The other hub does what the first one could not, and the rest.
+		// The other hub repeats the step that failed, and executes the rest.
 		if logtest.Repeatable(int(acked)) {
-			ok(t, other.Rest(t.Context(), int(acked)))
+			ok(t, other.Resume(t.Context(), int(acked)))
 			acked, err = int64(logtest.Steps()), nil
 		}
 	}
 	proxy.Release()
-	got := other.Look(t)
+	got := other.Dump(t)
 	switch {
 	case got == looks[acked], acked == 0:
-		other.Keys(t, int(acked))
+		other.CheckKeys(t, int(acked))
 	case err != nil && (errors.Is(err, feed.ErrUnknown) || harmless(acked)) && got == looks[acked+1]:
-		other.Keys(t, int(acked)+1)
+		other.CheckKeys(t, int(acked)+1)
 	default:
-		t.Fatalf("after %d steps were acknowledged (%s is next; %v) it is\n%swant\n%s", acked, next(acked), err, got, looks[acked])
+		t.Fatalf("state after %d acknowledged steps (next: %s; %v) =\n%swant\n%s", acked, next(acked), err, got, looks[acked])
 	}
-	other.Inventories(t, folds, int(acked))
+	other.CheckInventories(t, folds, int(acked))
 }
 
-// harmless reports whether the next step may be done although the error says that it
-// is not. A call of Make that is repeated does no harm, so it does not tell.
+// harmless reports whether the next step may have been executed although its error denies that. A
+// repeated call of Make does no harm, so its error does not distinguish the cases.
 func harmless(acked int64) bool { return strings.HasPrefix(next(acked), "make ") }
 
 func next(acked int64) string {

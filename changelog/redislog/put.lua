@@ -1,5 +1,5 @@
--- put writes pages of the set's inventory. ARGV: 4 begin, 5 attempt, then see paged: the
--- number and the bytes of each page. Answers: ok. raced: the attempt is over.
+-- put writes inventory pages of a set. ARGV: 4 begin, 5 attempt, then see paged: the number and
+-- the bytes of each page. Replies: ok. raced: the attempt is over.
 
 local s, no = open(ARGV[4])
 if not s then return no end

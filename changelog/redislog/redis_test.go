@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A server is a redis-server of a test, on a port of its own.
+// A server is a redis-server of a test, on its own port.
 type server struct {
 	addr string
 	dir  string
@@ -26,7 +26,7 @@ type server struct {
 	life io.Closer
 }
 
-// startServer starts a redis-server with an append-only file and more arguments.
+// startServer starts a redis-server with an append-only file and additional arguments.
 func startServer(dir string, args ...string) (*server, error) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		return nil, errors.New("these tests need redis-server: apt-get install redis-server")
@@ -42,17 +42,17 @@ func startServer(dir string, args ...string) (*server, error) {
 	return s, nil
 }
 
-// start starts it, at first or after kill, and returns when it answers.
+// start starts the server, also after kill, and returns when it answers.
 func (s *server) start() error {
 	_, port, _ := net.SplitHostPort(s.addr)
 	args := []string{"--bind", "127.0.0.1", "--port", port, "--dir", s.dir, "--save", "", "--appendonly", "yes",
 		"--logfile", filepath.Join(s.dir, "redis.log"), "--enable-debug-command", "yes",
-		"--repl-diskless-sync-delay", "0"} // a replica is not kept waiting for others to come
+		"--repl-diskless-sync-delay", "0"} // do not delay a replica to wait for others
 	return s.run(append(args, s.args...)...)
 }
 
 func (s *server) run(args ...string) error {
-	// The shell kills the server when the pipe closes, so also when the test dies.
+	// The shell kills the server when the pipe closes, even if the test crashes.
 	s.cmd = exec.Command("sh", append([]string{"-c", `redis-server "$@" & cat >/dev/null; kill -9 $!; wait`, "sh"}, args...)...)
 	life, err := s.cmd.StdinPipe()
 	if err != nil {
@@ -77,10 +77,10 @@ func (s *server) run(args ...string) error {
 	return fmt.Errorf("redis-server does not answer: %s", log)
 }
 
-// kill is kill -9.
+// kill kills the server with SIGKILL.
 func (s *server) kill() {
 	_ = s.life.Close()
-	_ = s.cmd.Wait() // how the shell ended is no matter
+	_ = s.cmd.Wait() // the exit status of the shell is irrelevant
 }
 
 func (s *server) url() string { return "redis://" + s.addr }
@@ -89,7 +89,7 @@ func (s *server) client() *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: s.addr, MaxRetries: -1, DialerRetries: 1})
 }
 
-// newServer is a server of one test.
+// newServer starts a server for one test.
 func newServer(t testing.TB, args ...string) *server {
 	t.Helper()
 	s, err := startServer(t.TempDir(), args...)
@@ -98,7 +98,7 @@ func newServer(t testing.TB, args ...string) *server {
 	return s
 }
 
-// shared is the server of all tests that neither stop nor change a server.
+// shared is the server of all tests that neither stop nor modify a server.
 var shared *server
 
 func TestMain(m *testing.M) {
@@ -112,7 +112,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	redis.SetLogger(silent{}) // it tells each failed connection, and here they are meant to fail
+	redis.SetLogger(silent{}) // it logs each failed connection, and tests cause failures
 	if shared, err = startServer(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -130,7 +130,7 @@ var prefixes atomic.Int64
 // prefix returns a prefix that no other test has.
 func prefix() string { return "p" + strconv.FormatInt(prefixes.Add(1), 10) }
 
-// admin is a client with which tests change Redis without the log.
+// admin returns a client with which tests change Redis directly.
 func (s *server) admin(t testing.TB) *redis.Client {
 	c := s.client()
 	t.Cleanup(func() { _ = c.Close() })

@@ -1,7 +1,7 @@
--- remove removes pages of the set's inventory. ARGV: 4 begin, 5 the run of the server in
--- which the record was written that does not need the pages, "" if it does not matter; then
--- see paged: the numbers of the pages. Answers: ok. raced: it is another run. It may have
--- lost that record, and the one before may need the pages.
+-- remove removes inventory pages of a set. ARGV: 4 begin, 5 the run of the server in which the
+-- record was written that no longer needs the pages, "" if any; then see paged: the numbers of
+-- the pages. Replies: ok. raced: the server has another run. It may have lost that record, and
+-- the previous record may need the pages.
 
 local s, no = open(ARGV[4])
 if not s then return no end

@@ -9,15 +9,15 @@ import (
 //go:embed *.lua
 var sources embed.FS
 
-// scripts are the atomic steps of the log. Each is in the .lua file of its name,
-// except that imports is in import.lua.
+// scripts has the atomic steps of the log. Each is in the .lua file with its name, except that
+// imports is in import.lua.
 type scripts struct {
 	append, since, find, trim, oldest, pack, sweep, name, make, describe, delete, memory *redisconn.Script
 	imports, adopt, tick                                                                 *redisconn.Script
 	load, swap, put, remove, numbers                                                     *redisconn.Script // of inventories
 }
 
-// readAll reads the scripts. Tests may use edit to change them.
+// readAll reads the scripts. In tests, edit changes them; otherwise it is nil.
 func (s *scripts) readAll(edit func(string) string) {
 	read := func(name string) string {
 		b, err := sources.ReadFile(name + ".lua")
@@ -40,6 +40,6 @@ func (s *scripts) readAll(edit func(string) string) {
 	}
 }
 
-// wrote reports whether a script did its work, and so may have written something. The
-// first word of its answer says so.
+// wrote reports whether a script did its work, and so may have written something: the first word of
+// its answer is "ok".
 func wrote(a redisconn.Answer) bool { return a.Word() == "ok" }

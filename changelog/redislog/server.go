@@ -12,63 +12,62 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// fit returns nil when every server can keep the memory: its version is not too old,
-// and it does not evict keys. Append obeys the result until fit is called again. If
-// first is true, fit also logs warnings about servers that it accepts.
-func (l *Log) fit(ctx context.Context, first bool) error {
-	l.checked.Store(l.opts.Now().UnixMicro())
-	err := l.look(ctx, first)
+// checkServers returns nil if every server can store the memory: its version is not too old, and it
+// does not evict keys. Append obeys the result until the next call. If first is true, checkServers
+// also logs warnings about servers that it accepts.
+func (l *Log) checkServers(ctx context.Context, first bool) error {
+	l.checkedAt.Store(l.opts.Now().UnixMicro())
+	err := l.checkMasters(ctx, first)
 	if errors.Is(err, errUnfit) {
-		l.unfit.Store(&err)
+		l.unfitErr.Store(&err)
 	} else if err == nil {
-		l.unfit.Store(nil)
+		l.unfitErr.Store(nil)
 	}
 	return err
 }
 
-// fitByNow is fit, except that it returns the last result if that is less than a
-// minute old.
-func (l *Log) fitByNow(ctx context.Context) error {
-	if age := l.opts.Now().UnixMicro() - l.checked.Load(); age < time.Minute.Microseconds() && age >= 0 {
-		return l.refused()
+// recheckServers is like checkServers, but returns the last result if that is less than a minute
+// old.
+func (l *Log) recheckServers(ctx context.Context) error {
+	if age := l.opts.Now().UnixMicro() - l.checkedAt.Load(); age < time.Minute.Microseconds() && age >= 0 {
+		return l.unfitReason()
 	}
-	return l.fit(ctx, false)
+	return l.checkServers(ctx, false)
 }
 
-// refused returns why nothing must be written, by the last result of fit.
-func (l *Log) refused() error {
-	if err := l.unfit.Load(); err != nil {
+// unfitReason returns the reason why nothing may be written, or nil, according to the last
+// checkServers.
+func (l *Log) unfitReason() error {
+	if err := l.unfitErr.Load(); err != nil {
 		return *err
 	}
 	return nil
 }
 
-// MayPass reports whether an error of Open means that Redis cannot be reached or is
-// not ready yet. It then makes sense to try again. It makes no sense if Redis refuses
-// the credentials, if its certificate is not trusted, or if its settings do not allow a
-// memory.
-func MayPass(err error) bool {
+// IsTemporary reports whether an error of Open means that Redis cannot be reached or is not ready
+// yet, so that a retry makes sense. It is false if Redis refuses the credentials, if its
+// certificate is not trusted, or if its settings do not permit a memory.
+func IsTemporary(err error) bool {
 	return errors.Is(err, feed.ErrUnavailable) && !errors.Is(err, errUnfit) && !redisconn.Denied(err) && !redisconn.Untrusted(err)
 }
 
-// clusterSlots is how many slots a Redis Cluster has.
+// clusterSlots is the number of slots of a Redis Cluster.
 const clusterSlots = 16384
 
-var errUnfit = fmt.Errorf("%w: this Redis cannot keep it", feed.ErrUnavailable)
+var errUnfit = fmt.Errorf("%w: unsuitable Redis", feed.ErrUnavailable)
 
-func (l *Log) look(ctx context.Context, first bool) error {
+func (l *Log) checkMasters(ctx context.Context, first bool) error {
 	return l.read(ctx, func(t *redisconn.Try) error {
-		return t.EachMaster(func(t *redisconn.Try) error { return l.lookAt(t, first) })
+		return t.EachMaster(func(t *redisconn.Try) error { return l.checkServer(t, first) })
 	})
 }
 
-// lookAt looks at one server. It uses INFO and not CONFIG, because fewer
-// servers forbid INFO.
-func (l *Log) lookAt(t *redisconn.Try, first bool) error {
+// checkServer checks one server. It uses INFO instead of CONFIG, because fewer servers forbid INFO.
+func (l *Log) checkServer(t *redisconn.Try, first bool) error {
 	text, err := t.Info()
 	if redisconn.Forbidden(err) {
 		if first {
-			l.opts.Logger.Warn("Redis does not say whether it evicts keys, because its user may not ask INFO: make sure that its maxmemory-policy is noeviction", "err", err)
+			l.opts.Logger.Warn("cannot check whether Redis evicts keys, because its user may not run INFO; make sure that its maxmemory-policy is noeviction", "err", err)
 		}
 		return nil
 	}
@@ -77,33 +76,33 @@ func (l *Log) lookAt(t *redisconn.Try, first bool) error {
 	}
 	info := parseInfo(text)
 	if v := info["redis_version"]; v != "" && olderThan62(v) {
-		return refuse("%w: it is version %s, and 6.2 is needed", errUnfit, v)
+		return refuse("%w: got version %s, want 6.2 or newer", errUnfit, v)
 	}
 	if policy := info["maxmemory_policy"]; policy != "noeviction" {
-		return refuse("%w: it may evict keys (its maxmemory-policy is %q): set maxmemory-policy to noeviction", errUnfit, policy)
+		return refuse("%w: it may evict keys: maxmemory-policy is %q; set it to noeviction", errUnfit, policy)
 	}
 	if info["cluster_enabled"] == "1" && !l.conn.Cluster() {
 		slots, err := t.Slots()
 		switch {
 		case redisconn.Forbidden(err):
 			if first {
-				l.opts.Logger.Warn("Redis has cluster mode on, and its user may not ask CLUSTER NODES: if other servers belong to it, add ?cluster=true to its URL", "err", err)
+				l.opts.Logger.Warn("Redis has cluster mode enabled, but its user may not run CLUSTER NODES; if the cluster has other servers, add ?cluster=true to the URL", "err", err)
 			}
 		case err != nil:
 			return err
 		case slots != clusterSlots:
-			return refuse("%w: it is one server of a Redis Cluster and serves %d of %d slots: add ?cluster=true to its URL", errUnfit, slots, clusterSlots)
+			return refuse("%w: it is one server of a Redis Cluster and serves %d of %d slots; add ?cluster=true to the URL", errUnfit, slots, clusterSlots)
 		}
 	}
 	if first && info["aof_enabled"] == "0" {
-		l.opts.Logger.Warn("Redis has no append-only file: a crash of Redis loses changes that were accepted; set appendonly yes")
+		l.opts.Logger.Warn("Redis has no append-only file, so a crash of Redis loses accepted changes; set appendonly yes")
 	}
 	return nil
 }
 
-// Memory returns how many bytes of memory Redis uses, and how many it may use at most; 0
-// if there is no limit, or if Redis does not say. In a cluster these are the values of
-// the server with the least room.
+// Memory returns the number of bytes of memory that Redis uses, and its limit, which is 0 if there
+// is none or Redis does not report it. In a cluster, these are the values of the server with the
+// highest share in use.
 func (l *Log) Memory(ctx context.Context) (used, most uint64, err error) {
 	err = l.read(ctx, func(t *redisconn.Try) error {
 		used, most = 0, 0
@@ -127,10 +126,10 @@ func (l *Log) Memory(ctx context.Context) (used, most uint64, err error) {
 	return used, most, err
 }
 
-// Kept returns about how many bytes of the memory of Redis a set takes, with its keys and
-// the pages of its inventory. Redis measures a few parts, and estimates the rest from
-// them. Kept returns 0 if Redis does not say.
-func (l *Log) Kept(ctx context.Context, set string) (bytes int64, err error) {
+// SetSize returns an estimate of the memory in bytes that a set uses in Redis, including its keys
+// and the pages of its inventory. Redis measures samples and estimates the rest. SetSize returns 0
+// if Redis does not permit it.
+func (l *Log) SetSize(ctx context.Context, set string) (bytes int64, err error) {
 	err = l.read(ctx, func(t *redisconn.Try) (err error) {
 		bytes, err = t.MemoryUsage(l.allKeys(set))
 		if redisconn.Forbidden(err) {
@@ -144,7 +143,7 @@ func (l *Log) Kept(ctx context.Context, set string) (bytes int64, err error) {
 	return bytes, nil
 }
 
-// parseInfo reads the answer to INFO.
+// parseInfo parses the answer to INFO.
 func parseInfo(text string) map[string]string {
 	info := make(map[string]string)
 	for line := range strings.Lines(text) {

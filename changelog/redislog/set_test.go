@@ -27,15 +27,16 @@ func TestManySets(t *testing.T) {
 	sets, err := l.Sets(t.Context())
 	ok(t, err)
 	if len(sets) != n || sets[0].Set != "set-0000" || sets[n-1].Set != fmt.Sprintf("set-%04d", n-1) {
-		t.Errorf("%d sets", len(sets))
+		t.Errorf("got %d sets", len(sets))
 	}
 }
 
-// In a cluster, the names of all sets may be on another server than a set. Make waits for
-// the replicas of both. A set whose name is lost would be in no list, and never be trimmed.
+// TestNameWaits checks that Make waits for the replicas of both servers in a cluster, because the
+// names of all sets may be on another server than a set. A set whose name is lost would be in no
+// list, and never be trimmed.
 func TestNameWaits(t *testing.T) {
 	if testing.Short() {
-		t.Skip("three servers have to find each other")
+		t.Skip("waits for three servers to connect")
 	}
 	t.Parallel()
 	ctx := t.Context()
@@ -69,10 +70,11 @@ func TestNameWaits(t *testing.T) {
 		})
 	}
 	l := startOn(t, connect(t, sets.url()+"?cluster=true", redisconn.Options{Wait: 1, WaitTimeout: 100 * time.Millisecond}), o)
-	wants(t, feed.ErrUnknown, l.Make(ctx, "set", feed.Description{}, 10))
+	wantErr(t, feed.ErrUnknown, l.Make(ctx, "set", feed.Description{}, 10))
 }
 
-// Delete answers that it deleted only when replicas know that, also if its first answer is lost.
+// TestDeleteWaits checks that Delete returns only after the replicas have the deletion, even if its
+// first answer is lost.
 func TestDeleteWaits(t *testing.T) {
 	t.Parallel()
 	p := redistest.NewProxy(t, shared.addr)
@@ -80,7 +82,7 @@ func TestDeleteWaits(t *testing.T) {
 	l := startOn(t, connect(t, "redis://"+p.Addr(), redisconn.Options{Wait: 1, WaitTimeout: 10 * time.Millisecond}), o)
 	makeSet(t, start(t, shared.url(), o), 10)
 	var lost atomic.Int32
-	lost.Store(2) // the first answer is that of its look at the set
+	lost.Store(2) // the first answer is that of reading the set
 	p.Lose(func() bool { return lost.Add(-1) == 0 })
-	wants(t, feed.ErrUnknown, l.Delete(t.Context(), "set"))
+	wantErr(t, feed.ErrUnknown, l.Delete(t.Context(), "set"))
 }

@@ -1,10 +1,10 @@
--- since verifies a cursor and reads the entries that follow it. ARGV: 4 and 5 the
--- cursor's position and datetime, 6 how many entries at most, 7 how many bytes at
--- most. It returns one block even if that has more.
+-- since verifies a cursor and reads the entries that follow it. ARGV: 4 and 5 the position and
+-- datetime of the cursor, 6 maximum number of entries, 7 maximum number of bytes. It returns at
+-- least one block, even if that is larger.
 --
--- Answers: ok AFTER DIVERGED HEAD BLOCK...: the cursor to go on behind, 1 if the log
--- has lost entries that the cursor counts (else 0), the head, and the blocks, of which
--- the first holds the entry that follows AFTER. gone.
+-- Replies: ok AFTER DIVERGED HEAD BLOCK...: the cursor after which to continue, 1 if the log
+-- has lost entries before the given cursor (else 0), the head, and the blocks, the first of
+-- which contains the entry after AFTER. gone.
 
 local s, no = open()
 if not s then return no end
@@ -14,7 +14,7 @@ local limit, most = tonumber(ARGV[6]), tonumber(ARGV[7])
 
 local after, diverged = asked, 0
 if not knows(s, asked) then
-  -- A cursor up to was may be of a deleted set, whose entries are not known here.
+  -- A cursor up to was may come from a deleted set, whose entries are unknown.
   if asked.micros < s.floor.micros or asked.micros <= s.was then return { 'gone' } end
   after, diverged = before(s, asked), 1
 end
@@ -40,7 +40,7 @@ while true do
     if position ~= s.head.position then damaged('the last block ends at position ' .. text(position) .. ', and the log at ' .. text(s.head.position)) end
     return answer
   end
-  -- Read as many blocks as so far, or fewer if fewer seem to be needed.
+  -- Read as many blocks as were read so far, or fewer if fewer seem to suffice.
   local need = math.ceil(math.min((limit - entries) * count / entries, (most - bytes) * count / bytes))
   list = blocks(store, number, math.min(store.last, number + math.max(1, math.min(need, count, 64)) - 1))
 end

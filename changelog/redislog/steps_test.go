@@ -11,7 +11,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// connect opens a connection that is closed with the test.
+// connect opens a connection that is closed at the end of the test.
 func connect(t testing.TB, url string, o redisconn.Options) *redisconn.Conn {
 	t.Helper()
 	conn, err := redisconn.Open(url, o)
@@ -20,13 +20,13 @@ func connect(t testing.TB, url string, o redisconn.Options) *redisconn.Conn {
 	return conn
 }
 
-// openAt opens a log on a connection of its own, which is closed with the test.
+// openAt opens a log on its own connection, which is closed at the end of the test.
 func openAt(t testing.TB, url string, o Options) (*Log, error) {
 	t.Helper()
 	return Open(t.Context(), connect(t, url, redisconn.Options{}), o)
 }
 
-// start is openAt without an error.
+// start is like openAt, but fails the test on an error.
 func start(t testing.TB, url string, o Options) *Log {
 	t.Helper()
 	return startOn(t, connect(t, url, redisconn.Options{}), o)
@@ -43,7 +43,7 @@ func startOn(t testing.TB, conn *redisconn.Conn, o Options) *Log {
 	return l
 }
 
-// startSet opens a log on a server, and makes the set in it.
+// startSet opens a log on a server, and creates the set in it.
 func startSet(t testing.TB, s *server, listSize int, o Options) *Log {
 	t.Helper()
 	l := start(t, s.url(), o)
@@ -58,10 +58,10 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-func wants(t testing.TB, want, err error) {
+func wantErr(t testing.TB, want, err error) {
 	t.Helper()
 	if !errors.Is(err, want) {
-		t.Fatalf("error is %v, want %v", err, want)
+		t.Fatalf("error = %v, want %v", err, want)
 	}
 }
 
@@ -70,7 +70,7 @@ func makeSet(t testing.TB, l *Log, listSize int) {
 	ok(t, l.Make(t.Context(), "set", feed.Description{}, listSize))
 }
 
-// changes are n changes that are named after what.
+// changes returns n changes named after what.
 func changes(what string, n int) []resourcesync.Change {
 	c := make([]resourcesync.Change, n)
 	for i := range c {
@@ -92,7 +92,7 @@ func pack(t *testing.T, l *Log) {
 	ok(t, err)
 }
 
-// trim lets retention keep so many entries; 0: all.
+// trim applies retention with a count; 0 retains all entries.
 func trim(t *testing.T, l *Log, keep uint64) {
 	t.Helper()
 	_, err := l.Trim(t.Context(), "set", changelog.Retention{Count: keep})
@@ -100,10 +100,10 @@ func trim(t *testing.T, l *Log, keep uint64) {
 }
 
 // send sends the request of an append once, and returns the answer.
-func send(t testing.TB, l *Log, a *appending) (reply redisconn.Answer) {
+func send(t testing.TB, l *Log, a *appendOp) (reply redisconn.Answer) {
 	t.Helper()
 	ok(t, l.conn.Writing().Once(t.Context(), func(try *redisconn.Try) (err error) {
-		reply, err = l.tellAll(try, l.scripts.append, l.keys("set"), a.args(l.conn.Waits()))
+		reply, err = l.runWaitArgs(try, l.scripts.append, l.keys("set"), a.args(l.conn.Waits()))
 		return err
 	}))
 	return reply
@@ -116,7 +116,7 @@ func state(t testing.TB, l *Log) feed.State {
 	return s
 }
 
-// all reads everything behind a cursor.
+// all reads all entries after a cursor.
 func all(t testing.TB, l *Log, c feed.Cursor) []feed.Entry {
 	t.Helper()
 	var entries []feed.Entry
@@ -124,7 +124,7 @@ func all(t testing.TB, l *Log, c feed.Cursor) []feed.Entry {
 		b, err := l.Since(t.Context(), "set", c, 0)
 		ok(t, err)
 		if b.Diverged || b.After != c {
-			t.Fatalf("batch after %v, diverged %t, want after %v", b.After, b.Diverged, c)
+			t.Fatalf("After = %v, Diverged = %t, want %v, false", b.After, b.Diverged, c)
 		}
 		if len(b.Entries) == 0 {
 			return entries

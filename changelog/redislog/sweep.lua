@@ -1,6 +1,6 @@
--- sweep removes a part of what earlier steps have left over. It removes only a part
--- because Redis serves nobody while a script runs. Answers: ok MORE, where MORE is 1
--- when something is left.
+-- sweep removes some of the data left over by earlier steps, but not all at once, because Redis
+-- serves no other client while a script runs. Replies: ok MORE, where MORE is 1 if more is
+-- left.
 
 local state = redis.call('HGET', SET, 'log')
 if state and deleted(state) then

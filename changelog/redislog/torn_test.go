@@ -15,16 +15,16 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// If Redis is killed while it appends the writes of a script to its append-only file, a part
-// of them stays in the file: MULTI and some commands, of which the last is torn. At the next
-// start Redis removes only the torn command, and does not apply the others. But at the start
-// after that it applies them, before the writes that came later.
+// TestTorn tears every step at each of its commands. If Redis is killed while it appends the writes
+// of a script to its append-only file, part of them stays in the file: MULTI and some commands, the
+// last of which is torn. At the next start, Redis removes only the torn command, and does not apply
+// the others. But at the start after that, it applies them, before the writes that came later.
 //
-// This test tears every step at each of its commands. After the first start it does something
-// else. After the second start, everything must be as it was before that start.
+// After the first start the test executes another step. After the second start, everything must be
+// as it was before that start.
 func TestTorn(t *testing.T) {
 	if testing.Short() {
-		t.Skip("hundreds of restarts of Redis")
+		t.Skip("restarts Redis hundreds of times")
 	}
 	for _, step := range tornSteps {
 		t.Run(step.name, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestTorn(t *testing.T) {
 			s := newServer(t, "--appendfsync", "always")
 			frozen := time.Now()
 			for c, clock := range []func() time.Time{func() time.Time { return frozen }, time.Now} {
-				// With a clock that stands, what comes later gets the same cursors.
+				// If the clock stands still, later entries get the same cursors.
 				opts := Options{Prefix: prefix(), Now: clock, edit: storeClock}
 				l := startSet(t, s, 20, opts)
 				ok(t, l.Make(t.Context(), "other", feed.Description{}, 20))
@@ -45,7 +45,7 @@ func TestTorn(t *testing.T) {
 				for i, at := range starts {
 					for j, later := range laterSteps {
 						if i < len(starts)-2 && (i+j)%len(laterSteps) != c {
-							continue // all of them where nearly all is written, else one
+							continue // all later steps if nearly all is written, else one
 						}
 						t.Run(fmt.Sprintf("%d of %d then %s", i, len(starts), later.name), func(t *testing.T) {
 							s.kill()
@@ -58,12 +58,12 @@ func TestTorn(t *testing.T) {
 							ok(t, s.start())
 							got := look(t, l)
 							if later.name == "elsewhere" && reflect.DeepEqual(got, after) {
-								return // the step took effect late, and nobody had noticed that it was missing
+								return // the step took effect late, and no later step depended on it
 							}
 							if !reflect.DeepEqual(got, want) {
-								t.Fatalf("after the second start it is\n\t%v, before it was\n\t%v", got, want)
+								t.Fatalf("after the second start, got\n\t%v, want\n\t%v", got, want)
 							}
-							goesOnAfter(t, l)
+							checkUsable(t, l)
 						})
 					}
 				}
@@ -72,35 +72,35 @@ func TestTorn(t *testing.T) {
 	}
 }
 
-var tornAppend = appending{id: "the call that is torn", publishes: []changelog.Publish{
+var tornAppend = appendOp{id: "the call that is torn", publishes: []changelog.Publish{
 	{Changes: changes("torn-a", 2), Key: "a", Hash: [32]byte{1}}, {Changes: changes("torn-b", 45), Key: "b"}, {Changes: changes("torn-c", 1)},
 }}
 
-// tornSteps are the steps that are torn, and what is done before.
+// tornSteps are the steps to tear, each with its preparation.
 var tornSteps = []struct {
 	name       string
 	before, do func(*testing.T, *Log)
 }{
 	{"append one", history, func(t *testing.T, l *Log) { add(t, l, "torn", 1) }},
-	{"append first", func(*testing.T, *Log) {}, tellAppend},
-	{"append several", history, tellAppend},
+	{"append first", func(*testing.T, *Log) {}, repeatAppend},
+	{"append several", history, repeatAppend},
 	{"pack", history, func(t *testing.T, l *Log) {
 		n, err := l.Pack(t.Context(), "set")
 		if err != nil || n == 0 {
-			t.Fatalf("%d packed, %v", n, err)
+			t.Fatalf("Pack() = %d, %v", n, err)
 		}
 	}},
 	{"trim", history, func(t *testing.T, l *Log) {
 		n, err := l.Trim(t.Context(), "set", changelog.Retention{Count: 45})
 		if err != nil || n == 0 {
-			t.Fatalf("%d removed, %v", n, err)
+			t.Fatalf("Trim() = %d, %v", n, err)
 		}
 	}},
 	{"delete", history, remove},
 	{"make again", func(t *testing.T, l *Log) { history(t, l); remove(t, l) }, func(t *testing.T, l *Log) { makeSet(t, l, 30) }},
 }
 
-// history is a log with a floor, packed blocks, live ones and keys.
+// history creates a log with a floor, packed blocks, live blocks and keys.
 func history(t *testing.T, l *Log) {
 	t.Helper()
 	singles(t, l, "packed", 100)
@@ -116,29 +116,29 @@ func remove(t *testing.T, l *Log) {
 	ok(t, l.Delete(t.Context(), "set"))
 }
 
-// tellAppend makes the torn append, or makes it again.
-func tellAppend(t *testing.T, l *Log) {
+// repeatAppend sends the torn append, possibly again.
+func repeatAppend(t *testing.T, l *Log) {
 	t.Helper()
 	s := state(t, l)
 	a := tornAppend
-	a.common, a.doubts = l.common(), l.doubts()
-	a.cut(tail{s.ListSize, s.Head.Position, s.Begin})
+	a.common, a.doubtArgs = l.commonArgs(), l.doubtArgs()
+	a.cutBlocks(tail{s.ListSize, s.Head.Position, s.Begin})
 	reply := send(t, l, &a)
 	if reply.Word() != "ok" {
 		t.Fatal(reply)
 	}
-	appended, _, err := a.read(reply.Text(1))
+	appended, _, err := a.decodeAnswer(reply.Text(1))
 	ok(t, err)
 	for i, p := range a.publishes {
 		b, err := l.Since(t.Context(), "set", appended[i].After, 1)
 		ok(t, err)
 		if b.Diverged || b.Entries[0].Change.Loc != p.Changes[0].Loc {
-			t.Errorf("publish %d is said to be at %v, and there is %v", i, appended[i], b)
+			t.Errorf("publish %d: Appended = %v, but Since() = %v", i, appended[i], b)
 		}
 	}
 }
 
-// laterSteps are what is done between the two starts.
+// laterSteps are the steps between the two starts.
 var laterSteps = []struct {
 	name string
 	do   func(*testing.T, *Log)
@@ -154,7 +154,7 @@ var laterSteps = []struct {
 	}},
 	{"append again", func(t *testing.T, l *Log) {
 		l.makeIf(t)
-		tellAppend(t, l)
+		repeatAppend(t, l)
 	}},
 	{"pack", func(t *testing.T, l *Log) {
 		l.makeIf(t)
@@ -192,7 +192,7 @@ func (l *Log) makeIf(t *testing.T) {
 	}
 }
 
-// look returns everything that can be seen of the set; nil if the set does not exist.
+// look returns all visible state of the set, or nil if the set does not exist.
 func look(t *testing.T, l *Log) []any {
 	t.Helper()
 	s, err := l.State(t.Context(), "set")
@@ -206,13 +206,13 @@ func look(t *testing.T, l *Log) []any {
 		seen = append(seen, e.Cursor, e.Change.Loc)
 	}
 	if n := s.Head.Position - s.Floor.Position; n != uint64(len(entries)) {
-		t.Errorf("%d entries from %v to %v", len(entries), s.Floor, s.Head)
+		t.Errorf("got %d entries from %v to %v", len(entries), s.Floor, s.Head)
 	}
 	return seen
 }
 
-// goesOnAfter checks that all works.
-func goesOnAfter(t *testing.T, l *Log) {
+// checkUsable checks that all operations succeed.
+func checkUsable(t *testing.T, l *Log) {
 	t.Helper()
 	ctx := t.Context()
 	l.makeIf(t)
@@ -224,11 +224,11 @@ func goesOnAfter(t *testing.T, l *Log) {
 		seek, err := l.Seek(ctx, "set", e.Micros)
 		ok(t, err)
 		if at != e.Cursor || seek.Position != e.Position-1 {
-			t.Fatalf("at %v is %v, and before its datetime %v", e.Cursor, at, seek)
+			t.Fatalf("At(%v) = %v, Seek() of its datetime = %v", e.Cursor, at, seek)
 		}
 	}
-	tellAppend(t, l) // whose keys or id may have been seen
-	tellAppend(t, l)
+	repeatAppend(t, l) // its keys or id may have been seen
+	repeatAppend(t, l)
 	add(t, l, "new", 3)
 	singles(t, l, "new", 10)
 	pack(t, l)
@@ -237,18 +237,18 @@ func goesOnAfter(t *testing.T, l *Log) {
 	now := all(t, l, state(t, l).Floor)
 	n := max(len(entries)-removed, 0)
 	if n > 0 && !reflect.DeepEqual(now[:n], entries[removed:]) {
-		t.Errorf("entries are\n\t%v, were\n\t%v", now[:n], entries[removed:])
+		t.Errorf("entries =\n\t%v, want\n\t%v", now[:n], entries[removed:])
 	}
 	seen := make(map[string]bool)
 	for _, e := range now[n:] {
 		if seen[e.Change.Loc] {
-			t.Errorf("%s is there twice", e.Change.Loc)
+			t.Errorf("%s was stored twice", e.Change.Loc)
 		}
 		seen[e.Change.Loc] = true
 	}
 }
 
-// aof is the file that Redis appends to.
+// aof returns the name of the append-only file.
 func aof(s *server) string {
 	return filepath.Join(s.dir, "appendonlydir", "appendonly.aof.1.incr.aof")
 }
@@ -260,14 +260,14 @@ func readAOF(t *testing.T, s *server) []byte {
 	return b
 }
 
-// commandStarts returns where the commands of a part of the file begin.
+// commandStarts returns the offsets of the commands in a part of the file.
 func commandStarts(t *testing.T, b []byte) (starts []int) {
 	t.Helper()
 	at := 0
 	number := func(mark byte) int {
 		n := bytes.IndexByte(b[at:], '\n')
 		if b[at] != mark || n < 0 {
-			t.Fatalf("not a command: %.20q", b[at:])
+			t.Fatalf("got %.20q, want a command", b[at:])
 		}
 		v, err := strconv.Atoi(string(b[at+1 : at+n-1]))
 		ok(t, err)

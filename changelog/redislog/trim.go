@@ -10,10 +10,9 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// Trim applies retention to a set and forgets expired keys. Because it is called
-// regularly, it does two more things: it packs the set if that saves much memory, and
-// once a minute it checks that the servers still do not evict keys. If they do,
-// Append fails until they stop.
+// Trim applies retention to a set and removes its expired keys. Because it is called regularly, it
+// does two more things: it packs the set if that saves much memory, and at most once a minute it
+// checks that the servers still do not evict keys. If they do, Append fails until they stop.
 func (l *Log) Trim(ctx context.Context, set string, r changelog.Retention) (int, error) {
 	removed, err := l.trim(ctx, set, r)
 	if err != nil {
@@ -33,9 +32,9 @@ func (l *Log) trim(ctx context.Context, set string, r changelog.Retention) (remo
 	}
 	for {
 		var reply redisconn.Answer
-		err := l.change(ctx, set, func(c *redisconn.Call, end tail) error {
+		err := l.changeSet(ctx, set, func(c *redisconn.Call, end tail) error {
 			return l.do(ctx, c, func(t *redisconn.Try) (err error) {
-				reply, err = l.ask(t, l.scripts.trim, l.keys(set), append([]any{end.begin, age, r.Count, keyAge, changelog.KeyCount, hold}, l.doubts()...)...)
+				reply, err = l.run(t, l.scripts.trim, l.keys(set), append([]any{end.begin, age, r.Count, keyAge, changelog.KeyCount, hold}, l.doubtArgs()...)...)
 				return err
 			})
 		})
@@ -51,19 +50,19 @@ func (l *Log) trim(ctx context.Context, set string, r changelog.Retention) (remo
 				return removed, err
 			}
 		}
-		if saves(reply.Number(3), reply.Number(4), reply.Number(5)) {
+		if worthPacking(reply.Number(3), reply.Number(4), reply.Number(5)) {
 			if _, err := l.pack(ctx, set); err != nil {
 				return removed, err
 			}
 		}
-		return removed, l.fitByNow(ctx)
+		return removed, l.recheckServers(ctx)
 	}
 }
 
-// Tick notes the time of Redis's clock.
+// Tick records the time of Redis's clock; see changelog.Log.
 func (l *Log) Tick(ctx context.Context) (doubtful bool, err error) {
 	err = l.read(ctx, func(t *redisconn.Try) error {
-		a, err := l.ask(t, l.scripts.tick, []string{l.memoryKey()}, changelog.ClockStep.Microseconds(), changelog.ClockDoubt.Microseconds())
+		a, err := l.run(t, l.scripts.tick, []string{l.memoryKey()}, changelog.ClockStep.Microseconds(), changelog.ClockDoubt.Microseconds())
 		if err == nil {
 			doubtful = a.Number(1) == 1
 			l.clock.Store(&changelog.Clock{At: a.Number(2), Doubted: a.Number(3)})
@@ -71,14 +70,14 @@ func (l *Log) Tick(ctx context.Context) (doubtful bool, err error) {
 		return err
 	})
 	if err != nil {
-		return false, fmt.Errorf("note the time: %w", err)
+		return false, fmt.Errorf("record the time: %w", err)
 	}
 	return doubtful, nil
 }
 
-// doubts returns the arguments that the function doubtful of the scripts needs: the time
-// after which the clock is in doubt, and the time from which and the time until which it is.
-func (l *Log) doubts() []any {
+// doubtArgs returns the arguments of the scripts' function doubtful: the time after which the clock
+// is in doubt, and the start and the end of the present doubt.
+func (l *Log) doubtArgs() []any {
 	c := l.clock.Load()
 	after, from, until := int64(feed.MaxNumber), int64(0), int64(0)
 	if c.At > 0 {
@@ -90,9 +89,9 @@ func (l *Log) doubts() []any {
 	return []any{after, from, until}
 }
 
-// saves reports whether packing saves much memory. It does if live blocks are small on
-// average and the lists are long enough for larger blocks. Blocks of 50 entries or
-// more are large enough: merging them saves little.
-func saves(listSize, blocks, entries int64) bool {
+// worthPacking reports whether packing saves much memory. It does if live blocks are small on
+// average and the lists are long enough for larger blocks. Blocks of 50 entries or more are large
+// enough, because merging them saves little.
+func worthPacking(listSize, blocks, entries int64) bool {
 	return entries < blocks*min(50, listSize/2)
 }

@@ -1,12 +1,11 @@
--- trim removes closed lists, and forgets a part of the expired keys. It forgets only
--- a part because Redis serves nobody while a script runs. ARGV: 4 begin, 5 the age in
--- microseconds and 6 the count that retention keeps, 7 KeyAge in microseconds,
--- 8 KeyCount, 9 the position behind which nothing is removed, "" for none, 10 to 12 when
--- the clock is in doubt, see doubtful.
+-- trim removes closed lists and some of the expired keys, but not all keys at once, because
+-- Redis serves no other client while a script runs. ARGV: 4 begin, 5 maximum age in
+-- microseconds and 6 minimum count of retention, 7 KeyAge in microseconds, 8 KeyCount, 9 the
+-- position after which nothing is removed or "", 10 to 12 the arguments of doubtful.
 --
--- Answers: ok REMOVED MORE SIZE BLOCKS ENTRIES SWEEP: how many entries were removed,
--- 1 when keys are left to forget, the list size, how many blocks are live and how many
--- entries they have, and 1 when there is something to sweep.
+-- Replies: ok REMOVED MORE SIZE BLOCKS ENTRIES SWEEP: the number of removed entries, 1 if more
+-- expired keys are left, the list size, the number of live blocks and of their entries, and 1
+-- if data is left over for sweep.
 
 local s, no = open(ARGV[4])
 if not s then return no end
@@ -14,15 +13,15 @@ if not s then return no end
 local now = clock()
 local age, count = tonumber(ARGV[5]), tonumber(ARGV[6])
 local maxAge, maxCount = tonumber(ARGV[7]), tonumber(ARGV[8])
--- The hub has asked tick before, but the clock may be another one since, as after a failover.
+-- The hub has called tick before, but a failover may have changed the clock since.
 if math.abs(now - ARGV[2]) > skew then age, maxAge = 0, math.huge end
 if doubtful(now, 10) then maxAge = math.huge end
 
 room()
-local upto = 0 -- entries up to this position may be removed
+local upto = 0 -- last position that may be removed
 if count > 0 then upto = s.head.position - count end
 if age > 0 then upto = math.max(upto, newest(s, now - age - 1).position) end
-local keep = math.floor(s.head.position / s.size) - 1 -- the open list and the newest closed one stay
+local keep = math.floor(s.head.position / s.size) - 1 -- the open list and the newest closed list stay
 if ARGV[9] ~= '' then upto = math.min(upto, tonumber(ARGV[9])) end
 local position = s.size * math.min(keep, math.floor(upto / s.size))
 local removed = position - s.floor.position

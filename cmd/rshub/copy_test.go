@@ -89,7 +89,7 @@ func TestCopy(t *testing.T) {
 	cancel()
 	copyTo(ctx, url, 1, "run the same command again")
 	copyTo(t.Context(), url, 0, "1 set, 1 change, 0 subscriptions in ")
-	copyTo(t.Context(), url, 1, "has a finished copy of this memory already")
+	copyTo(t.Context(), url, 1, "it already has a finished copy of this memory")
 	restarted := startHub(t, "RSHUB_REDIS_URL", url, "RSHUB_BASE_URL", "https://hub.example.org")
 	publishOne(t, restarted.URL)
 	if resp, text := servertest.Do(t, "GET", restarted.URL+"/sets/demo/resources", ""); resp.StatusCode != 200 || !strings.Contains(text, `"complete":true`) {

@@ -23,10 +23,10 @@ import (
 
 // A Source is the change memory that is copied.
 type Source struct {
-	Data    string        // the data directory of the hub
-	Memory  string        // the directory of the memory in a data directory
-	Disk    *disklog.Log  // the memory; nil: it is in Redis
-	Secrets *disklog.Keep // where encrypted secrets are kept; nil: there are none
+	Data    string          // the data directory of the hub
+	Memory  string          // the directory of the memory in a data directory
+	Disk    *disklog.Log    // the memory; nil: it is in Redis
+	Secrets *disklog.Bucket // where encrypted secrets are kept; nil: there are none
 	Logger  *slog.Logger
 }
 
@@ -41,7 +41,7 @@ func (b *Source) Serve(w http.ResponseWriter, r *http.Request) error {
 		defer os.RemoveAll(tmp)
 	}
 	if err == nil && b.Secrets != nil { // files may still have what was encrypted since
-		err = b.Secrets.Forget(r.Context())
+		err = b.Secrets.EraseReplaced(r.Context())
 	}
 	if err == nil {
 		err = b.Disk.Checkpoint(filepath.Join(tmp, b.Memory))

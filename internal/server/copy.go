@@ -15,7 +15,7 @@ import (
 
 // A CopyProgress is the number of copied items.
 type CopyProgress struct {
-	redislog.Copied
+	redislog.Progress
 	Subscriptions int
 }
 
@@ -42,7 +42,7 @@ func Copy(ctx context.Context, c Config, report func(CopyProgress)) (done CopyPr
 		return done, err
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
-	old, _, err := c.subscriptionsOnDisk(ctx, from.Keep(callbackKeep))
+	old, _, err := c.subscriptionsOnDisk(ctx, from.Bucket(callbackKeep))
 	if err != nil {
 		return done, err
 	}
@@ -53,7 +53,7 @@ func Copy(ctx context.Context, c Config, report func(CopyProgress)) (done CopyPr
 	if done.Subscriptions, err = subscription.Copy(ctx, old, kept, claims); err != nil {
 		return done, err
 	}
-	if done.Copied, err = to.Copy(ctx, from, func(now redislog.Copied) { report(CopyProgress{now, done.Subscriptions}) }); err != nil {
+	if done.Progress, err = to.Copy(ctx, from, func(now redislog.Progress) { report(CopyProgress{now, done.Subscriptions}) }); err != nil {
 		return done, err
 	}
 	if err := copyComplete(ctx, from, to); err != nil {
@@ -72,7 +72,7 @@ func copySources(ctx context.Context, from *disklog.Log, to poll.Outcomes) error
 		return err
 	}
 	for _, s := range states {
-		if err := poll.Copy(ctx, poll.OnDisk(from.Keep(sourceKeep)), to, s.Set); err != nil {
+		if err := poll.Copy(ctx, poll.OnDisk(from.Bucket(sourceKeep)), to, s.Set); err != nil {
 			return fmt.Errorf("copy the state of the source of set %q: %w", s.Set, err)
 		}
 	}

@@ -52,7 +52,7 @@ func (c *Config) inventoriesInRedis(conn *redisconn.Conn, memory *redislog.Log) 
 
 // inventoriesOnDisk returns the inventories on disk.
 func inventoriesOnDisk(ctx context.Context, memory *disklog.Log) (inventoryStore, error) {
-	claims, err := claim.OpenLocal(ctx, memory.Keep(inventoryKeep), live.Shards)
+	claims, err := claim.OpenLocal(ctx, memory.Bucket(inventoryKeep), live.Shards)
 	if err != nil {
 		return inventoryStore{}, fmt.Errorf("open the inventories: %w", err)
 	}

@@ -41,7 +41,7 @@ func (s *Server) wireSources(base feed.Base, store *store, p *parts) *sources {
 	spools := limit.NewSpools(p.quota, nil)
 	if store.disk != nil {
 		spools = limit.NewSpools(p.quota, store.disk)
-		outcomes, pings, dir = poll.OnDisk(store.disk.Keep(sourceKeep)), nil, s.config.Data
+		outcomes, pings, dir = poll.OnDisk(store.disk.Bucket(sourceKeep)), nil, s.config.Data
 	}
 	getter := &harvest.Getter{Client: p.outbound.HTTP(), Check: p.outbound.Check, Robots: true, Tries: 2, Wait: 30 * time.Second} // the poller retries
 	hub := &local.Hub{Memory: store.memory, Publisher: p.hub, Inventories: p.inventories, Trail: s.requests}

@@ -52,9 +52,9 @@ var _ limit.Store = (*store)(nil)
 // Kept returns the approximate size of a set in bytes.
 func (s *store) Kept(ctx context.Context, set string) (bytes int64, err error) {
 	if s.disk != nil {
-		return s.disk.Kept(set)
+		return s.disk.SetSize(set)
 	}
-	return s.shared.Kept(ctx, set)
+	return s.shared.SetSize(ctx, set)
 }
 
 // Capacity returns the capacity of the store in bytes, or 0 if it is unknown.
@@ -123,7 +123,7 @@ func (s *Server) openDisk(ctx context.Context) (*store, error) {
 	} else if err != nil {
 		return nil, explainPermission(err, c.Data)
 	}
-	subscriptions, claims, err := c.subscriptionsOnDisk(ctx, memory.Keep(callbackKeep))
+	subscriptions, claims, err := c.subscriptionsOnDisk(ctx, memory.Bucket(callbackKeep))
 	var kept inventoryStore
 	if err == nil {
 		kept, err = inventoriesOnDisk(ctx, memory)
@@ -164,7 +164,7 @@ func (c *Config) subscriptionsInRedis(conn *redisconn.Conn) (subscription.Regist
 }
 
 // subscriptionsOnDisk opens the subscriptions on disk.
-func (c *Config) subscriptionsOnDisk(ctx context.Context, keep *disklog.Keep) (subscription.Registry, claim.Store, error) {
+func (c *Config) subscriptionsOnDisk(ctx context.Context, keep *disklog.Bucket) (subscription.Registry, claim.Store, error) {
 	claims, err := claim.OpenLocal(ctx, keep, subscription.Shards)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the subscriptions: %w", err)
@@ -206,7 +206,7 @@ func (s *Server) openRedisLog(ctx context.Context, conn *redisconn.Conn) (*redis
 			return nil, errStopped
 		case limited.Err() != nil:
 			return nil, fmt.Errorf("Config.RedisURL: waited for %v (Config.StartTimeout): %w", timeout, cmp.Or(why, err))
-		case !redislog.MayPass(err):
+		case !redislog.IsTemporary(err):
 			return nil, fmt.Errorf("Config.RedisURL: %w", err)
 		case why == nil:
 			s.log.Warn("waiting for Redis", "limit", timeout.String(), "err", err)

@@ -203,7 +203,7 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 func (s *Server) ops(guard *guard, store *store) http.Handler {
 	source := &backup.Source{Data: s.config.Data, Memory: storeDir, Disk: store.disk, Logger: s.log}
 	if store.disk != nil && s.config.SecretKeys != "" {
-		source.Secrets = store.disk.Keep(callbackKeep)
+		source.Secrets = store.disk.Bucket(callbackKeep)
 	}
 	ops := &ops{health: s.health, metrics: s.metrics, backup: source, errors: s.errors, callers: s.callers, log: s.log}
 	return s.operatorChain(guard, ops.routes())

@@ -157,7 +157,7 @@ func (b *bench) withSubscriptions() (empty, full string, texts float64) {
 	b.fillDisk(empty, 1, 1, 10_000)
 	b.fillDisk(full, 1, 1, 10_000)
 	m := b.diskAt(full)
-	keep := m.log.(*disklog.Log).Keep("callback")
+	keep := m.log.(*disklog.Log).Bucket("callback")
 	claims := have(claim.OpenLocal(b.ctx, keep, subscription.Shards))
 	registry := have(subscription.OpenDisk(b.ctx, keep, claims, nil))
 	shards := make([]int, subscription.Shards)

@@ -64,7 +64,7 @@ func (b *bench) diskAt(dir string) *memory {
 	open := func() {
 		log := have(disklog.Open(context.Background(), filepath.Join(dir, "changes"), disklog.Options{}))
 		m.log = log
-		m.claims = func() claim.Store { return have(claim.OpenLocal(b.ctx, log.Keep("inventory"), live.Shards)) }
+		m.claims = func() claim.Store { return have(claim.OpenLocal(b.ctx, log.Bucket("inventory"), live.Shards)) }
 	}
 	m.size = func() float64 {
 		// What is in Pebble's write-ahead log comes into files when it is opened again.

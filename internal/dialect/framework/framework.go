@@ -185,7 +185,7 @@ func (a *Announcer) announce(ctx context.Context, channel feed.State, now []reso
 	}
 	if len(changes) > 0 {
 		// A channel that was deleted meanwhile must not be made again, and for everybody to see.
-		made, err := a.hub.Publish(ctx, channel.Set, changelog.Publish{Changes: changes, There: true})
+		made, err := a.hub.Publish(ctx, channel.Set, changelog.Publish{Changes: changes, MustExist: true})
 		if err != nil {
 			return err
 		}

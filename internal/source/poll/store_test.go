@@ -14,7 +14,7 @@ import (
 func TestOutcomes(t *testing.T) {
 	log := memorytest.Open(t)
 	conn := conntest.Open(t, redistest.Start(t).Addr, redisconn.Options{})
-	for name, o := range map[string]poll.Outcomes{"disk": poll.OnDisk(log.Keep("sources")), "Redis": poll.InRedis(conn, "p")} {
+	for name, o := range map[string]poll.Outcomes{"disk": poll.OnDisk(log.Bucket("sources")), "Redis": poll.InRedis(conn, "p")} {
 		want := func(set, text string) {
 			t.Helper()
 			if got, err := o.Get(t.Context(), set); err != nil || string(got) != text || (got == nil) != (text == "") {

@@ -17,7 +17,7 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// crashed returns the files of a memory that has something to recover.
+// crashed returns the files of a memory that needs recovery.
 func crashed(t *testing.T) *vfs.MemFS {
 	t.Helper()
 	fs := vfs.NewCrashableMem()
@@ -26,7 +26,7 @@ func crashed(t *testing.T) *vfs.MemFS {
 	return fs.CrashClone(vfs.CrashCloneCfg{})
 }
 
-// failing returns files on which some operations fail.
+// failing returns a file system on which some operations fail.
 func failing(files vfs.FS, err error, fails func(op errorfs.Op) bool) vfs.FS {
 	return errorfs.Wrap(files, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if fails(op) {
@@ -36,25 +36,25 @@ func failing(files vfs.FS, err error, fails func(op errorfs.Op) bool) vfs.FS {
 	}))
 }
 
-// writes reports whether an operation needs room on the disk.
+// writes reports whether an operation needs disk space.
 func writes(op errorfs.Op) bool {
 	return op.Kind == errorfs.OpCreate || op.Kind == errorfs.OpFileWrite
 }
 
-// A memory that cannot recover because the disk is full says so, and is whole when there is
-// room.
-func TestOpenOnAFullDisk(t *testing.T) {
+// TestOpenOnFullDisk checks that a memory that cannot recover because the disk is full reports
+// that, and is complete once there is space.
+func TestOpenOnFullDisk(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
 		full func(fs *vfs.MemFS) vfs.FS
 		want []string
 	}{
-		{"known before", func(fs *vfs.MemFS) vfs.FS {
+		{"before recovery", func(fs *vfs.MemFS) vfs.FS {
 			fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 2 << 20, TotalBytes: 1 << 40})
 			return fs
-		}, []string{"data", "2 MiB left", "make room"}},
-		{"while it recovers", func(fs *vfs.MemFS) vfs.FS {
+		}, []string{"data", "2 MiB free", "free some space"}},
+		{"during recovery", func(fs *vfs.MemFS) vfs.FS {
 			return failing(fs, syscall.ENOSPC, func(op errorfs.Op) bool { return writes(op) && strings.HasSuffix(op.Path, ".sst") })
 		}, []string{"data", "replay", "no space left"}},
 	} {
@@ -79,8 +79,8 @@ func TestOpenOnAFullDisk(t *testing.T) {
 	}
 }
 
-// Open ends when its context does, whatever it waits for.
-func TestOpenIsCanceled(t *testing.T) {
+// TestOpenCanceled checks that Open returns when its context is done, no matter what it waits for.
+func TestOpenCanceled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -100,7 +100,7 @@ func TestOpenIsCanceled(t *testing.T) {
 	})
 }
 
-// After a context that ended early, the directory is free again.
+// TestOpenAfterCanceled checks that the directory can be opened again after a canceled Open.
 func TestOpenAfterCanceled(t *testing.T) {
 	t.Parallel()
 	fs := crashed(t)
@@ -114,8 +114,8 @@ func TestOpenAfterCanceled(t *testing.T) {
 	stop(t, start(t, "data", Options{FS: fs}))
 }
 
-// A copy that fails leaves the memory as it is, and in use.
-func TestCheckpointFails(t *testing.T) {
+// TestCheckpointFailure checks that a failed copy leaves the memory unchanged and usable.
+func TestCheckpointFailure(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name  string
@@ -138,9 +138,9 @@ func TestCheckpointFails(t *testing.T) {
 	}
 }
 
-// A copy is refused before anything is written, if it would take the room that the memory
-// needs.
-func TestCheckpointAsksForRoom(t *testing.T) {
+// TestCheckpointNeedsSpace checks that a copy is refused before anything is written if it would use
+// the space that the memory needs.
+func TestCheckpointNeedsSpace(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
 	l := filled(t, "data", Options{FS: fs})
@@ -150,14 +150,15 @@ func TestCheckpointAsksForRoom(t *testing.T) {
 		t.Errorf("Checkpoint: got %v, want %v", err, feed.ErrFull)
 	}
 	if _, err := fs.Stat("copy"); err == nil {
-		t.Error("a part of the copy is left")
+		t.Error("got a partial copy, want none")
 	}
 	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 128 << 20, TotalBytes: 1 << 40})
 	ok(t, l.Checkpoint("copy"))
 }
 
-// A file that Pebble removes while the room is computed is not an error.
-func TestCheckpointWhileFilesGo(t *testing.T) {
+// TestCheckpointWhileFilesDisappear checks that it is not an error if Pebble removes a file while
+// the needed space is computed.
+func TestCheckpointWhileFilesDisappear(t *testing.T) {
 	t.Parallel()
 	fs := failing(vfs.NewMem(), os.ErrNotExist, func(op errorfs.Op) bool {
 		return op.Kind == errorfs.OpStat && strings.HasSuffix(op.Path, ".log")

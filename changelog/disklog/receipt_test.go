@@ -13,9 +13,9 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// TestForget wants no keys to be left in the store after they have expired, however often
-// they were used again.
-func TestForget(t *testing.T) {
+// TestExpireKeys checks that no keys are left in the store after they have expired, no matter how
+// often they were used again.
+func TestExpireKeys(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	l := filled(t, "data", Options{FS: vfs.NewMem(), Now: func() time.Time { return now }})
@@ -27,8 +27,8 @@ func TestForget(t *testing.T) {
 	for round := range rounds {
 		for call := range 4 {
 			var publishes []changelog.Publish
-			for i := range forgetStep / 2 {
-				publishes = append(publishes, changelog.Publish{Key: fmt.Sprint((call*forgetStep/2 + i) * (round + 1)), Changes: changes("x", 1)})
+			for i := range expireBatchSize / 2 {
+				publishes = append(publishes, changelog.Publish{Key: fmt.Sprint((call*expireBatchSize/2 + i) * (round + 1)), Changes: changes("x", 1)})
 			}
 			_, err := l.Append(t.Context(), "set", publishes...)
 			ok(t, err)
@@ -39,14 +39,14 @@ func TestForget(t *testing.T) {
 	ok(t, err)
 	for _, prefix := range []string{"key/", "age/"} {
 		if left := keysOf(t, l, prefix); len(left) > 0 {
-			t.Errorf("%q are left", left)
+			t.Errorf("got keys %q after they expired, want none", left)
 		}
 	}
 }
 
-// Who copies the memory gets the keys that are known, in the order of their use, each as it was
-// used last; and of sets that were deleted what they left, unless they were made again.
-func TestKnown(t *testing.T) {
+// TestKeysAndDeleted checks the data for a copy of the memory: the known keys in the order of their
+// use, each with its last use, and the tombstones of deleted sets, unless they were created again.
+func TestKeysAndDeleted(t *testing.T) {
 	t.Parallel()
 	l := filled(t, "data", Options{FS: vfs.NewMem()})
 	defer stop(t, l)
@@ -61,14 +61,14 @@ func TestKnown(t *testing.T) {
 		ok(t, err)
 		order += k.Key
 		if a := appended[k.Key]; k.Hash != [32]byte{k.Key[0]} || k.After != a.After || k.Cursor != a.Cursor {
-			t.Errorf("%s is known as %+v, and was %+v", k.Key, k, a)
+			t.Errorf("record of key %s = %+v, want %+v", k.Key, k, a)
 		}
 	}
 	if order != "bac" {
-		t.Errorf("the keys are %s", order)
+		t.Errorf("got keys %s", order)
 	}
 	for range l.Keys(t.Context(), "set") {
-		break // whoever wants no more gets no more
+		break // the sequence must stop
 	}
 	for _, set := range []string{"gone", "again"} {
 		ok(t, l.Make(t.Context(), set, feed.Description{}, 10))
@@ -79,8 +79,8 @@ func TestKnown(t *testing.T) {
 	ok(t, l.Make(t.Context(), "again", feed.Description{}, 10))
 	left, err := l.Deleted(t.Context())
 	ok(t, err)
-	if len(left) != 1 || left["gone"] == (changelog.Left{}) {
-		t.Errorf("sets that were deleted left %+v", left)
+	if len(left) != 1 || left["gone"] == (changelog.Tombstone{}) {
+		t.Errorf("Deleted() = %+v", left)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -13,8 +13,8 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// A scattered is a set with packed and live blocks of several sizes. So a search by
-// interpolation guesses wrong, and looks at blocks that it does not need.
+// A scattered is a set with packed and live blocks of several sizes, so that the search by
+// interpolation guesses wrong, and examines blocks that it does not need.
 type scattered struct {
 	log     *Log
 	admin   *redis.Client
@@ -32,15 +32,15 @@ func scatter(t *testing.T) *scattered {
 	return &scattered{l, shared.admin(t), all(t, l, feed.Cursor{})}
 }
 
-// moved says of each block in turn, for each position of the log, that the block ends there.
-// It puts back each block afterwards. A short test tries one in eight.
+// moved sets the last position of each block in turn to each position of the log, and calls check.
+// It restores each block afterwards. A short test tries one in eight.
 func (s *scattered) moved(t *testing.T, check func(key, what string)) {
 	t.Helper()
 	ctx, n := t.Context(), 0
 	for _, key := range s.log.keys("set")[1:3] {
 		for _, number := range s.admin.HKeys(ctx, key).Val() {
 			whole := s.admin.HGet(ctx, key, number).Val()
-			last, bytes, err := block(whole)
+			last, bytes, err := parseBlock(whole)
 			ok(t, err)
 			for position := range uint64(len(s.entries) + 2) {
 				if n++; position == last.Position || testing.Short() && n%8 > 0 {
@@ -55,11 +55,10 @@ func (s *scattered) moved(t *testing.T, check func(key, what string)) {
 	}
 }
 
-// The checksum of a block does not cover its place. All the same, no reader gets an entry at
-// a position that is not its own, whichever block has whichever wrong position, and wherever
-// the reader begins: the answer is right, or an error that says that the memory is damaged.
-// Whoever reads everything gets the error.
-func TestDamageOfPlace(t *testing.T) {
+// TestDamagedPosition gives each block each wrong position; the checksum of a block does not cover
+// its position. Wherever a reader starts, it must get either the correct entries or ErrCorrupt, and
+// never an entry at a wrong position. A reader of the whole log must get the error.
+func TestDamagedPosition(t *testing.T) {
 	t.Parallel()
 	s := scatter(t)
 	ctx := t.Context()
@@ -71,7 +70,7 @@ func TestDamageOfPlace(t *testing.T) {
 		right := func(how string, err error, got, want any) {
 			t.Helper()
 			if !errors.Is(err, changelog.ErrCorrupt) && (err != nil || !reflect.DeepEqual(got, want)) {
-				t.Errorf("%s, and %s: %v, %v, want %v", what, how, got, err, want)
+				t.Errorf("%s: %s = %v, %v, want %v", what, how, got, err, want)
 			}
 		}
 		for i, c := range starts {
@@ -80,7 +79,7 @@ func TestDamageOfPlace(t *testing.T) {
 			case err != nil:
 				right(fmt.Sprint("after ", c), err, nil, nil)
 			case b.Diverged, len(b.Entries) == 0 && len(want) > 0:
-				t.Errorf("%s, and %v is not known: %v", what, c, b)
+				t.Errorf("%s: Since(%v) = %v, want no divergence", what, c, b)
 			default:
 				right(fmt.Sprint("after ", c), nil, b.Entries, append([]feed.Entry(nil), want[:len(b.Entries)]...)) // a batch may be shorter than its limit
 			}
@@ -101,14 +100,14 @@ func TestDamageOfPlace(t *testing.T) {
 			c = b.Cursor
 		}
 		if !errors.Is(err, changelog.ErrCorrupt) {
-			t.Errorf("%s, and nobody notices it: %v", what, err)
+			t.Errorf("%s: error = %v, want ErrCorrupt", what, err)
 		}
 	})
 }
 
-// Retention removes nothing that it has to keep, and packing moves no block, when a block has
-// a wrong position.
-func TestDamageOfPlaceStays(t *testing.T) {
+// TestDamagedPositionBlocksChanges checks that if a block has a wrong position, retention removes
+// no entry that it must retain, and packing moves no block.
+func TestDamagedPositionBlocksChanges(t *testing.T) {
 	t.Parallel()
 	s := scatter(t)
 	l, ctx := s.log, t.Context()
@@ -116,20 +115,20 @@ func TestDamageOfPlaceStays(t *testing.T) {
 	log := s.admin.HGet(ctx, keys[0], "log").Val()
 	s.moved(t, func(key, what string) {
 		defer func() { ok(t, s.admin.HSet(ctx, keys[0], "log", log).Err()) }()
-		// Only the step that decides: the next one would remove what this test puts back.
+		// Only the step that decides, because the next step would remove blocks that this test restores.
 		err := l.read(ctx, func(try *redisconn.Try) error {
-			_, err := l.ask(try, l.scripts.trim, keys, append([]any{begin, 0, 5, 0, 1, ""}, l.doubts()...)...)
+			_, err := l.run(try, l.scripts.trim, keys, append([]any{begin, 0, 5, 0, 1, ""}, l.doubtArgs()...)...)
 			return err
 		})
 		if floor := state(t, l).Floor; floor.Position > 0 && floor != s.entries[14].Cursor || err == nil && floor.Position == 0 {
-			t.Errorf("%s, and everything up to %v is removed: %v", what, floor, err)
+			t.Errorf("%s: Trim removed the entries up to %v: %v", what, floor, err)
 		}
 		if err != nil {
-			wants(t, changelog.ErrCorrupt, err)
+			wantErr(t, changelog.ErrCorrupt, err)
 		}
 		ok(t, s.admin.HSet(ctx, keys[0], "log", log).Err())
-		if moved, err := l.packSome(ctx, "set"); key == keys[2] && !errors.Is(err, changelog.ErrCorrupt) {
-			t.Errorf("%s, and %d entries are packed: %v", what, moved, err)
+		if moved, err := l.packStep(ctx, "set"); key == keys[2] && !errors.Is(err, changelog.ErrCorrupt) {
+			t.Errorf("%s: Pack() = %d, %v, want 0", what, moved, err)
 		}
 	})
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/rshub/rshub/internal/testutil/redistest"
 )
 
-// A hub is cut off from Redis in the middle of a call, and its request hangs somewhere on
-// the way. The hub gives up. Others go on, and what they do is answered. Then the request
-// arrives after all: it changes nothing of what the others did.
-func TestLate(t *testing.T) {
+// TestDelayedRequests disconnects a hub from Redis in the middle of a call, so that its request is
+// delayed. The hub gives up. Other hubs continue, and their calls are acknowledged. Then the
+// request arrives, and must change nothing of that.
+func TestDelayedRequests(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	anew := func(t *testing.T, l *Log) {
@@ -28,7 +28,7 @@ func TestLate(t *testing.T) {
 	for name, test := range map[string]struct {
 		before    func(*testing.T, *Log)
 		late      func(*Log) error
-		after     int // how many requests of late pass
+		after     int // number of requests of late that pass
 		meanwhile func(*testing.T, *Log)
 	}{
 		"delete": {
@@ -44,7 +44,7 @@ func TestLate(t *testing.T) {
 		"append to an empty set": {
 			before: func(t *testing.T, l *Log) {
 				makeSet(t, l, 10)
-				_, err := l.Append(ctx, "set") // from now on the hub knows the set
+				_, err := l.Append(ctx, "set") // makes the hub know the set
 				ok(t, err)
 			},
 			late:      func(l *Log) error { _, err := l.Append(ctx, "set", tornAppend.publishes...); return err },
@@ -99,21 +99,21 @@ func TestLate(t *testing.T) {
 				}
 				return redistest.Passed
 			})
-			wants(t, feed.ErrUnknown, test.late(l))
+			wantErr(t, feed.ErrUnknown, test.late(l))
 			test.meanwhile(t, other)
 			want := look(t, other)
 			p.Decide(nil)
 			p.Release()
 			if got := look(t, other); !reflect.DeepEqual(got, want) {
-				t.Errorf("when it came it became\n\t%v, it was\n\t%v", got, want)
+				t.Errorf("after the request, got\n\t%v, want unchanged\n\t%v", got, want)
 			}
-			goesOnAfter(t, l)
+			checkUsable(t, l)
 		})
 	}
 }
 
-// everyScript runs every script once, so that Redis knows it: a late request names the
-// script by its hash.
+// everyScript runs every script once, so that Redis knows it: a late request names the script by
+// its hash.
 func everyScript(t *testing.T, l *Log) {
 	t.Helper()
 	makeSet(t, l, 20)
@@ -122,16 +122,16 @@ func everyScript(t *testing.T, l *Log) {
 	remove(t, l)
 }
 
-// single makes a set with entries that came one at a time.
+// single creates a set with entries that were published one at a time.
 func single(t *testing.T, l *Log) {
 	t.Helper()
 	makeSet(t, l, 10)
 	singles(t, l, "a", 45)
 }
 
-// A hub does not hear that a set was made anew. What it does next is done to the new set,
-// and it is done once.
-func TestMadeAnewElsewhere(t *testing.T) {
+// TestRecreatedElsewhere checks a hub that does not notice that a set was created again. Its next
+// call applies to the new set, and exactly once.
+func TestRecreatedElsewhere(t *testing.T) {
 	ctx := t.Context()
 	o := Options{Prefix: prefix()}
 	l, other := start(t, shared.url(), o), start(t, shared.url(), o)
@@ -142,24 +142,24 @@ func TestMadeAnewElsewhere(t *testing.T) {
 		makeSet(t, other, 3+size)
 		begin := state(t, other).Head
 		if a := add(t, l, "new", 25); a.After != begin || a.Cursor != state(t, other).Head {
-			t.Errorf("added after %v up to %v, the set is %+v", a.After, a.Cursor, state(t, other))
+			t.Errorf("added after %v up to %v, set = %+v", a.After, a.Cursor, state(t, other))
 		}
 		if n := len(all(t, other, feed.Cursor{})); n != 25 {
-			t.Errorf("%d entries", n)
+			t.Errorf("got %d entries", n)
 		}
 		remove(t, other)
 		makeSet(t, other, 10)
 		ok(t, l.Describe(ctx, "set", feed.Description{Title: "described"}))
 		if s := state(t, other); s.Title != "described" {
-			t.Errorf("the set is %+v", s)
+			t.Errorf("set = %+v", s)
 		}
 		trim(t, l, 1)
 	}
 }
 
-// An append is done, its answer is lost, and then the set is made anew. The append is not
-// tried again on the new set: nobody knows what became of it.
-func TestMadeAnewBetweenTries(t *testing.T) {
+// TestRecreatedBetweenAttempts loses the answer to an append, and then creates the set again. The
+// append must not be retried on the new set, because its result is unknown.
+func TestRecreatedBetweenAttempts(t *testing.T) {
 	o := Options{Prefix: prefix()}
 	p := redistest.NewProxy(t, shared.addr)
 	l, other := start(t, "redis://"+p.Addr(), o), start(t, shared.url(), o)
@@ -176,9 +176,9 @@ func TestMadeAnewBetweenTries(t *testing.T) {
 		return true
 	})
 	_, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("a", 1)})
-	wants(t, feed.ErrUnknown, err)
+	wantErr(t, feed.ErrUnknown, err)
 	if n := len(all(t, other, feed.Cursor{})); n != 0 {
-		t.Errorf("%d entries", n)
+		t.Errorf("got %d entries", n)
 	}
 	add(t, l, "new", 2)
 }

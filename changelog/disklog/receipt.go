@@ -11,56 +11,58 @@ import (
 	"github.com/rshub/rshub/changelog"
 )
 
-// recall finds the receipt of an earlier publish with the same key.
-func (l *Log) recall(a *appending, b *pebble.Batch, p *changelog.Publish, now int64) (r receipt, ok bool, err error) {
+// findReceipt returns the unexpired receipt of an earlier publish with the key of p. If the key has
+// expired, findReceipt removes its old number in b.
+func (l *Log) findReceipt(a *appendOp, b *pebble.Batch, p *changelog.Publish, now int64) (r receipt, ok bool, err error) {
 	if p.Key == "" {
 		return r, false, nil
 	}
-	if r, ok = a.seen[p.Key]; ok {
+	if r, ok = a.receipts[p.Key]; ok {
 		return r, true, nil
 	}
 	if r, ok, err = l.receipt(a.set.name, p.Key); !ok || err != nil {
 		return r, false, err
 	}
 	if a.expired(r, now) {
-		remove(b, ageKey(a.set.name, r.Number)) // the key gets a new number
+		remove(b, ageKey(a.set.name, r.Number)) // a new publish gets a new number
 		return r, false, nil
 	}
 	return r, true, nil
 }
 
-// barred reports whether the set has seen the publish's key Unless.
-func (l *Log) barred(a *appending, p *changelog.Publish, now int64) (bool, error) {
+// isBarred reports whether the set has an unexpired receipt for p.Unless.
+func (l *Log) isBarred(a *appendOp, p *changelog.Publish, now int64) (bool, error) {
 	if p.Unless == "" {
 		return false, nil
 	}
-	if _, ok := a.seen[p.Unless]; ok {
+	if _, ok := a.receipts[p.Unless]; ok {
 		return true, nil
 	}
 	r, ok, err := l.receipt(a.set.name, p.Unless)
 	return ok && !a.expired(r, now), err
 }
 
-// receipt reads the receipt of a key, which may have expired.
+// receipt reads the receipt of a key, which may have expired. ok is false if the key has none.
 func (l *Log) receipt(set, key string) (r receipt, ok bool, err error) {
 	v, done, err := l.db.Get(keyKey(set, key))
 	if err == pebble.ErrNotFound {
 		return r, false, nil
 	}
 	if err != nil {
-		return r, false, fmt.Errorf("look for an idempotency key: %w", damage(err))
+		return r, false, fmt.Errorf("read an idempotency key: %w", wrapCorrupt(err))
 	}
 	defer done.Close()
 	r, err = decodeReceipt(v)
 	return r, err == nil, err
 }
 
-func (a *appending) expired(r receipt, now int64) bool {
+// expired reports whether the receipt is too old, or too many keys were stored after it.
+func (a *appendOp) expired(r receipt, now int64) bool {
 	return a.tip.Keys-r.Number >= changelog.KeyCount || !a.doubtful && now-r.Cursor.Micros > changelog.KeyAge.Microseconds()
 }
 
-// remember keeps the receipt of a publish that was added.
-func (a *appending) remember(b *pebble.Batch, p *changelog.Publish, r receipt) {
+// addReceipt stores the receipt of an added publish, if the publish has a key.
+func (a *appendOp) addReceipt(b *pebble.Batch, p *changelog.Publish, r receipt) {
 	if p.Key == "" {
 		return
 	}
@@ -68,10 +70,10 @@ func (a *appending) remember(b *pebble.Batch, p *changelog.Publish, r receipt) {
 	r.Number = a.tip.Keys
 	r.put(b, a.set.name, p.Key)
 	if len(a.publishes) > 1 {
-		if a.seen == nil {
-			a.seen = make(map[string]receipt)
+		if a.receipts == nil {
+			a.receipts = make(map[string]receipt)
 		}
-		a.seen[p.Key] = r
+		a.receipts[p.Key] = r
 	}
 }
 
@@ -82,25 +84,25 @@ func (r receipt) put(b *pebble.Batch, set, key string) {
 	put(b, ageKey(set, r.Number), append(at, key...))
 }
 
-// forgetStep is how many keys are forgotten while the set is locked. Appends to the
-// set wait meanwhile.
-const forgetStep = 5_000
+// expireBatchSize is the maximum number of keys removed while the set is locked, because appends to
+// the set wait during that time.
+const expireBatchSize = 5_000
 
-// forget removes the expired keys of a set, but none for its age if the clock is
-// doubtful.
-func (l *Log) forget(ctx context.Context, s *set, doubtful bool) error {
+// expireKeys removes the expired keys of a set. If the clock is doubtful, no key expires by age.
+func (l *Log) expireKeys(ctx context.Context, s *set, doubtful bool) error {
 	for {
-		n, err := l.forgetSome(ctx, s, doubtful)
+		n, err := l.expireKeyBatch(ctx, s, doubtful)
 		if err != nil {
-			return fmt.Errorf("forget idempotency keys: %w", err)
+			return fmt.Errorf("remove expired idempotency keys: %w", err)
 		}
-		if n < forgetStep {
+		if n < expireBatchSize {
 			return nil
 		}
 	}
 }
 
-func (l *Log) forgetSome(ctx context.Context, s *set, doubtful bool) (n int, err error) {
+// expireKeyBatch removes up to expireBatchSize expired keys, oldest first, and returns their number.
+func (l *Log) expireKeyBatch(ctx context.Context, s *set, doubtful bool) (n int, err error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, err
 	}
@@ -116,10 +118,10 @@ func (l *Log) forgetSome(ctx context.Context, s *set, doubtful bool) (n int, err
 		oldest = math.MinInt64
 	}
 	b := l.db.NewBatch()
-	for it.First(); it.Valid() && n < forgetStep; it.Next() {
+	for it.First(); it.Valid() && n < expireBatchSize; it.Next() {
 		v := it.Value()
 		if len(v) < 8 {
-			return 0, fmt.Errorf("%w: the age of a key", changelog.ErrCorrupt)
+			return 0, fmt.Errorf("%w: age of an idempotency key", changelog.ErrCorrupt)
 		}
 		if s.tip.Keys-number(it.Key()) < changelog.KeyCount && int64(binary.BigEndian.Uint64(v)) >= oldest {
 			break
@@ -129,7 +131,7 @@ func (l *Log) forgetSome(ctx context.Context, s *set, doubtful bool) (n int, err
 		n++
 	}
 	if err := it.Error(); err != nil {
-		return 0, damage(err)
+		return 0, wrapCorrupt(err)
 	}
 	if n == 0 {
 		return 0, b.Close()

@@ -15,8 +15,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// kept returns what is in a Keep behind a key.
-func kept(t *testing.T, k *Keep, prefix, after string) (keys []string, values map[string]string) {
+// kept returns the keys and values of a Bucket with a prefix and after a key.
+func kept(t *testing.T, k *Bucket, prefix, after string) (keys []string, values map[string]string) {
 	t.Helper()
 	values = make(map[string]string)
 	ok(t, k.Scan(t.Context(), prefix, after, func(key string, v []byte) bool {
@@ -27,16 +27,16 @@ func kept(t *testing.T, k *Keep, prefix, after string) (keys []string, values ma
 	return keys, values
 }
 
-func apply(t *testing.T, k *Keep, writes map[string][]byte) {
+func apply(t *testing.T, k *Bucket, writes map[string][]byte) {
 	t.Helper()
 	ok(t, k.Apply(t.Context(), writes, true))
 }
 
-func TestKeep(t *testing.T) {
+func TestBucket(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l := filled(t, filepath.Join(dir, "data"), Options{})
-	k, other := l.Keep("some"), l.Keep("some2")
+	k, other := l.Bucket("some"), l.Bucket("some2")
 	want := map[string]string{"a": "", "a/1": "1", "a/2": "2", "a\xff": "ff", "a\xff\xff": "ffff", "b": "b"}
 	writes := make(map[string][]byte)
 	for key, v := range want {
@@ -44,7 +44,7 @@ func TestKeep(t *testing.T) {
 	}
 	apply(t, k, writes)
 	apply(t, other, map[string][]byte{"a/3": []byte("other")})
-	check := func(k *Keep) {
+	check := func(k *Bucket) {
 		t.Helper()
 		for _, test := range []struct {
 			prefix, after string
@@ -60,7 +60,7 @@ func TestKeep(t *testing.T) {
 		} {
 			got, values := kept(t, k, test.prefix, test.after)
 			if !slices.Equal(got, test.want) {
-				t.Errorf("behind %q with prefix %q: %q, want %q", test.after, test.prefix, got, test.want)
+				t.Errorf("Scan() after %q with prefix %q = %q, want %q", test.after, test.prefix, got, test.want)
 			}
 			for key, v := range values {
 				if v != want[key] {
@@ -74,33 +74,34 @@ func TestKeep(t *testing.T) {
 			}
 		}
 		if got, err := k.Get(t.Context(), "a/3"); err != nil || got != nil {
-			t.Errorf("another's key is %q, %v", got, err)
+			t.Errorf("Get() of a key of another bucket = %q, %v, want nil", got, err)
 		}
 	}
 	check(k)
 
-	// A backup has it, and so has the store when it is opened again.
+	// A backup has the bucket, and so has the store after it is opened again.
 	copied := filepath.Join(dir, "copy")
 	ok(t, l.Checkpoint(copied))
 	apply(t, k, map[string][]byte{"later": []byte("x")})
 	c := start(t, copied, Options{})
-	check(c.Keep("some"))
+	check(c.Bucket("some"))
 	stop(t, c)
 	stop(t, l)
 	l = start(t, filepath.Join(dir, "data"), Options{})
 	defer stop(t, l)
-	k = l.Keep("some")
+	k = l.Bucket("some")
 	apply(t, k, map[string][]byte{"later": nil, "none": nil})
 	check(k)
-	entries(t, l, "set") // which is not touched
+	entries(t, l, "set") // the set must be unchanged
 }
 
-// Steps that overlap are each applied whole or not at all, and survive a crash.
-func TestKeepTogether(t *testing.T) {
+// TestBucketConcurrentApply checks that overlapping writes are each applied completely or not at
+// all, and survive a crash.
+func TestBucketConcurrentApply(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewCrashableMem()
 	l := start(t, "data", Options{FS: fs, Reserve: 1})
-	k := l.Keep("some")
+	k := l.Bucket("some")
 	var running sync.WaitGroup
 	for w := range 8 {
 		running.Go(func() {
@@ -117,14 +118,15 @@ func TestKeepTogether(t *testing.T) {
 	stop(t, l)
 	l = start(t, "data", Options{FS: crashed, Reserve: 1})
 	defer stop(t, l)
-	keys, values := kept(t, l.Keep("some"), "", "")
+	keys, values := kept(t, l.Bucket("some"), "", "")
 	if len(keys) != 2+8 || values["x"] != values["y"] || values["x"] == "" {
 		t.Errorf("after the crash: %q", slices.Sorted(maps.Values(values)))
 	}
 }
 
-// What a key had before is in no file of a copy that is made after Forget.
-func TestKeepForget(t *testing.T) {
+// TestBucketEraseReplaced checks that a copy made after EraseReplaced has no file with replaced
+// values.
+func TestBucketEraseReplaced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	o := Options{tune: func(o *pebble.Options) {
@@ -136,7 +138,7 @@ func TestKeepForget(t *testing.T) {
 		return l
 	}
 	l := open()
-	apply(t, l.Keep("a"), map[string][]byte{"key": []byte("in clear"), "removed": []byte("in clear, too")})
+	apply(t, l.Bucket("a"), map[string][]byte{"key": []byte("in clear"), "removed": []byte("in clear, too")})
 	ok(t, errors.Join(l.db.Flush(), l.Close()))
 	l = open()
 	defer l.Close()
@@ -153,17 +155,17 @@ func TestKeepForget(t *testing.T) {
 		ok(t, err)
 		return all
 	}
-	apply(t, l.Keep("a"), map[string][]byte{"key": []byte("sealed"), "removed": nil})
-	apply(t, l.Keep("b"), map[string][]byte{"key": []byte("another map")})
+	apply(t, l.Bucket("a"), map[string][]byte{"key": []byte("sealed"), "removed": nil})
+	apply(t, l.Bucket("b"), map[string][]byte{"key": []byte("another map")})
 	if !strings.Contains(copied("before"), "in clear") {
-		t.Fatal("it is forgotten without Forget")
+		t.Fatal("replaced values are erased before EraseReplaced")
 	}
-	ok(t, l.Keep("a").Forget(t.Context()))
+	ok(t, l.Bucket("a").EraseReplaced(t.Context()))
 	if all := copied("after"); strings.Contains(all, "in clear") || !strings.Contains(all, "sealed") {
-		t.Error("what was replaced is still there, or what is there is not")
+		t.Error("replaced values still exist, or present values do not")
 	}
-	if _, values := kept(t, l.Keep("a"), "", ""); len(values) != 1 || values["key"] != "sealed" {
-		t.Errorf("kept is %q", values)
+	if _, values := kept(t, l.Bucket("a"), "", ""); len(values) != 1 || values["key"] != "sealed" {
+		t.Errorf("values = %q", values)
 	}
-	ok(t, l.Keep("c").Forget(t.Context())) // an empty map
+	ok(t, l.Bucket("c").EraseReplaced(t.Context())) // an empty bucket
 }

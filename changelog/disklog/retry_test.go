@@ -21,20 +21,19 @@ import (
 	"github.com/rshub/rshub/internal/testutil"
 )
 
-// While files cannot be made, the store tries again now and then, and not as fast as it
-// can. It says so once a minute. When they can be made again, it goes on, and nothing is
-// lost.
-func TestPatience(t *testing.T) {
+// TestRetryDelay checks that the store retries the creation of files with delays, and logs it once
+// a minute. When files can be created again, it continues, and nothing is lost.
+func TestRetryDelay(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, only string
 		err        error
-		waits      bool // publishes wait meanwhile
+		waits      bool // publishes wait during the failure
 		most       int64
 	}{
-		{"no file descriptors are left", "", syscall.EMFILE, true, 2000},
-		{"no file descriptors are left for tables", ".sst", syscall.EMFILE, false, 1000},
-		{"the disk is full", ".sst", syscall.ENOSPC, false, 30},
+		{"no free file descriptors", "", syscall.EMFILE, true, 2000},
+		{"no free file descriptors for tables", ".sst", syscall.EMFILE, false, 1000},
+		{"full disk", ".sst", syscall.ENOSPC, false, 30},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -56,7 +55,7 @@ func TestPatience(t *testing.T) {
 				var publishing sync.WaitGroup
 				var added atomic.Int64
 				publishing.Go(func() {
-					for i := range 40 { // two memtables and more
+					for i := range 40 { // more than two memtables
 						c := changes(fmt.Sprint(i), 1)
 						c[0].Hash = strings.Repeat("x", 32<<10)
 						if _, err := l.Append(t.Context(), "set", changelog.Publish{Changes: c}); err != nil {
@@ -68,22 +67,22 @@ func TestPatience(t *testing.T) {
 				})
 				time.Sleep(30 * time.Second)
 				if n := tries.Load(); n == 0 || n > test.most {
-					t.Errorf("it tried %d times in 30 seconds", n)
+					t.Errorf("got %d attempts in 30 seconds", n)
 				}
 				if n := strings.Count(lines.String(), `"level":"ERROR"`); n != 1 {
-					t.Errorf("the log has %d lines:\n%s", n, lines)
+					t.Errorf("got %d log lines:\n%s", n, lines)
 				}
 				if waits := added.Load() < 40; waits != test.waits {
-					t.Errorf("%d publishes are answered", added.Load())
+					t.Errorf("got %d acknowledged publishes", added.Load())
 				}
 				fails.Store(false)
 				publishing.Wait()
 				time.Sleep(time.Minute)
 				if m := l.db.Metrics(); m.Flush.Count == 0 {
-					t.Error("nothing was flushed")
+					t.Error("no table was flushed")
 				}
 				if s := state(t, l, "set"); s.Head.Position != 40 {
-					t.Errorf("state is %v", s)
+					t.Errorf("state = %v", s)
 				}
 				stop(t, l)
 			})
@@ -91,14 +90,14 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// A file that cannot be opened for another reason is not tried again.
-func TestWaitForDescriptorsOnly(t *testing.T) {
+// TestOpenRetryingOnlyForDescriptors checks that other errors are not retried.
+func TestOpenRetryingOnlyForDescriptors(t *testing.T) {
 	calls := 0
-	_, err := wait(&patience{logger: slog.New(slog.DiscardHandler)}, func() (vfs.File, error) {
+	_, err := openRetrying(&retrier{logger: slog.New(slog.DiscardHandler)}, func() (vfs.File, error) {
 		calls++
 		return nil, syscall.ENOENT
 	})
 	if calls != 1 || !errors.Is(err, syscall.ENOENT) {
-		t.Errorf("%d calls, %v", calls, err)
+		t.Errorf("openRetrying() called open %d times: %v", calls, err)
 	}
 }
