@@ -21,5 +21,5 @@ type KeyRecord struct {
 // 1970.
 type Tombstone struct {
 	End    int64 // the next log starts later than this, unless this is too far in the future
-	Latest int64 // latest datetime of any entry; later than Upto if a clock was wrong
+	Latest int64 // latest datetime of any entry; later than End if a clock was wrong
 }

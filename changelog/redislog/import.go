@@ -265,7 +265,7 @@ func (m *Import) Finish(ctx context.Context) error {
 	switch {
 	case err != nil:
 	case a.Text(2) == "":
-		err = errors.New("Redis was emptied or restarted without its data during the copy")
+		err = errors.New("data lost: Redis was emptied or restarted without its data during the copy")
 	case a.Text(2) != m.log.ID():
 		err = fmt.Errorf("another memory (%s) has replaced it during the copy", a.Text(2))
 	case a.Text(1) != formatVersion || a.Number(3) != m.run:

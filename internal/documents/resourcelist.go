@@ -198,7 +198,7 @@ func (d *Server) block(ctx context.Context, set string, l *List, count, number u
 	return d.blocks.do(ctx, key, func() (block, int64, error) {
 		b, err := splitBlock(ctx, l, count, number)
 		if err != nil {
-			return b, 0, fmt.Errorf("Resource List of set %q at %v: %w", set, l.Cursor(), err)
+			return b, 0, fmt.Errorf("resource list of set %q at %v: %w", set, l.Cursor(), err)
 		}
 		size := int64(cachedOverhead)
 		for _, p := range b.pieces {
@@ -299,7 +299,7 @@ func (l *List) resources(ctx context.Context, p piece) iter.Seq2[*feed.Entry, er
 		n := 0
 		for e, err := range l.Walk(ctx, p.Range) {
 			if err != nil {
-				yield(nil, fmt.Errorf("Resource List at %v: %w", l.Cursor(), err))
+				yield(nil, fmt.Errorf("resource list at %v: %w", l.Cursor(), err))
 				return
 			}
 			if n++; !yield(e, nil) {
@@ -307,7 +307,7 @@ func (l *List) resources(ctx context.Context, p piece) iter.Seq2[*feed.Entry, er
 			}
 		}
 		if n != p.count {
-			yield(nil, fmt.Errorf("Resource List at %v: %w: got %d resources in a range, want %d", l.Cursor(), feed.ErrDamaged, n, p.count))
+			yield(nil, fmt.Errorf("resource list at %v: %w: got %d resources in a range, want %d", l.Cursor(), feed.ErrDamaged, n, p.count))
 		}
 	}
 }

@@ -9,41 +9,40 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// Patience is how long answers to requests wait for memory: longer than a burst lasts, and
-// shorter than clients and proxies wait.
+// Patience is the time for which responses wait for memory: longer than a burst, and shorter than the
+// timeouts of clients and proxies.
 const Patience = 10 * time.Second
 
-// A Budget bounds how many bytes the hub holds at one time for requests or answers. Code
-// that makes an answer takes a Share first, and waits while there is no room. Shares are
-// given in the order of the requests, so that a large one does not wait for ever.
+// A Budget limits the memory for requests or responses in progress. Code that builds a response first
+// acquires a Share, and waits while the budget is used up. Shares are granted in order, so that a large
+// one does not wait forever.
 //
-// One User gets at most half of the budget, and all Users together at most seven eighths.
-// The hub itself keeps the rest, and does not wait behind Users. A User that has its half is
-// refused at once.
+// One User gets at most half of the budget, and all Users together at most seven eighths. The rest is for
+// the hub itself, which does not wait behind Users. A User that has its half is refused immediately.
 type Budget struct {
 	max      int64
 	patience time.Duration
 
 	mu      sync.Mutex
 	taken   int64
-	users   map[*User]int64 // the bytes that each User has taken, if not 0
+	users   map[*User]int64 // bytes taken by each User, unless 0
 	ofUsers int64           // sum of users
-	waiting list.List       // of *request, the oldest first
+	waiting list.List       // *request, oldest first
 }
 
-// A request waits for a share. room is closed when the request has it.
+// A request is a pending request for a share.
 type request struct {
-	user  *User // nil: the hub itself
-	bytes int64
-	room  chan struct{}
+	user    *User // nil for the hub itself
+	bytes   int64
+	granted chan struct{} // closed when the request has its share
 }
 
-// NewBudget returns a Budget of max bytes. Take waits no longer than patience.
+// NewBudget returns a Budget of max bytes. Take waits at most patience.
 func NewBudget(max int64, patience time.Duration) *Budget {
 	return &Budget{max: max, patience: patience, users: map[*User]int64{}}
 }
 
-// Most returns how many bytes a share for the User in ctx may have.
+// Most returns the maximum size of a share for the User in ctx.
 func (b *Budget) Most(ctx context.Context) int64 { return b.most(FromContext(ctx)) }
 
 func (b *Budget) most(user *User) int64 {
@@ -53,11 +52,10 @@ func (b *Budget) most(user *User) int64 {
 	return b.max / 2
 }
 
-// Take takes a share of the budget. It waits for room, but no longer than the budget's
-// patience, and then returns feed.ErrOverloaded. When ctx is done, it returns the cause.
-// A share that is too large is cut to Most.
+// Take acquires a share of the budget. It waits at most for the patience of the budget, and then returns
+// feed.ErrOverloaded. If ctx is done, it returns the cause. A share above Most is reduced to Most.
 func (b *Budget) Take(ctx context.Context, bytes int64) (*Share, error) {
-	if s, err := b.try(FromContext(ctx), bytes); s != nil || err != nil { // the usual case
+	if s, err := b.try(FromContext(ctx), bytes); s != nil || err != nil { // common case
 		return s, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, b.patience, feed.ErrOverloaded)
@@ -71,30 +69,30 @@ func (b *Budget) Wait(ctx context.Context, bytes int64) (*Share, error) {
 	if s, err := b.try(user, bytes); s != nil || err != nil {
 		return s, err
 	}
-	r := &request{user: user, bytes: min(bytes, b.most(user)), room: make(chan struct{})}
+	r := &request{user: user, bytes: min(bytes, b.most(user)), granted: make(chan struct{})}
 	b.mu.Lock()
 	e := b.waiting.PushBack(r)
-	b.admitLocked() // there may be room by now
+	b.admitLocked() // there may be memory by now
 	b.mu.Unlock()
 	select {
-	case <-r.room:
+	case <-r.granted:
 		return &Share{budget: b, user: user, bytes: r.bytes}, nil
 	case <-ctx.Done():
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
-	case <-r.room: // the share came at the same moment
+	case <-r.granted: // granted at the same moment
 		b.addLocked(user, -r.bytes)
 	default:
 		b.waiting.Remove(e)
 	}
-	b.admitLocked() // a smaller request may have waited behind this one
+	b.admitLocked() // a smaller request may be next
 	return nil, context.Cause(ctx)
 }
 
-// try takes a share if there is room and no other request comes first. Otherwise it
-// returns nil, or errShare for a User that has its half.
+// try acquires a share if there is memory and no other request comes first. Otherwise it returns nil, or
+// errShare for a User that has its half.
 func (b *Budget) try(user *User, bytes int64) (*Share, error) {
 	bytes = min(bytes, b.most(user))
 	b.mu.Lock()
@@ -109,18 +107,17 @@ func (b *Budget) try(user *User, bytes int64) (*Share, error) {
 	return &Share{budget: b, user: user, bytes: bytes}, nil
 }
 
-// errShare is for a user that has its half. It is like feed.ErrOverloaded, but the
-// client caused it, and the hub has no problem.
-var errShare = &feed.Error{Code: feed.ErrOverloaded.Code, Status: 429, RetryAfter: feed.ErrOverloaded.RetryAfter, Text: "one caller has reached its limit of memory",
-	Detail: "your requests under way use as much memory as one caller may, half of what the hub has for all; wait for their answers, and ask again"}
+// errShare is the error for a User that has its half. It is like feed.ErrOverloaded, but caused by the
+// client.
+var errShare = &feed.Error{Code: feed.ErrOverloaded.Code, Status: 429, RetryAfter: feed.ErrOverloaded.RetryAfter, Text: "a caller has reached its limit of memory",
+	Detail: "your requests in progress use the maximum memory of one caller, half of that of the hub; retry after their responses"}
 
-// fitsLocked reports whether there is room for a share. The caller holds b.mu.
+// fitsLocked reports whether there is memory for a share. The caller must hold b.mu.
 func (b *Budget) fitsLocked(user *User, bytes int64) bool {
 	return b.taken+bytes <= b.max && (user == nil || b.users[user]+bytes <= b.max/2 && b.ofUsers+bytes <= b.max-b.max/8)
 }
 
-// addLocked counts bytes that are taken, or given back if bytes is negative.
-// The caller holds b.mu.
+// addLocked counts taken bytes, or returned ones if bytes is negative. The caller must hold b.mu.
 func (b *Budget) addLocked(user *User, bytes int64) {
 	b.taken += bytes
 	if user == nil {
@@ -132,9 +129,8 @@ func (b *Budget) addLocked(user *User, bytes int64) {
 	}
 }
 
-// admitLocked gives shares to waiting requests, as far as there is room. A request
-// that waits only for its user's own half does not delay the others. The caller
-// holds b.mu.
+// admitLocked grants shares to pending requests while there is memory. A request that waits only for the
+// half of its own user does not delay others. The caller must hold b.mu.
 func (b *Budget) admitLocked() {
 	for e := b.waiting.Front(); e != nil; {
 		r, next := e.Value.(*request), e.Next()
@@ -142,7 +138,7 @@ func (b *Budget) admitLocked() {
 		case b.fitsLocked(r.user, r.bytes):
 			b.addLocked(r.user, r.bytes)
 			b.waiting.Remove(e)
-			close(r.room)
+			close(r.granted)
 		case r.user == nil || b.users[r.user]+r.bytes <= b.max/2:
 			return
 		}
@@ -150,23 +146,22 @@ func (b *Budget) admitLocked() {
 	}
 }
 
-// Taken returns how many bytes are taken now.
+// Taken returns the number of taken bytes.
 func (b *Budget) Taken() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.taken
 }
 
-// A Share is a part of a Budget that is taken until Release.
+// A Share is an acquired part of a Budget.
 type Share struct {
 	budget *Budget
 	user   *User
 	bytes  int64 // guarded by budget.mu
 }
 
-// Grow makes the share at least bytes large. It does not wait, because two owners of
-// shares that wait for each other would wait for ever. If there is no room, it returns
-// feed.ErrOverloaded.
+// Grow increases the share to at least the given number of bytes. It does not wait, because two owners of
+// shares could deadlock. If there is no memory, it returns feed.ErrOverloaded.
 func (s *Share) Grow(bytes int64) error {
 	b := s.budget
 	b.mu.Lock()
@@ -185,7 +180,7 @@ func (s *Share) Grow(bytes int64) error {
 	return nil
 }
 
-// Keep shrinks the share to bytes, and gives the rest back.
+// Keep reduces the share to at most the given number of bytes.
 func (s *Share) Keep(bytes int64) {
 	b := s.budget
 	b.mu.Lock()
@@ -197,5 +192,5 @@ func (s *Share) Keep(bytes int64) {
 	}
 }
 
-// Release gives the whole share back. It may be called again.
+// Release returns the share. It may be called more than once.
 func (s *Share) Release() { s.Keep(0) }

@@ -12,8 +12,8 @@ import (
 	"github.com/rshub/rshub/internal/limit"
 )
 
-// What is taken is never more than there is, and everybody gets a share in the end.
-func TestBound(t *testing.T) {
+// The budget is never exceeded, and every request gets a share eventually.
+func TestBudgetIsNeverExceeded(t *testing.T) {
 	b := limit.NewBudget(100, limit.Patience)
 	var all sync.WaitGroup
 	for i := range 200 {
@@ -24,38 +24,38 @@ func TestBound(t *testing.T) {
 				return
 			}
 			if n := b.Taken(); n > 100 {
-				t.Errorf("%d bytes of 100 are taken", n)
+				t.Errorf("Taken() = %d, want at most 100", n)
 			}
 			s.Keep(int64(i % 3))
-			s.Keep(1000) // more than there is: it keeps what it has
+			s.Keep(1000) // no effect, because the share is smaller
 			s.Release()
 			s.Release()
 		})
 	}
 	all.Wait()
 	if n := b.Taken(); n != 0 {
-		t.Errorf("%d bytes are left", n)
+		t.Errorf("Taken() after the last Release = %d, want 0", n)
 	}
 }
 
-func TestLargerThanTheBudget(t *testing.T) {
+func TestShareLargerThanBudget(t *testing.T) {
 	b := limit.NewBudget(100, limit.Patience)
 	s, err := b.Take(t.Context(), 1000)
 	if err != nil || b.Taken() != 100 {
-		t.Fatalf("%d bytes are taken, %v", b.Taken(), err)
+		t.Fatalf("Take(1000): got %d bytes, %v, want 100, nil", b.Taken(), err)
 	}
 	s.Release()
 }
 
-// Whoever waits too long is told to come again, and delays nobody behind.
-func TestPatience(t *testing.T) {
+// A request that waits too long is refused, and no longer delays those behind it.
+func TestBudgetTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := limit.NewBudget(100, limit.Patience)
 		first, err := b.Take(t.Context(), 60)
 		if err != nil {
 			t.Fatal(err)
 		}
-		begin := time.Now()
+		start := time.Now()
 		large := make(chan error)
 		go func() {
 			_, err := b.Take(t.Context(), 100)
@@ -64,35 +64,35 @@ func TestPatience(t *testing.T) {
 		synctest.Wait()
 		small := make(chan *limit.Share)
 		go func() {
-			s, err := b.Wait(t.Context(), 40) // behind the large one, although there is room
+			s, err := b.Wait(t.Context(), 40) // behind the large one, although there is memory
 			if err != nil {
 				t.Error(err)
 			}
 			small <- s
 		}()
-		if err := <-large; !errors.Is(err, feed.ErrOverloaded) || time.Since(begin) != limit.Patience {
-			t.Errorf("after %v: %v", time.Since(begin), err)
+		if err := <-large; !errors.Is(err, feed.ErrOverloaded) || time.Since(start) != limit.Patience {
+			t.Errorf("large share after %v: got %v, want ErrOverloaded after 10s", time.Since(start), err)
 		}
 		s := <-small
 		if n := b.Taken(); n != 100 {
-			t.Errorf("%d bytes are taken", n)
+			t.Errorf("Taken() = %d, want 100", n)
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("gone"))
 		if _, err := b.Wait(ctx, 1); err == nil || err.Error() != "gone" {
-			t.Errorf("when ctx is done: %v", err)
+			t.Errorf("Wait() with a canceled context = %v, want its cause", err)
 		}
 		first.Release()
 		s.Release()
 		if n := b.Taken(); n != 0 {
-			t.Errorf("%d bytes are left", n)
+			t.Errorf("Taken() after the last Release = %d, want 0", n)
 		}
 	})
 }
 
-// One User gets half, all Users get seven eighths, and the hub itself gets the rest without
-// waiting behind them.
-func TestDivide(t *testing.T) {
+// One User gets half, all Users get seven eighths, and the hub itself gets the rest without waiting behind
+// them.
+func TestBudgetSharesOfUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		b := limit.NewBudget(800, time.Second)
@@ -107,24 +107,24 @@ func TestDivide(t *testing.T) {
 		users := limit.New(limit.Options{})
 		ann, bob := limit.NewContext(ctx, users.Caller("ann", nil)), limit.NewContext(ctx, users.Caller("bob", nil))
 		if b.Most(ann) != 400 || b.Most(ctx) != 800 {
-			t.Errorf("a share has at most %d, %d", b.Most(ann), b.Most(ctx))
+			t.Errorf("Most() = %d, %d, want 400, 800", b.Most(ann), b.Most(ctx))
 		}
 		first := take(ann, 300)
-		begun := time.Now()
-		if _, err := b.Take(ann, 101); !errors.Is(err, feed.ErrOverloaded) || time.Since(begun) > 0 {
-			t.Errorf("more than half: %v after %v", err, time.Since(begun))
+		start := time.Now()
+		if _, err := b.Take(ann, 101); !errors.Is(err, feed.ErrOverloaded) || time.Since(start) > 0 {
+			t.Errorf("Take() of more than half = %v after %v, want ErrOverloaded immediately", err, time.Since(start))
 		}
 		if err := first.Grow(400); err != nil {
 			t.Error(err)
 		}
 		if err := first.Grow(401); !errors.Is(err, feed.ErrOverloaded) {
-			t.Errorf("Grow beyond half: %v", err)
+			t.Errorf("Grow() beyond half = %v, want ErrOverloaded", err)
 		}
 		second := take(bob, 300)
 		var waits sync.WaitGroup
 		waits.Go(func() {
 			if _, err := b.Take(bob, 100); !errors.Is(err, feed.ErrOverloaded) {
-				t.Errorf("what is kept back: %v", err)
+				t.Errorf("Take() of the reserve = %v, want ErrOverloaded", err)
 			}
 		})
 		synctest.Wait()
@@ -140,7 +140,7 @@ func TestDivide(t *testing.T) {
 		waits.Wait()
 		second.Release()
 		if b.Taken() != 0 {
-			t.Errorf("%d are taken", b.Taken())
+			t.Errorf("Taken() at the end = %d, want 0", b.Taken())
 		}
 	})
 }

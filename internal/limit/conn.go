@@ -10,31 +10,31 @@ import (
 	"time"
 )
 
-// A Conn is a connection that a Listener counts until it is closed. It keeps the methods of a
-// TCP connection, such as those for the socket.
+// A Conn is a connection that a Listener counts until it is closed. It has the methods of a TCP
+// connection, such as those for socket options.
 type Conn struct {
 	*net.TCPConn
-	Refusals atomic.Int64 // requests on it that are being refused; the server bounds and counts them
+	Refusals atomic.Int64 // number of refusals in progress; maintained by the server
 
-	from   netip.Prefix
-	excess bool         // it does not fit, and was accepted to be told so
-	waits  atomic.Int64 // since when it waits for a request, in microseconds; 0: it does not
-	leave  func()
+	from      netip.Prefix
+	excess    bool         // whether it was accepted only to be refused with a reason
+	idleSince atomic.Int64 // start of the idle time in microseconds; 0 while there is a request
+	release   func()       // uncounts the connection
 }
 
-// conn counts a connection from now on among those that may be closed to make room.
-func (l *Listener) conn(conn net.Conn, from netip.Prefix, excess bool) *Conn {
+// newConn registers a connection, which may be closed while it is idle.
+func (l *Listener) newConn(conn net.Conn, from netip.Prefix, excess bool) *Conn {
 	c := &Conn{TCPConn: conn.(*net.TCPConn), from: from, excess: excess}
-	c.waits.Store(time.Now().UnixMicro())
-	c.leave = sync.OnceFunc(func() { l.leave(c, from) })
+	c.idleSince.Store(time.Now().UnixMicro())
+	c.release = sync.OnceFunc(func() { l.remove(c, from) })
 	l.mu.Lock()
 	l.conns[c] = struct{}{}
 	l.mu.Unlock()
 	return c
 }
 
-// below returns the Conn under a connection, or nil.
-func below(conn net.Conn) *Conn {
+// unwrapConn returns the Conn below a connection, or nil.
+func unwrapConn(conn net.Conn) *Conn {
 	for {
 		switch c := conn.(type) {
 		case *Conn:
@@ -47,9 +47,9 @@ func below(conn net.Conn) *Conn {
 	}
 }
 
-// Write writes as a TCP connection does. But the kernel wakes a writer only when a third of
-// its buffer is free. So at its deadline, Write tries once more, in case the client has
-// taken something. A write over TLS that fails has spoiled the connection for good.
+// Write writes like a TCP connection. The kernel wakes a writer only when a third of its buffer is free,
+// so at its deadline, Write tries once more in case the client has read something. This matters because
+// a failed write over TLS makes the connection unusable.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	if n, err = c.TCPConn.Write(p); !errors.Is(err, os.ErrDeadlineExceeded) {
 		return n, err
@@ -59,12 +59,11 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 	return n + m, err
 }
 
-// lastTry is how long a write goes on at its deadline. It is there for the first attempt
-// only, which does not wait.
+// lastTry is the time for the write after the deadline. It allows a single attempt, which does not wait.
 const lastTry = 10 * time.Millisecond
 
-// Close closes the connection. A further call returns an error, and does nothing else.
+// Close closes the connection. Further calls only return an error.
 func (c *Conn) Close() error {
-	defer c.leave()
+	defer c.release()
 	return c.TCPConn.Close()
 }

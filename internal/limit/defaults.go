@@ -2,8 +2,7 @@ package limit
 
 import "time"
 
-// DefaultCaller are the limits of a caller where an operator sets none. A caller is a client
-// that an operator knows.
+// DefaultCaller returns the default limits of a caller, which is a client known to the operator.
 func DefaultCaller() Limits {
 	return Limits{
 		Requests: perMinute(60_000), Publishes: perMinute(60_000), Changes: perMinute(6_000_000), Bytes: perMinute(6 << 30),
@@ -11,8 +10,8 @@ func DefaultCaller() Limits {
 	}
 }
 
-// DefaultAddress are the limits of an address where an operator sets none. An address may be
-// many people behind one router, or one who means harm.
+// DefaultAddress returns the default limits of an address, which may be many people behind one router,
+// or an attacker.
 func DefaultAddress() Limits {
 	return Limits{
 		Requests: perMinute(6000), Publishes: perMinute(600), Changes: perMinute(600_000), Bytes: perMinute(600 << 20),

@@ -4,5 +4,5 @@ package limit
 
 import "errors"
 
-// descriptorLimit returns an error: there is no such limit here, or nobody tells it.
+// descriptorLimit returns errors.ErrUnsupported, because the limit is unknown or does not exist.
 func descriptorLimit() (int64, error) { return 0, errors.ErrUnsupported }

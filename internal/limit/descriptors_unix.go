@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// descriptorLimit returns how many file descriptors the process may have. Go has
-// raised the soft limit to the hard one when the process started.
+// descriptorLimit returns the file descriptor limit of the process. The Go runtime has raised the soft
+// limit to the hard one at the start.
 func descriptorLimit() (int64, error) {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {

@@ -31,19 +31,19 @@ func TestParse(t *testing.T) {
 		Bytes: {2 << 30, time.Hour}, Sets: {Most: None}, Connections: {Most: 50},
 	}
 	if l != want {
-		t.Errorf("got %v", l)
+		t.Errorf("Parse() = %v, want %v", l, want)
 	}
 	if parse(t, "") != (Limits{}) {
-		t.Error("nothing is something")
+		t.Errorf("Parse(\"\") = %v, want the zero Limits", parse(t, ""))
 	}
-	for _, bad := range []string{"publishes", "publishes:", "publishes:1", "publishes:0/s", "publishes:-1/s", "publishes:1/y", "publishes:1KiB/s", "connections:1/s", "connections:x",
+	for _, invalid := range []string{"publishes", "publishes:", "publishes:1", "publishes:0/s", "publishes:-1/s", "publishes:1/y", "publishes:1KiB/s", "connections:1/s", "connections:x",
 		"cats:1/s", "publishes:1/s,publishes:2/s", "publishes:1/s,", "publishes:9999999999999/s", "bytes:9999999GiB/s", "publishes:none/s"} {
-		if l, err := Parse(bad); err == nil {
-			t.Errorf("%q is %v", bad, l)
+		if l, err := Parse(invalid); err == nil {
+			t.Errorf("Parse(%q) = %v, want an error", invalid, l)
 		}
 	}
 	if got := (Limits{Sets: {1, time.Hour}}).Or(want); got[Sets].Most != 1 || got[Changes] != want[Changes] {
-		t.Errorf("Or() = %v", got)
+		t.Errorf("Or() = %v, want its own limit of sets", got)
 	}
 }
 
@@ -56,7 +56,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for k, one := range l {
 			if timed := Kind(k) != Connections && one.Most != 0 && one.Most != None; one.Most < 0 || (one.Within > 0) != timed {
-				t.Errorf("%q has the limit %v of %v", text, one, Kind(k))
+				t.Errorf("Parse(%q): got the limit %v of %v, want a window if and only if it is a rate", text, one, Kind(k))
 			}
 		}
 	})
@@ -66,18 +66,17 @@ func wantProblem(t *testing.T, err error, retry int, words ...string) {
 	t.Helper()
 	p, ok := errors.AsType[*feed.Problem](err)
 	if !ok || p.Status != 429 || p.RetryAfter != retry {
-		t.Fatalf("%v, want 429 after %d s, got %+v", err, retry, p)
+		t.Fatalf("got %v (%+v), want 429 with Retry-After %d", err, p, retry)
 	}
 	text := p.Detail + " " + http.Header(p.Header).Get("RateLimit-Policy") + " " + http.Header(p.Header).Get("RateLimit")
 	for _, w := range words {
 		if !strings.Contains(text, w) {
-			t.Errorf("%q lacks %q", text, w)
+			t.Errorf("got %q, want a part %q", text, w)
 		}
 	}
 }
 
-// All of a limit may be used at once, it comes back evenly, and more than all of it is a
-// debt.
+// A limit may be used at once, is refilled evenly, and may be overdrawn by one request.
 func TestUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Options{Caller: parse(t, "publishes:10/m,changes:100/s")})
@@ -93,29 +92,29 @@ func TestUse(t *testing.T) {
 			t.Fatal(err)
 		}
 		if u.Use(Publishes, 1) == nil {
-			t.Error("a second one came back within six seconds")
+			t.Error("Use() after six seconds: got two tokens, want one")
 		}
 		if err := l.Caller("bob", nil).Use(Publishes, 1); err != nil {
-			t.Errorf("another caller: %v", err)
+			t.Errorf("Use() by another caller = %v, want nil", err)
 		}
 		if err := u.Use(Changes, 1000); err != nil {
-			t.Error("a publish that is larger than the limit:", err)
+			t.Errorf("Use() of more than the limit = %v, want nil", err)
 		}
 		wantProblem(t, u.Check(Changes), 10)
 		if got := u.Wait(Changes); got < 9*time.Second || got > 10*time.Second {
-			t.Errorf("Wait() = %v", got)
+			t.Errorf("Wait() = %v, want 9s to 10s", got)
 		}
 		time.Sleep(u.Wait(Changes))
 		if err := u.Check(Changes); err != nil {
 			t.Error(err)
 		}
 		if err := u.Use(Sets, 1_000_000); err != nil {
-			t.Errorf("what is not limited: %v", err)
+			t.Errorf("Use() without a limit = %v, want nil", err)
 		}
 	})
 }
 
-func TestOwn(t *testing.T) {
+func TestOwnLimits(t *testing.T) {
 	l := New(Options{Caller: parse(t, "publishes:5/h,connections:2")})
 	own := parse(t, "publishes:none")
 	ann, bob := l.Caller("ann", &own), l.Caller("bob", nil)
@@ -131,12 +130,12 @@ func TestOwn(t *testing.T) {
 	}
 	wantProblem(t, bob.Use(Publishes, 1), 3600/5, "caller bob has reached")
 	ann.Spend(Publishes, 6)
-	if l.Caller("ann", nil); ann.Use(Publishes, 1) != nil { // what was not limited was not counted
-		t.Error("what was used without a limit counts")
+	if l.Caller("ann", nil); ann.Use(Publishes, 1) != nil { // use without a limit was not counted
+		t.Error("Use() after use without a limit: got an error, want nil")
 	}
 	var nobody *User
 	if nobody.Use(Publishes, 1) != nil || nobody.Wait(Publishes) != 0 {
-		t.Error("who has no limits is limited")
+		t.Error("nil User: got a limit, want none")
 	}
 	var open []func()
 	for range 2 {
@@ -147,14 +146,14 @@ func TestOwn(t *testing.T) {
 		open = append(open, done)
 	}
 	_, err := bob.Open()
-	wantProblem(t, err, 10, "caller bob", "limit of 2 connections at once", `"connections";q=2`)
+	wantProblem(t, err, 10, "caller bob", "limit of 2 concurrent connections", `"connections";q=2`)
 	open[0]()
 	if _, err := bob.Open(); err != nil {
-		t.Errorf("after one was closed: %v", err)
+		t.Errorf("Open() after one was closed = %v, want nil", err)
 	}
 }
 
-func TestAddress(t *testing.T) {
+func TestAddressLimits(t *testing.T) {
 	l := New(Options{Address: parse(t, "requests:1/h")})
 	use := func(a string) error {
 		addr, _ := netip.ParseAddr(a)
@@ -177,21 +176,21 @@ func TestAddress(t *testing.T) {
 		{"", false},
 	} {
 		if err := use(test.addr); (err == nil) != test.ok {
-			t.Errorf("%s: %v", test.addr, err)
+			t.Errorf("Use() from %q = %v, want ok: %t", test.addr, err, test.ok)
 		}
 	}
 	if n := l.opts.Refusals.OfAddresses(Requests); n != 5 {
-		t.Errorf("%v refusals were counted", n)
+		t.Errorf("OfAddresses() = %v, want 5", n)
 	}
 	wantProblem(t, use("2001:db8::7"), 3600, "the network 2001:db8::/64")
 }
 
-// A flood of addresses takes bounded memory, lifts no limit, and leaves addresses that
-// were there their own; those that are idle make room.
-func TestFlood(t *testing.T) {
+// During a flood of addresses, memory is bounded, no limit is lifted, and known addresses keep their own.
+// Idle addresses are evicted.
+func TestAddressFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Options{Address: parse(t, "requests:2/m")})
-		l.addresses.most = 64
+		l.addresses.max = 64
 		const maxUsers = 64 * shards
 		addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}) }
 		count := func() (n int) {
@@ -209,24 +208,24 @@ func TestFlood(t *testing.T) {
 			}
 		}
 		if n := count(); n > maxUsers+shards {
-			t.Errorf("%d addresses are known", n)
+			t.Errorf("got %d addresses, want at most %d", n, maxUsers+shards)
 		}
 		if shared < maxUsers/3 {
-			t.Errorf("only %d were refused", shared)
+			t.Errorf("got %d refusals, want at least %d", shared, maxUsers/3)
 		}
 		if l.Address(addr(0)).Use(Requests, 1) == nil {
-			t.Error("a flood lifted a limit")
+			t.Error("Use() after the flood = nil, want the limit of before")
 		}
 		time.Sleep(time.Hour)
 		for i := range maxUsers / 4 {
 			if err := l.Address(addr(i+3*maxUsers)).Use(Requests, 1); err != nil {
-				t.Fatalf("after an hour, address %d: %v", i, err)
+				t.Fatalf("Use() of address %d after an hour = %v, want nil", i, err)
 			}
 		}
 	})
 }
 
-func TestUseAtTheSameTime(t *testing.T) {
+func TestConcurrentUse(t *testing.T) {
 	l := New(Options{Caller: parse(t, "publishes:1000/d,connections:10")})
 	var ok atomic.Int64
 	var wg sync.WaitGroup
@@ -244,15 +243,15 @@ func TestUseAtTheSameTime(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := ok.Load(); n < 1000 || n > 1010 { // each of the eight may pass the check at the same moment
-		t.Errorf("%d were let in", n)
+	if n := ok.Load(); n < 1000 || n > 1010 { // each of the eight may pass the check concurrently
+		t.Errorf("got %d publishes, want 1000 to 1010", n)
 	}
 	if n := l.Caller("ann", nil).open.Load(); n != 0 {
-		t.Errorf("%d are open", n)
+		t.Errorf("got %d open connections, want 0", n)
 	}
 }
 
-// Whoever uses far more than a small limit waits for long, and is not free of it.
+// Use far above a small limit does not overflow: the caller waits for a long time.
 func TestHugeUse(t *testing.T) {
 	l, err := Parse("bytes:1/d")
 	if err != nil {
@@ -262,10 +261,10 @@ func TestHugeUse(t *testing.T) {
 	for range 5 {
 		u.Spend(Bytes, 1<<40)
 		if wait := u.Wait(Bytes); wait < 365*24*time.Hour {
-			t.Fatalf("it waits %v", wait)
+			t.Fatalf("Wait() = %v, want more than a year", wait)
 		}
 	}
 	if p := problem.From(u.Use(Bytes, 1)); p.RetryAfter < 1<<24 || p.Status != http.StatusTooManyRequests {
-		t.Errorf("%+v", p)
+		t.Errorf("Use() = %+v, want 429 with a large Retry-After", p)
 	}
 }

@@ -17,58 +17,53 @@ import (
 	"github.com/rshub/rshub/internal/problem"
 )
 
-// A Listener is a net.Listener that bounds the open connections of an http.Server, so that
-// they do not use up the file descriptors of the process, and so that one address does not
-// use up those of all. When there are too many, it closes connections that wait for a
-// request, first those that have waited longest. Of the connections that still do not fit,
-// it accepts a few as excess, for RefuseExcess to tell the client why. It closes all others
-// at once.
+// A Listener is a net.Listener that limits the open connections of an http.Server, so that they do not
+// use all file descriptors of the process, and one address does not use those of all. At the limit, it
+// closes idle connections, longest idle first. Of the connections above the limit, it accepts a few as
+// excess, so that RefuseExcess can tell the client why. It closes all others immediately.
 type Listener struct {
 	net.Listener
-	most    int64          // connections that fit
-	one     int64          // of one address; 0: any number
-	excess  int64          // connections above most that get an answer, at the same time
-	proxies []netip.Prefix // each stands for many clients, and has no limit of its own
+	max     int64          // maximum number of connections
+	perAddr int64          // maximum number of connections of one address; 0 means no limit
+	excess  int64          // maximum number of further connections that get a response
+	proxies []netip.Prefix // addresses without a limit, because each stands for many clients
 	log     *slog.Logger
-	logged  rate.Sometimes // the log line that there are too many connections
+	logged  rate.Sometimes // rate of the log line about too many connections
 
 	refused *atomic.Uint64
 	ended   *atomic.Uint64
 
 	mu      sync.Mutex
 	conns   map[*Conn]struct{}
-	open    int64 // connections; more than conns while one is accepted
-	of      map[netip.Prefix]int64
-	scan    time.Time // makeRoom does nothing before
-	scanOne time.Time // makeRoom for one address does nothing before
+	open    int64 // open connections, including one that is being accepted
+	byAddr  map[netip.Prefix]int64
+	scan    time.Time // earliest time of the next closeIdle
+	scanOne time.Time // earliest time of the next closeIdle for one address
 }
 
-// Listen returns a Listener that takes connections from l, as d allows. Addresses in proxies
-// have no limit of their own.
+// Listen returns a Listener on l with the limits of d. Addresses in proxies have no limit per address.
 func Listen(l net.Listener, d Descriptors, proxies []netip.Prefix, log *slog.Logger) *Listener {
 	return &Listener{
-		Listener: l, most: d.Users, one: d.One, excess: d.Excess, proxies: proxies, log: log, logged: rate.Sometimes{Interval: time.Minute},
-		conns: map[*Conn]struct{}{}, of: map[netip.Prefix]int64{}, refused: new(atomic.Uint64), ended: new(atomic.Uint64),
+		Listener: l, max: d.Users, perAddr: d.One, excess: d.Excess, proxies: proxies, log: log, logged: rate.Sometimes{Interval: time.Minute},
+		conns: map[*Conn]struct{}{}, byAddr: map[netip.Prefix]int64{}, refused: new(atomic.Uint64), ended: new(atomic.Uint64),
 	}
 }
 
-// Beside returns a Listener for another address, which logs and counts with l, and where
-// at most this many connections fit.
-func (l *Listener) Beside(other net.Listener, most int64) *Listener {
-	beside := Listen(other, Descriptors{Users: most, One: most / 2, Excess: most / 4}, nil, l.log)
+// Beside returns a Listener of at most max connections on another address, which shares the log and the
+// counters of l.
+func (l *Listener) Beside(other net.Listener, max int64) *Listener {
+	beside := Listen(other, Descriptors{Users: max, One: max / 2, Excess: max / 4}, nil, l.log)
 	beside.refused, beside.ended = l.refused, l.ended
 	return beside
 }
 
-// Refused returns how many connections were refused: those that got an answer that says why,
-// and those that were closed at once.
+// Refused returns the number of refused connections, with or without a response.
 func (l *Listener) Refused() uint64 { return l.refused.Load() }
 
-// Ended returns how many connections without a request were closed to make room for others.
+// Ended returns the number of idle connections that were closed in favor of others.
 func (l *Listener) Ended() uint64 { return l.ended.Load() }
 
-// Accept waits for a connection that fits, or for one that can be told that it does not. Each
-// is a *Conn.
+// Accept waits for a connection within the limits or an excess one. Its result is a *Conn.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -76,90 +71,91 @@ func (l *Listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		addr, from := addressOf(conn)
-		all, own := l.enter(from)
-		if all > l.most && l.makeRoom(&l.scan, nil) {
+		all, own := l.add(from)
+		if all > l.max && l.closeIdle(&l.scan, nil) {
 			all, own = l.count(from)
 		}
-		if l.one == 0 || slices.ContainsFunc(l.proxies, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+		if l.perAddr == 0 || slices.ContainsFunc(l.proxies, func(p netip.Prefix) bool { return p.Contains(addr) }) {
 			own = 0
-		} else if own > l.one && l.makeRoom(&l.scanOne, &from) {
+		} else if own > l.perAddr && l.closeIdle(&l.scanOne, &from) {
 			all, own = l.count(from)
 		}
-		if all <= l.most && own <= l.one {
-			return l.conn(conn, from, false), nil
+		if all <= l.max && own <= l.perAddr {
+			return l.newConn(conn, from, false), nil
 		}
 		l.refused.Add(1)
 		l.logged.Do(func() {
-			l.log.Error("too many connections, for the limit of file descriptors or from one address: further connections are refused", "most", l.most, "mostOfOne", l.one, "from", from.String())
+			l.log.Error("too many connections, in total or from one address; further connections are refused", "most", l.max, "mostOfOne", l.perAddr, "from", from.String())
 		})
-		if all <= l.most+l.excess && own <= l.one+l.excess/2 {
-			return l.conn(conn, from, true), nil
+		if all <= l.max+l.excess && own <= l.perAddr+l.excess/2 {
+			return l.newConn(conn, from, true), nil
 		}
-		l.leave(nil, from)
+		l.remove(nil, from)
 		_ = conn.Close()
 	}
 }
 
-// enter counts a connection. It returns how many are open, and how many of its address.
-func (l *Listener) enter(from netip.Prefix) (all, own int64) {
+// add counts a connection. It returns the number of open connections, and that of its address.
+func (l *Listener) add(from netip.Prefix) (all, own int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open++
-	l.of[from]++
-	return l.open, l.of[from]
+	l.byAddr[from]++
+	return l.open, l.byAddr[from]
 }
 
+// count returns the number of open connections, and that of an address.
 func (l *Listener) count(from netip.Prefix) (all, own int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.open, l.of[from]
+	return l.open, l.byAddr[from]
 }
 
-// leave counts off a connection. c is nil if it was not accepted.
-func (l *Listener) leave(c *Conn, from netip.Prefix) {
+// remove uncounts a connection. c is nil if it was not accepted.
+func (l *Listener) remove(c *Conn, from netip.Prefix) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.conns, c)
 	l.open--
-	if l.of[from]--; l.of[from] == 0 {
-		delete(l.of, from)
+	if l.byAddr[from]--; l.byAddr[from] == 0 {
+		delete(l.byAddr, from)
 	}
 }
 
 const (
-	minIdleConn = time.Second            // a connection must have waited for a request this long before it is closed
-	scanPause   = 100 * time.Millisecond // after makeRoom found none
+	minIdleConn = time.Second            // minimum idle time of a connection before it is closed
+	scanPause   = 100 * time.Millisecond // delay of the next closeIdle after one that found none
 )
 
-// makeRoom closes connections that have waited longest for a request: a sixteenth of those
-// that wait, so that not each new connection looks at all of them. It reports whether it
-// closed any. Connections that have never sent a whole request are among them. If of is not
-// nil, they are those of one address. scan is when it may look.
-func (l *Listener) makeRoom(scan *time.Time, of *netip.Prefix) bool {
+// closeIdle closes the sixteenth of the idle connections that have been idle longest, so that not every
+// new connection scans all of them. It reports whether it closed any. Connections that have never sent
+// a complete request are idle, too. If of is not nil, it considers only one address. It does nothing
+// before scan.
+func (l *Listener) closeIdle(scan *time.Time, of *netip.Prefix) bool {
 	now := time.Now()
 	l.mu.Lock()
 	if now.Before(*scan) {
 		l.mu.Unlock()
 		return false
 	}
-	type waiter struct {
+	type idleConn struct {
 		conn  *Conn
 		since int64
 	}
-	var waiting []waiter
+	var idle []idleConn
 	for c := range l.conns {
-		if since := c.waits.Load(); since != 0 && (of == nil || c.from == *of) && now.UnixMicro()-since >= minIdleConn.Microseconds() {
-			waiting = append(waiting, waiter{c, since})
+		if since := c.idleSince.Load(); since != 0 && (of == nil || c.from == *of) && now.UnixMicro()-since >= minIdleConn.Microseconds() {
+			idle = append(idle, idleConn{c, since})
 		}
 	}
-	if len(waiting) == 0 {
+	if len(idle) == 0 {
 		*scan = now.Add(scanPause)
 	}
 	l.mu.Unlock()
-	slices.SortFunc(waiting, func(a, b waiter) int { return cmp.Compare(a.since, b.since) })
+	slices.SortFunc(idle, func(a, b idleConn) int { return cmp.Compare(a.since, b.since) })
 	closed := false
-	for _, w := range waiting[:(len(waiting)+15)/16] {
-		if w.conn.waits.CompareAndSwap(w.since, 0) { // it still waits
+	for _, w := range idle[:(len(idle)+15)/16] {
+		if w.conn.idleSince.CompareAndSwap(w.since, 0) { // still idle
 			_ = w.conn.Close()
 			l.ended.Add(1)
 			closed = true
@@ -168,23 +164,23 @@ func (l *Listener) makeRoom(scan *time.Time, of *netip.Prefix) bool {
 	return closed
 }
 
-// RefuseExcess answers requests on connections that are too many with 503, and closes the
-// connection. They are counted, and not logged one by one: there may be thousands a second.
+// RefuseExcess responds to requests on excess connections with 503 and closes the connection. They are
+// counted but not logged individually, because there may be thousands per second.
 func RefuseExcess(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c := ConnOf(r.Context()); c == nil || !c.excess {
 			next.ServeHTTP(w, r)
 			return
 		}
-		p := problem.New(http.StatusServiceUnavailable, "too-many-connections", "too many connections: this hub, or your address, has reached its limit; close some, or try again later")
+		p := problem.New(http.StatusServiceUnavailable, "too-many-connections", "the hub or your address has reached its limit of connections; close some, or retry later")
 		p.RetryAfter = 10
 		w.Header().Set("Connection", "close")
 		problem.Write(w, r, p)
 	})
 }
 
-// addressOf returns the address of the other end of a connection, and what counts as one
-// address; see Limiter.Address.
+// addressOf returns the remote address of a connection, and the prefix that counts as one address; see
+// Limiter.Address.
 func addressOf(conn net.Conn) (netip.Addr, netip.Prefix) {
 	t, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok {
@@ -201,29 +197,29 @@ func addressOf(conn net.Conn) (netip.Addr, netip.Prefix) {
 
 type connKey struct{}
 
-// ConnOf returns the connection of a request, or nil if it came over no Listener.
+// ConnOf returns the connection of a request, or nil if it is not from a Listener.
 func ConnOf(ctx context.Context) *Conn {
 	c, _ := ctx.Value(connKey{}).(*Conn)
 	return c
 }
 
-// Serve prepares an http.Server for connections of a Listener. It sets ConnContext and
-// ConnState, and so comes before Serve of the http.Server.
+// Serve prepares an http.Server for connections of a Listener. It sets ConnContext and ConnState, so it
+// must be called before srv.Serve.
 func Serve(srv *http.Server) {
 	srv.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
-		if c := below(conn); c != nil {
+		if c := unwrapConn(conn); c != nil {
 			return context.WithValue(ctx, connKey{}, c)
 		}
 		return ctx
 	}
 	srv.ConnState = func(conn net.Conn, state http.ConnState) {
-		c := below(conn)
+		c := unwrapConn(conn)
 		switch {
 		case c == nil:
 		case state == http.StateActive, state == http.StateHijacked:
-			c.waits.Store(0)
+			c.idleSince.Store(0)
 		case state == http.StateIdle:
-			c.waits.Store(time.Now().UnixMicro())
+			c.idleSince.Store(time.Now().UnixMicro())
 		}
 	}
 }

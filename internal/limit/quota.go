@@ -11,87 +11,85 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// A Store is what a Quota measures.
+// A Store has the sets that a Quota measures.
 type Store interface {
-	// Kept returns about how many bytes a set keeps. The error is feed.ErrNoSet if there is
-	// no such set.
+	// Kept returns the approximate size of a set in bytes. It returns feed.ErrNoSet if there is no such
+	// set.
 	Kept(ctx context.Context, set string) (bytes int64, err error)
-	// Maker returns who made a set. The error is feed.ErrNoSet if there is no such set.
+	// Maker returns the creator of a set. It returns feed.ErrNoSet if there is no such set.
 	Maker(ctx context.Context, set string) (by string, err error)
-	// Capacity returns how many bytes the store has room for; 0: nobody knows.
+	// Capacity returns the capacity of the store in bytes, or 0 if it is unknown.
 	Capacity(ctx context.Context) (bytes int64, err error)
 }
 
-// A Quota keeps one set from taking the room of all. It measures the sets that are
-// published to, now and then, because measuring is too slow for each publish. So a set may
-// come to keep more than it may by what is published to it between two looks.
+// A Quota limits the size of sets, so that one set cannot fill the store. It measures sets after publishes
+// periodically, because measuring is too slow for each publish. So a set may exceed its quota by what is
+// published between two measurements.
 //
-// Where there are callers, the sets that one caller has made may together keep no more than
-// one set: otherwise a second set would take what is left.
+// With callers, the quota applies to all sets of a creator together; otherwise a second set would fill the
+// rest of the store.
 type Quota struct {
 	store   Store
-	callers bool         // the makers of sets are known
-	part    bool         // most is a part of the store's capacity
-	most    atomic.Int64 // bytes that a set may keep; 0: any number
+	callers bool         // whether the creators of sets are known
+	part    bool         // whether quota is a fraction of the capacity of the store
+	quota   atomic.Int64 // quota in bytes; 0 means no limit
 	log     *slog.Logger
 
-	mu   sync.Mutex
-	sets map[string]*keeps // that were published to lately, and those that keep much
-	all  map[string]int64  // bytes that the sets of a maker keep
+	mu        sync.Mutex
+	sets      map[string]*setSize // sets with recent publishes, and large ones
+	byCreator map[string]int64    // total size of the sets of each creator
 }
 
-// keeps says what a set keeps.
-type keeps struct {
-	bytes  int64
-	by     string    // who made it
-	known  bool      // by is: the set was measured, and was there
-	due    time.Time // of the next look
-	grew   time.Time // when it was published to last
-	often  int       // how often it was published to since the last look
-	warned bool      // the log knows that it is full
+// A setSize is the measured size of a set.
+type setSize struct {
+	bytes     int64
+	by        string    // creator
+	known     bool      // whether the set existed when it was measured
+	due       time.Time // time of the next measurement
+	published time.Time // time of the last publish
+	publishes int       // number of publishes since the last measurement
+	warned    bool      // whether the log has a warning that it is full
 }
 
-// How often sets are looked at, and the capacity.
 const (
-	quotaEvery  = 5 * time.Second
-	quotaSeldom = time.Minute // a set that keeps less than half of what it may, and the capacity
-	quotaForget = 10 * time.Minute
-	quotaOften  = 20 // a set that was published to so often is looked at soon, however little it kept
+	quotaInterval     = 5 * time.Second  // between measurements
+	quotaSlowInterval = time.Minute      // between measurements of a set below half of its quota, and of the capacity
+	quotaRetention    = 10 * time.Minute // time after the last publish for which a small set is stored
+	quotaBurst        = 20               // number of publishes after which a small set is measured at the next interval
 )
 
-// mostMeasured bounds how many sets are measured.
-const mostMeasured = 100_000
+// maxMeasured is the maximum number of measured sets.
+const maxMeasured = 100_000
 
-// NewQuota returns a Quota of most bytes for each set. 0 means four fifths of the capacity of
-// the store, and a negative number means that a set may keep any number of bytes. callers
-// says that the makers of sets are known.
-func NewQuota(s Store, most int64, callers bool, log *slog.Logger) *Quota {
-	q := &Quota{store: s, callers: callers, part: most == 0, log: log, sets: map[string]*keeps{}, all: map[string]int64{}}
-	q.most.Store(max(most, 0))
+// NewQuota returns a Quota of the given number of bytes for each set. 0 means four fifths of the capacity
+// of the store, and a negative number no limit. callers tells whether the creators of sets are known.
+func NewQuota(s Store, quota int64, callers bool, log *slog.Logger) *Quota {
+	q := &Quota{store: s, callers: callers, part: quota == 0, log: log, sets: map[string]*setSize{}, byCreator: map[string]int64{}}
+	q.quota.Store(max(quota, 0))
 	return q
 }
 
-// off reports whether a set may keep any number of bytes.
-func (q *Quota) off() bool { return q.most.Load() == 0 && !q.part }
+// off reports whether there is no limit.
+func (q *Quota) off() bool { return q.quota.Load() == 0 && !q.part }
 
-// Full reports whether a set keeps as much as it may, or all sets of its maker do together,
-// and how many bytes that is. It does not block.
-func (q *Quota) Full(set string) (most int64, full bool) {
-	if most = q.most.Load(); q.off() {
+// Full reports whether a set, or all sets of its creator together, have reached the quota, and returns the
+// quota. It does not block.
+func (q *Quota) Full(set string) (quota int64, full bool) {
+	if quota = q.quota.Load(); q.off() {
 		return 0, false
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	k := q.sets[set]
-	return most, k != nil && k.known && most > 0 && max(k.bytes, q.all[k.by]) >= most
+	return quota, k != nil && k.known && quota > 0 && max(k.bytes, q.byCreator[k.by]) >= quota
 }
 
-// together returns what the sets of a maker keep, or a set where nobody knows the makers.
-func (q *Quota) together(by string) int64 {
+// total returns the total size of the sets of a creator, or that of the set by if creators are unknown.
+func (q *Quota) total(by string) int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.callers {
-		return q.all[by]
+		return q.byCreator[by]
 	}
 	if k := q.sets[by]; k != nil {
 		return k.bytes
@@ -99,8 +97,8 @@ func (q *Quota) together(by string) int64 {
 	return 0
 }
 
-// Grew notes that a publish to a set was accepted, so that the set is measured. It does not
-// block. Sets to which nobody can publish must not be noted: a publisher may name any number.
+// Grew records an accepted publish to a set, so that the set is measured. It does not block. It must not
+// be called for refused publishes, which may name any number of sets.
 func (q *Quota) Grew(set string) {
 	if q.off() {
 		return
@@ -110,64 +108,64 @@ func (q *Quota) Grew(set string) {
 	defer q.mu.Unlock()
 	k := q.sets[set]
 	if k == nil {
-		q.makeRoomLocked()
-		k = &keeps{}
+		q.evictLocked()
+		k = &setSize{}
 		q.sets[set] = k
 	}
-	k.grew = now
-	k.often++
+	k.published = now
+	k.publishes++
 }
 
-// makeRoomLocked forgets one of the sets if there are as many as may be: of a few that it
-// looks at, the one that keeps least. That one is measured again when it is published to.
-func (q *Quota) makeRoomLocked() {
-	if len(q.sets) < mostMeasured {
+// evictLocked removes the smallest of a few sets if there are too many. That set is measured again after
+// its next publish.
+func (q *Quota) evictLocked() {
+	if len(q.sets) < maxMeasured {
 		return
 	}
-	least, looked := "", 0
+	smallest, checked := "", 0
 	for set, k := range q.sets { // in random order
-		if looked == 0 || k.bytes < q.sets[least].bytes {
-			least = set
+		if checked == 0 || k.bytes < q.sets[smallest].bytes {
+			smallest = set
 		}
-		if looked++; looked == 16 {
+		if checked++; checked == 16 {
 			break
 		}
 	}
-	q.forgetLocked(least)
+	q.deleteLocked(smallest)
 }
 
-// forgetLocked forgets a set.
-func (q *Quota) forgetLocked(set string) {
-	q.countLocked(q.sets[set], "", 0)
+// deleteLocked removes a set.
+func (q *Quota) deleteLocked(set string) {
+	q.updateLocked(q.sets[set], "", 0)
 	delete(q.sets, set)
 }
 
-// countLocked notes what a set keeps, and who made it.
-func (q *Quota) countLocked(k *keeps, by string, bytes int64) {
+// updateLocked sets the size and the creator of a set.
+func (q *Quota) updateLocked(k *setSize, by string, bytes int64) {
 	if q.callers {
-		if q.all[k.by] -= k.bytes; q.all[k.by] <= 0 {
-			delete(q.all, k.by)
+		if q.byCreator[k.by] -= k.bytes; q.byCreator[k.by] <= 0 {
+			delete(q.byCreator, k.by)
 		}
 		if bytes > 0 {
-			q.all[by] += bytes
+			q.byCreator[by] += bytes
 		}
 	}
 	k.by, k.bytes = by, bytes
 }
 
-// Run looks at the sets until ctx is done.
+// Run measures sets until ctx is done.
 func (q *Quota) Run(ctx context.Context) {
-	ticker := time.NewTicker(quotaEvery)
+	ticker := time.NewTicker(quotaInterval)
 	defer ticker.Stop()
 	var capacityDue time.Time
 	for {
 		if now := time.Now(); q.part && !now.Before(capacityDue) {
-			capacityDue = now.Add(quotaSeldom)
+			capacityDue = now.Add(quotaSlowInterval)
 			if bytes, err := q.store.Capacity(ctx); err == nil {
-				q.most.Store(bytes / 5 * 4)
+				q.quota.Store(bytes / 5 * 4)
 			}
 		}
-		q.look(ctx, time.Now())
+		q.measureDue(ctx, time.Now())
 		select {
 		case <-ctx.Done():
 			return
@@ -176,8 +174,8 @@ func (q *Quota) Run(ctx context.Context) {
 	}
 }
 
-// measure returns what a set keeps, and who made it. A set that is not there keeps nothing.
-func (q *Quota) measure(ctx context.Context, set string) (bytes int64, by string, there bool, err error) {
+// measure returns the size and the creator of a set. A set that does not exist has size 0.
+func (q *Quota) measure(ctx context.Context, set string) (bytes int64, by string, exists bool, err error) {
 	bytes, err = q.store.Kept(ctx, set)
 	if err == nil && q.callers {
 		by, err = q.store.Maker(ctx, set)
@@ -188,42 +186,42 @@ func (q *Quota) measure(ctx context.Context, set string) (bytes int64, by string
 	return bytes, by, err == nil, err
 }
 
-// look measures the sets that are due.
-func (q *Quota) look(ctx context.Context, now time.Time) {
+// measureDue measures the sets that are due.
+func (q *Quota) measureDue(ctx context.Context, now time.Time) {
 	var due []string
 	q.mu.Lock()
 	for set, k := range q.sets {
 		switch {
-		case now.Sub(k.grew) > quotaForget && k.bytes <= q.most.Load()/1000:
-			q.forgetLocked(set)
-		case !now.Before(k.due), k.often >= quotaOften:
+		case now.Sub(k.published) > quotaRetention && k.bytes <= q.quota.Load()/1000:
+			q.deleteLocked(set)
+		case !now.Before(k.due), k.publishes >= quotaBurst:
 			due = append(due, set)
 		}
 	}
 	q.mu.Unlock()
-	most := q.most.Load()
+	quota := q.quota.Load()
 	for _, set := range due {
-		if most == 0 || ctx.Err() != nil {
+		if quota == 0 || ctx.Err() != nil {
 			return
 		}
-		bytes, by, there, err := q.measure(ctx, set)
+		bytes, by, exists, err := q.measure(ctx, set)
 		if err != nil {
-			return // the store has a problem; that is said elsewhere
+			return // an error of the store, which is logged elsewhere
 		}
 		q.mu.Lock()
 		if k := q.sets[set]; k != nil {
-			q.countLocked(k, by, bytes)
-			k.due, k.often, k.known = now.Add(quotaSeldom), 0, there
-			if bytes > most/2 {
-				k.due = now // at the next look
+			q.updateLocked(k, by, bytes)
+			k.due, k.publishes, k.known = now.Add(quotaSlowInterval), 0, exists
+			if bytes > quota/2 {
+				k.due = now // measure again at the next interval
 			}
-			together := max(bytes, q.all[by])
-			if full := together >= most; full != k.warned {
+			total := max(bytes, q.byCreator[by])
+			if full := total >= quota; full != k.warned {
 				k.warned = full
 				if full {
-					q.log.Warn("a set, or all sets of its maker together, have reached the limit of bytes: the set takes no more changes until retention removes some", "set", set, "bytes", bytes, "by", by, "together", together, "most", most)
+					q.log.Warn("a set, or all sets of its creator together, have reached the quota, so the set accepts no changes until retention removes some", "set", set, "bytes", bytes, "by", by, "together", total, "most", quota)
 				} else {
-					q.log.Info("a set that was full takes changes again", "set", set, "bytes", bytes)
+					q.log.Info("a set that was full accepts changes again", "set", set, "bytes", bytes)
 				}
 			}
 		}

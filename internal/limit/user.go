@@ -10,23 +10,22 @@ import (
 	"github.com/rshub/rshub/internal/problem"
 )
 
-// A User is a caller or an address, and what it uses. Its methods may be called
-// concurrently, and never block. A nil *User has no limits.
+// A User is a caller or an address with its use. Its methods never block and are safe for concurrent use.
+// A nil *User has no limits.
 type User struct {
 	whose   string                // subject of the sentence "… has reached its limit"
 	refused *[kinds]atomic.Uint64 // refusals of all callers, or of all addresses
 	limiter *Limiter
 	limits  atomic.Pointer[Limits]
 
-	full [rates]atomic.Int64 // when the whole limit is regained, as a time of clock
+	full [rates]atomic.Int64 // time of Limiter.clock at which the bucket is full again
 	open atomic.Int64        // open Connections
-	seen atomic.Int64        // when this User was last asked for
+	seen atomic.Int64        // time of the last Limiter.Caller or Address
 }
 
-// Use uses n of a kind that counts in a time. If the limit is reached, nothing is used,
-// and the error is the *feed.Problem to answer with. If at least one may be used, all
-// n may: a publish with more changes than the limit is accepted, and the next publish
-// waits longer.
+// Use uses n of a rate. If the limit is reached, it uses nothing and returns a *feed.Problem for the
+// response. If one token is left, Use succeeds for any n: a publish with more changes than the limit is
+// accepted, and the next one waits longer.
 func (u *User) Use(kind Kind, n int64) error {
 	if u == nil {
 		return nil
@@ -39,18 +38,18 @@ func (u *User) Use(kind Kind, n int64) error {
 	return nil
 }
 
-// Check returns the error of Use if a limit is reached. It uses nothing.
+// Check returns the error of Use if the limit is reached, and uses nothing.
 func (u *User) Check(kind Kind) error { return u.Use(kind, 0) }
 
-// Spend uses n of a kind, whether or not the limit is reached: it is for a request that
-// turns out to be larger than expected.
+// Spend uses n of a rate even if the limit is reached, for a request that turns out to be larger than
+// expected.
 func (u *User) Spend(kind Kind, n int64) {
 	if u != nil {
 		u.spend(kind, n, u.limiter.clock())
 	}
 }
 
-// Wait returns how long it takes until Use of a kind succeeds, if nobody else uses it.
+// Wait returns the time until Use of a kind succeeds, without further use.
 func (u *User) Wait(kind Kind) time.Duration {
 	if u == nil {
 		return 0
@@ -66,7 +65,7 @@ func (u *User) wait(kind Kind, now int64) time.Duration {
 	return max(0, time.Duration(max(0, u.full[kind].Load()-now)+l.cost(1))-l.Within)
 }
 
-// check returns the problem of a limit that is reached, or nil.
+// check returns the problem of a reached limit, or nil.
 func (u *User) check(kind Kind, now int64) error {
 	wait := u.wait(kind, now)
 	if wait == 0 {
@@ -74,7 +73,7 @@ func (u *User) check(kind Kind, now int64) error {
 	}
 	u.refused[kind].Add(1)
 	l := u.limits.Load()[kind]
-	p := problem.New(http.StatusTooManyRequests, "limit", fmt.Sprintf("%s has reached its limit of %d %s in %s; try again later", u.whose, l.Most, kind, spoken(l.Within)))
+	p := problem.New(http.StatusTooManyRequests, "limit", fmt.Sprintf("%s has reached its limit of %d %s in %s; retry later", u.whose, l.Most, kind, windowText(l.Within)))
 	p.RetryAfter = int((wait + time.Second - 1) / time.Second)
 	p.Header = http.Header{
 		// draft-ietf-httpapi-ratelimit-headers
@@ -84,7 +83,8 @@ func (u *User) check(kind Kind, now int64) error {
 	return p
 }
 
-func spoken(d time.Duration) string {
+// windowText returns a window of Parse as text.
+func windowText(d time.Duration) string {
 	switch d {
 	case time.Second:
 		return "a second"
@@ -106,45 +106,44 @@ func (u *User) spend(kind Kind, n, now int64) {
 	}
 	cost := l.cost(n)
 	for {
-		was := u.full[kind].Load()
-		if u.full[kind].CompareAndSwap(was, min(max(was, now)+cost, longest)) {
+		old := u.full[kind].Load()
+		if u.full[kind].CompareAndSwap(old, min(max(old, now)+cost, maxDuration)) {
 			return
 		}
 	}
 }
 
-// cost returns the nanoseconds until n are regained, at most longest.
+// cost returns the nanoseconds in which n tokens are refilled, at most maxDuration.
 func (l Limit) cost(n int64) int64 {
-	return int64(min(float64(l.Within)/float64(l.Most)*float64(n), float64(longest)))
+	return int64(min(float64(l.Within)/float64(l.Most)*float64(n), float64(maxDuration)))
 }
 
-// longest bounds a duration in nanoseconds, so that the sum of two does not overflow. It
-// is 73 years.
-const longest = 1 << 61
+// maxDuration is the maximum of durations in nanoseconds, 73 years, so that the sum of two does not overflow.
+const maxDuration = 1 << 61
 
-// Open opens one of the user's Connections. The caller calls done once, when it is
-// closed. If the limit is reached, the error is the *feed.Problem to answer with.
+// Open counts a connection. The caller must call done once, when it is closed. If the limit is reached,
+// Open returns a *feed.Problem for the response.
 func (u *User) Open() (done func(), err error) {
 	if u == nil {
 		return func() {}, nil
 	}
-	most := u.limits.Load()[Connections].Most
-	if n := u.open.Add(1); most == 0 || n <= most {
+	limit := u.limits.Load()[Connections].Most
+	if n := u.open.Add(1); limit == 0 || n <= limit {
 		return func() { u.open.Add(-1) }, nil
 	}
 	u.open.Add(-1)
 	u.refused[Connections].Add(1)
-	p := problem.New(http.StatusTooManyRequests, "limit", fmt.Sprintf("%s has reached its limit of %d connections at once; close some, or try again later", u.whose, most))
+	p := problem.New(http.StatusTooManyRequests, "limit", fmt.Sprintf("%s has reached its limit of %d concurrent connections; close some, or retry later", u.whose, limit))
 	p.RetryAfter = 10
 	p.Header = http.Header{
-		"Ratelimit-Policy": {`"connections";q=` + strconv.FormatInt(most, 10)},
+		"Ratelimit-Policy": {`"connections";q=` + strconv.FormatInt(limit, 10)},
 		"Ratelimit":        {`"connections";r=0`},
 	}
 	return nil, p
 }
 
-// idle reports whether u can be forgotten without a change: all that it used is
-// regained, it has no open connection, and nobody asked for it within minIdle.
+// idle reports whether u can be evicted without effect: its buckets are full, it has no open connection, and
+// it was not requested within minIdle.
 func (u *User) idle(now int64) bool {
 	if u.open.Load() != 0 || now-u.seen.Load() < int64(minIdle) {
 		return false
@@ -157,6 +156,6 @@ func (u *User) idle(now int64) bool {
 	return true
 }
 
-// minIdle is how long nobody must have asked for a User before it can be forgotten. It
-// protects a User that a request has got but not used yet.
+// minIdle is the minimum time since the last request for a User before it is evicted. It protects a User
+// that a request has but has not used yet.
 const minIdle = 10 * time.Second

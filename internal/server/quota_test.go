@@ -15,7 +15,7 @@ func TestQuotaOnDisk(t *testing.T) {
 	h.Stop()
 	h = start(t, Config{SetQuota: 1, Data: h.data})
 	h.Publish("demo")
-	h.waitForLog("have reached the limit of bytes")
+	h.waitForLog("have reached the quota")
 	if detail := h.wantProblem(http.StatusInsufficientStorage, "set-full", "POST", "/sets/demo/changes", aLine, asNDJSON...); !strings.Contains(detail, "set demo, or all sets of its creator together, reached the limit") {
 		t.Error(detail)
 	}
