@@ -24,7 +24,7 @@ type RelayOptions struct {
 	Total  resourcesync.Limits                                      // of all documents of a source together
 	Room   func(ctx context.Context, set string, bytes int64) error // see reconcile.Options
 	Memory func(ctx context.Context) (release func(), err error)    // see reconcile.Options
-	Note   func(set, text string)                                   // called with oddities of a source
+	Note   func(set, text string)                                   // called with oddities of a source, without the paths and queries of URLs
 }
 
 // maxNotedGaps is how many gaps of one look are noted one by one: every look finds them again.
@@ -67,10 +67,10 @@ func Relayed(getter *harvest.Getter, hub func(set string) reconcile.Hub, outcome
 			Memory: o.Memory,
 			Room:   func(bytes int64) error { return o.Room(ctx, set, bytes) },
 			Find:   find,
-			Note:   func(text string) { o.Note(set, text) },
+			Note:   func(text string) { o.Note(set, redactURLs(text)) },
 			Gap: func(gap error) {
 				if gaps++; gaps <= maxNotedGaps {
-					o.Note(set, gap.Error())
+					o.Note(set, redactURLs(gap.Error()))
 				}
 			},
 			Save: func(st *relay.State) error {

@@ -164,6 +164,9 @@ func TestRelayed(t *testing.T) {
 	if want := "and 10 more parts of the source could not be read"; out.Gaps != 30 || len(notes) != 21 || notes[20] != want {
 		t.Errorf("got %d gaps and the notes %q, want 30 and 21 notes, the last %q", out.Gaps, notes, want)
 	}
+	if text := strings.Join(notes, "\n"); strings.Contains(text, "sitemap.xml") || strings.Contains(text, "example.org/x") {
+		t.Errorf("notes show the paths of URLs:\n%s", text)
+	}
 	s.has("a", "b 2026-02-02", "d", "e")
 	again("demo", 4, 0, 0, 1, "")
 

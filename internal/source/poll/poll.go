@@ -16,6 +16,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -342,7 +343,7 @@ func (p *Poller) once(ctx context.Context, st feed.State, url string, every time
 	if err != nil {
 		out.Error = err.Error()
 		out.Failures++
-		logger.Warn("a source cannot be polled", "err", discreet(err), "failures", out.Failures)
+		logger.Warn("a source cannot be polled", "err", redactURLs(err.Error()), "failures", out.Failures)
 	} else {
 		out.Failures, out.Ping = 0, string(ping)
 		logger.Debug("a source was polled", "created", out.Created, "updated", out.Updated, "deleted", out.Deleted)
@@ -361,12 +362,22 @@ func (p *Poller) once(ctx context.Context, st feed.State, url string, every time
 	return out, next
 }
 
-// urls matches URLs in the text of an error: up to the host, and the rest.
-var urls = regexp.MustCompile(`(https?://[^/\s()]+)/[^\s()]*`)
+// urls matches the URLs in a text, together with the punctuation that follows them.
+var urls = regexp.MustCompile(`(?i)https?://\S+`)
 
-// discreet returns the text of an error for the log. It cuts URLs after the host, because
-// the rest may be a secret.
-func discreet(err error) string { return urls.ReplaceAllString(err.Error(), "$1/…") }
+// redactURLs returns a text for the log. It cuts its URLs to scheme and host, because
+// everything else may be a secret.
+func redactURLs(text string) string {
+	return urls.ReplaceAllStringFunc(text, func(url string) string {
+		plain := strings.TrimRight(url, `"):;,.`)
+		scheme, rest, _ := strings.Cut(plain, "://")
+		host, cut := rest, ""
+		if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+			host, cut = rest[:end], "/…"
+		}
+		return scheme + "://" + host[strings.LastIndexByte(host, '@')+1:] + cut + url[len(plain):]
+	})
+}
 
 // after returns when the next look is due, by the result of the last one; zero: after the
 // next ping.

@@ -207,11 +207,25 @@ func TestTimes(t *testing.T) {
 	})
 }
 
-// The log does not show where a source is.
-func TestDiscreet(t *testing.T) {
-	got := discreet(errors.New("list 2 of the index (https://a.example:81/secret?…): entry 1 (http://b.example/c): the answer is 404"))
-	if want := "list 2 of the index (https://a.example:81/…): entry 1 (http://b.example/…): the answer is 404"; got != want {
-		t.Errorf("it is %s", got)
+func TestRedactURLs(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"path and query", "list 2 of the index (https://a.example:81/secret?…): entry 1 (http://b.example/c): the answer is 404",
+			"list 2 of the index (https://a.example:81/…): entry 1 (http://b.example/…): the answer is 404"},
+		{"query without a path", "entry 1 (https://a.example?token=secret): change: got deleted", "entry 1 (https://a.example/…): change: got deleted"},
+		{"fragment without a path", "read https://a.example#secret: no", "read https://a.example/…: no"},
+		{"user and password", "read https://user:secret@a.example: no", "read https://a.example: no"},
+		{"user, password and query", "read https://user:secret@a.example?secret: no", "read https://a.example/…: no"},
+		{"parentheses in the path", "entry 1 (https://a.example/a(1)?token=secret): no", "entry 1 (https://a.example/…): no"},
+		{"quoted", `read "https://a.example/secret": no`, `read "https://a.example/…": no`},
+		{"upper case", "read HTTPS://a.example?secret", "read HTTPS://a.example/…"},
+		{"only a host", "read http://a.example: no", "read http://a.example: no"},
+		{"no URL", "away", "away"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := redactURLs(tt.text); got != tt.want {
+				t.Errorf("redactURLs(%q) = %q, want %q", tt.text, got, tt.want)
+			}
+		})
 	}
 }
 
