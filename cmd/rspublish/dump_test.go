@@ -140,7 +140,7 @@ func TestDumpRecords(t *testing.T) {
 	dump(exitOK, "packed changes: 1 created, 1 updated, 1 deleted of 3 resources")
 	repository.Vanish("oai:x:a")
 	repository.Misbehave(oaitest.Faults{BadRecord: true})
-	dump(exitGaps, "record 3: it has no identifier")
+	dump(exitGaps, "record 3: record has no identifier")
 	repository.Misbehave(oaitest.Faults{})
 	dump(exitOK, "1 deleted of 2 resources")
 	repository.Misbehave(oaitest.Faults{Page: "<html>"})

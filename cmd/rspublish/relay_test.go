@@ -19,7 +19,7 @@ func TestParseRelay(t *testing.T) {
 	t.Parallel()
 	none := func(string) string { return "" }
 	cfg, err := parseRelay([]string{"-set", "x", "-every", "5m", "-oai-set", "math", "-max-delete", "20%", "https://a.example/oai"}, none)
-	if err != nil || !cfg.isOAI() || cfg.every != 5*time.Minute || cfg.full != relay.DefaultFull || cfg.source != "https://a.example/oai" {
+	if err != nil || !cfg.isOAI() || cfg.every != 5*time.Minute || cfg.full != relay.DefaultCompareEvery || cfg.source != "https://a.example/oai" {
 		t.Errorf("parseRelay() = %+v, %v", cfg, err)
 	}
 	cfg, err = parseRelay([]string{"-set", "x", "-hub", "https://bücher.example", "https://me:SECRET@bücher.example/ä"}, none)
@@ -122,7 +122,7 @@ func TestRelayOutput(t *testing.T) {
 	}
 	var out strings.Builder
 	r := &relayRun{program: &program{stdout: &out}, cfg: &relayConfig{config: config{set: "x", json: true}}}
-	r.summarize(&relay.Result{How: relay.Compared, Result: reconcile.Result{Created: 1, Listed: 2}})
+	r.summarize(&relay.Result{Method: relay.Compared, Result: reconcile.Result{Created: 1, Listed: 2}})
 	var line map[string]any
 	if err := json.Unmarshal([]byte(out.String()), &line); err != nil || line["how"] != "compared" || line["created"] != 1.0 || line["listed"] != 2.0 {
 		t.Errorf("summarize printed %s, want a JSON summary (%v)", out.String(), err)

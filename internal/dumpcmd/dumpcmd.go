@@ -128,7 +128,7 @@ func (c *Command) Run(ctx context.Context, list dump.Listing) (dump.Result, erro
 		if c.MaxDelete.Allows(deleted, held, listed) {
 			return nil
 		}
-		return &reconcile.TooMany{Deleted: deleted, Held: held, Listed: listed}
+		return &reconcile.TooManyDeletions{Deleted: deleted, Held: held, Listed: listed}
 	}
 	c.Line.Begin()
 	r, err := dump.Make(ctx, c.Out, c.counted(list), o)

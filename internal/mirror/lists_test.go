@@ -94,7 +94,7 @@ func TestEmptyList(t *testing.T) {
 		t.Fatal(err)
 	}
 	list()
-	if _, err := b.once(source); err == nil || !strings.Contains(err.Error(), "no resource at all, and 1 are known") {
+	if _, err := b.once(source); err == nil || !strings.Contains(err.Error(), "lists no resources, and 1 are known") {
 		t.Errorf("Run = %v", err)
 	}
 	b.has("a", "a")

@@ -81,7 +81,7 @@ func New(h *home.Home, source *discovery.Source, sink Sink, o Options) *Mirror {
 		o.Note = func(string, ...any) {}
 	}
 	m := &Mirror{home: h, sink: sink, source: *source, opts: o, said: map[string]bool{}}
-	m.lister = &harvest.Lister{Getter: &harvest.Getter{Client: o.HTTP, UserAgent: o.UserAgent, Wait: o.Patience}, Odd: m.odd}
+	m.lister = &harvest.Lister{Getter: &harvest.Getter{Client: o.HTTP, UserAgent: o.UserAgent, MaxWait: o.Patience}, Note: m.odd}
 	m.packages = fetch.New(fetch.Options{Client: o.HTTP, MaxSize: o.MaxSize, UserAgent: o.UserAgent})
 	return m
 }
@@ -270,7 +270,7 @@ func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once
 		updates = r.Follow(ctx)
 	}
 	for u, err := range updates {
-		if many, ok := errors.AsType[*reconcile.TooMany](err); ok {
+		if many, ok := errors.AsType[*reconcile.TooManyDeletions](err); ok {
 			return false, many
 		}
 		if err != nil {

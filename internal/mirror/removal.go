@@ -95,7 +95,7 @@ const some = 1 // for toll: the source has resources
 
 // toll returns the toll of the day with n more deletions, while the source has listed resources.
 // It returns an error if they are too many.
-func (d *Directory) toll(n, listed uint64) (t reconcile.Toll, err error) {
+func (d *Directory) toll(n, listed uint64) (t reconcile.Deletions, err error) {
 	if _, err := d.home.Ledger.Meta("deletions", &t); err != nil {
 		return t, err
 	}
@@ -103,7 +103,7 @@ func (d *Directory) toll(n, listed uint64) (t reconcile.Toll, err error) {
 	if err := t.Check(d.opts.MaxDelete, n, held, listed, now); err != nil {
 		return t, err
 	}
-	t.Count(d.opts.MaxDelete, n, held, now)
+	t.Add(d.opts.MaxDelete, n, held, now)
 	return t, nil
 }
 

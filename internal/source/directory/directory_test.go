@@ -149,7 +149,7 @@ func TestList(t *testing.T) {
 		t.Errorf("index.html is %+v", c)
 	}
 
-	p.opts.Temporary, p.opts.Exclude = true, []string{"foo*", "dir/.a.*", ".hidden", "ä b"}
+	p.opts.IncludeTemporary, p.opts.Exclude = true, []string{"foo*", "dir/.a.*", ".hidden", "ä b"}
 	p.list().has(p, "index.html", ".well-known/x", "a+b&(c)'!*,;=:@~$", "x~", "%23x%23")
 }
 

@@ -104,8 +104,8 @@ func (w *watch) next(ctx context.Context) error {
 			w.know(s.Loc, seen)
 		}
 		w.times[s.Loc] = append(w.times[s.Loc], seen)
-		if s.Below != "" && w.dirs[s.Below] {
-			maps.DeleteFunc(w.known, func(loc, _ string) bool { return strings.HasPrefix(loc, s.Below) })
+		if s.Prefix != "" && w.dirs[s.Prefix] {
+			maps.DeleteFunc(w.known, func(loc, _ string) bool { return strings.HasPrefix(loc, s.Prefix) })
 		}
 	}
 	return err
@@ -117,7 +117,7 @@ func (w *watch) there() map[string]string {
 	all := map[string]string{}
 	err := filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
 		rel := strings.TrimPrefix(path, w.dir+"/")
-		if err != nil || !d.Type().IsRegular() || w.tree.unfit(rel) != nil || w.tree.exclude.within(rel) {
+		if err != nil || !d.Type().IsRegular() || w.tree.checkPath(rel) != nil || w.tree.exclude.excludesPath(rel) {
 			return err
 		}
 		b, err := os.ReadFile(path)
@@ -384,15 +384,15 @@ func TestWatcherManyFiles(t *testing.T) {
 // More dirty paths than are kept are the same as lost events.
 func TestDirtIsBounded(t *testing.T) {
 	t.Parallel()
-	var d dirt
+	var d dirtyPaths
 	for i := range maxDirty {
-		d.mark(strconv.Itoa(i), spot{})
+		d.mark(strconv.Itoa(i), pathState{})
 	}
-	if d.lost || len(d.at) != maxDirty {
-		t.Errorf("lost: %v, %d paths", d.lost, len(d.at))
+	if d.lost || len(d.paths) != maxDirty {
+		t.Errorf("lost: %v, %d paths", d.lost, len(d.paths))
 	}
-	if d.mark("one more", spot{}); !d.lost || len(d.at) > 0 {
-		t.Errorf("lost: %v, %d paths", d.lost, len(d.at))
+	if d.mark("one more", pathState{}); !d.lost || len(d.paths) > 0 {
+		t.Errorf("lost: %v, %d paths", d.lost, len(d.paths))
 	}
 }
 
@@ -505,7 +505,7 @@ func TestWatcherOfWhatAListLeaves(t *testing.T) {
 	}
 }
 
-// When the system watches no more directories, the others are still watched; what was left
+// When the system can watch no more directories, the others are still watched; what was left
 // out is counted, and the message says what to do.
 func TestWatcherLimit(t *testing.T) {
 	t.Parallel()
@@ -516,7 +516,7 @@ func TestWatcherLimit(t *testing.T) {
 		}
 		return w.Watcher.fs.Add(name)
 	}
-	if n, err := w.Trouble(); n != 0 || err != nil {
+	if n, err := w.Unwatched(); n != 0 || err != nil {
 		t.Errorf("trouble with %d directories: %v", n, err)
 	}
 	w.write("more/x", "1")
@@ -527,18 +527,18 @@ func TestWatcherLimit(t *testing.T) {
 	for len(w.times[watchBase+"d/b"]) == 0 {
 		w.do(w.next(t.Context()))
 	}
-	n, err := w.Trouble()
+	n, err := w.Unwatched()
 	if n != 2 || err == nil || !strings.Contains(err.Error(), "sysctl fs.inotify.max_user_watches") || len(w.times[watchBase+"more/yet/z"]) > 0 {
 		t.Errorf("trouble with %d directories: %v; told was %v", n, err, w.times)
 	}
 	w.relist()
 	w.settles()
-	if n, err := w.Trouble(); n != 2 || err == nil {
+	if n, err := w.Unwatched(); n != 2 || err == nil {
 		t.Errorf("after a list, trouble with %d directories: %v", n, err)
 	}
 	w.add = func(name string) error { return &fs.PathError{Op: "watch", Path: name, Err: syscall.EACCES} }
 	w.relist()
-	if n, err := w.Trouble(); n != 4 || err == nil || !strings.Contains(err.Error(), ". cannot be watched: ") {
+	if n, err := w.Unwatched(); n != 4 || err == nil || !strings.Contains(err.Error(), "watch .: ") {
 		t.Errorf("trouble with %d directories: %v", n, err)
 	}
 }
@@ -575,7 +575,7 @@ func TestWatcherEnds(t *testing.T) {
 		w.write(name, "1")
 		for dirty := false; !dirty; runtime.Gosched() {
 			w.mu.Lock()
-			_, dirty = w.dirt.at[name]
+			_, dirty = w.dirty.paths[name]
 			w.mu.Unlock()
 		}
 		if sights, err := w.Next(ended); err != context.Canceled {
@@ -594,7 +594,7 @@ func TestWatcherOfALateMove(t *testing.T) {
 	t.Parallel()
 	w := newUnread(t, "from/f", "from/sub/f")
 	w.do(os.Rename(w.path("from"), w.path("to")))
-	w.mark("from", spot{})
+	w.mark("from", pathState{})
 	w.do(w.next(t.Context()))
 	go w.run()
 	w.settles()

@@ -179,7 +179,7 @@ func TestFindSitemapOfSite(t *testing.T) {
 						t.Errorf("Find = %+v, %v", got, err)
 					}
 				case test.want == "":
-					if err == nil || !strings.Contains(err.Error(), "nor a sitemap") {
+					if err == nil || !strings.Contains(err.Error(), "no sitemap in robots.txt") {
 						t.Errorf("Find = %+v, %v", got, err)
 					}
 				case err != nil || !reflect.DeepEqual(*got, discovery.Source{Sitemap: base + test.want}):
@@ -250,7 +250,7 @@ func TestFindSeveral(t *testing.T) {
 		"/page": {{base + "/a.xml", ""}, {base + "/b.xml", ""}},
 	} {
 		_, err := discovery.Find(t.Context(), getter(), base+path)
-		several, ok := errors.AsType[*discovery.Several](err)
+		several, ok := errors.AsType[*discovery.MultipleSets](err)
 		if !ok || !reflect.DeepEqual(several.Sets, want) {
 			t.Errorf("Find(%q) = %v, want sets %v", path, err, want)
 		}
@@ -274,7 +274,7 @@ func TestFindNothing(t *testing.T) {
 		"/capabilities-of-no-one": document("urlset", "description", entry("BASE/hello", "capabilitylist")),
 	}.start(t)
 	for _, path := range []string{"/hello", "/loop", "/feed", "/empty-description", "/description-of-itself", "/capabilities-of-no-one"} {
-		if s, err := discovery.Find(t.Context(), getter(), base+path); !errors.Is(err, discovery.ErrNothing) {
+		if s, err := discovery.Find(t.Context(), getter(), base+path); !errors.Is(err, discovery.ErrNotFound) {
 			t.Errorf("Find(%q) = %+v, %v, want ErrNothing", path, s, err)
 		}
 	}
@@ -297,7 +297,7 @@ func TestFindBroken(t *testing.T) {
 		"/.well-known/resourcesync": document("urlset", "description", entry("BASE/good.xml", "capabilitylist")),
 		"/good.xml":                 document("urlset", "capabilitylist"),
 	}.start(t)
-	if s, err := discovery.Find(t.Context(), getter(), base+"/torn.xml"); err == nil || errors.Is(err, discovery.ErrNothing) || !strings.Contains(err.Error(), "torn.xml") {
+	if s, err := discovery.Find(t.Context(), getter(), base+"/torn.xml"); err == nil || errors.Is(err, discovery.ErrNotFound) || !strings.Contains(err.Error(), "torn.xml") {
 		t.Errorf("Find = %+v, %v: half a Capability List must be an error", s, err)
 	}
 }

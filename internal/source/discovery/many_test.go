@@ -33,7 +33,7 @@ func TestFindIsFrugal(t *testing.T) {
 		t.Errorf("the error is %.200v", err)
 	}
 	_, err := discovery.Find(t.Context(), getter(), base+"/some")
-	if several, ok := errors.AsType[*discovery.Several](err); !ok || len(several.Sets) != 1000 {
+	if several, ok := errors.AsType[*discovery.MultipleSets](err); !ok || len(several.Sets) != 1000 {
 		t.Errorf("the error is %.200v", err)
 	}
 }

@@ -61,7 +61,7 @@ func TestChangesOfIndex(t *testing.T) {
 	}
 	o.put("/index", indexOf(o.url, "/other"))
 	o.put("/other", indexOf(o.url, "/1"))
-	if _, err = changesOf(t, o, l, "/index", "", nil); err == nil || !strings.Contains(err.Error(), "it is an index that an index names") {
+	if _, err = changesOf(t, o, l, "/index", "", nil); err == nil || !strings.Contains(err.Error(), "an index names another index") {
 		t.Errorf("an index in an index: %v", err)
 	}
 }
@@ -96,7 +96,7 @@ func TestChangesAhead(t *testing.T) {
 		o := newOrigin(t)
 		o.put("/list", far(test.list))
 		odd := 0
-		got, err := changesOf(t, o, &Lister{Now: now, Odd: func(string, *resourcesync.Error) { odd++ }}, "/list", test.since, nil)
+		got, err := changesOf(t, o, &Lister{Now: now, Note: func(string, *resourcesync.Error) { odd++ }}, "/list", test.since, nil)
 		if err != nil || strings.Join(got, ", ") != test.want || odd != 1 {
 			t.Errorf("since %q it is %q, %v, with %d notes; want %s", test.since, got, err, odd, test.want)
 		}

@@ -43,7 +43,7 @@ func TestDump(t *testing.T) {
 	if p := d.Packages[0]; p.Change.Loc != s.URL+"/p1.zip" || p.Manifest != s.URL+"/m1.xml" || p.Change.Hash != "md5:00" || *p.Change.Length != 7 {
 		t.Errorf("package 0 is %+v", p)
 	}
-	for at, says := range map[string]string{"/nested": "an index may name only dumps", "/list": `"resourcelist", not resourcedump`, "/half": "ends early", "/many": "at most 3", "/absent": "404"} {
+	for at, says := range map[string]string{"/nested": "it may name only dumps", "/list": `"resourcelist", want resourcedump`, "/half": "ends early", "/many": "at most 3", "/absent": "404"} {
 		if d, err := l.Dump(t.Context(), s.URL+at); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %+v, %v", at, d, err)
 		}
@@ -70,8 +70,8 @@ func TestManifest(t *testing.T) {
 		t.Errorf("the resources are %q", got)
 	}
 	for text, says := range map[string]string{
-		rsOpen + `<rs:md capability="resourcedump"/></urlset>`: "not resourcedump-manifest",
-		"https://a.example/1\n":                                "not a document of ResourceSync",
+		rsOpen + `<rs:md capability="resourcedump"/></urlset>`: "want resourcedump-manifest",
+		"https://a.example/1\n":                                "want a ResourceSync document",
 		text[:len(text)-20]:                                    "ends early",
 	} {
 		var failed error

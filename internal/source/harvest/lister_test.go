@@ -50,7 +50,7 @@ func packed(s string) string {
 // listAll lists what is at a URL: each resource as loc, lastmod, hash, length and type,
 // separated by blanks, and the mistakes that were told.
 func listAll(ctx context.Context, l *Lister, list string) (all, odd []string, err error) {
-	l.Odd = func(_ string, e *resourcesync.Error) { odd = append(odd, e.Error()) }
+	l.Note = func(_ string, e *resourcesync.Error) { odd = append(odd, e.Error()) }
 	for e, err := range l.Resources(ctx, list) {
 		if err != nil {
 			return all, odd, err
@@ -100,7 +100,7 @@ func TestListerReads(t *testing.T) {
 		{"packed", map[string]string{"/list": packed(sitemapOpen + `<url><loc>https://a.example/1</loc></url></urlset>`)}, []string{"https://a.example/1"}, ""},
 		{"packed twice", map[string]string{"/list": packed(packed(sitemapOpen + `<url><loc>https://a.example/1</loc></url></urlset>`))}, []string{"https://a.example/1"}, ""},
 		{"an index", map[string]string{"/list": sitemapIndex("HOST/a?verb=one", "/b", "HOST/a?verb=one"), "/a": packed(sitemapOpen + `<url><loc>https://a.example/1</loc></url></urlset>`), "/b": "https://a.example/2"},
-			[]string{"https://a.example/1", "https://a.example/2"}, "entry 3 (HOST/a?verb=one): the index has it twice"},
+			[]string{"https://a.example/1", "https://a.example/2"}, "entry 3 (HOST/a?verb=one): duplicate entry of the index"},
 		{"an empty index", map[string]string{"/list": sitemapIndex()}, nil, ""},
 		{"text", map[string]string{"/list": "\ufeff\r\nhttps://a.example/1\r\n\r\n  https://a.example/2 \nurn:x:3"}, []string{"https://a.example/1", "https://a.example/2", "urn:x:3"}, ""},
 		{"BOM and blanks", map[string]string{"/list": "\ufeff\n\n" + sitemapOpen[21:] + `<url><loc>https://a.example/1</loc></url></urlset>`}, []string{"https://a.example/1"}, ""},
@@ -109,12 +109,12 @@ func TestListerReads(t *testing.T) {
 		{"no namespace", map[string]string{"/list": `<urlset><url><loc>https://a.example/1</loc></url></urlset>`}, []string{"https://a.example/1"}, "namespace of urlset: got"},
 		{"dates that are none", map[string]string{"/list": sitemapOpen + `<url><loc>https://a.example/1</loc><lastmod>2024-02-30</lastmod></url><url><loc>https://a.example/2</loc><lastmod/></url></urlset>`},
 			[]string{"https://a.example/1", "https://a.example/2"}, "day out of range"},
-		{"an encoding", map[string]string{"/list": `<?xml version="1.0" encoding="windows-1252"?>` + sitemapOpen[21:] + "<url><loc>https://a.example/\xe4</loc></url></urlset>"}, []string{"https://a.example/%C3%A4"}, "it is taken for"},
+		{"an encoding", map[string]string{"/list": `<?xml version="1.0" encoding="windows-1252"?>` + sitemapOpen[21:] + "<url><loc>https://a.example/\xe4</loc></url></urlset>"}, []string{"https://a.example/%C3%A4"}, "; using http"},
 		{"a document type", map[string]string{"/list": `<!DOCTYPE urlset PUBLIC "x" "http://x.example/sitemap.dtd">` + sitemapOpen[21:] + "<url><loc>https://a.example/1</loc></url></urlset>"}, []string{"https://a.example/1"}, ""},
 		{"locs that are no URIs", map[string]string{"/list": sitemapOpen + `<url><loc>https://a.example/ä b?c=d e#f</loc></url><url><loc>/x</loc></url></urlset>`},
-			[]string{"https://a.example/%C3%A4%20b?c=d%20e", "HOST/x"}, "it is taken for"},
+			[]string{"https://a.example/%C3%A4%20b?c=d%20e", "HOST/x"}, "; using http"},
 		{"internationalized hosts", map[string]string{"/list": rsOpen + `<url><loc>https://bücher.example/ä</loc></url><url><loc>https://b%C3%BCcher.example/2</loc><rs:ln rel="up" href="https://BÜCHER.example/"/></url></urlset>`},
-			[]string{"https://xn--bcher-kva.example/%C3%A4", "https://xn--bcher-kva.example/2 up=https://xn--bcher-kva.example/"}, "it is taken for"},
+			[]string{"https://xn--bcher-kva.example/%C3%A4", "https://xn--bcher-kva.example/2 up=https://xn--bcher-kva.example/"}, "; using http"},
 		{"values that a hub refuses", map[string]string{"/list": rsOpen + `<rs:md capability="resourcelist"/><url><loc>https://a.example/1</loc><changefreq>Daily</changefreq>
 			<rs:md hash="1584" length="many" type="html" change="moved"/><rs:ln rel="x"/><rs:ln rel="Is No Rel" href="https://a.example/2"/><lastmod>2026</lastmod></url>text<rs:md/></urlset>`},
 			[]string{"https://a.example/1 2026-01-01T00:00:00Z"}, `hash: got "1584", want an algorithm and a digest`},
@@ -173,10 +173,10 @@ func TestListerRefuses(t *testing.T) {
 		}, "list 1 of the index (HOST/a): this is a web page (HTML)"},
 		{"another root", says("<rss/>"), `root element: got rss in namespace "", want urlset or sitemapindex`},
 		{"declarations", says(`<!DOCTYPE urlset [<!ENTITY a "b">]>` + sitemapOpen[21:] + "</urlset>"), "must not declare entities"},
-		{"an unknown encoding", says(`<?xml version="1.0" encoding="EBCDIC-37"?><urlset/>`), `the document must be UTF-8; its declaration says "EBCDIC-37"`},
+		{"an unknown encoding", says(`<?xml version="1.0" encoding="EBCDIC-37"?><urlset/>`), `unsupported encoding "EBCDIC-37"`},
 		{"UTF-16", says("\xff\xfe<\x00u\x00"), "got UTF-16 or UTF-32, want UTF-8"},
 		{"JSON", says(`{"error": "busy"}`), "neither XML nor a text"},
-		{"a word", says("oops"), "line 1: entry 1 (oops): it is neither XML nor a text"},
+		{"a word", says("oops"), "line 1: entry 1 (oops): the document is neither XML nor a text"},
 		{"half of it", says(sitemapOpen + entry + `<url><loc>https`), "entry 2"},
 		{"no end", says(sitemapOpen + entry), "ends early: </urlset> is missing"},
 		{"no loc", says(sitemapOpen + entry + "<url><lastmod>2026</lastmod></url></urlset>"), "entry 2: loc is missing"},
@@ -184,7 +184,7 @@ func TestListerRefuses(t *testing.T) {
 		{"a loc that is no URL", says(sitemapOpen + entry + "<url><loc>https://</loc></url></urlset>"), `entry 2 (https://): loc: URL: got "https:", want a URI with a host`},
 		{"an entry of another namespace", says(sitemapOpen + entry + `<url xmlns=""><loc>https://a.example/2</loc></url></urlset>`), `unexpected element "url"`},
 		{"an entry of an index", says(sitemapOpen + entry + `<sitemap><loc>HOST/2</loc></sitemap></urlset>`), `unexpected element "sitemap"`},
-		{"a Change List", says(rsOpen + `<rs:md capability="changelist"/></urlset>`), `its capability is "changelist"`},
+		{"a Change List", says(rsOpen + `<rs:md capability="changelist"/></urlset>`), `got capability "changelist"`},
 		{"a deleted resource", says(rsOpen + `<url><loc>https://a.example/1</loc><rs:md change="deleted"/></url></urlset>`), "entry 1 (https://a.example/1): change: got deleted"},
 		{"too many", says(sitemapOpen + many + "</urlset>"), "at most 3 entries"},
 		{"too many lines", says("urn:1:1\nurn:1:2\nurn:1:3\nurn:1:4\n"), "at most 3 entries"},
@@ -199,7 +199,7 @@ func TestListerRefuses(t *testing.T) {
 		{"a wrong Content-Length", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1000")
 			_, _ = io.WriteString(w, sitemapOpen+entry+"</urlset>")
-		}, "it ends early: the server sent less"},
+		}, "unexpected end: the server sent less"},
 		{"text without an end", func(w http.ResponseWriter, _ *http.Request) {
 			conn, rw, _ := http.NewResponseController(w).Hijack()
 			_, _ = rw.WriteString("HTTP/1.0 200 OK\r\n\r\nurn:1:1\nurn:1:2")
@@ -207,8 +207,8 @@ func TestListerRefuses(t *testing.T) {
 			_ = conn.Close()
 		}, "it may have been cut off"},
 		{"a part that is missing", says(sitemapIndex("HOST/missing")), "list 1 of the index (HOST/missing): the answer is 404"},
-		{"an index in an index", says(sitemapIndex("HOST/index")), "list 1 of the index (HOST/index): it is an index"},
-		{"a file", says(sitemapIndex("file:///etc/passwd")), "list 1 of the index is at no URL that begins with http"},
+		{"an index in an index", says(sitemapIndex("HOST/index")), "list 1 of the index (HOST/index): an index names another index"},
+		{"a file", says(sitemapIndex("file:///etc/passwd")), "the URL of list 1 of the index does not begin with http"},
 		{"a loop", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/list", http.StatusFound) }, "more than 5 redirects"},
 		{"another status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, "the answer is 204"},
 		{"unchanged unasked", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) }, "the answer is 304"},
@@ -377,11 +377,11 @@ func TestGetterWaits(t *testing.T) {
 		{"busy for a day", func(_ int, w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "86400")
 			w.WriteHeader(http.StatusServiceUnavailable)
-		}, "asked again in 24h", 0, time.Second},
+		}, "a retry in 24h", 0, time.Second},
 		{"busy for longer than a number holds", func(_ int, w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "99999999999")
 			w.WriteHeader(http.StatusServiceUnavailable)
-		}, "asked again in 24h", 0, time.Second},
+		}, "a retry in 24h", 0, time.Second},
 		{"busy, not saying until when", func(n int, w http.ResponseWriter, _ *http.Request) {
 			if n < 4 {
 				w.WriteHeader(http.StatusServiceUnavailable)
@@ -389,7 +389,7 @@ func TestGetterWaits(t *testing.T) {
 		}, "", 100 * time.Second, 10 * time.Minute},
 		{"broken", func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }, "the answer is 500", time.Minute, 10 * time.Minute},
 		{"forbidden", func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, "the answer is 403", 0, time.Second},
-		{"no answer", func(_ int, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "no answer in time", 4 * headTime, 4*headTime + 10*time.Minute},
+		{"no answer", func(_ int, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "no answer in time", 4 * headTimeout, 4*headTimeout + 10*time.Minute},
 		{"a drip", func(_ int, w http.ResponseWriter, r *http.Request) { drips(" ")(w, r) }, "too slowly", 4 * paceTime, 4*paceTime + 10*time.Minute},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -458,11 +458,11 @@ func TestReadCrawlDelay(t *testing.T) {
 		"user-agent: x\ncrawl-delay: 5": 0,
 		"User-agent: x\nUser-agent: RSHUB\nCrawl-delay: 0.5\nUser-agent: *\nDisallow:\nCrawl-delay: 7": 500 * time.Millisecond,
 		"User-agent: rspublish\nDisallow:\n\nUser-agent: *\nCrawl-delay: 7":                            0,
-		"User-agent: *\nCrawl-delay: 1e9 # long":                                                       delayMost,
+		"User-agent: *\nCrawl-delay: 1e9 # long":                                                       maxDelay,
 		"User-agent: *\nCrawl-delay: -1\nCrawl-delay: x\nCrawl-delay: NaN":                             0,
 		"<html>": 0,
 	} {
-		if got, err := readRobots(strings.NewReader(text), new(url.URL), "rshub", "rspublish"); got.delay != want || err != nil {
+		if got, err := parseRobots(strings.NewReader(text), new(url.URL), "rshub", "rspublish"); got.delay != want || err != nil {
 			t.Errorf("the delay of %q is %v, not %v; %v", text, got.delay, want, err)
 		}
 	}

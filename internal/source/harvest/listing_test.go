@@ -87,9 +87,9 @@ func TestListerGivesUp(t *testing.T) {
 	}{
 		{"the same", []string{whole}, []int{cut}, "urn:x:1 urn:x:2 urn:x:3", "", 2},
 		{"longer", []string{whole, list("1", "2", "4", "5")}, []int{cut}, "urn:x:1 urn:x:2 urn:x:4 urn:x:5", "", 2},
-		{"another", []string{whole, list("2", "1", "3")}, []int{cut}, "urn:x:1 urn:x:2", "it was another document", 2},
-		{"shorter", []string{whole, list("1")}, []int{cut}, "urn:x:1 urn:x:2", "it was another document", 2},
-		{"broken", []string{whole}, []int{cut, cut, cut, cut}, "urn:x:1 urn:x:2", "it ends early", 4},
+		{"another", []string{whole, list("2", "1", "3")}, []int{cut}, "urn:x:1 urn:x:2", "different at the second request", 2},
+		{"shorter", []string{whole, list("1")}, []int{cut}, "urn:x:1 urn:x:2", "different at the second request", 2},
+		{"broken", []string{whole}, []int{cut, cut, cut, cut}, "urn:x:1 urn:x:2", "unexpected end", 4},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -142,15 +142,15 @@ func TestListerRobots(t *testing.T) {
 	}
 	list("urn:x:b urn:x:a", "") // each document once
 	docs["/a"] = []string{sitemapIndex("b")}
-	list("urn:x:b", "list 1 of sitemap 1 of robots.txt (http://a.example/a): it is an index that an index names")
+	list("urn:x:b", "list 1 of sitemap 1 of robots.txt (http://a.example/a): an index names another index")
 	docs["/robots.txt"] = []string{"User-agent: *\nDisallow: /\n"}
-	list("", "the list (http://a.example/robots.txt): it is a robots.txt that names no sitemap")
+	list("", "the list (http://a.example/robots.txt): robots.txt names no sitemap")
 	var many strings.Builder
-	for i := range sitemapsMax + 1 {
+	for i := range maxSitemaps + 1 {
 		fmt.Fprintf(&many, "Sitemap: /%d\n", i)
 	}
 	docs["/robots.txt"] = []string{many.String()}
-	list("", "the list (http://a.example/robots.txt): a robots.txt names at most 1000 sitemaps")
-	docs["/robots.txt"] = []string{"Sitemap: /b\n" + strings.Repeat("#", robotsMax)}
+	list("", "the list (http://a.example/robots.txt): robots.txt has more than 1000 sitemaps")
+	docs["/robots.txt"] = []string{"Sitemap: /b\n" + strings.Repeat("#", maxRobotsBytes)}
 	list("", "the list (http://a.example/robots.txt): ")
 }

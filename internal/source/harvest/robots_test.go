@@ -26,8 +26,8 @@ func FuzzReadRobots(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		said, err := readRobots(strings.NewReader(text), at, "rshub")
-		if said.delay < 0 || said.delay > delayMost || len(said.sitemaps) > sitemapsMax {
+		said, err := parseRobots(strings.NewReader(text), at, "rshub")
+		if said.delay < 0 || said.delay > maxDelay || len(said.sitemaps) > maxSitemaps {
 			t.Errorf("%q is %+v", text, said)
 		}
 		for i, s := range said.sitemaps {
@@ -36,11 +36,11 @@ func FuzzReadRobots(f *testing.F) {
 				t.Errorf("%q names the sitemap %q, %v", text, s, err)
 			}
 		}
-		if err != nil || len(said.sitemaps) == sitemapsMax {
+		if err != nil || len(said.sitemaps) == maxSitemaps {
 			return
 		}
 		// What follows counts, too.
-		more, err := readRobots(strings.NewReader(text+"\nUser-agent: rshub\nCrawl-delay: 3\nSitemap: https://more.example/x"), at, "rshub")
+		more, err := parseRobots(strings.NewReader(text+"\nUser-agent: rshub\nCrawl-delay: 3\nSitemap: https://more.example/x"), at, "rshub")
 		if err != nil || !slices.Contains(more.sitemaps, "https://more.example/x") || more.delay != 3*time.Second {
 			t.Errorf("%q hides what follows: %+v, %v", text, more, err)
 		}
@@ -107,10 +107,10 @@ func TestGetterForgetsHosts(t *testing.T) {
 		begin := time.Now()
 		get("http://slow.example")
 		get("https://Slow.example:443")
-		for i := range 5 * hostsMost {
+		for i := range 5 * maxHosts {
 			get(fmt.Sprint("http://host", i, ".example"))
 		}
-		if n := len(g.hosts); n > hostsMost {
+		if n := len(g.hosts); n > maxHosts {
 			t.Errorf("%d hosts are remembered", n)
 		}
 		get("http://slow.example")

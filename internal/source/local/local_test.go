@@ -146,7 +146,7 @@ func TestDifferencesLogIsGone(t *testing.T) {
 			t.Errorf("got %v, want ErrGone", err)
 		}
 	}
-	if looks != audits {
-		t.Errorf("got %d looks, want %d", looks, audits)
+	if looks != maxAudits {
+		t.Errorf("got %d looks, want %d", looks, maxAudits)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A set that has percent-encoded hosts, as hubs once accepted them, gets hosts in ASCII. The
-// bound on deletions holds.
+// A set with percent-encoded hosts, as hubs once accepted them, gets hosts in ASCII. The bound on
+// deletions applies.
 func TestListRepairsHosts(t *testing.T) {
 	dir := t.TempDir()
 	log, err := disklog.Open(t.Context(), filepath.Join(dir, "changes"), disklog.Options{})

@@ -23,12 +23,12 @@ func TestRepository(t *testing.T) {
 	w.clock = w.clock.Add(time.Hour)
 	source, err := relay.Find(t.Context(), w.getter(), w.url)
 	if err != nil || source.Repository == nil {
-		t.Fatalf("it is %+v, %v", source, err)
+		t.Fatalf("Find() = %+v, %v", source, err)
 	}
 	source.Repository.Loc = "https://a.example/{local}"
 	w.open(&relay.State{Source: source})
 	if res := w.look("compared 6 0 0"); !res.Complete {
-		t.Error("the set is not complete")
+		t.Error("set is not complete")
 	}
 	w.clock = w.clock.Add(15 * time.Minute)
 	put("a", "g")
@@ -41,26 +41,26 @@ func TestRepository(t *testing.T) {
 	w.look("changes 0 0 0")
 	w.has("a", "c", "d", "e", "f", "g")
 
-	// What vanishes is deleted when two comparisons missed it.
+	// A vanished resource is deleted after two comparisons missed it.
 	r.Vanish("oai:x:c")
 	w.clock = w.clock.Add(25 * time.Hour)
 	if res := w.look("compared 0 0 0"); res.Kept != 1 {
-		t.Errorf("the result is %+v", res)
+		t.Errorf("Poll() = %+v", res)
 	}
 	w.clock = w.clock.Add(time.Hour)
 	w.look("changes 0 0 0")
 	w.clock = w.clock.Add(25 * time.Hour)
 	r.Misbehave(oaitest.Faults{BadRecord: true})
 	if res := w.look("compared 0 0 0"); res.Kept != 1 || res.Gaps != 2 || len(w.gaps) != 2 {
-		t.Errorf("the result is %+v, the gaps are %q", res, w.gaps)
+		t.Errorf("Poll() = %+v with gaps %q", res, w.gaps)
 	}
 	r.Misbehave(oaitest.Faults{})
 	w.clock = w.clock.Add(25 * time.Hour)
 	w.look("compared 0 0 1")
 	w.has("a", "d", "e", "f", "g")
 
-	// A comparison that is refused does not keep back what is new, and does not count what only
-	// waits.
+	// A refused comparison does not hold back new changes, and does not count resources that only
+	// wait for deletion.
 	if w.opts.MaxDelete, err = reconcile.ParseBound("1"); err != nil {
 		t.Fatal(err)
 	}
@@ -70,20 +70,20 @@ func TestRepository(t *testing.T) {
 	r.Vanish("oai:x:i")
 	w.clock = w.clock.Add(25 * time.Hour)
 	if res := w.look("compared 0 0 0"); res.Kept != 2 {
-		t.Errorf("the result is %+v", res)
+		t.Errorf("Poll() = %+v", res)
 	}
 	w.clock = w.clock.Add(25 * time.Hour)
 	put("d")
 	w.clock = w.clock.Add(time.Minute)
 	if res := w.look("2 of the 7 "); res.Updated != 1 {
-		t.Errorf("beside a refused comparison, the result is %+v", res)
+		t.Errorf("Poll() with a refused comparison = %+v", res)
 	}
 	if w.opts.MaxDelete, err = reconcile.ParseBound("2"); err != nil {
 		t.Fatal(err)
 	}
 	w.look("compared 0 0 2")
 
-	// A repository that says for a while that all is deleted.
+	// A repository reports for a while that everything is deleted.
 	w.clock = w.clock.Add(15 * time.Minute)
 	for _, id := range []string{"a", "d", "e"} {
 		r.Delete("oai:x:" + id)
@@ -95,7 +95,7 @@ func TestRepository(t *testing.T) {
 	w.look("changes 0 3 0")
 	w.has("a", "d", "e", "f", "g")
 
-	// Where only a comparison can tell what is new, one that is refused is not made again.
+	// If only a comparison can find changes, a refused one is not repeated.
 	for _, id := range []string{"a", "d", "e"} {
 		r.Vanish("oai:x:" + id)
 	}
@@ -106,13 +106,13 @@ func TestRepository(t *testing.T) {
 	r.Requests()
 	w.look("3 of the 5 ")
 	if n := strings.Count(strings.Join(r.Requests(), "\n"), "metadataPrefix="); n != 1 {
-		t.Errorf("the records were listed %d times", n)
+		t.Errorf("records were listed %d times", n)
 	}
 }
 
-// A record without an identifier may be one that seems to have vanished, but only if it was
-// not there before without one. So it does not keep others from being deleted for ever.
-func TestRepositoryNameless(t *testing.T) {
+// A record without an identifier may be one that seems to have vanished, but only if it was not
+// listed before. So it does not prevent the deletion of others forever.
+func TestRepositoryNamelessRecords(t *testing.T) {
 	r := new(oaitest.Repository)
 	w := newWorld(t, r)
 	r.Now = func() time.Time { return w.clock }
@@ -125,7 +125,7 @@ func TestRepositoryNameless(t *testing.T) {
 	day := func(want string, gaps, kept int, complete bool) {
 		t.Helper()
 		if res := w.look(want); res.Gaps != gaps || res.Kept != kept || res.Complete != complete {
-			t.Errorf("the result is %+v", res)
+			t.Errorf("Poll() = %+v", res)
 		}
 		w.clock = w.clock.Add(25 * time.Hour)
 	}
@@ -136,7 +136,7 @@ func TestRepositoryNameless(t *testing.T) {
 	day("compared 0 0 1", 2, 0, true)
 	w.has("b", "c", "d")
 
-	// They are gone, and come again together with the vanishing of another: it may be one of them.
+	// They vanish, and reappear when another one vanishes: it may be one of them.
 	r.Misbehave(oaitest.Faults{})
 	day("compared 0 0 0", 0, 0, true)
 	r.Misbehave(oaitest.Faults{BadRecord: true})

@@ -95,7 +95,7 @@ func TestContentsGaps(t *testing.T) {
 	w.Misbehave(oaitest.Faults{BadRecord: true, NoEmptyToken: true})
 	var bad, doubts, good int
 	for _, err := range w.Contents(t.Context()) {
-		_, isBad := errors.AsType[*Bad](err)
+		_, isBad := errors.AsType[*BadRecord](err)
 		_, isDoubt := errors.AsType[*Doubt](err)
 		switch {
 		case isBad:

@@ -40,7 +40,7 @@ func newWorld(t *testing.T, r *oaitest.Repository) *world {
 		Repository: &Repository{Getter: &harvest.Getter{Client: http.DefaultClient, Tries: 2}, URL: s.URL + "/oai?key=SECRET"},
 		Loc:        "https://a.example/{local}",
 		Note:       func(s string) { w.notes = append(w.notes, s) },
-		Bad:        func(b *Bad) { w.bad = append(w.bad, b.Error()) },
+		Bad:        func(b *BadRecord) { w.bad = append(w.bad, b.Error()) },
 	}
 	return w
 }
@@ -51,7 +51,7 @@ func (w *world) wait(d time.Duration) { w.clock = w.clock.Add(d) }
 func (w *world) full() (doubts []string, err error) {
 	held := map[string]string{}
 	for e, err := range w.Resources(w.t.Context(), w.state) {
-		if _, ok := errors.AsType[*Bad](err); ok {
+		if _, ok := errors.AsType[*BadRecord](err); ok {
 			doubts = append(doubts, err.Error())
 			continue
 		}
@@ -134,7 +134,7 @@ func TestHarvest(t *testing.T) {
 	for _, days := range []bool{false, true} {
 		t.Run(fmt.Sprint("days=", days), func(t *testing.T) {
 			w := newWorld(t, &oaitest.Repository{Days: days})
-			if _, _, err := w.News(t.Context(), w.state); !errors.Is(err, ErrFull) {
+			if _, _, err := w.News(t.Context(), w.state); !errors.Is(err, ErrNeedsList) {
 				t.Errorf("without a state News returns %v", err)
 			}
 			locs := w.fill(12)
@@ -206,7 +206,7 @@ func TestHarvestMetadata(t *testing.T) {
 	w.Put("oai:x:2", "not a URL", "")
 	doubts, err := w.full()
 	w.wants(0, 0, err, "one")
-	if len(doubts) != 1 || !strings.Contains(doubts[0], `record 2 ("oai:x:2"): its metadata has no URL`) {
+	if len(doubts) != 1 || !strings.Contains(doubts[0], `record 2 ("oai:x:2"): the metadata has no URL`) {
 		t.Errorf("in doubt are %q", doubts)
 	}
 }
@@ -236,24 +236,24 @@ func TestHarvestMisbehaving(t *testing.T) {
 	}{
 		{"well-behaved", oaitest.Faults{}, "", ""},
 		{"busy", oaitest.Faults{Busy: 1}, "", ""},
-		{"tokens that expire", oaitest.Faults{ExpireAfter: 2}, "the list was started from scratch, and again", ""},
-		{"a token that expires once", oaitest.Faults{ExpireAfter: 2, Expire: 1, BadRecord: true}, "record 6: it has no identifier", "the list was started from scratch: the repository answers badResumptionToken"},
+		{"tokens that expire", oaitest.Faults{ExpireAfter: 2}, "the list was restarted, and expired again", ""},
+		{"a token that expires once", oaitest.Faults{ExpireAfter: 2, Expire: 1, BadRecord: true}, "record 6: record has no identifier", "the list was restarted: the repository answers badResumptionToken"},
 		{"a token that expires once, by HTTP", oaitest.Faults{ExpireAfter: 2, Expire: 1, ErrorStatus: 422}, "", "started from scratch"},
-		{"no records, by HTTP", oaitest.Faults{NoMatchAfter: 2, ErrorStatus: 404}, "it ends after 10 records, of 12", ""},
+		{"no records, by HTTP", oaitest.Faults{NoMatchAfter: 2, ErrorStatus: 404}, "got 10 records, want about 12", ""},
 		{"a token that repeats", oaitest.Faults{RepeatToken: true}, "part 3 has the same records", ""},
 		{"a part that repeats", oaitest.Faults{SamePart: true}, "part 2 has the same records", ""},
 		{"an early end", oaitest.Faults{EndEarly: 1}, "", "early"},
-		{"a later early end", oaitest.Faults{EndEarly: 2}, "it ends after 10 records, of 12", ""},
-		{"an early end of unknown size", oaitest.Faults{EndEarly: 2, NoSize: true}, "its last part has no empty resumptionToken", ""},
-		{"no more records", oaitest.Faults{NoMatchAfter: 2}, "it ends after 10 records, of 12", ""},
-		{"no more records, of unknown size", oaitest.Faults{NoMatchAfter: 2, NoSize: true}, "its part 3 is said to have no records", ""},
-		{"no last token", oaitest.Faults{NoEmptyToken: true}, "its last part has no empty resumptionToken", ""},
+		{"a later early end", oaitest.Faults{EndEarly: 2}, "got 10 records, want about 12", ""},
+		{"an early end of unknown size", oaitest.Faults{EndEarly: 2, NoSize: true}, "the last part has no empty resumptionToken", ""},
+		{"no more records", oaitest.Faults{NoMatchAfter: 2}, "got 10 records, want about 12", ""},
+		{"no more records, of unknown size", oaitest.Faults{NoMatchAfter: 2, NoSize: true}, "part 3 has no records according to the repository", ""},
+		{"no last token", oaitest.Faults{NoEmptyToken: true}, "the last part has no empty resumptionToken", ""},
 		{"one answer is cut off", oaitest.Faults{Cut: 2}, "", ""},
-		{"all are cut off", oaitest.Faults{Cut: 100}, "ends early", ""},
+		{"all are cut off", oaitest.Faults{Cut: 100}, "unexpected end", ""},
 		{"a page", oaitest.Faults{Page: "<html><body>down for maintenance</body></html>"}, "this is a web page (HTML)", ""},
-		{"nothing", oaitest.Faults{Page: " "}, "the answer is empty", ""},
+		{"nothing", oaitest.Faults{Page: " "}, "empty response", ""},
 		{"neither a list nor an error", oaitest.Faults{Page: noList}, "has neither a list nor an error", ""},
-		{"bad records", oaitest.Faults{BadRecord: true}, "record 6: it has no identifier", ""},
+		{"bad records", oaitest.Faults{BadRecord: true}, "record 6: record has no identifier", ""},
 		{"datestamps of now", oaitest.Faults{StampNow: true}, "", ""},
 		{"no headers", oaitest.Faults{Headless: "badVerb"}, "", ""},
 		{"no headers, by HTTP", oaitest.Faults{Headless: "501"}, "", ""},
@@ -301,17 +301,17 @@ func TestNewsMisbehaving(t *testing.T) {
 	}{
 		{"busy", oaitest.Faults{Busy: 1}, "", ""},
 		{"a token that expires once", oaitest.Faults{ExpireAfter: 1, Expire: 1}, "", ""},
-		{"tokens that last for two parts", oaitest.Faults{ExpireAfter: 2}, "", "the window is halved"},
-		{"tokens that never last", oaitest.Faults{ExpireAfter: 1}, "", "the window is halved"},
+		{"tokens that last for two parts", oaitest.Faults{ExpireAfter: 2}, "", "halving the window"},
+		{"tokens that never last", oaitest.Faults{ExpireAfter: 1}, "", "halving the window"},
 		{"a token that repeats", oaitest.Faults{RepeatToken: true}, "has the same records", ""},
-		{"an early end", oaitest.Faults{EndEarly: 2}, "it ends after 10 records", ""},
-		{"no more records", oaitest.Faults{NoMatchAfter: 2}, "it ends after 10 records", ""},
+		{"an early end", oaitest.Faults{EndEarly: 2}, "got 10 records, want", ""},
+		{"no more records", oaitest.Faults{NoMatchAfter: 2}, "got 10 records, want", ""},
 		{"no last token", oaitest.Faults{NoEmptyToken: true}, "", "no empty resumptionToken"},
 		{"no headers", oaitest.Faults{Headless: "badVerb"}, "", ""},
-		{"days only", oaitest.Faults{RefuseTimes: true}, "", "it is asked for days"},
-		{"cut off", oaitest.Faults{Cut: 100}, "ends early", ""},
+		{"days only", oaitest.Faults{RefuseTimes: true}, "", "using days"},
+		{"cut off", oaitest.Faults{Cut: 100}, "unexpected end", ""},
 		{"neither a list nor an error", oaitest.Faults{Page: noList}, "has neither a list nor an error", ""},
-		{"datestamps of now", oaitest.Faults{StampNow: true}, "not to say what changed", "time of the request"},
+		{"datestamps of now", oaitest.Faults{StampNow: true}, "seem to be the time of the request", "time of the request"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t, &oaitest.Repository{})
@@ -411,7 +411,7 @@ func TestNewsTwice(t *testing.T) {
 }
 
 // A repository whose clock was ahead has windows that lie in the future. When the clock is set
-// back, all resources have to be listed: what changes until that future is in no window.
+// back, all resources must be listed: what changes until that future is in no window.
 func TestNewsClockBack(t *testing.T) {
 	w := newWorld(t, &oaitest.Repository{})
 	locs := w.fill(3)
@@ -420,7 +420,7 @@ func TestNewsClockBack(t *testing.T) {
 	w.wait(24 * time.Hour)
 	n, err := w.news()
 	w.wants(0, n, err, locs...)
-	w.wait(-leastOverlap) // within the overlap, nothing can be missed
+	w.wait(-minOverlap) // within the overlap, nothing can be missed
 	w.Put("oai:x:a", "", "")
 	w.wait(time.Minute)
 	n, err = w.news()
@@ -428,7 +428,7 @@ func TestNewsClockBack(t *testing.T) {
 	w.wait(-23 * time.Hour)
 	w.Put("oai:x:b", "", "")
 	w.wait(time.Minute)
-	if _, err := w.news(); !errors.Is(err, ErrFull) {
+	if _, err := w.news(); !errors.Is(err, ErrNeedsList) {
 		t.Errorf("the error is %v", err)
 	}
 	_, err = w.full()
@@ -449,11 +449,11 @@ func TestNewsOfAnother(t *testing.T) {
 	n, err2 := w.news()
 	w.wants(0, n, errors.Join(err, err2), "00")
 	w.Repository.Earliest = "2010-01-01T00:00:00Z"
-	if _, err := w.news(); !errors.Is(err, ErrFull) {
+	if _, err := w.news(); !errors.Is(err, ErrNeedsList) {
 		t.Errorf("the error is %v", err)
 	}
 	w.Repository.Earliest, w.Repository.Deleted = "2020-01-01T00:00:00Z", "no"
-	if _, err := w.news(); !errors.Is(err, ErrFull) {
+	if _, err := w.news(); !errors.Is(err, ErrNeedsList) {
 		t.Errorf("the error is %v", err)
 	}
 	if requests := strings.Join(w.Requests(), "\n"); !strings.Contains(requests, "key=SECRET") || strings.Contains(requests, "from=1990") {
@@ -475,7 +475,7 @@ func TestListTokens(t *testing.T) {
 		if count++; err == nil {
 			continue
 		}
-		if _, ok := errors.AsType[*Broken](err); !ok || count != 6 || !strings.Contains(err.Error(), "part 5 repeats the resumptionToken") {
+		if _, ok := errors.AsType[*BrokenList](err); !ok || count != 6 || !strings.Contains(err.Error(), "part 5 repeats the resumptionToken") {
 			t.Errorf("after %d records: %v", count-1, err)
 		}
 	}
@@ -512,7 +512,7 @@ func TestTemplate(t *testing.T) {
 		if err := template.Check(); err != nil {
 			t.Errorf("%s: %v", template, err)
 		}
-		if loc, rule := template.of(nil, "", &Record{Identifier: "oai:x.org:a b/c?"}); loc != want || rule != "" {
+		if loc, rule := template.locOf(nil, "", &Record{Identifier: "oai:x.org:a b/c?"}); loc != want || rule != "" {
 			t.Errorf("%s makes %s (%s)", template, loc, rule)
 		}
 	}
@@ -521,7 +521,7 @@ func TestTemplate(t *testing.T) {
 			t.Errorf("%s: %v", template, err)
 		}
 	}
-	if loc, _ := Template("https://a.example/{local}").of(nil, "", &Record{Identifier: "../.."}); loc != "https://a.example/%2E%2E/%2E%2E" {
+	if loc, _ := Template("https://a.example/{local}").locOf(nil, "", &Record{Identifier: "../.."}); loc != "https://a.example/%2E%2E/%2E%2E" {
 		t.Errorf("dots make %s", loc)
 	}
 }
@@ -577,7 +577,7 @@ func FuzzReadPart(f *testing.F) {
 			if rec := &p.records[i]; rec.Identifier == "" && rec.bad == "" || len(rec.URLs) > maxURLs {
 				t.Errorf("a record is %+v", rec)
 			} else if rec.text != nil {
-				wantAnswer(t, rec.frame.answer(&Identity{}, "oai_dc", rec), rec)
+				wantAnswer(t, rec.frame.response(&Identity{}, "oai_dc", rec), rec)
 			}
 		}
 		for n := range len(bytes.TrimRight(doc, " \t\r\n\x00\x01")) {

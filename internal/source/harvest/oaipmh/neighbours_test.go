@@ -71,7 +71,7 @@ func TestRefusals(t *testing.T) {
 		{"declaration", 200, "<ListIdentifiers><!x <header><identifier>1</identifier></header>></ListIdentifiers>", "a declaration (<!) is not allowed here", false},
 		{"declaration in an identifier", 200, "<ListIdentifiers><header><identifier>a<!x>b</identifier></header></ListIdentifiers>", "a declaration (<!) is not allowed here", false},
 		{"quotation without an end", 200, `<ListIdentifiers><header x="></header><header><identifier>1</identifier></header><header y="></header></ListIdentifiers>`, "unescaped < inside quoted string", false},
-		{"page", 200, "</OAI-PMH><html>", "/oai?…): an element stands after the root element", false},
+		{"page", 200, "</OAI-PMH><html>", "/oai?…): element after the root element", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := answer(t, tt.status, tt.list)
@@ -125,17 +125,17 @@ func TestDamage(t *testing.T) {
 		want       []string // locs, or what is wrong with a record
 		note       string
 	}{
-		{"control character", record("1", "a\x03") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): its metadata has text`},
-		{"reference to one", record("1", "a&#3;") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): its metadata has text`},
-		{"bare ampersand", record("1", "Q&A") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): its metadata has text`},
-		{"byte", record("1", "it\x92s ]]>") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): its metadata has text`},
-		{"attribute", record("1", "<a b='&#x1F;'/>") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): its metadata has text`},
+		{"control character", record("1", "a\x03") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): left out text of the metadata`},
+		{"reference to one", record("1", "a&#3;") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): left out text of the metadata`},
+		{"bare ampersand", record("1", "Q&A") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): left out text of the metadata`},
+		{"byte", record("1", "it\x92s ]]>") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): left out text of the metadata`},
+		{"attribute", record("1", "<a b='&#x1F;'/>") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): left out text of the metadata`},
 		{"entity of HTML", record("1", "&eacute;") + record("2", "b"), "", []string{"1", "2"}, ""},
-		{"status", strings.Replace(record("1", "a"), "<header>", `<header status="deleted&#1;">`, 1) + record("2", "b"), "", []string{"its status is not well-formed XML", "2"}, ""},
-		{"identifier with a control character", record("1\x01", "a") + record("2", "b"), "", []string{"its identifier is not well-formed XML", "2"}, ""},
-		{"identifier with surrogates", record("1&#55356;&#57118;", "a") + record("2", "b"), "", []string{"its identifier is not well-formed XML", "2"}, ""},
+		{"status", strings.Replace(record("1", "a"), "<header>", `<header status="deleted&#1;">`, 1) + record("2", "b"), "", []string{"status is not well-formed XML", "2"}, ""},
+		{"identifier with a control character", record("1\x01", "a") + record("2", "b"), "", []string{"identifier is not well-formed XML", "2"}, ""},
+		{"identifier with surrogates", record("1&#55356;&#57118;", "a") + record("2", "b"), "", []string{"identifier is not well-formed XML", "2"}, ""},
 		{"URL", record("1", "</title><identifier>https://a.example/1?a&b</identifier><title>") + record("2", "</title><identifier>https://a.example/2</identifier><title>"), Metadata,
-			[]string{"its URL", "2"}, `record 1 ("oai:x:1"): its metadata has text`},
+			[]string{"its URL", "2"}, `record 1 ("oai:x:1"): left out text of the metadata`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := answer(t, 200, "<ListRecords>"+tt.list+"</ListRecords>")
@@ -145,7 +145,7 @@ func TestDamage(t *testing.T) {
 			}
 			var got []string
 			for e, err := range h.Resources(t.Context(), new(State)) {
-				if b, ok := errors.AsType[*Bad](err); ok && !b.None {
+				if b, ok := errors.AsType[*BadRecord](err); ok && !b.NoResource {
 					got = append(got, b.Rule)
 				} else if err != nil {
 					t.Fatal(err)
@@ -157,7 +157,7 @@ func TestDamage(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 			for c, err := range h.Contents(t.Context()) {
-				if _, bad := errors.AsType[*Bad](err); err != nil && !bad {
+				if _, bad := errors.AsType[*BadRecord](err); err != nil && !bad {
 					t.Fatal(err)
 				}
 				if err == nil {
