@@ -22,8 +22,7 @@ import (
 
 func getter() *harvest.Getter { return &harvest.Getter{Client: http.DefaultClient, Tries: 1} }
 
-// A site serves files: the text before the first blank line of each is header fields,
-// if it begins with one.
+// A site serves files. If a file begins with header fields, they end at the first blank line.
 type site map[string]string
 
 func (s site) start(t *testing.T) (base string) {
@@ -56,7 +55,7 @@ func (s site) start(t *testing.T) (base string) {
 	return server.URL
 }
 
-// document returns a document with a capability, and what else is given.
+// document returns a document with a capability and other parts.
 func document(root, capability string, parts ...string) string {
 	md := ""
 	if capability != "" {
@@ -146,8 +145,8 @@ func TestFindSitemap(t *testing.T) {
 	}
 }
 
-// A bare site has its sitemap where its page, its robots.txt or the custom says, in this
-// order. No other page of a site leads to them.
+// The sitemap of a bare site is the one that its page names, or its robots.txt, or the customary
+// one, in this order. No other page of a site leads to them.
 func TestFindSitemapOfSite(t *testing.T) {
 	t.Parallel()
 	list := document("urlset", "", "<url><loc>https://example.org/a</loc></url>")
@@ -187,14 +186,14 @@ func TestFindSitemapOfSite(t *testing.T) {
 				}
 			}
 			if got, err := discovery.Find(t.Context(), getter(), base+"/blog/"); err == nil && got.Sitemap != "" {
-				t.Errorf("a page leads to %+v", got)
+				t.Errorf("Find of a page = %+v", got)
 			}
 		})
 	}
 }
 
-// A server that is busy is no server that has nothing: the error says when to come again. No
-// request goes where the rules forbid it, and all say who asks.
+// A busy server is not mistaken for one without documents: the error has the wait. No request goes
+// to a forbidden address, and all have a User-Agent.
 func TestFindIsPolite(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -222,7 +221,7 @@ func TestFindIsPolite(t *testing.T) {
 	}}
 	for _, path := range []string{"/page", "/other"} {
 		if _, err := discovery.Find(t.Context(), g, s.URL+path); err == nil || !strings.Contains(err.Error(), "the rules forbid it") {
-			t.Errorf("Find(%s): got %v, want that the rules forbid it", path, err)
+			t.Errorf("Find(%s): got %v, want an error of the address rules", path, err)
 		}
 	}
 	_, err := discovery.Find(t.Context(), g, s.URL+"/busy") // last, because the host is left alone then
@@ -230,7 +229,7 @@ func TestFindIsPolite(t *testing.T) {
 		t.Errorf("Find(/busy): got %v, want busy for 77 s", err)
 	}
 	if want := []string{"me/1 /page", "me/1 /robots.txt", "me/1 /other", "me/1 /busy"}; !slices.Equal(asked, want) {
-		t.Errorf("the requests are %q", asked)
+		t.Errorf("got requests %q", asked)
 	}
 }
 
@@ -255,7 +254,7 @@ func TestFindSeveral(t *testing.T) {
 			t.Errorf("Find(%q) = %v, want sets %v", path, err, want)
 		}
 		if ok && !strings.Contains(err.Error(), base+"/b.xml") {
-			t.Errorf("the error does not name the sets: %v", err)
+			t.Errorf("error does not name the sets: %v", err)
 		}
 	}
 	if s, err := discovery.Find(t.Context(), getter(), base+"/b.xml"); err != nil || s.CapabilityList != base+"/b.xml" {
@@ -275,7 +274,7 @@ func TestFindNothing(t *testing.T) {
 	}.start(t)
 	for _, path := range []string{"/hello", "/loop", "/feed", "/empty-description", "/description-of-itself", "/capabilities-of-no-one"} {
 		if s, err := discovery.Find(t.Context(), getter(), base+path); !errors.Is(err, discovery.ErrNotFound) {
-			t.Errorf("Find(%q) = %+v, %v, want ErrNothing", path, s, err)
+			t.Errorf("Find(%q) = %+v, %v, want ErrNotFound", path, s, err)
 		}
 	}
 	for address, want := range map[string]string{
@@ -302,8 +301,7 @@ func TestFindBroken(t *testing.T) {
 	}
 }
 
-// TestFindCutOff has a server whose answer breaks off: it may be asked again, for nobody knows
-// what it has.
+// A truncated response is an error that allows another try, because the document is unknown.
 func TestFindCutOff(t *testing.T) {
 	t.Parallel()
 	whole := document("urlset", "capabilitylist", entry("BASE/r.xml", "resourcelist"))
@@ -315,13 +313,13 @@ func TestFindCutOff(t *testing.T) {
 		}))
 		t.Cleanup(srv.Close)
 		if s, err := discovery.Find(t.Context(), getter(), srv.URL+"/capabilitylist.xml"); err == nil || !harvest.IsAway(err) {
-			t.Errorf("after %d bytes: %+v, %v", len(sent), s, err)
+			t.Errorf("after %d bytes: Find = %+v, %v", len(sent), s, err)
 		}
 	}
 }
 
-// TestFindRefused asks for a set that may not be read, or is not there, at a site with a
-// description of other sets: nobody gets those instead.
+// A set that is forbidden or does not exist, at a site with a description of other sets, is an
+// error: none of the others is returned instead.
 func TestFindRefused(t *testing.T) {
 	t.Parallel()
 	status := http.StatusForbidden
@@ -344,19 +342,19 @@ func TestFindRefused(t *testing.T) {
 	for _, status = range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone, http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		s, err := discovery.Find(t.Context(), getter(), site.URL+"/sets/other/changes")
 		if err == nil || !strings.Contains(err.Error(), strconv.Itoa(status)) || harvest.IsAway(err) != (status >= 429) {
-			t.Errorf("at %d it finds %+v, %v", status, s, err)
+			t.Errorf("status %d: Find = %+v, %v", status, s, err)
 		}
 	}
 	for _, path := range []string{"", "/", "/repository", "/repository/"} {
 		if s, err := discovery.Find(t.Context(), getter(), site.URL+path); err != nil || s.CapabilityList != site.URL+"/capabilitylist.xml" {
-			t.Errorf("at %q it finds %+v, %v", path, s, err)
+			t.Errorf("Find(%q) = %+v, %v", path, s, err)
 		}
 	}
 }
 
-// TestFindOdd finds lists in documents that say other things wrong, as those of openBIS
-// do: a time without a zone, and elements that are not of the standard.
-func TestFindOdd(t *testing.T) {
+// Lists are found in documents with other mistakes, such as those of openBIS: a time without a
+// zone, and nonstandard elements.
+func TestFindInFaultyDocuments(t *testing.T) {
 	t.Parallel()
 	base := site{
 		"/?verb=about.xml": document("urlset", "description", entry("BASE/?verb=capabilitylist.xml", "capabilitylist")),
@@ -369,8 +367,8 @@ func TestFindOdd(t *testing.T) {
 	}
 }
 
-// TestFindRSHub finds a set of a real hub by all that belongs to it, and by a source's
-// own Capability List, which names only the topic.
+// A set of a real hub is found by each of its URLs, and by a source's own Capability List, which
+// names only the topic.
 func TestFindRSHub(t *testing.T) {
 	t.Parallel()
 	hub := localhub.Start(t)
@@ -391,7 +389,7 @@ func TestFindRSHub(t *testing.T) {
 			t.Errorf("Find(%s).RSHub() = %s, %s, %v", address, base, set, ok)
 		}
 		if s.Audit == "" || s.Baseline == "" || s.Resources == "" || len(s.Hubs) == 0 || s.ChangeList == "" {
-			t.Errorf("Find(%s) = %+v: something is missing", address, s)
+			t.Errorf("Find(%s) = %+v, want all fields of an rshub", address, s)
 		}
 		if strings.HasPrefix(address, source) != (s.ResourceList == source+"/resourcelist.xml") {
 			t.Errorf("Find(%s) has the Resource List %q", address, s.ResourceList)

@@ -186,7 +186,7 @@ func (h *memoryHub) sync(l Listing, o Options) (Result, []string, error) {
 	return r, h.published, err
 }
 
-func (h *memoryHub) equals(l list) {
+func (h *memoryHub) wantEqual(l list) {
 	h.t.Helper()
 	if len(h.resources) != len(l) {
 		h.t.Errorf("hub has %d resources, want %d", len(h.resources), len(l))
@@ -204,7 +204,7 @@ func TestSync(t *testing.T) {
 	if r, _, err := h.sync(l.listing(), Options{}); err != nil || r.Created != 2_500 || !r.Complete || !h.complete || h.batches != 3 {
 		t.Fatalf("Sync() = %+v, %v in %d batches", r, err, h.batches)
 	}
-	h.equals(l)
+	h.wantEqual(l)
 	if r, got, err := h.sync(l.listing(), Options{}); err != nil || len(got) > 0 || r.Held != 2_500 || r.Listed != 2_500 {
 		t.Errorf("Sync() = %+v, published %v, %v", r, got, err)
 	}
@@ -222,7 +222,7 @@ func TestSync(t *testing.T) {
 	if _, got, err := h.sync(l.listing(), Options{}); err != nil || !slices.Equal(got, want) {
 		t.Errorf("Sync() published %v, %v", got, err)
 	}
-	h.equals(l)
+	h.wantEqual(l)
 }
 
 // An empty source creates an empty set, of which the hub knows everything.
@@ -246,7 +246,7 @@ func TestInterruptedSync(t *testing.T) {
 		if _, _, err := h.sync(l.listing(), Options{}); err != nil || h.head.Position != 2_500 || !h.complete {
 			t.Errorf("Sync() = %v with head %v", err, h.head)
 		}
-		h.equals(l)
+		h.wantEqual(l)
 	}
 }
 
@@ -259,7 +259,7 @@ func TestPublishKeys(t *testing.T) {
 		if _, got, err := h.sync(l.listing(), Options{}); err != nil || len(got) != 1 {
 			t.Errorf("Sync() %d published %v, %v", i, got, err)
 		}
-		h.equals(l)
+		h.wantEqual(l)
 	}
 	if len(h.keys) != 4 {
 		t.Errorf("got %d keys", len(h.keys))
@@ -289,7 +289,7 @@ func TestBrokenList(t *testing.T) {
 			if _, got, err := h.sync(test.listing, test.o); err == nil || len(got) > 0 || strings.Contains(err.Error(), "collect") && test.name != "twice" {
 				t.Errorf("Sync() published %v, %v", got, err)
 			}
-			h.equals(l)
+			h.wantEqual(l)
 		})
 	}
 	h := newHub(t)
@@ -297,7 +297,7 @@ func TestBrokenList(t *testing.T) {
 	if r, _, err := h.sync(twice, Options{AllowDuplicates: true}); err != nil || r.Listed != 2 {
 		t.Errorf("Sync() = %+v, %v", r, err)
 	}
-	h.equals(list{"a": "3", "b": "1"})
+	h.wantEqual(list{"a": "3", "b": "1"})
 }
 
 // A list that ends with a deletion may have the tally of the hub, if neither has more of the
@@ -314,7 +314,7 @@ func TestDeletionWithoutContent(t *testing.T) {
 	if _, got, err := h.sync(bare(resourcesync.Deleted), o); err != nil || !slices.Equal(got, []string{"deleted " + loc("b")}) {
 		t.Errorf("Sync() published %v, %v", got, err)
 	}
-	h.equals(list{"a": "1"})
+	h.wantEqual(list{"a": "1"})
 }
 
 // Resources in a gap are not deleted.
@@ -337,7 +337,7 @@ func TestGaps(t *testing.T) {
 	if err != nil || !slices.Equal(got, []string{"deleted " + loc("c")}) || r.Kept != 1 || h.complete {
 		t.Errorf("Sync() = %+v, published %v, %v", r, got, err)
 	}
-	h.equals(list{"a": "2", "b": "1"})
+	h.wantEqual(list{"a": "2", "b": "1"})
 }
 
 // Resources kept because of a gap use no memory: a whole hub may be in an unreadable directory.
@@ -543,7 +543,7 @@ func TestDeletionsOfADay(t *testing.T) {
 	run(0, Bound{}, "<nil>")
 	now = now.Add(25 * time.Hour)
 	run(10, Bound{}, "<nil>")
-	h.equals(l)
+	h.wantEqual(l)
 }
 
 // Runs end between a publish and its response, or before the publish. The next run has only the
@@ -602,7 +602,7 @@ func TestDeletionsAfterCrash(t *testing.T) {
 			if err := run(0, 15); err != nil { // which may be deleted, once
 				t.Errorf("Sync() of the same = %v", err)
 			}
-			h.equals(l)
+			h.wantEqual(l)
 			if err := run(15, 21); err == nil {
 				t.Error("Sync() of 6 more succeeds, want an error")
 			}

@@ -101,37 +101,37 @@ func TestInvenio(t *testing.T) {
 	}
 	source.Repository.Loc = "https://a.example/{local}"
 	w.open(&relay.State{Source: source})
-	if res := w.look("compared 30 0 0"); !res.Complete {
+	if res := w.pollWant("compared 30 0 0"); !res.Complete {
 		t.Errorf("Poll() = %+v, want complete", res)
 	}
 	w.clock = w.clock.Add(15 * time.Minute)
-	w.look("changes 0 0 0")
+	w.pollWant("changes 0 0 0")
 	w.notes = nil
 
 	put("new")
 	put("r07")
 	w.clock = w.clock.Add(15 * time.Minute)
-	w.look("changes 0 2 0")
+	w.pollWant("changes 0 2 0")
 
 	for i := range 25 {
 		put(fmt.Sprintf("s%02d", i))
 	}
 	w.clock = w.clock.Add(15 * time.Minute)
 	s.slow = time.Hour
-	w.look("changes 0 25 0")
+	w.pollWant("changes 0 25 0")
 
 	delete(s.records, "r03")
 	w.clock = w.clock.Add(25 * time.Hour)
 	s.slow = time.Hour
-	if res := w.look("compared 0 0 0"); res.Kept != 1 {
+	if res := w.pollWant("compared 0 0 0"); res.Kept != 1 {
 		t.Errorf("Poll() = %+v, want 1 kept", res)
 	}
 	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "the list was restarted: the repository answers badResumptionToken") {
 		t.Errorf("got notes %q, want one about the token", w.notes)
 	}
 	w.clock = w.clock.Add(25 * time.Hour)
-	w.look("compared 0 0 1")
+	w.pollWant("compared 0 0 1")
 	all = slices.DeleteFunc(all, func(id string) bool { return id == "r03" })
 	slices.Sort(all)
-	w.has(all...)
+	w.wantLocs(all...)
 }

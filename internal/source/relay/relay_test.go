@@ -111,8 +111,8 @@ func (w *world) restart() {
 	w.open(st)
 }
 
-// look polls, as in a new process.
-func (w *world) look(want string) relay.Result {
+// pollWant polls, as in a new process.
+func (w *world) pollWant(want string) relay.Result {
 	w.t.Helper()
 	if w.state != nil {
 		w.restart()
@@ -128,8 +128,8 @@ func (w *world) look(want string) relay.Result {
 	return res
 }
 
-// has checks the contents of the hub: the locs below the source, and the change of each.
-func (w *world) has(want ...string) {
+// wantLocs checks the contents of the hub: the locs below the source, and the change of each.
+func (w *world) wantLocs(want ...string) {
 	w.t.Helper()
 	_, body := servertest.Do(w.t, http.MethodGet, w.base+"/sets/demo/resources", "", "Accept", "application/json")
 	var page struct{ Resources []struct{ Loc string } }
@@ -206,42 +206,42 @@ func TestList(t *testing.T) {
 	w := newWorld(t, s)
 	s.put("/sitemap.xml", listOf("a@2026-01-01", "b@2026-01-01", "c", "a@2026-01-01"))
 	w.begin("/sitemap.xml")
-	if res := w.look("compared 3 0 0"); !res.Complete || res.Listed != 3 {
+	if res := w.pollWant("compared 3 0 0"); !res.Complete || res.Listed != 3 {
 		t.Errorf("Poll() = %+v", res)
 	}
-	w.has("a", "b", "c")
-	w.look("unchanged 0 0 0")
+	w.wantLocs("a", "b", "c")
+	w.pollWant("unchanged 0 0 0")
 	s.put("/sitemap.xml", listOf("a@2026-02-01", "c", "d"))
-	w.look("compared 1 1 1")
-	w.has("a", "c", "d")
-	w.look("unchanged 0 0 0")
+	w.pollWant("compared 1 1 1")
+	w.wantLocs("a", "c", "d")
+	w.pollWant("unchanged 0 0 0")
 
 	// A broken list deletes nothing, and the next poll finds the changes that it missed.
 	whole := listOf("c", "d", "e")
 	for _, broken := range []string{"", whole[:len(whole)-20], "<html/>", "oops"} {
 		s.put("/sitemap.xml", broken)
-		w.look("the list (")
+		w.pollWant("the list (")
 	}
 	s.put("/sitemap.xml", listOf())
-	w.look("the source lists no resources")
-	w.has("a", "c", "d")
+	w.pollWant("the source lists no resources")
+	w.wantLocs("a", "c", "d")
 	s.put("/sitemap.xml", whole)
 	w.hub.fails = 1
-	w.look("the answer was lost")
-	w.look("compared 0 0 0") // the hub had it
-	w.has("c", "d", "e")
+	w.pollWant("the answer was lost")
+	w.pollWant("compared 0 0 0") // the hub had it
+	w.wantLocs("c", "d", "e")
 
 	// A server that reports no change is not believed forever.
-	w.look("unchanged 0 0 0")
+	w.pollWant("unchanged 0 0 0")
 	w.clock = w.clock.Add(25 * time.Hour)
-	w.look("compared 0 0 0")
+	w.pollWant("compared 0 0 0")
 
 	// The hub lost everything.
 	if err := w.forget(); err != nil {
 		t.Fatal(err)
 	}
-	w.look("compared 3 0 0")
-	w.has("c", "d", "e")
+	w.pollWant("compared 3 0 0")
+	w.wantLocs("c", "d", "e")
 }
 
 // forget deletes the set at the hub.
@@ -265,15 +265,15 @@ func TestListWithRequestTimes(t *testing.T) {
 	}
 	s.put("/sitemap.xml", listOf(names(1, 20)...))
 	w.begin("/sitemap.xml")
-	w.look("compared 20 0 0")
+	w.pollWant("compared 20 0 0")
 	s.put("/sitemap.xml", listOf(names(2, 20)...))
-	w.look("compared 0 20 0")
+	w.pollWant("compared 0 20 0")
 	s.put("/sitemap.xml", listOf(names(3, 20)...))
-	w.look("compared 0 20 0")
+	w.pollWant("compared 0 20 0")
 	s.put("/sitemap.xml", listOf(names(4, 21)...))
-	w.look("compared 1 0 0")
+	w.pollWant("compared 1 0 0")
 	s.put("/sitemap.xml", listOf(names(5, 20)...))
-	w.look("compared 0 0 1")
+	w.pollWant("compared 0 0 1")
 	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "lastmod changes") {
 		t.Errorf("got notes %q", w.notes)
 	}
@@ -301,16 +301,16 @@ func TestChangeList(t *testing.T) {
 	w := newWorld(t, s)
 	s.put("/changes.xml", changesOf(0, "a created 1", "b created 2", "a updated 3"))
 	w.begin("/changes.xml")
-	w.look("changes 2 1 0")
-	w.look("unchanged 0 0 0")
+	w.pollWant("changes 2 1 0")
+	w.pollWant("unchanged 0 0 0")
 	s.put("/changes.xml", changesOf(0, "a created 1", "b created 2", "a updated 3", "late created 2", "b deleted 4", "c created 4"))
-	w.look("changes 2 0 1")
-	w.has("a", "c", "late")
+	w.pollWant("changes 2 0 1")
+	w.wantLocs("a", "c", "late")
 	// The response is lost: the next poll does not publish again.
 	s.put("/changes.xml", changesOf(0, "b deleted 4", "c created 4", "d created 5"))
 	w.hub.fails = 1
-	w.look("the answer was lost")
-	w.look("changes 1 0 0")
+	w.pollWant("the answer was lost")
+	w.pollWant("changes 1 0 0")
 	batches, cursor := 0, ""
 	for b, err := range w.hub.Client.Follow(t.Context(), "demo", "start", client.FollowOptions{Wait: 1}) {
 		if err != nil {
@@ -330,13 +330,13 @@ func TestChangeList(t *testing.T) {
 		t.Errorf("head of the log = %s", cursor)
 	}
 	s.put("/changes.xml", changesOf(60, "e created 61"))
-	w.look("changes 1 0 0")
+	w.pollWant("changes 1 0 0")
 	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "changes in between are missing") {
 		t.Errorf("got notes %q", w.notes)
 	}
 	s.put("/changes.xml", strings.Replace(changesOf(60, "f created 62"), `change="created"`, "", 1))
-	w.look("entry 1 (https://a.example/f): change is missing")
-	w.has("a", "c", "d", "e", "late")
+	w.pollWant("entry 1 (https://a.example/f): change is missing")
+	w.wantLocs("a", "c", "d", "e", "late")
 }
 
 // A change with a datetime in the future is published, and hides no later change.
@@ -351,21 +351,21 @@ func TestChangeInTheFuture(t *testing.T) {
 	w := newWorld(t, s)
 	s.put("/changes.xml", changesOf(0, "a created 1"))
 	w.begin("/changes.xml")
-	w.look("changes 1 0 0")
+	w.pollWant("changes 1 0 0")
 	s.put("/changes.xml", later(changesOf(0, "a created 1", "b created 59"), 59))
-	w.look("changes 1 0 0")
+	w.pollWant("changes 1 0 0")
 	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "datetime is in the future") {
 		t.Errorf("got notes %q", w.notes)
 	}
 	s.put("/changes.xml", later(changesOf(0, "a created 1", "b created 59", "c created 2", "a deleted 58"), 59, 58))
-	w.look("changes 1 0 1")
-	w.has("b", "c")
+	w.pollWant("changes 1 0 1")
+	w.wantLocs("b", "c")
 	for i := range 3 { // it is not published again as the others go on
 		s.put("/changes.xml", later(changesOf(0, "a created 1", "b created 59", "c created 2", "a deleted 58", fmt.Sprintf("d%d created %d", i, 3+i)), 59, 58))
-		w.look("changes 1 0 0")
+		w.pollWant("changes 1 0 0")
 	}
 	s.put("/changes.xml", later(changesOf(0, "a created 1", "b created 59", "c created 2", "a deleted 58", "d2 created 5", "b deleted 6"), 59, 58))
-	w.look("changes 0 0 1") // b is deleted behind its change of the future
+	w.pollWant("changes 0 0 1") // b is deleted behind its change of the future
 	// A mark in the future is ignored.
 	st := new(relay.State)
 	if err := json.Unmarshal(w.state, st); err != nil {
@@ -377,7 +377,7 @@ func TestChangeInTheFuture(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.put("/changes.xml", changesOf(0, "e created 40"))
-	w.look("changes 1 0 0")
+	w.pollWant("changes 1 0 0")
 }
 
 // A resource changes twice within one second of a source whose datetimes have whole seconds, before
@@ -404,11 +404,11 @@ func TestChangesOfOneSecond(t *testing.T) {
 			w := newWorld(t, s)
 			s.put("/changes.xml", list(changed(versions[0])))
 			w.begin("/changes.xml")
-			w.look("changes 0 1 0")
+			w.pollWant("changes 0 1 0")
 			s.put("/changes.xml", list(changed(versions[0]), changed(versions[1])))
-			w.look("changes 0 1 0")
+			w.pollWant("changes 0 1 0")
 			s.put("/changes.xml", list(changed(versions[0]), changed(versions[1]))+"\n")
-			w.look("changes 0 0 0")
+			w.pollWant("changes 0 0 0")
 		})
 	}
 }
@@ -420,15 +420,15 @@ func TestSameChangeAgain(t *testing.T) {
 	w := newWorld(t, s)
 	s.put("/changes.xml", changesOf(0, "a created 1", "a deleted 1"))
 	w.begin("/changes.xml")
-	w.look("changes 1 0 1")
+	w.pollWant("changes 1 0 1")
 	for i, list := range []string{changesOf(0, "a created 1", "a deleted 1", "a created 1"), changesOf(0, "a created 1", "a deleted 1", "a created 1", "b created 2")} {
 		s.put("/changes.xml", list)
-		w.look("changes 1 0 0")
-		w.has([]string{"a", "b"}[:i+1]...)
+		w.pollWant("changes 1 0 0")
+		w.wantLocs([]string{"a", "b"}[:i+1]...)
 	}
 	s.put("/changes.xml", changesOf(0, "a created 1", "a deleted 1", "a created 1", "b created 2", "a deleted 2"))
-	w.look("changes 0 0 1")
-	w.has("b")
+	w.pollWant("changes 0 0 1")
+	w.wantLocs("b")
 }
 
 // A Change List that lacks older changes in one poll and has them again in the next, as during
@@ -438,12 +438,12 @@ func TestOldChangesReappear(t *testing.T) {
 	w := newWorld(t, s)
 	s.put("/changes.xml", changesOf(0, "a created 1", "b created 2", "a deleted 3"))
 	w.begin("/changes.xml")
-	w.look("changes 2 0 1")
+	w.pollWant("changes 2 0 1")
 	s.put("/changes.xml", changesOf(3, "a deleted 3"))
-	w.look("changes 0 0 0")
+	w.pollWant("changes 0 0 0")
 	s.put("/changes.xml", changesOf(0, "a created 1", "b created 2", "a deleted 3", "c created 4"))
-	w.look("changes 1 0 0")
-	w.has("b", "c")
+	w.pollWant("changes 1 0 0")
+	w.wantLocs("b", "c")
 }
 
 // A source has both: the Resource List is the start, and repairs missing changes.
@@ -457,19 +457,19 @@ func TestResourceAndChangeLists(t *testing.T) {
 	s.put("/list.xml", list(10, "a@"+minute(1), "b@"+minute(2)))
 	s.put("/changes.xml", changesOf(0, "b created 2", "gone deleted 8", "c created 11"))
 	w.begin("/cap.xml")
-	w.look("compared 3 0 0")
-	w.has("a", "b", "c")
+	w.pollWant("compared 3 0 0")
+	w.wantLocs("a", "b", "c")
 	s.put("/changes.xml", changesOf(0, "b created 2", "gone deleted 8", "c created 11", "a deleted 12"))
-	w.look("changes 0 0 1")
+	w.pollWant("changes 0 0 1")
 	// The Change List was cut off before the published changes.
 	s.put("/changes.xml", changesOf(30, "e created 31"))
 	s.put("/list.xml", list(32, "b@"+minute(2), "c@"+minute(11), "d@"+minute(20), "e@"+minute(31)))
-	res := w.look("compared 2 0 0") // e was published by its change; c had no lastmod there, so it cannot be compared
+	res := w.pollWant("compared 2 0 0") // e was published by its change; c had no lastmod there, so it cannot be compared
 	if res.Cursor.IsZero() || len(w.notes) != 1 {
 		t.Errorf("Poll() = %+v with notes %q", res, w.notes)
 	}
-	w.has("b", "c", "d", "e")
-	w.look("unchanged 0 0 0")
+	w.wantLocs("b", "c", "d", "e")
+	w.pollWant("unchanged 0 0 0")
 }
 
 // both returns a site with a Resource List and a Change List.
@@ -493,33 +493,33 @@ func TestStaleResourceList(t *testing.T) {
 	changes := []string{"a deleted 11", "d created 12", "b updated 13", "e created 14", "e deleted 15"}
 	s.put("/changes.xml", changesOf(0, changes...))
 	w.begin("/cap.xml")
-	w.look("compared 3 0 0") // b, c and d as they are now
-	w.has("b", "c", "d")
+	w.pollWant("compared 3 0 0") // b, c and d as they are now
+	w.wantLocs("b", "c", "d")
 	for i := range 3 {
 		w.clock = w.clock.Add(25 * time.Hour)
-		w.look("compared 0 0 0")
+		w.pollWant("compared 0 0 0")
 		changes = append(changes, fmt.Sprintf("n%d created %d", i, 20+i))
 		s.put("/changes.xml", changesOf(0, changes...))
-		w.look("changes 1 0 0")
+		w.pollWant("changes 1 0 0")
 	}
 	w.clock = w.clock.Add(25 * time.Hour)
-	w.look("compared 0 0 0")
-	w.has("b", "c", "d", "n0", "n1", "n2")
+	w.pollWant("compared 0 0 0")
+	w.wantLocs("b", "c", "d", "n0", "n1", "n2")
 
 	// The Change Lists do not reach back to the list: a comparison would revert their changes.
 	s.put("/changes.xml", changesOf(21, "n1 created 21", "n2 created 22", "c deleted 30"))
 	w.clock = w.clock.Add(25 * time.Hour)
-	w.look("changes 0 0 1")
-	w.has("b", "d", "n0", "n1", "n2")
-	w.look("unchanged 0 0 0")
+	w.pollWant("changes 0 0 1")
+	w.wantLocs("b", "d", "n0", "n1", "n2")
+	w.pollWant("unchanged 0 0 0")
 	if n := len(w.notes); n != 1 || !strings.Contains(w.notes[0], "does not reach back to the Resource List") {
 		t.Errorf("got notes %q", w.notes)
 	}
 	s.put("/list.xml", resourcesAt(40, "b@"+minute(13), "n2@"+minute(22), "x@"+minute(39)))
 	s.put("/changes.xml", changesOf(21, "n1 created 21", "n2 created 22", "c deleted 30", "y created 41"))
 	w.clock = w.clock.Add(61 * time.Minute)
-	w.look("compared 2 0 3")
-	w.has("b", "n2", "x", "y")
+	w.pollWant("compared 2 0 3")
+	w.wantLocs("b", "n2", "x", "y")
 }
 
 // A refused comparison does not hold back the changes of the Change Lists.
@@ -533,14 +533,14 @@ func TestRefusedComparison(t *testing.T) {
 	s.put("/list.xml", resourcesAt(10, names...))
 	s.put("/changes.xml", changesOf(0))
 	w.begin("/cap.xml")
-	w.look("compared 30 0 0")
+	w.pollWant("compared 30 0 0")
 	s.put("/list.xml", resourcesAt(20, names[:10]...))
 	var changes []string
 	for i := range 3 {
 		changes = append(changes, fmt.Sprintf("new%d created %d", i, 30+i))
 		s.put("/changes.xml", changesOf(0, changes...))
 		w.clock = w.clock.Add(25 * time.Hour)
-		if res := w.look("20 of the "); res.Created != 1 {
+		if res := w.pollWant("20 of the "); res.Created != 1 {
 			t.Errorf("poll %d: Poll() = %+v", i, res)
 		}
 	}
@@ -548,5 +548,5 @@ func TestRefusedComparison(t *testing.T) {
 	if w.opts.MaxDelete, err = reconcile.ParseBound("20"); err != nil {
 		t.Fatal(err)
 	}
-	w.look("compared 0 0 20")
+	w.pollWant("compared 0 0 20")
 }

@@ -25,26 +25,26 @@ func TestSiteOfMovingList(t *testing.T) {
 	s.put("/a.xml", listOf("a1@2026-01-01", "a2@2026-01-01"))
 	s.put("/b.xml", listOf("b1@2026-01-01", "a2@2026-01-01"))
 	w.begin("/")
-	if res := w.look("compared 3 0 0"); !res.Complete {
+	if res := w.pollWant("compared 3 0 0"); !res.Complete {
 		t.Errorf("Poll() = %+v", res)
 	}
-	w.look("unchanged 0 0 0")
+	w.pollWant("unchanged 0 0 0")
 	s.put("/b.xml", listOf("b1@2026-02-01", "a2@2026-01-01"))
-	w.look("compared 0 1 0")
+	w.pollWant("compared 0 1 0")
 	s.put("/robots.txt", "User-agent: *\nDisallow:")
-	w.look("robots.txt names no sitemap")
+	w.pollWant("robots.txt names no sitemap")
 	s.drop("/robots.txt")
 	s.drop("/a.xml")
-	w.look("the answer is 404") // nor is there anything else
+	w.pollWant("the answer is 404") // nor is there anything else
 	s.put("/sitemap.xml", listOf("a1@2026-01-01", "b1@2026-02-01"))
-	w.look("compared 0 0 1")
-	w.look("unchanged 0 0 0")
-	w.has("a1", "b1")
+	w.pollWant("compared 0 0 1")
+	w.pollWant("unchanged 0 0 0")
+	w.wantLocs("a1", "b1")
 	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "at another URL") {
 		t.Errorf("got notes %q", w.notes)
 	}
 	s.put("/sitemap.xml", listOf())
-	w.look("the source lists no resources")
+	w.pollWant("the source lists no resources")
 }
 
 // After a source has moved, the deletions of the day still count.
@@ -56,14 +56,14 @@ func TestMovedSourceKeepsDeletions(t *testing.T) {
 	s.put("/robots.txt", "Sitemap: /a.xml\n")
 	s.put("/a.xml", listOf(strings.Fields("a b c d e f g h i j k l")...))
 	w.begin("/")
-	w.look("compared 12 0 0")
+	w.pollWant("compared 12 0 0")
 	s.put("/a.xml", listOf("a", "b", "c", "d"))
-	w.look("compared 0 0 8")
+	w.pollWant("compared 0 0 8")
 	s.drop("/robots.txt")
 	s.drop("/a.xml")
 	s.put("/sitemap.xml", listOf("a"))
-	w.look("3 more of the 12 known resources would be deleted, after 8 within a day")
-	w.has("a", "b", "c", "d")
+	w.pollWant("3 more of the 12 known resources would be deleted, after 8 within a day")
+	w.wantLocs("a", "b", "c", "d")
 }
 
 // The lists move, and at the new place do not reach back to their Resource List. The hub knows
@@ -76,14 +76,14 @@ func TestMovedIncompleteLists(t *testing.T) {
 	s.put("/list.xml", list)
 	s.put("/changes.xml", changesOf(0, "b deleted 11", "c created 12"))
 	w.begin("/cap.xml")
-	w.look("compared 2 0 0")
+	w.pollWant("compared 2 0 0")
 	s.drop("/list.xml")
 	s.drop("/changes.xml")
 	s.put("/moved/list.xml", list)
 	s.put("/moved/changes.xml", changesOf(13, "d created 14"))
 	s.put("/cap.xml", strings.ReplaceAll(s.docs["/cap.xml"], "HOST/", "HOST/moved/"))
-	w.look("changes 1 0 0")
-	w.has("a", "c", "d")
+	w.pollWant("changes 1 0 0")
+	w.wantLocs("a", "c", "d")
 }
 
 // While a server is busy, Find starts over when the server allows it.

@@ -15,32 +15,32 @@ import (
 	"github.com/rshub/rshub/internal/testutil/oaitest"
 )
 
-// The error in an answer counts, whatever its HTTP status is.
+// The error in a response counts, whatever its HTTP status is.
 func TestErrorStatus(t *testing.T) {
 	for _, status := range []int{200, 400, 404, 410, 422, 500} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			w := newWorld(t, &oaitest.Repository{})
 			locs := w.fill(3)
 			_, err := w.full()
-			w.wants(0, 0, err, locs...)
+			w.want(0, 0, err, locs...)
 			w.Misbehave(oaitest.Faults{ErrorStatus: status})
 			w.wait(time.Hour)
 			n, err := w.news()
-			w.wants(0, n, err, locs...)
+			w.want(0, n, err, locs...)
 			w.Put("oai:x:new", "", "")
 			w.wait(time.Minute)
 			n, err = w.news()
-			w.wants(1, n, err, append(locs, "new")...)
+			w.want(1, n, err, append(locs, "new")...)
 			w.Misbehave(oaitest.Faults{ErrorStatus: status, RefuseTimes: true})
 			w.wait(time.Hour)
 			n, err = w.news()
-			w.wants(1, n, err, append(locs, "new")...)
+			w.want(1, n, err, append(locs, "new")...)
 		})
 	}
 }
 
-// answer returns a repository that answers every request but Identify with a status and a
-// list of records.
+// answer returns a repository that answers every request but Identify with a status and a list of
+// records.
 func answer(t *testing.T, status int, list string) *Harvest {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -88,7 +88,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A new record without a datestamp is published, at every look that lists it.
+// A new record without a datestamp is published in every poll that lists it.
 func TestNewsWithoutDatestamp(t *testing.T) {
 	for name, header := range map[string]string{
 		"empty":   "<identifier>oai:x:2</identifier><datestamp/>",
@@ -108,7 +108,7 @@ func TestNewsWithoutDatestamp(t *testing.T) {
 				st = next
 			}
 			if want := `record 1 ("oai:x:2") has no datestamp`; len(notes) != 2 || !strings.Contains(notes[0], want) {
-				t.Errorf("got notes %q, want %q at each look", notes, want)
+				t.Errorf("got notes %q, want %q in each poll", notes, want)
 			}
 		})
 	}
@@ -171,7 +171,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// A resumptionToken is sent back as it came, whatever characters it has.
+// A resumptionToken is sent back unchanged, whatever characters it has.
 func TestTokenCharacters(t *testing.T) {
 	const token = `a+b%2Bc&d=e/f?g#h ü"<'` + "`|{}[]^~\\"
 	var got []string
@@ -199,7 +199,7 @@ func TestTokenCharacters(t *testing.T) {
 	}
 }
 
-// Datestamps with fractions and offsets are read, although the protocol has neither.
+// Datestamps with fractions and offsets are accepted, although the protocol has neither.
 func TestDatestamps(t *testing.T) {
 	want := time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC)
 	for datestamp, want := range map[string]time.Time{
