@@ -86,7 +86,7 @@ func (p *testDir) open() *Tree {
 
 // A listResult is the result of a list.
 type listResult struct {
-	files map[string]resourcesync.Change // by what follows the base in the loc
+	files map[string]resourcesync.Change // by the part of the loc after the base
 	gaps  []*reconcile.Gap
 	err   error
 	Stats
@@ -211,7 +211,7 @@ func TestLedgerOfInterruptedList(t *testing.T) {
 	for i := range 2_000 {
 		p.write(fmt.Sprintf("%04d", i), fmt.Sprint(i))
 	}
-	killed := filepath.Join(t.TempDir(), "killed") // as the system has it when the process is killed
+	killed := filepath.Join(t.TempDir(), "killed") // state of the files when the process is killed
 	n := 0
 	for range p.open().Resources(t.Context()) {
 		if n++; n == 1_500 {

@@ -28,9 +28,9 @@ type watchedDir struct {
 	*testDir
 	*Watcher
 	known map[string]string   // hashes by loc
-	dirs  map[string]bool     // the beginnings of what was known that end in a slash
-	times map[string][]string // what was seen of a loc, in the order in which it was seen
-	lost  int                 // how often everything was listed anew
+	dirs  map[string]bool     // prefixes of known locs that end in a slash
+	times map[string][]string // observations of a loc, in order
+	lost  int                 // number of full lists
 }
 
 // newWatch watches a directory that has these files.
@@ -187,7 +187,7 @@ func TestWatcher(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		act  func(w *watchedDir)
-		lost bool // everything is listed anew
+		lost bool // everything is listed again
 	}{
 		{"a new file", func(w *watchedDir) { w.write("new", "1") }, false},
 		{"a file that changes", func(w *watchedDir) { w.write("a", "2") }, false},
@@ -204,7 +204,7 @@ func TestWatcher(t *testing.T) {
 			}
 		}, false},
 		{"a directory that goes", func(w *watchedDir) { w.do(os.RemoveAll(w.path("d"))) }, false},
-		{"a directory that comes anew", func(w *watchedDir) {
+		{"recreated directory", func(w *watchedDir) {
 			w.do(os.RemoveAll(w.path("d")))
 			w.write("d/e/other", "1")
 		}, false},
@@ -237,7 +237,7 @@ func TestWatcher(t *testing.T) {
 			w.write("link", "1")
 		}, false},
 		{"a file that becomes a pipe", func(w *watchedDir) { w.do(os.Remove(w.path("a")), syscall.Mkfifo(w.path("a"), 0o644)) }, false},
-		{"names that are no UTF-8", func(w *watchedDir) {
+		{"names that are not UTF-8", func(w *watchedDir) {
 			w.write("bad\xff", "1")
 			w.write("bad\xfe/in", "1")
 			w.do(os.Rename(w.path("a"), w.path("bad\xfd")))
@@ -330,8 +330,8 @@ func TestWatcherOverflow(t *testing.T) {
 		t.Skipf("the queue takes %s events", text)
 	}
 	w := newUnread(t, "a", "b", "d/c")
-	for i := range bound + 20_000 { // some are in the buffers of the program
-		w.do(os.Chmod(w.path([]string{"a", "b"}[i%2]), 0o600|fs.FileMode(i%2))) // the system merges neighbours that are equal
+	for i := range bound + 20_000 { // some fit into the buffers of the program
+		w.do(os.Chmod(w.path([]string{"a", "b"}[i%2]), 0o600|fs.FileMode(i%2))) // the system merges consecutive equal events
 	}
 	w.write("d/c", "lost")
 	w.write("d/new", "lost")
@@ -340,7 +340,7 @@ func TestWatcherOverflow(t *testing.T) {
 	if w.lost == 0 || len(w.times[watchBase+"d/new"]) > 0 {
 		t.Errorf("got %d full lists and observations %v", w.lost, w.times)
 	}
-	w.write("sentinel", "1") // whoever has seen this one has seen that events were lost once more, if they were
+	w.write("sentinel", "1") // a reader of this event has also seen the loss of earlier ones, if any
 	w.waitSettled()
 	lost := w.lost
 	w.write("d/c", "after that")
@@ -374,7 +374,7 @@ func TestWatcherManyFiles(t *testing.T) {
 		}
 		done <- errs
 	}()
-	w.follows(done) // it tells while they come
+	w.follows(done) // observations arrive in the meantime
 	w.waitSettled()
 	if len(w.known) != n+1 {
 		t.Errorf("got %d known files", len(w.known))
@@ -416,7 +416,7 @@ func TestWatcherRandom(t *testing.T) {
 		done := make(chan error)
 		go func() {
 			defer close(done)
-			for range 60 { // errors are those of what is not there
+			for range 60 { // errors are of files that do not exist
 				dir := path(r.IntN(4))
 				file := filepath.Join(dir, fmt.Sprint("f", r.IntN(4)))
 				switch r.IntN(8) {
@@ -492,7 +492,7 @@ func TestWatcherOfUnsettledFile(t *testing.T) {
 		}
 	}
 	touch()
-	p.slept = touch // the list waits for a until its patience ends; then it comes to d
+	p.slept = touch // the list waits for a until its time is used up, then it reads d
 	w := p.watch()
 	p.slept = nil
 	go w.run()
@@ -521,8 +521,8 @@ func TestWatcherLimit(t *testing.T) {
 	}
 	w.write("more/x", "1")
 	w.write("more/yet/y", "1")
-	w.waitSettled()            // what is in a new directory is told
-	w.write("more/yet/z", "1") // what comes to it is not
+	w.waitSettled()            // files in a new directory are reported
+	w.write("more/yet/z", "1") // later files in it are not
 	w.write("d/b", "2")
 	for len(w.times[watchBase+"d/b"]) == 0 {
 		w.do(w.next(t.Context()))

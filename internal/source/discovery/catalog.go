@@ -213,7 +213,7 @@ func kindOf(specification string) int {
 	return -1
 }
 
-// wellKnown reports whether a URL is that of a Source Description.
+// wellKnown reports whether a URL is the URL of a Source Description.
 func wellKnown(address string) bool {
 	u, err := url.Parse(address)
 	return err == nil && strings.HasSuffix(u.Path, "/.well-known/resourcesync")

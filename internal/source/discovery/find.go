@@ -16,36 +16,40 @@ import (
 
 const maxPages = 200 // maximum number of documents that one Find requests; most are the descriptions of an index
 
-// Find requests a URL, and the documents that it leads to, until it knows what the source
-// offers for one set of resources. It blocks meanwhile. The URL may be that of
+// Find requests a URL, and the documents that it leads to, until it has found what the source
+// offers for one set of resources. It blocks until then. The URL may be the URL of
 //   - a topic, of an rshub or of another hub,
 //   - a Capability List, or a Source Description that names one,
 //   - a Resource List, a Change List, a dump or an index of these; then Find looks for the
 //     Capability List that it belongs to, and the Source has that very list,
-//   - a sitemap that is no document of ResourceSync,
+//   - a sitemap that is not a ResourceSync document,
 //   - a page that links to one of these (rel=resourcesync, in HTML or in its Link header),
-//   - anything at a site that has a Source Description at /.well-known/resourcesync; if
-//     there is nothing at the URL itself, the description must be below it,
+//   - anything at a site that has a Source Description at /.well-known/resourcesync; if the
+//     URL itself does not exist, the description must be below it,
 //   - an API catalog (RFC 9727) that names one of these, a page that links to such a
 //     catalog, or the root of a site that has one at /.well-known/api-catalog,
 //   - the root of a site that has a sitemap.
 //
-// Find tries in this order: the URL itself; then .well-known/resourcesync below it, and,
-// if the URL exists, beside it and at the root of the site; then the API catalogs that the
-// page links to (rel=api-catalog), and if the URL is the root of a site,
-// /.well-known/api-catalog, and what these name: ResourceSync, a repository that speaks
-// OAI-PMH, a sitemap; and if the URL is the root of a site, then the sitemap to which its page links (rel=sitemap), the sitemaps that its
-// robots.txt names, and /sitemap.xml. The first that exists counts. If robots.txt names
-// several sitemaps, it is the Sitemap of the Source itself: a harvest.Lister reads it as
-// an index. A catalog counts only with one repository, and with one sitemap: of several,
-// each may have a part of the resources. Find looks for a sitemap even if it found a
+// Find tries in this order, and uses the first that exists:
+//   - the URL itself;
+//   - .well-known/resourcesync below it, and, if the URL exists, next to it and at the root of
+//     the site;
+//   - the API catalogs that the page links to (rel=api-catalog), and, if the URL is the root
+//     of a site, /.well-known/api-catalog; of these, ResourceSync, a repository that speaks
+//     OAI-PMH, and a sitemap;
+//   - if the URL is the root of a site, the sitemap that its page links to (rel=sitemap), the
+//     sitemaps that its robots.txt names, and /sitemap.xml.
+//
+// If robots.txt names several sitemaps, it is the Sitemap of the Source itself: a harvest.Lister
+// reads it as an index. A catalog counts only with one repository, and with one sitemap: each of
+// several may have only a part of the resources. Find looks for a sitemap even if it found a
 // repository, for callers that only read lists.
 //
-// A catalog that cannot be parsed counts as absent. A server that does not answer at
-// present ends the search, because what it would name goes before what comes later.
+// A catalog that cannot be parsed counts as absent. A server that does not answer at present ends
+// the search, because its documents would take precedence over later ones.
 //
-// An error is a *Several, wraps ErrNothing, or is an error of g, which says which request
-// failed and why. Several goroutines may call Find.
+// An error is a *MultipleSets, wraps ErrNotFound, or is an error of g, which names the request that
+// failed and the cause. Find is safe for concurrent use.
 func Find(ctx context.Context, g *harvest.Getter, address string) (*Source, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {

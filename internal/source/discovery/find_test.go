@@ -122,17 +122,19 @@ func TestFind(t *testing.T) {
 		"/set/header":                  all,
 		"/set/moved":                   all,
 		"/set/resourcelist.xml":        all,
-		"/set/resourcelist-1.xml":      all, // a part leads to the whole
+		"/set/resourcelist-1.xml":      all, // a part leads to its index
 		"/set/changelist.xml":          all,
 		"/set/topic":                   all,
-		"/set/other.xml":               other, // the very list that was asked for
+		"/set/other.xml":               other, // the requested list
 	} {
-		got, err := discovery.Find(t.Context(), getter(), base+path)
-		if err != nil {
-			t.Errorf("Find(%q): %v", path, err)
-		} else if !reflect.DeepEqual(*got, want) {
-			t.Errorf("Find(%q) =\n%+v, want\n%+v", path, *got, want)
-		}
+		t.Run(path, func(t *testing.T) {
+			got, err := discovery.Find(t.Context(), getter(), base+path)
+			if err != nil {
+				t.Errorf("Find(%q): %v", path, err)
+			} else if !reflect.DeepEqual(*got, want) {
+				t.Errorf("Find(%q) =\n%+v, want\n%+v", path, *got, want)
+			}
+		})
 	}
 }
 
@@ -153,16 +155,16 @@ func TestFindSitemapOfSite(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		site site
-		want string // empty: nothing is found
+		want string // empty if nothing is found
 	}{
 		{"nothing", site{"/": "<html>hello"}, ""},
 		{"custom", site{"/sitemap.xml": list}, "/sitemap.xml"},
-		{"custom, beside a page", site{"/": "<html>hello", "/robots.txt": "#\nUser-agent: *\n", "/sitemap.xml": list}, "/sitemap.xml"},
+		{"customary, with a page", site{"/": "<html>hello", "/robots.txt": "#\nUser-agent: *\n", "/sitemap.xml": list}, "/sitemap.xml"},
 		{"a redirect", site{"/": "Location: /en/\n", "/en/": "<html>", "/sitemap.xml": "Location: /sitemap_index.xml\n", "/sitemap_index.xml": list}, "/sitemap_index.xml"},
 		{"no sitemap", site{"/sitemap.xml": "<html>hello"}, ""},
 		{"robots.txt", site{"/robots.txt": "#\nSitemap: BASE/other.xml.gz\n", "/other.xml.gz": packed(list), "/sitemap.xml": list}, "/other.xml.gz"},
 		{"robots.txt of several", site{"/robots.txt": "#\nSitemap: /1.xml\nSitemap: /2.xml", "/sitemap.xml": list}, "/robots.txt"},
-		{"robots.txt of what is not there", site{"/robots.txt": "#\nSitemap: /1.xml", "/sitemap.xml": list}, "/sitemap.xml"},
+		{"robots.txt with missing sitemaps", site{"/robots.txt": "#\nSitemap: /1.xml", "/sitemap.xml": list}, "/sitemap.xml"},
 		{"robots.txt of a text", site{"/robots.txt": "#\nSitemap: /all.txt", "/all.txt": "https://example.org/a\n", "/sitemap.xml": list}, "/all.txt"},
 		{"the page", site{"/": "<html><head><link rel=sitemap href=mine.xml>", "/mine.xml": list, "/robots.txt": "#\nSitemap: /other.xml", "/sitemap.xml": list}, "/mine.xml"},
 		{"a Source Description", site{"/.well-known/resourcesync": whole["/.well-known/resourcesync"], "/set/capabilitylist.xml": document("urlset", "capabilitylist"), "/robots.txt": "#\nSitemap: /sitemap.xml", "/sitemap.xml": list}, ""},
@@ -224,7 +226,7 @@ func TestFindIsPolite(t *testing.T) {
 			t.Errorf("Find(%s): got %v, want an error of the address rules", path, err)
 		}
 	}
-	_, err := discovery.Find(t.Context(), g, s.URL+"/busy") // last, because the host is left alone then
+	_, err := discovery.Find(t.Context(), g, s.URL+"/busy") // last, because the host gets no more requests
 	if busy, ok := errors.AsType[*harvest.Busy](err); !ok || busy.After != 77*time.Second {
 		t.Errorf("Find(/busy): got %v, want busy for 77 s", err)
 	}
@@ -233,7 +235,7 @@ func TestFindIsPolite(t *testing.T) {
 	}
 }
 
-func TestFindSeveral(t *testing.T) {
+func TestFindMultipleSets(t *testing.T) {
 	t.Parallel()
 	base := site{
 		"/.well-known/resourcesync": document("sitemapindex", "description",
@@ -262,20 +264,22 @@ func TestFindSeveral(t *testing.T) {
 	}
 }
 
-func TestFindNothing(t *testing.T) {
+func TestFindNotFound(t *testing.T) {
 	t.Parallel()
 	base := site{
-		"/hello":                  "hello",
-		"/loop":                   "<html><link rel=resourcesync href=loop>",
-		"/feed":                   "<?xml version='1.0'?><rss/>",
-		"/empty-description":      document("urlset", "description"),
-		"/description-of-itself":  document("sitemapindex", "description", "<sitemap><loc>BASE/description-of-itself</loc></sitemap>"),
-		"/capabilities-of-no-one": document("urlset", "description", entry("BASE/hello", "capabilitylist")),
+		"/hello":                   "hello",
+		"/loop":                    "<html><link rel=resourcesync href=loop>",
+		"/feed":                    "<?xml version='1.0'?><rss/>",
+		"/empty-description":       document("urlset", "description"),
+		"/description-of-itself":   document("sitemapindex", "description", "<sitemap><loc>BASE/description-of-itself</loc></sitemap>"),
+		"/capabilities-of-nothing": document("urlset", "description", entry("BASE/hello", "capabilitylist")),
 	}.start(t)
-	for _, path := range []string{"/hello", "/loop", "/feed", "/empty-description", "/description-of-itself", "/capabilities-of-no-one"} {
-		if s, err := discovery.Find(t.Context(), getter(), base+path); !errors.Is(err, discovery.ErrNotFound) {
-			t.Errorf("Find(%q) = %+v, %v, want ErrNotFound", path, s, err)
-		}
+	for _, path := range []string{"/hello", "/loop", "/feed", "/empty-description", "/description-of-itself", "/capabilities-of-nothing"} {
+		t.Run(path, func(t *testing.T) {
+			if s, err := discovery.Find(t.Context(), getter(), base+path); !errors.Is(err, discovery.ErrNotFound) {
+				t.Errorf("Find(%q) = %+v, %v, want ErrNotFound", path, s, err)
+			}
+		})
 	}
 	for address, want := range map[string]string{
 		base + "/absent":     "404: Not Found",
@@ -289,7 +293,7 @@ func TestFindNothing(t *testing.T) {
 	}
 }
 
-func TestFindBroken(t *testing.T) {
+func TestFindTruncatedCapabilityList(t *testing.T) {
 	t.Parallel()
 	base := site{
 		"/torn.xml":                 strings.TrimSuffix(document("urlset", "capabilitylist", entry("BASE/r.xml", "resourcelist")), "</urlset>"),
@@ -332,7 +336,7 @@ func TestFindRefused(t *testing.T) {
 			_, _ = w.Write([]byte(text))
 		case "/capabilitylist.xml":
 			_, _ = w.Write([]byte(document("urlset", "capabilitylist")))
-		case "/": // as servers answer that have no page there
+		case "/": // like servers without a page there
 			w.WriteHeader(http.StatusForbidden)
 		default:
 			w.WriteHeader(http.StatusNotFound)

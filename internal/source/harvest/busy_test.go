@@ -51,7 +51,7 @@ func TestBusyHostGetsNoRequests(t *testing.T) {
 		}
 		busy = false
 		begin := time.Now()
-		a, err := g.Get(t.Context(), "the list", "http://a.example/list", Version{}) // it waits for the rest
+		a, err := g.Get(t.Context(), "the list", "http://a.example/list", Version{}) // waits for the rest
 		if err != nil || time.Since(begin) != 40*time.Minute {
 			t.Fatalf("after %v: got error %v", time.Since(begin), err)
 		}

@@ -50,7 +50,7 @@ func TestChangesOfIndex(t *testing.T) {
 	o.put("/3", listOf(` from="`+day("5")+`"`, "d created 6"))
 	want("", []string{"a created 1", "b created 2", "c created 4", "d created 6"}, []string{"/index", "/1", "/2", "/3"})
 	want("6", []string{"d created 6"}, []string{"/index", "/3"})
-	o.put("/index", indexOf(o.url, "/2", "/3", "/4")) // it does not say when they begin or end
+	o.put("/index", indexOf(o.url, "/2", "/3", "/4")) // without from and until
 	o.put("/4", listOf("", "e created 7"))
 	want("6", []string{"d created 6", "e created 7"}, []string{"/index", "/2", "/3", "/4"})
 

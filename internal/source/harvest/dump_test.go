@@ -44,9 +44,11 @@ func TestDump(t *testing.T) {
 		t.Errorf("package 0 = %+v", p)
 	}
 	for at, says := range map[string]string{"/nested": "it may name only dumps", "/list": `"resourcelist", want resourcedump`, "/half": "ends early", "/many": "at most 3", "/absent": "404"} {
-		if d, err := l.Dump(t.Context(), s.URL+at); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("Dump(%s) = %+v, %v", at, d, err)
-		}
+		t.Run(at, func(t *testing.T) {
+			if d, err := l.Dump(t.Context(), s.URL+at); err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("Dump(%s) = %+v, %v", at, d, err)
+			}
+		})
 	}
 }
 

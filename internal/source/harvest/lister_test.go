@@ -85,7 +85,7 @@ func TestListerReads(t *testing.T) {
 		name string
 		docs map[string]string // by path; the listing is at /list
 		want []string          // HOST stands for the server
-		odd  string            // in what is told; empty: nothing is told
+		odd  string            // in the notes; empty means no notes
 	}{
 		{"a sitemap", map[string]string{"/list": sitemapOpen + `<url><loc>https://a.example/1</loc><lastmod>2026-01-02</lastmod><priority>0.5</priority></url>
 			<url><loc> https://a.example/0?a=1&amp;b=2
@@ -107,11 +107,11 @@ func TestListerReads(t *testing.T) {
 		{"another namespace", map[string]string{"/list": `<urlset xmlns="https://www.google.com/schemas/sitemap/0.84"><url><loc>https://a.example/1</loc><lastmod>2026</lastmod></url></urlset>`},
 			[]string{"https://a.example/1 2026-01-01T00:00:00Z"}, "namespace of urlset: got"},
 		{"no namespace", map[string]string{"/list": `<urlset><url><loc>https://a.example/1</loc></url></urlset>`}, []string{"https://a.example/1"}, "namespace of urlset: got"},
-		{"dates that are none", map[string]string{"/list": sitemapOpen + `<url><loc>https://a.example/1</loc><lastmod>2024-02-30</lastmod></url><url><loc>https://a.example/2</loc><lastmod/></url></urlset>`},
+		{"invalid dates", map[string]string{"/list": sitemapOpen + `<url><loc>https://a.example/1</loc><lastmod>2024-02-30</lastmod></url><url><loc>https://a.example/2</loc><lastmod/></url></urlset>`},
 			[]string{"https://a.example/1", "https://a.example/2"}, "day out of range"},
 		{"an encoding", map[string]string{"/list": `<?xml version="1.0" encoding="windows-1252"?>` + sitemapOpen[21:] + "<url><loc>https://a.example/\xe4</loc></url></urlset>"}, []string{"https://a.example/%C3%A4"}, "; using http"},
 		{"a document type", map[string]string{"/list": `<!DOCTYPE urlset PUBLIC "x" "http://x.example/sitemap.dtd">` + sitemapOpen[21:] + "<url><loc>https://a.example/1</loc></url></urlset>"}, []string{"https://a.example/1"}, ""},
-		{"locs that are no URIs", map[string]string{"/list": sitemapOpen + `<url><loc>https://a.example/ä b?c=d e#f</loc></url><url><loc>/x</loc></url></urlset>`},
+		{"locs that are not URIs", map[string]string{"/list": sitemapOpen + `<url><loc>https://a.example/ä b?c=d e#f</loc></url><url><loc>/x</loc></url></urlset>`},
 			[]string{"https://a.example/%C3%A4%20b?c=d%20e", "HOST/x"}, "; using http"},
 		{"internationalized hosts", map[string]string{"/list": rsOpen + `<url><loc>https://bücher.example/ä</loc></url><url><loc>https://b%C3%BCcher.example/2</loc><rs:ln rel="up" href="https://BÜCHER.example/"/></url></urlset>`},
 			[]string{"https://xn--bcher-kva.example/%C3%A4", "https://xn--bcher-kva.example/2 up=https://xn--bcher-kva.example/"}, "; using http"},
@@ -181,7 +181,7 @@ func TestListerRefuses(t *testing.T) {
 		{"no end", says(sitemapOpen + entry), "ends early: </urlset> is missing"},
 		{"no loc", says(sitemapOpen + entry + "<url><lastmod>2026</lastmod></url></urlset>"), "entry 2: loc is missing"},
 		{"two locs", says(sitemapOpen + "<url><loc>https://a.example/1</loc><loc>https://a.example/2</loc></url></urlset>"), "entry 1 (https://a.example/1): entry has more than one loc"},
-		{"a loc that is no URL", says(sitemapOpen + entry + "<url><loc>https://</loc></url></urlset>"), `entry 2 (https://): loc: URL: got "https:", want a URI with a host`},
+		{"a loc that is not a URL", says(sitemapOpen + entry + "<url><loc>https://</loc></url></urlset>"), `entry 2 (https://): loc: URL: got "https:", want a URI with a host`},
 		{"an entry of another namespace", says(sitemapOpen + entry + `<url xmlns=""><loc>https://a.example/2</loc></url></urlset>`), `unexpected element "url"`},
 		{"an entry of an index", says(sitemapOpen + entry + `<sitemap><loc>HOST/2</loc></sitemap></urlset>`), `unexpected element "sitemap"`},
 		{"a Change List", says(rsOpen + `<rs:md capability="changelist"/></urlset>`), `got capability "changelist"`},

@@ -16,7 +16,7 @@ import (
 // A shaky transport truncates responses. For each path, it truncates the first responses after
 // these numbers of bytes.
 type shaky struct {
-	docs  map[string][]string // by path; the answers in turn, the last one for ever
+	docs  map[string][]string // responses by path, in order; the last one is repeated
 	cuts  map[string][]int
 	asked []string
 }

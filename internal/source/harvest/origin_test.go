@@ -18,7 +18,7 @@ type origin struct {
 	mu    sync.Mutex
 	docs  map[string]string // by path
 	asked []string          // paths, in order
-	hold  chan struct{}     // unless it is nil, answers wait until it is closed
+	hold  chan struct{}     // if not nil, responses wait until it is closed
 }
 
 func newOrigin(t *testing.T) *origin {

@@ -40,7 +40,7 @@ func TestListerSkips(t *testing.T) {
 					o.put(path, doc)
 				}
 				l, seen := &Lister{Getter: &Getter{Client: http.DefaultClient}}, new(Seen)
-				for range 2 { // the second listing is not taken for unchanged
+				for range 2 { // the second listing does not count as unchanged
 					var locs, skipped []string
 					for e, err := range l.Since(t.Context(), o.url+"/list", seen) {
 						if s, ok := errors.AsType[*Skipped](err); ok {

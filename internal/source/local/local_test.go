@@ -110,7 +110,7 @@ func TestDifferencesWithOtherPublishers(t *testing.T) {
 			}
 			batch = nil
 		}
-		if len(found) == 5000 { // in the first part; these are in this one or in a later one
+		if len(found) == 5000 { // in the first part; the others are in this part or a later one
 			for i := range 20 {
 				publishOther(1 + i*n/20)
 			}

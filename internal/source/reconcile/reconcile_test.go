@@ -33,7 +33,7 @@ type memoryHub struct {
 	complete  bool
 	published []string // "created LOC"
 	batches   int
-	lose      int // this batch is taken, and its answer is lost
+	lose      int // number of the batch that is accepted, but whose response is lost
 }
 
 var errLost = errors.New("the answer is lost")
@@ -225,7 +225,7 @@ func TestSync(t *testing.T) {
 	h.wantEqual(l)
 }
 
-// An empty source creates an empty set, of which the hub knows everything.
+// An empty source creates an empty set, which is complete.
 func TestSyncEmptySource(t *testing.T) {
 	h := newHub(t)
 	if r, _, err := h.sync(list{}.listing(), Options{}); err != nil || !h.exists || !h.complete || !r.Complete {
@@ -538,7 +538,7 @@ func TestDeletionsOfADay(t *testing.T) {
 	if kept != 2 {
 		t.Errorf("SaveDeletions was called %d times", kept)
 	}
-	run(0, some, "<nil>") // somebody allows it: what comes is counted anew without that bound
+	run(0, some, "<nil>") // an operator allows it: later deletions are counted from zero without that bound
 	run(9, some, "9 more of the 200 known resources would be deleted, after 24 within a day")
 	run(0, Bound{}, "<nil>")
 	now = now.Add(25 * time.Hour)
@@ -599,7 +599,7 @@ func TestDeletionsAfterCrash(t *testing.T) {
 			for i := 15; i < 30; i++ { // they come back
 				l[fmt.Sprintf("%05d", i)] = "1"
 			}
-			if err := run(0, 15); err != nil { // which may be deleted, once
+			if err := run(0, 15); err != nil { // they may be deleted, once
 				t.Errorf("Sync() of the same = %v", err)
 			}
 			h.wantEqual(l)
@@ -621,16 +621,18 @@ func TestBound(t *testing.T) {
 		{"50%", 50, 100, 50, true}, {"50%", 51, 100, 49, false}, {"0.5%", 1, 100, 99, false}, {"100%", 7, 7, 0, true},
 		{"all", 1_000_000, 1_000_000, 0, true},
 	} {
-		b := Bound{}
-		if test.bound != "" {
-			var err error
-			if b, err = ParseBound(test.bound); err != nil {
-				t.Fatal(err)
+		t.Run(fmt.Sprintf("%s of %d", test.bound, test.held), func(t *testing.T) {
+			b := Bound{}
+			if test.bound != "" {
+				var err error
+				if b, err = ParseBound(test.bound); err != nil {
+					t.Fatal(err)
+				}
 			}
-		}
-		if got := b.Allows(test.deleted, test.held, test.listed); got != test.want {
-			t.Errorf("Bound %q: Allows(%d, %d, %d) = %v", test.bound, test.deleted, test.held, test.listed, got)
-		}
+			if got := b.Allows(test.deleted, test.held, test.listed); got != test.want {
+				t.Errorf("Bound %q: Allows(%d, %d, %d) = %v", test.bound, test.deleted, test.held, test.listed, got)
+			}
+		})
 	}
 	for _, bad := range []string{"", "-1", "101%", "x", "%", "NaN%", "1e3", "All"} {
 		if _, err := ParseBound(bad); err == nil {

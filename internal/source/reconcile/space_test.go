@@ -44,7 +44,7 @@ func TestReservedSpaceIncludesChanges(t *testing.T) {
 		return func(yield func(*feed.Entry, error) bool) {
 			for i := range n {
 				e := entry(fmt.Sprint(random.Int64(), "-", i), "")
-				e.Change.Hash = fmt.Sprintf("md5:%016x%016x", random.Uint64(), random.Uint64()) // which does not compress
+				e.Change.Hash = fmt.Sprintf("md5:%016x%016x", random.Uint64(), random.Uint64()) // not compressible
 				if !yield(e, nil) {
 					return
 				}

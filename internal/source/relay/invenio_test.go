@@ -19,7 +19,7 @@ import (
 type invenio struct {
 	now     func() time.Time
 	records map[string]time.Time // when each was updated
-	slow    time.Duration        // how much later the request for the next page comes, once
+	slow    time.Duration        // delay of the next request for a page, once
 }
 
 func (s *invenio) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -15,7 +15,7 @@ func TestMarkOfManyChanges(t *testing.T) {
 	for name, test := range map[string]struct {
 		n     int
 		step  time.Duration
-		again int // how many changes the next look publishes again
+		again int // number of changes that the next poll publishes again
 	}{
 		"few":                  {100, time.Second, 0},
 		"many":                 {3 * maxRecent, 50 * time.Millisecond, 0},
@@ -27,7 +27,7 @@ func TestMarkOfManyChanges(t *testing.T) {
 			for i := range test.n {
 				changes = append(changes, resourcesync.Change{Loc: fmt.Sprint("https://a.example/", i), Change: resourcesync.Created, Datetime: begin.Add(time.Duration(i) * test.step)})
 			}
-			last := changes[0] // the first resource goes again
+			last := changes[0] // the first resource is deleted again
 			last.Change, last.Datetime = resourcesync.Deleted, changes[test.n-1].Datetime
 			changes = append(changes, last)
 			m := Mark{Recent: map[string]time.Time{}}

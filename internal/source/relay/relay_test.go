@@ -28,7 +28,7 @@ import (
 // A hub is a set of a hub in this process.
 type hub struct {
 	reconcile.Set
-	fails int // of the publishes to come, the number of the one that fails after the hub has it; 0: none
+	fails int // number of the next publish that fails after the hub has accepted it; zero means none
 }
 
 var errLost = errors.New("the answer was lost")
@@ -53,7 +53,7 @@ type world struct {
 	url   string // of the source
 	clock time.Time
 	opts  relay.Options
-	state []byte // as it was kept
+	state []byte // as stored
 	notes []string
 	gaps  []string
 }
@@ -360,12 +360,12 @@ func TestChangeInTheFuture(t *testing.T) {
 	s.put("/changes.xml", later(changesOf(0, "a created 1", "b created 59", "c created 2", "a deleted 58"), 59, 58))
 	w.pollWant("changes 1 0 1")
 	w.wantLocs("b", "c")
-	for i := range 3 { // it is not published again as the others go on
+	for i := range 3 { // it is not published again with the other changes
 		s.put("/changes.xml", later(changesOf(0, "a created 1", "b created 59", "c created 2", "a deleted 58", fmt.Sprintf("d%d created %d", i, 3+i)), 59, 58))
 		w.pollWant("changes 1 0 0")
 	}
 	s.put("/changes.xml", later(changesOf(0, "a created 1", "b created 59", "c created 2", "a deleted 58", "d2 created 5", "b deleted 6"), 59, 58))
-	w.pollWant("changes 0 0 1") // b is deleted behind its change of the future
+	w.pollWant("changes 0 0 1") // b is deleted after its change in the future
 	// A mark in the future is ignored.
 	st := new(relay.State)
 	if err := json.Unmarshal(w.state, st); err != nil {
@@ -493,7 +493,7 @@ func TestStaleResourceList(t *testing.T) {
 	changes := []string{"a deleted 11", "d created 12", "b updated 13", "e created 14", "e deleted 15"}
 	s.put("/changes.xml", changesOf(0, changes...))
 	w.begin("/cap.xml")
-	w.pollWant("compared 3 0 0") // b, c and d as they are now
+	w.pollWant("compared 3 0 0") // the current b, c and d
 	w.wantLocs("b", "c", "d")
 	for i := range 3 {
 		w.clock = w.clock.Add(25 * time.Hour)

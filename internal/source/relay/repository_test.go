@@ -130,7 +130,7 @@ func TestRepositoryNamelessRecords(t *testing.T) {
 		w.clock = w.clock.Add(25 * time.Hour)
 	}
 	day("compared 4 0 0", 2, 0, false)
-	day("compared 0 0 0", 2, 0, true) // there is nothing new without a name
+	day("compared 0 0 0", 2, 0, true) // there is no new record without an identifier
 	r.Vanish("oai:x:a")
 	day("compared 0 0 0", 2, 1, true)
 	day("compared 0 0 1", 2, 0, true)

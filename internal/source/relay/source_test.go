@@ -35,7 +35,7 @@ func TestSiteOfMovingList(t *testing.T) {
 	w.pollWant("robots.txt names no sitemap")
 	s.drop("/robots.txt")
 	s.drop("/a.xml")
-	w.pollWant("the answer is 404") // nor is there anything else
+	w.pollWant("the answer is 404") // nothing else exists either
 	s.put("/sitemap.xml", listOf("a1@2026-01-01", "b1@2026-02-01"))
 	w.pollWant("compared 0 0 1")
 	w.pollWant("unchanged 0 0 0")

@@ -28,7 +28,7 @@ type world struct {
 	state *State
 	notes []string
 	bad   []string
-	held  map[string]string // what a hub would hold: lastmod by URL
+	held  map[string]string // resources of a hub: lastmod by URL
 }
 
 func newWorld(t *testing.T, r *oaitest.Repository) *world {
@@ -165,7 +165,7 @@ func TestHarvest(t *testing.T) {
 				w.want(0, n, err, locs...)
 			}
 			w.wait(15 * time.Minute)
-			w.PutAt("oai:x:late", "", "", w.clock.Add(-16*time.Minute)) // its transaction took a while
+			w.PutAt("oai:x:late", "", "", w.clock.Add(-16*time.Minute)) // from a long transaction
 			n, err = w.news()
 			w.want(1, n, err, append(locs, "late")...)
 		})
@@ -190,7 +190,7 @@ func TestHarvestDatedBack(t *testing.T) {
 		w.want(-1, 0, err, locs...)
 	}
 	w.wait(time.Minute)
-	_, _ = w.news() // what the wider overlap repeats
+	_, _ = w.news() // repetitions of the wider overlap
 	w.wait(time.Hour)
 	w.PutAt("oai:x:ages", "", "", w.clock.Add(-1000*time.Hour))
 	n, err := w.news()
@@ -230,7 +230,7 @@ func TestHarvestMisbehaving(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		faults oaitest.Faults
-		want   string // in the doubt or the error; empty: all is well
+		want   string // in the doubt or the error; empty means no error
 		note   string
 	}{
 		{"well-behaved", oaitest.Faults{}, "", ""},
@@ -270,7 +270,7 @@ func TestHarvestMisbehaving(t *testing.T) {
 			before := *w.state
 			w.Misbehave(test.faults)
 			doubts, err := w.full()
-			if test.note == "early" { // a first part without a token is a whole list: the size is unknown
+			if test.note == "early" { // a first part without a token is a complete list, because the size is unknown
 				if len(w.held) != 5 {
 					t.Errorf("harvester has %d resources", len(w.held))
 				}
@@ -295,7 +295,7 @@ func TestNewsMisbehaving(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		faults oaitest.Faults
-		want   string // the error; empty: all is well
+		want   string // in the error; empty means no error
 		note   string
 	}{
 		{"busy", oaitest.Faults{Busy: 1}, "", ""},
@@ -337,7 +337,7 @@ func TestNewsMisbehaving(t *testing.T) {
 					t.Errorf("got error %v, want %s", err, test.want)
 				}
 				w.want(0, 0, nil, locs...)
-				w.Misbehave(oaitest.Faults{}) // what failed is not lost
+				w.Misbehave(oaitest.Faults{}) // failed changes are not lost
 				w.bad = nil
 				_, err = w.news()
 			}
@@ -419,7 +419,7 @@ func TestNewsClockBack(t *testing.T) {
 	w.wait(24 * time.Hour)
 	n, err := w.news()
 	w.want(0, n, err, locs...)
-	w.wait(-minOverlap) // within the overlap, nothing can be missed
+	w.wait(-minOverlap) // no change within the overlap is missed
 	w.Put("oai:x:a", "", "")
 	w.wait(time.Minute)
 	n, err = w.news()

@@ -61,7 +61,7 @@ func TestRefusals(t *testing.T) {
 		status int
 		list   string
 		want   string
-		away   bool // the failure is one of HTTP
+		away   bool // whether the failure is an HTTP error
 	}{
 		{"error", 422, `<error code="cannotDisseminateFormat">no x</error>`, "the repository answers cannotDisseminateFormat: no x", false},
 		{"error without text", 400, `<error code="badArgument"/>`, "the repository answers badArgument", false},
@@ -122,7 +122,7 @@ func TestDamage(t *testing.T) {
 	for _, tt := range []struct {
 		name, list string
 		template   Template
-		want       []string // locs, or what is wrong with a record
+		want       []string // locs, or rules that a record breaks
 		note       string
 	}{
 		{"control character", record("1", "a\x03") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): left out text of the metadata`},
