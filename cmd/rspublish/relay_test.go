@@ -114,7 +114,7 @@ func TestRelayOutput(t *testing.T) {
 	if code, _, stderr := run("-set", "x"); code != exitUsage || !strings.Contains(stderr, "rspublish relay -h") {
 		t.Errorf("relay without a URL = %d, want %d: %s", code, exitUsage, stderr)
 	}
-	if code, _, stderr := run("-set", "x", "-once", source.URL+"/?key=SECRET"); code != exitInput || !strings.Contains(stderr, "no source that can be relayed") || strings.Contains(stderr, "SECRET") {
+	if code, _, stderr := run("-set", "x", "-once", source.URL+"/?key=SECRET"); code != exitInput || !strings.Contains(stderr, "find a source at the URL") || strings.Contains(stderr, "SECRET") {
 		t.Errorf("relay without a source = %d, want %d: %s", code, exitInput, stderr)
 	}
 	if code, _, stderr := run("-set", "x", "-once", "-oai", source.URL+"/?key=SECRET"); code != exitInput || !strings.Contains(stderr, "the answer is 404") || strings.Contains(stderr, "SECRET") {

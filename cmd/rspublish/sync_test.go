@@ -188,7 +188,7 @@ func TestSyncLists(t *testing.T) {
 	docs.Store("/list.xml", sitemap("1", "3", "3"))
 	run(0, `"created":1,"updated":0,"deleted":1,`, "", web.URL+"/list.xml")
 	docs.Store("/", "<html>hello")
-	run(exitInput, "nor a sitemap", "", web.URL)
+	run(exitInput, "no sitemap in robots.txt", "", web.URL)
 	docs.Store("/robots.txt", "User-agent: *\nDisallow: /private\nSitemap: "+web.URL+"/list.xml\nSitemap: /more.xml\n")
 	docs.Store("/more.xml", sitemap("3", "4"))
 	run(0, `"created":1,"updated":0,"deleted":0,`, "", web.URL+"/")

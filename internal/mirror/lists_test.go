@@ -235,7 +235,7 @@ func TestFuture(t *testing.T) {
 		}
 	}
 	list(changed("/a", "a1", "2026-01-02T00:00:00Z"), changed("/b", "b1", "2099-01-01T00:00:00Z"))
-	look("lies in the future")
+	look("is in the future")
 	b.has("/b", "b1")
 	list(changed("/a", "a2", "2026-01-03T00:00:00Z"))
 	look("")

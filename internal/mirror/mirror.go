@@ -112,7 +112,7 @@ func (s *SourceError) Unwrap() error { return s.Err }
 
 // Run mirrors the source until ctx is done. With once, Run ends when the sink has
 // everything that the source has, and everything that failed was tried again. Left then
-// says what is missing. An error of the sink, such as a *reconcile.TooMany, ends Run.
+// says what is missing. An error of the sink, such as a *reconcile.TooManyDeletions, ends Run.
 // When ctx is done, the error is nil, except with once.
 func (m *Mirror) Run(ctx context.Context, once bool) (Left, error) {
 	ctx, cancel := context.WithCancelCause(ctx)

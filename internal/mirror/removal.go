@@ -78,13 +78,13 @@ func (d *Directory) remove(ctx context.Context, gone []feed.Entry) error {
 	return nil
 }
 
-// mayDelete returns a *reconcile.TooMany if n resources must not be deleted now.
+// mayDelete returns a *reconcile.TooManyDeletions if n resources must not be deleted now.
 func (d *Directory) mayDelete(n, _ uint64) error {
 	_, err := d.toll(n, some)
 	return err
 }
 
-// mayEmpty returns a *reconcile.TooMany if all files must not be deleted because the source lists
+// mayEmpty returns a *reconcile.TooManyDeletions if all files must not be deleted because the source lists
 // no resource.
 func (d *Directory) mayEmpty() error {
 	_, err := d.toll(uint64(d.home.Ledger.Counts().Files), 0)
