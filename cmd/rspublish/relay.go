@@ -65,7 +65,7 @@ func (r *relayRun) run(ctx context.Context) error {
 	defer release()
 	getter := r.newGetter(&r.cfg.config, r.bar.Note)
 	poller := relay.New(set, getter, &r.file.State, relay.Options{
-		Find: func(ctx context.Context) (relay.Source, error) { return r.findSource(ctx, getter) },
+		Find:         func(ctx context.Context) (relay.Source, error) { return r.findSource(ctx, getter) },
 		CompareEvery: r.cfg.full, MaxDelete: r.cfg.maxDelete, Now: r.now,
 		Note: r.printNote, Gap: r.printGap,
 		Save: func(*relay.State) error { return storeJSON(r.file.path, &r.file) },

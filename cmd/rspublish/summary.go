@@ -37,12 +37,12 @@ func (d *changeCounts) String() string {
 type summary struct {
 	changeCounts
 	How      relay.Method `json:"how,omitempty"` // only for relay
-	Listed   uint64    `json:"listed"`
-	Unknown  int       `json:"unknown"`
-	Gaps     int       `json:"gaps"`
-	Kept     int       `json:"kept"`
-	Complete bool      `json:"complete"`
-	DryRun   bool      `json:"dryRun,omitempty"`
+	Listed   uint64       `json:"listed"`
+	Unknown  int          `json:"unknown"`
+	Gaps     int          `json:"gaps"`
+	Kept     int          `json:"kept"`
+	Complete bool         `json:"complete"`
+	DryRun   bool         `json:"dryRun,omitempty"`
 }
 
 // newSummary returns the summary of r.

@@ -53,15 +53,15 @@ func (s *syncRun) run(ctx context.Context) (err error) {
 		return err
 	}
 	o := reconcile.Options{
-		Prefix:    s.cfg.prefix,
-		MaxDelete: s.cfg.maxDelete,
-		PublishUnknown:   s.cfg.unknown,
-		AllowDuplicates:   s.cfg.kind == webSource,
+		Prefix:          s.cfg.prefix,
+		MaxDelete:       s.cfg.maxDelete,
+		PublishUnknown:  s.cfg.unknown,
+		AllowDuplicates: s.cfg.kind == webSource,
 		Gap: func(g *reconcile.Gap) {
 			s.bar.Clear()
 			fmt.Fprintf(s.stderr, "rspublish: %v\n", g)
 		},
-		OnPlan:   func(r reconcile.Result) { s.bar.start(s.cfg.source, false, r.Changes()) },
+		OnPlan:    func(r reconcile.Result) { s.bar.start(s.cfg.source, false, r.Changes()) },
 		OnPublish: func(n int) { s.bar.update(s.bar.done + n) },
 	}
 	if s.cfg.dryRun {
