@@ -96,7 +96,7 @@ var errDifferences = errors.New("there are differences")
 // reportError prints err with advice, and returns the exit code.
 func (p *program) reportError(ctx context.Context, err error) int {
 	printf := func(text string, args ...any) { fmt.Fprintf(p.stderr, "rsmirror: "+text+"\n", args...) }
-	_, tooMany := errors.AsType[*reconcile.TooMany](err)
+	_, tooMany := errors.AsType[*reconcile.TooManyDeletions](err)
 	_, sourceFailed := errors.AsType[*mirror.SourceError](err)
 	switch {
 	case err == nil:

@@ -58,10 +58,10 @@ func (p *program) newClient(cfg *config, note func(string, ...any)) (*client.Cli
 func (c *config) explainError(err error) error {
 	refused, _ := errors.AsType[*client.RefusedError](err)
 	unavailable, _ := errors.AsType[*client.UnavailableError](err)
-	tooMany, _ := errors.AsType[*reconcile.TooMany](err)
+	tooMany, _ := errors.AsType[*reconcile.TooManyDeletions](err)
 	switch {
 	case tooMany != nil:
-		return failf(exitTooManyDeletions, "%w: -max-delete does not allow the deletions, so none of these changes was published; if the source is complete, use -max-delete %d (or a share such as 50%%, or all)", tooMany, tooMany.Most())
+		return failf(exitTooManyDeletions, "%w: -max-delete does not allow the deletions, so none of these changes was published; if the source is complete, use -max-delete %d (or a share such as 50%%, or all)", tooMany, tooMany.Total())
 	case errors.Is(err, feed.ErrNoInventory):
 		return failf(exitRefused, "the hub has no inventory of set %s to compare with; use PUT /sets/%[1]s {\"inventory\":\"on\"}, or RSHUB_INVENTORY=on at the hub", c.set)
 	case errors.Is(err, feed.ErrGone):

@@ -76,7 +76,7 @@ func (d *directoryFlags) defineFlags(fs *flag.FlagSet) {
 		d.Exclude = append(d.Exclude, pattern)
 		return nil
 	})
-	fs.BoolVar(&d.Temporary, "temporary", false, "also list temporary files of editors")
+	fs.BoolVar(&d.IncludeTemporary, "temporary", false, "also list temporary files of editors")
 	setting.DurationVar(fs, &d.Settle, "settle", time.Second, "`DURATION`: do not read files that changed within this time (default 1s)")
 }
 

@@ -31,7 +31,7 @@ func TestParseDump(t *testing.T) {
 		{urls + dir, "DIRECTORY or URL and OUT"},
 		{urls + dir + " " + out + " -q", "write flags before"},
 		{"-out-url https://d.org/ " + dir + " " + out, "missing -base URL"},
-		{"-base e.org -out-url https://d.org/ " + dir + " " + out, "-base: the base"},
+		{"-base e.org -out-url https://d.org/ " + dir + " " + out, "-base: invalid base URL"},
 		{"-base https://e.org/ " + dir + " " + out, "-out-url URL is missing"},
 		{"-base https://e.org/ -out-url https://d.org/?a " + dir + " " + out, "the URL of the dumps"},
 		{urls + dir + " " + dir + "/out", "packed itself"},
@@ -140,7 +140,7 @@ func TestDumpRecords(t *testing.T) {
 	dump(exitOK, "packed changes: 1 created, 1 updated, 1 deleted of 3 resources")
 	repository.Vanish("oai:x:a")
 	repository.Misbehave(oaitest.Faults{BadRecord: true})
-	dump(exitGaps, "record 3: it has no identifier")
+	dump(exitGaps, "record 3: record has no identifier")
 	repository.Misbehave(oaitest.Faults{})
 	dump(exitOK, "1 deleted of 2 resources")
 	repository.Misbehave(oaitest.Faults{Page: "<html>"})

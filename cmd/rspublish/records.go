@@ -90,7 +90,7 @@ func (r *recordList) fetchRecords(ctx context.Context) iter.Seq2[*feed.Entry, er
 	return func(yield func(*feed.Entry, error) bool) {
 		n, next := 0, uint64(1)
 		for c, err := range r.c.repository.Contents(ctx) {
-			bad, isBad := errors.AsType[*oaipmh.Bad](err)
+			bad, isBad := errors.AsType[*oaipmh.BadRecord](err)
 			if _, isDoubt := errors.AsType[*oaipmh.Doubt](err); isBad || isDoubt {
 				r.addGap(bad, err)
 				continue
@@ -113,9 +113,9 @@ func (r *recordList) fetchRecords(ctx context.Context) iter.Seq2[*feed.Entry, er
 }
 
 // addGap adds an error of the listing. bad is not nil if the error concerns a single record.
-func (r *recordList) addGap(bad *oaipmh.Bad, err error) {
+func (r *recordList) addGap(bad *oaipmh.BadRecord, err error) {
 	switch {
-	case bad != nil && bad.None:
+	case bad != nil && bad.NoResource:
 		r.c.Line.Note("rspublish: %v", bad)
 	case len(r.gaps) < maxGaps:
 		r.gaps = append(r.gaps, err)

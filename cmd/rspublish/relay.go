@@ -65,8 +65,8 @@ func (r *relayRun) run(ctx context.Context) error {
 	defer release()
 	getter := r.newGetter(&r.cfg.config, r.bar.Note)
 	poller := relay.New(set, getter, &r.file.State, relay.Options{
-		Find: func(ctx context.Context) (relay.Source, error) { return r.findSource(ctx, getter) },
-		Full: r.cfg.full, MaxDelete: r.cfg.maxDelete, Now: r.now,
+		Find:         func(ctx context.Context) (relay.Source, error) { return r.findSource(ctx, getter) },
+		CompareEvery: r.cfg.full, MaxDelete: r.cfg.maxDelete, Now: r.now,
 		Note: r.printNote, Gap: r.printGap,
 		Save: func(*relay.State) error { return storeJSON(r.file.path, &r.file) },
 	})
@@ -112,12 +112,12 @@ func (r *relayRun) findSource(ctx context.Context, getter *harvest.Getter) (s re
 // poll polls the source once, and prints the summary.
 func (r *relayRun) poll(ctx context.Context, poller *relay.Relay) error {
 	r.notes, r.gaps = 0, 0
-	res, err := poller.Look(ctx)
+	res, err := poller.Poll(ctx)
 	r.bar.Clear()
 	if hidden := max(r.notes-maxPrinted, 0) + max(r.gaps-maxPrinted, 0); hidden > 0 {
 		r.bar.Note("rspublish: and %d more like these", hidden)
 	}
-	if _, refused := errors.AsType[*reconcile.TooMany](err); err == nil || refused && res.Changes() > 0 {
+	if _, refused := errors.AsType[*reconcile.TooManyDeletions](err); err == nil || refused && res.Changes() > 0 {
 		r.summarize(&res)
 	}
 	if err != nil {

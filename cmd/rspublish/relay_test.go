@@ -19,7 +19,7 @@ func TestParseRelay(t *testing.T) {
 	t.Parallel()
 	none := func(string) string { return "" }
 	cfg, err := parseRelay([]string{"-set", "x", "-every", "5m", "-oai-set", "math", "-max-delete", "20%", "https://a.example/oai"}, none)
-	if err != nil || !cfg.isOAI() || cfg.every != 5*time.Minute || cfg.full != relay.DefaultFull || cfg.source != "https://a.example/oai" {
+	if err != nil || !cfg.isOAI() || cfg.every != 5*time.Minute || cfg.full != relay.DefaultCompareEvery || cfg.source != "https://a.example/oai" {
 		t.Errorf("parseRelay() = %+v, %v", cfg, err)
 	}
 	cfg, err = parseRelay([]string{"-set", "x", "-hub", "https://bücher.example", "https://me:SECRET@bücher.example/ä"}, none)
@@ -114,7 +114,7 @@ func TestRelayOutput(t *testing.T) {
 	if code, _, stderr := run("-set", "x"); code != exitUsage || !strings.Contains(stderr, "rspublish relay -h") {
 		t.Errorf("relay without a URL = %d, want %d: %s", code, exitUsage, stderr)
 	}
-	if code, _, stderr := run("-set", "x", "-once", source.URL+"/?key=SECRET"); code != exitInput || !strings.Contains(stderr, "no source that can be relayed") || strings.Contains(stderr, "SECRET") {
+	if code, _, stderr := run("-set", "x", "-once", source.URL+"/?key=SECRET"); code != exitInput || !strings.Contains(stderr, "find a source at the URL") || strings.Contains(stderr, "SECRET") {
 		t.Errorf("relay without a source = %d, want %d: %s", code, exitInput, stderr)
 	}
 	if code, _, stderr := run("-set", "x", "-once", "-oai", source.URL+"/?key=SECRET"); code != exitInput || !strings.Contains(stderr, "the answer is 404") || strings.Contains(stderr, "SECRET") {
@@ -122,7 +122,7 @@ func TestRelayOutput(t *testing.T) {
 	}
 	var out strings.Builder
 	r := &relayRun{program: &program{stdout: &out}, cfg: &relayConfig{config: config{set: "x", json: true}}}
-	r.summarize(&relay.Result{How: relay.Compared, Result: reconcile.Result{Created: 1, Listed: 2}})
+	r.summarize(&relay.Result{Method: relay.Compared, Result: reconcile.Result{Created: 1, Listed: 2}})
 	var line map[string]any
 	if err := json.Unmarshal([]byte(out.String()), &line); err != nil || line["how"] != "compared" || line["created"] != 1.0 || line["listed"] != 2.0 {
 		t.Errorf("summarize printed %s, want a JSON summary (%v)", out.String(), err)

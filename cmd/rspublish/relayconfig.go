@@ -71,7 +71,7 @@ func (c *relayConfig) defineFlags(env func(string) string) {
 	c.defineMaxDelete(&c.maxDelete)
 	fs.BoolVar(&c.once, "once", false, "poll once and exit, for cron")
 	setting.DurationVar(fs, &c.every, "every", 15*time.Minute, "`DURATION`: interval between polls, randomized by up to a fifth (default 15m)")
-	setting.DurationVar(fs, &c.full, "full", relay.DefaultFull, "`DURATION`: interval between comparisons of all resources (default 24h)")
+	setting.DurationVar(fs, &c.full, "full", relay.DefaultCompareEvery, "`DURATION`: interval between comparisons of all resources (default 24h)")
 	fs.StringVar(&c.state, "state", "", "`FILE`: state between polls and runs (default: in your cache directory)")
 	fs.BoolVar(&c.oai, "oai", false, "the URL is a base URL of OAI-PMH; implied by -prefix, -oai-set and -loc")
 	defineRecordFlags(fs, &c.repository.Prefix, &c.repository.Set)

@@ -36,13 +36,13 @@ func (d *changeCounts) String() string {
 // A summary is the JSON summary of a sync, or of a poll of relay. Scripts rely on it.
 type summary struct {
 	changeCounts
-	How      relay.How `json:"how,omitempty"` // only for relay
-	Listed   uint64    `json:"listed"`
-	Unknown  int       `json:"unknown"`
-	Gaps     int       `json:"gaps"`
-	Kept     int       `json:"kept"`
-	Complete bool      `json:"complete"`
-	DryRun   bool      `json:"dryRun,omitempty"`
+	How      relay.Method `json:"how,omitempty"` // only for relay
+	Listed   uint64       `json:"listed"`
+	Unknown  int          `json:"unknown"`
+	Gaps     int          `json:"gaps"`
+	Kept     int          `json:"kept"`
+	Complete bool         `json:"complete"`
+	DryRun   bool         `json:"dryRun,omitempty"`
 }
 
 // newSummary returns the summary of r.
@@ -53,16 +53,16 @@ func (c *config) newSummary(r *reconcile.Result) summary {
 // summarize prints the line of a poll. Scripts rely on it.
 func (r *relayRun) summarize(res *relay.Result) {
 	s := r.cfg.newSummary(&res.Result)
-	s.How = res.How
+	s.How = res.Method
 	switch {
 	case r.cfg.json:
 		printJSON(r.stdout, s)
 	case r.cfg.quiet:
-	case res.How == relay.Unchanged:
+	case res.Method == relay.Unchanged:
 		fmt.Fprintf(r.stdout, "unchanged: %s\n", r.cfg.set)
 	default:
 		fmt.Fprintf(r.stdout, "relayed to %v", &s.changeCounts)
-		if res.How == relay.Compared {
+		if res.Method == relay.Compared {
 			fmt.Fprintf(r.stdout, "; compared %s", progress.Count(res.Listed, "resource"))
 		}
 		if res.Unknown > 0 {

@@ -53,22 +53,22 @@ func (s *syncRun) run(ctx context.Context) (err error) {
 		return err
 	}
 	o := reconcile.Options{
-		Prefix:    s.cfg.prefix,
-		MaxDelete: s.cfg.maxDelete,
-		Unknown:   s.cfg.unknown,
-		Doubles:   s.cfg.kind == webSource,
+		Prefix:          s.cfg.prefix,
+		MaxDelete:       s.cfg.maxDelete,
+		PublishUnknown:  s.cfg.unknown,
+		AllowDuplicates: s.cfg.kind == webSource,
 		Gap: func(g *reconcile.Gap) {
 			s.bar.Clear()
 			fmt.Fprintf(s.stderr, "rspublish: %v\n", g)
 		},
-		Planned:   func(r reconcile.Result) { s.bar.start(s.cfg.source, false, r.Changes()) },
-		Published: func(n int) { s.bar.update(s.bar.done + n) },
+		OnPlan:    func(r reconcile.Result) { s.bar.start(s.cfg.source, false, r.Changes()) },
+		OnPublish: func(n int) { s.bar.update(s.bar.done + n) },
 	}
 	if s.cfg.dryRun {
 		out := bufio.NewWriter(s.stdout)
 		defer func() { err = cmp.Or(err, out.Flush()) }()
 		var line []byte
-		o.Dry = func(c *resourcesync.Change) error {
+		o.DryRun = func(c *resourcesync.Change) error {
 			line = append(resourcesync.AppendJSONMembers(append(line[:0], '{'), c), '}', '\n')
 			_, err := out.Write(line)
 			return err
@@ -99,7 +99,7 @@ func (s *syncRun) sync(ctx context.Context, source *reconcile.Source) error {
 	r, err := source.Sync(ctx)
 	s.bar.Clear()
 	if err != nil {
-		return s.cfg.explainError(relay.NameMove(err, &s.listVersion))
+		return s.cfg.explainError(relay.SetMoved(err, &s.listVersion))
 	}
 	s.synced = true
 	s.summarize(&r)
@@ -117,16 +117,16 @@ func (s *syncRun) readToll(o *reconcile.Options) error {
 		return nil // openState has printed a warning
 	}
 	path := filepath.Join(dir, "deletions.json")
-	o.Toll = new(reconcile.Toll)
+	o.Deletions = new(reconcile.Deletions)
 	b, err := os.ReadFile(path)
 	if err == nil {
-		err = json.Unmarshal(b, o.Toll)
+		err = json.Unmarshal(b, o.Deletions)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read number of deletions within a day: %w; remove %s to reset it", err, path)
 	}
 	o.Now = s.now
-	o.Counted = func() error { return errors.Join(os.MkdirAll(dir, 0o700), storeJSON(path, o.Toll)) }
+	o.SaveDeletions = func() error { return errors.Join(os.MkdirAll(dir, 0o700), storeJSON(path, o.Deletions)) }
 	return nil
 }
 

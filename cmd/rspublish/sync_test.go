@@ -48,7 +48,7 @@ func TestParseSync(t *testing.T) {
 		{"sync -set a -every 1h " + file, "every"},
 		{"watch -set a -dry-run -base https://e.org/ " + dir, "dry-run"},
 		{"watch -set a -every 0 -base https://e.org/ " + dir, "-every"},
-		{"sync -set a -base e.org " + dir, "-base: the base of the directory's URLs is one like https://"},
+		{"sync -set a -base e.org " + dir, "-base: invalid base URL \"e.org\": want one like https://"},
 		{"watch -set a -settle 5 -base https://e.org/ " + dir, "-settle \"5\": a duration"},
 		{"sync -set a -settle -1s -base https://e.org/ " + dir, "negative"},
 	} {
@@ -171,7 +171,7 @@ func TestSyncLists(t *testing.T) {
 	list := `{"loc":"https://e.org/1","length":1}` + "\n" + `{"loc":"https://e.org/2","length":2}` + "\n"
 	run(0, `"created":2,"updated":0,"deleted":0,`, list, "-")
 	run(0, `"created":0,"updated":1,"deleted":0,`, "", b.write("list", strings.Replace(list, `"length":2`, `"length":3`, 1)))
-	run(exitTooManyDeletions, "no resource at all", "", "-")
+	run(exitTooManyDeletions, "lists no resources", "", "-")
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
 	fmt.Fprint(z, list[:len(list)/2])
@@ -188,7 +188,7 @@ func TestSyncLists(t *testing.T) {
 	docs.Store("/list.xml", sitemap("1", "3", "3"))
 	run(0, `"created":1,"updated":0,"deleted":1,`, "", web.URL+"/list.xml")
 	docs.Store("/", "<html>hello")
-	run(exitInput, "nor a sitemap", "", web.URL)
+	run(exitInput, "no sitemap in robots.txt", "", web.URL)
 	docs.Store("/robots.txt", "User-agent: *\nDisallow: /private\nSitemap: "+web.URL+"/list.xml\nSitemap: /more.xml\n")
 	docs.Store("/more.xml", sitemap("3", "4"))
 	run(0, `"created":1,"updated":0,"deleted":0,`, "", web.URL+"/")
@@ -263,7 +263,7 @@ func TestSyncListWithoutState(t *testing.T) {
 // file system without locks.
 func TestStoreConcurrently(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "deletions.json")
-	tolls := []reconcile.Toll{{Held: 123456, Deleted: 1234, Allowed: true}, {Held: 1, Deleted: 1}}
+	tolls := []reconcile.Deletions{{Held: 123456, Deleted: 1234, Allowed: true}, {Held: 1, Deleted: 1}}
 	for range 300 {
 		var wg sync.WaitGroup
 		for i := range tolls {
@@ -278,7 +278,7 @@ func TestStoreConcurrently(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got reconcile.Toll
+		var got reconcile.Deletions
 		if err := json.Unmarshal(b, &got); err != nil || got != tolls[0] && got != tolls[1] {
 			t.Fatalf("file = %q, %v, want one of the stored values", b, err)
 		}

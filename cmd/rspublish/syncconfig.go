@@ -104,7 +104,7 @@ func (c *syncConfig) setSource(args []string) error {
 		return c.files.check()
 	case c.watch:
 		return fmt.Errorf("%s is not a directory; only directories can be watched", c.source)
-	case c.files.base != "" || len(c.files.Exclude) > 0 || c.files.Temporary:
+	case c.files.base != "" || len(c.files.Exclude) > 0 || c.files.IncludeTemporary:
 		return errors.New("-base, -exclude and -temporary require a directory")
 	case c.kind == listSource && c.state != "":
 		return errors.New("-state requires a directory or a URL")

@@ -35,7 +35,7 @@ func (s *syncRun) watch(ctx context.Context, source *reconcile.Source) error {
 			return ctx.Err()
 		}
 		switch {
-		case err == nil, errors.Is(err, reconcile.ErrSync):
+		case err == nil, errors.Is(err, reconcile.ErrNeedsSync):
 			failures = 0
 			continue
 		case !isTemporary(err):
@@ -77,7 +77,7 @@ func (s *syncRun) watchUntilSync(ctx context.Context, source *reconcile.Source, 
 		if r.Changes() > 0 {
 			s.printPublished(&r)
 		}
-		if source.Waiting() > maxPending {
+		if source.PendingLen() > maxPending {
 			return nil
 		}
 	}
@@ -85,7 +85,7 @@ func (s *syncRun) watchUntilSync(ctx context.Context, source *reconcile.Source, 
 
 // warnUnwatched prints a warning if directories could not be watched.
 func (s *syncRun) warnUnwatched(w *directory.Watcher) {
-	if n, err := w.Trouble(); n > 0 {
+	if n, err := w.Unwatched(); n > 0 {
 		s.bar.Note("rspublish: warning: %s not watched, so changes there are detected only by the sync every %s (-every): %v", countDirectories(n), s.cfg.every, err)
 	}
 }

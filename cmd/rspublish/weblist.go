@@ -18,7 +18,7 @@ import (
 func (s *syncRun) webListing() reconcile.Listing {
 	lister := &harvest.Lister{
 		Getter: s.newGetter(&s.cfg.config, s.bar.Note),
-		Odd:    func(document string, mistake *resourcesync.Error) { s.bar.Note("rspublish: %s: %v", document, mistake) },
+		Note:   func(document string, mistake *resourcesync.Error) { s.bar.Note("rspublish: %s: %v", document, mistake) },
 	}
 	return func(ctx context.Context) iter.Seq2[*feed.Entry, error] {
 		at, err := s.findList(ctx, lister.Getter)

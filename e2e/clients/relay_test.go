@@ -280,7 +280,7 @@ func TestRelayInvenioRDM(t *testing.T) {
 	r.holds("records", base, all...)
 	s.once = map[string]string{next: "expired-422.xml"}
 	s.pages[news], s.pages[next] = "none-422.xml", "identifiers-vanished.xml"
-	r.look(0, "-full 1ns", "the list was started from scratch: the repository answers badResumptionToken")
+	r.look(0, "-full 1ns", "the list was restarted: the repository answers badResumptionToken")
 	r.holds("records", base, all...) // what vanished is deleted by a comparison 20 hours later
 }
 

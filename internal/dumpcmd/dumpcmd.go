@@ -117,7 +117,7 @@ func resolved(path string) (string, error) {
 }
 
 // Run makes dumps of a listing, tells on Stderr what cannot be read, and prints the summary.
-// The error is a *reconcile.TooMany if more would be deleted than MaxDelete allows.
+// The error is a *reconcile.TooManyDeletions if more would be deleted than MaxDelete allows.
 func (c *Command) Run(ctx context.Context, list dump.Listing) (dump.Result, error) {
 	o := c.Options
 	o.Gap = func(g *dump.Gap) {
@@ -128,7 +128,7 @@ func (c *Command) Run(ctx context.Context, list dump.Listing) (dump.Result, erro
 		if c.MaxDelete.Allows(deleted, held, listed) {
 			return nil
 		}
-		return &reconcile.TooMany{Deleted: deleted, Held: held, Listed: listed}
+		return &reconcile.TooManyDeletions{Deleted: deleted, Held: held, Listed: listed}
 	}
 	c.Line.Begin()
 	r, err := dump.Make(ctx, c.Out, c.counted(list), o)

@@ -236,8 +236,8 @@ func TestHostileChangeDumps(t *testing.T) {
 		says  string
 	}{
 		{"no manifest", []zipped{{"x", "x"}}, "no manifest.xml"},
-		{"another document", []zipped{manifest()}, "not changedump-manifest"},
-		{"no time", []zipped{changeManifest(`<url><loc>` + b.URL + `/a</loc><rs:md change="updated" path="/a"/></url>`)}, "neither a datetime nor a lastmod"},
+		{"another document", []zipped{manifest()}, "want changedump-manifest"},
+		{"no time", []zipped{changeManifest(`<url><loc>` + b.URL + `/a</loc><rs:md change="updated" path="/a"/></url>`)}, "no datetime and no lastmod"},
 		{"no change", []zipped{changeManifest(`<url><loc>` + b.URL + `/a</loc><rs:md datetime="2026-01-02T00:00:00Z" path="/a"/></url>`)}, "change is missing"},
 		{"no URL", []zipped{changeManifest(b.changed("02", "/%zz", "/a", "a"))}, "loc"},
 		{"a long manifest", []zipped{{"manifest.xml", "<urlset>" + strings.Repeat(" ", 51<<20)}}, "bytes"},

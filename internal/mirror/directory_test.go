@@ -314,13 +314,13 @@ func TestMaxDelete(t *testing.T) {
 	b.apply(entries...)
 	b.apply(gone[:15]...)
 	b.apply(gone[:20]...) // those that are gone already do not count
-	many, ok := errors.AsType[*reconcile.TooMany](b.Apply(t.Context(), gone[20:21]))
+	many, ok := errors.AsType[*reconcile.TooManyDeletions](b.Apply(t.Context(), gone[20:21]))
 	if !ok || many.Before != 20 || many.Deleted != 1 || many.Held != 200 {
 		t.Errorf("one more than a tenth: %+v", many)
 	}
 	b.has("20", "x")
 	b.reopen(DirectoryOptions{}) // another run is no way around it
-	if _, ok := errors.AsType[*reconcile.TooMany](b.Apply(t.Context(), gone[20:21])); !ok {
+	if _, ok := errors.AsType[*reconcile.TooManyDeletions](b.Apply(t.Context(), gone[20:21])); !ok {
 		t.Error("a new run deletes what the old one did not")
 	}
 	all, err := reconcile.ParseBound("all")
@@ -357,7 +357,7 @@ func TestMaxDeleteWithoutRecords(t *testing.T) {
 		gone = append(gone, b.entry("/"+name, ""))
 	}
 	b.apply(entries...)
-	if _, ok := errors.AsType[*reconcile.TooMany](b.Apply(t.Context(), gone)); !ok {
+	if _, ok := errors.AsType[*reconcile.TooManyDeletions](b.Apply(t.Context(), gone)); !ok {
 		t.Error("more than ten files are deleted")
 	}
 	b.has("0", "a user's")

@@ -218,8 +218,8 @@ func TestHostilePackages(t *testing.T) {
 		{"no ZIP file", "<html>", "ZIP file"},
 		{"cut", zipOf(manifest())[:60], "ZIP file"},
 		{"no manifest", zipOf(zipped{"x/manifest.xml", manifest().text}), "no manifest.xml"},
-		{"another document", zipOf(zipped{"manifest.xml", document("resourcelist", "")}), "not resourcedump-manifest"},
-		{"text", zipOf(zipped{"manifest.xml", "http://example.org/\n"}), "not a document"},
+		{"another document", zipOf(zipped{"manifest.xml", document("resourcelist", "")}), "want resourcedump-manifest"},
+		{"text", zipOf(zipped{"manifest.xml", "http://example.org/\n"}), "want a ResourceSync document"},
 	}...) {
 		b.dump("2026-01-01T00:00:00Z", test.zip)
 		_, err := b.once(&discovery.Source{ResourceDump: b.URL + "/dump.xml"})

@@ -94,7 +94,7 @@ func TestEmptyList(t *testing.T) {
 		t.Fatal(err)
 	}
 	list()
-	if _, err := b.once(source); err == nil || !strings.Contains(err.Error(), "no resource at all, and 1 are known") {
+	if _, err := b.once(source); err == nil || !strings.Contains(err.Error(), "lists no resources, and 1 are known") {
 		t.Errorf("Run = %v", err)
 	}
 	b.has("a", "a")
@@ -235,7 +235,7 @@ func TestFuture(t *testing.T) {
 		}
 	}
 	list(changed("/a", "a1", "2026-01-02T00:00:00Z"), changed("/b", "b1", "2099-01-01T00:00:00Z"))
-	look("lies in the future")
+	look("is in the future")
 	b.has("/b", "b1")
 	list(changed("/a", "a2", "2026-01-03T00:00:00Z"))
 	look("")

@@ -81,7 +81,7 @@ func New(h *home.Home, source *discovery.Source, sink Sink, o Options) *Mirror {
 		o.Note = func(string, ...any) {}
 	}
 	m := &Mirror{home: h, sink: sink, source: *source, opts: o, said: map[string]bool{}}
-	m.lister = &harvest.Lister{Getter: &harvest.Getter{Client: o.HTTP, UserAgent: o.UserAgent, Wait: o.Patience}, Odd: m.odd}
+	m.lister = &harvest.Lister{Getter: &harvest.Getter{Client: o.HTTP, UserAgent: o.UserAgent, MaxWait: o.Patience}, Note: m.odd}
 	m.packages = fetch.New(fetch.Options{Client: o.HTTP, MaxSize: o.MaxSize, UserAgent: o.UserAgent})
 	return m
 }
@@ -112,7 +112,7 @@ func (s *SourceError) Unwrap() error { return s.Err }
 
 // Run mirrors the source until ctx is done. With once, Run ends when the sink has
 // everything that the source has, and everything that failed was tried again. Left then
-// says what is missing. An error of the sink, such as a *reconcile.TooMany, ends Run.
+// says what is missing. An error of the sink, such as a *reconcile.TooManyDeletions, ends Run.
 // When ctx is done, the error is nil, except with once.
 func (m *Mirror) Run(ctx context.Context, once bool) (Left, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -270,7 +270,7 @@ func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once
 		updates = r.Follow(ctx)
 	}
 	for u, err := range updates {
-		if many, ok := errors.AsType[*reconcile.TooMany](err); ok {
+		if many, ok := errors.AsType[*reconcile.TooManyDeletions](err); ok {
 			return false, many
 		}
 		if err != nil {

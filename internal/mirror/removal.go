@@ -78,13 +78,13 @@ func (d *Directory) remove(ctx context.Context, gone []feed.Entry) error {
 	return nil
 }
 
-// mayDelete returns a *reconcile.TooMany if n resources must not be deleted now.
+// mayDelete returns a *reconcile.TooManyDeletions if n resources must not be deleted now.
 func (d *Directory) mayDelete(n, _ uint64) error {
 	_, err := d.toll(n, some)
 	return err
 }
 
-// mayEmpty returns a *reconcile.TooMany if all files must not be deleted because the source lists
+// mayEmpty returns a *reconcile.TooManyDeletions if all files must not be deleted because the source lists
 // no resource.
 func (d *Directory) mayEmpty() error {
 	_, err := d.toll(uint64(d.home.Ledger.Counts().Files), 0)
@@ -95,7 +95,7 @@ const some = 1 // for toll: the source has resources
 
 // toll returns the toll of the day with n more deletions, while the source has listed resources.
 // It returns an error if they are too many.
-func (d *Directory) toll(n, listed uint64) (t reconcile.Toll, err error) {
+func (d *Directory) toll(n, listed uint64) (t reconcile.Deletions, err error) {
 	if _, err := d.home.Ledger.Meta("deletions", &t); err != nil {
 		return t, err
 	}
@@ -103,7 +103,7 @@ func (d *Directory) toll(n, listed uint64) (t reconcile.Toll, err error) {
 	if err := t.Check(d.opts.MaxDelete, n, held, listed, now); err != nil {
 		return t, err
 	}
-	t.Count(d.opts.MaxDelete, n, held, now)
+	t.Add(d.opts.MaxDelete, n, held, now)
 	return t, nil
 }
 

@@ -59,7 +59,7 @@ func Copy(ctx context.Context, c Config, report func(CopyProgress)) (done CopyPr
 	if err := copyComplete(ctx, from, to); err != nil {
 		return done, err
 	}
-	if err := copySources(ctx, from, poll.InRedis(conn, c.Prefix)); err != nil {
+	if err := copySources(ctx, from, poll.RedisOutcomes(conn, c.Prefix)); err != nil {
 		return done, err
 	}
 	return done, to.Finish(ctx)
@@ -72,7 +72,7 @@ func copySources(ctx context.Context, from *disklog.Log, to poll.Outcomes) error
 		return err
 	}
 	for _, s := range states {
-		if err := poll.Copy(ctx, poll.OnDisk(from.Bucket(sourceKeep)), to, s.Set); err != nil {
+		if err := poll.Copy(ctx, poll.DiskOutcomes(from.Bucket(sourceKeep)), to, s.Set); err != nil {
 			return fmt.Errorf("copy the state of the source of set %q: %w", s.Set, err)
 		}
 	}

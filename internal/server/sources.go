@@ -37,17 +37,17 @@ const (
 // wireSources creates the poller, which compares and publishes like any source, but without a
 // connection and with all rights.
 func (s *Server) wireSources(base feed.Base, store *store, p *parts) *sources {
-	outcomes, pings, dir := poll.InRedis(store.redis, s.config.Prefix), poll.PingsInRedis(store.redis, s.config.Prefix), ""
+	outcomes, pings, dir := poll.RedisOutcomes(store.redis, s.config.Prefix), poll.RedisPings(store.redis, s.config.Prefix), ""
 	spools := limit.NewSpools(p.quota, nil)
 	if store.disk != nil {
 		spools = limit.NewSpools(p.quota, store.disk)
-		outcomes, pings, dir = poll.OnDisk(store.disk.Bucket(sourceKeep)), nil, s.config.Data
+		outcomes, pings, dir = poll.DiskOutcomes(store.disk.Bucket(sourceKeep)), nil, s.config.Data
 	}
-	getter := &harvest.Getter{Client: p.outbound.HTTP(), Check: p.outbound.Check, Robots: true, Tries: 2, Wait: 30 * time.Second} // the poller retries
+	getter := &harvest.Getter{Client: p.outbound.HTTP(), Check: p.outbound.Check, Robots: true, Tries: 2, MaxWait: 30 * time.Second} // the poller retries
 	hub := &local.Hub{Memory: store.memory, Publisher: p.hub, Inventories: p.inventories, Trail: s.requests}
-	look := poll.Relayed(getter, func(set string) reconcile.Hub { return &local.Set{Hub: hub, Name: set} }, outcomes, poll.RelayOptions{
-		Dir: dir, Room: spools.Take, Total: resourcesync.Limits{Bytes: sourceBytes, Entries: sourceEntries},
-		Memory: func(ctx context.Context) (func(), error) {
+	look := poll.NewFunc(getter, func(set string) reconcile.Hub { return &local.Set{Hub: hub, Name: set} }, outcomes, poll.FuncOptions{
+		Dir: dir, ReserveDisk: spools.Take, Total: resourcesync.Limits{Bytes: sourceBytes, Entries: sourceEntries},
+		ReserveMemory: func(ctx context.Context) (func(), error) {
 			share, err := p.streams.Wait(ctx, sortBytes)
 			if err != nil {
 				return nil, err
@@ -57,8 +57,8 @@ func (s *Server) wireSources(base feed.Base, store *store, p *parts) *sources {
 		Note: func(set, text string) { s.log.Debug("source has a defect", "set", set, "what", text) },
 	})
 	o := poll.Options{
-		Sets: base.Sets(), Check: p.outbound.Check, Pings: pings, Logger: s.log,
-		Count: func(st feed.State, err error, took time.Duration) {
+		SetsURL: base.Sets(), Check: p.outbound.Check, Pings: pings, Logger: s.log,
+		Observe: func(st feed.State, err error, took time.Duration) {
 			activityRecorder{p.activity}.polled(st.Set, cmp.Or(st.Source, st.ChangeList), err)
 			outcome := outbound.Success
 			if err != nil {
@@ -71,13 +71,13 @@ func (s *Server) wireSources(base feed.Base, store *store, p *parts) *sources {
 		},
 	}
 	if p.live != nil {
-		o.Mine = p.live.Mine
+		o.Owns = p.live.Mine
 	}
 	return &sources{poll.New(store.memory, outcomes, look, o), outcomes}
 }
 
 // Described makes the poller check sets whose description has changed.
-func (s *sources) Described() { s.poller.Described() }
+func (s *sources) Described() { s.poller.Rescan() }
 
 // Looked returns the result of the last poll of the source of a set, or nil if there was none.
 func (s *sources) Looked(ctx context.Context, st feed.State) (*sets.Looked, error) {

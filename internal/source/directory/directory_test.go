@@ -24,7 +24,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A clock stands still until somebody sleeps or moves it.
+// A clock stands still until sleep is called or the test moves it.
 type clock struct {
 	mu    sync.Mutex
 	t     time.Time
@@ -48,23 +48,23 @@ func (c *clock) sleep(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// A place is a directory that is listed, and its clock.
-type place struct {
+// A testDir is a directory that is listed, and its clock.
+type testDir struct {
 	*testing.T
 	dir  string
 	opts Options
 	*clock
 }
 
-// newPlace returns an empty directory. Its clock is an hour ahead, so that what is written
-// now has settled.
-func newPlace(t *testing.T) *place {
-	p := &place{T: t, dir: t.TempDir(), clock: &clock{t: time.Now().Add(time.Hour)}}
+// newTestDir returns an empty directory. Its clock is an hour ahead, so that files written now have
+// settled.
+func newTestDir(t *testing.T) *testDir {
+	p := &testDir{T: t, dir: t.TempDir(), clock: &clock{t: time.Now().Add(time.Hour)}}
 	p.opts = Options{Ledger: filepath.Join(t.TempDir(), "ledger"), Now: p.now, Sleep: p.sleep}
 	return p
 }
 
-func (p *place) write(name, content string) {
+func (p *testDir) write(name, content string) {
 	p.Helper()
 	name = filepath.Join(p.dir, name)
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -75,7 +75,7 @@ func (p *place) write(name, content string) {
 	}
 }
 
-func (p *place) open() *Tree {
+func (p *testDir) open() *Tree {
 	p.Helper()
 	tree, err := Open(p.dir, "https://example.org/d", p.opts)
 	if err != nil {
@@ -84,17 +84,17 @@ func (p *place) open() *Tree {
 	return tree
 }
 
-// A listed is what a list said.
-type listed struct {
-	files map[string]resourcesync.Change // by what follows the base in the loc
+// A listResult is the result of a list.
+type listResult struct {
+	files map[string]resourcesync.Change // by the part of the loc after the base
 	gaps  []*reconcile.Gap
 	err   error
 	Stats
 }
 
-func (p *place) list() *listed {
+func (p *testDir) list() *listResult {
 	p.Helper()
-	l := &listed{files: map[string]resourcesync.Change{}}
+	l := &listResult{files: map[string]resourcesync.Change{}}
 	tree := p.open()
 	for e, err := range tree.Resources(p.Context()) {
 		if gap, ok := errors.AsType[*reconcile.Gap](err); ok {
@@ -107,7 +107,7 @@ func (p *place) list() *listed {
 		}
 		path, ok := strings.CutPrefix(e.Change.Loc, "https://example.org/d/")
 		if !ok || l.files[path].Loc != "" || int(e.Position) != len(l.files)+1 || e.Change.Validate() != nil {
-			p.Errorf("entry %d is %+v", e.Position, e.Change)
+			p.Errorf("entry %d = %+v", e.Position, e.Change)
 		}
 		l.files[path] = e.Change
 	}
@@ -116,16 +116,16 @@ func (p *place) list() *listed {
 }
 
 // has fails the test unless the list has exactly these files.
-func (l *listed) has(t *place, want ...string) {
+func (l *listResult) has(t *testDir, want ...string) {
 	t.Helper()
 	slices.Sort(want)
 	if got := slices.Sorted(maps.Keys(l.files)); l.err != nil || !slices.Equal(got, want) {
-		t.Errorf("it lists %q, %v; want %q", got, l.err, want)
+		t.Errorf("got files %q, %v; want %q", got, l.err, want)
 	}
 }
 
 func TestList(t *testing.T) {
-	p := newPlace(t)
+	p := newTestDir(t)
 	for _, name := range []string{"index.html", "foo/b", "foo.txt", "foo-", "ä b/c%?#d.XML", ".well-known/x", ".hidden", "a+b&(c)'!*,;=:@~$", "dir/.a.swp", "x~", "#x#"} {
 		p.write(name, "content of "+name)
 	}
@@ -138,7 +138,7 @@ func TestList(t *testing.T) {
 	l := p.list()
 	l.has(p, "index.html", "foo/b", "foo.txt", "foo-", "%C3%A4%20b/c%25%3F%23d.XML", ".well-known/x", ".hidden", "a+b&(c)'!*,;=:@~$")
 	if l.Links != 2 || l.Files != 8 || l.Hashed != 8 || len(l.gaps) > 0 {
-		t.Errorf("stats %+v, gaps %v", l.Stats, l.gaps)
+		t.Errorf("got stats %+v, gaps %v", l.Stats, l.gaps)
 	}
 	c := l.files["index.html"]
 	info, err := os.Stat(filepath.Join(p.dir, "index.html"))
@@ -146,25 +146,25 @@ func TestList(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := fmt.Sprintf("sha-256:%x", sha256.Sum256([]byte("content of index.html"))); c.Hash != want || *c.Length != 21 || !c.Lastmod.Equal(info.ModTime()) || c.Type != "text/html" {
-		t.Errorf("index.html is %+v", c)
+		t.Errorf("index.html = %+v", c)
 	}
 
-	p.opts.Temporary, p.opts.Exclude = true, []string{"foo*", "dir/.a.*", ".hidden", "ä b"}
+	p.opts.IncludeTemporary, p.opts.Exclude = true, []string{"foo*", "dir/.a.*", ".hidden", "ä b"}
 	p.list().has(p, "index.html", ".well-known/x", "a+b&(c)'!*,;=:@~$", "x~", "%23x%23")
 }
 
-// A second list reads only what has changed, whatever changed.
+// A second list reads only changed files, whatever has changed.
 func TestLedger(t *testing.T) {
-	p := newPlace(t)
+	p := newTestDir(t)
 	for i := range 3_000 { // more than a block
 		p.write(fmt.Sprintf("%d/%d", i%7, i), fmt.Sprint("content ", i))
 	}
 	if l := p.list(); l.Hashed != 3_000 {
-		t.Fatalf("the first list reads %d files", l.Hashed)
+		t.Fatalf("first list: read %d files", l.Hashed)
 	}
 	before := p.list()
 	if before.Hashed != 0 || len(before.files) != 3_000 {
-		t.Fatalf("the second list reads %d of %d files", before.Hashed, len(before.files))
+		t.Fatalf("second list: read %d of %d files", before.Hashed, len(before.files))
 	}
 	name := filepath.Join(p.dir, "3/3")
 	info, err := os.Stat(name)
@@ -182,36 +182,36 @@ func TestLedger(t *testing.T) {
 	}
 	l := p.list()
 	if l.Hashed != 3 || len(l.files) != 3_000 || l.files["3/3"].Hash == before.files["3/3"].Hash || l.files["0/0"].Hash == before.files["0/0"].Hash {
-		t.Errorf("it reads %d of %d files", l.Hashed, len(l.files))
+		t.Errorf("read %d of %d files", l.Hashed, len(l.files))
 	}
 }
 
 // A file that changed less than two seconds before it was read is read again.
 func TestRacyTimesAreNotTrusted(t *testing.T) {
-	p := newPlace(t)
+	p := newTestDir(t)
 	p.clock.t = time.Now()
 	p.write("a", "1")
 	for range 2 {
 		if l := p.list(); l.Hashed != 1 {
-			t.Errorf("it reads %d files", l.Hashed)
+			t.Errorf("read %d files", l.Hashed)
 		}
 	}
 	p.clock.t = time.Now().Add(3 * time.Second)
 	for _, want := range []int{1, 0} {
 		if l := p.list(); l.Hashed != want {
-			t.Errorf("it reads %d files, not %d", l.Hashed, want)
+			t.Errorf("read %d files, want %d", l.Hashed, want)
 		}
 	}
 }
 
-// What a list has found out before it was killed, or broke off, is not lost, and what was
-// known behind that is not either.
-func TestLedgerOfABrokenList(t *testing.T) {
-	p := newPlace(t)
+// The results of a list that was killed or interrupted are not lost, and neither are the older ones
+// of the paths after that.
+func TestLedgerOfInterruptedList(t *testing.T) {
+	p := newTestDir(t)
 	for i := range 2_000 {
 		p.write(fmt.Sprintf("%04d", i), fmt.Sprint(i))
 	}
-	killed := filepath.Join(t.TempDir(), "killed") // as the system has it when the process is killed
+	killed := filepath.Join(t.TempDir(), "killed") // state of the files when the process is killed
 	n := 0
 	for range p.open().Resources(t.Context()) {
 		if n++; n == 1_500 {
@@ -225,18 +225,18 @@ func TestLedgerOfABrokenList(t *testing.T) {
 		}
 	}
 	if l := p.list(); l.Hashed != 500 {
-		t.Errorf("after a list that broke off it reads %d of 2,000 files", l.Hashed)
+		t.Errorf("after an interrupted list: read %d of 2,000 files", l.Hashed)
 	}
 	p.write("0001", "other")
 	for range p.open().Resources(t.Context()) {
 		break
 	}
 	if l := p.list(); l.Hashed != 1 {
-		t.Errorf("after a list that broke off at once it reads %d files", l.Hashed)
+		t.Errorf("after a list without files: read %d files", l.Hashed)
 	}
 	p.opts.Ledger = killed
 	if l := p.list(); l.Hashed < 500 || l.Hashed > 1_900 {
-		t.Errorf("after a list that was killed it reads %d of 2,000 files", l.Hashed)
+		t.Errorf("after a killed list: read %d of 2,000 files", l.Hashed)
 	}
 }
 
@@ -253,9 +253,9 @@ func size(t *testing.T, dir string) (all int64) {
 	return all
 }
 
-// Damage costs reading again, and is never taken for a hash.
+// After damage, files are read again, and damaged data is never used as a hash.
 func TestDamagedLedger(t *testing.T) {
-	p := newPlace(t)
+	p := newTestDir(t)
 	for i := range 2_000 {
 		p.write(fmt.Sprintf("%04d", i), fmt.Sprint(i))
 	}
@@ -280,18 +280,18 @@ func TestDamagedLedger(t *testing.T) {
 		for range 2 {
 			for i, f := range p.list().files {
 				if n := strings.TrimLeft(i, "0"); f.Hash != fmt.Sprintf("sha-256:%x", sha256.Sum256([]byte(cmp.Or(n, "0")))) {
-					t.Fatalf("%s is damaged: file %s has the hash %s", name, i, f.Hash)
+					t.Fatalf("%s is damaged: hash of file %s = %s", name, i, f.Hash)
 				}
 			}
 		}
 		if l := p.list(); l.Hashed != 0 {
-			t.Errorf("%s was damaged: it reads %d files still", name, l.Hashed)
+			t.Errorf("%s was damaged: later list read %d files", name, l.Hashed)
 		}
 	}
 }
 
 func TestGaps(t *testing.T) {
-	p := newPlace(t)
+	p := newTestDir(t)
 	p.write("good", "1")
 	p.write("bad\xff", "2")
 	p.write("bad\xfe/in", "3")
@@ -300,11 +300,11 @@ func TestGaps(t *testing.T) {
 	l := p.list()
 	l.has(p, "good")
 	if len(l.gaps) != 3 || l.Names != 3 {
-		t.Errorf("gaps %v", l.gaps)
+		t.Errorf("got gaps %v", l.gaps)
 	}
 	for _, g := range l.gaps {
 		if g.Loc == "" {
-			t.Errorf("the gap %v is anywhere", g)
+			t.Errorf("gap %v has no loc", g)
 		}
 	}
 	if os.Getuid() == 0 {
@@ -319,13 +319,13 @@ func TestGaps(t *testing.T) {
 	l = p.list()
 	l.has(p, "good")
 	if len(l.gaps) != 5 || !slices.ContainsFunc(l.gaps, func(g *reconcile.Gap) bool { return g.Loc == "" }) {
-		t.Errorf("gaps %v", l.gaps)
+		t.Errorf("got gaps %v", l.gaps)
 	}
 }
 
-// A file that is being written is waited for, and, if it goes on, left for the next time.
+// A list waits for a file that is being written, and leaves it out if the writes continue.
 func TestSettle(t *testing.T) {
-	p := newPlace(t)
+	p := newTestDir(t)
 	p.opts.Settle = time.Second
 	p.write("log", "1")
 	set := func(age time.Duration) {
@@ -338,7 +338,7 @@ func TestSettle(t *testing.T) {
 	begin := p.now()
 	p.list().has(p, "log")
 	if waited := p.now().Sub(begin); waited != 700*time.Millisecond {
-		t.Errorf("it waited %v", waited)
+		t.Errorf("waited %v", waited)
 	}
 	writes := 0
 	p.slept = func() { writes++; set(100 * time.Millisecond) }
@@ -346,13 +346,13 @@ func TestSettle(t *testing.T) {
 	l := p.list()
 	l.has(p)
 	if len(l.gaps) != 1 || !errors.Is(l.gaps[0], ErrBusy) || writes < 2 || writes > 20 {
-		t.Errorf("after %d writes: %v", writes, l.gaps)
+		t.Errorf("after %d writes: got gaps %v", writes, l.gaps)
 	}
 }
 
-// A file that grows while it is read is not listed with a hash of nothing.
-func TestGrowing(t *testing.T) {
-	p := newPlace(t)
+// A file that grows while it is read is not listed with a wrong hash.
+func TestReadGrowingFile(t *testing.T) {
+	p := newTestDir(t)
 	p.write("a", strings.Repeat("x", 1<<20))
 	tree := p.open()
 	r, err := newReader(tree)
@@ -369,24 +369,24 @@ func TestGrowing(t *testing.T) {
 		_, err = f.WriteString("y")
 		return len(b), err
 	}
-	r.sum = &spied{Hash: r.sum, wrote: grow}
+	r.sum = &hookedHash{Hash: r.sum, wrote: grow}
 	info, err := os.Lstat(filepath.Join(p.dir, "a"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var none time.Duration
 	if _, _, err := r.read(t.Context(), "a", info, &none); !errors.Is(err, ErrBusy) {
-		t.Errorf("read returns %v", err)
+		t.Errorf("read() = %v", err)
 	}
 }
 
-// A spied hash tells what is written to it.
-type spied struct {
+// A hookedHash is a hash that calls a function before each write.
+type hookedHash struct {
 	hash.Hash
 	wrote func([]byte) (int, error)
 }
 
-func (s *spied) Write(b []byte) (int, error) {
+func (s *hookedHash) Write(b []byte) (int, error) {
 	if len(b) > 0 {
 		if n, err := s.wrote(b); err != nil {
 			return n, err
@@ -411,14 +411,14 @@ func TestOpenRefuses(t *testing.T) {
 		{dir, "https://a/", Options{Exclude: []string{"[a"}}}, {dir, "https://a/", Options{Exclude: []string{""}}},
 	} {
 		if _, err := Open(test.dir, test.base, test.o); err == nil {
-			t.Errorf("Open(%q, %q, %+v) succeeds", test.dir, test.base, test.o)
+			t.Errorf("Open(%q, %q, %+v) succeeded, want an error", test.dir, test.base, test.o)
 		}
 	}
 }
 
-// A directory that vanishes is an error, not an empty list.
-func TestVanished(t *testing.T) {
-	p := newPlace(t)
+// A removed directory is an error, not an empty list.
+func TestRemovedDirectory(t *testing.T) {
+	p := newTestDir(t)
 	p.write("a", "1")
 	tree := p.open()
 	if err := os.RemoveAll(p.dir); err != nil {
@@ -426,7 +426,7 @@ func TestVanished(t *testing.T) {
 	}
 	for e, err := range tree.Resources(t.Context()) {
 		if _, gap := errors.AsType[*reconcile.Gap](err); e != nil || err == nil || gap {
-			t.Errorf("it yields %v, %v", e, err)
+			t.Errorf("Resources() yields %v, %v", e, err)
 		}
 	}
 }
@@ -440,21 +440,21 @@ func FuzzLoc(f *testing.F) {
 		escaped := escape(path)
 		for i := range len(escaped) {
 			if c := escaped[i]; c != '%' && !plain(c) {
-				t.Fatalf("%q is escaped as %q", path, escaped)
+				t.Fatalf("escape(%q) = %q", path, escaped)
 			}
 		}
 		if back, err := url.PathUnescape(escaped); err != nil || back != path {
-			t.Errorf("%q is escaped as %q, %v", path, escaped, err)
+			t.Errorf("escape(%q) = %q, %v", path, escaped, err)
 		}
 		if back, err := (&Tree{base: "https://example.org/"}).path("https://example.org/" + escaped); err != nil || back != path {
-			t.Errorf("%q is escaped as %q, and read as %q, %v", path, escaped, back, err)
+			t.Errorf("escape(%q) = %q, but path() = %q, %v", path, escaped, back, err)
 		}
 	})
 }
 
-// The list is in the order of Compare, whatever Loc escapes, and Contents opens what it lists.
+// The list is in the order of Compare, whatever Loc escapes, and Contents opens the listed files.
 func TestOrder(t *testing.T) {
-	p := newPlace(t)
+	p := newTestDir(t)
 	for _, name := range []string{"a/b", "a-b", "a.b", "a b", "a%b", "ab", "zoo", "äb", "ä/b", "a/ä", "~", "%7E"} {
 		p.write(name, "content of "+name)
 	}
@@ -481,7 +481,7 @@ func TestOrder(t *testing.T) {
 			}
 			sum := sha256.New()
 			if _, err := io.Copy(sum, f); err != nil || fmt.Sprintf("sha-256:%x", sum.Sum(nil)) != e.Change.Hash {
-				t.Errorf("the content of %s is other, %v", loc, err)
+				t.Errorf("Open(%s) returns other content, %v", loc, err)
 			}
 			_ = f.Close() // it is only read
 		}
@@ -491,9 +491,9 @@ func TestOrder(t *testing.T) {
 		last, n = loc, n+1
 	}
 	if n != 13 { // ~ is the name of a backup
-		t.Errorf("it lists %d files and gaps", n)
+		t.Errorf("got %d files and gaps", n)
 	}
 	if _, err := contents.Open("https://example.org/d/../x"); err == nil {
-		t.Error("it opens a file outside")
+		t.Error("Open of a file outside succeeded")
 	}
 }

@@ -2,51 +2,51 @@ package directory
 
 import "time"
 
-// maxDirty is how many dirty paths are kept. With more, the whole directory is
-// listed again.
+// maxDirty is the maximum number of dirty paths in memory. If there are more, the whole directory
+// is listed again.
 const maxDirty = 100_000
 
-// A dirt holds the paths that may have changed.
-type dirt struct {
-	at   map[string]spot
-	lost bool // other paths may have changed, too
+// dirtyPaths is the set of paths that may have changed.
+type dirtyPaths struct {
+	paths map[string]pathState
+	lost  bool // whether other paths may have changed, too
 }
 
-// A spot is what is known about a path that may have changed.
-type spot struct {
-	quiet time.Time // when it is time to look at the path, if it does not change before
-	came  bool      // something was made at the path, or moved to it
-	moved bool      // the file or directory at the path was moved away
+// A pathState is what is known about a path that may have changed.
+type pathState struct {
+	dueAt     time.Time // when to check the path, if it does not change before
+	created   bool      // whether something was created at the path, or moved to it
+	movedAway bool      // whether the file or directory at the path was moved away
 }
 
-// mark notes that a path may have changed.
-func (d *dirt) mark(path string, s spot) {
-	if d.at == nil {
-		d.at = map[string]spot{}
+// mark records that a path may have changed.
+func (d *dirtyPaths) mark(path string, s pathState) {
+	if d.paths == nil {
+		d.paths = map[string]pathState{}
 	}
-	before := d.at[path]
-	s.came, s.moved = s.came || before.came, s.moved || before.moved
-	if d.at[path] = s; len(d.at) > maxDirty {
-		d.lose()
+	before := d.paths[path]
+	s.created, s.movedAway = s.created || before.created, s.movedAway || before.movedAway
+	if d.paths[path] = s; len(d.paths) > maxDirty {
+		d.markAll()
 	}
 }
 
-// lose notes that any path may have changed.
-func (d *dirt) lose() { d.at, d.lost = nil, true }
+// markAll records that any path may have changed.
+func (d *dirtyPaths) markAll() { d.paths, d.lost = nil, true }
 
-// take takes the paths that are due, at most n of them. If none is due, next is when the
-// first will be; the zero Time if there is no path at all.
-func (d *dirt) take(now time.Time, n int) (due map[string]spot, next time.Time) {
-	due = map[string]spot{}
-	for path, s := range d.at {
+// takeDue removes and returns the paths that are due, at most n of them. If none is due, next is
+// when the first will be; the zero Time if there is no path.
+func (d *dirtyPaths) takeDue(now time.Time, n int) (due map[string]pathState, next time.Time) {
+	due = map[string]pathState{}
+	for path, s := range d.paths {
 		switch {
-		case s.quiet.After(now):
-			if next.IsZero() || s.quiet.Before(next) {
-				next = s.quiet
+		case s.dueAt.After(now):
+			if next.IsZero() || s.dueAt.Before(next) {
+				next = s.dueAt
 			}
 		case len(due) < n:
 			due[path] = s
-			delete(d.at, path)
+			delete(d.paths, path)
 		}
 	}
 	return due, next

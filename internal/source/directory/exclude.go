@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// An exclusion says which paths are left out.
+// An exclusion has the patterns of the paths that are left out.
 type exclusion struct {
 	names []string // patterns of names
 	paths []string // patterns of whole paths
@@ -15,12 +15,12 @@ type exclusion struct {
 
 func newExclusion(o Options) (exclusion, error) {
 	var x exclusion
-	if !o.Temporary {
+	if !o.IncludeTemporary {
 		x.names = slices.Clone(TemporaryNames)
 	}
 	for _, pattern := range o.Exclude {
 		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
-			return x, fmt.Errorf("%q is not a pattern such as *.tmp or drafts/*.xml", pattern)
+			return x, fmt.Errorf("invalid pattern %q: want one such as *.tmp or drafts/*.xml", pattern)
 		}
 		if p := strings.Trim(pattern, "/"); strings.Contains(pattern, "/") {
 			x.paths = append(x.paths, p)
@@ -31,8 +31,8 @@ func newExclusion(o Options) (exclusion, error) {
 	return x, nil
 }
 
-// has reports whether a path is excluded, if the directory that it is in is not.
-func (x *exclusion) has(p string) bool {
+// excludes reports whether a path is excluded, if its directory is not.
+func (x *exclusion) excludes(p string) bool {
 	name := path.Base(p)
 	for _, pattern := range x.names {
 		if matches(pattern, name) {
@@ -47,8 +47,8 @@ func (x *exclusion) has(p string) bool {
 	return false
 }
 
-// matches is path.Match. It is faster for most names: it compares the first and the last
-// byte first, because every name is compared with every pattern.
+// matches is path.Match, but faster for most names: it compares the first and the last byte first,
+// because every name is compared with every pattern.
 func matches(pattern, name string) bool {
 	differ := func(p, n byte) bool { return p != n && strings.IndexByte(`*?[]\`, p) < 0 }
 	if pattern != "" && name != "" && (differ(pattern[0], name[0]) || differ(pattern[len(pattern)-1], name[len(name)-1])) {
@@ -58,12 +58,12 @@ func matches(pattern, name string) bool {
 	return ok
 }
 
-// within reports whether a path is excluded, or a directory above it.
-func (x *exclusion) within(p string) bool {
+// excludesPath reports whether a path or a directory above it is excluded.
+func (x *exclusion) excludesPath(p string) bool {
 	for i := range len(p) {
-		if p[i] == '/' && x.has(p[:i]) {
+		if p[i] == '/' && x.excludes(p[:i]) {
 			return true
 		}
 	}
-	return x.has(p)
+	return x.excludes(p)
 }

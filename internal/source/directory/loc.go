@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// Loc returns the URL of a path. It percent-encodes every byte that RFC 3986 does not
-// allow in a segment of a path (pchar, section 3.3), so different paths have different
-// URLs.
+// Loc returns the URL of a path. It percent-encodes every byte that RFC 3986 does not allow in a
+// segment of a path (pchar, section 3.3), so different paths have different URLs.
 func (t *Tree) Loc(path string) string {
 	if path == "." {
 		return t.base
@@ -17,7 +16,7 @@ func (t *Tree) Loc(path string) string {
 	return t.base + escape(path)
 }
 
-// escape percent-encodes a path. Slashes stay.
+// escape percent-encodes a path, except slashes.
 func escape(path string) string {
 	n := 0
 	for i := range len(path) {
@@ -40,7 +39,7 @@ func escape(path string) string {
 	return string(b)
 }
 
-// plain reports whether a byte stands for itself in a path.
+// plain reports whether a byte is not encoded in a path.
 func plain(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~!$&'()*+,;=:@/", c) >= 0
 }
@@ -75,7 +74,7 @@ func (t *Tree) path(loc string) (string, error) {
 	return string(path), nil
 }
 
-// unescape returns the first byte of an escaped path, and how many bytes it takes there.
+// unescape returns the first byte of an escaped path, and its length in the escaped form.
 func unescape(s string) (c byte, size int) {
 	if s[0] == '%' && len(s) >= 3 {
 		var b [1]byte

@@ -14,25 +14,25 @@ import (
 )
 
 // ErrBusy means that a file is being written. It is not listed until it has settled.
-var ErrBusy = errors.New("it is being written: it is left for the next time")
+var ErrBusy = errors.New("file is being written; it is left for the next list")
 
 // errNoFile means that the path is no longer a regular file.
-var errNoFile = errors.New("there is no such file")
+var errNoFile = errors.New("no such file")
 
-// racy is how old the times of a file must be before its hash is remembered. Within the
-// resolution of the times, two seconds at worst, a file can change without new times.
-const racy = 2 * time.Second
+// racyAge is the minimum age of a file's times before its hash is remembered. Within the resolution
+// of the times, two seconds at worst, a file can change without new times.
+const racyAge = 2 * time.Second
 
 // readTries is how often a file is read if it changes during the reading.
 const readTries = 3
 
-// A reader reads files to hash them. It opens no file outside of the directory, even if
-// symbolic links are put there meanwhile.
+// A reader hashes files. It opens no file outside of the directory, even if symbolic links are put
+// there in the meantime.
 type reader struct {
-	tree  *Tree
-	root  *os.Root
-	sum   hash.Hash
-	space []byte
+	tree *Tree
+	root *os.Root
+	sum  hash.Hash
+	buf  []byte
 }
 
 func newReader(t *Tree) (*reader, error) {
@@ -40,14 +40,13 @@ func newReader(t *Tree) (*reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &reader{tree: t, root: root, sum: sha256.New(), space: make([]byte, 256<<10)}, nil
+	return &reader{tree: t, root: root, sum: sha256.New(), buf: make([]byte, 256<<10)}, nil
 }
 
 func (r *reader) close() { _ = r.root.Close() } // it was only read from
 
-// read hashes a file whose Lstat is info. It waits until the file has settled, and
-// subtracts the wait from patience. trusted reports whether a later file with the same
-// info has the same hash.
+// read hashes a file whose Lstat is info. It waits until the file has settled, and subtracts the
+// wait from patience. trusted reports whether a later file with the same info has the same hash.
 func (r *reader) read(ctx context.Context, path string, info fs.FileInfo, patience *time.Duration) (rec record, trusted bool, err error) {
 	for range readTries {
 		if err = r.settle(ctx, path, info, patience); err != nil {
@@ -56,7 +55,7 @@ func (r *reader) read(ctx context.Context, path string, info fs.FileInfo, patien
 		now := r.tree.opts.Now()
 		rec, err = r.hash(ctx, path)
 		if err == nil {
-			young := now.Add(-racy).UnixNano()
+			young := now.Add(-racyAge).UnixNano()
 			return rec, rec.mtime < young && rec.ctime < young, nil
 		}
 		if !errors.Is(err, ErrBusy) {
@@ -77,11 +76,11 @@ func noFile(err error) error {
 	return err
 }
 
-// settle waits until a file has not changed for Settle. It returns ErrBusy if that takes
-// longer than the remaining patience.
+// settle waits until a file has not changed for Settle. It returns ErrBusy if that takes longer
+// than the remaining patience.
 func (r *reader) settle(ctx context.Context, path string, info fs.FileInfo, patience *time.Duration) error {
 	for {
-		left := r.tree.settling(info)
+		left := r.tree.settleTime(info)
 		if left <= 0 {
 			return nil
 		}
@@ -99,9 +98,9 @@ func (r *reader) settle(ctx context.Context, path string, info fs.FileInfo, pati
 	}
 }
 
-// settling returns how long it takes until a file has settled, if it does not change.
-// It ignores times in the future.
-func (t *Tree) settling(info fs.FileInfo) time.Duration {
+// settleTime returns how long it takes until a file has settled, if it does not change. It ignores
+// times in the future.
+func (t *Tree) settleTime(info fs.FileInfo) time.Duration {
 	age := t.opts.Now().Sub(info.ModTime())
 	if age < 0 {
 		return 0
@@ -109,7 +108,7 @@ func (t *Tree) settling(info fs.FileInfo) time.Duration {
 	return t.opts.Settle - age
 }
 
-// hash hashes a file. It returns ErrBusy if the file changes meanwhile.
+// hash hashes a file. It returns ErrBusy if the file changes during the reading.
 func (r *reader) hash(ctx context.Context, path string) (rec record, err error) {
 	f, err := openFile(r.root, path)
 	if err != nil {
@@ -128,9 +127,9 @@ func (r *reader) hash(ctx context.Context, path string) (rec record, err error) 
 	}
 	rec = stat(path, before)
 	r.sum.Reset()
-	n, err := r.copy(ctx, io.LimitReader(f, rec.size+1)) // the file may grow faster than we read
+	n, err := r.copy(ctx, io.LimitReader(f, rec.size+1)) // the file may grow faster than it is read
 	if err != nil {
-		return rec, fmt.Errorf("read it: %w", err)
+		return rec, fmt.Errorf("read file: %w", err)
 	}
 	after, err := f.Stat()
 	if err != nil {
@@ -145,8 +144,8 @@ func (r *reader) hash(ctx context.Context, path string) (rec record, err error) 
 
 func (r *reader) copy(ctx context.Context, from io.Reader) (n int64, err error) {
 	for ctx.Err() == nil {
-		k, err := from.Read(r.space)
-		r.sum.Write(r.space[:k])
+		k, err := from.Read(r.buf)
+		r.sum.Write(r.buf[:k])
 		n += int64(k)
 		if err == io.EOF {
 			return n, nil

@@ -4,6 +4,5 @@ package directory
 
 import "io/fs"
 
-// identity returns nothing: on this system a file is identified by its size and
-// mtime alone.
+// identity returns zeros: on this system a file is identified by its size and mtime alone.
 func identity(fs.FileInfo) (inode uint64, changed int64) { return 0, 0 }

@@ -20,38 +20,37 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// maxLoc is how long the loc of a resource may be, in bytes.
+// maxLoc is the maximum length of the loc of a resource, in bytes.
 const maxLoc = 2048
 
-// Resources yields the files of the directory, each with its loc, lastmod, length,
-// sha-256 and, if the extension of its name tells it, media type. It is a
-// reconcile.Listing: what cannot be listed is a *reconcile.Gap. A file is read only if
-// the ledger does not have its hash. The files and gaps come in the order of Compare, except
-// gaps that may be anywhere. Resources holds only the names of the present
-// directory and of those above it in memory.
+// Resources yields the files of the directory, each with its loc, lastmod, length, sha-256 and, if
+// the extension of its name determines it, media type. It is a reconcile.Listing: a file or
+// directory that cannot be listed is a *reconcile.Gap. A file is read only if the ledger does not
+// have its hash. The files and gaps come in the order of Compare, except gaps that may be anywhere.
+// Resources holds only the names of the current directory and of those above it in memory.
 func (t *Tree) Resources(ctx context.Context) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
-		w := &walk{Tree: t, ctx: ctx, yield: yield, types: map[string]string{}, patience: 10 * t.opts.Settle}
+		w := &walk{Tree: t, ctx: ctx, yield: yield, types: map[string]string{}, settleLeft: 10 * t.opts.Settle}
 		t.stats = Stats{}
 		err := w.run()
-		if err != nil && err != errEnough {
+		if err != nil && err != errStopped {
 			yield(nil, fmt.Errorf("list %s: %w", t.dir, err))
 		}
 	}
 }
 
-// errEnough means that the caller wants no more files.
-var errEnough = errors.New("enough")
+// errStopped means that the caller stopped the iteration.
+var errStopped = errors.New("the caller stopped the iteration")
 
 // A walk is one list of a Tree.
 type walk struct {
 	*Tree
-	ctx      context.Context
-	yield    func(*feed.Entry, error) bool
-	reader   *reader
-	ledger   *ledger
-	types    map[string]string // media types by extension
-	patience time.Duration     // how long the walk still waits for files to settle
+	ctx        context.Context
+	yield      func(*feed.Entry, error) bool
+	reader     *reader
+	ledger     *ledger
+	types      map[string]string // media types by extension
+	settleLeft time.Duration     // how long the walk may still wait for files to settle
 
 	position uint64
 }
@@ -61,7 +60,7 @@ func (w *walk) run() (err error) {
 	if err != nil {
 		return err
 	}
-	w.listed = before
+	w.listedInfo = before
 	if w.reader, err = newReader(w.Tree); err != nil {
 		return err
 	}
@@ -69,15 +68,15 @@ func (w *walk) run() (err error) {
 	if w.ledger, err = openLedger(w.opts.Ledger); err != nil {
 		return err
 	}
-	w.enter(".")
+	w.onDirectory(".")
 	names, err := os.ReadDir(w.dir)
 	if err == nil {
-		err = w.all(".", names)
+		err = w.listEntries(".", names)
 	}
-	if err == nil { // a directory that was unmounted meanwhile looks empty
+	if err == nil { // a directory that was unmounted in the meantime looks empty
 		var after fs.FileInfo
 		if after, err = os.Stat(w.dir); err == nil && !os.SameFile(before, after) {
-			err = errors.New("it was replaced by another directory meanwhile")
+			err = errors.New("directory was replaced during the listing")
 		}
 	}
 	if closed := w.ledger.close(err == nil); err == nil {
@@ -86,52 +85,52 @@ func (w *walk) run() (err error) {
 	return err
 }
 
-// A name is a name in a directory.
-type name struct {
+// A dirEntry is a dirEntry in a directory.
+type dirEntry struct {
 	fs.DirEntry
 	path string
 	key  string // sorts names in the order of their paths
 }
 
-// all lists the entries of a directory.
-func (w *walk) all(dir string, entries []fs.DirEntry) error {
-	names := make([]name, 0, len(entries))
+// listEntries lists the entries of a directory.
+func (w *walk) listEntries(dir string, entries []fs.DirEntry) error {
+	names := make([]dirEntry, 0, len(entries))
 	for _, e := range entries {
-		n := name{DirEntry: e, path: e.Name(), key: e.Name()}
+		n := dirEntry{DirEntry: e, path: e.Name(), key: e.Name()}
 		if dir != "." {
 			n.path = dir + "/" + n.path
 		}
 		if e.IsDir() {
 			n.key += "/"
 		}
-		if !w.exclude.has(n.path) {
+		if !w.exclude.excludes(n.path) {
 			names = append(names, n)
 		}
 	}
-	slices.SortFunc(names, func(a, b name) int { return cmp.Compare(a.key, b.key) })
+	slices.SortFunc(names, func(a, b dirEntry) int { return cmp.Compare(a.key, b.key) })
 	for i := range names {
 		if err := w.ctx.Err(); err != nil {
 			return err
 		}
-		if err := w.one(&names[i]); err != nil {
+		if err := w.listEntry(&names[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// one lists a file, or a directory with everything in it.
-func (w *walk) one(n *name) error {
-	if rule := w.unfit(n.path); rule != nil {
+// listEntry lists a file, or a directory with everything in it.
+func (w *walk) listEntry(n *dirEntry) error {
+	if rule := w.checkPath(n.path); rule != nil {
 		w.stats.Names++
 		if n.IsDir() {
-			return w.gap(n.path+"/", rule) // its place in the order is that of what it has
+			return w.gap(n.path+"/", rule) // it is sorted like the directory's contents
 		}
 		return w.gap(n.path, rule)
 	}
 	switch kind := n.Type(); {
 	case kind.IsDir():
-		return w.directory(n.path)
+		return w.listDirectory(n.path)
 	case kind&fs.ModeSymlink != 0:
 		w.stats.Links++
 		return nil
@@ -141,15 +140,15 @@ func (w *walk) one(n *name) error {
 	}
 	info, err := n.Info()
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it was removed meanwhile
+		return nil // it was removed in the meantime
 	}
 	if err != nil {
 		return w.gap(n.path, err)
 	}
 	r := stat(n.path, info)
-	if !w.ledger.find(&r) {
+	if !w.ledger.lookUp(&r) {
 		var trusted bool
-		r, trusted, err = w.reader.read(w.ctx, n.path, info, &w.patience)
+		r, trusted, err = w.reader.read(w.ctx, n.path, info, &w.settleLeft)
 		switch {
 		case w.ctx.Err() != nil:
 			return w.ctx.Err()
@@ -157,7 +156,7 @@ func (w *walk) one(n *name) error {
 			return nil
 		case err != nil:
 			if errors.Is(err, ErrBusy) {
-				w.busy(n.path)
+				w.onBusy(n.path)
 			}
 			return w.gap(n.path, err)
 		}
@@ -169,22 +168,22 @@ func (w *walk) one(n *name) error {
 	w.stats.Files++
 	w.position++
 	if !w.yield(w.entry(&r, w.position, w.types), nil) {
-		return errEnough
+		return errStopped
 	}
 	return nil
 }
 
-// directory lists everything in a directory.
-func (w *walk) directory(p string) error {
-	w.enter(p)
+// listDirectory lists everything in a listDirectory.
+func (w *walk) listDirectory(p string) error {
+	w.onDirectory(p)
 	entries, err := os.ReadDir(w.join(p))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it was removed meanwhile
+		return nil // it was removed in the meantime
 	}
 	if err != nil {
-		return w.gap("", fmt.Errorf("%s: nothing is deleted in this run: %w", printable(p), cause(err)))
+		return w.gap("", fmt.Errorf("read directory %s; nothing is deleted in this run: %w", printable(p), cause(err)))
 	}
-	return w.all(p, entries)
+	return w.listEntries(p, entries)
 }
 
 // gap yields a gap at a path. An empty path means that the gap may be anywhere.
@@ -194,12 +193,12 @@ func (w *walk) gap(p string, err error) error {
 		g.Loc, g.Err = w.Loc(p), fmt.Errorf("%s: %w", printable(p), cause(err))
 	}
 	if !w.yield(nil, g) {
-		return errEnough
+		return errStopped
 	}
 	return nil
 }
 
-// cause returns an error without its path, which the text already has.
+// cause returns an error without its path, which the message already has.
 func cause(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err
@@ -207,7 +206,7 @@ func cause(err error) error {
 	return err
 }
 
-// printable returns a path for people. It escapes bytes that are not text.
+// printable returns a path for messages. It escapes bytes that are not text.
 func printable(p string) string {
 	if utf8.ValidString(p) && !strings.ContainsFunc(p, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return p
@@ -215,13 +214,13 @@ func printable(p string) string {
 	return fmt.Sprintf("%q", p)
 }
 
-// unfit returns why a path cannot be a resource; nil if it can.
-func (t *Tree) unfit(p string) error {
+// checkPath returns an error unless a path can be a resource.
+func (t *Tree) checkPath(p string) error {
 	switch {
 	case !utf8.ValidString(p):
-		return errors.New("the name is not UTF-8: rename it")
+		return errors.New("name is not UTF-8; rename it")
 	case len(t.base)+len(p) > maxLoc || len(t.base)+len(p)*3 > maxLoc && len(t.Loc(p)) > maxLoc:
-		return fmt.Errorf("its URL would be longer than %d bytes", maxLoc)
+		return fmt.Errorf("URL is longer than %d bytes", maxLoc)
 	}
 	return nil
 }
@@ -237,8 +236,8 @@ func (t *Tree) entry(r *record, position uint64, types map[string]string) *feed.
 	return e
 }
 
-// mediaType returns the media type for the extension of a name, without parameters,
-// because an extension does not show the charset.
+// mediaType returns the media type for the extension of a name, without parameters, because an
+// extension does not determine the charset.
 func mediaType(p string, known map[string]string) string {
 	ext := path.Ext(p)
 	t, ok := known[ext]

@@ -19,43 +19,42 @@ import (
 	"github.com/rshub/rshub/internal/source/reconcile"
 )
 
-// ErrLost means that the Watcher no longer knows what may have changed. The caller must
-// list the Tree again.
+// ErrLost means that the Watcher no longer knows which files may have changed. The caller must list
+// the Tree again.
 var ErrLost = errors.New("events were lost")
 
-// A Watcher notices when the files of a Tree change. An event of the system is only a
-// hint that a path may have changed. The Watcher looks at the path when there was no
-// event for the Settle of the Tree. So it reports no false changes, and no half-written
-// files.
+// A Watcher detects changes of the files of a Tree. An event of the system is only a hint that a
+// path may have changed. The Watcher checks the path after it had no event for the Settle of the
+// Tree. So it reports no false changes and no half-written files.
 //
-// A directory is watched before it is read, by Resources too. So a change either comes
-// before the reading, or causes an event. If Resources leaves a file out because it is
-// being written, the Watcher looks at it later.
+// A directory is watched before it is read, also by Resources. So a change either precedes the
+// reading or causes an event. If Resources leaves a file out because it is being written, the
+// Watcher checks it later.
 type Watcher struct {
 	tree *Tree
 	fs   *fsnotify.Watcher
 	add  func(name string) error // watches a directory; fs.Add, or a test's function
-	done chan struct{}           // closed when run has ended
+	done chan struct{}           // closed after run has returned
 
-	// Only the goroutine that calls Resources and Next uses these.
-	watched map[string]bool      // watched directories
-	missing map[string]time.Time // watched directories that were recently found missing, and when
-	trouble error                // error of the first directory that could not be watched since the last Trouble
-	blind   int                  // how many directories could not be watched
+	// Used only by the goroutine that calls Resources and Next.
+	watched      map[string]bool      // watched directories
+	missing      map[string]time.Time // watched directories that were recently found missing, and when
+	unwatchedErr error                // error of the first directory that could not be watched since the last call of Unwatched
+	unwatched    int                  // number of directories that could not be watched since then
 
-	mu    sync.Mutex
-	dirt  dirt
-	moved backoff.Wakeup // says that a path was marked
+	mu     sync.Mutex
+	dirty  dirtyPaths
+	marked backoff.Wakeup // signaled when a path was marked
 }
 
-// missingFor is longer than an event of the system takes to come.
+// missingFor is longer than an event of the system takes to arrive.
 const missingFor = time.Minute
 
-// batch is how many paths one Next looks at.
-const batch = 1_000
+// maxNext is the maximum number of paths that one Next checks.
+const maxNext = 1_000
 
-// Watch watches a Tree. The caller then has to list the Tree, because a directory is
-// watched only from its listing on. The caller closes the Watcher.
+// Watch watches a Tree. The caller must then list the Tree, because a directory is watched only
+// from its listing on. The caller must close the Watcher.
 //
 // If too many programs watch directories, the error says how to raise the limit.
 func Watch(t *Tree) (*Watcher, error) {
@@ -70,25 +69,25 @@ func Watch(t *Tree) (*Watcher, error) {
 func newWatcher(t *Tree) (*Watcher, error) {
 	f, err := fsnotify.NewBufferedWatcher(4096)
 	if errors.Is(err, syscall.EMFILE) {
-		return nil, fmt.Errorf("too many programs of this user watch directories: raise fs.inotify.max_user_instances (as root: sysctl fs.inotify.max_user_instances=1024), or run rspublish sync from time to time instead: %w", err)
+		return nil, fmt.Errorf("watch directory: too many programs of this user watch directories; raise fs.inotify.max_user_instances (as root: sysctl fs.inotify.max_user_instances=1024), or run rspublish sync from time to time instead: %w", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", t.dir, err)
 	}
-	w := &Watcher{tree: t, fs: f, add: f.Add, done: make(chan struct{}), watched: map[string]bool{}, missing: map[string]time.Time{}, moved: backoff.NewWakeup()}
-	t.enter, t.busy = w.enter, w.busy
+	w := &Watcher{tree: t, fs: f, add: f.Add, done: make(chan struct{}), watched: map[string]bool{}, missing: map[string]time.Time{}, marked: backoff.NewWakeup()}
+	t.onDirectory, t.onBusy = w.watchDir, w.markBusy
 	return w, nil
 }
 
-// Close ends the watching.
+// Close stops watching. It waits until the goroutine of the Watcher has stopped.
 func (w *Watcher) Close() error {
-	w.tree.enter, w.tree.busy = nobody, nobody
+	w.tree.onDirectory, w.tree.onBusy = ignorePath, ignorePath
 	err := w.fs.Close()
 	<-w.done
 	return err
 }
 
-// run notes the events of the system, until Close.
+// run handles the events of the system until Close.
 func (w *Watcher) run() {
 	defer close(w.done)
 	for events, errs := w.fs.Events, w.fs.Errors; events != nil || errs != nil; {
@@ -98,19 +97,19 @@ func (w *Watcher) run() {
 				events = nil
 				continue
 			}
-			w.note(e)
+			w.handleEvent(e)
 		case _, ok := <-errs:
 			if !ok {
 				errs = nil
 				continue
 			}
-			w.change((*dirt).lose) // the queue of events overflowed, or they cannot be read
+			w.updateDirty((*dirtyPaths).markAll) // the queue of events overflowed, or they cannot be read
 		}
 	}
 }
 
-// note notes one event.
-func (w *Watcher) note(e fsnotify.Event) {
+// handleEvent marks the path of an event.
+func (w *Watcher) handleEvent(e fsnotify.Event) {
 	rel, err := filepath.Rel(w.tree.dir, e.Name)
 	if err != nil {
 		return
@@ -119,72 +118,73 @@ func (w *Watcher) note(e fsnotify.Event) {
 	switch {
 	case path == ".":
 		if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) {
-			w.change((*dirt).lose)
+			w.updateDirty((*dirtyPaths).markAll)
 		}
-	case !w.tree.exclude.within(path):
-		w.mark(path, spot{
-			quiet: w.tree.opts.Now().Add(w.tree.opts.Settle),
-			came:  e.Has(fsnotify.Create),
-			moved: e.Has(fsnotify.Rename),
+	case !w.tree.exclude.excludesPath(path):
+		w.mark(path, pathState{
+			dueAt:     w.tree.opts.Now().Add(w.tree.opts.Settle),
+			created:   e.Has(fsnotify.Create),
+			movedAway: e.Has(fsnotify.Rename),
 		})
 	}
 }
 
-func (w *Watcher) mark(path string, s spot) { w.change(func(d *dirt) { d.mark(path, s) }) }
-
-// busy marks a file that is being written. The Watcher looks at it again even without an
-// event, because there is no event for a write before its directory was watched.
-func (w *Watcher) busy(path string) {
-	w.mark(path, spot{quiet: w.tree.opts.Now().Add(max(w.tree.opts.Settle, 10*time.Millisecond))})
+func (w *Watcher) mark(path string, s pathState) {
+	w.updateDirty(func(d *dirtyPaths) { d.mark(path, s) })
 }
 
-func (w *Watcher) change(change func(*dirt)) {
+// markBusy marks a file that is being written. The Watcher checks it again even without an event,
+// because a write before its directory was watched causes no event.
+func (w *Watcher) markBusy(path string) {
+	w.mark(path, pathState{dueAt: w.tree.opts.Now().Add(max(w.tree.opts.Settle, 10*time.Millisecond))})
+}
+
+func (w *Watcher) updateDirty(change func(*dirtyPaths)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	change(&w.dirt)
-	w.moved.Wake()
+	change(&w.dirty)
+	w.marked.Wake()
 }
 
-// enter watches a directory.
-func (w *Watcher) enter(path string) {
+// watchDir watches a directory.
+func (w *Watcher) watchDir(path string) {
 	err := w.add(w.tree.join(path))
 	switch {
 	case err == nil:
 		w.watched[path] = true
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 	default:
-		w.blind++
-		if w.trouble == nil {
-			w.trouble = fmt.Errorf("%s cannot be watched: %w", printable(path), err)
+		w.unwatched++
+		if w.unwatchedErr == nil {
+			w.unwatchedErr = fmt.Errorf("watch %s: %w", printable(path), err)
 			if errors.Is(err, syscall.ENOSPC) {
-				w.trouble = errors.New("the system watches no more directories for this user: raise fs.inotify.max_user_watches (as root: sysctl fs.inotify.max_user_watches=1000000)")
+				w.unwatchedErr = errors.New("watch directory: limit of watches for this user is reached; raise fs.inotify.max_user_watches (as root: sysctl fs.inotify.max_user_watches=1000000)")
 			}
 		}
 	}
 }
 
-// Trouble returns how many directories could not be watched since the last Trouble, and why
-// the first could not. Changes in them are only seen when the Tree is listed.
-func (w *Watcher) Trouble() (directories int, err error) {
-	directories, err = w.blind, w.trouble
-	w.blind, w.trouble = 0, nil
+// Unwatched returns how many directories could not be watched since the last call of Unwatched, and
+// the error of the first. Changes in them are seen only when the Tree is listed.
+func (w *Watcher) Unwatched() (directories int, err error) {
+	directories, err = w.unwatched, w.unwatchedErr
+	w.unwatched, w.unwatchedErr = 0, nil
 	return directories, err
 }
 
-// Next waits until paths have changed and settled, and returns what is there. It returns
-// ErrLost if anything may have changed. If ctx is done, it returns ctx's error, and the
-// next call returns the missed paths. A path that cannot be read is left for the next
-// list.
-func (w *Watcher) Next(ctx context.Context) ([]reconcile.Sight, error) {
+// Next waits until paths have changed and settled, and returns an Observation of each. It returns
+// ErrLost if any path may have changed. If ctx is done, it returns ctx's error, and the next call
+// returns the missed paths. An unreadable path is left for the next list.
+func (w *Watcher) Next(ctx context.Context) ([]reconcile.Observation, error) {
 	for {
 		w.mu.Lock()
-		lost := w.dirt.lost
-		w.dirt.lost = false
-		due, next := w.dirt.take(w.tree.opts.Now(), batch)
+		lost := w.dirty.lost
+		w.dirty.lost = false
+		due, next := w.dirty.takeDue(w.tree.opts.Now(), maxNext)
 		w.mu.Unlock()
 		switch {
 		case lost:
-			w.forget()
+			w.unwatchAll()
 			return nil, ErrLost
 		case len(due) == 0:
 			if err := w.wait(ctx, next); err != nil {
@@ -192,7 +192,7 @@ func (w *Watcher) Next(ctx context.Context) ([]reconcile.Sight, error) {
 			}
 			continue
 		}
-		sights, err := w.look(ctx, due)
+		sights, err := w.observePaths(ctx, due)
 		if ctx.Err() != nil && err != nil {
 			for path, s := range due {
 				w.mark(path, s)
@@ -204,58 +204,56 @@ func (w *Watcher) Next(ctx context.Context) ([]reconcile.Sight, error) {
 	}
 }
 
-// wait waits until a time or until a path is marked. The zero Time means no
-// time limit.
+// wait waits until a time or until a path is marked. The zero Time means no time limit.
 func (w *Watcher) wait(ctx context.Context, until time.Time) error {
 	if !until.IsZero() {
 		return w.tree.opts.Sleep(ctx, until.Sub(w.tree.opts.Now()))
 	}
 	select {
-	case <-w.moved:
+	case <-w.marked:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// forget ends the watching of all directories. The next list watches them again.
-func (w *Watcher) forget() {
+// unwatchAll stops watching all directories. The next list watches them again.
+func (w *Watcher) unwatchAll() {
 	for dir := range w.watched {
-		_ = w.fs.Remove(w.tree.join(dir)) // the system may have ended it already
+		_ = w.fs.Remove(w.tree.join(dir)) // the system may have removed the watch already
 	}
 	clear(w.watched)
 	clear(w.missing)
 }
 
-// look looks at paths. It returns existing files before removed ones.
-func (w *Watcher) look(ctx context.Context, paths map[string]spot) ([]reconcile.Sight, error) {
+// observePaths checks paths. It returns existing files before removed ones.
+func (w *Watcher) observePaths(ctx context.Context, paths map[string]pathState) ([]reconcile.Observation, error) {
 	r, err := newReader(w.tree)
 	if err != nil {
-		return w.lost() // the next list reports the error
+		return w.reportLost() // the next list reports the error
 	}
 	defer r.close()
-	var files, gone []reconcile.Sight
+	var files, gone []reconcile.Observation
 	types := map[string]string{}
 	maps.DeleteFunc(w.missing, func(_ string, at time.Time) bool { return w.tree.opts.Now().Sub(at) > missingFor })
 	for _, p := range slices.Sorted(maps.Keys(paths)) {
-		if w.tree.unfit(p) != nil {
+		if w.tree.checkPath(p) != nil {
 			continue // the list reports it
 		}
-		if _, missing := w.missing[p]; paths[p].moved && (missing || w.watched[p]) {
-			// The watches of the directories below it still have their old
-			// paths.
-			return w.lost()
+		if _, missing := w.missing[p]; paths[p].movedAway && (missing || w.watched[p]) {
+			// The watches of the directories below it still have their old paths.
+			return w.reportLost()
 		}
-		s, err := w.sight(ctx, r, p, types)
+		s, err := w.observe(ctx, r, p, types)
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case errors.Is(err, ErrBusy):
-			w.busy(p)
+			w.markBusy(p)
 			continue
 		case errors.Is(err, errDirectory):
-			if paths[p].came || !w.watched[p] {
-				w.arrive(p)
+			if paths[p].created || !w.watched[p] {
+				w.watchNew(p)
 			}
 		case errors.Is(err, errNoFile):
 			if w.watched[p] { // if it was moved, the event may come later
@@ -271,28 +269,28 @@ func (w *Watcher) look(ctx context.Context, paths map[string]spot) ([]reconcile.
 			gone = append(gone, s)
 		}
 	}
-	if now, err := os.Stat(w.tree.dir); err != nil || !os.SameFile(now, w.tree.listed) {
-		return w.lost() // the directory of a disk that was unmounted looks empty
+	if now, err := os.Stat(w.tree.dir); err != nil || !os.SameFile(now, w.tree.listedInfo) {
+		return w.reportLost() // the directory of an unmounted disk looks empty
 	}
 	return append(files, gone...), nil
 }
 
-func (w *Watcher) lost() ([]reconcile.Sight, error) {
-	w.forget()
+func (w *Watcher) reportLost() ([]reconcile.Observation, error) {
+	w.unwatchAll()
 	return nil, ErrLost
 }
 
 // errDirectory means that the path is a directory, not a file.
-var errDirectory = errors.New("it is a directory")
+var errDirectory = errors.New("path is a directory")
 
-// sight returns the Sight of a path.
-func (w *Watcher) sight(ctx context.Context, r *reader, p string, types map[string]string) (reconcile.Sight, error) {
-	s := reconcile.Sight{Loc: w.tree.Loc(p)}
+// observe returns the Observation of a path.
+func (w *Watcher) observe(ctx context.Context, r *reader, p string, types map[string]string) (reconcile.Observation, error) {
+	s := reconcile.Observation{Loc: w.tree.Loc(p)}
 	info, err := os.Lstat(w.tree.join(p))
 	if err == nil && info.IsDir() {
 		return s, errDirectory // known files below it may still exist
 	}
-	s.Below = s.Loc + "/"
+	s.Prefix = s.Loc + "/"
 	if err != nil || !info.Mode().IsRegular() {
 		return s, noFile(err)
 	}
@@ -304,23 +302,23 @@ func (w *Watcher) sight(ctx context.Context, r *reader, p string, types map[stri
 	return s, err
 }
 
-// arrive watches a directory and those below it, and marks everything in them, because it
-// may be older than the watch.
-func (w *Watcher) arrive(dir string) {
-	w.enter(dir)
+// watchNew watches a directory and those below it, and marks everything in them, because it may be
+// older than the watch.
+func (w *Watcher) watchNew(dir string) {
+	w.watchDir(dir)
 	entries, err := os.ReadDir(w.tree.join(dir))
 	if err != nil {
-		return // it is gone, and an event follows; or the next list reports the error
+		return // it was removed, and an event follows; or the next list reports the error
 	}
 	now := w.tree.opts.Now()
 	for _, e := range entries {
 		p := dir + "/" + e.Name()
 		switch {
-		case w.tree.exclude.has(p) || w.tree.unfit(p) != nil:
+		case w.tree.exclude.excludes(p) || w.tree.checkPath(p) != nil:
 		case e.IsDir():
-			w.arrive(p)
+			w.watchNew(p)
 		case e.Type().IsRegular():
-			w.mark(p, spot{quiet: now})
+			w.mark(p, pathState{dueAt: now})
 		}
 	}
 }

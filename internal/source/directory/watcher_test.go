@@ -23,36 +23,36 @@ import (
 
 const watchBase = "https://example.org/d/"
 
-// A watch is a directory that is watched, and what is known of it.
-type watch struct {
-	*place
+// A watchedDir is a watched directory, and the files that were reported.
+type watchedDir struct {
+	*testDir
 	*Watcher
 	known map[string]string   // hashes by loc
-	dirs  map[string]bool     // the beginnings of what was known that end in a slash
-	times map[string][]string // what was seen of a loc, in the order in which it was seen
-	lost  int                 // how often everything was listed anew
+	dirs  map[string]bool     // prefixes of known locs that end in a slash
+	times map[string][]string // observations of a loc, in order
+	lost  int                 // number of full lists
 }
 
 // newWatch watches a directory that has these files.
-func newWatch(t *testing.T, files ...string) *watch {
+func newWatch(t *testing.T, files ...string) *watchedDir {
 	t.Helper()
 	w := newUnread(t, files...)
 	go w.run()
 	return w
 }
 
-// newUnread watches a directory, but nobody takes the events from the system yet.
-func newUnread(t *testing.T, files ...string) *watch {
+// newUnread watches a directory without reading the events of the system yet.
+func newUnread(t *testing.T, files ...string) *watchedDir {
 	t.Helper()
-	p := newPlace(t)
+	p := newTestDir(t)
 	for _, name := range files {
 		p.write(name, "of "+name)
 	}
 	return p.watch()
 }
 
-// watch watches the place, but nobody takes the events from the system yet.
-func (p *place) watch() *watch {
+// watch watches the place without reading the events of the system yet.
+func (p *testDir) watch() *watchedDir {
 	p.Helper()
 	watcher, err := newWatcher(p.open())
 	if err != nil {
@@ -63,24 +63,24 @@ func (p *place) watch() *watch {
 			p.Error(err)
 		}
 	})
-	w := &watch{place: p, Watcher: watcher, dirs: map[string]bool{}, times: map[string][]string{}}
+	w := &watchedDir{testDir: p, Watcher: watcher, dirs: map[string]bool{}, times: map[string][]string{}}
 	w.relist()
 	return w
 }
 
-// relist lists everything, as somebody does who starts, or who has lost events.
-func (w *watch) relist() {
+// relist lists everything, as after the start or after lost events.
+func (w *watchedDir) relist() {
 	w.Helper()
 	w.known = map[string]string{}
 	for e, err := range w.tree.Resources(w.Context()) {
 		if err != nil {
 			continue // a gap
 		}
-		w.know(e.Change.Loc, e.Change.Hash)
+		w.setKnown(e.Change.Loc, e.Change.Hash)
 	}
 }
 
-func (w *watch) know(loc, hash string) {
+func (w *watchedDir) setKnown(loc, hash string) {
 	w.known[loc] = hash
 	for i := len(watchBase); i < len(loc); i++ {
 		if loc[i] == '/' {
@@ -89,8 +89,8 @@ func (w *watch) know(loc, hash string) {
 	}
 }
 
-// next takes in what the Watcher tells next.
-func (w *watch) next(ctx context.Context) error {
+// next applies the next observations of the Watcher.
+func (w *watchedDir) next(ctx context.Context) error {
 	sights, err := w.Next(ctx)
 	if errors.Is(err, ErrLost) {
 		w.lost++
@@ -101,23 +101,23 @@ func (w *watch) next(ctx context.Context) error {
 		seen := ""
 		if delete(w.known, s.Loc); s.Entry != nil {
 			seen = s.Entry.Change.Hash
-			w.know(s.Loc, seen)
+			w.setKnown(s.Loc, seen)
 		}
 		w.times[s.Loc] = append(w.times[s.Loc], seen)
-		if s.Below != "" && w.dirs[s.Below] {
-			maps.DeleteFunc(w.known, func(loc, _ string) bool { return strings.HasPrefix(loc, s.Below) })
+		if s.Prefix != "" && w.dirs[s.Prefix] {
+			maps.DeleteFunc(w.known, func(loc, _ string) bool { return strings.HasPrefix(loc, s.Prefix) })
 		}
 	}
 	return err
 }
 
-// there returns what is there, by a look of the test's own.
-func (w *watch) there() map[string]string {
+// readFiles returns the files of the directory, read by the test itself.
+func (w *watchedDir) readFiles() map[string]string {
 	w.Helper()
 	all := map[string]string{}
 	err := filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
 		rel := strings.TrimPrefix(path, w.dir+"/")
-		if err != nil || !d.Type().IsRegular() || w.tree.unfit(rel) != nil || w.tree.exclude.within(rel) {
+		if err != nil || !d.Type().IsRegular() || w.tree.checkPath(rel) != nil || w.tree.exclude.excludesPath(rel) {
 			return err
 		}
 		b, err := os.ReadFile(path)
@@ -130,32 +130,32 @@ func (w *watch) there() map[string]string {
 	return all
 }
 
-// settles takes in what the Watcher tells until that is what is there.
-func (w *watch) settles() {
+// waitSettled applies observations until they equal the files of the directory.
+func (w *watchedDir) waitSettled() {
 	w.Helper()
-	want := w.there()
+	want := w.readFiles()
 	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
 	defer cancel()
 	for !maps.Equal(w.known, want) {
 		if err := w.next(ctx); err != nil {
 			for loc, hash := range want {
 				if w.known[loc] != hash {
-					w.Errorf("%s is not known as it is", loc)
+					w.Errorf("%s is known in another version", loc)
 				}
 			}
 			for loc := range w.known {
 				if want[loc] == "" {
-					w.Errorf("%s is still known", loc)
+					w.Errorf("removed %s is still known", loc)
 				}
 			}
-			w.Fatalf("it waits in vain: %v", err)
+			w.Fatalf("Next() = %v, want more observations", err)
 		}
 	}
 }
 
-// follows takes in what the Watcher tells, until done says that the test has made its changes, or
-// why it could not.
-func (w *watch) follows(done <-chan error) {
+// follows applies observations until done reports that the test has made its changes, or why it
+// could not.
+func (w *watchedDir) follows(done <-chan error) {
 	w.Helper()
 	for {
 		select {
@@ -172,100 +172,100 @@ func (w *watch) follows(done <-chan error) {
 	}
 }
 
-// do fails the test if something could not be done.
-func (w *watch) do(errs ...error) {
+// do fails the test if a step failed.
+func (w *watchedDir) do(errs ...error) {
 	w.Helper()
 	if err := errors.Join(errs...); err != nil {
 		w.Fatal(err)
 	}
 }
 
-func (w *watch) path(name string) string { return filepath.Join(w.dir, name) }
+func (w *watchedDir) path(name string) string { return filepath.Join(w.dir, name) }
 
 func TestWatcher(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name string
-		act  func(w *watch)
-		lost bool // everything is listed anew
+		act  func(w *watchedDir)
+		lost bool // everything is listed again
 	}{
-		{"a new file", func(w *watch) { w.write("new", "1") }, false},
-		{"a file that changes", func(w *watch) { w.write("a", "2") }, false},
-		{"a file that goes", func(w *watch) { w.do(os.Remove(w.path("a"))) }, false},
-		{"a file that is moved", func(w *watch) { w.do(os.Rename(w.path("a"), w.path("d/e/a"))) }, false},
-		{"a file that is replaced by a move", func(w *watch) {
+		{"a new file", func(w *watchedDir) { w.write("new", "1") }, false},
+		{"a file that changes", func(w *watchedDir) { w.write("a", "2") }, false},
+		{"a file that goes", func(w *watchedDir) { w.do(os.Remove(w.path("a"))) }, false},
+		{"a file that is moved", func(w *watchedDir) { w.do(os.Rename(w.path("a"), w.path("d/e/a"))) }, false},
+		{"a file that is replaced by a move", func(w *watchedDir) {
 			w.write(".#a", "2")
 			w.do(os.Rename(w.path(".#a"), w.path("a")))
 		}, false},
-		{"a file that is moved out", func(w *watch) { w.do(os.Rename(w.path("a"), filepath.Join(w.TempDir(), "a"))) }, false},
-		{"many new directories", func(w *watch) {
+		{"a file that is moved out", func(w *watchedDir) { w.do(os.Rename(w.path("a"), filepath.Join(w.TempDir(), "a"))) }, false},
+		{"many new directories", func(w *watchedDir) {
 			for i := range 30 {
 				w.write(fmt.Sprintf("n/%d/%d/x", i%5, i), "1")
 			}
 		}, false},
-		{"a directory that goes", func(w *watch) { w.do(os.RemoveAll(w.path("d"))) }, false},
-		{"a directory that comes anew", func(w *watch) {
+		{"a directory that goes", func(w *watchedDir) { w.do(os.RemoveAll(w.path("d"))) }, false},
+		{"recreated directory", func(w *watchedDir) {
 			w.do(os.RemoveAll(w.path("d")))
 			w.write("d/e/other", "1")
 		}, false},
-		{"a directory with contents that is moved in", func(w *watch) {
-			from := newPlace(w.T)
+		{"a directory with contents that is moved in", func(w *watchedDir) {
+			from := newTestDir(w.T)
 			from.write("in/deep/er/x", "1")
 			from.write("in/y", "2")
 			w.do(os.Rename(filepath.Join(from.dir, "in"), w.path("d/in")))
 		}, false},
-		{"a directory that is renamed", func(w *watch) { w.do(os.Rename(w.path("d"), w.path("D"))) }, true},
-		{"a directory that is moved out", func(w *watch) { w.do(os.Rename(w.path("d/e"), filepath.Join(w.TempDir(), "e"))) }, true},
-		{"a directory that is swapped for another", func(w *watch) {
+		{"a directory that is renamed", func(w *watchedDir) { w.do(os.Rename(w.path("d"), w.path("D"))) }, true},
+		{"a directory that is moved out", func(w *watchedDir) { w.do(os.Rename(w.path("d/e"), filepath.Join(w.TempDir(), "e"))) }, true},
+		{"a directory that is swapped for another", func(w *watchedDir) {
 			w.write("next/e/f", "1")
 			w.do(os.Rename(w.path("d"), w.path("old~")), os.Rename(w.path("next"), w.path("d")))
 		}, true},
-		{"a file that becomes a directory", func(w *watch) {
+		{"a file that becomes a directory", func(w *watchedDir) {
 			w.do(os.Remove(w.path("a")))
 			w.write("a/in", "1")
 		}, false},
-		{"a directory that becomes a file", func(w *watch) {
+		{"a directory that becomes a file", func(w *watchedDir) {
 			w.do(os.RemoveAll(w.path("d")))
 			w.write("d", "1")
 		}, false},
-		{"a file that becomes a link", func(w *watch) { w.do(os.Remove(w.path("a")), os.Symlink("d/x", w.path("a"))) }, false},
-		{"a directory that becomes a link", func(w *watch) {
+		{"a file that becomes a link", func(w *watchedDir) { w.do(os.Remove(w.path("a")), os.Symlink("d/x", w.path("a"))) }, false},
+		{"a directory that becomes a link", func(w *watchedDir) {
 			w.do(os.RemoveAll(w.path("d")), os.Symlink("/", w.path("d")))
 		}, false},
-		{"a link that becomes a file", func(w *watch) {
+		{"a link that becomes a file", func(w *watchedDir) {
 			w.do(os.Symlink("a", w.path("link")), os.Remove(w.path("link")))
 			w.write("link", "1")
 		}, false},
-		{"a file that becomes a pipe", func(w *watch) { w.do(os.Remove(w.path("a")), syscall.Mkfifo(w.path("a"), 0o644)) }, false},
-		{"names that are no UTF-8", func(w *watch) {
+		{"a file that becomes a pipe", func(w *watchedDir) { w.do(os.Remove(w.path("a")), syscall.Mkfifo(w.path("a"), 0o644)) }, false},
+		{"names that are not UTF-8", func(w *watchedDir) {
 			w.write("bad\xff", "1")
 			w.write("bad\xfe/in", "1")
 			w.do(os.Rename(w.path("a"), w.path("bad\xfd")))
 		}, false},
-		{"what editors leave", func(w *watch) {
+		{"what editors leave", func(w *watchedDir) {
 			w.write("d/x~", "1")
 			w.write(".x.swp", "1")
 		}, false},
-		{"a file without its content's change", func(w *watch) { w.do(os.Chmod(w.path("a"), 0o600)) }, false},
+		{"a file without its content's change", func(w *watchedDir) { w.do(os.Chmod(w.path("a"), 0o600)) }, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWatch(t, "a", "d/x", "d/e/f", "d/e/g/h")
 			test.act(w)
-			w.settles()
-			// Events come in order, so whoever has seen this one has seen what came before it.
+			w.waitSettled()
+			// Events come in order, so a reader that has seen this one has seen all earlier ones.
 			w.write("at the end", "1")
-			w.settles()
+			w.waitSettled()
 			lost := w.lost
 			if (lost > 0) != test.lost { // several times if the events come slowly
-				t.Errorf("everything was listed anew %d times", lost)
+				t.Errorf("got %d full lists", lost)
 			}
 			for loc := range w.times {
 				if strings.Contains(loc, "~") || strings.Contains(loc, "%F") || strings.HasSuffix(loc, ".swp") {
-					t.Errorf("it tells of %s", loc)
+					t.Errorf("got an observation of %s", loc)
 				}
 			}
-			// Whatever happened: directories are watched under the names that they have now.
+			// Whatever happened: directories are watched under their current names.
 			var dirs []string
 			w.do(filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
 				if err == nil && d.IsDir() {
@@ -276,28 +276,28 @@ func TestWatcher(t *testing.T) {
 			for _, dir := range dirs {
 				w.do(os.WriteFile(filepath.Join(dir, "later"), []byte("1"), 0o644))
 			}
-			w.settles()
+			w.waitSettled()
 			if w.lost != lost {
-				t.Errorf("in the end, everything was listed anew %d times", w.lost-lost)
+				t.Errorf("got %d full lists at the end", w.lost-lost)
 			}
 		})
 	}
 }
 
-// What the directory itself does: it goes, and nothing is said to be deleted.
-func TestWatcherOfWhatGoes(t *testing.T) {
+// If the directory itself is removed, no file is reported as deleted.
+func TestWatcherOfRemovedDirectory(t *testing.T) {
 	t.Parallel()
 	w := newWatch(t, "a", "b")
 	w.do(os.Rename(w.dir, w.dir+"-moved"))
 	if sights, err := w.Next(t.Context()); !errors.Is(err, ErrLost) {
-		t.Errorf("it tells %v, %v", sights, err)
+		t.Errorf("Next() = %v, %v", sights, err)
 	}
 }
 
-// Another directory in the place of the one that was listed, such as an empty one because a disk
-// was unmounted, says nothing about single files: all is listed again.
-func TestWatcherOfAnotherDirectory(t *testing.T) {
-	p := newPlace(t)
+// Another directory in the place of the listed one, such as an empty one because a disk was
+// unmounted, causes no observations of files: everything is listed again.
+func TestWatcherOfReplacedDirectory(t *testing.T) {
+	p := newTestDir(t)
 	p.write("a", "one")
 	place := func(dir string) {
 		link := dir + ".link"
@@ -317,8 +317,8 @@ func TestWatcherOfAnotherDirectory(t *testing.T) {
 	}
 }
 
-// The system forgets events when nobody takes them. Then everything is listed anew, and
-// what happens from then on is told.
+// The system drops events that are not read. Then everything is listed again, and later changes are
+// reported.
 func TestWatcherOverflow(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
@@ -330,28 +330,28 @@ func TestWatcherOverflow(t *testing.T) {
 		t.Skipf("the queue takes %s events", text)
 	}
 	w := newUnread(t, "a", "b", "d/c")
-	for i := range bound + 20_000 { // some are in the buffers of the program
-		w.do(os.Chmod(w.path([]string{"a", "b"}[i%2]), 0o600|fs.FileMode(i%2))) // the system merges neighbours that are equal
+	for i := range bound + 20_000 { // some fit into the buffers of the program
+		w.do(os.Chmod(w.path([]string{"a", "b"}[i%2]), 0o600|fs.FileMode(i%2))) // the system merges consecutive equal events
 	}
 	w.write("d/c", "lost")
 	w.write("d/new", "lost")
 	go w.run()
-	w.settles()
+	w.waitSettled()
 	if w.lost == 0 || len(w.times[watchBase+"d/new"]) > 0 {
-		t.Errorf("everything was listed anew %d times; told was %v", w.lost, w.times)
+		t.Errorf("got %d full lists and observations %v", w.lost, w.times)
 	}
-	w.write("sentinel", "1") // whoever has seen this one has seen that events were lost once more, if they were
-	w.settles()
+	w.write("sentinel", "1") // a reader of this event has also seen the loss of earlier ones, if any
+	w.waitSettled()
 	lost := w.lost
 	w.write("d/c", "after that")
 	w.write("d/newer/x", "after that")
-	w.settles()
+	w.waitSettled()
 	if w.lost != lost || len(w.times[watchBase+"d/c"]) == 0 {
-		t.Errorf("after that, everything was listed anew %d times; told was %v", w.lost, w.times)
+		t.Errorf("after that, got %d full lists and observations %v", w.lost, w.times)
 	}
 }
 
-// Many files come at once.
+// Many files are created together.
 func TestWatcherManyFiles(t *testing.T) {
 	t.Parallel()
 	n := 20_000
@@ -374,29 +374,29 @@ func TestWatcherManyFiles(t *testing.T) {
 		}
 		done <- errs
 	}()
-	w.follows(done) // it tells while they come
-	w.settles()
+	w.follows(done) // observations arrive in the meantime
+	w.waitSettled()
 	if len(w.known) != n+1 {
-		t.Errorf("%d files are known", len(w.known))
+		t.Errorf("got %d known files", len(w.known))
 	}
 }
 
-// More dirty paths than are kept are the same as lost events.
-func TestDirtIsBounded(t *testing.T) {
+// Too many dirty paths count as lost events.
+func TestDirtyPathsAreBounded(t *testing.T) {
 	t.Parallel()
-	var d dirt
+	var d dirtyPaths
 	for i := range maxDirty {
-		d.mark(strconv.Itoa(i), spot{})
+		d.mark(strconv.Itoa(i), pathState{})
 	}
-	if d.lost || len(d.at) != maxDirty {
-		t.Errorf("lost: %v, %d paths", d.lost, len(d.at))
+	if d.lost || len(d.paths) != maxDirty {
+		t.Errorf("got lost %v with %d paths", d.lost, len(d.paths))
 	}
-	if d.mark("one more", spot{}); !d.lost || len(d.at) > 0 {
-		t.Errorf("lost: %v, %d paths", d.lost, len(d.at))
+	if d.mark("one more", pathState{}); !d.lost || len(d.paths) > 0 {
+		t.Errorf("got lost %v with %d paths", d.lost, len(d.paths))
 	}
 }
 
-// Files and directories change at random while they are told of.
+// Files and directories change at random while they are watched.
 func TestWatcherRandom(t *testing.T) {
 	t.Parallel()
 	r := testutil.Rand(t)
@@ -416,7 +416,7 @@ func TestWatcherRandom(t *testing.T) {
 		done := make(chan error)
 		go func() {
 			defer close(done)
-			for range 60 { // errors are those of what is not there
+			for range 60 { // errors are of files that do not exist
 				dir := path(r.IntN(4))
 				file := filepath.Join(dir, fmt.Sprint("f", r.IntN(4)))
 				switch r.IntN(8) {
@@ -439,12 +439,12 @@ func TestWatcherRandom(t *testing.T) {
 			}
 		}()
 		w.follows(done)
-		w.settles()
+		w.waitSettled()
 	}
 }
 
-// A file that goes on growing is told of when it has settled, once, and whole.
-func TestWatcherOfAGrowingFile(t *testing.T) {
+// A file that keeps growing is reported once, complete, after it has settled.
+func TestWatcherOfGrowingFile(t *testing.T) {
 	t.Parallel()
 	w := newUnread(t, "log")
 	w.tree.opts.Settle = time.Second
@@ -468,19 +468,19 @@ func TestWatcherOfAGrowingFile(t *testing.T) {
 	for len(w.times) == 0 {
 		w.do(w.next(ctx))
 	}
-	if want := w.there()[watchBase+"log"]; w.known[watchBase+"log"] != want || len(w.times[watchBase+"log"]) != 1 {
-		t.Errorf("%s is told, and it is %s", w.times, want)
+	if want := w.readFiles()[watchBase+"log"]; w.known[watchBase+"log"] != want || len(w.times[watchBase+"log"]) != 1 {
+		t.Errorf("got observations %s, want %s", w.times, want)
 	}
 	if after := w.now().Sub(begin); grown < 8 || after < 8*time.Second {
-		t.Errorf("it is told after %d times and %v", grown, after)
+		t.Errorf("got the observation after %d writes and %v", grown, after)
 	}
 }
 
-// What a list leaves because it is being written is told when it has settled, also if its
-// directory was not watched yet when it was written last.
-func TestWatcherOfWhatAListLeaves(t *testing.T) {
+// A file that a list leaves out because it is being written is reported after it has settled, even
+// if its directory was not watched yet at the last write.
+func TestWatcherOfUnsettledFile(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newTestDir(t)
 	p.opts.Settle = time.Second
 	p.write("a", "1")
 	p.write("d/z", "1")
@@ -492,21 +492,21 @@ func TestWatcherOfWhatAListLeaves(t *testing.T) {
 		}
 	}
 	touch()
-	p.slept = touch // the list waits for a until its patience ends; then it comes to d
+	p.slept = touch // the list waits for a until its time is used up, then it reads d
 	w := p.watch()
 	p.slept = nil
 	go w.run()
 	if len(w.known) > 0 {
-		t.Fatalf("the list has %v", w.known)
+		t.Fatalf("got list %v", w.known)
 	}
-	w.settles()
+	w.waitSettled()
 	if w.lost > 0 {
-		t.Error("everything was listed anew")
+		t.Error("got a full list")
 	}
 }
 
-// When the system watches no more directories, the others are still watched; what was left
-// out is counted, and the message says what to do.
+// If the system refuses more watches, the other directories are still watched. The unwatched ones
+// are counted, and the message has advice.
 func TestWatcherLimit(t *testing.T) {
 	t.Parallel()
 	w := newWatch(t, "a", "d/b")
@@ -516,35 +516,35 @@ func TestWatcherLimit(t *testing.T) {
 		}
 		return w.Watcher.fs.Add(name)
 	}
-	if n, err := w.Trouble(); n != 0 || err != nil {
-		t.Errorf("trouble with %d directories: %v", n, err)
+	if n, err := w.Unwatched(); n != 0 || err != nil {
+		t.Errorf("Unwatched() = %d, %v", n, err)
 	}
 	w.write("more/x", "1")
 	w.write("more/yet/y", "1")
-	w.settles()                // what is in a new directory is told
-	w.write("more/yet/z", "1") // what comes to it is not
+	w.waitSettled()            // files in a new directory are reported
+	w.write("more/yet/z", "1") // later files in it are not
 	w.write("d/b", "2")
 	for len(w.times[watchBase+"d/b"]) == 0 {
 		w.do(w.next(t.Context()))
 	}
-	n, err := w.Trouble()
+	n, err := w.Unwatched()
 	if n != 2 || err == nil || !strings.Contains(err.Error(), "sysctl fs.inotify.max_user_watches") || len(w.times[watchBase+"more/yet/z"]) > 0 {
-		t.Errorf("trouble with %d directories: %v; told was %v", n, err, w.times)
+		t.Errorf("Unwatched() = %d, %v; got observations %v", n, err, w.times)
 	}
 	w.relist()
-	w.settles()
-	if n, err := w.Trouble(); n != 2 || err == nil {
-		t.Errorf("after a list, trouble with %d directories: %v", n, err)
+	w.waitSettled()
+	if n, err := w.Unwatched(); n != 2 || err == nil {
+		t.Errorf("after a list: Unwatched() = %d, %v", n, err)
 	}
 	w.add = func(name string) error { return &fs.PathError{Op: "watch", Path: name, Err: syscall.EACCES} }
 	w.relist()
-	if n, err := w.Trouble(); n != 4 || err == nil || !strings.Contains(err.Error(), ". cannot be watched: ") {
-		t.Errorf("trouble with %d directories: %v", n, err)
+	if n, err := w.Unwatched(); n != 4 || err == nil || !strings.Contains(err.Error(), "watch .: ") {
+		t.Errorf("Unwatched() = %d, %v", n, err)
 	}
 }
 
-// What cannot be read is not told to be deleted.
-func TestWatcherOfTheUnreadable(t *testing.T) {
+// An unreadable file is not reported as deleted.
+func TestWatcherOfUnreadableFile(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() == 0 {
 		t.Skip("root may read everything; see also e2e")
@@ -557,49 +557,49 @@ func TestWatcherOfTheUnreadable(t *testing.T) {
 		w.do(w.next(t.Context()))
 	}
 	if len(w.known) != 3 {
-		t.Errorf("known is %v", w.known)
+		t.Errorf("got known files %v", w.known)
 	}
 }
 
-// Next ends with its context. What it was about to tell is told by the next one.
-func TestWatcherEnds(t *testing.T) {
+// Next ends with its context. The next call returns the missed paths.
+func TestWatcherNextCanceled(t *testing.T) {
 	t.Parallel()
 	w := newWatch(t, "a")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if sights, err := w.Next(ended); err != context.Canceled {
-		t.Errorf("it tells %v, %v", sights, err)
+		t.Errorf("Next() = %v, %v", sights, err)
 	}
 	for i := range 3 {
 		name := fmt.Sprint("new", i)
 		w.write(name, "1")
 		for dirty := false; !dirty; runtime.Gosched() {
 			w.mu.Lock()
-			_, dirty = w.dirt.at[name]
+			_, dirty = w.dirty.paths[name]
 			w.mu.Unlock()
 		}
 		if sights, err := w.Next(ended); err != context.Canceled {
-			t.Errorf("it tells %v, %v", sights, err)
+			t.Errorf("Next() = %v, %v", sights, err)
 		}
 	}
-	w.settles()
+	w.waitSettled()
 	if w.lost > 0 {
-		t.Error("everything was listed anew")
+		t.Error("got a full list")
 	}
 }
 
-// A directory is found missing before the event of its move comes. Then its watch and those
-// of the directories below it still have their old paths.
-func TestWatcherOfALateMove(t *testing.T) {
+// A directory is found missing before the event of its move arrives. Then its watch and those of
+// the directories below it still have their old paths.
+func TestWatcherOfLateMove(t *testing.T) {
 	t.Parallel()
 	w := newUnread(t, "from/f", "from/sub/f")
 	w.do(os.Rename(w.path("from"), w.path("to")))
-	w.mark("from", spot{})
+	w.mark("from", pathState{})
 	w.do(w.next(t.Context()))
 	go w.run()
-	w.settles()
+	w.waitSettled()
 	for _, name := range []string{"to/f", "to/sub/f"} {
 		w.do(os.Remove(w.path(name)))
-		w.settles()
+		w.waitSettled()
 	}
 }

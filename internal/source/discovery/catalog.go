@@ -21,12 +21,12 @@ const (
 
 	maxLinkset  = 1 << 20 // bytes of a linkset; a longer one is ignored
 	maxTargets  = 5_000   // link targets of a linkset that are read
-	maxServices = 20      // interfaces of each kind that are kept
-	maxDescs    = 4       // descriptions of an interface that are kept
-	maxNested   = 8       // catalogs to which a catalog may lead
+	maxServices = 20      // interfaces of each kind that are stored
+	maxDescs    = 4       // descriptions of an interface that are stored
+	maxNested   = 8       // catalogs that a catalog may name
 )
 
-// The interfaces that matter of an API catalog.
+// Kinds of interfaces that matter in an API catalog.
 const (
 	resourceSync = iota
 	oaiPMH
@@ -34,18 +34,18 @@ const (
 	kinds
 )
 
-// A service is an interface that a catalog names: URLs at which it may be, the likeliest first.
+// A service is an interface that a catalog names: its candidate URLs, the likeliest first.
 type service []string
 
 // A linkset is the part of an API catalog (RFC 9727) that matters for discovery. The catalog may
-// follow FAIRiCat: the anchor of a context is the interface, service-doc leads to its specification
-// and service-meta to a description of it. Other catalogs list interfaces as item.
+// follow FAIRiCat: the anchor of a context is the interface, service-doc leads to its
+// specification, and service-meta to its description. Other catalogs list interfaces as item.
 type linkset struct {
 	services [kinds][]service
 	nested   []string // other catalogs
 }
 
-// size returns about the bytes of memory that the linkset takes.
+// size returns the approximate memory of the linkset in bytes.
 func (l *linkset) size() (bytes int) {
 	for _, u := range l.nested {
 		bytes += 50 + len(u)
@@ -60,7 +60,7 @@ func (l *linkset) size() (bytes int) {
 	return bytes
 }
 
-// add adds a service, unless its first URL is that of one of the same kind.
+// add adds a service, unless one of the same kind has the same first URL.
 func (l *linkset) add(kind int, s service) {
 	s = slices.DeleteFunc(s, func(u string) bool { return u == "" || kindOf(u) == kind })
 	same := func(o service) bool { return o[0] == s[0] }
@@ -81,8 +81,8 @@ type target struct {
 	profiles        []string
 }
 
-// UnmarshalJSON reads a target object (RFC 9264 section 4.2.3). It also reads a string: a draft of
-// RFC 9727 had an example with one. A member of another type is ignored.
+// UnmarshalJSON reads a target object (RFC 9264 section 4.2.3). It also reads a string, because a
+// draft of RFC 9727 had an example with one. It ignores a member of another type.
 func (t *target) UnmarshalJSON(text []byte) error {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(text, &members) != nil {
@@ -141,12 +141,12 @@ func readLinkset(body io.Reader, base *url.URL) (*linkset, error) {
 	return l, nil
 }
 
-// addContext adds what the links of an anchor name.
+// addContext adds the services that the links of an anchor name.
 func (l *linkset) addContext(anchor string, relations map[string][]target) {
 	var (
-		is         [kinds]bool // what the specifications of the anchor say
+		specified  [kinds]bool // kinds that the specifications of the anchor name
 		descs      service     // descriptions of the anchor
-		identified service     // base URLs of which the anchor has the Identify request
+		identified service     // base URLs from Identify requests of the anchor
 	)
 	if wellKnown(anchor) {
 		l.add(resourceSync, service{anchor})
@@ -171,7 +171,7 @@ func (l *linkset) addContext(anchor string, relations map[string][]target) {
 				}
 			case "service-doc", "service-desc", "service-meta", "describedby", "profile":
 				if kind := kindOf(t.href); kind >= 0 {
-					is[kind] = true
+					specified[kind] = true
 				} else if len(descs) < maxDescs && (rel == "service-desc" || rel == "service-meta") {
 					descs = append(descs, t.href)
 				}
@@ -180,12 +180,12 @@ func (l *linkset) addContext(anchor string, relations map[string][]target) {
 				l.add(resourceSync, service{t.href})
 			}
 			if at := repositoryOf(t.href); at != "" && len(identified) < maxDescs {
-				is[oaiPMH] = true
+				specified[oaiPMH] = true
 				identified = append(identified, at)
 			}
 		}
 	}
-	for kind, does := range is {
+	for kind, does := range specified {
 		switch {
 		case does && kind == oaiPMH:
 			l.add(kind, append(identified, withoutVerb(anchor)))
@@ -195,7 +195,7 @@ func (l *linkset) addContext(anchor string, relations map[string][]target) {
 	}
 }
 
-// kindOf returns the kind of interface that a URL specifies; -1 if it specifies none.
+// kindOf returns the kind of interface that a URL specifies, or -1.
 func kindOf(specification string) int {
 	u, err := url.Parse(specification)
 	if err != nil {
@@ -213,14 +213,13 @@ func kindOf(specification string) int {
 	return -1
 }
 
-// wellKnown reports whether a URL is that of a Source Description.
+// wellKnown reports whether a URL is the URL of a Source Description.
 func wellKnown(address string) bool {
 	u, err := url.Parse(address)
 	return err == nil && strings.HasSuffix(u.Path, "/.well-known/resourcesync")
 }
 
-// repositoryOf returns the base URL of the repository that a URL asks to identify itself; empty if
-// the URL is not such a request.
+// repositoryOf returns the base URL of the repository if a URL is an Identify request, or else "".
 func repositoryOf(address string) string {
 	if u, err := url.Parse(address); err != nil || u.Query().Get("verb") != "Identify" {
 		return ""
@@ -228,7 +227,7 @@ func repositoryOf(address string) string {
 	return withoutVerb(address)
 }
 
-// withoutVerb returns the base URL of the repository that a URL asks.
+// withoutVerb returns the base URL of the repository that a request goes to.
 func withoutVerb(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || !u.Query().Has("verb") {
@@ -240,7 +239,7 @@ func withoutVerb(address string) string {
 	return u.String()
 }
 
-// httpURL resolves a reference. It returns "" unless the result is a URL of http or https.
+// httpURL resolves a reference. It returns "" unless the result is an http or https URL.
 func httpURL(base *url.URL, reference string) string {
 	u, err := base.Parse(strings.TrimSpace(reference))
 	if err != nil || reference == "" || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -249,11 +248,12 @@ func httpURL(base *url.URL, reference string) string {
 	return absolute(base, u.String())
 }
 
-// absent reports whether an error about an optional document means that the search continues
-// without it.
-func absent(ctx context.Context, err error) bool { return ctx.Err() == nil && !harvest.IsAway(err) }
+// mayContinue reports whether the search continues without an optional document after an error.
+func mayContinue(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && !harvest.IsAway(err)
+}
 
-// catalogs returns what API catalogs name, and the catalogs to which these lead.
+// catalogs returns the services of API catalogs, and of the catalogs that these name.
 func (f *finder) catalogs(ctx context.Context, addresses []string) (*linkset, error) {
 	all, seen := new(linkset), map[string]bool{}
 	for depth := range 2 {
@@ -264,7 +264,7 @@ func (f *finder) catalogs(ctx context.Context, addresses []string) (*linkset, er
 			}
 			seen[at] = true
 			p, err := f.getCatalog(ctx, at)
-			if err != nil && !absent(ctx, err) {
+			if err != nil && !mayContinue(ctx, err) {
 				return nil, err
 			}
 			if err != nil || p.linkset == nil {
@@ -291,32 +291,32 @@ func (f *finder) getCatalog(ctx context.Context, address string) (*page, error) 
 		return p, nil
 	}
 	if len(f.pages) == maxPages {
-		return nil, fmt.Errorf("gave up after %d documents, the next would be %s", maxPages, address)
+		return nil, fmt.Errorf("stop after %d documents; the next is %s", maxPages, address)
 	}
 	g := f.getter.Once()
 	g.Accept = acceptJSON
-	p, err := get(ctx, g, address, &f.room)
+	p, err := get(ctx, g, address, &f.memory)
 	if err == nil {
 		f.pages[address] = p
 	}
 	return p, err
 }
 
-// described returns the Source of a catalog by ResourceSync; nil if there is none.
-func (f *finder) described(ctx context.Context, l *linkset) (*Source, error) {
+// catalogSource returns the Source of a catalog by ResourceSync, or nil.
+func (f *finder) catalogSource(ctx context.Context, l *linkset) (*Source, error) {
 	var (
-		several = new(Several)
+		several = new(MultipleSets)
 		only    *Source
 	)
 	for _, s := range l.services[resourceSync] {
 		for _, at := range s {
-			found, err := f.at(ctx, at)
-			if more, ok := errors.AsType[*Several](err); ok {
+			found, err := f.sourceAt(ctx, at)
+			if more, ok := errors.AsType[*MultipleSets](err); ok {
 				several.URL = more.URL
 				several.Sets = append(several.Sets, more.Sets...)
 				break
 			}
-			if err != nil && !absent(ctx, err) {
+			if err != nil && !mayContinue(ctx, err) {
 				return nil, err
 			}
 			if err != nil || found.Sitemap != "" {
@@ -338,8 +338,8 @@ func (f *finder) described(ctx context.Context, l *linkset) (*Source, error) {
 	return only, nil
 }
 
-// repository returns the base URL of the repository that a catalog names; empty if it names none or
-// several. Each would have only a part of the resources.
+// repository returns the base URL of the repository that a catalog names. It returns "" if the
+// catalog names none or several, because each would have only a part of the resources.
 func (f *finder) repository(ctx context.Context, l *linkset) (string, error) {
 	if len(l.services[oaiPMH]) != 1 {
 		return "", nil
@@ -349,7 +349,7 @@ func (f *finder) repository(ctx context.Context, l *linkset) (string, error) {
 		if err == nil {
 			return at, nil
 		}
-		if !absent(ctx, err) {
+		if !mayContinue(ctx, err) {
 			return "", err
 		}
 	}
@@ -364,7 +364,7 @@ func (f *finder) catalogSitemap(ctx context.Context, l *linkset) (string, error)
 	for _, at := range l.services[sitemap][0] {
 		p, err := f.get(ctx, at)
 		switch {
-		case err != nil && !absent(ctx, err):
+		case err != nil && !mayContinue(ctx, err):
 			return "", err
 		case err == nil && (p.doc != nil && p.doc.Capability == "" || p.text):
 			return at, nil

@@ -118,7 +118,7 @@ func TestFindInCatalogFails(t *testing.T) {
 	const busy = "Retry-After: 60\n"
 	list := document("urlset", "capabilitylist")
 	several := func(err error) bool {
-		several, ok := errors.AsType[*discovery.Several](err)
+		several, ok := errors.AsType[*discovery.MultipleSets](err)
 		return ok && len(several.Sets) == 2
 	}
 	for _, tt := range []struct {

@@ -22,8 +22,7 @@ import (
 
 func getter() *harvest.Getter { return &harvest.Getter{Client: http.DefaultClient, Tries: 1} }
 
-// A site serves files: the text before the first blank line of each is header fields,
-// if it begins with one.
+// A site serves files. If a file begins with header fields, they end at the first blank line.
 type site map[string]string
 
 func (s site) start(t *testing.T) (base string) {
@@ -56,7 +55,7 @@ func (s site) start(t *testing.T) (base string) {
 	return server.URL
 }
 
-// document returns a document with a capability, and what else is given.
+// document returns a document with a capability and other parts.
 func document(root, capability string, parts ...string) string {
 	md := ""
 	if capability != "" {
@@ -123,17 +122,19 @@ func TestFind(t *testing.T) {
 		"/set/header":                  all,
 		"/set/moved":                   all,
 		"/set/resourcelist.xml":        all,
-		"/set/resourcelist-1.xml":      all, // a part leads to the whole
+		"/set/resourcelist-1.xml":      all, // a part leads to its index
 		"/set/changelist.xml":          all,
 		"/set/topic":                   all,
-		"/set/other.xml":               other, // the very list that was asked for
+		"/set/other.xml":               other, // the requested list
 	} {
-		got, err := discovery.Find(t.Context(), getter(), base+path)
-		if err != nil {
-			t.Errorf("Find(%q): %v", path, err)
-		} else if !reflect.DeepEqual(*got, want) {
-			t.Errorf("Find(%q) =\n%+v, want\n%+v", path, *got, want)
-		}
+		t.Run(path, func(t *testing.T) {
+			got, err := discovery.Find(t.Context(), getter(), base+path)
+			if err != nil {
+				t.Errorf("Find(%q): %v", path, err)
+			} else if !reflect.DeepEqual(*got, want) {
+				t.Errorf("Find(%q) =\n%+v, want\n%+v", path, *got, want)
+			}
+		})
 	}
 }
 
@@ -146,24 +147,24 @@ func TestFindSitemap(t *testing.T) {
 	}
 }
 
-// A bare site has its sitemap where its page, its robots.txt or the custom says, in this
-// order. No other page of a site leads to them.
+// The sitemap of a bare site is the one that its page names, or its robots.txt, or the customary
+// one, in this order. No other page of a site leads to them.
 func TestFindSitemapOfSite(t *testing.T) {
 	t.Parallel()
 	list := document("urlset", "", "<url><loc>https://example.org/a</loc></url>")
 	for _, test := range []struct {
 		name string
 		site site
-		want string // empty: nothing is found
+		want string // empty if nothing is found
 	}{
 		{"nothing", site{"/": "<html>hello"}, ""},
 		{"custom", site{"/sitemap.xml": list}, "/sitemap.xml"},
-		{"custom, beside a page", site{"/": "<html>hello", "/robots.txt": "#\nUser-agent: *\n", "/sitemap.xml": list}, "/sitemap.xml"},
+		{"customary, with a page", site{"/": "<html>hello", "/robots.txt": "#\nUser-agent: *\n", "/sitemap.xml": list}, "/sitemap.xml"},
 		{"a redirect", site{"/": "Location: /en/\n", "/en/": "<html>", "/sitemap.xml": "Location: /sitemap_index.xml\n", "/sitemap_index.xml": list}, "/sitemap_index.xml"},
 		{"no sitemap", site{"/sitemap.xml": "<html>hello"}, ""},
 		{"robots.txt", site{"/robots.txt": "#\nSitemap: BASE/other.xml.gz\n", "/other.xml.gz": packed(list), "/sitemap.xml": list}, "/other.xml.gz"},
 		{"robots.txt of several", site{"/robots.txt": "#\nSitemap: /1.xml\nSitemap: /2.xml", "/sitemap.xml": list}, "/robots.txt"},
-		{"robots.txt of what is not there", site{"/robots.txt": "#\nSitemap: /1.xml", "/sitemap.xml": list}, "/sitemap.xml"},
+		{"robots.txt with missing sitemaps", site{"/robots.txt": "#\nSitemap: /1.xml", "/sitemap.xml": list}, "/sitemap.xml"},
 		{"robots.txt of a text", site{"/robots.txt": "#\nSitemap: /all.txt", "/all.txt": "https://example.org/a\n", "/sitemap.xml": list}, "/all.txt"},
 		{"the page", site{"/": "<html><head><link rel=sitemap href=mine.xml>", "/mine.xml": list, "/robots.txt": "#\nSitemap: /other.xml", "/sitemap.xml": list}, "/mine.xml"},
 		{"a Source Description", site{"/.well-known/resourcesync": whole["/.well-known/resourcesync"], "/set/capabilitylist.xml": document("urlset", "capabilitylist"), "/robots.txt": "#\nSitemap: /sitemap.xml", "/sitemap.xml": list}, ""},
@@ -179,7 +180,7 @@ func TestFindSitemapOfSite(t *testing.T) {
 						t.Errorf("Find = %+v, %v", got, err)
 					}
 				case test.want == "":
-					if err == nil || !strings.Contains(err.Error(), "nor a sitemap") {
+					if err == nil || !strings.Contains(err.Error(), "no sitemap in robots.txt") {
 						t.Errorf("Find = %+v, %v", got, err)
 					}
 				case err != nil || !reflect.DeepEqual(*got, discovery.Source{Sitemap: base + test.want}):
@@ -187,14 +188,14 @@ func TestFindSitemapOfSite(t *testing.T) {
 				}
 			}
 			if got, err := discovery.Find(t.Context(), getter(), base+"/blog/"); err == nil && got.Sitemap != "" {
-				t.Errorf("a page leads to %+v", got)
+				t.Errorf("Find of a page = %+v", got)
 			}
 		})
 	}
 }
 
-// A server that is busy is no server that has nothing: the error says when to come again. No
-// request goes where the rules forbid it, and all say who asks.
+// A busy server is not mistaken for one without documents: the error has the wait. No request goes
+// to a forbidden address, and all have a User-Agent.
 func TestFindIsPolite(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -222,19 +223,19 @@ func TestFindIsPolite(t *testing.T) {
 	}}
 	for _, path := range []string{"/page", "/other"} {
 		if _, err := discovery.Find(t.Context(), g, s.URL+path); err == nil || !strings.Contains(err.Error(), "the rules forbid it") {
-			t.Errorf("Find(%s): got %v, want that the rules forbid it", path, err)
+			t.Errorf("Find(%s): got %v, want an error of the address rules", path, err)
 		}
 	}
-	_, err := discovery.Find(t.Context(), g, s.URL+"/busy") // last, because the host is left alone then
+	_, err := discovery.Find(t.Context(), g, s.URL+"/busy") // last, because the host gets no more requests
 	if busy, ok := errors.AsType[*harvest.Busy](err); !ok || busy.After != 77*time.Second {
 		t.Errorf("Find(/busy): got %v, want busy for 77 s", err)
 	}
 	if want := []string{"me/1 /page", "me/1 /robots.txt", "me/1 /other", "me/1 /busy"}; !slices.Equal(asked, want) {
-		t.Errorf("the requests are %q", asked)
+		t.Errorf("got requests %q", asked)
 	}
 }
 
-func TestFindSeveral(t *testing.T) {
+func TestFindMultipleSets(t *testing.T) {
 	t.Parallel()
 	base := site{
 		"/.well-known/resourcesync": document("sitemapindex", "description",
@@ -250,12 +251,12 @@ func TestFindSeveral(t *testing.T) {
 		"/page": {{base + "/a.xml", ""}, {base + "/b.xml", ""}},
 	} {
 		_, err := discovery.Find(t.Context(), getter(), base+path)
-		several, ok := errors.AsType[*discovery.Several](err)
+		several, ok := errors.AsType[*discovery.MultipleSets](err)
 		if !ok || !reflect.DeepEqual(several.Sets, want) {
 			t.Errorf("Find(%q) = %v, want sets %v", path, err, want)
 		}
 		if ok && !strings.Contains(err.Error(), base+"/b.xml") {
-			t.Errorf("the error does not name the sets: %v", err)
+			t.Errorf("error does not name the sets: %v", err)
 		}
 	}
 	if s, err := discovery.Find(t.Context(), getter(), base+"/b.xml"); err != nil || s.CapabilityList != base+"/b.xml" {
@@ -263,20 +264,22 @@ func TestFindSeveral(t *testing.T) {
 	}
 }
 
-func TestFindNothing(t *testing.T) {
+func TestFindNotFound(t *testing.T) {
 	t.Parallel()
 	base := site{
-		"/hello":                  "hello",
-		"/loop":                   "<html><link rel=resourcesync href=loop>",
-		"/feed":                   "<?xml version='1.0'?><rss/>",
-		"/empty-description":      document("urlset", "description"),
-		"/description-of-itself":  document("sitemapindex", "description", "<sitemap><loc>BASE/description-of-itself</loc></sitemap>"),
-		"/capabilities-of-no-one": document("urlset", "description", entry("BASE/hello", "capabilitylist")),
+		"/hello":                   "hello",
+		"/loop":                    "<html><link rel=resourcesync href=loop>",
+		"/feed":                    "<?xml version='1.0'?><rss/>",
+		"/empty-description":       document("urlset", "description"),
+		"/description-of-itself":   document("sitemapindex", "description", "<sitemap><loc>BASE/description-of-itself</loc></sitemap>"),
+		"/capabilities-of-nothing": document("urlset", "description", entry("BASE/hello", "capabilitylist")),
 	}.start(t)
-	for _, path := range []string{"/hello", "/loop", "/feed", "/empty-description", "/description-of-itself", "/capabilities-of-no-one"} {
-		if s, err := discovery.Find(t.Context(), getter(), base+path); !errors.Is(err, discovery.ErrNothing) {
-			t.Errorf("Find(%q) = %+v, %v, want ErrNothing", path, s, err)
-		}
+	for _, path := range []string{"/hello", "/loop", "/feed", "/empty-description", "/description-of-itself", "/capabilities-of-nothing"} {
+		t.Run(path, func(t *testing.T) {
+			if s, err := discovery.Find(t.Context(), getter(), base+path); !errors.Is(err, discovery.ErrNotFound) {
+				t.Errorf("Find(%q) = %+v, %v, want ErrNotFound", path, s, err)
+			}
+		})
 	}
 	for address, want := range map[string]string{
 		base + "/absent":     "404: Not Found",
@@ -290,20 +293,19 @@ func TestFindNothing(t *testing.T) {
 	}
 }
 
-func TestFindBroken(t *testing.T) {
+func TestFindTruncatedCapabilityList(t *testing.T) {
 	t.Parallel()
 	base := site{
 		"/torn.xml":                 strings.TrimSuffix(document("urlset", "capabilitylist", entry("BASE/r.xml", "resourcelist")), "</urlset>"),
 		"/.well-known/resourcesync": document("urlset", "description", entry("BASE/good.xml", "capabilitylist")),
 		"/good.xml":                 document("urlset", "capabilitylist"),
 	}.start(t)
-	if s, err := discovery.Find(t.Context(), getter(), base+"/torn.xml"); err == nil || errors.Is(err, discovery.ErrNothing) || !strings.Contains(err.Error(), "torn.xml") {
+	if s, err := discovery.Find(t.Context(), getter(), base+"/torn.xml"); err == nil || errors.Is(err, discovery.ErrNotFound) || !strings.Contains(err.Error(), "torn.xml") {
 		t.Errorf("Find = %+v, %v: half a Capability List must be an error", s, err)
 	}
 }
 
-// TestFindCutOff has a server whose answer breaks off: it may be asked again, for nobody knows
-// what it has.
+// A truncated response is an error that allows another try, because the document is unknown.
 func TestFindCutOff(t *testing.T) {
 	t.Parallel()
 	whole := document("urlset", "capabilitylist", entry("BASE/r.xml", "resourcelist"))
@@ -315,13 +317,13 @@ func TestFindCutOff(t *testing.T) {
 		}))
 		t.Cleanup(srv.Close)
 		if s, err := discovery.Find(t.Context(), getter(), srv.URL+"/capabilitylist.xml"); err == nil || !harvest.IsAway(err) {
-			t.Errorf("after %d bytes: %+v, %v", len(sent), s, err)
+			t.Errorf("after %d bytes: Find = %+v, %v", len(sent), s, err)
 		}
 	}
 }
 
-// TestFindRefused asks for a set that may not be read, or is not there, at a site with a
-// description of other sets: nobody gets those instead.
+// A set that is forbidden or does not exist, at a site with a description of other sets, is an
+// error: none of the others is returned instead.
 func TestFindRefused(t *testing.T) {
 	t.Parallel()
 	status := http.StatusForbidden
@@ -334,7 +336,7 @@ func TestFindRefused(t *testing.T) {
 			_, _ = w.Write([]byte(text))
 		case "/capabilitylist.xml":
 			_, _ = w.Write([]byte(document("urlset", "capabilitylist")))
-		case "/": // as servers answer that have no page there
+		case "/": // like servers without a page there
 			w.WriteHeader(http.StatusForbidden)
 		default:
 			w.WriteHeader(http.StatusNotFound)
@@ -344,19 +346,19 @@ func TestFindRefused(t *testing.T) {
 	for _, status = range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone, http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		s, err := discovery.Find(t.Context(), getter(), site.URL+"/sets/other/changes")
 		if err == nil || !strings.Contains(err.Error(), strconv.Itoa(status)) || harvest.IsAway(err) != (status >= 429) {
-			t.Errorf("at %d it finds %+v, %v", status, s, err)
+			t.Errorf("status %d: Find = %+v, %v", status, s, err)
 		}
 	}
 	for _, path := range []string{"", "/", "/repository", "/repository/"} {
 		if s, err := discovery.Find(t.Context(), getter(), site.URL+path); err != nil || s.CapabilityList != site.URL+"/capabilitylist.xml" {
-			t.Errorf("at %q it finds %+v, %v", path, s, err)
+			t.Errorf("Find(%q) = %+v, %v", path, s, err)
 		}
 	}
 }
 
-// TestFindOdd finds lists in documents that say other things wrong, as those of openBIS
-// do: a time without a zone, and elements that are not of the standard.
-func TestFindOdd(t *testing.T) {
+// Lists are found in documents with other mistakes, such as those of openBIS: a time without a
+// zone, and nonstandard elements.
+func TestFindInFaultyDocuments(t *testing.T) {
 	t.Parallel()
 	base := site{
 		"/?verb=about.xml": document("urlset", "description", entry("BASE/?verb=capabilitylist.xml", "capabilitylist")),
@@ -369,8 +371,8 @@ func TestFindOdd(t *testing.T) {
 	}
 }
 
-// TestFindRSHub finds a set of a real hub by all that belongs to it, and by a source's
-// own Capability List, which names only the topic.
+// A set of a real hub is found by each of its URLs, and by a source's own Capability List, which
+// names only the topic.
 func TestFindRSHub(t *testing.T) {
 	t.Parallel()
 	hub := localhub.Start(t)
@@ -391,7 +393,7 @@ func TestFindRSHub(t *testing.T) {
 			t.Errorf("Find(%s).RSHub() = %s, %s, %v", address, base, set, ok)
 		}
 		if s.Audit == "" || s.Baseline == "" || s.Resources == "" || len(s.Hubs) == 0 || s.ChangeList == "" {
-			t.Errorf("Find(%s) = %+v: something is missing", address, s)
+			t.Errorf("Find(%s) = %+v, want all fields of an rshub", address, s)
 		}
 		if strings.HasPrefix(address, source) != (s.ResourceList == source+"/resourcelist.xml") {
 			t.Errorf("Find(%s) has the Resource List %q", address, s.ResourceList)

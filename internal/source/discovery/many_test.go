@@ -9,9 +9,9 @@ import (
 	"github.com/rshub/rshub/internal/source/discovery"
 )
 
-// A site that describes itself with very many entries takes little memory: a hub reads many sites
-// at once, and anybody may name one.
-func TestFindIsFrugal(t *testing.T) {
+// A site that describes itself with very many entries uses little memory: a hub reads many sites at
+// the same time, and any client may name one.
+func TestFindBoundsMemory(t *testing.T) {
 	t.Parallel()
 	description := func(n int) string {
 		var sets strings.Builder
@@ -30,10 +30,10 @@ func TestFindIsFrugal(t *testing.T) {
 	s["/index"] = document("sitemapindex", "description", index.String())
 	base := s.start(t)
 	if _, err := discovery.Find(t.Context(), getter(), base+"/index"); err == nil || !strings.Contains(err.Error(), "MiB of memory") {
-		t.Errorf("the error is %.200v", err)
+		t.Errorf("Find() error = %.200v", err)
 	}
 	_, err := discovery.Find(t.Context(), getter(), base+"/some")
-	if several, ok := errors.AsType[*discovery.Several](err); !ok || len(several.Sets) != 1000 {
-		t.Errorf("the error is %.200v", err)
+	if several, ok := errors.AsType[*discovery.MultipleSets](err); !ok || len(several.Sets) != 1000 {
+		t.Errorf("Find() error = %.200v", err)
 	}
 }

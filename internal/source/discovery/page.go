@@ -22,46 +22,46 @@ import (
 )
 
 const (
-	maxHTML = 1 << 20 // bytes of a page that are searched for links
-	sniffed = 512     // bytes of an answer that show its kind
-	maxKept = 8 << 20 // bytes of memory that the pages of one Find take, about
+	maxHTML   = 1 << 20 // bytes of a page that are searched for links
+	sniffLen  = 512     // bytes of a response that show its kind
+	maxMemory = 8 << 20 // approximate bytes of memory that the pages of one Find may use
 )
 
-// A page is the part of one answer that matters for discovery.
+// A page is the part of a response that matters for discovery.
 type page struct {
 	url   *url.URL    // after redirects
-	links []feed.Link // of the Link header, and of HTML; absolute
+	links []feed.Link // of the Link header and of HTML; absolute
 
-	// doc is the ResourceSync document or sitemap in the answer; nil if it is neither. It
-	// has items only for a Source Description or a Capability List. Other documents may
-	// be large, and their header is enough.
+	// doc is the ResourceSync document or sitemap in the response; nil if it is neither. It has
+	// items only for a Source Description or a Capability List. Other documents may be large, and
+	// their header is enough.
 	doc *resourcesync.Document
 
-	linkset *linkset // API catalog in the answer; nil if it is not one
-	html    bool     // the answer is an HTML page
-	text    bool     // the answer is plain text
+	linkset *linkset // API catalog in the response; nil if there is none
+	html    bool     // whether the response is an HTML page
+	text    bool     // whether the response is plain text
 
-	room *int // bytes of memory that the pages of the Find may still take
+	memory *int // bytes of memory that the pages of the Find may still use
 }
 
-// keep takes room.
-func (p *page) keep(bytes int) error {
-	if *p.room -= bytes; *p.room < 0 {
-		return resourcesync.Invalidf("what the site says of its documents takes more than %d MiB of memory", maxKept>>20)
+// useMemory takes bytes from the memory of the Find.
+func (p *page) useMemory(bytes int) error {
+	if *p.memory -= bytes; *p.memory < 0 {
+		return resourcesync.Invalidf("the descriptions of the site need more than %d MiB of memory", maxMemory>>20)
 	}
 	return nil
 }
 
-// get requests a page. An error is one of the Getter, or means that the answer is a
-// ResourceSync document that cannot be read. The page takes room.
+// get requests a page and takes its memory from *memory. An error is one of the Getter, or means
+// that the response is an unreadable ResourceSync document.
 func get(ctx context.Context, g *harvest.Getter, address string, room *int) (*page, error) {
 	a, err := g.Get(ctx, "the page", address, harvest.Version{})
 	if err != nil {
 		return nil, err
 	}
 	defer a.Close()
-	p := &page{url: a.URL, room: room}
-	err = p.take(feed.ParseLinks(a.Header.Values("Link")), p.url)
+	p := &page{url: a.URL, memory: room}
+	err = p.addLinks(feed.ParseLinks(a.Header.Values("Link")), p.url)
 	if err == nil {
 		err = p.read(bufio.NewReader(a.Body), a.Header.Get("Content-Type"))
 	}
@@ -71,8 +71,7 @@ func get(ctx context.Context, g *harvest.Getter, address string, room *int) (*pa
 	return p, nil
 }
 
-// statusOf returns the HTTP status of a failed request; 0 if the error has
-// none.
+// statusOf returns the HTTP status of a failed request; 0 if the error has none.
 func statusOf(err error) int {
 	if f, ok := errors.AsType[*outbound.Failure](err); ok {
 		return f.Status
@@ -80,16 +79,15 @@ func statusOf(err error) int {
 	return 0
 }
 
-// nothing reports whether an error means that there is nothing at a URL, or no
-// ResourceSync document.
-func nothing(err error) bool {
+// isAbsent reports whether an error means that a URL has no document, or no ResourceSync document.
+func isAbsent(err error) bool {
 	status := statusOf(err)
-	return status == http.StatusNotFound || status == http.StatusGone || errors.Is(err, ErrNothing)
+	return status == http.StatusNotFound || status == http.StatusGone || errors.Is(err, ErrNotFound)
 }
 
-// read reads the body of an answer, whose header has a content type.
+// read reads the body of a response with a content type.
 func (p *page) read(body *bufio.Reader, contentType string) error {
-	begin, err := body.Peek(sniffed)
+	begin, err := body.Peek(sniffLen)
 	if err != nil && err != io.EOF {
 		return err
 	}
@@ -103,7 +101,7 @@ func (p *page) read(body *bufio.Reader, contentType string) error {
 		if p.linkset, err = readLinkset(body, p.url); err != nil || p.linkset == nil {
 			return err
 		}
-		return p.keep(p.linkset.size())
+		return p.useMemory(p.linkset.size())
 	case bytes.HasPrefix(begin, []byte("<")):
 		return p.xml(body, bytes.Contains(begin, []byte("urlset")) || bytes.Contains(begin, []byte("sitemapindex")))
 	}
@@ -111,8 +109,8 @@ func (p *page) read(body *bufio.Reader, contentType string) error {
 	return nil
 }
 
-// xml reads a document. It returns an error if the root element is that of a sitemap
-// and the document cannot be read. It ignores all other XML.
+// xml reads a document. It returns an error if the root element is that of a sitemap and the
+// document cannot be read. It ignores all other XML.
 func (p *page) xml(body io.Reader, ours bool) error {
 	utf8, err := harvest.DecodeXML(body)
 	if err != nil && !ours {
@@ -132,7 +130,7 @@ func (p *page) xml(body io.Reader, ours bool) error {
 	}
 	doc := &resourcesync.Document{Header: h}
 	resolve(p.url, doc.Links)
-	if err := p.keep((&resourcesync.Change{Links: doc.Links}).Size()); err != nil {
+	if err := p.useMemory((&resourcesync.Change{Links: doc.Links}).Size()); err != nil {
 		return err
 	}
 	for h.Capability == resourcesync.Description || h.Capability == resourcesync.CapabilityList {
@@ -145,7 +143,7 @@ func (p *page) xml(body io.Reader, ours bool) error {
 		}
 		it.Loc = absolute(p.url, it.Loc)
 		resolve(p.url, it.Links)
-		if err := p.keep(it.Size()); err != nil {
+		if err := p.useMemory(it.Size()); err != nil {
 			return err
 		}
 		doc.Items = append(doc.Items, *it)
@@ -154,7 +152,7 @@ func (p *page) xml(body io.Reader, ours bool) error {
 	return nil
 }
 
-// readHTML takes the links of an HTML page from its link elements.
+// readHTML reads the links of an HTML page from its link elements.
 func (p *page) readHTML(body io.Reader) error {
 	base := p.url
 	for z := html.NewTokenizer(body); ; {
@@ -180,7 +178,7 @@ func (p *page) readHTML(body io.Reader) error {
 				base = u
 			}
 		case t.Data == "link" && href != "":
-			if err := p.take([]feed.Link{{URI: href, Rel: attrs["rel"]}}, base); err != nil {
+			if err := p.addLinks([]feed.Link{{URI: href, Rel: attrs["rel"]}}, base); err != nil {
 				return err
 			}
 		case t.Data == "body":
@@ -189,11 +187,11 @@ func (p *page) readHTML(body io.Reader) error {
 	}
 }
 
-// take keeps links, which are relative to a base.
-func (p *page) take(links []feed.Link, base *url.URL) error {
+// addLinks adds links, which are relative to base.
+func (p *page) addLinks(links []feed.Link, base *url.URL) error {
 	for _, l := range links {
 		l.URI = absolute(base, l.URI)
-		if err := p.keep(100 + len(l.URI) + len(l.Rel)); err != nil {
+		if err := p.useMemory(100 + len(l.URI) + len(l.Rel)); err != nil {
 			return err
 		}
 		p.links = append(p.links, l)
@@ -214,9 +212,8 @@ func (p *page) rel(name string) []string {
 	return to
 }
 
-// linked returns the target of the first link of a relation in a document; empty: there
-// is none.
-func linked(links []resourcesync.Link, rel string) string {
+// firstLink returns the target of the first link of a relation in a document, or "".
+func firstLink(links []resourcesync.Link, rel string) string {
 	for _, l := range links {
 		if strings.EqualFold(l.Rel, rel) {
 			return l.Href
@@ -225,22 +222,21 @@ func linked(links []resourcesync.Link, rel string) string {
 	return ""
 }
 
-// resolve makes links absolute. They should be absolute, but some sources write
-// relative ones.
+// resolve makes links absolute. They should be absolute, but some sources write relative ones.
 func resolve(base *url.URL, links []resourcesync.Link) {
 	for i := range links {
 		links[i].Href = absolute(base, links[i].Href)
 	}
 }
 
-// absolute returns a reference as an absolute URL without its fragment. An unreadable
-// reference stays unchanged, and fails when it is requested.
+// absolute returns a reference as an absolute URL without its fragment. An unreadable reference
+// stays unchanged, and fails when it is requested.
 func absolute(base *url.URL, reference string) string {
 	u, err := base.Parse(reference)
 	if err != nil {
 		return reference
 	}
-	_ = idn.Host(u) // what cannot be a host fails when it is requested
+	_ = idn.Host(u) // an invalid host fails when it is requested
 	u.Fragment, u.RawFragment = "", ""
 	return u.String()
 }

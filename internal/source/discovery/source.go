@@ -14,33 +14,33 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Source is what a source offers for one set of resources. Each field is an
-// absolute URL, or empty if the source does not offer it.
+// A Source is what a source offers for one set of resources. Each field is an absolute URL, or
+// empty if the source does not offer it.
 type Source struct {
-	CapabilityList string // the document that names the others; empty if there is none
-	DescribedBy    string // a document about the set
+	CapabilityList string // document that names the others; empty if there is none
+	DescribedBy    string // document about the set
 
 	ResourceList string // or an index of Resource Lists
 	ResourceDump string // or an index
 	ChangeList   string // or an index
 	ChangeDump   string // or an index
-	Sitemap      string // a sitemap, or a robots.txt that names several, if Find found one; it is not part of ResourceSync, but lists resources, too
+	Sitemap      string // sitemap, or a robots.txt that names several, if Find found one; it is not part of ResourceSync, but lists resources, too
 
 	Repository string // base URL of a repository that speaks OAI-PMH, if an API catalog named one that answers
 
 	Topic string   // topic of Change Notifications
 	Hubs  []string // hubs of the topic, where a destination subscribes
 
-	// What only an rshub offers (feed.RelBaseline, feed.RelResources, feed.RelAudit).
+	// Offered only by an rshub (feed.RelBaseline, feed.RelResources, feed.RelAudit).
 	Baseline  string
 	Resources string
 	Audit     string
 
-	rshub bool // the topic belongs to an rshub
+	rshub bool // whether the topic belongs to an rshub
 }
 
-// RSHub returns the URL of the rshub and the name of the set, if the topic belongs to
-// an rshub. A client.Client can then follow the set.
+// RSHub returns the URL of the rshub and the name of the set, if the topic belongs to an rshub. A
+// client.Client can then follow the set.
 func (s *Source) RSHub() (hub, set string, ok bool) {
 	if !s.rshub {
 		return "", "", false
@@ -48,8 +48,8 @@ func (s *Source) RSHub() (hub, set string, ok bool) {
 	return splitTopic(s.Topic)
 }
 
-// splitTopic returns the hub and the set of a topic, if the topic looks like one of an
-// rshub: {hub}/sets/{set}/changes.
+// splitTopic returns the hub and the set of a topic, if the topic looks like one of an rshub:
+// {hub}/sets/{set}/changes.
 func splitTopic(topic string) (hub, set string, ok bool) {
 	i := strings.LastIndex(topic, "/sets/")
 	if i < 0 {
@@ -60,8 +60,8 @@ func splitTopic(topic string) (hub, set string, ok bool) {
 	return hub, set, ok
 }
 
-// add copies from another Source the fields that s does not have yet.
-func (s *Source) add(o *Source) {
+// merge copies from o the fields that s does not have yet.
+func (s *Source) merge(o *Source) {
 	for _, f := range []struct {
 		to   *string
 		from string
@@ -81,8 +81,8 @@ func (s *Source) add(o *Source) {
 	s.rshub = s.rshub || o.rshub && s.Topic == o.Topic
 }
 
-// link adds one link of a topic.
-func (s *Source) link(rel feed.Link) {
+// addLink adds one addLink of a topic.
+func (s *Source) addLink(rel feed.Link) {
 	for name, to := range map[string]*string{feed.RelBaseline: &s.Baseline, feed.RelResources: &s.Resources, feed.RelAudit: &s.Audit} {
 		if rel.HasRel(name) && *to == "" {
 			*to = rel.URI
@@ -94,24 +94,24 @@ func (s *Source) link(rel feed.Link) {
 	s.rshub = s.rshub || strings.Contains(rel.Rel, resourcesync.Terms+"rel/")
 }
 
-// ErrNothing means that a URL leads to nothing of ResourceSync.
-var ErrNothing = errors.New("nothing of ResourceSync is there")
+// ErrNotFound means that a URL leads to no ResourceSync document.
+var ErrNotFound = errors.New("no ResourceSync document found")
 
-// A Several means that a URL leads to more than one set of resources. The caller chooses
-// one of Sets, and calls Find with its Capability List.
-type Several struct {
-	URL  string // the URL that names the sets
+// MultipleSets is the error of a URL that leads to more than one set of resources. The caller
+// should choose one of Sets, and call Find with its Capability List.
+type MultipleSets struct {
+	URL  string // URL that names the sets
 	Sets []Set
 }
 
 // A Set is a set of resources that a Source Description or a page names.
 type Set struct {
 	CapabilityList string
-	DescribedBy    string // a document about the set; may be empty
+	DescribedBy    string // document about the set; may be empty
 }
 
 // Error lists the Capability Lists, at most twenty.
-func (s *Several) Error() string {
+func (s *MultipleSets) Error() string {
 	const most = 20
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s names %d sets of resources; choose one by its Capability List:", s.URL, len(s.Sets))

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// A host that asked to be left alone gets no request until that time, whoever wants to make
-// one. Other hosts are not affected.
-func TestBusyHostIsLeftAlone(t *testing.T) {
+// A host that asked to wait gets no request until then, for any document. Other hosts are not
+// affected.
+func TestBusyHostGetsNoRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		requests, busy := map[string]int{}, true
 		g := &Getter{Tries: 2, Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -36,12 +36,12 @@ func TestBusyHostIsLeftAlone(t *testing.T) {
 		for i := range 20 {
 			err := get("http://a.example/list?" + strings.Repeat("x", i))
 			if b, ok := errors.AsType[*Busy](err); !ok || b.Status != 503 || b.After != time.Hour-time.Duration(i)*time.Minute {
-				t.Errorf("try %d: got %v, want busy for what is left of an hour", i, err)
+				t.Errorf("try %d: got %v, want Busy for the rest of an hour", i, err)
 			}
 			time.Sleep(time.Minute)
 		}
 		if _, err := once.Sitemaps(t.Context(), &url.URL{Scheme: "http", Host: "a.example"}); !IsAway(err) {
-			t.Errorf("Sitemaps: got %v, want busy", err)
+			t.Errorf("Sitemaps: got %v, want Busy", err)
 		}
 		if err := get("http://b.example/list"); err != nil {
 			t.Errorf("another host: got %v", err)
@@ -51,9 +51,9 @@ func TestBusyHostIsLeftAlone(t *testing.T) {
 		}
 		busy = false
 		begin := time.Now()
-		a, err := g.Get(t.Context(), "the list", "http://a.example/list", Version{}) // it waits for the rest
+		a, err := g.Get(t.Context(), "the list", "http://a.example/list", Version{}) // waits for the rest
 		if err != nil || time.Since(begin) != 40*time.Minute {
-			t.Fatalf("after %v: got %v", time.Since(begin), err)
+			t.Fatalf("after %v: got error %v", time.Since(begin), err)
 		}
 		a.Close()
 	})

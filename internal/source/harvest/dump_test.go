@@ -14,7 +14,7 @@ import (
 
 const dumpOpen = rsOpen + `<rs:md capability="resourcedump" at="2026-02-03T00:00:00Z"/>`
 
-// TestDump reads Resource Dumps, and what is no Resource Dump.
+// TestDump reads Resource Dumps, and documents that are not.
 func TestDump(t *testing.T) {
 	t.Parallel()
 	documents := map[string]string{
@@ -38,15 +38,17 @@ func TestDump(t *testing.T) {
 	l := &Lister{Getter: &Getter{Client: s.Client(), Tries: 1}, Limits: resourcesync.Limits{Entries: 3}}
 	d, err := l.Dump(t.Context(), s.URL+"/index")
 	if err != nil || len(d.Packages) != 3 || !d.At.Equal(time.Date(2026, 2, 2, 0, 0, 0, 0, time.UTC)) {
-		t.Fatalf("the dump is %+v, %v", d, err)
+		t.Fatalf("Dump() = %+v, %v", d, err)
 	}
 	if p := d.Packages[0]; p.Change.Loc != s.URL+"/p1.zip" || p.Manifest != s.URL+"/m1.xml" || p.Change.Hash != "md5:00" || *p.Change.Length != 7 {
-		t.Errorf("package 0 is %+v", p)
+		t.Errorf("package 0 = %+v", p)
 	}
-	for at, says := range map[string]string{"/nested": "an index may name only dumps", "/list": `"resourcelist", not resourcedump`, "/half": "ends early", "/many": "at most 3", "/absent": "404"} {
-		if d, err := l.Dump(t.Context(), s.URL+at); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %+v, %v", at, d, err)
-		}
+	for at, says := range map[string]string{"/nested": "it may name only dumps", "/list": `"resourcelist", want resourcedump`, "/half": "ends early", "/many": "at most 3", "/absent": "404"} {
+		t.Run(at, func(t *testing.T) {
+			if d, err := l.Dump(t.Context(), s.URL+at); err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("Dump(%s) = %+v, %v", at, d, err)
+			}
+		})
 	}
 }
 
@@ -67,11 +69,11 @@ func TestManifest(t *testing.T) {
 		got = append(got, e.Change.Loc+" "+e.Change.Path)
 	}
 	if all := strings.Join(got, ","); all != "https://a.example/1 /x/1,https://b.example/2 " {
-		t.Errorf("the resources are %q", got)
+		t.Errorf("got resources %q", got)
 	}
 	for text, says := range map[string]string{
-		rsOpen + `<rs:md capability="resourcedump"/></urlset>`: "not resourcedump-manifest",
-		"https://a.example/1\n":                                "not a document of ResourceSync",
+		rsOpen + `<rs:md capability="resourcedump"/></urlset>`: "want resourcedump-manifest",
+		"https://a.example/1\n":                                "want a ResourceSync document",
 		text[:len(text)-20]:                                    "ends early",
 	} {
 		var failed error
@@ -79,7 +81,7 @@ func TestManifest(t *testing.T) {
 			failed = err
 		}
 		if failed == nil || !strings.Contains(failed.Error(), says) {
-			t.Errorf("%s: %v", text, failed)
+			t.Errorf("manifest %s: got error %v", text, failed)
 		}
 	}
 }

@@ -2,7 +2,7 @@
 // resources of a Resource List or a sitemap, the changes of Change Lists, and the packages of a
 // dump.
 //
-// It reads faulty documents as far as that is safe, and reports what it skipped. It stores nothing,
+// It reads faulty documents as far as that is safe, and reports what it skipped. It stores nothing
 // and compares nothing: packages reconcile, relay and mirror do. Package oaipmh reads repositories
 // that speak OAI-PMH.
 package harvest
@@ -25,12 +25,12 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Skipped stands for an entry of a document whose loc cannot be read, so it is unknown
-// which resource it is about. The caller must not conclude that a resource is missing at
-// the source. It does not end a sequence.
+// A Skipped is an entry of a document whose loc cannot be read, so it is unknown which resource it
+// is about. The caller must not conclude that a resource is missing at the source. It does not end
+// a sequence.
 type Skipped struct {
 	Document string              // URL of the document, without secrets
-	Change   resourcesync.Change // entry, with a loc that names no resource
+	Change   resourcesync.Change // entry, with an unreadable loc
 	Err      *resourcesync.Error // place and rule
 }
 
@@ -40,58 +40,58 @@ func (s *Skipped) Error() string { return s.Document + ": " + s.Err.Error() }
 // Unwrap returns Err.
 func (s *Skipped) Unwrap() error { return s.Err }
 
-// A Lister lists the resources that a source has: those of a Resource List, of an index of
-// Resource Lists, of a sitemap as most websites have one, of an index of sitemaps, or of a
-// text with one URL on each line; packed by gzip or not.
+// A Lister lists the resources of a source: those of a Resource List, of an index of Resource
+// Lists, of a sitemap, of an index of sitemaps, or of a text with one URL per line; compressed by
+// gzip or not.
 //
-// It accepts harmless mistakes in them, and calls Odd. A mistake that may lose a resource
-// is an error: a list that ends early is never taken for a short list.
+// It accepts harmless mistakes in them, and calls Note. A mistake that may lose a resource is an
+// error: a truncated list is never mistaken for a short one.
 type Lister struct {
 	Getter *Getter
-	Limits resourcesync.Limits // of one document; default: those of the standard, 50,000 entries and 50 MiB unpacked
+	Limits resourcesync.Limits // of one document; default: those of the standard, 50,000 entries and 50 MiB uncompressed
 	Total  resourcesync.Limits // of all documents of a listing together; default: none
-	Now    func() time.Time    // default time.Now
+	Now    func() time.Time    // default: time.Now
 
-	// Odd is called once for each document and kind of mistake that loses no
-	// resource. Default: nothing is called.
-	Odd func(document string, mistake *resourcesync.Error)
+	// Note is called once for each document and kind of mistake that loses no resource. Default:
+	// not called.
+	Note func(document string, mistake *resourcesync.Error)
 }
 
-// Seen says which versions of its documents a listing was read from.
+// Seen records which versions of its documents a listing was read from.
 type Seen struct {
-	List      string             `json:"list"`      // the URL of the listing
-	At        time.Time          `json:"at"`        // when the source began to make the list, by its clock; zero: it does not say
-	Documents []string           `json:"documents"` // the URLs of its documents, from the first
+	List      string             `json:"list"`      // URL of the listing
+	At        time.Time          `json:"at"`        // when the source started the list, by its clock; zero if unknown
+	Documents []string           `json:"documents"` // URLs of its documents, in order
 	Versions  map[string]Version `json:"versions"`  // by URL; without the documents whose server names no version
 
 	Moved string `json:"moved,omitempty"` // origin of the listing if its server redirects to another host
 }
 
-// unchangeable reports whether all documents of a list have a version, so that their
-// servers can answer that nothing changed.
-func (s *Seen) unchangeable(list string) bool {
+// comparable reports whether all documents of a list have a version, so that their servers can
+// answer that nothing changed.
+func (s *Seen) comparable(list string) bool {
 	return s != nil && s.List == list && len(s.Documents) > 0 && len(s.Versions) == len(s.Documents)
 }
 
-// Resources yields the resources of the listing at a URL, in its order. The position of
-// each is its number in the whole listing, from 1; its change is updated, and has what
-// the listing says about the resource. A loc that the listing has twice is yielded twice.
+// Resources yields the resources of the listing at a URL, in its order. The position of each is its
+// number in the whole listing, from 1; its change is updated, with the properties that the listing
+// has. A loc that the listing has twice is yielded twice.
 //
 // An error that is not a *Skipped ends the sequence. It names the document, and wraps a
-// *resourcesync.Error that names the entry and the rule, an *outbound.Failure, a *Busy, or
-// the error of ctx. After an error, the caller must not conclude that a resource is missing
-// at the source.
+// *resourcesync.Error that names the entry and the rule, an *outbound.Failure, a *Busy, or the
+// error of ctx. After an error, the caller must not conclude that a resource is missing at the
+// source.
 func (l *Lister) Resources(ctx context.Context, list string) iter.Seq2[*feed.Entry, error] {
 	return l.Since(ctx, list, nil)
 }
 
-// Since is Resources, but if no document of the listing changed since the reading that
-// seen describes, it yields only the error ErrUnchanged. After the last resource, seen
-// describes the present reading; after an error it is unchanged. A listing with a *Skipped
-// is never found unchanged. A nil seen is never changed.
+// Since is Resources, but if no document of the listing has changed since the reading that seen
+// describes, it yields only the error ErrUnchanged. After the last resource, seen describes this
+// reading; after an error it is unchanged. A listing with a *Skipped always counts as changed. A
+// nil seen is never set.
 func (l *Lister) Since(ctx context.Context, list string, seen *Seen) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
-		this := l.begin(ctx)
+		this := l.newListing(ctx)
 		this.yield = yield
 		if err := this.read(list, seen); err != nil && err != errStopped {
 			yield(nil, err)
@@ -101,25 +101,24 @@ func (l *Lister) Since(ctx context.Context, list string, seen *Seen) iter.Seq2[*
 
 // A Reach is the time that the Change Lists of a reading cover.
 type Reach struct {
-	From  time.Time // the lists begin here; zero: they do not say
-	Until time.Time // the lists have every change up to then; zero: they do not say
+	From  time.Time // start of the lists; zero if unknown
+	Until time.Time // the lists have every change up to then; zero if unknown
 }
 
-// Changes yields the changes of the Change List at a URL, or of the lists that an index
-// of Change Lists names, in their order, which is oldest first. It leaves out changes
-// before since, and does not read lists that end before. Each change has a datetime; for
-// a list of version 1.0 that is the lastmod. A datetime more than an hour in the future
-// must be wrong, and a reader that continued from it would miss changes. Changes replaces
-// it by the datetime of the change before, or by the beginning of the list. It leaves the
-// change out if the next one in the list is before since.
+// Changes yields the changes of the Change List at a URL, or of the lists that an index of Change
+// Lists names, in their order, which is oldest first. It leaves out changes before since, and does
+// not read lists that end before. Each change has a datetime; for a list of version 1.0 that is the
+// lastmod. A datetime more than an hour in the future must be wrong, and a reader that continued
+// from it would miss changes. Changes replaces it by the datetime of the previous change, or by the
+// start of the list. It leaves the change out if the next one in the list is before since.
 //
-// seen and the errors are those of Since. If reach is not nil, it is set when the first
-// change is yielded. If reach.From is later than since, the changes between are unknown.
-// Changes holds at most one change in memory, except those with a datetime in the future.
-// It reads the lists one after the other.
+// seen and the errors are those of Since. If reach is not nil, it is set when the first change is
+// yielded. If reach.From is later than since, the changes in between are unknown. Changes holds at
+// most one change in memory, except those with a datetime in the future. It reads the lists one
+// after the other.
 func (l *Lister) Changes(ctx context.Context, list string, since time.Time, seen *Seen, reach *Reach) iter.Seq2[*resourcesync.Change, error] {
 	return func(yield func(*resourcesync.Change, error) bool) {
-		this := l.begin(ctx)
+		this := l.newListing(ctx)
 		this.change, this.since = yield, since
 		if reach != nil {
 			this.reach = reach
@@ -130,22 +129,22 @@ func (l *Lister) Changes(ctx context.Context, list string, since time.Time, seen
 	}
 }
 
-// remember stores what was read in seen. It does not remember a listing with
-// very many documents; the next reading reads it again.
+// remember stores this reading in seen. It does not remember a listing with very many documents;
+// the next reading reads it again.
 func (l *listing) remember(seen *Seen) {
 	if seen == nil {
 		return
 	}
-	if len(l.now.Documents) > maxRemembered || l.skipped && l.change == nil {
-		l.now.Documents, l.now.Versions = nil, nil
+	if len(l.seen.Documents) > maxRemembered || l.skipped && l.change == nil {
+		l.seen.Documents, l.seen.Versions = nil, nil
 	}
-	*seen = l.now
+	*seen = l.seen
 }
 
-var errStopped = errors.New("the caller wants no more")
+var errStopped = errors.New("the caller stopped the iteration")
 
-// Explain returns why reading the Body of an Answer failed: an *outbound.Failure, which
-// IsAway recognizes, a *resourcesync.Error, or the cause of ctx.
+// Explain returns why reading the Body of an Answer failed: an *outbound.Failure, which IsAway
+// recognizes, a *resourcesync.Error, or the cause of ctx.
 func Explain(ctx context.Context, err error) error {
 	if _, ok := errors.AsType[*resourcesync.Error](err); ok {
 		return err
@@ -157,14 +156,14 @@ func Explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return &outbound.Failure{Text: "it ends early: the server sent less than it announced", Outcome: outbound.Other}
+		return &outbound.Failure{Text: "unexpected end: the server sent less than it announced", Outcome: outbound.Other}
 	}
 	return outbound.Explain(err)
 }
 
-// text reports whether a document is text, not XML, and whether it has a byte order mark of
+// detectText reports whether a document is text, not XML, and whether it has a byte order mark of
 // UTF-8. It skips the mark, and blanks before either.
-func text(in *bufio.Reader) (isText, marked bool, err error) {
+func detectText(in *bufio.Reader) (isText, marked bool, err error) {
 	for first := true; ; first = false {
 		mark, err := in.Peek(3)
 		switch {
@@ -184,9 +183,9 @@ func text(in *bufio.Reader) (isText, marked bool, err error) {
 	}
 }
 
-func (l *listing) lines(in *bufio.Reader) error {
+func (l *listing) readLines(in *bufio.Reader) error {
 	limits := l.limits()
-	lines := bufio.NewScanner(&bounded{in, &limits.Bytes, "the document has more bytes, unpacked, than a document may have"})
+	lines := bufio.NewScanner(&limitedReader{in, &limits.Bytes, "the document has more bytes, unpacked, than a document may have"})
 	lines.Buffer(nil, 16<<10)
 	for number, entries := 1, 0; lines.Scan(); number++ {
 		if lines.Err() != nil {
@@ -200,12 +199,12 @@ func (l *listing) lines(in *bufio.Reader) error {
 			return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: entries, Msg: fmt.Sprintf("a document has at most %d entries", limits.Entries)}
 		}
 		if scheme, _, ok := strings.Cut(loc, ":"); !ok || strings.ContainsAny(scheme, "/?# \"{[<") {
-			e := entryError(entries, loc, "it is neither XML nor a text with one absolute URL on each line")
+			e := entryError(entries, loc, "the document is neither XML nor a text with one absolute URL per line")
 			e.Line = number
 			return e
 		}
 		c := &resourcesync.Change{Loc: loc}
-		if err := l.resource(entries, c); err != nil {
+		if err := l.yieldResource(entries, c); err != nil {
 			if e, ok := errors.AsType[*resourcesync.Error](err); ok {
 				e.Line = number
 			}
@@ -213,18 +212,18 @@ func (l *listing) lines(in *bufio.Reader) error {
 		}
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return resourcesync.Invalidf("it is neither XML nor a text with one URL on each line")
+		return resourcesync.Invalidf("the document is neither XML nor a text with one URL per line")
 	}
 	return lines.Err()
 }
 
-// limits returns the bounds of one document.
+// limits returns the limits of one document.
 func (l *Lister) limits() resourcesync.Limits {
 	return resourcesync.Limits{Bytes: cmp.Or(l.Limits.Bytes, maxList), Entries: cmp.Or(l.Limits.Entries, maxEntries)}
 }
 
-// ahead reports whether a time is so far in the future that it must be wrong.
-func (l *listing) ahead(t time.Time) bool {
+// isAhead reports whether a time is so far in the future that it must be wrong.
+func (l *listing) isAhead(t time.Time) bool {
 	now := time.Now
 	if l.Now != nil {
 		now = l.Now
@@ -232,18 +231,18 @@ func (l *listing) ahead(t time.Time) bool {
 	return Ahead(t, now())
 }
 
-// Ahead reports whether a time of a source is too far in the future. A reader that
-// continued from it would miss all changes until then.
+// Ahead reports whether a time of a source is too far in the future. A reader that continued from
+// it would miss all changes until then.
 func Ahead(t, now time.Time) bool { return t.After(now.Add(maxAhead)) }
 
-// A bounded reads as many bytes as are left; more break a rule.
-type bounded struct {
+// A limitedReader returns an error with rule if more bytes than *left are read.
+type limitedReader struct {
 	io.Reader
 	left *int64
 	rule string
 }
 
-func (b *bounded) Read(p []byte) (int, error) {
+func (b *limitedReader) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
 	if *b.left -= int64(n); *b.left < 0 {
 		return 0, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Msg: b.rule}
@@ -251,39 +250,39 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// xml reads a Resource List, a sitemap, or an index of them.
-func (l *listing) xml(in *bufio.Reader, p part, marked bool) (parts []part, err error) {
+// readXML reads a Resource List, a sitemap, or an index of them.
+func (l *listing) readXML(in *bufio.Reader, p part, marked bool) (parts []part, err error) {
 	utf8, err := decodeXML(in, marked)
 	if err != nil {
 		return nil, err
 	}
 	r := resourcesync.NewXMLReader(utf8, l.limits())
-	r.Tolerate(l.once)
+	r.Tolerate(l.noteOnce)
 	h, err := r.Header()
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case l.manifest != "" && (h.Index || h.Capability != l.manifest):
-		return nil, resourcesync.Invalidf("its capability is %.40q, not %s", h.Capability, l.manifest)
+		return nil, resourcesync.Invalidf("got capability %.40q, want %s", h.Capability, l.manifest)
 	case l.change != nil && l.manifest == "" && h.Capability != resourcesync.ChangeList:
-		return nil, resourcesync.Invalidf("its capability is %.40q, not changelist", h.Capability)
+		return nil, resourcesync.Invalidf("got capability %.40q, want changelist", h.Capability)
 	case l.change != nil:
-		l.covers(&h)
+		l.noteReach(&h)
 	case l.manifest != "":
 	case h.Capability != "" && h.Capability != resourcesync.ResourceList:
-		return nil, resourcesync.Invalidf("its capability is %.40q: a list of resources has resourcelist, or is a sitemap without any", h.Capability)
+		return nil, resourcesync.Invalidf("got capability %.40q, want resourcelist, or none for a sitemap", h.Capability)
 	}
 	if h.Index && !p.index {
-		return nil, resourcesync.Invalidf("it is an index that an index names: an index may name only lists")
+		return nil, resourcesync.Invalidf("an index names another index; it may name only lists")
 	}
-	if len(l.now.Documents) == 0 {
-		l.now.At = l.past(h.At)
+	if len(l.seen.Documents) == 0 {
+		l.seen.At = l.pastOrZero(h.At)
 	}
 	for n := 1; ; n++ {
 		it, err := r.Next()
 		if err == io.EOF {
-			return l.named(p, oldestFirst(parts, func(p *part) time.Time { return p.from })), l.flush()
+			return l.nameParts(p, oldestFirst(parts, func(p *part) time.Time { return p.from })), l.flush()
 		}
 		if err != nil && !errors.Is(err, resourcesync.ErrLoc) {
 			return nil, err
@@ -292,13 +291,13 @@ func (l *listing) xml(in *bufio.Reader, p part, marked bool) (parts []part, err 
 		case h.Index && n > maxEntries:
 			err = &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: n, Msg: fmt.Sprintf("an index has at most %d entries", maxEntries)}
 		case err != nil:
-			err = l.skip(&it.Change, it.Until, err)
+			err = l.yieldSkipped(&it.Change, it.Until, err)
 		case h.Index:
-			parts, err = l.member(n, it, parts)
+			parts, err = l.addPart(n, it, parts)
 		case l.change != nil:
-			err = l.changed(n, &it.Change)
+			err = l.handleChange(n, &it.Change)
 		default:
-			err = l.resource(n, &it.Change)
+			err = l.yieldResource(n, &it.Change)
 		}
 		if err != nil {
 			return nil, err
@@ -306,30 +305,30 @@ func (l *listing) xml(in *bufio.Reader, p part, marked bool) (parts []part, err 
 	}
 }
 
-// covers notes the time that a Change List covers.
-func (l *listing) covers(h *resourcesync.Header) {
+// noteReach records the time that a Change List covers.
+func (l *listing) noteReach(h *resourcesync.Header) {
 	if h.Index {
 		return
 	}
-	from, until := l.past(h.From), l.past(h.Until)
-	if !l.begun {
-		l.reach.From, l.begun = from, true
+	from, until := l.pastOrZero(h.From), l.pastOrZero(h.Until)
+	if !l.reachSet {
+		l.reach.From, l.reachSet = from, true
 	}
 	if l.reach.Until = until; from.After(l.last) {
 		l.last = from
 	}
 }
 
-// past returns a time, unless it lies too far in the future.
-func (l *listing) past(t time.Time) time.Time {
-	if l.ahead(t) {
+// pastOrZero returns a time, or zero if it is too far in the future.
+func (l *listing) pastOrZero(t time.Time) time.Time {
+	if l.isAhead(t) {
 		return time.Time{}
 	}
 	return t
 }
 
-// named names the parts of an index for people, and leaves out those that come twice.
-func (l *listing) named(index part, parts []part) (once []part) {
+// nameParts sets the names of the parts of an index for messages, and leaves out duplicates.
+func (l *listing) nameParts(index part, parts []part) (once []part) {
 	of := "the index"
 	if index.what != "the list" {
 		of = index.what
@@ -337,7 +336,7 @@ func (l *listing) named(index part, parts []part) (once []part) {
 	had := map[string]bool{index.url: true}
 	for _, p := range parts {
 		if had[p.url] {
-			l.odd(entryError(p.number, p.url, "the index has it twice"))
+			l.noteMistake(entryError(p.number, p.url, "duplicate entry of the index"))
 			continue
 		}
 		had[p.url] = true
@@ -347,12 +346,12 @@ func (l *listing) named(index part, parts []part) (once []part) {
 	return once
 }
 
-// member adds entry n of an index to its parts.
-func (l *listing) member(n int, it *resourcesync.Item, parts []part) ([]part, error) {
+// addPart adds entry n of an index to its parts.
+func (l *listing) addPart(n int, it *resourcesync.Item, parts []part) ([]part, error) {
 	at := l.doc.URL
-	loc, err := address(at, it.Loc)
+	loc, err := resolveURL(at, it.Loc)
 	if err != nil {
-		return parts, l.skip(&it.Change, it.Until, locError(n, it.Loc, err))
+		return parts, l.yieldSkipped(&it.Change, it.Until, locError(n, it.Loc, err))
 	}
 	if loc.User == nil && loc.Host == at.Host && loc.Scheme == at.Scheme {
 		loc.User = at.User
@@ -360,13 +359,13 @@ func (l *listing) member(n int, it *resourcesync.Item, parts []part) ([]part, er
 	return append(parts, part{number: n, url: loc.String(), from: it.From, until: it.Until}), nil
 }
 
-// resource yields a resource, entry n of its document.
-func (l *listing) resource(n int, c *resourcesync.Change) error {
+// yieldResource yields a resource, entry n of its document.
+func (l *listing) yieldResource(n int, c *resourcesync.Change) error {
 	if c.Change == resourcesync.Deleted {
 		return entryError(n, c.Loc, "change: got deleted; a list has only existing resources")
 	}
 	c.Change = resourcesync.Updated
-	if had, err := l.takeIn(n, c); had || err != nil {
+	if had, err := l.accept(n, c); had || err != nil {
 		return err
 	}
 	if !l.yield(&feed.Entry{Cursor: feed.Cursor{Position: l.count}, Change: *c}, nil) {
@@ -375,17 +374,17 @@ func (l *listing) resource(n int, c *resourcesync.Change) error {
 	return nil
 }
 
-// skip yields a *Skipped for an entry, unless it is only about changes before those that
-// are wanted. until is the end of a Change List that it names; zero if unknown.
-func (l *listing) skip(c *resourcesync.Change, until time.Time, err error) error {
+// yieldSkipped yields a *Skipped for an entry, unless all its changes are before since. until is
+// the end of a Change List that it names; zero if unknown.
+func (l *listing) yieldSkipped(c *resourcesync.Change, until time.Time, err error) error {
 	c.Datetime = cmp.Or(c.Datetime, c.Lastmod)
 	if at := cmp.Or(until, c.Datetime); l.change != nil && !at.IsZero() && at.Before(l.since) {
 		return nil
 	}
-	if l.ahead(c.Datetime) { // it must be wrong, so the entry may be new
+	if l.isAhead(c.Datetime) { // it must be wrong, so the entry may be new
 		c.Datetime = l.last
 	}
-	if had, err := l.got.had(c.Loc); had || err != nil {
+	if had, err := l.progress.alreadyTaken(c.Loc); had || err != nil {
 		return err
 	}
 	l.skipped = true
@@ -397,23 +396,23 @@ func (l *listing) skip(c *resourcesync.Change, until time.Time, err error) error
 	return nil
 }
 
-// changed yields a change, entry n of its document.
-func (l *listing) changed(n int, c *resourcesync.Change) error {
+// handleChange yields a change, entry n of its document, or holds it until the next one.
+func (l *listing) handleChange(n int, c *resourcesync.Change) error {
 	if c.Datetime.IsZero() {
 		c.Datetime = c.Lastmod
 	}
 	if c.Datetime.IsZero() {
-		return entryError(n, c.Loc, "it has neither a datetime nor a lastmod: nobody can tell whether the change is new")
+		return entryError(n, c.Loc, "no datetime and no lastmod: it is unknown whether the change is new")
 	}
-	if l.ahead(c.Datetime) {
-		l.once(entryError(n, c.Loc, "its datetime lies in the future; it is taken for that of the change before"))
+	if l.isAhead(c.Datetime) {
+		l.noteOnce(entryError(n, c.Loc, "datetime is in the future; using that of the previous change"))
 		if c.Datetime = l.last; c.Datetime.IsZero() {
 			c.Datetime = l.since
 		}
 		if c.Datetime.IsZero() {
 			c.Datetime = time.Unix(0, 0).UTC()
 		}
-		if l.undated = append(l.undated, undated{n, *c}); len(l.undated) < maxUndated {
+		if l.undated = append(l.undated, undatedChange{n, *c}); len(l.undated) < maxUndated {
 			return nil
 		}
 		return l.flush()
@@ -425,12 +424,12 @@ func (l *listing) changed(n int, c *resourcesync.Change) error {
 	if err := l.flush(); err != nil {
 		return err
 	}
-	return l.tell(n, c)
+	return l.yieldChange(n, c)
 }
 
-// An undated is a change with a datetime in the future. It is held until the next change
-// shows about when it was.
-type undated struct {
+// An undatedChange is a change with a datetime in the future. It is held until the next change
+// shows its approximate time.
+type undatedChange struct {
 	n int
 	c resourcesync.Change
 }
@@ -438,7 +437,7 @@ type undated struct {
 // flush yields the held undated changes, because the change after them is new.
 func (l *listing) flush() error {
 	for i := range l.undated {
-		if err := l.tell(l.undated[i].n, &l.undated[i].c); err != nil {
+		if err := l.yieldChange(l.undated[i].n, &l.undated[i].c); err != nil {
 			return err
 		}
 	}
@@ -446,8 +445,8 @@ func (l *listing) flush() error {
 	return nil
 }
 
-func (l *listing) tell(n int, c *resourcesync.Change) error {
-	if had, err := l.takeIn(n, c); had || err != nil {
+func (l *listing) yieldChange(n int, c *resourcesync.Change) error {
+	if had, err := l.accept(n, c); had || err != nil {
 		return err
 	}
 	if !l.change(c, nil) {
@@ -456,15 +455,15 @@ func (l *listing) tell(n int, c *resourcesync.Change) error {
 	return nil
 }
 
-// takeIn checks and counts entry n of a document. It reports whether an earlier reading
-// of the document already had it, or it was skipped.
-func (l *listing) takeIn(n int, c *resourcesync.Change) (had bool, err error) {
-	if err := l.check(n, c); errors.Is(err, resourcesync.ErrLoc) {
-		return true, l.skip(c, time.Time{}, err)
+// accept checks and counts entry n of a document. had reports whether an earlier reading of the
+// document already had it, or it was skipped.
+func (l *listing) accept(n int, c *resourcesync.Change) (had bool, err error) {
+	if err := l.repairEntry(n, c); errors.Is(err, resourcesync.ErrLoc) {
+		return true, l.yieldSkipped(c, time.Time{}, err)
 	} else if err != nil {
 		return false, err
 	}
-	if had, err := l.got.had(c.Loc); had || err != nil {
+	if had, err := l.progress.alreadyTaken(c.Loc); had || err != nil {
 		return had, err
 	}
 	if l.count++; l.Total.Entries > 0 && l.count > uint64(l.Total.Entries) {
@@ -486,14 +485,14 @@ func locError(n int, loc string, err error) *resourcesync.Error {
 	return e
 }
 
-// check makes an entry acceptable for a hub. It leaves out wrong optional parts.
-func (l *listing) check(n int, c *resourcesync.Change) error {
+// repairEntry makes an entry acceptable for a hub. It leaves out invalid optional parts.
+func (l *listing) repairEntry(n int, c *resourcesync.Change) error {
 	if err := resourcesync.CheckURI("loc", c.Loc); err != nil || strings.Contains(c.Loc, "#") {
-		loc, err := address(l.doc.URL, c.Loc)
+		loc, err := resolveURL(l.doc.URL, c.Loc)
 		if err != nil {
 			return locError(n, c.Loc, err)
 		}
-		l.once(entryError(n, c.Loc, "loc is no absolute URI without a fragment; it is taken for "+resourcesync.Shorten(loc.String())))
+		l.noteOnce(entryError(n, c.Loc, "loc is not an absolute URI without a fragment; using "+resourcesync.Shorten(loc.String())))
 		c.Loc = loc.String()
 	}
 	for i := range c.Links {
@@ -501,9 +500,9 @@ func (l *listing) check(n int, c *resourcesync.Change) error {
 			c.Links[i].Href = href
 		}
 	}
-	mend(c, func(e *resourcesync.Error) {
+	repairChange(c, func(e *resourcesync.Error) {
 		e.Entry = n
-		l.once(e)
+		l.noteOnce(e)
 	})
 	err := c.Validate()
 	if e, ok := errors.AsType[*resourcesync.Error](err); ok {
@@ -512,19 +511,19 @@ func (l *listing) check(n int, c *resourcesync.Change) error {
 	return err
 }
 
-// once calls Odd with a mistake, unless it was called for the same kind of
-// mistake in the document.
-func (l *listing) once(mistake *resourcesync.Error) {
+// noteOnce calls Note with a mistake, unless it was called for the same kind of mistake in the
+// document.
+func (l *listing) noteOnce(mistake *resourcesync.Error) {
 	kind, _, _ := strings.Cut(mistake.Msg, "\"") // the rest are texts from the document
 	kind, _, _ = strings.Cut(kind, "http")
-	if !l.said[kind] {
-		l.said[kind] = true
-		l.odd(mistake)
+	if !l.noted[kind] {
+		l.noted[kind] = true
+		l.noteMistake(mistake)
 	}
 }
 
-func (l *listing) odd(mistake *resourcesync.Error) {
-	if l.Odd != nil {
-		l.Odd(Plain(l.doc.URL), mistake)
+func (l *listing) noteMistake(mistake *resourcesync.Error) {
+	if l.Note != nil {
+		l.Note(Plain(l.doc.URL), mistake)
 	}
 }

@@ -47,17 +47,17 @@ func packed(s string) string {
 	return b.String()
 }
 
-// listAll lists what is at a URL: each resource as loc, lastmod, hash, length and type,
-// separated by blanks, and the mistakes that were told.
+// listAll lists the resources at a URL, each as loc, lastmod, hash, length and type, separated by
+// blanks, and the mistakes that were noted.
 func listAll(ctx context.Context, l *Lister, list string) (all, odd []string, err error) {
-	l.Odd = func(_ string, e *resourcesync.Error) { odd = append(odd, e.Error()) }
+	l.Note = func(_ string, e *resourcesync.Error) { odd = append(odd, e.Error()) }
 	for e, err := range l.Resources(ctx, list) {
 		if err != nil {
 			return all, odd, err
 		}
 		c := e.Change
 		if int(e.Position) != len(all)+1 || c.Change != resourcesync.Updated || c.Validate() != nil {
-			return all, odd, fmt.Errorf("resource %d is %+v", len(all)+1, e)
+			return all, odd, fmt.Errorf("resource %d = %+v", len(all)+1, e)
 		}
 		s := c.Loc
 		if !c.Lastmod.IsZero() {
@@ -85,7 +85,7 @@ func TestListerReads(t *testing.T) {
 		name string
 		docs map[string]string // by path; the listing is at /list
 		want []string          // HOST stands for the server
-		odd  string            // in what is told; empty: nothing is told
+		odd  string            // in the notes; empty means no notes
 	}{
 		{"a sitemap", map[string]string{"/list": sitemapOpen + `<url><loc>https://a.example/1</loc><lastmod>2026-01-02</lastmod><priority>0.5</priority></url>
 			<url><loc> https://a.example/0?a=1&amp;b=2
@@ -100,21 +100,21 @@ func TestListerReads(t *testing.T) {
 		{"packed", map[string]string{"/list": packed(sitemapOpen + `<url><loc>https://a.example/1</loc></url></urlset>`)}, []string{"https://a.example/1"}, ""},
 		{"packed twice", map[string]string{"/list": packed(packed(sitemapOpen + `<url><loc>https://a.example/1</loc></url></urlset>`))}, []string{"https://a.example/1"}, ""},
 		{"an index", map[string]string{"/list": sitemapIndex("HOST/a?verb=one", "/b", "HOST/a?verb=one"), "/a": packed(sitemapOpen + `<url><loc>https://a.example/1</loc></url></urlset>`), "/b": "https://a.example/2"},
-			[]string{"https://a.example/1", "https://a.example/2"}, "entry 3 (HOST/a?verb=one): the index has it twice"},
+			[]string{"https://a.example/1", "https://a.example/2"}, "entry 3 (HOST/a?verb=one): duplicate entry of the index"},
 		{"an empty index", map[string]string{"/list": sitemapIndex()}, nil, ""},
 		{"text", map[string]string{"/list": "\ufeff\r\nhttps://a.example/1\r\n\r\n  https://a.example/2 \nurn:x:3"}, []string{"https://a.example/1", "https://a.example/2", "urn:x:3"}, ""},
 		{"BOM and blanks", map[string]string{"/list": "\ufeff\n\n" + sitemapOpen[21:] + `<url><loc>https://a.example/1</loc></url></urlset>`}, []string{"https://a.example/1"}, ""},
 		{"another namespace", map[string]string{"/list": `<urlset xmlns="https://www.google.com/schemas/sitemap/0.84"><url><loc>https://a.example/1</loc><lastmod>2026</lastmod></url></urlset>`},
 			[]string{"https://a.example/1 2026-01-01T00:00:00Z"}, "namespace of urlset: got"},
 		{"no namespace", map[string]string{"/list": `<urlset><url><loc>https://a.example/1</loc></url></urlset>`}, []string{"https://a.example/1"}, "namespace of urlset: got"},
-		{"dates that are none", map[string]string{"/list": sitemapOpen + `<url><loc>https://a.example/1</loc><lastmod>2024-02-30</lastmod></url><url><loc>https://a.example/2</loc><lastmod/></url></urlset>`},
+		{"invalid dates", map[string]string{"/list": sitemapOpen + `<url><loc>https://a.example/1</loc><lastmod>2024-02-30</lastmod></url><url><loc>https://a.example/2</loc><lastmod/></url></urlset>`},
 			[]string{"https://a.example/1", "https://a.example/2"}, "day out of range"},
-		{"an encoding", map[string]string{"/list": `<?xml version="1.0" encoding="windows-1252"?>` + sitemapOpen[21:] + "<url><loc>https://a.example/\xe4</loc></url></urlset>"}, []string{"https://a.example/%C3%A4"}, "it is taken for"},
+		{"an encoding", map[string]string{"/list": `<?xml version="1.0" encoding="windows-1252"?>` + sitemapOpen[21:] + "<url><loc>https://a.example/\xe4</loc></url></urlset>"}, []string{"https://a.example/%C3%A4"}, "; using http"},
 		{"a document type", map[string]string{"/list": `<!DOCTYPE urlset PUBLIC "x" "http://x.example/sitemap.dtd">` + sitemapOpen[21:] + "<url><loc>https://a.example/1</loc></url></urlset>"}, []string{"https://a.example/1"}, ""},
-		{"locs that are no URIs", map[string]string{"/list": sitemapOpen + `<url><loc>https://a.example/ä b?c=d e#f</loc></url><url><loc>/x</loc></url></urlset>`},
-			[]string{"https://a.example/%C3%A4%20b?c=d%20e", "HOST/x"}, "it is taken for"},
+		{"locs that are not URIs", map[string]string{"/list": sitemapOpen + `<url><loc>https://a.example/ä b?c=d e#f</loc></url><url><loc>/x</loc></url></urlset>`},
+			[]string{"https://a.example/%C3%A4%20b?c=d%20e", "HOST/x"}, "; using http"},
 		{"internationalized hosts", map[string]string{"/list": rsOpen + `<url><loc>https://bücher.example/ä</loc></url><url><loc>https://b%C3%BCcher.example/2</loc><rs:ln rel="up" href="https://BÜCHER.example/"/></url></urlset>`},
-			[]string{"https://xn--bcher-kva.example/%C3%A4", "https://xn--bcher-kva.example/2 up=https://xn--bcher-kva.example/"}, "it is taken for"},
+			[]string{"https://xn--bcher-kva.example/%C3%A4", "https://xn--bcher-kva.example/2 up=https://xn--bcher-kva.example/"}, "; using http"},
 		{"values that a hub refuses", map[string]string{"/list": rsOpen + `<rs:md capability="resourcelist"/><url><loc>https://a.example/1</loc><changefreq>Daily</changefreq>
 			<rs:md hash="1584" length="many" type="html" change="moved"/><rs:ln rel="x"/><rs:ln rel="Is No Rel" href="https://a.example/2"/><lastmod>2026</lastmod></url>text<rs:md/></urlset>`},
 			[]string{"https://a.example/1 2026-01-01T00:00:00Z"}, `hash: got "1584", want an algorithm and a digest`},
@@ -132,10 +132,10 @@ func TestListerReads(t *testing.T) {
 				test.want[i] = strings.ReplaceAll(test.want[i], "HOST", o.url)
 			}
 			if !slices.Equal(all, test.want) {
-				t.Errorf("it lists\n%q, not\n%q", all, test.want)
+				t.Errorf("got resources\n%q, want\n%q", all, test.want)
 			}
 			if said := strings.Join(odd, "\n"); !strings.Contains(said, strings.ReplaceAll(test.odd, "HOST", o.url)) || test.odd == "" && said != "" {
-				t.Errorf("it tells %q, not %q", said, test.odd)
+				t.Errorf("got notes %q, want %q", said, test.odd)
 			}
 		})
 	}
@@ -173,18 +173,18 @@ func TestListerRefuses(t *testing.T) {
 		}, "list 1 of the index (HOST/a): this is a web page (HTML)"},
 		{"another root", says("<rss/>"), `root element: got rss in namespace "", want urlset or sitemapindex`},
 		{"declarations", says(`<!DOCTYPE urlset [<!ENTITY a "b">]>` + sitemapOpen[21:] + "</urlset>"), "must not declare entities"},
-		{"an unknown encoding", says(`<?xml version="1.0" encoding="EBCDIC-37"?><urlset/>`), `the document must be UTF-8; its declaration says "EBCDIC-37"`},
+		{"an unknown encoding", says(`<?xml version="1.0" encoding="EBCDIC-37"?><urlset/>`), `unsupported encoding "EBCDIC-37"`},
 		{"UTF-16", says("\xff\xfe<\x00u\x00"), "got UTF-16 or UTF-32, want UTF-8"},
 		{"JSON", says(`{"error": "busy"}`), "neither XML nor a text"},
-		{"a word", says("oops"), "line 1: entry 1 (oops): it is neither XML nor a text"},
+		{"a word", says("oops"), "line 1: entry 1 (oops): the document is neither XML nor a text"},
 		{"half of it", says(sitemapOpen + entry + `<url><loc>https`), "entry 2"},
 		{"no end", says(sitemapOpen + entry), "ends early: </urlset> is missing"},
 		{"no loc", says(sitemapOpen + entry + "<url><lastmod>2026</lastmod></url></urlset>"), "entry 2: loc is missing"},
 		{"two locs", says(sitemapOpen + "<url><loc>https://a.example/1</loc><loc>https://a.example/2</loc></url></urlset>"), "entry 1 (https://a.example/1): entry has more than one loc"},
-		{"a loc that is no URL", says(sitemapOpen + entry + "<url><loc>https://</loc></url></urlset>"), `entry 2 (https://): loc: URL: got "https:", want a URI with a host`},
+		{"a loc that is not a URL", says(sitemapOpen + entry + "<url><loc>https://</loc></url></urlset>"), `entry 2 (https://): loc: URL: got "https:", want a URI with a host`},
 		{"an entry of another namespace", says(sitemapOpen + entry + `<url xmlns=""><loc>https://a.example/2</loc></url></urlset>`), `unexpected element "url"`},
 		{"an entry of an index", says(sitemapOpen + entry + `<sitemap><loc>HOST/2</loc></sitemap></urlset>`), `unexpected element "sitemap"`},
-		{"a Change List", says(rsOpen + `<rs:md capability="changelist"/></urlset>`), `its capability is "changelist"`},
+		{"a Change List", says(rsOpen + `<rs:md capability="changelist"/></urlset>`), `got capability "changelist"`},
 		{"a deleted resource", says(rsOpen + `<url><loc>https://a.example/1</loc><rs:md change="deleted"/></url></urlset>`), "entry 1 (https://a.example/1): change: got deleted"},
 		{"too many", says(sitemapOpen + many + "</urlset>"), "at most 3 entries"},
 		{"too many lines", says("urn:1:1\nurn:1:2\nurn:1:3\nurn:1:4\n"), "at most 3 entries"},
@@ -199,7 +199,7 @@ func TestListerRefuses(t *testing.T) {
 		{"a wrong Content-Length", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1000")
 			_, _ = io.WriteString(w, sitemapOpen+entry+"</urlset>")
-		}, "it ends early: the server sent less"},
+		}, "unexpected end: the server sent less"},
 		{"text without an end", func(w http.ResponseWriter, _ *http.Request) {
 			conn, rw, _ := http.NewResponseController(w).Hijack()
 			_, _ = rw.WriteString("HTTP/1.0 200 OK\r\n\r\nurn:1:1\nurn:1:2")
@@ -207,8 +207,8 @@ func TestListerRefuses(t *testing.T) {
 			_ = conn.Close()
 		}, "it may have been cut off"},
 		{"a part that is missing", says(sitemapIndex("HOST/missing")), "list 1 of the index (HOST/missing): the answer is 404"},
-		{"an index in an index", says(sitemapIndex("HOST/index")), "list 1 of the index (HOST/index): it is an index"},
-		{"a file", says(sitemapIndex("file:///etc/passwd")), "list 1 of the index is at no URL that begins with http"},
+		{"an index in an index", says(sitemapIndex("HOST/index")), "list 1 of the index (HOST/index): an index names another index"},
+		{"a file", says(sitemapIndex("file:///etc/passwd")), "the URL of list 1 of the index does not begin with http"},
 		{"a loop", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/list", http.StatusFound) }, "more than 5 redirects"},
 		{"another status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, "the answer is 204"},
 		{"unchanged unasked", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) }, "the answer is 304"},
@@ -219,17 +219,17 @@ func TestListerRefuses(t *testing.T) {
 			l := &Lister{Getter: &Getter{Client: http.DefaultClient, Tries: 1}, Limits: resourcesync.Limits{Entries: 3, Bytes: 2000}}
 			_, _, err := listAll(t.Context(), l, s.URL+"/list?key=SECRET")
 			if err == nil {
-				t.Fatal("no error")
+				t.Fatal("got no error")
 			}
 			if want := strings.ReplaceAll(test.want, "HOST", s.URL); !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "SECRET") {
-				t.Errorf("it says %s\nwant %s", err, want)
+				t.Errorf("got error %s\nwant %s", err, want)
 			}
 		})
 	}
 }
 
-// A hub lists through outbound, whose rules for addresses hold for redirects and for what
-// an index names, too.
+// A hub lists through outbound, whose address rules also apply to redirects and to the lists of an
+// index.
 func TestListerAddresses(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -252,18 +252,18 @@ func TestListerAddresses(t *testing.T) {
 	}
 	for path, want := range map[string]string{"/hop": "", "/redirect": "not", "/index": "not"} {
 		if err := list(path, outbound.Options{Allow: here}); err == nil && want != "" || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("%s: got error %v", path, err)
 		}
 	}
 	if err := list("/list", outbound.Options{}); err == nil {
-		t.Error("a private address is reached without leave")
+		t.Error("got a request to a forbidden private address")
 	} else {
 		t.Log(err)
 	}
 }
 
-// A list that breaks off at whichever byte is never taken for a shorter one.
-func TestListerBreaksOff(t *testing.T) {
+// A list that is truncated at any byte is never mistaken for a shorter one.
+func TestListerTruncated(t *testing.T) {
 	whole := sitemapOpen + `<url><loc>https://a.example/1</loc></url><url><loc>https://a.example/2</loc><lastmod>2026-01-01</lastmod></url></urlset>`
 	for _, doc := range []string{whole, packed(whole)} {
 		for n := range len(doc) {
@@ -272,7 +272,7 @@ func TestListerBreaksOff(t *testing.T) {
 			})
 			l := &Lister{Getter: &Getter{Client: &http.Client{Transport: transport}, Tries: 1}}
 			if all, _, err := listAll(t.Context(), l, "http://a.example/"); err == nil {
-				t.Errorf("%d of %d bytes are taken for %q", n, len(doc), all)
+				t.Errorf("got list %[3]q from %[1]d of %[2]d bytes", n, len(doc), all)
 			}
 		}
 	}
@@ -315,7 +315,7 @@ func TestListerSince(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if got := strings.Join(all, " "); !strings.HasPrefix(got, want) || len(asked) != requests {
-			t.Errorf("it lists %s with %d requests, not %s with %d", got, len(asked), want, requests)
+			t.Errorf("got %s with %d requests, want %s with %d", got, len(asked), want, requests)
 		}
 		asked = nil
 	}
@@ -332,9 +332,9 @@ func TestListerSince(t *testing.T) {
 	look("list 1 of the index", 2+2) // an error is not forgotten
 }
 
-// A document that was made a moment ago has no version: many servers make an ETag of the second
-// of the last change and of the length, and both stay when it changes once more.
-func TestVersionOfYoung(t *testing.T) {
+// A document that was changed a moment ago has no version: many servers make the ETag of the second
+// of the last change and of the length, and both stay the same if it changes again.
+func TestVersionOfRecentDocument(t *testing.T) {
 	const tag, made = `"68e0c1f2-1a2b"`, "Thu, 01 Jan 2026 12:00:00 GMT"
 	for _, test := range []struct {
 		modified, date string
@@ -349,7 +349,7 @@ func TestVersionOfYoung(t *testing.T) {
 	} {
 		resp := &http.Response{Header: http.Header{"Etag": {tag}, "Last-Modified": {test.modified}, "Date": {test.date}}}
 		if got := VersionOf(resp); got != test.want {
-			t.Errorf("made %s, asked for %s: %+v", test.modified, test.date, got)
+			t.Errorf("modified %s, requested %s: VersionOf() = %+v", test.modified, test.date, got)
 		}
 	}
 }
@@ -377,11 +377,11 @@ func TestGetterWaits(t *testing.T) {
 		{"busy for a day", func(_ int, w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "86400")
 			w.WriteHeader(http.StatusServiceUnavailable)
-		}, "asked again in 24h", 0, time.Second},
+		}, "a retry in 24h", 0, time.Second},
 		{"busy for longer than a number holds", func(_ int, w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "99999999999")
 			w.WriteHeader(http.StatusServiceUnavailable)
-		}, "asked again in 24h", 0, time.Second},
+		}, "a retry in 24h", 0, time.Second},
 		{"busy, not saying until when", func(n int, w http.ResponseWriter, _ *http.Request) {
 			if n < 4 {
 				w.WriteHeader(http.StatusServiceUnavailable)
@@ -389,8 +389,8 @@ func TestGetterWaits(t *testing.T) {
 		}, "", 100 * time.Second, 10 * time.Minute},
 		{"broken", func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }, "the answer is 500", time.Minute, 10 * time.Minute},
 		{"forbidden", func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, "the answer is 403", 0, time.Second},
-		{"no answer", func(_ int, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "no answer in time", 4 * headTime, 4*headTime + 10*time.Minute},
-		{"a drip", func(_ int, w http.ResponseWriter, r *http.Request) { drips(" ")(w, r) }, "too slowly", 4 * paceTime, 4*paceTime + 10*time.Minute},
+		{"no answer", func(_ int, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "no answer in time", 4 * headTimeout, 4*headTimeout + 10*time.Minute},
+		{"a drip", func(_ int, w http.ResponseWriter, r *http.Request) { dripHandler(" ")(w, r) }, "too slowly", 4 * paceTime, 4*paceTime + 10*time.Minute},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -400,7 +400,7 @@ func TestGetterWaits(t *testing.T) {
 				network.Serve("a.example:80", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					n++
 					if r.Header.Get("User-Agent") != outbound.UserAgent {
-						t.Errorf("it says that it is %q", r.Header.Get("User-Agent"))
+						t.Errorf("got User-Agent %q", r.Header.Get("User-Agent"))
 					}
 					test.answer(n, w, r)
 					_, _ = io.WriteString(w, "urn:x:1")
@@ -411,17 +411,17 @@ func TestGetterWaits(t *testing.T) {
 				l := &Lister{Getter: &Getter{Client: &http.Client{Transport: transport}}}
 				_, _, err := listAll(t.Context(), l, "http://a.example/")
 				if took := time.Since(begin); took < test.least || took > test.most {
-					t.Errorf("it took %v", took)
+					t.Errorf("took %v", took)
 				}
 				if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-					t.Errorf("the error is %v, not %s", err, test.want)
+					t.Errorf("got error %v, want %s", err, test.want)
 				}
 			})
 		})
 	}
 }
 
-// Requests to one host come one after the other, as far apart as its robots.txt says.
+// Requests to one host are made one after the other, with the delay of its robots.txt in between.
 func TestGetterCrawlDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var network pipetest.Network
@@ -446,7 +446,7 @@ func TestGetterCrawlDelay(t *testing.T) {
 			t.Fatal(err)
 		}
 		if want := []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second}; !slices.Equal(at, want) {
-			t.Errorf("the lists are read at %v", at)
+			t.Errorf("lists are read at %v", at)
 		}
 	})
 }
@@ -458,17 +458,17 @@ func TestReadCrawlDelay(t *testing.T) {
 		"user-agent: x\ncrawl-delay: 5": 0,
 		"User-agent: x\nUser-agent: RSHUB\nCrawl-delay: 0.5\nUser-agent: *\nDisallow:\nCrawl-delay: 7": 500 * time.Millisecond,
 		"User-agent: rspublish\nDisallow:\n\nUser-agent: *\nCrawl-delay: 7":                            0,
-		"User-agent: *\nCrawl-delay: 1e9 # long":                                                       delayMost,
+		"User-agent: *\nCrawl-delay: 1e9 # long":                                                       maxDelay,
 		"User-agent: *\nCrawl-delay: -1\nCrawl-delay: x\nCrawl-delay: NaN":                             0,
 		"<html>": 0,
 	} {
-		if got, err := readRobots(strings.NewReader(text), new(url.URL), "rshub", "rspublish"); got.delay != want || err != nil {
-			t.Errorf("the delay of %q is %v, not %v; %v", text, got.delay, want, err)
+		if got, err := parseRobots(strings.NewReader(text), new(url.URL), "rshub", "rspublish"); got.delay != want || err != nil {
+			t.Errorf("delay of %q = %v, want %v; %v", text, got.delay, want, err)
 		}
 	}
 }
 
-// The sitemaps that a robots.txt names, wherever in it, and behind a redirect.
+// The sitemaps that a robots.txt names are found anywhere in it, and after a redirect.
 func TestGetterSitemaps(t *testing.T) {
 	text, asked := "", 0
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -507,16 +507,16 @@ func TestGetterSitemaps(t *testing.T) {
 		for range 2 { // also as it was read before
 			got, err := g.Once().Sitemaps(t.Context(), site)
 			if err != nil || !slices.Equal(got, test.want) {
-				t.Errorf("the sitemaps of %q are %q, %v", test.text, got, err)
+				t.Errorf("sitemaps of %q = %q, %v", test.text, got, err)
 			}
 		}
 		if asked != 1 {
-			t.Errorf("robots.txt was asked for %d times", asked)
+			t.Errorf("robots.txt was requested %d times", asked)
 		}
 	}
 	g := &Getter{Client: http.DefaultClient, Check: func(name, _ string) error { return errors.New(name) }}
 	if got, err := g.Sitemaps(t.Context(), site); len(got) > 0 || err != nil {
-		t.Errorf("in spite of the rules for addresses, the sitemaps are %q, %v", got, err)
+		t.Errorf("forbidden address: Sitemaps() = %q, %v", got, err)
 	}
 }
 
@@ -535,7 +535,7 @@ func TestListerEnds(t *testing.T) {
 		cancel()
 	}
 	if !errors.Is(failed, context.Canceled) {
-		t.Errorf("the error is %v", failed)
+		t.Errorf("got error %v", failed)
 	}
 }
 
@@ -551,7 +551,7 @@ func FuzzLister(f *testing.F) {
 		l := &Lister{Getter: &Getter{Client: &http.Client{Transport: transport}, Tries: 1}}
 		all, _, err := listAll(t.Context(), l, "http://a.example/list")
 		if err != nil && strings.HasPrefix(err.Error(), "resource ") {
-			t.Errorf("%d resources, then %v", len(all), err)
+			t.Errorf("got %d resources, then %v", len(all), err)
 		}
 	})
 }

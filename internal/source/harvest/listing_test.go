@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// A shaky transport breaks answers off. Of each path, it breaks the first answers off after
-// so many bytes.
+// A shaky transport truncates responses. For each path, it truncates the first responses after
+// these numbers of bytes.
 type shaky struct {
-	docs  map[string][]string // by path; the answers in turn, the last one for ever
+	docs  map[string][]string // responses by path, in order; the last one is repeated
 	cuts  map[string][]int
 	asked []string
 }
@@ -36,9 +36,9 @@ func (s *shaky) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, ContentLength: int64(len(doc)), ProtoMajor: 1, Body: io.NopCloser(body)}, nil
 }
 
-// A document that breaks off at whichever byte is asked for again, alone, and no resource
-// is yielded twice.
-func TestListerGoesOn(t *testing.T) {
+// A document that breaks off at any byte is requested again, alone, and no resource is yielded
+// twice.
+func TestListerContinues(t *testing.T) {
 	xml := sitemapOpen + `<url><loc>urn:x:1</loc></url><url><loc>urn:x:2</loc></url><url><loc>urn:x:3</loc></url></urlset>`
 	plain := "urn:x:1\nurn:x:2\nurn:x:3\n"
 	for _, doc := range []string{xml, packed(xml), plain, packed(plain)} {
@@ -52,21 +52,21 @@ func TestListerGoesOn(t *testing.T) {
 				l := &Lister{Getter: &Getter{Client: &http.Client{Transport: s}}}
 				all, _, err := listAll(t.Context(), l, "http://a.example/list")
 				if want := []string{"urn:x:a", "urn:x:1", "urn:x:2", "urn:x:3", "urn:x:c"}; err != nil || !slices.Equal(all, want) {
-					t.Fatalf("broken off after %d of %d bytes, it lists %q, %v", n, len(doc), all, err)
+					t.Fatalf("truncated after %d of %d bytes: got %q, %v", n, len(doc), all, err)
 				}
 				if want := []string{"/list", "/a", "/b", "/b", "/b", "/b", "/c"}; !slices.Equal(s.asked, want) {
-					t.Fatalf("it asks for %q", s.asked)
+					t.Fatalf("got requests %q", s.asked)
 				}
 				if took := time.Since(begin); took < time.Minute {
-					t.Fatalf("it asks four times within %v", took)
+					t.Fatalf("got four requests within %v", took)
 				}
 			})
 		}
 	}
 }
 
-// A document that is another one when it is asked for again cannot be gone on with. One that
-// breaks off each time is given up.
+// A document that is different at the second request cannot be continued. One that breaks off each
+// time is an error.
 func TestListerGivesUp(t *testing.T) {
 	list := func(names ...string) string {
 		var b bytes.Buffer
@@ -87,19 +87,19 @@ func TestListerGivesUp(t *testing.T) {
 	}{
 		{"the same", []string{whole}, []int{cut}, "urn:x:1 urn:x:2 urn:x:3", "", 2},
 		{"longer", []string{whole, list("1", "2", "4", "5")}, []int{cut}, "urn:x:1 urn:x:2 urn:x:4 urn:x:5", "", 2},
-		{"another", []string{whole, list("2", "1", "3")}, []int{cut}, "urn:x:1 urn:x:2", "it was another document", 2},
-		{"shorter", []string{whole, list("1")}, []int{cut}, "urn:x:1 urn:x:2", "it was another document", 2},
-		{"broken", []string{whole}, []int{cut, cut, cut, cut}, "urn:x:1 urn:x:2", "it ends early", 4},
+		{"another", []string{whole, list("2", "1", "3")}, []int{cut}, "urn:x:1 urn:x:2", "different at the second request", 2},
+		{"shorter", []string{whole, list("1")}, []int{cut}, "urn:x:1 urn:x:2", "different at the second request", 2},
+		{"broken", []string{whole}, []int{cut, cut, cut, cut}, "urn:x:1 urn:x:2", "unexpected end", 4},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &shaky{docs: map[string][]string{"/list": test.docs}, cuts: map[string][]int{"/list": test.cuts}}
 				all, _, err := listAll(t.Context(), &Lister{Getter: &Getter{Client: &http.Client{Transport: s}}}, "http://a.example/list")
 				if got := strings.Join(all, " "); got != test.all || (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-					t.Errorf("it lists %s, %v", got, err)
+					t.Errorf("got %s, %v", got, err)
 				}
 				if len(s.asked) != test.asked {
-					t.Errorf("it asks %d times", len(s.asked))
+					t.Errorf("got %d requests", len(s.asked))
 				}
 			})
 		})
@@ -107,7 +107,7 @@ func TestListerGivesUp(t *testing.T) {
 }
 
 // A Change List that breaks off yields no change twice.
-func TestListerChangesGoOn(t *testing.T) {
+func TestListerChangesContinue(t *testing.T) {
 	doc := listOf("", "a created 1", "b created 2", "a updated 3")
 	synctest.Test(t, func(t *testing.T) {
 		for n := range len(doc) {
@@ -120,7 +120,7 @@ func TestListerChangesGoOn(t *testing.T) {
 				all = append(all, c.Loc+" "+string(c.Change))
 			}
 			if got := strings.Join(all, ", "); got != "https://example.org/a created, https://example.org/b created, https://example.org/a updated" {
-				t.Fatalf("broken off after %d bytes, it has %s", n, got)
+				t.Fatalf("truncated after %d bytes: got changes %s", n, got)
 			}
 		}
 	})
@@ -137,20 +137,20 @@ func TestListerRobots(t *testing.T) {
 		s := &shaky{docs: docs}
 		all, _, err := listAll(t.Context(), &Lister{Getter: &Getter{Client: &http.Client{Transport: s}, Tries: 1}}, "http://a.example/robots.txt")
 		if got := strings.Join(all, " "); got != want || (err == nil) != (problem == "") || err != nil && !strings.Contains(err.Error(), problem) {
-			t.Errorf("it lists %q, %v", got, err)
+			t.Errorf("got %q, %v", got, err)
 		}
 	}
 	list("urn:x:b urn:x:a", "") // each document once
 	docs["/a"] = []string{sitemapIndex("b")}
-	list("urn:x:b", "list 1 of sitemap 1 of robots.txt (http://a.example/a): it is an index that an index names")
+	list("urn:x:b", "list 1 of sitemap 1 of robots.txt (http://a.example/a): an index names another index")
 	docs["/robots.txt"] = []string{"User-agent: *\nDisallow: /\n"}
-	list("", "the list (http://a.example/robots.txt): it is a robots.txt that names no sitemap")
+	list("", "the list (http://a.example/robots.txt): robots.txt names no sitemap")
 	var many strings.Builder
-	for i := range sitemapsMax + 1 {
+	for i := range maxSitemaps + 1 {
 		fmt.Fprintf(&many, "Sitemap: /%d\n", i)
 	}
 	docs["/robots.txt"] = []string{many.String()}
-	list("", "the list (http://a.example/robots.txt): a robots.txt names at most 1000 sitemaps")
-	docs["/robots.txt"] = []string{"Sitemap: /b\n" + strings.Repeat("#", robotsMax)}
+	list("", "the list (http://a.example/robots.txt): robots.txt has more than 1000 sitemaps")
+	docs["/robots.txt"] = []string{"Sitemap: /b\n" + strings.Repeat("#", maxRobotsBytes)}
 	list("", "the list (http://a.example/robots.txt): ")
 }

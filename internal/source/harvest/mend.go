@@ -11,9 +11,9 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// mend removes from a change the parts that a hub would refuse, and calls odd for each.
-// The change itself stays.
-func mend(c *resourcesync.Change, odd func(*resourcesync.Error)) {
+// repairChange removes from a change the parts that a hub would refuse, and calls odd for each. The
+// change itself stays.
+func repairChange(c *resourcesync.Change, odd func(*resourcesync.Error)) {
 	check := func(part resourcesync.Change) bool {
 		part.Loc, part.Change = c.Loc, c.Change
 		err := part.Validate()
@@ -46,13 +46,13 @@ func mend(c *resourcesync.Change, odd func(*resourcesync.Error)) {
 	}
 }
 
-// address resolves a URL in a document at base. It encodes spaces and non-ASCII letters,
-// writes the host as DNS has it, and drops a fragment.
-func address(base *url.URL, loc string) (*url.URL, error) {
+// resolveURL resolves a URL in a document at base. It encodes spaces and non-ASCII letters, writes
+// the host as DNS has it, and drops a fragment.
+func resolveURL(base *url.URL, loc string) (*url.URL, error) {
 	if strings.ContainsAny(loc, "<>") { // markup, such as the entries after a CDATA section without its end
-		return nil, errors.New("it has markup")
+		return nil, errors.New("URL contains markup")
 	}
-	u, err := parse(strings.TrimSpace(loc))
+	u, err := parseURL(strings.TrimSpace(loc))
 	if err != nil {
 		return nil, err
 	}
@@ -65,15 +65,15 @@ func address(base *url.URL, loc string) (*url.URL, error) {
 		return nil, err
 	}
 	u.Fragment, u.RawFragment = "", ""
-	u.RawQuery = encode(u.RawQuery)
+	u.RawQuery = encodeQuery(u.RawQuery)
 	if err := resourcesync.CheckURI("URL", u.String()); err != nil {
 		return nil, err
 	}
-	return parse(u.String()) // check again: //a:: parses with a host that no URL can have
+	return parseURL(u.String()) // check again: //a:: parses with a host that no URL can have
 }
 
-// parse is url.Parse, with errors that do not repeat the text.
-func parse(text string) (*url.URL, error) {
+// parseURL is url.Parse, with errors that do not repeat the text.
+func parseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
@@ -81,9 +81,8 @@ func parse(text string) (*url.URL, error) {
 	return u, err
 }
 
-// encode encodes the bytes that a query cannot have. It does not change what is
-// encoded already.
-func encode(query string) string {
+// encodeQuery encodes the bytes that a query cannot have. It does not change encoded ones.
+func encodeQuery(query string) string {
 	var b strings.Builder
 	for i := range len(query) {
 		if c := query[i]; c <= ' ' || c >= 0x7F || strings.IndexByte("\"<>\\^`{|}[]", c) >= 0 {

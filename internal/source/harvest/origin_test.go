@@ -18,7 +18,7 @@ type origin struct {
 	mu    sync.Mutex
 	docs  map[string]string // by path
 	asked []string          // paths, in order
-	hold  chan struct{}     // unless it is nil, answers wait until it is closed
+	hold  chan struct{}     // if not nil, responses wait until it is closed
 }
 
 func newOrigin(t *testing.T) *origin {
@@ -45,7 +45,7 @@ func (o *origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(doc))
 }
 
-// put sets what is at a path.
+// put sets the document at a path.
 func (o *origin) put(path, doc string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -79,8 +79,8 @@ func listOf(from string, entries ...string) string {
 
 func day(n string) string { return fmt.Sprintf("2026-01-%02sT00:00:00Z", n) }
 
-// indexOf returns an index of lists. A list is written "path from until"; from and
-// until are days and may be missing.
+// indexOf returns an index of lists. A list is written "path from until"; from and until are days
+// and may be missing.
 func indexOf(url string, lists ...string) string {
 	b := `<sitemapindex xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="changelist"/>`
 	for _, l := range lists {
@@ -96,8 +96,8 @@ func indexOf(url string, lists ...string) string {
 	return b + `</sitemapindex>`
 }
 
-// drips answers with a few bytes each second, for ever.
-func drips(piece string) http.HandlerFunc {
+// dripHandler sends a few bytes each second, forever.
+func dripHandler(piece string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		for {
 			if _, err := w.Write([]byte(piece)); err != nil || http.NewResponseController(w).Flush() != nil {

@@ -18,57 +18,57 @@ import (
 )
 
 const (
-	robotsMax   = 512 << 10 // bytes of a robots.txt that are read
-	robotsFor   = 24 * time.Hour
-	robotsAgain = 10 * time.Minute // until a robots.txt that could not be read is requested again
-	sitemapsMax = 1000             // the most sitemaps of a robots.txt
-	delayMost   = time.Minute
+	maxRobotsBytes = 512 << 10 // bytes of a robots.txt that are read
+	robotsTTL      = 24 * time.Hour
+	robotsRetry    = 10 * time.Minute // wait before a robots.txt that could not be read is requested again
+	maxSitemaps    = 1000             // maximum number of sitemaps of a robots.txt
+	maxDelay       = time.Minute
 )
 
-// A robots is the part of a host's robots.txt (RFC 9309) that matters here. Its rules
-// on which pages may be read do not matter: the lists of a source are meant to be read.
-// Without a robots.txt there is no delay.
+// A robots is the part of a host's robots.txt (RFC 9309) that matters here. Its rules about which
+// pages may be read do not matter: the lists of a source are meant to be read. Without a robots.txt
+// there is no delay.
 type robots struct {
 	delay    time.Duration // between two requests
 	sitemaps []string      // absolute URLs
-	failed   error         // why the file cannot be read at present; IsAway recognizes it
+	err      error         // why the file cannot be read at present; IsAway recognizes it
 }
 
-// Sitemaps returns the URLs of the sitemaps that the robots.txt of a site names, each
-// once. It returns none if there is no such file. If the file cannot be read at present,
-// IsAway recognizes the error.
+// Sitemaps returns the URLs of the sitemaps that the robots.txt of a site names, each once. It
+// returns none if there is no such file. If the file cannot be read at present, IsAway recognizes
+// the error.
 func (g *Getter) Sitemaps(ctx context.Context, site *url.URL) ([]string, error) {
-	h, err := g.turn(ctx, site)
+	h, err := g.acquireSlot(ctx, site)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { <-h.turn }()
-	if busy := h.waiting(g.now()); busy != nil {
-		return nil, fmt.Errorf("the robots.txt of %s: %w", Plain(site), busy)
+	defer func() { <-h.slot }()
+	if busy := h.remainingWait(g.now()); busy != nil {
+		return nil, fmt.Errorf("read robots.txt of %s: %w", Plain(site), busy)
 	}
-	if h.robots.failed != nil {
-		h.asked = time.Time{}
+	if h.robots.err != nil {
+		h.robotsAt = time.Time{}
 	}
-	g.readRobots(ctx, h, site)
-	if h.robots.failed != nil {
-		return nil, fmt.Errorf("the robots.txt of %s: %w", Plain(site), h.robots.failed)
+	g.updateRobots(ctx, h, site)
+	if h.robots.err != nil {
+		return nil, fmt.Errorf("read robots.txt of %s: %w", Plain(site), h.robots.err)
 	}
 	return slices.Clone(h.robots.sitemaps), ctx.Err()
 }
 
-// readRobots reads the robots.txt of a host at u, if that was not done within a day. The
-// caller has the turn.
-func (g *Getter) readRobots(ctx context.Context, h *host, u *url.URL) {
-	if !h.asked.IsZero() && time.Since(h.asked) < robotsFor {
+// updateRobots reads the robots.txt of a host at u, unless that was done within a day. The caller
+// must hold the host's slot.
+func (g *Getter) updateRobots(ctx context.Context, h *host, u *url.URL) {
+	if !h.robotsAt.IsZero() && time.Since(h.robotsAt) < robotsTTL {
 		return
 	}
 	at := &url.URL{Scheme: u.Scheme, Host: u.Host, Path: "/robots.txt"}
 	was := h.robots.delay
 	h.robots = robots{}
-	for range redirectsMax + 1 {
-		to, err := g.askRobots(ctx, h, at)
+	for range maxRedirects + 1 {
+		to, err := g.requestRobots(ctx, h, at)
 		if IsAway(err) {
-			h.robots.failed = err
+			h.robots.err = err
 		}
 		if to == nil {
 			break
@@ -76,18 +76,18 @@ func (g *Getter) readRobots(ctx context.Context, h *host, u *url.URL) {
 		at = to
 	}
 	if ctx.Err() == nil {
-		h.asked = time.Now()
+		h.robotsAt = time.Now()
 	}
-	if h.robots.failed != nil {
-		h.robots.delay = max(h.robots.delay, was) // what it said before still counts
+	if h.robots.err != nil {
+		h.robots.delay = max(h.robots.delay, was) // its earlier delay still counts
 		if ctx.Err() == nil {
-			h.asked = h.asked.Add(robotsAgain - robotsFor)
+			h.robotsAt = h.robotsAt.Add(robotsRetry - robotsTTL)
 		}
 	}
 }
 
-// askRobots makes one request for a robots.txt. It returns where a redirect leads.
-func (g *Getter) askRobots(ctx context.Context, h *host, at *url.URL) (to *url.URL, err error) {
+// requestRobots makes one request for a robots.txt. It returns the target of a redirect.
+func (g *Getter) requestRobots(ctx context.Context, h *host, at *url.URL) (to *url.URL, err error) {
 	if err := g.check("robots.txt", at); err != nil {
 		return nil, err
 	}
@@ -103,11 +103,11 @@ func (g *Getter) askRobots(ctx context.Context, h *host, at *url.URL) (to *url.U
 		return to, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, h.refused(unanswered(resp), g.now())
+		return nil, h.noteBusy(statusError(resp), g.now())
 	}
 	in, err := unpack(body)
 	if err == nil {
-		h.robots, err = readRobots(io.LimitReader(in, robotsMax), at, "rshub", "rspublish", "rsmirror") // use the part that could be read
+		h.robots, err = parseRobots(io.LimitReader(in, maxRobotsBytes), at, "rshub", "rspublish", "rsmirror") // use the part that could be read
 	}
 	if err != nil {
 		err = Explain(ctx, err)
@@ -115,10 +115,10 @@ func (g *Getter) askRobots(ctx context.Context, h *host, at *url.URL) (to *url.U
 	return nil, err
 }
 
-// readRobots reads a robots.txt at a URL. The delay is that of the group with one of the
-// names, or else that of the group for all. Crawl-delay is not part of the standard, but
-// widely used. Sitemap lines belong to no group.
-func readRobots(r io.Reader, at *url.URL, names ...string) (said robots, err error) {
+// parseRobots parses a robots.txt at a URL. The delay is that of the group with one of the names,
+// or else that of the group for all. Crawl-delay is not part of the standard, but widely used.
+// Sitemap lines belong to no group.
+func parseRobots(r io.Reader, at *url.URL, names ...string) (said robots, err error) {
 	var own, all time.Duration = -1, 0
 	var isOwn, isAll, inGroup bool
 	var tooMany error
@@ -141,11 +141,11 @@ func readRobots(r io.Reader, at *url.URL, names ...string) (said robots, err err
 				own = max(own, 0)
 			}
 		case "sitemap":
-			loc, err := address(at, value)
+			loc, err := resolveURL(at, value)
 			switch {
 			case err != nil || value == "" || loc.Scheme != "https" && loc.Scheme != "http" || loc.String() == at.String() || slices.Contains(said.sitemaps, loc.String()):
-			case len(said.sitemaps) == sitemapsMax:
-				tooMany = resourcesync.Invalidf("a robots.txt names at most %d sitemaps", sitemapsMax)
+			case len(said.sitemaps) == maxSitemaps:
+				tooMany = resourcesync.Invalidf("robots.txt has more than %d sitemaps", maxSitemaps)
 			default:
 				said.sitemaps = append(said.sitemaps, loc.String())
 			}
@@ -155,7 +155,7 @@ func readRobots(r io.Reader, at *url.URL, names ...string) (said robots, err err
 			if err != nil || !(seconds >= 0) {
 				continue
 			}
-			delay := time.Duration(min(seconds, delayMost.Seconds()) * float64(time.Second))
+			delay := time.Duration(min(seconds, maxDelay.Seconds()) * float64(time.Second))
 			if isOwn {
 				own = delay
 			}

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Whatever a robots.txt says, the delay is bounded, and sitemaps are absolute URLs.
+// For any robots.txt, the delay is bounded, and sitemaps are absolute URLs.
 func FuzzReadRobots(f *testing.F) {
 	for _, s := range []string{
 		"", "User-agent: *\nCrawl-delay: 5\nSitemap: /sitemap.xml", "\ufeffuser-agent: rshub\r\ncrawl-delay: 1e999\r\n", "User-agent: a\nUser-agent: RSHUB\nDisallow: /\nCrawl-delay: 0.5\nUser-agent: *\nCrawl-delay: 9",
@@ -26,29 +26,29 @@ func FuzzReadRobots(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		said, err := readRobots(strings.NewReader(text), at, "rshub")
-		if said.delay < 0 || said.delay > delayMost || len(said.sitemaps) > sitemapsMax {
-			t.Errorf("%q is %+v", text, said)
+		said, err := parseRobots(strings.NewReader(text), at, "rshub")
+		if said.delay < 0 || said.delay > maxDelay || len(said.sitemaps) > maxSitemaps {
+			t.Errorf("parseRobots(%q) = %+v", text, said)
 		}
 		for i, s := range said.sitemaps {
 			u, err := url.Parse(s)
 			if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.String() != s || u.Fragment != "" || s == at.String() || slices.Contains(said.sitemaps[:i], s) {
-				t.Errorf("%q names the sitemap %q, %v", text, s, err)
+				t.Errorf("parseRobots(%q) has the sitemap %q, %v", text, s, err)
 			}
 		}
-		if err != nil || len(said.sitemaps) == sitemapsMax {
+		if err != nil || len(said.sitemaps) == maxSitemaps {
 			return
 		}
-		// What follows counts, too.
-		more, err := readRobots(strings.NewReader(text+"\nUser-agent: rshub\nCrawl-delay: 3\nSitemap: https://more.example/x"), at, "rshub")
+		// Later lines count, too.
+		more, err := parseRobots(strings.NewReader(text+"\nUser-agent: rshub\nCrawl-delay: 3\nSitemap: https://more.example/x"), at, "rshub")
 		if err != nil || !slices.Contains(more.sitemaps, "https://more.example/x") || more.delay != 3*time.Second {
-			t.Errorf("%q hides what follows: %+v, %v", text, more, err)
+			t.Errorf("parseRobots(%q) ignores later lines: %+v, %v", text, more, err)
 		}
 	})
 }
 
-// Who asks for the sitemaps of a site is told when its robots.txt cannot be read at present:
-// another list of the site may have fewer resources. The next one asks again.
+// Sitemaps returns an error if a site's robots.txt cannot be read at present, because another list
+// of the site may have fewer resources. The next call requests it again.
 func TestSitemapsOfBusySite(t *testing.T) {
 	const text = "Sitemap: /1.xml\nSitemap: /2.xml\n"
 	for name, fail := range map[string]func(w http.ResponseWriter){
@@ -75,18 +75,18 @@ func TestSitemapsOfBusySite(t *testing.T) {
 			}
 			g := &Getter{Client: http.DefaultClient, Robots: true}
 			if got, err := g.Sitemaps(t.Context(), site); !IsAway(err) || len(got) > 0 {
-				t.Errorf("the sitemaps are %q, %v", got, err)
+				t.Errorf("Sitemaps() = %q, %v", got, err)
 			}
 			fails = false
 			if got, err := g.Sitemaps(t.Context(), site); err != nil || len(got) != 2 {
-				t.Errorf("the sitemaps are %q, %v", got, err)
+				t.Errorf("Sitemaps() = %q, %v", got, err)
 			}
 		})
 	}
 }
 
-// A source whose lists are at ever more hosts takes no memory for those that were asked before.
-// One that wants a rest between two requests is not forgotten before, however it is written.
+// A source whose lists are at ever more hosts does not fill the memory. A host that wants a delay
+// between two requests is remembered until then, however its name is written.
 func TestGetterForgetsHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &Getter{Robots: true, Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -107,21 +107,21 @@ func TestGetterForgetsHosts(t *testing.T) {
 		begin := time.Now()
 		get("http://slow.example")
 		get("https://Slow.example:443")
-		for i := range 5 * hostsMost {
+		for i := range 5 * maxHosts {
 			get(fmt.Sprint("http://host", i, ".example"))
 		}
-		if n := len(g.hosts); n > hostsMost {
-			t.Errorf("%d hosts are remembered", n)
+		if n := len(g.hosts); n > maxHosts {
+			t.Errorf("got %d remembered hosts", n)
 		}
 		get("http://slow.example")
 		if took := time.Since(begin); took != 2*time.Minute {
-			t.Errorf("three requests to a host that wants a minute between them took %v", took)
+			t.Errorf("three requests with a Crawl-delay of a minute took %v", took)
 		}
 	})
 }
 
-// What a robots.txt has said counts as long as it cannot be read, and it is soon asked for again.
-func TestDelayOutlivesAFailure(t *testing.T) {
+// The delay of a robots.txt applies while the file cannot be read, and it is soon requested again.
+func TestCrawlDelaySurvivesFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		status, delay, asked := http.StatusOK, 60, 0
 		g := &Getter{Robots: true, Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -143,7 +143,7 @@ func TestDelayOutlivesAFailure(t *testing.T) {
 				a.Close()
 			}
 			if took := time.Since(begin); took != want {
-				t.Errorf("two requests took %v, not %v", took, want)
+				t.Errorf("two requests took %v, want %v", took, want)
 			}
 		}
 		pause(time.Minute)

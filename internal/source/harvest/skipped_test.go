@@ -12,7 +12,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// An entry whose loc cannot be read is skipped, and all others are listed.
+// An entry with an unreadable loc is skipped, and all others are listed.
 func TestListerSkips(t *testing.T) {
 	const rule = "loc is not well-formed XML"
 	for _, tt := range []struct{ name, loc, want string }{
@@ -40,7 +40,7 @@ func TestListerSkips(t *testing.T) {
 					o.put(path, doc)
 				}
 				l, seen := &Lister{Getter: &Getter{Client: http.DefaultClient}}, new(Seen)
-				for range 2 { // the second listing is not taken for unchanged
+				for range 2 { // the second listing does not count as unchanged
 					var locs, skipped []string
 					for e, err := range l.Since(t.Context(), o.url+"/list", seen) {
 						if s, ok := errors.AsType[*Skipped](err); ok {
@@ -128,7 +128,7 @@ func TestListerRefusesDamage(t *testing.T) {
 	}
 }
 
-// Of a Change List, only entries from the wanted time on are named as skipped.
+// In a Change List, only entries since the requested time are reported as skipped.
 func TestListerSkipsChanges(t *testing.T) {
 	o := newOrigin(t)
 	entry := func(loc, datetime string) string {
@@ -152,7 +152,7 @@ func TestListerSkipsChanges(t *testing.T) {
 	}
 }
 
-// A byte order mark says more than the encoding that a document declares.
+// A byte order mark overrides the encoding that a document declares.
 func TestListerMarked(t *testing.T) {
 	o := newOrigin(t)
 	o.put("/list", "\ufeff<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?>"+sitemapOpen[21:]+"<url><loc>https://a.example/é</loc></url></urlset>")
@@ -162,7 +162,7 @@ func TestListerMarked(t *testing.T) {
 	}
 }
 
-// Mistakes of one kind are noted once, whatever names they have, and cost little.
+// Mistakes of one kind are noted once, whatever names they contain, and cost little.
 func TestListerNotesOnce(t *testing.T) {
 	var doc strings.Builder
 	doc.WriteString(rsOpen + "<url><loc>https://a.example/1</loc>")

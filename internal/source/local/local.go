@@ -1,7 +1,7 @@
 // Package local compares a source with a set of the hub in this process, and publishes to that set.
 // It implements reconcile.Hub without HTTP.
 //
-// Package reconcile decides what to publish; reconcile.Set is the same over HTTP.
+// Package reconcile decides what to publish; reconcile.Set does the same over HTTP.
 package local
 
 import (
@@ -32,66 +32,66 @@ type Hub struct {
 	Trail       Trail
 }
 
-// A Memory is the part of changelog.Log that is read.
+// A Memory is the reading part of changelog.Log.
 type Memory interface {
 	State(ctx context.Context, set string) (feed.State, error)
 	Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error)
 }
 
-// A Publisher publishes to a set. It is a *hub.Hub.
+// A Publisher publishes to a set. It is implemented by *hub.Hub.
 type Publisher interface {
 	Publish(ctx context.Context, set string, p changelog.Publish) (changelog.Appended, error)
 }
 
-// Inventories know what sets hold.
+// Inventories returns the inventories of sets.
 type Inventories interface {
-	// State returns a state at a cursor that is not before from; with the zero cursor, the
-	// newest one. It waits for such a state, but no longer than wait.
+	// State returns a state at a cursor that is not before from; with the zero cursor, the newest
+	// one. It waits for such a state, but no longer than wait.
 	State(ctx context.Context, set string, from feed.Cursor, wait time.Duration) (*inventory.Pinned, error)
 	// At returns the state at exactly a cursor, or feed.ErrGone.
 	At(ctx context.Context, set string, at feed.Cursor) (*inventory.Pinned, error)
-	// Complete says that the hub knows all resources of a set, or that it does not.
+	// Complete records whether the hub knows all resources of a set.
 	Complete(ctx context.Context, set string, complete bool) error
 }
 
 // A Trail is an audit log.
 type Trail interface {
-	// Fetched returns a context for a publish of what was found at a source, and a function
-	// that adds the publish, with its error, to the audit log.
+	// Fetched returns a context for a publish of changes found at a source, and a function that
+	// adds the publish, with its error, to the audit log.
 	Fetched(ctx context.Context, set string) (context.Context, func(error))
 }
 
-// A Set is a set of the hub in this process, as package reconcile sees it. It is compared and
-// published to without a request, and with all rights.
+// A Set is a set of the hub in this process, as package reconcile uses it. It compares and
+// publishes without requests, and with all rights.
 //
-// One goroutine at a time may use a Set.
+// A Set is not safe for concurrent use.
 type Set struct {
 	Hub  *Hub
 	Name string
 
-	comparing *comparison // nil if Differences does not run
+	current *comparison // comparison in progress; nil if Differences is not running
 }
 
-// A span is a part of the log: the entries behind one cursor, up to another one.
+// A span is a part of the log: the entries after one cursor, up to another one.
 type span struct{ after, last feed.Cursor }
 
 var _ reconcile.Hub = (*Set)(nil)
 
 const (
-	patience = 5 * time.Minute // for the hub's own memory and inventory
-	wait     = 5 * time.Second // for the newest inventory
-	audits   = 5               // how often a comparison begins anew because its inventory is not kept any more
-	found    = 10_000          // differences that are held until the log was read
-	heldSize = 8 << 20         // bytes of these, about
-	page     = 1_000           // entries of the log that are read at once
+	retryTime     = 5 * time.Minute // maximum time of retries for the hub's own memory and inventory
+	wait          = 5 * time.Second // maximum wait for the newest inventory
+	maxAudits     = 5               // how often a comparison restarts because its inventory is no longer retained
+	maxFound      = 10_000          // differences that are held until the log was read
+	maxFoundBytes = 8 << 20         // approximate maximum bytes of these
+	pageSize      = 1_000           // entries of the log that are read together
 )
 
-// errDeleted is not feed.ErrNoSet, so that a set that was deleted is not made anew.
+// errDeleted is not feed.ErrNoSet, so that a deleted set is not recreated.
 var errDeleted = errors.New("the set was deleted")
 
-// patiently calls f until it succeeds, or until its error does not ask to try again.
-func (s *Set) patiently(ctx context.Context, f func() error) error {
-	for end := time.Now().Add(patience); ; {
+// retry calls f until it succeeds, or until its error does not ask for a retry.
+func (s *Set) retry(ctx context.Context, f func() error) error {
+	for end := time.Now().Add(retryTime); ; {
 		err := f()
 		if errors.Is(err, feed.ErrNoSet) {
 			return errDeleted
@@ -107,14 +107,14 @@ func (s *Set) patiently(ctx context.Context, f func() error) error {
 }
 
 // Differences compares by content.
-func (s *Set) Differences(ctx context.Context, tally reconcile.Tally, own auditor.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+func (s *Set) Differences(ctx context.Context, tally reconcile.TallyFunc, own auditor.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
 	return func(yield func(audit.Difference, error) bool) {
 		c := &comparison{Set: s, yield: yield}
-		s.comparing = c
-		defer func() { s.comparing = nil }()
+		s.current = c
+		defer func() { s.current = nil }()
 		for n := 1; ; n++ {
 			err := c.run(ctx, tally, own, look)
-			if errors.Is(err, feed.ErrGone) && !c.begun && n < audits {
+			if errors.Is(err, feed.ErrGone) && !c.yielded && n < maxAudits {
 				continue
 			}
 			if err != nil && err != errNoMore {
@@ -125,21 +125,21 @@ func (s *Set) Differences(ctx context.Context, tally reconcile.Tally, own audito
 	}
 }
 
-var errNoMore = errors.New("the caller wants no more")
+var errNoMore = errors.New("the caller stopped the iteration")
 
 // A comparison is one call of Differences.
 type comparison struct {
 	*Set
-	yield func(audit.Difference, error) bool
-	first feed.Cursor // of the first look; zero before it
-	found []audit.Difference
-	size  int64  // about the bytes of found
-	begun bool   // something was yielded
-	own   []span // publishes of the Set since the first look, in the order of the log
+	yield    func(audit.Difference, error) bool
+	first    feed.Cursor // cursor of the first state that was examined; zero before it
+	found    []audit.Difference
+	size     int64  // approximate bytes of found
+	yielded  bool   // whether a difference was yielded
+	ownSpans []span // publishes of the Set since the first state, in the order of the log
 }
 
-func (c *comparison) run(ctx context.Context, tally reconcile.Tally, own auditor.Own, look func(audit.Look)) error {
-	l, err := c.look(ctx)
+func (c *comparison) run(ctx context.Context, tally reconcile.TallyFunc, own auditor.Own, look func(audit.Look)) error {
+	l, err := c.auditNewest(ctx)
 	if err != nil {
 		return err
 	}
@@ -151,16 +151,16 @@ func (c *comparison) run(ctx context.Context, tally reconcile.Tally, own auditor
 	if err != nil || t.Count == l.Count && t.Digest(digest.ByContent) == l.Content {
 		return err
 	}
-	mine, err := own(ctx)
+	state, err := own(ctx)
 	if err != nil {
 		return err
 	}
 	ask := func(ctx context.Context, q audit.Question) (audit.Reply, error) {
 		q.At = l.Cursor
-		return c.ask(ctx, q)
+		return c.answer(ctx, q)
 	}
 	c.found, c.size = nil, 0
-	for d, err := range audit.Compare(ctx, mine, digest.ByContent, inventory.Range{}, ask) {
+	for d, err := range audit.Compare(ctx, state, digest.ByContent, inventory.Range{}, ask) {
 		if err != nil {
 			return err
 		}
@@ -170,18 +170,18 @@ func (c *comparison) run(ctx context.Context, tally reconcile.Tally, own auditor
 				c.size += e.Change.Memory()
 			}
 		}
-		if len(c.found) == found || c.size > heldSize {
-			if err := c.tell(ctx); err != nil {
+		if len(c.found) == maxFound || c.size > maxFoundBytes {
+			if err := c.yieldFound(ctx); err != nil {
 				return err
 			}
 		}
 	}
-	return c.tell(ctx)
+	return c.yieldFound(ctx)
 }
 
-// look looks at the newest inventory.
-func (c *comparison) look(ctx context.Context) (l audit.Look, err error) {
-	err = c.patiently(ctx, func() error {
+// auditNewest returns the digests of the newest inventory.
+func (c *comparison) auditNewest(ctx context.Context) (l audit.Look, err error) {
+	err = c.retry(ctx, func() error {
 		held, err := c.Hub.Inventories.State(ctx, c.Name, feed.Cursor{}, wait)
 		if err != nil {
 			return err
@@ -194,9 +194,9 @@ func (c *comparison) look(ctx context.Context) (l audit.Look, err error) {
 	return l, err
 }
 
-// ask answers a question; one with too large an answer in parts.
-func (c *comparison) ask(ctx context.Context, q audit.Question) (reply audit.Reply, err error) {
-	err = c.patiently(ctx, func() error {
+// answer answers a question. If the answer is too large, it splits the question.
+func (c *comparison) answer(ctx context.Context, q audit.Question) (reply audit.Reply, err error) {
+	err = c.retry(ctx, func() error {
 		held, err := c.Hub.Inventories.At(ctx, c.Name, q.At)
 		if err != nil {
 			return err
@@ -212,29 +212,29 @@ func (c *comparison) ask(ctx context.Context, q audit.Question) (reply audit.Rep
 	}
 	first, second := q, q
 	first.Ranges, second.Ranges = q.Ranges[:half], q.Ranges[half:]
-	if reply, err = c.ask(ctx, first); err != nil {
+	if reply, err = c.answer(ctx, first); err != nil {
 		return reply, err
 	}
-	rest, err := c.ask(ctx, second)
+	rest, err := c.answer(ctx, second)
 	reply.Ranges = append(reply.Ranges, rest.Ranges...)
 	return reply, err
 }
 
-// tell yields the differences that were found. It leaves out resources that another
-// publisher has published since the first look.
-func (c *comparison) tell(ctx context.Context) error {
+// yieldFound yields the differences that were found. It leaves out resources that another publisher
+// has published since the first state.
+func (c *comparison) yieldFound(ctx context.Context) error {
 	unnamed := make(map[string]bool, len(c.found))
 	for i := range c.found {
 		unnamed[c.found[i].Loc] = true
 	}
-	if err := c.drop(ctx, unnamed); err != nil {
+	if err := c.dropPublished(ctx, unnamed); err != nil {
 		return err
 	}
 	for _, d := range c.found {
 		if !unnamed[d.Loc] {
 			continue
 		}
-		if c.begun = true; !c.yield(d, nil) {
+		if c.yielded = true; !c.yield(d, nil) {
 			return errNoMore
 		}
 	}
@@ -242,26 +242,26 @@ func (c *comparison) tell(ctx context.Context) error {
 	return nil
 }
 
-// drop removes the locs that the log names since the first look. It reads the log from
-// there each time: a memory of all names would grow with the log. It passes over the
-// publishes of the Set itself, which are most of what is new: each names only resources
-// that were yielded before.
-func (c *comparison) drop(ctx context.Context, locs map[string]bool) error {
-	own := c.own
+// dropPublished removes the locs that the log has named since the first state. It reads the log
+// from there each time, because a set of all names would grow with the log. It skips the publishes
+// of the Set itself, which are most of the new entries: each names only resources that were yielded
+// before.
+func (c *comparison) dropPublished(ctx context.Context, locs map[string]bool) error {
+	own := c.ownSpans
 	for at := c.first; ; {
 		for len(own) > 0 && own[0].after.Position < at.Position {
 			own = own[1:]
 		}
-		limit := page
+		limit := pageSize
 		if len(own) > 0 {
 			if at == own[0].after {
 				at = own[0].last
 				continue
 			}
-			limit = int(min(page, own[0].after.Position-at.Position))
+			limit = int(min(pageSize, own[0].after.Position-at.Position))
 		}
 		var b *feed.Batch
-		err := c.patiently(ctx, func() (err error) {
+		err := c.retry(ctx, func() (err error) {
 			b, err = c.Hub.Memory.Since(ctx, c.Name, at, limit)
 			return err
 		})
@@ -283,41 +283,41 @@ func (c *comparison) drop(ctx context.Context, locs map[string]bool) error {
 
 // Publish publishes under a key of the poller.
 func (s *Set) Publish(ctx context.Context, key string, changes []resourcesync.Change) (at feed.Cursor, err error) {
-	p := changelog.Publish{Changes: changes, Key: "poll-" + key, Hash: sha256.Sum256([]byte(key))} // the key is made of the changes
+	p := changelog.Publish{Changes: changes, Key: "poll-" + key, Hash: sha256.Sum256([]byte(key))} // the key is a hash of the changes
 	ctx = access.NewContext(ctx, access.Caller{Rights: access.All()})
-	err = s.patiently(ctx, func() error {
+	err = s.retry(ctx, func() error {
 		if _, err := s.Hub.Memory.State(ctx, s.Name); err != nil {
 			return err
 		}
-		noting, noted := s.Hub.Trail.Fetched(ctx, s.Name)
-		a, err := s.Hub.Publisher.Publish(noting, s.Name, p)
-		noted(err)
-		if at = a.Cursor; err == nil && !a.Replayed && s.comparing != nil {
-			s.comparing.published(span{a.After, a.Cursor})
+		trailCtx, logPublish := s.Hub.Trail.Fetched(ctx, s.Name)
+		a, err := s.Hub.Publisher.Publish(trailCtx, s.Name, p)
+		logPublish(err)
+		if at = a.Cursor; err == nil && !a.Replayed && s.current != nil {
+			s.current.addPublished(span{a.After, a.Cursor})
 		}
 		return err
 	})
 	return at, err
 }
 
-// published notes a publish of the Set.
-func (c *comparison) published(p span) {
-	if n := len(c.own); n > 0 && c.own[n-1].last == p.after {
-		c.own[n-1].last = p.last
+// addPublished records a publish of the Set.
+func (c *comparison) addPublished(p span) {
+	if n := len(c.ownSpans); n > 0 && c.ownSpans[n-1].last == p.after {
+		c.ownSpans[n-1].last = p.last
 		return
 	}
-	c.own = append(c.own, p)
+	c.ownSpans = append(c.ownSpans, p)
 }
 
-// Holds reports whether the log holds a cursor, or held it until retention removed it.
-func (s *Set) Holds(ctx context.Context, at feed.Cursor) (held bool, err error) {
-	err = s.patiently(ctx, func() error {
+// HasCursor reports whether the log has a cursor, or had it until retention removed it.
+func (s *Set) HasCursor(ctx context.Context, at feed.Cursor) (held bool, err error) {
+	err = s.retry(ctx, func() error {
 		b, err := s.Hub.Memory.Since(ctx, s.Name, at, 1)
 		if !errors.Is(err, feed.ErrGone) {
 			held = err == nil && !b.Diverged
 			return err
 		}
-		// Either retention removed the entry, or the log is another one, which began later.
+		// Either retention removed the entry, or the log is another one, which started later.
 		st, err := s.Hub.Memory.State(ctx, s.Name)
 		held = err == nil && st.Begin <= at.Micros && st.Floor.Position >= at.Position
 		return err
@@ -325,10 +325,10 @@ func (s *Set) Holds(ctx context.Context, at feed.Cursor) (held bool, err error) 
 	return held, err
 }
 
-// Make makes no set: only a set that there is has a source.
-func (s *Set) Make(context.Context) error { return errDeleted }
+// Create always fails: only a set that exists has a source.
+func (s *Set) Create(context.Context) error { return errDeleted }
 
-// Complete says that the hub knows all resources of the set.
-func (s *Set) Complete(ctx context.Context) error {
-	return s.patiently(ctx, func() error { return s.Hub.Inventories.Complete(ctx, s.Name, true) })
+// SetComplete records that the hub knows all resources of the set.
+func (s *Set) SetComplete(ctx context.Context) error {
+	return s.retry(ctx, func() error { return s.Hub.Inventories.Complete(ctx, s.Name, true) })
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A countingMemory counts the entries that are read of a log.
+// A countingMemory counts the entries that are read from a log.
 type countingMemory struct {
 	changelog.Log
 	read int
@@ -33,7 +33,7 @@ func (m *countingMemory) Since(ctx context.Context, set string, after feed.Curso
 	return b, err
 }
 
-// A fixedInventory is the inventory of a set that holds nothing, at one cursor.
+// A fixedInventory is the inventory of an empty set, at one cursor.
 type fixedInventory struct {
 	Inventories
 	state *inventory.State
@@ -62,10 +62,10 @@ func stateAt(t *testing.T, at feed.Cursor, entries []feed.Entry) *inventory.Stat
 	return storetest.Holding(t, inventory.Options{}, at, entries)
 }
 
-// Differences leaves out what others have published since its first look, whether the log
-// names it before or after the difference is found. It reads what others publish, and
-// nothing of its own publishes.
-func TestDifferencesOthersPublish(t *testing.T) {
+// Differences leaves out resources that others have published since its first state, whether the
+// log names them before or after the difference is found. It reads the publishes of others, but not
+// its own.
+func TestDifferencesWithOtherPublishers(t *testing.T) {
 	const n = 25_000
 	log := &countingMemory{Log: memorytest.Open(t)}
 	if err := log.Make(t.Context(), "demo", feed.Description{}, 1000); err != nil {
@@ -110,7 +110,7 @@ func TestDifferencesOthersPublish(t *testing.T) {
 			}
 			batch = nil
 		}
-		if len(found) == 5000 { // in the first part; these are in this one or in a later one
+		if len(found) == 5000 { // in the first part; the others are in this part or a later one
 			for i := range 20 {
 				publishOther(1 + i*n/20)
 			}
@@ -124,14 +124,13 @@ func TestDifferencesOthersPublish(t *testing.T) {
 			t.Errorf("got %s as difference %d, after another publisher had published it", l, i)
 		}
 	}
-	// The log is read once for each part, of which there are four or five.
+	// The log is read once for each of the four or five parts.
 	if most := 5 * len(others); log.read > most {
 		t.Errorf("read %d entries, want at most %d", log.read, most)
 	}
 }
 
-// If the log no longer holds the first look, Differences starts again only if nothing
-// was yielded.
+// If the log no longer has the first state, Differences restarts only if nothing was yielded.
 func TestDifferencesLogIsGone(t *testing.T) {
 	log := memorytest.Open(t)
 	if err := log.Make(t.Context(), "demo", feed.Description{}, 1000); err != nil {
@@ -146,7 +145,7 @@ func TestDifferencesLogIsGone(t *testing.T) {
 			t.Errorf("got %v, want ErrGone", err)
 		}
 	}
-	if looks != audits {
-		t.Errorf("got %d looks, want %d", looks, audits)
+	if looks != maxAudits {
+		t.Errorf("got %d looks, want %d", looks, maxAudits)
 	}
 }

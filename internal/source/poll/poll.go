@@ -1,11 +1,11 @@
 // Package poll polls the sources of sets that nobody publishes to. If the description of a set
-// names a source, the hub checks it regularly and publishes what is new. So any website with a
+// names a source, the hub polls it regularly and publishes what is new, so any website with a
 // sitemap becomes a set that can be followed. If the description names the source's Change List,
 // the hub reads it when the source sends a ping.
 //
-// The hub that makes the inventory of a set polls its source. Two hubs that do so at once may
-// publish a change twice, which does no harm. Package relay reads the sources; package poll decides
-// when.
+// The hub that maintains the inventory of a set polls its source. Two hubs that do so at the same
+// time may publish a change twice, which does no harm. Package relay reads the sources; package
+// poll decides when.
 package poll
 
 import (
@@ -16,6 +16,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,12 +27,12 @@ import (
 )
 
 const (
-	lookTime   = 2 * time.Hour    // the most time of one look
-	scanEvery  = 5 * time.Second  // between two scans of the descriptions of all sets
-	scanShare  = 200              // scans take at most 1/scanShare of the time
-	firstPause = time.Minute      // after a failed look; it doubles up to the interval of the set
-	keepTime   = 10 * time.Second // to store an outcome when the hub stops
-	askEvery   = time.Second      // between two requests for pings that other hubs got
+	pollTimeout    = 2 * time.Hour    // maximum duration of a poll
+	scanEvery      = 5 * time.Second  // interval between two scans of the descriptions of all sets
+	scanShare      = 200              // scans take at most 1/scanShare of the time
+	firstPause     = time.Minute      // wait after a failed poll; doubles up to the interval of the set
+	storeTimeout   = 10 * time.Second // maximum time to store an outcome when the hub stops
+	takePingsEvery = time.Second      // interval between two requests for pings that other hubs received
 )
 
 // A Log is what a Poller needs of the change memory. See changelog.Log.
@@ -39,103 +40,103 @@ type Log interface {
 	Sets(ctx context.Context, names ...string) ([]feed.State, error)
 }
 
-// A Poller looks at the sources of the sets whose inventory this hub makes.
+// A Poller polls the sources of the sets whose inventory this hub maintains.
 type Poller struct {
 	log      Log
 	outcomes Outcomes
-	look     Look
+	poll     Func
 	opts     Options
-	wake     backoff.Wakeup // wakes Run after Described or Ping
+	wake     backoff.Wakeup // wakes Run after Rescan or Ping
 
 	mu     sync.Mutex
-	pinged map[string]bool // sets to look at now; nil: the Poller has ended
+	pinged map[string]bool // sets to poll now; nil after the Poller has stopped
 
-	// Only the goroutine of Run uses these.
-	sources     map[string]*source
-	scanned     time.Time
-	rest        time.Duration // between two scans
-	asked       time.Time     // when pings of other hubs were last requested
-	quick, slow *room
-	done        chan *source // sources whose look has ended
-	wg          sync.WaitGroup
+	// Used only by the goroutine of Run.
+	sources      map[string]*source
+	scannedAt    time.Time
+	scanPause    time.Duration // pause between two scans
+	pingsTakenAt time.Time     // when pings of other hubs were last requested
+	quick, slow  *limiter
+	done         chan *source // sources whose poll has ended
+	wg           sync.WaitGroup
 }
 
-// Options of a Poller. Zero values are the defaults.
+// Options configures a Poller. Zero values are the defaults.
 type Options struct {
-	Sets   string                                             // the URL that the hub's sets are under, for messages
-	Check  func(name, target string) error                    // returns an error if a URL must not be looked at; name says what it is; default: all are allowed
-	Mine   func(set string) bool                              // reports whether this hub looks at the source of a set; default: it does
-	Pings  Pings                                              // passes pings on to the hub that looks; default: there is no other hub
-	Count  func(st feed.State, err error, took time.Duration) // called after each look; default: nothing is called
-	Logger *slog.Logger                                       // default: discard
+	SetsURL string                                             // URL of the hub's sets, for messages
+	Check   func(name, target string) error                    // returns an error if a URL must not be polled; name says what the URL is; default: all are allowed
+	Owns    func(set string) bool                              // reports whether this hub polls the source of a set; default: it does
+	Pings   Pings                                              // passes pings on to the hub that polls; nil if there is no other hub
+	Observe func(st feed.State, err error, took time.Duration) // called after each poll; default: not called
+	Logger  *slog.Logger                                       // default: discard
 }
 
-// A source is a source that this hub looks at.
+// A source is a source that this hub polls.
 type source struct {
 	state feed.State
 	url   string
-	every time.Duration // between two looks; 0: looks follow only pings
-	next  time.Time     // when the next look is due; zero: after the next ping
-	last  *Outcome      // nil: no look yet
-	slow  bool          // its last look was slow
+	every time.Duration // interval between two polls; zero means only after pings
+	next  time.Time     // when the next poll is due; zero means after the next ping
+	last  *Outcome      // nil if there was no poll yet
+	slow  bool          // whether its last poll was slow
 
-	// During a look.
-	in     *room // the room of the look; nil: no look
-	begun  time.Time
-	cancel context.CancelFunc
-	again  bool // the source has pinged meanwhile
-	moved  bool // the look was ended, to begin again among the slow ones
+	// During a poll.
+	limiter   *limiter // limiter whose slot the poll holds; nil if there is no poll
+	started   time.Time
+	cancel    context.CancelFunc
+	pollAgain bool // whether the source has pinged during the poll
+	demoted   bool // whether the poll was canceled, to start again among the slow ones
 }
 
-// New returns a Poller. It does nothing until Run.
-func New(log Log, outcomes Outcomes, look Look, o Options) *Poller {
+// New returns a Poller. It does nothing until Run is called.
+func New(log Log, outcomes Outcomes, pollFunc Func, o Options) *Poller {
 	if o.Check == nil {
 		o.Check = func(string, string) error { return nil }
 	}
-	if o.Mine == nil {
-		o.Mine = func(string) bool { return true }
+	if o.Owns == nil {
+		o.Owns = func(string) bool { return true }
 	}
-	if o.Count == nil {
-		o.Count = func(feed.State, error, time.Duration) {}
+	if o.Observe == nil {
+		o.Observe = func(feed.State, error, time.Duration) {}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Poller{
-		log: log, outcomes: outcomes, look: look, opts: o, wake: backoff.NewWakeup(), pinged: map[string]bool{},
-		sources: map[string]*source{}, quick: newRoom(quickLooks, quickOfOne), slow: newRoom(slowLooks, slowOfOne), done: make(chan *source),
+		log: log, outcomes: outcomes, poll: pollFunc, opts: o, wake: backoff.NewWakeup(), pinged: map[string]bool{},
+		sources: map[string]*source{}, quick: newLimiter(maxQuick, maxQuickPerCreator), slow: newLimiter(maxSlow, maxSlowPerCreator), done: make(chan *source),
 	}
 }
 
-// Described says that a set was described. If its source is new and this hub polls it, a
-// look follows soon.
-func (p *Poller) Described() {
+// Rescan makes Run read the descriptions of the sets again. If a set has a new source that this hub
+// polls, a poll follows soon.
+func (p *Poller) Rescan() {
 	p.wake.Wake()
 }
 
-// named returns the source of a set, and its name in the description.
-func named(st *feed.State) (name, url string) {
+// sourceOf returns the source of a set, and its name in the description.
+func sourceOf(st *feed.State) (name, url string) {
 	if st.Source != "" {
 		return "source", st.Source
 	}
 	return "changelist", st.ChangeList
 }
 
-// Run looks at sources until ctx is done. Looks that are under way then end without an
-// outcome. When Run returns, none of its goroutines is left.
+// Run polls sources until ctx is done. It cancels polls in progress, which then have no outcome,
+// and returns after all of its goroutines have stopped.
 func (p *Poller) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		p.scan(ctx)
 		p.takePings(ctx)
-		p.start(ctx)
-		timer := time.NewTimer(p.pause())
+		p.startDue(ctx)
+		timer := time.NewTimer(p.idleTime())
 		select {
 		case <-timer.C:
-			p.shift()
+			p.demoteSlow()
 		case <-p.wake:
-			p.scanned = time.Time{}
+			p.scannedAt = time.Time{}
 		case s := <-p.done:
-			p.ended(s)
+			p.finish(s)
 		case <-ctx.Done():
 		}
 		timer.Stop()
@@ -143,7 +144,7 @@ func (p *Poller) Run(ctx context.Context) {
 	p.mu.Lock()
 	p.pinged = nil
 	p.mu.Unlock()
-	go func() { // ends looks that are under way, too
+	go func() { // receives from polls in progress, too
 		for range p.done {
 		}
 	}()
@@ -151,18 +152,18 @@ func (p *Poller) Run(ctx context.Context) {
 	close(p.done)
 }
 
-// pause returns how long there is nothing to do.
-func (p *Poller) pause() time.Duration {
+// idleTime returns the time until there is something to do.
+func (p *Poller) idleTime() time.Duration {
 	now := time.Now()
-	next := p.scanned.Add(p.rest)
+	next := p.scannedAt.Add(p.scanPause)
 	if p.opts.Pings != nil {
-		next = earlier(next, p.asked.Add(askEvery))
+		next = earlier(next, p.pingsTakenAt.Add(takePingsEvery))
 	}
 	for _, s := range p.sources {
 		switch {
-		case s.in == p.quick && !s.moved:
-			next = earlier(next, s.begun.Add(quickTime))
-		case s.in == nil && s.next.After(now): // due looks wait for room, not for time
+		case s.limiter == p.quick && !s.demoted:
+			next = earlier(next, s.started.Add(quickTime))
+		case s.limiter == nil && s.next.After(now): // due polls wait for a slot, not for time
 			next = earlier(next, s.next)
 		}
 	}
@@ -172,48 +173,48 @@ func (p *Poller) pause() time.Duration {
 // scan reads the descriptions of all sets, if that is due.
 func (p *Poller) scan(ctx context.Context) {
 	begin := time.Now()
-	if !p.scanned.IsZero() && begin.Sub(p.scanned) < p.rest {
+	if !p.scannedAt.IsZero() && begin.Sub(p.scannedAt) < p.scanPause {
 		return
 	}
 	states, err := p.log.Sets(ctx)
-	p.scanned = time.Now()
-	p.rest = max(scanEvery, scanShare*p.scanned.Sub(begin))
+	p.scannedAt = time.Now()
+	p.scanPause = max(scanEvery, scanShare*p.scannedAt.Sub(begin))
 	if err != nil {
 		if ctx.Err() == nil {
-			p.opts.Logger.Warn("the descriptions of the sets cannot be read: new sources are not polled", "err", err)
+			p.opts.Logger.Warn("cannot read the descriptions of the sets; new sources are not polled", "err", err)
 		}
 		return
 	}
-	there := map[string]bool{}
+	exists := map[string]bool{}
 	for _, st := range states {
-		there[st.Set] = true
-		mine := p.opts.Mine(st.Set)
+		exists[st.Set] = true
+		mine := p.opts.Owns(st.Set)
 		switch s := p.sources[st.Set]; {
 		case st.Source != "" && mine:
-			p.describe(ctx, st)
+			p.applyDescription(ctx, st)
 		case s == nil && st.ChangeList != "" && mine:
-			p.catchUp(ctx, st)
+			p.resumePing(ctx, st)
 		case s == nil:
-		case s.every > 0, s.url != st.ChangeList, !mine && s.in == nil && s.next.IsZero():
-			p.forget(st.Set)
+		case s.every > 0, s.url != st.ChangeList, !mine && s.limiter == nil && s.next.IsZero():
+			p.removeSource(st.Set)
 		}
 	}
 	for _, set := range slices.Collect(maps.Keys(p.sources)) {
-		if !there[set] { // the set was deleted; Outcome.Begin keeps old outcomes from a new set
-			p.forget(set)
-			for _, name := range namesOf(set) {
+		if !exists[set] { // the set was deleted; Outcome.Begin separates old outcomes from a new set
+			p.removeSource(set)
+			for _, name := range storedNames(set) {
 				_ = p.outcomes.Put(ctx, name, nil)
 			}
 		}
 	}
 }
 
-// describe handles the description of a set with a source. It schedules the first look at
-// a new source.
-func (p *Poller) describe(ctx context.Context, st feed.State) {
+// applyDescription handles the description of a set with a source. It schedules the first poll of a
+// new source.
+func (p *Poller) applyDescription(ctx context.Context, st feed.State) {
 	s := p.sources[st.Set]
 	if s == nil || s.state.Begin != st.Begin || s.url != st.Source {
-		if s = p.add(ctx, st, st.Source); s == nil {
+		if s = p.addSource(ctx, st, st.Source); s == nil {
 			return // the next scan tries again
 		}
 		s.every = st.Every
@@ -221,7 +222,7 @@ func (p *Poller) describe(ctx context.Context, st feed.State) {
 			s.next = earlier(s.last.Next, s.next.Add(st.Every))
 		}
 	}
-	if s.in != nil {
+	if s.limiter != nil {
 		return
 	}
 	if s.every != st.Every {
@@ -230,25 +231,25 @@ func (p *Poller) describe(ctx context.Context, st feed.State) {
 	s.state = st
 }
 
-// add adds a source; nil: the store cannot be read now.
-func (p *Poller) add(ctx context.Context, st feed.State, url string) *source {
+// addSource adds a source. It returns nil if the store cannot be read now.
+func (p *Poller) addSource(ctx context.Context, st feed.State, url string) *source {
 	last, err := Last(ctx, p.outcomes, st.Set, st.Begin, url)
 	if err != nil {
-		p.opts.Logger.Warn("the outcome of the last poll of a source cannot be read", "set", st.Set, "err", err)
+		p.opts.Logger.Warn("cannot read the outcome of the last poll", "set", st.Set, "err", err)
 		if errors.Is(err, feed.ErrUnavailable) || ctx.Err() != nil {
 			return nil
 		}
 	}
 	s := &source{state: st, url: url, last: last}
-	p.forget(st.Set)
+	p.removeSource(st.Set)
 	p.sources[st.Set] = s
 	return s
 }
 
-// forget gives up a source. It ends a look under way: that would publish what is not the set's
-// any more, and if it is slow, nothing would move it out of the room for quick ones.
-func (p *Poller) forget(set string) {
-	if s := p.sources[set]; s != nil && s.in != nil {
+// removeSource removes a source and cancels a poll in progress. That poll would publish what no
+// longer belongs to the set, and if it is slow, nothing would ever demote it from the quick polls.
+func (p *Poller) removeSource(set string) {
+	if s := p.sources[set]; s != nil && s.limiter != nil {
 		s.cancel()
 	}
 	delete(p.sources, set)
@@ -261,116 +262,126 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// start starts the due looks that have room, the longest due first.
-func (p *Poller) start(ctx context.Context) {
+// startDue starts the due polls for which there are slots, the longest due first.
+func (p *Poller) startDue(ctx context.Context) {
 	now := time.Now()
 	var due []*source
 	for _, s := range p.sources {
-		if s.in == nil && !s.next.IsZero() && !s.next.After(now) {
+		if s.limiter == nil && !s.next.IsZero() && !s.next.After(now) {
 			due = append(due, s)
 		}
 	}
 	slices.SortFunc(due, func(a, b *source) int { return a.next.Compare(b.next) })
 	for _, s := range due {
-		if !p.opts.Mine(s.state.Set) {
-			p.leave(ctx, s)
+		if !p.opts.Owns(s.state.Set) {
+			p.handOver(ctx, s)
 			continue
 		}
-		in := p.quick
+		slots := p.quick
 		if s.slow {
-			in = p.slow
+			slots = p.slow
 		}
-		if ctx.Err() != nil || !in.enter(s) {
+		if ctx.Err() != nil || !slots.acquire(s) {
 			continue
 		}
-		looking, cancel := context.WithTimeout(ctx, lookTime)
-		s.in, s.begun, s.cancel, s.moved = in, now, cancel, false
+		pollCtx, cancel := context.WithTimeout(ctx, pollTimeout)
+		s.limiter, s.started, s.cancel, s.demoted = slots, now, cancel, false
 		state, url, every, last := s.state, s.url, s.every, s.last
 		p.wg.Go(func() {
 			defer cancel()
-			s.last, s.next = p.once(looking, state, url, every, last)
+			s.last, s.next = p.pollOnce(pollCtx, state, url, every, last)
 			p.done <- s
 		})
 	}
 }
 
-// shift moves slow looks to the room for slow ones, where quick looks need not wait for
-// them. If that has no room, shift ends the look, and it begins again there later.
-func (p *Poller) shift() {
+// demoteSlow moves slow polls to the limiter of slow ones, so that they do not delay quick polls.
+// If no slot is free there, it cancels the poll, which starts again there later.
+func (p *Poller) demoteSlow() {
 	for _, s := range p.sources {
-		if s.in != p.quick || s.moved || time.Since(s.begun) < quickTime {
+		if s.limiter != p.quick || s.demoted || time.Since(s.started) < quickTime {
 			continue
 		}
-		if p.slow.enter(s) {
-			p.quick.leave(s)
-			s.in = p.slow
+		if p.slow.acquire(s) {
+			p.quick.release(s)
+			s.limiter = p.slow
 			continue
 		}
-		s.moved = true
+		s.demoted = true
 		s.cancel()
 	}
 }
 
-// ended handles the end of a look.
-func (p *Poller) ended(s *source) {
-	s.in.leave(s)
-	s.slow = time.Since(s.begun) >= quickTime
-	if s.again || s.moved {
+// finish handles the end of a poll.
+func (p *Poller) finish(s *source) {
+	s.limiter.release(s)
+	s.slow = time.Since(s.started) >= quickTime
+	if s.pollAgain || s.demoted {
 		s.next = time.Now()
 	}
-	s.in, s.again = nil, false
+	s.limiter, s.pollAgain = nil, false
 }
 
-// once looks at a source once, and stores the outcome. A look that was ended from
-// outside has no outcome.
-func (p *Poller) once(ctx context.Context, st feed.State, url string, every time.Duration, last *Outcome) (*Outcome, time.Time) {
+// pollOnce polls a source once and stores the outcome. A poll that was canceled from outside has no
+// outcome.
+func (p *Poller) pollOnce(ctx context.Context, st feed.State, url string, every time.Duration, last *Outcome) (*Outcome, time.Time) {
 	begin := time.Now()
 	out := &Outcome{Begin: st.Begin, Source: url, ChangeList: st.Source == "", Time: begin.UTC()}
 	if last != nil {
 		out.Failures, out.Ping = last.Failures, last.Ping
 	}
-	ping, err := p.outcomes.Get(ctx, pingOf(st.Set))
+	ping, err := p.outcomes.Get(ctx, pingName(st.Set))
 	if err == nil {
-		err = p.look(ctx, st.Set, out)
+		err = p.poll(ctx, st.Set, out)
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return last, begin
 	}
 	out.Took = time.Since(begin)
-	next := p.after(err, out, every)
+	next := p.nextPoll(err, out, every)
 	logger := p.opts.Logger.With("set", st.Set, "host", outbound.Host(url))
 	if err != nil {
 		out.Error = err.Error()
 		out.Failures++
-		logger.Warn("a source cannot be polled", "err", discreet(err), "failures", out.Failures)
+		logger.Warn("cannot poll source", "err", redactURLs(err.Error()), "failures", out.Failures)
 	} else {
 		out.Failures, out.Ping = 0, string(ping)
-		logger.Debug("a source was polled", "created", out.Created, "updated", out.Updated, "deleted", out.Deleted)
+		logger.Debug("polled source", "created", out.Created, "updated", out.Updated, "deleted", out.Deleted)
 	}
-	p.opts.Count(st, err, out.Took)
+	p.opts.Observe(st, err, out.Took)
 	out.Next = next
 	text, err := json.Marshal(out)
 	if err == nil {
-		keeping, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTime)
+		storeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 		defer cancel()
-		err = p.outcomes.Put(keeping, st.Set, text)
+		err = p.outcomes.Put(storeCtx, st.Set, text)
 	}
 	if err != nil {
-		logger.Warn("the outcome of a poll of a source cannot be stored", "err", err)
+		logger.Warn("cannot store the outcome of a poll", "err", err)
 	}
 	return out, next
 }
 
-// urls matches URLs in the text of an error: up to the host, and the rest.
-var urls = regexp.MustCompile(`(https?://[^/\s()]+)/[^\s()]*`)
+// urls matches the URLs in a text, together with the punctuation that follows them.
+var urls = regexp.MustCompile(`(?i)https?://\S+`)
 
-// discreet returns the text of an error for the log. It cuts URLs after the host, because
-// the rest may be a secret.
-func discreet(err error) string { return urls.ReplaceAllString(err.Error(), "$1/…") }
+// redactURLs returns a text for the log. It cuts its URLs to scheme and host, because
+// everything else may be a secret.
+func redactURLs(text string) string {
+	return urls.ReplaceAllStringFunc(text, func(url string) string {
+		plain := strings.TrimRight(url, `"):;,.`)
+		scheme, rest, _ := strings.Cut(plain, "://")
+		host, cut := rest, ""
+		if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+			host, cut = rest[:end], "/…"
+		}
+		return scheme + "://" + host[strings.LastIndexByte(host, '@')+1:] + cut + url[len(plain):]
+	})
+}
 
-// after returns when the next look is due, by the result of the last one; zero: after the
+// nextPoll returns when the next poll is due, by the result of the last one. Zero means nextPoll the
 // next ping.
-func (p *Poller) after(err error, out *Outcome, every time.Duration) time.Time {
+func (p *Poller) nextPoll(err error, out *Outcome, every time.Duration) time.Time {
 	pause := every
 	switch {
 	case err == nil && every == 0:
@@ -378,8 +389,8 @@ func (p *Poller) after(err error, out *Outcome, every time.Duration) time.Time {
 	case err == nil:
 	case every > 0:
 		pause = min(backoff.Jitter(backoff.Doubled(firstPause, every, out.Failures)), every)
-	case out.Failures < len(pingAgain):
-		pause = backoff.Jitter(pingAgain[out.Failures])
+	case out.Failures < len(pingRetries):
+		pause = backoff.Jitter(pingRetries[out.Failures])
 	default:
 		return time.Time{}
 	}

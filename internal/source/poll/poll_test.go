@@ -18,20 +18,20 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A world is some sets and what was done to their sources.
+// A world is a set of sets whose polls are recorded.
 type world struct {
 	mu     sync.Mutex
 	sets   map[string]feed.State
-	looks  []string // the sets that were looked at, with the time in minutes
+	polls  []string // polled sets, with the time in minutes
 	fails  map[string]error
-	hangs  map[string]bool // looks that end with ctx only, or with release
-	free   chan struct{}
-	begun  time.Time
-	others map[string]bool // sets that another hub polls
+	hangs  map[string]bool // sets whose polls end only with ctx or release
+	freed  chan struct{}
+	start  time.Time
+	others map[string]bool // sets polled by another hub
 }
 
 func newWorld() *world {
-	return &world{sets: map[string]feed.State{}, fails: map[string]error{}, hangs: map[string]bool{}, others: map[string]bool{}, free: make(chan struct{}), begun: time.Now()}
+	return &world{sets: map[string]feed.State{}, fails: map[string]error{}, hangs: map[string]bool{}, others: map[string]bool{}, freed: make(chan struct{}), start: time.Now()}
 }
 
 func (w *world) Sets(_ context.Context, names ...string) (states []feed.State, _ error) {
@@ -54,10 +54,10 @@ func (w *world) describe(set, source string, every time.Duration) {
 	w.sets[set] = feed.State{Set: set, Begin: 1, Description: feed.Description{Source: source, Every: every}}
 }
 
-func (w *world) look(ctx context.Context, set string, out *Outcome) error {
+func (w *world) poll(ctx context.Context, set string, out *Outcome) error {
 	w.mu.Lock()
-	w.looks = append(w.looks, fmt.Sprintf("%s %d", set, time.Since(w.begun)/time.Minute))
-	err, hangs, free := w.fails[set], w.hangs[set], w.free
+	w.polls = append(w.polls, fmt.Sprintf("%s %d", set, time.Since(w.start)/time.Minute))
+	err, hangs, free := w.fails[set], w.hangs[set], w.freed
 	w.mu.Unlock()
 	if hangs {
 		select {
@@ -70,10 +70,10 @@ func (w *world) look(ctx context.Context, set string, out *Outcome) error {
 	return err
 }
 
-// release ends the looks that hang.
+// release ends the polls that hang.
 func (w *world) release() {
-	close(w.free)
-	w.free = make(chan struct{})
+	close(w.freed)
+	w.freed = make(chan struct{})
 }
 
 func (w *world) set(do func()) {
@@ -82,22 +82,22 @@ func (w *world) set(do func()) {
 	do()
 }
 
-// looked returns the looks since the last call.
-func (w *world) looked() []string {
+// takePolls returns the polls since the last call.
+func (w *world) takePolls() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	looks := w.looks
-	w.looks = nil
-	slices.SortStableFunc(looks, func(a, b string) int { // by set: those of one moment come in any order
+	polls := w.polls
+	w.polls = nil
+	slices.SortStableFunc(polls, func(a, b string) int { // by set: polls at the same time come in any order
 		a, _, _ = strings.Cut(a, " ")
 		b, _, _ = strings.Cut(b, " ")
 		return strings.Compare(a, b)
 	})
-	return looks
+	return polls
 }
 
 func (w *world) run(t *testing.T, o Outcomes, others ...Pings) (p *Poller, stop func()) {
-	opts := Options{Mine: func(set string) bool {
+	opts := Options{Owns: func(set string) bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return !w.others[set]
@@ -105,7 +105,7 @@ func (w *world) run(t *testing.T, o Outcomes, others ...Pings) (p *Poller, stop 
 	if len(others) > 0 {
 		opts.Pings = others[0]
 	}
-	p = New(w, o, w.look, opts)
+	p = New(w, o, w.poll, opts)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -118,17 +118,17 @@ func (w *world) run(t *testing.T, o Outcomes, others ...Pings) (p *Poller, stop 
 	}
 }
 
-// after lets time pass, and returns the looks since the last call.
-func (w *world) after(d time.Duration) []string {
+// pollsAfter lets time pass, and returns the polls since the last call.
+func (w *world) pollsAfter(d time.Duration) []string {
 	time.Sleep(d) // in fake time
 	synctest.Wait()
-	return w.looked()
+	return w.takePolls()
 }
 
-func (w *world) want(t *testing.T, after time.Duration, want ...string) {
+func (w *world) wantPolls(t *testing.T, after time.Duration, want ...string) {
 	t.Helper()
-	if got := w.after(after); !slices.Equal(got, want) {
-		t.Errorf("looks %q, want %q", got, want)
+	if got := w.pollsAfter(after); !slices.Equal(got, want) {
+		t.Errorf("got polls %q, want %q", got, want)
 	}
 }
 
@@ -139,91 +139,105 @@ func ping(t *testing.T, p *Poller, set string) {
 	}
 }
 
-// TestTimes shows when a source is looked at: soon after it is described, at its interval,
-// also over a restart; sooner after a failure, but not before a server allows it.
-func TestTimes(t *testing.T) {
+// A source is polled soon after it is described, then at its interval, also over a restart. After
+// a failure it is polled sooner, but not before the server allows it.
+func TestPollSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, kept := newWorld(), OnDisk(&testutil.Map{})
-		p, stop := w.run(t, kept)
-		w.want(t, 10*time.Minute)
+		w, outcomes := newWorld(), DiskOutcomes(&testutil.Map{})
+		p, stop := w.run(t, outcomes)
+		w.wantPolls(t, 10*time.Minute)
 		w.describe("a", "http://example.org/a", 15*time.Minute)
-		p.Described()
-		w.want(t, time.Second, "a 10")
-		w.want(t, 30*time.Minute, "a 25", "a 40")
+		p.Rescan()
+		w.wantPolls(t, time.Second, "a 10")
+		w.wantPolls(t, 30*time.Minute, "a 25", "a 40")
 		stop()
 
-		_, stop = w.run(t, kept)
-		w.want(t, 5*time.Minute)
-		w.want(t, 15*time.Minute, "a 55")
-		w.describe("a", "http://example.org/other", 15*time.Minute) // nobody says so to this hub
-		w.want(t, time.Minute, "a 60")
+		_, stop = w.run(t, outcomes)
+		w.wantPolls(t, 5*time.Minute)
+		w.wantPolls(t, 15*time.Minute, "a 55")
+		w.describe("a", "http://example.org/other", 15*time.Minute) // this hub is not notified
+		w.wantPolls(t, time.Minute, "a 60")
 
-		last, err := Last(t.Context(), kept, "a", 1, "http://example.org/other")
+		last, err := Last(t.Context(), outcomes, "a", 1, "http://example.org/other")
 		if err != nil || last == nil || last.Created != 1 || last.Error != "" || last.Next.Sub(last.Time) != 15*time.Minute {
-			t.Errorf("the outcome is %+v, %v", last, err)
+			t.Errorf("Last() = %+v, %v", last, err)
 		}
 		for _, other := range []struct {
 			begin  int64
 			source string
 		}{{2, "http://example.org/other"}, {1, "http://example.org/a"}} {
-			if last, err := Last(t.Context(), kept, "a", other.begin, other.source); last != nil || err != nil {
-				t.Errorf("an outcome of something else: %+v, %v", last, err)
+			if last, err := Last(t.Context(), outcomes, "a", other.begin, other.source); last != nil || err != nil {
+				t.Errorf("Last() of another set or source = %+v, %v, want nil", last, err)
 			}
 		}
 
 		w.set(func() { w.fails["a"] = errors.New("away") })
-		failed := w.after(14*time.Minute + 10*time.Second)
+		failed := w.pollsAfter(14*time.Minute + 10*time.Second)
 		if len(failed) != 1 {
-			t.Fatalf("looks %q", failed)
+			t.Fatalf("got polls %q, want 1", failed)
 		}
-		if n := len(w.after(15 * time.Minute)); n < 3 || n > 5 { // after one minute, two, four, eight, more or less
-			t.Errorf("%d looks in the quarter of an hour after a failure", n)
+		if n := len(w.pollsAfter(15 * time.Minute)); n < 3 || n > 5 { // after about 1, 2, 4 and 8 minutes
+			t.Errorf("got %d polls in 15 minutes after a failure, want 3 to 5", n)
 		}
-		if n := len(w.after(time.Hour)); n < 4 || n > 6 {
-			t.Errorf("%d looks in an hour when it has failed for long", n)
+		if n := len(w.pollsAfter(time.Hour)); n < 4 || n > 6 {
+			t.Errorf("got %d polls in an hour after many failures, want 4 to 6", n)
 		}
-		if last, err = Last(t.Context(), kept, "a", 1, "http://example.org/other"); err != nil || last.Failures < 7 || last.Error != "away" {
-			t.Errorf("the outcome is %+v, %v", last, err)
+		if last, err = Last(t.Context(), outcomes, "a", 1, "http://example.org/other"); err != nil || last.Failures < 7 || last.Error != "away" {
+			t.Errorf("Last() = %+v, %v", last, err)
 		}
 
 		w.set(func() { w.fails["a"] = &harvest.Busy{Status: 503, After: 10 * time.Hour} })
-		w.after(16 * time.Minute)
-		w.want(t, 9*time.Hour)
+		w.pollsAfter(16 * time.Minute)
+		w.wantPolls(t, 9*time.Hour)
 		w.set(func() { delete(w.fails, "a") })
-		if n := len(w.after(time.Hour)); n != 1 && n != 2 && n != 3 {
-			t.Errorf("%d looks in the hour in which the server may be asked again", n)
+		if n := len(w.pollsAfter(time.Hour)); n != 1 && n != 2 && n != 3 {
+			t.Errorf("got %d polls in the hour after Retry-After, want 1 to 3", n)
 		}
-		if last, err = Last(t.Context(), kept, "a", 1, "http://example.org/other"); err != nil || last.Failures != 0 || last.Error != "" {
-			t.Errorf("the outcome is %+v, %v", last, err)
+		if last, err = Last(t.Context(), outcomes, "a", 1, "http://example.org/other"); err != nil || last.Failures != 0 || last.Error != "" {
+			t.Errorf("Last() = %+v, %v", last, err)
 		}
 
 		w.set(func() { delete(w.sets, "a") })
-		w.after(time.Minute) // one more look may begin before the poller sees it
-		w.want(t, time.Hour)
-		if text, err := kept.Get(t.Context(), "a"); text != nil || err != nil {
-			t.Errorf("of a set that was deleted, %s is kept, %v", text, err)
+		w.pollsAfter(time.Minute) // one more poll may start before the poller sees it
+		w.wantPolls(t, time.Hour)
+		if text, err := outcomes.Get(t.Context(), "a"); text != nil || err != nil {
+			t.Errorf("Get() of a deleted set = %s, %v, want nil", text, err)
 		}
 		stop()
 	})
 }
 
-// The log does not show where a source is.
-func TestDiscreet(t *testing.T) {
-	got := discreet(errors.New("list 2 of the index (https://a.example:81/secret?…): entry 1 (http://b.example/c): the answer is 404"))
-	if want := "list 2 of the index (https://a.example:81/…): entry 1 (http://b.example/…): the answer is 404"; got != want {
-		t.Errorf("it is %s", got)
+func TestRedactURLs(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"path and query", "list 2 of the index (https://a.example:81/secret?…): entry 1 (http://b.example/c): the answer is 404",
+			"list 2 of the index (https://a.example:81/…): entry 1 (http://b.example/…): the answer is 404"},
+		{"query without a path", "entry 1 (https://a.example?token=secret): change: got deleted", "entry 1 (https://a.example/…): change: got deleted"},
+		{"fragment without a path", "read https://a.example#secret: no", "read https://a.example/…: no"},
+		{"user and password", "read https://user:secret@a.example: no", "read https://a.example: no"},
+		{"user, password and query", "read https://user:secret@a.example?secret: no", "read https://a.example/…: no"},
+		{"parentheses in the path", "entry 1 (https://a.example/a(1)?token=secret): no", "entry 1 (https://a.example/…): no"},
+		{"quoted", `read "https://a.example/secret": no`, `read "https://a.example/…": no`},
+		{"upper case", "read HTTPS://a.example?secret", "read HTTPS://a.example/…"},
+		{"only a host", "read http://a.example: no", "read http://a.example: no"},
+		{"no URL", "away", "away"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := redactURLs(tt.text); got != tt.want {
+				t.Errorf("redactURLs(%q) = %q, want %q", tt.text, got, tt.want)
+			}
+		})
 	}
 }
 
-// TestPing shows that a ping begins a look, that one more follows for those that come during
-// a look, and that a look which fails is tried again a few times.
+// A ping starts a poll, pings during a poll start one more, and a failed poll is retried a few
+// times.
 func TestPing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		p, stop := w.run(t, OnDisk(&testutil.Map{}))
+		p, stop := w.run(t, DiskOutcomes(&testutil.Map{}))
 		for range 2 {
 			if err := p.Ping(t.Context(), "a"); !errors.Is(err, resourcesync.ErrInvalid) || !strings.Contains(err.Error(), `/a with {"changelist"`) {
-				t.Errorf("without a list: %v", err)
+				t.Errorf("Ping() of a set without a list = %v, want ErrInvalid with advice", err)
 			}
 			w.set(func() { w.sets["a"] = feed.State{Set: "a", Begin: 1} })
 		}
@@ -231,22 +245,22 @@ func TestPing(t *testing.T) {
 			w.sets["a"] = feed.State{Set: "a", Begin: 1, Description: feed.Description{ChangeList: "http://a.example/"}}
 			w.hangs["a"] = true
 		})
-		w.want(t, time.Hour)
+		w.wantPolls(t, time.Hour)
 		ping(t, p, "a")
-		w.want(t, time.Second, "a 60")
+		w.wantPolls(t, time.Second, "a 60")
 		for range 20 {
 			ping(t, p, "a")
 		}
 		time.Sleep(time.Second)
 		w.set(func() { w.hangs["a"] = false; w.release() })
-		w.want(t, time.Second, "a 60")
-		w.want(t, time.Hour)
+		w.wantPolls(t, time.Second, "a 60")
+		w.wantPolls(t, time.Hour)
 
 		w.set(func() { w.fails["a"] = errors.New("away") })
 		for range 2 {
 			ping(t, p, "a")
-			if n := len(w.after(time.Hour)); n != 1+len(pingAgain) {
-				t.Errorf("%d looks for a ping", n)
+			if n := len(w.pollsAfter(time.Hour)); n != 1+len(pingRetries) {
+				t.Errorf("got %d polls for a ping, want %d", n, 1+len(pingRetries))
 			}
 		}
 		// The set is described with another list, and then with a source that is polled.
@@ -255,96 +269,96 @@ func TestPing(t *testing.T) {
 			w.sets["a"] = feed.State{Set: "a", Begin: 1, Description: feed.Description{ChangeList: "http://b.example/"}}
 		})
 		ping(t, p, "a")
-		w.want(t, time.Hour, "a 240")
+		w.wantPolls(t, time.Hour, "a 240")
 		w.describe("a", "http://c.example/", 30*time.Minute)
-		p.Described()
-		w.want(t, 10*time.Minute, "a 300")
+		p.Rescan()
+		w.wantPolls(t, 10*time.Minute, "a 300")
 		ping(t, p, "a")
-		w.want(t, 35*time.Minute, "a 310", "a 340")
+		w.wantPolls(t, 35*time.Minute, "a 310", "a 340")
 		stop()
 		if err := p.Ping(context.Background(), "a"); !errors.Is(err, feed.ErrUnavailable) {
-			t.Errorf("after the end: %v", err)
+			t.Errorf("Ping() after Run = %v, want ErrUnavailable", err)
 		}
 	})
 }
 
-// A ping that was answered is looked at, even if the hub ends before the look has: by the same
-// hub later, or by another one. A look that has ended is not made again.
-func TestPingOutlivesTheHub(t *testing.T) {
+// An answered ping leads to a poll, even if the hub stops before the poll has succeeded: by the
+// same hub later, or by another one. A successful poll is not repeated.
+func TestPingSurvivesRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, kept := newWorld(), OnDisk(&testutil.Map{})
+		w, outcomes := newWorld(), DiskOutcomes(&testutil.Map{})
 		w.sets["a"] = feed.State{Set: "a", Begin: 1, Description: feed.Description{ChangeList: "http://a.example/"}}
 		w.hangs["a"] = true
-		p, stop := w.run(t, kept)
+		p, stop := w.run(t, outcomes)
 		ping(t, p, "a")
-		w.want(t, time.Second, "a 0")
+		w.wantPolls(t, time.Second, "a 0")
 		stop()
 		w.set(func() { w.hangs["a"] = false; w.others["a"] = true })
-		_, stop = w.run(t, kept)
-		w.want(t, time.Hour)
+		_, stop = w.run(t, outcomes)
+		w.wantPolls(t, time.Hour)
 		w.set(func() { delete(w.others, "a") })
-		w.want(t, time.Minute, "a 60")
-		w.want(t, time.Hour)
+		w.wantPolls(t, time.Minute, "a 60")
+		w.wantPolls(t, time.Hour)
 		stop()
-		p, stop = w.run(t, kept)
-		w.want(t, time.Hour)
+		p, stop = w.run(t, outcomes)
+		w.wantPolls(t, time.Hour)
 		ping(t, p, "a")
-		w.want(t, time.Second, "a 181")
-		w.want(t, time.Hour)
+		w.wantPolls(t, time.Second, "a 181")
+		w.wantPolls(t, time.Hour)
 		stop()
 	})
 }
 
-// A ping that another hub got reaches the hub that looks at the source.
-func TestPingOfAnother(t *testing.T) {
+// A ping that another hub received reaches the hub that polls the source.
+func TestPingAtAnotherHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, shared := newWorld(), &pinged{}
+		w, shared := newWorld(), &memoryPings{}
 		w.sets["a"] = feed.State{Set: "a", Begin: 1, Description: feed.Description{ChangeList: "http://a.example/"}}
 		w.others["a"] = true
-		p, stop := w.run(t, OnDisk(&testutil.Map{}), shared)
+		p, stop := w.run(t, DiskOutcomes(&testutil.Map{}), shared)
 		ping(t, p, "a")
-		w.want(t, time.Hour)
-		w.set(func() { delete(w.others, "a") }) // what another hub would do
-		w.want(t, 2*time.Second, "a 60")
-		w.want(t, time.Hour)
+		w.wantPolls(t, time.Hour)
+		w.set(func() { delete(w.others, "a") }) // as at another hub
+		w.wantPolls(t, 2*time.Second, "a 60")
+		w.wantPolls(t, time.Hour)
 		stop()
 	})
 }
 
-// A ping that comes before this hub has its sets waits for them.
-func TestPingAtTheStart(t *testing.T) {
+// A ping that arrives before this hub owns its sets waits until then.
+func TestPingBeforeOwnership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.sets["a"] = feed.State{Set: "a", Begin: 1, Description: feed.Description{ChangeList: "http://a.example/"}}
 		w.others["a"] = true
-		p, stop := w.run(t, OnDisk(&testutil.Map{}))
+		p, stop := w.run(t, DiskOutcomes(&testutil.Map{}))
 		ping(t, p, "a")
-		w.want(t, time.Minute)
+		w.wantPolls(t, time.Minute)
 		w.set(func() { delete(w.others, "a") })
-		w.want(t, 2*scanEvery, "a 1")
-		w.want(t, time.Hour)
+		w.wantPolls(t, 2*scanEvery, "a 1")
+		w.wantPolls(t, time.Hour)
 		stop()
 	})
 }
 
-// A pinged is Pings in memory.
-type pinged struct {
+// A memoryPings is Pings in memory.
+type memoryPings struct {
 	mu   sync.Mutex
 	sets []string
 }
 
-func (p *pinged) Add(_ context.Context, set string) error {
+func (p *memoryPings) Add(_ context.Context, set string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sets = append(p.sets, set)
 	return nil
 }
 
-func (p *pinged) Take(_ context.Context, mine func(string) bool) (taken []string, _ error) {
+func (p *memoryPings) TakeOwned(_ context.Context, owned func(string) bool) (taken []string, _ error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sets = slices.DeleteFunc(p.sets, func(set string) bool {
-		if mine(set) {
+		if owned(set) {
 			taken = append(taken, set)
 			return true
 		}
@@ -353,18 +367,18 @@ func (p *pinged) Take(_ context.Context, mine func(string) bool) (taken []string
 	return taken, nil
 }
 
-// Sources that let the hub wait delay the look at another by two seconds at most. Those of one
-// place, or of one maker, delay it not at all.
-func TestSlow(t *testing.T) {
+// The poll of another source waits at most until the slow polls before it are demoted. Slow
+// sources of one host or one creator do not delay it at all.
+func TestSlowSources(t *testing.T) {
 	for name, test := range map[string]struct {
 		url, by func(i int) string
 		n       int
 		most    time.Duration
 	}{
-		"hostile":      {func(i int) string { return fmt.Sprintf("http://slow%d.org/", i) }, func(i int) string { return fmt.Sprint("maker", i) }, 40, 20 * time.Second},
-		"few":          {func(i int) string { return fmt.Sprintf("http://slow%d.org/", i) }, func(i int) string { return fmt.Sprint("maker", i) }, 4, quickTime},
-		"of one place": {func(i int) string { return fmt.Sprintf("http://slow%d.example.org/", i) }, func(i int) string { return fmt.Sprint("maker", i) }, 40, 0},
-		"of one maker": {func(i int) string { return fmt.Sprintf("http://slow%d.org/", i) }, func(int) string { return "maker" }, 40, 0},
+		"hostile":        {func(i int) string { return fmt.Sprintf("http://slow%d.org/", i) }, func(i int) string { return fmt.Sprint("maker", i) }, 40, 20 * time.Second},
+		"few":            {func(i int) string { return fmt.Sprintf("http://slow%d.org/", i) }, func(i int) string { return fmt.Sprint("maker", i) }, 4, quickTime},
+		"of one host":    {func(i int) string { return fmt.Sprintf("http://slow%d.example.org/", i) }, func(i int) string { return fmt.Sprint("maker", i) }, 40, 0},
+		"of one creator": {func(i int) string { return fmt.Sprintf("http://slow%d.org/", i) }, func(int) string { return "maker" }, 40, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -374,7 +388,7 @@ func TestSlow(t *testing.T) {
 					w.sets[set] = feed.State{Set: set, Begin: 1, Description: feed.Description{By: test.by(i), Source: test.url(i), Every: time.Minute}}
 					w.hangs[set] = true
 				}
-				_, stop := w.run(t, OnDisk(&testutil.Map{}))
+				_, stop := w.run(t, DiskOutcomes(&testutil.Map{}))
 				defer stop()
 				time.Sleep(scanEvery)
 				synctest.Wait()
@@ -383,46 +397,46 @@ func TestSlow(t *testing.T) {
 				})
 				begin := time.Now()
 				found := func() bool {
-					return slices.ContainsFunc(w.looked(), func(look string) bool { return strings.HasPrefix(look, "good") })
+					return slices.ContainsFunc(w.takePolls(), func(poll string) bool { return strings.HasPrefix(poll, "good") })
 				}
 				for !found() {
 					time.Sleep(100 * time.Millisecond)
 					synctest.Wait()
 					if time.Since(begin) > time.Hour {
-						t.Fatal("nobody looked at the good source")
+						t.Fatal("good source was not polled within an hour")
 					}
 				}
 				if waited := time.Since(begin); waited > test.most+scanEvery+200*time.Millisecond {
-					t.Errorf("the good source waited for %v", waited)
+					t.Errorf("good source waited for %v, want at most %v", waited, test.most+scanEvery)
 				}
 			})
 		})
 	}
 }
 
-// While a look that was ended takes its time to end, the poller does nothing. It went round and
-// round: the set that waits for the same place shows each round.
-func TestEndedLookIsWaitedFor(t *testing.T) {
+// While a canceled poll has not ended, Run sleeps instead of spinning. The set that waits for the
+// same host shows each iteration.
+func TestCanceledPollIsAwaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		for i := range slowLooks {
+		for i := range maxSlow {
 			set := fmt.Sprint("hangs", i)
 			w.describe(set, fmt.Sprintf("http://example%d.org/", i), time.Hour)
 			w.hangs[set] = true
 		}
-		rounds, free := 0, make(chan struct{})
-		look := func(ctx context.Context, set string, out *Outcome) error {
+		rounds, unblock := 0, make(chan struct{})
+		poll := func(ctx context.Context, set string, out *Outcome) error {
 			if w.hangs[set] {
-				return w.look(ctx, set, out)
+				return w.poll(ctx, set, out)
 			}
 			<-ctx.Done()
-			<-free
+			<-unblock
 			return ctx.Err()
 		}
-		p := New(w, OnDisk(&testutil.Map{}), look, Options{Mine: func(set string) bool {
+		p := New(w, DiskOutcomes(&testutil.Map{}), poll, Options{Owns: func(set string) bool {
 			if !w.hangs[set] {
 				if rounds++; rounds == 1000 {
-					close(free) // otherwise the fake time stands still
+					close(unblock) // otherwise the fake time does not advance
 				}
 			}
 			return true
@@ -430,52 +444,52 @@ func TestEndedLookIsWaitedFor(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); p.Run(ctx) }()
-		time.Sleep(time.Minute) // the room for slow looks is full
+		time.Sleep(time.Minute) // all slow slots are taken
 		w.describe("tough", "http://tough.example/", time.Hour)
 		w.describe("waits", "http://tough.example/", time.Hour)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if rounds > 100 {
-			t.Errorf("the poller looked %d times within a minute whether there is something to do", rounds)
+			t.Errorf("got %d iterations of Run within a minute, want at most 100", rounds)
 		} else {
-			close(free)
+			close(unblock)
 		}
 		cancel()
 		<-done
 	})
 }
 
-// TestShare shows that a hub leaves the sets of other hubs alone, that few looks are under
-// way at a time, and that one that hangs holds up no other, nor the end.
-func TestShare(t *testing.T) {
+// A hub does not poll the sets of other hubs. The number of concurrent polls is limited, and one
+// that hangs delays neither the others nor the end of Run.
+func TestConcurrentPolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, kept := newWorld(), OnDisk(&testutil.Map{})
+		w, outcomes := newWorld(), DiskOutcomes(&testutil.Map{})
 		w.others["theirs"] = true
 		w.describe("theirs", "http://theirs.example/", time.Hour)
-		for i := range slowLooks {
+		for i := range maxSlow {
 			set := fmt.Sprint("hangs", i)
 			w.describe(set, fmt.Sprintf("http://example%d.org/", i), time.Hour)
 			w.hangs[set] = true
 		}
-		_, stop := w.run(t, kept)
-		if n := len(w.after(time.Minute)); n != slowLooks {
-			t.Errorf("%d looks", n)
+		_, stop := w.run(t, outcomes)
+		if n := len(w.pollsAfter(time.Minute)); n != maxSlow {
+			t.Errorf("got %d polls, want %d", n, maxSlow)
 		}
 		w.describe("late", "http://late.example/", 10*time.Minute)
-		w.want(t, 30*time.Minute, "late 1", "late 11", "late 21")
+		w.wantPolls(t, 30*time.Minute, "late 1", "late 11", "late 21")
 		w.set(func() { delete(w.others, "theirs") })
-		w.want(t, time.Minute, "late 31", "theirs 31")
+		w.wantPolls(t, time.Minute, "late 31", "theirs 31")
 		w.set(func() { w.others["late"] = true })
-		w.want(t, 20*time.Minute)
+		w.wantPolls(t, 20*time.Minute)
 		w.set(func() { w.hangs["late"] = true; delete(w.others, "late") })
-		w.after(time.Minute)
-		// Another one that hangs finds no room among the slow ones, and keeps nobody waiting.
+		w.pollsAfter(time.Minute)
+		// Another poll that hangs finds no slow slot, and delays no other.
 		w.describe("next", "http://next.example/", 10*time.Minute)
-		w.want(t, 25*time.Minute, "next 53", "next 63", "next 73")
-		w.want(t, 20*time.Minute, "next 83", "next 93", "theirs 91")
+		w.wantPolls(t, 25*time.Minute, "next 53", "next 63", "next 73")
+		w.wantPolls(t, 20*time.Minute, "next 83", "next 93", "theirs 91")
 		stop()
-		if last, err := Last(context.Background(), kept, "hangs0", 1, "http://example0.org/"); last != nil || err != nil {
-			t.Errorf("a look that the end of the hub has ended has the outcome %+v, %v", last, err)
+		if last, err := Last(context.Background(), outcomes, "hangs0", 1, "http://example0.org/"); last != nil || err != nil {
+			t.Errorf("Last() of a canceled poll = %+v, %v, want nil", last, err)
 		}
 	})
 }

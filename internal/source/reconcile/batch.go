@@ -9,27 +9,27 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Batch gathers changes, and publishes them: at most MaxBatch together.
+// A Batch gathers changes and publishes at most MaxBatch of them together.
 //
-// Its key is made of the changes and of the newest known cursor of the hub's log. If a
-// run is interrupted during a publish, the batch may have been published or not. If not,
-// the next run finds the same cursor and the same changes, so it makes the same key, and
-// the hub does not accept a late batch twice. If the same changes come again later,
-// because a resource changed back, the cursor has moved, so the key is a new one.
+// Its key is a hash of the changes and the newest known cursor of the hub's log. If a run is
+// interrupted during a publish, the batch may or may not have been published. If not, the next run
+// finds the same cursor and the same changes, so it computes the same key, and the hub does not
+// accept a late batch twice. If the same changes come again later, because a resource changed back,
+// the cursor has moved, so the key is new.
 type Batch struct {
-	hub     Hub
-	head    feed.Cursor
-	sending func(head feed.Cursor, changes []resourcesync.Change) error // called before each publish; nil: nothing is called
-	sent    func(head feed.Cursor, changes []resourcesync.Change) error
+	hub        Hub
+	head       feed.Cursor
+	beforeSend func(head feed.Cursor, changes []resourcesync.Change) error // called before each publish; may be nil
+	afterSend  func(head feed.Cursor, changes []resourcesync.Change) error
 
 	changes []resourcesync.Change
 	bytes   int
 }
 
-// NewBatch returns a Batch for a hub whose newest known cursor is head. Send calls sent
-// with the published changes and the new head, and returns its error.
+// NewBatch returns a Batch for a hub whose newest known cursor is head. Send calls afterSend with
+// the published changes and the new head, and returns its error.
 func NewBatch(hub Hub, head feed.Cursor, sent func(head feed.Cursor, changes []resourcesync.Change) error) *Batch {
-	return &Batch{hub: hub, head: head, sent: sent}
+	return &Batch{hub: hub, head: head, afterSend: sent}
 }
 
 // Add adds a change. If the Batch is full, Add publishes it first.
@@ -56,8 +56,8 @@ func (b *Batch) Send(ctx context.Context) error {
 		h.Write(line)
 		line = line[:0]
 	}
-	if b.sending != nil {
-		if err := b.sending(b.head, b.changes); err != nil {
+	if b.beforeSend != nil {
+		if err := b.beforeSend(b.head, b.changes); err != nil {
 			return err
 		}
 	}
@@ -66,7 +66,7 @@ func (b *Batch) Send(ctx context.Context) error {
 		return err
 	}
 	b.head = head
-	err = b.sent(head, b.changes)
+	err = b.afterSend(head, b.changes)
 	b.changes, b.bytes = b.changes[:0], 0
 	return err
 }

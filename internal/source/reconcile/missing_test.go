@@ -14,7 +14,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A vastHub holds resources that no list has. It is only asked.
+// A vastHub holds resources that no list has. It accepts no changes.
 type vastHub struct {
 	Hub
 	n int
@@ -24,7 +24,7 @@ func vastLoc(i int) string {
 	return fmt.Sprintf("https://example.org/%s/%09d", strings.Repeat("long", 100), i)
 }
 
-func (h *vastHub) Differences(ctx context.Context, tally Tally, _ auditor.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+func (h *vastHub) Differences(ctx context.Context, tally TallyFunc, _ auditor.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
 	return func(yield func(audit.Difference, error) bool) {
 		look(audit.Look{Set: "demo", Cursor: feed.Cursor{Position: uint64(h.n), Micros: 1}, Count: uint64(h.n)})
 		if _, err := tally(ctx); err != nil {
@@ -40,9 +40,9 @@ func (h *vastHub) Differences(ctx context.Context, tally Tally, _ auditor.Own, l
 	}
 }
 
-// Resources that must not be deleted yet take no memory: a repository may lose all its records
-// for a while.
-func TestMissingTakesNoMemory(t *testing.T) {
+// Resources that must not be deleted yet use no memory: a repository may lose all its records for a
+// while.
+func TestMissingUsesNoMemory(t *testing.T) {
 	const n = 100_000 // with 400 bytes each
 	heap := func() int64 {
 		runtime.GC()
@@ -52,20 +52,20 @@ func TestMissingTakesNoMemory(t *testing.T) {
 	}
 	before, took, asked := heap(), int64(0), 0
 	o := Options{
-		Dir: t.TempDir(),
-		Dry: func(*resourcesync.Change) error { return nil },
-		Missing: func() (func(string) bool, bool) {
+		Dir:    t.TempDir(),
+		DryRun: func(*resourcesync.Change) error { return nil },
+		KeepMissing: func() (func(string) bool, bool) {
 			return func(string) bool { asked++; return true }, true
 		},
-		Planned: func(Result) { took = heap() - before },
+		OnPlan: func(Result) { took = heap() - before },
 	}
 	s := New(&vastHub{n: n}, list{"a": "1"}.listing(), o)
 	defer s.Close()
 	r, err := s.Sync(t.Context())
 	if err != nil || r.Kept != n || r.Deleted != 0 || asked != n {
-		t.Fatalf("Sync() = %+v, %v after %d questions; want %d resources kept", r, err, asked, n)
+		t.Fatalf("Sync() = %+v, %v after %d calls of keep; want %d resources kept", r, err, asked, n)
 	}
 	if took > 16<<20 {
-		t.Errorf("%d missing resources take %d MiB, want at most 16", n, took>>20)
+		t.Errorf("%d missing resources use %d MiB, want at most 16", n, took>>20)
 	}
 }

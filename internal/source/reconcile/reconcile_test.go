@@ -23,8 +23,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A hubOf is a hub with one set, in memory. It compares with package audit, as a hub does.
-type hubOf struct {
+// A memoryHub is a hub with one set, in memory. It compares with package audit, as a hub does.
+type memoryHub struct {
 	t         *testing.T
 	exists    bool
 	resources map[string]feed.Entry
@@ -33,16 +33,16 @@ type hubOf struct {
 	complete  bool
 	published []string // "created LOC"
 	batches   int
-	lose      int // this batch is taken, and its answer is lost
+	lose      int // number of the batch that is accepted, but whose response is lost
 }
 
 var errLost = errors.New("the answer is lost")
 
-func newHub(t *testing.T) *hubOf {
-	return &hubOf{t: t, resources: map[string]feed.Entry{}, keys: map[string]feed.Cursor{}}
+func newHub(t *testing.T) *memoryHub {
+	return &memoryHub{t: t, resources: map[string]feed.Entry{}, keys: map[string]feed.Cursor{}}
 }
 
-func (h *hubOf) Differences(ctx context.Context, tally Tally, own auditor.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+func (h *memoryHub) Differences(ctx context.Context, tally TallyFunc, own auditor.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
 	return func(yield func(audit.Difference, error) bool) {
 		if !h.exists {
 			yield(audit.Difference{}, feed.ErrNoSet)
@@ -88,7 +88,7 @@ func (h *hubOf) Differences(ctx context.Context, tally Tally, own auditor.Own, l
 	}
 }
 
-func (h *hubOf) Publish(_ context.Context, key string, changes []resourcesync.Change) (feed.Cursor, error) {
+func (h *memoryHub) Publish(_ context.Context, key string, changes []resourcesync.Change) (feed.Cursor, error) {
 	if at, ok := h.keys[key]; ok {
 		return at, nil
 	}
@@ -115,14 +115,14 @@ func (h *hubOf) Publish(_ context.Context, key string, changes []resourcesync.Ch
 	return h.head, nil
 }
 
-func (h *hubOf) Holds(_ context.Context, at feed.Cursor) (bool, error) {
+func (h *memoryHub) HasCursor(_ context.Context, at feed.Cursor) (bool, error) {
 	return at.Position <= h.head.Position, nil
 }
 
-func (h *hubOf) Make(context.Context) error     { h.exists = true; return nil }
-func (h *hubOf) Complete(context.Context) error { h.complete = true; return nil }
+func (h *memoryHub) Create(context.Context) error      { h.exists = true; return nil }
+func (h *memoryHub) SetComplete(context.Context) error { h.complete = true; return nil }
 
-// A list is a source: resources by name, with the text that they have.
+// A list is a source: resources by name, with their content.
 type list map[string]string
 
 func loc(name string) string { return "https://example.org/" + name }
@@ -170,8 +170,8 @@ func numbered(n int) list {
 	return l
 }
 
-// sync syncs once, and returns what was published.
-func (h *hubOf) sync(l Listing, o Options) (Result, []string, error) {
+// sync syncs once, and returns the published changes.
+func (h *memoryHub) sync(l Listing, o Options) (Result, []string, error) {
 	h.t.Helper()
 	h.published = nil
 	o.Dir = h.t.TempDir()
@@ -180,20 +180,20 @@ func (h *hubOf) sync(l Listing, o Options) (Result, []string, error) {
 	if e := s.Close(); e != nil {
 		h.t.Error(e)
 	}
-	if err == nil && o.Dry == nil && r.Changes() != len(h.published) {
-		h.t.Errorf("%d changes were published: %+v", len(h.published), r)
+	if err == nil && o.DryRun == nil && r.Changes() != len(h.published) {
+		h.t.Errorf("published %d changes, but Sync() = %+v", len(h.published), r)
 	}
 	return r, h.published, err
 }
 
-func (h *hubOf) equals(l list) {
+func (h *memoryHub) wantEqual(l list) {
 	h.t.Helper()
 	if len(h.resources) != len(l) {
-		h.t.Errorf("the hub has %d resources, not %d", len(h.resources), len(l))
+		h.t.Errorf("hub has %d resources, want %d", len(h.resources), len(l))
 	}
 	for name, text := range l {
 		if e := h.resources[loc(name)]; e.Change.Hash != entry(name, text).Change.Hash {
-			h.t.Errorf("%s is %+v", name, e)
+			h.t.Errorf("resource %s = %+v", name, e)
 		}
 	}
 }
@@ -202,39 +202,39 @@ func TestSync(t *testing.T) {
 	h := newHub(t)
 	l := numbered(2_500)
 	if r, _, err := h.sync(l.listing(), Options{}); err != nil || r.Created != 2_500 || !r.Complete || !h.complete || h.batches != 3 {
-		t.Fatalf("%+v, %v in %d batches", r, err, h.batches)
+		t.Fatalf("Sync() = %+v, %v in %d batches", r, err, h.batches)
 	}
-	h.equals(l)
+	h.wantEqual(l)
 	if r, got, err := h.sync(l.listing(), Options{}); err != nil || len(got) > 0 || r.Held != 2_500 || r.Listed != 2_500 {
-		t.Errorf("%+v, %v, %v", r, got, err)
+		t.Errorf("Sync() = %+v, published %v, %v", r, got, err)
 	}
 	delete(l, "00007")
 	l["00003"], l["x"], l["a"] = "2", "1", "1"
 	want := []string{"updated " + loc("00003"), "created " + loc("a"), "created " + loc("x"), "deleted " + loc("00007")}
 	var dry []string
-	o := Options{Dry: func(c *resourcesync.Change) error {
+	o := Options{DryRun: func(c *resourcesync.Change) error {
 		dry = append(dry, string(c.Change)+" "+c.Loc)
 		return nil
 	}}
 	if _, got, err := h.sync(l.listing(), o); err != nil || len(got) > 0 || !slices.Equal(dry, want) {
-		t.Errorf("dry: %v, %v; published %v", dry, err, got)
+		t.Errorf("DryRun got %v, Sync() error %v; published %v", dry, err, got)
 	}
 	if _, got, err := h.sync(l.listing(), Options{}); err != nil || !slices.Equal(got, want) {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("Sync() published %v, %v", got, err)
 	}
-	h.equals(l)
+	h.wantEqual(l)
 }
 
-// An empty source makes an empty set, and the hub knows all of it.
-func TestSyncOfNothing(t *testing.T) {
+// An empty source creates an empty set, which is complete.
+func TestSyncEmptySource(t *testing.T) {
 	h := newHub(t)
 	if r, _, err := h.sync(list{}.listing(), Options{}); err != nil || !h.exists || !h.complete || !r.Complete {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("Sync() = %+v, %v", r, err)
 	}
 }
 
-// A run that broke off after any batch, with its answer or without, is finished by the
-// next one, and nothing comes twice.
+// A run that was interrupted after any batch, before or after its response, is completed by the
+// next one, and nothing is published twice.
 func TestInterruptedSync(t *testing.T) {
 	for lose := 1; lose <= 3; lose++ {
 		h := newHub(t)
@@ -244,29 +244,29 @@ func TestInterruptedSync(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, _, err := h.sync(l.listing(), Options{}); err != nil || h.head.Position != 2_500 || !h.complete {
-			t.Errorf("%v at %v", err, h.head)
+			t.Errorf("Sync() = %v with head %v", err, h.head)
 		}
-		h.equals(l)
+		h.wantEqual(l)
 	}
 }
 
-// A batch that is sent again because nobody knows whether it arrived has the same key; a
-// resource that goes back to what it was is published anew.
-func TestKeys(t *testing.T) {
+// A batch that is sent again because its response was lost has the same key. A resource that
+// returns to an earlier state is published again.
+func TestPublishKeys(t *testing.T) {
 	h := newHub(t)
 	for i, text := range []string{"1", "2", "1", "2"} {
 		l := list{"a": text}
 		if _, got, err := h.sync(l.listing(), Options{}); err != nil || len(got) != 1 {
-			t.Errorf("%d: %v, %v", i, got, err)
+			t.Errorf("Sync() %d published %v, %v", i, got, err)
 		}
-		h.equals(l)
+		h.wantEqual(l)
 	}
 	if len(h.keys) != 4 {
-		t.Errorf("%d keys", len(h.keys))
+		t.Errorf("got %d keys", len(h.keys))
 	}
 }
 
-func TestBroken(t *testing.T) {
+func TestBrokenList(t *testing.T) {
 	broken := errors.New("broken")
 	for _, test := range []struct {
 		name    string
@@ -287,37 +287,37 @@ func TestBroken(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, got, err := h.sync(test.listing, test.o); err == nil || len(got) > 0 || strings.Contains(err.Error(), "collect") && test.name != "twice" {
-				t.Errorf("%v, %v", got, err)
+				t.Errorf("Sync() published %v, %v", got, err)
 			}
-			h.equals(l)
+			h.wantEqual(l)
 		})
 	}
 	h := newHub(t)
 	twice := of(entry("a", "2"), entry("b", "1"), entry("a", "3"))
-	if r, _, err := h.sync(twice, Options{Doubles: true}); err != nil || r.Listed != 2 {
-		t.Errorf("%+v, %v", r, err)
+	if r, _, err := h.sync(twice, Options{AllowDuplicates: true}); err != nil || r.Listed != 2 {
+		t.Errorf("Sync() = %+v, %v", r, err)
 	}
-	h.equals(list{"a": "3", "b": "1"})
+	h.wantEqual(list{"a": "3", "b": "1"})
 }
 
-// A list that ends with a deletion may have the tally of what the hub holds: if neither says
-// anything of the resource but its loc. It is deleted all the same.
-func TestDeletionThatSaysNothing(t *testing.T) {
+// A list that ends with a deletion may have the tally of the hub, if neither has more of the
+// resource than its loc. It is deleted anyway.
+func TestDeletionWithoutContent(t *testing.T) {
 	h := newHub(t)
 	bare := func(change resourcesync.ChangeType) Listing {
 		return of(entry("a", "1"), &feed.Entry{Change: resourcesync.Change{Loc: loc("b"), Change: change}})
 	}
-	o := Options{Doubles: true}
+	o := Options{AllowDuplicates: true}
 	if _, got, err := h.sync(bare(resourcesync.Updated), o); err != nil || len(got) != 2 {
-		t.Fatalf("%v, %v", got, err)
+		t.Fatalf("Sync() published %v, %v", got, err)
 	}
 	if _, got, err := h.sync(bare(resourcesync.Deleted), o); err != nil || !slices.Equal(got, []string{"deleted " + loc("b")}) {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("Sync() published %v, %v", got, err)
 	}
-	h.equals(list{"a": "1"})
+	h.wantEqual(list{"a": "1"})
 }
 
-// What a list leaves open is not deleted.
+// Resources in a gap are not deleted.
 func TestGaps(t *testing.T) {
 	h := newHub(t)
 	if _, _, err := h.sync(list{"a": "1", "b": "1", "c": "1"}.listing(), Options{}); err != nil {
@@ -331,17 +331,17 @@ func TestGaps(t *testing.T) {
 	o := Options{Gap: func(*Gap) { told++ }}
 	r, got, err := h.sync(some.listing(everywhere, gap), o)
 	if err != nil || !slices.Equal(got, []string{"updated " + loc("a")}) || r.Kept != 2 || r.Gaps != 2 || told != 2 || r.Complete || h.complete {
-		t.Errorf("%+v, %v, %v", r, got, err)
+		t.Errorf("Sync() = %+v, published %v, %v", r, got, err)
 	}
 	r, got, err = h.sync(some.listing(gap), Options{})
 	if err != nil || !slices.Equal(got, []string{"deleted " + loc("c")}) || r.Kept != 1 || h.complete {
-		t.Errorf("%+v, %v, %v", r, got, err)
+		t.Errorf("Sync() = %+v, published %v, %v", r, got, err)
 	}
-	h.equals(list{"a": "2", "b": "1"})
+	h.wantEqual(list{"a": "2", "b": "1"})
 }
 
-// What a gap keeps takes no memory: a whole hub may be in an unreadable directory.
-func TestKeptTakesNoMemory(t *testing.T) {
+// Resources kept because of a gap use no memory: a whole hub may be in an unreadable directory.
+func TestKeptUsesNoMemory(t *testing.T) {
 	const n = 2_000
 	h := newHub(t)
 	h.exists = true
@@ -360,15 +360,15 @@ func TestKeptTakesNoMemory(t *testing.T) {
 	before := heap()
 	r, err := s.Sync(t.Context())
 	if err != nil || r.Kept != n {
-		t.Fatalf("%+v, %v", r, err)
+		t.Fatalf("Sync() = %+v, %v", r, err)
 	}
 	if took := heap() - before; took > n*1_000 {
-		t.Errorf("it takes %d bytes for each resource", took/n)
+		t.Errorf("got %d bytes of memory per resource", took/n)
 	}
 	// The next Update knows them.
-	gone := []Sight{{Loc: loc("7")}, {Loc: loc("8"), Entry: entry("8", "1")}, {Loc: loc("9"), Entry: entry("9", "2")}}
+	gone := []Observation{{Loc: loc("7")}, {Loc: loc("8"), Entry: entry("8", "1")}, {Loc: loc("9"), Entry: entry("9", "2")}}
 	if _, err := s.Update(t.Context(), gone); err != nil || !slices.Equal(h.published, []string{"updated " + loc("9"), "deleted " + loc("7")}) {
-		t.Errorf("%v, %v", h.published, err)
+		t.Errorf("Update() published %v, %v", h.published, err)
 	}
 }
 
@@ -380,10 +380,10 @@ func TestUnknown(t *testing.T) {
 	length := int64(3)
 	bare := of(&feed.Entry{Change: resourcesync.Change{Loc: loc("a"), Length: &length}})
 	if r, got, err := h.sync(bare, Options{}); err != nil || len(got) > 0 || r.Unknown != 1 {
-		t.Errorf("%+v, %v, %v", r, got, err)
+		t.Errorf("Sync() = %+v, published %v, %v", r, got, err)
 	}
-	if r, got, err := h.sync(bare, Options{Unknown: true}); err != nil || len(got) != 1 || r.Updated != 1 {
-		t.Errorf("%+v, %v, %v", r, got, err)
+	if r, got, err := h.sync(bare, Options{PublishUnknown: true}); err != nil || len(got) != 1 || r.Updated != 1 {
+		t.Errorf("Sync() = %+v, published %v, %v", r, got, err)
 	}
 }
 
@@ -393,37 +393,37 @@ func TestUpdate(t *testing.T) {
 	l["d/1"], l["d/2"], l["d"] = "1", "1", "1"
 	s := New(h, l.listing(&Gap{Loc: loc("busy"), Err: errors.New("busy")}), Options{Dir: t.TempDir()})
 	defer s.Close()
-	if _, err := s.Update(t.Context(), nil); !errors.Is(err, ErrSync) {
-		t.Errorf("before a Sync it is %v", err)
+	if _, err := s.Update(t.Context(), nil); !errors.Is(err, ErrNeedsSync) {
+		t.Errorf("Update() before Sync() = %v, want ErrNeedsSync", err)
 	}
 	h.exists, h.resources[loc("busy")] = true, *entry("busy", "0")
 	if _, err := s.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for i, step := range []struct {
-		sights []Sight
+		sights []Observation
 		want   []string
 	}{
-		{[]Sight{{Loc: loc("00001"), Entry: entry("00001", "1")}, {Loc: loc("nothing")}}, nil},
-		{[]Sight{{Loc: loc("00001"), Entry: entry("00001", "2")}, {Loc: loc("new"), Entry: entry("new", "1")}}, []string{"updated " + loc("00001"), "created " + loc("new")}},
-		{[]Sight{{Loc: loc("00001"), Entry: entry("00001", "2")}, {Loc: loc("new")}}, []string{"deleted " + loc("new")}},
-		{[]Sight{{Loc: loc("new"), Entry: entry("new", "1")}}, []string{"created " + loc("new")}},
-		{[]Sight{{Loc: loc("busy"), Entry: entry("busy", "1")}}, []string{"updated " + loc("busy")}},
-		{[]Sight{{Loc: loc("d"), Entry: entry("d", "1"), Below: loc("d/")}, {Loc: loc("d/1"), Below: loc("d/1/")}}, []string{"deleted " + loc("d/1"), "deleted " + loc("d/2")}},
-		{[]Sight{{Loc: loc("d"), Below: loc("d/")}}, []string{"deleted " + loc("d")}},
+		{[]Observation{{Loc: loc("00001"), Entry: entry("00001", "1")}, {Loc: loc("nothing")}}, nil},
+		{[]Observation{{Loc: loc("00001"), Entry: entry("00001", "2")}, {Loc: loc("new"), Entry: entry("new", "1")}}, []string{"updated " + loc("00001"), "created " + loc("new")}},
+		{[]Observation{{Loc: loc("00001"), Entry: entry("00001", "2")}, {Loc: loc("new")}}, []string{"deleted " + loc("new")}},
+		{[]Observation{{Loc: loc("new"), Entry: entry("new", "1")}}, []string{"created " + loc("new")}},
+		{[]Observation{{Loc: loc("busy"), Entry: entry("busy", "1")}}, []string{"updated " + loc("busy")}},
+		{[]Observation{{Loc: loc("d"), Entry: entry("d", "1"), Prefix: loc("d/")}, {Loc: loc("d/1"), Prefix: loc("d/1/")}}, []string{"deleted " + loc("d/1"), "deleted " + loc("d/2")}},
+		{[]Observation{{Loc: loc("d"), Prefix: loc("d/")}}, []string{"deleted " + loc("d")}},
 	} {
 		h.published = nil
 		if _, err := s.Update(t.Context(), step.sights); err != nil || !slices.Equal(h.published, step.want) {
-			t.Errorf("step %d: %v, %v", i, h.published, err)
+			t.Errorf("step %d: Update() published %v, %v", i, h.published, err)
 		}
 	}
 	// Deletions of one day count together: 4 so far, of 103.
 	h.published = nil
 	for i := range 20 {
 		name := fmt.Sprintf("%05d", i)
-		_, err := s.Update(t.Context(), []Sight{{Loc: loc(name), Below: loc(name + "/")}})
-		if many, ok := errors.AsType[*TooMany](err); ok {
-			if i != 6 || many.Most() != 11 || len(h.published) != 6 {
+		_, err := s.Update(t.Context(), []Observation{{Loc: loc(name), Prefix: loc(name + "/")}})
+		if many, ok := errors.AsType[*TooManyDeletions](err); ok {
+			if i != 6 || many.Total() != 11 || len(h.published) != 6 {
 				t.Errorf("deletion %d: %v", i, err)
 			}
 			break
@@ -432,19 +432,19 @@ func TestUpdate(t *testing.T) {
 			t.Fatalf("deletion %d: %v", i, err)
 		}
 	}
-	// The hub lost its tail: what it knows is not known any more.
+	// The hub lost its tail: the Source no longer knows its state.
 	l["new"] = "1"
 	if _, err := s.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	h.head = feed.Cursor{Position: 3, Micros: 3}
-	if _, err := s.Update(t.Context(), []Sight{{Loc: loc("later"), Entry: entry("later", "1")}}); !errors.Is(err, ErrSync) {
-		t.Errorf("after the hub lost its tail it is %v", err)
+	if _, err := s.Update(t.Context(), []Observation{{Loc: loc("later"), Entry: entry("later", "1")}}); !errors.Is(err, ErrNeedsSync) {
+		t.Errorf("Update() after the hub lost its tail = %v, want ErrNeedsSync", err)
 	}
 }
 
-// A list that the hub holds is not sorted before there is an update.
-func TestUpdateOfWhatIsHeld(t *testing.T) {
+// A list that equals the hub's state is not sorted before there is an update.
+func TestUpdateAfterUnchangedSync(t *testing.T) {
 	h := newHub(t)
 	l := numbered(30)
 	if _, _, err := h.sync(l.listing(), Options{}); err != nil {
@@ -455,28 +455,28 @@ func TestUpdateOfWhatIsHeld(t *testing.T) {
 	s := New(h, l.listing(&Gap{Loc: loc("busy"), Err: errors.New("busy")}), Options{Dir: dir})
 	defer s.Close()
 	if r, err := s.Sync(t.Context()); err != nil || r.Listed != 30 || r.Held != 30 || r.Gaps != 1 || !r.Complete || r.Cursor != h.head {
-		t.Fatalf("%+v, %v", r, err)
+		t.Fatalf("Sync() = %+v, %v", r, err)
 	}
 	if stores, err := filepath.Glob(filepath.Join(dir, "pages-*", "pages")); err != nil || len(stores) > 0 {
-		t.Errorf("the list was sorted: %v, %v", stores, err)
+		t.Errorf("got sorted list %v, %v, want none", stores, err)
 	}
 	for range 2 {
-		if _, err := s.Update(t.Context(), []Sight{{Loc: loc("00001"), Entry: entry("00001", "2")}, {Loc: loc("00002")}}); err != nil {
+		if _, err := s.Update(t.Context(), []Observation{{Loc: loc("00001"), Entry: entry("00001", "2")}, {Loc: loc("00002")}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if want := []string{"updated " + loc("00001"), "deleted " + loc("00002")}; !slices.Equal(h.published, want) {
-		t.Errorf("%v", h.published)
+		t.Errorf("Update() published %v", h.published)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("%v is left, %v", left, err)
+		t.Errorf("after Close(): got files %v, %v, want none", left, err)
 	}
 }
 
-// A list is sorted as it came: with what each resource says, and where it was in the list.
+// A spool returns the entries of the list with their properties and positions.
 func TestSpool(t *testing.T) {
 	length := int64(3)
 	entries := []feed.Entry{
@@ -484,7 +484,7 @@ func TestSpool(t *testing.T) {
 			Links: []resourcesync.Link{{Rel: "duplicate", Href: loc("c"), Pri: 2}}, Attrs: []resourcesync.Attr{{Namespace: "urn:x", Name: "y", Value: "a\n\"b\""}}}},
 		{Cursor: feed.Cursor{Position: 9}, Change: resourcesync.Change{Loc: loc("a"), Change: resourcesync.Updated, Hash: "md5:00 sha-256:11", Type: "text/plain", Changefreq: "daily"}},
 	}
-	s, err := newSpool(t.TempDir(), &room{ask: func(int64) error { return nil }}, func(add func(*feed.Entry) error) error {
+	s, err := newSpool(t.TempDir(), &diskSpace{reserve: func(int64) error { return nil }}, func(add func(*feed.Entry) error) error {
 		return errors.Join(add(&entries[0]), add(&entries[1]))
 	})
 	if err != nil {
@@ -500,19 +500,19 @@ func TestSpool(t *testing.T) {
 			got = append(got, *e)
 		}
 		if !reflect.DeepEqual(got, entries) {
-			t.Errorf("%+v is read, and %+v was written", got, entries)
+			t.Errorf("read %+v, want %+v", got, entries)
 		}
 	}
 }
 
-// The Bound holds for a day, also over several runs.
-func TestToll(t *testing.T) {
+// The Bound applies to a day, also over several runs.
+func TestDeletionsOfADay(t *testing.T) {
 	h := newHub(t)
 	l := numbered(200)
 	if _, _, err := h.sync(l.listing(), Options{}); err != nil {
 		t.Fatal(err)
 	}
-	var toll Toll
+	var toll Deletions
 	kept := 0
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	some, err := ParseBound("30")
@@ -526,9 +526,9 @@ func TestToll(t *testing.T) {
 			delete(l, fmt.Sprintf("%05d", gone))
 			gone++
 		}
-		_, _, err := h.sync(l.listing(), Options{MaxDelete: b, Toll: &toll, Counted: func() error { kept++; return nil }, Now: func() time.Time { return now }})
+		_, _, err := h.sync(l.listing(), Options{MaxDelete: b, Deletions: &toll, SaveDeletions: func() error { kept++; return nil }, Now: func() time.Time { return now }})
 		if got := fmt.Sprint(err); got != want {
-			t.Errorf("the error is %s, not %s", got, want)
+			t.Errorf("Sync() error = %s, want %s", got, want)
 		}
 	}
 	run(12, Bound{}, "<nil>")
@@ -536,19 +536,19 @@ func TestToll(t *testing.T) {
 	run(8, Bound{}, "<nil>")
 	run(4, Bound{}, "4 more of the 200 known resources would be deleted, after 20 within a day")
 	if kept != 2 {
-		t.Errorf("the toll was kept %d times", kept)
+		t.Errorf("SaveDeletions was called %d times", kept)
 	}
-	run(0, some, "<nil>") // somebody allows it: what comes is counted anew without that bound
+	run(0, some, "<nil>") // an operator allows it: later deletions are counted from zero without that bound
 	run(9, some, "9 more of the 200 known resources would be deleted, after 24 within a day")
 	run(0, Bound{}, "<nil>")
 	now = now.Add(25 * time.Hour)
 	run(10, Bound{}, "<nil>")
-	h.equals(l)
+	h.wantEqual(l)
 }
 
-// TestTollAfterCrash ends runs between a publish and its answer, or before the publish. The
-// next run has only what was stored of the Toll.
-func TestTollAfterCrash(t *testing.T) {
+// Runs end between a publish and its response, or before the publish. The next run has only the
+// stored Deletions.
+func TestDeletionsAfterCrash(t *testing.T) {
 	errCrash := errors.New("the publisher crashes")
 	for _, tt := range []struct {
 		name      string
@@ -571,11 +571,11 @@ func TestTollAfterCrash(t *testing.T) {
 				for i := from; i < to; i++ {
 					delete(l, fmt.Sprintf("%05d", i))
 				}
-				var toll Toll
+				var toll Deletions
 				if err := json.Unmarshal(stored, &toll); err != nil {
 					t.Fatal(err)
 				}
-				_, _, err := h.sync(l.listing(), Options{Toll: &toll, Now: func() time.Time { return now }, Counted: func() (err error) {
+				_, _, err := h.sync(l.listing(), Options{Deletions: &toll, Now: func() time.Time { return now }, SaveDeletions: func() (err error) {
 					stored, err = json.Marshal(&toll)
 					if err == nil && crash {
 						err = errCrash
@@ -599,10 +599,10 @@ func TestTollAfterCrash(t *testing.T) {
 			for i := 15; i < 30; i++ { // they come back
 				l[fmt.Sprintf("%05d", i)] = "1"
 			}
-			if err := run(0, 15); err != nil { // which may be deleted, once
+			if err := run(0, 15); err != nil { // they may be deleted, once
 				t.Errorf("Sync() of the same = %v", err)
 			}
-			h.equals(l)
+			h.wantEqual(l)
 			if err := run(15, 21); err == nil {
 				t.Error("Sync() of 6 more succeeds, want an error")
 			}
@@ -621,20 +621,22 @@ func TestBound(t *testing.T) {
 		{"50%", 50, 100, 50, true}, {"50%", 51, 100, 49, false}, {"0.5%", 1, 100, 99, false}, {"100%", 7, 7, 0, true},
 		{"all", 1_000_000, 1_000_000, 0, true},
 	} {
-		b := Bound{}
-		if test.bound != "" {
-			var err error
-			if b, err = ParseBound(test.bound); err != nil {
-				t.Fatal(err)
+		t.Run(fmt.Sprintf("%s of %d", test.bound, test.held), func(t *testing.T) {
+			b := Bound{}
+			if test.bound != "" {
+				var err error
+				if b, err = ParseBound(test.bound); err != nil {
+					t.Fatal(err)
+				}
 			}
-		}
-		if got := b.Allows(test.deleted, test.held, test.listed); got != test.want {
-			t.Errorf("%q allows %d of %d with %d listed: %v", test.bound, test.deleted, test.held, test.listed, got)
-		}
+			if got := b.Allows(test.deleted, test.held, test.listed); got != test.want {
+				t.Errorf("Bound %q: Allows(%d, %d, %d) = %v", test.bound, test.deleted, test.held, test.listed, got)
+			}
+		})
 	}
 	for _, bad := range []string{"", "-1", "101%", "x", "%", "NaN%", "1e3", "All"} {
 		if _, err := ParseBound(bad); err == nil {
-			t.Errorf("ParseBound(%q) succeeds", bad)
+			t.Errorf("ParseBound(%q) succeeded, want an error", bad)
 		}
 	}
 }

@@ -12,21 +12,20 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Set is a Hub that is used through a client. Its errors are those of the
-// client.
+// A Set is a Hub that uses a client. Its errors are those of the client.
 type Set struct {
 	Client *client.Client
 	Name   string
-	Prefix string // only resources whose loc begins with it
-	Keys   string // prefix of the keys of publishes, so that they differ from those of other publishers
+	Prefix string // only resources whose loc has this prefix
+	Keys   string // prefix of the keys of publishes, to distinguish them from those of other publishers
 
-	body []byte // of a publish
+	body []byte // buffer of Publish
 }
 
 var _ Hub = (*Set)(nil)
 
 // Differences audits the set by content.
-func (s *Set) Differences(ctx context.Context, tally Tally, own auditor.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+func (s *Set) Differences(ctx context.Context, tally TallyFunc, own auditor.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
 	return auditor.Audit(ctx, s.Client, s.Name, own, auditor.Options{By: digest.ByContent, Tally: tally, Prefix: s.Prefix, Settle: 1, Look: look})
 }
 
@@ -44,15 +43,15 @@ func (s *Set) Publish(ctx context.Context, key string, changes []resourcesync.Ch
 	return feed.ParseCursor(receipt.Cursor)
 }
 
-// Holds reports whether the log holds a cursor.
-func (s *Set) Holds(ctx context.Context, at feed.Cursor) (bool, error) {
+// HasCursor reports whether the log has a cursor.
+func (s *Set) HasCursor(ctx context.Context, at feed.Cursor) (bool, error) {
 	return s.Client.ValidCursor(ctx, s.Name, at)
 }
 
-// Make makes the set.
-func (s *Set) Make(ctx context.Context) error {
+// Create creates the set.
+func (s *Set) Create(ctx context.Context) error {
 	return s.Client.Describe(ctx, s.Name, feed.Description{})
 }
 
-// Complete says that the hub knows all resources of the set.
-func (s *Set) Complete(ctx context.Context) error { return s.Client.SetComplete(ctx, s.Name, true) }
+// SetComplete tells the hub that it knows all resources of the set.
+func (s *Set) SetComplete(ctx context.Context) error { return s.Client.SetComplete(ctx, s.Name, true) }

@@ -16,64 +16,64 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A spool is a whole list in a file, unsorted. It has to be sorted only if the hub does
-// not hold the same. A line of the file is the number of the resource in the list, and
-// the resource as JSON.
+// A spool is a complete, unsorted list in a file. It needs to be sorted only if the hub's state
+// differs. A line of the file is the number of the resource in the list, and the resource as JSON.
 type spool struct {
 	file  *os.File
-	tally digest.Tally // of all lines; that of no hub if one is a deletion, or if a resource comes twice
+	tally digest.Tally // tally of all lines; one that no hub has if a line is a deletion or a resource comes twice
 }
 
-// roomStep is how many bytes are taken between two calls of Options.Room. roomFactor is how many
-// times its bytes a list takes with the sorted one, and changes while they are sorted.
+// spaceStep is how many bytes are used between two calls of Options.ReserveDisk. spaceFactor is the
+// disk space of a list with its sorted form, and of changes while they are sorted, in multiples of
+// its bytes.
 const (
-	roomStep   = 8 << 20
-	roomFactor = 2
+	spaceStep   = 8 << 20
+	spaceFactor = 2
 )
 
-// A room counts what temporary files take.
-type room struct {
-	ask            func(bytes int64) error // Options.Room
-	taken, allowed int64
+// A diskSpace counts the bytes of temporary files.
+type diskSpace struct {
+	reserve        func(bytes int64) error // Options.ReserveDisk
+	used, reserved int64
 }
 
-// take takes more bytes, if there is room.
-func (r *room) take(bytes int64) error {
-	if r.taken += bytes; r.taken <= r.allowed {
+// grow adds bytes, and reserves more space if needed.
+func (r *diskSpace) grow(bytes int64) error {
+	if r.used += bytes; r.used <= r.reserved {
 		return nil
 	}
-	r.allowed = r.taken + roomStep
-	return r.ask(r.allowed)
+	r.reserved = r.used + spaceStep
+	return r.reserve(r.reserved)
 }
 
-// newSpool makes a spool in a directory, if there is room. fill adds the list.
-func newSpool(dir string, room *room, fill func(add func(*feed.Entry) error) error) (_ *spool, err error) {
+// newSpool creates a spool in a directory, if there is space. fill adds the list.
+func newSpool(dir string, room *diskSpace, fill func(add func(*feed.Entry) error) error) (_ *spool, err error) {
 	s := &spool{}
 	if s.file, err = os.OpenFile(filepath.Join(dir, "list"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
-		return nil, fmt.Errorf("keep the list: %w", err)
+		return nil, fmt.Errorf("store the list: %w", err)
 	}
 	out := bufio.NewWriterSize(s.file, 256<<10)
 	var line []byte
 	var h digest.Hasher
 	err = fill(func(e *feed.Entry) error {
 		t := h.Tally(e)
-		if e.Change.Change == resourcesync.Deleted { // the hub holds no resource with this version
+		if e.Change.Change == resourcesync.Deleted { // the hub has no resource with this version
 			t.Content = digest.Element(e.Change.Loc, string(resourcesync.Deleted))
 		}
 		s.tally.Add(&t)
 		line = append(strconv.AppendUint(line[:0], e.Position, 10), ' ', '{')
 		line = append(resourcesync.AppendJSONMembers(line, &e.Change), '}', '\n')
-		if err := room.take(roomFactor * int64(len(line))); err != nil {
-			return fmt.Errorf("keep the list: %w", err)
+		if err := room.grow(spaceFactor * int64(len(line))); err != nil {
+			return fmt.Errorf("store the list: %w", err)
 		}
 		if _, err := out.Write(line); err != nil {
-			return fmt.Errorf("keep the list: %w", err)
+			return fmt.Errorf("store the list: %w", err)
 		}
 		return nil
 	})
 	if err == nil {
 		if err = out.Flush(); err != nil {
-			err = fmt.Errorf("keep the list: %w", err)
+			err = fmt.Errorf("store the list: %w", err)
 		}
 	}
 	if err != nil {
@@ -85,7 +85,7 @@ func newSpool(dir string, room *room, fill func(add func(*feed.Entry) error) err
 func (s *spool) resources() iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		if err := s.read(func(e *feed.Entry) bool { return yield(e, nil) }); err != nil {
-			yield(nil, fmt.Errorf("read the list again: %w", err))
+			yield(nil, fmt.Errorf("reread the list: %w", err))
 		}
 	}
 }
@@ -120,8 +120,7 @@ func (s *spool) read(each func(*feed.Entry) bool) error {
 	}
 }
 
-// close closes the file. The file is removed with its directory. A nil spool
-// has no file.
+// close closes the file, which is removed with its directory. It does nothing if s is nil.
 func (s *spool) close() error {
 	if s == nil {
 		return nil

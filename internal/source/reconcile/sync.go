@@ -15,103 +15,103 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Sync lists the source, and publishes every change that the hub does not know yet:
-// first created and updated resources, then deleted ones, each in the order of loc. If
-// nothing has changed, Sync needs one small request.
+// Sync lists the source and publishes every change that the hub does not know yet: first created
+// and updated resources, then deleted ones, each in the order of loc. If nothing has changed, Sync
+// needs one small request.
 //
-// An error means that the hub and the source may still differ. The changes published
-// until then are right; the next Sync publishes the rest. A *TooMany means that nothing
-// was published. If the list cannot be read to its end, nothing is published either.
+// After an error, the hub and the source may still differ. The changes published until then are
+// right; the next Sync publishes the rest. A *TooManyDeletions means that nothing was published. If
+// the list cannot be read to its end, nothing is published either.
 func (s *Source) Sync(ctx context.Context) (Result, error) {
 	if err := s.Close(); err != nil {
 		return Result{}, err
 	}
-	h, err := newHolding(&s.opts)
+	h, err := newLocalList(&s.opts)
 	if err != nil {
 		return Result{}, err
 	}
-	r := &run{Source: s, holding: h, gaps: map[string]bool{}}
+	r := &syncRun{Source: s, newList: h, gaps: map[string]bool{}}
 	if err := r.sync(ctx); err != nil {
 		_ = h.close() // the first error is more useful
 		return r.result, err
 	}
-	s.holding, s.changes = h, r.changes
-	s.head, s.held = r.result.Cursor, max(s.held, r.result.Listed)
+	s.list, s.changes = h, r.changes
+	s.head, s.hubCount = r.result.Cursor, max(s.hubCount, r.result.Listed)
 	return r.result, nil
 }
 
-type run struct {
+type syncRun struct {
 	*Source
-	holding *holding // the list
+	newList *localList // the list
 
-	gaps   map[string]bool // locs
-	open   bool            // there is a gap without a loc
-	look   audit.Look      // the newest look at the hub
-	anew   bool            // there is no such set
-	failed error           // why the list or the hub could not be read
-	result Result
+	gaps     map[string]bool // locs of the gaps
+	openGap  bool            // whether there is a gap without a loc
+	lastLook audit.Look      // newest examined state of the hub
+	noSet    bool            // whether the set does not exist
+	cause    error           // why the list or the hub could not be read
+	result   Result
 
-	changes *inventory.State // the changes to publish, see toDelete; nil: none
+	changes *inventory.State // changes to publish, see toDelete; nil if there are none
 
-	spare  func(loc string) bool // see Options.Missing; nil if it was not called
-	spared int                   // resources that it keeps
-	parts  bool                  // the list may lack some resources
+	keepMissing func(loc string) bool // see Options.KeepMissing; nil if it was not called
+	keptMissing int                   // number of resources that keepMissing keeps
+	partial     bool                  // whether the list may lack some resources
 }
 
-// The changes of a run are kept in an inventory, in the order of loc. The position of an entry
-// says what it is: a change to publish; a deletion, because an inventory cannot hold one; or a
-// resource of the hub that is kept, because it is in a gap of the list or must not be deleted yet.
+// The changes of a run are stored in an inventory, in the order of loc. The position of an entry
+// gives its kind: a change to publish; a deletion, because an inventory cannot store one; or a
+// resource that the hub keeps, because it is in a gap of the list or must not be deleted yet.
 const (
 	toPublish = 1
 	toDelete  = 2
 	toKeep    = 3
 )
 
-func (r *run) sync(ctx context.Context) (err error) {
+func (r *syncRun) sync(ctx context.Context) (err error) {
 	if r.changes, err = r.collect(ctx, r.differences(ctx)); err != nil {
-		return cmp.Or(r.failed, err)
+		return cmp.Or(r.cause, err)
 	}
-	r.missing()
+	r.callKeepMissing()
 	res := &r.result
-	if r.look.Set != "" && r.opts.Toll.settle(r.look.Cursor) && r.opts.Dry == nil {
-		if err := r.opts.Counted(); err != nil {
-			return fmt.Errorf("keep how many resources were deleted: %w", err)
+	if r.lastLook.Set != "" && r.opts.Deletions.settle(r.lastLook.Cursor) && r.opts.DryRun == nil {
+		if err := r.opts.SaveDeletions(); err != nil {
+			return fmt.Errorf("store the number of deletions: %w", err)
 		}
 	}
-	if err := r.opts.Toll.Check(r.opts.MaxDelete, uint64(res.Deleted), res.Held, res.Listed, r.opts.Now()); err != nil {
+	if err := r.opts.Deletions.Check(r.opts.MaxDelete, uint64(res.Deleted), res.Held, res.Listed, r.opts.Now()); err != nil {
 		return err
 	}
-	r.Source.held = res.Held
-	r.opts.Planned(*res)
-	if r.opts.Dry == nil && r.anew && res.Changes() == 0 { // otherwise the first publish makes the set
-		if err := r.hub.Make(ctx); err != nil {
-			return fmt.Errorf("make the set: %w", err)
+	r.Source.hubCount = res.Held
+	r.opts.OnPlan(*res)
+	if r.opts.DryRun == nil && r.noSet && res.Changes() == 0 { // otherwise the first publish creates the set
+		if err := r.hub.Create(ctx); err != nil {
+			return fmt.Errorf("create set: %w", err)
 		}
 	}
-	if err := r.publish(ctx); err != nil || r.opts.Dry != nil {
+	if err := r.publish(ctx); err != nil || r.opts.DryRun != nil {
 		return err
 	}
-	whole := res.Gaps == 0 && r.spared == 0 && !r.parts && r.opts.Prefix == ""
+	whole := res.Gaps == 0 && r.keptMissing == 0 && !r.partial && r.opts.Prefix == ""
 	if whole && !res.Complete {
-		if err := r.hub.Complete(ctx); err != nil {
-			return fmt.Errorf("say that the hub knows all resources: %w", err)
+		if err := r.hub.SetComplete(ctx); err != nil {
+			return fmt.Errorf("mark the set as complete: %w", err)
 		}
 		res.Complete = true
 	}
 	return nil
 }
 
-// missing calls Options.Missing once, after the list was read.
-func (r *run) missing() {
-	if r.opts.Missing == nil || r.spare != nil || r.result.Gaps > 0 {
+// callKeepMissing calls Options.KeepMissing once, after the list was read.
+func (r *syncRun) callKeepMissing() {
+	if r.opts.KeepMissing == nil || r.keepMissing != nil || r.result.Gaps > 0 {
 		return // after a gap, it is unknown what is missing
 	}
-	keep, whole := r.opts.Missing()
-	r.spare, r.parts = keep, !whole
+	keep, whole := r.opts.KeepMissing()
+	r.keepMissing, r.partial = keep, !whole
 }
 
 // collect sorts changes, if there are any.
-func (r *run) collect(ctx context.Context, changes iter.Seq2[*feed.Entry, error]) (*inventory.State, error) {
+func (r *syncRun) collect(ctx context.Context, changes iter.Seq2[*feed.Entry, error]) (*inventory.State, error) {
 	next, stop := iter.Pull2(changes)
 	defer stop()
 	e, err, more := next()
@@ -119,12 +119,12 @@ func (r *run) collect(ctx context.Context, changes iter.Seq2[*feed.Entry, error]
 		return nil, err
 	}
 	var line []byte
-	return r.holding.sorted(ctx, "changes", func(yield func(*feed.Entry, error) bool) {
+	return r.newList.sort(ctx, "changes", func(yield func(*feed.Entry, error) bool) {
 		for ; more; e, err, more = next() {
 			if err == nil {
 				line = resourcesync.AppendJSONMembers(line[:0], &e.Change)
-				if err = r.holding.room.take(roomFactor * int64(len(line))); err != nil {
-					err = fmt.Errorf("keep the changes: %w", err)
+				if err = r.newList.space.grow(spaceFactor * int64(len(line))); err != nil {
+					err = fmt.Errorf("store the changes: %w", err)
 				}
 			}
 			if !yield(e, err) {
@@ -135,33 +135,33 @@ func (r *run) collect(ctx context.Context, changes iter.Seq2[*feed.Entry, error]
 }
 
 // differences yields the changes that make the hub equal to the source.
-func (r *run) differences(ctx context.Context) iter.Seq2[*feed.Entry, error] {
+func (r *syncRun) differences(ctx context.Context) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		look := func(l audit.Look) {
-			if r.look.Set == "" { // the first look: later ones would count what others publish meanwhile
+			if r.lastLook.Set == "" { // only the first: later ones would count what others have published since
 				r.result.Held, r.result.Complete = l.Count, l.Complete
-				r.opts.Looked(l)
+				r.opts.OnAudit(l)
 			}
-			r.look, r.result.Cursor = l, l.Cursor
+			r.lastLook, r.result.Cursor = l, l.Cursor
 		}
-		for d, err := range r.hub.Differences(ctx, r.tally, r.own, look) {
+		for d, err := range r.hub.Differences(ctx, r.listTally, r.listState, look) {
 			if errors.Is(err, feed.ErrNoSet) {
-				r.anew = true
+				r.noSet = true
 				break
 			}
 			if err != nil {
-				r.failed = cmp.Or(r.failed, err)
+				r.cause = cmp.Or(r.cause, err)
 				yield(nil, err)
 				return
 			}
-			if e := r.judge(&d); e != nil && !yield(e, nil) {
+			if e := r.changeFor(&d); e != nil && !yield(e, nil) {
 				return
 			}
 		}
-		if !r.anew {
+		if !r.noSet {
 			return
 		}
-		own, err := r.own(ctx)
+		own, err := r.listState(ctx)
 		if err != nil {
 			yield(nil, err)
 			return
@@ -171,67 +171,67 @@ func (r *run) differences(ctx context.Context) iter.Seq2[*feed.Entry, error] {
 				yield(nil, err)
 				return
 			}
-			if !yield(r.judge(&audit.Difference{Kind: audit.Extra, Loc: e.Change.Loc, Own: e}), nil) {
+			if !yield(r.changeFor(&audit.Difference{Kind: audit.Extra, Loc: e.Change.Loc, Own: e}), nil) {
 				return
 			}
 		}
 	}
 }
 
-// judge returns the change that ends a difference, or the resource that is kept; nil if
-// there is nothing to publish.
-func (r *run) judge(d *audit.Difference) *feed.Entry {
+// changeFor returns the change that resolves a difference, or the resource that the hub keeps. It
+// returns nil if there is nothing to publish.
+func (r *syncRun) changeFor(d *audit.Difference) *feed.Entry {
 	switch d.Kind {
 	case audit.Extra:
 		r.result.Created++
-		return change(d.Own, resourcesync.Created, toPublish)
+		return newEntry(d.Own, resourcesync.Created, toPublish)
 	case audit.Unknown:
-		if !r.opts.Unknown {
+		if !r.opts.PublishUnknown {
 			r.result.Unknown++
 			return nil
 		}
 		fallthrough
 	case audit.Stale:
 		r.result.Updated++
-		return change(d.Own, resourcesync.Updated, toPublish)
+		return newEntry(d.Own, resourcesync.Updated, toPublish)
 	}
-	if r.open || r.gaps[d.Loc] {
+	if r.openGap || r.gaps[d.Loc] {
 		r.result.Kept++
-		return change(d.Theirs, resourcesync.Updated, toKeep)
+		return newEntry(d.Theirs, resourcesync.Updated, toKeep)
 	}
-	if r.missing(); r.spare != nil && r.spare(d.Loc) {
-		r.spared++
+	if r.callKeepMissing(); r.keepMissing != nil && r.keepMissing(d.Loc) {
+		r.keptMissing++
 		r.result.Kept++
-		return change(d.Theirs, resourcesync.Updated, toKeep)
+		return newEntry(d.Theirs, resourcesync.Updated, toKeep)
 	}
 	r.result.Deleted++
 	return &feed.Entry{Cursor: feed.Cursor{Position: toDelete}, Change: resourcesync.Change{Loc: d.Loc, Change: resourcesync.Updated}}
 }
 
-func change(of *feed.Entry, t resourcesync.ChangeType, kind uint64) *feed.Entry {
+func newEntry(of *feed.Entry, t resourcesync.ChangeType, kind uint64) *feed.Entry {
 	e := &feed.Entry{Cursor: feed.Cursor{Position: kind}, Change: of.Change}
 	e.Change.Change = t
 	return e
 }
 
-// tally returns the tally of the list. The first call reads the list.
-func (r *run) tally(ctx context.Context) (digest.Tally, error) {
-	if r.holding.list == nil {
-		list, err := newSpool(r.holding.dir, &r.holding.room, func(add func(*feed.Entry) error) error { return r.read(ctx, add) })
+// listTally returns the tally of the list. The first call reads the list.
+func (r *syncRun) listTally(ctx context.Context) (digest.Tally, error) {
+	if r.newList.spool == nil {
+		list, err := newSpool(r.newList.dir, &r.newList.space, func(add func(*feed.Entry) error) error { return r.readListing(ctx, add) })
 		if err != nil {
-			r.failed = err
+			r.cause = err
 			return digest.Tally{}, err
 		}
-		r.holding.list, r.result.Listed = list, list.tally.Count
+		r.newList.spool, r.result.Listed = list, list.tally.Count
 	}
-	return r.holding.list.tally, nil
+	return r.newList.spool.tally, nil
 }
 
-func (r *run) own(ctx context.Context) (*inventory.State, error) {
-	if _, err := r.tally(ctx); err != nil {
+func (r *syncRun) listState(ctx context.Context) (*inventory.State, error) {
+	if _, err := r.listTally(ctx); err != nil {
 		return nil, err
 	}
-	own, err := r.holding.own(ctx)
+	own, err := r.newList.sortedState(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -240,11 +240,11 @@ func (r *run) own(ctx context.Context) (*inventory.State, error) {
 	return own, err
 }
 
-func (r *run) read(ctx context.Context, add func(*feed.Entry) error) error {
+func (r *syncRun) readListing(ctx context.Context, add func(*feed.Entry) error) error {
 	var checked feed.Entry
 	for e, err := range r.listing(ctx) {
 		if gap, ok := errors.AsType[*Gap](err); ok {
-			r.gap(gap)
+			r.addGap(gap)
 			continue
 		}
 		if err == nil {
@@ -261,31 +261,31 @@ func (r *run) read(ctx context.Context, add func(*feed.Entry) error) error {
 	return nil
 }
 
-func (r *run) check(c *resourcesync.Change) error {
-	if !r.opts.Doubles || c.Change != resourcesync.Deleted {
+func (r *syncRun) check(c *resourcesync.Change) error {
+	if !r.opts.AllowDuplicates || c.Change != resourcesync.Deleted {
 		c.Change = resourcesync.Updated
 	}
 	if err := c.Validate(); err != nil {
 		return err
 	}
 	if !strings.HasPrefix(c.Loc, r.opts.Prefix) {
-		return &resourcesync.Error{Err: resourcesync.ErrInvalid, Loc: resourcesync.Shorten(c.Loc), Msg: "the loc does not begin with the prefix " + r.opts.Prefix}
+		return &resourcesync.Error{Err: resourcesync.ErrInvalid, Loc: resourcesync.Shorten(c.Loc), Msg: "loc lacks the prefix " + r.opts.Prefix}
 	}
 	return nil
 }
 
-func (r *run) gap(g *Gap) {
+func (r *syncRun) addGap(g *Gap) {
 	r.result.Gaps++
 	if g.Loc == "" {
-		r.open = true
+		r.openGap = true
 	} else {
 		r.gaps[g.Loc] = true
 	}
 	r.opts.Gap(g)
 }
 
-// all yields the changes in the order in which they are published.
-func (r *run) all(ctx context.Context) iter.Seq2[*resourcesync.Change, error] {
+// orderedChanges yields the changes in the order in which they are published.
+func (r *syncRun) orderedChanges(ctx context.Context) iter.Seq2[*resourcesync.Change, error] {
 	return func(yield func(*resourcesync.Change, error) bool) {
 		for _, kind := range []uint64{toPublish, toDelete} {
 			if r.changes == nil || kind == toDelete && r.result.Deleted == 0 {
@@ -311,13 +311,13 @@ func (r *run) all(ctx context.Context) iter.Seq2[*resourcesync.Change, error] {
 	}
 }
 
-func (r *run) publish(ctx context.Context) error {
+func (r *syncRun) publish(ctx context.Context) error {
 	b := r.batch(r.result.Cursor)
-	for c, err := range r.all(ctx) {
+	for c, err := range r.orderedChanges(ctx) {
 		switch {
 		case err != nil:
-		case r.opts.Dry != nil:
-			err = r.opts.Dry(c)
+		case r.opts.DryRun != nil:
+			err = r.opts.DryRun(c)
 		default:
 			err = b.Add(ctx, c)
 		}

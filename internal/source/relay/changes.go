@@ -13,87 +13,87 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// changeList looks at a source that has Change Lists.
-func (r *Relay) changeList(ctx context.Context, full, lost bool) (Result, error) {
+// pollChangeLists polls a source that has Change Lists.
+func (r *Relay) pollChangeLists(ctx context.Context, full, lost bool) (Result, error) {
 	compares := r.st.Source.ResourceList != ""
 	if harvest.Ahead(r.st.Mark.Datetime, r.opts.Now()) {
-		r.opts.Note(fmt.Sprintf("the changes that were published end at %s, which is in the future: changes may be missing", r.st.Mark.Datetime.Format(time.RFC3339)))
+		r.opts.Note(fmt.Sprintf("the published changes end at %s, which is in the future: changes may be missing", r.st.Mark.Datetime.Format(time.RFC3339)))
 		full, lost = true, true
 	}
 	if lost && !compares {
 		r.st.Mark, r.st.Seen = Mark{}, harvest.Seen{}
 	}
 	if full && compares {
-		res, err := r.baseline(ctx)
-		many, refused := errors.AsType[*reconcile.TooMany](err)
+		res, err := r.compareWithChanges(ctx)
+		many, refused := errors.AsType[*reconcile.TooManyDeletions](err)
 		switch known := !lost && !r.st.Mark.Datetime.IsZero(); {
-		case errors.Is(err, errShort):
-			r.short(err)
+		case errors.Is(err, errIncompleteLists):
+			r.noteIncomplete(err)
 			if lost {
-				r.st.Mark, r.st.Seen = Mark{}, harvest.Seen{} // read the Change Lists from their beginning
+				r.st.Mark, r.st.Seen = Mark{}, harvest.Seen{} // read the Change Lists from their start
 			}
 		case refused && known: // the new changes are still right
-			res, _, err := r.increments(ctx)
+			res, _, err := r.publishChanges(ctx)
 			return res, errors.Join(many, err)
 		default:
 			return res, err
 		}
 	}
 	was, until := r.st.Mark.Datetime, r.st.Mark.Until
-	res, reach, err := r.increments(ctx)
+	res, reach, err := r.publishChanges(ctx)
 	if err != nil {
 		return res, err
 	}
 	if !was.IsZero() && reach.From.After(was) && reach.From.After(until) {
-		r.opts.Note(fmt.Sprintf("the Change List begins at %s, and what was published ends at %s: changes between are missing", reach.From.Format(time.RFC3339), was.Format(time.RFC3339)))
+		r.opts.Note(fmt.Sprintf("the Change List starts at %s, but the published changes end at %s: changes in between are missing", reach.From.Format(time.RFC3339), was.Format(time.RFC3339)))
 		if compares {
-			return r.mended(ctx, res)
+			return r.compareAfterGap(ctx, res)
 		}
 	}
 	if full && !compares {
-		r.st.Full = r.opts.Now() // there is no list to compare with
+		r.st.ComparedAt = r.opts.Now() // there is no list to compare with
 	}
 	return res, nil
 }
 
-// mended compares everything, because changes are missing before the published ones.
-func (r *Relay) mended(ctx context.Context, before Result) (Result, error) {
-	if err := r.keep(&before); err != nil {
+// compareAfterGap compares everything, because changes are missing before the published ones.
+func (r *Relay) compareAfterGap(ctx context.Context, before Result) (Result, error) {
+	if err := r.saveState(&before); err != nil {
 		return before, err
 	}
-	res, err := r.baseline(ctx)
-	if errors.Is(err, errShort) {
-		r.short(err)
+	res, err := r.compareWithChanges(ctx)
+	if errors.Is(err, errIncompleteLists) {
+		r.noteIncomplete(err)
 		return before, nil
 	}
 	res.add(&before)
 	return res, err
 }
 
-// errShort means that the Resource List is older than the beginning of the Change Lists.
-// Changes between may have been published already, and a comparison would undo them.
-var errShort = errors.New("the Change List does not reach back to the Resource List, so nothing is compared until the source has a newer Resource List")
+// errIncompleteLists means that the Resource List is older than the start of the Change Lists.
+// Changes in between may have been published already, and a comparison would undo them.
+var errIncompleteLists = errors.New("the Change List does not reach back to the Resource List; nothing is compared until the source has a newer Resource List")
 
-// short notes that nothing was compared.
-func (r *Relay) short(err error) {
+// noteIncomplete records that nothing was compared.
+func (r *Relay) noteIncomplete(err error) {
 	r.opts.Note(err.Error())
-	r.st.Full, r.st.Short = r.opts.Now(), true
+	r.st.ComparedAt, r.st.Incomplete = r.opts.Now(), true
 }
 
-// baseline compares everything. The Resource List may be a day old, so the later changes
-// of the Change Lists are applied to it first. The hub is thus compared with the present
-// state of the source, and no outdated state is published. If that state is unknown, the
-// error is errShort; but if the hub knows nothing of the set yet, the list is published.
-func (r *Relay) baseline(ctx context.Context) (Result, error) {
+// compareWithChanges compares everything. The Resource List may be a day old, so the later changes
+// of the Change Lists are applied to it first. The hub is thus compared with the current state of
+// the source, and no outdated state is published. If that state is unknown, the error is
+// errIncompleteLists; but if the hub knows nothing of the set yet, the list is published.
+func (r *Relay) compareWithChanges(ctx context.Context) (Result, error) {
 	begun := r.opts.Now()
-	seen, trust := harvest.Seen{}, r.st.Trust.begin()
+	seen, trust := harvest.Seen{}, r.st.Trust.newSampler()
 	next := new(Mark)
 	var changes harvest.Seen
 	short := false
 	held := uint64(0)
 	list := func(yield func(*feed.Entry, error) bool) {
 		n := uint64(0)
-		for e, err := range r.believed(r.lister.Since(ctx, r.st.Source.ResourceList, &seen), trust) {
+		for e, err := range r.trusted(r.lister.Since(ctx, r.st.Source.ResourceList, &seen), trust) {
 			_, skipped := errors.AsType[*harvest.Skipped](err)
 			if !yield(e, err) || err != nil && !skipped {
 				return
@@ -121,7 +121,7 @@ func (r *Relay) baseline(ctx context.Context) (Result, error) {
 				return
 			}
 			next.add(c, at)
-			pass(c)
+			stripDumpPaths(c)
 			n++
 			if !yield(&feed.Entry{Cursor: feed.Cursor{Position: n}, Change: *c}, nil) {
 				return
@@ -129,30 +129,30 @@ func (r *Relay) baseline(ctx context.Context) (Result, error) {
 		}
 		next.Until = reach.Until
 		if short = reach.From.After(at); short && held > 0 {
-			yield(nil, errShort)
+			yield(nil, errIncompleteLists)
 		} else if short {
-			yield(nil, &reconcile.Gap{Err: fmt.Errorf("the Resource List is of %s, and the Change List begins at %s: what was deleted between them is unknown", at.Format(time.RFC3339), reach.From.Format(time.RFC3339))})
+			yield(nil, &reconcile.Gap{Err: fmt.Errorf("the Resource List is from %s, but the Change List starts at %s: deletions in between are unknown", at.Format(time.RFC3339), reach.From.Format(time.RFC3339))})
 		}
 	}
-	res, err := r.compare(ctx, list, reconcile.Options{Looked: func(l audit.Look) { held = l.Count }})
+	res, err := r.compare(ctx, list, reconcile.Options{OnAudit: func(l audit.Look) { held = l.Count }})
 	if err != nil {
-		return res, NameMove(err, &seen)
+		return res, SetMoved(err, &seen)
 	}
 	next.trim()
-	r.st.Trust, r.st.Mark, r.st.Seen, r.st.Short = trust.end(r.opts.Note), *next, changes, short
+	r.st.Trust, r.st.Mark, r.st.Seen, r.st.Incomplete = trust.result(r.opts.Note), *next, changes, short
 	return res, nil
 }
 
-// increments publishes the new changes of the Change Lists, in their order, while it
-// reads them. After an interruption, the same changes get the same keys again.
-func (r *Relay) increments(ctx context.Context) (res Result, reach harvest.Reach, err error) {
-	res.How = Changes
+// publishChanges publishes the new changes of the Change Lists, in their order, while it reads
+// them. After an interruption, the same changes get the same keys again.
+func (r *Relay) publishChanges(ctx context.Context) (res Result, reach harvest.Reach, err error) {
+	res.Method = Changes
 	was, seen := r.st.Mark, r.st.Seen
 	next := was.next()
-	p := r.batch(&res)
+	p := r.newBatch(&res)
 	for c, err := range r.lister.Changes(ctx, r.st.Source.ChangeList, was.since(), &seen, &reach) {
 		if errors.Is(err, harvest.ErrUnchanged) {
-			res.How = Unchanged
+			res.Method = Unchanged
 			return res, reach, nil
 		}
 		skipped, isSkipped := errors.AsType[*harvest.Skipped](err)
@@ -171,7 +171,7 @@ func (r *Relay) increments(ctx context.Context) (res Result, reach harvest.Reach
 			}
 			continue
 		}
-		pass(c)
+		stripDumpPaths(c)
 		if err := p.Add(ctx, c); err != nil {
 			return res, reach, err
 		}
@@ -185,8 +185,8 @@ func (r *Relay) increments(ctx context.Context) (res Result, reach harvest.Reach
 	return res, reach, nil
 }
 
-func (r *Relay) batch(res *Result) *reconcile.Batch {
-	head, _ := feed.ParseCursor(r.st.Cursor) // the zero cursor, if nothing was published
+func (r *Relay) newBatch(res *Result) *reconcile.Batch {
+	head, _ := feed.ParseCursor(r.st.Cursor) // the zero cursor if nothing was published
 	return reconcile.NewBatch(r.hub, head, func(head feed.Cursor, changes []resourcesync.Change) error {
 		res.Count(head, changes)
 		return nil

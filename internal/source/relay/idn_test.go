@@ -11,8 +11,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A set that has percent-encoded hosts, as hubs once accepted them, gets hosts in ASCII. The
-// bound on deletions holds.
+// A set with percent-encoded hosts, as hubs once accepted them, gets hosts in ASCII. The bound on
+// deletions applies.
 func TestListRepairsHosts(t *testing.T) {
 	dir := t.TempDir()
 	log, err := disklog.Open(t.Context(), filepath.Join(dir, "changes"), disklog.Options{})
@@ -36,7 +36,7 @@ func TestListRepairsHosts(t *testing.T) {
 	w := newWorldOf(t, localhub.StartAt(t, dir), s)
 	s.put("/sitemap.xml", opening+"<url><loc>https://bücher.example/1</loc></url><url><loc>https://bücher.example/2</loc></url></urlset>")
 	w.begin("/sitemap.xml")
-	w.look("compared 2 0 2")
-	w.has("https://xn--bcher-kva.example/1", "https://xn--bcher-kva.example/2")
-	w.look("unchanged 0 0 0")
+	w.pollWant("compared 2 0 2")
+	w.wantLocs("https://xn--bcher-kva.example/1", "https://xn--bcher-kva.example/2")
+	w.pollWant("unchanged 0 0 0")
 }

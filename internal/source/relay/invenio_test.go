@@ -12,14 +12,14 @@ import (
 	"github.com/rshub/rshub/internal/source/relay"
 )
 
-// An invenio answers as the OAI-PMH server of InvenioRDM and Zenodo does
-// (invenio-oaiserver 6.0): it sends every error with status 422, its tokens expire after a
-// minute, it has pages of ten records, and what was deleted vanishes without a trace. If a
-// page ends with the last record, an empty page follows.
+// An invenio answers like the OAI-PMH server of InvenioRDM and Zenodo (invenio-oaiserver 6.0): it
+// sends every error with status 422, its tokens expire after a minute, it has pages of ten records,
+// and deleted records vanish without a trace. If a page ends with the last record, an empty page
+// follows.
 type invenio struct {
 	now     func() time.Time
 	records map[string]time.Time // when each was updated
-	slow    time.Duration        // how much later the request for the next page comes, once
+	slow    time.Duration        // delay of the next request for a page, once
 }
 
 func (s *invenio) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -78,8 +78,8 @@ func (s *invenio) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "<?xml version='1.0' encoding='UTF-8'?>\n<OAI-PMH xmlns=\"http://www.openarchives.org/OAI/2.0/\"><responseDate>%s</responseDate><request verb=\"%[2]s\">http://%[3]s/oai2d</request><%[2]s>%[4]s</%[2]s></OAI-PMH>\n", s.now().Format(form), verb, r.Host, body)
 }
 
-// The recipe for InvenioRDM works: the first look, a quiet one, a token that expires in a
-// window and in a comparison, and a record that is deleted.
+// The recipe for InvenioRDM works: the first poll, one without changes, a token that expires in a
+// window and in a comparison, and a deleted record.
 func TestInvenio(t *testing.T) {
 	s := &invenio{records: map[string]time.Time{}}
 	w := newWorld(t, s)
@@ -101,37 +101,37 @@ func TestInvenio(t *testing.T) {
 	}
 	source.Repository.Loc = "https://a.example/{local}"
 	w.open(&relay.State{Source: source})
-	if res := w.look("compared 30 0 0"); !res.Complete {
-		t.Errorf("Look() = %+v, want complete", res)
+	if res := w.pollWant("compared 30 0 0"); !res.Complete {
+		t.Errorf("Poll() = %+v, want complete", res)
 	}
 	w.clock = w.clock.Add(15 * time.Minute)
-	w.look("changes 0 0 0")
+	w.pollWant("changes 0 0 0")
 	w.notes = nil
 
 	put("new")
 	put("r07")
 	w.clock = w.clock.Add(15 * time.Minute)
-	w.look("changes 0 2 0")
+	w.pollWant("changes 0 2 0")
 
 	for i := range 25 {
 		put(fmt.Sprintf("s%02d", i))
 	}
 	w.clock = w.clock.Add(15 * time.Minute)
 	s.slow = time.Hour
-	w.look("changes 0 25 0")
+	w.pollWant("changes 0 25 0")
 
 	delete(s.records, "r03")
 	w.clock = w.clock.Add(25 * time.Hour)
 	s.slow = time.Hour
-	if res := w.look("compared 0 0 0"); res.Kept != 1 {
-		t.Errorf("Look() = %+v, want 1 kept", res)
+	if res := w.pollWant("compared 0 0 0"); res.Kept != 1 {
+		t.Errorf("Poll() = %+v, want 1 kept", res)
 	}
-	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "the list was started from scratch: the repository answers badResumptionToken") {
+	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "the list was restarted: the repository answers badResumptionToken") {
 		t.Errorf("got notes %q, want one about the token", w.notes)
 	}
 	w.clock = w.clock.Add(25 * time.Hour)
-	w.look("compared 0 0 1")
+	w.pollWant("compared 0 0 1")
 	all = slices.DeleteFunc(all, func(id string) bool { return id == "r03" })
 	slices.Sort(all)
-	w.has(all...)
+	w.wantLocs(all...)
 }

@@ -12,25 +12,24 @@ import (
 )
 
 const (
-	overlap   = time.Hour // of two looks at Change Lists, because a source may add a change late
-	maxRecent = 20_000    // the most changes that a Mark remembers; twice as many if they have one datetime
+	overlap   = time.Hour // overlap of two readings of Change Lists, because a source may add a change late
+	maxRecent = 20_000    // maximum number of changes that a Mark remembers; twice as many if they have the same datetime
 )
 
-// undated is the datetime of a change without a known datetime: such a change
-// is always recent.
+// undated is the datetime of a change without a known datetime, which is always recent.
 var undated = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// A Mark says which changes of a source were already published.
+// A Mark records which changes of a source were already published.
 type Mark struct {
 	Begin    time.Time            `json:"begin"`            // no earlier change is read: everything was compared as of then, or too many changes came since to remember them
-	Datetime time.Time            `json:"datetime"`         // of the newest published change; zero: none
-	Until    time.Time            `json:"until,omitzero"`   // every change up to then was read; zero: the lists do not say
-	Recent   map[string]time.Time `json:"recent,omitempty"` // the published changes of the overlap, by a hash; if empty, all changes after Datetime are new
+	Datetime time.Time            `json:"datetime"`         // datetime of the newest published change; zero means none
+	Until    time.Time            `json:"until,omitzero"`   // all changes up to then were read; zero means that the lists do not say
+	Recent   map[string]time.Time `json:"recent,omitempty"` // published changes of the overlap, by a hash; if empty, all changes after Datetime are new
 
-	read map[string]int // how often the present reading has had an entry of Recent, word for word
+	seenTimes map[string]int // how often the current reading has had exactly this entry of Recent
 }
 
-// since returns the datetime from which on the source has to be read.
+// since returns the datetime from which the source must be read.
 func (m *Mark) since() time.Time {
 	if len(m.Recent) == 0 || m.Datetime.IsZero() {
 		return m.Datetime
@@ -41,9 +40,9 @@ func (m *Mark) since() time.Time {
 	return m.Begin
 }
 
-// next returns the Mark of the next reading, which adds what it reads. The changes of the
-// overlap are still known if this reading does not have them, but the next one again. An
-// undated change is known only as long as each reading has it.
+// next returns the Mark for the next reading, which adds what it reads. It retains the changes of
+// the overlap, in case that reading lacks them but a later one has them again. It retains no
+// undated change: those are known only as long as each reading has them.
 func (m *Mark) next() Mark {
 	recent := maps.Clone(m.Recent)
 	maps.DeleteFunc(recent, func(_ string, at time.Time) bool { return at.Equal(undated) })
@@ -53,9 +52,9 @@ func (m *Mark) next() Mark {
 	return Mark{Begin: m.Begin, Datetime: m.Datetime, Recent: recent}
 }
 
-// keyOf returns a hash that identifies a change. The datetime alone does not: with whole
+// changeKey returns a hash that identifies a change. The datetime alone does not: with whole
 // seconds, two changes of a resource may have the same one.
-func keyOf(c *resourcesync.Change) string {
+func changeKey(c *resourcesync.Change) string {
 	length := int64(-1)
 	if c.Length != nil {
 		length = *c.Length
@@ -65,9 +64,9 @@ func keyOf(c *resourcesync.Change) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:12])
 }
 
-// add adds a change from a reading that began at since, and returns its key.
+// add adds a change from a reading that started at since, and returns its key.
 func (m *Mark) add(c *resourcesync.Change, since time.Time) (key string) {
-	key = keyOf(c)
+	key = changeKey(c)
 	if c.Datetime.After(m.Datetime) {
 		if m.Datetime = c.Datetime; m.Recent == nil {
 			m.Begin, m.Recent = m.Datetime, map[string]time.Time{}
@@ -76,11 +75,11 @@ func (m *Mark) add(c *resourcesync.Change, since time.Time) (key string) {
 	if m.Recent == nil {
 		return key
 	}
-	if m.read == nil {
-		m.read = map[string]int{}
+	if m.seenTimes == nil {
+		m.seenTimes = map[string]int{}
 	}
-	if m.read[key]++; m.read[key] > 1 { // within one datetime, the resource has gone back to what it was
-		key = fmt.Sprintf("%s-%d", key, m.read[key])
+	if m.seenTimes[key]++; m.seenTimes[key] > 1 { // within one datetime, the resource returned to an earlier state
+		key = fmt.Sprintf("%s-%d", key, m.seenTimes[key])
 	}
 	at := c.Datetime
 	if at.Before(since) {
@@ -92,12 +91,12 @@ func (m *Mark) add(c *resourcesync.Change, since time.Time) (key string) {
 	return key
 }
 
-// trim forgets changes before the overlap. If there are still too many, it forgets the
-// oldest, and if too many have one datetime, all. What it forgets is either not read again, or
-// published again with all that follows it. Otherwise, an outdated change would be the last
-// that the hub gets of its resource.
+// trim forgets changes before the overlap. If there are still too many, it forgets the oldest, and
+// if too many have the same datetime, all. A forgotten change is either not read again, or
+// published again together with all later changes. Otherwise, an outdated change would be the last
+// that the hub receives of its resource.
 func (m *Mark) trim() {
-	defer maps.DeleteFunc(m.read, func(key string, _ int) bool {
+	defer maps.DeleteFunc(m.seenTimes, func(key string, _ int) bool {
 		_, recent := m.Recent[key]
 		return !recent
 	})

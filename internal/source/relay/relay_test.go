@@ -28,7 +28,7 @@ import (
 // A hub is a set of a hub in this process.
 type hub struct {
 	reconcile.Set
-	fails int // of the publishes to come, the number of the one that fails after the hub has it; 0: none
+	fails int // number of the next publish that fails after the hub has accepted it; zero means none
 }
 
 var errLost = errors.New("the answer was lost")
@@ -53,7 +53,7 @@ type world struct {
 	url   string // of the source
 	clock time.Time
 	opts  relay.Options
-	state []byte // as it was kept
+	state []byte // as stored
 	notes []string
 	gaps  []string
 }
@@ -85,7 +85,7 @@ func newWorldOf(t *testing.T, running *servertest.Hub, source http.Handler) *wor
 	return w
 }
 
-// begin begins with the source at a path.
+// begin starts with the source at a path.
 func (w *world) begin(path string) {
 	w.t.Helper()
 	source, err := relay.Find(w.t.Context(), w.getter(), w.url+path)
@@ -101,7 +101,7 @@ func (w *world) getter() *harvest.Getter {
 
 func (w *world) open(st *relay.State) { w.relay = relay.New(w.hub, w.getter(), st, w.opts) }
 
-// restart goes on with what was kept.
+// restart continues with the stored state.
 func (w *world) restart() {
 	w.t.Helper()
 	st := new(relay.State)
@@ -111,25 +111,25 @@ func (w *world) restart() {
 	w.open(st)
 }
 
-// look looks, in a process of its own.
-func (w *world) look(want string) relay.Result {
+// pollWant polls, as in a new process.
+func (w *world) pollWant(want string) relay.Result {
 	w.t.Helper()
 	if w.state != nil {
 		w.restart()
 	}
-	res, err := w.relay.Look(w.t.Context())
-	got := fmt.Sprintf("%s %d %d %d", res.How, res.Created, res.Updated, res.Deleted)
+	res, err := w.relay.Poll(w.t.Context())
+	got := fmt.Sprintf("%s %d %d %d", res.Method, res.Created, res.Updated, res.Deleted)
 	if err != nil {
 		got = err.Error()
 	}
 	if got != want && (err == nil || !strings.Contains(got, want)) {
-		w.t.Errorf("the look is %q, not %q", got, want)
+		w.t.Errorf("Poll() = %q, want %q", got, want)
 	}
 	return res
 }
 
-// has checks what the hub holds: the locs below the source, and the change of each.
-func (w *world) has(want ...string) {
+// wantLocs checks the contents of the hub: the locs below the source, and the change of each.
+func (w *world) wantLocs(want ...string) {
 	w.t.Helper()
 	_, body := servertest.Do(w.t, http.MethodGet, w.base+"/sets/demo/resources", "", "Accept", "application/json")
 	var page struct{ Resources []struct{ Loc string } }
@@ -141,7 +141,7 @@ func (w *world) has(want ...string) {
 		all = append(all, strings.TrimPrefix(r.Loc, "https://a.example/"))
 	}
 	if !slices.Equal(all, want) {
-		w.t.Errorf("the hub has %q, not %q", all, want)
+		w.t.Errorf("hub has %q, want %q", all, want)
 	}
 }
 
@@ -206,42 +206,42 @@ func TestList(t *testing.T) {
 	w := newWorld(t, s)
 	s.put("/sitemap.xml", listOf("a@2026-01-01", "b@2026-01-01", "c", "a@2026-01-01"))
 	w.begin("/sitemap.xml")
-	if res := w.look("compared 3 0 0"); !res.Complete || res.Listed != 3 {
-		t.Errorf("the result is %+v", res)
+	if res := w.pollWant("compared 3 0 0"); !res.Complete || res.Listed != 3 {
+		t.Errorf("Poll() = %+v", res)
 	}
-	w.has("a", "b", "c")
-	w.look("unchanged 0 0 0")
+	w.wantLocs("a", "b", "c")
+	w.pollWant("unchanged 0 0 0")
 	s.put("/sitemap.xml", listOf("a@2026-02-01", "c", "d"))
-	w.look("compared 1 1 1")
-	w.has("a", "c", "d")
-	w.look("unchanged 0 0 0")
+	w.pollWant("compared 1 1 1")
+	w.wantLocs("a", "c", "d")
+	w.pollWant("unchanged 0 0 0")
 
-	// What breaks deletes nothing, and the next look finds what it missed.
+	// A broken list deletes nothing, and the next poll finds the changes that it missed.
 	whole := listOf("c", "d", "e")
 	for _, broken := range []string{"", whole[:len(whole)-20], "<html/>", "oops"} {
 		s.put("/sitemap.xml", broken)
-		w.look("the list (")
+		w.pollWant("the list (")
 	}
 	s.put("/sitemap.xml", listOf())
-	w.look("the source has no resource at all")
-	w.has("a", "c", "d")
+	w.pollWant("the source lists no resources")
+	w.wantLocs("a", "c", "d")
 	s.put("/sitemap.xml", whole)
 	w.hub.fails = 1
-	w.look("the answer was lost")
-	w.look("compared 0 0 0") // the hub had it
-	w.has("c", "d", "e")
+	w.pollWant("the answer was lost")
+	w.pollWant("compared 0 0 0") // the hub had it
+	w.wantLocs("c", "d", "e")
 
-	// A server that says unchanged is not believed for ever.
-	w.look("unchanged 0 0 0")
+	// A server that reports no change is not believed forever.
+	w.pollWant("unchanged 0 0 0")
 	w.clock = w.clock.Add(25 * time.Hour)
-	w.look("compared 0 0 0")
+	w.pollWant("compared 0 0 0")
 
 	// The hub lost everything.
 	if err := w.forget(); err != nil {
 		t.Fatal(err)
 	}
-	w.look("compared 3 0 0")
-	w.has("c", "d", "e")
+	w.pollWant("compared 3 0 0")
+	w.wantLocs("c", "d", "e")
 }
 
 // forget deletes the set at the hub.
@@ -254,7 +254,7 @@ func (w *world) forget() error {
 }
 
 // A site that writes the time of the request as lastmod is published twice, and no more.
-func TestListOfNow(t *testing.T) {
+func TestListWithRequestTimes(t *testing.T) {
 	s := new(site)
 	w := newWorld(t, s)
 	names := func(day int, n int) (all []string) {
@@ -265,21 +265,21 @@ func TestListOfNow(t *testing.T) {
 	}
 	s.put("/sitemap.xml", listOf(names(1, 20)...))
 	w.begin("/sitemap.xml")
-	w.look("compared 20 0 0")
+	w.pollWant("compared 20 0 0")
 	s.put("/sitemap.xml", listOf(names(2, 20)...))
-	w.look("compared 0 20 0")
+	w.pollWant("compared 0 20 0")
 	s.put("/sitemap.xml", listOf(names(3, 20)...))
-	w.look("compared 0 20 0")
+	w.pollWant("compared 0 20 0")
 	s.put("/sitemap.xml", listOf(names(4, 21)...))
-	w.look("compared 1 0 0")
+	w.pollWant("compared 1 0 0")
 	s.put("/sitemap.xml", listOf(names(5, 20)...))
-	w.look("compared 0 0 1")
-	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "lastmod moves") {
-		t.Errorf("the notes are %q", w.notes)
+	w.pollWant("compared 0 0 1")
+	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "lastmod changes") {
+		t.Errorf("got notes %q", w.notes)
 	}
 }
 
-// changesOf returns a Change List that begins at a minute, of NAME CHANGE MINUTE.
+// changesOf returns a Change List that starts at a minute, of NAME CHANGE MINUTE.
 func changesOf(from int, changes ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `%s<rs:md capability="changelist" from="%s"/>`, opening, minute(from))
@@ -301,16 +301,16 @@ func TestChangeList(t *testing.T) {
 	w := newWorld(t, s)
 	s.put("/changes.xml", changesOf(0, "a created 1", "b created 2", "a updated 3"))
 	w.begin("/changes.xml")
-	w.look("changes 2 1 0")
-	w.look("unchanged 0 0 0")
+	w.pollWant("changes 2 1 0")
+	w.pollWant("unchanged 0 0 0")
 	s.put("/changes.xml", changesOf(0, "a created 1", "b created 2", "a updated 3", "late created 2", "b deleted 4", "c created 4"))
-	w.look("changes 2 0 1")
-	w.has("a", "c", "late")
-	// The answer is lost: the next look does not publish again.
+	w.pollWant("changes 2 0 1")
+	w.wantLocs("a", "c", "late")
+	// The response is lost: the next poll does not publish again.
 	s.put("/changes.xml", changesOf(0, "b deleted 4", "c created 4", "d created 5"))
 	w.hub.fails = 1
-	w.look("the answer was lost")
-	w.look("changes 1 0 0")
+	w.pollWant("the answer was lost")
+	w.pollWant("changes 1 0 0")
 	batches, cursor := 0, ""
 	for b, err := range w.hub.Client.Follow(t.Context(), "demo", "start", client.FollowOptions{Wait: 1}) {
 		if err != nil {
@@ -318,7 +318,7 @@ func TestChangeList(t *testing.T) {
 		}
 		for i := range b.Entries {
 			if c := b.Entries[i].Change; len(c.Links) != 1 || c.Links[0].Rel != "via" || c.Datetime.IsZero() {
-				t.Errorf("a change is %+v", c)
+				t.Errorf("got change %+v", c)
 			}
 			batches++
 		}
@@ -327,20 +327,20 @@ func TestChangeList(t *testing.T) {
 		}
 	}
 	if !strings.HasPrefix(cursor, "7-") {
-		t.Errorf("the log ends at %s", cursor)
+		t.Errorf("head of the log = %s", cursor)
 	}
 	s.put("/changes.xml", changesOf(60, "e created 61"))
-	w.look("changes 1 0 0")
-	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "changes between are missing") {
-		t.Errorf("the notes are %q", w.notes)
+	w.pollWant("changes 1 0 0")
+	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "changes in between are missing") {
+		t.Errorf("got notes %q", w.notes)
 	}
 	s.put("/changes.xml", strings.Replace(changesOf(60, "f created 62"), `change="created"`, "", 1))
-	w.look("entry 1 (https://a.example/f): change is missing")
-	w.has("a", "c", "d", "e", "late")
+	w.pollWant("entry 1 (https://a.example/f): change is missing")
+	w.wantLocs("a", "c", "d", "e", "late")
 }
 
-// A change of the future is published, and hides nothing of what comes after it.
-func TestFuture(t *testing.T) {
+// A change with a datetime in the future is published, and hides no later change.
+func TestChangeInTheFuture(t *testing.T) {
 	later := func(doc string, minutes ...int) string {
 		for _, m := range minutes {
 			doc = strings.ReplaceAll(doc, `datetime="`+minute(m)+`"`, `datetime="2099-01-01T00:00:00Z"`)
@@ -351,22 +351,22 @@ func TestFuture(t *testing.T) {
 	w := newWorld(t, s)
 	s.put("/changes.xml", changesOf(0, "a created 1"))
 	w.begin("/changes.xml")
-	w.look("changes 1 0 0")
+	w.pollWant("changes 1 0 0")
 	s.put("/changes.xml", later(changesOf(0, "a created 1", "b created 59"), 59))
-	w.look("changes 1 0 0")
-	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "lies in the future") {
-		t.Errorf("the notes are %q", w.notes)
+	w.pollWant("changes 1 0 0")
+	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "datetime is in the future") {
+		t.Errorf("got notes %q", w.notes)
 	}
 	s.put("/changes.xml", later(changesOf(0, "a created 1", "b created 59", "c created 2", "a deleted 58"), 59, 58))
-	w.look("changes 1 0 1")
-	w.has("b", "c")
-	for i := range 3 { // it is not published again as the others go on
+	w.pollWant("changes 1 0 1")
+	w.wantLocs("b", "c")
+	for i := range 3 { // it is not published again with the other changes
 		s.put("/changes.xml", later(changesOf(0, "a created 1", "b created 59", "c created 2", "a deleted 58", fmt.Sprintf("d%d created %d", i, 3+i)), 59, 58))
-		w.look("changes 1 0 0")
+		w.pollWant("changes 1 0 0")
 	}
 	s.put("/changes.xml", later(changesOf(0, "a created 1", "b created 59", "c created 2", "a deleted 58", "d2 created 5", "b deleted 6"), 59, 58))
-	w.look("changes 0 0 1") // b is deleted behind its change of the future
-	// A mark that lies in the future says nothing.
+	w.pollWant("changes 0 0 1") // b is deleted after its change in the future
+	// A mark in the future is ignored.
 	st := new(relay.State)
 	if err := json.Unmarshal(w.state, st); err != nil {
 		t.Fatal(err)
@@ -377,12 +377,12 @@ func TestFuture(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.put("/changes.xml", changesOf(0, "e created 40"))
-	w.look("changes 1 0 0")
+	w.pollWant("changes 1 0 0")
 }
 
-// A resource changes twice within one second of a source whose datetimes have whole seconds,
-// before a look and after it. What the first change had too is no reason to take the second
-// one for the first.
+// A resource changes twice within one second of a source whose datetimes have whole seconds, before
+// a poll and after it. The second change is not mistaken for the first, although they have
+// properties in common.
 func TestChangesOfOneSecond(t *testing.T) {
 	for name, versions := range map[string][2]string{
 		"hash":    {`hash="md5:` + strings.Repeat("a", 32) + `"`, `hash="md5:` + strings.Repeat("b", 32) + `"`},
@@ -404,50 +404,50 @@ func TestChangesOfOneSecond(t *testing.T) {
 			w := newWorld(t, s)
 			s.put("/changes.xml", list(changed(versions[0])))
 			w.begin("/changes.xml")
-			w.look("changes 0 1 0")
+			w.pollWant("changes 0 1 0")
 			s.put("/changes.xml", list(changed(versions[0]), changed(versions[1])))
-			w.look("changes 0 1 0")
+			w.pollWant("changes 0 1 0")
 			s.put("/changes.xml", list(changed(versions[0]), changed(versions[1]))+"\n")
-			w.look("changes 0 0 0")
+			w.pollWant("changes 0 0 0")
 		})
 	}
 }
 
-// A resource goes back to what it was within one datetime of the source, so an entry of the list
-// comes again word for word. The second one is a change of its own.
+// A resource returns to an earlier state within one datetime of the source, so an entry of the list
+// is repeated exactly. The second one is a separate change.
 func TestSameChangeAgain(t *testing.T) {
 	s := new(site)
 	w := newWorld(t, s)
 	s.put("/changes.xml", changesOf(0, "a created 1", "a deleted 1"))
 	w.begin("/changes.xml")
-	w.look("changes 1 0 1")
+	w.pollWant("changes 1 0 1")
 	for i, list := range []string{changesOf(0, "a created 1", "a deleted 1", "a created 1"), changesOf(0, "a created 1", "a deleted 1", "a created 1", "b created 2")} {
 		s.put("/changes.xml", list)
-		w.look("changes 1 0 0")
-		w.has([]string{"a", "b"}[:i+1]...)
+		w.pollWant("changes 1 0 0")
+		w.wantLocs([]string{"a", "b"}[:i+1]...)
 	}
 	s.put("/changes.xml", changesOf(0, "a created 1", "a deleted 1", "a created 1", "b created 2", "a deleted 2"))
-	w.look("changes 0 0 1")
-	w.has("b")
+	w.pollWant("changes 0 0 1")
+	w.wantLocs("b")
 }
 
-// A Change List that lacks older changes at one look, and has them again at the next, as while
-// it is rotated, does not bring back what was deleted.
-func TestChangesComeBack(t *testing.T) {
+// A Change List that lacks older changes in one poll and has them again in the next, as during
+// rotation, does not restore deleted resources.
+func TestOldChangesReappear(t *testing.T) {
 	s := new(site)
 	w := newWorld(t, s)
 	s.put("/changes.xml", changesOf(0, "a created 1", "b created 2", "a deleted 3"))
 	w.begin("/changes.xml")
-	w.look("changes 2 0 1")
+	w.pollWant("changes 2 0 1")
 	s.put("/changes.xml", changesOf(3, "a deleted 3"))
-	w.look("changes 0 0 0")
+	w.pollWant("changes 0 0 0")
 	s.put("/changes.xml", changesOf(0, "a created 1", "b created 2", "a deleted 3", "c created 4"))
-	w.look("changes 1 0 0")
-	w.has("b", "c")
+	w.pollWant("changes 1 0 0")
+	w.wantLocs("b", "c")
 }
 
-// A source that has both: the Resource List is the beginning, and mends what is missing.
-func TestCapabilityList(t *testing.T) {
+// A source has both: the Resource List is the start, and repairs missing changes.
+func TestResourceAndChangeLists(t *testing.T) {
 	s := new(site)
 	w := newWorld(t, s)
 	list := func(at int, resources ...string) string {
@@ -457,19 +457,19 @@ func TestCapabilityList(t *testing.T) {
 	s.put("/list.xml", list(10, "a@"+minute(1), "b@"+minute(2)))
 	s.put("/changes.xml", changesOf(0, "b created 2", "gone deleted 8", "c created 11"))
 	w.begin("/cap.xml")
-	w.look("compared 3 0 0")
-	w.has("a", "b", "c")
+	w.pollWant("compared 3 0 0")
+	w.wantLocs("a", "b", "c")
 	s.put("/changes.xml", changesOf(0, "b created 2", "gone deleted 8", "c created 11", "a deleted 12"))
-	w.look("changes 0 0 1")
-	// The Change List was cut off before what was published.
+	w.pollWant("changes 0 0 1")
+	// The Change List was cut off before the published changes.
 	s.put("/changes.xml", changesOf(30, "e created 31"))
 	s.put("/list.xml", list(32, "b@"+minute(2), "c@"+minute(11), "d@"+minute(20), "e@"+minute(31)))
-	res := w.look("compared 2 0 0") // e was published by its change; c had no lastmod there, so it cannot be compared
+	res := w.pollWant("compared 2 0 0") // e was published by its change; c had no lastmod there, so it cannot be compared
 	if res.Cursor.IsZero() || len(w.notes) != 1 {
-		t.Errorf("the result is %+v, the notes are %q", res, w.notes)
+		t.Errorf("Poll() = %+v with notes %q", res, w.notes)
 	}
-	w.has("b", "c", "d", "e")
-	w.look("unchanged 0 0 0")
+	w.wantLocs("b", "c", "d", "e")
+	w.pollWant("unchanged 0 0 0")
 }
 
 // both returns a site with a Resource List and a Change List.
@@ -479,50 +479,50 @@ func both() *site {
 	return s
 }
 
-// resourcesAt returns a Resource List that was made at a minute, as listOf has it.
+// resourcesAt returns a Resource List created at a minute, in the form of listOf.
 func resourcesAt(at int, resources ...string) string {
 	return strings.Replace(listOf(resources...), opening, opening+`<rs:md capability="resourcelist" at="`+minute(at)+`"/>`, 1)
 }
 
-// A Resource List that is made nightly is compared together with what changed since: nothing
-// is published that would be wrong by now.
-func TestStaleList(t *testing.T) {
+// A nightly Resource List is compared together with the changes since: no outdated state is
+// published.
+func TestStaleResourceList(t *testing.T) {
 	s := both()
 	w := newWorld(t, s)
 	s.put("/list.xml", resourcesAt(10, "a@"+minute(1), "b@"+minute(2), "c@"+minute(3)))
 	changes := []string{"a deleted 11", "d created 12", "b updated 13", "e created 14", "e deleted 15"}
 	s.put("/changes.xml", changesOf(0, changes...))
 	w.begin("/cap.xml")
-	w.look("compared 3 0 0") // b, c and d as they are now
-	w.has("b", "c", "d")
+	w.pollWant("compared 3 0 0") // the current b, c and d
+	w.wantLocs("b", "c", "d")
 	for i := range 3 {
 		w.clock = w.clock.Add(25 * time.Hour)
-		w.look("compared 0 0 0")
+		w.pollWant("compared 0 0 0")
 		changes = append(changes, fmt.Sprintf("n%d created %d", i, 20+i))
 		s.put("/changes.xml", changesOf(0, changes...))
-		w.look("changes 1 0 0")
+		w.pollWant("changes 1 0 0")
 	}
 	w.clock = w.clock.Add(25 * time.Hour)
-	w.look("compared 0 0 0")
-	w.has("b", "c", "d", "n0", "n1", "n2")
+	w.pollWant("compared 0 0 0")
+	w.wantLocs("b", "c", "d", "n0", "n1", "n2")
 
-	// The Change Lists do not reach back to the list: to compare would take back what they said.
+	// The Change Lists do not reach back to the list: a comparison would revert their changes.
 	s.put("/changes.xml", changesOf(21, "n1 created 21", "n2 created 22", "c deleted 30"))
 	w.clock = w.clock.Add(25 * time.Hour)
-	w.look("changes 0 0 1")
-	w.has("b", "d", "n0", "n1", "n2")
-	w.look("unchanged 0 0 0")
+	w.pollWant("changes 0 0 1")
+	w.wantLocs("b", "d", "n0", "n1", "n2")
+	w.pollWant("unchanged 0 0 0")
 	if n := len(w.notes); n != 1 || !strings.Contains(w.notes[0], "does not reach back to the Resource List") {
-		t.Errorf("the notes are %q", w.notes)
+		t.Errorf("got notes %q", w.notes)
 	}
 	s.put("/list.xml", resourcesAt(40, "b@"+minute(13), "n2@"+minute(22), "x@"+minute(39)))
 	s.put("/changes.xml", changesOf(21, "n1 created 21", "n2 created 22", "c deleted 30", "y created 41"))
 	w.clock = w.clock.Add(61 * time.Minute)
-	w.look("compared 2 0 3")
-	w.has("b", "n2", "x", "y")
+	w.pollWant("compared 2 0 3")
+	w.wantLocs("b", "n2", "x", "y")
 }
 
-// A comparison that is refused does not keep back what the Change Lists say.
+// A refused comparison does not hold back the changes of the Change Lists.
 func TestRefusedComparison(t *testing.T) {
 	s := both()
 	w := newWorld(t, s)
@@ -533,20 +533,20 @@ func TestRefusedComparison(t *testing.T) {
 	s.put("/list.xml", resourcesAt(10, names...))
 	s.put("/changes.xml", changesOf(0))
 	w.begin("/cap.xml")
-	w.look("compared 30 0 0")
+	w.pollWant("compared 30 0 0")
 	s.put("/list.xml", resourcesAt(20, names[:10]...))
 	var changes []string
 	for i := range 3 {
 		changes = append(changes, fmt.Sprintf("new%d created %d", i, 30+i))
 		s.put("/changes.xml", changesOf(0, changes...))
 		w.clock = w.clock.Add(25 * time.Hour)
-		if res := w.look("20 of the "); res.Created != 1 {
-			t.Errorf("look %d publishes %+v", i, res)
+		if res := w.pollWant("20 of the "); res.Created != 1 {
+			t.Errorf("poll %d: Poll() = %+v", i, res)
 		}
 	}
 	var err error
 	if w.opts.MaxDelete, err = reconcile.ParseBound("20"); err != nil {
 		t.Fatal(err)
 	}
-	w.look("compared 0 0 20")
+	w.pollWant("compared 0 0 20")
 }

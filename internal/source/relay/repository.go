@@ -15,37 +15,37 @@ import (
 )
 
 const (
-	missedFor   = 20 * time.Hour // a vanished record is deleted when it was missing twice, this far apart
-	maxNameless = 1_000          // the most records without a URL that are remembered
-	maxMissing  = 100_000        // the most missing resources that are remembered
+	missingFor  = 20 * time.Hour // a vanished record is deleted after it was missing twice, this far apart
+	maxNameless = 1_000          // maximum number of records without a URL that are remembered
+	maxMissing  = 100_000        // maximum number of missing resources that are remembered
 )
 
-func (r *Relay) repository(ctx context.Context, full, lost bool) (Result, error) {
+func (r *Relay) pollRepository(ctx context.Context, full, lost bool) (Result, error) {
 	if !full {
-		res, err := r.news(ctx)
-		if !errors.Is(err, oaipmh.ErrFull) {
+		res, err := r.publishNews(ctx)
+		if !errors.Is(err, oaipmh.ErrNeedsList) {
 			return res, err
 		}
-		r.opts.Note(fmt.Sprintf("everything is compared: %v", err))
+		r.opts.Note(fmt.Sprintf("comparing everything: %v", err))
 	}
-	res, err := r.harvestAll(ctx)
-	if _, refused := errors.AsType[*reconcile.TooMany](err); !refused || !full || lost || r.st.Held == 0 {
+	res, err := r.compareRepository(ctx)
+	if _, refused := errors.AsType[*reconcile.TooManyDeletions](err); !refused || !full || lost || r.st.Held == 0 {
 		return res, err
 	}
-	news, failed := r.news(ctx) // what is new is still right
-	if errors.Is(failed, oaipmh.ErrFull) {
+	news, failed := r.publishNews(ctx) // new changes are still right
+	if errors.Is(failed, oaipmh.ErrNeedsList) {
 		return res, err
 	}
 	return news, errors.Join(err, failed)
 }
 
-// news publishes what is new in the repository since the last look. The error is oaipmh.ErrFull
-// if only a comparison of everything can tell.
-func (r *Relay) news(ctx context.Context) (Result, error) {
+// publishNews publishes the changes in the repository since the last poll. The error is
+// oaipmh.ErrFull if only a full comparison can find them.
+func (r *Relay) publishNews(ctx context.Context) (Result, error) {
 	h := r.st.Source.Repository.harvest(r)
 	res := Result{}
-	h.Bad = func(b *oaipmh.Bad) {
-		if b.None {
+	h.Bad = func(b *oaipmh.BadRecord) {
+		if b.NoResource {
 			r.opts.Note(b.Error())
 			return
 		}
@@ -56,16 +56,15 @@ func (r *Relay) news(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	res.How = Changes
-	// A repository that rebuilds its index may report everything as deleted for a
-	// while.
+	res.Method = Changes
+	// A repository that rebuilds its index may report everything as deleted for a while.
 	var news Result
 	news.Count(feed.Cursor{}, changes)
 	deleted, held := uint64(news.Deleted), max(r.st.Held, 1)
-	if err := r.st.Toll.Check(r.opts.MaxDelete, deleted, held, held, r.opts.Now()); err != nil {
+	if err := r.st.Deletions.Check(r.opts.MaxDelete, deleted, held, held, r.opts.Now()); err != nil {
 		return res, err
 	}
-	p := r.batch(&res)
+	p := r.newBatch(&res)
 	for i := range changes {
 		if err := p.Add(ctx, &changes[i]); err != nil {
 			return res, err
@@ -74,22 +73,22 @@ func (r *Relay) news(ctx context.Context) (Result, error) {
 	if err := p.Send(ctx); err != nil {
 		return res, err
 	}
-	r.st.Toll.Count(r.opts.MaxDelete, deleted, held, r.opts.Now())
+	r.st.Deletions.Add(r.opts.MaxDelete, deleted, held, r.opts.Now())
 	r.st.Harvest = *next
 	return res, nil
 }
 
-// harvestAll compares all records of the repository with the hub.
-func (r *Relay) harvestAll(ctx context.Context) (Result, error) {
+// compareRepository compares all records of the repository with the hub.
+func (r *Relay) compareRepository(ctx context.Context) (Result, error) {
 	h := r.st.Source.Repository.harvest(r)
 	next := r.st.Harvest
-	missing := r.st.Missing // stays so unless the list is whole
-	n := &nameless{was: r.st.Nameless, now: map[string]int64{}, at: r.opts.Now().Unix()}
-	res, err := r.compare(ctx, r.records(h.Resources(ctx, &next), n), reconcile.Options{Missing: func() (keep func(string) bool, whole bool) {
+	missing := r.st.Missing // unchanged unless the list is complete
+	n := &namelessRecords{was: r.st.Nameless, now: map[string]int64{}, at: r.opts.Now().Unix()}
+	res, err := r.compare(ctx, r.convertGaps(h.Resources(ctx, &next), n), reconcile.Options{KeepMissing: func() (keep func(string) bool, whole bool) {
 		missing = map[string]int64{}
 		return func(loc string) bool {
 			since, before := r.st.Missing[loc]
-			if before && n.at-since >= int64(missedFor/time.Second) && n.allBefore(since) {
+			if before && n.at-since >= int64(missingFor/time.Second) && n.allFoundBefore(since) {
 				return false
 			}
 			if !before {
@@ -99,7 +98,7 @@ func (r *Relay) harvestAll(ctx context.Context) (Result, error) {
 				missing[loc] = since
 			}
 			return true
-		}, !n.fresh // with a new record it is unknown which of them are gone, and allBefore is false
+		}, !n.fresh // with a new record it is unknown which resources were removed, and allFoundBefore is false
 	}})
 	res.Gaps += n.count
 	if err != nil {
@@ -109,23 +108,23 @@ func (r *Relay) harvestAll(ctx context.Context) (Result, error) {
 	return res, nil
 }
 
-// nameless are records without a known URL, such as one without an identifier. A resource
-// that vanishes may be one of them, unless all of them were already listed without a URL
-// while the resource was still listed, too.
+// namelessRecords are records without a known URL, such as one without an identifier. A resource
+// that vanishes may be one of them, unless all of them were already listed without a URL while the
+// resource was still listed, too.
 //
-// For example, one comparison finds the resources A and B. The next one finds only B, and a
-// record without a URL: that may be A. So A is not deleted as long as the record is listed.
-// When B vanishes later, it is not that record, which was there beside B. So B is deleted
-// when it was missing twice.
-type nameless struct {
-	was, now map[string]int64 // when each record was found first, in seconds since 1970: as the last comparison knew it, and this one
-	at       int64            // the time of this comparison
+// For example, one comparison finds the resources A and B. The next one finds only B and a record
+// without a URL, which may be A. So A is not deleted as long as the record is listed. If B vanishes
+// later, it is not that record, which was listed together with B. So B is deleted after it was
+// missing twice.
+type namelessRecords struct {
+	was, now map[string]int64 // when each record was first found, in Unix seconds: as of the last comparison, and of this one
+	at       int64            // time of this comparison
 	count    int
-	fresh    bool // a record may be here for the first time: it may be any resource that is missing
+	fresh    bool // whether a record may be new: it may be any resource that is missing
 }
 
-// see adds a record. Records that look the same differ by their number.
-func (n *nameless) see(b *oaipmh.Bad) {
+// add adds a record. Records with the same identifier and datestamp differ by a number.
+func (n *namelessRecords) add(b *oaipmh.BadRecord) {
 	n.count++
 	sum := sha256.Sum256([]byte(b.Identifier + "\n" + b.Datestamp))
 	key := base64.RawURLEncoding.EncodeToString(sum[:12])
@@ -146,9 +145,9 @@ func (n *nameless) see(b *oaipmh.Bad) {
 	}
 }
 
-// allBefore reports whether all records were found before the comparison at t, which was the
+// allFoundBefore reports whether all records were found before the comparison at t, which was the
 // first that missed a resource. If so, none of them is that resource.
-func (n *nameless) allBefore(t int64) bool {
+func (n *namelessRecords) allFoundBefore(t int64) bool {
 	for _, since := range n.now {
 		if since >= t {
 			return false
@@ -157,19 +156,19 @@ func (n *nameless) allBefore(t int64) bool {
 	return !n.fresh
 }
 
-// records converts a doubt about a list of records into a gap, and leaves out records
-// without a resource.
-func (r *Relay) records(list iter.Seq2[*feed.Entry, error], n *nameless) iter.Seq2[*feed.Entry, error] {
+// convertGaps converts a doubt about a list of convertGaps into a gap, and omits convertGaps without a
+// resource.
+func (r *Relay) convertGaps(list iter.Seq2[*feed.Entry, error], n *namelessRecords) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		for e, err := range list {
-			bad, isBad := errors.AsType[*oaipmh.Bad](err)
-			if isBad && bad.None {
+			bad, isBad := errors.AsType[*oaipmh.BadRecord](err)
+			if isBad && bad.NoResource {
 				r.opts.Note(bad.Error())
 				continue
 			}
 			if isBad {
 				r.opts.Gap(bad)
-				n.see(bad)
+				n.add(bad)
 				continue
 			}
 			if _, doubt := errors.AsType[*oaipmh.Doubt](err); doubt {

@@ -12,28 +12,28 @@ import (
 	"github.com/rshub/rshub/internal/testutil/servertest"
 )
 
-// While a list has an entry whose loc cannot be read, nothing is deleted, and each look
-// names the entry.
+// While a list has an entry with an unreadable loc, nothing is deleted, and each poll names the
+// entry.
 func TestListSkips(t *testing.T) {
 	s := new(site)
 	w := newWorld(t, s)
 	s.put("/sitemap.xml", listOf("a", "b", "sun1", "sun2"))
 	w.begin("/sitemap.xml")
-	w.look("compared 4 0 0")
+	w.pollWant("compared 4 0 0")
 	s.put("/sitemap.xml", listOf("a", "c", "sun&#55356;&#57118;", "sun&#55356;&#57119;"))
 	for _, want := range []string{"compared 1 0 0", "compared 0 0 0"} {
 		w.gaps = nil
-		if res := w.look(want); res.Gaps != 2 || res.Deleted != 0 {
-			t.Errorf("Look() = %+v, want 2 gaps and 0 deleted", res)
+		if res := w.pollWant(want); res.Gaps != 2 || res.Deleted != 0 {
+			t.Errorf("Poll() = %+v, want 2 gaps and 0 deleted", res)
 		}
 		if len(w.gaps) != 2 || !strings.Contains(w.gaps[0], "entry 3 (https://a.example/sun") || !strings.Contains(w.gaps[1], "entry 4 (https://a.example/sun") {
 			t.Errorf("got gaps %q, want entries 3 and 4", w.gaps)
 		}
-		w.has("a", "b", "c", "sun1", "sun2")
+		w.wantLocs("a", "b", "c", "sun1", "sun2")
 	}
 	s.put("/sitemap.xml", listOf("a", "c", "sun2"))
-	if res := w.look("compared 0 0 2"); res.Gaps != 0 {
-		t.Errorf("Look() = %+v, want no gap", res)
+	if res := w.pollWant("compared 0 0 2"); res.Gaps != 0 {
+		t.Errorf("Poll() = %+v, want no gap", res)
 	}
 }
 
@@ -43,31 +43,31 @@ func TestListSkipsFirst(t *testing.T) {
 	w := newWorld(t, s)
 	s.put("/sitemap.xml", listOf("a", "b&"))
 	w.begin("/sitemap.xml")
-	if res := w.look("compared 1 0 0"); res.Complete || res.Gaps != 1 {
-		t.Errorf("Look() = %+v, want 1 gap and not complete", res)
+	if res := w.pollWant("compared 1 0 0"); res.Complete || res.Gaps != 1 {
+		t.Errorf("Poll() = %+v, want 1 gap and not complete", res)
 	}
 	s.put("/sitemap.xml", listOf("a", "b"))
-	if res := w.look("compared 1 0 0"); !res.Complete {
-		t.Errorf("Look() = %+v, want complete", res)
+	if res := w.pollWant("compared 1 0 0"); !res.Complete {
+		t.Errorf("Poll() = %+v, want complete", res)
 	}
 }
 
-// A change whose loc cannot be read is named once, and all others are published.
+// A change with an unreadable loc is named once, and all others are published.
 func TestChangeListSkips(t *testing.T) {
 	s := new(site)
 	w := newWorld(t, s)
 	s.put("/changes.xml", changesOf(0, "a created 1", "b created 2"))
 	w.begin("/changes.xml")
-	w.look("changes 2 0 0")
+	w.pollWant("changes 2 0 0")
 	s.put("/changes.xml", changesOf(0, "a created 1", "b created 2", "c& created 3", "b deleted 4", "d created 5"))
-	if res := w.look("changes 1 0 1"); res.Gaps != 1 {
-		t.Errorf("Look() = %+v, want 1 gap", res)
+	if res := w.pollWant("changes 1 0 1"); res.Gaps != 1 {
+		t.Errorf("Poll() = %+v, want 1 gap", res)
 	}
 	s.put("/changes.xml", changesOf(0, "a created 1", "b created 2", "c& created 3", "b deleted 4", "d created 5", "e created 6"))
-	if res := w.look("changes 1 0 0"); res.Gaps != 0 {
-		t.Errorf("Look() = %+v, want no gap", res)
+	if res := w.pollWant("changes 1 0 0"); res.Gaps != 0 {
+		t.Errorf("Poll() = %+v, want no gap", res)
 	}
-	w.has("a", "d", "e")
+	w.wantLocs("a", "d", "e")
 	if len(w.gaps) != 1 || !strings.Contains(w.gaps[0], "entry 3 (https://a.example/c") {
 		t.Errorf("got gaps %q, want one for entry 3", w.gaps)
 	}
@@ -89,20 +89,20 @@ func TestBaselineSkips(t *testing.T) {
 			s.put("/list.xml", list("a|b"))
 			s.put("/changes.xml", changesOf(0))
 			w.begin("/capabilities.xml")
-			w.look("compared 2 0 0")
+			w.pollWant("compared 2 0 0")
 			s.put("/list.xml", list(docs[0]))
 			s.put("/changes.xml", changesOf(0, slices.DeleteFunc([]string{docs[1]}, func(s string) bool { return s == "" })...))
 			w.clock = w.clock.Add(25 * time.Hour)
-			if res := w.look("compared 0 0 0"); res.Gaps != 1 {
-				t.Errorf("Look() = %+v, want 1 gap", res)
+			if res := w.pollWant("compared 0 0 0"); res.Gaps != 1 {
+				t.Errorf("Poll() = %+v, want 1 gap", res)
 			}
-			w.has("a", "b")
+			w.wantLocs("a", "b")
 		})
 	}
 }
 
-// A refusal names the host that the list was redirected to, because all resources of a site
-// that has moved look new.
+// A refusal names the host that the list was redirected to, because all resources of a site that
+// has moved look new.
 func TestListMoved(t *testing.T) {
 	s := new(site)
 	moved := false
@@ -121,13 +121,13 @@ func TestListMoved(t *testing.T) {
 	}
 	s.put("/sitemap.xml", listOf(names("old")...))
 	w.begin("/sitemap.xml")
-	w.look("compared 20 0 0")
+	w.pollWant("compared 20 0 0")
 	s.put("/sitemap.xml", listOf(names("new")...))
 	moved = true
-	w.look("20 of the 20 known resources would be deleted: the source redirects to http://localhost:")
+	w.pollWant("20 of the 20 known resources would be deleted: the source redirects to http://localhost:")
 }
 
-// Whatever is wrong with a list, nothing that it may still name is deleted.
+// Whatever is wrong with a list, no resource that it may still name is deleted.
 func TestFaultyListDeletesNothing(t *testing.T) {
 	whole := listOf("a", "b", "c")
 	last := "<url><loc>https://a.example/c</loc></url>"
@@ -172,12 +172,12 @@ func TestFaultyListDeletesNothing(t *testing.T) {
 			w := newWorld(t, s)
 			s.put("/sitemap.xml", whole)
 			w.begin("/sitemap.xml")
-			w.look("compared 3 0 0")
+			w.pollWant("compared 3 0 0")
 			s.put("/sitemap.xml", doc)
 			w.restart()
-			res, err := w.relay.Look(t.Context())
+			res, err := w.relay.Poll(t.Context())
 			if res.Deleted > 0 || err == nil && res.Gaps == 0 {
-				t.Errorf("Look() = %+v, %v, want an error or a gap, and nothing deleted", res, err)
+				t.Errorf("Poll() = %+v, %v, want an error or a gap, and nothing deleted", res, err)
 			}
 			for _, loc := range []string{"a", "b", "c"} {
 				w.holds(loc)
@@ -186,11 +186,11 @@ func TestFaultyListDeletesNothing(t *testing.T) {
 	}
 }
 
-// holds checks that the hub holds a loc below the source.
+// holds checks that the hub has a loc below the source.
 func (w *world) holds(name string) {
 	w.t.Helper()
 	_, body := servertest.Do(w.t, http.MethodGet, w.base+"/sets/demo/resources", "", "Accept", "application/json")
 	if !strings.Contains(body, `"https://a.example/`+name+`"`) {
-		w.t.Errorf("the hub lacks %s", name)
+		w.t.Errorf("hub lacks %s", name)
 	}
 }

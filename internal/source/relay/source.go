@@ -12,8 +12,8 @@ import (
 	"github.com/rshub/rshub/internal/source/harvest/oaipmh"
 )
 
-// A Source says where a source has its documents. It has a Change List, a list of
-// resources, or both; or it is a Repository.
+// A Source has the URLs of a source's documents. It has a Change List, a list of resources, or
+// both; or it is a Repository.
 type Source struct {
 	ChangeList   string      `json:"changelist,omitempty"`   // a Change List, or an index of them
 	ResourceList string      `json:"resourcelist,omitempty"` // a Resource List, a sitemap, or an index of them
@@ -25,7 +25,7 @@ type Repository struct {
 	URL    string          `json:"url"`              // the base URL
 	Prefix string          `json:"prefix,omitempty"` // metadataPrefix; default: oai_dc
 	Set    string          `json:"set,omitempty"`    // setSpec; default: all records
-	Loc    oaipmh.Template `json:"loc,omitempty"`    // makes the URLs of the resources
+	Loc    oaipmh.Template `json:"loc,omitempty"`    // template of the URLs of the resources
 }
 
 // String describes the source in a few words.
@@ -49,13 +49,13 @@ func (p *Repository) harvest(r *Relay) *oaipmh.Harvest {
 	}
 }
 
-// Find finds out what is at a URL: a Source Description or a Capability List with the
-// documents that it names, a Change List, a Resource List or a sitemap, the base URL of a
-// repository, or a site, in the order that discovery.Find has. Find also finds a list
-// that only a lenient reader can read. It prefers the repository that the API catalog of a
-// site names to a sitemap, because a repository lists deletions and changes. While a server
-// is busy or unreachable, Find starts again as often as getter requests a document. The error
-// is a *discovery.Several if the URL leads to several sets of resources.
+// Find finds the source at a URL: a Source Description or a Capability List with the documents that
+// it names, a Change List, a Resource List or a sitemap, the base URL of a repository, or a site,
+// in the order of discovery.Find. Find also accepts a list that only a lenient reader can read. It
+// prefers the repository that the API catalog of a site names to a sitemap, because a repository
+// lists deletions and changes. While a server is busy or unreachable, Find starts over as often as
+// getter requests a document. The error is a *discovery.MultipleSets if the URL leads to several
+// sets of resources.
 func Find(ctx context.Context, getter *harvest.Getter, target string) (Source, error) {
 	return retryFind(ctx, getter, target, false)
 }
@@ -88,7 +88,7 @@ func find(ctx context.Context, getter *harvest.Getter, target string, lists bool
 		}
 		return s, nil
 	}
-	if _, several := errors.AsType[*discovery.Several](err); several || ctx.Err() != nil || harvest.IsAway(err) && !answers(err) {
+	if _, several := errors.AsType[*discovery.MultipleSets](err); several || ctx.Err() != nil || harvest.IsAway(err) && !isAnswer(err) {
 		return Source{}, err
 	}
 	if _, is := FindRepository(ctx, getter, target); is == nil {
@@ -99,35 +99,35 @@ func find(ctx context.Context, getter *harvest.Getter, target string, lists bool
 		if _, skipped := errors.AsType[*harvest.Skipped](listErr); listErr == nil || skipped {
 			return Source{ResourceList: target}, nil
 		}
-		return Source{}, nothing(target, err, listErr)
+		return Source{}, noSourceError(target, err, listErr)
 	}
 	return Source{ResourceList: target}, nil // a list without resources
 }
 
-// answers reports whether an error is an answer of the server. A repository may answer
-// anything to a request that is not OAI-PMH.
-func answers(err error) bool {
+// isAnswer reports whether an error is an HTTP response. A repository may answer anything to a
+// request that is not OAI-PMH.
+func isAnswer(err error) bool {
 	f, ok := errors.AsType[*outbound.Failure](err)
 	return ok && f.Status != 0
 }
 
-// nothing returns the error for a URL that leads to no source. It does not show the
-// query, which may be a secret.
-func nothing(target string, err, asList error) error {
+// noSourceError returns the error for a URL that leads to no source. It omits the query, which may
+// be a secret.
+func noSourceError(target string, err, asList error) error {
 	if err == nil {
-		err = errors.New("it names neither Change Lists nor lists of resources")
+		err = errors.New("no Change Lists and no lists of resources")
 	}
-	if _, failed := errors.AsType[*outbound.Failure](err); failed { // reading it as a list failed, too; such an error has no secret
-		return fmt.Errorf("the URL leads to no source that can be relayed: %w", err)
+	if _, failed := errors.AsType[*outbound.Failure](err); failed { // reading it as a list failed, too; such an error contains no secret
+		return fmt.Errorf("find a source at the URL: %w", err)
 	}
 	text := err.Error()
 	if _, query, ok := strings.Cut(target, "?"); ok && query != "" {
 		text = strings.ReplaceAll(text, query, "…")
 	}
-	return fmt.Errorf("the URL leads to no source that can be relayed: %s (read as a list: %w)", text, asList)
+	return fmt.Errorf("find a source at the URL: %s (read as a list: %w)", text, asList)
 }
 
-// FindRepository asks a repository who it is.
+// FindRepository sends the Identify request to a repository.
 func FindRepository(ctx context.Context, getter *harvest.Getter, target string) (*oaipmh.Identity, error) {
 	return (&oaipmh.Repository{Getter: getter.Once(), URL: target}).Identify(ctx)
 }

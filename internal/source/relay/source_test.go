@@ -15,8 +15,8 @@ import (
 	"github.com/rshub/rshub/internal/testutil/pipetest"
 )
 
-// Of a site, only its address is known. What it lists moves.
-func TestSite(t *testing.T) {
+// Only the address of a site is known, and its list moves.
+func TestSiteOfMovingList(t *testing.T) {
 	s := new(site)
 	w := newWorld(t, s)
 	w.opts.Find = func(ctx context.Context) (relay.Source, error) { return relay.Find(ctx, w.getter(), w.url) }
@@ -25,30 +25,30 @@ func TestSite(t *testing.T) {
 	s.put("/a.xml", listOf("a1@2026-01-01", "a2@2026-01-01"))
 	s.put("/b.xml", listOf("b1@2026-01-01", "a2@2026-01-01"))
 	w.begin("/")
-	if res := w.look("compared 3 0 0"); !res.Complete {
-		t.Errorf("the result is %+v", res)
+	if res := w.pollWant("compared 3 0 0"); !res.Complete {
+		t.Errorf("Poll() = %+v", res)
 	}
-	w.look("unchanged 0 0 0")
+	w.pollWant("unchanged 0 0 0")
 	s.put("/b.xml", listOf("b1@2026-02-01", "a2@2026-01-01"))
-	w.look("compared 0 1 0")
+	w.pollWant("compared 0 1 0")
 	s.put("/robots.txt", "User-agent: *\nDisallow:")
-	w.look("it is a robots.txt that names no sitemap")
+	w.pollWant("robots.txt names no sitemap")
 	s.drop("/robots.txt")
 	s.drop("/a.xml")
-	w.look("the answer is 404") // nor is there anything else
+	w.pollWant("the answer is 404") // nothing else exists either
 	s.put("/sitemap.xml", listOf("a1@2026-01-01", "b1@2026-02-01"))
-	w.look("compared 0 0 1")
-	w.look("unchanged 0 0 0")
-	w.has("a1", "b1")
-	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "at another place") {
-		t.Errorf("the notes are %q", w.notes)
+	w.pollWant("compared 0 0 1")
+	w.pollWant("unchanged 0 0 0")
+	w.wantLocs("a1", "b1")
+	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "at another URL") {
+		t.Errorf("got notes %q", w.notes)
 	}
 	s.put("/sitemap.xml", listOf())
-	w.look("the source has no resource at all")
+	w.pollWant("the source lists no resources")
 }
 
-// A source that moves has no new day: its deletions are counted together.
-func TestMovedOfADay(t *testing.T) {
+// After a source has moved, the deletions of the day still count.
+func TestMovedSourceKeepsDeletions(t *testing.T) {
 	s := new(site)
 	w := newWorld(t, s)
 	w.opts.Find = func(ctx context.Context) (relay.Source, error) { return relay.Find(ctx, w.getter(), w.url) }
@@ -56,19 +56,19 @@ func TestMovedOfADay(t *testing.T) {
 	s.put("/robots.txt", "Sitemap: /a.xml\n")
 	s.put("/a.xml", listOf(strings.Fields("a b c d e f g h i j k l")...))
 	w.begin("/")
-	w.look("compared 12 0 0")
+	w.pollWant("compared 12 0 0")
 	s.put("/a.xml", listOf("a", "b", "c", "d"))
-	w.look("compared 0 0 8")
+	w.pollWant("compared 0 0 8")
 	s.drop("/robots.txt")
 	s.drop("/a.xml")
 	s.put("/sitemap.xml", listOf("a"))
-	w.look("3 more of the 12 known resources would be deleted, after 8 within a day")
-	w.has("a", "b", "c", "d")
+	w.pollWant("3 more of the 12 known resources would be deleted, after 8 within a day")
+	w.wantLocs("a", "b", "c", "d")
 }
 
-// Lists move, and do not reach back to their Resource List at the new place. The hub knows what came
-// after that list, so it is told nothing older.
-func TestMovedShort(t *testing.T) {
+// The lists move, and at the new place do not reach back to their Resource List. The hub knows
+// later changes than that list, so nothing older is published.
+func TestMovedIncompleteLists(t *testing.T) {
 	s := both()
 	w := newWorld(t, s)
 	w.opts.Find = func(ctx context.Context) (relay.Source, error) { return relay.Find(ctx, w.getter(), w.url+"/cap.xml") }
@@ -76,18 +76,18 @@ func TestMovedShort(t *testing.T) {
 	s.put("/list.xml", list)
 	s.put("/changes.xml", changesOf(0, "b deleted 11", "c created 12"))
 	w.begin("/cap.xml")
-	w.look("compared 2 0 0")
+	w.pollWant("compared 2 0 0")
 	s.drop("/list.xml")
 	s.drop("/changes.xml")
 	s.put("/moved/list.xml", list)
 	s.put("/moved/changes.xml", changesOf(13, "d created 14"))
 	s.put("/cap.xml", strings.ReplaceAll(s.docs["/cap.xml"], "HOST/", "HOST/moved/"))
-	w.look("changes 1 0 0")
-	w.has("a", "c", "d")
+	w.pollWant("changes 1 0 0")
+	w.wantLocs("a", "c", "d")
 }
 
-// While a server is busy, finding out what it has begins anew, when the server wants that.
-func TestFindBusy(t *testing.T) {
+// While a server is busy, Find starts over when the server allows it.
+func TestFindBusyServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var network pipetest.Network
 		defer network.Close()
@@ -107,21 +107,21 @@ func TestFindBusy(t *testing.T) {
 		begin := time.Now()
 		source, err := relay.Find(t.Context(), g, "http://a.example/list?key=SECRET")
 		if err != nil || source.ResourceList == "" || time.Since(begin) < 77*time.Second || len(notes) != 1 || strings.Contains(notes[0], "SECRET") {
-			t.Errorf("after %v it is %+v, %v; the notes are %q", time.Since(begin), source, err, notes)
+			t.Errorf("after %v: Find() = %+v, %v with notes %q", time.Since(begin), source, err, notes)
 		}
 	})
 }
 
-func TestFindNothing(t *testing.T) {
+func TestFindNoSource(t *testing.T) {
 	s := new(site)
 	w := newWorld(t, s)
 	s.put("/page", "<html><body>hello</body></html>")
 	s.put("/list.txt", "https://a.example/1\n")
-	if _, err := relay.Find(t.Context(), w.getter(), w.url+"/page"); err == nil || !strings.Contains(err.Error(), "no source that can be relayed") {
-		t.Errorf("the error is %v", err)
+	if _, err := relay.Find(t.Context(), w.getter(), w.url+"/page"); err == nil || !strings.Contains(err.Error(), "find a source at the URL") {
+		t.Errorf("Find() error = %v", err)
 	}
 	if source, err := relay.Find(t.Context(), w.getter(), w.url+"/list.txt"); err != nil || source.ResourceList == "" {
-		t.Errorf("it is %+v, %v", source, err)
+		t.Errorf("Find() = %+v, %v", source, err)
 	}
 }
 

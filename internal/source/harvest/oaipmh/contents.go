@@ -17,19 +17,19 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Content is a record as a resource: the answer to GetRecord (section 4.1).
+// A Content is a record as a resource: the response to GetRecord (section 4.1).
 type Content struct {
-	Change resourcesync.Change // says all of the answer; of a deleted record, only that it is deleted
+	Change resourcesync.Change // describes the whole response; of a deleted record, only that it is deleted
 	Text   []byte
 }
 
-// Contents lists the records as GetRecord returns them, in any order. It makes these answers
-// of lists, of which each request brings many records. An answer has the datestamp of its
-// record as responseDate, so that a record that stays the same has the same bytes in each list.
-// A record may come twice: the later one counts.
+// Contents lists the records as GetRecord returns them, in any order. It creates these responses
+// from lists, whose requests return many records each. A response has the datestamp of its record
+// as responseDate, so that an unchanged record has the same bytes in each list. A record may come
+// twice: the later one counts.
 //
-// A *Bad that is not None stands for a record that may have a resource, and a *Doubt at the end
-// for any number of them. Every other error ends the list, which then is not whole.
+// A *BadRecord without NoResource is a record that may have a resource, and a *Doubt at the end
+// stands for any number of them. Every other error ends the list, which is then incomplete.
 func (h *Harvest) Contents(ctx context.Context) iter.Seq2[*Content, error] {
 	return func(yield func(*Content, error) bool) {
 		id, err := h.Repository.Identify(ctx)
@@ -38,7 +38,7 @@ func (h *Harvest) Contents(ctx context.Context) iter.Seq2[*Content, error] {
 			return
 		}
 		l := new(List)
-		s := Selection{Prefix: cmp.Or(h.Prefix, "oai_dc"), Set: h.Set, Records: true, whole: true, again: true}
+		s := Selection{Prefix: cmp.Or(h.Prefix, "oai_dc"), Set: h.Set, Records: true, keepText: true, restart: true}
 		for rec, err := range h.Repository.List(ctx, l, id.Granularity, s) {
 			var c *Content
 			if err == nil {
@@ -54,14 +54,14 @@ func (h *Harvest) Contents(ctx context.Context) iter.Seq2[*Content, error] {
 
 // content returns the content of the record with a number in a list.
 func (h *Harvest) content(id *Identity, prefix string, rec *Record, number int) (*Content, error) {
-	loc, rule := Template("").of(h.Repository, prefix, rec)
+	loc, rule := Template("").locOf(h.Repository, prefix, rec)
 	if rule != "" {
-		return nil, &Bad{rec.Identifier, number, rule, true, rec.Datestamp}
+		return nil, &BadRecord{rec.Identifier, number, rule, true, rec.Datestamp}
 	}
 	if rec.Deleted {
 		return &Content{Change: resourcesync.Change{Loc: loc, Change: resourcesync.Deleted}}, nil
 	}
-	text := rec.frame.answer(id, prefix, rec)
+	text := rec.frame.response(id, prefix, rec)
 	sum, length := sha256.Sum256(text), int64(len(text))
 	return &Content{resourcesync.Change{
 		Loc: loc, Change: resourcesync.Updated, Lastmod: rec.Time, Type: "text/xml", Length: &length, Hash: "sha-256:" + hex.EncodeToString(sum[:]),
@@ -69,24 +69,24 @@ func (h *Harvest) content(id *Identity, prefix string, rec *Record, number int) 
 	}, text}, nil
 }
 
-// A frame has the start tags around the records of a list. They may declare the namespaces of
-// the records.
+// A frame has the start tags around the records of a list. They may declare the namespaces of the
+// records.
 type frame struct{ root, list string }
 
-// answer returns the answer to GetRecord that has a record of the list.
-func (f *frame) answer(id *Identity, prefix string, rec *Record) []byte {
+// response returns the response to GetRecord for a record of the list.
+func (f *frame) response(id *Identity, prefix string, rec *Record) []byte {
 	root, list := tagName(f.root), tagName(f.list)
 	prolog, one := strings.TrimSuffix(root, "OAI-PMH"), strings.TrimSuffix(list, "ListRecords")+"GetRecord"
 	date := rec.Datestamp
 	if !rec.Time.IsZero() {
-		date = rec.Time.UTC().Format(secondForm)
+		date = rec.Time.UTC().Format(secondLayout)
 	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s%s<%sresponseDate>%s</%[3]sresponseDate>", xml.Header, f.root, prolog, escaped(date))
 	fmt.Fprintf(&b, `<%srequest verb="GetRecord" identifier="%s" metadataPrefix="%s">%s</%[1]srequest>`, prolog, escaped(rec.Identifier), escaped(prefix), escaped(id.BaseURL))
 	fmt.Fprintf(&b, "<%s%s%s</%[1]s></%[4]s>\n", one, f.list[len("<"+list):], rec.text, root)
 	text := bytes.ReplaceAll(b.Bytes(), []byte(string(xmlrepair.Damage)), []byte("\ufffd"))
-	return named.ReplaceAllFunc(text, func(text []byte) []byte {
+	return entities.ReplaceAllFunc(text, func(text []byte) []byte {
 		name, isEntity := bytes.CutPrefix(bytes.TrimSuffix(text, []byte(";")), []byte("&"))
 		character, known := xml.HTMLEntity[string(name)]
 		if !isEntity || !known || strings.ContainsAny(character, `&<>"`) {
@@ -96,9 +96,9 @@ func (f *frame) answer(id *Identity, prefix string, rec *Record) []byte {
 	})
 }
 
-// named finds the entities of HTML, which XML does not have, and what only looks like one in a
-// comment, a processing instruction or a CDATA section.
-var named = regexp.MustCompile(`(?s)<!--.*?-->|<\?.*?\?>|<!\[CDATA\[.*?\]\]>|&\w+;`)
+// entities matches the entities of HTML, which XML does not have, and comments, processing
+// instructions and CDATA sections, in which text may only look like an entity.
+var entities = regexp.MustCompile(`(?s)<!--.*?-->|<\?.*?\?>|<!\[CDATA\[.*?\]\]>|&\w+;`)
 
 // tagName returns the name in a start tag, with its prefix.
 func tagName(tag string) string {
@@ -107,34 +107,34 @@ func tagName(tag string) string {
 
 func escaped(s string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(s)) // a Builder takes everything
+	_ = xml.EscapeText(&b, []byte(s)) // a Builder returns no error
 	return b.String()
 }
 
-// A tape keeps what was read of an answer, until it is taken.
-type tape struct {
+// A recorder records the bytes that are read from a response.
+type recorder struct {
 	*bufio.Reader
-	kept []byte
-	from int64 // where kept begins in the answer
+	recorded []byte
+	start    int64 // offset of recorded in the response
 }
 
-// ReadByte reads a byte. A decoder of XML reads in no other way.
-func (t *tape) ReadByte() (byte, error) {
+// ReadByte reads a byte. The XML decoder reads in no other way.
+func (t *recorder) ReadByte() (byte, error) {
 	b, err := t.Reader.ReadByte()
 	if err == nil {
-		t.kept = append(t.kept, b)
+		t.recorded = append(t.recorded, b)
 	}
 	return b, err
 }
 
-// take returns a copy of the answer from begin to end, and forgets everything before end. A nil
-// tape has kept nothing.
-func (t *tape) take(begin, end int64) []byte {
+// cut returns a copy of the response from begin to end, and discards everything before end. It
+// returns nil if t is nil.
+func (t *recorder) cut(begin, end int64) []byte {
 	if t == nil {
 		return nil
 	}
-	text := bytes.Clone(t.kept[begin-t.from : end-t.from])
-	t.kept = append(t.kept[:0], t.kept[end-t.from:]...)
-	t.from = end
+	text := bytes.Clone(t.recorded[begin-t.start : end-t.start])
+	t.recorded = append(t.recorded[:0], t.recorded[end-t.start:]...)
+	t.start = end
 	return text
 }

@@ -26,7 +26,7 @@ func wantWellFormed(t *testing.T, answer []byte) {
 	}
 }
 
-// wantAnswer checks that an answer is a whole document of XML, without the entities of HTML, and
+// wantAnswer checks that a response is a complete XML document, without the entities of HTML, and
 // that a reader of the protocol finds the same record in it.
 func wantAnswer(t *testing.T, answer []byte, rec *Record) {
 	t.Helper()
@@ -34,12 +34,12 @@ func wantAnswer(t *testing.T, answer []byte, rec *Record) {
 	list := bytes.ReplaceAll(answer, []byte("GetRecord"), []byte("ListRecords"))
 	p, err := readPart(bytes.NewReader(list), false)
 	if err != nil || len(p.records) != 1 || p.records[0].Print != rec.Print || strings.ReplaceAll(p.records[0].Identifier, "ListRecords", "GetRecord") != strings.ReplaceAll(rec.Identifier, "ListRecords", "GetRecord") {
-		t.Fatalf("%v: the answer has the records %+v, not %+v:\n%s", err, p, rec, answer)
+		t.Fatalf("%v: got records %+v, want %+v:\n%s", err, p, rec, answer)
 	}
 }
 
-// The content of a record is what GetRecord returns, but for the time of the answer, and stays
-// the same while the record does.
+// The content of a record is the response to GetRecord, except for the time of the response, and
+// stays the same while the record does.
 func TestContents(t *testing.T) {
 	w := newWorld(t, &oaitest.Repository{Parts: 2})
 	contents := func() map[string]*Content {
@@ -76,18 +76,18 @@ func TestContents(t *testing.T) {
 		want, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close() // it is read
 		if err != nil || timeless.ReplaceAllString(string(c.Text), "") != timeless.ReplaceAllString(string(want), "") {
-			t.Errorf("%v: %s is\n%s, not\n%s", err, loc, c.Text, want)
+			t.Errorf("%v: %s =\n%s, want\n%s", err, loc, c.Text, want)
 		}
 		if same := bytes.Equal(first[loc].Text, c.Text); same != strings.Contains(loc, "oai%3Ax%3A1") || same != (first[loc].Change.Hash == c.Change.Hash) || *c.Change.Length != int64(len(c.Text)) {
-			t.Errorf("%s is %+v after %+v", loc, c.Change, first[loc].Change)
+			t.Errorf("%s = %+v after %+v", loc, c.Change, first[loc].Change)
 		}
 	}
 	if len(second) != 3 {
-		t.Errorf("the contents are %v", second)
+		t.Errorf("got contents %v", second)
 	}
 }
 
-// A record that has no URL is a *Bad, and what a list lacks is said at its end.
+// A record without a URL is a *BadRecord, and missing records of a list are reported at its end.
 func TestContentsGaps(t *testing.T) {
 	w := newWorld(t, &oaitest.Repository{Parts: 1})
 	w.Put("oai:x:1", "https://a.example/1", "one")
@@ -95,7 +95,7 @@ func TestContentsGaps(t *testing.T) {
 	w.Misbehave(oaitest.Faults{BadRecord: true, NoEmptyToken: true})
 	var bad, doubts, good int
 	for _, err := range w.Contents(t.Context()) {
-		_, isBad := errors.AsType[*Bad](err)
+		_, isBad := errors.AsType[*BadRecord](err)
 		_, isDoubt := errors.AsType[*Doubt](err)
 		switch {
 		case isBad:
@@ -109,6 +109,6 @@ func TestContentsGaps(t *testing.T) {
 		}
 	}
 	if bad != 2 || doubts != 1 || good != 2 {
-		t.Errorf("%d bad, %d doubts, %d good", bad, doubts, good)
+		t.Errorf("got %d bad, %d doubts, %d good", bad, doubts, good)
 	}
 }

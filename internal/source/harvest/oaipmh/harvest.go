@@ -19,57 +19,53 @@ import (
 )
 
 const (
-	leastOverlap = 5 * time.Minute
-	mostOverlap  = 7 * 24 * time.Hour
-	restarts     = 2       // of a window whose resumptionToken expires, before the window is halved
-	leastWindow  = 2       // in steps of the granularity; a smaller window is not halved
-	maxNews      = 200_000 // the most changes that News returns
-	maxRecent    = 50_000  // the most records that a State remembers
-	nowShare     = 0.9     // if this share of the records has the time of the request as datestamp, datestamps mean nothing
-	nowLeast     = 20      // the least records to decide that
-	nowSlack     = 2 * time.Minute
-	freshTime    = 2 * time.Second // a record with a newer datestamp may change again within the same second
+	minOverlap    = 5 * time.Minute
+	maxOverlap    = 7 * 24 * time.Hour
+	restarts      = 2       // of a window whose resumptionToken expires, before the window is halved
+	minWindow     = 2       // in steps of the granularity; a smaller window is not halved
+	maxNews       = 200_000 // maximum number of changes that News returns
+	maxRecent     = 50_000  // maximum number of records that a State remembers
+	nowShare      = 0.9     // if this share of the records has the time of the request as datestamp, datestamps are meaningless
+	minNowRecords = 20      // minimum number of records to decide that
+	nowSlack      = 2 * time.Minute
+	freshTime     = 2 * time.Second // a record with a newer datestamp may change again within the same second
 )
 
-// A Harvest finds out which resources a repository has, and what has changed. One
-// goroutine at a time may use it.
+// A Harvest reads the resources and the changes of a repository. It is not safe for concurrent use.
 type Harvest struct {
 	Repository *Repository
 	Prefix     string   // metadataPrefix; default: oai_dc
 	Set        string   // setSpec; default: all records
-	Loc        Template // makes the URLs of the resources
+	Loc        Template // template of the URLs of the resources
 
-	// Note is called with oddities of a repository that lose nothing. Default:
-	// nothing is called.
+	// Note is called with oddities of a repository that lose nothing. Default: not called.
 	Note func(string)
 
-	// News calls Bad once with each record that it cannot use. Default: nothing is called.
-	Bad func(*Bad)
+	// News calls Bad once with each record that it cannot use. Default: not called.
+	Bad func(*BadRecord)
 }
 
-// A State says how far a repository was harvested. The caller stores it.
+// A State records how far a repository was harvested. The caller stores it.
 type State struct {
 	Identity Identity `json:"identity"`
 
-	// Low is a time of the repository's clock. Every change with an older datestamp is
-	// harvested, except changes that the repository dates back by more than Overlap.
+	// Low is a time of the repository's clock. Every change with an older datestamp is harvested,
+	// except changes that the repository dates back by more than Overlap.
 	Low     time.Time     `json:"low"`
 	Overlap time.Duration `json:"overlap"`
 
-	// Recent has the version of each record whose datestamp lies within the overlap,
-	// from Since on, by a hash of its identifier. With it, the next window does not
-	// repeat these records. Nil: not known.
+	// Recent has the version of each record whose datestamp is within the overlap, from Since on,
+	// by a hash of its identifier. With it, the next window does not repeat these records. Nil if
+	// unknown.
 	Recent map[string]string `json:"recent"`
 	Since  time.Time         `json:"since"`
 
-	// Volatile says that datestamps are the time of the request, so they mean
-	// nothing.
+	// Volatile means that datestamps are the time of the request, so they are meaningless.
 	Volatile bool `json:"volatile,omitempty"`
 }
 
-// ErrFull means that windows cannot show what changed. The caller must list all
-// resources.
-var ErrFull = errors.New("all resources have to be listed")
+// ErrNeedsList means that windows cannot show what changed. The caller must list all resources.
+var ErrNeedsList = errors.New("all resources must be listed")
 
 func (h *Harvest) note(format string, args ...any) {
 	if h.Note != nil {
@@ -77,27 +73,26 @@ func (h *Harvest) note(format string, args ...any) {
 	}
 }
 
-// noteDamage notes the first record of a list whose metadata is not well-formed.
+// noteDamage reports the first record of a list whose metadata is not well-formed.
 func (h *Harvest) noteDamage(l *List, rec *Record) {
 	if rec.Damaged && !l.damaged {
 		l.damaged = true
-		h.note("record %d (%.200q): its metadata has text that is not well-formed XML, which is left out", l.Count, rec.Identifier)
+		h.note("record %d (%.200q): left out text of the metadata that is not well-formed XML", l.Count, rec.Identifier)
 	}
 }
 
-// selection returns what to list. With datestamps of days, only the metadata can show
-// that a record changed twice in one day.
+// selection returns what to list. With datestamps of days, only the metadata can show that a record
+// changed twice in one day.
 func (h *Harvest) selection(g Granularity) Selection {
 	return Selection{Prefix: cmp.Or(h.Prefix, "oai_dc"), Set: h.Set, Records: h.Loc == Metadata || g == Days}
 }
 
-// Resources lists all resources of the repository, to compare them with what a hub holds.
-// After the last one, *st is the State for News; after an error it is unchanged.
+// Resources lists all resources of the repository, to compare them with the hub. After the last
+// one, *st is the State for News; after an error it is unchanged.
 //
-// A *Bad that is not None stands for a record that may have a resource at an unknown URL.
-// A *Doubt at the end stands for any number of such records. After either, a resource
-// that the list does not name may still exist. Every other error means that the list is
-// not whole.
+// A *BadRecord without NoResource is a record that may have a resource at an unknown URL. A *Doubt
+// at the end stands for any number of such records. After either, a resource that the list does not
+// name may still exist. Every other error means that the list is incomplete.
 func (h *Harvest) Resources(ctx context.Context, st *State) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		next, err := h.resources(ctx, st, yield)
@@ -117,9 +112,9 @@ func (h *Harvest) resources(ctx context.Context, st *State, yield func(*feed.Ent
 		return State{}, err
 	}
 	s := h.selection(id.Granularity)
-	s.Records, s.again = h.Loc == Metadata, true // a full comparison needs no prints
+	s.Records, s.restart = h.Loc == Metadata, true // a full comparison needs no prints
 	l := new(List)
-	clock := clock{}
+	clock := clockCheck{}
 	recent := map[string]string{}
 	var number uint64
 	var doubt error
@@ -131,14 +126,14 @@ func (h *Harvest) resources(ctx context.Context, st *State, yield func(*feed.Ent
 		var loc, rule string
 		if err == nil {
 			h.noteDamage(l, rec)
-			loc, rule = h.Loc.of(h.Repository, s.Prefix, rec)
+			loc, rule = h.Loc.locOf(h.Repository, s.Prefix, rec)
 		}
 		if rule != "" {
-			// A template always makes the same URL from an identifier, so there never was
-			// a resource.
-			err = &Bad{rec.Identifier, l.Count, rule, h.Loc != Metadata || len(rec.URLs) == 0, rec.Datestamp}
+			// A template always makes the same URL from an identifier, so there never was a
+			// resource.
+			err = &BadRecord{rec.Identifier, l.Count, rule, h.Loc != Metadata || len(rec.URLs) == 0, rec.Datestamp}
 		}
-		_, bad := errors.AsType[*Bad](err)
+		_, bad := errors.AsType[*BadRecord](err)
 		switch {
 		case rule != "" && rec.Deleted: // a deleted record has no metadata that could name a URL
 			continue
@@ -147,13 +142,13 @@ func (h *Harvest) resources(ctx context.Context, st *State, yield func(*feed.Ent
 				return State{}, errStopped
 			}
 			continue
-		case is(err, badResumptionToken):
-			return State{}, fmt.Errorf("the list was started from scratch, and again: %w", err)
+		case hasCode(err, badResumptionToken):
+			return State{}, fmt.Errorf("the list was restarted, and expired again: %w", err)
 		case err != nil:
 			return State{}, err
 		}
-		clock.see(rec, l.Begun)
-		if rec.Time.After(l.Begun.Add(-leastOverlap)) && !rec.Time.After(l.Begun.Add(-freshTime)) && id.Granularity == Seconds && len(recent) <= maxRecent {
+		clock.add(rec, l.Started)
+		if rec.Time.After(l.Started.Add(-minOverlap)) && !rec.Time.After(l.Started.Add(-freshTime)) && id.Granularity == Seconds && len(recent) <= maxRecent {
 			key, version := versionOf(rec)
 			recent[key] = version
 		}
@@ -170,46 +165,47 @@ func (h *Harvest) resources(ctx context.Context, st *State, yield func(*feed.Ent
 			return State{}, errStopped
 		}
 	}
-	if l.Again != nil {
-		h.note("the list was started from scratch: %v", l.Again)
+	if l.RestartErr != nil {
+		h.note("the list was restarted: %v", l.RestartErr)
 	}
 	if doubt != nil && !yield(nil, doubt) {
 		return State{}, errStopped
 	}
-	next := State{Identity: *id, Low: l.Begun, Overlap: max(st.Overlap, leastOverlap, id.Granularity.Step()), Volatile: clock.isNow()}
+	next := State{Identity: *id, Low: l.Started, Overlap: max(st.Overlap, minOverlap, id.Granularity.Step()), Volatile: clock.isNow()}
 	if len(recent) <= maxRecent && id.Granularity == Seconds {
-		next.Recent, next.Since = recent, next.Low.Add(-leastOverlap)
+		next.Recent, next.Since = recent, next.Low.Add(-minOverlap)
 	}
 	if next.Volatile && !st.Volatile {
-		h.note("the datestamps of the repository are the time of the request: they do not say what changed, so only new and deleted records are found")
+		h.note("the datestamps of the repository are the time of the request: only new and deleted records are found")
 	}
 	if next.Low.IsZero() {
 		next.Low = time.Now().UTC().Add(-time.Hour)
-		h.note("the repository does not say what time it is: the time of this machine less an hour is taken")
+		h.note("the repository does not send its time: using the time of this machine minus one hour")
 	}
 	return next, nil
 }
 
-// A clock finds out whether datestamps are the time of the request.
-type clock struct{ all, now int }
+// A clockCheck determines whether datestamps are the time of the request.
+type clockCheck struct{ all, now int }
 
-func (c *clock) see(rec *Record, begun time.Time) {
+func (c *clockCheck) add(rec *Record, begun time.Time) {
 	c.all++
-	if d := rec.Time.Sub(begun); len(rec.Datestamp) > len(dayForm) && -nowSlack < d && d < nowSlack {
+	if d := rec.Time.Sub(begun); len(rec.Datestamp) > len(dayLayout) && -nowSlack < d && d < nowSlack {
 		c.now++
 	}
 }
 
-func (c *clock) isNow() bool { return c.all >= nowLeast && float64(c.now) > nowShare*float64(c.all) }
+func (c *clockCheck) isNow() bool {
+	return c.all >= minNowRecords && float64(c.now) > nowShare*float64(c.all)
+}
 
-// News returns the changes since a State, oldest first, and the new State. The caller
-// must publish the changes before it stores the new State. Changes in the overlap of two
-// windows are returned once. New records are updated, too, because repositories do not
-// distinguish them.
+// News returns the changes since a State, oldest first, and the new State. The caller must publish
+// the changes before it stores the new State. Changes in the overlap of two windows are returned
+// once. New records are updated, too, because repositories do not distinguish them.
 //
-// The error is ErrFull if the repository is not the same any more, or if too much
-// changed. The caller then has to call Resources. After another error, News can be
-// called again with the same State.
+// The error is ErrNeedsList if the repository is no longer the same, or if too much changed. The
+// caller must then call Resources. After another error, News can be called again with the same
+// State.
 func (h *Harvest) News(ctx context.Context, st *State) ([]resourcesync.Change, *State, error) {
 	id, err := h.Repository.Identify(ctx)
 	if err != nil {
@@ -217,75 +213,75 @@ func (h *Harvest) News(ctx context.Context, st *State) ([]resourcesync.Change, *
 	}
 	switch was := st.Identity; {
 	case st.Low.IsZero():
-		return nil, nil, fmt.Errorf("the repository was never harvested: %w", ErrFull)
+		return nil, nil, fmt.Errorf("the repository was never harvested: %w", ErrNeedsList)
 	case id.Earliest < was.Earliest, was.Deleted != id.Deleted, was.Granularity != id.Granularity, was.BaseURL != id.BaseURL:
-		return nil, nil, fmt.Errorf("the repository has changed (its earliest datestamp, its granularity, its base URL, or how it deletes): %w", ErrFull)
+		return nil, nil, fmt.Errorf("the repository has changed (its earliest datestamp, granularity, base URL or handling of deletions): %w", ErrNeedsList)
 	case st.Volatile:
-		return nil, nil, fmt.Errorf("the datestamps of the repository do not say what changed: %w", ErrFull)
+		return nil, nil, fmt.Errorf("the datestamps of the repository are the time of the request: %w", ErrNeedsList)
 	}
-	w := &window{Harvest: h, id: id, was: st, newest: map[string]int{}, recent: map[string]string{}, told: map[[sha256.Size]byte]int{}, overlap: max(st.Overlap, leastOverlap, id.Granularity.Step())}
+	w := &window{Harvest: h, id: id, was: st, newest: map[string]int{}, recent: map[string]string{}, reported: map[[sha256.Size]byte]int{}, overlap: max(st.Overlap, minOverlap, id.Granularity.Step())}
 	from := st.Low.Add(-w.overlap)
-	if err := w.take(ctx, from, time.Time{}); err != nil {
+	if err := w.listWindow(ctx, from, time.Time{}); err != nil {
 		return nil, nil, err
 	}
-	return w.news(from)
+	return w.result(from)
 }
 
-// A window is what changed between two datestamps.
+// A window is the list of changes between two datestamps.
 type window struct {
 	*Harvest
 	id      *Identity
 	was     *State
 	overlap time.Duration
 
-	begun  time.Time // of the first list, by the repository's clock
-	clock  clock
-	found  []found
-	newest map[string]int    // the place in found, by loc
-	recent map[string]string // see State.Recent
-	spread time.Duration     // how far the datestamps of new changes lie before Low
-	short  bool              // a list may lack the records at its end
+	started   time.Time // start of the first list, by the repository's clock
+	clock     clockCheck
+	found     []datedChange
+	newest    map[string]int    // index in found, by loc
+	recent    map[string]string // see State.Recent
+	spread    time.Duration     // how far the datestamps of new changes are before Low
+	truncated bool              // whether a list may lack the records at its end
 
-	undated bool // a record without a datestamp was noted
+	undated bool // whether a record without a datestamp was reported
 
-	told, seen map[[sha256.Size]byte]int // how many records like a bad one were reported, and how many the list has so far
+	reported, seen map[[sha256.Size]byte]int // numbers of records like a bad one that were reported, and that the current list has had
 }
 
-type found struct {
+type datedChange struct {
 	change resourcesync.Change
 	key    string
 }
 
-// take lists a window. When its list expires again and again, take halves it: a shorter
-// list may be over before its token expires.
-func (w *window) take(ctx context.Context, from, until time.Time) error {
+// listWindow lists a window. If its list expires repeatedly, listWindow halves it: a shorter list
+// may be complete before its token expires.
+func (w *window) listWindow(ctx context.Context, from, until time.Time) error {
 	var err error
 	for range restarts {
-		if err = w.list(ctx, from, until); !is(err, badResumptionToken) {
+		if err = w.list(ctx, from, until); !hasCode(err, badResumptionToken) {
 			break
 		}
 	}
-	if is(err, badArgument) && w.id.Granularity == Seconds && !from.IsZero() {
-		w.note("the repository refuses datestamps with seconds (%v): it is asked for days", err)
+	if hasCode(err, badArgument) && w.id.Granularity == Seconds && !from.IsZero() {
+		w.note("the repository refuses datestamps with seconds (%v): using days", err)
 		w.id.Granularity = Days
-		return w.take(ctx, from, until)
+		return w.listWindow(ctx, from, until)
 	}
 	end := until
 	if end.IsZero() {
-		end = w.begun
+		end = w.started
 	}
-	if !is(err, badResumptionToken) {
+	if !hasCode(err, badResumptionToken) {
 		return err
 	}
-	if end.Sub(from) < leastWindow*w.id.Granularity.Step() {
-		return fmt.Errorf("from %s on: %w", from.Format(time.RFC3339), err)
+	if end.Sub(from) < minWindow*w.id.Granularity.Step() {
+		return fmt.Errorf("list from %s: %w", from.Format(time.RFC3339), err)
 	}
 	middle := from.Add(end.Sub(from) / 2).Truncate(w.id.Granularity.Step())
-	w.note("the resumptionToken expired %d times (%v): the window is halved at %s", restarts, err, middle.Format(time.RFC3339))
-	if err := w.take(ctx, from, middle); err != nil {
+	w.note("the resumptionToken expired %d times (%v): halving the window at %s", restarts, err, middle.Format(time.RFC3339))
+	if err := w.listWindow(ctx, from, middle); err != nil {
 		return err
 	}
-	return w.take(ctx, middle, until) // both ends belong to a window, so there is no gap
+	return w.listWindow(ctx, middle, until) // both ends belong to a window, so there is no gap
 }
 
 func (w *window) list(ctx context.Context, from, until time.Time) error {
@@ -294,23 +290,23 @@ func (w *window) list(ctx context.Context, from, until time.Time) error {
 	l := new(List)
 	w.seen = map[[sha256.Size]byte]int{}
 	defer func() {
-		if w.begun.IsZero() {
-			w.begun = l.Begun
+		if w.started.IsZero() {
+			w.started = l.Started
 		}
 	}()
 	for rec, err := range w.Repository.List(ctx, l, w.id.Granularity, s) {
-		bad, isBad := errors.AsType[*Bad](err)
+		bad, isBad := errors.AsType[*BadRecord](err)
 		doubt, isDoubt := errors.AsType[*Doubt](err)
 		switch {
 		case isDoubt:
 			w.note("%v", doubt)
-			w.short = w.short || doubt.Short
+			w.truncated = w.truncated || doubt.Truncated
 		case isBad:
-			w.bad(bad)
+			w.reportBad(bad)
 		case err != nil:
 			return err
 		default:
-			if err := w.see(rec, l, s.Prefix); err != nil {
+			if err := w.addRecord(rec, l, s.Prefix); err != nil {
 				return err
 			}
 		}
@@ -318,47 +314,47 @@ func (w *window) list(ctx context.Context, from, until time.Time) error {
 	return nil
 }
 
-// bad reports a record, unless an earlier list has had it. Records without an identifier may look
-// the same, so they are counted.
-func (w *window) bad(b *Bad) {
-	if len(w.told) < maxNews { // it bounds the memory
+// reportBad reports a record, unless an earlier list has had it. Records without an identifier may
+// look the same, so they are counted.
+func (w *window) reportBad(b *BadRecord) {
+	if len(w.reported) < maxNews { // limits the memory
 		key := b.key()
-		if w.seen[key]++; w.seen[key] <= w.told[key] {
+		if w.seen[key]++; w.seen[key] <= w.reported[key] {
 			return
 		}
-		w.told[key]++
+		w.reported[key]++
 	}
 	if w.Bad != nil {
 		w.Bad(b)
 	}
 }
 
-func (w *window) see(rec *Record, l *List, prefix string) error {
-	w.clock.see(rec, l.Begun)
+func (w *window) addRecord(rec *Record, l *List, prefix string) error {
+	w.clock.add(rec, l.Started)
 	w.noteDamage(l, rec)
 	key, version := versionOf(rec)
 	if was, known := w.was.Recent[key]; known && was == version {
 		w.recent[key] = version
 		return nil
 	}
-	loc, rule := w.Loc.of(w.Repository, prefix, rec)
+	loc, rule := w.Loc.locOf(w.Repository, prefix, rec)
 	if rule != "" {
 		if rec.Deleted {
-			rule += ": only a list of all resources shows that it was deleted"
+			rule += "; only a list of all resources shows that it was deleted"
 		}
-		w.bad(&Bad{Identifier: rec.Identifier, Number: l.Count, Rule: rule, None: w.Loc == Metadata && len(rec.URLs) == 0 && !rec.Deleted, Datestamp: rec.Datestamp})
+		w.reportBad(&BadRecord{Identifier: rec.Identifier, Number: l.Count, Rule: rule, NoResource: w.Loc == Metadata && len(rec.URLs) == 0 && !rec.Deleted, Datestamp: rec.Datestamp})
 		return nil
 	}
 	if lag := w.was.Low.Sub(rec.Time) - w.id.Granularity.Step(); w.was.Recent != nil && !rec.Time.Before(w.was.Since) && lag > 0 {
-		w.spread = max(w.spread, min(lag, mostOverlap))
+		w.spread = max(w.spread, min(lag, maxOverlap))
 	}
 	switch {
 	case version == "": // the next window cannot tell whether it has changed again
 		if !w.undated {
 			w.undated = true
-			w.note("record %d (%.200q) has no datestamp: it is published whenever it is listed", l.Count, rec.Identifier)
+			w.note("record %d (%.200q) has no datestamp: it is published each time it is listed", l.Count, rec.Identifier)
 		}
-	case !rec.Time.After(l.Begun.Add(-freshTime)) || rec.Print != [8]byte{}:
+	case !rec.Time.After(l.Started.Add(-freshTime)) || rec.Print != [8]byte{}:
 		w.recent[key] = version
 	}
 	c := resourcesync.Change{Loc: loc, Change: resourcesync.Updated, Lastmod: rec.Time, Links: w.id.collections(rec, prefix)}
@@ -367,21 +363,21 @@ func (w *window) see(rec *Record, l *List, prefix string) error {
 	}
 	if i, twice := w.newest[loc]; twice {
 		if w.found[i].key <= rec.Datestamp { // a deletion has no lastmod
-			w.found[i] = found{c, rec.Datestamp}
+			w.found[i] = datedChange{c, rec.Datestamp}
 		}
 		return nil
 	}
 	if len(w.found) == maxNews {
-		return fmt.Errorf("more than %d records changed: %w", maxNews, ErrFull)
+		return fmt.Errorf("more than %d records changed: %w", maxNews, ErrNeedsList)
 	}
 	w.newest[loc] = len(w.found)
-	w.found = append(w.found, found{c, rec.Datestamp})
+	w.found = append(w.found, datedChange{c, rec.Datestamp})
 	return nil
 }
 
-// collections returns the links to the sets of a record (core section 14.7). OAI-PMH has no
-// URIs for sets, so they lead to the list of what a set has, at the URL that the repository
-// calls its own: the one that it is asked at may have a secret.
+// collections returns the links to the sets of a record (core section 14.7). OAI-PMH has no URIs
+// for sets, so they lead to the list of the records of a set, at the base URL that the repository
+// states: the URL of the requests may have a secret.
 func (id *Identity) collections(rec *Record, prefix string) (links []resourcesync.Link) {
 	if id.BaseURL == "" {
 		return nil
@@ -411,27 +407,27 @@ func versionOf(rec *Record) (key, version string) {
 	return base64.RawURLEncoding.EncodeToString(sum[:12]), version
 }
 
-func (w *window) news(from time.Time) ([]resourcesync.Change, *State, error) {
-	if w.clock.isNow() && len(w.found) > nowLeast && w.was.Low.Before(w.begun.Add(-2*nowSlack)) {
+func (w *window) result(from time.Time) ([]resourcesync.Change, *State, error) {
+	if w.clock.isNow() && len(w.found) > minNowRecords && w.was.Low.Before(w.started.Add(-2*nowSlack)) {
 		w.note("nearly all datestamps are the time of the request")
-		return nil, nil, fmt.Errorf("the datestamps of the repository seem not to say what changed: %w", ErrFull)
+		return nil, nil, fmt.Errorf("the datestamps of the repository seem to be the time of the request: %w", ErrNeedsList)
 	}
-	if !w.begun.IsZero() && w.begun.Before(w.was.Low.Add(-w.overlap)) {
-		return nil, nil, fmt.Errorf("the clock of the repository went back: %w", ErrFull)
+	if !w.started.IsZero() && w.started.Before(w.was.Low.Add(-w.overlap)) {
+		return nil, nil, fmt.Errorf("the clock of the repository went back: %w", ErrNeedsList)
 	}
-	slices.SortStableFunc(w.found, func(a, b found) int { return strings.Compare(a.key, b.key) })
+	slices.SortStableFunc(w.found, func(a, b datedChange) int { return strings.Compare(a.key, b.key) })
 	changes := make([]resourcesync.Change, len(w.found))
 	for i := range w.found {
 		changes[i] = w.found[i].change
 	}
-	next := &State{Identity: *w.id, Low: w.begun, Overlap: w.overlap, Recent: w.recent, Since: from}
+	next := &State{Identity: *w.id, Low: w.started, Overlap: w.overlap, Recent: w.recent, Since: from}
 	next.Identity.Granularity = w.was.Identity.Granularity
-	if w.short || next.Low.Before(w.was.Low) { // records are missing, or its clock went back, or it does not tell its time
+	if w.truncated || next.Low.Before(w.was.Low) { // records are missing, or the repository's clock went back or is unknown
 		next.Low = w.was.Low
 	}
 	if twice := 2 * w.spread; twice > next.Overlap {
-		next.Overlap = min(twice, mostOverlap)
-		w.note("records came with datestamps that lie %v back: the next window begins %v earlier", w.spread, next.Overlap)
+		next.Overlap = min(twice, maxOverlap)
+		w.note("records had datestamps %v in the past: the next window starts %v earlier", w.spread, next.Overlap)
 	}
 	if len(next.Recent) > maxRecent {
 		next.Recent = nil // the overlap is published once more, which does no harm

@@ -19,7 +19,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A world is a repository, whose clock the test moves, and who harvests it.
+// A world is a repository, whose clock the test moves, and its harvester.
 type world struct {
 	*oaitest.Repository
 	*Harvest
@@ -28,7 +28,7 @@ type world struct {
 	state *State
 	notes []string
 	bad   []string
-	held  map[string]string // what a hub would hold: lastmod by URL
+	held  map[string]string // resources of a hub: lastmod by URL
 }
 
 func newWorld(t *testing.T, r *oaitest.Repository) *world {
@@ -40,18 +40,18 @@ func newWorld(t *testing.T, r *oaitest.Repository) *world {
 		Repository: &Repository{Getter: &harvest.Getter{Client: http.DefaultClient, Tries: 2}, URL: s.URL + "/oai?key=SECRET"},
 		Loc:        "https://a.example/{local}",
 		Note:       func(s string) { w.notes = append(w.notes, s) },
-		Bad:        func(b *Bad) { w.bad = append(w.bad, b.Error()) },
+		Bad:        func(b *BadRecord) { w.bad = append(w.bad, b.Error()) },
 	}
 	return w
 }
 
 func (w *world) wait(d time.Duration) { w.clock = w.clock.Add(d) }
 
-// full lists all resources, and returns what kept it from being whole.
+// full lists all resources, and returns the doubts about the list.
 func (w *world) full() (doubts []string, err error) {
 	held := map[string]string{}
 	for e, err := range w.Resources(w.t.Context(), w.state) {
-		if _, ok := errors.AsType[*Bad](err); ok {
+		if _, ok := errors.AsType[*BadRecord](err); ok {
 			doubts = append(doubts, err.Error())
 			continue
 		}
@@ -73,7 +73,7 @@ func (w *world) full() (doubts []string, err error) {
 	return doubts, nil
 }
 
-// news harvests what is new, and returns how many changes that were.
+// news harvests changes, and returns their number.
 func (w *world) news() (int, error) {
 	w.t.Helper()
 	changes, next, err := w.News(w.t.Context(), w.state)
@@ -82,7 +82,7 @@ func (w *world) news() (int, error) {
 	}
 	for _, c := range changes {
 		if err := c.Validate(); err != nil {
-			w.t.Errorf("a change is not valid: %v", err)
+			w.t.Errorf("invalid change: %v", err)
 		}
 		if delete(w.held, c.Loc); c.Change != resourcesync.Deleted {
 			w.held[c.Loc] = c.Lastmod.Format(time.RFC3339)
@@ -92,7 +92,7 @@ func (w *world) news() (int, error) {
 	return len(changes), nil
 }
 
-// keep keeps a state as a file would.
+// keep stores a state as a file would.
 func (w *world) keep(st *State) {
 	b, err := json.Marshal(st)
 	w.state = new(State)
@@ -101,10 +101,10 @@ func (w *world) keep(st *State) {
 	}
 }
 
-func (w *world) wants(n, got int, err error, locs ...string) {
+func (w *world) want(n, got int, err error, locs ...string) {
 	w.t.Helper()
 	if err != nil || n >= 0 && n != got {
-		w.t.Errorf("%d changes, error %v; %d were expected", got, err, n)
+		w.t.Errorf("got %d changes, error %v, want %d", got, err, n)
 	}
 	want := map[string]bool{}
 	for _, l := range locs {
@@ -112,12 +112,12 @@ func (w *world) wants(n, got int, err error, locs ...string) {
 	}
 	for loc := range w.held {
 		if !want[loc] {
-			w.t.Errorf("%s is held", loc)
+			w.t.Errorf("harvester has %s", loc)
 		}
 		delete(want, loc)
 	}
 	for loc := range want {
-		w.t.Errorf("%s is not held", loc)
+		w.t.Errorf("harvester lacks %s", loc)
 	}
 }
 
@@ -134,51 +134,51 @@ func TestHarvest(t *testing.T) {
 	for _, days := range []bool{false, true} {
 		t.Run(fmt.Sprint("days=", days), func(t *testing.T) {
 			w := newWorld(t, &oaitest.Repository{Days: days})
-			if _, _, err := w.News(t.Context(), w.state); !errors.Is(err, ErrFull) {
-				t.Errorf("without a state News returns %v", err)
+			if _, _, err := w.News(t.Context(), w.state); !errors.Is(err, ErrNeedsList) {
+				t.Errorf("News() without a state = %v", err)
 			}
 			locs := w.fill(12)
 			_, err := w.full()
-			w.wants(0, 0, err, locs...)
+			w.want(0, 0, err, locs...)
 			w.wait(20 * time.Minute)
 			w.Put("oai:x:a/b c", "", "")
 			w.Delete("oai:x:03")
 			w.Put("oai:x:04", "", "changed")
 			n, err := w.news()
 			locs = append(slices.Delete(locs, 3, 4), "a/b%20c")
-			w.wants(3, n, err, locs...)
+			w.want(3, n, err, locs...)
 
 			// A change within the same granule, after the window was read.
 			w.Put("oai:x:04", "", "changed again")
 			w.wait(time.Second)
 			n, err = w.news()
 			if n == 0 {
-				t.Error("a second change within one datestamp is missed")
+				t.Error("second change within one datestamp was missed")
 			}
-			w.wants(-1, n, err, locs...)
+			w.want(-1, n, err, locs...)
 
 			w.wait(24 * time.Hour)
 			_, _ = w.news()
 			for range 3 { // nothing is repeated
 				w.wait(15 * time.Minute)
 				n, err = w.news()
-				w.wants(0, n, err, locs...)
+				w.want(0, n, err, locs...)
 			}
 			w.wait(15 * time.Minute)
-			w.PutAt("oai:x:late", "", "", w.clock.Add(-16*time.Minute)) // its transaction took a while
+			w.PutAt("oai:x:late", "", "", w.clock.Add(-16*time.Minute)) // from a long transaction
 			n, err = w.news()
-			w.wants(1, n, err, append(locs, "late")...)
+			w.want(1, n, err, append(locs, "late")...)
 		})
 	}
 }
 
-// What is dated back farther widens the next window; what lies before every window, a full
-// list finds.
+// Records that are dated back further widen the next window. A full list finds those before every
+// window.
 func TestHarvestDatedBack(t *testing.T) {
 	w := newWorld(t, &oaitest.Repository{})
 	locs := w.fill(3)
 	_, err := w.full()
-	w.wants(0, 0, err, locs...)
+	w.want(0, 0, err, locs...)
 	for i := range 10 {
 		w.wait(15 * time.Minute)
 		lag := time.Duration(4+3*i) * time.Minute
@@ -187,16 +187,16 @@ func TestHarvestDatedBack(t *testing.T) {
 		w.PutAt("oai:x:"+loc, "", "", w.clock.Add(-15*time.Minute-lag))
 		locs = append(locs, loc, fmt.Sprint("now", i))
 		_, err = w.news()
-		w.wants(-1, 0, err, locs...)
+		w.want(-1, 0, err, locs...)
 	}
 	w.wait(time.Minute)
-	_, _ = w.news() // what the wider overlap repeats
+	_, _ = w.news() // repetitions of the wider overlap
 	w.wait(time.Hour)
 	w.PutAt("oai:x:ages", "", "", w.clock.Add(-1000*time.Hour))
 	n, err := w.news()
-	w.wants(0, n, err, locs...)
+	w.want(0, n, err, locs...)
 	_, err = w.full()
-	w.wants(0, 0, err, append(locs, "ages")...)
+	w.want(0, 0, err, append(locs, "ages")...)
 }
 
 func TestHarvestMetadata(t *testing.T) {
@@ -205,9 +205,9 @@ func TestHarvestMetadata(t *testing.T) {
 	w.Put("oai:x:1", "https://a.example/one", "")
 	w.Put("oai:x:2", "not a URL", "")
 	doubts, err := w.full()
-	w.wants(0, 0, err, "one")
-	if len(doubts) != 1 || !strings.Contains(doubts[0], `record 2 ("oai:x:2"): its metadata has no URL`) {
-		t.Errorf("in doubt are %q", doubts)
+	w.want(0, 0, err, "one")
+	if len(doubts) != 1 || !strings.Contains(doubts[0], `record 2 ("oai:x:2"): the metadata has no URL`) {
+		t.Errorf("got doubts %q", doubts)
 	}
 }
 
@@ -220,40 +220,39 @@ func TestHarvestRecordURL(t *testing.T) {
 	}
 	for loc := range w.held {
 		if !strings.HasSuffix(loc, "/oai?identifier=oai%3Ax%3A1%262&key=SECRET&metadataPrefix=oai_dc&verb=GetRecord") {
-			t.Errorf("the resource is %s", loc)
+			t.Errorf("got resource %s", loc)
 		}
 	}
 }
 
-// Whatever a repository does, what it does not have any more is never concluded from a list
-// that may not be whole.
+// Whatever a repository does, no resource is considered deleted because of an incomplete list.
 func TestHarvestMisbehaving(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		faults oaitest.Faults
-		want   string // in the doubt or the error; empty: all is well
+		want   string // in the doubt or the error; empty means no error
 		note   string
 	}{
 		{"well-behaved", oaitest.Faults{}, "", ""},
 		{"busy", oaitest.Faults{Busy: 1}, "", ""},
-		{"tokens that expire", oaitest.Faults{ExpireAfter: 2}, "the list was started from scratch, and again", ""},
-		{"a token that expires once", oaitest.Faults{ExpireAfter: 2, Expire: 1, BadRecord: true}, "record 6: it has no identifier", "the list was started from scratch: the repository answers badResumptionToken"},
+		{"tokens that expire", oaitest.Faults{ExpireAfter: 2}, "the list was restarted, and expired again", ""},
+		{"a token that expires once", oaitest.Faults{ExpireAfter: 2, Expire: 1, BadRecord: true}, "record 6: record has no identifier", "the list was restarted: the repository answers badResumptionToken"},
 		{"a token that expires once, by HTTP", oaitest.Faults{ExpireAfter: 2, Expire: 1, ErrorStatus: 422}, "", "started from scratch"},
-		{"no records, by HTTP", oaitest.Faults{NoMatchAfter: 2, ErrorStatus: 404}, "it ends after 10 records, of 12", ""},
+		{"no records, by HTTP", oaitest.Faults{NoMatchAfter: 2, ErrorStatus: 404}, "got 10 records, want about 12", ""},
 		{"a token that repeats", oaitest.Faults{RepeatToken: true}, "part 3 has the same records", ""},
 		{"a part that repeats", oaitest.Faults{SamePart: true}, "part 2 has the same records", ""},
 		{"an early end", oaitest.Faults{EndEarly: 1}, "", "early"},
-		{"a later early end", oaitest.Faults{EndEarly: 2}, "it ends after 10 records, of 12", ""},
-		{"an early end of unknown size", oaitest.Faults{EndEarly: 2, NoSize: true}, "its last part has no empty resumptionToken", ""},
-		{"no more records", oaitest.Faults{NoMatchAfter: 2}, "it ends after 10 records, of 12", ""},
-		{"no more records, of unknown size", oaitest.Faults{NoMatchAfter: 2, NoSize: true}, "its part 3 is said to have no records", ""},
-		{"no last token", oaitest.Faults{NoEmptyToken: true}, "its last part has no empty resumptionToken", ""},
+		{"a later early end", oaitest.Faults{EndEarly: 2}, "got 10 records, want about 12", ""},
+		{"an early end of unknown size", oaitest.Faults{EndEarly: 2, NoSize: true}, "the last part has no empty resumptionToken", ""},
+		{"no more records", oaitest.Faults{NoMatchAfter: 2}, "got 10 records, want about 12", ""},
+		{"no more records, of unknown size", oaitest.Faults{NoMatchAfter: 2, NoSize: true}, "part 3 has no records according to the repository", ""},
+		{"no last token", oaitest.Faults{NoEmptyToken: true}, "the last part has no empty resumptionToken", ""},
 		{"one answer is cut off", oaitest.Faults{Cut: 2}, "", ""},
-		{"all are cut off", oaitest.Faults{Cut: 100}, "ends early", ""},
+		{"all are cut off", oaitest.Faults{Cut: 100}, "unexpected end", ""},
 		{"a page", oaitest.Faults{Page: "<html><body>down for maintenance</body></html>"}, "this is a web page (HTML)", ""},
-		{"nothing", oaitest.Faults{Page: " "}, "the answer is empty", ""},
+		{"nothing", oaitest.Faults{Page: " "}, "empty response", ""},
 		{"neither a list nor an error", oaitest.Faults{Page: noList}, "has neither a list nor an error", ""},
-		{"bad records", oaitest.Faults{BadRecord: true}, "record 6: it has no identifier", ""},
+		{"bad records", oaitest.Faults{BadRecord: true}, "record 6: record has no identifier", ""},
 		{"datestamps of now", oaitest.Faults{StampNow: true}, "", ""},
 		{"no headers", oaitest.Faults{Headless: "badVerb"}, "", ""},
 		{"no headers, by HTTP", oaitest.Faults{Headless: "501"}, "", ""},
@@ -267,57 +266,57 @@ func TestHarvestMisbehaving(t *testing.T) {
 			}
 			locs := w.fill(12)
 			_, err := w.full()
-			w.wants(0, 0, err, locs...)
+			w.want(0, 0, err, locs...)
 			before := *w.state
 			w.Misbehave(test.faults)
 			doubts, err := w.full()
-			if test.note == "early" { // a first part without a token is a whole list: the size is unknown
+			if test.note == "early" { // a first part without a token is a complete list, because the size is unknown
 				if len(w.held) != 5 {
-					t.Errorf("%d are held", len(w.held))
+					t.Errorf("harvester has %d resources", len(w.held))
 				}
 				return
 			}
-			w.wants(0, 0, nil, locs...)
+			w.want(0, 0, nil, locs...)
 			said := strings.Join(doubts, "\n") + fmt.Sprint(err)
 			if test.want == "" && said != "<nil>" || !strings.Contains(said, test.want) || strings.Contains(said, "SECRET") {
-				t.Errorf("it says %s\nwant %s", said, test.want)
+				t.Errorf("got error %s\nwant %s", said, test.want)
 			}
 			if err != nil && fmt.Sprint(before) != fmt.Sprint(*w.state) {
-				t.Error("the state changed")
+				t.Error("state changed")
 			}
 		})
 	}
 }
 
-// noList is the answer of a repository whose database is away.
+// noList is the response of a repository without its database.
 const noList = `<OAI-PMH xmlns="http://www.openarchives.org/OAI/2.0/"><responseDate>2026-03-01T13:00:00Z</responseDate><request verb="ListRecords">http://a.example/oai</request></OAI-PMH>`
 
 func TestNewsMisbehaving(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		faults oaitest.Faults
-		want   string // the error; empty: all is well
+		want   string // in the error; empty means no error
 		note   string
 	}{
 		{"busy", oaitest.Faults{Busy: 1}, "", ""},
 		{"a token that expires once", oaitest.Faults{ExpireAfter: 1, Expire: 1}, "", ""},
-		{"tokens that last for two parts", oaitest.Faults{ExpireAfter: 2}, "", "the window is halved"},
-		{"tokens that never last", oaitest.Faults{ExpireAfter: 1}, "", "the window is halved"},
+		{"tokens that last for two parts", oaitest.Faults{ExpireAfter: 2}, "", "halving the window"},
+		{"tokens that never last", oaitest.Faults{ExpireAfter: 1}, "", "halving the window"},
 		{"a token that repeats", oaitest.Faults{RepeatToken: true}, "has the same records", ""},
-		{"an early end", oaitest.Faults{EndEarly: 2}, "it ends after 10 records", ""},
-		{"no more records", oaitest.Faults{NoMatchAfter: 2}, "it ends after 10 records", ""},
+		{"an early end", oaitest.Faults{EndEarly: 2}, "got 10 records, want", ""},
+		{"no more records", oaitest.Faults{NoMatchAfter: 2}, "got 10 records, want", ""},
 		{"no last token", oaitest.Faults{NoEmptyToken: true}, "", "no empty resumptionToken"},
 		{"no headers", oaitest.Faults{Headless: "badVerb"}, "", ""},
-		{"days only", oaitest.Faults{RefuseTimes: true}, "", "it is asked for days"},
-		{"cut off", oaitest.Faults{Cut: 100}, "ends early", ""},
+		{"days only", oaitest.Faults{RefuseTimes: true}, "", "using days"},
+		{"cut off", oaitest.Faults{Cut: 100}, "unexpected end", ""},
 		{"neither a list nor an error", oaitest.Faults{Page: noList}, "has neither a list nor an error", ""},
-		{"datestamps of now", oaitest.Faults{StampNow: true}, "not to say what changed", "time of the request"},
+		{"datestamps of now", oaitest.Faults{StampNow: true}, "seem to be the time of the request", "time of the request"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t, &oaitest.Repository{})
 			locs := w.fill(30)
 			_, err := w.full()
-			w.wants(0, 0, err, locs...)
+			w.want(0, 0, err, locs...)
 			w.Put("", "", "") // records that look the same
 			w.Put(" ", "", "")
 			for i := range 14 {
@@ -331,14 +330,14 @@ func TestNewsMisbehaving(t *testing.T) {
 			w.Misbehave(test.faults)
 			_, err = w.news()
 			if !strings.Contains(strings.Join(w.notes, "\n"), test.note) {
-				t.Errorf("the notes are %q", w.notes)
+				t.Errorf("got notes %q", w.notes)
 			}
 			if test.want != "" {
 				if err == nil || !strings.Contains(err.Error(), test.want) {
-					t.Errorf("the error is %v, not %s", err, test.want)
+					t.Errorf("got error %v, want %s", err, test.want)
 				}
-				w.wants(0, 0, nil, locs...)
-				w.Misbehave(oaitest.Faults{}) // what failed is not lost
+				w.want(0, 0, nil, locs...)
+				w.Misbehave(oaitest.Faults{}) // failed changes are not lost
 				w.bad = nil
 				_, err = w.news()
 			}
@@ -346,26 +345,26 @@ func TestNewsMisbehaving(t *testing.T) {
 			for i := range 14 {
 				locs = append(locs, fmt.Sprint("new", i))
 			}
-			w.wants(-1, 0, err, locs...)
+			w.want(-1, 0, err, locs...)
 			if len(w.bad) != 14+2 {
-				t.Errorf("%d records that cannot be used are reported, not each once", len(w.bad))
+				t.Errorf("got %d bad records, want each once", len(w.bad))
 			}
 			for i := range 14 {
 				if loc := fmt.Sprintf("https://a.example/%02d", i); w.held[loc] < "2026-03-01T12:01" {
-					t.Errorf("%s is of %s", loc, w.held[loc])
+					t.Errorf("lastmod of %s = %s", loc, w.held[loc])
 				}
 			}
 		})
 	}
 }
 
-// A token that leads to no records may have expired. If nothing says how many there are, the
-// next window begins where this one began.
+// A token that leads to no records may have expired. If the number of records is unknown, the next
+// window starts where this one started.
 func TestNewsOfUnknownSize(t *testing.T) {
 	w := newWorld(t, &oaitest.Repository{})
 	locs := w.fill(3)
 	_, err := w.full()
-	w.wants(0, 0, err, locs...)
+	w.want(0, 0, err, locs...)
 	for i := range 12 {
 		w.wait(10 * time.Minute)
 		loc := fmt.Sprint("new", i)
@@ -375,18 +374,18 @@ func TestNewsOfUnknownSize(t *testing.T) {
 	w.wait(time.Minute)
 	w.Misbehave(oaitest.Faults{NoMatchAfter: 1, NoSize: true})
 	n, err := w.news()
-	w.wants(5, n, err, locs[:8]...)
+	w.want(5, n, err, locs[:8]...)
 	w.wait(10 * time.Minute)
 	w.Misbehave(oaitest.Faults{})
 	n, err = w.news()
-	w.wants(7, n, err, locs...)
+	w.want(7, n, err, locs...)
 	w.wait(10 * time.Minute)
 	n, err = w.news()
-	w.wants(0, n, err, locs...)
+	w.want(0, n, err, locs...)
 }
 
-// A list may have a record twice, as it changes while it is listed, and in any order if several
-// servers answer. The newest datestamp counts, also that of a deletion.
+// A list may have a record twice, because it changes during the listing, and in any order if
+// several servers answer. The newest datestamp counts, even for a deletion.
 func TestNewsTwice(t *testing.T) {
 	header := func(at, status string) string {
 		return fmt.Sprintf(`<header%s><identifier>oai:x:1</identifier><datestamp>2026-03-01T%sZ</datestamp></header>`, status, at)
@@ -405,63 +404,63 @@ func TestNewsTwice(t *testing.T) {
 		at := time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC)
 		changes, _, err := h.News(t.Context(), &State{Identity: Identity{Granularity: Seconds, Deleted: DeletedNo}, Low: at})
 		if err != nil || len(changes) != 1 || changes[0].Change != resourcesync.Deleted {
-			t.Errorf("%+v, %v", changes, err)
+			t.Errorf("News() = %+v, %v", changes, err)
 		}
 	}
 }
 
-// A repository whose clock was ahead has windows that lie in the future. When the clock is set
-// back, all resources have to be listed: what changes until that future is in no window.
+// A repository whose clock was ahead has windows in the future. When the clock is set back, all
+// resources must be listed: changes until that future are in no window.
 func TestNewsClockBack(t *testing.T) {
 	w := newWorld(t, &oaitest.Repository{})
 	locs := w.fill(3)
 	_, err := w.full()
-	w.wants(0, 0, err, locs...)
+	w.want(0, 0, err, locs...)
 	w.wait(24 * time.Hour)
 	n, err := w.news()
-	w.wants(0, n, err, locs...)
-	w.wait(-leastOverlap) // within the overlap, nothing can be missed
+	w.want(0, n, err, locs...)
+	w.wait(-minOverlap) // no change within the overlap is missed
 	w.Put("oai:x:a", "", "")
 	w.wait(time.Minute)
 	n, err = w.news()
-	w.wants(1, n, err, append(locs, "a")...)
+	w.want(1, n, err, append(locs, "a")...)
 	w.wait(-23 * time.Hour)
 	w.Put("oai:x:b", "", "")
 	w.wait(time.Minute)
-	if _, err := w.news(); !errors.Is(err, ErrFull) {
-		t.Errorf("the error is %v", err)
+	if _, err := w.news(); !errors.Is(err, ErrNeedsList) {
+		t.Errorf("News() error = %v", err)
 	}
 	_, err = w.full()
-	w.wants(0, 0, err, append(locs, "a", "b")...)
+	w.want(0, 0, err, append(locs, "a", "b")...)
 	w.wait(time.Hour)
 	w.Put("oai:x:c", "", "")
 	w.wait(time.Minute)
 	n, err = w.news()
-	w.wants(-1, n, err, append(locs, "a", "b", "c")...)
+	w.want(-1, n, err, append(locs, "a", "b", "c")...)
 }
 
-// A repository that is another one, or that has older records than it had, is listed anew.
-func TestNewsOfAnother(t *testing.T) {
+// A repository that was replaced, or that has older records than before, is listed from scratch.
+func TestNewsOfReplacedRepository(t *testing.T) {
 	w := newWorld(t, &oaitest.Repository{Earliest: "2020-01-01T00:00:00Z"})
 	w.fill(1)
 	_, err := w.full()
 	w.Repository.Earliest = "2021-01-01T00:00:00Z" // its oldest record was changed
 	n, err2 := w.news()
-	w.wants(0, n, errors.Join(err, err2), "00")
+	w.want(0, n, errors.Join(err, err2), "00")
 	w.Repository.Earliest = "2010-01-01T00:00:00Z"
-	if _, err := w.news(); !errors.Is(err, ErrFull) {
-		t.Errorf("the error is %v", err)
+	if _, err := w.news(); !errors.Is(err, ErrNeedsList) {
+		t.Errorf("News() error = %v", err)
 	}
 	w.Repository.Earliest, w.Repository.Deleted = "2020-01-01T00:00:00Z", "no"
-	if _, err := w.news(); !errors.Is(err, ErrFull) {
-		t.Errorf("the error is %v", err)
+	if _, err := w.news(); !errors.Is(err, ErrNeedsList) {
+		t.Errorf("News() error = %v", err)
 	}
 	if requests := strings.Join(w.Requests(), "\n"); !strings.Contains(requests, "key=SECRET") || strings.Contains(requests, "from=1990") {
-		t.Errorf("the requests are %s", requests)
+		t.Errorf("got requests %s", requests)
 	}
 }
 
-// A list whose token leads back is given up, also if its parts differ.
+// A list whose token leads back is abandoned, even if its parts differ.
 func TestListTokens(t *testing.T) {
 	n := 0
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -475,12 +474,12 @@ func TestListTokens(t *testing.T) {
 		if count++; err == nil {
 			continue
 		}
-		if _, ok := errors.AsType[*Broken](err); !ok || count != 6 || !strings.Contains(err.Error(), "part 5 repeats the resumptionToken") {
-			t.Errorf("after %d records: %v", count-1, err)
+		if _, ok := errors.AsType[*BrokenList](err); !ok || count != 6 || !strings.Contains(err.Error(), "part 5 repeats the resumptionToken") {
+			t.Errorf("after %d records: got error %v", count-1, err)
 		}
 	}
 	if n != 5 {
-		t.Errorf("%d requests", n)
+		t.Errorf("got %d requests", n)
 	}
 }
 
@@ -488,17 +487,17 @@ func TestIdentify(t *testing.T) {
 	w := newWorld(t, &oaitest.Repository{Days: true, Deleted: "transient"})
 	id, err := w.Harvest.Repository.Identify(t.Context())
 	if err != nil || id.Name != "Test" || id.Granularity != Days || id.Deleted != DeletedTransient || id.Earliest != "1990-01-01" || !strings.HasSuffix(id.BaseURL, "/oai") {
-		t.Errorf("it is %+v, %v", id, err)
+		t.Errorf("Identify() = %+v, %v", id, err)
 	}
 	s := httptest.NewServer(http.NotFoundHandler())
 	defer s.Close()
 	if _, err := (&Repository{Getter: w.Harvest.Repository.Getter, URL: s.URL}).Identify(t.Context()); err == nil || !strings.Contains(err.Error(), "the answer is 404") {
-		t.Errorf("the error is %v", err)
+		t.Errorf("Identify() error = %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := w.Harvest.Repository.Identify(ctx); err == nil {
-		t.Error("no error after the end")
+		t.Error("got no error after the end")
 	}
 }
 
@@ -510,24 +509,24 @@ func TestTemplate(t *testing.T) {
 		"https://a.example/?id={identifier}&x": "https://a.example/?id=oai%3Ax.org%3Aa+b%2Fc%3F&x",
 	} {
 		if err := template.Check(); err != nil {
-			t.Errorf("%s: %v", template, err)
+			t.Errorf("Template %s: Check() = %v", template, err)
 		}
-		if loc, rule := template.of(nil, "", &Record{Identifier: "oai:x.org:a b/c?"}); loc != want || rule != "" {
-			t.Errorf("%s makes %s (%s)", template, loc, rule)
+		if loc, rule := template.locOf(nil, "", &Record{Identifier: "oai:x.org:a b/c?"}); loc != want || rule != "" {
+			t.Errorf("Template %s: locOf() = %s (%s)", template, loc, rule)
 		}
 	}
 	for _, template := range []Template{"https://a.example/", "{identifier}/x y", "https://a.example/{identifier}{other}"} {
 		if err := template.Check(); !errors.Is(err, resourcesync.ErrInvalid) {
-			t.Errorf("%s: %v", template, err)
+			t.Errorf("Template %s: Check() = %v", template, err)
 		}
 	}
-	if loc, _ := Template("https://a.example/{local}").of(nil, "", &Record{Identifier: "../.."}); loc != "https://a.example/%2E%2E/%2E%2E" {
-		t.Errorf("dots make %s", loc)
+	if loc, _ := Template("https://a.example/{local}").locOf(nil, "", &Record{Identifier: "../.."}); loc != "https://a.example/%2E%2E/%2E%2E" {
+		t.Errorf("locOf() of dots = %s", loc)
 	}
 }
 
-// Records name the sets that they are in, as collections: at the URL that the repository calls
-// its own, and never at the one with the secret.
+// Records name their sets as collections, at the URL that the repository states, and never at the
+// one with the secret.
 func TestCollections(t *testing.T) {
 	w := newWorld(t, &oaitest.Repository{})
 	w.Put("oai:a.example:1", "", "one")
@@ -544,15 +543,15 @@ func TestCollections(t *testing.T) {
 	w.wait(time.Hour)
 	changes, _, err := w.News(t.Context(), w.state)
 	if err != nil || len(changes) != 1 || changes[0].Change != resourcesync.Deleted {
-		t.Fatalf("%+v, %v", changes, err)
+		t.Fatalf("News() = %+v, %v", changes, err)
 	}
 	links = append(links, changes[0].Links...)
 	if len(links) != 2 {
-		t.Fatalf("%+v", links)
+		t.Fatalf("got links %+v", links)
 	}
 	for _, l := range links {
 		if want := "?metadataPrefix=oai_dc&set=all&verb=ListIdentifiers"; l.Rel != "collection" || !strings.HasSuffix(l.Href, want) || strings.Contains(l.Href, "SECRET") {
-			t.Errorf("%+v, want %s", l, want)
+			t.Errorf("got link %+v, want %s", l, want)
 		}
 	}
 }
@@ -569,21 +568,21 @@ func FuzzReadPart(f *testing.F) {
 		p, err := readPart(bytes.NewReader(doc), true)
 		if err != nil {
 			if !errors.Is(err, resourcesync.ErrInvalid) && !errors.Is(err, resourcesync.ErrTooLarge) {
-				t.Errorf("the error is %v", err)
+				t.Errorf("readPart() error = %v", err)
 			}
 			return
 		}
 		for i := range p.records {
 			if rec := &p.records[i]; rec.Identifier == "" && rec.bad == "" || len(rec.URLs) > maxURLs {
-				t.Errorf("a record is %+v", rec)
+				t.Errorf("got record %+v", rec)
 			} else if rec.text != nil {
-				wantAnswer(t, rec.frame.answer(&Identity{}, "oai_dc", rec), rec)
+				wantAnswer(t, rec.frame.response(&Identity{}, "oai_dc", rec), rec)
 			}
 		}
 		for n := range len(bytes.TrimRight(doc, " \t\r\n\x00\x01")) {
 			if n%7 == 0 && n < 2000 && bytes.HasSuffix(bytes.TrimSpace(doc), []byte("</OAI-PMH>")) && bytes.Count(doc, []byte("</OAI-PMH>")) == 1 && !bytes.Contains(doc[:len(doc)-10], []byte("<!")) {
 				if _, err := readPart(bytes.NewReader(doc[:n]), false); err == nil {
-					t.Errorf("%d bytes are taken for a whole answer", n)
+					t.Errorf("readPart() accepts %d bytes of a longer response", n)
 				}
 			}
 		}

@@ -15,32 +15,32 @@ import (
 	"github.com/rshub/rshub/internal/testutil/oaitest"
 )
 
-// The error in an answer counts, whatever its HTTP status is.
+// The error in a response counts, whatever its HTTP status is.
 func TestErrorStatus(t *testing.T) {
 	for _, status := range []int{200, 400, 404, 410, 422, 500} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			w := newWorld(t, &oaitest.Repository{})
 			locs := w.fill(3)
 			_, err := w.full()
-			w.wants(0, 0, err, locs...)
+			w.want(0, 0, err, locs...)
 			w.Misbehave(oaitest.Faults{ErrorStatus: status})
 			w.wait(time.Hour)
 			n, err := w.news()
-			w.wants(0, n, err, locs...)
+			w.want(0, n, err, locs...)
 			w.Put("oai:x:new", "", "")
 			w.wait(time.Minute)
 			n, err = w.news()
-			w.wants(1, n, err, append(locs, "new")...)
+			w.want(1, n, err, append(locs, "new")...)
 			w.Misbehave(oaitest.Faults{ErrorStatus: status, RefuseTimes: true})
 			w.wait(time.Hour)
 			n, err = w.news()
-			w.wants(1, n, err, append(locs, "new")...)
+			w.want(1, n, err, append(locs, "new")...)
 		})
 	}
 }
 
-// answer returns a repository that answers every request but Identify with a status and a
-// list of records.
+// answer returns a repository that answers every request but Identify with a status and a list of
+// records.
 func answer(t *testing.T, status int, list string) *Harvest {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -61,7 +61,7 @@ func TestRefusals(t *testing.T) {
 		status int
 		list   string
 		want   string
-		away   bool // the failure is one of HTTP
+		away   bool // whether the failure is an HTTP error
 	}{
 		{"error", 422, `<error code="cannotDisseminateFormat">no x</error>`, "the repository answers cannotDisseminateFormat: no x", false},
 		{"error without text", 400, `<error code="badArgument"/>`, "the repository answers badArgument", false},
@@ -71,7 +71,7 @@ func TestRefusals(t *testing.T) {
 		{"declaration", 200, "<ListIdentifiers><!x <header><identifier>1</identifier></header>></ListIdentifiers>", "a declaration (<!) is not allowed here", false},
 		{"declaration in an identifier", 200, "<ListIdentifiers><header><identifier>a<!x>b</identifier></header></ListIdentifiers>", "a declaration (<!) is not allowed here", false},
 		{"quotation without an end", 200, `<ListIdentifiers><header x="></header><header><identifier>1</identifier></header><header y="></header></ListIdentifiers>`, "unescaped < inside quoted string", false},
-		{"page", 200, "</OAI-PMH><html>", "/oai?…): an element stands after the root element", false},
+		{"page", 200, "</OAI-PMH><html>", "/oai?…): element after the root element", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := answer(t, tt.status, tt.list)
@@ -88,7 +88,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A new record without a datestamp is published, at every look that lists it.
+// A new record without a datestamp is published in every poll that lists it.
 func TestNewsWithoutDatestamp(t *testing.T) {
 	for name, header := range map[string]string{
 		"empty":   "<identifier>oai:x:2</identifier><datestamp/>",
@@ -108,7 +108,7 @@ func TestNewsWithoutDatestamp(t *testing.T) {
 				st = next
 			}
 			if want := `record 1 ("oai:x:2") has no datestamp`; len(notes) != 2 || !strings.Contains(notes[0], want) {
-				t.Errorf("got notes %q, want %q at each look", notes, want)
+				t.Errorf("got notes %q, want %q in each poll", notes, want)
 			}
 		})
 	}
@@ -122,20 +122,20 @@ func TestDamage(t *testing.T) {
 	for _, tt := range []struct {
 		name, list string
 		template   Template
-		want       []string // locs, or what is wrong with a record
+		want       []string // locs, or rules that a record breaks
 		note       string
 	}{
-		{"control character", record("1", "a\x03") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): its metadata has text`},
-		{"reference to one", record("1", "a&#3;") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): its metadata has text`},
-		{"bare ampersand", record("1", "Q&A") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): its metadata has text`},
-		{"byte", record("1", "it\x92s ]]>") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): its metadata has text`},
-		{"attribute", record("1", "<a b='&#x1F;'/>") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): its metadata has text`},
+		{"control character", record("1", "a\x03") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): left out text of the metadata`},
+		{"reference to one", record("1", "a&#3;") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): left out text of the metadata`},
+		{"bare ampersand", record("1", "Q&A") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): left out text of the metadata`},
+		{"byte", record("1", "it\x92s ]]>") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): left out text of the metadata`},
+		{"attribute", record("1", "<a b='&#x1F;'/>") + record("2", "b"), "", []string{"1", "2"}, `record 1 ("oai:x:1"): left out text of the metadata`},
 		{"entity of HTML", record("1", "&eacute;") + record("2", "b"), "", []string{"1", "2"}, ""},
-		{"status", strings.Replace(record("1", "a"), "<header>", `<header status="deleted&#1;">`, 1) + record("2", "b"), "", []string{"its status is not well-formed XML", "2"}, ""},
-		{"identifier with a control character", record("1\x01", "a") + record("2", "b"), "", []string{"its identifier is not well-formed XML", "2"}, ""},
-		{"identifier with surrogates", record("1&#55356;&#57118;", "a") + record("2", "b"), "", []string{"its identifier is not well-formed XML", "2"}, ""},
+		{"status", strings.Replace(record("1", "a"), "<header>", `<header status="deleted&#1;">`, 1) + record("2", "b"), "", []string{"status is not well-formed XML", "2"}, ""},
+		{"identifier with a control character", record("1\x01", "a") + record("2", "b"), "", []string{"identifier is not well-formed XML", "2"}, ""},
+		{"identifier with surrogates", record("1&#55356;&#57118;", "a") + record("2", "b"), "", []string{"identifier is not well-formed XML", "2"}, ""},
 		{"URL", record("1", "</title><identifier>https://a.example/1?a&b</identifier><title>") + record("2", "</title><identifier>https://a.example/2</identifier><title>"), Metadata,
-			[]string{"its URL", "2"}, `record 1 ("oai:x:1"): its metadata has text`},
+			[]string{"its URL", "2"}, `record 1 ("oai:x:1"): left out text of the metadata`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := answer(t, 200, "<ListRecords>"+tt.list+"</ListRecords>")
@@ -145,7 +145,7 @@ func TestDamage(t *testing.T) {
 			}
 			var got []string
 			for e, err := range h.Resources(t.Context(), new(State)) {
-				if b, ok := errors.AsType[*Bad](err); ok && !b.None {
+				if b, ok := errors.AsType[*BadRecord](err); ok && !b.NoResource {
 					got = append(got, b.Rule)
 				} else if err != nil {
 					t.Fatal(err)
@@ -157,7 +157,7 @@ func TestDamage(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 			for c, err := range h.Contents(t.Context()) {
-				if _, bad := errors.AsType[*Bad](err); err != nil && !bad {
+				if _, bad := errors.AsType[*BadRecord](err); err != nil && !bad {
 					t.Fatal(err)
 				}
 				if err == nil {
@@ -171,7 +171,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// A resumptionToken is sent back as it came, whatever characters it has.
+// A resumptionToken is sent back unchanged, whatever characters it has.
 func TestTokenCharacters(t *testing.T) {
 	const token = `a+b%2Bc&d=e/f?g#h ü"<'` + "`|{}[]^~\\"
 	var got []string
@@ -199,7 +199,7 @@ func TestTokenCharacters(t *testing.T) {
 	}
 }
 
-// Datestamps with fractions and offsets are read, although the protocol has neither.
+// Datestamps with fractions and offsets are accepted, although the protocol has neither.
 func TestDatestamps(t *testing.T) {
 	want := time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC)
 	for datestamp, want := range map[string]time.Time{

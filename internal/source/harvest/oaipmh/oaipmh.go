@@ -1,5 +1,5 @@
 // Package oaipmh harvests repositories that speak OAI-PMH 2.0 (the Open Archives Initiative
-// Protocol for Metadata Harvesting): which records they have, and which have changed.
+// Protocol for Metadata Harvesting): it reads which records they have, and which have changed.
 //
 // It follows the protocol, but trusts repositories as little as possible: a list that ends early,
 // repeats itself or is shorter than announced never counts as complete. Package relay decides when
@@ -18,7 +18,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Granularity is how fine the datestamps of a repository are.
+// A Granularity is the resolution of the datestamps of a repository.
 type Granularity bool
 
 // The granularities of the protocol (section 3.3.1).
@@ -28,8 +28,8 @@ const (
 )
 
 const (
-	dayForm    = "2006-01-02"
-	secondForm = "2006-01-02T15:04:05Z"
+	dayLayout    = "2006-01-02"
+	secondLayout = "2006-01-02T15:04:05Z"
 )
 
 // Step is the time between two datestamps that differ.
@@ -42,19 +42,19 @@ func (g Granularity) Step() time.Duration {
 
 func (g Granularity) format(t time.Time) string {
 	if g == Seconds {
-		return t.UTC().Format(secondForm)
+		return t.UTC().Format(secondLayout)
 	}
-	return t.UTC().Format(dayForm)
+	return t.UTC().Format(dayLayout)
 }
 
-// What a repository says about deleted records (section 2.5.1).
+// The support of deleted records that a repository declares (section 2.5.1).
 const (
-	DeletedNo         = "no"         // nothing: deleted records vanish
-	DeletedTransient  = "transient"  // that they are deleted, for a while
-	DeletedPersistent = "persistent" // that they are deleted, for ever
+	DeletedNo         = "no"         // none: deleted records vanish
+	DeletedTransient  = "transient"  // deleted records are listed for a while
+	DeletedPersistent = "persistent" // deleted records are listed forever
 )
 
-// An Identity is what a repository says about itself (section 4.2).
+// An Identity is the self-description of a repository (section 4.2).
 type Identity struct {
 	Name        string      `json:"name"`
 	BaseURL     string      `json:"baseURL"`
@@ -63,7 +63,7 @@ type Identity struct {
 	Granularity Granularity `json:"seconds"`
 }
 
-// An Error is an error answer of a repository (section 3.6).
+// An Error is an error response of a repository (section 3.6).
 type Error struct {
 	Code string // such as badArgument
 	Text string // for people
@@ -77,7 +77,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("the repository answers %s: %s", resourcesync.Shorten(e.Code), resourcesync.Shorten(e.Text))
 }
 
-// The codes on which a harvester acts.
+// The codes that a harvester handles.
 const (
 	badArgument        = "badArgument"
 	badVerb            = "badVerb"
@@ -85,31 +85,30 @@ const (
 	noRecordsMatch     = "noRecordsMatch"
 )
 
-// is reports whether an error is an Error with a code.
-func is(err error, code string) bool {
+// hasCode reports whether an error is an Error with a code.
+func hasCode(err error, code string) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Code == code
 }
 
-// A Repository is a client of one repository. One goroutine at a time may use
-// it.
+// A Repository is a client of one repository. It is not safe for concurrent use.
 type Repository struct {
 	Getter *harvest.Getter
 	URL    string // the base URL
 
-	noIdentifiers bool // the repository does not know ListIdentifiers
+	noIdentifiers bool // whether the repository does not support ListIdentifiers
 }
 
-// partTries is how often an unreadable part is requested, for instance one that was cut
-// off. A part may be requested again with the same token (section 3.5).
+// partTries is how often an unreadable part is requested, for instance a truncated one. A part may
+// be requested again with the same token (section 3.5).
 const partTries = 3
 
-// ask sends a request and reads the answer. It asks again when the answer is not a
-// whole document of the protocol. whole says to keep the text of each record.
-func (r *Repository) ask(ctx context.Context, arguments url.Values, whole bool) (p *part, err error) {
+// request sends a request and reads the response. It retries if the response is not a complete
+// document of the protocol. If whole is true, it retains the text of each record.
+func (r *Repository) request(ctx context.Context, arguments url.Values, whole bool) (p *part, err error) {
 	u, err := url.Parse(r.URL)
 	if err != nil {
-		return nil, errors.New("the base URL of the repository cannot be read") // err contains the URL
+		return nil, errors.New("invalid base URL of the repository") // err contains the URL
 	}
 	q := u.Query()
 	for key, values := range arguments {
@@ -118,24 +117,24 @@ func (r *Repository) ask(ctx context.Context, arguments url.Values, whole bool) 
 	u.RawQuery = q.Encode()
 	what := "the answer to " + arguments.Get("verb")
 	for try := 1; ; try++ {
-		if p, err = r.read(ctx, what, u, whole); err == nil && p.err != nil {
+		if p, err = r.requestPart(ctx, what, u, whole); err == nil && p.err != nil {
 			return p, p.err
 		}
 		if err == nil || try == partTries || ctx.Err() != nil {
 			return p, err
 		}
 		if _, malformed := errors.AsType[*resourcesync.Error](err); !malformed && !errors.Is(err, errCut) {
-			return nil, err // the Getter has already tried again
+			return nil, err // the Getter has already retried
 		}
 	}
 }
 
 var errCut = errors.New("the answer was cut off")
 
-// read requests an answer and reads it, and tries again while the repository is busy or
-// unreachable. Many repositories send an error of the protocol with a status of HTTP, such
-// as 422 or 404: then the error counts, not the status.
-func (r *Repository) read(ctx context.Context, what string, u *url.URL, whole bool) (p *part, err error) {
+// requestPart requests a response and reads it, and retries while the repository is busy or
+// unreachable. Many repositories send an error of the protocol with an HTTP status such as 422 or
+// 404: then the error counts, not the status.
+func (r *Repository) requestPart(ctx context.Context, what string, u *url.URL, whole bool) (p *part, err error) {
 	var bad error
 	err = r.Getter.Retry(ctx, func() error {
 		a, err := r.Getter.Once().GetAny(ctx, what, u.String())
@@ -144,7 +143,7 @@ func (r *Repository) read(ctx context.Context, what string, u *url.URL, whole bo
 		}
 		defer a.Close()
 		if p, bad = readPart(a.Body, whole); a.Status != http.StatusOK && (bad != nil || p.err == nil) {
-			return a.Refused(what)
+			return a.StatusError(what)
 		}
 		return nil
 	})
@@ -162,15 +161,15 @@ func (r *Repository) read(ctx context.Context, what string, u *url.URL, whole bo
 	return nil, fmt.Errorf("%s (%s): %w: %w", what, harvest.Plain(u), errCut, bad)
 }
 
-// Identify asks a repository who it is. The error wraps a *resourcesync.Error if the URL
+// Identify requests the Identity of a repository. The error wraps a *resourcesync.Error if the URL
 // does not speak OAI-PMH.
 func (r *Repository) Identify(ctx context.Context) (*Identity, error) {
-	p, err := r.ask(ctx, url.Values{"verb": {"Identify"}}, false)
+	p, err := r.request(ctx, url.Values{"verb": {"Identify"}}, false)
 	if err != nil {
 		return nil, err
 	}
 	if p.identity == nil {
-		return nil, resourcesync.Invalidf("the answer to Identify does not say who the repository is")
+		return nil, resourcesync.Invalidf("the answer to Identify has no description of the repository")
 	}
 	return p.identity, nil
 }

@@ -23,46 +23,46 @@ const (
 	maxPart    = 64 << 20
 	maxDepth   = 200
 	maxRecords = 100_000
-	maxText    = 64 << 10 // bytes of one kept text
-	maxURLs    = 20       // the most URLs of a record
-	maxSets    = 20       // the most sets of a record
+	maxText    = 64 << 10 // bytes of one text
+	maxURLs    = 20       // maximum number of URLs of a record
+	maxSets    = 20       // maximum number of sets of a record
 )
 
 // A Record is a record of a repository.
 type Record struct {
 	Identifier string
 	Datestamp  string
-	Time       time.Time // the datestamp as a time; zero: it cannot be read
+	Time       time.Time // the datestamp as a time; zero if unreadable
 	Deleted    bool
-	Sets       []string // the values of setSpec, maxSets at most
+	Sets       []string // the values of setSpec, at most maxSets
 	URLs       []string // URLs that the metadata gives as an identifier, such as dc:identifier
-	Print      [8]byte  // a hash of the metadata; only in lists of records
-	Damaged    bool     // the metadata has text that is not well-formed XML, which is left out
+	Print      [8]byte  // hash of the metadata; only in lists of records
+	Damaged    bool     // whether the metadata has text that is not well-formed XML, which is left out
 
-	bad   string // what is wrong with the record; empty: nothing
-	text  []byte // of the whole record, as it came; nil: it was not kept
-	frame *frame // what was around the text
+	bad   string // why the record cannot be used; empty if it can
+	text  []byte // unchanged text of the whole record; nil if not retained
+	frame *frame // start tags around the text
 }
 
-// A part is the content of one answer.
+// A part is the content of one response.
 type part struct {
-	responseDate time.Time // zero: it cannot be read
+	responseDate time.Time // zero if unreadable
 	err          *Error
 	identity     *Identity
-	list         bool // it has a list, if only an empty one
+	list         bool // whether it has a list, which may be empty
 	records      []Record
 	hasToken     bool
 	token        string
-	size         int // completeListSize; 0: unknown
+	size         int // completeListSize; zero if unknown
 
-	frame frame // around the records, if their text is kept
+	frame frame // around the records, if their text is retained
 }
 
-// readPart reads an answer to its end. Text that is not well-formed damages only its record.
-// An error is a *resourcesync.Error, or the error of r. whole says to keep the text of each
+// readPart reads a response to its end. Text that is not well-formed damages only its record. An
+// error is a *resourcesync.Error, or the error of r. If whole is true, it retains the text of each
 // record.
 func readPart(r io.Reader, whole bool) (*part, error) {
-	source := &source{r: r, left: maxPart}
+	source := &partSource{r: r, left: maxPart}
 	utf8, err := harvest.DecodeXML(source)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func readPart(r io.Reader, whole bool) (*part, error) {
 	repaired := xmlrepair.NewReader(utf8, xml.HTMLEntity)
 	in := &partReader{part: &part{}}
 	if in.dec = xml.NewDecoder(repaired); whole {
-		in.tape = &tape{Reader: bufio.NewReader(repaired)}
+		in.tape = &recorder{Reader: bufio.NewReader(repaired)}
 		in.dec = xml.NewDecoder(in.tape)
 	}
 	in.dec.Entity = xml.HTMLEntity
@@ -82,7 +82,7 @@ func readPart(r io.Reader, whole bool) (*part, error) {
 	}
 	if syntax, ok := errors.AsType[*xml.SyntaxError](err); ok {
 		if syntax.Msg == "unexpected EOF" {
-			return nil, &resourcesync.Error{Err: resourcesync.ErrInvalid, Line: syntax.Line, Msg: "the answer ends early"}
+			return nil, &resourcesync.Error{Err: resourcesync.ErrInvalid, Line: syntax.Line, Msg: "unexpected end of the response"}
 		}
 		return nil, &resourcesync.Error{Err: resourcesync.ErrInvalid, Line: syntax.Line, Msg: "not well-formed XML: " + resourcesync.Shorten(syntax.Msg)}
 	}
@@ -95,18 +95,18 @@ func readPart(r io.Reader, whole bool) (*part, error) {
 	return in.part, nil
 }
 
-// A source is an answer as it comes. It bounds it and remembers why it ended early.
-type source struct {
+// A partSource limits the bytes of a response, and remembers why it ended early.
+type partSource struct {
 	r    io.Reader
-	left int   // bytes that may still come
+	left int   // bytes that may still follow
 	err  error // nil if it did not end early
 }
 
-// Read reads the answer.
-func (s *source) Read(p []byte) (int, error) {
+// Read reads the response.
+func (s *partSource) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p)
 	if s.left -= n; s.left < 0 {
-		n, err = 0, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Msg: fmt.Sprintf("an answer has at most %d bytes, unpacked", maxPart)}
+		n, err = 0, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Msg: fmt.Sprintf("response exceeds %d bytes, uncompressed", maxPart)}
 	}
 	if err != nil && err != io.EOF {
 		s.err = err
@@ -114,15 +114,15 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A partReader reads an answer. It recognizes elements by their local names, because
-// repositories declare the namespace in many ways.
+// A partReader reads a response. It recognizes elements by their local names, because repositories
+// declare the namespace in many ways.
 type partReader struct {
 	*part
-	dec    *xml.Decoder
-	depth  int
-	rooted bool  // the root has begun
-	tape   *tape // nil: no text is kept
-	begun  int64 // where the token that was read last begins
+	dec        *xml.Decoder
+	depth      int
+	rooted     bool      // whether the root has started
+	tape       *recorder // nil if no text is retained
+	tokenStart int64     // offset of the last token
 }
 
 // next returns the next start element within the current one; nil at its end.
@@ -141,9 +141,9 @@ func (in *partReader) next() (*xml.StartElement, error) {
 	}
 }
 
-// step returns the next token. It bounds the depth of elements.
+// step returns the next token. It limits the depth of elements.
 func (in *partReader) step() (xml.Token, error) {
-	in.begun = in.dec.InputOffset()
+	in.tokenStart = in.dec.InputOffset()
 	tok, err := in.dec.Token()
 	switch tok := tok.(type) {
 	case xml.StartElement:
@@ -159,7 +159,7 @@ func (in *partReader) step() (xml.Token, error) {
 		}
 	}
 	if err == io.EOF && in.depth > 0 {
-		err = resourcesync.Invalidf("the answer ends early")
+		err = resourcesync.Invalidf("unexpected end of the response")
 	}
 	return tok, err
 }
@@ -192,7 +192,7 @@ func (in *partReader) text() (string, error) {
 	return strings.TrimSpace(b.String()), nil
 }
 
-// each calls f with each element of the current one. f reads the element to its end.
+// each calls f with each child of the current element. f must read the child to its end.
 func (in *partReader) each(f func(el *xml.StartElement) error) error {
 	for {
 		el, err := in.next()
@@ -208,16 +208,16 @@ func (in *partReader) each(f func(el *xml.StartElement) error) error {
 func (in *partReader) document() error {
 	root, err := in.next()
 	if err == io.EOF {
-		return resourcesync.Invalidf("the answer is empty")
+		return resourcesync.Invalidf("empty response")
 	}
 	if err != nil {
 		return err
 	}
 	if root.Name.Local != "OAI-PMH" {
-		return resourcesync.Invalidf("it is no answer of OAI-PMH: the root element is %s", resourcesync.Shorten(root.Name.Local))
+		return resourcesync.Invalidf("not an OAI-PMH response: got root element %s", resourcesync.Shorten(root.Name.Local))
 	}
-	in.frame.root = string(in.tape.take(in.begun, in.dec.InputOffset()))
-	if err := in.each(in.top); err != nil {
+	in.frame.root = string(in.tape.cut(in.tokenStart, in.dec.InputOffset()))
+	if err := in.each(in.readTop); err != nil {
 		return err
 	}
 	for {
@@ -226,7 +226,7 @@ func (in *partReader) document() error {
 			return nil
 		}
 		if _, more := tok.(xml.StartElement); more && err == nil {
-			err = resourcesync.Invalidf("an element stands after the root element")
+			err = resourcesync.Invalidf("element after the root element")
 		}
 		if err != nil {
 			return err
@@ -234,7 +234,7 @@ func (in *partReader) document() error {
 	}
 }
 
-func (in *partReader) top(el *xml.StartElement) error {
+func (in *partReader) readTop(el *xml.StartElement) error {
 	switch el.Name.Local {
 	case "responseDate":
 		s, err := in.text()
@@ -256,9 +256,9 @@ func (in *partReader) top(el *xml.StartElement) error {
 	case "Identify":
 		return in.identify()
 	case "ListIdentifiers", "ListRecords":
-		in.frame.list = string(in.tape.take(in.begun, in.dec.InputOffset()))
+		in.frame.list = string(in.tape.cut(in.tokenStart, in.dec.InputOffset()))
 		in.list = true
-		return in.each(in.listed)
+		return in.each(in.readItem)
 	}
 	return in.skip()
 }
@@ -289,7 +289,7 @@ func (in *partReader) identify() error {
 	})
 }
 
-func (in *partReader) listed(el *xml.StartElement) error {
+func (in *partReader) readItem(el *xml.StartElement) error {
 	switch el.Name.Local {
 	case "header", "record":
 		if len(in.records) == maxRecords {
@@ -297,21 +297,21 @@ func (in *partReader) listed(el *xml.StartElement) error {
 		}
 		rec := Record{}
 		var err error
-		if begun := in.begun; el.Name.Local == "header" {
+		if begun := in.tokenStart; el.Name.Local == "header" {
 			err = in.header(el, &rec)
 		} else if err = in.record(&rec); err == nil {
-			rec.text, rec.frame = in.tape.take(begun, in.dec.InputOffset()), &in.frame
+			rec.text, rec.frame = in.tape.cut(begun, in.dec.InputOffset()), &in.frame
 		}
 		if err != nil {
 			return err
 		}
 		switch {
 		case rec.Identifier == "":
-			rec.bad = "it has no identifier"
+			rec.bad = "record has no identifier"
 		case strings.ContainsRune(rec.Identifier, utf8.RuneError):
-			rec.bad = "its identifier is not UTF-8"
+			rec.bad = "identifier is not UTF-8"
 		case xmlrepair.IsDamaged([]byte(rec.Identifier)):
-			rec.bad = "its identifier is not well-formed XML"
+			rec.bad = "identifier is not well-formed XML"
 		}
 		in.records = append(in.records, rec)
 		return nil
@@ -340,7 +340,7 @@ func (in *partReader) header(el *xml.StartElement, rec *Record) error {
 		}
 		rec.Deleted = strings.TrimSpace(a.Value) == "deleted"
 		if xmlrepair.IsDamaged([]byte(a.Value)) {
-			rec.bad = "its status is not well-formed XML"
+			rec.bad = "status is not well-formed XML"
 		}
 	}
 	return in.each(func(el *xml.StartElement) (err error) {
@@ -376,11 +376,11 @@ func (in *partReader) record(rec *Record) error {
 	})
 }
 
-// metadata makes a print of the metadata, and keeps the URLs that it names.
+// metadata computes the hash of the metadata, and collects the URLs in it.
 func (in *partReader) metadata(rec *Record) error {
 	h := sha256.New()
 	var text []byte // of the current identifier
-	inside := 0     // the depth of the current identifier; 0: outside of one
+	inside := 0     // depth of the current identifier; zero outside of one
 	for end := in.depth - 1; ; {
 		tok, err := in.step()
 		if err != nil {
@@ -431,8 +431,8 @@ func printToken(h hash.Hash, tok xml.Token) {
 	}
 }
 
-// readTime reads a datestamp; zero: it cannot be read. Repositories also use other forms
-// than the two of the protocol.
+// readTime parses a datestamp. It returns the zero time if the datestamp is unreadable.
+// Repositories also use forms other than the two of the protocol.
 func readTime(s string) time.Time {
 	t, err := resourcesync.ParseTime(s)
 	if err != nil { // a time of day without a zone; all datestamps are in UTC

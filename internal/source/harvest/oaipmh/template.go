@@ -8,25 +8,24 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Template makes the URL of a record's resource. It is a URL with {identifier}, which
-// stands for the record's identifier, or with {local}, which stands for the part of the
-// identifier after oai:NAME:. The zero Template gives the URL at which the repository
-// returns the record itself (GetRecord). Metadata gives the first URL that the record's
-// metadata has as an identifier.
+// A Template makes the URL of a record's resource. It is a URL with {identifier}, which is replaced
+// by the record's identifier, or {local}, which is replaced by the part of the identifier after
+// oai:NAME:. The zero Template gives the URL at which the repository returns the record itself
+// (GetRecord). Metadata gives the first URL that the record's metadata has as an identifier.
 type Template string
 
-// Metadata is the Template for repositories whose metadata has the URL as an identifier,
-// as in dc:identifier.
+// Metadata is the Template for repositories whose metadata has the URL as an identifier, as in
+// dc:identifier.
 const Metadata Template = "dc:identifier"
 
-// Check returns nil if the Template makes a different URL from each identifier. The error
+// Check returns an error unless the Template makes a different URL from each identifier. The error
 // is a *resourcesync.Error.
 func (t Template) Check() error {
 	if t == "" || t == Metadata {
 		return nil
 	}
 	if !strings.Contains(string(t), "{identifier}") && !strings.Contains(string(t), "{local}") {
-		return resourcesync.Invalidf("the template %s has neither {identifier} nor {local}: all records would have one URL", resourcesync.Shorten(string(t)))
+		return resourcesync.Invalidf("the template %s has neither {identifier} nor {local}: all records would have the same URL", resourcesync.Shorten(string(t)))
 	}
 	example, err := idn.URL(t.fill("oai:example.org:1"))
 	if err != nil {
@@ -35,13 +34,13 @@ func (t Template) Check() error {
 	return resourcesync.CheckURI("the template", example)
 }
 
-// of returns the URL of a record's resource. rule says why there is none.
-func (t Template) of(r *Repository, prefix string, rec *Record) (loc, rule string) {
+// locOf returns the URL of a record's resource, or the rule that it breaks.
+func (t Template) locOf(r *Repository, prefix string, rec *Record) (loc, rule string) {
 	switch {
 	case t == "":
 		u, err := url.Parse(r.URL)
 		if err != nil {
-			return "", "the base URL of the repository cannot be read"
+			return "", "invalid base URL of the repository"
 		}
 		u.User = nil
 		q := u.Query()
@@ -53,7 +52,7 @@ func (t Template) of(r *Repository, prefix string, rec *Record) (loc, rule strin
 	case t != Metadata:
 		loc = t.fill(rec.Identifier)
 	case len(rec.URLs) == 0:
-		return "", "its metadata has no URL as an identifier"
+		return "", "the metadata has no URL as an identifier"
 	default:
 		loc = rec.URLs[0]
 	}
@@ -83,7 +82,7 @@ func (t Template) fill(identifier string) string {
 	return path + "?" + fill(query, url.QueryEscape)
 }
 
-// escapePath encodes what a path cannot have. Slashes of an identifier stay, because the
+// escapePath encodes the bytes that a path cannot have. Slashes of an identifier stay, because the
 // URLs of arXiv and DOIs have them.
 func escapePath(s string) string {
 	segments := strings.Split(s, "/")

@@ -57,19 +57,19 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// has makes the sitemap one of these pages, "path date" each. It returns how many requests
-// there were.
-func (s *site) has(pages ...string) int {
+// setPages makes the sitemap list these pages, each "path date". It returns the number of
+// requests since the last call.
+func (s *site) setPages(pages ...string) int {
 	var b strings.Builder
 	b.WriteString(`<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">`)
 	for _, p := range pages {
 		path, date, _ := strings.Cut(p, " ")
 		fmt.Fprintf(&b, "<url><loc>https://example.org/%s</loc><lastmod>%s</lastmod></url>", path, cmp.Or(date, "2026-01-01"))
 	}
-	return s.is(b.String() + "</urlset>")
+	return s.setSitemap(b.String() + "</urlset>")
 }
 
-func (s *site) is(sitemap string) int {
+func (s *site) setSitemap(sitemap string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.requests
@@ -78,12 +78,12 @@ func (s *site) is(sitemap string) int {
 	return n
 }
 
-// An ofHub is a set that is not made anew when it was deleted.
-type ofHub struct{ reconcile.Set }
+// A hubSet is a set that is not recreated after it was deleted.
+type hubSet struct{ reconcile.Set }
 
 var errDeleted = errors.New("the set was deleted")
 
-func (s *ofHub) Differences(ctx context.Context, tally reconcile.Tally, own auditor.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+func (s *hubSet) Differences(ctx context.Context, tally reconcile.TallyFunc, own auditor.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
 	return func(yield func(audit.Difference, error) bool) {
 		for d, err := range s.Set.Differences(ctx, tally, own, look) {
 			if errors.Is(err, feed.ErrNoSet) {
@@ -96,98 +96,101 @@ func (s *ofHub) Differences(ctx context.Context, tally reconcile.Tally, own audi
 	}
 }
 
-func (*ofHub) Make(context.Context) error { return errDeleted }
+func (*hubSet) Create(context.Context) error { return errDeleted }
 
-// TestRelayed shows what becomes of what a sitemap says.
-func TestRelayed(t *testing.T) {
+// TestNewFunc polls a sitemap in many states.
+func TestNewFunc(t *testing.T) {
 	h := localhub.Start(t)
 	c, err := client.New(h.URL, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := newSite(t)
-	dir, notes := filepath.Join(t.TempDir(), "not there yet"), []string{}
-	look := poll.Relayed(&harvest.Getter{Client: s.Client(), Tries: 1}, func(set string) reconcile.Hub { return &ofHub{reconcile.Set{Client: c, Name: set}} }, poll.OnDisk(&testutil.Map{}), poll.RelayOptions{
+	dir, notes := filepath.Join(t.TempDir(), "new"), []string{}
+	pollFunc := poll.NewFunc(&harvest.Getter{Client: s.Client(), Tries: 1}, func(set string) reconcile.Hub { return &hubSet{reconcile.Set{Client: c, Name: set}} }, poll.DiskOutcomes(&testutil.Map{}), poll.FuncOptions{
 		Dir: dir, Note: func(_, text string) { notes = append(notes, text) },
-		Room:   func(context.Context, string, int64) error { return nil },
-		Memory: func(context.Context) (func(), error) { return func() {}, nil },
+		ReserveDisk:   func(context.Context, string, int64) error { return nil },
+		ReserveMemory: func(context.Context) (func(), error) { return func() {}, nil },
 	})
 	out := &poll.Outcome{Begin: 1, Source: s.URL + "/sitemap.xml"}
 	if err := c.Describe(t.Context(), "demo", feed.Description{}); err != nil {
 		t.Fatal(err)
 	}
-	// again looks, and wants these numbers of resources and changes, or an error.
-	again := func(set string, listed uint64, created, updated, deleted int, text string) {
+	// pollWant polls, and wants these numbers of resources and changes, or an error.
+	pollWant := func(set string, listed uint64, created, updated, deleted int, text string) {
 		t.Helper()
 		*out = poll.Outcome{Begin: 1, Source: out.Source}
-		err := look(t.Context(), set, out)
+		err := pollFunc(t.Context(), set, out)
 		if (err != nil) != (text != "") || err != nil && !strings.Contains(err.Error(), text) {
-			t.Errorf("it fails with %v, want %q", err, text)
+			t.Errorf("poll = %v, want an error with %q", err, text)
 		}
 		if out.Created != created || out.Updated != updated || out.Deleted != deleted || err == nil && out.Listed != listed {
-			t.Errorf("%+v, want %d listed, %d, %d and %d changes", out, listed, created, updated, deleted)
+			t.Errorf("got outcome %+v, want %d listed, %d created, %d updated, %d deleted", out, listed, created, updated, deleted)
 		}
 	}
 
-	s.has("a", "b", "c")
-	again("demo", 0, 0, 0, 0, "remove what an earlier run has left")
-	left := filepath.Join(dir, "pages-7") // by a hub that was killed
+	s.setPages("a", "b", "c")
+	pollWant("demo", 0, 0, 0, 0, "remove temporary directories of an earlier run")
+	left := filepath.Join(dir, "pages-7") // of a killed hub
 	if err := os.MkdirAll(filepath.Join(left, "pages"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	again("demo", 3, 3, 0, 0, "")
+	pollWant("demo", 3, 3, 0, 0, "")
 	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%s is there: %v", left, err)
+		t.Errorf("Stat(%s) = %v, want ErrNotExist", left, err)
 	}
-	again("demo", 0, 0, 0, 0, "")
-	if n := s.has("a", "b 2026-02-02", "d"); !out.Unchanged || n != 3 { // to find out what it is, to list it, and to hear that nothing changed
-		t.Errorf("nothing changed: %+v after %d requests", out, n)
+	pollWant("demo", 0, 0, 0, 0, "")
+	if n := s.setPages("a", "b 2026-02-02", "d"); !out.Unchanged || n != 3 { // to identify it, to list it, and to learn that nothing changed
+		t.Errorf("unchanged source: got outcome %+v after %d requests, want Unchanged after 3", out, n)
 	}
-	again("demo", 3, 1, 1, 1, "")
+	pollWant("demo", 3, 1, 1, 1, "")
 	if out.Unchanged {
-		t.Error("a sitemap that changed is taken for unchanged")
+		t.Error("changed sitemap: got Unchanged")
 	}
 
-	s.is("") // a server that is not quite there
-	again("demo", 0, 0, 0, 0, "sitemap.xml")
-	s.has()
-	again("demo", 0, 0, 0, 0, "3") // to delete all of them is too much
-	s.is(`<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><url><loc>https://example.org/a</loc></url>`)
-	again("demo", 0, 0, 0, 0, "sitemap.xml")
-	s.has("a", "b 2026-02-02", "d", "e")
-	again("demo", 4, 1, 0, 0, "")
+	s.setSitemap("") // a server that is starting
+	pollWant("demo", 0, 0, 0, 0, "sitemap.xml")
+	s.setPages()
+	pollWant("demo", 0, 0, 0, 0, "3") // deleting all of them is too much
+	s.setSitemap(`<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><url><loc>https://example.org/a</loc></url>`)
+	pollWant("demo", 0, 0, 0, 0, "sitemap.xml")
+	s.setPages("a", "b 2026-02-02", "d", "e")
+	pollWant("demo", 4, 1, 0, 0, "")
 
-	// Entries that cannot be read are counted, and the first of them noted.
+	// Unreadable entries are counted, and the first of them are noted.
 	notes = nil
-	s.has("a", "b 2026-02-02", strings.Repeat("x&y</loc></url><url><loc>https://example.org/", 30)+"f")
-	again("demo", 3, 1, 0, 0, "")
+	s.setPages("a", "b 2026-02-02", strings.Repeat("x&y</loc></url><url><loc>https://example.org/", 30)+"f")
+	pollWant("demo", 3, 1, 0, 0, "")
 	if want := "and 10 more parts of the source could not be read"; out.Gaps != 30 || len(notes) != 21 || notes[20] != want {
 		t.Errorf("got %d gaps and the notes %q, want 30 and 21 notes, the last %q", out.Gaps, notes, want)
 	}
-	s.has("a", "b 2026-02-02", "d", "e")
-	again("demo", 4, 0, 0, 1, "")
+	if text := strings.Join(notes, "\n"); strings.Contains(text, "sitemap.xml") || strings.Contains(text, "example.org/x") {
+		t.Errorf("got notes with paths of URLs:\n%s", text)
+	}
+	s.setPages("a", "b 2026-02-02", "d", "e")
+	pollWant("demo", 4, 0, 0, 1, "")
 
-	// What others delete comes back at the next look, when the server knows no versions.
+	// A resource that others deleted is created again by the next poll, if the server sends no versions.
 	s.mu.Lock()
 	s.etag = false
 	s.mu.Unlock()
-	again("demo", 4, 0, 0, 0, "")
+	pollWant("demo", 4, 0, 0, 0, "")
 	if resp, body := servertest.Do(t, "POST", h.URL+"/sets/demo/changes", `{"changes":[{"loc":"https://example.org/a","change":"deleted"}]}`, "Content-Type", "application/json"); resp.StatusCode >= 300 {
 		t.Fatalf("publish: %d %s", resp.StatusCode, body)
 	}
-	again("demo", 4, 1, 0, 0, "")
+	pollWant("demo", 4, 1, 0, 0, "")
 
 	if resp, body := servertest.Do(t, "DELETE", h.URL+"/sets/demo", ""); resp.StatusCode != http.StatusNoContent {
 		t.Fatalf("delete: %d %s", resp.StatusCode, body)
 	}
-	again("demo", 0, 0, 0, 0, "deleted")
+	pollWant("demo", 0, 0, 0, 0, "deleted")
 	if resp, _ := servertest.Do(t, "GET", h.URL+"/sets/demo", ""); resp.StatusCode != http.StatusNotFound {
-		t.Error("a look has made a set anew that was deleted")
+		t.Error("poll has recreated a deleted set")
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := look(ctx, "demo", out); !errors.Is(err, context.Canceled) {
-		t.Errorf("a look that is ended: %v", err)
+	if err := pollFunc(ctx, "demo", out); !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled poll = %v, want context.Canceled", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// usage returns how many bytes the files below a directory have.
+// usage returns the bytes of the files below a directory.
 func usage(t *testing.T, dir string) (bytes int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
@@ -33,8 +33,8 @@ func usage(t *testing.T, dir string) (bytes int64) {
 	return bytes
 }
 
-// The room that is asked for includes the sorted list and the changes, all of which are new.
-func TestRoomOfChanges(t *testing.T) {
+// The reserved space includes the sorted list and the changes, all of which are new.
+func TestReservedSpaceIncludesChanges(t *testing.T) {
 	n := 100_000
 	if testing.Short() {
 		n = 30_000
@@ -44,7 +44,7 @@ func TestRoomOfChanges(t *testing.T) {
 		return func(yield func(*feed.Entry, error) bool) {
 			for i := range n {
 				e := entry(fmt.Sprint(random.Int64(), "-", i), "")
-				e.Change.Hash = fmt.Sprintf("md5:%016x%016x", random.Uint64(), random.Uint64()) // which does not compress
+				e.Change.Hash = fmt.Sprintf("md5:%016x%016x", random.Uint64(), random.Uint64()) // not compressible
 				if !yield(e, nil) {
 					return
 				}
@@ -54,24 +54,24 @@ func TestRoomOfChanges(t *testing.T) {
 	dir := t.TempDir()
 	var room, used int64
 	s := New(newHub(t), l, Options{
-		Dir:     dir,
-		Room:    func(bytes int64) error { room = max(room, bytes); return nil },
-		Dry:     func(*resourcesync.Change) error { return nil },
-		Planned: func(Result) { used = usage(t, dir) },
+		Dir:         dir,
+		ReserveDisk: func(bytes int64) error { room = max(room, bytes); return nil },
+		DryRun:      func(*resourcesync.Change) error { return nil },
+		OnPlan:      func(Result) { used = usage(t, dir) },
 	})
 	defer s.Close()
 	if _, err := s.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if used > room || used < room/4 {
-		t.Errorf("files take %d bytes, and there is room for %d", used, room)
+		t.Errorf("files use %d bytes, but only %d are reserved", used, room)
 	}
 }
 
-// A look ends if there is no room for the changes, although there was for the list.
-func TestNoRoomForChanges(t *testing.T) {
+// A poll ends if there is no space for the changes, although there was for the list.
+func TestNoSpaceForChanges(t *testing.T) {
 	h := &vastHub{n: 30_000}
-	s := New(h, list{"a": "1"}.listing(&Gap{Err: errors.New("unreadable")}), Options{Dir: t.TempDir(), Room: func(bytes int64) error {
+	s := New(h, list{"a": "1"}.listing(&Gap{Err: errors.New("unreadable")}), Options{Dir: t.TempDir(), ReserveDisk: func(bytes int64) error {
 		if bytes > 9<<20 {
 			return feed.ErrFull
 		}
