@@ -105,7 +105,7 @@ func beside(t *testing.T, h *hubtest.Hub, o *origin, dir string) {
 	}
 	cancel()
 	changing.Wait()
-	if _, stderr := rsmirror(t, 3, "audit", "-repair", dir); !strings.Contains(stderr, "stop it") {
+	if _, stderr := rsmirror(t, 3, "audit", "-repair", dir); !strings.Contains(stderr, "stop the other rsmirror") {
 		t.Errorf("a repair beside a mirror says %s", stderr)
 	}
 	publish(t, h, o.set("/f9", []byte("right again"), nil))

@@ -43,7 +43,7 @@ func TestGrace(t *testing.T) {
 	if took := time.Since(begun); took < 900*time.Millisecond {
 		t.Errorf("the hub took %v to stop", took)
 	}
-	h.Says("requests were still under way after the grace period")
+	h.Says("requests were still in progress after the grace period")
 	h.Start(t)
 	if at := hubtest.Head(t, h, "slow"); at != "" {
 		t.Errorf("the set is at %s", at)

@@ -94,7 +94,7 @@ func Launch(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Cleanup(func() {
 		p.Kill()
 		text := p.Stderr.String()
-		if strings.Contains(text, "WARNING: DATA RACE") || strings.Contains(text, "\npanic: ") || strings.Contains(text, "http: panic") {
+		if strings.Contains(text, "WARNING: DATA RACE") || strings.Contains(text, "\npanic: ") || strings.Contains(text, "http: panic") || strings.Contains(text, "panic in a request") {
 			t.Errorf("%s raced or panicked", p.name)
 		}
 		if t.Failed() {
