@@ -25,34 +25,34 @@ type limiter struct {
 	creators        map[string]int
 }
 
-func newLimiter(most, ofOne int) *limiter {
-	return &limiter{max: most, perCreator: ofOne, hosts: map[string]bool{}, creators: map[string]int{}}
+func newLimiter(max, perCreator int) *limiter {
+	return &limiter{max: max, perCreator: perCreator, hosts: map[string]bool{}, creators: map[string]int{}}
 }
 
 func hostGroup(s *source) string { return outbound.PlaceOf(outbound.Host(s.url)) }
 
 // acquire takes a slot for a poll and reports whether one was free. A set without a known creator
 // is not bound by the share of a creator.
-func (r *limiter) acquire(s *source) bool {
+func (l *limiter) acquire(s *source) bool {
 	host, creator := hostGroup(s), s.state.By
-	if r.inUse == r.max || r.hosts[host] || creator != "" && r.creators[creator] == r.perCreator {
+	if l.inUse == l.max || l.hosts[host] || creator != "" && l.creators[creator] == l.perCreator {
 		return false
 	}
-	r.inUse++
-	r.hosts[host] = true
+	l.inUse++
+	l.hosts[host] = true
 	if creator != "" {
-		r.creators[creator]++
+		l.creators[creator]++
 	}
 	return true
 }
 
 // release returns the slot that acquire took.
-func (r *limiter) release(s *source) {
-	r.inUse--
-	delete(r.hosts, hostGroup(s))
+func (l *limiter) release(s *source) {
+	l.inUse--
+	delete(l.hosts, hostGroup(s))
 	if by := s.state.By; by != "" {
-		if r.creators[by]--; r.creators[by] == 0 {
-			delete(r.creators, by)
+		if l.creators[by]--; l.creators[by] == 0 {
+			delete(l.creators, by)
 		}
 	}
 }

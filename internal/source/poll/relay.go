@@ -60,6 +60,7 @@ func NewFunc(getter *harvest.Getter, hub func(set string) reconcile.Hub, outcome
 			}
 			return relay.Find(ctx, getter, out.Source)
 		}
+		note := func(text string) { o.Note(set, redactURLs(text)) }
 		gaps := 0
 		r := relay.New(hub(set), getter, &stored.State, relay.Options{
 			Dir:           o.Dir,
@@ -67,10 +68,10 @@ func NewFunc(getter *harvest.Getter, hub func(set string) reconcile.Hub, outcome
 			ReserveMemory: o.ReserveMemory,
 			ReserveDisk:   func(bytes int64) error { return o.ReserveDisk(ctx, set, bytes) },
 			Find:          find,
-			Note:          func(text string) { o.Note(set, redactURLs(text)) },
+			Note:          note,
 			Gap: func(gap error) {
 				if gaps++; gaps <= maxNotedGaps {
-					o.Note(set, redactURLs(gap.Error()))
+					note(gap.Error())
 				}
 			},
 			Save: func(st *relay.State) error {
@@ -83,7 +84,7 @@ func NewFunc(getter *harvest.Getter, hub func(set string) reconcile.Hub, outcome
 		})
 		found, err := r.Poll(ctx)
 		if gaps > maxNotedGaps {
-			o.Note(set, fmt.Sprintf("and %d more parts of the source could not be read", gaps-maxNotedGaps))
+			note(fmt.Sprintf("and %d more parts of the source could not be read", gaps-maxNotedGaps))
 		}
 		if many, ok := errors.AsType[*reconcile.TooManyDeletions](err); ok {
 			twice := ""
