@@ -84,10 +84,10 @@ func (p *program) documentClient() *http.Client {
 func (p *program) mirrorOptions() mirror.Options {
 	httpClient := p.documentClient()
 	return mirror.Options{
-		HTTP: httpClient, UserAgent: userAgent(), Prefix: p.settings.Prefix, Collection: p.settings.Collection, Every: p.every, Patience: p.retry,
+		HTTP: httpClient, UserAgent: userAgent(), Prefix: p.settings.Prefix, Collection: p.settings.Collection, PollInterval: p.every, SourceTimeout: p.retry,
 		MaxSize: int64(p.maxSize),
-		Note:    func(format string, args ...any) { p.report.Note("rsmirror: "+format, args...) },
-		Expect:  p.report.setExpected,
+		Logf:    func(format string, args ...any) { p.report.Note("rsmirror: "+format, args...) },
+		OnCount: p.report.setExpected,
 		Hub:     client.Options{HTTP: httpClient, UserAgent: userAgent(), OnRetry: p.printRetry},
 	}
 }

@@ -25,7 +25,7 @@ func (p *program) runMirror(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, h.Close()) }()
 	if _, ok, err := h.Settings(); err != nil || ok {
 		if err == nil {
-			err = h.Settle(p.settings)
+			err = h.SaveSettings(p.settings)
 		}
 		if err != nil {
 			return err
@@ -37,7 +37,7 @@ func (p *program) runMirror(ctx context.Context) (err error) {
 	}
 	source, err := p.findSource(ctx)
 	if err == nil {
-		err = h.Settle(p.settings) // not earlier, because the URL may be wrong
+		err = h.SaveSettings(p.settings) // not earlier, because the URL may be wrong
 	}
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func (p *program) sink(h *home.Home) (mirror.Sink, error) {
 		if runtime.GOOS == "windows" {
 			shell = []string{"cmd", "/C"}
 		}
-		return &mirror.Command{Name: shell[0], Args: append(shell[1:], command), Stdout: p.stdout, Stderr: p.stderr, Note: p.printRetry}, nil
+		return &mirror.Command{Name: shell[0], Args: append(shell[1:], command), Stdout: p.stdout, Stderr: p.stderr, OnRetry: p.printRetry}, nil
 	case p.settings.To != "":
 		return mirror.Lines{W: p.stdout}, nil
 	}
@@ -67,13 +67,13 @@ func (p *program) sink(h *home.Home) (mirror.Sink, error) {
 			Client: &http.Client{Transport: bearerTransport{p.foreignTransport(), p.contentTokens}}, Parallel: p.parallel, PerHost: p.perHost,
 			MaxSize: int64(p.maxSize), UserAgent: userAgent(), DuplicatesFirst: p.duplicatesFirst,
 		},
-		Names: p.settings.Names, MaxDelete: p.maxDelete, Did: p.report.record,
+		Names: p.settings.Names, MaxDelete: p.maxDelete, OnAction: p.report.record,
 	})
 }
 
 // summarize prints the counts of a run, and some of the missing resources. It returns
 // errDifferences if resources are missing.
-func (p *program) summarize(ctx context.Context, h *home.Home, remaining mirror.Left) (err error) {
+func (p *program) summarize(ctx context.Context, h *home.Home, remaining mirror.Backlog) (err error) {
 	totals, counts := h.Ledger.Counts(), p.report.counts()
 	p.report.Clear()
 	switch {

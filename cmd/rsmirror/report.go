@@ -40,13 +40,13 @@ func (r *report) setExpected(n uint64) {
 }
 
 // record counts an action on a resource, and prints it if it failed.
-func (r *report) record(d mirror.Deed) {
+func (r *report) record(d mirror.Action) {
 	r.mu.Lock()
 	switch d.Kind {
 	case mirror.Fetched:
 		r.actions.fetched++
 		r.actions.bytes += d.Bytes
-	case mirror.Kept:
+	case mirror.Unchanged:
 		r.actions.kept++
 	case mirror.Failed:
 		r.actions.failed++

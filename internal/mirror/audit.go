@@ -16,110 +16,107 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Problem is one thing by which a mirror and its source differ.
+// A Problem is a difference between a mirror and its source.
 type Problem struct {
 	Kind     ProblemKind `json:"problem"`
-	In       Book        `json:"in"`
+	In       Location    `json:"in"`
 	Loc      string      `json:"loc,omitempty"`
 	Path     string      `json:"path,omitempty"`
 	Reason   string      `json:"reason,omitempty"`
 	Repaired bool        `json:"repaired,omitempty"`
 
-	entry feed.Entry  // the version that the file should have
-	info  fs.FileInfo // info of a file that the mirror did not make
+	entry feed.Entry  // version that the file should have
+	info  fs.FileInfo // for a foreign file; nil if it no longer exists
 }
 
-// A ProblemKind says what is wrong.
+// A ProblemKind is the kind of a Problem.
 type ProblemKind string
 
 // The kinds of problems.
 const (
-	Missing ProblemKind = "missing" // the source has the resource, the mirror does not
-	Stale   ProblemKind = "stale"   // the mirror has another version than the source
-	Damaged ProblemKind = "damaged" // the file differs from what the mirror wrote
-	Extra   ProblemKind = "extra"   // the mirror has the resource or file, the source does not
-	Unknown ProblemKind = "unknown" // both have the resource, but it is unknown whether they are equal
+	Missing ProblemKind = "missing" // only the source has the resource
+	Stale   ProblemKind = "stale"   // the mirror has another version
+	Damaged ProblemKind = "damaged" // the file is not as the mirror wrote it
+	Extra   ProblemKind = "extra"   // only the mirror has the resource or file
+	Unknown ProblemKind = "unknown" // both have the resource, but too little metadata to compare
 )
 
-// A Book says where a problem was found.
-type Book string
+// A Location is the place where a Problem was found.
+type Location string
 
-// The books.
+// The locations.
 const (
-	InBooks Book = "bookkeeping" // the bookkeeping differs from the source
-	InFiles Book = "file"        // the disk differs from the bookkeeping
+	InRecords Location = "bookkeeping" // the bookkeeping differs from the source
+	InFiles   Location = "file"        // the disk differs from the bookkeeping
 )
 
-// AuditOptions say how an Audit works. Zero values are the defaults.
+// AuditOptions configures Audit. Zero values are the defaults.
 type AuditOptions struct {
-	Quick       bool // check only the size and modification time of files, not their contents
-	Repair      bool // fetch missing, stale and damaged files again, and remove extra ones
-	RemoveExtra bool // Repair also removes files that the mirror did not make
+	Quick       bool // checks only the size and modification time of files, not their contents
+	Repair      bool // fetches missing, stale and damaged files again, and removes extra ones
+	RemoveExtra bool // lets Repair also remove files that the mirror did not create
 
-	// Name is that of the mirror. If the mirror is right, and Audit was not Quick, the hub is
-	// told so under this name. The source learns nothing if it has no hub. Default: the hub
-	// is not told.
+	// Name is the name of the mirror. If the mirror is in sync and Audit was not Quick, Audit
+	// submits a proof to the hub under this name. Default: no proof is submitted.
 	Name string
 }
 
-// Audit proves that a mirror in a directory has what its source has. It compares the
-// bookkeeping with the hub at one cursor, or with the source's lists; then each file with
-// the bookkeeping; and it looks for files that do not belong to the mirror. It yields
-// every difference. If it ends without an error, and every yielded Problem is Repaired,
-// the mirror is right.
+// Audit verifies that a mirror has what its source has. It compares the bookkeeping with the hub
+// at one cursor, or with the source's lists, then each file with the bookkeeping, and finds
+// files that do not belong to the mirror. It yields every difference. If it ends without an
+// error and every Problem is Repaired, the mirror is in sync.
 //
-// Audit does not report changes that the mirror has not followed yet. The mirror must
-// have been run before. Without a Directory, Audit compares the bookkeeping only. An
-// error ends the audit.
+// Audit ignores changes that the mirror has not followed yet. The mirror must have been run
+// before. If d is nil, Audit compares only the bookkeeping. An error ends the sequence.
 func (m *Mirror) Audit(ctx context.Context, d *Directory, o AuditOptions) iter.Seq2[Problem, error] {
 	return func(yield func(Problem, error) bool) {
-		right := true
-		a := &auditing{Mirror: m, dir: d, opts: o, yield: func(p Problem) error {
-			right = right && p.Repaired
+		inSync := true
+		a := &auditRun{Mirror: m, dir: d, opts: o, yield: func(p Problem) error {
+			inSync = inSync && p.Repaired
 			if !yield(p, nil) {
-				return errEnough
+				return errStopped
 			}
 			return nil
 		}}
 		switch err := a.run(ctx); {
-		case err == nil && right:
-			a.tellHub(ctx)
-		case err != nil && err != errEnough:
+		case err == nil && inSync:
+			a.submitProof(ctx)
+		case err != nil && err != errStopped:
 			yield(Problem{}, err)
 		}
 	}
 }
 
-var errEnough = errors.New("the caller wants no more")
+var errStopped = errors.New("the caller stopped the iteration")
 
-// An auditing is one Audit.
-type auditing struct {
+// An auditRun is one call of Audit.
+type auditRun struct {
 	*Mirror
 	dir   *Directory
 	opts  AuditOptions
 	yield func(Problem) error
 
-	hub      *client.Client // nil: there is none that keeps an inventory
-	set      string         // of the hub
-	proof    *client.Proof  // that the bookkeeping is the hub's; nil: there is none
-	expected held           // the replica's state; nil without a hub
-	broken   []Problem      // files that have to be repaired
-	suspects []Problem      // files that have to be checked again
+	hub      *client.Client // nil if there is no hub with an inventory
+	set      string         // set at the hub
+	proof    *client.Proof  // proof that the bookkeeping matches the hub; nil if it does not
+	expected replicaState   // state of the replica; nil without a hub
+	toRepair []Problem      // problems of files to repair
+	suspects []Problem      // problems of files to recheck
 }
 
-// held is what a replica holds at a cursor, see client.State.
-type held interface {
+// A replicaState is the state of a replica at a cursor, see client.State.
+type replicaState interface {
 	Cursor() feed.Cursor
 	Get(ctx context.Context, loc string) (e feed.Entry, ok bool, err error)
 	All(ctx context.Context, prefix string) iter.Seq2[*feed.Entry, error]
 }
 
-const repairBatch = 200 // the most files of one repair
+const repairBatch = 200 // maximum number of files per repair
 
-func (a *auditing) run(ctx context.Context) (err error) {
+func (a *auditRun) run(ctx context.Context) (err error) {
 	hub, set, ok := a.source.RSHub()
 	if !ok {
-		return a.withLists(ctx)
+		return a.auditLists(ctx)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -128,70 +125,70 @@ func (a *auditing) run(ctx context.Context) (err error) {
 			err = cause
 		}
 	}()
-	o, answers := a.patient(cancel, true)
+	o, responded := a.hubOptions(cancel, true)
 	c, err := client.New(hub, o)
 	if err != nil {
 		return &SourceError{err}
 	}
-	if _, _, err := a.complete(ctx, c, set); errors.Is(err, feed.ErrNoInventory) {
-		return a.withLists(ctx)
+	if _, _, err := a.checkComplete(ctx, c, set); errors.Is(err, feed.ErrNoInventory) {
+		return a.auditLists(ctx)
 	} else if err != nil {
 		return err
 	}
-	answers()
+	responded()
 	a.hub, a.set = c, set
-	return a.withHub(ctx, answers)
+	return a.auditHub(ctx, responded)
 }
 
-// withHub audits a mirror that follows a hub. It calls answers when the hub has answered.
-func (a *auditing) withHub(ctx context.Context, answers func()) (err error) {
-	wrong, err := a.compareHub(ctx)
+// auditHub audits a mirror that follows a hub. It calls responded when the hub has responded.
+func (a *auditRun) auditHub(ctx context.Context, responded func()) (err error) {
+	problems, err := a.compareHub(ctx)
 	if err != nil {
 		return err
 	}
-	answers()
-	if a.opts.Repair && len(wrong) > 0 { // the files stay, so the mirror fetches only what differs
-		if err := a.home.ForgetPages(); err != nil {
+	responded()
+	if a.opts.Repair && len(problems) > 0 { // keep the files, so that only differing ones are fetched
+		if err := a.home.RemovePages(); err != nil {
 			return err
 		}
-		if _, err := a.replica(ctx, a.hub, a.set, true, false, answers); err != nil {
+		if _, err := a.followReplica(ctx, a.hub, a.set, true, false, responded); err != nil {
 			return err
 		}
 	}
-	if err := a.tell(wrong); err != nil {
+	if err := a.yieldRecordProblems(problems); err != nil {
 		return err
 	}
-	closed, err := a.expect(ctx)
+	closed, err := a.openExpected(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closed()) }()
-	return a.files(ctx)
+	return a.checkFiles(ctx)
 }
 
-// compareHub compares the bookkeeping with the hub, at one cursor.
-func (a *auditing) compareHub(ctx context.Context) (wrong []Problem, err error) {
-	r, closed, err := a.open(ctx, a.hub, a.set)
+// compareHub compares the bookkeeping with the hub at one cursor.
+func (a *auditRun) compareHub(ctx context.Context) (problems []Problem, err error) {
+	r, closed, err := a.openReplica(ctx, a.hub, a.set)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, closed()) }()
 	for d, err := range r.Audit(ctx, client.AuditOptions{OnProof: func(p client.Proof) { a.proof = &p }}) {
 		if errors.Is(err, feed.ErrGone) || errors.Is(err, client.ErrBaselinePending) {
-			err = fmt.Errorf("the mirror is too far behind to be compared; first run rsmirror, or audit -repair: %w", err)
+			err = fmt.Errorf("compare with the hub: mirror is too far behind; run rsmirror or audit -repair first: %w", err)
 		}
 		if err != nil {
 			return nil, &SourceError{err}
 		}
-		wrong = append(wrong, Problem{Kind: ProblemKind(d.Kind), In: InBooks, Loc: d.Loc})
+		problems = append(problems, Problem{Kind: ProblemKind(d.Kind), In: InRecords, Loc: d.Loc})
 	}
-	return wrong, nil
+	return problems, nil
 }
 
-// expect opens the state of the replica, which the files are compared with. The caller calls
-// the function when it has compared them.
-func (a *auditing) expect(ctx context.Context) (func() error, error) {
-	r, closed, err := a.open(ctx, a.hub, a.set)
+// openExpected opens the state of the replica that the files are compared with. The caller must
+// call the returned function when done.
+func (a *auditRun) openExpected(ctx context.Context) (func() error, error) {
+	r, closed, err := a.openReplica(ctx, a.hub, a.set)
 	if err != nil {
 		return nil, err
 	}
@@ -203,20 +200,20 @@ func (a *auditing) expect(ctx context.Context) (func() error, error) {
 	return func() error { release(); return closed() }, nil
 }
 
-// tellHub tells the hub that the mirror is right. That it cannot be told makes the mirror no
-// less right.
-func (a *auditing) tellHub(ctx context.Context) {
+// submitProof submits the proof to the hub. A failure is only logged: the mirror is in sync
+// anyway.
+func (a *auditRun) submitProof(ctx context.Context) {
 	if a.opts.Name == "" || a.opts.Quick || a.proof == nil {
 		return
 	}
 	if err := a.hub.SubmitProof(ctx, a.opts.Name, *a.proof); err != nil {
-		a.Mirror.opts.Note("the hub is not told that the mirror is right: %v", err)
+		a.Mirror.opts.Logf("submit proof to the hub: %v", err)
 	}
 }
 
-// tell yields problems of the bookkeeping. With Repair they are repaired already.
-func (a *auditing) tell(wrong []Problem) error {
-	for _, p := range wrong {
+// yieldRecordProblems yields problems of the bookkeeping, which Repair has already repaired.
+func (a *auditRun) yieldRecordProblems(problems []Problem) error {
+	for _, p := range problems {
 		p.Repaired = a.opts.Repair
 		if err := a.yield(p); err != nil {
 			return err
@@ -225,40 +222,40 @@ func (a *auditing) tell(wrong []Problem) error {
 	return nil
 }
 
-// withLists audits a mirror of a source without a hub.
-func (a *auditing) withLists(ctx context.Context) error {
-	if a.listed() {
-		wrong, err := a.compareLists(ctx)
+// auditLists audits a mirror of a source without a hub.
+func (a *auditRun) auditLists(ctx context.Context) error {
+	if a.hasListing() {
+		problems, err := a.compareLists(ctx)
 		if err != nil {
 			return err
 		}
-		if a.opts.Repair && len(wrong) > 0 {
-			if err := a.keep(new(looks)); err != nil {
+		if a.opts.Repair && len(problems) > 0 {
+			if err := a.saveListState(new(listState)); err != nil {
 				return err
 			}
-			if err := a.Mirror.look(ctx); err != nil {
+			if err := a.Mirror.poll(ctx); err != nil {
 				return err
 			}
 		}
-		if err := a.tell(wrong); err != nil {
+		if err := a.yieldRecordProblems(problems); err != nil {
 			return err
 		}
 	}
-	return a.files(ctx)
+	return a.checkFiles(ctx)
 }
 
-// compareLists compares the list in the ledger with what the source has now. Both are read in
-// the order of loc.
-func (a *auditing) compareLists(ctx context.Context) (wrong []Problem, err error) {
-	now, done, err := a.present(ctx)
+// compareLists compares the listing in the ledger with what the source has now. It reads both in
+// order of loc.
+func (a *auditRun) compareLists(ctx context.Context) (problems []Problem, err error) {
+	now, done, err := a.collectListing(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, done()) }()
 	found := func(kind ProblemKind, loc string) {
-		wrong = append(wrong, Problem{Kind: kind, In: InBooks, Loc: strings.Clone(loc)})
+		problems = append(problems, Problem{Kind: kind, In: InRecords, Loc: strings.Clone(loc)})
 	}
-	next, stop := iter.Pull2(a.home.Ledger.Listed(ctx))
+	next, stop := iter.Pull2(a.home.Ledger.ListedResources(ctx))
 	defer stop()
 	l, err, more := next()
 	for e, failed := range now.Walk(ctx, inventory.Range{}) {
@@ -283,40 +280,40 @@ func (a *auditing) compareLists(ctx context.Context) (wrong []Problem, err error
 	for ; more && err == nil; l, err, more = next() {
 		found(Extra, l.Entry.Change.Loc)
 	}
-	return wrong, err
+	return problems, err
 }
 
-// present collects what the source has now on the disk: what it lists, and what it has changed
-// since. The caller must call done.
-func (a *auditing) present(ctx context.Context) (s *inventory.State, done func() error, err error) {
-	at, all, err := a.listing(ctx)
+// collectListing stores on disk what the source has now: its listing, and its changes since. The
+// caller must call done.
+func (a *auditRun) collectListing(ctx context.Context) (s *inventory.State, done func() error, err error) {
+	at, all, err := a.currentListing(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	pages, done, err := a.home.OpenListed()
+	pages, done, err := a.home.OpenListing()
 	if err != nil {
 		return nil, nil, err
 	}
 	n := uint64(0)
 	s, err = inventory.CollectLast(ctx, pages, "listed", func(yield func(*feed.Entry, error) bool) {
 		add := func(c resourcesync.Change) error {
-			if !a.names(c.Loc) {
+			if !a.hasPrefix(c.Loc) {
 				return nil
 			}
-			if !a.wants(&c) {
-				c.Change = resourcesync.Deleted // it is not in the mirror, or has left it
+			if !a.matches(&c) {
+				c.Change = resourcesync.Deleted // not part of the mirror, or no longer
 			}
 			n++
 			if !yield(&feed.Entry{Cursor: feed.Cursor{Position: n}, Change: c}, nil) {
-				return errEnough
+				return errStopped
 			}
 			return nil
 		}
 		err := all(func(e *feed.Entry) error { return add(e.Change) })
 		if err == nil {
-			err = a.changedSince(ctx, at, add)
+			err = a.eachChangeSince(ctx, at, add)
 		}
-		if err != nil && err != errEnough {
+		if err != nil && err != errStopped {
 			yield(nil, err)
 		}
 	})
@@ -326,14 +323,14 @@ func (a *auditing) present(ctx context.Context) (s *inventory.State, done func()
 	return s, done, nil
 }
 
-// changedSince calls add with the changes that the Change Lists, or else the Change Dump, name
-// since a time. The last one of a resource is the newest.
-func (a *auditing) changedSince(ctx context.Context, at time.Time, add func(resourcesync.Change) error) error {
-	if !a.changing() || at.IsZero() {
+// eachChangeSince calls add with the changes since a time, from the Change Lists or, without
+// them, the Change Dump. The last change of a resource is the newest.
+func (a *auditRun) eachChangeSince(ctx context.Context, at time.Time, add func(resourcesync.Change) error) error {
+	if !a.hasChanges() || at.IsZero() {
 		return nil
 	}
 	if a.source.ChangeList == "" {
-		return a.changedInDump(ctx, at, add)
+		return a.eachDumpChangeSince(ctx, at, add)
 	}
 	for c, err := range a.lister.Changes(ctx, a.source.ChangeList, at, nil, nil) {
 		if err != nil {
@@ -346,15 +343,15 @@ func (a *auditing) changedSince(ctx context.Context, at time.Time, add func(reso
 	return nil
 }
 
-// changedInDump does the same for the Change Dump, whose packages need not be in the order of
-// their changes.
-func (a *auditing) changedInDump(ctx context.Context, at time.Time, add func(resourcesync.Change) error) error {
+// eachDumpChangeSince is eachChangeSince for the Change Dump, whose packages need not be in
+// chronological order.
+func (a *auditRun) eachDumpChangeSince(ctx context.Context, at time.Time, add func(resourcesync.Change) error) error {
 	d, err := a.lister.ChangeDump(ctx, a.source.ChangeDump, at)
 	if err != nil {
 		return &SourceError{err}
 	}
 	newest := map[string]time.Time{}
-	return a.named(ctx, resourcesync.ChangeDumpManifest, d.Packages, func(e *feed.Entry) error {
+	return a.eachListed(ctx, resourcesync.ChangeDumpManifest, d.Packages, func(e *feed.Entry) error {
 		c := &e.Change
 		if c.Datetime.Before(at) || c.Datetime.Before(newest[c.Loc]) {
 			return nil

@@ -113,7 +113,7 @@ func (b *bench) open(o DirectoryOptions) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	o.Fetch.Tries, o.Fetch.Client = 1, b.Client()
+	o.Fetch.Attempts, o.Fetch.Client = 1, b.Client()
 	o.Names = filename.Names{Strip: b.URL + "/"}
 	if b.Directory, err = NewDirectory(h, o); err != nil {
 		b.t.Fatal(err)
@@ -144,7 +144,7 @@ func (b *bench) has(name, text string) {
 	}
 }
 
-func (b *bench) retry() Left {
+func (b *bench) retry() Backlog {
 	b.t.Helper()
 	left, err := b.Retry(b.t.Context(), true)
 	if err != nil {

@@ -11,51 +11,52 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// spanOf returns a text that identifies a version of a package of a Change Dump, as printOf does.
-func spanOf(p *harvest.Package) string {
-	return printOf(&harvest.Dump{At: p.Until, Packages: []harvest.Package{*p}})
+// packageFingerprint identifies a version of a package of a Change Dump, as fingerprint does for
+// a dump.
+func packageFingerprint(p *harvest.Package) string {
+	return fingerprint(&harvest.Dump{At: p.Until, Packages: []harvest.Package{*p}})
 }
 
-// takeChangeDump applies the changes of the Change Dump since the last look, with their
-// contents, one package after the other. It reads a package only once, if the dump shows
-// when the package changes. gap means that the dump does not reach back to the last look;
-// then nothing was applied.
-func (m *Mirror) takeChangeDump(ctx context.Context, st *looks) (gap bool, err error) {
+// applyChangeDump applies the changes of the Change Dump since the last poll with their
+// contents, one package after the other. It reads a package only once, if the dump shows when
+// the package changes. gap means that the dump starts after the last poll; then nothing was
+// applied.
+func (m *Mirror) applyChangeDump(ctx context.Context, st *listState) (gap bool, err error) {
 	d, err := m.lister.ChangeDump(ctx, m.source.ChangeDump, st.Changed)
 	if err != nil {
 		return false, &SourceError{err}
 	}
-	if st.lost(d.From) {
+	if st.hasGap(d.From) {
 		return true, nil
 	}
-	spans := d.Packages
+	packages := d.Packages
 	if st.Package != "" {
-		known := slices.IndexFunc(spans, func(p harvest.Package) bool { return spanOf(&p) == st.Package })
-		spans = spans[known+1:]
+		known := slices.IndexFunc(packages, func(p harvest.Package) bool { return packageFingerprint(&p) == st.Package })
+		packages = packages[known+1:]
 	}
 	newest := st.Changed
-	for i := range spans {
-		m.opts.Note("reading package %d of %d of the Change Dump", i+1, len(spans))
-		last, err := m.takeSpan(ctx, &spans[i], st)
+	for i := range packages {
+		m.opts.Logf("reading package %d of %d of the Change Dump", i+1, len(packages))
+		last, err := m.applyChangePackage(ctx, &packages[i], st)
 		if err != nil {
 			return false, err
 		}
 		if last.After(newest) {
 			newest = last
 		}
-		st.Package, st.Until = spanOf(&spans[i]), spans[i].Until
-		if i == len(spans)-1 {
-			st.Changed = newest // only now, because the packages need not be in the order of their changes
+		st.Package, st.Until = packageFingerprint(&packages[i]), packages[i].Until
+		if i == len(packages)-1 {
+			st.Changed = newest // only now, because the packages need not be in chronological order
 		}
-		if err := m.keep(st); err != nil {
+		if err := m.saveListState(st); err != nil {
 			return false, err
 		}
 	}
 	return false, nil
 }
 
-// takeSpan applies the changes of one package. It returns the time of the newest one.
-func (m *Mirror) takeSpan(ctx context.Context, p *harvest.Package, st *looks) (newest time.Time, err error) {
+// applyChangePackage applies the changes of one package. It returns the time of the newest one.
+func (m *Mirror) applyChangePackage(ctx context.Context, p *harvest.Package, st *listState) (newest time.Time, err error) {
 	var batch []resourcesync.Change
 	packed, latest := map[string]*pack.Member{}, map[string]time.Time{}
 	apply := func() error {
@@ -65,9 +66,9 @@ func (m *Mirror) takeSpan(ctx context.Context, p *harvest.Package, st *looks) (n
 		return err
 	}
 	_, contents := m.sink.(*Directory)
-	err = m.manifest(ctx, resourcesync.ChangeDumpManifest, p, contents, func(e *feed.Entry, in *pack.Member) error {
+	err = m.readManifest(ctx, resourcesync.ChangeDumpManifest, p, contents, func(e *feed.Entry, in *pack.Member) error {
 		c := &e.Change
-		if !m.names(c.Loc) || c.Datetime.Before(st.Changed) || c.Datetime.Before(latest[c.Loc]) {
+		if !m.hasPrefix(c.Loc) || c.Datetime.Before(st.Changed) || c.Datetime.Before(latest[c.Loc]) {
 			return nil
 		}
 		latest[c.Loc] = c.Datetime

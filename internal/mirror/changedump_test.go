@@ -109,7 +109,7 @@ func TestChangeDump(t *testing.T) {
 	// A package that is read again, because the dump has it under another name, brings nothing
 	// old back: nothing of it is got at all.
 	fetched := 0
-	b.reopen(DirectoryOptions{Did: func(d Deed) {
+	b.reopen(DirectoryOptions{OnAction: func(d Action) {
 		if d.Kind == Fetched {
 			fetched++
 		}

@@ -30,7 +30,7 @@ func (f *followed) in(name, text string, collections ...string) {
 func TestCollectionOfAHub(t *testing.T) {
 	t.Parallel()
 	f := newFollowed(t)
-	o := Options{HTTP: f.bench.Client(), Patience: time.Minute, Collection: theses}
+	o := Options{HTTP: f.bench.Client(), SourceTimeout: time.Minute, Collection: theses}
 	mirror := func(want map[string]string) {
 		t.Helper()
 		m := New(f.home, f.source, f.Directory, o)
@@ -67,7 +67,7 @@ func TestCollectionOfAHub(t *testing.T) {
 	mirror(map[string]string{"out": "2"})
 
 	// The bookkeeping is lost, and a resource leaves meanwhile.
-	if err := f.home.ForgetPages(); err != nil {
+	if err := f.home.RemovePages(); err != nil {
 		t.Fatal(err)
 	}
 	f.in("/out", "3")
@@ -102,7 +102,7 @@ func TestCollectionAsLines(t *testing.T) {
 	run := func(want ...string) {
 		t.Helper()
 		lines.Reset()
-		if _, err := New(f.home, f.source, Lines{&lines}, Options{HTTP: f.bench.Client(), Patience: time.Minute, Collection: theses}).Run(t.Context(), true); err != nil {
+		if _, err := New(f.home, f.source, Lines{&lines}, Options{HTTP: f.bench.Client(), SourceTimeout: time.Minute, Collection: theses}).Run(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
 		got := strings.Split(strings.TrimSuffix(lines.String(), "\n"), "\n")

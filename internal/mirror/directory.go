@@ -17,42 +17,41 @@ import (
 	"github.com/rshub/rshub/internal/source/reconcile"
 )
 
-// DirectoryOptions say how a Directory works. Zero values are the defaults.
+// DirectoryOptions configures a Directory. Zero values are the defaults.
 type DirectoryOptions struct {
 	Fetch     fetch.Options
 	Names     filename.Names
-	MaxDelete reconcile.Bound // how many of the mirror's resources may be deleted within a day
-	Did       func(Deed)      // called after each Deed, by several goroutines at once; default: nothing is called
+	MaxDelete reconcile.Bound // maximum deletions of the mirror's resources per day
+	OnAction  func(Action)    // called after each Action, concurrently; default: no call
 }
 
 const (
-	applyPatience = 2 * time.Minute  // how long Apply waits for one content before it leaves the content to Retry
-	failPause     = 10 * time.Second // before a failed resource is tried again, doubled each time
-	mostFailPause = time.Hour
+	applyTimeout  = 2 * time.Minute  // time that Apply spends on one content before it leaves it to Retry
+	minRetryPause = 10 * time.Second // before the first retry of a failed resource, doubled each time
+	maxRetryPause = time.Hour
 )
 
-// A Deed is what a Directory did for a resource.
-type Deed struct {
-	Kind  DeedKind
+// An Action is what a Directory did for a resource.
+type Action struct {
+	Kind  ActionKind
 	Loc   string
-	Bytes int64 // bytes that were fetched
-	Err   error // why it failed
+	Bytes int64 // number of fetched bytes
+	Err   error // cause of a failure
 }
 
-// A DeedKind says what was done.
-type DeedKind int
+// An ActionKind is the kind of an Action.
+type ActionKind int
 
-// The kinds of deeds.
+// The kinds of actions.
 const (
-	Fetched DeedKind = iota // the content was fetched
-	Kept                    // the file was already right
-	Failed                  // the content was not fetched; it is tried again later
-	Removed                 // the file was removed
+	Fetched   ActionKind = iota // the content was fetched
+	Unchanged                   // the file was already correct
+	Failed                      // the content could not be fetched and will be retried
+	Removed                     // the file was removed
 )
 
-// A Directory is a Sink that keeps the contents of resources as files. A file is replaced
-// in one step, so readers of the directory see either the whole old content or the whole
-// new one.
+// A Directory is a Sink that stores the contents of resources as files. It replaces each file
+// atomically: readers see either the whole old content or the whole new one.
 type Directory struct {
 	home    *home.Home
 	fetcher *fetch.Fetcher
@@ -60,33 +59,34 @@ type Directory struct {
 
 	removing sync.Mutex // held while files are removed
 
-	mu   sync.Mutex
-	busy map[string]*holder // by loc: a goroutine works on the resource
+	mu    sync.Mutex
+	locks map[string]*resourceLock // by loc
 }
 
-// A holder is a goroutine that works on a resource.
-type holder struct {
-	done  chan struct{}      // closed when it has finished
-	end   context.CancelFunc // ends its work early; nil: it ends soon
-	ended bool               // somebody else wants the resource
+// A resourceLock is held by the goroutine that processes a resource.
+type resourceLock struct {
+	done     chan struct{}      // closed when the lock is released
+	cancel   context.CancelFunc // cancels the work of the holder; nil if that is short
+	canceled bool               // whether another goroutine waits for the lock
 }
 
 var _ Sink = (*Directory)(nil)
 
-// NewDirectory returns the Directory of a home.
+// NewDirectory returns the Directory of a home. It removes temporary files of earlier processes,
+// unless the home is a copy.
 func NewDirectory(h *home.Home, o DirectoryOptions) (*Directory, error) {
-	if o.Did == nil {
-		o.Did = func(Deed) {}
+	if o.OnAction == nil {
+		o.OnAction = func(Action) {}
 	}
-	d := &Directory{home: h, fetcher: fetch.New(o.Fetch), opts: o, busy: map[string]*holder{}}
-	if h.Copied() {
-		return d, nil // a copy is only read
+	d := &Directory{home: h, fetcher: fetch.New(o.Fetch), opts: o, locks: map[string]*resourceLock{}}
+	if h.IsCopy() {
+		return d, nil // a copy is read-only
 	}
-	return d, d.sweep()
+	return d, d.removeStaleParts()
 }
 
-// sweep removes temporary files that will not be continued.
-func (d *Directory) sweep() error {
+// removeStaleParts removes temporary files that no retry will resume.
+func (d *Directory) removeStaleParts() error {
 	used := map[string]bool{}
 	for f, err := range d.home.Ledger.Failures(context.Background()) {
 		if err != nil {
@@ -110,103 +110,103 @@ func (d *Directory) sweep() error {
 	return nil
 }
 
-// hold waits until no goroutine works on a resource, and then reserves the resource until
-// release. It ends what Retry does with the resource: that may take hours, and is overtaken.
-func (d *Directory) hold(ctx context.Context, loc string) error {
+// lockResource locks a resource until unlockResource. It cancels a retry of the resource,
+// because that may take hours and is superseded.
+func (d *Directory) lockResource(ctx context.Context, loc string) error {
 	for {
 		d.mu.Lock()
-		other := d.busy[loc]
-		if other == nil {
-			d.busy[loc] = &holder{done: make(chan struct{})}
+		holder := d.locks[loc]
+		if holder == nil {
+			d.locks[loc] = &resourceLock{done: make(chan struct{})}
 			d.mu.Unlock()
 			return nil
 		}
-		if other.ended = true; other.end != nil {
-			other.end()
+		if holder.canceled = true; holder.cancel != nil {
+			holder.cancel()
 		}
 		d.mu.Unlock()
 		select {
-		case <-other.done:
+		case <-holder.done:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-func (d *Directory) release(loc string) {
+func (d *Directory) unlockResource(loc string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	close(d.busy[loc].done)
-	delete(d.busy, loc)
+	close(d.locks[loc].done)
+	delete(d.locks, loc)
 }
 
-// Apply fetches and removes files.
+// Apply fetches and removes files. Contents that cannot be fetched are left to Retry.
 func (d *Directory) Apply(ctx context.Context, entries []feed.Entry) error {
 	return d.applyPacked(ctx, entries, nil)
 }
 
-// applyPacked is Apply with contents from a package. It fetches a content from the
-// resource's URL if the package lacks it or has a wrong one.
+// applyPacked is Apply with contents from a package. It fetches a content from the resource's
+// URL if the package does not have it or has a wrong one.
 func (d *Directory) applyPacked(ctx context.Context, entries []feed.Entry, packed map[string]*pack.Member) error {
-	wanted, gone := newest(entries)
-	locs := make([]string, len(wanted))
-	for i := range wanted {
-		locs[i] = wanted[i].Change.Loc
+	updated, deleted := splitNewest(entries)
+	locs := make([]string, len(updated))
+	for i := range updated {
+		locs[i] = updated[i].Change.Loc
 	}
-	if err := d.home.Ledger.Place(d.opts.Names, locs...); err != nil { // all at once, because get would place them one by one
+	if err := d.home.Ledger.AssignPaths(d.opts.Names, locs...); err != nil { // in one batch, because updateFile would assign them one by one
 		return err
 	}
-	err := d.work(ctx, wanted, func(ctx context.Context, e feed.Entry) (outcome, error) {
-		return d.get(ctx, e, applyPatience, false, packed[e.Change.Loc])
+	err := d.processEach(ctx, updated, func(ctx context.Context, e feed.Entry) (outcome, error) {
+		return d.updateFile(ctx, e, applyTimeout, false, packed[e.Change.Loc])
 	})
 	if err != nil {
 		return err
 	}
-	return d.remove(ctx, gone)
+	return d.removeResources(ctx, deleted)
 }
 
-// Retry fetches files whose earlier tries failed.
-func (d *Directory) Retry(ctx context.Context, all bool) (Left, error) {
-	const most = 1_000 // at once
+// Retry fetches files whose earlier attempts failed.
+func (d *Directory) Retry(ctx context.Context, all bool) (Backlog, error) {
+	const limit = 1_000 // retries per call
 	var due []feed.Entry
 	now := time.Now()
-	left, err := d.left(ctx, func(f *ledger.Failure) {
-		ahead := f.Next.After(now.Add(2 * mostFailPause)) // no pause is as long: the clock was wrong
-		if all || (ahead || !f.Next.After(now)) && len(due) < most {
+	left, err := d.backlog(ctx, func(f *ledger.Failure) {
+		ahead := f.Next.After(now.Add(2 * maxRetryPause)) // longer than any pause: the clock was wrong
+		if all || (ahead || !f.Next.After(now)) && len(due) < limit {
 			due = append(due, f.Entry)
 		}
 	})
 	if err != nil || len(due) == 0 {
 		return left, err
 	}
-	err = d.work(ctx, due, func(ctx context.Context, e feed.Entry) (outcome, error) {
+	err = d.processEach(ctx, due, func(ctx context.Context, e feed.Entry) (outcome, error) {
 		f, ok, err := d.home.Ledger.Failure(e.Change.Loc)
 		if err != nil || !ok {
 			return outcome{}, err // a newer change was applied, or the resource was deleted
 		}
-		mine, end := context.WithCancel(ctx)
-		defer end()
+		retryCtx, cancel := context.WithCancel(ctx)
+		defer cancel()
 		d.mu.Lock()
-		if h := d.busy[e.Change.Loc]; h.ended {
-			end()
+		if h := d.locks[e.Change.Loc]; h.canceled {
+			cancel()
 		} else {
-			h.end = end
+			h.cancel = cancel
 		}
 		d.mu.Unlock()
-		o, err := d.get(mine, f.Entry, 0, false, nil)
+		o, err := d.updateFile(retryCtx, f.Entry, 0, false, nil)
 		if errors.Is(err, context.Canceled) && ctx.Err() == nil {
-			return outcome{}, nil // a newer change is there
+			return outcome{}, nil // a newer change has taken over
 		}
 		return o, err
 	})
 	if err != nil {
 		return left, err
 	}
-	return d.left(ctx, func(*ledger.Failure) {})
+	return d.backlog(ctx, func(*ledger.Failure) {})
 }
 
-// left returns what is left to do, and calls each with every failure.
-func (d *Directory) left(ctx context.Context, each func(*ledger.Failure)) (left Left, err error) {
+// backlog returns the remaining work. It calls each with every failure.
+func (d *Directory) backlog(ctx context.Context, each func(*ledger.Failure)) (left Backlog, err error) {
 	for f, err := range d.home.Ledger.Failures(ctx) {
 		if err != nil {
 			return left, err
@@ -220,15 +220,15 @@ func (d *Directory) left(ctx context.Context, each func(*ledger.Failure)) (left 
 	return left, nil
 }
 
-// fail returns the outcome of a resource that could not be fetched. before is its
-// earlier failure, if any.
-func (d *Directory) fail(e feed.Entry, before *ledger.Failure, f *fetch.Failure) outcome {
+// failure returns the outcome for a resource that could not be fetched. before is its earlier
+// failure, or nil.
+func (d *Directory) failure(e feed.Entry, before *ledger.Failure, f *fetch.Failure) outcome {
 	now := time.Now()
 	next := ledger.Failure{Loc: e.Change.Loc, Entry: e, Reason: f.Error(), Since: now, Tries: 1}
 	if before != nil && before.Entry.Cursor == e.Cursor {
 		next.Since, next.Tries = before.Since, before.Tries+1
 	}
-	pause := backoff.Doubled(failPause, mostFailPause, next.Tries-1)
-	next.Next = now.Add(max(backoff.Jitter(pause), f.After))
-	return outcome{failure: &next, deed: Deed{Kind: Failed, Err: f}}
+	pause := backoff.Doubled(minRetryPause, maxRetryPause, next.Tries-1)
+	next.Next = now.Add(max(backoff.Jitter(pause), f.RetryAfter))
+	return outcome{failure: &next, action: Action{Kind: Failed, Err: f}}
 }

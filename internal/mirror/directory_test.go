@@ -182,7 +182,7 @@ func TestAdopts(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(b.dir, "a"), []byte("one"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	o, err := b.get(t.Context(), b.entry("/a", "one"), 0, false, nil)
+	o, err := b.updateFile(t.Context(), b.entry("/a", "one"), 0, false, nil)
 	if err != nil || o.file == nil || !slices.Equal(o.dirs, []string{"."}) { // its name may not be durable yet
 		t.Errorf("the outcome is %+v, %v", o, err)
 	}
@@ -205,7 +205,7 @@ func TestAdopts(t *testing.T) {
 // kill ends the process when a file is in its place, and the ledger does not know that.
 func (b *bench) kill(name string) {
 	b.t.Helper()
-	if err := b.home.Ledger.Place(b.opts.Names, b.URL+"/"+name); err != nil {
+	if err := b.home.Ledger.AssignPaths(b.opts.Names, b.URL+"/"+name); err != nil {
 		b.t.Fatal(err)
 	}
 	p, ok, err := b.home.Ledger.Path(b.URL + "/" + name)
@@ -443,7 +443,7 @@ func TestRetryAfterAWrongClock(t *testing.T) {
 	e := b.entry("/a", "one")
 	var batch ledger.Batch
 	at := time.Now().Add(9 * 365 * 24 * time.Hour)
-	batch.Failure(ledger.Failure{Loc: e.Change.Loc, Entry: e, Since: at, Next: at.Add(time.Minute), Tries: 1})
+	batch.PutFailure(ledger.Failure{Loc: e.Change.Loc, Entry: e, Since: at, Next: at.Add(time.Minute), Tries: 1})
 	if err := b.home.Ledger.Commit(&batch); err != nil {
 		t.Fatal(err)
 	}

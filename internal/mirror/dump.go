@@ -17,19 +17,19 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// dumped is what a mirror remembers of a Resource Dump while it reads it, so that it reads no
-// package twice.
-type dumped struct {
-	Print string `json:"print"` // of the dump
-	Look  uint64 `json:"look"`  // as that of a taking
-	Read  int    `json:"read"`  // how many packages are applied
+// A dumpProgress records how far a Resource Dump has been read, so that no package is read
+// twice.
+type dumpProgress struct {
+	Print string `json:"print"` // fingerprint of the dump
+	ID    uint64 `json:"look"`  // ID of the traversal
+	Read  int    `json:"read"`  // number of applied packages
 }
 
-const packageKey = "package" // the name in the ledger of a ledger.Part: the beginning of a package that broke off
+const packageKey = "package" // ledger key of the ledger.Part of an interrupted package
 
-// printOf returns a text that identifies a version of a dump. It is empty if the dump does not
-// say enough to show whether a package has changed.
-func printOf(d *harvest.Dump) string {
+// fingerprint identifies a version of a dump. It returns "" if the dump has too little metadata
+// to show whether a package has changed.
+func fingerprint(d *harvest.Dump) string {
 	sum := sha256.New()
 	fmt.Fprintln(sum, d.At.UnixNano())
 	for i := range d.Packages {
@@ -46,80 +46,80 @@ func printOf(d *harvest.Dump) string {
 	return fmt.Sprintf("%x", sum.Sum(nil))
 }
 
-// takeDump applies the Resource Dump: new and different resources, with their contents,
-// and at the end deletions. It does not read an applied dump again.
-func (m *Mirror) takeDump(ctx context.Context, st *looks) error {
+// applyDump applies the Resource Dump: new and changed resources with their contents first,
+// deletions last. It does not read an applied dump again.
+func (m *Mirror) applyDump(ctx context.Context, st *listState) error {
 	d, err := m.lister.Dump(ctx, m.source.ResourceDump)
 	if err != nil {
 		return &SourceError{err}
 	}
-	print := printOf(d)
-	t := &taking{Mirror: m, at: d.At, packed: map[string]*pack.Member{}}
+	print := fingerprint(d)
+	t := &traversal{Mirror: m, at: d.At, packed: map[string]*pack.Member{}}
 	if st.Listed && st.Dump == print && print != "" {
-		t.begin(st)
+		t.setStart(st)
 		return nil
 	}
 	read := &st.Reading
 	if read.Print != print || print == "" {
-		*read = dumped{Print: print, Look: rand.Uint64()}
+		*read = dumpProgress{Print: print, ID: rand.Uint64()}
 	}
-	t.look = read.Look
+	t.id = read.ID
 	for read.Read < len(d.Packages) {
-		m.opts.Note("reading package %d of %d of the Resource Dump", read.Read+1, len(d.Packages))
-		if err := t.unpack(ctx, &d.Packages[read.Read]); err != nil {
+		m.opts.Logf("reading package %d of %d of the Resource Dump", read.Read+1, len(d.Packages))
+		if err := t.applyPackage(ctx, &d.Packages[read.Read]); err != nil {
 			return err
 		}
 		read.Read++
-		if err := m.keep(st); err != nil {
+		if err := m.saveListState(st); err != nil {
 			return err
 		}
 	}
 	st.Dump = print
-	return t.end(ctx, st)
+	return t.finish(ctx, st)
 }
 
-// unpack applies one package.
-func (t *taking) unpack(ctx context.Context, p *harvest.Package) error {
+// applyPackage applies one package.
+func (t *traversal) applyPackage(ctx context.Context, p *harvest.Package) error {
 	_, contents := t.sink.(*Directory)
-	return t.manifest(ctx, resourcesync.ResourceDumpManifest, p, contents, func(e *feed.Entry, in *pack.Member) error {
-		if !t.wants(&e.Change) {
+	return t.readManifest(ctx, resourcesync.ResourceDumpManifest, p, contents, func(e *feed.Entry, in *pack.Member) error {
+		if !t.matches(&e.Change) {
 			return nil
 		}
 		if in != nil {
 			t.packed[e.Change.Loc] = in
 		}
 		return t.add(ctx, e.Change)
-	}, func() error { return t.apply(ctx) })
+	}, func() error { return t.flush(ctx) })
 }
 
-// manifest calls each with the resources or changes of a package, and with the member
-// that has the content, which may be nil. Then it calls end. With contents it fetches the
-// package. Otherwise it uses the copy of the manifest, if the source has one.
-func (m *Mirror) manifest(ctx context.Context, capability string, p *harvest.Package, contents bool, each func(*feed.Entry, *pack.Member) error, end func() error) (err error) {
+// readManifest calls each with the resources or changes of a package and with the member that
+// has the content, or nil. Then it calls end. If contents is true it fetches the package;
+// otherwise it uses the copy of the manifest, if the source has one.
+func (m *Mirror) readManifest(ctx context.Context, capability string, p *harvest.Package, contents bool, each func(*feed.Entry, *pack.Member) error, end func() error) (err error) {
 	resources := m.lister.ManifestAt(ctx, capability, p.Manifest)
 	in := new(pack.Pack)
 	if contents || p.Manifest == "" {
-		file, err := m.getPackage(ctx, p)
+		file, err := m.fetchPackage(ctx, p)
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, file.Close(), m.dropPackage()) }()
+		defer func() { err = errors.Join(err, file.Close(), m.removePackage()) }()
 		if in, err = pack.Open(file); err != nil {
-			return &SourceError{aboutPackage(p, err)}
+			return &SourceError{packageError(p, err)}
 		}
 		text, at, err := in.Manifest(p.Change.Loc)
 		if err != nil {
-			return &SourceError{aboutPackage(p, err)}
+			return &SourceError{packageError(p, err)}
 		}
 		defer text.Close()
 		resources = m.lister.Manifest(ctx, capability, text, at)
 	}
 	for e, err := range resources {
 		if err != nil {
-			return &SourceError{aboutPackage(p, err)}
+			return &SourceError{packageError(p, err)}
 		}
 		content := in.Member(e.Change.Path)
-		e.Change.Path = "" // it has a meaning only within the package
+		e.Change.Path = "" // the path has a meaning only within the package
 		if err := each(e, content); err != nil {
 			return err
 		}
@@ -127,18 +127,18 @@ func (m *Mirror) manifest(ctx context.Context, capability string, p *harvest.Pac
 	return end()
 }
 
-func aboutPackage(p *harvest.Package, err error) error {
-	return fmt.Errorf("the package %s: %w", p.Change.Loc, err)
+func packageError(p *harvest.Package, err error) error {
+	return fmt.Errorf("package %s: %w", p.Change.Loc, err)
 }
 
-// getPackage fetches a package into a file. It continues a package that broke off. The
-// caller closes the file, and then calls dropPackage.
-func (m *Mirror) getPackage(ctx context.Context, p *harvest.Package) (*os.File, error) {
+// fetchPackage fetches a package into a file, and resumes an interrupted one. The caller must
+// close the file, then call removePackage.
+func (m *Mirror) fetchPackage(ctx context.Context, p *harvest.Package) (*os.File, error) {
 	var part ledger.Part
 	if _, err := m.home.Ledger.Meta(packageKey, &part); err != nil {
 		return nil, err
 	}
-	w, flags := fetch.Wanted{Change: &p.Change}, os.O_RDWR|os.O_CREATE
+	w, flags := fetch.Request{Change: &p.Change}, os.O_RDWR|os.O_CREATE
 	if part.URL == p.Change.Loc {
 		w.Part = &fetch.Part{URL: part.URL, ETag: part.ETag}
 	} else {
@@ -148,17 +148,17 @@ func (m *Mirror) getPackage(ctx context.Context, p *harvest.Package) (*os.File, 
 	if err != nil {
 		return nil, err
 	}
-	if err := m.keepPart(nil); err != nil { // while the file is being written, it is not a valid part
+	if err := m.savePart(nil); err != nil { // the file is not a valid part while it is written
 		return nil, errors.Join(err, file.Close())
 	}
 	_, err = m.packages.Get(ctx, w, file)
 	if f, ok := errors.AsType[*fetch.Failure](err); ok {
 		if f.Part != nil {
-			if serr := errors.Join(file.Sync(), m.keepPart(f.Part)); serr != nil {
+			if serr := errors.Join(file.Sync(), m.savePart(f.Part)); serr != nil {
 				return nil, errors.Join(serr, file.Close())
 			}
 		}
-		err = &SourceError{aboutPackage(p, err)}
+		err = &SourceError{packageError(p, err)}
 	}
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
@@ -166,25 +166,25 @@ func (m *Mirror) getPackage(ctx context.Context, p *harvest.Package) (*os.File, 
 	return file, nil
 }
 
-// keepPart stores which part of a package its file has; nil: nothing useful.
-func (m *Mirror) keepPart(part *fetch.Part) error {
+// savePart stores which part of a package its file has. nil means that the file is useless.
+func (m *Mirror) savePart(part *fetch.Part) error {
 	var b ledger.Batch
-	b.Meta(packageKey, nil)
+	b.PutMeta(packageKey, nil)
 	if part != nil {
-		b.Meta(packageKey, ledger.Part{URL: part.URL, ETag: part.ETag})
+		b.PutMeta(packageKey, ledger.Part{URL: part.URL, ETag: part.ETag})
 	}
 	return m.home.Ledger.Commit(&b)
 }
 
-func (m *Mirror) dropPackage() error { return m.home.Root.Remove(m.home.PackageFile()) }
+func (m *Mirror) removePackage() error { return m.home.Root.Remove(m.home.PackageFile()) }
 
-// listing yields what the source lists now. at is the time up to which the list has
-// all changes; zero: unknown.
-func (m *Mirror) listing(ctx context.Context) (at time.Time, each func(func(*feed.Entry) error) error, err error) {
-	if m.resources() != "" {
-		at, err := m.listedAt(ctx)
+// currentListing returns a function that yields what the source lists now. at is the time up to
+// which the list has all changes, or zero if unknown.
+func (m *Mirror) currentListing(ctx context.Context) (at time.Time, each func(func(*feed.Entry) error) error, err error) {
+	if m.listURL() != "" {
+		at, err := m.listingTime(ctx)
 		return at, func(each func(*feed.Entry) error) error {
-			for e, err := range m.lister.Resources(ctx, m.resources()) {
+			for e, err := range m.lister.Resources(ctx, m.listURL()) {
 				if err != nil {
 					return &SourceError{err}
 				}
@@ -200,15 +200,15 @@ func (m *Mirror) listing(ctx context.Context) (at time.Time, each func(func(*fee
 		return time.Time{}, nil, &SourceError{err}
 	}
 	return d.At, func(each func(*feed.Entry) error) error {
-		return m.named(ctx, resourcesync.ResourceDumpManifest, d.Packages, each)
+		return m.eachListed(ctx, resourcesync.ResourceDumpManifest, d.Packages, each)
 	}, nil
 }
 
-// named calls each with what the manifests of packages name.
-func (m *Mirror) named(ctx context.Context, capability string, packages []harvest.Package, each func(*feed.Entry) error) error {
+// eachListed calls each with the entries of the manifests of packages.
+func (m *Mirror) eachListed(ctx context.Context, capability string, packages []harvest.Package, each func(*feed.Entry) error) error {
 	entry := func(e *feed.Entry, _ *pack.Member) error { return each(e) }
 	for i := range packages {
-		if err := m.manifest(ctx, capability, &packages[i], false, entry, func() error { return nil }); err != nil {
+		if err := m.readManifest(ctx, capability, &packages[i], false, entry, func() error { return nil }); err != nil {
 			return err
 		}
 	}

@@ -74,10 +74,10 @@ func (o *origin) dump(at string, packages ...string) {
 }
 
 // once mirrors a source once.
-func (b *bench) once(s *discovery.Source) (Left, error) {
+func (b *bench) once(s *discovery.Source) (Backlog, error) {
 	b.t.Helper()
-	m := New(b.home, s, b.Directory, Options{HTTP: b.Client(), Patience: time.Second})
-	m.lister.Getter.Tries, m.packages = 1, fetch.New(fetch.Options{Client: b.Client(), Tries: 2, Pause: time.Millisecond})
+	m := New(b.home, s, b.Directory, Options{HTTP: b.Client(), SourceTimeout: time.Second})
+	m.lister.Getter.Tries, m.packages = 1, fetch.New(fetch.Options{Client: b.Client(), Attempts: 2, RetryPause: time.Millisecond})
 	return m.Run(b.t.Context(), true)
 }
 

@@ -68,7 +68,7 @@ func (f *followed) tell(changes ...resourcesync.Change) {
 // mirror mirrors once, and proves it.
 func (f *followed) mirror() {
 	f.t.Helper()
-	m := New(f.home, f.source, f.Directory, Options{HTTP: f.bench.Client(), Patience: time.Minute, Prefix: f.URL})
+	m := New(f.home, f.source, f.Directory, Options{HTTP: f.bench.Client(), SourceTimeout: time.Minute, Prefix: f.URL})
 	if left, err := m.Run(f.t.Context(), true); err != nil || left.Resources > 0 {
 		f.t.Fatalf("%+v is left, %v", left, err)
 	}
@@ -95,7 +95,7 @@ func TestTold(t *testing.T) {
 	audit := func(o AuditOptions, want string) {
 		t.Helper()
 		var noted []string
-		m := New(f.home, f.source, f.Directory, Options{HTTP: f.bench.Client(), Patience: time.Minute, Note: func(format string, args ...any) { noted = append(noted, fmt.Sprintf(format, args...)) }})
+		m := New(f.home, f.source, f.Directory, Options{HTTP: f.bench.Client(), SourceTimeout: time.Minute, Logf: func(format string, args ...any) { noted = append(noted, fmt.Sprintf(format, args...)) }})
 		for _, err := range m.Audit(t.Context(), f.Directory, o) {
 			if err != nil {
 				t.Fatal(err)
@@ -134,7 +134,7 @@ func (b *breaking) Apply(context.Context, []feed.Entry) error {
 	return nil
 }
 
-func (*breaking) Retry(context.Context, bool) (Left, error) { return Left{}, nil }
+func (*breaking) Retry(context.Context, bool) (Backlog, error) { return Backlog{}, nil }
 
 func (b *breaking) RoundTrip(r *http.Request) (*http.Response, error) {
 	if b.next.Swap(false) {
@@ -150,7 +150,7 @@ func TestPatienceBeginsWithAFailure(t *testing.T) {
 	b := &breaking{}
 	hub := &http.Client{Transport: b}
 	noted := 0
-	o := Options{HTTP: hub, Patience: time.Nanosecond, Hub: client.Options{HTTP: hub, OnRetry: func(error, time.Duration) { noted++ }}}
+	o := Options{HTTP: hub, SourceTimeout: time.Nanosecond, Hub: client.Options{HTTP: hub, OnRetry: func(error, time.Duration) { noted++ }}}
 	if _, err := New(f.home, f.source, b, o).Run(t.Context(), true); err != nil || noted == 0 {
 		t.Errorf("Run = %v after %d failures", err, noted)
 	}
@@ -164,7 +164,7 @@ func TestPatienceOfAnAudit(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	hub := &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) { return nil, errors.New("away") })}
-	o := Options{HTTP: hub, Patience: time.Nanosecond, Hub: client.Options{HTTP: hub}}
+	o := Options{HTTP: hub, SourceTimeout: time.Nanosecond, Hub: client.Options{HTTP: hub}}
 	var failed error
 	for _, err := range New(f.home, f.source, f.Directory, o).Audit(ctx, f.Directory, AuditOptions{}) {
 		failed = err
@@ -284,6 +284,6 @@ func (f *followed) killedAt(words string) {
 			panic(words)
 		}
 	}
-	_, err := New(f.home, f.source, f.Directory, Options{HTTP: f.bench.Client(), Prefix: f.URL, Note: note}).Run(f.t.Context(), true)
+	_, err := New(f.home, f.source, f.Directory, Options{HTTP: f.bench.Client(), Prefix: f.URL, Logf: note}).Run(f.t.Context(), true)
 	f.t.Error("Run ended:", err)
 }

@@ -61,15 +61,15 @@ type broken struct{}
 
 var errFull = errors.New("the disk is full")
 
-func (broken) Apply(context.Context, []feed.Entry) error { return errFull }
-func (broken) Retry(context.Context, bool) (Left, error) { return Left{}, nil }
+func (broken) Apply(context.Context, []feed.Entry) error    { return errFull }
+func (broken) Retry(context.Context, bool) (Backlog, error) { return Backlog{}, nil }
 
 // A disk that is full is no mistake of the source, although its list broke off, too.
 func TestListBreaksOffOnAFullDisk(t *testing.T) {
 	b := newBench(t)
 	text := document("resourcelist", `at="2026-01-01T00:00:00Z"`, `<url><loc>`+b.URL+`/a</loc></url>`)
 	b.set("/list.xml", strings.TrimSuffix(text, "</urlset>"))
-	m := New(b.home, &discovery.Source{ResourceList: b.URL + "/list.xml"}, broken{}, Options{HTTP: b.Client(), Patience: time.Second})
+	m := New(b.home, &discovery.Source{ResourceList: b.URL + "/list.xml"}, broken{}, Options{HTTP: b.Client(), SourceTimeout: time.Second})
 	m.lister.Getter.Tries = 1
 	_, err := m.Run(t.Context(), true)
 	if _, source := errors.AsType[*SourceError](err); source || !errors.Is(err, errFull) {
@@ -159,7 +159,7 @@ func TestListBreaks(t *testing.T) {
 	broken.Store(&never)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	m := New(b.home, source, b.Directory, Options{HTTP: b.Client(), Every: time.Millisecond})
+	m := New(b.home, source, b.Directory, Options{HTTP: b.Client(), PollInterval: time.Millisecond})
 	m.lister.Getter.Tries = 1
 	ended := make(chan struct{})
 	wg.Go(func() {
@@ -226,7 +226,7 @@ func TestFuture(t *testing.T) {
 	look := func(want string) {
 		t.Helper()
 		var notes []string
-		m := New(b.home, source, b.Directory, Options{HTTP: b.Client(), Note: func(format string, a ...any) { notes = append(notes, fmt.Sprintf(format, a...)) }})
+		m := New(b.home, source, b.Directory, Options{HTTP: b.Client(), Logf: func(format string, a ...any) { notes = append(notes, fmt.Sprintf(format, a...)) }})
 		if left, err := m.Run(t.Context(), true); err != nil || left.Resources != 0 {
 			t.Fatalf("%+v is left, %v", left, err)
 		}
@@ -244,12 +244,12 @@ func TestFuture(t *testing.T) {
 	look("")
 	b.has("/b", "b2")
 
-	var st looks
+	var st listState
 	if _, err := b.home.Ledger.Meta("looks", &st); err != nil {
 		t.Fatal(err)
 	}
 	st.Changed = time.Now().Add(10_000 * time.Hour)
-	if err := New(b.home, source, b.Directory, Options{}).keep(&st); err != nil {
+	if err := New(b.home, source, b.Directory, Options{}).saveListState(&st); err != nil {
 		t.Fatal(err)
 	}
 	list(changed("/c", "c1", "2026-01-05T00:00:00Z"))
@@ -287,8 +287,8 @@ func TestLateChange(t *testing.T) {
 	change("/late", "late", "29")
 	change("/kept", "before the list", "04")
 	b.set("/kept", "as the list has it")
-	var deeds []Deed
-	b.reopen(DirectoryOptions{Did: func(d Deed) { deeds = append(deeds, d) }})
+	var deeds []Action
+	b.reopen(DirectoryOptions{OnAction: func(d Action) { deeds = append(deeds, d) }})
 	b.right(source)
 	b.has("late", "late")
 	b.has("a", "a2")
@@ -310,7 +310,7 @@ func TestHole(t *testing.T) {
 	look := func(want string) {
 		t.Helper()
 		var notes []string
-		m := New(b.home, source, b.Directory, Options{HTTP: b.Client(), Note: func(format string, a ...any) { notes = append(notes, fmt.Sprintf(format, a...)) }})
+		m := New(b.home, source, b.Directory, Options{HTTP: b.Client(), Logf: func(format string, a ...any) { notes = append(notes, fmt.Sprintf(format, a...)) }})
 		if _, err := m.Run(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
@@ -347,7 +347,7 @@ func (c *counter) Apply(_ context.Context, entries []feed.Entry) error {
 	return nil
 }
 
-func (*counter) Retry(context.Context, bool) (Left, error) { return Left{}, nil }
+func (*counter) Retry(context.Context, bool) (Backlog, error) { return Backlog{}, nil }
 
 // Change Lists are applied while they are read: no more than one batch of changes is held, in
 // however many lists they are. The end of each list comes when its beginning was applied.

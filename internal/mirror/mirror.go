@@ -1,10 +1,9 @@
-// Package mirror maintains a copy of a source's resources: it reads a hub, or the source's lists,
-// and passes the resources on to a Sink such as a directory.
+// Package mirror maintains a copy of a source's resources. It follows a hub, or polls the
+// source's lists, and passes the changes to a Sink such as a directory.
 //
-// Its parts: package home is the directory of the bookkeeping, ledger and filename say which file
-// belongs to which resource, fetch gets contents, pack reads dumps, and patch applies changes of
-// content. What exists at the source comes from package client (a hub) or internal/source/harvest
-// (lists). rsmirror is its command.
+// Package home manages the mirror's directory, ledger and filename map resources to files, fetch
+// downloads contents, pack reads the packages of dumps, and patch applies patches. Package client
+// follows hubs, and internal/source/harvest reads lists. The command is rsmirror.
 package mirror
 
 import (
@@ -29,32 +28,32 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Options say how a Mirror works. Zero values are the defaults.
+// Options configures a Mirror. Zero values are the defaults.
 type Options struct {
-	HTTP      *http.Client // for a source's documents; default http.DefaultClient
-	Hub       client.Options
-	Prefix    string        // only resources whose loc begins with it; default: all
-	Every     time.Duration // how often to look at a source without a hub; default 5 minutes
-	Patience  time.Duration // how long a Run with once waits for a source that does not answer; default 10 minutes
-	UserAgent string
+	HTTP          *http.Client // client for the source's documents; default http.DefaultClient
+	Hub           client.Options
+	Prefix        string        // mirrors only resources whose loc starts with it; default: all
+	PollInterval  time.Duration // time between polls of a source without a hub; default 5 minutes
+	SourceTimeout time.Duration // how long Run with once waits for an unresponsive source; default 10 minutes
+	UserAgent     string
 
-	// Collection is a URI: only resources with a link rel=collection to it. A resource that
-	// leaves the collection is deleted. Default: all.
+	// Collection is a URI. Only resources with a link rel=collection to it are mirrored; one
+	// that leaves the collection is deleted. Default: all resources.
 	Collection string
 
-	MaxSize int64 // the most bytes of a package of a dump; default 10 GiB
+	MaxSize int64 // maximum size of a package of a dump in bytes; default 10 GiB
 
-	// Note is called with messages for people. Several goroutines may call it at the
-	// same time. Default: nothing is called.
-	Note func(format string, args ...any)
+	// Logf is called with messages for the user. It must be safe for concurrent use. Default:
+	// messages are dropped.
+	Logf func(format string, args ...any)
 
-	// Expect is called with the number of resources that a hub has, before they are
-	// mirrored. Default: nothing is called.
-	Expect func(resources uint64)
+	// OnCount is called with the number of resources at the hub before they are mirrored.
+	// Default: no call.
+	OnCount func(resources uint64)
 }
 
-// A Mirror passes the resources and changes of a source on to a Sink. Its state is in its
-// home.Home, so it continues where it was, even after a crash.
+// A Mirror passes the resources and changes of a source to a Sink. Its state is in its
+// home.Home, so it resumes where it stopped, even after a crash.
 type Mirror struct {
 	home   *home.Home
 	sink   Sink
@@ -62,71 +61,71 @@ type Mirror struct {
 	opts   Options
 	lister *harvest.Lister
 
-	packages *fetch.Fetcher // of dumps
+	packages *fetch.Fetcher // for packages of dumps
 
-	oddly sync.Mutex
-	said  map[string]bool // the mistakes of the source that were noted
+	notedMu sync.Mutex
+	noted   map[string]bool // defects of the source that were logged
 
-	working    sync.Mutex      // held while changes of the source are applied
-	replicated *client.Replica // the replica that gave the last update; nil: no update yet
-	applied    feed.Cursor     // cursor of that update
+	applyMu     sync.Mutex      // held while changes of the source are applied
+	lastReplica *client.Replica // replica of the last update; nil before the first
+	lastCursor  feed.Cursor     // cursor of that update
 }
 
-// New returns the Mirror of a source in a home.
+// New returns the Mirror of a source, with its state in h.
 func New(h *home.Home, source *discovery.Source, sink Sink, o Options) *Mirror {
 	o.HTTP = cmp.Or(o.HTTP, http.DefaultClient)
-	o.Every = cmp.Or(o.Every, 5*time.Minute)
-	o.Patience = cmp.Or(o.Patience, 10*time.Minute)
-	if o.Note == nil {
-		o.Note = func(string, ...any) {}
+	o.PollInterval = cmp.Or(o.PollInterval, 5*time.Minute)
+	o.SourceTimeout = cmp.Or(o.SourceTimeout, 10*time.Minute)
+	if o.Logf == nil {
+		o.Logf = func(string, ...any) {}
 	}
-	m := &Mirror{home: h, sink: sink, source: *source, opts: o, said: map[string]bool{}}
-	m.lister = &harvest.Lister{Getter: &harvest.Getter{Client: o.HTTP, UserAgent: o.UserAgent, MaxWait: o.Patience}, Note: m.odd}
+	m := &Mirror{home: h, sink: sink, source: *source, opts: o, noted: map[string]bool{}}
+	m.lister = &harvest.Lister{Getter: &harvest.Getter{Client: o.HTTP, UserAgent: o.UserAgent, MaxWait: o.SourceTimeout}, Note: m.noteMistake}
 	m.packages = fetch.New(fetch.Options{Client: o.HTTP, MaxSize: o.MaxSize, UserAgent: o.UserAgent})
 	return m
 }
 
-// maxSaid is how many mistakes of a source are noted.
-const maxSaid = 1000
+// maxMistakes is the maximum number of defects of a source that are logged.
+const maxMistakes = 1000
 
-// odd notes a mistake in a document of the source that loses nothing. It notes each
-// mistake once.
-func (m *Mirror) odd(document string, mistake *resourcesync.Error) {
-	m.oddly.Lock()
-	defer m.oddly.Unlock()
-	if key := document + " " + mistake.Msg; !m.said[key] && len(m.said) < maxSaid {
-		m.said[key] = true
-		m.opts.Note("%s: %v", document, mistake)
+// noteMistake logs a defect in a document of the source that loses no data. It logs each defect
+// once.
+func (m *Mirror) noteMistake(document string, mistake *resourcesync.Error) {
+	m.notedMu.Lock()
+	defer m.notedMu.Unlock()
+	if key := document + " " + mistake.Msg; !m.noted[key] && len(m.noted) < maxMistakes {
+		m.noted[key] = true
+		m.opts.Logf("%s: %v", document, mistake)
 	}
 }
 
-// ErrNoLists means that a source offers nothing that can be mirrored.
-var ErrNoLists = errors.New("the source has neither a hub that rsmirror can follow, nor a Resource List, a Resource Dump, a sitemap, a Change List or a Change Dump")
+// ErrNoLists reports that a source offers nothing that can be mirrored.
+var ErrNoLists = errors.New("find resources of the source: want a hub that rsmirror can follow, a Resource List, a Resource Dump, a sitemap, a Change List or a Change Dump, got none")
 
-// A SourceError means that the source, or the hub, does not answer as it should. The
-// mirror itself is right, and another Run continues it.
+// A SourceError reports that the source or its hub is unavailable or sends invalid data. The
+// mirror is intact: the next Run resumes it.
 type SourceError struct{ Err error }
 
 func (s *SourceError) Error() string { return s.Err.Error() }
 func (s *SourceError) Unwrap() error { return s.Err }
 
-// Run mirrors the source until ctx is done. With once, Run ends when the sink has
-// everything that the source has, and everything that failed was tried again. Left then
-// says what is missing. An error of the sink, such as a *reconcile.TooManyDeletions, ends Run.
-// When ctx is done, the error is nil, except with once.
-func (m *Mirror) Run(ctx context.Context, once bool) (Left, error) {
+// Run mirrors the source until ctx is canceled, then returns a nil error. With once, Run returns
+// when the sink has applied everything that the source has and has retried all failures; the
+// Backlog has what is still missing. If ctx is canceled before that, it returns the error of
+// ctx. An error of the sink, such as *reconcile.TooManyDeletions, ends Run in both cases.
+func (m *Mirror) Run(ctx context.Context, once bool) (Backlog, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	asked, end := context.WithCancel(ctx)
-	defer end()
+	copyCtx, stopCopies := context.WithCancel(ctx)
+	defer stopCopies()
 	wg.Go(func() {
-		m.home.Answer(asked, func(dir string) error { return m.copyTo(asked, dir) }, m.opts.Note)
+		m.home.ServeCopies(copyCtx, func(dir string) error { return m.copyTo(copyCtx, dir) }, m.opts.Logf)
 	})
 	if !once {
 		wg.Go(func() {
-			if err := m.retry(ctx); err != nil {
+			if err := m.retryFailed(ctx); err != nil {
 				cancel(err)
 			}
 		})
@@ -143,17 +142,18 @@ func (m *Mirror) Run(ctx context.Context, once bool) (Left, error) {
 	}
 	switch {
 	case !once && errors.Is(err, context.Canceled):
-		return Left{}, nil
+		return Backlog{}, nil
 	case !once || err != nil:
-		return Left{}, err
+		return Backlog{}, err
 	}
 	return m.sink.Retry(ctx, true)
 }
 
-// patient returns options for a hub, and what has to be called when the hub has answered. With
-// once, cancel is called when the hub has not answered for as long as Patience.
-func (m *Mirror) patient(cancel context.CancelCauseFunc, once bool) (o client.Options, answers func()) {
-	var away time.Time // since when the hub does not answer; zero: it does
+// hubOptions returns options for a client of the hub, and a function to call whenever the hub
+// has responded. With once, hubOptions calls cancel if the hub has been unavailable for
+// SourceTimeout.
+func (m *Mirror) hubOptions(cancel context.CancelCauseFunc, once bool) (o client.Options, responded func()) {
+	var down time.Time // start of the outage; zero if the hub responds
 	o = m.opts.Hub
 	note := o.OnRetry
 	o.OnRetry = func(err error, wait time.Duration) {
@@ -161,106 +161,107 @@ func (m *Mirror) patient(cancel context.CancelCauseFunc, once bool) (o client.Op
 			note(err, wait)
 		}
 		now := time.Now()
-		if away.IsZero() {
-			away = now
+		if down.IsZero() {
+			down = now
 		}
-		if since := now.Sub(away); once && since > m.opts.Patience {
-			cancel(&SourceError{fmt.Errorf("gave up after %v: %w", since.Round(time.Second), err)})
+		if since := now.Sub(down); once && since > m.opts.SourceTimeout {
+			cancel(&SourceError{fmt.Errorf("hub has been unavailable for %v: %w", since.Round(time.Second), err)})
 		}
 	}
-	return o, func() { away = time.Time{} }
+	return o, func() { down = time.Time{} }
 }
 
 func (m *Mirror) follow(ctx context.Context, cancel context.CancelCauseFunc, once bool) error {
 	hub, set, ok := m.source.RSHub()
 	if !ok {
-		return m.lists(ctx, once)
+		return m.followLists(ctx, once)
 	}
-	o, answers := m.patient(cancel, once)
+	o, responded := m.hubOptions(cancel, once)
 	c, err := client.New(hub, o)
 	if err != nil {
 		return &SourceError{err}
 	}
 	for {
-		complete, at, err := m.complete(ctx, c, set)
+		complete, at, err := m.checkComplete(ctx, c, set)
 		switch {
 		case errors.Is(err, feed.ErrNoInventory):
-			m.opts.Note("the hub keeps no inventory of the set: its lists are looked at every %v instead", m.opts.Every)
-			return m.lists(ctx, once)
+			m.opts.Logf("the hub has no inventory of the set; polling its lists every %v instead", m.opts.PollInterval)
+			return m.followLists(ctx, once)
 		case err != nil:
 			return err
 		}
-		own := m.source.ResourceList == feed.Base(hub).ResourceList(set)
-		if err := m.before(ctx, complete || own, at); err != nil {
+		ownList := m.source.ResourceList == feed.Base(hub).ResourceList(set)
+		if err := m.applyOwnList(ctx, complete || ownList, at); err != nil {
 			return err
 		}
-		again, err := m.replica(ctx, c, set, once, m.listed() && !own, answers)
-		if err != nil || !again {
+		reread, err := m.followReplica(ctx, c, set, once, m.hasListing() && !ownList, responded)
+		if err != nil || !reread {
 			return err
 		}
-		m.opts.Note("the hub's log does not reach back far enough: reading the source's list again")
-		if err := errors.Join(m.home.ForgetPages(), m.keep(new(looks))); err != nil {
+		m.opts.Logf("the hub's log starts after the mirror's cursor; reading the source's list again")
+		if err := errors.Join(m.home.RemovePages(), m.saveListState(new(listState))); err != nil {
 			return err
 		}
 	}
 }
 
-// complete reports whether a hub knows all resources of a set, and a cursor that its log
-// reaches back to.
-func (m *Mirror) complete(ctx context.Context, c *client.Client, set string) (complete bool, at feed.Cursor, err error) {
+// checkComplete reports whether a hub knows all resources of a set. The returned cursor is still
+// in its log.
+func (m *Mirror) checkComplete(ctx context.Context, c *client.Client, set string) (complete bool, at feed.Cursor, err error) {
 	for page, err := range c.Baseline(ctx, set, client.BaselineOptions{Limit: 1, Prefix: m.opts.Prefix}) {
 		if err != nil {
 			return false, at, &SourceError{err}
 		}
-		if m.opts.Expect != nil && m.opts.Collection == "" { // nobody knows how many a collection has
-			m.opts.Expect(page.Count)
+		if m.opts.OnCount != nil && m.opts.Collection == "" { // the hub counts the whole set, not the collection
+			m.opts.OnCount(page.Count)
 		}
 		return page.Complete, page.Next.Cursor, nil
 	}
 	return false, at, context.Cause(ctx)
 }
 
-// before applies the source's own Resource List, unless the hub knows all resources. It
-// does so only once, before any change from the hub, because the list would undo those.
-// It stores the hub's cursor before it reads the list. A resource that is deleted
-// meanwhile is in the log after this cursor, but in no baseline.
-func (m *Mirror) before(ctx context.Context, known bool, at feed.Cursor) error {
-	var st looks
+// applyOwnList applies the source's own Resource List, unless the hub knows all resources. It
+// does so only once and before any change from the hub, because the list would revert those. It
+// stores the hub's cursor before it reads the list: a resource deleted in the meantime is in the
+// log after this cursor, but in no baseline.
+func (m *Mirror) applyOwnList(ctx context.Context, known bool, at feed.Cursor) error {
+	var st listState
 	if _, err := m.home.Ledger.Meta("looks", &st); err != nil || st.Pushed {
 		return err
 	}
 	switch {
 	case known || st.Listed && st.After != "":
-	case !m.listed():
-		m.opts.Note("the hub does not know all resources of the set, and the source has no Resource List: the mirror will have what is published from now on, and what the hub knows")
+	case !m.hasListing():
+		m.opts.Logf("the hub does not know all resources of the set, and the source has no Resource List; mirroring only the resources that the hub knows")
 	default:
-		m.opts.Note("the hub does not know all resources of the set: reading the source's own list first")
-		if st.After == "" { // a partly read dump continues
+		m.opts.Logf("the hub does not know all resources of the set; reading the source's own list first")
+		if st.After == "" { // else resume the partly read dump
 			st.After = at.String()
-			if err := m.keep(&st); err != nil {
+			if err := m.saveListState(&st); err != nil {
 				return err
 			}
 		}
-		if err := m.takeAll(ctx, &st); err != nil {
+		if err := m.applyListing(ctx, &st); err != nil {
 			return err
 		}
 	}
 	st.Pushed = true
-	return m.keep(&st)
+	return m.saveListState(&st)
 }
 
-// replica follows a hub by a Replica, and calls answers whenever the hub has answered. listed
-// says that the source has a list of its own. again means that this has to be read again,
-// because the log does not reach back to its last reading, or to where the mirror was.
-func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once, listed bool, answers func()) (again bool, err error) {
-	r, closed, err := m.open(ctx, c, set)
+// followReplica follows a hub through a Replica, and calls responded whenever the hub has
+// responded. listed reports whether the source has a list of its own. reread means that this
+// list must be read again, because the log starts after its last reading, or after the mirror's
+// cursor.
+func (m *Mirror) followReplica(ctx context.Context, c *client.Client, set string, once, listed bool, responded func()) (reread bool, err error) {
+	r, closed, err := m.openReplica(ctx, c, set)
 	if err != nil {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, closed()) }()
-	if at, whole := r.Cursor(); whole { // it may have been stopped at the end of a baseline
-		if again, err := m.arrived(ctx, c, set, r, listed, &client.Update{Cursor: at}); again || err != nil {
-			return again, err
+	if at, complete := r.Cursor(); complete { // the last run may have stopped at the end of a baseline
+		if reread, err := m.finishBaseline(ctx, c, set, r, listed, &client.Update{Cursor: at}); reread || err != nil {
+			return reread, err
 		}
 	}
 	var updates iter.Seq2[*client.Update, error]
@@ -276,39 +277,38 @@ func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once
 		if err != nil {
 			return false, &SourceError{err}
 		}
-		answers()
-		over := u.Baseline && len(u.Entries) == 0
-		if over {
-			m.opts.Note("the baseline is complete, at cursor %v", u.Cursor)
+		responded()
+		atEnd := u.Baseline && len(u.Entries) == 0
+		if atEnd {
+			m.opts.Logf("baseline is complete at cursor %v", u.Cursor)
 		}
-		if err := m.apply(ctx, r, u); err != nil {
+		if err := m.applyUpdate(ctx, r, u); err != nil {
 			return false, err
 		}
-		if !over {
+		if !atEnd {
 			continue
 		}
-		if again, err := m.arrived(ctx, c, set, r, listed, u); again || err != nil {
-			return again, err
+		if reread, err := m.finishBaseline(ctx, c, set, r, listed, u); reread || err != nil {
+			return reread, err
 		}
 	}
 	return false, nil
 }
 
-// begins is called before a baseline of a hub changes anything. A baseline after the first one
-// does not say what was deleted since the one before, unless it is complete.
-func (m *Mirror) begins() error {
-	var st looks
+// beforeBaseline is called before a baseline of a hub changes anything. A later baseline does
+// not name the resources that were deleted since the previous one, unless it is complete.
+func (m *Mirror) beforeBaseline() error {
+	var st listState
 	if _, err := m.home.Ledger.Meta("looks", &st); err != nil || !st.Pushed || st.After != "" || st.Again {
 		return err
 	}
 	st.Again = true
-	return m.keep(&st)
+	return m.saveListState(&st)
 }
 
-// arrived does what is left to do at the end of a baseline, whose last update is u. again is as
-// in replica.
-func (m *Mirror) arrived(ctx context.Context, c *client.Client, set string, r *client.Replica, listed bool, u *client.Update) (again bool, err error) {
-	var st looks
+// finishBaseline finishes a baseline whose last update is u. reread is as in followReplica.
+func (m *Mirror) finishBaseline(ctx context.Context, c *client.Client, set string, r *client.Replica, listed bool, u *client.Update) (reread bool, err error) {
+	var st listState
 	if _, err := m.home.Ledger.Meta("looks", &st); err != nil {
 		return false, err
 	}
@@ -317,21 +317,21 @@ func (m *Mirror) arrived(ctx context.Context, c *client.Client, set string, r *c
 			return true, nil
 		}
 		st.Again = false
-		if err := m.keep(&st); err != nil {
+		if err := m.saveListState(&st); err != nil {
 			return false, err
 		}
 	}
-	return m.meanwhile(ctx, c, set, r, u.Cursor)
+	return m.applyMissedDeletions(ctx, c, set, r, u.Cursor)
 }
 
-// meanwhile applies the deletions since the mirror began to read the source's list, up to
-// a cursor. The replica holds a baseline as of that cursor, which does not name deleted
-// resources. Then meanwhile removes what neither the list nor the baseline names. again means
-// that the log does not reach back that far.
-func (m *Mirror) meanwhile(ctx context.Context, c *client.Client, set string, r *client.Replica, to feed.Cursor) (again bool, err error) {
-	m.working.Lock()
-	defer m.working.Unlock()
-	var st looks
+// applyMissedDeletions applies the deletions between the start of reading the source's list and
+// the cursor to. The replica holds a baseline as of that cursor, which does not name deleted
+// resources. Then it removes what neither the list nor the baseline names. reread means that the
+// log starts after the stored cursor.
+func (m *Mirror) applyMissedDeletions(ctx context.Context, c *client.Client, set string, r *client.Replica, to feed.Cursor) (reread bool, err error) {
+	m.applyMu.Lock()
+	defer m.applyMu.Unlock()
+	var st listState
 	if _, err := m.home.Ledger.Meta("looks", &st); err != nil || st.After == "" {
 		return false, err
 	}
@@ -348,56 +348,56 @@ func (m *Mirror) meanwhile(ctx context.Context, c *client.Client, set string, r 
 		case err != nil:
 			return false, &SourceError{err}
 		}
-		var gone []feed.Entry
+		var deleted []feed.Entry
 		for _, e := range b.Entries {
 			if now, held, err := state.Get(ctx, e.Change.Loc); err != nil {
 				return false, err
-			} else if !held || !m.wants(&now.Change) {
-				gone = append(gone, e)
+			} else if !held || !m.matches(&now.Change) {
+				deleted = append(deleted, e)
 			}
 		}
-		if err := m.pass(ctx, gone); err != nil {
+		if err := m.applyEntries(ctx, deleted); err != nil {
 			return false, err
 		}
 		if b.Cursor.Position >= to.Position {
-			if st.Seen != nil && !st.Seen.At.IsZero() { // what came after the list, it cannot name
-				if err := m.adrift(ctx, r, feed.Cursor{Position: to.Position, Micros: st.Seen.At.UnixMicro()}); err != nil {
+			if st.Seen != nil && !st.Seen.At.IsZero() { // the list cannot name later resources
+				if err := m.removeOrphans(ctx, r, feed.Cursor{Position: to.Position, Micros: st.Seen.At.UnixMicro()}); err != nil {
 					return false, err
 				}
 			}
 			st.After = ""
-			return false, m.keep(&st)
+			return false, m.saveListState(&st)
 		}
 	}
 	return false, context.Cause(ctx)
 }
 
-// apply passes an update of a replica on to the sink.
-func (m *Mirror) apply(ctx context.Context, r *client.Replica, u *client.Update) error {
-	m.working.Lock()
-	defer m.working.Unlock()
-	m.replicated, m.applied = r, u.Cursor
-	if err := m.pass(ctx, u.Entries); err != nil || !u.Complete {
+// applyUpdate passes an update of a replica to the sink.
+func (m *Mirror) applyUpdate(ctx context.Context, r *client.Replica, u *client.Update) error {
+	m.applyMu.Lock()
+	defer m.applyMu.Unlock()
+	m.lastReplica, m.lastCursor = r, u.Cursor
+	if err := m.applyEntries(ctx, u.Entries); err != nil || !u.Complete {
 		return err
 	}
-	return m.adrift(ctx, r, u.Cursor)
+	return m.removeOrphans(ctx, r, u.Cursor)
 }
 
-// pass passes entries on to the sink, and then forgets the source's listing of their
-// resources: the hub knows them now, or they are gone.
-func (m *Mirror) pass(ctx context.Context, entries []feed.Entry) error {
+// applyEntries passes entries to the sink, then removes the source's listing of their resources:
+// from now on the hub decides whether they exist.
+func (m *Mirror) applyEntries(ctx context.Context, entries []feed.Entry) error {
 	if err := m.sink.Apply(ctx, entries); err != nil {
 		return err
 	}
 	var b ledger.Batch
 	for i := range entries {
 		loc := entries[i].Change.Loc
-		_, listed, err := m.home.Ledger.Seen(loc)
+		_, listed, err := m.home.Ledger.ListedResource(loc)
 		if err != nil {
 			return err
 		}
 		if listed {
-			b.Unlisted(loc)
+			b.RemoveListed(loc)
 		}
 	}
 	if b.Empty() {
@@ -406,14 +406,14 @@ func (m *Mirror) pass(ctx context.Context, entries []feed.Entry) error {
 	return m.home.Ledger.Commit(&b)
 }
 
-// open opens the replica of a home. The deletions of a baseline in a directory count for
-// the same bound as all others. Another sink decides by itself.
-func (m *Mirror) open(ctx context.Context, c *client.Client, set string) (*client.Replica, func() error, error) {
+// openReplica opens the replica of a home. The deletions of a baseline count toward the same
+// limit of a Directory as all others. Other sinks have no limit here.
+func (m *Mirror) openReplica(ctx context.Context, c *client.Client, set string) (*client.Replica, func() error, error) {
 	pages, closed, err := m.home.OpenPages()
 	if err != nil {
 		return nil, nil, err
 	}
-	o := client.ReplicaOptions{Store: pages, Prefix: m.opts.Prefix, Collection: m.opts.Collection, Holds: m.holds, MaxDelete: -1, BeforeBaseline: m.begins}
+	o := client.ReplicaOptions{Store: pages, Prefix: m.opts.Prefix, Collection: m.opts.Collection, Holds: m.holds, MaxDelete: -1, BeforeBaseline: m.beforeBaseline}
 	if d, ok := m.sink.(*Directory); ok {
 		o.MayDelete = d.mayDelete
 	}
@@ -424,20 +424,20 @@ func (m *Mirror) open(ctx context.Context, c *client.Client, set string) (*clien
 	return r, closed, nil
 }
 
-// retry calls Retry of the sink whenever something is due, until ctx is done.
-func (m *Mirror) retry(ctx context.Context) error {
-	const look = 5 * time.Second // something may fail at any time
+// retryFailed calls Retry of the sink whenever work is due, until ctx is canceled.
+func (m *Mirror) retryFailed(ctx context.Context) error {
+	const interval = 5 * time.Second // new failures can appear at any time
 	for {
-		left, err := m.sink.Retry(ctx, false)
+		backlog, err := m.sink.Retry(ctx, false)
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		wait := look
-		if !left.Next.IsZero() {
-			wait = max(100*time.Millisecond, min(wait, time.Until(left.Next)))
+		wait := interval
+		if !backlog.Next.IsZero() {
+			wait = max(100*time.Millisecond, min(wait, time.Until(backlog.Next)))
 		}
 		if backoff.Sleep(ctx, wait) != nil {
 			return nil

@@ -16,17 +16,18 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// patched returns what opens the content that a patch of the change makes of the file as it is;
-// nil: there is no such patch, or it leads nowhere, and then the whole content is fetched. Only a
-// hash shows whether the content is right, so a change without one is not patched.
-func (t *target) patched(ctx context.Context, old *ledger.File, patience time.Duration) (func() (io.ReadCloser, error), error) {
+// openPatched returns a function that opens the content that the patch of the change yields for
+// the current file. It returns nil if there is no usable patch; then the whole content is
+// fetched. Only a hash shows whether the result is right, so a change without one is not
+// patched.
+func (t *target) openPatched(ctx context.Context, old *ledger.File, timeout time.Duration) (func() (io.ReadCloser, error), error) {
 	c := &t.entry.Change
-	i := slices.IndexFunc(c.Links, func(l resourcesync.Link) bool { return l.Rel == resourcesync.RelPatch && patch.Known(l.Type) })
-	if i < 0 || old.Size > patch.Most || !fetch.NewSum(c.Hash).Verified() {
+	i := slices.IndexFunc(c.Links, func(l resourcesync.Link) bool { return l.Rel == resourcesync.RelPatch && patch.Supported(l.Type) })
+	if i < 0 || old.Size > patch.MaxSize || !fetch.NewSum(c.Hash).HasHash() {
 		return nil, nil
 	}
 	l := &c.Links[i]
-	if l.Length != nil && *l.Length > patch.Most {
+	if l.Length != nil && *l.Length > patch.MaxSize {
 		return nil, nil
 	}
 	name := home.Parts + "/" + partName(c.Loc) + ".patch"
@@ -34,8 +35,8 @@ func (t *target) patched(ctx context.Context, old *ledger.File, patience time.Du
 	if err != nil {
 		return nil, err
 	}
-	text, err := t.fetchPatch(ctx, l, patience, file)
-	if err := errors.Join(file.Close(), t.unlink(name)); err != nil {
+	text, err := t.fetchPatch(ctx, l, timeout, file)
+	if err := errors.Join(file.Close(), t.removeFile(name)); err != nil {
 		return nil, err
 	}
 	if _, failed := errors.AsType[*fetch.Failure](err); failed || err == nil && text == nil {
@@ -46,7 +47,7 @@ func (t *target) patched(ctx context.Context, old *ledger.File, patience time.Du
 	}
 	before, err := t.home.Root.ReadFile(old.Path)
 	if err != nil {
-		return nil, nil // it is gone meanwhile
+		return nil, nil // removed in the meantime
 	}
 	content, err := patch.Apply(l.Type, before, text)
 	if err != nil {
@@ -55,12 +56,13 @@ func (t *target) patched(ctx context.Context, old *ledger.File, patience time.Du
 	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }, nil
 }
 
-// fetchPatch returns the patch at a link; nil: it is too large. It uses file for the time being.
-func (t *target) fetchPatch(ctx context.Context, l *resourcesync.Link, patience time.Duration, file *os.File) ([]byte, error) {
-	at := &resourcesync.Change{Loc: l.Href, Hash: l.Hash, Length: l.Length}
-	got, err := t.fetcher.Get(ctx, fetch.Wanted{Change: at, Patience: patience}, file)
-	if err != nil || got.Size > patch.Most {
+// fetchPatch returns the patch that a link refers to, or nil if it is too large. It stores the
+// patch in file on the way.
+func (t *target) fetchPatch(ctx context.Context, l *resourcesync.Link, timeout time.Duration, file *os.File) ([]byte, error) {
+	change := &resourcesync.Change{Loc: l.Href, Hash: l.Hash, Length: l.Length}
+	result, err := t.fetcher.Get(ctx, fetch.Request{Change: change, Timeout: timeout}, file)
+	if err != nil || result.Size > patch.MaxSize {
 		return nil, err
 	}
-	return io.ReadAll(io.NewSectionReader(file, 0, got.Size))
+	return io.ReadAll(io.NewSectionReader(file, 0, result.Size))
 }

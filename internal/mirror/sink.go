@@ -10,26 +10,26 @@ import (
 
 // A Sink receives the changes of a source's resources.
 type Sink interface {
-	// Apply applies entries in their order: a resource was created, updated or deleted.
-	// It blocks until that is done, or is stored for Retry. After an error the entries
-	// come again. Entries may also come again after a crash, or because the source
-	// repeats them in another way; they must then do no harm.
+	// Apply applies entries in order: each creates, updates or deletes a resource. It blocks
+	// until that is done or is stored for Retry. After an error the caller passes the entries
+	// again. Entries may also repeat after a crash or because the source repeats them; applying
+	// them twice must be harmless.
 	Apply(ctx context.Context, entries []feed.Entry) error
 
-	// Retry does the stored work that is due; with all, it does all stored work. It
-	// returns what is left. Apply may be called meanwhile.
-	Retry(ctx context.Context, all bool) (Left, error)
+	// Retry does the stored work that is due, or with all, all of it. It returns the remaining
+	// backlog. Apply may be called at the same time.
+	Retry(ctx context.Context, all bool) (Backlog, error)
 }
 
-// A Left is what a Sink still has to do.
-type Left struct {
+// A Backlog is the work that a Sink has stored for Retry.
+type Backlog struct {
 	Resources int64
-	Next      time.Time // when the next work is due; zero: nothing is left
+	Next      time.Time // when the next work is due; zero if there is none
 }
 
-// newest returns the last entry of each resource, divided into resources to
-// fetch and resources to remove.
-func newest(entries []feed.Entry) (wanted, gone []feed.Entry) {
+// splitNewest returns the last entry of each resource, split into resources to fetch and
+// resources to remove.
+func splitNewest(entries []feed.Entry) (updated, deleted []feed.Entry) {
 	last := make(map[string]int, len(entries))
 	for i := range entries {
 		last[entries[i].Change.Loc] = i
@@ -38,10 +38,10 @@ func newest(entries []feed.Entry) (wanted, gone []feed.Entry) {
 		switch {
 		case last[entries[i].Change.Loc] != i:
 		case entries[i].Change.Change == resourcesync.Deleted:
-			gone = append(gone, entries[i])
+			deleted = append(deleted, entries[i])
 		default:
-			wanted = append(wanted, entries[i])
+			updated = append(updated, entries[i])
 		}
 	}
-	return wanted, gone
+	return updated, deleted
 }

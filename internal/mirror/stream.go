@@ -16,16 +16,16 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// lines returns entries as NDJSON.
-func lines(entries []feed.Entry) (text []byte) {
+// encodeLines returns entries as NDJSON.
+func encodeLines(entries []feed.Entry) (text []byte) {
 	for i := range entries {
 		text = appendLine(text, &entries[i])
 	}
 	return text
 }
 
-// appendLine appends an entry as one line of NDJSON: the members of the change, and,
-// for an entry from a hub, its position and datetime there.
+// appendLine appends an entry as a line of NDJSON: the members of the change and, for an entry
+// from a hub, its position and datetime there.
 func appendLine(dst []byte, e *feed.Entry) []byte {
 	dst = append(dst, '{')
 	c := e.Change
@@ -42,51 +42,51 @@ func appendLine(dst []byte, e *feed.Entry) []byte {
 	return append(resourcesync.AppendJSONMembers(dst, &c), "}\n"...)
 }
 
-// Lines is a Sink that writes every entry as a line of NDJSON. It makes the lines durable if W is
-// a file.
+// Lines is a Sink that writes every entry as a line of NDJSON to W. If W is a file, Apply syncs
+// it.
 type Lines struct{ W io.Writer }
 
-// Apply writes the entries. What was written before a crash may be written again.
+// Apply writes the entries. Entries written before a crash may be written again.
 func (l Lines) Apply(_ context.Context, entries []feed.Entry) error {
-	if _, err := l.W.Write(lines(entries)); err != nil {
-		return fmt.Errorf("write the changes: %w", err)
+	if _, err := l.W.Write(encodeLines(entries)); err != nil {
+		return fmt.Errorf("write changes: %w", err)
 	}
-	if f, ok := l.W.(interface{ Sync() error }); ok { // else the cursor would be durable before a file has the lines
-		if err := f.Sync(); lasting(err) { // a pipe has nothing to sync
-			return fmt.Errorf("write the changes: %w", err)
+	if f, ok := l.W.(interface{ Sync() error }); ok { // else the cursor would be durable before the lines
+		if err := f.Sync(); isDiskFailure(err) { // a pipe cannot be synced
+			return fmt.Errorf("write changes: %w", err)
 		}
 	}
 	return nil
 }
 
-// Retry has nothing to do.
-func (Lines) Retry(context.Context, bool) (Left, error) { return Left{}, nil }
+// Retry returns an empty Backlog: Lines stores no work.
+func (Lines) Retry(context.Context, bool) (Backlog, error) { return Backlog{}, nil }
 
-// A Command is a Sink that runs a command for each batch of entries. The command finds
-// them on its standard input, each as a line of NDJSON.
+// A Command is a Sink that runs a command for each batch of entries. The command reads them from
+// its standard input, each as a line of NDJSON.
 type Command struct {
 	Name   string
 	Args   []string
-	Stdout io.Writer // of the command; default: none
-	Stderr io.Writer // of the command; default: none
+	Stdout io.Writer // standard output of the command; nil discards it
+	Stderr io.Writer // standard error of the command; nil discards it
 
-	Pause time.Duration // before a failed command is run again, doubled each time, up to a minute; default 1 s
-	Note  func(err error, wait time.Duration)
+	RetryPause time.Duration // pause before a failures command runs again, doubled each time, up to a minute; default 1 s
+	OnRetry    func(err error, wait time.Duration)
 }
 
 const (
-	commandGrace     = 10 * time.Second // how long a command has to end by itself
-	mostCommandPause = time.Minute
+	commandGrace    = 10 * time.Second // time to exit after SIGTERM
+	maxCommandPause = time.Minute
 )
 
-// Apply runs the command until it exits with 0. It blocks until then, or until ctx is
-// done. When ctx is done, the command is asked to end, and killed ten seconds later.
+// Apply runs the command until it exits with status 0, and blocks until then or until ctx is
+// canceled. After the cancellation, the command gets SIGTERM and is killed ten seconds later.
 func (c *Command) Apply(ctx context.Context, entries []feed.Entry) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	text := lines(entries)
-	for failed := 0; ; failed++ {
+	text := encodeLines(entries)
+	for failures := 0; ; failures++ {
 		err := c.run(ctx, text)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -94,13 +94,13 @@ func (c *Command) Apply(ctx context.Context, entries []feed.Entry) error {
 		if err == nil {
 			return nil
 		}
-		err = fmt.Errorf("the command %s failed: %w", c.Name, err)
+		err = fmt.Errorf("run command %s: %w", c.Name, err)
 		if errors.Is(err, exec.ErrNotFound) {
 			return err
 		}
-		pause := backoff.Doubled(cmp.Or(c.Pause, time.Second), mostCommandPause, failed)
-		if c.Note != nil {
-			c.Note(err, pause)
+		pause := backoff.Doubled(cmp.Or(c.RetryPause, time.Second), maxCommandPause, failures)
+		if c.OnRetry != nil {
+			c.OnRetry(err, pause)
 		}
 		if !backoff.Wait(ctx, pause) {
 			return ctx.Err()
@@ -116,5 +116,5 @@ func (c *Command) run(ctx context.Context, text []byte) error {
 	return cmd.Run()
 }
 
-// Retry has nothing to do: Apply does not return before the command has succeeded.
-func (c *Command) Retry(context.Context, bool) (Left, error) { return Left{}, nil }
+// Retry returns an empty Backlog: Apply returns only after the command has succeeded.
+func (c *Command) Retry(context.Context, bool) (Backlog, error) { return Backlog{}, nil }

@@ -16,7 +16,7 @@ func TestCommand(t *testing.T) {
 	dir := t.TempDir()
 	entries := []feed.Entry{{Cursor: feed.Cursor{Position: 7, Micros: 1}, Change: resourcesync.Change{Loc: "https://h/a", Change: resourcesync.Created, Datetime: time.Unix(0, 0).UTC()}}}
 	failed := 0
-	c := &Command{Name: "/bin/sh", Args: []string{"-c", "cat >>" + dir + "/all; test -e " + dir + "/fine"}, Pause: time.Millisecond, Note: func(error, time.Duration) {
+	c := &Command{Name: "/bin/sh", Args: []string{"-c", "cat >>" + dir + "/all; test -e " + dir + "/fine"}, RetryPause: time.Millisecond, OnRetry: func(error, time.Duration) {
 		if failed++; failed == 2 {
 			if err := os.WriteFile(dir+"/fine", nil, 0o666); err != nil {
 				t.Error(err)
@@ -31,7 +31,7 @@ func TestCommand(t *testing.T) {
 		t.Errorf("the command got %s, %v", got, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	c = &Command{Name: "/bin/sh", Args: []string{"-c", "exit 1"}, Note: func(error, time.Duration) { cancel() }}
+	c = &Command{Name: "/bin/sh", Args: []string{"-c", "exit 1"}, OnRetry: func(error, time.Duration) { cancel() }}
 	if err := c.Apply(ctx, entries); !errors.Is(err, context.Canceled) {
 		t.Errorf("Apply = %v", err)
 	}
@@ -64,7 +64,7 @@ func TestLinesAreDurable(t *testing.T) {
 	defer f.Close()
 	entries := []feed.Entry{{Change: resourcesync.Change{Loc: "https://h/a", Change: resourcesync.Created}}}
 	s := &synced{File: f}
-	if err := (Lines{s}).Apply(t.Context(), entries); err != nil || s.durable != int64(len(lines(entries))) {
+	if err := (Lines{s}).Apply(t.Context(), entries); err != nil || s.durable != int64(len(encodeLines(entries))) {
 		t.Errorf("%d bytes are durable, %v", s.durable, err)
 	}
 	r, w, err := os.Pipe()

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// syncsAll says that syncAll works on this system.
+// syncsAll reports whether syncAll works on this system.
 const syncsAll = false
 
 func syncAll(*os.File) error { return nil }
 
-// statusChanged returns the zero Time: it is unknown on this system.
+// statusChanged returns the zero Time: the time is unknown on this system.
 func statusChanged(fs.FileInfo) time.Time { return time.Time{} }

@@ -7,5 +7,5 @@ import (
 	"syscall"
 )
 
-// interrupt asks a process to end.
+// interrupt sends SIGTERM to a process.
 func interrupt(p *os.Process) error { return p.Signal(syscall.SIGTERM) }

@@ -2,5 +2,5 @@ package mirror
 
 import "os"
 
-// interrupt ends a process: Windows has no way to ask for it.
+// interrupt kills a process: Windows cannot ask it to exit.
 func interrupt(p *os.Process) error { return p.Kill() }

@@ -17,7 +17,7 @@ import (
 // A redirect whose own text never comes leads on all the same.
 func TestStalledRedirect(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, Options{Stall: 100 * time.Millisecond, Tries: 1}, func(n int, w http.ResponseWriter, r *http.Request) bool {
+	b := newBench(t, Options{StallTimeout: 100 * time.Millisecond, Attempts: 1}, func(n int, w http.ResponseWriter, r *http.Request) bool {
 		if n > 1 {
 			return false
 		}
@@ -28,13 +28,13 @@ func TestStalledRedirect(t *testing.T) {
 		<-r.Context().Done()
 		return true
 	})
-	b.right(b.get(Wanted{}))
+	b.right(b.get(Request{}))
 }
 
 // What a server says beside a status is not repeated: it may control a terminal.
 func TestWordsOfStatus(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, Options{Tries: 1}, func(_ int, w http.ResponseWriter, _ *http.Request) bool {
+	b := newBench(t, Options{Attempts: 1}, func(_ int, w http.ResponseWriter, _ *http.Request) bool {
 		c, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -44,7 +44,7 @@ func TestWordsOfStatus(t *testing.T) {
 		c.Close()
 		return true
 	})
-	_, err := b.get(Wanted{})
+	_, err := b.get(Request{})
 	if f := fails(t, err, "404 Not Found"); len(f.Error()) > 100 || strings.Contains(f.Error(), "\x1b") {
 		t.Errorf("the error is %.100q", f)
 	}
@@ -69,7 +69,7 @@ func TestSilentHost(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer file.Close()
-			_, err = f.Get(t.Context(), Wanted{Change: &resourcesync.Change{Loc: loc}}, file)
+			_, err = f.Get(t.Context(), Request{Change: &resourcesync.Change{Loc: loc}}, file)
 			return err
 		}
 		began := time.Now()

@@ -52,8 +52,8 @@ func newBench(t *testing.T, o Options, answer func(n int, w http.ResponseWriter,
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.file.Close() })
-	if o.Pause == 0 {
-		o.Pause = time.Millisecond
+	if o.RetryPause == 0 {
+		o.RetryPause = time.Millisecond
 	}
 	o.Client = b.Client()
 	b.fetcher = New(o)
@@ -62,7 +62,7 @@ func newBench(t *testing.T, o Options, answer func(n int, w http.ResponseWriter,
 
 func (b *bench) change() *resourcesync.Change { return &resourcesync.Change{Loc: b.URL + "/a"} }
 
-func (b *bench) get(w Wanted) (*Got, error) {
+func (b *bench) get(w Request) (*Result, error) {
 	if w.Change == nil {
 		w.Change = b.change()
 	}
@@ -70,7 +70,7 @@ func (b *bench) get(w Wanted) (*Got, error) {
 }
 
 // right fails the test unless the content came.
-func (b *bench) right(got *Got, err error) {
+func (b *bench) right(got *Result, err error) {
 	b.t.Helper()
 	text, rerr := os.ReadFile(b.file.Name())
 	if err != nil || rerr != nil || string(text) != content || got.Size != int64(len(content)) || got.SHA256 != fmt.Sprintf("%x", sha256.Sum256([]byte(content))) {
@@ -99,17 +99,17 @@ func TestHashes(t *testing.T) {
 	good := fmt.Sprintf("md5:%x SHA256:%X sha-512:%x crc:12", md5.Sum(text), sha256.Sum256(text), sha512.Sum512(text))
 	c := b.change()
 	c.Hash, c.Length = good, length(len(content))
-	b.right(b.get(Wanted{Change: c}))
+	b.right(b.get(Request{Change: c}))
 	for _, bad := range []string{"md5:00", "sha-256:00", good + " sha-1:00"} {
 		c.Hash = bad
 		b.requests.Store(0)
-		_, err := b.get(Wanted{Change: c})
+		_, err := b.get(Request{Change: c})
 		fails(t, err, "the source says")
 		if n := b.requests.Load(); n != 2 || b.last.Load().Header.Get("Cache-Control") != "no-cache" {
 			t.Errorf("%d requests for a content that is wrong; the last ought to be past all caches", n)
 		}
 	}
-	if s := NewSum("crc:12 x"); s.Verified() || s.Check(nil) != nil {
+	if s := NewSum("crc:12 x"); s.HasHash() || s.Check(nil) != nil {
 		t.Error("an unknown hash was verified")
 	}
 }
@@ -125,18 +125,18 @@ func TestLengths(t *testing.T) {
 		return true
 	}
 	b := newBench(t, Options{MaxSize: 1 << 20}, endless)
-	_, err := b.get(Wanted{})
+	_, err := b.get(Request{})
 	fails(t, err, "are allowed")
 	if info, _ := b.file.Stat(); info.Size() > 1<<20+1 {
 		t.Errorf("%d bytes were written", info.Size())
 	}
 	c := b.change()
 	c.Length = length(100)
-	_, err = b.get(Wanted{Change: c})
+	_, err = b.get(Request{Change: c})
 	fails(t, err, "the source says")
 	c.Length = length(2 << 20)
 	b.requests.Store(0)
-	_, err = b.get(Wanted{Change: c})
+	_, err = b.get(Request{Change: c})
 	fails(t, err, "at most")
 	if b.requests.Load() > 0 {
 		t.Error("what is too large was asked for")
@@ -144,7 +144,7 @@ func TestLengths(t *testing.T) {
 	b = newBench(t, Options{}, nil)
 	c = b.change()
 	c.Length = length(len(content) + 1)
-	_, err = b.get(Wanted{Change: c})
+	_, err = b.get(Request{Change: c})
 	fails(t, err, "bytes")
 }
 
@@ -177,7 +177,7 @@ func TestBrokenOff(t *testing.T) {
 			}
 			return false
 		})
-		b.right(b.get(Wanted{}))
+		b.right(b.get(Request{}))
 		if got := b.last.Load().Header.Get("Range"); got != test.asks || b.requests.Load() != 2 {
 			t.Errorf("after a break with ETag %s: %d requests, Range %q, not %q", test.tag, b.requests.Load(), got, test.asks)
 		}
@@ -210,7 +210,7 @@ func TestPartOfTheRest(t *testing.T) {
 			}
 			return false
 		})
-		b.right(b.get(Wanted{}))
+		b.right(b.get(Request{}))
 	}
 }
 
@@ -218,7 +218,7 @@ func TestPartOfTheRest(t *testing.T) {
 func TestPart(t *testing.T) {
 	t.Parallel()
 	var well atomic.Bool
-	b := newBench(t, Options{Tries: 2}, func(_ int, w http.ResponseWriter, r *http.Request) bool {
+	b := newBench(t, Options{Attempts: 2}, func(_ int, w http.ResponseWriter, r *http.Request) bool {
 		if !well.Load() && r.Header.Get("Range") == "" {
 			cut(w, `"1"`)
 		}
@@ -227,14 +227,14 @@ func TestPart(t *testing.T) {
 		}
 		return false
 	})
-	_, err := b.get(Wanted{})
+	_, err := b.get(Request{})
 	f := fails(t, err, "")
 	if f.Part == nil || f.Part.URL != b.URL+"/a" {
 		t.Fatalf("the part is %+v", f.Part)
 	}
 	well.Store(true)
 	b.fetcher = New(Options{Client: b.Client()})
-	b.right(b.get(Wanted{Part: f.Part}))
+	b.right(b.get(Request{Part: f.Part}))
 	if got := b.last.Load().Header.Get("Range"); got != "bytes=10-" {
 		t.Errorf("Range %q", got)
 	}
@@ -243,11 +243,11 @@ func TestPart(t *testing.T) {
 func TestUnchanged(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Options{}, nil)
-	got, err := b.get(Wanted{ETag: `"1"`})
+	got, err := b.get(Request{ETag: `"1"`})
 	if err != nil || !got.Unchanged {
 		t.Errorf("Get = %+v, %v", got, err)
 	}
-	b.right(b.get(Wanted{ETag: `"0"`}))
+	b.right(b.get(Request{ETag: `"0"`}))
 }
 
 func TestStatuses(t *testing.T) {
@@ -257,7 +257,7 @@ func TestStatuses(t *testing.T) {
 			w.WriteHeader(status)
 			return true
 		})
-		_, err := b.get(Wanted{})
+		_, err := b.get(Request{})
 		fails(t, err, strconv.Itoa(status))
 		if n := b.requests.Load(); n != requests {
 			t.Errorf("%d: %d requests, not %d", status, n, requests)
@@ -268,7 +268,7 @@ func TestStatuses(t *testing.T) {
 func TestRedirects(t *testing.T) {
 	t.Parallel()
 	var most atomic.Int32
-	b := newBench(t, Options{Tries: 1}, func(n int, w http.ResponseWriter, r *http.Request) bool {
+	b := newBench(t, Options{Attempts: 1}, func(n int, w http.ResponseWriter, r *http.Request) bool {
 		if n <= int(most.Load()) {
 			http.Redirect(w, r, "/"+strconv.Itoa(n), http.StatusFound)
 			return true
@@ -276,10 +276,10 @@ func TestRedirects(t *testing.T) {
 		return false
 	})
 	most.Store(5)
-	b.right(b.get(Wanted{}))
+	b.right(b.get(Request{}))
 	b.requests.Store(0)
 	most.Store(1000)
-	_, err := b.get(Wanted{})
+	_, err := b.get(Request{})
 	fails(t, err, "redirects")
 	if n := b.requests.Load(); n != 6 {
 		t.Errorf("a redirect that never ends was followed %d times", n)
@@ -318,7 +318,7 @@ func TestRedirectedHost(t *testing.T) {
 		defer s.Close()
 		servers = append(servers, s)
 	}
-	f := New(Options{Parallel: 50, PerHost: 2, Tries: 1})
+	f := New(Options{Parallel: 50, PerHost: 2, Attempts: 1})
 	get := func(server int, name string) error {
 		file, err := os.Create(filepath.Join(t.TempDir(), "file"))
 		if err != nil {
@@ -326,7 +326,7 @@ func TestRedirectedHost(t *testing.T) {
 		}
 		defer file.Close()
 		loc := strings.Replace(servers[server].URL, "://", "://user:secret@", 1) + name
-		_, err = f.Get(t.Context(), Wanted{Change: &resourcesync.Change{Loc: loc}}, file)
+		_, err = f.Get(t.Context(), Request{Change: &resourcesync.Change{Loc: loc}}, file)
 		return err
 	}
 	errs := make(chan error)
@@ -363,7 +363,7 @@ func TestBusyHost(t *testing.T) {
 		return true
 	})
 	began := time.Now()
-	b.right(b.get(Wanted{}))
+	b.right(b.get(Request{}))
 	if took := time.Since(began); took < 900*time.Millisecond {
 		t.Errorf("the host was asked again after %v", took)
 	}
@@ -373,11 +373,11 @@ func TestBusyHost(t *testing.T) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return true
 	})
-	_, err := b.get(Wanted{})
-	if f := fails(t, err, "asks to wait"); f.After < 900*time.Second || f.After > 1000*time.Second {
-		t.Errorf("another try is of use after %v", f.After)
+	_, err := b.get(Request{})
+	if f := fails(t, err, "asks to wait"); f.RetryAfter < 900*time.Second || f.RetryAfter > 1000*time.Second {
+		t.Errorf("another try is of use after %v", f.RetryAfter)
 	}
-	if _, err = b.get(Wanted{}); b.requests.Load() != 1 {
+	if _, err = b.get(Request{}); b.requests.Load() != 1 {
 		t.Errorf("the host was asked %d times; %v", b.requests.Load(), err)
 	}
 }
@@ -385,7 +385,7 @@ func TestBusyHost(t *testing.T) {
 func TestStalled(t *testing.T) {
 	t.Parallel()
 	end := make(chan struct{})
-	b := newBench(t, Options{Stall: time.Second, Tries: 1}, func(n int, w http.ResponseWriter, r *http.Request) bool {
+	b := newBench(t, Options{StallTimeout: time.Second, Attempts: 1}, func(n int, w http.ResponseWriter, r *http.Request) bool {
 		if n == 2 {
 			_, _ = w.Write([]byte("x"))
 			_ = http.NewResponseController(w).Flush()
@@ -397,11 +397,11 @@ func TestStalled(t *testing.T) {
 		return true
 	})
 	defer close(end)
-	_, err := b.get(Wanted{})
+	_, err := b.get(Request{})
 	fails(t, err, "no answer")
-	_, err = b.get(Wanted{})
+	_, err = b.get(Request{})
 	fails(t, err, "less than 1 KiB")
-	_, err = b.get(Wanted{Patience: 10 * time.Millisecond})
+	_, err = b.get(Request{Timeout: 10 * time.Millisecond})
 	fails(t, err, "")
 }
 
@@ -427,7 +427,7 @@ func TestBounds(t *testing.T) {
 			file, err := os.Create(filepath.Join(t.TempDir(), "file"))
 			if err == nil {
 				defer file.Close()
-				_, err = f.Get(t.Context(), Wanted{Change: &resourcesync.Change{Loc: []string{one.URL, other.URL}[i%2] + "/"}}, file)
+				_, err = f.Get(t.Context(), Request{Change: &resourcesync.Change{Loc: []string{one.URL, other.URL}[i%2] + "/"}}, file)
 			}
 			errs <- err
 		}()
@@ -446,25 +446,25 @@ func TestBounds(t *testing.T) {
 // whatever they answered. One that asked for a pause is not forgotten before its end.
 func TestForgetsHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHosts(1, 1)
+		h := newHostLimits(1, 1)
 		busy := func(name, after string) {
 			t.Helper()
-			leave, err := h.enter(t.Context(), name)
+			leave, err := h.acquire(t.Context(), name)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer leave()
-			h.answered(name, &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {after}}})
+			h.recordResponse(name, &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {after}}})
 		}
 		busy("slow", "3600")
-		for i := range 5 * hostsMost {
+		for i := range 5 * maxHosts {
 			busy(strconv.Itoa(i), "1")
 			time.Sleep(time.Second / 2)
 		}
-		if n := len(h.byName); n > hostsMost {
+		if n := len(h.byName); n > maxHosts {
 			t.Errorf("%d hosts are remembered", n)
 		}
-		if _, err := h.enter(t.Context(), "slow"); err == nil {
+		if _, err := h.acquire(t.Context(), "slow"); err == nil {
 			t.Error("a host is asked although it wants a pause")
 		}
 	})
@@ -478,7 +478,7 @@ func TestCancelled(t *testing.T) {
 		<-r.Context().Done()
 		return true
 	})
-	if _, err := b.fetcher.Get(ctx, Wanted{Change: b.change()}, b.file); !errors.Is(err, context.Canceled) {
+	if _, err := b.fetcher.Get(ctx, Request{Change: b.change()}, b.file); !errors.Is(err, context.Canceled) {
 		t.Errorf("the error is %v", err)
 	}
 }

@@ -13,88 +13,89 @@ import (
 )
 
 const (
-	shortPause = 10 * time.Second // the longest pause of a host that a request waits for; after a longer one, its resource is tried later
-	firstPause = time.Second      // the pause of a busy host that does not say how long; doubled each time
-	mostPause  = 5 * time.Minute
-	hostsMost  = 1_000     // about the most hosts that are remembered
-	longest    = time.Hour // the longest pause that a Retry-After may ask for
+	maxWait       = 10 * time.Second // longest pause that a request waits for; with a longer one it fails, and its resource is retried later
+	minPause      = time.Second      // first pause of a busy host that sends no Retry-After; doubled each time
+	maxPause      = 5 * time.Minute
+	maxHosts      = 1_000     // approximate maximum number of remembered hosts
+	maxRetryAfter = time.Hour // longest pause that a Retry-After can set
 )
 
-// hosts bound how many requests are under way, in all and at each host, and keep requests
-// away from a host that asked for a pause. Requests to one host do not delay those to
-// another, unless all places are taken.
-type hosts struct {
+// hostLimits limits concurrent requests in total and per host, and holds back requests to a host
+// that asked for a pause. Requests to one host do not delay requests to another, unless all
+// slots are in use.
+type hostLimits struct {
 	total   chan struct{}
 	perHost int
 
 	mu     sync.Mutex
-	byName map[string]*host
+	byName map[string]*hostState
 }
 
-// A host is the state of one host. It is kept at least while it has visitors or is paused.
-type host struct {
-	slots    chan struct{}
-	visitors int       // requests that are under way or wait
-	until    time.Time // no request before this time
-	busy     int       // busy answers in a row, or times of silence
-	silent   bool      // until is because of silence
-	heard    time.Time // when the newest answer came
+// A hostState is the state of one host. It is retained at least while the host has requests or
+// is paused.
+type hostState struct {
+	slots        chan struct{}
+	requests     int       // in progress or waiting
+	pausedUntil  time.Time // no request before this time
+	pauses       int       // consecutive pauses
+	unresponsive bool      // whether the pause is for a missing response
+	lastResponse time.Time // time of the newest response
 }
 
-func newHosts(total, perHost int) *hosts {
-	return &hosts{total: make(chan struct{}, total), perHost: perHost, byName: map[string]*host{}}
+func newHostLimits(total, perHost int) *hostLimits {
+	return &hostLimits{total: make(chan struct{}, total), perHost: perHost, byName: map[string]*hostState{}}
 }
 
-// A Paused means that a host wants no requests until some time.
-type Paused struct {
-	Host   string
-	Until  time.Time
-	Silent bool // it said nothing at all
+// A HostPausedError reports that a host must not get requests before a time.
+type HostPausedError struct {
+	Host         string
+	Until        time.Time
+	Unresponsive bool // the host did not respond; otherwise it asked for the pause
 }
 
-func (p *Paused) Error() string {
-	if p.Silent {
-		return fmt.Sprintf("%s does not answer, and is not asked until %s", p.Host, p.Until.UTC().Format(time.RFC3339))
+func (p *HostPausedError) Error() string {
+	if p.Unresponsive {
+		return fmt.Sprintf("host %s does not respond; paused until %s", p.Host, p.Until.UTC().Format(time.RFC3339))
 	}
-	return fmt.Sprintf("%s asks to wait until %s", p.Host, p.Until.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("host %s asks to wait until %s", p.Host, p.Until.UTC().Format(time.RFC3339))
 }
 
-// enter waits until there is room for a request to a host. The caller must call leave.
-// The error is a *Paused, or ctx's error.
-func (h *hosts) enter(ctx context.Context, name string) (leave func(), err error) {
+// acquire waits for a slot for a request to a host. The caller must call release. The error is a
+// *HostPausedError or the error of ctx.
+func (h *hostLimits) acquire(ctx context.Context, name string) (release func(), err error) {
 	h.mu.Lock()
 	at := h.byName[name]
 	if at == nil {
-		if len(h.byName) >= hostsMost {
-			maps.DeleteFunc(h.byName, func(_ string, at *host) bool { return at.visitors == 0 && !at.until.After(time.Now()) })
+		if len(h.byName) >= maxHosts {
+			maps.DeleteFunc(h.byName, func(_ string, at *hostState) bool { return at.requests == 0 && !at.pausedUntil.After(time.Now()) })
 		}
-		at = &host{slots: make(chan struct{}, h.perHost)}
+		at = &hostState{slots: make(chan struct{}, h.perHost)}
 		h.byName[name] = at
 	}
-	at.visitors++
+	at.requests++
 	h.mu.Unlock()
-	gone := func() {
+	removeRequest := func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		at.visitors--
+		at.requests--
 	}
-	if err := take(ctx, at.slots); err != nil {
-		gone()
+	if err := acquireSlot(ctx, at.slots); err != nil {
+		removeRequest()
 		return nil, err
 	}
-	err = h.wait(ctx, name, at)
+	err = h.waitForPause(ctx, name, at)
 	if err == nil {
-		err = take(ctx, h.total)
+		err = acquireSlot(ctx, h.total)
 	}
 	if err != nil {
 		<-at.slots
-		gone()
+		removeRequest()
 		return nil, err
 	}
-	return func() { <-h.total; <-at.slots; gone() }, nil
+	return func() { <-h.total; <-at.slots; removeRequest() }, nil
 }
 
-func take(ctx context.Context, slots chan struct{}) error {
+func acquireSlot(ctx context.Context, slots chan struct{}) error {
 	select {
 	case slots <- struct{}{}:
 		return nil
@@ -103,18 +104,18 @@ func take(ctx context.Context, slots chan struct{}) error {
 	}
 }
 
-// wait waits for the end of a host's pause, if the pause is short.
-func (h *hosts) wait(ctx context.Context, name string, at *host) error {
+// waitForPause waits for the end of a pause of the host, if that is near.
+func (h *hostLimits) waitForPause(ctx context.Context, name string, at *hostState) error {
 	for {
 		h.mu.Lock()
-		until, silent := at.until, at.silent
+		until, silent := at.pausedUntil, at.unresponsive
 		h.mu.Unlock()
 		left := time.Until(until)
 		switch {
 		case left <= 0:
 			return nil
-		case left > shortPause:
-			return &Paused{name, until, silent}
+		case left > maxWait:
+			return &HostPausedError{name, until, silent}
 		}
 		if err := backoff.Sleep(ctx, left); err != nil {
 			return err
@@ -122,38 +123,37 @@ func (h *hosts) wait(ctx context.Context, name string, at *host) error {
 	}
 }
 
-// answered notes an answer of a host. The caller has called enter, and not
-// leave yet.
-func (h *hosts) answered(name string, resp *http.Response) {
+// recordResponse records a response of a host. The caller must hold a slot of the host.
+func (h *hostLimits) recordResponse(name string, resp *http.Response) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := h.byName[name]
-	at.heard = time.Now()
+	at.lastResponse = time.Now()
 	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusServiceUnavailable {
-		at.busy = 0
+		at.pauses = 0
 		return
 	}
-	pause := min(problem.RetryAfter(resp.Header, time.Now()), longest)
+	pause := min(problem.RetryAfter(resp.Header, time.Now()), maxRetryAfter)
 	if pause == 0 {
-		pause = backoff.Doubled(firstPause, mostPause, at.busy)
+		pause = backoff.Doubled(minPause, maxPause, at.pauses)
 	}
-	at.busy++
-	if until := time.Now().Add(pause); until.After(at.until) {
-		at.until, at.silent = until, false
+	at.pauses++
+	if until := time.Now().Add(pause); until.After(at.pausedUntil) {
+		at.pausedUntil, at.unresponsive = until, false
 	}
 }
 
-// unanswered notes that a request had no answer. After a long wait, and if no other request had an
-// answer meanwhile, the host gets a pause: else each of its resources would wait as long, and
-// what is applied together with them. The caller has called enter, and not leave yet.
-func (h *hosts) unanswered(name string, began time.Time) {
+// recordTimeout records that a request got no response. If it waited long and no other request
+// got a response in the meantime, the host is paused: otherwise each of its resources would wait
+// as long, and so would everything applied with them. The caller must hold a slot of the host.
+func (h *hostLimits) recordTimeout(name string, start time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at, now := h.byName[name], time.Now()
-	waited := now.Sub(began)
-	if waited <= shortPause || at.heard.After(began) || at.until.After(now) {
+	waited := now.Sub(start)
+	if waited <= maxWait || at.lastResponse.After(start) || at.pausedUntil.After(now) {
 		return
 	}
-	at.until, at.silent = now.Add(backoff.Doubled(waited, mostPause, at.busy)), true
-	at.busy++
+	at.pausedUntil, at.unresponsive = now.Add(backoff.Doubled(waited, maxPause, at.pauses)), true
+	at.pauses++
 }

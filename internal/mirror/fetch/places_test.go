@@ -70,7 +70,7 @@ func TestPlaces(t *testing.T) {
 			link("duplicate", "/2", 999_998, "")
 			link("duplicate", "/1", 1, "")
 			link("describedby", "/never", 1, sum)
-			got, err := b.get(Wanted{Change: c})
+			got, err := b.get(Request{Change: c})
 			mu.Lock()
 			defer mu.Unlock()
 			if want := strings.Fields(test.want); !slices.Equal(asked, want) {
@@ -90,7 +90,7 @@ func TestPlaces(t *testing.T) {
 // file no more.
 func TestPartOfAnotherPlace(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, Options{Tries: 1}, func(_ int, w http.ResponseWriter, r *http.Request) bool {
+	b := newBench(t, Options{Attempts: 1}, func(_ int, w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/a" {
 			w.Header().Set("ETag", `"1"`)
 			w.Header().Set("Content-Length", "100")
@@ -102,12 +102,12 @@ func TestPartOfAnotherPlace(t *testing.T) {
 		return true
 	})
 	c := b.change()
-	_, err := b.get(Wanted{Change: c})
+	_, err := b.get(Request{Change: c})
 	if f := fails(t, err, "broke off"); f.Part == nil {
 		t.Error("there is no part, and the content broke off")
 	}
 	c.Links = []resourcesync.Link{{Rel: "duplicate", Href: b.URL + "/gone"}}
-	_, err = b.get(Wanted{Change: c})
+	_, err = b.get(Request{Change: c})
 	if f := fails(t, err, "broke off"); f.Part != nil {
 		t.Errorf("the part %+v is not in the file any more", f.Part)
 	}
@@ -120,5 +120,5 @@ func TestPackedAfterPart(t *testing.T) {
 		t.Fatal(err)
 	}
 	packed := func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(content)), nil }
-	b.right(b.get(Wanted{Change: b.change(), Part: &Part{URL: b.URL + "/a", ETag: `"0"`}, Packed: packed}))
+	b.right(b.get(Request{Change: b.change(), Part: &Part{URL: b.URL + "/a", ETag: `"0"`}, Packed: packed}))
 }

@@ -24,12 +24,12 @@ func TestYoung(t *testing.T) {
 			}
 			return false
 		})
-		got, err := b.get(Wanted{})
+		got, err := b.get(Request{})
 		b.right(got, err)
 		if got.ETag != want.tag || (got.Modified != "") != (want.tag != "") {
 			t.Errorf("of a content that is %v old, %+v is kept", age, got)
 		}
-		b.right(b.get(Wanted{}))
+		b.right(b.get(Request{}))
 		if got := b.last.Load().Header.Get("Range"); got != want.asks {
 			t.Errorf("of a content that is %v old, a rest is asked for with Range %q, not %q", age, got, want.asks)
 		}
@@ -59,12 +59,12 @@ func TestEncoded(t *testing.T) {
 			return false
 		})
 		test.change.Loc = b.URL + "/a"
-		b.right(b.get(Wanted{Change: &test.change}))
+		b.right(b.get(Request{Change: &test.change}))
 		if n := b.requests.Load(); (n == 1) != test.right {
 			t.Errorf("the source says %s: %d requests", test.name, n)
 		}
 		always.Store(true)
-		if got, err := b.get(Wanted{Change: &test.change}); test.right {
+		if got, err := b.get(Request{Change: &test.change}); test.right {
 			b.right(got, err)
 		} else {
 			fails(t, err, "gzip")
@@ -95,7 +95,7 @@ func TestCaches(t *testing.T) {
 			}
 			return most >= age
 		})
-		w := Wanted{Change: &test.change}
+		w := Request{Change: &test.change}
 		if w.Change.Loc = b.URL + "/a"; test.since > 0 {
 			w.Changed = time.Now().Add(-test.since)
 		}

@@ -1,9 +1,8 @@
-// Package filename gives each resource of a mirror a file name: a relative path that is
-// made from its URL, is safe on every system, and shows the URL.
+// Package filename maps each resource of a mirror to a file name: a relative path that is
+// derived from its URL, is safe on every system, and shows the URL.
 //
 // The first directory is the host, and the rest of the path is that of the URL, byte by
-// byte, escapes included. What would be unsafe or ambiguous has a mark that begins with
-// %~, which no URL contains:
+// byte, escapes included. Unsafe or ambiguous parts are marked with %~, which no URL contains:
 //
 //	https://example.org/a/b.pdf       example.org/a/b.pdf
 //	http://example.org:8080/a         http=example.org+8080/a
@@ -14,8 +13,8 @@
 //	https://example.org/../con.txt    example.org/.%~2E/%~=con.txt
 //	https://example.org/RSMIRR~1      example.org/%~=RSMIRR~1
 //
-// Two resources never get the same path: see Choose. A segment of more than 200 bytes
-// is cut, and ends in a hash of the whole.
+// Two resources never get the same path: see Choose. A segment of more than 200 bytes is
+// truncated and ends in a hash of the whole segment.
 package filename
 
 import (
@@ -28,66 +27,66 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// State is the directory at the top of a mirror that belongs to the mirror itself. No
-// resource has a path in it.
+// State is the directory at the top of a mirror for the mirror's own data. No resource has a
+// path in it.
 const State = ".rsmirror"
 
-// The marks. After any other "%~" two hexadecimal digits in upper case are a byte.
+// The marks. Any other "%~" is followed by a byte as two upper-case hexadecimal digits.
 const (
 	markIndex    = "%~index" // the URL ends with a slash
-	markRoot     = "%~root"  // the URL has no path at all
-	markEmpty    = "%~empty" // nothing between two slashes
-	markReserved = "%~="     // before a name that Windows reserves for a device, or may give to another file
-	markCase     = "%~case"  // at the end: the upper-case letters are escaped
-	markFile     = "%~file"  // at the end: a directory has the name without it
-	markDir      = "%~dir"   // at the end of a directory: a file has the name without it
-	markOther    = "%~other" // the directory of resources that do not begin with Strip
-	markLong     = "%~long"  // the directory of resources whose path is too long
-	markHash     = "%~~"     // before the hash of a cut segment
+	markRoot     = "%~root"  // the URL has no path
+	markEmpty    = "%~empty" // an empty segment between two slashes
+	markReserved = "%~="     // prefix of a name that Windows reserves for a device or may use as a short name
+	markCase     = "%~case"  // suffix: the upper-case letters are escaped
+	markFile     = "%~file"  // suffix of a file: a directory has the name without it
+	markDir      = "%~dir"   // suffix of a directory: a file has the name without it
+	markOther    = "%~other" // directory of resources that do not start with Strip
+	markLong     = "%~long"  // directory of resources whose path is too long
+	markHash     = "%~~"     // before the hash of a truncated segment
 )
 
 const (
-	longSegment = 200   // the most bytes of a segment, without the marks at its end
-	keptSegment = 150   // bytes that are kept of a longer segment
-	longPath    = 1_500 // the most bytes of a path
+	maxSegment = 200   // maximum length of a segment in bytes, without the marks at its end
+	cutSegment = 150   // bytes of a longer segment that remain
+	maxPath    = 1_500 // maximum length of a path in bytes
 )
 
-// Names says how paths are made. It must stay the same for a mirror.
+// Names configures how paths are derived. It must not change during the life of a mirror.
 type Names struct {
-	Strip string // a resource whose URL begins with it has the rest of the URL as its path; it ends with a slash; default: the host is the first directory
+	Strip string // prefix to strip from URLs, with a trailing slash; default: the host is the first directory
 }
 
-// A Taken knows the paths that are in use. Both methods ignore letter case, because
-// some file systems do.
-type Taken interface {
-	File(path string) bool // another resource has the path
-	Dir(path string) bool  // there are resources below the path
+// UsedPaths reports which paths are in use. Both methods ignore letter case, because some file
+// systems do.
+type UsedPaths interface {
+	File(path string) bool // whether another resource has the path
+	Dir(path string) bool  // whether resources exist below the path
 }
 
-// Choose returns the path of a resource: the plain one, if that is free. Otherwise
-//   - a file in the place of a directory gets %~file at its end,
-//   - a directory in the place of a file gets %~dir,
-//   - a path that differs from another only in letter case gets %~case, and its upper-case
-//     letters are escaped.
+// Choose returns the path of a resource: the plain one if it is free. Otherwise
+//   - a file with the name of a directory gets the suffix %~file,
+//   - a directory with the name of a file gets the suffix %~dir,
+//   - a path that differs from another only in letter case gets the suffix %~case, and its
+//     upper-case letters are escaped.
 //
-// So the path of a resource can depend on the resources before it. Loc reads all these
-// paths. Path uses slashes, has no segment that is empty, "." or "..", and does not begin
-// with State. The error says why a URL has no path: only http and https have one.
-func (n Names) Choose(loc string, t Taken) (string, error) {
+// So the path of a resource can depend on earlier resources. Loc parses all these paths. A
+// path uses slashes, has no segment that is empty, "." or "..", and does not start with
+// State. Choose returns an error for a URL that cannot have a path: only http and https can.
+func (n Names) Choose(loc string, t UsedPaths) (string, error) {
 	for _, marked := range []bool{false, true} {
 		segments, err := n.segments(loc, marked)
 		if err != nil {
 			return "", err
 		}
-		if path, ok := free(segments, t); ok {
+		if path, ok := freePath(segments, t); ok {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("every path for %s is taken", resourcesync.Shorten(loc))
+	return "", fmt.Errorf("path of %s: every candidate is in use", resourcesync.Shorten(loc))
 }
 
-// free returns a path of the segments that is not in use, if there is one.
-func free(segments []string, t Taken) (path string, ok bool) {
+// freePath returns a path of the segments that is not in use, if one exists.
+func freePath(segments []string, t UsedPaths) (path string, ok bool) {
 	for i, s := range segments {
 		if i > 0 {
 			path += "/"
@@ -121,14 +120,14 @@ func (n Names) Path(loc string) (string, error) {
 	return strings.Join(segments, "/"), err
 }
 
-// segments returns the segments of a path. If marked, letter case is escaped.
+// segments returns the segments of a path. If marked is true, letter case is escaped.
 func (n Names) segments(loc string, marked bool) ([]string, error) {
 	if err := resourcesync.CheckURI("loc", loc); err != nil {
 		return nil, err
 	}
 	scheme, rest, _ := strings.Cut(loc, ":")
 	if s := strings.ToLower(scheme); s != "http" && s != "https" {
-		return nil, resourcesync.Invalidf("%s is not a URL with http or https, so it cannot be fetched", resourcesync.Shorten(loc))
+		return nil, resourcesync.Invalidf("fetch %s: want an http or https URL", resourcesync.Shorten(loc))
 	}
 	var first []string
 	if n.Strip != "" && strings.HasPrefix(loc, n.Strip) {
@@ -142,7 +141,7 @@ func (n Names) segments(loc string, marked bool) ([]string, error) {
 		}
 		rest = rest[end:]
 	}
-	segments := append(first, locals(rest, marked)...)
+	segments := append(first, pathSegments(rest, marked)...)
 	if strings.EqualFold(segments[0], State) {
 		segments[0] = "%~2E" + segments[0][1:]
 	}
@@ -154,7 +153,7 @@ func (n Names) segments(loc string, marked bool) ([]string, error) {
 	for _, s := range segments {
 		length += len(s)
 	}
-	if length > longPath {
+	if length > maxPath {
 		tail := markHash + hash(loc) + extension(*last)
 		segments = append(first, markLong, tail)
 	}
@@ -177,17 +176,17 @@ func host(scheme, authority string, marked bool) string {
 			appendByte(&b, c, marked)
 		}
 	}
-	return finish(authority, b.String())
+	return finishSegment(authority, b.String())
 }
 
-// locals returns the segments of the part after the authority.
-func locals(rest string, marked bool) []string {
+// pathSegments returns the segments of the part of a URL after the authority.
+func pathSegments(rest string, marked bool) []string {
 	path, tail := rest, ""
 	if i := strings.IndexAny(rest, "?#"); i >= 0 {
 		path, tail = rest[:i], rest[i:]
 	}
 	if path == "" {
-		return []string{finish(rest, markRoot+escape(tail, marked))}
+		return []string{finishSegment(rest, markRoot+escape(tail, marked))}
 	}
 	parts := strings.Split(path[1:], "/")
 	segments := make([]string, len(parts))
@@ -198,7 +197,7 @@ func locals(rest string, marked bool) []string {
 		}
 		switch {
 		case part != "":
-			segments[i] = finish(part, escape(part, marked))
+			segments[i] = finishSegment(part, escape(part, marked))
 		case last:
 			segments[i] = markIndex
 		default:
@@ -208,28 +207,28 @@ func locals(rest string, marked bool) []string {
 	return segments
 }
 
-// finish makes a segment safe whose bytes are already escaped. text is the original
-// segment.
-func finish(text, segment string) string {
-	if stem, _, _ := strings.Cut(segment, "."); reserved(stem) || short.MatchString(segment) {
+// finishSegment marks and truncates a segment whose bytes are already escaped. text is the
+// original segment.
+func finishSegment(text, segment string) string {
+	if stem, _, _ := strings.Cut(segment, "."); reserved(stem) || shortName.MatchString(segment) {
 		segment = markReserved + segment
 	}
 	if s, dot := strings.CutSuffix(segment, "."); dot {
 		segment = s + "%~2E"
 	}
-	if len(segment) <= longSegment {
+	if len(segment) <= maxSegment {
 		return segment
 	}
-	kept := segment[:keptSegment]
-	if i := strings.LastIndexByte(kept, '%'); i > keptSegment-4 {
-		kept = kept[:i] // do not cut an escape in half
+	kept := segment[:cutSegment]
+	if i := strings.LastIndexByte(kept, '%'); i > cutSegment-4 {
+		kept = kept[:i] // do not split an escape
 	}
 	return kept + markHash + hash(text) + extension(segment)
 }
 
-// short matches a name of the form that Windows gives to a file besides its own name, such as
-// RSMIRR~1 to .rsmirror. A number that is an escape does not count.
-var short = regexp.MustCompile(`^([^.]{0,5}[^.%])?~[0-9]+(\.[^.]{0,3})?$`)
+// shortName matches names of the form of the short names that Windows assigns, such as RSMIRR~1
+// for .rsmirror. A number that is an escape does not count.
+var shortName = regexp.MustCompile(`^([^.]{0,5}[^.%])?~[0-9]+(\.[^.]{0,3})?$`)
 
 // reserved reports whether Windows reserves a name for a device.
 func reserved(stem string) bool {
@@ -241,7 +240,7 @@ func reserved(stem string) bool {
 	}
 }
 
-// extension returns the extension of a segment, if it is a short and plain one.
+// extension returns the extension of a segment if it is short and plain.
 func extension(segment string) string {
 	i := strings.LastIndexByte(segment, '.')
 	if i < 0 || len(segment)-i > 11 || len(segment)-i == 1 {
@@ -268,7 +267,7 @@ func escape(text string, marked bool) string {
 	return b.String()
 }
 
-// appendByte writes a byte, or its escape if a file name cannot have it.
+// appendByte writes a byte, or its escape if it cannot occur in a file name.
 func appendByte(b *strings.Builder, c byte, marked bool) {
 	if c <= ' ' || c >= 0x7F || strings.IndexByte(`<>:"/\|?*`, c) >= 0 || marked && c >= 'A' && c <= 'Z' {
 		fmt.Fprintf(b, "%%~%02X", c)
@@ -279,8 +278,8 @@ func appendByte(b *strings.Builder, c byte, marked bool) {
 
 func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// Loc returns the URL of the resource that has a path. ok is false if the path is not one
-// of a mirror, or if it was cut, so that it does not have the whole URL.
+// Loc returns the URL of the resource that has a path. ok is false if the path is not one of a
+// mirror, or if it was truncated and so does not have the whole URL.
 func (n Names) Loc(path string) (loc string, ok bool) {
 	segments := strings.Split(path, "/")
 	if strings.Contains(path, markHash) {
@@ -332,7 +331,7 @@ func (n Names) Loc(path string) (loc string, ok bool) {
 	return b.String(), resourcesync.CheckURI("loc", b.String()) == nil
 }
 
-// unescape replaces the escapes of appendByte by their bytes.
+// unescape replaces the escapes of appendByte with their bytes.
 func unescape(s string) (string, bool) {
 	var b strings.Builder
 	for {

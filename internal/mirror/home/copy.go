@@ -15,34 +15,34 @@ import (
 	"github.com/rshub/rshub/internal/mirror/filename"
 )
 
-// A process that wants a copy of the bookkeeping of a running mirror makes a directory in
-// copiesDir. The mirror puts the copy there, and reports its progress with files of these names.
+// A process that needs a copy of the bookkeeping of a running mirror creates a directory in
+// copiesDir. The mirror writes the copy exists, and reports its progress with these files.
 const (
 	copiesDir = filename.State + "/audits"
-	seenName  = "seen"  // the mirror has seen the request, and will answer it after its present work
+	seenName  = "seen"  // the mirror has accepted the request, and will serve it after its current work
 	readyName = "ready" // the copy is complete
 
-	askedEvery = time.Second        // how often a mirror looks for requests
-	seenWithin = 10 * time.Second   // how long to wait for seenName; after that, nobody will answer
-	forgetAsks = 7 * 24 * time.Hour // a copy of this age belongs to a process that was killed
-	askPause   = 100 * time.Millisecond
+	requestInterval = time.Second        // interval at which a mirror checks for requests
+	seenTimeout     = 10 * time.Second   // time to wait for seenName; after that, no mirror is running
+	requestTTL      = 7 * 24 * time.Hour // age after which a copy belongs to a process that was killed
+	requestPause    = 100 * time.Millisecond
 )
 
-// OpenOrCopy opens the home of a mirror to read it. If a mirror is running there, the Home is
-// a copy of its bookkeeping. OpenOrCopy blocks until the copy is ready. That takes a second or
-// two, or longer while the mirror processes a long list, but at most patience.
-func OpenOrCopy(ctx context.Context, dir string, patience time.Duration) (*Home, error) {
+// OpenOrCopy opens the home of a mirror for reading. If a mirror is running exists, the Home is a
+// copy of its bookkeeping. OpenOrCopy blocks until the copy is ready: a second or two, or longer
+// while the mirror processes a long list, but at most timeout.
+func OpenOrCopy(ctx context.Context, dir string, timeout time.Duration) (*Home, error) {
 	h, err := reopen(dir, 0)
 	if !errors.Is(err, ErrInUse) {
 		return h, err
 	}
 	state := copiesDir + "/" + rand.Text()
-	ask := filepath.Join(dir, state)
-	if err := os.MkdirAll(ask, 0o700); err != nil {
+	requestDir := filepath.Join(dir, state)
+	if err := os.MkdirAll(requestDir, 0o700); err != nil {
 		return nil, err
 	}
-	if h, err = awaitCopy(ctx, dir, state, patience); err != nil || !h.Copied() {
-		err = errors.Join(err, os.RemoveAll(ask))
+	if h, err = awaitCopy(ctx, dir, state, timeout); err != nil || !h.IsCopy() {
+		err = errors.Join(err, os.RemoveAll(requestDir))
 	}
 	if err != nil {
 		return nil, err
@@ -50,55 +50,55 @@ func OpenOrCopy(ctx context.Context, dir string, patience time.Duration) (*Home,
 	return h, nil
 }
 
-func awaitCopy(ctx context.Context, dir, state string, patience time.Duration) (*Home, error) {
-	there := func(name string) bool {
+func awaitCopy(ctx context.Context, dir, state string, timeout time.Duration) (*Home, error) {
+	exists := func(name string) bool {
 		_, err := os.Stat(filepath.Join(dir, state, name))
 		return err == nil
 	}
-	for began := time.Now(); ; {
-		if there(readyName) {
+	for start := time.Now(); ; {
+		if exists(readyName) {
 			return openState(dir, state)
 		}
-		if h, err := reopen(dir, 0); !errors.Is(err, ErrInUse) { // the other process has ended
+		if h, err := reopen(dir, 0); !errors.Is(err, ErrInUse) { // the other process has exited
 			return h, err
 		}
-		switch waited := time.Since(began); {
-		case !there(seenName) && waited > seenWithin:
-			return nil, fmt.Errorf("%s: %w, which does not answer", dir, ErrInUse)
-		case waited > max(patience, seenWithin):
-			return nil, fmt.Errorf("%s: %w, which is processing a long list now", dir, ErrInUse)
+		switch waited := time.Since(start); {
+		case !exists(seenName) && waited > seenTimeout:
+			return nil, fmt.Errorf("%s: %w; it does not respond", dir, ErrInUse)
+		case waited > max(timeout, seenTimeout):
+			return nil, fmt.Errorf("%s: %w; it is processing a long list", dir, ErrInUse)
 		}
-		if backoff.Sleep(ctx, askPause) != nil {
+		if backoff.Sleep(ctx, requestPause) != nil {
 			return nil, ctx.Err()
 		}
 	}
 }
 
-// Copied reports whether the home is a copy of another process's bookkeeping.
-func (h *Home) Copied() bool { return h.state != filename.State }
+// IsCopy reports whether the home is a copy of another process's bookkeeping.
+func (h *Home) IsCopy() bool { return h.state != filename.State }
 
-// Answer makes copies for processes that ask for one, until ctx is done. It calls copyTo with the
-// directory for each copy, and note with what goes wrong.
-func (h *Home) Answer(ctx context.Context, copyTo func(dir string) error, note func(format string, args ...any)) {
+// ServeCopies serves requests for copies until ctx is canceled. It calls copyTo with the
+// directory of each copy, and logf with errors.
+func (h *Home) ServeCopies(ctx context.Context, copyTo func(dir string) error, logf func(format string, args ...any)) {
 	for {
-		asked, err := fs.ReadDir(h.Root.FS(), copiesDir)
+		requests, err := fs.ReadDir(h.Root.FS(), copiesDir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			note("%v", err)
+			logf("%v", err)
 		}
-		for _, a := range asked {
-			if err := h.answer(copiesDir+"/"+a.Name(), copyTo); err != nil && ctx.Err() == nil {
-				note("an audit gets no copy of what the mirror knows: %v", err)
+		for _, a := range requests {
+			if err := h.serveCopy(copiesDir+"/"+a.Name(), copyTo); err != nil && ctx.Err() == nil {
+				logf("copy bookkeeping for an audit: %v", err)
 			}
 		}
-		if backoff.Sleep(ctx, askedEvery) != nil {
+		if backoff.Sleep(ctx, requestInterval) != nil {
 			return
 		}
 	}
 }
 
-func (h *Home) answer(state string, copyTo func(dir string) error) error {
+func (h *Home) serveCopy(state string, copyTo func(dir string) error) error {
 	if info, err := h.Root.Stat(state + "/" + seenName); err == nil {
-		if time.Since(info.ModTime()) > forgetAsks {
+		if time.Since(info.ModTime()) > requestTTL {
 			return h.Root.RemoveAll(state)
 		}
 		return nil
@@ -112,9 +112,10 @@ func (h *Home) answer(state string, copyTo func(dir string) error) error {
 	return h.Root.WriteFile(state+"/"+readyName, nil, 0o600)
 }
 
-// CopyTo copies the bookkeeping to a directory. If the pages of the replica are closed, it copies
-// them only if over is true, when nobody else will open them. Nothing may change meanwhile.
-func (h *Home) CopyTo(dir string, over bool) error {
+// CopyTo copies the bookkeeping to a directory. If the pages of the replica are closed, it
+// copies them only if force is true, which requires that no goroutine opens them. The
+// bookkeeping must not change in the meantime.
+func (h *Home) CopyTo(dir string, force bool) error {
 	if err := h.Ledger.Copy(filepath.Join(dir, ledgerName)); err != nil {
 		return err
 	}
@@ -124,7 +125,7 @@ func (h *Home) CopyTo(dir string, over bool) error {
 	if h.pages != nil {
 		return h.pages.Copy(to)
 	}
-	if !over {
+	if !force {
 		return nil
 	}
 	p, err := diskpages.Open(h.pagesDir(), diskpages.Options{Fatal: fatal})

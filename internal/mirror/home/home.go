@@ -1,8 +1,8 @@
-// Package home owns the directory of a mirror: which process may open it, what defines the mirror,
-// and where its bookkeeping is.
+// Package home manages the directory of a mirror: the lock against other processes, the settings
+// of the mirror, and its bookkeeping.
 //
-// The bookkeeping itself is in package ledger, and in the pages of a client.Replica. The files of
-// the mirror belong to package mirror.
+// The bookkeeping consists of a ledger and the pages of a client.Replica. Package mirror manages
+// the mirrored files.
 package home
 
 import (
@@ -20,22 +20,21 @@ import (
 	"github.com/rshub/rshub/internal/pebbledb"
 )
 
-// A Home is the directory of a mirror. The mirror's bookkeeping is in its directory
-// .rsmirror. Only one process at a time can open a Home; another one may get a copy, see
-// OpenOrCopy.
+// A Home is the directory of a mirror. The bookkeeping is in its subdirectory .rsmirror. Only
+// one process at a time can open a Home; another one can get a copy, see OpenOrCopy.
 type Home struct {
 	Dir    string
-	Root   *os.Root // root of Dir: operations through it cannot leave Dir
+	Root   *os.Root // Dir; operations through it cannot leave the directory
 	Ledger *ledger.Ledger
-	Top    *os.File // Dir, open as long as the Home is, so that no failed write goes unnoticed
+	Top    *os.File // Dir; open for the life of the Home, so that syncfs reports every failed write
 
-	state string // the directory below Dir with the bookkeeping
+	state string // path of the bookkeeping below Dir
 
-	mu    sync.Mutex       // held while the pages are closed or copied
-	pages *diskpages.Store // nil: they are closed
+	mu    sync.Mutex       // held while pages are closed or copied
+	pages *diskpages.Store // nil if closed
 }
 
-// The names within .rsmirror.
+// Names below .rsmirror.
 const (
 	ledgerName  = "ledger"
 	replicaName = "replica"
@@ -43,18 +42,18 @@ const (
 	ledgerDir   = filename.State + "/" + ledgerName
 )
 
-// Parts is the path of the directory for contents that are being fetched.
+// Parts is the path of the directory of contents that are being fetched.
 const Parts = filename.State + "/parts"
 
-// LostFound is a directory at the top of a file system, which belongs to the file system.
+// LostFound is a directory that file systems create at their top.
 const LostFound = "lost+found"
 
-// ErrForeign means that a directory has files and is not a mirror.
-var ErrForeign = errors.New("it has files and is not a mirror")
+// ErrForeign reports that a directory has files and is not a mirror.
+var ErrForeign = errors.New("directory has files and is not a mirror")
 
-// Open opens the home of a mirror, and makes it if there is none. It refuses a
-// directory that has files and is not a mirror with ErrForeign, unless adopt is set. The
-// caller closes the Home.
+// Open opens the home of a mirror, and creates it if it does not exist. Unless adopt is set, it
+// returns ErrForeign for a directory that has files and is not a mirror. The caller must close
+// the Home.
 func Open(dir string, adopt bool) (*Home, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
@@ -71,13 +70,13 @@ func Open(dir string, adopt bool) (*Home, error) {
 	return open(dir, lockWait)
 }
 
-// ErrNoMirror means that a directory is not a mirror.
-var ErrNoMirror = errors.New("it is not a mirror")
+// ErrNoMirror reports that a directory is not a mirror.
+var ErrNoMirror = errors.New("not a mirror")
 
-// ErrInUse means that another process has the home of a mirror open.
+// ErrInUse reports that another process has the home open.
 var ErrInUse = pebbledb.ErrInUse
 
-// Reopen opens the home of a mirror that was made before.
+// Reopen opens the home of an existing mirror.
 func Reopen(dir string) (*Home, error) { return reopen(dir, lockWait) }
 
 func reopen(dir string, wait time.Duration) (*Home, error) {
@@ -88,7 +87,7 @@ func reopen(dir string, wait time.Duration) (*Home, error) {
 }
 
 const (
-	lockWait  = 3 * time.Second // how long open waits for another process to end
+	lockWait  = 3 * time.Second // time that open waits for another process to exit
 	lockPause = 50 * time.Millisecond
 )
 
@@ -97,15 +96,15 @@ func open(dir string, wait time.Duration) (*Home, error) {
 		return nil, err
 	}
 	// A process that was just killed may still hold the lock for a moment.
-	for began := time.Now(); ; time.Sleep(lockPause) {
+	for start := time.Now(); ; time.Sleep(lockPause) {
 		h, err := openState(dir, filename.State)
-		if !errors.Is(err, ErrInUse) || time.Since(began) > wait {
+		if !errors.Is(err, ErrInUse) || time.Since(start) > wait {
 			return h, err
 		}
 	}
 }
 
-// openState opens a home whose state is in a directory below it.
+// openState opens a home with its bookkeeping in a directory below it.
 func openState(dir, state string) (_ *Home, err error) {
 	h := &Home{Dir: dir, state: state}
 	if h.Ledger, err = ledger.Open(filepath.Join(dir, state, ledgerName), fatal); err != nil {
@@ -122,32 +121,31 @@ func openState(dir, state string) (_ *Home, err error) {
 
 // Settings define a mirror. They cannot be changed.
 type Settings struct {
-	URL        string         `json:"url"`                  // where the source was found
-	Names      filename.Names `json:"names"`                // how paths are made
-	Prefix     string         `json:"prefix,omitempty"`     // only resources whose loc begins with it
+	URL        string         `json:"url"`                  // URL with which the source was discovered
+	Names      filename.Names `json:"names"`                // how paths are derived
+	Prefix     string         `json:"prefix,omitempty"`     // only resources whose loc starts with it
 	Collection string         `json:"collection,omitempty"` // only resources with a link rel=collection to it
-	To         string         `json:"to,omitempty"`         // where changes go; empty: the directory has the contents
+	To         string         `json:"to,omitempty"`         // destination of the changes; empty if the directory has the contents
 }
 
 const settingsKey = "settings"
 
-// Settings returns the settings of the mirror. ok is false if the mirror is
-// new.
+// Settings returns the settings of the mirror. ok is false if the mirror is new.
 func (h *Home) Settings() (s Settings, ok bool, err error) {
 	ok, err = h.Ledger.Meta(settingsKey, &s)
 	return s, ok, err
 }
 
-// Settle stores the settings of a new mirror. If the mirror already has other
-// settings, the error names the difference.
-func (h *Home) Settle(s Settings) error {
+// SaveSettings stores the settings of a new mirror. If the mirror already has other settings,
+// the error names the difference.
+func (h *Home) SaveSettings(s Settings) error {
 	was, ok, err := h.Settings()
 	if err != nil {
 		return err
 	}
 	if !ok {
 		var b ledger.Batch
-		b.Meta(settingsKey, s)
+		b.PutMeta(settingsKey, s)
 		return h.Ledger.Commit(&b)
 	}
 	for _, v := range []struct{ what, was, is string }{
@@ -155,7 +153,7 @@ func (h *Home) Settle(s Settings) error {
 		{"-collection", was.Collection, s.Collection}, {"-to", was.To, s.To},
 	} {
 		if v.was != v.is {
-			return fmt.Errorf("%s was made with %s %q, and that cannot be changed to %q: take another directory", h.Dir, v.what, v.was, v.is)
+			return fmt.Errorf("%s: %s is %q and cannot be changed to %q; use another directory", h.Dir, v.what, v.was, v.is)
 		}
 	}
 	return nil
@@ -163,7 +161,7 @@ func (h *Home) Settle(s Settings) error {
 
 func (h *Home) pagesDir() string { return filepath.Join(h.Dir, h.state, replicaName) }
 
-// OpenPages opens the pages of a client.Replica.
+// OpenPages opens the pages of a client.Replica. The caller must call closed.
 func (h *Home) OpenPages() (p *diskpages.Store, closed func() error, err error) {
 	if p, err = diskpages.Open(h.pagesDir(), diskpages.Options{Fatal: fatal}); err != nil {
 		return nil, nil, err
@@ -179,11 +177,11 @@ func (h *Home) OpenPages() (p *diskpages.Store, closed func() error, err error) 
 	}, nil
 }
 
-// OpenListed opens a store for what an audit collects of a source. The caller must call closed,
-// which removes it.
-func (h *Home) OpenListed() (p *diskpages.Store, closed func() error, err error) {
+// OpenListing opens an empty store for the listing that an audit collects of a source. The
+// caller must call closed, which removes it.
+func (h *Home) OpenListing() (p *diskpages.Store, closed func() error, err error) {
 	name := h.state + "/" + listedName
-	if err := h.Root.RemoveAll(name); err != nil { // an audit that was killed has left it
+	if err := h.Root.RemoveAll(name); err != nil { // left over from an audit that was killed
 		return nil, nil, err
 	}
 	if p, err = diskpages.Open(filepath.Join(h.Dir, name), diskpages.Options{Fatal: fatal}); err != nil {
@@ -192,10 +190,10 @@ func (h *Home) OpenListed() (p *diskpages.Store, closed func() error, err error)
 	return p, func() error { return errors.Join(p.Close(), h.Root.RemoveAll(name)) }, nil
 }
 
-// fatal ends the process because a write to the disk failed. Earlier durable writes are
-// there when the home is opened again.
+// fatal exits because a write to the disk failed. Earlier durable writes exist when the home is
+// opened again.
 func fatal(err error) {
-	fmt.Fprintf(os.Stderr, "the mirror cannot be written: %v\n", err)
+	fmt.Fprintf(os.Stderr, "write mirror: %v\n", err)
 	os.Exit(FatalStatus)
 }
 
@@ -205,13 +203,14 @@ const FatalStatus = 3
 // PackageFile returns the path of the package of a dump that is being read.
 func (h *Home) PackageFile() string { return h.state + "/package" }
 
-// ForgetPages removes the pages of a client.Replica, which are closed, so that it begins anew.
-func (h *Home) ForgetPages() error { return h.Root.RemoveAll(h.state + "/" + replicaName) }
+// RemovePages removes the pages of a client.Replica, so that it starts from scratch. They must
+// be closed.
+func (h *Home) RemovePages() error { return h.Root.RemoveAll(h.state + "/" + replicaName) }
 
-// Close closes the home. A copy is removed.
+// Close closes the home. It removes a copy.
 func (h *Home) Close() error {
 	err := errors.Join(h.Top.Close(), h.Ledger.Close())
-	if h.Copied() {
+	if h.IsCopy() {
 		err = errors.Join(err, h.Root.RemoveAll(h.state))
 	}
 	return errors.Join(err, h.Root.Close())

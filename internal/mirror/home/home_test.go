@@ -23,10 +23,10 @@ func TestForeignDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	if err := h.Settle(Settings{URL: "a"}); err != nil {
+	if err := h.SaveSettings(Settings{URL: "a"}); err != nil {
 		t.Error(err)
 	}
-	if err := h.Settle(Settings{URL: "b"}); err == nil {
+	if err := h.SaveSettings(Settings{URL: "b"}); err == nil {
 		t.Error("a mirror became one of another source")
 	}
 }

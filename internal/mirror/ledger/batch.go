@@ -10,56 +10,54 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// A Batch is a group of changes of a ledger: a crash leaves all of them or none. One
-// goroutine may use it.
+// A Batch is a group of changes to a ledger that is committed atomically. It is not safe for
+// concurrent use.
 type Batch struct {
-	files    map[string]*File    // by loc; nil: remove the file and its path
-	failures map[string]*Failure // by loc; nil: remove the failure
-	listed   map[string]*Listed  // by loc; nil: remove the resource
-	meta     map[string]any      // by name; nil: remove the value
+	files    map[string]*File           // by loc; nil removes the file and its path
+	failures map[string]*Failure        // by loc; nil removes the failure
+	listed   map[string]*ListedResource // by loc; nil removes the resource
+	meta     map[string]any             // by name; nil removes the value
 }
 
-// set notes a change in one of the maps of a Batch.
-func set[T any](m *map[string]T, key string, v T) {
+// put stores a change in a map of a Batch, and allocates the map if needed.
+func put[T any](m *map[string]T, key string, v T) {
 	if *m == nil {
 		*m = map[string]T{}
 	}
 	(*m)[key] = v
 }
 
-// File records a file that is complete and durable. It removes a Failure of the
-// resource.
-func (b *Batch) File(f File) {
-	set(&b.files, f.Loc, &f)
-	set(&b.failures, f.Loc, nil)
+// PutFile records a file that is complete and durable. It removes a Failure of the resource.
+func (b *Batch) PutFile(f File) {
+	put(&b.files, f.Loc, &f)
+	put(&b.failures, f.Loc, nil)
 }
 
-// Remove records that a resource has no file any more. It also removes a Failure of the
+// RemoveFile records that a resource no longer has a file. It also removes a Failure of the
 // resource, and frees its path.
-func (b *Batch) Remove(loc string) {
-	set(&b.files, loc, nil)
-	set(&b.failures, loc, nil)
+func (b *Batch) RemoveFile(loc string) {
+	put(&b.files, loc, nil)
+	put(&b.failures, loc, nil)
 }
 
-// Failure records that a resource could not be fetched. An older file of the
-// resource stays.
-func (b *Batch) Failure(f Failure) { set(&b.failures, f.Loc, &f) }
+// PutFailure records that a resource could not be fetched. An older file of the resource stays.
+func (b *Batch) PutFailure(f Failure) { put(&b.failures, f.Loc, &f) }
 
-// Listed records that a source lists a resource.
-func (b *Batch) Listed(l Listed) { set(&b.listed, l.Entry.Change.Loc, &l) }
+// PutListed records that a source lists a resource.
+func (b *Batch) PutListed(l ListedResource) { put(&b.listed, l.Entry.Change.Loc, &l) }
 
-// Unlisted records that a source no longer lists a resource.
-func (b *Batch) Unlisted(loc string) { set(&b.listed, loc, nil) }
+// RemoveListed records that a source no longer lists a resource.
+func (b *Batch) RemoveListed(loc string) { put(&b.listed, loc, nil) }
 
-// Meta keeps a value, as JSON, under a name. A nil value is forgotten.
-func (b *Batch) Meta(name string, value any) { set(&b.meta, name, value) }
+// PutMeta stores a value as JSON under a name. A nil value removes it.
+func (b *Batch) PutMeta(name string, value any) { put(&b.meta, name, value) }
 
-// Empty reports whether there is nothing in the batch.
+// Empty reports whether the batch has no changes.
 func (b *Batch) Empty() bool {
 	return len(b.files)+len(b.failures)+len(b.listed)+len(b.meta) == 0
 }
 
-// Commit makes the changes of a batch. When it returns nil, they are durable.
+// Commit applies a batch. When it returns nil, the changes are durable.
 func (l *Ledger) Commit(b *Batch) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,11 +73,11 @@ func (l *Ledger) Commit(b *Batch) error {
 			counts.Files--
 			counts.Bytes -= old.Size
 			w.delete(pathPrefix + strings.ToLower(old.Path))
-		} else if path, err := l.get(placePrefix + loc); err != nil {
+		} else if path, err := l.get(assignedPrefix + loc); err != nil {
 			return err
 		} else if path != nil {
 			w.delete(pathPrefix + strings.ToLower(string(path)))
-			w.delete(placePrefix + loc)
+			w.delete(assignedPrefix + loc)
 		}
 		if f == nil {
 			w.delete(filePrefix + loc)
@@ -87,7 +85,7 @@ func (l *Ledger) Commit(b *Batch) error {
 		}
 		counts.Files++
 		counts.Bytes += f.Size
-		w.put(filePrefix+loc, fileRecord{*f, pack(&f.Entry)})
+		w.put(filePrefix+loc, fileRecord{*f, storeEntry(&f.Entry)})
 		w.set(pathPrefix+strings.ToLower(f.Path), []byte(loc))
 	}
 	for loc, f := range b.failures {
@@ -103,14 +101,14 @@ func (l *Ledger) Commit(b *Batch) error {
 			continue
 		}
 		counts.Failures++
-		w.put(failurePrefix+loc, failureRecord{*f, pack(&f.Entry)})
+		w.put(failurePrefix+loc, failureRecord{*f, storeEntry(&f.Entry)})
 	}
 	for loc, r := range b.listed {
 		if r == nil {
 			w.delete(listedPrefix + loc)
 			continue
 		}
-		w.put(listedPrefix+loc, listedRecord{r.Look, pack(&r.Entry)})
+		w.put(listedPrefix+loc, listedRecord{r.Traversal, storeEntry(&r.Entry)})
 	}
 	for name, value := range b.meta {
 		if value == nil {
@@ -124,13 +122,13 @@ func (l *Ledger) Commit(b *Batch) error {
 		w.err = w.batch.Commit(pebble.Sync)
 	}
 	if w.err != nil {
-		return fmt.Errorf("write the ledger: %w", w.err)
+		return fmt.Errorf("write ledger: %w", w.err)
 	}
 	l.counts = counts
 	return nil
 }
 
-// A writer fills a batch of Pebble, and keeps the first error.
+// A writer fills a batch of Pebble, and remembers the first error.
 type writer struct {
 	batch *pebble.Batch
 	err   error
@@ -156,17 +154,17 @@ func (w *writer) delete(key string) {
 	}
 }
 
-// Seen returns the Listed of a resource.
-func (l *Ledger) Seen(loc string) (r Listed, ok bool, err error) {
+// ListedResource returns the listing of a resource. ok is false if there is none.
+func (l *Ledger) ListedResource(loc string) (r ListedResource, ok bool, err error) {
 	v, err := l.get(listedPrefix + loc)
 	if err != nil || v == nil {
-		return Listed{}, false, err
+		return ListedResource{}, false, err
 	}
 	r, err = readListed(loc, v)
 	return r, err == nil, err
 }
 
-// Listed yields the resources that a source lists, in the order of loc.
-func (l *Ledger) Listed(ctx context.Context) iter.Seq2[Listed, error] {
+// ListedResources yields the resources that a source lists, in order of loc.
+func (l *Ledger) ListedResources(ctx context.Context) iter.Seq2[ListedResource, error] {
 	return all(ctx, l, listedPrefix, readListed)
 }

@@ -46,12 +46,12 @@ func TestKeeps(t *testing.T) {
 	}
 	file := File{Loc: "https://h/a", Path: "h/A", Size: 5, Mtime: 6, SHA256: "ab", ETag: `"x"`, Modified: "y", Entry: entry("https://h/a", 1)}
 	failure := Failure{Loc: "https://h/b", Entry: entry("https://h/b", 2), Reason: "<no>", Since: time.Unix(1, 0).UTC(), Next: time.Unix(2, 0).UTC(), Tries: 3, Part: &Part{"p", "u", `"e"`}}
-	listed := Listed{Entry: entry("https://h/c", 0), Look: 4}
+	listed := ListedResource{Entry: entry("https://h/c", 0), Traversal: 4}
 	var b Batch
-	b.File(file)
-	b.Failure(failure)
-	b.Listed(listed)
-	b.Meta("m", []int{1})
+	b.PutFile(file)
+	b.PutFailure(failure)
+	b.PutListed(listed)
+	b.PutMeta("m", []int{1})
 	commit(t, l, &b)
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestKeeps(t *testing.T) {
 	if got, ok, err := l.Failure(failure.Loc); err != nil || !ok || !reflect.DeepEqual(got, failure) {
 		t.Errorf("Failure = %+v, %v, %v", got, ok, err)
 	}
-	if got, ok, err := l.Seen("https://h/c"); err != nil || !ok || !reflect.DeepEqual(got, listed) {
+	if got, ok, err := l.ListedResource("https://h/c"); err != nil || !ok || !reflect.DeepEqual(got, listed) {
 		t.Errorf("Seen = %+v, %v, %v", got, ok, err)
 	}
 	var m []int
@@ -81,10 +81,10 @@ func TestKeeps(t *testing.T) {
 		t.Errorf("a file that was never made: %v, %v", ok, err)
 	}
 	b = Batch{}
-	b.Remove(file.Loc)
-	b.File(File{Loc: failure.Loc, Path: "h/b", Size: 1, Entry: failure.Entry})
-	b.Unlisted("https://h/c")
-	b.Meta("m", nil)
+	b.RemoveFile(file.Loc)
+	b.PutFile(File{Loc: failure.Loc, Path: "h/b", Size: 1, Entry: failure.Entry})
+	b.RemoveListed("https://h/c")
+	b.PutMeta("m", nil)
 	commit(t, l, &b)
 	if got := l.Counts(); got != (Counts{1, 1, 0}) {
 		t.Errorf("Counts = %+v", got)
@@ -110,11 +110,11 @@ func TestPlaces(t *testing.T) {
 		var b Batch
 		switch path, has := held[loc]; {
 		case has && r.IntN(2) == 0:
-			b.Remove(loc)
+			b.RemoveFile(loc)
 			delete(held, loc)
 			delete(paths, strings.ToLower(path))
 		default:
-			if err := l.Place(filename.Names{}, loc, "https://h/"+names[r.IntN(len(names))]); err != nil {
+			if err := l.AssignPaths(filename.Names{}, loc, "https://h/"+names[r.IntN(len(names))]); err != nil {
 				t.Fatal(err)
 			}
 			got, ok, err := l.Path(loc)
@@ -133,10 +133,10 @@ func TestPlaces(t *testing.T) {
 				}
 			}
 			if r.IntN(3) == 0 {
-				b.Failure(Failure{Loc: loc, Entry: entry(loc, 1)})
+				b.PutFailure(Failure{Loc: loc, Entry: entry(loc, 1)})
 				break
 			}
-			b.File(File{Loc: loc, Path: got, Size: 1, Entry: entry(loc, uint64(i+1))})
+			b.PutFile(File{Loc: loc, Path: got, Size: 1, Entry: entry(loc, uint64(i+1))})
 			held[loc], paths[strings.ToLower(got)] = got, loc
 		}
 		commit(t, l, &b)

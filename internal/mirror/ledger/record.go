@@ -8,19 +8,19 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A change is the stored form of an entry within a record.
-type change struct {
+// A storedEntry is the stored form of an entry within a record.
+type storedEntry struct {
 	Position uint64          `json:"position,omitempty"`
 	Micros   int64           `json:"micros,omitempty"`
 	Change   json.RawMessage `json:"change"`
 }
 
-func pack(e *feed.Entry) change {
+func storeEntry(e *feed.Entry) storedEntry {
 	members := resourcesync.AppendJSONMembers([]byte{'{'}, &e.Change)
-	return change{e.Position, e.Micros, append(members, '}')}
+	return storedEntry{e.Position, e.Micros, append(members, '}')}
 }
 
-func (c *change) unpack() (feed.Entry, error) {
+func (c *storedEntry) unpack() (feed.Entry, error) {
 	parsed, err := resourcesync.ParseChange(c.Change)
 	if err != nil {
 		return feed.Entry{}, err
@@ -28,19 +28,19 @@ func (c *change) unpack() (feed.Entry, error) {
 	return feed.Entry{Cursor: feed.Cursor{Position: c.Position, Micros: c.Micros}, Change: *parsed}, nil
 }
 
-// The stored form of the records: the public types, and their entries.
+// The stored forms of the records: the exported types with their entries.
 type (
 	fileRecord struct {
 		File
-		change
+		storedEntry
 	}
 	failureRecord struct {
 		Failure
-		change
+		storedEntry
 	}
 	listedRecord struct {
 		Look uint64 `json:"look"`
-		change
+		storedEntry
 	}
 )
 
@@ -51,7 +51,7 @@ func readFile(loc string, v []byte) (File, error) {
 		r.File.Loc = loc
 		r.Entry, err = r.unpack()
 	}
-	return r.File, damaged(loc, err)
+	return r.File, damagedError(loc, err)
 }
 
 func readFailure(loc string, v []byte) (Failure, error) {
@@ -61,29 +61,29 @@ func readFailure(loc string, v []byte) (Failure, error) {
 		r.Failure.Loc = loc
 		r.Entry, err = r.unpack()
 	}
-	return r.Failure, damaged(loc, err)
+	return r.Failure, damagedError(loc, err)
 }
 
-// A Listed is a resource that a source without a hub lists.
-type Listed struct {
-	Entry feed.Entry
-	Look  uint64 // the number of the look at all resources that found it; 0: a change named it
+// A ListedResource is a resource that a source without a hub lists.
+type ListedResource struct {
+	Entry     feed.Entry
+	Traversal uint64 // ID of the traversal of the listing that found it; 0 if a change named it
 }
 
-func readListed(loc string, v []byte) (Listed, error) {
+func readListed(loc string, v []byte) (ListedResource, error) {
 	var r listedRecord
 	err := json.Unmarshal(v, &r)
-	var l Listed
+	var l ListedResource
 	if err == nil {
-		l.Look = r.Look
+		l.Traversal = r.Look
 		l.Entry, err = r.unpack()
 	}
-	return l, damaged(loc, err)
+	return l, damagedError(loc, err)
 }
 
-func damaged(loc string, err error) error {
+func damagedError(loc string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("the ledger is damaged at %s: %w", resourcesync.Shorten(loc), err)
+	return fmt.Errorf("ledger is damaged at %s: %w", resourcesync.Shorten(loc), err)
 }

@@ -31,7 +31,7 @@ func TestApply(t *testing.T) {
 		"a test that fails": {jsonPatch, `{"a":1}`, `[{"op":"test","path":"/a","value":2}]`},
 		"a bomb":            {jsonPatch, `{"a":["` + strings.Repeat("x", 1000) + `"]}`, bomb},
 		"no merge patch":    {mergePatch, `{}`, `[`},
-		"too large":         {mergePatch, `{"a":"` + strings.Repeat("x", Most) + `"}`, `{}`},
+		"too large":         {mergePatch, `{"a":"` + strings.Repeat("x", MaxSize) + `"}`, `{}`},
 	} {
 		if got, err := Apply(test.kind, []byte(test.content), []byte(test.patch)); err == nil {
 			t.Errorf("%s: %.80s", name, got)

@@ -32,11 +32,11 @@ func (b *bench) booked(to feed.Cursor, entries ...feed.Entry) (found []string) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	a := &auditing{Mirror: &Mirror{home: b.home}, dir: b.Directory, expected: bookedState{own.Tree(root).State()}, yield: func(p Problem) error {
+	a := &auditRun{Mirror: &Mirror{home: b.home}, dir: b.Directory, expected: bookedState{own.Tree(root).State()}, yield: func(p Problem) error {
 		found = append(found, string(p.Kind)+" "+p.Path)
 		return nil
 	}}
-	if err := a.files(b.t.Context()); err != nil {
+	if err := a.checkFiles(b.t.Context()); err != nil {
 		b.t.Fatal(err)
 	}
 	return found

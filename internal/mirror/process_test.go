@@ -18,8 +18,8 @@ import (
 // As many files as are made durable together come into their places, and nothing is left.
 func TestCommitOfMany(t *testing.T) {
 	b := newBench(t)
-	const n = 3 * many
-	name := func(i int) string { return fmt.Sprintf("/d%d/%d", i%(many+5), i) }
+	const n = 3 * minSyncAll
+	name := func(i int) string { return fmt.Sprintf("/d%d/%d", i%(minSyncAll+5), i) }
 	for _, text := range []string{"old", "new"} {
 		var all []feed.Entry
 		for i := range n {
@@ -44,7 +44,7 @@ func TestCommitOfMany(t *testing.T) {
 // What came before an Apply is interrupted is whole, or it is not there at all.
 func TestInterruptedApply(t *testing.T) {
 	b := newBench(t)
-	const n = 3 * many
+	const n = 3 * minSyncAll
 	var all []feed.Entry
 	for i := range n {
 		name := fmt.Sprint("/", i)
@@ -93,7 +93,7 @@ func TestMixed(t *testing.T) {
 		entries = append(entries, feed.Entry{Change: resourcesync.Change{Loc: loc}})
 	}
 	var got []string
-	for _, e := range mixed(entries) {
+	for _, e := range interleaveHosts(entries) {
 		got = append(got, e.Change.Loc[7:])
 	}
 	if want := []string{"a/1", "b/1", "c/1", "a/2", "b/2", "a/3"}; !slices.Equal(got, want) {

@@ -44,7 +44,7 @@ func TestBeside(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if _, err := New(b.home, source, b.Directory, Options{HTTP: b.Client(), Every: time.Hour}).Run(ctx, false); err != nil {
+		if _, err := New(b.home, source, b.Directory, Options{HTTP: b.Client(), PollInterval: time.Hour}).Run(ctx, false); err != nil {
 			t.Error(err)
 		}
 	})
