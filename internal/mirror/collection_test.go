@@ -13,31 +13,31 @@ import (
 
 const theses = "https://example.org/oai?set=theses"
 
-// in publishes a file that is in collections.
-func (f *followed) in(name, text string, collections ...string) {
+// publishIn publishes a file that belongs to collections.
+func (f *hubFixture) publishIn(name, text string, collections ...string) {
 	f.t.Helper()
 	f.set(name, text)
-	c := resourcesync.Change{Loc: f.URL + name, Change: resourcesync.Updated, Hash: sumOf(text)}
+	c := resourcesync.Change{Loc: f.URL + name, Change: resourcesync.Updated, Hash: hashOf(text)}
 	for _, href := range collections {
 		c.Links = append(c.Links, resourcesync.Link{Rel: "collection", Href: href})
 	}
-	f.tell(c)
+	f.publishChanges(c)
 }
 
-// A mirror of a collection has what is in the collection now, and proves it: what enters is
-// added, what leaves is deleted, also when the mirror is behind, begins anew, or has read the
-// source's own list.
-func TestCollectionOfAHub(t *testing.T) {
+// A mirror of a collection has exactly the current members and passes its audit: members that
+// enter are added, members that leave are deleted, even if the mirror is behind, starts from
+// scratch, or has read the source's own list.
+func TestCollectionFromHub(t *testing.T) {
 	t.Parallel()
-	f := newFollowed(t)
-	o := Options{HTTP: f.bench.Client(), SourceTimeout: time.Minute, Collection: theses}
+	f := newHubFixture(t)
+	o := Options{HTTP: f.fixture.Client(), SourceTimeout: time.Minute, Collection: theses}
 	mirror := func(want map[string]string) {
 		t.Helper()
 		m := New(f.home, f.source, f.Directory, o)
 		if left, err := m.Run(t.Context(), true); err != nil || left.Resources > 0 {
 			t.Fatalf("%+v is left, %v", left, err)
 		}
-		f.all(want)
+		f.wantFiles(want)
 		for p, err := range m.Audit(t.Context(), f.Directory, AuditOptions{}) {
 			t.Fatalf("an audit finds %+v, %v", p, err)
 		}
@@ -49,33 +49,33 @@ func TestCollectionOfAHub(t *testing.T) {
 	f.set("/list.xml", document("resourcelist", `at="2026-01-04T00:00:00Z"`, `<url><loc>`+f.URL+`/listed</loc>`+link+`</url>`,
 		`<url><loc>`+f.URL+`/moved</loc>`+link+`</url>`, `<url><loc>`+f.URL+`/other</loc></url>`))
 	f.source.ResourceList = f.URL + "/list.xml"
-	f.in("/moved", "moved") // the hub knows better than the list
-	f.in("/in", "1", theses, "urn:x:other")
-	f.in("/left", "1", theses)
-	f.in("/out", "1", "urn:x:other")
+	f.publishIn("/moved", "moved") // the hub overrides the list
+	f.publishIn("/in", "1", theses, "urn:x:other")
+	f.publishIn("/left", "1", theses)
+	f.publishIn("/out", "1", "urn:x:other")
 	mirror(map[string]string{"in": "1", "left": "1", "listed": "listed"})
 
-	f.in("/left", "2")
-	f.in("/in", "2", theses)
-	f.in("/out", "2", theses)
-	f.in("/short", "1", theses) // it enters and leaves in one update
-	f.in("/short", "2")
+	f.publishIn("/left", "2")
+	f.publishIn("/in", "2", theses)
+	f.publishIn("/out", "2", theses)
+	f.publishIn("/short", "1", theses) // enters and leaves in one update
+	f.publishIn("/short", "2")
 	mirror(map[string]string{"in": "2", "out": "2", "listed": "listed"})
 
-	f.in("/listed", "2")
+	f.publishIn("/listed", "2")
 	f.publish("/in", "")
 	mirror(map[string]string{"out": "2"})
 
-	// The bookkeeping is lost, and a resource leaves meanwhile.
+	// The bookkeeping is lost, and a resource leaves in the meantime.
 	if err := f.home.RemovePages(); err != nil {
 		t.Fatal(err)
 	}
-	f.in("/out", "3")
-	f.in("/in", "3", theses)
+	f.publishIn("/out", "3")
+	f.publishIn("/in", "3", theses)
 	mirror(map[string]string{"in": "3"})
 
-	// A file that should not be there, and one that should.
-	f.in("/more", "1", theses)
+	// An extra file and a missing one.
+	f.publishIn("/more", "1", theses)
 	m := New(f.home, f.source, f.Directory, o)
 	if _, err := m.Run(t.Context(), true); err != nil {
 		t.Fatal(err)
@@ -84,58 +84,58 @@ func TestCollectionOfAHub(t *testing.T) {
 	found := ""
 	for p, err := range m.Audit(t.Context(), f.Directory, AuditOptions{Repair: true}) {
 		if err != nil || !p.Repaired {
-			t.Fatalf("%+v, %v", p, err)
+			t.Fatalf("Audit() yields %+v, %v, want it repaired", p, err)
 		}
 		found += fmt.Sprintf("%s %s, ", p.Kind, strings.TrimPrefix(p.Loc, f.URL))
 	}
 	if found != "missing /more, extra /other, " {
-		t.Errorf("an audit finds %s", found)
+		t.Errorf("Audit() yields %q, want %q", found, "missing /more, extra /other, ")
 	}
 	mirror(map[string]string{"in": "3", "more": "1"})
 }
 
-// A command hears of the collection alone.
+// A Lines sink receives only changes of the collection.
 func TestCollectionAsLines(t *testing.T) {
 	t.Parallel()
-	f := newFollowed(t)
+	f := newHubFixture(t)
 	var lines bytes.Buffer
 	run := func(want ...string) {
 		t.Helper()
 		lines.Reset()
-		if _, err := New(f.home, f.source, Lines{&lines}, Options{HTTP: f.bench.Client(), SourceTimeout: time.Minute, Collection: theses}).Run(t.Context(), true); err != nil {
+		if _, err := New(f.home, f.source, Lines{&lines}, Options{HTTP: f.fixture.Client(), SourceTimeout: time.Minute, Collection: theses}).Run(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
 		got := strings.Split(strings.TrimSuffix(lines.String(), "\n"), "\n")
 		for i, w := range want {
 			name, change, _ := strings.Cut(w, " ")
 			if len(got) != len(want) || !strings.Contains(got[i], `"loc":"`+f.URL+name+`","change":"`+change+`"`) {
-				t.Fatalf("it gets\n%s\nwant %q", lines.String(), want)
+				t.Fatalf("got lines\n%swant %q", lines.String(), want)
 			}
 		}
 	}
-	f.in("/out", "1")
-	f.in("/in", "1", theses)
+	f.publishIn("/out", "1")
+	f.publishIn("/in", "1", theses)
 	run("/in updated")
-	f.in("/new", "1")
+	f.publishIn("/new", "1")
 	f.publish("/out", "")
-	f.in("/in", "2")
-	f.in("/in", "3")
+	f.publishIn("/in", "2")
+	f.publishIn("/in", "3")
 	run("/in deleted")
 }
 
-// Of a source without a hub, the lists say what is in the collection.
-func TestCollectionOfLists(t *testing.T) {
-	b := newBench(t)
+// Without a hub, the lists define the collection.
+func TestCollectionFromLists(t *testing.T) {
+	b := newFixture(t)
 	link := `<rs:ln rel="collection" href="` + theses + `"/>`
 	var changes []string
 	changed := func(day, name, text, more string) {
 		b.set(name, text)
-		changes = append(changes, strings.Replace(b.changed(day, name, "p", text), "</url>", more+"</url>", 1))
+		changes = append(changes, strings.Replace(b.dumpChange(day, name, "p", text), "</url>", more+"</url>", 1))
 		b.set("/changes.xml", document("changelist", `from="2026-01-01T00:00:00Z"`, changes...))
 	}
 	resource := func(name, text, more string) string {
 		b.set(name, text)
-		return fmt.Sprintf(`<url><loc>%s%s</loc><rs:md hash="%s"/>%s</url>`, b.URL, name, sumOf(text), more)
+		return fmt.Sprintf(`<url><loc>%s%s</loc><rs:md hash="%s"/>%s</url>`, b.URL, name, hashOf(text), more)
 	}
 	b.set("/list.xml", document("resourcelist", `at="2026-01-02T00:00:00Z"`, resource("/in", "1", link), resource("/left", "1", link), resource("/out", "1", "")))
 	changed("01", "/before", "1", "")
@@ -147,7 +147,7 @@ func TestCollectionOfLists(t *testing.T) {
 		if left, err := m.Run(t.Context(), true); err != nil || left.Resources > 0 {
 			t.Fatalf("%+v is left, %v", left, err)
 		}
-		b.all(want)
+		b.wantFiles(want)
 		for p, err := range m.Audit(t.Context(), b.Directory, AuditOptions{}) {
 			t.Fatalf("an audit finds %+v, %v", p, err)
 		}

@@ -23,33 +23,33 @@ import (
 )
 
 func TestApply(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.set("/a", "one")
 	first := b.entry("/a", "one")
-	b.apply(b.entry("/a", "zero"), first) // only the newest counts
-	b.has("a", "one")
-	if n := b.requests("/a"); n != 1 {
-		t.Errorf("%d requests", n)
+	b.apply(b.entry("/a", "zero"), first) // only the newest is fetched
+	b.wantFile("a", "one")
+	if n := b.requestCount("/a"); n != 1 {
+		t.Errorf("got %d requests, want 1", n)
 	}
 	b.apply(first, b.entry("/a", "one")) // again, and with a later change to the same content
 	b.reopen(DirectoryOptions{})
 	b.apply(first)
-	if n := b.requests("/a"); n != 0 {
-		t.Errorf("%d requests for what is there", n)
+	if n := b.requestCount("/a"); n != 0 {
+		t.Errorf("got %d requests for a current file, want 0", n)
 	}
 	b.set("/a", "two")
 	b.apply(b.entry("/a", "two"))
-	b.has("a", "two")
+	b.wantFile("a", "two")
 	b.apply(b.entry("/a", ""), b.entry("/never", ""))
-	b.has("a", "")
+	b.wantFile("a", "")
 	if n := b.home.Ledger.Counts(); n.Files != 0 || n.Failures != 0 {
-		t.Errorf("the ledger counts %+v", n)
+		t.Errorf("Counts() = %+v, want no files and no failures", n)
 	}
 }
 
-// A content without a hash is asked for with what its server said of it.
-func TestWithoutHash(t *testing.T) {
-	b := newBench(t)
+// A content without a hash is requested with the validators of its server.
+func TestApplyWithoutHash(t *testing.T) {
+	b := newFixture(t)
 	b.set("/a", "one")
 	e := func() feed.Entry {
 		e := b.entry("/a", "x")
@@ -63,14 +63,14 @@ func TestWithoutHash(t *testing.T) {
 	}
 	b.apply(e())
 	after, _, err := b.home.Ledger.File(b.URL + "/a")
-	if err != nil || b.requests("/a") != 2 || after.Mtime != before.Mtime || after.Entry.Position == before.Entry.Position {
-		t.Errorf("the file was made anew: %+v, %+v, %v", before, after, err)
+	if err != nil || b.requestCount("/a") != 2 || after.Mtime != before.Mtime || after.Entry.Position == before.Entry.Position {
+		t.Errorf("File() before and after = %+v, %+v, %v, want the same Mtime and a new position", before, after, err)
 	}
 	b.set("/a", "two")
 	b.apply(e())
-	b.has("a", "two")
-	b.answers(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("If-None-Match") != "" { // a cache that is late
+	b.wantFile("a", "two")
+	b.handle(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("If-None-Match") != "" { // a stale cache
 			w.WriteHeader(http.StatusNotModified)
 			return
 		}
@@ -80,15 +80,15 @@ func TestWithoutHash(t *testing.T) {
 	longer, n := e(), int64(len("three"))
 	longer.Change.Length = &n
 	b.apply(longer)
-	b.has("a", "three")
+	b.wantFile("a", "three")
 }
 
-// A cache on the way may be late: what is wanted is no older than the change.
-func TestLateCache(t *testing.T) {
-	b := newBench(t)
+// Caches may be stale: a request accepts only copies that are younger than the change.
+func TestApplyCacheControl(t *testing.T) {
+	b := newFixture(t)
 	b.set("/a", "one")
 	var asked atomic.Value
-	b.answers(func(w http.ResponseWriter, r *http.Request) {
+	b.handle(func(w http.ResponseWriter, r *http.Request) {
 		asked.Store(r.Header.Get("Cache-Control"))
 		b.serve(w, r)
 	})
@@ -110,51 +110,51 @@ func TestLateCache(t *testing.T) {
 		}
 		b.apply(e)
 		if got := asked.Load().(string); !strings.HasPrefix(got, test.want) {
-			t.Errorf("a change of %v, lastmod %v, is asked for with Cache-Control %q, not %s", test.published, test.lastmod, got, test.want)
+			t.Errorf("Cache-Control for a change of %v, lastmod %v = %q, want %q", test.published, test.lastmod, got, test.want)
 		}
 	}
 }
 
 func TestFailures(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.set("/a", "one")
 	b.apply(b.entry("/a", "one"))
-	b.apply(b.entry("/a", "two"), b.entry("/b", "b")) // neither is there yet
-	b.has("a", "one")
+	b.apply(b.entry("/a", "two"), b.entry("/b", "b")) // neither exists yet
+	b.wantFile("a", "one")
 	b.reopen(DirectoryOptions{})
 	left := b.retry()
 	if left.Resources != 2 || left.Next.IsZero() {
-		t.Errorf("%+v is left", left)
+		t.Errorf("backlog = %+v, want 2 resources", left)
 	}
 	f, _, err := b.home.Ledger.Failure(b.URL + "/b")
 	if err != nil || f.Tries != 2 || !strings.Contains(f.Reason, "404") || f.Next.Sub(f.Since) < 10*time.Second {
-		t.Errorf("the failure is %+v, %v", f, err)
+		t.Errorf("Failure() = %+v, %v, want 2 tries, status 404 and a pause of at least 10 s", f, err)
 	}
-	b.requests("/a")
-	if _, err := b.Retry(t.Context(), false); err != nil || b.requests("/a") != 0 {
-		t.Errorf("what is not due was tried again: %v", err)
+	b.requestCount("/a")
+	if _, err := b.Retry(t.Context(), false); err != nil || b.requestCount("/a") != 0 {
+		t.Errorf("Retry() requested a resource that is not due: %v", err)
 	}
 	b.set("/a", "two")
 	if left := b.retry(); left.Resources != 1 {
-		t.Errorf("%+v is left", left)
+		t.Errorf("backlog = %+v, want 1 resources", left)
 	}
-	b.has("a", "two")
+	b.wantFile("a", "two")
 	b.apply(b.entry("/b", ""))
 	if left := b.retry(); left.Resources != 0 {
-		t.Errorf("%+v is left", left)
+		t.Errorf("backlog = %+v, want 0 resources", left)
 	}
 	b.apply(feed.Entry{Change: resourcesync.Change{Loc: "urn:isbn:1", Change: resourcesync.Created}})
-	if f, ok, err := b.home.Ledger.Failure("urn:isbn:1"); err != nil || !ok || !strings.Contains(f.Reason, "cannot be fetched") {
-		t.Errorf("a resource that has no URL of http: %+v, %v", f, err)
+	if f, ok, err := b.home.Ledger.Failure("urn:isbn:1"); err != nil || !ok || !strings.Contains(f.Reason, "want an http or https URL") {
+		t.Errorf("Failure() of a URN = %+v, %v, want a reason about the scheme", f, err)
 	}
 }
 
-// A resource that fails for long is tried seldom, and what is there stays.
-func TestPauses(t *testing.T) {
-	b := newBench(t)
+// The pauses of a failing resource grow, and its old file stays.
+func TestRetryPauses(t *testing.T) {
+	b := newFixture(t)
 	b.set("/a", "one")
 	b.apply(b.entry("/a", "one"))
-	b.answers(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+	b.handle(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
 	again := func() { b.apply(b.entry("/a", "two")) }
 	for try, about := range []time.Duration{10, 20, 40, 80, 160, 320, 640, 1280, 2560, 3600, 3600} {
 		before := time.Now()
@@ -163,47 +163,47 @@ func TestPauses(t *testing.T) {
 		again = func() { b.retry() }
 		f, ok, err := b.home.Ledger.Failure(b.URL + "/a")
 		if err != nil || !ok || f.Tries != try+1 || f.Next.Sub(before) < about*time.Second*4/5 || f.Next.Sub(after) > about*time.Second*6/5 {
-			t.Errorf("try %d began at %v, and is followed by %+v, %v", try+1, before, f, err)
+			t.Errorf("Failure() after try %d at %v = %+v, %v, want a pause of about %v s", try+1, before, f, err, int64(about))
 		}
 	}
-	b.has("a", "one")
-	b.answers(nil)
+	b.wantFile("a", "one")
+	b.handle(nil)
 	b.set("/a", "two")
 	if left := b.retry(); left.Resources != 0 {
-		t.Errorf("%+v is left", left)
+		t.Errorf("backlog = %+v, want 0 resources", left)
 	}
-	b.has("a", "two")
+	b.wantFile("a", "two")
 }
 
-// A crash may have put a file in its place and lost its record.
-func TestAdopts(t *testing.T) {
-	b := newBench(t)
+// A file in place whose record a crash lost is adopted without a request.
+func TestAdoptFile(t *testing.T) {
+	b := newFixture(t)
 	b.set("/a", "one")
 	if err := os.WriteFile(filepath.Join(b.dir, "a"), []byte("one"), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	o, err := b.updateFile(t.Context(), b.entry("/a", "one"), 0, false, nil)
-	if err != nil || o.file == nil || !slices.Equal(o.dirs, []string{"."}) { // its name may not be durable yet
-		t.Errorf("the outcome is %+v, %v", o, err)
+	if err != nil || o.file == nil || !slices.Equal(o.dirs, []string{"."}) { // the name may not be durable yet
+		t.Errorf("updateFile() = %+v, %v, want a file and the directory .", o, err)
 	}
 	b.apply(b.entry("/a", "one"))
-	if n := b.requests("/a"); n != 0 {
-		t.Errorf("%d requests", n)
+	if n := b.requestCount("/a"); n != 0 {
+		t.Errorf("got %d requests, want 0", n)
 	}
 	if f, ok, err := b.home.Ledger.File(b.URL + "/a"); !ok || err != nil || f.Size != 3 {
-		t.Errorf("the record is %+v, %v", f, err)
+		t.Errorf("File() = %+v, %v, want a size of 3", f, err)
 	}
 	if err := os.WriteFile(filepath.Join(b.dir, home.Parts, "left"), nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
 	b.reopen(DirectoryOptions{})
 	if files, err := os.ReadDir(filepath.Join(b.dir, home.Parts)); err != nil || len(files) > 0 {
-		t.Errorf("temporary files are left: %v, %v", files, err)
+		t.Errorf("temporary files = %v, %v, want none", files, err)
 	}
 }
 
-// kill ends the process when a file is in its place, and the ledger does not know that.
-func (b *bench) kill(name string) {
+// crashAfterWrite writes a file as a process does that crashes before it commits to the ledger.
+func (b *fixture) crashAfterWrite(name string) {
 	b.t.Helper()
 	if err := b.home.Ledger.AssignPaths(b.opts.Names, b.URL+"/"+name); err != nil {
 		b.t.Fatal(err)
@@ -221,11 +221,12 @@ func (b *bench) kill(name string) {
 	b.reopen(DirectoryOptions{})
 }
 
-// What was got before the process ended, and is gone when the list is read anew, is removed.
-func TestKilledBeforeListed(t *testing.T) {
+// A file that was fetched before a crash is removed if the next list no longer names its
+// resource.
+func TestOrphansOfCrashBeforeListed(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.kill("gone/1")
+	b := newFixture(t)
+	b.crashAfterWrite("gone/1")
 	b.apply(b.entry("/gone/2", "absent"))
 	b.set("/stays", "here")
 	b.set("/gone/3", "got")
@@ -234,39 +235,39 @@ func TestKilledBeforeListed(t *testing.T) {
 	source := &discovery.Source{Sitemap: b.URL + "/sitemap.xml"}
 	left, err := New(b.home, source, b.Directory, Options{HTTP: b.Client()}).Run(t.Context(), true)
 	if err != nil || left.Resources != 0 {
-		t.Errorf("%+v, %v", left, err)
+		t.Errorf("Run() = %+v, %v, want an empty backlog", left, err)
 	}
-	b.has("stays", "here")
+	b.wantFile("stays", "here")
 	if _, err := os.Stat(filepath.Join(b.dir, "gone")); err == nil {
-		t.Error("what is gone is still there")
+		t.Error("the directory of removed resources still exists")
 	}
 }
 
-// A file that is there although the ledger does not know of it is removed with its resource.
-func TestKilledBeforeCommit(t *testing.T) {
+// A file without a record is updated and removed with its resource.
+func TestOrphansOfCrashBeforeCommit(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.kill("d/a")
-	b.kill("d/A") // its path depends on that of the first
-	b.has("d/%~41%~case", "whole")
-	b.apply(b.entry("/d/A", "newer"), b.entry("/d/a", "newer")) // nobody has that
+	b := newFixture(t)
+	b.crashAfterWrite("d/a")
+	b.crashAfterWrite("d/A") // its path depends on the first one
+	b.wantFile("d/%~41%~case", "whole")
+	b.apply(b.entry("/d/A", "newer"), b.entry("/d/a", "newer")) // no server has it yet
 	if left := b.retry(); left.Resources != 2 {
-		t.Errorf("%+v is left", left)
+		t.Errorf("backlog = %+v, want 2 resources", left)
 	}
 	b.set("/d/A", "newer")
 	b.retry()
-	b.has("d/%~41%~case", "newer")
+	b.wantFile("d/%~41%~case", "newer")
 	b.apply(b.entry("/d/a", ""), b.entry("/d/A", ""))
-	b.has("d/a", "")
-	b.has("d/%~41%~case", "")
+	b.wantFile("d/a", "")
+	b.wantFile("d/%~41%~case", "")
 	if _, err := os.Stat(filepath.Join(b.dir, "d")); err == nil {
-		t.Error("the directory is still there")
+		t.Error("the directory still exists, want it removed with its last file")
 	}
 }
 
-// Nothing leaves the directory, and what is in the way of a file is a failure of that file.
-func TestObstacles(t *testing.T) {
-	b := newBench(t)
+// No file leaves the directory, and a foreign file in the way fails only its own resource.
+func TestApplyObstacles(t *testing.T) {
+	b := newFixture(t)
 	outside := t.TempDir()
 	if err := os.Symlink(outside, filepath.Join(b.dir, "out")); err != nil {
 		t.Skip(err)
@@ -283,14 +284,14 @@ func TestObstacles(t *testing.T) {
 		entries = append(entries, b.entry(name, "text"))
 	}
 	b.apply(entries...)
-	b.has("fine", "text")
+	b.wantFile("fine", "text")
 	if left := b.retry(); left.Resources != 3 {
-		t.Errorf("%+v is left", left)
+		t.Errorf("backlog = %+v, want 3 resources", left)
 	}
 	if files, err := os.ReadDir(outside); err != nil || len(files) > 0 {
-		t.Errorf("files outside: %v, %v", files, err)
+		t.Errorf("files outside of the mirror = %v, %v, want none", files, err)
 	}
-	for i := range entries { // they are gone at the source, and what was in their way is not theirs
+	for i := range entries { // deleted at the source; the obstacles are foreign and must stay
 		entries[i].Position++
 		entries[i].Change.Change = resourcesync.Deleted
 	}
@@ -303,7 +304,7 @@ func TestObstacles(t *testing.T) {
 }
 
 func TestMaxDelete(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	var entries, gone []feed.Entry
 	for i := range 200 {
 		name := fmt.Sprintf("/%d", i)
@@ -313,15 +314,15 @@ func TestMaxDelete(t *testing.T) {
 	}
 	b.apply(entries...)
 	b.apply(gone[:15]...)
-	b.apply(gone[:20]...) // those that are gone already do not count
+	b.apply(gone[:20]...) // deleted resources do not count again
 	many, ok := errors.AsType[*reconcile.TooManyDeletions](b.Apply(t.Context(), gone[20:21]))
 	if !ok || many.Before != 20 || many.Deleted != 1 || many.Held != 200 {
-		t.Errorf("one more than a tenth: %+v", many)
+		t.Errorf("Apply() of one deletion more than a tenth = %+v, want TooManyDeletions with 20 before, 1 deleted, 200 held", many)
 	}
-	b.has("20", "x")
-	b.reopen(DirectoryOptions{}) // another run is no way around it
+	b.wantFile("20", "x")
+	b.reopen(DirectoryOptions{}) // the limit survives a restart
 	if _, ok := errors.AsType[*reconcile.TooManyDeletions](b.Apply(t.Context(), gone[20:21])); !ok {
-		t.Error("a new run deletes what the old one did not")
+		t.Error("Apply() after a restart exceeds the limit, want TooManyDeletions")
 	}
 	all, err := reconcile.ParseBound("all")
 	if err != nil {
@@ -330,23 +331,23 @@ func TestMaxDelete(t *testing.T) {
 	b.reopen(DirectoryOptions{MaxDelete: all})
 	b.apply(gone[:100]...)
 	b.reopen(DirectoryOptions{})
-	b.apply(gone[100:110]...) // what was allowed does not count any more
+	b.apply(gone[100:110]...) // deletions without a limit do not count
 	most, err := reconcile.ParseBound("25")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.reopen(DirectoryOptions{MaxDelete: most}) // but a bound that is given counts all
+	b.reopen(DirectoryOptions{MaxDelete: most}) // an explicit limit counts all
 	if err := b.Apply(t.Context(), gone[110:130]); err == nil {
-		t.Error("more than the bound is deleted by another run")
+		t.Error("Apply() = nil, want an error about the limit")
 	}
 	if n := b.home.Ledger.Counts().Files; n != 90 {
-		t.Errorf("%d files are left", n)
+		t.Errorf("Counts().Files = %d, want 90", n)
 	}
 }
 
-// Files that the ledger does not know count like all others: with -adopt they may be a user's.
+// Files without a record count like all others: with -adopt they may belong to the user.
 func TestMaxDeleteWithoutRecords(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	var entries, gone []feed.Entry
 	for i := range 11 {
 		name := fmt.Sprintf("%d", i)
@@ -358,15 +359,15 @@ func TestMaxDeleteWithoutRecords(t *testing.T) {
 	}
 	b.apply(entries...)
 	if _, ok := errors.AsType[*reconcile.TooManyDeletions](b.Apply(t.Context(), gone)); !ok {
-		t.Error("more than ten files are deleted")
+		t.Error("Apply() of 11 deletions = nil, want TooManyDeletions")
 	}
-	b.has("0", "a user's")
+	b.wantFile("0", "a user's")
 }
 
-// Apply and Retry at once, about the same resources, end with the newest.
-func TestTogether(t *testing.T) {
+// Apply and Retry of the same resources at the same time end with the newest versions.
+func TestApplyAndRetryConcurrently(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
 	wg.Go(func() {
@@ -380,7 +381,7 @@ func TestTogether(t *testing.T) {
 		var entries []feed.Entry
 		for j := range 10 {
 			text := fmt.Sprint(i, j)
-			if (i+j)%3 > 0 { // else it fails, and is retried while it is changed again
+			if (i+j)%3 > 0 { // else it fails, and is retried while it changes again
 				b.set(fmt.Sprintf("/%d", j), text)
 			}
 			entries = append(entries, b.entry(fmt.Sprintf("/%d", j), text))
@@ -393,19 +394,19 @@ func TestTogether(t *testing.T) {
 		b.set(fmt.Sprintf("/%d", j), fmt.Sprint(29, j))
 	}
 	if left := b.retry(); left.Resources != 0 {
-		t.Errorf("%+v is left", left)
+		t.Errorf("backlog = %+v, want 0 resources", left)
 	}
 	for j := range 10 {
-		b.has(fmt.Sprint(j), fmt.Sprint(29, j))
+		b.wantFile(fmt.Sprint(j), fmt.Sprint(29, j))
 	}
 }
 
-// What Retry does with a resource, which may take hours, does not hold up later changes of it.
+// A retry, which may take hours, does not delay later changes of the resource.
 func TestApplyDuringRetry(t *testing.T) {
-	b := newBench(t)
-	b.apply(b.entry("/a", "one"), b.entry("/b", "one"), b.entry("/c", "c")) // none is there yet
+	b := newFixture(t)
+	b.apply(b.entry("/a", "one"), b.entry("/b", "one"), b.entry("/c", "c")) // none exists yet
 	slow := make(chan struct{}, 2)
-	b.answers(func(w http.ResponseWriter, r *http.Request) {
+	b.handle(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/c" {
 			b.serve(w, r)
 			return
@@ -421,10 +422,10 @@ func TestApplyDuringRetry(t *testing.T) {
 	}()
 	<-slow
 	<-slow
-	b.answers(b.serve)
+	b.handle(b.serve)
 	b.set("/a", "two")
 	b.set("/c", "c")
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // Stall ends a silent server after 30 s
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // StallTimeout would end the request after 30 s
 	defer cancel()
 	if err := b.Apply(ctx, []feed.Entry{b.entry("/a", "two"), b.entry("/b", "")}); err != nil {
 		t.Fatal(err)
@@ -432,13 +433,13 @@ func TestApplyDuringRetry(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	b.has("a", "two")
-	b.has("b", "")
+	b.wantFile("a", "two")
+	b.wantFile("b", "")
 }
 
-// What failed while the clock was ahead is not left alone until that time comes.
-func TestRetryAfterAWrongClock(t *testing.T) {
-	b := newBench(t)
+// A failure recorded while the clock was ahead is retried without waiting for that time.
+func TestRetryAfterClockSkew(t *testing.T) {
+	b := newFixture(t)
 	b.set("/a", "one")
 	e := b.entry("/a", "one")
 	var batch ledger.Batch
@@ -448,7 +449,7 @@ func TestRetryAfterAWrongClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left, err := b.Retry(t.Context(), false); err != nil || left.Resources != 0 {
-		t.Errorf("%+v is left, %v", left, err)
+		t.Errorf("Retry() = %+v, %v, want an empty backlog", left, err)
 	}
-	b.has("a", "one")
+	b.wantFile("a", "one")
 }

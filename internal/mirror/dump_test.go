@@ -26,12 +26,12 @@ func document(capability, times string, entries ...string) string {
 		`<rs:md capability="` + capability + `" ` + times + `/>` + strings.Join(entries, "") + `</urlset>`
 }
 
-func sumOf(text string) string { return fmt.Sprintf("sha-256:%x", sha256.Sum256([]byte(text))) }
+func hashOf(text string) string { return fmt.Sprintf("sha-256:%x", sha256.Sum256([]byte(text))) }
 
-// A zipped is a file in a ZIP file.
-type zipped struct{ path, text string }
+// A zipMember is a file in a ZIP file.
+type zipMember struct{ path, text string }
 
-func zipOf(files ...zipped) string {
+func zipFiles(files ...zipMember) string {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
 	for _, f := range files {
@@ -53,13 +53,13 @@ func zipOf(files ...zipped) string {
 	return b.String()
 }
 
-// in returns an entry of a manifest: a resource that is at a path in the package.
-func (o *origin) in(name, path, text string) string {
-	return fmt.Sprintf(`<url><loc>%s%s</loc><rs:md path="%s" hash="%s" length="%d"/></url>`, o.URL, name, path, sumOf(text), len(text))
+// dumpEntry returns an entry of a manifest: a resource with a path in the package.
+func (o *origin) dumpEntry(name, path, text string) string {
+	return fmt.Sprintf(`<url><loc>%s%s</loc><rs:md path="%s" hash="%s" length="%d"/></url>`, o.URL, name, path, hashOf(text), len(text))
 }
 
-func manifest(entries ...string) zipped {
-	return zipped{"manifest.xml", document("resourcedump-manifest", `at="2026-01-01T00:00:00Z"`, entries...)}
+func manifest(entries ...string) zipMember {
+	return zipMember{"manifest.xml", document("resourcedump-manifest", `at="2026-01-01T00:00:00Z"`, entries...)}
 }
 
 // dump serves a Resource Dump of packages.
@@ -68,124 +68,124 @@ func (o *origin) dump(at string, packages ...string) {
 	for i, p := range packages {
 		name := fmt.Sprintf("/p%d.zip", i)
 		o.set(name, p)
-		entries = append(entries, fmt.Sprintf(`<url><loc>%s</loc><rs:md hash="%s" length="%d"/></url>`, o.URL+name, sumOf(p), len(p)))
+		entries = append(entries, fmt.Sprintf(`<url><loc>%s</loc><rs:md hash="%s" length="%d"/></url>`, o.URL+name, hashOf(p), len(p)))
 	}
 	o.set("/dump.xml", document("resourcedump", `at="`+at+`"`, entries...))
 }
 
-// once mirrors a source once.
-func (b *bench) once(s *discovery.Source) (Backlog, error) {
+// run mirrors a source once.
+func (b *fixture) run(s *discovery.Source) (Backlog, error) {
 	b.t.Helper()
 	m := New(b.home, s, b.Directory, Options{HTTP: b.Client(), SourceTimeout: time.Second})
 	m.lister.Getter.Tries, m.packages = 1, fetch.New(fetch.Options{Client: b.Client(), Attempts: 2, RetryPause: time.Millisecond})
 	return m.Run(b.t.Context(), true)
 }
 
-func (b *bench) right(s *discovery.Source) {
+func (b *fixture) mirror(s *discovery.Source) {
 	b.t.Helper()
-	left, err := b.once(s)
+	left, err := b.run(s)
 	if err != nil || left.Resources != 0 {
-		b.t.Fatalf("%+v is left, %v", left, err)
+		b.t.Fatalf("Run() = %+v, %v, want an empty backlog", left, err)
 	}
-	b.proved(s)
+	b.wantInSync(s)
 }
 
-// proved fails the test if an audit finds something.
-func (b *bench) proved(s *discovery.Source) {
+// wantInSync fails the test if an audit yields a problem.
+func (b *fixture) wantInSync(s *discovery.Source) {
 	b.t.Helper()
 	for p, err := range New(b.home, s, b.Directory, Options{HTTP: b.Client()}).Audit(b.t.Context(), b.Directory, AuditOptions{}) {
-		b.t.Errorf("an audit finds %+v, %v", p, err)
+		b.t.Errorf("Audit() yields %+v, %v, want nothing", p, err)
 	}
 }
 
-// A Resource Dump is the baseline of a source that has no Resource List. Change Lists go
-// on from it.
-func TestDump(t *testing.T) {
-	b := newBench(t)
+// A Resource Dump is the baseline of a source that has no Resource List. Change Lists continue
+// from it.
+func TestResourceDump(t *testing.T) {
+	b := newFixture(t)
 	b.set("/wrong", "right at its place")
 	b.dump("2026-01-01T00:00:00Z",
-		zipOf(manifest(b.in("/a", "/x/a", "a"), b.in("/dir/b", "/../../../b", "b"), b.in("/empty", "/empty", "")),
-			zipped{"x/a", "a"}, zipped{"../../../b", "b"}, zipped{"empty", ""}, zipped{"unnamed", "nobody's"}),
-		zipOf(manifest(b.in("/wrong", "/wrong", "right at its place"), b.in("/old", "/old", "old"), b.in("/gone", "/gone", "gone")),
-			zipped{"wrong", "damaged in the package"}, zipped{"old", "old"}, zipped{"gone", "gone"}))
+		zipFiles(manifest(b.dumpEntry("/a", "/x/a", "a"), b.dumpEntry("/dir/b", "/../../../b", "b"), b.dumpEntry("/empty", "/empty", "")),
+			zipMember{"x/a", "a"}, zipMember{"../../../b", "b"}, zipMember{"empty", ""}, zipMember{"unnamed", "nobody's"}),
+		zipFiles(manifest(b.dumpEntry("/wrong", "/wrong", "right at its place"), b.dumpEntry("/old", "/old", "old"), b.dumpEntry("/gone", "/gone", "gone")),
+			zipMember{"wrong", "damaged in the package"}, zipMember{"old", "old"}, zipMember{"gone", "gone"}))
 	change := func(name, what, text string) string {
-		return fmt.Sprintf(`<url><loc>%s%s</loc><rs:md change="%s" datetime="2026-01-02T00:00:00Z" hash="%s"/></url>`, b.URL, name, what, sumOf(text))
+		return fmt.Sprintf(`<url><loc>%s%s</loc><rs:md change="%s" datetime="2026-01-02T00:00:00Z" hash="%s"/></url>`, b.URL, name, what, hashOf(text))
 	}
 	b.set("/changes.xml", document("changelist", `from="2025-12-01T00:00:00Z"`,
-		fmt.Sprintf(`<url><loc>%s/a</loc><rs:md change="deleted" datetime="2025-12-31T00:00:00Z"/></url>`, b.URL), // it is there again
+		fmt.Sprintf(`<url><loc>%s/a</loc><rs:md change="deleted" datetime="2025-12-31T00:00:00Z"/></url>`, b.URL), // created again
 		change("/old", "updated", "new"), change("/gone", "deleted", "")))
 	b.set("/old", "new")
 	source := &discovery.Source{ResourceDump: b.URL + "/dump.xml", ChangeList: b.URL + "/changes.xml"}
-	b.right(source)
+	b.mirror(source)
 	for name, text := range map[string]string{"a": "a", "dir/b": "b", "wrong": "right at its place", "old": "new", "gone": "", "unnamed": ""} {
-		b.has(name, text)
+		b.wantFile(name, text)
 	}
-	if n := b.requests("/a") + b.requests("/dir/b") + b.requests("/empty"); n != 0 {
-		t.Errorf("what is in the dump was asked for %d times", n)
+	if n := b.requestCount("/a") + b.requestCount("/dir/b") + b.requestCount("/empty"); n != 0 {
+		t.Errorf("got %d requests for contents of the dump, want 0", n)
 	}
 	if n := b.home.Ledger.Counts().Files; n != 5 {
-		t.Errorf("there are %d files", n)
+		t.Errorf("Counts().Files = %d, want 5", n)
 	}
-	if got := b.requests("/p0.zip"); got != 2 { // the second time by the audit
-		t.Errorf("the package was asked for %d times", got)
+	if got := b.requestCount("/p0.zip"); got != 2 { // the second one by the audit
+		t.Errorf("got %d requests for the package, want 2", got)
 	}
-	b.right(source)
-	if got := b.requests("/p0.zip"); got != 1 {
-		t.Errorf("a dump that did not change was read again: %d requests", got-1)
+	b.mirror(source)
+	if got := b.requestCount("/p0.zip"); got != 1 {
+		t.Errorf("got %d requests for the unchanged package, want 1, by the audit", got)
 	}
 
-	// Without Change Lists, the next dump says what changed.
+	// Without Change Lists, the next dump shows what changed.
 	source.ChangeList = ""
-	b.dump("2026-01-03T00:00:00Z", zipOf(manifest(b.in("/a", "/a", "newer"), b.in("/wrong", "/wrong", "right at its place")), zipped{"a", "newer"}))
-	b.right(source)
-	b.has("a", "newer")
-	b.has("dir/b", "")
+	b.dump("2026-01-03T00:00:00Z", zipFiles(manifest(b.dumpEntry("/a", "/a", "newer"), b.dumpEntry("/wrong", "/wrong", "right at its place")), zipMember{"a", "newer"}))
+	b.mirror(source)
+	b.wantFile("a", "newer")
+	b.wantFile("dir/b", "")
 	if n := b.home.Ledger.Counts().Files; n != 2 {
-		t.Errorf("there are %d files", n)
+		t.Errorf("Counts().Files = %d, want 2", n)
 	}
 	if _, err := b.home.Root.Stat(b.home.PackageFile()); err == nil {
-		t.Error("a package is left")
+		t.Error("the file of a package still exists")
 	}
 
 	// A Resource List is preferred.
-	b.requests("/dump.xml")
-	b.set("/list.xml", document("resourcelist", `at="2026-01-04T00:00:00Z"`, fmt.Sprintf(`<url><loc>%s/wrong</loc><rs:md hash="%s"/></url>`, b.URL, sumOf("right at its place"))))
+	b.requestCount("/dump.xml")
+	b.set("/list.xml", document("resourcelist", `at="2026-01-04T00:00:00Z"`, fmt.Sprintf(`<url><loc>%s/wrong</loc><rs:md hash="%s"/></url>`, b.URL, hashOf("right at its place"))))
 	source.ResourceList = b.URL + "/list.xml"
-	b.right(source)
-	if b.requests("/dump.xml") != 0 || b.home.Ledger.Counts().Files != 1 {
-		t.Error("the dump was read although there is a list")
+	b.mirror(source)
+	if b.requestCount("/dump.xml") != 0 || b.home.Ledger.Counts().Files != 1 {
+		t.Error("the dump was read, want the list")
 	}
 }
 
-// A dump that says nothing of its packages but where they are is read again each time: only so
-// it is seen that they have changed.
-func TestBareDump(t *testing.T) {
-	b := newBench(t)
+// A dump without metadata of its packages is read every time: nothing else shows whether they
+// have changed.
+func TestResourceDumpWithoutMetadata(t *testing.T) {
+	b := newFixture(t)
 	source := &discovery.Source{ResourceDump: b.URL + "/dump.xml"}
-	for _, times := range []string{"", `at="9999-01-01T00:00:00Z"`} { // what lies in the future says nothing
+	for _, times := range []string{"", `at="9999-01-01T00:00:00Z"`} { // a future time is ignored
 		b.set("/dump.xml", document("resourcedump", times, `<url><loc>`+b.URL+`/p.zip</loc></url>`))
 		for _, text := range []string{"one", "two"} {
-			b.set("/p.zip", zipOf(manifest(b.in("/a", "/a", text)), zipped{"a", text}))
-			b.right(source)
-			b.has("a", text)
+			b.set("/p.zip", zipFiles(manifest(b.dumpEntry("/a", "/a", text)), zipMember{"a", text}))
+			b.mirror(source)
+			b.wantFile("a", text)
 		}
 	}
 }
 
-// The copy of a manifest is enough where contents are not needed.
+// If contents are not needed, the copy of a manifest replaces the package.
 func TestLinkedManifest(t *testing.T) {
-	b := newBench(t)
-	m := manifest(b.in("/a", "/a", "a"))
-	p := zipOf(m, zipped{"a", "a"})
+	b := newFixture(t)
+	m := manifest(b.dumpEntry("/a", "/a", "a"))
+	p := zipFiles(m, zipMember{"a", "a"})
 	b.set("/p.zip", p)
 	b.set("/manifest.xml", m.text)
 	b.set("/dump.xml", document("resourcedump", `at="2026-01-01T00:00:00Z"`, `<url><loc>p.zip</loc><rs:ln rel="contents" href="/manifest.xml"/></url>`))
 	b.set("/index.xml", strings.NewReplacer("urlset", "sitemapindex").Replace(document("resourcedump", `at="2026-01-01T00:00:00Z"`, `<sitemap><loc>`+b.URL+`/dump.xml</loc></sitemap>`)))
 	source := &discovery.Source{ResourceDump: b.URL + "/index.xml"}
-	b.right(source)
-	b.has("a", "a")
-	if zips, manifests := b.requests("/p.zip"), b.requests("/manifest.xml"); zips != 1 || manifests != 1 {
-		t.Errorf("%d packages and %d manifests were read", zips, manifests)
+	b.mirror(source)
+	b.wantFile("a", "a")
+	if zips, manifests := b.requestCount("/p.zip"), b.requestCount("/manifest.xml"); zips != 1 || manifests != 1 {
+		t.Errorf("got requests for %d packages and %d manifests, want 1 and 1", zips, manifests)
 	}
 	var lines bytes.Buffer
 	h, err := home.Open(t.TempDir(), false)
@@ -194,82 +194,83 @@ func TestLinkedManifest(t *testing.T) {
 	}
 	defer h.Close()
 	if _, err := New(h, source, Lines{&lines}, Options{HTTP: b.Client()}).Run(t.Context(), true); err != nil || !strings.HasPrefix(lines.String(), `{"loc":"`+b.URL+`/a",`) {
-		t.Errorf("the changes are %s, %v", &lines, err)
+		t.Errorf("got lines\n%s%v, want a line for /a", &lines, err)
 	}
-	if b.requests("/p.zip") != 0 {
-		t.Error("a package was read, and no content is needed")
+	if b.requestCount("/p.zip") != 0 {
+		t.Error("the package was read, want only the manifest")
 	}
 }
 
-// A package that is wrong changes nothing.
-func TestHostilePackages(t *testing.T) {
-	b := newBench(t)
+// An invalid package changes nothing.
+func TestPackageInvalid(t *testing.T) {
+	b := newFixture(t)
 	long := strings.Repeat("0", 1<<20)
-	type hostile struct{ name, zip, says string }
-	var large []hostile
+	type invalid struct{ name, zip, says string }
+	var large []invalid
 	if !testing.Short() {
-		many := make([]zipped, 0, 35_000)
+		many := make([]zipMember, 0, 35_000)
 		for i := range cap(many) {
-			many = append(many, zipped{fmt.Sprintf("%01000d", i), ""})
+			many = append(many, zipMember{fmt.Sprintf("%01000d", i), ""})
 		}
-		large = append(large, hostile{"a large directory", zipOf(many...), "directory has more than"})
+		large = append(large, invalid{"oversized directory", zipFiles(many...), "directory: got more than"})
 	}
-	for _, test := range append(large, []hostile{
-		{"no ZIP file", "<html>", "ZIP file"},
-		{"cut", zipOf(manifest())[:60], "ZIP file"},
-		{"no manifest", zipOf(zipped{"x/manifest.xml", manifest().text}), "no manifest.xml"},
-		{"another document", zipOf(zipped{"manifest.xml", document("resourcelist", "")}), "want resourcedump-manifest"},
-		{"text", zipOf(zipped{"manifest.xml", "http://example.org/\n"}), "want a ResourceSync document"},
+	for _, test := range append(large, []invalid{
+		{"HTML", "<html>", "ZIP file"},
+		{"truncated", zipFiles(manifest())[:60], "ZIP file"},
+		{"manifest missing", zipFiles(zipMember{"x/manifest.xml", manifest().text}), "manifest.xml is missing"},
+		{"manifest of a list", zipFiles(zipMember{"manifest.xml", document("resourcelist", "")}), "want resourcedump-manifest"},
+		{"manifest of plain text", zipFiles(zipMember{"manifest.xml", "http://example.org/\n"}), "want a ResourceSync document"},
 	}...) {
-		b.dump("2026-01-01T00:00:00Z", test.zip)
-		_, err := b.once(&discovery.Source{ResourceDump: b.URL + "/dump.xml"})
-		if _, ok := errors.AsType[*SourceError](err); !ok || !strings.Contains(err.Error(), test.says) {
-			t.Errorf("%s: the error is %v", test.name, err)
-		}
-		if n := b.home.Ledger.Counts().Files; n != 0 {
-			t.Errorf("%s: there are %d files", test.name, n)
-		}
+		t.Run(test.name, func(t *testing.T) {
+			b.dump("2026-01-01T00:00:00Z", test.zip)
+			_, err := b.run(&discovery.Source{ResourceDump: b.URL + "/dump.xml"})
+			if _, ok := errors.AsType[*SourceError](err); !ok || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("Run() with %s = %v, want a SourceError with %q", test.name, err, test.says)
+			}
+			if n := b.home.Ledger.Counts().Files; n != 0 {
+				t.Errorf("Counts().Files with %s = %d, want 0", test.name, n)
+			}
+		})
 	}
 
-	// A content that has more than the manifest says is not unpacked further.
-	b.dump("2026-01-01T00:00:00Z", zipOf(manifest(b.in("/bomb", "/bomb", "short")), zipped{"bomb", strings.Repeat(long, 20)}))
-	if left, err := b.once(&discovery.Source{ResourceDump: b.URL + "/dump.xml"}); err != nil || left.Resources != 1 {
-		t.Errorf("%+v is left, %v", left, err)
+	// Unpacking stops at the length in the manifest.
+	b.dump("2026-01-01T00:00:00Z", zipFiles(manifest(b.dumpEntry("/bomb", "/bomb", "short")), zipMember{"bomb", strings.Repeat(long, 20)}))
+	if left, err := b.run(&discovery.Source{ResourceDump: b.URL + "/dump.xml"}); err != nil || left.Resources != 1 {
+		t.Errorf("Run() = %+v, %v, want a backlog of 1", left, err)
 	}
-	// A package that is not the one of which the dump speaks is not read.
-	b.set("/p0.zip", zipOf(manifest(b.in("/x", "/x", "x")), zipped{"x", "x"}))
+	// A package with another hash than in the dump is not read.
+	b.set("/p0.zip", zipFiles(manifest(b.dumpEntry("/x", "/x", "x")), zipMember{"x", "x"}))
 	b.set("/dump.xml", document("resourcedump", "", `<url><loc>`+b.URL+`/p0.zip</loc><rs:md hash="md5:00"/></url>`))
-	if _, err := b.once(&discovery.Source{ResourceDump: b.URL + "/dump.xml"}); err == nil || !strings.Contains(err.Error(), "the source says md5:00") {
-		t.Errorf("the error is %v", err)
+	if _, err := b.run(&discovery.Source{ResourceDump: b.URL + "/dump.xml"}); err == nil || !strings.Contains(err.Error(), "want md5:00") {
+		t.Errorf("Run() = %v, want an error about the hash", err)
 	}
-	b.has("x", "")
-	// No more is unpacked than once the bytes of the ZIP file, however often the manifest names a
-	// member: the other contents come from their URLs.
+	b.wantFile("x", "")
+	// The unpacked members have at most the compressed bytes of the ZIP file, even if the manifest
+	// names a member repeatedly: the other contents are fetched from their URLs.
 	noise := make([]byte, 3000)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(noise) // it never fails
 	text := string(noise)
 	b.set("/n/b", text)
 	b.set("/n/c", text)
-	b.dump("2026-01-01T00:00:00Z", zipOf(manifest(b.in("/n/a", "/a", text), b.in("/n/b", "/a", text), b.in("/n/c", "/a", text), b.in("/n/d", "/d", "small")), zipped{"a", text}, zipped{"d", "small"}))
-	b.right(&discovery.Source{ResourceDump: b.URL + "/dump.xml"})
+	b.dump("2026-01-01T00:00:00Z", zipFiles(manifest(b.dumpEntry("/n/a", "/a", text), b.dumpEntry("/n/b", "/a", text), b.dumpEntry("/n/c", "/a", text), b.dumpEntry("/n/d", "/d", "small")), zipMember{"a", text}, zipMember{"d", "small"}))
+	b.mirror(&discovery.Source{ResourceDump: b.URL + "/dump.xml"})
 	for _, name := range []string{"a", "b", "c", "d"} {
-		if n, fetched := b.requests("/n/"+name), name == "b" || name == "c"; (n == 1) != fetched {
-			t.Errorf("there were %d requests for %s", n, name)
+		if n, fetched := b.requestCount("/n/"+name), name == "b" || name == "c"; (n == 1) != fetched {
+			t.Errorf("got %d requests for %s, want requests: %v", n, name, fetched)
 		}
 	}
 }
 
-// A package that broke off is gone on with, by the next run. Packages that were taken over
-// are not read again.
-func TestPackageBreaksOff(t *testing.T) {
-	b := newBench(t)
+// The next run resumes an interrupted package, and does not read applied packages again.
+func TestPackageInterrupted(t *testing.T) {
+	b := newFixture(t)
 	packages := []string{
-		zipOf(manifest(b.in("/a", "/a", "a")), zipped{"a", "a"}),
-		zipOf(manifest(b.in("/b", "/b", "b")), zipped{"b", "b"}),
+		zipFiles(manifest(b.dumpEntry("/a", "/a", "a")), zipMember{"a", "a"}),
+		zipFiles(manifest(b.dumpEntry("/b", "/b", "b")), zipMember{"b", "b"}),
 	}
 	b.dump("2026-01-01T00:00:00Z", packages...)
 	var ranges atomic.Int32
-	b.answers(func(w http.ResponseWriter, r *http.Request) {
+	b.handle(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path != "/p1.zip":
 			b.serve(w, r)
@@ -284,52 +285,52 @@ func TestPackageBreaksOff(t *testing.T) {
 		}
 	})
 	source := &discovery.Source{ResourceDump: b.URL + "/dump.xml"}
-	if _, err := b.once(source); err == nil {
-		t.Error("a package that broke off was read")
+	if _, err := b.run(source); err == nil {
+		t.Error("Run() with an interrupted package = nil, want an error")
 	}
-	b.has("a", "a")
-	b.has("b", "")
-	b.answers(func(w http.ResponseWriter, r *http.Request) {
+	b.wantFile("a", "a")
+	b.wantFile("b", "")
+	b.handle(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Range") != "" {
 			ranges.Add(1)
 		}
 		b.serve(w, r)
 	})
 	b.reopen(DirectoryOptions{MaxDelete: reconcile.Bound{}})
-	if left, err := b.once(source); err != nil || left.Resources != 0 {
-		t.Fatalf("%+v is left, %v", left, err)
+	if left, err := b.run(source); err != nil || left.Resources != 0 {
+		t.Fatalf("Run() = %+v, %v, want an empty backlog", left, err)
 	}
-	b.has("b", "b")
-	if n, again := ranges.Load(), b.requests("/p0.zip")-1; n != 1 || again != 0 {
-		t.Errorf("%d ranges were asked for, and package 0 was read %d times more", n, again)
+	b.wantFile("b", "b")
+	if n, again := ranges.Load(), b.requestCount("/p0.zip")-1; n != 1 || again != 0 {
+		t.Errorf("got %d range requests and %d more requests for package 0, want 1 and 0", n, again)
 	}
 }
 
-// A repair removes what the source lists no more, also if only one look was made before.
-func TestRepairsExtra(t *testing.T) {
-	b := newBench(t)
+// A repair removes resources that the source no longer lists, even after a single poll.
+func TestRepairExtra(t *testing.T) {
+	b := newFixture(t)
 	list := func(names ...string) {
 		var entries []string
 		for _, name := range names {
 			b.set(name, name)
-			entries = append(entries, fmt.Sprintf(`<url><loc>%s%s</loc><rs:md hash="%s"/></url>`, b.URL, name, sumOf(name)))
+			entries = append(entries, fmt.Sprintf(`<url><loc>%s%s</loc><rs:md hash="%s"/></url>`, b.URL, name, hashOf(name)))
 		}
 		b.set("/list.xml", document("resourcelist", `at="2026-01-04T00:00:00Z"`, entries...))
 	}
 	list("/a", "/b")
 	b.set("/changes.xml", document("changelist", `from="2026-01-01T00:00:00Z"`))
 	source := &discovery.Source{ResourceList: b.URL + "/list.xml", ChangeList: b.URL + "/changes.xml"}
-	b.right(source)
+	b.mirror(source)
 	list("/a")
 	n := 0
 	for p, err := range New(b.home, source, b.Directory, Options{HTTP: b.Client()}).Audit(t.Context(), b.Directory, AuditOptions{Repair: true}) {
 		if n++; err != nil || p.Kind != Extra || !p.Repaired {
-			t.Errorf("an audit finds %+v, %v", p, err)
+			t.Errorf("Audit() yields %+v, %v, want a repaired Extra", p, err)
 		}
 	}
 	if n != 1 {
-		t.Errorf("%d problems", n)
+		t.Errorf("got %d problems, want 1", n)
 	}
-	b.has("b", "")
-	b.proved(source)
+	b.wantFile("b", "")
+	b.wantInSync(source)
 }

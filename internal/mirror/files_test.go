@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"os"
 	"path/filepath"
@@ -13,9 +14,9 @@ import (
 	"github.com/rshub/rshub/internal/source/discovery"
 )
 
-// booked returns what an audit says of the files, if the bookkeeping has these entries, and
-// ends at a cursor.
-func (b *bench) booked(to feed.Cursor, entries ...feed.Entry) (found []string) {
+// auditFiles returns the problems of the files, given a bookkeeping with these entries up to a
+// cursor.
+func (b *fixture) auditFiles(to feed.Cursor, entries ...feed.Entry) (found []string) {
 	b.t.Helper()
 	own := inventory.New(inventory.NewMemory(), "demo", inventory.Options{Cache: inventory.NewCache(1 << 20)})
 	_, head, err := own.Load(b.t.Context())
@@ -32,7 +33,7 @@ func (b *bench) booked(to feed.Cursor, entries ...feed.Entry) (found []string) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	a := &auditRun{Mirror: &Mirror{home: b.home}, dir: b.Directory, expected: bookedState{own.Tree(root).State()}, yield: func(p Problem) error {
+	a := &auditRun{Mirror: &Mirror{home: b.home}, dir: b.Directory, expected: treeState{own.Tree(root).State()}, yield: func(p Problem) error {
 		found = append(found, string(p.Kind)+" "+p.Path)
 		return nil
 	}}
@@ -42,67 +43,69 @@ func (b *bench) booked(to feed.Cursor, entries ...feed.Entry) (found []string) {
 	return found
 }
 
-type bookedState struct{ *inventory.State }
+type treeState struct{ *inventory.State }
 
-func (s bookedState) All(ctx context.Context, prefix string) iter.Seq2[*feed.Entry, error] {
+func (s treeState) All(ctx context.Context, prefix string) iter.Seq2[*feed.Entry, error] {
 	return s.Walk(ctx, inventory.Prefix(prefix))
 }
 
-// An update was interrupted: some of its files are there, and the bookkeeping does not have
-// the update. These files are late, and not wrong, unless they are damaged.
-func TestInterruptedUpdate(t *testing.T) {
+// After an interrupted update, some of its files exist and the bookkeeping does not have it.
+// These files are ahead, and not wrong unless they are damaged.
+func TestAuditAfterInterruptedUpdate(t *testing.T) {
 	for _, hash := range []bool{true, false} {
-		b := newBench(t)
-		entry := func(name, text string) feed.Entry {
-			b.set(name, text)
-			e := b.entry(name, text)
-			if !hash {
-				e.Change.Hash = ""
+		t.Run(fmt.Sprintf("hashes %v", hash), func(t *testing.T) {
+			b := newFixture(t)
+			entry := func(name, text string) feed.Entry {
+				b.set(name, text)
+				e := b.entry(name, text)
+				if !hash {
+					e.Change.Hash = ""
+				}
+				return e
 			}
-			return e
-		}
-		first := []feed.Entry{entry("/a", "one"), entry("/b", "one"), entry("/c", "one")}
-		to := first[2].Cursor
-		b.apply(first...)
-		if found := b.booked(to, first...); len(found) > 0 {
-			t.Errorf("hashes %v: before, the audit finds %q", hash, found)
-		}
-		b.apply(entry("/a", "two"), entry("/d", "two"))
-		if found := b.booked(to, first...); len(found) > 0 {
-			t.Errorf("hashes %v: the audit finds %q", hash, found)
-		}
-		for _, name := range []string{"a", "d"} {
-			if err := os.WriteFile(filepath.Join(b.dir, name), []byte("too"), 0o666); err != nil {
-				t.Fatal(err)
+			first := []feed.Entry{entry("/a", "one"), entry("/b", "one"), entry("/c", "one")}
+			to := first[2].Cursor
+			b.apply(first...)
+			if found := b.auditFiles(to, first...); len(found) > 0 {
+				t.Errorf("with hashes %v: problems before the update = %q, want none", hash, found)
 			}
-		}
-		if found, want := b.booked(to, first...), []string{"damaged a"}; !slices.Equal(found, want) {
-			t.Errorf("hashes %v: the audit finds %q, want %q", hash, found, want)
-		}
+			b.apply(entry("/a", "two"), entry("/d", "two"))
+			if found := b.auditFiles(to, first...); len(found) > 0 {
+				t.Errorf("with hashes %v: problems = %q, want none", hash, found)
+			}
+			for _, name := range []string{"a", "d"} {
+				if err := os.WriteFile(filepath.Join(b.dir, name), []byte("too"), 0o666); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if found, want := b.auditFiles(to, first...), []string{"damaged a"}; !slices.Equal(found, want) {
+				t.Errorf("with hashes %v: problems = %q, want %q", hash, found, want)
+			}
+		})
 	}
 }
 
-// A file is not ahead of the bookkeeping because of a log that was lost: there its change had
-// a higher position, and was older.
-func TestFileOfLostLog(t *testing.T) {
-	b := newBench(t)
+// A file from a lost log is not ahead of the bookkeeping: its change had a higher position and
+// was older.
+func TestAuditFileOfLostLog(t *testing.T) {
+	b := newFixture(t)
 	b.set("/a", "lost")
 	lost := b.entry("/a", "lost")
 	b.apply(lost)
 	now := lost
-	now.Change.Hash = sumOf("now")
+	now.Change.Hash = hashOf("now")
 	now.Cursor = feed.Cursor{Position: lost.Position - 1, Micros: lost.Micros + 1}
-	if found, want := b.booked(now.Cursor, now), []string{"stale a"}; !slices.Equal(found, want) {
-		t.Errorf("the audit finds %q, want %q", found, want)
+	if found, want := b.auditFiles(now.Cursor, now), []string{"stale a"}; !slices.Equal(found, want) {
+		t.Errorf("problems = %q, want %q", found, want)
 	}
-	if found, want := b.booked(now.Cursor), []string{"extra a"}; !slices.Equal(found, want) {
-		t.Errorf("the audit finds %q, want %q", found, want)
+	if found, want := b.auditFiles(now.Cursor), []string{"extra a"}; !slices.Equal(found, want) {
+		t.Errorf("problems = %q, want %q", found, want)
 	}
 }
 
 // A file is missing if something else is in the place of its directory.
-func TestDirectoryIsReplaced(t *testing.T) {
-	b := newBench(t)
+func TestAuditReplacedDirectory(t *testing.T) {
+	b := newFixture(t)
 	var entries []feed.Entry
 	for _, name := range []string{"/file/a", "/link/a"} {
 		b.set(name, "text")
@@ -120,29 +123,29 @@ func TestDirectoryIsReplaced(t *testing.T) {
 	if err := os.Symlink(t.TempDir(), filepath.Join(b.dir, "link")); err != nil {
 		t.Skip(err)
 	}
-	found, want := b.booked(entries[1].Cursor, entries...), []string{"missing file/a", "missing link/a", "extra file", "extra link"}
+	found, want := b.auditFiles(entries[1].Cursor, entries...), []string{"missing file/a", "missing link/a", "extra file", "extra link"}
 	if !slices.Equal(found, want) {
-		t.Errorf("the audit finds %q, want %q", found, want)
+		t.Errorf("problems = %q, want %q", found, want)
 	}
 }
 
-// What a file system keeps for itself at the top is nothing of the mirror's.
-func TestLostAndFound(t *testing.T) {
-	b := newBench(t)
+// The lost+found directory of a file system is not part of the mirror.
+func TestAuditIgnoresLostFound(t *testing.T) {
+	b := newFixture(t)
 	if err := os.MkdirAll(filepath.Join(b.dir, "lost+found", "#1"), 0o777); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(b.dir, "lost+found", "#2"), nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if found := b.booked(feed.Cursor{}); len(found) > 0 {
-		t.Errorf("the audit finds %q", found)
+	if found := b.auditFiles(feed.Cursor{}); len(found) > 0 {
+		t.Errorf("problems = %q, want none", found)
 	}
 }
 
-// A directory may be removed while an audit looks for files: a running mirror does that.
-func TestDirectoryIsRemoved(t *testing.T) {
-	b := newBench(t)
+// A running mirror may remove a directory while an audit walks the files.
+func TestAuditDuringRemoval(t *testing.T) {
+	b := newFixture(t)
 	for _, name := range []string{"a", "b"} {
 		if err := os.MkdirAll(filepath.Join(b.dir, name), 0o777); err != nil {
 			t.Fatal(err)
@@ -158,10 +161,10 @@ func TestDirectoryIsRemoved(t *testing.T) {
 		}
 		found++
 		if err := os.Remove(filepath.Join(b.dir, "b")); err != nil || p.Path != "a/stranger" {
-			t.Errorf("%+v, %v", p, err)
+			t.Errorf("Audit() yields %+v, %v, want a/stranger", p, err)
 		}
 	}
 	if found != 1 {
-		t.Errorf("%d problems", found)
+		t.Errorf("got %d problems, want 1", found)
 	}
 }

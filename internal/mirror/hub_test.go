@@ -24,17 +24,17 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A followed is a set of a real hub, and a bench that mirrors what begins with its origin.
-type followed struct {
-	*bench
+// A hubFixture is a set of a real hub, and a fixture that mirrors the part of it at its origin.
+type hubFixture struct {
+	*fixture
 	*client.Client
 	hub    string
 	source *discovery.Source
 }
 
-func newFollowed(t *testing.T) *followed {
+func newHubFixture(t *testing.T) *hubFixture {
 	t.Helper()
-	f := &followed{bench: newBench(t), hub: localhub.Start(t).URL}
+	f := &hubFixture{fixture: newFixture(t), hub: localhub.Start(t).URL}
 	var err error
 	if f.Client, err = client.New(f.hub, client.Options{}); err != nil {
 		t.Fatal(err)
@@ -47,38 +47,38 @@ func newFollowed(t *testing.T) *followed {
 	return f
 }
 
-// publish gives the origin a file, and publishes that.
-func (f *followed) publish(name, text string) {
+// publish sets a file of the origin, and publishes the change.
+func (f *hubFixture) publish(name, text string) {
 	f.t.Helper()
 	c := resourcesync.Change{Loc: f.URL + name, Change: resourcesync.Deleted}
 	if text != "" {
 		f.set(name, text)
-		c.Change, c.Hash = resourcesync.Updated, sumOf(text)
+		c.Change, c.Hash = resourcesync.Updated, hashOf(text)
 	}
-	f.tell(c)
+	f.publishChanges(c)
 }
 
-func (f *followed) tell(changes ...resourcesync.Change) {
+func (f *hubFixture) publishChanges(changes ...resourcesync.Change) {
 	f.t.Helper()
 	if _, err := f.Publish(f.t.Context(), "demo", "", changes); err != nil {
 		f.t.Error(err)
 	}
 }
 
-// mirror mirrors once, and proves it.
-func (f *followed) mirror() {
+// mirror mirrors once, and audits the mirror.
+func (f *hubFixture) mirror() {
 	f.t.Helper()
-	m := New(f.home, f.source, f.Directory, Options{HTTP: f.bench.Client(), SourceTimeout: time.Minute, Prefix: f.URL})
+	m := New(f.home, f.source, f.Directory, Options{HTTP: f.fixture.Client(), SourceTimeout: time.Minute, Prefix: f.URL})
 	if left, err := m.Run(f.t.Context(), true); err != nil || left.Resources > 0 {
-		f.t.Fatalf("%+v is left, %v", left, err)
+		f.t.Fatalf("Run() = %+v, %v, want an empty backlog", left, err)
 	}
 	for p, err := range m.Audit(f.t.Context(), f.Directory, AuditOptions{}) {
-		f.t.Fatalf("an audit finds %+v, %v", p, err)
+		f.t.Fatalf("Audit() yields %+v, %v, want nothing", p, err)
 	}
 }
 
-// list makes the source's own list.
-func (f *followed) list(names ...string) {
+// list publishes the source's own list.
+func (f *hubFixture) list(names ...string) {
 	var entries []string
 	for _, name := range names {
 		entries = append(entries, `<url><loc>`+f.URL+name+`</loc></url>`)
@@ -87,15 +87,15 @@ func (f *followed) list(names ...string) {
 	f.source.ResourceList = f.URL + "/list.xml"
 }
 
-// The hub is told of a mirror that is right, and of no other.
-func TestTold(t *testing.T) {
+// Only an audit of a mirror that is in sync submits a proof to the hub.
+func TestAuditSubmitsProof(t *testing.T) {
 	t.Parallel()
-	f := newFollowed(t)
+	f := newHubFixture(t)
 	f.mirror()
 	audit := func(o AuditOptions, want string) {
 		t.Helper()
 		var noted []string
-		m := New(f.home, f.source, f.Directory, Options{HTTP: f.bench.Client(), SourceTimeout: time.Minute, Logf: func(format string, args ...any) { noted = append(noted, fmt.Sprintf(format, args...)) }})
+		m := New(f.home, f.source, f.Directory, Options{HTTP: f.fixture.Client(), SourceTimeout: time.Minute, Logf: func(format string, args ...any) { noted = append(noted, fmt.Sprintf(format, args...)) }})
 		for _, err := range m.Audit(t.Context(), f.Directory, o) {
 			if err != nil {
 				t.Fatal(err)
@@ -113,7 +113,7 @@ func TestTold(t *testing.T) {
 			got += p.Name + " " + p.Compared + ";"
 		}
 		if got != want || len(noted) > 0 {
-			t.Errorf("the hub has the proofs %q, want %q; noted is %q", got, want, noted)
+			t.Errorf("proofs of the hub = %q, want %q; log: %q", got, want, noted)
 		}
 	}
 	audit(AuditOptions{}, "")
@@ -126,40 +126,41 @@ func TestTold(t *testing.T) {
 	audit(AuditOptions{Name: "repaired", Repair: true}, "repaired position;first position;")
 }
 
-// A breaking is a Sink that breaks the next request to the hub.
-type breaking struct{ next atomic.Bool }
+// A failingSink is a Sink that makes the next request to the hub fail.
+type failingSink struct{ next atomic.Bool }
 
-func (b *breaking) Apply(context.Context, []feed.Entry) error {
+func (b *failingSink) Apply(context.Context, []feed.Entry) error {
 	b.next.Store(true)
 	return nil
 }
 
-func (*breaking) Retry(context.Context, bool) (Backlog, error) { return Backlog{}, nil }
+func (*failingSink) Retry(context.Context, bool) (Backlog, error) { return Backlog{}, nil }
 
-func (b *breaking) RoundTrip(r *http.Request) (*http.Response, error) {
+func (b *failingSink) RoundTrip(r *http.Request) (*http.Response, error) {
 	if b.next.Swap(false) {
 		return nil, errors.New("broken")
 	}
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// However long the work on an update takes, the hub may fail once after it.
-func TestPatienceBeginsWithAFailure(t *testing.T) {
+// The SourceTimeout starts at the first failure of the hub, however long an update has taken
+// before.
+func TestSourceTimeoutStartsAtFailure(t *testing.T) {
 	t.Parallel()
-	f := newFollowed(t)
-	b := &breaking{}
+	f := newHubFixture(t)
+	b := &failingSink{}
 	hub := &http.Client{Transport: b}
 	noted := 0
 	o := Options{HTTP: hub, SourceTimeout: time.Nanosecond, Hub: client.Options{HTTP: hub, OnRetry: func(error, time.Duration) { noted++ }}}
 	if _, err := New(f.home, f.source, b, o).Run(t.Context(), true); err != nil || noted == 0 {
-		t.Errorf("Run = %v after %d failures", err, noted)
+		t.Errorf("Run() = %v after %d failures, want nil after at least one", err, noted)
 	}
 }
 
-// An audit waits as long as Patience for a hub that is away.
-func TestPatienceOfAnAudit(t *testing.T) {
+// An audit waits SourceTimeout for an unavailable hub.
+func TestSourceTimeoutOfAudit(t *testing.T) {
 	t.Parallel()
-	f := newFollowed(t)
+	f := newHubFixture(t)
 	f.mirror()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -170,43 +171,43 @@ func TestPatienceOfAnAudit(t *testing.T) {
 		failed = err
 	}
 	if _, ok := errors.AsType[*SourceError](failed); !ok || ctx.Err() != nil {
-		t.Errorf("Audit = %v", failed)
+		t.Errorf("Audit() = %v, want a SourceError", failed)
 	}
 }
 
-// What is deleted while the source's list is read is in no baseline of a hub that does not
-// know all resources.
-func TestDeletedMeanwhile(t *testing.T) {
+// A resource that is deleted while the source's list is read is in no baseline of a hub that
+// does not know all resources.
+func TestDeletedWhileListIsRead(t *testing.T) {
 	t.Parallel()
-	for name, meanwhile := range map[string]func(f *followed){
-		"the log has it": func(f *followed) {
+	for name, meanwhile := range map[string]func(f *hubFixture){
+		"deletion is in the log": func(f *hubFixture) {
 			f.publish("/old", "")
-			var others []resourcesync.Change // so many that the next baseline is as of a later cursor
+			var others []resourcesync.Change // enough for a baseline at a later cursor
 			for i := range 3_000 {
 				others = append(others, resourcesync.Change{Loc: fmt.Sprint("urn:", i), Change: resourcesync.Updated})
 			}
-			f.tell(others...)
-			testutil.Until(f.t, "a baseline has it", func() bool {
+			f.publishChanges(others...)
+			testutil.Until(f.t, "the baseline has the changes", func() bool {
 				for page, err := range f.Baseline(f.t.Context(), "demo", client.BaselineOptions{Limit: 1}) {
 					return err == nil && page.Next.Position > 3_000
 				}
 				return false
 			})
 		},
-		"the log was lost": func(f *followed) {
+		"log is lost": func(f *hubFixture) {
 			servertest.Do(f.t, http.MethodDelete, f.hub+"/sets/demo", "")
 			f.publish("/newer", "newer")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFollowed(t)
+			f := newHubFixture(t)
 			f.set("/old", "old")
 			f.set("/same", "same")
 			f.list("/old", "/same")
-			f.source.ChangeList = "" // the list is read once
+			f.source.ChangeList = "" // without changes, so the list is read once
 			var once sync.Once
-			f.answers(func(w http.ResponseWriter, r *http.Request) {
+			f.handle(func(w http.ResponseWriter, r *http.Request) {
 				f.serve(w, r)
 				if r.URL.Path != "/list.xml" {
 					return
@@ -217,66 +218,65 @@ func TestDeletedMeanwhile(t *testing.T) {
 				})
 			})
 			f.mirror()
-			f.has("same", "same")
-			f.has("old", "")
+			f.wantFile("same", "same")
+			f.wantFile("old", "")
 			if _, lost := f.files["/newer"]; lost {
-				f.has("newer", "newer")
+				f.wantFile("newer", "newer")
 				f.publish("/new", "new")
 				f.mirror()
 			}
-			f.has("new", "new")
+			f.wantFile("new", "new")
 		})
 	}
 }
 
-// A hub that does not know all resources, and whose log does not reach back to the mirror any
-// more, cannot say what was deleted meanwhile: the source's list is read again, also by a mirror
-// that was killed when it should have begun to.
-func TestListIsReadAfterAGap(t *testing.T) {
+// If the log starts after the mirror's cursor, a hub that does not know all resources cannot
+// name the deletions: the source's list is read again, even after a crash before that.
+func TestListIsReadAfterGap(t *testing.T) {
 	t.Parallel()
-	for name, killed := range map[string]bool{"at once": false, "after a kill": true} {
+	for name, killed := range map[string]bool{"immediately": false, "after a crash": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFollowed(t)
+			f := newHubFixture(t)
 			f.set("/old", "old")
 			f.set("/same", "same")
 			f.list("/old", "/same")
 			f.source.ChangeList = ""
 			f.publish("/known", "known")
 			f.mirror()
-			f.has("old", "old")
-			f.has("known", "known")
+			f.wantFile("old", "old")
+			f.wantFile("known", "known")
 			f.publish("/old", "")
 			f.publish("/known", "")
 			f.list("/same")
 			f.set("/list.xml", strings.Replace(f.files["/list.xml"], "2026-01-04T00:00:00Z", time.Now().UTC().Format(time.RFC3339Nano), 1))
-			servertest.Do(t, http.MethodDelete, f.hub+"/sets/demo", "") // the log is lost, and with it the deletion
+			servertest.Do(t, http.MethodDelete, f.hub+"/sets/demo", "") // the deletion is lost with the log
 			f.publish("/new", "new")
-			f.requests("/list.xml")
+			f.requestCount("/list.xml")
 			if killed {
-				f.killedAt("the baseline is complete")
-				f.has("new", "new")
+				f.crashAt("baseline is complete")
+				f.wantFile("new", "new")
 			}
 			f.mirror()
-			f.has("old", "")
-			f.has("known", "")
-			f.has("same", "same")
-			f.has("new", "new")
-			f.requests("/list.xml")
+			f.wantFile("old", "")
+			f.wantFile("known", "")
+			f.wantFile("same", "same")
+			f.wantFile("new", "new")
+			f.requestCount("/list.xml")
 			f.mirror()
-			if n := f.requests("/list.xml"); n != 0 {
-				t.Errorf("the list was asked for %d times although nothing is missing", n)
+			if n := f.requestCount("/list.xml"); n != 0 {
+				t.Errorf("got %d requests for the list, want 0", n)
 			}
 		})
 	}
 }
 
-// killedAt mirrors until a note begins with some words, and does nothing after that.
-func (f *followed) killedAt(words string) {
+// crashAt mirrors until a log message starts with a prefix, and then panics.
+func (f *hubFixture) crashAt(words string) {
 	f.t.Helper()
 	defer func() {
 		if recover() != words {
-			f.t.Errorf("the mirror never notes %q", words)
+			f.t.Errorf("the mirror did not log %q", words)
 		}
 	}()
 	note := func(format string, _ ...any) {
@@ -284,6 +284,6 @@ func (f *followed) killedAt(words string) {
 			panic(words)
 		}
 	}
-	_, err := New(f.home, f.source, f.Directory, Options{HTTP: f.bench.Client(), Prefix: f.URL, Logf: note}).Run(f.t.Context(), true)
-	f.t.Error("Run ended:", err)
+	_, err := New(f.home, f.source, f.Directory, Options{HTTP: f.fixture.Client(), Prefix: f.URL, Logf: note}).Run(f.t.Context(), true)
+	f.t.Error("Run() returned", err)
 }

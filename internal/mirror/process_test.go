@@ -15,9 +15,9 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// As many files as are made durable together come into their places, and nothing is left.
-func TestCommitOfMany(t *testing.T) {
-	b := newBench(t)
+// With enough files for syncAll, all files are installed and no temporary files remain.
+func TestCommitManyFiles(t *testing.T) {
+	b := newFixture(t)
 	const n = 3 * minSyncAll
 	name := func(i int) string { return fmt.Sprintf("/d%d/%d", i%(minSyncAll+5), i) }
 	for _, text := range []string{"old", "new"} {
@@ -30,20 +30,20 @@ func TestCommitOfMany(t *testing.T) {
 	}
 	for i := range n {
 		if got, err := os.ReadFile(filepath.Join(b.dir, name(i))); err != nil || string(got) != "new" {
-			t.Errorf("%s has %q, %v", name(i), got, err)
+			t.Errorf("file %s = %q, %v, want %q", name(i), got, err, "new")
 		}
 	}
 	if left, err := os.ReadDir(filepath.Join(b.dir, filepath.FromSlash(home.Parts))); err != nil || len(left) > 0 {
-		t.Errorf("%v is left, %v", left, err)
+		t.Errorf("temporary files = %v, %v, want none", left, err)
 	}
 	if c := b.home.Ledger.Counts(); c.Files != n || c.Failures != 0 {
-		t.Errorf("%+v", c)
+		t.Errorf("Counts() = %+v, want %d files and no failures", c, n)
 	}
 }
 
-// What came before an Apply is interrupted is whole, or it is not there at all.
-func TestInterruptedApply(t *testing.T) {
-	b := newBench(t)
+// After an interrupted Apply, each file is complete or does not exist.
+func TestApplyInterrupted(t *testing.T) {
+	b := newFixture(t)
 	const n = 3 * minSyncAll
 	var all []feed.Entry
 	for i := range n {
@@ -70,16 +70,16 @@ func TestInterruptedApply(t *testing.T) {
 		if err == nil && string(got) == "text" {
 			whole++
 		} else if !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%d has %q, %v", i, got, err)
+			t.Errorf("file %d = %q, %v, want the whole text or no file", i, got, err)
 		}
 	}
 	if c := b.home.Ledger.Counts(); c.Files != whole || whole == n {
-		t.Errorf("%d files are there, and the ledger has %d", whole, c.Files)
+		t.Errorf("got %d files and %d records, want as many records as files, fewer than %d", whole, c.Files, n)
 	}
 	b.reopen(DirectoryOptions{})
 	b.apply(all...)
 	if c := b.home.Ledger.Counts(); c.Files != n {
-		t.Errorf("%d files are there in the end", c.Files)
+		t.Errorf("Counts().Files in the end = %d, want %d", c.Files, n)
 	}
 }
 
@@ -87,7 +87,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func TestMixed(t *testing.T) {
+func TestInterleaveHosts(t *testing.T) {
 	var entries []feed.Entry
 	for _, loc := range []string{"http://a/1", "http://a/2", "http://a/3", "http://b/1", "http://c/1", "http://b/2"} {
 		entries = append(entries, feed.Entry{Change: resourcesync.Change{Loc: loc}})
@@ -97,6 +97,6 @@ func TestMixed(t *testing.T) {
 		got = append(got, e.Change.Loc[7:])
 	}
 	if want := []string{"a/1", "b/1", "c/1", "a/2", "b/2", "a/3"}; !slices.Equal(got, want) {
-		t.Errorf("mixed: %v", got)
+		t.Errorf("interleaveHosts() = %v, want %v", got, want)
 	}
 }

@@ -15,16 +15,16 @@ import (
 	"github.com/rshub/rshub/internal/testutil"
 )
 
-// An audit beside a mirror that runs finds what is wrong, and leaves nothing.
-func TestBeside(t *testing.T) {
+// An audit of a running mirror finds a damaged file, and leaves no files behind.
+func TestAuditOfRunningMirror(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	b.set("/a", "a")
 	b.set("/b", "b")
-	b.set("/list.xml", document("resourcelist", `at="2026-01-04T00:00:00Z"`, `<url><loc>`+b.URL+`/a</loc><rs:md hash="`+sumOf("a")+`"/></url>`,
-		`<url><loc>`+b.URL+`/b</loc><rs:md hash="`+sumOf("b")+`"/></url>`))
+	b.set("/list.xml", document("resourcelist", `at="2026-01-04T00:00:00Z"`, `<url><loc>`+b.URL+`/a</loc><rs:md hash="`+hashOf("a")+`"/></url>`,
+		`<url><loc>`+b.URL+`/b</loc><rs:md hash="`+hashOf("b")+`"/></url>`))
 	source := &discovery.Source{ResourceList: b.URL + "/list.xml"}
-	b.right(source)
+	b.mirror(source)
 	if err := os.WriteFile(filepath.Join(b.dir, "a"), []byte("damaged"), 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -66,16 +66,16 @@ func TestBeside(t *testing.T) {
 		found = append(found, p)
 	}
 	if len(found) != 1 || found[0].Kind != Damaged || found[0].Path != "a" {
-		t.Errorf("the audit finds %+v", found)
+		t.Errorf("Audit() yields %+v, want the damaged file a", found)
 	}
 	if err := copied.Close(); err != nil {
 		t.Error(err)
 	}
-	testutil.Until(t, "nothing is left of the audits", func() bool {
+	testutil.Until(t, "the files of the audits are removed", func() bool {
 		left, err := os.ReadDir(filepath.Join(b.dir, ".rsmirror/audits"))
 		return err == nil && len(left) == 0
 	})
 	if _, err := os.Stat(killed); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("what a killed audit left: %v", err)
+		t.Errorf("Stat() of the files of a killed audit = %v, want ErrNotExist", err)
 	}
 }

@@ -24,8 +24,8 @@ import (
 
 const content = "the content of a resource"
 
-// A bench is a server with one content, and a Fetcher.
-type bench struct {
+// A fixture is a server with one content, and a Fetcher.
+type fixture struct {
 	*httptest.Server
 	t        *testing.T
 	file     *os.File
@@ -34,13 +34,14 @@ type bench struct {
 	last     atomic.Pointer[http.Request]
 }
 
-// newBench returns a bench. answer answers request n, from 1; false: the content is sent.
-func newBench(t *testing.T, o Options, answer func(n int, w http.ResponseWriter, r *http.Request) bool) *bench {
-	b := &bench{t: t}
+// newFixture returns a fixture. handle is called with the number of each request, from 1. If it
+// returns false, the server sends the content.
+func newFixture(t *testing.T, o Options, handle func(n int, w http.ResponseWriter, r *http.Request) bool) *fixture {
+	b := &fixture{t: t}
 	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := int(b.requests.Add(1))
 		b.last.Store(r)
-		if answer != nil && answer(n, w, r) {
+		if handle != nil && handle(n, w, r) {
 			return
 		}
 		w.Header().Set("ETag", `"1"`)
@@ -60,29 +61,29 @@ func newBench(t *testing.T, o Options, answer func(n int, w http.ResponseWriter,
 	return b
 }
 
-func (b *bench) change() *resourcesync.Change { return &resourcesync.Change{Loc: b.URL + "/a"} }
+func (b *fixture) change() *resourcesync.Change { return &resourcesync.Change{Loc: b.URL + "/a"} }
 
-func (b *bench) get(w Request) (*Result, error) {
+func (b *fixture) get(w Request) (*Result, error) {
 	if w.Change == nil {
 		w.Change = b.change()
 	}
 	return b.fetcher.Get(b.t.Context(), w, b.file)
 }
 
-// right fails the test unless the content came.
-func (b *bench) right(got *Result, err error) {
+// wantContent fails the test unless Get returned the content.
+func (b *fixture) wantContent(got *Result, err error) {
 	b.t.Helper()
 	text, rerr := os.ReadFile(b.file.Name())
 	if err != nil || rerr != nil || string(text) != content || got.Size != int64(len(content)) || got.SHA256 != fmt.Sprintf("%x", sha256.Sum256([]byte(content))) {
-		b.t.Errorf("Get = %+v, %v, and the file has %.60q", got, err, text)
+		b.t.Errorf("Get() = %+v, %v, file %.60q, want the content %q", got, err, text, content)
 	}
 }
 
-func fails(t *testing.T, err error, with string) *Failure {
+func wantFailure(t *testing.T, err error, text string) *Failure {
 	t.Helper()
 	f, ok := errors.AsType[*Failure](err)
-	if !ok || !strings.Contains(err.Error(), with) {
-		t.Fatalf("the error is %v, and ought to be a Failure with %q", err, with)
+	if !ok || !strings.Contains(err.Error(), text) {
+		t.Fatalf("Get() = %v, want a Failure with %q", err, text)
 	}
 	return f
 }
@@ -94,23 +95,23 @@ func length(n int) *int64 {
 
 func TestHashes(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, Options{}, nil)
+	b := newFixture(t, Options{}, nil)
 	text := []byte(content)
 	good := fmt.Sprintf("md5:%x SHA256:%X sha-512:%x crc:12", md5.Sum(text), sha256.Sum256(text), sha512.Sum512(text))
 	c := b.change()
 	c.Hash, c.Length = good, length(len(content))
-	b.right(b.get(Request{Change: c}))
+	b.wantContent(b.get(Request{Change: c}))
 	for _, bad := range []string{"md5:00", "sha-256:00", good + " sha-1:00"} {
 		c.Hash = bad
 		b.requests.Store(0)
 		_, err := b.get(Request{Change: c})
-		fails(t, err, "the source says")
+		wantFailure(t, err, "want")
 		if n := b.requests.Load(); n != 2 || b.last.Load().Header.Get("Cache-Control") != "no-cache" {
-			t.Errorf("%d requests for a content that is wrong; the last ought to be past all caches", n)
+			t.Errorf("got %d requests for a wrong content, want 2, the last with no-cache", n)
 		}
 	}
 	if s := NewSum("crc:12 x"); s.HasHash() || s.Check(nil) != nil {
-		t.Error("an unknown hash was verified")
+		t.Error("HasHash() of unknown hashes = true, want false")
 	}
 }
 
@@ -124,32 +125,32 @@ func TestLengths(t *testing.T) {
 		}
 		return true
 	}
-	b := newBench(t, Options{MaxSize: 1 << 20}, endless)
+	b := newFixture(t, Options{MaxSize: 1 << 20}, endless)
 	_, err := b.get(Request{})
-	fails(t, err, "are allowed")
+	wantFailure(t, err, "the maximum size")
 	if info, _ := b.file.Stat(); info.Size() > 1<<20+1 {
-		t.Errorf("%d bytes were written", info.Size())
+		t.Errorf("got %d written bytes, want at most one more than 1 MiB", info.Size())
 	}
 	c := b.change()
 	c.Length = length(100)
 	_, err = b.get(Request{Change: c})
-	fails(t, err, "the source says")
+	wantFailure(t, err, "the length that the source names")
 	c.Length = length(2 << 20)
 	b.requests.Store(0)
 	_, err = b.get(Request{Change: c})
-	fails(t, err, "at most")
+	wantFailure(t, err, "at most")
 	if b.requests.Load() > 0 {
-		t.Error("what is too large was asked for")
+		t.Error("got a request for a content that is too large")
 	}
-	b = newBench(t, Options{}, nil)
+	b = newFixture(t, Options{}, nil)
 	c = b.change()
 	c.Length = length(len(content) + 1)
 	_, err = b.get(Request{Change: c})
-	fails(t, err, "bytes")
+	wantFailure(t, err, "bytes")
 }
 
-// cut sends the beginning of the content, or, with the tag "0", of an older one.
-func cut(w http.ResponseWriter, tag string) {
+// sendPart sends the start of the content, or with the tag "0" of an older one, and aborts.
+func sendPart(w http.ResponseWriter, tag string) {
 	begin := content[:10]
 	if tag == `"0"` {
 		begin = "0123456789"
@@ -163,64 +164,68 @@ func cut(w http.ResponseWriter, tag string) {
 	panic(http.ErrAbortHandler)
 }
 
-func TestBrokenOff(t *testing.T) {
+func TestResume(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct{ tag, asks string }{
-		{`"1"`, "bytes=10-"}, // the rest is asked for
-		{`W/"1"`, ""},        // a weak tag does not say that the bytes are the same
-		{`"0"`, "bytes=10-"}, // it has changed since: If-Range gives all of it
+	for _, test := range []struct{ tag, wantRange string }{
+		{`"1"`, "bytes=10-"}, // the rest is requested
+		{`W/"1"`, ""},        // a weak tag does not prove that the bytes are the same
+		{`"0"`, "bytes=10-"}, // it has changed since: If-Range returns all of it
 		{"", ""},
 	} {
-		b := newBench(t, Options{}, func(n int, w http.ResponseWriter, _ *http.Request) bool {
-			if n == 1 {
-				cut(w, test.tag)
+		t.Run(test.tag, func(t *testing.T) {
+			b := newFixture(t, Options{}, func(n int, w http.ResponseWriter, _ *http.Request) bool {
+				if n == 1 {
+					sendPart(w, test.tag)
+				}
+				return false
+			})
+			b.wantContent(b.get(Request{}))
+			if got := b.last.Load().Header.Get("Range"); got != test.wantRange || b.requests.Load() != 2 {
+				t.Errorf("after an interruption with ETag %s: %d requests, Range %q, want 2, %q", test.tag, b.requests.Load(), got, test.wantRange)
 			}
-			return false
 		})
-		b.right(b.get(Request{}))
-		if got := b.last.Load().Header.Get("Range"); got != test.asks || b.requests.Load() != 2 {
-			t.Errorf("after a break with ETag %s: %d requests, Range %q, not %q", test.tag, b.requests.Load(), got, test.asks)
-		}
 	}
 }
 
-// An answer may have less than what was asked for, or the rest of another content, if its server
-// does not know If-Range. It is not the end of the content then, even if nobody knows a length or
-// a hash.
-func TestPartOfTheRest(t *testing.T) {
+// A response may have less than the requested rest, or the rest of another content if the server
+// ignores If-Range. It is then not taken as the end of the content, even without a length or a
+// hash.
+func TestResumeWithWrongRange(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ ranges, part, tag string }{
 		{"bytes 10-14/25", `"1"`, `"1"`}, {"bytes 10-14/*", `"1"`, `"1"`}, {"bytes 9-24/25", `"1"`, `"1"`},
 		{"bytes 10-24/25", `"0"`, `"1"`}, {"bytes 10-24/25", `"0"`, ""},
 	} {
-		b := newBench(t, Options{}, func(n int, w http.ResponseWriter, _ *http.Request) bool {
-			switch n {
-			case 1:
-				cut(w, test.part)
-			case 2:
-				var from, to int
-				_, _ = fmt.Sscanf(test.ranges, "bytes %d-%d", &from, &to)
-				w.Header().Set("Content-Range", test.ranges)
-				if test.tag != "" {
-					w.Header().Set("ETag", test.tag)
+		t.Run(test.ranges+" "+test.tag, func(t *testing.T) {
+			b := newFixture(t, Options{}, func(n int, w http.ResponseWriter, _ *http.Request) bool {
+				switch n {
+				case 1:
+					sendPart(w, test.part)
+				case 2:
+					var from, to int
+					_, _ = fmt.Sscanf(test.ranges, "bytes %d-%d", &from, &to)
+					w.Header().Set("Content-Range", test.ranges)
+					if test.tag != "" {
+						w.Header().Set("ETag", test.tag)
+					}
+					w.WriteHeader(http.StatusPartialContent)
+					_, _ = io.WriteString(w, content[from:to+1])
+					return true
 				}
-				w.WriteHeader(http.StatusPartialContent)
-				_, _ = io.WriteString(w, content[from:to+1])
-				return true
-			}
-			return false
+				return false
+			})
+			b.wantContent(b.get(Request{}))
 		})
-		b.right(b.get(Request{}))
 	}
 }
 
-// A part that is left over is gone on with, also by another Fetcher.
-func TestPart(t *testing.T) {
+// Another Fetcher can resume a part.
+func TestResumePart(t *testing.T) {
 	t.Parallel()
 	var well atomic.Bool
-	b := newBench(t, Options{Attempts: 2}, func(_ int, w http.ResponseWriter, r *http.Request) bool {
+	b := newFixture(t, Options{Attempts: 2}, func(_ int, w http.ResponseWriter, r *http.Request) bool {
 		if !well.Load() && r.Header.Get("Range") == "" {
-			cut(w, `"1"`)
+			sendPart(w, `"1"`)
 		}
 		if !well.Load() {
 			panic(http.ErrAbortHandler)
@@ -228,47 +233,49 @@ func TestPart(t *testing.T) {
 		return false
 	})
 	_, err := b.get(Request{})
-	f := fails(t, err, "")
+	f := wantFailure(t, err, "")
 	if f.Part == nil || f.Part.URL != b.URL+"/a" {
-		t.Fatalf("the part is %+v", f.Part)
+		t.Fatalf("Part = %+v, want one of %s/a", f.Part, b.URL)
 	}
 	well.Store(true)
 	b.fetcher = New(Options{Client: b.Client()})
-	b.right(b.get(Request{Part: f.Part}))
+	b.wantContent(b.get(Request{Part: f.Part}))
 	if got := b.last.Load().Header.Get("Range"); got != "bytes=10-" {
-		t.Errorf("Range %q", got)
+		t.Errorf("Range = %q, want %q", got, "bytes=10-")
 	}
 }
 
 func TestUnchanged(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, Options{}, nil)
+	b := newFixture(t, Options{}, nil)
 	got, err := b.get(Request{ETag: `"1"`})
 	if err != nil || !got.Unchanged {
-		t.Errorf("Get = %+v, %v", got, err)
+		t.Errorf("Get() = %+v, %v, want Unchanged", got, err)
 	}
-	b.right(b.get(Request{ETag: `"0"`}))
+	b.wantContent(b.get(Request{ETag: `"0"`}))
 }
 
 func TestStatuses(t *testing.T) {
 	t.Parallel()
 	for status, requests := range map[int]int32{404: 1, 410: 1, 403: 1, 500: 3, 502: 3, 304: 1, 206: 1} {
-		b := newBench(t, Options{}, func(_ int, w http.ResponseWriter, _ *http.Request) bool {
-			w.WriteHeader(status)
-			return true
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
+			b := newFixture(t, Options{}, func(_ int, w http.ResponseWriter, _ *http.Request) bool {
+				w.WriteHeader(status)
+				return true
+			})
+			_, err := b.get(Request{})
+			wantFailure(t, err, strconv.Itoa(status))
+			if n := b.requests.Load(); n != requests {
+				t.Errorf("got %d requests after status %d, want %d", n, status, requests)
+			}
 		})
-		_, err := b.get(Request{})
-		fails(t, err, strconv.Itoa(status))
-		if n := b.requests.Load(); n != requests {
-			t.Errorf("%d: %d requests, not %d", status, n, requests)
-		}
 	}
 }
 
 func TestRedirects(t *testing.T) {
 	t.Parallel()
 	var most atomic.Int32
-	b := newBench(t, Options{Attempts: 1}, func(n int, w http.ResponseWriter, r *http.Request) bool {
+	b := newFixture(t, Options{Attempts: 1}, func(n int, w http.ResponseWriter, r *http.Request) bool {
 		if n <= int(most.Load()) {
 			http.Redirect(w, r, "/"+strconv.Itoa(n), http.StatusFound)
 			return true
@@ -276,19 +283,19 @@ func TestRedirects(t *testing.T) {
 		return false
 	})
 	most.Store(5)
-	b.right(b.get(Request{}))
+	b.wantContent(b.get(Request{}))
 	b.requests.Store(0)
 	most.Store(1000)
 	_, err := b.get(Request{})
-	fails(t, err, "redirects")
+	wantFailure(t, err, "redirects")
 	if n := b.requests.Load(); n != 6 {
-		t.Errorf("a redirect that never ends was followed %d times", n)
+		t.Errorf("got %d requests for an endless redirect, want 6", n)
 	}
 }
 
-// The host to which a redirect leads has its own bound and its own pauses, and gets no
-// password of the first one.
-func TestRedirectedHost(t *testing.T) {
+// The target of a redirect has its own limit and its own pauses, and does not get the password
+// of the first host.
+func TestRedirectTargetHasOwnLimits(t *testing.T) {
 	t.Parallel()
 	var now, most, refused atomic.Int32
 	var password atomic.Bool
@@ -339,22 +346,22 @@ func TestRedirectedHost(t *testing.T) {
 		}
 	}
 	if n := most.Load(); n > 2 {
-		t.Errorf("%d requests were under way at the host to which all redirects lead", n)
+		t.Errorf("got %d concurrent requests to the target of all redirects, want at most 2", n)
 	}
 	if password.Load() {
-		t.Error("a host got a password that is not its own")
+		t.Error("the target of a redirect got the password of another host")
 	}
 	for i := range servers {
-		fails(t, get(i, "/busy"), map[bool]string{true: "429", false: "asks to wait"}[i == 0])
+		wantFailure(t, get(i, "/busy"), map[bool]string{true: "429", false: "asks to wait"}[i == 0])
 	}
 	if n := refused.Load(); n != 1 {
-		t.Errorf("a host that asked to wait was asked %d times, by redirects", n)
+		t.Errorf("got %d requests to a paused host through redirects, want 1", n)
 	}
 }
 
 func TestBusyHost(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, Options{}, func(n int, w http.ResponseWriter, _ *http.Request) bool {
+	b := newFixture(t, Options{}, func(n int, w http.ResponseWriter, _ *http.Request) bool {
 		if n > 1 {
 			return false
 		}
@@ -363,29 +370,29 @@ func TestBusyHost(t *testing.T) {
 		return true
 	})
 	began := time.Now()
-	b.right(b.get(Request{}))
+	b.wantContent(b.get(Request{}))
 	if took := time.Since(began); took < 900*time.Millisecond {
-		t.Errorf("the host was asked again after %v", took)
+		t.Errorf("got a second request after %v, want at least 900ms", took)
 	}
 
-	b = newBench(t, Options{}, func(_ int, w http.ResponseWriter, _ *http.Request) bool {
+	b = newFixture(t, Options{}, func(_ int, w http.ResponseWriter, _ *http.Request) bool {
 		w.Header().Set("Retry-After", "1000")
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return true
 	})
 	_, err := b.get(Request{})
-	if f := fails(t, err, "asks to wait"); f.RetryAfter < 900*time.Second || f.RetryAfter > 1000*time.Second {
-		t.Errorf("another try is of use after %v", f.RetryAfter)
+	if f := wantFailure(t, err, "asks to wait"); f.RetryAfter < 900*time.Second || f.RetryAfter > 1000*time.Second {
+		t.Errorf("RetryAfter = %v, want 900 s to 1000 s", f.RetryAfter)
 	}
 	if _, err = b.get(Request{}); b.requests.Load() != 1 {
-		t.Errorf("the host was asked %d times; %v", b.requests.Load(), err)
+		t.Errorf("got %d requests to a paused host, %v, want 1", b.requests.Load(), err)
 	}
 }
 
-func TestStalled(t *testing.T) {
+func TestStallTimeout(t *testing.T) {
 	t.Parallel()
 	end := make(chan struct{})
-	b := newBench(t, Options{StallTimeout: time.Second, Attempts: 1}, func(n int, w http.ResponseWriter, r *http.Request) bool {
+	b := newFixture(t, Options{StallTimeout: time.Second, Attempts: 1}, func(n int, w http.ResponseWriter, r *http.Request) bool {
 		if n == 2 {
 			_, _ = w.Write([]byte("x"))
 			_ = http.NewResponseController(w).Flush()
@@ -398,15 +405,15 @@ func TestStalled(t *testing.T) {
 	})
 	defer close(end)
 	_, err := b.get(Request{})
-	fails(t, err, "no answer")
+	wantFailure(t, err, "no response")
 	_, err = b.get(Request{})
-	fails(t, err, "less than 1 KiB")
+	wantFailure(t, err, "less than 1 KiB")
 	_, err = b.get(Request{Timeout: 10 * time.Millisecond})
-	fails(t, err, "")
+	wantFailure(t, err, "")
 }
 
-// No more requests are under way than allowed, and none is lost.
-func TestBounds(t *testing.T) {
+// Requests stay within the limits, and none is lost.
+func TestConcurrencyLimits(t *testing.T) {
 	t.Parallel()
 	var now, most atomic.Int32
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -438,13 +445,13 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	if n := most.Load(); n > 5 || n < 2 {
-		t.Errorf("%d requests were under way at once", n)
+		t.Errorf("got %d concurrent requests, want 2 to 5", n)
 	}
 }
 
-// A source whose contents are at ever more hosts takes no memory for those that were asked before,
-// whatever they answered. One that asked for a pause is not forgotten before its end.
-func TestForgetsHosts(t *testing.T) {
+// The memory for hosts is bounded, whatever they respond. A paused host is remembered until its
+// pause ends.
+func TestHostsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHostLimits(1, 1)
 		busy := func(name, after string) {
@@ -462,23 +469,23 @@ func TestForgetsHosts(t *testing.T) {
 			time.Sleep(time.Second / 2)
 		}
 		if n := len(h.byName); n > maxHosts {
-			t.Errorf("%d hosts are remembered", n)
+			t.Errorf("got %d remembered hosts, want at most %d", n, maxHosts)
 		}
 		if _, err := h.acquire(t.Context(), "slow"); err == nil {
-			t.Error("a host is asked although it wants a pause")
+			t.Error("acquire() of a paused host = nil, want an error")
 		}
 	})
 }
 
-func TestCancelled(t *testing.T) {
+func TestGetCanceled(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	b := newBench(t, Options{}, func(_ int, _ http.ResponseWriter, r *http.Request) bool {
+	b := newFixture(t, Options{}, func(_ int, _ http.ResponseWriter, r *http.Request) bool {
 		cancel()
 		<-r.Context().Done()
 		return true
 	})
 	if _, err := b.fetcher.Get(ctx, Request{Change: b.change()}, b.file); !errors.Is(err, context.Canceled) {
-		t.Errorf("the error is %v", err)
+		t.Errorf("Get() = %v, want context.Canceled", err)
 	}
 }

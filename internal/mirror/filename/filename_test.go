@@ -6,21 +6,21 @@ import (
 	"testing"
 )
 
-// given keeps the paths that were given away, as a mirror does.
-type given map[string]string // loc by path in lower case
+// pathOwners records the assigned paths, as a mirror does.
+type pathOwners map[string]string // loc by path in lower case
 
-type takenFor struct {
-	given
+type usedPaths struct {
+	pathOwners
 	loc string
 }
 
-func (t takenFor) File(path string) bool {
-	loc, ok := t.given[strings.ToLower(path)]
+func (t usedPaths) File(path string) bool {
+	loc, ok := t.pathOwners[strings.ToLower(path)]
 	return ok && loc != t.loc
 }
 
-func (t takenFor) Dir(path string) bool {
-	for p := range t.given {
+func (t usedPaths) Dir(path string) bool {
+	for p := range t.pathOwners {
 		if strings.HasPrefix(p, strings.ToLower(path)+"/") {
 			return true
 		}
@@ -28,9 +28,9 @@ func (t takenFor) Dir(path string) bool {
 	return false
 }
 
-func (g given) choose(t testing.TB, n Names, loc string) string {
+func (g pathOwners) choose(t testing.TB, n Names, loc string) string {
 	t.Helper()
-	path, err := n.Choose(loc, takenFor{g, loc})
+	path, err := n.Choose(loc, usedPaths{g, loc})
 	if err != nil {
 		t.Fatalf("%s: %v", loc, err)
 	}
@@ -75,14 +75,16 @@ func TestPath(t *testing.T) {
 		{"https://example.org/pub/", "https://example.org/pub//x", "%~empty/x"},
 		{"https://example.org/pub/", "https://example.org/pub/../x", ".%~2E/x"},
 	} {
-		n := Names{Strip: test.strip}
-		got, err := n.Path(test.loc)
-		if err != nil || got != test.want {
-			t.Errorf("Path(%q) = %q, %v, want %q", test.loc, got, err, test.want)
-		}
-		if loc, ok := n.Loc(got); !ok || loc != test.loc {
-			t.Errorf("Loc(%q) = %q, %v, want %q", got, loc, ok, test.loc)
-		}
+		t.Run(test.loc, func(t *testing.T) {
+			n := Names{Strip: test.strip}
+			got, err := n.Path(test.loc)
+			if err != nil || got != test.want {
+				t.Errorf("Path(%q) = %q, %v, want %q", test.loc, got, err, test.want)
+			}
+			if loc, ok := n.Loc(got); !ok || loc != test.loc {
+				t.Errorf("Loc(%q) = %q, %v, want %q", got, loc, ok, test.loc)
+			}
+		})
 	}
 	for _, loc := range []string{"", "a/b", "/etc/passwd", "urn:isbn:1", "ftp://example.org/a", "file:///etc/passwd", "https://example.org/a%~index", "https://example.org/\x00", "https://", `https://example.org/a\b`} {
 		if path, err := (Names{}).Path(loc); err == nil {
@@ -92,7 +94,7 @@ func TestPath(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
-	g := given{}
+	g := pathOwners{}
 	for _, test := range []struct{ loc, want string }{
 		{"https://h/a", "h/a"},
 		{"https://h/a/b", "h/a%~dir/b"},
@@ -101,22 +103,24 @@ func TestChoose(t *testing.T) {
 		{"https://h/c", "h/c%~file"},
 		{"https://h/C", "h/%~43%~case"},
 		{"https://H/a", "%~48/a%~case"},
-		{"https://h/c/d", "h/c/d"}, // the same again
+		{"https://h/c/d", "h/c/d"}, // repeated
 		{"https://X/a", "X/a"},
 		{"https://x/a", "x/a%~case"},
 	} {
-		got := g.choose(t, Names{}, test.loc)
-		if got != test.want {
-			t.Errorf("Choose(%q) = %q, want %q", test.loc, got, test.want)
-		}
-		if loc, ok := (Names{}).Loc(got); !ok || loc != test.loc {
-			t.Errorf("Loc(%q) = %q, %v, want %q", got, loc, ok, test.loc)
-		}
+		t.Run(test.loc, func(t *testing.T) {
+			got := g.choose(t, Names{}, test.loc)
+			if got != test.want {
+				t.Errorf("Choose(%q) = %q, want %q", test.loc, got, test.want)
+			}
+			if loc, ok := (Names{}).Loc(got); !ok || loc != test.loc {
+				t.Errorf("Loc(%q) = %q, %v, want %q", got, loc, ok, test.loc)
+			}
+		})
 	}
 }
 
-func TestLong(t *testing.T) {
-	g := given{}
+func TestChooseLongPaths(t *testing.T) {
+	g := pathOwners{}
 	long := strings.Repeat("x", 300)
 	paths := map[string]bool{}
 	for _, loc := range []string{
@@ -125,39 +129,39 @@ func TestLong(t *testing.T) {
 		"https://h/" + strings.Repeat(":", 1800), "https://" + strings.Repeat("h", 300) + "/a",
 	} {
 		path := g.choose(t, Names{}, loc)
-		inside(t, path)
+		checkSafe(t, path)
 		if paths[path] {
-			t.Errorf("%s is given away twice", path)
+			t.Errorf("path %s was assigned twice", path)
 		}
 		paths[path] = true
 		if strings.HasSuffix(loc, "1.pdf") && !strings.HasSuffix(path, ".pdf") {
-			t.Errorf("%s has lost its extension", path)
+			t.Errorf("path %s has no extension, want .pdf", path)
 		}
 	}
 }
 
-// inside fails the test unless a path is a safe one below a directory.
-func inside(t *testing.T, path string) {
+// checkSafe fails the test unless a path is safe and below the directory.
+func checkSafe(t *testing.T, path string) {
 	t.Helper()
 	if !filepath.IsLocal(path) || len(path) > 2000 || strings.ContainsAny(path, "\\:*?\"<>|\x00") {
-		t.Errorf("%q is no safe path", path)
+		t.Errorf("path %q is not safe", path)
 	}
 	segments := strings.Split(path, "/")
 	for _, s := range segments {
 		if s == "" || s == "." || s == ".." || len(s) > 255 || strings.HasSuffix(s, ".") || strings.HasSuffix(s, " ") {
-			t.Errorf("%q in %q is no safe name", s, path)
+			t.Errorf("segment %q of %q is not safe", s, path)
 		}
 		if stem, _, _ := strings.Cut(s, "."); reserved(stem) {
-			t.Errorf("%q in %q is a device of Windows", s, path)
+			t.Errorf("segment %q of %q is a device of Windows", s, path)
 		}
 	}
 	if strings.EqualFold(segments[0], State) {
-		t.Errorf("%q is in the mirror's own directory", path)
+		t.Errorf("path %q is in the directory of the mirror's own data", path)
 	}
 }
 
-// FuzzChoose holds that every path is inside, that no two resources share one, on no file
-// system, that no file is in the place of a directory, and that a path says what the URL is.
+// FuzzChoose checks that every path is safe, that no two resources share one on any file system,
+// that no file has the name of a directory, and that Loc reverses Choose.
 func FuzzChoose(f *testing.F) {
 	for _, seed := range []string{
 		"a a/b a/b/c A A/b a/B", "x? x?y x?y/z x#y", ". .. ./a ../a %2e%2e/a", "con CON con.txt com1/a", "/ // a/ a// a//b",
@@ -178,20 +182,20 @@ func FuzzChoose(f *testing.F) {
 				return
 			}
 		}
-		g := given{}
+		g := pathOwners{}
 		paths := map[string]string{}
 		for _, tail := range strings.Fields(tails) {
 			loc := base + tail
-			path, err := n.Choose(loc, takenFor{g, loc})
+			path, err := n.Choose(loc, usedPaths{g, loc})
 			if err != nil {
 				continue
 			}
-			inside(t, path)
+			checkSafe(t, path)
 			if paths[loc] != "" && paths[loc] != path {
-				t.Errorf("%q has the paths %q and %q", loc, paths[loc], path)
+				t.Errorf("Choose(%q) = %q, then %q, want the same path", loc, paths[loc], path)
 			}
 			if before, ok := g[strings.ToLower(path)]; ok && before != loc {
-				t.Errorf("%q and %q have the path %q", before, loc, path)
+				t.Errorf("Choose(%q) and Choose(%q) = %q, want different paths", before, loc, path)
 			}
 			g[strings.ToLower(path)] = loc
 			paths[loc] = path
@@ -202,7 +206,7 @@ func FuzzChoose(f *testing.F) {
 		for p := range g {
 			for q := range g {
 				if strings.HasPrefix(q, p+"/") {
-					t.Errorf("%q is a file, and a directory for %q", p, q)
+					t.Errorf("path %q is a file and a directory of %q", p, q)
 				}
 			}
 		}

@@ -36,13 +36,13 @@ func commit(t *testing.T, l *Ledger, b *Batch) {
 	}
 }
 
-// What is committed is there when the ledger is opened again, and nothing else.
-func TestKeeps(t *testing.T) {
+// A reopened ledger has exactly the committed changes.
+func TestLedgerReopen(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l := open(t, dir)
 	if _, err := Open(dir, nil); err == nil || !strings.Contains(err.Error(), "in use") {
-		t.Errorf("a second Open: %v", err)
+		t.Errorf("second Open() = %v, want an error about the lock", err)
 	}
 	file := File{Loc: "https://h/a", Path: "h/A", Size: 5, Mtime: 6, SHA256: "ab", ETag: `"x"`, Modified: "y", Entry: entry("https://h/a", 1)}
 	failure := Failure{Loc: "https://h/b", Entry: entry("https://h/b", 2), Reason: "<no>", Since: time.Unix(1, 0).UTC(), Next: time.Unix(2, 0).UTC(), Tries: 3, Part: &Part{"p", "u", `"e"`}}
@@ -59,26 +59,26 @@ func TestKeeps(t *testing.T) {
 	l = open(t, dir)
 	defer l.Close()
 	if got, ok, err := l.File(file.Loc); err != nil || !ok || !reflect.DeepEqual(got, file) {
-		t.Errorf("File = %+v, %v, %v", got, ok, err)
+		t.Errorf("File() = %+v, %v, %v, want %+v", got, ok, err, file)
 	}
 	if got, ok, err := l.Failure(failure.Loc); err != nil || !ok || !reflect.DeepEqual(got, failure) {
-		t.Errorf("Failure = %+v, %v, %v", got, ok, err)
+		t.Errorf("Failure() = %+v, %v, %v, want %+v", got, ok, err, failure)
 	}
 	if got, ok, err := l.ListedResource("https://h/c"); err != nil || !ok || !reflect.DeepEqual(got, listed) {
-		t.Errorf("Seen = %+v, %v, %v", got, ok, err)
+		t.Errorf("ListedResource() = %+v, %v, %v, want %+v", got, ok, err, listed)
 	}
 	var m []int
 	if ok, err := l.Meta("m", &m); err != nil || !ok || len(m) != 1 {
-		t.Errorf("Meta = %v, %v, %v", m, ok, err)
+		t.Errorf("Meta() = %v, %v, %v, want [1]", m, ok, err)
 	}
 	if loc, ok, err := l.Owner("H/a"); err != nil || !ok || loc != file.Loc {
-		t.Errorf("Owner = %q, %v, %v", loc, ok, err)
+		t.Errorf("Owner() = %q, %v, %v, want %q", loc, ok, err, file.Loc)
 	}
 	if got := l.Counts(); got != (Counts{1, 5, 1}) {
-		t.Errorf("Counts = %+v", got)
+		t.Errorf("Counts() = %+v, want {1 5 1}", got)
 	}
 	if _, ok, err := l.File("https://h/b"); ok || err != nil {
-		t.Errorf("a file that was never made: %v, %v", ok, err)
+		t.Errorf("File() of a failure = %v, %v, want none", ok, err)
 	}
 	b = Batch{}
 	b.RemoveFile(file.Loc)
@@ -87,15 +87,16 @@ func TestKeeps(t *testing.T) {
 	b.PutMeta("m", nil)
 	commit(t, l, &b)
 	if got := l.Counts(); got != (Counts{1, 1, 0}) {
-		t.Errorf("Counts = %+v", got)
+		t.Errorf("Counts() = %+v, want {1 1 0}", got)
 	}
 	if _, ok, _ := l.Owner("h/a"); ok {
-		t.Error("the path of a file that is gone is not free")
+		t.Error("Owner() of a removed file has a loc, want none")
 	}
 }
 
-// No two resources have one path, whatever order they come and go in, and counts are right.
-func TestPlaces(t *testing.T) {
+// No two resources have the same path, in whatever order they are added and removed, and the
+// counts are right.
+func TestAssignPaths(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l := open(t, dir)
@@ -122,14 +123,14 @@ func TestPlaces(t *testing.T) {
 				t.Fatal(ok, err)
 			}
 			if has && got != path {
-				t.Fatalf("%s has the path %s, and had %s", loc, got, path)
+				t.Fatalf("Path(%q) = %q, want the earlier %q", loc, got, path)
 			}
 			if other, taken := paths[strings.ToLower(got)]; taken && other != loc {
-				t.Fatalf("%s and %s have the path %s", loc, other, got)
+				t.Fatalf("Path(%q) = %q, already the path of %q", loc, got, other)
 			}
 			for p := range paths {
 				if q := strings.ToLower(got); strings.HasPrefix(p, q+"/") || strings.HasPrefix(q, p+"/") {
-					t.Fatalf("%s is a file and a directory: %s", got, p)
+					t.Fatalf("path %q is a file and a directory, see %q", got, p)
 				}
 			}
 			if r.IntN(3) == 0 {
@@ -151,11 +152,11 @@ func TestPlaces(t *testing.T) {
 	n := 0
 	for f, err := range l.Files(t.Context()) {
 		if err != nil || held[f.Loc] != f.Path {
-			t.Errorf("%+v, %v, and it ought to have the path %q", f, err, held[f.Loc])
+			t.Errorf("Files() yields %+v, %v, want the path %q", f, err, held[f.Loc])
 		}
 		n++
 	}
 	if n != len(held) || l.Counts().Files != int64(n) {
-		t.Errorf("%d files, counted %d, and there ought to be %d", n, l.Counts().Files, len(held))
+		t.Errorf("got %d files, counted %d, want %d", n, l.Counts().Files, len(held))
 	}
 }

@@ -19,27 +19,27 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// An origin serves texts, and counts who asks.
+// An origin is a server that serves texts and counts requests.
 type origin struct {
 	*httptest.Server
-	mu    sync.Mutex
-	files map[string]string
-	asked map[string]int
-	first http.HandlerFunc // answers instead, if it is set; it may call serve
+	mu      sync.Mutex
+	files   map[string]string
+	counts  map[string]int
+	handler http.HandlerFunc // replaces serve, which it may call; nil if not set
 
-	positions atomic.Uint64 // the newest in the log
+	positions atomic.Uint64 // newest position in the log
 }
 
 func newOrigin(t *testing.T) *origin {
-	o := &origin{files: map[string]string{}, asked: map[string]int{}}
+	o := &origin{files: map[string]string{}, counts: map[string]int{}}
 	o.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		o.mu.Lock()
-		first := o.first
+		h := o.handler
 		o.mu.Unlock()
-		if first == nil {
-			first = o.serve
+		if h == nil {
+			h = o.serve
 		}
-		first(w, r)
+		h(w, r)
 	}))
 	t.Cleanup(o.Close)
 	return o
@@ -49,7 +49,7 @@ func newOrigin(t *testing.T) *origin {
 func (o *origin) serve(w http.ResponseWriter, r *http.Request) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.asked[r.URL.Path]++
+	o.counts[r.URL.Path]++
 	text, ok := o.files[r.URL.Path]
 	if !ok {
 		http.NotFound(w, r)
@@ -59,11 +59,11 @@ func (o *origin) serve(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(text))
 }
 
-// answers lets something else answer from now on; nil: nothing does.
-func (o *origin) answers(first http.HandlerFunc) {
+// handle replaces the handler. nil restores serve.
+func (o *origin) handle(h http.HandlerFunc) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.first = first
+	o.handler = h
 }
 
 func (o *origin) set(name, text string) {
@@ -72,16 +72,16 @@ func (o *origin) set(name, text string) {
 	o.files[name] = text
 }
 
-// requests returns how often a file was asked for since the last call.
-func (o *origin) requests(name string) int {
+// requestCount returns the number of requests for a file since the last call.
+func (o *origin) requestCount(name string) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	n := o.asked[name]
-	o.asked[name] = 0
+	n := o.counts[name]
+	o.counts[name] = 0
 	return n
 }
 
-// entry returns what a hub says of a file that has a text; empty: it was deleted.
+// entry returns the hub's entry for a file with a text. The empty text means that it was deleted.
 func (o *origin) entry(name, text string) feed.Entry {
 	n := o.positions.Add(1)
 	e := feed.Entry{Cursor: feed.Cursor{Position: n, Micros: int64(n)}, Change: resourcesync.Change{Loc: o.URL + name, Change: resourcesync.Deleted}}
@@ -91,23 +91,23 @@ func (o *origin) entry(name, text string) feed.Entry {
 	return e
 }
 
-// A bench is a Directory of an origin.
-type bench struct {
+// A fixture is a Directory that mirrors an origin.
+type fixture struct {
 	*Directory
 	*origin
 	t   *testing.T
 	dir string
 }
 
-func newBench(t *testing.T) *bench {
-	b := &bench{origin: newOrigin(t), t: t, dir: t.TempDir()}
+func newFixture(t *testing.T) *fixture {
+	b := &fixture{origin: newOrigin(t), t: t, dir: t.TempDir()}
 	b.open(DirectoryOptions{})
 	t.Cleanup(func() { b.home.Close() })
 	return b
 }
 
-// open opens the directory, as a new process does.
-func (b *bench) open(o DirectoryOptions) {
+// open opens the directory as a new process does.
+func (b *fixture) open(o DirectoryOptions) {
 	b.t.Helper()
 	h, err := home.Open(b.dir, false)
 	if err != nil {
@@ -120,7 +120,7 @@ func (b *bench) open(o DirectoryOptions) {
 	}
 }
 
-func (b *bench) reopen(o DirectoryOptions) {
+func (b *fixture) reopen(o DirectoryOptions) {
 	b.t.Helper()
 	if err := b.home.Close(); err != nil {
 		b.t.Fatal(err)
@@ -128,23 +128,23 @@ func (b *bench) reopen(o DirectoryOptions) {
 	b.open(o)
 }
 
-func (b *bench) apply(entries ...feed.Entry) {
+func (b *fixture) apply(entries ...feed.Entry) {
 	b.t.Helper()
 	if err := b.Apply(b.t.Context(), entries); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-// has fails the test unless a file has a text; empty: unless there is no file.
-func (b *bench) has(name, text string) {
+// wantFile fails the test unless a file has a text. The empty text means that the file must not exist.
+func (b *fixture) wantFile(name, text string) {
 	b.t.Helper()
 	got, err := os.ReadFile(filepath.Join(b.dir, name))
 	if string(got) != text || (err == nil) != (text != "") {
-		b.t.Errorf("%s has %q, %v, and ought to have %q", name, got, err, text)
+		b.t.Errorf("file %s = %q, %v, want %q", name, got, err, text)
 	}
 }
 
-func (b *bench) retry() Backlog {
+func (b *fixture) retry() Backlog {
 	b.t.Helper()
 	left, err := b.Retry(b.t.Context(), true)
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A redirect whose own text never comes leads on all the same.
-func TestStalledRedirect(t *testing.T) {
+// A redirect is followed even if its body never arrives.
+func TestRedirectWithStalledBody(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, Options{StallTimeout: 100 * time.Millisecond, Attempts: 1}, func(n int, w http.ResponseWriter, r *http.Request) bool {
+	b := newFixture(t, Options{StallTimeout: 100 * time.Millisecond, Attempts: 1}, func(n int, w http.ResponseWriter, r *http.Request) bool {
 		if n > 1 {
 			return false
 		}
@@ -28,13 +28,13 @@ func TestStalledRedirect(t *testing.T) {
 		<-r.Context().Done()
 		return true
 	})
-	b.right(b.get(Request{}))
+	b.wantContent(b.get(Request{}))
 }
 
-// What a server says beside a status is not repeated: it may control a terminal.
-func TestWordsOfStatus(t *testing.T) {
+// Errors leave out the reason phrase of a server: it may control a terminal.
+func TestStatusErrorHidesReasonPhrase(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, Options{Attempts: 1}, func(_ int, w http.ResponseWriter, _ *http.Request) bool {
+	b := newFixture(t, Options{Attempts: 1}, func(_ int, w http.ResponseWriter, _ *http.Request) bool {
 		c, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -45,19 +45,19 @@ func TestWordsOfStatus(t *testing.T) {
 		return true
 	})
 	_, err := b.get(Request{})
-	if f := fails(t, err, "404 Not Found"); len(f.Error()) > 100 || strings.Contains(f.Error(), "\x1b") {
-		t.Errorf("the error is %.100q", f)
+	if f := wantFailure(t, err, "404 Not Found"); len(f.Error()) > 100 || strings.Contains(f.Error(), "\x1b") {
+		t.Errorf("Get() = %.100q, want a short error without control characters", f)
 	}
 }
 
-// A host that says nothing at all is left alone for a while: else each of its resources would wait
-// for it, and with them what is applied together with them.
-func TestSilentHost(t *testing.T) {
+// An unresponsive host is paused for a while: otherwise each of its resources would wait for it,
+// and so would everything applied with them.
+func TestUnresponsiveHostIsPaused(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		silent, requests := true, 0
+		unresponsive, requests := true, 0
 		f := New(Options{Client: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
-			if requests++; silent && r.URL.Host == "h" {
+			if requests++; unresponsive && r.URL.Host == "h" {
 				<-r.Context().Done()
 				return nil, r.Context().Err()
 			}
@@ -72,17 +72,17 @@ func TestSilentHost(t *testing.T) {
 			_, err = f.Get(t.Context(), Request{Change: &resourcesync.Change{Loc: loc}}, file)
 			return err
 		}
-		began := time.Now()
+		start := time.Now()
 		for range 20 {
-			fails(t, get("http://h/a"), "does not answer, and is not asked until")
+			wantFailure(t, get("http://h/a"), "does not respond; paused until")
 		}
-		if took := time.Since(began); took > time.Minute || requests != 1 {
-			t.Errorf("it took %v, and %d requests", took, requests)
+		if took := time.Since(start); took > time.Minute || requests != 1 {
+			t.Errorf("got %d requests in %v, want 1 within a minute", requests, took)
 		}
 		if err := get("http://other/a"); err != nil {
 			t.Error(err)
 		}
-		silent = false
+		unresponsive = false
 		time.Sleep(time.Minute)
 		if err := get("http://h/a"); err != nil {
 			t.Error(err)
