@@ -162,7 +162,7 @@ func (s *stage) command(e *end) inbox {
 	}
 	publish("created")
 	in := inbox(s.TempDir())
-	s.program("command", nil, hubtest.Rsmirror, "-to", "exec:"+in.command(), s.topic("files"), s.TempDir()).Says("the baseline is complete")
+	s.program("command", nil, hubtest.Rsmirror, "-to", "exec:"+in.command(), s.topic("files"), s.TempDir()).Says("baseline is complete")
 	publish("deleted")
 	s.until("the command goes on behind its baseline", func() error {
 		all, err := in.handed()

@@ -192,7 +192,7 @@ func (s *stage) rest(fresh bool) {
 		if err != nil || fresh && late > 0 {
 			s.Errorf("the audit says that all is right: %s%s, but %d files are late, %v", stdout, stderr, late, err)
 		}
-	case code == 1 || code == 4 || strings.Contains(stderr, "it is not a mirror"): // it was killed at once
+	case code == 1 || code == 4 || strings.Contains(stderr, ": not a mirror"): // killed before it created the mirror
 	default:
 		s.Errorf("the audit ended with %d: %s%s", code, stdout, stderr)
 	}
